@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every trainable model offers: a loss, logits, and generation with a cache.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "daemon/nn/models/model_config.h"
+#include "daemon/nn/module.h"
+
+namespace meshloom::nn {
+
+/// Tokens of one micro batch on this rank. Undefined tensors mean "not given".
+struct Batch {
+  Tensor input_ids;       ///< int64 [B,S]
+  Tensor labels;          ///< int64 [B,S], -100 is not counted
+  bool labels_shifted = true;  ///< false: the label of position s is labels[s + 1] (causal models)
+  Tensor attention_mask;  ///< int64 or bool [B,S], 0: a key nobody sees (BERT)
+  Tensor token_type_ids;  ///< int64 [B,S] (BERT)
+  Tensor position_ids;    ///< int64 [B,S]
+  Tensor document_ids;    ///< int64 [B,S]: attention stays inside a document
+};
+
+/// Keys and values of past positions of one generation. Made by Model::make_cache.
+class KvCache;
+
+enum class ActivationCheckpoint { kNone, kSelective, kFull };
+
+struct ForwardOptions {
+  bool training = false;         ///< dropout on
+  std::uint64_t dropout_step = 0;  ///< part of every dropout stream: one per optimizer step and micro batch
+  std::uint64_t first_sample = 0;  ///< global index of this batch's first row, for dropout by position
+  ActivationCheckpoint activation_checkpoint = ActivationCheckpoint::kNone;
+};
+
+class Model : public Module {
+ public:
+  using Module::Module;
+  virtual const ModelConfig& config() const = 0;
+
+  /// float32 [1]: sum of token losses * grad_scale, the output projection fused with the loss. While
+  /// recording, backward with gradient 1 must follow.
+  virtual Tensor loss(const Batch&, float grad_scale, const ForwardOptions&) = 0;
+  /// [B,S,V], compute dtype.
+  virtual Tensor logits(const Batch&, const ForwardOptions&) = 0;
+
+  /// Causal models only; BERT throws Unimplemented.
+  virtual std::unique_ptr<KvCache> make_cache(std::int64_t batch, std::int64_t max_length) = 0;
+  /// Appends input_ids [B,S] to the cache and returns the logits of the last position [B,V], float32.
+  virtual Tensor decode(const Tensor& input_ids, KvCache& cache) = 0;
+};
+
+/// Parameters in `dtype`, not initialised (nn::initialize_parameters, or load_hf_weights).
+std::unique_ptr<Model> make_model(ExecutionContext&, const ModelConfig&, DType dtype);
+
+}  // namespace meshloom::nn

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The architecture of a model, read from and written as Hugging Face's config.json.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace meshloom::nn {
+
+enum class Architecture { kGpt2, kLlama, kBert };
+enum class ActivationKind { kGelu, kGeluTanh, kSilu, kRelu };
+
+/// Frequency scaling of rotary embeddings as Llama 3.1 defines it ("rope_type": "llama3").
+struct Llama3RopeScaling {
+  double factor = 8.0;
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  std::int64_t original_max_position_embeddings = 8192;
+};
+
+struct ModelConfig {
+  Architecture architecture = Architecture::kGpt2;
+  std::int64_t vocab_size = 0;
+  std::int64_t hidden_size = 0;               ///< C
+  std::int64_t num_layers = 0;
+  std::int64_t num_heads = 0;
+  std::int64_t num_kv_heads = 0;              ///< == num_heads unless GQA
+  std::int64_t head_dim = 0;                  ///< hidden_size / num_heads unless given
+  std::int64_t intermediate_size = 0;
+  std::int64_t max_position_embeddings = 0;
+  std::int64_t type_vocab_size = 0;           ///< BERT
+  ActivationKind activation = ActivationKind::kGeluTanh;
+  double norm_eps = 1e-5;
+  double initializer_range = 0.02;
+  bool tie_word_embeddings = true;
+  bool attention_bias = false;                ///< Llama
+  bool mlp_bias = false;                      ///< Llama
+  double rope_theta = 10000.0;
+  std::optional<Llama3RopeScaling> rope_scaling;
+  double embedding_dropout = 0.0;
+  double attention_dropout = 0.0;
+  double residual_dropout = 0.0;
+  std::optional<std::int64_t> bos_token_id, eos_token_id, pad_token_id;
+};
+
+/// Reads the text of a config.json as transformers 4 or 5 writes it. Throws InvalidArgument naming the
+/// key for what is missing, wrong or not supported (an unsupported feature is never ignored).
+ModelConfig parse_hf_config(const std::string& json);
+/// A config.json that transformers loads.
+std::string to_hf_config(const ModelConfig&);
+
+/// Parameters in all, a tied weight once.
+std::int64_t parameter_count(const ModelConfig&);
+/// Flops of forward and backward per token: 6 N + 6 L C T, N without the position table, the causal half of
+/// attention counted (BERT: 12 L C T).
+double flops_per_token(const ModelConfig&, std::int64_t sequence_length);
+
+}  // namespace meshloom::nn

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gradient buffer of a leaf: float32, accumulated over micro batches, with a hook when it is final.
+#pragma once
+
+#include <functional>
+
+#include "daemon/tensor/tensor.h"
+
+namespace meshloom::autograd {
+
+/// The buffer is made at first use (or given by `set_buffer`, so that gradients of many leaves share one
+/// flat bucket) and kept across steps; `clear` only marks it empty.
+class LeafGrad {
+ public:
+  LeafGrad(ExecutionContext& context, const Shape& shape, DType dtype)
+      : context_(context), shape_(shape), dtype_(dtype) {}
+
+  /// Undefined while nothing was accumulated since the last clear.
+  Tensor value() const { return has_value_ ? buffer_ : Tensor(); }
+  bool has_value() const { return has_value_; }
+  /// float32, contiguous, shape of the leaf; made where missing. Contents are undefined unless has_value().
+  const Tensor& buffer();
+  void set_buffer(Tensor buffer);
+
+  void accumulate(const Tensor& grad);
+  void mark_written() { has_value_ = true; }
+  void clear() { has_value_ = false; }
+
+  /// Called by backward() as soon as this leaf's last contribution of that backward has arrived.
+  void set_ready_hook(std::function<void()> hook) { ready_hook_ = std::move(hook); }
+  void notify_ready() const {
+    if (ready_hook_) ready_hook_();
+  }
+
+ private:
+  ExecutionContext& context_;
+  Shape shape_;
+  DType dtype_;
+  Tensor buffer_;
+  bool has_value_ = false;
+  std::function<void()> ready_hook_;
+};
+
+}  // namespace meshloom::autograd

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tape: nodes that know how to turn gradients of outputs into gradients of inputs.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "daemon/tensor/tensor.h"
+
+namespace meshloom::autograd {
+
+/// Where the gradient of one input goes: another node's output, a leaf, or nowhere.
+struct Edge {
+  std::shared_ptr<Node> node;
+  int output_index = 0;
+  std::shared_ptr<LeafGrad> leaf;
+
+  bool wanted() const { return node != nullptr || leaf != nullptr; }
+};
+
+/// Where a tensor's gradient goes.
+Edge edge_of(const Tensor& tensor);
+
+/// What a node writes its results to during backward.
+class GradSink {
+ public:
+  virtual ~GradSink() = default;
+  /// False where nobody asks for input i's gradient: skip computing it.
+  virtual bool wants(int input) const = 0;
+  /// Hands over the gradient of input i, at most once per input.
+  virtual void emit(int input, Tensor grad) = 0;
+
+  /// A leaf's own float32 buffer, so that kernels add into it directly: `accumulate` false means it
+  /// holds nothing yet and is to be overwritten. nullopt where input i is not a leaf (use emit).
+  struct LeafBuffer {
+    TensorView view;
+    bool accumulate;
+  };
+  virtual std::optional<LeafBuffer> leaf_buffer(int input) = 0;
+  /// Says that the buffer got from leaf_buffer(input) has been written.
+  virtual void leaf_done(int input) = 0;
+};
+
+/// One recorded op. Subclasses hold what backward needs (saved tensors as detached handles).
+class Node {
+ public:
+  virtual ~Node() = default;
+  virtual const char* name() const = 0;
+  /// grad_outputs[i] is undefined where no gradient reached output i. Runs with recording off.
+  virtual void backward(std::span<const Tensor> grad_outputs, GradSink& sink) = 0;
+  /// Frees saved tensors; called right after backward.
+  virtual void release() = 0;
+
+  const std::vector<Edge>& edges() const { return edges_; }
+  int output_count() const { return output_count_; }
+
+ private:
+  friend void record(const std::shared_ptr<Node>&, std::span<const Tensor>, std::span<Tensor>);
+  std::vector<Edge> edges_;  ///< one per input
+  int output_count_ = 0;
+};
+
+/// True where any input requires a gradient and its context records.
+bool should_record(std::span<const Tensor> inputs);
+/// Links node's edges to inputs and makes node the grad_fn of outputs.
+void record(const std::shared_ptr<Node>& node, std::span<const Tensor> inputs,
+            std::span<Tensor> outputs);
+
+}  // namespace meshloom::autograd

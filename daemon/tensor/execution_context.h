@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every op needs to know and no global may hold: grad mode, threads, allocator, randomness.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "daemon/tensor/allocator.h"
+#include "kernels/backend.h"
+
+namespace meshloom {
+
+/// One per rank (or per test). Tensors carry a pointer to theirs; it outlives them. Used by one thread
+/// at a time: the rank's training thread.
+class ExecutionContext {
+ public:
+  struct Options {
+    Device device = kCpuDevice;
+    Threads threads{1};
+    std::uint64_t seed = 0;
+    std::shared_ptr<Allocator> allocator;  ///< null: a heap allocator of its own
+  };
+
+  ExecutionContext();
+  explicit ExecutionContext(Options options);
+  ~ExecutionContext();
+  ExecutionContext(const ExecutionContext&) = delete;
+  ExecutionContext& operator=(const ExecutionContext&) = delete;
+
+  Device device() const { return options_.device; }
+  Threads threads() const { return options_.threads; }
+  std::uint64_t seed() const { return options_.seed; }
+  Allocator& allocator() const { return *options_.allocator; }
+  kernels::Backend& backend() const { return *backend_; }
+  const kernels::KernelContext& kernel_context() const { return kernel_context_; }
+
+  bool grad_enabled() const { return grad_enabled_; }
+  void set_grad_enabled(bool enabled) { grad_enabled_ = enabled; }
+
+  /// Called between ops (each autograd node, each layer): where asynchronous collectives move data.
+  void poll() const {
+    if (poll_) poll_();
+  }
+  void set_poll(std::function<void()> poll) { poll_ = std::move(poll); }
+
+ private:
+  class AllocatorWorkspace;
+
+  Options options_;
+  kernels::Backend* backend_;
+  std::unique_ptr<AllocatorWorkspace> workspace_;
+  kernels::KernelContext kernel_context_;
+  std::function<void()> poll_;
+  bool grad_enabled_ = true;
+};
+
+/// Turns gradient recording off for a scope.
+class NoGradGuard {
+ public:
+  explicit NoGradGuard(ExecutionContext& context) : context_(context), before_(context.grad_enabled()) {
+    context_.set_grad_enabled(false);
+  }
+  ~NoGradGuard() { context_.set_grad_enabled(before_); }
+  NoGradGuard(const NoGradGuard&) = delete;
+  NoGradGuard& operator=(const NoGradGuard&) = delete;
+
+ private:
+  ExecutionContext& context_;
+  bool before_;
+};
+
+}  // namespace meshloom

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scaled dot-product attention and rotary embedding.
+#pragma once
+
+#include "daemon/tensor/tensor.h"
+#include "kernels/options.h"
+
+namespace meshloom::ops {
+
+struct SdpaOptions {
+  bool is_causal = false;
+  bool causal_bottom_right = false;  ///< query i sees keys j <= i + Skv - Sq (may be negative)
+  float scale = 0.0f;                ///< 0: 1 / sqrt(D)
+  std::int64_t window_left = -1;     ///< -1: no limit
+  std::int64_t window_right = -1;
+  bool alibi = false;                ///< standard slopes, also for head counts that are no power of two
+  bool enable_gqa = false;           ///< Hq may be a multiple of Hkv
+  Tensor bias;                       ///< float, broadcastable to [B,Hq,Sq,Skv]; may require a gradient
+  Tensor document_ids;               ///< int64 [B,S]; Sq == Skv
+  float dropout_p = 0.0f;
+  PhiloxStream dropout_random;
+};
+
+struct SdpaResult {
+  Tensor o;    ///< [B,Hq,Sq,Dv]
+  Tensor lse;  ///< [B,Hq,Sq] float32, no gradient
+};
+
+/// q [B,Hq,Sq,D], k [B,Hkv,Skv,D], v [B,Hkv,Skv,Dv], any strides. Throws InvalidArgument naming what does not
+/// fit.
+SdpaResult scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                        const SdpaOptions& = {});
+
+/// Rotates x [B,H,S,D]; cos and sin float32 [positions, D/2]; positions int64 [B,S] or undefined:
+/// position_offset + s.
+Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin, const Tensor& positions = {},
+            std::int64_t position_offset = 0);
+
+/// ALiBi slopes for `heads` heads (Press, Smith, Lewis, "Train Short, Test Long", 2022).
+std::vector<float> alibi_slopes(int heads);
+
+}  // namespace meshloom::ops

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products, and linear layers with their fused neighbours.
+#pragma once
+
+#include "daemon/tensor/tensor.h"
+
+namespace meshloom::ops {
+
+/// torch.matmul: vectors, matrices and broadcast batches.
+Tensor matmul(const Tensor& a, const Tensor& b);
+/// [B,M,K] x [B,K,N], no broadcasting.
+Tensor bmm(const Tensor& a, const Tensor& b);
+/// input + a b, input broadcast to [M,N].
+Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b);
+
+enum class Activation { kNone, kGelu, kGeluTanh };
+
+struct LinearOptions {
+  bool weight_is_in_out = false;  ///< weight is [in, out] (GPT-2's files) instead of [out, in]
+  /// Applied to x before the product and computed again in backward, so that only the
+  /// pre-activation is kept: linear(gelu(x)).
+  Activation input_activation = Activation::kNone;
+};
+
+/// x [.., in] times weight (transposed where [out, in]) plus bias [out] (may be undefined). Weight and bias
+/// gradients go straight into the leaves' float32 buffers.
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const LinearOptions& = {});
+
+}  // namespace meshloom::ops

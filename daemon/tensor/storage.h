@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of tensors: storages are pieces of segments, segments come from a pluggable source.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "kernels/base/device.h"
+
+namespace meshloom {
+
+/// What kind of memory a tensor asks for. Host shared memory and pinned memory are further sources.
+enum class MemoryKind : std::uint8_t { kDevice };
+
+class Allocator;
+
+/// A block inside a segment: (segment id, offset) are stable names that peers can be told. Shared by
+/// all tensors that view it; returns to its allocator with the last one.
+class Storage {
+ public:
+  Storage(std::shared_ptr<Allocator> allocator, std::byte* data, std::size_t bytes,
+          std::uint32_t segment, std::size_t offset)
+      : allocator_(std::move(allocator)), data_(data), bytes_(bytes), segment_(segment), offset_(offset) {}
+  /// Memory owned by someone else (a mapped file); `keep_alive` is held as long as the storage.
+  Storage(std::byte* data, std::size_t bytes, std::shared_ptr<const void> keep_alive)
+      : data_(data), bytes_(bytes), keep_alive_(std::move(keep_alive)) {}
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  std::uint32_t segment() const { return segment_; }
+  std::size_t offset() const { return offset_; }
+
+ private:
+  std::shared_ptr<Allocator> allocator_;
+  std::byte* data_;
+  std::size_t bytes_;
+  std::uint32_t segment_ = 0;
+  std::size_t offset_ = 0;
+  std::shared_ptr<const void> keep_alive_;
+};
+
+}  // namespace meshloom

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensor: a strided view on a storage, with an optional place in the autograd graph.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/tensor/execution_context.h"
+#include "daemon/tensor/storage.h"
+#include "kernels/base/tensor_view.h"
+
+namespace meshloom {
+
+namespace autograd {
+class Node;
+class LeafGrad;
+}  // namespace autograd
+
+struct TensorImpl;
+
+/// A handle (shared ownership; copying is cheap and aliases). A default Tensor is undefined. All ops
+/// on tensors are free functions in daemon/tensor/ops.
+class Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(std::shared_ptr<TensorImpl> impl) : impl_(std::move(impl)) {}
+
+  bool defined() const { return impl_ != nullptr; }
+  explicit operator bool() const { return defined(); }
+
+  ExecutionContext& context() const;
+  DType dtype() const;
+  Device device() const;
+  const Shape& shape() const;
+  const Strides& strides() const;
+  int ndim() const { return shape().size(); }
+  /// Size of a dim, counted from the end where negative.
+  std::int64_t size(std::int64_t dim) const;
+  std::int64_t numel() const { return meshloom::numel(shape()); }
+  bool contiguous() const { return is_contiguous(shape(), strides()); }
+  std::int64_t storage_offset() const;  ///< in elements
+  const std::shared_ptr<Storage>& storage() const;
+
+  /// The window kernels and collectives take. An undefined tensor gives an undefined view.
+  TensorView view() const;
+  /// First element; float for kFloat32 and so on. The caller knows the dtype.
+  template <typename T>
+  T* data() const {
+    return view().as<T>();
+  }
+
+  // --- Autograd --------------------------------------------------------------------------------------
+  bool requires_grad() const;
+  /// Makes this a leaf that collects a gradient. Only for floating tensors without a grad_fn.
+  Tensor& set_requires_grad(bool requires_grad);
+  bool is_leaf() const;
+  /// The node that made this tensor, or null.
+  const std::shared_ptr<autograd::Node>& grad_fn() const;
+  /// For leaves that require a gradient: where it is collected (autograd/leaf_grad.h), else null.
+  const std::shared_ptr<autograd::LeafGrad>& leaf_grad() const;
+  /// The collected gradient (float32; float64 of float64), or undefined. Same shape as the tensor.
+  Tensor grad() const;
+  /// The same data without the graph.
+  Tensor detach() const;
+
+  /// For tests and host code: the one element as double. Throws InvalidArgument unless numel is 1.
+  double item() const;
+  /// All elements in row-major order, converted.
+  std::vector<double> to_vector() const;
+
+  const std::shared_ptr<TensorImpl>& impl() const { return impl_; }
+
+ private:
+  std::shared_ptr<TensorImpl> impl_;
+};
+
+/// What a Tensor handle points to. Only tensor/ and its subfolders touch it.
+struct TensorImpl {
+  ExecutionContext* context = nullptr;
+  std::shared_ptr<Storage> storage;
+  std::int64_t offset = 0;  ///< in elements
+  Shape shape;
+  Strides strides;
+  DType dtype = DType::kFloat32;
+  bool requires_grad = false;
+  std::shared_ptr<autograd::Node> grad_fn;
+  int output_index = 0;  ///< which output of grad_fn this is
+  std::shared_ptr<autograd::LeafGrad> leaf_grad;
+};
+
+// --- Factories (no gradient) -----------------------------------------------------------------------------
+Tensor empty(ExecutionContext&, const Shape&, DType, MemoryKind = MemoryKind::kDevice);
+Tensor zeros(ExecutionContext&, const Shape&, DType);
+Tensor full(ExecutionContext&, const Shape&, double value, DType);
+Tensor empty_like(const Tensor&);
+/// Copies host values.
+Tensor from_values(ExecutionContext&, const Shape&, std::span<const float> values,
+                   DType = DType::kFloat32);
+Tensor from_values(ExecutionContext&, const Shape&, std::span<const double> values, DType);
+Tensor from_values(ExecutionContext&, const Shape&, std::span<const std::int64_t> values);
+/// A tensor on memory of someone else; `keep_alive` is held as long as any view of it.
+Tensor from_external(ExecutionContext&, const TensorView&, std::shared_ptr<const void> keep_alive);
+/// Copies src's elements into dst (same shape; converts dtype); no gradient is recorded.
+void copy_into(const Tensor& dst, const Tensor& src);
+
+}  // namespace meshloom

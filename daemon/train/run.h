@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run: a model on a mesh with its optimizer and data on this rank, driven by step verbs.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/comm/process_group.h"
+#include "daemon/tensor/execution_context.h"
+#include "v1/config.pb.h"
+#include "v1/job.pb.h"
+
+namespace meshloom::train {
+
+/// What a rank brings to its runs; outlives them.
+struct RankResources {
+  ExecutionContext* context = nullptr;
+  comm::ProcessGroup* world = nullptr;  ///< all ranks; a group of size 1 where there is only one
+};
+
+struct RunOptions {
+  std::string name;
+  std::filesystem::path data_dir;
+  std::filesystem::path checkpoint_dir;  ///< the job's checkpoints; the newest is loaded. Empty: none
+  bool allow_fallback = false;           ///< take the checkpoint before a damaged newest one
+};
+
+/// Fills in every default and checks everything that can be checked without other ranks: sizes, files,
+/// dtype, mesh against world_size, plans that are not offered. Throws InvalidArgument (or Unimplemented, NotFound)
+/// whose metadata has "field", the path of the wrong field ("run.training.steps").
+v1::RunConfig resolve_run_config(const v1::RunConfig&, int world_size,
+                                 const std::filesystem::path& data_dir);
+
+/// Every rank of the world calls the same verbs in the same order. A verb that throws anything but
+/// comm errors throws on every rank alike (the ranks agree on the first failure), so they stay in step.
+class Run {
+ public:
+  /// Builds model, optimizer and data from a resolved config. Ends with a status agreement: where one rank fails,
+  /// all throw its error.
+  static std::unique_ptr<Run> create(const RankResources&, const v1::RunConfig& resolved,
+                                     const RunOptions&);
+  virtual ~Run() = default;
+
+  virtual const v1::RunConfig& config() const = 0;
+  /// Optimizer steps done, also before this process (from the checkpoint).
+  virtual std::int64_t step() const = 0;
+  /// Things the user should know, such as a fallback to an older checkpoint or a change of CPU class.
+  virtual const std::vector<std::string>& notes() const = 0;
+
+  /// Gradients of the next global batch (all its micro batches), reduced over ranks.
+  virtual void forward_backward() = 0;
+  /// Clips and updates. Returns the step's metrics, the same on every rank. Throws NumericError naming
+  /// step and first parameter where loss or gradient norm is NaN or infinite; the parameters are then untouched.
+  virtual v1::StepMetrics optim_step() = 0;
+  /// Seconds of the last step by phase: data, forward, backward, reduce, optimizer, checkpoint.
+  virtual std::map<std::string, double> phase_seconds() const = 0;
+  /// Mean validation loss over `batches` global batches, always the same ones; 0: those of the config.
+  virtual double evaluate(std::int64_t batches) = 0;
+  /// Writes checkpoint_dir/step-N and prunes to keep_latest_k. A failure (full disk) throws on every rank and
+  /// leaves training state and older checkpoints as they were. Returns the folder.
+  virtual std::filesystem::path save_state() = 0;
+  /// Writes a Hugging Face folder (rank 0), complete or not at all.
+  virtual void export_hf(const std::filesystem::path& folder, const std::string& dtype) = 0;
+  /// Generates on rank 0 (other ranks return at once); on_token is called for each new token and
+  /// returns false to stop.
+  virtual void sample(const std::vector<std::int64_t>& prompt, const v1::SamplingParams&,
+                      const std::function<bool(std::int64_t)>& on_token) = 0;
+};
+
+/// A model for generation only: from a Hugging Face folder or a checkpoint folder. No collectives.
+class Sampler {
+ public:
+  static std::unique_ptr<Sampler> load(ExecutionContext&, const std::filesystem::path& folder);
+  virtual ~Sampler() = default;
+  virtual std::int64_t vocab_size() const = 0;
+  virtual void sample(const std::vector<std::int64_t>& prompt, const v1::SamplingParams&,
+                      const std::function<bool(std::int64_t)>& on_token) = 0;
+};
+
+}  // namespace meshloom::train

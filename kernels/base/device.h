@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where memory lives and work runs: a kind and an index.
+#pragma once
+
+#include <cstdint>
+
+namespace meshloom {
+
+enum class DeviceKind : std::uint8_t { kCpu, kCuda };
+
+struct Device {
+  DeviceKind kind = DeviceKind::kCpu;
+  int index = 0;
+
+  bool operator==(const Device&) const = default;
+};
+
+inline constexpr Device kCpuDevice{};
+
+}  // namespace meshloom

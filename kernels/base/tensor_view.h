@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// A typed, strided window on memory that someone else owns: what kernels and collectives take.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/base/device.h"
+#include "kernels/base/dtype.h"
+#include "kernels/base/shape.h"
+
+namespace meshloom {
+
+/// Plain data; the memory outlives the view's use. Strides are in elements and may be 0 (expanded)
+/// or any order. A default view (data == nullptr, no dims) means "not given".
+struct TensorView {
+  void* data = nullptr;
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  Strides strides;
+  Device device;
+
+  bool defined() const { return data != nullptr || !shape.empty(); }
+  int ndim() const { return shape.size(); }
+  std::int64_t size(int dim) const { return shape[dim]; }
+  std::int64_t stride(int dim) const { return strides[dim]; }
+  std::int64_t numel() const { return meshloom::numel(shape); }
+  std::size_t bytes() const { return static_cast<std::size_t>(numel()) * dtype_size(dtype); }
+  bool contiguous() const { return is_contiguous(shape, strides); }
+
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
+};
+
+/// A row-major view.
+inline TensorView make_view(void* data, DType dtype, const Shape& shape,
+                            Device device = kCpuDevice) {
+  return {data, dtype, shape, contiguous_strides(shape), device};
+}
+
+}  // namespace meshloom

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Option structs and op ids of the compute interface in kernels/backend.h.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/philox.h"
+#include "kernels/base/tensor_view.h"
+
+namespace meshloom::kernels {
+
+enum class UnaryOp : std::uint8_t {
+  kNeg, kExp, kLog, kTanh, kSqrt, kRsqrt, kRelu, kSigmoid, kSilu, kGelu, kGeluTanh,
+  kPow,    ///< x ^ scalar
+  kAdd,    ///< x + scalar
+  kMul,    ///< x * scalar
+  kRsub,   ///< scalar - x
+  kRdiv,   ///< scalar / x
+};
+
+enum class BinaryOp : std::uint8_t { kAdd, kSub, kMul, kDiv };
+
+enum class ReduceOp : std::uint8_t { kSum, kMean, kAmax, kVar };
+
+/// What a matmul does to its result before storing it.
+enum class Epilogue : std::uint8_t {
+  kNone,
+  kBias,          ///< + bias[N]
+  kBiasGelu,      ///< gelu(x + bias), erf form
+  kBiasGeluTanh,  ///< gelu(x + bias), tanh form
+};
+
+struct MatmulOptions {
+  float alpha = 1.0f;
+  float beta = 0.0f;  ///< y = alpha * a b + beta * y; beta is 0 or 1
+  Epilogue epilogue = Epilogue::kNone;
+  TensorView bias;            ///< [N], for the kBias epilogues
+  TensorView pre_activation;  ///< y's shape; where given, receives a b + bias of the GELU epilogues
+};
+
+struct NormOptions {
+  float eps = 1e-5f;
+};
+
+/// Element i of the tensor is kept where the random value of (stream, first_index + i) is at least p,
+/// and divided by (1 - p). `first_index` makes a shard draw what the whole tensor would.
+struct DropoutOptions {
+  float p = 0.0f;
+  PhiloxStream random;
+  std::uint64_t first_index = 0;
+};
+
+/// Attention of one block of queries against one block of keys (DESIGN D21).
+struct AttentionOptions {
+  float scale = 0.0f;  ///< 0: 1 / sqrt(D)
+  bool is_causal = false;
+  /// Query i has position query_offset + i, key j has key_offset + j; a causal query sees keys at
+  /// positions <= its own. Position arrays (int64, [Sq] and [Skv]) replace the offsets where given.
+  std::int64_t query_offset = 0;
+  std::int64_t key_offset = 0;
+  TensorView query_positions;
+  TensorView key_positions;
+  /// A key is seen where position distance is within [-window_left, window_right]; -1: no limit.
+  std::int64_t window_left = -1;
+  std::int64_t window_right = -1;
+  /// float32, broadcastable (strides of 0) to [B, Hq, Sq, Skv]; added to the scaled scores.
+  TensorView bias;
+  /// float32 [Hq] slopes: adds -slope[h] * |query position - key position|.
+  TensorView alibi_slopes;
+  /// int64 [B, Sq] and [B, Skv]: a query sees keys of its own document only.
+  TensorView query_documents;
+  TensorView key_documents;
+  /// Dropout of the probabilities, drawn by global (layer, batch x head, query, key): element index
+  /// = ((b * Hq + h) * total_queries + query position) * total_keys + key position, layer in the stream.
+  float dropout_p = 0.0f;
+  PhiloxStream dropout_random;
+  std::int64_t dropout_first_head = 0;   ///< global index of (b = 0, h = 0)
+  std::int64_t dropout_total_queries = 0;
+  std::int64_t dropout_total_keys = 0;
+};
+
+/// Query, key and value views, any strides: q [B,Hq,Sq,D], k [B,Hkv,Skv,D], v [B,Hkv,Skv,Dv].
+/// Query head h reads kv head h / (Hq / Hkv). float32 or bfloat16, all the same.
+struct AttentionInputs {
+  TensorView q, k, v;
+};
+
+/// Running state of attention over several key blocks. `o` [B,Hq,Sq,Dv] and `lse` [B,Hq,Sq] float32.
+/// With `carry` the kernel merges its block into what they hold; else it overwrites them.
+struct AttentionOutputs {
+  TensorView o;    ///< dtype of q, or float32 (required with carry)
+  TensorView lse;  ///< float32, natural log; -inf where a query sees nothing (then o is 0)
+  bool carry = false;
+};
+
+/// Backward of one block, given the *final* lse and delta = rowsum(do * o). Accumulates into dq, dk
+/// and dv where `accumulate`, else overwrites them. float32, or (not accumulating) the inputs' dtype.
+struct AttentionGrads {
+  TensorView grad_o;  ///< [B,Hq,Sq,Dv], dtype of q
+  TensorView lse;     ///< [B,Hq,Sq] float32
+  TensorView delta;   ///< [B,Hq,Sq] float32
+  TensorView dq, dk, dv;
+  bool accumulate = false;
+  TensorView grad_bias;  ///< float32 with bias's strides (0 where broadcast); where given, accumulated
+};
+
+struct RopeOptions {
+  TensorView cos, sin;   ///< float32 [positions, D / 2]
+  TensorView positions;  ///< int64 [B, S], or not given: position = position_offset + s
+  std::int64_t position_offset = 0;
+  bool inverse = false;  ///< rotate back: the gradient
+};
+
+struct CrossEntropyOptions {
+  std::int64_t ignore_index = -100;
+  float label_smoothing = 0.0f;
+  /// Gradients are multiplied by this; the loss is the plain sum over counted rows.
+  float grad_scale = 1.0f;
+};
+
+/// One parameter of a fused optimizer step. All views have the same number of elements, contiguous.
+struct OptimizerTensor {
+  TensorView master;   ///< float32, updated
+  TensorView grad;     ///< float32
+  TensorView moment1;  ///< float32; SGD: the momentum buffer (may be undefined without momentum)
+  TensorView moment2;  ///< float32; not used by SGD
+  TensorView working;  ///< bfloat16 copy written in the same pass; undefined where master is used directly
+  float weight_decay = 0.0f;
+};
+
+struct AdamOptions {
+  float lr = 0.0f;
+  float beta1 = 0.9f;
+  float beta2 = 0.999f;
+  float eps = 1e-8f;
+  std::int64_t step = 1;        ///< 1 for the first: bias correction
+  bool decoupled = true;        ///< AdamW; false: weight decay is added to the gradient (Adam)
+  const float* grad_factor = nullptr;  ///< device scalar all gradients are multiplied by (clipping)
+};
+
+struct SgdOptions {
+  float lr = 0.0f;
+  float momentum = 0.0f;
+  float dampening = 0.0f;
+  bool nesterov = false;
+  std::int64_t step = 1;  ///< on the first step the momentum buffer is set to the gradient
+  const float* grad_factor = nullptr;
+};
+
+}  // namespace meshloom::kernels

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+# Language level, warnings, sanitizers, output folders, ccache and a faster linker where they are installed.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+# One binary runs on every CPU of an architecture: own kernels dispatch at run time, so -march stays at its default.
+# -O2 with assertions off; contraction is off so that every path rounds the same way.
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+add_compile_options(-Wall -Wextra -ffp-contract=off -fno-math-errno)
+if(MESHLOOM_WERROR)
+  add_compile_options(-Werror)
+endif()
+
+if(MESHLOOM_SANITIZE)
+  add_compile_options(-fsanitize=${MESHLOOM_SANITIZE} -fno-omit-frame-pointer -g)
+  add_link_options(-fsanitize=${MESHLOOM_SANITIZE})
+endif()
+
+find_program(MESHLOOM_CCACHE ccache)
+if(MESHLOOM_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${MESHLOOM_CCACHE})
+endif()
+find_program(MESHLOOM_MOLD mold)
+if(MESHLOOM_MOLD AND NOT MESHLOOM_SANITIZE)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+# The usual shape of a folder's library: explicit sources, public includes from the repository root.
+function(meshloom_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
+endfunction()
