@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# What the scripts share; to be sourced. Sets `repository` (absolute) and moves nowhere.
+# shellcheck disable=SC2034
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+say() { printf '%s\n' "$*"; }
+
+die() {
+  printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+  exit 1
+}
+
+# Exit code 2, as all Meshloom programs answer wrong usage.
+usage_error() {
+  printf '%s: %s (see --help)\n' "$(basename "$0")" "$*" >&2
+  exit 2
+}
+
+# Prints the comment block at the top of the calling script (after the licence line) as its help.
+print_help() { awk 'NR > 2 && !/^#/ { exit } NR > 2 { sub(/^# ?/, ""); print }' "$0"; }
+
+# mpirun refuses uid 0 without both variables.
+allow_mpi_as_root() {
+  if [ "$(id -u)" = 0 ]; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  fi
+}
+
+# Cores this process may use: affinity mask and cgroup quota, at least 1.
+usable_cores() {
+  local cores quota period
+  cores=$(nproc)
+  if read -r quota period 2>/dev/null </sys/fs/cgroup/cpu.max && [ "$quota" != max ]; then
+    local limit=$(((quota + period - 1) / period))
+    [ "$limit" -lt "$cores" ] && cores=$limit
+  fi
+  say "$((cores > 0 ? cores : 1))"
+}
+
+# A compile can take 1.5 GB: fewer jobs where memory is short.
+build_jobs() {
+  local cores memory_jobs
+  cores=$(usable_cores)
+  memory_jobs=$(awk '/^MemAvailable:/ { print int($2 / 1500000) }' /proc/meminfo)
+  [ "${memory_jobs:-0}" -ge 1 ] || memory_jobs=1
+  say "$((cores < memory_jobs ? cores : memory_jobs))"
+}
+
+# Ids of all processes below the given one, deepest last. Needs /proc only (no procps).
+descendants() {
+  cat /proc/[0-9]*/stat 2>/dev/null | awk -v root="$1" '
+    { pid = $1; sub(/^.*\) /, ""); parent[pid] = $2; order[++n] = pid }
+    END {
+      below[root] = 1
+      do {
+        grew = 0
+        for (i = 1; i <= n; ++i)
+          if (!(order[i] in below) && (parent[order[i]] in below)) {
+            below[order[i]] = 1; print order[i]; grew = 1
+          }
+      } while (grew)
+    }'
+}

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Usage: scripts/test.sh [--preset NAME] [--filter REGEX] [--label REGEX] [--jobs N] [--no-setup]
+#
+# Installs what is missing, configures and builds a preset, and runs its tests. The last line says PASSED or
+# FAILED; the exit code is 0 only where everything was built and every test passed.
+#
+#   --preset NAME    release (default), debug, asan (with UBSan), tsan or cuda
+#   --filter REGEX   only tests with a matching name
+#   --label REGEX    only tests with a matching label
+#   --jobs N         tests at once (default: the usable cores)
+#   --no-setup       trust that all packages are there
+set -euo pipefail
+# shellcheck source=scripts/common.sh
+. "$(dirname "$0")/common.sh"
+
+preset=release setup=true jobs="" selection=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --preset) preset=${2:?"--preset needs a name"} && shift ;;
+    --filter) selection+=(--tests-regex "${2:?"--filter needs a regex"}") && shift ;;
+    --label) selection+=(--label-regex "${2:?"--label needs a regex"}") && shift ;;
+    --jobs) jobs=${2:?"--jobs needs a number"} && shift ;;
+    --no-setup) setup=false ;;
+    -h | --help) print_help && exit 0 ;;
+    *) usage_error "unknown argument $1" ;;
+  esac
+  shift
+done
+case $preset in
+  release | debug | asan | tsan | cuda) ;;
+  *) usage_error "unknown preset $preset" ;;
+esac
+
+part="setting up"
+report() {
+  local status=$?
+  if [ $status = 0 ]; then
+    say "test: PASSED, preset $preset, ${SECONDS} s"
+  else
+    say "test: FAILED while $part (exit code $status), preset $preset, ${SECONDS} s"
+  fi
+}
+trap report EXIT
+
+# Sanitizers stop at the first finding; what libraries do is suppressed by name.
+set_sanitizer_options() {
+  local lists=$repository/scripts/sanitizers
+  export ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1:${ASAN_OPTIONS:-}"
+  export LSAN_OPTIONS="suppressions='$lists/lsan.supp':print_suppressions=0:${LSAN_OPTIONS:-}"
+  export UBSAN_OPTIONS="suppressions='$lists/ubsan.supp':print_stacktrace=1:halt_on_error=1:${UBSAN_OPTIONS:-}"
+  export TSAN_OPTIONS="suppressions='$lists/tsan.supp':halt_on_error=1:second_deadlock_stack=1:ignore_noninstrumented_modules=1:${TSAN_OPTIONS:-}"
+}
+
+# The ThreadSanitizer of gcc 12 cannot map its shadow where addresses are randomised over many bits.
+run_tests() {
+  local command=(ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --timeout 600
+    --parallel "${jobs:-$(usable_cores)}" "${selection[@]}")
+  if [ "$preset" = tsan ] && setarch "$(uname -m)" --addr-no-randomize true 2>/dev/null; then
+    command=(setarch "$(uname -m)" --addr-no-randomize "${command[@]}")
+  fi
+  "${command[@]}" </dev/null
+}
+
+cd "$repository"
+allow_mpi_as_root
+if $setup; then
+  scripts/setup.sh
+fi
+part="configuring"
+cmake --preset "$preset"
+part="building"
+cmake --build "build/$preset" --parallel "$(build_jobs)"
+part="running tests"
+case $preset in
+  asan | tsan) set_sanitizer_options ;;
+esac
+run_tests
