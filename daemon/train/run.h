@@ -50,6 +50,8 @@ class Run {
   virtual std::int64_t step() const = 0;
   /// Things the user should know, such as a fallback to an older checkpoint or a change of CPU class.
   virtual const std::vector<std::string>& notes() const = 0;
+  /// Tokens of the model's vocabulary; 256: bytes.
+  virtual std::int64_t vocab_size() const { return 0; }
 
   /// Gradients of the next global batch (all its micro batches), reduced over ranks.
   virtual void forward_backward() = 0;
