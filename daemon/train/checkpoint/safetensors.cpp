@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/checkpoint/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <numeric>
+
+#include "kernels/base/error.h"
+
+namespace meshloom::train {
+namespace {
+
+std::string label_of(const std::filesystem::path& path) {
+  const auto folder = path.parent_path().filename();
+  return folder.empty() ? path.filename().string() : (folder / path.filename()).string();
+}
+
+[[noreturn]] void fail_header(const std::string& label, const std::string& what) {
+  throw InvalidArgument(fmt::format("{}: header: {}", label, what), "MALFORMED_SAFETENSORS",
+                        {{"file", label}});
+}
+
+[[noreturn]] void fail_io(const std::string& label, const char* action, int error) {
+  const std::string text = fmt::format("{}: {}: {}", label, action, std::strerror(error));
+  if (error == ENOENT || error == ENOTDIR)
+    throw NotFound(text, "FILE_NOT_FOUND", {{"file", label}});
+  if (error == ENOSPC || error == EDQUOT)
+    throw ResourceExhausted(text, "DISK_FULL", {{"file", label}});
+  throw IoError(text, "IO", {{"file", label}});
+}
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  ~FileDescriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+void read_exactly(int fd, const std::string& label, char* out, std::size_t bytes, off_t offset) {
+  while (bytes > 0) {
+    const ssize_t got = ::pread(fd, out, bytes, offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_io(label, "read", errno);
+    if (got == 0) fail_header(label, "the file ends before it does");
+    out += got;
+    offset += got;
+    bytes -= static_cast<std::size_t>(got);
+  }
+}
+
+std::string read_header(int fd, const std::string& label, std::uint64_t file_bytes) {
+  std::uint64_t length = 0;
+  if (file_bytes < sizeof length)
+    fail_header(label, fmt::format("a file of {} bytes is too short for one", file_bytes));
+  read_exactly(fd, label, reinterpret_cast<char*>(&length), sizeof length, 0);
+  if (length > kMaxSafetensorsHeader)
+    fail_header(label, fmt::format("its length of {} bytes is more than the {} that are accepted",
+                                   length, kMaxSafetensorsHeader));
+  if (length > file_bytes - sizeof length)
+    fail_header(label,
+                fmt::format("its length of {} bytes runs past the end of the file of {} bytes",
+                            length, file_bytes));
+  std::string text(length, '\0');
+  read_exactly(fd, label, text.data(), length, sizeof length);
+  return text;
+}
+
+}  // namespace
+
+std::shared_ptr<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
+  const std::string label = label_of(path);
+  // Nonblocking, so that a FIFO in the file's place cannot hold the caller.
+  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (fd.get() < 0) fail_io(label, "open", errno);
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) fail_io(label, "stat", errno);
+  if (!S_ISREG(status.st_mode)) fail_header(label, "this is not a regular file");
+
+  const auto file_bytes = static_cast<std::uint64_t>(status.st_size);
+  const std::string text = read_header(fd.get(), label, file_bytes);
+  const std::uint64_t data_offset = sizeof(std::uint64_t) + text.size();
+
+  std::shared_ptr<SafetensorsFile> file(new SafetensorsFile);
+  file->label_ = label;
+  file->header_ = parse_safetensors_header(text, file_bytes - data_offset, label);
+  const auto& entries = file->header_.entries;
+  file->by_name_.resize(entries.size());
+  std::iota(file->by_name_.begin(), file->by_name_.end(), std::size_t{0});
+  std::sort(file->by_name_.begin(), file->by_name_.end(),
+            [&](std::size_t a, std::size_t b) { return entries[a].name < entries[b].name; });
+
+  void* mapping = ::mmap(nullptr, file_bytes, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  if (mapping == MAP_FAILED) fail_io(label, "mmap", errno);
+  file->mapping_ = static_cast<const std::byte*>(mapping);
+  file->mapping_bytes_ = file_bytes;
+  file->data_ = file->mapping_ + data_offset;
+  return file;
+}
+
+SafetensorsFile::~SafetensorsFile() {
+  if (mapping_) ::munmap(const_cast<std::byte*>(mapping_), mapping_bytes_);
+}
+
+const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
+  const auto found = std::lower_bound(
+      by_name_.begin(), by_name_.end(), name,
+      [&](std::size_t i, std::string_view wanted) { return header_.entries[i].name < wanted; });
+  if (found == by_name_.end() || header_.entries[*found].name != name) return nullptr;
+  return &header_.entries[*found];
+}
+
+TensorView SafetensorsFile::view(std::string_view name) const {
+  const SafetensorsEntry* entry = find(name);
+  if (!entry)
+    throw NotFound(fmt::format("{}: there is no tensor '{}'", label_, name), "TENSOR_NOT_FOUND",
+                   {{"file", label_}, {"tensor", std::string(name)}});
+  return view(*entry);
+}
+
+TensorView SafetensorsFile::view(const SafetensorsEntry& entry) const {
+  const std::byte* data = data_ + entry.begin;
+  if (reinterpret_cast<std::uintptr_t>(data) % dtype_size(entry.dtype) != 0) {
+    const std::size_t bytes = entry.end - entry.begin;
+    auto copy = std::make_unique<std::byte[]>(bytes);
+    std::memcpy(copy.get(), data, bytes);
+    data = copy.get();
+    aligned_copies_.push_back(std::move(copy));
+  }
+  return make_view(const_cast<std::byte*>(data), entry.dtype, entry.shape);
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
+                                     std::vector<SafetensorsEntry> entries,
+                                     const SafetensorsMetadata& metadata, Observer observer)
+    : label_(label_of(path)), entries_(std::move(entries)), observer_(std::move(observer)) {
+  const std::string header = make_safetensors_header(entries_, metadata);
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd_ < 0) fail_io(label_, "create", errno);
+  try {
+    write_bytes(std::as_bytes(std::span(header)));
+  } catch (...) {
+    ::close(fd_);
+    throw;
+  }
+}
+
+SafetensorsWriter::~SafetensorsWriter() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void SafetensorsWriter::write(const TensorView& tensor) {
+  check_internal(next_ < entries_.size(), "{}: more tensors are written than were named", label_);
+  const SafetensorsEntry& entry = entries_[next_++];
+  check_internal(tensor.dtype == entry.dtype && tensor.shape == entry.shape && tensor.contiguous(),
+                 "{}: tensor '{}' was named as {} {}, but {} {} is written", label_, entry.name,
+                 dtype_name(entry.dtype), to_string(entry.shape), dtype_name(tensor.dtype),
+                 to_string(tensor.shape));
+  write_bytes({static_cast<const std::byte*>(tensor.data), tensor.bytes()});
+}
+
+void SafetensorsWriter::write_bytes(std::span<const std::byte> bytes) {
+  // Pieces that stay in the cache between the observer and the copy into the page cache.
+  constexpr std::size_t kPiece = std::size_t{1} << 20;
+  while (!bytes.empty()) {
+    auto piece = bytes.first(std::min(bytes.size(), kPiece));
+    if (observer_) observer_(piece);
+    bytes = bytes.subspan(piece.size());
+    while (!piece.empty()) {
+      const ssize_t put = ::write(fd_, piece.data(), piece.size());
+      if (put < 0 && errno == EINTR) continue;
+      if (put < 0) fail_io(label_, "write", errno);
+      piece = piece.subspan(static_cast<std::size_t>(put));
+    }
+  }
+}
+
+void SafetensorsWriter::close() {
+  check_internal(next_ == entries_.size(), "{}: {} of {} tensors were written", label_, next_,
+                 entries_.size());
+  const int fd = fd_;
+  fd_ = -1;
+  const int synced = ::fsync(fd) == 0 ? 0 : errno;
+  const int closed = ::close(fd) == 0 ? 0 : errno;
+  if (synced != 0) fail_io(label_, "fsync", synced);
+  if (closed != 0) fail_io(label_, "close", closed);
+}
+
+void write_safetensors(const std::filesystem::path& path, const std::vector<NamedView>& tensors,
+                       const SafetensorsMetadata& metadata) {
+  std::map<std::string_view, const TensorView*> views;
+  std::vector<SafetensorsEntry> entries;
+  for (const NamedView& tensor : tensors) {
+    views[tensor.name] = &tensor.view;
+    entries.push_back(
+        {.name = tensor.name, .dtype = tensor.view.dtype, .shape = tensor.view.shape});
+  }
+  SafetensorsWriter writer(path, std::move(entries), metadata);
+  for (const SafetensorsEntry& entry : writer.entries()) writer.write(*views.at(entry.name));
+  writer.close();
+}
+
+}  // namespace meshloom::train
