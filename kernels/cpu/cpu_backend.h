@@ -6,7 +6,8 @@
 
 namespace meshloom::kernels::cpu {
 
-/// The process's CPU backend. Stateless apart from caches of compiled oneDNN primitives; safe from any thread.
+/// The process's CPU backend. Stateless apart from caches of compiled oneDNN primitives; safe from
+/// any thread.
 Backend& cpu_backend();
 
 }  // namespace meshloom::kernels::cpu

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cross entropy from logits: calls of Backend on the CPU.
+#pragma once
+
+#include "kernels/backend.h"
+
+namespace meshloom::kernels::cpu {
+
+/// As Backend::cross_entropy.
+void cross_entropy(const KernelContext&, const TensorView& losses, const TensorView& lse,
+                   const TensorView& logits, const TensorView& targets, const CrossEntropyOptions&);
+/// As Backend::cross_entropy_backward.
+void cross_entropy_backward(const KernelContext&, const TensorView& dlogits,
+                            const TensorView& grad_losses, const TensorView& logits,
+                            const TensorView& lse, const TensorView& targets,
+                            const CrossEntropyOptions&);
+
+}  // namespace meshloom::kernels::cpu

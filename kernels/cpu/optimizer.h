@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fused optimizer steps over all parameters: calls of Backend on the CPU.
+#pragma once
+
+#include "kernels/backend.h"
+
+namespace meshloom::kernels::cpu {
+
+/// As Backend::adam_step.
+void adam_step(const KernelContext&, std::span<const OptimizerTensor>, const AdamOptions&);
+/// As Backend::sgd_step.
+void sgd_step(const KernelContext&, std::span<const OptimizerTensor>, const SgdOptions&);
+
+}  // namespace meshloom::kernels::cpu

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vector loads and stores of every floating dtype as float32 lanes. Included once per target after
+// hwy/highway.h (the guard toggles).
+#if defined(MESHLOOM_KERNELS_CPU_SIMD_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef MESHLOOM_KERNELS_CPU_SIMD_H_
+#undef MESHLOOM_KERNELS_CPU_SIMD_H_
+#else
+#define MESHLOOM_KERNELS_CPU_SIMD_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/base/half.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace meshloom::kernels::cpu {
+namespace HWY_NAMESPACE {
+namespace simd {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// The widest float32 vector of the target.
+using FloatTag = hn::ScalableTag<float>;
+
+// Room for one vector of any target.
+inline constexpr std::size_t kMaxLanes = HWY_MAX_BYTES / sizeof(float);
+
+/// Round to nearest even to the upper 16 bits, as bfloat16::from_float; NaN stays NaN.
+template <class D>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> bfloat16_bits(D d, hn::Vec<D> v) {
+  const hn::RebindToUnsigned<D> du;
+  const auto bits = hn::BitCast(du, v);
+  const auto upper = hn::ShiftRight<16>(bits);
+  const auto bias = hn::Add(hn::And(upper, hn::Set(du, 1)), hn::Set(du, 0x7fff));
+  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, bias));
+  const auto quiet = hn::Or(upper, hn::Set(du, 0x40));
+  const auto is_nan = hn::Ne(v, v);
+  return hn::BitCast(du, hn::IfThenElse(is_nan, hn::BitCast(d, quiet), hn::BitCast(d, rounded)));
+}
+
+/// A full vector of elements at p (no alignment needed) as float32.
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const float* p) {
+  return hn::LoadU(d, p);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const bfloat16* p) {
+  const hn::RebindToUnsigned<D> du;
+  const hn::Rebind<std::uint16_t, D> dh;
+  const auto bits = hn::LoadU(dh, reinterpret_cast<const std::uint16_t*>(p));
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const float16* p) {
+#if HWY_TARGET == HWY_SSE4
+  alignas(HWY_MAX_BYTES) float lanes[kMaxLanes];
+  for (std::size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] = static_cast<float>(p[i]);
+  return hn::Load(d, lanes);
+#else
+  const hn::Rebind<hwy::float16_t, D> dh;
+  const hn::Rebind<std::uint16_t, D> du;
+  return hn::PromoteTo(d,
+                       hn::BitCast(dh, hn::LoadU(du, reinterpret_cast<const std::uint16_t*>(p))));
+#endif
+}
+
+/// Stores a full vector at p (no alignment needed), rounding to nearest even.
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> v, float* p) {
+  hn::StoreU(v, d, p);
+}
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> v, bfloat16* p) {
+  const hn::Rebind<std::uint16_t, D> dh;
+  hn::StoreU(hn::TruncateTo(dh, bfloat16_bits(d, v)), dh, reinterpret_cast<std::uint16_t*>(p));
+}
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> v, float16* p) {
+#if HWY_TARGET == HWY_SSE4
+  // Highway's emulation of the conversion does not round to nearest even.
+  alignas(HWY_MAX_BYTES) float lanes[kMaxLanes];
+  hn::Store(v, d, lanes);
+  for (std::size_t i = 0; i < hn::Lanes(d); ++i) p[i] = float16(lanes[i]);
+#else
+  const hn::Rebind<hwy::float16_t, D> dh;
+  const hn::Rebind<std::uint16_t, D> du;
+  hn::StoreU(hn::BitCast(du, hn::DemoteTo(dh, v)), du, reinterpret_cast<std::uint16_t*>(p));
+#endif
+}
+
+/// The first `count` < Lanes(d) elements; the other lanes are 0.
+template <class D, class T>
+HWY_INLINE hn::Vec<D> load_n(D d, const T* p, std::size_t count) {
+  T lanes[kMaxLanes] = {};
+  std::memcpy(lanes, p, count * sizeof(T));
+  return load(d, lanes);
+}
+/// Stores the first `count` < Lanes(d) lanes.
+template <class D, class T>
+HWY_INLINE void store_n(D d, hn::Vec<D> v, T* p, std::size_t count) {
+  T lanes[kMaxLanes];
+  store(d, v, lanes);
+  std::memcpy(p, lanes, count * sizeof(T));
+}
+
+/// The sum and the maximum of all lanes.
+template <class D>
+HWY_INLINE float sum_lanes(D d, hn::Vec<D> v) {
+  return hn::GetLane(hn::SumOfLanes(d, v));
+}
+template <class D>
+HWY_INLINE float max_lanes(D d, hn::Vec<D> v) {
+  return hn::GetLane(hn::MaxOfLanes(d, v));
+}
+
+}  // namespace simd
+}  // namespace HWY_NAMESPACE
+}  // namespace meshloom::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif
