@@ -25,22 +25,25 @@ struct RankResources {
 struct RunOptions {
   std::string name;
   std::filesystem::path data_dir;
-  std::filesystem::path checkpoint_dir;  ///< the job's checkpoints; the newest is loaded. Empty: none
-  bool allow_fallback = false;           ///< take the checkpoint before a damaged newest one
+  std::filesystem::path
+      checkpoint_dir;           ///< the job's checkpoints; the newest is loaded. Empty: none
+  bool allow_fallback = false;  ///< take the checkpoint before a damaged newest one
 };
 
-/// Fills in every default and checks everything that can be checked without other ranks: sizes, files,
-/// dtype, mesh against world_size, plans that are not offered. Throws InvalidArgument (or Unimplemented, NotFound)
-/// whose metadata has "field", the path of the wrong field ("run.training.steps").
+/// Fills in every default and checks everything that can be checked without other ranks: sizes,
+/// files, dtype, mesh against world_size, plans that are not offered. Throws InvalidArgument (or
+/// Unimplemented, NotFound) whose metadata has "field", the path of the wrong field
+/// ("run.training.steps").
 v1::RunConfig resolve_run_config(const v1::RunConfig&, int world_size,
                                  const std::filesystem::path& data_dir);
 
 /// Every rank of the world calls the same verbs in the same order. A verb that throws anything but
-/// comm errors throws on every rank alike (the ranks agree on the first failure), so they stay in step.
+/// comm errors throws on every rank alike (the ranks agree on the first failure), so they stay in
+/// step.
 class Run {
  public:
-  /// Builds model, optimizer and data from a resolved config. Ends with a status agreement: where one rank fails,
-  /// all throw its error.
+  /// Builds model, optimizer and data from a resolved config. Ends with a status agreement: where
+  /// one rank fails, all throw its error.
   static std::unique_ptr<Run> create(const RankResources&, const v1::RunConfig& resolved,
                                      const RunOptions&);
   virtual ~Run() = default;
@@ -48,22 +51,25 @@ class Run {
   virtual const v1::RunConfig& config() const = 0;
   /// Optimizer steps done, also before this process (from the checkpoint).
   virtual std::int64_t step() const = 0;
-  /// Things the user should know, such as a fallback to an older checkpoint or a change of CPU class.
+  /// Things the user should know, such as a fallback to an older checkpoint or a change of CPU
+  /// class.
   virtual const std::vector<std::string>& notes() const = 0;
   /// Tokens of the model's vocabulary; 256: bytes.
   virtual std::int64_t vocab_size() const { return 0; }
 
   /// Gradients of the next global batch (all its micro batches), reduced over ranks.
   virtual void forward_backward() = 0;
-  /// Clips and updates. Returns the step's metrics, the same on every rank. Throws NumericError naming
-  /// step and first parameter where loss or gradient norm is NaN or infinite; the parameters are then untouched.
+  /// Clips and updates. Returns the step's metrics, the same on every rank. Throws NumericError
+  /// naming step and first parameter where loss or gradient norm is NaN or infinite; the parameters
+  /// are then untouched.
   virtual v1::StepMetrics optim_step() = 0;
   /// Seconds of the last step by phase: data, forward, backward, reduce, optimizer, checkpoint.
   virtual std::map<std::string, double> phase_seconds() const = 0;
-  /// Mean validation loss over `batches` global batches, always the same ones; 0: those of the config.
+  /// Mean validation loss over `batches` global batches, always the same ones; 0: those of the
+  /// config.
   virtual double evaluate(std::int64_t batches) = 0;
-  /// Writes checkpoint_dir/step-N and prunes to keep_latest_k. A failure (full disk) throws on every rank and
-  /// leaves training state and older checkpoints as they were. Returns the folder.
+  /// Writes checkpoint_dir/step-N and prunes to keep_latest_k. A failure (full disk) throws on
+  /// every rank and leaves training state and older checkpoints as they were. Returns the folder.
   virtual std::filesystem::path save_state() = 0;
   /// Writes a Hugging Face folder (rank 0), complete or not at all.
   virtual void export_hf(const std::filesystem::path& folder, const std::string& dtype) = 0;

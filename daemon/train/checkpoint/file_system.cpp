@@ -16,13 +16,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// After this many bytes the kernel is asked to start writing them out, so that the final sync finds little left.
+/// After this many bytes the kernel is asked to start writing them out, so that the final sync
+/// finds little left.
 constexpr std::size_t kWritebackBytes = std::size_t{32} << 20;
 
 [[noreturn]] void fail(const char* what, const fs::path& path, int code) {
   const auto text = fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(code));
   const Error::Metadata metadata = {{"path", path.string()}, {"errno", std::to_string(code)}};
-  if (code == ENOSPC || code == EDQUOT || code == EFBIG) throw ResourceExhausted(text, "DISK_FULL", metadata);
+  if (code == ENOSPC || code == EDQUOT || code == EFBIG)
+    throw ResourceExhausted(text, "DISK_FULL", metadata);
   throw IoError(text, "IO_ERROR", metadata);
 }
 
@@ -51,8 +53,8 @@ class PosixFile : public OutputFile {
       written_ += static_cast<std::size_t>(n);
     }
     if (written_ - started_ >= kWritebackBytes) {
-      ::sync_file_range(file_, static_cast<off_t>(started_), static_cast<off_t>(written_ - started_),
-                        SYNC_FILE_RANGE_WRITE);
+      ::sync_file_range(file_, static_cast<off_t>(started_),
+                        static_cast<off_t>(written_ - started_), SYNC_FILE_RANGE_WRITE);
       started_ = written_;
     }
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few file operations that a checkpoint is made of, behind an interface so that tests can stop after any of them.
+// The few file operations that a checkpoint is made of, behind an interface so that tests can stop
+// after any of them.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,8 @@
 
 namespace meshloom::train {
 
-/// A file that is being written. Destroying it without `close` gives the file up (it stays on disk, unfinished).
+/// A file that is being written. Destroying it without `close` gives the file up (it stays on disk,
+/// unfinished).
 class OutputFile {
  public:
   virtual ~OutputFile() = default;
@@ -19,19 +21,23 @@ class OutputFile {
   virtual void close() = 0;
 };
 
-/// Every call throws ResourceExhausted where the disk or quota is full, else IoError; both name path and reason.
+/// Every call throws ResourceExhausted where the disk or quota is full, else IoError; both name
+/// path and reason.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
-  /// Creates or empties the file. `expected_bytes` is reserved where the file system can, so that a full disk shows at once.
-  virtual std::unique_ptr<OutputFile> create(const std::filesystem::path&, std::size_t expected_bytes) = 0;
+  /// Creates or empties the file. `expected_bytes` is reserved where the file system can, so that a
+  /// full disk shows at once.
+  virtual std::unique_ptr<OutputFile> create(const std::filesystem::path&,
+                                             std::size_t expected_bytes) = 0;
   virtual void create_directories(const std::filesystem::path&) = 0;
   /// Makes the names in a folder survive a crash.
   virtual void sync_directory(const std::filesystem::path&) = 0;
   virtual void rename(const std::filesystem::path& from, const std::filesystem::path& to) = 0;
-  /// Makes `from` appear under the name `to` in one step where `to` exists; what was there is then named `from`. On
-  /// file systems that cannot, `to` is removed first.
-  virtual void replace_directory(const std::filesystem::path& from, const std::filesystem::path& to) = 0;
+  /// Makes `from` appear under the name `to` in one step where `to` exists; what was there is then
+  /// named `from`. On file systems that cannot, `to` is removed first.
+  virtual void replace_directory(const std::filesystem::path& from,
+                                 const std::filesystem::path& to) = 0;
   /// A file or a whole folder; nothing where it does not exist.
   virtual void remove_all(const std::filesystem::path&) = 0;
 };

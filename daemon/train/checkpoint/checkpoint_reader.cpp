@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/checkpoint/checkpoint_reader.h"
+
+#include <algorithm>
+
+#include "daemon/train/checkpoint/digest.h"
+#include "daemon/train/checkpoint/row_shard.h"
+#include "daemon/train/status_agreement.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void damaged(const fs::path& file, const std::string& why) {
+  throw DataLoss(fmt::format("checkpoint file {} is damaged: {}", file.string(), why),
+                 "CHECKPOINT_DAMAGED", {{"path", file.string()}});
+}
+
+/// Rank 0 reads the folder and its manifest, all verify their share. Throws on every rank alike.
+Manifest read_verified(comm::ProcessGroup& world, const fs::path& folder) {
+  Manifest manifest;
+  run_agreed(world, [&] { manifest = read_manifest(folder); });
+  run_agreed(world, [&] { verify_files(folder, manifest, world.rank(), world.size()); });
+  return manifest;
+}
+
+/// Out of the way, so that it is not tried again and not counted by keep_latest_k.
+void set_aside(const CheckpointLocation& location, const CheckpointEntry& entry) {
+  FileSystem& files = location.file_system != nullptr ? *location.file_system : posix_file_system();
+  const fs::path aside =
+      entry.folder.parent_path() / ("damaged-" + entry.folder.filename().string());
+  files.remove_all(aside);
+  files.rename(entry.folder, aside);
+}
+
+}  // namespace
+
+void verify_files(const fs::path& folder, const Manifest& manifest, int share, int shares) {
+  for (std::size_t i = static_cast<std::size_t>(share); i < manifest.files.size();
+       i += static_cast<std::size_t>(shares)) {
+    const ManifestFile& file = manifest.files[i];
+    const fs::path path = folder / file.name;
+    std::error_code error;
+    const auto bytes = fs::file_size(path, error);
+    if (error) damaged(path, error.message());
+    if (bytes != file.bytes)
+      damaged(path, fmt::format("{} bytes instead of {}", bytes, file.bytes));
+    if (digest_of_file(path) != file.xxh3_128) damaged(path, "its XXH3-128 is not the manifest's");
+  }
+}
+
+CheckpointReader::CheckpointReader(const fs::path& folder, const Manifest& manifest)
+    : label_(folder.string()) {
+  for (const ManifestTensor& tensor : manifest.tensors) tensors_[tensor.name] = tensor.shape;
+  for (const ManifestFile& file : manifest.files)
+    files_.push_back(SafetensorsFile::open(folder / file.name));
+}
+
+const Shape& CheckpointReader::shape(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end())
+    throw NotFound(fmt::format("checkpoint {} has no tensor {}", label_, name), "NOT_FOUND",
+                   {{"tensor", name}});
+  return found->second;
+}
+
+void CheckpointReader::read(const std::string& name, const Tensor& out) const {
+  const Shape& whole = shape(name);
+  if (whole != out.shape())
+    throw FailedPrecondition(fmt::format("checkpoint {}: {} has shape {}, the model's is {}",
+                                         label_, name, to_string(whole), to_string(out.shape())),
+                             "CHECKPOINT_MISMATCH", {{"tensor", name}});
+  const TensorView target = out.view();
+  const std::int64_t rows = row_count(whole);
+  const std::int64_t row_elements = rows == 0 ? 0 : numel(whole) / rows;
+  const auto shards = static_cast<std::int64_t>(files_.size());
+  for (std::int64_t shard = 0; shard < shards; ++shard) {
+    const RowRange range = shard_rows(rows, shard, shards);
+    const Shape part = shape_of_rows(whole, range.size());
+    if (numel(part) == 0) continue;
+    const SafetensorsFile& file = *files_[static_cast<std::size_t>(shard)];
+    const SafetensorsEntry* entry = file.find(name);
+    if (entry == nullptr || entry->shape != part || entry->dtype != DType::kFloat32)
+      throw DataLoss(fmt::format("checkpoint {}: {} does not hold rows [{}, {}) of {}", label_,
+                                 file.label(), range.begin, range.end, name),
+                     "CHECKPOINT_DAMAGED", {{"tensor", name}});
+    auto* begin = static_cast<std::byte*>(target.data) +
+                  static_cast<std::size_t>(range.begin * row_elements) * dtype_size(target.dtype);
+    const ExecutionContext& context = out.context();
+    context.backend().copy(context.kernel_context(),
+                           make_view(begin, target.dtype, part, target.device), file.view(*entry));
+  }
+}
+
+std::optional<FoundCheckpoint> find_checkpoint(comm::ProcessGroup& world,
+                                               const CheckpointLocation& location,
+                                               bool allow_fallback) {
+  std::vector<CheckpointEntry> entries;
+  run_agreed(world, [&] { entries = list_checkpoints(location.directory); });
+  std::exception_ptr newest_error;
+  std::vector<std::string> notes;
+  std::vector<CheckpointEntry> bad;
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    try {
+      FoundCheckpoint found = {entry->folder, read_verified(world, entry->folder), {}};
+      run_agreed(world, [&] {
+        if (world.rank() != 0) return;
+        for (const CheckpointEntry& one : bad) set_aside(location, one);
+      });
+      if (!notes.empty())
+        notes.push_back(fmt::format("resumed from {} instead", entry->folder.filename().string()));
+      found.notes = std::move(notes);
+      return found;
+    } catch (const DataLoss& error) {
+      if (!allow_fallback) throw;
+      if (!newest_error) newest_error = std::current_exception();
+      bad.push_back(*entry);
+      notes.push_back(error.what());
+    }
+  }
+  if (newest_error) std::rethrow_exception(newest_error);
+  return std::nullopt;
+}
+
+}  // namespace meshloom::train

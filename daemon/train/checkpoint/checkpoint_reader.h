@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading checkpoints: verified first, on any number of ranks.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/comm/process_group.h"
+#include "daemon/train/checkpoint/checkpoint_writer.h"
+#include "daemon/train/checkpoint/manifest.h"
+#include "daemon/train/checkpoint/safetensors.h"
+
+namespace meshloom::train {
+
+/// Throws DataLoss naming the file where size or digest of files share, share + shares, share + 2
+/// shares, ... differ from the manifest, or one is missing.
+void verify_files(const std::filesystem::path& folder, const Manifest& manifest, int share = 0,
+                  int shares = 1);
+
+/// The tensors of a verified checkpoint, put together from however many shards there are.
+class CheckpointReader {
+ public:
+  CheckpointReader(const std::filesystem::path& folder, const Manifest& manifest);
+
+  bool contains(const std::string& name) const { return tensors_.contains(name); }
+  /// The whole tensor's shape. Throws NotFound.
+  const Shape& shape(const std::string& name) const;
+  /// Copies the whole tensor into `out` (contiguous, converts dtype). Throws FailedPrecondition
+  /// naming both shapes where they differ, NotFound where there is none of that name, DataLoss
+  /// where the shards do not add up.
+  void read(const std::string& name, const Tensor& out) const;
+
+ private:
+  std::string label_;
+  std::map<std::string, Shape> tensors_;
+  std::vector<std::shared_ptr<SafetensorsFile>> files_;
+};
+
+/// A checkpoint chosen to go on from.
+struct FoundCheckpoint {
+  std::filesystem::path folder;
+  Manifest manifest;
+  std::vector<std::string> notes;
+};
+
+/// The newest checkpoint, verified (each rank of `world` a share of the files); nullopt where there
+/// is none. A damaged or unfinished one throws DataLoss naming it, on every rank; with
+/// `allow_fallback` it is renamed to damaged-step-N, noted, and the one before is taken. Where all
+/// are damaged the newest's error is thrown.
+std::optional<FoundCheckpoint> find_checkpoint(comm::ProcessGroup& world,
+                                               const CheckpointLocation& location,
+                                               bool allow_fallback);
+
+}  // namespace meshloom::train

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/checkpoint/checkpoint_writer.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "daemon/train/checkpoint/digest.h"
+#include "daemon/train/checkpoint/row_shard.h"
+#include "daemon/train/checkpoint/safetensors_header.h"
+#include "daemon/train/status_agreement.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Digest and write alternate in pieces of this size, so that the second finds the bytes in cache.
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+constexpr const char* kTemporaryPrefix = ".tmp-";
+constexpr const char* kDiscardedPrefix = ".old-";
+
+std::string shard_name(int shard, int shards) {
+  return fmt::format("shard-{:05}-of-{:05}.safetensors", shard, shards);
+}
+
+FileSystem& files_of(const CheckpointLocation& location) {
+  return location.file_system != nullptr ? *location.file_system : posix_file_system();
+}
+
+/// Writes and digests at once.
+class DigestingFile {
+ public:
+  DigestingFile(FileSystem& files, const fs::path& path, std::size_t bytes)
+      : file_(files.create(path, bytes)) {}
+
+  void write(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const auto piece = bytes.first(std::min(bytes.size(), kPieceBytes));
+      digest_.update(piece);
+      file_->write(piece);
+      written_ += piece.size();
+      bytes = bytes.subspan(piece.size());
+    }
+  }
+  ManifestFile finish(const std::string& name) {
+    file_->sync();
+    file_->close();
+    return {name, written_, digest_.hex()};
+  }
+
+ private:
+  std::unique_ptr<OutputFile> file_;
+  Digest digest_;
+  std::uint64_t written_ = 0;
+};
+
+/// This rank's rows of every tensor as one safetensors file.
+ManifestFile write_shard(FileSystem& files, const fs::path& folder,
+                         std::span<const StateTensor> state, int shard, int shards) {
+  std::vector<SafetensorsEntry> entries;
+  std::map<std::string, std::span<const std::byte>> rows_of;
+  std::size_t data_bytes = 0;
+  for (const StateTensor& item : state) {
+    const Shape& shape = item.tensor.shape();
+    const RowRange rows = shard_rows(row_count(shape), shard, shards);
+    const Shape part = shape_of_rows(shape, rows.size());
+    if (numel(part) == 0) continue;
+    const auto row_bytes = static_cast<std::size_t>(numel(part) / rows.size()) * sizeof(float);
+    const auto bytes = static_cast<std::size_t>(rows.size()) * row_bytes;
+    rows_of[item.name] = {static_cast<const std::byte*>(item.tensor.view().data) +
+                              static_cast<std::size_t>(rows.begin) * row_bytes,
+                          bytes};
+    entries.push_back({item.name, DType::kFloat32, part, 0, 0});
+    data_bytes += bytes;
+  }
+  const std::string header = make_safetensors_header(entries, {{"format", "meshloom"}});
+  const std::string name = shard_name(shard, shards);
+  DigestingFile file(files, folder / name, header.size() + data_bytes);
+  file.write(std::as_bytes(std::span(header)));
+  for (const SafetensorsEntry& entry : entries) file.write(rows_of.at(entry.name));
+  return file.finish(name);
+}
+
+/// Everyone's file, by rank.
+std::vector<ManifestFile> gather_files(comm::ProcessGroup& world, const ManifestFile& mine) {
+  constexpr std::size_t kDigestCharacters = 32;
+  using Record = std::array<std::byte, sizeof(std::uint64_t) + kDigestCharacters>;
+  std::vector<Record> records(static_cast<std::size_t>(world.size()));
+  Record& own = records[static_cast<std::size_t>(world.rank())];
+  std::memcpy(own.data(), &mine.bytes, sizeof mine.bytes);
+  std::memcpy(own.data() + sizeof mine.bytes, mine.xxh3_128.data(), kDigestCharacters);
+  if (world.size() > 1) {
+    std::vector<TensorView> views;
+    for (Record& record : records)
+      views.push_back(
+          make_view(record.data(), DType::kUInt8, {static_cast<std::int64_t>(record.size())}));
+    world.all_gather(views, views[static_cast<std::size_t>(world.rank())])->wait_host();
+  }
+  std::vector<ManifestFile> files;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const Record& record = records[static_cast<std::size_t>(rank)];
+    ManifestFile file;
+    file.name = shard_name(rank, world.size());
+    std::memcpy(&file.bytes, record.data(), sizeof file.bytes);
+    file.xxh3_128.assign(reinterpret_cast<const char*>(record.data() + sizeof file.bytes),
+                         kDigestCharacters);
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+/// Out of sight in one step, then deleted: a crash in between leaves no half checkpoint.
+void discard(FileSystem& files, const fs::path& folder) {
+  const fs::path hidden = folder.parent_path() / (kDiscardedPrefix + folder.filename().string());
+  files.remove_all(hidden);
+  files.rename(folder, hidden);
+  files.remove_all(hidden);
+}
+
+void prune(FileSystem& files, const CheckpointLocation& location) {
+  auto entries = list_checkpoints(location.directory);
+  const auto keep = static_cast<std::size_t>(std::max(location.keep_latest_k, 1));
+  if (entries.size() <= keep) return;
+  entries.resize(entries.size() - keep);
+  for (const CheckpointEntry& entry : entries) {
+    try {
+      discard(files, entry.folder);
+    } catch (const Error& error) {
+      spdlog::warn("old checkpoint {} could not be deleted: {}", entry.folder.string(),
+                   error.what());
+    }
+  }
+}
+
+/// Rank 0: the manifest and the rename that makes the checkpoint one.
+void commit(FileSystem& files, const CheckpointLocation& location, const fs::path& temporary,
+            const fs::path& target, const Manifest& manifest) {
+  const std::string text = manifest_to_json(manifest);
+  const auto file = files.create(temporary / kManifestName, text.size());
+  file->write(std::as_bytes(std::span(text)));
+  file->sync();
+  file->close();
+  files.sync_directory(temporary);
+  if (fs::exists(target)) {
+    files.replace_directory(temporary, target);
+    files.remove_all(temporary);
+  } else {
+    files.rename(temporary, target);
+  }
+  files.sync_directory(location.directory);
+  prune(files, location);
+}
+
+void remove_quietly(FileSystem& files, const fs::path& path) {
+  try {
+    files.remove_all(path);
+  } catch (const Error& error) {
+    spdlog::warn("unfinished checkpoint {} could not be removed: {}", path.string(), error.what());
+  }
+}
+
+}  // namespace
+
+fs::path write_checkpoint(comm::ProcessGroup& world, const CheckpointLocation& location,
+                          Manifest manifest, std::span<const StateTensor> state) {
+  FileSystem& files = files_of(location);
+  const std::string name = fmt::format("step-{}", manifest.step);
+  const fs::path target = location.directory / name;
+  const fs::path temporary = location.directory / (kTemporaryPrefix + name);
+  const bool leader = world.rank() == 0;
+  try {
+    run_agreed(world, [&] {
+      if (!leader) return;
+      files.remove_all(temporary);
+      files.create_directories(temporary);
+    });
+    ManifestFile mine;
+    run_agreed(world,
+               [&] { mine = write_shard(files, temporary, state, world.rank(), world.size()); });
+    manifest.files = gather_files(world, mine);
+    manifest.tensors.clear();
+    for (const StateTensor& item : state)
+      manifest.tensors.push_back({item.name, item.tensor.shape()});
+    run_agreed(world, [&] {
+      if (leader) commit(files, location, temporary, target, manifest);
+    });
+  } catch (const Error&) {
+    if (leader) remove_quietly(files, temporary);
+    throw;
+  }
+  return target;
+}
+
+void remove_leftovers(const CheckpointLocation& location) {
+  if (!fs::is_directory(location.directory)) return;
+  std::vector<fs::path> leftovers;
+  for (const auto& entry : fs::directory_iterator(location.directory)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(std::string(kTemporaryPrefix) + "step-") ||
+        name.starts_with(std::string(kDiscardedPrefix) + "step-"))
+      leftovers.push_back(entry.path());
+  }
+  for (const fs::path& path : leftovers) files_of(location).remove_all(path);
+}
+
+}  // namespace meshloom::train

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writing a checkpoint: every rank its rows, rank 0 the manifest, one rename at the end.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "daemon/comm/process_group.h"
+#include "daemon/train/checkpoint/file_system.h"
+#include "daemon/train/checkpoint/manifest.h"
+#include "daemon/train/checkpoint/state_tensor.h"
+
+namespace meshloom::train {
+
+struct CheckpointLocation {
+  std::filesystem::path directory;  ///< of the job's checkpoints
+  int keep_latest_k = 2;
+  FileSystem* file_system = nullptr;  ///< null: the operating system's
+};
+
+/// Writes directory/step-N (N = manifest.step) and then deletes all but the latest keep_latest_k.
+/// `manifest` comes without files and tensors; both are filled in here. Every rank of `world` calls
+/// it with equal arguments; each writes its share of the rows, digests are computed while writing,
+/// and no copy of the state is made. Protocol: everything goes to .tmp-step-N, files are synced,
+/// then the manifest is written and synced, then the folder is synced, renamed and its parent
+/// synced: a crash at any moment leaves the checkpoints that were there, or those and the new one.
+/// Where a rank fails (a full disk), all throw its error and the unfinished folder is removed.
+/// Returns the folder.
+std::filesystem::path write_checkpoint(comm::ProcessGroup& world,
+                                       const CheckpointLocation& location, Manifest manifest,
+                                       std::span<const StateTensor> state);
+
+/// Removes what crashed saves and deletions left behind. Rank 0 alone does it.
+void remove_leftovers(const CheckpointLocation& location);
+
+}  // namespace meshloom::train

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// XXH3-128 digests, spelled as 32 hex digits.
+#pragma once
+
+#include <xxhash.h>
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace meshloom::train {
+
+/// Fed piece by piece.
+class Digest {
+ public:
+  Digest();
+  void update(std::span<const std::byte> bytes);
+  std::string hex() const;
+
+ private:
+  struct Free {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+  std::unique_ptr<XXH3_state_t, Free> state_;
+};
+
+std::string digest_of(std::span<const std::byte> bytes);
+/// Of a whole file. Throws NotFound or IoError.
+std::string digest_of_file(const std::filesystem::path& path);
+
+}  // namespace meshloom::train

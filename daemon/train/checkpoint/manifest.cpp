@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/checkpoint/manifest.h"
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "daemon/train/checkpoint/digest.h"
+#include "daemon/train/data/mapped_file.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char* kFormat = "meshloom.checkpoint";
+constexpr const char* kFolderPrefix = "step-";
+
+std::string digest_of_text(const std::string& text) {
+  return digest_of(std::as_bytes(std::span(text)));
+}
+
+Json to_json(const Manifest& manifest) {
+  Json tensors = Json::array();
+  for (const ManifestTensor& tensor : manifest.tensors)
+    tensors.push_back({{"name", tensor.name}, {"shape", tensor.shape.span()}});
+  Json files = Json::array();
+  for (const ManifestFile& file : manifest.files)
+    files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.xxh3_128}});
+  const ComputeClass& compute = manifest.compute;
+  return {{"format", kFormat},
+          {"version", kManifestVersion},
+          {"step", manifest.step},
+          {"data_position", manifest.data_position},
+          {"tokens", manifest.tokens},
+          {"seed", manifest.seed},
+          {"compute",
+           {{"cpu_class", compute.cpu_class},
+            {"matmul_table", compute.matmul_table},
+            {"threads", compute.threads},
+            {"world_size", compute.world_size}}},
+          {"model_config", Json::parse(manifest.model_config)},
+          {"run_config", Json::parse(manifest.run_config)},
+          {"tensors", std::move(tensors)},
+          {"files", std::move(files)}};
+}
+
+Manifest from_json(const Json& json) {
+  Manifest manifest;
+  json.at("step").get_to(manifest.step);
+  json.at("data_position").get_to(manifest.data_position);
+  json.at("tokens").get_to(manifest.tokens);
+  json.at("seed").get_to(manifest.seed);
+  const Json& compute = json.at("compute");
+  compute.at("cpu_class").get_to(manifest.compute.cpu_class);
+  compute.at("matmul_table").get_to(manifest.compute.matmul_table);
+  compute.at("threads").get_to(manifest.compute.threads);
+  compute.at("world_size").get_to(manifest.compute.world_size);
+  manifest.model_config = json.at("model_config").dump(2);
+  manifest.run_config = json.at("run_config").dump(2);
+  for (const Json& tensor : json.at("tensors")) {
+    const auto sizes = tensor.at("shape").get<std::vector<std::int64_t>>();
+    manifest.tensors.push_back(
+        {tensor.at("name").get<std::string>(), Shape(std::span<const std::int64_t>(sizes))});
+  }
+  for (const Json& file : json.at("files"))
+    manifest.files.push_back({file.at("name").get<std::string>(),
+                              file.at("bytes").get<std::uint64_t>(),
+                              file.at("xxh3_128").get<std::string>()});
+  return manifest;
+}
+
+[[noreturn]] void damaged(const std::string& label, const std::string& why) {
+  throw DataLoss(fmt::format("checkpoint {} is damaged: {}", label, why), "CHECKPOINT_DAMAGED",
+                 {{"path", label}});
+}
+
+/// N of "step-N", or -1.
+std::int64_t step_of_name(const std::string& name) {
+  if (!name.starts_with(kFolderPrefix)) return -1;
+  const char* begin = name.data() + std::char_traits<char>::length(kFolderPrefix);
+  const char* end = name.data() + name.size();
+  std::int64_t step = -1;
+  const auto [stop, error] = std::from_chars(begin, end, step);
+  return error == std::errc() && stop == end && step >= 0 ? step : -1;
+}
+
+}  // namespace
+
+std::string manifest_to_json(const Manifest& manifest) {
+  const Json inner = to_json(manifest);
+  const Json outer = {{"manifest", inner}, {"xxh3_128", digest_of_text(inner.dump())}};
+  return outer.dump(1) + "\n";
+}
+
+Manifest manifest_from_json(const std::string& text, const std::string& label) {
+  try {
+    const Json outer = Json::parse(text);
+    const Json& inner = outer.at("manifest");
+    if (digest_of_text(inner.dump()) != outer.at("xxh3_128").get<std::string>())
+      damaged(label, "manifest.json does not have the digest it names");
+    if (inner.at("format").get<std::string>() != kFormat)
+      damaged(label, "manifest.json is of another format");
+    const int version = inner.at("version").get<int>();
+    if (version > kManifestVersion)
+      throw FailedPrecondition(
+          fmt::format("checkpoint {} has format version {}, this program reads up to {}", label,
+                      version, kManifestVersion),
+          "CHECKPOINT_TOO_NEW", {{"path", label}, {"version", std::to_string(version)}});
+    return from_json(inner);
+  } catch (const Json::exception& error) {
+    damaged(label, fmt::format("manifest.json: {}", error.what()));
+  }
+}
+
+Manifest read_manifest(const fs::path& folder) {
+  const std::string label = folder.string();
+  if (!fs::exists(folder / kManifestName))
+    damaged(label, "it has no manifest.json, so it was never finished");
+  const auto file = MappedFile::open(folder / kManifestName);
+  const auto bytes = file->bytes();
+  return manifest_from_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, label);
+}
+
+std::vector<CheckpointEntry> list_checkpoints(const fs::path& directory) {
+  std::vector<CheckpointEntry> entries;
+  if (!fs::is_directory(directory)) return entries;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    const std::int64_t step = step_of_name(entry.path().filename().string());
+    if (step >= 0 && entry.is_directory()) entries.push_back({step, entry.path()});
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const auto& a, const auto& b) { return a.step < b.step; });
+  return entries;
+}
+
+}  // namespace meshloom::train

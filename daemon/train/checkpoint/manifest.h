@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The manifest of a checkpoint folder: what it holds, of which run, and the digest of every file.
+//
+//   step-200/
+//     shard-00000-of-00002.safetensors   one per rank that wrote it
+//     shard-00001-of-00002.safetensors
+//     manifest.json                      written last: a folder without it is no checkpoint
+//
+// manifest.json is {"manifest": {...}, "xxh3_128": digest of the inner object's compact text}. A
+// shard holds, of every tensor with at least as many rows, the rows (first dim) that the ceil rule
+// gives to its rank, under the tensor's name.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "daemon/train/checkpoint/file_system.h"
+#include "kernels/base/shape.h"
+
+namespace meshloom::train {
+
+inline constexpr int kManifestVersion = 1;
+inline constexpr const char* kManifestName = "manifest.json";
+
+struct ManifestFile {
+  std::string name;
+  std::uint64_t bytes = 0;
+  std::string xxh3_128;  ///< 32 hex digits
+};
+
+struct ManifestTensor {
+  std::string name;
+  Shape shape;  ///< of the whole tensor; all are float32
+};
+
+/// Decides which bits a computation gives, beside the config (DESIGN D5).
+struct ComputeClass {
+  std::string cpu_class;
+  std::string matmul_table;  ///< version of the provider table
+  int threads = 1;           ///< per rank
+  int world_size = 1;
+
+  bool operator==(const ComputeClass&) const = default;
+};
+
+struct Manifest {
+  std::int64_t step = 0;           ///< optimizer steps done
+  std::int64_t data_position = 0;  ///< samples drawn so far
+  std::int64_t tokens = 0;         ///< labels trained on so far
+  std::uint64_t seed = 0;
+  ComputeClass compute;
+  std::string model_config;  ///< config.json text as Hugging Face writes it
+  std::string run_config;    ///< resolved RunConfig as JSON
+  std::vector<ManifestTensor> tensors;
+  std::vector<ManifestFile> files;
+};
+
+std::string manifest_to_json(const Manifest&);
+/// Throws DataLoss (naming `label`) for text that is damaged, FailedPrecondition for a newer format
+/// version.
+Manifest manifest_from_json(const std::string& text, const std::string& label);
+
+/// Reads and checks folder/manifest.json. Throws DataLoss naming the folder where it is missing or
+/// damaged.
+Manifest read_manifest(const std::filesystem::path& folder);
+
+/// A checkpoint of a folder of checkpoints.
+struct CheckpointEntry {
+  std::int64_t step = 0;
+  std::filesystem::path folder;
+};
+/// All folders step-N below `directory`, ascending by N, complete or not. Empty where there is no
+/// such directory.
+std::vector<CheckpointEntry> list_checkpoints(const std::filesystem::path& directory);
+
+}  // namespace meshloom::train

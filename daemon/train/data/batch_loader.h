@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// BatchLoader: the micro batches of a step on the host, in an order that every mesh shares.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "daemon/nn/models/model.h"
+#include "daemon/train/data/batch_plan.h"
+#include "daemon/train/data/dataset.h"
+
+namespace meshloom::train {
+
+/// One micro batch of this rank, before it becomes tensors.
+struct HostBatch {
+  std::int64_t rows = 0;          ///< B; may be 0
+  std::int64_t first_sample = 0;  ///< index of row 0 inside the global batch
+  std::int64_t counted = 0;       ///< labels that count
+  std::vector<std::int64_t> inputs, labels,
+      documents;  ///< [B,T] each; documents empty without document_mask
+};
+
+class BatchLoader {
+ public:
+  /// Sample g of the whole training is element g % n of the order of epoch g / n, n = dataset size:
+  /// a keyed permutation where `shuffle`, else the natural order.
+  BatchLoader(std::shared_ptr<const Dataset> dataset, BatchPlan plan, std::uint64_t seed,
+              bool shuffle);
+
+  const BatchPlan& plan() const { return plan_; }
+  const Dataset& dataset() const { return *dataset_; }
+
+  /// The dataset's sample at place `g` of the training.
+  std::int64_t sample_at(std::int64_t g) const;
+  /// This rank's micro batches of the global batch that begins at place `position`, limited to
+  /// `limit` samples (evaluation of what is left; global_batch_size otherwise).
+  std::vector<HostBatch> load(std::int64_t position, std::int64_t rank, std::int64_t limit) const;
+  std::vector<HostBatch> load(std::int64_t position, std::int64_t rank) const {
+    return load(position, rank, plan_.global_batch_size);
+  }
+
+ private:
+  std::shared_ptr<const Dataset> dataset_;
+  BatchPlan plan_;
+  std::uint64_t seed_;
+  bool shuffle_;
+};
+
+/// The tensors of a micro batch that has rows.
+nn::Batch to_batch(ExecutionContext&, const HostBatch&, std::int64_t seq_len);
+
+}  // namespace meshloom::train

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/data/dataset.h"
+
+#include <algorithm>
+
+#include "kernels/base/error.h"
+
+namespace meshloom::train {
+namespace {
+
+constexpr std::int64_t kScanTokens = 1 << 16;
+
+bool is_file_start(const TokenStream& stream, std::int64_t position) {
+  const auto& starts = stream.file_starts();
+  return std::binary_search(starts.begin(), starts.end(), position);
+}
+
+/// Calls visit(position) in ascending order for every position in (range.begin, range.end] where a
+/// document begins, until it returns false.
+template <typename Visit>
+void for_each_document_start(const TokenStream& stream, const DatasetOptions& options,
+                             TokenRange range, Visit&& visit) {
+  static const std::vector<std::int64_t> kNone;
+  const auto& files = stream.format() == TokenFormat::kText ? stream.file_starts() : kNone;
+  auto file = std::upper_bound(files.begin(), files.end(), range.begin);
+  if (!options.document_end) {
+    for (; file != files.end() && *file <= range.end; ++file)
+      if (!visit(*file)) return;
+    return;
+  }
+  std::vector<std::int64_t> tokens;
+  for (std::int64_t at = range.begin; at < range.end; at += kScanTokens) {
+    tokens.resize(static_cast<std::size_t>(std::min(kScanTokens, range.end - at)));
+    stream.read(at, tokens);
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const std::int64_t next = at + static_cast<std::int64_t>(i) + 1;
+      const bool starts_file = file != files.end() && *file == next;
+      if (starts_file) ++file;
+      if ((starts_file || tokens[i] == *options.document_end) && !visit(next)) return;
+    }
+  }
+}
+
+}  // namespace
+
+std::int64_t next_document_start(const TokenStream& stream, const DatasetOptions& options,
+                                 std::int64_t position) {
+  if (position <= 0) return 0;
+  std::int64_t found = stream.size();
+  for_each_document_start(stream, options, {position - 1, stream.size()}, [&](std::int64_t start) {
+    found = start;
+    return false;
+  });
+  return found;
+}
+
+Dataset::Dataset(std::shared_ptr<const TokenStream> stream, TokenRange range,
+                 const DatasetOptions& options)
+    : stream_(std::move(stream)), range_(range), options_(options) {
+  check(options_.seq_len >= 1, "data: seq_len must be at least 1, got {}", options_.seq_len);
+  check_internal(range_.begin >= 0 && range_.begin <= range_.end && range_.end <= stream_->size(),
+                 "data: range [{}, {}) is outside the stream of {} tokens", range_.begin,
+                 range_.end, stream_->size());
+  if (options_.pack_documents) {
+    size_ = range_.size() > options_.seq_len ? (range_.size() - 1) / options_.seq_len : 0;
+  } else {
+    index_documents();
+  }
+}
+
+void Dataset::index_documents() {
+  const std::int64_t step = options_.seq_len;
+  std::int64_t begin = range_.begin;
+  const auto close = [&](std::int64_t end) {
+    if (end - begin >= 2) {
+      documents_.push_back({begin, end});
+      samples_before_.push_back(size_);
+      size_ += (end - begin - 1 + step - 1) / step;
+    }
+    begin = end;
+    return true;
+  };
+  for_each_document_start(*stream_, options_, range_, close);
+  close(range_.end);
+}
+
+TokenRange Dataset::sample_range(std::int64_t sample) const {
+  const std::int64_t step = options_.seq_len;
+  if (options_.pack_documents) {
+    const std::int64_t begin = range_.begin + sample * step;
+    return {begin, begin + step + 1};
+  }
+  const auto after = std::upper_bound(samples_before_.begin(), samples_before_.end(), sample);
+  const auto index = static_cast<std::size_t>(after - samples_before_.begin()) - 1;
+  const TokenRange document = documents_[index];
+  const std::int64_t begin = document.begin + (sample - samples_before_[index]) * step;
+  return {begin, std::min(begin + step + 1, document.end)};
+}
+
+std::int64_t Dataset::mask_documents(TokenRange range, std::span<const std::int64_t> tokens,
+                                     const Row& row) const {
+  const bool files = stream_->format() == TokenFormat::kText;
+  std::int64_t document = 0;
+  std::int64_t ignored = 0;
+  const auto length = static_cast<std::size_t>(range.size() - 1);
+  for (std::size_t s = 0; s < length; ++s) {
+    if (!row.documents.empty()) row.documents[s] = document;
+    const bool ends =
+        (options_.document_end && tokens[s] == *options_.document_end) ||
+        (files && is_file_start(*stream_, range.begin + static_cast<std::int64_t>(s) + 1));
+    if (!ends) continue;
+    ++document;
+    row.labels[s] = kIgnoredLabel;
+    ++ignored;
+  }
+  // Padding sees only itself, so that no real position depends on it.
+  if (!row.documents.empty())
+    std::fill(row.documents.begin() + static_cast<std::ptrdiff_t>(length), row.documents.end(),
+              document + 1);
+  return ignored;
+}
+
+std::int64_t Dataset::read(std::int64_t sample, const Row& row) const {
+  check_internal(sample >= 0 && sample < size_, "data: sample {} is outside [0, {})", sample,
+                 size_);
+  const TokenRange range = sample_range(sample);
+  std::vector<std::int64_t> tokens(static_cast<std::size_t>(range.size()));
+  stream_->read(range.begin, tokens);
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    if (tokens[i] >= options_.vocab_size) [[unlikely]] {
+      const std::int64_t position = range.begin + static_cast<std::int64_t>(i);
+      throw InvalidArgument(
+          fmt::format("data: token {} at position {} ({}) is not below the model's vocab_size {}",
+                      tokens[i], position, stream_->file_of(position), options_.vocab_size),
+          "TOKEN_OUT_OF_RANGE",
+          {{"token", std::to_string(tokens[i])},
+           {"vocab_size", std::to_string(options_.vocab_size)}});
+    }
+  const auto counted = static_cast<std::ptrdiff_t>(tokens.size() - 1);
+  std::copy_n(tokens.begin(), counted, row.inputs.begin());
+  std::copy_n(tokens.begin() + 1, counted, row.labels.begin());
+  std::fill(row.inputs.begin() + counted, row.inputs.end(), 0);
+  std::fill(row.labels.begin() + counted, row.labels.end(), kIgnoredLabel);
+  const std::int64_t ignored = options_.document_mask ? mask_documents(range, tokens, row) : 0;
+  return counted - ignored;
+}
+
+}  // namespace meshloom::train

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dataset: a range of a token stream cut into samples for next-token prediction.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "daemon/train/data/token_stream.h"
+
+namespace meshloom::train {
+
+/// Labels with this value are not counted.
+inline constexpr std::int64_t kIgnoredLabel = -100;
+
+struct DatasetOptions {
+  std::int64_t seq_len = 0;     ///< T, at least 1
+  std::int64_t vocab_size = 0;  ///< tokens at or above it are an error
+  /// True: sample i is tokens [i T, i T + T] of the stream, whatever documents they belong to.
+  /// False: samples start at a document; what is longer than T + 1 goes on in the next sample, what
+  /// is shorter is padded with token 0 and ignored labels. Documents of one token have nothing to
+  /// predict and are left out.
+  bool pack_documents = true;
+  /// Number documents inside a sample, and ignore labels that are the first token of another
+  /// document.
+  bool document_mask = false;
+  /// A token that ends its document. Files of text end one in any case.
+  std::optional<std::int64_t> document_end;
+};
+
+/// Where the two halves of a split lie, in positions of the stream.
+struct TokenRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t size() const { return end - begin; }
+};
+
+/// The first document that begins at `position` or later (the stream's end where there is none).
+std::int64_t next_document_start(const TokenStream&, const DatasetOptions&, std::int64_t position);
+
+class Dataset {
+ public:
+  /// With pack_documents off the range is searched once for its documents. The stream outlives
+  /// nothing: it is shared.
+  Dataset(std::shared_ptr<const TokenStream> stream, TokenRange range,
+          const DatasetOptions& options);
+
+  /// Samples; 0 where the range is shorter than one.
+  std::int64_t size() const { return size_; }
+  /// Tokens of the range.
+  std::int64_t tokens() const { return range_.size(); }
+  const DatasetOptions& options() const { return options_; }
+
+  /// One row of a batch: inputs and labels [T] (labels already shifted: labels[s] is the token
+  /// after inputs[s]), and documents [T], the number of the position's document inside the sample
+  /// (may be empty: not wanted).
+  struct Row {
+    std::span<std::int64_t> inputs, labels, documents;
+  };
+  /// Fills a row; returns the number of labels that count. Throws InvalidArgument naming file and
+  /// position where a token is not below vocab_size.
+  std::int64_t read(std::int64_t sample, const Row& row) const;
+
+ private:
+  TokenRange sample_range(std::int64_t sample) const;
+  void index_documents();
+  std::int64_t mask_documents(TokenRange range, std::span<const std::int64_t> tokens,
+                              const Row& row) const;
+
+  std::shared_ptr<const TokenStream> stream_;
+  TokenRange range_;
+  DatasetOptions options_;
+  std::int64_t size_ = 0;
+  /// Unpacked only: documents with at least two tokens, and how many samples come before each.
+  std::vector<TokenRange> documents_;
+  std::vector<std::int64_t> samples_before_;
+};
+
+}  // namespace meshloom::train

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// TokenStream: the tokens of one or several files as one long sequence, memory-mapped.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/train/data/mapped_file.h"
+
+namespace meshloom::train {
+
+/// How a file holds tokens.
+/// - kText: bytes; each byte is a token (the byte tokenizer).
+/// - kLlmc: llm.c's .bin: a header of 256 int32 (magic, version, token count, rest unused), then
+/// tokens. Magic
+///   20240520 version 1: uint16; magic 20240801 version 7: uint32. Little endian.
+/// - kNanogpt: nanoGPT's .bin: uint16 tokens and nothing else.
+enum class TokenFormat { kAuto, kText, kLlmc, kNanogpt };
+
+const char* token_format_name(TokenFormat format);
+
+class TokenStream {
+ public:
+  /// A file, or a folder: all its files below, hidden ones left out, in order of their relative
+  /// paths (for the .bin formats only those that end in .bin). kAuto: by content (llm.c by its
+  /// magic; other .bin nanoGPT; else text); files of a folder must then agree. Files must lie below
+  /// `root` after links are followed (empty root: not checked). Throws NotFound, IoError, or
+  /// InvalidArgument naming the file and what is wrong with it.
+  static TokenStream open(const std::filesystem::path& path, TokenFormat format,
+                          const std::filesystem::path& root = {});
+
+  TokenFormat format() const { return format_; }
+  /// Tokens in all.
+  std::int64_t size() const { return size_; }
+  /// Positions where a file begins; the first is 0.
+  const std::vector<std::int64_t>& file_starts() const { return starts_; }
+  /// Name of the file that holds a position: for error texts.
+  std::string file_of(std::int64_t position) const;
+  /// out[i] = token begin + i; [begin, begin + out.size()) lies inside the stream.
+  void read(std::int64_t begin, std::span<std::int64_t> out) const;
+
+ private:
+  /// One file's tokens.
+  struct Part {
+    std::shared_ptr<const MappedFile> file;
+    const std::byte* tokens;
+    std::int64_t count;
+    int width;  ///< bytes per token: 1, 2 or 4
+  };
+
+  static Part open_part(const std::filesystem::path& path, TokenFormat format);
+
+  std::size_t part_of(std::int64_t position) const;
+
+  TokenFormat format_ = TokenFormat::kText;
+  std::vector<Part> parts_;
+  std::vector<std::int64_t> starts_;
+  std::int64_t size_ = 0;
+};
+
+}  // namespace meshloom::train

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors about one field of a config: the field's path leads the text and is in the metadata.
+#pragma once
+
+#include <string>
+
+#include "kernels/base/error.h"
+
+namespace meshloom::train {
+
+template <typename... Args>
+[[noreturn]] void refuse_field(const std::string& field, fmt::format_string<Args...> format,
+                               Args&&... args) {
+  throw InvalidArgument(
+      fmt::format("{}: {}", field, fmt::format(format, std::forward<Args>(args)...)),
+      "INVALID_ARGUMENT", {{"field", field}});
+}
+
+template <typename... Args>
+[[noreturn]] void field_not_offered(const std::string& field, fmt::format_string<Args...> format,
+                                    Args&&... args) {
+  throw Unimplemented(
+      fmt::format("{}: {}", field, fmt::format(format, std::forward<Args>(args)...)), "NOT_OFFERED",
+      {{"field", field}});
+}
+
+/// Adds the field to an error that something below threw about its value, keeping kind and reason.
+template <typename Body>
+auto with_field(const std::string& field, Body&& body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    if (error.metadata().contains("field")) throw;
+    Error::Metadata metadata = error.metadata();
+    metadata["field"] = field;
+    const auto text = fmt::format("{}: {}", field, error.what());
+    if (error.kind() == ErrorKind::kUnimplemented)
+      throw Unimplemented(text, error.reason(), metadata);
+    if (error.kind() == ErrorKind::kNotFound) throw NotFound(text, error.reason(), metadata);
+    if (error.kind() == ErrorKind::kIo) throw IoError(text, error.reason(), metadata);
+    throw InvalidArgument(text, error.reason(), metadata);
+  }
+}
+
+}  // namespace meshloom::train

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/optim/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "daemon/tensor/autograd/leaf_grad.h"
+#include "daemon/train/optim/name_pattern.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::train {
+namespace {
+
+using Settings = OptimizerSettings;
+
+std::vector<bool> choose_decay(const std::vector<nn::NamedParameter>& parameters,
+                               const Settings& settings) {
+  std::vector<bool> decays(parameters.size(), false);
+  std::vector<bool> used(settings.decay_patterns.size(), false);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    switch (settings.decay) {
+      case Settings::Decay::kAll: decays[i] = true; break;
+      case Settings::Decay::kMatrices:
+        decays[i] = parameters[i].parameter->value.ndim() >= 2;
+        break;
+      case Settings::Decay::kPatterns:
+        // All patterns say the same ("decays"), so that any match will do and ties cannot matter.
+        for (std::size_t p = 0; p < used.size(); ++p)
+          if (matches_pattern(settings.decay_patterns[p], parameters[i].name))
+            used[p] = decays[i] = true;
+        break;
+    }
+  }
+  for (std::size_t p = 0; p < used.size(); ++p)
+    if (!used[p])
+      throw InvalidArgument(fmt::format("optimizer.decay: pattern \"{}\" matches no parameter",
+                                        settings.decay_patterns[p]),
+                            "INVALID_ARGUMENT",
+                            {{"field", fmt::format("run.optimizer.decay[{}]", p)}});
+  return decays;
+}
+
+}  // namespace
+
+OptimizerSettings make_optimizer_settings(const v1::OptimizerConfig& config) {
+  Settings settings;
+  settings.kind = config.type() == v1::OPTIMIZER_TYPE_SGD    ? Settings::Kind::kSgd
+                  : config.type() == v1::OPTIMIZER_TYPE_ADAM ? Settings::Kind::kAdam
+                                                             : Settings::Kind::kAdamW;
+  settings.beta1 = config.beta1();
+  settings.beta2 = config.beta2();
+  settings.eps = config.eps();
+  settings.weight_decay = config.weight_decay();
+  settings.momentum = config.momentum();
+  settings.nesterov = config.nesterov();
+  settings.decay_patterns.assign(config.decay().begin(), config.decay().end());
+  settings.decay = config.decay().empty() ? Settings::Decay::kMatrices : Settings::Decay::kPatterns;
+  return settings;
+}
+
+Optimizer::Optimizer(ExecutionContext& context, std::vector<nn::NamedParameter> parameters,
+                     const OptimizerSettings& settings, std::vector<Tensor> masters)
+    : context_(context),
+      parameters_(std::move(parameters)),
+      settings_(settings),
+      decays_(choose_decay(parameters_, settings)),
+      masters_(std::move(masters)) {
+  check(masters_.empty() || masters_.size() == parameters_.size(),
+        "optimizer: {} master weights for {} parameters", masters_.size(), parameters_.size());
+  const NoGradGuard no_grad(context_);
+  const bool adam = settings_.kind != Settings::Kind::kSgd;
+  const bool first = adam || settings_.momentum != 0.0;
+  masters_.resize(parameters_.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor value = parameters_[i].parameter->value.detach();
+    if (value.dtype() == DType::kFloat32) {
+      masters_[i] = value;
+    } else if (value.dtype() == DType::kBFloat16) {
+      if (!masters_[i]) {
+        masters_[i] = empty(context_, value.shape(), DType::kFloat32);
+        copy_into(masters_[i], value);
+      }
+    } else {
+      throw Unimplemented(
+          fmt::format("optimizer: parameter {} is {}; float32 and bfloat16 can be trained",
+                      parameters_[i].name, dtype_name(value.dtype())));
+    }
+    if (first) moments1_.push_back(zeros(context_, value.shape(), DType::kFloat32));
+    if (adam) moments2_.push_back(zeros(context_, value.shape(), DType::kFloat32));
+  }
+  norm_and_factor_ = full(context_, {2}, 1.0, DType::kFloat32);
+}
+
+std::vector<TensorView> Optimizer::gradient_views() const {
+  std::vector<TensorView> views;
+  views.reserve(parameters_.size());
+  for (const auto& [name, parameter] : parameters_) {
+    const auto& grad = parameter->value.leaf_grad();
+    if (grad && grad->has_value()) views.push_back(grad->value().view());
+  }
+  return views;
+}
+
+float Optimizer::clip_and_norm(double max_norm) {
+  float* values = norm_and_factor_.data<float>();
+  context_.backend().sum_of_squares(context_.kernel_context(), values, gradient_views(), false);
+  const float norm = std::sqrt(values[0]);
+  values[1] = max_norm > 0.0 ? std::min(1.0f, static_cast<float>(max_norm) / (norm + 1e-6f)) : 1.0f;
+  return norm;
+}
+
+std::string Optimizer::first_nonfinite_gradient() const {
+  for (const auto& [name, parameter] : parameters_) {
+    const auto& grad = parameter->value.leaf_grad();
+    if (!grad || !grad->has_value()) continue;
+    if (context_.backend().first_nonfinite(context_.kernel_context(), grad->value().view()) >= 0)
+      return name;
+  }
+  return {};
+}
+
+void Optimizer::step(double lr) {
+  ++step_count_;
+  std::vector<kernels::OptimizerTensor> tensors;
+  tensors.reserve(parameters_.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor& value = parameters_[i].parameter->value;
+    const auto& grad = value.leaf_grad();
+    if (!grad || !grad->has_value()) continue;
+    kernels::OptimizerTensor tensor;
+    tensor.master = masters_[i].view();
+    tensor.grad = grad->value().view();
+    if (!moments1_.empty()) tensor.moment1 = moments1_[i].view();
+    if (!moments2_.empty()) tensor.moment2 = moments2_[i].view();
+    if (value.dtype() != DType::kFloat32) tensor.working = value.view();
+    tensor.weight_decay = decays_[i] ? static_cast<float>(settings_.weight_decay) : 0.0f;
+    tensors.push_back(tensor);
+  }
+  const float* factor = norm_and_factor_.data<float>() + 1;
+  if (settings_.kind == Settings::Kind::kSgd) {
+    const kernels::SgdOptions options = {static_cast<float>(lr),
+                                         static_cast<float>(settings_.momentum),
+                                         static_cast<float>(settings_.dampening),
+                                         settings_.nesterov,
+                                         step_count_,
+                                         factor};
+    context_.backend().sgd_step(context_.kernel_context(), tensors, options);
+  } else {
+    const kernels::AdamOptions options = {static_cast<float>(lr),
+                                          static_cast<float>(settings_.beta1),
+                                          static_cast<float>(settings_.beta2),
+                                          static_cast<float>(settings_.eps),
+                                          step_count_,
+                                          settings_.kind == Settings::Kind::kAdamW,
+                                          factor};
+    context_.backend().adam_step(context_.kernel_context(), tensors, options);
+  }
+  norm_and_factor_.data<float>()[1] = 1.0f;
+}
+
+void Optimizer::zero_grad() {
+  for (const auto& [name, parameter] : parameters_)
+    if (const auto& grad = parameter->value.leaf_grad()) grad->clear();
+}
+
+std::vector<StateTensor> Optimizer::state() const {
+  std::vector<StateTensor> state;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const std::string& name = parameters_[i].name;
+    state.push_back({"model." + name, masters_[i]});
+    if (!moments1_.empty()) state.push_back({"optimizer.moment1." + name, moments1_[i]});
+    if (!moments2_.empty()) state.push_back({"optimizer.moment2." + name, moments2_[i]});
+  }
+  return state;
+}
+
+void Optimizer::refresh_working_copies() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor value = parameters_[i].parameter->value.detach();
+    if (value.dtype() != DType::kFloat32) copy_into(value, masters_[i]);
+  }
+}
+
+}  // namespace meshloom::train

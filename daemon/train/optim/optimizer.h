@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimizer: AdamW, Adam and SGD over all parameters of a model in one fused pass.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/nn/module.h"
+#include "daemon/train/checkpoint/state_tensor.h"
+#include "v1/config.pb.h"
+
+namespace meshloom::train {
+
+struct OptimizerSettings {
+  enum class Kind { kAdamW, kAdam, kSgd } kind = Kind::kAdamW;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  double momentum = 0.0;
+  double dampening = 0.0;
+  bool nesterov = false;
+  /// Which parameters decay: all of them, those with two or more dims, or those that a pattern
+  /// matches.
+  enum class Decay { kAll, kMatrices, kPatterns } decay = Decay::kMatrices;
+  std::vector<std::string> decay_patterns;
+};
+
+/// From a resolved config.
+OptimizerSettings make_optimizer_settings(const v1::OptimizerConfig&);
+
+/// Holds float32 master weights (the parameters themselves where they are float32) and moments. Not
+/// thread-safe; no collectives: gradients are expected to be the global ones already, so every rank
+/// computes the same.
+class Optimizer {
+ public:
+  /// `masters[i]`, where given, becomes parameter i's master weight and must be float32 of its
+  /// shape; else bfloat16 parameters get a master converted from their value. Parameters outlive
+  /// the optimizer. Throws InvalidArgument for a decay pattern that matches no parameter and for a
+  /// tie, Unimplemented for dtypes other than float32 and bfloat16.
+  Optimizer(ExecutionContext&, std::vector<nn::NamedParameter> parameters, const OptimizerSettings&,
+            std::vector<Tensor> masters = {});
+
+  const OptimizerSettings& settings() const { return settings_; }
+  const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
+  /// Steps done; decides the bias correction.
+  std::int64_t step_count() const { return step_count_; }
+  void set_step_count(std::int64_t steps) { step_count_ = steps; }
+  /// Whether parameter i is subject to weight decay.
+  bool decays(std::size_t i) const { return decays_[i]; }
+
+  /// The global norm (root of the sum of squares) of all gradients, before clipping. The next step
+  /// multiplies all gradients with min(1, max_norm / (norm + 1e-6)), in its own pass over them;
+  /// max_norm 0: with 1.
+  float clip_and_norm(double max_norm);
+  /// Name of the first parameter whose gradient holds a NaN or infinity, or empty.
+  std::string first_nonfinite_gradient() const;
+  /// Updates masters, moments and working copies. Parameters without a gradient are left as they
+  /// are.
+  void step(double lr);
+  /// Marks all gradients empty.
+  void zero_grad();
+
+  /// The master weights and moments: "model.NAME", "optimizer.moment1.NAME",
+  /// "optimizer.moment2.NAME". Writing into them (loading) is followed by refresh_working_copies().
+  std::vector<StateTensor> state() const;
+  void refresh_working_copies();
+  /// float32 master of parameter i.
+  const Tensor& master(std::size_t i) const { return masters_[i]; }
+
+ private:
+  std::vector<TensorView> gradient_views() const;
+
+  ExecutionContext& context_;
+  std::vector<nn::NamedParameter> parameters_;
+  OptimizerSettings settings_;
+  std::vector<bool> decays_;
+  std::vector<Tensor> masters_, moments1_, moments2_;
+  Tensor norm_and_factor_;  ///< float32 [2]: sum of squares, then the clip factor, where kernels
+                            ///< read it
+  std::int64_t step_count_ = 0;
+};
+
+}  // namespace meshloom::train

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/resolve.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "daemon/train/data/batch_plan.h"
+#include "daemon/train/field_error.h"
+#include "daemon/train/model_source.h"
+#include "daemon/train/paths.h"
+#include "daemon/train/run.h"
+#include "kernels/cpu/cpu_features.h"
+
+namespace meshloom::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kMaxSize = std::int64_t{1}
+                                  << 40;  ///< so that products of sizes stay inside 63 bits
+
+void check_range(const std::string& field, double value, double low, double high,
+                 bool high_open = false) {
+  const bool ok =
+      std::isfinite(value) && value >= low && (high_open ? value < high : value <= high);
+  if (!ok)
+    refuse_field(field, "must be in [{}, {}{}, got {}", low, high, high_open ? ")" : "]", value);
+}
+
+void check_count(const std::string& field, std::int64_t value, std::int64_t low) {
+  if (value < low || value > kMaxSize)
+    refuse_field(field, "must be at least {}, got {}", low, value);
+}
+
+void resolve_mesh(v1::Mesh& mesh, int world_size) {
+  const auto fill = [](const char* name, std::int32_t size) {
+    if (size < 0)
+      refuse_field(fmt::format("run.mesh.{}", name), "must not be negative, got {}", size);
+    if (size > 1)
+      field_not_offered(fmt::format("run.mesh.{}", name),
+                        "size {} is not offered by this build: only dp can be larger than 1", size);
+    return 1;
+  };
+  mesh.set_fsdp(fill("fsdp", mesh.fsdp()));
+  mesh.set_cp(fill("cp", mesh.cp()));
+  mesh.set_tp(fill("tp", mesh.tp()));
+  if (mesh.dp() < 0) refuse_field("run.mesh.dp", "must not be negative, got {}", mesh.dp());
+  if (mesh.dp() == 0) mesh.set_dp(world_size);
+  if (mesh.dp() != world_size)
+    refuse_field("run.mesh.dp", "the mesh has {} ranks, the daemon {}", mesh.dp(), world_size);
+}
+
+void resolve_plan(v1::ParallelPlan& plan) {
+  if (plan.tensor_parallel())
+    field_not_offered("run.plan.tensor_parallel", "is not offered by this build");
+  if (plan.sequence_parallel())
+    field_not_offered("run.plan.sequence_parallel", "is not offered by this build");
+  if (plan.has_context_parallel())
+    field_not_offered("run.plan.context_parallel", "is not offered by this build");
+  if (plan.fully_shard()) field_not_offered("run.plan.fully_shard", "is not offered by this build");
+  if (plan.activation_checkpoint() == v1::ACTIVATION_CHECKPOINT_UNSPECIFIED)
+    plan.set_activation_checkpoint(v1::ACTIVATION_CHECKPOINT_NONE);
+  if (!v1::ActivationCheckpoint_IsValid(plan.activation_checkpoint()))
+    refuse_field("run.plan.activation_checkpoint", "has the unknown value {}",
+                 static_cast<int>(plan.activation_checkpoint()));
+  if (plan.dtype().empty()) plan.set_dtype("auto");
+  plan.set_dtype(dtype_name(resolve_dtype(plan.dtype())));
+}
+
+void resolve_training(v1::TrainingConfig& training, const nn::ModelConfig& model, int dp) {
+  check_count("run.training.steps", training.steps(), 1);
+  check_count("run.training.seq_len", training.seq_len(), 0);
+  check_count("run.training.global_batch_size", training.global_batch_size(), 1);
+  check_count("run.training.micro_batch_size", training.micro_batch_size(), 0);
+  if (training.seq_len() == 0) training.set_seq_len(model.max_position_embeddings);
+  if (training.seq_len() > model.max_position_embeddings)
+    refuse_field("run.training.seq_len", "{} is longer than the model's context of {}",
+                 training.seq_len(), model.max_position_embeddings);
+  const std::int64_t per_rank = (training.global_batch_size() + dp - 1) / dp;
+  if (training.micro_batch_size() == 0) training.set_micro_batch_size(per_rank);
+  if (training.micro_batch_size() > per_rank)
+    refuse_field("run.training.micro_batch_size",
+                 "{} is more than a rank's share of the global batch, {}",
+                 training.micro_batch_size(), per_rank);
+  if (!training.has_max_norm()) training.set_max_norm(1.0);
+  check_range("run.training.max_norm", training.max_norm(), 0.0, 1e30);
+  if (!training.has_deterministic()) training.set_deterministic(true);
+  if (!training.deterministic())
+    field_not_offered("run.training.deterministic",
+                      "false is not offered: nothing would be faster");
+}
+
+void resolve_optimizer(v1::OptimizerConfig& optimizer) {
+  if (optimizer.type() == v1::OPTIMIZER_TYPE_UNSPECIFIED)
+    optimizer.set_type(v1::OPTIMIZER_TYPE_ADAMW);
+  if (!v1::OptimizerType_IsValid(optimizer.type()))
+    refuse_field("run.optimizer.type", "has the unknown value {}",
+                 static_cast<int>(optimizer.type()));
+  if (optimizer.lr() == 0.0) optimizer.set_lr(3e-4);
+  if (!optimizer.has_beta1()) optimizer.set_beta1(0.9);
+  if (!optimizer.has_beta2()) optimizer.set_beta2(0.95);
+  if (!optimizer.has_eps()) optimizer.set_eps(1e-8);
+  if (!optimizer.has_weight_decay())
+    optimizer.set_weight_decay(optimizer.type() == v1::OPTIMIZER_TYPE_ADAMW ? 0.1 : 0.0);
+  if (!optimizer.has_momentum()) optimizer.set_momentum(0.0);
+  check_range("run.optimizer.lr", optimizer.lr(), 0.0, 1e6);
+  check_range("run.optimizer.beta1", optimizer.beta1(), 0.0, 1.0, true);
+  check_range("run.optimizer.beta2", optimizer.beta2(), 0.0, 1.0, true);
+  check_range("run.optimizer.eps", optimizer.eps(), 0.0, 1.0);
+  check_range("run.optimizer.weight_decay", optimizer.weight_decay(), 0.0, 1e6);
+  check_range("run.optimizer.momentum", optimizer.momentum(), 0.0, 1.0, true);
+  const bool sgd = optimizer.type() == v1::OPTIMIZER_TYPE_SGD;
+  if (!sgd && optimizer.momentum() != 0.0)
+    refuse_field("run.optimizer.momentum", "is for sgd only");
+  if (!sgd && optimizer.nesterov()) refuse_field("run.optimizer.nesterov", "is for sgd only");
+  if (optimizer.nesterov() && optimizer.momentum() == 0.0)
+    refuse_field("run.optimizer.nesterov", "needs a momentum above 0");
+}
+
+void resolve_schedule(v1::LrSchedulerConfig& schedule, std::int64_t steps) {
+  if (schedule.decay_type() == v1::DECAY_TYPE_UNSPECIFIED)
+    schedule.set_decay_type(v1::DECAY_TYPE_COSINE);
+  if (!v1::DecayType_IsValid(schedule.decay_type()))
+    refuse_field("run.lr_scheduler.decay_type", "has the unknown value {}",
+                 static_cast<int>(schedule.decay_type()));
+  check_count("run.lr_scheduler.warmup_steps", schedule.warmup_steps(), 0);
+  if (schedule.warmup_steps() > steps)
+    refuse_field("run.lr_scheduler.warmup_steps", "{} is more than the job's {} steps",
+                 schedule.warmup_steps(), steps);
+  if (!schedule.has_decay_ratio())
+    schedule.set_decay_ratio(schedule.decay_type() == v1::DECAY_TYPE_WSD ? 0.2 : 1.0);
+  if (!schedule.has_min_lr_factor()) schedule.set_min_lr_factor(0.1);
+  check_range("run.lr_scheduler.decay_ratio", schedule.decay_ratio(), 0.0, 1.0);
+  check_range("run.lr_scheduler.min_lr_factor", schedule.min_lr_factor(), 0.0, 1.0);
+}
+
+void resolve_data(v1::DataConfig& data) {
+  if (!v1::DataFormat_IsValid(data.format()))
+    refuse_field("run.data.format", "has the unknown value {}", static_cast<int>(data.format()));
+  if (data.tokenizer().empty()) data.set_tokenizer("bytes");
+  if (data.tokenizer() != "bytes")
+    field_not_offered(
+        "run.data.tokenizer",
+        "\"{}\" is not offered: text is read by bytes; other vocabularies come as token files",
+        data.tokenizer());
+  if (!data.has_validation_split()) data.set_validation_split(0.05);
+  check_range("run.data.validation_split", data.validation_split(), 0.0, 1.0, true);
+  if (!data.has_pack_documents()) data.set_pack_documents(true);
+  if (data.has_document_end() && data.document_end() < 0)
+    refuse_field("run.data.document_end", "must be a token id, got {}", data.document_end());
+}
+
+/// Fills in the rest: what a job does beside its steps.
+void resolve_services(v1::RunConfig& config) {
+  auto& validation = *config.mutable_validation();
+  check_count("run.validation.interval", validation.interval(), 0);
+  check_count("run.validation.steps", validation.steps(), 0);
+  if (validation.steps() == 0) validation.set_steps(10);
+  auto& checkpoint = *config.mutable_checkpoint();
+  check_count("run.checkpoint.interval", checkpoint.interval(), 0);
+  check_count("run.checkpoint.keep_latest_k", checkpoint.keep_latest_k(), 0);
+  if (checkpoint.keep_latest_k() == 0) checkpoint.set_keep_latest_k(2);
+  auto& exported = *config.mutable_export_();
+  if (exported.dtype().empty()) exported.set_dtype("float32");
+  if (exported.dtype() != "float32" && exported.dtype() != "bfloat16" &&
+      exported.dtype() != "float16")
+    refuse_field("run.export.dtype", "must be float32, bfloat16 or float16, got \"{}\"",
+                 exported.dtype());
+  const fs::path folder(exported.hf_folder());
+  if (!folder.empty() &&
+      (folder.is_absolute() || std::find(folder.begin(), folder.end(), "..") != folder.end()))
+    refuse_field("run.export.hf_folder", "\"{}\" must be a name below the job's folder",
+                 exported.hf_folder());
+}
+
+void resolve_sample(v1::SampleConfig& sample, const nn::ModelConfig& model) {
+  for (const std::int64_t token : sample.token_ids())
+    if (token < 0 || token >= model.vocab_size)
+      refuse_field("run.sample.token_ids", "{} is not a token of the model (vocab_size {})", token,
+                   model.vocab_size);
+  if (!sample.prompt().empty() && model.vocab_size != 256)
+    refuse_field("run.sample.prompt",
+                 "text needs a byte vocabulary of 256 tokens, the model has {}; give token_ids",
+                 model.vocab_size);
+  if (!sample.prompt().empty() && sample.token_ids_size() > 0)
+    refuse_field("run.sample", "give prompt or token_ids, not both");
+  auto& params = *sample.mutable_params();
+  check_count("run.sample.params.max_tokens", params.max_tokens(), 0);
+  check_count("run.sample.params.top_k", params.top_k(), 0);
+  if (params.max_tokens() == 0) params.set_max_tokens(256);
+  if (!params.has_temperature()) params.set_temperature(1.0);
+  if (!params.has_top_p()) params.set_top_p(1.0);
+  check_range("run.sample.params.temperature", params.temperature(), 0.0, 1e6);
+  check_range("run.sample.params.top_p", params.top_p(), 0.0, 1.0);
+}
+
+TokenFormat format_of(v1::DataFormat format) {
+  switch (format) {
+    case v1::DATA_FORMAT_TEXT: return TokenFormat::kText;
+    case v1::DATA_FORMAT_LLMC: return TokenFormat::kLlmc;
+    case v1::DATA_FORMAT_NANOGPT: return TokenFormat::kNanogpt;
+    default: return TokenFormat::kAuto;
+  }
+}
+
+std::shared_ptr<const TokenStream> open_stream(const std::string& name, v1::DataFormat format,
+                                               const fs::path& data_dir, const std::string& field) {
+  const fs::path path = resolve_path(name, data_dir, field);
+  return with_field(field, [&] {
+    return std::make_shared<const TokenStream>(
+        TokenStream::open(path, format_of(format), data_dir));
+  });
+}
+
+void check_documents(const v1::DataConfig& data, const TokenStream& stream) {
+  const bool wanted = !data.pack_documents() || data.document_mask();
+  if (wanted && stream.format() != TokenFormat::kText && !data.has_document_end())
+    refuse_field("run.data.document_end", "is needed to find the documents of a {} file",
+                 token_format_name(stream.format()));
+}
+
+void check_enough(const v1::RunConfig& config, const RunData& data) {
+  const std::int64_t needed = config.training().seq_len() + 1;
+  if (data.training->size() == 0)
+    refuse_field("run.data.path", "{} training tokens hold no sample of seq_len + 1 = {} tokens",
+                 data.training->tokens(), needed);
+  if (data.training->size() < config.training().global_batch_size())
+    refuse_field("run.training.global_batch_size",
+                 "{} is more than the {} samples of {} tokens that the data holds",
+                 config.training().global_batch_size(), data.training->size(),
+                 config.training().seq_len());
+  if (config.validation().interval() > 0 && data.validation->size() == 0)
+    refuse_field(config.data().validation_path().empty() ? "run.data.validation_split"
+                                                         : "run.data.validation_path",
+                 "{} validation tokens hold no sample of seq_len + 1 = {} tokens",
+                 data.validation->tokens(), needed);
+}
+
+}  // namespace
+
+DType resolve_dtype(const std::string& name) {
+  if (name == "auto") return kernels::cpu::fast_dtype();
+  const auto dtype = dtype_from_name(name);
+  if (dtype == DType::kFloat16)
+    field_not_offered(
+        "run.plan.dtype",
+        "float16 is not offered for training (no loss scaling); use bfloat16 or float32");
+  if (dtype != DType::kFloat32 && dtype != DType::kBFloat16)
+    refuse_field("run.plan.dtype", "must be float32, bfloat16 or auto, got \"{}\"", name);
+  return *dtype;
+}
+
+RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
+                      const fs::path& data_dir) {
+  const v1::DataConfig& data = config.data();
+  const auto stream = open_stream(data.path(), data.format(), data_dir, "run.data.path");
+  check_documents(data, *stream);
+  if (stream->format() == TokenFormat::kText && model.vocab_size < 256)
+    refuse_field("run.data.path", "text has 256 byte tokens, the model's vocab_size is {}",
+                 model.vocab_size);
+  DatasetOptions options;
+  options.seq_len = config.training().seq_len();
+  options.vocab_size = model.vocab_size;
+  options.pack_documents = data.pack_documents();
+  options.document_mask = data.document_mask();
+  if (data.has_document_end()) options.document_end = data.document_end();
+
+  const TokenRange all = {0, stream->size()};
+  if (!data.validation_path().empty()) {
+    const auto other =
+        open_stream(data.validation_path(), data.format(), data_dir, "run.data.validation_path");
+    check_documents(data, *other);
+    return {std::make_shared<const Dataset>(stream, all, options),
+            std::make_shared<const Dataset>(other, TokenRange{0, other->size()}, options)};
+  }
+  const auto held_out = static_cast<std::int64_t>(
+      std::floor(data.validation_split() * static_cast<double>(stream->size())));
+  std::int64_t split = stream->size() - held_out;
+  if (!options.pack_documents && held_out > 0) split = next_document_start(*stream, options, split);
+  return {std::make_shared<const Dataset>(stream, TokenRange{0, split}, options),
+          std::make_shared<const Dataset>(stream, TokenRange{split, stream->size()}, options)};
+}
+
+v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
+                                 const fs::path& data_dir) {
+  v1::RunConfig config = given;
+  const nn::ModelConfig model = load_model_config(config.model(), data_dir);
+  if (model.architecture == nn::Architecture::kBert)
+    field_not_offered("run.model",
+                      "training of masked language models from data is not offered; GPT-2 and "
+                      "Llama can be trained");
+  resolve_mesh(*config.mutable_mesh(), world_size);
+  resolve_plan(*config.mutable_plan());
+  resolve_training(*config.mutable_training(), model, config.mesh().dp());
+  resolve_optimizer(*config.mutable_optimizer());
+  resolve_schedule(*config.mutable_lr_scheduler(), config.training().steps());
+  resolve_data(*config.mutable_data());
+  resolve_services(config);
+  if (config.has_sample()) resolve_sample(*config.mutable_sample(), model);
+  check_enough(config, open_run_data(config, model, data_dir));
+  return config;
+}
+
+}  // namespace meshloom::train

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a resolved config stands for: the parts of a run that need no ranks.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "daemon/nn/models/model_config.h"
+#include "daemon/train/data/dataset.h"
+#include "kernels/base/dtype.h"
+#include "v1/config.pb.h"
+
+namespace meshloom::train {
+
+/// Opened training and validation data.
+struct RunData {
+  std::shared_ptr<const Dataset> training;
+  std::shared_ptr<const Dataset> validation;  ///< may have no samples
+};
+
+/// Opens and splits what config.data names. seq_len is filled in. Throws with the field in the
+/// metadata.
+RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
+                      const std::filesystem::path& data_dir);
+
+/// "auto" decided by the CPU. Throws InvalidArgument for an unknown name, Unimplemented for
+/// float16.
+DType resolve_dtype(const std::string& name);
+
+}  // namespace meshloom::train

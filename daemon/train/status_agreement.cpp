@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/status_agreement.h"
+
+#include <filesystem>
+#include <new>
+#include <nlohmann/json.hpp>
+
+#include "kernels/base/error.h"
+
+namespace meshloom::train {
+namespace {
+
+using Json = nlohmann::json;
+
+template <ErrorKind... Kinds>
+struct KindList {};
+using AllKinds =
+    KindList<ErrorKind::kInvalidArgument, ErrorKind::kNotFound, ErrorKind::kAlreadyExists,
+             ErrorKind::kFailedPrecondition, ErrorKind::kAborted, ErrorKind::kOutOfRange,
+             ErrorKind::kResourceExhausted, ErrorKind::kUnimplemented, ErrorKind::kDataLoss,
+             ErrorKind::kIo, ErrorKind::kComm, ErrorKind::kDeadlineExceeded, ErrorKind::kCancelled,
+             ErrorKind::kUnavailable, ErrorKind::kNumeric>;
+
+template <ErrorKind... Kinds>
+void throw_kind(KindList<Kinds...>, ErrorKind kind, const std::string& message,
+                const std::string& reason, const Error::Metadata& metadata) {
+  (void)((kind == Kinds ? throw ErrorOf<Kinds>(message, reason, metadata) : false) || ...);
+}
+
+bool ends_the_group(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    return e.kind() == ErrorKind::kComm || e.kind() == ErrorKind::kDeadlineExceeded ||
+           e.kind() == ErrorKind::kAborted;
+  } catch (...) {
+    return false;
+  }
+}
+
+Json describe(ErrorKind kind, const std::string& reason, const char* message,
+              Error::Metadata metadata, int rank) {
+  metadata["rank"] = std::to_string(rank);
+  return {{"kind", static_cast<int>(kind)},
+          {"reason", reason},
+          {"message", message},
+          {"metadata", metadata}};
+}
+
+}  // namespace
+
+std::string encode_error(const std::exception_ptr& error, int rank) {
+  Json json;
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    json = describe(e.kind(), e.reason(), e.what(), e.metadata(), rank);
+  } catch (const std::filesystem::filesystem_error& e) {
+    json = describe(ErrorKind::kIo, "IO_ERROR", e.what(), {}, rank);
+  } catch (const std::bad_alloc&) {
+    json = describe(ErrorKind::kResourceExhausted, "OUT_OF_MEMORY", "out of memory", {}, rank);
+  } catch (const std::exception& e) {
+    json = describe(ErrorKind::kInternal, "INTERNAL", e.what(), {}, rank);
+  } catch (...) {
+    json = describe(ErrorKind::kInternal, "INTERNAL", "an exception of unknown type", {}, rank);
+  }
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void rethrow_encoded(const std::string& text) {
+  const Json json = Json::parse(text);
+  const auto kind = static_cast<ErrorKind>(json.at("kind").get<int>());
+  const auto message = json.at("message").get<std::string>();
+  const auto reason = json.at("reason").get<std::string>();
+  const auto metadata = json.at("metadata").get<Error::Metadata>();
+  throw_kind(AllKinds{}, kind, message, reason, metadata);
+  throw InternalError(message, reason, metadata);
+}
+
+void agree(comm::ProcessGroup& group, const std::exception_ptr& mine) {
+  if (mine && ends_the_group(mine)) std::rethrow_exception(mine);
+  if (group.size() == 1) {
+    if (mine) std::rethrow_exception(mine);
+    return;
+  }
+  // The lowest failing rank, or the size where there is none: exact in float32.
+  float first = static_cast<float>(mine ? group.rank() : group.size());
+  group.all_reduce(make_view(&first, DType::kFloat32, {1}), comm::ReduceOp::kMin)->wait_host();
+  const int failing = static_cast<int>(first);
+  if (failing == group.size()) return;
+
+  std::string text = failing == group.rank() ? encode_error(mine, failing) : std::string();
+  auto length = static_cast<std::int64_t>(text.size());
+  group.broadcast(make_view(&length, DType::kInt64, {1}), failing)->wait_host();
+  text.resize(static_cast<std::size_t>(length));
+  group.broadcast(make_view(text.data(), DType::kUInt8, {length}), failing)->wait_host();
+  rethrow_encoded(text);
+}
+
+void run_agreed(comm::ProcessGroup& group, const std::function<void()>& body) {
+  std::exception_ptr error;
+  try {
+    body();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  agree(group, error);
+}
+
+}  // namespace meshloom::train

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Agreement on failure: where one rank fails, all ranks throw its error, so that they stay in step.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <string>
+
+#include "daemon/comm/process_group.h"
+
+namespace meshloom::train {
+
+/// Every rank of `group` calls it, with the exception its own work ended with, or null. Returns
+/// where all are null; else throws the lowest failing rank's error on every rank, with its kind,
+/// reason, message and metadata (and "rank"). An error of a collective (kComm, kDeadlineExceeded,
+/// kAborted) is rethrown at once: the group is poisoned then.
+void agree(comm::ProcessGroup& group, const std::exception_ptr& mine);
+
+/// Runs `body` and agrees on how it ended. `body` does no collectives.
+void run_agreed(comm::ProcessGroup& group, const std::function<void()>& body);
+
+/// An exception as text that rethrow_encoded() turns back into the same typed error. Exceptions
+/// from elsewhere become kIo (filesystem_error), kResourceExhausted (bad_alloc) or kInternal.
+std::string encode_error(const std::exception_ptr& error, int rank);
+[[noreturn]] void rethrow_encoded(const std::string& text);
+
+}  // namespace meshloom::train
