@@ -49,7 +49,8 @@ check() {
     FNR == 1 { finish(); name = FILENAME; licence = once = lines = 0; ++files }
     { lines = FNR }
     FNR <= 2 && /SPDX-License-Identifier: Apache-2\.0/ { licence = 1 }
-    /^#pragma once$/ { once = 1 }
+    # Headers that Highway compiles once a target guard themselves.
+    /^#pragma once$/ || /HWY_TARGET_TOGGLE/ { once = 1 }
     /\t/ { report(FNR, "tab") }
     /[ \t\r]$/ { report(FNR, "blank at the end of the line") }
     # The marks are spelled with brackets so that this file does not find itself.

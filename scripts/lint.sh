@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Usage: scripts/lint.sh [--all] [--fix] [--base REF] [PART...]
+#
+# Checks the sources; exits 1 if a part found something. Parts (default: all of them):
+#
+#   layers   who includes what (scripts/layers.txt)
+#   files    licence lines, sizes and marks (scripts/check_files.sh)
+#   shell    shellcheck over the scripts
+#   format   clang-format 14 over the C++ files; another version formats differently and is not used
+#   tidy     clang-tidy over the C++ sources that differ from REF; needs a configured build/release
+#   sizes    prints the longest files and functions; finds nothing
+#
+#   --all        tidy looks at every source (slow)
+#   --fix        format changes the files instead of complaining
+#   --base REF   what tidy compares with (default: the commit before the last, and what is not committed)
+#
+# scripts/setup.sh --lint installs the tools.
+set -euo pipefail
+# shellcheck source=scripts/common.sh
+. "$(dirname "$0")/common.sh"
+
+all=false fix=false base=HEAD~1 parts=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --all) all=true ;;
+    --fix) fix=true ;;
+    --base) base=${2:?"--base needs a revision"} && shift ;;
+    layers | files | shell | format | tidy | sizes) parts+=("$1") ;;
+    -h | --help) print_help && exit 0 ;;
+    *) usage_error "unknown argument $1" ;;
+  esac
+  shift
+done
+[ ${#parts[@]} -gt 0 ] || parts=(layers files shell format tidy sizes)
+cd "$repository"
+
+need() { command -v "$1" >/dev/null || die "$1 is not installed: scripts/setup.sh --lint"; }
+
+cpp_files() {
+  find kernels planner daemon tests -path tests/golden -prune -o -type f \
+    \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0 | sort -z
+}
+
+# Sources that differ from the base or are new, as far as they still exist.
+changed_sources() {
+  {
+    git diff --name-only "$base" -- '*.cpp'
+    git ls-files --others --exclude-standard -- '*.cpp'
+  } | sort -u | while IFS= read -r file; do [ ! -f "$file" ] || printf '%s\n' "$file"; done
+}
+
+lint_layers() { scripts/check_layers.sh; }
+
+lint_files() { scripts/check_files.sh; }
+
+lint_sizes() { scripts/check_files.sh --sizes; }
+
+lint_shell() {
+  need shellcheck
+  find scripts tests .ci -type f \( -name '*.sh' -o -path .ci/run \) -print0 | xargs -0 shellcheck -x
+  say "shell: no findings"
+}
+
+lint_format() {
+  local tool=clang-format-14
+  command -v $tool >/dev/null || tool=clang-format
+  need $tool
+  if ! $tool --version | grep -q 'version 14\.'; then
+    say "format: skipped, $($tool --version) is not version 14"
+    return
+  fi
+  if $fix; then
+    cpp_files | xargs -0 $tool -i
+  else
+    local wrong
+    wrong=$(cpp_files | xargs -0 $tool --dry-run 2>&1 | sed -n 's/:.*\[-Wclang-format-violations\]$//p' | uniq -c) || true
+    if [ -n "$wrong" ]; then
+      say "$wrong"
+      say "format: the files above differ from clang-format (places, file); scripts/lint.sh --fix format"
+      return 1
+    fi
+  fi
+  say "format: in form"
+}
+
+lint_tidy() {
+  need clang-tidy
+  [ -f build/release/compile_commands.json ] || die "tidy needs build/release: cmake --preset release"
+  local sources=()
+  if $all; then
+    mapfile -t sources < <(find kernels planner daemon tests -name '*.cpp' | sort)
+  else
+    mapfile -t sources < <(changed_sources)
+  fi
+  if [ ${#sources[@]} = 0 ]; then
+    say "tidy: nothing changed"
+    return
+  fi
+  printf '%s\0' "${sources[@]}" | xargs -0 -n 1 -P "$(build_jobs)" clang-tidy --quiet -p build/release
+  say "tidy: ${#sources[@]} sources, no findings"
+}
+
+failed=()
+for part in "${parts[@]}"; do
+  "lint_$part" || failed+=("$part")
+done
+if [ ${#failed[@]} -gt 0 ]; then
+  say "lint: FAILED: ${failed[*]}"
+  exit 1
+fi
+say "lint: PASSED"
