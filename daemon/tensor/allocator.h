@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A caching allocator over a source of segments: after the first step, steps allocate from it alone.
+// A caching allocator over a source of segments: after the first step, steps allocate from it
+// alone.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +16,8 @@ class SegmentSource {
  public:
   virtual ~SegmentSource() = default;
   virtual Device device() const = 0;
-  /// At least `bytes` (a multiple of `granularity()`), aligned to 2 MiB where at least that large, touched.
-  /// Throws ResourceExhausted naming the size.
+  /// At least `bytes` (a multiple of `granularity()`), aligned to 2 MiB where at least that large,
+  /// touched. Throws ResourceExhausted naming the size.
   virtual std::byte* acquire(std::size_t bytes) = 0;
   virtual void release(std::byte* data, std::size_t bytes) = 0;
   virtual std::size_t granularity() const = 0;
@@ -28,12 +29,13 @@ std::unique_ptr<SegmentSource> make_heap_source();
 struct AllocatorStats {
   std::size_t bytes_in_use = 0;
   std::size_t peak_bytes_in_use = 0;
-  std::size_t segment_bytes = 0;       ///< taken from the source
-  std::uint64_t segments_acquired = 0; ///< system allocations since the start
+  std::size_t segment_bytes = 0;        ///< taken from the source
+  std::uint64_t segments_acquired = 0;  ///< system allocations since the start
 };
 
-/// Best fit over free blocks, split and coalesced. Not thread-safe by itself except for `free`, which
-/// the last owner of a Storage may call from any thread; allocation is the rank's training thread's.
+/// Best fit over free blocks, split and coalesced. Not thread-safe by itself except for `free`,
+/// which the last owner of a Storage may call from any thread; allocation is the rank's training
+/// thread's.
 class Allocator : public std::enable_shared_from_this<Allocator> {
  public:
   static std::shared_ptr<Allocator> create(std::unique_ptr<SegmentSource> source);

@@ -11,8 +11,12 @@
 
 namespace meshloom {
 
-/// One per rank (or per test). Tensors carry a pointer to theirs; it outlives them. Used by one thread
-/// at a time: the rank's training thread.
+namespace autograd {
+class CheckpointFrame;
+}
+
+/// One per rank (or per test). Tensors carry a pointer to theirs; it outlives them. Used by one
+/// thread at a time: the rank's training thread.
 class ExecutionContext {
  public:
   struct Options {
@@ -44,6 +48,12 @@ class ExecutionContext {
   }
   void set_poll(std::function<void()> poll) { poll_ = std::move(poll); }
 
+  /// Numbers autograd nodes in order of recording, and backward runs.
+  std::uint64_t next_sequence() { return ++sequence_; }
+  /// The activation checkpoint whose segment runs now, or null (autograd/checkpoint.h).
+  autograd::CheckpointFrame* checkpoint_frame() const { return checkpoint_frame_; }
+  void set_checkpoint_frame(autograd::CheckpointFrame* frame) { checkpoint_frame_ = frame; }
+
  private:
   class AllocatorWorkspace;
 
@@ -53,21 +63,33 @@ class ExecutionContext {
   kernels::KernelContext kernel_context_;
   std::function<void()> poll_;
   bool grad_enabled_ = true;
+  std::uint64_t sequence_ = 0;
+  autograd::CheckpointFrame* checkpoint_frame_ = nullptr;
+};
+
+/// Sets gradient recording for a scope.
+class GradModeGuard {
+ public:
+  GradModeGuard(ExecutionContext& context, bool enabled)
+      : context_(context), before_(context.grad_enabled()) {
+    context_.set_grad_enabled(enabled);
+  }
+  ~GradModeGuard() { context_.set_grad_enabled(before_); }
+  GradModeGuard(const GradModeGuard&) = delete;
+  GradModeGuard& operator=(const GradModeGuard&) = delete;
+
+ private:
+  ExecutionContext& context_;
+  bool before_;
 };
 
 /// Turns gradient recording off for a scope.
 class NoGradGuard {
  public:
-  explicit NoGradGuard(ExecutionContext& context) : context_(context), before_(context.grad_enabled()) {
-    context_.set_grad_enabled(false);
-  }
-  ~NoGradGuard() { context_.set_grad_enabled(before_); }
-  NoGradGuard(const NoGradGuard&) = delete;
-  NoGradGuard& operator=(const NoGradGuard&) = delete;
+  explicit NoGradGuard(ExecutionContext& context) : guard_(context, false) {}
 
  private:
-  ExecutionContext& context_;
-  bool before_;
+  GradModeGuard guard_;
 };
 
 }  // namespace meshloom

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "kernels/base/device.h"
 
@@ -15,13 +16,19 @@ enum class MemoryKind : std::uint8_t { kDevice };
 
 class Allocator;
 
-/// A block inside a segment: (segment id, offset) are stable names that peers can be told. Shared by
-/// all tensors that view it; returns to its allocator with the last one.
+/// A block inside a segment: (segment id, offset) are stable names that peers can be told. Shared
+/// by all tensors that view it; returns to its allocator with the last one.
 class Storage {
  public:
+  /// `block` is the allocator's own record of the piece, handed back to it by `Allocator::free`.
   Storage(std::shared_ptr<Allocator> allocator, std::byte* data, std::size_t bytes,
-          std::uint32_t segment, std::size_t offset)
-      : allocator_(std::move(allocator)), data_(data), bytes_(bytes), segment_(segment), offset_(offset) {}
+          std::uint32_t segment, std::size_t offset, void* block = nullptr)
+      : allocator_(std::move(allocator)),
+        data_(data),
+        bytes_(bytes),
+        segment_(segment),
+        offset_(offset),
+        block_(block) {}
   /// Memory owned by someone else (a mapped file); `keep_alive` is held as long as the storage.
   Storage(std::byte* data, std::size_t bytes, std::shared_ptr<const void> keep_alive)
       : data_(data), bytes_(bytes), keep_alive_(std::move(keep_alive)) {}
@@ -33,6 +40,7 @@ class Storage {
   std::size_t bytes() const { return bytes_; }
   std::uint32_t segment() const { return segment_; }
   std::size_t offset() const { return offset_; }
+  void* block() const { return block_; }
 
  private:
   std::shared_ptr<Allocator> allocator_;
@@ -40,6 +48,7 @@ class Storage {
   std::size_t bytes_;
   std::uint32_t segment_ = 0;
   std::size_t offset_ = 0;
+  void* block_ = nullptr;
   std::shared_ptr<const void> keep_alive_;
 };
 

@@ -20,8 +20,8 @@ class LeafGrad;
 
 struct TensorImpl;
 
-/// A handle (shared ownership; copying is cheap and aliases). A default Tensor is undefined. All ops
-/// on tensors are free functions in daemon/tensor/ops.
+/// A handle (shared ownership; copying is cheap and aliases). A default Tensor is undefined. All
+/// ops on tensors are free functions in daemon/tensor/ops.
 class Tensor {
  public:
   Tensor() = default;
@@ -51,7 +51,8 @@ class Tensor {
     return view().as<T>();
   }
 
-  // --- Autograd --------------------------------------------------------------------------------------
+  // --- Autograd
+  // --------------------------------------------------------------------------------------
   bool requires_grad() const;
   /// Makes this a leaf that collects a gradient. Only for floating tensors without a grad_fn.
   Tensor& set_requires_grad(bool requires_grad);
@@ -90,7 +91,8 @@ struct TensorImpl {
   std::shared_ptr<autograd::LeafGrad> leaf_grad;
 };
 
-// --- Factories (no gradient) -----------------------------------------------------------------------------
+// --- Factories (no gradient)
+// -----------------------------------------------------------------------------
 Tensor empty(ExecutionContext&, const Shape&, DType, MemoryKind = MemoryKind::kDevice);
 Tensor zeros(ExecutionContext&, const Shape&, DType);
 Tensor full(ExecutionContext&, const Shape&, double value, DType);

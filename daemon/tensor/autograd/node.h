@@ -2,6 +2,8 @@
 // The tape: nodes that know how to turn gradients of outputs into gradients of inputs.
 #pragma once
 
+#include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -29,11 +31,12 @@ class GradSink {
   virtual ~GradSink() = default;
   /// False where nobody asks for input i's gradient: skip computing it.
   virtual bool wants(int input) const = 0;
-  /// Hands over the gradient of input i, at most once per input.
+  /// Hands over the gradient of input i (shape of that input, any strides), at most once per input.
   virtual void emit(int input, Tensor grad) = 0;
 
-  /// A leaf's own float32 buffer, so that kernels add into it directly: `accumulate` false means it
-  /// holds nothing yet and is to be overwritten. nullopt where input i is not a leaf (use emit).
+  /// A leaf's own float32 buffer (float64 of a float64 leaf), so that kernels add into it directly:
+  /// `accumulate` false means it holds nothing yet and is to be overwritten. nullopt where input i
+  /// is not a leaf (use emit).
   struct LeafBuffer {
     TensorView view;
     bool accumulate;
@@ -43,28 +46,53 @@ class GradSink {
   virtual void leaf_done(int input) = 0;
 };
 
-/// One recorded op. Subclasses hold what backward needs (saved tensors as detached handles).
+using TensorRefs = std::initializer_list<const Tensor*>;
+using OutputRefs = std::initializer_list<Tensor*>;
+
+/// One recorded op. Subclasses hold what backward needs (saved tensors as detached handles: a saved
+/// output that kept its grad_fn would keep its own node alive for ever).
 class Node {
  public:
-  virtual ~Node() = default;
+  Node() = default;
+  virtual ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
   virtual const char* name() const = 0;
-  /// grad_outputs[i] is undefined where no gradient reached output i. Runs with recording off.
+  /// grad_outputs[i] is undefined where no gradient reached output i; at least one is defined. Runs
+  /// with recording off.
   virtual void backward(std::span<const Tensor> grad_outputs, GradSink& sink) = 0;
   /// Frees saved tensors; called right after backward.
   virtual void release() = 0;
 
   const std::vector<Edge>& edges() const { return edges_; }
   int output_count() const { return output_count_; }
+  /// Order of recording: a node's inputs always have smaller numbers.
+  std::uint64_t sequence() const { return sequence_; }
 
  private:
+  friend class GraphTask;
+  friend void record(const std::shared_ptr<Node>&, TensorRefs, OutputRefs);
   friend void record(const std::shared_ptr<Node>&, std::span<const Tensor>, std::span<Tensor>);
+  void number(ExecutionContext& context, int output_count);
+  void attach(const std::shared_ptr<Node>& self, Tensor& output, int index);
+
   std::vector<Edge> edges_;  ///< one per input
   int output_count_ = 0;
+  bool released_ = false;
+  std::uint64_t sequence_ = 0;
+  // Scratch of the backward run that numbered it.
+  std::uint64_t run_ = 0;
+  std::size_t task_ = 0;
 };
 
-/// True where any input requires a gradient and its context records.
+/// True where any input requires a gradient and its context records. Every op asks this for all of
+/// its inputs, also when recording is off: that is how a checkpoint learns which leaves its segment
+/// uses.
+bool should_record(TensorRefs inputs);
 bool should_record(std::span<const Tensor> inputs);
 /// Links node's edges to inputs and makes node the grad_fn of outputs.
+void record(const std::shared_ptr<Node>& node, TensorRefs inputs, OutputRefs outputs);
 void record(const std::shared_ptr<Node>& node, std::span<const Tensor> inputs,
             std::span<Tensor> outputs);
 

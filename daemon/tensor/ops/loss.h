@@ -14,21 +14,22 @@ struct CrossEntropyOptions {
   float label_smoothing = 0.0f;
 };
 
-/// logits [N,V] or [N,V,d..] (class dim 1) or [V]; targets int64. A target outside [0, V) that is not
-/// ignore_index throws InvalidArgument naming it.
+/// logits [N,V] or [N,V,d..] (class dim 1) or [V]; targets int64. A target outside [0, V) that is
+/// not ignore_index throws InvalidArgument naming it.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEntropyOptions& = {});
 
 struct LinearCrossEntropyOptions {
   std::int64_t ignore_index = -100;
-  /// d(result) is taken to be this: the gradients of hidden, weight and bias are computed in the forward
-  /// call, in chunks, so that logits never exist whole. Typically 1 / (global number of counted tokens).
+  /// d(result) is taken to be this: the gradients of hidden, weight and bias are computed in the
+  /// forward call, in chunks, so that logits never exist whole. Typically 1 / (global number of
+  /// counted tokens).
   float grad_scale = 1.0f;
 };
 
-/// Sum over counted rows of cross entropy of hidden [..,C] weight^T [V,C] + bias [V] (may be undefined) against
-/// targets [..]. Returns float32 [1]: sum(losses) * grad_scale. While recording, weight and bias must be
-/// leaves: their gradients are added to their buffers by the forward call itself, so backward must
-/// follow, with gradient 1 (else FailedPrecondition).
+/// Sum over counted rows of cross entropy of hidden [..,C] weight^T [V,C] + bias [V] (may be
+/// undefined) against targets [..]. Returns float32 [1]: sum(losses) * grad_scale. While recording,
+/// weight and bias must be leaves: their gradients are added to their buffers by the forward call
+/// itself, so backward must follow, with gradient 1 (else FailedPrecondition).
 Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
                             const Tensor& targets, const LinearCrossEntropyOptions&);
 

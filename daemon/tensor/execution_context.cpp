@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/tensor/execution_context.h"
+
+#include "kernels/base/error.h"
+
+namespace meshloom {
+
+// Keeps its block between ops and grows it, so that steady steps ask the allocator for nothing.
+class ExecutionContext::AllocatorWorkspace final : public kernels::Workspace {
+ public:
+  explicit AllocatorWorkspace(Allocator& allocator) : allocator_(allocator) {}
+
+  std::span<std::byte> reserve(std::size_t bytes) override {
+    if (!storage_ || storage_->bytes() < bytes) {
+      storage_.reset();
+      storage_ = allocator_.allocate(bytes);
+    }
+    return {storage_->data(), bytes};
+  }
+
+ private:
+  Allocator& allocator_;
+  std::shared_ptr<Storage> storage_;
+};
+
+ExecutionContext::ExecutionContext() : ExecutionContext(Options{}) {}
+
+ExecutionContext::ExecutionContext(Options options)
+    : options_(std::move(options)), backend_(&kernels::backend_for(options_.device)) {
+  if (!options_.allocator) options_.allocator = Allocator::create(make_heap_source());
+  check(options_.allocator->device() == options_.device,
+        "execution context: the allocator's memory is on another device");
+  workspace_ = std::make_unique<AllocatorWorkspace>(*options_.allocator);
+  kernel_context_ = {options_.threads, Stream{}, workspace_.get()};
+}
+
+ExecutionContext::~ExecutionContext() = default;
+
+}  // namespace meshloom

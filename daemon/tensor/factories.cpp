@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/tensor/tensor.h"
+#include "kernels/base/error.h"
+
+namespace meshloom {
+namespace {
+
+template <typename T>
+Tensor from_host(ExecutionContext& context, const Shape& shape, std::span<const T> values,
+                 DType host_dtype, DType dtype) {
+  Tensor result = empty(context, shape, dtype);
+  check(static_cast<std::int64_t>(values.size()) == result.numel(),
+        "from_values: {} values given for shape {}", values.size(), to_string(shape));
+  if (values.empty()) return result;
+  const TensorView source = make_view(const_cast<T*>(values.data()), host_dtype, shape);
+  context.backend().copy(context.kernel_context(), result.view(), source);
+  return result;
+}
+
+}  // namespace
+
+Tensor empty(ExecutionContext& context, const Shape& shape, DType dtype, MemoryKind) {
+  const auto bytes = static_cast<std::size_t>(numel(shape)) * dtype_size(dtype);
+  auto impl = std::make_shared<TensorImpl>();
+  impl->context = &context;
+  impl->storage = context.allocator().allocate(bytes);
+  impl->shape = shape;
+  impl->strides = contiguous_strides(shape);
+  impl->dtype = dtype;
+  return Tensor(std::move(impl));
+}
+
+Tensor zeros(ExecutionContext& context, const Shape& shape, DType dtype) {
+  return full(context, shape, 0.0, dtype);
+}
+
+Tensor full(ExecutionContext& context, const Shape& shape, double value, DType dtype) {
+  Tensor result = empty(context, shape, dtype);
+  context.backend().fill(context.kernel_context(), result.view(), value);
+  return result;
+}
+
+Tensor empty_like(const Tensor& x) { return empty(x.context(), x.shape(), x.dtype()); }
+
+Tensor from_values(ExecutionContext& context, const Shape& shape, std::span<const float> values,
+                   DType dtype) {
+  return from_host(context, shape, values, DType::kFloat32, dtype);
+}
+
+Tensor from_values(ExecutionContext& context, const Shape& shape, std::span<const double> values,
+                   DType dtype) {
+  return from_host(context, shape, values, DType::kFloat64, dtype);
+}
+
+Tensor from_values(ExecutionContext& context, const Shape& shape,
+                   std::span<const std::int64_t> values) {
+  return from_host(context, shape, values, DType::kInt64, DType::kInt64);
+}
+
+Tensor from_external(ExecutionContext& context, const TensorView& view,
+                     std::shared_ptr<const void> keep_alive) {
+  check(view.device == context.device(), "from_external: the memory is on another device");
+  auto impl = std::make_shared<TensorImpl>();
+  impl->context = &context;
+  impl->storage = std::make_shared<Storage>(static_cast<std::byte*>(view.data), view.bytes(),
+                                            std::move(keep_alive));
+  impl->shape = view.shape;
+  impl->strides = view.strides;
+  impl->dtype = view.dtype;
+  return Tensor(std::move(impl));
+}
+
+void copy_into(const Tensor& dst, const Tensor& src) {
+  check(dst.shape() == src.shape(), "copy_into: shapes {} and {} differ", to_string(dst.shape()),
+        to_string(src.shape()));
+  ExecutionContext& context = dst.context();
+  if (dst.numel() > 0) context.backend().copy(context.kernel_context(), dst.view(), src.view());
+}
+
+}  // namespace meshloom

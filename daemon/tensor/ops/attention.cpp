@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/tensor/ops/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "daemon/tensor/autograd/checkpoint.h"
+#include "daemon/tensor/ops/op_support.h"
+#include "daemon/tensor/ops/shape.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::ops {
+namespace {
+
+using autograd::GradOutputs;
+using autograd::GradSink;
+
+constexpr const char* kName = "scaled_dot_product_attention";
+
+void check_shapes(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& options) {
+  const auto describe = [&] {
+    return fmt::format("q {}, k {}, v {}", to_string(q.shape()), to_string(k.shape()),
+                       to_string(v.shape()));
+  };
+  check(q.ndim() == 4 && k.ndim() == 4 && v.ndim() == 4, "{}: expected 4 dims each, got {}", kName,
+        describe());
+  check(q.size(0) == k.size(0) && q.size(0) == v.size(0), "{}: batch sizes differ: {}", kName,
+        describe());
+  check(q.size(3) == k.size(3), "{}: head dims of q and k differ: {}", kName, describe());
+  check(k.size(2) == v.size(2), "{}: sequence lengths of k and v differ: {}", kName, describe());
+  check(k.size(1) == v.size(1), "{}: head counts of k and v differ: {}", kName, describe());
+  if (options.enable_gqa)
+    check(k.size(1) > 0 && q.size(1) % k.size(1) == 0,
+          "{}: the query head count must be a multiple of the kv head count: {}", kName,
+          describe());
+  else
+    check(q.size(1) == k.size(1), "{}: head counts differ without enable_gqa: {}", kName,
+          describe());
+}
+
+void check_arguments(const Tensor& q, const Tensor& k, const Tensor& v,
+                     const SdpaOptions& options) {
+  check_floating(kName, q);
+  check_same_dtype(kName, q, k);
+  check_same_dtype(kName, q, v);
+  check_shapes(q, k, v, options);
+  check(options.dropout_p >= 0.0f && options.dropout_p < 1.0f,
+        "{}: dropout_p is {}, expected [0, 1)", kName, options.dropout_p);
+  check(options.window_left >= -1 && options.window_right >= -1,
+        "{}: window [{}, {}], expected -1 or more", kName, options.window_left,
+        options.window_right);
+  if (options.bias) {
+    check_floating(kName, options.bias);
+    const Shape scores{q.size(0), q.size(1), q.size(2), k.size(2)};
+    const Shape& shape = options.bias.shape();
+    bool fits = shape.size() <= 4;
+    for (int i = 1; fits && i <= shape.size(); ++i)
+      fits = shape[shape.size() - i] == 1 || shape[shape.size() - i] == scores[4 - i];
+    check(fits, "{}: bias of shape {} does not broadcast to {}", kName, to_string(shape),
+          to_string(scores));
+  }
+  if (options.document_ids) {
+    check_dtype(kName, "document_ids", options.document_ids, DType::kInt64);
+    check(q.size(2) == k.size(2) && options.document_ids.shape() == Shape{q.size(0), q.size(2)},
+          "{}: document_ids of shape {} for q {} and k {}", kName,
+          to_string(options.document_ids.shape()), to_string(q.shape()), to_string(k.shape()));
+  }
+}
+
+/// One attention call: tensors the kernel reads and its options, with views of them.
+struct Call {
+  Tensor q, k, v;
+  Tensor bias;       ///< float32
+  Tensor documents;  ///< contiguous
+  Tensor slopes;
+  Shape scores;
+  kernels::AttentionOptions options;
+
+  Call(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& given);
+  kernels::AttentionInputs inputs() const { return {q.view(), k.view(), v.view()}; }
+};
+
+// Kernels want dense rows of the last dim.
+Tensor dense_rows(const Tensor& x) {
+  return x.size(3) <= 1 || x.strides()[3] == 1 ? x.detach() : contiguous(x.detach());
+}
+
+Call::Call(const Tensor& q_given, const Tensor& k_given, const Tensor& v_given,
+           const SdpaOptions& given)
+    : q(dense_rows(q_given)),
+      k(dense_rows(k_given)),
+      v(dense_rows(v_given)),
+      scores{q.size(0), q.size(1), q.size(2), k.size(2)} {
+  options.scale = given.scale;
+  options.is_causal = given.is_causal;
+  if (given.causal_bottom_right) options.query_offset = k.size(2) - q.size(2);
+  options.window_left = given.window_left;
+  options.window_right = given.window_right;
+  if (given.bias) {
+    bias = converted(given.bias.detach(), DType::kFloat32);
+    options.bias = broadcast_view(bias, scores);
+  }
+  if (given.alibi) {
+    const std::vector<float> values = alibi_slopes(static_cast<int>(q.size(1)));
+    slopes = from_values(q.context(), {q.size(1)}, values);
+    options.alibi_slopes = slopes.view();
+  }
+  if (given.document_ids) {
+    documents = contiguous(given.document_ids);
+    options.query_documents = documents.view();
+    options.key_documents = documents.view();
+  }
+  options.dropout_p = given.dropout_p;
+  options.dropout_random = given.dropout_random;
+  options.dropout_first_head = given.dropout_first_head;
+  options.dropout_total_queries = q.size(2);
+  options.dropout_total_keys = k.size(2);
+}
+
+/// Gradients of q, k and v. Where the three are slices of one packed projection, so are the
+/// gradients: then the backward of `split` finds them joined and copies nothing.
+struct QkvGrads {
+  Tensor dq, dk, dv;
+};
+
+QkvGrads make_grads(const Call& call) {
+  const Tensor& q = call.q;
+  const Strides& s = q.strides();
+  const std::int64_t width = q.size(1) * q.size(3);
+  const bool packed = q.storage() == call.k.storage() && q.storage() == call.v.storage() &&
+                      q.shape() == call.k.shape() && q.shape() == call.v.shape() &&
+                      s == call.k.strides() && s == call.v.strides() && s[1] == q.size(3) &&
+                      s[2] == 3 * width && s[0] == q.size(2) * 3 * width &&
+                      call.k.storage_offset() - q.storage_offset() == width &&
+                      call.v.storage_offset() - q.storage_offset() == 2 * width;
+  ExecutionContext& context = q.context();
+  if (!packed)
+    return {empty_heads(context, q.shape(), q.dtype()),
+            empty_heads(context, call.k.shape(), q.dtype()),
+            empty_heads(context, call.v.shape(), q.dtype())};
+  const Tensor memory = empty(context, {q.size(0), q.size(2), 3 * width}, q.dtype());
+  return {alias(memory, q.shape(), s), alias(memory, q.shape(), s, width),
+          alias(memory, q.shape(), s, 2 * width)};
+}
+
+void sdpa_backward(const Call& call, const SdpaResult& result, const Tensor& bias_given,
+                   const Tensor& dy, GradSink& sink) {
+  const Tensor grad_o = dense_rows(dy);
+  ExecutionContext& context = grad_o.context();
+  const auto& kernel_context = context.kernel_context();
+  const Tensor delta = empty(context, result.lse.shape(), DType::kFloat32);
+  context.backend().attention_delta(kernel_context, delta.view(), grad_o.view(), result.o.view());
+  QkvGrads d = make_grads(call);
+  kernels::AttentionGrads grads{grad_o.view(), result.lse.view(), delta.view(), d.dq.view(),
+                                d.dk.view(),   d.dv.view(),       false,        {}};
+  Tensor dbias;
+  if (bias_given && sink.wants(3)) {
+    dbias = zeros(context, bias_given.shape(), DType::kFloat32);
+    grads.grad_bias = broadcast_view(dbias, call.scores);
+  }
+  context.backend().attention_backward(kernel_context, grads, call.inputs(), call.options);
+  sink.emit(0, std::move(d.dq));
+  sink.emit(1, std::move(d.dk));
+  sink.emit(2, std::move(d.dv));
+  if (dbias) sink.emit(3, converted(dbias, bias_given.dtype()));
+}
+
+SdpaResult run_sdpa(const Call& call) {
+  ExecutionContext& context = call.q.context();
+  autograd::CheckpointFrame* frame = context.checkpoint_frame();
+  if (frame)
+    if (auto kept = frame->replay_attention()) return {kept->o, kept->lse};
+  const Tensor& q = call.q;
+  SdpaResult result{
+      empty_heads(context, {q.size(0), q.size(1), q.size(2), call.v.size(3)}, q.dtype()),
+      empty(context, {q.size(0), q.size(1), q.size(2)}, DType::kFloat32)};
+  context.backend().attention(context.kernel_context(), {result.o.view(), result.lse.view(), false},
+                              call.inputs(), call.options);
+  if (frame) frame->keep_attention(result.o, result.lse);
+  return result;
+}
+
+}  // namespace
+
+SdpaResult scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                        const SdpaOptions& options) {
+  check_arguments(q, k, v, options);
+
+  const Call call(q, k, v, options);
+  SdpaResult result = run_sdpa(call);
+
+  if (autograd::should_record({&q, &k, &v, &options.bias})) {
+    const Tensor bias = options.bias ? options.bias.detach() : Tensor();
+    Tensor o = alias(result.o, result.o.shape(), result.o.strides());
+    autograd::record_op(kName, {&q, &k, &v, &options.bias}, {&o},
+                        [call, result, bias](GradOutputs dy, GradSink& sink) {
+                          sdpa_backward(call, result, bias, dy[0], sink);
+                        });
+    result.o = std::move(o);
+  }
+  return result;
+}
+
+std::vector<float> alibi_slopes(int heads) {
+  // For a power of two n: 2^(-8 i / n). Other counts take those of the power below, then every
+  // second one of the power above.
+  const auto power_of_two = [](int n) {
+    std::vector<float> slopes;
+    for (int i = 1; i <= n; ++i) slopes.push_back(static_cast<float>(std::pow(2.0, -8.0 * i / n)));
+    return slopes;
+  };
+  int below = 1;
+  while (below * 2 <= heads) below *= 2;
+  std::vector<float> slopes = power_of_two(below);
+  const std::vector<float> above = power_of_two(2 * below);
+  for (std::size_t i = 0; static_cast<int>(slopes.size()) < heads; i += 2)
+    slopes.push_back(above[i]);
+  slopes.resize(static_cast<std::size_t>(std::max(heads, 0)));
+  return slopes;
+}
+
+}  // namespace meshloom::ops

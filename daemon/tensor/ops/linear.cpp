@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/tensor/ops/matmul.h"
+#include "daemon/tensor/ops/op_support.h"
+#include "daemon/tensor/ops/shape.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::ops {
+namespace {
+
+using autograd::GradOutputs;
+using autograd::GradSink;
+using kernels::UnaryOp;
+
+TensorView transposed(TensorView view) {
+  std::swap(view.shape[0], view.shape[1]);
+  std::swap(view.strides[0], view.strides[1]);
+  return view;
+}
+
+/// What backward needs. x is the pre-activation, [rows, in].
+struct Saved {
+  Tensor x, weight, bias;
+  LinearOptions options;
+
+  TensorView weight_in_out() const {
+    return options.weight_is_in_out ? weight.view() : transposed(weight.view());
+  }
+};
+
+UnaryOp unary_of(Activation activation) {
+  return activation == Activation::kGelu ? UnaryOp::kGelu : UnaryOp::kGeluTanh;
+}
+
+Tensor activated(const Tensor& x, Activation activation) {
+  if (activation == Activation::kNone) return x;
+  Tensor y = empty_like(x);
+  ExecutionContext& context = x.context();
+  context.backend().unary(context.kernel_context(), unary_of(activation), y.view(), x.view(), 0.0);
+  return y;
+}
+
+Tensor input_grad(const Saved& saved, const Tensor& dy) {
+  ExecutionContext& context = dy.context();
+  Tensor dx = empty_like(saved.x);
+  context.backend().matmul(context.kernel_context(), dx.view(), dy.view(),
+                           transposed(saved.weight_in_out()), {});
+  if (saved.options.input_activation != Activation::kNone)
+    context.backend().unary_backward(context.kernel_context(),
+                                     unary_of(saved.options.input_activation), dx.view(), dx.view(),
+                                     saved.x.view(), saved.x.view(), 0.0);
+  return dx;
+}
+
+void weight_grad(const Saved& saved, const Tensor& dy, GradSink& sink) {
+  ParamGrad grad(sink, 1, saved.weight);
+  if (!grad.wanted()) return;
+  const Tensor x = activated(saved.x, saved.options.input_activation);
+  kernels::MatmulOptions options;
+  options.beta = grad.accumulate() ? 1.0f : 0.0f;
+  ExecutionContext& context = dy.context();
+  if (saved.options.weight_is_in_out)
+    context.backend().matmul(context.kernel_context(), grad.view(), transposed(x.view()), dy.view(),
+                             options);
+  else
+    context.backend().matmul(context.kernel_context(), grad.view(), transposed(dy.view()), x.view(),
+                             options);
+  grad.finish();
+}
+
+TensorView as_row(TensorView view) {
+  view.shape.insert(0, 1);
+  view.strides.insert(0, view.shape[1]);
+  return view;
+}
+
+void bias_grad(const Saved& saved, const Tensor& dy, GradSink& sink) {
+  ParamGrad grad(sink, 2, saved.bias);
+  if (!grad.wanted()) return;
+  ExecutionContext& context = dy.context();
+  const auto& kernel_context = context.kernel_context();
+  const TensorView target = as_row(grad.view());
+  if (!grad.accumulate()) {
+    context.backend().reduce(kernel_context, kernels::ReduceOp::kSum, target, dy.view(), 0.0);
+  } else {
+    const Tensor part = empty(context, target.shape, target.dtype);
+    context.backend().reduce(kernel_context, kernels::ReduceOp::kSum, part.view(), dy.view(), 0.0);
+    context.backend().binary(kernel_context, kernels::BinaryOp::kAdd, target, target, part.view());
+  }
+  grad.finish();
+}
+
+void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  const LinearOptions& options) {
+  check_floating("linear", x);
+  check_same_dtype("linear", x, weight);
+  check(x.ndim() >= 1 && weight.ndim() == 2, "linear: shapes x {} and weight {}, expected a matrix",
+        to_string(x.shape()), to_string(weight.shape()));
+  const std::int64_t in = weight.size(options.weight_is_in_out ? 0 : 1);
+  const std::int64_t out = weight.size(options.weight_is_in_out ? 1 : 0);
+  check(x.size(-1) == in, "linear: x of shape {} does not fit weight {} with {} inputs",
+        to_string(x.shape()), to_string(weight.shape()), in);
+  if (!bias) return;
+  check_same_dtype("linear", x, bias);
+  check(bias.ndim() == 1 && bias.size(0) == out, "linear: bias of shape {}, expected [{}]",
+        to_string(bias.shape()), out);
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias,
+              const LinearOptions& options) {
+  check_linear(input, weight, bias, options);
+  const Tensor x = contiguous(input);
+  Shape shape = x.shape();
+  shape[x.ndim() - 1] = weight.size(options.weight_is_in_out ? 1 : 0);
+
+  const Saved saved{alias(x, rows_shape(x.shape()), contiguous_strides(rows_shape(x.shape()))),
+                    weight, bias, options};
+  ExecutionContext& context = x.context();
+  Tensor y = empty(context, shape, x.dtype());
+  kernels::MatmulOptions matmul_options;
+  if (bias) {
+    matmul_options.epilogue = kernels::Epilogue::kBias;
+    matmul_options.bias = bias.view();
+  }
+  context.backend().matmul(context.kernel_context(), rows_view(y),
+                           activated(saved.x, options.input_activation).view(),
+                           saved.weight_in_out(), matmul_options);
+
+  if (autograd::should_record({&x, &weight, &bias})) {
+    auto backward = [saved, shape = x.shape()](GradOutputs grads, GradSink& sink) {
+      const Tensor dy = contiguous(reshape(grads[0], rows_shape(grads[0].shape())));
+      if (sink.wants(0)) {
+        const Tensor dx = input_grad(saved, dy);
+        sink.emit(0, alias(dx, shape, contiguous_strides(shape)));
+      }
+      weight_grad(saved, dy, sink);
+      bias_grad(saved, dy, sink);
+    };
+    autograd::record_op("linear", {&x, &weight, &bias}, {&y}, std::move(backward));
+  }
+  return y;
+}
+
+}  // namespace meshloom::ops

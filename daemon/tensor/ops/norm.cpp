@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/tensor/ops/norm.h"
+
+#include "daemon/tensor/ops/op_support.h"
+#include "daemon/tensor/ops/shape.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::ops {
+namespace {
+
+using autograd::GradOutputs;
+using autograd::GradSink;
+
+enum class NormKind { kLayer, kRms };
+
+/// Row statistics that the forward kernel leaves for the backward one. RMS norm has no mean.
+struct Stats {
+  Tensor mean, rstd;
+};
+
+Stats make_stats(const Tensor& x, NormKind kind) {
+  const Shape rows{rows_shape(x.shape())[0]};
+  auto vector = [&] { return empty(x.context(), rows, DType::kFloat32); };
+  return {kind == NormKind::kLayer ? vector() : Tensor(), vector()};
+}
+
+void check_params(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check_floating(op, x);
+  check(x.ndim() >= 1, "{}: expected at least 1 dim, got a scalar", op);
+  for (const Tensor* p : {&weight, &bias}) {
+    if (!*p) continue;
+    check(p->ndim() == 1 && p->size(0) == x.size(-1),
+          "{}: weight and bias of shape {} do not fit the normalized dim of {}", op,
+          to_string(p->shape()), to_string(x.shape()));
+    check_same_dtype(op, x, *p);
+  }
+}
+
+void run_norm(NormKind kind, const Tensor& y, const Stats& stats, const Tensor& x,
+              const Tensor& weight, const Tensor& bias, float eps) {
+  ExecutionContext& context = x.context();
+  if (kind == NormKind::kLayer)
+    context.backend().layer_norm(context.kernel_context(), y.view(), stats.mean.view(),
+                                 stats.rstd.view(), x.view(), weight.view(), bias.view(), {eps});
+  else
+    context.backend().rms_norm(context.kernel_context(), y.view(), stats.rstd.view(), x.view(),
+                               weight.view(), {eps});
+}
+
+/// What backward needs of x = the norm's input.
+struct Saved {
+  NormKind kind;
+  Tensor x, weight, bias;
+  Stats stats;
+};
+
+/// The gradient of the norm's input, added into `residual_grad` where that is given (and may be
+/// overwritten). Inputs `weight_input` and the next one are weight and bias.
+Tensor norm_backward(const Saved& saved, const Tensor& grad, Tensor residual_grad, int weight_input,
+                     GradSink& sink) {
+  const Tensor dy = contiguous(grad);
+  const bool accumulate_dx = residual_grad.defined();
+  Tensor dx = accumulate_dx ? std::move(residual_grad) : empty_like(saved.x);
+  ParamGrad dweight(sink, weight_input, saved.weight);
+  ParamGrad dbias(sink, weight_input + 1, saved.bias);
+  const bool accumulate_params = common_accumulate(dweight, dbias);
+  ExecutionContext& context = dx.context();
+  if (saved.kind == NormKind::kLayer)
+    context.backend().layer_norm_backward(
+        context.kernel_context(), dx.view(), dweight.view(), dbias.view(), dy.view(),
+        saved.x.view(), saved.weight.view(), saved.stats.mean.view(), saved.stats.rstd.view(),
+        accumulate_dx, accumulate_params);
+  else
+    context.backend().rms_norm_backward(context.kernel_context(), dx.view(), dweight.view(),
+                                        dy.view(), saved.x.view(), saved.weight.view(),
+                                        saved.stats.rstd.view(), accumulate_dx, accumulate_params);
+  dweight.finish();
+  dbias.finish();
+  return dx;
+}
+
+Tensor norm(NormKind kind, const char* name, const Tensor& input, const Tensor& weight,
+            const Tensor& bias, float eps) {
+  check_params(name, input, weight, bias);
+  const Tensor x = contiguous(input);
+
+  Tensor y = empty_like(x);
+  const Stats stats = make_stats(x, kind);
+  run_norm(kind, y, stats, x, weight, bias, eps);
+
+  if (autograd::should_record({&x, &weight, &bias})) {
+    const Saved saved{kind, x.detach(), weight, bias, stats};
+    autograd::record_op(name, {&x, &weight, &bias}, {&y}, [saved](GradOutputs dy, GradSink& sink) {
+      sink.emit(0, norm_backward(saved, dy[0], {}, 1, sink));
+    });
+  }
+  return y;
+}
+
+/// A gradient that backward may add into: the engine's own tensor where nobody else holds it, else
+/// a copy.
+Tensor writable(const Tensor& grad) {
+  const bool sole = grad.impl().use_count() == 1 && grad.storage().use_count() == 1;
+  if (sole && grad.contiguous()) return grad;
+  Tensor copy = empty_like(grad);
+  copy_into(copy, grad);
+  return copy;
+}
+
+NormedSum add_norm(NormKind kind, const char* name, const Tensor& x_given,
+                   const Tensor& residual_given, const Tensor& weight, const Tensor& bias,
+                   float eps) {
+  check_params(name, x_given, weight, bias);
+  check_same_dtype(name, x_given, residual_given);
+  check(x_given.shape() == residual_given.shape(), "{}: shapes {} and {} differ", name,
+        to_string(x_given.shape()), to_string(residual_given.shape()));
+  const Tensor x = contiguous(x_given);
+  const Tensor residual = contiguous(residual_given);
+
+  NormedSum out{empty_like(x), empty_like(x)};
+  const Stats stats = make_stats(x, kind);
+  ExecutionContext& context = x.context();
+  context.backend().add_norm(context.kernel_context(), out.normed.view(), out.sum.view(),
+                             stats.mean.view(), stats.rstd.view(), x.view(), residual.view(),
+                             weight.view(), bias.view(), kind == NormKind::kRms, {eps});
+
+  if (autograd::should_record({&x, &residual, &weight, &bias})) {
+    const Saved saved{kind, out.sum, weight, bias, stats};
+    auto backward = [saved](GradOutputs dy, GradSink& sink) {
+      const Tensor& dsum = dy[1];
+      Tensor dx = dsum;
+      if (dy[0]) dx = norm_backward(saved, dy[0], dsum ? writable(dsum) : Tensor(), 2, sink);
+      sink.emit(0, dx);
+      sink.emit(1, std::move(dx));
+    };
+    // The saved sum is taken before recording, while it still has no grad_fn.
+    Tensor sum = alias(out.sum, out.sum.shape(), out.sum.strides());
+    autograd::record_op(name, {&x, &residual, &weight, &bias}, {&out.normed, &sum},
+                        std::move(backward));
+    out.sum = std::move(sum);
+  }
+  return out;
+}
+
+}  // namespace
+
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
+                  int normalized_ndim) {
+  check(normalized_ndim >= 1 && normalized_ndim <= x.ndim(),
+        "layer_norm: {} normalized dims for shape {}", normalized_ndim, to_string(x.shape()));
+  if (normalized_ndim == 1) return norm(NormKind::kLayer, "layer_norm", x, weight, bias, eps);
+  Shape folded = x.shape();
+  std::int64_t size = 1;
+  for (int i = 0; i < normalized_ndim; ++i) {
+    size *= folded.back();
+    folded.erase(folded.size() - 1);
+  }
+  folded.push_back(size);
+  auto flat = [](const Tensor& p) { return p ? reshape(p, {-1}) : p; };
+  const Tensor y =
+      norm(NormKind::kLayer, "layer_norm", reshape(x, folded), flat(weight), flat(bias), eps);
+  return reshape(y, x.shape());
+}
+
+Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
+  return norm(NormKind::kRms, "rms_norm", x, weight, {}, eps);
+}
+
+NormedSum add_layer_norm(const Tensor& x, const Tensor& residual, const Tensor& weight,
+                         const Tensor& bias, float eps) {
+  return add_norm(NormKind::kLayer, "add_layer_norm", x, residual, weight, bias, eps);
+}
+
+NormedSum add_rms_norm(const Tensor& x, const Tensor& residual, const Tensor& weight, float eps) {
+  return add_norm(NormKind::kRms, "add_rms_norm", x, residual, weight, {}, eps);
+}
+
+}  // namespace meshloom::ops

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/tensor/ops/reduce.h"
+
+#include <algorithm>
+#include <array>
+
+#include "daemon/tensor/ops/elementwise.h"
+#include "daemon/tensor/ops/op_support.h"
+#include "daemon/tensor/ops/shape.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::ops {
+namespace {
+
+using autograd::GradOutputs;
+using autograd::GradSink;
+using kernels::ReduceOp;
+
+/// The result's shape with the reduced dims kept as 1 and without them, and how many elements go
+/// into one.
+struct Reduction {
+  Shape kept;
+  Shape dropped;
+  std::int64_t count = 1;
+};
+
+Reduction plan_reduction(const char* name, const Tensor& x, const Dims& dims) {
+  std::array<bool, kMaxDims> reduced{};
+  if (dims.empty()) reduced.fill(true);
+  for (std::int64_t d : dims) {
+    const int dim = normalize_dim(d, x.ndim(), name);
+    check(!reduced[static_cast<std::size_t>(dim)], "{}: dim {} is given twice", name, d);
+    reduced[static_cast<std::size_t>(dim)] = true;
+  }
+  Reduction r;
+  for (int i = 0; i < x.ndim(); ++i) {
+    const bool is_reduced = reduced[static_cast<std::size_t>(i)];
+    r.kept.push_back(is_reduced ? 1 : x.shape()[i]);
+    if (is_reduced)
+      r.count *= x.shape()[i];
+    else
+      r.dropped.push_back(x.shape()[i]);
+  }
+  return r;
+}
+
+Tensor run_reduce(ReduceOp op, const Tensor& x, const Reduction& r, double correction) {
+  ExecutionContext& context = x.context();
+  Tensor y = empty(context, r.kept, x.dtype());
+  context.backend().reduce(context.kernel_context(), op, y.view(), x.view(), correction);
+  return y;
+}
+
+/// 1 where x equals the maximum y, 0 elsewhere: relu's derivative tells y - x > 0 from y - x == 0.
+Tensor is_maximum(const Tensor& x, const Tensor& y) {
+  const Tensor below = sub(y, x);
+  Tensor positive = full(x.context(), x.shape(), 1.0, x.dtype());
+  ExecutionContext& context = x.context();
+  context.backend().unary_backward(context.kernel_context(), kernels::UnaryOp::kRelu,
+                                   positive.view(), positive.view(), below.view(), below.view(),
+                                   0.0);
+  return sub(1.0, positive);
+}
+
+Tensor amax_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const Reduction& r) {
+  const Tensor equal = is_maximum(x, y);
+  const Tensor share = div(dy, run_reduce(ReduceOp::kSum, equal, r, 0.0));
+  return mul(equal, share);
+}
+
+Tensor var_backward(const Tensor& dy, const Tensor& x, const Reduction& r, double correction) {
+  const double divisor = std::max(0.0, static_cast<double>(r.count) - correction);
+  const Tensor centered = sub(x, run_reduce(ReduceOp::kMean, x, r, 0.0));
+  return mul(centered, mul(dy, 2.0 / divisor));
+}
+
+Tensor reduce(ReduceOp op, const char* name, const Tensor& x, const Dims& dims, bool keepdim,
+              double correction = 0.0) {
+  check_floating(name, x);
+  const Reduction r = plan_reduction(name, x, dims);
+  check(op != ReduceOp::kAmax || r.count > 0, "{}: no elements to take the maximum of in shape {}",
+        name, to_string(x.shape()));
+
+  const Tensor kept = run_reduce(op, x, r, correction);
+  const Shape& shape = keepdim ? r.kept : r.dropped;
+  Tensor y = alias(kept, shape, contiguous_strides(shape));
+
+  if (autograd::should_record({&x})) {
+    const bool needs_x = op == ReduceOp::kAmax || op == ReduceOp::kVar;
+    auto backward = [=, x = needs_x ? x.detach() : Tensor(), x_shape = x.shape(),
+                     kept = op == ReduceOp::kAmax ? kept : Tensor()](GradOutputs grads,
+                                                                     GradSink& sink) {
+      const Tensor dy = reshape(grads[0], r.kept);
+      switch (op) {
+        case ReduceOp::kSum: return sink.emit(0, expand(dy, x_shape));
+        case ReduceOp::kMean:
+          return sink.emit(0, expand(mul(dy, 1.0 / static_cast<double>(r.count)), x_shape));
+        case ReduceOp::kAmax: return sink.emit(0, amax_backward(dy, x, kept, r));
+        case ReduceOp::kVar: return sink.emit(0, var_backward(dy, x, r, correction));
+      }
+    };
+    autograd::record_op(name, {&x}, {&y}, std::move(backward));
+  }
+  return y;
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
+  return reduce(ReduceOp::kSum, "sum", x, dims, keepdim);
+}
+Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
+  return reduce(ReduceOp::kMean, "mean", x, dims, keepdim);
+}
+Tensor amax(const Tensor& x, const Dims& dims, bool keepdim) {
+  return reduce(ReduceOp::kAmax, "amax", x, dims, keepdim);
+}
+Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
+  return reduce(ReduceOp::kVar, "var", x, dims, keepdim, correction);
+}
+
+}  // namespace meshloom::ops

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/tensor/ops/attention.h"
+#include "daemon/tensor/ops/op_support.h"
+#include "daemon/tensor/ops/shape.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::ops {
+namespace {
+
+using autograd::GradOutputs;
+using autograd::GradSink;
+
+Tensor rotate(const Tensor& given, const Tensor& cos, const Tensor& sin, const Tensor& positions,
+              std::int64_t position_offset, bool inverse) {
+  const Tensor x = given.strides()[3] == 1 ? given : contiguous(given);
+
+  Tensor y = empty_heads(x.context(), x.shape(), x.dtype());
+  kernels::RopeOptions options;
+  options.cos = cos.view();
+  options.sin = sin.view();
+  options.positions = positions.view();
+  options.position_offset = position_offset;
+  options.inverse = inverse;
+  x.context().backend().rope(x.context().kernel_context(), y.view(), x.view(), options);
+
+  if (autograd::should_record({&x}))
+    autograd::record_op("rope", {&x}, {&y}, [=](GradOutputs dy, GradSink& sink) {
+      sink.emit(0, rotate(dy[0], cos, sin, positions, position_offset, !inverse));
+    });
+  return y;
+}
+
+}  // namespace
+
+Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin, const Tensor& positions,
+            std::int64_t position_offset) {
+  check_floating("rope", x);
+  check(x.ndim() == 4 && x.size(3) % 2 == 0, "rope: x of shape {}, expected [B,H,S,D] with even D",
+        to_string(x.shape()));
+  for (const Tensor* table : {&cos, &sin}) {
+    check_dtype("rope", "cos and sin", *table, DType::kFloat32);
+    check(table->ndim() == 2 && table->size(1) == x.size(3) / 2 && table->contiguous() &&
+              table->shape() == cos.shape(),
+          "rope: a table of shape {} for x {}, expected [positions, {}]", to_string(table->shape()),
+          to_string(x.shape()), x.size(3) / 2);
+  }
+  if (positions) {
+    check_dtype("rope", "positions", positions, DType::kInt64);
+    check(positions.shape() == Shape{x.size(0), x.size(2)},
+          "rope: positions of shape {} for x {}, expected [B,S]", to_string(positions.shape()),
+          to_string(x.shape()));
+    check_indices("rope", "position", positions, cos.size(0));
+    return rotate(x, cos, sin, contiguous(positions), 0, false);
+  }
+  check(position_offset >= 0 && position_offset + x.size(2) <= cos.size(0),
+        "rope: positions {} to {} are outside the table of {}", position_offset,
+        position_offset + x.size(2), cos.size(0));
+  return rotate(x, cos, sin, {}, position_offset, false);
+}
+
+}  // namespace meshloom::ops
