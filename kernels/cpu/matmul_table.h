@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which library multiplies: a fixed, versioned table. Nothing is timed at run time, so that the
+// same job on the same class of CPU gives the same bits.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/dtype.h"
+#include "kernels/base/parallel_for.h"
+#include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/gemm.h"
+
+namespace meshloom::kernels::cpu {
+
+/// Raised whenever an entry changes, and stored in checkpoints: numbers are bitwise comparable
+/// within one version.
+inline constexpr int kMatmulTableVersion = 1;
+
+enum class MatmulProvider : std::uint8_t {
+  kOneDnnSgemm,   ///< float32, oneDNN's BLAS-like entry: no primitive, no extra memory
+  kOneDnnMatmul,  ///< a oneDNN matmul primitive, kept in the primitive cache
+  kOpenBlas,
+};
+
+const char* matmul_provider_name(MatmulProvider provider);
+
+/// The provider for operands of one dtype (float32, bfloat16, float64) in the given shape. bfloat16
+/// operands that the answer is not kOneDnnMatmul for are widened and multiplied in float32.
+MatmulProvider choose_matmul_provider(CpuClass cpu_class, DType dtype, const Gemm& gemm,
+                                      Threads threads);
+
+}  // namespace meshloom::kernels::cpu
