@@ -16,6 +16,7 @@ namespace meshloom::nn {
 struct Init {
   enum class Kind { kZeros, kOnes, kNormal } kind = Kind::kZeros;
   float std = 0.02f;
+  std::int64_t zero_row = -1;  ///< kNormal: this row is zero (the padding token's embedding)
 };
 
 struct Parameter {
@@ -29,8 +30,8 @@ struct NamedParameter {
   Parameter* parameter;
 };
 
-/// Owns its parameters and holds children by reference (they are members of the subclass). Not copyable:
-/// children's addresses are kept.
+/// Owns its parameters and holds children by reference (they are members of the subclass). Not
+/// copyable: children's addresses are kept.
 class Module {
  public:
   explicit Module(ExecutionContext& context) : context_(context) {}
@@ -43,7 +44,8 @@ class Module {
   std::vector<NamedParameter> named_parameters();
 
  protected:
-  Parameter& register_parameter(const std::string& name, const Shape& shape, DType dtype, Init init);
+  Parameter& register_parameter(const std::string& name, const Shape& shape, DType dtype,
+                                Init init);
   void register_module(const std::string& name, Module& child);
 
  private:
@@ -61,5 +63,9 @@ class Module {
 
 /// Fills every parameter as its Init says, from `seed` and its name.
 void initialize_parameters(Module& module, std::uint64_t seed);
+/// The values that the parameter `name` starts from, written into `dst` (contiguous, any floating
+/// dtype: a float32 master gets what its bfloat16 copy is rounded from).
+void initialize_tensor(const Tensor& dst, const std::string& name, const Init& init,
+                       std::uint64_t seed);
 
 }  // namespace meshloom::nn

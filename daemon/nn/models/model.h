@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "daemon/nn/kv_cache.h"
 #include "daemon/nn/models/model_config.h"
 #include "daemon/nn/module.h"
 
@@ -13,24 +14,24 @@ namespace meshloom::nn {
 
 /// Tokens of one micro batch on this rank. Undefined tensors mean "not given".
 struct Batch {
-  Tensor input_ids;       ///< int64 [B,S]
-  Tensor labels;          ///< int64 [B,S], -100 is not counted
+  Tensor input_ids;            ///< int64 [B,S]
+  Tensor labels;               ///< int64 [B,S], -100 is not counted
   bool labels_shifted = true;  ///< false: the label of position s is labels[s + 1] (causal models)
-  Tensor attention_mask;  ///< int64 or bool [B,S], 0: a key nobody sees (BERT)
-  Tensor token_type_ids;  ///< int64 [B,S] (BERT)
-  Tensor position_ids;    ///< int64 [B,S]
-  Tensor document_ids;    ///< int64 [B,S]: attention stays inside a document
+  Tensor attention_mask;       ///< int64 or bool [B,S], 0: a key nobody sees (BERT)
+  Tensor token_type_ids;       ///< int64 [B,S] (BERT)
+  Tensor position_ids;         ///< int64 [B,S]
+  Tensor document_ids;         ///< int64 [B,S]: attention stays inside a document
 };
 
-/// Keys and values of past positions of one generation. Made by Model::make_cache.
-class KvCache;
-
+/// What a block keeps for backward: all, the attention's output alone, or nothing but its input.
 enum class ActivationCheckpoint { kNone, kSelective, kFull };
 
 struct ForwardOptions {
-  bool training = false;         ///< dropout on
-  std::uint64_t dropout_step = 0;  ///< part of every dropout stream: one per optimizer step and micro batch
-  std::uint64_t first_sample = 0;  ///< global index of this batch's first row, for dropout by position
+  bool training = false;  ///< dropout on
+  std::uint64_t dropout_step =
+      0;  ///< part of every dropout stream: one per optimizer step and micro batch
+  std::uint64_t first_sample =
+      0;  ///< global index of this batch's first row, for dropout by position
   ActivationCheckpoint activation_checkpoint = ActivationCheckpoint::kNone;
 };
 
@@ -39,15 +40,17 @@ class Model : public Module {
   using Module::Module;
   virtual const ModelConfig& config() const = 0;
 
-  /// float32 [1]: sum of token losses * grad_scale, the output projection fused with the loss. While
-  /// recording, backward with gradient 1 must follow.
+  /// float32 [1]: sum of token losses * grad_scale, the output projection fused with the loss.
+  /// While recording, backward with gradient 1 must follow.
   virtual Tensor loss(const Batch&, float grad_scale, const ForwardOptions&) = 0;
   /// [B,S,V], compute dtype.
   virtual Tensor logits(const Batch&, const ForwardOptions&) = 0;
 
-  /// Causal models only; BERT throws Unimplemented.
+  /// Room for `max_length` positions, at most the model's context. Causal models only; BERT throws
+  /// Unimplemented.
   virtual std::unique_ptr<KvCache> make_cache(std::int64_t batch, std::int64_t max_length) = 0;
-  /// Appends input_ids [B,S] to the cache and returns the logits of the last position [B,V], float32.
+  /// Appends input_ids [B,S] to the cache and returns the logits of the last position [B,V],
+  /// float32. Records no gradient. Throws InvalidArgument where the cache has no room for S more.
   virtual Tensor decode(const Tensor& input_ids, KvCache& cache) = 0;
 };
 

@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "kernels/base/dtype.h"
 
 namespace meshloom::nn {
 
@@ -22,38 +25,43 @@ struct Llama3RopeScaling {
 struct ModelConfig {
   Architecture architecture = Architecture::kGpt2;
   std::int64_t vocab_size = 0;
-  std::int64_t hidden_size = 0;               ///< C
+  std::int64_t hidden_size = 0;  ///< C
   std::int64_t num_layers = 0;
   std::int64_t num_heads = 0;
-  std::int64_t num_kv_heads = 0;              ///< == num_heads unless GQA
-  std::int64_t head_dim = 0;                  ///< hidden_size / num_heads unless given
+  std::int64_t num_kv_heads = 0;  ///< == num_heads unless GQA
+  std::int64_t head_dim = 0;      ///< hidden_size / num_heads unless given
   std::int64_t intermediate_size = 0;
   std::int64_t max_position_embeddings = 0;
-  std::int64_t type_vocab_size = 0;           ///< BERT
+  std::int64_t type_vocab_size = 0;  ///< BERT
   ActivationKind activation = ActivationKind::kGeluTanh;
   double norm_eps = 1e-5;
   double initializer_range = 0.02;
   bool tie_word_embeddings = true;
-  bool attention_bias = false;                ///< Llama
-  bool mlp_bias = false;                      ///< Llama
+  bool attention_bias = false;  ///< Llama
+  bool mlp_bias = false;        ///< Llama
   double rope_theta = 10000.0;
   std::optional<Llama3RopeScaling> rope_scaling;
   double embedding_dropout = 0.0;
   double attention_dropout = 0.0;
   double residual_dropout = 0.0;
   std::optional<std::int64_t> bos_token_id, eos_token_id, pad_token_id;
+  std::vector<std::int64_t>
+      more_eos_token_ids;  ///< where eos_token_id is a list: all but the first
 };
 
-/// Reads the text of a config.json as transformers 4 or 5 writes it. Throws InvalidArgument naming the
-/// key for what is missing, wrong or not supported (an unsupported feature is never ignored).
+/// Reads the text of a config.json as transformers 4 or 5 writes it. Throws InvalidArgument naming
+/// the key for what is missing, wrong or not supported (an unsupported feature is never ignored).
 ModelConfig parse_hf_config(const std::string& json);
-/// A config.json that transformers loads.
-std::string to_hf_config(const ModelConfig&);
+/// A config.json that transformers 4 and 5 load. `dtype` is that of the weights beside it.
+std::string to_hf_config(const ModelConfig&, DType dtype = DType::kFloat32);
+/// A generation_config.json with the special tokens.
+std::string to_hf_generation_config(const ModelConfig&);
 
 /// Parameters in all, a tied weight once.
 std::int64_t parameter_count(const ModelConfig&);
-/// Flops of forward and backward per token: 6 N + 6 L C T, N without the position table, the causal half of
-/// attention counted (BERT: 12 L C T).
+/// Flops of forward and backward per token: 6 N + 6 L C T, N without look-up tables (positions,
+/// token types, an input embedding that the output does not share), the causal half of attention
+/// counted (BERT: 12 L C T).
 double flops_per_token(const ModelConfig&, std::int64_t sequence_length);
 
 }  // namespace meshloom::nn

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys and values of the positions that a generation has seen.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/tensor/tensor.h"
+
+namespace meshloom::nn {
+
+/// Made by Model::make_cache. Memory for all positions is taken at once.
+class KvCache {
+ public:
+  struct Sizes {
+    std::int64_t layers, batch, kv_heads, max_length, head_dim;
+  };
+  KvCache(ExecutionContext& context, const Sizes& sizes, DType dtype);
+
+  std::int64_t batch() const { return sizes_.batch; }
+  std::int64_t max_length() const { return sizes_.max_length; }
+  /// Positions that hold something; the next token has this position.
+  std::int64_t length() const { return length_; }
+  void clear() { length_ = 0; }
+
+  struct KeyValue {
+    Tensor k, v;  ///< [B,Hkv,length,D]
+  };
+  /// Writes k and v [B,Hkv,S,D] of the next S positions of one layer and returns all of that
+  /// layer's positions, S included.
+  KeyValue append(std::int64_t layer, const Tensor& k, const Tensor& v);
+  /// After every layer has appended S positions. Throws InvalidArgument beyond max_length.
+  void advance(std::int64_t positions);
+  /// Throws InvalidArgument unless [batch, positions] more ids fit.
+  void check_room(std::int64_t batch, std::int64_t positions) const;
+
+ private:
+  Sizes sizes_;
+  std::int64_t length_ = 0;
+  std::vector<KeyValue> layers_;  ///< [B,Hkv,max_length,D]
+};
+
+}  // namespace meshloom::nn

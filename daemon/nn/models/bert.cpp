@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/nn/models/bert.h"
+
+#include <fmt/format.h>
+
+#include "daemon/tensor/autograd/checkpoint.h"
+#include "daemon/tensor/ops/elementwise.h"
+#include "daemon/tensor/ops/loss.h"
+#include "daemon/tensor/ops/shape.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::nn {
+namespace {
+
+Linear::Options dense(const ModelConfig& config) {
+  return {.weight_init = {.kind = Init::Kind::kNormal,
+                          .std = static_cast<float>(config.initializer_range)}};
+}
+
+/// Low enough that a masked key's weight underflows to zero, yet finite: a row with every key
+/// masked is a plain mean, as in transformers.
+constexpr double kMasked = -1e9;
+
+Tensor mask_bias(const Tensor& attention_mask) {
+  if (!attention_mask) return {};
+  const Tensor mask = ops::cast(attention_mask, DType::kFloat32);
+  const Tensor bias = ops::mul(ops::sub(1.0, mask), kMasked);
+  return ops::unsqueeze(ops::unsqueeze(bias, 1), 1);
+}
+
+}  // namespace
+
+BertBlock::BertBlock(ExecutionContext& context, const ModelConfig& config, std::int64_t layer,
+                     DType dtype)
+    : Module(context),
+      config_(config),
+      layer_(layer),
+      query_(context, config.hidden_size, config.hidden_size, dtype, dense(config)),
+      key_(context, config.hidden_size, config.hidden_size, dtype, dense(config)),
+      value_(context, config.hidden_size, config.hidden_size, dtype, dense(config)),
+      attention_out_(context, config.hidden_size, config.hidden_size, dtype, dense(config)),
+      attention_norm_(context, config.hidden_size, dtype, config.norm_eps),
+      mlp_in_(context, config.hidden_size, config.intermediate_size, dtype, dense(config)),
+      mlp_out_(context, config.intermediate_size, config.hidden_size, dtype, dense(config)),
+      mlp_norm_(context, config.hidden_size, dtype, config.norm_eps) {
+  register_module("attention.self.query", query_);
+  register_module("attention.self.key", key_);
+  register_module("attention.self.value", value_);
+  register_module("attention.output.dense", attention_out_);
+  register_module("attention.output.LayerNorm", attention_norm_);
+  register_module("intermediate.dense", mlp_in_);
+  register_module("output.dense", mlp_out_);
+  register_module("output.LayerNorm", mlp_norm_);
+}
+
+Tensor BertBlock::forward(const Tensor& x, const BertPass& pass) const {
+  const auto heads = [&](const Linear& projection) {
+    return split_heads(projection(x), config_.num_heads);
+  };
+  ops::SdpaOptions options = attention_options(pass.dropout, config_.attention_dropout, layer_,
+                                               config_.num_heads, pass.document_ids);
+  options.bias = pass.bias;
+  const Tensor o =
+      ops::scaled_dot_product_attention(heads(query_), heads(key_), heads(value_), options).o;
+  const Tensor attended = dropout(attention_out_(merge_heads(o)), config_.residual_dropout,
+                                  pass.dropout, layer_, DropoutSite::kAttentionOutput);
+  const Tensor mid = attention_norm_(attended, x).normed;
+  const Tensor mlp = activated_linear(mlp_out_, mlp_in_(mid), config_.activation);
+  return mlp_norm_(
+             dropout(mlp, config_.residual_dropout, pass.dropout, layer_, DropoutSite::kMlpOutput),
+             mid)
+      .normed;
+}
+
+Bert::Bert(ExecutionContext& context, const ModelConfig& config, DType dtype)
+    : Model(context),
+      config_(config),
+      word_embedding_(context, config.vocab_size, config.hidden_size, dtype,
+                      static_cast<float>(config.initializer_range),
+                      config.pad_token_id.value_or(-1)),
+      position_embedding_(context, config.max_position_embeddings, config.hidden_size, dtype,
+                          static_cast<float>(config.initializer_range)),
+      type_embedding_(context, config.type_vocab_size, config.hidden_size, dtype,
+                      static_cast<float>(config.initializer_range)),
+      embedding_norm_(context, config.hidden_size, dtype, config.norm_eps),
+      output_bias_(register_parameter("cls.predictions.bias", {config.vocab_size}, dtype,
+                                      {Init::Kind::kZeros})),
+      transform_(context, config.hidden_size, config.hidden_size, dtype, dense(config)),
+      transform_norm_(context, config.hidden_size, dtype, config.norm_eps) {
+  if (!config.tie_word_embeddings)
+    throw Unimplemented("config.json: tie_word_embeddings false is not supported for BERT",
+                        "UNSUPPORTED_MODEL_CONFIG", {{"field", "tie_word_embeddings"}});
+  register_module("bert.embeddings.word_embeddings", word_embedding_);
+  register_module("bert.embeddings.position_embeddings", position_embedding_);
+  register_module("bert.embeddings.token_type_embeddings", type_embedding_);
+  register_module("bert.embeddings.LayerNorm", embedding_norm_);
+  for (std::int64_t i = 0; i < config.num_layers; ++i) {
+    blocks_.push_back(std::make_unique<BertBlock>(context, config_, i, dtype));
+    register_module(fmt::format("bert.encoder.layer.{}", i), *blocks_.back());
+  }
+  register_module("cls.predictions.transform.dense", transform_);
+  register_module("cls.predictions.transform.LayerNorm", transform_norm_);
+}
+
+Tensor Bert::embed(const Batch& batch, const DropoutState& state) const {
+  const std::int64_t length = batch.input_ids.size(1);
+  const Tensor types =
+      batch.token_type_ids ? batch.token_type_ids : zeros(context(), {length}, DType::kInt64);
+  const Tensor positions =
+      batch.position_ids ? batch.position_ids : position_range(context(), 0, length);
+  const Tensor words = ops::add(word_embedding_(batch.input_ids), type_embedding_(types));
+  const Tensor embedded = embedding_norm_(ops::add(words, position_embedding_(positions)));
+  return dropout(embedded, config_.embedding_dropout, state, 0, DropoutSite::kEmbedding);
+}
+
+Tensor Bert::hidden(const Batch& batch, const ForwardOptions& options) const {
+  const BertPass pass{dropout_state(context(), options), batch.document_ids,
+                      mask_bias(batch.attention_mask)};
+  Tensor x = embed(batch, pass.dropout);
+  for (const auto& block : blocks_) {
+    context().poll();
+    const auto step = [&block = *block, pass](const Tensor& in) { return block.forward(in, pass); };
+    const bool selective = options.activation_checkpoint == ActivationCheckpoint::kSelective;
+    x = options.activation_checkpoint == ActivationCheckpoint::kNone
+            ? step(x)
+            : autograd::checkpoint(step, x, {.keep_attention = selective});
+  }
+  return transform_norm_(activate(transform_(x), config_.activation));
+}
+
+Tensor Bert::loss(const Batch& batch, float grad_scale, const ForwardOptions& options) {
+  check_batch(batch, config_.max_position_embeddings);
+  check(batch.labels.defined(), "loss: labels are not given");
+  return ops::linear_cross_entropy(hidden(batch, options), word_embedding_.weight(),
+                                   output_bias_.value, batch.labels, {.grad_scale = grad_scale});
+}
+
+Tensor Bert::logits(const Batch& batch, const ForwardOptions& options) {
+  check_batch(batch, config_.max_position_embeddings);
+  return ops::linear(hidden(batch, options), word_embedding_.weight(), output_bias_.value);
+}
+
+std::unique_ptr<KvCache> Bert::make_cache(std::int64_t, std::int64_t) {
+  throw Unimplemented("BERT is no causal model: it does not generate", "NOT_CAUSAL");
+}
+
+Tensor Bert::decode(const Tensor&, KvCache&) {
+  throw Unimplemented("BERT is no causal model: it does not generate", "NOT_CAUSAL");
+}
+
+}  // namespace meshloom::nn

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// BERT with its masked-language-model head; parameters are named as transformers' BertForMaskedLM.
+//
+// Source: Devlin, Chang, Lee, Toutanova, "BERT: Pre-training of Deep Bidirectional Transformers",
+// 2019.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "daemon/nn/models/model.h"
+#include "daemon/nn/models/model_support.h"
+#include "daemon/nn/modules/embedding.h"
+#include "daemon/nn/modules/norm.h"
+
+namespace meshloom::nn {
+
+/// What every block of one forward pass is told.
+struct BertPass {
+  DropoutState dropout;
+  Tensor document_ids;
+  Tensor bias;  ///< float32 [B,1,1,S]: 0, or very low for keys nobody sees; undefined: all seen
+};
+
+/// norm(x + attention(x)), then norm(x + mlp(x)).
+class BertBlock : public Module {
+ public:
+  BertBlock(ExecutionContext& context, const ModelConfig& config, std::int64_t layer, DType dtype);
+  Tensor forward(const Tensor& x, const BertPass& pass) const;
+
+ private:
+  const ModelConfig& config_;
+  std::int64_t layer_;
+  Linear query_, key_, value_, attention_out_;
+  LayerNorm attention_norm_;
+  Linear mlp_in_, mlp_out_;
+  LayerNorm mlp_norm_;
+};
+
+class Bert : public Model {
+ public:
+  /// Throws Unimplemented for an output projection that is not tied to the word embedding.
+  Bert(ExecutionContext& context, const ModelConfig& config, DType dtype);
+
+  const ModelConfig& config() const override { return config_; }
+  Tensor loss(const Batch& batch, float grad_scale, const ForwardOptions& options) override;
+  Tensor logits(const Batch& batch, const ForwardOptions& options) override;
+  std::unique_ptr<KvCache> make_cache(std::int64_t batch, std::int64_t max_length) override;
+  Tensor decode(const Tensor& input_ids, KvCache& cache) override;
+
+ private:
+  Tensor embed(const Batch& batch, const DropoutState& dropout) const;
+  /// Output of the head's transform [B,S,C].
+  Tensor hidden(const Batch& batch, const ForwardOptions& options) const;
+
+  ModelConfig config_;
+  Embedding word_embedding_, position_embedding_, type_embedding_;
+  LayerNorm embedding_norm_;
+  std::vector<std::unique_ptr<BertBlock>> blocks_;
+  Parameter& output_bias_;
+  Linear transform_;
+  LayerNorm transform_norm_;
+};
+
+}  // namespace meshloom::nn

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What GPT-2 and Llama share: loss, logits and decoding around a stack of blocks.
+#pragma once
+
+#include "daemon/nn/models/model.h"
+#include "daemon/nn/models/model_support.h"
+
+namespace meshloom::nn {
+
+class CausalModel : public Model {
+ public:
+  CausalModel(ExecutionContext& context, const ModelConfig& config, DType dtype)
+      : Model(context), config_(config), dtype_(dtype) {}
+
+  const ModelConfig& config() const override { return config_; }
+  Tensor loss(const Batch& batch, float grad_scale, const ForwardOptions& options) override;
+  Tensor logits(const Batch& batch, const ForwardOptions& options) override;
+  std::unique_ptr<KvCache> make_cache(std::int64_t batch, std::int64_t max_length) override;
+  Tensor decode(const Tensor& input_ids, KvCache& cache) override;
+
+ protected:
+  /// The normed output [B,S,C] of the last block. With a cache the ids follow its positions.
+  virtual Tensor hidden(const Batch& batch, const ForwardOptions& options, KvCache* cache) = 0;
+  /// The output projection [V,C].
+  virtual const Tensor& output_weight() const = 0;
+
+  DType dtype() const { return dtype_; }
+
+ private:
+  ModelConfig config_;
+  DType dtype_;
+};
+
+}  // namespace meshloom::nn

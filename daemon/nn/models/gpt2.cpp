@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/nn/models/gpt2.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "daemon/tensor/ops/elementwise.h"
+#include "daemon/tensor/ops/shape.h"
+
+namespace meshloom::nn {
+namespace {
+
+Linear::Options conv1d(double std) {
+  return {.weight_is_in_out = true,
+          .weight_init = {.kind = Init::Kind::kNormal, .std = static_cast<float>(std)}};
+}
+
+/// Projections into the residual stream start smaller, so that its variance does not grow with
+/// depth.
+Linear::Options residual_conv1d(const ModelConfig& config) {
+  return conv1d(config.initializer_range / std::sqrt(2.0 * static_cast<double>(config.num_layers)));
+}
+
+}  // namespace
+
+Gpt2Block::Gpt2Block(ExecutionContext& context, const ModelConfig& config, std::int64_t layer,
+                     DType dtype)
+    : Module(context),
+      config_(config),
+      layer_(layer),
+      ln_1_(context, config.hidden_size, dtype, config.norm_eps),
+      attention_in_(context, config.hidden_size, 3 * config.hidden_size, dtype,
+                    conv1d(config.initializer_range)),
+      attention_out_(context, config.hidden_size, config.hidden_size, dtype,
+                     residual_conv1d(config)),
+      ln_2_(context, config.hidden_size, dtype, config.norm_eps),
+      mlp_in_(context, config.hidden_size, config.intermediate_size, dtype,
+              conv1d(config.initializer_range)),
+      mlp_out_(context, config.intermediate_size, config.hidden_size, dtype,
+               residual_conv1d(config)) {
+  register_module("ln_1", ln_1_);
+  register_module("attn.c_attn", attention_in_);
+  register_module("attn.c_proj", attention_out_);
+  register_module("ln_2", ln_2_);
+  register_module("mlp.c_fc", mlp_in_);
+  register_module("mlp.c_proj", mlp_out_);
+}
+
+Tensor Gpt2Block::attend(const Tensor& normed, const Gpt2Pass& pass) const {
+  const std::vector<Tensor> qkv = ops::split(attention_in_(normed), config_.hidden_size, -1);
+  const Tensor q = split_heads(qkv[0], config_.num_heads);
+  KvCache::KeyValue kv{split_heads(qkv[1], config_.num_heads),
+                       split_heads(qkv[2], config_.num_heads)};
+  ops::SdpaOptions options = attention_options(pass.dropout, config_.attention_dropout, layer_,
+                                               config_.num_heads, pass.document_ids);
+  options.is_causal = true;
+  if (pass.cache) {
+    kv = pass.cache->append(layer_, kv.k, kv.v);
+    options.causal_bottom_right = true;
+  }
+  return attention_out_(merge_heads(ops::scaled_dot_product_attention(q, kv.k, kv.v, options).o));
+}
+
+ResidualStream Gpt2Block::forward(const ResidualStream& stream, const Gpt2Pass& pass) const {
+  const ops::NormedSum in = ln_1_(stream.x, stream.residual);
+  const Tensor attended = dropout(attend(in.normed, pass), config_.residual_dropout, pass.dropout,
+                                  layer_, DropoutSite::kAttentionOutput);
+  const ops::NormedSum mid = ln_2_(attended, in.sum);
+  const Tensor mlp = activated_linear(mlp_out_, mlp_in_(mid.normed), config_.activation);
+  return {dropout(mlp, config_.residual_dropout, pass.dropout, layer_, DropoutSite::kMlpOutput),
+          mid.sum};
+}
+
+Gpt2::Gpt2(ExecutionContext& context, const ModelConfig& config, DType dtype)
+    : CausalModel(context, config, dtype),
+      token_embedding_(context, config.vocab_size, config.hidden_size, dtype,
+                       static_cast<float>(config.initializer_range)),
+      position_embedding_(context, config.max_position_embeddings, config.hidden_size, dtype,
+                          static_cast<float>(config.initializer_range)),
+      final_norm_(context, config.hidden_size, dtype, config.norm_eps) {
+  register_module("transformer.wte", token_embedding_);
+  register_module("transformer.wpe", position_embedding_);
+  for (std::int64_t i = 0; i < config.num_layers; ++i) {
+    blocks_.push_back(std::make_unique<Gpt2Block>(context, this->config(), i, dtype));
+    register_module(fmt::format("transformer.h.{}", i), *blocks_.back());
+  }
+  register_module("transformer.ln_f", final_norm_);
+  if (!config.tie_word_embeddings) {
+    const Init init{.kind = Init::Kind::kNormal,
+                    .std = static_cast<float>(config.initializer_range)};
+    lm_head_ = std::make_unique<Linear>(context, config.hidden_size, config.vocab_size, dtype,
+                                        Linear::Options{.bias = false, .weight_init = init});
+    register_module("lm_head", *lm_head_);
+  }
+}
+
+Tensor Gpt2::hidden(const Batch& batch, const ForwardOptions& options, KvCache* cache) {
+  const Gpt2Pass pass{dropout_state(context(), options), batch.document_ids, cache};
+  const Tensor positions =
+      batch.position_ids
+          ? batch.position_ids
+          : position_range(context(), cache ? cache->length() : 0, batch.input_ids.size(1));
+  const Tensor embedded =
+      ops::add(token_embedding_(batch.input_ids), position_embedding_(positions));
+  ResidualStream stream{
+      {}, dropout(embedded, config().embedding_dropout, pass.dropout, 0, DropoutSite::kEmbedding)};
+  for (const auto& block : blocks_) {
+    const Block step = [&block = *block, pass](const ResidualStream& in) {
+      return block.forward(in, pass);
+    };
+    stream = run_block(step, stream, options.activation_checkpoint);
+  }
+  return final_norm_(stream.x, stream.residual).normed;
+}
+
+}  // namespace meshloom::nn

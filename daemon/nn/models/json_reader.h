@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Typed look-ups in a config.json, with errors that name the key.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+namespace meshloom::nn {
+
+/// A JSON object that is read key by key. null counts as missing. Every error is an InvalidArgument
+/// "config.json: KEY ..." with metadata "field".
+class JsonReader {
+ public:
+  /// `prefix` goes before keys in messages ("rope_parameters.").
+  explicit JsonReader(const nlohmann::json& object, std::string prefix = {});
+
+  bool has(const char* key) const;
+  bool written(const char* key) const { return object_.contains(key); }  ///< null too
+  /// Throws where the key is missing.
+  std::int64_t required_size(const char* key) const;
+  /// A positive integer.
+  std::int64_t size(const char* key, std::int64_t fallback) const;
+  /// Here null means "none", and only a missing key takes the fallback.
+  std::optional<std::int64_t> token_id(const char* key, std::optional<std::int64_t> fallback) const;
+  double number(const char* key, double fallback) const;
+  /// A number in [0, 1).
+  double probability(const char* key, double fallback) const;
+  bool boolean(const char* key, bool fallback) const;
+  std::string string(const char* key, const std::string& fallback) const;
+  const nlohmann::json& at(const char* key) const { return object_.at(key); }
+
+  /// Throws Unimplemented unless the key is missing or has this value.
+  void expect(const char* key, const nlohmann::json& only) const;
+
+  [[noreturn]] void fail(const char* key, const std::string& what) const;
+  [[noreturn]] void refuse(const char* key, const std::string& what) const;
+
+ private:
+  const nlohmann::json& object_;
+  std::string prefix_;
+};
+
+}  // namespace meshloom::nn

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/nn/models/llama.h"
+
+#include <fmt/format.h>
+
+#include "daemon/tensor/ops/elementwise.h"
+
+namespace meshloom::nn {
+namespace {
+
+Linear::Options projection(const ModelConfig& config, bool bias) {
+  return {.bias = bias,
+          .weight_init = {.kind = Init::Kind::kNormal,
+                          .std = static_cast<float>(config.initializer_range)}};
+}
+
+}  // namespace
+
+LlamaBlock::LlamaBlock(ExecutionContext& context, const ModelConfig& config, std::int64_t layer,
+                       DType dtype)
+    : Module(context),
+      config_(config),
+      layer_(layer),
+      input_norm_(context, config.hidden_size, dtype, config.norm_eps),
+      q_(context, config.hidden_size, config.num_heads * config.head_dim, dtype,
+         projection(config, config.attention_bias)),
+      k_(context, config.hidden_size, config.num_kv_heads * config.head_dim, dtype,
+         projection(config, config.attention_bias)),
+      v_(context, config.hidden_size, config.num_kv_heads * config.head_dim, dtype,
+         projection(config, config.attention_bias)),
+      o_(context, config.num_heads * config.head_dim, config.hidden_size, dtype,
+         projection(config, config.attention_bias)),
+      post_attention_norm_(context, config.hidden_size, dtype, config.norm_eps),
+      gate_(context, config.hidden_size, config.intermediate_size, dtype,
+            projection(config, config.mlp_bias)),
+      up_(context, config.hidden_size, config.intermediate_size, dtype,
+          projection(config, config.mlp_bias)),
+      down_(context, config.intermediate_size, config.hidden_size, dtype,
+            projection(config, config.mlp_bias)) {
+  register_module("self_attn.q_proj", q_);
+  register_module("self_attn.k_proj", k_);
+  register_module("self_attn.v_proj", v_);
+  register_module("self_attn.o_proj", o_);
+  register_module("mlp.gate_proj", gate_);
+  register_module("mlp.up_proj", up_);
+  register_module("mlp.down_proj", down_);
+  register_module("input_layernorm", input_norm_);
+  register_module("post_attention_layernorm", post_attention_norm_);
+}
+
+Tensor LlamaBlock::attend(const Tensor& normed, const LlamaPass& pass) const {
+  const auto rotated = [&](const Linear& projection, std::int64_t heads) {
+    return ops::rope(split_heads(projection(normed), heads), pass.cos, pass.sin, pass.position_ids,
+                     pass.position_offset);
+  };
+  const Tensor q = rotated(q_, config_.num_heads);
+  KvCache::KeyValue kv{rotated(k_, config_.num_kv_heads),
+                       split_heads(v_(normed), config_.num_kv_heads)};
+  ops::SdpaOptions options = attention_options(pass.dropout, config_.attention_dropout, layer_,
+                                               config_.num_heads, pass.document_ids);
+  options.is_causal = true;
+  options.enable_gqa = config_.num_kv_heads != config_.num_heads;
+  if (pass.cache) {
+    kv = pass.cache->append(layer_, kv.k, kv.v);
+    options.causal_bottom_right = true;
+  }
+  return o_(merge_heads(ops::scaled_dot_product_attention(q, kv.k, kv.v, options).o));
+}
+
+ResidualStream LlamaBlock::forward(const ResidualStream& stream, const LlamaPass& pass) const {
+  const ops::NormedSum in = input_norm_(stream.x, stream.residual);
+  const ops::NormedSum mid = post_attention_norm_(attend(in.normed, pass), in.sum);
+  return {down_(ops::swiglu(gate_(mid.normed), up_(mid.normed))), mid.sum};
+}
+
+Llama::Llama(ExecutionContext& context, const ModelConfig& config, DType dtype)
+    : CausalModel(context, config, dtype),
+      token_embedding_(context, config.vocab_size, config.hidden_size, dtype,
+                       static_cast<float>(config.initializer_range),
+                       config.pad_token_id.value_or(-1)),
+      final_norm_(context, config.hidden_size, dtype, config.norm_eps),
+      rope_(context, config) {
+  register_module("model.embed_tokens", token_embedding_);
+  for (std::int64_t i = 0; i < config.num_layers; ++i) {
+    blocks_.push_back(std::make_unique<LlamaBlock>(context, this->config(), i, dtype));
+    register_module(fmt::format("model.layers.{}", i), *blocks_.back());
+  }
+  register_module("model.norm", final_norm_);
+  if (!config.tie_word_embeddings) {
+    lm_head_ = std::make_unique<Linear>(context, config.hidden_size, config.vocab_size, dtype,
+                                        projection(config, false));
+    register_module("lm_head", *lm_head_);
+  }
+}
+
+Tensor Llama::hidden(const Batch& batch, const ForwardOptions& options, KvCache* cache) {
+  const std::int64_t start = cache ? cache->length() : 0;
+  rope_.reserve(batch.position_ids ? config().max_position_embeddings
+                                   : start + batch.input_ids.size(1));
+  const LlamaPass pass{.dropout = dropout_state(context(), options),
+                       .document_ids = batch.document_ids,
+                       .position_ids = batch.position_ids,
+                       .position_offset = start,
+                       .cos = rope_.cos(),
+                       .sin = rope_.sin(),
+                       .cache = cache};
+  ResidualStream stream{{}, token_embedding_(batch.input_ids)};
+  for (const auto& block : blocks_) {
+    const Block step = [&block = *block, pass](const ResidualStream& in) {
+      return block.forward(in, pass);
+    };
+    stream = run_block(step, stream, options.activation_checkpoint);
+  }
+  return final_norm_(stream.x, stream.residual).normed;
+}
+
+}  // namespace meshloom::nn

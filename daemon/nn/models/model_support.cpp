@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/nn/models/model_support.h"
+
+#include <numeric>
+#include <vector>
+
+#include "daemon/tensor/autograd/checkpoint.h"
+#include "daemon/tensor/ops/elementwise.h"
+#include "daemon/tensor/ops/shape.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::nn {
+namespace {
+
+void check_like(const Tensor& tensor, const Tensor& input_ids, const char* name) {
+  if (!tensor) return;
+  check(tensor.shape() == input_ids.shape(), "{}: shape {} differs from input_ids' {}", name,
+        to_string(tensor.shape()), to_string(input_ids.shape()));
+}
+
+}  // namespace
+
+void check_batch(const Batch& batch, std::int64_t context_length) {
+  check(batch.input_ids.defined(), "input_ids: not given");
+  check(batch.input_ids.dtype() == DType::kInt64 && batch.input_ids.ndim() == 2,
+        "input_ids: {} {} where int64 [B,S] is expected", dtype_name(batch.input_ids.dtype()),
+        to_string(batch.input_ids.shape()));
+  const std::int64_t length = batch.input_ids.size(1);
+  check(length > 0, "input_ids: the sequence is empty");
+  check(length <= context_length,
+        "input_ids: a sequence of {} tokens is longer than the model's context of {}", length,
+        context_length);
+  check_like(batch.labels, batch.input_ids, "labels");
+  check_like(batch.attention_mask, batch.input_ids, "attention_mask");
+  check_like(batch.token_type_ids, batch.input_ids, "token_type_ids");
+  check_like(batch.position_ids, batch.input_ids, "position_ids");
+  check_like(batch.document_ids, batch.input_ids, "document_ids");
+}
+
+Tensor next_token_labels(const Batch& batch) {
+  check(batch.labels.defined(), "loss: labels are not given");
+  if (batch.labels_shifted) return batch.labels;
+  ExecutionContext& context = batch.labels.context();
+  const Tensor none = full(context, {batch.labels.size(0), 1}, -100, DType::kInt64);
+  return ops::cat({ops::slice(batch.labels, 1, 1, batch.labels.size(1)), none}, 1);
+}
+
+Tensor position_range(ExecutionContext& context, std::int64_t start, std::int64_t count) {
+  std::vector<std::int64_t> positions(static_cast<std::size_t>(count));
+  std::iota(positions.begin(), positions.end(), start);
+  return from_values(context, {count}, std::span<const std::int64_t>(positions));
+}
+
+Tensor split_heads(const Tensor& x, std::int64_t heads) {
+  const Shape split{x.size(0), x.size(1), heads, x.size(2) / heads};
+  return ops::transpose(ops::reshape(x, split), 1, 2);
+}
+
+Tensor merge_heads(const Tensor& x) {
+  return ops::reshape(ops::transpose(x, 1, 2), {x.size(0), x.size(2), x.size(1) * x.size(3)});
+}
+
+Tensor activate(const Tensor& x, ActivationKind activation) {
+  switch (activation) {
+    case ActivationKind::kGelu: return ops::gelu(x, false);
+    case ActivationKind::kGeluTanh: return ops::gelu(x, true);
+    case ActivationKind::kSilu: return ops::silu(x);
+    case ActivationKind::kRelu: return ops::relu(x);
+  }
+  throw InternalError("unknown activation");
+}
+
+Tensor activated_linear(const Linear& linear, const Tensor& x, ActivationKind activation) {
+  if (activation == ActivationKind::kGelu) return linear(x, ops::Activation::kGelu);
+  if (activation == ActivationKind::kGeluTanh) return linear(x, ops::Activation::kGeluTanh);
+  return linear(activate(x, activation));
+}
+
+DropoutState dropout_state(const ExecutionContext& context, const ForwardOptions& options) {
+  return {.training = options.training,
+          .seed = context.seed(),
+          .step = options.dropout_step,
+          .first_sample = options.first_sample};
+}
+
+ops::SdpaOptions attention_options(const DropoutState& dropout, double p, std::int64_t layer,
+                                   std::int64_t heads, const Tensor& document_ids) {
+  ops::SdpaOptions options;
+  options.document_ids = document_ids;
+  options.dropout_p = dropout.rate(p);
+  options.dropout_random = dropout.stream(layer, DropoutSite::kAttention);
+  options.dropout_first_head = static_cast<std::int64_t>(dropout.first_sample) * heads;
+  return options;
+}
+
+ResidualStream run_block(const Block& block, const ResidualStream& stream,
+                         ActivationCheckpoint mode) {
+  stream.residual.context().poll();
+  if (mode == ActivationCheckpoint::kNone) return block(stream);
+  const autograd::Segment segment = [block](std::span<const Tensor> inputs) {
+    const ResidualStream out = block({inputs.size() == 2 ? inputs[1] : Tensor(), inputs[0]});
+    return std::vector<Tensor>{out.residual, out.x};
+  };
+  std::vector<Tensor> inputs{stream.residual};
+  if (stream.x) inputs.push_back(stream.x);
+  const auto outputs = autograd::checkpoint(
+      segment, inputs, {.keep_attention = mode == ActivationCheckpoint::kSelective});
+  return {outputs[1], outputs[0]};
+}
+
+}  // namespace meshloom::nn

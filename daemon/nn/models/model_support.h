@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small pieces that the models share.
+#pragma once
+
+#include <functional>
+
+#include "daemon/nn/dropout.h"
+#include "daemon/nn/models/model.h"
+#include "daemon/nn/modules/linear.h"
+#include "daemon/tensor/ops/attention.h"
+#include "daemon/tensor/ops/norm.h"
+
+namespace meshloom::nn {
+
+/// Throws InvalidArgument unless input_ids is int64 [B,S] with 0 < S <= context and everything else
+/// that is given has its shape.
+void check_batch(const Batch& batch, std::int64_t context_length);
+/// The label of each position: labels moved one to the left, the last -100, unless they come
+/// shifted.
+Tensor next_token_labels(const Batch& batch);
+
+/// int64 [count]: start, start + 1, ...
+Tensor position_range(ExecutionContext& context, std::int64_t start, std::int64_t count);
+/// [B,S,H*D] -> [B,H,S,D], a view.
+Tensor split_heads(const Tensor& x, std::int64_t heads);
+/// [B,H,S,D] -> [B,S,H*D]
+Tensor merge_heads(const Tensor& x);
+
+/// Applies an activation and then the layer; GELU is computed again in backward instead of being
+/// kept.
+Tensor activated_linear(const Linear& linear, const Tensor& x, ActivationKind activation);
+Tensor activate(const Tensor& x, ActivationKind activation);
+
+DropoutState dropout_state(const ExecutionContext& context, const ForwardOptions& options);
+/// The attention options that come from dropout and documents; [B,H,S,D] has `heads` heads.
+ops::SdpaOptions attention_options(const DropoutState& dropout, double p, std::int64_t layer,
+                                   std::int64_t heads, const Tensor& document_ids);
+
+/// The residual stream between pre-norm sublayers: its value is x + residual, added by the next
+/// norm. x is undefined at the start.
+struct ResidualStream {
+  Tensor x;
+  Tensor residual;
+};
+using Block = std::function<ResidualStream(const ResidualStream&)>;
+/// Runs a block, keeping for backward what `mode` says. What the block captures must outlive
+/// backward.
+ResidualStream run_block(const Block& block, const ResidualStream& stream,
+                         ActivationCheckpoint mode);
+
+}  // namespace meshloom::nn

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// A linear layer: x W^T + b, or x W + b with the weight as GPT-2's files hold it.
+#pragma once
+
+#include <string>
+
+#include "daemon/nn/module.h"
+#include "daemon/tensor/ops/matmul.h"
+
+namespace meshloom::nn {
+
+class Linear : public Module {
+ public:
+  struct Options {
+    bool bias = true;
+    bool weight_is_in_out = false;  ///< weight [in, out] instead of [out, in]
+    Init weight_init{Init::Kind::kNormal};
+  };
+  Linear(ExecutionContext& context, std::int64_t in, std::int64_t out, DType dtype,
+         const Options& options);
+
+  /// x [.., in] -> [.., out]. The activation is applied to x first (ops::LinearOptions).
+  Tensor operator()(const Tensor& x,
+                    ops::Activation input_activation = ops::Activation::kNone) const;
+
+  const Tensor& weight() const { return weight_.value; }
+  /// Undefined without one.
+  Tensor bias() const { return bias_ ? bias_->value : Tensor(); }
+
+ private:
+  Parameter& weight_;
+  Parameter* bias_ = nullptr;
+  bool weight_is_in_out_;
+};
+
+}  // namespace meshloom::nn

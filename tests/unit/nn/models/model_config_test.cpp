@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/nn/models/model_config.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "daemon/nn/models/presets.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::nn {
+namespace {
+
+using Json = nlohmann::json;
+
+Json gpt2_json() { return {{"architectures", {"GPT2LMHeadModel"}}, {"model_type", "gpt2"}}; }
+Json llama_json() { return {{"architectures", {"LlamaForCausalLM"}}, {"model_type", "llama"}}; }
+Json bert_json() { return {{"architectures", {"BertForMaskedLM"}}, {"model_type", "bert"}}; }
+
+Json with(Json json, const char* key, const Json& value) {
+  json[key] = value;
+  return json;
+}
+
+TEST(ModelConfig, MissingKeysTakeTransformersDefaults) {
+  const ModelConfig gpt2 = parse_hf_config(gpt2_json().dump());
+  EXPECT_EQ(parameter_count(gpt2), 124'439'808);
+  EXPECT_EQ(gpt2.intermediate_size, 3072);
+  EXPECT_EQ(gpt2.activation, ActivationKind::kGeluTanh);
+  EXPECT_EQ(gpt2.eos_token_id, 50256);
+  EXPECT_DOUBLE_EQ(gpt2.residual_dropout, 0.1);
+
+  const ModelConfig llama = parse_hf_config(llama_json().dump());
+  EXPECT_EQ(parameter_count(llama), 6'738'415'616) << "Llama 2 7B";
+  EXPECT_FALSE(llama.tie_word_embeddings);
+  EXPECT_EQ(llama.head_dim, 128);
+  EXPECT_EQ(llama.bos_token_id, 1);
+
+  const ModelConfig bert = parse_hf_config(bert_json().dump());
+  EXPECT_EQ(parameter_count(bert), 109'514'298);
+  EXPECT_EQ(bert.pad_token_id, 0);
+  EXPECT_DOUBLE_EQ(bert.norm_eps, 1e-12);
+}
+
+TEST(ModelConfig, KnownParameterCounts) {
+  EXPECT_EQ(parameter_count(preset_config("gpt2_124m")), 124'439'808);
+  EXPECT_EQ(parameter_count(preset_config("gpt2_350m")), 354'823'168);
+  EXPECT_EQ(parameter_count(preset_config("gpt2_774m")), 774'030'080);
+  EXPECT_EQ(parameter_count(preset_config("gpt2_1558m")), 1'557'611'200);
+  EXPECT_EQ(parameter_count(preset_config("llama3_1b")), 1'235'814'400);
+  EXPECT_EQ(parameter_count(preset_config("llama3_8b")), 8'030'261'248);
+  EXPECT_EQ(parameter_count(preset_config("bert_base")), 109'514'298);
+}
+
+TEST(ModelConfig, FlopsPerToken) {
+  const ModelConfig gpt2 = preset_config("gpt2_124m");
+  const double expected = 6.0 * (124'439'808.0 - 1024.0 * 768.0) + 6.0 * 12.0 * 768.0 * 1024.0;
+  EXPECT_DOUBLE_EQ(flops_per_token(gpt2, 1024), expected);
+  const ModelConfig llama = preset_config("llama3_8b");
+  EXPECT_DOUBLE_EQ(flops_per_token(llama, 8192),
+                   6.0 * (8'030'261'248.0 - 128256.0 * 4096.0) + 6.0 * 32.0 * 4096.0 * 8192.0);
+  const ModelConfig bert = preset_config("bert_base");
+  EXPECT_DOUBLE_EQ(flops_per_token(bert, 512),
+                   6.0 * (109'514'298.0 - 514.0 * 768.0) + 12.0 * 12.0 * 768.0 * 512.0);
+}
+
+TEST(ModelConfig, BothSpellingsOfRope) {
+  const Json llama3 = {{"factor", 8.0},
+                       {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0},
+                       {"original_max_position_embeddings", 8192},
+                       {"rope_type", "llama3"}};
+  Json newer = llama3;
+  newer["rope_theta"] = 500000.0;
+  Json old_type = llama3;
+  old_type.erase("rope_type");
+  old_type["type"] = "llama3";
+  const Json four = with(with(llama_json(), "rope_theta", 500000.0), "rope_scaling", llama3);
+  const Json older = with(with(llama_json(), "rope_theta", 500000.0), "rope_scaling", old_type);
+  const Json five = with(llama_json(), "rope_parameters", newer);
+  const Json both = with(four, "rope_parameters", newer);
+  for (const Json& json : {four, older, five, both}) {
+    const ModelConfig config = parse_hf_config(json.dump());
+    EXPECT_DOUBLE_EQ(config.rope_theta, 500000.0);
+    ASSERT_TRUE(config.rope_scaling.has_value());
+    EXPECT_DOUBLE_EQ(config.rope_scaling->factor, 8.0);
+    EXPECT_EQ(config.rope_scaling->original_max_position_embeddings, 8192);
+  }
+  const ModelConfig plain = parse_hf_config(
+      with(llama_json(), "rope_parameters", {{"rope_theta", 5.0}, {"rope_type", "default"}})
+          .dump());
+  EXPECT_DOUBLE_EQ(plain.rope_theta, 5.0);
+  EXPECT_FALSE(plain.rope_scaling.has_value());
+  EXPECT_DOUBLE_EQ(parse_hf_config(with(llama_json(), "rope_scaling", nullptr).dump()).rope_theta,
+                   10000.0);
+}
+
+TEST(ModelConfig, ErrorsNameTheKey) {
+  Json scaling = {{"rope_type", "llama3"},
+                  {"factor", 8.0},
+                  {"low_freq_factor", 1.0},
+                  {"high_freq_factor", 4.0}};
+  struct Case {
+    Json json;
+    const char* key;
+    ErrorKind kind;
+  };
+  constexpr auto kWrong = ErrorKind::kInvalidArgument;
+  constexpr auto kRefused = ErrorKind::kUnimplemented;
+  const std::vector<Case> cases = {
+      {with(gpt2_json(), "architectures", {"GPT2Model"}), "architectures", kRefused},
+      {with(gpt2_json(), "architectures", "GPT2LMHeadModel"), "architectures", kWrong},
+      {Json{{"vocab_size", 5}}, "architectures", kWrong},
+      {Json{{"model_type", "mamba"}}, "model_type", kRefused},
+      {with(gpt2_json(), "n_embd", "768"), "n_embd", kWrong},
+      {with(gpt2_json(), "n_embd", 0), "n_embd", kWrong},
+      {with(gpt2_json(), "n_embd", -3), "n_embd", kWrong},
+      {with(gpt2_json(), "n_embd", 18446744073709551615ull), "n_embd", kWrong},
+      {with(gpt2_json(), "n_embd", 767), "n_embd", kWrong},
+      {with(gpt2_json(), "n_layer", 2.5), "n_layer", kWrong},
+      {with(gpt2_json(), "attn_pdrop", 1.0), "attn_pdrop", kWrong},
+      {with(gpt2_json(), "resid_pdrop", -0.1), "resid_pdrop", kWrong},
+      {with(gpt2_json(), "activation_function", "mish"), "activation_function", kRefused},
+      {with(gpt2_json(), "activation_function", 1), "activation_function", kWrong},
+      {with(gpt2_json(), "scale_attn_weights", false), "scale_attn_weights", kRefused},
+      {with(gpt2_json(), "scale_attn_by_inverse_layer_idx", true),
+       "scale_attn_by_inverse_layer_idx", kRefused},
+      {with(gpt2_json(), "reorder_and_upcast_attn", true), "reorder_and_upcast_attn", kRefused},
+      {with(gpt2_json(), "add_cross_attention", true), "add_cross_attention", kRefused},
+      {with(gpt2_json(), "quantization_config", {{"bits", 4}}), "quantization_config", kRefused},
+      {with(gpt2_json(), "pruned_heads", {{"0", {1}}}), "pruned_heads", kRefused},
+      {with(gpt2_json(), "tie_word_embeddings", 1), "tie_word_embeddings", kWrong},
+      {with(gpt2_json(), "eos_token_id", {1, "x"}), "eos_token_id", kWrong},
+      {with(bert_json(), "position_embedding_type", "relative_key"), "position_embedding_type",
+       kRefused},
+      {with(bert_json(), "is_decoder", true), "is_decoder", kRefused},
+      {with(bert_json(), "pad_token_id", 40000), "pad_token_id", kWrong},
+      {with(llama_json(), "pretraining_tp", 2), "pretraining_tp", kRefused},
+      {with(llama_json(), "hidden_act", "gelu"), "hidden_act", kRefused},
+      {with(llama_json(), "num_key_value_heads", 5), "num_key_value_heads", kWrong},
+      {with(llama_json(), "num_key_value_heads", 64), "num_key_value_heads", kWrong},
+      {with(llama_json(), "head_dim", 15), "head_dim", kWrong},
+      {with(llama_json(), "rope_theta", 0.0), "rope_theta", kWrong},
+      {with(llama_json(), "rope_scaling", {{"type", "linear"}, {"factor", 2.0}}),
+       "rope_scaling.type", kRefused},
+      {with(llama_json(), "rope_parameters", {{"rope_type", "yarn"}}), "rope_parameters.rope_type",
+       kRefused},
+      {with(llama_json(), "rope_scaling", scaling), "rope_scaling.original_max_position_embeddings",
+       kWrong},
+      {with(llama_json(), "rope_scaling", 3), "rope_scaling", kWrong},
+      {with(llama_json(), "partial_rotary_factor", 0.5), "partial_rotary_factor", kRefused},
+      {with(with(llama_json(), "rope_scaling", {{"type", "default"}}), "rope_parameters",
+            {{"rope_theta", 7.0}}),
+       "rope_scaling", kWrong},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.json.dump());
+    try {
+      parse_hf_config(c.json.dump());
+      ADD_FAILURE() << "was accepted";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), c.kind) << e.what();
+      EXPECT_NE(std::string(e.what()).find(c.key), std::string::npos) << e.what();
+      EXPECT_EQ(e.metadata().at("field"), c.key);
+    }
+  }
+  EXPECT_THROW(parse_hf_config("{"), InvalidArgument);
+  EXPECT_THROW(parse_hf_config("[]"), InvalidArgument);
+  EXPECT_THROW(parse_hf_config(std::string(100000, '[')), InvalidArgument);
+}
+
+TEST(ModelConfig, NullIsMissing) {
+  const ModelConfig config =
+      parse_hf_config(with(with(with(gpt2_json(), "n_inner", nullptr), "eos_token_id", nullptr),
+                           "quantization_config", nullptr)
+                          .dump());
+  EXPECT_EQ(config.intermediate_size, 3072);
+  EXPECT_FALSE(config.eos_token_id.has_value());
+  EXPECT_EQ(config.bos_token_id, 50256);
+}
+
+TEST(ModelConfig, EosList) {
+  const ModelConfig config = parse_hf_config(with(llama_json(), "eos_token_id", {7, 8, 9}).dump());
+  EXPECT_EQ(config.eos_token_id, 7);
+  EXPECT_EQ(config.more_eos_token_ids, (std::vector<std::int64_t>{8, 9}));
+  EXPECT_EQ(Json::parse(to_hf_config(config))["eos_token_id"], Json({7, 8, 9}));
+}
+
+TEST(ModelConfig, WritingAndReadingGivesTheSame) {
+  std::vector<std::string> texts;
+  for (const std::string& name : preset_names()) texts.push_back(preset_text(name));
+  texts.push_back(with(with(gpt2_json(), "n_inner", 100), "activation_function", "relu").dump());
+  texts.push_back(with(with(llama_json(), "attention_bias", true), "mlp_bias", true).dump());
+  texts.push_back(with(with(llama_json(), "head_dim", 64), "eos_token_id", {3, 4}).dump());
+  for (const std::string& text : texts) {
+    const ModelConfig config = parse_hf_config(text);
+    const std::string written = to_hf_config(config, DType::kBFloat16);
+    EXPECT_EQ(to_hf_config(parse_hf_config(written), DType::kBFloat16), written);
+    EXPECT_EQ(Json::parse(written)["dtype"], "bfloat16");
+    EXPECT_EQ(parameter_count(parse_hf_config(written)), parameter_count(config));
+    // Every key that both texts have says the same.
+    const Json before = Json::parse(text), after = Json::parse(written);
+    for (const auto& [key, value] : before.items()) {
+      if (after.contains(key)) {
+        EXPECT_EQ(after[key], value) << key;
+      }
+    }
+  }
+}
+
+TEST(Presets, UnknownNameListsTheNames) {
+  try {
+    preset_config("gpt3");
+    FAIL();
+  } catch (const NotFound& e) {
+    EXPECT_NE(std::string(e.what()).find("gpt3"), std::string::npos);
+    EXPECT_NE(std::string(e.what()).find("byte_gpt_10m"), std::string::npos);
+  }
+}
+
+TEST(Presets, QuickstartModel) {
+  const ModelConfig config = preset_config("byte_gpt_10m");
+  EXPECT_EQ(config.num_layers, 6);
+  EXPECT_EQ(config.num_heads, 6);
+  EXPECT_EQ(config.hidden_size, 384);
+  EXPECT_EQ(config.max_position_embeddings, 256);
+  EXPECT_EQ(config.vocab_size, 256);
+  EXPECT_EQ(parameter_count(config), 10'844'160);
+}
+
+}  // namespace
+}  // namespace meshloom::nn
