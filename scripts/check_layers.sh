@@ -38,6 +38,21 @@ find "${folders[@]}" -type f \
       printf "%s:%d: %s\n", table, table_line, text; bad = 1
     }
 
+    # "+FOLDER": the folder and what it may include, as far as the lines above say.
+    function allow_all_of(name, folder,   i, count, words) {
+      if (!(folder in known)) { wrong_table("no entry above for " folder); return }
+      count = split(list[folder], words, " ")
+      for (i = 1; i <= count; ++i) allow(name, words[i])
+      allow(name, folder)
+    }
+
+    function allow(name, folder) {
+      if (folder == name || (name, folder) in allowed) return
+      allowed[name, folder] = 1
+      list[name] = list[name] " " folder
+      used[folder] = table_line
+    }
+
     function read_table(   line, colon, name, i, count, words) {
       while ((getline line < table) > 0) {
         ++table_line
@@ -56,7 +71,8 @@ find "${folders[@]}" -type f \
         known[name] = 1
         for (i = 1; i <= count; ++i) {
           if (words[i] == "*") anything[name] = 1
-          else if (words[i] != "") { allowed[name, words[i]] = 1; used[words[i]] = table_line }
+          else if (words[i] ~ /^\+/) allow_all_of(name, substr(words[i], 2))
+          else if (words[i] != "") allow(name, words[i])
         }
       }
       for (name in used)

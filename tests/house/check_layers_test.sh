@@ -47,6 +47,10 @@ write table.txt 'planner: kernels/nowhere'
 run "${check[@]}" --table "$work/table.txt"
 expect_status 1 "table with an unknown folder"
 expect_line "table.txt:1: no entry for kernels/nowhere" "table with an unknown folder"
+write table.txt 'planner: +kernels/base' 'kernels/base:'
+run "${check[@]}" --table "$work/table.txt"
+expect_status 1 "table with a folder before its entry"
+expect_line "table.txt:1: no entry above for kernels/base" "table with a folder before its entry"
 run "${check[@]}" --nonsense
 expect_status 2 "unknown argument"
 finish
