@@ -16,6 +16,8 @@
 
 namespace meshloom::train {
 
+class FileSystem;
+
 /// What a rank brings to its runs; outlives them.
 struct RankResources {
   ExecutionContext* context = nullptr;
@@ -28,6 +30,8 @@ struct RunOptions {
   std::filesystem::path
       checkpoint_dir;           ///< the job's checkpoints; the newest is loaded. Empty: none
   bool allow_fallback = false;  ///< take the checkpoint before a damaged newest one
+  FileSystem* file_system =
+      nullptr;  ///< where checkpoints are written; null: the operating system's
 };
 
 /// Fills in every default and checks everything that can be checked without other ranks: sizes,

@@ -27,7 +27,7 @@ struct DatasetOptions {
   /// document.
   bool document_mask = false;
   /// A token that ends its document. Files of text end one in any case.
-  std::optional<std::int64_t> document_end;
+  std::optional<std::int64_t> document_end = std::nullopt;
 };
 
 /// Where the two halves of a split lie, in positions of the stream.

@@ -38,9 +38,17 @@ const LlmcVariant* llmc_variant(std::span<const std::byte> bytes) {
   return nullptr;
 }
 
+/// True for every file of llm.c: its magics are dates. Kinds that are not tokens are then refused
+/// by name rather than read as nanoGPT's.
+bool is_llmc(std::span<const std::byte> bytes) {
+  if (bytes.size() < kLlmcHeaderBytes) return false;
+  const std::int32_t magic = header_word(bytes, 0);
+  return magic >= 20240000 && magic < 20260000;
+}
+
 TokenFormat detect(const fs::path& path) {
   const auto file = MappedFile::open(path);
-  if (llmc_variant(file->bytes()) != nullptr) return TokenFormat::kLlmc;
+  if (is_llmc(file->bytes())) return TokenFormat::kLlmc;
   return path.extension() == ".bin" ? TokenFormat::kNanogpt : TokenFormat::kText;
 }
 

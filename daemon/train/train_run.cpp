@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/train_run.h"
+
+#include <google/protobuf/util/json_util.h>
+#include <sys/resource.h>
+
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "daemon/tensor/autograd/backward.h"
+#include "daemon/train/checkpoint/checkpoint_writer.h"
+#include "daemon/train/generation.h"
+#include "daemon/train/model_source.h"
+#include "daemon/train/paths.h"
+#include "daemon/train/status_agreement.h"
+#include "kernels/base/error.h"
+#include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/matmul_table.h"
+
+namespace meshloom::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+ExecutionContext::Options run_context_options(const ExecutionContext& rank, std::uint64_t seed) {
+  ExecutionContext::Options options;
+  options.device = rank.device();
+  options.threads = rank.threads();
+  options.seed = seed;
+  options.allocator = rank.allocator().shared_from_this();
+  return options;
+}
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// In place over all ranks.
+void all_reduce(comm::ProcessGroup& group, std::span<double> values, comm::ReduceOp op) {
+  if (group.size() == 1) return;
+  const Shape shape = {static_cast<std::int64_t>(values.size())};
+  group.all_reduce(make_view(values.data(), DType::kFloat64, shape), op)->wait_host();
+}
+
+std::int64_t peak_resident_bytes() {
+  struct rusage usage {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
+}
+
+std::string to_json_text(const v1::RunConfig& config) {
+  std::string text;
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  const auto status = google::protobuf::util::MessageToJsonString(config, &text, options);
+  check_internal(status.ok(), "run config cannot be written as JSON: {}", status.ToString());
+  return text;
+}
+
+nn::ActivationCheckpoint activation_checkpoint(const v1::RunConfig& config) {
+  switch (config.plan().activation_checkpoint()) {
+    case v1::ACTIVATION_CHECKPOINT_FULL: return nn::ActivationCheckpoint::kFull;
+    case v1::ACTIVATION_CHECKPOINT_SELECTIVE: return nn::ActivationCheckpoint::kSelective;
+    default: return nn::ActivationCheckpoint::kNone;
+  }
+}
+
+/// Throws FailedPrecondition naming the first key in which the checkpoint's model differs; dropout
+/// may.
+void check_same_model(const std::string& before, const nn::ModelConfig& now,
+                      const std::string& folder) {
+  const auto old_keys = nlohmann::json::parse(before);
+  const auto new_keys = nlohmann::json::parse(nn::to_hf_config(now));
+  for (const auto& [key, value] : new_keys.items()) {
+    if (key.find("pdrop") != std::string::npos || key.find("dropout") != std::string::npos)
+      continue;
+    const auto old_value = old_keys.contains(key) ? old_keys.at(key) : nlohmann::json();
+    if (old_value != value)
+      throw FailedPrecondition(
+          fmt::format("checkpoint {} is of another model: {} is {} there and {} in the config",
+                      folder, key, old_value.dump(), value.dump()),
+          "CHECKPOINT_MISMATCH", {{"path", folder}, {"key", key}});
+  }
+}
+
+}  // namespace
+
+TrainRun::TrainRun(const RankResources& resources, const v1::RunConfig& config,
+                   const RunOptions& options)
+    : world_(*resources.world),
+      context_(run_context_options(*resources.context, config.training().seed())),
+      config_(config),
+      options_(options),
+      schedule_(make_lr_schedule(config.lr_scheduler(), config.training().steps())) {
+  run_agreed(world_, [&] {
+    model_config_ = load_model_config(config_.model(), options_.data_dir);
+    const RunData data = open_run_data(config_, model_config_, options_.data_dir);
+    const v1::TrainingConfig& training = config_.training();
+    const BatchPlan plan = {training.global_batch_size(), training.micro_batch_size(),
+                            world_.size()};
+    training_ = std::make_unique<BatchLoader>(data.training, plan, training.seed(), true);
+    if (data.validation->size() > 0)
+      validation_ = std::make_unique<BatchLoader>(data.validation, plan, 0, true);
+    state_ =
+        std::make_unique<ModelState>(context_, model_config_, resolve_dtype(config_.plan().dtype()),
+                                     make_optimizer_settings(config_.optimizer()));
+  });
+  restore_or_initialize();
+  if (world_.size() > 1)
+    reducer_ = std::make_unique<parallel::GradientReducer>(context_, world_,
+                                                           state_->model().named_parameters());
+}
+
+TrainRun::~TrainRun() = default;
+
+CheckpointLocation TrainRun::checkpoint_location() const {
+  return {options_.checkpoint_dir, config_.checkpoint().keep_latest_k(), options_.file_system};
+}
+
+void TrainRun::restore_or_initialize() {
+  std::optional<FoundCheckpoint> found;
+  if (!options_.checkpoint_dir.empty()) {
+    run_agreed(world_, [&] {
+      if (world_.rank() == 0) remove_leftovers(checkpoint_location());
+    });
+    found = find_checkpoint(world_, checkpoint_location(),
+                            options_.allow_fallback || config_.checkpoint().fallback());
+  }
+  run_agreed(world_, [&] {
+    if (found) {
+      resume(*found);
+    } else if (!config_.model().hf_folder().empty()) {
+      state_->load_hf(
+          resolve_path(config_.model().hf_folder(), options_.data_dir, "run.model.hf_folder"));
+    } else {
+      state_->initialize(config_.training().seed());
+    }
+  });
+}
+
+void TrainRun::resume(const FoundCheckpoint& found) {
+  const Manifest& manifest = found.manifest;
+  check_same_model(manifest.model_config, model_config_, found.folder.string());
+  state_->load(CheckpointReader(found.folder, manifest));
+  state_->optimizer().set_step_count(manifest.step);
+  progress_ = {manifest.step, manifest.data_position, manifest.tokens};
+  saved_step_ = manifest.step;
+  notes_ = found.notes;
+  if (manifest.seed != config_.training().seed())
+    notes_.push_back(fmt::format("the checkpoint was trained with seed {}, going on with seed {}",
+                                 manifest.seed, config_.training().seed()));
+  note_other_class(manifest.compute);
+}
+
+void TrainRun::note_other_class(const ComputeClass& before) {
+  const ComputeClass now = compute_class();
+  if (before == now) return;
+  notes_.push_back(fmt::format(
+      "the checkpoint was written by {} ranks with {} threads on CPU class {} (matmul table {}), "
+      "this run has {} ranks with "
+      "{} threads on {} (table {}): results will agree within rounding, not bit for bit",
+      before.world_size, before.threads, before.cpu_class, before.matmul_table, now.world_size,
+      now.threads, now.cpu_class, now.matmul_table));
+}
+
+ComputeClass TrainRun::compute_class() const {
+  return {kernels::cpu::cpu_class_name(kernels::cpu::cpu_class()),
+          std::to_string(kernels::cpu::kMatmulTableVersion), context_.threads().count,
+          world_.size()};
+}
+
+std::vector<HostBatch> TrainRun::load_step(std::int64_t& global_labels) {
+  const PhaseTimer timer(phases_, "data");
+  std::vector<HostBatch> batches;
+  std::exception_ptr error;
+  try {
+    batches = training_->load(progress_.data_position, world_.rank());
+  } catch (...) {
+    error = std::current_exception();
+  }
+  // One small exchange carries the count of labels and whether a rank's data were bad.
+  std::array<double, 2> sums = {0.0, error ? 1.0 : 0.0};
+  for (const HostBatch& batch : batches) sums[0] += static_cast<double>(batch.counted);
+  all_reduce(world_, sums, comm::ReduceOp::kSum);
+  if (sums[1] > 0.0) agree(world_, error);
+  global_labels = static_cast<std::int64_t>(sums[0]);
+  if (global_labels == 0)
+    throw InvalidArgument(fmt::format(
+        "data: the global batch at sample {} has no label that counts", progress_.data_position));
+  return batches;
+}
+
+nn::ForwardOptions TrainRun::forward_options(const HostBatch& batch) const {
+  nn::ForwardOptions options;
+  options.training = true;
+  // Dropout is drawn by (step, sample inside the global batch), so it does not depend on how a
+  // batch is cut up.
+  options.dropout_step = static_cast<std::uint64_t>(progress_.step);
+  options.first_sample = static_cast<std::uint64_t>(batch.first_sample);
+  options.activation_checkpoint = activation_checkpoint(config_);
+  return options;
+}
+
+void TrainRun::run_micro_batch(const HostBatch& batch, std::int64_t global_labels, bool last) {
+  if (last && reducer_) reducer_->begin();
+  if (batch.rows == 0) return;
+  Tensor loss;
+  {
+    const PhaseTimer timer(phases_, "forward");
+    const nn::Batch tensors = to_batch(context_, batch, config_.training().seq_len());
+    loss = state_->model().loss(tensors, 1.0f / static_cast<float>(global_labels),
+                                forward_options(batch));
+  }
+  const PhaseTimer timer(phases_, "backward");
+  local_loss_ += loss.item();
+  autograd::backward(loss);
+}
+
+void TrainRun::forward_backward() {
+  if (pending_)
+    throw FailedPrecondition(
+        "forward_backward: the gradients of the step before were not used yet; call optim_step");
+  phases_.clear();
+  PendingStep pending;
+  pending.start = Clock::now();
+  const std::vector<HostBatch> batches = load_step(pending.labels);
+  state_->optimizer().zero_grad();
+  local_loss_ = 0.0;
+  std::exception_ptr error;
+  for (std::size_t k = 0; k < batches.size() && !error; ++k) {
+    try {
+      run_micro_batch(batches[k], pending.labels, k + 1 == batches.size());
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  const PhaseTimer timer(phases_, "reduce");
+  if (reducer_) reducer_->finish();
+  agree(world_, error);
+  std::array<double, 1> loss = {local_loss_};
+  all_reduce(world_, loss, comm::ReduceOp::kSum);
+  pending.loss = loss[0];
+  pending_ = pending;
+}
+
+void TrainRun::refuse_nonfinite(const PendingStep& pending, float norm) {
+  if (std::isfinite(pending.loss) && std::isfinite(norm)) return;
+  const std::string parameter = state_->optimizer().first_nonfinite_gradient();
+  const std::int64_t step = progress_.step + 1;
+  const auto where = parameter.empty()
+                         ? std::string("every gradient is finite")
+                         : fmt::format("the first bad gradient is that of {}", parameter);
+  throw NumericError(
+      fmt::format("step {}: loss {}, gradient norm {}; {}", step, pending.loss, norm, where),
+      "NON_FINITE", {{"step", std::to_string(step)}, {"parameter", parameter}});
+}
+
+v1::StepMetrics TrainRun::optim_step() {
+  if (!pending_)
+    throw FailedPrecondition("optim_step: there are no gradients; call forward_backward first");
+  const PendingStep pending = *pending_;
+  pending_.reset();
+  v1::StepMetrics metrics;
+  {
+    const PhaseTimer timer(phases_, "optimizer");
+    Optimizer& optimizer = state_->optimizer();
+    const float norm = optimizer.clip_and_norm(config_.training().max_norm());
+    refuse_nonfinite(pending, norm);
+    const double lr = config_.optimizer().lr() * schedule_.factor(progress_.step);
+    optimizer.step(lr);
+    metrics.set_grad_norm(norm);
+    metrics.set_lr(lr);
+  }
+  ++progress_.step;
+  progress_.data_position += config_.training().global_batch_size();
+  progress_.tokens += pending.labels;
+  metrics.set_step(progress_.step);
+  metrics.set_loss(pending.loss);
+  metrics.set_tokens(progress_.tokens);
+  std::array<double, 2> most = {seconds_since(pending.start),
+                                static_cast<double>(peak_resident_bytes())};
+  all_reduce(world_, most, comm::ReduceOp::kMax);
+  metrics.set_tokens_per_second(static_cast<double>(pending.labels) / most[0]);
+  metrics.set_memory_bytes(static_cast<std::int64_t>(most[1]));
+  return metrics;
+}
+
+double TrainRun::evaluate(std::int64_t batches) {
+  if (!validation_) throw FailedPrecondition("evaluate: there are no validation data");
+  if (batches <= 0) batches = config_.validation().steps();
+  const std::int64_t size = validation_->plan().global_batch_size;
+  const std::int64_t samples = std::min(batches * size, validation_->dataset().size());
+  const NoGradGuard no_grad(context_);
+  std::array<double, 2> sums = {0.0, 0.0};
+  run_agreed(world_, [&] {
+    for (std::int64_t at = 0; at < samples; at += size)
+      for (const HostBatch& batch :
+           validation_->load(at, world_.rank(), std::min(size, samples - at))) {
+        if (batch.rows == 0) continue;
+        const nn::Batch tensors = to_batch(context_, batch, config_.training().seq_len());
+        sums[0] += state_->model().loss(tensors, 1.0f, {}).item();
+        sums[1] += static_cast<double>(batch.counted);
+      }
+  });
+  all_reduce(world_, sums, comm::ReduceOp::kSum);
+  if (sums[1] == 0.0)
+    throw InvalidArgument("evaluate: the validation batches have no label that counts");
+  return sums[0] / sums[1];
+}
+
+fs::path TrainRun::save_state() {
+  if (options_.checkpoint_dir.empty())
+    throw FailedPrecondition("save_state: this run has no checkpoint folder");
+  const PhaseTimer timer(phases_, "checkpoint");
+  if (saved_step_ == progress_.step)
+    return options_.checkpoint_dir / fmt::format("step-{}", saved_step_);
+  Manifest manifest;
+  manifest.step = progress_.step;
+  manifest.data_position = progress_.data_position;
+  manifest.tokens = progress_.tokens;
+  manifest.seed = config_.training().seed();
+  manifest.compute = compute_class();
+  manifest.model_config = nn::to_hf_config(model_config_);
+  manifest.run_config = to_json_text(config_);
+  const auto state = state_->optimizer().state();
+  const fs::path folder =
+      write_checkpoint(world_, checkpoint_location(), std::move(manifest), state);
+  saved_step_ = progress_.step;
+  return folder;
+}
+
+void TrainRun::export_hf(const fs::path& folder, const std::string& dtype) {
+  run_agreed(world_, [&] {
+    const auto wanted = dtype_from_name(dtype);
+    check(wanted == DType::kFloat32 || wanted == DType::kBFloat16 || wanted == DType::kFloat16,
+          "export: dtype must be float32, bfloat16 or float16, got \"{}\"", dtype);
+    if (world_.rank() == 0) state_->export_hf(folder, *wanted);
+  });
+}
+
+void TrainRun::sample(const std::vector<std::int64_t>& prompt, const v1::SamplingParams& params,
+                      const std::function<bool(std::int64_t)>& on_token) {
+  run_agreed(world_, [&] {
+    if (world_.rank() == 0)
+      nn::generate(state_->model(), prompt, make_generate_options(params), on_token);
+  });
+}
+
+}  // namespace meshloom::train

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// TrainRun: the implementation of Run for data-parallel training.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/parallel/gradient_reducer.h"
+#include "daemon/train/checkpoint/checkpoint_reader.h"
+#include "daemon/train/data/batch_loader.h"
+#include "daemon/train/model_state.h"
+#include "daemon/train/optim/lr_schedule.h"
+#include "daemon/train/resolve.h"
+#include "daemon/train/run.h"
+
+namespace meshloom::train {
+
+/// Adds the seconds of its life to a phase.
+class PhaseTimer {
+ public:
+  PhaseTimer(std::map<std::string, double>& phases, const char* phase)
+      : seconds_(phases[phase]), start_(std::chrono::steady_clock::now()) {}
+  ~PhaseTimer() {
+    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+  PhaseTimer(const PhaseTimer&) = delete;
+  PhaseTimer& operator=(const PhaseTimer&) = delete;
+
+ private:
+  double& seconds_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+/// The model is replicated; every rank computes its slice of each micro batch, gradients are summed
+/// over ranks while the last micro batch goes backward. The loss of a label counts the same
+/// whichever rank and micro batch it is in: every gradient is scaled by 1 / (labels of the whole
+/// global batch).
+class TrainRun final : public Run {
+ public:
+  TrainRun(const RankResources& resources, const v1::RunConfig& config, const RunOptions& options);
+  ~TrainRun() override;
+
+  const v1::RunConfig& config() const override { return config_; }
+  std::int64_t step() const override { return progress_.step; }
+  const std::vector<std::string>& notes() const override { return notes_; }
+
+  void forward_backward() override;
+  v1::StepMetrics optim_step() override;
+  std::map<std::string, double> phase_seconds() const override { return phases_; }
+  double evaluate(std::int64_t batches) override;
+  std::filesystem::path save_state() override;
+  void export_hf(const std::filesystem::path& folder, const std::string& dtype) override;
+  void sample(const std::vector<std::int64_t>& prompt, const v1::SamplingParams& params,
+              const std::function<bool(std::int64_t)>& on_token) override;
+
+ private:
+  struct Progress {
+    std::int64_t step = 0;
+    std::int64_t data_position = 0;  ///< samples drawn
+    std::int64_t tokens = 0;         ///< labels trained on
+  };
+  /// A forward_backward that optim_step has not used yet.
+  struct PendingStep {
+    double loss = 0.0;
+    std::int64_t labels = 0;
+    std::chrono::steady_clock::time_point start;
+  };
+
+  void restore_or_initialize();
+  void resume(const FoundCheckpoint& found);
+  void note_other_class(const ComputeClass& before);
+  ComputeClass compute_class() const;
+  CheckpointLocation checkpoint_location() const;
+
+  std::vector<HostBatch> load_step(std::int64_t& global_labels);
+  void run_micro_batch(const HostBatch& batch, std::int64_t global_labels, bool last);
+  nn::ForwardOptions forward_options(const HostBatch& batch) const;
+  void refuse_nonfinite(const PendingStep& pending, float norm);
+
+  comm::ProcessGroup& world_;
+  ExecutionContext context_;  ///< the rank's device and allocator with the run's seed
+  v1::RunConfig config_;
+  RunOptions options_;
+  nn::ModelConfig model_config_;
+  std::unique_ptr<ModelState> state_;
+  std::unique_ptr<parallel::GradientReducer> reducer_;  ///< null on one rank
+  LrSchedule schedule_;
+  std::unique_ptr<BatchLoader> training_, validation_;
+  Progress progress_;
+  std::optional<PendingStep> pending_;
+  double local_loss_ = 0.0;       ///< this rank's part of the pending step's loss
+  std::int64_t saved_step_ = -1;  ///< the step whose checkpoint is on disk
+  std::vector<std::string> notes_;
+  std::map<std::string, double> phases_;
+};
+
+}  // namespace meshloom::train
