@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/checkpoint/hf_folder.h"
+
+#include <fmt/ranges.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "daemon/train/checkpoint/hf_names.h"
+#include "kernels/base/error.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uintmax_t kMaxConfigBytes = 1u << 20;
+constexpr std::uintmax_t kMaxIndexBytes = kMaxSafetensorsHeader;
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+[[noreturn]] void fail(const std::string& label, const std::string& what) {
+  throw InvalidArgument(fmt::format("{}: {}", label, what), "INVALID_HF_FOLDER",
+                        {{"folder", label}});
+}
+
+std::string read_text(const fs::path& path, const std::string& label, std::uintmax_t most) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error))
+    throw NotFound(fmt::format("{}: there is no file {}", label, path.filename().string()),
+                   "FILE_NOT_FOUND", {{"folder", label}, {"file", path.filename().string()}});
+  const std::uintmax_t bytes = fs::file_size(path, error);
+  if (error || bytes > most)
+    fail(label, fmt::format("{} has {} bytes, more than the {} that are accepted",
+                            path.filename().string(), bytes, most));
+  std::ifstream in(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (in.bad())
+    throw IoError(fmt::format("{}: {} cannot be read", label, path.filename().string()), "IO");
+  return text;
+}
+
+/// At most a few names, for a message.
+std::string some(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 5;
+  const std::vector<std::string> shown(
+      names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kShown)));
+  const std::string more =
+      names.size() > kShown ? fmt::format(" and {} more", names.size() - kShown) : "";
+  return fmt::format("{}{}", fmt::join(shown, ", "), more);
+}
+
+}  // namespace
+
+HfFolder HfFolder::open(const fs::path& folder) {
+  HfFolder out;
+  const fs::path normal = folder.lexically_normal();
+  out.label_ = (normal.has_filename() ? normal : normal.parent_path()).filename().string();
+  std::error_code error;
+  if (!fs::is_directory(folder, error))
+    throw NotFound(fmt::format("{}: there is no such model folder", out.label_), "FOLDER_NOT_FOUND",
+                   {{"folder", out.label_}});
+  try {
+    out.config_ =
+        nn::parse_hf_config(read_text(folder / "config.json", out.label_, kMaxConfigBytes));
+  } catch (const NotFound&) {
+    throw;
+  } catch (const Error& e) {
+    throw Error(e.kind(), e.reason(), fmt::format("{}: {}", out.label_, e.what()), e.metadata());
+  }
+
+  if (fs::exists(folder / kSingleFile, error)) {
+    out.add_file(SafetensorsFile::open(folder / kSingleFile));
+  } else if (fs::exists(folder / kIndexFile, error)) {
+    out.read_index(folder, read_text(folder / kIndexFile, out.label_, kMaxIndexBytes));
+  } else {
+    const bool pickled = fs::exists(folder / "pytorch_model.bin", error) ||
+                         fs::exists(folder / "pytorch_model.bin.index.json", error);
+    throw NotFound(
+        fmt::format("{}: there is neither {} nor {}{}", out.label_, kSingleFile, kIndexFile,
+                    pickled ? " (pickled weights, pytorch_model.bin, are never read)" : ""),
+        "FILE_NOT_FOUND", {{"folder", out.label_}, {"file", kSingleFile}});
+  }
+  out.add_tied_copies();
+  return out;
+}
+
+void HfFolder::read_index(const fs::path& folder, const std::string& text) {
+  const auto index = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto wrong = [&](const std::string& what) {
+    fail(label_, fmt::format("{}: {}", kIndexFile, what));
+  };
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
+    wrong("weight_map, an object of tensor names and files, is expected");
+  std::map<std::string, std::vector<std::string>> names_by_file;
+  for (const auto& [name, file] : index["weight_map"].items()) {
+    if (!file.is_string()) wrong(fmt::format("the file of '{}' is not a string", name));
+    names_by_file[file.get<std::string>()].push_back(name);
+  }
+  for (const auto& [file_name, names] : names_by_file) {
+    if (file_name.empty() || file_name.find_first_of("/\\") != std::string::npos ||
+        !file_name.ends_with(".safetensors"))
+      wrong(fmt::format("'{}' does not name a safetensors file of this folder", file_name));
+    auto file = SafetensorsFile::open(folder / file_name);
+    for (const std::string& name : names)
+      if (!file->contains(name)) wrong(fmt::format("{} does not hold '{}'", file_name, name));
+    add_file(std::move(file));
+  }
+}
+
+void HfFolder::add_file(std::shared_ptr<SafetensorsFile> file) {
+  for (const SafetensorsEntry& entry : file->entries()) {
+    const std::string name = hf_parameter_name(config_, entry.name);
+    if (hf_is_ignored(config_, name)) continue;
+    const auto tied = hf_tied_parameter(config_, name);
+    auto& target = tied ? tied_copies_ : parameters_;
+    if (!target.emplace(tied.value_or(name), Source{file, &entry}).second)
+      fail(label_, fmt::format("'{}' is there twice", name));
+  }
+}
+
+/// A tied weight that was stored under its second name only. Where both are there, transformers
+/// takes the first.
+void HfFolder::add_tied_copies() {
+  for (auto& [name, source] : tied_copies_) parameters_.try_emplace(name, source);
+  tied_copies_.clear();
+}
+
+void HfFolder::check_parameters(const std::vector<nn::NamedParameter>& wanted) const {
+  std::vector<std::string> missing;
+  std::set<std::string> known;
+  for (const nn::NamedParameter& p : wanted) {
+    known.insert(p.name);
+    const auto found = parameters_.find(p.name);
+    if (found == parameters_.end()) {
+      missing.push_back(p.name);
+      continue;
+    }
+    const SafetensorsEntry& entry = *found->second.entry;
+    if (entry.shape != p.parameter->value.shape())
+      fail(label_, fmt::format("'{}' has shape {}, but config.json asks for {}", p.name,
+                               to_string(entry.shape), to_string(p.parameter->value.shape())));
+    const bool convertible = entry.dtype == DType::kFloat32 || entry.dtype == DType::kBFloat16 ||
+                             entry.dtype == DType::kFloat16 || entry.dtype == DType::kFloat64;
+    if (!convertible)
+      fail(label_, fmt::format("'{}' has dtype {}, which weights cannot have", p.name,
+                               dtype_name(entry.dtype)));
+  }
+  if (!missing.empty()) fail(label_, fmt::format("missing tensors: {}", some(missing)));
+  std::vector<std::string> unexpected;
+  for (const auto& [name, source] : parameters_)
+    if (!known.contains(name)) unexpected.push_back(name);
+  if (!unexpected.empty()) fail(label_, fmt::format("unexpected tensors: {}", some(unexpected)));
+}
+
+void HfFolder::read(const std::string& parameter, const Tensor& dst) const {
+  const auto found = parameters_.find(parameter);
+  if (found == parameters_.end())
+    throw NotFound(fmt::format("{}: there is no tensor '{}'", label_, parameter),
+                   "TENSOR_NOT_FOUND", {{"folder", label_}, {"tensor", parameter}});
+  const Source& source = found->second;
+  check(source.entry->shape == dst.shape(), "{}: '{}' has shape {}, not {}", label_, parameter,
+        to_string(source.entry->shape), to_string(dst.shape()));
+  copy_into(dst, from_external(dst.context(), source.file->view(*source.entry), source.file));
+}
+
+void load_hf_weights(const HfFolder& folder, nn::Module& module) {
+  const auto parameters = module.named_parameters();
+  folder.check_parameters(parameters);
+  for (const nn::NamedParameter& p : parameters) folder.read(p.name, p.parameter->value);
+}
+
+}  // namespace meshloom::train

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hugging Face model folders: config.json beside safetensors files, read and written.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/nn/models/model.h"
+#include "daemon/train/checkpoint/safetensors.h"
+
+namespace meshloom::train {
+
+/// A folder that transformers' save_pretrained wrote, or Meshloom's save_hf_folder: config.json and
+/// model.safetensors, or several files with model.safetensors.index.json. Weights stay mapped, not
+/// read.
+class HfFolder {
+ public:
+  /// Throws NotFound naming the folder or the missing file, InvalidArgument or Unimplemented for a
+  /// config, index or safetensors file that cannot be used.
+  static HfFolder open(const std::filesystem::path& folder);
+
+  /// The last part of the path, for messages.
+  const std::string& label() const { return label_; }
+  const nn::ModelConfig& config() const { return config_; }
+
+  /// Throws InvalidArgument unless the folder has exactly these parameters, in these shapes, in
+  /// float32, bfloat16, float16 or float64. Names all that are missing or unexpected (the first
+  /// few).
+  void check_parameters(const std::vector<nn::NamedParameter>& parameters) const;
+  /// Copies a parameter into `dst`, converting its dtype. The shapes must be equal.
+  void read(const std::string& parameter, const Tensor& dst) const;
+
+ private:
+  struct Source {
+    std::shared_ptr<SafetensorsFile> file;
+    const SafetensorsEntry* entry;
+  };
+  void add_file(std::shared_ptr<SafetensorsFile> file);
+  void read_index(const std::filesystem::path& folder, const std::string& text);
+  void add_tied_copies();
+
+  std::string label_;
+  nn::ModelConfig config_;
+  std::map<std::string, Source> parameters_;   ///< by parameter name
+  std::map<std::string, Source> tied_copies_;  ///< by the parameter that they are copies of
+};
+
+/// check_parameters, then every parameter of the module.
+void load_hf_weights(const HfFolder& folder, nn::Module& module);
+
+struct NamedTensor {
+  std::string name;  ///< of the parameter: transformers' name
+  Tensor value;
+};
+
+struct HfSaveOptions {
+  DType dtype = DType::kFloat32;  ///< float32, bfloat16 or float16
+  std::uint64_t max_file_bytes =
+      5'000'000'000;            ///< tensors of one file, unless one tensor alone has more
+  bool byte_tokenizer = false;  ///< adds a tokenizer whose ids are bytes (vocab 256)
+};
+
+/// Writes config.json, generation_config.json and the weights, so that transformers loads the
+/// folder without a warning. Written under another name and put in place at the end: `folder` is
+/// complete, or as it was before; an older one is replaced. Throws ResourceExhausted where the disk
+/// is full, IoError.
+void save_hf_folder(const std::filesystem::path& folder, const nn::ModelConfig& config,
+                    const std::vector<NamedTensor>& tensors, const HfSaveOptions& options = {});
+/// The same with a model's own parameters.
+void save_hf_folder(const std::filesystem::path& folder, nn::Model& model,
+                    const HfSaveOptions& options = {});
+
+}  // namespace meshloom::train

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// save_hf_folder.
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "daemon/train/checkpoint/file_system.h"
+#include "daemon/train/checkpoint/hf_byte_tokenizer.h"
+#include "daemon/train/checkpoint/hf_folder.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// One safetensors file of the folder.
+struct Shard {
+  std::string file_name;
+  std::vector<const NamedTensor*> tensors;
+};
+
+std::uint64_t stored_bytes(const NamedTensor& tensor, DType dtype) {
+  return static_cast<std::uint64_t>(tensor.value.numel()) * dtype_size(dtype);
+}
+
+/// Fills one file after the other.
+std::vector<Shard> make_shards(const std::vector<NamedTensor>& tensors,
+                               const HfSaveOptions& options) {
+  std::vector<Shard> shards(1);
+  std::uint64_t bytes = 0;
+  for (const NamedTensor& tensor : tensors) {
+    const std::uint64_t more = stored_bytes(tensor, options.dtype);
+    if (bytes > 0 && bytes + more > options.max_file_bytes) {
+      shards.emplace_back();
+      bytes = 0;
+    }
+    shards.back().tensors.push_back(&tensor);
+    bytes += more;
+  }
+  for (std::size_t i = 0; i < shards.size(); ++i)
+    shards[i].file_name =
+        shards.size() == 1 ? "model.safetensors"
+                           : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+  return shards;
+}
+
+void write_shard(const fs::path& folder, const Shard& shard, DType dtype) {
+  std::map<std::string_view, const Tensor*> values;
+  std::vector<SafetensorsEntry> entries;
+  for (const NamedTensor* tensor : shard.tensors) {
+    values[tensor->name] = &tensor->value;
+    SafetensorsEntry& entry = entries.emplace_back();
+    entry.name = tensor->name;
+    entry.dtype = dtype;
+    entry.shape = tensor->value.shape();
+  }
+  SafetensorsWriter writer(folder / shard.file_name, std::move(entries), {{"format", "pt"}});
+  for (const SafetensorsEntry& entry : writer.entries()) {
+    Tensor value = *values.at(entry.name);
+    if (value.dtype() != dtype || !value.contiguous()) {
+      const Tensor converted = empty(value.context(), value.shape(), dtype);
+      copy_into(converted, value);
+      value = converted;
+    }
+    writer.write(value.view());
+  }
+  writer.close();
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  auto file = posix_file_system().create(path, text.size());
+  file->write(std::as_bytes(std::span(text)));
+  file->sync();
+  file->close();
+}
+
+std::string index_text(const std::vector<Shard>& shards, DType dtype) {
+  nlohmann::json weight_map = nlohmann::json::object();
+  std::uint64_t total = 0;
+  for (const Shard& shard : shards) {
+    for (const NamedTensor* tensor : shard.tensors) {
+      weight_map[tensor->name] = shard.file_name;
+      total += stored_bytes(*tensor, dtype);
+    }
+  }
+  const nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}};
+  return index.dump(2) + "\n";
+}
+
+void write_files(const fs::path& folder, const nn::ModelConfig& config,
+                 const std::vector<NamedTensor>& tensors, const HfSaveOptions& options) {
+  const std::vector<Shard> shards = make_shards(tensors, options);
+  for (const Shard& shard : shards) write_shard(folder, shard, options.dtype);
+  if (shards.size() > 1)
+    write_text(folder / "model.safetensors.index.json", index_text(shards, options.dtype));
+  write_text(folder / "config.json", nn::to_hf_config(config, options.dtype));
+  if (config.architecture != nn::Architecture::kBert)
+    write_text(folder / "generation_config.json", nn::to_hf_generation_config(config));
+  if (options.byte_tokenizer) {
+    write_text(folder / "tokenizer.json", byte_tokenizer_json());
+    write_text(folder / "tokenizer_config.json",
+               byte_tokenizer_config_json(config.max_position_embeddings));
+  }
+}
+
+}  // namespace
+
+void save_hf_folder(const fs::path& folder, const nn::ModelConfig& config,
+                    const std::vector<NamedTensor>& tensors, const HfSaveOptions& options) {
+  check(options.dtype == DType::kFloat32 || options.dtype == DType::kBFloat16 ||
+            options.dtype == DType::kFloat16,
+        "export: weights are written as float32, bfloat16 or float16, not {}",
+        dtype_name(options.dtype));
+  check(!options.byte_tokenizer || config.vocab_size == 256,
+        "export: a byte tokenizer needs a vocabulary of 256, not {}", config.vocab_size);
+
+  const fs::path normal = folder.lexically_normal();
+  const fs::path target = normal.has_filename() ? normal : normal.parent_path();
+  const fs::path temporary =
+      target.parent_path() / fmt::format(".{}.{}.tmp", target.filename().string(), ::getpid());
+  FileSystem& files = posix_file_system();
+  files.remove_all(temporary);
+  files.create_directories(temporary);
+  try {
+    write_files(temporary, config, tensors, options);
+    files.sync_directory(temporary);
+    if (fs::exists(target)) {
+      files.replace_directory(temporary, target);
+      files.remove_all(temporary);
+    } else {
+      files.rename(temporary, target);
+    }
+    files.sync_directory(target.has_parent_path() ? target.parent_path() : fs::path("."));
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(temporary, ignored);
+    throw;
+  }
+}
+
+void save_hf_folder(const fs::path& folder, nn::Model& model, const HfSaveOptions& options) {
+  std::vector<NamedTensor> tensors;
+  for (const nn::NamedParameter& p : model.named_parameters())
+    tensors.push_back({p.name, p.parameter->value});
+  save_hf_folder(folder, model.config(), tensors, options);
+}
+
+}  // namespace meshloom::train
