@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which gradients travel together: parameters packed into buckets in the order backward finishes them.
+// Which gradients travel together: parameters packed into buckets in the order backward finishes
+// them.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +21,11 @@ struct GradientBucket {
   std::int64_t size = 0;  ///< elements, gaps for alignment included
 };
 
-/// Packs parameters with `sizes` elements from last to first (the order in which backward finishes them) into
-/// buckets of about `bucket_elements`: a bucket is closed by the parameter that fills it, so a parameter larger than
-/// a bucket has one that it ends. Each slot begins at a multiple of `alignment` elements. Every parameter is in
-/// exactly one bucket; buckets come in the order in which they fill.
+/// Packs parameters with `sizes` elements from last to first (the order in which backward finishes
+/// them) into buckets of about `bucket_elements`: a bucket is closed by the parameter that fills
+/// it, so a parameter larger than a bucket has one that it ends. Each slot begins at a multiple of
+/// `alignment` elements. Every parameter is in exactly one bucket; buckets come in the order in
+/// which they fill.
 std::vector<GradientBucket> plan_gradient_buckets(std::span<const std::int64_t> sizes,
                                                   std::int64_t bucket_elements,
                                                   std::int64_t alignment = 16);

@@ -16,8 +16,8 @@ struct MeshDim {
   bool operator==(const MeshDim&) const = default;
 };
 
-/// Ranks 0 .. size-1 laid out over the dims, the last dim fastest. A value: no communication, and cheap for
-/// 100,000 ranks.
+/// Ranks 0 .. size-1 laid out over the dims, the last dim fastest. A value: no communication, and
+/// cheap for 100,000 ranks.
 class MeshLayout {
  public:
   /// One rank, no dims.

@@ -15,8 +15,8 @@ enum class PartialOp : std::uint8_t { kSum, kAvg, kMax, kMin };
 
 struct Placement {
   PlacementKind kind = PlacementKind::kReplicate;
-  int dim = 0;                         ///< kShard: the tensor dim
-  PartialOp partial = PartialOp::kSum; ///< kPartial
+  int dim = 0;                          ///< kShard: the tensor dim
+  PartialOp partial = PartialOp::kSum;  ///< kPartial
 
   static Placement replicate() { return {}; }
   static Placement shard(int dim) { return {PlacementKind::kShard, dim, PartialOp::kSum}; }
@@ -31,15 +31,15 @@ struct Placement {
 /// One per mesh dim.
 using Placements = std::vector<Placement>;
 
-/// Reads "R", "S(0)", "S(-1)", "P", "P(sum)", "P(avg)", "P(max)", "P(min)". Throws InvalidArgument naming the
-/// text.
+/// Reads "R", "S(0)", "S(-1)", "P", "P(sum)", "P(avg)", "P(max)", "P(min)". Throws InvalidArgument
+/// naming the text.
 Placement parse_placement(std::string_view text);
 /// "R", "S(0)", "P(sum)".
 std::string to_string(const Placement&);
 std::string to_string(std::span<const Placement>);  ///< "[R, S(0)]"
 
-/// The placements with dims counted from the end made positive. Throws InvalidArgument naming the placement
-/// where its dim is outside a tensor of `ndim` dims.
+/// The placements with dims counted from the end made positive. Throws InvalidArgument naming the
+/// placement where its dim is outside a tensor of `ndim` dims.
 Placements normalize_placements(const Placements&, int ndim);
 
 }  // namespace meshloom::planner

@@ -10,8 +10,8 @@
 
 namespace meshloom::comm {
 
-/// Every rank of the world calls each method in the same order. Implemented over MPI, over Unix sockets
-/// between forked processes (--local-ranks), and between threads of one process.
+/// Every rank of the world calls each method in the same order. Implemented over MPI, over Unix
+/// sockets between forked processes (--local-ranks), and between threads of one process.
 class Bootstrap {
  public:
   virtual ~Bootstrap() = default;

@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,11 +36,11 @@ struct CommCounter {
   std::uint64_t bytes_sent = 0;
 };
 
-/// Every rank of the group calls the same collectives in the same order with matching shapes (sizes of a
-/// rank's own part may differ where stated). Views are contiguous. Calls are asynchronous. Reductions add
-/// in rank order in float32 (float64 for float64), whatever the number of collectives in flight or how
-/// buffers are cut, so results are bitwise reproducible. After an error the group is poisoned: further calls
-/// throw FailedPrecondition.
+/// Every rank of the group calls the same collectives in the same order with matching shapes (sizes
+/// of a rank's own part may differ where stated). Views are contiguous. Calls are asynchronous.
+/// Reductions add in rank order in float32 (float64 for float64), whatever the number of
+/// collectives in flight or how buffers are cut, so results are bitwise reproducible. After an
+/// error the group is poisoned: further calls throw FailedPrecondition.
 class ProcessGroup {
  public:
   virtual ~ProcessGroup() = default;
@@ -48,20 +50,36 @@ class ProcessGroup {
 
   /// In place.
   virtual WorkPtr all_reduce(const TensorView& data, ReduceOp op) = 0;
-  /// outputs[r] receives rank r's input; sizes may differ between ranks and be 0. outputs[rank] may be input.
+  /// outputs[r] receives rank r's input; sizes may differ between ranks and be 0. outputs[rank] may
+  /// be input.
   virtual WorkPtr all_gather(std::span<const TensorView> outputs, const TensorView& input) = 0;
   /// inputs[r] is this rank's contribution to rank r; output = the sum over ranks of inputs[rank].
   virtual WorkPtr reduce_scatter(const TensorView& output, std::span<const TensorView> inputs,
                                  ReduceOp op) = 0;
   /// inputs[r] goes to rank r, outputs[r] comes from it; sizes agree pairwise.
-  virtual WorkPtr all_to_all(std::span<const TensorView> outputs, std::span<const TensorView> inputs) = 0;
+  virtual WorkPtr all_to_all(std::span<const TensorView> outputs,
+                             std::span<const TensorView> inputs) = 0;
   virtual WorkPtr broadcast(const TensorView& data, int root) = 0;
   virtual WorkPtr send(const TensorView& data, int destination, int tag) = 0;
   virtual WorkPtr recv(const TensorView& data, int source, int tag) = 0;
   virtual WorkPtr barrier() = 0;
 
+  /// A group of some of these ranks: parts[i] lists ranks of this group, and the caller gets the
+  /// group of the part that holds it, its members in the order of the list. Every rank of this
+  /// group calls it with the same parts (which hold each rank once), at a moment when none of its
+  /// collectives is in flight.
+  virtual std::unique_ptr<ProcessGroup> split(const std::vector<std::vector<int>>& parts,
+                                              const std::string& name) = 0;
+
   virtual CommCounter counter(const std::string& collective) const = 0;
+  virtual std::map<std::string, CommCounter> counters() const = 0;
   virtual void reset_counters() = 0;
+  /// The last collectives of this group, oldest first, one line each: sequence number, name, bytes,
+  /// state, times.
+  virtual std::string flight_record() const = 0;
 };
+
+/// A group of this rank alone: every collective is done when it is issued and costs nothing.
+std::unique_ptr<ProcessGroup> make_single_process_group(const GroupOptions& = {});
 
 }  // namespace meshloom::comm

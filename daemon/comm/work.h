@@ -11,8 +11,9 @@ namespace meshloom::comm {
 
 using Clock = std::chrono::steady_clock;
 
-/// Issued by a ProcessGroup. No thread works behind it: data moves in poll() and the waits. Buffers given
-/// to the collective stay untouched and alive until it is done. Used by the rank's training thread alone.
+/// Issued by a ProcessGroup. No thread works behind it: data moves in poll() and the waits. Buffers
+/// given to the collective stay untouched and alive until it is done. Used by the rank's training
+/// thread alone.
 class Work {
  public:
   virtual ~Work() = default;
@@ -20,8 +21,9 @@ class Work {
   virtual bool poll() = 0;
   /// Makes later work on `stream` wait for this collective. On the CPU the same as wait_host.
   virtual void enqueue_wait(Stream stream) = 0;
-  /// Polls to the end. Throws DeadlineExceeded naming the collective, sequence number, group, rank and the
-  /// peers that are missing; Aborted where the abort flag was raised. Both poison the group.
+  /// Polls to the end. Throws DeadlineExceeded naming the collective, sequence number, group, rank
+  /// and the peers that are missing; Aborted where the abort flag was raised. Both poison the
+  /// group.
   virtual void wait_host() = 0;
 };
 

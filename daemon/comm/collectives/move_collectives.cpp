@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/comm/collectives/move_collectives.h"
+
+#include <algorithm>
+
+namespace meshloom::comm {
+namespace {
+
+constexpr std::size_t kBroadcastSlice = 1 << 20;
+
+}  // namespace
+
+Exchange::Exchange(CollectiveContext context, const std::vector<Piece>& receives,
+                   const std::vector<Piece>& sends)
+    : transfers_(context.transport, context.bytes_sent) {
+  for (const Piece& piece : receives)
+    transfers_.recv(piece.data, piece.bytes, piece.peer, context.tag);
+  for (const Piece& piece : sends)
+    transfers_.send(piece.data, piece.bytes, piece.peer, context.tag);
+}
+
+Broadcast::Broadcast(CollectiveContext context, std::byte* data, std::size_t bytes, int root)
+    : context_(context),
+      data_(data),
+      bytes_(bytes),
+      incoming_(context.transport, context.bytes_sent),
+      outgoing_(context.transport, context.bytes_sent) {
+  const int size = context.transport.size();
+  // Ranks counted from the root: the parent is this number without its lowest bit, children add one
+  // lower bit.
+  const int relative = (context.transport.rank() - root + size) % size;
+  int lowest = 1;
+  while (lowest < size && (relative & lowest) == 0) lowest *= 2;
+  if (relative != 0) parent_ = (relative - lowest + root) % size;
+  for (int bit = lowest / 2; bit >= 1; bit /= 2)
+    if (relative + bit < size) children_.push_back((relative + bit + root) % size);
+  if (parent_ >= 0) incoming_.recv(data_, slice_bytes(0), parent_, context_.tag);
+}
+
+std::size_t Broadcast::slice_bytes(std::size_t begin) const {
+  return std::min(kBroadcastSlice, bytes_ - begin);
+}
+
+bool Broadcast::advance() {
+  while (received_ < bytes_ && incoming_.done()) {
+    const std::size_t slice = slice_bytes(received_);
+    for (const int child : children_) outgoing_.send(data_ + received_, slice, child, context_.tag);
+    received_ += slice;
+    if (parent_ >= 0 && received_ < bytes_)
+      incoming_.recv(data_ + received_, slice_bytes(received_), parent_, context_.tag);
+  }
+  return outgoing_.done() && received_ == bytes_;
+}
+
+std::uint64_t Broadcast::progress() const { return incoming_.completed() + outgoing_.completed(); }
+
+std::vector<int> Broadcast::missing() const {
+  std::vector<int> peers = incoming_.missing();
+  return peers.empty() ? outgoing_.missing() : peers;
+}
+
+Barrier::Barrier(CollectiveContext context)
+    : context_(context), transfers_(context.transport, context.bytes_sent) {
+  start_round();
+}
+
+void Barrier::start_round() {
+  const int size = context_.transport.size();
+  const int rank = context_.transport.rank();
+  transfers_.recv(&heard_, 1, (rank - distance_ + size) % size, context_.tag);
+  transfers_.send(&token_, 1, (rank + distance_) % size, context_.tag);
+}
+
+bool Barrier::advance() {
+  while (transfers_.done()) {
+    distance_ *= 2;
+    if (distance_ >= context_.transport.size()) return true;
+    start_round();
+  }
+  return false;
+}
+
+}  // namespace meshloom::comm

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives that only move bytes: exchange, broadcast, barrier.
+#pragma once
+
+#include "daemon/comm/collectives/collective.h"
+
+namespace meshloom::comm {
+
+/// One round of sends and receives: all_gather, all_to_all, send, recv.
+class Exchange : public Collective {
+ public:
+  struct Piece {
+    std::byte* data;
+    std::size_t bytes;
+    int peer;
+  };
+
+  Exchange(CollectiveContext context, const std::vector<Piece>& receives,
+           const std::vector<Piece>& sends);
+
+  bool advance() override { return transfers_.done(); }
+  std::uint64_t progress() const override { return transfers_.completed(); }
+  std::vector<int> missing() const override { return transfers_.missing(); }
+
+ private:
+  Transfers transfers_;
+};
+
+/// Down a binomial tree from the root, in slices, so that a rank passes on while it receives.
+class Broadcast : public Collective {
+ public:
+  Broadcast(CollectiveContext context, std::byte* data, std::size_t bytes, int root);
+
+  bool advance() override;
+  std::uint64_t progress() const override;
+  std::vector<int> missing() const override;
+
+ private:
+  std::size_t slice_bytes(std::size_t begin) const;
+
+  CollectiveContext context_;
+  std::byte* data_;
+  std::size_t bytes_;
+  int parent_ = -1;  ///< -1: this rank is the root
+  std::vector<int> children_;
+  std::size_t received_ = 0;  ///< bytes that are here and were passed on
+  Transfers incoming_, outgoing_;
+};
+
+/// Dissemination barrier (Hensgen, Finkel, Manber 1988): in round k a rank tells the one 2^k after
+/// it and hears from the one 2^k before it.
+class Barrier : public Collective {
+ public:
+  explicit Barrier(CollectiveContext context);
+
+  bool advance() override;
+  std::uint64_t progress() const override { return transfers_.completed(); }
+  std::vector<int> missing() const override { return transfers_.missing(); }
+
+ private:
+  void start_round();
+
+  CollectiveContext context_;
+  int distance_ = 1;
+  std::byte token_{};
+  std::byte heard_{};
+  Transfers transfers_;
+};
+
+}  // namespace meshloom::comm

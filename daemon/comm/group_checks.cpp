@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/comm/group_checks.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "daemon/comm/ordered_reduce.h"
+#include "kernels/base/error.h"
+#include "planner/shard.h"
+
+namespace meshloom::comm {
+
+void check_buffer(const TensorView& view, const char* collective, const char* what) {
+  check(view.contiguous(), "{}: {} of shape {} is not contiguous (strides {})", collective, what,
+        to_string(view.shape), to_string(view.strides));
+  check(view.device == kCpuDevice, "{}: {} is not in host memory", collective, what);
+  check(view.data != nullptr || view.numel() == 0, "{}: {} has no memory", collective, what);
+}
+
+void check_parts(std::span<const TensorView> parts, int size, DType dtype, const char* collective,
+                 const char* what) {
+  check(static_cast<int>(parts.size()) == size, "{}: {} {} for {} ranks", collective, parts.size(),
+        what, size);
+  for (const TensorView& part : parts) {
+    check_buffer(part, collective, what);
+    check(part.dtype == dtype, "{}: {} are {} and {}", collective, what, dtype_name(part.dtype),
+          dtype_name(dtype));
+  }
+}
+
+void check_same_size(const TensorView& a, const TensorView& b, const char* collective) {
+  check(a.numel() == b.numel() && a.dtype == b.dtype,
+        "{}: this rank's own parts are {} {} and {} {}", collective, dtype_name(a.dtype),
+        to_string(a.shape), dtype_name(b.dtype), to_string(b.shape));
+}
+
+void check_reduction(DType dtype, const char* collective) { check_reducible(dtype, collective); }
+
+void check_peer(const char* collective, int peer, int rank, int size, int tag) {
+  check(peer >= 0 && peer < size && peer != rank, "{}: peer {} of rank {} in a group of {}",
+        collective, peer, rank, size);
+  check(tag >= 0 && tag < (1 << 29), "{}: tag {} is outside 0 .. 2^29 - 1", collective, tag);
+}
+
+void check_partition(const std::vector<std::vector<int>>& parts, int size) {
+  std::vector<int> all;
+  for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
+  std::sort(all.begin(), all.end());
+  bool whole = static_cast<int>(all.size()) == size;
+  for (std::size_t i = 0; whole && i < all.size(); ++i) whole = all[i] == static_cast<int>(i);
+  check(whole, "split: the parts do not hold each of {} ranks once ({})", size,
+        fmt::join(all, ", "));
+}
+
+const std::vector<int>& part_of(const std::vector<std::vector<int>>& parts, int rank) {
+  for (const auto& part : parts)
+    if (std::find(part.begin(), part.end(), rank) != part.end()) return part;
+  throw InternalError(fmt::format("split: no part holds rank {}", rank));
+}
+
+void copy_bytes(const TensorView& to, const TensorView& from) {
+  if (to.data != from.data && from.bytes() > 0) std::memcpy(to.data, from.data, from.bytes());
+}
+
+std::vector<ReduceCollective::Part> cut_parts(const TensorView& data, int size) {
+  std::vector<ReduceCollective::Part> parts;
+  for (int r = 0; r < size; ++r) {
+    const planner::ShardRange range = planner::shard_range(data.numel(), size, r);
+    parts.push_back({static_cast<std::byte*>(data.data) +
+                         static_cast<std::size_t>(range.begin) * dtype_size(data.dtype),
+                     range.size()});
+  }
+  return parts;
+}
+
+}  // namespace meshloom::comm

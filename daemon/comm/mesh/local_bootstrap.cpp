@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/comm/mesh/local_bootstrap.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <thread>
+#include <vector>
+
+#include "daemon/comm/mesh/socket_bootstrap.h"
+#include "daemon/comm/shared_memory_transport.h"
+#include "daemon/comm/transport_process_group.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::comm {
+namespace {
+
+class ForkedRank : public RankRuntime {
+ public:
+  ForkedRank(std::unique_ptr<Bootstrap> bootstrap, std::shared_ptr<RingField> field)
+      : bootstrap_(std::move(bootstrap)),
+        transport_(make_shared_memory_transport(std::move(field), bootstrap_->rank())) {}
+
+  int rank() const override { return bootstrap_->rank(); }
+  int world_size() const override { return bootstrap_->world_size(); }
+  Bootstrap& bootstrap() override { return *bootstrap_; }
+  std::unique_ptr<ProcessGroup> make_world_group(const GroupOptions& options) override {
+    std::vector<int> all;
+    for (int r = 0; r < bootstrap_->world_size(); ++r) all.push_back(r);
+    return make_transport_group(transport_->split({all}, ++channels_), options, groups_);
+  }
+
+ private:
+  std::unique_ptr<Bootstrap> bootstrap_;
+  std::unique_ptr<Transport> transport_;
+  std::shared_ptr<GroupList> groups_ = std::make_shared<GroupList>();
+  std::uint64_t channels_ = 0;
+};
+
+/// pairs[r]: rank 0's end and rank r's end.
+using SocketPairs = std::vector<std::array<int, 2>>;
+
+SocketPairs make_socket_pairs(int world_size) {
+  SocketPairs pairs(static_cast<std::size_t>(world_size), {-1, -1});
+  for (std::size_t r = 1; r < pairs.size(); ++r)
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pairs[r].data()) != 0)
+      throw ResourceExhausted(
+          fmt::format("no socket for local rank {}: {}", r, std::strerror(errno)));
+  return pairs;
+}
+
+void close_all(const SocketPairs& pairs, const std::vector<int>& but) {
+  for (const auto& pair : pairs)
+    for (const int fd : pair)
+      if (fd >= 0 && std::find(but.begin(), but.end(), fd) == but.end()) close(fd);
+}
+
+[[noreturn]] void run_child(int rank, const SocketPairs& pairs, std::shared_ptr<RingField> field,
+                            const std::function<int(RankRuntime&)>& body,
+                            std::chrono::milliseconds timeout, pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
+  std::vector<int> sockets;
+  if (rank == 0) {
+    for (const auto& pair : pairs) sockets.push_back(pair[0]);
+  } else {
+    sockets.push_back(pairs[static_cast<std::size_t>(rank)][1]);
+  }
+  close_all(pairs, sockets);
+  int result = 1;
+  try {
+    ForkedRank self(make_socket_bootstrap(rank, field->world_size(), sockets, timeout), field);
+    result = body(self);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+  }
+  std::fflush(nullptr);
+  // The parent's destructors and exit handlers are not this child's.
+  _exit(result);
+}
+
+int result_of(int status) {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/// Waits for all; the first failure gives the others `grace` to end by themselves.
+int reap(std::vector<pid_t> children, std::chrono::milliseconds grace) {
+  int result = 0;
+  auto kill_at = std::chrono::steady_clock::time_point::max();
+  while (!children.empty()) {
+    int status = 0;
+    // Without a failure there is nothing to hurry for: the wait blocks.
+    const pid_t pid = waitpid(-1, &status, result == 0 ? 0 : WNOHANG);
+    if (pid > 0) {
+      std::erase(children, pid);
+      if (result == 0 && result_of(status) != 0) {
+        result = result_of(status);
+        kill_at = std::chrono::steady_clock::now() + grace;
+      }
+      continue;
+    }
+    if (pid < 0 && errno != EINTR) break;
+    if (std::chrono::steady_clock::now() >= kill_at) {
+      for (const pid_t child : children) kill(child, SIGKILL);
+      kill_at = std::chrono::steady_clock::time_point::max();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return result;
+}
+
+}  // namespace
+
+int run_local_ranks(int world_size, const std::function<int(RankRuntime&)>& body,
+                    std::chrono::milliseconds timeout) {
+  check(world_size >= 1, "{} local ranks", world_size);
+  auto field = std::make_shared<RingField>(world_size);
+  const SocketPairs pairs = make_socket_pairs(world_size);
+  const pid_t parent = getpid();
+  std::fflush(nullptr);
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < world_size; ++rank) {
+    const pid_t pid = fork();
+    if (pid == 0) run_child(rank, pairs, field, body, timeout, parent);
+    if (pid < 0) {
+      for (const pid_t child : children) kill(child, SIGKILL);
+      reap(children, {});
+      throw ResourceExhausted(
+          fmt::format("no process for local rank {}: {}", rank, std::strerror(errno)));
+    }
+    children.push_back(pid);
+  }
+  close_all(pairs, {});
+  return reap(std::move(children), std::chrono::seconds(1));
+}
+
+}  // namespace meshloom::comm

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/comm/mesh/mpi_runtime.h"
+
+#include <mpi.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "daemon/comm/mesh/mpi_bootstrap.h"
+#include "daemon/comm/mesh/mpi_segment_folder.h"
+#include "daemon/comm/mpi_transport.h"
+#include "daemon/comm/transport_process_group.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::comm {
+namespace {
+
+/// The user's own setting of an Open MPI parameter wins.
+void set_default(const char* name, const char* value) { setenv(name, value, 0); }
+
+void die_with_parent(int signal) {
+  const pid_t parent = getppid();
+  prctl(PR_SET_PDEATHSIG, signal);
+  // The parent may have died before the request was made.
+  if (getppid() != parent) raise(signal);
+}
+
+}  // namespace
+
+bool launched_by_mpirun() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"})
+    if (std::getenv(name) != nullptr) return true;
+  return false;
+}
+
+MpiRuntime::MpiRuntime(const MpiRuntimeOptions& options)
+    : options_(options),
+      launched_by_mpirun_(comm::launched_by_mpirun()),
+      segments_(std::make_unique<MpiSegmentFolder>()),
+      groups_(std::make_shared<GroupList>()) {
+  if (launched_by_mpirun_ && options_.parent_death_signal != 0)
+    die_with_parent(options_.parent_death_signal);
+  // Point-to-point over the plain transports: probing for fabrics costs start-up time.
+  set_default("OMPI_MCA_pml", "ob1");
+  int provided = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+  check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check_mpi(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  if (provided < MPI_THREAD_FUNNELED) throw CommError("MPI offers no MPI_THREAD_FUNNELED");
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &world_size_), "MPI_Comm_size");
+  bootstrap_ = make_mpi_bootstrap(MPI_COMM_WORLD, options_.bootstrap_timeout);
+  // Every rank has mapped its neighbours' segments by now: their files are needed no more.
+  bootstrap_->barrier();
+  segments_->hide();
+}
+
+MpiRuntime::~MpiRuntime() {
+  if (!finished_) return;
+  segments_->show();
+  MPI_Finalize();
+}
+
+std::unique_ptr<ProcessGroup> MpiRuntime::make_world_group(const GroupOptions& options) {
+  if (world_size_ == 1) return make_single_process_group(options);
+  return make_transport_group(make_mpi_transport(MPI_COMM_WORLD), options, groups_);
+}
+
+}  // namespace meshloom::comm

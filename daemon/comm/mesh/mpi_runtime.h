@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// MPI as a scope object: initialised in the constructor, finalised on the good path only.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "daemon/comm/mesh/rank_runtime.h"
+
+namespace meshloom::comm {
+
+class MpiSegmentFolder;
+class TransportProcessGroup;
+using GroupList = std::vector<TransportProcessGroup*>;
+
+struct MpiRuntimeOptions {
+  /// Signal that this process gets when its parent (mpirun) dies, however it dies; 0: none. Only
+  /// where mpirun started it.
+  int parent_death_signal = 9;
+  /// How long a rank waits for the others during bootstrap.
+  std::chrono::milliseconds bootstrap_timeout{100'000};
+};
+
+/// One per process, made before other threads start and before gRPC, and used by that thread alone
+/// (MPI_THREAD_FUNNELED). Every MPI call is nonblocking and polled; MPI errors come as CommError.
+class MpiRuntime : public RankRuntime {
+ public:
+  /// Throws CommError where MPI cannot start.
+  explicit MpiRuntime(const MpiRuntimeOptions& = {});
+  /// Finalises only if `finish` was called: after a failure peers may be gone, and MPI_Finalize
+  /// waits for them.
+  ~MpiRuntime() override;
+  MpiRuntime(const MpiRuntime&) = delete;
+  MpiRuntime& operator=(const MpiRuntime&) = delete;
+
+  int rank() const override { return rank_; }
+  int world_size() const override { return world_size_; }
+  /// False where the process was started by hand: then it is alone, which deserves a warning.
+  bool launched_by_mpirun() const { return launched_by_mpirun_; }
+
+  Bootstrap& bootstrap() override { return *bootstrap_; }
+  /// On a communicator of its own.
+  std::unique_ptr<ProcessGroup> make_world_group(const GroupOptions& = {}) override;
+
+  /// Says that all went well: every rank gets here, so that the destructor may finalise.
+  void finish() { finished_ = true; }
+
+ private:
+  MpiRuntimeOptions options_;
+  int rank_ = 0;
+  int world_size_ = 1;
+  bool launched_by_mpirun_ = false;
+  bool finished_ = false;
+  std::unique_ptr<MpiSegmentFolder> segments_;
+  std::unique_ptr<Bootstrap> bootstrap_;
+  std::shared_ptr<GroupList> groups_;
+};
+
+/// Whether the environment says that mpirun (or a Slurm step with PMI) started this process. Used
+/// for the warning about a lone rank and to decide whether `--local-ranks` makes sense; never for
+/// locality.
+bool launched_by_mpirun();
+
+}  // namespace meshloom::comm

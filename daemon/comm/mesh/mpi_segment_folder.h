@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// MpiSegmentFolder: where Open MPI puts its shared-memory files, and their removal while they are
+// in use.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace meshloom::comm {
+
+/// Open MPI leaves its segment files behind when a rank is killed. Made before MPI_Init, this gives
+/// it a private folder in shared memory; `hide` removes that with all files once every rank of the
+/// host has mapped them (mappings outlive their names); `show` puts empty files of the same names
+/// back, since MPI_Finalize complains where it finds nothing to remove. Does nothing where the user
+/// chose a folder or there is no /dev/shm.
+class MpiSegmentFolder {
+ public:
+  MpiSegmentFolder();
+  ~MpiSegmentFolder();
+  MpiSegmentFolder(const MpiSegmentFolder&) = delete;
+  MpiSegmentFolder& operator=(const MpiSegmentFolder&) = delete;
+
+  void hide();
+  void show();
+
+ private:
+  std::string folder_;
+  std::vector<std::string> files_;
+};
+
+}  // namespace meshloom::comm

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/comm/mesh/thread_bootstrap.h"
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "daemon/comm/shared_memory_transport.h"
+#include "daemon/comm/transport_process_group.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::comm {
+namespace {
+
+/// Where the threads meet: one exchange at a time.
+class MeetingPoint {
+ public:
+  MeetingPoint(int world_size, std::chrono::milliseconds timeout)
+      : timeout_(timeout), values_(static_cast<std::size_t>(world_size)) {}
+
+  std::vector<std::string> exchange(int rank, const std::string& mine) {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t round = round_;
+    values_[static_cast<std::size_t>(rank)] = mine;
+    if (++arrived_ == values_.size()) {
+      arrived_ = 0;
+      ++round_;
+      results_ = values_;
+      all_here_.notify_all();
+      return results_;
+    }
+    // results_ stays until all have met again, for which this thread is needed.
+    const bool met =
+        all_here_.wait_for(lock, timeout_, [&] { return round_ != round || given_up_; });
+    if (round_ != round) return results_;
+    if (met) throw Aborted(fmt::format("bootstrap on rank {}: another rank failed", rank));
+    throw DeadlineExceeded(fmt::format("bootstrap on rank {}: {} of {} ranks came within {} ms",
+                                       rank, arrived_, values_.size(), timeout_.count()),
+                           "BOOTSTRAP_TIMEOUT");
+  }
+
+  void give_up() {
+    const std::lock_guard lock(mutex_);
+    given_up_ = true;
+    all_here_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable all_here_;
+  std::chrono::milliseconds timeout_;
+  std::vector<std::string> values_, results_;
+  std::size_t arrived_ = 0;
+  std::uint64_t round_ = 0;
+  bool given_up_ = false;
+};
+
+class ThreadBootstrap : public Bootstrap {
+ public:
+  ThreadBootstrap(MeetingPoint& meeting, int rank, int world_size)
+      : meeting_(meeting), rank_(rank), world_size_(world_size) {}
+
+  int rank() const override { return rank_; }
+  int world_size() const override { return world_size_; }
+  std::vector<std::string> exchange(const std::string& mine) override {
+    return meeting_.exchange(rank_, mine);
+  }
+  std::string broadcast(const std::string& value, int root) override {
+    return exchange(value)[static_cast<std::size_t>(root)];
+  }
+  void barrier() override { exchange({}); }
+
+ private:
+  MeetingPoint& meeting_;
+  int rank_;
+  int world_size_;
+};
+
+class ThreadRank : public RankRuntime {
+ public:
+  ThreadRank(MeetingPoint& meeting, std::shared_ptr<RingField> field, int rank)
+      : bootstrap_(meeting, rank, field->world_size()),
+        world_(make_shared_memory_transport(std::move(field), rank)) {}
+
+  int rank() const override { return bootstrap_.rank(); }
+  int world_size() const override { return bootstrap_.world_size(); }
+  Bootstrap& bootstrap() override { return bootstrap_; }
+  std::unique_ptr<ProcessGroup> make_world_group(const GroupOptions& options) override {
+    // All groups of a rank share its rings, each on a channel of its own.
+    std::vector<int> all;
+    for (int r = 0; r < world_size(); ++r) all.push_back(r);
+    return make_transport_group(world_->split({all}, ++channels_), options, groups_);
+  }
+
+ private:
+  ThreadBootstrap bootstrap_;
+  std::unique_ptr<Transport> world_;
+  std::shared_ptr<GroupList> groups_ = std::make_shared<GroupList>();
+  std::uint64_t channels_ = 0;
+};
+
+}  // namespace
+
+void run_thread_ranks(int world_size, const std::function<void(RankRuntime&)>& body,
+                      std::chrono::milliseconds timeout) {
+  MeetingPoint meeting(world_size, timeout);
+  auto field = std::make_shared<RingField>(world_size);
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(world_size));
+  const auto run = [&](int rank) {
+    try {
+      ThreadRank self(meeting, field, rank);
+      body(self);
+    } catch (...) {
+      errors[static_cast<std::size_t>(rank)] = std::current_exception();
+      meeting.give_up();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 1; rank < world_size; ++rank) threads.emplace_back(run, rank);
+  run(0);
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+}  // namespace meshloom::comm

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks as threads of one process, for tests.
+#pragma once
+
+#include <chrono>
+#include <functional>
+
+#include "daemon/comm/mesh/rank_runtime.h"
+
+namespace meshloom::comm {
+
+/// Runs body(rank) on `world_size` threads and waits for all. The first exception by rank order is
+/// thrown again, after every thread has ended: a rank that fails raises an abort for those who wait
+/// for it in the bootstrap.
+void run_thread_ranks(int world_size, const std::function<void(RankRuntime&)>& body,
+                      std::chrono::milliseconds timeout = std::chrono::seconds(100));
+
+}  // namespace meshloom::comm

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which ranks share a host, found by probing memory that only a neighbour can read.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/comm/bootstrap.h"
+
+namespace meshloom::comm {
+
+/// Where one rank runs.
+struct RankPlace {
+  int host = 0;        ///< hosts are numbered by their lowest rank
+  int local_rank = 0;  ///< position among the ranks of its host, in rank order
+  int local_size = 1;
+  int pid = 0;
+  std::string hostname;  ///< for people; equal names say nothing about shared memory
+};
+
+struct Topology {
+  std::vector<RankPlace> ranks;
+  int hosts = 1;
+};
+
+/// Every rank of the world calls it. Each rank makes a memfd with a random secret and tells where
+/// it is; two ranks are on one host where the one can open the other's and reads the secret that
+/// was told. Environment variables and host names are not asked: containers share names, and
+/// launchers can be wrong.
+Topology probe_topology(Bootstrap&);
+
+}  // namespace meshloom::comm

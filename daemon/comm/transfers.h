@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers: a set of sends and receives that a step of a collective waits for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "daemon/comm/transport.h"
+
+namespace meshloom::comm {
+
+/// Cancels what is outstanding when it is destroyed.
+class Transfers {
+ public:
+  /// `bytes_sent` is added to by every send.
+  Transfers(Transport& transport, std::uint64_t& bytes_sent)
+      : transport_(&transport), bytes_sent_(&bytes_sent) {}
+  ~Transfers() { cancel(); }
+  Transfers(Transfers&&) noexcept = default;
+  Transfers& operator=(Transfers&&) = delete;
+
+  /// Zero bytes cost nothing. Large buffers go as several messages with the same tag.
+  void send(const std::byte* data, std::size_t bytes, int peer, int tag);
+  void recv(std::byte* data, std::size_t bytes, int peer, int tag);
+
+  /// Drops what is done; true where nothing is left.
+  bool done();
+  /// Grows with every transfer that got done: how a waiter sees progress.
+  std::uint64_t completed() const { return completed_; }
+  /// Peers whose data has not come; where all came, peers that have not taken ours.
+  std::vector<int> missing() const;
+  void cancel();
+
+ private:
+  struct Pending {
+    Transport::Request request;
+    int peer;
+    bool receive;
+  };
+
+  Transport* transport_;
+  std::uint64_t* bytes_sent_;
+  std::vector<Pending> pending_;
+  std::uint64_t completed_ = 0;
+};
+
+}  // namespace meshloom::comm

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/comm/transport_process_group.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "daemon/comm/backoff.h"
+#include "daemon/comm/collectives/move_collectives.h"
+#include "daemon/comm/collectives/reduce_collective.h"
+#include "daemon/comm/group_checks.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::comm {
+namespace {
+
+// Up to here every rank sends all of its data to all: one message time instead of two.
+constexpr std::size_t kOneShotBytes = 32 * 1024;
+
+// Time between two polls counts as waiting up to this: a rank that computes for longer is not
+// waiting.
+constexpr auto kLongestPollGap = std::chrono::milliseconds(100);
+
+// Collectives use the lower half of a transport's tags, two each; sends and receives of the user
+// the upper.
+constexpr std::uint64_t kCollectiveTags = 1u << 28;
+constexpr int kUserTag = 1 << 29;
+
+std::byte* bytes_of(const TensorView& view) { return static_cast<std::byte*>(view.data); }
+
+std::uint64_t mix(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+struct TransportProcessGroup::Flight {
+  std::uint64_t sequence = 0;
+  const char* name = "";
+  std::uint64_t bytes_sent = 0;
+  std::unique_ptr<Collective> collective;
+  bool done = false;
+  bool moving = false;
+  std::exception_ptr error;
+  std::uint64_t seen_progress = 0;
+  Clock::time_point last_poll;
+  Clock::duration waited{};
+};
+
+/// The user's handle. Dropped before the end, it takes the group with it: the buffers may be gone.
+class TransportWork : public Work {
+ public:
+  TransportWork(TransportProcessGroup& group, std::shared_ptr<TransportProcessGroup::Flight> flight)
+      : group_(group), flight_(std::move(flight)) {}
+
+  ~TransportWork() override {
+    if (flight_->done || flight_->error) return;
+    const std::string why = group_.describe(*flight_) + ": dropped before it was done";
+    group_.fail(*flight_, std::make_exception_ptr(FailedPrecondition(why)), why);
+  }
+
+  bool poll() override {
+    if (flight_->done) return true;
+    if (!flight_->error) group_.poll_all();
+    if (flight_->error) std::rethrow_exception(flight_->error);
+    return flight_->done;
+  }
+
+  void enqueue_wait(Stream) override { wait_host(); }
+
+  void wait_host() override {
+    Backoff backoff;
+    std::uint64_t seen = flight_->seen_progress;
+    while (!poll()) {
+      if (flight_->seen_progress != seen) {
+        seen = flight_->seen_progress;
+        backoff.reset();
+      } else {
+        backoff.pause();
+      }
+    }
+  }
+
+ private:
+  TransportProcessGroup& group_;
+  std::shared_ptr<TransportProcessGroup::Flight> flight_;
+};
+
+TransportProcessGroup::TransportProcessGroup(std::unique_ptr<Transport> transport,
+                                             GroupOptions options,
+                                             std::shared_ptr<GroupList> groups,
+                                             std::vector<int> world_ranks, std::uint64_t key)
+    : transport_(std::move(transport)),
+      options_(std::move(options)),
+      groups_(std::move(groups)),
+      world_ranks_(std::move(world_ranks)),
+      key_(key) {
+  groups_->push_back(this);
+}
+
+TransportProcessGroup::~TransportProcessGroup() {
+  std::erase(*groups_, this);
+  for (const auto& flight : flights_) {
+    flight->error = std::make_exception_ptr(FailedPrecondition(
+        describe(*flight) + ": the group ended before it was done", "GROUP_POISONED"));
+    flight->collective.reset();
+  }
+}
+
+std::shared_ptr<TransportProcessGroup::Flight> TransportProcessGroup::take_off(const char* name,
+                                                                               std::size_t bytes) {
+  auto flight = std::make_shared<Flight>();
+  flight->name = name;
+  flight->last_poll = Clock::now();
+  flight->sequence = recorder_.issue(name, bytes, flight->last_poll);
+  return flight;
+}
+
+CollectiveContext TransportProcessGroup::context(Flight& flight) {
+  return {*transport_, scratch_, flight.bytes_sent, options_.threads,
+          static_cast<int>(flight.sequence * 2 % kCollectiveTags)};
+}
+
+WorkPtr TransportProcessGroup::launch(std::shared_ptr<Flight> flight,
+                                      std::unique_ptr<Collective> collective) {
+  flight->collective = std::move(collective);
+  flights_.push_back(flight);
+  auto work = std::make_unique<TransportWork>(*this, std::move(flight));
+  poll();
+  return work;
+}
+
+void TransportProcessGroup::poll_all() {
+  for (std::size_t i = 0; i < groups_->size(); ++i) (*groups_)[i]->poll();
+}
+
+void TransportProcessGroup::poll() {
+  if (flights_.empty()) return;
+  const Clock::time_point now = Clock::now();
+  try {
+    transport_->progress();
+  } catch (const Error& error) {
+    fail(*flights_.front(), std::current_exception(), error.what());
+    return;
+  }
+  for (auto it = flights_.begin(); it != flights_.end();) {
+    const std::shared_ptr<Flight> flight = *it;
+    advance(*flight, now);
+    if (!poison_.empty()) return;
+    it = flight->done ? flights_.erase(it) : std::next(it);
+  }
+}
+
+void TransportProcessGroup::advance(Flight& flight, Clock::time_point now) {
+  try {
+    flight.done = flight.collective->advance();
+    const std::uint64_t progress = flight.collective->progress();
+    if (flight.done) {
+      CommCounter& counter = counters_[flight.name];
+      ++counter.calls;
+      counter.bytes_sent += flight.bytes_sent;
+      ++flight.seen_progress;
+      flight.collective.reset();
+      recorder_.set_state(flight.sequence, FlightState::kDone, now);
+    } else if (progress != flight.seen_progress) {
+      flight.seen_progress = progress;
+      flight.waited = {};
+      flight.last_poll = now;
+      if (!flight.moving) recorder_.set_state(flight.sequence, FlightState::kMoving, now);
+      flight.moving = true;
+    } else {
+      check_deadline(flight, now);
+    }
+  } catch (const Error& error) {
+    fail(flight, std::current_exception(), error.what());
+  }
+}
+
+void TransportProcessGroup::check_deadline(Flight& flight, Clock::time_point now) {
+  if (options_.abort != nullptr && options_.abort->raised.load(std::memory_order_acquire))
+    throw Aborted(describe(flight) + ": given up, since the abort flag was raised",
+                  "COLLECTIVE_ABORTED");
+  flight.waited += std::min<Clock::duration>(now - flight.last_poll, kLongestPollGap);
+  flight.last_poll = now;
+  if (flight.waited < options_.timeout) return;
+  const std::string missing = peers_text(flight.collective->missing());
+  throw DeadlineExceeded(fmt::format("{}: nothing moved for {} ms; missing {}", describe(flight),
+                                     options_.timeout.count(), missing),
+                         "COLLECTIVE_TIMEOUT",
+                         {{"collective", flight.name},
+                          {"sequence", std::to_string(flight.sequence)},
+                          {"group", options_.name},
+                          {"rank", std::to_string(rank())},
+                          {"missing", missing},
+                          {"timeout_ms", std::to_string(options_.timeout.count())}});
+}
+
+void TransportProcessGroup::fail(Flight& flight, std::exception_ptr error, const std::string& why) {
+  const Clock::time_point now = Clock::now();
+  if (poison_.empty()) poison_ = why;
+  for (const auto& other : flights_) {
+    if (other.get() == &flight) continue;
+    other->error = std::make_exception_ptr(FailedPrecondition(
+        fmt::format("{}: the group failed before: {}", describe(*other), poison_),
+        "GROUP_POISONED"));
+    other->collective.reset();
+    recorder_.set_state(other->sequence, FlightState::kFailed, now);
+  }
+  flight.error = std::move(error);
+  flight.collective.reset();
+  recorder_.set_state(flight.sequence, FlightState::kFailed, now);
+  flights_.clear();
+}
+
+std::string TransportProcessGroup::describe(const Flight& flight) const {
+  return fmt::format("{} #{} of group '{}' on rank {} of {}", flight.name, flight.sequence,
+                     options_.name, rank(), size());
+}
+
+std::string TransportProcessGroup::peers_text(const std::vector<int>& peers) const {
+  std::vector<std::string> texts;
+  for (const int peer : peers) {
+    const int world = world_ranks_[static_cast<std::size_t>(peer)];
+    texts.push_back(world == peer ? std::to_string(peer)
+                                  : fmt::format("{} (world rank {})", peer, world));
+  }
+  return fmt::format("rank{} {}", peers.size() == 1 ? "" : "s", fmt::join(texts, ", "));
+}
+
+void TransportProcessGroup::check_usable(const char* name) const {
+  if (!poison_.empty())
+    throw FailedPrecondition(
+        fmt::format("{} in group '{}': the group failed before: {}", name, options_.name, poison_),
+        "GROUP_POISONED");
+}
+
+WorkPtr TransportProcessGroup::all_reduce(const TensorView& data, ReduceOp op) {
+  check_usable("all_reduce");
+  check_buffer(data, "all_reduce", "data");
+  check_reduction(data.dtype, "all_reduce");
+  auto flight = take_off("all_reduce", data.bytes());
+  const std::int64_t n = data.numel();
+  if (data.bytes() <= kOneShotBytes)
+    return launch(flight, std::make_unique<OneShotAllReduce>(context(*flight), bytes_of(data), n,
+                                                             data.dtype, op));
+  ReduceCollective::Job job{cut_parts(data, size()), nullptr, data.dtype, op, true};
+  job.sum = job.parts[static_cast<std::size_t>(rank())].data;
+  return launch(flight, std::make_unique<ReduceCollective>(context(*flight), std::move(job)));
+}
+
+WorkPtr TransportProcessGroup::reduce_scatter(const TensorView& output,
+                                              std::span<const TensorView> inputs, ReduceOp op) {
+  check_usable("reduce_scatter");
+  check_parts(inputs, size(), output.dtype, "reduce_scatter", "inputs");
+  check_buffer(output, "reduce_scatter", "output");
+  check_same_size(output, inputs[static_cast<std::size_t>(rank())], "reduce_scatter");
+  check_reduction(output.dtype, "reduce_scatter");
+  ReduceCollective::Job job{{}, bytes_of(output), output.dtype, op, false};
+  std::size_t bytes = 0;
+  for (const TensorView& input : inputs) {
+    job.parts.push_back({bytes_of(input), input.numel()});
+    bytes += input.bytes();
+  }
+  auto flight = take_off("reduce_scatter", bytes);
+  return launch(flight, std::make_unique<ReduceCollective>(context(*flight), std::move(job)));
+}
+
+WorkPtr TransportProcessGroup::all_gather(std::span<const TensorView> outputs,
+                                          const TensorView& input) {
+  check_usable("all_gather");
+  check_parts(outputs, size(), input.dtype, "all_gather", "outputs");
+  check_buffer(input, "all_gather", "input");
+  const TensorView& own = outputs[static_cast<std::size_t>(rank())];
+  check_same_size(own, input, "all_gather");
+  auto flight = take_off("all_gather", input.bytes());
+  copy_bytes(own, input);
+  std::vector<Exchange::Piece> receives, sends;
+  for (int step = 1; step < size(); ++step) {
+    const int r = (rank() + step) % size();
+    const TensorView& part = outputs[static_cast<std::size_t>(r)];
+    receives.push_back({bytes_of(part), part.bytes(), r});
+    sends.push_back({bytes_of(input), input.bytes(), r});
+  }
+  return launch(flight, std::make_unique<Exchange>(context(*flight), receives, sends));
+}
+
+WorkPtr TransportProcessGroup::all_to_all(std::span<const TensorView> outputs,
+                                          std::span<const TensorView> inputs) {
+  check_usable("all_to_all");
+  check(!inputs.empty(), "all_to_all: no inputs");
+  check_parts(inputs, size(), inputs[0].dtype, "all_to_all", "inputs");
+  check_parts(outputs, size(), inputs[0].dtype, "all_to_all", "outputs");
+  const auto own = static_cast<std::size_t>(rank());
+  check_same_size(outputs[own], inputs[own], "all_to_all");
+  std::size_t bytes = 0;
+  for (const TensorView& input : inputs) bytes += input.bytes();
+  auto flight = take_off("all_to_all", bytes);
+  copy_bytes(outputs[own], inputs[own]);
+  std::vector<Exchange::Piece> receives, sends;
+  for (int step = 1; step < size(); ++step) {
+    const int to = (rank() + step) % size();
+    const int from = (rank() - step + size()) % size();
+    const TensorView& in = outputs[static_cast<std::size_t>(from)];
+    const TensorView& out = inputs[static_cast<std::size_t>(to)];
+    receives.push_back({bytes_of(in), in.bytes(), from});
+    sends.push_back({bytes_of(out), out.bytes(), to});
+  }
+  return launch(flight, std::make_unique<Exchange>(context(*flight), receives, sends));
+}
+
+WorkPtr TransportProcessGroup::broadcast(const TensorView& data, int root) {
+  check_usable("broadcast");
+  check_buffer(data, "broadcast", "data");
+  check(root >= 0 && root < size(), "broadcast: root {} is not one of {} ranks", root, size());
+  auto flight = take_off("broadcast", data.bytes());
+  return launch(flight,
+                std::make_unique<Broadcast>(context(*flight), bytes_of(data), data.bytes(), root));
+}
+
+WorkPtr TransportProcessGroup::send(const TensorView& data, int destination, int tag) {
+  check_usable("send");
+  check_buffer(data, "send", "data");
+  check_peer("send", destination, rank(), size(), tag);
+  auto flight = take_off("send_recv", data.bytes());
+  CollectiveContext with_tag = context(*flight);
+  with_tag.tag = kUserTag + tag;
+  return launch(flight,
+                std::make_unique<Exchange>(
+                    with_tag, std::vector<Exchange::Piece>{},
+                    std::vector<Exchange::Piece>{{bytes_of(data), data.bytes(), destination}}));
+}
+
+WorkPtr TransportProcessGroup::recv(const TensorView& data, int source, int tag) {
+  check_usable("recv");
+  check_buffer(data, "recv", "data");
+  check_peer("recv", source, rank(), size(), tag);
+  auto flight = take_off("recv", data.bytes());
+  CollectiveContext with_tag = context(*flight);
+  with_tag.tag = kUserTag + tag;
+  return launch(flight,
+                std::make_unique<Exchange>(
+                    with_tag, std::vector<Exchange::Piece>{{bytes_of(data), data.bytes(), source}},
+                    std::vector<Exchange::Piece>{}));
+}
+
+WorkPtr TransportProcessGroup::barrier() {
+  check_usable("barrier");
+  auto flight = take_off("barrier", 0);
+  return launch(flight, std::make_unique<Barrier>(context(*flight)));
+}
+
+std::unique_ptr<ProcessGroup> TransportProcessGroup::split(
+    const std::vector<std::vector<int>>& parts, const std::string& name) {
+  check_usable("split");
+  check_partition(parts, size());
+  check(flights_.empty(), "split of group '{}': {} collectives are in flight", options_.name,
+        flights_.size());
+  // All are here, within the deadline, before the transport may block.
+  barrier()->wait_host();
+  const std::uint64_t key = mix(key_ + mix(++splits_));
+  const std::vector<int>& mine = part_of(parts, rank());
+  GroupOptions options = options_;
+  options.name = name;
+  std::vector<int> world_ranks;
+  for (const int member : mine)
+    world_ranks.push_back(world_ranks_[static_cast<std::size_t>(member)]);
+  auto transport = transport_->split(parts, key);
+  if (mine.size() == 1) return make_single_process_group(options);
+  return std::make_unique<TransportProcessGroup>(std::move(transport), options, groups_,
+                                                 std::move(world_ranks), key);
+}
+
+CommCounter TransportProcessGroup::counter(const std::string& collective) const {
+  const auto found = counters_.find(collective);
+  return found == counters_.end() ? CommCounter{} : found->second;
+}
+
+void TransportProcessGroup::reset_counters() { counters_.clear(); }
+
+std::unique_ptr<ProcessGroup> make_transport_group(std::unique_ptr<Transport> transport,
+                                                   const GroupOptions& options,
+                                                   std::shared_ptr<GroupList> groups) {
+  if (transport->size() == 1) return make_single_process_group(options);
+  std::vector<int> world_ranks(static_cast<std::size_t>(transport->size()));
+  std::iota(world_ranks.begin(), world_ranks.end(), 0);
+  return std::make_unique<TransportProcessGroup>(std::move(transport), options, std::move(groups),
+                                                 std::move(world_ranks), 1);
+}
+
+}  // namespace meshloom::comm

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ProcessGroup: collectives as state machines over a Transport, with deadlines, abort and
+// records.
+#pragma once
+
+#include <exception>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/comm/collectives/collective.h"
+#include "daemon/comm/flight_recorder.h"
+#include "daemon/comm/process_group.h"
+
+namespace meshloom::comm {
+
+class TransportProcessGroup;
+
+/// All groups of a rank: a wait for one moves the others too, since a peer may wait for those
+/// first.
+using GroupList = std::vector<TransportProcessGroup*>;
+
+class TransportProcessGroup : public ProcessGroup {
+ public:
+  /// `groups` is shared by all groups that come from one world; `world_ranks[i]` is member i's rank
+  /// there.
+  TransportProcessGroup(std::unique_ptr<Transport> transport, GroupOptions options,
+                        std::shared_ptr<GroupList> groups, std::vector<int> world_ranks,
+                        std::uint64_t key);
+  ~TransportProcessGroup() override;
+
+  const std::string& name() const override { return options_.name; }
+  int rank() const override { return transport_->rank(); }
+  int size() const override { return transport_->size(); }
+
+  WorkPtr all_reduce(const TensorView& data, ReduceOp op) override;
+  WorkPtr all_gather(std::span<const TensorView> outputs, const TensorView& input) override;
+  WorkPtr reduce_scatter(const TensorView& output, std::span<const TensorView> inputs,
+                         ReduceOp op) override;
+  WorkPtr all_to_all(std::span<const TensorView> outputs,
+                     std::span<const TensorView> inputs) override;
+  WorkPtr broadcast(const TensorView& data, int root) override;
+  WorkPtr send(const TensorView& data, int destination, int tag) override;
+  WorkPtr recv(const TensorView& data, int source, int tag) override;
+  WorkPtr barrier() override;
+  std::unique_ptr<ProcessGroup> split(const std::vector<std::vector<int>>& parts,
+                                      const std::string& name) override;
+
+  CommCounter counter(const std::string& collective) const override;
+  std::map<std::string, CommCounter> counters() const override { return counters_; }
+  void reset_counters() override;
+  std::string flight_record() const override { return recorder_.text(); }
+
+ private:
+  friend class TransportWork;
+  struct Flight;
+
+  /// Counts, records and returns what a collective of this name gets.
+  std::shared_ptr<Flight> take_off(const char* name, std::size_t bytes);
+  CollectiveContext context(Flight& flight);
+  WorkPtr launch(std::shared_ptr<Flight> flight, std::unique_ptr<Collective> collective);
+
+  /// Moves every flight of every group of this rank.
+  void poll_all();
+  void poll();
+  void advance(Flight& flight, Clock::time_point now);
+  void check_deadline(Flight& flight, Clock::time_point now);
+  void check_usable(const char* name) const;
+  void fail(Flight& flight, std::exception_ptr error, const std::string& why);
+  std::string describe(const Flight& flight) const;
+  std::string peers_text(const std::vector<int>& peers) const;
+
+  std::unique_ptr<Transport> transport_;
+  GroupOptions options_;
+  std::shared_ptr<GroupList> groups_;
+  std::vector<int> world_ranks_;
+  std::uint64_t key_;
+  std::uint64_t splits_ = 0;
+  ScratchPool scratch_;
+  FlightRecorder recorder_;
+  std::map<std::string, CommCounter> counters_;
+  std::list<std::shared_ptr<Flight>> flights_;
+  std::string poison_;  ///< why the group is of no more use; empty: it is
+};
+
+/// The group of all ranks of `transport`. `groups` belongs to the rank and is given to every group
+/// it makes.
+std::unique_ptr<ProcessGroup> make_transport_group(std::unique_ptr<Transport> transport,
+                                                   const GroupOptions& options,
+                                                   std::shared_ptr<GroupList> groups);
+
+}  // namespace meshloom::comm

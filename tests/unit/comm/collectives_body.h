@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every ProcessGroup must do: one body of checks, run on ranks that are threads, forked
+// processes and MPI processes.
+#pragma once
+
+#include "daemon/comm/mesh/rank_runtime.h"
+
+namespace meshloom::comm::testing {
+
+/// Each is called by every rank; failures are gtest expectations on the rank that sees them.
+void check_all_reduce_dtypes_and_ops(RankRuntime&);
+void check_all_reduce_sizes(RankRuntime&);
+void check_all_reduce_is_in_rank_order(RankRuntime&);
+void check_reduce_scatter_uneven(RankRuntime&);
+void check_all_gather_uneven(RankRuntime&);
+void check_all_to_all_uneven(RankRuntime&);
+void check_broadcast(RankRuntime&);
+void check_send_recv(RankRuntime&);
+void check_barrier(RankRuntime&);
+void check_many_in_flight(RankRuntime&);
+void check_waits_in_any_order(RankRuntime&);
+void check_random_delays(RankRuntime&);
+void check_split(RankRuntime&);
+void check_counters_and_record(RankRuntime&);
+void check_wrong_arguments(RankRuntime&);
+void check_topology_is_one_host(RankRuntime&);
+
+/// These leave a group behind that is of no more use; run them last.
+void check_missing_peer(RankRuntime&);
+void check_abort_flag(RankRuntime&);
+void check_dropped_work(RankRuntime&);
+
+/// All of the above in this order.
+void check_everything(RankRuntime&);
+
+}  // namespace meshloom::comm::testing
