@@ -15,10 +15,10 @@ struct SdpaOptions {
   std::int64_t window_right = -1;
   bool alibi = false;       ///< standard slopes, also for head counts that are no power of two
   bool enable_gqa = false;  ///< Hq may be a multiple of Hkv
-  Tensor bias;              ///< float, broadcastable to [B,Hq,Sq,Skv]; may require a gradient
-  Tensor document_ids;      ///< int64 [B,S]; Sq == Skv
+  Tensor bias = {};              ///< float, broadcastable to [B,Hq,Sq,Skv]; may require a gradient
+  Tensor document_ids = {};      ///< int64 [B,S]; Sq == Skv
   float dropout_p = 0.0f;
-  PhiloxStream dropout_random;
+  PhiloxStream dropout_random = {};
   std::int64_t dropout_first_head =
       0;  ///< global index of (batch 0, head 0): first row * Hq on dp ranks
 };

@@ -20,7 +20,7 @@ struct Stats {
 
 Stats make_stats(const Tensor& x, NormKind kind) {
   const Shape rows{rows_shape(x.shape())[0]};
-  auto vector = [&] { return empty(x.context(), rows, DType::kFloat32); };
+  auto vector = [&] { return empty(x.context(), rows, accumulation_dtype(x.dtype())); };
   return {kind == NormKind::kLayer ? vector() : Tensor(), vector()};
 }
 

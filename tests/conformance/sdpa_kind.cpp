@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/conformance/sdpa_kind.h"
+
+#include <algorithm>
+
+#include "daemon/tensor/ops/attention.h"
+#include "kernels/base/error.h"
+#include "tests/conformance/local_run.h"
+
+namespace meshloom::conformance {
+namespace {
+
+const std::vector<std::string> kInputs{"q", "k", "v", "bias"};
+constexpr const char* kDocuments = "in.document_ids";
+
+ops::SdpaOptions read_options(const Case& c) {
+  static const Json kNoAttributes = Json::object();
+  const Json& attributes = c.keys.contains("attributes") ? c.keys["attributes"] : kNoAttributes;
+  ObjectReader reader(attributes, "attributes of sdpa");
+  ops::SdpaOptions options;
+  options.is_causal = reader.boolean_or("is_causal", false);
+  const std::string alignment = reader.string_or("causal_alignment", "top_left");
+  check(alignment == "top_left" || alignment == "bottom_right",
+        "sdpa: causal_alignment is '{}', expected top_left or bottom_right", alignment);
+  options.causal_bottom_right = alignment == "bottom_right";
+  if (reader.has("scale")) {
+    options.scale = static_cast<float>(reader.number("scale"));
+    check(options.scale != 0.0f, "sdpa: scale is 0");
+  }
+  if (reader.has("window")) {
+    const std::vector<std::int64_t> window = reader.integers("window");
+    check(window.size() == 2 && window[0] >= -1 && window[1] >= -1,
+          "sdpa: window must be [left, right], each -1 or more");
+    options.window_left = window[0];
+    options.window_right = window[1];
+  }
+  options.alibi = reader.boolean_or("alibi", false);
+  options.enable_gqa = reader.boolean_or("enable_gqa", false);
+  reader.finish();
+  return options;
+}
+
+bool optional_input(const std::string& name) { return name == "bias"; }
+
+std::vector<std::string> present_inputs(const TensorFile& file) {
+  std::vector<std::string> names;
+  for (const std::string& name : kInputs)
+    if (!optional_input(name) || file.has("in." + name)) names.push_back(name);
+  return names;
+}
+
+void check_context_parallel(const Case& c) {
+  if (!c.keys.contains("context_parallel")) return;
+  ObjectReader reader(c.keys["context_parallel"], "context_parallel");
+  reader.string("mesh_dim");
+  const std::string balancer = reader.string_or("load_balancer", "none");
+  check(balancer == "none" || balancer == "head_tail" || balancer == "per_document",
+        "context_parallel: load_balancer is '{}', expected none, head_tail or per_document",
+        balancer);
+  const std::string rotate = reader.string_or("rotate", "allgather");
+  check(rotate == "allgather" || rotate == "alltoall",
+        "context_parallel: rotate is '{}', expected allgather or alltoall", rotate);
+  reader.finish();
+}
+
+void validate(const Case& c, const TensorFile& file) {
+  read_options(c);
+  check_context_parallel(c);
+  const std::vector<std::string> names = present_inputs(file);
+  for (const std::string& name : names)
+    check(dtype_is_floating(file.dtype("in." + name)),
+          "sdpa: in.{} is {}, expected a floating dtype", name,
+          dtype_name(file.dtype("in." + name)));
+  if (file.has(kDocuments))
+    check(file.dtype(kDocuments) == DType::kInt64, "sdpa: {} is {}, expected int64", kDocuments,
+          dtype_name(file.dtype(kDocuments)));
+  check_gradients(file, names);
+  check(!file.has("grad_out.lse"), "sdpa: lse has no gradient, but grad_out.lse is given");
+}
+
+void run(const Case& c, const TensorFile& file, RankContext& rank, CaseResults& results) {
+  if (c.keys.contains("context_parallel"))
+    throw Unimplemented("sdpa with context_parallel is not built yet");
+  require_one_rank(c);
+  ops::SdpaOptions options = read_options(c);
+  std::vector<NamedTensor> inputs;
+  for (const std::string& name : present_inputs(file))
+    inputs.push_back({name, load_input(file, rank.context, name)});
+  if (inputs.size() > 3) options.bias = inputs[3].value;
+  if (file.has(kDocuments)) options.document_ids = file.load(rank.context, kDocuments);
+  const ops::SdpaResult result =
+      ops::scaled_dot_product_attention(inputs[0].value, inputs[1].value, inputs[2].value, options);
+  finish_local(c, file, rank.context, inputs, {{"o", result.o}, {"lse", result.lse}}, results);
+}
+
+}  // namespace
+
+const Kind& sdpa_kind() {
+  static const Kind kind{"sdpa", {"attributes", "context_parallel"}, validate, run};
+  return kind;
+}
+
+}  // namespace meshloom::conformance

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/tensor/allocator.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "kernels/base/error.h"
+
+namespace meshloom {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+/// Counts what is asked of the heap source, and may refuse.
+class CountingSource final : public SegmentSource {
+ public:
+  struct Counts {
+    int acquired = 0;
+    int released = 0;
+    std::size_t limit = ~std::size_t{0};
+  };
+  explicit CountingSource(Counts& counts) : counts_(counts), heap_(make_heap_source()) {}
+
+  Device device() const override { return heap_->device(); }
+  std::size_t granularity() const override { return heap_->granularity(); }
+  std::byte* acquire(std::size_t bytes) override {
+    if (bytes > counts_.limit) throw ResourceExhausted("refused");
+    ++counts_.acquired;
+    return heap_->acquire(bytes);
+  }
+  void release(std::byte* data, std::size_t bytes) override {
+    ++counts_.released;
+    heap_->release(data, bytes);
+  }
+
+ private:
+  Counts& counts_;
+  std::unique_ptr<SegmentSource> heap_;
+};
+
+TEST(Allocator, BlocksAreAlignedAndDisjointUnderRandomUse) {
+  auto allocator = Allocator::create(make_heap_source());
+  std::mt19937 rng(3);
+  struct Held {
+    std::shared_ptr<Storage> storage;
+    unsigned char mark;
+  };
+  std::vector<Held> held;
+  std::size_t in_use = 0;
+  for (int round = 0; round < 20000; ++round) {
+    if (held.size() < 200 && rng() % 5 < 3) {
+      const std::size_t bytes = rng() % 20 == 0 ? rng() % (4 * kMiB) : rng() % 5000;
+      Held h{allocator->allocate(bytes), static_cast<unsigned char>(rng())};
+      ASSERT_EQ(reinterpret_cast<std::uintptr_t>(h.storage->data()) % 64, 0u);
+      ASSERT_EQ(h.storage->bytes(), bytes);
+      std::memset(h.storage->data(), h.mark, bytes);
+      in_use += bytes;
+      held.push_back(std::move(h));
+    } else if (!held.empty()) {
+      const std::size_t i = rng() % held.size();
+      const auto* data = reinterpret_cast<unsigned char*>(held[i].storage->data());
+      const std::size_t bytes = held[i].storage->bytes();
+      // Another block inside this one would have left its own mark.
+      ASSERT_TRUE(
+          std::all_of(data, data + bytes, [&](unsigned char c) { return c == held[i].mark; }));
+      in_use -= bytes;
+      held.erase(held.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    ASSERT_GE(allocator->stats().bytes_in_use, in_use);
+  }
+  held.clear();
+  EXPECT_EQ(allocator->stats().bytes_in_use, 0u);
+  allocator->trim();
+  EXPECT_EQ(allocator->stats().segment_bytes, 0u);
+}
+
+TEST(Allocator, FreedNeighboursJoinAgain) {
+  CountingSource::Counts counts;
+  auto allocator = Allocator::create(std::make_unique<CountingSource>(counts));
+  {
+    std::vector<std::shared_ptr<Storage>> pieces;
+    for (int i = 0; i < 64; ++i) pieces.push_back(allocator->allocate(2 * kMiB / 64));
+    EXPECT_EQ(counts.acquired, 1);
+    std::shuffle(pieces.begin(), pieces.end(), std::mt19937(5));
+    while (!pieces.empty()) pieces.pop_back();
+  }
+  const auto whole = allocator->allocate(2 * kMiB);
+  EXPECT_EQ(counts.acquired, 1);
+}
+
+TEST(Allocator, TakesTheSmallestBlockThatFits) {
+  auto allocator = Allocator::create(make_heap_source());
+  auto large = allocator->allocate(100 * 1024);
+  auto wall1 = allocator->allocate(64);
+  auto small = allocator->allocate(10 * 1024);
+  auto wall2 = allocator->allocate(64);
+  const std::byte* small_at = small->data();
+  large.reset();
+  small.reset();
+  EXPECT_EQ(allocator->allocate(9 * 1024)->data(), small_at);
+}
+
+TEST(Allocator, SameRequestsGetTheSamePlaces) {
+  auto run = [] {
+    auto allocator = Allocator::create(make_heap_source());
+    std::mt19937 rng(11);
+    std::vector<std::shared_ptr<Storage>> held(50);
+    std::vector<std::pair<std::uint32_t, std::size_t>> places;
+    for (int i = 0; i < 2000; ++i) {
+      auto& slot = held[rng() % held.size()];
+      slot.reset();
+      slot = allocator->allocate(rng() % 300000);
+      places.emplace_back(slot->segment(), slot->offset());
+    }
+    return places;
+  };
+  EXPECT_EQ(run(), run());
+}
+
+TEST(Allocator, CountsAndPeak) {
+  CountingSource::Counts counts;
+  auto allocator = Allocator::create(std::make_unique<CountingSource>(counts));
+  auto a = allocator->allocate(1000);
+  EXPECT_EQ(allocator->stats().bytes_in_use, 1024u);
+  auto b = allocator->allocate(3 * kMiB);
+  a.reset();
+  b.reset();
+  EXPECT_EQ(allocator->stats().bytes_in_use, 0u);
+  EXPECT_EQ(allocator->stats().peak_bytes_in_use, 1024u + 3 * kMiB);
+  EXPECT_EQ(allocator->stats().segments_acquired, 2u);
+  allocator->reset_peak();
+  EXPECT_EQ(allocator->stats().peak_bytes_in_use, 0u);
+}
+
+TEST(Allocator, TrimKeepsSegmentsInUse) {
+  CountingSource::Counts counts;
+  auto allocator = Allocator::create(std::make_unique<CountingSource>(counts));
+  auto kept = allocator->allocate(3 * kMiB);
+  allocator->allocate(8 * kMiB).reset();
+  allocator->trim();
+  EXPECT_EQ(counts.released, 1);
+  EXPECT_EQ(allocator->stats().segment_bytes, 4 * kMiB);
+  std::memset(kept->data(), 1, kept->bytes());
+}
+
+TEST(Allocator, EmptyStorageIsValidAndRefusalLeavesItUsable) {
+  CountingSource::Counts counts;
+  auto allocator = Allocator::create(std::make_unique<CountingSource>(counts));
+  EXPECT_EQ(allocator->allocate(0)->bytes(), 0u);
+  counts.limit = 10 * kMiB;
+  EXPECT_THROW(allocator->allocate(20 * kMiB), ResourceExhausted);
+  EXPECT_EQ(allocator->stats().bytes_in_use, 0u);
+  EXPECT_EQ(allocator->allocate(5 * kMiB)->bytes(), 5 * kMiB);
+}
+
+TEST(Allocator, HeapRefusalNamesTheSize) {
+  try {
+    make_heap_source()->acquire(std::size_t{1} << 60);
+    FAIL();
+  } catch (const ResourceExhausted& e) {
+    EXPECT_NE(std::string(e.what()).find(std::to_string(std::size_t{1} << 60)), std::string::npos);
+  }
+}
+
+TEST(Allocator, StoragesMayDieOnAnotherThread) {
+  auto allocator = Allocator::create(make_heap_source());
+  for (int round = 0; round < 50; ++round) {
+    std::vector<std::shared_ptr<Storage>> handed_over;
+    for (int i = 0; i < 100; ++i) handed_over.push_back(allocator->allocate(1000));
+    std::thread other([moved = std::move(handed_over)]() mutable { moved.clear(); });
+    for (int i = 0; i < 100; ++i) allocator->allocate(500);
+    other.join();
+  }
+  EXPECT_EQ(allocator->stats().bytes_in_use, 0u);
+}
+
+TEST(Storage, OutlivesTheHandleOnItsAllocator) {
+  auto allocator = Allocator::create(make_heap_source());
+  auto storage = allocator->allocate(100);
+  allocator.reset();
+  std::memset(storage->data(), 0, 100);
+}
+
+TEST(Storage, ForeignMemoryKeepsItsOwner) {
+  auto owner = std::make_shared<std::vector<std::byte>>(10);
+  std::weak_ptr<std::vector<std::byte>> watch = owner;
+  auto storage = std::make_shared<Storage>(owner->data(), owner->size(), owner);
+  owner.reset();
+  EXPECT_FALSE(watch.expired());
+  storage.reset();
+  EXPECT_TRUE(watch.expired());
+}
+
+}  // namespace
+}  // namespace meshloom

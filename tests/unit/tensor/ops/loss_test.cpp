@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/tensor/ops/loss.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "daemon/tensor/autograd/leaf_grad.h"
+#include "daemon/tensor/ops/elementwise.h"
+#include "daemon/tensor/ops/embedding.h"
+#include "daemon/tensor/ops/matmul.h"
+#include "daemon/tensor/ops/shape.h"
+#include "kernels/base/error.h"
+#include "tests/support/grad_check.h"
+
+namespace meshloom::ops {
+namespace {
+
+using test::random_ids;
+using test::random_tensor;
+
+class LossTest : public testing::Test {
+ protected:
+  ExecutionContext context_;
+  std::mt19937_64 rng_{43};
+};
+
+struct Reference {
+  std::vector<double> losses, grads;
+  double counted = 0;
+};
+
+/// Losses and d sum(losses) / d logits of [rows, V], in double.
+Reference reference_cross_entropy(const Tensor& logits, const std::vector<double>& targets,
+                                  const CrossEntropyOptions& options) {
+  const std::vector<double> x = logits.to_vector();
+  const std::size_t rows = targets.size(), classes = x.size() / rows;
+  Reference r{std::vector<double>(rows, 0.0), std::vector<double>(x.size(), 0.0)};
+  for (std::size_t i = 0; i < rows; ++i) {
+    if (static_cast<std::int64_t>(targets[i]) == options.ignore_index) continue;
+    r.counted += 1;
+    double total = 0;
+    for (std::size_t c = 0; c < classes; ++c) total += std::exp(x[i * classes + c]);
+    for (std::size_t c = 0; c < classes; ++c) {
+      const double smooth = options.label_smoothing;
+      const double wanted = smooth / static_cast<double>(classes) +
+                            (c == static_cast<std::size_t>(targets[i]) ? 1.0 - smooth : 0.0);
+      const double p = std::exp(x[i * classes + c]) / total;
+      r.losses[i] -= wanted * std::log(p);
+      r.grads[i * classes + c] = p - wanted;
+    }
+  }
+  return r;
+}
+
+TEST_F(LossTest, CrossEntropyMatchesTheFormula) {
+  for (const float smoothing : {0.0f, 0.1f})
+    for (const Reduction reduction : {Reduction::kNone, Reduction::kSum, Reduction::kMean}) {
+      const CrossEntropyOptions options{
+          .ignore_index = 2, .reduction = reduction, .label_smoothing = smoothing};
+      Tensor logits = random_tensor(context_, {23, 7}, rng_, DType::kFloat32, -3, 3);
+      logits.set_requires_grad(true);
+      const Tensor targets = random_ids(context_, {23}, rng_, 7);
+      const Reference r = reference_cross_entropy(logits, targets.to_vector(), options);
+      const Tensor y = cross_entropy(logits, targets, options);
+      const bool none = reduction == Reduction::kNone;
+      const Tensor dy = none ? full(context_, {23}, 1.5, DType::kFloat32)
+                             : full(context_, {}, 1.5, DType::kFloat32);
+      autograd::backward(std::span(&y, 1), std::span(&dy, 1));
+      const double scale = reduction == Reduction::kMean ? 1.0 / r.counted : 1.0;
+      std::vector<double> grads = r.grads;
+      for (double& g : grads) g *= 1.5 * scale;
+      test::expect_near(logits.grad(), grads, 1e-6);
+      if (none) {
+        test::expect_near(y, r.losses, 1e-5);
+      } else {
+        double sum = 0;
+        for (double l : r.losses) sum += l;
+        EXPECT_NEAR(y.item(), sum * scale, 1e-4);
+      }
+    }
+}
+
+TEST_F(LossTest, CrossEntropyOverClassDimOne) {
+  Tensor logits = random_tensor(context_, {3, 5, 2, 4}, rng_, DType::kFloat32, -2, 2);
+  const Tensor targets = random_ids(context_, {3, 2, 4}, rng_, 5);
+  logits.set_requires_grad(true);
+  const Tensor y = cross_entropy(logits, targets, {.reduction = Reduction::kNone});
+  EXPECT_EQ(y.shape(), targets.shape());
+  const Tensor last = permute(logits.detach(), {0, 2, 3, 1});
+  const Reference r = reference_cross_entropy(last, targets.to_vector(), {});
+  test::expect_near(y, r.losses, 1e-5);
+  const Tensor dy = full(context_, targets.shape(), 1.0, DType::kFloat32);
+  autograd::backward(std::span(&y, 1), std::span(&dy, 1));
+  test::expect_near(permute(logits.grad(), {0, 2, 3, 1}), r.grads, 1e-6);
+}
+
+TEST_F(LossTest, CrossEntropyOfOneRowAndOfNothing) {
+  const Tensor logits = random_tensor(context_, {5}, rng_, DType::kFloat32);
+  const Tensor target = full(context_, {}, 3, DType::kInt64);
+  EXPECT_NEAR(cross_entropy(logits, target).item(),
+              reference_cross_entropy(logits, {3.0}, {}).losses[0], 1e-6);
+  const Tensor ignored = full(context_, {2}, -100, DType::kInt64);
+  EXPECT_TRUE(std::isnan(cross_entropy(zeros(context_, {2, 5}, DType::kFloat32), ignored).item()));
+}
+
+TEST_F(LossTest, CrossEntropyErrors) {
+  const Tensor logits = zeros(context_, {2, 5}, DType::kFloat32);
+  auto with = [&](std::vector<std::int64_t> t) {
+    return cross_entropy(logits, from_values(context_, {static_cast<std::int64_t>(t.size())}, t));
+  };
+  EXPECT_THROW(with({1, 5}), InvalidArgument);
+  EXPECT_THROW(with({-1, 0}), InvalidArgument);
+  EXPECT_THROW(with({1}), InvalidArgument);
+  EXPECT_NO_THROW(with({-100, 4}));
+  EXPECT_THROW(cross_entropy(logits, zeros(context_, {2}, DType::kFloat32)), InvalidArgument);
+}
+
+class LinearCrossEntropy : public LossTest, public testing::WithParamInterface<DType> {};
+
+TEST_P(LinearCrossEntropy, EqualsItsParts) {
+  const DType dtype = GetParam();
+  const double tolerance = dtype == DType::kFloat32 ? 1e-5 : 0.03;
+  for (const bool has_bias : {false, true}) {
+    const Tensor hidden = random_tensor(context_, {3, 7, 16}, rng_, dtype);
+    const Tensor weight = random_tensor(context_, {37, 16}, rng_, dtype);
+    const Tensor bias = has_bias ? random_tensor(context_, {37}, rng_, dtype) : Tensor();
+    std::vector<std::int64_t> ids;
+    for (int i = 0; i < 21; ++i) ids.push_back(i % 5 == 0 ? -100 : (i * 7) % 37);
+    const Tensor targets = from_values(context_, {3, 7}, ids);
+    struct Leaves {
+      Tensor hidden, weight, bias;
+    };
+    auto leaves = [&](DType as) {
+      Leaves l{cast(hidden, as).detach(), cast(weight, as).detach(),
+               has_bias ? cast(bias, as).detach() : Tensor()};
+      for (Tensor* t : {&l.hidden, &l.weight, &l.bias})
+        if (*t) *t = Tensor(std::make_shared<TensorImpl>(*t->impl())).set_requires_grad(true);
+      return l;
+    };
+    const Leaves fused = leaves(dtype), parts = leaves(DType::kFloat32);
+    const float scale = 0.25f;
+    for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+      const Tensor loss = linear_cross_entropy(fused.hidden, fused.weight, fused.bias, targets,
+                                               {.grad_scale = scale});
+      EXPECT_EQ(loss.shape(), Shape{1});
+      const Tensor logits = reshape(linear(parts.hidden, parts.weight, parts.bias), {21, 37});
+      const Tensor plain =
+          mul(cross_entropy(logits, reshape(targets, {21}), {.reduction = Reduction::kSum}), scale);
+      EXPECT_NEAR(loss.item(), plain.item(), tolerance * std::abs(plain.item()));
+      autograd::backward(loss);
+      autograd::backward(plain);
+    }
+    test::expect_near(fused.hidden.grad(), parts.hidden.grad().to_vector(), tolerance, tolerance);
+    test::expect_near(fused.weight.grad(), parts.weight.grad().to_vector(), tolerance, tolerance);
+    if (has_bias)
+      test::expect_near(fused.bias.grad(), parts.bias.grad().to_vector(), tolerance, tolerance);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, LinearCrossEntropy,
+                         testing::Values(DType::kFloat32, DType::kBFloat16),
+                         [](const auto& info) { return dtype_name(info.param); });
+
+TEST_F(LossTest, LinearCrossEntropyRules) {
+  Tensor hidden = random_tensor(context_, {4, 6}, rng_, DType::kFloat32);
+  Tensor weight = random_tensor(context_, {9, 6}, rng_, DType::kFloat32);
+  weight.set_requires_grad(true);
+  const Tensor targets = random_ids(context_, {4}, rng_, 9);
+  EXPECT_THROW(linear_cross_entropy(hidden, mul(weight, 1.0), {}, targets, {}), InvalidArgument);
+  const Tensor loss = linear_cross_entropy(hidden, weight, {}, targets, {});
+  const Tensor two = full(context_, {1}, 2.0, DType::kFloat32);
+  EXPECT_THROW(autograd::backward(std::span(&loss, 1), std::span(&two, 1)), FailedPrecondition);
+  // Without recording nothing is written.
+  weight.leaf_grad()->clear();
+  const NoGradGuard guard(context_);
+  EXPECT_FALSE(linear_cross_entropy(hidden, weight, {}, targets, {}).requires_grad());
+  EXPECT_FALSE(weight.leaf_grad()->has_value());
+  EXPECT_THROW(linear_cross_entropy(hidden, weight, {}, random_ids(context_, {3}, rng_, 9), {}),
+               InvalidArgument);
+  EXPECT_THROW(linear_cross_entropy(hidden, weight, {}, full(context_, {4}, 9, DType::kInt64), {}),
+               InvalidArgument);
+}
+
+TEST_F(LossTest, EmbeddingGradients) {
+  const Tensor ids = from_values(context_, {2, 3}, std::vector<std::int64_t>{4, 0, 4, 2, 1, 1});
+  for (const std::int64_t padding : {-1, 1}) {
+    const Tensor dy_free = random_tensor(context_, {5, 3}, rng_);
+    auto lookup = [&](const std::vector<Tensor>& in) { return embedding(in[0], ids, padding); };
+    if (padding < 0) test::expect_gradients(lookup, {dy_free});
+    auto derived = [&](const std::vector<Tensor>& in) {
+      return embedding(transpose(in[0], 0, 1), ids);
+    };
+    test::expect_gradients(derived, {random_tensor(context_, {3, 5}, rng_)});
+  }
+  Tensor table = random_tensor(context_, {5, 2}, rng_, DType::kFloat32);
+  table.set_requires_grad(true);
+  const Tensor dy = full(context_, {2, 3, 2}, 1.0, DType::kFloat32);
+  for (int i = 0; i < 2; ++i) {
+    const Tensor y = embedding(table, ids, 1);
+    autograd::backward(std::span(&y, 1), std::span(&dy, 1));
+  }
+  test::expect_near(table.grad(), {2, 2, 0, 0, 2, 2, 0, 0, 4, 4}, 0.0);
+}
+
+TEST_F(LossTest, EmbeddingErrors) {
+  const Tensor table = zeros(context_, {5, 2}, DType::kFloat32);
+  try {
+    embedding(table, from_values(context_, {2}, std::vector<std::int64_t>{1, 5}));
+    FAIL();
+  } catch (const InvalidArgument& e) {
+    EXPECT_NE(std::string(e.what()).find("5"), std::string::npos);
+    EXPECT_NE(std::string(e.what()).find("embedding"), std::string::npos);
+  }
+  EXPECT_THROW(embedding(table, full(context_, {1}, -1, DType::kInt64)), InvalidArgument);
+  EXPECT_THROW(embedding(table, zeros(context_, {2}, DType::kFloat32)), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace meshloom::ops
