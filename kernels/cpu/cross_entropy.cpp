@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/cross_entropy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/streaming.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/cross_entropy.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/rows.h"
+#include "kernels/cpu/simd_math.h"
+
+#ifndef MESHLOOM_KERNELS_CPU_ROW_LSE_
+#define MESHLOOM_KERNELS_CPU_ROW_LSE_
+namespace meshloom::kernels::cpu {
+namespace {
+// Of one row of logits.
+struct RowStatistics {
+  double lse = 0.0;
+  double sum = 0.0;  // of the logits; only where label smoothing asks for it
+};
+}  // namespace
+}  // namespace meshloom::kernels::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace meshloom::kernels::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using simd::FloatTag;
+using V = hn::Vec<FloatTag>;
+
+// Elements that one step of the running softmax takes in: they are read from memory once and stay
+// in the first-level cache for the second look.
+constexpr std::size_t kChunk = 2048;
+
+template <class T>
+RowStatistics row_statistics_typed(const T* x, std::size_t n, bool want_sum) {
+  const FloatTag d;
+  float top = -std::numeric_limits<float>::max();
+  double exp_sum = 0.0;
+  double sum = 0.0;
+  for (std::size_t i = 0; i < n; i += kChunk) {
+    const std::size_t count = n - i < kChunk ? n - i : kChunk;
+    const float chunk_top = simd::row_max(x + i, count, top);
+    if (chunk_top > top) {
+      exp_sum *= std::exp(static_cast<double>(top) - chunk_top);
+      top = chunk_top;
+    }
+    const V center = hn::Set(d, top);
+    exp_sum += simd::reduce_row(
+        count, [d, center](V v) HWY_ATTR { return simd::exp_bounded(d, hn::Sub(v, center)); },
+        x + i);
+    if (want_sum)
+      sum += simd::reduce_row(
+          count, [](V v) HWY_ATTR { return v; }, x + i);
+  }
+  return {top + std::log(exp_sum), sum};
+}
+
+RowStatistics row_statistics(DType dtype, const void* x, std::size_t n, bool want_sum) {
+  RowStatistics result;
+  dispatch_float(dtype, "cross_entropy", [&]<typename T>(TypeTag<T>) {
+    result = row_statistics_typed(static_cast<const T*>(x), n, want_sum);
+  });
+  return result;
+}
+
+// dx = scale * (exp(x - lse) - uniform).
+void probability_row(DType dtype, bool stream, void* dx, const void* x, std::size_t n, float lse,
+                     float scale, float uniform) {
+  dispatch_float(dtype, "cross_entropy_backward", [&]<typename T>(TypeTag<T>) HWY_ATTR {
+    const FloatTag d;
+    const V l = hn::Set(d, lse);
+    const V s = hn::Set(d, scale);
+    const V u = hn::Set(d, -scale * uniform);
+    simd::map_row(
+        stream, static_cast<T*>(dx), n,
+        [d, l, s, u](V v)
+            HWY_ATTR { return hn::MulAdd(simd::exp_bounded(d, hn::Sub(v, l)), s, u); },
+        static_cast<const T*>(x));
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace meshloom::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace meshloom::kernels::cpu {
+namespace {
+
+HWY_EXPORT(row_statistics);
+HWY_EXPORT(probability_row);
+
+RowStatistics row_statistics_double(const double* x, std::int64_t n) {
+  const double top = *std::max_element(x, x + n);
+  RowStatistics result;
+  double exp_sum = 0.0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    exp_sum += std::exp(x[i] - top);
+    result.sum += x[i];
+  }
+  result.lse = top + std::log(exp_sum);
+  return result;
+}
+
+template <typename T>
+double element(const std::byte* row, std::int64_t index) {
+  return convert<double>(reinterpret_cast<const T*>(row)[index]);
+}
+
+double element(DType dtype, const std::byte* row, std::int64_t index) {
+  double value = 0.0;
+  dispatch_any(dtype, "cross_entropy",
+               [&]<typename T>(TypeTag<T>) { value = element<T>(row, index); });
+  return value;
+}
+
+const std::byte* row_of(const TensorView& view, std::int64_t row) {
+  return view.as<const std::byte>() +
+         row * view.stride(0) * static_cast<std::int64_t>(dtype_size(view.dtype));
+}
+
+void check_target(std::int64_t target, std::int64_t classes) {
+  if (target >= 0 && target < classes) [[likely]]
+    return;
+  throw OutOfRange(fmt::format("cross_entropy: target {} is not in [0, {})", target, classes));
+}
+
+// -(1 - smoothing) log p[target] - smoothing * mean of log p over all classes.
+double row_loss(const RowStatistics& statistics, double target_logit, double smoothing,
+                std::int64_t classes) {
+  const double plain = statistics.lse - target_logit;
+  if (smoothing == 0.0) return plain;
+  const double mean = statistics.lse - statistics.sum / static_cast<double>(classes);
+  return (1.0 - smoothing) * plain + smoothing * mean;
+}
+
+struct BackwardRow {
+  std::byte* dlogits;
+  const std::byte* logits;
+  std::int64_t target;
+  double lse;
+  double scale;
+};
+
+void backward_row_double(const BackwardRow& row, std::int64_t classes, double smoothing) {
+  auto* dx = reinterpret_cast<double*>(row.dlogits);
+  const auto* x = reinterpret_cast<const double*>(row.logits);
+  const double uniform = smoothing / static_cast<double>(classes);
+  for (std::int64_t i = 0; i < classes; ++i)
+    dx[i] = row.scale * (std::exp(x[i] - row.lse) - uniform);
+  dx[row.target] -= row.scale * (1.0 - smoothing);
+}
+
+void backward_row(const BackwardRow& row, DType dtype, bool stream, std::int64_t classes,
+                  double smoothing) {
+  if (dtype == DType::kFloat64) return backward_row_double(row, classes, smoothing);
+  const double uniform = smoothing / static_cast<double>(classes);
+  const double target_logit = element(dtype, row.logits, row.target);
+  HWY_DYNAMIC_DISPATCH(probability_row)
+  (dtype, stream, row.dlogits, row.logits, classes, static_cast<float>(row.lse),
+   static_cast<float>(row.scale), static_cast<float>(uniform));
+  // Computed whole, not added to what was stored: that may be rounded to 16 bits.
+  const double own = std::exp(target_logit - row.lse) - uniform - (1.0 - smoothing);
+  dispatch_float(dtype, "cross_entropy_backward", [&]<typename T>(TypeTag<T>) {
+    reinterpret_cast<T*>(row.dlogits)[row.target] = convert<T>(row.scale * own);
+  });
+}
+
+}  // namespace
+
+void cross_entropy(const KernelContext& context, const TensorView& losses, const TensorView& lse,
+                   const TensorView& logits, const TensorView& targets,
+                   const CrossEntropyOptions& options) {
+  const std::int64_t classes = logits.size(1);
+  const bool wide = logits.dtype == DType::kFloat64;
+  parallel_for(context.threads, logits.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const std::int64_t target = targets.as<const std::int64_t>()[r];
+      const bool ignored = target == options.ignore_index;
+      if (!ignored) check_target(target, classes);
+      losses.as<float>()[r] = 0.0f;
+      if (ignored && !lse.defined()) continue;
+      const std::byte* x = row_of(logits, r);
+      const RowStatistics statistics =
+          wide ? row_statistics_double(reinterpret_cast<const double*>(x), classes)
+               : HWY_DYNAMIC_DISPATCH(row_statistics)(logits.dtype, x, classes,
+                                                      options.label_smoothing != 0.0f);
+      if (lse.defined()) lse.as<float>()[r] = static_cast<float>(statistics.lse);
+      if (ignored) continue;
+      losses.as<float>()[r] = static_cast<float>(
+          row_loss(statistics, element(logits.dtype, x, target), options.label_smoothing, classes));
+    }
+  });
+}
+
+void cross_entropy_backward(const KernelContext& context, const TensorView& dlogits,
+                            const TensorView& grad_losses, const TensorView& logits,
+                            const TensorView& lse, const TensorView& targets,
+                            const CrossEntropyOptions& options) {
+  const std::int64_t classes = logits.size(1);
+  const std::size_t row_bytes = classes * dtype_size(logits.dtype);
+  const bool stream = dlogits.data != logits.data && dlogits.bytes() >= kStreamingBytes;
+  parallel_for(context.threads, logits.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      auto* dx = const_cast<std::byte*>(row_of(dlogits, r));
+      const std::int64_t target = targets.as<const std::int64_t>()[r];
+      if (target == options.ignore_index) {
+        std::memset(dx, 0, row_bytes);
+        continue;
+      }
+      check_target(target, classes);
+      const double grad = grad_losses.defined() ? grad_losses.as<const float>()[r] : 1.0f;
+      const BackwardRow row{dx, row_of(logits, r), target, lse.as<const float>()[r],
+                            grad * options.grad_scale};
+      backward_row(row, logits.dtype, stream, classes, options.label_smoothing);
+    }
+  });
+}
+
+}  // namespace meshloom::kernels::cpu
+#endif  // HWY_ONCE

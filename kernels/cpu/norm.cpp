@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/norm.h"
+
+#include <cmath>
+
+#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/norm_common.h"
+#include "kernels/cpu/streaming.h"
+#include "kernels/cpu/strided_loop.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/norm.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/rows.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace meshloom::kernels::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using simd::FloatTag;
+using V = hn::Vec<FloatTag>;
+
+// sum = x + residual, rounded to T as it is stored, so that forward and backward see the same
+// numbers.
+template <class T>
+void add_row(const NormArgs<T, float>& args, std::int64_t row) {
+  const std::int64_t at = row * args.columns;
+  simd::map_row(
+      false, args.sum + at, args.columns, [](V a, V b) HWY_ATTR { return hn::Add(a, b); },
+      args.x + at, args.residual + at);
+}
+
+template <class T>
+float row_sum(const T* x, std::size_t n) {
+  return simd::reduce_row(
+      n, [](V v) HWY_ATTR { return v; }, x);
+}
+
+template <class T>
+float row_sum_of_squares(const T* x, std::size_t n, float center) {
+  const V c = hn::Set(FloatTag(), center);
+  return simd::reduce_row(
+      n,
+      [c](V v) HWY_ATTR {
+        const V distance = hn::Sub(v, c);
+        return hn::Mul(distance, distance);
+      },
+      x);
+}
+
+template <class T>
+void scale_row(const NormArgs<T, float>& args, std::int64_t row, const T* x, float mean,
+               float rstd) {
+  const FloatTag d;
+  const V m = hn::Set(d, mean);
+  const V r = hn::Set(d, rstd);
+  T* y = args.y + row * args.columns;
+  const auto normalized = [m, r](V v) HWY_ATTR { return hn::Mul(hn::Sub(v, m), r); };
+  if (args.weight == nullptr) {
+    simd::map_row(args.stream, y, args.columns, normalized, x);
+  } else if (args.bias == nullptr) {
+    simd::map_row(
+        args.stream, y, args.columns,
+        [normalized](V v, V w) HWY_ATTR { return hn::Mul(normalized(v), w); }, x, args.weight);
+  } else {
+    simd::map_row(
+        args.stream, y, args.columns,
+        [normalized](V v, V w, V b) HWY_ATTR { return hn::MulAdd(normalized(v), w, b); }, x,
+        args.weight, args.bias);
+  }
+}
+
+template <class T>
+void norm_rows_typed(const NormArgs<T, float>& args, std::int64_t begin, std::int64_t end) {
+  const auto n = static_cast<std::size_t>(args.columns);
+  for (std::int64_t row = begin; row < end; ++row) {
+    const T* x = args.x + row * args.columns;
+    if (args.residual != nullptr) {
+      add_row(args, row);
+      x = args.sum + row * args.columns;
+    }
+    const float mean = args.rms ? 0.0f : row_sum(x, n) / static_cast<float>(n);
+    const float variance = row_sum_of_squares(x, n, mean) / static_cast<float>(n);
+    const float rstd = 1.0f / std::sqrt(variance + args.eps);
+    if (args.mean != nullptr) args.mean[row] = mean;
+    if (args.rstd != nullptr) args.rstd[row] = rstd;
+    scale_row(args, row, x, mean, rstd);
+  }
+}
+
+void norm_rows_float32(const NormArgs<float, float>& args, std::int64_t begin, std::int64_t end) {
+  norm_rows_typed(args, begin, end);
+}
+void norm_rows_bfloat16(const NormArgs<bfloat16, float>& args, std::int64_t begin,
+                        std::int64_t end) {
+  norm_rows_typed(args, begin, end);
+}
+void norm_rows_float16(const NormArgs<float16, float>& args, std::int64_t begin, std::int64_t end) {
+  norm_rows_typed(args, begin, end);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace meshloom::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace meshloom::kernels::cpu {
+namespace {
+
+HWY_EXPORT(norm_rows_float32);
+HWY_EXPORT(norm_rows_bfloat16);
+HWY_EXPORT(norm_rows_float16);
+
+// All views of a call; what it does not have is undefined.
+struct NormViews {
+  TensorView y, sum, mean, rstd, x, residual, weight, bias;
+};
+
+void norm_rows(const NormArgs<float, float>& args, std::int64_t begin, std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(norm_rows_float32)(args, begin, end);
+}
+void norm_rows(const NormArgs<bfloat16, float>& args, std::int64_t begin, std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(norm_rows_bfloat16)(args, begin, end);
+}
+void norm_rows(const NormArgs<float16, float>& args, std::int64_t begin, std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(norm_rows_float16)(args, begin, end);
+}
+template <typename S>
+void norm_rows(const NormArgs<double, double, S>& args, std::int64_t begin, std::int64_t end) {
+  norm_rows_double(args, begin, end);
+}
+
+template <typename T, typename F, typename S>
+void run(const KernelContext& context, const NormViews& views, const F* weight, const F* bias,
+         bool rms, float eps) {
+  NormArgs<T, F, S> args;
+  args.columns = views.x.shape.back();
+  args.eps = eps;
+  args.rms = rms;
+  args.stream = views.y.bytes() >= kStreamingBytes && args.columns >= 128;
+  args.x = views.x.as<const T>();
+  args.residual = views.residual.as<const T>();
+  args.sum = views.sum.as<T>();
+  args.y = views.y.as<T>();
+  args.weight = weight;
+  args.bias = bias;
+  args.mean = views.mean.as<S>();
+  args.rstd = views.rstd.as<S>();
+  const std::int64_t rows = row_count(views.x);
+  const std::int64_t grain =
+      std::max<std::int64_t>(1, kElementGrain / std::max<std::int64_t>(args.columns, 1));
+  parallel_for(context.threads, rows, grain,
+               [&](std::int64_t begin, std::int64_t end) { norm_rows(args, begin, end); });
+}
+
+bool needs_conversion(const TensorView& parameter) {
+  return parameter.defined() && parameter.dtype != DType::kFloat32;
+}
+
+void norm(const KernelContext& context, const NormViews& views, bool rms, float eps) {
+  if (views.x.numel() == 0) return;
+  if (views.x.dtype == DType::kFloat64) {
+    const auto* weight = views.weight.as<const double>();
+    const auto* bias = views.bias.as<const double>();
+    const bool wide = views.mean.dtype == DType::kFloat64 || views.rstd.dtype == DType::kFloat64;
+    return wide ? run<double, double, double>(context, views, weight, bias, rms, eps)
+                : run<double, double, float>(context, views, weight, bias, rms, eps);
+  }
+  float* scratch = nullptr;
+  const std::int64_t columns = views.x.shape.back();
+  if (needs_conversion(views.weight) || needs_conversion(views.bias))
+    scratch =
+        reinterpret_cast<float*>(context.workspace->reserve(2 * columns * sizeof(float)).data());
+  const float* weight = as_float32(views.weight, scratch);
+  const float* bias = as_float32(views.bias, scratch + columns);
+  dispatch_float(views.x.dtype, "norm", [&]<typename T>(TypeTag<T>) {
+    run<T, float, float>(context, views, weight, bias, rms, eps);
+  });
+}
+
+}  // namespace
+
+void layer_norm(const KernelContext& context, const TensorView& y, const TensorView& mean,
+                const TensorView& rstd, const TensorView& x, const TensorView& weight,
+                const TensorView& bias, const NormOptions& options) {
+  norm(context, {y, {}, mean, rstd, x, {}, weight, bias}, false, options.eps);
+}
+
+void rms_norm(const KernelContext& context, const TensorView& y, const TensorView& rstd,
+              const TensorView& x, const TensorView& weight, const NormOptions& options) {
+  norm(context, {y, {}, {}, rstd, x, {}, weight, {}}, true, options.eps);
+}
+
+void add_norm(const KernelContext& context, const TensorView& y, const TensorView& sum,
+              const TensorView& mean, const TensorView& rstd, const TensorView& x,
+              const TensorView& residual, const TensorView& weight, const TensorView& bias,
+              bool rms, const NormOptions& options) {
+  norm(context, {y, sum, mean, rstd, x, residual, weight, bias}, rms, options.eps);
+}
+
+}  // namespace meshloom::kernels::cpu
+#endif  // HWY_ONCE

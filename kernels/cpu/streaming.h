@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// When to write past the caches.
+#pragma once
+
+#include <cstddef>
+
+namespace meshloom::kernels::cpu {
+
+/// Outputs of at least this size are written with non-temporal stores. Below, the next op finds
+/// part of the output in a cache, and such stores lose.
+inline constexpr std::size_t kStreamingBytes = std::size_t{32} << 20;
+
+}  // namespace meshloom::kernels::cpu
