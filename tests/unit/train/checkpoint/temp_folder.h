@@ -13,8 +13,9 @@ namespace meshloom::testing {
 
 class TempFolder {
  public:
-  TempFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "meshloom_XXXXXX").string();
+  explicit TempFolder(
+      const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    std::string name = (parent / "meshloom_XXXXXX").string();
     if (!::mkdtemp(name.data())) throw std::runtime_error("mkdtemp failed");
     path_ = name;
   }

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/nn/generate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "daemon/tensor/ops/shape.h"
+#include "kernels/base/error.h"
+#include "tests/unit/nn/model_test_support.h"
+
+namespace meshloom::nn {
+namespace {
+
+using meshloom::testing::make_random_model;
+using meshloom::testing::random_ids;
+
+class Decode : public ::testing::TestWithParam<ModelConfig (*)()> {};
+INSTANTIATE_TEST_SUITE_P(Causal, Decode,
+                         ::testing::Values(&meshloom::testing::tiny_gpt2,
+                                           &meshloom::testing::tiny_llama));
+
+TEST_P(Decode, EqualsTheFullForward) {
+  ExecutionContext context;
+  const auto model = make_random_model(context, GetParam()());
+  const Tensor ids = random_ids(context, 2, 24, 37, 3);
+  Batch batch;
+  batch.input_ids = ids;
+  const std::vector<double> full = model->logits(batch, {}).to_vector();
+  for (const std::vector<std::int64_t>& pieces : {std::vector<std::int64_t>{24},
+                                                  {7, 1, 1, 5, 10},
+                                                  std::vector<std::int64_t>(24, 1),
+                                                  {1, 23}}) {
+    const auto cache = model->make_cache(2, 24);
+    std::int64_t end = 0;
+    for (std::int64_t piece : pieces) {
+      const Tensor part = ops::contiguous(ops::slice(ids, 1, end, end + piece));
+      end += piece;
+      const Tensor logits = model->decode(part, *cache);
+      ASSERT_EQ(logits.shape(), (Shape{2, 37}));
+      ASSERT_EQ(logits.dtype(), DType::kFloat32);
+      const std::vector<double> got = logits.to_vector();
+      for (std::int64_t row = 0; row < 2; ++row)
+        for (std::int64_t v = 0; v < 37; ++v)
+          EXPECT_NEAR(got[static_cast<std::size_t>(row * 37 + v)],
+                      full[static_cast<std::size_t>((row * 24 + end - 1) * 37 + v)], 1e-5);
+    }
+    EXPECT_EQ(cache->length(), 24);
+    EXPECT_THROW(model->decode(random_ids(context, 2, 1, 37, 1), *cache), InvalidArgument);
+  }
+  EXPECT_THROW(model->make_cache(1, 25), InvalidArgument);
+}
+
+TEST_P(Decode, GreedyGenerationFollowsTheLogits) {
+  ExecutionContext context;
+  const auto model = make_random_model(context, GetParam()());
+  const std::vector<std::int64_t> prompt = {5, 9, 2};
+  std::vector<std::int64_t> tokens = prompt;
+  GenerateOptions options;
+  options.sampling.temperature = 0.0;
+  options.max_tokens = 12;
+  generate(*model, prompt, options, [&](std::int64_t token) {
+    tokens.push_back(token);
+    return true;
+  });
+  ASSERT_EQ(tokens.size(), 15u);
+  Batch batch;
+  batch.input_ids = from_values(context, {1, 15}, std::span<const std::int64_t>(tokens));
+  const std::vector<double> logits = model->logits(batch, {}).to_vector();
+  for (std::size_t i = 2; i < 14; ++i) {
+    const auto row = logits.begin() + static_cast<std::ptrdiff_t>(i * 37);
+    EXPECT_EQ(std::max_element(row, row + 37) - row, tokens[i + 1]) << "position " << i;
+  }
+}
+
+std::vector<std::int64_t> run(Model& model, const std::vector<std::int64_t>& prompt,
+                              const GenerateOptions& options) {
+  std::vector<std::int64_t> out;
+  generate(model, prompt, options, [&](std::int64_t token) {
+    out.push_back(token);
+    return true;
+  });
+  return out;
+}
+
+TEST_P(Decode, GenerationGoesOnPastTheContext) {
+  ExecutionContext context;
+  const auto model = make_random_model(context, GetParam()());
+  GenerateOptions options;
+  options.max_tokens = 60;
+  options.sampling = {.temperature = 0.0};
+  const std::vector<std::int64_t> tokens = run(*model, {1, 2, 3}, options);
+  ASSERT_EQ(tokens.size(), 60u);
+  // Tokens 0 to 21 fill the context of 24; token 22 comes from the last 12 of 25 tokens, fed anew.
+  std::vector<std::int64_t> all = {1, 2, 3};
+  all.insert(all.end(), tokens.begin(), tokens.begin() + 22);
+  const std::vector<std::int64_t> half(all.end() - 12, all.end());
+  options.max_tokens = 12;
+  const std::vector<std::int64_t> again = run(*model, half, options);
+  EXPECT_TRUE(std::equal(again.begin(), again.end(), tokens.begin() + 22));
+}
+
+TEST(Generate, SeedDecidesAndStopsStop) {
+  ExecutionContext context;
+  const auto model = make_random_model(context, meshloom::testing::tiny_gpt2());
+  GenerateOptions options;
+  options.max_tokens = 20;
+  options.sampling = {.temperature = 1.5, .seed = 1};
+  const auto first = run(*model, {4}, options);
+  EXPECT_EQ(run(*model, {4}, options), first);
+  options.sampling.seed = 2;
+  EXPECT_NE(run(*model, {4}, options), first);
+
+  options.sampling.seed = 1;
+  options.stop_tokens = {first[5]};
+  const auto stopped = run(*model, {4}, options);
+  const auto stop = std::find(first.begin(), first.end(), first[5]);
+  EXPECT_EQ(stopped, std::vector<std::int64_t>(first.begin(), stop + 1));
+
+  std::int64_t seen = 0;
+  EXPECT_EQ(generate(*model, std::vector<std::int64_t>{4}, options,
+                     [&](std::int64_t) { return ++seen < 3; }),
+            3);
+  options.max_tokens = 0;
+  EXPECT_TRUE(run(*model, {4}, options).empty());
+}
+
+TEST(Generate, EosOfTheConfigStops) {
+  ExecutionContext context;
+  GenerateOptions options;
+  options.max_tokens = 10;
+  options.sampling.temperature = 0.0;
+  const auto plain = run(*make_random_model(context, meshloom::testing::tiny_gpt2()), {4}, options);
+  ModelConfig config = meshloom::testing::tiny_gpt2();
+  config.eos_token_id = 36;
+  config.more_eos_token_ids = {plain[2]};
+  const auto model = make_random_model(context, config);
+  const auto stopped = run(*model, {4}, options);
+  EXPECT_LE(stopped.size(), 3u);
+  EXPECT_EQ(stopped.back(), plain[2]);
+  options.stop_at_eos = false;
+  EXPECT_EQ(run(*model, {4}, options), plain);
+}
+
+TEST(Generate, WrongArgumentsAreRefused) {
+  ExecutionContext context;
+  const auto model = make_random_model(context, meshloom::testing::tiny_gpt2());
+  const auto message = [&](const std::vector<std::int64_t>& prompt,
+                           const GenerateOptions& options) {
+    try {
+      run(*model, prompt, options);
+      return std::string();
+    } catch (const InvalidArgument& e) {
+      return std::string(e.what());
+    }
+  };
+  EXPECT_NE(message({}, {}).find("prompt"), std::string::npos);
+  EXPECT_NE(message({37}, {}).find("37"), std::string::npos);
+  EXPECT_NE(message({-1}, {}).find("-1"), std::string::npos);
+  EXPECT_NE(message(std::vector<std::int64_t>(25, 1), {}).find("context of 24"), std::string::npos);
+  GenerateOptions options;
+  options.sampling.temperature = -1;
+  EXPECT_NE(message({1}, options).find("temperature"), std::string::npos);
+  options.sampling = {.top_k = -1};
+  EXPECT_NE(message({1}, options).find("top_k"), std::string::npos);
+  options.sampling = {.top_p = 0};
+  EXPECT_NE(message({1}, options).find("top_p"), std::string::npos);
+  options.sampling = {};
+  options.max_tokens = -1;
+  EXPECT_NE(message({1}, options).find("max_tokens"), std::string::npos);
+  options.max_tokens = 3;
+  EXPECT_EQ(message(std::vector<std::int64_t>(24, 1), options), "") << "a full context is allowed";
+}
+
+std::map<std::int64_t, double> frequencies(const std::vector<float>& logits,
+                                           const SamplingOptions& options, std::uint64_t draws) {
+  std::map<std::int64_t, double> out;
+  for (std::uint64_t i = 0; i < draws; ++i)
+    out[sample_token(logits, options, i)] += 1.0 / static_cast<double>(draws);
+  return out;
+}
+
+TEST(SampleToken, FollowsTheDistribution) {
+  const std::vector<float> logits = {0.0f, 1.0f, -1.0f, 2.0f, -INFINITY};
+  for (double temperature : {0.5, 1.0, 2.0}) {
+    std::vector<double> expected;
+    double sum = 0.0;
+    for (float l : logits)
+      sum += expected.emplace_back(std::exp(static_cast<double>(l) / temperature));
+    auto seen = frequencies(logits, {.temperature = temperature, .seed = 3}, 40'000);
+    EXPECT_FALSE(seen.contains(4));
+    for (std::size_t i = 0; i < 4; ++i)
+      EXPECT_NEAR(seen[static_cast<std::int64_t>(i)], expected[i] / sum, 0.012);  // 5 sigma
+  }
+}
+
+TEST(SampleToken, TopKAndTopP) {
+  // Probabilities 0.5, 0.25, 0.125, 0.125.
+  const std::vector<float> logits = {std::log(2.0f), std::log(4.0f), std::log(1.0f),
+                                     std::log(1.0f)};
+  auto k2 = frequencies(logits, {.top_k = 2}, 20'000);
+  EXPECT_EQ(k2.size(), 2u);
+  EXPECT_NEAR(k2[1], 2.0 / 3.0, 0.02);
+  auto p = frequencies(logits, {.top_p = 0.7}, 20'000);
+  EXPECT_EQ(p.size(), 2u) << "0.5 is not enough, 0.75 is";
+  EXPECT_EQ(frequencies(logits, {.top_p = 0.4}, 100).size(), 1u);
+  EXPECT_EQ(frequencies(logits, {.top_p = 1.0}, 1'000).size(), 4u);
+  EXPECT_EQ(frequencies(logits, {.top_k = 100}, 1'000).size(), 4u);
+  auto both = frequencies(logits, {.top_k = 3, .top_p = 0.9}, 20'000);
+  EXPECT_EQ(both.size(), 3u);
+  EXPECT_TRUE(both.contains(2)) << "the lower id of two equals";
+}
+
+TEST(SampleToken, GreedyTakesTheLowestOfEquals) {
+  EXPECT_EQ(sample_token(std::vector<float>{1, 3, 3, 2}, {.temperature = 0}, 0), 1);
+  EXPECT_EQ(sample_token(std::vector<float>{1, 3, 3, 2}, {.temperature = 5, .top_k = 1}, 0), 1);
+}
+
+TEST(SampleToken, SickLogitsAreRefused) {
+  EXPECT_THROW(sample_token(std::vector<float>{1, NAN}, {}, 0), NumericError);
+  EXPECT_THROW(sample_token(std::vector<float>{1, INFINITY}, {}, 0), NumericError);
+  EXPECT_THROW(sample_token(std::vector<float>{-INFINITY, -INFINITY}, {}, 0), NumericError);
+  EXPECT_THROW(sample_token(std::vector<float>{}, {}, 0), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace meshloom::nn

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// Properties that hold for every model, without a reference implementation.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "daemon/nn/models/model.h"
+#include "daemon/nn/models/presets.h"
+#include "daemon/tensor/autograd/backward.h"
+#include "daemon/tensor/autograd/leaf_grad.h"
+#include "daemon/tensor/ops/shape.h"
+#include "kernels/base/error.h"
+#include "tests/unit/nn/model_test_support.h"
+
+namespace meshloom::nn {
+namespace {
+
+using meshloom::testing::make_random_model;
+using meshloom::testing::random_ids;
+
+class Models : public ::testing::TestWithParam<ModelConfig (*)()> {};
+INSTANTIATE_TEST_SUITE_P(All, Models,
+                         ::testing::Values(&meshloom::testing::tiny_gpt2,
+                                           &meshloom::testing::tiny_llama,
+                                           &meshloom::testing::tiny_bert));
+
+Batch random_batch(ExecutionContext& context, std::int64_t rows, std::int64_t length,
+                   std::uint32_t seed) {
+  Batch batch;
+  batch.input_ids = random_ids(context, rows, length, 37, seed);
+  batch.labels = random_ids(context, rows, length, 37, seed + 1);
+  return batch;
+}
+
+double loss_of(Model& model, const Batch& batch, const ForwardOptions& options) {
+  const NoGradGuard no_grad(model.context());
+  return model.loss(batch, 1.0f, options).item();
+}
+
+TEST_P(Models, ParameterCountIsThatOfTheTensors) {
+  ExecutionContext context;
+  const auto model = make_model(context, GetParam()(), DType::kFloat32);
+  std::int64_t count = 0;
+  for (const NamedParameter& p : model->named_parameters()) count += p.parameter->value.numel();
+  EXPECT_EQ(count, parameter_count(model->config()));
+}
+
+/// The derivative along a random direction, dropout on: independent of every backward formula.
+TEST_P(Models, GradientIsTheSlopeOfTheLoss) {
+  ExecutionContext context;
+  const auto model = make_random_model(context, GetParam()());
+  const Batch batch = random_batch(context, 3, 17, 5);
+  for (bool training : {false, true}) {
+    const ForwardOptions options{.training = training, .dropout_step = 9, .first_sample = 4};
+    for (const NamedParameter& p : model->named_parameters())
+      p.parameter->value.leaf_grad()->clear();
+    autograd::backward(model->loss(batch, 1.0f, options));
+
+    std::mt19937 random(11);
+    for (const NamedParameter& p : model->named_parameters()) {
+      SCOPED_TRACE(p.name);
+      std::normal_distribution<double> normal;
+      const std::vector<double> before = p.parameter->value.to_vector();
+      const std::vector<double> grad = p.parameter->value.grad().to_vector();
+      std::vector<double> direction(before.size());
+      double slope = 0.0, grad_norm = 0.0;
+      for (std::size_t i = 0; i < before.size(); ++i) {
+        direction[i] = normal(random) / std::sqrt(static_cast<double>(before.size()));
+        slope += grad[i] * direction[i];
+        grad_norm += grad[i] * grad[i];
+      }
+      // Half along the gradient, so that the slope is not lost in rounding.
+      grad_norm = std::sqrt(grad_norm);
+      for (std::size_t i = 0; i < before.size(); ++i)
+        direction[i] = 0.5 * direction[i] + (grad_norm > 0 ? 0.5 * grad[i] / grad_norm : 0.0);
+      slope = 0.5 * slope + 0.5 * grad_norm;
+      const auto loss_at = [&](double step) {
+        std::vector<double> moved(before.size());
+        for (std::size_t i = 0; i < before.size(); ++i) moved[i] = before[i] + step * direction[i];
+        copy_into(p.parameter->value,
+                  from_values(context, p.parameter->value.shape(), moved, DType::kFloat32));
+        return loss_of(*model, batch, options);
+      };
+      const double step = 4e-3;
+      const double near = (loss_at(step) - loss_at(-step)) / (2 * step);
+      const double far = (loss_at(2 * step) - loss_at(-2 * step)) / (4 * step);
+      loss_at(0.0);
+      EXPECT_NEAR((4 * near - far) / 3, slope, 2e-2 + 4e-3 * std::abs(slope))
+          << "training " << training;
+    }
+  }
+}
+
+TEST_P(Models, RowsDoNotDependOnTheirBatch) {
+  ExecutionContext context;
+  const auto model = make_random_model(context, GetParam()());
+  const Batch both = random_batch(context, 2, 13, 21);
+  double sum = 0.0;
+  for (std::int64_t row = 0; row < 2; ++row) {
+    Batch one;
+    one.input_ids = ops::slice(both.input_ids, 0, row, row + 1);
+    one.labels = ops::slice(both.labels, 0, row, row + 1);
+    sum += loss_of(
+        *model, one,
+        {.training = true, .dropout_step = 2, .first_sample = 6 + static_cast<std::uint64_t>(row)});
+  }
+  const double together =
+      loss_of(*model, both, {.training = true, .dropout_step = 2, .first_sample = 6});
+  EXPECT_NEAR(together, sum, 1e-4 * sum);
+  const double other_step =
+      loss_of(*model, both, {.training = true, .dropout_step = 3, .first_sample = 6});
+  EXPECT_GT(std::abs(other_step - together), 1e-3 * sum);
+}
+
+TEST_P(Models, DocumentsArePrivate) {
+  ExecutionContext context;
+  const auto model = make_random_model(context, GetParam()());
+  // Two documents of 9 and 6 tokens in one row, positions starting anew, against each alone.
+  Batch packed = random_batch(context, 1, 15, 31);
+  std::vector<std::int64_t> documents, positions;
+  for (std::int64_t i = 0; i < 15; ++i) {
+    documents.push_back(i < 9 ? 4 : 5);
+    positions.push_back(i < 9 ? i : i - 9);
+  }
+  packed.document_ids = from_values(context, {1, 15}, std::span<const std::int64_t>(documents));
+  packed.position_ids = from_values(context, {1, 15}, std::span<const std::int64_t>(positions));
+  double sum = 0.0;
+  for (const auto& [begin, end] : {std::pair{0, 9}, std::pair{9, 15}}) {
+    Batch alone;
+    alone.input_ids = ops::slice(packed.input_ids, 1, begin, end);
+    alone.labels = ops::slice(packed.labels, 1, begin, end);
+    sum += loss_of(*model, alone, {});
+  }
+  EXPECT_NEAR(loss_of(*model, packed, {}), sum, 1e-4 * sum);
+}
+
+TEST_P(Models, LabelsOfMinus100DoNotCount) {
+  ExecutionContext context;
+  const auto model = make_random_model(context, GetParam()());
+  Batch batch = random_batch(context, 1, 8, 41);
+  const double all = loss_of(*model, batch, {});
+  std::vector<double> labels = batch.labels.to_vector();
+  double parts = 0.0;
+  for (int half = 0; half < 2; ++half) {
+    std::vector<std::int64_t> some;
+    for (std::size_t i = 0; i < 8; ++i)
+      some.push_back(static_cast<int>(i % 2) == half ? static_cast<std::int64_t>(labels[i]) : -100);
+    batch.labels = from_values(context, {1, 8}, std::span<const std::int64_t>(some));
+    parts += loss_of(*model, batch, {});
+  }
+  EXPECT_NEAR(parts, all, 1e-5 * all);
+}
+
+TEST_P(Models, Bfloat16IsClose) {
+  ExecutionContext context;
+  const auto exact = make_random_model(context, GetParam()());
+  const auto rounded = make_random_model(context, GetParam()(), DType::kBFloat16);
+  const Batch batch = random_batch(context, 2, 20, 51);
+  const double expected = loss_of(*exact, batch, {});
+  const Tensor loss = rounded->loss(batch, 1.0f, {});
+  EXPECT_NEAR(loss.item(), expected, 0.02 * expected);
+  autograd::backward(loss);
+  for (const NamedParameter& p : rounded->named_parameters()) {
+    ASSERT_TRUE(p.parameter->value.grad().defined()) << p.name;
+    EXPECT_EQ(p.parameter->value.grad().dtype(), DType::kFloat32);
+  }
+}
+
+TEST_P(Models, WrongBatchesAreRefused) {
+  ExecutionContext context;
+  const auto model = make_random_model(context, GetParam()());
+  const auto message = [&](const Batch& batch) -> std::string {
+    try {
+      loss_of(*model, batch, {});
+      return "";
+    } catch (const InvalidArgument& e) {
+      return e.what();
+    }
+  };
+  EXPECT_NE(message({}).find("input_ids"), std::string::npos);
+  EXPECT_NE(message(random_batch(context, 1, 25, 1)).find("24"), std::string::npos)
+      << "past the context";
+  Batch batch = random_batch(context, 2, 5, 1);
+  batch.labels = random_ids(context, 2, 6, 37, 1);
+  EXPECT_NE(message(batch).find("labels"), std::string::npos);
+  batch.labels = {};
+  EXPECT_NE(message(batch).find("labels"), std::string::npos);
+  batch = random_batch(context, 2, 5, 1);
+  batch.input_ids = from_values(context, {2, 5}, std::vector<float>(10));
+  EXPECT_NE(message(batch).find("int64"), std::string::npos);
+  batch = random_batch(context, 1, 3, 1);
+  batch.input_ids = from_values(context, {1, 3}, std::vector<std::int64_t>{0, 37, 1});
+  EXPECT_NE(message(batch).find("37"), std::string::npos);
+  batch = random_batch(context, 1, 3, 1);
+  batch.labels = from_values(context, {1, 3}, std::vector<std::int64_t>{0, -1, 1});
+  EXPECT_NE(message(batch).find("-1"), std::string::npos);
+}
+
+TEST(InitialLoss, IsNearLogOfTheVocabulary) {
+  for (const char* name : {"byte_gpt_tiny", "byte_gpt_10m", "llama_tiny"}) {
+    ExecutionContext context;
+    const ModelConfig config = preset_config(name);
+    const auto model = make_model(context, config, DType::kFloat32);
+    initialize_parameters(*model, 1234);
+    Batch batch;
+    batch.input_ids = random_ids(context, 2, 64, config.vocab_size, 61);
+    batch.labels = random_ids(context, 2, 64, config.vocab_size, 62);
+    EXPECT_NEAR(loss_of(*model, batch, {}) / 128.0,
+                std::log(static_cast<double>(config.vocab_size)), 0.15)
+        << name;
+  }
+}
+
+TEST(Bert, MaskedKeysDoNotMatter) {
+  ExecutionContext context;
+  const auto model = make_random_model(context, meshloom::testing::tiny_bert());
+  Batch batch = random_batch(context, 1, 6, 71);
+  batch.attention_mask = from_values(context, {1, 6}, std::vector<std::int64_t>{1, 1, 1, 1, 0, 0});
+  std::vector<double> labels = batch.labels.to_vector();
+  std::vector<std::int64_t> ids;
+  for (double id : batch.input_ids.to_vector()) ids.push_back(static_cast<std::int64_t>(id));
+  batch.labels = from_values(context, {1, 6}, std::vector<std::int64_t>{3, 4, 5, 6, -100, -100});
+  const double before = loss_of(*model, batch, {});
+  ids[4] = (ids[4] + 1) % 37;
+  ids[5] = (ids[5] + 2) % 37;
+  batch.input_ids = from_values(context, {1, 6}, std::span<const std::int64_t>(ids));
+  EXPECT_DOUBLE_EQ(loss_of(*model, batch, {}), before);
+  batch.attention_mask = {};
+  EXPECT_NE(loss_of(*model, batch, {}), before);
+}
+
+TEST(Bert, DoesNotGenerate) {
+  ExecutionContext context;
+  const auto model = make_random_model(context, meshloom::testing::tiny_bert());
+  EXPECT_THROW(model->make_cache(1, 8), Unimplemented);
+}
+
+}  // namespace
+}  // namespace meshloom::nn

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/checkpoint/hf_folder.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "daemon/train/checkpoint/hf_byte_tokenizer.h"
+#include "daemon/train/checkpoint/hf_names.h"
+#include "kernels/base/error.h"
+#include "kernels/base/half.h"
+#include "tests/unit/train/checkpoint/temp_folder.h"
+
+namespace meshloom::train {
+namespace {
+
+namespace fs = std::filesystem;
+using meshloom::testing::TempFolder;
+using Values = std::map<std::string, std::vector<double>>;
+
+const fs::path kGolden = MESHLOOM_GOLDEN_DIR "/model";
+
+Values values_of(nn::Module& module) {
+  Values out;
+  for (const nn::NamedParameter& p : module.named_parameters())
+    out[p.name] = p.parameter->value.to_vector();
+  return out;
+}
+
+std::unique_ptr<nn::Model> load(ExecutionContext& context, const fs::path& path,
+                                DType dtype = DType::kFloat32) {
+  const HfFolder folder = HfFolder::open(path);
+  auto model = nn::make_model(context, folder.config(), dtype);
+  load_hf_weights(folder, *model);
+  return model;
+}
+
+std::string load_error(const fs::path& path) {
+  ExecutionContext context;
+  try {
+    load(context, path);
+    return "";
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+void expect_holds(const std::string& message, const std::vector<std::string>& words) {
+  for (const std::string& word : words)
+    EXPECT_NE(message.find(word), std::string::npos) << "no '" << word << "' in: " << message;
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+std::string read_text(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// The tensors of a golden folder's file, to be renamed, dropped or added to.
+struct Tensors {
+  std::shared_ptr<SafetensorsFile> file;
+  std::vector<NamedView> list;
+
+  explicit Tensors(const std::string& name)
+      : file(SafetensorsFile::open(kGolden / name / "model.safetensors")) {
+    for (const SafetensorsEntry& entry : file->entries())
+      list.push_back({entry.name, file->view(entry)});
+  }
+  void rename(const std::string& from, const std::string& to) {
+    for (NamedView& tensor : list)
+      if (tensor.name == from) tensor.name = to;
+  }
+  void drop(const std::string& name) {
+    std::erase_if(list, [&](const NamedView& tensor) { return tensor.name == name; });
+  }
+};
+
+/// A folder with a golden folder's config and these tensors.
+fs::path make_folder(const TempFolder& temp, const std::string& golden, const Tensors& tensors) {
+  const fs::path folder = temp.path() / "model";
+  fs::create_directories(folder);
+  fs::copy_file(kGolden / golden / "config.json", folder / "config.json",
+                fs::copy_options::overwrite_existing);
+  write_safetensors(folder / "model.safetensors", tensors.list);
+  return folder;
+}
+
+class HfFolders : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Golden, HfFolders,
+                         ::testing::Values("gpt2_hf", "llama_hf", "llama3_rope_tied_hf",
+                                           "llama_old_config_hf", "bert_hf"));
+
+TEST_P(HfFolders, SavingAndLoadingKeepsFloat32Exactly) {
+  ExecutionContext context;
+  TempFolder temp;
+  const auto model = load(context, kGolden / GetParam());
+  save_hf_folder(temp.path() / "out", *model);
+  const auto again = load(context, temp.path() / "out");
+  EXPECT_EQ(values_of(*again), values_of(*model));
+  EXPECT_EQ(nn::to_hf_config(again->config()), nn::to_hf_config(model->config()));
+
+  const auto written = SafetensorsFile::open(temp.path() / "out" / "model.safetensors");
+  const auto golden = SafetensorsFile::open(kGolden / GetParam() / "model.safetensors");
+  EXPECT_EQ(written->metadata().at("format"), "pt");
+  ASSERT_EQ(written->entries().size(), golden->entries().size());
+  for (const SafetensorsEntry& entry : golden->entries()) {
+    ASSERT_TRUE(written->contains(entry.name)) << entry.name;
+    EXPECT_EQ(written->find(entry.name)->shape, entry.shape);
+  }
+}
+
+TEST_P(HfFolders, HalfPrecisionIsRoundedOnce) {
+  ExecutionContext context;
+  TempFolder temp;
+  const auto model = load(context, kGolden / GetParam());
+  const Values exact = values_of(*model);
+  for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    save_hf_folder(temp.path() / "out", *model, {.dtype = dtype});
+    const auto again = load(context, temp.path() / "out");
+    for (const auto& [name, values] : values_of(*again)) {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const auto value = static_cast<float>(exact.at(name)[i]);
+        const float rounded = dtype == DType::kBFloat16 ? static_cast<float>(bfloat16(value))
+                                                        : static_cast<float>(float16(value));
+        ASSERT_EQ(values[i], rounded) << name << " " << dtype_name(dtype);
+      }
+    }
+    const auto config = nlohmann::json::parse(read_text(temp.path() / "out" / "config.json"));
+    EXPECT_EQ(config["dtype"], dtype_name(dtype));
+  }
+}
+
+TEST_P(HfFolders, ShardsAndIndex) {
+  ExecutionContext context;
+  TempFolder temp;
+  const auto model = load(context, kGolden / GetParam());
+  save_hf_folder(temp.path() / "out", *model, {.max_file_bytes = 50'000});
+  EXPECT_FALSE(fs::exists(temp.path() / "out" / "model.safetensors"));
+  const auto index =
+      nlohmann::json::parse(read_text(temp.path() / "out" / "model.safetensors.index.json"));
+  EXPECT_EQ(index["metadata"]["total_size"], 4 * nn::parameter_count(model->config()));
+  std::size_t files = 0;
+  for (const auto& item : fs::directory_iterator(temp.path() / "out"))
+    files += item.path().extension() == ".safetensors";
+  EXPECT_GE(files, 4u);
+  EXPECT_TRUE(
+      fs::exists(temp.path() / "out" / fmt::format("model-00001-of-{:05}.safetensors", files)));
+  EXPECT_EQ(values_of(*load(context, temp.path() / "out")), values_of(*model));
+}
+
+TEST(HfFolder, OlderGpt2Files) {
+  ExecutionContext context;
+  TempFolder temp;
+  const Values expected = values_of(*load(context, kGolden / "gpt2_hf"));
+  Tensors tensors("gpt2_hf");
+  for (NamedView& tensor : tensors.list)
+    tensor.name = tensor.name.substr(std::string("transformer.").size());
+  std::vector<float> causal(32 * 32, 1.0f);
+  tensors.list.push_back(
+      {"h.0.attn.bias", make_view(causal.data(), DType::kFloat32, {1, 1, 32, 32})});
+  tensors.list.push_back({"h.1.attn.masked_bias", make_view(causal.data(), DType::kFloat32, {})});
+  const fs::path folder = make_folder(temp, "gpt2_hf", tensors);
+  EXPECT_EQ(values_of(*load(context, folder)), expected);
+}
+
+TEST(HfFolder, TiedWeightsUnderEitherName) {
+  ExecutionContext context;
+  TempFolder temp;
+  const Values expected = values_of(*load(context, kGolden / "gpt2_hf"));
+  Tensors tensors("gpt2_hf");
+  tensors.rename("transformer.wte.weight", "lm_head.weight");
+  EXPECT_EQ(values_of(*load(context, make_folder(temp, "gpt2_hf", tensors))), expected);
+  std::vector<float> other(131 * 64, 0.0f);
+  tensors.rename("lm_head.weight", "transformer.wte.weight");
+  tensors.list.push_back({"lm_head.weight", make_view(other.data(), DType::kFloat32, {131, 64})});
+  EXPECT_EQ(values_of(*load(context, make_folder(temp, "gpt2_hf", tensors))), expected);
+
+  const Values bert = values_of(*load(context, kGolden / "bert_hf"));
+  Tensors old("bert_hf");
+  old.rename("bert.embeddings.LayerNorm.weight", "bert.embeddings.LayerNorm.gamma");
+  old.rename("bert.embeddings.LayerNorm.bias", "bert.embeddings.LayerNorm.beta");
+  old.rename("cls.predictions.bias", "cls.predictions.decoder.bias");
+  old.list.push_back({"bert.pooler.dense.bias", make_view(other.data(), DType::kFloat32, {64})});
+  old.list.push_back({"cls.seq_relationship.bias", make_view(other.data(), DType::kFloat32, {2})});
+  EXPECT_EQ(values_of(*load(context, make_folder(temp, "bert_hf", old))), bert);
+}
+
+TEST(HfFolder, WhatDoesNotFitIsNamed) {
+  TempFolder temp;
+  float value = 0.0f;
+  std::int64_t number = 0;
+  {
+    Tensors tensors("llama_hf");
+    tensors.drop("model.layers.1.mlp.up_proj.weight");
+    expect_holds(load_error(make_folder(temp, "llama_hf", tensors)),
+                 {"model", "missing", "model.layers.1.mlp.up_proj.weight"});
+  }
+  {
+    Tensors tensors("llama_hf");
+    tensors.list.push_back({"model.layers.2.extra", make_view(&value, DType::kFloat32, {1})});
+    expect_holds(load_error(make_folder(temp, "llama_hf", tensors)),
+                 {"unexpected", "model.layers.2.extra"});
+  }
+  {
+    Tensors tensors("llama_hf");
+    tensors.drop("model.norm.weight");
+    tensors.list.push_back({"model.norm.weight", make_view(&value, DType::kFloat32, {1})});
+    expect_holds(load_error(make_folder(temp, "llama_hf", tensors)),
+                 {"model.norm.weight", "[1]", "[64]"});
+  }
+  {
+    Tensors tensors("llama_hf");
+    tensors.drop("model.norm.weight");
+    std::vector<std::int64_t> numbers(64);
+    tensors.list.push_back({"model.norm.weight", make_view(numbers.data(), DType::kInt64, {64})});
+    expect_holds(load_error(make_folder(temp, "llama_hf", tensors)),
+                 {"model.norm.weight", "int64"});
+  }
+  {
+    Tensors tensors("gpt2_hf");
+    tensors.list.push_back({"wte.weight", make_view(&number, DType::kInt64, {1})});
+    expect_holds(load_error(make_folder(temp, "gpt2_hf", tensors)),
+                 {"transformer.wte.weight", "twice"});
+  }
+}
+
+TEST(HfFolder, BrokenFolders) {
+  TempFolder temp;
+  expect_holds(load_error(temp.path() / "none_hf"), {"none_hf"});
+  const fs::path folder = temp.path() / "model";
+  fs::create_directories(folder);
+  expect_holds(load_error(folder), {"model", "config.json"});
+  write_text(folder / "config.json", "{");
+  expect_holds(load_error(folder), {"model", "config.json", "JSON"});
+  write_text(folder / "config.json", std::string(2u << 20, ' '));
+  expect_holds(load_error(folder), {"config.json", "bytes"});
+  fs::copy_file(kGolden / "gpt2_hf" / "config.json", folder / "config.json",
+                fs::copy_options::overwrite_existing);
+  expect_holds(load_error(folder), {"model.safetensors"});
+  write_text(folder / "pytorch_model.bin", "x");
+  expect_holds(load_error(folder), {"pickled"});
+  write_text(folder / "model.safetensors", "short");
+  expect_holds(load_error(folder), {"model/model.safetensors", "header"});
+}
+
+TEST(HfFolder, BrokenIndexes) {
+  TempFolder temp;
+  const fs::path folder = temp.path() / "model";
+  fs::create_directories(folder);
+  fs::copy_file(kGolden / "gpt2_hf" / "config.json", folder / "config.json");
+  fs::copy_file(kGolden / "gpt2_hf" / "model.safetensors", folder / "part.safetensors");
+  const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
+      {"[", {"weight_map"}},
+      {R"({"weight_map": []})", {"weight_map"}},
+      {R"({"weight_map": {"a": 3}})", {"'a'"}},
+      {R"({"weight_map": {"a": "../part.safetensors"}})", {"../part.safetensors"}},
+      {R"({"weight_map": {"a": "/etc/passwd"}})", {"/etc/passwd"}},
+      {R"({"weight_map": {"a": "absent.safetensors"}})", {"absent.safetensors"}},
+      {R"({"weight_map": {"a": "part.safetensors"}})", {"part.safetensors", "'a'"}},
+  };
+  for (const auto& [text, words] : cases) {
+    SCOPED_TRACE(text);
+    write_text(folder / "model.safetensors.index.json", text);
+    expect_holds(load_error(folder), words);
+  }
+  fs::copy_file(folder / "part.safetensors", folder / "twice.safetensors");
+  write_text(folder / "model.safetensors.index.json",
+             R"({"weight_map": {"transformer.wte.weight": "part.safetensors",
+                 "transformer.wpe.weight": "twice.safetensors"}})");
+  expect_holds(load_error(folder), {"twice"});
+}
+
+TEST(HfFolder, SavingReplacesWholeFoldersOrNothing) {
+  ExecutionContext context;
+  TempFolder temp;
+  const auto model = load(context, kGolden / "gpt2_hf");
+  const fs::path out = temp.path() / "with space" / "out";
+  fs::create_directories(out.parent_path());
+  save_hf_folder(out / "", *model, {.max_file_bytes = 50'000});
+  save_hf_folder(out, *model);
+  EXPECT_FALSE(fs::exists(out / "model.safetensors.index.json"))
+      << "files of the older folder are left";
+  const std::string before = read_text(out / "model.safetensors");
+
+  std::vector<NamedTensor> twice = {{"a", zeros(context, {2}, DType::kFloat32)},
+                                    {"a", zeros(context, {2}, DType::kFloat32)}};
+  EXPECT_THROW(save_hf_folder(out, model->config(), twice), InvalidArgument);
+  EXPECT_EQ(read_text(out / "model.safetensors"), before);
+  EXPECT_THROW(save_hf_folder(out, *model, {.dtype = DType::kInt64}), InvalidArgument);
+  EXPECT_THROW(save_hf_folder(out, *model, {.byte_tokenizer = true}), InvalidArgument)
+      << "vocabulary of 131";
+  std::size_t siblings = 0;
+  for ([[maybe_unused]] const auto& item : fs::directory_iterator(out.parent_path())) ++siblings;
+  EXPECT_EQ(siblings, 1u) << "temporary folders are left";
+}
+
+TEST(HfFolder, LoadsIntoBfloat16) {
+  ExecutionContext context;
+  const auto exact = load(context, kGolden / "llama_hf");
+  const auto rounded = load(context, kGolden / "llama_hf", DType::kBFloat16);
+  const Values wanted = values_of(*exact);
+  for (const auto& [name, values] : values_of(*rounded))
+    for (std::size_t i = 0; i < values.size(); ++i)
+      ASSERT_NEAR(values[i], wanted.at(name)[i], 0x1p-8 * std::abs(wanted.at(name)[i])) << name;
+}
+
+TEST(HfByteTokenizer, EveryByteOnceUnderItsOwnId) {
+  const auto vocab = nlohmann::json::parse(byte_tokenizer_json())["model"]["vocab"];
+  ASSERT_EQ(vocab.size(), 256u);
+  EXPECT_EQ(vocab["A"], 'A');
+  EXPECT_EQ(vocab["\xc4\xa0"], ' ') << "the stand-in of the space";
+  EXPECT_EQ(vocab["\xc4\x8a"], '\n');
+  std::vector<bool> seen(256);
+  for (const auto& [name, id] : vocab.items()) seen[id.get<std::size_t>()] = true;
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), true), 256);
+}
+
+}  // namespace
+}  // namespace meshloom::train
