@@ -32,8 +32,8 @@ Saves saves(UnaryOp op) {
   }
 }
 
-/// dy * op'(x) from the saved tensor alone: the kernel gets it in both places and reads the right
-/// one.
+/// dy * op'(x) from the saved tensor: the kernel gets it as both x and y and reads the right one.
+/// Only scalar / x needs both, and makes y again.
 Tensor unary_backward(UnaryOp op, const Tensor& dy, const Tensor& saved, double scalar) {
   switch (op) {
     case UnaryOp::kAdd: return dy;
@@ -42,10 +42,11 @@ Tensor unary_backward(UnaryOp op, const Tensor& dy, const Tensor& saved, double 
     case UnaryOp::kRsub: return neg(dy);
     default: break;
   }
+  const Tensor y = op == UnaryOp::kRdiv ? div(scalar, saved) : saved;
   Tensor dx = empty_like(saved);
   ExecutionContext& context = dy.context();
   context.backend().unary_backward(context.kernel_context(), op, dx.view(), dy.view(), saved.view(),
-                                   saved.view(), scalar);
+                                   y.view(), scalar);
   return dx;
 }
 

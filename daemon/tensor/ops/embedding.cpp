@@ -10,7 +10,8 @@ namespace meshloom::ops {
 using autograd::GradOutputs;
 using autograd::GradSink;
 
-Tensor embedding(const Tensor& weight, const Tensor& ids_given, std::int64_t padding_idx) {
+Tensor embedding(const Tensor& weight_given, const Tensor& ids_given, std::int64_t padding_idx) {
+  const Tensor weight = contiguous(weight_given);
   check_floating("embedding", weight);
   check_dtype("embedding", "ids", ids_given, DType::kInt64);
   check(weight.ndim() == 2, "embedding: weight of shape {}, expected [V,C]",

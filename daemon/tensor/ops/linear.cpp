@@ -107,10 +107,11 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
 
 }  // namespace
 
-Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias,
+Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias_given,
               const LinearOptions& options) {
-  check_linear(input, weight, bias, options);
+  check_linear(input, weight, bias_given, options);
   const Tensor x = contiguous(input);
+  const Tensor bias = bias_given ? contiguous(bias_given) : bias_given;
   Shape shape = x.shape();
   shape[x.ndim() - 1] = weight.size(options.weight_is_in_out ? 1 : 0);
 

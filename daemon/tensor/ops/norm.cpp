@@ -79,10 +79,14 @@ Tensor norm_backward(const Saved& saved, const Tensor& grad, Tensor residual_gra
   return dx;
 }
 
-Tensor norm(NormKind kind, const char* name, const Tensor& input, const Tensor& weight,
-            const Tensor& bias, float eps) {
-  check_params(name, input, weight, bias);
+Tensor dense(const Tensor& param) { return param ? contiguous(param) : param; }
+
+Tensor norm(NormKind kind, const char* name, const Tensor& input, const Tensor& weight_given,
+            const Tensor& bias_given, float eps) {
+  check_params(name, input, weight_given, bias_given);
   const Tensor x = contiguous(input);
+  const Tensor weight = dense(weight_given);
+  const Tensor bias = dense(bias_given);
 
   Tensor y = empty_like(x);
   const Stats stats = make_stats(x, kind);
@@ -108,14 +112,16 @@ Tensor writable(const Tensor& grad) {
 }
 
 NormedSum add_norm(NormKind kind, const char* name, const Tensor& x_given,
-                   const Tensor& residual_given, const Tensor& weight, const Tensor& bias,
-                   float eps) {
-  check_params(name, x_given, weight, bias);
+                   const Tensor& residual_given, const Tensor& weight_given,
+                   const Tensor& bias_given, float eps) {
+  check_params(name, x_given, weight_given, bias_given);
   check_same_dtype(name, x_given, residual_given);
   check(x_given.shape() == residual_given.shape(), "{}: shapes {} and {} differ", name,
         to_string(x_given.shape()), to_string(residual_given.shape()));
   const Tensor x = contiguous(x_given);
   const Tensor residual = contiguous(residual_given);
+  const Tensor weight = dense(weight_given);
+  const Tensor bias = dense(bias_given);
 
   NormedSum out{empty_like(x), empty_like(x)};
   const Stats stats = make_stats(x, kind);

@@ -64,6 +64,10 @@ TEST_F(NormTest, Gradients) {
     return layer_norm(transpose(in[0], 0, 1), mul(in[1], 2.0), {}, 1e-5f);
   };
   expect_gradients(strided, {random({7, 3}), random({7})});
+  auto strided_params = [](const std::vector<Tensor>& in) {
+    return layer_norm(in[0], slice(in[1], 0, 0, 14, 2), slice(in[2], 0, 1, 14, 2), 1e-5f);
+  };
+  expect_gradients(strided_params, {random({3, 7}), random({14}), random({14})});
   auto several = [](const std::vector<Tensor>& in) {
     return layer_norm(in[0], in[1], in[2], 1e-6f, 2);
   };
