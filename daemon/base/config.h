@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two kinds of config files: a job and a daemon.
+#pragma once
+
+#include <filesystem>
+
+#include "daemon/base/yaml_reader.h"
+#include "v1/config.pb.h"
+#include "v1/job.pb.h"
+
+namespace meshloom::base {
+
+struct JobFile {
+  v1::JobSpec spec;
+  SourceLines lines;  ///< to show where a field stands that the server refuses
+};
+
+/// Checks spelling and types; values are checked by the server, which knows the ranks and the data.
+JobFile load_job_file(const std::filesystem::path& path);
+
+v1::DaemonConfig load_daemon_config(const std::filesystem::path& path);
+
+}  // namespace meshloom::base

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// How enum values are spelled for users: the proto value without its prefix, in lower case.
+#pragma once
+
+#include <google/protobuf/descriptor.h>
+
+#include <string>
+#include <string_view>
+
+namespace meshloom::base {
+
+/// JOB_STATE_RUNNING -> "running".
+std::string enum_spelling(const google::protobuf::EnumValueDescriptor& value);
+/// "running" -> JOB_STATE_RUNNING; null where no value is spelled so, and for "unspecified".
+const google::protobuf::EnumValueDescriptor* find_enum_value(
+    const google::protobuf::EnumDescriptor& type, std::string_view spelling);
+/// "constant, linear, cosine, wsd": what a user may write.
+std::string enum_choices(const google::protobuf::EnumDescriptor& type);
+
+}  // namespace meshloom::base

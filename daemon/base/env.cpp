@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/base/env.h"
+
+#include <charconv>
+#include <cstdlib>
+
+#include "kernels/base/error.h"
+
+namespace meshloom::base {
+namespace {
+
+std::optional<std::string> text(const char* name) {
+  const char* value = std::getenv(name);
+  if (!value || !*value) return std::nullopt;
+  return std::string(value);
+}
+
+std::optional<int> positive_number(const char* name) {
+  const auto value = text(name);
+  if (!value) return std::nullopt;
+  int number = 0;
+  const auto [rest, error] = std::from_chars(value->data(), value->data() + value->size(), number);
+  check(error == std::errc() && *rest == '\0' && number > 0,
+        "environment variable {} is \"{}\", expected a positive whole number", name, *value);
+  return number;
+}
+
+}  // namespace
+
+Environment read_environment() {
+  Environment env;
+  env.address = text("MESHLOOM_ADDRESS");
+  env.state_dir = text("MESHLOOM_STATE_DIR");
+  env.data_dir = text("MESHLOOM_DATA_DIR");
+  env.threads = positive_number("MESHLOOM_THREADS");
+  env.log_level = text("MESHLOOM_LOG_LEVEL");
+  env.host = text("MESHLOOM_HOST");
+  return env;
+}
+
+}  // namespace meshloom::base

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every environment variable that Meshloom reads, in one place.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace meshloom::base {
+
+/// Read once at the start of a program and passed on. Flags win over these.
+struct Environment {
+  /// MESHLOOM_ADDRESS: host:port of the daemon that `meshloom` talks to. Default 127.0.0.1:7420.
+  std::optional<std::string> address;
+  /// MESHLOOM_STATE_DIR, MESHLOOM_DATA_DIR: as the flags of meshloomd.
+  std::optional<std::string> state_dir;
+  std::optional<std::string> data_dir;
+  /// MESHLOOM_THREADS: as the flag of meshloomd.
+  std::optional<int> threads;
+  /// MESHLOOM_LOG_LEVEL: as the flag of meshloomd.
+  std::optional<std::string> log_level;
+  /// MESHLOOM_HOST: address by which other hosts reach this one. Default: its first address that is
+  /// not a loopback.
+  std::optional<std::string> host;
+};
+
+/// Empty variables count as not set. Throws InvalidArgument naming the variable where a value is
+/// wrong.
+Environment read_environment();
+
+}  // namespace meshloom::base

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/base/metrics_log.h"
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "kernels/base/log.h"
+
+namespace meshloom::base {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+/// The complete lines of steps up to `last_step`, and whether anything else is in the file.
+std::pair<std::vector<std::string>, bool> lines_to_keep(const std::filesystem::path& path,
+                                                        std::int64_t last_step) {
+  std::vector<std::string> kept;
+  bool others = false;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const Json entry = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!file.eof() && entry.is_object() && entry.value("step", last_step + 1) <= last_step) {
+      kept.push_back(line);
+    } else {
+      others = true;
+    }
+  }
+  return {kept, others};
+}
+
+void drop_later_steps(const std::filesystem::path& path, std::int64_t last_step) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return;
+  const auto [kept, others] = lines_to_keep(path, last_step);
+  if (!others) return;
+  const std::filesystem::path next = path.string() + ".tmp";
+  {
+    std::ofstream file(next, std::ios::trunc);
+    for (const auto& line : kept) file << line << '\n';
+    if (!file.flush()) return;
+  }
+  std::filesystem::rename(next, path, error);
+}
+
+}  // namespace
+
+MetricsLog::MetricsLog(const std::filesystem::path& file, std::int64_t last_step) : path_(file) {
+  drop_later_steps(file, last_step);
+  file_.reset(std::fopen(file.c_str(), "ae"));
+  if (!file_) write("");
+}
+
+void MetricsLog::step(const v1::StepMetrics& metrics,
+                      const std::map<std::string, double>& seconds) {
+  Json line;
+  line["step"] = metrics.step();
+  line["loss"] = number(metrics.loss());
+  line["grad_norm"] = number(metrics.grad_norm());
+  line["lr"] = number(metrics.lr());
+  line["tokens_per_second"] = number(metrics.tokens_per_second());
+  line["mfu"] = metrics.has_mfu() ? number(metrics.mfu()) : Json(nullptr);
+  line["tokens"] = metrics.tokens();
+  line["memory_bytes"] = metrics.memory_bytes();
+  line["seconds"] = Json::object();
+  for (const auto& [phase, value] : seconds) line["seconds"][phase] = number(value);
+  write(line.dump() + "\n");
+}
+
+void MetricsLog::validation(const v1::ValidationMetrics& metrics) {
+  Json line;
+  line["step"] = metrics.step();
+  line["validation_loss"] = number(metrics.loss());
+  write(line.dump() + "\n");
+}
+
+void MetricsLog::write(const std::string& line) {
+  if (file_ && std::fwrite(line.data(), 1, line.size(), file_.get()) == line.size() &&
+      std::fflush(file_.get()) == 0)
+    return;
+  if (!failed_)
+    spdlog::warn("metrics are not written to {}: {}", path_.string(), std::strerror(errno));
+  failed_ = true;
+}
+
+}  // namespace meshloom::base

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// "Did you mean": the valid name that is closest to a wrong one.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace meshloom::base {
+
+/// Insertions, deletions, substitutions and swaps of neighbours that turn a into b (optimal string
+/// alignment).
+int edit_distance(std::string_view a, std::string_view b);
+
+/// The candidate with the least edit distance; empty where none is closer than half the name's
+/// length.
+std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
+
+}  // namespace meshloom::base

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads YAML into a proto message by reflection: the messages are the schema of every config file.
+#pragma once
+
+#include <google/protobuf/message.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+namespace meshloom::base {
+
+/// Line (from 1) of every field that a file gave, by its path ("run.training.steps",
+/// "run.optimizer.decay[1]").
+using SourceLines = std::map<std::string, int>;
+
+struct YamlLimits {
+  std::size_t bytes = 1 << 20;
+  int depth = 32;
+  int nodes = 100'000;  ///< visited, so that aliases of aliases do not multiply
+};
+
+/// Fills `message` from YAML text. Keys are the field names, enum values lower case without prefix,
+/// booleans true and false only; numbers are range-checked and never made from quoted text. Unknown
+/// keys, duplicate keys, keys without a value and wrong types are gathered and thrown as one
+/// InvalidArgument (CONFIG_INVALID) with a line "file:line: path: what was seen, what was expected"
+/// for each. `name` is the file as the user knows it.
+SourceLines read_yaml(const std::string& text, const std::string& name,
+                      google::protobuf::Message* message, const YamlLimits& limits = {});
+
+/// The same from a file. NotFound or IoError where it cannot be read.
+SourceLines read_yaml_file(const std::filesystem::path& path, google::protobuf::Message* message,
+                           const YamlLimits& limits = {});
+
+}  // namespace meshloom::base

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/client.h"
+
+#include <fmt/format.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include <random>
+
+namespace meshloom::cli {
+namespace {
+
+constexpr int kMessageBytes = 8 << 20;
+
+std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  arguments.SetMaxReceiveMessageSize(kMessageBytes);
+  // A proxy of the environment is for the internet, not for a daemon on this host.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+/// Wrong values in a request or config are the user's to correct: the same code as wrong usage.
+ExitCode exit_code_of(const v1::ErrorDetails& details) {
+  switch (details.code()) {
+    case grpc::StatusCode::UNAVAILABLE: return kUnreachable;
+    case grpc::StatusCode::CANCELLED: return kCancelled;
+    case grpc::StatusCode::INVALID_ARGUMENT: return kUsage;
+    default: return details.violations_size() > 0 ? kUsage : kFailed;
+  }
+}
+
+template <typename Message>
+bool unpack(const google::protobuf::Any& any, const char* type, Message* message) {
+  return any.type_url() == std::string("type.googleapis.com/google.rpc.") + type &&
+         message->ParseFromString(any.value());
+}
+
+grpc::ByteBuffer empty_request() {
+  grpc::Slice slice("", 0);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+}  // namespace
+
+Client::Client(const std::string& address)
+    : address_(address),
+      channel_(make_channel(address)),
+      jobs_(v1::JobService::NewStub(channel_)),
+      generation_(v1::GenerateService::NewStub(channel_)),
+      checkpoints_(v1::CheckpointService::NewStub(channel_)),
+      workers_(v1::WorkerService::NewStub(channel_)) {}
+
+std::chrono::milliseconds Client::pause_before(int attempt) {
+  static thread_local std::minstd_rand random{std::random_device{}()};
+  const int base = 50 << attempt;
+  return std::chrono::milliseconds(base / 2 +
+                                   static_cast<int>(random() % static_cast<unsigned>(base)));
+}
+
+void Client::fail(const grpc::Status& status) const {
+  v1::ErrorDetails details = details_of(status);
+  const ExitCode code = exit_code_of(details);
+  // A daemon that answers is reachable, also where it says UNAVAILABLE: it gives a reason.
+  if (code == kUnreachable && details.info().reason().empty())
+    throw CliError(
+        code,
+        fmt::format("no meshloomd answers at {} ({}). Start one with mpirun -n N meshloomd, or "
+                    "name another with --address or MESHLOOM_ADDRESS",
+                    address_, status.error_message()));
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && details.info().reason().empty())
+    throw CliError(kUnreachable, fmt::format("meshloomd at {} did not answer in time", address_));
+  throw CliError(code, details.message(), details);
+}
+
+bool Client::serving() {
+  // grpc.health.v1: an empty request asks for the whole server; byte 0x08 0x01 answers SERVING.
+  grpc::GenericStub stub(channel_);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
+  grpc::CompletionQueue queue;
+  const grpc::ByteBuffer request = empty_request();
+  const auto call =
+      stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
+  call->StartCall();
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  call->Finish(&response, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  grpc::Slice slice;
+  if (!ok || !status.ok() || !response.DumpToSingleSlice(&slice).ok()) return false;
+  return slice.size() == 2 && slice.begin()[0] == 0x08 && slice.begin()[1] == 0x01;
+}
+
+v1::ErrorDetails details_of(const grpc::Status& status) {
+  v1::ErrorDetails details;
+  details.set_code(status.error_code());
+  details.set_message(status.error_message());
+  v1::RpcStatus wire;
+  if (!wire.ParseFromString(status.error_details())) return details;
+  for (const auto& any : wire.details()) {
+    v1::BadRequest bad;
+    if (unpack(any, "ErrorInfo", details.mutable_info())) continue;
+    if (unpack(any, "BadRequest", &bad)) *details.mutable_violations() = bad.field_violations();
+  }
+  return details;
+}
+
+std::string make_request_id() {
+  std::random_device random;
+  const auto bits = [&] { return static_cast<std::uint64_t>(random()) << 32 | random(); };
+  const std::uint64_t high = (bits() & ~0xF000ULL) | 0x4000ULL;
+  const std::uint64_t low = (bits() & ~(3ULL << 62)) | 1ULL << 63;
+  return fmt::format("{:08x}-{:04x}-{:04x}-{:04x}-{:012x}", high >> 32, high >> 16 & 0xFFFF,
+                     high & 0xFFFF, low >> 48, low & 0xFFFFFFFFFFFFULL);
+}
+
+}  // namespace meshloom::cli

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The connection to a daemon: deadlines, retries, and gRPC errors as CliError.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "daemon/cli/exit_code.h"
+#include "v1/checkpoint_service.grpc.pb.h"
+#include "v1/generate_service.grpc.pb.h"
+#include "v1/job_service.grpc.pb.h"
+#include "v1/worker_service.grpc.pb.h"
+
+namespace meshloom::cli {
+
+/// Connects with the first call. Used by one thread.
+class Client {
+ public:
+  explicit Client(const std::string& address);
+
+  const std::string& address() const { return address_; }
+  v1::JobService::Stub& jobs() { return *jobs_; }
+  v1::GenerateService::Stub& generation() { return *generation_; }
+  v1::CheckpointService::Stub& checkpoints() { return *checkpoints_; }
+  v1::WorkerService::Stub& workers() { return *workers_; }
+
+  /// A unary call with a deadline. UNAVAILABLE alone is tried again, `attempts` times in all, with
+  /// growing pauses. Mutating requests carry a request_id, so that a repeat is harmless.
+  template <typename Stub, typename Request, typename Response>
+  Response call(Stub& stub,
+                grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                const Request& request, int attempts = 4) {
+    for (int attempt = 1;; ++attempt) {
+      grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + kDeadline);
+      Response response;
+      const grpc::Status status = (stub.*method)(&context, request, &response);
+      if (status.ok()) return response;
+      if (status.error_code() != grpc::StatusCode::UNAVAILABLE || attempt >= attempts) fail(status);
+      std::this_thread::sleep_for(pause_before(attempt + 1));
+    }
+  }
+
+  /// Throws what the status means, for calls that stream.
+  [[noreturn]] void fail(const grpc::Status& status) const;
+
+  /// Whether the daemon's health service says that all ranks have joined.
+  bool serving();
+
+ private:
+  static constexpr std::chrono::seconds kDeadline{30};
+  static std::chrono::milliseconds pause_before(int attempt);
+
+  std::string address_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::JobService::Stub> jobs_;
+  std::unique_ptr<v1::GenerateService::Stub> generation_;
+  std::unique_ptr<v1::CheckpointService::Stub> checkpoints_;
+  std::unique_ptr<v1::WorkerService::Stub> workers_;
+};
+
+/// The details that travel with a status; code and message alone where there are none.
+v1::ErrorDetails details_of(const grpc::Status& status);
+
+/// A random UUID (version 4).
+std::string make_request_id();
+
+}  // namespace meshloom::cli

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The client's commands. Each adds itself to the parser and leaves what to do in `context.action`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "daemon/cli/client.h"
+
+namespace meshloom::cli {
+
+/// What all commands share. Outlives the parser's callbacks.
+struct CommandContext {
+  std::string address;
+  bool json = false;
+  std::function<ExitCode(Client&)> action;
+};
+
+void add_status_commands(CLI::App& app, CommandContext& context);  ///< status, shutdown
+void add_job_commands(CLI::App& app, CommandContext& context);
+void add_checkpoint_commands(CLI::App& app, CommandContext& context);
+void add_generate_command(CLI::App& app, CommandContext& context);
+
+}  // namespace meshloom::cli

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/follow.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "daemon/cli/interrupt.h"
+#include "daemon/cli/output.h"
+#include "daemon/cli/progress.h"
+
+namespace meshloom::cli {
+namespace {
+
+bool is_final(v1::JobState state) {
+  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
+         state == v1::JOB_STATE_CANCELLED;
+}
+
+int terminal_columns() {
+  winsize size{};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+void put(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+ExitCode end_of(const v1::Job& job) {
+  switch (job.state()) {
+    case v1::JOB_STATE_SUCCEEDED: return kOk;
+    case v1::JOB_STATE_CANCELLED: return kCancelled;
+    default: return kFailed;
+  }
+}
+
+/// One stream of events, and what it has shown.
+class Follow {
+ public:
+  Follow(Client& client, std::string job, const FollowOptions& options)
+      : client_(client),
+        job_(std::move(job)),
+        json_(options.json),
+        progress_(::isatty(STDOUT_FILENO) != 0, terminal_columns()) {}
+
+  ExitCode run() {
+    while (true) {
+      const grpc::Status status = read_stream();
+      put(progress_.clear());
+      if (is_final(last_.state())) return finish();
+      if (interrupted_) return detach();
+      // Events that this client was too slow for: the present state brings it up to date.
+      if (status.error_code() == grpc::StatusCode::OUT_OF_RANGE) continue;
+      if (status.error_code() == grpc::StatusCode::UNAVAILABLE) lost();
+      if (!status.ok()) client_.fail(status);
+      lost();
+    }
+  }
+
+ private:
+  grpc::Status read_stream() {
+    grpc::ClientContext context;
+    v1::WatchJobRequest request;
+    request.set_name(job_);
+    const auto stream = client_.jobs().WatchJob(&context, request);
+    const InterruptScope interrupt([&] { context.TryCancel(); });
+    v1::WatchJobResponse response;
+    while (stream->Read(&response)) show(response.event());
+    grpc::Status status = stream->Finish();
+    interrupted_ = interrupt.interrupted();
+    return status;
+  }
+
+  void show(const v1::JobEvent& event) {
+    if (event.has_job()) last_ = event.job();
+    seen_ = true;
+    if (json_) {
+      print_json_line(event);
+    } else {
+      put(progress_.show(event, Progress::Clock::now()));
+    }
+  }
+
+  ExitCode finish() {
+    if (!json_) print_job(last_);
+    return end_of(last_);
+  }
+
+  ExitCode detach() {
+    fmt::print(stderr,
+               "detached; the job goes on. To end it: meshloom --address {} job cancel {}\n",
+               client_.address(), short_name(job_));
+    return kInterrupted;
+  }
+
+  [[noreturn]] void lost() {
+    if (!seen_) client_.fail(grpc::Status(grpc::StatusCode::UNAVAILABLE, "no connection"));
+    throw CliError(
+        kUnreachable,
+        fmt::format(
+            "the daemon at {} stopped. Started again on the same state dir it goes on with the "
+            "job; then: meshloom job watch {}",
+            client_.address(), short_name(job_)));
+  }
+
+  Client& client_;
+  std::string job_;
+  bool json_;
+  Progress progress_;
+  v1::Job last_;
+  bool seen_ = false;
+  bool interrupted_ = false;
+};
+
+}  // namespace
+
+ExitCode follow_job(Client& client, const std::string& job, const FollowOptions& options) {
+  return Follow(client, job, options).run();
+}
+
+}  // namespace meshloom::cli

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "daemon/cli/client.h"
+
+namespace meshloom::cli {
+
+struct FollowOptions {
+  bool json = false;  ///< every event as a line of JSON
+};
+
+/// Shows a job's events until it ends; its end is the exit code. Ctrl-C leaves the job alone, says
+/// how to cancel it, and is 130.
+ExitCode follow_job(Client& client, const std::string& job, const FollowOptions& options);
+
+}  // namespace meshloom::cli

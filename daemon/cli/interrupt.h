@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ctrl-C while a stream is read.
+#pragma once
+
+#include <signal.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+namespace meshloom::cli {
+
+/// While it lives, SIGINT and SIGTERM call `on_interrupt` on a thread of its own instead of ending
+/// the process. One at a time.
+class InterruptScope {
+ public:
+  explicit InterruptScope(std::function<void()> on_interrupt);
+  ~InterruptScope();
+  InterruptScope(const InterruptScope&) = delete;
+  InterruptScope& operator=(const InterruptScope&) = delete;
+
+  bool interrupted() const { return interrupted_; }
+
+ private:
+  void listen(int fd);
+
+  std::function<void()> on_interrupt_;
+  std::atomic<bool> interrupted_{false};
+  struct sigaction before_int_ {};
+  struct sigaction before_term_ {};
+  int pipe_[2] = {-1, -1};
+  std::thread thread_;
+};
+
+}  // namespace meshloom::cli

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/output.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "daemon/base/enum_names.h"
+#include "daemon/base/message_printer.h"
+
+namespace meshloom::cli {
+namespace {
+
+std::string dump(const google::protobuf::Message& message, int indent) {
+  return base::to_json(message).dump(indent, ' ', false,
+                                     nlohmann::ordered_json::error_handler_t::replace);
+}
+
+void line(const char* key, const std::string& value) {
+  if (!value.empty()) fmt::print("{:<12}{}\n", key, value);
+}
+
+}  // namespace
+
+void print_json(const google::protobuf::Message& message) { fmt::print("{}\n", dump(message, 2)); }
+
+void print_json_line(const google::protobuf::Message& message) {
+  fmt::print("{}\n", dump(message, -1));
+  std::fflush(stdout);
+}
+
+void print_table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths(rows.at(0).size(), 0);
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  for (const auto& row : rows) {
+    std::string text;
+    for (std::size_t i = 0; i < row.size(); ++i) text += fmt::format("{:<{}}  ", row[i], widths[i]);
+    text.erase(text.find_last_not_of(' ') + 1);
+    fmt::print("{}\n", text);
+  }
+}
+
+std::string short_name(const std::string& resource) {
+  const auto slash = resource.find('/');
+  return slash == std::string::npos ? resource : resource.substr(slash + 1);
+}
+
+std::string state_name(v1::JobState state) {
+  const auto* value = v1::JobState_descriptor()->FindValueByNumber(state);
+  return value ? base::enum_spelling(*value) : std::to_string(static_cast<int>(state));
+}
+
+std::string bytes_text(std::int64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  if (whole < 60) return fmt::format("{}s", whole);
+  if (whole < 3600) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
+  return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
+}
+
+void print_job(const v1::Job& job) {
+  line("job", short_name(job.name()));
+  line("state", state_name(job.state()));
+  line("step", fmt::format("{} of {}", job.step(), job.steps()));
+  if (job.has_last_step())
+    line("last step", fmt::format("loss {:.4f}, {:.0f} tokens/s", job.last_step().loss(),
+                                  job.last_step().tokens_per_second()));
+  if (job.has_first_validation())
+    line("validation", fmt::format("loss {:.4f} at step {}, {:.4f} at step {}",
+                                   job.first_validation().loss(), job.first_validation().step(),
+                                   job.last_validation().loss(), job.last_validation().step()));
+  line("error", job.error().message());
+  for (const auto& note : job.notes()) line("note", note);
+  line("created", job.create_time());
+  line("finished", job.finish_time());
+  line("folder", job.output_dir());
+  line("model", job.hf_folder());
+  if (!job.sample().empty()) fmt::print("sample\n{}\n", job.sample());
+}
+
+}  // namespace meshloom::cli

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the client shows what it got.
+#pragma once
+
+#include <google/protobuf/message.h>
+
+#include <string>
+#include <vector>
+
+#include "v1/job.pb.h"
+
+namespace meshloom::cli {
+
+/// JSON on standard output: the whole message, one value.
+void print_json(const google::protobuf::Message& message);
+/// The same on one line, for streams.
+void print_json_line(const google::protobuf::Message& message);
+
+/// Columns as wide as their widest cell; the first row is the heading.
+void print_table(const std::vector<std::vector<std::string>>& rows);
+
+std::string short_name(const std::string& resource);  ///< "jobs/x" -> "x"
+std::string state_name(v1::JobState state);           ///< "running"
+std::string bytes_text(std::int64_t bytes);           ///< "1.5 GiB"
+std::string duration_text(double seconds);            ///< "2m05s"
+
+/// A job in full.
+void print_job(const v1::Job& job);
+
+}  // namespace meshloom::cli

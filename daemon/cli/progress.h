@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What --follow shows of a job's events: a bar on a terminal, plain lines elsewhere.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "v1/job.pb.h"
+
+namespace meshloom::cli {
+
+/// Text for standard output, as a function of events and time alone.
+class Progress {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Progress(bool terminal, int columns) : terminal_(terminal), columns_(columns) {}
+
+  /// What to print for an event; may be empty.
+  std::string show(const v1::JobEvent& event, Clock::time_point now);
+  /// Takes the bar away, so that other text can follow.
+  std::string clear();
+
+ private:
+  std::string show_state(const v1::Job& job, Clock::time_point now);
+  std::string show_step(const v1::StepMetrics& step, Clock::time_point now);
+  std::string bar(const v1::StepMetrics& step, Clock::time_point now) const;
+  std::string above(const std::string& line);
+  double seconds_left(std::int64_t step, Clock::time_point now) const;
+
+  bool terminal_;
+  int columns_;
+  std::int64_t steps_ = 0;
+  std::int64_t first_step_ = -1;
+  Clock::time_point first_time_;
+  Clock::time_point last_line_;
+  v1::JobState state_ = v1::JOB_STATE_UNSPECIFIED;
+  std::string bar_;
+};
+
+}  // namespace meshloom::cli

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "daemon/cli/commands.h"
+#include "daemon/cli/output.h"
+
+namespace meshloom::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct WaitOption {
+  double seconds = 0;
+};
+
+/// True when all ranks serve; false after `seconds`.
+bool wait_until_serving(Client& client, double seconds) {
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(seconds));
+  while (!client.serving()) {
+    if (Clock::now() >= end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return true;
+}
+
+v1::Job running_job(Client& client) {
+  v1::ListJobsRequest request;
+  v1::ListJobsResponse page;
+  v1::Job running;
+  do {
+    page = client.call(client.jobs(), &v1::JobService::Stub::ListJobs, request);
+    for (const auto& job : page.jobs())
+      if (job.state() == v1::JOB_STATE_RUNNING || job.state() == v1::JOB_STATE_PREPARING)
+        running = job;
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  return running;
+}
+
+void print_workers(const v1::ListWorkersResponse& response) {
+  std::vector<std::vector<std::string>> rows{
+      {"rank", "host", "pid", "device", "cpu", "threads", "memory"}};
+  for (const auto& worker : response.workers())
+    rows.push_back({std::to_string(worker.rank()), worker.host(), std::to_string(worker.pid()),
+                    worker.device(), worker.cpu(), std::to_string(worker.threads()),
+                    bytes_text(worker.memory_bytes())});
+  print_table(rows);
+}
+
+ExitCode status(Client& client, bool json, double wait_seconds) {
+  if (wait_seconds > 0 && !wait_until_serving(client, wait_seconds))
+    throw CliError(kUnreachable, fmt::format("no meshloomd serves at {} after {} s",
+                                             client.address(), wait_seconds));
+  const auto workers = client.call(client.workers(), &v1::WorkerService::Stub::ListWorkers,
+                                   v1::ListWorkersRequest());
+  const bool serving = client.serving();
+  if (json) {
+    print_json(workers);
+    return serving ? kOk : kUnreachable;
+  }
+  fmt::print("meshloomd {} at {}: {}, up {}, state in {}\n", workers.version(), client.address(),
+             serving ? "serving" : "waiting for ranks",
+             duration_text(static_cast<double>(workers.uptime_seconds())), workers.state_dir());
+  print_workers(workers);
+  const v1::Job job = running_job(client);
+  if (!job.name().empty())
+    fmt::print("running: {}, step {} of {}\n", short_name(job.name()), job.step(), job.steps());
+  return serving ? kOk : kUnreachable;
+}
+
+ExitCode shutdown(Client& client, bool json, double wait_seconds) {
+  const v1::ShutdownRequest request;
+  const auto response = client.call(client.workers(), &v1::WorkerService::Stub::Shutdown, request);
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(wait_seconds));
+  while (wait_seconds > 0 && client.serving()) {
+    if (Clock::now() >= end)
+      throw CliError(kFailed, fmt::format("the daemon still serves after {} s", wait_seconds));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  if (json) {
+    print_json(response);
+  } else {
+    fmt::print("{}\n", wait_seconds > 0
+                           ? "the daemon has stopped"
+                           : "the daemon stops at the next step boundary, after a checkpoint");
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_status_commands(CLI::App& app, CommandContext& context) {
+  auto* status_command = app.add_subcommand("status", "Show the daemon and its ranks");
+  auto wait = std::make_shared<WaitOption>();
+  status_command->add_option("--wait", wait->seconds,
+                             "Wait up to so many seconds until all ranks serve");
+  status_command->footer("Example: meshloom status --wait 10");
+  status_command->callback([&context, wait] {
+    context.action = [&context, wait](Client& client) {
+      return status(client, context.json, wait->seconds);
+    };
+  });
+
+  auto* shutdown_command = app.add_subcommand(
+      "shutdown",
+      "Stop the daemon at a step boundary; the running job is saved and goes on at the next start");
+  auto gone = std::make_shared<WaitOption>();
+  shutdown_command->add_option("--wait", gone->seconds,
+                               "Wait up to so many seconds until it no longer serves");
+  shutdown_command->callback([&context, gone] {
+    context.action = [&context, gone](Client& client) {
+      return shutdown(client, context.json, gone->seconds);
+    };
+  });
+}
+
+}  // namespace meshloom::cli

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/checkpoint_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+#include "daemon/control/names.h"
+#include "daemon/control/timestamp.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::control {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kStepPrefix = "step-";
+constexpr const char* kManifest = "manifest.json";  // written last: what lacks it is not complete
+constexpr const char* kModelConfig = "config.json";
+
+std::optional<std::int64_t> step_of(const std::string& folder) {
+  if (folder.rfind(kStepPrefix, 0) != 0) return std::nullopt;
+  std::int64_t step = 0;
+  const char* end = folder.data() + folder.size();
+  const auto [rest, error] = std::from_chars(folder.data() + kStepPrefix.size(), end, step);
+  if (error != std::errc() || rest != end) return std::nullopt;
+  return step;
+}
+
+/// Steps of complete checkpoints, oldest first.
+std::vector<std::int64_t> complete_steps(const fs::path& checkpoints) {
+  std::vector<std::int64_t> steps;
+  std::error_code error;
+  for (const auto& item : fs::directory_iterator(checkpoints, error)) {
+    const auto step = step_of(item.path().filename().string());
+    std::error_code ignored;
+    if (step && fs::exists(item.path() / kManifest, ignored)) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+std::string step_folder(std::int64_t step) { return fmt::format("{}{}", kStepPrefix, step); }
+
+v1::Checkpoint describe(const fs::path& path, const std::string& job, std::int64_t step) {
+  v1::Checkpoint checkpoint;
+  checkpoint.set_name(checkpoint_resource(job, path.filename().string()));
+  checkpoint.set_step(step);
+  std::error_code error;
+  for (const auto& item : fs::recursive_directory_iterator(path, error)) {
+    std::error_code ignored;
+    if (!item.is_regular_file(ignored)) continue;
+    checkpoint.set_files(checkpoint.files() + 1);
+    checkpoint.set_size_bytes(checkpoint.size_bytes() +
+                              static_cast<std::int64_t>(item.file_size(ignored)));
+  }
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0)
+    checkpoint.set_create_time(to_rfc3339(std::chrono::system_clock::from_time_t(status.st_mtime)));
+  return checkpoint;
+}
+
+fs::path export_folder(const StateDir& state, const v1::Job& job) {
+  const std::string& name = job.resolved().export_().hf_folder();
+  if (!is_export_name(name)) return {};
+  const fs::path folder = state.job(parse_job_name(job.name())) / name;
+  std::error_code ignored;
+  return fs::exists(folder / kModelConfig, ignored) ? folder : fs::path();
+}
+
+}  // namespace
+
+bool is_export_name(const std::string& name) {
+  return is_folder_name(name) && name != "checkpoints" && !step_of(name) &&
+         name != "metrics.jsonl" && name != "resolved.yaml";
+}
+
+std::vector<v1::Checkpoint> list_checkpoints(const StateDir& state, const v1::Job& job) {
+  const std::string id = parse_job_name(job.name());
+  std::vector<v1::Checkpoint> checkpoints;
+  for (const auto step : complete_steps(state.checkpoints(id)))
+    checkpoints.push_back(describe(state.checkpoints(id) / step_folder(step), id, step));
+  const fs::path exported = export_folder(state, job);
+  if (!exported.empty()) checkpoints.push_back(describe(exported, id, job.step()));
+  return checkpoints;
+}
+
+fs::path newest_model(const StateDir& state, const v1::Job& job) {
+  const std::string id = parse_job_name(job.name());
+  const auto steps = complete_steps(state.checkpoints(id));
+  if (!steps.empty()) return state.checkpoints(id) / step_folder(steps.back());
+  return export_folder(state, job);
+}
+
+fs::path checkpoint_folder(const StateDir& state, const v1::Job& job, const std::string& folder) {
+  const std::string id = parse_job_name(job.name());
+  const auto step = step_of(folder);
+  std::error_code ignored;
+  if (step && folder == step_folder(*step)) {
+    const fs::path path = state.checkpoints(id) / folder;
+    if (fs::exists(path / kManifest, ignored)) return path;
+  } else if (folder == job.resolved().export_().hf_folder()) {
+    const fs::path path = export_folder(state, job);
+    if (!path.empty()) return path;
+  }
+  throw NotFound(fmt::format("{} does not exist", checkpoint_resource(id, folder)),
+                 "CHECKPOINT_NOT_FOUND", {{"job", id}, {"folder", folder}});
+}
+
+OpenFile::OpenFile(const fs::path& root, std::string relative) : name_(std::move(relative)) {
+  fd_ = ::open((root / name_).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  struct stat status {};
+  if (fd_ < 0 || ::fstat(fd_, &status) != 0) {
+    const int error = errno;
+    if (fd_ >= 0) ::close(fd_);
+    if (error == ENOENT)
+      throw NotFound("the checkpoint was deleted to make room for newer ones",
+                     "CHECKPOINT_NOT_FOUND");
+    throw IoError(fmt::format("{} cannot be opened: {}", name_, std::strerror(error)));
+  }
+  size_ = status.st_size;
+}
+
+OpenFile::~OpenFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+OpenFile::OpenFile(OpenFile&& other) noexcept
+    : name_(std::move(other.name_)), fd_(other.fd_), size_(other.size_) {
+  other.fd_ = -1;
+}
+
+std::string OpenFile::read(std::int64_t offset, std::size_t bytes) const {
+  std::string data(bytes, '\0');
+  std::size_t done = 0;
+  while (done < bytes) {
+    const auto got = ::pread(fd_, data.data() + done, bytes - done,
+                             static_cast<off_t>(offset) + static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw IoError(fmt::format("{} cannot be read: {}", name_, std::strerror(errno)));
+    if (got == 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  data.resize(done);
+  return data;
+}
+
+std::vector<OpenFile> open_files(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& item : fs::recursive_directory_iterator(folder, error)) {
+    std::error_code ignored;
+    if (item.is_regular_file(ignored) && !item.is_symlink(ignored))
+      names.push_back(fs::relative(item.path(), folder).generic_string());
+  }
+  if (error)
+    throw NotFound("the checkpoint cannot be listed: " + error.message(), "CHECKPOINT_NOT_FOUND");
+  std::sort(names.begin(), names.end());
+  std::vector<OpenFile> files;
+  for (auto& name : names) files.emplace_back(folder, std::move(name));
+  return files;
+}
+
+}  // namespace meshloom::control

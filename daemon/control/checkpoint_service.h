@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "daemon/control/job_store.h"
+#include "daemon/control/slots.h"
+#include "daemon/control/state_dir.h"
+#include "v1/checkpoint_service.grpc.pb.h"
+
+namespace meshloom::control {
+
+class CheckpointServiceImpl final : public v1::CheckpointService::Service {
+ public:
+  CheckpointServiceImpl(const JobStore& store, const StateDir& state);
+
+  grpc::Status ListCheckpoints(grpc::ServerContext*, const v1::ListCheckpointsRequest* request,
+                               v1::ListCheckpointsResponse* response) override;
+  grpc::Status ReadCheckpoint(grpc::ServerContext*, const v1::ReadCheckpointRequest* request,
+                              grpc::ServerWriter<v1::ReadCheckpointResponse>* writer) override;
+
+ private:
+  std::vector<v1::Checkpoint> all_checkpoints(const std::string& job) const;
+
+  const JobStore& store_;
+  const StateDir& state_;
+  Slots readers_;
+};
+
+}  // namespace meshloom::control

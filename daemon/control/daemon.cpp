@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/daemon.h"
+
+#include <unistd.h>
+
+#include "daemon/comm/mesh/topology.h"
+#include "daemon/control/follower.h"
+#include "daemon/control/host_info.h"
+#include "daemon/control/launch_card.h"
+#include "daemon/control/leader.h"
+#include "daemon/control/leave_soon.h"
+#include "daemon/control/memory_use.h"
+#include "daemon/control/rank_loop.h"
+#include "daemon/control/stop_signal.h"
+#include "daemon/control/train_factory.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+v1::RankHello make_hello(int rank, const comm::Topology& topology, int threads) {
+  const auto& place = topology.ranks[static_cast<std::size_t>(rank)];
+  v1::RankHello hello;
+  hello.set_rank(rank);
+  hello.set_local_rank(place.local_rank);
+  hello.set_host(place.hostname);
+  hello.set_pid(::getpid());
+  hello.set_threads(threads);
+  hello.set_device("cpu");
+  hello.set_cpu(cpu_name());
+  hello.set_memory_bytes(process_memory().resident);
+  return hello;
+}
+
+DaemonEnd follow(const LaunchCard& card, const v1::RankHello& hello, bool launched,
+                 RunFactory& factory, comm::AbortFlag& abort) {
+  Follower follower({card.address, card.secret, hello, [&](const std::string& cause) {
+                       spdlog::critical("rank {} stops: {}", hello.rank(), cause);
+                       abort.raised = true;
+                       leave_soon(fmt::format("rank {}", hello.rank()));
+                     }});
+  const StopSignalListener signals(launched,
+                                   [&](const std::string& cause) { follower.request_stop(cause); });
+  LoopEnd end;
+  {
+    RankWorker worker(hello.rank(), factory);
+    end = run_commands(follower.commands(), worker,
+                       [&](const v1::RankResult& result) { follower.report(result); });
+  }
+  if (end != LoopEnd::kStopped) {
+    // Rank 0 answers a result that leaves the ranks out of step with an abort, which ends the
+    // stream.
+    leave_soon(fmt::format("rank {}", hello.rank()));
+    follower.wait_for_end();
+    return {1, false};
+  }
+  follower.leave();
+  return {0, true};
+}
+
+}  // namespace
+
+DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
+  const v1::DaemonConfig& config = options.config;
+  const int rank = runtime.rank();
+  const comm::Topology topology = comm::probe_topology(runtime.bootstrap());
+  const int fair = threads_per_rank(runtime.bootstrap(), topology);
+  const int threads = config.threads() > 0 ? config.threads() : fair;
+
+  comm::AbortFlag abort;
+  comm::GroupOptions group;
+  group.timeout = std::chrono::milliseconds(config.collective_timeout_ms());
+  group.abort = &abort;
+  group.threads = Threads{threads};
+  const auto world = runtime.make_world_group(group);
+  TrainFactory factory(*world, threads);
+  const v1::RankHello hello = make_hello(rank, topology, threads);
+
+  std::unique_ptr<Leader> leader;
+  LaunchCard card;
+  if (rank == 0) {
+    try {
+      leader =
+          std::make_unique<Leader>(options, hello, runtime.world_size(), topology.hosts > 1, abort);
+      card = leader->card();
+    } catch (const std::exception& error) {
+      spdlog::critical("{}", error.what());
+      card.failure = error.what();
+    }
+  }
+  card = launch_card_from(runtime.bootstrap().broadcast(to_bytes(card), 0));
+  if (!card.failure.empty()) return {1, true};
+  init_log({rank, config.log_level(), log_file(config.state_dir(), rank).string()});
+  if (rank == 0) return leader->serve(runtime.launched_by_mpirun(), factory);
+  return follow(card, hello, runtime.launched_by_mpirun(), factory, abort);
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/daemon_options.h"
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+
+#include "daemon/base/config.h"
+#include "daemon/control/grpc_server.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::control {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kVersion = MESHLOOM_VERSION;
+
+struct Flags {
+  std::string config;
+  std::optional<std::string> listen, state_dir, data_dir, log_level;
+  std::optional<int> world_size, threads;
+  bool no_resume = false;
+  bool insecure = false;
+};
+
+void declare(CLI::App& app, Flags& flags) {
+  app.set_version_flag("--version", std::string("meshloomd ") + kVersion);
+  app.add_option("--config", flags.config, "YAML file with these settings (proto: DaemonConfig)");
+  app.add_option("--listen", flags.listen,
+                 "Address for clients, host:port; port 0 takes a free one, written to "
+                 "STATE_DIR/address. Default 127.0.0.1:7420");
+  app.add_option(
+      "--state-dir", flags.state_dir,
+      "Folder for jobs, checkpoints, journal and logs; made where it is missing. Default "
+      "./meshloom-state");
+  app.add_option("--data-dir", flags.data_dir,
+                 "Folder below which jobs find data and models. Default: the working folder");
+  app.add_option("--world-size", flags.world_size,
+                 "Exit with code 2 unless there are so many ranks");
+  app.add_option("--threads", flags.threads,
+                 "Threads per rank. Default: usable cores / ranks of the host");
+  app.add_flag("--no-resume", flags.no_resume,
+               "Hold the jobs that an earlier daemon left unfinished");
+  app.add_flag(
+      "--insecure", flags.insecure,
+      "Allow --listen on an address that other machines reach: calls are neither encrypted nor "
+      "authenticated");
+  app.add_option("--log-level", flags.log_level,
+                 "trace, debug, info, warning or error. Default info");
+  app.footer(
+      "Example: mpirun -n 2 --bind-to none meshloomd --state-dir state --data-dir data\n"
+      "The client is called meshloom. Environment: MESHLOOM_STATE_DIR, MESHLOOM_DATA_DIR, "
+      "MESHLOOM_THREADS,\nMESHLOOM_LOG_LEVEL, MESHLOOM_HOST (this host's address for other hosts). "
+      "Flags "
+      "win over them.");
+}
+
+v1::DaemonConfig merge(const Flags& flags, const base::Environment& env) {
+  v1::DaemonConfig config;
+  if (!flags.config.empty()) config = base::load_daemon_config(flags.config);
+  if (env.state_dir) config.set_state_dir(*env.state_dir);
+  if (env.data_dir) config.set_data_dir(*env.data_dir);
+  if (env.threads) config.set_threads(*env.threads);
+  if (env.log_level) config.set_log_level(*env.log_level);
+  if (flags.listen) config.set_listen(*flags.listen);
+  if (flags.state_dir) config.set_state_dir(*flags.state_dir);
+  if (flags.data_dir) config.set_data_dir(*flags.data_dir);
+  if (flags.log_level) config.set_log_level(*flags.log_level);
+  if (flags.world_size) config.set_world_size(*flags.world_size);
+  if (flags.threads) config.set_threads(*flags.threads);
+  if (flags.no_resume) config.set_no_resume(true);
+  if (flags.insecure) config.set_insecure(true);
+  if (config.listen().empty()) config.set_listen("127.0.0.1:7420");
+  if (config.state_dir().empty()) config.set_state_dir("meshloom-state");
+  if (config.data_dir().empty()) config.set_data_dir(".");
+  if (config.log_level().empty()) config.set_log_level("info");
+  if (config.collective_timeout_ms() == 0) config.set_collective_timeout_ms(100'000);
+  return config;
+}
+
+void check_values(const v1::DaemonConfig& config, const Flags& flags) {
+  constexpr int kMostThreads = 4096;
+  check(config.threads() >= 0 && config.threads() <= kMostThreads &&
+            (!flags.threads || *flags.threads > 0),
+        "--threads is {}, expected 1 to {}", config.threads(), kMostThreads);
+  check(config.world_size() >= 0 && (!flags.world_size || *flags.world_size > 0),
+        "--world-size is {}, expected 1 or more", config.world_size());
+  check(config.collective_timeout_ms() > 0, "collective_timeout_ms is {}, expected more than 0",
+        config.collective_timeout_ms());
+  const std::string& level = config.log_level();
+  check(level == "trace" || level == "debug" || level == "info" || level == "warning" ||
+            level == "error",
+        "--log-level is \"{}\", expected trace, debug, info, warning or error", level);
+  parse_host_port(config.listen(), "--listen");
+  std::error_code error;
+  if (!fs::is_directory(config.data_dir(), error))
+    throw NotFound(fmt::format("--data-dir {}: no such folder", config.data_dir()),
+                   "DATA_DIR_MISSING");
+}
+
+}  // namespace
+
+ParsedDaemonOptions parse_daemon_options(int argc, char** argv, const base::Environment& env) {
+  CLI::App app("meshloomd trains Transformer models: one process per rank, driven over gRPC.",
+               "meshloomd");
+  Flags flags;
+  declare(app, flags);
+  ParsedDaemonOptions parsed;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    constexpr int kUsage = 2;
+    parsed.exit_code = app.exit(error) == 0 ? 0 : kUsage;
+    return parsed;
+  }
+  parsed.options.version = kVersion;
+  parsed.options.host = env.host.value_or("");
+  parsed.options.config = merge(flags, env);
+  check_values(parsed.options.config, flags);
+  auto& config = parsed.options.config;
+  config.set_state_dir(fs::absolute(config.state_dir()).lexically_normal().string());
+  config.set_data_dir(fs::canonical(config.data_dir()).string());
+  return parsed;
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/executor.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "daemon/control/status.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+
+using Clock = std::chrono::steady_clock;
+
+struct Executor::Pending {
+  v1::RankCommand command;
+  TokenCallback on_token;
+  Clock::time_point submitted = Clock::now();
+  std::vector<std::optional<v1::RankResult>> results;
+  int answered = 0;
+
+  bool complete() const { return answered == static_cast<int>(results.size()); }
+};
+
+namespace {
+
+std::string verb_name(const v1::RankCommand& command) {
+  const auto* oneof = v1::RankCommand::descriptor()->FindOneofByName("verb");
+  const auto* field = command.GetReflection()->GetOneofFieldDescriptor(command, oneof);
+  return field ? field->name() : "nothing";
+}
+
+}  // namespace
+
+Executor::Executor(int world_size, std::function<void(const Error&)> on_fatal)
+    : world_size_(world_size),
+      on_fatal_(std::move(on_fatal)),
+      sinks_(static_cast<std::size_t>(world_size), nullptr),
+      memory_(static_cast<std::size_t>(world_size)) {}
+
+void Executor::attach(int rank, CommandSink* sink) {
+  const std::lock_guard lock(mutex_);
+  sinks_.at(static_cast<std::size_t>(rank)) = sink;
+}
+
+void Executor::detach(int rank) {
+  const std::lock_guard lock(mutex_);
+  sinks_.at(static_cast<std::size_t>(rank)) = nullptr;
+}
+
+bool Executor::all_attached() const {
+  const std::lock_guard lock(mutex_);
+  return std::all_of(sinks_.begin(), sinks_.end(),
+                     [](const auto* sink) { return sink != nullptr; });
+}
+
+void Executor::send_to_all(const v1::RankCommand& command) {
+  // Rank 0 last: the others' messages travel while its thread wakes up.
+  for (auto sink = sinks_.rbegin(); sink != sinks_.rend(); ++sink)
+    if (*sink) (*sink)->send(command);
+}
+
+Executor::Ticket Executor::submit(v1::RankCommand command, TokenCallback on_token) {
+  const std::lock_guard lock(mutex_);
+  if (fatal_) throw *fatal_;
+  if (stopping_) throw Unavailable("the daemon is stopping", "STOPPING");
+  const auto missing = std::find(sinks_.begin(), sinks_.end(), nullptr);
+  if (missing != sinks_.end())
+    throw Unavailable(
+        fmt::format("rank {} of {} has not joined yet", missing - sinks_.begin(), world_size_),
+        "RANKS_MISSING");
+  auto pending = std::make_shared<Pending>();
+  command.set_seq(next_seq_++);
+  command.set_epoch(epoch_);
+  pending->command = std::move(command);
+  pending->on_token = std::move(on_token);
+  pending->results.resize(sinks_.size());
+  pending_[pending->command.seq()] = pending;
+  send_to_all(pending->command);
+  return pending;
+}
+
+v1::RankResult Executor::wait(const Ticket& ticket) {
+  std::unique_lock lock(mutex_);
+  const auto ready = [&] { return ticket->complete() || fatal_.has_value(); };
+  const std::int64_t deadline_ms = ticket->command.deadline_ms();
+  if (deadline_ms == 0) {
+    changed_.wait(lock, ready);
+  } else if (!changed_.wait_until(lock, ticket->submitted + std::chrono::milliseconds(deadline_ms),
+                                  ready)) {
+    missed_deadline(*ticket, lock);
+  }
+  if (!ticket->complete()) throw *fatal_;
+  v1::RankResult merged = *ticket->results[0];
+  for (const auto& result : ticket->results) {
+    if (result->has_error()) throw to_error(result->error());
+    merged.set_memory_bytes(std::max(merged.memory_bytes(), result->memory_bytes()));
+    merged.set_peak_memory_bytes(std::max(merged.peak_memory_bytes(), result->peak_memory_bytes()));
+  }
+  return merged;
+}
+
+void Executor::missed_deadline(const Pending& pending, std::unique_lock<std::mutex>& lock) {
+  std::string missing;
+  for (std::size_t rank = 0; rank < pending.results.size(); ++rank)
+    if (!pending.results[rank]) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
+  const DeadlineExceeded error(
+      fmt::format("command {} (seq {}) was not done after {} ms; no answer from ranks {}",
+                  verb_name(pending.command), pending.command.seq(), pending.command.deadline_ms(),
+                  missing),
+      "COMMAND_DEADLINE", {{"missing_ranks", missing}});
+  fail_locked(error, lock);
+  throw error;
+}
+
+v1::RankResult Executor::run(v1::RankCommand command, TokenCallback on_token) {
+  return wait(submit(std::move(command), std::move(on_token)));
+}
+
+bool Executor::done(const Ticket& ticket) const {
+  const std::lock_guard lock(mutex_);
+  return ticket->complete() || fatal_.has_value();
+}
+
+void Executor::set_epoch(std::int64_t epoch) {
+  const std::lock_guard lock(mutex_);
+  epoch_ = std::max(epoch_, epoch);
+}
+
+std::int64_t Executor::epoch() const {
+  const std::lock_guard lock(mutex_);
+  return epoch_;
+}
+
+MemoryUse Executor::memory_of(int rank) const {
+  const std::lock_guard lock(mutex_);
+  return memory_.at(static_cast<std::size_t>(rank));
+}
+
+void Executor::complete(const v1::RankResult& result) {
+  const std::lock_guard lock(mutex_);
+  const auto found = pending_.find(result.seq());
+  const bool known_rank = result.rank() >= 0 && result.rank() < world_size_;
+  if (found == pending_.end() || !known_rank) return;
+  Pending& pending = *found->second;
+  auto& slot = pending.results[static_cast<std::size_t>(result.rank())];
+  if (slot) return;
+  slot = result;
+  memory_[static_cast<std::size_t>(result.rank())] = {result.memory_bytes(),
+                                                      result.peak_memory_bytes()};
+  if (++pending.answered == world_size_) {
+    pending_.erase(found);
+    changed_.notify_all();
+  }
+}
+
+bool Executor::token(std::int64_t seq, std::int64_t token) {
+  TokenCallback callback;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = pending_.find(seq);
+    if (found == pending_.end() || stopping_ || fatal_) return false;
+    callback = found->second->on_token;
+  }
+  return !callback || callback(token);
+}
+
+void Executor::stop() {
+  const std::lock_guard lock(mutex_);
+  if (stopping_) return;
+  stopping_ = true;
+  v1::RankCommand command;
+  command.set_seq(next_seq_++);
+  command.set_epoch(epoch_);
+  command.mutable_stop();
+  send_to_all(command);
+  changed_.notify_all();
+}
+
+bool Executor::stopping() const {
+  const std::lock_guard lock(mutex_);
+  return stopping_;
+}
+
+void Executor::fail(const Error& cause) {
+  std::unique_lock lock(mutex_);
+  fail_locked(cause, lock);
+}
+
+void Executor::fail_locked(const Error& cause, std::unique_lock<std::mutex>& lock) {
+  if (fatal_) return;
+  fatal_ = cause;
+  v1::RankCommand command;
+  command.mutable_abort()->set_cause(cause.what());
+  send_to_all(command);
+  changed_.notify_all();
+  lock.unlock();
+  spdlog::critical("the ranks are out of step and stop: {}", cause.what());
+  on_fatal_(cause);
+  lock.lock();
+}
+
+std::optional<Error> Executor::fatal() const {
+  const std::lock_guard lock(mutex_);
+  return fatal_;
+}
+
+}  // namespace meshloom::control

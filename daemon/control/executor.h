@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Executor: the one ordered queue through which every command reaches the ranks.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/control/command_queue.h"
+#include "daemon/control/memory_use.h"
+#include "kernels/base/error.h"
+#include "v1/rank_service.pb.h"
+
+namespace meshloom::control {
+
+/// Called on rank 0's training thread for each new token of a sample command; false stops it.
+using TokenCallback = std::function<bool(std::int64_t token)>;
+
+/// Lives on rank 0. Jobs, generation and shutdown are clients of the same submit(); commands run in
+/// the order of their seq on every rank. Any thread may call any method.
+///
+/// A verb that fails on all ranks alike is the caller's to handle. A failure that leaves the ranks
+/// out of step (a lost rank, a collective that timed out or was aborted) is fatal: everything that
+/// waits and everything that is submitted later throws the first cause, and `on_fatal` is called
+/// once.
+class Executor {
+ public:
+  struct Pending;
+  using Ticket = std::shared_ptr<Pending>;
+
+  Executor(int world_size, std::function<void(const Error& cause)> on_fatal);
+
+  /// The sink of a rank; all have one before the first submit.
+  void attach(int rank, CommandSink* sink);
+  void detach(int rank);
+  bool all_attached() const;
+
+  /// Gives the command its seq and the current epoch, and sends it to every rank.
+  Ticket submit(v1::RankCommand command, TokenCallback on_token = {});
+  /// Waits until every rank has answered. Returns rank 0's result, with the largest memory of all
+  /// ranks. Throws the error of the lowest rank that failed; DeadlineExceeded (fatal) naming the
+  /// ranks that are missing where the command has a deadline.
+  v1::RankResult wait(const Ticket& ticket);
+  /// submit and wait.
+  v1::RankResult run(v1::RankCommand command, TokenCallback on_token = {});
+  bool done(const Ticket& ticket) const;
+
+  /// From here on commands carry this epoch; it never goes back.
+  void set_epoch(std::int64_t epoch);
+
+  std::int64_t epoch() const;
+  /// As the rank told with its last result; zeros before the first.
+  MemoryUse memory_of(int rank) const;
+
+  // From the ranks.
+  void complete(const v1::RankResult& result);
+  bool token(std::int64_t seq, std::int64_t token);
+
+  /// Sends the stop command; nothing is taken after it.
+  void stop();
+  bool stopping() const;
+  void fail(const Error& cause);
+  std::optional<Error> fatal() const;
+
+ private:
+  void send_to_all(const v1::RankCommand& command);
+  void fail_locked(const Error& cause, std::unique_lock<std::mutex>& lock);
+  [[noreturn]] void missed_deadline(const Pending& pending, std::unique_lock<std::mutex>& lock);
+
+  const int world_size_;
+  std::function<void(const Error&)> on_fatal_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<CommandSink*> sinks_;
+  std::vector<MemoryUse> memory_;
+  std::map<std::int64_t, Ticket> pending_;
+  std::int64_t next_seq_ = 1;
+  std::int64_t epoch_ = 0;
+  bool stopping_ = false;
+  std::optional<Error> fatal_;
+};
+
+}  // namespace meshloom::control

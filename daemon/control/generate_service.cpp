@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/generate_service.h"
+
+#include <cmath>
+
+#include "daemon/control/byte_text.h"
+#include "daemon/control/checkpoint_files.h"
+#include "daemon/control/names.h"
+#include "daemon/control/status.h"
+#include "daemon/control/token_channel.h"
+
+namespace meshloom::control {
+namespace {
+
+constexpr int kMostCalls = 16;
+constexpr int kDefaultTokens = 256;
+constexpr int kMostTokens = 65'536;
+constexpr std::int64_t kByteVocabulary = 256;
+
+[[noreturn]] void refuse(const std::string& field, const std::string& text) {
+  throw InvalidArgument(fmt::format("{}: {}", field, text), "INVALID_ARGUMENT", {{"field", field}});
+}
+
+/// The request's parameters with defaults, checked.
+v1::SamplingParams checked_params(const v1::GenerateRequest& request) {
+  v1::SamplingParams params = request.params();
+  if (params.max_tokens() == 0) params.set_max_tokens(kDefaultTokens);
+  if (params.max_tokens() < 0 || params.max_tokens() > kMostTokens)
+    refuse("params.max_tokens",
+           fmt::format("{} is not in 1..{}", params.max_tokens(), kMostTokens));
+  if (!params.has_temperature()) params.set_temperature(1.0);
+  if (!std::isfinite(params.temperature()) || params.temperature() < 0)
+    refuse("params.temperature",
+           fmt::format("{} is not a number of 0 or more", params.temperature()));
+  if (!params.has_top_p()) params.set_top_p(1.0);
+  if (!(params.top_p() > 0 && params.top_p() <= 1))
+    refuse("params.top_p", fmt::format("{} is not above 0 and at most 1", params.top_p()));
+  if (params.top_k() < 0) refuse("params.top_k", fmt::format("{} is negative", params.top_k()));
+  if (request.prompt().empty() == (request.token_ids_size() == 0))
+    refuse("prompt", "give either a prompt or token_ids");
+  return params;
+}
+
+/// Writes one response per token and the last one with the reason of the end.
+class TokenWriter {
+ public:
+  TokenWriter(grpc::ServerWriter<v1::GenerateResponse>& writer, std::int64_t vocab_size)
+      : writer_(writer), bytes_(vocab_size == kByteVocabulary) {}
+
+  bool write(std::int64_t token) {
+    ++count_;
+    v1::GenerateResponse response;
+    response.set_token_id(token);
+    if (bytes_) response.set_text(text_.append(static_cast<unsigned char>(token)));
+    return writer_.Write(response);
+  }
+
+  void finish(int max_tokens) {
+    v1::GenerateResponse response;
+    if (bytes_) response.set_text(text_.finish());
+    response.set_done(true);
+    response.set_finish_reason(count_ >= max_tokens ? "length" : "stop");
+    writer_.Write(response);
+  }
+
+ private:
+  grpc::ServerWriter<v1::GenerateResponse>& writer_;
+  bool bytes_;
+  int count_ = 0;
+  ByteText text_;
+};
+
+}  // namespace
+
+GenerateServiceImpl::GenerateServiceImpl(JobStore& store, Executor& executor, const StateDir& state,
+                                         ResolvePath resolve)
+    : store_(store),
+      executor_(executor),
+      state_(state),
+      resolve_(std::move(resolve)),
+      slots_("generations", kMostCalls) {}
+
+GenerateServiceImpl::Source GenerateServiceImpl::find_source(
+    const v1::GenerateRequest& request) const {
+  Source source;
+  if (request.has_job()) {
+    const std::string id = parse_job_name(request.job());
+    const v1::Job job = store_.get(id);
+    if (job.state() == v1::JOB_STATE_RUNNING && job.vocab_size() > 0) {
+      source.live_run = id;
+      source.vocab_size = job.vocab_size();
+      return source;
+    }
+    source.folder = newest_model(state_, job);
+    if (source.folder.empty())
+      throw FailedPrecondition(
+          fmt::format("job \"{}\" has neither a checkpoint nor an export yet", id), "NO_CHECKPOINT",
+          {{"job", id}});
+  } else if (request.has_checkpoint()) {
+    const CheckpointName name = parse_checkpoint_name(request.checkpoint());
+    source.folder = checkpoint_folder(state_, store_.get(name.job), name.folder);
+  } else if (request.has_hf_folder()) {
+    source.folder = resolve_(request.hf_folder());
+  } else {
+    refuse("source", "give a job, a checkpoint or an hf_folder");
+  }
+  return source;
+}
+
+void GenerateServiceImpl::generate(grpc::ServerContext& context, const v1::GenerateRequest& request,
+                                   grpc::ServerWriter<v1::GenerateResponse>& writer) {
+  const Slots::Slot slot(slots_);
+  const v1::SamplingParams params = checked_params(request);
+  Source source = find_source(request);
+  std::string run = source.live_run;
+  if (run.empty()) {
+    // A slash keeps the name apart from those of jobs.
+    run = fmt::format("generate/{}", next_++);
+    v1::RankCommand create;
+    create.mutable_create_run()->set_run(run);
+    create.mutable_create_run()->set_inference_only(true);
+    create.mutable_create_run()->set_hf_folder(source.folder.string());
+    source.vocab_size = executor_.run(std::move(create)).vocab_size();
+  }
+  auto channel = std::make_shared<TokenChannel>();
+  v1::RankCommand command;
+  command.mutable_sample()->set_run(run);
+  command.mutable_sample()->set_prompt(request.prompt());
+  *command.mutable_sample()->mutable_token_ids() = request.token_ids();
+  *command.mutable_sample()->mutable_params() = params;
+  const auto ticket = executor_.submit(
+      std::move(command), [channel](std::int64_t token) { return channel->push(token); });
+  if (source.live_run.empty()) {
+    v1::RankCommand remove;
+    remove.mutable_delete_run()->set_run(run);
+    executor_.submit(std::move(remove));
+  }
+  TokenWriter out(writer, source.vocab_size);
+  bool listening = true;
+  const auto drain = [&](std::chrono::milliseconds timeout) {
+    while (const auto token = channel->pop(timeout)) {
+      listening = listening && out.write(*token);
+      if (!listening) channel->leave();
+    }
+  };
+  constexpr std::chrono::milliseconds kLookUp{50};
+  while (!executor_.done(ticket)) {
+    drain(kLookUp);
+    if (context.IsCancelled()) channel->leave();
+  }
+  executor_.wait(ticket);
+  drain(std::chrono::milliseconds(0));
+  if (listening) out.finish(params.max_tokens());
+}
+
+grpc::Status GenerateServiceImpl::Generate(grpc::ServerContext* context,
+                                           const v1::GenerateRequest* request,
+                                           grpc::ServerWriter<v1::GenerateResponse>* writer) {
+  return guarded("Generate", [&] { generate(*context, *request, *writer); });
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+
+#include "daemon/control/executor.h"
+#include "daemon/control/job_store.h"
+#include "daemon/control/slots.h"
+#include "daemon/control/state_dir.h"
+#include "v1/generate_service.grpc.pb.h"
+
+namespace meshloom::control {
+
+/// Samples on rank 0's training thread, between steps of a running job. A running job is sampled as
+/// it is at that moment; other sources are loaded for the call.
+class GenerateServiceImpl final : public v1::GenerateService::Service {
+ public:
+  /// Turns a name below the data dir into a path, or throws.
+  using ResolvePath = std::function<std::filesystem::path(const std::string& name)>;
+
+  GenerateServiceImpl(JobStore& store, Executor& executor, const StateDir& state,
+                      ResolvePath resolve);
+
+  grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
+                        grpc::ServerWriter<v1::GenerateResponse>* writer) override;
+
+ private:
+  /// What to sample from: the run of a running job, or a folder.
+  struct Source {
+    std::string live_run;
+    std::filesystem::path folder;
+    std::int64_t vocab_size = 0;
+  };
+  Source find_source(const v1::GenerateRequest& request) const;
+  void generate(grpc::ServerContext& context, const v1::GenerateRequest& request,
+                grpc::ServerWriter<v1::GenerateResponse>& writer);
+
+  JobStore& store_;
+  Executor& executor_;
+  const StateDir& state_;
+  ResolvePath resolve_;
+  Slots slots_;
+  std::atomic<std::int64_t> next_{1};
+};
+
+}  // namespace meshloom::control

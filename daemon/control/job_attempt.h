@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// JobAttempt: one attempt to run a job, from its newest checkpoint to its end or to a stop.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "daemon/base/metrics_log.h"
+#include "daemon/control/executor.h"
+#include "daemon/control/job_store.h"
+
+namespace meshloom::control {
+
+/// Where a job's files lie.
+struct JobFolders {
+  std::filesystem::path job;
+  std::filesystem::path checkpoints;
+  std::filesystem::path data_dir;
+};
+
+enum class AttemptEnd {
+  kSucceeded,
+  kCancelled,
+  kStopped,  ///< saved; to be continued by a later daemon
+};
+
+/// Used by the driver's thread. Order inside a step: forward_backward, optim_step, evaluate,
+/// save_state. Steps are kept two deep in flight while they are short, so that no rank waits for a
+/// round trip.
+class JobAttempt {
+ public:
+  JobAttempt(JobStore& store, Executor& executor, const v1::Job& job, JobFolders folders,
+             const std::atomic<bool>& stop);
+  ~JobAttempt();
+  JobAttempt(const JobAttempt&) = delete;
+  JobAttempt& operator=(const JobAttempt&) = delete;
+
+  /// Throws what a verb threw. The run is deleted on every path where the ranks can still be
+  /// reached.
+  AttemptEnd run();
+
+ private:
+  struct StepInFlight {
+    std::int64_t step = 0;
+    Executor::Ticket forward_backward;
+    Executor::Ticket optim_step;
+    Executor::Ticket evaluate;    ///< null: not at this step
+    Executor::Ticket save_state;  ///< null: not at this step
+  };
+
+  void prepare();
+  void delete_run() noexcept;
+  bool interrupted() const;
+  void train();
+  void submit_step();
+  void finish_step();
+  void save_now();
+  void save_failed(const Error& error);
+  void record_validation(std::int64_t step, double loss);
+  void write_export();
+  void write_sample();
+  std::size_t steps_in_flight() const;
+
+  JobStore& store_;
+  Executor& executor_;
+  const v1::Job job_;
+  const std::string id_;
+  const v1::RunConfig& config_;
+  JobFolders folders_;
+  const std::atomic<bool>& stop_;
+  std::unique_ptr<base::MetricsLog> metrics_;
+  std::deque<StepInFlight> in_flight_;
+  std::int64_t submitted_ = 0;
+  std::int64_t done_ = 0;
+  std::int64_t saved_ = 0;
+  std::int64_t vocab_size_ = 0;
+  double step_seconds_ = 1e9;  ///< of the last step
+  bool run_exists_ = false;
+};
+
+}  // namespace meshloom::control

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/job_service.h"
+
+#include "daemon/control/checkpoint_files.h"
+#include "daemon/control/job_state.h"
+#include "daemon/control/names.h"
+#include "daemon/control/status.h"
+
+namespace meshloom::control {
+namespace {
+
+constexpr int kMostWatchers = 64;
+
+[[noreturn]] void refuse(const std::string& field, const std::string& text) {
+  throw InvalidArgument(fmt::format("{}: {}", field, text), "INVALID_ARGUMENT", {{"field", field}});
+}
+
+/// What the run's own checks do not know: names that become part of a path here.
+void check_spec(const v1::JobSpec& spec) {
+  if (!spec.name().empty()) {
+    try {
+      parse_job_name(spec.name());
+    } catch (const InvalidArgument& error) {
+      refuse("name", error.what());
+    }
+    if (spec.name().find('/') != std::string::npos) refuse("name", "must not have a slash");
+  }
+  if (!spec.has_run()) refuse("run", "is missing: it says what to train");
+  const auto& hf_folder = spec.run().export_().hf_folder();
+  if (!hf_folder.empty() && !is_export_name(hf_folder))
+    refuse("run.export.hf_folder",
+           fmt::format("\"{}\" is not a name for a folder beside \"checkpoints\", expected "
+                       "[A-Za-z0-9][A-Za-z0-9._-]{{0,62}}",
+                       hf_folder.substr(0, 80)));
+}
+
+}  // namespace
+
+JobServiceImpl::JobServiceImpl(JobStore& store, Resolve resolve)
+    : store_(store), resolve_(std::move(resolve)), watchers_("watchers", kMostWatchers) {}
+
+v1::Job JobServiceImpl::submit(const v1::SubmitJobRequest& request) {
+  const RequestKey key = make_request_key("SubmitJob", request);
+  if (const auto first = store_.find_request(key)) return *first;
+  check_spec(request.spec());
+  const v1::RunConfig resolved = resolve_(request.spec().run());
+  if (!request.validate_only()) return store_.submit(request.spec(), resolved, key);
+  v1::Job job;
+  *job.mutable_spec() = request.spec();
+  *job.mutable_resolved() = resolved;
+  job.set_steps(resolved.training().steps());
+  return job;
+}
+
+grpc::Status JobServiceImpl::SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest* request,
+                                       v1::SubmitJobResponse* response) {
+  return guarded("SubmitJob", [&] { *response->mutable_job() = submit(*request); });
+}
+
+grpc::Status JobServiceImpl::GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
+                                    v1::GetJobResponse* response) {
+  return guarded("GetJob",
+                 [&] { *response->mutable_job() = store_.get(parse_job_name(request->name())); });
+}
+
+grpc::Status JobServiceImpl::ListJobs(grpc::ServerContext*, const v1::ListJobsRequest* request,
+                                      v1::ListJobsResponse* response) {
+  return guarded("ListJobs", [&] {
+    // Each job is a few KiB: a page stays well below the message limit.
+    constexpr int kMostJobs = 500;
+    const auto position = parse_page_token("jobs", request->page_token());
+    auto [jobs, next] =
+        store_.list(position, page_size_or_default(request->page_size(), kMostJobs));
+    for (auto& job : jobs) *response->add_jobs() = std::move(job);
+    if (next > 0) response->set_next_page_token(make_page_token("jobs", next));
+  });
+}
+
+void JobServiceImpl::watch(grpc::ServerContext& context, const v1::WatchJobRequest& request,
+                           grpc::ServerWriter<v1::WatchJobResponse>& writer) {
+  constexpr std::chrono::milliseconds kLookUp{500};  // how soon a client that left is noticed
+  const Slots::Slot slot(watchers_);
+  const std::string id = parse_job_name(request.name());
+  check(request.after_revision() >= 0, "after_revision is {}, expected 0 or more",
+        request.after_revision());
+  std::int64_t revision = request.after_revision();
+  v1::WatchJobResponse response;
+  if (revision == 0) {
+    const v1::Job job = store_.get(id);
+    revision = job.revision();
+    response.mutable_event()->set_revision(revision);
+    *response.mutable_event()->mutable_job() = job;
+    if (!writer.Write(response) || is_final(job.state())) return;
+  } else if (const v1::Job job = store_.get(id);
+             is_final(job.state()) && job.revision() == revision) {
+    return;
+  }
+  while (!context.IsCancelled()) {
+    for (auto& event : store_.wait_events(id, revision, kLookUp)) {
+      revision = event.revision();
+      *response.mutable_event() = std::move(event);
+      const bool ended = response.event().has_job() && is_final(response.event().job().state());
+      if (!writer.Write(response) || ended) return;
+    }
+  }
+}
+
+grpc::Status JobServiceImpl::WatchJob(grpc::ServerContext* context,
+                                      const v1::WatchJobRequest* request,
+                                      grpc::ServerWriter<v1::WatchJobResponse>* writer) {
+  return guarded("WatchJob", [&] { watch(*context, *request, *writer); });
+}
+
+grpc::Status JobServiceImpl::CancelJob(grpc::ServerContext*, const v1::CancelJobRequest* request,
+                                       v1::CancelJobResponse* response) {
+  return guarded("CancelJob", [&] {
+    const RequestKey key = make_request_key("CancelJob", *request);
+    *response->mutable_job() = store_.cancel(parse_job_name(request->name()), key);
+  });
+}
+
+}  // namespace meshloom::control

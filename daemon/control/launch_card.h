@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What rank 0 tells the others at start: where to join, or that there is nothing to join.
+#pragma once
+
+#include <string>
+
+namespace meshloom::control {
+
+struct LaunchCard {
+  std::string address;  ///< of the RankService
+  std::string secret;   ///< 128 random bits, hexadecimal
+  std::string failure;  ///< why rank 0 could not start; the other fields are empty then
+};
+
+std::string to_bytes(const LaunchCard& card);
+LaunchCard launch_card_from(const std::string& bytes);
+/// Fresh for every launch.
+std::string make_secret();
+
+}  // namespace meshloom::control

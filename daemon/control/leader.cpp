@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/leader.h"
+
+#include <unistd.h>
+
+#include "daemon/control/host_info.h"
+#include "daemon/control/leave_soon.h"
+#include "daemon/control/rank_loop.h"
+#include "daemon/control/status.h"
+#include "daemon/control/stop_signal.h"
+#include "daemon/train/paths.h"
+#include "daemon/train/run.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+JobStore::Options store_options(const StateDir& state, const v1::DaemonConfig& config) {
+  return {state.journal(), state.root() / "jobs", config.no_resume()};
+}
+
+void check_listen(const v1::DaemonConfig& config) {
+  const HostPort listen = parse_host_port(config.listen(), "--listen");
+  if (is_loopback(listen.host) || config.insecure()) return;
+  throw InvalidArgument(
+      fmt::format(
+          "--listen {}: other machines could reach this address, and calls are neither encrypted "
+          "nor "
+          "authenticated; listen on 127.0.0.1, or add --insecure where the network is closed",
+          config.listen()),
+      "LISTEN_INSECURE");
+}
+
+}  // namespace
+
+Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int world_size,
+               bool several_hosts, comm::AbortFlag& abort)
+    : options_(options),
+      abort_(abort),
+      state_((check_listen(options.config), options.config.state_dir())),
+      store_(store_options(state_, options.config)),
+      executor_(world_size, [this](const Error&) { on_fatal(); }),
+      driver_(store_, executor_, state_, options.config.data_dir()),
+      card_{"", make_secret(), ""},
+      rank_service_(executor_, {world_size, card_.secret, [this] { on_all_joined(); },
+                                [this](const std::string& cause) { request_stop(cause); }}),
+      job_service_(store_,
+                   [world_size, data_dir = options.config.data_dir()](const v1::RunConfig& run) {
+                     return train::resolve_run_config(run, world_size, data_dir);
+                   }),
+      generate_service_(store_, executor_, state_,
+                        [data_dir = options.config.data_dir()](const std::string& name) {
+                          return train::resolve_path(name, data_dir, "hf_folder");
+                        }),
+      checkpoint_service_(store_, state_),
+      worker_service_(executor_, rank_service_,
+                      {self, options.version, state_.root().string(),
+                       [this](const std::string& cause) { request_stop(cause); }}) {
+  executor_.set_epoch(store_.epoch());
+  executor_.attach(0, &commands_);
+  if (world_size > 1) {
+    const std::string bind = several_hosts ? "0.0.0.0:0" : "127.0.0.1:0";
+    rank_server_ = std::make_unique<GrpcServer>(
+        GrpcServerOptions{bind, {&rank_service_}, false, 16 + 2 * world_size});
+    const std::string host = several_hosts ? host_address(options.host) : "127.0.0.1";
+    card_.address = fmt::format("{}:{}", host, rank_server_->port());
+  }
+  server_ = std::make_unique<GrpcServer>(
+      GrpcServerOptions{options.config.listen(),
+                        {&job_service_, &generate_service_, &checkpoint_service_, &worker_service_},
+                        true});
+}
+
+Leader::~Leader() {
+  if (stopper_.joinable()) stopper_.join();
+}
+
+DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
+  const HostPort listen = parse_host_port(options_.config.listen(), "--listen");
+  const std::string address = fmt::format("{}:{}", listen.host, server_->port());
+  spdlog::info("meshloomd {} serves on {}, state in {}", options_.version, address,
+               state_.root().string());
+  state_.publish_address(address);
+  if (!rank_server_) on_all_joined();
+  const StopSignalListener signals(launched_by_mpirun,
+                                   [this](const std::string& cause) { request_stop(cause); });
+  LoopEnd end;
+  {
+    RankWorker worker(0, factory, [this](std::int64_t seq, std::int64_t token) {
+      return executor_.token(seq, token);
+    });
+    end = run_commands(commands_, worker, [this](const v1::RankResult& result) {
+      executor_.complete(result);
+      if (leaves_ranks_out_of_step(result)) executor_.fail(to_error(result.error()));
+    });
+  }
+  driver_.request_stop();
+  driver_.join();
+  {
+    const std::lock_guard lock(stop_mutex_);
+    stop_requested_ = true;  // no stopper is started from here on
+  }
+  if (stopper_.joinable()) stopper_.join();
+  server_->set_serving(false);
+  server_->shutdown();
+  if (rank_server_) rank_server_->shutdown();
+  spdlog::info("meshloomd has stopped{}", end == LoopEnd::kStopped ? "" : " after a failure");
+  return end == LoopEnd::kStopped ? DaemonEnd{0, true} : DaemonEnd{1, false};
+}
+
+void Leader::on_all_joined() {
+  driver_.start();
+  server_->set_serving(true);
+  spdlog::info("all ranks have joined");
+}
+
+void Leader::request_stop(const std::string& cause) {
+  const std::lock_guard lock(stop_mutex_);
+  if (stop_requested_) return;
+  stop_requested_ = true;
+  spdlog::info("stopping: {}", cause);
+  driver_.request_stop();
+  stopper_ = std::thread([this] { stop_in_good_order(); });
+}
+
+void Leader::stop_in_good_order() {
+  driver_.join();
+  executor_.stop();
+}
+
+void Leader::on_fatal() {
+  abort_.raised = true;
+  commands_.close();
+  leave_soon("rank 0");
+}
+
+}  // namespace meshloom::control

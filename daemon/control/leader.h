@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Leader: everything that only rank 0 has: state dir, jobs, executor, services, driver.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "daemon/comm/process_group.h"
+#include "daemon/control/checkpoint_service.h"
+#include "daemon/control/daemon.h"
+#include "daemon/control/executor.h"
+#include "daemon/control/generate_service.h"
+#include "daemon/control/grpc_server.h"
+#include "daemon/control/job_driver.h"
+#include "daemon/control/job_service.h"
+#include "daemon/control/job_store.h"
+#include "daemon/control/launch_card.h"
+#include "daemon/control/rank_service.h"
+#include "daemon/control/run_factory.h"
+#include "daemon/control/state_dir.h"
+#include "daemon/control/worker_service.h"
+
+namespace meshloom::control {
+
+class Leader {
+ public:
+  /// Locks the state dir, replays the journal and listens on both ports. Throws where one of these
+  /// fails.
+  Leader(const DaemonOptions& options, const v1::RankHello& self, int world_size,
+         bool several_hosts, comm::AbortFlag& abort);
+  ~Leader();
+  Leader(const Leader&) = delete;
+  Leader& operator=(const Leader&) = delete;
+
+  const LaunchCard& card() const { return card_; }
+
+  /// Runs this rank's commands on the calling thread until the daemon stops.
+  DaemonEnd serve(bool launched_by_mpirun, RunFactory& factory);
+
+ private:
+  void request_stop(const std::string& cause);
+  void on_all_joined();
+  void on_fatal();
+  /// The running job saves and lets go, then the ranks stop.
+  void stop_in_good_order();
+
+  const DaemonOptions& options_;
+  comm::AbortFlag& abort_;
+  StateDir state_;
+  JobStore store_;
+  CommandQueue commands_;
+  Executor executor_;
+  JobDriver driver_;
+  LaunchCard card_;
+  RankServiceImpl rank_service_;
+  JobServiceImpl job_service_;
+  GenerateServiceImpl generate_service_;
+  CheckpointServiceImpl checkpoint_service_;
+  WorkerServiceImpl worker_service_;
+  std::unique_ptr<GrpcServer> rank_server_;  ///< null where there is one rank
+  std::unique_ptr<GrpcServer> server_;
+  std::mutex stop_mutex_;
+  bool stop_requested_ = false;
+  std::thread stopper_;
+};
+
+}  // namespace meshloom::control

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names that clients give: checked before they become part of a path.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace meshloom::control {
+
+/// "jobs/x" or "x" -> "x". Throws InvalidArgument (NAME_INVALID) unless x is
+/// [a-z0-9][a-z0-9_-]{0,62}.
+std::string parse_job_name(const std::string& name);
+std::string job_resource(const std::string& id);  ///< "x" -> "jobs/x"
+
+struct CheckpointName {
+  std::string job;
+  std::string folder;  ///< "step-100", or the folder of an export
+};
+/// "checkpoints/JOB/FOLDER"; the folder is [A-Za-z0-9][A-Za-z0-9._-]{0,62}, so it has no separators
+/// and no "..".
+CheckpointName parse_checkpoint_name(const std::string& name);
+std::string checkpoint_resource(const std::string& job, const std::string& folder);
+bool is_folder_name(const std::string& name);
+
+/// Opaque tokens of list calls: the position to go on from. Throws InvalidArgument
+/// (PAGE_TOKEN_INVALID) for what was not made here, or for another list (`scope`: kind and filter).
+std::string make_page_token(const std::string& scope, std::int64_t position);
+std::int64_t parse_page_token(const std::string& scope, const std::string& token);
+/// The size to serve: the default for 0, at most `most`. Negative throws InvalidArgument.
+int page_size_or_default(int asked, int most = 1000);
+
+}  // namespace meshloom::control

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// RankWorker: carries out commands on one rank's runs.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "daemon/control/run_factory.h"
+#include "v1/rank_service.pb.h"
+
+namespace meshloom::control {
+
+/// Used by the rank's training thread alone. Runs and models are destroyed with it.
+class RankWorker {
+ public:
+  using OnToken = std::function<bool(std::int64_t seq, std::int64_t token)>;
+
+  /// on_token is for rank 0; the other ranks generate nothing.
+  RankWorker(int rank, RunFactory& factory, OnToken on_token = {});
+  ~RankWorker();
+
+  /// Never throws: errors are part of the result. After a failed forward_backward or optim_step the
+  /// run refuses every verb but delete_run (FAILED_PRECONDITION, RUN_FAILED), so that commands
+  /// already on their way do no harm.
+  v1::RankResult execute(const v1::RankCommand& command);
+
+ private:
+  struct LiveRun {
+    std::unique_ptr<train::Run> run;
+    std::unique_ptr<train::Sampler>
+        sampler;  ///< instead of run where the command was inference_only
+    std::string failure;
+  };
+
+  void dispatch(const v1::RankCommand& command, v1::RankResult* result);
+  void create_run(const v1::CreateRunCommand& command, v1::RankResult* result);
+  void optim_step(LiveRun& live, v1::RankResult* result);
+  void sample(std::int64_t seq, const v1::SampleCommand& command);
+  LiveRun& live(const std::string& name);
+  train::Run& training_run(LiveRun& live, const std::string& name);
+  /// Runs a verb that changes the training state; a failure spoils the run.
+  void change(const std::string& name, const std::function<void(LiveRun&)>& verb);
+
+  const int rank_;
+  RunFactory& factory_;
+  OnToken on_token_;
+  std::int64_t epoch_ = 0;
+  std::map<std::string, LiveRun> runs_;
+};
+
+/// True for failures after which the ranks are no longer in step.
+bool leaves_ranks_out_of_step(const v1::RankResult& result);
+
+}  // namespace meshloom::control

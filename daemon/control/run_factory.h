@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank's worker makes runs with: the training engine, or a stand-in in tests.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "daemon/train/run.h"
+
+namespace meshloom::control {
+
+class RunFactory {
+ public:
+  virtual ~RunFactory() = default;
+  virtual std::unique_ptr<train::Run> create(const v1::RunConfig& resolved,
+                                             const train::RunOptions&) = 0;
+  virtual std::unique_ptr<train::Sampler> load_sampler(const std::filesystem::path& folder) = 0;
+};
+
+}  // namespace meshloom::control

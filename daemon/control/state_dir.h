@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon's folder: what lies where, and the lock against a second daemon.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace meshloom::control {
+
+///   lock, address, journal
+///   logs/rank-N.log
+///   jobs/NAME/{resolved.yaml, metrics.jsonl, checkpoints/step-N, EXPORT}
+class StateDir {
+ public:
+  /// Makes the folder (mode 0700) where it is missing and locks it for the life of the object. Rank
+  /// 0 only. Throws FailedPrecondition (STATE_DIR_LOCKED) naming the other daemon's pid.
+  explicit StateDir(std::filesystem::path root);
+  ~StateDir();
+  StateDir(const StateDir&) = delete;
+  StateDir& operator=(const StateDir&) = delete;
+
+  const std::filesystem::path& root() const { return root_; }
+  std::filesystem::path journal() const { return root_ / "journal"; }
+  std::filesystem::path job(const std::string& id) const { return root_ / "jobs" / id; }
+  std::filesystem::path checkpoints(const std::string& id) const { return job(id) / "checkpoints"; }
+
+  /// Writes "host:port" where clients and tests find it; removed with the object.
+  void publish_address(const std::string& address);
+
+ private:
+  std::filesystem::path root_;
+  int lock_fd_ = -1;
+  bool published_ = false;
+};
+
+/// The log file of one rank; the folder is made. Every rank may call it.
+std::filesystem::path log_file(const std::filesystem::path& state_dir, int rank);
+
+}  // namespace meshloom::control

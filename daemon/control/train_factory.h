@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The RunFactory of a daemon: the training engine on this rank.
+#pragma once
+
+#include "daemon/comm/process_group.h"
+#include "daemon/control/run_factory.h"
+
+namespace meshloom::control {
+
+/// Makes the execution context with the first run, so that an idle rank stays small. Used by the
+/// training thread.
+class TrainFactory final : public RunFactory {
+ public:
+  TrainFactory(comm::ProcessGroup& world, int threads);
+  ~TrainFactory() override;
+
+  std::unique_ptr<train::Run> create(const v1::RunConfig& resolved,
+                                     const train::RunOptions& options) override;
+  std::unique_ptr<train::Sampler> load_sampler(const std::filesystem::path& folder) override;
+
+ private:
+  ExecutionContext& context();
+
+  comm::ProcessGroup& world_;
+  int threads_;
+  std::unique_ptr<ExecutionContext> context_;
+};
+
+}  // namespace meshloom::control

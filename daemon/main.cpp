@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// meshloomd: one rank of the daemon.
+#include <spdlog/spdlog.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "daemon/base/env.h"
+#include "daemon/comm/mesh/mpi_runtime.h"
+#include "daemon/control/daemon.h"
+#include "daemon/control/daemon_options.h"
+#include "daemon/control/grpc_server.h"
+#include "daemon/control/stop_signal.h"
+#include "kernels/base/error.h"
+#include "kernels/base/log.h"
+
+namespace {
+
+using namespace meshloom;
+
+constexpr int kUsage = 2;
+
+/// Exit code 2 on every rank alike, so that mpirun gives it back.
+bool world_size_fits(const comm::MpiRuntime& runtime, int expected) {
+  if (expected == 0) {
+    if (!runtime.launched_by_mpirun())
+      spdlog::warn(
+          "not started by mpirun: this daemon has one rank. Start several with mpirun -n N "
+          "meshloomd, or give --world-size 1");
+    return true;
+  }
+  if (runtime.world_size() == expected) return true;
+  if (runtime.rank() == 0)
+    std::fprintf(stderr, "meshloomd: --world-size is %d, but %d ranks were started\n", expected,
+                 runtime.world_size());
+  return false;
+}
+
+int run(const control::DaemonOptions& options) {
+  comm::MpiRuntime runtime;
+  init_log({runtime.rank(), options.config.log_level(), ""});
+  control::route_grpc_log();
+  if (!world_size_fits(runtime, options.config.world_size())) {
+    runtime.finish();
+    return kUsage;
+  }
+  const control::DaemonEnd end = control::run_daemon(runtime, options);
+  spdlog::shutdown();
+  // Ranks that are out of step must not wait for each other in MPI_Finalize or in destructors.
+  if (!end.in_step) std::_Exit(end.exit_code);
+  runtime.finish();
+  return end.exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  control::block_stop_signals();
+  try {
+    const auto parsed = control::parse_daemon_options(argc, argv, base::read_environment());
+    return parsed.exit_code ? *parsed.exit_code : run(parsed.options);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "meshloomd: %s\n", error.what());
+    return error.kind() == ErrorKind::kInvalidArgument || error.kind() == ErrorKind::kNotFound
+               ? kUsage
+               : 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "meshloomd: %s\n", error.what());
+    return 1;
+  }
+}
