@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/paths.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/base/error.h"
+#include "tests/unit/train/data_files.h"
+
+namespace meshloom::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(Paths, StayBelowTheRoot) {
+  const testing::DataFolder root, other;
+  root.write_text("a/b.txt", "x");
+  other.write_text("secret.txt", "x");
+  fs::create_symlink(other.path(), root.path() / "out");
+  fs::create_symlink(root.path() / "a", root.path() / "in");
+  const std::string sibling = root.path().string() + "x";
+  fs::create_directory(sibling);
+
+  EXPECT_EQ(resolve_path("a/b.txt", root.path(), "f"), root.path() / "a/b.txt");
+  EXPECT_NO_THROW(resolve_path((root.path() / "a").string(), root.path(), "f"));
+  EXPECT_NO_THROW(resolve_path("in/b.txt", root.path(), "f"));
+  EXPECT_NO_THROW(resolve_path("a", root.path().string() + "/", "f"));
+  for (const std::string& bad :
+       {std::string("../x"), std::string("a/../../x"), std::string("a/.."),
+        std::string("/etc/passwd"), std::string("out/secret.txt"), std::string("out"), sibling,
+        std::string(""), std::string("a\0b", 3)})
+    EXPECT_THROW(resolve_path(bad, root.path(), "f"), InvalidArgument) << bad;
+  try {
+    resolve_path("a/none.txt", root.path(), "run.data.path");
+    FAIL() << "a missing file was accepted";
+  } catch (const NotFound& error) {
+    EXPECT_EQ(error.metadata().at("field"), "run.data.path");
+  }
+  fs::remove(sibling);
+}
+
+}  // namespace
+}  // namespace meshloom::train

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/resolve.h"
+
+#include <gtest/gtest.h>
+
+#include "daemon/train/run.h"
+#include "kernels/base/error.h"
+#include "tests/unit/train/data_files.h"
+#include "tests/unit/train/tiny_model.h"
+
+namespace meshloom::train {
+namespace {
+
+class ResolveTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_.write_text("config.json", testing::tiny_gpt2_config());
+    folder_.write_text("text.txt", std::string(2000, 'a'));
+    folder_.write_u16("tokens.bin", std::vector<std::uint16_t>(1000, 7));
+  }
+
+  v1::RunConfig config() const {
+    v1::RunConfig config;
+    config.mutable_model()->set_config("config.json");
+    config.mutable_data()->set_path("text.txt");
+    config.mutable_training()->set_steps(10);
+    config.mutable_training()->set_global_batch_size(6);
+    return config;
+  }
+
+  /// The field that a refusal names, or what else happened.
+  std::string refused(const v1::RunConfig& config, int world_size = 1) const {
+    try {
+      resolve_run_config(config, world_size, folder_.path());
+    } catch (const Error& error) {
+      const auto field = error.metadata().find("field");
+      return field == error.metadata().end() ? std::string("no field: ") + error.what()
+                                             : field->second;
+    }
+    return "accepted";
+  }
+  std::string refused_when(const std::function<void(v1::RunConfig&)>& change,
+                           int world_size = 1) const {
+    v1::RunConfig changed = config();
+    change(changed);
+    return refused(changed, world_size);
+  }
+
+  testing::DataFolder folder_;
+};
+
+TEST_F(ResolveTest, FillsInEveryDefault) {
+  const v1::RunConfig resolved = resolve_run_config(config(), 4, folder_.path());
+  EXPECT_EQ(resolved.mesh().dp(), 4);
+  EXPECT_EQ(resolved.mesh().tp(), 1);
+  EXPECT_EQ(resolved.training().seq_len(), testing::kTinyContext);
+  EXPECT_EQ(resolved.training().micro_batch_size(), 2);
+  EXPECT_EQ(resolved.training().max_norm(), 1.0);
+  EXPECT_TRUE(resolved.training().deterministic());
+  EXPECT_TRUE(resolved.plan().dtype() == "float32" || resolved.plan().dtype() == "bfloat16");
+  EXPECT_EQ(resolved.optimizer().type(), v1::OPTIMIZER_TYPE_ADAMW);
+  EXPECT_EQ(resolved.optimizer().lr(), 3e-4);
+  EXPECT_EQ(resolved.optimizer().beta1(), 0.9);
+  EXPECT_EQ(resolved.optimizer().beta2(), 0.95);
+  EXPECT_EQ(resolved.optimizer().weight_decay(), 0.1);
+  EXPECT_EQ(resolved.lr_scheduler().decay_type(), v1::DECAY_TYPE_COSINE);
+  EXPECT_EQ(resolved.lr_scheduler().min_lr_factor(), 0.1);
+  EXPECT_EQ(resolved.data().validation_split(), 0.05);
+  EXPECT_TRUE(resolved.data().pack_documents());
+  EXPECT_EQ(resolved.checkpoint().keep_latest_k(), 2);
+  EXPECT_EQ(resolved.validation().steps(), 10);
+  EXPECT_EQ(resolved.export_().dtype(), "float32");
+  // What is resolved stays as it is.
+  EXPECT_EQ(resolve_run_config(resolved, 4, folder_.path()).SerializeAsString(),
+            resolved.SerializeAsString());
+}
+
+TEST_F(ResolveTest, NamesTheWrongField) {
+  const auto field = [&](auto change, int world = 1) { return refused_when(change, world); };
+  EXPECT_EQ(field([](auto& c) { c.mutable_model()->set_preset("gpt2_124m"); }), "run.model");
+  EXPECT_EQ(field([](auto& c) { c.clear_model(); }), "run.model");
+  EXPECT_EQ(field([](auto& c) { c.mutable_model()->set_config("none.json"); }), "run.model.config");
+  EXPECT_EQ(field([](auto& c) { c.mutable_model()->set_config("text.txt"); }), "run.model.config");
+  EXPECT_EQ(field([](auto& c) {
+              c.mutable_model()->clear_config();
+              c.mutable_model()->set_preset("gpt9");
+            }),
+            "run.model.preset");
+  EXPECT_EQ(field([](auto& c) { c.mutable_model()->set_dropout(1.0); }), "run.model.dropout");
+  EXPECT_EQ(field([](auto& c) { c.mutable_mesh()->set_dp(3); }, 2), "run.mesh.dp");
+  EXPECT_EQ(field([](auto& c) { c.mutable_mesh()->set_dp(-1); }), "run.mesh.dp");
+  EXPECT_EQ(field([](auto& c) { c.mutable_mesh()->set_tp(2); }, 2), "run.mesh.tp");
+  EXPECT_EQ(field([](auto& c) { c.mutable_plan()->set_tensor_parallel(true); }),
+            "run.plan.tensor_parallel");
+  EXPECT_EQ(field([](auto& c) { c.mutable_plan()->set_fully_shard(true); }),
+            "run.plan.fully_shard");
+  EXPECT_EQ(field([](auto& c) { c.mutable_plan()->mutable_context_parallel(); }),
+            "run.plan.context_parallel");
+  EXPECT_EQ(field([](auto& c) { c.mutable_plan()->set_dtype("float16"); }), "run.plan.dtype");
+  EXPECT_EQ(field([](auto& c) { c.mutable_plan()->set_dtype("fp8"); }), "run.plan.dtype");
+  EXPECT_EQ(field([](auto& c) { c.mutable_training()->set_steps(0); }), "run.training.steps");
+  EXPECT_EQ(field([](auto& c) { c.mutable_training()->set_seq_len(1000); }),
+            "run.training.seq_len");
+  EXPECT_EQ(field([](auto& c) { c.mutable_training()->set_global_batch_size(0); }),
+            "run.training.global_batch_size");
+  EXPECT_EQ(field([](auto& c) { c.mutable_training()->set_global_batch_size(1000); }),
+            "run.training.global_batch_size");
+  EXPECT_EQ(field([](auto& c) { c.mutable_training()->set_micro_batch_size(7); }),
+            "run.training.micro_batch_size");
+  EXPECT_EQ(field([](auto& c) { c.mutable_training()->set_max_norm(-1); }),
+            "run.training.max_norm");
+  EXPECT_EQ(field([](auto& c) { c.mutable_training()->set_deterministic(false); }),
+            "run.training.deterministic");
+  EXPECT_EQ(field([](auto& c) { c.mutable_optimizer()->set_lr(-1); }), "run.optimizer.lr");
+  EXPECT_EQ(field([](auto& c) { c.mutable_optimizer()->set_beta1(1.0); }), "run.optimizer.beta1");
+  EXPECT_EQ(field([](auto& c) { c.mutable_optimizer()->set_nesterov(true); }),
+            "run.optimizer.nesterov");
+  EXPECT_EQ(field([](auto& c) { c.mutable_lr_scheduler()->set_warmup_steps(11); }),
+            "run.lr_scheduler.warmup_steps");
+  EXPECT_EQ(field([](auto& c) { c.mutable_lr_scheduler()->set_min_lr_factor(2); }),
+            "run.lr_scheduler.min_lr_factor");
+  EXPECT_EQ(field([](auto& c) { c.mutable_data()->clear_path(); }), "run.data.path");
+  EXPECT_EQ(field([](auto& c) { c.mutable_data()->set_path("../text.txt"); }), "run.data.path");
+  EXPECT_EQ(field([](auto& c) { c.mutable_data()->set_tokenizer("gpt2"); }), "run.data.tokenizer");
+  EXPECT_EQ(field([](auto& c) { c.mutable_data()->set_format(v1::DATA_FORMAT_LLMC); }),
+            "run.data.path");
+  EXPECT_EQ(field([](auto& c) { c.mutable_data()->set_validation_split(1.0); }),
+            "run.data.validation_split");
+  EXPECT_EQ(field([](auto& c) { c.mutable_data()->set_validation_path("none"); }),
+            "run.data.validation_path");
+  EXPECT_EQ(field([](auto& c) {
+              c.mutable_validation()->set_interval(5);
+              c.mutable_data()->set_validation_split(0.001);
+            }),
+            "run.data.validation_split");
+  EXPECT_EQ(field([](auto& c) {
+              c.mutable_data()->set_path("tokens.bin");
+              c.mutable_data()->set_document_mask(true);
+            }),
+            "run.data.document_end");
+  EXPECT_EQ(field([](auto& c) { c.mutable_checkpoint()->set_interval(-1); }),
+            "run.checkpoint.interval");
+  EXPECT_EQ(field([](auto& c) { c.mutable_export_()->set_dtype("float64"); }), "run.export.dtype");
+  EXPECT_EQ(field([](auto& c) { c.mutable_export_()->set_hf_folder("../up"); }),
+            "run.export.hf_folder");
+  EXPECT_EQ(field([](auto& c) { c.mutable_sample()->add_token_ids(256); }), "run.sample.token_ids");
+  EXPECT_EQ(field([](auto& c) { c.mutable_sample()->mutable_params()->set_top_p(2); }),
+            "run.sample.params.top_p");
+  EXPECT_EQ(refused(config()), "accepted");
+}
+
+TEST_F(ResolveTest, RefusalsOfWhatIsNotOfferedAreUnimplemented) {
+  v1::RunConfig changed = config();
+  changed.mutable_mesh()->set_cp(2);
+  EXPECT_THROW(resolve_run_config(changed, 2, folder_.path()), Unimplemented);
+  changed = config();
+  changed.mutable_plan()->set_dtype("float16");
+  EXPECT_THROW(resolve_run_config(changed, 1, folder_.path()), Unimplemented);
+}
+
+TEST_F(ResolveTest, SplitsTheTail) {
+  v1::RunConfig changed = config();
+  changed.mutable_data()->set_validation_split(0.25);
+  const v1::RunConfig resolved = resolve_run_config(changed, 1, folder_.path());
+  const RunData data =
+      open_run_data(resolved, nn::parse_hf_config(testing::tiny_gpt2_config()), folder_.path());
+  EXPECT_EQ(data.training->tokens(), 1500);
+  EXPECT_EQ(data.validation->tokens(), 500);
+}
+
+}  // namespace
+}  // namespace meshloom::train

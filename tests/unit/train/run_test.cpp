@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/run.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "daemon/train/checkpoint/checkpoint_reader.h"
+#include "kernels/base/error.h"
+#include "kernels/base/philox.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/unit/train/data_files.h"
+#include "tests/unit/train/tiny_model.h"
+
+namespace meshloom::train {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+/// Losses, gradient norms and the weights after training.
+struct Trace {
+  std::vector<double> losses, norms;
+  std::vector<std::vector<float>> weights;
+};
+
+class RunTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_.write_text("config.json", testing::tiny_gpt2_config());
+    folder_.write_text("dropout.json", testing::tiny_gpt2_config(0.1));
+    // A text with structure: the next byte follows from the last, with some noise.
+    std::string text;
+    const PhiloxStream random{1, 1};
+    for (std::uint64_t i = 0; i < 4000; ++i)
+      text.push_back(static_cast<char>(random.at(i) % 8 == 0 ? 'a' + random.at(i + 9999) % 26
+                                                             : 'a' + i * 7 % 26));
+    folder_.write_text("text.txt", text);
+  }
+
+  v1::RunConfig config(std::int64_t batch = 6) const {
+    v1::RunConfig config;
+    config.mutable_model()->set_config("config.json");
+    config.mutable_plan()->set_dtype("float32");
+    config.mutable_data()->set_path("text.txt");
+    auto& training = *config.mutable_training();
+    training.set_steps(20);
+    training.set_global_batch_size(batch);
+    training.set_seed(11);
+    config.mutable_optimizer()->set_lr(1e-2);
+    config.mutable_lr_scheduler()->set_warmup_steps(3);
+    return config;
+  }
+
+  std::unique_ptr<train::Run> create(comm::ProcessGroup& world, ExecutionContext& context,
+                                     const v1::RunConfig& config, const fs::path& checkpoints = {},
+                                     bool fallback = false) const {
+    const v1::RunConfig resolved = resolve_run_config(config, world.size(), folder_.path());
+    RunOptions options;
+    options.data_dir = folder_.path();
+    options.checkpoint_dir = checkpoints;
+    options.allow_fallback = fallback;
+    return train::Run::create({&context, &world}, resolved, options);
+  }
+
+  /// Weights as a checkpoint has them: of the run's present step.
+  static std::vector<std::vector<float>> weights_of(const fs::path& folder) {
+    ExecutionContext context;
+    const Manifest manifest = read_manifest(folder);
+    const CheckpointReader reader(folder, manifest);
+    std::vector<std::vector<float>> weights;
+    for (const ManifestTensor& tensor : manifest.tensors) {
+      const Tensor value = empty(context, tensor.shape, DType::kFloat32);
+      reader.read(tensor.name, value);
+      weights.emplace_back(value.data<float>(), value.data<float>() + value.numel());
+    }
+    return weights;
+  }
+
+  static void steps(train::Run& run, int count, Trace& trace) {
+    for (int i = 0; i < count; ++i) {
+      run.forward_backward();
+      const v1::StepMetrics metrics = run.optim_step();
+      trace.losses.push_back(metrics.loss());
+      trace.norms.push_back(metrics.grad_norm());
+    }
+  }
+
+  /// Trains `count` steps on `ranks` ranks, stopping and starting again after each of `restarts`
+  /// steps.
+  Trace run_training(const v1::RunConfig& config, int ranks, int count,
+                     const std::vector<int>& restarts = {}) const {
+    const testing::TempFolder checkpoints;
+    Trace trace;
+    testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
+      Trace mine;
+      int done = 0;
+      std::vector<int> stops = restarts;
+      stops.push_back(count);
+      fs::path last;
+      for (const int stop : stops) {
+        ExecutionContext context;
+        const auto run = create(world, context, config, checkpoints.path());
+        EXPECT_EQ(run->step(), done);
+        steps(*run, stop - done, mine);
+        last = run->save_state();
+        done = stop;
+      }
+      if (world.rank() != 0) return;
+      mine.weights = weights_of(last);
+      trace = std::move(mine);
+    });
+    return trace;
+  }
+
+  static void expect_close(const Trace& a, const Trace& b) {
+    ASSERT_EQ(a.losses.size(), b.losses.size());
+    for (std::size_t i = 0; i < a.losses.size(); ++i) {
+      EXPECT_NEAR(a.losses[i], b.losses[i], 1e-5 * b.losses[i]) << "step " << i;
+      EXPECT_NEAR(a.norms[i], b.norms[i], 1e-5 * b.norms[i]) << "step " << i;
+    }
+  }
+  static void expect_equal(const Trace& a, const Trace& b) {
+    EXPECT_EQ(a.losses, b.losses);
+    EXPECT_EQ(a.norms, b.norms);
+    EXPECT_EQ(a.weights, b.weights);
+  }
+
+  testing::DataFolder folder_;
+};
+
+TEST_F(RunTest, LearnsAndStartsAtTheEntropyOfItsVocabulary) {
+  v1::RunConfig small = config();
+  small.mutable_training()->set_steps(200);
+  const Trace trace = run_training(small, 1, 200);
+  EXPECT_NEAR(trace.losses.front(), std::log(256.0), 0.6);
+  EXPECT_LT(trace.losses.back(), 2.6);
+}
+
+TEST_F(RunTest, EveryMeshGivesTheNumbersOfOneRank) {
+  const Trace one = run_training(config(), 1, 6);
+  for (const int ranks : {2, 3, 4}) expect_close(run_training(config(), ranks, 6), one);
+}
+
+TEST_F(RunTest, UnevenBatchesAndAccumulationToo) {
+  v1::RunConfig uneven = config(7);
+  const Trace one = run_training(uneven, 1, 6);
+  for (const int ranks : {1, 2, 3})
+    for (const std::int64_t micro : {1, 2}) {
+      uneven.mutable_training()->set_micro_batch_size(micro);
+      expect_close(run_training(uneven, ranks, 6), one);
+    }
+  // More ranks than samples: some compute nothing and still take part.
+  expect_close(run_training(config(2), 3, 4), run_training(config(2), 1, 4));
+}
+
+TEST_F(RunTest, DropoutIsDrawnByPositionOnEveryMesh) {
+  v1::RunConfig with_dropout = config(7);
+  with_dropout.mutable_model()->set_config("dropout.json");
+  const Trace one = run_training(with_dropout, 1, 5);
+  EXPECT_NE(one.losses, run_training(config(7), 1, 5).losses);
+  with_dropout.mutable_training()->set_micro_batch_size(2);
+  expect_close(run_training(with_dropout, 1, 5), one);
+  expect_close(run_training(with_dropout, 2, 5), one);
+}
+
+TEST_F(RunTest, DocumentsOfUnevenLengthWeighByTheirTokens) {
+  folder_.write_text("docs/1.txt",
+                     "the first one is long enough for several samples of sixteen tokens");
+  folder_.write_text("docs/2.txt", "short");
+  folder_.write_text("docs/3.txt", "ab");
+  folder_.write_text("docs/4.txt", "another one that has a few more tokens");
+  v1::RunConfig documents = config(5);
+  documents.mutable_data()->set_path("docs");
+  documents.mutable_data()->set_pack_documents(false);
+  documents.mutable_data()->set_document_mask(true);
+  documents.mutable_data()->set_validation_split(0.0);
+  const Trace one = run_training(documents, 1, 4);
+  for (const int ranks : {2, 3}) expect_close(run_training(documents, ranks, 4), one);
+  documents.mutable_training()->set_micro_batch_size(1);
+  expect_close(run_training(documents, 2, 4), one);
+}
+
+TEST_F(RunTest, TwoRunsAreBitwiseEqual) {
+  for (const int ranks : {1, 2})
+    expect_equal(run_training(config(), ranks, 5), run_training(config(), ranks, 5));
+}
+
+TEST_F(RunTest, ResumeIsBitwiseEqualToNeverHavingStopped) {
+  for (const char* dtype : {"float32", "bfloat16"})
+    for (const int ranks : {1, 2}) {
+      v1::RunConfig resumed = config(7);
+      resumed.mutable_model()->set_config("dropout.json");
+      resumed.mutable_plan()->set_dtype(dtype);
+      resumed.mutable_training()->set_micro_batch_size(2);
+      expect_equal(run_training(resumed, ranks, 10, {5}), run_training(resumed, ranks, 10));
+      expect_equal(run_training(resumed, ranks, 6, {1, 2, 5}), run_training(resumed, ranks, 6));
+    }
+}
+
+TEST_F(RunTest, BfloatTrainsLikeFloat) {
+  v1::RunConfig half = config();
+  half.mutable_plan()->set_dtype("bfloat16");
+  const Trace a = run_training(half, 1, 10);
+  const Trace b = run_training(config(), 1, 10);
+  for (std::size_t i = 0; i < a.losses.size(); ++i)
+    EXPECT_NEAR(a.losses[i], b.losses[i], 0.02 * b.losses[i]);
+}
+
+TEST_F(RunTest, GoesOnWithAnotherNumberOfRanks) {
+  const testing::TempFolder checkpoints;
+  Trace trace;
+  for (const int ranks : {3, 1, 2})
+    testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
+      ExecutionContext context;
+      const auto run = create(world, context, config(), checkpoints.path());
+      Trace mine = trace;
+      world.barrier()->wait_host();
+      steps(*run, 2, mine);
+      if (run->step() > 2) {
+        EXPECT_THAT(run->notes(), ::testing::Contains(HasSubstr("not bit for bit")));
+      }
+      run->save_state();
+      if (world.rank() == 0) trace = mine;
+    });
+  expect_close(trace, run_training(config(), 1, 6));
+}
+
+TEST_F(RunTest, EvaluatesTheSameOnEveryMeshAndEveryTime) {
+  std::vector<double> losses;
+  for (const int ranks : {1, 2, 3})
+    testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
+      ExecutionContext context;
+      const auto run = create(world, context, config(5));
+      const double first = run->evaluate(2);
+      EXPECT_EQ(run->evaluate(2), first);
+      EXPECT_NO_THROW(run->evaluate(1000));
+      if (world.rank() == 0) losses.push_back(first);
+    });
+  EXPECT_NEAR(losses[1], losses[0], 1e-5);
+  EXPECT_NEAR(losses[2], losses[0], 1e-5);
+}
+
+TEST_F(RunTest, StopsAtNumbersThatAreNone) {
+  testing::run_ranks(2, [&](comm::ProcessGroup& world) {
+    v1::RunConfig wild = config();
+    wild.mutable_optimizer()->set_lr(1e6);
+    wild.mutable_optimizer()->set_type(v1::OPTIMIZER_TYPE_SGD);
+    wild.mutable_optimizer()->set_weight_decay(1e6);
+    wild.mutable_training()->set_max_norm(0);
+    wild.mutable_lr_scheduler()->set_warmup_steps(0);
+    ExecutionContext context;
+    const auto run = create(world, context, wild);
+    std::string message;
+    for (int i = 0; i < 20 && message.empty(); ++i) {
+      const std::int64_t before = run->step();
+      run->forward_backward();
+      try {
+        run->optim_step();
+      } catch (const NumericError& error) {
+        message = error.what();
+        EXPECT_EQ(run->step(), before);
+        EXPECT_EQ(error.metadata().at("step"), std::to_string(before + 1));
+        EXPECT_THAT(error.metadata().at("parameter"), HasSubstr("transformer."));
+      }
+    }
+    EXPECT_THAT(message, HasSubstr("gradient"));
+  });
+}
+
+TEST_F(RunTest, RefusesVerbsOutOfOrder) {
+  const auto world = comm::make_single_process_group();
+  ExecutionContext context;
+  const auto run = create(*world, context, config());
+  EXPECT_THROW(run->optim_step(), FailedPrecondition);
+  run->forward_backward();
+  EXPECT_THROW(run->forward_backward(), FailedPrecondition);
+  run->optim_step();
+  EXPECT_THROW(run->save_state(), FailedPrecondition);
+}
+
+TEST_F(RunTest, ABadTokenOnOneRankFailsAll) {
+  std::vector<std::uint16_t> tokens(2000, 5);
+  tokens[1500] = 300;
+  folder_.write_u16("bad.bin", tokens);
+  v1::RunConfig bad = config();
+  bad.mutable_data()->set_path("bad.bin");
+  bad.mutable_data()->set_validation_split(0.0);
+  testing::run_ranks(3, [&](comm::ProcessGroup& world) {
+    ExecutionContext context;
+    const auto run = create(world, context, bad);
+    std::string message;
+    for (int i = 0; i < 30 && message.empty(); ++i) {
+      try {
+        run->forward_backward();
+        run->optim_step();
+      } catch (const InvalidArgument& error) {
+        message = error.what();
+      }
+    }
+    EXPECT_THAT(message, HasSubstr("token 300 at position 1500"));
+  });
+}
+
+TEST_F(RunTest, ACheckpointOfAnotherModelIsRefused) {
+  const testing::TempFolder checkpoints;
+  const auto world = comm::make_single_process_group();
+  ExecutionContext context;
+  create(*world, context, config(), checkpoints.path())->save_state();
+  std::string other = testing::tiny_gpt2_config();
+  other.replace(other.find("\"n_layer\": 2"), 12, "\"n_layer\": 3");
+  folder_.write_text("other.json", other);
+  v1::RunConfig changed = config();
+  changed.mutable_model()->set_config("other.json");
+  try {
+    create(*world, context, changed, checkpoints.path());
+    FAIL() << "the checkpoint of another model was loaded";
+  } catch (const FailedPrecondition& error) {
+    EXPECT_THAT(error.what(), HasSubstr("n_layer"));
+  }
+}
+
+TEST_F(RunTest, AllocatesNothingFromTheSystemAfterTheFirstStep) {
+  const auto world = comm::make_single_process_group();
+  ExecutionContext context;
+  v1::RunConfig accumulated = config(7);
+  accumulated.mutable_training()->set_micro_batch_size(2);
+  const auto run = create(*world, context, accumulated);
+  Trace trace;
+  steps(*run, 1, trace);
+  const auto segments = context.allocator().stats().segments_acquired;
+  steps(*run, 5, trace);
+  EXPECT_EQ(context.allocator().stats().segments_acquired, segments);
+}
+
+TEST_F(RunTest, ExportsAFolderThatTrainsOn) {
+  const auto world = comm::make_single_process_group();
+  ExecutionContext context;
+  const auto run = create(*world, context, config());
+  Trace trace;
+  steps(*run, 5, trace);
+  run->export_hf(folder_.path() / "hf", "float32");
+  v1::RunConfig from_folder = config();
+  from_folder.mutable_model()->clear_config();
+  from_folder.mutable_model()->set_hf_folder("hf");
+  const auto again = create(*world, context, from_folder);
+  EXPECT_EQ(again->evaluate(3), run->evaluate(3));
+  EXPECT_THROW(run->export_hf(folder_.path() / "hf", "int8"), InvalidArgument);
+}
+
+TEST_F(RunTest, SamplesFromRunCheckpointAndFolderAlike) {
+  const testing::TempFolder checkpoints;
+  const auto world = comm::make_single_process_group();
+  ExecutionContext context;
+  const auto run = create(*world, context, config(), checkpoints.path());
+  Trace trace;
+  steps(*run, 3, trace);
+  run->export_hf(folder_.path() / "hf", "float32");
+  v1::SamplingParams params;
+  params.set_max_tokens(40);
+  params.set_seed(4);
+  const std::vector<std::int64_t> prompt = {'a', 'b'};
+  const auto collect = [&](auto& source) {
+    std::vector<std::int64_t> tokens;
+    source.sample(prompt, params, [&](std::int64_t token) {
+      tokens.push_back(token);
+      return true;
+    });
+    return tokens;
+  };
+  const auto expected = collect(*run);
+  EXPECT_EQ(expected.size(), 40u);
+  EXPECT_EQ(collect(*Sampler::load(context, run->save_state())), expected);
+  EXPECT_EQ(collect(*Sampler::load(context, folder_.path() / "hf")), expected);
+  EXPECT_THROW(Sampler::load(context, folder_.path()), NotFound);
+}
+
+}  // namespace
+}  // namespace meshloom::train

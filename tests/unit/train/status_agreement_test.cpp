@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/status_agreement.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <new>
+
+#include "kernels/base/error.h"
+#include "tests/support/thread_ranks.h"
+
+namespace meshloom::train {
+namespace {
+
+TEST(StatusAgreement, AllThrowTheLowestFailingRanksError) {
+  for (const int ranks : {1, 2, 5})
+    testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
+      EXPECT_NO_THROW(run_agreed(world, [] {}));
+      const int failing = ranks / 2;
+      try {
+        run_agreed(world, [&] {
+          if (world.rank() >= failing)
+            throw NotFound(fmt::format("rank {} found nothing", world.rank()), "NOTHING",
+                           {{"path", "x"}});
+        });
+        ADD_FAILURE() << "rank " << world.rank() << " went on";
+      } catch (const NotFound& error) {
+        EXPECT_EQ(std::string(error.what()), fmt::format("rank {} found nothing", failing));
+        EXPECT_EQ(error.reason(), "NOTHING");
+        EXPECT_EQ(error.metadata().at("path"), "x");
+      }
+      // The ranks are still in step.
+      EXPECT_NO_THROW(run_agreed(world, [] {}));
+    });
+}
+
+template <typename Thrown, typename Expected>
+void expect_round_trip(const Thrown& thrown) {
+  const std::string text = encode_error(std::make_exception_ptr(thrown), 3);
+  try {
+    rethrow_encoded(text);
+  } catch (const Expected& error) {
+    EXPECT_EQ(error.metadata().at("rank"), "3");
+    return;
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "came back as another type: " << error.what();
+  }
+}
+
+TEST(StatusAgreement, EveryKindOfErrorComesBackAsItself) {
+  expect_round_trip<InvalidArgument, InvalidArgument>(InvalidArgument("a"));
+  expect_round_trip<DataLoss, DataLoss>(DataLoss("a"));
+  expect_round_trip<ResourceExhausted, ResourceExhausted>(ResourceExhausted("a"));
+  expect_round_trip<NumericError, NumericError>(NumericError("a"));
+  expect_round_trip<Unimplemented, Unimplemented>(Unimplemented("a"));
+  expect_round_trip<FailedPrecondition, FailedPrecondition>(FailedPrecondition("a"));
+  expect_round_trip<InternalError, InternalError>(
+      InternalError("bytes that are no UTF-8: \xff\xfe"));
+  expect_round_trip<std::bad_alloc, ResourceExhausted>(std::bad_alloc());
+  expect_round_trip<std::filesystem::filesystem_error, IoError>(
+      std::filesystem::filesystem_error("a", std::make_error_code(std::errc::permission_denied)));
+  expect_round_trip<std::out_of_range, InternalError>(std::out_of_range("a"));
+}
+
+}  // namespace
+}  // namespace meshloom::train
