@@ -2,6 +2,7 @@
 // Tensor: a strided view on a storage, with an optional place in the autograd graph.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -89,6 +90,9 @@ struct TensorImpl {
   std::shared_ptr<autograd::Node> grad_fn;
   int output_index = 0;  ///< which output of grad_fn this is
   std::shared_ptr<autograd::LeafGrad> leaf_grad;
+  /// Makes the same values again from tensors that backward keeps anyway. Set by cheap ops; an op
+  /// that would keep this tensor for its own backward keeps the recipe instead.
+  std::function<Tensor()> recompute;
 };
 
 // --- Factories (no gradient)

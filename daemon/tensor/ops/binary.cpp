@@ -103,6 +103,12 @@ Tensor swiglu(const Tensor& gate, const Tensor& up) {
       sink.emit(1, std::move(dup));
     };
     autograd::record_op("swiglu", {&gate, &up}, {&y}, std::move(backward));
+    y.impl()->recompute = [gate = gate.detach(), up = up.detach()] {
+      Tensor again = empty_like(gate);
+      ExecutionContext& c = gate.context();
+      c.backend().swiglu(c.kernel_context(), again.view(), gate.view(), up.view());
+      return again;
+    };
   }
   return y;
 }

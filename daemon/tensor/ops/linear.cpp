@@ -17,10 +17,18 @@ TensorView transposed(TensorView view) {
   return view;
 }
 
-/// What backward needs. x is the pre-activation, [rows, in].
+/// What backward needs. x is the pre-activation, [rows, in]; undefined where `recompute` makes it
+/// again.
 struct Saved {
   Tensor x, weight, bias;
   LinearOptions options;
+  std::function<Tensor()> recompute;
+
+  Tensor input() const {
+    if (!recompute) return x;
+    const Tensor again = recompute();
+    return alias(again, rows_shape(again.shape()), contiguous_strides(rows_shape(again.shape())));
+  }
 
   TensorView weight_in_out() const {
     return options.weight_is_in_out ? weight.view() : transposed(weight.view());
@@ -41,7 +49,7 @@ Tensor activated(const Tensor& x, Activation activation) {
 
 Tensor input_grad(const Saved& saved, const Tensor& dy) {
   ExecutionContext& context = dy.context();
-  Tensor dx = empty_like(saved.x);
+  Tensor dx = empty(context, {dy.size(0), saved.weight_in_out().size(0)}, dy.dtype());
   context.backend().matmul(context.kernel_context(), dx.view(), dy.view(),
                            transposed(saved.weight_in_out()), {});
   if (saved.options.input_activation != Activation::kNone)
@@ -54,7 +62,7 @@ Tensor input_grad(const Saved& saved, const Tensor& dy) {
 void weight_grad(const Saved& saved, const Tensor& dy, GradSink& sink) {
   ParamGrad grad(sink, 1, saved.weight);
   if (!grad.wanted()) return;
-  const Tensor x = activated(saved.x, saved.options.input_activation);
+  const Tensor x = activated(saved.input(), saved.options.input_activation);
   kernels::MatmulOptions options;
   options.beta = grad.accumulate() ? 1.0f : 0.0f;
   ExecutionContext& context = dy.context();
@@ -115,8 +123,11 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias_give
   Shape shape = x.shape();
   shape[x.ndim() - 1] = weight.size(options.weight_is_in_out ? 1 : 0);
 
-  const Saved saved{alias(x, rows_shape(x.shape()), contiguous_strides(rows_shape(x.shape()))),
-                    weight, bias, options};
+  Saved saved{alias(x, rows_shape(x.shape()), contiguous_strides(rows_shape(x.shape()))),
+              weight,
+              bias,
+              options,
+              {}};
   ExecutionContext& context = x.context();
   Tensor y = empty(context, shape, x.dtype());
   kernels::MatmulOptions matmul_options;
@@ -129,6 +140,10 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias_give
                            saved.weight_in_out(), matmul_options);
 
   if (autograd::should_record({&x, &weight, &bias})) {
+    if (input.impl()->recompute && options.input_activation == Activation::kNone) {
+      saved.recompute = input.impl()->recompute;
+      saved.x = Tensor();
+    }
     auto backward = [saved, shape = x.shape()](GradOutputs grads, GradSink& sink) {
       const Tensor dy = contiguous(reshape(grads[0], rows_shape(grads[0].shape())));
       if (sink.wants(0)) {

@@ -79,6 +79,15 @@ Tensor norm_backward(const Saved& saved, const Tensor& grad, Tensor residual_gra
   return dx;
 }
 
+/// The norm's output again, from what backward keeps.
+std::function<Tensor()> recipe(const Saved& saved, float eps) {
+  return [saved, eps] {
+    Tensor y = empty_like(saved.x);
+    run_norm(saved.kind, y, {}, saved.x, saved.weight, saved.bias, eps);
+    return y;
+  };
+}
+
 Tensor dense(const Tensor& param) { return param ? contiguous(param) : param; }
 
 Tensor norm(NormKind kind, const char* name, const Tensor& input, const Tensor& weight_given,
@@ -97,6 +106,7 @@ Tensor norm(NormKind kind, const char* name, const Tensor& input, const Tensor& 
     autograd::record_op(name, {&x, &weight, &bias}, {&y}, [saved](GradOutputs dy, GradSink& sink) {
       sink.emit(0, norm_backward(saved, dy[0], {}, 1, sink));
     });
+    y.impl()->recompute = recipe(saved, eps);
   }
   return y;
 }
@@ -144,6 +154,7 @@ NormedSum add_norm(NormKind kind, const char* name, const Tensor& x_given,
     autograd::record_op(name, {&x, &residual, &weight, &bias}, {&out.normed, &sum},
                         std::move(backward));
     out.sum = std::move(sum);
+    out.normed.impl()->recompute = recipe(saved, eps);
   }
   return out;
 }
