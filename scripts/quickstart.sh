@@ -106,41 +106,32 @@ make_text() {
   fi
 }
 
-port_is_taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
-
-client() { "$build_dir/bin/meshloom" --server "127.0.0.1:$port" "$@"; }
-
-# Starts the daemon on a free port below the range that the kernel hands out, and waits until it serves.
+# Starts the daemon on a free port, which it writes into its state folder, and waits until it serves.
 start_daemon() {
-  port=$((20000 + RANDOM % 12000))
-  while port_is_taken "$port"; do
-    port=$((20000 + RANDOM % 12000))
-  done
   setsid mpirun -n "$ranks" --bind-to none --oversubscribe "$build_dir/bin/meshloomd" \
-    --listen "127.0.0.1:$port" --state-dir "$work/state" --data-dir "$work/data" --world-size "$ranks" \
+    --listen 127.0.0.1:0 --state-dir "$work/state" --data-dir "$work/data" --world-size "$ranks" \
     </dev/null >"$work/daemon.log" 2>&1 9>&- &
   daemon_session=$!
   say "$daemon_session" >"$work/daemon.pid"
 
-  local tries=600
-  until client status >/dev/null 2>&1; do
+  local tries=1200
+  until [ -s "$work/state/address" ]; do
     if ! kill -0 "$daemon_session" 2>/dev/null || [ "$tries" = 0 ]; then
       cat "$work/daemon.log" >&2
       die "the daemon did not start; its log is above"
     fi
-    sleep 0.1
+    sleep 0.05
     tries=$((tries - 1))
   done
-  note "the daemon serves on 127.0.0.1:$port with $ranks ranks"
+  MESHLOOM_ADDRESS=$(cat "$work/state/address")
+  export MESHLOOM_ADDRESS
+  run_step "$build_dir/bin/meshloom" status --wait 30
 }
 
-train() {
-  run_step "$build_dir/bin/meshloom" --server "127.0.0.1:$port" \
-    job submit "$repository/configs/jobs/$job.yaml" --follow
-}
+train() { run_step "$build_dir/bin/meshloom" job submit "$repository/configs/jobs/$job.yaml" --follow; }
 
 stop_daemon() {
-  client shutdown
+  run_step "$build_dir/bin/meshloom" shutdown
   local tries=600
   while [ -n "$(session_members "$daemon_session")" ] && [ "$tries" -gt 0 ]; do
     sleep 0.05

@@ -17,14 +17,15 @@ while [ $# -gt 0 ]; do
   shift
 done
 sleep 0.3
-[ "$OMPI_COMM_WORLD_RANK" = 0 ] && mkdir -p "$state/hf" && echo {} >"$state/hf/config.json"
+[ "$OMPI_COMM_WORLD_RANK" = 0 ] && mkdir -p "$state/hf" && echo {} >"$state/hf/config.json" &&
+  echo 127.0.0.1:1 >"$state/address"
 until [ -e "$state/stop" ]; do sleep 0.1; done
 STUB
 cat >"$STUB/bin/meshloom" <<'STUB'
 #!/usr/bin/env bash
 state=$STUB/work/state
 case "$*" in
-  *status*) [ -e "$state/hf/config.json" ] || exit 3 ;;
+  *status*) [ "$MESHLOOM_ADDRESS" = 127.0.0.1:1 ] || exit 3 ;;
   *submit*) for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo "step $i" && sleep 0.2; done ;;
   *shutdown*) touch "$state/stop" ;;
 esac
