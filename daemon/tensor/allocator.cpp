@@ -12,19 +12,18 @@ namespace meshloom {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-// New segments are a sixteenth of what is held, so that small jobs stay small and large ones need
-// few.
-constexpr std::size_t kGrowthDivisor = 16;
-constexpr std::size_t kLargestGrowth = std::size_t{32} << 20;
 
 std::size_t round_up(std::size_t value, std::size_t step) {
   return (value + step - 1) / step * step;
 }
 
+struct Block;
+
 struct Segment {
   std::uint32_t id;
   std::byte* data;
   std::size_t bytes;
+  Block* last;  ///< the block at its end
 };
 
 /// A piece of a segment. `before` and `after` are its neighbours in address order.
@@ -124,31 +123,57 @@ class CachingAllocator final : public Allocator {
       block = *it;
       free_.erase(it);
     } else {
-      block = new_segment(bytes);
+      block = more_memory(bytes);
     }
     block->free = false;
     if (block->bytes > bytes) split(block, bytes);
     return block;
   }
 
-  Block* new_segment(std::size_t bytes) {
-    const std::size_t growth = std::min(segment_bytes_ / kGrowthDivisor, kLargestGrowth);
-    const std::size_t size = round_up(std::max(bytes, growth), source_->granularity());
+  /// A block of at least `bytes` at the end of the newest segment, which grows by what its last
+  /// free block lacks, or a segment of its own. The block is in no list.
+  Block* more_memory(std::size_t bytes) {
+    if (!segments_.empty())
+      if (Block* block = grow(segments_.rbegin()->second, bytes)) return block;
+    const std::size_t size = round_up(bytes, source_->granularity());
     std::byte* data = source_->acquire(size);
-    ++acquired_;
-    segment_bytes_ += size;
+    count_acquired(size);
     const std::uint32_t id = next_segment_++;
-    Segment& segment = segments_.emplace(id, Segment{id, data, size}).first->second;
     Block* block = new_block();
+    Segment& segment = segments_.emplace(id, Segment{id, data, size, block}).first->second;
     *block = {&segment, 0, size, false, nullptr, nullptr};
     return block;
+  }
+
+  Block* grow(Segment& segment, std::size_t bytes) {
+    Block* last = segment.last;
+    const std::size_t lacking = last->free ? bytes - last->bytes : bytes;
+    const std::size_t size = round_up(lacking, source_->granularity());
+    if (!source_->extend(segment.data, segment.bytes, size)) return nullptr;
+    count_acquired(size);
+    if (last->free) {
+      free_.erase(last);
+    } else {
+      Block* added = new_block();
+      *added = {&segment, segment.bytes, 0, false, last, nullptr};
+      last->after = added;
+      segment.last = last = added;
+    }
+    last->bytes += size;
+    segment.bytes += size;
+    return last;
+  }
+
+  void count_acquired(std::size_t bytes) {
+    ++acquired_;
+    segment_bytes_ += bytes;
   }
 
   void split(Block* block, std::size_t bytes) {
     Block* rest = new_block();
     *rest = {block->segment, block->offset + bytes, block->bytes - bytes, true,
              block,          block->after};
-    if (rest->after) rest->after->before = rest;
+    (rest->after ? rest->after->before : rest->segment->last) = rest;
     block->after = rest;
     block->bytes = bytes;
     free_.insert(rest);
@@ -158,7 +183,7 @@ class CachingAllocator final : public Allocator {
     Block* next = block->after;
     block->bytes += next->bytes;
     block->after = next->after;
-    if (block->after) block->after->before = block;
+    (block->after ? block->after->before : block->segment->last) = block;
     spare_.push_back(next);
   }
 

@@ -19,11 +19,17 @@ class SegmentSource {
   /// At least `bytes` (a multiple of `granularity()`), aligned to 2 MiB where at least that large,
   /// touched. Throws ResourceExhausted naming the size.
   virtual std::byte* acquire(std::size_t bytes) = 0;
+  /// Makes the segment at `data`, now of `bytes`, longer by `more` (a multiple of granularity()) at
+  /// its end, touched. False where this source or this segment cannot grow: then acquire another
+  /// one. Throws ResourceExhausted where there is no memory.
+  virtual bool extend(std::byte* data, std::size_t bytes, std::size_t more) = 0;
+  /// Takes back a whole segment; `bytes` includes what it grew by.
   virtual void release(std::byte* data, std::size_t bytes) = 0;
   virtual std::size_t granularity() const = 0;
 };
 
-/// Anonymous memory with huge pages advised, touched once.
+/// Anonymous memory with huge pages advised, touched once. Segments reserve address space behind
+/// them and grow into it, so that usually there is one, without gaps, and best fit wastes little.
 std::unique_ptr<SegmentSource> make_heap_source();
 
 struct AllocatorStats {

@@ -2,6 +2,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <map>
+
 #include "daemon/tensor/allocator.h"
 #include "kernels/base/error.h"
 
@@ -20,32 +22,81 @@ void touch(std::byte* data, std::size_t bytes) {
     *static_cast<volatile std::byte*>(data + at) = std::byte{0};
 }
 
+[[noreturn]] void refuse(std::size_t bytes) {
+  throw ResourceExhausted(
+      fmt::format("allocator: the system refused {} more bytes of memory", bytes), "OUT_OF_MEMORY",
+      {{"bytes", std::to_string(bytes)}});
+}
+
+// More than there is memory: what a segment may grow to.
+std::size_t growth_room() {
+  const auto pages = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES));
+  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) / kHugePage * kHugePage;
+}
+
+std::byte* align_up(std::byte* data) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  return data + (kHugePage - address % kHugePage) % kHugePage;
+}
+
+std::byte* reserve(std::size_t bytes) {
+  void* data = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
+}
+
+/// A segment is the start of a reservation of addresses; what is in use of it is readable and
+/// writable.
 class HeapSource final : public SegmentSource {
  public:
   Device device() const override { return kCpuDevice; }
   std::size_t granularity() const override { return kHugePage; }
 
   std::byte* acquire(std::size_t bytes) override {
-    // mmap aligns to small pages only: take one huge page more and give back what sticks out.
-    const std::size_t mapped = bytes + kHugePage;
-    void* raw = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (raw == MAP_FAILED)
-      throw ResourceExhausted(
-          fmt::format("allocator: the system refused {} more bytes of memory", bytes),
-          "OUT_OF_MEMORY", {{"bytes", std::to_string(bytes)}});
-    auto* begin = static_cast<std::byte*>(raw);
-    const auto address = reinterpret_cast<std::uintptr_t>(raw);
-    const std::size_t head = (kHugePage - address % kHugePage) % kHugePage;
-    const std::size_t tail = mapped - head - bytes;
-    if (head > 0) munmap(begin, head);
-    if (tail > 0) munmap(begin + head + bytes, tail);
-    std::byte* data = begin + head;
-    madvise(data, bytes, MADV_HUGEPAGE);
-    touch(data, bytes);
+    // mmap aligns to small pages only: one huge page more leaves room to align.
+    Reservation r{nullptr, bytes + kHugePage + growth_room()};
+    r.data = reserve(r.bytes);
+    if (!r.data) {
+      r.bytes = bytes + kHugePage;
+      r.data = reserve(r.bytes);
+    }
+    if (!r.data) refuse(bytes);
+    std::byte* data = align_up(r.data);
+    if (!commit(data, bytes)) {
+      munmap(r.data, r.bytes);
+      refuse(bytes);
+    }
+    reservations_.emplace(data, r);
     return data;
   }
 
-  void release(std::byte* data, std::size_t bytes) override { munmap(data, bytes); }
+  bool extend(std::byte* data, std::size_t bytes, std::size_t more) override {
+    const Reservation& r = reservations_.at(data);
+    const auto room = static_cast<std::size_t>(r.data + r.bytes - (data + bytes));
+    if (more > room) return false;
+    if (!commit(data + bytes, more)) refuse(more);
+    return true;
+  }
+
+  void release(std::byte* data, std::size_t) override {
+    const auto found = reservations_.find(data);
+    munmap(found->second.data, found->second.bytes);
+    reservations_.erase(found);
+  }
+
+ private:
+  struct Reservation {
+    std::byte* data;
+    std::size_t bytes;
+  };
+
+  static bool commit(std::byte* data, std::size_t bytes) {
+    if (mprotect(data, bytes, PROT_READ | PROT_WRITE) != 0) return false;
+    madvise(data, bytes, MADV_HUGEPAGE);
+    touch(data, bytes);
+    return true;
+  }
+
+  std::map<std::byte*, Reservation> reservations_;
 };
 
 }  // namespace

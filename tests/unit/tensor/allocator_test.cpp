@@ -22,7 +22,9 @@ class CountingSource final : public SegmentSource {
  public:
   struct Counts {
     int acquired = 0;
+    int extended = 0;
     int released = 0;
+    bool may_extend = true;
     std::size_t limit = ~std::size_t{0};
   };
   explicit CountingSource(Counts& counts) : counts_(counts), heap_(make_heap_source()) {}
@@ -33,6 +35,12 @@ class CountingSource final : public SegmentSource {
     if (bytes > counts_.limit) throw ResourceExhausted("refused");
     ++counts_.acquired;
     return heap_->acquire(bytes);
+  }
+  bool extend(std::byte* data, std::size_t bytes, std::size_t more) override {
+    if (!counts_.may_extend) return false;
+    if (more > counts_.limit) throw ResourceExhausted("refused");
+    ++counts_.extended;
+    return heap_->extend(data, bytes, more);
   }
   void release(std::byte* data, std::size_t bytes) override {
     ++counts_.released;
@@ -138,8 +146,26 @@ TEST(Allocator, CountsAndPeak) {
   EXPECT_EQ(allocator->stats().peak_bytes_in_use, 0u);
 }
 
+TEST(Allocator, ASegmentGrowsByWhatItsEndLacks) {
+  CountingSource::Counts counts;
+  auto allocator = Allocator::create(std::make_unique<CountingSource>(counts));
+  auto first = allocator->allocate(3 * kMiB);
+  // 1 MiB is free at the end: 5 MiB need 4 more.
+  auto second = allocator->allocate(5 * kMiB);
+  EXPECT_EQ(allocator->stats().segment_bytes, 8 * kMiB);
+  EXPECT_EQ(second->segment(), first->segment());
+  EXPECT_EQ(second->data(), first->data() + 3 * kMiB);
+  std::memset(second->data(), 1, second->bytes());
+  first.reset();
+  second.reset();
+  const auto whole = allocator->allocate(8 * kMiB);
+  EXPECT_EQ(counts.acquired, 1);
+  EXPECT_EQ(counts.extended, 1);
+}
+
 TEST(Allocator, TrimKeepsSegmentsInUse) {
   CountingSource::Counts counts;
+  counts.may_extend = false;
   auto allocator = Allocator::create(std::make_unique<CountingSource>(counts));
   auto kept = allocator->allocate(3 * kMiB);
   allocator->allocate(8 * kMiB).reset();
