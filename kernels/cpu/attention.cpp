@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/attention.h"
 
+#include "kernels/cpu/attention_backward.h"
+#include "kernels/cpu/attention_forward.h"
 #include "kernels/cpu/attention_reference.h"
 #include "kernels/cpu/dispatch.h"
 
@@ -44,12 +46,19 @@ void delta_rows(const KernelContext& context, const TensorView& delta, const Ten
 
 void attention(const KernelContext& context, const AttentionOutputs& out, const AttentionInputs& in,
                const AttentionOptions& options) {
-  reference_attention(context, out, in, options);
+  if (out.lse.numel() == 0) return;
+  // No keys at all, and float64, are no work for tiles.
+  if (in.q.dtype == DType::kFloat64 || in.k.size(2) == 0)
+    return reference_attention(context, out, in, options);
+  attention_forward(context, out, in, options);
 }
 
 void attention_backward(const KernelContext& context, const AttentionGrads& grads,
                         const AttentionInputs& in, const AttentionOptions& options) {
-  reference_attention_backward(context, grads, in, options);
+  if (in.q.numel() == 0 && in.k.numel() == 0) return;
+  if (in.q.dtype == DType::kFloat64 || in.q.numel() == 0 || in.k.numel() == 0)
+    return reference_attention_backward(context, grads, in, options);
+  attention_backward_tiles(context, grads, in, options);
 }
 
 void attention_delta(const KernelContext& context, const TensorView& delta,

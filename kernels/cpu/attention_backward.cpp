@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/attention_backward.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "kernels/cpu/span_workspace.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/attention_backward.cpp"
+#include <hwy/foreach_target.h>  // keep before highway.h
+#include <hwy/highway.h>
+
+#include "kernels/cpu/attention_tile.h"
+
+#ifndef MESHLOOM_KERNELS_CPU_ATTENTION_BACKWARD_ITEM
+#define MESHLOOM_KERNELS_CPU_ATTENTION_BACKWARD_ITEM
+namespace meshloom::kernels::cpu {
+
+// One thread's work: one kv head with all its query heads, key tiles [stripe / stripes ..).
+struct BackwardItem {
+  std::int64_t b = 0, kv = 0, stripe = 0, stripes = 1;
+  float* dq = nullptr;  // [group][query tiles * kTile][dims_padded], this stripe's share, unscaled
+};
+
+// One thread's memory.
+struct BackwardScratch {
+  float* queries_across;  // per query tile: [dims][kTile], scaled to units of log 2
+  float* grads_across;    // per query tile: [dims_v][kTile]
+  float* queries;         // [query tiles * kTile][dims_padded]
+  float* grads;           // [query tiles * kTile][dims_v_padded]
+  float* lse;             // [query tiles * kTile] in units of log 2; +inf where nothing is seen
+  float* delta;           // [query tiles * kTile]
+  float* keys_across;     // one key tile, per unit: [dims][kUnit]
+  float* values_across;   // one key tile, per unit: [dims_v][kUnit]
+  float* keys;            // [kTile][dims_padded]
+  float* p;               // [kTile keys][kTile queries] probabilities
+  float* ds;              // [kTile keys][kTile queries] score gradients
+  float* dk;              // [kTile][dims_padded], one key tile
+  float* dv;              // [kTile][dims_v_padded]
+  float* factors;         // [kUnit][kPanel] dropout
+
+  static std::int64_t rows(const AttentionProblem& p) { return p.query_tiles * kTile; }
+  static std::size_t bytes(const AttentionProblem& p) {
+    return piece_bytes<float>(rows(p) * p.dims) + piece_bytes<float>(rows(p) * p.dims_v) +
+           piece_bytes<float>(rows(p) * p.dims_padded) +
+           piece_bytes<float>(rows(p) * p.dims_v_padded) + 2 * piece_bytes<float>(rows(p)) +
+           piece_bytes<float>(kTile * p.dims) + piece_bytes<float>(kTile * p.dims_v) +
+           piece_bytes<float>(kTile * p.dims_padded) + 2 * piece_bytes<float>(kTile * kTile) +
+           piece_bytes<float>(kTile * p.dims_padded) + piece_bytes<float>(kTile * p.dims_v_padded) +
+           piece_bytes<float>(kUnit * kPanel);
+  }
+  BackwardScratch(SpanCutter& cutter, const AttentionProblem& p)
+      : queries_across(cutter.take<float>(rows(p) * p.dims)),
+        grads_across(cutter.take<float>(rows(p) * p.dims_v)),
+        queries(cutter.take<float>(rows(p) * p.dims_padded)),
+        grads(cutter.take<float>(rows(p) * p.dims_v_padded)),
+        lse(cutter.take<float>(rows(p))),
+        delta(cutter.take<float>(rows(p))),
+        keys_across(cutter.take<float>(kTile * p.dims)),
+        values_across(cutter.take<float>(kTile * p.dims_v)),
+        keys(cutter.take<float>(kTile * p.dims_padded)),
+        p(cutter.take<float>(kTile * kTile)),
+        ds(cutter.take<float>(kTile * kTile)),
+        dk(cutter.take<float>(kTile * p.dims_padded)),
+        dv(cutter.take<float>(kTile * p.dims_v_padded)),
+        factors(cutter.take<float>(kUnit * kPanel)) {}
+};
+
+}  // namespace meshloom::kernels::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace meshloom::kernels::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using tile::F32;
+using tile::V;
+
+class BackwardTiles {
+ public:
+  BackwardTiles(const AttentionProblem& problem, const AttentionGrads& grads,
+                const BackwardScratch& scratch)
+      : p_(problem), grads_(grads), s_(scratch) {}
+
+  void run(const BackwardItem& item) {
+    const std::int64_t first = p_.key_tiles * item.stripe / item.stripes;
+    const std::int64_t end = p_.key_tiles * (item.stripe + 1) / item.stripes;
+    for (std::int64_t g = 0; g < p_.group; ++g) {
+      const tile::HeadScope head(p_, item.b, item.kv * p_.group + g);
+      pack_queries(head);
+      dq_ = item.dq + g * BackwardScratch::rows(p_) * p_.dims_padded;
+      std::fill_n(dq_, BackwardScratch::rows(p_) * p_.dims_padded, 0.0f);
+      for (std::int64_t t = first; t < end; ++t) {
+        run_keys(head, item.kv, t);
+        // Later query heads of a group add to what the first has stored.
+        store_keys(item, t, grads_.accumulate || g > 0);
+      }
+    }
+  }
+
+ private:
+  void pack_queries(const tile::HeadScope& head) {
+    const HeadRows q = head_rows(p_.in.q, head.b, head.h);
+    const HeadRows go = head_rows(grads_.grad_o, head.b, head.h);
+    for (std::int64_t t = 0; t < p_.query_tiles; ++t) {
+      const std::int64_t first = t * kTile, count = std::min(kTile, p_.queries - first);
+      tile::pack_transposed(s_.queries_across + first * p_.dims, kTile, q, first, count, kTile,
+                            p_.dims, p_.scale * tile::kLog2E);
+      tile::pack_transposed(s_.grads_across + first * p_.dims_v, kTile, go, first, count, kTile,
+                            p_.dims_v, 1.0f);
+      tile::pack_rows(s_.queries + first * p_.dims_padded, p_.dims_padded, q, first, count, kTile,
+                      p_.dims);
+      tile::pack_rows(s_.grads + first * p_.dims_v_padded, p_.dims_v_padded, go, first, count,
+                      kTile, p_.dims_v);
+    }
+    const auto row_value = [&](const TensorView& view, std::int64_t i) {
+      return view
+          .as<float>()[head.b * view.stride(0) + head.h * view.stride(1) + i * view.stride(2)];
+    };
+    for (std::int64_t i = 0; i < BackwardScratch::rows(p_); ++i) {
+      const float lse = i < p_.queries ? row_value(grads_.lse, i) : tile::kMinusInfinity;
+      s_.lse[i] = lse == tile::kMinusInfinity ? -tile::kMinusInfinity : lse * tile::kLog2E;
+      s_.delta[i] = i < p_.queries ? row_value(grads_.delta, i) : 0.0f;
+    }
+  }
+
+  void run_keys(const tile::HeadScope& head, std::int64_t kv, std::int64_t t) {
+    pack_keys(head.b, kv, t);
+    std::fill_n(s_.dk, kTile * p_.dims_padded, 0.0f);
+    std::fill_n(s_.dv, kTile * p_.dims_v_padded, 0.0f);
+    for (std::int64_t query_tile = 0; query_tile < p_.query_tiles; ++query_tile) {
+      const TileMap map = map_tile(p_, head.b, query_tile, t);
+      if (map.all == Seen::kNone) continue;
+      for (int panel = 0; panel < map.query_panels; ++panel)
+        for (int unit = 0; unit < map.key_units; ++unit)
+          make_unit(head, map, query_tile, t, unit, panel);
+      add_key_gradients(map, query_tile);
+      add_query_gradients(map, query_tile);
+    }
+  }
+
+  void pack_keys(std::int64_t b, std::int64_t kv, std::int64_t t) {
+    const HeadRows k = head_rows(p_.in.k, b, kv), v = head_rows(p_.in.v, b, kv);
+    const std::int64_t first = t * kTile, count = std::min(kTile, p_.keys - first);
+    for (std::int64_t u = 0; u < count; u += kUnit) {
+      const std::int64_t valid = std::min(kUnit, count - u);
+      tile::pack_transposed(s_.keys_across + u * p_.dims, kUnit, k, first + u, valid, kUnit,
+                            p_.dims, 1.0f);
+      tile::pack_transposed(s_.values_across + u * p_.dims_v, kUnit, v, first + u, valid, kUnit,
+                            p_.dims_v, 1.0f);
+    }
+    tile::pack_rows(s_.keys, p_.dims_padded, k, first, count, (count + kUnit - 1) / kUnit * kUnit,
+                    p_.dims);
+  }
+
+  // Probabilities and score gradients of one key unit by one query panel.
+  void make_unit(const tile::HeadScope& head, const TileMap& map, std::int64_t query_tile,
+                 std::int64_t t, int unit, int panel) {
+    const std::int64_t at = unit * kUnit * kTile + panel * kPanel;
+    const auto used = static_cast<Seen>(map.used[unit][panel]);
+    if (used == Seen::kNone) {
+      if (map.zero[unit][panel] != 0) clear_unit(at);
+      return;
+    }
+    const std::int64_t query = query_tile * kTile + panel * kPanel;
+    const float* queries = s_.queries_across + query_tile * kTile * p_.dims + panel * kPanel;
+    const float* grads = s_.grads_across + query_tile * kTile * p_.dims_v + panel * kPanel;
+    const float* keys = s_.keys_across + unit * kUnit * p_.dims;
+    const float* values = s_.values_across + unit * kUnit * p_.dims_v;
+    if (used == Seen::kAll && !p_.modified)
+      return plain_unit(keys, values, queries, grads, at, query);
+    product_unit(p_.dims, keys, queries, s_.p + at);
+    product_unit(p_.dims_v, values, grads, s_.ds + at);
+    tile::modify_unit(head, s_.p + at, query, t * kTile + unit * kUnit, used == Seen::kPartly);
+    finish_unit(head, at, query, t * kTile + unit * kUnit);
+  }
+
+  void clear_unit(std::int64_t at) {
+    for (int k = 0; k < kUnit; ++k) {
+      std::fill_n(s_.p + at + k * kTile, kPanel, 0.0f);
+      std::fill_n(s_.ds + at + k * kTile, kPanel, 0.0f);
+    }
+  }
+
+  // Both products with their elementwise steps while they are in registers.
+  HWY_INLINE void plain_unit(const float* keys, const float* values, const float* queries,
+                             const float* grads, std::int64_t at, std::int64_t query) {
+    const F32 d;
+    const std::int64_t n = tile::lanes();
+    for (std::int64_t q = 0; q < kPanel; q += 2 * n)
+      for (int m = 0; m < kUnit; m += tile::kRegisterRows) {
+        float* p = s_.p + at + m * kTile + q;
+        float* ds = s_.ds + at + m * kTile + q;
+        probabilities(p_.dims, keys + m, queries + q, s_.lse + query + q, p);
+        V acc[tile::kRegisterRows][2];
+        tile::clear(acc);
+        tile::multiply<tile::kRegisterRows, 2, 1, kUnit>(p_.dims_v, values + m, grads + q, kTile,
+                                                         acc);
+        const V delta[2] = {hn::LoadU(d, s_.delta + query + q),
+                            hn::LoadU(d, s_.delta + query + q + n)};
+#pragma GCC unroll 16
+        for (int i = 0; i < tile::kRegisterRows; ++i)
+#pragma GCC unroll 2
+          for (int v = 0; v < 2; ++v) {
+            const std::int64_t offset = i * kTile + v * n;
+            hn::StoreU(hn::Mul(hn::LoadU(d, p + offset), hn::Sub(acc[i][v], delta[v])), d,
+                       ds + offset);
+          }
+      }
+  }
+
+  HWY_INLINE void probabilities(std::int64_t depth, const float* keys, const float* queries,
+                                const float* lse, float* p) {
+    const F32 d;
+    const std::int64_t n = tile::lanes();
+    V acc[tile::kRegisterRows][2];
+    tile::clear(acc);
+    tile::multiply<tile::kRegisterRows, 2, 1, kUnit>(depth, keys, queries, kTile, acc);
+    const V base[2] = {hn::LoadU(d, lse), hn::LoadU(d, lse + n)};
+#pragma GCC unroll 16
+    for (int i = 0; i < tile::kRegisterRows; ++i)
+#pragma GCC unroll 2
+      for (int v = 0; v < 2; ++v)
+        hn::StoreU(tile::exp2(hn::Sub(acc[i][v], base[v])), d, p + i * kTile + v * n);
+  }
+
+  HWY_INLINE void product_unit(std::int64_t depth, const float* a, const float* b, float* c) {
+    const F32 d;
+    const std::int64_t n = tile::lanes();
+    for (std::int64_t q = 0; q < kPanel; q += 2 * n)
+      for (int m = 0; m < kUnit; m += tile::kRegisterRows) {
+        V acc[tile::kRegisterRows][2];
+        tile::clear(acc);
+        tile::multiply<tile::kRegisterRows, 2, 1, kUnit>(depth, a + m, b + q, kTile, acc);
+#pragma GCC unroll 16
+        for (int i = 0; i < tile::kRegisterRows; ++i) {
+          hn::StoreU(acc[i][0], d, c + (m + i) * kTile + q);
+          hn::StoreU(acc[i][1], d, c + (m + i) * kTile + q + n);
+        }
+      }
+  }
+
+  // From scores in p and products in ds: probabilities (dropped) and score gradients.
+  void finish_unit(const tile::HeadScope& head, std::int64_t at, std::int64_t query,
+                   std::int64_t key) {
+    const F32 d;
+    const bool dropped = head.options.dropout_p > 0.0f;
+    if (dropped) tile::dropout_factors(head, s_.factors, query, key);
+    for (int k = 0; k < kUnit; ++k)
+      for (std::int64_t q = 0; q < kPanel; q += tile::lanes()) {
+        float* p_at = s_.p + at + k * kTile + q;
+        float* ds_at = s_.ds + at + k * kTile + q;
+        const V p = tile::exp2(hn::Sub(hn::LoadU(d, p_at), hn::LoadU(d, s_.lse + query + q)));
+        const V keep = dropped ? hn::LoadU(d, s_.factors + k * kPanel + q) : hn::Set(d, 1.0f);
+        const V dp = hn::MulSub(keep, hn::LoadU(d, ds_at), hn::LoadU(d, s_.delta + query + q));
+        hn::StoreU(hn::Mul(p, dp), d, ds_at);
+        hn::StoreU(hn::Mul(p, keep), d, p_at);
+      }
+    if (grads_.grad_bias.defined()) add_bias_gradient(head, at, query, key);
+  }
+
+  void add_bias_gradient(const tile::HeadScope& head, std::int64_t at, std::int64_t query,
+                         std::int64_t key) {
+    const HeadRows rows = head_rows(grads_.grad_bias, head.b, head.h);
+    const std::int64_t queries = std::min(kPanel, p_.queries - query);
+    const std::int64_t keys = std::min(kUnit, p_.keys - key);
+    for (std::int64_t q = 0; q < queries; ++q) {
+      float* row = reinterpret_cast<float*>(rows.row(query + q)) + key * rows.stride;
+      for (std::int64_t k = 0; k < keys; ++k) row[k * rows.stride] += s_.ds[at + k * kTile + q];
+    }
+  }
+
+  // dv += p^T do, dk += ds^T q.
+  void add_key_gradients(const TileMap& map, std::int64_t query_tile) {
+    for (int unit = 0; unit < map.key_units; ++unit) {
+      const std::int64_t first = map.first_query[unit] * kUnit;
+      const std::int64_t depth = map.end_query[unit] * kUnit - first;
+      if (depth <= 0) continue;
+      const std::int64_t at = unit * kUnit * kTile + first;
+      const std::int64_t row = query_tile * kTile + first;
+      tile::multiply_add<kTile, 1, false>(depth, s_.p + at, s_.grads + row * p_.dims_v_padded,
+                                          p_.dims_v_padded, s_.dv + unit * kUnit * p_.dims_v_padded,
+                                          p_.dims_v_padded, p_.dims_v_padded, nullptr);
+      tile::multiply_add<kTile, 1, false>(depth, s_.ds + at, s_.queries + row * p_.dims_padded,
+                                          p_.dims_padded, s_.dk + unit * kUnit * p_.dims_padded,
+                                          p_.dims_padded, p_.dims_padded, nullptr);
+    }
+  }
+
+  // dq += ds k.
+  void add_query_gradients(const TileMap& map, std::int64_t query_tile) {
+    for (int unit = 0; unit < map.query_units; ++unit) {
+      const std::int64_t first = map.first_key[unit] * kUnit;
+      const std::int64_t depth = map.end_key[unit] * kUnit - first;
+      if (depth <= 0) continue;
+      tile::multiply_add<1, kTile, false>(
+          depth, s_.ds + first * kTile + unit * kUnit, s_.keys + first * p_.dims_padded,
+          p_.dims_padded, dq_ + (query_tile * kTile + unit * kUnit) * p_.dims_padded,
+          p_.dims_padded, p_.dims_padded, nullptr);
+    }
+  }
+
+  void store_keys(const BackwardItem& item, std::int64_t t, bool accumulate) {
+    const HeadRows dk = head_rows(grads_.dk, item.b, item.kv);
+    const HeadRows dv = head_rows(grads_.dv, item.b, item.kv);
+    const std::int64_t count = std::min(kTile, p_.keys - t * kTile);
+    for (std::int64_t r = 0; r < count; ++r) {
+      tile::store_row(dk, t * kTile + r, s_.dk + r * p_.dims_padded, p_.dims, p_.scale, accumulate);
+      tile::store_row(dv, t * kTile + r, s_.dv + r * p_.dims_v_padded, p_.dims_v, 1.0f, accumulate);
+    }
+  }
+
+  const AttentionProblem& p_;
+  const AttentionGrads& grads_;
+  const BackwardScratch& s_;
+  float* dq_ = nullptr;
+};
+
+void backward_item(const AttentionProblem& problem, const AttentionGrads& grads,
+                   const BackwardScratch& scratch, const BackwardItem& item) {
+  BackwardTiles(problem, grads, scratch).run(item);
+}
+
+// dq of one kv head's query rows [begin, end) of its group: the stripes' sum in order.
+void store_queries(const AttentionProblem& p, const AttentionGrads& grads, const BackwardItem& item,
+                   std::int64_t begin, std::int64_t end) {
+  const F32 d;
+  const std::int64_t head_floats = BackwardScratch::rows(p) * p.dims_padded;
+  const std::int64_t stripe_floats = p.group * head_floats;
+  for (std::int64_t i = begin; i < end; ++i) {
+    const std::int64_t g = i / p.queries, query = i % p.queries;
+    float* sum = item.dq + g * head_floats + query * p.dims_padded;
+    for (std::int64_t s = 1; s < item.stripes; ++s)
+      for (std::int64_t c = 0; c < p.dims_padded; c += tile::lanes())
+        hn::StoreU(hn::Add(hn::LoadU(d, sum + c), hn::LoadU(d, sum + s * stripe_floats + c)), d,
+                   sum + c);
+    tile::store_row(head_rows(grads.dq, item.b, item.kv * p.group + g), query, sum, p.dims, p.scale,
+                    grads.accumulate);
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace meshloom::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace meshloom::kernels::cpu {
+namespace {
+
+HWY_EXPORT(backward_item);
+HWY_EXPORT(store_queries);
+
+// Whether heads, or keys of one query, share elements of grad_bias: then one thread at a time may
+// add.
+bool shared_bias_gradient(const AttentionProblem& p, const TensorView& grad_bias) {
+  if (!grad_bias.defined()) return false;
+  return (p.batch > 1 && grad_bias.stride(0) == 0) || (p.heads > 1 && grad_bias.stride(1) == 0) ||
+         grad_bias.stride(3) == 0;
+}
+
+// Stripes of keys per kv head, so that threads are evenly busy: at least 9 tenths of the last
+// round.
+std::int64_t choose_stripes(const AttentionProblem& p, int threads) {
+  const std::int64_t heads = p.batch * p.kv_heads;
+  for (std::int64_t stripes = 1; stripes < p.key_tiles; ++stripes) {
+    const std::int64_t items = heads * stripes;
+    const std::int64_t rounds = (items + threads - 1) / threads;
+    if (items * 10 >= rounds * threads * 9) return stripes;
+  }
+  return p.key_tiles;
+}
+
+}  // namespace
+
+void attention_backward_tiles(const KernelContext& context, const AttentionGrads& grads,
+                              const AttentionInputs& in, const AttentionOptions& options) {
+  AttentionProblem problem = describe_attention(in, options);
+  const int threads =
+      shared_bias_gradient(problem, grads.grad_bias) ? 1 : std::max(context.threads.count, 1);
+  const std::int64_t stripes = choose_stripes(problem, threads);
+  const std::int64_t heads = problem.batch * problem.kv_heads;
+  // Heads go in waves of about one item per thread: dq shares exist for one wave at a time.
+  const std::int64_t wave = std::min<std::int64_t>(heads, (threads + stripes - 1) / stripes);
+  const std::int64_t share = problem.group * BackwardScratch::rows(problem) * problem.dims_padded;
+  const std::size_t worker_bytes = BackwardScratch::bytes(problem);
+  const std::int64_t workers = std::min<std::int64_t>(threads, wave * stripes);
+  SpanCutter cutter(reserve_workspace(context,
+                                      attention_table_bytes(problem) +
+                                          piece_bytes<float>(wave * stripes * share) +
+                                          worker_bytes * static_cast<std::size_t>(workers),
+                                      "attention_backward"));
+  prepare_attention(problem, cutter);
+  float* shares = cutter.take<float>(wave * stripes * share);
+  const std::span<std::byte> scratch = cutter.rest();
+  for (std::int64_t first = 0; first < heads; first += wave) {
+    const std::int64_t count = std::min(wave, heads - first);
+    const auto item_of = [&](std::int64_t head, std::int64_t stripe) {
+      return BackwardItem{(first + head) / problem.kv_heads, (first + head) % problem.kv_heads,
+                          stripe, stripes, shares + (head * stripes + stripe) * share};
+    };
+    std::atomic<std::int64_t> next{0};
+    const auto work = static_cast<int>(std::min(workers, count * stripes));
+    parallel_for({work}, work, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t worker = begin; worker < end; ++worker) {
+        SpanCutter own(
+            scratch.subspan(static_cast<std::size_t>(worker) * worker_bytes, worker_bytes));
+        const BackwardScratch pieces(own, problem);
+        for (std::int64_t i = next.fetch_add(1); i < count * stripes; i = next.fetch_add(1))
+          HWY_DYNAMIC_DISPATCH(backward_item)
+        (problem, grads, pieces, item_of(i / stripes, i % stripes));
+      }
+    });
+    const std::int64_t rows = problem.group * problem.queries;
+    parallel_for({threads}, count * rows, 64, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t head = begin / rows; head * rows < end; ++head)
+        HWY_DYNAMIC_DISPATCH(store_queries)
+      (problem, grads, item_of(head, 0), std::max(begin - head * rows, std::int64_t{0}),
+       std::min(end - head * rows, rows));
+    });
+  }
+}
+
+}  // namespace meshloom::kernels::cpu
+#endif

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/attention_forward.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "kernels/cpu/span_workspace.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/attention_forward.cpp"
+#include <hwy/foreach_target.h>  // keep before highway.h
+#include <hwy/highway.h>
+
+#include "kernels/cpu/attention_tile.h"
+
+#ifndef MESHLOOM_KERNELS_CPU_ATTENTION_FORWARD_ITEM
+#define MESHLOOM_KERNELS_CPU_ATTENTION_FORWARD_ITEM
+namespace meshloom::kernels::cpu {
+
+// One thread's work: all query heads of one kv head, and of their query tiles every `parts`-th.
+struct ForwardItem {
+  std::int64_t b = 0, kv = 0, part = 0, parts = 1;
+};
+
+// One thread's memory.
+struct ForwardScratch {
+  float* keys;           // per key tile, per unit: [dims][kUnit]
+  float* values;         // [key tiles * kTile][dims_v_padded]
+  float* queries;        // [dims][kTile], scaled to units of log 2
+  float* scores;         // [kTile keys][kTile queries], then probabilities
+  float* out;            // [kTile queries][dims_v_padded]
+  float* top;            // [kTile] running maximum
+  float* sum;            // [kTile] running sum
+  float* rescale;        // [kTile] what the maximum's rise makes of older sums
+  float* factors;        // [kUnit][kPanel] dropout
+  std::uint8_t* packed;  // per key tile
+
+  static std::size_t bytes(const AttentionProblem& p) {
+    return piece_bytes<float>(p.key_tiles * kTile * p.dims) +
+           piece_bytes<float>(p.key_tiles * kTile * p.dims_v_padded) +
+           piece_bytes<float>(kTile * p.dims) + piece_bytes<float>(kTile * kTile) +
+           piece_bytes<float>(kTile * p.dims_v_padded) + 3 * piece_bytes<float>(kTile) +
+           piece_bytes<float>(kUnit * kPanel) + piece_bytes<std::uint8_t>(p.key_tiles);
+  }
+  ForwardScratch(SpanCutter& cutter, const AttentionProblem& p)
+      : keys(cutter.take<float>(p.key_tiles * kTile * p.dims)),
+        values(cutter.take<float>(p.key_tiles * kTile * p.dims_v_padded)),
+        queries(cutter.take<float>(kTile * p.dims)),
+        scores(cutter.take<float>(kTile * kTile)),
+        out(cutter.take<float>(kTile * p.dims_v_padded)),
+        top(cutter.take<float>(kTile)),
+        sum(cutter.take<float>(kTile)),
+        rescale(cutter.take<float>(kTile)),
+        factors(cutter.take<float>(kUnit * kPanel)),
+        packed(cutter.take<std::uint8_t>(p.key_tiles)) {}
+};
+
+}  // namespace meshloom::kernels::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace meshloom::kernels::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using tile::F32;
+using tile::V;
+
+class ForwardTiles {
+ public:
+  ForwardTiles(const AttentionProblem& problem, const AttentionOutputs& out,
+               const ForwardScratch& scratch)
+      : p_(problem), out_(out), s_(scratch) {}
+
+  void run(const ForwardItem& item) {
+    std::fill_n(s_.packed, p_.key_tiles, std::uint8_t{0});
+    keys_ = head_rows(p_.in.k, item.b, item.kv);
+    values_ = head_rows(p_.in.v, item.b, item.kv);
+    for (std::int64_t g = 0; g < p_.group; ++g) {
+      const tile::HeadScope head(p_, item.b, item.kv * p_.group + g);
+      for (std::int64_t t = item.part; t < p_.query_tiles; t += item.parts) run_queries(head, t);
+    }
+  }
+
+ private:
+  void run_queries(const tile::HeadScope& head, std::int64_t query_tile) {
+    const std::int64_t first = query_tile * kTile;
+    const std::int64_t count = std::min(kTile, p_.queries - first);
+    tile::pack_transposed(s_.queries, kTile, head_rows(p_.in.q, head.b, head.h), first, count,
+                          kTile, p_.dims, p_.scale * tile::kLog2E);
+    std::fill_n(s_.top, kTile, tile::kMinusInfinity);
+    std::fill_n(s_.sum, kTile, 0.0f);
+    std::fill_n(s_.out, kTile * p_.dims_v_padded, 0.0f);
+    for (std::int64_t t = 0; t < p_.key_tiles; ++t) {
+      const TileMap map = map_tile(p_, head.b, query_tile, t);
+      if (map.all == Seen::kNone) continue;
+      pack_keys(t);
+      make_scores(head, map, first, t);
+      for (int panel = 0; panel < map.query_panels; ++panel) make_probabilities(map, panel);
+      if (head.options.dropout_p > 0.0f) drop(head, map, first, t * kTile);
+      add_values(map, t);
+    }
+    for (std::int64_t q = 0; q < count; ++q) finish_row(head, first + q, q);
+  }
+
+  void pack_keys(std::int64_t t) {
+    if (s_.packed[t] != 0) return;
+    s_.packed[t] = 1;
+    const std::int64_t first = t * kTile, count = std::min(kTile, p_.keys - first);
+    for (std::int64_t u = 0; u < count; u += kUnit)
+      tile::pack_transposed(key_unit(t, u / kUnit), kUnit, keys_, first + u,
+                            std::min(kUnit, count - u), kUnit, p_.dims, 1.0f);
+    tile::pack_rows(s_.values + first * p_.dims_v_padded, p_.dims_v_padded, values_, first, count,
+                    (count + kUnit - 1) / kUnit * kUnit, p_.dims_v);
+  }
+
+  float* key_unit(std::int64_t t, std::int64_t unit) const {
+    return s_.keys + (t * kUnits + unit) * kUnit * p_.dims;
+  }
+
+  void make_scores(const tile::HeadScope& head, const TileMap& map, std::int64_t query,
+                   std::int64_t t) {
+    for (int panel = 0; panel < map.query_panels; ++panel)
+      for (int unit = 0; unit < map.key_units; ++unit) {
+        float* scores = s_.scores + unit * kUnit * kTile + panel * kPanel;
+        const auto used = static_cast<Seen>(map.used[unit][panel]);
+        if (used == Seen::kNone) continue;
+        score_unit(key_unit(t, unit), s_.queries + panel * kPanel, scores);
+        if (used == Seen::kPartly || p_.modified)
+          tile::modify_unit(head, scores, query + panel * kPanel, t * kTile + unit * kUnit,
+                            used == Seen::kPartly);
+      }
+  }
+
+  HWY_INLINE void score_unit(const float* keys, const float* queries, float* scores) {
+    const F32 d;
+    const std::int64_t n = tile::lanes();
+    for (std::int64_t q = 0; q < kPanel; q += 2 * n)
+      for (int m = 0; m < kUnit; m += tile::kRegisterRows) {
+        V acc[tile::kRegisterRows][2];
+        tile::clear(acc);
+        tile::multiply<tile::kRegisterRows, 2, 1, kUnit>(p_.dims, keys + m, queries + q, kTile,
+                                                         acc);
+#pragma GCC unroll 16
+        for (int i = 0; i < tile::kRegisterRows; ++i) {
+          hn::StoreU(acc[i][0], d, scores + (m + i) * kTile + q);
+          hn::StoreU(acc[i][1], d, scores + (m + i) * kTile + q + n);
+        }
+      }
+  }
+
+  // Scores of one panel to probabilities relative to the running maximum, which they may raise.
+  void make_probabilities(const TileMap& map, int panel) {
+    for (std::int64_t q = 0; q < kPanel; q += tile::lanes())
+      softmax_lanes(map, panel, panel * kPanel + q);
+  }
+
+  HWY_INLINE V highest(const TileMap& map, int panel, std::int64_t lane, V top) {
+    const F32 d;
+    V a = top, b = top;
+    for (int unit = 0; unit < map.key_units; ++unit) {
+      if (map.used[unit][panel] == 0) continue;
+      const float* scores = s_.scores + unit * kUnit * kTile + lane;
+#pragma GCC unroll 6
+      for (int k = 0; k < kUnit; k += 2) {
+        a = hn::Max(hn::LoadU(d, scores + k * kTile), a);
+        b = hn::Max(hn::LoadU(d, scores + (k + 1) * kTile), b);
+      }
+    }
+    return hn::Max(a, b);
+  }
+
+  HWY_INLINE void softmax_lanes(const TileMap& map, int panel, std::int64_t lane) {
+    const F32 d;
+    const V old_top = hn::LoadU(d, s_.top + lane);
+    const V top = highest(map, panel, lane, old_top);
+    // A query that has seen nothing has maximum -inf; any finite value in its place gives exp2 = 0.
+    const V base = hn::IfThenElseZero(hn::Gt(top, hn::Set(d, tile::kMinusInfinity)), top);
+    V sum = hn::Zero(d);
+    for (int unit = 0; unit < map.key_units; ++unit) {
+      float* scores = s_.scores + unit * kUnit * kTile + lane;
+      if (map.used[unit][panel] == 0) {
+        if (map.zero[unit][panel] != 0)
+          for (int k = 0; k < kUnit; ++k) hn::StoreU(hn::Zero(d), d, scores + k * kTile);
+        continue;
+      }
+#pragma GCC unroll 4
+      for (int k = 0; k < kUnit; ++k) {
+        const V value = tile::exp2(hn::Sub(hn::LoadU(d, scores + k * kTile), base));
+        sum = hn::Add(sum, value);
+        hn::StoreU(value, d, scores + k * kTile);
+      }
+    }
+    const V rescale = tile::exp2(hn::Sub(old_top, base));
+    hn::StoreU(top, d, s_.top + lane);
+    hn::StoreU(rescale, d, s_.rescale + lane);
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, s_.sum + lane), rescale, sum), d, s_.sum + lane);
+  }
+
+  void drop(const tile::HeadScope& head, const TileMap& map, std::int64_t query, std::int64_t key) {
+    const F32 d;
+    for (int unit = 0; unit < map.key_units; ++unit)
+      for (int panel = 0; panel < map.query_panels; ++panel) {
+        if (map.used[unit][panel] == 0) continue;
+        float* p = s_.scores + unit * kUnit * kTile + panel * kPanel;
+        tile::dropout_factors(head, s_.factors, query + panel * kPanel, key + unit * kUnit);
+        for (int k = 0; k < kUnit; ++k)
+          for (std::int64_t q = 0; q < kPanel; q += tile::lanes()) {
+            float* at = p + k * kTile + q;
+            hn::StoreU(hn::Mul(hn::LoadU(d, at), hn::LoadU(d, s_.factors + k * kPanel + q)), d, at);
+          }
+      }
+  }
+
+  // out = out * rescale + probabilities * values.
+  void add_values(const TileMap& map, std::int64_t t) {
+    const float* values = s_.values + t * kTile * p_.dims_v_padded;
+    for (int unit = 0; unit < map.query_units; ++unit) {
+      const std::int64_t first = map.first_key[unit] * kUnit;
+      const std::int64_t depth = map.end_key[unit] * kUnit - first;
+      if (depth <= 0) continue;
+      tile::multiply_add<1, kTile, true>(depth, s_.scores + first * kTile + unit * kUnit,
+                                         values + first * p_.dims_v_padded, p_.dims_v_padded,
+                                         s_.out + unit * kUnit * p_.dims_v_padded, p_.dims_v_padded,
+                                         p_.dims_v_padded, s_.rescale + unit * kUnit);
+    }
+  }
+
+  // Normalizes one query's row, merges it with what the output holds where asked, and stores it.
+  void finish_row(const tile::HeadScope& head, std::int64_t query, std::int64_t q) {
+    const float sum = s_.sum[q];
+    float lse = sum == 0.0f ? tile::kMinusInfinity : tile::kLn2 * s_.top[q] + std::log(sum);
+    float weight = sum == 0.0f ? 0.0f : 1.0f / sum;
+    const HeadRows o = head_rows(out_.o, head.b, head.h);
+    float& lse_out = out_.lse.as<float>()[head.b * out_.lse.stride(0) +
+                                          head.h * out_.lse.stride(1) + query * out_.lse.stride(2)];
+    const bool merge = out_.carry && lse_out != tile::kMinusInfinity;
+    if (merge) {
+      const float high = std::max(lse, lse_out);
+      const float total = lse == tile::kMinusInfinity
+                              ? lse_out
+                              : high + std::log1p(std::exp(std::min(lse, lse_out) - high));
+      const float old_weight = std::exp(lse_out - total);
+      weight *= lse == tile::kMinusInfinity ? 0.0f : std::exp(lse - total);
+      lse = total;
+      float* row = reinterpret_cast<float*>(o.row(query));
+      for (std::int64_t i = 0; i < p_.dims_v; ++i) row[i * o.stride] *= old_weight;
+    }
+    tile::store_row(o, query, s_.out + q * p_.dims_v_padded, p_.dims_v, weight, merge);
+    lse_out = lse;
+  }
+
+  const AttentionProblem& p_;
+  const AttentionOutputs& out_;
+  const ForwardScratch& s_;
+  HeadRows keys_, values_;
+};
+
+void forward_item(const AttentionProblem& problem, const AttentionOutputs& out,
+                  const ForwardScratch& scratch, const ForwardItem& item) {
+  ForwardTiles(problem, out, scratch).run(item);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace meshloom::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace meshloom::kernels::cpu {
+namespace {
+
+HWY_EXPORT(forward_item);
+
+// Splits a kv head's query tiles so that threads are evenly busy: at least 9 tenths of the last
+// round.
+std::int64_t choose_parts(const AttentionProblem& p, int threads) {
+  const std::int64_t heads = p.batch * p.kv_heads;
+  const std::int64_t most = std::max<std::int64_t>(p.query_tiles, 1);
+  for (std::int64_t parts = 1; parts < most; ++parts) {
+    const std::int64_t items = heads * parts;
+    const std::int64_t rounds = (items + threads - 1) / threads;
+    if (items * 10 >= rounds * threads * 9) return parts;
+  }
+  return most;
+}
+
+}  // namespace
+
+void attention_forward(const KernelContext& context, const AttentionOutputs& out,
+                       const AttentionInputs& in, const AttentionOptions& options) {
+  AttentionProblem problem = describe_attention(in, options);
+  const int threads = std::max(context.threads.count, 1);
+  const std::int64_t parts = choose_parts(problem, threads);
+  const std::int64_t items = problem.batch * problem.kv_heads * parts;
+  const auto workers = static_cast<int>(std::min<std::int64_t>(threads, items));
+  const std::size_t worker_bytes = ForwardScratch::bytes(problem);
+  SpanCutter cutter(reserve_workspace(
+      context, attention_table_bytes(problem) + worker_bytes * static_cast<std::size_t>(workers),
+      "attention"));
+  prepare_attention(problem, cutter);
+  const std::span<std::byte> scratch = cutter.rest();
+  std::atomic<std::int64_t> next{0};
+  parallel_for({workers}, workers, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t worker = begin; worker < end; ++worker) {
+      SpanCutter own(
+          scratch.subspan(static_cast<std::size_t>(worker) * worker_bytes, worker_bytes));
+      const ForwardScratch pieces(own, problem);
+      for (std::int64_t i = next.fetch_add(1); i < items; i = next.fetch_add(1))
+        HWY_DYNAMIC_DISPATCH(forward_item)
+      (problem, out, pieces,
+       {i / parts / problem.kv_heads, i / parts % problem.kv_heads, i % parts, parts});
+    }
+  });
+}
+
+}  // namespace meshloom::kernels::cpu
+#endif
