@@ -212,6 +212,19 @@ TEST(InitialLoss, IsNearLogOfTheVocabulary) {
   }
 }
 
+/// Random weights of GPT-2's recipe give logits of variance 768 * 0.02^2, which adds half of that.
+TEST(InitialLoss, OfGpt2Is11) {
+  ExecutionContext::Options two;
+  two.threads = Threads{2};
+  ExecutionContext context(two);
+  const auto model = make_model(context, preset_config("gpt2_124m"), DType::kFloat32);
+  initialize_parameters(*model, 42);
+  Batch batch;
+  batch.input_ids = random_ids(context, 1, 64, 50257, 63);
+  batch.labels = random_ids(context, 1, 64, 50257, 64);
+  EXPECT_NEAR(loss_of(*model, batch, {}) / 64.0, std::log(50257.0) + 0.5 * 768 * 0.0004, 0.2);
+}
+
 TEST(Bert, MaskedKeysDoNotMatter) {
   ExecutionContext context;
   const auto model = make_random_model(context, meshloom::testing::tiny_bert());
