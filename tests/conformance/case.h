@@ -30,11 +30,11 @@ struct Tolerance {
 using CommCounts = std::map<std::string, std::int64_t>;
 
 struct Expect {
-  std::map<std::string, CommCounts> comm;               ///< by phase, "forward" or "backward"
-  std::map<std::string, std::int64_t> comm_max;         ///< by phase
-  std::map<std::string, std::int64_t> bytes_max;        ///< by phase
-  std::map<std::string, planner::Placements> placements;  ///< by output
-  std::map<std::string, std::vector<Shape>> local_shapes; ///< by output, one per rank
+  std::map<std::string, CommCounts> comm;                  ///< by phase, "forward" or "backward"
+  std::map<std::string, std::int64_t> comm_max;            ///< by phase
+  std::map<std::string, std::int64_t> bytes_max;           ///< by phase
+  std::map<std::string, planner::Placements> placements;   ///< by output
+  std::map<std::string, std::vector<Shape>> local_shapes;  ///< by output, one per rank
   std::optional<std::string> error_contains;
   std::optional<double> cost;
 };
@@ -52,10 +52,11 @@ struct Case {
   std::string name;            ///< path below PATH without ".json", plus "#label" of a variant
   std::filesystem::path file;  ///< the .json
   std::string kind;
-  planner::MeshLayout mesh;    ///< one rank where the case has none
+  planner::MeshLayout mesh;  ///< one rank where the case has none
   Tolerance out, grad, param_after;
   Expect expect;
-  Json keys;  ///< everything, the variant merged in; keys the kind does not know are refused before it is called
+  Json keys;  ///< everything, the variant merged in; keys the kind does not know are refused before
+              ///< it is called
 };
 
 /// The case's safetensors file, opened and checked as a whole.
@@ -63,6 +64,8 @@ class TensorFile {
  public:
   /// Throws Error naming the file for what is missing or malformed.
   explicit TensorFile(const std::filesystem::path& file);
+  /// A file without tensors, for kinds that need none.
+  TensorFile();
   ~TensorFile();
 
   bool has(const std::string& name) const;
@@ -98,13 +101,15 @@ struct CaseResults {
   std::optional<double> cost;
 };
 
-/// A kind of case. Both functions run on every rank; what they throw fails the case (or is what `expect.error`
-/// asks for), and they must throw on every rank alike.
+/// A kind of case. Both functions run on every rank; what they throw fails the case (or is what
+/// `expect.error` asks for), and they must throw on every rank alike.
 struct Kind {
   std::string_view name;
-  std::vector<std::string_view> keys;  ///< allowed beside kind, mesh, variants, label, tensors, tolerance, expect
-  /// Checks all that needs no computing: keys' types, tensors there with fitting dtypes, placements. No
-  /// collectives. Where it passes but the case is out of what is built, run throws Unimplemented
+  std::vector<std::string_view>
+      keys;  ///< allowed beside kind, mesh, variants, label, tensors, tolerance, expect
+  /// Checks all that needs no computing: keys' types, tensors there with fitting dtypes,
+  /// placements. No collectives. Where it passes but the case is out of what is built, run throws
+  /// Unimplemented
   /// ("... is not built yet").
   void (*validate)(const Case&, const TensorFile&);
   void (*run)(const Case&, const TensorFile&, RankContext&, CaseResults&);
@@ -142,11 +147,12 @@ class ObjectReader {
   std::vector<std::string> asked_;
 };
 
-/// "inputs" of the case: each has a name and one placement per mesh dim, or a value. Throws InvalidArgument.
+/// "inputs" of the case: each has a name and one placement per mesh dim, or a value. Throws
+/// InvalidArgument.
 std::vector<CaseInput> read_inputs(const Case&, const char* key = "inputs");
 
-/// A list of placements for a tensor of `ndim` dims on `mesh`, dims made positive. Throws InvalidArgument naming the
-/// text that is wrong.
+/// A list of placements for a tensor of `ndim` dims on `mesh`, dims made positive. Throws
+/// InvalidArgument naming the text that is wrong.
 planner::Placements read_placements(const Json&, const planner::MeshLayout& mesh, int ndim,
                                     const std::string& where);
 

@@ -4,6 +4,7 @@
 #include "kernels/base/error.h"
 #include "tests/conformance/local_run.h"
 #include "tests/conformance/op_table.h"
+#include "tests/conformance/sharded_op.h"
 
 namespace meshloom::conformance {
 namespace {
@@ -55,8 +56,11 @@ void validate(const Case& c, const TensorFile& file) {
 }
 
 void run(const Case& c, const TensorFile& file, RankContext& rank, CaseResults& results) {
-  require_one_rank(c);
   const ReadCase read = read_case(c);
+  if (c.mesh.size() > 1) {
+    run_sharded(c, file, rank, std::string(read.op.name), read.bound, read.inputs, results);
+    return;
+  }
   std::vector<Operand> operands;
   std::vector<NamedTensor> inputs;
   for (const CaseInput& input : read.inputs) {

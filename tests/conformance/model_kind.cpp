@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/conformance/model_kind.h"
+
+#include <cmath>
+#include <exception>
+
+#include "daemon/parallel/gradient_reducer.h"
+#include "daemon/tensor/autograd/backward.h"
+#include "daemon/tensor/ops/shape.h"
+#include "daemon/train/checkpoint/hf_folder.h"
+#include "daemon/train/model_state.h"
+#include "daemon/train/status_agreement.h"
+#include "kernels/base/error.h"
+#include "planner/shard.h"
+#include "tests/conformance/distribute.h"
+#include "tests/conformance/model_plan.h"
+
+namespace meshloom::conformance {
+namespace {
+
+constexpr const char* kBatchInputs[] = {"input_ids", "labels", "attention_mask", "token_type_ids",
+                                        "position_ids"};
+
+std::filesystem::path model_folder(const Case& c) {
+  return c.file.parent_path() / ObjectReader(c.keys, "case").string("model_dir");
+}
+
+bool labels_shifted(const Case& c) {
+  return ObjectReader(c.keys, "case").boolean_or("labels_shifted", false);
+}
+
+void validate(const Case& c, const TensorFile& file) {
+  train::HfFolder::open(model_folder(c));
+  read_model_plan(c);
+  read_optimizer_plan(c);
+  labels_shifted(c);
+  const Shape shape = file.shape("in.input_ids");
+  check(shape.size() == 2, "in.input_ids has shape {}, expected [B, S]", to_string(shape));
+  file.shape("in.labels");
+  for (const char* input : kBatchInputs) {
+    const std::string name = std::string("in.") + input;
+    if (!file.has(name)) continue;
+    check(file.dtype(name) == DType::kInt64, "{} is {}, expected int64", name,
+          dtype_name(file.dtype(name)));
+    check(file.shape(name) == shape, "{} has shape {}, expected in.input_ids' {}", name,
+          to_string(file.shape(name)), to_string(shape));
+  }
+}
+
+/// The mesh dims that only replicate the model, or a refusal.
+void check_offered(const Case& c, const ModelPlan& plan) {
+  for (const planner::MeshDim& dim : c.mesh.dims())
+    if (dim.size > 1 && dim.name != "dp")
+      throw Unimplemented(fmt::format("model on mesh {} is not built yet", to_string(c.mesh)));
+  if (!plan.not_built.empty())
+    throw Unimplemented(fmt::format("model with plan.{} is not built yet", plan.not_built));
+}
+
+/// Data-parallel training of the case's batch, step by step.
+class ModelRun {
+ public:
+  ModelRun(const Case& c, const TensorFile& file, RankContext& rank, CaseResults& results)
+      : file_(file),
+        rank_(rank),
+        results_(results),
+        plan_(read_model_plan(c)),
+        optimizer_plan_(read_optimizer_plan(c)),
+        by_rows_(static_cast<std::size_t>(c.mesh.ndim()), planner::Placement::shard(0)),
+        folder_(model_folder(c)),
+        state_(rank.context, train::HfFolder::open(folder_).config(), plan_.dtype,
+               optimizer_plan_ ? optimizer_plan_->settings : train::OptimizerSettings{}) {
+    train::run_agreed(rank.world, [&] { load(c); });
+    reducer_ = std::make_unique<parallel::GradientReducer>(rank.context, rank.world,
+                                                           state_.model().named_parameters());
+    forward_.activation_checkpoint = plan_.activation_checkpoint;
+  }
+
+  void run() {
+    store_logits();
+    const std::int64_t steps = optimizer_plan_ ? optimizer_plan_->steps : 1;
+    std::vector<double> losses, norms;
+    for (std::int64_t step = 0; step < steps; ++step) {
+      state_.optimizer().zero_grad();
+      losses.push_back(forward_backward(step == 0));
+      if (step == 0) store_gradients();
+      if (!optimizer_plan_) break;
+      norms.push_back(state_.optimizer().clip_and_norm(optimizer_plan_->max_norm));
+      state_.optimizer().step(optimizer_plan_->lr);
+    }
+    store("out.loss", {}, std::span(losses).first(1));
+    if (!optimizer_plan_) return;
+    store("out.losses", {steps}, losses);
+    store("out.grad_norms", {steps}, norms);
+    store_parameters();
+  }
+
+ private:
+  void load(const Case& c) {
+    state_.load_hf(folder_);
+    Tensor* const members[] = {&batch_.input_ids, &batch_.labels, &batch_.attention_mask,
+                               &batch_.token_type_ids, &batch_.position_ids};
+    for (std::size_t i = 0; i < std::size(members); ++i) {
+      const std::string name = std::string("in.") + kBatchInputs[i];
+      if (file_.has(name))
+        *members[i] = local_part(file_.load(rank_.context, name), rank_, by_rows_);
+    }
+    const bool causal = state_.model().config().architecture != nn::Architecture::kBert;
+    batch_.labels_shifted = !causal || labels_shifted(c);
+    counted_ = count_labels(file_.load(rank_.context, "in.labels").to_vector(),
+                            file_.shape("in.labels").back());
+    check(counted_ > 0, "in.labels: no label counts");
+  }
+
+  /// Labels of the global batch that the loss is the mean of.
+  std::int64_t count_labels(const std::vector<double>& labels, std::int64_t sequence) const {
+    std::int64_t count = 0;
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      const bool first = static_cast<std::int64_t>(i) % sequence == 0;
+      if (labels[i] != -100.0 && (batch_.labels_shifted || !first)) ++count;
+    }
+    return count;
+  }
+
+  bool has_rows() const { return batch_.input_ids.size(0) > 0; }
+
+  void store_logits() {
+    const Shape ids = file_.shape("in.input_ids");
+    const std::int64_t vocabulary = state_.model().config().vocab_size;
+    Tensor local = empty(rank_.context, {0, ids[1], vocabulary}, plan_.dtype);
+    train::run_agreed(rank_.world, [&] {
+      const NoGradGuard no_grad(rank_.context);
+      if (has_rows()) local = state_.model().logits(batch_, forward_);
+    });
+    results_.local_shapes["logits"] = local.shape();
+    results_.placements["logits"] = by_rows_;
+    results_.tensors["out.logits"] =
+        gather_parts(local, {ids[0], ids[1], vocabulary}, rank_, by_rows_);
+  }
+
+  /// The global loss; gradients are the global ones afterwards.
+  double forward_backward(bool count) {
+    const auto before = rank_.world.counter("all_reduce");
+    double loss = 0.0;
+    std::exception_ptr error;
+    reducer_->begin();
+    try {
+      if (has_rows()) {
+        const Tensor sum =
+            state_.model().loss(batch_, 1.0f / static_cast<float>(counted_), forward_);
+        loss = sum.item();
+        autograd::backward(sum);
+      }
+    } catch (...) {
+      error = std::current_exception();
+    }
+    reducer_->finish();
+    if (count) count_communication(before);
+    train::agree(rank_.world, error);
+    rank_.world.all_reduce(make_view(&loss, DType::kFloat64, {1}), comm::ReduceOp::kSum)
+        ->wait_host();
+    return loss;
+  }
+
+  void count_communication(const comm::CommCounter& before) {
+    const comm::CommCounter after = rank_.world.counter("all_reduce");
+    results_.comm["forward"] = {};
+    results_.comm["backward"] = {};
+    if (after.calls > before.calls)
+      results_.comm["backward"]["all_reduce"] =
+          static_cast<std::int64_t>(after.calls - before.calls);
+    results_.bytes_sent["forward"] = 0;
+    results_.bytes_sent["backward"] =
+        static_cast<std::int64_t>(after.bytes_sent - before.bytes_sent);
+  }
+
+  void store_gradients() {
+    for (const nn::NamedParameter& p : state_.model().named_parameters()) {
+      const Tensor grad = p.parameter->value.grad();
+      const Tensor copy = zeros(rank_.context, p.parameter->value.shape(), DType::kFloat32);
+      if (grad) copy_into(copy, grad);
+      results_.tensors["grad.param." + p.name] = copy;
+    }
+  }
+
+  void store_parameters() {
+    const auto& parameters = state_.optimizer().parameters();
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      results_.tensors["param_after." + parameters[i].name] = state_.optimizer().master(i).detach();
+  }
+
+  void store(const std::string& name, const Shape& shape, std::span<const double> values) {
+    results_.tensors[name] = from_values(rank_.context, shape, values, DType::kFloat32);
+  }
+
+  const TensorFile& file_;
+  RankContext& rank_;
+  CaseResults& results_;
+  ModelPlan plan_;
+  std::optional<OptimizerPlan> optimizer_plan_;
+  planner::Placements by_rows_;  ///< the batch over every mesh dim: dp is the only one
+  std::filesystem::path folder_;
+  train::ModelState state_;
+  std::unique_ptr<parallel::GradientReducer> reducer_;
+  nn::ForwardOptions forward_;
+  nn::Batch batch_;
+  std::int64_t counted_ = 0;
+};
+
+void run(const Case& c, const TensorFile& file, RankContext& rank, CaseResults& results) {
+  check_offered(c, read_model_plan(c));
+  ModelRun(c, file, rank, results).run();
+}
+
+}  // namespace
+
+const Kind& model_kind() {
+  static const Kind kind{
+      "model", {"model_dir", "plan", "optimizer", "labels_shifted"}, validate, run};
+  return kind;
+}
+
+}  // namespace meshloom::conformance

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kind `model`: a whole model from its Hugging Face folder, on one rank or data-parallel.
+#pragma once
+
+#include "tests/conformance/case.h"
+
+namespace meshloom::conformance {
+
+const Kind& model_kind();
+
+}  // namespace meshloom::conformance

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/conformance/model_plan.h"
+
+#include "kernels/base/error.h"
+
+namespace meshloom::conformance {
+namespace {
+
+nn::ActivationCheckpoint read_activation_checkpoint(const std::string& text) {
+  if (text == "none") return nn::ActivationCheckpoint::kNone;
+  if (text == "selective") return nn::ActivationCheckpoint::kSelective;
+  if (text == "full") return nn::ActivationCheckpoint::kFull;
+  throw InvalidArgument(
+      fmt::format("plan.activation_checkpoint is '{}', expected none, selective or full", text));
+}
+
+DType read_dtype(const std::string& text) {
+  if (text == "float32") return DType::kFloat32;
+  if (text == "bfloat16") return DType::kBFloat16;
+  throw InvalidArgument(fmt::format("plan.dtype is '{}', expected float32 or bfloat16", text));
+}
+
+void check_context_parallel(const Json& value) {
+  ObjectReader reader(value, "plan.context_parallel");
+  const std::string balancer = reader.string_or("load_balancer", "none");
+  check(balancer == "none" || balancer == "head_tail" || balancer == "per_document",
+        "plan.context_parallel.load_balancer is '{}', expected none, head_tail or per_document",
+        balancer);
+  const std::string rotate = reader.string_or("rotate", "allgather");
+  check(rotate == "allgather" || rotate == "alltoall",
+        "plan.context_parallel.rotate is '{}', expected allgather or alltoall", rotate);
+  reader.finish();
+}
+
+void read_betas(ObjectReader& reader, train::OptimizerSettings& settings) {
+  if (!reader.has("betas")) return;
+  const Json& betas = reader.value("betas");
+  check(betas.is_array() && betas.size() == 2 && betas[0].is_number() && betas[1].is_number(),
+        "optimizer.betas must be two numbers, not {}", betas.dump());
+  settings.beta1 = betas[0].get<double>();
+  settings.beta2 = betas[1].get<double>();
+}
+
+void read_kind(ObjectReader& reader, train::OptimizerSettings& settings) {
+  using Kind = train::OptimizerSettings::Kind;
+  const std::string type = reader.string("type");
+  check(type == "adamw" || type == "adam" || type == "sgd",
+        "optimizer.type is '{}', expected adamw, adam or sgd", type);
+  settings.kind = type == "adamw" ? Kind::kAdamW : type == "adam" ? Kind::kAdam : Kind::kSgd;
+  // torch's defaults.
+  settings.beta2 = 0.999;
+  settings.weight_decay = settings.kind == Kind::kAdamW ? 0.01 : 0.0;
+}
+
+}  // namespace
+
+ModelPlan read_model_plan(const Case& c) {
+  ModelPlan plan;
+  if (!c.keys.contains("plan")) return plan;
+  ObjectReader reader(c.keys.at("plan"), "plan");
+  for (const char* key : {"tensor_parallel", "sequence_parallel", "fully_shard"})
+    if (reader.boolean_or(key, false)) plan.not_built = key;
+  if (reader.has("context_parallel")) {
+    check_context_parallel(reader.value("context_parallel"));
+    plan.not_built = "context_parallel";
+  }
+  plan.activation_checkpoint =
+      read_activation_checkpoint(reader.string_or("activation_checkpoint", "none"));
+  plan.dtype = read_dtype(reader.string_or("dtype", "float32"));
+  reader.finish();
+  return plan;
+}
+
+std::optional<OptimizerPlan> read_optimizer_plan(const Case& c) {
+  if (!c.keys.contains("optimizer")) return std::nullopt;
+  ObjectReader reader(c.keys.at("optimizer"), "optimizer");
+  OptimizerPlan plan;
+  train::OptimizerSettings& settings = plan.settings;
+  read_kind(reader, settings);
+  read_betas(reader, settings);
+  plan.lr = reader.number("lr");
+  settings.eps = reader.number_or("eps", 1e-8);
+  settings.weight_decay = reader.number_or("weight_decay", settings.weight_decay);
+  settings.momentum = reader.number_or("momentum", 0.0);
+  settings.dampening = reader.number_or("dampening", 0.0);
+  settings.nesterov = reader.boolean_or("nesterov", false);
+  const std::string decay = reader.string_or("decay", "all");
+  check(decay == "all" || decay == "ndim>=2", "optimizer.decay is '{}', expected all or ndim>=2",
+        decay);
+  using Decay = train::OptimizerSettings::Decay;
+  settings.decay = decay == "all" ? Decay::kAll : Decay::kMatrices;
+  plan.max_norm = reader.number_or("clip_grad_norm", 0.0);
+  plan.steps = reader.integer_or("steps", 1);
+  check(plan.steps >= 1, "optimizer.steps is {}", plan.steps);
+  reader.finish();
+  return plan;
+}
+
+}  // namespace meshloom::conformance

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The keys "plan" and "optimizer" of a model case.
+#pragma once
+
+#include <optional>
+
+#include "daemon/nn/models/model.h"
+#include "daemon/train/optim/optimizer.h"
+#include "tests/conformance/case.h"
+
+namespace meshloom::conformance {
+
+struct ModelPlan {
+  DType dtype = DType::kFloat32;
+  nn::ActivationCheckpoint activation_checkpoint = nn::ActivationCheckpoint::kNone;
+  /// What the plan asks for and is not offered ("tensor_parallel"), or empty.
+  std::string not_built;
+};
+
+struct OptimizerPlan {
+  train::OptimizerSettings settings;
+  double lr = 0.0;
+  double max_norm = 0.0;  ///< 0: not clipped
+  std::int64_t steps = 1;
+};
+
+/// These throw InvalidArgument naming the key.
+ModelPlan read_model_plan(const Case&);
+std::optional<OptimizerPlan> read_optimizer_plan(const Case&);
+
+}  // namespace meshloom::conformance

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kinds whose cases are read and checked, and then refused: what they test does not exist so far.
+#pragma once
+
+#include "tests/conformance/case.h"
+
+namespace meshloom::conformance {
+
+const Kind& plan_kind();
+const Kind& redistribute_kind();
+const Kind& symm_mem_kind();
+const Kind& module_kind();
+
+}  // namespace meshloom::conformance
