@@ -47,6 +47,7 @@ class TrainRun final : public Run {
   const v1::RunConfig& config() const override { return config_; }
   std::int64_t step() const override { return progress_.step; }
   const std::vector<std::string>& notes() const override { return notes_; }
+  std::int64_t vocab_size() const override { return model_config_.vocab_size; }
 
   void forward_backward() override;
   v1::StepMetrics optim_step() override;

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/executor.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "daemon/control/follower.h"
+#include "daemon/control/grpc_server.h"
+#include "daemon/control/host_info.h"
+#include "daemon/control/rank_service.h"
+#include "daemon/control/rank_worker.h"
+#include "daemon/control/status.h"
+#include "tests/unit/control/fake_run.h"
+#include "tests/unit/control/temp_folder.h"
+
+namespace meshloom::control {
+namespace {
+
+v1::RankCommand create_run(const std::string& name, const std::filesystem::path& folder) {
+  v1::RankCommand command;
+  command.mutable_create_run()->set_run(name);
+  command.mutable_create_run()->set_checkpoint_dir(folder.string());
+  return command;
+}
+
+v1::RankCommand optim_step(const std::string& name) {
+  v1::RankCommand command;
+  command.mutable_optim_step()->set_run(name);
+  return command;
+}
+
+v1::RankCommand save_state(const std::string& name) {
+  v1::RankCommand command;
+  command.mutable_save_state()->set_run(name);
+  return command;
+}
+
+TEST(RankWorker, AFailedStepSpoilsTheRunAndNoOther) {
+  const TempFolder folder;
+  FakePlan plan;
+  plan.fail_at_step = 2;
+  FakeFactory factory(plan, 0);
+  RankWorker worker(0, factory);
+  EXPECT_FALSE(worker.execute(create_run("a", folder / "a")).has_error());
+  EXPECT_FALSE(worker.execute(create_run("b", folder / "b")).has_error());
+  EXPECT_EQ(worker.execute(optim_step("a")).step().step(), 1);
+  EXPECT_EQ(worker.execute(optim_step("a")).error().info().reason(), "NUMERIC_ERROR");
+  EXPECT_EQ(worker.execute(save_state("a")).error().info().reason(), "RUN_FAILED");
+  EXPECT_EQ(worker.execute(optim_step("b")).step().step(), 1);
+  EXPECT_EQ(worker.execute(optim_step("nobody")).error().info().reason(), "RUN_NOT_FOUND");
+}
+
+TEST(RankWorker, AFailedSaveLeavesTheRunAlone) {
+  const TempFolder folder;
+  FakePlan plan;
+  plan.fail_save_at_step = 1;
+  FakeFactory factory(plan, 0);
+  RankWorker worker(0, factory);
+  worker.execute(create_run("a", folder / "a"));
+  worker.execute(optim_step("a"));
+  EXPECT_EQ(worker.execute(save_state("a")).error().info().reason(), "DISK_FULL");
+  EXPECT_EQ(worker.execute(optim_step("a")).step().step(), 2);
+  EXPECT_FALSE(worker.execute(save_state("a")).has_error());
+}
+
+TEST(RankWorker, RefusesAnOlderEpoch) {
+  const TempFolder folder;
+  FakePlan plan;
+  FakeFactory factory(plan, 0);
+  RankWorker worker(0, factory);
+  auto command = create_run("a", folder / "a");
+  command.set_epoch(5);
+  EXPECT_FALSE(worker.execute(command).has_error());
+  auto old = optim_step("a");
+  old.set_epoch(4);
+  EXPECT_EQ(worker.execute(old).error().info().reason(), "EPOCH_STALE");
+  EXPECT_TRUE(leaves_ranks_out_of_step(worker.execute(old)));
+}
+
+/// Answers by hand.
+struct Recorder : CommandSink {
+  std::vector<v1::RankCommand> commands;
+  bool send(const v1::RankCommand& command) override {
+    commands.push_back(command);
+    return true;
+  }
+};
+
+v1::RankResult answer(std::int64_t seq, int rank) {
+  v1::RankResult result;
+  result.set_seq(seq);
+  result.set_rank(rank);
+  return result;
+}
+
+class ExecutorTest : public ::testing::Test {
+ protected:
+  ExecutorTest() : executor_(2, [this](const Error& error) { fatal_ = error.what(); }) {
+    executor_.attach(0, &ranks_[0]);
+    executor_.attach(1, &ranks_[1]);
+  }
+  Recorder ranks_[2];
+  std::string fatal_;
+  Executor executor_;
+};
+
+TEST_F(ExecutorTest, EveryRankGetsTheSameCommandsInOrder) {
+  executor_.set_epoch(7);
+  for (int i = 0; i < 3; ++i) executor_.submit(optim_step("a"));
+  for (const auto& rank : ranks_) {
+    ASSERT_EQ(rank.commands.size(), 3u);
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(rank.commands[i].seq(), static_cast<std::int64_t>(i) + 1);
+      EXPECT_EQ(rank.commands[i].epoch(), 7);
+    }
+  }
+}
+
+TEST_F(ExecutorTest, WaitsForAllRanksAndMergesMemory) {
+  const auto ticket = executor_.submit(optim_step("a"));
+  auto first = answer(1, 0);
+  first.set_peak_memory_bytes(10);
+  first.set_loss(1.5);
+  executor_.complete(first);
+  executor_.complete(first);  // a repeat counts once
+  EXPECT_FALSE(executor_.done(ticket));
+  auto second = answer(1, 1);
+  second.set_peak_memory_bytes(30);
+  executor_.complete(second);
+  executor_.complete(answer(99, 0));
+  executor_.complete(answer(1, 17));
+  const auto result = executor_.wait(ticket);
+  EXPECT_EQ(result.peak_memory_bytes(), 30);
+  EXPECT_EQ(result.loss(), 1.5);
+  EXPECT_EQ(executor_.memory_of(1).peak, 30);
+}
+
+TEST_F(ExecutorTest, ThrowsTheErrorOfTheLowestRank) {
+  const auto ticket = executor_.submit(optim_step("a"));
+  auto failed = answer(1, 1);
+  *failed.mutable_error() = to_details(NumericError("loss is nan"));
+  executor_.complete(answer(1, 0));
+  executor_.complete(failed);
+  try {
+    executor_.wait(ticket);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kNumeric);
+  }
+  EXPECT_FALSE(executor_.fatal());
+}
+
+TEST_F(ExecutorTest, AFatalCauseReachesAllThatWaitAndAllRanks) {
+  const auto ticket = executor_.submit(optim_step("a"));
+  std::thread lost([&] { executor_.fail(CommError("rank 1 left")); });
+  EXPECT_THROW(executor_.wait(ticket), Error);
+  lost.join();
+  executor_.fail(CommError("a later one"));
+  EXPECT_EQ(fatal_, "rank 1 left");
+  EXPECT_THROW(executor_.submit(optim_step("a")), Error);
+  EXPECT_EQ(ranks_[0].commands.back().abort().cause(), "rank 1 left");
+  EXPECT_EQ(ranks_[1].commands.back().abort().cause(), "rank 1 left");
+}
+
+TEST_F(ExecutorTest, ADeadlineNamesTheRanksThatAreMissing) {
+  auto command = optim_step("a");
+  command.set_deadline_ms(20);
+  const auto ticket = executor_.submit(command);
+  executor_.complete(answer(1, 0));
+  try {
+    executor_.wait(ticket);
+    FAIL();
+  } catch (const DeadlineExceeded& error) {
+    EXPECT_EQ(error.metadata().at("missing_ranks"), "1");
+  }
+  EXPECT_NE(fatal_.find("optim_step"), std::string::npos);
+}
+
+TEST_F(ExecutorTest, TakesNothingAfterTheStop) {
+  executor_.stop();
+  executor_.stop();
+  EXPECT_TRUE(ranks_[1].commands.back().has_stop());
+  EXPECT_EQ(ranks_[1].commands.size(), 1u);
+  EXPECT_THROW(executor_.submit(optim_step("a")), Unavailable);
+}
+
+TEST(Executor, RefusesWhileRanksAreMissing) {
+  Executor executor(2, [](const Error&) {});
+  Recorder rank;
+  executor.attach(0, &rank);
+  EXPECT_FALSE(executor.all_attached());
+  EXPECT_THROW(executor.submit(optim_step("a")), Unavailable);
+}
+
+/// Rank 0's service and one follower over a real stream.
+class StreamTest : public ::testing::Test {
+ protected:
+  StreamTest()
+      : executor_(2, [this](const Error& error) { fatal_ = error.what(); }),
+        service_(executor_, {2, "secret", [this] { joined_ = true; },
+                             [this](const std::string& cause) { stop_cause_ = cause; }}),
+        server_({"127.0.0.1:0", {&service_}, false, 16}) {
+    executor_.attach(0, &own_);
+  }
+  std::unique_ptr<Follower> join(const std::string& secret, int rank) {
+    v1::RankHello hello;
+    hello.set_rank(rank);
+    hello.set_host("somewhere");
+    return std::make_unique<Follower>(
+        Follower::Options{"127.0.0.1:" + std::to_string(server_.port()), secret, hello,
+                          [this](const std::string& cause) { abort_cause_ = cause; }});
+  }
+  template <typename Condition>
+  static bool eventually(Condition condition) {
+    for (int i = 0; i < 2000 && !condition(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return condition();
+  }
+
+  std::string fatal_, stop_cause_, abort_cause_;
+  std::atomic<bool> joined_{false};
+  CommandQueue own_;
+  Executor executor_;
+  RankServiceImpl service_;
+  GrpcServer server_;
+};
+
+TEST_F(StreamTest, CommandsGoOutAndResultsComeBack) {
+  auto follower = join("secret", 1);
+  ASSERT_TRUE(eventually([&] { return joined_.load(); }));
+  const auto ticket = executor_.submit(optim_step("a"));
+  EXPECT_EQ(follower->commands().pop()->optim_step().run(), "a");
+  follower->report(answer(1, 0));  // the stream knows who speaks
+  executor_.complete(answer(1, 0));
+  EXPECT_EQ(executor_.wait(ticket).seq(), 1);
+  follower->request_stop("SIGTERM");
+  EXPECT_TRUE(eventually([&] { return stop_cause_ == "rank 1: SIGTERM"; }));
+  executor_.stop();
+  EXPECT_TRUE(follower->commands().pop()->has_stop());
+  follower->leave();
+  follower.reset();
+  server_.shutdown();
+  EXPECT_EQ(fatal_, "");
+  EXPECT_EQ(abort_cause_, "");
+}
+
+TEST_F(StreamTest, ALostRankIsNamed) {
+  auto follower = join("secret", 1);
+  ASSERT_TRUE(eventually([&] { return joined_.load(); }));
+  follower.reset();
+  EXPECT_TRUE(eventually([&] { return executor_.fatal().has_value(); }));
+  EXPECT_NE(std::string(executor_.fatal()->what()).find("rank 1"), std::string::npos);
+  EXPECT_NE(std::string(executor_.fatal()->what()).find("somewhere"), std::string::npos);
+}
+
+TEST_F(StreamTest, AnAbortReachesTheFollower) {
+  auto follower = join("secret", 1);
+  ASSERT_TRUE(eventually([&] { return joined_.load(); }));
+  executor_.fail(CommError("rank 0 failed"));
+  EXPECT_FALSE(follower->commands().pop().has_value());
+  EXPECT_EQ(abort_cause_, "rank 0 failed");
+}
+
+TEST_F(StreamTest, StrangersAndImpossibleRanksDoNotJoin) {
+  for (const auto& [secret, rank] :
+       {std::pair{"secreT", 1}, {"", 1}, {"secret", 0}, {"secret", 2}, {"secret", -1}}) {
+    auto stranger = join(secret, rank);
+    EXPECT_FALSE(stranger->commands().pop().has_value());
+    EXPECT_FALSE(joined_);
+  }
+  EXPECT_FALSE(executor_.fatal());
+}
+
+TEST(HostInfo, QuotasAreReadAsTheKernelWritesThem) {
+  EXPECT_EQ(cores_of_quota("max 100000"), 0);
+  EXPECT_EQ(cores_of_quota("200000 100000"), 2);
+  EXPECT_EQ(cores_of_quota("150000 100000"), 2);
+  EXPECT_EQ(cores_of_quota("50000 100000"), 1);
+  EXPECT_EQ(cores_of_quota(""), 0);
+}
+
+}  // namespace
+}  // namespace meshloom::control

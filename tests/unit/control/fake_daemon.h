@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The control plane of a daemon in one process: ranks are threads with fake runs.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "daemon/control/checkpoint_service.h"
+#include "daemon/control/generate_service.h"
+#include "daemon/control/grpc_server.h"
+#include "daemon/control/job_driver.h"
+#include "daemon/control/job_service.h"
+#include "daemon/control/rank_loop.h"
+#include "daemon/control/status.h"
+#include "tests/unit/control/fake_run.h"
+#include "tests/unit/control/temp_folder.h"
+
+namespace meshloom::control {
+
+class FakeDaemon {
+ public:
+  FakeDaemon(const std::filesystem::path& folder, FakePlan& plan, int world_size)
+      : state_(folder),
+        store_({state_.journal(), state_.root() / "jobs", false}),
+        executor_(world_size, [this](const Error&) { close_queues(); }),
+        driver_(store_, executor_, state_, folder),
+        job_service_(store_, [](const v1::RunConfig& run) { return resolve(run); }),
+        generate_service_(store_, executor_, state_,
+                          [folder](const std::string& name) { return folder / name; }),
+        checkpoint_service_(store_, state_) {
+    for (int rank = 0; rank < world_size; ++rank) {
+      queues_.push_back(std::make_unique<CommandQueue>());
+      executor_.attach(rank, queues_.back().get());
+    }
+    for (int rank = 0; rank < world_size; ++rank)
+      ranks_.emplace_back([this, &plan, rank] { run_rank(plan, rank); });
+    server_ = std::make_unique<GrpcServer>(GrpcServerOptions{
+        "127.0.0.1:0", {&job_service_, &generate_service_, &checkpoint_service_}, true});
+    server_->set_serving(true);
+    driver_.start();
+  }
+
+  ~FakeDaemon() { stop(); }
+
+  /// As SIGTERM does.
+  void stop() {
+    driver_.request_stop();
+    driver_.join();
+    executor_.stop();
+    for (auto& rank : ranks_)
+      if (rank.joinable()) rank.join();
+    server_->shutdown();
+  }
+
+  static v1::RunConfig resolve(const v1::RunConfig& run) {
+    if (run.training().steps() < 1)
+      throw InvalidArgument("run.training.steps: 0, expected 1 or more", "INVALID_ARGUMENT",
+                            {{"field", "run.training.steps"}});
+    return run;
+  }
+
+  std::shared_ptr<grpc::Channel> channel() const {
+    return grpc::CreateChannel("127.0.0.1:" + std::to_string(server_->port()),
+                               grpc::InsecureChannelCredentials());
+  }
+  JobStore& store() { return store_; }
+  Executor& executor() { return executor_; }
+  const StateDir& state() const { return state_; }
+
+  v1::Job wait_for(const std::string& id, v1::JobState state) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (store_.get(id).state() != state && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return store_.get(id);
+  }
+
+ private:
+  void run_rank(FakePlan& plan, int rank) {
+    FakeFactory factory(plan, rank);
+    RankWorker::OnToken on_token;
+    if (rank == 0)
+      on_token = [this](std::int64_t seq, std::int64_t token) {
+        return executor_.token(seq, token);
+      };
+    RankWorker worker(rank, factory, on_token);
+    run_commands(*queues_[static_cast<std::size_t>(rank)], worker,
+                 [this](const v1::RankResult& result) {
+                   executor_.complete(result);
+                   if (leaves_ranks_out_of_step(result)) executor_.fail(to_error(result.error()));
+                 });
+  }
+  void close_queues() {
+    for (auto& queue : queues_) queue->close();
+  }
+
+  StateDir state_;
+  JobStore store_;
+  std::vector<std::unique_ptr<CommandQueue>> queues_;
+  Executor executor_;
+  JobDriver driver_;
+  JobServiceImpl job_service_;
+  GenerateServiceImpl generate_service_;
+  CheckpointServiceImpl checkpoint_service_;
+  std::unique_ptr<GrpcServer> server_;
+  std::vector<std::thread> ranks_;
+};
+
+}  // namespace meshloom::control

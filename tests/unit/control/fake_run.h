@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stand-in for the training engine: counts steps, keeps checkpoints as folders with a manifest,
+// fails on request.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "daemon/control/run_factory.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::control {
+
+/// Shared by all ranks of a test; set before the run begins.
+struct FakePlan {
+  std::int64_t fail_at_step = -1;       ///< optim_step throws NumericError
+  std::int64_t lose_rank_at_step = -1;  ///< optim_step throws CommError
+  std::int64_t fail_save_at_step = -1;
+  std::chrono::milliseconds step_time{0};
+  std::int64_t vocab_size = 256;
+  std::atomic<int> live_runs{0};
+};
+
+class FakeRun final : public train::Run {
+ public:
+  FakeRun(FakePlan& plan, const v1::RunConfig& config, const train::RunOptions& options,
+          bool writes)
+      : plan_(plan), config_(config), folder_(options.checkpoint_dir), writes_(writes) {
+    std::error_code error;
+    for (const auto& item : std::filesystem::directory_iterator(folder_, error))
+      step_ = std::max<std::int64_t>(step_, std::stoll(item.path().filename().string().substr(5)));
+    ++plan_.live_runs;
+  }
+  ~FakeRun() override { --plan_.live_runs; }
+
+  static double loss_at(std::int64_t step) { return 5.0 / (1.0 + static_cast<double>(step)); }
+
+  const v1::RunConfig& config() const override { return config_; }
+  std::int64_t step() const override { return step_; }
+  const std::vector<std::string>& notes() const override { return notes_; }
+  std::int64_t vocab_size() const override { return plan_.vocab_size; }
+  void forward_backward() override { std::this_thread::sleep_for(plan_.step_time); }
+  v1::StepMetrics optim_step() override {
+    if (step_ + 1 == plan_.fail_at_step)
+      throw NumericError("loss is nan at step " + std::to_string(step_ + 1) +
+                         ", first parameter wte.weight");
+    if (step_ + 1 == plan_.lose_rank_at_step) throw CommError("all_reduce: rank 1 is missing");
+    v1::StepMetrics metrics;
+    metrics.set_step(++step_);
+    metrics.set_loss(loss_at(step_));
+    metrics.set_tokens_per_second(1000);
+    return metrics;
+  }
+  std::map<std::string, double> phase_seconds() const override { return {{"forward", 0.5}}; }
+  double evaluate(std::int64_t) override { return loss_at(step_) + 1; }
+  std::filesystem::path save_state() override {
+    if (step_ == plan_.fail_save_at_step)
+      throw ResourceExhausted("no space left on device", "DISK_FULL");
+    const auto path = folder_ / ("step-" + std::to_string(step_));
+    if (writes_) {
+      std::filesystem::create_directories(path);
+      std::ofstream(path / "manifest.json") << "{}";
+      std::ofstream(path / "weights.bin") << std::string(3'000'000, 'w');
+    }
+    return path;
+  }
+  void export_hf(const std::filesystem::path& folder, const std::string&) override {
+    if (!writes_) return;
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / "config.json") << "{}";
+  }
+  void sample(const std::vector<std::int64_t>& prompt, const v1::SamplingParams& params,
+              const std::function<bool(std::int64_t)>& on_token) override {
+    for (int i = 0; i < params.max_tokens(); ++i)
+      if (!on_token('a' + (prompt.back() + i) % 26)) return;
+  }
+
+ private:
+  FakePlan& plan_;
+  v1::RunConfig config_;
+  std::filesystem::path folder_;
+  bool writes_;
+  std::int64_t step_ = 0;
+  std::vector<std::string> notes_;
+};
+
+class FakeSampler final : public train::Sampler {
+ public:
+  explicit FakeSampler(FakePlan& plan) : plan_(plan) {}
+  std::int64_t vocab_size() const override { return plan_.vocab_size; }
+  void sample(const std::vector<std::int64_t>&, const v1::SamplingParams& params,
+              const std::function<bool(std::int64_t)>& on_token) override {
+    for (int i = 0; i < params.max_tokens(); ++i)
+      if (!on_token('A' + i % 26)) return;
+  }
+
+ private:
+  FakePlan& plan_;
+};
+
+class FakeFactory final : public RunFactory {
+ public:
+  FakeFactory(FakePlan& plan, int rank) : plan_(plan), rank_(rank) {}
+  std::unique_ptr<train::Run> create(const v1::RunConfig& config,
+                                     const train::RunOptions& options) override {
+    return std::make_unique<FakeRun>(plan_, config, options, rank_ == 0);
+  }
+  std::unique_ptr<train::Sampler> load_sampler(const std::filesystem::path& folder) override {
+    if (!std::filesystem::exists(folder)) throw NotFound("no model in " + folder.string());
+    return std::make_unique<FakeSampler>(plan_);
+  }
+
+ private:
+  FakePlan& plan_;
+  int rank_;
+};
+
+}  // namespace meshloom::control

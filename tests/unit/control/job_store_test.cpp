@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/job_store.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <thread>
+
+#include "daemon/control/job_state.h"
+#include "tests/unit/control/temp_folder.h"
+#include "v1/job_service.pb.h"
+
+namespace meshloom::control {
+namespace {
+
+using std::chrono::milliseconds;
+
+class JobStoreTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<JobStore> open(bool hold = false) {
+    return std::make_unique<JobStore>(
+        JobStore::Options{folder_ / "journal", folder_ / "jobs", hold});
+  }
+  static v1::JobSpec spec(const std::string& name, std::int64_t steps = 10) {
+    v1::JobSpec spec;
+    spec.set_name(name);
+    spec.mutable_run()->mutable_training()->set_steps(steps);
+    return spec;
+  }
+  static v1::Job submit(JobStore& store, const std::string& name, const RequestKey& key = {}) {
+    return store.submit(spec(name), spec(name).run(), key);
+  }
+  static RequestKey key(const std::string& id, const std::string& name) {
+    v1::SubmitJobRequest request;
+    request.set_request_id(id);
+    *request.mutable_spec() = spec(name);
+    return make_request_key("SubmitJob", request);
+  }
+  static void move(JobStore& store, const std::string& id, v1::JobState state) {
+    store.update(id, [&](v1::Job* job) { job->set_state(state); });
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(JobStoreTest, JobsRunInOrderOfSubmission) {
+  const auto store = open();
+  EXPECT_EQ(submit(*store, "").name(), "jobs/job-1");
+  EXPECT_EQ(submit(*store, "b").name(), "jobs/b");
+  EXPECT_EQ(store->wait_for_job(), "job-1");
+  EXPECT_EQ(store->begin_attempt("job-1").epoch(), 1);
+  EXPECT_EQ(store->wait_for_job(), "b");
+  move(*store, "job-1", v1::JOB_STATE_RUNNING);
+  move(*store, "job-1", v1::JOB_STATE_SUCCEEDED);
+  EXPECT_FALSE(store->get("job-1").finish_time().empty());
+  EXPECT_EQ(store->begin_attempt("b").epoch(), 2);
+  EXPECT_THROW(submit(*store, "b"), AlreadyExists);
+  EXPECT_THROW(store->get("nobody"), NotFound);
+}
+
+TEST_F(JobStoreTest, ARestartFindsEverythingThatWasAcknowledged) {
+  {
+    const auto store = open();
+    submit(*store, "done");
+    submit(*store, "running", key("id-1", "running"));
+    submit(*store, "cancelling");
+    submit(*store, "waiting");
+    for (const auto* id : {"done", "running", "cancelling"}) {
+      store->begin_attempt(id);
+      move(*store, id, v1::JOB_STATE_RUNNING);
+    }
+    move(*store, "done", v1::JOB_STATE_SUCCEEDED);
+    store->cancel("cancelling", {});
+    v1::ValidationMetrics validation;
+    validation.set_loss(5.5);
+    store->publish_validation("running", validation);
+  }
+  const auto store = open();
+  EXPECT_EQ(store->get("done").state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(store->get("running").state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(store->get("running").first_validation().loss(), 5.5);
+  EXPECT_EQ(store->get("cancelling").state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(store->get("waiting").state(), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(store->wait_for_job(), "running");
+  EXPECT_EQ(store->begin_attempt("running").epoch(), 4);
+  EXPECT_EQ(store->find_request(key("id-1", "running"))->name(), "jobs/running");
+  EXPECT_EQ(submit(*store, "").name(), "jobs/job-1");
+}
+
+TEST_F(JobStoreTest, RevisionsNeverGoBackOverARestart) {
+  std::int64_t seen = 0;
+  {
+    const auto store = open();
+    submit(*store, "a");
+    store->begin_attempt("a");
+    move(*store, "a", v1::JOB_STATE_RUNNING);
+    for (int i = 0; i < 25'000; ++i) store->publish_step("a", {});
+    seen = store->get("a").revision();
+  }
+  const auto store = open();
+  EXPECT_GE(store->get("a").revision(), seen);
+}
+
+TEST_F(JobStoreTest, HeldJobsWaitAndNewOnesRun) {
+  {
+    const auto store = open();
+    submit(*store, "old");
+  }
+  const auto store = open(true);
+  submit(*store, "new");
+  EXPECT_EQ(store->wait_for_job(), "new");
+  store->cancel("old", {});
+  EXPECT_EQ(store->get("old").state(), v1::JOB_STATE_CANCELLED);
+}
+
+TEST_F(JobStoreTest, ARepeatedRequestGetsTheFirstAnswer) {
+  const auto store = open();
+  const auto first = submit(*store, "a", key("id", "a"));
+  EXPECT_EQ(submit(*store, "a", key("id", "a")).name(), first.name());
+  try {
+    submit(*store, "b", key("id", "b"));
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.reason(), "REQUEST_ID_REUSED");
+  }
+  v1::SubmitJobRequest bad;
+  bad.set_request_id("../x");
+  EXPECT_THROW(make_request_key("SubmitJob", bad), InvalidArgument);
+}
+
+TEST_F(JobStoreTest, AHundredRepeatsAtOnceMakeOneJob) {
+  const auto store = open();
+  std::vector<std::thread> threads;
+  std::set<std::string> names;
+  std::mutex mutex;
+  for (int i = 0; i < 100; ++i)
+    threads.emplace_back([&] {
+      const auto job = submit(*store, "", key("same", ""));
+      const std::lock_guard lock(mutex);
+      names.insert(job.name());
+    });
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(names.size(), 1u);
+  EXPECT_EQ(store->list(0, 1000).first.size(), 1u);
+}
+
+TEST_F(JobStoreTest, CancellingFollowsTheStates) {
+  const auto store = open();
+  submit(*store, "a");
+  submit(*store, "b");
+  store->begin_attempt("a");
+  EXPECT_EQ(store->cancel("b", {}).state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(store->cancel("b", {}).state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(store->cancel("a", {}).state(), v1::JOB_STATE_CANCELLING);
+  EXPECT_TRUE(store->cancel_requested("a"));
+  move(*store, "a", v1::JOB_STATE_RUNNING);  // prepared meanwhile
+  EXPECT_EQ(store->get("a").state(), v1::JOB_STATE_CANCELLING);
+  move(*store, "a", v1::JOB_STATE_RECOVERING);  // the daemon stops
+  EXPECT_EQ(store->get("a").state(), v1::JOB_STATE_CANCELLED);
+  submit(*store, "c");
+  store->begin_attempt("c");
+  move(*store, "c", v1::JOB_STATE_FAILED);
+  EXPECT_THROW(store->cancel("c", {}), FailedPrecondition);
+  EXPECT_THROW(move(*store, "c", v1::JOB_STATE_RUNNING), InternalError);
+  EXPECT_EQ(store->get("c").state(), v1::JOB_STATE_FAILED);
+}
+
+TEST_F(JobStoreTest, WatchersGetEveryEventOnceInOrder) {
+  const auto store = open();
+  std::int64_t revision = submit(*store, "a").revision();
+  store->begin_attempt("a");
+  move(*store, "a", v1::JOB_STATE_RUNNING);
+  std::thread writer([&] {
+    for (int i = 1; i <= 1000; ++i) {
+      v1::StepMetrics metrics;
+      metrics.set_step(i);
+      store->publish_step("a", metrics);
+    }
+    move(*store, "a", v1::JOB_STATE_SUCCEEDED);
+  });
+  std::int64_t step = 0;
+  bool ended = false;
+  while (!ended) {
+    for (const auto& event : store->wait_events("a", revision, milliseconds(1000))) {
+      EXPECT_EQ(event.revision(), revision + 1);
+      revision = event.revision();
+      if (event.has_step()) {
+        EXPECT_EQ(event.step().step(), ++step);
+      }
+      ended = event.has_job() && is_final(event.job().state());
+    }
+  }
+  writer.join();
+  EXPECT_EQ(step, 1000);
+}
+
+TEST_F(JobStoreTest, SlowAndFutureWatchersAreTold) {
+  const auto store = open();
+  const auto first = submit(*store, "a").revision();
+  store->begin_attempt("a");
+  for (int i = 0; i < 10'000; ++i) store->publish_step("a", {});
+  EXPECT_THROW(store->wait_events("a", first, milliseconds(0)), OutOfRange);
+  EXPECT_THROW(store->wait_events("a", 1 << 30, milliseconds(0)), OutOfRange);
+  const auto now = store->get("a").revision();
+  EXPECT_TRUE(store->wait_events("a", now, milliseconds(1)).empty());
+  store->close();
+  EXPECT_THROW(store->wait_events("a", now, milliseconds(1)), Unavailable);
+  EXPECT_EQ(store->wait_for_job(), std::nullopt);
+}
+
+TEST_F(JobStoreTest, ListsPageByPage) {
+  const auto store = open();
+  for (int i = 0; i < 25; ++i) submit(*store, "");
+  std::vector<std::string> names;
+  std::int64_t position = 0;
+  do {
+    auto [jobs, next] = store->list(position, 10);
+    for (const auto& job : jobs) names.push_back(job.name());
+    position = next;
+  } while (position > 0);
+  EXPECT_EQ(names.size(), 25u);
+  EXPECT_EQ(names.front(), "jobs/job-1");
+  EXPECT_EQ(names.back(), "jobs/job-25");
+}
+
+TEST(JobState, FinalStatesStay) {
+  for (int from = 1; from <= 9; ++from)
+    for (int to = 1; to <= 9; ++to)
+      if (is_final(static_cast<v1::JobState>(from))) {
+        EXPECT_FALSE(can_move(static_cast<v1::JobState>(from), static_cast<v1::JobState>(to)));
+      }
+  EXPECT_TRUE(can_move(v1::JOB_STATE_RECOVERING, v1::JOB_STATE_PREPARING));
+  EXPECT_FALSE(can_move(v1::JOB_STATE_QUEUED, v1::JOB_STATE_RUNNING));
+}
+
+}  // namespace
+}  // namespace meshloom::control
