@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/tensor/autograd/backward.h"
+#include "daemon/tensor/autograd/leaf_grad.h"
 #include "daemon/train/checkpoint/checkpoint_writer.h"
 #include "daemon/train/generation.h"
 #include "daemon/train/model_source.h"
@@ -108,9 +109,15 @@ TrainRun::TrainRun(const RankResources& resources, const v1::RunConfig& config,
                                      make_optimizer_settings(config_.optimizer()));
   });
   restore_or_initialize();
-  if (world_.size() > 1)
+  // Gradients live as long as the run: made here, in one go, they leave the memory of steps in one
+  // piece.
+  if (world_.size() > 1) {
     reducer_ = std::make_unique<parallel::GradientReducer>(context_, world_,
                                                            state_->model().named_parameters());
+  } else {
+    for (const auto& [name, parameter] : state_->model().named_parameters())
+      parameter->value.leaf_grad()->buffer();
+  }
 }
 
 TrainRun::~TrainRun() = default;

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the benchmarks of meshloom-bench share.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <vector>
+
+namespace meshloom::bench {
+
+using Clock = std::chrono::steady_clock;
+
+inline double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// The value below which a share `p` of `values` lies (nearest rank). `values` is not empty.
+inline double percentile(std::vector<double> values, double p) {
+  std::sort(values.begin(), values.end());
+  const auto rank = static_cast<std::size_t>(std::ceil(p * static_cast<double>(values.size())));
+  return values[std::clamp<std::size_t>(rank, 1, values.size()) - 1];
+}
+
+// Each prints one JSON line on standard output and returns the exit status. argv[0] is the
+// benchmark's name.
+int run_train_bench(int argc, char** argv);
+int run_checkpoint_bench(int argc, char** argv);
+int run_startup_bench(int argc, char** argv);
+
+}  // namespace meshloom::bench

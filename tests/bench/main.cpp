@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// meshloom-bench: one benchmark per call, one JSON line as result.
+#include <cstdio>
+#include <cstring>
+#include <exception>
+
+#include "tests/bench/bench.h"
+
+namespace {
+
+struct Entry {
+  const char* name;
+  int (*run)(int, char**);
+  const char* what;
+};
+
+constexpr Entry kBenchmarks[] = {
+    {"train", meshloom::bench::run_train_bench, "training steps of a model"},
+    {"checkpoint", meshloom::bench::run_checkpoint_bench, "saving and loading against a raw write"},
+    {"startup", meshloom::bench::run_startup_bench, "mpirun to a serving daemon"},
+};
+
+int usage() {
+  std::fprintf(stderr,
+               "usage: meshloom-bench NAME [options]; --help after a name shows its options\n");
+  for (const Entry& entry : kBenchmarks)
+    std::fprintf(stderr, "  %-12s %s\n", entry.name, entry.what);
+  return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) return usage();
+  for (const Entry& entry : kBenchmarks) {
+    if (std::strcmp(entry.name, argv[1]) != 0) continue;
+    try {
+      return entry.run(argc - 1, argv + 1);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "meshloom-bench %s: %s\n", entry.name, error.what());
+      return 1;
+    }
+  }
+  return usage();
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "kernels/base/error.h"
+#include "tests/bench/bench.h"
+#include "tests/unit/train/checkpoint/temp_folder.h"
+
+namespace meshloom::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string daemon = "meshloomd";
+  std::string client = "meshloom";
+  int ranks = 2;
+  int repeats = 5;
+  double idle_seconds = 5.0;
+};
+
+int free_port() {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  if (::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+      ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0)
+    throw IoError("startup: no free port");
+  ::close(listener);
+  return ntohs(address.sin_port);
+}
+
+/// Starts a program in a process group of its own with its output in `log`.
+pid_t start(const std::vector<std::string>& command, const fs::path& log) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  ::setpgid(0, 0);
+  const int file = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+  ::dup2(file, 1);
+  ::dup2(file, 2);
+  std::vector<char*> arguments;
+  for (const std::string& part : command) arguments.push_back(const_cast<char*>(part.c_str()));
+  arguments.push_back(nullptr);
+  ::execvp(arguments[0], arguments.data());
+  ::_exit(127);
+}
+
+int wait_for(pid_t child) {
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/// Processes whose command line names the daemon and this state dir.
+std::vector<pid_t> ranks_of(const fs::path& state_dir) {
+  std::vector<pid_t> ranks;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream file(entry.path() / "cmdline", std::ios::binary);
+    const std::string line{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    if (line.find(state_dir.string()) == std::string::npos ||
+        line.find("meshloomd") == std::string::npos)
+      continue;
+    if (line.find("mpirun") != std::string::npos) continue;
+    ranks.push_back(static_cast<pid_t>(std::stol(name)));
+  }
+  return ranks;
+}
+
+std::int64_t resident_bytes(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/statm");
+  std::int64_t pages = 0, resident = 0;
+  file >> pages >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+/// User and system time so far.
+double cpu_seconds(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::istringstream fields(text.substr(text.rfind(')') + 1));
+  std::string skipped;
+  for (int i = 0; i < 11; ++i) fields >> skipped;
+  double user = 0, system = 0;
+  fields >> user >> system;
+  return (user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+struct Sample {
+  double ready_seconds = 0.0;
+  std::int64_t largest_idle_rank = 0;
+  double idle_cpu_share = 0.0;
+};
+
+Sample measure(const Options& options, bool idle) {
+  const testing::TempFolder folder;
+  const std::string address = "127.0.0.1:" + std::to_string(free_port());
+  const fs::path state = folder.path() / "state";
+  const fs::path log = folder.path() / "log.txt";
+  fs::create_directories(folder.path() / "data");
+  const auto begin = Clock::now();
+  const pid_t daemon =
+      start({"mpirun", "--oversubscribe", "--bind-to", "none", "-n", std::to_string(options.ranks),
+             options.daemon, "--listen", address, "--state-dir", state.string(), "--data-dir",
+             (folder.path() / "data").string()},
+            log);
+  Sample sample;
+  while (wait_for(start({options.client, "status", "--address", address}, "/dev/null")) != 0) {
+    if (seconds_since(begin) > 30.0) {
+      ::kill(-daemon, SIGKILL);
+      wait_for(daemon);
+      std::ifstream file(log);
+      throw DeadlineExceeded(
+          "startup: the daemon did not serve within 30 s:\n" +
+          std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()});
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  sample.ready_seconds = seconds_since(begin);
+  if (idle) {
+    const auto ranks = ranks_of(state);
+    double before = 0.0, after = 0.0;
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    for (const pid_t rank : ranks) {
+      sample.largest_idle_rank = std::max(sample.largest_idle_rank, resident_bytes(rank));
+      before += cpu_seconds(rank);
+    }
+    std::this_thread::sleep_for(std::chrono::duration<double>(options.idle_seconds));
+    for (const pid_t rank : ranks) after += cpu_seconds(rank);
+    sample.idle_cpu_share = (after - before) / options.idle_seconds;
+  }
+  wait_for(start({options.client, "shutdown", "--address", address}, log));
+  wait_for(daemon);
+  return sample;
+}
+
+}  // namespace
+
+int run_startup_bench(int argc, char** argv) {
+  Options options;
+  CLI::App app("Times mpirun to a daemon that answers, and looks at the daemon while it is idle.",
+               "meshloom-bench startup");
+  app.add_option("--daemon", options.daemon, "the meshloomd program")->capture_default_str();
+  app.add_option("--client", options.client, "the meshloom program")->capture_default_str();
+  app.add_option("--ranks", options.ranks, "ranks")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--repeats", options.repeats, "starts")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--idle-seconds", options.idle_seconds, "how long idle CPU time is watched")
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  if (::geteuid() == 0) {
+    ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  }
+  std::vector<double> ready;
+  Sample idle;
+  for (int i = 0; i < options.repeats; ++i) {
+    const Sample sample = measure(options, i == 0);
+    if (i == 0) idle = sample;
+    ready.push_back(sample.ready_seconds);
+  }
+  const nlohmann::json line = {{"bench", "startup"},
+                               {"ranks", options.ranks},
+                               {"ready_seconds", {{"p50", percentile(ready, 0.5)}, {"all", ready}}},
+                               {"idle_rank_resident_bytes", idle.largest_idle_rank},
+                               {"idle_cpu_share_of_a_core", idle.idle_cpu_share}};
+  std::printf("%s\n", line.dump().c_str());
+  return 0;
+}
+
+}  // namespace meshloom::bench

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "daemon/comm/mesh/local_bootstrap.h"
+#include "daemon/train/model_source.h"
+#include "daemon/train/run.h"
+#include "kernels/base/philox.h"
+#include "kernels/cpu/cpu_features.h"
+#include "tests/bench/bench.h"
+#include "tests/bench/probe.h"
+#include "tests/unit/train/checkpoint/temp_folder.h"
+
+namespace meshloom::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string model = "byte_gpt_10m";
+  std::string mesh;
+  int local_ranks = 1;
+  std::int64_t seq = 0;
+  std::int64_t batch = 1;
+  std::int64_t micro_batch = 0;
+  std::string dtype = "auto";
+  std::int64_t steps = 10;
+  std::int64_t warmup = 2;
+  int threads = 0;
+  double dropout = -1.0;
+  std::string activation_checkpoint = "none";
+};
+
+/// --mesh dp=N and --local-ranks N both say how many ranks there are.
+int ranks_of(const Options& options) {
+  if (options.mesh.empty()) return options.local_ranks;
+  if (!options.mesh.starts_with("dp="))
+    throw CLI::ValidationError("--mesh", "only dp=N is offered");
+  return std::stoi(options.mesh.substr(3));
+}
+
+/// Random tokens, enough for all steps.
+void write_tokens(const fs::path& path, std::int64_t vocab_size, std::int64_t count) {
+  std::vector<std::int32_t> header(256, 0);
+  header[0] = 20240801;
+  header[1] = 7;
+  header[2] = static_cast<std::int32_t>(count);
+  std::vector<std::uint32_t> tokens(static_cast<std::size_t>(count));
+  const PhiloxStream random{1, 2};
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = random.at(i) % static_cast<std::uint32_t>(vocab_size);
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(header.data()), 1024);
+  file.write(reinterpret_cast<const char*>(tokens.data()), static_cast<std::streamsize>(count * 4));
+}
+
+v1::RunConfig make_config(const Options& options, const fs::path& folder) {
+  v1::RunConfig config;
+  if (fs::exists(options.model)) {
+    fs::copy_file(options.model, folder / "config.json");
+    config.mutable_model()->set_config("config.json");
+  } else {
+    config.mutable_model()->set_preset(options.model);
+  }
+  if (options.dropout >= 0.0) config.mutable_model()->set_dropout(options.dropout);
+  config.mutable_plan()->set_dtype(options.dtype);
+  if (options.activation_checkpoint == "full")
+    config.mutable_plan()->set_activation_checkpoint(v1::ACTIVATION_CHECKPOINT_FULL);
+  if (options.activation_checkpoint == "selective")
+    config.mutable_plan()->set_activation_checkpoint(v1::ACTIVATION_CHECKPOINT_SELECTIVE);
+  auto& training = *config.mutable_training();
+  training.set_steps(options.steps + options.warmup);
+  training.set_seq_len(options.seq);
+  training.set_global_batch_size(options.batch);
+  training.set_micro_batch_size(options.micro_batch);
+  config.mutable_data()->set_path("tokens.bin");
+  config.mutable_data()->set_validation_split(0.0);
+  return config;
+}
+
+struct Result {
+  std::vector<double> step_seconds;
+  double first_step_seconds = 0.0;  ///< from the program's start to the end of the first step
+  std::map<std::string, double> phases;
+  v1::StepMetrics last;
+  double flops_per_second_of_probe = 0.0;
+  std::uint64_t late_segments = 0;  ///< system allocations after the first step
+  AllocatorStats memory;
+};
+
+Result measure(const Options& options, ExecutionContext& context, comm::ProcessGroup& world,
+               const v1::RunConfig& config, const fs::path& folder, Clock::time_point start) {
+  train::RunOptions run_options;
+  run_options.data_dir = folder;
+  const auto run = train::Run::create({&context, &world}, config, run_options);
+  Result result;
+  const auto step = [&] {
+    const auto begin = Clock::now();
+    run->forward_backward();
+    result.last = run->optim_step();
+    return seconds_since(begin);
+  };
+  const double first = step();
+  result.first_step_seconds = seconds_since(start) - first;
+  const std::uint64_t segments = context.allocator().stats().segments_acquired;
+  for (std::int64_t i = 1; i < options.warmup; ++i) step();
+  for (std::int64_t i = 0; i < options.steps; ++i) {
+    result.step_seconds.push_back(step());
+    for (const auto& [phase, seconds] : run->phase_seconds())
+      result.phases[phase] += seconds / static_cast<double>(options.steps);
+  }
+  result.memory = context.allocator().stats();
+  result.late_segments = result.memory.segments_acquired - segments;
+  // All ranks probe at once, as they compute at once.
+  world.barrier()->wait_host();
+  double probe = fma_flops_per_second(context.threads());
+  if (world.size() > 1)
+    world.all_reduce(make_view(&probe, DType::kFloat64, {1}), comm::ReduceOp::kSum)->wait_host();
+  result.flops_per_second_of_probe = probe;
+  return result;
+}
+
+void print(const Options& options, int threads, int ranks, const v1::RunConfig& config,
+           const nn::ModelConfig& model, const Result& result) {
+  const double p50 = percentile(result.step_seconds, 0.5);
+  const std::int64_t seq = config.training().seq_len();
+  const double tokens = static_cast<double>(options.batch * seq);
+  const double flops = nn::flops_per_token(model, seq) * tokens / p50;
+  const nlohmann::json line = {
+      {"bench", "train"},
+      {"model", options.model},
+      {"parameters", nn::parameter_count(model)},
+      {"cpu_class", kernels::cpu::cpu_class_name(kernels::cpu::cpu_class())},
+      {"ranks", ranks},
+      {"threads", threads},
+      {"dtype", config.plan().dtype()},
+      {"seq", seq},
+      {"batch", options.batch},
+      {"steps", options.steps},
+      {"tokens_per_second", tokens / p50},
+      {"step_seconds",
+       {{"p50", p50}, {"p90", percentile(result.step_seconds, 0.9)}, {"all", result.step_seconds}}},
+      {"phase_seconds", result.phases},
+      {"seconds_to_first_step_less_step", result.first_step_seconds},
+      {"peak_rss_bytes", result.last.memory_bytes()},
+      {"allocator_peak_bytes", result.memory.peak_bytes_in_use},
+      {"allocator_segment_bytes", result.memory.segment_bytes},
+      {"system_allocations_after_first_step", result.late_segments},
+      {"model_flops_per_second", flops},
+      {"fma_probe_flops_per_second", result.flops_per_second_of_probe},
+      {"model_flops_over_fma_probe", flops / result.flops_per_second_of_probe},
+      {"last_loss", result.last.loss()},
+      {"last_grad_norm", result.last.grad_norm()}};
+  std::printf("%s\n", line.dump().c_str());
+}
+
+}  // namespace
+
+int run_train_bench(int argc, char** argv) {
+  const auto start = Clock::now();
+  Options options;
+  CLI::App app("Times training steps on random tokens.", "meshloom-bench train");
+  app.add_option("--model", options.model, "preset, or a config.json")->capture_default_str();
+  app.add_option("--mesh", options.mesh, "dp=N");
+  app.add_option("--local-ranks", options.local_ranks, "ranks as processes")->capture_default_str();
+  app.add_option("--seq", options.seq, "tokens of a sample; 0: the model's context");
+  app.add_option("--batch", options.batch, "samples of a step over all ranks")
+      ->capture_default_str();
+  app.add_option("--micro-batch", options.micro_batch, "samples of a rank at once; 0: its share");
+  app.add_option("--dtype", options.dtype, "float32, bfloat16 or auto")->capture_default_str();
+  app.add_option("--steps", options.steps, "timed steps")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--warmup", options.warmup, "steps before")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--threads", options.threads, "per rank; 0: cores / ranks");
+  app.add_option("--dropout", options.dropout, "replaces the model's dropout");
+  app.add_option("--activation-checkpoint", options.activation_checkpoint,
+                 "none, selective or full");
+  CLI11_PARSE(app, argc, argv);
+
+  const int ranks = ranks_of(options);
+  const testing::TempFolder folder;
+  const v1::RunConfig given = make_config(options, folder.path());
+  const auto body = [&](comm::RankRuntime& runtime) {
+    ExecutionContext::Options context_options;
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    context_options.threads.count =
+        options.threads > 0 ? options.threads : std::max(1, cores / ranks);
+    ExecutionContext context(context_options);
+    const auto world = runtime.make_world_group({.threads = context_options.threads});
+    const nn::ModelConfig model = train::load_model_config(given.model(), folder.path());
+    const std::int64_t seq = options.seq > 0 ? options.seq : model.max_position_embeddings;
+    if (runtime.rank() == 0)
+      write_tokens(folder.path() / "tokens.bin", model.vocab_size,
+                   seq * options.batch * (options.steps + options.warmup) + 1);
+    runtime.bootstrap().barrier();
+    const v1::RunConfig config = train::resolve_run_config(given, ranks, folder.path());
+    const Result result = measure(options, context, *world, config, folder.path(), start);
+    if (runtime.rank() == 0)
+      print(options, context_options.threads.count, ranks, config, model, result);
+    runtime.bootstrap().barrier();
+    return 0;
+  };
+  return comm::run_local_ranks(ranks, body);
+}
+
+}  // namespace meshloom::bench
