@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# scripts/quickstart.sh with programs that only pretend: it runs twice in a row in a path with spaces, and
-# whatever signal ends it at whatever moment, no process is left.
+# Usage: quickstart_interrupt_test.sh [BUILD_DIR]
+#
+# Whatever signal ends scripts/quickstart.sh at whatever moment, no process is left, and it runs twice in a row
+# in a path with spaces. With programs that only pretend, or with those in BUILD_DIR/bin.
 set -euo pipefail
 # shellcheck source=tests/house/assert.sh
 . "$(dirname "$0")/assert.sh"
@@ -31,7 +33,8 @@ case "$*" in
 esac
 STUB
 chmod +x "$STUB"/bin/*
-quickstart=("$repository/scripts/quickstart.sh" --fast --build-dir "$STUB" --work-dir "$STUB/work")
+programs=${1:-$STUB}
+quickstart=("$repository/scripts/quickstart.sh" --build-dir "$programs" --work-dir "$STUB/work")
 
 # Processes other than this test that know the folder.
 left_over() {
@@ -43,10 +46,11 @@ left_over() {
 }
 
 for _ in 1 2; do
-  run "${quickstart[@]}" </dev/null
+  run "${quickstart[@]}" --fast </dev/null
   expect_status 0 "whole run"
-  expect_line "step 12" "whole run"
-  expect_line "The model is in $STUB/work/state/hf" "whole run"
+  expect_line "step 1" "whole run"
+  expect_line "The model is in $STUB/work/state/" "whole run"
+  [ -z "$(left_over)" ] || fail "a whole run left processes $(left_over)"
 done
 
 # interrupt SIGNAL DELAY EXPECTED whole-group|script-only
