@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "daemon/tensor/storage.h"
+#include "kernels/base/parallel_for.h"
 
 namespace meshloom {
 
@@ -28,9 +29,10 @@ class SegmentSource {
   virtual std::size_t granularity() const = 0;
 };
 
-/// Anonymous memory with huge pages advised, touched once. Segments reserve address space behind
-/// them and grow into it, so that usually there is one, without gaps, and best fit wastes little.
-std::unique_ptr<SegmentSource> make_heap_source();
+/// Anonymous memory with huge pages advised, touched once (by `threads`). Segments reserve address
+/// space behind them and grow into it, so that usually there is one, without gaps, and best fit
+/// wastes little.
+std::unique_ptr<SegmentSource> make_heap_source(Threads threads = {});
 
 struct AllocatorStats {
   std::size_t bytes_in_use = 0;

@@ -27,7 +27,8 @@ ExecutionContext::ExecutionContext() : ExecutionContext(Options{}) {}
 
 ExecutionContext::ExecutionContext(Options options)
     : options_(std::move(options)), backend_(&kernels::backend_for(options_.device)) {
-  if (!options_.allocator) options_.allocator = Allocator::create(make_heap_source());
+  if (!options_.allocator)
+    options_.allocator = Allocator::create(make_heap_source(options_.threads));
   check(options_.allocator->device() == options_.device,
         "execution context: the allocator's memory is on another device");
   workspace_ = std::make_unique<AllocatorWorkspace>(*options_.allocator);

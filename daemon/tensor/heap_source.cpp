@@ -13,13 +13,23 @@ namespace {
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 // Makes the kernel give the pages now, so that no step pays for a page fault.
-void touch(std::byte* data, std::size_t bytes) {
+void touch_range(std::byte* data, std::size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
   if (madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return;
 #endif
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   for (std::size_t at = 0; at < bytes; at += page)
     *static_cast<volatile std::byte*>(data + at) = std::byte{0};
+}
+
+// Clearing pages is bound by one core's speed, so all threads share it. `bytes` is whole huge
+// pages.
+void touch(Threads threads, std::byte* data, std::size_t bytes) {
+  parallel_for(threads, static_cast<std::int64_t>(bytes / kHugePage), 2,
+               [&](std::int64_t begin, std::int64_t end) {
+                 touch_range(data + static_cast<std::size_t>(begin) * kHugePage,
+                             static_cast<std::size_t>(end - begin) * kHugePage);
+               });
 }
 
 [[noreturn]] void refuse(std::size_t bytes) {
@@ -48,6 +58,8 @@ std::byte* reserve(std::size_t bytes) {
 /// writable.
 class HeapSource final : public SegmentSource {
  public:
+  explicit HeapSource(Threads threads) : threads_(threads) {}
+
   Device device() const override { return kCpuDevice; }
   std::size_t granularity() const override { return kHugePage; }
 
@@ -89,18 +101,21 @@ class HeapSource final : public SegmentSource {
     std::size_t bytes;
   };
 
-  static bool commit(std::byte* data, std::size_t bytes) {
+  bool commit(std::byte* data, std::size_t bytes) const {
     if (mprotect(data, bytes, PROT_READ | PROT_WRITE) != 0) return false;
     madvise(data, bytes, MADV_HUGEPAGE);
-    touch(data, bytes);
+    touch(threads_, data, bytes);
     return true;
   }
 
+  Threads threads_;
   std::map<std::byte*, Reservation> reservations_;
 };
 
 }  // namespace
 
-std::unique_ptr<SegmentSource> make_heap_source() { return std::make_unique<HeapSource>(); }
+std::unique_ptr<SegmentSource> make_heap_source(Threads threads) {
+  return std::make_unique<HeapSource>(threads);
+}
 
 }  // namespace meshloom
