@@ -12,6 +12,9 @@ namespace meshloom {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
+// A segment grows by at least this part of itself: the second step may need a little more than the
+// first, in which the workspace and other lasting blocks were still to come.
+constexpr std::size_t kGrowthDivisor = 128;
 
 std::size_t round_up(std::size_t value, std::size_t step) {
   return (value + step - 1) / step * step;
@@ -148,7 +151,8 @@ class CachingAllocator final : public Allocator {
   Block* grow(Segment& segment, std::size_t bytes) {
     Block* last = segment.last;
     const std::size_t lacking = last->free ? bytes - last->bytes : bytes;
-    const std::size_t size = round_up(lacking, source_->granularity());
+    const std::size_t size =
+        round_up(std::max(lacking, segment.bytes / kGrowthDivisor), source_->granularity());
     if (!source_->extend(segment.data, segment.bytes, size)) return nullptr;
     count_acquired(size);
     if (last->free) {
