@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/matmul.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numbers>
+#include <thread>
+
+#include "kernels/cpu/library_threads.h"
+#include "kernels/cpu/matmul_table.h"
+#include "tests/unit/kernels/cpu/compute_fixture.h"
+
+namespace meshloom::kernels::cpu {
+namespace {
+
+using testing::ForcedTarget;
+using testing::HeapWorkspace;
+using testing::HostTensor;
+
+TensorView transposed(TensorView view) {
+  const int last = view.ndim() - 1;
+  std::swap(view.shape[last], view.shape[last - 1]);
+  std::swap(view.strides[last], view.strides[last - 1]);
+  return view;
+}
+
+double gelu(double x) { return 0.5 * x * std::erfc(-x / std::numbers::sqrt2); }
+double gelu_tanh(double x) {
+  return 0.5 * x *
+         (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+}
+
+double tolerance_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64: return 1e-12;
+    case DType::kBFloat16: return 1.0 / 256;
+    case DType::kFloat16: return 1.0 / 1024;
+    default: return 1e-5;
+  }
+}
+
+struct Case {
+  DType dtype = DType::kFloat32;
+  DType y_dtype = DType::kFloat32;
+  std::int64_t batch = 0;  ///< 0: two dims
+  std::int64_t m = 1, n = 1, k = 1;
+  bool a_transposed = false, b_transposed = false, b_shared = false;
+  std::int64_t a_gap = 0, b_gap = 0;
+  float alpha = 1.0f, beta = 0.0f;
+  Epilogue epilogue = Epilogue::kNone;
+  bool keep_pre_activation = false;
+  int threads = 1;
+};
+
+Shape with_batch(const Case& c, std::int64_t rows, std::int64_t columns) {
+  return c.batch == 0 ? Shape{rows, columns} : Shape{c.batch, rows, columns};
+}
+
+HostTensor operand(const Case& c, std::int64_t rows, std::int64_t columns, bool is_transposed,
+                   std::int64_t gap) {
+  const bool batched = c.batch > 0;
+  std::vector<int> order = batched ? std::vector<int>{0, 1, 2} : std::vector<int>{0, 1};
+  if (is_transposed) std::swap(order[order.size() - 1], order[order.size() - 2]);
+  return HostTensor(c.dtype, with_batch(c, rows, columns), order, gap);
+}
+
+void run_case(const Case& c, std::mt19937& random) {
+  const std::int64_t batches = std::max<std::int64_t>(c.batch, 1);
+  const HostTensor a = operand(c, c.m, c.k, c.a_transposed, c.a_gap);
+  Case shared = c;
+  if (c.b_shared) shared.batch = 0;
+  const HostTensor b = operand(shared, c.k, c.n, c.b_transposed, c.b_gap);
+  const HostTensor y(c.y_dtype, with_batch(c, c.m, c.n));
+  const HostTensor pre(c.y_dtype, with_batch(c, c.m, c.n));
+  const HostTensor bias(c.dtype, {c.n});
+  for (const HostTensor* t : {&a, &b, &y, &bias}) t->fill_random(random);
+  MatmulOptions options;
+  options.alpha = c.alpha;
+  options.beta = c.beta;
+  options.epilogue = c.epilogue;
+  if (c.epilogue != Epilogue::kNone) options.bias = bias.view();
+  if (c.keep_pre_activation) options.pre_activation = pre.view();
+  TensorView b_view = b.view();
+  if (c.b_shared && c.batch > 0) {
+    b_view.shape = {c.batch, c.k, c.n};
+    b_view.strides = {0, b.view().stride(0), b.view().stride(1)};
+  }
+  const std::vector<double> before = y.values();
+  HeapWorkspace workspace;
+  const KernelContext context{{c.threads}, {}, &workspace};
+  EXPECT_EQ(matmul_workspace_bytes(y.view(), a.view(), b_view, options) > 0,
+            (matmul(context, y.view(), a.view(), b_view, options), workspace.most() > 0));
+  EXPECT_LE(workspace.most(), matmul_workspace_bytes(y.view(), a.view(), b_view, options));
+  // A sample of the elements, the corners among them, against sums in double.
+  const std::int64_t total = batches * c.m * c.n;
+  for (std::int64_t s = 0; s < std::min<std::int64_t>(total, 400); ++s) {
+    const std::int64_t at = s < 2 ? s * (total - 1) : static_cast<std::int64_t>(random() % total);
+    const std::int64_t batch = at / (c.m * c.n), i = at / c.n % c.m, j = at % c.n;
+    double sum = 0.0, size = 1.0;
+    for (std::int64_t p = 0; p < c.k; ++p) {
+      const double term =
+          a.at((batch * c.m + i) * c.k + p) * b.at(((c.b_shared ? 0 : batch) * c.k + p) * c.n + j);
+      sum += term;
+      size += std::abs(term) * 0.05;
+    }
+    double want = c.alpha * sum + c.beta * before[static_cast<std::size_t>(at)];
+    if (c.epilogue != Epilogue::kNone) want += bias.at(j);
+    const double tolerance = tolerance_of(c.y_dtype) * (1.0 + std::abs(want)) + 1e-6 * size;
+    if (c.keep_pre_activation) {
+      ASSERT_NEAR(pre.at(at), want, tolerance) << "pre_activation " << at;
+    }
+    if (c.epilogue == Epilogue::kBiasGelu) want = gelu(want);
+    if (c.epilogue == Epilogue::kBiasGeluTanh) want = gelu_tanh(want);
+    ASSERT_NEAR(y.at(at), want, tolerance) << "element " << at << " of " << total;
+  }
+}
+
+Case random_case(std::mt19937& random) {
+  Case c;
+  const DType dtypes[] = {DType::kFloat32, DType::kFloat32, DType::kBFloat16, DType::kFloat16,
+                          DType::kFloat64};
+  c.dtype = dtypes[random() % 5];
+  c.y_dtype = c.dtype != DType::kFloat64 && random() % 3 == 0 ? DType::kFloat32 : c.dtype;
+  c.batch = static_cast<std::int64_t>(random() % 4);
+  const auto size = [&] {
+    const std::int64_t kinds[] = {1, 2 + static_cast<std::int64_t>(random() % 30),
+                                  2 + static_cast<std::int64_t>(random() % 300)};
+    return kinds[random() % 3];
+  };
+  c.m = size();
+  c.n = size();
+  c.k = size();
+  c.a_transposed = random() % 2 == 0;
+  c.b_transposed = random() % 2 == 0;
+  c.b_shared = random() % 2 == 0;
+  c.a_gap = static_cast<std::int64_t>(random() % 2 * 5);
+  c.b_gap = static_cast<std::int64_t>(random() % 2 * 3);
+  c.alpha = random() % 3 == 0 ? 0.5f : 1.0f;
+  const Epilogue epilogues[] = {Epilogue::kNone, Epilogue::kNone, Epilogue::kBias,
+                                Epilogue::kBiasGelu, Epilogue::kBiasGeluTanh};
+  c.epilogue = epilogues[random() % 5];
+  c.beta = c.epilogue == Epilogue::kNone && random() % 2 == 0 ? 1.0f : 0.0f;
+  c.keep_pre_activation = c.epilogue > Epilogue::kBias && random() % 2 == 0;
+  c.threads = 1 + static_cast<int>(random() % 3);
+  return c;
+}
+
+std::string describe(const Case& c) {
+  return fmt::format(
+      "{} -> {} batch {} [{}, {}, {}] transposed {} {} shared {} gaps {} {} beta {} "
+      "epilogue {} threads {}",
+      dtype_name(c.dtype), dtype_name(c.y_dtype), c.batch, c.m, c.n, c.k, c.a_transposed,
+      c.b_transposed, c.b_shared, c.a_gap, c.b_gap, c.beta, static_cast<int>(c.epilogue),
+      c.threads);
+}
+
+TEST(Matmul, MatchesSumsInDoubleOnRandomProblems) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 400; ++i) {
+    const Case c = random_case(random);
+    SCOPED_TRACE(describe(c));
+    const std::vector<std::string> targets = available_targets();
+    const ForcedTarget forced(targets[random() % targets.size()]);
+    run_case(c, random);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Sizes at which conversions go panel by panel, and those of the provider table.
+TEST(Matmul, MatchesSumsInDoubleAtLargeSizes) {
+  std::mt19937 random(8);
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    for (const bool wgrad : {false, true}) {
+      Case c;
+      c.dtype = dtype;
+      c.y_dtype = wgrad ? DType::kFloat32 : dtype;
+      c.m = 1100;
+      c.n = 1300;
+      c.k = 2300;
+      c.a_transposed = wgrad;
+      c.b_transposed = !wgrad;
+      c.beta = wgrad ? 1.0f : 0.0f;
+      c.epilogue = wgrad ? Epilogue::kNone : Epilogue::kBiasGeluTanh;
+      c.keep_pre_activation = !wgrad;
+      c.threads = 2;
+      SCOPED_TRACE(describe(c));
+      run_case(c, random);
+    }
+  }
+}
+
+TEST(Matmul, TakesExpandedReversedAndTransposedViews) {
+  std::mt19937 random(9);
+  const HostTensor row(DType::kFloat32, {1, 6}), b(DType::kFloat32, {6, 4}),
+      y(DType::kFloat32, {4, 5});
+  row.fill_random(random);
+  b.fill_random(random);
+  // a: one row shown five times. y: written through its transpose.
+  TensorView a = row.view();
+  a.shape = {5, 6};
+  a.strides = {0, 1};
+  HeapWorkspace workspace;
+  matmul({{1}, {}, &workspace}, transposed(y.view()), a, b.view(), {});
+  for (std::int64_t i = 0; i < 5; ++i)
+    for (std::int64_t j = 0; j < 4; ++j) {
+      double sum = 0.0;
+      for (std::int64_t p = 0; p < 6; ++p) sum += row.at(p) * b.at(p * 4 + j);
+      EXPECT_NEAR(y.at(j * 5 + i), sum, 1e-5);
+    }
+}
+
+TEST(Matmul, InnerSizeZeroGivesZerosOrKeepsY) {
+  const HostTensor a(DType::kFloat32, {3, 0}), b(DType::kFloat32, {0, 2}),
+      y(DType::kFloat32, {3, 2});
+  for (std::int64_t i = 0; i < 6; ++i) y.set(i, 4.0);
+  MatmulOptions adding;
+  adding.beta = 1.0f;
+  matmul({{1}, {}, nullptr}, y.view(), a.view(), b.view(), adding);
+  EXPECT_EQ(y.values(), std::vector<double>(6, 4.0));
+  matmul({{1}, {}, nullptr}, y.view(), a.view(), b.view(), {});
+  EXPECT_EQ(y.values(), std::vector<double>(6, 0.0));
+}
+
+TEST(Matmul, RepeatsBitForBit) {
+  std::mt19937 random(10);
+  for (const bool wgrad : {false, true}) {
+    const HostTensor a(DType::kFloat32, {300, 3072},
+                       wgrad ? std::vector<int>{1, 0} : std::vector<int>{});
+    const HostTensor b(DType::kFloat32, {3072, 384});
+    a.fill_random(random);
+    b.fill_random(random);
+    for (int threads = 1; threads <= 2; ++threads) {
+      std::vector<double> first;
+      for (int i = 0; i < 4; ++i) {
+        const HostTensor y(DType::kFloat32, {300, 384});
+        HeapWorkspace workspace;
+        matmul({{threads}, {}, &workspace}, y.view(), a.view(), b.view(), {});
+        if (i == 0) first = y.values();
+        EXPECT_EQ(y.values(), first);
+      }
+    }
+  }
+}
+
+TEST(Matmul, RanksAsThreadsDoNotDisturbEachOther) {
+  std::mt19937 random(11);
+  const HostTensor a(DType::kFloat32, {200, 300}), b(DType::kFloat32, {300, 250});
+  a.fill_random(random);
+  b.fill_random(random);
+  const HostTensor want(DType::kFloat32, {200, 250});
+  matmul({{1}, {}, nullptr}, want.view(), a.view(), b.view(), {});
+  std::vector<std::thread> ranks;
+  std::vector<int> wrong(4, 0);
+  for (int rank = 0; rank < 4; ++rank)
+    ranks.emplace_back([&, rank] {
+      for (int i = 0; i < 20; ++i) {
+        const HostTensor y(DType::kFloat32, {200, 250});
+        matmul({{1}, {}, nullptr}, y.view(), a.view(), b.view(), {});
+        wrong[rank] += y.values() != want.values();
+      }
+    });
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_EQ(wrong, std::vector<int>(4, 0));
+}
+
+TEST(Matmul, RefusesIntegers) {
+  const HostTensor a(DType::kInt64, {2, 2});
+  EXPECT_THROW(matmul({{1}, {}, nullptr}, a.view(), a.view(), a.view(), {}), Unimplemented);
+}
+
+TEST(MatmulTable, Float64GoesToOpenBlasOnEveryClass) {
+  Gemm gemm;
+  gemm.m = gemm.n = gemm.k = 100;
+  for (const CpuClass c : {CpuClass::kSse4, CpuClass::kAvx2, CpuClass::kAvx512, CpuClass::kAmx})
+    EXPECT_EQ(choose_matmul_provider(c, DType::kFloat64, gemm, {2}), MatmulProvider::kOpenBlas);
+}
+
+TEST(LibraryThreads, TheOpenMpBuildOfOpenBlasIsLoaded) { EXPECT_NO_THROW(verify_blas()); }
+
+}  // namespace
+}  // namespace meshloom::kernels::cpu
