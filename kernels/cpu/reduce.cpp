@@ -37,7 +37,7 @@ bool has_nan(const T* x, std::size_t n) {
   const FloatTag d;
   const V one = hn::Set(d, 1.0f);
   return simd::reduce_row(
-             n, [one](V v) HWY_ATTR { return hn::IfThenElseZero(hn::Ne(v, v), one); }, x) != 0.0f;
+             n, [one](V v) HWY_ATTR { return hn::IfThenElseZero(hn::IsNaN(v), one); }, x) != 0.0f;
 }
 
 // x dense; n is small enough for a float32 sum.
@@ -77,7 +77,7 @@ void column_terms(Term term, DType dtype, float* acc, const float* center, const
                   std::size_t n) {
   dispatch_float(dtype, "reduce", [&]<typename T>(TypeTag<T>) HWY_ATTR {
     const auto keep_nan = [](V a, V b) HWY_ATTR {
-      return hn::IfThenElse(hn::Ne(a, a), a, hn::IfThenElse(hn::Ne(b, b), b, hn::Max(a, b)));
+      return hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn::IsNaN(b), b, hn::Max(a, b)));
     };
     if (term == Term::kSum) {
       fold_rows<T>(acc, rows, n, [](V s, V a, V b, V c, V d) HWY_ATTR {
@@ -107,7 +107,7 @@ void column_term(Term term, DType dtype, float* acc, const float* center, const 
     const T* x = static_cast<const T*>(row);
     const float* in = acc;
     const auto largest = [](V a, V b) HWY_ATTR {
-      return hn::IfThenElse(hn::Ne(a, a), a, hn::IfThenElse(hn::Ne(b, b), b, hn::Max(a, b)));
+      return hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn::IsNaN(b), b, hn::Max(a, b)));
     };
     const auto squared = [](V s, V v, V m) HWY_ATTR {
       const V distance = hn::Sub(v, m);

@@ -38,7 +38,7 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> bfloat16_bits(D d, hn::Vec<D> v) {
   const auto bias = hn::Add(hn::And(upper, hn::Set(du, 1)), hn::Set(du, 0x7fff));
   const auto rounded = hn::ShiftRight<16>(hn::Add(bits, bias));
   const auto quiet = hn::Or(upper, hn::Set(du, 0x40));
-  const auto is_nan = hn::Ne(v, v);
+  const auto is_nan = hn::IsNaN(v);
   return hn::BitCast(du, hn::IfThenElse(is_nan, hn::BitCast(d, quiet), hn::BitCast(d, rounded)));
 }
 

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/kernels/cpu/kernel_test.h"
+
+namespace meshloom::kernels::test {
+namespace {
+
+double row_lse(const HostTensor& x, std::int64_t row, std::int64_t n) {
+  double top = -std::numeric_limits<double>::infinity();
+  double sum = 0.0;
+  for (std::int64_t i = 0; i < n; ++i) top = std::max(top, x.get(row * n + i));
+  for (std::int64_t i = 0; i < n; ++i) sum += std::exp(x.get(row * n + i) - top);
+  return top + std::log(sum);
+}
+
+double row_loss(const HostTensor& x, std::int64_t row, std::int64_t n, std::int64_t target,
+                double smoothing) {
+  const double lse = row_lse(x, row, n);
+  double loss = (1.0 - smoothing) * (lse - x.get(row * n + target));
+  for (std::int64_t i = 0; i < n; ++i)
+    loss += smoothing / static_cast<double>(n) * (lse - x.get(row * n + i));
+  return loss;
+}
+
+struct Problem {
+  Problem(std::int64_t rows, std::int64_t classes, DType dtype, Rng& rng, double spread)
+      : logits(random_tensor({rows, classes}, dtype, rng, -spread, spread)),
+        targets(random_ids({rows}, classes, rng)) {
+    if (rows > 2) targets.set(1, -100);
+  }
+  HostTensor logits, targets;
+};
+
+TEST(CrossEntropy, LossesAndLse) {
+  Rng rng(1);
+  for (const DType dtype : kFloatDTypes) {
+    for (const std::int64_t classes : {1, 2, 17, 2048, 5003}) {
+      for (const float smoothing : {0.0f, 0.1f}) {
+        const Problem p(7, classes, dtype, rng, 20.0);
+        CrossEntropyOptions options;
+        options.label_smoothing = smoothing;
+        for_all_settings([&](const KernelContext& context) {
+          HostTensor losses({7}, DType::kFloat32), lse({7}, DType::kFloat32);
+          backend().cross_entropy(context, losses, lse, p.logits, p.targets, options);
+          for (std::int64_t r = 0; r < 7; ++r) {
+            EXPECT_NEAR(lse.get(r), row_lse(p.logits, r, classes), 1e-5);
+            const auto target = static_cast<std::int64_t>(p.targets.get(r));
+            EXPECT_NEAR(losses.get(r),
+                        target < 0 ? 0.0 : row_loss(p.logits, r, classes, target, smoothing), 2e-5);
+          }
+        });
+      }
+    }
+  }
+}
+
+TEST(CrossEntropy, GradientsAreFiniteDifferences) {
+  Rng rng(2);
+  for (const DType dtype : kFloatDTypes) {
+    for (const float smoothing : {0.0f, 0.2f}) {
+      const std::int64_t classes = 37;
+      const Problem p(5, classes, dtype, rng, 3.0);
+      const HostTensor grads = random_tensor({5}, DType::kFloat32, rng);
+      HostTensor lse({5}, DType::kFloat32);
+      for (std::int64_t r = 0; r < 5; ++r) lse.set(r, row_lse(p.logits, r, classes));
+      CrossEntropyOptions options;
+      options.label_smoothing = smoothing;
+      options.grad_scale = 0.25f;
+      std::vector<double> expected;
+      for (std::int64_t r = 0; r < 5; ++r) {
+        const auto target = static_cast<std::int64_t>(p.targets.get(r));
+        for (std::int64_t i = 0; i < classes; ++i) {
+          const double probability =
+              std::exp(p.logits.get(r * classes + i) - row_lse(p.logits, r, classes));
+          const double wanted = (i == target ? 1.0 - smoothing : 0.0) + smoothing / classes;
+          expected.push_back(target < 0 ? 0.0 : grads.get(r) * 0.25 * (probability - wanted));
+        }
+        if (target < 0) continue;
+        // The formula above against a difference quotient, at the target and beside.
+        for (const std::int64_t i : {target, (target + 1) % classes}) {
+          HostTensor up({5, classes}, DType::kFloat64), down({5, classes}, DType::kFloat64);
+          for (std::int64_t k = 0; k < up.numel(); ++k) {
+            const double step = k == r * classes + i ? 1e-5 : 0.0;
+            up.set(k, p.logits.get(k) + step);
+            down.set(k, p.logits.get(k) - step);
+          }
+          const double slope = (row_loss(up, r, classes, target, smoothing) -
+                                row_loss(down, r, classes, target, smoothing)) /
+                               2e-5;
+          ASSERT_NEAR(expected[r * classes + i], grads.get(r) * 0.25 * slope, 1e-7);
+        }
+      }
+      for_all_settings([&](const KernelContext& context) {
+        HostTensor dlogits({5, classes}, dtype);
+        backend().cross_entropy_backward(context, dlogits, grads, p.logits, lse, p.targets,
+                                         options);
+        expect_close(dlogits.values(), expected, std::max(tolerance(dtype), 1e-6), 0.1);
+      });
+    }
+  }
+}
+
+TEST(CrossEntropy, GradientInPlaceOfLogits) {
+  Rng rng(3);
+  const Problem p(9, 300, DType::kFloat32, rng, 5.0);
+  HostTensor lse({9}, DType::kFloat32), losses({9}, DType::kFloat32);
+  for_all_settings([&](const KernelContext& context) {
+    backend().cross_entropy(context, losses, lse, p.logits, p.targets, {});
+    HostTensor apart({9, 300}, DType::kFloat32), in_place({9, 300}, DType::kFloat32);
+    backend().copy(context, in_place, p.logits);
+    backend().cross_entropy_backward(context, apart, {}, p.logits, lse, p.targets, {});
+    backend().cross_entropy_backward(context, in_place, {}, in_place, lse, p.targets, {});
+    EXPECT_EQ(in_place.values(), apart.values());
+  });
+}
+
+TEST(CrossEntropy, RefusesTargetsOutside) {
+  const HostTensor logits({2, 4}, DType::kFloat32);
+  HostTensor targets({2}, DType::kInt64);
+  const HostTensor losses({2}, DType::kFloat32);
+  for (const double bad : {-1.0, 4.0}) {
+    targets.set(1, bad);
+    EXPECT_THROW(backend().cross_entropy({}, losses, {}, logits, targets, {}), OutOfRange);
+  }
+}
+
+TEST(CrossEntropy, NanInTheLogitsReachesTheLoss) {
+  HostTensor logits({1, 5000}, DType::kFloat32);
+  logits.set(4321, std::nan(""));
+  const HostTensor targets({1}, DType::kInt64);
+  for_all_settings([&](const KernelContext& context) {
+    HostTensor losses({1}, DType::kFloat32);
+    backend().cross_entropy(context, losses, {}, logits, targets, {});
+    EXPECT_TRUE(std::isnan(losses.get(0)));
+  });
+}
+
+}  // namespace
+}  // namespace meshloom::kernels::test

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/kernels/cpu/kernel_test.h"
+
+namespace meshloom::kernels::test {
+namespace {
+
+TEST(Embedding, CopiesRows) {
+  Rng rng(1);
+  for (const DType dtype : kFloatDTypes) {
+    const HostTensor weight = random_tensor({50, 37}, dtype, rng);
+    const HostTensor ids = random_ids({6, 100}, 50, rng);
+    for_all_settings([&](const KernelContext& context) {
+      HostTensor y({6, 100, 37}, dtype);
+      backend().embedding(context, y, weight, ids);
+      for (std::int64_t i = 0; i < y.numel(); ++i)
+        ASSERT_EQ(y.get(i), weight.get(static_cast<std::int64_t>(ids.get(i / 37)) * 37 + i % 37));
+    });
+  }
+}
+
+TEST(Embedding, RefusesIdsOutside) {
+  const HostTensor weight({5, 3}, DType::kFloat32);
+  HostTensor ids({2}, DType::kInt64);
+  for (const double bad : {-1.0, 5.0}) {
+    ids.set(1, bad);
+    HostTensor y({2, 3}, DType::kFloat32);
+    EXPECT_THROW(backend().embedding({}, y, weight, ids), OutOfRange);
+    EXPECT_THROW(backend().embedding_backward({}, weight, y, ids, -100), OutOfRange);
+  }
+}
+
+TEST(EmbeddingBackward, AddsInTheOrderOfIds) {
+  Rng rng(2);
+  for (const DType dtype : kFloatDTypes) {
+    const DType grad_dtype = dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+    const HostTensor dy = random_tensor({700, 83}, dtype, rng);
+    const HostTensor ids = random_ids({700}, 13, rng);
+    const HostTensor start = random_tensor({13, 83}, grad_dtype, rng);
+    std::vector<double> expected = start.values();
+    for (std::int64_t i = 0; i < 700; ++i) {
+      const auto id = static_cast<std::int64_t>(ids.get(i));
+      if (id == 4) continue;
+      for (std::int64_t c = 0; c < 83; ++c) {
+        double& sum = expected[id * 83 + c];
+        sum += dy.get(i * 83 + c);
+        // The very order: float32 additions one after the other give these bits.
+        if (grad_dtype == DType::kFloat32) sum = static_cast<float>(sum);
+      }
+    }
+    for_all_settings([&](const KernelContext& context) {
+      HostTensor dweight({13, 83}, grad_dtype);
+      backend().copy(context, dweight, start);
+      backend().embedding_backward(context, dweight, dy, ids, 4);
+      expect_close(dweight.values(), expected, 0.0);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace meshloom::kernels::test

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernel tests share: host tensors of any dtype and layout, and runs over all instruction
+// sets and several thread counts.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/base/half.h"
+#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/targets.h"
+
+namespace meshloom::kernels::test {
+
+using Rng = std::mt19937_64;
+
+/// How a tensor's elements lie in memory.
+enum class Layout {
+  kDense,     ///< row-major
+  kPermuted,  ///< dims reversed in memory
+  kPadded,    ///< row-major with gaps after every dim
+  kOddStart,  ///< dense, but not aligned to a vector
+};
+
+inline constexpr Layout kAllLayouts[] = {Layout::kDense, Layout::kPermuted, Layout::kPadded,
+                                         Layout::kOddStart};
+
+/// A tensor with memory of its own.
+class HostTensor {
+ public:
+  HostTensor() = default;
+  HostTensor(const Shape& shape, DType dtype, Layout layout = Layout::kDense) {
+    view_.dtype = dtype;
+    view_.shape = shape;
+    view_.strides = contiguous_strides(shape);
+    std::int64_t elements = meshloom::numel(shape);
+    if (layout == Layout::kPermuted) elements = set_permuted_strides();
+    if (layout == Layout::kPadded) elements = set_padded_strides();
+    const std::int64_t start = layout == Layout::kOddStart ? 1 : 0;
+    memory_.assign((elements + start + 1) * dtype_size(dtype), std::byte{0});
+    view_.data = memory_.data() + start * dtype_size(dtype);
+  }
+
+  const TensorView& view() const { return view_; }
+  operator const TensorView&() const { return view_; }
+
+  double get(std::int64_t flat) const {
+    double value = 0.0;
+    cpu::dispatch_any(view_.dtype, "get", [&]<typename T>(cpu::TypeTag<T>) {
+      value = cpu::convert<double>(view_.as<const T>()[offset(flat)]);
+    });
+    return value;
+  }
+  void set(std::int64_t flat, double value) {
+    cpu::dispatch_any(view_.dtype, "set", [&]<typename T>(cpu::TypeTag<T>) {
+      view_.as<T>()[offset(flat)] = cpu::convert<T>(value);
+    });
+  }
+  std::int64_t numel() const { return view_.numel(); }
+
+  /// Elements in row-major order.
+  std::vector<double> values() const {
+    std::vector<double> out(numel());
+    for (std::int64_t i = 0; i < numel(); ++i) out[i] = get(i);
+    return out;
+  }
+  /// The whole memory, gaps included.
+  const std::vector<std::byte>& memory() const { return memory_; }
+
+ private:
+  std::int64_t offset(std::int64_t flat) const {
+    std::int64_t result = 0;
+    for (int d = view_.ndim() - 1; d >= 0; --d) {
+      result += flat % view_.size(d) * view_.stride(d);
+      flat /= view_.size(d);
+    }
+    return result;
+  }
+  std::int64_t set_permuted_strides() {
+    std::int64_t stride = 1;
+    for (int d = 0; d < view_.ndim(); ++d) {
+      view_.strides[d] = stride;
+      stride *= view_.size(d);
+    }
+    return stride;
+  }
+  std::int64_t set_padded_strides() {
+    std::int64_t stride = 1;
+    for (int d = view_.ndim() - 1; d >= 0; --d) {
+      view_.strides[d] = stride;
+      stride = stride * view_.size(d) + 3;
+    }
+    return stride;
+  }
+
+  std::vector<std::byte> memory_;
+  TensorView view_;
+};
+
+inline HostTensor random_tensor(const Shape& shape, DType dtype, Rng& rng, double low = -2.0,
+                                double high = 2.0, Layout layout = Layout::kDense) {
+  HostTensor tensor(shape, dtype, layout);
+  std::uniform_real_distribution<double> uniform(low, high);
+  for (std::int64_t i = 0; i < tensor.numel(); ++i) tensor.set(i, uniform(rng));
+  return tensor;
+}
+
+inline HostTensor random_ids(const Shape& shape, std::int64_t limit, Rng& rng) {
+  HostTensor tensor(shape, DType::kInt64);
+  std::uniform_int_distribution<std::int64_t> uniform(0, limit - 1);
+  for (std::int64_t i = 0; i < tensor.numel(); ++i)
+    tensor.set(i, static_cast<double>(uniform(rng)));
+  return tensor;
+}
+
+/// Scratch memory from the heap, filled with a pattern so that nothing relies on zeros.
+class TestWorkspace : public Workspace {
+ public:
+  std::span<std::byte> reserve(std::size_t bytes) override {
+    memory_.assign(bytes + 64, std::byte{0xc5});
+    const std::size_t past = reinterpret_cast<std::uintptr_t>(memory_.data()) % 64;
+    return {memory_.data() + (64 - past) % 64, bytes};
+  }
+
+ private:
+  std::vector<std::byte> memory_;
+};
+
+/// Runs `body` on every instruction set of this machine with 1, 2 and 3 threads.
+inline void for_all_settings(const std::function<void(const KernelContext&)>& body) {
+  for (const std::string& target : cpu::available_targets()) {
+    cpu::force_target(target);
+    for (const int threads : {1, 2, 3}) {
+      SCOPED_TRACE(target + ", " + std::to_string(threads) + " threads");
+      TestWorkspace workspace;
+      KernelContext context;
+      context.threads = {threads};
+      context.workspace = &workspace;
+      body(context);
+    }
+    cpu::force_target("");
+  }
+}
+
+inline Backend& backend() { return backend_for(kCpuDevice); }
+
+/// Relative rounding error of one result of this dtype, with room for a few operations in float32.
+inline double tolerance(DType dtype) {
+  switch (dtype) {
+    case DType::kBFloat16: return 0x1p-8;
+    case DType::kFloat16: return 0x1p-10;
+    case DType::kFloat64: return 1e-12;
+    default: return 2e-6;
+  }
+}
+
+/// |actual - expected| <= relative * max(|expected|, scale) for all elements; NaN equals NaN.
+inline void expect_close(const std::vector<double>& actual, const std::vector<double>& expected,
+                         double relative, double scale = 1.0) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    if (actual[i] == expected[i] || (std::isnan(actual[i]) && std::isnan(expected[i]))) continue;
+    const double bound = relative * std::max(std::abs(expected[i]), scale);
+    ASSERT_LE(std::abs(actual[i] - expected[i]), bound)
+        << "element " << i << ": " << actual[i] << ", expected " << expected[i];
+  }
+}
+
+inline const std::vector<DType> kFloatDTypes{DType::kFloat32, DType::kBFloat16, DType::kFloat16,
+                                             DType::kFloat64};
+
+}  // namespace meshloom::kernels::test

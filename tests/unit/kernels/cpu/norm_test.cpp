@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/kernels/cpu/kernel_test.h"
+
+namespace meshloom::kernels::test {
+namespace {
+
+constexpr float kEps = 1e-5f;
+
+struct Reference {
+  std::vector<double> y, mean, rstd;
+};
+
+Reference norm_reference(const std::vector<double>& x, std::int64_t n, const HostTensor* weight,
+                         const HostTensor* bias, bool rms) {
+  Reference out;
+  out.y.resize(x.size());
+  for (std::size_t r = 0; r < x.size() / n; ++r) {
+    double mean = 0.0, square = 0.0;
+    for (std::int64_t i = 0; i < n && !rms; ++i) mean += x[r * n + i] / static_cast<double>(n);
+    for (std::int64_t i = 0; i < n; ++i) square += std::pow(x[r * n + i] - mean, 2);
+    const double rstd = 1.0 / std::sqrt(square / static_cast<double>(n) + kEps);
+    for (std::int64_t i = 0; i < n; ++i)
+      out.y[r * n + i] = (x[r * n + i] - mean) * rstd * (weight != nullptr ? weight->get(i) : 1.0) +
+                         (bias != nullptr ? bias->get(i) : 0.0);
+    out.mean.push_back(mean);
+    out.rstd.push_back(rstd);
+  }
+  return out;
+}
+
+// sum(dy * norm(x)) as a function of x, weight and bias, for finite differences.
+double objective(const std::vector<double>& x, const std::vector<double>& dy, std::int64_t n,
+                 const HostTensor* weight, const HostTensor* bias, bool rms) {
+  const Reference forward = norm_reference(x, n, weight, bias, rms);
+  double sum = 0.0;
+  for (std::size_t i = 0; i < dy.size(); ++i) sum += dy[i] * forward.y[i];
+  return sum;
+}
+
+DType parameter_dtype(DType dtype) {
+  return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+}
+
+struct Shapes {
+  std::int64_t rows, columns;
+};
+
+const std::vector<Shapes> kShapes{{1, 1}, {3, 7}, {5, 64}, {130, 33}, {9, 771}};
+
+TEST(LayerNorm, ForwardInEveryDType) {
+  Rng rng(1);
+  for (const DType dtype : kFloatDTypes) {
+    for (const auto& [rows, columns] : kShapes) {
+      const HostTensor x = random_tensor({rows, columns}, dtype, rng, -1.0, 4.0);
+      const HostTensor weight = random_tensor({columns}, parameter_dtype(dtype), rng);
+      const HostTensor bias = random_tensor({columns}, parameter_dtype(dtype), rng);
+      const Reference expected = norm_reference(x.values(), columns, &weight, &bias, false);
+      for_all_settings([&](const KernelContext& context) {
+        HostTensor y({rows, columns}, dtype);
+        HostTensor mean({rows}, DType::kFloat32);
+        HostTensor rstd({rows}, DType::kFloat32);
+        backend().layer_norm(context, y, mean, rstd, x, weight, bias, {kEps});
+        // A column of one has no spread: rstd is about 316 and scales the rounding of x - mean.
+        expect_close(y.values(), expected.y, 4 * tolerance(dtype));
+        expect_close(mean.values(), expected.mean, 1e-6);
+        expect_close(rstd.values(), expected.rstd, 1e-5);
+      });
+    }
+  }
+}
+
+TEST(LayerNorm, WithoutParametersAndStatistics) {
+  Rng rng(2);
+  const HostTensor x = random_tensor({6, 45}, DType::kFloat32, rng);
+  const HostTensor weight = random_tensor({45}, DType::kBFloat16, rng);
+  for_all_settings([&](const KernelContext& context) {
+    HostTensor y({6, 45}, DType::kFloat32);
+    backend().layer_norm(context, y, {}, {}, x, {}, {}, {kEps});
+    expect_close(y.values(), norm_reference(x.values(), 45, nullptr, nullptr, false).y, 1e-5);
+    backend().layer_norm(context, y, {}, {}, x, weight, {}, {kEps});
+    expect_close(y.values(), norm_reference(x.values(), 45, &weight, nullptr, false).y, 1e-5);
+  });
+}
+
+TEST(LayerNorm, LargeMeanSmallSpread) {
+  Rng rng(3);
+  const HostTensor x = random_tensor({4, 500}, DType::kFloat32, rng, 1000.0, 1001.0);
+  for_all_settings([&](const KernelContext& context) {
+    HostTensor y({4, 500}, DType::kFloat32);
+    backend().layer_norm(context, y, {}, {}, x, {}, {}, {kEps});
+    // The mean itself is rounded to 6e-5, a part of 2e-4 of the spread.
+    expect_close(y.values(), norm_reference(x.values(), 500, nullptr, nullptr, false).y, 5e-4);
+  });
+}
+
+TEST(RmsNorm, ForwardInEveryDType) {
+  Rng rng(4);
+  for (const DType dtype : kFloatDTypes) {
+    for (const auto& [rows, columns] : kShapes) {
+      const HostTensor x = random_tensor({rows, columns}, dtype, rng, -1.0, 4.0);
+      const HostTensor weight = random_tensor({columns}, parameter_dtype(dtype), rng);
+      const Reference expected = norm_reference(x.values(), columns, &weight, nullptr, true);
+      for_all_settings([&](const KernelContext& context) {
+        HostTensor y({rows, columns}, dtype);
+        HostTensor rstd({rows}, DType::kFloat32);
+        backend().rms_norm(context, y, rstd, x, weight, {kEps});
+        expect_close(y.values(), expected.y, 4 * tolerance(dtype));
+        expect_close(rstd.values(), expected.rstd, 1e-5);
+      });
+    }
+  }
+}
+
+TEST(AddNorm, IsAddThenNorm) {
+  Rng rng(5);
+  for (const DType dtype : kFloatDTypes) {
+    for (const bool rms : {false, true}) {
+      const HostTensor x = random_tensor({21, 131}, dtype, rng);
+      const HostTensor residual = random_tensor({21, 131}, dtype, rng);
+      const HostTensor weight = random_tensor({131}, parameter_dtype(dtype), rng);
+      const HostTensor bias = random_tensor({131}, parameter_dtype(dtype), rng);
+      for_all_settings([&](const KernelContext& context) {
+        HostTensor y({21, 131}, dtype), sum({21, 131}, dtype);
+        HostTensor mean({21}, DType::kFloat32), rstd({21}, DType::kFloat32);
+        backend().add_norm(context, y, sum, rms ? TensorView{} : mean.view(), rstd, x, residual,
+                           weight, rms ? TensorView{} : bias.view(), rms, {kEps});
+        HostTensor sum2({21, 131}, dtype), y2({21, 131}, dtype), rstd2({21}, DType::kFloat32);
+        backend().binary(context, BinaryOp::kAdd, sum2, x, residual);
+        if (rms)
+          backend().rms_norm(context, y2, rstd2, sum2, weight, {kEps});
+        else
+          backend().layer_norm(context, y2, {}, rstd2, sum2, weight, bias, {kEps});
+        EXPECT_EQ(sum.values(), sum2.values());
+        EXPECT_EQ(y.values(), y2.values());
+        EXPECT_EQ(rstd.values(), rstd2.values());
+      });
+    }
+  }
+}
+
+// One random backward problem with its expected gradients by central differences in double.
+struct BackwardCase {
+  BackwardCase(Shapes shape, DType dtype, bool rms, Rng& rng)
+      : rows(shape.rows),
+        columns(shape.columns),
+        rms(rms),
+        x(random_tensor({rows, columns}, dtype, rng, -1.0, 4.0)),
+        dy(random_tensor({rows, columns}, dtype, rng)),
+        weight(random_tensor({columns}, parameter_dtype(dtype), rng)),
+        bias(random_tensor({columns}, parameter_dtype(dtype), rng)),
+        mean({rows}, DType::kFloat32),
+        rstd({rows}, DType::kFloat32) {
+    const Reference forward = norm_reference(x.values(), columns, &weight, &bias, rms);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      mean.set(r, forward.mean[r]);
+      rstd.set(r, forward.rstd[r]);
+    }
+    difference();
+  }
+
+  void difference() {
+    const double h = 1e-5;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      std::vector<double> row(columns), grad(columns);
+      for (std::int64_t i = 0; i < columns; ++i) {
+        row[i] = x.get(r * columns + i);
+        grad[i] = dy.get(r * columns + i);
+      }
+      for (std::int64_t i = 0; i < columns; ++i) {
+        std::vector<double> up = row, down = row;
+        up[i] += h;
+        down[i] -= h;
+        dx.push_back((objective(up, grad, columns, &weight, &bias, rms) -
+                      objective(down, grad, columns, &weight, &bias, rms)) /
+                     (2 * h));
+      }
+    }
+    const Reference plain = norm_reference(x.values(), columns, nullptr, nullptr, rms);
+    dweight.assign(columns, 0.0);
+    dbias.assign(columns, 0.0);
+    for (std::int64_t i = 0; i < rows * columns; ++i) {
+      dweight[i % columns] += dy.get(i) * plain.y[i];
+      dbias[i % columns] += dy.get(i);
+    }
+  }
+
+  std::int64_t rows, columns;
+  bool rms;
+  HostTensor x, dy, weight, bias, mean, rstd;
+  std::vector<double> dx, dweight, dbias;
+};
+
+void check_backward(const BackwardCase& c, DType dtype, bool accumulate) {
+  for_all_settings([&](const KernelContext& context) {
+    HostTensor dx({c.rows, c.columns}, dtype);
+    HostTensor dweight({c.columns}, parameter_dtype(dtype)),
+        dbias({c.columns}, parameter_dtype(dtype));
+    backend().fill(context, dx, 0.5);
+    backend().fill(context, dweight, 0.25);
+    backend().fill(context, dbias, 0.75);
+    if (c.rms)
+      backend().rms_norm_backward(context, dx, dweight, c.dy, c.x, c.weight, c.rstd, accumulate,
+                                  accumulate);
+    else
+      backend().layer_norm_backward(context, dx, dweight, dbias, c.dy, c.x, c.weight, c.mean,
+                                    c.rstd, accumulate, accumulate);
+    const auto plus = [&](std::vector<double> values, double start) {
+      for (double& v : values) v += accumulate ? start : 0.0;
+      return values;
+    };
+    const double scale = c.rstd.get(0) > 100 ? 100.0 : 4.0;
+    // Float32 statistics bound float64 too.
+    const double relative = std::max(tolerance(dtype), 2e-6);
+    expect_close(dx.values(), plus(c.dx, 0.5), relative, scale);
+    expect_close(dweight.values(), plus(c.dweight, 0.25), 1e-5, 4.0);
+    if (!c.rms) expect_close(dbias.values(), plus(c.dbias, 0.75), 1e-5, 4.0);
+  });
+}
+
+TEST(NormBackward, MatchesFiniteDifferences) {
+  Rng rng(6);
+  for (const DType dtype : kFloatDTypes)
+    for (const Shapes& shape : {Shapes{3, 7}, Shapes{70, 33}, Shapes{4, 200}})
+      for (const bool rms : {false, true}) {
+        SCOPED_TRACE(std::string(dtype_name(dtype)) + (rms ? " rms " : " layer ") +
+                     std::to_string(shape.columns));
+        const BackwardCase c(shape, dtype, rms, rng);
+        check_backward(c, dtype, false);
+        check_backward(c, dtype, true);
+      }
+}
+
+TEST(NormBackward, ManyRowsAndNoParameters) {
+  Rng rng(7);
+  const BackwardCase c({1500, 24}, DType::kFloat32, false, rng);
+  check_backward(c, DType::kFloat32, true);
+  for_all_settings([&](const KernelContext& context) {
+    HostTensor dx({1500, 24}, DType::kFloat32);
+    backend().layer_norm_backward(context, dx, {}, {}, c.dy, c.x, c.weight, c.mean, c.rstd, false,
+                                  false);
+    expect_close(dx.values(), c.dx, 2e-6, 4.0);
+  });
+}
+
+TEST(NormBackward, SameBitsEveryTime) {
+  Rng rng(8);
+  const BackwardCase c({400, 96}, DType::kFloat32, false, rng);
+  for_all_settings([&](const KernelContext& context) {
+    std::vector<double> first;
+    for (int i = 0; i < 4; ++i) {
+      HostTensor dx({400, 96}, DType::kFloat32), dweight({96}, DType::kFloat32),
+          dbias({96}, DType::kFloat32);
+      backend().layer_norm_backward(context, dx, dweight, dbias, c.dy, c.x, c.weight, c.mean,
+                                    c.rstd, false, false);
+      if (i == 0) first = dweight.values();
+      ASSERT_EQ(dweight.values(), first);
+    }
+  });
+}
+
+TEST(NormBackward, NoRowsClearsParameters) {
+  const HostTensor empty({0, 8}, DType::kFloat32);
+  const HostTensor none({0}, DType::kFloat32);
+  HostTensor dweight({8}, DType::kFloat32);
+  backend().fill({}, dweight, 3.0);
+  backend().rms_norm_backward({}, empty, dweight, empty, empty, {}, none, false, false);
+  for (const double v : dweight.values()) EXPECT_EQ(v, 0.0);
+}
+
+}  // namespace
+}  // namespace meshloom::kernels::test
