@@ -113,6 +113,61 @@ TEST_P(Models, RowsDoNotDependOnTheirBatch) {
   EXPECT_GT(std::abs(other_step - together), 1e-3 * sum);
 }
 
+std::vector<double> gradients(Model& model) {
+  std::vector<double> all;
+  for (const NamedParameter& p : model.named_parameters()) {
+    const std::vector<double> grad = p.parameter->value.grad().to_vector();
+    all.insert(all.end(), grad.begin(), grad.end());
+    p.parameter->value.leaf_grad()->clear();
+  }
+  return all;
+}
+
+TEST_P(Models, RecomputationChangesNothing) {
+  ExecutionContext context;
+  const auto model = make_random_model(context, GetParam()());
+  const Batch batch = random_batch(context, 2, 19, 81);
+  ForwardOptions options{.training = true, .dropout_step = 5, .first_sample = 2};
+  autograd::backward(model->loss(batch, 1.0f, options));
+  const std::vector<double> kept = gradients(*model);
+  for (auto mode : {ActivationCheckpoint::kSelective, ActivationCheckpoint::kFull}) {
+    options.activation_checkpoint = mode;
+    autograd::backward(model->loss(batch, 1.0f, options));
+    EXPECT_EQ(gradients(*model), kept) << "bit for bit";
+  }
+}
+
+TEST_P(Models, GradientsOfMicroBatchesAddUp) {
+  ExecutionContext context;
+  const auto model = make_random_model(context, GetParam()());
+  const Batch both = random_batch(context, 2, 19, 91);
+  autograd::backward(
+      model->loss(both, 1.0f, {.training = true, .dropout_step = 5, .first_sample = 2}));
+  const std::vector<double> together = gradients(*model);
+  for (std::int64_t row = 0; row < 2; ++row) {
+    Batch one;
+    one.input_ids = ops::slice(both.input_ids, 0, row, row + 1);
+    one.labels = ops::slice(both.labels, 0, row, row + 1);
+    const auto first = 2 + static_cast<std::uint64_t>(row);
+    autograd::backward(
+        model->loss(one, 1.0f, {.training = true, .dropout_step = 5, .first_sample = first}));
+  }
+  const std::vector<double> added = gradients(*model);
+  for (std::size_t i = 0; i < added.size(); ++i)
+    ASSERT_NEAR(added[i], together[i], 1e-4 + 1e-4 * std::abs(together[i])) << i;
+}
+
+TEST_P(Models, AnEmptyBatchGivesZero) {
+  ExecutionContext context;
+  const auto model = make_random_model(context, GetParam()());
+  Batch batch;
+  batch.input_ids = batch.labels = zeros(context, {0, 8}, DType::kInt64);
+  const Tensor loss = model->loss(batch, 1.0f, {.training = true});
+  EXPECT_EQ(loss.item(), 0.0);
+  autograd::backward(loss);
+  for (double g : gradients(*model)) ASSERT_EQ(g, 0.0);
+}
+
 TEST_P(Models, DocumentsArePrivate) {
   ExecutionContext context;
   const auto model = make_random_model(context, GetParam()());
