@@ -53,12 +53,12 @@ session_members() {
     { pid = $1; sub(/^.*\) /, ""); if ($4 == session && $1 != "Z" && $1 != "X") print pid }'
 }
 
-# end_session ID SECONDS: asks all of a session to end, and kills what is still there after so many seconds. ID is
-# the process that was started with setsid; it may not have come to that yet.
+# end_session ID SECONDS [SIGNAL]: asks all of a session to end, and kills what is still there after so many seconds.
+# ID is the process that was started with setsid; it may not have come to that yet.
 end_session() {
   local session=$1 tries=$(($2 * 20)) members
   mapfile -t members < <(session_members "$session")
-  kill -TERM "$session" "${members[@]}" 2>/dev/null || true
+  kill -"${3:-TERM}" "$session" "${members[@]}" 2>/dev/null || true
   while mapfile -t members < <(session_members "$session") && [ ${#members[@]} -gt 0 ]; do
     if [ "$tries" -le 0 ]; then
       kill -KILL "${members[@]}" 2>/dev/null || true

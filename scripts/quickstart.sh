@@ -33,7 +33,7 @@ note() { say "quickstart: $*"; }
 
 # Every step runs in a session of its own, so that Ctrl-C in a terminal reaches this script alone and everything
 # that a step started can be found and ended.
-daemon_session=""
+daemon_session="" step_signal=TERM
 
 run_step() {
   setsid "$@" 9>&- &
@@ -43,11 +43,10 @@ run_step() {
 clean_up() {
   local status=$?
   trap '' INT TERM HUP
+  disown -a  # the shell is not to announce what is killed here
   # $! is the step or the daemon, whichever was started last, also where the signal came right after.
-  local session
-  for session in $! $daemon_session; do
-    end_session "$session" 5
-  done
+  [ -z "${!:-}" ] || [ "$!" = "$daemon_session" ] || end_session "$!" 5 "$step_signal"
+  [ -z "$daemon_session" ] || end_session "$daemon_session" 5
   [ ! -d "$work" ] || rm -f "$work/daemon.pid"
   if [ $status -ge 128 ]; then
     note "stopped; nothing is left running"
@@ -128,7 +127,10 @@ start_daemon() {
   run_step "$build_dir/bin/meshloom" status --wait 30
 }
 
-train() { run_step "$build_dir/bin/meshloom" job submit "$repository/configs/jobs/$job.yaml" --follow; }
+train() {
+  step_signal=KILL  # asked nicely, the client says that the job goes on, which it does not here
+  run_step "$build_dir/bin/meshloom" job submit "$repository/configs/jobs/$job.yaml" --follow
+}
 
 stop_daemon() {
   run_step "$build_dir/bin/meshloom" shutdown
