@@ -24,6 +24,7 @@ struct Flags {
 };
 
 void declare(CLI::App& app, Flags& flags) {
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.set_version_flag("--version", std::string("meshloomd ") + kVersion);
   app.add_option("--config", flags.config, "YAML file with these settings (proto: DaemonConfig)");
   app.add_option("--listen", flags.listen,

@@ -5,6 +5,7 @@
 #include "daemon/control/job_state.h"
 #include "daemon/control/names.h"
 #include "daemon/control/status.h"
+#include "kernels/base/log.h"
 
 namespace meshloom::control {
 namespace {
@@ -116,6 +117,7 @@ grpc::Status JobServiceImpl::CancelJob(grpc::ServerContext*, const v1::CancelJob
   return guarded("CancelJob", [&] {
     const RequestKey key = make_request_key("CancelJob", *request);
     *response->mutable_job() = store_.cancel(parse_job_name(request->name()), key);
+    spdlog::info("job {}: a client cancels it", parse_job_name(request->name()));
   });
 }
 

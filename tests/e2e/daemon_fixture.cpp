@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/e2e/daemon_fixture.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <random>
+
+namespace meshloom::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// About 40 kB of words, the same every time, with something to learn in it.
+std::string sample_text() {
+  static constexpr const char* kWords[] = {"in",    "the",    "beginning", "was", "a",     "word",
+                                           "and",   "light",  "of",        "day", "night", "water",
+                                           "earth", "heaven", "saw",       "it"};
+  std::mt19937 random(11);
+  std::string text;
+  while (text.size() < 40'000) {
+    text += kWords[random() % std::size(kWords)];
+    text += random() % 9 == 0 ? ".\n" : " ";
+  }
+  return text;
+}
+
+}  // namespace
+
+DaemonTest::DaemonTest() {
+  // A space in every path: nothing may break on it.
+  std::string pattern = (fs::temp_directory_path() / "meshloom e2e XXXXXX").string();
+  folder_ = ::mkdtemp(pattern.data());
+  state_ = folder_ / "state";
+  data_ = folder_ / "data";
+  fs::create_directories(data_);
+  std::ofstream(data_ / "text.txt") << sample_text();
+  if (::getuid() == 0) {
+    ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  }
+}
+
+DaemonTest::~DaemonTest() {
+  if (HasFailure()) fmt::print("--- daemon.log\n{}---\n", daemon_log());
+  daemon_.reset();
+  fs::remove_all(folder_);
+}
+
+std::unique_ptr<Process> DaemonTest::launch(int ranks, const Arguments& flags,
+                                            const std::string& log) {
+  Arguments arguments{"mpirun",
+                      "-n",
+                      std::to_string(ranks),
+                      "--bind-to",
+                      "none",
+                      "--oversubscribe",
+                      MESHLOOM_BIN "/meshloomd",
+                      "--state-dir",
+                      state_.string(),
+                      "--data-dir",
+                      data_.string()};
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  return std::make_unique<Process>(arguments, folder_ / log);
+}
+
+void DaemonTest::start(int ranks, const Arguments& flags) {
+  Arguments all{"--listen", "127.0.0.1:0"};
+  all.insert(all.end(), flags.begin(), flags.end());
+  fs::remove(state_ / "address");
+  daemon_ = launch(ranks, all, "daemon.log");
+  const fs::path file = state_ / "address";
+  ASSERT_TRUE(eventually(30s, [&] { return fs::exists(file) || !is_alive(daemon_->pid()); }));
+  address_ = read_file(file);
+  ASSERT_FALSE(address_.empty()) << "the daemon did not start";
+  address_.pop_back();
+  ASSERT_EQ(client({"status", "--wait", "20"}).exit_code, 0);
+  pids_ = rank_pids();
+  ASSERT_EQ(pids_.size(), static_cast<std::size_t>(ranks));
+}
+
+void DaemonTest::kill_everything() {
+  for (const pid_t pid : pids_) ::kill(pid, SIGKILL);
+  daemon_->signal(SIGKILL);
+  for (const pid_t pid : pids_) EXPECT_TRUE(eventually(10s, [&] { return !is_alive(pid); }));
+  daemon_.reset();
+}
+
+int DaemonTest::wait_for_end(std::chrono::milliseconds timeout) {
+  const auto code = daemon_->wait(timeout);
+  EXPECT_TRUE(code.has_value()) << "mpirun still runs";
+  for (const pid_t pid : pids_) EXPECT_TRUE(eventually(5s, [&] { return !is_alive(pid); })) << pid;
+  daemon_.reset();
+  return code.value_or(-1);
+}
+
+CommandResult DaemonTest::client(const Arguments& arguments,
+                                 std::chrono::milliseconds timeout) const {
+  Arguments all{MESHLOOM_BIN "/meshloom", "--address", address_};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  return run_command(all, timeout);
+}
+
+Json DaemonTest::client_json(const Arguments& arguments) const {
+  Arguments all{"--json"};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  const CommandResult result = client(all);
+  EXPECT_EQ(result.exit_code, 0) << result.output << result.errors;
+  return Json::parse(result.output, nullptr, false);
+}
+
+std::string DaemonTest::write_text(const std::string& file, const std::string& text) const {
+  const fs::path path = folder_ / file;
+  std::ofstream(path) << text;
+  return path.string();
+}
+
+std::string DaemonTest::write_job(const TinyJob& job, const std::string& file) const {
+  return write_text(file, fmt::format(R"(run:
+  model: {}
+  plan: {{dtype: float32}}
+  training: {{steps: {}, seq_len: 32, global_batch_size: 4, seed: 3}}
+  optimizer: {{lr: 3.0e-3}}
+  data: {{path: text.txt}}
+  validation: {{interval: {}, steps: 2}}
+  checkpoint: {{interval: {}}}
+{})",
+                                      job.model, job.steps, job.validation_interval,
+                                      job.checkpoint_interval, job.extra));
+}
+
+void DaemonTest::submit(const TinyJob& job, const std::string& name) {
+  const auto result = client({"job", "submit", write_job(job, name + ".yaml"), "--name", name});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+}
+
+Json DaemonTest::job(const std::string& name) const { return client_json({"job", "show", name}); }
+
+bool DaemonTest::reaches(const std::string& name, const std::string& state,
+                         std::chrono::milliseconds timeout) const {
+  return eventually(timeout,
+                    [&] {
+                      const std::string now = job(name)["state"];
+                      return now == state || now == "failed";
+                    }) &&
+         job(name)["state"] == state;
+}
+
+bool DaemonTest::reaches_step(const std::string& name, int step,
+                              std::chrono::milliseconds timeout) const {
+  return eventually(timeout, [&] { return job(name)["step"].get<int>() >= step; });
+}
+
+std::vector<pid_t> DaemonTest::rank_pids() const {
+  std::vector<pid_t> pids;
+  const Json status = client_json({"status"});
+  for (const auto& worker : status["workers"]) pids.push_back(worker["pid"]);
+  return pids;
+}
+
+std::unique_ptr<v1::JobService::Stub> DaemonTest::jobs() const {
+  return v1::JobService::NewStub(grpc::CreateChannel(address_, grpc::InsecureChannelCredentials()));
+}
+
+std::unique_ptr<v1::WorkerService::Stub> DaemonTest::workers() const {
+  return v1::WorkerService::NewStub(
+      grpc::CreateChannel(address_, grpc::InsecureChannelCredentials()));
+}
+
+}  // namespace meshloom::e2e

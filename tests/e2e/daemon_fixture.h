@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// A real daemon under mpirun with folders of its own, and its clients: the program meshloom and
+// gRPC stubs.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/e2e/process.h"
+#include "v1/job_service.grpc.pb.h"
+#include "v1/worker_service.grpc.pb.h"
+
+namespace meshloom::e2e {
+
+using namespace std::chrono_literals;
+using Json = nlohmann::json;
+
+/// What varies between the tests' jobs.
+struct TinyJob {
+  int steps = 20;
+  int checkpoint_interval = 0;
+  int validation_interval = 0;
+  std::string model = "{preset: byte_gpt_tiny}";
+  std::string extra;  ///< further lines below run:
+};
+
+class DaemonTest : public ::testing::Test {
+ protected:
+  DaemonTest();
+  ~DaemonTest() override;
+
+  /// Starts mpirun and waits until the daemon serves on a free port.
+  void start(int ranks = 2, const Arguments& flags = {});
+  /// The same without waiting for it to serve.
+  std::unique_ptr<Process> launch(int ranks, const Arguments& flags, const std::string& log);
+  /// kill -9 of mpirun and every rank.
+  void kill_everything();
+  /// The exit code of mpirun, which must end in time.
+  int wait_for_end(std::chrono::milliseconds timeout = 20s);
+
+  /// The program meshloom against this daemon.
+  CommandResult client(const Arguments& arguments, std::chrono::milliseconds timeout = 60s) const;
+  /// The same with --json, which must succeed.
+  Json client_json(const Arguments& arguments) const;
+
+  std::string write_job(const TinyJob& job, const std::string& file = "job.yaml") const;
+  std::string write_text(const std::string& file, const std::string& text) const;
+  /// Submits and returns at once; the job's name must be new.
+  void submit(const TinyJob& job, const std::string& name);
+  Json job(const std::string& name) const;
+  bool reaches(const std::string& name, const std::string& state,
+               std::chrono::milliseconds timeout = 60s) const;
+  bool reaches_step(const std::string& name, int step,
+                    std::chrono::milliseconds timeout = 60s) const;
+
+  std::vector<pid_t> rank_pids() const;
+  std::unique_ptr<v1::JobService::Stub> jobs() const;
+  std::unique_ptr<v1::WorkerService::Stub> workers() const;
+  std::string daemon_log() const { return read_file(folder_ / "daemon.log"); }
+
+  std::filesystem::path folder_;
+  std::filesystem::path state_;
+  std::filesystem::path data_;
+  std::string address_;
+  std::vector<pid_t> pids_;  ///< of the ranks that were started last
+  std::unique_ptr<Process> daemon_;
+};
+
+}  // namespace meshloom::e2e

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/e2e/process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <thread>
+
+namespace meshloom::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+[[noreturn]] void exec_child(std::vector<char*> argv, const char* output, const char* errors) {
+  ::setsid();
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const int in = ::open("/dev/null", O_RDONLY);
+  const int out = ::open(output, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  const int err = *errors ? ::open(errors, O_WRONLY | O_CREAT | O_TRUNC, 0600) : out;
+  ::dup2(in, STDIN_FILENO);
+  ::dup2(out, STDOUT_FILENO);
+  ::dup2(err, STDERR_FILENO);
+  ::execvp(argv[0], argv.data());
+  ::_exit(127);
+}
+
+/// The fields of /proc/PID/stat after the program's name; empty where there is no such process.
+std::string stat_of(pid_t pid) {
+  const std::string text = read_file("/proc/" + std::to_string(pid) + "/stat");
+  const auto end = text.rfind(')');
+  return end == std::string::npos ? "" : text.substr(end + 2);
+}
+
+void kill_session(pid_t session) {
+  for (const auto& item : fs::directory_iterator("/proc")) {
+    const pid_t pid = std::atoi(item.path().filename().c_str());
+    if (pid <= 0) continue;
+    char state = 0;
+    int parent = 0, group = 0, its_session = 0;
+    if (std::sscanf(stat_of(pid).c_str(), "%c %d %d %d", &state, &parent, &group, &its_session) ==
+            4 &&
+        its_session == session)
+      ::kill(pid, SIGKILL);
+  }
+}
+
+}  // namespace
+
+Process::Process(const Arguments& arguments, const fs::path& output, const fs::path& errors) {
+  std::vector<char*> argv;
+  for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  const std::string out = output.string();
+  const std::string err = errors.string();
+  // Orphans of a killed mpirun come to this process and can be waited for.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  pid_ = ::fork();
+  if (pid_ < 0) throw std::runtime_error("fork failed");
+  if (pid_ == 0) exec_child(argv, out.c_str(), err.c_str());
+}
+
+Process::~Process() {
+  kill_session(pid_);
+  wait(std::chrono::seconds(10));
+  while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+  }
+}
+
+void Process::signal(int number) const {
+  if (!exit_code_) ::kill(pid_, number);
+}
+
+std::optional<int> Process::wait(std::chrono::milliseconds timeout) {
+  const auto end = Clock::now() + timeout;
+  while (!exit_code_) {
+    int status = 0;
+    if (::waitpid(pid_, &status, WNOHANG) == pid_) {
+      exit_code_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    } else if (Clock::now() > end) {
+      return std::nullopt;
+    } else {
+      sleep_ms(2);
+    }
+  }
+  return exit_code_;
+}
+
+CommandResult run_command(const Arguments& arguments, std::chrono::milliseconds timeout) {
+  std::string pattern = (fs::temp_directory_path() / "meshloom_e2e_XXXXXX").string();
+  const fs::path folder = ::mkdtemp(pattern.data());
+  CommandResult result;
+  {
+    Process process(arguments, folder / "out", folder / "err");
+    result.exit_code = process.wait(timeout).value_or(-1);
+  }
+  result.output = read_file(folder / "out");
+  result.errors = read_file(folder / "err");
+  fs::remove_all(folder);
+  return result;
+}
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+bool is_alive(pid_t pid) {
+  const std::string stat = stat_of(pid);
+  return !stat.empty() && stat[0] != 'Z' && stat[0] != 'X';
+}
+
+void sleep_ms(int milliseconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+}
+
+}  // namespace meshloom::e2e

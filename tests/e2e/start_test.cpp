@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starting, idling, and what must not start.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "tests/e2e/daemon_fixture.h"
+
+namespace meshloom::e2e {
+namespace {
+
+using StartE2e = DaemonTest;
+
+double cpu_seconds(pid_t pid) {
+  const std::string text = read_file(fmt::format("/proc/{}/stat", pid));
+  long user = 0, system = 0;
+  std::sscanf(text.c_str() + text.rfind(')') + 2,
+              "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld", &user, &system);
+  return static_cast<double>(user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+TEST_F(StartE2e, AnIdleDaemonIsSmallAndQuiet) {
+  start();
+  const Json status = client_json({"status"});
+  for (const auto& worker : status["workers"])
+    EXPECT_LE(worker["memory_bytes"].get<std::int64_t>(), 60 << 20);
+  double before = 0, after = 0;
+  for (const pid_t pid : pids_) before += cpu_seconds(pid);
+  sleep_ms(4000);
+  for (const pid_t pid : pids_) after += cpu_seconds(pid);
+  EXPECT_LE(after - before, 0.04 + 1e-9) << "more than 1 % of a core";
+}
+
+TEST_F(StartE2e, ASecondDaemonOnTheStateDirOrPortIsRefused) {
+  start();
+  const auto same_state = launch(2, {"--listen", "127.0.0.1:0"}, "second.log");
+  EXPECT_EQ(same_state->wait(20s), 1);
+  EXPECT_NE(read_file(folder_ / "second.log").find("is in use by another meshloomd"),
+            std::string::npos);
+  const auto same_port =
+      launch(2, {"--listen", address_, "--state-dir", (folder_ / "other").string()}, "third.log");
+  EXPECT_EQ(same_port->wait(20s), 1);
+  EXPECT_NE(read_file(folder_ / "third.log").find("cannot listen on " + address_),
+            std::string::npos);
+  EXPECT_EQ(client({"status"}).exit_code, 0);
+  submit({}, "after");
+  EXPECT_TRUE(reaches("after", "succeeded"));
+}
+
+TEST_F(StartE2e, WrongStartsExitWithTheirCode) {
+  struct Case {
+    Arguments flags;
+    int exit_code;
+    const char* text;
+  };
+  const auto config = write_text("daemon.yaml", "listen: 127.0.0.1:0\nlog_lvel: info\n");
+  const Case cases[] = {
+      {{"--world-size", "3", "--listen", "127.0.0.1:0"},
+       2,
+       "--world-size is 3, but 2 ranks were started"},
+      {{"--listen", "0.0.0.0:0"}, 1, "neither encrypted nor authenticated"},
+      {{"--listen", "nonsense"}, 2, "expected host:port"},
+      {{"--data-dir", "/does/not/exist"}, 2, "no such folder"},
+      {{"--threads", "0"}, 2, "--threads is 0"},
+      {{"--log-level", "loud"}, 2, "--log-level is \"loud\""},
+      {{"--config", config}, 2, "did you mean \"log_level\"?"},
+      {{"--config", "/does/not/exist.yaml"}, 2, "cannot be read"},
+      {{"--no-such-flag"}, 2, "--no-such-flag"},
+  };
+  for (const auto& item : cases) {
+    const auto process = launch(2, item.flags, "wrong.log");
+    EXPECT_EQ(process->wait(20s), item.exit_code) << item.text;
+    EXPECT_NE(read_file(folder_ / "wrong.log").find(item.text), std::string::npos)
+        << item.text << "\n"
+        << read_file(folder_ / "wrong.log");
+  }
+}
+
+TEST_F(StartE2e, WithoutMpirunThereIsOneRankAndAWarning) {
+  const Process alone({MESHLOOM_BIN "/meshloomd", "--listen", "127.0.0.1:0", "--state-dir",
+                       state_.string(), "--data-dir", data_.string()},
+                      folder_ / "alone.log");
+  ASSERT_TRUE(eventually(20s, [&] { return std::filesystem::exists(state_ / "address"); }));
+  address_ = read_file(state_ / "address");
+  address_.pop_back();
+  EXPECT_EQ(client_json({"status", "--wait", "10"})["workers"].size(), 1u);
+  EXPECT_NE(read_file(folder_ / "alone.log").find("not started by mpirun"), std::string::npos);
+}
+
+TEST_F(StartE2e, HelpAndVersionNeedNoMpi) {
+  for (const auto* program : {"meshloomd", "meshloom"}) {
+    const std::string path = std::string(MESHLOOM_BIN "/") + program;
+    const auto help = run_command({path, "--help"}, 10s);
+    EXPECT_EQ(help.exit_code, 0);
+    EXPECT_NE(help.output.find("xample"), std::string::npos);
+    EXPECT_EQ(run_command({path, "--version"}, 10s).exit_code, 0);
+  }
+}
+
+}  // namespace
+}  // namespace meshloom::e2e
