@@ -17,7 +17,7 @@ build_packages=(
   libspdlog-dev libfmt-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev
   libdnnl-dev ocl-icd-opencl-dev libopenblas-openmp-dev libhwy-dev libxxhash-dev
 )
-test_packages=(libgtest-dev libbenchmark-dev)
+test_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
 run_packages=(openmpi-bin bible-kjv)
 lint_packages=(clang-format clang-tidy shellcheck ccache mold)
 
