@@ -64,6 +64,7 @@ std::int64_t sample_token(std::span<const float> logits, const SamplingOptions& 
 
   const double top = logit(best);
   std::vector<double> weights;
+  weights.reserve(order.size());
   for (std::int64_t id : order)
     weights.push_back(std::exp((logit(id) - top) / options.temperature));
   const double all = std::accumulate(weights.begin(), weights.end(), 0.0);

@@ -103,14 +103,14 @@ void HfFolder::read_index(const fs::path& folder, const std::string& text) {
     if (file_name.empty() || file_name.find_first_of("/\\") != std::string::npos ||
         !file_name.ends_with(".safetensors"))
       wrong(fmt::format("'{}' does not name a safetensors file of this folder", file_name));
-    auto file = SafetensorsFile::open(folder / file_name);
+    const auto file = SafetensorsFile::open(folder / file_name);
     for (const std::string& name : names)
       if (!file->contains(name)) wrong(fmt::format("{} does not hold '{}'", file_name, name));
-    add_file(std::move(file));
+    add_file(file);
   }
 }
 
-void HfFolder::add_file(std::shared_ptr<SafetensorsFile> file) {
+void HfFolder::add_file(const std::shared_ptr<SafetensorsFile>& file) {
   for (const SafetensorsEntry& entry : file->entries()) {
     const std::string name = hf_parameter_name(config_, entry.name);
     if (hf_is_ignored(config_, name)) continue;

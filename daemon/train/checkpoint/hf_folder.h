@@ -39,7 +39,7 @@ class HfFolder {
     std::shared_ptr<SafetensorsFile> file;
     const SafetensorsEntry* entry;
   };
-  void add_file(std::shared_ptr<SafetensorsFile> file);
+  void add_file(const std::shared_ptr<SafetensorsFile>& file);
   void read_index(const std::filesystem::path& folder, const std::string& text);
   void add_tied_copies();
 
