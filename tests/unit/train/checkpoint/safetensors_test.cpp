@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <chrono>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <map>
 #include <random>
@@ -171,6 +171,12 @@ TEST(Safetensors, SpecialFilesDoNotHang) {
   expect_holds(open_error(fifo), {"regular file"});
 }
 
+#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+constexpr double kMostSeconds = 1.0;
+#else
+constexpr double kMostSeconds = 20.0;
+#endif
+
 TEST(Safetensors, WorstHeaderTakesLessThanASecond) {
   std::string dense = "{";
   for (int i = 0; dense.size() < kMaxSafetensorsHeader - 100; ++i)
@@ -181,17 +187,12 @@ TEST(Safetensors, WorstHeaderTakesLessThanASecond) {
   const std::string arrays = R"({"a":)" + std::string(kMaxSafetensorsHeader - 5, '[');
   const std::string spaces = "{" + std::string(kMaxSafetensorsHeader - 2, ' ') + "}";
   for (const std::string& header : {dense, nested, arrays, spaces}) {
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();  // CPU time: other processes do not count
     try {
       parse_safetensors_header(header, 1u << 20, "worst");
     } catch (const InvalidArgument&) {
     }
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-#ifdef NDEBUG
-    EXPECT_LT(seconds.count(), 1.0);
-#else
-    EXPECT_LT(seconds.count(), 20.0);
-#endif
+    EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, kMostSeconds);
   }
 }
 
