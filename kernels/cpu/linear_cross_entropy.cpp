@@ -3,9 +3,11 @@
 
 #include <algorithm>
 
+#include "kernels/base/half.h"
 #include "kernels/cpu/copy.h"
 #include "kernels/cpu/cross_entropy.h"
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/matmul_table.h"
 #include "kernels/cpu/span_workspace.h"
 
 namespace meshloom::kernels::cpu {
@@ -50,7 +52,8 @@ struct Parameters {
 // The views of one chunk of rows.
 struct Chunk {
   TensorView losses, dhidden, hidden, targets;
-  TensorView logits;  // becomes the logits' gradient
+  TensorView logits;    // float32, or float64 for float64; becomes the logits' gradient
+  TensorView gradient;  // that gradient as the products take it: a bfloat16 copy, or logits itself
   TensorView lse;
 };
 
@@ -91,29 +94,45 @@ void run_chunk(const KernelContext& context, const Chunk& chunk, const Parameter
   if (!chunk.dhidden.defined() && !with_weight && !with_bias) return;
   cross_entropy_backward(context, chunk.logits, {}, chunk.logits, chunk.lse, chunk.targets,
                          options);
-  if (chunk.dhidden.defined()) matmul(context, chunk.dhidden, chunk.logits, parameters.weight, {});
+  if (chunk.gradient.data != chunk.logits.data) copy(context, chunk.gradient, chunk.logits);
+  if (chunk.dhidden.defined())
+    matmul(context, chunk.dhidden, chunk.gradient, parameters.weight, {});
   if (with_weight)
-    matmul(context, parameters.dweight, transposed(chunk.logits), chunk.hidden, adding(accumulate));
+    matmul(context, parameters.dweight, transposed(chunk.gradient), chunk.hidden,
+           adding(accumulate));
   if (with_bias)
     matmul(context, as_row(parameters.dbias), ones(chunk.logits, chunk.logits.size(0)),
            chunk.logits, adding(accumulate));
 }
 
 // The most any product of a chunk takes.
-std::size_t inner_bytes(const Chunk& chunk, const Parameters& parameters) {
-  std::size_t bytes = matmul_workspace_bytes(
-      chunk.logits, chunk.hidden, transposed(parameters.weight), projection(parameters.bias));
-  if (chunk.dhidden.defined())
-    bytes =
-        std::max(bytes, matmul_workspace_bytes(chunk.dhidden, chunk.logits, parameters.weight, {}));
-  if (parameters.dweight.defined())
-    bytes = std::max(bytes, matmul_workspace_bytes(parameters.dweight, transposed(chunk.logits),
-                                                   chunk.hidden, adding(true)));
-  if (parameters.dbias.defined())
-    bytes = std::max(bytes, matmul_workspace_bytes(as_row(parameters.dbias),
-                                                   ones(chunk.logits, chunk.logits.size(0)),
-                                                   chunk.logits, adding(true)));
+std::size_t inner_bytes(Threads threads, const Chunk& chunk, const Parameters& parameters) {
+  std::size_t bytes = 0;
+  const auto include = [&](const TensorView& y, const TensorView& a, const TensorView& b,
+                           const MatmulOptions& options) {
+    bytes = std::max(bytes, matmul_workspace_bytes(threads, y, a, b, options));
+  };
+  include(chunk.logits, chunk.hidden, transposed(parameters.weight), projection(parameters.bias));
+  if (chunk.dhidden.defined()) include(chunk.dhidden, chunk.gradient, parameters.weight, {});
+  for (const bool accumulate : {false, true}) {
+    if (parameters.dweight.defined())
+      include(parameters.dweight, transposed(chunk.gradient), chunk.hidden, adding(accumulate));
+    if (parameters.dbias.defined())
+      include(as_row(parameters.dbias), ones(chunk.logits, chunk.logits.size(0)), chunk.logits,
+              adding(accumulate));
+  }
   return bytes;
+}
+
+// Whether the products run in bfloat16: then they want the logits' gradient in it as well.
+bool narrow_gradient(Threads threads, const TensorView& hidden, const TensorView& weight) {
+  Gemm gemm;
+  gemm.m = weight.size(0);
+  gemm.n = weight.size(1);
+  gemm.k = hidden.size(0);
+  return hidden.dtype == DType::kBFloat16 &&
+         choose_matmul_provider(cpu_class(), hidden.dtype, gemm, threads) ==
+             MatmulProvider::kOneDnnMatmul;
 }
 
 }  // namespace
@@ -131,29 +150,38 @@ void linear_cross_entropy(const KernelContext& context, const TensorView& losses
     return;
   }
   const DType logits_dtype = hidden.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-  const std::int64_t most = rows_per_chunk(rows, vocabulary, dtype_size(logits_dtype));
+  const bool narrow = narrow_gradient(context.threads, hidden, weight);
+  const std::size_t element = dtype_size(logits_dtype) + (narrow ? sizeof(bfloat16) : 0);
+  const std::int64_t most = rows_per_chunk(rows, vocabulary, element);
   const Parameters parameters{dweight, dbias, weight, bias};
-  const auto chunk_at = [&](std::int64_t begin, std::byte* logits, float* lse) {
+  // Scratch pointers may be null where only sizes are asked for.
+  const auto chunk_at = [&](std::int64_t begin, std::byte* logits, bfloat16* gradient, float* lse) {
     const std::int64_t count = std::min(most, rows - begin);
+    const TensorView all = make_view(logits, logits_dtype, {count, vocabulary});
     return Chunk{row_range(losses, begin, count),
                  dhidden.defined() ? row_range(dhidden, begin, count) : dhidden,
                  row_range(hidden, begin, count),
                  row_range(targets, begin, count),
-                 make_view(logits, logits_dtype, {count, vocabulary}),
+                 all,
+                 narrow ? make_view(gradient, DType::kBFloat16, {count, vocabulary}) : all,
                  make_view(lse, DType::kFloat32, {count})};
   };
-  const std::size_t logits_bytes = piece_bytes<std::byte>(
-      most * vocabulary * static_cast<std::int64_t>(dtype_size(logits_dtype)));
-  const std::size_t own_bytes = logits_bytes + piece_bytes<float>(most);
-  // A null chunk of the largest size stands for all when asking for sizes.
-  const std::size_t inner = inner_bytes(chunk_at(0, nullptr, nullptr), parameters);
+  const auto logits_bytes = static_cast<std::int64_t>(dtype_size(logits_dtype)) * most * vocabulary;
+  const std::int64_t narrow_elements = narrow ? most * vocabulary : 0;
+  const std::size_t own_bytes = piece_bytes<std::byte>(logits_bytes) +
+                                piece_bytes<bfloat16>(narrow_elements) + piece_bytes<float>(most);
+  std::size_t inner = 0;
+  for (const std::int64_t begin : {std::int64_t{0}, (rows - 1) / most * most})
+    inner = std::max(inner, inner_bytes(context.threads, chunk_at(begin, nullptr, nullptr, nullptr),
+                                        parameters));
   SpanCutter cutter(reserve_workspace(context, own_bytes + inner, "linear_cross_entropy"));
-  auto* logits = cutter.take<std::byte>(static_cast<std::int64_t>(logits_bytes));
+  auto* logits = cutter.take<std::byte>(logits_bytes);
+  auto* gradient = cutter.take<bfloat16>(narrow_elements);
   float* lse = cutter.take<float>(most);
   SpanWorkspace rest(cutter.rest());
   const KernelContext inner_context{context.threads, context.stream, &rest};
   for (std::int64_t begin = 0; begin < rows; begin += most)
-    run_chunk(inner_context, chunk_at(begin, logits, lse), parameters, options,
+    run_chunk(inner_context, chunk_at(begin, logits, gradient, lse), parameters, options,
               accumulate_params || begin > 0);
 }
 

@@ -12,6 +12,7 @@
 #include "kernels/cpu/matmul_onednn.h"
 #include "kernels/cpu/matmul_table.h"
 #include "kernels/cpu/span_workspace.h"
+#include "kernels/cpu/unary.h"
 
 namespace meshloom::kernels::cpu {
 namespace {
@@ -51,15 +52,72 @@ std::optional<GemmOperand> direct_operand(const TensorView& view, DType dtype) {
   return std::nullopt;
 }
 
+// float32 or float64, whatever the table says of primitives: those are used for whole products
+// alone.
 void multiply(const KernelContext& context, DType dtype, const Gemm& gemm) {
   const LibraryThreads threads(context.threads);
-  switch (choose_matmul_provider(cpu_class(), dtype, gemm, context.threads)) {
-    case MatmulProvider::kOpenBlas:
-      return dtype == DType::kFloat64 ? blas_gemm_f64(gemm) : blas_gemm_f32(gemm);
-    case MatmulProvider::kOneDnnMatmul:
-    case MatmulProvider::kOneDnnSgemm: return onednn_sgemm(gemm);
-  }
+  if (dtype == DType::kFloat64) return blas_gemm_f64(gemm);
+  if (choose_matmul_provider(cpu_class(), dtype, gemm, context.threads) ==
+      MatmulProvider::kOpenBlas)
+    return blas_gemm_f32(gemm);
+  onednn_sgemm(gemm);
 }
+
+// A product as one oneDNN primitive, where the table says so and views allow it: operands and y as
+// they lie.
+class PrimitiveProduct {
+ public:
+  static std::optional<PrimitiveProduct> plan(Threads threads, const TensorView& y,
+                                              const TensorView& a, const TensorView& b,
+                                              const MatmulOptions& options,
+                                              const TensorView& pre_activation) {
+    if (a.dtype != b.dtype || (y.dtype != a.dtype && y.dtype != DType::kFloat32)) return {};
+    if (a.dtype != DType::kFloat32 && a.dtype != DType::kBFloat16) return {};
+    PrimitiveProduct product(y, options, pre_activation);
+    const TensorView& target = product.with_gelu() && pre_activation.defined() ? pre_activation : y;
+    const std::optional<GemmOperand> rows = direct_operand(target, target.dtype);
+    const std::optional<GemmOperand> left = direct_operand(a, a.dtype);
+    const std::optional<GemmOperand> right = direct_operand(b, a.dtype);
+    if (!rows || rows->transposed || !left || !right) return {};
+    const bool biased = options.epilogue != Epilogue::kNone;
+    if (biased && (options.bias.dtype != a.dtype || !options.bias.contiguous())) return {};
+    product.gemm_ = {y.size(0),   y.size(1), a.size(1),     *left,       *right,
+                     target.data, rows->ld,  options.alpha, options.beta};
+    if (choose_matmul_provider(cpu_class(), a.dtype, product.gemm_, threads) !=
+        MatmulProvider::kOneDnnMatmul)
+      return {};
+    product.types_ = {a.dtype, target.dtype, biased};
+    return product;
+  }
+
+  std::size_t scratch_bytes(Threads threads) const {
+    const LibraryThreads library(threads);
+    return onednn_matmul_scratch_bytes(gemm_, types_, threads);
+  }
+
+  void run(const KernelContext& context, std::byte* scratch) const {
+    {
+      const LibraryThreads library(context.threads);
+      onednn_matmul(gemm_, types_, options_->bias.data, context.threads, scratch);
+    }
+    if (!with_gelu()) return;
+    TensorView x = y_;
+    if (pre_.defined()) x = pre_;
+    unary(context, options_->epilogue == Epilogue::kBiasGelu ? UnaryOp::kGelu : UnaryOp::kGeluTanh,
+          y_, x, 0.0);
+  }
+
+ private:
+  PrimitiveProduct(const TensorView& y, const MatmulOptions& options, const TensorView& pre)
+      : y_(y), pre_(pre), options_(&options) {}
+
+  bool with_gelu() const { return options_->epilogue > Epilogue::kBias; }
+
+  TensorView y_, pre_;
+  const MatmulOptions* options_;
+  Gemm gemm_;
+  OneDnnTypes types_;
+};
 
 // One operand that is read in panels: as it is, or converted to dense rows (or columns, whatever is
 // nearer) of the compute type. Holds the panel that was converted last.
@@ -107,7 +165,7 @@ class PanelSource {
 template <typename Compute>
 class Product {
  public:
-  Product(const TensorView& y, const TensorView& a, const TensorView& b,
+  Product(Threads threads, const TensorView& y, const TensorView& a, const TensorView& b,
           const MatmulOptions& options, const TensorView& pre_activation)
       : y_(y),
         pre_(pre_activation),
@@ -117,6 +175,11 @@ class Product {
         m_(y.size(0)),
         n_(y.size(1)),
         k_(a.size(1)) {
+    primitive_ = PrimitiveProduct::plan(threads, y, a, b, options, pre_activation);
+    if (primitive_) {
+      primitive_bytes_ = primitive_->scratch_bytes(threads);
+      return;
+    }
     const std::optional<GemmOperand> rows = direct_operand(y, kComputeDType<Compute>);
     if (rows && !rows->transposed) ldy_ = rows->ld;
     const bool whole = a_.direct() && b_.direct() && ldy_ > 0;
@@ -126,6 +189,7 @@ class Product {
   }
 
   std::size_t scratch_bytes() const {
+    if (primitive_) return primitive_bytes_;
     return (options_.epilogue == Epilogue::kNone ? 0 : piece_bytes<Compute>(n_)) +
            (a_.direct() ? 0 : piece_bytes<Compute>(panel_m_ * panel_k_)) +
            (b_.direct() ? 0 : piece_bytes<Compute>(panel_k_ * panel_n_)) +
@@ -133,6 +197,7 @@ class Product {
   }
 
   void run(const KernelContext& context, std::span<std::byte> scratch) {
+    if (primitive_) return primitive_->run(context, scratch.data());
     SpanCutter cutter(scratch);
     if (options_.epilogue != Epilogue::kNone) prepare_bias(context, cutter.take<Compute>(n_));
     if (!a_.direct()) a_.use_scratch(cutter.take<Compute>(panel_m_ * panel_k_));
@@ -183,6 +248,8 @@ class Product {
 
   TensorView y_, pre_;
   const MatmulOptions& options_;
+  std::optional<PrimitiveProduct> primitive_;
+  std::size_t primitive_bytes_ = 0;
   PanelSource<Compute> a_, b_;
   std::int64_t m_, n_, k_;
   std::int64_t ldy_ = 0;  // of y where the product can be made in it, else 0
@@ -244,18 +311,21 @@ void fold_rows(Batched& views) {
 }
 
 template <typename Compute>
-Product<Compute> product_of(const Batched& views, const MatmulOptions& options, std::int64_t i) {
+Product<Compute> product_of(Threads threads, const Batched& views, const MatmulOptions& options,
+                            std::int64_t i) {
   const TensorView pre = views.pre.defined() ? last_matrix(views.pre, i) : views.pre;
-  return Product<Compute>(last_matrix(views.y, i), last_matrix(views.a, i), last_matrix(views.b, i),
-                          options, pre);
+  return Product<Compute>(threads, last_matrix(views.y, i), last_matrix(views.a, i),
+                          last_matrix(views.b, i), options, pre);
 }
 
 template <typename Compute>
 void run_batches(const KernelContext& context, const Batched& views, const MatmulOptions& options) {
   std::int64_t batches = 1;
   for (int d = 0; d < views.y.ndim() - 2; ++d) batches *= views.y.size(d);
-  const auto product = [&](std::int64_t i) { return product_of<Compute>(views, options, i); };
-  const std::size_t bytes = product(0).scratch_bytes();
+  const auto product = [&](Threads threads, std::int64_t i) {
+    return product_of<Compute>(threads, views, options, i);
+  };
+  const std::size_t bytes = product(context.threads, 0).scratch_bytes();
   KernelContext inner = context;
   inner.workspace = nullptr;
   const std::int64_t work = views.y.size(views.y.ndim() - 2) * views.y.size(views.y.ndim() - 1) *
@@ -265,12 +335,12 @@ void run_batches(const KernelContext& context, const Batched& views, const Matmu
     const std::int64_t grain =
         std::max<std::int64_t>(1, (1 << 17) / std::max<std::int64_t>(work, 1));
     parallel_for(context.threads, batches, grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) product(i).run(inner, {});
+      for (std::int64_t i = begin; i < end; ++i) product(inner.threads, i).run(inner, {});
     });
     return;
   }
   const std::span<std::byte> scratch = reserve_workspace(context, bytes, "matmul");
-  for (std::int64_t i = 0; i < batches; ++i) product(i).run(inner, scratch);
+  for (std::int64_t i = 0; i < batches; ++i) product(inner.threads, i).run(inner, scratch);
 }
 
 // No terms to sum: y = epilogue(beta * y).
@@ -295,13 +365,14 @@ void matmul(const KernelContext& context, const TensorView& y, const TensorView&
   run_batches<float>(context, views, options);
 }
 
-std::size_t matmul_workspace_bytes(const TensorView& y, const TensorView& a, const TensorView& b,
-                                   const MatmulOptions& options) {
+std::size_t matmul_workspace_bytes(Threads threads, const TensorView& y, const TensorView& a,
+                                   const TensorView& b, const MatmulOptions& options) {
   if (y.numel() == 0 || a.size(a.ndim() - 1) == 0) return 0;
   Batched views{y, a, b, options.pre_activation};
   fold_rows(views);
-  if (a.dtype == DType::kFloat64) return product_of<double>(views, options, 0).scratch_bytes();
-  return product_of<float>(views, options, 0).scratch_bytes();
+  if (a.dtype == DType::kFloat64)
+    return product_of<double>(threads, views, options, 0).scratch_bytes();
+  return product_of<float>(threads, views, options, 0).scratch_bytes();
 }
 
 }  // namespace meshloom::kernels::cpu

@@ -10,8 +10,9 @@ namespace meshloom::kernels::cpu {
 void matmul(const KernelContext&, const TensorView& y, const TensorView& a, const TensorView& b,
             const MatmulOptions&);
 
-/// What matmul takes of the workspace for these views: 0 where the libraries read and write them directly.
-std::size_t matmul_workspace_bytes(const TensorView& y, const TensorView& a, const TensorView& b,
-                                   const MatmulOptions&);
+/// What matmul takes of the workspace for these views: 0 where the libraries read and write them
+/// directly.
+std::size_t matmul_workspace_bytes(Threads threads, const TensorView& y, const TensorView& a,
+                                   const TensorView& b, const MatmulOptions&);
 
 }  // namespace meshloom::kernels::cpu

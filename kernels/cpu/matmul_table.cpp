@@ -2,6 +2,26 @@
 #include "kernels/cpu/matmul_table.h"
 
 namespace meshloom::kernels::cpu {
+namespace {
+
+// Sums over many rows into a small result, as weight gradients of narrow models: sgemm splits the
+// sum over blocks that do not fit the cache, and falls to 0.75 of its rate; the primitive keeps
+// 0.95.
+bool long_sum(const Gemm& g) {
+  constexpr std::int64_t kDepth = 2048;
+  constexpr std::int64_t kColumns = 512;
+  return g.a.transposed && g.k >= kDepth && g.n <= kColumns && g.m > kColumns && g.alpha == 1.0f;
+}
+
+// A short, very wide product with b stored by columns, as a chunk of an output projection: all of b
+// is rearranged for few rows, which OpenBLAS does faster.
+bool wide_projection(const Gemm& g) {
+  constexpr std::int64_t kColumns = 16384;
+  constexpr std::int64_t kRows = 512;
+  return g.b.transposed && g.n >= kColumns && g.m <= kRows;
+}
+
+}  // namespace
 
 const char* matmul_provider_name(MatmulProvider provider) {
   switch (provider) {
@@ -12,8 +32,13 @@ const char* matmul_provider_name(MatmulProvider provider) {
   return "unknown";
 }
 
-MatmulProvider choose_matmul_provider(CpuClass, DType dtype, const Gemm&, Threads) {
+MatmulProvider choose_matmul_provider(CpuClass cpu_class, DType dtype, const Gemm& gemm, Threads) {
   if (dtype == DType::kFloat64) return MatmulProvider::kOpenBlas;
+  if (dtype == DType::kBFloat16)
+    return cpu_class == CpuClass::kAmx && gemm.alpha == 1.0f ? MatmulProvider::kOneDnnMatmul
+                                                             : MatmulProvider::kOneDnnSgemm;
+  if (cpu_class >= CpuClass::kAvx512 && long_sum(gemm)) return MatmulProvider::kOneDnnMatmul;
+  if (cpu_class == CpuClass::kAvx2 && wide_projection(gemm)) return MatmulProvider::kOpenBlas;
   return MatmulProvider::kOneDnnSgemm;
 }
 

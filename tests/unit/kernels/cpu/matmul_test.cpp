@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "kernels/cpu/library_threads.h"
+#include "kernels/cpu/matmul_onednn.h"
 #include "kernels/cpu/matmul_table.h"
 #include "tests/unit/kernels/cpu/compute_fixture.h"
 
@@ -89,9 +90,10 @@ void run_case(const Case& c, std::mt19937& random) {
   const std::vector<double> before = y.values();
   HeapWorkspace workspace;
   const KernelContext context{{c.threads}, {}, &workspace};
-  EXPECT_EQ(matmul_workspace_bytes(y.view(), a.view(), b_view, options) > 0,
+  EXPECT_EQ(matmul_workspace_bytes(context.threads, y.view(), a.view(), b_view, options) > 0,
             (matmul(context, y.view(), a.view(), b_view, options), workspace.most() > 0));
-  EXPECT_LE(workspace.most(), matmul_workspace_bytes(y.view(), a.view(), b_view, options));
+  EXPECT_LE(workspace.most(),
+            matmul_workspace_bytes(context.threads, y.view(), a.view(), b_view, options));
   // A sample of the elements, the corners among them, against sums in double.
   const std::int64_t total = batches * c.m * c.n;
   for (std::int64_t s = 0; s < std::min<std::int64_t>(total, 400); ++s) {
@@ -176,7 +178,7 @@ TEST(Matmul, MatchesSumsInDoubleAtLargeSizes) {
       c.dtype = dtype;
       c.y_dtype = wgrad ? DType::kFloat32 : dtype;
       c.m = 1100;
-      c.n = 1300;
+      c.n = wgrad ? 400 : 1300;
       c.k = 2300;
       c.a_transposed = wgrad;
       c.b_transposed = !wgrad;
@@ -225,7 +227,7 @@ TEST(Matmul, InnerSizeZeroGivesZerosOrKeepsY) {
 TEST(Matmul, RepeatsBitForBit) {
   std::mt19937 random(10);
   for (const bool wgrad : {false, true}) {
-    const HostTensor a(DType::kFloat32, {300, 3072},
+    const HostTensor a(DType::kFloat32, {600, 3072},
                        wgrad ? std::vector<int>{1, 0} : std::vector<int>{});
     const HostTensor b(DType::kFloat32, {3072, 384});
     a.fill_random(random);
@@ -233,7 +235,7 @@ TEST(Matmul, RepeatsBitForBit) {
     for (int threads = 1; threads <= 2; ++threads) {
       std::vector<double> first;
       for (int i = 0; i < 4; ++i) {
-        const HostTensor y(DType::kFloat32, {300, 384});
+        const HostTensor y(DType::kFloat32, {600, 384});
         HeapWorkspace workspace;
         matmul({{threads}, {}, &workspace}, y.view(), a.view(), b.view(), {});
         if (i == 0) first = y.values();
@@ -267,6 +269,44 @@ TEST(Matmul, RanksAsThreadsDoNotDisturbEachOther) {
 TEST(Matmul, RefusesIntegers) {
   const HostTensor a(DType::kInt64, {2, 2});
   EXPECT_THROW(matmul({{1}, {}, nullptr}, a.view(), a.view(), a.view(), {}), Unimplemented);
+}
+
+// The primitives that CPUs with AMX multiply bfloat16 by; any CPU with AVX-512 bfloat16 runs them,
+// slowly.
+TEST(OneDnnMatmul, MultipliesAndAddsInEveryLayout) {
+  std::mt19937 random(12);
+  for (int i = 0; i < 32; ++i) {
+    OneDnnTypes types;
+    const bool narrow = i % 2 == 1 && hardware_cpu_class() >= CpuClass::kAvx512Bf16;
+    types.operands = narrow ? DType::kBFloat16 : DType::kFloat32;
+    types.y = i % 4 == 1 ? types.operands : DType::kFloat32;
+    types.with_bias = i % 8 < 4;
+    const std::vector<int> columns_first{1, 0};
+    const HostTensor a(types.operands, {70, 90}, i & 8 ? columns_first : std::vector<int>{});
+    const HostTensor b(types.operands, {90, 50}, i & 16 ? columns_first : std::vector<int>{});
+    const HostTensor y(types.y, {70, 50}), bias(types.operands, {50});
+    for (const HostTensor* t : {&a, &b, &y, &bias}) t->fill_random(random);
+    const std::vector<double> before = y.values();
+    Gemm gemm{70,
+              50,
+              90,
+              {a.view().data, i & 8 ? 70 : 90, (i & 8) != 0},
+              {b.view().data, i & 16 ? 90 : 50, (i & 16) != 0},
+              y.view().data,
+              50,
+              1.0f,
+              i % 3 == 0 ? 1.0f : 0.0f};
+    const Threads threads{1 + i % 2};
+    HeapWorkspace workspace;
+    const std::size_t bytes = onednn_matmul_scratch_bytes(gemm, types, threads);
+    onednn_matmul(gemm, types, bias.view().data, threads, workspace.reserve(bytes).data());
+    for (std::int64_t at = 0; at < y.numel(); ++at) {
+      double want = types.with_bias ? bias.at(at % 50) : 0.0;
+      if (gemm.beta != 0.0f) want += before[static_cast<std::size_t>(at)];
+      for (std::int64_t p = 0; p < 90; ++p) want += a.at(at / 50 * 90 + p) * b.at(p * 50 + at % 50);
+      ASSERT_NEAR(y.at(at), want, tolerance_of(types.y) * (2.0 + std::abs(want))) << i << " " << at;
+    }
+  }
 }
 
 TEST(MatmulTable, Float64GoesToOpenBlasOnEveryClass) {
