@@ -4,7 +4,9 @@
 #include <cstring>
 #include <exception>
 
+#include "tests/bench/attention_bench.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/matmul_bench.h"
 
 namespace {
 
@@ -17,6 +19,8 @@ struct Entry {
 constexpr Entry kBenchmarks[] = {
     {"train", meshloom::bench::run_train_bench, "training steps of a model"},
     {"checkpoint", meshloom::bench::run_checkpoint_bench, "saving and loading against a raw write"},
+    {"matmul", meshloom::bench::run_matmul_bench, "matrix products against a register-only probe"},
+    {"attention", meshloom::bench::run_attention_bench, "attention against a matrix product"},
     {"startup", meshloom::bench::run_startup_bench, "mpirun to a serving daemon"},
 };
 
