@@ -35,6 +35,9 @@ ExecutionContext::ExecutionContext(Options options)
   kernel_context_ = {options_.threads, Stream{}, workspace_.get()};
 }
 
-ExecutionContext::~ExecutionContext() = default;
+ExecutionContext::~ExecutionContext() {
+  workspace_.reset();
+  options_.allocator->trim();
+}
 
 }  // namespace meshloom

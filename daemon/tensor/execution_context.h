@@ -15,8 +15,8 @@ namespace autograd {
 class CheckpointFrame;
 }
 
-/// One per rank (or per test). Tensors carry a pointer to theirs; it outlives them. Used by one
-/// thread at a time: the rank's training thread.
+/// One per rank, run or test. Tensors carry a pointer to theirs; it outlives them, and trims its
+/// allocator at the end. Used by one thread at a time: the rank's training thread.
 class ExecutionContext {
  public:
   struct Options {

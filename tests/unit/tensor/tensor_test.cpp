@@ -89,6 +89,18 @@ TEST_F(TensorTest, AllocatorMustBeOfTheDevice) {
   EXPECT_THROW(ExecutionContext{options}, InvalidArgument);
 }
 
+TEST_F(TensorTest, TheEndOfAContextGivesItsMemoryBack) {
+  ExecutionContext::Options options;
+  options.allocator = Allocator::create(make_heap_source());
+  {
+    ExecutionContext run(options);
+    run.kernel_context().workspace->reserve(1 << 20);
+    full(run, {1 << 20}, 1.0, DType::kFloat32);
+    EXPECT_GT(options.allocator->stats().segment_bytes, 0u);
+  }
+  EXPECT_EQ(options.allocator->stats().segment_bytes, 0u);
+}
+
 TEST_F(TensorTest, WorkspaceGrowsAndStays) {
   auto& workspace = *context_.kernel_context().workspace;
   EXPECT_GE(workspace.reserve(1000).size(), 1000u);
