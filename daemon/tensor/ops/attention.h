@@ -13,10 +13,10 @@ struct SdpaOptions {
   float scale = 0.0f;                ///< 0: 1 / sqrt(D)
   std::int64_t window_left = -1;     ///< -1: no limit
   std::int64_t window_right = -1;
-  bool alibi = false;       ///< standard slopes, also for head counts that are no power of two
-  bool enable_gqa = false;  ///< Hq may be a multiple of Hkv
-  Tensor bias = {};              ///< float, broadcastable to [B,Hq,Sq,Skv]; may require a gradient
-  Tensor document_ids = {};      ///< int64 [B,S]; Sq == Skv
+  bool alibi = false;        ///< standard slopes, also for head counts that are no power of two
+  bool enable_gqa = false;   ///< Hq may be a multiple of Hkv
+  Tensor bias = {};          ///< float, broadcastable to [B,Hq,Sq,Skv]; may require a gradient
+  Tensor document_ids = {};  ///< int64 [B,S]; Sq == Skv
   float dropout_p = 0.0f;
   PhiloxStream dropout_random = {};
   std::int64_t dropout_first_head =
