@@ -12,6 +12,9 @@
 namespace meshloom::kernels::cpu {
 namespace {
 
+// No limit: `all` in oneDNN 2, `isa_default` in oneDNN 3.
+constexpr auto kAnyIsa = static_cast<dnnl::cpu_isa>(0);
+
 dnnl::cpu_isa isa_of(CpuClass cpu_class) {
   switch (cpu_class) {
     case CpuClass::kSse4: return dnnl::cpu_isa::sse41;
@@ -20,7 +23,7 @@ dnnl::cpu_isa isa_of(CpuClass cpu_class) {
     case CpuClass::kAvx512Bf16: return dnnl::cpu_isa::avx512_core_bf16;
     case CpuClass::kAmx: break;
   }
-  return dnnl::cpu_isa::all;
+  return kAnyIsa;
 }
 
 using dnnl::memory;
