@@ -6,6 +6,7 @@
 
 #include "tests/bench/attention_bench.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/kernels_bench.h"
 #include "tests/bench/matmul_bench.h"
 
 namespace {
@@ -19,6 +20,7 @@ struct Entry {
 constexpr Entry kBenchmarks[] = {
     {"train", meshloom::bench::run_train_bench, "training steps of a model"},
     {"checkpoint", meshloom::bench::run_checkpoint_bench, "saving and loading against a raw write"},
+    {"kernels", meshloom::bench::run_kernels_bench, "memory-bound kernels against copies"},
     {"matmul", meshloom::bench::run_matmul_bench, "matrix products against a register-only probe"},
     {"attention", meshloom::bench::run_attention_bench, "attention against a matrix product"},
     {"startup", meshloom::bench::run_startup_bench, "mpirun to a serving daemon"},
