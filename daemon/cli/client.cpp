@@ -78,6 +78,10 @@ void Client::fail(const grpc::Status& status) const {
   throw CliError(code, details.message(), details);
 }
 
+void Client::wait_for_connection(std::chrono::milliseconds timeout) {
+  channel_->WaitForConnected(std::chrono::system_clock::now() + timeout);
+}
+
 bool Client::serving() {
   // grpc.health.v1: an empty request asks for the whole server; byte 0x08 0x01 answers SERVING.
   grpc::GenericStub stub(channel_);

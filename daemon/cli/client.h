@@ -7,7 +7,6 @@
 #include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "daemon/cli/exit_code.h"
 #include "v1/checkpoint_service.grpc.pb.h"
@@ -41,12 +40,16 @@ class Client {
       const grpc::Status status = (stub.*method)(&context, request, &response);
       if (status.ok()) return response;
       if (status.error_code() != grpc::StatusCode::UNAVAILABLE || attempt >= attempts) fail(status);
-      std::this_thread::sleep_for(pause_before(attempt + 1));
+      wait_for_connection(pause_before(attempt + 1));
     }
   }
 
   /// Throws what the status means, for calls that stream.
   [[noreturn]] void fail(const grpc::Status& status) const;
+
+  /// Returns early where a connection stands. gRPC connects again only while somebody waits for it:
+  /// a plain sleep between two calls would let the second fail as the first did.
+  void wait_for_connection(std::chrono::milliseconds timeout);
 
   /// Whether the daemon's health service says that all ranks have joined.
   bool serving();

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <thread>
 
 #include "daemon/cli/commands.h"
 #include "daemon/cli/output.h"
@@ -21,7 +22,8 @@ bool wait_until_serving(Client& client, double seconds) {
                                       std::chrono::duration<double>(seconds));
   while (!client.serving()) {
     if (Clock::now() >= end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    client.wait_for_connection(std::chrono::milliseconds(200));
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   return true;
 }

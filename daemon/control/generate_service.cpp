@@ -55,11 +55,11 @@ class TokenWriter {
     return writer_.Write(response);
   }
 
-  void finish(int max_tokens) {
+  void finish(int max_tokens, bool out_of_time) {
     v1::GenerateResponse response;
     if (bytes_) response.set_text(text_.finish());
     response.set_done(true);
-    response.set_finish_reason(count_ >= max_tokens ? "length" : "stop");
+    response.set_finish_reason(count_ >= max_tokens ? "length" : out_of_time ? "time" : "stop");
     writer_.Write(response);
   }
 
@@ -150,7 +150,7 @@ void GenerateServiceImpl::generate(grpc::ServerContext& context, const v1::Gener
   }
   executor_.wait(ticket);
   drain(std::chrono::milliseconds(0));
-  if (listening) out.finish(params.max_tokens());
+  if (listening) out.finish(params.max_tokens(), channel->out_of_time());
 }
 
 grpc::Status GenerateServiceImpl::Generate(grpc::ServerContext* context,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/job_driver.h"
 
+#include "daemon/base/enum_names.h"
 #include "daemon/control/job_attempt.h"
 #include "daemon/control/status.h"
 #include "kernels/base/log.h"
@@ -17,6 +18,8 @@ JobDriver::~JobDriver() {
 }
 
 void JobDriver::start() {
+  const std::lock_guard lock(thread_mutex_);
+  if (stop_) return;
   thread_ = std::thread([this] { run(); });
 }
 
@@ -26,6 +29,7 @@ void JobDriver::request_stop() {
 }
 
 void JobDriver::join() {
+  const std::lock_guard lock(thread_mutex_);
   if (thread_.joinable()) thread_.join();
 }
 
@@ -70,8 +74,10 @@ void JobDriver::run_job(const std::string& id) {
     changed->set_state(end);
     if (end == v1::JOB_STATE_FAILED) *changed->mutable_error() = details;
   });
-  spdlog::info("job {}: {} at step {}{}{}", id, v1::JobState_Name(end), store_.get(id).step(),
-               end == v1::JOB_STATE_FAILED ? ": " : "", details.message());
+  const v1::Job ended = store_.get(id);
+  spdlog::info("job {}: {} at step {}{}", id,
+               base::enum_spelling(*v1::JobState_descriptor()->FindValueByNumber(ended.state())),
+               ended.step(), end == v1::JOB_STATE_FAILED ? ": " + details.message() : "");
 }
 
 }  // namespace meshloom::control

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -39,6 +40,7 @@ class JobDriver {
   const StateDir& state_;
   std::filesystem::path data_dir_;
   std::atomic<bool> stop_{false};
+  std::mutex thread_mutex_;  ///< a stop may come while the last rank joins
   std::thread thread_;
 };
 

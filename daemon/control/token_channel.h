@@ -23,7 +23,13 @@ class TokenChannel {
     if (!first_) first_ = now;
     tokens_.push_back(token);
     changed_.notify_one();
-    return !left_ && now - *first_ < kLongestTurn;
+    out_of_time_ = now - *first_ >= kLongestTurn;
+    return !left_ && !out_of_time_;
+  }
+
+  bool out_of_time() const {
+    const std::lock_guard lock(mutex_);
+    return out_of_time_;
   }
 
   /// The next token; nothing after `timeout`.
@@ -45,11 +51,12 @@ class TokenChannel {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kLongestTurn{30};
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::int64_t> tokens_;
   std::optional<Clock::time_point> first_;
   bool left_ = false;
+  bool out_of_time_ = false;
 };
 
 }  // namespace meshloom::control

@@ -86,6 +86,17 @@ TEST_F(RecoveryE2e, SigtermToARankSavesAndARestartGoesOn) {
   expect_equal_to_whole("stopped");
 }
 
+TEST_F(RecoveryE2e, CtrlCOnMpirunLeavesNothingBehindAndAWholeCheckpoint) {
+  start();
+  run_whole();
+  submit(long_job(), "stopped");
+  ASSERT_TRUE(reaches_step("stopped", 150));
+  daemon_->signal(SIGINT);
+  wait_for_end();
+  start();
+  expect_equal_to_whole("stopped");
+}
+
 TEST_F(RecoveryE2e, ShutdownSavesAndNoResumeHolds) {
   start();
   TinyJob endless;

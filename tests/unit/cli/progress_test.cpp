@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/progress.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/cli/client.h"
+#include "daemon/cli/output.h"
+
+namespace meshloom::cli {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+v1::JobEvent state(v1::JobState state, std::int64_t step = 0) {
+  v1::JobEvent event;
+  event.mutable_job()->set_name("jobs/a");
+  event.mutable_job()->set_state(state);
+  event.mutable_job()->set_step(step);
+  event.mutable_job()->set_steps(100);
+  return event;
+}
+
+v1::JobEvent step(std::int64_t number) {
+  v1::JobEvent event;
+  event.mutable_step()->set_step(number);
+  event.mutable_step()->set_loss(2.5);
+  event.mutable_step()->set_tokens_per_second(1234);
+  return event;
+}
+
+v1::JobEvent validation(std::int64_t number) {
+  v1::JobEvent event;
+  event.mutable_validation()->set_step(number);
+  event.mutable_validation()->set_loss(3.25);
+  return event;
+}
+
+TEST(Progress, PlainLinesComeAtMostOnceASecondAndAtTheEnd) {
+  Progress progress(false, 80);
+  Progress::Clock::time_point now{std::chrono::hours(1)};
+  EXPECT_EQ(progress.show(state(v1::JOB_STATE_RUNNING), now), "a: running\n");
+  EXPECT_EQ(progress.show(state(v1::JOB_STATE_RUNNING), now), "");
+  EXPECT_THAT(progress.show(step(1), now + milliseconds(10)), HasSubstr("step 1/100  loss 2.5000"));
+  EXPECT_EQ(progress.show(step(2), now + milliseconds(20)), "");
+  EXPECT_EQ(progress.show(validation(2), now + milliseconds(30)),
+            "step 2: validation loss 3.2500\n");
+  EXPECT_THAT(progress.show(step(50), now + milliseconds(5000)), HasSubstr("left 5s"));
+  EXPECT_THAT(progress.show(step(100), now + milliseconds(5001)), HasSubstr("step 100/100"));
+  EXPECT_EQ(progress.clear(), "");
+}
+
+TEST(Progress, OnATerminalTheBarStaysBelow) {
+  Progress progress(true, 80);
+  const Progress::Clock::time_point now{std::chrono::hours(1)};
+  progress.show(state(v1::JOB_STATE_RUNNING), now);
+  const std::string bar = progress.show(step(50), now + milliseconds(1000));
+  EXPECT_THAT(bar, HasSubstr("50/100  loss 2.5000  1234 tokens/s  left 1s"));
+  EXPECT_THAT(bar, HasSubstr("####"));
+  EXPECT_EQ(bar.find('\n'), std::string::npos);
+  EXPECT_EQ(progress.show(validation(50), now),
+            "\r\033[Kstep 50: validation loss 3.2500\n" + bar.substr(4));
+  EXPECT_EQ(progress.clear(), "\r\033[K");
+  Progress narrow(true, 20);
+  narrow.show(state(v1::JOB_STATE_RUNNING), now);
+  EXPECT_LE(narrow.show(step(50), now).size() - 4, 19u);
+}
+
+TEST(Progress, AResumedJobCountsFromItsCheckpoint) {
+  Progress progress(false, 80);
+  const Progress::Clock::time_point now{std::chrono::hours(1)};
+  progress.show(state(v1::JOB_STATE_RUNNING, 80), now);
+  EXPECT_THAT(progress.show(step(90), now + milliseconds(10'000)), HasSubstr("left 10s"));
+}
+
+TEST(Output, NumbersForPeople) {
+  EXPECT_EQ(duration_text(59.4), "59s");
+  EXPECT_EQ(duration_text(59.6), "1m00s");
+  EXPECT_EQ(duration_text(3725), "1h02m");
+  EXPECT_EQ(bytes_text(1023), "1023 B");
+  EXPECT_EQ(bytes_text(1536), "1.5 KiB");
+  EXPECT_EQ(state_name(v1::JOB_STATE_RECOVERING), "recovering");
+  EXPECT_EQ(short_name("jobs/a"), "a");
+}
+
+TEST(Client, RequestIdsAreUuidsAndDiffer) {
+  const auto id = make_request_id();
+  EXPECT_EQ(id.size(), 36u);
+  EXPECT_EQ(id[14], '4');
+  EXPECT_TRUE(id[19] == '8' || id[19] == '9' || id[19] == 'a' || id[19] == 'b') << id;
+  EXPECT_NE(id, make_request_id());
+}
+
+}  // namespace
+}  // namespace meshloom::cli
