@@ -11,6 +11,7 @@
 #include <hwy/foreach_target.h>  // keep before highway.h
 #include <hwy/highway.h>
 
+#include "kernels/cpu/attention_dropout.h"
 #include "kernels/cpu/attention_tile.h"
 
 #ifndef MESHLOOM_KERNELS_CPU_ATTENTION_BACKWARD_ITEM
@@ -31,9 +32,8 @@ struct BackwardScratch {
   float* grads;           // [query tiles * kTile][dims_v_padded]
   float* lse;             // [query tiles * kTile] in units of log 2; +inf where nothing is seen
   float* delta;           // [query tiles * kTile]
-  float* keys_across;     // one key tile, per unit: [dims][kUnit]
-  float* values_across;   // one key tile, per unit: [dims_v][kUnit]
-  float* keys;            // [kTile][dims_padded]
+  float* keys;            // [kTile][dims_padded], one key tile
+  float* values;          // [kTile][dims_v_padded], one key tile
   float* p;               // [kTile keys][kTile queries] probabilities
   float* ds;              // [kTile keys][kTile queries] score gradients
   float* dk;              // [kTile][dims_padded], one key tile
@@ -45,9 +45,8 @@ struct BackwardScratch {
     return piece_bytes<float>(rows(p) * p.dims) + piece_bytes<float>(rows(p) * p.dims_v) +
            piece_bytes<float>(rows(p) * p.dims_padded) +
            piece_bytes<float>(rows(p) * p.dims_v_padded) + 2 * piece_bytes<float>(rows(p)) +
-           piece_bytes<float>(kTile * p.dims) + piece_bytes<float>(kTile * p.dims_v) +
-           piece_bytes<float>(kTile * p.dims_padded) + 2 * piece_bytes<float>(kTile * kTile) +
-           piece_bytes<float>(kTile * p.dims_padded) + piece_bytes<float>(kTile * p.dims_v_padded) +
+           2 * piece_bytes<float>(kTile * p.dims_padded) +
+           2 * piece_bytes<float>(kTile * p.dims_v_padded) + 2 * piece_bytes<float>(kTile * kTile) +
            piece_bytes<float>(kUnit * kPanel);
   }
   BackwardScratch(SpanCutter& cutter, const AttentionProblem& p)
@@ -57,9 +56,8 @@ struct BackwardScratch {
         grads(cutter.take<float>(rows(p) * p.dims_v_padded)),
         lse(cutter.take<float>(rows(p))),
         delta(cutter.take<float>(rows(p))),
-        keys_across(cutter.take<float>(kTile * p.dims)),
-        values_across(cutter.take<float>(kTile * p.dims_v)),
         keys(cutter.take<float>(kTile * p.dims_padded)),
+        values(cutter.take<float>(kTile * p.dims_v_padded)),
         p(cutter.take<float>(kTile * kTile)),
         ds(cutter.take<float>(kTile * kTile)),
         dk(cutter.take<float>(kTile * p.dims_padded)),
@@ -145,15 +143,9 @@ class BackwardTiles {
   void pack_keys(std::int64_t b, std::int64_t kv, std::int64_t t) {
     const HeadRows k = head_rows(p_.in.k, b, kv), v = head_rows(p_.in.v, b, kv);
     const std::int64_t first = t * kTile, count = std::min(kTile, p_.keys - first);
-    for (std::int64_t u = 0; u < count; u += kUnit) {
-      const std::int64_t valid = std::min(kUnit, count - u);
-      tile::pack_transposed(s_.keys_across + u * p_.dims, kUnit, k, first + u, valid, kUnit,
-                            p_.dims, 1.0f);
-      tile::pack_transposed(s_.values_across + u * p_.dims_v, kUnit, v, first + u, valid, kUnit,
-                            p_.dims_v, 1.0f);
-    }
-    tile::pack_rows(s_.keys, p_.dims_padded, k, first, count, (count + kUnit - 1) / kUnit * kUnit,
-                    p_.dims);
+    const std::int64_t padded = (count + kUnit - 1) / kUnit * kUnit;
+    tile::pack_rows(s_.keys, p_.dims_padded, k, first, count, padded, p_.dims);
+    tile::pack_rows(s_.values, p_.dims_v_padded, v, first, count, padded, p_.dims_v);
   }
 
   // Probabilities and score gradients of one key unit by one query panel.
@@ -168,12 +160,12 @@ class BackwardTiles {
     const std::int64_t query = query_tile * kTile + panel * kPanel;
     const float* queries = s_.queries_across + query_tile * kTile * p_.dims + panel * kPanel;
     const float* grads = s_.grads_across + query_tile * kTile * p_.dims_v + panel * kPanel;
-    const float* keys = s_.keys_across + unit * kUnit * p_.dims;
-    const float* values = s_.values_across + unit * kUnit * p_.dims_v;
+    const float* keys = s_.keys + unit * kUnit * p_.dims_padded;
+    const float* values = s_.values + unit * kUnit * p_.dims_v_padded;
     if (used == Seen::kAll && !p_.modified)
       return plain_unit(keys, values, queries, grads, at, query);
-    product_unit(p_.dims, keys, queries, s_.p + at);
-    product_unit(p_.dims_v, values, grads, s_.ds + at);
+    product_unit(p_.dims, keys, p_.dims_padded, queries, s_.p + at);
+    product_unit(p_.dims_v, values, p_.dims_v_padded, grads, s_.ds + at);
     tile::modify_unit(head, s_.p + at, query, t * kTile + unit * kUnit, used == Seen::kPartly);
     finish_unit(head, at, query, t * kTile + unit * kUnit);
   }
@@ -194,11 +186,11 @@ class BackwardTiles {
       for (int m = 0; m < kUnit; m += tile::kRegisterRows) {
         float* p = s_.p + at + m * kTile + q;
         float* ds = s_.ds + at + m * kTile + q;
-        probabilities(p_.dims, keys + m, queries + q, s_.lse + query + q, p);
+        probabilities(keys + m * p_.dims_padded, queries + q, s_.lse + query + q, p);
         V acc[tile::kRegisterRows][2];
         tile::clear(acc);
-        tile::multiply<tile::kRegisterRows, 2, 1, kUnit>(p_.dims_v, values + m, grads + q, kTile,
-                                                         acc);
+        tile::multiply_rows(p_.dims_v, values + m * p_.dims_v_padded, p_.dims_v_padded, grads + q,
+                            kTile, acc);
         const V delta[2] = {hn::LoadU(d, s_.delta + query + q),
                             hn::LoadU(d, s_.delta + query + q + n)};
 #pragma GCC unroll 16
@@ -212,13 +204,13 @@ class BackwardTiles {
       }
   }
 
-  HWY_INLINE void probabilities(std::int64_t depth, const float* keys, const float* queries,
-                                const float* lse, float* p) {
+  HWY_INLINE void probabilities(const float* keys, const float* queries, const float* lse,
+                                float* p) {
     const F32 d;
     const std::int64_t n = tile::lanes();
     V acc[tile::kRegisterRows][2];
     tile::clear(acc);
-    tile::multiply<tile::kRegisterRows, 2, 1, kUnit>(depth, keys, queries, kTile, acc);
+    tile::multiply_rows(p_.dims, keys, p_.dims_padded, queries, kTile, acc);
     const V base[2] = {hn::LoadU(d, lse), hn::LoadU(d, lse + n)};
 #pragma GCC unroll 16
     for (int i = 0; i < tile::kRegisterRows; ++i)
@@ -227,14 +219,15 @@ class BackwardTiles {
         hn::StoreU(tile::exp2(hn::Sub(acc[i][v], base[v])), d, p + i * kTile + v * n);
   }
 
-  HWY_INLINE void product_unit(std::int64_t depth, const float* a, const float* b, float* c) {
+  HWY_INLINE void product_unit(std::int64_t depth, const float* a, std::int64_t lda, const float* b,
+                               float* c) {
     const F32 d;
     const std::int64_t n = tile::lanes();
     for (std::int64_t q = 0; q < kPanel; q += 2 * n)
       for (int m = 0; m < kUnit; m += tile::kRegisterRows) {
         V acc[tile::kRegisterRows][2];
         tile::clear(acc);
-        tile::multiply<tile::kRegisterRows, 2, 1, kUnit>(depth, a + m, b + q, kTile, acc);
+        tile::multiply_rows(depth, a + m * lda, lda, b + q, kTile, acc);
 #pragma GCC unroll 16
         for (int i = 0; i < tile::kRegisterRows; ++i) {
           hn::StoreU(acc[i][0], d, c + (m + i) * kTile + q);

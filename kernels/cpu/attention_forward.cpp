@@ -12,6 +12,7 @@
 #include <hwy/foreach_target.h>  // keep before highway.h
 #include <hwy/highway.h>
 
+#include "kernels/cpu/attention_dropout.h"
 #include "kernels/cpu/attention_tile.h"
 
 #ifndef MESHLOOM_KERNELS_CPU_ATTENTION_FORWARD_ITEM
@@ -25,7 +26,7 @@ struct ForwardItem {
 
 // One thread's memory.
 struct ForwardScratch {
-  float* keys;           // per key tile, per unit: [dims][kUnit]
+  float* keys;           // [key tiles * kTile][dims_padded]
   float* values;         // [key tiles * kTile][dims_v_padded]
   float* queries;        // [dims][kTile], scaled to units of log 2
   float* scores;         // [kTile keys][kTile queries], then probabilities
@@ -37,14 +38,14 @@ struct ForwardScratch {
   std::uint8_t* packed;  // per key tile
 
   static std::size_t bytes(const AttentionProblem& p) {
-    return piece_bytes<float>(p.key_tiles * kTile * p.dims) +
+    return piece_bytes<float>(p.key_tiles * kTile * p.dims_padded) +
            piece_bytes<float>(p.key_tiles * kTile * p.dims_v_padded) +
            piece_bytes<float>(kTile * p.dims) + piece_bytes<float>(kTile * kTile) +
            piece_bytes<float>(kTile * p.dims_v_padded) + 3 * piece_bytes<float>(kTile) +
            piece_bytes<float>(kUnit * kPanel) + piece_bytes<std::uint8_t>(p.key_tiles);
   }
   ForwardScratch(SpanCutter& cutter, const AttentionProblem& p)
-      : keys(cutter.take<float>(p.key_tiles * kTile * p.dims)),
+      : keys(cutter.take<float>(p.key_tiles * kTile * p.dims_padded)),
         values(cutter.take<float>(p.key_tiles * kTile * p.dims_v_padded)),
         queries(cutter.take<float>(kTile * p.dims)),
         scores(cutter.take<float>(kTile * kTile)),
@@ -109,15 +110,11 @@ class ForwardTiles {
     if (s_.packed[t] != 0) return;
     s_.packed[t] = 1;
     const std::int64_t first = t * kTile, count = std::min(kTile, p_.keys - first);
-    for (std::int64_t u = 0; u < count; u += kUnit)
-      tile::pack_transposed(key_unit(t, u / kUnit), kUnit, keys_, first + u,
-                            std::min(kUnit, count - u), kUnit, p_.dims, 1.0f);
+    const std::int64_t padded = (count + kUnit - 1) / kUnit * kUnit;
+    tile::pack_rows(s_.keys + first * p_.dims_padded, p_.dims_padded, keys_, first, count, padded,
+                    p_.dims);
     tile::pack_rows(s_.values + first * p_.dims_v_padded, p_.dims_v_padded, values_, first, count,
-                    (count + kUnit - 1) / kUnit * kUnit, p_.dims_v);
-  }
-
-  float* key_unit(std::int64_t t, std::int64_t unit) const {
-    return s_.keys + (t * kUnits + unit) * kUnit * p_.dims;
+                    padded, p_.dims_v);
   }
 
   void make_scores(const tile::HeadScope& head, const TileMap& map, std::int64_t query,
@@ -127,7 +124,8 @@ class ForwardTiles {
         float* scores = s_.scores + unit * kUnit * kTile + panel * kPanel;
         const auto used = static_cast<Seen>(map.used[unit][panel]);
         if (used == Seen::kNone) continue;
-        score_unit(key_unit(t, unit), s_.queries + panel * kPanel, scores);
+        score_unit(s_.keys + (t * kTile + unit * kUnit) * p_.dims_padded,
+                   s_.queries + panel * kPanel, scores);
         if (used == Seen::kPartly || p_.modified)
           tile::modify_unit(head, scores, query + panel * kPanel, t * kTile + unit * kUnit,
                             used == Seen::kPartly);
@@ -141,8 +139,8 @@ class ForwardTiles {
       for (int m = 0; m < kUnit; m += tile::kRegisterRows) {
         V acc[tile::kRegisterRows][2];
         tile::clear(acc);
-        tile::multiply<tile::kRegisterRows, 2, 1, kUnit>(p_.dims, keys + m, queries + q, kTile,
-                                                         acc);
+        tile::multiply_rows(p_.dims, keys + m * p_.dims_padded, p_.dims_padded, queries + q, kTile,
+                            acc);
 #pragma GCC unroll 16
         for (int i = 0; i < tile::kRegisterRows; ++i) {
           hn::StoreU(acc[i][0], d, scores + (m + i) * kTile + q);

@@ -12,6 +12,7 @@
 #define MESHLOOM_KERNELS_CPU_ATTENTION_TILE_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -68,6 +69,35 @@ HWY_INLINE void multiply(std::int64_t depth, const float* HWY_RESTRICT a,
       for (int v = 0; v < kVectors; ++v) acc[m][v] = hn::MulAdd(value, row[v], acc[m][v]);
     }
     a += kDepthStep;
+    b += ldb;
+  }
+}
+
+// As above with rows of a `row_step` apart and their elements next to each other. Three rows share
+// a base pointer, which x86 addresses as base, base + step and base + 2 step: a pointer per row
+// would not fit its registers.
+template <int kRows, int kVectors>
+HWY_INLINE void multiply_rows(std::int64_t depth, const float* HWY_RESTRICT a,
+                              std::int64_t row_step, const float* HWY_RESTRICT b, std::int64_t ldb,
+                              V (&acc)[kRows][kVectors]) {
+  static_assert(kRows % 3 == 0);
+  const F32 d;
+  const std::int64_t n = lanes();
+  const float* base[kRows / 3];
+#pragma GCC unroll 4
+  for (int g = 0; g < kRows / 3; ++g) base[g] = a + 3 * g * row_step;
+  for (std::int64_t p = 0; p < depth; ++p) {
+    V row[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) row[v] = hn::LoadU(d, b + v * n);
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) {
+      const V value = hn::Set(d, base[m / 3][(m % 3) * row_step]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) acc[m][v] = hn::MulAdd(value, row[v], acc[m][v]);
+    }
+#pragma GCC unroll 4
+    for (int g = 0; g < kRows / 3; ++g) ++base[g];
     b += ldb;
   }
 }
@@ -141,6 +171,15 @@ HWY_INLINE V exp2(V x) {
   return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
 }
 
+// Rows to come, at about the distance that hides a fetch from the last-level cache: the rows of one
+// head lie pages apart, where the hardware does not look ahead.
+template <typename T>
+HWY_INLINE void prefetch_row(const T* row, std::int64_t dims) {
+  constexpr std::int64_t kLine = 64 / sizeof(T);
+  for (std::int64_t i = 0; i < dims; i += kLine) hwy::Prefetch(row + i);
+}
+inline constexpr std::int64_t kRowsAhead = 12;
+
 /// dst[i * ld + r] = factor * element (first + r, i), i < dims; rows r in [valid, total) are 0.
 /// total is a multiple of 4.
 template <typename T>
@@ -160,6 +199,8 @@ HWY_INLINE void pack_transposed_as(float* HWY_RESTRICT dst, std::int64_t ld, con
   std::int64_t r = 0;
   for (; src.stride == 1 && r + 4 <= valid; r += 4) {
     const T* row = base + r * src.row_stride;
+    for (std::int64_t j = r + kRowsAhead; j < std::min(valid, r + kRowsAhead + 4); ++j)
+      prefetch_row(base + j * src.row_stride, dims);
     std::int64_t i = 0;
     for (; i + 4 <= dims; i += 4) {
       const auto r0 = simd::load(d4, row + i), r1 = simd::load(d4, row + src.row_stride + i);
@@ -203,6 +244,7 @@ HWY_INLINE void pack_rows_as(float* HWY_RESTRICT dst, std::int64_t ld, const Hea
   const T* base = reinterpret_cast<const T*>(src.row(first));
   for (std::int64_t r = 0; r < valid; ++r) {
     const T* row = base + r * src.row_stride;
+    if (r + kRowsAhead < valid) prefetch_row(row + kRowsAhead * src.row_stride, dims);
     float* to = dst + r * ld;
     std::int64_t i = 0;
     if (src.stride == 1)
@@ -345,27 +387,6 @@ HWY_INLINE void modify_unit(const HeadScope& head, float* scores, std::int64_t q
   if (head.bias.data != nullptr) add_bias(head, scores, query, key);
   if (head.slope != 0.0f) add_alibi(head, scores, query, key);
   if (partly) mask_unit(head, scores, query, key);
-}
-
-/// factors [kUnit][kPanel]: what dropout multiplies each probability by.
-inline void dropout_factors(const HeadScope& head, float* factors, std::int64_t query,
-                            std::int64_t key) {
-  const AttentionProblem& p = head.problem;
-  const AttentionOptions& o = head.options;
-  const float kept = 1.0f / (1.0f - o.dropout_p);
-  const std::int64_t row = o.dropout_first_head + head.b * p.heads + head.h;
-  for (std::int64_t q = 0; q < kPanel; ++q) {
-    const std::int64_t position = p.position_base + p.query_positions.ids[query + q];
-    const std::int64_t start = (row * o.dropout_total_queries + position) * o.dropout_total_keys;
-    PhiloxBlock block{};
-    std::uint64_t held = ~std::uint64_t{0};
-    for (std::int64_t k = 0; k < kUnit; ++k) {
-      const auto index =
-          static_cast<std::uint64_t>(start + p.position_base + p.key_positions.ids[key + k]);
-      if (index / 4 != held) block = o.dropout_random.block(held = index / 4);
-      factors[k * kPanel + q] = philox_uniform(block[index % 4]) >= o.dropout_p ? kept : 0.0f;
-    }
-  }
 }
 
 }  // namespace tile

@@ -4,9 +4,11 @@
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/copy.h"
+#include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/cross_entropy.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/embedding.h"
+#include "kernels/cpu/library_threads.h"
 #include "kernels/cpu/linear_cross_entropy.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/norm.h"
@@ -22,6 +24,12 @@ namespace {
 
 class CpuBackend final : public Backend {
  public:
+  // Settles the class of CPU before any kernel runs, and refuses an OpenBLAS that would fight for
+  // the cores.
+  CpuBackend() {
+    cpu_class();
+    verify_blas();
+  }
   const char* name() const override { return "cpu"; }
 
   void copy(const KernelContext& context, const TensorView& dst, const TensorView& src) override {

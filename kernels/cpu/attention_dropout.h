@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dropout of attention probabilities by global position, for one target. Included once per target
+// after hwy/highway.h (the guard toggles).
+#if defined(MESHLOOM_KERNELS_CPU_ATTENTION_DROPOUT_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef MESHLOOM_KERNELS_CPU_ATTENTION_DROPOUT_H_
+#undef MESHLOOM_KERNELS_CPU_ATTENTION_DROPOUT_H_
+#else
+#define MESHLOOM_KERNELS_CPU_ATTENTION_DROPOUT_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+
+#include "kernels/cpu/attention_tile.h"
+#include "kernels/cpu/simd_philox.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace meshloom::kernels::cpu {
+namespace HWY_NAMESPACE {
+namespace tile {
+
+/// Random blocks of one panel of queries: each query's 16 values from the first block that a key
+/// needs.
+struct DropoutValues {
+  static constexpr std::int64_t kBlocks = (kUnit + 3 + 3) / 4;
+  alignas(64) std::uint32_t low[kPanel], high[kPanel];  // index of the first block
+  alignas(64) float uniform[kBlocks * 4][kPanel];
+};
+
+HWY_INLINE void draw_values(const PhiloxStream& stream, DropoutValues& values) {
+  const simd::PhiloxTag d;
+  const F32 df;
+  const simd::PhiloxV zero = hn::Zero(d), one = hn::Set(d, 1);
+  for (std::int64_t q = 0; q < kPanel; q += lanes()) {
+    simd::PhiloxV low = hn::Load(d, values.low + q), high = hn::Load(d, values.high + q);
+    for (std::int64_t block = 0; block < DropoutValues::kBlocks; ++block) {
+      simd::PhiloxV c0 = low, c1 = high;
+      simd::PhiloxV c2 = hn::Set(d, static_cast<std::uint32_t>(stream.stream));
+      simd::PhiloxV c3 = hn::Set(d, static_cast<std::uint32_t>(stream.stream >> 32));
+      auto key0 = static_cast<std::uint32_t>(stream.seed);
+      auto key1 = static_cast<std::uint32_t>(stream.seed >> 32);
+      for (int round = 0; round < 10; ++round) {
+        simd::PhiloxV low0, high0, low1, high1;
+        simd::multiply_wide(c0, 0xD2511F53u, low0, high0);
+        simd::multiply_wide(c2, 0xCD9E8D57u, low1, high1);
+        c0 = hn::Xor(hn::Xor(high1, c1), hn::Set(d, key0));
+        c1 = low1;
+        c2 = hn::Xor(hn::Xor(high0, c3), hn::Set(d, key1));
+        c3 = low0;
+        key0 += 0x9E3779B9u;
+        key1 += 0xBB67AE85u;
+      }
+      const simd::PhiloxV words[4] = {c0, c1, c2, c3};
+      for (int w = 0; w < 4; ++w)
+        hn::Store(simd::to_uniform(words[w]), df, values.uniform[block * 4 + w] + q);
+      low = hn::Add(low, one);
+      high = hn::Add(high, hn::IfThenElseZero(hn::Eq(low, zero), one));
+    }
+  }
+}
+
+// Positions in any order: element by element.
+inline void scattered_factors(const HeadScope& head, float* factors, std::uint64_t row,
+                              std::int64_t query, std::int64_t key, float kept) {
+  const AttentionProblem& p = head.problem;
+  const AttentionOptions& o = head.options;
+  const auto base = static_cast<std::uint64_t>(p.position_base);
+  for (std::int64_t q = 0; q < kPanel; ++q) {
+    const std::uint64_t position =
+        base + static_cast<std::uint64_t>(p.query_positions.ids[query + q]);
+    const std::uint64_t start = (row + position) * static_cast<std::uint64_t>(o.dropout_total_keys);
+    for (std::int64_t k = 0; k < kUnit; ++k) {
+      const std::uint64_t at =
+          start + base + static_cast<std::uint64_t>(p.key_positions.ids[key + k]);
+      factors[k * kPanel + q] =
+          philox_uniform(o.dropout_random.at(at)) >= o.dropout_p ? kept : 0.0f;
+    }
+  }
+}
+
+/// factors [kUnit][kPanel]: what dropout multiplies each probability by, for the unit of keys and
+/// the panel of queries that start at the given indices.
+inline void dropout_factors(const HeadScope& head, float* factors, std::int64_t query,
+                            std::int64_t key) {
+  const F32 d;
+  const AttentionProblem& p = head.problem;
+  const AttentionOptions& o = head.options;
+  const float kept = 1.0f / (1.0f - o.dropout_p);
+  const auto row = static_cast<std::uint64_t>((o.dropout_first_head + head.b * p.heads + head.h) *
+                                              o.dropout_total_queries);
+  const std::int32_t* keys = p.key_positions.ids + key;
+  // Padding behind the last key repeats its position; those factors meet probabilities of 0.
+  const std::int64_t valid = std::min(kUnit, p.keys - key);
+  for (std::int64_t k = 1; k < valid; ++k)
+    if (keys[k] != keys[0] + k) return scattered_factors(head, factors, row, query, key, kept);
+  DropoutValues values;
+  std::int64_t offsets[kPanel];
+  bool uniform_offset = true;
+  const auto base = static_cast<std::uint64_t>(p.position_base);
+  for (std::int64_t q = 0; q < kPanel; ++q) {
+    const std::uint64_t position =
+        base + static_cast<std::uint64_t>(p.query_positions.ids[query + q]);
+    const std::uint64_t first =
+        (row + position) * static_cast<std::uint64_t>(o.dropout_total_keys) + base +
+        static_cast<std::uint64_t>(keys[0]);
+    values.low[q] = static_cast<std::uint32_t>(first / 4);
+    values.high[q] = static_cast<std::uint32_t>(first / 4 >> 32);
+    offsets[q] = static_cast<std::int64_t>(first % 4);
+    uniform_offset = uniform_offset && offsets[q] == offsets[0];
+  }
+  draw_values(o.dropout_random, values);
+  if (!uniform_offset) {
+    for (std::int64_t k = 0; k < kUnit; ++k)
+      for (std::int64_t q = 0; q < kPanel; ++q)
+        factors[k * kPanel + q] = values.uniform[offsets[q] + k][q] >= o.dropout_p ? kept : 0.0f;
+    return;
+  }
+  for (std::int64_t k = 0; k < kUnit; ++k)
+    for (std::int64_t q = 0; q < kPanel; q += lanes()) {
+      const V u = hn::Load(d, values.uniform[offsets[0] + k] + q);
+      const auto keep = hn::Ge(u, hn::Set(d, o.dropout_p));
+      hn::StoreU(hn::IfThenElseZero(keep, hn::Set(d, kept)), d, factors + k * kPanel + q);
+    }
+}
+
+}  // namespace tile
+}  // namespace HWY_NAMESPACE
+}  // namespace meshloom::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif
