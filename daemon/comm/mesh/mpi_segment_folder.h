@@ -10,9 +10,11 @@ namespace meshloom::comm {
 
 /// Open MPI leaves its segment files behind when a rank is killed. Made before MPI_Init, this gives
 /// it a private folder in shared memory; `hide` removes that with all files once every rank of the
-/// host has mapped them (mappings outlive their names); `show` puts empty files of the same names
-/// back, since MPI_Finalize complains where it finds nothing to remove. Does nothing where the user
-/// chose a folder or there is no /dev/shm.
+/// host has mapped them (mappings outlive their names). MPI_Finalize complains where it finds
+/// nothing to remove, so `show` puts empty files of the same names back: under mpirun into its
+/// session folder, which it clears whatever happens to the ranks. A rank that is killed inside
+/// MPI_Init leaves its folder to the next start on this machine. Does nothing where the user chose
+/// a folder or there is no /dev/shm.
 class MpiSegmentFolder {
  public:
   MpiSegmentFolder();
@@ -24,7 +26,8 @@ class MpiSegmentFolder {
   void show();
 
  private:
-  std::string folder_;
+  std::string memory_;  ///< the folder in /dev/shm
+  std::string name_;    ///< what Open MPI is told: the folder, or a link to it
   std::vector<std::string> files_;
 };
 
