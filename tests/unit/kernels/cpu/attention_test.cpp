@@ -298,7 +298,7 @@ void random_options(std::mt19937& random, Problem& p) {
 
 TEST(Attention, MatchesBruteForceOnRandomProblems) {
   std::mt19937 random(20240);
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < 30; ++i) {
     SCOPED_TRACE(i);
     Problem p = random_problem(random, DType::kFloat32, random_sizes(random));
     random_options(random, p);
@@ -309,7 +309,7 @@ TEST(Attention, MatchesBruteForceOnRandomProblems) {
 
 TEST(Attention, MatchesBruteForceInBFloat16AndFloat16) {
   std::mt19937 random(20241);
-  for (int i = 0; i < 16; ++i) {
+  for (int i = 0; i < 10; ++i) {
     SCOPED_TRACE(i);
     const DType dtype = i % 2 == 0 ? DType::kBFloat16 : DType::kFloat16;
     Problem p = random_problem(random, dtype, random_sizes(random));

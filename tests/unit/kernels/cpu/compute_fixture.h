@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <numbers>
 #include <random>
 #include <string>
 #include <vector>
@@ -57,35 +58,18 @@ class HostTensor {
   std::int64_t numel() const { return view_.numel(); }
 
   /// Element by its row-major index.
-  double at(std::int64_t index) const {
-    const std::int64_t at = offset(index);
-    switch (view_.dtype) {
-      case DType::kFloat64: return view_.as<double>()[at];
-      case DType::kFloat32: return view_.as<float>()[at];
-      case DType::kBFloat16: return static_cast<float>(view_.as<bfloat16>()[at]);
-      case DType::kFloat16: return static_cast<float>(view_.as<float16>()[at]);
-      case DType::kInt64: return static_cast<double>(view_.as<std::int64_t>()[at]);
-      default: throw Unimplemented("HostTensor: dtype");
-    }
-  }
-  void set(std::int64_t index, double value) const {
-    const std::int64_t at = offset(index);
-    switch (view_.dtype) {
-      case DType::kFloat64: view_.as<double>()[at] = value; return;
-      case DType::kFloat32: view_.as<float>()[at] = static_cast<float>(value); return;
-      case DType::kBFloat16: view_.as<bfloat16>()[at] = bfloat16(static_cast<float>(value)); return;
-      case DType::kFloat16: view_.as<float16>()[at] = float16(static_cast<float>(value)); return;
-      case DType::kInt64: view_.as<std::int64_t>()[at] = static_cast<std::int64_t>(value); return;
-      default: throw Unimplemented("HostTensor: dtype");
-    }
-  }
+  double at(std::int64_t index) const { return load(offset(index)); }
+  void set(std::int64_t index, double value) const { store(offset(index), value); }
+  /// Values of both signs with mean 0 and standard deviation `scale`.
   void fill_random(std::mt19937& random, double scale = 1.0) const {
-    std::normal_distribution<double> normal(0.0, scale);
-    for (std::int64_t i = 0; i < numel(); ++i) set(i, normal(random));
+    const double step = scale * 2.0 * std::numbers::sqrt3 / 4294967296.0;
+    for_each_offset(
+        [&](std::int64_t at) { store(at, (static_cast<double>(random()) - 2147483648.0) * step); });
   }
   std::vector<double> values() const {
-    std::vector<double> all(static_cast<std::size_t>(numel()));
-    for (std::int64_t i = 0; i < numel(); ++i) all[static_cast<std::size_t>(i)] = at(i);
+    std::vector<double> all;
+    all.reserve(static_cast<std::size_t>(numel()));
+    for_each_offset([&](std::int64_t at) { all.push_back(load(at)); });
     return all;
   }
   HostTensor copy() const {
@@ -96,6 +80,42 @@ class HostTensor {
   }
 
  private:
+  double load(std::int64_t at) const {
+    switch (view_.dtype) {
+      case DType::kFloat64: return view_.as<double>()[at];
+      case DType::kFloat32: return view_.as<float>()[at];
+      case DType::kBFloat16: return static_cast<float>(view_.as<bfloat16>()[at]);
+      case DType::kFloat16: return static_cast<float>(view_.as<float16>()[at]);
+      case DType::kInt64: return static_cast<double>(view_.as<std::int64_t>()[at]);
+      default: throw Unimplemented("HostTensor: dtype");
+    }
+  }
+  void store(std::int64_t at, double value) const {
+    switch (view_.dtype) {
+      case DType::kFloat64: view_.as<double>()[at] = value; return;
+      case DType::kFloat32: view_.as<float>()[at] = static_cast<float>(value); return;
+      case DType::kBFloat16: view_.as<bfloat16>()[at] = bfloat16(static_cast<float>(value)); return;
+      case DType::kFloat16: view_.as<float16>()[at] = float16(static_cast<float>(value)); return;
+      case DType::kInt64: view_.as<std::int64_t>()[at] = static_cast<std::int64_t>(value); return;
+      default: throw Unimplemented("HostTensor: dtype");
+    }
+  }
+  // Offsets of all elements in row-major order.
+  template <typename Fn>
+  void for_each_offset(Fn&& fn) const {
+    Dims index = view_.shape;
+    for (std::int64_t& i : index) i = 0;
+    std::int64_t at = 0;
+    for (std::int64_t count = numel(); count > 0; --count) {
+      fn(at);
+      for (int d = view_.ndim() - 1; d >= 0; --d) {
+        at += view_.stride(d);
+        if (++index[d] < view_.size(d)) break;
+        at -= index[d] * view_.stride(d);
+        index[d] = 0;
+      }
+    }
+  }
   std::int64_t offset(std::int64_t index) const {
     std::int64_t at = 0;
     for (int d = view_.ndim() - 1; d >= 0; --d) {

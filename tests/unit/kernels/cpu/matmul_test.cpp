@@ -159,7 +159,7 @@ std::string describe(const Case& c) {
 
 TEST(Matmul, MatchesSumsInDoubleOnRandomProblems) {
   std::mt19937 random(7);
-  for (int i = 0; i < 400; ++i) {
+  for (int i = 0; i < 250; ++i) {
     const Case c = random_case(random);
     SCOPED_TRACE(describe(c));
     const std::vector<std::string> targets = available_targets();
@@ -234,7 +234,7 @@ TEST(Matmul, RepeatsBitForBit) {
     b.fill_random(random);
     for (int threads = 1; threads <= 2; ++threads) {
       std::vector<double> first;
-      for (int i = 0; i < 4; ++i) {
+      for (int i = 0; i < 3; ++i) {
         const HostTensor y(DType::kFloat32, {600, 384});
         HeapWorkspace workspace;
         matmul({{threads}, {}, &workspace}, y.view(), a.view(), b.view(), {});
@@ -256,7 +256,7 @@ TEST(Matmul, RanksAsThreadsDoNotDisturbEachOther) {
   std::vector<int> wrong(4, 0);
   for (int rank = 0; rank < 4; ++rank)
     ranks.emplace_back([&, rank] {
-      for (int i = 0; i < 20; ++i) {
+      for (int i = 0; i < 10; ++i) {
         const HostTensor y(DType::kFloat32, {200, 250});
         matmul({{1}, {}, nullptr}, y.view(), a.view(), b.view(), {});
         wrong[rank] += y.values() != want.values();
