@@ -137,6 +137,7 @@ MemoryUse Executor::memory_of(int rank) const {
 }
 
 void Executor::complete(const v1::RankResult& result) {
+  if (leaves_ranks_out_of_step(result.error())) fail(to_error(result.error()));
   const std::lock_guard lock(mutex_);
   const auto found = pending_.find(result.seq());
   const bool known_rank = result.rank() >= 0 && result.rank() < world_size_;

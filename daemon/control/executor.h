@@ -59,6 +59,7 @@ class Executor {
   MemoryUse memory_of(int rank) const;
 
   // From the ranks.
+  /// A result that leaves the ranks out of step is fatal before anybody who waits sees it.
   void complete(const v1::RankResult& result);
   bool token(std::int64_t seq, std::int64_t token);
 

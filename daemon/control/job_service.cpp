@@ -11,6 +11,8 @@ namespace meshloom::control {
 namespace {
 
 constexpr int kMostWatchers = 64;
+constexpr std::size_t kLargestSpec = 256 << 10;  // a job is stored and sent whole
+constexpr int kMostSampleTokens = 65'536;
 
 [[noreturn]] void refuse(const std::string& field, const std::string& text) {
   throw InvalidArgument(fmt::format("{}: {}", field, text), "INVALID_ARGUMENT", {{"field", field}});
@@ -27,12 +29,27 @@ void check_spec(const v1::JobSpec& spec) {
     if (spec.name().find('/') != std::string::npos) refuse("name", "must not have a slash");
   }
   if (!spec.has_run()) refuse("run", "is missing: it says what to train");
+  if (spec.ByteSizeLong() > kLargestSpec)
+    refuse("run", fmt::format("the job takes {} bytes, at most {} are allowed", spec.ByteSizeLong(),
+                              kLargestSpec));
+  if (spec.run().sample().params().max_tokens() > kMostSampleTokens)
+    refuse("run.sample.params.max_tokens",
+           fmt::format("{} is more than {}", spec.run().sample().params().max_tokens(),
+                       kMostSampleTokens));
   const auto& hf_folder = spec.run().export_().hf_folder();
   if (!hf_folder.empty() && !is_export_name(hf_folder))
     refuse("run.export.hf_folder",
            fmt::format("\"{}\" is not a name for a folder beside \"checkpoints\", expected "
                        "[A-Za-z0-9][A-Za-z0-9._-]{{0,62}}",
                        hf_folder.substr(0, 80)));
+}
+
+v1::Job without_details(v1::Job job) {
+  job.mutable_spec()->clear_run();
+  job.clear_resolved();
+  job.clear_notes();
+  job.clear_sample();
+  return job;
 }
 
 }  // namespace
@@ -67,12 +84,11 @@ grpc::Status JobServiceImpl::GetJob(grpc::ServerContext*, const v1::GetJobReques
 grpc::Status JobServiceImpl::ListJobs(grpc::ServerContext*, const v1::ListJobsRequest* request,
                                       v1::ListJobsResponse* response) {
   return guarded("ListJobs", [&] {
-    // Each job is a few KiB: a page stays well below the message limit.
-    constexpr int kMostJobs = 500;
+    constexpr int kMostJobs = 500;  // of a few KiB each: a page stays below the message limit
     const auto position = parse_page_token("jobs", request->page_token());
     auto [jobs, next] =
         store_.list(position, page_size_or_default(request->page_size(), kMostJobs));
-    for (auto& job : jobs) *response->add_jobs() = std::move(job);
+    for (auto& job : jobs) *response->add_jobs() = without_details(std::move(job));
     if (next > 0) response->set_next_page_token(make_page_token("jobs", next));
   });
 }

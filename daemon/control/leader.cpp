@@ -6,7 +6,6 @@
 #include "daemon/control/host_info.h"
 #include "daemon/control/leave_soon.h"
 #include "daemon/control/rank_loop.h"
-#include "daemon/control/status.h"
 #include "daemon/control/stop_signal.h"
 #include "daemon/train/paths.h"
 #include "daemon/train/run.h"
@@ -89,10 +88,8 @@ DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
     RankWorker worker(0, factory, [this](std::int64_t seq, std::int64_t token) {
       return executor_.token(seq, token);
     });
-    end = run_commands(commands_, worker, [this](const v1::RankResult& result) {
-      executor_.complete(result);
-      if (leaves_ranks_out_of_step(result)) executor_.fail(to_error(result.error()));
-    });
+    end = run_commands(commands_, worker,
+                       [this](const v1::RankResult& result) { executor_.complete(result); });
   }
   driver_.request_stop();
   driver_.join();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/rank_loop.h"
 
+#include "daemon/control/status.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -12,7 +13,7 @@ LoopEnd run_commands(CommandQueue& queue, RankWorker& worker,
     if (command->has_abort()) return LoopEnd::kClosed;
     const v1::RankResult result = worker.execute(*command);
     report(result);
-    if (leaves_ranks_out_of_step(result)) {
+    if (leaves_ranks_out_of_step(result.error())) {
       spdlog::error("command seq {}: {}", result.seq(), result.error().message());
       return LoopEnd::kOutOfStep;
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/rank_service.h"
 
-#include "daemon/control/rank_worker.h"
 #include "daemon/control/status.h"
 #include "kernels/base/log.h"
 
@@ -70,16 +69,14 @@ void RankServiceImpl::serve(const v1::RankHello& hello, Stream& stream) {
     } else if (message.has_result()) {
       message.mutable_result()->set_rank(hello.rank());
       executor_.complete(message.result());
-      if (leaves_ranks_out_of_step(message.result()))
-        executor_.fail(to_error(message.result().error()));
     }
   }
-  executor_.detach(hello.rank());
   if (!executor_.stopping())
     executor_.fail(
         CommError(fmt::format("rank {} (pid {} on {}) left: it died or lost its connection",
                               hello.rank(), hello.pid(), hello.host()),
                   "RANK_LOST", {{"rank", std::to_string(hello.rank())}}));
+  executor_.detach(hello.rank());
 }
 
 std::vector<v1::RankHello> RankServiceImpl::hellos() const {

@@ -163,12 +163,4 @@ void RankWorker::change(const std::string& name, const std::function<void(LiveRu
   }
 }
 
-bool leaves_ranks_out_of_step(const v1::RankResult& result) {
-  if (!result.has_error()) return false;
-  const auto& kind = result.error().kind();
-  return kind == error_kind_name(ErrorKind::kComm) ||
-         kind == error_kind_name(ErrorKind::kDeadlineExceeded) ||
-         kind == error_kind_name(ErrorKind::kAborted);
-}
-
 }  // namespace meshloom::control

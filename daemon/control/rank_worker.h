@@ -50,7 +50,4 @@ class RankWorker {
   std::map<std::string, LiveRun> runs_;
 };
 
-/// True for failures after which the ranks are no longer in step.
-bool leaves_ranks_out_of_step(const v1::RankResult& result);
-
 }  // namespace meshloom::control

@@ -75,6 +75,14 @@ TEST_F(StartE2e, WrongStartsExitWithTheirCode) {
   }
 }
 
+TEST_F(StartE2e, AConfigFileGivesSettingsAndFlagsWin) {
+  const auto config =
+      write_text("daemon.yaml", "listen: 127.0.0.1:1\nthreads: 3\nlog_level: warning\n");
+  start(1, {"--config", config});
+  EXPECT_EQ(client_json({"status"})["workers"][0]["threads"], 3);
+  EXPECT_EQ(daemon_log().find("serves on"), std::string::npos) << "which is said at level info";
+}
+
 TEST_F(StartE2e, WithoutMpirunThereIsOneRankAndAWarning) {
   const Process alone({MESHLOOM_BIN "/meshloomd", "--listen", "127.0.0.1:0", "--state-dir",
                        state_.string(), "--data-dir", data_.string()},

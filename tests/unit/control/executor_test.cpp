@@ -75,7 +75,7 @@ TEST(RankWorker, RefusesAnOlderEpoch) {
   auto old = optim_step("a");
   old.set_epoch(4);
   EXPECT_EQ(worker.execute(old).error().info().reason(), "EPOCH_STALE");
-  EXPECT_TRUE(leaves_ranks_out_of_step(worker.execute(old)));
+  EXPECT_TRUE(leaves_ranks_out_of_step(worker.execute(old).error()));
 }
 
 /// Answers by hand.
@@ -161,6 +161,17 @@ TEST_F(ExecutorTest, AFatalCauseReachesAllThatWaitAndAllRanks) {
   EXPECT_THROW(executor_.submit(optim_step("a")), Error);
   EXPECT_EQ(ranks_[0].commands.back().abort().cause(), "rank 1 left");
   EXPECT_EQ(ranks_[1].commands.back().abort().cause(), "rank 1 left");
+}
+
+TEST_F(ExecutorTest, AResultThatLeavesTheRanksOutOfStepIsFatalForAllThatWait) {
+  const auto first = executor_.submit(optim_step("a"));
+  const auto second = executor_.submit(optim_step("a"));
+  auto failed = answer(1, 1);
+  *failed.mutable_error() = to_details(CommError("all_reduce: rank 0 is missing"));
+  executor_.complete(failed);
+  EXPECT_EQ(fatal_, "all_reduce: rank 0 is missing");
+  EXPECT_THROW(executor_.wait(first), Error);
+  EXPECT_THROW(executor_.wait(second), Error);
 }
 
 TEST_F(ExecutorTest, ADeadlineNamesTheRanksThatAreMissing) {

@@ -2,6 +2,8 @@
 #include "daemon/control/journal.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <fstream>
 #include <random>
@@ -119,6 +121,26 @@ TEST(Journal, ANewerVersionIsRefused) {
   }
   set_bytes(path, "something else entirely");
   EXPECT_THROW(replay(path), DataLoss);
+}
+
+TEST(Journal, AnAppendThatFailsHalfWayLeavesNoTrace) {
+  const TempFolder folder;
+  const auto path = folder / "journal";
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const auto old_handler = ::signal(SIGXFSZ, SIG_IGN);
+  {
+    Journal journal(path, [](std::string_view) {});
+    journal.append("first");
+    const rlimit full{100, before.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &full);
+    EXPECT_THROW(journal.append(std::string(1000, 'x')), Error);
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    EXPECT_EQ(std::filesystem::file_size(path), 16u + 16u + 5u);
+    journal.append("second");
+  }
+  ::signal(SIGXFSZ, old_handler);
+  EXPECT_EQ(replay(path), (Records{"first", "second"}));
 }
 
 TEST(Journal, RewritingReplacesEverything) {

@@ -221,6 +221,15 @@ TEST_F(ServicesTest, WrongRequestsAreRefusedWithReasonAndField) {
          r->mutable_spec()->mutable_run()->mutable_export_()->set_hf_folder("step-4");
        },
        "INVALID_ARGUMENT"},
+      {[](auto* r) {
+         r->mutable_spec()->mutable_run()->mutable_sample()->set_prompt(std::string(300'000, 'x'));
+       },
+       "INVALID_ARGUMENT"},
+      {[](auto* r) {
+         r->mutable_spec()->mutable_run()->mutable_sample()->mutable_params()->set_max_tokens(
+             1 << 30);
+       },
+       "INVALID_ARGUMENT"},
       {[](auto* r) { r->set_request_id("a b"); }, "REQUEST_ID_INVALID"},
   };
   for (const auto& item : cases) {
