@@ -81,7 +81,13 @@ int measure(const Options& options, comm::RankRuntime& runtime, const fs::path& 
   for (const auto& item : state) bytes += item.tensor.view().bytes();
   const train::CheckpointLocation location = {folder / "checkpoints", 1, nullptr};
   std::vector<double> raw, save, load;
-  for (int i = 0; i < options.repeats; ++i) {
+  // The first round is not counted: it gives the page cache its memory.
+  for (int i = 0; i <= options.repeats; ++i) {
+    if (i == 1) {
+      raw.clear();
+      save.clear();
+      load.clear();
+    }
     raw.push_back(raw_write(folder, state, *world));
     train::Manifest manifest;
     manifest.step = i;
@@ -97,15 +103,16 @@ int measure(const Options& options, comm::RankRuntime& runtime, const fs::path& 
     load.push_back(seconds_since(start));
   }
   if (runtime.rank() == 0) {
-    const double raw_seconds = percentile(raw, 0.5);
-    const double save_seconds = percentile(save, 0.5);
+    // The best of each: a disk that others use only ever adds.
+    const double raw_seconds = *std::min_element(raw.begin(), raw.end());
+    const double save_seconds = *std::min_element(save.begin(), save.end());
     const nlohmann::json line = {{"bench", "checkpoint"},
                                  {"ranks", world->size()},
                                  {"bytes", bytes},
                                  {"raw_write_seconds", raw_seconds},
                                  {"save_seconds", save_seconds},
                                  {"save_over_raw_write", save_seconds / raw_seconds},
-                                 {"load_seconds", percentile(load, 0.5)},
+                                 {"load_seconds", *std::min_element(load.begin(), load.end())},
                                  {"all_raw_write_seconds", raw},
                                  {"all_save_seconds", save}};
     std::printf("%s\n", line.dump().c_str());
@@ -124,7 +131,7 @@ int run_checkpoint_bench(int argc, char** argv) {
   app.add_option("--folder", options.folder,
                  "an existing folder on the disk to measure; default: the temporary folder");
   app.add_option("--local-ranks", options.local_ranks, "ranks as processes")->capture_default_str();
-  app.add_option("--repeats", options.repeats, "the median of so many is given")
+  app.add_option("--repeats", options.repeats, "the best of so many is given")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
