@@ -7,8 +7,9 @@
 
 namespace meshloom::base {
 
-/// Read once at the start of a program and passed on. Flags win over these. One more is read below this folder, by
-/// kernels/cpu: MESHLOOM_CPU_CLASS (avx2, avx512, ...) lowers what the CPU kernels use, for tests.
+/// Read once at the start of a program and passed on. Flags win over these. One more is read below
+/// this folder, by kernels/cpu: MESHLOOM_CPU_CLASS (avx2, avx512, ...) lowers what the CPU kernels
+/// use, for tests.
 struct Environment {
   /// MESHLOOM_ADDRESS: host:port of the daemon that `meshloom` talks to. Default 127.0.0.1:7420.
   std::optional<std::string> address;
