@@ -42,7 +42,6 @@ void stream_row(std::byte* dst, const std::byte* src, std::size_t bytes) {
   auto* to = reinterpret_cast<std::uint8_t*>(dst);
   for (; i + lanes <= bytes; i += lanes)
     hwy::HWY_NAMESPACE::Stream(hwy::HWY_NAMESPACE::LoadU(d, from + i), d, to + i);
-  hwy::FlushStream();
   std::memcpy(dst + i, src + i, bytes - i);
 }
 
@@ -81,6 +80,7 @@ void copy_dense_rows(Threads threads, const Loop& loop, const TensorView& dst,
       HWY_DYNAMIC_DISPATCH(stream_row)(to, from, n * size);
     else
       std::memcpy(to, from, n * size);
+    finish_streaming(stream);
   });
 }
 
@@ -90,6 +90,7 @@ void convert_dense_rows(Threads threads, const Loop& loop, const TensorView& dst
   for_each_row(threads, loop, [&](const auto& offsets, std::int64_t n) {
     HWY_DYNAMIC_DISPATCH(convert_row)
     (at(dst, offsets[0]), dst.dtype, at(src, offsets[1]), src.dtype, n, stream);
+    finish_streaming(stream);
   });
 }
 

@@ -172,6 +172,7 @@ void backward_row(const BackwardRow& row, DType dtype, bool stream, std::int64_t
   HWY_DYNAMIC_DISPATCH(probability_row)
   (dtype, stream, row.dlogits, row.logits, classes, static_cast<float>(row.lse),
    static_cast<float>(row.scale), static_cast<float>(uniform));
+  finish_streaming(stream);
   // Computed whole, not added to what was stored: that may be rounded to 16 bits.
   const double own = std::exp(target_logit - row.lse) - uniform - (1.0 - smoothing);
   dispatch_float(dtype, "cross_entropy_backward", [&]<typename T>(TypeTag<T>) {

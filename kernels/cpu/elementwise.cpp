@@ -323,6 +323,7 @@ void binary(const KernelContext& context, BinaryOp op, const TensorView& y, cons
     HWY_DYNAMIC_DISPATCH(binary_row)
     (op, y.dtype, stream, at(y, offsets[0]), at(a, offsets[1]), loop.row_stride(1),
      at(b, offsets[2]), loop.row_stride(2), n);
+    finish_streaming(stream);
   });
 }
 
@@ -356,6 +357,7 @@ void swiglu(const KernelContext& context, const TensorView& y, const TensorView&
   for_each_row(context.threads, loop, [&](const auto& offsets, std::int64_t n) {
     HWY_DYNAMIC_DISPATCH(swiglu_row)
     (y.dtype, stream, at(y, offsets[0]), at(gate, offsets[1]), at(up, offsets[2]), n);
+    finish_streaming(stream);
   });
 }
 

@@ -88,6 +88,8 @@ void norm_rows_typed(const NormArgs<T, float>& args, std::int64_t begin, std::in
     const float rstd = 1.0f / std::sqrt(variance + args.eps);
     if (args.mean != nullptr) args.mean[row] = mean;
     if (args.rstd != nullptr) args.rstd[row] = rstd;
+    simd::prefetch_row(args.x + row * args.columns, n);
+    if (args.residual != nullptr) simd::prefetch_row(args.residual + row * args.columns, n);
     scale_row(args, row, x, mean, rstd);
   }
 }
@@ -154,8 +156,10 @@ void run(const KernelContext& context, const NormViews& views, const F* weight, 
   const std::int64_t rows = row_count(views.x);
   const std::int64_t grain =
       std::max<std::int64_t>(1, kElementGrain / std::max<std::int64_t>(args.columns, 1));
-  parallel_for(context.threads, rows, grain,
-               [&](std::int64_t begin, std::int64_t end) { norm_rows(args, begin, end); });
+  parallel_for(context.threads, rows, grain, [&](std::int64_t begin, std::int64_t end) {
+    norm_rows(args, begin, end);
+    finish_streaming(args.stream);
+  });
 }
 
 bool needs_conversion(const TensorView& parameter) {

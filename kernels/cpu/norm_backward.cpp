@@ -126,6 +126,8 @@ void norm_backward_rows_typed(const NormBackwardArgs<T, float>& args, std::int64
     const T* x = args.x + at;
     const T* dy = args.dy + at;
     const RowSums sums = row_sums(args, stats, dy, x);
+    simd::prefetch_row(x, static_cast<std::size_t>(args.columns));
+    simd::prefetch_row(dy, static_cast<std::size_t>(args.columns));
     add_to_parameters(args, stats, dy, x);
     write_dx(args, stats, sums, dy, x, args.dx + at);
   }
@@ -238,6 +240,7 @@ void run(const BackwardViews& views, const F* weight, F* sums, std::int64_t thre
         backward_rows(own, row, std::min(row + kRowBlock, end));
         mine.flush();
       }
+      finish_streaming(args.stream);
     }
   });
   merge_threads(views.dweight.as<F>(), sums, 0, threads, args.columns, views.accumulate_params);

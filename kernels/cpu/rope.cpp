@@ -2,6 +2,7 @@
 #include "kernels/cpu/rope.h"
 
 #include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/streaming.h"
 #include "kernels/cpu/strided_loop.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -26,6 +27,7 @@ struct RopeRows {
   float sign;
   std::int64_t half;
   std::int64_t count;
+  bool stream;  // every row and half of y is aligned to 64 bytes
 };
 }  // namespace
 }  // namespace meshloom::kernels::cpu
@@ -42,29 +44,44 @@ using V = hn::Vec<FloatTag>;
 
 // y[i] = x[i] cos[i] - x[i + half] sin[i], y[i + half] = x[i + half] cos[i] + x[i] sin[i], with sin
 // times `sign`.
+struct Pair {
+  V low, high;
+};
+
+HWY_INLINE Pair rotate_vectors(V a, V b, V cosine, V sine) {
+  return {hn::NegMulAdd(b, sine, hn::Mul(a, cosine)), hn::MulAdd(a, sine, hn::Mul(b, cosine))};
+}
+
 template <class T>
 HWY_INLINE void rotate(T* y, const T* x, const float* cosine, const float* sine, float sign,
-                       std::size_t half) {
+                       std::size_t half, bool stream) {
   const FloatTag d;
   const std::size_t lanes = hn::Lanes(d);
   const V s = hn::Set(d, sign);
-  for (std::size_t i = 0; i < half; i += lanes) {
-    const std::size_t n = half - i;
-    const bool full = n >= lanes;
-    const V a = full ? simd::load(d, x + i) : simd::load_n(d, x + i, n);
-    const V b = full ? simd::load(d, x + half + i) : simd::load_n(d, x + half + i, n);
-    const V c = full ? simd::load(d, cosine + i) : simd::load_n(d, cosine + i, n);
-    const V t = hn::Mul(s, full ? simd::load(d, sine + i) : simd::load_n(d, sine + i, n));
-    const V low = hn::NegMulAdd(b, t, hn::Mul(a, c));
-    const V high = hn::MulAdd(a, t, hn::Mul(b, c));
-    if (full) {
-      simd::store(d, low, y + i);
-      simd::store(d, high, y + half + i);
-    } else {
-      simd::store_n(d, low, y + i, n);
-      simd::store_n(d, high, y + half + i, n);
+  const auto pair_at = [&](std::size_t i) HWY_ATTR {
+    return rotate_vectors(simd::load(d, x + i), simd::load(d, x + half + i),
+                          simd::load(d, cosine + i), hn::Mul(s, simd::load(d, sine + i)));
+  };
+  std::size_t i = 0;
+  if constexpr (std::is_same_v<T, float>) {
+    for (; stream && i + lanes <= half; i += lanes) {
+      const Pair pair = pair_at(i);
+      hn::Stream(pair.low, d, y + i);
+      hn::Stream(pair.high, d, y + half + i);
     }
   }
+  for (; i + lanes <= half; i += lanes) {
+    const Pair pair = pair_at(i);
+    simd::store(d, pair.low, y + i);
+    simd::store(d, pair.high, y + half + i);
+  }
+  if (i == half) return;
+  const std::size_t n = half - i;
+  const Pair pair =
+      rotate_vectors(simd::load_n(d, x + i, n), simd::load_n(d, x + half + i, n),
+                     simd::load_n(d, cosine + i, n), hn::Mul(s, simd::load_n(d, sine + i, n)));
+  simd::store_n(d, pair.low, y + i, n);
+  simd::store_n(d, pair.high, y + half + i, n);
 }
 
 // `count` rows, each a step (in elements) from the last; table_step is 0 where all have one
@@ -74,7 +91,7 @@ void rotate_rows(const RopeRows& rows) {
     for (std::int64_t r = 0; r < rows.count; ++r)
       rotate(static_cast<T*>(rows.y) + r * rows.y_step,
              static_cast<const T*>(rows.x) + r * rows.x_step, rows.cosine + r * rows.table_step,
-             rows.sine + r * rows.table_step, rows.sign, rows.half);
+             rows.sine + r * rows.table_step, rows.sign, rows.half, rows.stream);
   });
 }
 
@@ -120,6 +137,7 @@ void check_position(std::int64_t position, std::int64_t count) {
 struct RopeCall {
   TensorView y, x;
   RopeOptions options;
+  bool stream = false;
 
   // Rows from (b, h, s) on; the caller sets the steps and the count.
   RopeRows rows_at(std::int64_t b, std::int64_t h, std::int64_t s, std::int64_t count) const {
@@ -135,6 +153,7 @@ struct RopeCall {
     rows.sign = options.inverse ? -1.0f : 1.0f;
     rows.half = x.size(3) / 2;
     rows.count = count;
+    rows.stream = stream;
     return rows;
   }
 };
@@ -175,22 +194,36 @@ void rotate_heads(const RopeCall& call, std::int64_t begin, std::int64_t end) {
   }
 }
 
+// Large, not in place, and every row and half of it aligned to any target's vectors.
+bool can_stream(const TensorView& y, const TensorView& x) {
+  constexpr std::int64_t kAlignment = 64 / sizeof(float);
+  bool aligned =
+      reinterpret_cast<std::uintptr_t>(y.data) % 64 == 0 && y.size(3) / 2 % kAlignment == 0;
+  for (int d = 0; d < 3; ++d) aligned = aligned && y.stride(d) % kAlignment == 0;
+  return aligned && y.dtype == DType::kFloat32 && y.data != x.data && y.bytes() >= kStreamingBytes;
+}
+
 }  // namespace
 
 void rope(const KernelContext& context, const TensorView& y, const TensorView& x,
           const RopeOptions& options) {
   if (x.numel() == 0) return;
-  const RopeCall call{y, x, options};
+  const RopeCall call{y, x, options, can_stream(y, x)};
   const std::int64_t row_grain = std::max<std::int64_t>(1, kElementGrain / x.size(3));
   const bool by_head = !options.positions.defined() && x.stride(1) > x.stride(2) &&
                        options.cos.stride(0) == options.sin.stride(0);
   if (by_head)
-    return parallel_for(
-        context.threads, x.size(0) * x.size(1) * x.size(2), row_grain,
-        [&](std::int64_t begin, std::int64_t end) { rotate_heads(call, begin, end); });
+    return parallel_for(context.threads, x.size(0) * x.size(1) * x.size(2), row_grain,
+                        [&](std::int64_t begin, std::int64_t end) {
+                          rotate_heads(call, begin, end);
+                          finish_streaming(call.stream);
+                        });
   parallel_for(context.threads, x.size(0) * x.size(2),
                std::max<std::int64_t>(1, row_grain / x.size(1)),
-               [&](std::int64_t begin, std::int64_t end) { rotate_tokens(call, begin, end); });
+               [&](std::int64_t begin, std::int64_t end) {
+                 rotate_tokens(call, begin, end);
+                 finish_streaming(call.stream);
+               });
 }
 
 }  // namespace meshloom::kernels::cpu

@@ -29,7 +29,8 @@ HWY_INLINE std::size_t lanes_to_alignment(const T* y) {
 }
 
 /// y[i] = f(in[i]...) for i in [0, n), f taking and giving float32 vectors; y may be one of the
-/// inputs. `stream` writes past the caches (float only): for outputs that no cache would keep.
+/// inputs. `stream` writes past the caches (float only): for outputs that no cache would keep; the
+/// caller ends its part with finish_streaming.
 template <class T, class F, class... In>
 HWY_INLINE void map_row(bool stream, T* y, std::size_t n, const F& f, const In*... in) {
   const FloatTag d;
@@ -40,11 +41,54 @@ HWY_INLINE void map_row(bool stream, T* y, std::size_t n, const F& f, const In*.
       i = lanes_to_alignment(y);
       if (i != 0) store_n(d, f(load_n(d, in, i)...), y, i);
       for (; i + lanes <= n; i += lanes) hn::Stream(f(load(d, in + i)...), d, y + i);
-      hwy::FlushStream();
     }
   }
   for (; i + lanes <= n; i += lanes) store(d, f(load(d, in + i)...), y + i);
   if (i < n) store_n(d, f(load_n(d, in + i, n - i)...), y + i, n - i);
+}
+
+/// Asks for a row that is needed soon, so that its way from memory overlaps with the work on this
+/// one: the row `rows_ahead(n)` further on (asking beyond the end of memory does no harm).
+template <class T>
+HWY_INLINE std::size_t rows_ahead(std::size_t n) {
+  constexpr std::size_t kDistance = 8192;
+  return 1 + kDistance / (n * sizeof(T) + 1);
+}
+template <class T>
+HWY_INLINE void prefetch_row(const T* row, std::size_t n) {
+  constexpr std::size_t kLine = 64 / sizeof(T);
+  const T* ahead = row + rows_ahead<T>(n) * n;
+  for (std::size_t i = 0; i < n; i += kLine) hwy::Prefetch(ahead + i);
+}
+
+/// y[i] = f(in[i]...) as map_row, and returns the sum of y before it was rounded to T.
+template <class T, class F, class... In>
+HWY_INLINE float map_and_sum_row(T* y, std::size_t n, const F& f, const In*... in) {
+  const FloatTag d;
+  const std::size_t lanes = hn::Lanes(d);
+  hn::Vec<FloatTag> s0 = hn::Zero(d), s1 = s0;
+  std::size_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    const auto a = f(load(d, in + i)...);
+    const auto b = f(load(d, in + i + lanes)...);
+    s0 = hn::Add(s0, a);
+    s1 = hn::Add(s1, b);
+    store(d, a, y + i);
+    store(d, b, y + i + lanes);
+  }
+  for (; i < n; i += lanes) {
+    const std::size_t count = n - i < lanes ? n - i : lanes;
+    if (count == lanes) {
+      const auto a = f(load(d, in + i)...);
+      s0 = hn::Add(s0, a);
+      store(d, a, y + i);
+    } else {
+      const auto a = f(load_n(d, in + i, count)...);
+      s0 = hn::Add(s0, hn::IfThenElseZero(hn::FirstN(d, count), a));
+      store_n(d, a, y + i, count);
+    }
+  }
+  return sum_lanes(d, hn::Add(s0, s1));
 }
 
 /// The sum of f(in[i]...) over i in [0, n), in float32 over four vectors of partial sums.
@@ -75,18 +119,20 @@ HWY_INLINE float row_max(const T* x, std::size_t n, float at_least = -3.40282346
   const FloatTag d;
   const std::size_t lanes = hn::Lanes(d);
   const auto lowest = hn::Set(d, at_least);
-  auto m0 = lowest, m1 = lowest;
+  auto m0 = lowest, m1 = lowest, m2 = lowest, m3 = lowest;
   std::size_t i = 0;
-  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
     m0 = hn::Max(m0, load(d, x + i));
     m1 = hn::Max(m1, load(d, x + i + lanes));
+    m2 = hn::Max(m2, load(d, x + i + 2 * lanes));
+    m3 = hn::Max(m3, load(d, x + i + 3 * lanes));
   }
   for (; i < n; i += lanes) {
     const std::size_t count = n - i < lanes ? n - i : lanes;
     const auto v = count == lanes ? load(d, x + i) : load_n(d, x + i, count);
     m0 = hn::Max(m0, hn::IfThenElse(hn::FirstN(d, count), v, lowest));
   }
-  return max_lanes(d, hn::Max(m0, m1));
+  return max_lanes(d, hn::Max(hn::Max(m0, m1), hn::Max(m2, m3)));
 }
 
 /// Two sums in one pass: f(in[i]..., a, b) sets the terms a and b of `first` and `second`.

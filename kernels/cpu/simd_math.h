@@ -22,35 +22,48 @@ namespace simd {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// exp without the checks for overflow: any x <= 88 (softmax has x <= 0), -inf gives 0. Results
-/// below 2^-126 are flushed to 0. About 1.5 ulp.
+/// exp(x - n ln 2) for the integer n nearest to x / ln 2.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V exp_bounded(D d, V x) {
-  const hn::RebindToSigned<D> di;
-  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits, ready to be shifted into
-  // the exponent.
-  const V magic = hn::Set(d, 12582912.0f);
-  const V shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
-  const V n = hn::Sub(shifted, magic);
+HWY_INLINE V exp_fraction(D d, V x, V n) {
   V r = hn::NegMulAdd(n, hn::Set(d, 0.693145752f), x);
   r = hn::NegMulAdd(n, hn::Set(d, 1.42860677e-6f), r);
   V p = hn::MulAdd(hn::Set(d, 1.3814467e-03f), r, hn::Set(d, 8.368781e-03f));
   p = hn::MulAdd(p, r, hn::Set(d, 4.1668393e-02f));
   p = hn::MulAdd(p, r, hn::Set(d, 1.666652e-01f));
   p = hn::MulAdd(p, r, hn::Set(d, 4.9999994e-01f));
-  p = hn::MulAdd(p, hn::Mul(r, r), hn::Add(r, hn::Set(d, 1.0f)));
-  const auto exponent = hn::ShiftLeft<23>(hn::BitCast(di, shifted));
-  const V result = hn::BitCast(d, hn::Add(hn::BitCast(di, p), exponent));
-  // Max keeps a NaN of its second argument.
-  const auto in_range = hn::Ge(x, hn::Set(d, -87.3365402f));
-  return hn::IfThenElse(in_range, result, hn::Max(hn::Zero(d), x));
+  return hn::MulAdd(p, hn::Mul(r, r), hn::Add(r, hn::Set(d, 1.0f)));
+}
+
+/// exp without the checks for overflow: any x <= 88 (softmax has x <= 0), -inf gives 0. Results
+/// below 2^-126 are flushed to 0. About 1.5 ulp.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exp_bounded(D d, V x) {
+  const hn::RebindToSigned<D> di;
+  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits; with 127 more these are
+  // the exponent field of 2^n.
+  const V magic = hn::Set(d, 12582912.0f + 127.0f);
+  const V shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
+  const V p = exp_fraction(d, x, hn::Sub(shifted, magic));
+  const V power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted)));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3365402f)), hn::Mul(p, power));
 }
 
 /// exp for any x: overflow gives +inf, results below 2^-126 are flushed to 0.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp(D d, V x) {
+  const hn::RebindToSigned<D> di;
+  const V magic = hn::Set(d, 12582912.0f);
+  const V shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
+  const V p = exp_fraction(d, x, hn::Sub(shifted, magic));
+  // Added to the exponent field, since 2^128 itself, which results close below it need, is no
+  // float.
+  const auto exponent = hn::ShiftLeft<23>(hn::BitCast(di, shifted));
+  const V result = hn::BitCast(d, hn::Add(hn::BitCast(di, p), exponent));
+  // Max keeps a NaN of its second argument.
+  const V low =
+      hn::IfThenElse(hn::Ge(x, hn::Set(d, -87.3365402f)), result, hn::Max(hn::Zero(d), x));
   const V inf = hn::Set(d, std::numeric_limits<float>::infinity());
-  return hn::IfThenElse(hn::Gt(x, hn::Set(d, 88.7228394f)), inf, exp_bounded(d, x));
+  return hn::IfThenElse(hn::Gt(x, hn::Set(d, 88.7228394f)), inf, low);
 }
 
 /// Natural logarithm: 0 gives -inf, negative NaN, +inf +inf; subnormals are handled.
@@ -100,9 +113,10 @@ HWY_INLINE V tanh(D d, V x) {
   return hn::IfThenElse(hn::Lt(a, hn::Set(d, 0.6f)), small, hn::CopySign(large, x));
 }
 
+/// erf for |x| below 0.93, and erfc for a >= 0.93 (0 beyond 4.8, where it is under 2e-11): the two
+/// pieces of erf and of the normal distribution.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V erf(D d, V x) {
-  const V a = hn::Abs(x);
+HWY_INLINE V erf_near_zero(D d, V x) {
   const V x2 = hn::Mul(x, x);
   V q = hn::MulAdd(hn::Set(d, 8.316753e-05f), x2, hn::Set(d, -8.130006e-04f));
   q = hn::MulAdd(q, x2, hn::Set(d, 5.199906e-03f));
@@ -110,19 +124,38 @@ HWY_INLINE V erf(D d, V x) {
   q = hn::MulAdd(q, x2, hn::Set(d, 1.12836875e-01f));
   q = hn::MulAdd(q, x2, hn::Set(d, -3.7612632e-01f));
   q = hn::MulAdd(q, x2, hn::Set(d, 0.128379166f));
-  const V small = hn::MulAdd(x, q, x);
-  // 1 - exp(g(a)) with g a fit of log(erfc); beyond 4 the result is 1.
-  const V b = hn::Min(a, hn::Set(d, 4.0f));
-  V g = hn::MulAdd(hn::Set(d, -2.0828527e-05f), b, hn::Set(d, 4.3139257e-04f));
-  g = hn::MulAdd(g, b, hn::Set(d, -4.1562505e-03f));
-  g = hn::MulAdd(g, b, hn::Set(d, 2.5080604e-02f));
-  g = hn::MulAdd(g, b, hn::Set(d, -1.0822037e-01f));
-  g = hn::MulAdd(g, b, hn::Set(d, -6.3340086e-01f));
-  g = hn::MulAdd(g, b, hn::Set(d, -1.1294883e+00f));
-  g = hn::MulAdd(g, b, hn::Set(d, 1.6920391e-04f));
-  const V large = hn::Sub(hn::Set(d, 1.0f), exp_bounded(d, g));
-  const V y = hn::IfThenElse(hn::Lt(a, hn::Set(d, 0.93f)), small, hn::CopySign(large, x));
-  return hn::IfThenElse(hn::Eq(x, x), y, x);
+  return hn::MulAdd(x, q, x);
+}
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V erfc_tail(D d, V a) {
+  // exp(g(a)) with g a fit of log(erfc).
+  V g = hn::MulAdd(hn::Set(d, -2.0828527e-05f), a, hn::Set(d, 4.3139257e-04f));
+  g = hn::MulAdd(g, a, hn::Set(d, -4.1562505e-03f));
+  g = hn::MulAdd(g, a, hn::Set(d, 2.5080604e-02f));
+  g = hn::MulAdd(g, a, hn::Set(d, -1.0822037e-01f));
+  g = hn::MulAdd(g, a, hn::Set(d, -6.3340086e-01f));
+  g = hn::MulAdd(g, a, hn::Set(d, -1.1294883e+00f));
+  g = hn::MulAdd(g, a, hn::Set(d, 1.6920391e-04f));
+  return hn::IfThenZeroElse(hn::Gt(a, hn::Set(d, 4.8f)), exp_bounded(d, g));
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V erf(D d, V x) {
+  const V a = hn::Abs(x);
+  const V large = hn::CopySign(hn::Sub(hn::Set(d, 1.0f), erfc_tail(d, a)), x);
+  return hn::IfThenElse(hn::Ge(a, hn::Set(d, 0.93f)), large, erf_near_zero(d, x));
+}
+
+/// The normal distribution function; its lower tail keeps its relative accuracy.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V normal_cdf(D d, V x) {
+  const V half = hn::Set(d, 0.5f);
+  const V z = hn::Mul(x, hn::Set(d, 0.707106781f));
+  const V a = hn::Abs(z);
+  const V tail = hn::Mul(half, erfc_tail(d, a));
+  const V large = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(hn::Set(d, 1.0f), tail));
+  const V small = hn::MulAdd(half, erf_near_zero(d, z), half);
+  return hn::IfThenElse(hn::Ge(a, hn::Set(d, 0.93f)), large, small);
 }
 
 /// 1 / (1 + exp(-x)).
@@ -168,19 +201,16 @@ HWY_INLINE V gelu_tanh_derivative(D d, V x) {
 /// GELU by erf.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V gelu(D d, V x) {
-  const V half_x = hn::Mul(x, hn::Set(d, 0.5f));
-  return hn::MulAdd(half_x, erf(d, hn::Mul(x, hn::Set(d, 0.707106781f))), half_x);
+  return hn::Mul(x, normal_cdf(d, x));
 }
 
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V gelu_derivative(D d, V x) {
-  const V half = hn::Set(d, 0.5f);
-  const V cdf = hn::MulAdd(half, erf(d, hn::Mul(x, hn::Set(d, 0.707106781f))), half);
   const V pdf =
       hn::Mul(hn::Set(d, 0.398942280f), exp_bounded(d, hn::Mul(hn::Mul(x, x), hn::Set(d, -0.5f))));
   // x * pdf is 0 at infinity, where the product would be NaN.
   const V tail = hn::IfThenElseZero(hn::Gt(pdf, hn::Zero(d)), hn::Mul(x, pdf));
-  return hn::Add(cdf, tail);
+  return hn::Add(normal_cdf(d, x), tail);
 }
 
 /// Sine and cosine of `turns` * 2 pi, turns in [0, 1].

@@ -35,22 +35,21 @@ void log_softmax_row(bool stream, T* y, const T* x, std::size_t n) {
       stream, y, n, [top, log_sum](V v) HWY_ATTR { return hn::Sub(hn::Sub(v, top), log_sum); }, x);
 }
 
-// float32 keeps the exponentials in y between the passes; shorter dtypes compute them again, since
-// rounding them would spoil the sum.
+// Short rows keep their exponentials in float32 beside; long ones compute them twice.
+constexpr std::size_t kScratch = 4096;
+
 template <class T>
 void softmax_row(bool stream, T* y, const T* x, std::size_t n) {
   const FloatTag d;
   const V top = hn::Set(d, simd::row_max(x, n));
   const auto exponential = [d, top](V v) HWY_ATTR { return simd::exp_bounded(d, hn::Sub(v, top)); };
-  if constexpr (std::is_same_v<T, float>) {
-    if (!stream) {
-      simd::map_row(false, y, n, exponential, x);
-      const V scale = hn::Set(d, 1.0f / simd::reduce_row(
-                                            n, [](V v) HWY_ATTR { return v; }, y));
-      simd::map_row(
-          false, y, n, [scale](V v) HWY_ATTR { return hn::Mul(v, scale); }, y);
-      return;
-    }
+  if (n <= kScratch) {
+    alignas(HWY_MAX_BYTES) float scratch[kScratch];
+    const V scale = hn::Set(d, 1.0f / simd::map_and_sum_row(scratch, n, exponential, x));
+    simd::prefetch_row(x, n);
+    simd::map_row(
+        stream, y, n, [scale](V v) HWY_ATTR { return hn::Mul(v, scale); }, scratch);
+    return;
   }
   const V scale = hn::Set(d, 1.0f / simd::reduce_row(n, exponential, x));
   simd::map_row(
@@ -158,7 +157,7 @@ void softmax(const KernelContext& context, const TensorView& y, const TensorView
                  if (!wide) {
                    HWY_DYNAMIC_DISPATCH(softmax_rows)
                    (x.dtype, log, stream, row_at(y, begin), row_at(x, begin), end - begin, columns);
-                   return;
+                   return finish_streaming(stream);
                  }
                  for (std::int64_t r = begin; r < end; ++r)
                    softmax_row_double(y.as<double>() + r * columns,
@@ -178,7 +177,7 @@ void softmax_backward(const KernelContext& context, const TensorView& dx, const 
                    HWY_DYNAMIC_DISPATCH(softmax_backward_rows)
                    (dx.dtype, log, stream, row_at(dx, begin), row_at(dy, begin), row_at(y, begin),
                     end - begin, columns);
-                   return;
+                   return finish_streaming(stream);
                  }
                  for (std::int64_t r = begin; r < end; ++r)
                    softmax_backward_row_double(dx.as<double>() + r * columns,

@@ -196,6 +196,7 @@ void unary(const KernelContext& context, UnaryOp op, const TensorView& y, const 
     HWY_DYNAMIC_DISPATCH(unary_row)
     (op, static_cast<float>(scalar), y.dtype, stream, y.as<std::byte>() + offsets[0] * size,
      x.as<std::byte>() + offsets[1] * size, n);
+    finish_streaming(stream);
   });
 }
 
@@ -216,6 +217,7 @@ void unary_backward(const KernelContext& context, UnaryOp op, const TensorView& 
     (op, static_cast<float>(scalar), dx.dtype, stream, dx.as<std::byte>() + offsets[0] * size,
      dy.as<std::byte>() + offsets[1] * size, in.as<std::byte>() + offsets[2] * size,
      out.as<std::byte>() + offsets[3] * size, n);
+    finish_streaming(stream);
   });
 }
 
