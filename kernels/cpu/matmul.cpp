@@ -57,9 +57,8 @@ std::optional<GemmOperand> direct_operand(const TensorView& view, DType dtype) {
 void multiply(const KernelContext& context, DType dtype, const Gemm& gemm) {
   const LibraryThreads threads(context.threads);
   if (dtype == DType::kFloat64) return blas_gemm_f64(gemm);
-  if (choose_matmul_provider(cpu_class(), dtype, gemm, context.threads) ==
-      MatmulProvider::kOpenBlas)
-    return blas_gemm_f32(gemm);
+  const MatmulProvider provider = choose_matmul_provider(cpu_class(), dtype, gemm, context.threads);
+  if (provider == MatmulProvider::kOpenBlas && blas_knows_cpu()) return blas_gemm_f32(gemm);
   onednn_sgemm(gemm);
 }
 

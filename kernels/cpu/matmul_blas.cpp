@@ -3,6 +3,10 @@
 
 #include <cblas.h>
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 namespace meshloom::kernels::cpu {
 namespace {
 
@@ -13,6 +17,16 @@ CBLAS_TRANSPOSE transpose(const GemmOperand& operand) {
 blasint narrow(std::int64_t value) { return static_cast<blasint>(value); }
 
 }  // namespace
+
+bool blas_knows_cpu() {
+  static const bool known = [] {
+    constexpr std::array<std::string_view, 5> kWithAvx2{"Haswell", "Zen", "SkylakeX", "Cooperlake",
+                                                        "SapphireRapids"};
+    const std::string_view core = openblas_get_corename();
+    return std::find(kWithAvx2.begin(), kWithAvx2.end(), core) != kWithAvx2.end();
+  }();
+  return known;
+}
 
 void blas_gemm_f32(const Gemm& g) {
   cblas_sgemm(CblasRowMajor, transpose(g.a), transpose(g.b), narrow(g.m), narrow(g.n), narrow(g.k),

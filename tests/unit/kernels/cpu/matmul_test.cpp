@@ -277,7 +277,7 @@ TEST(OneDnnMatmul, MultipliesAndAddsInEveryLayout) {
   std::mt19937 random(12);
   for (int i = 0; i < 32; ++i) {
     OneDnnTypes types;
-    const bool narrow = i % 2 == 1 && hardware_cpu_class() >= CpuClass::kAvx512Bf16;
+    const bool narrow = i % 2 == 1 && cpu_class() >= CpuClass::kAvx512Bf16;
     types.operands = narrow ? DType::kBFloat16 : DType::kFloat32;
     types.y = i % 4 == 1 ? types.operands : DType::kFloat32;
     types.with_bias = i % 8 < 4;
