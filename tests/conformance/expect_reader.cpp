@@ -2,6 +2,7 @@
 #include "tests/conformance/expect_reader.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "kernels/base/error.h"
 
@@ -28,7 +29,7 @@ Tolerance read_pair(const Json& pair, const std::string& where) {
   return tolerance;
 }
 
-const Json& check_object(const Json& value, const std::string& where) {
+const Json& check_object(const Json& value, std::string_view where) {
   check(value.is_object(), "{} must be an object, not {}", where, value.dump());
   return value;
 }
