@@ -181,7 +181,7 @@ void norm(const KernelContext& context, const NormViews& views, bool rms, float 
     scratch =
         reinterpret_cast<float*>(context.workspace->reserve(2 * columns * sizeof(float)).data());
   const float* weight = as_float32(views.weight, scratch);
-  const float* bias = as_float32(views.bias, scratch + columns);
+  const float* bias = as_float32(views.bias, scratch == nullptr ? nullptr : scratch + columns);
   dispatch_float(views.x.dtype, "norm", [&]<typename T>(TypeTag<T>) {
     run<T, float, float>(context, views, weight, bias, rms, eps);
   });
