@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs redistribution plans on local tensors, with and without a gradient.
+#pragma once
+
+#include <optional>
+
+#include "daemon/dtensor/device_mesh.h"
+#include "daemon/tensor/tensor.h"
+#include "planner/redistribute/planner.h"
+
+namespace meshloom::dtensor {
+
+/// What redistribution needs of a rank and mesh.
+struct MeshContext {
+  DeviceMesh& mesh;
+  planner::PlanCache& plans;
+};
+
+/// This rank's local tensor in the layout `to`; `local` itself (not a copy) where nothing is to be
+/// done. No gradient is recorded. Every rank of the mesh calls it. Partial sums are added in
+/// float32 in rank order.
+Tensor redistribute_values(const Tensor& local, const planner::SpecPtr& from,
+                           const planner::SpecPtr& to, const MeshContext& context);
+
+struct RedistributeDtypes {
+  std::optional<DType> forward;  ///< cast to before communication; the result keeps it
+  std::optional<DType>
+      backward;  ///< the gradient is cast to it before communication, and back after
+};
+
+/// The same with a gradient: backward takes the gradient of the result, held in `grad_of_to`, to
+/// `grad_of_from`. Legal in backward are all transitions and also R -> P(sum) and S -> P(sum).
+Tensor redistribute_local(const Tensor& local, const planner::SpecPtr& from,
+                          const planner::SpecPtr& to, const planner::SpecPtr& grad_of_to,
+                          const planner::SpecPtr& grad_of_from, const MeshContext& context,
+                          const RedistributeDtypes& dtypes = {});
+
+}  // namespace meshloom::dtensor

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// DTensorSpec: how the ranks of a mesh hold one tensor.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/base/shape.h"
+#include "planner/dim_order.h"
+#include "planner/mesh_layout.h"
+#include "planner/placement.h"
+
+namespace meshloom::planner {
+
+using MeshPtr = std::shared_ptr<const MeshLayout>;
+
+/// The mesh dims that cut `tensor_dim`, the outermost cut first.
+struct DimShardOrder {
+  int tensor_dim = 0;
+  std::vector<int> mesh_dims;
+
+  bool operator==(const DimShardOrder&) const = default;
+};
+/// One entry per tensor dim that is cut, by ascending tensor_dim.
+using ShardOrder = std::vector<DimShardOrder>;
+
+/// What one rank holds: the global elements, by dim. The local tensor is their outer product in
+/// this order.
+struct LocalPart {
+  Shape shape;
+  std::vector<IndexRanges> ranges;  ///< one list per tensor dim
+
+  /// First global index per dim where every dim is one range; of an empty dim, its size.
+  Dims offset(const Shape& global) const;
+  bool contiguous() const;  ///< every dim is at most one range
+};
+
+/// A value, shared by pointer. Splits follow shard.h (or a DimOrder), one mesh dim after the other
+/// in shard order, each on what the one before left.
+class DTensorSpec {
+ public:
+  /// `order` empty: ascending mesh dims. `dim_orders` empty, or one per mesh dim (null: the ceil
+  /// rule); an order's size is that of the tensor dim its mesh dim cuts, its parts the mesh dim's
+  /// size, and it must be the first cut of its dim. Throws InvalidArgument naming what does not
+  /// fit.
+  DTensorSpec(MeshPtr mesh, Placements placements, Shape shape, ShardOrder order = {},
+              std::vector<DimOrderPtr> dim_orders = {});
+
+  const MeshPtr& mesh_ptr() const { return mesh_; }
+  const MeshLayout& mesh() const { return *mesh_; }
+  const Placements& placements() const { return placements_; }
+  const Placement& placement(int mesh_dim) const {
+    return placements_[static_cast<std::size_t>(mesh_dim)];
+  }
+  const Shape& shape() const { return shape_; }
+  /// Complete: every cut tensor dim is listed.
+  const ShardOrder& shard_order() const { return order_; }
+  bool default_order() const { return default_order_; }
+  /// Mesh dims that cut `tensor_dim`, outermost first; empty where none does.
+  const std::vector<int>& cutters(int tensor_dim) const;
+  /// Null: the ceil rule.
+  const DimOrderPtr& dim_order(int mesh_dim) const;
+  bool has_dim_orders() const { return !dim_orders_.empty(); }
+
+  bool replicated() const;  ///< R on every mesh dim
+  bool has_partial() const;
+
+  /// What the rank at `coordinates` (one per mesh dim) holds.
+  LocalPart local_part(const std::vector<int>& coordinates) const;
+  Shape local_shape(const std::vector<int>& coordinates) const;
+
+  /// Same mesh, placements, order, dim orders and shape.
+  bool operator==(const DTensorSpec& other) const;
+  std::uint64_t hash() const { return hash_; }
+
+ private:
+  MeshPtr mesh_;
+  Placements placements_;
+  Shape shape_;
+  ShardOrder order_;
+  std::vector<DimOrderPtr> dim_orders_;
+  bool default_order_ = true;
+  std::uint64_t hash_ = 0;
+};
+
+using SpecPtr = std::shared_ptr<const DTensorSpec>;
+
+/// "[S(0), R]", with an order "[S(0), S(0)] order 0:[1, 0]".
+std::string to_string(const DTensorSpec&);
+
+}  // namespace meshloom::planner

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// RedistributePlan: the steps that take a tensor from one layout to another.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "planner/dtensor_spec.h"
+
+namespace meshloom::planner {
+
+enum class StepKind : std::uint8_t {
+  kAllReduce,       ///< P -> R
+  kReduceScatter,   ///< P -> S
+  kAllGather,       ///< S -> R
+  kAllToAll,        ///< S(a) -> S(b), or another order of the same cuts
+  kSlice,           ///< R -> S; local
+  kToPartial,       ///< R -> P, or S -> P(sum) into zeros; local
+  kConvertPartial,  ///< P(sum) <-> P(avg); local
+  kSendRecv,        ///< direct messages between any two layouts, also across meshes
+};
+
+/// "all_reduce", "slice"
+const char* step_name(StepKind);
+/// True for kinds that need no other rank.
+bool is_local(StepKind);
+
+/// One step. All ranks that differ only along `mesh_dims` do it together; more than one mesh dim
+/// means that they are flattened (row-major in the listed order) into one group.
+struct RedistributeStep {
+  StepKind kind = StepKind::kSlice;
+  std::vector<int> mesh_dims;
+  SpecPtr from;  ///< the layout before this step
+  SpecPtr to;    ///< and after it
+  double cost = 0.0;
+  std::int64_t bytes = 0;  ///< sent by the busiest rank
+
+  std::string to_string() const;
+};
+
+struct RedistributePlan {
+  SpecPtr from, to;
+  std::vector<RedistributeStep> steps;  ///< empty: nothing to do
+  double cost = 0.0;
+
+  /// Collectives, that is steps that are not local.
+  int comm_count() const;
+  /// One line per step: "all_gather over 0: [S(0), R] -> [R, R] (3072 bytes)".
+  std::string to_string() const;
+};
+
+using PlanPtr = std::shared_ptr<const RedistributePlan>;
+
+}  // namespace meshloom::planner

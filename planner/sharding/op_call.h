@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// OpCall: an op as sharding propagation sees it: its name, the layouts of its inputs, and those
+// arguments that a layout depends on.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/base/shape.h"
+#include "planner/dtensor_spec.h"
+
+namespace meshloom::planner {
+
+enum class OpId : std::uint8_t {
+  // elementwise
+  kUnaryLinear,  ///< neg, mul and div by a number, cast: f(P) is P of sum and avg
+  kUnary,        ///< every other function of one tensor (add of a number too)
+  kAdd,          ///< a + b, a - b
+  kMul,          ///< a * b
+  kDiv,          ///< a / b
+  kWhere,        ///< condition, a, b
+  kMaskedFill,   ///< x, mask
+  kDropout,
+  kSwiglu,  ///< gate, up
+  kTri,     ///< triu and tril: ints[0] diagonal, ints[1] 1 for upper
+  // reductions: dims (normalised), ints[0] keepdim
+  kSum,
+  kMean,
+  kAmax,
+  kVar,
+  // rows: ints[0] dim
+  kSoftmax,
+  kLogSoftmax,
+  // norms: x, weight?, bias?; kAddNorm: x, residual, weight, bias?; outputs normed and sum
+  kNorm,  ///< ints[0] number of trailing dims that are normalised
+  kAddNorm,
+  // matrices
+  kMatmul,
+  kBmm,
+  kAddmm,
+  kLinear,              ///< x, weight, bias?; ints[0] 1 where weight is [in, out], else [out, in]
+  kEmbedding,           ///< weight, ids; ints[0] padding_idx
+  kCrossEntropy,        ///< logits [N, C, ..], targets; ints[0] reduction (0 none, 1 mean, 2 sum)
+  kLinearCrossEntropy,  ///< hidden [.., C], weight [V, C], bias?, targets; one sum over all labels
+  kAttention,  ///< q, k, v [B, H, S, D], bias?, document ids?, alibi by head in ints[0]; o, lse
+  kRope,       ///< x [B, H, S, D], cos, sin, positions?
+  // shape
+  kTranspose,  ///< ints[0], ints[1]
+  kPermute,    ///< dims
+  kReshape,    ///< dims: the new shape, no -1
+  kUnsqueeze,  ///< ints[0]
+  kSqueeze,    ///< ints[0]
+  kSlice,      ///< ints: dim, start, end (clamped), step
+  kSplit,      ///< ints: split_size, dim
+  kCat,        ///< ints[0] dim
+  kExpand,     ///< dims: the new shape
+  kContiguous,
+};
+
+const char* op_name(OpId);
+
+struct OpAttributes {
+  Dims dims;
+  std::array<std::int64_t, 4> ints{};
+
+  bool operator==(const OpAttributes&) const = default;
+};
+
+/// Inputs in the order of the op; null for one that is left out. At least one is there, all on one
+/// mesh.
+struct OpCall {
+  OpId op = OpId::kUnary;
+  std::vector<SpecPtr> inputs;
+  OpAttributes attributes;
+};
+
+}  // namespace meshloom::planner
