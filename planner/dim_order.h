@@ -38,10 +38,14 @@ class DimOrder {
   /// What part `index` holds; neighbouring ranges are merged.
   IndexRanges part(int index) const;
   std::int64_t part_size(int index) const;
+  /// Of what the parts hold: equal however the order was made.
   std::uint64_t digest() const { return digest_; }
+  /// True where the parts are those of the ceil rule.
+  bool plain() const { return plain_; }
 
  private:
   DimOrder() = default;
+  void finish();  ///< sets digest_ and plain_
 
   std::int64_t size_ = 0;
   int parts_ = 1;
@@ -49,6 +53,7 @@ class DimOrder {
   std::int64_t unit_ = 1;
   std::vector<IndexRanges> ranges_;  ///< empty where blocked
   std::uint64_t digest_ = 0;
+  bool plain_ = false;
 };
 
 using DimOrderPtr = std::shared_ptr<const DimOrder>;

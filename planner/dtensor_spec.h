@@ -43,8 +43,8 @@ class DTensorSpec {
  public:
   /// `order` empty: ascending mesh dims. `dim_orders` empty, or one per mesh dim (null: the ceil
   /// rule); an order's size is that of the tensor dim its mesh dim cuts, its parts the mesh dim's
-  /// size, and it must be the first cut of its dim. Throws InvalidArgument naming what does not
-  /// fit.
+  /// size, and it must be the first cut of its dim. An order whose parts are those of the ceil rule
+  /// becomes null. Throws InvalidArgument naming what does not fit.
   DTensorSpec(MeshPtr mesh, Placements placements, Shape shape, ShardOrder order = {},
               std::vector<DimOrderPtr> dim_orders = {});
 
@@ -76,6 +76,9 @@ class DTensorSpec {
   std::uint64_t hash() const { return hash_; }
 
  private:
+  void settle_dim_orders();  ///< checks them and drops plain ones
+  std::uint64_t compute_hash() const;
+
   MeshPtr mesh_;
   Placements placements_;
   Shape shape_;

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/dtensor_spec.h"
+
+#include <algorithm>
+
+#include "kernels/base/error.h"
+
+namespace meshloom::planner {
+namespace {
+
+const std::vector<int> kNoCutters;
+const DimOrderPtr kNoDimOrder;
+
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
+  return hash ^ (hash >> 31);
+}
+
+std::vector<int> dims_that_cut(const Placements& placements, int tensor_dim) {
+  std::vector<int> mesh_dims;
+  for (std::size_t m = 0; m < placements.size(); ++m)
+    if (placements[m].is_shard() && placements[m].dim == tensor_dim)
+      mesh_dims.push_back(static_cast<int>(m));
+  return mesh_dims;
+}
+
+/// `given` checked and completed with the tensor dims it leaves out.
+ShardOrder complete_order(const Placements& placements, int ndim, const ShardOrder& given) {
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    check(given[i].tensor_dim >= 0 && given[i].tensor_dim < ndim,
+          "shard order names tensor dim {} of a tensor with {} dims", given[i].tensor_dim, ndim);
+    for (std::size_t j = 0; j < i; ++j)
+      check(given[j].tensor_dim != given[i].tensor_dim, "shard order names tensor dim {} twice",
+            given[i].tensor_dim);
+  }
+  ShardOrder order;
+  for (int d = 0; d < ndim; ++d) {
+    const std::vector<int> cutting = dims_that_cut(placements, d);
+    const auto named = std::find_if(given.begin(), given.end(), [&](const DimShardOrder& entry) {
+      return entry.tensor_dim == d;
+    });
+    if (named == given.end()) {
+      if (!cutting.empty()) order.push_back({d, cutting});
+      continue;
+    }
+    std::vector<int> sorted = named->mesh_dims;
+    std::sort(sorted.begin(), sorted.end());
+    check(sorted == cutting,
+          "shard order [{}] of tensor dim {}, which the mesh dims [{}] cut in {}",
+          fmt::join(named->mesh_dims, ", "), d, fmt::join(cutting, ", "), to_string(placements));
+    if (!cutting.empty()) order.push_back(*named);
+  }
+  return order;
+}
+
+void check_dim_order(const DTensorSpec& spec, int mesh_dim, const DimOrder& order) {
+  const Placement& placement = spec.placement(mesh_dim);
+  check(placement.is_shard(), "a dim order on mesh dim {}, which holds {}", mesh_dim,
+        to_string(placement));
+  check(order.size() == spec.shape()[placement.dim],
+        "a dim order of size {} for tensor dim {} of {}", order.size(), placement.dim,
+        to_string(spec.shape()));
+  check(order.parts() == spec.mesh().dim_size(mesh_dim),
+        "a dim order of {} parts on mesh dim {} of size {}", order.parts(), mesh_dim,
+        spec.mesh().dim_size(mesh_dim));
+  check(spec.cutters(placement.dim).front() == mesh_dim,
+        "a dim order on mesh dim {}, which is not the first to cut tensor dim {}", mesh_dim,
+        placement.dim);
+}
+
+/// Elements [from, from + count) of a list of ranges, counted along the list.
+IndexRanges sub_ranges(const IndexRanges& ranges, ShardRange wanted) {
+  IndexRanges result;
+  std::int64_t at = 0;
+  for (const ShardRange& range : ranges) {
+    const std::int64_t begin = std::max(wanted.begin, at);
+    const std::int64_t end = std::min(wanted.end, at + range.size());
+    if (begin < end) result.push_back({range.begin + begin - at, range.begin + end - at});
+    at += range.size();
+  }
+  return result;
+}
+
+std::int64_t total_size(const IndexRanges& ranges) {
+  std::int64_t total = 0;
+  for (const ShardRange& range : ranges) total += range.size();
+  return total;
+}
+
+std::uint64_t hash_mesh(const MeshLayout& mesh) {
+  std::uint64_t hash = 0x6c61796f7574ULL;
+  for (const MeshDim& dim : mesh.dims()) hash = mix(hash, static_cast<std::uint64_t>(dim.size));
+  return hash;
+}
+
+}  // namespace
+
+Dims LocalPart::offset(const Shape& global) const {
+  Dims result;
+  for (std::size_t d = 0; d < ranges.size(); ++d) {
+    check(ranges[d].size() <= 1, "offset of a part that holds {} ranges of dim {}",
+          ranges[d].size(), d);
+    result.push_back(ranges[d].empty() ? global[static_cast<int>(d)] : ranges[d][0].begin);
+  }
+  return result;
+}
+
+bool LocalPart::contiguous() const {
+  return std::all_of(ranges.begin(), ranges.end(),
+                     [](const IndexRanges& list) { return list.size() <= 1; });
+}
+
+DTensorSpec::DTensorSpec(MeshPtr mesh, Placements placements, Shape shape, ShardOrder order,
+                         std::vector<DimOrderPtr> dim_orders)
+    : mesh_(std::move(mesh)), shape_(shape), dim_orders_(std::move(dim_orders)) {
+  check(mesh_ != nullptr, "a layout without a mesh");
+  check(static_cast<int>(placements.size()) == mesh_->ndim(), "{} placements {} on mesh {}",
+        placements.size(), to_string(placements), meshloom::planner::to_string(*mesh_));
+  placements_ = normalize_placements(placements, shape_.size());
+  order_ = complete_order(placements_, shape_.size(), order);
+  for (const DimShardOrder& entry : order_)
+    default_order_ =
+        default_order_ && std::is_sorted(entry.mesh_dims.begin(), entry.mesh_dims.end());
+  settle_dim_orders();
+  hash_ = compute_hash();
+}
+
+void DTensorSpec::settle_dim_orders() {
+  check(dim_orders_.empty() || dim_orders_.size() == placements_.size(), "{} dim orders on mesh {}",
+        dim_orders_.size(), meshloom::planner::to_string(*mesh_));
+  bool any = false;
+  for (std::size_t m = 0; m < dim_orders_.size(); ++m) {
+    if (dim_orders_[m] == nullptr) continue;
+    check_dim_order(*this, static_cast<int>(m), *dim_orders_[m]);
+    if (dim_orders_[m]->plain()) dim_orders_[m] = nullptr;
+    any = any || dim_orders_[m] != nullptr;
+  }
+  if (!any) dim_orders_.clear();
+}
+
+std::uint64_t DTensorSpec::compute_hash() const {
+  std::uint64_t hash = hash_mesh(*mesh_);
+  for (const std::int64_t size : shape_) hash = mix(hash, static_cast<std::uint64_t>(size));
+  for (const Placement& p : placements_)
+    hash = mix(hash, (static_cast<std::uint64_t>(p.kind) << 16) |
+                         (static_cast<std::uint64_t>(p.partial) << 8) |
+                         static_cast<std::uint64_t>(p.dim));
+  for (const DimShardOrder& entry : order_)
+    for (const int m : entry.mesh_dims) hash = mix(hash, static_cast<std::uint64_t>(m));
+  for (const DimOrderPtr& order : dim_orders_) hash = mix(hash, order ? order->digest() : 0);
+  return hash;
+}
+
+const std::vector<int>& DTensorSpec::cutters(int tensor_dim) const {
+  for (const DimShardOrder& entry : order_)
+    if (entry.tensor_dim == tensor_dim) return entry.mesh_dims;
+  return kNoCutters;
+}
+
+const DimOrderPtr& DTensorSpec::dim_order(int mesh_dim) const {
+  return dim_orders_.empty() ? kNoDimOrder : dim_orders_[static_cast<std::size_t>(mesh_dim)];
+}
+
+bool DTensorSpec::replicated() const {
+  return std::all_of(placements_.begin(), placements_.end(),
+                     [](const Placement& p) { return p.is_replicate(); });
+}
+
+bool DTensorSpec::has_partial() const {
+  return std::any_of(placements_.begin(), placements_.end(),
+                     [](const Placement& p) { return p.is_partial(); });
+}
+
+LocalPart DTensorSpec::local_part(const std::vector<int>& coordinates) const {
+  check(coordinates.size() == placements_.size(), "{} coordinates on mesh {}", coordinates.size(),
+        meshloom::planner::to_string(*mesh_));
+  LocalPart part;
+  for (const std::int64_t size : shape_)
+    part.ranges.push_back(size > 0 ? IndexRanges{{0, size}} : IndexRanges{});
+  for (const DimShardOrder& entry : order_) {
+    IndexRanges& held = part.ranges[static_cast<std::size_t>(entry.tensor_dim)];
+    for (const int m : entry.mesh_dims) {
+      const int index = coordinates[static_cast<std::size_t>(m)];
+      const DimOrderPtr& order = dim_order(m);
+      held = order ? order->part(index)
+                   : sub_ranges(held, shard_range(total_size(held), mesh_->dim_size(m), index));
+    }
+  }
+  for (const IndexRanges& held : part.ranges) part.shape.push_back(total_size(held));
+  return part;
+}
+
+Shape DTensorSpec::local_shape(const std::vector<int>& coordinates) const {
+  Shape result = shape_;
+  for (const DimShardOrder& entry : order_) {
+    std::int64_t& size = result[entry.tensor_dim];
+    for (const int m : entry.mesh_dims) {
+      const int index = coordinates[static_cast<std::size_t>(m)];
+      const DimOrderPtr& order = dim_order(m);
+      size = order ? order->part_size(index) : shard_range(size, mesh_->dim_size(m), index).size();
+    }
+  }
+  return result;
+}
+
+bool DTensorSpec::operator==(const DTensorSpec& other) const {
+  if (this == &other) return true;
+  if (hash_ != other.hash_ || dim_orders_.size() != other.dim_orders_.size()) return false;
+  for (std::size_t m = 0; m < dim_orders_.size(); ++m) {
+    const DimOrderPtr &a = dim_orders_[m], &b = other.dim_orders_[m];
+    if ((a == nullptr) != (b == nullptr) || (a && a->digest() != b->digest())) return false;
+  }
+  return placements_ == other.placements_ && order_ == other.order_ && shape_ == other.shape_ &&
+         (mesh_ == other.mesh_ || *mesh_ == *other.mesh_);
+}
+
+std::string to_string(const DTensorSpec& spec) {
+  std::string text = to_string(spec.placements());
+  if (!spec.default_order()) {
+    text += " order";
+    for (const DimShardOrder& entry : spec.shard_order())
+      text += fmt::format(" {}:[{}]", entry.tensor_dim, fmt::join(entry.mesh_dims, ", "));
+  }
+  for (int m = 0; m < spec.mesh().ndim(); ++m)
+    if (const DimOrderPtr& order = spec.dim_order(m))
+      text += fmt::format(" {}:{}", m, to_string(*order));
+  return text;
+}
+
+}  // namespace meshloom::planner
