@@ -7,7 +7,7 @@
 # prints the validation loss before and after and a sample, and stops everything. Ctrl-C stops it at any moment
 # and leaves no process behind.
 #
-#   --fast            train for a few seconds only
+#   --fast            train a tiny model for about 30 seconds
 #   --ranks N         number of ranks (default 2)
 #   --build-dir DIR   use the programs in DIR/bin: install and build nothing
 #   --work-dir DIR    where data, logs and results go (default build/quickstart); its state of an earlier run is
