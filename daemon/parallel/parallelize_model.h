@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// ParallelModel: a model whose parameters are cut over a tensor-parallel mesh, seen from one rank.
+//
+// Only the tensor-parallel mesh (dim tp) has to do with layouts. Data parallelism and fully_shard
+// work on what this gives them: plain local parameters, plain batches, plain losses.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/dtensor/device_mesh.h"
+#include "daemon/nn/models/model.h"
+#include "daemon/parallel/tensor_parallel/style.h"
+#include "planner/dtensor_spec.h"
+
+namespace meshloom::parallel {
+
+struct ModelPlan {
+  bool tensor_parallel = false;
+  bool sequence_parallel = false;  ///< needs tensor_parallel
+  StylePlan styles;                ///< empty: the model's default plan (default_plan.h)
+};
+
+/// One parameter as this rank holds it.
+struct LocalParameter {
+  std::string name;           ///< of the model
+  nn::Parameter* parameter;   ///< its value is a plain leaf: this rank's part
+  planner::SpecPtr spec;      ///< over the tensor-parallel mesh; null: whole on every rank
+  bool partial_grad = false;  ///< ranks hold summands of its gradient until finish_gradients
+  /// Whether this rank's gradient belongs in a sum over all ranks of the mesh (a global norm):
+  /// exactly one rank of those that hold the same part says so.
+  bool counted = true;
+};
+
+/// Every rank of the mesh makes one, at the same moment and with the same plan.
+class ParallelModel {
+ public:
+  /// Cuts the parameters of `model` (which outlives this) as the plan says: each becomes a tensor
+  /// with a layout whose local part is a copy, so values are to be there already or to be filled in
+  /// later through local_parameters(). `mesh` null, or without tensor_parallel: everything stays
+  /// plain and all functions still work. Throws InvalidArgument, the same on every rank, for a plan
+  /// that does not fit the model; no collectives take place.
+  ParallelModel(nn::Model& model, dtensor::DeviceMesh* mesh, const ModelPlan& plan);
+  ~ParallelModel();
+  ParallelModel(const ParallelModel&) = delete;
+  ParallelModel& operator=(const ParallelModel&) = delete;
+
+  nn::Model& model() const { return model_; }
+  /// In the order of the model's parameters; also what an optimizer takes.
+  const std::vector<LocalParameter>& local_parameters() const { return parameters_; }
+  std::vector<nn::NamedParameter> named_local_parameters() const;
+  /// Patterns that matched nothing, as texts that name near misses.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+  /// As nn::Model: plain tensors in, plain tensors out, the same on all ranks of the mesh, which
+  /// all call it with the same batch. Backward of the loss leaves gradients at the local
+  /// parameters.
+  Tensor loss(const nn::Batch& batch, float grad_scale, const nn::ForwardOptions& options);
+  Tensor logits(const nn::Batch& batch, const nn::ForwardOptions& options);
+
+  /// Sums the gradients that are still partial over the mesh, in one collective. Once per optimizer
+  /// step, after the last backward; before or after sums over other meshes.
+  void finish_gradients();
+
+ private:
+  struct Impl;
+  nn::Model& model_;
+  std::vector<LocalParameter> parameters_;
+  std::vector<std::string> warnings_;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace meshloom::parallel
