@@ -38,9 +38,12 @@ class ParallelModel {
  public:
   /// Cuts the parameters of `model` (which outlives this) as the plan says: each becomes a tensor
   /// with a layout whose local part is a copy, so values are to be there already or to be filled in
-  /// later through local_parameters(). `mesh` null, or without tensor_parallel: everything stays
-  /// plain and all functions still work. Throws InvalidArgument, the same on every rank, for a plan
-  /// that does not fit the model; no collectives take place.
+  /// later through local_parameters(). From here on the model's own functions (loss, logits,
+  /// decode) take the same plain tensors on all ranks of the mesh, which call them together, and
+  /// give plain tensors that are the same on all; backward leaves gradients at the local
+  /// parameters. `mesh` null, or without tensor_parallel: nothing changes and all functions still
+  /// work. Throws InvalidArgument, the same on every rank, for a plan that does not fit the model;
+  /// no collectives take place.
   ParallelModel(nn::Model& model, dtensor::DeviceMesh* mesh, const ModelPlan& plan);
   ~ParallelModel();
   ParallelModel(const ParallelModel&) = delete;
@@ -52,12 +55,6 @@ class ParallelModel {
   std::vector<nn::NamedParameter> named_local_parameters() const;
   /// Patterns that matched nothing, as texts that name near misses.
   const std::vector<std::string>& warnings() const { return warnings_; }
-
-  /// As nn::Model: plain tensors in, plain tensors out, the same on all ranks of the mesh, which
-  /// all call it with the same batch. Backward of the loss leaves gradients at the local
-  /// parameters.
-  Tensor loss(const nn::Batch& batch, float grad_scale, const nn::ForwardOptions& options);
-  Tensor logits(const nn::Batch& batch, const nn::ForwardOptions& options);
 
   /// Sums the gradients that are still partial over the mesh, in one collective. Once per optimizer
   /// step, after the last backward; before or after sums over other meshes.
