@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/estimate/memory.h"
+
+#include <algorithm>
+
+#include "planner/estimate/activations.h"
+#include "planner/shard.h"
+
+namespace meshloom::planner {
+namespace {
+
+constexpr std::int64_t kFloat = 4;
+// What a rank's process takes beside tensors: measured with the programs of this repository.
+constexpr std::int64_t kProcessBytes = 96 << 20;
+// As the kernel of the loss cuts its chunks of logits (kernels/cpu/linear_cross_entropy.cpp).
+constexpr std::int64_t kLogitsBytes = 52 << 20;
+// As reductions cut their slices (daemon/comm/collectives): bytes of a slice, slices in flight.
+constexpr std::int64_t kSliceBytes = 256 << 10;
+constexpr std::int64_t kSlices = 4;
+constexpr std::int64_t kBucketBytes = 8 << 20;
+
+std::int64_t workspace_bytes(const LocalModel& local) {
+  // bfloat16: the gradient of the logits has a copy in bfloat16.
+  const std::int64_t element = kFloat + (local.plan.dtype == DType::kBFloat16 ? 2 : 0);
+  const std::int64_t row = std::max<std::int64_t>(1, local.vocab * element);
+  const std::int64_t most = std::clamp<std::int64_t>(kLogitsBytes / row, 1, local.rows);
+  const std::int64_t chunks = (local.rows + most - 1) / most;
+  const std::int64_t logits = (local.rows + chunks - 1) / chunks * row;
+  // Attention keeps float32 sums of dq for about a head at a time.
+  const std::int64_t attention = 2 * local.work.sequence * local.model.head_dim * kFloat *
+                                 (local.model.heads / local.model.kv_heads);
+  return std::max(logits, attention);
+}
+
+std::int64_t state_bytes_per_element(OptimizerState optimizer) {
+  switch (optimizer) {
+    case OptimizerState::kAdam: return 2 * kFloat;
+    case OptimizerState::kSgdMomentum: return kFloat;
+    case OptimizerState::kSgd: return 0;
+  }
+  return 0;
+}
+
+/// Whole parameters of the layer at work and the one that is fetched meanwhile, and the whole
+/// gradients of the layer at work and the one that is reduced; those of the root throughout.
+std::int64_t gathered_bytes(const LocalModel& local) {
+  if (!local.plan.fully_shard || local.mesh.fsdp == 1) return 0;
+  const std::int64_t layers = local.model.layers;
+  const std::int64_t two = std::min<std::int64_t>(2, layers) * local.block.tensor_parallel;
+  const std::int64_t weights =
+      local.plan.reshard_after_forward ? two : layers * local.block.tensor_parallel;
+  return (local.root.tensor_parallel + weights) * local.element_bytes +
+         (local.root.tensor_parallel + two) * kFloat;
+}
+
+std::int64_t staging_of(std::int64_t bytes, int group) {
+  if (group <= 1) return 0;
+  return (group - 1) * std::min(kSlices * kSliceBytes, (bytes + group - 1) / group);
+}
+
+std::int64_t communication_bytes(const LocalModel& local) {
+  const MeshSizes& mesh = local.mesh;
+  const std::int64_t activations = local.rows * local.model.hidden * local.element_bytes;
+  std::int64_t sum = 0;
+  if (mesh.dp > 1)
+    sum += staging_of(std::min(kBucketBytes, local.all().sharded * kFloat), mesh.dp);
+  if (mesh.fsdp > 1) sum += staging_of(local.block.tensor_parallel * kFloat, mesh.fsdp);
+  if (mesh.tp > 1) sum += staging_of(activations, mesh.tp);
+  return sum;
+}
+
+}  // namespace
+
+std::int64_t MemoryEstimate::total() const {
+  return parameters + gradients + optimizer + activations + gathered + workspace + communication +
+         process;
+}
+
+MemoryEstimate estimate_memory(const LocalModel& local) {
+  const std::int64_t elements = local.all().sharded;
+  const bool masters = local.plan.dtype != DType::kFloat32;
+  MemoryEstimate memory;
+  memory.parameters = elements * local.element_bytes;
+  memory.gradients = elements * kFloat;
+  memory.optimizer =
+      elements * (state_bytes_per_element(local.plan.optimizer) + (masters ? kFloat : 0));
+  memory.activations = estimate_activations(local).peak;
+  memory.gathered = gathered_bytes(local);
+  memory.workspace = workspace_bytes(local);
+  memory.communication = communication_bytes(local);
+  memory.process = kProcessBytes;
+  return memory;
+}
+
+}  // namespace meshloom::planner

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank needs at the fullest moment of a step, by use.
+#pragma once
+
+#include <cstdint>
+
+#include "planner/estimate/local_model.h"
+
+namespace meshloom::planner {
+
+/// Bytes on the fullest rank.
+struct MemoryEstimate {
+  std::int64_t parameters = 0;     ///< weights that computing reads, as far as they stay
+  std::int64_t gradients = 0;      ///< float32, as far as they stay
+  std::int64_t optimizer = 0;      ///< moments, and float32 masters of bfloat16 weights
+  std::int64_t activations = 0;    ///< kept for backward and in passing, where they are most
+  std::int64_t gathered = 0;       ///< fully_shard: whole parameters and gradients in passing
+  std::int64_t workspace = 0;      ///< scratch of kernels: mostly one chunk of logits
+  std::int64_t communication = 0;  ///< staging of collectives
+  std::int64_t process = 0;        ///< code, libraries, data in passing
+
+  std::int64_t total() const;
+  /// What the allocator of tensors hands out: all but `communication` and `process`.
+  std::int64_t tensors() const { return total() - communication - process; }
+};
+
+MemoryEstimate estimate_memory(const LocalModel& local);
+
+}  // namespace meshloom::planner

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/estimate/plan_choice.h"
+
+#include <fmt/format.h>
+
+#include "planner/shard.h"
+
+namespace meshloom::planner {
+
+std::string to_string(const MeshSizes& mesh) {
+  std::string text;
+  const auto add = [&](const char* name, int size) {
+    if (size > 1) text += fmt::format("{}{}={}", text.empty() ? "" : ",", name, size);
+  };
+  add("dp", mesh.dp);
+  add("fsdp", mesh.fsdp);
+  add("cp", mesh.cp);
+  add("tp", mesh.tp);
+  return text.empty() ? "1 rank" : text;
+}
+
+MeshLayout mesh_layout(const MeshSizes& mesh) {
+  return MeshLayout({{"dp", mesh.dp}, {"fsdp", mesh.fsdp}, {"cp", mesh.cp}, {"tp", mesh.tp}});
+}
+
+std::string to_string(const PlanChoice& plan) {
+  std::string text;
+  const auto add = [&](bool wanted, const char* part) {
+    if (wanted) text += fmt::format("{}{}", text.empty() ? "" : ", ", part);
+  };
+  add(plan.tensor_parallel, "tensor_parallel");
+  add(plan.sequence_parallel, "sequence_parallel");
+  add(plan.fully_shard, "fully_shard");
+  add(plan.fully_shard && !plan.reshard_after_forward, "no reshard after forward");
+  add(plan.checkpointing == Checkpointing::kSelective, "activation_checkpoint selective");
+  add(plan.checkpointing == Checkpointing::kFull, "activation_checkpoint full");
+  add(true, dtype_name(plan.dtype));
+  return text;
+}
+
+std::int64_t samples_per_rank(const MeshSizes& mesh, const Workload& work) {
+  return shard_range(work.global_batch, std::int64_t{mesh.dp} * mesh.fsdp, 0).size();
+}
+
+std::int64_t micro_batches(const MeshSizes& mesh, const Workload& work) {
+  const std::int64_t samples = samples_per_rank(mesh, work);
+  return (samples + work.micro_batch - 1) / work.micro_batch;
+}
+
+std::optional<std::string> why_invalid(const ModelShape& model, const MeshSizes& mesh,
+                                       const PlanChoice& plan, const Workload& work) {
+  if (mesh.dp < 1 || mesh.fsdp < 1 || mesh.cp < 1 || mesh.tp < 1)
+    return fmt::format("mesh sizes must be at least 1, got dp={},fsdp={},cp={},tp={}", mesh.dp,
+                       mesh.fsdp, mesh.cp, mesh.tp);
+  if (mesh.cp > 1) return fmt::format("context parallelism (cp={}) is not offered", mesh.cp);
+  if (mesh.tp > 1 && !plan.tensor_parallel)
+    return fmt::format("tp={} needs tensor_parallel", mesh.tp);
+  if (mesh.fsdp > 1 && !plan.fully_shard)
+    return fmt::format("fsdp={} needs fully_shard", mesh.fsdp);
+  if (plan.sequence_parallel && !plan.tensor_parallel)
+    return "sequence_parallel needs tensor_parallel";
+  if (plan.dtype != DType::kFloat32 && plan.dtype != DType::kBFloat16)
+    return fmt::format("dtype must be float32 or bfloat16, got {}", dtype_name(plan.dtype));
+  if (work.global_batch < 1 || work.micro_batch < 1 || work.sequence < 1)
+    return fmt::format("global batch {}, micro batch {} and sequence {} must be at least 1",
+                       work.global_batch, work.micro_batch, work.sequence);
+  if (work.sequence > model.positions)
+    return fmt::format("a sequence of {} tokens is longer than the model's context of {}",
+                       work.sequence, model.positions);
+  if (work.micro_batch > samples_per_rank(mesh, work))
+    return fmt::format("a micro batch of {} samples is more than a rank's share of {}, {}",
+                       work.micro_batch, work.global_batch, samples_per_rank(mesh, work));
+  return std::nullopt;
+}
+
+}  // namespace meshloom::planner

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/estimate/step_time.h"
+
+#include <algorithm>
+
+namespace meshloom::planner {
+namespace {
+
+/// Flops per token of one forward on this rank.
+struct ForwardFlops {
+  double layer_matmul = 0.0, layer_attention = 0.0, output = 0.0;
+};
+
+ForwardFlops forward_flops(const LocalModel& local) {
+  const ModelShape& m = local.model;
+  const auto d = [](std::int64_t n) { return static_cast<double>(n); };
+  const double projections =
+      d(m.hidden) * d(local.q + 2 * local.kv) + d(local.q) * d(m.hidden);
+  const double mlp = d(m.hidden) * d(local.inner) * (m.kind == ModelKind::kLlama ? 3.0 : 2.0);
+  ForwardFlops flops;
+  flops.layer_matmul = 2.0 * (projections + mlp);
+  // q k^T and the product with v; causal attention sees half.
+  flops.layer_attention = 4.0 * d(local.work.sequence) * d(local.q) * (m.causal() ? 0.5 : 1.0);
+  flops.output = 2.0 * d(m.hidden) * d(local.vocab);
+  if (m.kind == ModelKind::kBert) flops.output += 2.0 * d(m.hidden) * d(m.hidden);
+  return flops;
+}
+
+/// Bytes of memory that norms, activations and additions move per micro batch, forward and
+/// backward; each counted once per read or write.
+double elementwise_bytes(const LocalModel& local, double forwards) {
+  const auto stream = static_cast<double>(local.stream_rows * local.model.hidden);
+  const auto inner = static_cast<double>(local.rows * local.inner);
+  // Forward: two norms with their additions (2 reads, 2 writes each) and the activation; backward:
+  // norms made again (2), their backward (3 reads, 1 write), activation made again and backward.
+  const double layer = forwards * (8.0 * stream + 2.0 * inner) + 12.0 * stream + 5.0 * inner;
+  return static_cast<double>(local.model.layers) * layer *
+         static_cast<double>(local.element_bytes);
+}
+
+double optimizer_seconds(const LocalModel& local, const Machine& machine) {
+  double bytes = 4.0;  // the norm reads gradients
+  switch (local.plan.optimizer) {
+    case OptimizerState::kAdam: bytes += 28.0; break;         // reads 4 float32, writes 3
+    case OptimizerState::kSgdMomentum: bytes += 20.0; break;  // reads 3, writes 2
+    case OptimizerState::kSgd: bytes += 12.0; break;
+  }
+  if (local.plan.dtype != DType::kFloat32) bytes += 2.0;
+  return static_cast<double>(local.all().sharded) * bytes / machine.memory_bytes_per_second;
+}
+
+/// Ranks from one member of a dim's group to the next, and members.
+struct Group {
+  std::int64_t stride = 1;
+  int size = 1;
+};
+
+Group group_of(const std::string& dim, const MeshSizes& mesh) {
+  if (dim == "tp") return {1, mesh.tp};
+  if (dim == "cp") return {mesh.tp, mesh.cp};
+  if (dim == "fsdp") return {std::int64_t{mesh.tp} * mesh.cp, mesh.fsdp};
+  return {std::int64_t{mesh.tp} * mesh.cp * mesh.fsdp, mesh.dp};
+}
+
+}  // namespace
+
+double traffic_seconds(const Traffic& traffic, const MeshSizes& mesh, const Topology& topology) {
+  const Group group = group_of(traffic.mesh_dim, mesh);
+  if (group.size == 1) return 0.0;
+  const std::int64_t members =
+      std::clamp<std::int64_t>(topology.ranks_per_host / group.stride, 1, group.size);
+  const auto calls = static_cast<double>(traffic.calls);
+  const auto bytes = static_cast<double>(traffic.bytes_sent);
+  // Every rank sends its peers equal parts at once; those on its host and the others in parallel.
+  const double inside = static_cast<double>(members - 1) / static_cast<double>(group.size - 1);
+  const double intra = inside * bytes / topology.intra_host.bytes_per_second;
+  const double inter = (1.0 - inside) * bytes / topology.inter_host.bytes_per_second;
+  const double latency = members == group.size ? topology.intra_host.latency_seconds
+                                               : topology.inter_host.latency_seconds;
+  const double rounds = traffic.kind == CollectiveKind::kAllReduce ? 2.0 : 1.0;
+  return std::max(intra, inter) + calls * rounds * latency;
+}
+
+StepTime estimate_step_time(const LocalModel& local, const std::vector<Traffic>& traffic,
+                            const Machine& machine) {
+  const auto micro = static_cast<double>(micro_batches(local.mesh, local.work));
+  const double tokens = micro * static_cast<double>(local.rows);
+  const auto layers = static_cast<double>(local.model.layers);
+  const ForwardFlops flops = forward_flops(local);
+  const Checkpointing mode = local.plan.checkpointing;
+  // Backward is twice a forward; a checkpointed layer runs forward once more.
+  const double matmul_passes = mode == Checkpointing::kNone ? 3.0 : 4.0;
+  // Attention's backward makes the scores again: 5 products where forward has 2.
+  const double attention_passes = mode == Checkpointing::kFull ? 4.5 : 3.5;
+  const double rate = machine.flops(local.plan.dtype);
+
+  StepTime time;
+  time.matmul =
+      tokens * (layers * flops.layer_matmul * matmul_passes + 3.0 * flops.output) / rate;
+  time.attention = tokens * layers * flops.layer_attention * attention_passes /
+                   (rate * machine.attention_efficiency);
+  time.memory = micro * elementwise_bytes(local, matmul_passes - 2.0) /
+                machine.memory_bytes_per_second;
+  time.optimizer = optimizer_seconds(local, machine);
+  const double computing = time.matmul + time.attention + time.memory;
+
+  double hideable = 0.0;
+  for (const Traffic& t : traffic) {
+    const double seconds = traffic_seconds(t, local.mesh, machine.topology);
+    time.communication += seconds;
+    if (t.can_overlap) hideable += seconds;
+  }
+  const double hidden = std::min(hideable * machine.overlap, computing);
+  time.exposed = time.communication - hidden;
+  time.total = computing + time.optimizer + time.exposed;
+
+  const double step_tokens =
+      static_cast<double>(local.work.global_batch) * static_cast<double>(local.work.sequence);
+  time.tokens_per_second = step_tokens / time.total;
+  LocalModel whole = local_model(local.model, ModelParameters{}, {}, local.plan, local.work);
+  const ForwardFlops needed = forward_flops(whole);
+  const double model_flops =
+      3.0 * step_tokens *
+      (layers * (needed.layer_matmul + needed.layer_attention) + needed.output);
+  time.utilization =
+      model_flops / (time.total * rate * static_cast<double>(local.mesh.ranks()));
+  return time;
+}
+
+}  // namespace meshloom::planner

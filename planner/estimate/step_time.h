@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long a step takes on a machine.
+#pragma once
+
+#include <vector>
+
+#include "planner/estimate/machine.h"
+#include "planner/estimate/traffic.h"
+
+namespace meshloom::planner {
+
+/// Seconds of one optimizer step on the busiest rank.
+struct StepTime {
+  double matmul = 0.0;
+  double attention = 0.0;
+  double memory = 0.0;         ///< norms, activations, residual stream
+  double optimizer = 0.0;      ///< gradient norm and update
+  double communication = 0.0;  ///< all of it
+  double exposed = 0.0;        ///< of it, what computing does not hide
+  double total = 0.0;
+
+  double tokens_per_second = 0.0;  ///< of all ranks together
+  /// Flops that the model needs over those that all ranks could do in that time (mfu).
+  double utilization = 0.0;
+};
+
+/// Seconds that the calls of `traffic` take among ranks of the mesh.
+double traffic_seconds(const Traffic& traffic, const MeshSizes& mesh, const Topology& topology);
+
+/// `machine` as share_of_rank gives it.
+StepTime estimate_step_time(const LocalModel& local, const std::vector<Traffic>& traffic,
+                            const Machine& machine);
+
+}  // namespace meshloom::planner
