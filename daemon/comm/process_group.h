@@ -59,7 +59,14 @@ class ProcessGroup {
   /// inputs[r] goes to rank r, outputs[r] comes from it; sizes agree pairwise.
   virtual WorkPtr all_to_all(std::span<const TensorView> outputs,
                              std::span<const TensorView> inputs) = 0;
+  /// The same as one set of direct messages: counted and recorded as "send_recv", once.
+  virtual WorkPtr send_recv(std::span<const TensorView> outputs,
+                            std::span<const TensorView> inputs) = 0;
   virtual WorkPtr broadcast(const TensorView& data, int root) = 0;
+  /// output receives the root's inputs[rank]; `inputs` is read on the root alone. output may be
+  /// the root's own input.
+  virtual WorkPtr scatter(const TensorView& output, std::span<const TensorView> inputs,
+                          int root) = 0;
   virtual WorkPtr send(const TensorView& data, int destination, int tag) = 0;
   virtual WorkPtr recv(const TensorView& data, int source, int tag) = 0;
   virtual WorkPtr barrier() = 0;

@@ -46,10 +46,20 @@ class SingleProcessGroup : public ProcessGroup {
     check_parts(outputs, 1, inputs[0].dtype, "all_to_all", "outputs");
     return copy(outputs[0], inputs[0], "all_to_all");
   }
+  WorkPtr send_recv(std::span<const TensorView> outputs,
+                    std::span<const TensorView> inputs) override {
+    return all_to_all(outputs, inputs);
+  }
   WorkPtr broadcast(const TensorView& data, int root) override {
     check_buffer(data, "broadcast", "data");
     check(root == 0, "broadcast: root {} is not one of 1 ranks", root);
     return done();
+  }
+  WorkPtr scatter(const TensorView& output, std::span<const TensorView> inputs,
+                  int root) override {
+    check(root == 0, "scatter: root {} is not one of 1 ranks", root);
+    check_parts(inputs, 1, output.dtype, "scatter", "inputs");
+    return copy(output, inputs[0], "scatter");
   }
   WorkPtr send(const TensorView&, int destination, int tag) override {
     check_peer("send", destination, 0, 1, tag);

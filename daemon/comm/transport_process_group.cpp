@@ -285,17 +285,17 @@ WorkPtr TransportProcessGroup::all_gather(std::span<const TensorView> outputs,
   return launch(flight, std::make_unique<Exchange>(context(*flight), receives, sends));
 }
 
-WorkPtr TransportProcessGroup::all_to_all(std::span<const TensorView> outputs,
-                                          std::span<const TensorView> inputs) {
-  check_usable("all_to_all");
-  check(!inputs.empty(), "all_to_all: no inputs");
-  check_parts(inputs, size(), inputs[0].dtype, "all_to_all", "inputs");
-  check_parts(outputs, size(), inputs[0].dtype, "all_to_all", "outputs");
+WorkPtr TransportProcessGroup::exchange(const char* name, std::span<const TensorView> outputs,
+                                        std::span<const TensorView> inputs) {
+  check_usable(name);
+  check(!inputs.empty(), "{}: no inputs", name);
+  check_parts(inputs, size(), inputs[0].dtype, name, "inputs");
+  check_parts(outputs, size(), inputs[0].dtype, name, "outputs");
   const auto own = static_cast<std::size_t>(rank());
-  check_same_size(outputs[own], inputs[own], "all_to_all");
+  check_same_size(outputs[own], inputs[own], name);
   std::size_t bytes = 0;
   for (const TensorView& input : inputs) bytes += input.bytes();
-  auto flight = take_off("all_to_all", bytes);
+  auto flight = take_off(name, bytes);
   copy_bytes(outputs[own], inputs[own]);
   std::vector<Exchange::Piece> receives, sends;
   for (int step = 1; step < size(); ++step) {
@@ -316,6 +316,29 @@ WorkPtr TransportProcessGroup::broadcast(const TensorView& data, int root) {
   auto flight = take_off("broadcast", data.bytes());
   return launch(flight,
                 std::make_unique<Broadcast>(context(*flight), bytes_of(data), data.bytes(), root));
+}
+
+WorkPtr TransportProcessGroup::scatter(const TensorView& output,
+                                       std::span<const TensorView> inputs, int root) {
+  check_usable("scatter");
+  check_buffer(output, "scatter", "output");
+  check(root >= 0 && root < size(), "scatter: root {} is not one of {} ranks", root, size());
+  std::vector<Exchange::Piece> receives, sends;
+  if (root == rank()) {
+    check_parts(inputs, size(), output.dtype, "scatter", "inputs");
+    const TensorView& own = inputs[static_cast<std::size_t>(rank())];
+    check_same_size(output, own, "scatter");
+    copy_bytes(output, own);
+    for (int step = 1; step < size(); ++step) {
+      const int r = (rank() + step) % size();
+      const TensorView& part = inputs[static_cast<std::size_t>(r)];
+      sends.push_back({bytes_of(part), part.bytes(), r});
+    }
+  } else {
+    receives.push_back({bytes_of(output), output.bytes(), root});
+  }
+  auto flight = take_off("scatter", output.bytes());
+  return launch(flight, std::make_unique<Exchange>(context(*flight), receives, sends));
 }
 
 WorkPtr TransportProcessGroup::send(const TensorView& data, int destination, int tag) {

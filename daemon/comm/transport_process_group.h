@@ -40,8 +40,15 @@ class TransportProcessGroup : public ProcessGroup {
   WorkPtr reduce_scatter(const TensorView& output, std::span<const TensorView> inputs,
                          ReduceOp op) override;
   WorkPtr all_to_all(std::span<const TensorView> outputs,
-                     std::span<const TensorView> inputs) override;
+                     std::span<const TensorView> inputs) override {
+    return exchange("all_to_all", outputs, inputs);
+  }
+  WorkPtr send_recv(std::span<const TensorView> outputs,
+                    std::span<const TensorView> inputs) override {
+    return exchange("send_recv", outputs, inputs);
+  }
   WorkPtr broadcast(const TensorView& data, int root) override;
+  WorkPtr scatter(const TensorView& output, std::span<const TensorView> inputs, int root) override;
   WorkPtr send(const TensorView& data, int destination, int tag) override;
   WorkPtr recv(const TensorView& data, int source, int tag) override;
   WorkPtr barrier() override;
@@ -57,6 +64,9 @@ class TransportProcessGroup : public ProcessGroup {
   friend class TransportWork;
   struct Flight;
 
+  /// Pairwise exchange under the name of a collective.
+  WorkPtr exchange(const char* name, std::span<const TensorView> outputs,
+                   std::span<const TensorView> inputs);
   /// Counts, records and returns what a collective of this name gets.
   std::shared_ptr<Flight> take_off(const char* name, std::size_t bytes);
   CollectiveContext context(Flight& flight);

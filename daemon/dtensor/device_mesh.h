@@ -12,6 +12,8 @@
 
 namespace meshloom::dtensor {
 
+class StepCache;
+
 /// Every rank of the parent group makes the same mesh at the same moment. Groups along a dim are
 /// made by splitting the parent; those of several dims (flattened, row-major in the listed order)
 /// when they are asked for first, which every rank of the mesh does together.
@@ -33,22 +35,45 @@ class DeviceMesh {
   int rank() const { return rank_; }
   /// One per mesh dim; empty where not a member.
   const std::vector<int>& coordinates() const { return coordinates_; }
+  comm::ProcessGroup& parent() const { return parent_; }
+  /// Mesh rank i is this rank of the parent.
+  const std::vector<int>& parent_ranks() const { return parent_ranks_; }
 
-  /// The ranks that differ from this one along `mesh_dim` only.
+  /// The ranks that differ from this one along `mesh_dim` only. Groups are for members only:
+  /// throws FailedPrecondition on another rank.
   comm::ProcessGroup& group(int mesh_dim);
   /// The ranks that differ along these dims only, numbered row-major in the listed order.
   comm::ProcessGroup& group(const std::vector<int>& mesh_dims);
+  /// All ranks of the mesh.
+  comm::ProcessGroup& whole_group();
+
+  /// The mesh of these dims alone that this rank is in, in the listed order; it lives as long as
+  /// this mesh at most. Every member calls it. Throws NotFound naming a dim that is not there.
+  std::unique_ptr<DeviceMesh> sub_mesh(const std::vector<std::string>& dim_names);
+  /// The same as one dim called `name`.
+  std::unique_ptr<DeviceMesh> flattened(const std::vector<std::string>& dim_names,
+                                        const std::string& name);
+
   /// Sums over all groups of this mesh, by collective; a group of one rank counts nothing.
   std::map<std::string, comm::CommCounter> counters() const;
   void reset_counters();
+  /// The last collectives of every group, one line each under the group's name.
+  std::string flight_record() const;
+
+  /// What this rank worked out for the steps of plans it has run; for redistribution alone.
+  StepCache& step_cache() { return *step_cache_; }
 
  private:
+  std::vector<int> find_dims(const std::vector<std::string>& names) const;
+
   comm::ProcessGroup& parent_;
   std::shared_ptr<const planner::MeshLayout> layout_;
   std::vector<int> parent_ranks_;
   int rank_ = -1;
   std::vector<int> coordinates_;
+  std::unique_ptr<comm::ProcessGroup> members_;  ///< only split, so that its barriers do not count
   std::map<std::vector<int>, std::unique_ptr<comm::ProcessGroup>> groups_;
+  std::unique_ptr<StepCache> step_cache_;
 };
 
 }  // namespace meshloom::dtensor

@@ -2,6 +2,7 @@
 // Runs redistribution plans on local tensors, with and without a gradient.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "daemon/dtensor/device_mesh.h"
@@ -34,5 +35,32 @@ Tensor redistribute_local(const Tensor& local, const planner::SpecPtr& from,
                           const planner::SpecPtr& to, const planner::SpecPtr& grad_of_to,
                           const planner::SpecPtr& grad_of_from, const MeshContext& context,
                           const RedistributeDtypes& dtypes = {});
+
+/// A redistribution whose first collective is in flight. Later steps of its plan run in wait().
+/// Dropped before wait() it poisons its group, as any Work does.
+class RedistributeWork {
+ public:
+  struct Impl;
+  explicit RedistributeWork(std::unique_ptr<Impl>);
+  ~RedistributeWork();
+  RedistributeWork(RedistributeWork&&) noexcept;
+  RedistributeWork& operator=(RedistributeWork&&) noexcept;
+
+  /// Moves data; true where wait() will not wait for the first collective.
+  bool poll();
+  /// The result, with its gradient recorded now. Called once, by all ranks in the same order
+  /// relative to other collectives where the plan has several steps.
+  Tensor wait();
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+/// As redistribute_local, to be waited for by whoever uses it: compute in between. Backward is not
+/// asynchronous.
+RedistributeWork redistribute_async(const Tensor& local, const planner::SpecPtr& from,
+                                    const planner::SpecPtr& to, const planner::SpecPtr& grad_of_to,
+                                    const planner::SpecPtr& grad_of_from,
+                                    const MeshContext& context);
 
 }  // namespace meshloom::dtensor

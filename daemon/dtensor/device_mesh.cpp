@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/dtensor/device_mesh.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "daemon/dtensor/step_cache.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::dtensor {
+namespace {
+
+std::vector<int> mesh_ranks(const comm::ProcessGroup& parent, const planner::MeshLayout& layout,
+                            std::vector<int> ranks) {
+  if (ranks.empty()) {
+    ranks.resize(static_cast<std::size_t>(layout.size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+  }
+  check(static_cast<int>(ranks.size()) == layout.size(), "DeviceMesh: {} ranks for the mesh {}",
+        ranks.size(), to_string(layout));
+  check(layout.size() <= parent.size(), "DeviceMesh: the mesh {} needs {} ranks, group '{}' has {}",
+        to_string(layout), layout.size(), parent.name(), parent.size());
+  std::vector<int> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  check(sorted.front() >= 0 && sorted.back() < parent.size() &&
+            std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end(),
+        "DeviceMesh: ranks [{}] are not distinct ranks of a group of {}", fmt::join(ranks, ", "),
+        parent.size());
+  return ranks;
+}
+
+/// The mesh's ranks as one part, every other rank alone.
+std::vector<std::vector<int>> members_and_others(int parent_size, const std::vector<int>& ranks) {
+  std::vector<std::vector<int>> parts = {ranks};
+  for (int r = 0; r < parent_size; ++r)
+    if (std::find(ranks.begin(), ranks.end(), r) == ranks.end()) parts.push_back({r});
+  return parts;
+}
+
+/// All groups of ranks that differ along `mesh_dims` only.
+std::vector<std::vector<int>> groups_along(const planner::MeshLayout& layout,
+                                           const std::vector<int>& mesh_dims) {
+  std::map<std::vector<int>, std::vector<std::pair<int, int>>> groups;
+  for (int rank = 0; rank < layout.size(); ++rank) {
+    std::vector<int> rest = layout.coordinates(rank);
+    int place = 0;
+    for (const int dim : mesh_dims) {
+      place = place * layout.dim_size(dim) + rest[static_cast<std::size_t>(dim)];
+      rest[static_cast<std::size_t>(dim)] = 0;
+    }
+    groups[rest].push_back({place, rank});
+  }
+  std::vector<std::vector<int>> parts;
+  for (auto& [rest, members] : groups) {
+    std::sort(members.begin(), members.end());
+    std::vector<int>& part = parts.emplace_back();
+    for (const auto& [place, rank] : members) part.push_back(rank);
+  }
+  return parts;
+}
+
+std::string group_name(const planner::MeshLayout& layout, const std::vector<int>& mesh_dims) {
+  std::vector<std::string> names;
+  for (const int dim : mesh_dims) {
+    const std::string& name = layout.dims()[static_cast<std::size_t>(dim)].name;
+    names.push_back(name.empty() ? fmt::format("mesh dim {}", dim) : name);
+  }
+  return fmt::format("{}", fmt::join(names, "_"));
+}
+
+}  // namespace
+
+DeviceMesh::DeviceMesh(comm::ProcessGroup& parent, planner::MeshLayout layout,
+                       const std::vector<int>& ranks)
+    : parent_(parent),
+      layout_(std::make_shared<const planner::MeshLayout>(std::move(layout))),
+      parent_ranks_(mesh_ranks(parent, *layout_, ranks)),
+      step_cache_(std::make_unique<StepCache>()) {
+  const auto own = std::find(parent_ranks_.begin(), parent_ranks_.end(), parent.rank());
+  members_ = parent.split(members_and_others(parent.size(), parent_ranks_), "mesh");
+  if (own == parent_ranks_.end()) return;
+  rank_ = static_cast<int>(own - parent_ranks_.begin());
+  coordinates_ = layout_->coordinates(rank_);
+  for (int dim = 0; dim < layout_->ndim(); ++dim) group(dim);
+}
+
+DeviceMesh::~DeviceMesh() = default;
+
+comm::ProcessGroup& DeviceMesh::group(int mesh_dim) { return group(std::vector<int>{mesh_dim}); }
+
+comm::ProcessGroup& DeviceMesh::group(const std::vector<int>& mesh_dims) {
+  if (const auto found = groups_.find(mesh_dims); found != groups_.end()) return *found->second;
+  if (!member())
+    throw FailedPrecondition(fmt::format("DeviceMesh {}: rank {} of group '{}' is not part of it",
+                                         to_string(*layout_), parent_.rank(), parent_.name()));
+  for (const int dim : mesh_dims)
+    check(dim >= 0 && dim < layout_->ndim(), "DeviceMesh {}: there is no mesh dim {}",
+          to_string(*layout_), dim);
+  const auto parts = groups_along(*layout_, mesh_dims);
+  auto made = parts.front().size() == 1 ? comm::make_single_process_group()
+                                        : members_->split(parts, group_name(*layout_, mesh_dims));
+  return *groups_.emplace(mesh_dims, std::move(made)).first->second;
+}
+
+comm::ProcessGroup& DeviceMesh::whole_group() {
+  std::vector<int> all(static_cast<std::size_t>(layout_->ndim()));
+  std::iota(all.begin(), all.end(), 0);
+  return group(all);
+}
+
+std::vector<int> DeviceMesh::find_dims(const std::vector<std::string>& names) const {
+  std::vector<int> dims;
+  for (const std::string& name : names) {
+    const std::optional<int> dim = layout_->find_dim(name);
+    if (!dim)
+      throw NotFound(
+          fmt::format("DeviceMesh {}: there is no mesh dim '{}'", to_string(*layout_), name));
+    check(std::find(dims.begin(), dims.end(), *dim) == dims.end(),
+          "DeviceMesh {}: mesh dim '{}' is listed twice", to_string(*layout_), name);
+    dims.push_back(*dim);
+  }
+  return dims;
+}
+
+std::unique_ptr<DeviceMesh> DeviceMesh::sub_mesh(const std::vector<std::string>& dim_names) {
+  const std::vector<int> dims = find_dims(dim_names);
+  std::vector<planner::MeshDim> kept;
+  for (const int dim : dims) kept.push_back(layout_->dims()[static_cast<std::size_t>(dim)]);
+  return std::make_unique<DeviceMesh>(group(dims), planner::MeshLayout(std::move(kept)));
+}
+
+std::unique_ptr<DeviceMesh> DeviceMesh::flattened(const std::vector<std::string>& dim_names,
+                                                  const std::string& name) {
+  comm::ProcessGroup& all = group(find_dims(dim_names));
+  return std::make_unique<DeviceMesh>(all, planner::MeshLayout({{name, all.size()}}));
+}
+
+std::map<std::string, comm::CommCounter> DeviceMesh::counters() const {
+  std::map<std::string, comm::CommCounter> sums;
+  for (const auto& [dims, group] : groups_) {
+    for (const auto& [collective, counter] : group->counters()) {
+      sums[collective].calls += counter.calls;
+      sums[collective].bytes_sent += counter.bytes_sent;
+    }
+  }
+  return sums;
+}
+
+void DeviceMesh::reset_counters() {
+  for (const auto& [dims, group] : groups_) group->reset_counters();
+}
+
+std::string DeviceMesh::flight_record() const {
+  std::string text;
+  for (const auto& [dims, group] : groups_) {
+    if (group->size() == 1) continue;
+    text += fmt::format("group '{}', rank {} of {}:\n{}", group->name(), group->rank(),
+                        group->size(), group->flight_record());
+  }
+  return text;
+}
+
+}  // namespace meshloom::dtensor
