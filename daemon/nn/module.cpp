@@ -10,7 +10,8 @@ namespace meshloom::nn {
 Parameter& Module::register_parameter(const std::string& name, const Shape& shape, DType dtype,
                                       Init init) {
   auto parameter = std::make_unique<Parameter>();
-  parameter->value = empty(context_, shape, dtype);
+  parameter->value = context_.defer_parameters() ? deferred(context_, shape, dtype)
+                                                 : empty(context_, shape, dtype);
   parameter->value.set_requires_grad(true);
   parameter->init = init;
   entries_.push_back({name, std::move(parameter), nullptr});
@@ -25,6 +26,25 @@ std::vector<NamedParameter> Module::named_parameters() {
   std::vector<NamedParameter> out;
   collect("", out);
   return out;
+}
+
+std::vector<NamedModule> Module::named_modules() {
+  std::vector<NamedModule> out;
+  collect("", out);
+  return out;
+}
+
+std::vector<NamedParameter> Module::own_parameters() {
+  std::vector<NamedParameter> out;
+  for (Entry& entry : entries_)
+    if (entry.parameter) out.push_back({entry.name, entry.parameter.get()});
+  return out;
+}
+
+void Module::collect(const std::string& name, std::vector<NamedModule>& out) {
+  out.push_back({name, this});
+  for (Entry& entry : entries_)
+    if (entry.child) entry.child->collect(name.empty() ? entry.name : name + "." + entry.name, out);
 }
 
 void Module::collect(const std::string& prefix, std::vector<NamedParameter>& out) {

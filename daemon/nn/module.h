@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Module: a named tree of parameters. Subclasses add a forward of their own.
+// Module: a named tree of parameters. Subclasses add a forward of their own, which hooks may
+// surround.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "daemon/nn/feature_cut.h"
 #include "daemon/tensor/tensor.h"
 
 namespace meshloom::nn {
@@ -20,7 +25,8 @@ struct Init {
 };
 
 struct Parameter {
-  Tensor value;  ///< leaf, compute dtype
+  /// Leaf, compute dtype. Made within a DeferParametersGuard it has a shape but no memory yet.
+  Tensor value;
   Init init;
 };
 
@@ -28,6 +34,24 @@ struct Parameter {
 struct NamedParameter {
   std::string name;
   Parameter* parameter;
+};
+
+class Module;
+
+/// A module with its full name; the root's is "".
+struct NamedModule {
+  std::string name;
+  Module* module;
+};
+
+/// What acts around a module's forward: layouts, gathering of parameters. Either may be empty, and
+/// both run again where a checkpointed segment is computed again.
+struct ForwardHook {
+  /// Given the tensors that the module was called with (undefined where left out); may replace
+  /// them.
+  std::function<void(std::span<Tensor> inputs)> before;
+  /// Given the tensors that the forward made; may replace them.
+  std::function<void(std::span<Tensor> outputs)> after;
 };
 
 /// Owns its parameters and holds children by reference (they are members of the subclass). Not
@@ -42,14 +66,54 @@ class Module {
   ExecutionContext& context() const { return context_; }
   /// All parameters of the tree in order of registration, names joined by dots.
   std::vector<NamedParameter> named_parameters();
+  /// This module (as "") and all below it, parents first, in order of registration. A child that
+  /// was registered under a name with dots has no modules in between.
+  std::vector<NamedModule> named_modules();
+  /// This module's own parameters, without those of its children.
+  std::vector<NamedParameter> own_parameters();
+
+  /// Hooks run in the order they were added, before and after the forward alike.
+  void add_hook(ForwardHook hook) { hooks_.push_back(std::move(hook)); }
+  /// Names of the tensors that hooks are given, in their order ("input").
+  virtual std::vector<std::string> input_names() const { return {"input"}; }
+
+  // --- How the module can be spread over ranks; nullopt: it cannot.
+  /// Each rank computes a part of the output features.
+  virtual std::optional<FeatureCut> column_cut() const { return std::nullopt; }
+  /// Each rank holds a part of the input features (of a table: of the rows), and outputs are sums
+  /// over ranks.
+  virtual std::optional<FeatureCut> row_cut() const { return std::nullopt; }
+  /// Outputs at a position depend on that position's inputs alone, so a sequence may be cut.
+  virtual bool positionwise() const { return false; }
 
  protected:
   Parameter& register_parameter(const std::string& name, const Shape& shape, DType dtype,
                                 Init init);
   void register_module(const std::string& name, Module& child);
 
+  /// Runs forward(inputs), which returns an array of tensors, between the hooks. What a subclass's
+  /// call operator is made of.
+  template <std::size_t N, typename Forward>
+  auto call(std::array<Tensor, N> inputs, Forward&& forward) const {
+    if (hooks_.empty()) return forward(inputs);
+    for (const ForwardHook& hook : hooks_)
+      if (hook.before) hook.before(inputs);
+    auto outputs = forward(inputs);
+    for (const ForwardHook& hook : hooks_)
+      if (hook.after) hook.after(outputs);
+    return outputs;
+  }
+  /// The same for one tensor in and one out.
+  template <typename Forward>
+  Tensor call(const Tensor& input, Forward&& forward) const {
+    if (hooks_.empty()) return forward(input);
+    const auto one = [&](std::array<Tensor, 1>& in) { return std::array{forward(in[0])}; };
+    return call(std::array{input}, one)[0];
+  }
+
  private:
   void collect(const std::string& prefix, std::vector<NamedParameter>& out);
+  void collect(const std::string& name, std::vector<NamedModule>& out);
 
   ExecutionContext& context_;
   // Parameters and children in the order they were registered.
@@ -59,6 +123,7 @@ class Module {
     Module* child = nullptr;
   };
   std::vector<Entry> entries_;
+  std::vector<ForwardHook> hooks_;
 };
 
 /// Fills every parameter as its Init says, from `seed` and its name.

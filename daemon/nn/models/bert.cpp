@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "daemon/nn/replicated_like.h"
 #include "daemon/tensor/autograd/checkpoint.h"
 #include "daemon/tensor/ops/elementwise.h"
-#include "daemon/tensor/ops/loss.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
 
@@ -15,6 +15,18 @@ namespace {
 Linear::Options dense(const ModelConfig& config) {
   return {.weight_init = {.kind = Init::Kind::kNormal,
                           .std = static_cast<float>(config.initializer_range)}};
+}
+
+Linear::Options by_heads_out(const ModelConfig& config) {
+  Linear::Options options = dense(config);
+  options.out_units.unit = config.head_dim;
+  return options;
+}
+
+Linear::Options by_heads_in(const ModelConfig& config) {
+  Linear::Options options = dense(config);
+  options.in_units.unit = config.head_dim;
+  return options;
 }
 
 /// Low enough that a masked key's weight underflows to zero, yet finite: a row with every key
@@ -30,22 +42,46 @@ Tensor mask_bias(const Tensor& attention_mask) {
 
 }  // namespace
 
+BertSelfAttention::BertSelfAttention(ExecutionContext& context, const ModelConfig& config,
+                                     std::int64_t layer, DType dtype)
+    : Module(context),
+      config_(config),
+      layer_(layer),
+      query_(context, config.hidden_size, config.hidden_size, dtype, by_heads_out(config)),
+      key_(context, config.hidden_size, config.hidden_size, dtype, by_heads_out(config)),
+      value_(context, config.hidden_size, config.hidden_size, dtype, by_heads_out(config)) {
+  register_module("query", query_);
+  register_module("key", key_);
+  register_module("value", value_);
+}
+
+Tensor BertSelfAttention::operator()(const Tensor& x, const BertPass& pass) const {
+  return call(x, [&](const Tensor& in) { return attend(in, pass); });
+}
+
+Tensor BertSelfAttention::attend(const Tensor& x, const BertPass& pass) const {
+  const auto heads = [&](const Linear& projection) {
+    return split_heads(projection(x), config_.num_heads);
+  };
+  ops::SdpaOptions options = attention_options(pass.dropout, config_.attention_dropout, layer_,
+                                               config_.num_heads, pass.document_ids);
+  options.bias = pass.bias;
+  return merge_heads(
+      ops::scaled_dot_product_attention(heads(query_), heads(key_), heads(value_), options).o);
+}
+
 BertBlock::BertBlock(ExecutionContext& context, const ModelConfig& config, std::int64_t layer,
                      DType dtype)
     : Module(context),
       config_(config),
       layer_(layer),
-      query_(context, config.hidden_size, config.hidden_size, dtype, dense(config)),
-      key_(context, config.hidden_size, config.hidden_size, dtype, dense(config)),
-      value_(context, config.hidden_size, config.hidden_size, dtype, dense(config)),
-      attention_out_(context, config.hidden_size, config.hidden_size, dtype, dense(config)),
+      attention_(context, config, layer, dtype),
+      attention_out_(context, config.hidden_size, config.hidden_size, dtype, by_heads_in(config)),
       attention_norm_(context, config.hidden_size, dtype, config.norm_eps),
       mlp_in_(context, config.hidden_size, config.intermediate_size, dtype, dense(config)),
       mlp_out_(context, config.intermediate_size, config.hidden_size, dtype, dense(config)),
       mlp_norm_(context, config.hidden_size, dtype, config.norm_eps) {
-  register_module("attention.self.query", query_);
-  register_module("attention.self.key", key_);
-  register_module("attention.self.value", value_);
+  register_module("attention.self", attention_);
   register_module("attention.output.dense", attention_out_);
   register_module("attention.output.LayerNorm", attention_norm_);
   register_module("intermediate.dense", mlp_in_);
@@ -53,16 +89,12 @@ BertBlock::BertBlock(ExecutionContext& context, const ModelConfig& config, std::
   register_module("output.LayerNorm", mlp_norm_);
 }
 
+Tensor BertBlock::operator()(const Tensor& x, const BertPass& pass) const {
+  return call(x, [&](const Tensor& in) { return forward(in, pass); });
+}
+
 Tensor BertBlock::forward(const Tensor& x, const BertPass& pass) const {
-  const auto heads = [&](const Linear& projection) {
-    return split_heads(projection(x), config_.num_heads);
-  };
-  ops::SdpaOptions options = attention_options(pass.dropout, config_.attention_dropout, layer_,
-                                               config_.num_heads, pass.document_ids);
-  options.bias = pass.bias;
-  const Tensor o =
-      ops::scaled_dot_product_attention(heads(query_), heads(key_), heads(value_), options).o;
-  const Tensor attended = dropout(attention_out_(merge_heads(o)), config_.residual_dropout,
+  const Tensor attended = dropout(attention_out_(attention_(x, pass)), config_.residual_dropout,
                                   pass.dropout, layer_, DropoutSite::kAttentionOutput);
   const Tensor mid = attention_norm_(attended, x).normed;
   const Tensor mlp = activated_linear(mlp_out_, mlp_in_(mid), config_.activation);
@@ -83,8 +115,8 @@ Bert::Bert(ExecutionContext& context, const ModelConfig& config, DType dtype)
       type_embedding_(context, config.type_vocab_size, config.hidden_size, dtype,
                       static_cast<float>(config.initializer_range)),
       embedding_norm_(context, config.hidden_size, dtype, config.norm_eps),
-      output_bias_(register_parameter("cls.predictions.bias", {config.vocab_size}, dtype,
-                                      {Init::Kind::kZeros})),
+      predictions_(context, config.hidden_size, config.vocab_size, dtype,
+                   {.tied = &word_embedding_, .bias = true}),
       transform_(context, config.hidden_size, config.hidden_size, dtype, dense(config)),
       transform_norm_(context, config.hidden_size, dtype, config.norm_eps) {
   if (!config.tie_word_embeddings)
@@ -98,6 +130,7 @@ Bert::Bert(ExecutionContext& context, const ModelConfig& config, DType dtype)
     blocks_.push_back(std::make_unique<BertBlock>(context, config_, i, dtype));
     register_module(fmt::format("bert.encoder.layer.{}", i), *blocks_.back());
   }
+  register_module("cls.predictions", predictions_);
   register_module("cls.predictions.transform.dense", transform_);
   register_module("cls.predictions.transform.LayerNorm", transform_norm_);
 }
@@ -105,9 +138,11 @@ Bert::Bert(ExecutionContext& context, const ModelConfig& config, DType dtype)
 Tensor Bert::embed(const Batch& batch, const DropoutState& state) const {
   const std::int64_t length = batch.input_ids.size(1);
   const Tensor types =
-      batch.token_type_ids ? batch.token_type_ids : zeros(context(), {length}, DType::kInt64);
+      batch.token_type_ids
+          ? batch.token_type_ids
+          : replicated_like(zeros(context(), {1, length}, DType::kInt64), batch.input_ids);
   const Tensor positions =
-      batch.position_ids ? batch.position_ids : position_range(context(), 0, length);
+      batch.position_ids ? batch.position_ids : position_range(batch.input_ids, 0);
   const Tensor words = ops::add(word_embedding_(batch.input_ids), type_embedding_(types));
   const Tensor embedded = embedding_norm_(ops::add(words, position_embedding_(positions)));
   return dropout(embedded, config_.embedding_dropout, state, 0, DropoutSite::kEmbedding);
@@ -119,7 +154,7 @@ Tensor Bert::hidden(const Batch& batch, const ForwardOptions& options) const {
   Tensor x = embed(batch, pass.dropout);
   for (const auto& block : blocks_) {
     context().poll();
-    const auto step = [&block = *block, pass](const Tensor& in) { return block.forward(in, pass); };
+    const auto step = [&block = *block, pass](const Tensor& in) { return block(in, pass); };
     const bool selective = options.activation_checkpoint == ActivationCheckpoint::kSelective;
     x = options.activation_checkpoint == ActivationCheckpoint::kNone
             ? step(x)
@@ -128,23 +163,22 @@ Tensor Bert::hidden(const Batch& batch, const ForwardOptions& options) const {
   return transform_norm_(activate(transform_(x), config_.activation));
 }
 
-Tensor Bert::loss(const Batch& batch, float grad_scale, const ForwardOptions& options) {
+Tensor Bert::compute_loss(const Batch& batch, float grad_scale, const ForwardOptions& options) {
   check_batch(batch, config_.max_position_embeddings);
   check(batch.labels.defined(), "loss: labels are not given");
-  return ops::linear_cross_entropy(hidden(batch, options), word_embedding_.weight(),
-                                   output_bias_.value, batch.labels, {.grad_scale = grad_scale});
+  return predictions_.loss(hidden(batch, options), batch.labels, grad_scale);
 }
 
-Tensor Bert::logits(const Batch& batch, const ForwardOptions& options) {
+Tensor Bert::compute_logits(const Batch& batch, const ForwardOptions& options) {
   check_batch(batch, config_.max_position_embeddings);
-  return ops::linear(hidden(batch, options), word_embedding_.weight(), output_bias_.value);
+  return predictions_(hidden(batch, options));
 }
 
 std::unique_ptr<KvCache> Bert::make_cache(std::int64_t, std::int64_t) {
   throw Unimplemented("BERT is no causal model: it does not generate", "NOT_CAUSAL");
 }
 
-Tensor Bert::decode(const Tensor&, KvCache&) {
+Tensor Bert::compute_decode(const Batch&, KvCache&) {
   throw Unimplemented("BERT is no causal model: it does not generate", "NOT_CAUSAL");
 }
 

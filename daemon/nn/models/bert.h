@@ -12,6 +12,7 @@
 #include "daemon/nn/models/model_support.h"
 #include "daemon/nn/modules/embedding.h"
 #include "daemon/nn/modules/norm.h"
+#include "daemon/nn/modules/output_projection.h"
 
 namespace meshloom::nn {
 
@@ -22,16 +23,34 @@ struct BertPass {
   Tensor bias;  ///< float32 [B,1,1,S]: 0, or very low for keys nobody sees; undefined: all seen
 };
 
+/// Queries, keys, values and attention, without the projection that follows.
+class BertSelfAttention : public Module {
+ public:
+  BertSelfAttention(ExecutionContext& context, const ModelConfig& config, std::int64_t layer,
+                    DType dtype);
+  Tensor operator()(const Tensor& x, const BertPass& pass) const;
+
+ private:
+  Tensor attend(const Tensor& x, const BertPass& pass) const;
+
+  const ModelConfig& config_;
+  std::int64_t layer_;
+  Linear query_, key_, value_;
+};
+
 /// norm(x + attention(x)), then norm(x + mlp(x)).
 class BertBlock : public Module {
  public:
   BertBlock(ExecutionContext& context, const ModelConfig& config, std::int64_t layer, DType dtype);
-  Tensor forward(const Tensor& x, const BertPass& pass) const;
+  Tensor operator()(const Tensor& x, const BertPass& pass) const;
 
  private:
+  Tensor forward(const Tensor& x, const BertPass& pass) const;
+
   const ModelConfig& config_;
   std::int64_t layer_;
-  Linear query_, key_, value_, attention_out_;
+  BertSelfAttention attention_;
+  Linear attention_out_;
   LayerNorm attention_norm_;
   Linear mlp_in_, mlp_out_;
   LayerNorm mlp_norm_;
@@ -43,10 +62,12 @@ class Bert : public Model {
   Bert(ExecutionContext& context, const ModelConfig& config, DType dtype);
 
   const ModelConfig& config() const override { return config_; }
-  Tensor loss(const Batch& batch, float grad_scale, const ForwardOptions& options) override;
-  Tensor logits(const Batch& batch, const ForwardOptions& options) override;
   std::unique_ptr<KvCache> make_cache(std::int64_t batch, std::int64_t max_length) override;
-  Tensor decode(const Tensor& input_ids, KvCache& cache) override;
+
+ protected:
+  Tensor compute_loss(const Batch& batch, float grad_scale, const ForwardOptions& options) override;
+  Tensor compute_logits(const Batch& batch, const ForwardOptions& options) override;
+  Tensor compute_decode(const Batch& batch, KvCache& cache) override;
 
  private:
   Tensor embed(const Batch& batch, const DropoutState& dropout) const;
@@ -57,7 +78,7 @@ class Bert : public Model {
   Embedding word_embedding_, position_embedding_, type_embedding_;
   LayerNorm embedding_norm_;
   std::vector<std::unique_ptr<BertBlock>> blocks_;
-  Parameter& output_bias_;
+  OutputProjection predictions_;  ///< the bias alone
   Linear transform_;
   LayerNorm transform_norm_;
 };

@@ -4,6 +4,7 @@
 
 #include "daemon/nn/models/model.h"
 #include "daemon/nn/models/model_support.h"
+#include "daemon/nn/modules/output_projection.h"
 
 namespace meshloom::nn {
 
@@ -13,16 +14,15 @@ class CausalModel : public Model {
       : Model(context), config_(config), dtype_(dtype) {}
 
   const ModelConfig& config() const override { return config_; }
-  Tensor loss(const Batch& batch, float grad_scale, const ForwardOptions& options) override;
-  Tensor logits(const Batch& batch, const ForwardOptions& options) override;
   std::unique_ptr<KvCache> make_cache(std::int64_t batch, std::int64_t max_length) override;
-  Tensor decode(const Tensor& input_ids, KvCache& cache) override;
 
  protected:
+  Tensor compute_loss(const Batch& batch, float grad_scale, const ForwardOptions& options) override;
+  Tensor compute_logits(const Batch& batch, const ForwardOptions& options) override;
+  Tensor compute_decode(const Batch& batch, KvCache& cache) override;
   /// The normed output [B,S,C] of the last block. With a cache the ids follow its positions.
   virtual Tensor hidden(const Batch& batch, const ForwardOptions& options, KvCache* cache) = 0;
-  /// The output projection [V,C].
-  virtual const Tensor& output_weight() const = 0;
+  virtual const OutputProjection& lm_head() const = 0;
 
   DType dtype() const { return dtype_; }
 

@@ -22,33 +22,37 @@ Linear::Options residual_conv1d(const ModelConfig& config) {
   return conv1d(config.initializer_range / std::sqrt(2.0 * static_cast<double>(config.num_layers)));
 }
 
+Linear::Options query_key_value(const ModelConfig& config) {
+  Linear::Options options = conv1d(config.initializer_range);
+  options.out_units = {.groups = 3, .unit = config.head_dim};
+  return options;
+}
+
+Linear::Options attention_output(const ModelConfig& config) {
+  Linear::Options options = residual_conv1d(config);
+  options.in_units = {.unit = config.head_dim};
+  return options;
+}
+
 }  // namespace
 
-Gpt2Block::Gpt2Block(ExecutionContext& context, const ModelConfig& config, std::int64_t layer,
-                     DType dtype)
+Gpt2Attention::Gpt2Attention(ExecutionContext& context, const ModelConfig& config,
+                             std::int64_t layer, DType dtype)
     : Module(context),
       config_(config),
       layer_(layer),
-      ln_1_(context, config.hidden_size, dtype, config.norm_eps),
-      attention_in_(context, config.hidden_size, 3 * config.hidden_size, dtype,
-                    conv1d(config.initializer_range)),
-      attention_out_(context, config.hidden_size, config.hidden_size, dtype,
-                     residual_conv1d(config)),
-      ln_2_(context, config.hidden_size, dtype, config.norm_eps),
-      mlp_in_(context, config.hidden_size, config.intermediate_size, dtype,
-              conv1d(config.initializer_range)),
-      mlp_out_(context, config.intermediate_size, config.hidden_size, dtype,
-               residual_conv1d(config)) {
-  register_module("ln_1", ln_1_);
-  register_module("attn.c_attn", attention_in_);
-  register_module("attn.c_proj", attention_out_);
-  register_module("ln_2", ln_2_);
-  register_module("mlp.c_fc", mlp_in_);
-  register_module("mlp.c_proj", mlp_out_);
+      in_(context, config.hidden_size, 3 * config.hidden_size, dtype, query_key_value(config)),
+      out_(context, config.hidden_size, config.hidden_size, dtype, attention_output(config)) {
+  register_module("c_attn", in_);
+  register_module("c_proj", out_);
 }
 
-Tensor Gpt2Block::attend(const Tensor& normed, const Gpt2Pass& pass) const {
-  const std::vector<Tensor> qkv = ops::split(attention_in_(normed), config_.hidden_size, -1);
+Tensor Gpt2Attention::operator()(const Tensor& x, const Gpt2Pass& pass) const {
+  return call(x, [&](const Tensor& in) { return attend(in, pass); });
+}
+
+Tensor Gpt2Attention::attend(const Tensor& x, const Gpt2Pass& pass) const {
+  const std::vector<Tensor> qkv = ops::split(in_(x), config_.hidden_size, -1);
   const Tensor q = split_heads(qkv[0], config_.num_heads);
   KvCache::KeyValue kv{split_heads(qkv[1], config_.num_heads),
                        split_heads(qkv[2], config_.num_heads)};
@@ -59,16 +63,53 @@ Tensor Gpt2Block::attend(const Tensor& normed, const Gpt2Pass& pass) const {
     kv = pass.cache->append(layer_, kv.k, kv.v);
     options.causal_bottom_right = true;
   }
-  return attention_out_(merge_heads(ops::scaled_dot_product_attention(q, kv.k, kv.v, options).o));
+  return out_(merge_heads(ops::scaled_dot_product_attention(q, kv.k, kv.v, options).o));
+}
+
+Gpt2Mlp::Gpt2Mlp(ExecutionContext& context, const ModelConfig& config, DType dtype)
+    : Module(context),
+      activation_(config.activation),
+      in_(context, config.hidden_size, config.intermediate_size, dtype,
+          conv1d(config.initializer_range)),
+      out_(context, config.intermediate_size, config.hidden_size, dtype, residual_conv1d(config)) {
+  register_module("c_fc", in_);
+  register_module("c_proj", out_);
+}
+
+Tensor Gpt2Mlp::operator()(const Tensor& x) const {
+  return call(x, [&](const Tensor& in) { return activated_linear(out_, in_(in), activation_); });
+}
+
+Gpt2Block::Gpt2Block(ExecutionContext& context, const ModelConfig& config, std::int64_t layer,
+                     DType dtype)
+    : Module(context),
+      config_(config),
+      layer_(layer),
+      ln_1_(context, config.hidden_size, dtype, config.norm_eps),
+      attention_(context, config, layer, dtype),
+      ln_2_(context, config.hidden_size, dtype, config.norm_eps),
+      mlp_(context, config, dtype) {
+  register_module("ln_1", ln_1_);
+  register_module("attn", attention_);
+  register_module("ln_2", ln_2_);
+  register_module("mlp", mlp_);
+}
+
+ResidualStream Gpt2Block::operator()(const ResidualStream& stream, const Gpt2Pass& pass) const {
+  const auto out = call(std::array{stream.x, stream.residual}, [&](const auto& in) {
+    const ResidualStream result = forward({in[0], in[1]}, pass);
+    return std::array{result.x, result.residual};
+  });
+  return {out[0], out[1]};
 }
 
 ResidualStream Gpt2Block::forward(const ResidualStream& stream, const Gpt2Pass& pass) const {
   const ops::NormedSum in = ln_1_(stream.x, stream.residual);
-  const Tensor attended = dropout(attend(in.normed, pass), config_.residual_dropout, pass.dropout,
-                                  layer_, DropoutSite::kAttentionOutput);
+  const Tensor attended = dropout(attention_(in.normed, pass), config_.residual_dropout,
+                                  pass.dropout, layer_, DropoutSite::kAttentionOutput);
   const ops::NormedSum mid = ln_2_(attended, in.sum);
-  const Tensor mlp = activated_linear(mlp_out_, mlp_in_(mid.normed), config_.activation);
-  return {dropout(mlp, config_.residual_dropout, pass.dropout, layer_, DropoutSite::kMlpOutput),
+  return {dropout(mlp_(mid.normed), config_.residual_dropout, pass.dropout, layer_,
+                  DropoutSite::kMlpOutput),
           mid.sum};
 }
 
@@ -78,7 +119,9 @@ Gpt2::Gpt2(ExecutionContext& context, const ModelConfig& config, DType dtype)
                        static_cast<float>(config.initializer_range)),
       position_embedding_(context, config.max_position_embeddings, config.hidden_size, dtype,
                           static_cast<float>(config.initializer_range)),
-      final_norm_(context, config.hidden_size, dtype, config.norm_eps) {
+      final_norm_(context, config.hidden_size, dtype, config.norm_eps),
+      lm_head_(context, config.hidden_size, config.vocab_size, dtype,
+               projection_options(config, token_embedding_)) {
   register_module("transformer.wte", token_embedding_);
   register_module("transformer.wpe", position_embedding_);
   for (std::int64_t i = 0; i < config.num_layers; ++i) {
@@ -86,28 +129,21 @@ Gpt2::Gpt2(ExecutionContext& context, const ModelConfig& config, DType dtype)
     register_module(fmt::format("transformer.h.{}", i), *blocks_.back());
   }
   register_module("transformer.ln_f", final_norm_);
-  if (!config.tie_word_embeddings) {
-    const Init init{.kind = Init::Kind::kNormal,
-                    .std = static_cast<float>(config.initializer_range)};
-    lm_head_ = std::make_unique<Linear>(context, config.hidden_size, config.vocab_size, dtype,
-                                        Linear::Options{.bias = false, .weight_init = init});
-    register_module("lm_head", *lm_head_);
-  }
+  register_module("lm_head", lm_head_);
 }
 
 Tensor Gpt2::hidden(const Batch& batch, const ForwardOptions& options, KvCache* cache) {
   const Gpt2Pass pass{dropout_state(context(), options), batch.document_ids, cache};
-  const Tensor positions =
-      batch.position_ids
-          ? batch.position_ids
-          : position_range(context(), cache ? cache->length() : 0, batch.input_ids.size(1));
+  const Tensor positions = batch.position_ids
+                               ? batch.position_ids
+                               : position_range(batch.input_ids, cache ? cache->length() : 0);
   const Tensor embedded =
       ops::add(token_embedding_(batch.input_ids), position_embedding_(positions));
   ResidualStream stream{
       {}, dropout(embedded, config().embedding_dropout, pass.dropout, 0, DropoutSite::kEmbedding)};
   for (const auto& block : blocks_) {
     const Block step = [&block = *block, pass](const ResidualStream& in) {
-      return block.forward(in, pass);
+      return block(in, pass);
     };
     stream = run_block(step, stream, options.activation_checkpoint);
   }

@@ -21,23 +21,48 @@ struct Gpt2Pass {
   KvCache* cache = nullptr;
 };
 
+class Gpt2Attention : public Module {
+ public:
+  Gpt2Attention(ExecutionContext& context, const ModelConfig& config, std::int64_t layer,
+                DType dtype);
+  Tensor operator()(const Tensor& x, const Gpt2Pass& pass) const;
+
+ private:
+  Tensor attend(const Tensor& x, const Gpt2Pass& pass) const;
+
+  const ModelConfig& config_;
+  std::int64_t layer_;
+  Linear in_;  ///< c_attn: queries, keys and values in one
+  Linear out_;
+};
+
+class Gpt2Mlp : public Module {
+ public:
+  Gpt2Mlp(ExecutionContext& context, const ModelConfig& config, DType dtype);
+  Tensor operator()(const Tensor& x) const;
+
+ private:
+  ActivationKind activation_;
+  Linear in_;
+  Linear out_;
+};
+
 /// x + attention(norm(x)), then x + mlp(norm(x)).
 class Gpt2Block : public Module {
  public:
   Gpt2Block(ExecutionContext& context, const ModelConfig& config, std::int64_t layer, DType dtype);
-  ResidualStream forward(const ResidualStream& stream, const Gpt2Pass& pass) const;
+  ResidualStream operator()(const ResidualStream& stream, const Gpt2Pass& pass) const;
+  std::vector<std::string> input_names() const override { return {"input", "residual"}; }
 
  private:
-  Tensor attend(const Tensor& normed, const Gpt2Pass& pass) const;
+  ResidualStream forward(const ResidualStream& stream, const Gpt2Pass& pass) const;
 
   const ModelConfig& config_;
   std::int64_t layer_;
   LayerNorm ln_1_;
-  Linear attention_in_;  ///< c_attn: queries, keys and values in one
-  Linear attention_out_;
+  Gpt2Attention attention_;
   LayerNorm ln_2_;
-  Linear mlp_in_;
-  Linear mlp_out_;
+  Gpt2Mlp mlp_;
 };
 
 class Gpt2 : public CausalModel {
@@ -46,16 +71,14 @@ class Gpt2 : public CausalModel {
 
  protected:
   Tensor hidden(const Batch& batch, const ForwardOptions& options, KvCache* cache) override;
-  const Tensor& output_weight() const override {
-    return lm_head_ ? lm_head_->weight() : token_embedding_.weight();
-  }
+  const OutputProjection& lm_head() const override { return lm_head_; }
 
  private:
   Embedding token_embedding_;
   Embedding position_embedding_;
   std::vector<std::unique_ptr<Gpt2Block>> blocks_;
   LayerNorm final_norm_;
-  std::unique_ptr<Linear> lm_head_;  ///< null: tied to the token embedding
+  OutputProjection lm_head_;
 };
 
 }  // namespace meshloom::nn

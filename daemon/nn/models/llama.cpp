@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "daemon/nn/replicated_like.h"
 #include "daemon/tensor/ops/elementwise.h"
 
 namespace meshloom::nn {
@@ -14,48 +15,61 @@ Linear::Options projection(const ModelConfig& config, bool bias) {
                           .std = static_cast<float>(config.initializer_range)}};
 }
 
+/// The query heads of one key-value head stay together.
+FeatureUnits query_units(const ModelConfig& config) {
+  return {.unit = config.head_dim, .bundle = config.num_heads / config.num_kv_heads};
+}
+
+Linear::Options query(const ModelConfig& config) {
+  Linear::Options options = projection(config, config.attention_bias);
+  options.out_units = query_units(config);
+  return options;
+}
+
+Linear::Options key_value(const ModelConfig& config) {
+  Linear::Options options = projection(config, config.attention_bias);
+  options.out_units = {.unit = config.head_dim,
+                       .whole_where_few = config.num_kv_heads != config.num_heads};
+  return options;
+}
+
+Linear::Options attention_output(const ModelConfig& config) {
+  Linear::Options options = projection(config, config.attention_bias);
+  options.in_units = query_units(config);
+  return options;
+}
+
 }  // namespace
 
-LlamaBlock::LlamaBlock(ExecutionContext& context, const ModelConfig& config, std::int64_t layer,
-                       DType dtype)
+LlamaAttention::LlamaAttention(ExecutionContext& context, const ModelConfig& config,
+                               std::int64_t layer, DType dtype)
     : Module(context),
       config_(config),
       layer_(layer),
-      input_norm_(context, config.hidden_size, dtype, config.norm_eps),
-      q_(context, config.hidden_size, config.num_heads * config.head_dim, dtype,
-         projection(config, config.attention_bias)),
+      q_(context, config.hidden_size, config.num_heads * config.head_dim, dtype, query(config)),
       k_(context, config.hidden_size, config.num_kv_heads * config.head_dim, dtype,
-         projection(config, config.attention_bias)),
+         key_value(config)),
       v_(context, config.hidden_size, config.num_kv_heads * config.head_dim, dtype,
-         projection(config, config.attention_bias)),
+         key_value(config)),
       o_(context, config.num_heads * config.head_dim, config.hidden_size, dtype,
-         projection(config, config.attention_bias)),
-      post_attention_norm_(context, config.hidden_size, dtype, config.norm_eps),
-      gate_(context, config.hidden_size, config.intermediate_size, dtype,
-            projection(config, config.mlp_bias)),
-      up_(context, config.hidden_size, config.intermediate_size, dtype,
-          projection(config, config.mlp_bias)),
-      down_(context, config.intermediate_size, config.hidden_size, dtype,
-            projection(config, config.mlp_bias)) {
-  register_module("self_attn.q_proj", q_);
-  register_module("self_attn.k_proj", k_);
-  register_module("self_attn.v_proj", v_);
-  register_module("self_attn.o_proj", o_);
-  register_module("mlp.gate_proj", gate_);
-  register_module("mlp.up_proj", up_);
-  register_module("mlp.down_proj", down_);
-  register_module("input_layernorm", input_norm_);
-  register_module("post_attention_layernorm", post_attention_norm_);
+         attention_output(config)) {
+  register_module("q_proj", q_);
+  register_module("k_proj", k_);
+  register_module("v_proj", v_);
+  register_module("o_proj", o_);
 }
 
-Tensor LlamaBlock::attend(const Tensor& normed, const LlamaPass& pass) const {
+Tensor LlamaAttention::operator()(const Tensor& x, const LlamaPass& pass) const {
+  return call(x, [&](const Tensor& in) { return attend(in, pass); });
+}
+
+Tensor LlamaAttention::attend(const Tensor& x, const LlamaPass& pass) const {
   const auto rotated = [&](const Linear& projection, std::int64_t heads) {
-    return ops::rope(split_heads(projection(normed), heads), pass.cos, pass.sin, pass.position_ids,
+    return ops::rope(split_heads(projection(x), heads), pass.cos, pass.sin, pass.position_ids,
                      pass.position_offset);
   };
   const Tensor q = rotated(q_, config_.num_heads);
-  KvCache::KeyValue kv{rotated(k_, config_.num_kv_heads),
-                       split_heads(v_(normed), config_.num_kv_heads)};
+  KvCache::KeyValue kv{rotated(k_, config_.num_kv_heads), split_heads(v_(x), config_.num_kv_heads)};
   ops::SdpaOptions options = attention_options(pass.dropout, config_.attention_dropout, layer_,
                                                config_.num_heads, pass.document_ids);
   options.is_causal = true;
@@ -67,10 +81,43 @@ Tensor LlamaBlock::attend(const Tensor& normed, const LlamaPass& pass) const {
   return o_(merge_heads(ops::scaled_dot_product_attention(q, kv.k, kv.v, options).o));
 }
 
-ResidualStream LlamaBlock::forward(const ResidualStream& stream, const LlamaPass& pass) const {
-  const ops::NormedSum in = input_norm_(stream.x, stream.residual);
-  const ops::NormedSum mid = post_attention_norm_(attend(in.normed, pass), in.sum);
-  return {down_(ops::swiglu(gate_(mid.normed), up_(mid.normed))), mid.sum};
+LlamaMlp::LlamaMlp(ExecutionContext& context, const ModelConfig& config, DType dtype)
+    : Module(context),
+      gate_(context, config.hidden_size, config.intermediate_size, dtype,
+            projection(config, config.mlp_bias)),
+      up_(context, config.hidden_size, config.intermediate_size, dtype,
+          projection(config, config.mlp_bias)),
+      down_(context, config.intermediate_size, config.hidden_size, dtype,
+            projection(config, config.mlp_bias)) {
+  register_module("gate_proj", gate_);
+  register_module("up_proj", up_);
+  register_module("down_proj", down_);
+}
+
+Tensor LlamaMlp::operator()(const Tensor& x) const {
+  return call(x, [&](const Tensor& in) { return down_(ops::swiglu(gate_(in), up_(in))); });
+}
+
+LlamaBlock::LlamaBlock(ExecutionContext& context, const ModelConfig& config, std::int64_t layer,
+                       DType dtype)
+    : Module(context),
+      attention_(context, config, layer, dtype),
+      mlp_(context, config, dtype),
+      input_norm_(context, config.hidden_size, dtype, config.norm_eps),
+      post_attention_norm_(context, config.hidden_size, dtype, config.norm_eps) {
+  register_module("self_attn", attention_);
+  register_module("mlp", mlp_);
+  register_module("input_layernorm", input_norm_);
+  register_module("post_attention_layernorm", post_attention_norm_);
+}
+
+ResidualStream LlamaBlock::operator()(const ResidualStream& stream, const LlamaPass& pass) const {
+  const auto out = call(std::array{stream.x, stream.residual}, [&](const auto& inputs) {
+    const ops::NormedSum in = input_norm_(inputs[0], inputs[1]);
+    const ops::NormedSum mid = post_attention_norm_(attention_(in.normed, pass), in.sum);
+    return std::array{mlp_(mid.normed), mid.sum};
+  });
+  return {out[0], out[1]};
 }
 
 Llama::Llama(ExecutionContext& context, const ModelConfig& config, DType dtype)
@@ -79,6 +126,8 @@ Llama::Llama(ExecutionContext& context, const ModelConfig& config, DType dtype)
                        static_cast<float>(config.initializer_range),
                        config.pad_token_id.value_or(-1)),
       final_norm_(context, config.hidden_size, dtype, config.norm_eps),
+      lm_head_(context, config.hidden_size, config.vocab_size, dtype,
+               projection_options(config, token_embedding_)),
       rope_(context, config) {
   register_module("model.embed_tokens", token_embedding_);
   for (std::int64_t i = 0; i < config.num_layers; ++i) {
@@ -86,11 +135,7 @@ Llama::Llama(ExecutionContext& context, const ModelConfig& config, DType dtype)
     register_module(fmt::format("model.layers.{}", i), *blocks_.back());
   }
   register_module("model.norm", final_norm_);
-  if (!config.tie_word_embeddings) {
-    lm_head_ = std::make_unique<Linear>(context, config.hidden_size, config.vocab_size, dtype,
-                                        projection(config, false));
-    register_module("lm_head", *lm_head_);
-  }
+  register_module("lm_head", lm_head_);
 }
 
 Tensor Llama::hidden(const Batch& batch, const ForwardOptions& options, KvCache* cache) {
@@ -101,13 +146,13 @@ Tensor Llama::hidden(const Batch& batch, const ForwardOptions& options, KvCache*
                        .document_ids = batch.document_ids,
                        .position_ids = batch.position_ids,
                        .position_offset = start,
-                       .cos = rope_.cos(),
-                       .sin = rope_.sin(),
+                       .cos = replicated_like(rope_.cos(), batch.input_ids),
+                       .sin = replicated_like(rope_.sin(), batch.input_ids),
                        .cache = cache};
   ResidualStream stream{{}, token_embedding_(batch.input_ids)};
   for (const auto& block : blocks_) {
     const Block step = [&block = *block, pass](const ResidualStream& in) {
-      return block.forward(in, pass);
+      return block(in, pass);
     };
     stream = run_block(step, stream, options.activation_checkpoint);
   }

@@ -25,20 +25,40 @@ struct LlamaPass {
   KvCache* cache = nullptr;
 };
 
-class LlamaBlock : public Module {
+class LlamaAttention : public Module {
  public:
-  LlamaBlock(ExecutionContext& context, const ModelConfig& config, std::int64_t layer, DType dtype);
-  ResidualStream forward(const ResidualStream& stream, const LlamaPass& pass) const;
+  LlamaAttention(ExecutionContext& context, const ModelConfig& config, std::int64_t layer,
+                 DType dtype);
+  Tensor operator()(const Tensor& x, const LlamaPass& pass) const;
 
  private:
-  Tensor attend(const Tensor& normed, const LlamaPass& pass) const;
+  Tensor attend(const Tensor& x, const LlamaPass& pass) const;
 
   const ModelConfig& config_;
   std::int64_t layer_;
-  RmsNorm input_norm_;
   Linear q_, k_, v_, o_;
-  RmsNorm post_attention_norm_;
+};
+
+class LlamaMlp : public Module {
+ public:
+  LlamaMlp(ExecutionContext& context, const ModelConfig& config, DType dtype);
+  Tensor operator()(const Tensor& x) const;
+
+ private:
   Linear gate_, up_, down_;
+};
+
+class LlamaBlock : public Module {
+ public:
+  LlamaBlock(ExecutionContext& context, const ModelConfig& config, std::int64_t layer, DType dtype);
+  ResidualStream operator()(const ResidualStream& stream, const LlamaPass& pass) const;
+  std::vector<std::string> input_names() const override { return {"input", "residual"}; }
+
+ private:
+  LlamaAttention attention_;
+  LlamaMlp mlp_;
+  RmsNorm input_norm_;
+  RmsNorm post_attention_norm_;
 };
 
 class Llama : public CausalModel {
@@ -47,15 +67,13 @@ class Llama : public CausalModel {
 
  protected:
   Tensor hidden(const Batch& batch, const ForwardOptions& options, KvCache* cache) override;
-  const Tensor& output_weight() const override {
-    return lm_head_ ? lm_head_->weight() : token_embedding_.weight();
-  }
+  const OutputProjection& lm_head() const override { return lm_head_; }
 
  private:
   Embedding token_embedding_;
   std::vector<std::unique_ptr<LlamaBlock>> blocks_;
   RmsNorm final_norm_;
-  std::unique_ptr<Linear> lm_head_;  ///< null: tied to the token embedding
+  OutputProjection lm_head_;
   RopeTable rope_;
 };
 

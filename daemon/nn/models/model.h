@@ -35,6 +35,8 @@ struct ForwardOptions {
   ActivationCheckpoint activation_checkpoint = ActivationCheckpoint::kNone;
 };
 
+/// The functions that take a batch run the model's own hooks around it (Module::add_hook), which
+/// are given the batch's tensors in the order of `input_names`, then the one result.
 class Model : public Module {
  public:
   using Module::Module;
@@ -42,16 +44,28 @@ class Model : public Module {
 
   /// float32 [1]: sum of token losses * grad_scale, the output projection fused with the loss.
   /// While recording, backward with gradient 1 must follow.
-  virtual Tensor loss(const Batch&, float grad_scale, const ForwardOptions&) = 0;
+  Tensor loss(const Batch& batch, float grad_scale, const ForwardOptions& options);
   /// [B,S,V], compute dtype.
-  virtual Tensor logits(const Batch&, const ForwardOptions&) = 0;
+  Tensor logits(const Batch& batch, const ForwardOptions& options);
 
   /// Room for `max_length` positions, at most the model's context. Causal models only; BERT throws
   /// Unimplemented.
   virtual std::unique_ptr<KvCache> make_cache(std::int64_t batch, std::int64_t max_length) = 0;
   /// Appends input_ids [B,S] to the cache and returns the logits of the last position [B,V],
   /// float32. Records no gradient. Throws InvalidArgument where the cache has no room for S more.
-  virtual Tensor decode(const Tensor& input_ids, KvCache& cache) = 0;
+  Tensor decode(const Tensor& input_ids, KvCache& cache);
+
+  std::vector<std::string> input_names() const override;
+
+ protected:
+  virtual Tensor compute_loss(const Batch& batch, float grad_scale,
+                              const ForwardOptions& options) = 0;
+  virtual Tensor compute_logits(const Batch& batch, const ForwardOptions& options) = 0;
+  virtual Tensor compute_decode(const Batch& batch, KvCache& cache) = 0;
+
+ private:
+  template <typename Forward>
+  Tensor call_batch(const Batch& batch, Forward&& forward);
 };
 
 /// Parameters in `dtype`, not initialised (nn::initialize_parameters, or load_hf_weights).

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <vector>
 
+#include "daemon/nn/replicated_like.h"
 #include "daemon/tensor/autograd/checkpoint.h"
 #include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/shape.h"
@@ -41,14 +42,17 @@ Tensor next_token_labels(const Batch& batch) {
   check(batch.labels.defined(), "loss: labels are not given");
   if (batch.labels_shifted) return batch.labels;
   ExecutionContext& context = batch.labels.context();
-  const Tensor none = full(context, {batch.labels.size(0), 1}, -100, DType::kInt64);
+  const Tensor none =
+      replicated_like(full(context, {batch.labels.size(0), 1}, -100, DType::kInt64), batch.labels);
   return ops::cat({ops::slice(batch.labels, 1, 1, batch.labels.size(1)), none}, 1);
 }
 
-Tensor position_range(ExecutionContext& context, std::int64_t start, std::int64_t count) {
-  std::vector<std::int64_t> positions(static_cast<std::size_t>(count));
+Tensor position_range(const Tensor& input_ids, std::int64_t start) {
+  std::vector<std::int64_t> positions(static_cast<std::size_t>(input_ids.size(1)));
   std::iota(positions.begin(), positions.end(), start);
-  return from_values(context, {count}, std::span<const std::int64_t>(positions));
+  const Tensor values = from_values(input_ids.context(), {1, input_ids.size(1)},
+                                    std::span<const std::int64_t>(positions));
+  return replicated_like(values, input_ids);
 }
 
 Tensor split_heads(const Tensor& x, std::int64_t heads) {
@@ -60,14 +64,11 @@ Tensor merge_heads(const Tensor& x) {
   return ops::reshape(ops::transpose(x, 1, 2), {x.size(0), x.size(2), x.size(1) * x.size(3)});
 }
 
-Tensor activate(const Tensor& x, ActivationKind activation) {
-  switch (activation) {
-    case ActivationKind::kGelu: return ops::gelu(x, false);
-    case ActivationKind::kGeluTanh: return ops::gelu(x, true);
-    case ActivationKind::kSilu: return ops::silu(x);
-    case ActivationKind::kRelu: return ops::relu(x);
-  }
-  throw InternalError("unknown activation");
+OutputProjection::Options projection_options(const ModelConfig& config,
+                                             const Embedding& embedding) {
+  if (config.tie_word_embeddings) return {.tied = &embedding};
+  return {.weight = Init{.kind = Init::Kind::kNormal,
+                         .std = static_cast<float>(config.initializer_range)}};
 }
 
 Tensor activated_linear(const Linear& linear, const Tensor& x, ActivationKind activation) {

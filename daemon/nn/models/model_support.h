@@ -6,7 +6,9 @@
 
 #include "daemon/nn/dropout.h"
 #include "daemon/nn/models/model.h"
+#include "daemon/nn/modules/activation.h"
 #include "daemon/nn/modules/linear.h"
+#include "daemon/nn/modules/output_projection.h"
 #include "daemon/tensor/ops/attention.h"
 #include "daemon/tensor/ops/norm.h"
 
@@ -19,17 +21,19 @@ void check_batch(const Batch& batch, std::int64_t context_length);
 /// shifted.
 Tensor next_token_labels(const Batch& batch);
 
-/// int64 [count]: start, start + 1, ...
-Tensor position_range(ExecutionContext& context, std::int64_t start, std::int64_t count);
+/// int64 [1,S], for input_ids [B,S]: start, start + 1, ...
+Tensor position_range(const Tensor& input_ids, std::int64_t start);
 /// [B,S,H*D] -> [B,H,S,D], a view.
 Tensor split_heads(const Tensor& x, std::int64_t heads);
 /// [B,H,S,D] -> [B,S,H*D]
 Tensor merge_heads(const Tensor& x);
 
+/// The output projection that a causal model's config describes.
+OutputProjection::Options projection_options(const ModelConfig& config, const Embedding& embedding);
+
 /// Applies an activation and then the layer; GELU is computed again in backward instead of being
 /// kept.
 Tensor activated_linear(const Linear& linear, const Tensor& x, ActivationKind activation);
-Tensor activate(const Tensor& x, ActivationKind activation);
 
 DropoutState dropout_state(const ExecutionContext& context, const ForwardOptions& options);
 /// The attention options that come from dropout and documents; [B,H,S,D] has `heads` heads.

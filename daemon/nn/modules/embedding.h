@@ -19,9 +19,20 @@ class Embedding : public Module {
 
   /// ids int64 of any shape -> [ids.., width].
   Tensor operator()(const Tensor& ids) const {
-    return ops::embedding(weight_.value, ids, padding_idx_);
+    return call(ids,
+                [&](const Tensor& in) { return ops::embedding(weight_.value, in, padding_idx_); });
   }
   const Tensor& weight() const { return weight_.value; }
+
+  /// By width; every rank looks up all ids.
+  std::optional<FeatureCut> column_cut() const override {
+    return FeatureCut{.parameters = {{"weight", 1}}, .cuts_output = true};
+  }
+  /// By rows: every rank looks up the ids that it has, the others are zero.
+  std::optional<FeatureCut> row_cut() const override {
+    return FeatureCut{.parameters = {{"weight", 0}}};
+  }
+  bool positionwise() const override { return true; }
 
  private:
   Parameter& weight_;

@@ -9,13 +9,32 @@ Linear::Linear(ExecutionContext& context, std::int64_t in, std::int64_t out, DTy
       weight_(register_parameter("weight",
                                  options.weight_is_in_out ? Shape{in, out} : Shape{out, in}, dtype,
                                  options.weight_init)),
-      weight_is_in_out_(options.weight_is_in_out) {
+      weight_is_in_out_(options.weight_is_in_out),
+      in_units_(options.in_units),
+      out_units_(options.out_units) {
   if (options.bias) bias_ = &register_parameter("bias", {out}, dtype, {Init::Kind::kZeros});
 }
 
 Tensor Linear::operator()(const Tensor& x, ops::Activation input_activation) const {
-  return ops::linear(x, weight_.value, bias(),
-                     {.weight_is_in_out = weight_is_in_out_, .input_activation = input_activation});
+  return call(x, [&](const Tensor& in) {
+    return ops::linear(
+        in, weight_.value, bias(),
+        {.weight_is_in_out = weight_is_in_out_, .input_activation = input_activation});
+  });
+}
+
+std::optional<FeatureCut> Linear::column_cut() const {
+  FeatureCut cut{.cuts_output = true};
+  cut.parameters.push_back({"weight", weight_is_in_out_ ? 1 : 0, out_units_});
+  if (bias_) cut.parameters.push_back({"bias", 0, out_units_});
+  return cut;
+}
+
+std::optional<FeatureCut> Linear::row_cut() const {
+  FeatureCut cut{.cuts_input = true};
+  cut.parameters.push_back({"weight", weight_is_in_out_ ? 0 : 1, in_units_});
+  if (bias_) cut.parameters.push_back({"bias"});
+  return cut;
 }
 
 }  // namespace meshloom::nn

@@ -15,6 +15,7 @@ class Linear : public Module {
     bool bias = true;
     bool weight_is_in_out = false;  ///< weight [in, out] instead of [out, in]
     Init weight_init{Init::Kind::kNormal};
+    FeatureUnits in_units{}, out_units{};
   };
   Linear(ExecutionContext& context, std::int64_t in, std::int64_t out, DType dtype,
          const Options& options);
@@ -27,10 +28,16 @@ class Linear : public Module {
   /// Undefined without one.
   Tensor bias() const { return bias_ ? bias_->value : Tensor(); }
 
+  /// Weight and bias by output features; x is whole.
+  std::optional<FeatureCut> column_cut() const override;
+  /// The weight by input features, as x is; the bias is whole and counts once.
+  std::optional<FeatureCut> row_cut() const override;
+
  private:
   Parameter& weight_;
   Parameter* bias_ = nullptr;
   bool weight_is_in_out_;
+  FeatureUnits in_units_, out_units_;
 };
 
 }  // namespace meshloom::nn

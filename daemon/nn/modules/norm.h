@@ -16,13 +16,23 @@ class LayerNorm : public Module {
         eps_(static_cast<float>(eps)) {}
 
   Tensor operator()(const Tensor& x) const {
-    return ops::layer_norm(x, weight_.value, bias_.value, eps_);
+    return call(
+        x, [&](const Tensor& in) { return ops::layer_norm(in, weight_.value, bias_.value, eps_); });
   }
   /// norm(x + residual) and the sum. An undefined x stands for zero.
   ops::NormedSum operator()(const Tensor& x, const Tensor& residual) const {
-    if (!x) return {(*this)(residual), residual};
-    return ops::add_layer_norm(x, residual, weight_.value, bias_.value, eps_);
+    const auto out = call(std::array{x, residual}, [&](const std::array<Tensor, 2>& in) {
+      if (!in[0])
+        return std::array{ops::layer_norm(in[1], weight_.value, bias_.value, eps_), in[1]};
+      const ops::NormedSum both =
+          ops::add_layer_norm(in[0], in[1], weight_.value, bias_.value, eps_);
+      return std::array{both.normed, both.sum};
+    });
+    return {out[0], out[1]};
   }
+  bool positionwise() const override { return true; }
+  /// The second is undefined where the norm is called without.
+  std::vector<std::string> input_names() const override { return {"input", "residual"}; }
 
  private:
   Parameter& weight_;
@@ -37,12 +47,20 @@ class RmsNorm : public Module {
         weight_(register_parameter("weight", {width}, dtype, {Init::Kind::kOnes})),
         eps_(static_cast<float>(eps)) {}
 
-  Tensor operator()(const Tensor& x) const { return ops::rms_norm(x, weight_.value, eps_); }
+  Tensor operator()(const Tensor& x) const {
+    return call(x, [&](const Tensor& in) { return ops::rms_norm(in, weight_.value, eps_); });
+  }
   /// norm(x + residual) and the sum. An undefined x stands for zero.
   ops::NormedSum operator()(const Tensor& x, const Tensor& residual) const {
-    if (!x) return {(*this)(residual), residual};
-    return ops::add_rms_norm(x, residual, weight_.value, eps_);
+    const auto out = call(std::array{x, residual}, [&](const std::array<Tensor, 2>& in) {
+      if (!in[0]) return std::array{ops::rms_norm(in[1], weight_.value, eps_), in[1]};
+      const ops::NormedSum both = ops::add_rms_norm(in[0], in[1], weight_.value, eps_);
+      return std::array{both.normed, both.sum};
+    });
+    return {out[0], out[1]};
   }
+  bool positionwise() const override { return true; }
+  std::vector<std::string> input_names() const override { return {"input", "residual"}; }
 
  private:
   Parameter& weight_;

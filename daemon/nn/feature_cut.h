@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a module says about how its features may be cut over ranks: plain values, since modules know
+// nothing of ranks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace meshloom::nn {
+
+/// How a dim of features is built: `groups` equal stretches (queries, keys and values in one
+/// projection), each of units of `unit` features that are never cut (a head).
+struct FeatureUnits {
+  int groups = 1;
+  std::int64_t unit = 1;
+  /// So many neighbouring units stay on one rank (the query heads of one key-value head) where that
+  /// leaves at least one bundle for each rank.
+  std::int64_t bundle = 1;
+  /// Where there are fewer units than ranks, every rank holds all of them (key-value heads).
+  bool whole_where_few = false;
+};
+
+/// How one parameter of a module is cut.
+struct ParameterCut {
+  std::string name;  ///< as registered
+  int dim = -1;      ///< -1: whole on every rank
+  FeatureUnits units = {};
+};
+
+struct FeatureCut {
+  std::vector<ParameterCut> parameters = {};  ///< all of the module's
+  /// The last dim of the input is cut as well. Else the input is whole.
+  bool cuts_input = false;
+  /// The last dim of the output is cut; else outputs are sums over ranks.
+  bool cuts_output = false;
+};
+
+}  // namespace meshloom::nn

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/nn/modules/output_projection.h"
+
+#include "daemon/tensor/ops/loss.h"
+#include "daemon/tensor/ops/matmul.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::nn {
+
+OutputProjection::OutputProjection(ExecutionContext& context, std::int64_t in,
+                                   std::int64_t vocabulary, DType dtype, const Options& options)
+    : Module(context), tied_(options.tied) {
+  check_internal(options.weight.has_value() != (options.tied != nullptr),
+                 "output projection: exactly one of weight and tied is expected");
+  if (options.weight)
+    weight_ = &register_parameter("weight", {vocabulary, in}, dtype, *options.weight);
+  if (options.bias) bias_ = &register_parameter("bias", {vocabulary}, dtype, {Init::Kind::kZeros});
+}
+
+Tensor OutputProjection::operator()(const Tensor& hidden) const {
+  return call(hidden, [&](const Tensor& in) { return ops::linear(in, weight(), bias()); });
+}
+
+Tensor OutputProjection::loss(const Tensor& hidden, const Tensor& labels, float grad_scale) const {
+  Tensor result;
+  // No logits come out of this forward: hooks see its input alone.
+  call(std::array{hidden}, [&](const std::array<Tensor, 1>& in) {
+    result = ops::linear_cross_entropy(in[0], weight(), bias(), labels, {.grad_scale = grad_scale});
+    return std::array<Tensor, 0>{};
+  });
+  return result;
+}
+
+std::optional<FeatureCut> OutputProjection::column_cut() const {
+  FeatureCut cut{.cuts_output = true};
+  if (weight_) cut.parameters.push_back({"weight", 0});
+  if (bias_) cut.parameters.push_back({"bias", 0});
+  return cut;
+}
+
+}  // namespace meshloom::nn

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// From hidden states to logits over the vocabulary, or straight to the loss.
+#pragma once
+
+#include <optional>
+
+#include "daemon/nn/modules/embedding.h"
+
+namespace meshloom::nn {
+
+/// Uses a weight [V,C] of its own, or that of an embedding (tied).
+class OutputProjection : public Module {
+ public:
+  struct Options {
+    std::optional<Init> weight = {};  ///< a weight of its own
+    const Embedding* tied = nullptr;  ///< or this one's, which outlives the projection
+    bool bias = false;                ///< [V]
+  };
+  OutputProjection(ExecutionContext& context, std::int64_t in, std::int64_t vocabulary, DType dtype,
+                   const Options& options);
+
+  /// hidden [.., C] -> logits [.., V].
+  Tensor operator()(const Tensor& hidden) const;
+  /// float32 [1]: sum of the losses of counted labels * grad_scale (ops::linear_cross_entropy).
+  Tensor loss(const Tensor& hidden, const Tensor& labels, float grad_scale) const;
+
+  /// By vocabulary: each rank has the logits of its tokens.
+  std::optional<FeatureCut> column_cut() const override;
+
+ private:
+  const Tensor& weight() const { return weight_ ? weight_->value : tied_->weight(); }
+  Tensor bias() const { return bias_ ? bias_->value : Tensor(); }
+
+  Parameter* weight_ = nullptr;
+  Parameter* bias_ = nullptr;
+  const Embedding* tied_;
+};
+
+}  // namespace meshloom::nn
