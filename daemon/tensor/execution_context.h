@@ -48,6 +48,10 @@ class ExecutionContext {
   }
   void set_poll(std::function<void()> poll) { poll_ = std::move(poll); }
 
+  /// While true, modules describe their parameters without memory (nn/module.h).
+  bool defer_parameters() const { return defer_parameters_; }
+  void set_defer_parameters(bool defer) { defer_parameters_ = defer; }
+
   /// Numbers autograd nodes in order of recording, and backward runs.
   std::uint64_t next_sequence() { return ++sequence_; }
   /// The activation checkpoint whose segment runs now, or null (autograd/checkpoint.h).
@@ -63,6 +67,7 @@ class ExecutionContext {
   kernels::KernelContext kernel_context_;
   std::function<void()> poll_;
   bool grad_enabled_ = true;
+  bool defer_parameters_ = false;
   std::uint64_t sequence_ = 0;
   autograd::CheckpointFrame* checkpoint_frame_ = nullptr;
 };
@@ -90,6 +95,22 @@ class NoGradGuard {
 
  private:
   GradModeGuard guard_;
+};
+
+/// Modules made in its scope describe their parameters without memory.
+class DeferParametersGuard {
+ public:
+  explicit DeferParametersGuard(ExecutionContext& context)
+      : context_(context), before_(context.defer_parameters()) {
+    context_.set_defer_parameters(true);
+  }
+  ~DeferParametersGuard() { context_.set_defer_parameters(before_); }
+  DeferParametersGuard(const DeferParametersGuard&) = delete;
+  DeferParametersGuard& operator=(const DeferParametersGuard&) = delete;
+
+ private:
+  ExecutionContext& context_;
+  bool before_;
 };
 
 }  // namespace meshloom

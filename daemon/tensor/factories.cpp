@@ -30,6 +30,33 @@ Tensor empty(ExecutionContext& context, const Shape& shape, DType dtype, MemoryK
   return Tensor(std::move(impl));
 }
 
+Tensor deferred(ExecutionContext& context, const Shape& shape, DType dtype,
+                StorageProvider* provider) {
+  const auto bytes = static_cast<std::size_t>(numel(shape)) * dtype_size(dtype);
+  auto impl = std::make_shared<TensorImpl>();
+  impl->context = &context;
+  impl->storage = std::make_shared<Storage>(bytes, bytes > 0 ? provider : nullptr);
+  impl->shape = shape;
+  impl->strides = contiguous_strides(shape);
+  impl->dtype = dtype;
+  return Tensor(std::move(impl));
+}
+
+bool has_memory(const Tensor& tensor) { return tensor.storage()->has_memory(); }
+
+void defer(const Tensor& tensor, StorageProvider* provider) {
+  const auto bytes = static_cast<std::size_t>(tensor.numel()) * dtype_size(tensor.dtype());
+  TensorImpl& impl = *tensor.impl();
+  impl.storage = std::make_shared<Storage>(bytes, bytes > 0 ? provider : nullptr);
+  impl.offset = 0;
+  impl.strides = contiguous_strides(impl.shape);
+}
+
+void materialize(const Tensor& tensor) {
+  if (has_memory(tensor)) return;
+  tensor.impl()->storage = tensor.context().allocator().allocate(tensor.storage()->bytes());
+}
+
 Tensor zeros(ExecutionContext& context, const Shape& shape, DType dtype) {
   return full(context, shape, 0.0, dtype);
 }

@@ -16,6 +16,14 @@ enum class MemoryKind : std::uint8_t { kDevice };
 
 class Allocator;
 
+/// Gives a storage its memory when that is asked for.
+class StorageProvider {
+ public:
+  virtual ~StorageProvider() = default;
+  /// Called by data() of a storage that has no memory. Calls its set_data() with some, or throws.
+  virtual void provide() = 0;
+};
+
 /// A block inside a segment: (segment id, offset) are stable names that peers can be told. Shared
 /// by all tensors that view it; returns to its allocator with the last one.
 class Storage {
@@ -32,11 +40,23 @@ class Storage {
   /// Memory owned by someone else (a mapped file); `keep_alive` is held as long as the storage.
   Storage(std::byte* data, std::size_t bytes, std::shared_ptr<const void> keep_alive)
       : data_(data), bytes_(bytes), keep_alive_(std::move(keep_alive)) {}
+  /// Memory that comes and goes: every view of the storage sees what set_data() gave last. Without
+  /// a provider (which outlives the storage) data() is null until then.
+  explicit Storage(std::size_t bytes, StorageProvider* provider = nullptr)
+      : data_(nullptr), bytes_(bytes), provider_(provider) {}
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  std::byte* data() const { return data_; }
+  std::byte* data() const {
+    if (data_ == nullptr && provider_ != nullptr) [[unlikely]]
+      provider_->provide();
+    return data_;
+  }
+  /// Whether data() needs no provider.
+  bool has_memory() const { return data_ != nullptr || bytes_ == 0; }
+  /// Only for storages made without memory; the caller owns what it gives. Null takes it away.
+  void set_data(std::byte* data) { data_ = data; }
   std::size_t bytes() const { return bytes_; }
   std::uint32_t segment() const { return segment_; }
   std::size_t offset() const { return offset_; }
@@ -50,6 +70,7 @@ class Storage {
   std::size_t offset_ = 0;
   void* block_ = nullptr;
   std::shared_ptr<const void> keep_alive_;
+  StorageProvider* provider_ = nullptr;
 };
 
 }  // namespace meshloom

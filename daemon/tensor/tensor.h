@@ -98,6 +98,15 @@ struct TensorImpl {
 // --- Factories (no gradient)
 // -----------------------------------------------------------------------------
 Tensor empty(ExecutionContext&, const Shape&, DType, MemoryKind = MemoryKind::kDevice);
+/// A tensor described without memory: `provider` is asked for it at every first use (and outlives
+/// the tensor); without one the tensor can be looked at, but not used, until materialize().
+Tensor deferred(ExecutionContext&, const Shape&, DType, StorageProvider* provider = nullptr);
+bool has_memory(const Tensor&);
+/// Takes a tensor's memory away: from here on it is asked for from `provider`.
+void defer(const Tensor&, StorageProvider* provider);
+/// Gives a deferred tensor memory of its own (undefined values); nothing where it has some. Other
+/// tensors on the same storage stay without.
+void materialize(const Tensor&);
 Tensor zeros(ExecutionContext&, const Shape&, DType);
 Tensor full(ExecutionContext&, const Shape&, double value, DType);
 Tensor empty_like(const Tensor&);
