@@ -48,6 +48,9 @@ class GradientReducer {
   /// inside backward.
   void finish();
 
+  /// Moves what is in flight; begin() makes it the context's poll.
+  void poll();
+
   std::size_t bucket_count() const { return buckets_.size(); }
 
  private:
@@ -72,7 +75,6 @@ class GradientReducer {
   /// Sends full buckets, in order; all of them where `rest`.
   void send_full(bool rest);
   void send(Bucket& bucket);
-  void poll();
   void end_step();
 
   ExecutionContext& context_;

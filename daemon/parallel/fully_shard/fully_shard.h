@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// FullyShard: every rank keeps shards of parameters, gradients and optimizer state; a block's
+// parameters are gathered when they are used.
+//
+// Parameters are cut one by one (per-parameter sharding, as in PyTorch's FSDP2), communication is
+// by block. Nothing in the model knows of it: a leaf's memory is asked for when a kernel first
+// looks at it, which gathers its block and begins to gather the next one; what autograd saved sees
+// the memory that the leaf has at that moment. Source: Rajbhandari et al., "ZeRO: Memory
+// Optimizations Toward Training Trillion Parameter Models", 2020 (stage 3).
+#pragma once
+
+#include <deque>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/parallel/fully_shard/shard_plan.h"
+#include "daemon/parallel/fully_shard/shard_unit.h"
+#include "daemon/parallel/gradient_reducer.h"
+
+namespace meshloom::parallel {
+
+/// A parameter to cut: the leaf is what this rank computes with (with tensor parallelism its local
+/// part), the candidate describes the whole parameter.
+struct FullyShardInput {
+  ShardCandidate candidate;
+  nn::Parameter* parameter;
+};
+
+struct FullyShardGroups {
+  comm::ProcessGroup* shard;     ///< over which parameters are cut
+  comm::ProcessGroup* replicas;  ///< over which shards are copies (HSDP); null: none
+  comm::ProcessGroup* data;      ///< both together: parameters that stay whole are summed over it
+};
+
+/// Per micro batch, every rank of the groups alike: begin_forward, forward, begin_backward,
+/// backward, end_backward; a rank without samples, or whose forward or backward failed, calls
+/// take_part instead of what is missing. Ranks run the same model, so they use blocks in the same
+/// order. Gradients are summed over the shard group after every micro batch (only shards of them
+/// are kept), over the replicas after the last. Afterwards the gradients of parameters() are the
+/// global ones.
+class FullyShard {
+ public:
+  /// Takes the leaves' memory away (values are lost; fill in parameters()). All outlive this
+  /// object.
+  FullyShard(ExecutionContext& context, const FullyShardGroups& groups,
+             const std::vector<FullyShardInput>& inputs, const FullyShardOptions& options);
+  ~FullyShard();
+  FullyShard(const FullyShard&) = delete;
+  FullyShard& operator=(const FullyShard&) = delete;
+
+  /// What this rank keeps of every input, in their order: leaves with shard and gradient, the whole
+  /// leaf where it is not cut. What an optimizer takes.
+  const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
+  const std::vector<ShardChoice>& choices() const { return choices_; }
+  std::size_t unit_count() const { return units_.size(); }
+
+  /// Before the first micro batch of a step: the sums start over.
+  void begin_step() { first_ = true; }
+  void begin_forward(bool backward_follows);
+  /// After a forward without backward: frees what was gathered.
+  void end_forward();
+  /// `last`: of the step.
+  void begin_backward(bool last);
+  void end_backward();
+  /// Does the collectives of the rest of a micro batch, with zero gradients.
+  void take_part(bool last);
+
+  /// Gathers everything until reshard(): for generation. Every rank of the shard group.
+  void unshard();
+  void reshard();
+
+ private:
+  enum class Phase { kIdle, kForward, kBackward };
+  class Provider final : public StorageProvider {
+   public:
+    Provider(FullyShard& owner, std::size_t unit, bool values)
+        : owner_(owner), unit_(unit), values_(values) {}
+    void provide() override;
+
+   private:
+    FullyShard& owner_;
+    std::size_t unit_;
+    bool values_;
+  };
+  struct Unit {
+    std::unique_ptr<Provider> values, gradients;
+    std::unique_ptr<ShardUnit> shards;
+    bool root = false;
+    std::size_t missing = 0;  ///< gradients that are not final
+    bool visited = false, reduced = false;
+  };
+
+  std::size_t unit_index(const std::string& parameter_name);
+  void set_hooks();
+  void use(std::size_t unit);
+  void on_ready(std::size_t unit);
+  void prefetch_after(std::size_t unit);
+  void prefetch_before(std::size_t unit);
+  void reduce(std::size_t unit);
+  void finish_oldest();
+  void agree_on_gradients();
+  void poll();
+  void start_polling();
+
+  ExecutionContext& context_;
+  FullyShardGroups groups_;
+  FullyShardOptions options_;
+  std::vector<ShardChoice> choices_;
+  std::vector<Unit> units_;
+  std::vector<nn::NamedParameter> parameters_, whole_;
+  std::unique_ptr<GradientReducer> whole_reducer_;
+  Phase phase_ = Phase::kIdle;
+  bool backward_follows_ = false;
+  bool first_ = true, last_ = true;
+  std::optional<std::size_t> current_;     ///< block that forward is in
+  std::optional<std::size_t> prefetched_;  ///< block whose gather is in flight
+  std::deque<std::size_t> reducing_;       ///< in order of issue
+};
+
+}  // namespace meshloom::parallel

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/parallel/fully_shard/shard_unit.h"
+
+#include <algorithm>
+
+#include "kernels/base/error.h"
+
+namespace meshloom::parallel {
+namespace {
+
+/// Shards from this size on travel on their own, without a copy into a message.
+constexpr std::int64_t kDirectBytes = 32 << 10;
+constexpr std::int64_t kAlignment = 16;  ///< elements
+
+std::int64_t align(std::int64_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
+
+/// `count` elements of a flat tensor from `begin` on, with the shape given.
+TensorView window(const Tensor& flat, std::int64_t begin, const Shape& shape) {
+  auto* data = static_cast<std::byte*>(flat.view().data) +
+               begin * static_cast<std::int64_t>(dtype_size(flat.dtype()));
+  return make_view(data, flat.dtype(), shape, flat.device());
+}
+
+TensorView narrow(TensorView view, int dim, const planner::ShardRange& range) {
+  view.data = static_cast<std::byte*>(view.data) +
+              range.begin * view.strides[dim] * static_cast<std::int64_t>(dtype_size(view.dtype));
+  view.shape[dim] = range.size();
+  return view;
+}
+
+Tensor tensor_of(ExecutionContext& context, const Tensor& flat, const TensorView& view) {
+  return from_external(context, view, flat.storage());
+}
+
+void wait_all(std::vector<comm::WorkPtr>& works) {
+  for (const comm::WorkPtr& work : works) work->wait_host();
+  works.clear();
+}
+
+}  // namespace
+
+ShardUnit::ShardUnit(ExecutionContext& context, comm::ProcessGroup& group,
+                     comm::ProcessGroup* replicas, std::string name, StorageProvider& values,
+                     StorageProvider& gradients)
+    : context_(context),
+      group_(group),
+      replicas_(replicas),
+      name_(std::move(name)),
+      values_provider_(values),
+      gradients_provider_(gradients) {}
+
+void ShardUnit::add(const std::string& name, const Tensor& leaf, int dim) {
+  if (leaf.dtype() == DType::kFloat64)
+    throw Unimplemented(
+        fmt::format("fully_shard: {} is float64; gradients travel as float32", name));
+  if (parameters_.empty()) dtype_ = leaf.dtype();
+  check(leaf.dtype() == dtype_, "fully_shard: {} is {}, others of its block are {}", name,
+        dtype_name(leaf.dtype()), dtype_name(dtype_));
+  ShardedParameter parameter;
+  parameter.name = name;
+  parameter.full = leaf;
+  parameter.dim = dim;
+  parameter.offset = full_elements_;
+  full_elements_ = align(full_elements_ + leaf.numel());
+  parameters_.push_back(std::move(parameter));
+}
+
+planner::ShardRange ShardUnit::range(const ShardedParameter& parameter, int rank) const {
+  return planner::shard_range(parameter.full.shape()[parameter.dim], group_.size(), rank);
+}
+
+Shape ShardUnit::shard_shape(const ShardedParameter& parameter, int rank) const {
+  Shape shape = parameter.full.shape();
+  shape[parameter.dim] = range(parameter, rank).size();
+  return shape;
+}
+
+std::int64_t ShardUnit::shard_size(const ShardedParameter& parameter, int rank) const {
+  return numel(shard_shape(parameter, rank));
+}
+
+bool ShardUnit::direct(const ShardedParameter& parameter) const {
+  return parameter.dim == 0 &&
+         shard_size(parameter, 0) * static_cast<std::int64_t>(sizeof(float)) >= kDirectBytes;
+}
+
+TensorView ShardUnit::part(const Tensor& flat, const ShardedParameter& parameter, int rank) const {
+  return narrow(window(flat, parameter.offset, parameter.full.shape()), parameter.dim,
+                range(parameter, rank));
+}
+
+TensorView ShardUnit::shard_part(const Tensor& flat, const ShardedParameter& parameter) const {
+  const auto index = static_cast<std::size_t>(&parameter - parameters_.data());
+  const int rank = group_.rank();
+  return window(flat, shard_offsets_[static_cast<std::size_t>(rank)][index],
+                shard_shape(parameter, rank));
+}
+
+void ShardUnit::place_shards() {
+  packed_begin_.assign(1, 0);
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    std::vector<std::int64_t> offsets(parameters_.size());
+    std::int64_t end = 0;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (direct(parameters_[i])) continue;
+      offsets[i] = end;
+      end += shard_size(parameters_[i], rank);
+    }
+    packed_begin_.push_back(packed_begin_.back() + end);
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (!direct(parameters_[i])) continue;
+      offsets[i] = align(end);
+      end = offsets[i] + shard_size(parameters_[i], rank);
+    }
+    offsets.push_back(end);
+    shard_offsets_.push_back(std::move(offsets));
+  }
+}
+
+void ShardUnit::make_shards() {
+  const std::int64_t size = shard_offsets_[static_cast<std::size_t>(group_.rank())].back();
+  shards_ = zeros(context_, {size}, dtype_);
+  shard_grads_ = zeros(context_, {size}, DType::kFloat32);
+  for (ShardedParameter& parameter : parameters_) {
+    Tensor& shard = parameter.shard.value;
+    shard = tensor_of(context_, shards_, shard_part(shards_, parameter));
+    shard.set_requires_grad(true);
+    shard.leaf_grad()->set_buffer(
+        tensor_of(context_, shard_grads_, shard_part(shard_grads_, parameter)));
+  }
+}
+
+void ShardUnit::seal() {
+  place_shards();
+  make_shards();
+  has_grad_.assign(parameters_.size(), false);
+  for (ShardedParameter& parameter : parameters_) {
+    defer(parameter.full, &values_provider_);
+    parameter.full_grad =
+        deferred(context_, parameter.full.shape(), DType::kFloat32, &gradients_provider_);
+    check_internal(parameter.full.leaf_grad() != nullptr, "fully_shard: {} collects no gradient",
+                   parameter.name);
+    parameter.full.leaf_grad()->set_buffer(parameter.full_grad);
+  }
+}
+
+// --- Values
+
+std::vector<TensorView> ShardUnit::packed_parts(const Tensor& packed) const {
+  std::vector<TensorView> parts;
+  for (std::size_t rank = 0; rank + 1 < packed_begin_.size(); ++rank)
+    parts.push_back(
+        window(packed, packed_begin_[rank], {packed_begin_[rank + 1] - packed_begin_[rank]}));
+  return parts;
+}
+
+void ShardUnit::start_gather() {
+  if (gathered_ || gathering_) return;
+  gathering_ = true;
+  values_ = empty(context_, {full_elements_}, dtype_);
+  const auto me = static_cast<std::size_t>(group_.rank());
+  for (const ShardedParameter& parameter : parameters_) {
+    if (!direct(parameter)) continue;
+    std::vector<TensorView> outputs;
+    for (int rank = 0; rank < group_.size(); ++rank)
+      outputs.push_back(part(values_, parameter, rank));
+    gather_works_.push_back(group_.all_gather(outputs, shard_part(shards_, parameter)));
+  }
+  if (packed_begin_.back() == 0) return;
+  packed_values_ = empty(context_, {packed_begin_.back()}, dtype_);
+  gather_works_.push_back(
+      group_.all_gather(packed_parts(packed_values_),
+                        window(shards_, 0, {packed_begin_[me + 1] - packed_begin_[me]})));
+}
+
+void ShardUnit::unpack_values() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const ShardedParameter& parameter = parameters_[i];
+    if (direct(parameter)) continue;
+    for (int rank = 0; rank < group_.size(); ++rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      const Shape shape = shard_shape(parameter, rank);
+      if (numel(shape) == 0) continue;
+      context_.backend().copy(
+          context_.kernel_context(), part(values_, parameter, rank),
+          window(packed_values_, packed_begin_[r] + shard_offsets_[r][i], shape));
+    }
+  }
+  packed_values_ = Tensor();
+}
+
+void ShardUnit::finish_gather() {
+  if (gathered_) return;
+  start_gather();
+  wait_all(gather_works_);
+  if (packed_values_) unpack_values();
+  gathering_ = false;
+  gathered_ = true;
+  for (const ShardedParameter& parameter : parameters_)
+    if (parameter.full.numel() > 0)
+      parameter.full.storage()->set_data(
+          static_cast<std::byte*>(window(values_, parameter.offset, {1}).data));
+}
+
+void ShardUnit::release() {
+  if (gathering_) finish_gather();
+  if (!gathered_) return;
+  for (const ShardedParameter& parameter : parameters_)
+    if (parameter.full.numel() > 0) parameter.full.storage()->set_data(nullptr);
+  values_ = Tensor();
+  gathered_ = false;
+}
+
+// --- Gradients
+
+void ShardUnit::provide_gradients() {
+  check_internal(!reducing_, "fully_shard: a gradient of {} changed after it was sent", name_);
+  if (grads_) return;
+  grads_ = empty(context_, {full_elements_}, DType::kFloat32);
+  for (const ShardedParameter& parameter : parameters_)
+    if (parameter.full.numel() > 0)
+      parameter.full_grad.storage()->set_data(
+          static_cast<std::byte*>(window(grads_, parameter.offset, {1}).data));
+}
+
+void ShardUnit::zero_missing_gradients() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const ShardedParameter& parameter = parameters_[i];
+    const bool present = parameter.full.leaf_grad()->has_value();
+    has_grad_[i] = present || (has_grad_[i] && reduce_adds_);
+    if (!present && parameter.full.numel() > 0)
+      context_.backend().fill(context_.kernel_context(), parameter.full_grad.view(), 0.0);
+  }
+}
+
+void ShardUnit::pack_gradients() {
+  packed_grads_ = empty(context_, {packed_begin_.back()}, DType::kFloat32);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const ShardedParameter& parameter = parameters_[i];
+    if (direct(parameter)) continue;
+    for (int rank = 0; rank < group_.size(); ++rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      const Shape shape = shard_shape(parameter, rank);
+      if (numel(shape) == 0) continue;
+      context_.backend().copy(context_.kernel_context(),
+                              window(packed_grads_, packed_begin_[r] + shard_offsets_[r][i], shape),
+                              part(grads_, parameter, rank));
+    }
+  }
+}
+
+void ShardUnit::start_reduce(bool first) {
+  provide_gradients();
+  reducing_ = true;
+  reduce_adds_ = !first;
+  zero_missing_gradients();
+  if (reduce_adds_) reduced_ = zeros(context_, shard_grads_.shape(), DType::kFloat32);
+  const Tensor& target = reduce_adds_ ? reduced_ : shard_grads_;
+  for (const ShardedParameter& parameter : parameters_) {
+    if (!direct(parameter)) continue;
+    std::vector<TensorView> inputs;
+    for (int rank = 0; rank < group_.size(); ++rank)
+      inputs.push_back(part(grads_, parameter, rank));
+    reduce_works_.push_back(
+        group_.reduce_scatter(shard_part(target, parameter), inputs, comm::ReduceOp::kSum));
+  }
+  if (packed_begin_.back() == 0) return;
+  pack_gradients();
+  const auto me = static_cast<std::size_t>(group_.rank());
+  reduce_works_.push_back(
+      group_.reduce_scatter(window(target, 0, {packed_begin_[me + 1] - packed_begin_[me]}),
+                            packed_parts(packed_grads_), comm::ReduceOp::kSum));
+}
+
+void ShardUnit::finish_reduce(bool last) {
+  wait_all(reduce_works_);
+  packed_grads_ = grads_ = Tensor();
+  if (reduce_adds_ && shard_grads_.numel() > 0)
+    context_.backend().binary(context_.kernel_context(), kernels::BinaryOp::kAdd,
+                              shard_grads_.view(), shard_grads_.view(), reduced_.view());
+  reduced_ = Tensor();
+  reducing_ = false;
+  for (const ShardedParameter& parameter : parameters_) {
+    parameter.full.leaf_grad()->clear();
+    if (parameter.full.numel() > 0) parameter.full_grad.storage()->set_data(nullptr);
+  }
+  if (last && replicas_ != nullptr && shard_grads_.numel() > 0)
+    replica_work_ = replicas_->all_reduce(shard_grads_.view(), comm::ReduceOp::kSum);
+}
+
+bool ShardUnit::poll() {
+  // One poll moves every collective of this rank.
+  for (const auto* works : {&gather_works_, &reduce_works_})
+    for (const comm::WorkPtr& work : *works)
+      if (!work->poll()) return false;
+  return true;
+}
+
+void ShardUnit::finish_replicas() {
+  if (replica_work_) replica_work_->wait_host();
+  replica_work_.reset();
+}
+
+}  // namespace meshloom::parallel

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// ShardUnit: the parameters of one block, of which a rank holds shards between uses.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/comm/process_group.h"
+#include "daemon/nn/module.h"
+#include "daemon/tensor/autograd/leaf_grad.h"
+#include "daemon/tensor/tensor.h"
+#include "planner/shard.h"
+
+namespace meshloom::parallel {
+
+/// A parameter that is cut: the leaf that the model computes with and this rank's shard of it.
+struct ShardedParameter {
+  std::string name;
+  Tensor full;          ///< the model's leaf; its storages (value and gradient) come and go
+  Tensor full_grad;     ///< the leaf's gradient buffer
+  nn::Parameter shard;  ///< a leaf with memory of its own; its gradient is the reduced one
+  int dim = 0;
+  std::int64_t offset = 0;  ///< of the full tensor in the unit's flat buffers, in elements
+};
+
+/// Collectives of a unit are issued by start_* and moved by any poll of the rank. Large shards
+/// along dim 0 travel directly between the shards and their places in the full tensors; all others
+/// are packed into one message. Reduction is in float32 in rank order.
+class ShardUnit {
+ public:
+  /// Takes the memory of the leaves away: their values are lost, shards are undefined until they
+  /// are filled. `group` and `context` outlive the unit. `replicas`: the group over which shards
+  /// are copies (HSDP), or null.
+  ShardUnit(ExecutionContext& context, comm::ProcessGroup& group, comm::ProcessGroup* replicas,
+            std::string name, StorageProvider& values, StorageProvider& gradients);
+  ShardUnit(const ShardUnit&) = delete;
+  ShardUnit& operator=(const ShardUnit&) = delete;
+
+  /// Before seal().
+  void add(const std::string& name, const Tensor& leaf, int dim);
+  /// Lays out the buffers.
+  void seal();
+
+  const std::string& name() const { return name_; }
+  std::vector<ShardedParameter>& parameters() { return parameters_; }
+
+  // --- Values
+  bool gathered() const { return gathered_; }
+  bool gathering() const { return gathering_; }
+  void start_gather();
+  /// Waits and gives the leaves their memory.
+  void finish_gather();
+  /// Takes the leaves' memory back. A gather in flight is waited for first.
+  void release();
+
+  // --- Gradients
+  /// Gives the leaves' gradient buffers memory, undefined. Called by the provider at first use.
+  void provide_gradients();
+  /// Leaves without a gradient count as zero. `first`: overwrite the shards' gradients, else add.
+  void start_reduce(bool first);
+  bool reducing() const { return reducing_; }
+  /// Waits, adds to the shards' gradients and takes the leaves' gradient memory back. `last`: sums
+  /// over the replicas are begun now.
+  void finish_reduce(bool last);
+  /// Waits for the sums over the replicas.
+  void finish_replicas();
+  /// By parameter: whether this rank has had a gradient of it since start_reduce(true).
+  const std::vector<bool>& had_gradients() const { return has_grad_; }
+
+  /// Moves what is in flight; true where nothing is.
+  bool poll();
+
+  /// Elements of all full tensors together, gaps included.
+  std::int64_t full_elements() const { return full_elements_; }
+
+ private:
+  planner::ShardRange range(const ShardedParameter& parameter, int rank) const;
+  Shape shard_shape(const ShardedParameter& parameter, int rank) const;
+  std::int64_t shard_size(const ShardedParameter& parameter, int rank) const;
+  /// Rank's part of the full tensor in a flat buffer of full tensors.
+  TensorView part(const Tensor& flat, const ShardedParameter& parameter, int rank) const;
+  /// This rank's shard in a flat buffer of shards.
+  TensorView shard_part(const Tensor& flat, const ShardedParameter& parameter) const;
+  /// Whether shards travel without packing.
+  bool direct(const ShardedParameter& parameter) const;
+  void place_shards();
+  void make_shards();
+  std::vector<TensorView> packed_parts(const Tensor& packed) const;
+  void unpack_values();
+  void pack_gradients();
+  void zero_missing_gradients();
+
+  ExecutionContext& context_;
+  comm::ProcessGroup& group_;
+  comm::ProcessGroup* replicas_;
+  std::string name_;
+  StorageProvider& values_provider_;
+  StorageProvider& gradients_provider_;
+  DType dtype_ = DType::kFloat32;
+  std::vector<ShardedParameter> parameters_;
+  std::int64_t full_elements_ = 0;
+  /// By rank and parameter: place in the rank's flat buffer of shards, packed parameters first.
+  std::vector<std::vector<std::int64_t>> shard_offsets_;
+  std::vector<std::int64_t> packed_begin_;  ///< by rank, in a message of all; one more at the end
+  Tensor shards_, shard_grads_;             ///< flat: this rank's shards and their gradients
+
+  bool gathered_ = false, gathering_ = false;
+  Tensor values_, packed_values_;
+  std::vector<comm::WorkPtr> gather_works_;
+  bool reducing_ = false;
+  bool reduce_adds_ = false;
+  Tensor grads_, packed_grads_, reduced_;
+  std::vector<bool> has_grad_;
+  std::vector<comm::WorkPtr> reduce_works_;
+  comm::WorkPtr replica_work_;
+};
+
+}  // namespace meshloom::parallel
