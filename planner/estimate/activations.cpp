@@ -78,8 +78,7 @@ std::int64_t boundary_bytes(const LocalModel& local) {
 std::int64_t peak_of(const LocalModel& local, const ActivationEstimate& a) {
   const std::int64_t layers = local.model.layers;
   const bool checkpointed = local.plan.checkpointing != Checkpointing::kNone;
-  const std::int64_t stream =
-      local.model.hidden * local.stream_rows * local.element_bytes;
+  const std::int64_t stream = local.model.hidden * local.stream_rows * local.element_bytes;
   const std::int64_t kept = layers * (checkpointed ? a.boundary : a.block);
   const std::int64_t in_loss = kept + a.ends + a.loss;
   // The last layer is at work: its own tensors are counted in `kept` unless it runs again.

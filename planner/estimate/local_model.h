@@ -26,12 +26,12 @@ struct LocalModel {
   PlanChoice plan;
   Workload work;
 
-  UnitSize block;  ///< one layer
-  UnitSize root;   ///< all that is in no layer
+  UnitSize block;                                    ///< one layer
+  UnitSize root;                                     ///< all that is in no layer
   std::int64_t q = 0, kv = 0, inner = 0, vocab = 0;  ///< local widths
   std::int64_t heads = 0;                            ///< local query heads
-  std::int64_t rows = 0;          ///< tokens of a micro batch
-  std::int64_t stream_rows = 0;   ///< of them, those the residual stream holds here
+  std::int64_t rows = 0;                             ///< tokens of a micro batch
+  std::int64_t stream_rows = 0;  ///< of them, those the residual stream holds here
   std::int64_t element_bytes = 4;
 
   UnitSize all() const;

@@ -13,7 +13,7 @@ namespace meshloom::planner {
 /// Rates are what training sustains, not what a data sheet promises.
 struct Machine {
   std::string name;
-  double float32_flops = 0.0;   ///< of matrix products, per second, of one rank
+  double float32_flops = 0.0;  ///< of matrix products, per second, of one rank
   double bfloat16_flops = 0.0;
   /// Attention's rate over that of a matrix product.
   double attention_efficiency = 0.5;

@@ -62,8 +62,7 @@ std::int64_t communication_bytes(const LocalModel& local) {
   const MeshSizes& mesh = local.mesh;
   const std::int64_t activations = local.rows * local.model.hidden * local.element_bytes;
   std::int64_t sum = 0;
-  if (mesh.dp > 1)
-    sum += staging_of(std::min(kBucketBytes, local.all().sharded * kFloat), mesh.dp);
+  if (mesh.dp > 1) sum += staging_of(std::min(kBucketBytes, local.all().sharded * kFloat), mesh.dp);
   if (mesh.fsdp > 1) sum += staging_of(local.block.tensor_parallel * kFloat, mesh.fsdp);
   if (mesh.tp > 1) sum += staging_of(activations, mesh.tp);
   return sum;

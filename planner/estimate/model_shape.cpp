@@ -75,10 +75,11 @@ ModelParameters bert(const ModelShape& m) {
   const TensorCut heads{0, 1, m.head_dim};
   ModelParameters all;
   all.block_prefix = "bert.encoder.layer";
-  all.before = {{"cls.predictions.bias", {m.vocab}, kRows},
-                {"bert.embeddings.word_embeddings.weight", {m.vocab, m.hidden}, kRows},
-                {"bert.embeddings.position_embeddings.weight", {m.positions, m.hidden}, kWhole},
-                {"bert.embeddings.token_type_embeddings.weight", {m.token_types, m.hidden}, kWhole}};
+  all.before = {
+      {"cls.predictions.bias", {m.vocab}, kRows},
+      {"bert.embeddings.word_embeddings.weight", {m.vocab, m.hidden}, kRows},
+      {"bert.embeddings.position_embeddings.weight", {m.positions, m.hidden}, kWhole},
+      {"bert.embeddings.token_type_embeddings.weight", {m.token_types, m.hidden}, kWhole}};
   add_layer_norm(all.before, "bert.embeddings.LayerNorm", m.hidden);
   for (const char* name : {"query", "key", "value"})
     add_linear(all.block, std::string("attention.self.") + name, m.hidden, m.hidden, true, heads);
@@ -117,9 +118,10 @@ void check_model_shape(const ModelShape& m) {
     throw InvalidArgument(
         fmt::format("model: {} kv_heads do not divide {} heads", m.kv_heads, m.heads));
   if (m.kind != ModelKind::kLlama && (m.kv_heads != m.heads || m.q_width() != m.hidden))
-    throw InvalidArgument(fmt::format(
-        "model: {} heads of {} with {} kv_heads do not make up the hidden size {}, as this kind's do",
-        m.heads, m.head_dim, m.kv_heads, m.hidden));
+    throw InvalidArgument(
+        fmt::format("model: {} heads of {} with {} kv_heads do not make up the hidden size {}, as "
+                    "this kind's do",
+                    m.heads, m.head_dim, m.kv_heads, m.hidden));
 }
 
 ModelParameters model_parameters(const ModelShape& model) {

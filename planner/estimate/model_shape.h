@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ModelShape: what an estimate has to know of a Transformer, and the parameters that follow from it.
+// ModelShape: what an estimate has to know of a Transformer, and the parameters that follow from
+// it.
 #pragma once
 
 #include <cstdint>

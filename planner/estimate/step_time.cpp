@@ -14,8 +14,7 @@ struct ForwardFlops {
 ForwardFlops forward_flops(const LocalModel& local) {
   const ModelShape& m = local.model;
   const auto d = [](std::int64_t n) { return static_cast<double>(n); };
-  const double projections =
-      d(m.hidden) * d(local.q + 2 * local.kv) + d(local.q) * d(m.hidden);
+  const double projections = d(m.hidden) * d(local.q + 2 * local.kv) + d(local.q) * d(m.hidden);
   const double mlp = d(m.hidden) * d(local.inner) * (m.kind == ModelKind::kLlama ? 3.0 : 2.0);
   ForwardFlops flops;
   flops.layer_matmul = 2.0 * (projections + mlp);
@@ -34,8 +33,7 @@ double elementwise_bytes(const LocalModel& local, double forwards) {
   // Forward: two norms with their additions (2 reads, 2 writes each) and the activation; backward:
   // norms made again (2), their backward (3 reads, 1 write), activation made again and backward.
   const double layer = forwards * (8.0 * stream + 2.0 * inner) + 12.0 * stream + 5.0 * inner;
-  return static_cast<double>(local.model.layers) * layer *
-         static_cast<double>(local.element_bytes);
+  return static_cast<double>(local.model.layers) * layer * static_cast<double>(local.element_bytes);
 }
 
 double optimizer_seconds(const LocalModel& local, const Machine& machine) {
@@ -95,12 +93,11 @@ StepTime estimate_step_time(const LocalModel& local, const std::vector<Traffic>&
   const double rate = machine.flops(local.plan.dtype);
 
   StepTime time;
-  time.matmul =
-      tokens * (layers * flops.layer_matmul * matmul_passes + 3.0 * flops.output) / rate;
+  time.matmul = tokens * (layers * flops.layer_matmul * matmul_passes + 3.0 * flops.output) / rate;
   time.attention = tokens * layers * flops.layer_attention * attention_passes /
                    (rate * machine.attention_efficiency);
-  time.memory = micro * elementwise_bytes(local, matmul_passes - 2.0) /
-                machine.memory_bytes_per_second;
+  time.memory =
+      micro * elementwise_bytes(local, matmul_passes - 2.0) / machine.memory_bytes_per_second;
   time.optimizer = optimizer_seconds(local, machine);
   const double computing = time.matmul + time.attention + time.memory;
 
@@ -120,10 +117,8 @@ StepTime estimate_step_time(const LocalModel& local, const std::vector<Traffic>&
   LocalModel whole = local_model(local.model, ModelParameters{}, {}, local.plan, local.work);
   const ForwardFlops needed = forward_flops(whole);
   const double model_flops =
-      3.0 * step_tokens *
-      (layers * (needed.layer_matmul + needed.layer_attention) + needed.output);
-  time.utilization =
-      model_flops / (time.total * rate * static_cast<double>(local.mesh.ranks()));
+      3.0 * step_tokens * (layers * (needed.layer_matmul + needed.layer_attention) + needed.output);
+  time.utilization = model_flops / (time.total * rate * static_cast<double>(local.mesh.ranks()));
   return time;
 }
 

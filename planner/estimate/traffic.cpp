@@ -80,11 +80,10 @@ void StepTraffic::sequence_parallel(std::int64_t layers, std::int64_t forwards) 
              2 * layers);
   add_stream(Kind::kReduceScatter, Phase::kBackward, "gradients of attention and MLP inputs",
              2 * layers);
-  add_stream(Kind::kAllGather, Phase::kBackward, "gradient of the token embedding",
-             micro_batches_);
+  add_stream(Kind::kAllGather, Phase::kBackward, "gradient of the token embedding", micro_batches_);
   // Each rank saw a part of the tokens: gradients of what tp does not cut are sums over tp.
-  add("tp", local_.mesh.tp, Kind::kAllReduce, Phase::kGradients, "gradients of replicated parameters",
-      1, local_.all().replicated, kFloat, false);
+  add("tp", local_.mesh.tp, Kind::kAllReduce, Phase::kGradients,
+      "gradients of replicated parameters", 1, local_.all().replicated, kFloat, false);
 }
 
 /// Over a cut vocabulary: maximum, sum of exponentials and the target's logit of each token.

@@ -18,13 +18,13 @@ enum class TrafficPhase { kForward, kBackward, kGradients };
 
 /// Equal collectives of one use.
 struct Traffic {
-  std::string mesh_dim;  ///< "dp", "fsdp" or "tp"
+  std::string mesh_dim{};  ///< "dp", "fsdp" or "tp"
   CollectiveKind kind = CollectiveKind::kAllReduce;
   TrafficPhase phase = TrafficPhase::kForward;
-  std::string what;            ///< "attention output"
-  std::int64_t calls = 0;      ///< of one optimizer step
-  std::int64_t data_bytes = 0; ///< of the whole tensor of one call
-  std::int64_t bytes_sent = 0; ///< by the rank that sends most, in all calls together
+  std::string what{};           ///< "attention output"
+  std::int64_t calls = 0;       ///< of one optimizer step
+  std::int64_t data_bytes = 0;  ///< of the whole tensor of one call
+  std::int64_t bytes_sent = 0;  ///< by the rank that sends most, in all calls together
   /// Whether nothing waits for it at once: it can travel while the rank computes.
   bool can_overlap = false;
 };

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/estimate/search.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "kernels/base/error.h"
+
+namespace meshloom::planner {
+namespace {
+
+std::vector<int> divisors(std::int64_t n) {
+  std::vector<int> small, large;
+  for (std::int64_t d = 1; d * d <= n; ++d) {
+    if (n % d != 0) continue;
+    small.push_back(static_cast<int>(d));
+    if (d != n / d) large.push_back(static_cast<int>(n / d));
+  }
+  small.insert(small.end(), large.rbegin(), large.rend());
+  return small;
+}
+
+/// Powers of two up to `samples`, and `samples` itself.
+std::vector<std::int64_t> micro_batch_choices(std::int64_t samples) {
+  std::vector<std::int64_t> choices;
+  for (std::int64_t m = 1; m < samples; m *= 2) choices.push_back(m);
+  choices.push_back(samples);
+  return choices;
+}
+
+double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
+auto order_of(const Estimate& e) {
+  return std::tuple(e.time.total, total_bytes_sent(e.traffic), e.memory.total());
+}
+
+class Search {
+ public:
+  Search(const ModelShape& model, const SearchRequest& request, const Machine& machine)
+      : model_(model),
+        parameters_(model_parameters(model)),
+        parameter_count_(parameter_count(model)),
+        request_(request),
+        share_(share_of_rank(machine, request.ranks)),
+        limit_(request.memory_limit > 0 ? request.memory_limit : share_.memory_bytes) {}
+
+  SearchResult run() {
+    for (const int tp : divisors(request_.ranks))
+      for (const int fsdp : divisors(request_.ranks / tp))
+        try_mesh({static_cast<int>(request_.ranks / tp / fsdp), fsdp, 1, tp});
+    std::sort(result_.candidates.begin(), result_.candidates.end(),
+              [](const Candidate& a, const Candidate& b) {
+                return order_of(a.estimate) < order_of(b.estimate);
+              });
+    std::stable_sort(
+        result_.rejected.begin(), result_.rejected.end(),
+        [](const Rejected& a, const Rejected& b) { return nearness(a) < nearness(b); });
+    return std::move(result_);
+  }
+
+ private:
+  static std::int64_t nearness(const Rejected& r) {
+    return r.least_memory > 0 ? r.least_memory : INT64_MAX;
+  }
+
+  void reject(const MeshSizes& mesh, std::string reason, std::int64_t least = 0) {
+    result_.rejected.push_back({mesh, std::move(reason), least});
+  }
+
+  void try_mesh(const MeshSizes& mesh);
+  void try_plan(const MeshSizes& mesh, const PlanChoice& plan, const Workload& work);
+  std::vector<PlanChoice> plans_of(const MeshSizes& mesh) const;
+
+  const ModelShape& model_;
+  ModelParameters parameters_;
+  std::int64_t parameter_count_;
+  const SearchRequest& request_;
+  Machine share_;
+  std::int64_t limit_;
+  SearchResult result_;
+  // Of the mesh that is tried.
+  std::optional<Estimate> best_;
+  std::int64_t least_ = 0;
+  PlanChoice least_plan_;
+  Workload least_work_;
+};
+
+std::vector<PlanChoice> Search::plans_of(const MeshSizes& mesh) const {
+  std::vector<PlanChoice> plans;
+  PlanChoice plan{.tensor_parallel = mesh.tp > 1,
+                  .fully_shard = mesh.fsdp > 1,
+                  .dtype = request_.dtype,
+                  .optimizer = request_.optimizer};
+  for (const bool sequence : {false, true}) {
+    if (sequence && mesh.tp == 1) continue;
+    for (const bool reshard : {false, true}) {
+      if (!reshard && mesh.fsdp == 1) continue;
+      for (const Checkpointing c :
+           {Checkpointing::kNone, Checkpointing::kSelective, Checkpointing::kFull}) {
+        if (request_.checkpointing && *request_.checkpointing != c) continue;
+        plan.sequence_parallel = sequence;
+        plan.reshard_after_forward = reshard;
+        plan.checkpointing = c;
+        plans.push_back(plan);
+      }
+    }
+  }
+  return plans;
+}
+
+void Search::try_plan(const MeshSizes& mesh, const PlanChoice& plan, const Workload& work) {
+  ++result_.plans_tried;
+  const LocalModel local = local_model(model_, parameters_, mesh, plan, work);
+  const MemoryEstimate memory = estimate_memory(local);
+  if (least_ == 0 || memory.total() < least_) {
+    least_ = memory.total();
+    least_plan_ = plan;
+    least_work_ = work;
+  }
+  if (limit_ > 0 && memory.total() > limit_) return;
+  Estimate e{.mesh = mesh, .plan = plan, .work = work};
+  e.parameters = parameter_count_;
+  e.local_parameters = local.all().sharded;
+  e.memory = memory;
+  e.traffic = step_traffic(local);
+  e.time = estimate_step_time(local, e.traffic, share_);
+  if (!best_ || order_of(e) < order_of(*best_)) best_ = std::move(e);
+}
+
+void Search::try_mesh(const MeshSizes& mesh) {
+  const std::int64_t most_tp =
+      request_.max_tensor_parallel > 0 ? request_.max_tensor_parallel : model_.heads;
+  if (mesh.tp > most_tp)
+    return reject(mesh, fmt::format("tp={} is more than {} {}", mesh.tp, most_tp,
+                                    request_.max_tensor_parallel > 0 ? "allowed" : "heads"));
+  const std::int64_t feeding = std::int64_t{mesh.dp} * mesh.fsdp;
+  if (feeding > request_.global_batch)
+    return reject(mesh, fmt::format("{} data-parallel ranks for {} samples leave ranks without any",
+                                    feeding, request_.global_batch));
+  best_.reset();
+  least_ = 0;
+  const std::int64_t samples = samples_per_rank(mesh, {request_.global_batch, 1, 1});
+  if (request_.micro_batch > samples)
+    return reject(mesh, fmt::format("a micro batch of {} is more than a rank's {} samples",
+                                    request_.micro_batch, samples));
+  const std::vector<std::int64_t> choices = request_.micro_batch > 0
+                                                ? std::vector<std::int64_t>{request_.micro_batch}
+                                                : micro_batch_choices(samples);
+  for (const PlanChoice& plan : plans_of(mesh))
+    for (const std::int64_t micro : choices)
+      try_plan(mesh, plan, {request_.global_batch, micro, request_.sequence});
+  if (best_) {
+    result_.candidates.push_back({std::move(*best_)});
+  } else {
+    reject(mesh,
+           fmt::format("needs {:.2f} GiB of {:.2f} GiB, with {} and a micro batch of {}",
+                       gib(least_), gib(limit_), to_string(least_plan_), least_work_.micro_batch),
+           least_);
+  }
+}
+
+}  // namespace
+
+SearchResult search_plans(const ModelShape& model, const SearchRequest& request,
+                          const Machine& machine) {
+  check_model_shape(model);
+  if (request.ranks < 1 || request.ranks > INT32_MAX)
+    throw InvalidArgument(
+        fmt::format("search: {} ranks, expected 1 to {}", request.ranks, INT32_MAX));
+  if (request.micro_batch < 0 || request.memory_limit < 0 || request.max_tensor_parallel < 0)
+    throw InvalidArgument("search: micro batch, memory limit and largest tp must not be negative");
+  const Workload work{request.global_batch, 1, request.sequence};
+  if (const auto reason = why_invalid(model, {}, {.dtype = request.dtype}, work))
+    throw InvalidArgument("search: " + *reason, "INVALID_PLAN");
+  return Search(model, request, machine).run();
+}
+
+}  // namespace meshloom::planner

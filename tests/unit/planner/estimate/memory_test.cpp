@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/estimate/memory.h"
+
+#include <gtest/gtest.h>
+
+#include "planner/dtensor_spec.h"
+#include "planner/estimate/activations.h"
+#include "planner/estimate/parameter_layout.h"
+#include "tests/unit/planner/estimate/models.h"
+
+namespace meshloom::planner {
+namespace {
+
+/// Elements on a rank by DTensorSpec, parameter by parameter.
+std::int64_t elements_by_spec(const ModelShape& model, const MeshSizes& mesh,
+                              const std::vector<int>& coordinates) {
+  const auto layout = std::make_shared<const MeshLayout>(mesh_layout(mesh));
+  std::int64_t sum = 0;
+  const ModelParameters all = model_parameters(model);
+  const auto add = [&](const std::vector<ParameterShape>& list, std::int64_t times) {
+    for (const ParameterShape& p : list) {
+      Placements placements(4, Placement::replicate());
+      ShardOrder order;
+      std::vector<DimOrderPtr> dim_orders(4);
+      placements[1] = Placement::shard(0);
+      if (p.cut.dim >= 0) {
+        placements[3] = Placement::shard(p.cut.dim);
+        dim_orders[3] = DimOrder::blocked(p.shape[p.cut.dim], mesh.tp, p.cut.groups, p.cut.unit);
+      }
+      if (p.cut.dim == 0) order = {{0, {3, 1}}};
+      const DTensorSpec spec(layout, placements, p.shape, order, dim_orders);
+      sum += times * numel(spec.local_shape(coordinates));
+    }
+  };
+  add(all.before, 1);
+  add(all.block, model.layers);
+  add(all.after, 1);
+  return sum;
+}
+
+TEST(Memory, HoldsTheElementsThatTheLayoutsGiveTheFullestRank) {
+  for (const ModelShape& model :
+       {testing::byte_gpt(), testing::small_llama(), testing::small_bert()}) {
+    for (const MeshSizes mesh : {MeshSizes{1, 1, 1, 1}, MeshSizes{1, 2, 1, 2},
+                                 MeshSizes{1, 3, 1, 5}, MeshSizes{2, 7, 1, 3}}) {
+      const PlanChoice plan{.tensor_parallel = true, .fully_shard = true};
+      const LocalModel local = local_model(model, mesh, plan, {64, 1, 16});
+      std::int64_t most = 0, sum = 0;
+      for (int f = 0; f < mesh.fsdp; ++f)
+        for (int t = 0; t < mesh.tp; ++t)
+          most = std::max(most, elements_by_spec(model, mesh, {0, f, 0, t}));
+      EXPECT_EQ(local.all().sharded, most) << to_string(mesh);
+      for (const ParameterLayout& p : parameter_layouts(model, mesh, plan, {0, 0, 0, 0}))
+        sum += p.count * numel(p.local);
+      EXPECT_EQ(sum, most) << to_string(mesh);
+    }
+  }
+}
+
+MemoryEstimate one_rank(const ModelShape& model, Checkpointing checkpointing, DType dtype,
+                        std::int64_t batch, std::int64_t sequence) {
+  const PlanChoice plan{.checkpointing = checkpointing, .dtype = dtype};
+  return estimate_memory(local_model(model, {}, plan, {batch, batch, sequence}));
+}
+
+struct Measured {
+  ModelShape model;
+  std::int64_t batch, sequence;
+  Checkpointing checkpointing;
+  DType dtype;
+  std::int64_t allocator_peak;  ///< meshloom-bench train, allocator_peak_bytes
+};
+
+// What training on one rank took, on the CPU.
+TEST(Memory, IsCloseToWhatTrainingTakes) {
+  using enum Checkpointing;
+  constexpr DType kF32 = DType::kFloat32, kBf16 = DType::kBFloat16;
+  const Measured all[] = {
+      {testing::gpt2_124m(), 1, 1024, kNone, kF32, 2449111104},
+      {testing::gpt2_124m(), 1, 1024, kNone, kBf16, 2502169152},
+      {testing::gpt2_124m(), 1, 1024, kFull, kF32, 2174703744},
+      {testing::gpt2_124m(), 1, 1024, kFull, kBf16, 2364600960},
+      {testing::gpt2_124m(), 1, 1024, kSelective, kF32, 2209847424},
+      {testing::gpt2_124m(), 1, 1024, kSelective, kBf16, 2382443136},
+      {testing::byte_gpt(), 12, 256, kNone, kF32, 503035968},
+      {testing::byte_gpt(), 12, 256, kNone, kBf16, 370309184},
+      {testing::byte_gpt(), 12, 256, kFull, kF32, 318371968},
+      {testing::byte_gpt(), 12, 256, kFull, kBf16, 277657728},
+      {testing::byte_gpt(), 12, 256, kSelective, kF32, 342333568},
+      {testing::byte_gpt(), 12, 256, kSelective, kBf16, 289822848},
+      {testing::small_llama(), 2, 512, kNone, kF32, 180895872},
+  };
+  for (const Measured& m : all) {
+    const MemoryEstimate estimate =
+        one_rank(m.model, m.checkpointing, m.dtype, m.batch, m.sequence);
+    const double ratio =
+        static_cast<double>(estimate.tensors()) / static_cast<double>(m.allocator_peak);
+    EXPECT_NEAR(ratio, 1.0, 0.05) << "batch " << m.batch << " sequence " << m.sequence
+                                  << " checkpointing " << static_cast<int>(m.checkpointing) << " "
+                                  << dtype_name(m.dtype) << ": " << estimate.tensors();
+  }
+}
+
+TEST(Memory, ActivationsOfOneGpt2LayerByHand) {
+  // 1024 tokens of 768: two sums of the stream, q, k and v, attention's output, the MLP's 3072.
+  const LocalModel local = local_model(testing::gpt2_124m(), {}, {}, {1, 1, 1024});
+  const ActivationEstimate a = estimate_activations(local);
+  EXPECT_EQ(a.block, 1024 * 4 * (2 * 768 + 3 * 768 + 768 + 3072 + 4 + 12));
+  EXPECT_EQ(a.boundary, 1024 * 4 * 2 * 768);
+}
+
+TEST(Memory, ShardingAndCheckpointsOnlyTakeAway) {
+  const ModelShape model = testing::llama3_8b();
+  const Workload work{16, 1, 4096};
+  const auto memory = [&](const MeshSizes& mesh, const PlanChoice& plan) {
+    return estimate_memory(local_model(model, mesh, plan, work));
+  };
+  const PlanChoice none{.dtype = DType::kBFloat16};
+  PlanChoice sharded = none, cut = none, sequence = none, full = none;
+  sharded.fully_shard = true;
+  cut.tensor_parallel = true;
+  sequence.tensor_parallel = sequence.sequence_parallel = true;
+  full.checkpointing = Checkpointing::kFull;
+  const std::int64_t whole = memory({8, 1, 1, 1}, none).total();
+  EXPECT_LT(memory({1, 8, 1, 1}, sharded).total(), whole / 3);
+  EXPECT_LT(memory({1, 1, 1, 8}, cut).total(), whole / 3);
+  full.tensor_parallel = sequence.tensor_parallel;
+  full.sequence_parallel = sequence.sequence_parallel;
+  cut.checkpointing = Checkpointing::kFull;
+  EXPECT_LT(memory({1, 1, 1, 8}, full).activations, memory({1, 1, 1, 8}, cut).activations / 2);
+  EXPECT_LT(memory({8, 1, 1, 1}, full).activations, memory({8, 1, 1, 1}, none).activations / 4);
+  sharded.reshard_after_forward = false;
+  const MemoryEstimate kept = memory({1, 8, 1, 1}, sharded);
+  EXPECT_GT(kept.gathered, model.layers * 200'000'000);
+}
+
+}  // namespace
+}  // namespace meshloom::planner

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/estimate/model_shape.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/nn/models/model.h"
+#include "kernels/base/error.h"
+#include "planner/dim_order.h"
+#include "tests/unit/planner/estimate/models.h"
+
+namespace meshloom::planner {
+namespace {
+
+nn::ModelConfig config_of(const ModelShape& m) {
+  nn::ModelConfig config;
+  config.architecture = m.kind == ModelKind::kGpt2    ? nn::Architecture::kGpt2
+                        : m.kind == ModelKind::kLlama ? nn::Architecture::kLlama
+                                                      : nn::Architecture::kBert;
+  config.vocab_size = m.vocab;
+  config.hidden_size = m.hidden;
+  config.num_layers = m.layers;
+  config.num_heads = m.heads;
+  config.num_kv_heads = m.kv_heads;
+  config.head_dim = m.head_dim;
+  config.intermediate_size = m.intermediate;
+  config.max_position_embeddings = m.positions;
+  config.type_vocab_size = m.token_types;
+  config.activation =
+      m.kind == ModelKind::kLlama ? nn::ActivationKind::kSilu : nn::ActivationKind::kGeluTanh;
+  config.tie_word_embeddings = m.tied;
+  config.attention_bias = m.attention_bias;
+  config.mlp_bias = m.mlp_bias;
+  return config;
+}
+
+/// Names and shapes.
+std::vector<std::string> described(const ModelShape& model) {
+  const ModelParameters all = model_parameters(model);
+  std::vector<std::string> lines;
+  const auto add = [&](const std::string& prefix, const std::vector<ParameterShape>& list) {
+    for (const ParameterShape& p : list) lines.push_back(prefix + p.name + to_string(p.shape));
+  };
+  add("", all.before);
+  for (std::int64_t i = 0; i < model.layers; ++i)
+    add(fmt::format("{}.{}.", all.block_prefix, i), all.block);
+  add("", all.after);
+  return lines;
+}
+
+std::vector<std::string> real(const ModelShape& shape) {
+  ExecutionContext context;
+  const auto model = nn::make_model(context, config_of(shape), DType::kFloat32);
+  std::vector<std::string> lines;
+  for (const auto& [name, parameter] : model->named_parameters())
+    lines.push_back(name + to_string(parameter->value.shape()));
+  return lines;
+}
+
+void expect_like_the_model(const ModelShape& shape) {
+  EXPECT_THAT(described(shape), ::testing::UnorderedElementsAreArray(real(shape)));
+  EXPECT_EQ(parameter_count(shape), nn::parameter_count(config_of(shape)));
+}
+
+TEST(ModelShape, HasTheParametersOfGpt2) {
+  ModelShape model = testing::byte_gpt();
+  model.hidden = 30;
+  model.heads = model.kv_heads = 5;
+  model.head_dim = 6;
+  model.intermediate = 71;
+  expect_like_the_model(model);
+  model.tied = false;
+  expect_like_the_model(model);
+}
+
+TEST(ModelShape, HasTheParametersOfLlama) {
+  ModelShape model = testing::small_llama();
+  expect_like_the_model(model);
+  model.attention_bias = model.mlp_bias = model.tied = true;
+  model.head_dim = 10;
+  expect_like_the_model(model);
+}
+
+TEST(ModelShape, HasTheParametersOfBert) { expect_like_the_model(testing::small_bert()); }
+
+TEST(ModelShape, CountsParametersOfKnownModels) {
+  EXPECT_EQ(parameter_count(testing::gpt2_124m()), 124'439'808);
+  EXPECT_EQ(parameter_count(testing::llama3_8b()), 8'030'261'248);
+}
+
+// Every part of every cut against DimOrder, and all parts together against the whole.
+TEST(ModelShape, CutsAsTheLayoutsDo) {
+  for (const ModelShape& model :
+       {testing::byte_gpt(), testing::small_llama(), testing::small_bert()}) {
+    const ModelParameters all = model_parameters(model);
+    for (const auto* list : {&all.before, &all.block, &all.after}) {
+      for (const ParameterShape& p : *list) {
+        if (p.cut.dim < 0) continue;
+        const std::int64_t size = p.shape[p.cut.dim];
+        for (const int parts : {1, 2, 3, 4, 5, 8, 13}) {
+          const auto order = DimOrder::blocked(size, parts, p.cut.groups, p.cut.unit);
+          std::int64_t sum = 0;
+          for (int i = 0; i < parts; ++i) {
+            const Shape local = tensor_parallel_shape(p, parts, i);
+            EXPECT_EQ(local[p.cut.dim], order->part_size(i)) << p.name << " " << i << "/" << parts;
+            sum += local[p.cut.dim];
+          }
+          EXPECT_EQ(sum, size) << p.name;
+        }
+      }
+    }
+  }
+}
+
+TEST(ModelShape, RefusesSizesThatDoNotFit) {
+  ModelShape model = testing::byte_gpt();
+  model.layers = 0;
+  EXPECT_THROW(check_model_shape(model), InvalidArgument);
+  model = testing::byte_gpt();
+  model.kv_heads = 3;
+  EXPECT_THROW(check_model_shape(model), InvalidArgument);
+  model = testing::small_llama();
+  model.kv_heads = 5;
+  try {
+    check_model_shape(model);
+    FAIL() << "accepted";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("5 kv_heads do not divide 16 heads"));
+  }
+}
+
+}  // namespace
+}  // namespace meshloom::planner

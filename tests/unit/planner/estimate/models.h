@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models that the tests of estimates share.
+#pragma once
+
+#include "planner/estimate/model_shape.h"
+
+namespace meshloom::planner::testing {
+
+inline ModelShape gpt2_124m() {
+  return {.kind = ModelKind::kGpt2,
+          .layers = 12,
+          .hidden = 768,
+          .heads = 12,
+          .kv_heads = 12,
+          .head_dim = 64,
+          .intermediate = 3072,
+          .vocab = 50257,
+          .positions = 1024};
+}
+
+inline ModelShape byte_gpt() {
+  return {.kind = ModelKind::kGpt2,
+          .layers = 6,
+          .hidden = 384,
+          .heads = 6,
+          .kv_heads = 6,
+          .head_dim = 64,
+          .intermediate = 1536,
+          .vocab = 256,
+          .positions = 256};
+}
+
+/// As configs/models/llama_debug.json.
+inline ModelShape small_llama() {
+  return {.kind = ModelKind::kLlama,
+          .layers = 6,
+          .hidden = 256,
+          .heads = 16,
+          .kv_heads = 8,
+          .head_dim = 16,
+          .intermediate = 768,
+          .vocab = 2048,
+          .positions = 2048,
+          .tied = false,
+          .activation = MlpActivation::kSilu};
+}
+
+inline ModelShape llama3_8b() {
+  return {.kind = ModelKind::kLlama,
+          .layers = 32,
+          .hidden = 4096,
+          .heads = 32,
+          .kv_heads = 8,
+          .head_dim = 128,
+          .intermediate = 14336,
+          .vocab = 128256,
+          .positions = 8192,
+          .tied = false,
+          .activation = MlpActivation::kSilu};
+}
+
+inline ModelShape small_bert() {
+  return {.kind = ModelKind::kBert,
+          .layers = 2,
+          .hidden = 24,
+          .heads = 3,
+          .kv_heads = 3,
+          .head_dim = 8,
+          .intermediate = 50,
+          .vocab = 41,
+          .positions = 32,
+          .token_types = 2};
+}
+
+}  // namespace meshloom::planner::testing

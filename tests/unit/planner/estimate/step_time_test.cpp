@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/estimate/step_time.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/base/error.h"
+#include "planner/estimate/estimate.h"
+#include "tests/unit/planner/estimate/models.h"
+
+namespace meshloom::planner {
+namespace {
+
+Machine machine() {
+  Machine m;
+  m.name = "test";
+  m.float32_flops = 1e12;
+  m.bfloat16_flops = 2e12;
+  m.attention_efficiency = 1.0;
+  m.memory_bytes_per_second = 1e15;
+  return m;
+}
+
+TEST(StepTime, ComputeByHand) {
+  const LocalModel local = local_model(testing::gpt2_124m(), {}, {}, {2, 1, 1024});
+  const StepTime time = estimate_step_time(local, {}, machine());
+  // 6 flops a token for each weight of a matrix product: layers and the tied output.
+  const double weights = 12.0 * (4 * 768 * 768 + 2 * 768 * 3072) + 768.0 * 50257;
+  EXPECT_NEAR(time.matmul, 2048 * 6 * weights / 1e12, 1e-6);
+  // Causal scores and values: 2 S C a token forward, 7 products in all where forward has 2.
+  EXPECT_NEAR(time.attention, 2048 * 12 * 3.5 * 2.0 * 1024 * 768 / 1e12, 1e-6);
+  EXPECT_GT(time.utilization, 0.9);
+  EXPECT_LT(time.utilization, 1.0);
+}
+
+TEST(StepTime, CheckpointsCostAForward) {
+  const ModelShape model = testing::gpt2_124m();
+  const auto seconds = [&](Checkpointing c) {
+    return estimate_step_time(local_model(model, {}, {.checkpointing = c}, {1, 1, 1024}), {},
+                              machine());
+  };
+  const StepTime none = seconds(Checkpointing::kNone);
+  const StepTime selective = seconds(Checkpointing::kSelective);
+  const StepTime full = seconds(Checkpointing::kFull);
+  EXPECT_DOUBLE_EQ(selective.attention, none.attention);
+  EXPECT_GT(full.attention, none.attention);
+  EXPECT_DOUBLE_EQ(selective.matmul, full.matmul);
+  const double layers = 12.0 * (4 * 768 * 768 + 2 * 768 * 3072);
+  EXPECT_NEAR(full.matmul - none.matmul, 1024 * 2 * layers / 1e12, 1e-6);
+}
+
+TEST(StepTime, LinksInsideAndBetweenHosts) {
+  Topology topology;
+  topology.ranks_per_host = 4;
+  topology.intra_host = {1e-6, 100e9};
+  topology.inter_host = {1e-5, 10e9};
+  Traffic t{.mesh_dim = "tp", .kind = CollectiveKind::kAllGather, .calls = 2, .bytes_sent = 7'000};
+  EXPECT_NEAR(traffic_seconds(t, {1, 1, 1, 4}, topology), 7e3 / 100e9 + 2e-6, 1e-12);
+  // 8 ranks on 2 hosts: 4 of 7 peers are on the other one.
+  EXPECT_NEAR(traffic_seconds(t, {1, 1, 1, 8}, topology), 4e3 / 10e9 + 2e-5, 1e-12);
+  // The outer dim's neighbours are a host apart.
+  t.mesh_dim = "dp";
+  EXPECT_NEAR(traffic_seconds(t, {2, 1, 1, 4}, topology), 7e3 / 10e9 + 2e-5, 1e-12);
+  EXPECT_EQ(traffic_seconds(t, {1, 1, 1, 4}, topology), 0.0);
+}
+
+TEST(StepTime, RanksShareAHost) {
+  Machine host = machine();
+  host.shared_by_ranks = true;
+  host.memory_bytes = 1'000;
+  host.topology.ranks_per_host = 4;
+  const Machine share = share_of_rank(host, 2);
+  EXPECT_DOUBLE_EQ(share.float32_flops, 0.5e12);
+  EXPECT_EQ(share.memory_bytes, 500);
+  EXPECT_DOUBLE_EQ(share_of_rank(host, 100).float32_flops, 0.25e12);
+}
+
+TEST(StepTime, OverlapHidesGradients) {
+  Machine m = machine();
+  m.topology = {.ranks_per_host = 1, .intra_host = {0, 1e9}, .inter_host = {0, 1e9}};
+  const auto run = [&](double overlap) {
+    m.overlap = overlap;
+    return estimate(testing::gpt2_124m(), {2, 1, 1, 1}, {}, {2, 1, 1024}, m).time;
+  };
+  EXPECT_NEAR(run(0.0).exposed, run(0.0).communication, 1e-12);
+  EXPECT_NEAR(run(0.5).exposed, 0.5 * run(0.5).communication, 1e-9);
+  EXPECT_LT(run(0.5).total, run(0.0).total);
+}
+
+TEST(Estimate, RefusesWhatCannotRun) {
+  const ModelShape model = testing::byte_gpt();
+  const Workload work{4, 1, 64};
+  EXPECT_THROW(estimate(model, {1, 1, 2, 1}, {}, work, machine()), InvalidArgument);
+  EXPECT_THROW(estimate(model, {1, 1, 1, 2}, {}, work, machine()), InvalidArgument);
+  EXPECT_THROW(estimate(model, {1, 2, 1, 1}, {}, work, machine()), InvalidArgument);
+  EXPECT_THROW(estimate(model, {}, {.sequence_parallel = true}, work, machine()), InvalidArgument);
+  EXPECT_THROW(estimate(model, {}, {}, {4, 8, 64}, machine()), InvalidArgument);
+  EXPECT_THROW(estimate(model, {}, {}, {4, 1, 257}, machine()), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace meshloom::planner
