@@ -24,7 +24,8 @@ enum class OpId : std::uint8_t {
   kDropout,
   kSwiglu,  ///< gate, up
   kTri,     ///< triu and tril: ints[0] diagonal, ints[1] 1 for upper
-  // reductions: dims (normalised), ints[0] keepdim
+  // reductions: dims (normalised; none: all), ints[0] keepdim; kAmax: ints[1] 1 where no gradient
+  // will be wanted (then ranks may take the maximum of their shards)
   kSum,
   kMean,
   kAmax,

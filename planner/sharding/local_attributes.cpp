@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "kernels/base/error.h"
+#include "planner/sharding/propagate.h"
+
+namespace meshloom::planner {
+namespace {
+
+/// First global element of a dim that a rank holds; where it holds none, the dim's size.
+std::int64_t first_element(const DTensorSpec& spec, int dim, const std::vector<int>& coordinates) {
+  if (spec.cutters(dim).empty()) return 0;
+  const LocalPart part = spec.local_part(coordinates);
+  const IndexRanges& ranges = part.ranges[static_cast<std::size_t>(dim)];
+  return ranges.empty() ? spec.shape()[dim] : ranges.front().begin;
+}
+
+void localize_slice(OpAttributes& attributes, const DTensorSpec& input, const DTensorSpec& output,
+                    const std::vector<int>& coordinates) {
+  const int dim = static_cast<int>(attributes.ints[0]);
+  if (input.cutters(dim).empty()) return;
+  const std::int64_t count = output.local_shape(coordinates)[dim];
+  const std::int64_t piece = attributes.ints[1] / output.shape()[dim];
+  attributes.ints[1] = piece * count;
+  attributes.ints[2] = (piece + 1) * count;
+}
+
+void localize_split(OpAttributes& attributes, const DTensorSpec& output,
+                    const std::vector<int>& coordinates) {
+  const int dim = static_cast<int>(attributes.ints[1]);
+  if (output.cutters(dim).empty()) return;
+  attributes.ints[0] = std::max<std::int64_t>(1, output.local_shape(coordinates)[dim]);
+}
+
+void localize_tri(OpAttributes& attributes, const DTensorSpec& x,
+                  const std::vector<int>& coordinates) {
+  const int columns = x.shape().size() - 1;
+  attributes.ints[0] +=
+      first_element(x, columns - 1, coordinates) - first_element(x, columns, coordinates);
+}
+
+Dims attention_place(const ShardingDecision& decision, const std::vector<int>& coordinates) {
+  const DTensorSpec& q = *decision.inputs[0];
+  const std::int64_t heads = q.shape()[1];
+  return {first_element(q, 0, coordinates), first_element(q, 1, coordinates), heads,
+          heads / std::max<std::int64_t>(1, decision.inputs[1]->shape()[1])};
+}
+
+}  // namespace
+
+OpAttributes local_attributes(const OpCall& call, const ShardingDecision& decision,
+                              const std::vector<int>& coordinates) {
+  OpAttributes attributes = call.attributes;
+  switch (call.op) {
+    case OpId::kReshape:
+    case OpId::kExpand: attributes.dims = decision.outputs[0]->local_shape(coordinates); break;
+    case OpId::kSlice:
+      localize_slice(attributes, *decision.inputs[0], *decision.outputs[0], coordinates);
+      break;
+    case OpId::kSplit: localize_split(attributes, *decision.outputs[0], coordinates); break;
+    case OpId::kTri: localize_tri(attributes, *decision.inputs[0], coordinates); break;
+    case OpId::kAttention: attributes.dims = attention_place(decision, coordinates); break;
+    case OpId::kRope: attributes.dims = {first_element(*decision.inputs[0], 2, coordinates)}; break;
+    default: break;
+  }
+  return attributes;
+}
+
+}  // namespace meshloom::planner

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/sharding/propagate.h"
+
+#include <algorithm>
+
+#include "planner/sharding/rules/rules.h"
+#include "planner/sharding/strategy_search.h"
+
+namespace meshloom::planner {
+namespace {
+
+/// Choices that the planner is asked about where estimates come close.
+constexpr std::size_t kCompared = 3;
+constexpr double kClose = 1.5;
+
+void check_mesh(const OpCall& call) {
+  const SpecPtr* first = nullptr;
+  for (const SpecPtr& input : call.inputs) {
+    if (input == nullptr) continue;
+    if (first == nullptr) first = &input;
+    if (input->mesh_ptr() != (*first)->mesh_ptr() && !(input->mesh() == (*first)->mesh()))
+      rules::refuse(call, fmt::format("the inputs lie on different meshes, {} and {}",
+                                      to_string((*first)->mesh()), to_string(input->mesh())));
+  }
+  if (first == nullptr) throw InvalidArgument(fmt::format("{}: no inputs", op_name(call.op)));
+}
+
+/// The order that `mesh_dim` gives an axis of an input, where it cuts it.
+struct HeldOrder {
+  bool cut = false;
+  DimOrderPtr order;
+  bool listed() const { return order != nullptr && order->groups() == 0; }
+};
+
+HeldOrder held_order(const OpCall& call, const ShardAxis& axis, std::size_t input, int mesh_dim) {
+  const AxisUse& use = axis.inputs[input];
+  if (!use.present() || call.inputs[input] == nullptr) return {};
+  const DTensorSpec& spec = *call.inputs[input];
+  if (spec.placement(mesh_dim) != Placement::shard(use.dim)) return {};
+  return {true, spec.dim_order(mesh_dim)};
+}
+
+/// Sequences in different orders look alike and are not: they are never brought together silently.
+void check_orders(const OpCall& call, const OpRule& rule) {
+  if (std::none_of(call.inputs.begin(), call.inputs.end(), [](const SpecPtr& input) {
+        return input != nullptr && input->has_dim_orders();
+      }))
+    return;
+  for (const ShardAxis& axis : rule.axes)
+    for (std::size_t i = 0; i < axis.inputs.size(); ++i) {
+      if (call.inputs[i] == nullptr || !call.inputs[i]->has_dim_orders()) continue;
+      for (int m = 0; m < call.inputs[i]->mesh().ndim(); ++m) {
+        const HeldOrder mine = held_order(call, axis, i, m);
+        if (!mine.listed()) continue;
+        for (std::size_t j = 0; j < axis.inputs.size(); ++j) {
+          const HeldOrder other = held_order(call, axis, j, m);
+          if (other.cut && !same_order(mine.order, other.order))
+            rules::refuse(call, fmt::format("inputs {} and {} are cut in different orders of the "
+                                            "same dim on mesh dim {}",
+                                            i, j, m));
+        }
+      }
+    }
+}
+
+/// A tensor of a decision while its layout is put together.
+class SpecBuilder {
+ public:
+  explicit SpecBuilder(MeshPtr mesh) : mesh_(std::move(mesh)), orders_(mesh_->ndim()) {}
+
+  void place(Placement placement) { placements_.push_back(placement); }
+  void cut(const Cut& cut, const AxisUse& use, std::int64_t dim_size) {
+    order_.push_back({use.dim, cut.mesh_dims});
+    DimOrderPtr order = cut_of_dim(cut, *mesh_, use, dim_size).order;
+    any_order_ = any_order_ || order != nullptr;
+    orders_[static_cast<std::size_t>(cut.mesh_dims.front())] = std::move(order);
+  }
+  SpecPtr finish(const Shape& shape) const {
+    return std::make_shared<DTensorSpec>(mesh_, placements_, shape, order_,
+                                         any_order_ ? orders_ : std::vector<DimOrderPtr>{});
+  }
+
+ private:
+  MeshPtr mesh_;
+  Placements placements_;
+  ShardOrder order_;
+  std::vector<DimOrderPtr> orders_;
+  bool any_order_ = false;
+};
+
+/// Equal layouts are one object, so that pointers tell them apart.
+SpecPtr shared(SpecPtr spec, const std::vector<SpecPtr>& known) {
+  for (const SpecPtr& other : known)
+    if (other != nullptr && *other == *spec) return other;
+  return spec;
+}
+
+/// Where the gradient of an input differs from the input: R of a mesh dim that is cut otherwise,
+/// and Partial.
+SpecPtr gradient_spec(const SpecPtr& input, const std::vector<bool>& shares) {
+  bool same = true;
+  Placements placements = input->placements();
+  std::vector<DimOrderPtr> orders;
+  for (std::size_t m = 0; m < placements.size(); ++m) {
+    orders.push_back(input->dim_order(static_cast<int>(m)));
+    if (placements[m].is_partial())
+      placements[m] = Placement::replicate();
+    else if (placements[m].is_replicate() && shares[m])
+      placements[m] = Placement::partial_of(PartialOp::kSum);
+    else
+      continue;
+    same = false;
+  }
+  if (same) return input;
+  if (!input->has_dim_orders()) orders.clear();
+  return std::make_shared<DTensorSpec>(input->mesh_ptr(), std::move(placements), input->shape(),
+                                       input->shard_order(), std::move(orders));
+}
+
+/// Puts a choice into words.
+class DecisionBuilder {
+ public:
+  DecisionBuilder(const OpCall& call, const OpRule& rule, StrategySearch& search,
+                  const StrategyChoice& choice)
+      : call_(call), rule_(rule), search_(search), choice_(choice) {
+    for (const SpecPtr& input : call.inputs)
+      if (input != nullptr) mesh_ = input->mesh_ptr();
+  }
+
+  ShardingDecision build() {
+    ShardingDecision decision;
+    for (std::size_t i = 0; i < call_.inputs.size(); ++i) add_input(decision, i);
+    for (std::size_t j = 0; j < rule_.outputs.size(); ++j) add_output(decision, j);
+    for (int m = 0; m < mesh_->ndim(); ++m) add_mesh_dim(decision, m);
+    return decision;
+  }
+
+ private:
+  int strategy(int mesh_dim) const {
+    return choice_.strategies[static_cast<std::size_t>(mesh_dim)];
+  }
+
+  /// Whether an R input is a share of its gradient only on each mesh dim.
+  std::vector<bool> shares() const {
+    std::vector<bool> result;
+    for (int m = 0; m < mesh_->ndim(); ++m) result.push_back(strategy(m) > 0);
+    return result;
+  }
+
+  template <typename PlacementOf, typename UseOf>
+  SpecPtr layout(const Shape& shape, const PlacementOf& placement_of, const UseOf& use_of) {
+    SpecBuilder builder(mesh_);
+    for (int m = 0; m < mesh_->ndim(); ++m) {
+      builder.place(placement_of(strategy(m)));
+      const ShardAxis* axis = search_.axis(strategy(m));
+      if (axis == nullptr || !use_of(*axis).present()) continue;
+      if (std::find(choice_.strategies.begin(), choice_.strategies.begin() + m, strategy(m)) !=
+          choice_.strategies.begin() + m)
+        continue;
+      builder.cut(search_.cut(choice_, strategy(m) - 1), use_of(*axis), shape[use_of(*axis).dim]);
+    }
+    return builder.finish(shape);
+  }
+
+  void add_input(ShardingDecision& decision, std::size_t i) {
+    const SpecPtr& given = call_.inputs[i];
+    SpecPtr input;
+    if (given != nullptr) {
+      input = layout(
+          given->shape(), [&](int s) { return search_.input_placement(s, i); },
+          [&](const ShardAxis& axis) { return axis.inputs[i]; });
+      input = *input == *given ? given : shared(input, call_.inputs);
+    }
+    decision.inputs.push_back(input);
+    decision.input_grads.push_back(input ? gradient_spec(input, shares()) : nullptr);
+  }
+
+  void add_output(ShardingDecision& decision, std::size_t j) {
+    SpecPtr output = layout(
+        rule_.outputs[j], [&](int s) { return search_.output_placement(s, j); },
+        [&](const ShardAxis& axis) { return axis.outputs[j]; });
+    output = shared(shared(output, decision.inputs), decision.outputs);
+    decision.outputs.push_back(std::move(output));
+  }
+
+  void add_mesh_dim(ShardingDecision& decision, int m) {
+    if (const PartialStrategy* partial = search_.partial(strategy(m)))
+      if (partial->bias_first) decision.bias_on_first_only.push_back(m);
+    const ShardAxis* axis = search_.axis(strategy(m));
+    if (axis == nullptr) return;
+    if (axis->vocabulary) decision.vocabulary_mesh_dims.push_back(m);
+    if (axis->labels) decision.label_mesh_dims.push_back(m);
+    if (axis->bias_first) decision.bias_on_first_only.push_back(m);
+    if (axis->mean) decision.mean_divisor = rule_.mean_count;
+  }
+
+  const OpCall& call_;
+  const OpRule& rule_;
+  StrategySearch& search_;
+  const StrategyChoice& choice_;
+  MeshPtr mesh_;
+};
+
+/// The planner's cost of redistributing the inputs, and how many collectives that takes.
+struct InputCost {
+  double cost = 0.0;
+  int collectives = 0;
+};
+
+InputCost input_cost(const OpCall& call, const ShardingDecision& decision,
+                     const RedistributeOptions& options, PlanCache* plans) {
+  InputCost total;
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    const SpecPtr &from = call.inputs[i], &to = decision.inputs[i];
+    if (from == nullptr || from == to) continue;
+    const PlanPtr owned = plans ? nullptr : plan_redistribute(from, to, options);
+    const RedistributePlan& plan = plans ? plans->plan(from, to) : *owned;
+    total.cost += plan.cost;
+    total.collectives += plan.comm_count();
+  }
+  return total;
+}
+
+/// The choices whose estimates come close are planned in full.
+ShardingDecision cheapest(const OpCall& call, const OpRule& rule, StrategySearch& search,
+                          const std::vector<StrategyChoice>& choices,
+                          const RedistributeOptions& options, PlanCache* plans) {
+  ShardingDecision best;
+  InputCost best_cost;
+  double best_total = 0.0;
+  for (const StrategyChoice& choice : choices) {
+    if (!best.inputs.empty() && choice.cost > kClose * choices[0].cost) break;
+    ShardingDecision decision = DecisionBuilder(call, rule, search, choice).build();
+    const InputCost cost = input_cost(call, decision, options, plans);
+    const double total = cost.cost + choice.pending;
+    const bool better =
+        total < best_total || (total == best_total && cost.collectives < best_cost.collectives);
+    if (!best.inputs.empty() && !better) continue;
+    best = std::move(decision);
+    best.cost = cost.cost;
+    best_cost = cost;
+    best_total = total;
+  }
+  return best;
+}
+
+}  // namespace
+
+ShardingDecision propagate(const OpCall& call, const RedistributeOptions& options,
+                           PlanCache* plans) {
+  check_mesh(call);
+  const OpRule rule = make_rule(call);
+  check_orders(call, rule);
+  StrategySearch search(call, rule, options);
+  const std::vector<StrategyChoice> choices = search.best(kCompared);
+  check_internal(!choices.empty(), "{}: no strategy for {}", op_name(call.op),
+                 rules::describe_inputs(call));
+  if (choices[0].cost == 0.0) return DecisionBuilder(call, rule, search, choices[0]).build();
+  return cheapest(call, rule, search, choices, options, plans);
+}
+
+}  // namespace meshloom::planner

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// OpRule: what one mesh dim may do in an op.
+//
+// Three kinds of strategy, over one mesh dim each:
+//   - replicate: every input and output R (always legal, always the first);
+//   - an axis: the tensors that show it are cut along it, other inputs are R and get a Partial(sum)
+//     gradient (each rank sees its share of the axis only), other outputs are `reduced`;
+//   - partial: inputs and outputs as listed; inputs that are R get a Partial(sum) gradient.
+// An N-D mesh runs one strategy per mesh dim; two mesh dims with the same axis cut it one after the
+// other. That is the form of einsum, to which every op here comes down: an axis is an index.
+#pragma once
+
+#include <vector>
+
+#include "planner/sharding/cut.h"
+#include "planner/sharding/op_call.h"
+
+namespace meshloom::planner {
+
+struct ShardAxis {
+  std::int64_t size = 0;         ///< flat
+  std::vector<AxisUse> inputs;   ///< one per input
+  std::vector<AxisUse> outputs;  ///< one per output
+  Placement reduced = Placement::partial_of(PartialOp::kSum);
+  bool contiguous = false;  ///< every part must be one range
+  bool nonempty = false;    ///< no part may be empty
+  bool vocabulary = false;  ///< see ShardingDecision::vocabulary_mesh_dims
+  bool labels = false;      ///< see ShardingDecision::label_mesh_dims
+  bool mean = false;        ///< a mean runs over it
+  bool bias_first = false;  ///< see ShardingDecision::bias_on_first_only
+};
+
+struct PartialStrategy {
+  Placements inputs, outputs;
+  bool bias_first = false;
+};
+
+struct OpRule {
+  std::vector<Shape> outputs;  ///< global shapes
+  std::vector<ShardAxis> axes;
+  std::vector<PartialStrategy> partials;
+  std::int64_t mean_count = 1;  ///< elements that one mean runs over
+};
+
+/// Throws InvalidArgument naming the op for shapes that it does not take.
+OpRule make_rule(const OpCall& call);
+
+}  // namespace meshloom::planner

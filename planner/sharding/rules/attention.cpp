@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention and rotary embedding. Attention runs on whole sequences; batch and heads are axes.
+#include "planner/sharding/rules/rules.h"
+
+namespace meshloom::planner::rules {
+namespace {
+
+constexpr int kBias = 3, kDocuments = 4;
+
+/// An input that broadcasts against [B, H, S, S] has dim d only where it is not 1.
+int bias_dim(const OpCall& call, int d, std::int64_t size) {
+  if (!has_input(call, kBias)) return -1;
+  const Shape& bias = shape_of(call, kBias);
+  const int at = d - (4 - bias.size());
+  return at >= 0 && bias[at] == size ? at : -1;
+}
+
+void check_shapes(const OpCall& call, const Shape& q, const Shape& k, const Shape& v) {
+  require(call, q.size() == 4 && k.size() == 4 && v.size() == 4, "expected q, k, v [B,H,S,D]");
+  require(call, q[0] == k[0] && q[0] == v[0] && k[1] == v[1] && k[2] == v[2] && q[3] == k[3],
+          "q, k and v do not go together");
+  require(call, k[1] > 0 && q[1] % k[1] == 0, "{} query heads for {} key heads", q[1], k[1]);
+}
+
+OpRule sdpa(const OpCall& call) {
+  const Shape &q = shape_of(call, 0), &k = shape_of(call, 1), &v = shape_of(call, 2);
+  check_shapes(call, q, k, v);
+  OpRule rule;
+  rule.outputs = {Shape{q[0], q[1], q[2], v[3]}, Shape{q[0], q[1], q[2]}};
+  const auto add = [&](std::int64_t size, std::initializer_list<int> inputs,
+                       std::initializer_list<int> outputs) -> ShardAxis& {
+    ShardAxis& axis = add_axis(rule, size, inputs, outputs);
+    axis.inputs.resize(call.inputs.size());
+    axis.contiguous = true;
+    return axis;
+  };
+  const bool documents = has_input(call, kDocuments);
+  add(q[0], {0, 0, 0, bias_dim(call, 0, q[0]), documents ? 0 : -1}, {0, 0});
+  // Query and key heads are cut alike: in units of a group of query heads, which is flat axis
+  // [key heads, group].
+  const std::int64_t group = q[1] / k[1];
+  ShardAxis& alike = add(q[1], {1, 1, 1, bias_dim(call, 1, q[1]), -1}, {1, 1});
+  alike.inputs[1].suffix = alike.inputs[2].suffix = group;
+  // Any cut of the query heads; each rank takes what it needs of all key heads.
+  add(q[1], {1, -1, -1, bias_dim(call, 1, q[1]), -1}, {1, 1});
+  return rule;
+}
+
+OpRule rope(const OpCall& call) {
+  const Shape& x = shape_of(call, 0);
+  require(call, x.size() == 4, "expected x [B,H,S,D]");
+  const bool positions = has_input(call, 3);
+  if (positions)
+    require(call, (shape_of(call, 3) == Shape{x[0], x[2]}), "expected positions [{}, {}]", x[0],
+            x[2]);
+  OpRule rule;
+  rule.outputs.push_back(x);
+  add_axis(rule, x[0], {0, -1, -1, positions ? 0 : -1}, {0});
+  add_axis(rule, x[1], {1, -1, -1, -1}, {1});
+  add_axis(rule, x[2], {2, -1, -1, positions ? 1 : -1}, {2}).contiguous = !positions;
+  for (ShardAxis& axis : rule.axes) axis.inputs.resize(call.inputs.size());
+  for (const PartialOp op : kLinearOps) add_partial(rule, call, {0}, op);
+  return rule;
+}
+
+}  // namespace
+
+OpRule attention(const OpCall& call) {
+  return call.op == OpId::kAttention ? sdpa(call) : rope(call);
+}
+
+}  // namespace meshloom::planner::rules

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/sharding/strategy_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace meshloom::planner {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+bool comes_first(const StrategyChoice& a, const StrategyChoice& b) {
+  if (a.cost != b.cost) return a.cost < b.cost;
+  if (a.changes != b.changes) return a.changes < b.changes;
+  return a.strategies < b.strategies;
+}
+
+std::vector<int> mesh_dims_of(const std::vector<int>& strategies, int strategy) {
+  std::vector<int> mesh_dims;
+  for (std::size_t m = 0; m < strategies.size(); ++m)
+    if (strategies[m] == strategy) mesh_dims.push_back(static_cast<int>(m));
+  return mesh_dims;
+}
+
+double bytes_on_a_rank(const DTensorSpec& spec, int element_size) {
+  double bytes = static_cast<double>(numel(spec.shape())) * element_size;
+  for (int m = 0; m < spec.mesh().ndim(); ++m)
+    if (spec.placement(m).is_shard()) bytes /= spec.mesh().dim_size(m);
+  return bytes;
+}
+
+/// Whether some part of the cut is empty; several mesh dims count as one.
+bool leaves_a_part_empty(const Cut& cut, const MeshLayout& mesh) {
+  if (cut.chunk == 0) return true;
+  if (cut.listed()) {
+    for (int p = 0; p < cut.parts; ++p)
+      if (cut.order->part_size(p) == 0) return true;
+    return cut.mesh_dims.size() > 1;
+  }
+  const std::int64_t stretch = cut.size / cut.groups;
+  if (cut.chunk * (cut.parts - 1) >= stretch) return true;
+  if (cut.mesh_dims.size() == 1) return false;
+  int parts = 1;
+  for (const int m : cut.mesh_dims) parts *= mesh.dim_size(m);
+  return stretch % (cut.inner_unit * parts) != 0;
+}
+
+/// The input's own cutters of a dim first, then the rest.
+std::vector<int> ordered_like(const std::vector<int>& own, const std::vector<int>& mesh_dims) {
+  std::vector<int> result;
+  for (const int m : own)
+    if (std::find(mesh_dims.begin(), mesh_dims.end(), m) != mesh_dims.end()) result.push_back(m);
+  for (const int m : mesh_dims)
+    if (std::find(own.begin(), own.end(), m) == own.end()) result.push_back(m);
+  return result;
+}
+
+bool is_prefix(const std::vector<int>& a, const std::vector<int>& b) {
+  return a.size() <= b.size() && std::equal(a.begin(), a.end(), b.begin());
+}
+
+}  // namespace
+
+StrategySearch::StrategySearch(const OpCall& call, const OpRule& rule,
+                               const RedistributeOptions& options)
+    : call_(call), rule_(rule), options_(options) {
+  static const Topology built_in;
+  const Topology& topology = options.topology ? *options.topology : built_in;
+  for (const SpecPtr& input : call.inputs) {
+    local_bytes_.push_back(input ? bytes_on_a_rank(*input, options.element_size) : 0.0);
+    if (input) mesh_ = &input->mesh();
+  }
+  for (int m = 0; m < mesh_->ndim(); ++m) links_.push_back(mesh_link(*mesh_, m, topology));
+  scored_.resize(links_.size());
+  for (int m = 0; m < mesh_->ndim(); ++m) score(m);
+  least_rest_.assign(links_.size() + 1, 0.0);
+  for (std::size_t m = links_.size(); m-- > 0;)
+    least_rest_[m] = least_rest_[m + 1] + scored_[m].front().cost;
+}
+
+int StrategySearch::strategy_count() const {
+  return 1 + static_cast<int>(rule_.axes.size() + rule_.partials.size());
+}
+
+const ShardAxis* StrategySearch::axis(int strategy) const {
+  const std::size_t index = static_cast<std::size_t>(strategy) - 1;
+  return strategy > 0 && index < rule_.axes.size() ? &rule_.axes[index] : nullptr;
+}
+
+const PartialStrategy* StrategySearch::partial(int strategy) const {
+  const std::size_t first = rule_.axes.size() + 1;
+  const auto index = static_cast<std::size_t>(strategy);
+  return index >= first ? &rule_.partials[index - first] : nullptr;
+}
+
+Placement StrategySearch::input_placement(int strategy, std::size_t input) const {
+  if (const ShardAxis* a = axis(strategy))
+    return a->inputs[input].present() ? Placement::shard(a->inputs[input].dim) : Placement();
+  if (const PartialStrategy* p = partial(strategy)) return p->inputs[input];
+  return Placement::replicate();
+}
+
+Placement StrategySearch::output_placement(int strategy, std::size_t output) const {
+  if (const ShardAxis* a = axis(strategy))
+    return a->outputs[output].present() ? Placement::shard(a->outputs[output].dim) : a->reduced;
+  if (const PartialStrategy* p = partial(strategy)) return p->outputs[output];
+  return Placement::replicate();
+}
+
+/// What it costs to reduce outputs that a strategy makes Partial where inputs were not.
+double StrategySearch::pending_cost(int mesh_dim, int strategy) const {
+  double cost = 0.0;
+  for (std::size_t j = 0; j < rule_.outputs.size(); ++j) {
+    const Placement placement = output_placement(strategy, j);
+    if (!placement.is_partial()) continue;
+    const double bytes = static_cast<double>(numel(rule_.outputs[j])) * options_.element_size;
+    cost += transition_cost(placement, Placement::shard(0), bytes,
+                            links_[static_cast<std::size_t>(mesh_dim)], options_.cost_model);
+  }
+  return cost;
+}
+
+void StrategySearch::score(int mesh_dim) {
+  std::vector<Scored>& scored = scored_[static_cast<std::size_t>(mesh_dim)];
+  for (int s = 0; s < strategy_count(); ++s) {
+    Scored entry{.strategy = s};
+    for (std::size_t i = 0; i < call_.inputs.size(); ++i) {
+      if (call_.inputs[i] == nullptr) continue;
+      const Placement& from = call_.inputs[i]->placement(mesh_dim);
+      const Placement to = input_placement(s, i);
+      if (from == to) continue;
+      entry.cost +=
+          transition_cost(from, to, local_bytes_[i], links_[static_cast<std::size_t>(mesh_dim)],
+                          options_.cost_model);
+      ++entry.changes;
+    }
+    if (entry.cost == kInfinity) continue;
+    if (entry.cost > 0.0) entry.pending = pending_cost(mesh_dim, s);
+    entry.cost += entry.pending;
+    scored.push_back(entry);
+  }
+  std::stable_sort(scored.begin(), scored.end(),
+                   [](const Scored& a, const Scored& b) { return a.cost < b.cost; });
+}
+
+std::vector<StrategyChoice> StrategySearch::best(std::size_t count) {
+  count_ = count;
+  kept_.clear();
+  StrategyChoice choice;
+  descend(choice);
+  if (!kept_.empty() && kept_.front().cost == 0.0) kept_.resize(1);
+  return kept_;
+}
+
+void StrategySearch::descend(StrategyChoice& choice) {
+  const std::size_t m = choice.strategies.size();
+  if (m == links_.size()) return finish(choice);
+  for (const Scored& entry : scored_[m]) {
+    const double least = choice.cost + entry.cost + least_rest_[m + 1];
+    if (kept_.size() == count_ && least > kept_.back().cost) break;
+    if (!kept_.empty() && kept_.front().cost == 0.0 && least > 0.0) break;
+    StrategyChoice next{choice.strategies, choice.cost + entry.cost, choice.pending + entry.pending,
+                        choice.changes + entry.changes};
+    next.strategies.push_back(entry.strategy);
+    descend(next);
+  }
+}
+
+/// No tensor dim may be cut by two axes.
+bool StrategySearch::keep_apart(const std::vector<int>& strategies) const {
+  for (std::size_t m = 1; m < strategies.size(); ++m)
+    for (std::size_t n = 0; n < m; ++n) {
+      if (strategies[m] == strategies[n]) continue;
+      const ShardAxis *a = axis(strategies[m]), *b = axis(strategies[n]);
+      if (a == nullptr || b == nullptr) continue;
+      for (std::size_t i = 0; i < a->inputs.size(); ++i)
+        if (a->inputs[i].present() && a->inputs[i].dim == b->inputs[i].dim) return false;
+      for (std::size_t j = 0; j < a->outputs.size(); ++j)
+        if (a->outputs[j].present() && a->outputs[j].dim == b->outputs[j].dim) return false;
+    }
+  return true;
+}
+
+void StrategySearch::finish(StrategyChoice choice) {
+  if (!keep_apart(choice.strategies)) return;
+  for (std::size_t m = 0; m < choice.strategies.size(); ++m) {
+    const int strategy = choice.strategies[m];
+    if (axis(strategy) == nullptr) continue;
+    const std::vector<int> mesh_dims = mesh_dims_of(choice.strategies, strategy);
+    if (mesh_dims.front() != static_cast<int>(m)) continue;
+    const AxisCut& solved = axis_cut(strategy - 1, mesh_dims);
+    if (!solved.legal) return;
+    choice.cost += solved.cost;
+  }
+  if (kept_.size() == count_ && !comes_first(choice, kept_.back())) return;
+  kept_.insert(std::upper_bound(kept_.begin(), kept_.end(), choice, comes_first), choice);
+  if (kept_.size() > count_) kept_.pop_back();
+}
+
+const Cut& StrategySearch::cut(const StrategyChoice& choice, int index) {
+  return axis_cut(index, mesh_dims_of(choice.strategies, index + 1)).cut;
+}
+
+const StrategySearch::AxisCut& StrategySearch::axis_cut(int index,
+                                                        const std::vector<int>& mesh_dims) {
+  const auto [at, fresh] = cuts_.try_emplace({index, mesh_dims});
+  if (fresh) at->second = solve_axis(index, mesh_dims);
+  return at->second;
+}
+
+StrategySearch::AxisCut StrategySearch::solve_axis(int index,
+                                                   const std::vector<int>& mesh_dims) const {
+  const ShardAxis& axis = rule_.axes[static_cast<std::size_t>(index)];
+  AxisCut result;
+  for (Cut& cut : candidates(axis, mesh_dims)) {
+    if (axis.contiguous && !cut.contiguous()) continue;
+    if (axis.nonempty && leaves_a_part_empty(cut, *mesh_)) continue;
+    const std::optional<double> cost = cost_of_cut(axis, cut);
+    if (!cost || (result.legal && *cost >= result.cost)) continue;
+    result = {true, *cost, std::move(cut)};
+    if (*cost == 0.0) break;
+  }
+  return result;
+}
+
+std::vector<Cut> StrategySearch::candidates(const ShardAxis& axis,
+                                            const std::vector<int>& mesh_dims) const {
+  std::vector<Cut> cuts;
+  std::int64_t groups = 1, unit = 1;
+  const auto note = [&](const AxisUse& use) {
+    if (!use.present()) return;
+    groups = std::lcm(groups, use.prefix);
+    unit = std::lcm(unit, use.suffix);
+  };
+  for (const AxisUse& use : axis.outputs) note(use);
+  for (std::size_t i = 0; i < axis.inputs.size(); ++i) {
+    const AxisUse& use = axis.inputs[i];
+    note(use);
+    if (!use.present() || call_.inputs[i] == nullptr) continue;
+    const std::vector<int>& own = call_.inputs[i]->cutters(use.dim);
+    std::vector<int> order = ordered_like(own, mesh_dims);
+    if (own.empty() || order.front() != own.front()) continue;
+    cuts.push_back(read_cut(*call_.inputs[i], use, axis.size, std::move(order)));
+  }
+  if (axis.size % groups == 0) cuts.push_back(unit_cut(*mesh_, axis.size, mesh_dims, groups, unit));
+  return cuts;
+}
+
+std::optional<double> StrategySearch::cost_of_cut(const ShardAxis& axis, const Cut& cut) const {
+  double cost = 0.0;
+  for (std::size_t i = 0; i < axis.inputs.size(); ++i) {
+    const AxisUse& use = axis.inputs[i];
+    if (!use.present() || call_.inputs[i] == nullptr) continue;
+    const DimCut own = cut_of_dim(cut, *mesh_, use, call_.inputs[i]->shape()[use.dim]);
+    if (!own.fits) return std::nullopt;
+    cost += recut(i, use, cut, own.order);
+  }
+  for (std::size_t j = 0; j < axis.outputs.size(); ++j) {
+    const AxisUse& use = axis.outputs[j];
+    if (!use.present()) continue;
+    if (!cut_of_dim(cut, *mesh_, use, rule_.outputs[j][use.dim]).fits) return std::nullopt;
+  }
+  return cost;
+}
+
+/// What the placements alone do not tell: an input that is cut along the axis already, but
+/// otherwise.
+double StrategySearch::recut(std::size_t input, const AxisUse& use, const Cut& cut,
+                             const DimOrderPtr& order) const {
+  const DTensorSpec& spec = *call_.inputs[input];
+  const std::vector<int>& own = spec.cutters(use.dim);
+  const auto stays = [&](int m) { return std::find(own.begin(), own.end(), m) != own.end(); };
+  if (std::none_of(cut.mesh_dims.begin(), cut.mesh_dims.end(), stays)) return 0.0;
+  const bool nests = is_prefix(own, cut.mesh_dims) || is_prefix(cut.mesh_dims, own);
+  if (nests && same_order(order, spec.dim_order(own.front()))) return 0.0;
+  return recut_cost(local_bytes_[input], links_[static_cast<std::size_t>(cut.mesh_dims.front())],
+                    options_.cost_model);
+}
+
+}  // namespace meshloom::planner

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Picks one strategy per mesh dim: branch and bound over the product of the mesh dims' strategies,
+// ordered by the cost that each mesh dim adds by itself.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "planner/sharding/rule.h"
+#include "planner/sharding/transition_cost.h"
+
+namespace meshloom::planner {
+
+/// One strategy per mesh dim: 0 replicate, then the rule's axes, then its partials.
+struct StrategyChoice {
+  std::vector<int> strategies;
+  double cost = 0.0;     ///< estimated, with what is pending
+  double pending = 0.0;  ///< of it, what reducing new Partial outputs will cost
+  int changes = 0;       ///< (input, mesh dim) pairs whose placement changes
+};
+
+class StrategySearch {
+ public:
+  /// All three outlive the search.
+  StrategySearch(const OpCall& call, const OpRule& rule, const RedistributeOptions& options);
+
+  /// The best choices, cheapest first: by messages, then by fewer changes, then as listed. Only
+  /// the first where it needs no message.
+  std::vector<StrategyChoice> best(std::size_t count);
+
+  // --- What a choice means
+  const ShardAxis* axis(int strategy) const;
+  const PartialStrategy* partial(int strategy) const;
+  /// How the mesh dims that chose axis `index` cut it.
+  const Cut& cut(const StrategyChoice& choice, int index);
+  Placement input_placement(int strategy, std::size_t input) const;
+  Placement output_placement(int strategy, std::size_t output) const;
+
+ private:
+  struct Scored {
+    int strategy = 0;
+    double cost = 0.0;
+    double pending = 0.0;
+    int changes = 0;
+  };
+  struct AxisCut {
+    bool legal = false;
+    double cost = 0.0;
+    Cut cut;
+  };
+
+  void score(int mesh_dim);
+  double pending_cost(int mesh_dim, int strategy) const;
+  void descend(StrategyChoice& partial_choice);
+  void finish(StrategyChoice choice);
+  bool keep_apart(const std::vector<int>& strategies) const;
+  const AxisCut& axis_cut(int index, const std::vector<int>& mesh_dims);
+  AxisCut solve_axis(int index, const std::vector<int>& mesh_dims) const;
+  std::vector<Cut> candidates(const ShardAxis& axis, const std::vector<int>& mesh_dims) const;
+  /// Cost of bringing the inputs into this cut; none where some tensor cannot show it.
+  std::optional<double> cost_of_cut(const ShardAxis& axis, const Cut& cut) const;
+  double recut(std::size_t input, const AxisUse& use, const Cut& cut,
+               const DimOrderPtr& order) const;
+  int strategy_count() const;
+
+  const OpCall& call_;
+  const OpRule& rule_;
+  const RedistributeOptions& options_;
+  const MeshLayout* mesh_ = nullptr;
+  std::vector<MeshLink> links_;
+  std::vector<double> local_bytes_;          ///< by input, in the layout it has
+  std::vector<std::vector<Scored>> scored_;  ///< by mesh dim, cheapest first
+  std::vector<double> least_rest_;           ///< by mesh dim: least cost of it and those after
+  std::map<std::pair<int, std::vector<int>>, AxisCut> cuts_;
+  std::vector<StrategyChoice> kept_;
+  std::size_t count_ = 1;
+};
+
+}  // namespace meshloom::planner
