@@ -105,9 +105,13 @@ void DimOrder::finish() {
     const ShardRange rule = shard_range(size_, parts_, p);
     plain_ = plain_ && (held.empty() ? rule.size() == 0 : held.size() == 1 && held[0] == rule);
     digest_ = mix(digest_, held.size());
-    for (const ShardRange& range : held)
+    std::int64_t total = 0;
+    for (const ShardRange& range : held) {
       digest_ = mix(mix(digest_, static_cast<std::uint64_t>(range.begin)),
                     static_cast<std::uint64_t>(range.end));
+      total += range.size();
+    }
+    largest_part_ = std::max(largest_part_, total);
   }
 }
 

@@ -38,6 +38,7 @@ class DimOrder {
   /// What part `index` holds; neighbouring ranges are merged.
   IndexRanges part(int index) const;
   std::int64_t part_size(int index) const;
+  std::int64_t largest_part() const { return largest_part_; }
   /// Of what the parts hold: equal however the order was made.
   std::uint64_t digest() const { return digest_; }
   /// True where the parts are those of the ceil rule.
@@ -45,7 +46,7 @@ class DimOrder {
 
  private:
   DimOrder() = default;
-  void finish();  ///< sets digest_ and plain_
+  void finish();  ///< sets what is told of the parts
 
   std::int64_t size_ = 0;
   int parts_ = 1;
@@ -53,6 +54,7 @@ class DimOrder {
   std::int64_t unit_ = 1;
   std::vector<IndexRanges> ranges_;  ///< empty where blocked
   std::uint64_t digest_ = 0;
+  std::int64_t largest_part_ = 0;
   bool plain_ = false;
 };
 

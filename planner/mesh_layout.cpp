@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/mesh_layout.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -20,6 +21,30 @@ MeshLayout::MeshLayout(std::vector<MeshDim> dims) : dims_(std::move(dims)) {
             dim.name);
   }
   size_ = static_cast<int>(size);
+}
+
+MeshLayout::MeshLayout(std::vector<MeshDim> dims, std::vector<int> world_ranks)
+    : MeshLayout(std::move(dims)) {
+  check(static_cast<int>(world_ranks.size()) == size_, "mesh {}: {} ranks of the world",
+        to_string(*this), world_ranks.size());
+  std::vector<int> sorted = world_ranks;
+  std::sort(sorted.begin(), sorted.end());
+  check(sorted.front() >= 0, "mesh {}: the world's rank {}", to_string(*this), sorted.front());
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  check(twice == sorted.end(), "mesh {}: the world's rank {} comes twice", to_string(*this),
+        twice == sorted.end() ? 0 : *twice);
+  bool identity = true;
+  for (int rank = 0; rank < size_; ++rank)
+    identity = identity && world_ranks[static_cast<std::size_t>(rank)] == rank;
+  if (!identity) world_ranks_ = std::make_shared<const std::vector<int>>(std::move(world_ranks));
+}
+
+std::optional<int> MeshLayout::find_world_rank(int world_rank) const {
+  if (!world_ranks_)
+    return world_rank >= 0 && world_rank < size_ ? std::optional(world_rank) : std::nullopt;
+  const auto found = std::find(world_ranks_->begin(), world_ranks_->end(), world_rank);
+  if (found == world_ranks_->end()) return std::nullopt;
+  return static_cast<int>(found - world_ranks_->begin());
 }
 
 std::optional<int> MeshLayout::find_dim(std::string_view name) const {
@@ -59,6 +84,104 @@ int MeshLayout::rank_of(const std::vector<int>& coordinates) const {
     rank = rank * dim_size(d) + at;
   }
   return rank;
+}
+
+void MeshLayout::check_dims(std::span<const int> dims) const {
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    check(dims[i] >= 0 && dims[i] < ndim(), "mesh {}: no dim {}", to_string(*this), dims[i]);
+    check(std::find(dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(i), dims[i]) ==
+              dims.begin() + static_cast<std::ptrdiff_t>(i),
+          "mesh {}: dim {} is listed twice", to_string(*this), dims[i]);
+  }
+}
+
+std::string MeshLayout::joined_name(const std::vector<int>& dims) const {
+  std::string name;
+  for (const int dim : dims)
+    name += (name.empty() ? "" : "_") + dims_[static_cast<std::size_t>(dim)].name;
+  return name;
+}
+
+std::vector<int> MeshLayout::find_dims(std::string_view names) const {
+  std::vector<int> result;
+  while (true) {
+    const std::size_t comma = names.find(',');
+    const std::string_view name = names.substr(0, comma);
+    const auto flattened =
+        std::find_if(flattened_.begin(), flattened_.end(),
+                     [&](const FlattenedName& entry) { return entry.name == name; });
+    if (flattened != flattened_.end()) {
+      result.insert(result.end(), flattened->dims.begin(), flattened->dims.end());
+    } else {
+      const std::optional<int> dim = find_dim(name);
+      check(dim.has_value() && !name.empty(), "mesh {} has no dim '{}'", to_string(*this), name);
+      result.push_back(*dim);
+    }
+    if (comma == std::string_view::npos) break;
+    names.remove_prefix(comma + 1);
+  }
+  check_dims(result);
+  return result;
+}
+
+std::vector<int> MeshLayout::group_of(std::span<const int> dims, int rank) const {
+  check_dims(dims);
+  std::vector<int> at = coordinates(rank);
+  for (const int dim : dims) at[static_cast<std::size_t>(dim)] = 0;
+  std::vector<int> group{rank_of(at)};
+  for (const int dim : dims) {
+    std::vector<int> wider;
+    wider.reserve(group.size() * static_cast<std::size_t>(dim_size(dim)));
+    for (const int first : group)
+      for (int i = 0; i < dim_size(dim); ++i) wider.push_back(first + i * stride(dim));
+    group = std::move(wider);
+  }
+  return group;
+}
+
+MeshLayout MeshLayout::sub_mesh(const std::vector<int>& dims, int rank) const {
+  std::vector<int> ranks = group_of(std::span<const int>(dims), rank);
+  for (int& r : ranks) r = world_rank(r);
+  std::vector<MeshDim> kept;
+  for (const int dim : dims) kept.push_back(dims_[static_cast<std::size_t>(dim)]);
+  return {std::move(kept), std::move(ranks)};
+}
+
+MeshLayout MeshLayout::flatten(const std::vector<int>& dims, std::string name) const {
+  check_dims(dims);
+  check(!dims.empty(), "mesh {}: no dims to flatten", to_string(*this));
+  MeshDim merged{name.empty() ? joined_name(dims) : std::move(name), 1};
+  for (const int dim : dims) merged.size *= dim_size(dim);
+  std::vector<MeshDim> result;
+  std::vector<int> order;  // this mesh's dims in the order of the result
+  for (int dim = 0; dim < ndim(); ++dim) {
+    if (dim == dims.front()) {
+      result.push_back(merged);
+      order.insert(order.end(), dims.begin(), dims.end());
+    } else if (std::find(dims.begin(), dims.end(), dim) == dims.end()) {
+      result.push_back(dims_[static_cast<std::size_t>(dim)]);
+      order.push_back(dim);
+    }
+  }
+  std::vector<int> ranks = group_of(std::span<const int>(order), 0);
+  for (int& r : ranks) r = world_rank(r);
+  return {std::move(result), std::move(ranks)};
+}
+
+MeshLayout MeshLayout::with_flattened_name(const std::vector<int>& dims, std::string name) const {
+  check_dims(dims);
+  if (name.empty()) name = joined_name(dims);
+  check(!name.empty() && !find_dim(name), "mesh {}: '{}' cannot name flattened dims",
+        to_string(*this), name);
+  MeshLayout result = *this;
+  std::erase_if(result.flattened_, [&](const FlattenedName& entry) { return entry.name == name; });
+  result.flattened_.push_back({std::move(name), dims});
+  return result;
+}
+
+bool MeshLayout::operator==(const MeshLayout& other) const {
+  if (dims_ != other.dims_ || row_major() != other.row_major()) return false;
+  return world_ranks_ == other.world_ranks_ || *world_ranks_ == *other.world_ranks_;
 }
 
 std::vector<int> MeshLayout::group_of(int dim, int rank) const {

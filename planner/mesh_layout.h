@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// MeshLayout: named dims over the ranks of the world, in row-major order.
+// MeshLayout: named dims over ranks of the world.
 #pragma once
 
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,14 +18,18 @@ struct MeshDim {
   bool operator==(const MeshDim&) const = default;
 };
 
-/// Ranks 0 .. size-1 laid out over the dims, the last dim fastest. A value: no communication, and
-/// cheap for 100,000 ranks.
+/// Ranks 0 .. size-1 of the mesh laid out over the dims, the last dim fastest. Mesh rank i is rank
+/// i of the world, or that of a list (a sub-mesh, flattened dims, some hosts only). A value: no
+/// communication, and cheap for 100,000 ranks. "Rank" means mesh rank where nothing else is said.
 class MeshLayout {
  public:
   /// One rank, no dims.
   MeshLayout() = default;
   /// Throws InvalidArgument for sizes below 1, equal names, or more than 2^31 - 1 ranks.
   explicit MeshLayout(std::vector<MeshDim> dims);
+  /// Mesh rank i is `world_ranks[i]`. Throws InvalidArgument also where their number is not the
+  /// mesh's size, or where one is negative or comes twice.
+  MeshLayout(std::vector<MeshDim> dims, std::vector<int> world_ranks);
 
   int size() const { return size_; }
   int ndim() const { return static_cast<int>(dims_.size()); }
@@ -37,18 +43,49 @@ class MeshLayout {
   std::vector<int> coordinates(int rank) const;
   int rank_of(const std::vector<int>& coordinates) const;
 
+  int world_rank(int rank) const {
+    return world_ranks_ ? (*world_ranks_)[static_cast<std::size_t>(rank)] : rank;
+  }
+  /// None where the world's rank is not in this mesh.
+  std::optional<int> find_world_rank(int world_rank) const;
+  /// True where mesh rank i is the world's rank i.
+  bool row_major() const { return world_ranks_ == nullptr; }
+
+  /// The indices of dims by name; a name that `flatten` made stands for the dims it was made of
+  /// ("dp_cp": dp and cp), so does a list "dp,cp". Throws InvalidArgument naming what is unknown.
+  std::vector<int> find_dims(std::string_view names) const;
+  /// The mesh of these dims, in this order, that holds `rank`; the other coordinates are its own.
+  MeshLayout sub_mesh(const std::vector<int>& dims, int rank) const;
+  /// The same ranks with `dims` (at least one) made one dim, row-major in the listed order, at the
+  /// place of the first one listed. An empty name: theirs, joined by "_".
+  MeshLayout flatten(const std::vector<int>& dims, std::string name = {}) const;
+  /// This mesh, which `find_dims` then also knows by `name` as a name for `dims`.
+  MeshLayout with_flattened_name(const std::vector<int>& dims, std::string name = {}) const;
+
+  /// The ranks that differ from `rank` along `dims` only, row-major in the listed order.
+  std::vector<int> group_of(std::span<const int> dims, int rank) const;
   /// The ranks that differ from `rank` along `dim` only, in order of that coordinate.
   std::vector<int> group_of(int dim, int rank) const;
   /// All groups along `dim`: every rank is in exactly one.
   std::vector<std::vector<int>> groups(int dim) const;
 
-  bool operator==(const MeshLayout&) const = default;
+  /// Same dims and names over the same ranks.
+  bool operator==(const MeshLayout& other) const;
 
  private:
+  struct FlattenedName {
+    std::string name;
+    std::vector<int> dims;
+  };
+
   int stride(int dim) const;
+  void check_dims(std::span<const int> dims) const;
+  std::string joined_name(const std::vector<int>& dims) const;
 
   std::vector<MeshDim> dims_;
   int size_ = 1;
+  std::shared_ptr<const std::vector<int>> world_ranks_;  ///< null: row-major
+  std::vector<FlattenedName> flattened_;
 };
 
 /// "dp=2,tp=2"; a dim without a name is printed as its size.

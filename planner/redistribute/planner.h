@@ -30,7 +30,8 @@ PlanPtr plan_redistribute(const SpecPtr& from, const SpecPtr& to,
                           const RedistributeOptions& options = {});
 
 /// Plans by (from, to) for one set of options. Used by one thread. A hit costs a hash of two
-/// pointers: specs that come again should be the same objects.
+/// pointers: specs that come again should be the same objects; equal ones are found too, by value.
+/// Plans live as long as the cache.
 class PlanCache {
  public:
   explicit PlanCache(RedistributeOptions options = {});

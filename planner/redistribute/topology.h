@@ -20,6 +20,8 @@ struct Topology {
   int ranks_per_host = 8;
   Link intra_host{6.6e-6, 87.7e9};
   Link inter_host{9.3e-6, 19.3e9};
+  /// Added for each peer of a collective (for both halves of an all_reduce).
+  double hop_seconds = 0.6e-6;
   /// Reading and writing local memory once: what copies and padding cost.
   double copy_bytes_per_second = 400e9;
 

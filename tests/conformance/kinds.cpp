@@ -3,6 +3,7 @@
 
 #include "tests/conformance/model_kind.h"
 #include "tests/conformance/op_kind.h"
+#include "tests/conformance/plan_kind.h"
 #include "tests/conformance/sdpa_kind.h"
 #include "tests/conformance/unbuilt_kinds.h"
 

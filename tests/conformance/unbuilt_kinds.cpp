@@ -44,11 +44,6 @@ void check_layouts(const Case& c, int ndim) {
   }
 }
 
-void validate_plan(const Case& c, const TensorFile&) {
-  ObjectReader reader(c.keys, "case");
-  check_layouts(c, static_cast<int>(reader.integers("tensor_shape").size()));
-}
-
 void validate_redistribute(const Case& c, const TensorFile& file) {
   check_layouts(c, file.shape("in.x").size());
 }
@@ -66,16 +61,6 @@ void validate_module(const Case& c, const TensorFile& file) {
 }
 
 }  // namespace
-
-const Kind& plan_kind() {
-  static const Kind kind{
-      "plan",
-      {"tensor_shape", "from", "to", "from_order", "to_order", "planner", "cost_model"},
-      validate_plan,
-      run_unbuilt,
-      false};
-  return kind;
-}
 
 const Kind& redistribute_kind() {
   static const Kind kind{"redistribute",

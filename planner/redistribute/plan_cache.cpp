@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unordered_map>
+
+#include "kernels/base/error.h"
+#include "planner/redistribute/planner.h"
+
+namespace meshloom::planner {
+namespace {
+
+// Pairs of objects that are remembered; equal layouts in new objects are found by value.
+constexpr std::size_t kMostPointerPairs = 8192;
+
+struct SpecPair {
+  SpecPtr from, to;
+
+  bool operator==(const SpecPair& other) const { return *from == *other.from && *to == *other.to; }
+};
+
+struct SpecPairHash {
+  std::size_t operator()(const SpecPair& pair) const {
+    return static_cast<std::size_t>(pair.from->hash() * 0x9e3779b97f4a7c15ULL ^ pair.to->hash());
+  }
+};
+
+}  // namespace
+
+struct PlanCache::Impl {
+  struct Slot {
+    const DTensorSpec* from = nullptr;
+    const DTensorSpec* to = nullptr;
+    const RedistributePlan* plan = nullptr;
+  };
+
+  std::unordered_map<SpecPair, PlanPtr, SpecPairHash> by_value;
+  /// Open addressing, at most half full. `held` keeps its objects alive, so that an address never
+  /// means another layout.
+  std::vector<Slot> by_pointer = std::vector<Slot>(64);
+  std::vector<SpecPair> held;
+
+  Slot& find(const DTensorSpec* from, const DTensorSpec* to) {
+    const std::size_t mask = by_pointer.size() - 1;
+    const auto a = reinterpret_cast<std::uintptr_t>(from), b = reinterpret_cast<std::uintptr_t>(to);
+    std::size_t at = ((a * 0x9e3779b97f4a7c15ULL + b) * 0xbf58476d1ce4e5b9ULL >> 32) & mask;
+    while (by_pointer[at].plan != nullptr &&
+           (by_pointer[at].from != from || by_pointer[at].to != to))
+      at = (at + 1) & mask;
+    return by_pointer[at];
+  }
+
+  void remember(const SpecPtr& from, const SpecPtr& to, const RedistributePlan* plan) {
+    if (held.size() == kMostPointerPairs) {
+      held.clear();
+      by_pointer.assign(64, Slot{});
+    }
+    if ((held.size() + 1) * 2 > by_pointer.size()) {
+      std::vector<Slot> old(by_pointer.size() * 2);
+      old.swap(by_pointer);
+      for (const Slot& slot : old)
+        if (slot.plan != nullptr) find(slot.from, slot.to) = slot;
+    }
+    find(from.get(), to.get()) = {from.get(), to.get(), plan};
+    held.push_back({from, to});
+  }
+};
+
+PlanCache::PlanCache(RedistributeOptions options)
+    : options_(std::move(options)), impl_(std::make_unique<Impl>()) {}
+
+PlanCache::~PlanCache() = default;
+
+const RedistributePlan& PlanCache::plan(const SpecPtr& from, const SpecPtr& to) {
+  if (const RedistributePlan* known = impl_->find(from.get(), to.get()).plan) return *known;
+  check(from != nullptr && to != nullptr, "redistribute: a layout is missing");
+  PlanPtr& plan = impl_->by_value[{from, to}];
+  if (!plan) {
+    try {
+      plan = plan_redistribute(from, to, options_);
+    } catch (...) {
+      impl_->by_value.erase({from, to});
+      throw;
+    }
+  }
+  impl_->remember(from, to, plan.get());
+  return *plan;
+}
+
+std::size_t PlanCache::size() const { return impl_->by_value.size(); }
+
+}  // namespace meshloom::planner

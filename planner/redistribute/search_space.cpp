@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/redistribute/search_space.h"
+
+#include "kernels/base/error.h"
+
+namespace meshloom::planner {
+namespace {
+
+// Per mesh dim: 4 bits what it holds, 3 bits its place among the cutters, 2 bits the cut order.
+constexpr int kBitsPerDim = 9;
+
+HoldCode code_of(const Placement& placement) {
+  switch (placement.kind) {
+    case PlacementKind::kReplicate: return kHoldReplicate;
+    case PlacementKind::kShard: return hold_shard(placement.dim);
+    case PlacementKind::kPartial: return hold_partial(placement.partial);
+  }
+  return kHoldReplicate;
+}
+
+Placement placement_of(HoldCode code) {
+  if (is_shard_code(code)) return Placement::shard(shard_dim_of(code));
+  if (is_partial_code(code)) return Placement::partial_of(static_cast<PartialOp>(code - 1));
+  return Placement::replicate();
+}
+
+const DimOrderPtr kNoOrder;
+
+}  // namespace
+
+unsigned DimList::mask() const {
+  unsigned mask = 0;
+  for (const int dim : *this) mask |= 1U << dim;
+  return mask;
+}
+
+int LayoutState::last_cutter(int tensor_dim) const {
+  const auto d = static_cast<std::size_t>(tensor_dim);
+  return cuts[d] == 0 ? -1 : cutter[d][cuts[d] - 1U];
+}
+
+bool LayoutState::is_last_cutter(int mesh_dim) const {
+  const HoldCode code = hold[static_cast<std::size_t>(mesh_dim)];
+  return is_shard_code(code) && last_cutter(shard_dim_of(code)) == mesh_dim;
+}
+
+void LayoutState::push_cut(int mesh_dim, int tensor_dim, CutOrder cut_order) {
+  const auto m = static_cast<std::size_t>(mesh_dim), d = static_cast<std::size_t>(tensor_dim);
+  hold[m] = hold_shard(tensor_dim);
+  order[m] = cut_order;
+  cutter[d][cuts[d]++] = static_cast<std::uint8_t>(mesh_dim);
+}
+
+void LayoutState::pop_cut(int mesh_dim) {
+  const auto m = static_cast<std::size_t>(mesh_dim);
+  --cuts[static_cast<std::size_t>(shard_dim_of(hold[m]))];
+  hold[m] = kHoldReplicate;
+  order[m] = CutOrder::kPlain;
+}
+
+std::uint64_t LayoutState::key(int mesh_dims) const {
+  std::uint64_t key = 0;
+  for (int m = 0; m < mesh_dims; ++m) {
+    const auto i = static_cast<std::size_t>(m);
+    key |= (static_cast<std::uint64_t>(hold[i]) | static_cast<std::uint64_t>(order[i]) << 7)
+           << (kBitsPerDim * m);
+  }
+  for (std::size_t d = 0; d < cuts.size(); ++d)
+    for (std::size_t place = 1; place < cuts[d]; ++place)
+      key |= static_cast<std::uint64_t>(place) << (kBitsPerDim * cutter[d][place] + 4);
+  return key;
+}
+
+LayoutState LayoutState::from_key(std::uint64_t key, int mesh_dims) {
+  LayoutState state;
+  for (int m = 0; m < mesh_dims; ++m, key >>= kBitsPerDim) {
+    const auto i = static_cast<std::size_t>(m);
+    state.hold[i] = static_cast<HoldCode>(key & 15U);
+    state.order[i] = static_cast<CutOrder>((key >> 7) & 3U);
+    if (!is_shard_code(state.hold[i])) continue;
+    const auto d = static_cast<std::size_t>(shard_dim_of(state.hold[i]));
+    state.cutter[d][(key >> 4) & 7U] = static_cast<std::uint8_t>(m);
+    ++state.cuts[d];
+  }
+  return state;
+}
+
+SearchSpace::SearchSpace(SpecPtr from, SpecPtr to) : from_(std::move(from)), to_(std::move(to)) {
+  for (int m = 0; m < mesh().ndim(); ++m) {
+    if (mesh().dim_size(m) == 1) continue;
+    check(dims_ < kMaxSearchDims, "redistribute: mesh {} has more than {} dims larger than 1",
+          meshloom::planner::to_string(mesh()), kMaxSearchDims);
+    mesh_dims_[static_cast<std::size_t>(dims_)] = m;
+    sizes_[static_cast<std::size_t>(dims_++)] = mesh().dim_size(m);
+  }
+  start_ = state_of(*from_, CutOrder::kFrom);
+  goal_ = state_of(*to_, CutOrder::kTo);
+}
+
+LayoutState SearchSpace::state_of(const DTensorSpec& spec, CutOrder tag) const {
+  LayoutState state;
+  for (int m = 0; m < dims_; ++m) {
+    const HoldCode code = code_of(spec.placement(mesh_dim(m)));
+    if (!is_shard_code(code)) state.hold[static_cast<std::size_t>(m)] = code;
+  }
+  for (const DimShardOrder& entry : spec.shard_order())
+    for (const int cutting : entry.mesh_dims)
+      for (int m = 0; m < dims_; ++m) {
+        if (mesh_dim(m) != cutting) continue;
+        const DimOrderPtr& order = spec.dim_order(cutting);
+        // An order that both layouts share has one name.
+        const DimOrderPtr& other = from_->dim_order(cutting);
+        const bool shared = order && other && other->digest() == order->digest();
+        state.push_cut(m, entry.tensor_dim,
+                       !order   ? CutOrder::kPlain
+                       : shared ? CutOrder::kFrom
+                                : tag);
+      }
+  return state;
+}
+
+const DimOrderPtr& SearchSpace::order_of(int mesh_dim, CutOrder order) const {
+  if (order == CutOrder::kPlain) return kNoOrder;
+  const DTensorSpec& spec = order == CutOrder::kFrom ? *from_ : *to_;
+  return spec.dim_order(mesh_dims_[static_cast<std::size_t>(mesh_dim)]);
+}
+
+bool SearchSpace::offers(int mesh_dim, int tensor_dim, CutOrder order) const {
+  if (order == CutOrder::kPlain) return true;
+  const LayoutState& state = order == CutOrder::kFrom ? start_ : goal_;
+  const auto m = static_cast<std::size_t>(mesh_dim);
+  return state.hold[m] == hold_shard(tensor_dim) && state.order[m] == order;
+}
+
+std::int64_t SearchSpace::local_size(const LayoutState& state, int tensor_dim) const {
+  const auto d = static_cast<std::size_t>(tensor_dim);
+  std::int64_t size = shape()[tensor_dim];
+  if (state.cuts[d] == 0) return size;
+  // Cuts by ceil nest: ceil(ceil(n / a) / b) = ceil(n / (a b)).
+  std::int64_t parts = 1;
+  for (std::size_t i = 0; i < state.cuts[d]; ++i) {
+    const int m = state.cutter[d][i];
+    const DimOrderPtr& order = order_of(m, state.order[static_cast<std::size_t>(m)]);
+    if (order) {
+      size = order->largest_part();
+    } else {
+      parts *= this->size(m);
+    }
+  }
+  return (size + parts - 1) / parts;
+}
+
+double SearchSpace::local_elements(const LayoutState& state) const {
+  double elements = 1.0;
+  for (int d = 0; d < shape().size(); ++d) elements *= static_cast<double>(local_size(state, d));
+  return elements;
+}
+
+SpecPtr SearchSpace::spec_of(const LayoutState& state) const {
+  const auto mesh_dims = static_cast<std::size_t>(mesh().ndim());
+  Placements placements(mesh_dims);
+  std::vector<DimOrderPtr> orders(has_dim_orders() ? mesh_dims : 0);
+  for (int m = 0; m < dims_; ++m) {
+    const auto at = static_cast<std::size_t>(mesh_dim(m)), i = static_cast<std::size_t>(m);
+    placements[at] = placement_of(state.hold[i]);
+    if (has_dim_orders()) orders[at] = order_of(m, state.order[i]);
+  }
+  ShardOrder shard_order;
+  for (int d = 0; d < shape().size(); ++d) {
+    const auto i = static_cast<std::size_t>(d);
+    if (state.cuts[i] < 2) continue;
+    DimShardOrder entry{d, {}};
+    for (std::size_t c = 0; c < state.cuts[i]; ++c)
+      entry.mesh_dims.push_back(mesh_dim(state.cutter[i][c]));
+    shard_order.push_back(std::move(entry));
+  }
+  return std::make_shared<const DTensorSpec>(from_->mesh_ptr(), std::move(placements), shape(),
+                                             std::move(shard_order), std::move(orders));
+}
+
+}  // namespace meshloom::planner

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// SearchSpace and LayoutState: a redistribution problem in the compact form that planners search.
+//
+// A state says for every mesh dim larger than 1 how it holds the tensor, and for every tensor dim
+// which mesh dims cut it in which order. Mesh dims of size 1 cost nothing and are left out; "mesh
+// dim" in this header means an index into those that are left.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "planner/dtensor_spec.h"
+#include "planner/redistribute/plan.h"
+
+namespace meshloom::planner {
+
+/// Most mesh dims larger than 1 that a planner takes: a state must fit 64 bits.
+inline constexpr int kMaxSearchDims = 7;
+
+/// What a mesh dim holds: R, one of four Partials, or a shard of a tensor dim.
+using HoldCode = std::uint8_t;
+inline constexpr HoldCode kHoldReplicate = 0;
+constexpr HoldCode hold_partial(PartialOp op) {
+  return static_cast<HoldCode>(1 + static_cast<int>(op));
+}
+constexpr HoldCode hold_shard(int tensor_dim) { return static_cast<HoldCode>(5 + tensor_dim); }
+constexpr bool is_partial_code(HoldCode code) { return code >= 1 && code <= 4; }
+constexpr bool is_shard_code(HoldCode code) { return code >= 5; }
+constexpr int shard_dim_of(HoldCode code) { return code - 5; }
+
+/// Which dim order the first cut of a tensor dim follows.
+enum class CutOrder : std::uint8_t { kPlain, kFrom, kTo };
+
+/// A short list of mesh dims, held in place.
+class DimList {
+ public:
+  DimList() = default;
+  explicit DimList(int dim) { push_back(dim); }
+
+  int size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  int operator[](int i) const { return dims_[static_cast<std::size_t>(i)]; }
+  void push_back(int dim) { dims_[size_++] = static_cast<std::uint8_t>(dim); }
+  const std::uint8_t* begin() const { return dims_.data(); }
+  const std::uint8_t* end() const { return dims_.data() + size_; }
+  unsigned mask() const;
+
+ private:
+  std::array<std::uint8_t, kMaxSearchDims> dims_{};
+  std::uint8_t size_ = 0;
+};
+
+/// One layout. Equal states have equal keys.
+struct LayoutState {
+  std::array<HoldCode, kMaxSearchDims> hold{};
+  std::array<CutOrder, kMaxSearchDims> order{};
+  /// By tensor dim: how many mesh dims cut it, and which, the outermost first.
+  std::array<std::uint8_t, kMaxDims> cuts{};
+  std::array<std::array<std::uint8_t, kMaxSearchDims>, kMaxDims> cutter{};
+
+  /// The mesh dim that cut `tensor_dim` last, or -1.
+  int last_cutter(int tensor_dim) const;
+  bool is_last_cutter(int mesh_dim) const;
+  /// Adds `mesh_dim`, which is no shard so far, as the innermost cut.
+  void push_cut(int mesh_dim, int tensor_dim, CutOrder order = CutOrder::kPlain);
+  /// Takes the innermost cut off; `mesh_dim` is then replicated.
+  void pop_cut(int mesh_dim);
+
+  std::uint64_t key(int mesh_dims) const;
+  static LayoutState from_key(std::uint64_t key, int mesh_dims);
+};
+
+/// Everything that is fixed while a plan is searched.
+class SearchSpace {
+ public:
+  /// Both on one mesh, of one shape. Throws InvalidArgument where more than kMaxSearchDims mesh
+  /// dims are larger than 1.
+  SearchSpace(SpecPtr from, SpecPtr to);
+
+  int dims() const { return dims_; }
+  int size(int mesh_dim) const { return sizes_[static_cast<std::size_t>(mesh_dim)]; }
+  /// The index in the mesh.
+  int mesh_dim(int dim) const { return mesh_dims_[static_cast<std::size_t>(dim)]; }
+  const Shape& shape() const { return from_->shape(); }
+  const MeshLayout& mesh() const { return from_->mesh(); }
+  const LayoutState& start() const { return start_; }
+  const LayoutState& goal() const { return goal_; }
+  const SpecPtr& from() const { return from_; }
+  const SpecPtr& to() const { return to_; }
+  bool has_dim_orders() const { return from_->has_dim_orders() || to_->has_dim_orders(); }
+  /// True if `mesh_dim` may cut `tensor_dim`, uncut so far, by this order.
+  bool offers(int mesh_dim, int tensor_dim, CutOrder order) const;
+
+  /// Elements of `tensor_dim` in the largest shard.
+  std::int64_t local_size(const LayoutState&, int tensor_dim) const;
+  /// Elements of the largest local tensor.
+  double local_elements(const LayoutState&) const;
+  SpecPtr spec_of(const LayoutState&) const;
+
+ private:
+  LayoutState state_of(const DTensorSpec&, CutOrder tag) const;
+  const DimOrderPtr& order_of(int mesh_dim, CutOrder order) const;
+
+  SpecPtr from_, to_;
+  int dims_ = 0;
+  std::array<int, kMaxSearchDims> mesh_dims_{};
+  std::array<int, kMaxSearchDims> sizes_{};
+  LayoutState start_, goal_;
+};
+
+/// A step that could be taken: its dims are in the order in which their group is flattened.
+struct Move {
+  StepKind kind = StepKind::kSlice;
+  DimList dims;
+  LayoutState next;
+};
+
+}  // namespace meshloom::planner
