@@ -118,7 +118,7 @@ class Backend {
                         bool rms, const NormOptions&) = 0;
 
   // --- Embedding -------------------------------------------------------------------------------------
-  /// y[i] = weight[ids[i]]; ids int64 contiguous, y [ids.., C].
+  /// y[i] = weight[ids[i]], zeros where ids[i] is -1; ids int64 contiguous, y [ids.., C].
   virtual void embedding(const KernelContext&, const TensorView& y, const TensorView& weight,
                          const TensorView& ids) = 0;
   /// dweight[ids[i]] += dy[i], in the order of i for every row (deterministic). ids equal to
@@ -146,7 +146,8 @@ class Backend {
 
   // --- Loss ------------------------------------------------------------------------------------------
   /// From logits [rows, V] (dense rows) and int64 targets [rows]: per-row losses [rows] float32 (0 where
-  /// ignored) and, where given, lse [rows] float32.
+  /// ignored) and, where given, lse [rows] float32. Of a slice of the classes (options.slice): the
+  /// slice's share, and its lse (required, also of ignored rows); combine is not called.
   virtual void cross_entropy(const KernelContext&, const TensorView& losses, const TensorView& lse,
                              const TensorView& logits, const TensorView& targets,
                              const CrossEntropyOptions&) = 0;
@@ -160,6 +161,7 @@ class Backend {
   /// never exist. hidden [rows, C], weight [V, C], optional bias [V], targets [rows].
   /// losses [rows] float32. dhidden [rows, C] and dweight, dbias (float32, added to where
   /// `accumulate_params`) get the gradients of grad_scale * sum(losses); undefined: not computed.
+  /// With options.slice, weight and bias hold the slice's rows, and combine is called for every chunk.
   virtual void linear_cross_entropy(const KernelContext&, const TensorView& losses,
                                     const TensorView& dhidden, const TensorView& dweight,
                                     const TensorView& dbias, const TensorView& hidden,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "kernels/base/philox.h"
 #include "kernels/base/tensor_view.h"
@@ -71,10 +72,12 @@ struct AttentionOptions {
   TensorView query_documents;
   TensorView key_documents;
   /// Dropout of the probabilities, drawn by global (layer, batch x head, query, key): element index
-  /// = ((b * Hq + h) * total_queries + query position) * total_keys + key position, layer in the stream.
+  /// = ((first_head + b * total_heads + h) * total_queries + query position) * total_keys + key position,
+  /// layer in the stream.
   float dropout_p = 0.0f;
   PhiloxStream dropout_random;
   std::int64_t dropout_first_head = 0;   ///< global index of (b = 0, h = 0)
+  std::int64_t dropout_total_heads = 0;  ///< of one batch row, on all ranks; 0: Hq
   std::int64_t dropout_total_queries = 0;
   std::int64_t dropout_total_keys = 0;
 };
@@ -111,11 +114,24 @@ struct RopeOptions {
   bool inverse = false;  ///< rotate back: the gradient
 };
 
+/// Where the logits' columns are a slice of all classes (a vocabulary over several ranks): targets count
+/// columns of the slice, -1 is a class of another one, and ignore_index is below -1.
+struct ClassSlice {
+  std::int64_t total = 0;   ///< classes of all slices; 0: the logits have them all
+  std::int64_t widest = 0;  ///< columns of the widest slice: work is cut into chunks by it, alike everywhere
+  /// Called for every chunk of rows between its losses and its gradients, on the calling thread, in order:
+  /// makes the slice's lse that of all classes and adds up losses, which come as the slice's share without
+  /// lse: (smoothing - 1) * target logit - smoothing * sum of logits / total. Rows whose target is
+  /// ignore_index stay 0. Must not use the workspace.
+  std::function<void(const TensorView& losses, const TensorView& lse, const TensorView& targets)> combine;
+};
+
 struct CrossEntropyOptions {
   std::int64_t ignore_index = -100;
   float label_smoothing = 0.0f;
   /// Gradients are multiplied by this; the loss is the plain sum over counted rows.
   float grad_scale = 1.0f;
+  ClassSlice slice;
 };
 
 /// One parameter of a fused optimizer step. All views have the same number of elements, contiguous.

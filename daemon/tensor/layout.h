@@ -7,10 +7,11 @@
 // redistributions between them, so backward knows nothing of layouts.
 #pragma once
 
-#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <span>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "daemon/tensor/tensor.h"
@@ -20,37 +21,113 @@ namespace meshloom {
 
 class LayoutEngine;
 
+/// A redistributed copy of a tensor (or the tensor itself behind a node that reduces its gradient)
+/// that later uses with the same needs take too. Held weakly: it lives as long as the graph that
+/// was recorded with it.
+struct SharedCopy {
+  planner::SpecPtr spec;     ///< of the copy
+  planner::SpecPtr grad_of;  ///< how the gradient of the copy is held
+  std::weak_ptr<autograd::Node> node;
+  std::weak_ptr<Storage> storage;
+  std::int64_t offset = 0;
+  Shape shape;
+  Strides strides;
+  const void* frame = nullptr;  ///< the activation checkpoint that it was recorded in
+};
+
 /// What a tensor with a layout carries (TensorImpl::layout). The tensor's own storage is empty.
 struct TensorLayout {
   planner::SpecPtr spec;
-  /// How the gradient of this tensor is held: the spec's with Partial replaced by Replicate; a leaf
-  /// may hold Partial where the spec says Replicate.
+  /// How the gradient of this tensor is held. Null: the spec with Partial replaced by Replicate. A
+  /// leaf may hold Partial where the spec says Replicate: its first recorded use decides, and sets
+  /// this; it stays.
   planner::SpecPtr grad_spec;
   LayoutEngine* engine = nullptr;  ///< outlives the tensor
   Tensor local;
+  std::vector<SharedCopy> copies;  ///< kept by the engine
 };
 
-/// What a local run is given. `decision` is null where no input has a layout.
+/// What a local run is given.
 struct LocalCall {
   std::span<const Tensor> inputs;  ///< undefined where left out
   const planner::OpAttributes& attributes;
   const planner::ShardingDecision& decision;
+  /// What this rank holds of each input, after redistribution; empty where it was left out.
+  std::span<const planner::LocalPart> parts;
   LayoutEngine& engine;
 };
-using LocalOp = std::function<std::vector<Tensor>(const LocalCall&)>;
+
+/// A reference to the callable that runs an op on local tensors: it must outlive the call.
+class LocalOp {
+ public:
+  template <typename F, typename = std::enable_if_t<!std::is_same_v<std::decay_t<F>, LocalOp>>>
+  LocalOp(const F& op)  // NOLINT: implicit, as a lambda is passed
+      : op_(&op), call_([](const void* f, const LocalCall& c) -> std::vector<Tensor> {
+          return (*static_cast<const F*>(f))(c);
+        }) {}
+  std::vector<Tensor> operator()(const LocalCall& call) const { return call_(op_, call); }
+
+ private:
+  const void* op_;
+  std::vector<Tensor> (*call_)(const void*, const LocalCall&);
+};
 
 /// Implemented in daemon/dtensor. One per rank and mesh.
 class LayoutEngine {
  public:
   virtual ~LayoutEngine() = default;
   /// Chooses layouts, redistributes, runs `local` and wraps its results. An input without a layout
-  /// counts as replicated where it has one element, else InvalidArgument names the op.
+  /// counts as replicated where it has one element, else InvalidArgument names the op. Every rank
+  /// of the mesh calls it with the same global arguments.
   virtual std::vector<Tensor> run(planner::OpId op, std::span<const Tensor* const> inputs,
                                   const planner::OpAttributes& attributes,
                                   const LocalOp& local) = 0;
+  /// The engine's own object for an equal spec: equal layouts are found by pointer.
+  virtual planner::SpecPtr intern(const planner::SpecPtr& spec) = 0;
+  /// The spec with Partial replaced by Replicate.
+  virtual planner::SpecPtr gradient_of(const planner::SpecPtr& spec) = 0;
+  /// The x of every rank that differs along `mesh_dims` only, stacked in a new first dim in the
+  /// order of the group. x has the same shape on all of them; no gradient. One all_gather.
+  virtual Tensor stack_ranks(const Tensor& x, const std::vector<int>& mesh_dims) = 0;
 };
 
+/// A tensor with layout `spec` (interned by the engine) whose shard on this rank is `local`; it
+/// requires a gradient where `local` does. The local shape is not checked.
+Tensor with_layout(Tensor local, const planner::SpecPtr& spec, LayoutEngine& engine);
+/// How the gradient of a tensor with a layout is held.
+planner::SpecPtr gradient_spec(const Tensor& x);
+/// The local tensor of one with a layout, else the tensor itself.
+inline const Tensor& local_of(const Tensor& x) { return x.has_layout() ? x.layout()->local : x; }
+
 /// The engine of the first input with a layout, or null: the one branch that a plain op pays.
-LayoutEngine* layout_engine(std::initializer_list<const Tensor*> inputs);
+inline LayoutEngine* layout_engine(std::initializer_list<const Tensor*> inputs) {
+  for (const Tensor* t : inputs)
+    if (t->has_layout()) [[unlikely]]
+      return t->layout()->engine;
+  return nullptr;
+}
+
+/// Runs an op of one result: `local(call)` makes it.
+template <typename Op>
+Tensor run_call(LayoutEngine& engine, planner::OpId op, std::initializer_list<const Tensor*> inputs,
+                const planner::OpAttributes& attributes, const Op& local) {
+  const auto one = [&local](const LocalCall& call) {
+    std::vector<Tensor> results;
+    results.push_back(local(call));
+    return results;
+  };
+  return std::move(engine.run(op, std::span<const Tensor* const>(inputs.begin(), inputs.size()),
+                              attributes, one)[0]);
+}
+
+/// The same where the local op needs the local tensors alone: `local(inputs...)`.
+template <typename Op, typename... Inputs>
+Tensor run_local(LayoutEngine& engine, planner::OpId op, const planner::OpAttributes& attributes,
+                 const Op& local, const Inputs&... inputs) {
+  return run_call(engine, op, {&inputs...}, attributes, [&local](const LocalCall& call) {
+    return [&]<std::size_t... I>(std::index_sequence<I...>) { return local(call.inputs[I]...); }
+    (std::index_sequence_for<Inputs...>());
+  });
+}
 
 }  // namespace meshloom

@@ -20,9 +20,14 @@ class LeafGrad;
 }  // namespace autograd
 
 struct TensorImpl;
+struct TensorLayout;
 
 /// A handle (shared ownership; copying is cheap and aliases). A default Tensor is undefined. All
 /// ops on tensors are free functions in daemon/tensor/ops.
+///
+/// A tensor with a layout (layout.h) is one of many ranks: shape, strides and numel are global, its
+/// gradient is that of its local tensor, and what looks at memory (view, data, item, to_vector,
+/// storage) throws FailedPrecondition.
 class Tensor {
  public:
   Tensor() = default;
@@ -62,7 +67,8 @@ class Tensor {
   const std::shared_ptr<autograd::Node>& grad_fn() const;
   /// For leaves that require a gradient: where it is collected (autograd/leaf_grad.h), else null.
   const std::shared_ptr<autograd::LeafGrad>& leaf_grad() const;
-  /// The collected gradient (float32; float64 of float64), or undefined. Same shape as the tensor.
+  /// The collected gradient (float32; float64 of float64), or undefined. Same shape as the tensor;
+  /// of a tensor with a layout it has that of gradient_spec.
   Tensor grad() const;
   /// The same data without the graph.
   Tensor detach() const;
@@ -73,6 +79,9 @@ class Tensor {
   std::vector<double> to_vector() const;
 
   const std::shared_ptr<TensorImpl>& impl() const { return impl_; }
+  bool has_layout() const;
+  /// Null for a plain tensor.
+  const std::shared_ptr<TensorLayout>& layout() const;
 
  private:
   std::shared_ptr<TensorImpl> impl_;
@@ -93,7 +102,11 @@ struct TensorImpl {
   /// Makes the same values again from tensors that backward keeps anyway. Set by cheap ops; an op
   /// that would keep this tensor for its own backward keeps the recipe instead.
   std::function<Tensor()> recompute;
+  /// Set for a tensor of many ranks, which has no storage of its own.
+  std::shared_ptr<TensorLayout> layout;
 };
+
+inline bool Tensor::has_layout() const { return impl_ && impl_->layout; }
 
 // --- Factories (no gradient)
 // -----------------------------------------------------------------------------

@@ -87,7 +87,8 @@ inline void dropout_factors(const HeadScope& head, float* factors, std::int64_t 
   const AttentionProblem& p = head.problem;
   const AttentionOptions& o = head.options;
   const float kept = 1.0f / (1.0f - o.dropout_p);
-  const auto row = static_cast<std::uint64_t>((o.dropout_first_head + head.b * p.heads + head.h) *
+  const std::int64_t heads = o.dropout_total_heads > 0 ? o.dropout_total_heads : p.heads;
+  const auto row = static_cast<std::uint64_t>((o.dropout_first_head + head.b * heads + head.h) *
                                               o.dropout_total_queries);
   const std::int32_t* keys = p.key_positions.ids + key;
   // Padding behind the last key repeats its position; those factors meet probabilities of 0.

@@ -68,7 +68,9 @@ class Head {
   /// What dropout multiplies the probability by.
   double keep(std::int64_t i, std::int64_t j) const {
     if (options_.dropout_p <= 0.0f) return 1.0;
-    const std::int64_t head = options_.dropout_first_head + b_ * in_.q.size(1) + h_;
+    const std::int64_t heads =
+        options_.dropout_total_heads > 0 ? options_.dropout_total_heads : in_.q.size(1);
+    const std::int64_t head = options_.dropout_first_head + b_ * heads + h_;
     const std::int64_t index =
         (head * options_.dropout_total_queries + query_position(i)) * options_.dropout_total_keys +
         key_position(j);

@@ -104,6 +104,7 @@ HWY_EXPORT(row_statistics);
 HWY_EXPORT(probability_row);
 
 RowStatistics row_statistics_double(const double* x, std::int64_t n) {
+  if (n == 0) return {-std::numeric_limits<double>::infinity(), 0.0};
   const double top = *std::max_element(x, x + n);
   RowStatistics result;
   double exp_sum = 0.0;
@@ -132,9 +133,12 @@ const std::byte* row_of(const TensorView& view, std::int64_t row) {
          row * view.stride(0) * static_cast<std::int64_t>(dtype_size(view.dtype));
 }
 
-void check_target(std::int64_t target, std::int64_t classes) {
+constexpr std::int64_t kOtherSlice = -1;
+
+void check_target(std::int64_t target, std::int64_t classes, bool sliced) {
   if (target >= 0 && target < classes) [[likely]]
     return;
+  if (sliced && target == kOtherSlice) return;
   throw OutOfRange(fmt::format("cross_entropy: target {} is not in [0, {})", target, classes));
 }
 
@@ -147,32 +151,43 @@ double row_loss(const RowStatistics& statistics, double target_logit, double smo
   return (1.0 - smoothing) * plain + smoothing * mean;
 }
 
+// What a slice of the classes adds to the loss beside lse.
+double slice_loss(const RowStatistics& statistics, double target_logit, double smoothing,
+                  std::int64_t total) {
+  const double spread =
+      smoothing == 0.0 ? 0.0 : smoothing * statistics.sum / static_cast<double>(total);
+  return (smoothing - 1.0) * target_logit - spread;
+}
+
 struct BackwardRow {
   std::byte* dlogits;
   const std::byte* logits;
   std::int64_t target;
   double lse;
   double scale;
+  std::int64_t total;  // classes of all slices
 };
 
 void backward_row_double(const BackwardRow& row, std::int64_t classes, double smoothing) {
   auto* dx = reinterpret_cast<double*>(row.dlogits);
   const auto* x = reinterpret_cast<const double*>(row.logits);
-  const double uniform = smoothing / static_cast<double>(classes);
+  const double uniform = smoothing / static_cast<double>(row.total);
   for (std::int64_t i = 0; i < classes; ++i)
     dx[i] = row.scale * (std::exp(x[i] - row.lse) - uniform);
-  dx[row.target] -= row.scale * (1.0 - smoothing);
+  if (row.target != kOtherSlice) dx[row.target] -= row.scale * (1.0 - smoothing);
 }
 
 void backward_row(const BackwardRow& row, DType dtype, bool stream, std::int64_t classes,
                   double smoothing) {
   if (dtype == DType::kFloat64) return backward_row_double(row, classes, smoothing);
-  const double uniform = smoothing / static_cast<double>(classes);
-  const double target_logit = element(dtype, row.logits, row.target);
+  const double uniform = smoothing / static_cast<double>(row.total);
+  const bool here = row.target != kOtherSlice;
+  const double target_logit = here ? element(dtype, row.logits, row.target) : 0.0;
   HWY_DYNAMIC_DISPATCH(probability_row)
   (dtype, stream, row.dlogits, row.logits, classes, static_cast<float>(row.lse),
    static_cast<float>(row.scale), static_cast<float>(uniform));
   finish_streaming(stream);
+  if (!here) return;
   // Computed whole, not added to what was stored: that may be rounded to 16 bits.
   const double own = std::exp(target_logit - row.lse) - uniform - (1.0 - smoothing);
   dispatch_float(dtype, "cross_entropy_backward", [&]<typename T>(TypeTag<T>) {
@@ -186,12 +201,13 @@ void cross_entropy(const KernelContext& context, const TensorView& losses, const
                    const TensorView& logits, const TensorView& targets,
                    const CrossEntropyOptions& options) {
   const std::int64_t classes = logits.size(1);
+  const std::int64_t total = options.slice.total;
   const bool wide = logits.dtype == DType::kFloat64;
   parallel_for(context.threads, logits.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const std::int64_t target = targets.as<const std::int64_t>()[r];
       const bool ignored = target == options.ignore_index;
-      if (!ignored) check_target(target, classes);
+      if (!ignored) check_target(target, classes, total > 0);
       losses.as<float>()[r] = 0.0f;
       if (ignored && !lse.defined()) continue;
       const std::byte* x = row_of(logits, r);
@@ -201,8 +217,10 @@ void cross_entropy(const KernelContext& context, const TensorView& losses, const
                                                       options.label_smoothing != 0.0f);
       if (lse.defined()) lse.as<float>()[r] = static_cast<float>(statistics.lse);
       if (ignored) continue;
+      const double logit = target == kOtherSlice ? 0.0 : element(logits.dtype, x, target);
       losses.as<float>()[r] = static_cast<float>(
-          row_loss(statistics, element(logits.dtype, x, target), options.label_smoothing, classes));
+          total > 0 ? slice_loss(statistics, logit, options.label_smoothing, total)
+                    : row_loss(statistics, logit, options.label_smoothing, classes));
     }
   });
 }
@@ -212,6 +230,7 @@ void cross_entropy_backward(const KernelContext& context, const TensorView& dlog
                             const TensorView& lse, const TensorView& targets,
                             const CrossEntropyOptions& options) {
   const std::int64_t classes = logits.size(1);
+  const std::int64_t total = options.slice.total;
   const std::size_t row_bytes = classes * dtype_size(logits.dtype);
   const bool stream = dlogits.data != logits.data && dlogits.bytes() >= kStreamingBytes;
   parallel_for(context.threads, logits.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
@@ -222,10 +241,10 @@ void cross_entropy_backward(const KernelContext& context, const TensorView& dlog
         std::memset(dx, 0, row_bytes);
         continue;
       }
-      check_target(target, classes);
+      check_target(target, classes, total > 0);
       const double grad = grad_losses.defined() ? grad_losses.as<const float>()[r] : 1.0f;
       const BackwardRow row{dx, row_of(logits, r), target, lse.as<const float>()[r],
-                            grad * options.grad_scale};
+                            grad * options.grad_scale, total > 0 ? total : classes};
       backward_row(row, logits.dtype, stream, classes, options.label_smoothing);
     }
   });

@@ -79,8 +79,13 @@ void embedding(const KernelContext& context, const TensorView& y, const TensorVi
       std::max<std::int64_t>(1, kElementGrain / std::max<std::int64_t>(columns, 1));
   parallel_for(context.threads, ids.numel(), grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
+      std::byte* to = y.as<std::byte>() + i * columns * size;
+      if (id[i] == -1) {
+        std::memset(to, 0, static_cast<std::size_t>(columns * size));
+        continue;
+      }
       check_id("embedding", id[i], weight.size(0));
-      std::memcpy(y.as<std::byte>() + i * columns * size,
+      std::memcpy(to,
                   weight.as<const std::byte>() + id[i] * weight.stride(0) * size, columns * size);
     }
   });

@@ -90,6 +90,7 @@ void run_chunk(const KernelContext& context, const Chunk& chunk, const Parameter
   matmul(context, chunk.logits, chunk.hidden, transposed(parameters.weight),
          projection(parameters.bias));
   cross_entropy(context, chunk.losses, chunk.lse, chunk.logits, chunk.targets, options);
+  if (options.slice.total > 0) options.slice.combine(chunk.losses, chunk.lse, chunk.targets);
   const bool with_weight = parameters.dweight.defined(), with_bias = parameters.dbias.defined();
   if (!chunk.dhidden.defined() && !with_weight && !with_bias) return;
   cross_entropy_backward(context, chunk.logits, {}, chunk.logits, chunk.lse, chunk.targets,
@@ -152,7 +153,8 @@ void linear_cross_entropy(const KernelContext& context, const TensorView& losses
   const DType logits_dtype = hidden.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   const bool narrow = narrow_gradient(context.threads, hidden, weight);
   const std::size_t element = dtype_size(logits_dtype) + (narrow ? sizeof(bfloat16) : 0);
-  const std::int64_t most = rows_per_chunk(rows, vocabulary, element);
+  const std::int64_t widest = options.slice.total > 0 ? options.slice.widest : vocabulary;
+  const std::int64_t most = rows_per_chunk(rows, widest, element);
   const Parameters parameters{dweight, dbias, weight, bias};
   // Scratch pointers may be null where only sizes are asked for.
   const auto chunk_at = [&](std::int64_t begin, std::byte* logits, bfloat16* gradient, float* lse) {

@@ -5,6 +5,7 @@
 
 #include "daemon/tensor/autograd/leaf_grad.h"
 #include "daemon/tensor/autograd/node.h"
+#include "daemon/tensor/layout.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::autograd {
@@ -67,6 +68,19 @@ void add_into(Tensor& sum, Tensor term) {
   sum = std::move(target);
 }
 
+/// The gradient of an output with a layout has the output's with Partial replaced by Replicate.
+Tensor local_gradient(const Tensor& output, const Tensor& grad) {
+  check(grad.has_layout(), "backward: a gradient without layout for an output with layout {}",
+        planner::to_string(*output.layout()->spec));
+  const planner::SpecPtr expected = output.layout()->engine->gradient_of(output.layout()->spec);
+  check(*grad.layout()->spec == *expected,
+        "backward: gradient of shape {} and layout {} for an output of shape {}, expected layout "
+        "{}",
+        to_string(grad.shape()), planner::to_string(*grad.layout()->spec),
+        to_string(output.shape()), planner::to_string(*expected));
+  return grad.layout()->local;
+}
+
 }  // namespace
 
 // Only after a failure are there tasks that did not run: their leaves wait for them no longer.
@@ -85,10 +99,12 @@ void GraphTask::add_root(const Tensor& output, const Tensor& grad) {
   if (!seed) {
     check(output.numel() == 1, "backward: a gradient is needed for an output of shape {}",
           to_string(output.shape()));
-    seed = full(context_, output.shape(), 1.0, output.dtype());
+    seed = full(context_, local_of(output).shape(), 1.0, output.dtype());
   }
-  check(seed.shape() == output.shape(), "backward: gradient of shape {} for an output of shape {}",
-        to_string(seed.shape()), to_string(output.shape()));
+  if (grad && output.has_layout()) seed = local_gradient(output, grad);
+  const Shape& shape = local_of(output).shape();
+  check(seed.shape() == shape, "backward: gradient of shape {} for an output of shape {}",
+        to_string(seed.shape()), to_string(shape));
   check(seed.dtype() == output.dtype(), "backward: gradient of dtype {} for an output of dtype {}",
         dtype_name(seed.dtype()), dtype_name(output.dtype()));
   roots_.push_back({edge_of(output), seed.detach()});

@@ -5,6 +5,7 @@
 
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/autograd/node.h"
+#include "daemon/tensor/layout.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::autograd {
@@ -39,6 +40,30 @@ class CaptureNode final : public Node {
   Tensor grad_;
 };
 
+/// A handle of its own on x's memory (its local memory, where it has a layout).
+Tensor own_local(const Tensor& x) {
+  return Tensor(std::make_shared<TensorImpl>(*local_of(x).impl()));
+}
+
+/// `local` with x's layout, if x has one.
+Tensor laid_out_like(const Tensor& x, Tensor local) {
+  if (!x.has_layout()) return local;
+  return with_layout(std::move(local), x.layout()->spec, *x.layout()->engine);
+}
+
+/// The gradient of a leaf input is held as that of any other input: its first use decides.
+void settle_leaf(const Tensor& x) {
+  if (!x.has_layout() || !x.requires_grad() || !x.is_leaf()) return;
+  TensorLayout& layout = *x.layout();
+  const planner::SpecPtr plain = layout.engine->gradient_of(layout.spec);
+  if (!layout.grad_spec) layout.grad_spec = plain;
+  if (!(*layout.grad_spec == *plain))
+    throw FailedPrecondition(fmt::format(
+        "checkpoint: an input of layout {} whose gradient is held as {}: use it in the segment as "
+        "a parameter",
+        planner::to_string(*layout.spec), planner::to_string(*layout.grad_spec)));
+}
+
 class CheckpointNode final : public Node {
  public:
   CheckpointNode(Segment segment, std::span<const Tensor> inputs, CheckpointFrame frame)
@@ -70,9 +95,10 @@ void CheckpointNode::backward(std::span<const Tensor> grad_outputs, GradSink& si
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     if (!needs_grad_[i]) continue;
     // A handle of its own: the saved one may be shared.
-    inputs_[i] = Tensor(std::make_shared<TensorImpl>(*inputs_[i].impl()));
+    Tensor own = own_local(inputs_[i]);
     captures[i] = std::make_shared<CaptureNode>();
-    record(captures[i], {}, {&inputs_[i]});
+    record(captures[i], {}, {&own});
+    inputs_[i] = laid_out_like(inputs_[i], std::move(own));
   }
   std::vector<Tensor> outputs;
   {
@@ -84,7 +110,7 @@ void CheckpointNode::backward(std::span<const Tensor> grad_outputs, GradSink& si
   std::vector<Tensor> roots, grads;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (!grad_outputs[i] || !outputs[i].requires_grad()) continue;
-    roots.push_back(std::move(outputs[i]));
+    roots.push_back(local_of(outputs[i]));
     grads.push_back(grad_outputs[i]);
   }
   outputs.clear();
@@ -128,13 +154,18 @@ std::vector<Tensor> checkpoint(Segment segment, std::span<const Tensor> inputs,
     const FrameGuard guard(context, &frame);
     outputs = segment(inputs);
   }
-  std::vector<Tensor> sources(inputs.begin(), inputs.end());
+  std::vector<Tensor> sources;
+  for (const Tensor& t : inputs) sources.push_back(local_of(t));
   sources.insert(sources.end(), frame.leaves().begin(), frame.leaves().end());
   if (!should_record(sources)) return outputs;
   // An output that is an input must not get this node as the maker of the input.
-  for (Tensor& t : outputs) t = Tensor(std::make_shared<TensorImpl>(*t.detach().impl()));
+  std::vector<Tensor> locals;
+  for (const Tensor& t : outputs) locals.push_back(own_local(t.detach()));
+  for (const Tensor& t : inputs) settle_leaf(t);
   record(std::make_shared<CheckpointNode>(std::move(segment), inputs, std::move(frame)), sources,
-         outputs);
+         locals);
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    outputs[i] = laid_out_like(outputs[i], std::move(locals[i]));
   return outputs;
 }
 

@@ -3,6 +3,7 @@
 
 #include "daemon/tensor/autograd/checkpoint.h"
 #include "daemon/tensor/autograd/leaf_grad.h"
+#include "daemon/tensor/layout.h"
 
 namespace meshloom::autograd {
 namespace {
@@ -20,7 +21,7 @@ bool any_requires_grad(TensorRefs inputs, ExecutionContext*& context) {
 
 Edge edge_of(const Tensor& tensor) {
   if (!tensor.requires_grad()) return {};
-  const TensorImpl& t = *tensor.impl();
+  const TensorImpl& t = *local_of(tensor).impl();
   return {t.grad_fn, t.output_index, t.leaf_grad};
 }
 

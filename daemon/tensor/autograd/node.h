@@ -22,7 +22,7 @@ struct Edge {
   bool wanted() const { return node != nullptr || leaf != nullptr; }
 };
 
-/// Where a tensor's gradient goes.
+/// Where a tensor's gradient goes (that of its local tensor where it has a layout).
 Edge edge_of(const Tensor& tensor);
 
 /// What a node writes its results to during backward.
@@ -67,6 +67,8 @@ class Node {
 
   const std::vector<Edge>& edges() const { return edges_; }
   int output_count() const { return output_count_; }
+  /// It ran, and what it saved is gone.
+  bool released() const { return released_; }
   /// Order of recording: a node's inputs always have smaller numbers.
   std::uint64_t sequence() const { return sequence_; }
 

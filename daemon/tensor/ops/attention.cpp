@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "daemon/tensor/autograd/checkpoint.h"
+#include "daemon/tensor/layout.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
@@ -67,6 +68,13 @@ void check_arguments(const Tensor& q, const Tensor& k, const Tensor& v,
   }
 }
 
+/// Where the heads of q lie among those of all ranks.
+struct HeadPlace {
+  std::int64_t first_batch = 0;
+  std::int64_t first_head = 0;
+  std::int64_t total_heads = 0;
+};
+
 /// One attention call: tensors the kernel reads and its options, with views of them.
 struct Call {
   Tensor q, k, v;
@@ -76,7 +84,8 @@ struct Call {
   Shape scores;
   kernels::AttentionOptions options;
 
-  Call(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& given);
+  Call(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& given,
+       const HeadPlace& place);
   kernels::AttentionInputs inputs() const { return {q.view(), k.view(), v.view()}; }
 };
 
@@ -86,7 +95,7 @@ Tensor dense_rows(const Tensor& x) {
 }
 
 Call::Call(const Tensor& q_given, const Tensor& k_given, const Tensor& v_given,
-           const SdpaOptions& given)
+           const SdpaOptions& given, const HeadPlace& place)
     : q(dense_rows(q_given)),
       k(dense_rows(k_given)),
       v(dense_rows(v_given)),
@@ -101,8 +110,10 @@ Call::Call(const Tensor& q_given, const Tensor& k_given, const Tensor& v_given,
     options.bias = broadcast_view(bias, scores);
   }
   if (given.alibi) {
-    const std::vector<float> values = alibi_slopes(static_cast<int>(q.size(1)));
-    slopes = from_values(q.context(), {q.size(1)}, values);
+    const std::vector<float> values = alibi_slopes(static_cast<int>(place.total_heads));
+    slopes = from_values(q.context(), {q.size(1)},
+                         std::span(values).subspan(static_cast<std::size_t>(place.first_head),
+                                                   static_cast<std::size_t>(q.size(1))));
     options.alibi_slopes = slopes.view();
   }
   if (given.document_ids) {
@@ -112,7 +123,9 @@ Call::Call(const Tensor& q_given, const Tensor& k_given, const Tensor& v_given,
   }
   options.dropout_p = given.dropout_p;
   options.dropout_random = given.dropout_random;
-  options.dropout_first_head = given.dropout_first_head;
+  options.dropout_first_head =
+      given.dropout_first_head + place.first_batch * place.total_heads + place.first_head;
+  options.dropout_total_heads = place.total_heads;
   options.dropout_total_queries = q.size(2);
   options.dropout_total_keys = k.size(2);
 }
@@ -180,13 +193,9 @@ SdpaResult run_sdpa(const Call& call) {
   return result;
 }
 
-}  // namespace
-
-SdpaResult scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                        const SdpaOptions& options) {
-  check_arguments(q, k, v, options);
-
-  const Call call(q, k, v, options);
+SdpaResult attend(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& options,
+                  const HeadPlace& place) {
+  const Call call(q, k, v, options, place);
   SdpaResult result = run_sdpa(call);
 
   if (autograd::should_record({&q, &k, &v, &options.bias})) {
@@ -199,6 +208,62 @@ SdpaResult scaled_dot_product_attention(const Tensor& q, const Tensor& k, const 
     result.o = std::move(o);
   }
   return result;
+}
+
+/// First of the elements of a dim that a part holds.
+std::int64_t first_of(const planner::LocalPart& part, int dim, std::int64_t size) {
+  const planner::IndexRanges& ranges = part.ranges[static_cast<std::size_t>(dim)];
+  check(ranges.size() <= 1, "{}: dim {} is cut into stretches that do not follow each other", kName,
+        dim);
+  return ranges.empty() ? size : ranges[0].begin;
+}
+
+/// Of this rank's kv heads, from `first_kv` on, those that query heads [first, first + count) read,
+/// `group` of them one kv head: one kv head per equal number of query heads.
+Tensor heads_read(const Tensor& kv, std::int64_t first_kv, std::int64_t first, std::int64_t count,
+                  std::int64_t group) {
+  if (count == 0) return slice(kv, 1, 0, 0);
+  const std::int64_t from = first / group - first_kv;
+  const std::int64_t to = (first + count - 1) / group - first_kv + 1;
+  if (to - from == 1 || (first % group == 0 && count % group == 0))
+    return from == 0 && to == kv.size(1) ? kv : slice(kv, 1, from, to);
+  std::vector<Tensor> heads;
+  for (std::int64_t h = first; h < first + count; ++h)
+    heads.push_back(slice(kv, 1, h / group - first_kv, h / group - first_kv + 1));
+  return cat(heads, 1);
+}
+
+/// This rank's heads and batch rows.
+SdpaResult attend_part(const LocalCall& call, SdpaOptions options) {
+  const Shape& q_shape = call.decision.inputs[0]->shape();
+  const Shape& kv_shape = call.decision.inputs[1]->shape();
+  const HeadPlace place{first_of(call.parts[0], 0, q_shape[0]),
+                        first_of(call.parts[0], 1, q_shape[1]), q_shape[1]};
+  const Tensor& q = call.inputs[0];
+  const std::int64_t first_kv = first_of(call.parts[1], 1, kv_shape[1]);
+  const std::int64_t group = kv_shape[1] == 0 ? 1 : q_shape[1] / kv_shape[1];
+  const Tensor k = heads_read(call.inputs[1], first_kv, place.first_head, q.size(1), group);
+  const Tensor v = heads_read(call.inputs[2], first_kv, place.first_head, q.size(1), group);
+  options.bias = call.inputs[3];
+  options.document_ids = call.inputs[4];
+  return attend(q, k, v, options, place);
+}
+
+}  // namespace
+
+SdpaResult scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                        const SdpaOptions& options) {
+  check_arguments(q, k, v, options);
+  const Tensor* inputs[] = {&q, &k, &v, &options.bias, &options.document_ids};
+  if (LayoutEngine* engine = layout_engine({inputs[0], inputs[1], inputs[2], inputs[3]})) {
+    std::vector<Tensor> results = engine->run(
+        planner::OpId::kAttention, inputs, {{}, {options.alibi}}, [&](const LocalCall& c) {
+          SdpaResult local = attend_part(c, options);
+          return std::vector<Tensor>{std::move(local.o), std::move(local.lse)};
+        });
+    return {std::move(results[0]), std::move(results[1])};
+  }
+  return attend(q, k, v, options, {0, 0, q.size(1)});
 }
 
 std::vector<float> alibi_slopes(int heads) {

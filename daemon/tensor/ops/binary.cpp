@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pointwise functions of several tensors, with broadcasting.
+#include "daemon/tensor/layout.h"
 #include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/shape.h"
@@ -11,6 +12,7 @@ namespace {
 using autograd::GradOutputs;
 using autograd::GradSink;
 using kernels::BinaryOp;
+using planner::OpId;
 
 const char* name_of(BinaryOp op) {
   switch (op) {
@@ -20,6 +22,14 @@ const char* name_of(BinaryOp op) {
     case BinaryOp::kDiv: return "div";
   }
   return "binary";
+}
+
+OpId layout_op(BinaryOp op) {
+  switch (op) {
+    case BinaryOp::kMul: return OpId::kMul;
+    case BinaryOp::kDiv: return OpId::kDiv;
+    default: return OpId::kAdd;
+  }
 }
 
 /// Where an input of a broadcasting op came from.
@@ -55,6 +65,10 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
   check_floating(name, a);
   check_same_dtype(name, a, b);
   const Shape shape = broadcast_shapes(a.shape(), b.shape(), name);
+  if (LayoutEngine* engine = layout_engine({&a, &b}))
+    return run_local(
+        *engine, layout_op(op), {},
+        [op](const Tensor& x, const Tensor& y) { return binary(op, x, y); }, a, b);
 
   ExecutionContext& context = a.context();
   Tensor y = empty(context, shape, a.dtype());
@@ -87,6 +101,8 @@ Tensor swiglu(const Tensor& gate, const Tensor& up) {
   check_same_dtype("swiglu", gate, up);
   check(gate.shape() == up.shape(), "swiglu: shapes {} and {} differ", to_string(gate.shape()),
         to_string(up.shape()));
+  if (LayoutEngine* engine = layout_engine({&gate, &up}))
+    return run_local(*engine, OpId::kSwiglu, {}, swiglu, gate, up);
 
   Tensor y = empty_like(gate);
   ExecutionContext& context = gate.context();
@@ -118,6 +134,8 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   check_same_dtype("where", a, b);
   const Shape shape =
       broadcast_shapes(condition.shape(), broadcast_shapes(a.shape(), b.shape(), "where"), "where");
+  if (LayoutEngine* engine = layout_engine({&condition, &a, &b}))
+    return run_local(*engine, OpId::kWhere, {}, where, condition, a, b);
 
   ExecutionContext& context = a.context();
   Tensor y = empty(context, shape, a.dtype());
@@ -141,6 +159,10 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
   check(broadcast_shapes(x.shape(), mask.shape(), "masked_fill") == x.shape(),
         "masked_fill: mask of shape {} does not broadcast to {}", to_string(mask.shape()),
         to_string(x.shape()));
+  if (LayoutEngine* engine = layout_engine({&x, &mask}))
+    return run_local(
+        *engine, OpId::kMaskedFill, {},
+        [=](const Tensor& lx, const Tensor& lm) { return masked_fill(lx, lm, value); }, x, mask);
   return where(mask, full(x.context(), {}, value, x.dtype()), x);
 }
 

@@ -2,7 +2,9 @@
 // Functions of one tensor; those of several are in binary.cpp.
 #include "daemon/tensor/ops/elementwise.h"
 
+#include "daemon/tensor/layout.h"
 #include "daemon/tensor/ops/op_support.h"
+#include "daemon/tensor/ops/part_positions.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
 
@@ -12,6 +14,7 @@ namespace {
 using autograd::GradOutputs;
 using autograd::GradSink;
 using kernels::UnaryOp;
+using planner::OpId;
 
 /// Which tensor the derivative is a function of.
 enum class Saves { kNothing, kInput, kOutput };
@@ -50,8 +53,17 @@ Tensor unary_backward(UnaryOp op, const Tensor& dy, const Tensor& saved, double 
   return dx;
 }
 
+/// Ops that may run on partial sums.
+OpId layout_op(UnaryOp op) {
+  return op == UnaryOp::kNeg || op == UnaryOp::kMul ? OpId::kUnaryLinear : OpId::kUnary;
+}
+
 Tensor unary(UnaryOp op, const char* name, const Tensor& x, double scalar = 0.0) {
   check_floating(name, x);
+  if (LayoutEngine* engine = layout_engine({&x}))
+    return run_local(
+        *engine, layout_op(op), {},
+        [=](const Tensor& local) { return unary(op, name, local, scalar); }, x);
 
   Tensor y = empty_like(x);
   ExecutionContext& context = x.context();
@@ -70,6 +82,10 @@ Tensor unary(UnaryOp op, const char* name, const Tensor& x, double scalar = 0.0)
 
 Tensor triangle(const char* name, const Tensor& x, bool upper, std::int64_t diagonal) {
   check(x.ndim() >= 2, "{}: expected at least 2 dims, got shape {}", name, to_string(x.shape()));
+  if (LayoutEngine* engine = layout_engine({&x}))
+    return run_call(*engine, OpId::kTri, {&x}, {{}, {diagonal, upper}}, [=](const LocalCall& c) {
+      return triangle(name, c.inputs[0], upper, c.attributes.ints[0]);
+    });
 
   Tensor y = empty_like(x);
   ExecutionContext& context = x.context();
@@ -78,6 +94,38 @@ Tensor triangle(const char* name, const Tensor& x, bool upper, std::int64_t diag
   if (autograd::should_record({&x}))
     autograd::record_op(name, {&x}, {&y}, [=](GradOutputs dy, GradSink& sink) {
       sink.emit(0, triangle(name, dy[0], upper, diagonal));
+    });
+  return y;
+}
+
+/// Of a part of a tensor of shape `whole`; without `part` x is the whole.
+struct DropoutCall {
+  float p;
+  PhiloxStream random;
+  std::uint64_t first_index;
+  Shape whole;
+  std::optional<planner::LocalPart> part;
+};
+
+Tensor run_dropout(const Tensor& given, const DropoutCall& call) {
+  const Tensor x = contiguous(given);
+  Tensor y = empty_like(x);
+  ExecutionContext& context = x.context();
+  const auto run = [&](std::int64_t begin, std::int64_t count, std::int64_t global) {
+    const kernels::DropoutOptions options{call.p, call.random,
+                                          call.first_index + static_cast<std::uint64_t>(global)};
+    context.backend().dropout(context.kernel_context(), alias(y, {count}, {1}, begin).view(),
+                              alias(x, {count}, {1}, begin).view(), options);
+  };
+  if (call.part)
+    for_each_run(call.whole, *call.part, run);
+  else
+    run(0, x.numel(), 0);
+
+  // The mask is drawn again: nothing is saved.
+  if (autograd::should_record({&x}))
+    autograd::record_op("dropout", {&x}, {&y}, [=](GradOutputs dy, GradSink& sink) {
+      sink.emit(0, run_dropout(dy[0], call));
     });
   return y;
 }
@@ -113,23 +161,21 @@ Tensor dropout(const Tensor& input, float p, const PhiloxStream& random,
   check_floating("dropout", input);
   check(p >= 0.0f && p < 1.0f, "dropout: p is {}, expected [0, 1)", p);
   if (p == 0.0f) return input;
-  const Tensor x = contiguous(input);
-
-  Tensor y = empty_like(x);
-  const kernels::DropoutOptions options{p, random, first_index};
-  ExecutionContext& context = x.context();
-  context.backend().dropout(context.kernel_context(), y.view(), x.view(), options);
-
-  // The mask is drawn again: nothing is saved.
-  if (autograd::should_record({&x}))
-    autograd::record_op("dropout", {&x}, {&y}, [=](GradOutputs dy, GradSink& sink) {
-      sink.emit(0, dropout(dy[0], p, random, first_index));
+  DropoutCall call{p, random, first_index, input.shape(), std::nullopt};
+  if (LayoutEngine* engine = layout_engine({&input}))
+    return run_call(*engine, OpId::kDropout, {&input}, {}, [&](const LocalCall& c) {
+      call.part = c.parts[0];
+      return run_dropout(c.inputs[0], call);
     });
-  return y;
+  return run_dropout(input, call);
 }
 
 Tensor cast(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
+  if (LayoutEngine* engine = layout_engine({&x}))
+    return run_local(
+        *engine, OpId::kUnaryLinear, {}, [=](const Tensor& local) { return cast(local, dtype); },
+        x);
   Tensor y = converted(x, dtype);
   if (dtype_is_floating(dtype) && autograd::should_record({&x}))
     autograd::record_op("cast", {&x}, {&y}, [to = x.dtype()](GradOutputs dy, GradSink& sink) {

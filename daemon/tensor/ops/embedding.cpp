@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/tensor/ops/embedding.h"
 
+#include "daemon/tensor/ops/class_slice.h"
 #include "daemon/tensor/ops/op_support.h"
+#include "daemon/tensor/ops/part_positions.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::ops {
 
+namespace {
+
 using autograd::GradOutputs;
 using autograd::GradSink;
 
-Tensor embedding(const Tensor& weight_given, const Tensor& ids_given, std::int64_t padding_idx) {
+/// Rows of weight by id, zeros for -1. Ids in `grad_ids` equal to skipped_id add nothing to the
+/// gradient.
+Tensor look_up(const Tensor& weight_given, const Tensor& ids, const Tensor& grad_ids,
+               std::int64_t skipped_id) {
   const Tensor weight = contiguous(weight_given);
-  check_floating("embedding", weight);
-  check_dtype("embedding", "ids", ids_given, DType::kInt64);
-  check(weight.ndim() == 2, "embedding: weight of shape {}, expected [V,C]",
-        to_string(weight.shape()));
-  check_indices("embedding", "id", ids_given, weight.size(0));
-  const Tensor ids = contiguous(ids_given);
   Shape shape = ids.shape();
   shape.push_back(weight.size(1));
 
@@ -31,13 +32,48 @@ Tensor embedding(const Tensor& weight_given, const Tensor& ids_given, std::int64
       ParamGrad grad(sink, 0, weight);
       grad.clear_if_empty();
       ExecutionContext& c = dy.context();
-      c.backend().embedding_backward(c.kernel_context(), grad.view(), dy.view(), ids.view(),
-                                     padding_idx);
+      c.backend().embedding_backward(c.kernel_context(), grad.view(), dy.view(), grad_ids.view(),
+                                     skipped_id);
       grad.finish();
     };
     autograd::record_op("embedding", {&weight}, {&y}, std::move(backward));
   }
   return y;
+}
+
+/// This rank's rows of the table; every id is one rank's, so that the sum over ranks is the result.
+Tensor slice_embedding(const LocalCall& call, std::int64_t vocabulary, std::int64_t padding_idx) {
+  const planner::IndexRanges& slice = call.parts[0].ranges[0];
+  const Tensor ids =
+      slice_places("embedding", "id", call.inputs[1], slice, vocabulary, std::nullopt);
+  if (padding_idx < 0 || local_index(slice, padding_idx) < 0)
+    return look_up(call.inputs[0], ids, ids, kOtherSlice);
+  const Tensor grad_ids = empty_like(ids);
+  const auto* from = ids.data<std::int64_t>();
+  auto* to = grad_ids.data<std::int64_t>();
+  const std::int64_t padding = local_index(slice, padding_idx);
+  for (std::int64_t i = 0, n = ids.numel(); i < n; ++i)
+    to[i] = from[i] == padding ? kOtherSlice : from[i];
+  return look_up(call.inputs[0], ids, grad_ids, kOtherSlice);
+}
+
+}  // namespace
+
+Tensor embedding(const Tensor& weight, const Tensor& ids_given, std::int64_t padding_idx) {
+  check_floating("embedding", weight);
+  check_dtype("embedding", "ids", ids_given, DType::kInt64);
+  check(weight.ndim() == 2, "embedding: weight of shape {}, expected [V,C]",
+        to_string(weight.shape()));
+  if (LayoutEngine* engine = layout_engine({&weight, &ids_given}))
+    return run_call(*engine, planner::OpId::kEmbedding, {&weight, &ids_given}, {{}, {padding_idx}},
+                    [&](const LocalCall& c) {
+                      return c.decision.vocabulary_mesh_dims.empty()
+                                 ? embedding(c.inputs[0], c.inputs[1], padding_idx)
+                                 : slice_embedding(c, weight.size(0), padding_idx);
+                    });
+  check_indices("embedding", "id", ids_given, weight.size(0));
+  const Tensor ids = contiguous(ids_given);
+  return look_up(weight, ids, ids, padding_idx);
 }
 
 }  // namespace meshloom::ops

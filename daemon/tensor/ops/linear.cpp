@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "daemon/tensor/layout.h"
+#include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/matmul.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/shape.h"
@@ -113,11 +115,30 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
         to_string(bias.shape()), out);
 }
 
+Tensor linear_with_layout(LayoutEngine& engine, const Tensor& x, const Tensor& weight,
+                          const Tensor& bias, LinearOptions options) {
+  // The product may run on partial sums, the activation may not.
+  if (options.input_activation != Activation::kNone && x.has_layout() &&
+      x.layout()->spec->has_partial()) {
+    const bool tanh_approximation = options.input_activation == Activation::kGeluTanh;
+    options.input_activation = Activation::kNone;
+    return linear(gelu(x, tanh_approximation), weight, bias, options);
+  }
+  return run_local(
+      engine, planner::OpId::kLinear, {{}, {options.weight_is_in_out}},
+      [&](const Tensor& lx, const Tensor& lw, const Tensor& lb) {
+        return linear(lx, lw, lb, options);
+      },
+      x, weight, bias);
+}
+
 }  // namespace
 
 Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias_given,
               const LinearOptions& options) {
   check_linear(input, weight, bias_given, options);
+  if (LayoutEngine* engine = layout_engine({&input, &weight, &bias_given}))
+    return linear_with_layout(*engine, input, weight, bias_given, options);
   const Tensor x = contiguous(input);
   const Tensor bias = bias_given ? contiguous(bias_given) : bias_given;
   Shape shape = x.shape();

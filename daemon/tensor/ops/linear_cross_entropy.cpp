@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/tensor/autograd/leaf_grad.h"
+#include "daemon/tensor/ops/class_slice.h"
 #include "daemon/tensor/ops/loss.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/reduce.h"
@@ -15,7 +16,7 @@ using autograd::GradSink;
 constexpr const char* kName = "linear_cross_entropy";
 
 void check_arguments(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
-                     const Tensor& targets, std::int64_t ignore_index) {
+                     const Tensor& targets) {
   check_floating(kName, hidden);
   check_same_dtype(kName, hidden, weight);
   check_dtype(kName, "targets", targets, DType::kInt64);
@@ -31,23 +32,25 @@ void check_arguments(const Tensor& hidden, const Tensor& weight, const Tensor& b
     check(bias.ndim() == 1 && bias.size(0) == weight.size(0), "{}: bias of shape {}, expected [{}]",
           kName, to_string(bias.shape()), weight.size(0));
   }
-  check_indices(kName, "target", targets, weight.size(0), ignore_index);
 }
 
-/// A leaf's own gradient buffer, written by the forward call.
+/// Where the forward call writes a parameter's gradient: a leaf's own buffer, or a tensor that
+/// backward hands on.
 struct ForwardGrad {
   autograd::LeafGrad* leaf = nullptr;
+  Tensor own;
 
   explicit ForwardGrad(const Tensor& param) {
     if (!param.requires_grad()) return;
-    check(param.is_leaf(), "{}: weight and bias must be leaves while gradients are recorded",
-          kName);
-    leaf = param.leaf_grad().get();
+    if (param.is_leaf())
+      leaf = param.leaf_grad().get();
+    else
+      own = empty(param.context(), param.shape(), accumulation_dtype(param.dtype()));
   }
-  TensorView view() const { return leaf ? leaf->buffer().view() : TensorView{}; }
+  TensorView view() const { return leaf ? leaf->buffer().view() : own.view(); }
   bool holds_value() const { return leaf && leaf->has_value(); }
   void clear(ExecutionContext& context) const {
-    if (!leaf || leaf->has_value()) return;
+    if (!view().defined() || holds_value()) return;
     context.backend().fill(context.kernel_context(), view(), 0.0);
   }
   void done() const {
@@ -62,17 +65,38 @@ void check_unit_gradient(const Tensor& grad) {
                     grad.item()));
 }
 
-}  // namespace
+/// Targets as places among weight's rows, and what the kernel needs to know of them.
+struct Targets {
+  Tensor places;
+  kernels::CrossEntropyOptions options;
+};
 
-Tensor linear_cross_entropy(const Tensor& hidden_given, const Tensor& weight, const Tensor& bias,
-                            const Tensor& targets_given, const LinearCrossEntropyOptions& options) {
-  check_arguments(hidden_given, weight, bias, targets_given, options.ignore_index);
+Targets whole_targets(const Tensor& targets, const Tensor& weight,
+                      const LinearCrossEntropyOptions& options) {
+  check_indices(kName, "target", targets, weight.size(0), options.ignore_index);
+  Targets result{contiguous(targets), {}};
+  result.options.ignore_index = options.ignore_index;
+  return result;
+}
+
+Targets slice_targets(const LocalCall& call, std::int64_t vocabulary,
+                      const LinearCrossEntropyOptions& options) {
+  Targets result{slice_places(kName, "target", call.inputs[3], call.parts[1].ranges[0], vocabulary,
+                              options.ignore_index),
+                 {}};
+  result.options.ignore_index = kIgnoredClass;
+  result.options.slice = class_slice(call, 1, 0);
+  return result;
+}
+
+Tensor run(const Tensor& hidden_given, const Tensor& weight, const Tensor& bias, Targets targets,
+           float grad_scale) {
   const Tensor hidden = contiguous(hidden_given);
-  const Tensor targets = contiguous(targets_given);
   ExecutionContext& context = hidden.context();
   const bool recording = autograd::should_record({&hidden, &weight, &bias});
 
-  const Tensor losses = empty(context, {targets.numel()}, DType::kFloat32);
+  const std::int64_t rows = targets.places.numel();
+  const Tensor losses = empty(context, {rows}, DType::kFloat32);
   Tensor dhidden = recording && hidden.requires_grad() ? empty_like(hidden) : Tensor();
   const ForwardGrad dweight(recording ? weight : Tensor());
   const ForwardGrad dbias(recording ? bias : Tensor());
@@ -81,31 +105,46 @@ Tensor linear_cross_entropy(const Tensor& hidden_given, const Tensor& weight, co
     dweight.clear(context);
     dbias.clear(context);
   }
-  kernels::CrossEntropyOptions kernel_options;
-  kernel_options.ignore_index = options.ignore_index;
-  kernel_options.grad_scale = options.grad_scale;
-  TensorView flat_targets = targets.view();
-  flat_targets.shape = {targets.numel()};
-  flat_targets.strides = {1};
+  targets.options.grad_scale = grad_scale;
   context.backend().linear_cross_entropy(
       context.kernel_context(), losses.view(), dhidden ? rows_view(dhidden) : TensorView{},
-      dweight.view(), dbias.view(), rows_view(hidden), weight.view(), bias.view(), flat_targets,
-      kernel_options, accumulate);
+      dweight.view(), dbias.view(), rows_view(hidden), weight.view(), bias.view(),
+      alias(targets.places, {rows}, {1}).view(), targets.options, accumulate);
   dweight.done();
   dbias.done();
   Tensor y = sum(losses, {}, true);
   context.backend().unary(context.kernel_context(), kernels::UnaryOp::kMul, y.view(), y.view(),
-                          options.grad_scale);
+                          grad_scale);
 
   if (recording) {
     // The leaves have their gradients already; their edges make the ready hooks wait for backward.
-    auto backward = [dhidden](GradOutputs dy, GradSink& sink) {
+    auto backward = [dhidden, dweight = dweight.own, dbias = dbias.own, dtype = weight.dtype()](
+                        GradOutputs dy, GradSink& sink) {
       check_unit_gradient(dy[0]);
       if (dhidden) sink.emit(0, dhidden);
+      if (dweight) sink.emit(1, converted(dweight, dtype));
+      if (dbias) sink.emit(2, converted(dbias, dtype));
     };
     autograd::record_op(kName, {&hidden, &weight, &bias}, {&y}, std::move(backward));
   }
   return y;
+}
+
+}  // namespace
+
+Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
+                            const Tensor& targets, const LinearCrossEntropyOptions& options) {
+  check_arguments(hidden, weight, bias, targets);
+  if (LayoutEngine* engine = layout_engine({&hidden, &weight, &bias, &targets}))
+    return run_call(*engine, planner::OpId::kLinearCrossEntropy,
+                    {&hidden, &weight, &bias, &targets}, {}, [&](const LocalCall& c) {
+                      const bool sliced = !c.decision.vocabulary_mesh_dims.empty();
+                      return run(c.inputs[0], c.inputs[1], c.inputs[2],
+                                 sliced ? slice_targets(c, weight.size(0), options)
+                                        : whole_targets(c.inputs[3], c.inputs[1], options),
+                                 options.grad_scale);
+                    });
+  return run(hidden, weight, bias, whole_targets(targets, weight, options), options.grad_scale);
 }
 
 }  // namespace meshloom::ops

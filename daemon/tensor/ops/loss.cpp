@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/tensor/ops/class_slice.h"
 #include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/reduce.h"
@@ -23,6 +24,7 @@ Tensor row_losses(const Tensor& logits, const Tensor& targets,
   const Tensor lse = empty_like(losses);
   context.backend().cross_entropy(context.kernel_context(), losses.view(), lse.view(),
                                   logits.view(), targets.view(), options);
+  if (options.slice.total > 0) options.slice.combine(losses.view(), lse.view(), targets.view());
 
   if (autograd::should_record({&logits})) {
     auto backward = [=, logits = logits.detach()](GradOutputs grads, GradSink& sink) {
@@ -63,6 +65,67 @@ std::int64_t counted_rows(const Tensor& targets, std::int64_t ignore_index) {
   return targets.numel() - std::count(t, t + targets.numel(), ignore_index);
 }
 
+/// The mean of rows that lie on several ranks: sums and counts are exchanged, and the gradient of
+/// this rank's sum is the mean's over the number of all.
+Tensor mean_of_parts(const Tensor& losses, double counted, const LocalCall& call) {
+  const Tensor part = sum(losses);
+  ExecutionContext& context = part.context();
+  const double mine[] = {part.detach().item(), counted};
+  const std::vector<double> all =
+      call.engine
+          .stack_ranks(from_values(context, {2}, std::span<const double>(mine), DType::kFloat64),
+                       call.decision.label_mesh_dims)
+          .to_vector();
+  double total = 0.0, count = 0.0;
+  for (std::size_t i = 0; i < all.size(); i += 2) {
+    total += all[i];
+    count += all[i + 1];
+  }
+  Tensor mean = full(context, {}, total / count, part.dtype());
+  if (autograd::should_record({&part}))
+    autograd::record_op(
+        "cross_entropy mean", {&part}, {&mean},
+        [count](GradOutputs dy, GradSink& sink) { sink.emit(0, div(dy[0], count)); });
+  return mean;
+}
+
+/// `call` where logits and targets are parts of what the op was given.
+Tensor run_cross_entropy(const Tensor& logits, const Tensor& targets,
+                         const CrossEntropyOptions& options, std::int64_t classes,
+                         const LocalCall* call) {
+  kernels::CrossEntropyOptions kernel_options;
+  kernel_options.ignore_index = options.ignore_index;
+  kernel_options.label_smoothing = options.label_smoothing;
+  Tensor flat_targets;
+  if (call && !call->decision.vocabulary_mesh_dims.empty()) {
+    const int class_dim = logits.ndim() == 1 ? 0 : 1;
+    kernel_options.ignore_index = kIgnoredClass;
+    kernel_options.slice = class_slice(*call, 0, class_dim);
+    const auto& slice = call->parts[0].ranges[static_cast<std::size_t>(class_dim)];
+    flat_targets = reshape(
+        slice_places("cross_entropy", "target", targets, slice, classes, options.ignore_index),
+        {targets.numel()});
+  } else {
+    check_indices("cross_entropy", "target", targets, classes, options.ignore_index);
+    flat_targets = reshape(contiguous(targets), {targets.numel()});
+  }
+  const Tensor losses = row_losses(class_dim_last(logits), flat_targets, kernel_options);
+  Tensor result;
+  switch (options.reduction) {
+    case Reduction::kNone: result = reshape(losses, targets.shape()); break;
+    case Reduction::kSum: result = sum(losses); break;
+    case Reduction::kMean: {
+      const auto counted =
+          static_cast<double>(counted_rows(flat_targets, kernel_options.ignore_index));
+      result = call && !call->decision.label_mesh_dims.empty()
+                   ? mean_of_parts(losses, counted, *call)
+                   : div(sum(losses), counted);
+      break;
+    }
+  }
+  return cast(result, logits.dtype());
+}
+
 }  // namespace
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
@@ -73,23 +136,12 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
   check(options.label_smoothing >= 0.0f && options.label_smoothing <= 1.0f,
         "cross_entropy: label_smoothing is {}, expected [0, 1]", options.label_smoothing);
   const std::int64_t classes = logits.size(logits.ndim() == 1 ? 0 : 1);
-  check_indices("cross_entropy", "target", targets, classes, options.ignore_index);
-
-  const Tensor flat_targets = reshape(contiguous(targets), {-1});
-  kernels::CrossEntropyOptions kernel_options;
-  kernel_options.ignore_index = options.ignore_index;
-  kernel_options.label_smoothing = options.label_smoothing;
-  const Tensor losses = row_losses(class_dim_last(logits), flat_targets, kernel_options);
-  Tensor result;
-  switch (options.reduction) {
-    case Reduction::kNone: result = reshape(losses, targets.shape()); break;
-    case Reduction::kSum: result = sum(losses); break;
-    case Reduction::kMean:
-      result =
-          div(sum(losses), static_cast<double>(counted_rows(flat_targets, options.ignore_index)));
-      break;
-  }
-  return cast(result, logits.dtype());
+  if (LayoutEngine* engine = layout_engine({&logits, &targets}))
+    return run_call(*engine, planner::OpId::kCrossEntropy, {&logits, &targets},
+                    {{}, {static_cast<std::int64_t>(options.reduction)}}, [&](const LocalCall& c) {
+                      return run_cross_entropy(c.inputs[0], c.inputs[1], options, classes, &c);
+                    });
+  return run_cross_entropy(logits, targets, options, classes, nullptr);
 }
 
 }  // namespace meshloom::ops

@@ -28,8 +28,8 @@ struct LinearCrossEntropyOptions {
 
 /// Sum over counted rows of cross entropy of hidden [..,C] weight^T [V,C] + bias [V] (may be
 /// undefined) against targets [..]. Returns float32 [1]: sum(losses) * grad_scale. While recording,
-/// weight and bias must be leaves: their gradients are added to their buffers by the forward call
-/// itself, so backward must follow, with gradient 1 (else FailedPrecondition).
+/// the gradients of weights and biases that are leaves are added to their buffers by the forward
+/// call itself, so backward must follow, with gradient 1 (else FailedPrecondition).
 Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
                             const Tensor& targets, const LinearCrossEntropyOptions&);
 

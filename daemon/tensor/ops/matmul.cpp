@@ -2,6 +2,7 @@
 // Matrix products by torch's rules; linear layers are in linear.cpp.
 #include "daemon/tensor/ops/matmul.h"
 
+#include "daemon/tensor/layout.h"
 #include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/shape.h"
@@ -12,6 +13,7 @@ namespace {
 
 using autograd::GradOutputs;
 using autograd::GradSink;
+using planner::OpId;
 
 Shape leading_dims(const Tensor& x) {
   return Shape(x.shape().span().first(static_cast<std::size_t>(x.ndim() - 2)));
@@ -68,6 +70,11 @@ Tensor folded_product(const char* name, const Tensor& a, const Tensor& b) {
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
   check_matmul("matmul", a, b);
+  if (LayoutEngine* engine = layout_engine({&a, &b})) {
+    if (a.ndim() >= 2 && b.ndim() >= 2)
+      broadcast_shapes(leading_dims(a), leading_dims(b), "matmul");
+    return run_local(*engine, OpId::kMatmul, {}, matmul, a, b);
+  }
   const Tensor a2 = a.ndim() == 1 ? unsqueeze(a, 0) : a;
   const Tensor b2 = b.ndim() == 1 ? unsqueeze(b, 1) : b;
   Tensor y = folded_product("matmul", a2, b2);
@@ -81,6 +88,8 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
         "bmm: expected shapes [B,M,K] and [B,K,N], got {} and {}", to_string(a.shape()),
         to_string(b.shape()));
   check_matmul("bmm", a, b);
+  if (LayoutEngine* engine = layout_engine({&a, &b}))
+    return run_local(*engine, OpId::kBmm, {}, bmm, a, b);
   return product("bmm", a, b);
 }
 
@@ -92,6 +101,8 @@ Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b) {
   check(broadcast_shapes(input.shape(), shape, "addmm") == shape,
         "addmm: input of shape {} does not broadcast to {}", to_string(input.shape()),
         to_string(shape));
+  if (LayoutEngine* engine = layout_engine({&input, &a, &b}))
+    return run_local(*engine, OpId::kAddmm, {}, addmm, input, a, b);
   return add(product("addmm", a, b), input);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/tensor/ops/norm.h"
 
+#include "daemon/tensor/layout.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
@@ -10,6 +11,7 @@ namespace {
 
 using autograd::GradOutputs;
 using autograd::GradSink;
+using planner::OpId;
 
 enum class NormKind { kLayer, kRms };
 
@@ -93,6 +95,13 @@ Tensor dense(const Tensor& param) { return param ? contiguous(param) : param; }
 Tensor norm(NormKind kind, const char* name, const Tensor& input, const Tensor& weight_given,
             const Tensor& bias_given, float eps) {
   check_params(name, input, weight_given, bias_given);
+  if (LayoutEngine* engine = layout_engine({&input, &weight_given, &bias_given}))
+    return run_local(
+        *engine, OpId::kNorm, {{}, {1}},
+        [=](const Tensor& lx, const Tensor& lw, const Tensor& lb) {
+          return norm(kind, name, lx, lw, lb, eps);
+        },
+        input, weight_given, bias_given);
   const Tensor x = contiguous(input);
   const Tensor weight = dense(weight_given);
   const Tensor bias = dense(bias_given);
@@ -128,6 +137,16 @@ NormedSum add_norm(NormKind kind, const char* name, const Tensor& x_given,
   check_same_dtype(name, x_given, residual_given);
   check(x_given.shape() == residual_given.shape(), "{}: shapes {} and {} differ", name,
         to_string(x_given.shape()), to_string(residual_given.shape()));
+  const Tensor* inputs[] = {&x_given, &residual_given, &weight_given, &bias_given};
+  if (LayoutEngine* engine = layout_engine({inputs[0], inputs[1], inputs[2], inputs[3]})) {
+    std::vector<Tensor> results =
+        engine->run(OpId::kAddNorm, inputs, {{}, {1}}, [=](const LocalCall& c) {
+          NormedSum local =
+              add_norm(kind, name, c.inputs[0], c.inputs[1], c.inputs[2], c.inputs[3], eps);
+          return std::vector<Tensor>{std::move(local.normed), std::move(local.sum)};
+        });
+    return {std::move(results[0]), std::move(results[1])};
+  }
   const Tensor x = contiguous(x_given);
   const Tensor residual = contiguous(residual_given);
   const Tensor weight = dense(weight_given);
@@ -173,6 +192,18 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, flo
     folded.erase(folded.size() - 1);
   }
   folded.push_back(size);
+  if (LayoutEngine* engine = layout_engine({&x, &weight, &bias})) {
+    for (const Tensor* p : {&weight, &bias})
+      check(!*p || p->numel() == size,
+            "layer_norm: weight and bias of shape {} do not fit the normalized dims of {}",
+            to_string(p->shape()), to_string(x.shape()));
+    return run_local(
+        *engine, OpId::kNorm, {{}, {normalized_ndim}},
+        [=](const Tensor& lx, const Tensor& lw, const Tensor& lb) {
+          return layer_norm(lx, lw, lb, eps, normalized_ndim);
+        },
+        x, weight, bias);
+  }
   auto flat = [](const Tensor& p) { return p ? reshape(p, {-1}) : p; };
   const Tensor y =
       norm(NormKind::kLayer, "layer_norm", reshape(x, folded), flat(weight), flat(bias), eps);

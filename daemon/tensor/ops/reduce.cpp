@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "daemon/tensor/layout.h"
 #include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/shape.h"
@@ -15,6 +16,7 @@ namespace {
 using autograd::GradOutputs;
 using autograd::GradSink;
 using kernels::ReduceOp;
+using planner::OpId;
 
 /// The result's shape with the reduced dims kept as 1 and without them, and how many elements go
 /// into one.
@@ -74,12 +76,46 @@ Tensor var_backward(const Tensor& dy, const Tensor& x, const Reduction& r, doubl
   return mul(centered, mul(dy, 2.0 / divisor));
 }
 
+OpId layout_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum: return OpId::kSum;
+    case ReduceOp::kMean: return OpId::kMean;
+    case ReduceOp::kAmax: return OpId::kAmax;
+    default: return OpId::kVar;
+  }
+}
+
 Tensor reduce(ReduceOp op, const char* name, const Tensor& x, const Dims& dims, bool keepdim,
-              double correction = 0.0) {
+              double correction = 0.0);
+
+/// Dims as the planner wants them: none left to be guessed.
+Tensor reduce_with_layout(LayoutEngine& engine, ReduceOp op, const char* name, const Tensor& x,
+                          const Dims& dims, bool keepdim, double correction) {
+  planner::OpAttributes attributes{{}, {keepdim}};
+  for (int d = 0; d < x.ndim(); ++d)
+    if (dims.empty()) attributes.dims.push_back(d);
+  for (const std::int64_t d : dims) attributes.dims.push_back(normalize_dim(d, x.ndim(), name));
+  // A maximum of shards has no gradient that could find the equal ones on other ranks. A checkpoint
+  // must choose the same in both of its runs.
+  const ExecutionContext& context = x.context();
+  const bool no_gradient = !x.requires_grad() || !context.grad_enabled();
+  if (op == ReduceOp::kAmax && no_gradient && !context.checkpoint_frame()) attributes.ints[1] = 1;
+  return run_call(engine, layout_op(op), {&x}, attributes, [&](const LocalCall& c) {
+    const auto divisor = c.decision.mean_divisor;
+    const Tensor y = reduce(divisor ? ReduceOp::kSum : op, name, c.inputs[0], c.attributes.dims,
+                            keepdim, correction);
+    return divisor ? mul(y, 1.0 / static_cast<double>(*divisor)) : y;
+  });
+}
+
+Tensor reduce(ReduceOp op, const char* name, const Tensor& x, const Dims& dims, bool keepdim,
+              double correction) {
   check_floating(name, x);
   const Reduction r = plan_reduction(name, x, dims);
   check(op != ReduceOp::kAmax || r.count > 0, "{}: no elements to take the maximum of in shape {}",
         name, to_string(x.shape()));
+  if (LayoutEngine* engine = layout_engine({&x}))
+    return reduce_with_layout(*engine, op, name, x, dims, keepdim, correction);
 
   const Tensor kept = run_reduce(op, x, r, correction);
   const Shape& shape = keepdim ? r.kept : r.dropped;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "daemon/tensor/layout.h"
 #include "daemon/tensor/ops/attention.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/shape.h"
@@ -30,6 +31,33 @@ Tensor rotate(const Tensor& given, const Tensor& cos, const Tensor& sin, const T
   return y;
 }
 
+/// Positions of this rank's rows [B,S], where they do not simply follow position_offset.
+Tensor part_positions(ExecutionContext& context, const planner::LocalPart& part,
+                      std::int64_t position_offset) {
+  std::vector<std::int64_t> values;
+  for (std::int64_t b = 0; b < part.shape[0]; ++b)
+    for (const planner::ShardRange& range : part.ranges[2])
+      for (std::int64_t s = range.begin; s < range.end; ++s) values.push_back(position_offset + s);
+  return from_values(context, {part.shape[0], part.shape[2]}, values);
+}
+
+/// The tables are plain tensors that every rank has; positions may be too.
+Tensor rotate_with_layout(LayoutEngine& engine, const Tensor& x, const Tensor& cos,
+                          const Tensor& sin, const Tensor& positions,
+                          std::int64_t position_offset) {
+  const Tensor none;
+  return run_call(
+      engine, planner::OpId::kRope, {&x, &none, &none, &positions}, {}, [&](const LocalCall& c) {
+        const Tensor& local = c.inputs[0];
+        if (c.inputs[3]) check_indices("rope", "position", c.inputs[3], cos.size(0));
+        if (c.inputs[3]) return rotate(local, cos, sin, contiguous(c.inputs[3]), 0, false);
+        const bool all_rows = local.size(2) == x.size(2);
+        const Tensor places =
+            all_rows ? none : part_positions(local.context(), c.parts[0], position_offset);
+        return rotate(local, cos, sin, places, position_offset, false);
+      });
+}
+
 }  // namespace
 
 Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin, const Tensor& positions,
@@ -49,12 +77,16 @@ Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin, const Tensor&
     check(positions.shape() == Shape{x.size(0), x.size(2)},
           "rope: positions of shape {} for x {}, expected [B,S]", to_string(positions.shape()),
           to_string(x.shape()));
+    if (LayoutEngine* engine = layout_engine({&x, &positions}))
+      return rotate_with_layout(*engine, x, cos, sin, positions, 0);
     check_indices("rope", "position", positions, cos.size(0));
     return rotate(x, cos, sin, contiguous(positions), 0, false);
   }
   check(position_offset >= 0 && position_offset + x.size(2) <= cos.size(0),
         "rope: positions {} to {} are outside the table of {}", position_offset,
         position_offset + x.size(2), cos.size(0));
+  if (LayoutEngine* engine = layout_engine({&x}))
+    return rotate_with_layout(*engine, x, cos, sin, {}, position_offset);
   return rotate(x, cos, sin, {}, position_offset, false);
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <optional>
 
+#include "daemon/tensor/layout.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "kernels/base/error.h"
 
@@ -13,6 +14,7 @@ namespace {
 
 using autograd::GradOutputs;
 using autograd::GradSink;
+using planner::OpId;
 
 /// Gives y, a view or copy of x, the gradient `inverse(dy)`.
 template <typename Inverse>
@@ -96,6 +98,13 @@ Tensor permute(const Tensor& x, const Dims& dims) {
     strides[i] = x.strides()[from];
     inverse[from] = i;
   }
+  if (LayoutEngine* engine = layout_engine({&x})) {
+    planner::OpAttributes attributes;
+    for (const std::int64_t d : dims)
+      attributes.dims.push_back(normalize_dim(d, x.ndim(), "permute"));
+    return run_call(*engine, OpId::kPermute, {&x}, attributes,
+                    [](const LocalCall& c) { return permute(c.inputs[0], c.attributes.dims); });
+  }
   return recorded("permute", x, alias(x, shape, strides),
                   [inverse](const Tensor& dy) { return permute(dy, inverse); });
 }
@@ -103,6 +112,9 @@ Tensor permute(const Tensor& x, const Dims& dims) {
 Tensor transpose(const Tensor& x, std::int64_t dim0, std::int64_t dim1) {
   const int a = normalize_dim(dim0, x.ndim(), "transpose");
   const int b = normalize_dim(dim1, x.ndim(), "transpose");
+  if (LayoutEngine* engine = layout_engine({&x}))
+    return run_call(*engine, OpId::kTranspose, {&x}, {{}, {a, b}},
+                    [=](const LocalCall& c) { return transpose(c.inputs[0], a, b); });
   Shape shape = x.shape();
   Strides strides = x.strides();
   std::swap(shape[a], shape[b]);
@@ -114,6 +126,9 @@ Tensor transpose(const Tensor& x, std::int64_t dim0, std::int64_t dim1) {
 Tensor reshape(const Tensor& x, const Shape& wanted) {
   const Shape shape = fill_in_size(x, wanted);
   if (shape == x.shape()) return x;
+  if (LayoutEngine* engine = layout_engine({&x}))
+    return run_call(*engine, OpId::kReshape, {&x}, {shape, {}},
+                    [](const LocalCall& c) { return reshape(c.inputs[0], c.attributes.dims); });
   const auto strides = view_strides(x, shape);
   Tensor y =
       strides ? alias(x, shape, *strides) : alias(copied(x), shape, contiguous_strides(shape));
@@ -123,6 +138,9 @@ Tensor reshape(const Tensor& x, const Shape& wanted) {
 
 Tensor unsqueeze(const Tensor& x, std::int64_t dim) {
   const int at = normalize_dim(dim, x.ndim() + 1, "unsqueeze");
+  if (LayoutEngine* engine = layout_engine({&x}))
+    return run_call(*engine, OpId::kUnsqueeze, {&x}, {{}, {at}},
+                    [=](const LocalCall& c) { return unsqueeze(c.inputs[0], at); });
   Shape shape = x.shape();
   Strides strides = x.strides();
   shape.insert(at, 1);
@@ -134,6 +152,9 @@ Tensor unsqueeze(const Tensor& x, std::int64_t dim) {
 Tensor squeeze(const Tensor& x, std::int64_t dim) {
   const int at = normalize_dim(dim, x.ndim(), "squeeze");
   if (x.shape()[at] != 1) return x;
+  if (LayoutEngine* engine = layout_engine({&x}))
+    return run_call(*engine, OpId::kSqueeze, {&x}, {{}, {at}},
+                    [=](const LocalCall& c) { return squeeze(c.inputs[0], at); });
   Shape shape = x.shape();
   Strides strides = x.strides();
   shape.erase(at);
@@ -154,11 +175,16 @@ Tensor expand(const Tensor& x, const Shape& wanted) {
           "expand: shape {} does not expand to {}", to_string(x.shape()), to_string(wanted));
   }
   if (shape == x.shape()) return x;
+  if (LayoutEngine* engine = layout_engine({&x}))
+    return run_call(*engine, OpId::kExpand, {&x}, {shape, {}},
+                    [](const LocalCall& c) { return expand(c.inputs[0], c.attributes.dims); });
   return recorded("expand", x, alias(x, shape, broadcast_view(x, shape).strides),
                   [before = x.shape()](const Tensor& dy) { return reduce_to_shape(dy, before); });
 }
 
 Tensor contiguous(const Tensor& x) {
+  if (LayoutEngine* engine = layout_engine({&x}))
+    return run_local(*engine, OpId::kContiguous, {}, contiguous, x);
   if (x.contiguous()) return x;
   return recorded("contiguous", x, copied(x), [](const Tensor& dy) { return dy; });
 }

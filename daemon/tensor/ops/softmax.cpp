@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/tensor/ops/softmax.h"
 
+#include "daemon/tensor/layout.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
@@ -35,6 +36,11 @@ Tensor last_dim_softmax(const char* name, const Tensor& input, bool log) {
 Tensor any_dim_softmax(const char* name, const Tensor& x, std::int64_t dim, bool log) {
   check_floating(name, x);
   const int d = normalize_dim(dim, x.ndim(), name);
+  if (LayoutEngine* engine = layout_engine({&x})) {
+    const auto op = log ? planner::OpId::kLogSoftmax : planner::OpId::kSoftmax;
+    return run_call(*engine, op, {&x}, {{}, {d}},
+                    [=](const LocalCall& c) { return any_dim_softmax(name, c.inputs[0], d, log); });
+  }
   if (d == x.ndim() - 1) return last_dim_softmax(name, x, log);
   return transpose(last_dim_softmax(name, transpose(x, d, -1), log), d, -1);
 }

@@ -2,6 +2,7 @@
 // Taking tensors apart along a dim and joining them.
 #include <algorithm>
 
+#include "daemon/tensor/layout.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
@@ -11,6 +12,7 @@ namespace {
 
 using autograd::GradOutputs;
 using autograd::GradSink;
+using planner::OpId;
 
 /// View of `count` elements of dim from `start` on, every `step`-th.
 Tensor window(const Tensor& x, int dim, std::int64_t start, std::int64_t count, std::int64_t step) {
@@ -55,6 +57,12 @@ Tensor join(GradOutputs pieces, const Shape& whole, int dim, std::int64_t split_
   return result;
 }
 
+LayoutEngine* any_layout(const std::vector<Tensor>& xs) {
+  for (const Tensor& x : xs)
+    if (LayoutEngine* engine = layout_engine({&x})) return engine;
+  return nullptr;
+}
+
 /// Python's clamping of a slice bound.
 std::int64_t clamp_bound(std::int64_t bound, std::int64_t size) {
   return std::clamp<std::int64_t>(bound < 0 ? bound + size : bound, 0, size);
@@ -70,6 +78,12 @@ Tensor slice(const Tensor& x, std::int64_t dim_given, std::int64_t start, std::i
   const std::int64_t first = clamp_bound(start, size);
   const std::int64_t last = std::max(first, clamp_bound(end, size));
   const std::int64_t count = (last - first + step - 1) / step;
+  if (LayoutEngine* engine = layout_engine({&x}))
+    return run_call(*engine, OpId::kSlice, {&x}, {{}, {dim, first, last, step}},
+                    [dim](const LocalCall& c) {
+                      const auto& bounds = c.attributes.ints;
+                      return slice(c.inputs[0], dim, bounds[1], bounds[2], bounds[3]);
+                    });
 
   Tensor y = window(x, dim, first, count, step);
 
@@ -87,6 +101,12 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t split_size, std::int64_t
   const int dim = normalize_dim(dim_given, x.ndim(), "split");
   check(split_size > 0, "split: split_size is {}, expected at least 1", split_size);
   const std::int64_t size = x.shape()[dim];
+  if (LayoutEngine* engine = layout_engine({&x})) {
+    const Tensor* inputs[] = {&x};
+    return engine->run(OpId::kSplit, inputs, {{}, {split_size, dim}}, [dim](const LocalCall& c) {
+      return split(c.inputs[0], c.attributes.ints[0], dim);
+    });
+  }
 
   std::vector<Tensor> pieces;
   for (std::int64_t start = 0; start < std::max<std::int64_t>(size, 1); start += split_size)
@@ -115,6 +135,14 @@ Tensor cat(const std::vector<Tensor>& xs, std::int64_t dim_given) {
     check(x.shape() == expected, "cat: shapes {} and {} differ in more than dim {}",
           to_string(xs[0].shape()), to_string(x.shape()), dim_given);
     whole[dim] += x.shape()[dim];
+  }
+  if (LayoutEngine* engine = any_layout(xs)) {
+    std::vector<const Tensor*> inputs;
+    for (const Tensor& x : xs) inputs.push_back(&x);
+    const auto local = [dim](const LocalCall& c) -> std::vector<Tensor> {
+      return {cat({c.inputs.begin(), c.inputs.end()}, dim)};
+    };
+    return engine->run(OpId::kCat, inputs, {{}, {dim}}, local)[0];
   }
 
   Tensor y = empty(xs[0].context(), whole, xs[0].dtype());

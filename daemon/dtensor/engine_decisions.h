@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// DecisionCache: what a rank does for an op whose inputs have given layouts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "planner/sharding/propagate.h"
+
+namespace meshloom::dtensor {
+
+/// One input of a decided op.
+struct InputUse {
+  planner::SpecPtr from;      ///< the layout it comes with; null where left out
+  planner::SpecPtr to;        ///< and the one the local op takes it in
+  planner::SpecPtr own_grad;  ///< how the gradient of a tensor in `from` is held, unless it differs
+  planner::SpecPtr grad;      ///< how the local op's backward leaves the gradient
+  /// On this rank the local op gets zeros (ShardingDecision::bias_on_first_only).
+  bool silent = false;
+};
+
+/// Layouts are those of the engine's table.
+struct Decided {
+  planner::OpId op;
+  planner::OpAttributes attributes;
+  std::vector<InputUse> uses;
+  planner::ShardingDecision decision;
+  planner::OpAttributes local_attributes;
+  std::vector<planner::LocalPart> parts;  ///< of the inputs, after redistribution
+  std::unique_ptr<Decided> next;          ///< of the same hash
+};
+
+/// By op, layouts (their addresses) and attributes. Used by one thread; entries stay where they
+/// are.
+class DecisionCache {
+ public:
+  /// Layouts of the inputs; null where left out.
+  using Specs = std::span<const planner::DTensorSpec* const>;
+
+  /// Null where there is none.
+  const Decided* find(planner::OpId op, Specs specs, const planner::OpAttributes& attributes) const;
+  const Decided& insert(std::unique_ptr<Decided> decided);
+  std::size_t size() const { return size_; }
+
+ private:
+  std::unordered_map<std::uint64_t, std::unique_ptr<Decided>> entries_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace meshloom::dtensor

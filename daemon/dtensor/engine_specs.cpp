@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/dtensor/engine_specs.h"
+
+#include "kernels/base/error.h"
+
+namespace meshloom::dtensor {
+
+planner::SpecPtr SpecTable::intern(const planner::SpecPtr& spec) {
+  if (known_.contains(spec.get())) return spec;
+  check(spec->mesh_ptr() == mesh_ || spec->mesh() == *mesh_,
+        "layout {} is one on the mesh {}, but this engine's mesh is {}", to_string(*spec),
+        to_string(spec->mesh()), to_string(*mesh_));
+  const auto [place, is_new] = specs_.insert(spec);
+  if (is_new) known_.emplace(spec.get(), spec);
+  return *place;
+}
+
+planner::SpecPtr SpecTable::gradient_of(const planner::SpecPtr& spec) {
+  if (!spec->has_partial()) return spec;
+  const auto found = gradients_.find(spec.get());
+  if (found != gradients_.end()) return found->second;
+  planner::Placements placements = spec->placements();
+  for (planner::Placement& p : placements)
+    if (p.is_partial()) p = planner::Placement::replicate();
+  std::vector<planner::DimOrderPtr> orders;
+  if (spec->has_dim_orders())
+    for (int d = 0; d < spec->mesh().ndim(); ++d) orders.push_back(spec->dim_order(d));
+  planner::SpecPtr gradient = intern(std::make_shared<planner::DTensorSpec>(
+      spec->mesh_ptr(), std::move(placements), spec->shape(),
+      spec->default_order() ? planner::ShardOrder() : spec->shard_order(), std::move(orders)));
+  // Only layouts of the table have an address that stays theirs.
+  if (known_.contains(spec.get())) gradients_.emplace(spec.get(), gradient);
+  return gradient;
+}
+
+planner::SpecPtr SpecTable::replicated(const Shape& shape) {
+  return intern(std::make_shared<planner::DTensorSpec>(
+      mesh_, planner::Placements(static_cast<std::size_t>(mesh_->ndim())), shape));
+}
+
+}  // namespace meshloom::dtensor

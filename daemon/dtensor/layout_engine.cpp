@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/dtensor/layout_engine.h"
+
+#include <algorithm>
+#include <array>
+
+#include "daemon/dtensor/engine_shared.h"
+#include "daemon/tensor/autograd/function_node.h"
+#include "daemon/tensor/ops/op_support.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::dtensor {
+namespace {
+
+/// Room for the inputs of most ops; only joins of many tensors need more.
+constexpr std::size_t kFewInputs = 8;
+
+template <typename T>
+class InputList {
+ public:
+  explicit InputList(std::size_t size)
+      : many_(size > kFewInputs ? size : 0),
+        items_(size > kFewInputs ? many_.data() : few_.data(), size) {}
+  T& operator[](std::size_t i) { return items_[i]; }
+  std::span<const T> span() const { return items_; }
+
+ private:
+  std::array<T, kFewInputs> few_{};
+  std::vector<T> many_;
+  std::span<T> items_;
+};
+
+/// Zeros in place of x, which gets zeros as its gradient: the ranks' graphs stay alike.
+Tensor silenced(const Tensor& x) {
+  Tensor y = zeros(x.context(), x.shape(), x.dtype());
+  if (autograd::should_record({&x}))
+    autograd::record_op("zeros", {&x}, {&y},
+                        [](autograd::GradOutputs dy, autograd::GradSink& sink) {
+                          sink.emit(0, zeros(dy[0].context(), dy[0].shape(), dy[0].dtype()));
+                        });
+  return y;
+}
+
+Tensor laid_out(Tensor local, const planner::SpecPtr& spec, LayoutEngine& engine) {
+  auto layout = std::make_shared<TensorLayout>();
+  layout->spec = spec;
+  layout->engine = &engine;
+  auto impl = std::make_shared<TensorImpl>();
+  impl->context = &local.context();
+  impl->shape = spec->shape();
+  impl->strides = contiguous_strides(spec->shape());
+  impl->dtype = local.dtype();
+  layout->local = std::move(local);
+  impl->layout = std::move(layout);
+  return Tensor(std::move(impl));
+}
+
+/// Which input of an op is its bias.
+std::size_t bias_input(planner::OpId op) { return op == planner::OpId::kAddmm ? 0 : 2; }
+
+bool is_silent(const planner::ShardingDecision& decision, const std::vector<int>& coordinates) {
+  const auto& dims = decision.bias_on_first_only;
+  return std::any_of(dims.begin(), dims.end(),
+                     [&](int d) { return coordinates[static_cast<std::size_t>(d)] != 0; });
+}
+
+}  // namespace
+
+DistributedEngine::DistributedEngine(const MeshContext& context)
+    : context_(context), specs_(context.mesh.layout()) {}
+
+const planner::DTensorSpec* DistributedEngine::spec_of(planner::OpId op, const Tensor& input) {
+  if (!input) return nullptr;
+  if (input.has_layout()) {
+    const TensorLayout& layout = *input.layout();
+    check(layout.engine == this, "{}: an input with layout {} is on another mesh than {}",
+          op_name(op), to_string(*layout.spec), to_string(*context_.mesh.layout()));
+    return layout.spec.get();
+  }
+  check(implicit_replication_ || input.numel() == 1,
+        "{}: an input of shape {} has no layout while another one has; distribute it, or allow "
+        "implicit replication",
+        op_name(op), to_string(input.shape()));
+  return specs_.replicated(input.shape()).get();
+}
+
+const Decided& DistributedEngine::decide(planner::OpId op, DecisionCache::Specs specs,
+                                         const planner::OpAttributes& attributes) {
+  if (const Decided* known = decisions_.find(op, specs, attributes)) [[likely]]
+    return *known;
+  planner::OpCall call{op, {}, attributes};
+  for (const planner::DTensorSpec* spec : specs)
+    call.inputs.push_back(spec ? specs_.find(spec) : nullptr);
+  auto decided = std::make_unique<Decided>();
+  decided->op = op;
+  decided->attributes = attributes;
+  planner::ShardingDecision& decision = decided->decision;
+  decision = planner::propagate(call, context_.plans.options(), &context_.plans);
+  const auto intern_all = [this](std::vector<planner::SpecPtr>& all) {
+    for (planner::SpecPtr& s : all)
+      if (s) s = specs_.intern(s);
+  };
+  intern_all(decision.inputs);
+  intern_all(decision.input_grads);
+  intern_all(decision.outputs);
+  const std::vector<int>& coordinates = context_.mesh.coordinates();
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    const planner::SpecPtr& from = call.inputs[i];
+    decided->uses.push_back({from, decision.inputs[i], from ? specs_.gradient_of(from) : nullptr,
+                             decision.input_grads[i]});
+    const bool here = from && context_.mesh.member();
+    decided->parts.push_back(here ? decision.inputs[i]->local_part(coordinates)
+                                  : planner::LocalPart{});
+  }
+  if (context_.mesh.member()) {
+    decided->local_attributes = planner::local_attributes(call, decision, coordinates);
+    if (is_silent(decision, coordinates)) decided->uses[bias_input(op)].silent = true;
+  }
+  return decisions_.insert(std::move(decided));
+}
+
+Tensor DistributedEngine::redistributed(const Tensor& local, const InputUse& use,
+                                        const planner::SpecPtr& own_grad) const {
+  return redistribute_local(local, use.from, use.to, use.grad, own_grad, context_);
+}
+
+/// An input whose gradient is recorded.
+Tensor DistributedEngine::place_recorded(TensorLayout& layout, const InputUse& use) {
+  const bool leaf = layout.local.is_leaf();
+  if (leaf && !layout.grad_spec) layout.grad_spec = use.from == use.to ? use.grad : use.own_grad;
+  const planner::SpecPtr& own_grad = leaf ? layout.grad_spec : use.own_grad;
+  if (use.from == use.to && own_grad == use.grad) return layout.local;
+  if (Tensor shared = find_copy(layout, use.to, use.grad)) return shared;
+  Tensor copy = redistributed(layout.local, use, own_grad);
+  keep_copy(layout, copy, use.to, use.grad);
+  return copy;
+}
+
+Tensor DistributedEngine::place(const Tensor& input, const InputUse& use) {
+  if (!input) return input;
+  Tensor placed;
+  if (!input.has_layout()) {
+    placed = use.from == use.to && use.own_grad == use.grad
+                 ? input
+                 : redistributed(input, use, use.own_grad);
+  } else {
+    TensorLayout& layout = *input.layout();
+    const Tensor& local = layout.local;
+    if (local.requires_grad() && local.context().grad_enabled())
+      placed = place_recorded(layout, use);
+    else
+      placed = use.from == use.to ? local : redistributed(local, use, use.own_grad);
+  }
+  return use.silent ? silenced(placed) : placed;
+}
+
+std::vector<Tensor> DistributedEngine::run(planner::OpId op, std::span<const Tensor* const> inputs,
+                                           const planner::OpAttributes& attributes,
+                                           const LocalOp& local) {
+  InputList<const planner::DTensorSpec*> specs(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) specs[i] = spec_of(op, *inputs[i]);
+  const Decided& decided = decide(op, specs.span(), attributes);
+
+  InputList<Tensor> locals(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) locals[i] = place(*inputs[i], decided.uses[i]);
+  const auto& outputs = decided.decision.outputs;
+  std::vector<Tensor> results;
+  if (context_.mesh.member()) [[likely]] {
+    results =
+        local({locals.span(), decided.local_attributes, decided.decision, decided.parts, *this});
+  } else {
+    const Tensor& like = **std::find_if(inputs.begin(), inputs.end(),
+                                        [](const Tensor* t) { return t->has_layout(); });
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      results.push_back(empty(like.context(), {0}, like.dtype()));
+  }
+  check_internal(results.size() == outputs.size(), "a local op gave another number of results");
+  for (std::size_t i = 0; i < results.size(); ++i)
+    results[i] = laid_out(std::move(results[i]), outputs[i], *this);
+  return results;
+}
+
+Tensor DistributedEngine::stack_ranks(const Tensor& x, const std::vector<int>& mesh_dims) {
+  comm::ProcessGroup& group = context_.mesh.group(mesh_dims);
+  Shape shape = x.shape();
+  shape.insert(0, group.size());
+  Tensor stacked = empty(x.context(), shape, x.dtype());
+  std::vector<TensorView> views;
+  for (int rank = 0; rank < group.size(); ++rank)
+    views.push_back(
+        ops::alias(stacked, x.shape(), contiguous_strides(x.shape()), rank * x.numel()).view());
+  group.all_gather(views, x.view())->wait_host();
+  return stacked;
+}
+
+}  // namespace meshloom::dtensor

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layout engine: runs ops on tensors of a mesh by their local tensors.
+#pragma once
+
+#include "daemon/dtensor/engine_decisions.h"
+#include "daemon/dtensor/engine_specs.h"
+#include "daemon/dtensor/redistribute.h"
+#include "daemon/tensor/layout.h"
+
+namespace meshloom::dtensor {
+
+/// One per rank and mesh; every rank of the mesh has one and runs the same ops in the same order.
+/// Outlives the tensors it laid out. Used by the rank's training thread.
+///
+/// What an op needs is decided once for its input layouts and attributes, and kept. Gradients: an
+/// input that has to be redistributed takes its gradient back with that; one that is Replicate and
+/// whose gradient the op leaves Partial goes through an identity whose backward reduces. Both are
+/// shared by the uses of one tensor that need the same. A leaf whose first recorded use leaves its
+/// gradient Partial keeps it so (TensorLayout::grad_spec).
+class DistributedEngine final : public LayoutEngine {
+ public:
+  /// Mesh and plans outlive the engine.
+  explicit DistributedEngine(const MeshContext& context);
+
+  std::vector<Tensor> run(planner::OpId op, std::span<const Tensor* const> inputs,
+                          const planner::OpAttributes& attributes, const LocalOp& local) override;
+  planner::SpecPtr intern(const planner::SpecPtr& spec) override { return specs_.intern(spec); }
+  planner::SpecPtr gradient_of(const planner::SpecPtr& spec) override {
+    return specs_.gradient_of(spec);
+  }
+  Tensor stack_ranks(const Tensor& x, const std::vector<int>& mesh_dims) override;
+
+  const MeshContext& context() const { return context_; }
+  /// Ops decided so far.
+  std::size_t decisions() const { return decisions_.size(); }
+  bool implicit_replication() const { return implicit_replication_; }
+  void set_implicit_replication(bool allowed) { implicit_replication_ = allowed; }
+
+ private:
+  const planner::DTensorSpec* spec_of(planner::OpId op, const Tensor& input);
+  const Decided& decide(planner::OpId op, DecisionCache::Specs specs,
+                        const planner::OpAttributes& attributes);
+  Tensor place(const Tensor& input, const InputUse& use);
+  Tensor place_recorded(TensorLayout& layout, const InputUse& use);
+  Tensor redistributed(const Tensor& local, const InputUse& use,
+                       const planner::SpecPtr& own_grad) const;
+
+  MeshContext context_;
+  SpecTable specs_;
+  DecisionCache decisions_;
+  bool implicit_replication_ = false;
+};
+
+/// While it lives, tensors without a layout count as replicated whatever their size: every rank
+/// must hold the same values.
+class ImplicitReplication {
+ public:
+  explicit ImplicitReplication(DistributedEngine& engine)
+      : engine_(engine), before_(engine.implicit_replication()) {
+    engine.set_implicit_replication(true);
+  }
+  ~ImplicitReplication() { engine_.set_implicit_replication(before_); }
+  ImplicitReplication(const ImplicitReplication&) = delete;
+  ImplicitReplication& operator=(const ImplicitReplication&) = delete;
+
+ private:
+  DistributedEngine& engine_;
+  bool before_;
+};
+
+}  // namespace meshloom::dtensor

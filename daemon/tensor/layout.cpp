@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/tensor/layout.h"
+
+#include "kernels/base/error.h"
+
+namespace meshloom {
+
+Tensor with_layout(Tensor local, const planner::SpecPtr& spec, LayoutEngine& engine) {
+  check_internal(local.defined() && !local.has_layout(), "with_layout: expected a local tensor");
+  auto layout = std::make_shared<TensorLayout>();
+  layout->spec = engine.intern(spec);
+  layout->engine = &engine;
+  auto impl = std::make_shared<TensorImpl>();
+  impl->context = &local.context();
+  impl->shape = spec->shape();
+  impl->strides = contiguous_strides(spec->shape());
+  impl->dtype = local.dtype();
+  layout->local = std::move(local);
+  impl->layout = std::move(layout);
+  return Tensor(std::move(impl));
+}
+
+planner::SpecPtr gradient_spec(const Tensor& x) {
+  check_internal(x.has_layout(), "gradient_spec: expected a tensor with a layout");
+  const TensorLayout& layout = *x.layout();
+  return layout.grad_spec ? layout.grad_spec : layout.engine->gradient_of(layout.spec);
+}
+
+}  // namespace meshloom

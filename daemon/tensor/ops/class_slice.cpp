@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/tensor/ops/class_slice.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "daemon/tensor/ops/part_positions.h"
+#include "daemon/tensor/ops/shape.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::ops {
+namespace {
+
+/// stacked [ranks, 2, rows]: of each rank its losses (its share, without lse) and lse. In rank
+/// order and in double: every rank gets the same bits.
+void combine_rows(const Tensor& stacked, const std::int64_t* targets, float* losses, float* lse) {
+  const std::int64_t ranks = stacked.size(0), rows = stacked.size(2);
+  const auto* all = stacked.data<float>();
+  const auto at = [&](std::int64_t rank, std::int64_t which, std::int64_t row) {
+    return static_cast<double>(all[(rank * 2 + which) * rows + row]);
+  };
+  for (std::int64_t row = 0; row < rows; ++row) {
+    double top = -std::numeric_limits<double>::infinity();
+    for (std::int64_t r = 0; r < ranks; ++r) top = std::max(top, at(r, 1, row));
+    double exp_sum = 0.0;
+    double loss = 0.0;
+    for (std::int64_t r = 0; r < ranks; ++r) {
+      const double own = at(r, 1, row);
+      exp_sum += own == top ? 1.0 : std::exp(own - top);
+      loss += at(r, 0, row);
+    }
+    const double total = top + std::log(exp_sum);
+    lse[row] = static_cast<float>(total);
+    losses[row] = targets[row] == kIgnoredClass ? 0.0f : static_cast<float>(total + loss);
+  }
+}
+
+std::int64_t widest_part(const planner::DTensorSpec& spec, int dim) {
+  std::int64_t widest = 0;
+  for (int rank = 0; rank < spec.mesh().size(); ++rank)
+    widest = std::max(widest, spec.local_shape(spec.mesh().coordinates(rank))[dim]);
+  return widest;
+}
+
+}  // namespace
+
+Tensor slice_places(const char* op, const char* what, const Tensor& ids_given,
+                    const planner::IndexRanges& slice, std::int64_t vocabulary,
+                    std::optional<std::int64_t> ignored) {
+  const Tensor ids = contiguous(ids_given);
+  const Tensor places = empty(ids.context(), ids.shape(), DType::kInt64);
+  const auto* from = ids.data<std::int64_t>();
+  auto* to = places.data<std::int64_t>();
+  for (std::int64_t i = 0, n = ids.numel(); i < n; ++i) {
+    if (from[i] == ignored) {
+      to[i] = kIgnoredClass;
+      continue;
+    }
+    check(from[i] >= 0 && from[i] < vocabulary, "{}: {} at element {} is {}, outside [0, {})", op,
+          what, i, from[i], vocabulary);
+    to[i] = local_index(slice, from[i]);
+  }
+  return places;
+}
+
+kernels::ClassSlice class_slice(const LocalCall& call, int input, int class_dim) {
+  const planner::DTensorSpec& spec = *call.decision.inputs[static_cast<std::size_t>(input)];
+  ExecutionContext& context = call.inputs[static_cast<std::size_t>(input)].context();
+  kernels::ClassSlice slice;
+  slice.total = spec.shape()[class_dim];
+  slice.widest = widest_part(spec, class_dim);
+  slice.combine = [&context, &engine = call.engine, dims = call.decision.vocabulary_mesh_dims](
+                      const TensorView& losses, const TensorView& lse, const TensorView& targets) {
+    const std::int64_t rows = losses.size(0);
+    const Tensor mine = empty(context, {2, rows}, DType::kFloat32);
+    std::memcpy(mine.data<float>(), losses.data, static_cast<std::size_t>(rows) * sizeof(float));
+    std::memcpy(mine.data<float>() + rows, lse.data,
+                static_cast<std::size_t>(rows) * sizeof(float));
+    combine_rows(engine.stack_ranks(mine, dims), targets.as<const std::int64_t>(),
+                 losses.as<float>(), lse.as<float>());
+  };
+  return slice;
+}
+
+}  // namespace meshloom::ops

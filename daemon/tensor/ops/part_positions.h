@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the elements of a rank's part lie in the whole tensor.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "planner/dtensor_spec.h"
+
+namespace meshloom::ops {
+
+/// Calls run(begin, count, global) for stretches of the dense part, in order: its elements [begin,
+/// begin + count) are those from row-major index `global` on of a tensor of shape `whole`.
+/// Stretches are as long as the trailing dims that are not cut allow.
+template <typename Run>
+void for_each_run(const Shape& whole, const planner::LocalPart& part, const Run& run) {
+  if (numel(part.shape) == 0) return;
+  const Strides strides = contiguous_strides(whole);
+  int cut = whole.size() - 1;  // the last dim that is cut: behind it everything is dense
+  while (cut > 0 && part.shape[cut] == whole[cut] && part.ranges[cut].size() == 1) --cut;
+  if (cut < 0) return run(std::int64_t{0}, std::int64_t{1}, std::int64_t{0});
+
+  std::array<std::size_t, kMaxDims> range{};    // of each dim before `cut`
+  std::array<std::int64_t, kMaxDims> within{};  // place in that range
+  std::int64_t begin = 0;
+  while (true) {
+    std::int64_t global = 0;
+    for (int d = 0; d < cut; ++d)
+      global += (part.ranges[d][range[d]].begin + within[d]) * strides[d];
+    for (const planner::ShardRange& r : part.ranges[cut]) {
+      const std::int64_t count = r.size() * strides[cut];
+      run(begin, count, global + r.begin * strides[cut]);
+      begin += count;
+    }
+    int d = cut - 1;
+    for (; d >= 0; --d) {
+      if (++within[d] < part.ranges[d][range[d]].size()) break;
+      within[d] = 0;
+      if (++range[d] < part.ranges[d].size()) break;
+      range[d] = 0;
+    }
+    if (d < 0) return;
+  }
+}
+
+/// The place in a rank's part of element `global` of a dim, or -1 where another rank holds it.
+inline std::int64_t local_index(const planner::IndexRanges& ranges, std::int64_t global) {
+  std::int64_t before = 0;
+  for (const planner::ShardRange& r : ranges) {
+    if (global >= r.begin && global < r.end) return before + global - r.begin;
+    before += r.size();
+  }
+  return -1;
+}
+
+}  // namespace meshloom::ops
