@@ -22,6 +22,7 @@ constexpr const char* kFooter =
     "  meshloom job submit configs/jobs/quickstart.yaml --follow\n"
     "  meshloom job list --json\n"
     "  meshloom generate --job job-1 --prompt \"In the beginning\"\n"
+    "  meshloom plan search --model llama3_8b --ranks 64 --cluster h100\n"
     "  meshloom shutdown\n"
     "Exit codes: 0 ok, 1 the job or request failed, 2 usage or config, 3 no daemon reached, 4 "
     "cancelled, 130 "
@@ -45,6 +46,7 @@ void declare(CLI::App& app, CommandContext& context) {
   add_job_commands(app, context);
   add_checkpoint_commands(app, context);
   add_generate_command(app, context);
+  add_plan_commands(app, context);
   app.require_subcommand(1);
   app.footer(kFooter);
   let_options_fall_through(app);
@@ -63,7 +65,8 @@ void print_error(const CliError& error, bool json) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("meshloom submits and follows training jobs of a meshloomd.", "meshloom");
+  CLI::App app("meshloom submits and follows training jobs of a meshloomd, and plans them.",
+               "meshloom");
   CommandContext context;
   context.address = base::read_environment().address.value_or("127.0.0.1:7420");
   declare(app, context);

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/plan_messages.h"
+
+namespace meshloom::cli {
+namespace {
+
+const char* phase_name(planner::TrafficPhase phase) {
+  switch (phase) {
+    case planner::TrafficPhase::kForward: return "forward";
+    case planner::TrafficPhase::kBackward: return "backward";
+    case planner::TrafficPhase::kGradients: return "gradients";
+  }
+  return "";
+}
+
+v1::MemoryEstimate to_message(const planner::MemoryEstimate& memory) {
+  v1::MemoryEstimate m;
+  m.set_parameters(memory.parameters);
+  m.set_gradients(memory.gradients);
+  m.set_optimizer(memory.optimizer);
+  m.set_activations(memory.activations);
+  m.set_gathered(memory.gathered);
+  m.set_workspace(memory.workspace);
+  m.set_communication(memory.communication);
+  m.set_process(memory.process);
+  m.set_total(memory.total());
+  return m;
+}
+
+v1::StepTimeEstimate to_message(const planner::StepTime& time) {
+  v1::StepTimeEstimate m;
+  m.set_matmul(time.matmul);
+  m.set_attention(time.attention);
+  m.set_memory(time.memory);
+  m.set_optimizer(time.optimizer);
+  m.set_communication(time.communication);
+  m.set_exposed_communication(time.exposed);
+  m.set_total(time.total);
+  m.set_tokens_per_second(time.tokens_per_second);
+  m.set_mfu(time.utilization);
+  return m;
+}
+
+}  // namespace
+
+v1::Mesh to_message(const planner::MeshSizes& mesh) {
+  v1::Mesh m;
+  m.set_dp(mesh.dp);
+  m.set_fsdp(mesh.fsdp);
+  m.set_cp(mesh.cp);
+  m.set_tp(mesh.tp);
+  return m;
+}
+
+v1::ParallelPlan to_message(const planner::PlanChoice& plan) {
+  v1::ParallelPlan m;
+  m.set_tensor_parallel(plan.tensor_parallel);
+  m.set_sequence_parallel(plan.sequence_parallel);
+  m.set_fully_shard(plan.fully_shard);
+  m.set_activation_checkpoint(plan.checkpointing == planner::Checkpointing::kFull
+                                  ? v1::ACTIVATION_CHECKPOINT_FULL
+                              : plan.checkpointing == planner::Checkpointing::kSelective
+                                  ? v1::ACTIVATION_CHECKPOINT_SELECTIVE
+                                  : v1::ACTIVATION_CHECKPOINT_NONE);
+  m.set_dtype(dtype_name(plan.dtype));
+  return m;
+}
+
+v1::TrafficEstimate to_message(const planner::Traffic& traffic) {
+  v1::TrafficEstimate m;
+  m.set_mesh_dim(traffic.mesh_dim);
+  m.set_collective(planner::to_string(traffic.kind));
+  m.set_phase(phase_name(traffic.phase));
+  m.set_what(traffic.what);
+  m.set_calls(traffic.calls);
+  m.set_data_bytes(traffic.data_bytes);
+  m.set_bytes_sent(traffic.bytes_sent);
+  return m;
+}
+
+v1::PlanEstimate to_message(const planner::Estimate& e, const std::string& cluster,
+                            std::int64_t memory_limit) {
+  v1::PlanEstimate m;
+  *m.mutable_mesh() = to_message(e.mesh);
+  *m.mutable_plan() = to_message(e.plan);
+  m.set_reshard_after_forward(e.plan.reshard_after_forward);
+  m.set_ranks(e.mesh.ranks());
+  m.set_global_batch_size(e.work.global_batch);
+  m.set_micro_batch_size(e.work.micro_batch);
+  m.set_seq_len(e.work.sequence);
+  m.set_parameters(e.parameters);
+  m.set_local_parameters(e.local_parameters);
+  *m.mutable_memory() = to_message(e.memory);
+  m.set_bytes_sent(planner::total_bytes_sent(e.traffic));
+  for (const planner::Traffic& t : e.traffic) *m.add_traffic() = to_message(t);
+  *m.mutable_seconds() = to_message(e.time);
+  m.set_cluster(cluster);
+  m.set_memory_limit_bytes(memory_limit);
+  m.set_fits(memory_limit == 0 || e.memory.total() <= memory_limit);
+  return m;
+}
+
+}  // namespace meshloom::cli

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/plan_options.h"
+
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <set>
+
+#include "daemon/base/yaml_reader.h"
+#include "daemon/cli/clusters.h"
+#include "daemon/cli/exit_code.h"
+#include "kernels/base/error.h"
+#include "v1/plan.pb.h"
+
+namespace meshloom::cli {
+namespace {
+
+v1::PlanFile read_plan_file(const std::string& path) {
+  v1::PlanFile file;
+  try {
+    base::read_yaml_file(path, &file);
+  } catch (const Error& error) {
+    throw CliError(kUsage, error.what());
+  }
+  return file;
+}
+
+planner::MeshSizes mesh_of(const v1::Mesh& mesh) {
+  const auto size = [](std::int32_t n) { return n == 0 ? 1 : n; };
+  return {size(mesh.dp()), size(mesh.fsdp()), size(mesh.cp()), size(mesh.tp())};
+}
+
+planner::Checkpointing checkpointing_of(v1::ActivationCheckpoint mode) {
+  switch (mode) {
+    case v1::ACTIVATION_CHECKPOINT_SELECTIVE: return planner::Checkpointing::kSelective;
+    case v1::ACTIVATION_CHECKPOINT_FULL: return planner::Checkpointing::kFull;
+    default: return planner::Checkpointing::kNone;
+  }
+}
+
+}  // namespace
+
+void add_model_option(CLI::App& command, PlanOptions& options) {
+  command
+      .add_option("--model", options.model,
+                  "A preset (gpt2_124m), a config.json, or a Hugging Face folder")
+      ->required();
+}
+
+void add_mesh_options(CLI::App& command, PlanOptions& options) {
+  command.add_option("--mesh", options.mesh, "Sizes of the mesh dims, such as dp=2,fsdp=2,tp=2");
+  command.add_option("--plan", options.plan_file,
+                     "A YAML file with mesh and plan, as in a job; flags win over it");
+  command.add_flag("--sequence-parallel", options.sequence_parallel,
+                   "Cut the residual stream's tokens over tp");
+  command.add_flag("--no-reshard", options.no_reshard,
+                   "fully_shard: keep parameters gathered between forward and backward");
+}
+
+void add_work_options(CLI::App& command, PlanOptions& options) {
+  command.add_option("--seq", options.sequence, "Tokens of a sample; default: the model's context")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--micro-batch", options.micro_batch, "Samples a rank computes at once")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--global-batch", options.global_batch,
+                  "Samples of an optimizer step over all ranks")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--dtype", options.dtype, "float32, bfloat16 or auto (what is faster there)");
+  command.add_option("--activation-checkpoint", options.activation_checkpoint,
+                     "none, selective or full");
+  command.add_option("--optimizer", options.optimizer, "adamw, adam, sgd or sgd_momentum")
+      ->capture_default_str();
+}
+
+void add_machine_options(CLI::App& command, PlanOptions& options) {
+  command
+      .add_option("--cluster", options.cluster,
+                  fmt::format("A YAML file, or one of {}", fmt::join(cluster_names(), ", ")))
+      ->capture_default_str();
+  command.add_option("--flops", options.flops, "Replaces its rate of matrix products, per second")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--bandwidth", options.bandwidth, "Replaces its memory bandwidth, bytes a second")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--link-bandwidth", options.link_bandwidth,
+                  "Replaces its bandwidth inside a host, bytes a second")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--memory", options.memory, "Memory a rank may use, such as 80GB or 24GiB")
+      ->transform(CLI::AsSizeValue(true));
+}
+
+planner::MeshSizes parse_mesh(const std::string& text) {
+  planner::MeshSizes mesh;
+  std::set<std::string> seen;
+  const auto fail = [&](const std::string& what) -> CliError {
+    return {kUsage, fmt::format("--mesh {}: {}", text, what)};
+  };
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    begin = end + 1;
+    const std::size_t equals = part.find('=');
+    const std::string name = part.substr(0, equals);
+    int* size = name == "dp"     ? &mesh.dp
+                : name == "fsdp" ? &mesh.fsdp
+                : name == "cp"   ? &mesh.cp
+                : name == "tp"   ? &mesh.tp
+                                 : nullptr;
+    if (size == nullptr || equals == std::string::npos)
+      throw fail(
+          fmt::format("\"{}\" is not of the form DIM=SIZE with a dim of dp, fsdp, cp, tp", part));
+    if (!seen.insert(name).second) throw fail(name + " is given twice");
+    const char* last = part.data() + part.size();
+    const auto read = std::from_chars(part.data() + equals + 1, last, *size);
+    if (read.ec != std::errc() || read.ptr != last || *size < 1)
+      throw fail(fmt::format("the size of {} is not a whole number of at least 1", name));
+  }
+  if (mesh.ranks() > std::numeric_limits<std::int32_t>::max())
+    throw fail(fmt::format("{} ranks are too many", mesh.ranks()));
+  return mesh;
+}
+
+DType make_dtype(const std::string& name, const planner::Machine& machine) {
+  if (name.empty() || name == "auto")
+    return machine.bfloat16_flops > machine.float32_flops ? DType::kBFloat16 : DType::kFloat32;
+  if (name == "float32") return DType::kFloat32;
+  if (name == "bfloat16") return DType::kBFloat16;
+  throw CliError(kUsage, fmt::format("dtype must be float32, bfloat16 or auto, got \"{}\"", name));
+}
+
+planner::Checkpointing make_checkpointing(const std::string& name) {
+  if (name == "none") return planner::Checkpointing::kNone;
+  if (name == "selective") return planner::Checkpointing::kSelective;
+  if (name == "full") return planner::Checkpointing::kFull;
+  throw CliError(kUsage, fmt::format("--activation-checkpoint must be none, selective or full, "
+                                     "got \"{}\"",
+                                     name));
+}
+
+planner::OptimizerState make_optimizer_state(const std::string& name) {
+  if (name == "adamw" || name == "adam") return planner::OptimizerState::kAdam;
+  if (name == "sgd") return planner::OptimizerState::kSgd;
+  if (name == "sgd_momentum") return planner::OptimizerState::kSgdMomentum;
+  throw CliError(
+      kUsage,
+      fmt::format("--optimizer must be adamw, adam, sgd or sgd_momentum, got \"{}\"", name));
+}
+
+MeshAndPlan make_mesh_and_plan(const PlanOptions& options, const planner::Machine& machine) {
+  MeshAndPlan result;
+  std::string dtype = options.dtype;
+  const bool from_file = !options.plan_file.empty();
+  const v1::PlanFile file = from_file ? read_plan_file(options.plan_file) : v1::PlanFile();
+  result.mesh = options.mesh.empty() ? mesh_of(file.mesh()) : parse_mesh(options.mesh);
+  planner::PlanChoice& plan = result.plan;
+  plan.tensor_parallel = from_file ? file.plan().tensor_parallel() : result.mesh.tp > 1;
+  plan.fully_shard = from_file ? file.plan().fully_shard() : result.mesh.fsdp > 1;
+  plan.sequence_parallel = file.plan().sequence_parallel() || options.sequence_parallel;
+  plan.reshard_after_forward = !options.no_reshard;
+  plan.checkpointing = options.activation_checkpoint.empty()
+                           ? checkpointing_of(file.plan().activation_checkpoint())
+                           : make_checkpointing(options.activation_checkpoint);
+  if (dtype.empty()) dtype = file.plan().dtype();
+  plan.dtype = make_dtype(dtype, machine);
+  plan.optimizer = make_optimizer_state(options.optimizer);
+  return result;
+}
+
+planner::Workload make_workload(const PlanOptions& options, const planner::ModelShape& model,
+                                const planner::MeshSizes& mesh) {
+  planner::Workload work;
+  work.sequence = options.sequence > 0 ? options.sequence : model.positions;
+  work.micro_batch = options.micro_batch > 0 ? options.micro_batch : 1;
+  work.global_batch = options.global_batch > 0
+                          ? options.global_batch
+                          : work.micro_batch * std::int64_t{mesh.dp} * mesh.fsdp;
+  return work;
+}
+
+planner::Machine make_machine(const PlanOptions& options) {
+  planner::Machine machine = load_cluster(options.cluster);
+  if (options.flops > 0.0) {
+    machine.bfloat16_flops *= options.flops / machine.float32_flops;
+    machine.float32_flops = options.flops;
+  }
+  if (options.bandwidth > 0.0) machine.memory_bytes_per_second = options.bandwidth;
+  if (options.link_bandwidth > 0.0)
+    machine.topology.intra_host.bytes_per_second = options.link_bandwidth;
+  return machine;
+}
+
+}  // namespace meshloom::cli

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options of `meshloom plan`, and the values of the planner that they mean.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+
+#include "planner/estimate/machine.h"
+#include "planner/estimate/plan_choice.h"
+
+namespace meshloom::cli {
+
+/// As given; 0 and "" where not.
+struct PlanOptions {
+  std::string model;
+  std::string mesh;
+  std::string plan_file;
+  std::string dtype;
+  std::string activation_checkpoint;
+  std::string optimizer = "adamw";
+  bool sequence_parallel = false;
+  bool no_reshard = false;
+  std::int64_t sequence = 0;
+  std::int64_t micro_batch = 0;
+  std::int64_t global_batch = 0;
+  std::string cluster = "local_cpu";
+  double flops = 0.0;
+  double bandwidth = 0.0;
+  double link_bandwidth = 0.0;
+  std::uint64_t memory = 0;
+};
+
+void add_model_option(CLI::App& command, PlanOptions& options);
+void add_mesh_options(CLI::App& command, PlanOptions& options);
+void add_work_options(CLI::App& command, PlanOptions& options);
+void add_machine_options(CLI::App& command, PlanOptions& options);
+
+/// "dp=2,tp=2". Throws CliError (kUsage) naming what is wrong.
+planner::MeshSizes parse_mesh(const std::string& text);
+
+struct MeshAndPlan {
+  planner::MeshSizes mesh;
+  planner::PlanChoice plan;
+};
+/// From the plan file, then the flags, which win. Without a file tensor_parallel and fully_shard
+/// follow the mesh. `machine` decides what "auto" means.
+MeshAndPlan make_mesh_and_plan(const PlanOptions& options, const planner::Machine& machine);
+
+DType make_dtype(const std::string& name, const planner::Machine& machine);
+planner::Checkpointing make_checkpointing(const std::string& name);
+planner::OptimizerState make_optimizer_state(const std::string& name);
+/// Defaults: the model's context, one sample a micro batch, one micro batch a rank.
+planner::Workload make_workload(const PlanOptions& options, const planner::ModelShape& model,
+                                const planner::MeshSizes& mesh);
+/// The cluster with the numbers that flags replace.
+planner::Machine make_machine(const PlanOptions& options);
+
+}  // namespace meshloom::cli

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "daemon/cli/commands.h"
+
+namespace meshloom::cli {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+struct Answer {
+  int code = -1;
+  std::string text;  ///< what was printed, or the error's message
+};
+
+/// `meshloom ARGUMENTS`, without a daemon.
+Answer run(const std::string& arguments, bool as_json = false) {
+  CLI::App app("test", "meshloom");
+  CommandContext context;
+  context.json = as_json;
+  add_plan_commands(app, context);
+  ::testing::internal::CaptureStdout();
+  Answer answer;
+  try {
+    app.parse(arguments);
+    Client client("127.0.0.1:1");
+    answer.code = context.action(client);
+    answer.text = ::testing::internal::GetCapturedStdout();
+  } catch (const CliError& error) {
+    ::testing::internal::GetCapturedStdout();
+    answer = {error.code(), error.what()};
+  } catch (const CLI::ParseError& error) {
+    ::testing::internal::GetCapturedStdout();
+    answer = {kUsage, error.what()};
+  }
+  return answer;
+}
+
+json run_json(const std::string& arguments) {
+  const Answer answer = run(arguments, true);
+  EXPECT_EQ(answer.code, kOk) << answer.text;
+  return json::parse(answer.text);
+}
+
+TEST(PlanCommands, ShowPrintsPlacementsAndLocalShapes) {
+  const json plan = run_json("plan show --model gpt2_124m --mesh tp=5 --rank 4");
+  EXPECT_EQ(plan["mesh_dims"], json({"dp", "fsdp", "cp", "tp"}));
+  const auto& parameters = plan["parameters"];
+  EXPECT_EQ(parameters[0]["name"], "transformer.wte.weight");
+  EXPECT_EQ(parameters[0]["placements"], json({"R", "R", "R", "S(0)"}));
+  // 50257 rows over 5 ranks: 10052 each, the last 10049. 12 heads: 3, 3, 3, 3, none.
+  EXPECT_EQ(parameters[0]["local_shape"], json({10049, 768}));
+  EXPECT_EQ(parameters[4]["name"], "transformer.h.*.attn.c_attn.weight");
+  EXPECT_EQ(parameters[4]["units"], "3 x 64");
+  EXPECT_EQ(parameters[4]["local_shape"], json({768, 0}));
+  EXPECT_EQ(plan["traffic"][1]["calls"], 24);
+
+  const Answer text = run("plan show --model gpt2_124m --mesh tp=5");
+  EXPECT_THAT(text.text, HasSubstr("[768, 576]"));
+  EXPECT_THAT(text.text, HasSubstr("all_reduce"));
+}
+
+TEST(PlanCommands, EstimatePrintsMemoryTrafficAndTime) {
+  const json e = run_json("plan estimate --model gpt2_124m --mesh dp=2 --seq 256 --memory 1GiB");
+  EXPECT_EQ(e["ranks"], 2);
+  EXPECT_EQ(e["global_batch_size"], 2);
+  EXPECT_EQ(e["parameters"], 124439808);
+  EXPECT_EQ(e["memory"]["gradients"], 4 * 124439808);
+  EXPECT_EQ(e["fits"], false);
+  EXPECT_NEAR(e["bytes_sent"].get<double>(), 4.0 * 124439808, 1e4);
+  EXPECT_GT(e["seconds"]["total"].get<double>(), 0.0);
+  EXPECT_THAT(run("plan estimate --model gpt2_124m --memory 1GiB").text,
+              HasSubstr("1.0 GiB: does not fit"));
+}
+
+TEST(PlanCommands, SearchRanksWhatFits) {
+  const std::string common = "plan search --model llama3_8b --seq 4096 --ranks 16 --cluster h100 ";
+  const json s = run_json(common + "--global-batch 64 --top 3 --rejected 2");
+  EXPECT_EQ(s["plans"].size(), 3u);
+  EXPECT_EQ(s["rejected"].size(), 2u);
+  EXPECT_EQ(s["meshes_that_fit"].get<int>() + s["rejected_count"].get<int>(), 15);
+  EXPECT_LE(s["plans"][0]["seconds"]["total"], s["plans"][1]["seconds"]["total"]);
+  const Answer none = run(common + "--memory 8GiB");
+  EXPECT_EQ(none.code, kFailed);
+  EXPECT_THAT(none.text, HasSubstr("of 8.00 GiB"));
+}
+
+TEST(PlanCommands, WrongUsageIsRefused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"plan", "subcommand"},
+      {"plan show", "--model"},
+      {"plan search --model gpt2_124m", "--ranks"},
+      {"plan show --model gpt2_124m --mesh tp=2 --rank 2", "--rank 2 is not one of"},
+      {"plan estimate --model gpt2_124m --mesh cp=2", "context parallelism (cp=2)"},
+      {"plan estimate --model gpt2_124m --seq 4096", "longer than the model's context"},
+      {"plan estimate --model gpt2_124m --sequence-parallel", "needs tensor_parallel"},
+      {"plan estimate --model gpt2_124m --optimizer lion", "--optimizer must be"},
+      {"plan estimate --model gpt2_124m --memory many", "--memory"},
+      {"plan estimate --model gpt2_124m --activation-checkpoint some", "none, selective or full"},
+      {"plan search --model gpt2_124m --ranks 4 --micro-batch 2 --global-batch 1 --seq 2048",
+       "longer than the model's context"},
+  };
+  for (const auto& [arguments, message] : cases) {
+    const Answer answer = run(arguments);
+    EXPECT_EQ(answer.code, kUsage) << arguments;
+    EXPECT_THAT(answer.text, HasSubstr(message)) << arguments;
+  }
+}
+
+}  // namespace
+}  // namespace meshloom::cli

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/plan_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "daemon/cli/clusters.h"
+#include "daemon/cli/exit_code.h"
+#include "daemon/cli/model_shape_reader.h"
+#include "daemon/nn/models/presets.h"
+#include "tests/unit/train/checkpoint/temp_folder.h"
+
+namespace meshloom::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+template <typename Action>
+std::string refusal(const Action& action) {
+  try {
+    action();
+  } catch (const CliError& error) {
+    EXPECT_EQ(error.code(), kUsage);
+    return error.what();
+  }
+  return "accepted";
+}
+
+void write(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream(path) << text;
+}
+
+TEST(PlanOptions, ReadMeshes) {
+  EXPECT_EQ(parse_mesh("dp=2,tp=3"), (planner::MeshSizes{2, 1, 1, 3}));
+  EXPECT_EQ(parse_mesh("tp=1,cp=4,fsdp=5"), (planner::MeshSizes{1, 5, 4, 1}));
+  for (const char* wrong : {"", "dp", "dp=", "dp=0", "dp=-1", "dp=2x", "pp=2", "dp=2,", "=3"})
+    EXPECT_THAT(refusal([&] { parse_mesh(wrong); }), HasSubstr("--mesh ")) << wrong;
+  EXPECT_THAT(refusal([] { parse_mesh("tp=2,tp=2"); }), HasSubstr("tp is given twice"));
+  EXPECT_THAT(refusal([] { parse_mesh("dp=100000,tp=100000"); }), HasSubstr("too many"));
+}
+
+TEST(PlanOptions, EveryPresetIsReadWithItsParameters) {
+  for (const std::string& name : nn::preset_names())
+    EXPECT_EQ(planner::parameter_count(read_model_shape(name)),
+              nn::parameter_count(nn::preset_config(name)))
+        << name;
+}
+
+TEST(PlanOptions, ModelsAreReadFromFilesAndFolders) {
+  const testing::TempFolder folder;
+  write(folder.path() / "config.json", nn::preset_text("llama_tiny"));
+  const auto expected = planner::parameter_count(read_model_shape("llama_tiny"));
+  EXPECT_EQ(planner::parameter_count(read_model_shape(folder.path().string())), expected);
+  EXPECT_EQ(planner::parameter_count(read_model_shape((folder.path() / "config.json").string())),
+            expected);
+  EXPECT_THAT(refusal([] { read_model_shape("gpt9"); }), HasSubstr("no model preset 'gpt9'"));
+  write(folder.path() / "config.json", "{");
+  EXPECT_THAT(refusal([&] { read_model_shape(folder.path().string()); }),
+              HasSubstr("not valid JSON"));
+}
+
+TEST(PlanOptions, EveryClusterIsSound) {
+  EXPECT_THAT(cluster_names(), ::testing::Contains("local_cpu"));
+  for (const std::string& name : cluster_names()) {
+    const planner::Machine machine = load_cluster(name);
+    EXPECT_EQ(machine.name, name);
+    EXPECT_NO_THROW(planner::share_of_rank(machine, 16)) << name;
+    EXPECT_GT(machine.memory_bytes, 0) << name;
+  }
+}
+
+TEST(PlanOptions, ClustersAreReadFromFilesWithPlaces) {
+  const testing::TempFolder folder;
+  const std::string file = (folder.path() / "mine.yaml").string();
+  write(file,
+        "float32_flops: 1.0e12\nmemory_bytes_per_second: 1.0e11\n"
+        "intra_host: {latency_seconds: 1.0e-6, bytes_per_second: 2.0e10}\n");
+  PlanOptions options;
+  options.cluster = file;
+  options.flops = 4e12;
+  const planner::Machine machine = make_machine(options);
+  EXPECT_EQ(machine.bfloat16_flops, 4e12);
+  EXPECT_EQ(machine.topology.inter_host, machine.topology.intra_host);
+  write(file, "float32_flop: 1.0e12\n");
+  EXPECT_THAT(refusal([&] { load_cluster(file); }),
+              HasSubstr("mine.yaml:1: unknown key \"float32_flop\"; did you mean"));
+  write(file, "float32_flops: 1.0e12\noverlap: 2.0\n");
+  EXPECT_THAT(refusal([&] { load_cluster(file); }), HasSubstr("overlap 2 must be 0 to 1"));
+  EXPECT_THAT(refusal([] { load_cluster("moon"); }), HasSubstr("the clusters are a100"));
+}
+
+TEST(PlanOptions, PlansComeFromTheMeshAFileAndFlags) {
+  const planner::Machine machine = load_cluster("h100");
+  PlanOptions options;
+  options.mesh = "fsdp=2,tp=2";
+  MeshAndPlan made = make_mesh_and_plan(options, machine);
+  EXPECT_TRUE(made.plan.tensor_parallel);
+  EXPECT_TRUE(made.plan.fully_shard);
+  EXPECT_FALSE(made.plan.sequence_parallel);
+  EXPECT_EQ(made.plan.dtype, DType::kBFloat16);
+
+  const testing::TempFolder folder;
+  options.plan_file = (folder.path() / "plan.yaml").string();
+  options.mesh.clear();
+  write(options.plan_file,
+        "mesh: {tp: 3}\nplan: {tensor_parallel: true, sequence_parallel: true, dtype: float32, "
+        "activation_checkpoint: full}\n");
+  made = make_mesh_and_plan(options, machine);
+  EXPECT_EQ(made.mesh, (planner::MeshSizes{1, 1, 1, 3}));
+  EXPECT_TRUE(made.plan.sequence_parallel);
+  EXPECT_EQ(made.plan.checkpointing, planner::Checkpointing::kFull);
+  EXPECT_EQ(made.plan.dtype, DType::kFloat32);
+
+  options.mesh = "tp=4";
+  options.dtype = "bfloat16";
+  options.activation_checkpoint = "none";
+  made = make_mesh_and_plan(options, machine);
+  EXPECT_EQ(made.mesh.tp, 4);
+  EXPECT_EQ(made.plan.dtype, DType::kBFloat16);
+  EXPECT_EQ(made.plan.checkpointing, planner::Checkpointing::kNone);
+
+  options.dtype = "float8";
+  EXPECT_THAT(refusal([&] { make_mesh_and_plan(options, machine); }), HasSubstr("float8"));
+  write(options.plan_file, "plan: {tensor_paralel: true}\n");
+  EXPECT_THAT(refusal([&] { make_mesh_and_plan(options, machine); }),
+              HasSubstr("plan.yaml:1: plan: unknown key \"tensor_paralel\""));
+}
+
+}  // namespace
+}  // namespace meshloom::cli
