@@ -63,6 +63,9 @@ void check_dim_order(const DTensorSpec& spec, int mesh_dim, const DimOrder& orde
   check(order.parts() == spec.mesh().dim_size(mesh_dim),
         "a dim order of {} parts on mesh dim {} of size {}", order.parts(), mesh_dim,
         spec.mesh().dim_size(mesh_dim));
+  check(order.parts() > 1 || order.plain(),
+        "a dim order on mesh dim {} of size 1, which can only permute tensor dim {}", mesh_dim,
+        placement.dim);
   check(spec.cutters(placement.dim).front() == mesh_dim,
         "a dim order on mesh dim {}, which is not the first to cut tensor dim {}", mesh_dim,
         placement.dim);

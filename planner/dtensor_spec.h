@@ -43,8 +43,8 @@ class DTensorSpec {
  public:
   /// `order` empty: ascending mesh dims. `dim_orders` empty, or one per mesh dim (null: the ceil
   /// rule); an order's size is that of the tensor dim its mesh dim cuts, its parts the mesh dim's
-  /// size, and it must be the first cut of its dim. An order whose parts are those of the ceil rule
-  /// becomes null. Throws InvalidArgument naming what does not fit.
+  /// size, and it must be the first cut of its dim; one part must not permute. An order whose parts
+  /// are those of the ceil rule becomes null. Throws InvalidArgument naming what does not fit.
   DTensorSpec(MeshPtr mesh, Placements placements, Shape shape, ShardOrder order = {},
               std::vector<DimOrderPtr> dim_orders = {});
 

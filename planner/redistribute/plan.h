@@ -11,15 +11,20 @@
 
 namespace meshloom::planner {
 
+/// What a step does with the group over its mesh dims. Shards may be uneven or empty. The steps
+/// with shards put every element where local_part has it: one shard after the other in group order
+/// along the tensor dim, unless a dim order cuts it (common_ranges of exchange.h tells then).
 enum class StepKind : std::uint8_t {
-  kAllReduce,       ///< P -> R
-  kReduceScatter,   ///< P -> S
-  kAllGather,       ///< S -> R
-  kAllToAll,        ///< S(a) -> S(b), or another order of the same cuts
+  /// P -> R: sums in group order. Its dims are of one Partial op, but sum and avg may be mixed: the
+  /// sum is divided by the product of the avg dims.
+  kAllReduce,
+  kReduceScatter,   ///< P -> S(d), the same sums; its dims become the last cuts of d
+  kAllGather,       ///< S(d) -> R; its dims were the last cuts of d
+  kAllToAll,        ///< S -> S on each of its dims, other tensor dims or another order of cuts
   kSlice,           ///< R -> S; local
-  kToPartial,       ///< R -> P, or S -> P(sum) into zeros; local
+  kToPartial,       ///< R -> P(sum), or S -> P(sum) into zeros; local
   kConvertPartial,  ///< P(sum) <-> P(avg); local
-  kSendRecv,        ///< direct messages between any two layouts, also across meshes
+  kSendRecv,        ///< direct messages between any two layouts without Partial, also across meshes
 };
 
 /// "all_reduce", "slice"

@@ -3,6 +3,7 @@
 
 #include "kernels/base/error.h"
 #include "planner/redistribute/cost.h"
+#include "planner/redistribute/cross_mesh.h"
 #include "planner/redistribute/greedy.h"
 #include "planner/redistribute/search.h"
 #include "planner/redistribute/transitions.h"
@@ -58,8 +59,12 @@ std::vector<Move> find_moves(const SearchSpace& space, const StepCost& cost,
 PlanPtr plan_redistribute(const SpecPtr& from, const SpecPtr& to,
                           const RedistributeOptions& options) {
   check_ends(from, to);
-  check(same_mesh(*from, *to), "redistribute: from mesh {} to mesh {}", to_string(from->mesh()),
-        to_string(to->mesh()));
+  if (!same_mesh(*from, *to)) {
+    check(options.planner == PlannerKind::kMinCost && options.cost_model == CostModel::kBytes,
+          "redistribute: from mesh {} to mesh {}, which min_cost by bytes alone can plan",
+          to_string(from->mesh()), to_string(to->mesh()));
+    return plan_across_meshes(from, to, options);
+  }
   check_partial_changes(*from, *to);
   const SearchSpace space(from, to);
   const StepCost cost(space, options);

@@ -106,6 +106,19 @@ void copy_block(const Local& source, const std::vector<IndexRanges>& from, Local
   });
 }
 
+/// Copies what two parts have in common; how much that was.
+std::int64_t copy_common(const Local& source, const LocalPart& from, Local& target,
+                         const LocalPart& to) {
+  const CommonRanges common = common_ranges(from, to);
+  if (common.empty()) return 0;
+  copy_block(source, common.in_a, target, common.in_b, common.shape);
+  return numel(common.shape);
+}
+
+[[noreturn]] void fail(const std::string& where, int rank, const std::string& what) {
+  throw InternalError(fmt::format("simulate: {}: rank {} {}", where, rank, what));
+}
+
 /// All ranks of a mesh while one step runs. Indices are mesh ranks.
 class StepRun {
  public:
@@ -138,18 +151,32 @@ class StepRun {
     Local result = before(group[0]);
     for (std::size_t i = 1; i < group.size(); ++i) {
       const Local& other = before(group[i]);
-      check_internal(other.shape == result.shape, "simulate: {}: ranks {} and {} add {} and {}",
-                     step_.to_string(), group[0], group[i], meshloom::to_string(result.shape),
-                     meshloom::to_string(other.shape));
+      if (other.shape != result.shape)
+        fail(step_.to_string(), group[i],
+             fmt::format("adds {} to {}", meshloom::to_string(other.shape),
+                         meshloom::to_string(result.shape)));
       for (std::size_t v = 0; v < result.values.size(); ++v) result.values[v] += other.values[v];
     }
     return result;
+  }
+
+  bool cut_by_order(const DTensorSpec& spec) const {
+    return std::any_of(step_.mesh_dims.begin(), step_.mesh_dims.end(),
+                       [&](int m) { return spec.dim_order(m) != nullptr; });
+  }
+
+  LocalPart part(const DTensorSpec& spec, int rank) const {
+    return spec.local_part(mesh_.coordinates(rank));
   }
 
   /// Shards lie in the sum one after the other, in group order.
   Local reduce_scatter(const std::vector<int>& group, int rank) const {
     const Local total = sum(group);
     Local result = empty(rank);
+    if (cut_by_order(*step_.to)) {
+      copy_common(total, part(*step_.from, rank), result, part(*step_.to, rank));
+      return result;
+    }
     const int dim = step_.to->placement(step_.mesh_dims[0]).dim;
     std::int64_t begin = 0;
     for (std::size_t i = 0; group[i] != rank; ++i) begin += empty(group[i]).shape[dim];
@@ -166,6 +193,11 @@ class StepRun {
     Local result = empty(rank);
     const int dim = step_.from->placement(step_.mesh_dims[0]).dim;
     std::int64_t begin = 0;
+    if (cut_by_order(*step_.from)) {
+      for (const int member : group)
+        copy_common(before(member), part(*step_.from, member), result, part(*step_.to, rank));
+      return result;
+    }
     for (const int member : group) {
       const Local& shard = before(member);
       for_each_index(shard.shape, [&](Dims at, std::int64_t position) {
@@ -175,8 +207,8 @@ class StepRun {
       });
       begin += shard.shape[dim];
     }
-    check_internal(begin == result.shape[dim], "simulate: {}: rank {} gathers {} of {}",
-                   step_.to_string(), rank, begin, result.shape[dim]);
+    if (begin != result.shape[dim])
+      fail(step_.to_string(), rank, fmt::format("gathers {} of {}", begin, result.shape[dim]));
     return result;
   }
 
@@ -196,11 +228,9 @@ class StepRun {
 
   Local take_common(int rank) const {
     Local result = empty(rank);
-    const std::vector<int> at = mesh_.coordinates(rank);
-    const CommonRanges common = common_ranges(step_.from->local_part(at), step_.to->local_part(at));
-    if (!common.empty()) copy_block(before(rank), common.in_a, result, common.in_b, common.shape);
-    if (step_.kind == StepKind::kSlice)
-      check_received(common.empty() ? 0 : numel(common.shape), result, rank);
+    const std::int64_t taken =
+        copy_common(before(rank), part(*step_.from, rank), result, part(*step_.to, rank));
+    if (step_.kind == StepKind::kSlice) check_received(taken, result, rank);
     return result;
   }
 
@@ -214,8 +244,9 @@ class StepRun {
   }
 
   void check_received(std::int64_t count, const Local& result, int rank) const {
-    check_internal(count == numel(result.shape), "simulate: {}: rank {} has {} of {} elements",
-                   step_.to_string(), rank, count, numel(result.shape));
+    if (count != numel(result.shape))
+      fail(step_.to_string(), rank,
+           fmt::format("has {} of {} elements", count, numel(result.shape)));
   }
 
   const RedistributeStep& step_;
@@ -239,8 +270,8 @@ std::vector<Local> send_and_receive(const RedistributeStep& step,
                      sent.local, result, part.local, part.shape);
       received += numel(part.shape);
     }
-    check_internal(received == numel(shape), "simulate: {}: rank {} has {} of {} elements",
-                   step.to_string(), rank, received, numel(shape));
+    if (received != numel(shape))
+      fail(step.to_string(), rank, fmt::format("has {} of {} elements", received, numel(shape)));
   }
   return after;
 }
@@ -259,13 +290,13 @@ void check_layout(const DTensorSpec& spec, const std::vector<Local>& held,
       std::uint64_t total = 0;
       for (const int holder : group) {
         const Local& local = held[static_cast<std::size_t>(holder)];
-        check_internal(local.shape == part.shape, "simulate: {}: rank {} holds {}, not {}", where,
-                       holder, meshloom::to_string(local.shape), meshloom::to_string(part.shape));
+        if (local.shape != part.shape)
+          fail(where, holder, "holds " + meshloom::to_string(local.shape));
         total += local.values[static_cast<std::size_t>(position)];
       }
-      check_internal(total == value_of(spec.shape(), look_up(lists, at)),
-                     "simulate: {}: rank {} holds a wrong element {}", where, rank,
-                     meshloom::to_string(look_up(lists, at)));
+      const Dims global = look_up(lists, at);
+      if (total != value_of(spec.shape(), global))
+        fail(where, rank, "holds a wrong element " + meshloom::to_string(global));
     });
   }
 }
