@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "daemon/nn/replicated_like.h"
 #include "daemon/tensor/ops/elementwise.h"
 
 namespace meshloom::nn {
@@ -146,8 +145,8 @@ Tensor Llama::hidden(const Batch& batch, const ForwardOptions& options, KvCache*
                        .document_ids = batch.document_ids,
                        .position_ids = batch.position_ids,
                        .position_offset = start,
-                       .cos = replicated_like(rope_.cos(), batch.input_ids),
-                       .sin = replicated_like(rope_.sin(), batch.input_ids),
+                       .cos = rope_.cos(),
+                       .sin = rope_.sin(),
                        .cache = cache};
   ResidualStream stream{{}, token_embedding_(batch.input_ids)};
   for (const auto& block : blocks_) {

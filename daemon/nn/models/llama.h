@@ -21,7 +21,7 @@ struct LlamaPass {
   Tensor document_ids;
   Tensor position_ids;  ///< undefined: position_offset + s
   std::int64_t position_offset = 0;
-  Tensor cos, sin;
+  Tensor cos, sin;  ///< plain on every mesh
   KvCache* cache = nullptr;
 };
 

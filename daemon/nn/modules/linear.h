@@ -32,6 +32,7 @@ class Linear : public Module {
   std::optional<FeatureCut> column_cut() const override;
   /// The weight by input features, as x is; the bias is whole and counts once.
   std::optional<FeatureCut> row_cut() const override;
+  bool positionwise() const override { return true; }
 
  private:
   Parameter& weight_;

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/parallel/parallelize_model.h"
+
+#include <algorithm>
+#include <map>
+
+#include "daemon/dtensor/layout_engine.h"
+#include "daemon/parallel/tensor_parallel/default_plan.h"
+#include "daemon/parallel/tensor_parallel/parallelize_module.h"
+#include "daemon/tensor/autograd/leaf_grad.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::parallel {
+namespace {
+
+using planner::Placements;
+using planner::SpecPtr;
+
+/// Mesh dims along which a tensor held in `spec` is a summand.
+std::vector<int> partial_dims(const planner::DTensorSpec& spec) {
+  std::vector<int> dims;
+  for (int d = 0; d < spec.mesh().ndim(); ++d)
+    if (spec.placement(d).is_partial()) dims.push_back(d);
+  return dims;
+}
+
+/// Adds up each tensor over the group, all in one message.
+void sum_together(const std::vector<Tensor>& tensors, comm::ProcessGroup& group) {
+  std::int64_t size = 0;
+  for (const Tensor& t : tensors) size += t.numel();
+  if (size == 0) return;
+  const Tensor message = empty(tensors.front().context(), {size}, DType::kFloat32);
+  const auto place = [&](const Tensor& t, std::int64_t at) {
+    return from_external(t.context(),
+                         make_view(message.data<float>() + at, DType::kFloat32, t.shape()),
+                         message.storage());
+  };
+  std::int64_t at = 0;
+  for (const Tensor& t : tensors) {
+    copy_into(place(t, at), t);
+    at += t.numel();
+  }
+  group.all_reduce(message.view(), comm::ReduceOp::kSum)->wait_host();
+  at = 0;
+  for (const Tensor& t : tensors) {
+    copy_into(t, place(t, at));
+    at += t.numel();
+  }
+}
+
+/// One rank of those that hold the same part: the first along every dim that does not cut it.
+bool first_holder(const planner::DTensorSpec& spec, const std::vector<int>& coordinates) {
+  for (int d = 0; d < spec.mesh().ndim(); ++d)
+    if (!spec.placement(d).is_shard() && coordinates[static_cast<std::size_t>(d)] != 0)
+      return false;
+  return true;
+}
+
+}  // namespace
+
+struct ParallelModel::Impl {
+  explicit Impl(dtensor::DeviceMesh& device_mesh)
+      : engine({device_mesh, plans}), mesh{engine, engine.context()} {}
+
+  /// Plain tensors of a batch are the same on all ranks; results are made whole and plain.
+  void add_root_hook(nn::Model& model) {
+    nn::ForwardHook hook;
+    hook.before = [this](std::span<Tensor> in) {
+      for (Tensor& x : in)
+        if (x && !x.has_layout()) x = wrap_local(x, whole(x.shape()), mesh);
+    };
+    hook.after = [this](std::span<Tensor> out) {
+      for (Tensor& x : out)
+        if (x && x.has_layout())
+          x = unwrap_local(change_layout(x, whole(x.shape()), false, mesh), mesh);
+    };
+    model.add_hook(std::move(hook));
+  }
+
+  SpecPtr whole(const Shape& shape) {
+    return engine.intern(std::make_shared<const planner::DTensorSpec>(
+        mesh.layout(), Placements(static_cast<std::size_t>(mesh.ndim())), shape));
+  }
+
+  planner::PlanCache plans;
+  dtensor::DistributedEngine engine;
+  StyleMesh mesh;
+  /// The local parts as parameters of their own.
+  std::vector<std::unique_ptr<nn::Parameter>> locals;
+  std::vector<Tensor> wholes;  ///< the model's parameters, by index
+};
+
+ParallelModel::ParallelModel(nn::Model& model, dtensor::DeviceMesh* mesh, const ModelPlan& plan)
+    : model_(model) {
+  check(!plan.sequence_parallel || plan.tensor_parallel,
+        "plan.sequence_parallel needs plan.tensor_parallel");
+  const bool cut = mesh != nullptr && plan.tensor_parallel && mesh->layout()->size() > 1;
+  if (cut) {
+    impl_ = std::make_unique<Impl>(*mesh);
+    const StylePlan styles = plan.styles.empty()
+                                 ? default_plan(model.config().architecture, plan.sequence_parallel)
+                                 : plan.styles;
+    const ParallelizeOptions own_values{.src_data_rank = std::nullopt};
+    warnings_ = parallelize_module(model, impl_->mesh, styles, own_values).warnings;
+    replicate_parameters(model, impl_->mesh, own_values);
+    impl_->add_root_hook(model);
+  }
+  for (const nn::NamedParameter& p : model.named_parameters()) {
+    LocalParameter local{p.name, p.parameter, nullptr};
+    if (cut) {
+      const Tensor& value = p.parameter->value;
+      local.spec = value.layout()->spec;
+      local.partial_grad = gradient_spec(value)->has_partial();
+      local.counted = first_holder(*local.spec, mesh->coordinates());
+      impl_->locals.push_back(
+          std::make_unique<nn::Parameter>(nn::Parameter{value.layout()->local, p.parameter->init}));
+      impl_->wholes.push_back(value);
+      local.parameter = impl_->locals.back().get();
+    }
+    parameters_.push_back(std::move(local));
+  }
+}
+
+ParallelModel::~ParallelModel() = default;
+
+std::vector<nn::NamedParameter> ParallelModel::named_local_parameters() const {
+  std::vector<nn::NamedParameter> named;
+  for (const LocalParameter& p : parameters_) named.push_back({p.name, p.parameter});
+  return named;
+}
+
+void ParallelModel::finish_gradients() {
+  if (!impl_) return;
+  // By the mesh dims that are summed over: one collective each, in the same order on all ranks.
+  std::map<std::vector<int>, std::vector<Tensor>> gradients;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].partial_grad) continue;
+    const std::vector<int> dims = partial_dims(*gradient_spec(impl_->wholes[i]));
+    const Tensor grad = parameters_[i].parameter->value.grad();
+    if (grad) gradients[dims].push_back(grad);
+  }
+  for (const auto& [dims, parts] : gradients)
+    sum_together(parts, impl_->mesh.context.mesh.group(dims));
+}
+
+}  // namespace meshloom::parallel

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The styles that each architecture is spread with unless a plan says otherwise.
+#pragma once
+
+#include "daemon/nn/models/model_config.h"
+#include "daemon/parallel/tensor_parallel/style.h"
+
+namespace meshloom::parallel {
+
+/// For a mesh of one dim. Activations keep their layouts between modules. Attention and the
+/// feed-forward part are cut by heads and features; embedding, output projection and loss by
+/// vocabulary. With `sequence_parallel` the residual stream and the norms hold a part of the
+/// sequence each, gathered before and scattered after what is cut.
+///
+/// Source: Shoeybi et al., "Megatron-LM", 2019; Korthikanti et al., "Reducing Activation
+/// Recomputation in Large Transformer Models", 2022.
+StylePlan default_plan(nn::Architecture architecture, bool sequence_parallel);
+
+}  // namespace meshloom::parallel

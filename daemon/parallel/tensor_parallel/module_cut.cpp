@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/parallel/tensor_parallel/module_cut.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "daemon/tensor/ops/shape.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::parallel {
+namespace {
+
+using planner::DimOrder;
+using planner::DimOrderPtr;
+using planner::SpecPtr;
+
+/// Null where the ceil rule cuts the same.
+DimOrderPtr order_of(std::int64_t count, int parts, int groups, std::int64_t unit) {
+  const DimOrderPtr order = DimOrder::blocked(count, parts, groups, unit);
+  for (int p = 0; p < parts; ++p) {
+    const planner::ShardRange plain = planner::shard_range(count, parts, p);
+    const planner::IndexRanges part = order->part(p);
+    const bool alike =
+        plain.size() == 0 ? order->part_size(p) == 0 : part.size() == 1 && part.front() == plain;
+    if (!alike) return order;
+  }
+  return nullptr;
+}
+
+/// This rank's part of a whole tensor, in memory of its own.
+Tensor part_of(const Tensor& whole, const planner::LocalPart& part) {
+  Tensor window = whole.detach();
+  for (std::size_t d = 0; d < part.ranges.size(); ++d) {
+    const auto dim = static_cast<std::int64_t>(d);
+    std::vector<Tensor> pieces;
+    for (const planner::ShardRange& range : part.ranges[d])
+      pieces.push_back(ops::slice(window, dim, range.begin, range.end));
+    if (pieces.empty()) pieces.push_back(ops::slice(window, dim, 0, 0));
+    window = pieces.size() == 1 ? pieces.front() : ops::cat(pieces, dim);
+  }
+  const Tensor copy = empty(whole.context(), part.shape, whole.dtype());
+  copy_into(copy, window);
+  return copy;
+}
+
+SpecPtr parameter_spec(const Shape& shape, int dim, const CutFeatures& features,
+                       const StyleMesh& mesh) {
+  planner::Placements placements(static_cast<std::size_t>(mesh.ndim()));
+  std::vector<DimOrderPtr> orders;
+  if (dim >= 0 && !features.whole) {
+    std::fill(placements.begin(), placements.end(), planner::Placement::shard(dim));
+    orders = features.orders;
+  }
+  return mesh.engine.intern(std::make_shared<const planner::DTensorSpec>(
+      mesh.layout(), placements, shape, planner::ShardOrder{}, std::move(orders)));
+}
+
+/// The layout with Partial on every mesh dim that holds the tensor whole.
+SpecPtr summands_of(const SpecPtr& spec, LayoutEngine& engine) {
+  planner::Placements placements = spec->placements();
+  for (planner::Placement& placement : placements)
+    if (placement.is_replicate())
+      placement = planner::Placement::partial_of(planner::PartialOp::kSum);
+  return engine.intern(std::make_shared<const planner::DTensorSpec>(
+      spec->mesh_ptr(), placements, spec->shape(), spec->shard_order()));
+}
+
+}  // namespace
+
+CutFeatures cut_features(std::int64_t count, const nn::FeatureUnits& units,
+                         const planner::MeshLayout& mesh) {
+  CutFeatures result{.count = count};
+  if (mesh.ndim() == 0) return result;
+  const int parts = mesh.dim_size(0);
+  const std::int64_t per_group = count / (units.groups * units.unit);
+  if (units.whole_where_few && per_group < mesh.size()) {
+    result.whole = true;
+    return result;
+  }
+  const bool bundled = per_group % units.bundle == 0 && per_group / units.bundle >= parts;
+  const std::int64_t unit = units.unit * (bundled ? units.bundle : 1);
+  if (units.groups == 1 && unit == 1) return result;
+  const DimOrderPtr order = order_of(count, parts, units.groups, unit);
+  if (!order) return result;
+  result.orders.assign(static_cast<std::size_t>(mesh.ndim()), nullptr);
+  result.orders.front() = order;
+  return result;
+}
+
+ModuleCut cut_module(nn::Module& module, const nn::FeatureCut& cut, const StyleMesh& mesh,
+                     const std::string& where) {
+  ModuleCut result;
+  for (const nn::NamedParameter& own : module.own_parameters()) {
+    const auto found = std::find_if(cut.parameters.begin(), cut.parameters.end(),
+                                    [&](const auto& p) { return p.name == own.name; });
+    check_internal(found != cut.parameters.end(), "{}: no cut of {} is given", where, own.name);
+    const Tensor& value = own.parameter->value;
+    check(!value.has_layout(), "{}: {} is spread over the mesh already", where, own.name);
+    CutFeatures features;
+    if (found->dim >= 0) {
+      features = cut_features(value.size(found->dim), found->units, *mesh.layout());
+      if (result.features.count == 0) result.features = features;
+    }
+    result.parameters.push_back({own.parameter,
+                                 parameter_spec(value.shape(), found->dim, features, mesh),
+                                 found->dim < 0 && !cut.cuts_output});
+  }
+  return result;
+}
+
+void distribute_parameter(const ParameterLayout& layout, const StyleMesh& mesh,
+                          std::optional<int> src_data_rank) {
+  Tensor& value = layout.parameter->value;
+  const NoGradGuard no_grad(value.context());
+  const bool wanted = value.requires_grad();
+  const planner::LocalPart part = layout.spec->local_part(mesh.context.mesh.coordinates());
+  Tensor local;
+  if (!has_memory(value)) {
+    local = deferred(value.context(), part.shape, value.dtype());
+  } else {
+    Tensor whole = value.detach();
+    if (src_data_rank && mesh.layout()->size() > 1) {
+      whole = ops::contiguous(whole);
+      std::vector<int> all(static_cast<std::size_t>(mesh.ndim()));
+      std::iota(all.begin(), all.end(), 0);
+      mesh.context.mesh.group(all).broadcast(whole.view(), *src_data_rank)->wait_host();
+    }
+    local = part_of(whole, part);
+  }
+  if (wanted) local.set_requires_grad(true);
+  value = with_layout(local, layout.spec, mesh.engine);
+  value.layout()->grad_spec = layout.summands ? summands_of(layout.spec, mesh.engine)
+                                              : mesh.engine.gradient_of(layout.spec);
+}
+
+}  // namespace meshloom::parallel

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// From what a module says about its features to the layouts of its parameters on a mesh.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/nn/module.h"
+#include "daemon/parallel/tensor_parallel/style_mesh.h"
+
+namespace meshloom::parallel {
+
+/// The layout that a parameter is to get.
+struct ParameterLayout {
+  nn::Parameter* parameter;
+  planner::SpecPtr spec;
+  /// Where a rank holds it whole, it computes a share of its gradient only (its part of the
+  /// sequence; a bias that counts once): the gradient is held as summands.
+  bool summands = false;
+};
+
+/// A dim of features as the ranks of a mesh hold it.
+struct CutFeatures {
+  std::int64_t count = 0;
+  bool whole = false;  ///< too few units: every rank has all
+  /// By mesh dim, null for the ceil rule.
+  std::vector<planner::DimOrderPtr> orders = {};
+};
+
+/// `count` features over all dims of the mesh: the outermost takes whole units, those inside cut
+/// what it left by the ceil rule.
+CutFeatures cut_features(std::int64_t count, const nn::FeatureUnits& units,
+                         const planner::MeshLayout& mesh);
+
+struct ModuleCut {
+  std::vector<ParameterLayout> parameters;
+  CutFeatures features;  ///< of the first parameter that is cut
+};
+
+/// Throws InvalidArgument beginning with `where` for a parameter that has a layout already.
+ModuleCut cut_module(nn::Module& module, const nn::FeatureCut& cut, const StyleMesh& mesh,
+                     const std::string& where);
+
+/// Gives the parameter its layout: from here on its value is a leaf whose local tensor is this
+/// rank's part of the values of mesh rank `src_data_rank` (nullopt: of its own, without
+/// communication; then also where the value has no memory).
+void distribute_parameter(const ParameterLayout& layout, const StyleMesh& mesh,
+                          std::optional<int> src_data_rank);
+
+}  // namespace meshloom::parallel

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/parallel/tensor_parallel/parallelize_module.h"
+
+#include <algorithm>
+
+#include "daemon/nn/name_pattern.h"
+#include "daemon/parallel/tensor_parallel/style_action.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::parallel {
+namespace {
+
+std::vector<std::string> names_of(const std::vector<nn::NamedModule>& modules) {
+  std::vector<std::string> names;
+  for (const nn::NamedModule& m : modules) names.push_back(m.name);
+  return names;
+}
+
+struct Match {
+  nn::NamedModule module;
+  std::size_t pattern;
+};
+
+std::vector<Match> match(const std::vector<nn::NamedModule>& modules,
+                         const std::vector<std::string>& patterns) {
+  std::vector<Match> matches;
+  for (const nn::NamedModule& m : modules)
+    if (const auto best = nn::best_pattern(patterns, m.name)) matches.push_back({m, *best});
+  return matches;
+}
+
+void check_options(const StyleMesh& mesh, const ParallelizeOptions& options) {
+  if (!options.src_data_rank) return;
+  check(*options.src_data_rank >= 0 && *options.src_data_rank < mesh.layout()->size(),
+        "parallelize_module: src_data_rank {} is not a rank of a mesh of {}",
+        *options.src_data_rank, mesh.layout()->size());
+}
+
+}  // namespace
+
+ParallelizeReport parallelize_module(nn::Module& root, const StyleMesh& mesh, const StylePlan& plan,
+                                     const ParallelizeOptions& options) {
+  check_options(mesh, options);
+  const std::vector<nn::NamedModule> modules = root.named_modules();
+  const std::vector<std::string> names = names_of(modules);
+  std::vector<std::string> patterns;
+  for (const PatternStyles& entry : plan) {
+    check(std::find(patterns.begin(), patterns.end(), entry.pattern) == patterns.end(),
+          "pattern \"{}\" is twice in the plan", entry.pattern);
+    patterns.push_back(entry.pattern);
+  }
+  ParallelizeReport report;
+  if (plan.empty()) report.warnings.emplace_back("the parallel plan is empty: nothing is changed");
+  for (const std::string& pattern : patterns)
+    if (std::none_of(names.begin(), names.end(),
+                     [&](const auto& name) { return nn::matches_pattern(pattern, name); }))
+      report.warnings.push_back(nn::unmatched_text(pattern, names));
+
+  // All is worked out, and refused where it does not fit, before anything is changed.
+  std::vector<StyleAction> actions;
+  for (const Match& m : match(modules, patterns)) {
+    std::vector<std::string> texts;
+    for (const ParallelStyle& style : plan[m.pattern].styles) {
+      actions.push_back(plan_style(m.module, style, mesh));
+      texts.push_back(to_string(style));
+    }
+    check_cut_once(m.module, plan[m.pattern].styles);
+    report.applied.push_back(fmt::format("{}: {}", m.module.name, fmt::join(texts, ", ")));
+  }
+  for (const StyleAction& action : actions) apply_action(action, mesh, options.src_data_rank);
+  return report;
+}
+
+void replicate_parameters(nn::Module& root, const StyleMesh& mesh,
+                          const ParallelizeOptions& options) {
+  check_options(mesh, options);
+  const planner::Placements whole(static_cast<std::size_t>(mesh.ndim()));
+  for (const nn::NamedParameter& p : root.named_parameters()) {
+    const Tensor& value = p.parameter->value;
+    if (value.has_layout()) continue;
+    const auto spec =
+        std::make_shared<const planner::DTensorSpec>(mesh.layout(), whole, value.shape());
+    distribute_parameter({p.parameter, mesh.engine.intern(spec)}, mesh, options.src_data_rank);
+  }
+}
+
+}  // namespace meshloom::parallel

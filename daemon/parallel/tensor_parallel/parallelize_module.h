@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// parallelize_module: gives the modules of a tree the styles of a plan.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/nn/module.h"
+#include "daemon/parallel/tensor_parallel/style.h"
+#include "daemon/parallel/tensor_parallel/style_mesh.h"
+
+namespace meshloom::parallel {
+
+struct ParallelizeOptions {
+  /// The mesh rank whose parameter values everybody gets; nullopt: each rank keeps its own part of
+  /// its own values, without communication.
+  std::optional<int> src_data_rank = 0;
+};
+
+/// What became of a plan.
+struct ParallelizeReport {
+  /// One text for each pattern that matched nothing, naming near misses, and one for an empty plan.
+  std::vector<std::string> warnings;
+  /// "transformer.h.0.mlp.c_fc: ColwiseParallel" in order of the tree.
+  std::vector<std::string> applied;
+};
+
+/// Cuts parameters (each becomes a leaf with a layout, whose local tensor holds this rank's part)
+/// and adds hooks that bring inputs and outputs into the layouts of the styles. Where several
+/// patterns match a module, the best one acts (nn::best_pattern). Every rank of the mesh calls it
+/// with the same arguments. Before anything is changed it throws InvalidArgument, the same on every
+/// rank, naming the module and the style that does not fit it. Parameters without memory stay so.
+ParallelizeReport parallelize_module(nn::Module& root, const StyleMesh& mesh, const StylePlan& plan,
+                                     const ParallelizeOptions& options = {});
+
+/// Gives every parameter of the tree that has no layout yet one in which all ranks hold it whole.
+void replicate_parameters(nn::Module& root, const StyleMesh& mesh,
+                          const ParallelizeOptions& options = {});
+
+}  // namespace meshloom::parallel

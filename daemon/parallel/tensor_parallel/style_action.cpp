@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/parallel/tensor_parallel/style_action.h"
+
+#include <algorithm>
+
+#include "kernels/base/error.h"
+
+namespace meshloom::parallel {
+namespace {
+
+using planner::Placement;
+using planner::Placements;
+
+/// What every planning function is told.
+struct Planning {
+  const nn::NamedModule& module;
+  const ParallelStyle& style;
+  const StyleMesh& mesh;
+  std::string where;
+
+  Placements everywhere(Placement placement) const {
+    return Placements(static_cast<std::size_t>(mesh.ndim()), placement);
+  }
+  Placements whole() const { return everywhere(Placement::replicate()); }
+  Placements features() const { return everywhere(Placement::shard(-1)); }
+};
+
+ArgumentLayout checked(const Planning& p, const ArgumentLayout& layout) {
+  if (layout)
+    check(static_cast<int>(layout->size()) == p.mesh.ndim(),
+          "{}: the layout {} has {} placements for a mesh of {} dims", p.where,
+          planner::to_string(*layout), layout->size(), p.mesh.ndim());
+  return layout;
+}
+
+/// Layouts that were given, or the style's own for the first argument.
+ArgumentLayouts given_or(const Planning& p, const std::optional<ArgumentLayouts>& layouts,
+                         Placements own) {
+  if (!layouts) return {std::move(own)};
+  ArgumentLayouts result;
+  for (const ArgumentLayout& layout : *layouts) result.push_back(checked(p, layout));
+  return result;
+}
+
+void check_arguments(const Planning& p, std::size_t count, std::size_t have, const char* what) {
+  check(count <= have, "{}: {} layouts for a module with {} {}", p.where, count, have, what);
+}
+
+/// A style that cuts the module: its one input is brought into `desired`, its output is taken to be
+/// `made` and brought into the output layouts.
+StyleAction cut_action(const Planning& p, const nn::FeatureCut& cut, bool columns) {
+  ModuleCut parts = cut_module(*p.module.module, cut, p.mesh, p.where);
+  StyleAction action{p.module.module, p.where, std::move(parts.parameters), {}, {}};
+  const CutFeatures& features = parts.features;
+  const bool cuts_input = cut.cuts_input && !features.whole;
+  const bool cuts_output = cut.cuts_output && !features.whole;
+
+  const Placements wanted = cuts_input ? p.features() : p.whole();
+  const ArgumentLayouts given = given_or(p, p.style.input_layouts, wanted);
+  check_arguments(p, given.size(), p.module.module->input_names().size(), "inputs");
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    ArgumentRule rule{.given = given[i], .partial_grad = columns && !features.whole};
+    if (i == 0) rule.desired = wanted;
+    if (cuts_input) {
+      rule.features = features.count;
+      rule.feature_orders = features.orders;
+    }
+    action.inputs.push_back(std::move(rule));
+  }
+
+  const Placements made = cuts_output ? p.features() : p.whole();
+  for (const ArgumentLayout& layout : given_or(p, p.style.output_layouts, made)) {
+    ArgumentRule rule{.desired = layout, .to_local = p.style.use_local_output.value_or(true)};
+    if (cuts_output) {
+      rule.features = features.count;
+      rule.feature_orders = features.orders;
+    }
+    action.outputs.push_back(std::move(rule));
+  }
+  return action;
+}
+
+StyleAction plan_cut(const Planning& p) {
+  const bool columns = p.style.kind == StyleKind::kColwise;
+  const auto cut = columns ? p.module.module->column_cut() : p.module.module->row_cut();
+  check(cut.has_value(), "{}: the module cannot be cut by {}", p.where,
+        columns ? "output features" : "input features");
+  check(!p.style.desired_input_layouts && !p.style.desired_output_layouts &&
+            p.style.input_kwarg_layouts.empty() && p.style.desired_input_kwarg_layouts.empty(),
+        "{}: desired layouts and layouts by name belong to the Prepare styles", p.where);
+  return cut_action(p, *cut, columns);
+}
+
+StyleAction plan_sequence(const Planning& p) {
+  check(p.module.module->positionwise(),
+        "{}: the module mixes positions, its sequence cannot be cut", p.where);
+  StyleAction action{p.module.module, p.where, {}, {}, {}};
+  for (const nn::NamedParameter& own : p.module.module->own_parameters()) {
+    const Tensor& value = own.parameter->value;
+    check(!value.has_layout(), "{}: {} is spread over the mesh already", p.where, own.name);
+    action.parameters.push_back({own.parameter,
+                                 p.mesh.engine.intern(std::make_shared<const planner::DTensorSpec>(
+                                     p.mesh.layout(), p.whole(), value.shape())),
+                                 true});
+  }
+  const Placements sequence =
+      p.everywhere(Placement::shard(static_cast<int>(p.style.sequence_dim)));
+  const std::size_t count = p.module.module->input_names().size();
+  ArgumentLayouts given(count, sequence);
+  if (p.style.input_layouts) given = given_or(p, p.style.input_layouts, sequence);
+  check_arguments(p, given.size(), count, "inputs");
+  for (const ArgumentLayout& layout : given)
+    action.inputs.push_back({.given = layout, .desired = sequence});
+  const ArgumentLayouts outputs =
+      p.style.output_layouts ? given_or(p, p.style.output_layouts, sequence) : ArgumentLayouts{};
+  for (const ArgumentLayout& layout : outputs)
+    action.outputs.push_back(
+        {.desired = layout, .to_local = p.style.use_local_output.value_or(false)});
+  if (outputs.empty() && p.style.use_local_output.value_or(false))
+    action.outputs.push_back({.to_local = true});
+  return action;
+}
+
+/// One rule per argument from what it is and what it is to be.
+std::vector<ArgumentRule> prepare(const Planning& p, const ArgumentLayouts& given,
+                                  const ArgumentLayouts& desired, const char* what, bool to_local) {
+  check(given.size() == desired.size(),
+        "{}: {} {} layouts, but {} desired layouts; one of each is needed for an argument", p.where,
+        given.size(), what, desired.size());
+  std::vector<ArgumentRule> rules;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    ArgumentRule rule{.given = checked(p, given[i]), .desired = checked(p, desired[i])};
+    rule.to_local = to_local && (rule.given || rule.desired);
+    rule.partial_grad = true;
+    rules.push_back(std::move(rule));
+  }
+  return rules;
+}
+
+void add_named(const Planning& p, std::vector<ArgumentRule>& rules, bool to_local) {
+  const auto& given = p.style.input_kwarg_layouts;
+  const auto& desired = p.style.desired_input_kwarg_layouts;
+  check(given.size() == desired.size() &&
+            std::equal(given.begin(), given.end(), desired.begin(),
+                       [](const auto& a, const auto& b) { return a.first == b.first; }),
+        "{}: layouts and desired layouts are given for different names of inputs", p.where);
+  const std::vector<std::string> names = p.module.module->input_names();
+  for (const auto& [name, layout] : given) {
+    const auto at = std::find(names.begin(), names.end(), name);
+    check(at != names.end(), "{}: a layout for input \"{}\", but the inputs are {}", p.where, name,
+          fmt::join(names, ", "));
+    const auto index = static_cast<std::size_t>(at - names.begin());
+    if (rules.size() <= index) rules.resize(index + 1);
+    check(!rules[index].given && !rules[index].desired,
+          "{}: input \"{}\" has a layout by position and by name", p.where, name);
+    rules[index] = prepare(p, {layout}, {desired.at(name)}, "input", to_local).front();
+  }
+}
+
+StyleAction plan_prepare(const Planning& p) {
+  StyleAction action{p.module.module, p.where, {}, {}, {}};
+  const ParallelStyle& s = p.style;
+  const ArgumentLayouts none;
+  if (s.kind != StyleKind::kPrepareOutput) {
+    const bool to_local = s.kind == StyleKind::kPrepareInputOutput
+                              ? s.use_local_input.value_or(false)
+                              : s.use_local_input.value_or(s.use_local_output.value_or(false));
+    action.inputs = prepare(p, s.input_layouts.value_or(none),
+                            s.desired_input_layouts.value_or(none), "input", to_local);
+    add_named(p, action.inputs, to_local);
+    check_arguments(p, action.inputs.size(), p.module.module->input_names().size(), "inputs");
+    check(!action.inputs.empty(), "{}: no input layouts are given", p.where);
+  }
+  if (s.kind != StyleKind::kPrepareInput) {
+    action.outputs =
+        prepare(p, s.output_layouts.value_or(none), s.desired_output_layouts.value_or(none),
+                "output", s.use_local_output.value_or(true));
+    check(!action.outputs.empty(), "{}: no output layouts are given", p.where);
+  }
+  return action;
+}
+
+bool takes_parameters(StyleKind kind) {
+  return kind == StyleKind::kColwise || kind == StyleKind::kRowwise || kind == StyleKind::kSequence;
+}
+
+std::string place_of(const nn::NamedModule& module, StyleKind kind) {
+  return fmt::format("{} of {}", style_name(kind),
+                     module.name.empty() ? "the module itself" : module.name);
+}
+
+}  // namespace
+
+StyleAction plan_style(const nn::NamedModule& module, const ParallelStyle& style,
+                       const StyleMesh& mesh) {
+  const Planning p{module, style, mesh, place_of(module, style.kind)};
+  switch (style.kind) {
+    case StyleKind::kColwise:
+    case StyleKind::kRowwise: return plan_cut(p);
+    case StyleKind::kSequence: return plan_sequence(p);
+    default: return plan_prepare(p);
+  }
+}
+
+void check_cut_once(const nn::NamedModule& module, const std::vector<ParallelStyle>& styles) {
+  const ParallelStyle* first = nullptr;
+  for (const ParallelStyle& style : styles) {
+    if (!takes_parameters(style.kind)) continue;
+    check(!first, "{}: {} has spread its parameters already", place_of(module, style.kind),
+          first ? style_name(first->kind) : "");
+    first = &style;
+  }
+}
+
+void apply_action(const StyleAction& action, const StyleMesh& mesh,
+                  std::optional<int> src_data_rank) {
+  for (const ParameterLayout& layout : action.parameters)
+    distribute_parameter(layout, mesh, src_data_rank);
+  const auto before = std::make_shared<Boundary>(mesh, action.inputs, action.where);
+  const auto after = std::make_shared<Boundary>(mesh, action.outputs, action.where);
+  nn::ForwardHook hook;
+  if (!before->empty()) hook.before = [before](std::span<Tensor> in) { before->apply(in); };
+  if (!after->empty()) hook.after = [after](std::span<Tensor> out) { after->apply(out); };
+  if (hook.before || hook.after) action.module->add_hook(std::move(hook));
+}
+
+}  // namespace meshloom::parallel
