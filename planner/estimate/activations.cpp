@@ -24,18 +24,24 @@ LayerWidths layer_widths(const LocalModel& local) {
   const std::int64_t c = local.model.hidden;
   LayerWidths w;
   w.kept = {local.q + 2 * local.kv + local.q, 2 * c};
-  // At the last projection: its input, its output, both norms' outputs, attention's projection.
-  w.forward = {local.inner, 4 * c};
+  // At the last projection: its input and output, the norms' outputs, attention's projection.
+  w.forward = {local.inner, local.model.kind == ModelKind::kGpt2 ? 4 * c : 3 * c};
   // There too: the gradient of its output, of its input, and its input again.
   w.backward = {2 * local.inner, c};
   switch (local.model.activation) {
     case MlpActivation::kGelu: w.kept.local += local.inner; break;
     case MlpActivation::kRelu: w.kept.local += local.inner; break;
-    case MlpActivation::kSilu: w.kept.local += 2 * local.inner; break;
+    case MlpActivation::kSilu:
+      w.kept.local += 2 * local.inner;
+      // A plain SiLU keeps what GELU has in passing.
+      if (local.model.kind != ModelKind::kLlama) {
+        w.forward.local = 0;
+        w.backward.local = local.inner;
+      }
+      break;
   }
   // SwiGLU's backward: three gradients as wide as the MLP.
   if (local.model.kind == ModelKind::kLlama) w.backward.local = 3 * local.inner;
-  if (local.model.residual_dropout) w.forward.stream += c;
   if (local.plan.sequence_parallel) {
     // The inputs of the two column-wise projections are gathered: they are kept whole.
     w.kept.local += 2 * c;
@@ -83,14 +89,15 @@ std::int64_t peak_of(const LocalModel& local, const ActivationEstimate& a) {
   const std::int64_t in_loss = kept + a.ends + a.loss;
   // The last layer is at work: its own tensors are counted in `kept` unless it runs again.
   if (!checkpointed) return std::max({in_loss, kept + a.forward, kept + a.backward});
-  // The layer runs again: forward with the gradient of its output waiting, then backward.
+  // It runs again: forward with the gradient of its output waiting, then backward.
   std::int64_t again = kept + a.block + stream;
   if (local.plan.checkpointing == Checkpointing::kSelective)
     again -= local.rows * (local.q * local.element_bytes + local.heads * 4);
-  // The first layer of a causal model has one input, the embeddings, which its norm keeps anyway.
-  if (local.model.causal()) again -= stream;
-  // By then the layer's inputs were dropped, all but one.
-  return std::max(in_loss, again + std::max(a.forward, a.backward - stream));
+  // The embeddings: of a causal model the first layer's one input, of BERT in a norm of their own.
+  again += local.model.causal() ? -stream : stream;
+  // In backward the layer's output is still there; its inputs are not, where norms keep them.
+  const std::int64_t backward = a.backward + (local.model.causal() ? -stream : stream);
+  return std::max(in_loss, again + std::max(a.forward, backward));
 }
 
 }  // namespace

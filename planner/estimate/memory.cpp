@@ -14,6 +14,9 @@ constexpr std::int64_t kFloat = 4;
 constexpr std::int64_t kProcessBytes = 96 << 20;
 // As the kernel of the loss cuts its chunks of logits (kernels/cpu/linear_cross_entropy.cpp).
 constexpr std::int64_t kLogitsBytes = 52 << 20;
+constexpr std::int64_t kAttentionTiles = 340 << 10;
+// Panels that products of bfloat16 widen or pack, by CPU.
+constexpr std::int64_t kPanels = 6 << 20;
 // As reductions cut their slices (daemon/comm/collectives): bytes of a slice, slices in flight.
 constexpr std::int64_t kSliceBytes = 256 << 10;
 constexpr std::int64_t kSlices = 4;
@@ -26,10 +29,11 @@ std::int64_t workspace_bytes(const LocalModel& local) {
   const std::int64_t most = std::clamp<std::int64_t>(kLogitsBytes / row, 1, local.rows);
   const std::int64_t chunks = (local.rows + most - 1) / most;
   const std::int64_t logits = (local.rows + chunks - 1) / chunks * row;
-  // Attention keeps float32 sums of dq for about a head at a time.
+  // Attention: float32 sums of dq for about a head at a time, and tiles.
   const std::int64_t attention = 2 * local.work.sequence * local.model.head_dim * kFloat *
-                                 (local.model.heads / local.model.kv_heads);
-  return std::max(logits, attention);
+                                     (local.model.heads / local.model.kv_heads) +
+                                 kAttentionTiles;
+  return std::max(logits, attention) + (local.plan.dtype == DType::kBFloat16 ? kPanels : 0);
 }
 
 std::int64_t state_bytes_per_element(OptimizerState optimizer) {

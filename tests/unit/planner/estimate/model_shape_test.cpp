@@ -7,32 +7,11 @@
 #include "daemon/nn/models/model.h"
 #include "kernels/base/error.h"
 #include "planner/dim_order.h"
+#include "tests/unit/planner/estimate/model_configs.h"
 #include "tests/unit/planner/estimate/models.h"
 
 namespace meshloom::planner {
 namespace {
-
-nn::ModelConfig config_of(const ModelShape& m) {
-  nn::ModelConfig config;
-  config.architecture = m.kind == ModelKind::kGpt2    ? nn::Architecture::kGpt2
-                        : m.kind == ModelKind::kLlama ? nn::Architecture::kLlama
-                                                      : nn::Architecture::kBert;
-  config.vocab_size = m.vocab;
-  config.hidden_size = m.hidden;
-  config.num_layers = m.layers;
-  config.num_heads = m.heads;
-  config.num_kv_heads = m.kv_heads;
-  config.head_dim = m.head_dim;
-  config.intermediate_size = m.intermediate;
-  config.max_position_embeddings = m.positions;
-  config.type_vocab_size = m.token_types;
-  config.activation =
-      m.kind == ModelKind::kLlama ? nn::ActivationKind::kSilu : nn::ActivationKind::kGeluTanh;
-  config.tie_word_embeddings = m.tied;
-  config.attention_bias = m.attention_bias;
-  config.mlp_bias = m.mlp_bias;
-  return config;
-}
 
 /// Names and shapes.
 std::vector<std::string> described(const ModelShape& model) {
@@ -50,7 +29,7 @@ std::vector<std::string> described(const ModelShape& model) {
 
 std::vector<std::string> real(const ModelShape& shape) {
   ExecutionContext context;
-  const auto model = nn::make_model(context, config_of(shape), DType::kFloat32);
+  const auto model = nn::make_model(context, testing::config_of(shape), DType::kFloat32);
   std::vector<std::string> lines;
   for (const auto& [name, parameter] : model->named_parameters())
     lines.push_back(name + to_string(parameter->value.shape()));
@@ -59,7 +38,7 @@ std::vector<std::string> real(const ModelShape& shape) {
 
 void expect_like_the_model(const ModelShape& shape) {
   EXPECT_THAT(described(shape), ::testing::UnorderedElementsAreArray(real(shape)));
-  EXPECT_EQ(parameter_count(shape), nn::parameter_count(config_of(shape)));
+  EXPECT_EQ(parameter_count(shape), nn::parameter_count(testing::config_of(shape)));
 }
 
 TEST(ModelShape, HasTheParametersOfGpt2) {
