@@ -318,8 +318,8 @@ WorkPtr TransportProcessGroup::broadcast(const TensorView& data, int root) {
                 std::make_unique<Broadcast>(context(*flight), bytes_of(data), data.bytes(), root));
 }
 
-WorkPtr TransportProcessGroup::scatter(const TensorView& output,
-                                       std::span<const TensorView> inputs, int root) {
+WorkPtr TransportProcessGroup::scatter(const TensorView& output, std::span<const TensorView> inputs,
+                                       int root) {
   check_usable("scatter");
   check_buffer(output, "scatter", "output");
   check(root >= 0 && root < size(), "scatter: root {} is not one of {} ranks", root, size());

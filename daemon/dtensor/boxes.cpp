@@ -69,6 +69,7 @@ void for_each_packed(const Boxes& boxes, const TensorView& like, void* packed, F
 }  // namespace
 
 Boxes common_boxes(const planner::LocalPart& from, const planner::LocalPart& to) {
+  if (numel(from.shape) == 0 || numel(to.shape) == 0) return {};
   Boxes boxes = {Box{}};
   for (std::size_t d = 0; d < to.ranges.size(); ++d) {
     const std::vector<Run> runs = common_runs(from.ranges[d], to.ranges[d]);

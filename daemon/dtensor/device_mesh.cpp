@@ -10,12 +10,24 @@
 namespace meshloom::dtensor {
 namespace {
 
+std::vector<int> first_integers(int count) {
+  std::vector<int> ranks(static_cast<std::size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+/// Meshes over different ranks are different layouts.
+planner::MeshLayout with_ranks(planner::MeshLayout layout, const std::vector<int>& ranks) {
+  if (ranks.empty() || !layout.row_major() || static_cast<int>(ranks.size()) != layout.size())
+    return layout;
+  return ranks == first_integers(layout.size()) ? layout
+                                                : planner::MeshLayout(layout.dims(), ranks);
+}
+
 std::vector<int> mesh_ranks(const comm::ProcessGroup& parent, const planner::MeshLayout& layout,
                             std::vector<int> ranks) {
-  if (ranks.empty()) {
-    ranks.resize(static_cast<std::size_t>(layout.size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
-  }
+  if (ranks.empty())
+    for (int r = 0; r < layout.size(); ++r) ranks.push_back(layout.world_rank(r));
   check(static_cast<int>(ranks.size()) == layout.size(), "DeviceMesh: {} ranks for the mesh {}",
         ranks.size(), to_string(layout));
   check(layout.size() <= parent.size(), "DeviceMesh: the mesh {} needs {} ranks, group '{}' has {}",
@@ -73,7 +85,7 @@ std::string group_name(const planner::MeshLayout& layout, const std::vector<int>
 DeviceMesh::DeviceMesh(comm::ProcessGroup& parent, planner::MeshLayout layout,
                        const std::vector<int>& ranks)
     : parent_(parent),
-      layout_(std::make_shared<const planner::MeshLayout>(std::move(layout))),
+      layout_(std::make_shared<const planner::MeshLayout>(with_ranks(std::move(layout), ranks))),
       parent_ranks_(mesh_ranks(parent, *layout_, ranks)),
       step_cache_(std::make_unique<StepCache>()) {
   const auto own = std::find(parent_ranks_.begin(), parent_ranks_.end(), parent.rank());
@@ -102,11 +114,7 @@ comm::ProcessGroup& DeviceMesh::group(const std::vector<int>& mesh_dims) {
   return *groups_.emplace(mesh_dims, std::move(made)).first->second;
 }
 
-comm::ProcessGroup& DeviceMesh::whole_group() {
-  std::vector<int> all(static_cast<std::size_t>(layout_->ndim()));
-  std::iota(all.begin(), all.end(), 0);
-  return group(all);
-}
+comm::ProcessGroup& DeviceMesh::whole_group() { return group(first_integers(layout_->ndim())); }
 
 std::vector<int> DeviceMesh::find_dims(const std::vector<std::string>& names) const {
   std::vector<int> dims;
@@ -124,15 +132,18 @@ std::vector<int> DeviceMesh::find_dims(const std::vector<std::string>& names) co
 
 std::unique_ptr<DeviceMesh> DeviceMesh::sub_mesh(const std::vector<std::string>& dim_names) {
   const std::vector<int> dims = find_dims(dim_names);
-  std::vector<planner::MeshDim> kept;
-  for (const int dim : dims) kept.push_back(layout_->dims()[static_cast<std::size_t>(dim)]);
-  return std::make_unique<DeviceMesh>(group(dims), planner::MeshLayout(std::move(kept)));
+  comm::ProcessGroup& group_of_dims = group(dims);
+  return std::make_unique<DeviceMesh>(group_of_dims, layout_->sub_mesh(dims, rank_),
+                                      first_integers(group_of_dims.size()));
 }
 
 std::unique_ptr<DeviceMesh> DeviceMesh::flattened(const std::vector<std::string>& dim_names,
                                                   const std::string& name) {
-  comm::ProcessGroup& all = group(find_dims(dim_names));
-  return std::make_unique<DeviceMesh>(all, planner::MeshLayout({{name, all.size()}}));
+  const std::vector<int> dims = find_dims(dim_names);
+  comm::ProcessGroup& group_of_dims = group(dims);
+  const planner::MeshLayout sub = layout_->sub_mesh(dims, rank_);
+  return std::make_unique<DeviceMesh>(group_of_dims, sub.flatten(first_integers(sub.ndim()), name),
+                                      first_integers(group_of_dims.size()));
 }
 
 std::map<std::string, comm::CommCounter> DeviceMesh::counters() const {

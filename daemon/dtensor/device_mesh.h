@@ -19,9 +19,9 @@ class StepCache;
 /// when they are asked for first, which every rank of the mesh does together.
 class DeviceMesh {
  public:
-  /// Mesh rank i is the parent's rank i, or ranks[i] where ranks are given; the parent's other
-  /// ranks are outside the mesh (but take part in making it). Throws InvalidArgument where the
-  /// sizes do not fit. The parent outlives the mesh.
+  /// Mesh rank i is the parent's rank ranks[i] where ranks are given, else that of the layout (i,
+  /// or its world rank); the parent's other ranks are outside the mesh (but take part in making
+  /// it). Throws InvalidArgument where the sizes do not fit. The parent outlives the mesh.
   DeviceMesh(comm::ProcessGroup& parent, planner::MeshLayout layout,
              const std::vector<int>& ranks = {});
   ~DeviceMesh();
@@ -44,11 +44,12 @@ class DeviceMesh {
   comm::ProcessGroup& group(int mesh_dim);
   /// The ranks that differ along these dims only, numbered row-major in the listed order.
   comm::ProcessGroup& group(const std::vector<int>& mesh_dims);
-  /// All ranks of the mesh.
+  /// All ranks of the mesh in its order.
   comm::ProcessGroup& whole_group();
 
-  /// The mesh of these dims alone that this rank is in, in the listed order; it lives as long as
-  /// this mesh at most. Every member calls it. Throws NotFound naming a dim that is not there.
+  /// The mesh of these dims alone that this rank is in, in the listed order, with groups and
+  /// counters of its own; it lives as long as this mesh at most. Every member calls it. Throws
+  /// NotFound naming a dim that is not there.
   std::unique_ptr<DeviceMesh> sub_mesh(const std::vector<std::string>& dim_names);
   /// The same as one dim called `name`.
   std::unique_ptr<DeviceMesh> flattened(const std::vector<std::string>& dim_names,

@@ -128,7 +128,7 @@ Tensor DistributedEngine::redistributed(const Tensor& local, const InputUse& use
 Tensor DistributedEngine::place_recorded(TensorLayout& layout, const InputUse& use) {
   const bool leaf = layout.local.is_leaf();
   if (leaf && !layout.grad_spec) layout.grad_spec = use.from == use.to ? use.grad : use.own_grad;
-  const planner::SpecPtr& own_grad = leaf ? layout.grad_spec : use.own_grad;
+  const planner::SpecPtr& own_grad = layout.grad_spec ? layout.grad_spec : use.own_grad;
   if (use.from == use.to && own_grad == use.grad) return layout.local;
   if (Tensor shared = find_copy(layout, use.to, use.grad)) return shared;
   Tensor copy = redistributed(layout.local, use, own_grad);

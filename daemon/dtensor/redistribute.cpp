@@ -3,6 +3,7 @@
 
 #include "daemon/dtensor/step_cache.h"
 #include "daemon/dtensor/step_run.h"
+#include "daemon/dtensor/without_partial.h"
 #include "daemon/tensor/autograd/function_node.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "kernels/base/error.h"
@@ -68,6 +69,47 @@ Tensor redistribute_local(const Tensor& local, const planner::SpecPtr& from,
   }
   autograd::record_op("redistribute", {&local}, {&out},
                       Backward{grad_of_to, grad_of_from, context, dtypes.backward, local.dtype()});
+  return out;
+}
+
+// --- From mesh to mesh
+// -----------------------------------------------------------------------------
+
+namespace {
+
+Tensor across_values(const Tensor& local, const planner::SpecPtr& from, DeviceMesh& from_mesh,
+                     const planner::SpecPtr& to, DeviceMesh& to_mesh, planner::PlanCache& plans) {
+  const NoGradGuard no_grad(local.context());
+  Tensor value = local.requires_grad() ? local.detach() : local;
+  for (const planner::RedistributeStep& step : plans.plan(from, to).steps) {
+    const bool crosses = !(step.from->mesh() == step.to->mesh());
+    DeviceMesh& mesh = step.to->mesh() == *to_mesh.layout() ? to_mesh : from_mesh;
+    if (!crosses && !mesh.member()) continue;
+    StepRecipe recipe =
+        crosses ? make_crossing_recipe(step, from_mesh, to_mesh) : make_recipe(step, mesh);
+    value = StepRun(recipe, value, false).finish();
+  }
+  return value;
+}
+
+}  // namespace
+
+Tensor redistribute_across(const Tensor& local, const planner::SpecPtr& from, DeviceMesh& from_mesh,
+                           const planner::SpecPtr& to, DeviceMesh& to_mesh,
+                           planner::PlanCache& plans) {
+  check(&from_mesh.parent() == &to_mesh.parent(),
+        "redistribute: the meshes {} and {} are not of one group", to_string(*from_mesh.layout()),
+        to_string(*to_mesh.layout()));
+  const bool record = autograd::should_record({&local});
+  Tensor out = across_values(local, from, from_mesh, to, to_mesh, plans);
+  if (!record) return out;
+  if (out.impl() == local.impl()) out = local.detach();
+  const auto backward = [grad_of_from = without_partial(from), grad_of_to = without_partial(to),
+                         &from_mesh, &to_mesh,
+                         &plans](autograd::GradOutputs grads, autograd::GradSink& sink) {
+    sink.emit(0, across_values(grads[0], grad_of_to, to_mesh, grad_of_from, from_mesh, plans));
+  };
+  autograd::record_op("redistribute", {&local}, {&out}, backward);
   return out;
 }
 

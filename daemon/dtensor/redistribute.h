@@ -36,6 +36,15 @@ Tensor redistribute_local(const Tensor& local, const planner::SpecPtr& from,
                           const planner::SpecPtr& grad_of_from, const MeshContext& context,
                           const RedistributeDtypes& dtypes = {});
 
+/// From one mesh to another of the same parent group, all of whose ranks call it: other shapes,
+/// sub-meshes, disjoint ranks. `local` is of shape [0] on a rank outside `from_mesh` (and has the
+/// dtype that the others have), the result on one outside `to_mesh`. A gradient is recorded where
+/// `local` requires one, which it does on all ranks or on none; it comes back without Partial. Not
+/// for hot paths: what the ranks exchange is worked out anew each time.
+Tensor redistribute_across(const Tensor& local, const planner::SpecPtr& from, DeviceMesh& from_mesh,
+                           const planner::SpecPtr& to, DeviceMesh& to_mesh,
+                           planner::PlanCache& plans);
+
 /// A redistribution whose first collective is in flight. Later steps of its plan run in wait().
 /// Dropped before wait() it poisons its group, as any Work does.
 class RedistributeWork {

@@ -36,31 +36,33 @@ Members members_of(const planner::RedistributeStep& step, const DeviceMesh& mesh
                    const comm::ProcessGroup& group) {
   Members members;
   members.own = group.rank();
-  const bool same_mesh = step.from->mesh() == step.to->mesh();
-  for (int m = 0; m < group.size(); ++m) {
-    if (same_mesh && !step.mesh_dims.empty()) {
-      members.from.push_back(
-          member_coordinates(step.from->mesh(), mesh.coordinates(), step.mesh_dims, m));
-      members.to.push_back(members.from.back());
-      continue;
-    }
-    const auto place = [m](const planner::MeshLayout& layout) {
-      return m < layout.size() ? layout.coordinates(m) : std::vector<int>{};
-    };
-    members.from.push_back(place(step.from->mesh()));
-    members.to.push_back(place(step.to->mesh()));
-  }
+  for (int m = 0; m < group.size(); ++m)
+    members.from.push_back(
+        member_coordinates(step.from->mesh(), mesh.coordinates(), step.mesh_dims, m));
+  members.to = members.from;
+  return members;
+}
+
+/// By rank of the parent of both meshes.
+Members members_of(const DeviceMesh& from, const DeviceMesh& to) {
+  Members members;
+  members.own = from.parent().rank();
+  const auto places = [&](const DeviceMesh& mesh) {
+    std::vector<std::vector<int>> coordinates(static_cast<std::size_t>(mesh.parent().size()));
+    for (int rank = 0; rank < mesh.layout()->size(); ++rank)
+      coordinates[static_cast<std::size_t>(mesh.parent_ranks()[static_cast<std::size_t>(rank)])] =
+          mesh.layout()->coordinates(rank);
+    return coordinates;
+  };
+  members.from = places(from);
+  members.to = places(to);
   return members;
 }
 
 LocalPart part_at(const planner::DTensorSpec& spec, const std::vector<int>& coordinates) {
   if (!coordinates.empty() || spec.mesh().ndim() == 0) return spec.local_part(coordinates);
   LocalPart none;
-  for (int d = 0; d < spec.shape().size(); ++d) {
-    none.shape.push_back(0);
-    none.ranges.emplace_back();
-  }
-  if (none.shape.empty()) none.shape.push_back(0);
+  none.shape = {0};
   return none;
 }
 
@@ -174,12 +176,18 @@ Message exchanged(const LocalPart& from, const LocalPart& to, bool sending, bool
   return message;
 }
 
+bool moves_partial(const planner::RedistributeStep& step) {
+  if (!(step.from->mesh() == step.to->mesh()))
+    return step.from->has_partial() || step.to->has_partial();
+  return std::any_of(step.mesh_dims.begin(), step.mesh_dims.end(), [&](int d) {
+    return step.from->placement(d).is_partial() || step.to->placement(d).is_partial();
+  });
+}
+
 void plan_exchange(StepRecipe& recipe, const planner::RedistributeStep& step,
                    const Members& members) {
-  for (const int d : step.mesh_dims)
-    if (step.from->mesh() == step.to->mesh() &&
-        (step.from->placement(d).is_partial() || step.to->placement(d).is_partial()))
-      throw InternalError("redistribute: a Partial layout in an exchange: " + step.to_string());
+  if (moves_partial(step))
+    throw InternalError("redistribute: a Partial layout in an exchange: " + step.to_string());
   const auto own = static_cast<std::size_t>(members.own);
   const LocalPart mine = part_at(*recipe.from, members.from[own]);
   const LocalPart wanted = part_at(*recipe.to, members.to[own]);
@@ -228,16 +236,23 @@ std::vector<TensorView> views_of(const std::vector<Message>& messages) {
   return views;
 }
 
-comm::ProcessGroup& group_of(const planner::RedistributeStep& step, DeviceMesh& mesh) {
-  const bool whole = step.mesh_dims.empty() || !(step.from->mesh() == step.to->mesh());
-  return whole ? mesh.whole_group() : mesh.group(step.mesh_dims);
+void check_mesh(const planner::DTensorSpec& spec, const DeviceMesh& mesh) {
+  check(spec.mesh() == *mesh.layout(), "redistribute: a layout on the mesh {}, on the mesh {}",
+        to_string(spec.mesh()), to_string(*mesh.layout()));
 }
 
-void check_mesh(const planner::DTensorSpec& spec, const DeviceMesh& mesh, bool crosses) {
-  const bool fits =
-      crosses ? spec.mesh().size() <= mesh.layout()->size() : spec.mesh() == *mesh.layout();
-  check(fits, "redistribute: a layout on the mesh {}, on the mesh {}", to_string(spec.mesh()),
-        to_string(*mesh.layout()));
+StepRecipe start_recipe(const planner::RedistributeStep& step) {
+  StepRecipe recipe;
+  recipe.kind = step.kind;
+  recipe.from = step.from;
+  recipe.to = step.to;
+  return recipe;
+}
+
+void set_ends(StepRecipe& recipe, const Members& members) {
+  const auto own = static_cast<std::size_t>(members.own);
+  recipe.in_shape = part_at(*recipe.from, members.from[own]).shape;
+  recipe.out_shape = part_at(*recipe.to, members.to[own]).shape;
 }
 
 void plan_local(StepRecipe& recipe, const planner::RedistributeStep& step,
@@ -250,11 +265,9 @@ void plan_local(StepRecipe& recipe, const planner::RedistributeStep& step,
 }
 
 void plan_collective(StepRecipe& recipe, const planner::RedistributeStep& step, DeviceMesh& mesh) {
-  recipe.group = &group_of(step, mesh);
+  recipe.group = &mesh.group(step.mesh_dims);
   const Members members = members_of(step, mesh, *recipe.group);
-  const auto own = static_cast<std::size_t>(members.own);
-  recipe.in_shape = part_at(*step.from, members.from[own]).shape;
-  recipe.out_shape = part_at(*step.to, members.to[own]).shape;
+  set_ends(recipe, members);
   recipe.nothing = recipe.group->size() == 1;
   if (recipe.nothing) return;
   if (step.kind == StepKind::kAllReduce || step.kind == StepKind::kReduceScatter)
@@ -270,17 +283,27 @@ void plan_collective(StepRecipe& recipe, const planner::RedistributeStep& step, 
 }  // namespace
 
 StepRecipe make_recipe(const planner::RedistributeStep& step, DeviceMesh& mesh) {
-  const bool crosses = !(step.from->mesh() == step.to->mesh());
-  check_mesh(*step.from, mesh, crosses);
-  check_mesh(*step.to, mesh, crosses);
-  StepRecipe recipe;
-  recipe.kind = step.kind;
-  recipe.from = step.from;
-  recipe.to = step.to;
+  check_mesh(*step.from, mesh);
+  check_mesh(*step.to, mesh);
+  StepRecipe recipe = start_recipe(step);
   if (is_local(step.kind))
     plan_local(recipe, step, mesh.coordinates());
   else
     plan_collective(recipe, step, mesh);
+  return recipe;
+}
+
+StepRecipe make_crossing_recipe(const planner::RedistributeStep& step, const DeviceMesh& from,
+                                const DeviceMesh& to) {
+  check_mesh(*step.from, from);
+  check_mesh(*step.to, to);
+  StepRecipe recipe = start_recipe(step);
+  recipe.group = &from.parent();
+  const Members members = members_of(from, to);
+  set_ends(recipe, members);
+  plan_exchange(recipe, step, members);
+  recipe.send_views = views_of(recipe.sends);
+  recipe.receive_views = views_of(recipe.receives);
   return recipe;
 }
 
