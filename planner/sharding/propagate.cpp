@@ -2,6 +2,7 @@
 #include "planner/sharding/propagate.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "planner/sharding/rules/rules.h"
 #include "planner/sharding/strategy_search.h"
@@ -12,6 +13,9 @@ namespace {
 /// Choices that the planner is asked about where estimates come close.
 constexpr std::size_t kCompared = 3;
 constexpr double kClose = 1.5;
+/// Costs this close, relatively, are equal: then the estimates' order stands, which prefers what
+/// changes less.
+constexpr double kTie = 0.05;
 
 void check_mesh(const OpCall& call) {
   const SpecPtr* first = nullptr;
@@ -233,8 +237,8 @@ ShardingDecision cheapest(const OpCall& call, const OpRule& rule, StrategySearch
     ShardingDecision decision = DecisionBuilder(call, rule, search, choice).build();
     const InputCost cost = input_cost(call, decision, options, plans);
     const double total = cost.cost + choice.pending;
-    const bool better =
-        total < best_total || (total == best_total && cost.collectives < best_cost.collectives);
+    const bool tie = std::abs(total - best_total) <= kTie * best_total;
+    const bool better = tie ? cost.collectives < best_cost.collectives : total < best_total;
     if (!best.inputs.empty() && !better) continue;
     best = std::move(decision);
     best.cost = cost.cost;

@@ -62,7 +62,8 @@ ShardingDecision propagate(const OpCall& call, const RedistributeOptions& option
 ///                      heads per key head} of this rank, so that dropout, ALiBi and grouped heads
 ///                      are global. Where k and v have all key heads but q has not, local query
 ///                      head h uses key head (dims[1] + h) / dims[3].
-///   kRope              dims: {first position of this rank}, for a call without positions
+///   kRope              dims: {first position of this rank}, for a call without positions. Where
+///                      the sequence is held as several ranges, its LocalPart lists the positions.
 OpAttributes local_attributes(const OpCall& call, const ShardingDecision& decision,
                               const std::vector<int>& coordinates);
 

@@ -57,7 +57,7 @@ OpRule rope(const OpCall& call) {
   rule.outputs.push_back(x);
   add_axis(rule, x[0], {0, -1, -1, positions ? 0 : -1}, {0});
   add_axis(rule, x[1], {1, -1, -1, -1}, {1});
-  add_axis(rule, x[2], {2, -1, -1, positions ? 1 : -1}, {2}).contiguous = !positions;
+  add_axis(rule, x[2], {2, -1, -1, positions ? 1 : -1}, {2});
   for (ShardAxis& axis : rule.axes) axis.inputs.resize(call.inputs.size());
   for (const PartialOp op : kLinearOps) add_partial(rule, call, {0}, op);
   return rule;

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which layouts are chosen: what must pass without a message, what must be refused, what is
+// cheapest, and how long a choice takes.
+#include "planner/sharding/propagate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "kernels/base/error.h"
+
+namespace meshloom::planner {
+namespace {
+
+MeshPtr make_mesh(std::vector<int> sizes) {
+  std::vector<MeshDim> dims;
+  for (const int size : sizes) dims.push_back({"", size});
+  return std::make_shared<MeshLayout>(dims);
+}
+
+Placements parse(std::vector<std::string> texts) {
+  Placements placements;
+  for (const std::string& text : texts) placements.push_back(parse_placement(text));
+  return placements;
+}
+
+SpecPtr spec(const MeshPtr& mesh, Shape shape, std::vector<std::string> placements,
+             DimOrderPtr first = nullptr) {
+  std::vector<DimOrderPtr> orders;
+  if (first != nullptr) {
+    orders.resize(placements.size());
+    orders[0] = std::move(first);
+  }
+  return std::make_shared<DTensorSpec>(mesh, parse(placements), shape, ShardOrder{}, orders);
+}
+
+/// Propagates and expects that nothing is redistributed.
+ShardingDecision free_of_messages(const OpCall& call) {
+  ShardingDecision decision = propagate(call);
+  for (std::size_t i = 0; i < call.inputs.size(); ++i)
+    EXPECT_EQ(decision.inputs[i], call.inputs[i])
+        << op_name(call.op) << " input " << i << ": " << to_string(*call.inputs[i]) << " -> "
+        << to_string(*decision.inputs[i]);
+  EXPECT_EQ(decision.cost, 0.0);
+  return decision;
+}
+
+std::string refusal(const OpCall& call) {
+  try {
+    propagate(call);
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// A block of GPT-2's attention, cut by heads, with head counts that do not divide.
+class FusedHeads : public testing::TestWithParam<std::pair<int, int>> {};
+
+TEST_P(FusedHeads, PassesABlockWithoutAMessage) {
+  const auto [heads, ranks] = GetParam();
+  const std::int64_t width = 4, model = heads * width;
+  const MeshPtr mesh = make_mesh({ranks});
+  const DimOrderPtr fused = DimOrder::blocked(3 * model, ranks, 3, width);
+  const SpecPtr x = spec(mesh, {2, 6, model}, {"R"});
+  const SpecPtr weight = spec(mesh, {model, 3 * model}, {"S(1)"}, fused);
+  const SpecPtr bias = spec(mesh, {3 * model}, {"S(0)"}, fused);
+  const ShardingDecision qkv =
+      free_of_messages({OpId::kLinear, {x, weight, bias}, {{}, {1, 0, 0, 0}}});
+  EXPECT_EQ(to_string(qkv.outputs[0]->placement(0)), "S(2)");
+  EXPECT_EQ(qkv.outputs[0]->dim_order(0)->digest(), fused->digest());
+  EXPECT_EQ(to_string(qkv.input_grads[0]->placement(0)), "P(sum)");
+
+  const bool empty_parts = qkv.outputs[0]->local_shape({ranks - 1})[2] == 0;
+  if (empty_parts) return;
+  const ShardingDecision pieces =
+      free_of_messages({OpId::kSplit, {qkv.outputs[0]}, {{}, {model, 2, 0, 0}}});
+  ASSERT_EQ(pieces.outputs.size(), 3u);
+  const SpecPtr by_heads =
+      spec(mesh, {2, 6, model}, {"S(2)"}, DimOrder::blocked(model, ranks, 1, width));
+  for (const SpecPtr& piece : pieces.outputs) EXPECT_EQ(*piece, *by_heads);
+
+  const ShardingDecision split =
+      free_of_messages({OpId::kReshape, {by_heads}, {{2, 6, heads, width}, {}}});
+  EXPECT_EQ(*split.outputs[0], *spec(mesh, {2, 6, heads, width}, {"S(2)"}));
+  const ShardingDecision moved =
+      free_of_messages({OpId::kTranspose, split.outputs, {{}, {1, 2, 0, 0}}});
+  const SpecPtr q = moved.outputs[0];
+  const ShardingDecision o = free_of_messages({OpId::kAttention, {q, q, q}, {}});
+  const ShardingDecision back =
+      free_of_messages({OpId::kTranspose, {o.outputs[0]}, {{}, {1, 2, 0, 0}}});
+  const ShardingDecision merged =
+      free_of_messages({OpId::kReshape, back.outputs, {{2, 6, model}, {}}});
+  EXPECT_EQ(*merged.outputs[0], *by_heads);
+
+  const SpecPtr projection =
+      spec(mesh, {model, model}, {"S(0)"}, DimOrder::blocked(model, ranks, 1, width));
+  const ShardingDecision product =
+      free_of_messages({OpId::kLinear,
+                        {merged.outputs[0], projection, spec(mesh, {model}, {"R"})},
+                        {{}, {1, 0, 0, 0}}});
+  EXPECT_EQ(to_string(product.outputs[0]->placement(0)), "P(sum)");
+  EXPECT_EQ(product.bias_on_first_only, std::vector<int>{0});
+}
+
+INSTANTIATE_TEST_SUITE_P(Heads, FusedHeads,
+                         testing::Values(std::pair{4, 2}, std::pair{5, 2}, std::pair{5, 3},
+                                         std::pair{7, 4}, std::pair{12, 8}, std::pair{3, 4}));
+
+TEST(Propagate, AReshapeThatCutsHeadsApartMovesToWholeHeadsFirst) {
+  const MeshPtr mesh = make_mesh({2});
+  const OpCall call{OpId::kReshape, {spec(mesh, {2, 64, 5 * 64}, {"S(2)"})}, {{2, 64, 5, 64}, {}}};
+  const ShardingDecision decision = propagate(call);
+  EXPECT_NE(decision.inputs[0], call.inputs[0]);
+  EXPECT_EQ(*decision.inputs[0],
+            *spec(mesh, {2, 64, 320}, {"S(2)"}, DimOrder::blocked(320, 2, 1, 64)));
+  EXPECT_EQ(*decision.outputs[0], *spec(mesh, {2, 64, 5, 64}, {"S(2)"}));
+  EXPECT_GT(decision.cost, 0.0);
+}
+
+TEST(Propagate, SequenceShardsMergeWithTheBatch) {
+  const MeshPtr mesh = make_mesh({2});
+  const ShardingDecision decision =
+      free_of_messages({OpId::kReshape, {spec(mesh, {3, 7, 4}, {"S(1)"})}, {{21, 4}, {}}});
+  EXPECT_EQ(*decision.outputs[0], *spec(mesh, {21, 4}, {"S(0)"}, DimOrder::blocked(21, 2, 3, 1)));
+  const ShardingDecision back =
+      free_of_messages({OpId::kReshape, decision.outputs, {{3, 7, 4}, {}}});
+  EXPECT_EQ(*back.outputs[0], *spec(mesh, {3, 7, 4}, {"S(1)"}));
+}
+
+TEST(Propagate, GroupedHeadsAreCutAlikeWhereTheyFit) {
+  const MeshPtr mesh = make_mesh({2});
+  const SpecPtr q = spec(mesh, {1, 8, 4, 2}, {"S(1)"});
+  const SpecPtr kv = spec(mesh, {1, 4, 4, 2}, {"S(1)"});
+  const ShardingDecision alike = free_of_messages({OpId::kAttention, {q, kv, kv}, {}});
+  EXPECT_EQ(*alike.outputs[0], *q);
+  const SpecPtr whole = spec(mesh, {1, 1, 4, 2}, {"R"});
+  const OpCall call{OpId::kAttention, {q, whole, whole}, {}};
+  const ShardingDecision shared = free_of_messages(call);
+  EXPECT_EQ(to_string(shared.input_grads[1]->placement(0)), "P(sum)");
+  EXPECT_EQ(local_attributes(call, shared, {1}).dims, (Dims{0, 4, 8, 8}));
+}
+
+TEST(Propagate, AttentionRunsOnWholeSequences) {
+  const MeshPtr mesh = make_mesh({2});
+  const SpecPtr q = spec(mesh, {1, 8, 4, 2}, {"S(2)"});
+  const ShardingDecision decision = propagate({OpId::kAttention, {q, q, q}, {}});
+  for (const SpecPtr& input : decision.inputs) EXPECT_NE(input->placement(0), Placement::shard(2));
+}
+
+TEST(Propagate, VocabularyAndLabels) {
+  const MeshPtr mesh = make_mesh({2, 2});
+  const ShardingDecision table =
+      free_of_messages({OpId::kEmbedding,
+                        {spec(mesh, {7, 4}, {"R", "S(0)"}), spec(mesh, {2, 5}, {"S(0)", "R"})},
+                        {}});
+  EXPECT_EQ(table.vocabulary_mesh_dims, std::vector<int>{1});
+  EXPECT_EQ(to_string(table.outputs[0]->placements()), "[S(0), P(sum)]");
+  EXPECT_EQ(to_string(table.input_grads[0]->placements()), "[P(sum), S(0)]");
+  const SpecPtr logits = spec(mesh, {6, 7}, {"S(0)", "S(1)"});
+  const SpecPtr targets = spec(mesh, {6}, {"S(0)", "R"});
+  const ShardingDecision mean =
+      free_of_messages({OpId::kCrossEntropy, {logits, targets}, {{}, {1, 0, 0, 0}}});
+  EXPECT_EQ(mean.vocabulary_mesh_dims, std::vector<int>{1});
+  EXPECT_EQ(mean.label_mesh_dims, std::vector<int>{0});
+  EXPECT_TRUE(mean.outputs[0]->replicated());
+  const ShardingDecision sum =
+      free_of_messages({OpId::kCrossEntropy, {logits, targets}, {{}, {2, 0, 0, 0}}});
+  EXPECT_TRUE(sum.label_mesh_dims.empty());
+  EXPECT_EQ(to_string(sum.outputs[0]->placements()), "[P(sum), R]");
+  const ShardingDecision none =
+      free_of_messages({OpId::kCrossEntropy, {logits, targets}, {{}, {0, 0, 0, 0}}});
+  EXPECT_EQ(to_string(none.outputs[0]->placements()), "[S(0), R]");
+}
+
+TEST(Propagate, VocabularyIsOneRangePerRank) {
+  const MeshPtr mesh = make_mesh({2});
+  const OpCall call{
+      OpId::kEmbedding,
+      {spec(mesh, {12, 4}, {"S(0)"}, DimOrder::blocked(12, 2, 3, 1)), spec(mesh, {5}, {"R"})},
+      {}};
+  const ShardingDecision decision = propagate(call);
+  EXPECT_TRUE(decision.inputs[0]->local_part({1}).contiguous());
+}
+
+TEST(Propagate, MeansDivideByAllElements) {
+  const MeshPtr mesh = make_mesh({4});
+  const ShardingDecision cut =
+      free_of_messages({OpId::kMean, {spec(mesh, {6, 5}, {"S(0)"})}, {{0, 1}, {}}});
+  EXPECT_EQ(cut.mean_divisor, 30);
+  const ShardingDecision whole =
+      free_of_messages({OpId::kMean, {spec(mesh, {6, 5}, {"S(0)"})}, {{1}, {}}});
+  EXPECT_FALSE(whole.mean_divisor.has_value());
+}
+
+TEST(Propagate, PartialPassesWhereTheOpIsLinear) {
+  const MeshPtr mesh = make_mesh({2});
+  const SpecPtr p = spec(mesh, {4, 4}, {"P"}), r = spec(mesh, {4, 4}, {"R"});
+  const SpecPtr average = spec(mesh, {4, 4}, {"P(avg)"}), most = spec(mesh, {4, 4}, {"P(max)"});
+  EXPECT_EQ(free_of_messages({OpId::kAdd, {p, p}, {}}).outputs[0], p);
+  EXPECT_EQ(free_of_messages({OpId::kUnaryLinear, {average}, {}}).outputs[0], average);
+  EXPECT_EQ(free_of_messages({OpId::kTranspose, {most}, {{}, {0, 1}}}).outputs[0], most);
+  EXPECT_EQ(free_of_messages({OpId::kMatmul, {p, r}, {}}).outputs[0], p);
+  EXPECT_EQ(propagate({OpId::kUnary, {p}, {}}).outputs[0]->has_partial(), false);
+  EXPECT_EQ(propagate({OpId::kMul, {p, p}, {}}).inputs[0]->has_partial() &&
+                propagate({OpId::kMul, {p, p}, {}}).inputs[1]->has_partial(),
+            false);
+  EXPECT_EQ(propagate({OpId::kUnaryLinear, {most}, {}}).outputs[0]->has_partial(), false);
+}
+
+TEST(Propagate, ReplicatedInputsStayReplicated) {
+  const MeshPtr mesh = make_mesh({2, 3});
+  const SpecPtr a = spec(mesh, {6, 6}, {"R", "R"});
+  for (const OpId op : {OpId::kAdd, OpId::kMatmul, OpId::kMul}) {
+    const ShardingDecision decision = free_of_messages({op, {a, a}, {}});
+    EXPECT_EQ(decision.outputs[0], a);
+    EXPECT_EQ(decision.input_grads[0], a);
+  }
+}
+
+DimOrderPtr zigzag() { return DimOrder::listed(8, {{{0, 2}, {6, 8}}, {{2, 4}, {4, 6}}}); }
+
+TEST(SequenceOrder, PassesWhereTheDimIsKept) {
+  const MeshPtr mesh = make_mesh({2});
+  const SpecPtr x = spec(mesh, {2, 8, 4}, {"S(1)"}, zigzag());
+  const SpecPtr weight = spec(mesh, {6, 4}, {"R"}), gain = spec(mesh, {4}, {"R"});
+  const std::uint64_t digest = x->dim_order(0)->digest();
+  EXPECT_EQ(free_of_messages({OpId::kAdd, {x, x}, {}}).outputs[0], x);
+  EXPECT_EQ(free_of_messages({OpId::kNorm, {x, gain, gain}, {{}, {1}}}).outputs[0], x);
+  EXPECT_EQ(free_of_messages({OpId::kLinear, {x, weight}, {}}).outputs[0]->dim_order(0)->digest(),
+            digest);
+  const ShardingDecision heads = free_of_messages({OpId::kReshape, {x}, {{2, 8, 2, 2}, {}}});
+  EXPECT_EQ(heads.outputs[0]->dim_order(0)->digest(), digest);
+  // A replicated partner is cut like it, without a message.
+  const ShardingDecision mixed = propagate({OpId::kAdd, {spec(mesh, {2, 8, 4}, {"R"}), x}, {}});
+  EXPECT_EQ(mixed.inputs[0], x);
+  EXPECT_EQ(mixed.cost, 0.0);
+}
+
+TEST(SequenceOrder, IsNeverMixed) {
+  const MeshPtr mesh = make_mesh({2});
+  const SpecPtr x = spec(mesh, {2, 8, 4}, {"S(1)"}, zigzag());
+  const SpecPtr plain = spec(mesh, {2, 8, 4}, {"S(1)"});
+  const SpecPtr other = spec(mesh, {2, 8, 4}, {"S(1)"}, DimOrder::listed(8, {{{4, 8}}, {{0, 4}}}));
+  const SpecPtr blocked = spec(mesh, {2, 8, 4}, {"S(1)"}, DimOrder::blocked(8, 2, 1, 3));
+  for (const SpecPtr& b : {plain, other, blocked}) {
+    EXPECT_NE(refusal({OpId::kAdd, {x, b}, {}}).find("add"), std::string::npos);
+    EXPECT_NE(refusal({OpId::kMul, {b, x}, {}}).find("order"), std::string::npos);
+  }
+  // Blocked orders are redistributed.
+  EXPECT_EQ(refusal({OpId::kAdd, {blocked, plain}, {}}), "");
+  EXPECT_GT(propagate({OpId::kAdd, {blocked, plain}, {}}).cost, 0.0);
+}
+
+TEST(Propagate, RefusesWhatTheOpDoesNotTake) {
+  const MeshPtr mesh = make_mesh({4});
+  const auto r = [&](Shape shape) { return spec(mesh, shape, {"R"}); };
+  EXPECT_NE(refusal({OpId::kMatmul, {r({3, 4}), r({5, 2})}, {}}).find("matmul"), std::string::npos);
+  EXPECT_NE(refusal({OpId::kAdd, {r({3, 4}), r({5})}, {}}).find("[5]"), std::string::npos);
+  EXPECT_NE(refusal({OpId::kReshape, {r({3, 4})}, {{5, 2}, {}}}).find("reshape"),
+            std::string::npos);
+  EXPECT_NE(refusal({OpId::kCat, {r({3, 4}), r({3, 5})}, {}}).find("cat"), std::string::npos);
+  EXPECT_NE(refusal({OpId::kBmm, {r({3, 4}), r({4, 5})}, {}}).find("bmm"), std::string::npos);
+  EXPECT_NE(refusal({OpId::kExpand, {r({3, 4})}, {{3, 8}, {}}}).find("expand"), std::string::npos);
+  EXPECT_NE(refusal({OpId::kNorm, {r({3, 4}), r({5})}, {{}, {1}}}).find("layer_norm"),
+            std::string::npos);
+  EXPECT_NE(refusal({OpId::kTranspose, {r({3, 4})}, {{}, {0, 2}}}).find("dim 2"),
+            std::string::npos);
+  EXPECT_NE(refusal({OpId::kAdd, {r({3}), spec(make_mesh({2}), {3}, {"R"})}, {}}).find("mesh"),
+            std::string::npos);
+}
+
+TEST(Propagate, LocalAttributesAreThoseOfTheShard) {
+  const MeshPtr mesh = make_mesh({2});
+  const OpCall tri{OpId::kTri, {spec(mesh, {6, 6}, {"S(0)"})}, {{}, {1, 1}}};
+  EXPECT_EQ(local_attributes(tri, propagate(tri), {1}).ints[0], 4);
+  const OpCall reshape{OpId::kReshape, {spec(mesh, {5, 4}, {"S(0)"})}, {{5, 2, 2}, {}}};
+  EXPECT_EQ(local_attributes(reshape, propagate(reshape), {1}).dims, (Dims{2, 2, 2}));
+  const OpCall slice{OpId::kSlice,
+                     {spec(mesh, {12}, {"S(0)"}, DimOrder::blocked(12, 2, 3, 1))},
+                     {{}, {0, 4, 8, 1}}};
+  EXPECT_EQ(local_attributes(slice, propagate(slice), {1}).ints,
+            (std::array<std::int64_t, 4>{0, 2, 4, 1}));
+}
+
+/// All placements that an elementwise op of two tensors may run in.
+double cheapest_by_trying(const SpecPtr& a, const SpecPtr& b, int ndim) {
+  double best = std::numeric_limits<double>::infinity();
+  for (int d = -1; d < ndim; ++d) {
+    const Placement placement = d < 0 ? Placement::replicate() : Placement::shard(d);
+    const auto to = std::make_shared<DTensorSpec>(a->mesh_ptr(), Placements{placement}, a->shape());
+    best = std::min(best, plan_redistribute(a, to)->cost + plan_redistribute(b, to)->cost);
+  }
+  return best;
+}
+
+TEST(Propagate, TakesTheCheapest) {
+  for (const int ranks : {2, 3, 8, 16}) {
+    const MeshPtr mesh = make_mesh({ranks});
+    for (const char* first : {"R", "S(0)", "S(1)", "S(2)", "P"})
+      for (const char* second : {"R", "S(0)", "S(1)", "S(2)", "P(max)"}) {
+        const SpecPtr a = spec(mesh, {48, 33, 64}, {first}), b = spec(mesh, {48, 33, 64}, {second});
+        const ShardingDecision decision = propagate({OpId::kSwiglu, {a, b}, {}});
+        const double best = cheapest_by_trying(a, b, 3);
+        EXPECT_LE(decision.cost, best * 1.051) << first << " " << second << " on " << ranks;
+      }
+  }
+}
+
+TEST(Propagate, AMissCostsMicroseconds) {
+  using Clock = std::chrono::steady_clock;
+  const MeshPtr flat = make_mesh({8}), grid = make_mesh({8, 8});
+  const SpecPtr bias = spec(grid, {4096}, {"R", "R"});
+  const std::vector<OpCall> calls = {
+      {OpId::kAdd, {spec(flat, {64, 512}, {"S(0)"}), spec(flat, {64, 512}, {"S(1)"})}, {}},
+      {OpId::kLinear, {spec(flat, {8, 64, 512}, {"R"}), spec(flat, {2048, 512}, {"S(0)"})}, {}},
+      {OpId::kLinear,
+       {spec(grid, {8, 64, 512}, {"S(0)", "S(1)"}), spec(grid, {4096, 512}, {"R", "S(0)"}), bias},
+       {}},
+      {OpId::kReshape, {spec(grid, {8, 64, 512}, {"S(0)", "S(2)"})}, {{8, 64, 8, 64}, {}}},
+      {OpId::kAdd,
+       {spec(grid, {64, 512}, {"S(0)", "P"}), spec(grid, {64, 512}, {"P", "S(0)"})},
+       {}}};
+  for (const OpCall& call : calls) {
+    double best = 1e9;
+    for (int run = 0; run < 30; ++run) {
+      PlanCache plans;
+      const auto start = Clock::now();
+      const ShardingDecision decision = propagate(call, {}, &plans);
+      const std::chrono::duration<double, std::micro> passed = Clock::now() - start;
+      best = std::min(best, passed.count());
+      ASSERT_FALSE(decision.outputs.empty());
+    }
+    std::printf("%-10s on %d mesh dims: %.1f us\n", op_name(call.op), call.inputs[0]->mesh().ndim(),
+                best);
+    EXPECT_LT(best, 2000.0);
+  }
+}
+
+}  // namespace
+}  // namespace meshloom::planner
