@@ -194,9 +194,10 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, flo
   folded.push_back(size);
   if (LayoutEngine* engine = layout_engine({&x, &weight, &bias})) {
     for (const Tensor* p : {&weight, &bias})
-      check(!*p || p->numel() == size,
-            "layer_norm: weight and bias of shape {} do not fit the normalized dims of {}",
-            to_string(p->shape()), to_string(x.shape()));
+      if (*p)
+        check(p->numel() == size,
+              "layer_norm: weight and bias of shape {} do not fit the normalized dims of {}",
+              to_string(p->shape()), to_string(x.shape()));
     return run_local(
         *engine, OpId::kNorm, {{}, {normalized_ndim}},
         [=](const Tensor& lx, const Tensor& lw, const Tensor& lb) {
