@@ -12,9 +12,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 bool comes_first(const StrategyChoice& a, const StrategyChoice& b) {
-  if (a.cost != b.cost) return a.cost < b.cost;
-  if (a.changes != b.changes) return a.changes < b.changes;
-  return a.strategies < b.strategies;
+  return a.cost != b.cost ? a.cost < b.cost : a.changes < b.changes;
 }
 
 std::vector<int> mesh_dims_of(const std::vector<int>& strategies, int strategy) {
@@ -75,9 +73,10 @@ StrategySearch::StrategySearch(const OpCall& call, const OpRule& rule,
   for (int m = 0; m < mesh_->ndim(); ++m) links_.push_back(mesh_link(*mesh_, m, topology));
   scored_.resize(links_.size());
   for (int m = 0; m < mesh_->ndim(); ++m) score(m);
-  least_rest_.assign(links_.size() + 1, 0.0);
+  least_rest_.resize(links_.size() + 1);
   for (std::size_t m = links_.size(); m-- > 0;)
-    least_rest_[m] = least_rest_[m + 1] + scored_[m].front().cost;
+    least_rest_[m] = {.cost = least_rest_[m + 1].cost + scored_[m].front().cost,
+                      .changes = least_rest_[m + 1].changes + scored_[m].front().changes};
 }
 
 int StrategySearch::strategy_count() const {
@@ -141,31 +140,39 @@ void StrategySearch::score(int mesh_dim) {
     entry.cost += entry.pending;
     scored.push_back(entry);
   }
-  std::stable_sort(scored.begin(), scored.end(),
-                   [](const Scored& a, const Scored& b) { return a.cost < b.cost; });
+  std::stable_sort(scored.begin(), scored.end(), [](const Scored& a, const Scored& b) {
+    return a.cost != b.cost ? a.cost < b.cost : a.changes < b.changes;
+  });
 }
 
 std::vector<StrategyChoice> StrategySearch::best(std::size_t count) {
   count_ = count;
   kept_.clear();
-  StrategyChoice choice;
-  descend(choice);
+  descend({});
   if (!kept_.empty() && kept_.front().cost == 0.0) kept_.resize(1);
   return kept_;
 }
 
-void StrategySearch::descend(StrategyChoice& choice) {
+void StrategySearch::descend(const StrategyChoice& choice) {
   const std::size_t m = choice.strategies.size();
   if (m == links_.size()) return finish(choice);
   for (const Scored& entry : scored_[m]) {
-    const double least = choice.cost + entry.cost + least_rest_[m + 1];
-    if (kept_.size() == count_ && least > kept_.back().cost) break;
-    if (!kept_.empty() && kept_.front().cost == 0.0 && least > 0.0) break;
     StrategyChoice next{choice.strategies, choice.cost + entry.cost, choice.pending + entry.pending,
                         choice.changes + entry.changes};
+    if (cannot_enter(next, least_rest_[m + 1])) continue;
     next.strategies.push_back(entry.strategy);
     descend(next);
   }
+}
+
+/// Whether a choice, the rest at its least, comes after all that is kept.
+bool StrategySearch::cannot_enter(const StrategyChoice& choice, const Scored& rest) const {
+  if (kept_.empty()) return false;
+  StrategyChoice least;
+  least.cost = choice.cost + rest.cost;
+  least.changes = choice.changes + rest.changes;
+  if (kept_.front().cost == 0.0) return !comes_first(least, kept_.front());
+  return kept_.size() == count_ && !comes_first(least, kept_.back());
 }
 
 /// No tensor dim may be cut by two axes.

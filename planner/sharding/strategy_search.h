@@ -54,7 +54,8 @@ class StrategySearch {
 
   void score(int mesh_dim);
   double pending_cost(int mesh_dim, int strategy) const;
-  void descend(StrategyChoice& partial_choice);
+  void descend(const StrategyChoice& choice);
+  bool cannot_enter(const StrategyChoice& choice, const Scored& rest) const;
   void finish(StrategyChoice choice);
   bool keep_apart(const std::vector<int>& strategies) const;
   const AxisCut& axis_cut(int index, const std::vector<int>& mesh_dims);
@@ -73,7 +74,7 @@ class StrategySearch {
   std::vector<MeshLink> links_;
   std::vector<double> local_bytes_;          ///< by input, in the layout it has
   std::vector<std::vector<Scored>> scored_;  ///< by mesh dim, cheapest first
-  std::vector<double> least_rest_;           ///< by mesh dim: least cost of it and those after
+  std::vector<Scored> least_rest_;           ///< by mesh dim: the least that it and those after add
   std::map<std::pair<int, std::vector<int>>, AxisCut> cuts_;
   std::vector<StrategyChoice> kept_;
   std::size_t count_ = 1;
