@@ -230,13 +230,10 @@ class ByteProblem {
   ByteProblem(const SearchSpace& space, const StepCost& cost)
       : space_(space),
         cost_(cost),
-        allowed_(useful_cuts(space)),
+        allowed_(byte_search_cuts(space)),
         goal_elements_(space.local_elements(space.goal())) {
-    for (int m = 0; m < space.dims(); ++m) {
-      const auto i = static_cast<std::size_t>(m);
-      zeros_added_ = zeros_added_ || (is_shard_code(space.start().hold[i]) &&
-                                      is_partial_code(space.goal().hold[i]));
-    }
+    for (const HoldCode code : space.goal().hold)
+      zeros_added_ = zeros_added_ || is_partial_code(code);
   }
 
   void expand(const LayoutState& state, std::vector<Move>& moves) const {
@@ -276,28 +273,6 @@ class ByteProblem {
   }
 
  private:
-  static AllowedCuts useful_cuts(const SearchSpace& space) {
-    AllowedCuts allowed{};
-    const int park = parking_dim(space);
-    for (int m = 0; m < space.dims(); ++m) {
-      const auto i = static_cast<std::size_t>(m);
-      unsigned mask = park >= 0 ? 1U << park : 0U;
-      for (const HoldCode code : {space.start().hold[i], space.goal().hold[i]})
-        if (is_shard_code(code)) mask |= 1U << shard_dim_of(code);
-      allowed[i] = static_cast<std::uint8_t>(mask);
-    }
-    return allowed;
-  }
-
-  static int parking_dim(const SearchSpace& space) {
-    int longest = -1;
-    for (int d = 0; d < space.shape().size(); ++d) {
-      if (space.shape()[d] >= space.mesh().size()) return d;
-      if (longest < 0 || space.shape()[d] > space.shape()[longest]) longest = d;
-    }
-    return longest;
-  }
-
   const SearchSpace& space_;
   const StepCost& cost_;
   AllowedCuts allowed_;
@@ -315,7 +290,33 @@ double seconds_of(const SearchSpace& space, const StepCost& cost, const std::vec
   return seconds;
 }
 
+/// The first tensor dims that are long enough for all ranks, else the longest.
+std::uint8_t parking_dims(const SearchSpace& space, int count) {
+  unsigned mask = 0;
+  int longest = -1;
+  for (int d = 0; d < space.shape().size(); ++d) {
+    if (space.shape()[d] >= space.mesh().size() && count-- > 0) mask |= 1U << d;
+    if (longest < 0 || space.shape()[d] > space.shape()[longest]) longest = d;
+  }
+  if (mask == 0 && longest >= 0) mask = 1U << longest;
+  return static_cast<std::uint8_t>(mask);
+}
+
 }  // namespace
+
+AllowedCuts byte_search_cuts(const SearchSpace& space) {
+  if (space.dims() <= 2) return all_cuts(space);
+  const std::uint8_t parking = parking_dims(space, space.dims() == 3 ? 2 : 1);
+  AllowedCuts allowed{};
+  for (int m = 0; m < space.dims(); ++m) {
+    const auto i = static_cast<std::size_t>(m);
+    unsigned mask = parking;
+    for (const HoldCode code : {space.start().hold[i], space.goal().hold[i]})
+      if (is_shard_code(code)) mask |= 1U << shard_dim_of(code);
+    allowed[i] = static_cast<std::uint8_t>(mask);
+  }
+  return allowed;
+}
 
 std::vector<Move> cheapest_unit_moves(const SearchSpace& space) {
   const UnitProblem problem(space);
