@@ -27,5 +27,6 @@ inline double percentile(std::vector<double> values, double p) {
 int run_train_bench(int argc, char** argv);
 int run_checkpoint_bench(int argc, char** argv);
 int run_startup_bench(int argc, char** argv);
+int run_plan_bench(int argc, char** argv);
 
 }  // namespace meshloom::bench
