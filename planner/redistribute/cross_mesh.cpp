@@ -106,7 +106,8 @@ std::shared_ptr<RedistributePlan> plan_through(const SpecPtr& from, const SpecPt
   auto plan = std::make_shared<RedistributePlan>();
   plan->from = from;
   if (between != from) *plan = *plan_redistribute(from, between, options);
-  plan->steps.push_back(send_step(between, target, options));
+  // Without steps the two differ in names of mesh dims of size 1 alone.
+  plan->steps.push_back(send_step(plan->steps.empty() ? from : between, target, options));
   plan->cost += plan->steps.back().cost;
   return plan;
 }
@@ -130,6 +131,7 @@ PlanPtr plan_across_meshes(const SpecPtr& from, const SpecPtr& to,
     const PlanPtr last = plan_redistribute(target, to, options);
     best->steps.insert(best->steps.end(), last->steps.begin(), last->steps.end());
     best->cost += last->cost;
+    best->steps.back().to = to;
   }
   best->to = to;
   return best;

@@ -67,5 +67,73 @@ TEST(MeshLayout, HundredThousandRanks) {
   EXPECT_EQ(mesh.groups(1).size(), 800u);
 }
 
+TEST(MeshLayout, SubMeshesKeepTheirRanks) {
+  const MeshLayout mesh({{"dp", 2}, {"cp", 3}, {"tp", 4}});
+  const MeshLayout part = mesh.sub_mesh({0, 2}, 6);  // coordinates 0, 1, 2
+  EXPECT_EQ(to_string(part), "dp=2,tp=4");
+  EXPECT_FALSE(part.row_major());
+  std::vector<int> ranks;
+  for (int rank = 0; rank < part.size(); ++rank) ranks.push_back(part.world_rank(rank));
+  EXPECT_EQ(ranks, (std::vector<int>{4, 5, 6, 7, 16, 17, 18, 19}));
+  EXPECT_EQ(part.find_world_rank(16), 4);
+  EXPECT_FALSE(part.find_world_rank(8).has_value());
+  // A sub-mesh of a sub-mesh, dims in another order.
+  const MeshLayout turned = part.sub_mesh({1, 0}, 5);
+  EXPECT_EQ(turned.world_rank(turned.rank_of({2, 1})), 18);
+  EXPECT_EQ(mesh.sub_mesh({0, 1, 2}, 3), mesh);
+  EXPECT_TRUE(mesh.sub_mesh({0, 1, 2}, 3).row_major());
+}
+
+TEST(MeshLayout, FlattensDims) {
+  const MeshLayout mesh({{"dp", 2}, {"cp", 3}, {"tp", 4}});
+  const MeshLayout flat = mesh.flatten({0, 1});
+  EXPECT_EQ(to_string(flat), "dp_cp=6,tp=4");
+  EXPECT_TRUE(flat.row_major());
+  const MeshLayout apart = mesh.flatten({0, 2}, "data");
+  EXPECT_EQ(to_string(apart), "data=8,cp=3");
+  for (int rank = 0; rank < 24; ++rank) {
+    const std::vector<int> at = apart.coordinates(rank);
+    const std::vector<int> there = mesh.coordinates(apart.world_rank(rank));
+    EXPECT_EQ(at, (std::vector<int>{there[0] * 4 + there[2], there[1]}));
+  }
+  EXPECT_EQ(to_string(mesh.flatten({2, 0})), "cp=3,tp_dp=8");
+}
+
+TEST(MeshLayout, GroupsOverSeveralDims) {
+  const MeshLayout mesh({{"dp", 2}, {"cp", 3}, {"tp", 2}});
+  const std::vector<int> dims{0, 2}, turned{2, 0}, none;
+  EXPECT_EQ(mesh.group_of(dims, 3), (std::vector<int>{2, 3, 8, 9}));
+  EXPECT_EQ(mesh.group_of(turned, 3), (std::vector<int>{2, 8, 3, 9}));
+  EXPECT_EQ(mesh.group_of(none, 3), std::vector<int>{3});
+}
+
+TEST(MeshLayout, FindsDimsByFlattenedNames) {
+  const MeshLayout mesh = MeshLayout({{"dp", 2}, {"fsdp", 2}, {"cp", 3}, {"tp", 4}})
+                              .with_flattened_name({0, 2})
+                              .with_flattened_name({1, 2}, "shard");
+  EXPECT_EQ(mesh.find_dims("dp_cp"), (std::vector<int>{0, 2}));
+  EXPECT_EQ(mesh.find_dims("shard"), (std::vector<int>{1, 2}));
+  EXPECT_EQ(mesh.find_dims("tp"), std::vector<int>{3});
+  EXPECT_EQ(mesh.find_dims("tp,dp"), (std::vector<int>{3, 0}));
+  EXPECT_EQ(mesh.find_dims("tp,shard"), (std::vector<int>{3, 1, 2}));
+  EXPECT_THROW(mesh.find_dims("pp"), InvalidArgument);
+  EXPECT_THROW(mesh.find_dims(""), InvalidArgument);
+  EXPECT_THROW(mesh.find_dims("cp,shard"), InvalidArgument);
+  EXPECT_THROW(mesh.with_flattened_name({0, 1}, "tp"), InvalidArgument);
+  EXPECT_THROW(mesh.with_flattened_name({0, 9}), InvalidArgument);
+}
+
+TEST(MeshLayout, RefusesRanksThatDoNotFit) {
+  const std::vector<MeshDim> dims{{"dp", 2}};
+  EXPECT_THROW(MeshLayout(dims, {0}), InvalidArgument);
+  EXPECT_THROW(MeshLayout(dims, {0, 0}), InvalidArgument);
+  EXPECT_THROW(MeshLayout(dims, {0, -1}), InvalidArgument);
+  EXPECT_TRUE(MeshLayout(dims, {0, 1}).row_major());
+  EXPECT_FALSE(MeshLayout(dims, {1, 0}) == MeshLayout(dims));
+  EXPECT_TRUE(MeshLayout(dims, {1, 0}) == MeshLayout(dims, {1, 0}));
+  EXPECT_THROW(MeshLayout(dims).flatten({}), InvalidArgument);
+  EXPECT_THROW(MeshLayout(dims).sub_mesh({0, 0}, 0), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace meshloom::planner

@@ -6,6 +6,7 @@
 #include "daemon/comm/mesh/local_bootstrap.h"
 #include "daemon/comm/mesh/thread_bootstrap.h"
 #include "daemon/comm/process_group.h"
+#include "planner/gradient_buckets.h"
 #include "planner/shard.h"
 #include "tests/unit/planner/estimate/models.h"
 
@@ -83,15 +84,18 @@ TEST(Traffic, TensorParallelLayersByHand) {
   const Workload work{4, 4, 256};
   const auto plain =
       step_traffic(local_model(model, {1, 1, 1, 2}, {.tensor_parallel = true}, work));
-  EXPECT_EQ(calls(plain, Kind::kAllReduce, TrafficPhase::kForward), 1 + 2 * 6 + 3);
+  EXPECT_EQ(calls(plain, Kind::kAllReduce, TrafficPhase::kForward), 1 + 2 * 6);
+  EXPECT_EQ(calls(plain, Kind::kAllGather, TrafficPhase::kForward), 1);
   EXPECT_EQ(calls(plain, Kind::kAllReduce, TrafficPhase::kBackward), 1 + 2 * 6);
   const std::int64_t stream = 4 * 256 * 384 * 4;
-  EXPECT_EQ(total_bytes_sent(plain), (14 + 12) * stream + 3 * 4 * 256 * 4);
+  // The loss gathers two floats a token; row-wise biases are summed.
+  const std::int64_t loss = 4 * 256 * 2 * 4, biases = 6 * 2 * 384 * 4;
+  EXPECT_EQ(total_bytes_sent(plain), (14 + 12) * stream + loss + biases);
 
   const auto sequence = step_traffic(
       local_model(model, {1, 1, 1, 2}, {.tensor_parallel = true, .sequence_parallel = true}, work));
   EXPECT_EQ(calls(sequence, Kind::kReduceScatter, TrafficPhase::kForward), 13);
-  EXPECT_EQ(calls(sequence, Kind::kAllGather, TrafficPhase::kForward), 13);
+  EXPECT_EQ(calls(sequence, Kind::kAllGather, TrafficPhase::kForward), 13 + 1);
   EXPECT_EQ(calls(sequence, Kind::kReduceScatter, TrafficPhase::kBackward), 13);
   EXPECT_EQ(calls(sequence, Kind::kAllGather, TrafficPhase::kBackward), 13);
 }
@@ -102,6 +106,20 @@ TEST(Traffic, DataParallelGradientsGoRoundOnce) {
   ASSERT_EQ(traffic.size(), 1u);
   const double whole = 4.0 * static_cast<double>(parameter_count(model));
   EXPECT_NEAR(static_cast<double>(total_bytes_sent(traffic)) / whole, 1.5, 1e-4);
+
+  // The buckets that training fills.
+  std::vector<std::int64_t> sizes;
+  const ModelParameters all = model_parameters(model);
+  for (const ParameterShape& p : all.before) sizes.push_back(numel(p.shape));
+  for (int layer = 0; layer < 12; ++layer)
+    for (const ParameterShape& p : all.block) sizes.push_back(numel(p.shape));
+  for (const ParameterShape& p : all.after) sizes.push_back(numel(p.shape));
+  const auto buckets = plan_gradient_buckets(sizes, (8 << 20) / 4);
+  std::int64_t sent = 0;
+  for (const GradientBucket& b : buckets)
+    sent += bytes_sent(Kind::kAllReduce, b.size + static_cast<std::int64_t>(b.slots.size()), 4, 4);
+  EXPECT_EQ(traffic[0].calls, static_cast<std::int64_t>(buckets.size()));
+  EXPECT_EQ(total_bytes_sent(traffic), sent);
 }
 
 TEST(Traffic, FullyShardGathersTwiceAndScattersOnceAMicroBatch) {
@@ -113,7 +131,7 @@ TEST(Traffic, FullyShardGathersTwiceAndScattersOnceAMicroBatch) {
   };
   const double root = 50257.0 * 768 + 1024.0 * 768 + 2 * 768;
   const double layers = static_cast<double>(parameter_count(model)) - root;
-  EXPECT_NEAR(sent() / (2 * 0.75 * (layers * (2 + 2 + 4) + root * (2 + 4))), 1.0, 1e-3);
+  EXPECT_NEAR(sent() / (2 * 0.75 * (layers * (2 + 2 * 11.0 / 12 + 4) + root * (2 + 4))), 1.0, 1e-3);
   plan.reshard_after_forward = false;
   EXPECT_NEAR(sent() / (2 * 0.75 * (layers * (2 + 4) + root * (2 + 4))), 1.0, 1e-3);
 }
