@@ -66,27 +66,27 @@ void add_common(const LocalPart& mine, const LocalPart& theirs, int peer,
   if (!common.empty()) parts.push_back({peer, common.shape, std::move(common.in_a)});
 }
 
-/// The copy of a tensor on `from` that a receiver takes: one coordinate per mesh dim that does not
-/// cut it, 0 on the others.
-std::vector<int> chosen_copy(const DTensorSpec& from, const DTensorSpec& to, int to_rank) {
-  const MeshLayout& mesh = from.mesh();
-  std::vector<int> copy(static_cast<std::size_t>(mesh.ndim()), 0);
-  const std::optional<int> own = mesh.find_world_rank(to.mesh().world_rank(to_rank));
-  const std::vector<int> own_at = own ? mesh.coordinates(*own) : std::vector<int>();
-  int turn = to_rank;
-  for (int m = mesh.ndim() - 1; m >= 0; --m) {
-    const auto i = static_cast<std::size_t>(m);
-    if (from.placement(m).is_shard()) continue;
-    copy[i] = own ? own_at[i] : turn % mesh.dim_size(m);
-    turn /= mesh.dim_size(m);
-  }
-  return copy;
+/// The ranks of the world that hold the same part of `spec` as mesh rank `rank`, ascending.
+std::vector<int> holders_like(const DTensorSpec& spec, int rank) {
+  std::vector<int> free_dims;
+  for (int m = 0; m < spec.mesh().ndim(); ++m)
+    if (!spec.placement(m).is_shard()) free_dims.push_back(m);
+  std::vector<int> holders = spec.mesh().group_of(std::span<const int>(free_dims), rank);
+  for (int& holder : holders) holder = spec.mesh().world_rank(holder);
+  std::sort(holders.begin(), holders.end());
+  return holders;
 }
 
-bool is_copy(const DTensorSpec& spec, const std::vector<int>& coordinates,
-             const std::vector<int>& copy) {
-  for (std::size_t m = 0; m < copy.size(); ++m)
-    if (!spec.placement(static_cast<int>(m)).is_shard() && coordinates[m] != copy[m]) return false;
+/// Which of the holders sends to a receiver.
+int sender_for(const std::vector<int>& holders, int receiver) {
+  if (std::binary_search(holders.begin(), holders.end(), receiver)) return receiver;
+  return holders[static_cast<std::size_t>(receiver) % holders.size()];
+}
+
+/// True for one rank of those that hold the same.
+bool stands_for_copies(const DTensorSpec& spec, const std::vector<int>& coordinates) {
+  for (std::size_t m = 0; m < coordinates.size(); ++m)
+    if (!spec.placement(static_cast<int>(m)).is_shard() && coordinates[m] != 0) return false;
   return true;
 }
 
@@ -126,20 +126,20 @@ RankExchange send_recv_parts(const RedistributeStep& step, int world_rank) {
   const MeshLayout &source = step.from->mesh(), &target = step.to->mesh();
   RankExchange exchange;
   if (const std::optional<int> sender = source.find_world_rank(world_rank)) {
-    const std::vector<int> at = source.coordinates(*sender);
-    const LocalPart part = step.from->local_part(at);
+    const LocalPart part = step.from->local_part(source.coordinates(*sender));
+    const std::vector<int> holders = holders_like(*step.from, *sender);
     for (int rank = 0; rank < target.size(); ++rank)
-      if (is_copy(*step.from, at, chosen_copy(*step.from, *step.to, rank)))
+      if (sender_for(holders, target.world_rank(rank)) == world_rank)
         add_common(part, step.to->local_part(target.coordinates(rank)), target.world_rank(rank),
                    exchange.sends);
   }
   if (const std::optional<int> receiver = target.find_world_rank(world_rank)) {
     const LocalPart part = step.to->local_part(target.coordinates(*receiver));
-    const std::vector<int> copy = chosen_copy(*step.from, *step.to, *receiver);
     for (int rank = 0; rank < source.size(); ++rank) {
       const std::vector<int> at = source.coordinates(rank);
-      if (is_copy(*step.from, at, copy))
-        add_common(part, step.from->local_part(at), source.world_rank(rank), exchange.receives);
+      if (stands_for_copies(*step.from, at))
+        add_common(part, step.from->local_part(at),
+                   sender_for(holders_like(*step.from, rank), world_rank), exchange.receives);
     }
   }
   sort_by_peer(exchange.sends);

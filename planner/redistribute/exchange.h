@@ -28,8 +28,8 @@ struct RankExchange {
 RankExchange all_to_all_parts(const RedistributeStep& step, int mesh_rank);
 
 /// kSendRecv: `world_rank` and peers are ranks of the world; a rank outside a mesh neither holds
-/// nor needs anything of it. Of several ranks that hold the same, a receiver is sent to by the one
-/// that shares its coordinates where it is in both meshes, else they take turns.
+/// nor needs anything of it. Of n ranks that hold the same, a receiver that is one of them takes
+/// its own, else that of number (its world rank mod n), counted by ascending world rank.
 RankExchange send_recv_parts(const RedistributeStep& step, int world_rank);
 
 /// What one part has of another: local ranges in `a` and the same elements' in `b`, by ascending
