@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "planner/sharding/rules/rules.h"
 #include "planner/sharding/strategy_search.h"
@@ -11,8 +12,8 @@ namespace meshloom::planner {
 namespace {
 
 /// Choices that the planner is asked about where estimates come close.
-constexpr std::size_t kCompared = 3;
-constexpr double kClose = 1.5;
+constexpr std::size_t kCompared = 2;
+constexpr double kClose = 1.25;
 /// Costs this close, relatively, are equal: then the estimates' order stands, which prefers what
 /// changes less.
 constexpr double kTie = 0.05;
@@ -205,46 +206,73 @@ class DecisionBuilder {
   MeshPtr mesh_;
 };
 
-/// The planner's cost of redistributing the inputs, and how many collectives that takes.
 struct InputCost {
   double cost = 0.0;
   int collectives = 0;
 };
 
-InputCost input_cost(const OpCall& call, const ShardingDecision& decision,
-                     const RedistributeOptions& options, PlanCache* plans) {
-  InputCost total;
-  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-    const SpecPtr &from = call.inputs[i], &to = decision.inputs[i];
-    if (from == nullptr || from == to) continue;
-    const PlanPtr owned = plans ? nullptr : plan_redistribute(from, to, options);
-    const RedistributePlan& plan = plans ? plans->plan(from, to) : *owned;
-    total.cost += plan.cost;
-    total.collectives += plan.comm_count();
+/// The planner's costs of redistributing the inputs; an input that several choices bring into the
+/// same layout is planned once.
+class InputCosts {
+ public:
+  InputCosts(const OpCall& call, const RedistributeOptions& options, PlanCache* plans)
+      : call_(call), options_(options), plans_(plans), known_(call.inputs.size()) {}
+
+  /// Stops where the sum passes `limit`, by a cost above it.
+  InputCost of(ShardingDecision& decision, double limit) {
+    InputCost total;
+    for (std::size_t i = 0; i < call_.inputs.size() && total.cost <= limit; ++i) {
+      if (call_.inputs[i] == nullptr || call_.inputs[i] == decision.inputs[i]) continue;
+      const Known& known = plan(i, decision.inputs[i]);
+      decision.inputs[i] = known.to;
+      total.cost += known.cost.cost;
+      total.collectives += known.cost.collectives;
+    }
+    return total;
   }
-  return total;
-}
+
+ private:
+  struct Known {
+    SpecPtr to;
+    InputCost cost;
+  };
+
+  const Known& plan(std::size_t input, const SpecPtr& to) {
+    for (const Known& known : known_[input])
+      if (*known.to == *to) return known;
+    const SpecPtr& from = call_.inputs[input];
+    const PlanPtr owned = plans_ ? nullptr : plan_redistribute(from, to, options_);
+    const RedistributePlan& plan = plans_ ? plans_->plan(from, to) : *owned;
+    return known_[input].emplace_back(Known{to, {plan.cost, plan.comm_count()}});
+  }
+
+  const OpCall& call_;
+  const RedistributeOptions& options_;
+  PlanCache* plans_;
+  std::vector<std::vector<Known>> known_;
+};
 
 /// The choices whose estimates come close are planned in full.
 ShardingDecision cheapest(const OpCall& call, const OpRule& rule, StrategySearch& search,
                           const std::vector<StrategyChoice>& choices,
                           const RedistributeOptions& options, PlanCache* plans) {
-  ShardingDecision best;
-  InputCost best_cost;
-  double best_total = 0.0;
-  for (const StrategyChoice& choice : choices) {
-    if (!best.inputs.empty() && choice.cost > kClose * choices[0].cost) break;
+  InputCosts costs(call, options, plans);
+  ShardingDecision best = DecisionBuilder(call, rule, search, choices[0]).build();
+  InputCost best_cost = costs.of(best, std::numeric_limits<double>::infinity());
+  double best_total = best_cost.cost + choices[0].pending;
+  for (std::size_t c = 1; c < choices.size(); ++c) {
+    const StrategyChoice& choice = choices[c];
+    if (choice.cost > kClose * choices[0].cost) break;
     ShardingDecision decision = DecisionBuilder(call, rule, search, choice).build();
-    const InputCost cost = input_cost(call, decision, options, plans);
+    const InputCost cost = costs.of(decision, best_total * (1.0 + kTie) - choice.pending);
     const double total = cost.cost + choice.pending;
     const bool tie = std::abs(total - best_total) <= kTie * best_total;
-    const bool better = tie ? cost.collectives < best_cost.collectives : total < best_total;
-    if (!best.inputs.empty() && !better) continue;
+    if (tie ? cost.collectives >= best_cost.collectives : total > best_total) continue;
     best = std::move(decision);
-    best.cost = cost.cost;
     best_cost = cost;
     best_total = total;
   }
+  best.cost = best_cost.cost;
   return best;
 }
 
