@@ -118,8 +118,12 @@ std::shared_ptr<TransportProcessGroup::Flight> TransportProcessGroup::take_off(c
 }
 
 CollectiveContext TransportProcessGroup::context(Flight& flight) {
-  return {*transport_, scratch_, flight.bytes_sent, options_.threads,
-          static_cast<int>(flight.sequence * 2 % kCollectiveTags)};
+  // Counts collectives alone: of sends and receives ranks may have different numbers.
+  return context(flight, static_cast<int>(collectives_++ * 2 % kCollectiveTags));
+}
+
+CollectiveContext TransportProcessGroup::context(Flight& flight, int tag) {
+  return {*transport_, scratch_, flight.bytes_sent, options_.threads, tag};
 }
 
 WorkPtr TransportProcessGroup::launch(std::shared_ptr<Flight> flight,
@@ -346,8 +350,7 @@ WorkPtr TransportProcessGroup::send(const TensorView& data, int destination, int
   check_buffer(data, "send", "data");
   check_peer("send", destination, rank(), size(), tag);
   auto flight = take_off("send_recv", data.bytes());
-  CollectiveContext with_tag = context(*flight);
-  with_tag.tag = kUserTag + tag;
+  const CollectiveContext with_tag = context(*flight, kUserTag + tag);
   return launch(flight,
                 std::make_unique<Exchange>(
                     with_tag, std::vector<Exchange::Piece>{},
@@ -359,8 +362,7 @@ WorkPtr TransportProcessGroup::recv(const TensorView& data, int source, int tag)
   check_buffer(data, "recv", "data");
   check_peer("recv", source, rank(), size(), tag);
   auto flight = take_off("recv", data.bytes());
-  CollectiveContext with_tag = context(*flight);
-  with_tag.tag = kUserTag + tag;
+  const CollectiveContext with_tag = context(*flight, kUserTag + tag);
   return launch(flight,
                 std::make_unique<Exchange>(
                     with_tag, std::vector<Exchange::Piece>{{bytes_of(data), data.bytes(), source}},

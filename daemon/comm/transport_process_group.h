@@ -69,7 +69,9 @@ class TransportProcessGroup : public ProcessGroup {
                    std::span<const TensorView> inputs);
   /// Counts, records and returns what a collective of this name gets.
   std::shared_ptr<Flight> take_off(const char* name, std::size_t bytes);
+  /// With the next collective's tag, or the one given.
   CollectiveContext context(Flight& flight);
+  CollectiveContext context(Flight& flight, int tag);
   WorkPtr launch(std::shared_ptr<Flight> flight, std::unique_ptr<Collective> collective);
 
   /// Moves every flight of every group of this rank.
@@ -88,6 +90,7 @@ class TransportProcessGroup : public ProcessGroup {
   std::vector<int> world_ranks_;
   std::uint64_t key_;
   std::uint64_t splits_ = 0;
+  std::uint64_t collectives_ = 0;
   ScratchPool scratch_;
   FlightRecorder recorder_;
   std::map<std::string, CommCounter> counters_;

@@ -217,6 +217,17 @@ void check_send_recv(RankRuntime& runtime) {
   b->wait_host();
   EXPECT_EQ(small_in, numbers<float>(before, 10));
   EXPECT_EQ(large_in, numbers<float>(before + 1, 200'000));
+
+  // Ranks may send and receive different numbers of times between collectives.
+  std::vector<float> sum(1, static_cast<float>(group->rank() + 1));
+  for (int source = 1; source < group->size(); ++source) {
+    float value = 0.0f;
+    const TensorView view = make_view(&value, DType::kFloat32, {1});
+    if (group->rank() == source) group->send(view, 0, 7)->wait_host();
+    if (group->rank() == 0) group->recv(view, source, 7)->wait_host();
+  }
+  group->all_reduce(view_of(sum), ReduceOp::kSum)->wait_host();
+  EXPECT_EQ(sum[0], static_cast<float>(group->size() * (group->size() + 1) / 2));
 }
 
 // Nobody leaves before the last one has entered. The ranks share a host, so their clocks are one.
