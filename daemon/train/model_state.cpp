@@ -1,51 +1,170 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/model_state.h"
 
-#include "daemon/train/checkpoint/hf_folder.h"
+#include <algorithm>
+
+#include "daemon/nn/initialize_part.h"
+#include "daemon/train/parameter_spec.h"
+#include "daemon/train/resolve_plan.h"
+#include "daemon/train/status_agreement.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
+namespace {
 
-ModelState::ModelState(ExecutionContext& context, const nn::ModelConfig& config, DType dtype,
-                       const OptimizerSettings& settings)
-    : model_(nn::make_model(context, config, dtype)) {
-  std::vector<Tensor> masters;
-  if (dtype != DType::kFloat32) {
-    master_model_ = nn::make_model(context, config, DType::kFloat32);
-    for (const auto& [name, parameter] : master_model_->named_parameters())
-      masters.push_back(parameter->value.detach());
+std::vector<int> all_dims(const planner::MeshLayout& mesh) {
+  std::vector<int> dims;
+  for (int d = 0; d < mesh.ndim(); ++d) dims.push_back(d);
+  return dims;
+}
+
+std::vector<int> model_dims(const planner::MeshLayout& mesh) {
+  std::vector<int> dims;
+  for (const char* name : {"fsdp", "tp"})
+    if (const auto dim = mesh.find_dim(name)) dims.push_back(*dim);
+  return dims;
+}
+
+}  // namespace
+
+ModelState::ModelState(ExecutionContext& context, const nn::ModelConfig& config,
+                       const ModelStateOptions& options, RunMesh& mesh)
+    : context_(context), mesh_(mesh) {
+  {
+    const DeferParametersGuard defer(context);
+    model_ = nn::make_model(context, config, options.dtype);
   }
-  optimizer_ = std::make_unique<Optimizer>(context, model_->named_parameters(), settings,
-                                           std::move(masters));
+  cut_parameters(options);
+  make_optimizer(options);
+}
+
+void ModelState::cut_parameters(const ModelStateOptions& options) {
+  std::vector<parallel::DataParallelInput> inputs;
+  std::vector<planner::SpecPtr> tensor_specs;
+  for (const nn::NamedParameter& p : model_->named_parameters()) {
+    inputs.push_back({{p.name, p.parameter->value.shape(), {}}, p.parameter, {}});
+    tensor_specs.push_back(nullptr);
+  }
+  std::vector<std::string> names;
+  for (const parallel::DataParallelInput& input : inputs) names.push_back(input.candidate.name);
+  data_parallel_ =
+      std::make_unique<parallel::DataParallel>(context_, mesh_.data_parallel_groups(), inputs,
+                                               make_fully_shard_options(options.plan, names));
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    specs_.push_back(parameter_spec(mesh_.layout(), inputs[i].candidate.shape, tensor_specs[i],
+                                    data_parallel_->shard_dim(i)));
+}
+
+void ModelState::make_optimizer(const ModelStateOptions& options) {
+  std::vector<Tensor> masters;
+  if (options.dtype != DType::kFloat32)
+    for (const nn::NamedParameter& p : data_parallel_->parameters())
+      masters.push_back(empty(context_, p.parameter->value.shape(), DType::kFloat32));
+  NormGroup norm;
+  norm.group = &mesh_.model();
+  for (const planner::SpecPtr& spec : specs_)
+    norm.counted.push_back(
+        speaks_for_part(*spec, mesh_.coordinates(), model_dims(*mesh_.layout())));
+  optimizer_ = std::make_unique<Optimizer>(context_, data_parallel_->parameters(),
+                                           options.optimizer, std::move(masters), std::move(norm));
 }
 
 void ModelState::initialize(std::uint64_t seed) {
-  nn::initialize_parameters(full_precision(), seed);
+  const auto parameters = model_->named_parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    nn::initialize_part(optimizer_->master(i), parameters[i].name, parameters[i].parameter->init,
+                        seed, specs_[i]->shape(), held(i).ranges);
   optimizer_->refresh_working_copies();
 }
 
 void ModelState::load_hf(const std::filesystem::path& folder) {
-  load_hf_weights(HfFolder::open(folder), full_precision());
+  const HfFolder weights = HfFolder::open(folder);
+  const auto parameters = model_->named_parameters();
+  weights.check_parameters(parameters);
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    weights.read(parameters[i].name, specs_[i]->shape(), held(i), optimizer_->master(i));
   optimizer_->refresh_working_copies();
 }
 
 void ModelState::load(const CheckpointReader& checkpoint) {
-  for (const StateTensor& item : optimizer_->state()) {
+  for (const StateTensor& item : state()) {
     if (!checkpoint.contains(item.name))
       throw FailedPrecondition(
           fmt::format("the checkpoint has no tensor {}: it is of another model or optimizer",
                       item.name),
           "CHECKPOINT_MISMATCH", {{"tensor", item.name}});
-    checkpoint.read(item.name, item.tensor);
+    checkpoint.read(item.name, item.shape(),
+                    held_piece(item.shape(), item.spec, mesh_.world().rank()), item.tensor);
   }
   optimizer_->refresh_working_copies();
 }
 
+Tensor ModelState::gather(const Tensor& part, std::size_t i) {
+  const planner::DTensorSpec& spec = *specs_[i];
+  comm::ProcessGroup& world = mesh_.world();
+  const std::vector<int> dims = all_dims(spec.mesh());
+  const auto sends = [&](int rank) {
+    return speaks_for_part(spec, spec.mesh().coordinates(rank), dims) &&
+           held_piece(spec.shape(), specs_[i], rank).elements() > 0;
+  };
+  if (world.rank() != 0) {
+    if (sends(world.rank())) world.send(part.view(), 0, 0)->wait_host();
+    return {};
+  }
+  const Tensor whole = empty(context_, spec.shape(), DType::kFloat32);
+  const Piece target = whole_piece(spec.shape());
+  for (int rank = 0; rank < world.size(); ++rank) {
+    if (!sends(rank)) continue;
+    const Piece piece = held_piece(spec.shape(), specs_[i], rank);
+    Tensor received = part;
+    if (rank != 0) {
+      received = empty(context_, piece.shape(), DType::kFloat32);
+      world.recv(received.view(), rank, 0)->wait_host();
+    }
+    copy_common(context_, whole.view(), target, received.view(), piece);
+  }
+  return whole;
+}
+
+void ModelState::serve_export() {
+  while (true) {
+    std::int64_t wanted = -1;
+    mesh_.world().broadcast(make_view(&wanted, DType::kInt64, {1}), 0)->wait_host();
+    if (wanted < 0) return;
+    const auto i = static_cast<std::size_t>(wanted);
+    gather(optimizer_->master(i), i);
+  }
+}
+
 void ModelState::export_hf(const std::filesystem::path& folder, DType dtype) {
-  HfSaveOptions options;
-  options.dtype = dtype;
-  options.byte_tokenizer = model_->config().vocab_size == 256;
-  save_hf_folder(folder, full_precision(), options);
+  comm::ProcessGroup& world = mesh_.world();
+  const bool cut = std::any_of(specs_.begin(), specs_.end(),
+                               [](const planner::SpecPtr& spec) { return !spec->replicated(); });
+  std::exception_ptr error;
+  const auto ask = [&](std::int64_t i) {
+    if (cut) world.broadcast(make_view(&i, DType::kInt64, {1}), 0)->wait_host();
+  };
+  if (world.rank() != 0) {
+    if (cut) serve_export();
+  } else {
+    try {
+      HfSaveOptions options;
+      options.dtype = dtype;
+      options.byte_tokenizer = model_->config().vocab_size == 256;
+      std::vector<HfParameter> parameters;
+      for (std::size_t i = 0; i < specs_.size(); ++i)
+        parameters.push_back({optimizer_->parameters()[i].name, specs_[i]->shape(), [&, i] {
+                                if (!cut) return optimizer_->master(i).detach();
+                                ask(static_cast<std::int64_t>(i));
+                                return gather(optimizer_->master(i).detach(), i);
+                              }});
+      save_hf_folder(folder, model_->config(), parameters, options);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    ask(-1);
+  }
+  agree(world, error);
 }
 
 }  // namespace meshloom::train

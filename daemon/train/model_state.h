@@ -1,43 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
-// ModelState: a model with its optimizer and where their values come from.
+// ModelState: a model with its optimizer on a mesh, and where their values come from.
 #pragma once
 
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "daemon/nn/models/model.h"
+#include "daemon/parallel/data_parallel.h"
 #include "daemon/train/checkpoint/checkpoint_reader.h"
+#include "daemon/train/checkpoint/hf_folder.h"
 #include "daemon/train/optim/optimizer.h"
+#include "daemon/train/run_mesh.h"
 
 namespace meshloom::train {
 
-/// The model in its compute dtype and the optimizer with its float32 masters. Values are undefined
-/// until one of the three ways to fill them was called.
+struct ModelStateOptions {
+  DType dtype = DType::kFloat32;  ///< of computing; masters are float32
+  OptimizerSettings optimizer;
+  v1::ParallelPlan plan;  ///< resolved; styles and fully_shard are read from it
+};
+
+/// The model in its compute dtype and the optimizer with its float32 masters, this rank's part of
+/// them. Memory is taken for that part only, and values are undefined until one of the three ways
+/// to fill them was called. Everything is by position: the same on every mesh.
 class ModelState {
  public:
-  ModelState(ExecutionContext&, const nn::ModelConfig&, DType dtype, const OptimizerSettings&);
+  /// No collectives. `mesh` outlives the state.
+  ModelState(ExecutionContext&, const nn::ModelConfig&, const ModelStateOptions&, RunMesh& mesh);
 
   nn::Model& model() { return *model_; }
   Optimizer& optimizer() { return *optimizer_; }
+  parallel::DataParallel& data_parallel() { return *data_parallel_; }
+  RunMesh& mesh() { return mesh_; }
+  /// How the ranks of the mesh hold parameter i.
+  const std::vector<planner::SpecPtr>& specs() const { return specs_; }
+  /// One line per kind of parameter: what is cut and how; empty where every rank has everything.
+  const std::string& description() const { return data_parallel_->description(); }
 
   /// By position from `seed`, in float32: the same whatever the compute dtype.
   void initialize(std::uint64_t seed);
   /// Weights of a Hugging Face folder, kept in float32; moments are zero.
   void load_hf(const std::filesystem::path& folder);
-  /// Weights and moments. Throws FailedPrecondition where the checkpoint is of another model or
-  /// optimizer.
+  /// Weights and moments of a checkpoint of any mesh. Throws FailedPrecondition where it is of
+  /// another model or optimizer.
   void load(const CheckpointReader& checkpoint);
-  /// Writes a Hugging Face folder from the float32 weights.
+
+  /// For checkpoints.
+  std::vector<StateTensor> state() const { return optimizer_->state(specs_); }
+  /// Writes a Hugging Face folder from the float32 weights. Every rank of the world calls it; rank
+  /// 0 writes, and is sent one parameter at a time. What fails on a rank is thrown by all.
   void export_hf(const std::filesystem::path& folder, DType dtype);
+  /// The whole of a float32 tensor that the ranks hold parts of as they hold parameter i, on rank
+  /// 0; undefined on other ranks. Every rank of the world calls it.
+  Tensor gather(const Tensor& part, std::size_t i);
 
  private:
-  std::unique_ptr<nn::Model> model_;
-  /// A float32 twin of a bfloat16 model: its parameters are the masters. Null where the model is
-  /// float32.
-  std::unique_ptr<nn::Model> master_model_;
-  std::unique_ptr<Optimizer> optimizer_;
+  void cut_parameters(const ModelStateOptions& options);
+  void make_optimizer(const ModelStateOptions& options);
+  Piece held(std::size_t i) const {
+    return held_piece(specs_[i]->shape(), specs_[i], mesh_.world().rank());
+  }
+  void serve_export();
 
-  nn::Model& full_precision() { return master_model_ ? *master_model_ : *model_; }
+  ExecutionContext& context_;
+  RunMesh& mesh_;
+  std::unique_ptr<nn::Model> model_;
+  std::unique_ptr<parallel::DataParallel> data_parallel_;
+  std::vector<planner::SpecPtr> specs_;
+  std::unique_ptr<Optimizer> optimizer_;
 };
 
 }  // namespace meshloom::train

@@ -8,6 +8,7 @@
 #include "daemon/train/field_error.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/paths.h"
+#include "daemon/train/resolve_plan.h"
 #include "daemon/train/run.h"
 #include "kernels/cpu/cpu_features.h"
 
@@ -30,41 +31,6 @@ void check_range(const std::string& field, double value, double low, double high
 void check_count(const std::string& field, std::int64_t value, std::int64_t low) {
   if (value < low || value > kMaxSize)
     refuse_field(field, "must be at least {}, got {}", low, value);
-}
-
-void resolve_mesh(v1::Mesh& mesh, int world_size) {
-  const auto fill = [](const char* name, std::int32_t size) {
-    if (size < 0)
-      refuse_field(fmt::format("run.mesh.{}", name), "must not be negative, got {}", size);
-    if (size > 1)
-      field_not_offered(fmt::format("run.mesh.{}", name),
-                        "size {} is not offered by this build: only dp can be larger than 1", size);
-    return 1;
-  };
-  mesh.set_fsdp(fill("fsdp", mesh.fsdp()));
-  mesh.set_cp(fill("cp", mesh.cp()));
-  mesh.set_tp(fill("tp", mesh.tp()));
-  if (mesh.dp() < 0) refuse_field("run.mesh.dp", "must not be negative, got {}", mesh.dp());
-  if (mesh.dp() == 0) mesh.set_dp(world_size);
-  if (mesh.dp() != world_size)
-    refuse_field("run.mesh.dp", "the mesh has {} ranks, the daemon {}", mesh.dp(), world_size);
-}
-
-void resolve_plan(v1::ParallelPlan& plan) {
-  if (plan.tensor_parallel())
-    field_not_offered("run.plan.tensor_parallel", "is not offered by this build");
-  if (plan.sequence_parallel())
-    field_not_offered("run.plan.sequence_parallel", "is not offered by this build");
-  if (plan.has_context_parallel())
-    field_not_offered("run.plan.context_parallel", "is not offered by this build");
-  if (plan.fully_shard()) field_not_offered("run.plan.fully_shard", "is not offered by this build");
-  if (plan.activation_checkpoint() == v1::ACTIVATION_CHECKPOINT_UNSPECIFIED)
-    plan.set_activation_checkpoint(v1::ACTIVATION_CHECKPOINT_NONE);
-  if (!v1::ActivationCheckpoint_IsValid(plan.activation_checkpoint()))
-    refuse_field("run.plan.activation_checkpoint", "has the unknown value {}",
-                 static_cast<int>(plan.activation_checkpoint()));
-  if (plan.dtype().empty()) plan.set_dtype("auto");
-  plan.set_dtype(dtype_name(resolve_dtype(plan.dtype())));
 }
 
 void resolve_training(v1::TrainingConfig& training, const nn::ModelConfig& model, int dp) {
@@ -289,9 +255,8 @@ v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
     field_not_offered("run.model",
                       "training of masked language models from data is not offered; GPT-2 and "
                       "Llama can be trained");
-  resolve_mesh(*config.mutable_mesh(), world_size);
-  resolve_plan(*config.mutable_plan());
-  resolve_training(*config.mutable_training(), model, config.mesh().dp());
+  resolve_mesh_and_plan(config, world_size);
+  resolve_training(*config.mutable_training(), model, config.mesh().dp() * config.mesh().fsdp());
   resolve_optimizer(*config.mutable_optimizer());
   resolve_schedule(*config.mutable_lr_scheduler(), config.training().steps());
   resolve_data(*config.mutable_data());

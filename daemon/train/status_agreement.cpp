@@ -49,6 +49,10 @@ Json describe(ErrorKind kind, const std::string& reason, const char* message,
 
 }  // namespace
 
+void rethrow_comm_error(const std::exception_ptr& error) {
+  if (error && ends_the_group(error)) std::rethrow_exception(error);
+}
+
 std::string encode_error(const std::exception_ptr& error, int rank) {
   Json json;
   try {

@@ -19,6 +19,9 @@ void agree(comm::ProcessGroup& group, const std::exception_ptr& mine);
 /// Runs `body` and agrees on how it ended. `body` does no collectives.
 void run_agreed(comm::ProcessGroup& group, const std::function<void()>& body);
 
+/// Throws `error` again where it is an error of a collective (see agree).
+void rethrow_comm_error(const std::exception_ptr& error);
+
 /// An exception as text that rethrow_encoded() turns back into the same typed error. Exceptions
 /// from elsewhere become kIo (filesystem_error), kResourceExhausted (bad_alloc) or kInternal.
 std::string encode_error(const std::exception_ptr& error, int rank);

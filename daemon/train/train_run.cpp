@@ -14,6 +14,7 @@
 #include "daemon/train/generation.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/paths.h"
+#include "daemon/train/replica_check.h"
 #include "daemon/train/status_agreement.h"
 #include "kernels/base/error.h"
 #include "kernels/cpu/cpu_features.h"
@@ -68,6 +69,18 @@ nn::ActivationCheckpoint activation_checkpoint(const v1::RunConfig& config) {
   }
 }
 
+ModelStateOptions model_state_options(const v1::RunConfig& config) {
+  ModelStateOptions options;
+  options.dtype = resolve_dtype(config.plan().dtype());
+  options.optimizer = make_optimizer_settings(config.optimizer());
+  options.plan = config.plan();
+  return options;
+}
+
+std::string mesh_text(const ComputeClass& compute) {
+  return compute.mesh.empty() ? fmt::format("dp={}", compute.world_size) : compute.mesh;
+}
+
 /// Throws FailedPrecondition naming the first key in which the checkpoint's model differs; dropout
 /// may.
 void check_same_model(const std::string& before, const nn::ModelConfig& now,
@@ -95,29 +108,21 @@ TrainRun::TrainRun(const RankResources& resources, const v1::RunConfig& config,
       config_(config),
       options_(options),
       schedule_(make_lr_schedule(config.lr_scheduler(), config.training().steps())) {
+  check_same_text(world_, "the resolved config", to_json_text(config_));
+  mesh_ = std::make_unique<RunMesh>(world_, mesh_layout(config_.mesh()));
   run_agreed(world_, [&] {
     model_config_ = load_model_config(config_.model(), options_.data_dir);
     const RunData data = open_run_data(config_, model_config_, options_.data_dir);
     const v1::TrainingConfig& training = config_.training();
     const BatchPlan plan = {training.global_batch_size(), training.micro_batch_size(),
-                            world_.size()};
+                            mesh_->data().size()};
     training_ = std::make_unique<BatchLoader>(data.training, plan, training.seed(), true);
     if (data.validation->size() > 0)
       validation_ = std::make_unique<BatchLoader>(data.validation, plan, 0, true);
     state_ =
-        std::make_unique<ModelState>(context_, model_config_, resolve_dtype(config_.plan().dtype()),
-                                     make_optimizer_settings(config_.optimizer()));
+        std::make_unique<ModelState>(context_, model_config_, model_state_options(config_), *mesh_);
   });
   restore_or_initialize();
-  // Gradients live as long as the run: made here, in one go, they leave the memory of steps in one
-  // piece.
-  if (world_.size() > 1) {
-    reducer_ = std::make_unique<parallel::GradientReducer>(context_, world_,
-                                                           state_->model().named_parameters());
-  } else {
-    for (const auto& [name, parameter] : state_->model().named_parameters())
-      parameter->value.leaf_grad()->buffer();
-  }
 }
 
 TrainRun::~TrainRun() = default;
@@ -165,17 +170,18 @@ void TrainRun::note_other_class(const ComputeClass& before) {
   const ComputeClass now = compute_class();
   if (before == now) return;
   notes_.push_back(fmt::format(
-      "the checkpoint was written by {} ranks with {} threads on CPU class {} (matmul table {}), "
-      "this run has {} ranks with "
-      "{} threads on {} (table {}): results will agree within rounding, not bit for bit",
-      before.world_size, before.threads, before.cpu_class, before.matmul_table, now.world_size,
-      now.threads, now.cpu_class, now.matmul_table));
+      "the checkpoint was written by {} ranks ({}) with {} threads on CPU class {} (matmul table "
+      "{}), this run has {} ranks ({}) with {} threads on {} (table {}): results will agree within "
+      "rounding, not bit for bit",
+      before.world_size, mesh_text(before), before.threads, before.cpu_class, before.matmul_table,
+      now.world_size, mesh_text(now), now.threads, now.cpu_class, now.matmul_table));
 }
 
 ComputeClass TrainRun::compute_class() const {
+  const bool data_parallel = config_.mesh().dp() == world_.size();
   return {kernels::cpu::cpu_class_name(kernels::cpu::cpu_class()),
           std::to_string(kernels::cpu::kMatmulTableVersion), context_.threads().count,
-          world_.size()};
+          world_.size(), data_parallel ? std::string() : to_string(*mesh_->layout())};
 }
 
 std::vector<HostBatch> TrainRun::load_step(std::int64_t& global_labels) {
@@ -183,13 +189,14 @@ std::vector<HostBatch> TrainRun::load_step(std::int64_t& global_labels) {
   std::vector<HostBatch> batches;
   std::exception_ptr error;
   try {
-    batches = training_->load(progress_.data_position, world_.rank());
+    batches = training_->load(progress_.data_position, mesh_->data().rank());
   } catch (...) {
     error = std::current_exception();
   }
   // One small exchange carries the count of labels and whether a rank's data were bad.
   std::array<double, 2> sums = {0.0, error ? 1.0 : 0.0};
-  for (const HostBatch& batch : batches) sums[0] += static_cast<double>(batch.counted);
+  if (mesh_->leads_samples())
+    for (const HostBatch& batch : batches) sums[0] += static_cast<double>(batch.counted);
   all_reduce(world_, sums, comm::ReduceOp::kSum);
   if (sums[1] > 0.0) agree(world_, error);
   global_labels = static_cast<std::int64_t>(sums[0]);
@@ -211,18 +218,24 @@ nn::ForwardOptions TrainRun::forward_options(const HostBatch& batch) const {
 }
 
 void TrainRun::run_micro_batch(const HostBatch& batch, std::int64_t global_labels, bool last) {
-  if (last && reducer_) reducer_->begin();
-  if (batch.rows == 0) return;
+  parallel::DataParallel& data_parallel = state_->data_parallel();
+  if (batch.rows == 0) return data_parallel.take_part(last);
   Tensor loss;
+  data_parallel.begin_forward(true);
   {
     const PhaseTimer timer(phases_, "forward");
     const nn::Batch tensors = to_batch(context_, batch, config_.training().seq_len());
     loss = state_->model().loss(tensors, 1.0f / static_cast<float>(global_labels),
                                 forward_options(batch));
   }
-  const PhaseTimer timer(phases_, "backward");
-  local_loss_ += loss.item();
-  autograd::backward(loss);
+  {
+    const PhaseTimer timer(phases_, "backward");
+    if (mesh_->leads_samples()) local_loss_ += loss.item();
+    data_parallel.begin_backward(last);
+    autograd::backward(loss);
+  }
+  const PhaseTimer timer(phases_, "reduce");
+  data_parallel.end_backward();
 }
 
 void TrainRun::forward_backward() {
@@ -233,18 +246,28 @@ void TrainRun::forward_backward() {
   PendingStep pending;
   pending.start = Clock::now();
   const std::vector<HostBatch> batches = load_step(pending.labels);
+  parallel::DataParallel& data_parallel = state_->data_parallel();
   state_->optimizer().zero_grad();
+  data_parallel.begin_step();
   local_loss_ = 0.0;
   std::exception_ptr error;
-  for (std::size_t k = 0; k < batches.size() && !error; ++k) {
+  for (std::size_t k = 0; k < batches.size(); ++k) {
+    const bool last = k + 1 == batches.size();
     try {
-      run_micro_batch(batches[k], pending.labels, k + 1 == batches.size());
+      // A rank that failed still does the collectives, so that all come to the agreement below.
+      if (error) {
+        data_parallel.take_part(last);
+      } else {
+        run_micro_batch(batches[k], pending.labels, last);
+      }
     } catch (...) {
+      rethrow_comm_error(std::current_exception());
+      if (error) throw;
       error = std::current_exception();
+      data_parallel.take_part(last);
     }
   }
   const PhaseTimer timer(phases_, "reduce");
-  if (reducer_) reducer_->finish();
   agree(world_, error);
   std::array<double, 1> loss = {local_loss_};
   all_reduce(world_, loss, comm::ReduceOp::kSum);
@@ -254,7 +277,12 @@ void TrainRun::forward_backward() {
 
 void TrainRun::refuse_nonfinite(const PendingStep& pending, float norm) {
   if (std::isfinite(pending.loss) && std::isfinite(norm)) return;
-  const std::string parameter = state_->optimizer().first_nonfinite_gradient();
+  const auto& parameters = state_->optimizer().parameters();
+  const std::int64_t mine = state_->optimizer().first_nonfinite_gradient();
+  std::array<double, 1> first = {static_cast<double>(mine < 0 ? parameters.size() : mine)};
+  all_reduce(world_, first, comm::ReduceOp::kMin);
+  const auto index = static_cast<std::size_t>(first[0]);
+  const std::string parameter = index < parameters.size() ? parameters[index].name : "";
   const std::int64_t step = progress_.step + 1;
   const auto where = parameter.empty()
                          ? std::string("every gradient is finite")
@@ -277,6 +305,7 @@ v1::StepMetrics TrainRun::optim_step() {
     refuse_nonfinite(pending, norm);
     const double lr = config_.optimizer().lr() * schedule_.factor(progress_.step);
     optimizer.step(lr);
+    if (config_.debug().check_replicas()) check_replicas(*state_, progress_.step + 1);
     metrics.set_grad_norm(norm);
     metrics.set_lr(lr);
   }
@@ -301,20 +330,43 @@ double TrainRun::evaluate(std::int64_t batches) {
   const std::int64_t samples = std::min(batches * size, validation_->dataset().size());
   const NoGradGuard no_grad(context_);
   std::array<double, 2> sums = {0.0, 0.0};
-  run_agreed(world_, [&] {
-    for (std::int64_t at = 0; at < samples; at += size)
-      for (const HostBatch& batch :
-           validation_->load(at, world_.rank(), std::min(size, samples - at))) {
-        if (batch.rows == 0) continue;
-        const nn::Batch tensors = to_batch(context_, batch, config_.training().seq_len());
-        sums[0] += state_->model().loss(tensors, 1.0f, {}).item();
+  for (std::int64_t at = 0; at < samples; at += size) {
+    std::vector<HostBatch> batches;
+    run_agreed(world_, [&] {
+      batches = validation_->load(at, mesh_->data().rank(), std::min(size, samples - at));
+    });
+    std::exception_ptr error;
+    for (const HostBatch& batch : batches) {
+      try {
+        const double loss = evaluate_batch(batch);
+        if (!mesh_->leads_samples()) continue;
+        sums[0] += loss;
         sums[1] += static_cast<double>(batch.counted);
+      } catch (...) {
+        rethrow_comm_error(std::current_exception());
+        error = std::current_exception();
+        state_->data_parallel().take_part_forward();
       }
-  });
+    }
+    agree(world_, error);
+  }
   all_reduce(world_, sums, comm::ReduceOp::kSum);
   if (sums[1] == 0.0)
     throw InvalidArgument("evaluate: the validation batches have no label that counts");
   return sums[0] / sums[1];
+}
+
+double TrainRun::evaluate_batch(const HostBatch& batch) {
+  parallel::DataParallel& data_parallel = state_->data_parallel();
+  if (batch.rows == 0) {
+    data_parallel.take_part_forward();
+    return 0.0;
+  }
+  data_parallel.begin_forward(false);
+  const nn::Batch tensors = to_batch(context_, batch, config_.training().seq_len());
+  const double loss = state_->model().loss(tensors, 1.0f, {}).item();
+  data_parallel.end_forward();
+  return loss;
 }
 
 fs::path TrainRun::save_state() {
@@ -331,7 +383,7 @@ fs::path TrainRun::save_state() {
   manifest.compute = compute_class();
   manifest.model_config = nn::to_hf_config(model_config_);
   manifest.run_config = to_json_text(config_);
-  const auto state = state_->optimizer().state();
+  const auto state = state_->state();
   const fs::path folder =
       write_checkpoint(world_, checkpoint_location(), std::move(manifest), state);
   saved_step_ = progress_.step;
@@ -339,20 +391,32 @@ fs::path TrainRun::save_state() {
 }
 
 void TrainRun::export_hf(const fs::path& folder, const std::string& dtype) {
-  run_agreed(world_, [&] {
-    const auto wanted = dtype_from_name(dtype);
-    check(wanted == DType::kFloat32 || wanted == DType::kBFloat16 || wanted == DType::kFloat16,
-          "export: dtype must be float32, bfloat16 or float16, got \"{}\"", dtype);
-    if (world_.rank() == 0) state_->export_hf(folder, *wanted);
-  });
+  const auto wanted = dtype_from_name(dtype);
+  check(wanted == DType::kFloat32 || wanted == DType::kBFloat16 || wanted == DType::kFloat16,
+        "export: dtype must be float32, bfloat16 or float16, got \"{}\"", dtype);
+  state_->export_hf(folder, *wanted);
 }
 
 void TrainRun::sample(const std::vector<std::int64_t>& prompt, const v1::SamplingParams& params,
                       const std::function<bool(std::int64_t)>& on_token) {
-  run_agreed(world_, [&] {
-    if (world_.rank() == 0)
-      nn::generate(state_->model(), prompt, make_generate_options(params), on_token);
-  });
+  // Where parameters are cut, all ranks generate the same tokens together.
+  const bool together = mesh_->model().size() > 1;
+  const auto each = [&](std::int64_t token) {
+    std::uint8_t go_on = 0;
+    if (world_.rank() == 0) go_on = on_token(token) ? 1 : 0;
+    if (together) world_.broadcast(make_view(&go_on, DType::kUInt8, {1}), 0)->wait_host();
+    return go_on != 0;
+  };
+  std::exception_ptr error;
+  if (together) state_->data_parallel().unshard();
+  try {
+    if (together || world_.rank() == 0)
+      nn::generate(state_->model(), prompt, make_generate_options(params), each);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  if (together) state_->data_parallel().reshard();
+  agree(world_, error);
 }
 
 }  // namespace meshloom::train

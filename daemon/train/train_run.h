@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TrainRun: the implementation of Run for data-parallel training.
+// TrainRun: the implementation of Run on a mesh.
 #pragma once
 
 #include <chrono>
@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "daemon/parallel/gradient_reducer.h"
 #include "daemon/train/checkpoint/checkpoint_reader.h"
 #include "daemon/train/data/batch_loader.h"
 #include "daemon/train/model_state.h"
 #include "daemon/train/optim/lr_schedule.h"
 #include "daemon/train/resolve.h"
 #include "daemon/train/run.h"
+#include "daemon/train/run_mesh.h"
 
 namespace meshloom::train {
 
@@ -35,10 +35,10 @@ class PhaseTimer {
   std::chrono::steady_clock::time_point start_;
 };
 
-/// The model is replicated; every rank computes its slice of each micro batch, gradients are summed
-/// over ranks while the last micro batch goes backward. The loss of a label counts the same
-/// whichever rank and micro batch it is in: every gradient is scaled by 1 / (labels of the whole
-/// global batch).
+/// Every rank of the data group (dp x fsdp) computes its slice of each micro batch, together with
+/// the ranks that share its samples (tp); gradients are summed while backward runs. The loss of a
+/// label counts the same whichever rank and micro batch it is in: every gradient is scaled by
+/// 1 / (labels of the whole global batch).
 class TrainRun final : public Run {
  public:
   TrainRun(const RankResources& resources, const v1::RunConfig& config, const RunOptions& options);
@@ -79,6 +79,7 @@ class TrainRun final : public Run {
 
   std::vector<HostBatch> load_step(std::int64_t& global_labels);
   void run_micro_batch(const HostBatch& batch, std::int64_t global_labels, bool last);
+  double evaluate_batch(const HostBatch& batch);
   nn::ForwardOptions forward_options(const HostBatch& batch) const;
   void refuse_nonfinite(const PendingStep& pending, float norm);
 
@@ -87,8 +88,8 @@ class TrainRun final : public Run {
   v1::RunConfig config_;
   RunOptions options_;
   nn::ModelConfig model_config_;
+  std::unique_ptr<RunMesh> mesh_;
   std::unique_ptr<ModelState> state_;
-  std::unique_ptr<parallel::GradientReducer> reducer_;  ///< null on one rank
   LrSchedule schedule_;
   std::unique_ptr<BatchLoader> training_, validation_;
   Progress progress_;

@@ -226,8 +226,7 @@ void FullyShard::agree_on_gradients() {
 void FullyShard::take_part(bool last) {
   if (phase_ == Phase::kIdle) begin_forward(true);
   if (phase_ == Phase::kForward) {
-    for (std::size_t u = 0; u < units_.size(); ++u)
-      if (!units_[u].visited && !units_[u].shards->gathered()) use(u);
+    visit_rest();
     begin_backward(last);
   }
   // In the order of a model's backward: blocks from the last to the first, then the root.
@@ -239,6 +238,17 @@ void FullyShard::take_part(bool last) {
     }
   }
   end_backward();
+}
+
+void FullyShard::take_part_forward() {
+  if (phase_ == Phase::kIdle) begin_forward(false);
+  visit_rest();
+  end_forward();
+}
+
+void FullyShard::visit_rest() {
+  for (std::size_t u = 0; u < units_.size(); ++u)
+    if (!units_[u].visited && !units_[u].shards->gathered()) use(u);
 }
 
 void FullyShard::unshard() {

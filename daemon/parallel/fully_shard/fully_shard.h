@@ -67,6 +67,8 @@ class FullyShard {
   void end_backward();
   /// Does the collectives of the rest of a micro batch, with zero gradients.
   void take_part(bool last);
+  /// The same for a forward without backward.
+  void take_part_forward();
 
   /// Gathers everything until reshard(): for generation. Every rank of the shard group.
   void unshard();
@@ -102,6 +104,7 @@ class FullyShard {
   void reduce(std::size_t unit);
   void finish_oldest();
   void agree_on_gradients();
+  void visit_rest();
   void poll();
   void start_polling();
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "daemon/train/checkpoint/digest.h"
-#include "daemon/train/checkpoint/row_shard.h"
 #include "daemon/train/status_agreement.h"
 #include "kernels/base/error.h"
 
@@ -52,10 +51,19 @@ void verify_files(const fs::path& folder, const Manifest& manifest, int share, i
 }
 
 CheckpointReader::CheckpointReader(const fs::path& folder, const Manifest& manifest)
-    : label_(folder.string()) {
-  for (const ManifestTensor& tensor : manifest.tensors) tensors_[tensor.name] = tensor.shape;
-  for (const ManifestFile& file : manifest.files)
+    : label_(folder.string()), manifest_(manifest) {
+  for (const ManifestTensor& tensor : manifest_.tensors) tensors_[tensor.name] = {tensor.shape, {}};
+  for (std::size_t f = 0; f < manifest_.files.size(); ++f) {
+    const ManifestFile& file = manifest_.files[f];
     files_.push_back(SafetensorsFile::open(folder / file.name));
+    for (const ManifestPiece& piece : file.pieces) {
+      if (piece.tensor >= manifest_.tensors.size() ||
+          static_cast<int>(piece.piece.ranges.size()) !=
+              manifest_.tensors[piece.tensor].shape.size())
+        damaged(folder / kManifestName, fmt::format("its pieces of {} fit no tensor", file.name));
+      tensors_[manifest_.tensors[piece.tensor].name].sources.push_back({f, &piece.piece});
+    }
+  }
 }
 
 const Shape& CheckpointReader::shape(const std::string& name) const {
@@ -63,35 +71,40 @@ const Shape& CheckpointReader::shape(const std::string& name) const {
   if (found == tensors_.end())
     throw NotFound(fmt::format("checkpoint {} has no tensor {}", label_, name), "NOT_FOUND",
                    {{"tensor", name}});
-  return found->second;
+  return found->second.shape;
 }
 
 void CheckpointReader::read(const std::string& name, const Tensor& out) const {
-  const Shape& whole = shape(name);
-  if (whole != out.shape())
+  read(name, out.shape(), whole_piece(out.shape()), out);
+}
+
+void CheckpointReader::read(const std::string& name, const Shape& whole, const Piece& piece,
+                            const Tensor& out) const {
+  if (shape(name) != whole)
     throw FailedPrecondition(fmt::format("checkpoint {}: {} has shape {}, the model's is {}",
-                                         label_, name, to_string(whole), to_string(out.shape())),
+                                         label_, name, to_string(shape(name)), to_string(whole)),
                              "CHECKPOINT_MISMATCH", {{"tensor", name}});
-  const TensorView target = out.view();
-  const std::int64_t rows = row_count(whole);
-  const std::int64_t row_elements = rows == 0 ? 0 : numel(whole) / rows;
-  const auto shards = static_cast<std::int64_t>(files_.size());
-  for (std::int64_t shard = 0; shard < shards; ++shard) {
-    const RowRange range = shard_rows(rows, shard, shards);
-    const Shape part = shape_of_rows(whole, range.size());
-    if (numel(part) == 0) continue;
-    const SafetensorsFile& file = *files_[static_cast<std::size_t>(shard)];
+  check_internal(piece.shape() == out.shape(), "checkpoint: a piece of {} is read into {}",
+                 to_string(piece.shape()), to_string(out.shape()));
+  std::int64_t copied = 0;
+  for (const Source& source : tensors_.at(name).sources) {
+    const SafetensorsFile& file = *files_[source.file];
     const SafetensorsEntry* entry = file.find(name);
-    if (entry == nullptr || entry->shape != part || entry->dtype != DType::kFloat32)
-      throw DataLoss(fmt::format("checkpoint {}: {} does not hold rows [{}, {}) of {}", label_,
-                                 file.label(), range.begin, range.end, name),
+    Shape stored = source.piece->shape();
+    if (entry == nullptr || numel(entry->shape) != numel(stored) || entry->dtype != DType::kFloat32)
+      throw DataLoss(fmt::format("checkpoint {}: {} does not hold its piece of {}", label_,
+                                 file.label(), name),
                      "CHECKPOINT_DAMAGED", {{"tensor", name}});
-    auto* begin = static_cast<std::byte*>(target.data) +
-                  static_cast<std::size_t>(range.begin * row_elements) * dtype_size(target.dtype);
-    const ExecutionContext& context = out.context();
-    context.backend().copy(context.kernel_context(),
-                           make_view(begin, target.dtype, part, target.device), file.view(*entry));
+    TensorView view = file.view(*entry);
+    view.shape = stored;
+    view.strides = contiguous_strides(stored);
+    copied += copy_common(out.context(), out.view(), piece, view, *source.piece);
   }
+  if (copied != out.numel())
+    throw DataLoss(fmt::format("checkpoint {}: its files hold {} of {} elements that are needed "
+                               "of {}",
+                               label_, copied, out.numel(), name),
+                   "CHECKPOINT_DAMAGED", {{"tensor", name}});
 }
 
 std::optional<FoundCheckpoint> find_checkpoint(comm::ProcessGroup& world,

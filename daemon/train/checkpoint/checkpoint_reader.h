@@ -30,14 +30,28 @@ class CheckpointReader {
   bool contains(const std::string& name) const { return tensors_.contains(name); }
   /// The whole tensor's shape. Throws NotFound.
   const Shape& shape(const std::string& name) const;
-  /// Copies the whole tensor into `out` (contiguous, converts dtype). Throws FailedPrecondition
-  /// naming both shapes where they differ, NotFound where there is none of that name, DataLoss
-  /// where the shards do not add up.
+  /// Copies the whole tensor into `out` (converts dtype). Throws FailedPrecondition naming both
+  /// shapes where they differ, NotFound where there is none of that name, DataLoss where the shards
+  /// do not add up.
   void read(const std::string& name, const Tensor& out) const;
+  /// The same for a piece of the tensor, whose whole shape the reader of the checkpoint expects to
+  /// be `whole`. Only the files' bytes that are needed are touched.
+  void read(const std::string& name, const Shape& whole, const Piece& piece,
+            const Tensor& out) const;
 
  private:
+  struct Source {
+    std::size_t file;
+    const Piece* piece;
+  };
+  struct Stored {
+    Shape shape;
+    std::vector<Source> sources;
+  };
+
   std::string label_;
-  std::map<std::string, Shape> tensors_;
+  Manifest manifest_;
+  std::map<std::string, Stored> tensors_;
   std::vector<std::shared_ptr<SafetensorsFile>> files_;
 };
 

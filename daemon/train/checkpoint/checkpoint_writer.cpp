@@ -58,7 +58,7 @@ class DigestingFile {
   std::uint64_t written_ = 0;
 };
 
-/// This rank's rows of every tensor as one safetensors file.
+/// This rank's share of every tensor as one safetensors file.
 ManifestFile write_shard(FileSystem& files, const fs::path& folder,
                          std::span<const StateTensor> state, int shard, int shards) {
   std::vector<SafetensorsEntry> entries;
@@ -66,7 +66,7 @@ ManifestFile write_shard(FileSystem& files, const fs::path& folder,
   std::size_t data_bytes = 0;
   for (const StateTensor& item : state) {
     const Shape& shape = item.tensor.shape();
-    const RowRange rows = shard_rows(row_count(shape), shard, shards);
+    const RowRange rows = written_rows(item.shape(), item.spec, shard, shards);
     const Shape part = shape_of_rows(shape, rows.size());
     if (numel(part) == 0) continue;
     const auto row_bytes = static_cast<std::size_t>(numel(part) / rows.size()) * sizeof(float);
@@ -83,6 +83,18 @@ ManifestFile write_shard(FileSystem& files, const fs::path& folder,
   file.write(std::as_bytes(std::span(header)));
   for (const SafetensorsEntry& entry : entries) file.write(rows_of.at(entry.name));
   return file.finish(name);
+}
+
+/// What rank `shard` has written.
+std::vector<ManifestPiece> pieces_of(std::span<const StateTensor> state, int shard, int shards) {
+  std::vector<ManifestPiece> pieces;
+  for (std::size_t t = 0; t < state.size(); ++t) {
+    const Shape& shape = state[t].shape();
+    const RowRange rows = written_rows(shape, state[t].spec, shard, shards);
+    Piece piece = rows_of_piece(held_piece(shape, state[t].spec, shard), rows);
+    if (rows.size() > 0 && piece.elements() > 0) pieces.push_back({t, std::move(piece)});
+  }
+  return pieces;
 }
 
 /// Everyone's file, by rank.
@@ -183,8 +195,9 @@ fs::path write_checkpoint(comm::ProcessGroup& world, const CheckpointLocation& l
                [&] { mine = write_shard(files, temporary, state, world.rank(), world.size()); });
     manifest.files = gather_files(world, mine);
     manifest.tensors.clear();
-    for (const StateTensor& item : state)
-      manifest.tensors.push_back({item.name, item.tensor.shape()});
+    for (const StateTensor& item : state) manifest.tensors.push_back({item.name, item.shape()});
+    for (int rank = 0; rank < world.size(); ++rank)
+      manifest.files[static_cast<std::size_t>(rank)].pieces = pieces_of(state, rank, world.size());
     run_agreed(world, [&] {
       if (leader) commit(files, location, temporary, target, manifest);
     });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing a checkpoint: every rank its rows, rank 0 the manifest, one rename at the end.
+// Writing a checkpoint: every rank its part, rank 0 the manifest, one rename at the end.
 #pragma once
 
 #include <filesystem>
@@ -21,12 +21,13 @@ struct CheckpointLocation {
 
 /// Writes directory/step-N (N = manifest.step) and then deletes all but the latest keep_latest_k.
 /// `manifest` comes without files and tensors; both are filled in here. Every rank of `world` calls
-/// it with equal arguments; each writes its share of the rows, digests are computed while writing,
-/// and no copy of the state is made. Protocol: everything goes to .tmp-step-N, files are synced,
-/// then the manifest is written and synced, then the folder is synced, renamed and its parent
-/// synced: a crash at any moment leaves the checkpoints that were there, or those and the new one.
-/// Where a rank fails (a full disk), all throw its error and the unfinished folder is removed.
-/// Returns the folder.
+/// it with equal arguments (but for the tensors' contents and local parts); each writes its part of
+/// every tensor, ranks that hold the same part sharing its rows; digests are computed while
+/// writing, and no copy of the state is made. Protocol: everything goes to .tmp-step-N, files are
+/// synced, then the manifest is written and synced, then the folder is synced, renamed and its
+/// parent synced: a crash at any moment leaves the checkpoints that were there, or those and the
+/// new one. Where a rank fails (a full disk), all throw its error and the unfinished folder is
+/// removed. Returns the folder.
 std::filesystem::path write_checkpoint(comm::ProcessGroup& world,
                                        const CheckpointLocation& location, Manifest manifest,
                                        std::span<const StateTensor> state);

@@ -156,14 +156,23 @@ void HfFolder::check_parameters(const std::vector<nn::NamedParameter>& wanted) c
 }
 
 void HfFolder::read(const std::string& parameter, const Tensor& dst) const {
+  read(parameter, dst.shape(), whole_piece(dst.shape()), dst);
+}
+
+void HfFolder::read(const std::string& parameter, const Shape& whole, const Piece& piece,
+                    const Tensor& dst) const {
   const auto found = parameters_.find(parameter);
   if (found == parameters_.end())
     throw NotFound(fmt::format("{}: there is no tensor '{}'", label_, parameter),
                    "TENSOR_NOT_FOUND", {{"folder", label_}, {"tensor", parameter}});
   const Source& source = found->second;
-  check(source.entry->shape == dst.shape(), "{}: '{}' has shape {}, not {}", label_, parameter,
-        to_string(source.entry->shape), to_string(dst.shape()));
-  copy_into(dst, from_external(dst.context(), source.file->view(*source.entry), source.file));
+  check(source.entry->shape == whole, "{}: '{}' has shape {}, not {}", label_, parameter,
+        to_string(source.entry->shape), to_string(whole));
+  check_internal(piece.shape() == dst.shape(), "{}: a piece of {} is read into {}", label_,
+                 to_string(piece.shape()), to_string(dst.shape()));
+  if (dst.numel() > 0)
+    copy_common(dst.context(), dst.view(), piece, source.file->view(*source.entry),
+                whole_piece(whole));
 }
 
 void load_hf_weights(const HfFolder& folder, nn::Module& module) {

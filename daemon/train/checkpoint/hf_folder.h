@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "daemon/nn/models/model.h"
+#include "daemon/train/checkpoint/piece.h"
 #include "daemon/train/checkpoint/safetensors.h"
 
 namespace meshloom::train {
@@ -33,6 +35,9 @@ class HfFolder {
   void check_parameters(const std::vector<nn::NamedParameter>& parameters) const;
   /// Copies a parameter into `dst`, converting its dtype. The shapes must be equal.
   void read(const std::string& parameter, const Tensor& dst) const;
+  /// The same for a piece of a parameter whose whole shape is `whole`.
+  void read(const std::string& parameter, const Shape& whole, const Piece& piece,
+            const Tensor& dst) const;
 
  private:
   struct Source {
@@ -64,12 +69,22 @@ struct HfSaveOptions {
   bool byte_tokenizer = false;  ///< adds a tokenizer whose ids are bytes (vocab 256)
 };
 
+/// A parameter that is made (and freed) when it is written.
+struct HfParameter {
+  std::string name;
+  Shape shape;
+  std::function<Tensor()> value;  ///< called once
+};
+
 /// Writes config.json, generation_config.json and the weights, so that transformers loads the
 /// folder without a warning. Written under another name and put in place at the end: `folder` is
 /// complete, or as it was before; an older one is replaced. Throws ResourceExhausted where the disk
 /// is full, IoError.
 void save_hf_folder(const std::filesystem::path& folder, const nn::ModelConfig& config,
                     const std::vector<NamedTensor>& tensors, const HfSaveOptions& options = {});
+/// The same, one parameter after the other.
+void save_hf_folder(const std::filesystem::path& folder, const nn::ModelConfig& config,
+                    const std::vector<HfParameter>& parameters, const HfSaveOptions& options = {});
 /// The same with a model's own parameters.
 void save_hf_folder(const std::filesystem::path& folder, nn::Model& model,
                     const HfSaveOptions& options = {});

@@ -17,19 +17,19 @@ namespace fs = std::filesystem;
 /// One safetensors file of the folder.
 struct Shard {
   std::string file_name;
-  std::vector<const NamedTensor*> tensors;
+  std::vector<const HfParameter*> tensors;
 };
 
-std::uint64_t stored_bytes(const NamedTensor& tensor, DType dtype) {
-  return static_cast<std::uint64_t>(tensor.value.numel()) * dtype_size(dtype);
+std::uint64_t stored_bytes(const HfParameter& tensor, DType dtype) {
+  return static_cast<std::uint64_t>(numel(tensor.shape)) * dtype_size(dtype);
 }
 
 /// Fills one file after the other.
-std::vector<Shard> make_shards(const std::vector<NamedTensor>& tensors,
+std::vector<Shard> make_shards(const std::vector<HfParameter>& tensors,
                                const HfSaveOptions& options) {
   std::vector<Shard> shards(1);
   std::uint64_t bytes = 0;
-  for (const NamedTensor& tensor : tensors) {
+  for (const HfParameter& tensor : tensors) {
     const std::uint64_t more = stored_bytes(tensor, options.dtype);
     if (bytes > 0 && bytes + more > options.max_file_bytes) {
       shards.emplace_back();
@@ -46,18 +46,18 @@ std::vector<Shard> make_shards(const std::vector<NamedTensor>& tensors,
 }
 
 void write_shard(const fs::path& folder, const Shard& shard, DType dtype) {
-  std::map<std::string_view, const Tensor*> values;
+  std::map<std::string_view, const HfParameter*> values;
   std::vector<SafetensorsEntry> entries;
-  for (const NamedTensor* tensor : shard.tensors) {
-    values[tensor->name] = &tensor->value;
+  for (const HfParameter* tensor : shard.tensors) {
+    values[tensor->name] = tensor;
     SafetensorsEntry& entry = entries.emplace_back();
     entry.name = tensor->name;
     entry.dtype = dtype;
-    entry.shape = tensor->value.shape();
+    entry.shape = tensor->shape;
   }
   SafetensorsWriter writer(folder / shard.file_name, std::move(entries), {{"format", "pt"}});
   for (const SafetensorsEntry& entry : writer.entries()) {
-    Tensor value = *values.at(entry.name);
+    Tensor value = values.at(entry.name)->value();
     if (value.dtype() != dtype || !value.contiguous()) {
       const Tensor converted = empty(value.context(), value.shape(), dtype);
       copy_into(converted, value);
@@ -79,7 +79,7 @@ std::string index_text(const std::vector<Shard>& shards, DType dtype) {
   nlohmann::json weight_map = nlohmann::json::object();
   std::uint64_t total = 0;
   for (const Shard& shard : shards) {
-    for (const NamedTensor* tensor : shard.tensors) {
+    for (const HfParameter* tensor : shard.tensors) {
       weight_map[tensor->name] = shard.file_name;
       total += stored_bytes(*tensor, dtype);
     }
@@ -89,7 +89,7 @@ std::string index_text(const std::vector<Shard>& shards, DType dtype) {
 }
 
 void write_files(const fs::path& folder, const nn::ModelConfig& config,
-                 const std::vector<NamedTensor>& tensors, const HfSaveOptions& options) {
+                 const std::vector<HfParameter>& tensors, const HfSaveOptions& options) {
   const std::vector<Shard> shards = make_shards(tensors, options);
   for (const Shard& shard : shards) write_shard(folder, shard, options.dtype);
   if (shards.size() > 1)
@@ -107,7 +107,7 @@ void write_files(const fs::path& folder, const nn::ModelConfig& config,
 }  // namespace
 
 void save_hf_folder(const fs::path& folder, const nn::ModelConfig& config,
-                    const std::vector<NamedTensor>& tensors, const HfSaveOptions& options) {
+                    const std::vector<HfParameter>& tensors, const HfSaveOptions& options) {
   check(options.dtype == DType::kFloat32 || options.dtype == DType::kBFloat16 ||
             options.dtype == DType::kFloat16,
         "export: weights are written as float32, bfloat16 or float16, not {}",
@@ -137,6 +137,15 @@ void save_hf_folder(const fs::path& folder, const nn::ModelConfig& config,
     fs::remove_all(temporary, ignored);
     throw;
   }
+}
+
+void save_hf_folder(const fs::path& folder, const nn::ModelConfig& config,
+                    const std::vector<NamedTensor>& tensors, const HfSaveOptions& options) {
+  std::vector<HfParameter> parameters;
+  for (const NamedTensor& tensor : tensors)
+    parameters.push_back(
+        {tensor.name, tensor.value.shape(), [&value = tensor.value] { return value; }});
+  save_hf_folder(folder, config, parameters, options);
 }
 
 void save_hf_folder(const fs::path& folder, nn::Model& model, const HfSaveOptions& options) {

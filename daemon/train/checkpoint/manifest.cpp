@@ -18,6 +18,48 @@ using Json = nlohmann::json;
 constexpr const char* kFormat = "meshloom.checkpoint";
 constexpr const char* kFolderPrefix = "step-";
 
+Json to_json(const ManifestFile& file) {
+  Json pieces = Json::array();
+  for (const ManifestPiece& piece : file.pieces) {
+    Json dims = Json::array();
+    for (const planner::IndexRanges& ranges : piece.piece.ranges) {
+      Json list = Json::array();
+      for (const planner::ShardRange& range : ranges) list.push_back({range.begin, range.end});
+      dims.push_back(std::move(list));
+    }
+    pieces.push_back({{"tensor", piece.tensor}, {"ranges", std::move(dims)}});
+  }
+  return {{"name", file.name},
+          {"bytes", file.bytes},
+          {"xxh3_128", file.xxh3_128},
+          {"pieces", std::move(pieces)}};
+}
+
+ManifestPiece piece_from_json(const Json& json) {
+  ManifestPiece piece;
+  json.at("tensor").get_to(piece.tensor);
+  for (const Json& list : json.at("ranges")) {
+    planner::IndexRanges& ranges = piece.piece.ranges.emplace_back();
+    for (const Json& range : list)
+      ranges.push_back({range.at(0).get<std::int64_t>(), range.at(1).get<std::int64_t>()});
+  }
+  return piece;
+}
+
+/// The pieces that version 1 left unsaid.
+void add_row_pieces(Manifest& manifest) {
+  const auto shards = static_cast<std::int64_t>(manifest.files.size());
+  for (std::int64_t f = 0; f < shards; ++f) {
+    for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
+      const Shape& shape = manifest.tensors[t].shape;
+      const RowRange rows = shard_rows(row_count(shape), f, shards);
+      if (rows.size() > 0 && numel(shape) > 0)
+        manifest.files[static_cast<std::size_t>(f)].pieces.push_back(
+            {t, rows_of_piece(whole_piece(shape), rows)});
+    }
+  }
+}
+
 std::string digest_of_text(const std::string& text) {
   return digest_of(std::as_bytes(std::span(text)));
 }
@@ -27,8 +69,7 @@ Json to_json(const Manifest& manifest) {
   for (const ManifestTensor& tensor : manifest.tensors)
     tensors.push_back({{"name", tensor.name}, {"shape", tensor.shape.span()}});
   Json files = Json::array();
-  for (const ManifestFile& file : manifest.files)
-    files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.xxh3_128}});
+  for (const ManifestFile& file : manifest.files) files.push_back(to_json(file));
   const ComputeClass& compute = manifest.compute;
   return {{"format", kFormat},
           {"version", kManifestVersion},
@@ -40,14 +81,15 @@ Json to_json(const Manifest& manifest) {
            {{"cpu_class", compute.cpu_class},
             {"matmul_table", compute.matmul_table},
             {"threads", compute.threads},
-            {"world_size", compute.world_size}}},
+            {"world_size", compute.world_size},
+            {"mesh", compute.mesh}}},
           {"model_config", Json::parse(manifest.model_config)},
           {"run_config", Json::parse(manifest.run_config)},
           {"tensors", std::move(tensors)},
           {"files", std::move(files)}};
 }
 
-Manifest from_json(const Json& json) {
+Manifest from_json(const Json& json, int version) {
   Manifest manifest;
   json.at("step").get_to(manifest.step);
   json.at("data_position").get_to(manifest.data_position);
@@ -58,6 +100,7 @@ Manifest from_json(const Json& json) {
   compute.at("matmul_table").get_to(manifest.compute.matmul_table);
   compute.at("threads").get_to(manifest.compute.threads);
   compute.at("world_size").get_to(manifest.compute.world_size);
+  manifest.compute.mesh = compute.value("mesh", std::string());
   manifest.model_config = json.at("model_config").dump(2);
   manifest.run_config = json.at("run_config").dump(2);
   for (const Json& tensor : json.at("tensors")) {
@@ -65,10 +108,15 @@ Manifest from_json(const Json& json) {
     manifest.tensors.push_back(
         {tensor.at("name").get<std::string>(), Shape(std::span<const std::int64_t>(sizes))});
   }
-  for (const Json& file : json.at("files"))
-    manifest.files.push_back({file.at("name").get<std::string>(),
-                              file.at("bytes").get<std::uint64_t>(),
-                              file.at("xxh3_128").get<std::string>()});
+  for (const Json& item : json.at("files")) {
+    ManifestFile& file = manifest.files.emplace_back();
+    item.at("name").get_to(file.name);
+    item.at("bytes").get_to(file.bytes);
+    item.at("xxh3_128").get_to(file.xxh3_128);
+    if (version == 1) continue;
+    for (const Json& piece : item.at("pieces")) file.pieces.push_back(piece_from_json(piece));
+  }
+  if (version == 1) add_row_pieces(manifest);
   return manifest;
 }
 
@@ -109,7 +157,7 @@ Manifest manifest_from_json(const std::string& text, const std::string& label) {
           fmt::format("checkpoint {} has format version {}, this program reads up to {}", label,
                       version, kManifestVersion),
           "CHECKPOINT_TOO_NEW", {{"path", label}, {"version", std::to_string(version)}});
-    return from_json(inner);
+    return from_json(inner, version);
   } catch (const Json::exception& error) {
     damaged(label, fmt::format("manifest.json: {}", error.what()));
   }

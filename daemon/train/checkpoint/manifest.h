@@ -7,8 +7,9 @@
 //     manifest.json                      written last: a folder without it is no checkpoint
 //
 // manifest.json is {"manifest": {...}, "xxh3_128": digest of the inner object's compact text}. A
-// shard holds, of every tensor with at least as many rows, the rows (first dim) that the ceil rule
-// gives to its rank, under the tensor's name.
+// shard holds pieces of tensors under their names; the manifest says which: for every dim the
+// ranges of global indices. All pieces of a tensor cover it once. (In version 1 a shard held of
+// every tensor the rows of the first dim that the ceil rule gives to its rank.)
 #pragma once
 
 #include <cstdint>
@@ -17,17 +18,25 @@
 #include <vector>
 
 #include "daemon/train/checkpoint/file_system.h"
+#include "daemon/train/checkpoint/piece.h"
 #include "kernels/base/shape.h"
 
 namespace meshloom::train {
 
-inline constexpr int kManifestVersion = 1;
+inline constexpr int kManifestVersion = 2;
 inline constexpr const char* kManifestName = "manifest.json";
+
+/// A piece of a tensor that a file holds.
+struct ManifestPiece {
+  std::size_t tensor = 0;  ///< index into Manifest::tensors
+  Piece piece;
+};
 
 struct ManifestFile {
   std::string name;
   std::uint64_t bytes = 0;
   std::string xxh3_128;  ///< 32 hex digits
+  std::vector<ManifestPiece> pieces = {};
 };
 
 struct ManifestTensor {
@@ -41,6 +50,7 @@ struct ComputeClass {
   std::string matmul_table;  ///< version of the provider table
   int threads = 1;           ///< per rank
   int world_size = 1;
+  std::string mesh = {};  ///< "dp=2,fsdp=2,cp=1,tp=1"; empty: data parallel over the world
 
   bool operator==(const ComputeClass&) const = default;
 };

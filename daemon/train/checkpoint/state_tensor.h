@@ -5,13 +5,18 @@
 #include <string>
 
 #include "daemon/tensor/tensor.h"
+#include "planner/dtensor_spec.h"
 
 namespace meshloom::train {
 
-/// A tensor of the training state, the whole of it on every rank.
+/// A tensor of the training state as this rank holds it.
 struct StateTensor {
   std::string name;
-  Tensor tensor;  ///< float32, contiguous
+  Tensor tensor;  ///< float32, contiguous: this rank's part
+  /// How the ranks of the world hold it, without Partial; null: the whole of it on every rank.
+  planner::SpecPtr spec = nullptr;
+
+  const Shape& shape() const { return spec ? spec->shape() : tensor.shape(); }
 };
 
 }  // namespace meshloom::train

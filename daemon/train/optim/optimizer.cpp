@@ -59,12 +59,14 @@ OptimizerSettings make_optimizer_settings(const v1::OptimizerConfig& config) {
 }
 
 Optimizer::Optimizer(ExecutionContext& context, std::vector<nn::NamedParameter> parameters,
-                     const OptimizerSettings& settings, std::vector<Tensor> masters)
+                     const OptimizerSettings& settings, std::vector<Tensor> masters,
+                     NormGroup norm_group)
     : context_(context),
       parameters_(std::move(parameters)),
       settings_(settings),
       decays_(choose_decay(parameters_, settings)),
-      masters_(std::move(masters)) {
+      masters_(std::move(masters)),
+      norm_group_(std::move(norm_group)) {
   check(masters_.empty() || masters_.size() == parameters_.size(),
         "optimizer: {} master weights for {} parameters", masters_.size(), parameters_.size());
   const NoGradGuard no_grad(context_);
@@ -91,32 +93,38 @@ Optimizer::Optimizer(ExecutionContext& context, std::vector<nn::NamedParameter> 
   norm_and_factor_ = full(context_, {2}, 1.0, DType::kFloat32);
 }
 
-std::vector<TensorView> Optimizer::gradient_views() const {
+std::vector<TensorView> Optimizer::counted_gradients() const {
   std::vector<TensorView> views;
   views.reserve(parameters_.size());
-  for (const auto& [name, parameter] : parameters_) {
-    const auto& grad = parameter->value.leaf_grad();
-    if (grad && grad->has_value()) views.push_back(grad->value().view());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!norm_group_.counted.empty() && !norm_group_.counted[i]) continue;
+    const auto& grad = parameters_[i].parameter->value.leaf_grad();
+    if (grad && grad->has_value() && grad->value().numel() > 0)
+      views.push_back(grad->value().view());
   }
   return views;
 }
 
 float Optimizer::clip_and_norm(double max_norm) {
   float* values = norm_and_factor_.data<float>();
-  context_.backend().sum_of_squares(context_.kernel_context(), values, gradient_views(), false);
-  const float norm = std::sqrt(values[0]);
+  context_.backend().sum_of_squares(context_.kernel_context(), values, counted_gradients(), false);
+  double sum = values[0];
+  if (norm_group_.group != nullptr && norm_group_.group->size() > 1)
+    norm_group_.group->all_reduce(make_view(&sum, DType::kFloat64, {1}), comm::ReduceOp::kSum)
+        ->wait_host();
+  const float norm = std::sqrt(static_cast<float>(sum));
   values[1] = max_norm > 0.0 ? std::min(1.0f, static_cast<float>(max_norm) / (norm + 1e-6f)) : 1.0f;
   return norm;
 }
 
-std::string Optimizer::first_nonfinite_gradient() const {
-  for (const auto& [name, parameter] : parameters_) {
-    const auto& grad = parameter->value.leaf_grad();
-    if (!grad || !grad->has_value()) continue;
+std::int64_t Optimizer::first_nonfinite_gradient() const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto& grad = parameters_[i].parameter->value.leaf_grad();
+    if (!grad || !grad->has_value() || grad->value().numel() == 0) continue;
     if (context_.backend().first_nonfinite(context_.kernel_context(), grad->value().view()) >= 0)
-      return name;
+      return static_cast<std::int64_t>(i);
   }
-  return {};
+  return -1;
 }
 
 void Optimizer::step(double lr) {
@@ -126,7 +134,7 @@ void Optimizer::step(double lr) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& value = parameters_[i].parameter->value;
     const auto& grad = value.leaf_grad();
-    if (!grad || !grad->has_value()) continue;
+    if (!grad || !grad->has_value() || value.numel() == 0) continue;
     kernels::OptimizerTensor tensor;
     tensor.master = masters_[i].view();
     tensor.grad = grad->value().view();
@@ -163,13 +171,14 @@ void Optimizer::zero_grad() {
     if (const auto& grad = parameter->value.leaf_grad()) grad->clear();
 }
 
-std::vector<StateTensor> Optimizer::state() const {
+std::vector<StateTensor> Optimizer::state(const std::vector<planner::SpecPtr>& specs) const {
   std::vector<StateTensor> state;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const std::string& name = parameters_[i].name;
-    state.push_back({"model." + name, masters_[i]});
-    if (!moments1_.empty()) state.push_back({"optimizer.moment1." + name, moments1_[i]});
-    if (!moments2_.empty()) state.push_back({"optimizer.moment2." + name, moments2_[i]});
+    const planner::SpecPtr spec = specs.empty() ? nullptr : specs[i];
+    state.push_back({"model." + name, masters_[i], spec});
+    if (!moments1_.empty()) state.push_back({"optimizer.moment1." + name, moments1_[i], spec});
+    if (!moments2_.empty()) state.push_back({"optimizer.moment2." + name, moments2_[i], spec});
   }
   return state;
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/comm/process_group.h"
 #include "daemon/nn/module.h"
 #include "daemon/train/checkpoint/state_tensor.h"
 #include "v1/config.pb.h"
@@ -31,9 +32,16 @@ struct OptimizerSettings {
 /// From a resolved config.
 OptimizerSettings make_optimizer_settings(const v1::OptimizerConfig&);
 
-/// Holds float32 master weights (the parameters themselves where they are float32) and moments. Not
-/// thread-safe; no collectives: gradients are expected to be the global ones already, so every rank
-/// computes the same.
+/// Where parameters are shards: which of them count in the global gradient norm on this rank, so
+/// that over the ranks of `group` every element counts once.
+struct NormGroup {
+  comm::ProcessGroup* group = nullptr;  ///< null: every rank holds everything
+  std::vector<bool> counted;            ///< one per parameter; empty: all
+};
+
+/// Holds float32 master weights (the parameters themselves where they are float32) and moments of
+/// this rank's parameters or shards. Not thread-safe. Gradients are expected to be the global ones
+/// already; the only collective is the norm's.
 class Optimizer {
  public:
   /// `masters[i]`, where given, becomes parameter i's master weight and must be float32 of its
@@ -41,7 +49,7 @@ class Optimizer {
   /// the optimizer. Throws InvalidArgument for a decay pattern that matches no parameter and for a
   /// tie, Unimplemented for dtypes other than float32 and bfloat16.
   Optimizer(ExecutionContext&, std::vector<nn::NamedParameter> parameters, const OptimizerSettings&,
-            std::vector<Tensor> masters = {});
+            std::vector<Tensor> masters = {}, NormGroup norm_group = {});
 
   const OptimizerSettings& settings() const { return settings_; }
   const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
@@ -51,12 +59,13 @@ class Optimizer {
   /// Whether parameter i is subject to weight decay.
   bool decays(std::size_t i) const { return decays_[i]; }
 
-  /// The global norm (root of the sum of squares) of all gradients, before clipping. The next step
+  /// The global norm (root of the sum of squares) of all gradients, before clipping, the same on
+  /// every rank of the norm group, which calls it together. The next step
   /// multiplies all gradients with min(1, max_norm / (norm + 1e-6)), in its own pass over them;
   /// max_norm 0: with 1.
   float clip_and_norm(double max_norm);
-  /// Name of the first parameter whose gradient holds a NaN or infinity, or empty.
-  std::string first_nonfinite_gradient() const;
+  /// Index of this rank's first parameter whose gradient holds a NaN or infinity, or -1.
+  std::int64_t first_nonfinite_gradient() const;
   /// Updates masters, moments and working copies. Parameters without a gradient are left as they
   /// are.
   void step(double lr);
@@ -65,13 +74,14 @@ class Optimizer {
 
   /// The master weights and moments: "model.NAME", "optimizer.moment1.NAME",
   /// "optimizer.moment2.NAME". Writing into them (loading) is followed by refresh_working_copies().
-  std::vector<StateTensor> state() const;
+  /// `specs`: how the ranks hold each parameter, one per parameter, or none where all hold all.
+  std::vector<StateTensor> state(const std::vector<planner::SpecPtr>& specs = {}) const;
   void refresh_working_copies();
   /// float32 master of parameter i.
   const Tensor& master(std::size_t i) const { return masters_[i]; }
 
  private:
-  std::vector<TensorView> gradient_views() const;
+  std::vector<TensorView> counted_gradients() const;
 
   ExecutionContext& context_;
   std::vector<nn::NamedParameter> parameters_;
@@ -80,6 +90,7 @@ class Optimizer {
   std::vector<Tensor> masters_, moments1_, moments2_;
   Tensor norm_and_factor_;  ///< float32 [2]: sum of squares, then the clip factor, where kernels
                             ///< read it
+  NormGroup norm_group_;
   std::int64_t step_count_ = 0;
 };
 

@@ -75,6 +75,27 @@ TEST_F(ResolveTest, FillsInEveryDefault) {
             resolved.SerializeAsString());
 }
 
+TEST_F(ResolveTest, OneDimOfTheMeshTakesTheRanksThatAreLeft) {
+  const auto mesh = [&](int dp, int fsdp, int tp, bool fully_shard, int world) {
+    v1::RunConfig given = config();
+    given.mutable_mesh()->set_dp(dp);
+    given.mutable_mesh()->set_fsdp(fsdp);
+    given.mutable_mesh()->set_tp(tp);
+    given.mutable_plan()->set_fully_shard(fully_shard);
+    const v1::RunConfig resolved = resolve_run_config(given, world, folder_.path());
+    EXPECT_EQ(resolved.plan().fully_shard(), fully_shard || resolved.mesh().fsdp() > 1);
+    EXPECT_EQ(resolved.plan().tensor_parallel(), resolved.mesh().tp() > 1);
+    return std::vector<int>{resolved.mesh().dp(), resolved.mesh().fsdp(), resolved.mesh().cp(),
+                            resolved.mesh().tp()};
+  };
+  EXPECT_EQ(mesh(0, 0, 0, false, 4), (std::vector<int>{4, 1, 1, 1}));
+  EXPECT_EQ(mesh(0, 2, 0, false, 4), (std::vector<int>{2, 2, 1, 1}));
+  EXPECT_EQ(mesh(0, 0, 0, true, 4), (std::vector<int>{1, 4, 1, 1}));
+  EXPECT_EQ(mesh(2, 0, 0, true, 4), (std::vector<int>{2, 2, 1, 1}));
+  EXPECT_EQ(mesh(0, 0, 2, false, 6), (std::vector<int>{3, 1, 1, 2}));
+  EXPECT_EQ(mesh(1, 2, 2, false, 4), (std::vector<int>{1, 2, 1, 2}));
+}
+
 TEST_F(ResolveTest, NamesTheWrongField) {
   const auto field = [&](auto change, int world = 1) { return refused_when(change, world); };
   EXPECT_EQ(field([](auto& c) { c.mutable_model()->set_preset("gpt2_124m"); }), "run.model");
@@ -89,11 +110,13 @@ TEST_F(ResolveTest, NamesTheWrongField) {
   EXPECT_EQ(field([](auto& c) { c.mutable_model()->set_dropout(1.0); }), "run.model.dropout");
   EXPECT_EQ(field([](auto& c) { c.mutable_mesh()->set_dp(3); }, 2), "run.mesh.dp");
   EXPECT_EQ(field([](auto& c) { c.mutable_mesh()->set_dp(-1); }), "run.mesh.dp");
-  EXPECT_EQ(field([](auto& c) { c.mutable_mesh()->set_tp(2); }, 2), "run.mesh.tp");
-  EXPECT_EQ(field([](auto& c) { c.mutable_plan()->set_tensor_parallel(true); }),
-            "run.plan.tensor_parallel");
-  EXPECT_EQ(field([](auto& c) { c.mutable_plan()->set_fully_shard(true); }),
-            "run.plan.fully_shard");
+  EXPECT_EQ(field([](auto& c) { c.mutable_mesh()->set_fsdp(3); }, 4), "run.mesh.fsdp");
+  EXPECT_EQ(field([](auto& c) { c.mutable_mesh()->set_tp(3); }, 4), "run.mesh.tp");
+  EXPECT_EQ(field([](auto& c) { c.mutable_mesh()->set_cp(2); }, 2), "run.mesh.cp");
+  EXPECT_EQ(field([](auto& c) { c.mutable_plan()->set_sequence_parallel(true); }),
+            "run.plan.sequence_parallel");
+  EXPECT_EQ(field([](auto& c) { c.mutable_plan()->mutable_fully_shard_options(); }),
+            "run.plan.fully_shard_options");
   EXPECT_EQ(field([](auto& c) { c.mutable_plan()->mutable_context_parallel(); }),
             "run.plan.context_parallel");
   EXPECT_EQ(field([](auto& c) { c.mutable_plan()->set_dtype("float16"); }), "run.plan.dtype");

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pieces of tensors: what a rank holds or a file stores, by global index, and copying between them.
+#pragma once
+
+#include <vector>
+
+#include "daemon/train/checkpoint/row_shard.h"
+#include "daemon/train/checkpoint/state_tensor.h"
+#include "kernels/base/tensor_view.h"
+#include "planner/dim_order.h"
+
+namespace meshloom::train {
+
+/// The outer product of one list of global ranges per dim; held row-major in this order. A tensor
+/// without dims has no lists and one element.
+struct Piece {
+  std::vector<planner::IndexRanges> ranges;
+
+  Shape shape() const;
+  std::int64_t elements() const { return numel(shape()); }
+};
+
+Piece whole_piece(const Shape& shape);
+/// Rows (of the first dim, counted inside the piece) of a piece.
+Piece rows_of_piece(const Piece& piece, const RowRange& rows);
+
+/// What `rank` of `world_size` holds of a tensor of the state with this shape: all of it where
+/// `spec` is null, else its part in the spec, whose mesh is the world.
+Piece held_piece(const Shape& shape, const planner::SpecPtr& spec, int rank);
+/// The rows of its local tensor that `rank` writes into a checkpoint: ranks that hold the same
+/// piece share its rows by the ceil rule.
+RowRange written_rows(const Shape& shape, const planner::SpecPtr& spec, int rank, int world_size);
+
+/// Copies what both pieces have from one to the other, converting dtype. Views are of the pieces'
+/// shapes, any strides. Returns the number of elements copied.
+std::int64_t copy_common(ExecutionContext& context, const TensorView& to, const Piece& to_piece,
+                         const TensorView& from, const Piece& from_piece);
+
+}  // namespace meshloom::train

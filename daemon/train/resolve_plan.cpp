@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/resolve_plan.h"
+
+#include <algorithm>
+
+#include "daemon/nn/name_pattern.h"
+#include "daemon/train/field_error.h"
+#include "daemon/train/resolve.h"
+
+namespace meshloom::train {
+namespace {
+
+void check_sizes(const v1::Mesh& mesh) {
+  const auto check_size = [](const char* name, std::int32_t size) {
+    if (size < 0)
+      refuse_field(fmt::format("run.mesh.{}", name), "must not be negative, got {}", size);
+  };
+  check_size("dp", mesh.dp());
+  check_size("fsdp", mesh.fsdp());
+  check_size("cp", mesh.cp());
+  check_size("tp", mesh.tp());
+  if (mesh.cp() > 1)
+    field_not_offered("run.mesh.cp", "size {} is not offered by this build", mesh.cp());
+}
+
+/// One dim takes the ranks that the others leave.
+void resolve_mesh(v1::Mesh& mesh, bool fully_shard, int world_size) {
+  check_sizes(mesh);
+  const bool free_fsdp = fully_shard && mesh.fsdp() == 0;
+  const bool free_dp = !free_fsdp && mesh.dp() == 0;
+  if (mesh.dp() == 0) mesh.set_dp(1);
+  if (mesh.fsdp() == 0) mesh.set_fsdp(1);
+  mesh.set_cp(1);
+  if (mesh.tp() == 0) mesh.set_tp(1);
+  const std::int64_t fixed = std::int64_t{mesh.dp()} * mesh.fsdp() * mesh.tp();
+  if ((free_fsdp || free_dp) && fixed > 0 && world_size % fixed == 0) {
+    const auto rest = static_cast<std::int32_t>(world_size / fixed);
+    if (free_fsdp) {
+      mesh.set_fsdp(rest);
+    } else {
+      mesh.set_dp(rest);
+    }
+  }
+  const std::int64_t size = std::int64_t{mesh.dp()} * mesh.fsdp() * mesh.tp();
+  if (size != world_size)
+    refuse_field(mesh.tp() > 1     ? "run.mesh.tp"
+                 : mesh.fsdp() > 1 ? "run.mesh.fsdp"
+                                   : "run.mesh.dp",
+                 "the mesh dp={},fsdp={},tp={} has {} ranks, the daemon {}", mesh.dp(), mesh.fsdp(),
+                 mesh.tp(), size, world_size);
+}
+
+void resolve_fully_shard(v1::ParallelPlan& plan) {
+  v1::FullyShardOptions& options = *plan.mutable_fully_shard_options();
+  if (options.policy() == v1::SHARD_POLICY_UNSPECIFIED) options.set_policy(v1::SHARD_POLICY_DIM0);
+  if (!v1::ShardPolicy_IsValid(options.policy()))
+    refuse_field("run.plan.fully_shard_options.policy", "has the unknown value {}",
+                 static_cast<int>(options.policy()));
+  if (!options.has_min_elements()) options.set_min_elements(std::int64_t{1} << 18);
+  if (options.min_elements() < 0)
+    refuse_field("run.plan.fully_shard_options.min_elements", "must not be negative, got {}",
+                 options.min_elements());
+  if (!options.has_reshard_after_forward()) options.set_reshard_after_forward(true);
+}
+
+void resolve_plan(v1::ParallelPlan& plan, const v1::Mesh& mesh) {
+  if (plan.has_context_parallel())
+    field_not_offered("run.plan.context_parallel", "is not offered by this build");
+  if (mesh.fsdp() > 1) plan.set_fully_shard(true);
+  if (mesh.tp() > 1) plan.set_tensor_parallel(true);
+  if (plan.sequence_parallel() && mesh.tp() == 1)
+    refuse_field("run.plan.sequence_parallel",
+                 "needs a mesh with tp larger than 1, run.mesh.tp is {}", mesh.tp());
+  if (plan.fully_shard()) {
+    resolve_fully_shard(plan);
+  } else if (plan.has_fully_shard_options()) {
+    refuse_field("run.plan.fully_shard_options",
+                 "is given, but run.plan.fully_shard is false and run.mesh.fsdp is {}",
+                 mesh.fsdp());
+  }
+  if (plan.activation_checkpoint() == v1::ACTIVATION_CHECKPOINT_UNSPECIFIED)
+    plan.set_activation_checkpoint(v1::ACTIVATION_CHECKPOINT_NONE);
+  if (!v1::ActivationCheckpoint_IsValid(plan.activation_checkpoint()))
+    refuse_field("run.plan.activation_checkpoint", "has the unknown value {}",
+                 static_cast<int>(plan.activation_checkpoint()));
+  if (plan.dtype().empty()) plan.set_dtype("auto");
+  plan.set_dtype(dtype_name(resolve_dtype(plan.dtype())));
+}
+
+}  // namespace
+
+void resolve_mesh_and_plan(v1::RunConfig& config, int world_size) {
+  v1::ParallelPlan& plan = *config.mutable_plan();
+  resolve_mesh(*config.mutable_mesh(), plan.fully_shard(), world_size);
+  resolve_plan(plan, config.mesh());
+}
+
+std::optional<parallel::FullyShardOptions> make_fully_shard_options(
+    const v1::ParallelPlan& plan, const std::vector<std::string>& parameters) {
+  if (!plan.fully_shard()) return std::nullopt;
+  const v1::FullyShardOptions& given = plan.fully_shard_options();
+  parallel::FullyShardOptions options;
+  if (given.policy() == v1::SHARD_POLICY_LARGEST_DIVISIBLE)
+    options.policy = parallel::ShardPolicy::kLargestDivisible;
+  if (given.has_min_elements()) options.min_elements = given.min_elements();
+  if (given.has_reshard_after_forward())
+    options.reshard_after_forward = given.reshard_after_forward();
+  std::vector<std::string> patterns;
+  for (const v1::ShardChoice& choice : given.choices()) patterns.push_back(choice.pattern());
+  with_field("run.plan.fully_shard_options.choices", [&] {
+    for (const std::string& pattern : patterns)
+      check(std::any_of(parameters.begin(), parameters.end(),
+                        [&](const auto& name) { return nn::matches_pattern(pattern, name); }),
+            "{}", nn::unmatched_text(pattern, parameters));
+    for (const std::string& name : parameters) {
+      const auto best = nn::best_pattern(patterns, name);
+      if (!best) continue;
+      const v1::ShardChoice& choice = given.choices(static_cast<int>(*best));
+      options.dims[name] = choice.has_dim() ? std::optional<int>(choice.dim()) : std::nullopt;
+    }
+  });
+  return options;
+}
+
+}  // namespace meshloom::train

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mesh and plan of a config: defaults, refusals, and what they stand for.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/parallel/fully_shard/shard_plan.h"
+#include "v1/config.pb.h"
+
+namespace meshloom::train {
+
+/// Fills in mesh and plan of a config for a world of this size. Throws InvalidArgument or
+/// Unimplemented with the field in the metadata.
+void resolve_mesh_and_plan(v1::RunConfig& config, int world_size);
+
+/// What a resolved plan says about fully_shard, patterns resolved against the model's parameter
+/// names; nullopt where it says no. Throws InvalidArgument with the field for a pattern that
+/// matches nothing and for two that match equally well.
+std::optional<parallel::FullyShardOptions> make_fully_shard_options(
+    const v1::ParallelPlan& plan, const std::vector<std::string>& parameters);
+
+}  // namespace meshloom::train

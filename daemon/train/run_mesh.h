@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// RunMesh: the mesh of a run and the groups that a rank has in it.
+#pragma once
+
+#include <memory>
+
+#include "daemon/dtensor/device_mesh.h"
+#include "daemon/parallel/data_parallel.h"
+#include "planner/dtensor_spec.h"
+#include "v1/config.pb.h"
+
+namespace meshloom::train {
+
+/// The mesh dims dp, fsdp, cp and tp over all ranks of the world, row-major in this order.
+planner::MeshLayout mesh_layout(const v1::Mesh& resolved);
+
+/// Every rank of the world makes it at the same moment. Groups have one member where the mesh lacks
+/// their dims.
+class RunMesh {
+ public:
+  /// `layout` has dims named from dp, fsdp, cp and tp in any order, over the whole world, which
+  /// outlives the mesh. Throws InvalidArgument naming a dim with another name.
+  RunMesh(comm::ProcessGroup& world, planner::MeshLayout layout);
+
+  const planner::MeshPtr& layout() const { return mesh_.layout(); }
+  const std::vector<int>& coordinates() const { return mesh_.coordinates(); }
+  comm::ProcessGroup& world() const { return world_; }
+  /// Ranks that have other samples than this one: dp x fsdp.
+  comm::ProcessGroup& data() const { return *data_; }
+  /// Ranks that share samples (tp). A tensor-parallel model's layouts live on this mesh.
+  comm::ProcessGroup& tensor() const { return *tensor_; }
+  dtensor::DeviceMesh& tensor_mesh() { return *tensor_mesh_; }
+  /// Ranks among which parameters are cut: fsdp x tp.
+  comm::ProcessGroup& model() const { return *model_; }
+  /// Whether this rank speaks for those that share its samples.
+  bool leads_samples() const { return tensor_->rank() == 0; }
+  parallel::DataParallelGroups data_parallel_groups() const {
+    return {data_, shard_, replicas_, tensor_};
+  }
+
+  /// Sums over all groups of the run, by collective.
+  std::map<std::string, comm::CommCounter> counters() const;
+
+ private:
+  comm::ProcessGroup& group_of(std::initializer_list<const char*> names);
+
+  comm::ProcessGroup& world_;
+  dtensor::DeviceMesh mesh_;
+  std::unique_ptr<dtensor::DeviceMesh> tensor_mesh_;
+  comm::ProcessGroup *data_, *shard_, *replicas_, *tensor_, *model_;
+};
+
+}  // namespace meshloom::train

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs on meshes other than dp alone: the numbers of one rank, checkpoints from any mesh to any.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <mutex>
+
+#include "daemon/train/checkpoint/hf_folder.h"
+#include "kernels/base/error.h"
+#include "tests/unit/train/run_fixture.h"
+
+namespace meshloom::train {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+struct MeshSize {
+  int dp = 1, fsdp = 1, tp = 1;
+  bool sequence = false;
+  int ranks() const { return dp * fsdp * tp; }
+};
+
+std::string name_of(const MeshSize& m) {
+  return fmt::format("dp{}_fsdp{}_tp{}{}", m.dp, m.fsdp, m.tp, m.sequence ? "_sequence" : "");
+}
+
+class MeshRunTest : public RunFixture {
+ protected:
+  v1::RunConfig on(const MeshSize& m, std::int64_t batch = 6) const {
+    v1::RunConfig c = config(batch);
+    c.mutable_mesh()->set_dp(m.dp);
+    c.mutable_mesh()->set_fsdp(m.fsdp);
+    c.mutable_mesh()->set_tp(m.tp);
+    c.mutable_plan()->set_sequence_parallel(m.sequence);
+    c.mutable_debug()->set_check_replicas(true);
+    return c;
+  }
+  /// `count` more steps on a mesh from the checkpoint there, which is written again at the end.
+  Trace go_on(const v1::RunConfig& c, int ranks, int count, const fs::path& checkpoints,
+              std::vector<std::string>* notes = nullptr) const {
+    Trace trace;
+    testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
+      ExecutionContext context;
+      const auto run = create(world, context, c, checkpoints);
+      Trace mine;
+      steps(*run, count, mine);
+      const fs::path last = run->save_state();
+      if (world.rank() != 0) return;
+      if (notes != nullptr) *notes = run->notes();
+      mine.weights = weights_of(last);
+      trace = std::move(mine);
+    });
+    return trace;
+  }
+};
+
+const std::vector<MeshSize> kMeshes = {{1, 2, 1}, {1, 3, 1}, {2, 2, 1}, {1, 8, 1}};
+
+TEST_F(MeshRunTest, EveryMeshGivesTheNumbersOfOneRank) {
+  const Trace one = run_training(config(), 1, 6);
+  for (const MeshSize& m : kMeshes) {
+    SCOPED_TRACE(name_of(m));
+    const Trace trace = run_training(on(m), m.ranks(), 6);
+    expect_close(trace, one);
+    expect_equal(run_training(on(m), m.ranks(), 6), trace);
+    ASSERT_EQ(trace.weights.size(), one.weights.size());
+  }
+}
+
+TEST_F(MeshRunTest, UnevenBatchesAccumulationAndDropoutToo) {
+  v1::RunConfig reference = config(7);
+  reference.mutable_model()->set_config("dropout.json");
+  const Trace one = run_training(reference, 1, 5);
+  for (const MeshSize& m : kMeshes) {
+    SCOPED_TRACE(name_of(m));
+    v1::RunConfig c = on(m, 7);
+    c.mutable_model()->set_config("dropout.json");
+    c.mutable_training()->set_micro_batch_size(1);
+    expect_close(run_training(c, m.ranks(), 5), one);
+  }
+}
+
+TEST_F(MeshRunTest, PoliciesAndActivationCheckpointsChangeNothing) {
+  const MeshSize m{2, 2, 1};
+  const Trace plain = run_training(on(m), m.ranks(), 4);
+  for (const auto mode : {v1::ACTIVATION_CHECKPOINT_FULL, v1::ACTIVATION_CHECKPOINT_SELECTIVE}) {
+    v1::RunConfig c = on(m);
+    c.mutable_plan()->set_activation_checkpoint(mode);
+    expect_equal(run_training(c, m.ranks(), 4), plain);
+  }
+  v1::RunConfig c = on(m);
+  auto& options = *c.mutable_plan()->mutable_fully_shard_options();
+  options.set_policy(v1::SHARD_POLICY_LARGEST_DIVISIBLE);
+  options.set_min_elements(300);
+  options.set_reshard_after_forward(false);
+  auto& choice = *options.add_choices();
+  choice.set_pattern("transformer.h.*.mlp.c_fc.weight");
+  choice.set_dim(0);
+  expect_close(run_training(c, m.ranks(), 4), plain);
+  options.mutable_choices(0)->set_pattern("transformer.h.*.mlp.c_fd.weight");
+  try {
+    run_training(c, m.ranks(), 1);
+    FAIL() << "a pattern that matches nothing was taken";
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.metadata().at("field"), "run.plan.fully_shard_options.choices");
+    EXPECT_THAT(error.what(), HasSubstr("transformer.h.0.mlp.c_fc.weight"));
+  }
+}
+
+TEST_F(MeshRunTest, ResumeOnTheSameMeshIsBitwise) {
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    for (const MeshSize& m : kMeshes) {
+      SCOPED_TRACE(name_of(m));
+      v1::RunConfig c = on(m, 7);
+      c.mutable_plan()->set_dtype(dtype);
+      c.mutable_training()->set_micro_batch_size(1);
+      expect_equal(run_training(c, m.ranks(), 4, {2}), run_training(c, m.ranks(), 4));
+    }
+  }
+}
+
+TEST_F(MeshRunTest, ACheckpointOfAnyMeshGoesOnOnAnyOther) {
+  const Trace one = run_training(config(), 1, 6);
+  std::vector<MeshSize> meshes = kMeshes;
+  meshes.push_back({1, 1, 1});
+  meshes.push_back({3, 1, 1});
+  for (const MeshSize& from : meshes) {
+    const testing::TempFolder checkpoints;
+    const Trace first = go_on(on(from), from.ranks(), 2, checkpoints.path());
+    const auto next = [&](const MeshSize& to) {
+      SCOPED_TRACE(name_of(from) + " to " + name_of(to));
+      const testing::TempFolder copy;
+      fs::copy(checkpoints.path(), copy.path(), fs::copy_options::recursive);
+      std::vector<std::string> notes;
+      // Loading alone changes no bit.
+      const Trace same = go_on(on(to), to.ranks(), 0, copy.path());
+      EXPECT_EQ(same.weights, first.weights);
+      Trace both = first;
+      const Trace second = go_on(on(to), to.ranks(), 4, copy.path(), &notes);
+      both.losses.insert(both.losses.end(), second.losses.begin(), second.losses.end());
+      both.norms.insert(both.norms.end(), second.norms.begin(), second.norms.end());
+      expect_close(both, one);
+      if (name_of(from) != name_of(to)) {
+        EXPECT_THAT(notes, Contains(HasSubstr("not bit for bit")));
+      }
+    };
+    for (const MeshSize& to : meshes) next(to);
+  }
+}
+
+TEST_F(MeshRunTest, EvaluatesExportsAndGeneratesAsOneRank) {
+  const testing::TempFolder out;
+  double loss = 0.0;
+  std::vector<std::int64_t> tokens;
+  std::string weights;
+  std::vector<MeshSize> meshes = kMeshes;
+  meshes.insert(meshes.begin(), {1, 1, 1});
+  for (const MeshSize& m : meshes) {
+    SCOPED_TRACE(name_of(m));
+    testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
+      ExecutionContext context;
+      const auto run = create(world, context, on(m, 5));
+      const double mine = run->evaluate(2);
+      EXPECT_EQ(run->evaluate(2), mine);
+      std::vector<std::int64_t> drawn;
+      v1::SamplingParams params;
+      params.set_max_tokens(8);
+      params.set_seed(3);
+      run->sample({'a', 'b'}, params, [&](std::int64_t token) {
+        drawn.push_back(token);
+        return drawn.size() < 6;
+      });
+      run->export_hf(out.path() / name_of(m), "bfloat16");
+      EXPECT_THROW(run->export_hf(out.path() / "x", "int8"), InvalidArgument);
+      // The run goes on after all of this.
+      Trace trace;
+      steps(*run, 1, trace);
+      if (world.rank() != 0) {
+        EXPECT_TRUE(drawn.empty());
+        return;
+      }
+      std::ifstream in(out.path() / name_of(m) / "model.safetensors", std::ios::binary);
+      const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+      if (m.ranks() == 1) {
+        loss = mine;
+        tokens = drawn;
+        weights = bytes;
+        EXPECT_EQ(drawn.size(), 6u);
+      }
+      EXPECT_NEAR(mine, loss, 1e-5 * loss);
+      EXPECT_EQ(drawn, tokens);
+      EXPECT_TRUE(bytes == weights) << "the exported weights differ";
+    });
+  }
+}
+
+TEST_F(MeshRunTest, HoldsItsShareOnly) {
+  const auto peak = [&](const MeshSize& m) {
+    std::size_t most = 0;
+    std::mutex mutex;
+    testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
+      ExecutionContext context;
+      const auto run = create(world, context, on(m));
+      const std::lock_guard lock(mutex);
+      most = std::max(most, context.allocator().stats().peak_bytes_in_use);
+    });
+    return static_cast<double>(most);
+  };
+  // Weights, gradients and two moments: nothing is ever whole while the run is made.
+  EXPECT_LT(peak({1, 4, 1}), 0.35 * peak({1, 1, 1}));
+}
+
+TEST_F(MeshRunTest, AllocatesNothingFromTheSystemAfterTheFirstStep) {
+  testing::run_ranks(2, [&](comm::ProcessGroup& world) {
+    ExecutionContext context;
+    v1::RunConfig c = on({1, 2, 1}, 7);
+    c.mutable_training()->set_micro_batch_size(2);
+    const auto run = create(world, context, c);
+    Trace trace;
+    steps(*run, 2, trace);
+    const auto before = context.allocator().stats().segments_acquired;
+    const auto bytes = context.allocator().stats().segment_bytes;
+    steps(*run, 3, trace);
+    EXPECT_EQ(context.allocator().stats().segments_acquired, before);
+    EXPECT_EQ(context.allocator().stats().segment_bytes, bytes);
+  });
+}
+
+TEST_F(MeshRunTest, ARankWithAnotherPlanIsNamed) {
+  testing::run_ranks(3, [&](comm::ProcessGroup& world) {
+    v1::RunConfig mine = on({1, 3, 1});
+    if (world.rank() == 1)
+      mine.mutable_plan()->set_activation_checkpoint(v1::ACTIVATION_CHECKPOINT_FULL);
+    ExecutionContext context;
+    try {
+      create(world, context, mine);
+      ADD_FAILURE() << "ranks with different plans went on";
+    } catch (const FailedPrecondition& error) {
+      EXPECT_THAT(error.what(), HasSubstr("rank 1"));
+      EXPECT_EQ(error.reason(), "PLAN_MISMATCH");
+    }
+  });
+}
+
+}  // namespace
+}  // namespace meshloom::train

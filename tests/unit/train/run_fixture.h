@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tiny model on text with structure, trained by ranks that are threads.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "daemon/train/checkpoint/checkpoint_reader.h"
+#include "daemon/train/run.h"
+#include "kernels/base/philox.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/unit/train/data_files.h"
+#include "tests/unit/train/tiny_model.h"
+
+namespace meshloom::train {
+
+namespace fs = std::filesystem;
+
+/// Losses, gradient norms and the weights after training.
+struct Trace {
+  std::vector<double> losses, norms;
+  std::vector<std::vector<float>> weights;
+};
+
+class RunFixture : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_.write_text("config.json", testing::tiny_gpt2_config());
+    folder_.write_text("dropout.json", testing::tiny_gpt2_config(0.1));
+    // A text with structure: the next byte follows from the last, with some noise.
+    std::string text;
+    const PhiloxStream random{1, 1};
+    for (std::uint64_t i = 0; i < 4000; ++i)
+      text.push_back(static_cast<char>(random.at(i) % 8 == 0 ? 'a' + random.at(i + 9999) % 26
+                                                             : 'a' + i * 7 % 26));
+    folder_.write_text("text.txt", text);
+  }
+
+  v1::RunConfig config(std::int64_t batch = 6) const {
+    v1::RunConfig config;
+    config.mutable_model()->set_config("config.json");
+    config.mutable_plan()->set_dtype("float32");
+    config.mutable_data()->set_path("text.txt");
+    auto& training = *config.mutable_training();
+    training.set_steps(20);
+    training.set_global_batch_size(batch);
+    training.set_seed(11);
+    config.mutable_optimizer()->set_lr(1e-2);
+    config.mutable_lr_scheduler()->set_warmup_steps(3);
+    return config;
+  }
+
+  std::unique_ptr<train::Run> create(comm::ProcessGroup& world, ExecutionContext& context,
+                                     const v1::RunConfig& config, const fs::path& checkpoints = {},
+                                     bool fallback = false) const {
+    const v1::RunConfig resolved = resolve_run_config(config, world.size(), folder_.path());
+    RunOptions options;
+    options.data_dir = folder_.path();
+    options.checkpoint_dir = checkpoints;
+    options.allow_fallback = fallback;
+    return train::Run::create({&context, &world}, resolved, options);
+  }
+
+  /// Weights as a checkpoint has them: of the run's present step.
+  static std::vector<std::vector<float>> weights_of(const fs::path& folder) {
+    ExecutionContext context;
+    const Manifest manifest = read_manifest(folder);
+    const CheckpointReader reader(folder, manifest);
+    std::vector<std::vector<float>> weights;
+    for (const ManifestTensor& tensor : manifest.tensors) {
+      const Tensor value = empty(context, tensor.shape, DType::kFloat32);
+      reader.read(tensor.name, value);
+      weights.emplace_back(value.data<float>(), value.data<float>() + value.numel());
+    }
+    return weights;
+  }
+
+  static void steps(train::Run& run, int count, Trace& trace) {
+    for (int i = 0; i < count; ++i) {
+      run.forward_backward();
+      const v1::StepMetrics metrics = run.optim_step();
+      trace.losses.push_back(metrics.loss());
+      trace.norms.push_back(metrics.grad_norm());
+    }
+  }
+
+  /// Trains `count` steps on `ranks` ranks, stopping and starting again after each of `restarts`
+  /// steps.
+  Trace run_training(const v1::RunConfig& config, int ranks, int count,
+                     const std::vector<int>& restarts = {}) const {
+    const testing::TempFolder checkpoints;
+    Trace trace;
+    testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
+      Trace mine;
+      int done = 0;
+      std::vector<int> stops = restarts;
+      stops.push_back(count);
+      fs::path last;
+      for (const int stop : stops) {
+        ExecutionContext context;
+        const auto run = create(world, context, config, checkpoints.path());
+        EXPECT_EQ(run->step(), done);
+        steps(*run, stop - done, mine);
+        last = run->save_state();
+        done = stop;
+      }
+      if (world.rank() != 0) return;
+      mine.weights = weights_of(last);
+      trace = std::move(mine);
+    });
+    return trace;
+  }
+
+  static void expect_close(const Trace& a, const Trace& b) {
+    ASSERT_EQ(a.losses.size(), b.losses.size());
+    for (std::size_t i = 0; i < a.losses.size(); ++i) {
+      EXPECT_NEAR(a.losses[i], b.losses[i], 1e-5 * b.losses[i]) << "step " << i;
+      EXPECT_NEAR(a.norms[i], b.norms[i], 1e-5 * b.norms[i]) << "step " << i;
+    }
+  }
+  static void expect_equal(const Trace& a, const Trace& b) {
+    EXPECT_EQ(a.losses, b.losses);
+    EXPECT_EQ(a.norms, b.norms);
+    EXPECT_EQ(a.weights, b.weights);
+  }
+
+  testing::DataFolder folder_;
+};
+
+}  // namespace meshloom::train
