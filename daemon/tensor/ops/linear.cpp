@@ -151,14 +151,17 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias_give
               {}};
   ExecutionContext& context = x.context();
   Tensor y = empty(context, shape, x.dtype());
+  const bool empty_product = saved.x.size(1) == 0;  // a shard may hold no columns
   kernels::MatmulOptions matmul_options;
-  if (bias) {
+  if (bias && !empty_product) {
     matmul_options.epilogue = kernels::Epilogue::kBias;
     matmul_options.bias = bias.view();
   }
   context.backend().matmul(context.kernel_context(), rows_view(y),
                            activated(saved.x, options.input_activation).view(),
                            saved.weight_in_out(), matmul_options);
+  if (bias && empty_product)
+    context.backend().copy(context.kernel_context(), y.view(), broadcast_view(bias, shape));
 
   if (autograd::should_record({&x, &weight, &bias})) {
     if (input.impl()->recompute && options.input_activation == Activation::kNone) {

@@ -40,6 +40,8 @@ struct Program {
   std::vector<std::vector<double>> output_grads;
   /// Some step computes in float32.
   bool single_precision = false;
+  /// Some step exchanges once per chunk of its rows: ranks with fewer rows do it less often.
+  bool chunked = false;
 
   /// The results of all steps on leaves that the caller made.
   std::vector<Tensor> run(const std::vector<Tensor>& made) const;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "daemon/tensor/ops/attention.h"
@@ -18,7 +19,8 @@
 
 namespace meshloom::dtensor {
 
-// --- Drawing --------------------------------------------------------------------------------------
+// --- Drawing
+// --------------------------------------------------------------------------------------
 
 int ProgramBuilder::pick(int low, int high) {
   return low + static_cast<int>(rng_() % static_cast<std::uint64_t>(high - low + 1));
@@ -92,7 +94,8 @@ void ProgramBuilder::step(std::string text, std::vector<Ref> inputs,
   program_.steps.push_back({std::move(text), std::move(inputs), std::move(run)});
 }
 
-// --- First steps ----------------------------------------------------------------------------------
+// --- First steps
+// ----------------------------------------------------------------------------------
 
 void ProgramBuilder::start() {
   const int kind = pick(0, 9);
@@ -106,8 +109,7 @@ void ProgramBuilder::start_embedding() {
   const std::int64_t vocabulary = pick(1, 13);
   const Ref weight = leaf({vocabulary, pick(1, 7)});
   const std::int64_t padding = chance(0.5) ? pick(0, static_cast<int>(vocabulary) - 1) : -1;
-  step(fmt::format("embedding padding {}", padding),
-       {weight, ids(random_shape(0, 2), vocabulary)},
+  step(fmt::format("embedding padding {}", padding), {weight, ids(random_shape(0, 2), vocabulary)},
        [=](Inputs in) -> Outputs { return {ops::embedding(in[0], in[1], padding)}; });
 }
 
@@ -129,9 +131,9 @@ void ProgramBuilder::start_attention() {
   std::vector<Ref> inputs{leaf({batch, heads, queries, depth}, -1, 1, DType::kFloat32),
                           leaf({batch, kv_heads, keys, depth}, -1, 1, DType::kFloat32),
                           leaf({batch, kv_heads, keys, depth}, -1, 1, DType::kFloat32)};
-  inputs.push_back(chance(0.3) ? leaf(broadcastable({batch, heads, queries, keys}), -1, 1,
-                                      DType::kFloat32)
-                               : Ref());
+  inputs.push_back(chance(0.3)
+                       ? leaf(broadcastable({batch, heads, queries, keys}), -1, 1, DType::kFloat32)
+                       : Ref());
   step(fmt::format("attention causal {} alibi {} dropout {} rotated {}", options.is_causal,
                    options.alibi, options.dropout_p, rotated),
        inputs, [=](Inputs in) -> Outputs {
@@ -140,11 +142,13 @@ void ProgramBuilder::start_attention() {
          Tensor q = in[0];
          if (rotated) {
            const Shape table{8, depth / 2};
-           std::vector<float> angles;
-           for (std::int64_t i = 0; i < numel(table); ++i)
-             angles.push_back(0.1f * static_cast<float>(i));
-           const Tensor t = from_values(q.context(), table, angles);
-           q = ops::rope(q, ops::cos_of(t), ops::sin_of(t), {}, 2);
+           std::vector<float> cos, sin;
+           for (std::int64_t i = 0; i < numel(table); ++i) {
+             cos.push_back(std::cos(0.1f * static_cast<float>(i)));
+             sin.push_back(std::sin(0.1f * static_cast<float>(i)));
+           }
+           q = ops::rope(q, from_values(q.context(), table, cos),
+                         from_values(q.context(), table, sin), {}, 2);
          }
          return {ops::scaled_dot_product_attention(q, in[1], in[2], given).o};
        });
@@ -169,7 +173,8 @@ void ProgramBuilder::add_step() {
   }
 }
 
-// --- Steps ----------------------------------------------------------------------------------------
+// --- Steps
+// ----------------------------------------------------------------------------------------
 
 void ProgramBuilder::unary(const Ref& x) {
   using Fn = Tensor (*)(const Tensor&);
@@ -184,9 +189,13 @@ void ProgramBuilder::unary(const Ref& x) {
       {"add 0.5", [](const Tensor& t) { return ops::add(t, 0.5); }},
       {"3 - x", [](const Tensor& t) { return ops::sub(3.0, t); }},
       {"exp(sigmoid)", [](const Tensor& t) { return ops::exp(ops::sigmoid(t)); }},
-      {"dropout", [](const Tensor& t) { return ops::dropout(t, 0.4f, {7, 9}, 11); }},
+      {"dropout",
+       [](const Tensor& t) {
+         return ops::dropout(t, 0.4f, {7, 9}, 11);
+       }},
   };
-  const auto& [name, op] = kOps[static_cast<std::size_t>(pick(0, static_cast<int>(kOps.size()) - 1))];
+  const auto& [name, op] =
+      kOps[static_cast<std::size_t>(pick(0, static_cast<int>(kOps.size()) - 1))];
   step(name, {x}, [op = op](Inputs in) -> Outputs { return {op(in[0])}; });
 }
 
@@ -194,7 +203,8 @@ void ProgramBuilder::binary(const Ref& x) {
   const DType dtype = value(x).dtype();
   Ref other = leaf(broadcastable(shape_of(x)), 0.5, 2.0, dtype);
   const Ref result = some_result();
-  const bool twice = chance(0.3) && shape_of(result) == shape_of(x) && value(result).dtype() == dtype;
+  const bool twice =
+      chance(0.3) && shape_of(result) == shape_of(x) && value(result).dtype() == dtype;
   const int kind = pick(0, 4);
   if (twice && kind != 3) other = result;
   const bool swapped = chance(0.5) && kind != 3;
@@ -286,8 +296,9 @@ void ProgramBuilder::product(const Ref& x) {
   const DType dtype = value(x).dtype();
   const std::int64_t inner = shape.back(), columns = pick(1, 7);
   if (shape.size() == 2 && chance(0.3))
-    return step("addmm", {leaf(broadcastable({shape[0], columns}), -1, 1, dtype), x,
-                          leaf({inner, columns}, -1, 1, dtype)},
+    return step("addmm",
+                {leaf(broadcastable({shape[0], columns}), -1, 1, dtype), x,
+                 leaf({inner, columns}, -1, 1, dtype)},
                 [](Inputs in) -> Outputs { return {ops::addmm(in[0], in[1], in[2])}; });
   if (shape.size() == 3 && chance(0.4))
     return step("bmm", {x, leaf({shape[0], inner, columns}, -1, 1, dtype)},
@@ -308,7 +319,8 @@ void ProgramBuilder::linear_layer(const Ref& x) {
   ops::LinearOptions options;
   options.weight_is_in_out = chance(0.5);
   if (chance(0.3)) options.input_activation = ops::Activation::kGeluTanh;
-  const Shape weight = options.weight_is_in_out ? Shape{in_size, out_size} : Shape{out_size, in_size};
+  const Shape weight =
+      options.weight_is_in_out ? Shape{in_size, out_size} : Shape{out_size, in_size};
   step(fmt::format("linear in_out {} activation {}", options.weight_is_in_out,
                    static_cast<int>(options.input_activation)),
        {x, leaf(weight, -1, 1, dtype), chance(0.6) ? leaf({out_size}, -1, 1, dtype) : Ref()},
@@ -390,7 +402,9 @@ void ProgramBuilder::pieces(const Ref& x) {
   Shape other = shape;
   other[static_cast<int>(dim)] = pick(1, 5);
   step(fmt::format("cat {}", dim), {x, leaf(other, -1, 1, value(x).dtype())},
-       [=](Inputs in) -> Outputs { return {ops::cat({in[0], in[1]}, dim)}; });
+       [=](Inputs in) -> Outputs {
+         return {ops::cat({in[0], in[1]}, dim)};
+       });
 }
 
 void ProgramBuilder::loss(const Ref& x) {
@@ -414,6 +428,7 @@ void ProgramBuilder::linear_loss(const Ref& x) {
   const Shape shape = shape_of(x);
   if (shape.empty()) return;
   program_.single_precision = true;
+  program_.chunked = true;
   const DType dtype = value(x).dtype();
   Shape rows = shape;
   rows.erase(rows.size() - 1);
@@ -432,7 +447,8 @@ void ProgramBuilder::linear_loss(const Ref& x) {
 Program ProgramBuilder::finish() {
   program_.outputs.push_back(results_.size() - 1);
   if (!ended_ && results_.size() > 1 && chance(0.3))
-    program_.outputs.push_back(static_cast<std::size_t>(pick(0, static_cast<int>(results_.size()) - 2)));
+    program_.outputs.push_back(
+        static_cast<std::size_t>(pick(0, static_cast<int>(results_.size()) - 2)));
   for (const std::size_t output : program_.outputs) {
     std::vector<double> grads;
     for (std::int64_t i = 0; i < results_[output].numel(); ++i)
