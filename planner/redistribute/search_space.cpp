@@ -108,9 +108,10 @@ LayoutState SearchSpace::state_of(const DTensorSpec& spec, CutOrder tag) const {
       for (int m = 0; m < dims_; ++m) {
         if (mesh_dim(m) != cutting) continue;
         const DimOrderPtr& order = spec.dim_order(cutting);
-        // An order that both layouts share has one name.
-        const DimOrderPtr& other = from_->dim_order(cutting);
-        const bool shared = order && other && other->digest() == order->digest();
+        // An order that both layouts have on this tensor dim goes by one name.
+        const bool shared = order && from_->placement(cutting) == spec.placement(cutting) &&
+                            from_->dim_order(cutting) &&
+                            from_->dim_order(cutting)->digest() == order->digest();
         state.push_cut(m, entry.tensor_dim,
                        !order   ? CutOrder::kPlain
                        : shared ? CutOrder::kFrom

@@ -217,6 +217,19 @@ TEST(PlanRedistribute, ChangesDimOrders) {
   }
 }
 
+TEST(PlanRedistribute, MovesADimOrderToAnotherTensorDim) {
+  const MeshPtr mesh = make_mesh({2});
+  const Shape shape{12, 12};
+  const DimOrderPtr order = DimOrder::blocked(12, 2, 3, 1);
+  const SpecPtr rows = make_spec(mesh, {"S(0)"}, shape, {}, {order});
+  const SpecPtr columns = make_spec(mesh, {"S(1)"}, shape, {}, {order});
+  for (const RedistributeOptions& options : {RedistributeOptions{}, unit_options()}) {
+    const PlanPtr plan = plan_redistribute(rows, columns, options);
+    EXPECT_EQ(counts_of(*plan), (Counts{{kExchange, 1}}));
+    simulate_plan(*plan);
+  }
+}
+
 TEST(PlanRedistribute, MeshDimsOfSizeOneCostNothing) {
   for (const char* from : {"S(1)", "R", "P", "P(max)"})
     for (const char* to : {"S(0)", "S(1)", "R"})

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Estimates of fully_shard against what its ranks count.
+#include <gtest/gtest.h>
+
+#include "daemon/comm/mesh/thread_bootstrap.h"
+#include "daemon/nn/models/model.h"
+#include "daemon/parallel/fully_shard/fully_shard.h"
+#include "daemon/tensor/autograd/backward.h"
+#include "daemon/tensor/autograd/leaf_grad.h"
+#include "planner/estimate/memory.h"
+#include "planner/estimate/traffic.h"
+#include "tests/unit/nn/model_test_support.h"
+#include "tests/unit/planner/estimate/model_configs.h"
+#include "tests/unit/planner/estimate/models.h"
+
+namespace meshloom::planner {
+namespace {
+
+constexpr std::int64_t kBatch = 2, kSequence = 64, kMicroBatches = 2;
+
+struct Counted {
+  std::map<std::string, comm::CommCounter> shard, replicas;
+  std::int64_t peak = 0;
+};
+
+/// A step of this rank.
+void step(nn::Model& model, parallel::FullyShard& sharded, const nn::Batch& batch) {
+  sharded.begin_step();
+  for (std::int64_t k = 0; k < kMicroBatches; ++k) {
+    sharded.begin_forward(true);
+    nn::ForwardOptions options;
+    options.training = true;
+    const Tensor loss = model.loss(batch, 1.0f, options);
+    sharded.begin_backward(k + 1 == kMicroBatches);
+    autograd::backward(loss);
+    sharded.end_backward();
+  }
+}
+
+/// What rank 0 counts in its second step.
+Counted run(const ModelShape& shape, const MeshSizes& mesh, const PlanChoice& plan) {
+  Counted counted;
+  const MeshLayout layout({{"dp", mesh.dp}, {"fsdp", mesh.fsdp}});
+  comm::run_thread_ranks(layout.size(), [&](comm::RankRuntime& runtime) {
+    ExecutionContext::Options context_options;
+    context_options.threads.count = 1;
+    ExecutionContext context(context_options);
+    const auto world = runtime.make_world_group({});
+    const auto replicas = world->split(layout.groups(0), "dp");
+    const auto shard = world->split(layout.groups(1), "fsdp");
+    const auto model = nn::make_model(context, testing::config_of(shape), plan.dtype);
+    std::vector<parallel::FullyShardInput> inputs;
+    for (const auto& [name, parameter] : model->named_parameters())
+      inputs.push_back({{name, parameter->value.shape(), {}}, parameter});
+    parallel::FullyShardOptions options;
+    options.reshard_after_forward = plan.reshard_after_forward;
+    parallel::FullyShard sharded(context,
+                                 {shard.get(), mesh.dp > 1 ? replicas.get() : nullptr, world.get()},
+                                 inputs, options);
+    for (const auto& [name, parameter] : sharded.parameters())
+      nn::initialize_tensor(parameter->value.detach(), name, parameter->init, 1);
+    nn::Batch batch;
+    batch.input_ids = meshloom::testing::random_ids(context, kBatch, kSequence, shape.vocab, 1);
+    batch.labels = meshloom::testing::random_ids(context, kBatch, kSequence, shape.vocab, 2);
+    step(*model, sharded, batch);
+    context.allocator().reset_peak();
+    shard->reset_counters();
+    replicas->reset_counters();
+    step(*model, sharded, batch);
+    if (world->rank() != 0) return;
+    counted = {shard->counters(), replicas->counters(),
+               static_cast<std::int64_t>(context.allocator().stats().peak_bytes_in_use)};
+  });
+  return counted;
+}
+
+void expect_counts(const LocalModel& local, const std::string& dim,
+                   const std::map<std::string, comm::CommCounter>& counted) {
+  std::map<std::string, comm::CommCounter> expected;
+  for (const Traffic& t : step_traffic(local)) {
+    if (t.mesh_dim != dim) continue;
+    expected[to_string(t.kind)].calls += static_cast<std::uint64_t>(t.calls);
+    expected[to_string(t.kind)].bytes_sent += static_cast<std::uint64_t>(t.bytes_sent);
+  }
+  EXPECT_EQ(counted.size(), expected.size()) << dim;
+  for (const auto& [name, counter] : counted) {
+    EXPECT_EQ(counter.calls, expected[name].calls) << dim << " " << name;
+    EXPECT_EQ(counter.bytes_sent, expected[name].bytes_sent) << dim << " " << name;
+  }
+}
+
+void expect_close(const ModelShape& shape, const MeshSizes& mesh, const PlanChoice& plan) {
+  const Counted counted = run(shape, mesh, plan);
+  const LocalModel local = local_model(
+      shape, mesh, plan, {mesh.dp * mesh.fsdp * kBatch * kMicroBatches, kBatch, kSequence});
+  expect_counts(local, "fsdp", counted.shard);
+  expect_counts(local, "dp", counted.replicas);
+  const MemoryEstimate memory = estimate_memory(local);
+  const double ratio =
+      static_cast<double>(memory.tensors() - memory.optimizer) / static_cast<double>(counted.peak);
+  EXPECT_NEAR(ratio, 1.0, 0.1) << to_string(mesh) << " " << to_string(plan) << ": measured "
+                               << counted.peak;
+}
+
+void expect_all_close(const ModelShape& shape) {
+  for (const MeshSizes mesh : {MeshSizes{1, 2, 1, 1}, MeshSizes{1, 3, 1, 1}, MeshSizes{2, 2, 1, 1}})
+    for (const bool reshard : {true, false})
+      expect_close(shape, mesh, {.fully_shard = true, .reshard_after_forward = reshard});
+}
+
+TEST(MeasuredSharded, Gpt2) {
+  ModelShape model = testing::byte_gpt();
+  model.hidden = 192;
+  model.heads = model.kv_heads = 3;
+  model.intermediate = 768;
+  model.layers = 3;
+  expect_all_close(model);
+}
+
+TEST(MeasuredSharded, Llama) {
+  ModelShape model = testing::small_llama();
+  model.vocab = 600;
+  model.layers = 3;
+  expect_all_close(model);
+}
+
+}  // namespace
+}  // namespace meshloom::planner
