@@ -9,7 +9,8 @@
 
 namespace meshloom::nn {
 
-/// Made by Model::make_cache. Memory for all positions is taken at once.
+/// Made by Model::make_cache. A layer's memory for all positions is taken at its first append. Keys
+/// and values with a layout (cut by heads or whole) are kept as each rank holds them.
 class KvCache {
  public:
   struct Sizes {
@@ -27,7 +28,7 @@ class KvCache {
     Tensor k, v;  ///< [B,Hkv,length,D]
   };
   /// Writes k and v [B,Hkv,S,D] of the next S positions of one layer and returns all of that
-  /// layer's positions, S included.
+  /// layer's positions, S included, in the layout of k and v.
   KeyValue append(std::int64_t layer, const Tensor& k, const Tensor& v);
   /// After every layer has appended S positions. Throws InvalidArgument beyond max_length.
   void advance(std::int64_t positions);
@@ -35,9 +36,13 @@ class KvCache {
   void check_room(std::int64_t batch, std::int64_t positions) const;
 
  private:
+  Tensor append_to(Tensor& all, const Tensor& x) const;
+
+  ExecutionContext& context_;
   Sizes sizes_;
+  DType dtype_;
   std::int64_t length_ = 0;
-  std::vector<KeyValue> layers_;  ///< [B,Hkv,max_length,D]
+  std::vector<KeyValue> layers_;  ///< [B,Hkv,max_length,D], of this rank's heads
 };
 
 }  // namespace meshloom::nn

@@ -2,6 +2,7 @@
 #include "daemon/train/model_state.h"
 
 #include <algorithm>
+#include <set>
 
 #include "daemon/nn/initialize_part.h"
 #include "daemon/train/parameter_spec.h"
@@ -25,6 +26,13 @@ std::vector<int> model_dims(const planner::MeshLayout& mesh) {
   return dims;
 }
 
+std::vector<int> cut_dims(const planner::SpecPtr& spec) {
+  std::vector<int> dims;
+  if (!spec) return dims;
+  for (const planner::DimShardOrder& cut : spec->shard_order()) dims.push_back(cut.tensor_dim);
+  return dims;
+}
+
 }  // namespace
 
 ModelState::ModelState(ExecutionContext& context, const nn::ModelConfig& config,
@@ -39,19 +47,23 @@ ModelState::ModelState(ExecutionContext& context, const nn::ModelConfig& config,
 }
 
 void ModelState::cut_parameters(const ModelStateOptions& options) {
+  tensor_model_ = std::make_unique<parallel::ParallelModel>(*model_, mesh_.tensor_mesh(),
+                                                            make_tensor_plan(options.plan));
+  const auto of_model = model_->named_parameters();
+  const auto& locals = tensor_model_->local_parameters();
   std::vector<parallel::DataParallelInput> inputs;
-  std::vector<planner::SpecPtr> tensor_specs;
-  for (const nn::NamedParameter& p : model_->named_parameters()) {
-    inputs.push_back({{p.name, p.parameter->value.shape(), {}}, p.parameter, {}});
-    tensor_specs.push_back(nullptr);
-  }
   std::vector<std::string> names;
-  for (const parallel::DataParallelInput& input : inputs) names.push_back(input.candidate.name);
+  for (std::size_t i = 0; i < of_model.size(); ++i) {
+    const Tensor& value = of_model[i].parameter->value;
+    inputs.push_back(
+        {{of_model[i].name, value.shape(), cut_dims(locals[i].spec)}, locals[i].parameter, value});
+    names.push_back(of_model[i].name);
+  }
   data_parallel_ =
       std::make_unique<parallel::DataParallel>(context_, mesh_.data_parallel_groups(), inputs,
                                                make_fully_shard_options(options.plan, names));
   for (std::size_t i = 0; i < inputs.size(); ++i)
-    specs_.push_back(parameter_spec(mesh_.layout(), inputs[i].candidate.shape, tensor_specs[i],
+    specs_.push_back(parameter_spec(mesh_.layout(), inputs[i].candidate.shape, locals[i].spec,
                                     data_parallel_->shard_dim(i)));
 }
 
@@ -67,6 +79,21 @@ void ModelState::make_optimizer(const ModelStateOptions& options) {
         speaks_for_part(*spec, mesh_.coordinates(), model_dims(*mesh_.layout())));
   optimizer_ = std::make_unique<Optimizer>(context_, data_parallel_->parameters(),
                                            options.optimizer, std::move(masters), std::move(norm));
+}
+
+std::string ModelState::description() const {
+  std::string text;
+  std::set<std::string> seen;
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    std::string name = optimizer_->parameters()[i].name;
+    const std::string_view block = parallel::unit_of(name);
+    if (!block.empty())
+      name = fmt::format("{}.*{}", block.substr(0, block.rfind('.')), name.substr(block.size()));
+    const std::string line =
+        fmt::format("{} {} {}", name, to_string(specs_[i]->shape()), to_string(*specs_[i]));
+    if (seen.insert(line).second) text += line + "\n";
+  }
+  return text;
 }
 
 void ModelState::initialize(std::uint64_t seed) {

@@ -10,6 +10,7 @@
 
 #include "daemon/nn/models/model.h"
 #include "daemon/parallel/data_parallel.h"
+#include "daemon/parallel/parallelize_model.h"
 #include "daemon/train/checkpoint/checkpoint_reader.h"
 #include "daemon/train/checkpoint/hf_folder.h"
 #include "daemon/train/optim/optimizer.h"
@@ -28,7 +29,8 @@ struct ModelStateOptions {
 /// to fill them was called. Everything is by position: the same on every mesh.
 class ModelState {
  public:
-  /// No collectives. `mesh` outlives the state.
+  /// No collectives. `mesh` outlives the state. Throws InvalidArgument, on every rank alike, for a
+  /// plan that does not fit the model.
   ModelState(ExecutionContext&, const nn::ModelConfig&, const ModelStateOptions&, RunMesh& mesh);
 
   nn::Model& model() { return *model_; }
@@ -37,8 +39,10 @@ class ModelState {
   RunMesh& mesh() { return mesh_; }
   /// How the ranks of the mesh hold parameter i.
   const std::vector<planner::SpecPtr>& specs() const { return specs_; }
-  /// One line per kind of parameter: what is cut and how; empty where every rank has everything.
-  const std::string& description() const { return data_parallel_->description(); }
+  /// One line per kind of parameter: how the ranks of the mesh hold it.
+  std::string description() const;
+  /// Patterns of the plan that match nothing, as texts that name near misses.
+  const std::vector<std::string>& warnings() const { return tensor_model_->warnings(); }
 
   /// By position from `seed`, in float32: the same whatever the compute dtype.
   void initialize(std::uint64_t seed);
@@ -68,6 +72,7 @@ class ModelState {
   ExecutionContext& context_;
   RunMesh& mesh_;
   std::unique_ptr<nn::Model> model_;
+  std::unique_ptr<parallel::ParallelModel> tensor_model_;
   std::unique_ptr<parallel::DataParallel> data_parallel_;
   std::vector<planner::SpecPtr> specs_;
   std::unique_ptr<Optimizer> optimizer_;

@@ -63,6 +63,38 @@ void resolve_fully_shard(v1::ParallelPlan& plan) {
   if (!options.has_reshard_after_forward()) options.set_reshard_after_forward(true);
 }
 
+parallel::ArgumentLayouts layouts_of(const google::protobuf::RepeatedPtrField<std::string>& texts,
+                                     const std::string& field) {
+  parallel::ArgumentLayouts layouts;
+  for (const std::string& text : texts) {
+    if (text == "-") {
+      layouts.push_back(std::nullopt);
+    } else {
+      layouts.push_back(
+          with_field(field, [&] { return planner::Placements{planner::parse_placement(text)}; }));
+    }
+  }
+  return layouts;
+}
+
+parallel::ParallelStyle style_of(const v1::ParallelStyle& given, const std::string& field) {
+  parallel::ParallelStyle style;
+  style.kind =
+      with_field(field + ".style", [&] { return parallel::style_from_name(given.style()); });
+  const auto read = [&](const auto& texts, const char* name,
+                        std::optional<parallel::ArgumentLayouts>& target) {
+    if (!texts.empty()) target = layouts_of(texts, fmt::format("{}.{}", field, name));
+  };
+  read(given.input_layouts(), "input_layouts", style.input_layouts);
+  read(given.desired_input_layouts(), "desired_input_layouts", style.desired_input_layouts);
+  read(given.output_layouts(), "output_layouts", style.output_layouts);
+  read(given.desired_output_layouts(), "desired_output_layouts", style.desired_output_layouts);
+  if (given.has_use_local_input()) style.use_local_input = given.use_local_input();
+  if (given.has_use_local_output()) style.use_local_output = given.use_local_output();
+  if (given.has_sequence_dim()) style.sequence_dim = given.sequence_dim();
+  return style;
+}
+
 void resolve_plan(v1::ParallelPlan& plan, const v1::Mesh& mesh) {
   if (plan.has_context_parallel())
     field_not_offered("run.plan.context_parallel", "is not offered by this build");
@@ -71,6 +103,10 @@ void resolve_plan(v1::ParallelPlan& plan, const v1::Mesh& mesh) {
   if (plan.sequence_parallel() && mesh.tp() == 1)
     refuse_field("run.plan.sequence_parallel",
                  "needs a mesh with tp larger than 1, run.mesh.tp is {}", mesh.tp());
+  if (plan.styles_size() > 0 && mesh.tp() == 1)
+    refuse_field("run.plan.styles", "need a mesh with tp larger than 1, run.mesh.tp is {}",
+                 mesh.tp());
+  make_tensor_plan(plan);
   if (plan.fully_shard()) {
     resolve_fully_shard(plan);
   } else if (plan.has_fully_shard_options()) {
@@ -93,6 +129,20 @@ void resolve_mesh_and_plan(v1::RunConfig& config, int world_size) {
   v1::ParallelPlan& plan = *config.mutable_plan();
   resolve_mesh(*config.mutable_mesh(), plan.fully_shard(), world_size);
   resolve_plan(plan, config.mesh());
+}
+
+parallel::ModelPlan make_tensor_plan(const v1::ParallelPlan& plan) {
+  parallel::ModelPlan result;
+  result.tensor_parallel = plan.tensor_parallel();
+  result.sequence_parallel = plan.sequence_parallel();
+  for (int i = 0; i < plan.styles_size(); ++i) {
+    parallel::PatternStyles& entry = result.styles.emplace_back();
+    entry.pattern = plan.styles(i).pattern();
+    for (int k = 0; k < plan.styles(i).styles_size(); ++k)
+      entry.styles.push_back(
+          style_of(plan.styles(i).styles(k), fmt::format("run.plan.styles[{}].styles[{}]", i, k)));
+  }
+  return result;
 }
 
 std::optional<parallel::FullyShardOptions> make_fully_shard_options(

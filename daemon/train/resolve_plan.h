@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "daemon/parallel/fully_shard/shard_plan.h"
+#include "daemon/parallel/parallelize_model.h"
 #include "v1/config.pb.h"
 
 namespace meshloom::train {
@@ -14,6 +15,10 @@ namespace meshloom::train {
 /// Fills in mesh and plan of a config for a world of this size. Throws InvalidArgument or
 /// Unimplemented with the field in the metadata.
 void resolve_mesh_and_plan(v1::RunConfig& config, int world_size);
+
+/// What a plan says about tensor parallelism. Throws InvalidArgument with the field for styles and
+/// layouts that there are not.
+parallel::ModelPlan make_tensor_plan(const v1::ParallelPlan& plan);
 
 /// What a resolved plan says about fully_shard, patterns resolved against the model's parameter
 /// names; nullopt where it says no. Throws InvalidArgument with the field for a pattern that

@@ -29,7 +29,8 @@ class RunMesh {
   comm::ProcessGroup& data() const { return *data_; }
   /// Ranks that share samples (tp). A tensor-parallel model's layouts live on this mesh.
   comm::ProcessGroup& tensor() const { return *tensor_; }
-  dtensor::DeviceMesh& tensor_mesh() { return *tensor_mesh_; }
+  /// Null where there is no dim tp.
+  dtensor::DeviceMesh* tensor_mesh() { return tensor_mesh_.get(); }
   /// Ranks among which parameters are cut: fsdp x tp.
   comm::ProcessGroup& model() const { return *model_; }
   /// Whether this rank speaks for those that share its samples.

@@ -179,9 +179,10 @@ void TrainRun::note_other_class(const ComputeClass& before) {
 
 ComputeClass TrainRun::compute_class() const {
   const bool data_parallel = config_.mesh().dp() == world_.size();
+  const char* sequence = config_.plan().sequence_parallel() ? " with sequence_parallel" : "";
   return {kernels::cpu::cpu_class_name(kernels::cpu::cpu_class()),
           std::to_string(kernels::cpu::kMatmulTableVersion), context_.threads().count,
-          world_.size(), data_parallel ? std::string() : to_string(*mesh_->layout())};
+          world_.size(), data_parallel ? std::string() : to_string(*mesh_->layout()) + sequence};
 }
 
 std::vector<HostBatch> TrainRun::load_step(std::int64_t& global_labels) {
