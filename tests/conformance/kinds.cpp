@@ -2,8 +2,10 @@
 #include "tests/conformance/kinds.h"
 
 #include "tests/conformance/model_kind.h"
+#include "tests/conformance/module_kind.h"
 #include "tests/conformance/op_kind.h"
 #include "tests/conformance/plan_kind.h"
+#include "tests/conformance/redistribute_kind.h"
 #include "tests/conformance/sdpa_kind.h"
 #include "tests/conformance/unbuilt_kinds.h"
 

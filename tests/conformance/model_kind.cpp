@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/conformance/model_kind.h"
 
-#include <cmath>
-#include <exception>
-
-#include "daemon/parallel/gradient_reducer.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/ops/shape.h"
 #include "daemon/train/checkpoint/hf_folder.h"
@@ -47,16 +43,32 @@ void validate(const Case& c, const TensorFile& file) {
   }
 }
 
-/// The mesh dims that only replicate the model, or a refusal.
 void check_offered(const Case& c, const ModelPlan& plan) {
-  for (const planner::MeshDim& dim : c.mesh.dims())
-    if (dim.size > 1 && dim.name != "dp")
-      throw Unimplemented(fmt::format("model on mesh {} is not built yet", to_string(c.mesh)));
+  if (c.mesh.size_of("cp") > 1)
+    throw Unimplemented(fmt::format("model on mesh {} is not built yet", to_string(c.mesh)));
   if (!plan.not_built.empty())
     throw Unimplemented(fmt::format("model with plan.{} is not built yet", plan.not_built));
 }
 
-/// Data-parallel training of the case's batch, step by step.
+/// The batch is cut over the mesh dims whose ranks have samples of their own.
+planner::Placements rows_of(const planner::MeshLayout& mesh) {
+  planner::Placements placements;
+  for (const planner::MeshDim& dim : mesh.dims())
+    placements.push_back(dim.name == "dp" || dim.name == "fsdp" ? planner::Placement::shard(0)
+                                                                : planner::Placement::replicate());
+  return placements;
+}
+
+train::ModelStateOptions state_options(const ModelPlan& plan,
+                                       const std::optional<OptimizerPlan>& optimizer) {
+  train::ModelStateOptions options;
+  options.dtype = plan.dtype;
+  if (optimizer) options.optimizer = optimizer->settings;
+  options.plan = plan.parallel;
+  return options;
+}
+
+/// Training on the case's batch, step by step, with the parts that a job is made of.
 class ModelRun {
  public:
   ModelRun(const Case& c, const TensorFile& file, RankContext& rank, CaseResults& results)
@@ -65,13 +77,13 @@ class ModelRun {
         results_(results),
         plan_(read_model_plan(c)),
         optimizer_plan_(read_optimizer_plan(c)),
-        by_rows_(static_cast<std::size_t>(c.mesh.ndim()), planner::Placement::shard(0)),
+        by_rows_(rows_of(c.mesh)),
         folder_(model_folder(c)),
-        state_(rank.context, train::HfFolder::open(folder_).config(), plan_.dtype,
-               optimizer_plan_ ? optimizer_plan_->settings : train::OptimizerSettings{}) {
+        mesh_(rank.world, c.mesh),
+        state_(rank.context, train::HfFolder::open(folder_).config(),
+               state_options(plan_, optimizer_plan_), mesh_),
+        data_parallel_(state_.data_parallel()) {
     train::run_agreed(rank.world, [&] { load(c); });
-    reducer_ = std::make_unique<parallel::GradientReducer>(rank.context, rank.world,
-                                                           state_.model().named_parameters());
     forward_.activation_checkpoint = plan_.activation_checkpoint;
   }
 
@@ -129,7 +141,10 @@ class ModelRun {
     Tensor local = empty(rank_.context, {0, ids[1], vocabulary}, plan_.dtype);
     train::run_agreed(rank_.world, [&] {
       const NoGradGuard no_grad(rank_.context);
-      if (has_rows()) local = state_.model().logits(batch_, forward_);
+      if (!has_rows()) return data_parallel_.take_part_forward();
+      data_parallel_.begin_forward(false);
+      local = state_.model().logits(batch_, forward_);
+      data_parallel_.end_forward();
     });
     results_.local_shapes["logits"] = local.shape();
     results_.placements["logits"] = by_rows_;
@@ -139,53 +154,60 @@ class ModelRun {
 
   /// The global loss; gradients are the global ones afterwards.
   double forward_backward(bool count) {
-    const auto before = rank_.world.counter("all_reduce");
+    data_parallel_.begin_step();
+    auto before = mesh_.counters();
     double loss = 0.0;
-    std::exception_ptr error;
-    reducer_->begin();
-    try {
-      if (has_rows()) {
-        const Tensor sum =
-            state_.model().loss(batch_, 1.0f / static_cast<float>(counted_), forward_);
-        loss = sum.item();
-        autograd::backward(sum);
-      }
-    } catch (...) {
-      error = std::current_exception();
-    }
-    reducer_->finish();
-    if (count) count_communication(before);
-    train::agree(rank_.world, error);
-    rank_.world.all_reduce(make_view(&loss, DType::kFloat64, {1}), comm::ReduceOp::kSum)
+    train::run_agreed(rank_.world, [&] {
+      if (!has_rows()) return data_parallel_.take_part(true);
+      data_parallel_.begin_forward(true);
+      const Tensor sum = state_.model().loss(batch_, 1.0f / static_cast<float>(counted_), forward_);
+      if (count) before = count_communication("forward", before);
+      loss = sum.item();
+      data_parallel_.begin_backward(true);
+      autograd::backward(sum);
+      data_parallel_.end_backward();
+      if (count) count_communication("backward", before);
+    });
+    mesh_.data()
+        .all_reduce(make_view(&loss, DType::kFloat64, {1}), comm::ReduceOp::kSum)
         ->wait_host();
     return loss;
   }
 
-  void count_communication(const comm::CommCounter& before) {
-    const comm::CommCounter after = rank_.world.counter("all_reduce");
-    results_.comm["forward"] = {};
-    results_.comm["backward"] = {};
-    if (after.calls > before.calls)
-      results_.comm["backward"]["all_reduce"] =
-          static_cast<std::int64_t>(after.calls - before.calls);
-    results_.bytes_sent["forward"] = 0;
-    results_.bytes_sent["backward"] =
-        static_cast<std::int64_t>(after.bytes_sent - before.bytes_sent);
+  using Counters = std::map<std::string, comm::CommCounter>;
+  /// What happened since `before`; returns the counters now.
+  Counters count_communication(const char* phase, const Counters& before) {
+    const Counters after = mesh_.counters();
+    CommCounts& counts = results_.comm[phase];
+    std::int64_t& bytes = results_.bytes_sent[phase];
+    for (const auto& [name, now] : after) {
+      const auto found = before.find(name);
+      const comm::CommCounter then = found == before.end() ? comm::CommCounter{} : found->second;
+      if (now.calls > then.calls) counts[name] = static_cast<std::int64_t>(now.calls - then.calls);
+      bytes += static_cast<std::int64_t>(now.bytes_sent - then.bytes_sent);
+    }
+    return after;
+  }
+
+  /// Only rank 0's are compared: it alone gets them.
+  void store_whole(const std::string& name, const Tensor& part, std::size_t i) {
+    if (const Tensor whole = state_.gather(part, i)) results_.tensors[name] = whole;
   }
 
   void store_gradients() {
-    for (const nn::NamedParameter& p : state_.model().named_parameters()) {
-      const Tensor grad = p.parameter->value.grad();
-      const Tensor copy = zeros(rank_.context, p.parameter->value.shape(), DType::kFloat32);
-      if (grad) copy_into(copy, grad);
-      results_.tensors["grad.param." + p.name] = copy;
+    const auto& parameters = state_.optimizer().parameters();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const Tensor& value = parameters[i].parameter->value;
+      const Tensor copy = zeros(rank_.context, value.shape(), DType::kFloat32);
+      if (const Tensor grad = value.grad()) copy_into(copy, grad);
+      store_whole("grad.param." + parameters[i].name, copy, i);
     }
   }
 
   void store_parameters() {
     const auto& parameters = state_.optimizer().parameters();
     for (std::size_t i = 0; i < parameters.size(); ++i)
-      results_.tensors["param_after." + parameters[i].name] = state_.optimizer().master(i).detach();
+      store_whole("param_after." + parameters[i].name, state_.optimizer().master(i).detach(), i);
   }
 
   void store(const std::string& name, const Shape& shape, std::span<const double> values) {
@@ -197,10 +219,11 @@ class ModelRun {
   CaseResults& results_;
   ModelPlan plan_;
   std::optional<OptimizerPlan> optimizer_plan_;
-  planner::Placements by_rows_;  ///< the batch over every mesh dim: dp is the only one
+  planner::Placements by_rows_;
   std::filesystem::path folder_;
+  train::RunMesh mesh_;
   train::ModelState state_;
-  std::unique_ptr<parallel::GradientReducer> reducer_;
+  parallel::DataParallel& data_parallel_;
   nn::ForwardOptions forward_;
   nn::Batch batch_;
   std::int64_t counted_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kind `model`: a whole model from its Hugging Face folder, on one rank or data-parallel.
+// Kind `model`: a whole model from its Hugging Face folder, on a mesh.
 #pragma once
 
 #include "tests/conformance/case.h"

@@ -58,8 +58,9 @@ ModelPlan read_model_plan(const Case& c) {
   ModelPlan plan;
   if (!c.keys.contains("plan")) return plan;
   ObjectReader reader(c.keys.at("plan"), "plan");
-  for (const char* key : {"tensor_parallel", "sequence_parallel", "fully_shard"})
-    if (reader.boolean_or(key, false)) plan.not_built = key;
+  plan.parallel.set_tensor_parallel(reader.boolean_or("tensor_parallel", false));
+  plan.parallel.set_sequence_parallel(reader.boolean_or("sequence_parallel", false));
+  plan.parallel.set_fully_shard(reader.boolean_or("fully_shard", false));
   if (reader.has("context_parallel")) {
     check_context_parallel(reader.value("context_parallel"));
     plan.not_built = "context_parallel";

@@ -13,7 +13,9 @@ namespace meshloom::conformance {
 struct ModelPlan {
   DType dtype = DType::kFloat32;
   nn::ActivationCheckpoint activation_checkpoint = nn::ActivationCheckpoint::kNone;
-  /// What the plan asks for and is not offered ("tensor_parallel"), or empty.
+  /// What a job's config would say.
+  v1::ParallelPlan parallel;
+  /// What the plan asks for and is not offered ("context_parallel"), or empty.
   std::string not_built;
 };
 

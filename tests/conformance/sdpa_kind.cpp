@@ -6,6 +6,7 @@
 #include "daemon/tensor/ops/attention.h"
 #include "kernels/base/error.h"
 #include "tests/conformance/local_run.h"
+#include "tests/conformance/sharded_sdpa.h"
 
 namespace meshloom::conformance {
 namespace {
@@ -78,10 +79,7 @@ void validate(const Case& c, const TensorFile& file) {
   check(!file.has("grad_out.lse"), "sdpa: lse has no gradient, but grad_out.lse is given");
 }
 
-void run(const Case& c, const TensorFile& file, RankContext& rank, CaseResults& results) {
-  if (c.keys.contains("context_parallel"))
-    throw Unimplemented("sdpa with context_parallel is not built yet");
-  require_one_rank(c);
+void run_local(const Case& c, const TensorFile& file, RankContext& rank, CaseResults& results) {
   ops::SdpaOptions options = read_options(c);
   std::vector<NamedTensor> inputs;
   for (const std::string& name : present_inputs(file))
@@ -91,6 +89,15 @@ void run(const Case& c, const TensorFile& file, RankContext& rank, CaseResults& 
   const ops::SdpaResult result =
       ops::scaled_dot_product_attention(inputs[0].value, inputs[1].value, inputs[2].value, options);
   finish_local(c, file, rank.context, inputs, {{"o", result.o}, {"lse", result.lse}}, results);
+}
+
+void run(const Case& c, const TensorFile& file, RankContext& rank, CaseResults& results) {
+  if (c.keys.contains("context_parallel"))
+    throw Unimplemented("sdpa with context_parallel is not built yet");
+  if (c.mesh.size() == 1)
+    run_local(c, file, rank, results);
+  else
+    run_sharded_sdpa(c, file, rank, read_options(c), results);
 }
 
 }  // namespace

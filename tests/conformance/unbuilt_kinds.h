@@ -6,8 +6,6 @@
 
 namespace meshloom::conformance {
 
-const Kind& redistribute_kind();
 const Kind& symm_mem_kind();
-const Kind& module_kind();
 
 }  // namespace meshloom::conformance
