@@ -342,10 +342,20 @@ void run_batches(const KernelContext& context, const Batched& views, const Matmu
   for (std::int64_t i = 0; i < batches; ++i) product(inner.threads, i).run(inner, scratch);
 }
 
-// No terms to sum: y = epilogue(beta * y).
+// No terms to sum (a rank whose part of the inner dim is empty): y = epilogue(beta * y).
 void run_empty(const KernelContext& context, const Batched& views, const MatmulOptions& options) {
-  check(options.epilogue == Epilogue::kNone,
-        "matmul: an epilogue needs an inner size of at least 1");
+  check(options.epilogue <= Epilogue::kBias &&
+            (options.epilogue == Epilogue::kNone || options.beta == 0.0f),
+        "matmul: this epilogue needs an inner size of at least 1");
+  if (options.epilogue == Epilogue::kBias) {
+    TensorView rows = options.bias;
+    rows.shape = views.y.shape;
+    rows.strides = views.y.strides;
+    for (int d = 0; d + 1 < rows.shape.size(); ++d) rows.strides[d] = 0;
+    rows.strides[rows.shape.size() - 1] = options.bias.strides[0];
+    copy(context, views.y, rows);
+    return;
+  }
   if (options.beta == 0.0f) fill(context, views.y, 0.0);
 }
 

@@ -222,6 +222,14 @@ TEST(Matmul, InnerSizeZeroGivesZerosOrKeepsY) {
   EXPECT_EQ(y.values(), std::vector<double>(6, 4.0));
   matmul({{1}, {}, nullptr}, y.view(), a.view(), b.view(), {});
   EXPECT_EQ(y.values(), std::vector<double>(6, 0.0));
+  MatmulOptions biased;
+  biased.epilogue = Epilogue::kBias;
+  const HostTensor bias(DType::kFloat32, {2});
+  bias.set(0, 1.5);
+  bias.set(1, -2.0);
+  biased.bias = bias.view();
+  matmul({{1}, {}, nullptr}, y.view(), a.view(), b.view(), biased);
+  EXPECT_EQ(y.values(), (std::vector<double>{1.5, -2.0, 1.5, -2.0, 1.5, -2.0}));
 }
 
 TEST(Matmul, RepeatsBitForBit) {
