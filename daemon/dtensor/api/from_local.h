@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tensor with a layout from what each rank holds already.
+#pragma once
+
+#include <optional>
+
+#include "daemon/dtensor/layout_engine.h"
+
+namespace meshloom::dtensor {
+
+struct FromLocalOptions {
+  /// Compares dtype, requires_grad, global shape and strides over the ranks (one all_gather), and
+  /// gives every replica the values of the first one (a broadcast per R mesh dim).
+  bool run_check = false;
+  /// The global ones, both or none. None: every rank's shard is taken to be as large as this one's,
+  /// so uneven shards need them. Strides in elements.
+  std::optional<Shape> shape = std::nullopt;
+  std::optional<Strides> strides = std::nullopt;
+  planner::ShardOrder order = {};
+};
+
+/// Every rank of the mesh calls it; a rank outside gives any tensor of the dtype and holds an empty
+/// one. The gradient of `local` comes back as this rank's part of the result's, Partial replaced by
+/// Replicate; run_check does not change that. Throws InvalidArgument for another number of
+/// placements than mesh dims, a local shape that is not this rank's, and, on all ranks alike, where
+/// run_check finds a difference.
+Tensor from_local(const Tensor& local, DistributedEngine& engine,
+                  const planner::Placements& placements, const FromLocalOptions& options = {});
+
+}  // namespace meshloom::dtensor

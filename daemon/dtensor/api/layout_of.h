@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the calls on tensors with a layout share.
+#pragma once
+
+#include "daemon/dtensor/layout_engine.h"
+
+namespace meshloom::dtensor {
+
+/// The engine of a tensor with a layout. Throws InvalidArgument naming `call` for a plain tensor.
+DistributedEngine& engine_of(const Tensor& x, const char* call);
+
+/// The engine's layout of these placements (dims may count from the end). Throws InvalidArgument
+/// naming `call` where their number is not the mesh's.
+planner::SpecPtr layout_for(DistributedEngine& engine, const planner::Placements& placements,
+                            const Shape& shape, const char* call, planner::ShardOrder order = {});
+
+/// How the gradient of x is held from now on: a leaf that no op has used yet keeps this.
+planner::SpecPtr settled_grad_spec(const Tensor& x);
+
+/// with_layout whose gradient is held in `grad_spec` (interned), or as usual where it is null.
+Tensor wrap(Tensor local, const planner::SpecPtr& spec, DistributedEngine& engine,
+            const planner::SpecPtr& grad_spec = nullptr);
+
+/// What a rank outside the mesh holds: no elements.
+Tensor empty_local(ExecutionContext& context, DType dtype);
+
+}  // namespace meshloom::dtensor
