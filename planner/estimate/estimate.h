@@ -15,9 +15,9 @@ struct Estimate {
   Workload work;
   std::int64_t parameters = 0;        ///< of the model
   std::int64_t local_parameters = 0;  ///< elements of them that stay on the fullest rank
-  MemoryEstimate memory;
-  std::vector<Traffic> traffic;
-  StepTime time;
+  MemoryEstimate memory{};
+  std::vector<Traffic> traffic{};
+  StepTime time{};
 };
 
 /// `machine` describes a rank or, where shared_by_ranks, a host. Throws InvalidArgument with the

@@ -15,8 +15,18 @@ struct UnitSize {
   std::int64_t sharded = 0;          ///< after fsdp's too: what stays
   std::int64_t replicated = 0;       ///< of `tensor_parallel`: elements that tp does not cut
   int count = 0;                     ///< parameters
+  int direct = 0;  ///< of them, those whose shards fully_shard sends by themselves
 
   UnitSize& operator+=(const UnitSize& other);
+  /// Messages of one gather or reduction of them: the small ones travel as one.
+  int messages() const { return direct + (direct < count ? 1 : 0); }
+};
+
+/// The sums of gradients over dp, in buckets as they travel (planner/gradient_buckets.h).
+struct GradientSums {
+  std::int64_t calls = 0;
+  std::int64_t elements = 0;    ///< of all calls, a flag per parameter included
+  std::int64_t bytes_sent = 0;  ///< by rank 0
 };
 
 /// Everything by which memory, traffic and time are counted.
@@ -26,13 +36,16 @@ struct LocalModel {
   PlanChoice plan;
   Workload work;
 
-  UnitSize block;                                    ///< one layer
-  UnitSize root;                                     ///< all that is in no layer
+  UnitSize block{};                                  ///< one layer
+  UnitSize root{};                                   ///< all that is in no layer
   std::int64_t q = 0, kv = 0, inner = 0, vocab = 0;  ///< local widths
   std::int64_t heads = 0;                            ///< local query heads
   std::int64_t rows = 0;                             ///< tokens of a micro batch
   std::int64_t stream_rows = 0;  ///< of them, those the residual stream holds here
   std::int64_t element_bytes = 4;
+  /// tp cuts a projection's inputs but not its bias, whose gradient is then a sum over tp.
+  std::int64_t row_biases = 0;   ///< elements of one layer
+  GradientSums gradient_sums{};  ///< without fully_shard
 
   UnitSize all() const;
 };

@@ -45,16 +45,22 @@ std::int64_t state_bytes_per_element(OptimizerState optimizer) {
   return 0;
 }
 
-/// Whole parameters of the layer at work and the one that is fetched meanwhile, and the whole
-/// gradients of the layer at work and the one that is reduced; those of the root throughout.
-std::int64_t gathered_bytes(const LocalModel& local) {
+/// Whole parameters of the layer at work and the one that is fetched meanwhile (or of all), whole
+/// gradients of the layer at work; those of the root throughout. One layer further back a second
+/// layer's gradients are still being reduced, but an activation less is kept.
+std::int64_t gathered_bytes(const LocalModel& local, const ActivationEstimate& activations) {
   if (!local.plan.fully_shard || local.mesh.fsdp == 1) return 0;
   const std::int64_t layers = local.model.layers;
-  const std::int64_t two = std::min<std::int64_t>(2, layers) * local.block.tensor_parallel;
-  const std::int64_t weights =
-      local.plan.reshard_after_forward ? two : layers * local.block.tensor_parallel;
-  return (local.root.tensor_parallel + weights) * local.element_bytes +
-         (local.root.tensor_parallel + two) * kFloat;
+  const std::int64_t weights = local.block.tensor_parallel * local.element_bytes;
+  const std::int64_t gradients = local.block.tensor_parallel * kFloat;
+  const bool reshard = local.plan.reshard_after_forward;
+  const bool checkpointed = local.plan.checkpointing != Checkpointing::kNone;
+  std::int64_t sum = local.root.tensor_parallel * (local.element_bytes + kFloat) + gradients +
+                     weights * (reshard ? std::min<std::int64_t>(2, layers) : layers);
+  const std::int64_t less =
+      (checkpointed ? activations.boundary : activations.block) + (reshard ? 0 : weights);
+  if (layers > 1) sum += std::max<std::int64_t>(0, gradients - less);
+  return sum;
 }
 
 std::int64_t staging_of(std::int64_t bytes, int group) {
@@ -87,8 +93,9 @@ MemoryEstimate estimate_memory(const LocalModel& local) {
   memory.gradients = elements * kFloat;
   memory.optimizer =
       elements * (state_bytes_per_element(local.plan.optimizer) + (masters ? kFloat : 0));
-  memory.activations = estimate_activations(local).peak;
-  memory.gathered = gathered_bytes(local);
+  const ActivationEstimate activations = estimate_activations(local);
+  memory.activations = activations.peak;
+  memory.gathered = gathered_bytes(local, activations);
   memory.workspace = workspace_bytes(local);
   memory.communication = communication_bytes(local);
   memory.process = kProcessBytes;

@@ -14,7 +14,7 @@ struct ParameterLayout {
   std::string name;  ///< of layers "PREFIX.*.NAME": all are alike
   int count = 1;     ///< layers that have it
   Shape shape;
-  Placements placements;  ///< over dp, fsdp, cp and tp
+  Placements placements{};  ///< over dp, fsdp, cp and tp
   TensorCut cut;          ///< units of tp's cut
   Shape local;            ///< what the rank holds between steps
 };

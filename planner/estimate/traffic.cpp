@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/estimate/traffic.h"
 
-#include <algorithm>
-
 #include "planner/shard.h"
 
 namespace meshloom::planner {
 namespace {
 
-constexpr std::int64_t kOneShotBytes = 32 * 1024;
 constexpr std::int64_t kFloat = 4;
-constexpr std::int64_t kBucketElements = (8 << 20) / 4;
 
 class StepTraffic {
  public:
@@ -28,18 +24,36 @@ class StepTraffic {
   using Kind = CollectiveKind;
   using Phase = TrafficPhase;
 
-  /// `calls` collectives on tensors of `elements` each.
-  void add(const char* dim, int size, Kind kind, Phase phase, const char* what, std::int64_t calls,
-           std::int64_t elements, std::int64_t element_bytes, bool can_overlap) {
-    if (calls == 0 || elements == 0) return;
-    list_.push_back({dim, kind, phase, what, calls, elements * element_bytes,
-                     calls * bytes_sent(kind, elements, element_bytes, size), can_overlap});
+  /// Equal collectives on tensors of `elements`, of which this rank's part is `own`.
+  struct Use {
+    Kind kind;
+    Phase phase;
+    const char* what;
+    std::int64_t calls, elements, own, element_bytes;
+    bool can_overlap = false;
+  };
+  void add(const char* dim, int size, const Use& use) {
+    if (use.calls == 0 || use.elements == 0) return;
+    list_.push_back(
+        {dim, use.kind, use.phase, use.what, use.calls, use.elements * use.element_bytes,
+         use.calls * bytes_sent(use.kind, use.elements, use.own, use.element_bytes, size),
+         use.can_overlap});
   }
 
   /// On a tensor of the residual stream, [rows, hidden].
   void add_stream(Kind kind, Phase phase, const char* what, std::int64_t calls) {
-    add("tp", local_.mesh.tp, kind, phase, what, calls, local_.rows * local_.model.hidden,
-        local_.element_bytes, false);
+    const std::int64_t elements = local_.rows * local_.model.hidden;
+    const std::int64_t own = kind == Kind::kAllReduce
+                                 ? shard_range(elements, local_.mesh.tp, 0).size()
+                                 : local_.stream_rows * local_.model.hidden;
+    add("tp", local_.mesh.tp, {kind, phase, what, calls, elements, own, local_.element_bytes});
+  }
+  /// A sum over a group of what all its ranks hold.
+  void add_sum(const char* dim, int size, const char* what, std::int64_t calls,
+               std::int64_t elements, bool can_overlap) {
+    add(dim, size,
+        {Kind::kAllReduce, Phase::kGradients, what, calls, elements,
+         shard_range(elements, size, 0).size(), kFloat, can_overlap});
   }
 
   void tensor_parallel();
@@ -66,6 +80,9 @@ void StepTraffic::tensor_parallel() {
              micro_batches_);
   add_stream(Kind::kAllReduce, Phase::kBackward, "gradients of attention and MLP inputs",
              2 * layers);
+  // Each rank adds a share of these biases: their gradients are sums over tp.
+  add_sum("tp", local_.mesh.tp, "gradients of row-wise biases", 1,
+          local_.model.layers * local_.row_biases, false);
 }
 
 void StepTraffic::sequence_parallel(std::int64_t layers, std::int64_t forwards) {
@@ -82,67 +99,60 @@ void StepTraffic::sequence_parallel(std::int64_t layers, std::int64_t forwards) 
              2 * layers);
   add_stream(Kind::kAllGather, Phase::kBackward, "gradient of the token embedding", micro_batches_);
   // Each rank saw a part of the tokens: gradients of what tp does not cut are sums over tp.
-  add("tp", local_.mesh.tp, Kind::kAllReduce, Phase::kGradients,
-      "gradients of replicated parameters", 1, local_.all().replicated, kFloat, false);
+  add_sum("tp", local_.mesh.tp, "gradients of replicated parameters", 1, local_.all().replicated,
+          false);
 }
 
-/// Over a cut vocabulary: maximum, sum of exponentials and the target's logit of each token.
+/// Over a cut vocabulary: what each rank knows of each token's loss, two floats.
 void StepTraffic::loss() {
-  add("tp", local_.mesh.tp, Kind::kAllReduce, Phase::kForward, "loss", 3 * micro_batches_,
-      local_.rows, kFloat, false);
+  const std::int64_t own = 2 * local_.rows;
+  add("tp", local_.mesh.tp,
+      {Kind::kAllGather, Phase::kForward, "loss", micro_batches_, own * local_.mesh.tp, own,
+       kFloat});
 }
 
 void StepTraffic::fully_shard() {
-  const int size = local_.mesh.fsdp;
   const std::int64_t layers = local_.model.layers * micro_batches_;
-  const std::int64_t gathers = local_.plan.reshard_after_forward ? 2 * layers : layers;
-  const auto gather = [&](Phase phase, const char* what, std::int64_t calls, const UnitSize& unit) {
-    add("fsdp", size, Kind::kAllGather, phase, what, calls, unit.tensor_parallel,
-        local_.element_bytes, true);
+  const auto unit_use = [&](Kind kind, Phase phase, const char* what, std::int64_t calls,
+                            const UnitSize& unit) {
+    const Use use{kind,
+                  phase,
+                  what,
+                  calls,
+                  unit.tensor_parallel,
+                  unit.sharded,
+                  kind == Kind::kAllGather ? local_.element_bytes : kFloat,
+                  true};
+    if (calls == 0) return;
+    add("fsdp", local_.mesh.fsdp, use);
+    list_.back().calls *= unit.messages();
+    list_.back().data_bytes /= unit.messages();
   };
-  gather(Phase::kForward, "parameters outside layers", micro_batches_, local_.root);
-  gather(Phase::kForward, "parameters of layers", layers, local_.block);
-  gather(Phase::kBackward, "parameters of layers", gathers - layers, local_.block);
-  const auto scatter = [&](const char* what, std::int64_t calls, const UnitSize& unit) {
-    add("fsdp", size, Kind::kReduceScatter, Phase::kBackward, what, calls, unit.tensor_parallel,
-        kFloat, true);
-  };
-  scatter("gradients of layers", layers, local_.block);
-  scatter("gradients outside layers", micro_batches_, local_.root);
+  unit_use(Kind::kAllGather, Phase::kForward, "parameters outside layers", micro_batches_,
+           local_.root);
+  unit_use(Kind::kAllGather, Phase::kForward, "parameters of layers", layers, local_.block);
+  // The last layer's are still there.
+  if (local_.plan.reshard_after_forward)
+    unit_use(Kind::kAllGather, Phase::kBackward, "parameters of layers", layers - micro_batches_,
+             local_.block);
+  unit_use(Kind::kReduceScatter, Phase::kBackward, "gradients of layers", layers, local_.block);
+  unit_use(Kind::kReduceScatter, Phase::kBackward, "gradients outside layers", micro_batches_,
+           local_.root);
 }
 
 void StepTraffic::data_parallel() {
-  const std::int64_t elements = local_.all().sharded;
-  const std::int64_t buckets = std::max<std::int64_t>(1, elements / kBucketElements);
-  add("dp", local_.mesh.dp, Kind::kAllReduce, Phase::kGradients, "gradients", buckets,
-      (elements + buckets - 1) / buckets, kFloat, true);
+  if (local_.mesh.fsdp > 1) {
+    add_sum("dp", local_.mesh.dp, "gradients of layers", local_.model.layers, local_.block.sharded,
+            true);
+    add_sum("dp", local_.mesh.dp, "gradients outside layers", 1, local_.root.sharded, true);
+    return;
+  }
+  const GradientSums& sums = local_.gradient_sums;
+  list_.push_back({"dp", Kind::kAllReduce, Phase::kGradients, "gradients", sums.calls,
+                   sums.elements / sums.calls * kFloat, sums.bytes_sent, true});
 }
 
 }  // namespace
-
-std::string to_string(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::kAllReduce: return "all_reduce";
-    case CollectiveKind::kAllGather: return "all_gather";
-    case CollectiveKind::kReduceScatter: return "reduce_scatter";
-  }
-  return "";
-}
-
-std::int64_t bytes_sent(CollectiveKind kind, std::int64_t elements, std::int64_t element_bytes,
-                        int size) {
-  const std::int64_t own = shard_range(elements, size, 0).size();
-  const std::int64_t gathered = (size - 1) * own;
-  const std::int64_t scattered = elements - own;
-  switch (kind) {
-    case CollectiveKind::kAllGather: return gathered * element_bytes;
-    case CollectiveKind::kReduceScatter: return scattered * element_bytes;
-    case CollectiveKind::kAllReduce:
-      if (elements * element_bytes <= kOneShotBytes) return (size - 1) * elements * element_bytes;
-      return (gathered + scattered) * element_bytes;
-  }
-  return 0;
-}
 
 std::vector<Traffic> step_traffic(const LocalModel& local) { return StepTraffic(local).run(); }
 

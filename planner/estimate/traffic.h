@@ -6,12 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "planner/estimate/collective_bytes.h"
 #include "planner/estimate/local_model.h"
 
 namespace meshloom::planner {
-
-enum class CollectiveKind { kAllReduce, kAllGather, kReduceScatter };
-std::string to_string(CollectiveKind kind);
 
 /// When in a step, which decides what it can hide behind.
 enum class TrafficPhase { kForward, kBackward, kGradients };
@@ -23,17 +21,11 @@ struct Traffic {
   TrafficPhase phase = TrafficPhase::kForward;
   std::string what{};           ///< "attention output"
   std::int64_t calls = 0;       ///< of one optimizer step
-  std::int64_t data_bytes = 0;  ///< of the whole tensor of one call
+  std::int64_t data_bytes = 0;  ///< of the whole tensor of one call, on average
   std::int64_t bytes_sent = 0;  ///< by the rank that sends most, in all calls together
   /// Whether nothing waits for it at once: it can travel while the rank computes.
   bool can_overlap = false;
 };
-
-/// Bytes that rank 0 of a group of `size` sends in one call, as the process groups do it: an
-/// all_reduce of up to 32 KiB goes to everyone at once, a larger one is a reduce_scatter and an
-/// all_gather; parts follow the ceil rule. `elements` are those of the whole tensor.
-std::int64_t bytes_sent(CollectiveKind kind, std::int64_t elements, std::int64_t element_bytes,
-                        int size);
 
 /// All collectives of an optimizer step that carry tensors; the few scalars of a step are left out.
 std::vector<Traffic> step_traffic(const LocalModel& local);
