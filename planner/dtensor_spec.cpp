@@ -16,6 +16,12 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
   return hash ^ (hash >> 31);
 }
 
+// Text is made on failure only: layouts are made and asked for every op.
+template <typename... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) {
+  throw InvalidArgument(fmt::format(format, std::forward<Args>(args)...));
+}
+
 std::vector<int> dims_that_cut(const Placements& placements, int tensor_dim) {
   std::vector<int> mesh_dims;
   for (std::size_t m = 0; m < placements.size(); ++m)
@@ -45,9 +51,9 @@ ShardOrder complete_order(const Placements& placements, int ndim, const ShardOrd
     }
     std::vector<int> sorted = named->mesh_dims;
     std::sort(sorted.begin(), sorted.end());
-    check(sorted == cutting,
-          "shard order [{}] of tensor dim {}, which the mesh dims [{}] cut in {}",
-          fmt::join(named->mesh_dims, ", "), d, fmt::join(cutting, ", "), to_string(placements));
+    if (sorted != cutting)
+      refuse("shard order [{}] of tensor dim {}, which the mesh dims [{}] cut in {}",
+             fmt::join(named->mesh_dims, ", "), d, fmt::join(cutting, ", "), to_string(placements));
     if (!cutting.empty()) order.push_back(*named);
   }
   return order;
@@ -55,11 +61,11 @@ ShardOrder complete_order(const Placements& placements, int ndim, const ShardOrd
 
 void check_dim_order(const DTensorSpec& spec, int mesh_dim, const DimOrder& order) {
   const Placement& placement = spec.placement(mesh_dim);
-  check(placement.is_shard(), "a dim order on mesh dim {}, which holds {}", mesh_dim,
-        to_string(placement));
-  check(order.size() == spec.shape()[placement.dim],
-        "a dim order of size {} for tensor dim {} of {}", order.size(), placement.dim,
-        to_string(spec.shape()));
+  if (!placement.is_shard())
+    refuse("a dim order on mesh dim {}, which holds {}", mesh_dim, to_string(placement));
+  if (order.size() != spec.shape()[placement.dim])
+    refuse("a dim order of size {} for tensor dim {} of {}", order.size(), placement.dim,
+           to_string(spec.shape()));
   check(order.parts() == spec.mesh().dim_size(mesh_dim),
         "a dim order of {} parts on mesh dim {} of size {}", order.parts(), mesh_dim,
         spec.mesh().dim_size(mesh_dim));
@@ -117,8 +123,9 @@ DTensorSpec::DTensorSpec(MeshPtr mesh, Placements placements, Shape shape, Shard
                          std::vector<DimOrderPtr> dim_orders)
     : mesh_(std::move(mesh)), shape_(shape), dim_orders_(std::move(dim_orders)) {
   check(mesh_ != nullptr, "a layout without a mesh");
-  check(static_cast<int>(placements.size()) == mesh_->ndim(), "{} placements {} on mesh {}",
-        placements.size(), to_string(placements), meshloom::planner::to_string(*mesh_));
+  if (static_cast<int>(placements.size()) != mesh_->ndim())
+    refuse("{} placements {} on mesh {}", placements.size(), to_string(placements),
+           meshloom::planner::to_string(*mesh_));
   placements_ = normalize_placements(placements, shape_.size());
   order_ = complete_order(placements_, shape_.size(), order);
   for (const DimShardOrder& entry : order_)
@@ -129,8 +136,8 @@ DTensorSpec::DTensorSpec(MeshPtr mesh, Placements placements, Shape shape, Shard
 }
 
 void DTensorSpec::settle_dim_orders() {
-  check(dim_orders_.empty() || dim_orders_.size() == placements_.size(), "{} dim orders on mesh {}",
-        dim_orders_.size(), meshloom::planner::to_string(*mesh_));
+  if (!dim_orders_.empty() && dim_orders_.size() != placements_.size())
+    refuse("{} dim orders on mesh {}", dim_orders_.size(), meshloom::planner::to_string(*mesh_));
   bool any = false;
   for (std::size_t m = 0; m < dim_orders_.size(); ++m) {
     if (dim_orders_[m] == nullptr) continue;
@@ -175,8 +182,8 @@ bool DTensorSpec::has_partial() const {
 }
 
 LocalPart DTensorSpec::local_part(const std::vector<int>& coordinates) const {
-  check(coordinates.size() == placements_.size(), "{} coordinates on mesh {}", coordinates.size(),
-        meshloom::planner::to_string(*mesh_));
+  if (coordinates.size() != placements_.size())
+    refuse("{} coordinates on mesh {}", coordinates.size(), meshloom::planner::to_string(*mesh_));
   LocalPart part;
   for (const std::int64_t size : shape_)
     part.ranges.push_back(size > 0 ? IndexRanges{{0, size}} : IndexRanges{});

@@ -65,7 +65,7 @@ int MeshLayout::stride(int dim) const {
 }
 
 std::vector<int> MeshLayout::coordinates(int rank) const {
-  check(rank >= 0 && rank < size_, "mesh {}: no rank {}", to_string(*this), rank);
+  check_rank(rank);
   std::vector<int> result(dims_.size());
   for (int d = ndim() - 1; d >= 0; --d) {
     result[static_cast<std::size_t>(d)] = rank % dim_size(d);
@@ -75,23 +75,38 @@ std::vector<int> MeshLayout::coordinates(int rank) const {
 }
 
 int MeshLayout::rank_of(const std::vector<int>& coordinates) const {
-  check(coordinates.size() == dims_.size(), "mesh {}: {} coordinates", to_string(*this),
-        coordinates.size());
+  if (coordinates.size() != dims_.size())
+    throw InvalidArgument(
+        fmt::format("mesh {}: {} coordinates", to_string(*this), coordinates.size()));
   int rank = 0;
   for (int d = 0; d < ndim(); ++d) {
     const int at = coordinates[static_cast<std::size_t>(d)];
-    check(at >= 0 && at < dim_size(d), "mesh {}: coordinate {} of dim {}", to_string(*this), at, d);
+    if (at < 0 || at >= dim_size(d))
+      throw InvalidArgument(
+          fmt::format("mesh {}: coordinate {} of dim {}", to_string(*this), at, d));
     rank = rank * dim_size(d) + at;
   }
   return rank;
 }
 
+// The text is made on failure only: these run for every rank of large meshes.
+void MeshLayout::check_rank(int rank) const {
+  if (rank < 0 || rank >= size_)
+    throw InvalidArgument(fmt::format("mesh {}: no rank {}", to_string(*this), rank));
+}
+
+void MeshLayout::check_dim(int dim) const {
+  if (dim < 0 || dim >= ndim())
+    throw InvalidArgument(fmt::format("mesh {}: no dim {}", to_string(*this), dim));
+}
+
 void MeshLayout::check_dims(std::span<const int> dims) const {
   for (std::size_t i = 0; i < dims.size(); ++i) {
-    check(dims[i] >= 0 && dims[i] < ndim(), "mesh {}: no dim {}", to_string(*this), dims[i]);
-    check(std::find(dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(i), dims[i]) ==
-              dims.begin() + static_cast<std::ptrdiff_t>(i),
-          "mesh {}: dim {} is listed twice", to_string(*this), dims[i]);
+    check_dim(dims[i]);
+    for (std::size_t j = 0; j < i; ++j)
+      if (dims[j] == dims[i])
+        throw InvalidArgument(
+            fmt::format("mesh {}: dim {} is listed twice", to_string(*this), dims[i]));
   }
 }
 
@@ -185,8 +200,8 @@ bool MeshLayout::operator==(const MeshLayout& other) const {
 }
 
 std::vector<int> MeshLayout::group_of(int dim, int rank) const {
-  check(dim >= 0 && dim < ndim(), "mesh {}: no dim {}", to_string(*this), dim);
-  check(rank >= 0 && rank < size_, "mesh {}: no rank {}", to_string(*this), rank);
+  check_dim(dim);
+  check_rank(rank);
   const int step = stride(dim);
   const int size = dim_size(dim);
   const int first = rank - rank / step % size * step;
@@ -197,7 +212,7 @@ std::vector<int> MeshLayout::group_of(int dim, int rank) const {
 }
 
 std::vector<std::vector<int>> MeshLayout::groups(int dim) const {
-  check(dim >= 0 && dim < ndim(), "mesh {}: no dim {}", to_string(*this), dim);
+  check_dim(dim);
   const int step = stride(dim);
   std::vector<std::vector<int>> result;
   for (int rank = 0; rank < size_; ++rank)

@@ -79,6 +79,8 @@ class MeshLayout {
   };
 
   int stride(int dim) const;
+  void check_rank(int rank) const;
+  void check_dim(int dim) const;
   void check_dims(std::span<const int> dims) const;
   std::string joined_name(const std::vector<int>& dims) const;
 

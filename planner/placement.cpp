@@ -58,8 +58,9 @@ Placements normalize_placements(const Placements& placements, int ndim) {
   Placements result = placements;
   for (Placement& placement : result) {
     if (!placement.is_shard()) continue;
-    check(placement.dim >= -ndim && placement.dim < ndim, "placement {} of a tensor with {} dims",
-          to_string(placement), ndim);
+    if (placement.dim < -ndim || placement.dim >= ndim)
+      throw InvalidArgument(
+          fmt::format("placement {} of a tensor with {} dims", to_string(placement), ndim));
     if (placement.dim < 0) placement.dim += ndim;
   }
   return result;

@@ -13,8 +13,9 @@ namespace {
 
 void check_ends(const SpecPtr& from, const SpecPtr& to) {
   check(from != nullptr && to != nullptr, "redistribute: a layout is missing");
-  check(from->shape() == to->shape(), "redistribute: layouts of shapes {} and {}",
-        to_string(from->shape()), to_string(to->shape()));
+  if (!(from->shape() == to->shape()))
+    throw InvalidArgument(fmt::format("redistribute: layouts of shapes {} and {}",
+                                      to_string(from->shape()), to_string(to->shape())));
 }
 
 bool same_mesh(const DTensorSpec& from, const DTensorSpec& to) {

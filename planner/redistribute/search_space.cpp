@@ -88,8 +88,9 @@ LayoutState LayoutState::from_key(std::uint64_t key, int mesh_dims) {
 SearchSpace::SearchSpace(SpecPtr from, SpecPtr to) : from_(std::move(from)), to_(std::move(to)) {
   for (int m = 0; m < mesh().ndim(); ++m) {
     if (mesh().dim_size(m) == 1) continue;
-    check(dims_ < kMaxSearchDims, "redistribute: mesh {} has more than {} dims larger than 1",
-          meshloom::planner::to_string(mesh()), kMaxSearchDims);
+    if (dims_ == kMaxSearchDims)
+      throw InvalidArgument(fmt::format("redistribute: mesh {} has more than {} dims larger than 1",
+                                        meshloom::planner::to_string(mesh()), kMaxSearchDims));
     mesh_dims_[static_cast<std::size_t>(dims_)] = m;
     sizes_[static_cast<std::size_t>(dims_++)] = mesh().dim_size(m);
   }
