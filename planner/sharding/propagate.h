@@ -56,7 +56,8 @@ ShardingDecision propagate(const OpCall& call, const RedistributeOptions& option
 /// The attributes that the rank at `coordinates` gives its local op. Those of the call, but for
 ///   kReshape, kExpand  dims: the shape of the local output
 ///   kSlice             bounds of the same piece in the local dim, where that dim is sharded
-///   kSplit             ints[0]: the size of a local piece
+///   kSplit             ints[0]: the size of a local piece (at least 1; a rank that holds nothing
+///                      gives as many empty pieces as there are outputs)
 ///   kTri               ints[0]: the diagonal counted from the local corner
 ///   kAttention         dims: {first row of the batch, first query head, query heads in all, query
 ///                      heads per key head} of this rank, so that dropout, ALiBi and grouped heads

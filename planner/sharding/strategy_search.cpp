@@ -262,7 +262,9 @@ std::optional<double> StrategySearch::cost_of_cut(const ShardAxis& axis, const C
     if (!use.present() || call_.inputs[i] == nullptr) continue;
     const DimCut own = cut_of_dim(cut, *mesh_, use, call_.inputs[i]->shape()[use.dim]);
     if (!own.fits) return std::nullopt;
-    cost += recut(i, use, cut, own.order);
+    const double recut_input = recut(i, use, cut, own.order);
+    if (recut_input > 0.0 && idles_ranks(*call_.inputs[i], use, cut)) return std::nullopt;
+    cost += recut_input;
   }
   for (std::size_t j = 0; j < axis.outputs.size(); ++j) {
     const AxisUse& use = axis.outputs[j];
@@ -270,6 +272,14 @@ std::optional<double> StrategySearch::cost_of_cut(const ShardAxis& axis, const C
     if (!cut_of_dim(cut, *mesh_, use, rule_.outputs[j][use.dim]).fits) return std::nullopt;
   }
   return cost;
+}
+
+/// Whether a rank that holds something of the input would hold nothing in the new cut.
+bool StrategySearch::idles_ranks(const DTensorSpec& spec, const AxisUse& use,
+                                 const Cut& cut) const {
+  const std::vector<int>& own = spec.cutters(use.dim);
+  return leaves_a_part_empty(cut, *mesh_) &&
+         !leaves_a_part_empty(read_cut(spec, use, cut.size, own), *mesh_);
 }
 
 /// What the placements alone do not tell: an input that is cut along the axis already, but

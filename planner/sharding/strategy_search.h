@@ -63,6 +63,7 @@ class StrategySearch {
   std::vector<Cut> candidates(const ShardAxis& axis, const std::vector<int>& mesh_dims) const;
   /// Cost of bringing the inputs into this cut; none where some tensor cannot show it.
   std::optional<double> cost_of_cut(const ShardAxis& axis, const Cut& cut) const;
+  bool idles_ranks(const DTensorSpec& spec, const AxisUse& use, const Cut& cut) const;
   double recut(std::size_t input, const AxisUse& use, const Cut& cut,
                const DimOrderPtr& order) const;
   int strategy_count() const;

@@ -104,7 +104,11 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t split_size, std::int64_t
   if (LayoutEngine* engine = layout_engine({&x})) {
     const Tensor* inputs[] = {&x};
     return engine->run(OpId::kSplit, inputs, {{}, {split_size, dim}}, [dim](const LocalCall& c) {
-      return split(c.inputs[0], c.attributes.ints[0], dim);
+      std::vector<Tensor> pieces = split(c.inputs[0], c.attributes.ints[0], dim);
+      // A rank that holds nothing gives as many pieces as the others.
+      while (pieces.size() < c.decision.outputs.size())
+        pieces.push_back(slice(c.inputs[0], dim, 0, 0));
+      return pieces;
     });
   }
 

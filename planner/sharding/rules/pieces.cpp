@@ -54,8 +54,6 @@ OpRule split(const OpCall& call) {
   if (x[dim] == 0 || (count > 1 && x[dim] % size != 0)) return rule;
   ShardAxis& axis = add_axis(rule, x[dim], {dim}, {});
   axis.outputs.assign(rule.outputs.size(), AxisUse{dim, count, 1});
-  // An empty local tensor would be split into fewer pieces.
-  axis.nonempty = count > 1;
   return rule;
 }
 
