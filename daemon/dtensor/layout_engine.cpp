@@ -115,6 +115,9 @@ const Decided& DistributedEngine::decide(planner::OpId op, DecisionCache::Specs 
   if (context_.mesh.member()) {
     decided->local_attributes = planner::local_attributes(call, decision, coordinates);
     if (is_silent(decision, coordinates)) decided->uses[bias_input(op)].silent = true;
+    // Groups are made by all ranks together, but a rank without rows may not use its own.
+    for (const std::vector<int>* dims : {&decision.vocabulary_mesh_dims, &decision.label_mesh_dims})
+      if (!dims->empty()) context_.mesh.group(*dims);
   }
   return decisions_.insert(std::move(decided));
 }

@@ -57,8 +57,9 @@ void validate(const Case& c, const TensorFile& file) {
 
 void run(const Case& c, const TensorFile& file, RankContext& rank, CaseResults& results) {
   const ReadCase read = read_case(c);
+  const bool several = read.op.name == "split";
   if (c.mesh.size() > 1) {
-    run_sharded(c, file, rank, std::string(read.op.name), read.bound, read.inputs, results);
+    run_sharded(c, file, rank, read.bound, read.inputs, several, results);
     return;
   }
   std::vector<Operand> operands;
@@ -72,7 +73,6 @@ void run(const Case& c, const TensorFile& file, RankContext& rank, CaseResults& 
     operands.push_back({inputs.back().value, 0.0});
   }
   const std::vector<Tensor> values = read.bound(operands);
-  const bool several = read.op.name == "split";
   std::vector<NamedTensor> outputs;
   for (std::size_t i = 0; i < values.size(); ++i)
     outputs.push_back({several ? fmt::format("y{}", i) : "y", values[i]});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kind `op`: one tensor op; on several ranks elementwise ops so far.
+// Kind `op`: one tensor op; on one rank as a plain op, on several in the layouts of the case.
 #pragma once
 
 #include "tests/conformance/case.h"

@@ -2,60 +2,96 @@
 #include "tests/conformance/sharded_op.h"
 
 #include <algorithm>
-#include <array>
 
+#include "daemon/dtensor/layout_engine.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "kernels/base/error.h"
-#include "tests/conformance/distribute.h"
+#include "tests/conformance/spec_tensors.h"
 
 namespace meshloom::conformance {
 namespace {
 
-constexpr std::array<std::string_view, 15> kElementwise = {
-    "add",  "sub",   "mul", "div",  "neg",  "exp",  "log",    "tanh",
-    "sqrt", "rsqrt", "pow", "relu", "gelu", "silu", "sigmoid"};
+struct Named {
+  std::string name;
+  Tensor value;
+};
 
-/// The one tensor of the op.
-const CaseInput& only_tensor(const Case& c, const std::string& op,
-                             const std::vector<CaseInput>& inputs) {
-  const auto is_tensor = [](const CaseInput& input) { return !input.is_number(); };
-  const bool elementwise =
-      std::find(kElementwise.begin(), kElementwise.end(), op) != kElementwise.end();
-  const auto found = std::find_if(inputs.begin(), inputs.end(), is_tensor);
-  const bool fits = elementwise && std::count_if(inputs.begin(), inputs.end(), is_tensor) == 1 &&
-                    std::none_of(found->placements.begin(), found->placements.end(),
-                                 [](const planner::Placement& p) { return p.is_partial(); });
-  if (!fits)
-    throw Unimplemented(fmt::format(
-        "op {} with these placements on a mesh of {} ranks is not built yet", op, c.mesh.size()));
-  return *found;
+Tensor lay_out(const Tensor& global, planner::SpecPtr spec, bool requires_grad, RankContext& rank,
+               LayoutEngine& engine) {
+  Tensor local = scatter_global(global, *spec, rank);
+  if (requires_grad) local.set_requires_grad(true);
+  return with_layout(std::move(local), spec, engine);
+}
+
+void run_backward(const TensorFile& file, RankContext& rank, dtensor::DeviceMesh& mesh,
+                  const std::vector<Named>& inputs, const std::vector<Named>& outputs,
+                  CaseResults& results) {
+  std::vector<Tensor> roots, grads;
+  for (const Named& y : outputs) {
+    const std::string name = "grad_out." + y.name;
+    if (!file.has(name)) continue;
+    LayoutEngine& engine = *y.value.layout()->engine;
+    const Tensor grad = file.load(rank.context, name);
+    check(grad.shape() == y.value.shape(), "{} has shape {}, but {} {}", name,
+          to_string(grad.shape()), y.name, to_string(y.value.shape()));
+    roots.push_back(y.value);
+    grads.push_back(lay_out(grad, engine.gradient_of(y.value.layout()->spec), false, rank, engine));
+  }
+  mesh.reset_counters();
+  autograd::backward(roots, grads);
+  store_counters(mesh.counters(), "backward", results);
+  for (const Named& x : inputs) {
+    if (!x.value.requires_grad()) continue;
+    const Tensor grad = x.value.grad();
+    const planner::SpecPtr spec = gradient_spec(x.value);
+    const Tensor local =
+        grad ? grad.layout()->local
+             : zeros(rank.context, x.value.layout()->local.shape(), DType::kFloat32);
+    results.tensors["grad." + x.name] = gather_global(local, *spec, rank);
+  }
 }
 
 }  // namespace
 
-void run_sharded(const Case& c, const TensorFile& file, RankContext& rank, const std::string& op,
-                 const BoundOp& bound, const std::vector<CaseInput>& inputs, CaseResults& results) {
-  const CaseInput& tensor = only_tensor(c, op, inputs);
-  const Shape global = file.shape("in." + tensor.name);
-  const auto placements = planner::normalize_placements(tensor.placements, global.size());
-  Tensor part = local_part(file.load(rank.context, "in." + tensor.name), rank, placements);
-  const bool backward = file.has("grad_out.y") && file.has("grad." + tensor.name);
-  if (backward) part.set_requires_grad(true);
+void run_sharded(const Case& c, const TensorFile& file, RankContext& rank, const BoundOp& bound,
+                 const std::vector<CaseInput>& given, bool several, CaseResults& results) {
+  dtensor::DeviceMesh mesh(rank.world, c.mesh);
+  planner::PlanCache plans;
+  dtensor::DistributedEngine engine({mesh, plans});
+  const std::vector<std::string> names = file.names();
+  const bool backward = std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return name.starts_with("grad_out.");
+  });
+
+  std::vector<Named> inputs;
   std::vector<Operand> operands;
-  for (const CaseInput& input : inputs)
-    operands.push_back(input.is_number() ? Operand{Tensor(), input.value} : Operand{part, 0.0});
-  const Tensor y = bound(operands).front();
-  results.comm = {{"forward", {}}, {"backward", {}}};
-  results.placements["y"] = placements;
-  results.local_shapes["y"] = y.shape();
-  results.tensors["out.y"] = gather_parts(y, global, rank, placements);
-  if (!backward) return;
-  const Tensor outputs[] = {y};
-  const Tensor grads[] = {local_part(file.load(rank.context, "grad_out.y"), rank, placements)};
-  autograd::backward(outputs, grads);
-  const Tensor grad = part.grad();
-  results.tensors["grad." + tensor.name] = gather_parts(
-      grad ? grad : zeros(rank.context, part.shape(), DType::kFloat32), global, rank, placements);
+  for (const CaseInput& input : given) {
+    if (input.is_number()) {
+      operands.push_back({Tensor(), input.value});
+      continue;
+    }
+    const Tensor global = file.load(rank.context, "in." + input.name);
+    auto spec = std::make_shared<const planner::DTensorSpec>(
+        mesh.layout(), planner::normalize_placements(input.placements, global.ndim()),
+        global.shape());
+    const bool needs_grad = backward && file.has("grad." + input.name);
+    inputs.push_back({input.name, lay_out(global, spec, needs_grad, rank, engine)});
+    operands.push_back({inputs.back().value, 0.0});
+  }
+
+  mesh.reset_counters();
+  const std::vector<Tensor> values = bound(operands);
+  store_counters(mesh.counters(), "forward", results);
+  std::vector<Named> outputs;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const Tensor& y = values[i];
+    outputs.push_back({several ? fmt::format("y{}", i) : "y", y});
+    const std::string& name = outputs.back().name;
+    results.placements[name] = y.layout()->spec->placements();
+    results.local_shapes[name] = y.layout()->local.shape();
+    results.tensors["out." + name] = gather_global(y.layout()->local, *y.layout()->spec, rank);
+  }
+  if (backward) run_backward(file, rank, mesh, inputs, outputs, results);
 }
 
 }  // namespace meshloom::conformance

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops that act on each element by itself, on several ranks: every rank runs them on its part.
+// A tensor op on several ranks: inputs in the layouts of the case, run by the layout engine.
 #pragma once
 
 #include "tests/conformance/case.h"
@@ -7,9 +7,9 @@
 
 namespace meshloom::conformance {
 
-/// Runs a one-tensor elementwise op on shards and gathers results. Throws Unimplemented ("... is
-/// not built yet") for any other op and for Partial placements.
-void run_sharded(const Case& c, const TensorFile& file, RankContext& rank, const std::string& op,
-                 const BoundOp& bound, const std::vector<CaseInput>& inputs, CaseResults& results);
+/// Runs the op forward and, where the file has gradients, backward; gathers results, counts
+/// collectives. Outputs are named "y", or "y0", "y1", ... where there are `several`.
+void run_sharded(const Case& c, const TensorFile& file, RankContext& rank, const BoundOp& bound,
+                 const std::vector<CaseInput>& inputs, bool several, CaseResults& results);
 
 }  // namespace meshloom::conformance
