@@ -28,5 +28,6 @@ int run_train_bench(int argc, char** argv);
 int run_checkpoint_bench(int argc, char** argv);
 int run_startup_bench(int argc, char** argv);
 int run_plan_bench(int argc, char** argv);
+int run_dispatch_bench(int argc, char** argv);
 
 }  // namespace meshloom::bench

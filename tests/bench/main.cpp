@@ -23,6 +23,7 @@ constexpr Entry kBenchmarks[] = {
     {"kernels", meshloom::bench::run_kernels_bench, "memory-bound kernels against copies"},
     {"matmul", meshloom::bench::run_matmul_bench, "matrix products against a register-only probe"},
     {"attention", meshloom::bench::run_attention_bench, "attention against a matrix product"},
+    {"dispatch", meshloom::bench::run_dispatch_bench, "what an op costs beside its kernel"},
     {"plan", meshloom::bench::run_plan_bench, "redistribution plans, searched and from the cache"},
     {"startup", meshloom::bench::run_startup_bench, "mpirun to a serving daemon"},
 };
