@@ -183,10 +183,32 @@ void check_all_to_all_uneven(RankRuntime& runtime) {
   }
   for (auto& input : inputs) in_views.push_back(view_of(input));
   for (auto& output : outputs) out_views.push_back(view_of(output));
-  group->all_to_all(out_views, in_views)->wait_host();
-  for (int r = 0; r < group->size(); ++r)
-    EXPECT_EQ(outputs[static_cast<std::size_t>(r)],
-              numbers<std::int64_t>(r * 10 + group->rank(), size_between(r, group->rank())));
+  for (const bool direct : {false, true}) {
+    for (auto& output : outputs) std::fill(output.begin(), output.end(), -1);
+    const WorkPtr work =
+        direct ? group->send_recv(out_views, in_views) : group->all_to_all(out_views, in_views);
+    work->wait_host();
+    for (int r = 0; r < group->size(); ++r)
+      EXPECT_EQ(outputs[static_cast<std::size_t>(r)],
+                numbers<std::int64_t>(r * 10 + group->rank(), size_between(r, group->rank())));
+  }
+  const std::uint64_t once = group->size() == 1 ? 0 : 1;
+  EXPECT_EQ(group->counter("all_to_all").calls, once);
+  EXPECT_EQ(group->counter("send_recv").calls, once);
+}
+
+void check_scatter_uneven(RankRuntime& runtime) {
+  const auto group = make_group(runtime);
+  for (int root = 0; root < group->size(); ++root) {
+    std::vector<std::vector<float>> inputs;
+    std::vector<TensorView> views;
+    for (int r = 0; group->rank() == root && r < group->size(); ++r)
+      inputs.push_back(numbers<float>(root + r, uneven(r, 40'000)));
+    for (auto& input : inputs) views.push_back(view_of(input));
+    std::vector<float> output(static_cast<std::size_t>(uneven(group->rank(), 40'000)));
+    group->scatter(view_of(output), views, root)->wait_host();
+    EXPECT_EQ(output, numbers<float>(root + group->rank(), uneven(group->rank(), 40'000)));
+  }
 }
 
 void check_broadcast(RankRuntime& runtime) {
@@ -371,6 +393,7 @@ void check_wrong_arguments(RankRuntime& runtime) {
   EXPECT_THROW(group->all_reduce(eight, ReduceOp::kSum), Unimplemented);
   const TensorView flat = make_view(memory, DType::kFloat32, {4});
   EXPECT_THROW(group->broadcast(flat, group->size()), InvalidArgument);
+  EXPECT_THROW(group->scatter(flat, {}, -1), InvalidArgument);
   EXPECT_THROW(group->send(flat, group->rank(), 0), InvalidArgument);
   const std::vector<TensorView> too_many(static_cast<std::size_t>(group->size() + 1), flat);
   EXPECT_THROW(group->all_gather(too_many, flat), InvalidArgument);
@@ -455,6 +478,7 @@ void check_everything(RankRuntime& runtime) {
   check_reduce_scatter_uneven(runtime);
   check_all_gather_uneven(runtime);
   check_all_to_all_uneven(runtime);
+  check_scatter_uneven(runtime);
   check_broadcast(runtime);
   check_send_recv(runtime);
   check_barrier(runtime);
