@@ -49,11 +49,14 @@ void LayoutState::push_cut(int mesh_dim, int tensor_dim, CutOrder cut_order) {
   hold[m] = hold_shard(tensor_dim);
   order[m] = cut_order;
   cutter[d][cuts[d]++] = static_cast<std::uint8_t>(mesh_dim);
+  cut_mask[d] = static_cast<std::uint8_t>(cut_mask[d] | 1U << mesh_dim);
 }
 
 void LayoutState::pop_cut(int mesh_dim) {
   const auto m = static_cast<std::size_t>(mesh_dim);
-  --cuts[static_cast<std::size_t>(shard_dim_of(hold[m]))];
+  const auto d = static_cast<std::size_t>(shard_dim_of(hold[m]));
+  --cuts[d];
+  cut_mask[d] = static_cast<std::uint8_t>(cut_mask[d] & ~(1U << mesh_dim));
   hold[m] = kHoldReplicate;
   order[m] = CutOrder::kPlain;
 }
@@ -81,6 +84,7 @@ LayoutState LayoutState::from_key(std::uint64_t key, int mesh_dims) {
     const auto d = static_cast<std::size_t>(shard_dim_of(state.hold[i]));
     state.cutter[d][(key >> 4) & 7U] = static_cast<std::uint8_t>(m);
     ++state.cuts[d];
+    state.cut_mask[d] = static_cast<std::uint8_t>(state.cut_mask[d] | 1U << m);
   }
   return state;
 }
@@ -94,6 +98,8 @@ SearchSpace::SearchSpace(SpecPtr from, SpecPtr to) : from_(std::move(from)), to_
     mesh_dims_[static_cast<std::size_t>(dims_)] = m;
     sizes_[static_cast<std::size_t>(dims_++)] = mesh().dim_size(m);
   }
+  has_dim_orders_ = from_->has_dim_orders() || to_->has_dim_orders();
+  if (!has_dim_orders_) fill_plain_sizes();
   start_ = state_of(*from_, CutOrder::kFrom);
   goal_ = state_of(*to_, CutOrder::kTo);
 }
@@ -134,11 +140,21 @@ bool SearchSpace::offers(int mesh_dim, int tensor_dim, CutOrder order) const {
   return state.hold[m] == hold_shard(tensor_dim) && state.order[m] == order;
 }
 
-std::int64_t SearchSpace::local_size(const LayoutState& state, int tensor_dim) const {
+void SearchSpace::fill_plain_sizes() {
+  plain_sizes_.reserve(static_cast<std::size_t>(shape().size()) << dims_);
+  for (const std::int64_t size : shape())
+    for (unsigned mask = 0; mask < 1U << dims_; ++mask) {
+      std::int64_t parts = 1;
+      for (int m = 0; m < dims_; ++m)
+        if ((mask >> m & 1U) != 0) parts *= this->size(m);
+      // Cuts by ceil nest: ceil(ceil(n / a) / b) = ceil(n / (a b)).
+      plain_sizes_.push_back((size + parts - 1) / parts);
+    }
+}
+
+std::int64_t SearchSpace::ordered_size(const LayoutState& state, int tensor_dim) const {
   const auto d = static_cast<std::size_t>(tensor_dim);
   std::int64_t size = shape()[tensor_dim];
-  if (state.cuts[d] == 0) return size;
-  // Cuts by ceil nest: ceil(ceil(n / a) / b) = ceil(n / (a b)).
   std::int64_t parts = 1;
   for (std::size_t i = 0; i < state.cuts[d]; ++i) {
     const int m = state.cutter[d][i];

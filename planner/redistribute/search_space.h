@@ -8,7 +8,7 @@
 
 #include <array>
 #include <cstdint>
-#include <span>
+#include <vector>
 
 #include "planner/dtensor_spec.h"
 #include "planner/redistribute/plan.h"
@@ -58,6 +58,8 @@ struct LayoutState {
   /// By tensor dim: how many mesh dims cut it, and which, the outermost first.
   std::array<std::uint8_t, kMaxDims> cuts{};
   std::array<std::array<std::uint8_t, kMaxSearchDims>, kMaxDims> cutter{};
+  /// By tensor dim: the same mesh dims as a mask.
+  std::array<std::uint8_t, kMaxDims> cut_mask{};
 
   /// The mesh dim that cut `tensor_dim` last, or -1.
   int last_cutter(int tensor_dim) const;
@@ -88,25 +90,34 @@ class SearchSpace {
   const LayoutState& goal() const { return goal_; }
   const SpecPtr& from() const { return from_; }
   const SpecPtr& to() const { return to_; }
-  bool has_dim_orders() const { return from_->has_dim_orders() || to_->has_dim_orders(); }
+  bool has_dim_orders() const { return has_dim_orders_; }
   /// True if `mesh_dim` may cut `tensor_dim`, uncut so far, by this order.
   bool offers(int mesh_dim, int tensor_dim, CutOrder order) const;
 
   /// Elements of `tensor_dim` in the largest shard.
-  std::int64_t local_size(const LayoutState&, int tensor_dim) const;
+  std::int64_t local_size(const LayoutState& state, int tensor_dim) const {
+    const auto d = static_cast<std::size_t>(tensor_dim);
+    return has_dim_orders_ ? ordered_size(state, tensor_dim)
+                           : plain_sizes_[(d << dims_) + state.cut_mask[d]];
+  }
   /// Elements of the largest local tensor.
   double local_elements(const LayoutState&) const;
   SpecPtr spec_of(const LayoutState&) const;
 
  private:
   LayoutState state_of(const DTensorSpec&, CutOrder tag) const;
+  void fill_plain_sizes();
+  std::int64_t ordered_size(const LayoutState&, int tensor_dim) const;
   const DimOrderPtr& order_of(int mesh_dim, CutOrder order) const;
 
   SpecPtr from_, to_;
   int dims_ = 0;
+  bool has_dim_orders_ = false;
   std::array<int, kMaxSearchDims> mesh_dims_{};
   std::array<int, kMaxSearchDims> sizes_{};
   LayoutState start_, goal_;
+  /// Largest shards by tensor dim and mask of mesh dims that cut it by the ceil rule.
+  std::vector<std::int64_t> plain_sizes_;
 };
 
 /// A step that could be taken: its dims are in the order in which their group is flattened.
