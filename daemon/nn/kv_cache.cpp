@@ -7,40 +7,48 @@
 
 namespace meshloom::nn {
 
+namespace {
+
+/// The layout of more positions than `spec` describes.
+planner::SpecPtr with_positions(const planner::DTensorSpec& spec, std::int64_t positions) {
+  check(spec.cutters(2).empty(), "key-value cache: layout {} cuts the positions",
+        planner::to_string(spec));
+  Shape shape = spec.shape();
+  shape[2] = positions;
+  std::vector<planner::DimOrderPtr> orders;
+  if (spec.has_dim_orders())
+    for (int d = 0; d < spec.mesh().ndim(); ++d) orders.push_back(spec.dim_order(d));
+  return std::make_shared<const planner::DTensorSpec>(spec.mesh_ptr(), spec.placements(), shape,
+                                                      spec.shard_order(), std::move(orders));
+}
+
+}  // namespace
+
 KvCache::KvCache(ExecutionContext& context, const Sizes& sizes, DType dtype)
-    : context_(context), sizes_(sizes), dtype_(dtype) {
+    : context_(context),
+      sizes_(sizes),
+      dtype_(dtype),
+      layers_(static_cast<std::size_t>(sizes.layers)) {
   check(sizes.batch > 0 && sizes.max_length > 0,
         "key-value cache: batch {} and length {} must be positive", sizes.batch, sizes.max_length);
-  layers_.resize(static_cast<std::size_t>(sizes.layers));
+}
+
+Tensor KvCache::append_to(Tensor& memory, const Tensor& next) const {
+  const Tensor local = local_of(next);
+  const std::int64_t end = length_ + local.size(2);
+  if (!memory)
+    memory =
+        empty(context_, {local.size(0), local.size(1), sizes_.max_length, sizes_.head_dim}, dtype_);
+  copy_into(ops::slice(memory, 2, length_, end), local);
+  const Tensor all = ops::slice(memory, 2, 0, end);
+  if (!next.has_layout()) return all;
+  const TensorLayout& layout = *next.layout();
+  return with_layout(all, layout.engine->intern(with_positions(*layout.spec, end)), *layout.engine);
 }
 
 KvCache::KeyValue KvCache::append(std::int64_t layer, const Tensor& k, const Tensor& v) {
   KeyValue& all = layers_.at(static_cast<std::size_t>(layer));
   return {append_to(all.k, k), append_to(all.v, v)};
-}
-
-Tensor KvCache::append_to(Tensor& all, const Tensor& x) const {
-  const Tensor& local = local_of(x);
-  if (!all)
-    all =
-        empty(context_, {sizes_.batch, local.size(1), sizes_.max_length, sizes_.head_dim}, dtype_);
-  const std::int64_t end = length_ + local.size(2);
-  copy_into(ops::slice(all, 2, length_, end), local);
-  const Tensor seen = ops::slice(all, 2, 0, end);
-  if (!x.has_layout()) return seen;
-  const planner::DTensorSpec& spec = *x.layout()->spec;
-  check(spec.cutters(0).empty() && spec.cutters(2).empty() && spec.cutters(3).empty(),
-        "key-value cache: keys and values are held as {}, only heads can be cut", to_string(spec));
-  Shape shape = spec.shape();
-  shape[2] = end;
-  LayoutEngine& engine = *x.layout()->engine;
-  std::vector<planner::DimOrderPtr> orders;
-  for (int m = 0; spec.has_dim_orders() && m < spec.mesh().ndim(); ++m)
-    orders.push_back(spec.dim_order(m));
-  return with_layout(seen,
-                     engine.intern(std::make_shared<const planner::DTensorSpec>(
-                         spec.mesh_ptr(), spec.placements(), shape, spec.shard_order(), orders)),
-                     engine);
 }
 
 void KvCache::advance(std::int64_t positions) {

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models on tensor-parallel meshes against one rank: loss, gradients, dropout, generation.
+#include "daemon/parallel/parallelize_model.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "daemon/dtensor/redistribute.h"
+#include "daemon/nn/generate.h"
+#include "daemon/tensor/autograd/backward.h"
+#include "daemon/tensor/layout.h"
+#include "kernels/base/error.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/unit/nn/model_test_support.h"
+
+namespace meshloom::parallel {
+namespace {
+
+using nn::ActivationCheckpoint;
+using Values = std::map<std::string, std::vector<double>>;
+
+/// What one run of a model gives, by name.
+struct Outcome {
+  double loss = 0.0;
+  Values gradients;
+  std::vector<double> logits;
+};
+
+struct Setting {
+  int ranks = 1;
+  bool sequence_parallel = false;
+  ActivationCheckpoint checkpoint = ActivationCheckpoint::kNone;
+};
+
+nn::Batch make_batch(ExecutionContext& context, const nn::ModelConfig& config) {
+  nn::Batch batch;
+  batch.input_ids = testing::random_ids(context, 3, 11, config.vocab_size, 5);
+  batch.labels = testing::random_ids(context, 3, 11, config.vocab_size, 6);
+  batch.labels_shifted = config.architecture == nn::Architecture::kBert;
+  return batch;
+}
+
+nn::ForwardOptions training(const Setting& setting) {
+  return {.training = true,
+          .dropout_step = 7,
+          .first_sample = 2,
+          .activation_checkpoint = setting.checkpoint};
+}
+
+std::vector<double> whole_gradient(const nn::NamedParameter& p, const LocalParameter& local,
+                                   const dtensor::MeshContext* mesh) {
+  Tensor grad = local.parameter->value.grad();
+  if (!grad)
+    grad = zeros(local.parameter->value.context(), local.parameter->value.shape(), DType::kFloat32);
+  if (!local.spec) return grad.to_vector();
+  const auto all = std::make_shared<const planner::DTensorSpec>(
+      local.spec->mesh_ptr(), planner::Placements(1), p.parameter->value.shape());
+  return dtensor::redistribute_values(grad, local.spec, all, *mesh).to_vector();
+}
+
+Outcome run_model(comm::ProcessGroup& world, const nn::ModelConfig& config,
+                  const Setting& setting) {
+  ExecutionContext context;
+  dtensor::DeviceMesh mesh(world, planner::MeshLayout({{"tp", world.size()}}));
+  planner::PlanCache plans;
+  const dtensor::MeshContext mesh_context{mesh, plans};
+  const auto model = testing::make_random_model(context, config);
+  ParallelModel parallel(*model, &mesh, {true, setting.sequence_parallel, {}});
+  EXPECT_TRUE(parallel.warnings().empty()) << parallel.warnings().front();
+
+  const nn::Batch batch = make_batch(context, config);
+  Outcome outcome;
+  const Tensor loss = model->loss(batch, 0.125f, training(setting));
+  outcome.loss = loss.item();
+  autograd::backward(loss);
+  parallel.finish_gradients();
+  const auto parameters = model->named_parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    outcome.gradients[parameters[i].name] =
+        whole_gradient(parameters[i], parallel.local_parameters()[i], &mesh_context);
+  const NoGradGuard no_grad(context);
+  outcome.logits = model->logits(batch, {}).to_vector();
+  return outcome;
+}
+
+Outcome run_on(int ranks, const nn::ModelConfig& config, const Setting& setting) {
+  Outcome outcome;
+  testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
+    Outcome mine = run_model(world, config, setting);
+    if (world.rank() == 0) outcome = std::move(mine);
+  });
+  return outcome;
+}
+
+void expect_close(const std::vector<double>& a, const std::vector<double>& b,
+                  const std::string& what) {
+  ASSERT_EQ(a.size(), b.size()) << what;
+  double scale = 0.0, worst = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    scale = std::max(scale, std::abs(b[i]));
+    worst = std::max(worst, std::abs(a[i] - b[i]));
+  }
+  EXPECT_LE(worst, 1e-5 * std::max(scale, 0.05)) << what;
+}
+
+void expect_equal_outcomes(const Outcome& a, const Outcome& b, const std::string& what) {
+  EXPECT_NEAR(a.loss, b.loss, 1e-5 * std::abs(b.loss)) << what;
+  expect_close(a.logits, b.logits, what + ": logits");
+  for (const auto& [name, gradient] : b.gradients)
+    expect_close(a.gradients.at(name), gradient, what + ": gradient of " + name);
+}
+
+struct NamedConfig {
+  const char* name;
+  nn::ModelConfig config;
+};
+
+std::vector<NamedConfig> configs() {
+  return {{"gpt2", testing::tiny_gpt2()},
+          {"llama", testing::tiny_llama()},
+          {"bert", testing::tiny_bert()}};
+}
+
+TEST(ParallelModel, GivesLossGradientsAndDropoutOfOneRank) {
+  for (const auto& [name, config] : configs()) {
+    const Outcome one = run_on(1, config, {});
+    for (const int ranks : {2, 3, 4})
+      for (const bool sequence : {false, true})
+        expect_equal_outcomes(run_on(ranks, config, {ranks, sequence}), one,
+                              fmt::format("{} on {} ranks{}", name, ranks,
+                                          sequence ? " with sequence parallelism" : ""));
+  }
+}
+
+TEST(ParallelModel, ActivationCheckpointsChangeNothing) {
+  for (const auto& [name, config] : configs())
+    for (const bool sequence : {false, true}) {
+      const Outcome plain = run_on(2, config, {2, sequence});
+      for (const auto mode : {ActivationCheckpoint::kSelective, ActivationCheckpoint::kFull}) {
+        const Outcome again = run_on(2, config, {2, sequence, mode});
+        EXPECT_EQ(again.loss, plain.loss) << name;
+        EXPECT_EQ(again.gradients, plain.gradients) << name << " sequence " << sequence;
+      }
+    }
+}
+
+TEST(ParallelModel, GeneratesTheTokensOfOneRank) {
+  const auto generate = [](int ranks, const nn::ModelConfig& config, bool sequence) {
+    std::vector<std::int64_t> tokens;
+    std::mutex mutex;
+    testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
+      ExecutionContext context;
+      dtensor::DeviceMesh mesh(world, planner::MeshLayout({{"tp", ranks}}));
+      const auto model = testing::make_random_model(context, config);
+      const ParallelModel parallel(*model, &mesh, {true, sequence, {}});
+      const std::vector<std::int64_t> prompt = {3, 1, 4, 1, 5};
+      nn::GenerateOptions options;
+      options.sampling.temperature = 0.0;
+      options.max_tokens = 30;
+      std::vector<std::int64_t> mine;
+      // Longer than the context, so that the cache is filled anew.
+      nn::generate(*model, prompt, options, [&](std::int64_t token) {
+        mine.push_back(token);
+        return true;
+      });
+      const std::lock_guard lock(mutex);
+      if (tokens.empty()) tokens = mine;
+      EXPECT_EQ(mine, tokens);
+    });
+    return tokens;
+  };
+  for (const auto& config : {testing::tiny_gpt2(), testing::tiny_llama()}) {
+    const std::vector<std::int64_t> one = generate(1, config, false);
+    ASSERT_EQ(one.size(), 30U);
+    for (const int ranks : {2, 3})
+      for (const bool sequence : {false, true})
+        EXPECT_EQ(generate(ranks, config, sequence), one) << ranks << " ranks, " << sequence;
+  }
+}
+
+TEST(ParallelModel, CountsEveryElementOfTheNormOnce) {
+  for (const auto& [name, config] : configs()) {
+    std::mutex mutex;
+    std::map<std::string, std::int64_t> counted;
+    std::int64_t total = 0;
+    testing::run_ranks(3, [&](comm::ProcessGroup& world) {
+      ExecutionContext context;
+      dtensor::DeviceMesh mesh(world, planner::MeshLayout({{"tp", 3}}));
+      const auto model = nn::make_model(context, config, DType::kFloat32);
+      const ParallelModel parallel(*model, &mesh, {true, true, {}});
+      const std::lock_guard lock(mutex);
+      total = nn::parameter_count(config);
+      for (const LocalParameter& p : parallel.local_parameters())
+        if (p.counted) counted[p.name] += p.parameter->value.numel();
+    });
+    std::int64_t sum = 0;
+    for (const auto& [unused, n] : counted) sum += n;
+    EXPECT_EQ(sum, total) << name;
+  }
+}
+
+TEST(ParallelModel, RefusesAPlanThatDoesNotFitOnEveryRank) {
+  std::mutex mutex;
+  std::vector<std::string> texts;
+  testing::run_ranks(2, [&](comm::ProcessGroup& world) {
+    ExecutionContext context;
+    dtensor::DeviceMesh mesh(world, planner::MeshLayout({{"tp", 2}}));
+    const auto model = nn::make_model(context, testing::tiny_llama(), DType::kFloat32);
+    const StylePlan plan = {{"model.norm", {{.kind = StyleKind::kColwise}}}};
+    try {
+      const ParallelModel parallel(*model, &mesh, {true, false, plan});
+      ADD_FAILURE() << "a norm was cut by columns";
+    } catch (const InvalidArgument& error) {
+      const std::lock_guard lock(mutex);
+      texts.emplace_back(error.what());
+    }
+    // Nothing was changed.
+    for (const nn::NamedParameter& p : model->named_parameters())
+      EXPECT_FALSE(p.parameter->value.has_layout());
+  });
+  ASSERT_EQ(texts.size(), 2U);
+  EXPECT_EQ(texts[0], texts[1]);
+  EXPECT_NE(texts[0].find("ColwiseParallel of model.norm"), std::string::npos) << texts[0];
+}
+
+}  // namespace
+}  // namespace meshloom::parallel
