@@ -121,6 +121,39 @@ double StrategySearch::pending_cost(int mesh_dim, int strategy) const {
   return cost;
 }
 
+/// Bytes that a rank holds of an input at the least when it comes to this mesh dim: every other
+/// mesh dim that can has cut it further.
+double StrategySearch::least_bytes(std::size_t input, int mesh_dim) const {
+  double bytes = local_bytes_[input];
+  for (int m = 0; m < mesh_->ndim(); ++m)
+    if (m != mesh_dim && !call_.inputs[input]->placement(m).is_shard()) bytes /= mesh_->dim_size(m);
+  return bytes;
+}
+
+/// Cost of all changes of an input: those that leave a rank less first, and the much over the inner
+/// mesh dims, whose links are no slower.
+double StrategySearch::input_cost(std::size_t input, const std::vector<int>& strategies) const {
+  const DTensorSpec& spec = *call_.inputs[input];
+  double bytes = local_bytes_[input], cost = 0.0;
+  enum Phase { kSlice, kReduceScatter, kSameSize, kGather, kPhases };
+  const auto phase_of = [](const Placement& from, const Placement& to) {
+    if (to.is_shard())
+      return from.is_replicate() ? kSlice : from.is_partial() ? kReduceScatter : kSameSize;
+    return from.is_shard() ? kGather : kSameSize;
+  };
+  for (int phase = kSlice; phase < kPhases; ++phase)
+    for (std::size_t n = 0; n < strategies.size(); ++n) {
+      const std::size_t m = phase == kGather ? n : strategies.size() - 1 - n;
+      const Placement& from = spec.placement(static_cast<int>(m));
+      const Placement to = input_placement(strategies[m], input);
+      if (phase_of(from, to) != phase || from == to) continue;
+      cost += transition_cost(from, to, bytes, links_[m], options_.cost_model);
+      if (phase == kSlice || phase == kReduceScatter) bytes /= links_[m].size;
+      if (phase == kGather) bytes *= links_[m].size;
+    }
+  return cost;
+}
+
 void StrategySearch::score(int mesh_dim) {
   std::vector<Scored>& scored = scored_[static_cast<std::size_t>(mesh_dim)];
   for (int s = 0; s < strategy_count(); ++s) {
@@ -131,8 +164,8 @@ void StrategySearch::score(int mesh_dim) {
       const Placement to = input_placement(s, i);
       if (from == to) continue;
       entry.cost +=
-          transition_cost(from, to, local_bytes_[i], links_[static_cast<std::size_t>(mesh_dim)],
-                          options_.cost_model);
+          transition_cost(from, to, least_bytes(i, mesh_dim),
+                          links_[static_cast<std::size_t>(mesh_dim)], options_.cost_model);
       ++entry.changes;
     }
     if (entry.cost == kInfinity) continue;
@@ -192,6 +225,9 @@ bool StrategySearch::keep_apart(const std::vector<int>& strategies) const {
 
 void StrategySearch::finish(StrategyChoice choice) {
   if (!keep_apart(choice.strategies)) return;
+  choice.cost = choice.pending;
+  for (std::size_t i = 0; i < call_.inputs.size(); ++i)
+    if (call_.inputs[i] != nullptr) choice.cost += input_cost(i, choice.strategies);
   for (std::size_t m = 0; m < choice.strategies.size(); ++m) {
     const int strategy = choice.strategies[m];
     if (axis(strategy) == nullptr) continue;

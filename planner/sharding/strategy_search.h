@@ -40,6 +40,7 @@ class StrategySearch {
   Placement output_placement(int strategy, std::size_t output) const;
 
  private:
+  /// What a strategy on one mesh dim costs at the least.
   struct Scored {
     int strategy = 0;
     double cost = 0.0;
@@ -53,6 +54,8 @@ class StrategySearch {
   };
 
   void score(int mesh_dim);
+  double least_bytes(std::size_t input, int mesh_dim) const;
+  double input_cost(std::size_t input, const std::vector<int>& strategies) const;
   double pending_cost(int mesh_dim, int strategy) const;
   void descend(const StrategyChoice& choice);
   bool cannot_enter(const StrategyChoice& choice, const Scored& rest) const;
