@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <random>
 
 #include "kernels/base/error.h"
 
@@ -314,6 +315,31 @@ TEST(Propagate, TakesTheCheapest) {
         EXPECT_LE(decision.cost, best * 1.051) << first << " " << second << " on " << ranks;
       }
   }
+}
+
+TEST(Propagate, ComesCloseToTheCheapestOnTwoMeshDims) {
+  const MeshPtr mesh = make_mesh({2, 4});
+  const Shape shape{64, 512, 1024};
+  std::mt19937 rng(3);
+  const std::vector<std::string> kinds{"R", "P", "S(0)", "S(1)", "S(2)"};
+  const auto draw = [&] {
+    return spec(mesh, shape, {kinds[rng() % kinds.size()], kinds[rng() % kinds.size()]});
+  };
+  double sum = 0.0, best_sum = 0.0;
+  for (int n = 0; n < 40; ++n) {
+    const SpecPtr a = draw(), b = draw();
+    double best = std::numeric_limits<double>::infinity();
+    for (const char* first : {"R", "S(0)", "S(1)", "S(2)"})
+      for (const char* second : {"R", "S(0)", "S(1)", "S(2)"}) {
+        const SpecPtr to = spec(mesh, shape, {first, second});
+        best = std::min(best, plan_redistribute(a, to)->cost + plan_redistribute(b, to)->cost);
+      }
+    const ShardingDecision decision = propagate({OpId::kSwiglu, {a, b}, {}});
+    EXPECT_LE(decision.cost, 2.0 * best) << to_string(*a) << " " << to_string(*b);
+    sum += decision.cost;
+    best_sum += best;
+  }
+  EXPECT_LE(sum, 1.1 * best_sum);
 }
 
 TEST(Propagate, AMissCostsMicroseconds) {
