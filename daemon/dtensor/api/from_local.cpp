@@ -104,7 +104,12 @@ Tensor from_local(const Tensor& local, DistributedEngine& engine,
   if (!options.shape)
     for (int d = 0; d < shape.size(); ++d) shape[d] *= shards_of(known, *mesh.layout(), d);
   const planner::SpecPtr spec = layout_for(engine, known, shape, "from_local", options.order);
-  if (!mesh.member()) return wrap(empty_local(local.context(), local.dtype()), spec, engine);
+  if (!mesh.member()) {
+    Tensor none = empty_local(local.context(), local.dtype());
+    // Ranks record the same graph, so that all of them run its collectives in backward.
+    if (local.requires_grad()) none.set_requires_grad(true);
+    return wrap(none, spec, engine, engine.gradient_of(spec));
+  }
   const Shape expected = spec->local_shape(mesh.coordinates());
   const Strides strides = options.strides.value_or(global_strides(local, known, *mesh.layout()));
   if (options.run_check)

@@ -34,6 +34,17 @@ Tensor redistribute(const Tensor& x, const planner::Placements& placements,
   return redistribute(x, layout_for(engine, placements, x.shape(), "redistribute"), dtypes);
 }
 
+Tensor redistribute(const Tensor& x, DistributedEngine& target,
+                    const planner::Placements& placements) {
+  DistributedEngine& engine = engine_of(x, "redistribute");
+  if (&engine == &target) return redistribute(x, placements);
+  const planner::SpecPtr to = layout_for(target, placements, x.shape(), "redistribute");
+  settled_grad_spec(x);
+  Tensor local = redistribute_across(x.layout()->local, x.layout()->spec, engine.context().mesh, to,
+                                     target.context().mesh, target.context().plans);
+  return wrap(std::move(local), to, target, target.gradient_of(to));
+}
+
 Tensor TensorWork::wait() { return wrap(work_.wait(), to_, *engine_, engine_->gradient_of(to_)); }
 
 TensorWork start_redistribute(const Tensor& x, const planner::Placements& placements) {

@@ -15,6 +15,11 @@ Tensor redistribute(const Tensor& x, const planner::Placements& placements,
 Tensor redistribute(const Tensor& x, const planner::SpecPtr& to,
                     const RedistributeDtypes& dtypes = {});
 
+/// x on another mesh of the same parent group, all of whose ranks call it (those outside x's mesh
+/// hold an empty part of it). The gradient comes back to x's layout.
+Tensor redistribute(const Tensor& x, DistributedEngine& target,
+                    const planner::Placements& placements);
+
 /// A tensor with a layout whose first collective is in flight.
 class TensorWork {
  public:

@@ -257,5 +257,30 @@ TEST(RedistributeTensor, RanksOutsideTheMesh) {
       4, {0, 2});
 }
 
+TEST(RedistributeTensor, OntoAnotherMesh) {
+  test::on_engine_mesh(
+      {2, 2},
+      [](EngineRank& rank) {
+        const Shape shape{7, 5};
+        DeviceMesh line(rank.world, planner::MeshLayout({{"", 3}}), {4, 2, 0});
+        planner::PlanCache plans;
+        DistributedEngine other({line, plans});
+        const planner::SpecPtr from = make_spec(rank.mesh, {"P", "S(1)"}, shape);
+        Tensor local = rank.mesh.member() ? make_local(rank.context, *from, rank.mesh.coordinates())
+                                          : local_zeros(rank, {0});
+        local.set_requires_grad(true);
+        const Tensor x = from_local(local, rank.engine, placements({"P", "S(1)"}),
+                                    {.shape = shape, .strides = contiguous_strides(shape)});
+        const Tensor y = redistribute(x, other, placements({"S(0)"}));
+        EXPECT_EQ(y.layout()->engine, &other);
+        const planner::SpecPtr to = make_spec(line, {"S(0)"}, shape);
+        if (line.member()) expect_local(to_local(y), *to, line.coordinates(), 3.0);
+        feed_ones(to_local(y));
+        if (!rank.mesh.member()) return;
+        for (const double g : local.grad().to_vector()) EXPECT_EQ(g, 1.0);
+      },
+      5, {0, 1, 2, 3});
+}
+
 }  // namespace
 }  // namespace meshloom::dtensor
