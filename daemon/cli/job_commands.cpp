@@ -8,6 +8,7 @@
 #include "daemon/cli/commands.h"
 #include "daemon/cli/follow.h"
 #include "daemon/cli/output.h"
+#include "daemon/cli/plan_options.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::cli {
@@ -15,6 +16,7 @@ namespace {
 
 struct SubmitOptions {
   std::string file;
+  std::string plan_file;
   std::string name;
   std::string request_id;
   bool follow = false;
@@ -43,9 +45,16 @@ std::string place_of(const base::JobFile& file, const std::string& path,
   return path + ": ";
 }
 
+/// The file's mesh instead of the job's; of the plan, what the file says.
+void apply_plan(const v1::PlanFile& file, v1::JobSpec& spec) {
+  if (file.has_mesh()) *spec.mutable_run()->mutable_mesh() = file.mesh();
+  spec.mutable_run()->mutable_plan()->MergeFrom(file.plan());
+}
+
 v1::Job send_job(Client& client, const SubmitOptions& options) {
   base::JobFile file = load(options.file);
   if (!options.name.empty()) file.spec.set_name(options.name);
+  if (!options.plan_file.empty()) apply_plan(read_plan_file(options.plan_file), file.spec);
   v1::SubmitJobRequest request;
   request.set_request_id(options.request_id.empty() ? make_request_id() : options.request_id);
   request.set_validate_only(options.validate_only);
@@ -141,6 +150,8 @@ void add_submit(CLI::App& jobs, CommandContext& context) {
       ->add_option("file", options->file,
                    "The job file; its keys are the fields of proto/v1/config.proto")
       ->required();
+  command->add_option("--plan", options->plan_file,
+                      "A YAML file with mesh and plan (configs/plans), instead of the job's");
   command->add_flag("--follow", options->follow,
                     "Show its progress until it ends; Ctrl-C leaves it running");
   command->add_option("--name", options->name,

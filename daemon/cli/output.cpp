@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "daemon/base/enum_names.h"
 #include "daemon/base/message_printer.h"
@@ -68,6 +69,19 @@ std::string duration_text(double seconds) {
   return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
 }
 
+/// How parameters are held, and what that costs on the wire.
+void print_plan(const v1::Job& job) {
+  if (!job.plan().empty()) fmt::print("plan\n");
+  std::istringstream lines(job.plan());
+  for (std::string text; std::getline(lines, text);) fmt::print("  {}\n", text);
+  const auto& collectives = job.last_step().collectives();
+  if (collectives.empty()) return;
+  fmt::print("sent by rank 0 in the last step\n");
+  for (const v1::CollectiveMetrics& item : collectives)
+    fmt::print("  {:<8} {:<15} {:>6} calls {:>10}\n", item.group(), item.collective(), item.calls(),
+               bytes_text(item.bytes_sent()));
+}
+
 void print_job(const v1::Job& job) {
   line("job", short_name(job.name()));
   line("state", state_name(job.state()));
@@ -85,6 +99,7 @@ void print_job(const v1::Job& job) {
   line("finished", job.finish_time());
   line("folder", job.output_dir());
   line("model", job.hf_folder());
+  print_plan(job);
   if (!job.sample().empty()) fmt::print("sample\n{}\n", job.sample());
 }
 

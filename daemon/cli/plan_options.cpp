@@ -10,24 +10,22 @@
 #include "daemon/cli/clusters.h"
 #include "daemon/cli/exit_code.h"
 #include "kernels/base/error.h"
-#include "v1/plan.pb.h"
 
 namespace meshloom::cli {
 namespace {
 
-v1::PlanFile read_plan_file(const std::string& path) {
-  v1::PlanFile file;
-  try {
-    base::read_yaml_file(path, &file);
-  } catch (const Error& error) {
-    throw CliError(kUsage, error.what());
-  }
-  return file;
-}
-
 planner::MeshSizes mesh_of(const v1::Mesh& mesh) {
   const auto size = [](std::int32_t n) { return n == 0 ? 1 : n; };
   return {size(mesh.dp()), size(mesh.fsdp()), size(mesh.cp()), size(mesh.tp())};
+}
+
+/// Whether a layer's parameters are gathered twice. Estimates know cuts of dim 0 alone.
+bool reshards(const v1::FullyShardOptions& options) {
+  if (options.policy() == v1::SHARD_POLICY_LARGEST_DIVISIBLE || !options.choices().empty())
+    throw CliError(kUsage,
+                   "plan.fully_shard_options: policy largest_divisible and choices are not "
+                   "estimated, only policy dim0");
+  return !options.has_reshard_after_forward() || options.reshard_after_forward();
 }
 
 planner::Checkpointing checkpointing_of(v1::ActivationCheckpoint mode) {
@@ -39,6 +37,16 @@ planner::Checkpointing checkpointing_of(v1::ActivationCheckpoint mode) {
 }
 
 }  // namespace
+
+v1::PlanFile read_plan_file(const std::string& path) {
+  v1::PlanFile file;
+  try {
+    base::read_yaml_file(path, &file);
+  } catch (const Error& error) {
+    throw CliError(kUsage, error.what());
+  }
+  return file;
+}
 
 void add_model_option(CLI::App& command, PlanOptions& options) {
   command
@@ -152,14 +160,16 @@ planner::OptimizerState make_optimizer_state(const std::string& name) {
 MeshAndPlan make_mesh_and_plan(const PlanOptions& options, const planner::Machine& machine) {
   MeshAndPlan result;
   std::string dtype = options.dtype;
-  const bool from_file = !options.plan_file.empty();
-  const v1::PlanFile file = from_file ? read_plan_file(options.plan_file) : v1::PlanFile();
+  const v1::PlanFile file =
+      options.plan_file.empty() ? v1::PlanFile() : read_plan_file(options.plan_file);
+  if (!file.plan().styles().empty())
+    throw CliError(kUsage, "plan.styles: only a model's default plan is estimated");
   result.mesh = options.mesh.empty() ? mesh_of(file.mesh()) : parse_mesh(options.mesh);
   planner::PlanChoice& plan = result.plan;
-  plan.tensor_parallel = from_file ? file.plan().tensor_parallel() : result.mesh.tp > 1;
-  plan.fully_shard = from_file ? file.plan().fully_shard() : result.mesh.fsdp > 1;
+  plan.tensor_parallel = file.plan().tensor_parallel() || result.mesh.tp > 1;
+  plan.fully_shard = file.plan().fully_shard() || result.mesh.fsdp > 1;
   plan.sequence_parallel = file.plan().sequence_parallel() || options.sequence_parallel;
-  plan.reshard_after_forward = !options.no_reshard;
+  plan.reshard_after_forward = !options.no_reshard && reshards(file.plan().fully_shard_options());
   plan.checkpointing = options.activation_checkpoint.empty()
                            ? checkpointing_of(file.plan().activation_checkpoint())
                            : make_checkpointing(options.activation_checkpoint);

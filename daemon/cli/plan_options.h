@@ -8,6 +8,7 @@
 
 #include "planner/estimate/machine.h"
 #include "planner/estimate/plan_choice.h"
+#include "v1/plan.pb.h"
 
 namespace meshloom::cli {
 
@@ -36,6 +37,9 @@ void add_mesh_options(CLI::App& command, PlanOptions& options);
 void add_work_options(CLI::App& command, PlanOptions& options);
 void add_machine_options(CLI::App& command, PlanOptions& options);
 
+/// A file for --plan. Throws CliError (kUsage) naming file and line of what is wrong.
+v1::PlanFile read_plan_file(const std::string& path);
+
 /// "dp=2,tp=2". Throws CliError (kUsage) naming what is wrong.
 planner::MeshSizes parse_mesh(const std::string& text);
 
@@ -43,8 +47,8 @@ struct MeshAndPlan {
   planner::MeshSizes mesh;
   planner::PlanChoice plan;
 };
-/// From the plan file, then the flags, which win. Without a file tensor_parallel and fully_shard
-/// follow the mesh. `machine` decides what "auto" means.
+/// From the plan file, then the flags, which win; tensor_parallel and fully_shard are on where the
+/// mesh has such ranks. `machine` decides what "auto" means. Throws CliError (kUsage).
 MeshAndPlan make_mesh_and_plan(const PlanOptions& options, const planner::Machine& machine);
 
 DType make_dtype(const std::string& name, const planner::Machine& machine);

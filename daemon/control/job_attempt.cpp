@@ -117,6 +117,7 @@ void JobAttempt::prepare() {
     job->set_state(v1::JOB_STATE_RUNNING);
     job->set_step(done_);
     job->set_vocab_size(vocab_size_);
+    job->set_plan(created.plan());
   });
   if (done_ == 0 && config_.validation().interval() > 0)
     record_validation(0, executor_.run(evaluate(id_, config_.validation().steps())).loss());

@@ -111,6 +111,7 @@ void RankWorker::create_run(const v1::CreateRunCommand& command, v1::RankResult*
     result->set_vocab_size(live.run->vocab_size());
     *result->mutable_resolved() = live.run->config();
     for (const auto& note : live.run->notes()) result->add_notes(note);
+    result->set_plan(live.run->plan_text());
   }
   runs_[command.run()] = std::move(live);
 }

@@ -58,6 +58,9 @@ class Run {
   /// Things the user should know, such as a fallback to an older checkpoint or a change of CPU
   /// class.
   virtual const std::vector<std::string>& notes() const = 0;
+  /// How the ranks of the mesh hold each kind of parameter, a line each; empty where it is not
+  /// known.
+  virtual std::string plan_text() const { return {}; }
   /// Tokens of the model's vocabulary; 256: bytes.
   virtual std::int64_t vocab_size() const { return 0; }
 

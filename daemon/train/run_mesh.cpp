@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/run_mesh.h"
 
+#include <algorithm>
+
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
@@ -41,17 +43,21 @@ comm::ProcessGroup& RunMesh::group_of(std::initializer_list<const char*> names) 
   return mesh_.group(dims);
 }
 
-std::map<std::string, comm::CommCounter> RunMesh::counters() const {
-  std::map<std::string, comm::CommCounter> sums = mesh_.counters();
-  const auto add = [&sums](const std::map<std::string, comm::CommCounter>& more) {
-    for (const auto& [name, counter] : more) {
-      sums[name].calls += counter.calls;
-      sums[name].bytes_sent += counter.bytes_sent;
-    }
+GroupCounters RunMesh::counters() const {
+  GroupCounters all;
+  std::vector<const comm::ProcessGroup*> seen;
+  const auto add = [&](const char* name, const comm::ProcessGroup& group) {
+    if (group.size() == 1 || std::find(seen.begin(), seen.end(), &group) != seen.end()) return;
+    seen.push_back(&group);
+    for (const auto& [collective, counter] : group.counters()) all[{name, collective}] = counter;
   };
-  add(world_.counters());
-  if (tensor_mesh_) add(tensor_mesh_->counters());
-  return sums;
+  add("world", world_);
+  add("dp_fsdp", *data_);
+  add("fsdp", *shard_);
+  add("dp", *replicas_);
+  add("tp", *tensor_);
+  add("fsdp_tp", *model_);
+  return all;
 }
 
 }  // namespace meshloom::train

@@ -2,7 +2,10 @@
 // RunMesh: the mesh of a run and the groups that a rank has in it.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "daemon/dtensor/device_mesh.h"
 #include "daemon/parallel/data_parallel.h"
@@ -10,6 +13,9 @@
 #include "v1/config.pb.h"
 
 namespace meshloom::train {
+
+/// By group (the mesh dims it spans, "world") and collective.
+using GroupCounters = std::map<std::pair<std::string, std::string>, comm::CommCounter>;
 
 /// The mesh dims dp, fsdp, cp and tp over all ranks of the world, row-major in this order.
 planner::MeshLayout mesh_layout(const v1::Mesh& resolved);
@@ -39,8 +45,8 @@ class RunMesh {
     return {data_, shard_, replicas_, tensor_};
   }
 
-  /// Sums over all groups of the run, by collective.
-  std::map<std::string, comm::CommCounter> counters() const;
+  /// What this rank's groups have done.
+  GroupCounters counters() const;
 
  private:
   comm::ProcessGroup& group_of(std::initializer_list<const char*> names);

@@ -123,6 +123,9 @@ TrainRun::TrainRun(const RankResources& resources, const v1::RunConfig& config,
         std::make_unique<ModelState>(context_, model_config_, model_state_options(config_), *mesh_);
   });
   restore_or_initialize();
+  for (const std::string& warning : state_->warnings())
+    notes_.push_back(fmt::format("run.plan.styles: {}", warning));
+  counted_ = mesh_->counters();
 }
 
 TrainRun::~TrainRun() = default;
@@ -321,7 +324,26 @@ v1::StepMetrics TrainRun::optim_step() {
   all_reduce(world_, most, comm::ReduceOp::kMax);
   metrics.set_tokens_per_second(static_cast<double>(pending.labels) / most[0]);
   metrics.set_memory_bytes(static_cast<std::int64_t>(most[1]));
+  add_collectives(metrics);
   return metrics;
+}
+
+void TrainRun::add_collectives(v1::StepMetrics& metrics) {
+  GroupCounters now = mesh_->counters();
+  for (const auto& [key, counter] : now) {
+    const comm::CommCounter before = counted_[key];
+    if (counter.calls == before.calls) continue;
+    v1::CollectiveMetrics& item = *metrics.add_collectives();
+    item.set_group(key.first);
+    item.set_collective(key.second);
+    item.set_calls(static_cast<std::int64_t>(counter.calls - before.calls));
+    item.set_bytes_sent(static_cast<std::int64_t>(counter.bytes_sent - before.bytes_sent));
+  }
+  counted_ = std::move(now);
+}
+
+std::string TrainRun::plan_text() const {
+  return fmt::format("mesh {}\n{}", to_string(*mesh_->layout()), state_->description());
 }
 
 double TrainRun::evaluate(std::int64_t batches) {

@@ -47,6 +47,7 @@ class TrainRun final : public Run {
   const v1::RunConfig& config() const override { return config_; }
   std::int64_t step() const override { return progress_.step; }
   const std::vector<std::string>& notes() const override { return notes_; }
+  std::string plan_text() const override;
   std::int64_t vocab_size() const override { return model_config_.vocab_size; }
 
   void forward_backward() override;
@@ -80,6 +81,7 @@ class TrainRun final : public Run {
   std::vector<HostBatch> load_step(std::int64_t& global_labels);
   void run_micro_batch(const HostBatch& batch, std::int64_t global_labels, bool last);
   double evaluate_batch(const HostBatch& batch);
+  void add_collectives(v1::StepMetrics& metrics);
   nn::ForwardOptions forward_options(const HostBatch& batch) const;
   void refuse_nonfinite(const PendingStep& pending, float norm);
 
@@ -96,6 +98,7 @@ class TrainRun final : public Run {
   std::optional<PendingStep> pending_;
   double local_loss_ = 0.0;       ///< this rank's part of the pending step's loss
   std::int64_t saved_step_ = -1;  ///< the step whose checkpoint is on disk
+  GroupCounters counted_;         ///< collectives up to the last step's end
   std::vector<std::string> notes_;
   std::map<std::string, double> phases_;
 };

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include "daemon/comm/mesh/local_bootstrap.h"
@@ -35,14 +36,31 @@ struct Options {
   int threads = 0;
   double dropout = -1.0;
   std::string activation_checkpoint = "none";
+  bool sequence_parallel = false;
+  bool no_reshard = false;
 };
 
-/// --mesh dp=N and --local-ranks N both say how many ranks there are.
+/// "dp=2,tp=2"
+v1::Mesh mesh_of(const Options& options) {
+  v1::Mesh mesh;
+  std::istringstream dims(options.mesh);
+  for (std::string dim; std::getline(dims, dim, ',');) {
+    const auto equals = dim.find('=');
+    const std::string name = dim.substr(0, equals);
+    const auto* field = v1::Mesh::descriptor()->FindFieldByName(name);
+    const int size = equals == std::string::npos ? 0 : std::atoi(dim.c_str() + equals + 1);
+    if (field == nullptr || size < 1)
+      throw CLI::ValidationError("--mesh", "dims dp, fsdp and tp with their sizes are expected");
+    v1::Mesh::GetReflection()->SetInt32(&mesh, field, size);
+  }
+  return mesh;
+}
+
+/// --mesh and --local-ranks N both say how many ranks there are.
 int ranks_of(const Options& options) {
   if (options.mesh.empty()) return options.local_ranks;
-  if (!options.mesh.starts_with("dp="))
-    throw CLI::ValidationError("--mesh", "only dp=N is offered");
-  return std::stoi(options.mesh.substr(3));
+  const v1::Mesh mesh = mesh_of(options);
+  return std::max(1, mesh.dp()) * std::max(1, mesh.fsdp()) * std::max(1, mesh.tp());
 }
 
 /// Random tokens, enough for all steps.
@@ -69,7 +87,11 @@ v1::RunConfig make_config(const Options& options, const fs::path& folder) {
     config.mutable_model()->set_preset(options.model);
   }
   if (options.dropout >= 0.0) config.mutable_model()->set_dropout(options.dropout);
+  *config.mutable_mesh() = mesh_of(options);
   config.mutable_plan()->set_dtype(options.dtype);
+  config.mutable_plan()->set_sequence_parallel(options.sequence_parallel);
+  if (options.no_reshard)
+    config.mutable_plan()->mutable_fully_shard_options()->set_reshard_after_forward(false);
   if (options.activation_checkpoint == "full")
     config.mutable_plan()->set_activation_checkpoint(v1::ACTIVATION_CHECKPOINT_FULL);
   if (options.activation_checkpoint == "selective")
@@ -126,6 +148,14 @@ Result measure(const Options& options, ExecutionContext& context, comm::ProcessG
   return result;
 }
 
+nlohmann::json sent(const v1::StepMetrics& metrics) {
+  nlohmann::json all = nlohmann::json::object();
+  for (const v1::CollectiveMetrics& item : metrics.collectives())
+    all[item.group() + " " + item.collective()] = {{"calls", item.calls()},
+                                                   {"bytes", item.bytes_sent()}};
+  return all;
+}
+
 void print(const Options& options, int threads, int ranks, const v1::RunConfig& config,
            const nn::ModelConfig& model, const Result& result) {
   const double p50 = percentile(result.step_seconds, 0.5);
@@ -138,6 +168,8 @@ void print(const Options& options, int threads, int ranks, const v1::RunConfig& 
       {"parameters", nn::parameter_count(model)},
       {"cpu_class", kernels::cpu::cpu_class_name(kernels::cpu::cpu_class())},
       {"ranks", ranks},
+      {"mesh", options.mesh},
+      {"sequence_parallel", options.sequence_parallel},
       {"threads", threads},
       {"dtype", config.plan().dtype()},
       {"seq", seq},
@@ -155,6 +187,7 @@ void print(const Options& options, int threads, int ranks, const v1::RunConfig& 
       {"model_flops_per_second", flops},
       {"fma_probe_flops_per_second", result.flops_per_second_of_probe},
       {"model_flops_over_fma_probe", flops / result.flops_per_second_of_probe},
+      {"sent_by_rank_0_in_a_step", sent(result.last)},
       {"last_loss", result.last.loss()},
       {"last_grad_norm", result.last.grad_norm()}};
   std::printf("%s\n", line.dump().c_str());
@@ -167,7 +200,10 @@ int run_train_bench(int argc, char** argv) {
   Options options;
   CLI::App app("Times training steps on random tokens.", "meshloom-bench train");
   app.add_option("--model", options.model, "preset, or a config.json")->capture_default_str();
-  app.add_option("--mesh", options.mesh, "dp=N");
+  app.add_option("--mesh", options.mesh, "dims and sizes, such as dp=2 or fsdp=2,tp=2");
+  app.add_flag("--sequence-parallel", options.sequence_parallel, "with tp");
+  app.add_flag("--no-reshard", options.no_reshard,
+               "with fsdp: keeps parameters between forward and backward");
   app.add_option("--local-ranks", options.local_ranks, "ranks as processes")->capture_default_str();
   app.add_option("--seq", options.seq, "tokens of a sample; 0: the model's context");
   app.add_option("--batch", options.batch, "samples of a step over all ranks")
@@ -180,7 +216,7 @@ int run_train_bench(int argc, char** argv) {
   app.add_option("--warmup", options.warmup, "steps before")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--threads", options.threads, "per rank; 0: cores / ranks");
+  app.add_option("--threads,--threads-per-rank", options.threads, "per rank; 0: cores / ranks");
   app.add_option("--dropout", options.dropout, "replaces the model's dropout");
   app.add_option("--activation-checkpoint", options.activation_checkpoint,
                  "none, selective or full");

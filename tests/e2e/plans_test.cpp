@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// The same job on every plan of configs/plans.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "tests/e2e/daemon_fixture.h"
+
+namespace meshloom::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+
+class PlansE2e : public DaemonTest {
+ protected:
+  static Arguments plan_flag(const std::string& plan) {
+    if (plan.empty()) return {};
+    return {"--plan", fmt::format("{}/configs/plans/{}.yaml", MESHLOOM_SOURCE, plan)};
+  }
+  /// Submits a short job in float32 and returns its losses, step by step.
+  std::vector<double> losses(const std::string& name, const std::string& plan) {
+    TinyJob tiny;
+    tiny.steps = 8;
+    tiny.validation_interval = 4;
+    tiny.extra =
+        "  export: {hf_folder: hf}\n"
+        "  sample: {prompt: \"in the \", params: {max_tokens: 8}}\n";
+    Arguments arguments = {"job", "submit", write_job(tiny), "--name", name};
+    for (const std::string& flag : plan_flag(plan)) arguments.push_back(flag);
+    const auto result = client(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.output << result.errors;
+    EXPECT_TRUE(reaches(name, "succeeded")) << client({"job", "show", name}).output;
+    std::vector<double> values;
+    std::ifstream metrics(state_ / "jobs" / name / "metrics.jsonl");
+    for (std::string line; std::getline(metrics, line);) {
+      const Json entry = Json::parse(line);
+      if (entry.contains("grad_norm")) values.push_back(entry["loss"].get<double>());
+    }
+    EXPECT_EQ(values.size(), 8u);
+    return values;
+  }
+  void expect_close(const std::vector<double>& a, const std::vector<double>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (std::size_t i = 0; i < a.size(); ++i)
+      EXPECT_NEAR(a[i], b[i], 1e-5 * b[i]) << "step " << i + 1;
+  }
+  /// One rank first, then every plan of that many ranks.
+  void check_plans(int ranks, const std::vector<std::string>& plans) {
+    start(1);
+    const auto one = losses("one", "");
+    const std::string text = job("one")["sample"].get<std::string>();
+    daemon_->signal(SIGTERM);
+    wait_for_end();
+    start(ranks);
+    for (const std::string& plan : plans) {
+      SCOPED_TRACE(plan);
+      const auto trained = losses(plan, plan);
+      expect_close(trained, one);
+      EXPECT_EQ(losses(plan + "-again", plan), trained) << "a rerun gives other bits";
+      const Json shown = job(plan);
+      EXPECT_EQ(shown["sample"].get<std::string>(), text);
+      EXPECT_TRUE(fs::exists(fs::path(shown["hf_folder"].get<std::string>()) / "config.json"));
+      const auto page = client({"job", "show", plan});
+      EXPECT_NE(page.output.find("transformer.h.*.attn.c_attn.weight"), std::string::npos)
+          << page.output;
+      EXPECT_NE(page.output.find("sent by rank 0"), std::string::npos) << page.output;
+    }
+  }
+};
+
+TEST_F(PlansE2e, PlansOfTwoRanks) { check_plans(2, {"dp2", "fsdp2", "tp2", "tp2_sequence"}); }
+
+TEST_F(PlansE2e, PlansOfThreeRanks) { check_plans(3, {"tp3"}); }
+
+TEST_F(PlansE2e, PlansOfFourRanks) { check_plans(4, {"fsdp2_tp2", "dp2_fsdp2"}); }
+
+TEST_F(PlansE2e, APlanThatDoesNotFitIsRefusedAndTheDaemonServesOn) {
+  start(2);
+  Arguments arguments = {"job", "submit", write_job({}), "--name", "wrong"};
+  for (const std::string& flag : plan_flag("tp3")) arguments.push_back(flag);
+  const auto refused = client(arguments);
+  EXPECT_EQ(refused.exit_code, 2) << refused.output;
+  EXPECT_NE(refused.errors.find("run.mesh.tp"), std::string::npos) << refused.errors;
+  EXPECT_NE(refused.errors.find("has 3 ranks, the daemon 2"), std::string::npos) << refused.errors;
+  arguments = {"job", "submit", write_job({}), "--plan", write_text("bad.yaml", "mesh: {tq: 2}\n")};
+  EXPECT_EQ(client(arguments).exit_code, 2);
+  losses("right", "tp2");
+}
+
+}  // namespace
+}  // namespace meshloom::e2e
