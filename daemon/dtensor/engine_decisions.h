@@ -44,6 +44,10 @@ class DecisionCache {
   const Decided* find(planner::OpId op, Specs specs, const planner::OpAttributes& attributes) const;
   const Decided& insert(std::unique_ptr<Decided> decided);
   std::size_t size() const { return size_; }
+  void clear() {
+    entries_.clear();
+    size_ = 0;
+  }
 
  private:
   std::unordered_map<std::uint64_t, std::unique_ptr<Decided>> entries_;

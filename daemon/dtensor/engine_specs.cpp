@@ -38,4 +38,14 @@ planner::SpecPtr SpecTable::replicated(const Shape& shape) {
       mesh_, planner::Placements(static_cast<std::size_t>(mesh_->ndim())), shape));
 }
 
+void SpecTable::forget_unused() {
+  gradients_.clear();
+  constexpr long kOwnHandles = 2;  // in specs_ and in known_
+  std::erase_if(specs_, [this](const planner::SpecPtr& spec) {
+    if (spec.use_count() > kOwnHandles) return false;
+    known_.erase(spec.get());
+    return true;
+  });
+}
+
 }  // namespace meshloom::dtensor

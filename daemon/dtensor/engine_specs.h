@@ -10,7 +10,7 @@
 
 namespace meshloom::dtensor {
 
-/// Keeps every layout it was ever given. Used by one thread.
+/// Keeps every layout it was given until forget_unused. Used by one thread.
 class SpecTable {
  public:
   explicit SpecTable(planner::MeshPtr mesh) : mesh_(std::move(mesh)) {}
@@ -23,6 +23,9 @@ class SpecTable {
   planner::SpecPtr find(const planner::DTensorSpec* spec) const { return known_.at(spec); }
   /// R on every mesh dim.
   planner::SpecPtr replicated(const Shape& shape);
+  /// Lets go of layouts that nobody else holds; the others stay the same objects.
+  void forget_unused();
+  std::size_t size() const { return specs_.size(); }
 
  private:
   struct ByValue {

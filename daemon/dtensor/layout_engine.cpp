@@ -91,6 +91,10 @@ const Decided& DistributedEngine::decide(planner::OpId op, DecisionCache::Specs 
   planner::OpCall call{op, {}, attributes};
   for (const planner::DTensorSpec* spec : specs)
     call.inputs.push_back(spec ? specs_.find(spec) : nullptr);
+  if (decisions_.size() >= kMostDecisions) {
+    decisions_.clear();
+    specs_.forget_unused();
+  }
   auto decided = std::make_unique<Decided>();
   decided->op = op;
   decided->attributes = attributes;

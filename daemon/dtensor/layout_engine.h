@@ -16,7 +16,8 @@ namespace meshloom::dtensor {
 /// input that has to be redistributed takes its gradient back with that; one that is Replicate and
 /// whose gradient the op leaves Partial goes through an identity whose backward reduces. Both are
 /// shared by the uses of one tensor that need the same. A leaf whose first recorded use leaves its
-/// gradient Partial keeps it so (TensorLayout::grad_spec).
+/// gradient Partial keeps it so (TensorLayout::grad_spec). Where decisions become very many (a
+/// sequence that grows by a token at a time) all are forgotten, with the layouts nobody holds.
 class DistributedEngine final : public LayoutEngine {
  public:
   /// Mesh and plans outlive the engine.
@@ -37,6 +38,8 @@ class DistributedEngine final : public LayoutEngine {
   void set_implicit_replication(bool allowed) { implicit_replication_ = allowed; }
 
  private:
+  static constexpr std::size_t kMostDecisions = 16384;
+
   const planner::DTensorSpec* spec_of(planner::OpId op, const Tensor& input);
   const Decided& decide(planner::OpId op, DecisionCache::Specs specs,
                         const planner::OpAttributes& attributes);

@@ -149,6 +149,26 @@ TEST(LayoutEngine, DecidesOnceForEqualLayouts) {
   });
 }
 
+TEST(LayoutEngine, ForgetsLayoutsThatNobodyHolds) {
+  const auto mesh =
+      std::make_shared<const planner::MeshLayout>(std::vector<planner::MeshDim>{{"tp", 2}});
+  SpecTable table(mesh);
+  const auto spec = [&](std::int64_t rows, planner::Placement placement) {
+    return std::make_shared<const planner::DTensorSpec>(mesh, planner::Placements{placement},
+                                                        Shape{rows});
+  };
+  const planner::Placement sum = planner::Placement::partial_of(planner::PartialOp::kSum);
+  const SpecPtr held = table.intern(spec(3, sum));
+  EXPECT_EQ(table.intern(spec(3, sum)), held);
+  EXPECT_TRUE(table.gradient_of(held)->replicated());
+  for (int i = 4; i < 20; ++i) table.intern(spec(i, planner::Placement::shard(0)));
+  EXPECT_EQ(table.size(), 18u);
+  table.forget_unused();
+  EXPECT_EQ(table.size(), 1u);
+  EXPECT_EQ(table.intern(spec(3, sum)), held);
+  EXPECT_EQ(table.gradient_of(held), table.gradient_of(held));
+}
+
 TEST(LayoutEngine, PlainTensorsNeedPermission) {
   on_ranks(2, [](Rank& rank) {
     const Tensor x = rank.tensor("S(0)", {5, 4});

@@ -14,6 +14,7 @@
 #include "daemon/comm/mesh/thread_bootstrap.h"
 #include "daemon/dtensor/layout_engine.h"
 #include "daemon/tensor/autograd/backward.h"
+#include "kernels/base/error.h"
 #include "tests/unit/dtensor/global_values.h"
 #include "tests/unit/dtensor/random_program.h"
 
@@ -37,6 +38,7 @@ struct RankResult {
   std::vector<Held> results, grads;
   Counts forward, backward;
   std::string error;
+  bool refused = false;  ///< the error is that the arguments do not go together
 };
 
 struct Draw {
@@ -84,6 +86,28 @@ planner::MeshPtr random_mesh(std::mt19937_64& rng, int ranks) {
   return std::make_shared<const planner::MeshLayout>(dims);
 }
 
+/// Now and then the first cut of a dim is by blocks, as of a fused projection.
+std::vector<planner::DimOrderPtr> random_orders(std::mt19937_64& rng,
+                                                const planner::MeshLayout& mesh,
+                                                const planner::Placements& placements,
+                                                const Leaf& leaf,
+                                                const planner::ShardOrder& order) {
+  if (!order.empty() || pick(rng, 0, 7) > 0) return {};
+  std::vector<planner::DimOrderPtr> orders(placements.size());
+  std::vector<bool> cut(static_cast<std::size_t>(leaf.shape.size()), false);
+  for (std::size_t d = 0; d < placements.size(); ++d) {
+    if (!placements[d].is_shard()) continue;
+    const int dim = placements[d].dim;
+    if (cut[static_cast<std::size_t>(dim)]) continue;
+    cut[static_cast<std::size_t>(dim)] = true;
+    int groups = pick(rng, 1, 3);
+    if (leaf.shape[dim] % groups != 0) groups = 1;
+    orders[d] = planner::DimOrder::blocked(leaf.shape[dim], mesh.dim_size(static_cast<int>(d)),
+                                           groups, pick(rng, 1, 3));
+  }
+  return orders;
+}
+
 SpecPtr random_spec(std::mt19937_64& rng, const planner::MeshPtr& mesh, const Leaf& leaf) {
   const bool floating = dtype_is_floating(leaf.dtype);
   const PartialOp extreme = pick(rng, 0, 1) ? PartialOp::kMax : PartialOp::kMin;
@@ -110,7 +134,8 @@ SpecPtr random_spec(std::mt19937_64& rng, const planner::MeshPtr& mesh, const Le
       std::shuffle(cutters[dim].begin(), cutters[dim].end(), rng);
       order.push_back({static_cast<int>(dim), cutters[dim]});
     }
-  return std::make_shared<const DTensorSpec>(mesh, placements, leaf.shape, order);
+  return std::make_shared<const DTensorSpec>(mesh, placements, leaf.shape, order,
+                                             random_orders(rng, *mesh, placements, leaf, order));
 }
 
 std::vector<Tensor> make_leaves(ExecutionContext& context, const Program& program) {
@@ -305,6 +330,15 @@ std::string compare(const Draw& draw, const std::string& name,
   return {};
 }
 
+/// All ranks refused alike, and the layouts have orders, which some ops do not mix.
+bool may_be_refused(const Draw& draw) {
+  bool orders = false, refused = true;
+  for (const SpecPtr& spec : draw.leaf_specs) orders = orders || spec->has_dim_orders();
+  for (const RankResult& rank : draw.ranks)
+    refused = refused && rank.refused && rank.error == draw.ranks[0].error;
+  return orders && refused;
+}
+
 std::string judge(const Draw& draw) {
   std::string errors;
   for (const RankResult& rank : draw.ranks)
@@ -347,6 +381,9 @@ void run_batch(std::vector<Draw>& draws, int ranks) {
       RankResult& result = draw.ranks[static_cast<std::size_t>(runtime.rank())];
       try {
         run_rank(draw, *world, result);
+      } catch (const InvalidArgument& e) {
+        result.error = e.what();
+        result.refused = true;
       } catch (const std::exception& e) {
         result.error = e.what();
         break;  // groups that were left half way serve no further draw
@@ -360,6 +397,7 @@ TEST(LayoutProperty, RandomProgramsEqualOneRank) {
   const std::uint64_t first = number_from_environment("MESHLOOM_TEST_SEED", 1);
   const std::uint64_t count = number_from_environment("MESHLOOM_TEST_DRAWS", 1000);
   int failures = 0;
+  std::uint64_t refused = 0;
   for (std::uint64_t begin = first; begin < first + count && failures < 5; begin += kBatch) {
     const std::uint64_t end = std::min(begin + kBatch, first + count);
     std::map<int, std::vector<Draw>> by_ranks;
@@ -371,6 +409,10 @@ TEST(LayoutProperty, RandomProgramsEqualOneRank) {
     for (auto& [ranks, draws] : by_ranks) {
       run_batch(draws, ranks);
       for (const Draw& draw : draws) {
+        if (may_be_refused(draw)) {
+          ++refused;
+          continue;
+        }
         const std::string error = judge(draw);
         if (error.empty()) continue;
         ++failures;
@@ -379,6 +421,8 @@ TEST(LayoutProperty, RandomProgramsEqualOneRank) {
       }
     }
   }
+  RecordProperty("refused", static_cast<int>(refused));
+  EXPECT_LE(refused, 20 + count / 50);
 }
 
 }  // namespace
