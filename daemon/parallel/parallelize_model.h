@@ -33,7 +33,8 @@ struct LocalParameter {
   bool counted = true;
 };
 
-/// Every rank of the mesh makes one, at the same moment and with the same plan.
+/// Every rank of the mesh makes one, at the same moment and with the same plan. The model is not
+/// used after this object is gone: its hooks and layouts belong to it.
 class ParallelModel {
  public:
   /// Cuts the parameters of `model` (which outlives this) as the plan says: each becomes a tensor
