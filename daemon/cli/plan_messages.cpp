@@ -57,6 +57,8 @@ v1::ParallelPlan to_message(const planner::PlanChoice& plan) {
   m.set_tensor_parallel(plan.tensor_parallel);
   m.set_sequence_parallel(plan.sequence_parallel);
   m.set_fully_shard(plan.fully_shard);
+  if (plan.fully_shard)
+    m.mutable_fully_shard_options()->set_reshard_after_forward(plan.reshard_after_forward);
   m.set_activation_checkpoint(plan.checkpointing == planner::Checkpointing::kFull
                                   ? v1::ACTIVATION_CHECKPOINT_FULL
                               : plan.checkpointing == planner::Checkpointing::kSelective
@@ -83,7 +85,6 @@ v1::PlanEstimate to_message(const planner::Estimate& e, const std::string& clust
   v1::PlanEstimate m;
   *m.mutable_mesh() = to_message(e.mesh);
   *m.mutable_plan() = to_message(e.plan);
-  m.set_reshard_after_forward(e.plan.reshard_after_forward);
   m.set_ranks(e.mesh.ranks());
   m.set_global_batch_size(e.work.global_batch);
   m.set_micro_batch_size(e.work.micro_batch);

@@ -18,11 +18,14 @@ planner::MeshSizes sizes_of(const v1::Mesh& mesh) {
 std::string mesh_text(const v1::Mesh& mesh) { return planner::to_string(sizes_of(mesh)); }
 
 /// "tensor_parallel, activation_checkpoint full, float32"
-std::string plan_text(const v1::ParallelPlan& plan, bool reshard) {
+std::string plan_text(const v1::ParallelPlan& plan) {
   std::vector<std::string> parts;
   if (plan.tensor_parallel()) parts.push_back("tensor_parallel");
   if (plan.sequence_parallel()) parts.push_back("sequence_parallel");
-  if (plan.fully_shard()) parts.push_back(reshard ? "fully_shard" : "fully_shard without reshard");
+  if (plan.fully_shard())
+    parts.push_back(plan.fully_shard_options().reshard_after_forward()
+                        ? "fully_shard"
+                        : "fully_shard without reshard");
   if (plan.activation_checkpoint() == v1::ACTIVATION_CHECKPOINT_SELECTIVE)
     parts.push_back("activation_checkpoint selective");
   if (plan.activation_checkpoint() == v1::ACTIVATION_CHECKPOINT_FULL)
@@ -117,7 +120,7 @@ void print_estimate(const std::string& model, const v1::PlanEstimate& e) {
   fmt::print("{}: {} parameters, {} of them on a rank\n", model,
              count_text(static_cast<double>(e.parameters())),
              count_text(static_cast<double>(e.local_parameters())));
-  fmt::print("mesh {}; {}\n", mesh_text(e.mesh()), plan_text(e.plan(), e.reshard_after_forward()));
+  fmt::print("mesh {}; {}\n", mesh_text(e.mesh()), plan_text(e.plan()));
   fmt::print("{} samples of {} tokens a step, {} at once on a rank\n\n", e.global_batch_size(),
              e.seq_len(), e.micro_batch_size());
   print_memory(e);
@@ -128,7 +131,7 @@ void print_estimate(const std::string& model, const v1::PlanEstimate& e) {
 }
 
 void print_description(const v1::PlanDescription& d) {
-  fmt::print("{} on {}; {}\n", d.model(), mesh_text(d.mesh()), plan_text(d.plan(), true));
+  fmt::print("{} on {}; {}\n", d.model(), mesh_text(d.mesh()), plan_text(d.plan()));
   fmt::print("{} parameters, {} of them on rank {}; placements over ({})\n\n",
              count_text(static_cast<double>(d.parameter_count())),
              count_text(static_cast<double>(d.local_parameter_count())), d.rank(),
@@ -157,8 +160,7 @@ void print_search(const v1::PlanSearch& s) {
           {std::to_string(rows.size()), mesh_text(e.mesh()), seconds_text(e.seconds().total()),
            fmt::format("{:.0f}", e.seconds().tokens_per_second()),
            fmt::format("{:.1f} %", 100.0 * e.seconds().mfu()), bytes_text(e.memory().total()),
-           bytes_text(e.bytes_sent()), std::to_string(e.micro_batch_size()),
-           plan_text(e.plan(), e.reshard_after_forward())});
+           bytes_text(e.bytes_sent()), std::to_string(e.micro_batch_size()), plan_text(e.plan())});
     print_table(rows);
   }
   print_rejected(s);

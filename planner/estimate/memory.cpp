@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kFloat = 4;
 // What a rank's process takes beside tensors: measured with the programs of this repository.
-constexpr std::int64_t kProcessBytes = 96 << 20;
+constexpr std::int64_t kProcessBytes = 72 << 20;
 // As the kernel of the loss cuts its chunks of logits (kernels/cpu/linear_cross_entropy.cpp).
 constexpr std::int64_t kLogitsBytes = 52 << 20;
 constexpr std::int64_t kAttentionTiles = 340 << 10;

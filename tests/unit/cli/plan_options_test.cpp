@@ -123,9 +123,36 @@ TEST(PlanOptions, PlansComeFromTheMeshAFileAndFlags) {
 
   options.dtype = "float8";
   EXPECT_THAT(refusal([&] { make_mesh_and_plan(options, machine); }), HasSubstr("float8"));
+  options.dtype.clear();
+  write(options.plan_file,
+        "mesh: {fsdp: 2}\nplan: {fully_shard_options: {reshard_after_forward: false}}\n");
+  options.mesh.clear();
+  made = make_mesh_and_plan(options, machine);
+  EXPECT_TRUE(made.plan.fully_shard);
+  EXPECT_FALSE(made.plan.reshard_after_forward);
+  write(options.plan_file, "plan: {fully_shard_options: {policy: largest_divisible}}\n");
+  EXPECT_THAT(refusal([&] { make_mesh_and_plan(options, machine); }), HasSubstr("largest_div"));
+
   write(options.plan_file, "plan: {tensor_paralel: true}\n");
   EXPECT_THAT(refusal([&] { make_mesh_and_plan(options, machine); }),
               HasSubstr("plan.yaml:1: plan: unknown key \"tensor_paralel\""));
+}
+
+TEST(PlanOptions, EveryPlanOfTheConfigsIsEstimated) {
+  const planner::Machine machine = load_cluster("local_cpu");
+  const planner::ModelShape model = read_model_shape("byte_gpt_10m");
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(MESHLOOM_CONFIGS "/plans")) {
+    if (entry.path().extension() != ".yaml") continue;
+    ++files;
+    PlanOptions options;
+    options.plan_file = entry.path().string();
+    const auto [mesh, plan] = make_mesh_and_plan(options, machine);
+    const planner::Workload work = make_workload(options, model, mesh);
+    EXPECT_EQ(planner::why_invalid(model, mesh, plan, work), std::nullopt) << entry.path();
+    EXPECT_GT(mesh.ranks(), 1) << entry.path();
+  }
+  EXPECT_GT(files, 0);
 }
 
 }  // namespace
