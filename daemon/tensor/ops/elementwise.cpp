@@ -71,8 +71,10 @@ Tensor unary(UnaryOp op, const char* name, const Tensor& x, double scalar = 0.0)
 
   if (autograd::should_record({&x})) {
     const Saves kind = saves(op);
-    const Tensor saved =
-        kind == Saves::kNothing ? Tensor() : (kind == Saves::kInput ? x : y).detach();
+    // The output is kept by a handle without its node, which would keep itself alive.
+    const Tensor saved = kind == Saves::kNothing ? Tensor()
+                         : kind == Saves::kInput ? x.detach()
+                                                 : alias(y, y.shape(), y.strides());
     autograd::record_op(name, {&x}, {&y}, [op, saved, scalar](GradOutputs dy, GradSink& sink) {
       sink.emit(0, unary_backward(op, dy[0], saved, scalar));
     });

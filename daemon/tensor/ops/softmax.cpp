@@ -20,7 +20,8 @@ Tensor last_dim_softmax(const char* name, const Tensor& input, bool log) {
   context.backend().softmax(context.kernel_context(), y.view(), x.view(), log);
 
   if (autograd::should_record({&x})) {
-    auto backward = [log, y = y.detach(), dtype = x.dtype()](GradOutputs grads, GradSink& sink) {
+    // A handle without the node, which would keep itself alive.
+    auto backward = [log, y = alias(y, y.shape(), y.strides())](GradOutputs grads, GradSink& sink) {
       const Tensor dy = contiguous(grads[0]);
       Tensor dx = empty_like(y);
       ExecutionContext& c = y.context();

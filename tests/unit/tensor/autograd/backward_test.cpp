@@ -14,8 +14,10 @@
 #include "daemon/tensor/ops/embedding.h"
 #include "daemon/tensor/ops/loss.h"
 #include "daemon/tensor/ops/matmul.h"
+#include "daemon/tensor/ops/norm.h"
 #include "daemon/tensor/ops/reduce.h"
 #include "daemon/tensor/ops/shape.h"
+#include "daemon/tensor/ops/softmax.h"
 #include "kernels/base/error.h"
 #include "tests/support/random_tensor.h"
 
@@ -224,6 +226,20 @@ TEST_F(BackwardTest, MemoryFallsToTheLeavesAfterwards) {
   const AllocatorStats later = context_.allocator().stats();
   EXPECT_EQ(first.bytes_in_use, later.bytes_in_use);
   EXPECT_EQ(first.segments_acquired, later.segments_acquired);
+}
+
+// A graph that is dropped without backward frees what it saved, its own outputs too.
+TEST(Backward, DroppedGraphsFreeTheirMemory) {
+  ExecutionContext context;
+  Tensor x = full(context, {4, 8}, 0.5, DType::kFloat32);
+  x.set_requires_grad(true);
+  const std::size_t before = context.allocator().stats().bytes_in_use;
+  for (const auto op : {ops::exp, ops::tanh, ops::sigmoid, ops::relu}) op(x);
+  ops::softmax(x, 1);
+  ops::log_softmax(x, 0);
+  ops::amax(x, {1});
+  ops::layer_norm(x, {}, {}, 1e-5f);
+  EXPECT_EQ(context.allocator().stats().bytes_in_use, before);
 }
 
 }  // namespace
