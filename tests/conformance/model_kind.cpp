@@ -155,7 +155,7 @@ class ModelRun {
   /// The global loss; gradients are the global ones afterwards.
   double forward_backward(bool count) {
     data_parallel_.begin_step();
-    auto before = mesh_.counters();
+    Counters before = counters();
     double loss = 0.0;
     train::run_agreed(rank_.world, [&] {
       if (!has_rows()) return data_parallel_.take_part(true);
@@ -175,9 +175,19 @@ class ModelRun {
   }
 
   using Counters = std::map<std::string, comm::CommCounter>;
+  /// By collective, over all groups.
+  Counters counters() const {
+    Counters sums;
+    for (const auto& [group_and_name, counter] : mesh_.counters()) {
+      comm::CommCounter& sum = sums[group_and_name.second];
+      sum.calls += counter.calls;
+      sum.bytes_sent += counter.bytes_sent;
+    }
+    return sums;
+  }
   /// What happened since `before`; returns the counters now.
   Counters count_communication(const char* phase, const Counters& before) {
-    const Counters after = mesh_.counters();
+    const Counters after = counters();
     CommCounts& counts = results_.comm[phase];
     std::int64_t& bytes = results_.bytes_sent[phase];
     for (const auto& [name, now] : after) {
