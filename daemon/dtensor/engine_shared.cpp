@@ -32,6 +32,7 @@ Tensor find_copy(TensorLayout& layout, const planner::SpecPtr& spec,
     impl->dtype = layout.local.dtype();
     impl->requires_grad = true;
     impl->grad_fn = std::move(node);
+    impl->output_index = c.output_index;
     return Tensor(std::move(impl));
   }
   return {};
@@ -41,8 +42,8 @@ void keep_copy(TensorLayout& layout, const Tensor& copy, const planner::SpecPtr&
                const planner::SpecPtr& grad_of) {
   if (!copy.grad_fn()) return;
   std::erase_if(layout.copies, gone);
-  layout.copies.push_back({spec, grad_of, copy.grad_fn(), copy.storage(), copy.storage_offset(),
-                           copy.shape(), copy.strides(),
+  layout.copies.push_back({spec, grad_of, copy.grad_fn(), copy.impl()->output_index, copy.storage(),
+                           copy.storage_offset(), copy.shape(), copy.strides(),
                            layout.local.context().checkpoint_frame()});
 }
 

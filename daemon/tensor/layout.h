@@ -25,9 +25,10 @@ class LayoutEngine;
 /// that later uses with the same needs take too. Held weakly: it lives as long as the graph that
 /// was recorded with it.
 struct SharedCopy {
-  planner::SpecPtr spec;     ///< of the copy
-  planner::SpecPtr grad_of;  ///< how the gradient of the copy is held
-  std::weak_ptr<autograd::Node> node;
+  planner::SpecPtr spec;               ///< of the copy
+  planner::SpecPtr grad_of;            ///< how the gradient of the copy is held
+  std::weak_ptr<autograd::Node> node;  ///< that made it, or the tensor where nothing was to be done
+  int output_index = 0;
   std::weak_ptr<Storage> storage;
   std::int64_t offset = 0;
   Shape shape;

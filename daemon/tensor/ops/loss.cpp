@@ -42,7 +42,7 @@ Tensor row_losses(const Tensor& logits, const Tensor& targets,
 
 /// [N,V,d..] -> [N,d..,V] -> [rows, V]; [V] -> [1, V].
 Tensor class_dim_last(const Tensor& logits) {
-  if (logits.ndim() == 1) return unsqueeze(logits, 0);
+  if (logits.ndim() == 1) return contiguous(unsqueeze(logits, 0));
   Dims order{0};
   for (int i = 2; i < logits.ndim(); ++i) order.push_back(i);
   order.push_back(1);

@@ -163,6 +163,14 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, LinearCrossEntropy,
                          testing::Values(DType::kFloat32, DType::kBFloat16),
                          [](const auto& info) { return dtype_name(info.param); });
 
+TEST_F(LossTest, StridedLogitsOfOneRow) {
+  const Tensor logits =
+      from_values(context_, {4}, std::vector<double>{0.5, 9.0, 1.1, 9.0}, DType::kFloat64);
+  const Tensor target = full(context_, {}, 1, DType::kInt64);
+  EXPECT_NEAR(cross_entropy(slice(logits, 0, 0, 4, 2), target).item(),
+              std::log(1.0 + std::exp(0.5 - 1.1)), 1e-6);
+}
+
 TEST_F(LossTest, LinearCrossEntropyRules) {
   Tensor hidden = random_tensor(context_, {4, 6}, rng_, DType::kFloat32);
   Tensor weight = random_tensor(context_, {9, 6}, rng_, DType::kFloat32);
