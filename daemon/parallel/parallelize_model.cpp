@@ -48,6 +48,14 @@ void sum_together(const std::vector<Tensor>& tensors, comm::ProcessGroup& group)
   }
 }
 
+/// Inside a model activations keep their layouts unless a style says otherwise.
+StylePlan with_layouts_kept(StylePlan plan) {
+  for (PatternStyles& entry : plan)
+    for (ParallelStyle& style : entry.styles)
+      if (!style.use_local_output) style.use_local_output = false;
+  return plan;
+}
+
 /// One rank of those that hold the same part: the first along every dim that does not cut it.
 bool first_holder(const planner::DTensorSpec& spec, const std::vector<int>& coordinates) {
   for (int d = 0; d < spec.mesh().ndim(); ++d)
@@ -99,7 +107,7 @@ ParallelModel::ParallelModel(nn::Model& model, dtensor::DeviceMesh* mesh, const 
     impl_ = std::make_unique<Impl>(*mesh);
     const StylePlan styles = plan.styles.empty()
                                  ? default_plan(model.config().architecture, plan.sequence_parallel)
-                                 : plan.styles;
+                                 : with_layouts_kept(plan.styles);
     const ParallelizeOptions own_values{.src_data_rank = std::nullopt};
     warnings_ = parallelize_module(model, impl_->mesh, styles, own_values).warnings;
     replicate_parameters(model, impl_->mesh, own_values);

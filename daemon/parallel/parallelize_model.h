@@ -19,7 +19,9 @@ namespace meshloom::parallel {
 struct ModelPlan {
   bool tensor_parallel = false;
   bool sequence_parallel = false;  ///< needs tensor_parallel
-  StylePlan styles;                ///< empty: the model's default plan (default_plan.h)
+  /// Empty: the model's default plan (default_plan.h). use_local_output is false where a style does
+  /// not say, since all parameters get layouts, those of other modules too.
+  StylePlan styles;
 };
 
 /// One parameter as this rank holds it.

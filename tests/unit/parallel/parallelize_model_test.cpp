@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <mutex>
+#include <random>
 
 #include "daemon/dtensor/redistribute.h"
 #include "daemon/nn/generate.h"
+#include "daemon/parallel/tensor_parallel/default_plan.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/layout.h"
 #include "kernels/base/error.h"
@@ -31,6 +33,7 @@ struct Setting {
   int ranks = 1;
   bool sequence_parallel = false;
   ActivationCheckpoint checkpoint = ActivationCheckpoint::kNone;
+  StylePlan styles = {};  ///< empty: the default plan
 };
 
 nn::Batch make_batch(ExecutionContext& context, const nn::ModelConfig& config) {
@@ -66,7 +69,7 @@ Outcome run_model(comm::ProcessGroup& world, const nn::ModelConfig& config,
   planner::PlanCache plans;
   const dtensor::MeshContext mesh_context{mesh, plans};
   const auto model = testing::make_random_model(context, config);
-  ParallelModel parallel(*model, &mesh, {true, setting.sequence_parallel, {}});
+  ParallelModel parallel(*model, &mesh, {true, setting.sequence_parallel, setting.styles});
   EXPECT_TRUE(parallel.warnings().empty()) << parallel.warnings().front();
 
   const nn::Batch batch = make_batch(context, config);
@@ -143,6 +146,46 @@ TEST(ParallelModel, ActivationCheckpointsChangeNothing) {
         EXPECT_EQ(again.gradients, plain.gradients) << name << " sequence " << sequence;
       }
     }
+}
+
+/// Some of the styles of the default plans, which fit together in any way.
+StylePlan random_plan(nn::Architecture architecture, std::mt19937& random) {
+  StylePlan plan;
+  while (plan.empty())
+    for (const PatternStyles& entry : default_plan(architecture, random() % 2 == 0))
+      if (random() % 3 != 0) plan.push_back(entry);
+  return plan;
+}
+
+std::string describe(const StylePlan& plan) {
+  std::string text;
+  for (const PatternStyles& entry : plan)
+    text += fmt::format("\n  {}: {}", entry.pattern, to_string(entry.styles.front()));
+  return text;
+}
+
+TEST(ParallelModel, AnyMixOfStylesGivesTheSame) {
+  std::mt19937 random(17);
+  for (const auto& [name, config] : configs()) {
+    const Outcome one = run_on(1, config, {});
+    for (int draw = 0; draw < 8; ++draw) {
+      const StylePlan plan = random_plan(config.architecture, random);
+      const int ranks = 2 + draw % 2;
+      expect_equal_outcomes(
+          run_on(ranks, config, {ranks, false, ActivationCheckpoint::kNone, plan}), one,
+          fmt::format("{} on {} ranks, plan {}", name, ranks, describe(plan)));
+    }
+  }
+}
+
+TEST(ParallelModel, StylesSpelledAsInPyTorchKeepLayouts) {
+  const StylePlan plan = {
+      {"transformer.h.*.mlp.c_fc", {{.kind = StyleKind::kColwise}}},
+      {"transformer.h.*.mlp.c_proj", {{.kind = StyleKind::kRowwise}}},
+  };
+  const nn::ModelConfig config = testing::tiny_gpt2();
+  expect_equal_outcomes(run_on(3, config, {3, false, ActivationCheckpoint::kNone, plan}),
+                        run_on(1, config, {}), "feed-forward parts alone");
 }
 
 TEST(ParallelModel, GeneratesTheTokensOfOneRank) {
