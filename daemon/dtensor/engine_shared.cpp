@@ -11,6 +11,11 @@ bool gone(const SharedCopy& copy) {
   return !node || node->released() || copy.storage.expired();
 }
 
+/// An identity of the tensor may be made again as the tensor itself may.
+void inherit_recipe(const TensorLayout& layout, TensorImpl& copy) {
+  if (copy.storage == layout.local.storage()) copy.recompute = layout.local.impl()->recompute;
+}
+
 }  // namespace
 
 Tensor find_copy(TensorLayout& layout, const planner::SpecPtr& spec,
@@ -33,6 +38,7 @@ Tensor find_copy(TensorLayout& layout, const planner::SpecPtr& spec,
     impl->requires_grad = true;
     impl->grad_fn = std::move(node);
     impl->output_index = c.output_index;
+    inherit_recipe(layout, *impl);
     return Tensor(std::move(impl));
   }
   return {};
@@ -41,6 +47,7 @@ Tensor find_copy(TensorLayout& layout, const planner::SpecPtr& spec,
 void keep_copy(TensorLayout& layout, const Tensor& copy, const planner::SpecPtr& spec,
                const planner::SpecPtr& grad_of) {
   if (!copy.grad_fn()) return;
+  inherit_recipe(layout, *copy.impl());
   std::erase_if(layout.copies, gone);
   layout.copies.push_back({spec, grad_of, copy.grad_fn(), copy.impl()->output_index, copy.storage(),
                            copy.storage_offset(), copy.shape(), copy.strides(),

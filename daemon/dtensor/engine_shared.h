@@ -11,7 +11,8 @@ namespace meshloom::dtensor {
 Tensor find_copy(TensorLayout& layout, const planner::SpecPtr& spec,
                  const planner::SpecPtr& grad_of);
 
-/// Notes `copy`, a result of the op that made it from the tensor, for later uses.
+/// Notes `copy`, the result of the node that made it from the tensor, for later uses. Where it is
+/// an identity it takes over the tensor's recipe (TensorImpl::recompute).
 void keep_copy(TensorLayout& layout, const Tensor& copy, const planner::SpecPtr& spec,
                const planner::SpecPtr& grad_of);
 

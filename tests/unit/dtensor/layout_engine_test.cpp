@@ -12,6 +12,7 @@
 #include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/loss.h"
 #include "daemon/tensor/ops/matmul.h"
+#include "daemon/tensor/ops/norm.h"
 #include "daemon/tensor/ops/reduce.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
@@ -72,6 +73,19 @@ TEST(LayoutEngine, ReducesOncePerTensorWhereUsesAreAlike) {
     autograd::backward(sum);
     EXPECT_EQ(rank.mesh.counters()["all_reduce"].calls, 1u);
     EXPECT_EQ(rank.calls(), 1u);
+  });
+}
+
+TEST(LayoutEngine, NormsAreMadeAgainBehindABoundary) {
+  on_ranks(2, [](Rank& rank) {
+    const Tensor x = ops::mul(rank.tensor("R", {64, 32}, true), 1.0);
+    Tensor normed = ops::layer_norm(x, {}, {}, 1e-5f);
+    const Tensor q = ops::linear(normed, rank.tensor("S(0)", {6, 32}, true), {});
+    const Tensor k = ops::linear(normed, rank.tensor("S(0)", {6, 32}, true), {});
+    const std::size_t before = rank.context.allocator().stats().bytes_in_use;
+    normed = Tensor();
+    EXPECT_LE(rank.context.allocator().stats().bytes_in_use + 64 * 32 * sizeof(float), before);
+    autograd::backward(ops::sum(ops::add(q, k)));
   });
 }
 
