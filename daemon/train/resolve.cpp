@@ -256,6 +256,7 @@ v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
                       "training of masked language models from data is not offered; GPT-2 and "
                       "Llama can be trained");
   resolve_mesh_and_plan(config, world_size);
+  check_plan_fits(config, model);
   resolve_training(*config.mutable_training(), model, config.mesh().dp() * config.mesh().fsdp());
   resolve_optimizer(*config.mutable_optimizer());
   resolve_schedule(*config.mutable_lr_scheduler(), config.training().steps());

@@ -123,12 +123,66 @@ void resolve_plan(v1::ParallelPlan& plan, const v1::Mesh& mesh) {
   plan.set_dtype(dtype_name(resolve_dtype(plan.dtype())));
 }
 
+void check_all_match(const std::vector<std::string>& patterns,
+                     const std::vector<std::string>& names) {
+  for (const std::string& pattern : patterns)
+    check(std::any_of(names.begin(), names.end(),
+                      [&](const auto& name) { return nn::matches_pattern(pattern, name); }),
+          "{}", nn::unmatched_text(pattern, names));
+}
+
+nn::ActivationCheckpoint checkpoint_mode(v1::ActivationCheckpoint mode) {
+  switch (mode) {
+    case v1::ACTIVATION_CHECKPOINT_FULL: return nn::ActivationCheckpoint::kFull;
+    case v1::ACTIVATION_CHECKPOINT_SELECTIVE: return nn::ActivationCheckpoint::kSelective;
+    default: return nn::ActivationCheckpoint::kNone;
+  }
+}
+
 }  // namespace
 
 void resolve_mesh_and_plan(v1::RunConfig& config, int world_size) {
   v1::ParallelPlan& plan = *config.mutable_plan();
   resolve_mesh(*config.mutable_mesh(), plan.fully_shard(), world_size);
   resolve_plan(plan, config.mesh());
+}
+
+void check_plan_fits(const v1::RunConfig& config, const nn::ModelConfig& model) {
+  ExecutionContext context;
+  const DeferParametersGuard defer(context);
+  const auto described = nn::make_model(context, model, DType::kFloat32);
+  std::vector<std::string> names;
+  std::vector<parallel::ShardCandidate> candidates;
+  for (const nn::NamedParameter& p : described->named_parameters()) {
+    names.push_back(p.name);
+    candidates.push_back({p.name, p.parameter->value.shape(), {}});
+  }
+  make_block_checkpoints(config.plan(), names);
+  if (const auto options = make_fully_shard_options(config.plan(), names))
+    with_field("run.plan.fully_shard_options.choices",
+               [&] { parallel::choose_shards(candidates, config.mesh().fsdp(), *options); });
+}
+
+std::vector<nn::ActivationCheckpoint> make_block_checkpoints(
+    const v1::ParallelPlan& plan, const std::vector<std::string>& parameters) {
+  std::vector<std::string> blocks, patterns;
+  for (const std::string& name : parameters) {
+    const std::string block(parallel::unit_of(name));
+    if (!block.empty() && (blocks.empty() || blocks.back() != block)) blocks.push_back(block);
+  }
+  for (const v1::CheckpointChoice& choice : plan.activation_checkpoint_choices())
+    patterns.push_back(choice.pattern());
+  std::vector<nn::ActivationCheckpoint> modes;
+  with_field("run.plan.activation_checkpoint_choices", [&] {
+    check_all_match(patterns, blocks);
+    for (const std::string& block : blocks) {
+      const auto best = nn::best_pattern(patterns, block);
+      modes.push_back(
+          checkpoint_mode(best ? plan.activation_checkpoint_choices(static_cast<int>(*best)).mode()
+                               : plan.activation_checkpoint()));
+    }
+  });
+  return modes;
 }
 
 parallel::ModelPlan make_tensor_plan(const v1::ParallelPlan& plan) {
@@ -158,10 +212,7 @@ std::optional<parallel::FullyShardOptions> make_fully_shard_options(
   std::vector<std::string> patterns;
   for (const v1::ShardChoice& choice : given.choices()) patterns.push_back(choice.pattern());
   with_field("run.plan.fully_shard_options.choices", [&] {
-    for (const std::string& pattern : patterns)
-      check(std::any_of(parameters.begin(), parameters.end(),
-                        [&](const auto& name) { return nn::matches_pattern(pattern, name); }),
-            "{}", nn::unmatched_text(pattern, parameters));
+    check_all_match(patterns, parameters);
     for (const std::string& name : parameters) {
       const auto best = nn::best_pattern(patterns, name);
       if (!best) continue;

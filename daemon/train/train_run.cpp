@@ -15,6 +15,7 @@
 #include "daemon/train/model_source.h"
 #include "daemon/train/paths.h"
 #include "daemon/train/replica_check.h"
+#include "daemon/train/resolve_plan.h"
 #include "daemon/train/status_agreement.h"
 #include "kernels/base/error.h"
 #include "kernels/cpu/cpu_features.h"
@@ -59,14 +60,6 @@ std::string to_json_text(const v1::RunConfig& config) {
   const auto status = google::protobuf::util::MessageToJsonString(config, &text, options);
   check_internal(status.ok(), "run config cannot be written as JSON: {}", status.ToString());
   return text;
-}
-
-nn::ActivationCheckpoint activation_checkpoint(const v1::RunConfig& config) {
-  switch (config.plan().activation_checkpoint()) {
-    case v1::ACTIVATION_CHECKPOINT_FULL: return nn::ActivationCheckpoint::kFull;
-    case v1::ACTIVATION_CHECKPOINT_SELECTIVE: return nn::ActivationCheckpoint::kSelective;
-    default: return nn::ActivationCheckpoint::kNone;
-  }
 }
 
 ModelStateOptions model_state_options(const v1::RunConfig& config) {
@@ -121,6 +114,9 @@ TrainRun::TrainRun(const RankResources& resources, const v1::RunConfig& config,
       validation_ = std::make_unique<BatchLoader>(data.validation, plan, 0, true);
     state_ =
         std::make_unique<ModelState>(context_, model_config_, model_state_options(config_), *mesh_);
+    std::vector<std::string> names;
+    for (const nn::NamedParameter& p : state_->optimizer().parameters()) names.push_back(p.name);
+    block_checkpoints_ = make_block_checkpoints(config_.plan(), names);
   });
   restore_or_initialize();
   for (const std::string& warning : state_->warnings())
@@ -217,7 +213,7 @@ nn::ForwardOptions TrainRun::forward_options(const HostBatch& batch) const {
   // batch is cut up.
   options.dropout_step = static_cast<std::uint64_t>(progress_.step);
   options.first_sample = static_cast<std::uint64_t>(batch.first_sample);
-  options.activation_checkpoint = activation_checkpoint(config_);
+  options.block_checkpoints = block_checkpoints_;
   return options;
 }
 

@@ -92,6 +92,7 @@ class TrainRun final : public Run {
   nn::ModelConfig model_config_;
   std::unique_ptr<RunMesh> mesh_;
   std::unique_ptr<ModelState> state_;
+  std::vector<nn::ActivationCheckpoint> block_checkpoints_;
   LrSchedule schedule_;
   std::unique_ptr<BatchLoader> training_, validation_;
   Progress progress_;

@@ -152,11 +152,12 @@ Tensor Bert::hidden(const Batch& batch, const ForwardOptions& options) const {
   const BertPass pass{dropout_state(context(), options), batch.document_ids,
                       mask_bias(batch.attention_mask)};
   Tensor x = embed(batch, pass.dropout);
-  for (const auto& block : blocks_) {
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
     context().poll();
-    const auto step = [&block = *block, pass](const Tensor& in) { return block(in, pass); };
-    const bool selective = options.activation_checkpoint == ActivationCheckpoint::kSelective;
-    x = options.activation_checkpoint == ActivationCheckpoint::kNone
+    const auto step = [&block = *blocks_[i], pass](const Tensor& in) { return block(in, pass); };
+    const ActivationCheckpoint mode = options.checkpoint_of(i);
+    const bool selective = mode == ActivationCheckpoint::kSelective;
+    x = mode == ActivationCheckpoint::kNone
             ? step(x)
             : autograd::checkpoint(step, x, {.keep_attention = selective});
   }

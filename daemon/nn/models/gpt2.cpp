@@ -141,11 +141,11 @@ Tensor Gpt2::hidden(const Batch& batch, const ForwardOptions& options, KvCache* 
       ops::add(token_embedding_(batch.input_ids), position_embedding_(positions));
   ResidualStream stream{
       {}, dropout(embedded, config().embedding_dropout, pass.dropout, 0, DropoutSite::kEmbedding)};
-  for (const auto& block : blocks_) {
-    const Block step = [&block = *block, pass](const ResidualStream& in) {
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const Block step = [&block = *blocks_[i], pass](const ResidualStream& in) {
       return block(in, pass);
     };
-    stream = run_block(step, stream, options.activation_checkpoint);
+    stream = run_block(step, stream, options.checkpoint_of(i));
   }
   return final_norm_(stream.x, stream.residual).normed;
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "daemon/nn/kv_cache.h"
 #include "daemon/nn/models/model_config.h"
@@ -33,6 +34,12 @@ struct ForwardOptions {
   std::uint64_t first_sample =
       0;  ///< global index of this batch's first row, for dropout by position
   ActivationCheckpoint activation_checkpoint = ActivationCheckpoint::kNone;
+  /// By block, where blocks differ; empty: activation_checkpoint for all.
+  std::vector<ActivationCheckpoint> block_checkpoints = {};
+
+  ActivationCheckpoint checkpoint_of(std::size_t block) const {
+    return block < block_checkpoints.size() ? block_checkpoints[block] : activation_checkpoint;
+  }
 };
 
 /// The functions that take a batch run the model's own hooks around it (Module::add_hook), which

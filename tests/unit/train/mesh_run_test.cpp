@@ -92,6 +92,13 @@ TEST_F(MeshRunTest, PoliciesAndActivationCheckpointsChangeNothing) {
     c.mutable_plan()->set_activation_checkpoint(mode);
     expect_equal(run_training(c, m.ranks(), 4), plain);
   }
+  v1::RunConfig some = on(m);
+  auto& second = *some.mutable_plan()->add_activation_checkpoint_choices();
+  second.set_pattern("transformer.h.[1-9]");
+  second.set_mode(v1::ACTIVATION_CHECKPOINT_FULL);
+  expect_equal(run_training(some, m.ranks(), 4), plain);
+  second.set_pattern("transformer.g.*");
+  EXPECT_THROW(run_training(some, m.ranks(), 1), InvalidArgument);
   v1::RunConfig c = on(m);
   auto& options = *c.mutable_plan()->mutable_fully_shard_options();
   options.set_policy(v1::SHARD_POLICY_LARGEST_DIVISIBLE);

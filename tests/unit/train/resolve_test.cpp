@@ -117,6 +117,34 @@ TEST_F(ResolveTest, NamesTheWrongField) {
             "run.plan.sequence_parallel");
   EXPECT_EQ(field([](auto& c) { c.mutable_plan()->mutable_fully_shard_options(); }),
             "run.plan.fully_shard_options");
+  const auto choose = [](auto& c, const char* pattern, int dim) {
+    c.mutable_plan()->set_fully_shard(true);
+    auto& choice = *c.mutable_plan()->mutable_fully_shard_options()->add_choices();
+    choice.set_pattern(pattern);
+    choice.set_dim(dim);
+  };
+  EXPECT_EQ(field([&](auto& c) { choose(c, "transformer.h.*.ln_3.weight", 0); }, 2),
+            "run.plan.fully_shard_options.choices");
+  EXPECT_EQ(field([&](auto& c) { choose(c, "transformer.h.*.ln_1.weight", 1); }, 2),
+            "run.plan.fully_shard_options.choices");
+  EXPECT_EQ(field([&](auto& c) { choose(c, "transformer.h.*.ln_1.weight", 0); }, 2), "accepted");
+  EXPECT_EQ(field([](auto& c) {
+              c.mutable_plan()->add_activation_checkpoint_choices()->set_pattern("h");
+            }),
+            "run.plan.activation_checkpoint_choices");
+  EXPECT_EQ(field(
+                [](auto& c) {
+                  c.mutable_plan()->add_styles()->add_styles()->set_style("DiagonalParallel");
+                },
+                2),
+            "run.plan.styles");
+  EXPECT_EQ(field(
+                [](auto& c) {
+                  c.mutable_mesh()->set_tp(2);
+                  c.mutable_plan()->add_styles()->add_styles()->set_style("DiagonalParallel");
+                },
+                2),
+            "run.plan.styles[0].styles[0].style");
   EXPECT_EQ(field([](auto& c) { c.mutable_plan()->mutable_context_parallel(); }),
             "run.plan.context_parallel");
   EXPECT_EQ(field([](auto& c) { c.mutable_plan()->set_dtype("float16"); }), "run.plan.dtype");
