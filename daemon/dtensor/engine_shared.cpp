@@ -8,29 +8,25 @@ namespace {
 
 bool gone(const SharedCopy& copy) {
   const std::shared_ptr<autograd::Node> node = copy.node.lock();
-  return !node || node->released() || copy.storage.expired();
+  return !node || node->released();
 }
 
-/// An identity of the tensor may be made again as the tensor itself may.
-void inherit_recipe(const TensorLayout& layout, TensorImpl& copy) {
-  if (copy.storage == layout.local.storage()) copy.recompute = layout.local.impl()->recompute;
-}
+bool is_identity(const InputUse& use) { return use.from == use.to; }
 
 }  // namespace
 
-Tensor find_copy(TensorLayout& layout, const planner::SpecPtr& spec,
-                 const planner::SpecPtr& grad_of) {
+Tensor find_copy(TensorLayout& layout, const InputUse& use) {
   if (layout.copies.empty()) return {};
   ExecutionContext& context = layout.local.context();
   for (const SharedCopy& c : layout.copies) {
     // The two runs of an activation checkpoint have graphs of their own.
-    if (c.spec != spec || c.grad_of != grad_of || c.frame != context.checkpoint_frame()) continue;
-    std::shared_ptr<Storage> storage = c.storage.lock();
+    if (c.spec != use.to || c.grad_of != use.grad || c.frame != context.checkpoint_frame())
+      continue;
     std::shared_ptr<autograd::Node> node = c.node.lock();
-    if (!storage || !node || node->released()) continue;
+    if (!node || node->released()) continue;
     auto impl = std::make_shared<TensorImpl>();
     impl->context = &context;
-    impl->storage = std::move(storage);
+    impl->storage = c.storage;
     impl->offset = c.offset;
     impl->shape = c.shape;
     impl->strides = c.strides;
@@ -38,19 +34,19 @@ Tensor find_copy(TensorLayout& layout, const planner::SpecPtr& spec,
     impl->requires_grad = true;
     impl->grad_fn = std::move(node);
     impl->output_index = c.output_index;
-    inherit_recipe(layout, *impl);
+    if (is_identity(use)) impl->recompute = layout.local.impl()->recompute;
     return Tensor(std::move(impl));
   }
   return {};
 }
 
-void keep_copy(TensorLayout& layout, const Tensor& copy, const planner::SpecPtr& spec,
-               const planner::SpecPtr& grad_of) {
-  if (!copy.grad_fn()) return;
-  inherit_recipe(layout, *copy.impl());
+void keep_copy(TensorLayout& layout, const Tensor& copy, const InputUse& use) {
+  if (is_identity(use)) copy.impl()->recompute = layout.local.impl()->recompute;
   std::erase_if(layout.copies, gone);
-  layout.copies.push_back({spec, grad_of, copy.grad_fn(), copy.impl()->output_index, copy.storage(),
-                           copy.storage_offset(), copy.shape(), copy.strides(),
+  // A parameter lives for ever, and a gathered copy of it would too.
+  if (!copy.grad_fn() || (layout.local.is_leaf() && !is_identity(use))) return;
+  layout.copies.push_back({use.to, use.grad, copy.grad_fn(), copy.impl()->output_index,
+                           copy.storage(), copy.storage_offset(), copy.shape(), copy.strides(),
                            layout.local.context().checkpoint_frame()});
 }
 

@@ -137,9 +137,9 @@ Tensor DistributedEngine::place_recorded(TensorLayout& layout, const InputUse& u
   if (leaf && !layout.grad_spec) layout.grad_spec = use.from == use.to ? use.grad : use.own_grad;
   const planner::SpecPtr& own_grad = layout.grad_spec ? layout.grad_spec : use.own_grad;
   if (use.from == use.to && own_grad == use.grad) return layout.local;
-  if (Tensor shared = find_copy(layout, use.to, use.grad)) return shared;
+  if (Tensor shared = find_copy(layout, use)) return shared;
   Tensor copy = redistributed(layout.local, use, own_grad);
-  keep_copy(layout, copy, use.to, use.grad);
+  keep_copy(layout, copy, use);
   return copy;
 }
 

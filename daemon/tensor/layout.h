@@ -22,14 +22,14 @@ namespace meshloom {
 class LayoutEngine;
 
 /// A redistributed copy of a tensor (or the tensor itself behind a node that reduces its gradient)
-/// that later uses with the same needs take too. Held weakly: it lives as long as the graph that
-/// was recorded with it.
+/// that later uses with the same needs take too. Its node is held weakly: it lives as long as the
+/// graph that was recorded with it. Its memory is held, so that all ranks find it or none.
 struct SharedCopy {
   planner::SpecPtr spec;               ///< of the copy
   planner::SpecPtr grad_of;            ///< how the gradient of the copy is held
   std::weak_ptr<autograd::Node> node;  ///< that made it, or the tensor where nothing was to be done
   int output_index = 0;
-  std::weak_ptr<Storage> storage;
+  std::shared_ptr<Storage> storage;
   std::int64_t offset = 0;
   Shape shape;
   Strides strides;
