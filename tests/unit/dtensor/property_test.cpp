@@ -322,7 +322,7 @@ std::string compare(const Draw& draw, const std::string& name,
   if (values.size() != expected.size()) return where + ": another number of elements";
   double scale = 1.0;
   for (const double v : expected) scale = std::max(scale, std::abs(v));
-  const double tolerance = (draw.program.single_precision ? 3e-5 : 1e-10) * scale;
+  const double tolerance = (draw.program.single_precision ? 1e-4 : 1e-10) * scale;
   for (std::size_t i = 0; i < values.size(); ++i)
     if (!(std::abs(values[i] - expected[i]) <= tolerance) &&
         !(std::isnan(values[i]) && std::isnan(expected[i])))
