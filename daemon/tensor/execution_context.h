@@ -42,7 +42,8 @@ class ExecutionContext {
   bool grad_enabled() const { return grad_enabled_; }
   void set_grad_enabled(bool enabled) { grad_enabled_ = enabled; }
 
-  /// Called between ops (each autograd node, each layer): where asynchronous collectives move data.
+  /// Called between ops (each autograd node, each recorded op): where asynchronous collectives move
+  /// data.
   void poll() const {
     if (poll_) poll_();
   }

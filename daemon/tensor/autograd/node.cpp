@@ -56,6 +56,7 @@ void Node::attach(const std::shared_ptr<Node>& self, Tensor& output, int index) 
 bool should_record(TensorRefs inputs) {
   ExecutionContext* context = nullptr;
   if (!any_requires_grad(inputs, context)) return false;
+  context->poll();
   if (context->grad_enabled()) return true;
   if (CheckpointFrame* frame = context->checkpoint_frame())
     for (const Tensor* t : inputs) frame->note_leaf(*t);

@@ -90,7 +90,7 @@ class Node {
 
 /// True where any input requires a gradient and its context records. Every op asks this for all of
 /// its inputs, also when recording is off: that is how a checkpoint learns which leaves its segment
-/// uses.
+/// uses. Where an input requires a gradient it is a poll point too: forward has one per op.
 bool should_record(TensorRefs inputs);
 bool should_record(std::span<const Tensor> inputs);
 /// Links node's edges to inputs and makes node the grad_fn of outputs.
