@@ -41,20 +41,6 @@ Tensor silenced(const Tensor& x) {
   return y;
 }
 
-Tensor laid_out(Tensor local, const planner::SpecPtr& spec, LayoutEngine& engine) {
-  auto layout = std::make_shared<TensorLayout>();
-  layout->spec = spec;
-  layout->engine = &engine;
-  auto impl = std::make_shared<TensorImpl>();
-  impl->context = &local.context();
-  impl->shape = spec->shape();
-  impl->strides = contiguous_strides(spec->shape());
-  impl->dtype = local.dtype();
-  layout->local = std::move(local);
-  impl->layout = std::move(layout);
-  return Tensor(std::move(impl));
-}
-
 /// Which input of an op is its bias.
 std::size_t bias_input(planner::OpId op) { return op == planner::OpId::kAddmm ? 0 : 2; }
 
@@ -183,7 +169,7 @@ std::vector<Tensor> DistributedEngine::run(planner::OpId op, std::span<const Ten
   }
   check_internal(results.size() == outputs.size(), "a local op gave another number of results");
   for (std::size_t i = 0; i < results.size(); ++i)
-    results[i] = laid_out(std::move(results[i]), outputs[i], *this);
+    results[i] = with_interned_layout(std::move(results[i]), outputs[i], *this);
   return results;
 }
 

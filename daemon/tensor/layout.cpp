@@ -7,14 +7,18 @@ namespace meshloom {
 
 Tensor with_layout(Tensor local, const planner::SpecPtr& spec, LayoutEngine& engine) {
   check_internal(local.defined() && !local.has_layout(), "with_layout: expected a local tensor");
-  auto layout = std::make_shared<TensorLayout>();
-  layout->spec = engine.intern(spec);
-  layout->engine = &engine;
+  return with_interned_layout(std::move(local), engine.intern(spec), engine);
+}
+
+Tensor with_interned_layout(Tensor local, planner::SpecPtr spec, LayoutEngine& engine) {
   auto impl = std::make_shared<TensorImpl>();
   impl->context = &local.context();
   impl->shape = spec->shape();
   impl->strides = contiguous_strides(spec->shape());
   impl->dtype = local.dtype();
+  auto layout = std::make_shared<TensorLayout>();
+  layout->spec = std::move(spec);
+  layout->engine = &engine;
   layout->local = std::move(local);
   impl->layout = std::move(layout);
   return Tensor(std::move(impl));

@@ -95,6 +95,8 @@ class LayoutEngine {
 /// A tensor with layout `spec` (interned by the engine) whose shard on this rank is `local`; it
 /// requires a gradient where `local` does. The local shape is not checked.
 Tensor with_layout(Tensor local, const planner::SpecPtr& spec, LayoutEngine& engine);
+/// The same for a spec that is the engine's own object already.
+Tensor with_interned_layout(Tensor local, planner::SpecPtr spec, LayoutEngine& engine);
 /// How the gradient of a tensor with a layout is held.
 planner::SpecPtr gradient_spec(const Tensor& x);
 /// The local tensor of one with a layout, else the tensor itself.

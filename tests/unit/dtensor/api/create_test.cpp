@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// distribute_tensor, factories and the check of replicas.
+// distribute_tensor and factories.
 #include <gtest/gtest.h>
 
 #include "daemon/dtensor/api/distribute_tensor.h"
 #include "daemon/dtensor/api/factories.h"
 #include "daemon/dtensor/api/from_local.h"
-#include "daemon/dtensor/api/replica_check.h"
 #include "daemon/dtensor/api/to_local.h"
 #include "daemon/tensor/ops/elementwise.h"
 #include "kernels/base/error.h"
@@ -168,29 +167,6 @@ TEST(Factories, RandomValuesDoNotDependOnTheMesh) {
       EXPECT_EQ(full_tensor(randn(shape, stream, options)).to_vector(), normal);
     });
   }
-}
-
-TEST(ReplicaCheck, NamesTheFirstTensorAndRank) {
-  on_engine_mesh({2, 2}, [](EngineRank& rank) {
-    const FactoryOptions cut{rank.context, rank.engine, placements({"R", "S(0)"})};
-    const Tensor plain = meshloom::full(rank.context, {3}, 1.0, DType::kFloat32);
-    const Tensor shard = randn({5, 3}, {1, 1}, cut);
-    std::vector<NamedReplica> tensors = {{"plain", plain}, {"shard", shard}};
-    rank.mesh.reset_counters();
-    EXPECT_FALSE(find_replica_mismatch(tensors, rank.mesh));
-    EXPECT_EQ(rank.calls(), 1u);
-    // One bit of the shard that ranks 1 and 3 share.
-    if (rank.mesh.rank() == 3) to_local(shard).data<std::uint32_t>()[1] ^= 1u;
-    const auto found = find_replica_mismatch(tensors, rank.mesh);
-    ASSERT_TRUE(found);
-    EXPECT_EQ(found->name, "shard");
-    EXPECT_EQ(found->rank, 3);
-    EXPECT_EQ(found->reference, 1);
-    if (rank.mesh.rank() == 2) plain.data<float>()[2] = -1.0f;
-    const auto first = find_replica_mismatch(tensors, rank.mesh);
-    ASSERT_TRUE(first);
-    EXPECT_EQ(first->text(), "replicas of 'plain' differ: rank 2 does not hold what rank 0 holds");
-  });
 }
 
 }  // namespace
