@@ -25,7 +25,7 @@ struct Token {
   enum class Kind { kLiteral, kAnyOne, kAnyMany, kSet } kind = Kind::kLiteral;
   char literal = 0;
   bool negated = false;
-  std::vector<std::pair<unsigned char, unsigned char>> ranges;
+  std::vector<std::pair<unsigned char, unsigned char>> ranges = {};
 
   bool takes(char c) const {
     if (kind == Kind::kLiteral) return c == literal;
@@ -152,7 +152,8 @@ std::optional<std::size_t> best_pattern(std::span<const std::string> patterns,
                                         std::string_view name) {
   std::optional<std::size_t> best;
   std::size_t best_literals = 0;
-  std::optional<std::size_t> tied;
+  std::size_t rival = 0;  // matches as well as the best where `tie`
+  bool tie = false;
   for (std::size_t i = 0; i < patterns.size(); ++i) {
     if (!matches_pattern(patterns[i], name)) continue;
     if (patterns[i] == name) return i;
@@ -160,13 +161,14 @@ std::optional<std::size_t> best_pattern(std::span<const std::string> patterns,
     if (!best || literals > best_literals) {
       best = i;
       best_literals = literals;
-      tied.reset();
+      tie = false;
     } else if (literals == best_literals) {
-      tied = i;
+      rival = i;
+      tie = true;
     }
   }
-  check(!tied, "patterns \"{}\" and \"{}\" both match \"{}\" equally well; make one more specific",
-        patterns[best.value_or(0)], patterns[tied.value_or(0)], name);
+  check(!tie, "patterns \"{}\" and \"{}\" both match \"{}\" equally well; make one more specific",
+        patterns[best.value_or(0)], patterns[rival], name);
   return best;
 }
 
