@@ -3,11 +3,14 @@
 //
 // Contracts that hold for every call:
 // - Kernels own nothing and allocate nothing; scratch memory comes from KernelContext::workspace.
-// - Views are checked by the ops above (daemon/tensor/ops); kernels trust shapes and dtypes, and throw
+// - Views are checked by the ops above (daemon/tensor/ops); kernels trust shapes and dtypes, and
+// throw
 //   Unimplemented for a dtype they do not offer.
-// - Elementwise calls, copy, reduce and matmul take any strides; the calls that say "contiguous" want
+// - Elementwise calls, copy, reduce and matmul take any strides; the calls that say "contiguous"
+// want
 //   rows of the last dim to be dense (stride 1) and row-major.
-// - Floating dtypes are float32, bfloat16, float16 and float64 unless a call says otherwise. Sums run in
+// - Floating dtypes are float32, bfloat16, float16 and float64 unless a call says otherwise. Sums
+// run in
 //   float32 (float64 for float64) in an order that depends on shapes and thread count alone.
 // - Outputs may alias inputs only where a call says so.
 #pragma once
@@ -41,18 +44,22 @@ class Backend {
   virtual ~Backend() = default;
   virtual const char* name() const = 0;
 
-  // --- Memory -------------------------------------------------------------------------------------
-  /// dst = src, same shape, any strides, any pair of dtypes (numeric conversion, round to nearest even).
+  // --- Memory
+  // -------------------------------------------------------------------------------------
+  /// dst = src, same shape, any strides, any pair of dtypes (numeric conversion, round to nearest
+  /// even).
   virtual void copy(const KernelContext&, const TensorView& dst, const TensorView& src) = 0;
   virtual void fill(const KernelContext&, const TensorView& dst, double value) = 0;
 
-  // --- Elementwise (inputs already broadcast: strides of 0) ------------------------------------------
+  // --- Elementwise (inputs already broadcast: strides of 0)
+  // ------------------------------------------
   /// y = op(x). y may alias x.
   virtual void unary(const KernelContext&, UnaryOp, const TensorView& y, const TensorView& x,
                      double scalar) = 0;
   /// dx = dy * op'(x). `y` is op(x). dx may alias dy.
-  virtual void unary_backward(const KernelContext&, UnaryOp, const TensorView& dx, const TensorView& dy,
-                              const TensorView& x, const TensorView& y, double scalar) = 0;
+  virtual void unary_backward(const KernelContext&, UnaryOp, const TensorView& dx,
+                              const TensorView& dy, const TensorView& x, const TensorView& y,
+                              double scalar) = 0;
   /// y = op(a, b). y may alias a or b.
   virtual void binary(const KernelContext&, BinaryOp, const TensorView& y, const TensorView& a,
                       const TensorView& b) = 0;
@@ -67,20 +74,22 @@ class Backend {
   virtual void swiglu(const KernelContext&, const TensorView& y, const TensorView& gate,
                       const TensorView& up) = 0;
   virtual void swiglu_backward(const KernelContext&, const TensorView& dgate, const TensorView& dup,
-                               const TensorView& dy, const TensorView& gate, const TensorView& up) = 0;
+                               const TensorView& dy, const TensorView& gate,
+                               const TensorView& up) = 0;
   /// y = dropout(x); the same call with dy gives dx. y may alias x. x contiguous.
   virtual void dropout(const KernelContext&, const TensorView& y, const TensorView& x,
                        const DropoutOptions&) = 0;
-  /// Contiguous dst: normal(mean, std) by Box-Muller, or uniform [low, high), element i from the stream's
-  /// values at first_index + i.
+  /// Contiguous dst: normal(mean, std) by Box-Muller, or uniform [low, high), element i from the
+  /// stream's values at first_index + i.
   virtual void fill_normal(const KernelContext&, const TensorView& dst, const PhiloxStream&,
                            std::uint64_t first_index, float mean, float std) = 0;
   virtual void fill_uniform(const KernelContext&, const TensorView& dst, const PhiloxStream&,
                             std::uint64_t first_index, float low, float high) = 0;
 
-  // --- Reductions -----------------------------------------------------------------------------------
-  /// y = op over the dims where y's size is 1 and x's is not (y has x's number of dims). `correction` is
-  /// var's.
+  // --- Reductions
+  // -----------------------------------------------------------------------------------
+  /// y = op over the dims where y's size is 1 and x's is not (y has x's number of dims).
+  /// `correction` is var's.
   virtual void reduce(const KernelContext&, ReduceOp, const TensorView& y, const TensorView& x,
                       double correction) = 0;
   /// out[0] (float32) = sum of squares over all views (float32 or bfloat16, contiguous); with
@@ -90,78 +99,93 @@ class Backend {
   /// Index of the first NaN or infinite element, or -1.
   virtual std::int64_t first_nonfinite(const KernelContext&, const TensorView& x) = 0;
 
-  // --- Softmax and norms, over the last dim (contiguous rows) -------------------------------------------
-  virtual void softmax(const KernelContext&, const TensorView& y, const TensorView& x, bool log) = 0;
+  // --- Softmax and norms, over the last dim (contiguous rows)
+  // -------------------------------------------
+  virtual void softmax(const KernelContext&, const TensorView& y, const TensorView& x,
+                       bool log) = 0;
   virtual void softmax_backward(const KernelContext&, const TensorView& dx, const TensorView& dy,
                                 const TensorView& y, bool log) = 0;
-  /// x, y [.., C]; weight, bias [C] or undefined; mean, rstd float32 [rows], or undefined: not kept.
+  /// x, y [.., C]; weight, bias [C] or undefined; mean, rstd float32 [rows], or undefined: not
+  /// kept.
   virtual void layer_norm(const KernelContext&, const TensorView& y, const TensorView& mean,
                           const TensorView& rstd, const TensorView& x, const TensorView& weight,
                           const TensorView& bias, const NormOptions&) = 0;
-  /// dx += where `accumulate_dx` (the residual's gradient), else =. dweight and dbias are float32 [C]
-  /// (float64 for float64 inputs) or undefined; added to where `accumulate_params`.
-  virtual void layer_norm_backward(const KernelContext&, const TensorView& dx, const TensorView& dweight,
-                                   const TensorView& dbias, const TensorView& dy, const TensorView& x,
+  /// dx += where `accumulate_dx` (the residual's gradient), else =. dweight and dbias are float32
+  /// [C] (float64 for float64 inputs) or undefined; added to where `accumulate_params`.
+  virtual void layer_norm_backward(const KernelContext&, const TensorView& dx,
+                                   const TensorView& dweight, const TensorView& dbias,
+                                   const TensorView& dy, const TensorView& x,
                                    const TensorView& weight, const TensorView& mean,
                                    const TensorView& rstd, bool accumulate_dx,
                                    bool accumulate_params) = 0;
   virtual void rms_norm(const KernelContext&, const TensorView& y, const TensorView& rstd,
                         const TensorView& x, const TensorView& weight, const NormOptions&) = 0;
-  virtual void rms_norm_backward(const KernelContext&, const TensorView& dx, const TensorView& dweight,
-                                 const TensorView& dy, const TensorView& x, const TensorView& weight,
-                                 const TensorView& rstd, bool accumulate_dx, bool accumulate_params) = 0;
-  /// sum = x + residual, y = norm(sum), in one pass: the hot chain of a pre-norm block. rms: no mean, no
-  /// bias.
+  virtual void rms_norm_backward(const KernelContext&, const TensorView& dx,
+                                 const TensorView& dweight, const TensorView& dy,
+                                 const TensorView& x, const TensorView& weight,
+                                 const TensorView& rstd, bool accumulate_dx,
+                                 bool accumulate_params) = 0;
+  /// sum = x + residual, y = norm(sum), in one pass: the hot chain of a pre-norm block. rms: no
+  /// mean, no bias.
   virtual void add_norm(const KernelContext&, const TensorView& y, const TensorView& sum,
                         const TensorView& mean, const TensorView& rstd, const TensorView& x,
-                        const TensorView& residual, const TensorView& weight, const TensorView& bias,
-                        bool rms, const NormOptions&) = 0;
+                        const TensorView& residual, const TensorView& weight,
+                        const TensorView& bias, bool rms, const NormOptions&) = 0;
 
-  // --- Embedding -------------------------------------------------------------------------------------
+  // --- Embedding
+  // -------------------------------------------------------------------------------------
   /// y[i] = weight[ids[i]], zeros where ids[i] is -1; ids int64 contiguous, y [ids.., C].
   virtual void embedding(const KernelContext&, const TensorView& y, const TensorView& weight,
                          const TensorView& ids) = 0;
   /// dweight[ids[i]] += dy[i], in the order of i for every row (deterministic). ids equal to
   /// padding_idx are skipped. dweight is float32 (float64 for float64) and is not cleared first.
-  virtual void embedding_backward(const KernelContext&, const TensorView& dweight, const TensorView& dy,
-                                  const TensorView& ids, std::int64_t padding_idx) = 0;
+  virtual void embedding_backward(const KernelContext&, const TensorView& dweight,
+                                  const TensorView& dy, const TensorView& ids,
+                                  std::int64_t padding_idx) = 0;
 
-  // --- Matmul ------------------------------------------------------------------------------------------
-  /// y [.., M, N] = epilogue(alpha * a [.., M, K] b [.., K, N] + beta * y); leading dims equal, or of stride 0
-  /// in a or b. Inputs of one dtype; y that dtype or float32 (beta 1 accumulates gradients in float32).
-  virtual void matmul(const KernelContext&, const TensorView& y, const TensorView& a, const TensorView& b,
-                      const MatmulOptions&) = 0;
+  // --- Matmul
+  // ------------------------------------------------------------------------------------------
+  /// y [.., M, N] = epilogue(alpha * a [.., M, K] b [.., K, N] + beta * y); leading dims equal, or
+  /// of stride 0 in a or b. Inputs of one dtype; y that dtype or float32 (beta 1 accumulates
+  /// gradients in float32).
+  virtual void matmul(const KernelContext&, const TensorView& y, const TensorView& a,
+                      const TensorView& b, const MatmulOptions&) = 0;
 
-  // --- Attention ---------------------------------------------------------------------------------------
+  // --- Attention
+  // ---------------------------------------------------------------------------------------
   virtual void attention(const KernelContext&, const AttentionOutputs&, const AttentionInputs&,
                          const AttentionOptions&) = 0;
-  virtual void attention_backward(const KernelContext&, const AttentionGrads&, const AttentionInputs&,
-                                  const AttentionOptions&) = 0;
+  virtual void attention_backward(const KernelContext&, const AttentionGrads&,
+                                  const AttentionInputs&, const AttentionOptions&) = 0;
   /// delta [B,H,S] float32 = rowsum(grad_o * o), any strides.
-  virtual void attention_delta(const KernelContext&, const TensorView& delta, const TensorView& grad_o,
-                               const TensorView& o) = 0;
-  /// Rotary embedding, half-split pairs (x[i], x[i + D/2]) as Hugging Face stores them. x, y [B,H,S,D] any
-  /// strides with dense D; y may alias x.
-  virtual void rope(const KernelContext&, const TensorView& y, const TensorView& x, const RopeOptions&) = 0;
+  virtual void attention_delta(const KernelContext&, const TensorView& delta,
+                               const TensorView& grad_o, const TensorView& o) = 0;
+  /// Rotary embedding, half-split pairs (x[i], x[i + D/2]) as Hugging Face stores them. x, y
+  /// [B,H,S,D] any strides with dense D; y may alias x.
+  virtual void rope(const KernelContext&, const TensorView& y, const TensorView& x,
+                    const RopeOptions&) = 0;
 
-  // --- Loss ------------------------------------------------------------------------------------------
-  /// From logits [rows, V] (dense rows) and int64 targets [rows]: per-row losses [rows] float32 (0 where
-  /// ignored) and, where given, lse [rows] float32. Of a slice of the classes (options.slice): the
-  /// slice's share, and its lse (required, also of ignored rows); combine is not called.
+  // --- Loss
+  // ------------------------------------------------------------------------------------------
+  /// From logits [rows, V] (dense rows) and int64 targets [rows]: per-row losses [rows] float32 (0
+  /// where ignored) and, where given, lse [rows] float32. Of a slice of the classes
+  /// (options.slice): the slice's share, and its lse (required, also of ignored rows); combine is
+  /// not called.
   virtual void cross_entropy(const KernelContext&, const TensorView& losses, const TensorView& lse,
                              const TensorView& logits, const TensorView& targets,
                              const CrossEntropyOptions&) = 0;
-  /// dlogits = grad_losses[row] * grad_scale * d loss / d logits; may alias logits. grad_losses [rows]
-  /// float32, or undefined: 1.
+  /// dlogits = grad_losses[row] * grad_scale * d loss / d logits; may alias logits. grad_losses
+  /// [rows] float32, or undefined: 1.
   virtual void cross_entropy_backward(const KernelContext&, const TensorView& dlogits,
                                       const TensorView& grad_losses, const TensorView& logits,
                                       const TensorView& lse, const TensorView& targets,
                                       const CrossEntropyOptions&) = 0;
-  /// Output projection and cross entropy together, forward and backward in one call, in chunks: full logits
-  /// never exist. hidden [rows, C], weight [V, C], optional bias [V], targets [rows].
+  /// Output projection and cross entropy together, forward and backward in one call, in chunks:
+  /// full logits never exist. hidden [rows, C], weight [V, C], optional bias [V], targets [rows].
   /// losses [rows] float32. dhidden [rows, C] and dweight, dbias (float32, added to where
   /// `accumulate_params`) get the gradients of grad_scale * sum(losses); undefined: not computed.
-  /// With options.slice, weight and bias hold the slice's rows, and combine is called for every chunk.
+  /// With options.slice, weight and bias hold the slice's rows, and combine is called for every
+  /// chunk.
   virtual void linear_cross_entropy(const KernelContext&, const TensorView& losses,
                                     const TensorView& dhidden, const TensorView& dweight,
                                     const TensorView& dbias, const TensorView& hidden,
@@ -169,9 +193,12 @@ class Backend {
                                     const TensorView& targets, const CrossEntropyOptions&,
                                     bool accumulate_params) = 0;
 
-  // --- Optimizer ---------------------------------------------------------------------------------------
-  virtual void adam_step(const KernelContext&, std::span<const OptimizerTensor>, const AdamOptions&) = 0;
-  virtual void sgd_step(const KernelContext&, std::span<const OptimizerTensor>, const SgdOptions&) = 0;
+  // --- Optimizer
+  // ---------------------------------------------------------------------------------------
+  virtual void adam_step(const KernelContext&, std::span<const OptimizerTensor>,
+                         const AdamOptions&) = 0;
+  virtual void sgd_step(const KernelContext&, std::span<const OptimizerTensor>,
+                        const SgdOptions&) = 0;
 };
 
 /// The backend of a device kind. Throws Unimplemented where that backend was not built in.

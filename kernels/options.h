@@ -11,12 +11,22 @@
 namespace meshloom::kernels {
 
 enum class UnaryOp : std::uint8_t {
-  kNeg, kExp, kLog, kTanh, kSqrt, kRsqrt, kRelu, kSigmoid, kSilu, kGelu, kGeluTanh,
-  kPow,    ///< x ^ scalar
-  kAdd,    ///< x + scalar
-  kMul,    ///< x * scalar
-  kRsub,   ///< scalar - x
-  kRdiv,   ///< scalar / x
+  kNeg,
+  kExp,
+  kLog,
+  kTanh,
+  kSqrt,
+  kRsqrt,
+  kRelu,
+  kSigmoid,
+  kSilu,
+  kGelu,
+  kGeluTanh,
+  kPow,   ///< x ^ scalar
+  kAdd,   ///< x + scalar
+  kMul,   ///< x * scalar
+  kRsub,  ///< scalar - x
+  kRdiv,  ///< scalar / x
 };
 
 enum class BinaryOp : std::uint8_t { kAdd, kSub, kMul, kDiv };
@@ -43,8 +53,8 @@ struct NormOptions {
   float eps = 1e-5f;
 };
 
-/// Element i of the tensor is kept where the random value of (stream, first_index + i) is at least p,
-/// and divided by (1 - p). `first_index` makes a shard draw what the whole tensor would.
+/// Element i of the tensor is kept where the random value of (stream, first_index + i) is at least
+/// p, and divided by (1 - p). `first_index` makes a shard draw what the whole tensor would.
 struct DropoutOptions {
   float p = 0.0f;
   PhiloxStream random;
@@ -72,8 +82,8 @@ struct AttentionOptions {
   TensorView query_documents;
   TensorView key_documents;
   /// Dropout of the probabilities, drawn by global (layer, batch x head, query, key): element index
-  /// = ((first_head + b * total_heads + h) * total_queries + query position) * total_keys + key position,
-  /// layer in the stream.
+  /// = ((first_head + b * total_heads + h) * total_queries + query position) * total_keys + key
+  /// position, layer in the stream.
   float dropout_p = 0.0f;
   PhiloxStream dropout_random;
   std::int64_t dropout_first_head = 0;   ///< global index of (b = 0, h = 0)
@@ -88,8 +98,8 @@ struct AttentionInputs {
   TensorView q, k, v;
 };
 
-/// Running state of attention over several key blocks. `o` [B,Hq,Sq,Dv] and `lse` [B,Hq,Sq] float32.
-/// With `carry` the kernel merges its block into what they hold; else it overwrites them.
+/// Running state of attention over several key blocks. `o` [B,Hq,Sq,Dv] and `lse` [B,Hq,Sq]
+/// float32. With `carry` the kernel merges its block into what they hold; else it overwrites them.
 struct AttentionOutputs {
   TensorView o;    ///< dtype of q, or float32 (required with carry)
   TensorView lse;  ///< float32, natural log; -inf where a query sees nothing (then o is 0)
@@ -97,14 +107,16 @@ struct AttentionOutputs {
 };
 
 /// Backward of one block, given the *final* lse and delta = rowsum(do * o). Accumulates into dq, dk
-/// and dv where `accumulate`, else overwrites them. float32, or (not accumulating) the inputs' dtype.
+/// and dv where `accumulate`, else overwrites them. float32, or (not accumulating) the inputs'
+/// dtype.
 struct AttentionGrads {
   TensorView grad_o;  ///< [B,Hq,Sq,Dv], dtype of q
   TensorView lse;     ///< [B,Hq,Sq] float32
   TensorView delta;   ///< [B,Hq,Sq] float32
   TensorView dq, dk, dv;
   bool accumulate = false;
-  TensorView grad_bias;  ///< float32 with bias's strides (0 where broadcast); where given, accumulated
+  TensorView
+      grad_bias;  ///< float32 with bias's strides (0 where broadcast); where given, accumulated
 };
 
 struct RopeOptions {
@@ -114,16 +126,18 @@ struct RopeOptions {
   bool inverse = false;  ///< rotate back: the gradient
 };
 
-/// Where the logits' columns are a slice of all classes (a vocabulary over several ranks): targets count
-/// columns of the slice, -1 is a class of another one, and ignore_index is below -1.
+/// Where the logits' columns are a slice of all classes (a vocabulary over several ranks): targets
+/// count columns of the slice, -1 is a class of another one, and ignore_index is below -1.
 struct ClassSlice {
-  std::int64_t total = 0;   ///< classes of all slices; 0: the logits have them all
-  std::int64_t widest = 0;  ///< columns of the widest slice: work is cut into chunks by it, alike everywhere
-  /// Called for every chunk of rows between its losses and its gradients, on the calling thread, in order:
-  /// makes the slice's lse that of all classes and adds up losses, which come as the slice's share without
-  /// lse: (smoothing - 1) * target logit - smoothing * sum of logits / total. Rows whose target is
-  /// ignore_index stay 0. Must not use the workspace.
-  std::function<void(const TensorView& losses, const TensorView& lse, const TensorView& targets)> combine;
+  std::int64_t total = 0;  ///< classes of all slices; 0: the logits have them all
+  std::int64_t widest =
+      0;  ///< columns of the widest slice: work is cut into chunks by it, alike everywhere
+  /// Called for every chunk of rows between its losses and its gradients, on the calling thread, in
+  /// order: makes the slice's lse that of all classes and adds up losses, which come as the slice's
+  /// share without lse: (smoothing - 1) * target logit - smoothing * sum of logits / total. Rows
+  /// whose target is ignore_index stay 0. Must not use the workspace.
+  std::function<void(const TensorView& losses, const TensorView& lse, const TensorView& targets)>
+      combine;
 };
 
 struct CrossEntropyOptions {
@@ -140,7 +154,8 @@ struct OptimizerTensor {
   TensorView grad;     ///< float32
   TensorView moment1;  ///< float32; SGD: the momentum buffer (may be undefined without momentum)
   TensorView moment2;  ///< float32; not used by SGD
-  TensorView working;  ///< bfloat16 copy written in the same pass; undefined where master is used directly
+  TensorView
+      working;  ///< bfloat16 copy written in the same pass; undefined where master is used directly
   float weight_decay = 0.0f;
 };
 
@@ -149,8 +164,8 @@ struct AdamOptions {
   float beta1 = 0.9f;
   float beta2 = 0.999f;
   float eps = 1e-8f;
-  std::int64_t step = 1;        ///< 1 for the first: bias correction
-  bool decoupled = true;        ///< AdamW; false: weight decay is added to the gradient (Adam)
+  std::int64_t step = 1;  ///< 1 for the first: bias correction
+  bool decoupled = true;  ///< AdamW; false: weight decay is added to the gradient (Adam)
   const float* grad_factor = nullptr;  ///< device scalar all gradients are multiplied by (clipping)
 };
 

@@ -55,8 +55,7 @@ class SingleProcessGroup : public ProcessGroup {
     check(root == 0, "broadcast: root {} is not one of 1 ranks", root);
     return done();
   }
-  WorkPtr scatter(const TensorView& output, std::span<const TensorView> inputs,
-                  int root) override {
+  WorkPtr scatter(const TensorView& output, std::span<const TensorView> inputs, int root) override {
     check(root == 0, "scatter: root {} is not one of 1 ranks", root);
     check_parts(inputs, 1, output.dtype, "scatter", "inputs");
     return copy(output, inputs[0], "scatter");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// bfloat16 and float16 as storage types, converted by bit arithmetic (round to nearest, ties to even).
+// bfloat16 and float16 as storage types, converted by bit arithmetic (round to nearest, ties to
+// even).
 #pragma once
 
 #include <bit>
@@ -38,7 +39,7 @@ inline std::uint16_t float16::from_float(float value) {
   const auto u = std::bit_cast<std::uint32_t>(value);
   const auto sign = static_cast<std::uint16_t>((u >> 16) & 0x8000u);
   const std::uint32_t magnitude = u & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);  // NaN
+  if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);   // NaN
   if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // overflow
   if (magnitude < 0x38800000u) {
     // Subnormal result: adding 0.5 lines the value up with the smallest half step, and the

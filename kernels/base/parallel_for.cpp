@@ -62,7 +62,8 @@ void parallel_dynamic(Threads threads, std::int64_t n, void (*fn)(void*, std::in
   std::atomic<std::int64_t> next{0};
   const auto used = std::min<std::int64_t>(std::max(threads.count, 1), n);
   parallel_for({static_cast<int>(used)}, used, 1, [&](std::int64_t, std::int64_t) {
-    for (std::int64_t item = next.fetch_add(1); item < n; item = next.fetch_add(1)) fn(closure, item);
+    for (std::int64_t item = next.fetch_add(1); item < n; item = next.fetch_add(1))
+      fn(closure, item);
   });
 }
 

@@ -22,12 +22,13 @@ void run_parallel(int threads, ParallelBody body, void* closure);
 }  // namespace detail
 
 /// Calls fn(begin, end) on consecutive ranges that cover [0, n). The split depends on n, grain and
-/// the thread count alone (thread t of T gets one range), so results are reproducible. Ranges hold at least
-/// `grain` items, so small loops stay on the caller.
+/// the thread count alone (thread t of T gets one range), so results are reproducible. Ranges hold
+/// at least `grain` items, so small loops stay on the caller.
 template <typename Fn>
 void parallel_for(Threads threads, std::int64_t n, std::int64_t grain, Fn&& fn) {
   if (n <= 0) return;
-  const std::int64_t most = (n + std::max<std::int64_t>(grain, 1) - 1) / std::max<std::int64_t>(grain, 1);
+  const std::int64_t most =
+      (n + std::max<std::int64_t>(grain, 1) - 1) / std::max<std::int64_t>(grain, 1);
   const int used = static_cast<int>(std::min<std::int64_t>(std::max(threads.count, 1), most));
   if (used == 1) {
     fn(std::int64_t{0}, n);
@@ -43,9 +44,10 @@ void parallel_for(Threads threads, std::int64_t n, std::int64_t grain, Fn&& fn) 
       used, [](void* closure, int thread) { (*static_cast<Body*>(closure))(thread); }, &body);
 }
 
-/// Calls fn(item) for every item in [0, n), handed out one by one: for items of unequal cost. Which thread
-/// runs an item is not fixed, so fn(item) must not depend on it.
-void parallel_dynamic(Threads threads, std::int64_t n, void (*fn)(void*, std::int64_t), void* closure);
+/// Calls fn(item) for every item in [0, n), handed out one by one: for items of unequal cost. Which
+/// thread runs an item is not fixed, so fn(item) must not depend on it.
+void parallel_dynamic(Threads threads, std::int64_t n, void (*fn)(void*, std::int64_t),
+                      void* closure);
 
 template <typename Fn>
 void parallel_dynamic(Threads threads, std::int64_t n, Fn&& fn) {

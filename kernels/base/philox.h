@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Philox4x32-10: random numbers by position, so that a value depends on (seed, stream, index) alone.
-// Source: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
+// Philox4x32-10: random numbers by position, so that a value depends on (seed, stream, index)
+// alone. Source: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC
+// 2011.
 #pragma once
 
 #include <array>
@@ -15,10 +16,9 @@ constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::array<std::uint32_t, 
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = 0xD2511F53ull * counter[0];
     const std::uint64_t p1 = 0xCD9E8D57ull * counter[2];
-    counter = {static_cast<std::uint32_t>(p1 >> 32) ^ counter[1] ^ key[0],
-               static_cast<std::uint32_t>(p1),
-               static_cast<std::uint32_t>(p0 >> 32) ^ counter[3] ^ key[1],
-               static_cast<std::uint32_t>(p0)};
+    counter = {
+        static_cast<std::uint32_t>(p1 >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(p1),
+        static_cast<std::uint32_t>(p0 >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(p0)};
     key[0] += 0x9E3779B9u;
     key[1] += 0xBB67AE85u;
   }
@@ -32,10 +32,10 @@ struct PhiloxStream {
   std::uint64_t stream = 0;
 
   constexpr PhiloxBlock block(std::uint64_t block_index) const {
-    return philox4x32({static_cast<std::uint32_t>(block_index),
-                       static_cast<std::uint32_t>(block_index >> 32),
-                       static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32)},
-                      {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+    return philox4x32(
+        {static_cast<std::uint32_t>(block_index), static_cast<std::uint32_t>(block_index >> 32),
+         static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32)},
+        {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
   }
   constexpr std::uint32_t at(std::uint64_t index) const { return block(index / 4)[index % 4]; }
 };

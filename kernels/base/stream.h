@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An opaque queue of device work. On the CPU every call is done when it returns and the handle is null.
+// An opaque queue of device work. On the CPU every call is done when it returns and the handle is
+// null.
 #pragma once
 
 namespace meshloom {

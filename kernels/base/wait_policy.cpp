@@ -10,7 +10,7 @@ namespace {
 
 void prefer_sleeping_workers() { ::setenv("OMP_WAIT_POLICY", "passive", 0); }
 
-[[gnu::section(".preinit_array"), gnu::used]] void (*before_constructors)() =
-    prefer_sleeping_workers;
+[[gnu::section(".preinit_array"),
+  gnu::used]] void (*before_constructors)() = prefer_sleeping_workers;
 
 }  // namespace

@@ -243,8 +243,12 @@ void cross_entropy_backward(const KernelContext& context, const TensorView& dlog
       }
       check_target(target, classes, total > 0);
       const double grad = grad_losses.defined() ? grad_losses.as<const float>()[r] : 1.0f;
-      const BackwardRow row{dx, row_of(logits, r), target, lse.as<const float>()[r],
-                            grad * options.grad_scale, total > 0 ? total : classes};
+      const BackwardRow row{dx,
+                            row_of(logits, r),
+                            target,
+                            lse.as<const float>()[r],
+                            grad * options.grad_scale,
+                            total > 0 ? total : classes};
       backward_row(row, logits.dtype, stream, classes, options.label_smoothing);
     }
   });

@@ -85,8 +85,8 @@ void embedding(const KernelContext& context, const TensorView& y, const TensorVi
         continue;
       }
       check_id("embedding", id[i], weight.size(0));
-      std::memcpy(to,
-                  weight.as<const std::byte>() + id[i] * weight.stride(0) * size, columns * size);
+      std::memcpy(to, weight.as<const std::byte>() + id[i] * weight.stride(0) * size,
+                  columns * size);
     }
   });
 }

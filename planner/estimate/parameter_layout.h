@@ -15,8 +15,8 @@ struct ParameterLayout {
   int count = 1;     ///< layers that have it
   Shape shape;
   Placements placements{};  ///< over dp, fsdp, cp and tp
-  TensorCut cut;          ///< units of tp's cut
-  Shape local;            ///< what the rank holds between steps
+  TensorCut cut;            ///< units of tp's cut
+  Shape local;              ///< what the rank holds between steps
 };
 
 /// On the rank at these coordinates of dp, fsdp, cp, tp. Where fsdp and tp cut one dim, tp cuts
