@@ -17,18 +17,13 @@ struct LayerWidths {
   Widths kept, forward, backward;
 };
 
-/// With tp the inputs of the column-wise projections, the norms' outputs, are kept: gathered with
-/// sequence parallelism, else as they are (they pass a boundary that sums their gradients).
+/// With sequence parallelism the inputs of the column-wise projections, the norms' outputs gathered
+/// over tokens, are kept.
 void cut_stream(const LocalModel& local, LayerWidths& w) {
   const std::int64_t c = local.model.hidden;
-  if (local.plan.sequence_parallel) {
-    w.kept.local += 2 * c;
-    w.forward.local += c;
-    w.backward.local += c;
-  } else {
-    w.kept.stream += 2 * c;
-    w.forward.stream -= local.model.kind == ModelKind::kBert ? c : 2 * c;
-  }
+  w.kept.local += 2 * c;
+  w.forward.local += c;
+  w.backward.local += c;
 }
 
 /// What the ops of a layer keep (daemon/tensor/ops): norms their input, attention q, k, v and its
@@ -56,7 +51,7 @@ LayerWidths layer_widths(const LocalModel& local) {
   }
   // SwiGLU's backward: three gradients as wide as the MLP.
   if (local.model.kind == ModelKind::kLlama) w.backward.local = 3 * local.inner;
-  if (local.mesh.tp > 1) cut_stream(local, w);
+  if (local.plan.sequence_parallel) cut_stream(local, w);
   return w;
 }
 
