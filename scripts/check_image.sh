@@ -48,7 +48,7 @@ make_base() {
   command -v debootstrap >/dev/null || die "cannot pull $base, and debootstrap is not installed"
   say "image: no registry answers; debootstrap makes a base from $suite"
   base=localhost/debian-base:$suite
-  debootstrap --variant=minbase "$suite" "$work/root" "${DEBIAN_MIRROR:-http://deb.debian.org/debian}" >"$work/log" ||
+  debootstrap --variant=minbase "$suite" "$work/root" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} >"$work/log" ||
     die "debootstrap failed: $(tail -n 3 "$work/log")"
   container=$(buildah from scratch)
   tar -C "$work/root" -cf "$work/root.tar" .
