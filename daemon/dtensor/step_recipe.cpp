@@ -133,16 +133,22 @@ void set_reduction(StepRecipe& recipe, const planner::RedistributeStep& step) {
   recipe.reduce = found.value_or(comm::ReduceOp::kSum);
 }
 
+/// All of `part` as one message, in the local tensor of shape `local` itself where it is dense
+/// there.
+Message whole_part(Boxes boxes, const LocalPart& part, bool source, const Shape& local) {
+  Message message{std::move(boxes), part.shape, numel(part.shape), -1};
+  if (message.numel == 0)
+    message.direct = 0;
+  else if (covers(message.boxes, part.shape))
+    message.direct = offset_in(message.boxes[0], source, local);
+  return message;
+}
+
 void plan_all_gather(StepRecipe& recipe, const Members& members) {
   const LocalPart out = part_at(*recipe.to, members.to[static_cast<std::size_t>(members.own)]);
   for (const auto& at : members.from) {
     const LocalPart part = part_at(*recipe.from, at);
-    Message message{common_boxes(part, out), part.shape, numel(part.shape), -1};
-    if (message.numel == 0)
-      message.direct = 0;
-    else if (covers(message.boxes, part.shape))
-      message.direct = offset_in(message.boxes[0], false, recipe.out_shape);
-    recipe.receives.push_back(std::move(message));
+    recipe.receives.push_back(whole_part(common_boxes(part, out), part, false, recipe.out_shape));
   }
   // This rank's own part is copied straight from its local tensor.
   recipe.staged_in = staged(recipe.receives);
@@ -154,12 +160,7 @@ void plan_reduce_scatter(StepRecipe& recipe, const Members& members) {
   const LocalPart in = part_at(*recipe.from, members.from[static_cast<std::size_t>(members.own)]);
   for (const auto& at : members.to) {
     const LocalPart part = part_at(*recipe.to, at);
-    Message message{common_boxes(in, part), part.shape, numel(part.shape), -1};
-    if (message.numel == 0)
-      message.direct = 0;
-    else if (covers(message.boxes, part.shape))
-      message.direct = offset_in(message.boxes[0], true, recipe.in_shape);
-    recipe.sends.push_back(std::move(message));
+    recipe.sends.push_back(whole_part(common_boxes(in, part), part, true, recipe.in_shape));
   }
   recipe.staged_out = staged(recipe.sends);
 }
