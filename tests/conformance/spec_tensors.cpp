@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/conformance/spec_tensors.h"
+#include "tests/support/partial_share.h"
 
 #include <algorithm>
 #include <cstring>
@@ -24,24 +25,6 @@ std::vector<std::int64_t> global_indices(const planner::LocalPart& part, const S
     indices = std::move(longer);
   }
   return indices;
-}
-
-/// What the rank at `coordinates` holds of the value at a global index.
-double share_of(double value, std::int64_t index, const planner::DTensorSpec& spec,
-                const std::vector<int>& coordinates) {
-  for (int d = 0; d < spec.mesh().ndim(); ++d) {
-    if (!spec.placement(d).is_partial()) continue;
-    const double n = spec.mesh().dim_size(d);
-    const int i = coordinates[static_cast<std::size_t>(d)];
-    const bool holds = index % spec.mesh().dim_size(d) == i;
-    switch (spec.placement(d).partial) {
-      case PartialOp::kSum: value *= 2.0 * (i + 1) / (n * (n + 1)); break;
-      case PartialOp::kAvg: value *= 2.0 * (i + 1) / (n + 1); break;
-      case PartialOp::kMax: value -= holds ? 0.0 : 1.0; break;
-      case PartialOp::kMin: value += holds ? 0.0 : 1.0; break;
-    }
-  }
-  return value;
 }
 
 void check_partial_dtype(DType dtype, const planner::DTensorSpec& spec) {
@@ -121,7 +104,7 @@ Tensor scatter_global(const Tensor& global, const planner::DTensorSpec& spec,
   const std::vector<double> values = global.to_vector();
   std::vector<double> mine;
   for (const std::int64_t index : global_indices(part, spec.shape()))
-    mine.push_back(share_of(values[static_cast<std::size_t>(index)], index, spec, at));
+    mine.push_back(test::partial_share(values[static_cast<std::size_t>(index)], index, spec, at));
   return from_doubles(rank.context, part.shape, mine, global.dtype());
 }
 

@@ -15,6 +15,7 @@
 #include "daemon/dtensor/layout_engine.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "kernels/base/error.h"
+#include "tests/support/partial_share.h"
 #include "tests/unit/dtensor/global_values.h"
 #include "tests/unit/dtensor/random_program.h"
 
@@ -199,20 +200,7 @@ Tensor local_of_values(ExecutionContext& context, const std::vector<double>& val
                        const DTensorSpec& spec, const std::vector<int>& at) {
   std::vector<double> mine;
   for (const std::int64_t index : test::held_indices(spec, at)) {
-    double value = values[static_cast<std::size_t>(index)];
-    for (int d = 0; d < spec.mesh().ndim(); ++d) {
-      if (!spec.placement(d).is_partial()) continue;
-      const double n = spec.mesh().dim_size(d);
-      const int i = at[static_cast<std::size_t>(d)];
-      const bool holds = index % spec.mesh().dim_size(d) == i;
-      switch (spec.placement(d).partial) {
-        case PartialOp::kSum: value *= 2.0 * (i + 1) / (n * (n + 1)); break;
-        case PartialOp::kAvg: value *= 2.0 * (i + 1) / (n + 1); break;
-        case PartialOp::kMax: value -= holds ? 0.0 : 1.0; break;
-        case PartialOp::kMin: value += holds ? 0.0 : 1.0; break;
-      }
-    }
-    mine.push_back(value);
+    mine.push_back(test::partial_share(values[static_cast<std::size_t>(index)], index, spec, at));
   }
   return Leaf{spec.local_shape(at), mine, dtype, false}.make(context);
 }
