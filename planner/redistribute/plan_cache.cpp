@@ -9,6 +9,8 @@ namespace {
 
 // Pairs of objects that are remembered; equal layouts in new objects are found by value.
 constexpr std::size_t kMostPointerPairs = 8192;
+// Plans of a generation. Shapes that never come again (prompts, last batches) must not pile up.
+constexpr std::size_t kMostPlans = 4096;
 
 struct SpecPair {
   SpecPtr from, to;
@@ -31,7 +33,10 @@ struct PlanCache::Impl {
     const RedistributePlan* plan = nullptr;
   };
 
-  std::unordered_map<SpecPair, PlanPtr, SpecPairHash> by_value;
+  using Plans = std::unordered_map<SpecPair, PlanPtr, SpecPairHash>;
+
+  /// What was asked for since `recent` was last full, and what only before that.
+  Plans recent, older;
   /// Open addressing, at most half full. `held` keeps its objects alive, so that an address never
   /// means another layout.
   std::vector<Slot> by_pointer = std::vector<Slot>(64);
@@ -47,11 +52,33 @@ struct PlanCache::Impl {
     return by_pointer[at];
   }
 
-  void remember(const SpecPtr& from, const SpecPtr& to, const RedistributePlan* plan) {
-    if (held.size() == kMostPointerPairs) {
-      held.clear();
-      by_pointer.assign(64, Slot{});
+  void forget_pointers() {
+    held.clear();
+    by_pointer.assign(64, Slot{});
+  }
+
+  /// The plan of equal layouts, now a recent one; null where there is none.
+  PlanPtr find_equal(const SpecPair& pair) {
+    if (const auto found = recent.find(pair); found != recent.end()) return found->second;
+    const auto found = older.find(pair);
+    if (found == older.end()) return nullptr;
+    PlanPtr plan = std::move(found->second);
+    older.erase(found);
+    keep(pair, plan);
+    return plan;
+  }
+
+  void keep(const SpecPair& pair, PlanPtr plan) {
+    if (recent.size() == kMostPlans) {
+      older = std::move(recent);
+      recent.clear();
+      forget_pointers();
     }
+    recent.emplace(pair, std::move(plan));
+  }
+
+  void remember(const SpecPtr& from, const SpecPtr& to, const RedistributePlan* plan) {
+    if (held.size() == kMostPointerPairs) forget_pointers();
     if ((held.size() + 1) * 2 > by_pointer.size()) {
       std::vector<Slot> old(by_pointer.size() * 2);
       old.swap(by_pointer);
@@ -71,19 +98,16 @@ PlanCache::~PlanCache() = default;
 const RedistributePlan& PlanCache::plan(const SpecPtr& from, const SpecPtr& to) {
   if (const RedistributePlan* known = impl_->find(from.get(), to.get()).plan) return *known;
   check(from != nullptr && to != nullptr, "redistribute: a layout is missing");
-  PlanPtr& plan = impl_->by_value[{from, to}];
+  const SpecPair pair{from, to};
+  PlanPtr plan = impl_->find_equal(pair);
   if (!plan) {
-    try {
-      plan = plan_redistribute(from, to, options_);
-    } catch (...) {
-      impl_->by_value.erase({from, to});
-      throw;
-    }
+    plan = plan_redistribute(from, to, options_);
+    impl_->keep(pair, plan);
   }
   impl_->remember(from, to, plan.get());
   return *plan;
 }
 
-std::size_t PlanCache::size() const { return impl_->by_value.size(); }
+std::size_t PlanCache::size() const { return impl_->recent.size() + impl_->older.size(); }
 
 }  // namespace meshloom::planner
