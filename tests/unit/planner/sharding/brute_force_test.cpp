@@ -341,27 +341,42 @@ MeshPtr make_mesh(std::vector<int> sizes) {
   return std::make_shared<MeshLayout>(dims);
 }
 
+/// Every choice of a placement per input; of very many, kMostChoices drawn at random, so that each
+/// placement of each input stays in.
+std::vector<Placements> placement_choices(const OpCase& c, std::mt19937_64& rng) {
+  constexpr std::size_t kMostChoices = 800;
+  std::vector<Placements> choices{{}};
+  for (const InputCase& input : c.inputs) {
+    const Placements options =
+        input.left_out ? Placements{Placement::replicate()} : placement_options(input);
+    std::vector<Placements> longer;
+    for (const Placements& choice : choices)
+      for (const Placement& placement : options) {
+        longer.push_back(choice);
+        longer.back().push_back(placement);
+      }
+    choices = std::move(longer);
+  }
+  if (choices.size() <= kMostChoices) return choices;
+  std::shuffle(choices.begin(), choices.end(), rng);
+  choices.resize(kMostChoices);
+  return choices;
+}
+
 TEST_P(BruteForce, EveryPlacementOnOneMeshDim) {
   const OpCase& c = GetParam();
+  std::mt19937_64 rng(5);
   for (const int ranks : {2, 3, 4}) {
     const MeshPtr mesh = make_mesh({ranks});
-    OpCall call{c.op, std::vector<SpecPtr>(c.inputs.size()), c.attributes};
-    std::mt19937_64 rng(5);
-    int budget = 400;
-    const std::function<void(std::size_t)> choose = [&](std::size_t i) {
+    for (const Placements& choice : placement_choices(c, rng)) {
+      OpCall call{c.op, std::vector<SpecPtr>(c.inputs.size()), c.attributes};
+      for (std::size_t i = 0; i < choice.size(); ++i)
+        if (!c.inputs[i].left_out)
+          call.inputs[i] =
+              std::make_shared<DTensorSpec>(mesh, Placements{choice[i]}, c.inputs[i].shape);
+      check(call);
       if (HasFatalFailure()) return;
-      if (i == c.inputs.size()) return check(call);
-      if (c.inputs[i].left_out) return choose(i + 1);
-      for (const Placement& placement : placement_options(c.inputs[i])) {
-        // Ops of many inputs: a fixed random part of all combinations.
-        if (i >= 3 && rng() % 3 != 0) continue;
-        if (--budget < 0 && rng() % 8 != 0) continue;
-        call.inputs[i] =
-            std::make_shared<DTensorSpec>(mesh, Placements{placement}, c.inputs[i].shape);
-        choose(i + 1);
-      }
-    };
-    choose(0);
+    }
   }
 }
 
