@@ -102,6 +102,20 @@ std::uint64_t hash_mesh(const MeshLayout& mesh) {
   return hash;
 }
 
+/// Reductions of different kinds do not commute: max of sums is not the sum of maxima, so the value
+/// would hang on which mesh dim is reduced first. sum and avg do.
+void check_partial_kinds(const Placements& placements) {
+  const auto linear = [](PartialOp op) { return op == PartialOp::kSum || op == PartialOp::kAvg; };
+  const Placement* first = nullptr;
+  for (const Placement& p : placements) {
+    if (!p.is_partial()) continue;
+    if (first == nullptr) first = &p;
+    if (p.partial != first->partial && !(linear(p.partial) && linear(first->partial)))
+      refuse("placements {} mix kinds of Partial; only sum and avg may go together",
+             to_string(placements));
+  }
+}
+
 }  // namespace
 
 Dims LocalPart::offset(const Shape& global) const {
@@ -127,6 +141,7 @@ DTensorSpec::DTensorSpec(MeshPtr mesh, Placements placements, Shape shape, Shard
     refuse("{} placements {} on mesh {}", placements.size(), to_string(placements),
            meshloom::planner::to_string(*mesh_));
   placements_ = normalize_placements(placements, shape_.size());
+  check_partial_kinds(placements_);
   order_ = complete_order(placements_, shape_.size(), order);
   for (const DimShardOrder& entry : order_)
     default_order_ =

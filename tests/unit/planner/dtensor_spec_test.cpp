@@ -141,6 +141,16 @@ TEST(DTensorSpec, PrintsItself) {
             "[S(0), R] 0:blocked(3x2)");
 }
 
+TEST(DTensorSpec, MixesNoKindsOfPartialThatDoNotCommute) {
+  const MeshPtr mesh = mesh_of({2, 2});
+  EXPECT_NO_THROW(DTensorSpec(mesh, parse({"P(sum)", "P(avg)"}), {8}));
+  EXPECT_NO_THROW(DTensorSpec(mesh, parse({"P(max)", "P(max)"}), {8}));
+  EXPECT_NO_THROW(DTensorSpec(mesh, parse({"P(min)", "S(0)"}), {8}));
+  for (const auto& mixed :
+       {parse({"P(sum)", "P(max)"}), parse({"P(min)", "P(avg)"}), parse({"P(max)", "P(min)"})})
+    EXPECT_THROW(DTensorSpec(mesh, mixed, {8}), InvalidArgument) << to_string(mixed);
+}
+
 TEST(DTensorSpec, RefusesWhatDoesNotFit) {
   const MeshPtr mesh = mesh_of({2, 2});
   EXPECT_THROW(DTensorSpec(nullptr, {}, {8}), InvalidArgument);

@@ -10,10 +10,20 @@ int draw(std::mt19937& random, int low, int high) {
   return std::uniform_int_distribution<int>(low, high)(random);
 }
 
-Placement draw_placement(std::mt19937& random, int ndim, bool partial) {
-  const int kind = draw(random, 0, partial ? 3 : 2);
+/// Which kinds of Partial a layout may hold together: sum and avg, max, or min.
+std::vector<PartialOp> draw_partial_kinds(std::mt19937& random) {
+  const int kind = draw(random, 0, 3);
+  if (kind < 2) return {PartialOp::kSum, PartialOp::kAvg};
+  return {kind == 2 ? PartialOp::kMax : PartialOp::kMin};
+}
+
+/// Without kinds of Partial, none is drawn.
+Placement draw_placement(std::mt19937& random, int ndim, const std::vector<PartialOp>& partials) {
+  const int kind = draw(random, 0, partials.empty() ? 2 : 3);
   if (kind == 0) return Placement::replicate();
-  if (kind == 3) return Placement::partial_of(static_cast<PartialOp>(draw(random, 0, 3)));
+  if (kind == 3)
+    return Placement::partial_of(
+        partials[static_cast<std::size_t>(draw(random, 0, static_cast<int>(partials.size()) - 1))]);
   return Placement::shard(draw(random, 0, ndim - 1));
 }
 
@@ -74,20 +84,25 @@ SpecPtr make_spec(const MeshPtr& mesh, const std::vector<std::string>& texts, co
 
 SpecPtr draw_spec(std::mt19937& random, const MeshPtr& mesh, const Shape& shape,
                   const SpecDraw& wanted) {
+  std::vector<PartialOp> partials;
+  if (wanted.partial) partials = draw_partial_kinds(random);
   Placements placements;
   for (int m = 0; m < mesh->ndim(); ++m)
-    placements.push_back(draw_placement(random, shape.size(), wanted.partial));
+    placements.push_back(draw_placement(random, shape.size(), partials));
   return finish_spec(random, mesh, placements, shape, wanted);
 }
 
 SpecPtr draw_target(std::mt19937& random, const DTensorSpec& from, const SpecDraw& wanted) {
+  std::vector<PartialOp> partials;
+  if (wanted.partial) partials = {PartialOp::kSum};
+  for (const Placement& held : from.placements())
+    if (wanted.partial && held.is_partial() && held.partial >= PartialOp::kMax)
+      partials = {held.partial};
   Placements placements;
   for (const Placement& held : from.placements()) {
-    Placement placement = draw_placement(random, from.shape().size(), wanted.partial);
-    if (placement.is_partial()) {
-      placement.partial = PartialOp::kSum;
-      if (held.is_partial() && held.partial >= PartialOp::kMax) placement = held;
-    }
+    Placement placement = draw_placement(random, from.shape().size(), partials);
+    const bool legal = placement.partial == PartialOp::kSum || held == placement;
+    if (placement.is_partial() && !legal) placement = Placement::replicate();
     placements.push_back(placement);
   }
   return finish_spec(random, from.mesh_ptr(), placements, from.shape(), wanted);
