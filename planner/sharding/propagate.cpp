@@ -12,7 +12,7 @@ namespace meshloom::planner {
 namespace {
 
 /// Choices that the planner is asked about where estimates come close.
-constexpr std::size_t kCompared = 2;
+constexpr std::size_t kCompared = 8;
 constexpr double kClose = 1.25;
 /// Costs this close, relatively, are equal: then the estimates' order stands, which prefers what
 /// changes less.

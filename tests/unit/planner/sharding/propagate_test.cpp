@@ -319,27 +319,34 @@ TEST(Propagate, TakesTheCheapest) {
 
 TEST(Propagate, ComesCloseToTheCheapestOnTwoMeshDims) {
   const MeshPtr mesh = make_mesh({2, 4});
-  const Shape shape{64, 512, 1024};
   std::mt19937 rng(3);
   const std::vector<std::string> kinds{"R", "P", "S(0)", "S(1)", "S(2)"};
-  const auto draw = [&] {
-    return spec(mesh, shape, {kinds[rng() % kinds.size()], kinds[rng() % kinds.size()]});
+  // Where latency is all, estimates see less: collectives that the planner merges.
+  struct Row {
+    Shape shape;
+    double worst;
   };
-  double sum = 0.0, best_sum = 0.0;
-  for (int n = 0; n < 40; ++n) {
-    const SpecPtr a = draw(), b = draw();
-    double best = std::numeric_limits<double>::infinity();
-    for (const char* first : {"R", "S(0)", "S(1)", "S(2)"})
-      for (const char* second : {"R", "S(0)", "S(1)", "S(2)"}) {
-        const SpecPtr to = spec(mesh, shape, {first, second});
-        best = std::min(best, plan_redistribute(a, to)->cost + plan_redistribute(b, to)->cost);
-      }
-    const ShardingDecision decision = propagate({OpId::kSwiglu, {a, b}, {}});
-    EXPECT_LE(decision.cost, 2.0 * best) << to_string(*a) << " " << to_string(*b);
-    sum += decision.cost;
-    best_sum += best;
+  for (const auto& [shape, worst] :
+       {Row{{64, 512, 1024}, 1.05}, Row{{64, 96, 32}, 1.05}, Row{{8, 16, 24}, 1.25}}) {
+    const auto draw = [&] {
+      return spec(mesh, shape, {kinds[rng() % kinds.size()], kinds[rng() % kinds.size()]});
+    };
+    double sum = 0.0, best_sum = 0.0;
+    for (int n = 0; n < 200; ++n) {
+      const SpecPtr a = draw(), b = draw();
+      double best = std::numeric_limits<double>::infinity();
+      for (const char* first : {"R", "S(0)", "S(1)", "S(2)"})
+        for (const char* second : {"R", "S(0)", "S(1)", "S(2)"}) {
+          const SpecPtr to = spec(mesh, shape, {first, second});
+          best = std::min(best, plan_redistribute(a, to)->cost + plan_redistribute(b, to)->cost);
+        }
+      const ShardingDecision decision = propagate({OpId::kSwiglu, {a, b}, {}});
+      EXPECT_LE(decision.cost, worst * best) << to_string(*a) << " " << to_string(*b);
+      sum += decision.cost;
+      best_sum += best;
+    }
+    EXPECT_LE(sum, 1.005 * best_sum);
   }
-  EXPECT_LE(sum, 1.1 * best_sum);
 }
 
 TEST(Propagate, AMissCostsMicroseconds) {
@@ -368,7 +375,7 @@ TEST(Propagate, AMissCostsMicroseconds) {
     }
     std::printf("%-10s on %d mesh dims: %.1f us\n", op_name(call.op), call.inputs[0]->mesh().ndim(),
                 best);
-    EXPECT_LT(best, 2000.0);
+    EXPECT_LT(best, 500.0);  // sanitizers cost tenfold
   }
 }
 
