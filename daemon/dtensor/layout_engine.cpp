@@ -173,6 +173,15 @@ std::vector<Tensor> DistributedEngine::run(planner::OpId op, std::span<const Ten
   return results;
 }
 
+Tensor DistributedEngine::relaid(const Tensor& x, const planner::SpecPtr& to) {
+  const TensorLayout& layout = *x.layout();
+  check_internal(layout.engine == this, "relaid: a tensor of another engine");
+  const NoGradGuard no_grad(x.context());
+  planner::SpecPtr target = intern(to);
+  Tensor local = redistribute_values(layout.local, layout.spec, target, context_);
+  return with_interned_layout(std::move(local), std::move(target), *this);
+}
+
 Tensor DistributedEngine::stack_ranks(const Tensor& x, const std::vector<int>& mesh_dims) {
   comm::ProcessGroup& group = context_.mesh.group(mesh_dims);
   Shape shape = x.shape();

@@ -29,6 +29,7 @@ class DistributedEngine final : public LayoutEngine {
   planner::SpecPtr gradient_of(const planner::SpecPtr& spec) override {
     return specs_.gradient_of(spec);
   }
+  Tensor relaid(const Tensor& x, const planner::SpecPtr& to) override;
   Tensor stack_ranks(const Tensor& x, const std::vector<int>& mesh_dims) override;
 
   const MeshContext& context() const { return context_; }

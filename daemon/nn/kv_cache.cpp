@@ -6,20 +6,26 @@
 #include "kernels/base/error.h"
 
 namespace meshloom::nn {
-
 namespace {
 
-/// The layout of more positions than `spec` describes.
+constexpr int kPositions = 2;
+
+/// The layout with every rank's positions whole and nothing Partial, for so many positions.
 planner::SpecPtr with_positions(const planner::DTensorSpec& spec, std::int64_t positions) {
-  check(spec.cutters(2).empty(), "key-value cache: layout {} cuts the positions",
-        planner::to_string(spec));
   Shape shape = spec.shape();
-  shape[2] = positions;
+  shape[kPositions] = positions;
+  planner::Placements placements = spec.placements();
   std::vector<planner::DimOrderPtr> orders;
-  if (spec.has_dim_orders())
-    for (int d = 0; d < spec.mesh().ndim(); ++d) orders.push_back(spec.dim_order(d));
-  return std::make_shared<const planner::DTensorSpec>(spec.mesh_ptr(), spec.placements(), shape,
-                                                      spec.shard_order(), std::move(orders));
+  for (int d = 0; d < spec.mesh().ndim(); ++d) {
+    planner::Placement& placement = placements[static_cast<std::size_t>(d)];
+    const bool kept = placement.is_shard() && placement.dim != kPositions;
+    if (!kept) placement = planner::Placement::replicate();
+    if (spec.has_dim_orders()) orders.push_back(kept ? spec.dim_order(d) : nullptr);
+  }
+  planner::ShardOrder shard_order = spec.shard_order();
+  std::erase_if(shard_order, [](const auto& entry) { return entry.tensor_dim == kPositions; });
+  return std::make_shared<const planner::DTensorSpec>(spec.mesh_ptr(), std::move(placements), shape,
+                                                      std::move(shard_order), std::move(orders));
 }
 
 }  // namespace
@@ -33,22 +39,26 @@ KvCache::KvCache(ExecutionContext& context, const Sizes& sizes, DType dtype)
         "key-value cache: batch {} and length {} must be positive", sizes.batch, sizes.max_length);
 }
 
-Tensor KvCache::append_to(Tensor& memory, const Tensor& next) const {
-  const Tensor local = local_of(next);
-  const std::int64_t end = length_ + local.size(2);
-  if (!memory)
-    memory =
+Tensor KvCache::append_to(Memory& memory, const Tensor& next) const {
+  Tensor local = next;
+  LayoutEngine* engine = next.has_layout() ? next.layout()->engine : nullptr;
+  if (engine != nullptr) {
+    if (!memory.first) memory.first = with_positions(*next.layout()->spec, next.size(kPositions));
+    local = local_of(engine->relaid(next, with_positions(*memory.first, next.size(kPositions))));
+  }
+  const std::int64_t end = length_ + local.size(kPositions);
+  if (!memory.values)
+    memory.values =
         empty(context_, {local.size(0), local.size(1), sizes_.max_length, sizes_.head_dim}, dtype_);
-  copy_into(ops::slice(memory, 2, length_, end), local);
-  const Tensor all = ops::slice(memory, 2, 0, end);
-  if (!next.has_layout()) return all;
-  const TensorLayout& layout = *next.layout();
-  return with_layout(all, layout.engine->intern(with_positions(*layout.spec, end)), *layout.engine);
+  copy_into(ops::slice(memory.values, kPositions, length_, end), local);
+  const Tensor all = ops::slice(memory.values, kPositions, 0, end);
+  if (engine == nullptr) return all;
+  return with_layout(all, engine->intern(with_positions(*memory.first, end)), *engine);
 }
 
 KvCache::KeyValue KvCache::append(std::int64_t layer, const Tensor& k, const Tensor& v) {
-  KeyValue& all = layers_.at(static_cast<std::size_t>(layer));
-  return {append_to(all.k, k), append_to(all.v, v)};
+  Layer& memory = layers_.at(static_cast<std::size_t>(layer));
+  return {append_to(memory.k, k), append_to(memory.v, v)};
 }
 
 void KvCache::advance(std::int64_t positions) {

@@ -6,11 +6,13 @@
 #include <vector>
 
 #include "daemon/tensor/tensor.h"
+#include "planner/dtensor_spec.h"
 
 namespace meshloom::nn {
 
 /// Made by Model::make_cache. A layer's memory for all positions is taken at its first append. Keys
-/// and values with a layout (cut by heads or whole) are kept as each rank holds them.
+/// and values with a layout are kept cut as those of the first append (by heads, mostly), with all
+/// positions of what a rank holds.
 class KvCache {
  public:
   struct Sizes {
@@ -28,7 +30,7 @@ class KvCache {
     Tensor k, v;  ///< [B,Hkv,length,D]
   };
   /// Writes k and v [B,Hkv,S,D] of the next S positions of one layer and returns all of that
-  /// layer's positions, S included, in the layout of k and v.
+  /// layer's positions, S included.
   KeyValue append(std::int64_t layer, const Tensor& k, const Tensor& v);
   /// After every layer has appended S positions. Throws InvalidArgument beyond max_length.
   void advance(std::int64_t positions);
@@ -36,13 +38,22 @@ class KvCache {
   void check_room(std::int64_t batch, std::int64_t positions) const;
 
  private:
-  Tensor append_to(Tensor& all, const Tensor& x) const;
+  /// What a rank holds of the keys or values of a layer: [B,Hkv,max_length,D] of its heads.
+  struct Memory {
+    Tensor values;
+    planner::SpecPtr first;  ///< layout of the first append, positions whole; null: none
+  };
+  struct Layer {
+    Memory k, v;
+  };
+
+  Tensor append_to(Memory& memory, const Tensor& next) const;
 
   ExecutionContext& context_;
   Sizes sizes_;
   DType dtype_;
   std::int64_t length_ = 0;
-  std::vector<KeyValue> layers_;  ///< [B,Hkv,max_length,D], of this rank's heads
+  std::vector<Layer> layers_;
 };
 
 }  // namespace meshloom::nn

@@ -87,6 +87,9 @@ class LayoutEngine {
   virtual planner::SpecPtr intern(const planner::SpecPtr& spec) = 0;
   /// The spec with Partial replaced by Replicate.
   virtual planner::SpecPtr gradient_of(const planner::SpecPtr& spec) = 0;
+  /// x, a tensor of this engine, in layout `to` (any object that equals it); no gradient is
+  /// recorded.
+  virtual Tensor relaid(const Tensor& x, const planner::SpecPtr& to) = 0;
   /// The x of every rank that differs along `mesh_dims` only, stacked in a new first dim in the
   /// order of the group. x has the same shape on all of them; no gradient. One all_gather.
   virtual Tensor stack_ranks(const Tensor& x, const std::vector<int>& mesh_dims) = 0;

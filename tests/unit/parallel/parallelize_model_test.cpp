@@ -96,6 +96,33 @@ Outcome run_on(int ranks, const nn::ModelConfig& config, const Setting& setting)
   return outcome;
 }
 
+/// What every rank generates, after 5 tokens; longer than the context, so that the cache is filled
+/// anew.
+std::vector<std::int64_t> generate_on(int ranks, const nn::ModelConfig& config,
+                                      const Setting& setting) {
+  std::vector<std::int64_t> tokens;
+  std::mutex mutex;
+  testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
+    ExecutionContext context;
+    dtensor::DeviceMesh mesh(world, planner::MeshLayout({{"tp", ranks}}));
+    const auto model = testing::make_random_model(context, config);
+    const ParallelModel parallel(*model, &mesh, {true, setting.sequence_parallel, setting.styles});
+    const std::vector<std::int64_t> prompt = {3, 1, 4, 1, 5};
+    nn::GenerateOptions options;
+    options.sampling.temperature = 0.0;
+    options.max_tokens = 30;
+    std::vector<std::int64_t> mine;
+    nn::generate(*model, prompt, options, [&](std::int64_t token) {
+      mine.push_back(token);
+      return true;
+    });
+    const std::lock_guard lock(mutex);
+    if (tokens.empty()) tokens = mine;
+    EXPECT_EQ(mine, tokens);
+  });
+  return tokens;
+}
+
 void expect_close(const std::vector<double>& a, const std::vector<double>& b,
                   const std::string& what) {
   ASSERT_EQ(a.size(), b.size()) << what;
@@ -189,36 +216,41 @@ TEST(ParallelModel, StylesSpelledAsInPyTorchKeepLayouts) {
 }
 
 TEST(ParallelModel, GeneratesTheTokensOfOneRank) {
-  const auto generate = [](int ranks, const nn::ModelConfig& config, bool sequence) {
-    std::vector<std::int64_t> tokens;
-    std::mutex mutex;
-    testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
-      dtensor::DeviceMesh mesh(world, planner::MeshLayout({{"tp", ranks}}));
-      const auto model = testing::make_random_model(context, config);
-      const ParallelModel parallel(*model, &mesh, {true, sequence, {}});
-      const std::vector<std::int64_t> prompt = {3, 1, 4, 1, 5};
-      nn::GenerateOptions options;
-      options.sampling.temperature = 0.0;
-      options.max_tokens = 30;
-      std::vector<std::int64_t> mine;
-      // Longer than the context, so that the cache is filled anew.
-      nn::generate(*model, prompt, options, [&](std::int64_t token) {
-        mine.push_back(token);
-        return true;
-      });
-      const std::lock_guard lock(mutex);
-      if (tokens.empty()) tokens = mine;
-      EXPECT_EQ(mine, tokens);
-    });
-    return tokens;
-  };
   for (const auto& config : {testing::tiny_gpt2(), testing::tiny_llama()}) {
-    const std::vector<std::int64_t> one = generate(1, config, false);
+    const std::vector<std::int64_t> one = generate_on(1, config, {});
     ASSERT_EQ(one.size(), 30U);
     for (const int ranks : {2, 3})
       for (const bool sequence : {false, true})
-        EXPECT_EQ(generate(ranks, config, sequence), one) << ranks << " ranks, " << sequence;
+        EXPECT_EQ(generate_on(ranks, config, {ranks, sequence}), one)
+            << ranks << " ranks, " << sequence;
+  }
+}
+
+// Styles that leave the residual stream cut by positions: keys and values come so too.
+TEST(ParallelModel, GeneratesWhateverTheStyles) {
+  const ArgumentLayouts positions{planner::Placements{planner::Placement::shard(1)}};
+  const StylePlan gpt2_plans[] = {
+      {{"transformer.wte", {{.kind = StyleKind::kColwise}}}},
+      {{"transformer.h.*.ln_1", {{.kind = StyleKind::kSequence}}}},
+      {{"transformer.h.*.mlp",
+        {{.kind = StyleKind::kPrepareInput,
+          .input_layouts = positions,
+          .desired_input_layouts = positions}}}},
+  };
+  for (const StylePlan& plan : gpt2_plans)
+    for (const int ranks : {2, 3})
+      EXPECT_EQ(generate_on(ranks, testing::tiny_gpt2(), {.ranks = ranks, .styles = plan}),
+                generate_on(1, testing::tiny_gpt2(), {}))
+          << ranks << " ranks" << describe(plan);
+  std::mt19937 random(23);
+  for (const auto& config : {testing::tiny_gpt2(), testing::tiny_llama()}) {
+    const std::vector<std::int64_t> one = generate_on(1, config, {});
+    for (int draw = 0; draw < 8; ++draw) {
+      const StylePlan plan = random_plan(config.architecture, random);
+      const int ranks = 2 + draw % 3;
+      EXPECT_EQ(generate_on(ranks, config, {.ranks = ranks, .styles = plan}), one)
+          << ranks << " ranks" << describe(plan);
+    }
   }
 }
 
