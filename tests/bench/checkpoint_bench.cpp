@@ -14,7 +14,7 @@
 #include "daemon/train/checkpoint/checkpoint_writer.h"
 #include "kernels/base/error.h"
 #include "tests/bench/bench.h"
-#include "tests/unit/train/checkpoint/temp_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace meshloom::bench {
 namespace {
@@ -136,7 +136,7 @@ int run_checkpoint_bench(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
-  const testing::TempFolder temporary(options.folder.empty() ? fs::temp_directory_path()
+  const test::TempFolder temporary(options.folder.empty() ? fs::temp_directory_path()
                                                              : fs::path(options.folder));
   return comm::run_local_ranks(options.local_ranks, [&](comm::RankRuntime& runtime) {
     return measure(options, runtime, temporary.path());

@@ -15,7 +15,7 @@
 
 #include "kernels/base/error.h"
 #include "tests/bench/bench.h"
-#include "tests/unit/train/checkpoint/temp_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace meshloom::bench {
 namespace {
@@ -107,7 +107,7 @@ struct Sample {
 };
 
 Sample measure(const Options& options, bool idle) {
-  const testing::TempFolder folder;
+  const test::TempFolder folder;
   const std::string address = "127.0.0.1:" + std::to_string(free_port());
   const fs::path state = folder.path() / "state";
   const fs::path log = folder.path() / "log.txt";

@@ -16,7 +16,7 @@
 #include "kernels/cpu/cpu_features.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/probe.h"
-#include "tests/unit/train/checkpoint/temp_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace meshloom::bench {
 namespace {
@@ -223,7 +223,7 @@ int run_train_bench(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   const int ranks = ranks_of(options);
-  const testing::TempFolder folder;
+  const test::TempFolder folder;
   const v1::RunConfig given = make_config(options, folder.path());
   const auto body = [&](comm::RankRuntime& runtime) {
     ExecutionContext::Options context_options;

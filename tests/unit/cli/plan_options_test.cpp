@@ -10,7 +10,7 @@
 #include "daemon/cli/exit_code.h"
 #include "daemon/cli/model_shape_reader.h"
 #include "daemon/nn/models/presets.h"
-#include "tests/unit/train/checkpoint/temp_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace meshloom::cli {
 namespace {
@@ -49,7 +49,7 @@ TEST(PlanOptions, EveryPresetIsReadWithItsParameters) {
 }
 
 TEST(PlanOptions, ModelsAreReadFromFilesAndFolders) {
-  const testing::TempFolder folder;
+  const test::TempFolder folder;
   write(folder.path() / "config.json", nn::preset_text("llama_tiny"));
   const auto expected = planner::parameter_count(read_model_shape("llama_tiny"));
   EXPECT_EQ(planner::parameter_count(read_model_shape(folder.path().string())), expected);
@@ -72,7 +72,7 @@ TEST(PlanOptions, EveryClusterIsSound) {
 }
 
 TEST(PlanOptions, ClustersAreReadFromFilesWithPlaces) {
-  const testing::TempFolder folder;
+  const test::TempFolder folder;
   const std::string file = (folder.path() / "mine.yaml").string();
   write(file,
         "float32_flops: 1.0e12\nmemory_bytes_per_second: 1.0e11\n"
@@ -101,7 +101,7 @@ TEST(PlanOptions, PlansComeFromTheMeshAFileAndFlags) {
   EXPECT_FALSE(made.plan.sequence_parallel);
   EXPECT_EQ(made.plan.dtype, DType::kBFloat16);
 
-  const testing::TempFolder folder;
+  const test::TempFolder folder;
   options.plan_file = (folder.path() / "plan.yaml").string();
   options.mesh.clear();
   write(options.plan_file,

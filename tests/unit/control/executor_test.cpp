@@ -11,8 +11,8 @@
 #include "daemon/control/rank_service.h"
 #include "daemon/control/rank_worker.h"
 #include "daemon/control/status.h"
+#include "tests/support/temp_folder.h"
 #include "tests/unit/control/fake_run.h"
-#include "tests/unit/control/temp_folder.h"
 
 namespace meshloom::control {
 namespace {
@@ -37,7 +37,7 @@ v1::RankCommand save_state(const std::string& name) {
 }
 
 TEST(RankWorker, AFailedStepSpoilsTheRunAndNoOther) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   FakePlan plan;
   plan.fail_at_step = 2;
   FakeFactory factory(plan, 0);
@@ -52,7 +52,7 @@ TEST(RankWorker, AFailedStepSpoilsTheRunAndNoOther) {
 }
 
 TEST(RankWorker, AFailedSaveLeavesTheRunAlone) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   FakePlan plan;
   plan.fail_save_at_step = 1;
   FakeFactory factory(plan, 0);
@@ -65,7 +65,7 @@ TEST(RankWorker, AFailedSaveLeavesTheRunAlone) {
 }
 
 TEST(RankWorker, RefusesAnOlderEpoch) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   FakePlan plan;
   FakeFactory factory(plan, 0);
   RankWorker worker(0, factory);

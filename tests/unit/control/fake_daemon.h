@@ -14,8 +14,8 @@
 #include "daemon/control/job_service.h"
 #include "daemon/control/rank_loop.h"
 #include "daemon/control/status.h"
+#include "tests/support/temp_folder.h"
 #include "tests/unit/control/fake_run.h"
-#include "tests/unit/control/temp_folder.h"
 
 namespace meshloom::control {
 

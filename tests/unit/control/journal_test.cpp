@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
-#include "tests/unit/control/temp_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace meshloom::control {
 namespace {
@@ -41,7 +41,7 @@ void set_bytes(const std::filesystem::path& path, const std::string& bytes) {
 const Records kRecords{"first", "", std::string(5000, 'x'), std::string("nul\0inside", 10), "last"};
 
 TEST(Journal, GivesBackWhatWasAppended) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   const auto path = folder / "journal";
   EXPECT_TRUE(replay(path).empty());
   write_records(path, {kRecords.begin(), kRecords.begin() + 2});
@@ -50,7 +50,7 @@ TEST(Journal, GivesBackWhatWasAppended) {
 }
 
 TEST(Journal, EveryTornTailIsCutAndAppendingGoesOn) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   const auto path = folder / "journal";
   write_records(path, kRecords);
   const std::string whole = bytes_of(path);
@@ -67,7 +67,7 @@ TEST(Journal, EveryTornTailIsCutAndAppendingGoesOn) {
 }
 
 TEST(Journal, ATailOfZerosAndALastRecordHalfOnDiskAreTorn) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   const auto path = folder / "journal";
   write_records(path, kRecords);
   const std::string whole = bytes_of(path);
@@ -80,7 +80,7 @@ TEST(Journal, ATailOfZerosAndALastRecordHalfOnDiskAreTorn) {
 }
 
 TEST(Journal, DamageInTheMiddleIsRefusedAndNothingIsChanged) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   const auto path = folder / "journal";
   write_records(path, kRecords);
   const std::string whole = bytes_of(path);
@@ -107,7 +107,7 @@ TEST(Journal, DamageInTheMiddleIsRefusedAndNothingIsChanged) {
 }
 
 TEST(Journal, ANewerVersionIsRefused) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   const auto path = folder / "journal";
   write_records(path, kRecords);
   std::string bytes = bytes_of(path);
@@ -124,7 +124,7 @@ TEST(Journal, ANewerVersionIsRefused) {
 }
 
 TEST(Journal, AnAppendThatFailsHalfWayLeavesNoTrace) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   const auto path = folder / "journal";
   rlimit before{};
   ::getrlimit(RLIMIT_FSIZE, &before);
@@ -144,7 +144,7 @@ TEST(Journal, AnAppendThatFailsHalfWayLeavesNoTrace) {
 }
 
 TEST(Journal, RewritingReplacesEverything) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   const auto path = folder / "journal";
   {
     Journal journal(path, [](std::string_view) {});

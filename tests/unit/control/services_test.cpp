@@ -58,7 +58,7 @@ class ServicesTest : public ::testing::Test {
     return reader->Finish();
   }
 
-  TempFolder folder_;
+  test::TempFolder folder_;
   FakePlan plan_;
   std::unique_ptr<FakeDaemon> daemon_;
   std::unique_ptr<v1::JobService::Stub> jobs_;
@@ -398,7 +398,7 @@ TEST_F(ServicesTest, LinksOutOfTheStateDirAreNotFollowed) {
 }
 
 TEST(StateDir, ASecondDaemonIsRefused) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   const StateDir first(folder / "state");
   try {
     const StateDir second(folder / "state");

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/unit/train/checkpoint/temp_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace meshloom::testing {
 
@@ -46,7 +46,7 @@ class DataFolder {
     return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
   }
 
-  TempFolder folder_;
+  test::TempFolder folder_;
 };
 
 }  // namespace meshloom::testing

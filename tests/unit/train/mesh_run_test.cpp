@@ -137,11 +137,11 @@ TEST_F(MeshRunTest, ACheckpointOfAnyMeshGoesOnOnAnyOther) {
   meshes.push_back({3, 1, 1});
   for (std::size_t i = 0; i < meshes.size(); ++i) {
     const MeshSize& from = meshes[i];
-    const testing::TempFolder checkpoints;
+    const test::TempFolder checkpoints;
     const Trace first = go_on(on(from), from.ranks(), 2, checkpoints.path());
     const auto next = [&](const MeshSize& to) {
       SCOPED_TRACE(name_of(from) + " to " + name_of(to));
-      const testing::TempFolder copy;
+      const test::TempFolder copy;
       fs::copy(checkpoints.path(), copy.path(), fs::copy_options::recursive);
       std::vector<std::string> notes;
       // Loading alone changes no bit.
@@ -161,7 +161,7 @@ TEST_F(MeshRunTest, ACheckpointOfAnyMeshGoesOnOnAnyOther) {
 }
 
 TEST_F(MeshRunTest, EvaluatesExportsAndGeneratesAsOneRank) {
-  const testing::TempFolder out;
+  const test::TempFolder out;
   double loss = 0.0;
   std::vector<std::int64_t> tokens;
   std::string weights;

@@ -92,7 +92,7 @@ class RunFixture : public ::testing::Test {
   /// steps.
   Trace run_training(const v1::RunConfig& config, int ranks, int count,
                      const std::vector<int>& restarts = {}) const {
-    const testing::TempFolder checkpoints;
+    const test::TempFolder checkpoints;
     Trace trace;
     testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
       Trace mine;

@@ -96,7 +96,7 @@ TEST_F(RunTest, BfloatTrainsLikeFloat) {
 }
 
 TEST_F(RunTest, GoesOnWithAnotherNumberOfRanks) {
-  const testing::TempFolder checkpoints;
+  const test::TempFolder checkpoints;
   Trace trace;
   for (const int ranks : {3, 1, 2})
     testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
@@ -191,7 +191,7 @@ TEST_F(RunTest, ABadTokenOnOneRankFailsAll) {
 }
 
 TEST_F(RunTest, ACheckpointOfAnotherModelIsRefused) {
-  const testing::TempFolder checkpoints;
+  const test::TempFolder checkpoints;
   const auto world = comm::make_single_process_group();
   ExecutionContext context;
   create(*world, context, config(), checkpoints.path())->save_state();
@@ -237,7 +237,7 @@ TEST_F(RunTest, ExportsAFolderThatTrainsOn) {
 }
 
 TEST_F(RunTest, SamplesFromRunCheckpointAndFolderAlike) {
-  const testing::TempFolder checkpoints;
+  const test::TempFolder checkpoints;
   const auto world = comm::make_single_process_group();
   ExecutionContext context;
   const auto run = create(*world, context, config(), checkpoints.path());

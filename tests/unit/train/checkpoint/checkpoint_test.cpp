@@ -11,7 +11,7 @@
 #include "kernels/base/error.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/unit/train/checkpoint/failpoint_file_system.h"
-#include "tests/unit/train/checkpoint/temp_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace meshloom::train {
 namespace {
@@ -96,7 +96,7 @@ class CheckpointTest : public ::testing::Test {
     return "no DataLoss";
   }
 
-  testing::TempFolder folder_;
+  test::TempFolder folder_;
   CheckpointLocation location_ = {folder_.path() / "checkpoints", 2, nullptr};
 };
 

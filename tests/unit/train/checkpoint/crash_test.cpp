@@ -11,7 +11,7 @@
 #include "daemon/train/checkpoint/checkpoint_writer.h"
 #include "kernels/base/error.h"
 #include "tests/unit/train/checkpoint/failpoint_file_system.h"
-#include "tests/unit/train/checkpoint/temp_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace meshloom::train {
 namespace {
@@ -79,7 +79,7 @@ void sweep(std::int64_t next_step, bool torn) {
   bool saw_old = false;
   bool saw_new = false;
   for (int point = 0;; ++point) {
-    const testing::TempFolder folder;
+    const test::TempFolder folder;
     const CheckpointLocation location = {folder.path() / "checkpoints", 2, nullptr};
     save(location, 10);
     save(location, 20);
@@ -117,7 +117,7 @@ TEST(CheckpointCrash, WhenTheSameStepIsWrittenAgain) { sweep(20, false); }
 
 // The file-size limit makes the operating system itself refuse the write.
 TEST(CheckpointCrash, ARefusedWriteIsATypedErrorAndKeepsTheOld) {
-  const testing::TempFolder folder;
+  const test::TempFolder folder;
   const CheckpointLocation location = {folder.path() / "checkpoints", 2, nullptr};
   save(location, 10);
   const int status = in_child([&] {

@@ -11,13 +11,13 @@
 #include "daemon/train/checkpoint/hf_names.h"
 #include "kernels/base/error.h"
 #include "kernels/base/half.h"
-#include "tests/unit/train/checkpoint/temp_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace meshloom::train {
 namespace {
 
 namespace fs = std::filesystem;
-using meshloom::testing::TempFolder;
+using meshloom::test::TempFolder;
 using Values = std::map<std::string, std::vector<double>>;
 
 const fs::path kGolden = MESHLOOM_GOLDEN_DIR "/model";

@@ -12,12 +12,12 @@
 #include <random>
 
 #include "kernels/base/error.h"
-#include "tests/unit/train/checkpoint/temp_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace meshloom::train {
 namespace {
 
-using meshloom::testing::TempFolder;
+using meshloom::test::TempFolder;
 
 /// The bytes of a file with this header and so many bytes of data.
 std::string file_of(const std::string& header, std::size_t data_bytes) {
