@@ -37,13 +37,10 @@ const google::protobuf::EnumValueDescriptor* find_enum_value(
   return nullptr;
 }
 
-std::string enum_choices(const google::protobuf::EnumDescriptor& type) {
-  std::string choices;
-  for (int i = 0; i < type.value_count(); ++i) {
-    if (type.value(i)->number() == 0) continue;
-    if (!choices.empty()) choices += ", ";
-    choices += enum_spelling(*type.value(i));
-  }
+std::vector<std::string> enum_choices(const google::protobuf::EnumDescriptor& type) {
+  std::vector<std::string> choices;
+  for (int i = 0; i < type.value_count(); ++i)
+    if (type.value(i)->number() != 0) choices.push_back(enum_spelling(*type.value(i)));
   return choices;
 }
 

@@ -6,6 +6,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace meshloom::base {
 
@@ -14,7 +15,7 @@ std::string enum_spelling(const google::protobuf::EnumValueDescriptor& value);
 /// "running" -> JOB_STATE_RUNNING; null where no value is spelled so, and for "unspecified".
 const google::protobuf::EnumValueDescriptor* find_enum_value(
     const google::protobuf::EnumDescriptor& type, std::string_view spelling);
-/// "constant, linear, cosine, wsd": what a user may write.
-std::string enum_choices(const google::protobuf::EnumDescriptor& type);
+/// What a user may write: "constant", "linear", "cosine", "wsd".
+std::vector<std::string> enum_choices(const google::protobuf::EnumDescriptor& type);
 
 }  // namespace meshloom::base

@@ -216,12 +216,17 @@ SourceLines read_yaml_file(const std::filesystem::path& path, Message* message,
     throw InvalidArgument(fmt::format("{}: is a folder, expected a YAML file", path.string()));
   std::ifstream file(path, std::ios::binary);
   if (!file) {
-    const auto text = fmt::format("{}: cannot be read: {}", path.string(), std::strerror(errno));
-    throw NotFound(text, "FILE_NOT_FOUND", {{"file", path.string()}});
+    const int error = errno;
+    const auto what = fmt::format("{}: cannot be read: {}", path.string(), std::strerror(error));
+    if (error != ENOENT) throw IoError(what, "IO_ERROR", {{"file", path.string()}});
+    throw NotFound(what, "FILE_NOT_FOUND", {{"file", path.string()}});
   }
   std::string text(limits.bytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
+  if (file.bad())
+    throw IoError(fmt::format("{}: reading it failed", path.string()), "IO_ERROR",
+                  {{"file", path.string()}});
   return read_yaml(text, path.string(), message, limits);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/base/yaml_scalar.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <charconv>
 #include <cmath>
@@ -63,11 +63,7 @@ std::string set_bool(const YamlScalar& scalar, const FieldDescriptor& field, Mes
 std::string set_enum(const YamlScalar& scalar, const FieldDescriptor& field, Message* message) {
   const auto* value = find_enum_value(*field.enum_type(), scalar.text);
   if (!value) {
-    std::vector<std::string> names;
-    for (int i = 0; i < field.enum_type()->value_count(); ++i)
-      if (field.enum_type()->value(i)->number() != 0)
-        names.push_back(enum_spelling(*field.enum_type()->value(i)));
-    const std::string nearest = nearest_name(scalar.text, names);
+    const std::string nearest = nearest_name(scalar.text, enum_choices(*field.enum_type()));
     const std::string hint = nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
     return wrong(scalar, field) + hint;
   }
@@ -103,7 +99,8 @@ std::string expected_value(const FieldDescriptor& field) {
     case FieldDescriptor::CPPTYPE_FLOAT:
     case FieldDescriptor::CPPTYPE_DOUBLE: return "a finite number";
     case FieldDescriptor::CPPTYPE_BOOL: return "true or false";
-    case FieldDescriptor::CPPTYPE_ENUM: return "one of " + enum_choices(*field.enum_type());
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return fmt::format("one of {}", fmt::join(enum_choices(*field.enum_type()), ", "));
     case FieldDescriptor::CPPTYPE_STRING: return "text";
     case FieldDescriptor::CPPTYPE_MESSAGE: return "a map of keys";
   }

@@ -5,11 +5,10 @@
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-
 #include "daemon/base/config.h"
 #include "daemon/base/message_printer.h"
 #include "kernels/base/error.h"
+#include "tests/support/temp_folder.h"
 #include "v1/job.pb.h"
 
 namespace meshloom::base {
@@ -190,12 +189,19 @@ run:
 }
 
 TEST(JobFile, NeedsARun) {
-  const auto path = std::filesystem::path(::testing::TempDir()) / "meshloom_no_run.yaml";
-  std::ofstream(path) << "name: a\n";
+  const test::TempFolder folder;
+  const auto path = folder.write("no_run.yaml", "name: a\n");
   EXPECT_THROW(load_job_file(path), InvalidArgument);
   std::filesystem::remove(path);
   EXPECT_THROW(load_job_file(path), NotFound);
-  EXPECT_THROW(load_job_file(::testing::TempDir()), InvalidArgument);
+  EXPECT_THROW(load_job_file(folder.path()), InvalidArgument);
+}
+
+TEST(YamlFile, WhatTheSystemRefusesIsNotCalledMissing) {
+  const test::TempFolder folder;
+  const auto loop = folder / "loop.yaml";
+  std::filesystem::create_symlink(loop, loop);
+  EXPECT_THROW(load_job_file(loop), IoError);
 }
 
 }  // namespace

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/base/message_printer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "v1/job.pb.h"
+
+namespace meshloom::base {
+namespace {
+
+TEST(ToJson, NumbersAreNumbers) {
+  v1::Job job;
+  job.set_step(1LL << 60);
+  job.set_state(v1::JOB_STATE_RUNNING);
+  job.mutable_last_step()->set_loss(std::nan(""));
+  job.mutable_resolved()->mutable_training()->set_seed(~0ULL);
+  (*job.mutable_error()->mutable_info()->mutable_metadata())["rank"] = "1";
+  const auto json = to_json(job);
+  EXPECT_EQ(json["step"].get<std::int64_t>(), 1LL << 60);
+  EXPECT_EQ(json["state"], "running");
+  EXPECT_TRUE(json["last_step"]["loss"].is_null());
+  EXPECT_FALSE(json["last_step"].contains("mfu"));
+  EXPECT_EQ(json["resolved"]["training"]["seed"].get<std::uint64_t>(), ~0ULL);
+  EXPECT_EQ(json["error"]["info"]["metadata"]["rank"], "1");
+  EXPECT_TRUE(json["notes"].is_array());
+}
+
+}  // namespace
+}  // namespace meshloom::base
