@@ -6,6 +6,7 @@
 #include "daemon/control/job_state.h"
 #include "daemon/control/names.h"
 #include "daemon/control/timestamp.h"
+#include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -16,6 +17,29 @@ constexpr std::size_t kMostFinished = 1000;
 constexpr std::size_t kMostRequests = 10'000;
 constexpr std::size_t kHistory = 4096;
 constexpr std::int64_t kRevisionBlock = 10'000;
+
+v1::Job queued_job(const std::string& id, const v1::JobSpec& spec, const v1::RunConfig& resolved) {
+  v1::Job job;
+  job.set_name(job_resource(id));
+  *job.mutable_spec() = spec;
+  job.mutable_spec()->set_name(id);
+  *job.mutable_resolved() = resolved;
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.set_steps(resolved.training().steps());
+  job.set_create_time(now_rfc3339());
+  job.set_revision(1);
+  return job;
+}
+
+/// What a repeat of the request is to find, where the client asked for it.
+v1::JournalRecord record_of(const RequestKey& key, const v1::Job& job) {
+  v1::JournalRecord record;
+  if (key.id.empty()) return record;
+  record.mutable_request()->set_request_id(key.id);
+  record.mutable_request()->set_digest(key.digest);
+  record.mutable_request()->set_resource(job.name());
+  return record;
+}
 
 }  // namespace
 
@@ -32,17 +56,21 @@ JobStore::JobStore(const Options& options) : jobs_dir_(options.jobs_dir) {
 }
 
 void JobStore::apply(const v1::JournalRecord& record) {
-  epoch_ = std::max(epoch_, record.epoch());
+  epoch_ = std::max({epoch_, record.epoch(), record.job().epoch()});
   next_job_ = std::max(next_job_, record.next_job());
-  if (record.has_request() &&
-      requests_.insert_or_assign(record.request().request_id(), record.request()).second)
-    request_order_.push_back(record.request().request_id());
+  remember_request(record);
   if (!record.has_job()) return;
   const std::string id = parse_job_name(record.job().name());
   const auto found = by_id_.find(id);
   Entry& target = found == by_id_.end() ? add_entry(record.job()) : *found->second;
   target.job = record.job();
   target.reserved_revision = record.job().revision();
+}
+
+void JobStore::remember_request(const v1::JournalRecord& record) {
+  if (!record.has_request()) return;
+  const std::string& id = record.request().request_id();
+  if (requests_.insert_or_assign(id, record.request()).second) request_order_.push_back(id);
 }
 
 void JobStore::settle_after_restart(bool hold) {
@@ -154,9 +182,9 @@ void JobStore::save(Entry& entry, v1::JournalRecord record) {
   entry.reserved_revision = reserved;
 }
 
-void JobStore::try_save(Entry& entry) {
+void JobStore::try_save(Entry& entry, v1::JournalRecord record) {
   try {
-    save(entry);
+    save(entry, std::move(record));
   } catch (const Error& error) {
     spdlog::error("{}: {}", entry.job.name(), error.what());
   }
@@ -193,32 +221,15 @@ v1::Job JobStore::submit(const v1::JobSpec& spec, const v1::RunConfig& resolved,
     throw AlreadyExists(fmt::format("a job named \"{}\" exists already; choose another name", id),
                         "JOB_EXISTS", {{"job", id}, {"field", "name"}});
   drop_old_entries();
-  v1::Job job;
-  job.set_name(job_resource(id));
-  *job.mutable_spec() = spec;
-  job.mutable_spec()->set_name(id);
-  *job.mutable_resolved() = resolved;
-  job.set_state(v1::JOB_STATE_QUEUED);
-  job.set_steps(resolved.training().steps());
-  job.set_output_dir((jobs_dir_ / id).string());
-  job.set_create_time(now_rfc3339());
-  job.set_revision(1);
-  v1::JournalRecord record;
-  record.set_next_job(next_job_);
-  if (!key.id.empty()) {
-    record.mutable_request()->set_request_id(key.id);
-    record.mutable_request()->set_digest(key.digest);
-    record.mutable_request()->set_resource(job.name());
-  }
   Entry fresh;
-  fresh.job = job;
+  fresh.job = queued_job(id, spec, resolved);
+  fresh.job.set_output_dir((jobs_dir_ / id).string());
+  v1::JournalRecord record = record_of(key, fresh.job);
+  record.set_next_job(next_job_);
   save(fresh, record);
-  Entry& added = add_entry(std::move(job));
+  Entry& added = add_entry(std::move(fresh.job));
   added.reserved_revision = fresh.reserved_revision;
-  if (!key.id.empty()) {
-    requests_[key.id] = record.request();
-    request_order_.push_back(key.id);
-  }
+  remember_request(record);
   changed_.notify_all();
   return added.job;
 }
@@ -256,22 +267,14 @@ v1::Job JobStore::cancel(const std::string& id, const RequestKey& key) {
   const v1::Job before = target.job;
   target.job.set_state(target.active ? v1::JOB_STATE_CANCELLING : v1::JOB_STATE_CANCELLED);
   if (!target.active) target.job.set_finish_time(now_rfc3339());
-  v1::JournalRecord record;
-  if (!key.id.empty()) {
-    record.mutable_request()->set_request_id(key.id);
-    record.mutable_request()->set_digest(key.digest);
-    record.mutable_request()->set_resource(target.job.name());
-  }
+  const v1::JournalRecord record = record_of(key, target.job);
   try {
     save(target, record);
   } catch (...) {
     target.job = before;
     throw;
   }
-  if (!key.id.empty()) {
-    requests_[key.id] = record.request();
-    request_order_.push_back(key.id);
-  }
+  remember_request(record);
   add_job_event(target);
   return target.job;
 }
@@ -326,7 +329,7 @@ v1::Job JobStore::begin_attempt(const std::string& id) {
   target.job.set_epoch(++epoch_);
   v1::JournalRecord record;
   record.set_epoch(epoch_);
-  save(target, record);
+  try_save(target, std::move(record));
   add_job_event(target);
   return target.job;
 }

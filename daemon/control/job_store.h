@@ -16,20 +16,11 @@
 #include <vector>
 
 #include "daemon/control/journal.h"
-#include "kernels/base/error.h"
+#include "daemon/control/request_key.h"
 #include "v1/job.pb.h"
 #include "v1/journal.pb.h"
 
 namespace meshloom::control {
-
-/// What makes a repeat of a mutating request harmless. Empty id: the client does not ask for it.
-struct RequestKey {
-  std::string id;
-  std::string digest;
-};
-/// The digest covers the method and the whole request but its request_id. Throws InvalidArgument
-/// for an id that is not [A-Za-z0-9_-]{1,64}.
-RequestKey make_request_key(const std::string& method, const google::protobuf::Message& request);
 
 /// All methods may be called from any thread. Changes of state are in the journal before a method
 /// returns; steps and notes in between are not. Job ids are names without "jobs/".
@@ -38,8 +29,8 @@ class JobStore {
   struct Options {
     std::filesystem::path journal;
     std::filesystem::path jobs_dir;
-    bool hold_unfinished =
-        false;  ///< jobs of an earlier daemon wait until a start without --no-resume
+    /// Jobs of an earlier daemon wait until a start without --no-resume.
+    bool hold_unfinished = false;
   };
   /// Replays the journal: jobs that ran become RECOVERING, those that were being cancelled
   /// CANCELLED.
@@ -66,7 +57,8 @@ class JobStore {
   // For the driver.
   /// The next job to run; waits for one. Nothing once closed.
   std::optional<std::string> wait_for_job();
-  /// A new attempt: PREPARING with the next epoch. Returns the job as it is then.
+  /// A new attempt: PREPARING with the next epoch. Returns the job as it is then. A full disk is
+  /// logged, as by update().
   v1::Job begin_attempt(const std::string& id);
   /// Applies a change, checks the move of state, and makes it durable. A full disk is logged, not
   /// thrown: the job goes on and the next change is tried again.
@@ -84,8 +76,8 @@ class JobStore {
   struct Entry {
     v1::Job job;
     std::int64_t number = 0;  ///< order of submission
-    std::int64_t reserved_revision =
-        0;                ///< the journal promises that none up to here is used again
+    /// The journal promises that none up to here is used again.
+    std::int64_t reserved_revision = 0;
     bool active = false;  ///< the driver has it
     bool held = false;
     std::deque<v1::JobEvent> history;
@@ -102,7 +94,9 @@ class JobStore {
   void add_event(Entry& entry, v1::JobEvent event);
   void add_job_event(Entry& entry);
   void save(Entry& entry, v1::JournalRecord record = {});
-  void try_save(Entry& entry);
+  /// Logs what save throws: the next change is tried again.
+  void try_save(Entry& entry, v1::JournalRecord record = {});
+  void remember_request(const v1::JournalRecord& record);
   std::optional<v1::Job> find_request_locked(const RequestKey& key) const;
 
   mutable std::mutex mutex_;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/request_key.h"
+
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <cctype>
+#include <memory>
 
-#include "daemon/control/job_store.h"
+#include "kernels/base/error.h"
 
 namespace meshloom::control {
 namespace {

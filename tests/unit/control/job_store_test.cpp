@@ -2,12 +2,15 @@
 #include "daemon/control/job_store.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <set>
 #include <thread>
 
 #include "daemon/control/job_state.h"
-#include "tests/unit/control/temp_folder.h"
+#include "kernels/base/error.h"
+#include "tests/support/temp_folder.h"
 #include "v1/job_service.pb.h"
 
 namespace meshloom::control {
@@ -40,7 +43,7 @@ class JobStoreTest : public ::testing::Test {
     store.update(id, [&](v1::Job* job) { job->set_state(state); });
   }
 
-  TempFolder folder_;
+  test::TempFolder folder_;
 };
 
 TEST_F(JobStoreTest, JobsRunInOrderOfSubmission) {
@@ -99,6 +102,25 @@ TEST_F(JobStoreTest, RevisionsNeverGoBackOverARestart) {
   }
   const auto store = open();
   EXPECT_GE(store->get("a").revision(), seen);
+}
+
+TEST_F(JobStoreTest, AFullDiskKeepsNoJobFromBeginning) {
+  const auto old_handler = ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  {
+    const auto store = open();
+    submit(*store, "a");
+    const rlimit full{std::filesystem::file_size(folder_ / "journal") + 1, before.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &full);
+    EXPECT_EQ(store->begin_attempt("a").epoch(), 1);
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    move(*store, "a", v1::JOB_STATE_RUNNING);
+  }
+  ::signal(SIGXFSZ, old_handler);
+  const auto store = open();
+  EXPECT_EQ(store->get("a").state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(store->begin_attempt("a").epoch(), 2);
 }
 
 TEST_F(JobStoreTest, HeldJobsWaitAndNewOnesRun) {

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What makes a repeat of a mutating request harmless.
+#pragma once
+
+#include <google/protobuf/message.h>
+
+#include <string>
+
+namespace meshloom::control {
+
+/// Equal keys are the same request. Empty id: the client does not ask for it.
+struct RequestKey {
+  std::string id;
+  std::string digest;
+};
+/// The digest covers the method and the whole request but its request_id. Throws InvalidArgument
+/// for an id that is not [A-Za-z0-9_-]{1,64}.
+RequestKey make_request_key(const std::string& method, const google::protobuf::Message& request);
+
+}  // namespace meshloom::control
