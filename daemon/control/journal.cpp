@@ -125,31 +125,38 @@ void sync_folder(const std::filesystem::path& folder) {
   if (result != 0) throw_errno("folder cannot be synced", folder);
 }
 
-/// A new file with these bytes at `path`, whole or not at all.
-void replace_file(const std::filesystem::path& path, std::string_view bytes) {
+/// A new file with these bytes at `path`, whole or not at all. Returns it open: whoever held the
+/// old file must not go on writing to what has no name any more. The folder is not synced yet.
+int replace_file(const std::filesystem::path& path, std::string_view bytes) {
   const std::filesystem::path next = path.string() + ".new";
-  const int fd = ::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const int fd = ::open(next.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) throw_errno("cannot be made", next);
   try {
     write_all(fd, bytes, 0, next);
     if (::fsync(fd) != 0) throw_errno("cannot be synced", next);
+    if (::rename(next.c_str(), path.c_str()) != 0) throw_errno("cannot be renamed", next);
   } catch (...) {
     ::close(fd);
     ::unlink(next.c_str());
     throw;
   }
-  ::close(fd);
-  if (::rename(next.c_str(), path.c_str()) != 0) throw_errno("cannot be renamed", next);
-  sync_folder(path.parent_path());
+  return fd;
+}
+
+int open_file(const std::filesystem::path& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) throw_errno("cannot be opened", path);
+  return fd;
 }
 
 }  // namespace
 
 Journal::Journal(const std::filesystem::path& file, const Visit& visit) : path_(file) {
   std::error_code error;
-  if (!std::filesystem::exists(path_, error)) replace_file(path_, file_header());
-  open_file();
+  const bool fresh = !std::filesystem::exists(path_, error);
+  fd_ = fresh ? replace_file(path_, file_header()) : open_file(path_);
   try {
+    if (fresh) sync_folder(path_.parent_path());
     replay(visit);
   } catch (...) {
     ::close(fd_);
@@ -158,11 +165,6 @@ Journal::Journal(const std::filesystem::path& file, const Visit& visit) : path_(
 }
 
 Journal::~Journal() { ::close(fd_); }
-
-void Journal::open_file() {
-  fd_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  if (fd_ < 0) throw_errno("cannot be opened", path_);
-}
 
 void Journal::replay(const Visit& visit) {
   const std::string file = read_all(fd_, path_);
@@ -205,10 +207,11 @@ void Journal::append(std::string_view payload) {
 void Journal::rewrite(const std::function<void(const Visit& append)>& produce) {
   std::string bytes = file_header();
   produce([&](std::string_view payload) { bytes += make_record(payload, bytes.size()); });
-  replace_file(path_, bytes);
+  const int fd = replace_file(path_, bytes);
   ::close(fd_);
-  open_file();
+  fd_ = fd;
   end_ = bytes.size();
+  sync_folder(path_.parent_path());
 }
 
 }  // namespace meshloom::control

@@ -42,7 +42,6 @@ class Journal {
   std::uint64_t cut_bytes() const { return cut_bytes_; }
 
  private:
-  void open_file();
   void replay(const Visit& visit);
 
   std::filesystem::path path_;
