@@ -4,8 +4,6 @@
 
 #include <filesystem>
 #include <map>
-#include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,10 +13,10 @@
 #include "daemon/tensor/tensor.h"
 #include "planner/mesh_layout.h"
 #include "planner/placement.h"
+#include "tests/conformance/object_reader.h"
+#include "tests/conformance/tensor_file.h"
 
 namespace meshloom::conformance {
-
-using Json = nlohmann::ordered_json;
 
 /// Passes where a == b or abs(a - b) <= absolute + relative * abs(b), b the expected value.
 struct Tolerance {
@@ -55,29 +53,9 @@ struct Case {
   planner::MeshLayout mesh;  ///< one rank where the case has none
   Tolerance out, grad, param_after;
   Expect expect;
-  Json keys;  ///< everything, the variant merged in; keys the kind does not know are refused before
-              ///< it is called
-};
-
-/// The case's safetensors file, opened and checked as a whole.
-class TensorFile {
- public:
-  /// Throws Error naming the file for what is missing or malformed.
-  explicit TensorFile(const std::filesystem::path& file);
-  /// A file without tensors, for kinds that need none.
-  TensorFile();
-  ~TensorFile();
-
-  bool has(const std::string& name) const;
-  std::vector<std::string> names() const;
-  /// These throw NotFound naming `name` and the file where there is no such tensor.
-  DType dtype(const std::string& name) const;
-  Shape shape(const std::string& name) const;
-  Tensor load(ExecutionContext&, const std::string& name) const;
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  /// Everything, the variant merged in; keys the kind does not know are refused before it is
+  /// called.
+  Json keys;
 };
 
 /// What this rank brings. Both are made anew for every case.
@@ -105,55 +83,15 @@ struct CaseResults {
 /// `expect.error` asks for), and they must throw on every rank alike.
 struct Kind {
   std::string_view name;
-  std::vector<std::string_view>
-      keys;  ///< allowed beside kind, mesh, variants, label, tensors, tolerance, expect
+  /// Allowed beside kind, mesh, variants, label, tensors, tolerance, expect.
+  std::vector<std::string_view> keys;
   /// Checks all that needs no computing: keys' types, tensors there with fitting dtypes,
-  /// placements. No collectives. Where it passes but the case is out of what is built, run throws
-  /// Unimplemented
-  /// ("... is not built yet").
+  /// placements. No collectives.
   void (*validate)(const Case&, const TensorFile&);
+  /// Throws Unimplemented ("... is not built yet") for a right case of what is not offered.
   void (*run)(const Case&, const TensorFile&, RankContext&, CaseResults&);
   /// False for kinds that compute without tensors and ranks: they run everywhere.
   bool needs_ranks = true;
 };
-
-/// Reads one JSON object key by key; every complaint names `where` and the key.
-class ObjectReader {
- public:
-  /// Throws InvalidArgument unless `object` is an object.
-  ObjectReader(const Json& object, std::string where);
-
-  bool has(std::string_view key) const { return object_.contains(key); }
-  /// These throw InvalidArgument where the key is missing or of another type.
-  std::int64_t integer(std::string_view key);
-  double number(std::string_view key);
-  bool boolean(std::string_view key);
-  std::string string(std::string_view key);
-  /// A number stands for a list of one.
-  std::vector<std::int64_t> integers(std::string_view key);
-  const Json& value(std::string_view key);
-
-  std::int64_t integer_or(std::string_view key, std::int64_t other);
-  double number_or(std::string_view key, double other);
-  bool boolean_or(std::string_view key, bool other);
-  std::string string_or(std::string_view key, const std::string& other);
-
-  /// Throws InvalidArgument naming the first key that was never asked for.
-  void finish() const;
-
- private:
-  const Json& object_;
-  std::string where_;
-  std::vector<std::string> asked_;
-};
-
-/// "inputs" of the case: each has a name and one placement per mesh dim, or a value. Throws
-/// InvalidArgument.
-std::vector<CaseInput> read_inputs(const Case&, const char* key = "inputs");
-
-/// A list of placements for a tensor of `ndim` dims on `mesh`, dims made positive. Throws
-/// InvalidArgument naming the text that is wrong.
-planner::Placements read_placements(const Json&, const planner::MeshLayout& mesh, int ndim,
-                                    const std::string& where);
 
 }  // namespace meshloom::conformance

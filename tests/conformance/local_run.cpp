@@ -12,13 +12,13 @@ namespace {
 constexpr std::string_view kGradOut = "grad_out.";
 constexpr std::string_view kGrad = "grad.";
 
+}  // namespace
+
 bool runs_backward(const TensorFile& file) {
   const std::vector<std::string> names = file.names();
   return std::any_of(names.begin(), names.end(),
                      [](const std::string& n) { return n.starts_with(kGradOut); });
 }
-
-}  // namespace
 
 void require_one_rank(const Case& c) {
   if (c.mesh.size() != 1)
@@ -73,7 +73,7 @@ void finish_local(const Case& c, const TensorFile& file, ExecutionContext& conte
   for (const NamedTensor& in : inputs) {
     if (!in.value.requires_grad()) continue;
     const Tensor grad = in.value.grad();
-    results.tensors["grad." + in.name] =
+    results.tensors[std::string(kGrad) + in.name] =
         grad ? grad : zeros(context, in.value.shape(), in.value.dtype());
   }
 }

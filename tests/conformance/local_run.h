@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kinds that run on one rank share: inputs from the file, backward, results by name.
+// What the kinds share: inputs from the file, and on one rank backward and results by name.
 #pragma once
 
 #include <string>
@@ -11,6 +11,9 @@ namespace meshloom::conformance {
 
 /// Throws Unimplemented unless the mesh has one rank.
 void require_one_rank(const Case&);
+
+/// Whether the file asks for backward: it has any `grad_out.*`.
+bool runs_backward(const TensorFile&);
 
 /// `in.NAME`; a leaf that collects a gradient where the file has `grad.NAME` and any `grad_out.*`.
 Tensor load_input(const TensorFile&, ExecutionContext&, const std::string& name);

@@ -2,14 +2,12 @@
 #include "tests/conformance/model_kind.h"
 
 #include "daemon/tensor/autograd/backward.h"
-#include "daemon/tensor/ops/shape.h"
 #include "daemon/train/checkpoint/hf_folder.h"
 #include "daemon/train/model_state.h"
 #include "daemon/train/status_agreement.h"
 #include "kernels/base/error.h"
-#include "planner/shard.h"
-#include "tests/conformance/distribute.h"
 #include "tests/conformance/model_plan.h"
+#include "tests/conformance/spec_tensors.h"
 
 namespace meshloom::conformance {
 namespace {
@@ -114,7 +112,8 @@ class ModelRun {
     for (std::size_t i = 0; i < std::size(members); ++i) {
       const std::string name = std::string("in.") + kBatchInputs[i];
       if (file_.has(name))
-        *members[i] = local_part(file_.load(rank_.context, name), rank_, by_rows_);
+        *members[i] =
+            scatter_global(file_.load(rank_.context, name), spec_of(file_.shape(name)), rank_);
     }
     const bool causal = state_.model().config().architecture != nn::Architecture::kBert;
     batch_.labels_shifted = !causal || labels_shifted(c);
@@ -133,6 +132,10 @@ class ModelRun {
     return count;
   }
 
+  planner::DTensorSpec spec_of(const Shape& shape) const {
+    return {std::make_shared<const planner::MeshLayout>(rank_.mesh), by_rows_, shape};
+  }
+
   bool has_rows() const { return batch_.input_ids.size(0) > 0; }
 
   void store_logits() {
@@ -149,7 +152,7 @@ class ModelRun {
     results_.local_shapes["logits"] = local.shape();
     results_.placements["logits"] = by_rows_;
     results_.tensors["out.logits"] =
-        gather_parts(local, {ids[0], ids[1], vocabulary}, rank_, by_rows_);
+        gather_global(local, spec_of({ids[0], ids[1], vocabulary}), rank_);
   }
 
   /// The global loss; gradients are the global ones afterwards.

@@ -3,14 +3,13 @@
 
 #include "daemon/dtensor/layout_engine.h"
 #include "daemon/dtensor/without_partial.h"
-#include "daemon/nn/modules/embedding.h"
-#include "daemon/nn/modules/mlp.h"
-#include "daemon/nn/modules/norm.h"
 #include "daemon/parallel/tensor_parallel/parallelize_module.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/autograd/leaf_grad.h"
 #include "daemon/tensor/ops/elementwise.h"
 #include "kernels/base/error.h"
+#include "tests/conformance/any_module.h"
+#include "tests/conformance/expect_reader.h"
 #include "tests/conformance/model_plan.h"
 #include "tests/conformance/spec_tensors.h"
 #include "tests/conformance/style_json.h"
@@ -18,65 +17,7 @@
 namespace meshloom::conformance {
 namespace {
 
-/// A module of any type, called with one tensor.
-struct AnyModule {
-  std::unique_ptr<nn::Module> module;
-  std::function<Tensor(const Tensor&)> forward;
-};
-
-template <typename M, typename... Arguments>
-AnyModule hold(ExecutionContext& context, Arguments&&... arguments) {
-  auto module = std::make_unique<M>(context, std::forward<Arguments>(arguments)...);
-  auto forward = [m = module.get()](const Tensor& x) { return (*m)(x); };
-  return {std::move(module), std::move(forward)};
-}
-
-nn::ActivationKind read_activation(const std::string& text) {
-  if (text == "relu") return nn::ActivationKind::kRelu;
-  if (text == "gelu") return nn::ActivationKind::kGelu;
-  if (text == "gelu_tanh") return nn::ActivationKind::kGeluTanh;
-  if (text == "silu") return nn::ActivationKind::kSilu;
-  throw InvalidArgument(
-      fmt::format("module.activation is '{}', expected relu, gelu, gelu_tanh or silu", text));
-}
-
-AnyModule make_mlp(ExecutionContext& context, ObjectReader& reader) {
-  const std::vector<std::int64_t> dims = reader.integers("dims");
-  check(dims.size() == 3, "module.dims must be [in, hidden, out], not {} numbers", dims.size());
-  const nn::ActivationKind activation = read_activation(reader.string_or("activation", "relu"));
-  return hold<nn::Mlp>(context, nn::Mlp::Sizes{dims[0], dims[1], dims[2]}, activation,
-                       DType::kFloat32);
-}
-
-AnyModule make_module(const Case& c, ExecutionContext& context) {
-  ObjectReader reader(ObjectReader(c.keys, "case").value("module"), "module");
-  const std::string type = reader.string("type");
-  const DType dtype = DType::kFloat32;
-  AnyModule made;
-  if (type == "Linear") {
-    nn::Linear::Options options;
-    options.bias = reader.boolean_or("bias", true);
-    made = hold<nn::Linear>(context, reader.integer("in_features"), reader.integer("out_features"),
-                            dtype, options);
-  } else if (type == "Embedding") {
-    made = hold<nn::Embedding>(context, reader.integer("num_embeddings"),
-                               reader.integer("embedding_dim"), dtype, 1.0f,
-                               reader.integer_or("padding_idx", -1));
-  } else if (type == "LayerNorm") {
-    made = hold<nn::LayerNorm>(context, reader.integer("normalized_shape"), dtype,
-                               reader.number_or("eps", 1e-5));
-  } else if (type == "RMSNorm") {
-    made = hold<nn::RmsNorm>(context, reader.integer("normalized_shape"), dtype,
-                             reader.number_or("eps", 1e-6));
-  } else if (type == "MLP") {
-    made = make_mlp(context, reader);
-  } else {
-    throw InvalidArgument(fmt::format(
-        "module.type is '{}', expected Linear, Embedding, LayerNorm, RMSNorm or MLP", type));
-  }
-  reader.finish();
-  return made;
-}
+const Json& module_json(const Case& c) { return ObjectReader(c.keys, "case").value("module"); }
 
 struct ModuleCase {
   CaseInput input, output;
@@ -99,7 +40,7 @@ ModuleCase read_case(const Case& c) {
 /// Everything that needs no rank; styles are checked by the library, in `run`.
 void validate(const Case& c, const TensorFile& file) {
   ExecutionContext context;
-  const AnyModule made = make_module(c, context);
+  const AnyModule made = make_module(module_json(c), context);
   const ModuleCase read = read_case(c);
   file.shape("in." + read.input.name);
   check(read.plan.is_object(), "plan: expected a map of name pattern to style, not {}",
@@ -121,7 +62,7 @@ class ModuleRun {
         device_mesh_(rank.world, c.mesh),
         engine_({device_mesh_, plans_}),
         mesh_{engine_, engine_.context()},
-        made_(make_module(c, rank.context)) {}
+        made_(make_module(module_json(c), rank.context)) {}
 
   void run() {
     load_parameters();
@@ -129,7 +70,7 @@ class ModuleRun {
     Tensor x = load_input();
     const Tensor y = forward(x);
     store_output(y);
-    if (backward(y)) {
+    if (backward()) {
       if (x.requires_grad()) store_input_grad();
       finish_gradients();
       optimize();
@@ -199,7 +140,8 @@ class ModuleRun {
                     2.0 / static_cast<double>(numel(output_spec_->shape())));
   }
 
-  bool backward(const Tensor&) {
+  /// False where no gradient is wanted.
+  bool backward() {
     if (!local_output_.requires_grad()) return false;
     const Tensor outputs[] = {local_output_};
     const Tensor grads[] = {output_gradient()};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/conformance/object_reader.h"
+
 #include <algorithm>
 
 #include "kernels/base/error.h"
-#include "tests/conformance/case.h"
 
 namespace meshloom::conformance {
 namespace {

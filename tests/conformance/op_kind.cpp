@@ -2,6 +2,7 @@
 #include "tests/conformance/op_kind.h"
 
 #include "kernels/base/error.h"
+#include "tests/conformance/expect_reader.h"
 #include "tests/conformance/local_run.h"
 #include "tests/conformance/op_table.h"
 #include "tests/conformance/sharded_op.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
+#include "tests/conformance/expect_reader.h"
 #include "planner/redistribute/simulate.h"
 
 namespace meshloom::conformance {

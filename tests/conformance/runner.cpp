@@ -70,6 +70,25 @@ std::vector<std::string> Runner::exchange_errors(const std::string& mine) {
   return runtime_.bootstrap().exchange(mine);
 }
 
+std::vector<std::string> Runner::run_kind(const Kind& kind, const Case& c,
+                                          ExecutionContext& context,
+                                          std::optional<TensorFile>& file, CaseResults& results) {
+  std::vector<std::string> errors = exchange_errors(error_of([&] {
+    kind.needs_ranks ? file.emplace(tensor_path(c)) : file.emplace();
+    kind.validate(c, *file);
+  }));
+  if (!all_empty(errors)) return errors;
+  errors = exchange_errors(error_of([&] {
+    if (!world_)
+      world_ = runtime_.make_world_group({"world", kCollectiveTimeout, nullptr, options_.threads});
+    RankContext rank{context, *world_, c.mesh};
+    kind.run(c, *file, rank, results);
+  }));
+  // What was under way when a rank failed is of no use to the next case.
+  if (!all_empty(errors)) world_.reset();
+  return errors;
+}
+
 void Runner::run(const CaseEntry& entry, const std::function<void(const Outcome&)>& use) {
   Outcome outcome;
   outcome.name = entry.name;
@@ -91,21 +110,7 @@ void Runner::run(const CaseEntry& entry, const std::function<void(const Outcome&
   ExecutionContext context({options_.device, options_.threads, 0, nullptr});
   const auto start = std::chrono::steady_clock::now();
   std::optional<TensorFile> file;
-  std::vector<std::string> errors = exchange_errors(error_of([&] {
-    kind.needs_ranks ? file.emplace(tensor_path(c)) : file.emplace();
-    kind.validate(c, *file);
-  }));
-  if (all_empty(errors)) {
-    errors = exchange_errors(error_of([&] {
-      if (!world_)
-        world_ =
-            runtime_.make_world_group({"world", kCollectiveTimeout, nullptr, options_.threads});
-      RankContext rank{context, *world_, c.mesh};
-      kind.run(c, *file, rank, outcome.results);
-    }));
-    // What was under way when a rank failed is of no use to the next case.
-    if (!all_empty(errors)) world_.reset();
-  }
+  const std::vector<std::string> errors = run_kind(kind, c, context, file, outcome.results);
   outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (!all_empty(errors)) {
     judge_error(c, errors, outcome);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,8 +45,11 @@ class Runner {
   void run(const CaseEntry& entry, const std::function<void(const Outcome&)>& use);
 
  private:
-  /// This rank's error, everyone's errors told: empty where all are well.
+  /// Everyone's texts, in rank order; each rank brings its own, empty where it is well.
   std::vector<std::string> exchange_errors(const std::string& mine);
+  /// Opens the tensor file, validates and runs the case. Returns every rank's error.
+  std::vector<std::string> run_kind(const Kind& kind, const Case& c, ExecutionContext& context,
+                                    std::optional<TensorFile>& file, CaseResults& results);
   void judge_error(const Case& c, const std::vector<std::string>& errors, Outcome& outcome) const;
   void judge_results(const Case& c, const TensorFile& file, ExecutionContext& context,
                      Outcome& outcome);

@@ -11,7 +11,7 @@
 namespace meshloom::conformance {
 namespace {
 
-const std::vector<std::string> kInputs{"q", "k", "v", "bias"};
+constexpr const char* kBias = "bias";
 constexpr const char* kDocuments = "in.document_ids";
 
 ops::SdpaOptions read_options(const Case& c) {
@@ -41,12 +41,9 @@ ops::SdpaOptions read_options(const Case& c) {
   return options;
 }
 
-bool optional_input(const std::string& name) { return name == "bias"; }
-
 std::vector<std::string> present_inputs(const TensorFile& file) {
-  std::vector<std::string> names;
-  for (const std::string& name : kInputs)
-    if (!optional_input(name) || file.has("in." + name)) names.push_back(name);
+  std::vector<std::string> names{"q", "k", "v"};
+  if (file.has(std::string("in.") + kBias)) names.push_back(kBias);
   return names;
 }
 
@@ -97,7 +94,7 @@ void run(const Case& c, const TensorFile& file, RankContext& rank, CaseResults& 
   if (c.mesh.size() == 1)
     run_local(c, file, rank, results);
   else
-    run_sharded_sdpa(c, file, rank, read_options(c), results);
+    run_sharded_sdpa(file, rank, read_options(c), results);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kind `sdpa`: attention, local and on one rank so far.
+// Kind `sdpa`: attention, local or with batch and heads cut over a mesh.
 #pragma once
 
 #include "tests/conformance/case.h"

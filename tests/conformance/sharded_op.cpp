@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/conformance/sharded_op.h"
 
-#include <algorithm>
-
 #include "daemon/dtensor/layout_engine.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "kernels/base/error.h"
+#include "tests/conformance/local_run.h"
 #include "tests/conformance/spec_tensors.h"
 
 namespace meshloom::conformance {
 namespace {
-
-struct Named {
-  std::string name;
-  Tensor value;
-};
 
 Tensor lay_out(const Tensor& global, planner::SpecPtr spec, bool requires_grad, RankContext& rank,
                LayoutEngine& engine) {
@@ -24,10 +18,10 @@ Tensor lay_out(const Tensor& global, planner::SpecPtr spec, bool requires_grad, 
 }
 
 void run_backward(const TensorFile& file, RankContext& rank, dtensor::DeviceMesh& mesh,
-                  const std::vector<Named>& inputs, const std::vector<Named>& outputs,
+                  const std::vector<NamedTensor>& inputs, const std::vector<NamedTensor>& outputs,
                   CaseResults& results) {
   std::vector<Tensor> roots, grads;
-  for (const Named& y : outputs) {
+  for (const NamedTensor& y : outputs) {
     const std::string name = "grad_out." + y.name;
     if (!file.has(name)) continue;
     LayoutEngine& engine = *y.value.layout()->engine;
@@ -40,7 +34,7 @@ void run_backward(const TensorFile& file, RankContext& rank, dtensor::DeviceMesh
   mesh.reset_counters();
   autograd::backward(roots, grads);
   store_counters(mesh.counters(), "backward", results);
-  for (const Named& x : inputs) {
+  for (const NamedTensor& x : inputs) {
     if (!x.value.requires_grad()) continue;
     const Tensor grad = x.value.grad();
     const planner::SpecPtr spec = gradient_spec(x.value);
@@ -58,12 +52,9 @@ void run_sharded(const Case& c, const TensorFile& file, RankContext& rank, const
   dtensor::DeviceMesh mesh(rank.world, c.mesh);
   planner::PlanCache plans;
   dtensor::DistributedEngine engine({mesh, plans});
-  const std::vector<std::string> names = file.names();
-  const bool backward = std::any_of(names.begin(), names.end(), [](const std::string& name) {
-    return name.starts_with("grad_out.");
-  });
+  const bool backward = runs_backward(file);
 
-  std::vector<Named> inputs;
+  std::vector<NamedTensor> inputs;
   std::vector<Operand> operands;
   for (const CaseInput& input : given) {
     if (input.is_number()) {
@@ -82,7 +73,7 @@ void run_sharded(const Case& c, const TensorFile& file, RankContext& rank, const
   mesh.reset_counters();
   const std::vector<Tensor> values = bound(operands);
   store_counters(mesh.counters(), "forward", results);
-  std::vector<Named> outputs;
+  std::vector<NamedTensor> outputs;
   for (std::size_t i = 0; i < values.size(); ++i) {
     const Tensor& y = values[i];
     outputs.push_back({several ? fmt::format("y{}", i) : "y", y});

@@ -112,8 +112,8 @@ class ShardedSdpa {
 
 }  // namespace
 
-void run_sharded_sdpa(const Case&, const TensorFile& file, RankContext& rank,
-                      ops::SdpaOptions options, CaseResults& results) {
+void run_sharded_sdpa(const TensorFile& file, RankContext& rank, ops::SdpaOptions options,
+                      CaseResults& results) {
   ShardedSdpa(file, rank, results).run(std::move(options));
 }
 

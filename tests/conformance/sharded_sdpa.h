@@ -7,9 +7,9 @@
 
 namespace meshloom::conformance {
 
-/// Runs a case of kind sdpa on a mesh of dp and tp; `options` without bias and documents. Throws
+/// Runs attention on a mesh of dp and tp, and its backward where the file has a gradient of the
+/// output; `options` without bias and documents, which come from the file. Throws
 /// Unimplemented for other mesh dims.
-void run_sharded_sdpa(const Case&, const TensorFile&, RankContext&, ops::SdpaOptions options,
-                      CaseResults&);
+void run_sharded_sdpa(const TensorFile&, RankContext&, ops::SdpaOptions options, CaseResults&);
 
 }  // namespace meshloom::conformance

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/conformance/spec_tensors.h"
-#include "tests/support/partial_share.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
+#include "tests/support/partial_share.h"
 
 namespace meshloom::conformance {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "tests/conformance/case.h"
+#include "tests/conformance/object_reader.h"
 
 namespace meshloom::conformance {
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/conformance/tensor_file.h"
+
 #include "daemon/train/checkpoint/safetensors.h"
 #include "kernels/base/error.h"
-#include "tests/conformance/case.h"
 
 namespace meshloom::conformance {
 

@@ -2,36 +2,17 @@
 #include "tests/conformance/case_reader.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <fstream>
 
 #include "kernels/base/error.h"
 #include "tests/conformance/compare.h"
-#include "tests/conformance/distribute.h"
 #include "tests/conformance/strict_json.h"
+#include "tests/support/temp_folder.h"
 
 namespace meshloom::conformance {
 namespace {
 
 namespace fs = std::filesystem;
-
-class TempFolder {
- public:
-  TempFolder() : path_(fs::temp_directory_path() / fmt::format("meshloom-cases-{}", getpid())) {
-    fs::create_directories(path_);
-  }
-  ~TempFolder() { fs::remove_all(path_); }
-  fs::path write(const std::string& name, const std::string& text) const {
-    fs::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name) << text;
-    return path_ / name;
-  }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
+using test::TempFolder;
 
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> list = {{"op", {"op", "inputs"}, nullptr, nullptr}};
@@ -112,19 +93,6 @@ TEST(CaseReader, GlobsMatchTheWholeName) {
   EXPECT_TRUE(matches_glob("op/matmul#3", "*matmul*"));
   EXPECT_TRUE(matches_glob("op/matmul#3", "*"));
   EXPECT_FALSE(matches_glob("op/matmul#3", "matmul*"));
-}
-
-TEST(LocalRanges, ApplyMeshDimsOneAfterTheOther) {
-  const planner::MeshLayout mesh({{"a", 2}, {"b", 2}});
-  const planner::Placements both = {planner::Placement::shard(0), planner::Placement::shard(0)};
-  // 5 = 3 + 2; 3 = 2 + 1; 2 = 1 + 1.
-  const std::int64_t begins[] = {0, 2, 3, 4}, ends[] = {2, 3, 4, 5};
-  for (int rank = 0; rank < 4; ++rank) {
-    const auto ranges = local_ranges({5, 7}, mesh, rank, both);
-    EXPECT_EQ(ranges[0].begin, begins[rank]);
-    EXPECT_EQ(ranges[0].end, ends[rank]);
-    EXPECT_EQ(ranges[1].size(), 7);
-  }
 }
 
 TEST(CompareFacts, CountsOfEveryRankMustFit) {
