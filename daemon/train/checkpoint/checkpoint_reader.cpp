@@ -27,7 +27,7 @@ Manifest read_verified(comm::ProcessGroup& world, const fs::path& folder) {
 
 /// Out of the way, so that it is not tried again and not counted by keep_latest_k.
 void set_aside(const CheckpointLocation& location, const CheckpointEntry& entry) {
-  FileSystem& files = location.file_system != nullptr ? *location.file_system : posix_file_system();
+  FileSystem& files = location.files();
   const fs::path aside =
       entry.folder.parent_path() / ("damaged-" + entry.folder.filename().string());
   files.remove_all(aside);
@@ -69,7 +69,7 @@ CheckpointReader::CheckpointReader(const fs::path& folder, const Manifest& manif
 const Shape& CheckpointReader::shape(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end())
-    throw NotFound(fmt::format("checkpoint {} has no tensor {}", label_, name), "NOT_FOUND",
+    throw NotFound(fmt::format("checkpoint {} has no tensor {}", label_, name), "TENSOR_NOT_FOUND",
                    {{"tensor", name}});
   return found->second.shape;
 }

@@ -20,15 +20,11 @@ namespace fs = std::filesystem;
 
 /// Digest and write alternate in pieces of this size, so that the second finds the bytes in cache.
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
-constexpr const char* kTemporaryPrefix = ".tmp-";
-constexpr const char* kDiscardedPrefix = ".old-";
+constexpr std::string_view kTemporaryPrefix = ".tmp-";
+constexpr std::string_view kDiscardedPrefix = ".old-";
 
 std::string shard_name(int shard, int shards) {
   return fmt::format("shard-{:05}-of-{:05}.safetensors", shard, shards);
-}
-
-FileSystem& files_of(const CheckpointLocation& location) {
-  return location.file_system != nullptr ? *location.file_system : posix_file_system();
 }
 
 /// Writes and digests at once.
@@ -127,7 +123,8 @@ std::vector<ManifestFile> gather_files(comm::ProcessGroup& world, const Manifest
 
 /// Out of sight in one step, then deleted: a crash in between leaves no half checkpoint.
 void discard(FileSystem& files, const fs::path& folder) {
-  const fs::path hidden = folder.parent_path() / (kDiscardedPrefix + folder.filename().string());
+  const fs::path hidden =
+      folder.parent_path() / (std::string(kDiscardedPrefix) + folder.filename().string());
   files.remove_all(hidden);
   files.rename(folder, hidden);
   files.remove_all(hidden);
@@ -156,14 +153,7 @@ void commit(FileSystem& files, const CheckpointLocation& location, const fs::pat
   file->write(std::as_bytes(std::span(text)));
   file->sync();
   file->close();
-  files.sync_directory(temporary);
-  if (fs::exists(target)) {
-    files.replace_directory(temporary, target);
-    files.remove_all(temporary);
-  } else {
-    files.rename(temporary, target);
-  }
-  files.sync_directory(location.directory);
+  put_in_place(files, temporary, target);
   prune(files, location);
 }
 
@@ -179,10 +169,10 @@ void remove_quietly(FileSystem& files, const fs::path& path) {
 
 fs::path write_checkpoint(comm::ProcessGroup& world, const CheckpointLocation& location,
                           Manifest manifest, std::span<const StateTensor> state) {
-  FileSystem& files = files_of(location);
-  const std::string name = fmt::format("step-{}", manifest.step);
+  FileSystem& files = location.files();
+  const std::string name = checkpoint_folder_name(manifest.step);
   const fs::path target = location.directory / name;
-  const fs::path temporary = location.directory / (kTemporaryPrefix + name);
+  const fs::path temporary = location.directory / (std::string(kTemporaryPrefix) + name);
   const bool leader = world.rank() == 0;
   try {
     run_agreed(world, [&] {
@@ -213,11 +203,11 @@ void remove_leftovers(const CheckpointLocation& location) {
   std::vector<fs::path> leftovers;
   for (const auto& entry : fs::directory_iterator(location.directory)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with(std::string(kTemporaryPrefix) + "step-") ||
-        name.starts_with(std::string(kDiscardedPrefix) + "step-"))
-      leftovers.push_back(entry.path());
+    for (const std::string_view prefix : {kTemporaryPrefix, kDiscardedPrefix})
+      if (name.starts_with(prefix) && step_of_folder_name(name.substr(prefix.size())))
+        leftovers.push_back(entry.path());
   }
-  for (const fs::path& path : leftovers) files_of(location).remove_all(path);
+  for (const fs::path& path : leftovers) location.files().remove_all(path);
 }
 
 }  // namespace meshloom::train

@@ -17,6 +17,8 @@ struct CheckpointLocation {
   std::filesystem::path directory;  ///< of the job's checkpoints
   int keep_latest_k = 2;
   FileSystem* file_system = nullptr;  ///< null: the operating system's
+
+  FileSystem& files() const { return file_system ? *file_system : posix_file_system(); }
 };
 
 /// Writes directory/step-N (N = manifest.step) and then deletes all but the latest keep_latest_k.

@@ -122,4 +122,15 @@ FileSystem& posix_file_system() {
   return file_system;
 }
 
+void put_in_place(FileSystem& files, const fs::path& temporary, const fs::path& target) {
+  files.sync_directory(temporary);
+  if (fs::exists(target)) {
+    files.replace_directory(temporary, target);
+    files.remove_all(temporary);
+  } else {
+    files.rename(temporary, target);
+  }
+  files.sync_directory(target.has_parent_path() ? target.parent_path() : fs::path("."));
+}
+
 }  // namespace meshloom::train

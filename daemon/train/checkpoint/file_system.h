@@ -45,4 +45,10 @@ class FileSystem {
 /// The operating system's. Stateless.
 FileSystem& posix_file_system();
 
+/// Gives a finished folder its name: `temporary` is synced and becomes `target` in one step, an
+/// older folder of that name goes, and the parent folder is synced. A crash leaves `target` as it
+/// was or as it is to be.
+void put_in_place(FileSystem& files, const std::filesystem::path& temporary,
+                  const std::filesystem::path& target);
+
 }  // namespace meshloom::train

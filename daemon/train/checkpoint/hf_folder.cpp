@@ -38,7 +38,7 @@ std::string read_text(const fs::path& path, const std::string& label, std::uintm
   std::ifstream in(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(in), {}};
   if (in.bad())
-    throw IoError(fmt::format("{}: {} cannot be read", label, path.filename().string()), "IO");
+    throw IoError(fmt::format("{}: {} cannot be read", label, path.filename().string()));
   return text;
 }
 

@@ -112,8 +112,9 @@ void save_hf_folder(const fs::path& folder, const nn::ModelConfig& config,
             options.dtype == DType::kFloat16,
         "export: weights are written as float32, bfloat16 or float16, not {}",
         dtype_name(options.dtype));
-  check(!options.byte_tokenizer || config.vocab_size == 256,
-        "export: a byte tokenizer needs a vocabulary of 256, not {}", config.vocab_size);
+  check(!options.byte_tokenizer || config.vocab_size == kByteVocabulary,
+        "export: a byte tokenizer needs a vocabulary of {}, not {}", kByteVocabulary,
+        config.vocab_size);
 
   const fs::path normal = folder.lexically_normal();
   const fs::path target = normal.has_filename() ? normal : normal.parent_path();
@@ -124,14 +125,7 @@ void save_hf_folder(const fs::path& folder, const nn::ModelConfig& config,
   files.create_directories(temporary);
   try {
     write_files(temporary, config, tensors, options);
-    files.sync_directory(temporary);
-    if (fs::exists(target)) {
-      files.replace_directory(temporary, target);
-      files.remove_all(temporary);
-    } else {
-      files.rename(temporary, target);
-    }
-    files.sync_directory(target.has_parent_path() ? target.parent_path() : fs::path("."));
+    put_in_place(files, temporary, target);
   } catch (...) {
     std::error_code ignored;
     fs::remove_all(temporary, ignored);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "daemon/train/checkpoint/digest.h"
 #include "daemon/train/data/mapped_file.h"
@@ -16,7 +17,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr const char* kFormat = "meshloom.checkpoint";
-constexpr const char* kFolderPrefix = "step-";
+constexpr std::string_view kFolderPrefix = "step-";
 
 Json to_json(const ManifestFile& file) {
   Json pieces = Json::array();
@@ -125,17 +126,20 @@ Manifest from_json(const Json& json, int version) {
                  {{"path", label}});
 }
 
-/// N of "step-N", or -1.
-std::int64_t step_of_name(const std::string& name) {
-  if (!name.starts_with(kFolderPrefix)) return -1;
-  const char* begin = name.data() + std::char_traits<char>::length(kFolderPrefix);
-  const char* end = name.data() + name.size();
-  std::int64_t step = -1;
-  const auto [stop, error] = std::from_chars(begin, end, step);
-  return error == std::errc() && stop == end && step >= 0 ? step : -1;
+}  // namespace
+
+std::string checkpoint_folder_name(std::int64_t step) {
+  return fmt::format("{}{}", kFolderPrefix, step);
 }
 
-}  // namespace
+std::optional<std::int64_t> step_of_folder_name(const std::string& name) {
+  if (!name.starts_with(kFolderPrefix)) return std::nullopt;
+  std::int64_t step = -1;
+  const char* end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(name.data() + kFolderPrefix.size(), end, step);
+  if (error != std::errc() || stop != end || step < 0) return std::nullopt;
+  return step;
+}
 
 std::string manifest_to_json(const Manifest& manifest) {
   const Json inner = to_json(manifest);
@@ -176,8 +180,8 @@ std::vector<CheckpointEntry> list_checkpoints(const fs::path& directory) {
   std::vector<CheckpointEntry> entries;
   if (!fs::is_directory(directory)) return entries;
   for (const auto& entry : fs::directory_iterator(directory)) {
-    const std::int64_t step = step_of_name(entry.path().filename().string());
-    if (step >= 0 && entry.is_directory()) entries.push_back({step, entry.path()});
+    const auto step = step_of_folder_name(entry.path().filename().string());
+    if (step && entry.is_directory()) entries.push_back({*step, entry.path()});
   }
   std::sort(entries.begin(), entries.end(),
             [](const auto& a, const auto& b) { return a.step < b.step; });

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,11 @@ Manifest manifest_from_json(const std::string& text, const std::string& label);
 /// Reads and checks folder/manifest.json. Throws DataLoss naming the folder where it is missing or
 /// damaged.
 Manifest read_manifest(const std::filesystem::path& folder);
+
+/// "step-200": the folder of the checkpoint after so many optimizer steps.
+std::string checkpoint_folder_name(std::int64_t step);
+/// 200 for "step-200"; nullopt for names of anything else.
+std::optional<std::int64_t> step_of_folder_name(const std::string& name);
 
 /// A checkpoint of a folder of checkpoints.
 struct CheckpointEntry {
