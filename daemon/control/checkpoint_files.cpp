@@ -7,13 +7,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
-#include <optional>
-#include <string_view>
 
 #include "daemon/control/names.h"
 #include "daemon/control/timestamp.h"
+#include "daemon/train/checkpoint/manifest.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -21,17 +19,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kStepPrefix = "step-";
-constexpr const char* kManifest = "manifest.json";  // written last: what lacks it is not complete
 constexpr const char* kModelConfig = "config.json";
 
-std::optional<std::int64_t> step_of(const std::string& folder) {
-  if (folder.rfind(kStepPrefix, 0) != 0) return std::nullopt;
-  std::int64_t step = 0;
-  const char* end = folder.data() + folder.size();
-  const auto [rest, error] = std::from_chars(folder.data() + kStepPrefix.size(), end, step);
-  if (error != std::errc() || rest != end) return std::nullopt;
-  return step;
+/// The manifest is written last: a folder that lacks it is not complete.
+bool is_complete(const fs::path& checkpoint) {
+  std::error_code ignored;
+  return fs::exists(checkpoint / train::kManifestName, ignored);
 }
 
 /// Steps of complete checkpoints, oldest first.
@@ -39,15 +32,12 @@ std::vector<std::int64_t> complete_steps(const fs::path& checkpoints) {
   std::vector<std::int64_t> steps;
   std::error_code error;
   for (const auto& item : fs::directory_iterator(checkpoints, error)) {
-    const auto step = step_of(item.path().filename().string());
-    std::error_code ignored;
-    if (step && fs::exists(item.path() / kManifest, ignored)) steps.push_back(*step);
+    const auto step = train::step_of_folder_name(item.path().filename().string());
+    if (step && is_complete(item.path())) steps.push_back(*step);
   }
   std::sort(steps.begin(), steps.end());
   return steps;
 }
-
-std::string step_folder(std::int64_t step) { return fmt::format("{}{}", kStepPrefix, step); }
 
 v1::Checkpoint describe(const fs::path& path, const std::string& job, std::int64_t step) {
   v1::Checkpoint checkpoint;
@@ -78,7 +68,7 @@ fs::path export_folder(const StateDir& state, const v1::Job& job) {
 }  // namespace
 
 bool is_export_name(const std::string& name) {
-  return is_folder_name(name) && name != "checkpoints" && !step_of(name) &&
+  return is_folder_name(name) && name != "checkpoints" && !train::step_of_folder_name(name) &&
          name != "metrics.jsonl" && name != "resolved.yaml";
 }
 
@@ -86,7 +76,8 @@ std::vector<v1::Checkpoint> list_checkpoints(const StateDir& state, const v1::Jo
   const std::string id = parse_job_name(job.name());
   std::vector<v1::Checkpoint> checkpoints;
   for (const auto step : complete_steps(state.checkpoints(id)))
-    checkpoints.push_back(describe(state.checkpoints(id) / step_folder(step), id, step));
+    checkpoints.push_back(
+        describe(state.checkpoints(id) / train::checkpoint_folder_name(step), id, step));
   const fs::path exported = export_folder(state, job);
   if (!exported.empty()) checkpoints.push_back(describe(exported, id, job.step()));
   return checkpoints;
@@ -95,17 +86,16 @@ std::vector<v1::Checkpoint> list_checkpoints(const StateDir& state, const v1::Jo
 fs::path newest_model(const StateDir& state, const v1::Job& job) {
   const std::string id = parse_job_name(job.name());
   const auto steps = complete_steps(state.checkpoints(id));
-  if (!steps.empty()) return state.checkpoints(id) / step_folder(steps.back());
+  if (!steps.empty()) return state.checkpoints(id) / train::checkpoint_folder_name(steps.back());
   return export_folder(state, job);
 }
 
 fs::path checkpoint_folder(const StateDir& state, const v1::Job& job, const std::string& folder) {
   const std::string id = parse_job_name(job.name());
-  const auto step = step_of(folder);
-  std::error_code ignored;
-  if (step && folder == step_folder(*step)) {
+  const auto step = train::step_of_folder_name(folder);
+  if (step && folder == train::checkpoint_folder_name(*step)) {
     const fs::path path = state.checkpoints(id) / folder;
-    if (fs::exists(path / kManifest, ignored)) return path;
+    if (is_complete(path)) return path;
   } else if (folder == job.resolved().export_().hf_folder()) {
     const fs::path path = export_folder(state, job);
     if (!path.empty()) return path;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/checkpoint_service.h"
 
-#include <xxhash.h>
-
 #include "daemon/control/checkpoint_files.h"
 #include "daemon/control/names.h"
 #include "daemon/control/status.h"
+#include "daemon/train/checkpoint/digest.h"
 
 namespace meshloom::control {
 namespace {
@@ -13,26 +12,9 @@ namespace {
 constexpr int kMostReaders = 8;
 constexpr std::size_t kPiece = 1 << 20;
 
-/// XXH3-128 of bytes that come in pieces.
-class Digest {
- public:
-  Digest() : state_(XXH3_createState()) { XXH3_128bits_reset(state_); }
-  ~Digest() { XXH3_freeState(state_); }
-  Digest(const Digest&) = delete;
-  Digest& operator=(const Digest&) = delete;
-  void update(const std::string& bytes) { XXH3_128bits_update(state_, bytes.data(), bytes.size()); }
-  std::string hex() const {
-    const auto hash = XXH3_128bits_digest(state_);
-    return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-  }
-
- private:
-  XXH3_state_t* state_;
-};
-
 /// False where the client has left.
 bool send_file(const OpenFile& file, grpc::ServerWriter<v1::ReadCheckpointResponse>& writer) {
-  Digest digest;
+  train::Digest digest;
   std::int64_t offset = 0;
   do {
     v1::ReadCheckpointResponse response;
@@ -43,7 +25,7 @@ bool send_file(const OpenFile& file, grpc::ServerWriter<v1::ReadCheckpointRespon
     if (data.empty() && offset < file.size())
       throw DataLoss(fmt::format("{} became shorter while it was read", file.name()),
                      "FILE_CHANGED");
-    digest.update(data);
+    digest.update(std::as_bytes(std::span(data)));
     offset += static_cast<std::int64_t>(data.size());
     response.set_data(std::move(data));
     if (offset >= file.size()) response.set_xxh3_128(digest.hex());

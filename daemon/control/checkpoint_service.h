@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// CheckpointService: which checkpoints and exports there are, and their files.
 #pragma once
 
 #include "daemon/control/job_store.h"

@@ -16,14 +16,13 @@ struct DaemonOptions {
   std::string host;  ///< address for other hosts; empty: found out
 };
 
-/// Serves until it is told to stop. Every rank calls it, with the thread that made the runtime.
-/// Returns the exit code: 0 after a stop in good order (the runtime may finalise), 1 where the
-/// ranks fell out of step (they must leave without finalising), or what start-up failed with, the
-/// same on every rank.
 struct DaemonEnd {
-  int exit_code = 0;
-  bool in_step = true;
+  int exit_code = 0;    ///< 0 after a stop in good order, 1 after a failure
+  bool in_step = true;  ///< false: the ranks must leave without finalising the runtime
 };
+
+/// Serves until it is told to stop. Every rank calls it, with the thread that made the runtime. A
+/// start that fails on rank 0 ends with the same code on all.
 DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options);
 
 }  // namespace meshloom::control

@@ -7,37 +7,32 @@
 #include "daemon/control/checkpoint_files.h"
 #include "daemon/control/names.h"
 #include "daemon/control/status.h"
-#include "daemon/control/token_channel.h"
+#include "daemon/train/checkpoint/hf_byte_tokenizer.h"
+#include "daemon/train/field_error.h"
 
 namespace meshloom::control {
 namespace {
 
 constexpr int kMostCalls = 16;
 constexpr int kDefaultTokens = 256;
-constexpr int kMostTokens = 65'536;
-constexpr std::int64_t kByteVocabulary = 256;
-
-[[noreturn]] void refuse(const std::string& field, const std::string& text) {
-  throw InvalidArgument(fmt::format("{}: {}", field, text), "INVALID_ARGUMENT", {{"field", field}});
-}
 
 /// The request's parameters with defaults, checked.
 v1::SamplingParams checked_params(const v1::GenerateRequest& request) {
   v1::SamplingParams params = request.params();
   if (params.max_tokens() == 0) params.set_max_tokens(kDefaultTokens);
   if (params.max_tokens() < 0 || params.max_tokens() > kMostTokens)
-    refuse("params.max_tokens",
-           fmt::format("{} is not in 1..{}", params.max_tokens(), kMostTokens));
+    train::refuse_field("params.max_tokens", "{} is not in 1..{}", params.max_tokens(),
+                        kMostTokens);
   if (!params.has_temperature()) params.set_temperature(1.0);
   if (!std::isfinite(params.temperature()) || params.temperature() < 0)
-    refuse("params.temperature",
-           fmt::format("{} is not a number of 0 or more", params.temperature()));
+    train::refuse_field("params.temperature", "{} is not a number of 0 or more",
+                        params.temperature());
   if (!params.has_top_p()) params.set_top_p(1.0);
   if (!(params.top_p() > 0 && params.top_p() <= 1))
-    refuse("params.top_p", fmt::format("{} is not above 0 and at most 1", params.top_p()));
-  if (params.top_k() < 0) refuse("params.top_k", fmt::format("{} is negative", params.top_k()));
+    train::refuse_field("params.top_p", "{} is not above 0 and at most 1", params.top_p());
+  if (params.top_k() < 0) train::refuse_field("params.top_k", "{} is negative", params.top_k());
   if (request.prompt().empty() == (request.token_ids_size() == 0))
-    refuse("prompt", "give either a prompt or token_ids");
+    train::refuse_field("prompt", "give either a prompt or token_ids");
   return params;
 }
 
@@ -45,7 +40,7 @@ v1::SamplingParams checked_params(const v1::GenerateRequest& request) {
 class TokenWriter {
  public:
   TokenWriter(grpc::ServerWriter<v1::GenerateResponse>& writer, std::int64_t vocab_size)
-      : writer_(writer), bytes_(vocab_size == kByteVocabulary) {}
+      : writer_(writer), bytes_(vocab_size == train::kByteVocabulary) {}
 
   bool write(std::int64_t token) {
     ++count_;
@@ -102,16 +97,15 @@ GenerateServiceImpl::Source GenerateServiceImpl::find_source(
   } else if (request.has_hf_folder()) {
     source.folder = resolve_(request.hf_folder());
   } else {
-    refuse("source", "give a job, a checkpoint or an hf_folder");
+    train::refuse_field("source", "give a job, a checkpoint or an hf_folder");
   }
   return source;
 }
 
-void GenerateServiceImpl::generate(grpc::ServerContext& context, const v1::GenerateRequest& request,
-                                   grpc::ServerWriter<v1::GenerateResponse>& writer) {
-  const Slots::Slot slot(slots_);
-  const v1::SamplingParams params = checked_params(request);
-  Source source = find_source(request);
+GenerateServiceImpl::Sampling GenerateServiceImpl::start(const v1::GenerateRequest& request,
+                                                         const v1::SamplingParams& params) {
+  const Source source = find_source(request);
+  Sampling sampling{.vocab_size = source.vocab_size};
   std::string run = source.live_run;
   if (run.empty()) {
     // A slash keeps the name apart from those of jobs.
@@ -120,37 +114,46 @@ void GenerateServiceImpl::generate(grpc::ServerContext& context, const v1::Gener
     create.mutable_create_run()->set_run(run);
     create.mutable_create_run()->set_inference_only(true);
     create.mutable_create_run()->set_hf_folder(source.folder.string());
-    source.vocab_size = executor_.run(std::move(create)).vocab_size();
+    sampling.vocab_size = executor_.run(std::move(create)).vocab_size();
   }
-  auto channel = std::make_shared<TokenChannel>();
   v1::RankCommand command;
-  command.mutable_sample()->set_run(run);
-  command.mutable_sample()->set_prompt(request.prompt());
-  *command.mutable_sample()->mutable_token_ids() = request.token_ids();
-  *command.mutable_sample()->mutable_params() = params;
-  const auto ticket = executor_.submit(
-      std::move(command), [channel](std::int64_t token) { return channel->push(token); });
+  auto& sample = *command.mutable_sample();
+  sample.set_run(run);
+  sample.set_prompt(request.prompt());
+  *sample.mutable_token_ids() = request.token_ids();
+  *sample.mutable_params() = params;
+  sampling.ticket = executor_.submit(
+      std::move(command),
+      [tokens = sampling.tokens](std::int64_t token) { return tokens->push(token); });
   if (source.live_run.empty()) {
     v1::RankCommand remove;
     remove.mutable_delete_run()->set_run(run);
     executor_.submit(std::move(remove));
   }
-  TokenWriter out(writer, source.vocab_size);
+  return sampling;
+}
+
+void GenerateServiceImpl::generate(grpc::ServerContext& context, const v1::GenerateRequest& request,
+                                   grpc::ServerWriter<v1::GenerateResponse>& writer) {
+  const Slots::Slot slot(slots_);
+  const v1::SamplingParams params = checked_params(request);
+  const Sampling sampling = start(request, params);
+  TokenWriter out(writer, sampling.vocab_size);
   bool listening = true;
   const auto drain = [&](std::chrono::milliseconds timeout) {
-    while (const auto token = channel->pop(timeout)) {
+    while (const auto token = sampling.tokens->pop(timeout)) {
       listening = listening && out.write(*token);
-      if (!listening) channel->leave();
+      if (!listening) sampling.tokens->leave();
     }
   };
   constexpr std::chrono::milliseconds kLookUp{50};
-  while (!executor_.done(ticket)) {
+  while (!executor_.done(sampling.ticket)) {
     drain(kLookUp);
-    if (context.IsCancelled()) channel->leave();
+    if (context.IsCancelled()) sampling.tokens->leave();
   }
-  executor_.wait(ticket);
+  executor_.wait(sampling.ticket);
   drain(std::chrono::milliseconds(0));
-  if (listening) out.finish(params.max_tokens(), channel->out_of_time());
+  if (listening) out.finish(params.max_tokens(), sampling.tokens->out_of_time());
 }
 
 grpc::Status GenerateServiceImpl::Generate(grpc::ServerContext* context,

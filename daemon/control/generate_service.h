@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
+// GenerateService: text and tokens from a job, a checkpoint or a Hugging Face folder.
 #pragma once
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
 
 #include "daemon/control/executor.h"
 #include "daemon/control/job_store.h"
 #include "daemon/control/slots.h"
 #include "daemon/control/state_dir.h"
+#include "daemon/control/token_channel.h"
 #include "v1/generate_service.grpc.pb.h"
 
 namespace meshloom::control {
@@ -33,6 +38,15 @@ class GenerateServiceImpl final : public v1::GenerateService::Service {
     std::int64_t vocab_size = 0;
   };
   Source find_source(const v1::GenerateRequest& request) const;
+
+  /// A sample command on its way, and where its tokens arrive.
+  struct Sampling {
+    std::int64_t vocab_size = 0;
+    std::shared_ptr<TokenChannel> tokens = std::make_shared<TokenChannel>();
+    Executor::Ticket ticket = nullptr;
+  };
+  /// A source that is a folder is loaded before the command and let go after it.
+  Sampling start(const v1::GenerateRequest& request, const v1::SamplingParams& params);
   void generate(grpc::ServerContext& context, const v1::GenerateRequest& request,
                 grpc::ServerWriter<v1::GenerateResponse>& writer);
 

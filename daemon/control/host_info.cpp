@@ -8,10 +8,11 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <memory>
 #include <sstream>
+
+#include "kernels/cpu/cpu_features.h"
 
 namespace meshloom::control {
 namespace {
@@ -67,22 +68,7 @@ int threads_per_rank(comm::Bootstrap& bootstrap, const comm::Topology& topology)
   return std::max(threads, 1);
 }
 
-std::string cpu_name() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string flags;
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind("flags", 0) != 0) continue;
-    flags = line + " ";
-    break;
-  }
-  const auto has = [&](const char* flag) {
-    return flags.find(std::string(" ") + flag + " ") != std::string::npos;
-  };
-  if (has("amx_bf16")) return "amx";
-  if (has("avx512_bf16")) return "avx512_bf16";
-  if (has("avx512f")) return "avx512";
-  return has("avx2") ? "avx2" : "other";
-}
+std::string cpu_name() { return kernels::cpu::cpu_class_name(kernels::cpu::hardware_cpu_class()); }
 
 std::string host_address(const std::string& configured) {
   if (!configured.empty()) return configured;

@@ -17,7 +17,7 @@ int threads_per_rank(comm::Bootstrap& bootstrap, const comm::Topology& topology)
 /// Cores that a cgroup v2 file cpu.max allows ("200000 100000" -> 2, rounded up); 0: no limit.
 int cores_of_quota(const std::string& cpu_max);
 
-/// amx, avx512_bf16, avx512, avx2 or other.
+/// The class of its CPU: amx, avx512_bf16, avx512, avx2 or sse4.
 std::string cpu_name();
 
 /// The address by which other hosts reach this one: `configured` where given, else the first IPv4

@@ -7,6 +7,7 @@
 #include "daemon/base/message_printer.h"
 #include "daemon/control/byte_text.h"
 #include "daemon/control/names.h"
+#include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -16,7 +17,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kShortStep =
     0.5;  // seconds; longer steps gain nothing from a second one in flight
-constexpr std::int64_t kByteVocabulary = 256;
 
 v1::RankCommand forward_backward(const std::string& run) {
   v1::RankCommand command;
@@ -218,13 +218,15 @@ void JobAttempt::write_sample() {
   std::string shown = sample.prompt();
   std::string ids;
   executor_.run(std::move(command), [&](std::int64_t token) {
-    if (vocab_size_ == kByteVocabulary) shown += text.append(static_cast<unsigned char>(token));
+    if (vocab_size_ == train::kByteVocabulary)
+      shown += text.append(static_cast<unsigned char>(token));
     ids += fmt::format("{}{}", ids.empty() ? "" : " ", token);
     return true;
   });
   shown += text.finish();
-  store_.update(
-      id_, [&](v1::Job* job) { job->set_sample(vocab_size_ == kByteVocabulary ? shown : ids); });
+  store_.update(id_, [&](v1::Job* job) {
+    job->set_sample(vocab_size_ == train::kByteVocabulary ? shown : ids);
+  });
 }
 
 }  // namespace meshloom::control

@@ -4,7 +4,10 @@
 #include "daemon/control/checkpoint_files.h"
 #include "daemon/control/job_state.h"
 #include "daemon/control/names.h"
+#include "daemon/control/request_key.h"
 #include "daemon/control/status.h"
+#include "daemon/control/token_channel.h"
+#include "daemon/train/field_error.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -12,11 +15,6 @@ namespace {
 
 constexpr int kMostWatchers = 64;
 constexpr std::size_t kLargestSpec = 256 << 10;  // a job is stored and sent whole
-constexpr int kMostSampleTokens = 65'536;
-
-[[noreturn]] void refuse(const std::string& field, const std::string& text) {
-  throw InvalidArgument(fmt::format("{}: {}", field, text), "INVALID_ARGUMENT", {{"field", field}});
-}
 
 /// What the run's own checks do not know: names that become part of a path here.
 void check_spec(const v1::JobSpec& spec) {
@@ -24,24 +22,23 @@ void check_spec(const v1::JobSpec& spec) {
     try {
       parse_job_name(spec.name());
     } catch (const InvalidArgument& error) {
-      refuse("name", error.what());
+      train::refuse_field("name", "{}", error.what());
     }
-    if (spec.name().find('/') != std::string::npos) refuse("name", "must not have a slash");
+    if (spec.name().find('/') != std::string::npos)
+      train::refuse_field("name", "must not have a slash");
   }
-  if (!spec.has_run()) refuse("run", "is missing: it says what to train");
+  if (!spec.has_run()) train::refuse_field("run", "is missing: it says what to train");
   if (spec.ByteSizeLong() > kLargestSpec)
-    refuse("run", fmt::format("the job takes {} bytes, at most {} are allowed", spec.ByteSizeLong(),
-                              kLargestSpec));
-  if (spec.run().sample().params().max_tokens() > kMostSampleTokens)
-    refuse("run.sample.params.max_tokens",
-           fmt::format("{} is more than {}", spec.run().sample().params().max_tokens(),
-                       kMostSampleTokens));
+    train::refuse_field("run", "the job takes {} bytes, at most {} are allowed",
+                        spec.ByteSizeLong(), kLargestSpec);
+  if (const int tokens = spec.run().sample().params().max_tokens(); tokens > kMostTokens)
+    train::refuse_field("run.sample.params.max_tokens", "{} is more than {}", tokens, kMostTokens);
   const auto& hf_folder = spec.run().export_().hf_folder();
   if (!hf_folder.empty() && !is_export_name(hf_folder))
-    refuse("run.export.hf_folder",
-           fmt::format("\"{}\" is not a name for a folder beside \"checkpoints\", expected "
-                       "[A-Za-z0-9][A-Za-z0-9._-]{{0,62}}",
-                       hf_folder.substr(0, 80)));
+    train::refuse_field("run.export.hf_folder",
+                        "\"{}\" is not a name for a folder beside \"checkpoints\", expected "
+                        "[A-Za-z0-9][A-Za-z0-9._-]{{0,62}}",
+                        hf_folder.substr(0, 80));
 }
 
 v1::Job without_details(v1::Job job) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// JobService: submitting, listing, watching and cancelling jobs.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A last resort against a rank that hangs.
 #pragma once
 
 #include <string>

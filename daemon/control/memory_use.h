@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Memory of this process as the kernel counts it.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@ namespace meshloom::control {
 
 struct MemoryUse {
   std::int64_t resident = 0;  ///< bytes
-  std::int64_t peak = 0;
+  std::int64_t peak = 0;      ///< bytes, the most that were resident
 };
 
 /// Of this process, from /proc; zeros where that is not there.

@@ -5,18 +5,17 @@
 
 #include "daemon/control/memory_use.h"
 #include "daemon/control/status.h"
+#include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
 namespace {
 
-constexpr std::int64_t kByteVocabulary = 256;
-
 /// The tokens to continue: given as ids, or as text for a model of bytes.
 std::vector<std::int64_t> prompt_tokens(const v1::SampleCommand& command, std::int64_t vocab_size) {
   std::vector<std::int64_t> tokens(command.token_ids().begin(), command.token_ids().end());
   if (!command.prompt().empty()) {
-    if (vocab_size != kByteVocabulary)
+    if (vocab_size != train::kByteVocabulary)
       throw Unimplemented(
           fmt::format(
               "the model's vocabulary has {} tokens and tokenizers are not part of this version: "

@@ -12,8 +12,10 @@ namespace meshloom::control {
 class RunFactory {
  public:
   virtual ~RunFactory() = default;
+  /// Every rank calls it with equal arguments (train::Run::create).
   virtual std::unique_ptr<train::Run> create(const v1::RunConfig& resolved,
                                              const train::RunOptions&) = 0;
+  /// Rank 0 alone: a model for generation from a checkpoint or a Hugging Face folder.
   virtual std::unique_ptr<train::Sampler> load_sampler(const std::filesystem::path& folder) = 0;
 };
 

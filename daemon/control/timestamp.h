@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Points in time as text.
 #pragma once
 
 #include <chrono>

@@ -11,8 +11,10 @@
 
 namespace meshloom::control {
 
-/// Holds at most as many tokens as one request may ask for, so the training thread never waits for
-/// a client.
+/// Tokens that one request may ask for.
+inline constexpr int kMostTokens = 65'536;
+
+/// Holds at most kMostTokens, so the training thread never waits for a client.
 class TokenChannel {
  public:
   /// False once the reader has left or the time of a turn is used up: ranks that train wait

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// WorkerService: the ranks of the daemon, and its stop.
 #pragma once
 
 #include <chrono>
