@@ -46,6 +46,9 @@ class ByteRing {
     return n;
   }
 
+  /// Forgets what is in the ring, for the reader, while the writer does not write.
+  void discard() { head_.store(tail_.load(std::memory_order_acquire), std::memory_order_release); }
+
   std::size_t available() const {
     return static_cast<std::size_t>(tail_.load(std::memory_order_acquire) -
                                     head_.load(std::memory_order_relaxed));

@@ -22,7 +22,8 @@ const char* state_name(FlightState state) {
 }  // namespace
 
 std::uint64_t FlightRecorder::issue(const char* name, std::size_t bytes, Clock::time_point now) {
-  entries_[next_ % kEntries] = {next_, name, bytes, FlightState::kIssued, now, now};
+  last_ = next_ % kEntries;
+  entries_[last_] = {next_, name, bytes, FlightState::kIssued, now, now};
   return next_++;
 }
 
@@ -41,6 +42,7 @@ std::string FlightRecorder::text() const {
   };
   for (std::uint64_t i = next_ - count; i < next_; ++i) {
     const Entry& e = entries_[i % kEntries];
+    if (e.sequence != i || *e.name == '\0') continue;  // a number that was skipped
     fmt::format_to(std::back_inserter(out), "#{} {} {} bytes {} issued {:.6f} {} {:.6f}\n",
                    e.sequence, e.name, e.bytes, state_name(e.state), seconds(e.issued),
                    e.state == FlightState::kDone ? "done" : "changed", seconds(e.changed));

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/comm/failure.h"
 #include "daemon/comm/work.h"
 #include "kernels/base/parallel_for.h"
 #include "kernels/base/tensor_view.h"
@@ -40,7 +41,8 @@ struct CommCounter {
 /// of a rank's own part may differ where stated). Views are contiguous. Calls are asynchronous.
 /// Reductions add in rank order in float32 (float64 for float64), whatever the number of
 /// collectives in flight or how buffers are cut, so results are bitwise reproducible. After an
-/// error the group is poisoned: further calls throw FailedPrecondition.
+/// error the group is poisoned: further calls throw FailedPrecondition. Once a rank of the world
+/// has failed alone (see failure.h), waits and calls throw PeerFailed until all have recovered.
 class ProcessGroup {
  public:
   virtual ~ProcessGroup() = default;
@@ -84,6 +86,9 @@ class ProcessGroup {
   /// The last collectives of this group, oldest first, one line each: sequence number, name, bytes,
   /// state, times.
   virtual std::string flight_record() const = 0;
+
+  /// What all groups of this rank do when a rank fails alone; null for a group of one rank.
+  virtual FailureDomain* failures() { return nullptr; }
 };
 
 /// A group of this rank alone: every collective is done when it is issued and costs nothing.

@@ -175,4 +175,16 @@ void RingEndpoint::cancel(Request request) {
   free_.push_back(request);
 }
 
+void RingEndpoint::reset() {
+  for (auto& queue : sends_) queue.clear();
+  for (char& cut : cut_) cut = 0;
+  for (Incoming& in : incoming_) in = {};
+  posted_.clear();
+  early_.clear();
+  requests_.clear();
+  free_.clear();
+  for (int peer = 0; peer < world_size(); ++peer)
+    if (peer != rank_) field_->ring(peer, rank_).discard();
+}
+
 }  // namespace meshloom::comm

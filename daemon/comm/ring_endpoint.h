@@ -31,6 +31,8 @@ class RingEndpoint {
   void progress();
   bool test(Request request);
   void cancel(Request request);
+  /// As new, with empty rings towards this rank: while no peer sends and no request is left.
+  void reset();
 
  private:
   struct Header {

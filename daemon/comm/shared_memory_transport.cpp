@@ -46,6 +46,8 @@ class SharedMemoryTransport : public Transport {
     }
     return std::make_unique<SharedMemoryTransport>(endpoint_, std::move(members), rank, key);
   }
+  // All rings were emptied by FailureChannel::drain.
+  void renew() override {}
 
  private:
   std::shared_ptr<RingEndpoint> endpoint_;
@@ -55,8 +57,8 @@ class SharedMemoryTransport : public Transport {
 };
 
 std::size_t field_bytes(int world_size) {
-  return sizeof(ByteRing) * static_cast<std::size_t>(world_size) *
-         static_cast<std::size_t>(world_size);
+  const auto ranks = static_cast<std::size_t>(world_size);
+  return sizeof(ByteRing) * ranks * ranks + sizeof(Seat) * ranks + sizeof(FailureBoard);
 }
 
 }  // namespace
@@ -67,19 +69,22 @@ RingField::RingField(int world_size) : world_size_(world_size) {
   if (memory == MAP_FAILED)
     throw ResourceExhausted(fmt::format("no {} bytes of shared memory for {} local ranks",
                                         field_bytes(world_size), world_size));
-  // The mapping is zero, which is what an empty ring looks like; pages are touched when they are
-  // used.
+  // The mapping is zero, which is what an empty ring and an empty board look like; pages are
+  // touched when they are used.
   rings_ = static_cast<ByteRing*>(memory);
+  seats_ = reinterpret_cast<Seat*>(rings_ + world_size * world_size);
+  board_ = reinterpret_cast<FailureBoard*>(seats_ + world_size);
 }
 
 RingField::~RingField() { munmap(static_cast<void*>(rings_), field_bytes(world_size_)); }
 
-std::unique_ptr<Transport> make_shared_memory_transport(std::shared_ptr<RingField> field,
-                                                        int rank) {
+SharedMemoryRank join_field(const std::shared_ptr<RingField>& field, int rank,
+                            std::chrono::milliseconds timeout) {
   std::vector<int> members(static_cast<std::size_t>(field->world_size()));
   std::iota(members.begin(), members.end(), 0);
-  auto endpoint = std::make_shared<RingEndpoint>(std::move(field), rank);
-  return std::make_unique<SharedMemoryTransport>(std::move(endpoint), std::move(members), rank, 0);
+  auto endpoint = std::make_shared<RingEndpoint>(field, rank);
+  return {std::make_unique<SharedMemoryTransport>(endpoint, std::move(members), rank, 0),
+          make_shared_memory_failure_channel(field, endpoint, timeout)};
 }
 
 }  // namespace meshloom::comm

@@ -46,8 +46,10 @@ std::vector<int> Transfers::missing() const {
 }
 
 void Transfers::cancel() {
-  for (const Pending& p : pending_) transport_->cancel(p.request);
-  pending_.clear();
+  while (!pending_.empty()) {
+    transport_->cancel(pending_.back().request);
+    pending_.pop_back();
+  }
 }
 
 }  // namespace meshloom::comm

@@ -30,6 +30,7 @@ class Transfers {
   std::uint64_t completed() const { return completed_; }
   /// Peers whose data has not come; where all came, peers that have not taken ours.
   std::vector<int> missing() const;
+  /// The newest first: see Transport::cancel.
   void cancel();
 
  private:

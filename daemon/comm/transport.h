@@ -29,8 +29,8 @@ class Transport {
   virtual void progress() = 0;
   /// True once done; the request is then gone.
   virtual bool test(Request) = 0;
-  /// Gives a request up: the group is broken, and its process about to end. Shared memory then
-  /// leaves the buffer alone; MPI may still write to a receive that was matched.
+  /// Gives a request up: the group is broken. Shared memory then leaves the buffer alone; MPI may
+  /// still touch it until FailureChannel::quiesce().
   virtual void cancel(Request) = 0;
 
   /// A transport among some of these ranks that cannot mix up its messages with this one's;
@@ -38,6 +38,9 @@ class Transport {
   /// call to call. Every rank calls it.
   virtual std::unique_ptr<Transport> split(const std::vector<std::vector<int>>& parts,
                                            std::uint64_t key) = 0;
+  /// After a recovery (see failure.h), with no request left: nothing that was sent before arrives
+  /// any more. Every rank of the transport calls it.
+  virtual void renew() = 0;
 };
 
 }  // namespace meshloom::comm

@@ -58,11 +58,12 @@ class TransportWork : public Work {
     if (flight_->done || flight_->error) return;
     const std::string why = group_.describe(*flight_) + ": dropped before it was done";
     group_.fail(*flight_, std::make_exception_ptr(FailedPrecondition(why)), why);
+    group_.groups_->after_drop(why);
   }
 
   bool poll() override {
     if (flight_->done) return true;
-    if (!flight_->error) group_.poll_all();
+    if (!flight_->error) group_.groups_->poll_all();
     if (flight_->error) std::rethrow_exception(flight_->error);
     return flight_->done;
   }
@@ -89,23 +90,27 @@ class TransportWork : public Work {
 
 TransportProcessGroup::TransportProcessGroup(std::unique_ptr<Transport> transport,
                                              GroupOptions options,
-                                             std::shared_ptr<GroupList> groups,
-                                             std::vector<int> world_ranks, std::uint64_t key)
+                                             std::shared_ptr<RankGroups> groups,
+                                             std::vector<int> world_ranks, std::uint64_t key,
+                                             bool is_world)
     : transport_(std::move(transport)),
       options_(std::move(options)),
       groups_(std::move(groups)),
       world_ranks_(std::move(world_ranks)),
-      key_(key) {
-  groups_->push_back(this);
+      key_(key),
+      is_world_(is_world) {
+  groups_->add(this);
 }
 
 TransportProcessGroup::~TransportProcessGroup() {
-  std::erase(*groups_, this);
+  groups_->remove(this);
   for (const auto& flight : flights_) {
     flight->error = std::make_exception_ptr(FailedPrecondition(
         describe(*flight) + ": the group ended before it was done", "GROUP_POISONED"));
     flight->collective.reset();
   }
+  if (!flights_.empty())
+    groups_->after_drop(describe(*flights_.front()) + ": the group ended before it was done");
 }
 
 std::shared_ptr<TransportProcessGroup::Flight> TransportProcessGroup::take_off(const char* name,
@@ -132,11 +137,8 @@ WorkPtr TransportProcessGroup::launch(std::shared_ptr<Flight> flight,
   flights_.push_back(flight);
   auto work = std::make_unique<TransportWork>(*this, std::move(flight));
   poll();
+  groups_->settle_if_noticed();
   return work;
-}
-
-void TransportProcessGroup::poll_all() {
-  for (std::size_t i = 0; i < groups_->size(); ++i) (*groups_)[i]->poll();
 }
 
 void TransportProcessGroup::poll() {
@@ -145,6 +147,7 @@ void TransportProcessGroup::poll() {
   try {
     transport_->progress();
   } catch (const Error& error) {
+    groups_->mark_broken();
     fail(*flights_.front(), std::current_exception(), error.what());
     return;
   }
@@ -173,12 +176,21 @@ void TransportProcessGroup::advance(Flight& flight, Clock::time_point now) {
       flight.last_poll = now;
       if (!flight.moving) recorder_.set_state(flight.sequence, FlightState::kMoving, now);
       flight.moving = true;
+    } else if (groups_->raised(now)) {
+      groups_->notice();
     } else {
       check_deadline(flight, now);
     }
   } catch (const Error& error) {
+    groups_->mark_broken();
     fail(flight, std::current_exception(), error.what());
   }
+}
+
+PeerFailed TransportProcessGroup::peer_failed(const std::string& what) const {
+  const Failure& failure = *groups_->noticed();
+  return {fmt::format("{}: given up, since rank {} failed: {}", what, failure.rank, failure.text),
+          failure};
 }
 
 void TransportProcessGroup::check_deadline(Flight& flight, Clock::time_point now) {
@@ -200,21 +212,22 @@ void TransportProcessGroup::check_deadline(Flight& flight, Clock::time_point now
                           {"timeout_ms", std::to_string(options_.timeout.count())}});
 }
 
-void TransportProcessGroup::fail(Flight& flight, std::exception_ptr error, const std::string& why) {
+void TransportProcessGroup::fail(const Flight& flight, const std::exception_ptr& error,
+                                 const std::string& why) {
   const Clock::time_point now = Clock::now();
   if (poison_.empty()) poison_ = why;
-  for (const auto& other : flights_) {
-    if (other.get() == &flight) continue;
-    other->error = std::make_exception_ptr(FailedPrecondition(
-        fmt::format("{}: the group failed before: {}", describe(*other), poison_),
-        "GROUP_POISONED"));
-    other->collective.reset();
-    recorder_.set_state(other->sequence, FlightState::kFailed, now);
+  while (!flights_.empty()) {
+    Flight& other = *flights_.back();
+    other.error =
+        &other == &flight
+            ? error
+            : std::make_exception_ptr(FailedPrecondition(
+                  fmt::format("{}: the group failed before: {}", describe(other), poison_),
+                  "GROUP_POISONED"));
+    other.collective.reset();
+    recorder_.set_state(other.sequence, FlightState::kFailed, now);
+    flights_.pop_back();
   }
-  flight.error = std::move(error);
-  flight.collective.reset();
-  recorder_.set_state(flight.sequence, FlightState::kFailed, now);
-  flights_.clear();
 }
 
 std::string TransportProcessGroup::describe(const Flight& flight) const {
@@ -232,7 +245,52 @@ std::string TransportProcessGroup::peers_text(const std::vector<int>& peers) con
   return fmt::format("rank{} {}", peers.size() == 1 ? "" : "s", fmt::join(texts, ", "));
 }
 
-void TransportProcessGroup::check_usable(const char* name) const {
+TransportProcessGroup::Standing TransportProcessGroup::standing() const {
+  Standing standing{key_, key_, size(), collectives_, recorder_.next_sequence(), true};
+  for (const int rank : world_ranks_)
+    standing.members = mix(standing.members + static_cast<std::uint64_t>(rank));
+  standing.whole = ended_ || (flights_.empty() && poison_.empty() && !point_to_point_);
+  return standing;
+}
+
+std::string TransportProcessGroup::last_text() const {
+  return fmt::format("{} #{} of group '{}'", recorder_.last_name(), recorder_.next_sequence() - 1,
+                     options_.name);
+}
+
+void TransportProcessGroup::give_up() {
+  if (flights_.empty()) return;
+  const Clock::time_point now = Clock::now();
+  poison_ = peer_failed(describe(*flights_.front())).what();
+  while (!flights_.empty()) {
+    Flight& flight = *flights_.back();
+    flight.error = std::make_exception_ptr(peer_failed(describe(flight)));
+    flight.collective.reset();
+    recorder_.set_state(flight.sequence, FlightState::kFailed, now);
+    flights_.pop_back();
+  }
+}
+
+void TransportProcessGroup::start_over(std::uint64_t sequence, const std::string& cause) {
+  if (!is_world_) {
+    if (poison_.empty()) poison_ = cause;
+    ended_ = true;
+    return;
+  }
+  transport_->renew();
+  recorder_.skip_to(sequence);
+  // A split may have failed on some ranks alone; every split takes a number of the sequence.
+  splits_ = sequence;
+  collectives_ = 0;
+  point_to_point_ = false;
+  poison_.clear();
+}
+
+void TransportProcessGroup::check_usable(const char* name) {
+  if (groups_->noticed() && !ended_) {
+    groups_->settle_if_noticed();
+    throw peer_failed(fmt::format("{} in group '{}'", name, options_.name));
+  }
   if (!poison_.empty())
     throw FailedPrecondition(
         fmt::format("{} in group '{}': the group failed before: {}", name, options_.name, poison_),
@@ -349,6 +407,7 @@ WorkPtr TransportProcessGroup::send(const TensorView& data, int destination, int
   check_usable("send");
   check_buffer(data, "send", "data");
   check_peer("send", destination, rank(), size(), tag);
+  point_to_point_ = true;
   auto flight = take_off("send_recv", data.bytes());
   const CollectiveContext with_tag = context(*flight, kUserTag + tag);
   return launch(flight,
@@ -361,6 +420,7 @@ WorkPtr TransportProcessGroup::recv(const TensorView& data, int source, int tag)
   check_usable("recv");
   check_buffer(data, "recv", "data");
   check_peer("recv", source, rank(), size(), tag);
+  point_to_point_ = true;
   auto flight = take_off("recv", data.bytes());
   const CollectiveContext with_tag = context(*flight, kUserTag + tag);
   return launch(flight,
@@ -393,7 +453,7 @@ std::unique_ptr<ProcessGroup> TransportProcessGroup::split(
   auto transport = transport_->split(parts, key);
   if (mine.size() == 1) return make_single_process_group(options);
   return std::make_unique<TransportProcessGroup>(std::move(transport), options, groups_,
-                                                 std::move(world_ranks), key);
+                                                 std::move(world_ranks), key, false);
 }
 
 CommCounter TransportProcessGroup::counter(const std::string& collective) const {
@@ -405,12 +465,13 @@ void TransportProcessGroup::reset_counters() { counters_.clear(); }
 
 std::unique_ptr<ProcessGroup> make_transport_group(std::unique_ptr<Transport> transport,
                                                    const GroupOptions& options,
-                                                   std::shared_ptr<GroupList> groups) {
+                                                   std::shared_ptr<RankGroups> groups) {
   if (transport->size() == 1) return make_single_process_group(options);
   std::vector<int> world_ranks(static_cast<std::size_t>(transport->size()));
   std::iota(world_ranks.begin(), world_ranks.end(), 0);
+  const std::uint64_t key = groups->next_world();
   return std::make_unique<TransportProcessGroup>(std::move(transport), options, std::move(groups),
-                                                 std::move(world_ranks), 1);
+                                                 std::move(world_ranks), key, true);
 }
 
 }  // namespace meshloom::comm

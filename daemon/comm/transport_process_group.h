@@ -13,22 +13,17 @@
 #include "daemon/comm/collectives/collective.h"
 #include "daemon/comm/flight_recorder.h"
 #include "daemon/comm/process_group.h"
+#include "daemon/comm/rank_groups.h"
 
 namespace meshloom::comm {
-
-class TransportProcessGroup;
-
-/// All groups of a rank: a wait for one moves the others too, since a peer may wait for those
-/// first.
-using GroupList = std::vector<TransportProcessGroup*>;
 
 class TransportProcessGroup : public ProcessGroup {
  public:
   /// `groups` is shared by all groups that come from one world; `world_ranks[i]` is member i's rank
   /// there.
   TransportProcessGroup(std::unique_ptr<Transport> transport, GroupOptions options,
-                        std::shared_ptr<GroupList> groups, std::vector<int> world_ranks,
-                        std::uint64_t key);
+                        std::shared_ptr<RankGroups> groups, std::vector<int> world_ranks,
+                        std::uint64_t key, bool is_world);
   ~TransportProcessGroup() override;
 
   const std::string& name() const override { return options_.name; }
@@ -59,6 +54,30 @@ class TransportProcessGroup : public ProcessGroup {
   std::map<std::string, CommCounter> counters() const override { return counters_; }
   void reset_counters() override;
   std::string flight_record() const override { return recorder_.text(); }
+  FailureDomain* failures() override { return groups_.get(); }
+
+  /// How far this rank is in the group; `key` and `members` tell groups apart, on all members
+  /// alike.
+  struct Standing {
+    std::uint64_t key = 0;
+    std::uint64_t members = 0;
+    int size = 0;
+    std::uint64_t collectives = 0;
+    std::uint64_t next_sequence = 0;
+    bool whole = true;  ///< nothing in flight or given up
+  };
+
+  // For RankGroups.
+  void poll();
+  Standing standing() const;
+  bool has_record() const { return recorder_.next_sequence() > 0; }
+  Clock::time_point last_issue() const { return recorder_.last_issue(); }
+  /// The last collective that was begun.
+  std::string last_text() const;
+  /// All flights fail with PeerFailed.
+  void give_up();
+  /// A world group is as new and goes on at `sequence`; any other refuses everything from now on.
+  void start_over(std::uint64_t sequence, const std::string& cause);
 
  private:
   friend class TransportWork;
@@ -74,34 +93,35 @@ class TransportProcessGroup : public ProcessGroup {
   CollectiveContext context(Flight& flight, int tag);
   WorkPtr launch(std::shared_ptr<Flight> flight, std::unique_ptr<Collective> collective);
 
-  /// Moves every flight of every group of this rank.
-  void poll_all();
-  void poll();
   void advance(Flight& flight, Clock::time_point now);
   void check_deadline(Flight& flight, Clock::time_point now);
-  void check_usable(const char* name) const;
-  void fail(Flight& flight, std::exception_ptr error, const std::string& why);
+  void check_usable(const char* name);
+  void fail(const Flight& flight, const std::exception_ptr& error, const std::string& why);
+  PeerFailed peer_failed(const std::string& what) const;
   std::string describe(const Flight& flight) const;
   std::string peers_text(const std::vector<int>& peers) const;
 
   std::unique_ptr<Transport> transport_;
   GroupOptions options_;
-  std::shared_ptr<GroupList> groups_;
+  std::shared_ptr<RankGroups> groups_;
   std::vector<int> world_ranks_;
   std::uint64_t key_;
+  bool is_world_;
   std::uint64_t splits_ = 0;
   std::uint64_t collectives_ = 0;
+  bool point_to_point_ = false;  ///< send or recv was used since the group was new
   ScratchPool scratch_;
   FlightRecorder recorder_;
   std::map<std::string, CommCounter> counters_;
   std::list<std::shared_ptr<Flight>> flights_;
   std::string poison_;  ///< why the group is of no more use; empty: it is
+  bool ended_ = false;  ///< by a recovery, for good
 };
 
-/// The group of all ranks of `transport`. `groups` belongs to the rank and is given to every group
-/// it makes.
+/// The group of all ranks of `transport`, a world group. `groups` belongs to the rank and is given
+/// to every group it makes.
 std::unique_ptr<ProcessGroup> make_transport_group(std::unique_ptr<Transport> transport,
                                                    const GroupOptions& options,
-                                                   std::shared_ptr<GroupList> groups);
+                                                   std::shared_ptr<RankGroups> groups);
 
 }  // namespace meshloom::comm

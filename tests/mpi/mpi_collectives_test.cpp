@@ -9,10 +9,13 @@
 
 #include "daemon/comm/mesh/mpi_runtime.h"
 #include "tests/unit/comm/collectives_body.h"
+#include "tests/unit/comm/failure_body.h"
 
 namespace {
 
 meshloom::comm::MpiRuntime* runtime = nullptr;
+
+TEST(MpiRanks, Failures) { meshloom::comm::testing::check_all_failures(*runtime); }
 
 TEST(MpiRanks, Collectives) { meshloom::comm::testing::check_everything(*runtime); }
 

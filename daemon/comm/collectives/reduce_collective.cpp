@@ -36,6 +36,11 @@ ReduceCollective::ReduceCollective(CollectiveContext context, Job job)
   for (const Part& part : job_.parts) longest_ = std::max(longest_, part.size);
 }
 
+ReduceCollective::~ReduceCollective() {
+  // Receives are cancelled in reverse order.
+  while (!slices_.empty()) slices_.pop_back();
+}
+
 std::int64_t ReduceCollective::slice_size(int r, std::int64_t begin) const {
   const std::int64_t left = job_.parts[static_cast<std::size_t>(r)].size - begin;
   return std::clamp<std::int64_t>(left, 0, slice_elements_);

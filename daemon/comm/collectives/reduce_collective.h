@@ -28,6 +28,7 @@ class ReduceCollective : public Collective {
   };
 
   ReduceCollective(CollectiveContext context, Job job);
+  ~ReduceCollective() override;
 
   bool advance() override;
   std::uint64_t progress() const override;

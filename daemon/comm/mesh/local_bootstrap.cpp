@@ -26,9 +26,11 @@ namespace {
 
 class ForkedRank : public RankRuntime {
  public:
-  ForkedRank(std::unique_ptr<Bootstrap> bootstrap, std::shared_ptr<RingField> field)
+  ForkedRank(std::unique_ptr<Bootstrap> bootstrap, const std::shared_ptr<RingField>& field,
+             std::chrono::milliseconds timeout)
       : bootstrap_(std::move(bootstrap)),
-        transport_(make_shared_memory_transport(std::move(field), bootstrap_->rank())) {}
+        world_(join_field(field, bootstrap_->rank(), timeout)),
+        groups_(std::make_shared<RankGroups>(std::move(world_.failures))) {}
 
   int rank() const override { return bootstrap_->rank(); }
   int world_size() const override { return bootstrap_->world_size(); }
@@ -36,13 +38,13 @@ class ForkedRank : public RankRuntime {
   std::unique_ptr<ProcessGroup> make_world_group(const GroupOptions& options) override {
     std::vector<int> all;
     for (int r = 0; r < bootstrap_->world_size(); ++r) all.push_back(r);
-    return make_transport_group(transport_->split({all}, ++channels_), options, groups_);
+    return make_transport_group(world_.transport->split({all}, ++channels_), options, groups_);
   }
 
  private:
   std::unique_ptr<Bootstrap> bootstrap_;
-  std::unique_ptr<Transport> transport_;
-  std::shared_ptr<GroupList> groups_ = std::make_shared<GroupList>();
+  SharedMemoryRank world_;
+  std::shared_ptr<RankGroups> groups_;
   std::uint64_t channels_ = 0;
 };
 
@@ -78,7 +80,8 @@ void close_all(const SocketPairs& pairs, const std::vector<int>& but) {
   close_all(pairs, sockets);
   int result = 1;
   try {
-    ForkedRank self(make_socket_bootstrap(rank, field->world_size(), sockets, timeout), field);
+    ForkedRank self(make_socket_bootstrap(rank, field->world_size(), sockets, timeout), field,
+                    timeout);
     result = body(self);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rank %d: %s\n", rank, error.what());

@@ -10,6 +10,7 @@
 
 #include "daemon/comm/mesh/mpi_bootstrap.h"
 #include "daemon/comm/mesh/mpi_segment_folder.h"
+#include "daemon/comm/mpi_failure_channel.h"
 #include "daemon/comm/mpi_transport.h"
 #include "daemon/comm/transport_process_group.h"
 #include "kernels/base/error.h"
@@ -39,7 +40,7 @@ MpiRuntime::MpiRuntime(const MpiRuntimeOptions& options)
     : options_(options),
       launched_by_mpirun_(comm::launched_by_mpirun()),
       segments_(std::make_unique<MpiSegmentFolder>()),
-      groups_(std::make_shared<GroupList>()) {
+      leftovers_(std::make_shared<MpiLeftovers>()) {
   if (launched_by_mpirun_ && options_.parent_death_signal != 0)
     die_with_parent(options_.parent_death_signal);
   // Point-to-point over the plain transports: probing for fabrics costs start-up time.
@@ -55,17 +56,21 @@ MpiRuntime::MpiRuntime(const MpiRuntimeOptions& options)
   // Every rank has mapped its neighbours' segments by now: their files are needed no more.
   bootstrap_->barrier();
   segments_->hide();
+  if (world_size_ > 1)
+    groups_ = std::make_shared<RankGroups>(
+        make_mpi_failure_channel(MPI_COMM_WORLD, leftovers_, options_.bootstrap_timeout));
 }
 
 MpiRuntime::~MpiRuntime() {
   if (!finished_) return;
+  groups_.reset();
   segments_->show();
   MPI_Finalize();
 }
 
 std::unique_ptr<ProcessGroup> MpiRuntime::make_world_group(const GroupOptions& options) {
   if (world_size_ == 1) return make_single_process_group(options);
-  return make_transport_group(make_mpi_transport(MPI_COMM_WORLD), options, groups_);
+  return make_transport_group(make_mpi_transport(MPI_COMM_WORLD, leftovers_), options, groups_);
 }
 
 }  // namespace meshloom::comm

@@ -4,15 +4,14 @@
 
 #include <chrono>
 #include <memory>
-#include <vector>
 
 #include "daemon/comm/mesh/rank_runtime.h"
 
 namespace meshloom::comm {
 
+class MpiLeftovers;
 class MpiSegmentFolder;
-class TransportProcessGroup;
-using GroupList = std::vector<TransportProcessGroup*>;
+class RankGroups;
 
 struct MpiRuntimeOptions {
   /// Signal that this process gets when its parent (mpirun) dies, however it dies; 0: none. Only
@@ -54,7 +53,8 @@ class MpiRuntime : public RankRuntime {
   bool finished_ = false;
   std::unique_ptr<MpiSegmentFolder> segments_;
   std::unique_ptr<Bootstrap> bootstrap_;
-  std::shared_ptr<GroupList> groups_;
+  std::shared_ptr<MpiLeftovers> leftovers_;
+  std::shared_ptr<RankGroups> groups_;
 };
 
 /// Whether the environment says that mpirun (or a Slurm step with PMI) started this process. Used

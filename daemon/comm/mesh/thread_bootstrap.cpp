@@ -80,9 +80,11 @@ class ThreadBootstrap : public Bootstrap {
 
 class ThreadRank : public RankRuntime {
  public:
-  ThreadRank(MeetingPoint& meeting, std::shared_ptr<RingField> field, int rank)
+  ThreadRank(MeetingPoint& meeting, const std::shared_ptr<RingField>& field, int rank,
+             std::chrono::milliseconds timeout)
       : bootstrap_(meeting, rank, field->world_size()),
-        world_(make_shared_memory_transport(std::move(field), rank)) {}
+        world_(join_field(field, rank, timeout)),
+        groups_(std::make_shared<RankGroups>(std::move(world_.failures))) {}
 
   int rank() const override { return bootstrap_.rank(); }
   int world_size() const override { return bootstrap_.world_size(); }
@@ -91,13 +93,13 @@ class ThreadRank : public RankRuntime {
     // All groups of a rank share its rings, each on a channel of its own.
     std::vector<int> all;
     for (int r = 0; r < world_size(); ++r) all.push_back(r);
-    return make_transport_group(world_->split({all}, ++channels_), options, groups_);
+    return make_transport_group(world_.transport->split({all}, ++channels_), options, groups_);
   }
 
  private:
   ThreadBootstrap bootstrap_;
-  std::unique_ptr<Transport> world_;
-  std::shared_ptr<GroupList> groups_ = std::make_shared<GroupList>();
+  SharedMemoryRank world_;
+  std::shared_ptr<RankGroups> groups_;
   std::uint64_t channels_ = 0;
 };
 
@@ -110,7 +112,7 @@ void run_thread_ranks(int world_size, const std::function<void(RankRuntime&)>& b
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(world_size));
   const auto run = [&](int rank) {
     try {
-      ThreadRank self(meeting, field, rank);
+      ThreadRank self(meeting, field, rank, timeout);
       body(self);
     } catch (...) {
       errors[static_cast<std::size_t>(rank)] = std::current_exception();

@@ -9,6 +9,7 @@
 
 #include "daemon/comm/mesh/local_bootstrap.h"
 #include "tests/unit/comm/collectives_body.h"
+#include "tests/unit/comm/failure_body.h"
 
 namespace meshloom::comm {
 namespace {
@@ -19,6 +20,16 @@ TEST(LocalRanks, Collectives) {
   for (const int world_size : {1, 2, 3}) {
     const int result = run_local_ranks(world_size, [](RankRuntime& runtime) {
       testing::check_everything(runtime);
+      return ::testing::Test::HasFailure() ? 1 : 0;
+    });
+    EXPECT_EQ(result, 0) << world_size << " ranks";
+  }
+}
+
+TEST(LocalRanks, Failures) {
+  for (const int world_size : {1, 2, 4}) {
+    const int result = run_local_ranks(world_size, [](RankRuntime& runtime) {
+      testing::check_all_failures(runtime);
       return ::testing::Test::HasFailure() ? 1 : 0;
     });
     EXPECT_EQ(result, 0) << world_size << " ranks";

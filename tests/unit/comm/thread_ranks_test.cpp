@@ -8,6 +8,7 @@
 #include "kernels/base/error.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/unit/comm/collectives_body.h"
+#include "tests/unit/comm/failure_body.h"
 
 namespace meshloom::comm {
 namespace {
@@ -39,6 +40,17 @@ constexpr Check kChecks[] = {
     {"dropped_work", testing::check_dropped_work},
 };
 
+constexpr Check kFailures[] = {
+    {"frees_those_who_wait", testing::check_a_failure_frees_those_who_wait},
+    {"at_random_places",
+     [](RankRuntime& runtime) { testing::check_failures_at_random_places(runtime, 100); }},
+    {"frees_other_groups", testing::check_a_failure_frees_other_groups},
+    {"that_all_share", testing::check_a_failure_that_all_share_changes_nothing},
+    {"of_two_ranks", testing::check_two_ranks_fail_at_once},
+    {"joined_by_idle_ranks", testing::check_ranks_that_wait_for_nothing_can_join},
+    {"with_long_reports", testing::check_long_reports},
+};
+
 class ThreadRanks : public ::testing::TestWithParam<std::tuple<int, Check>> {};
 
 TEST_P(ThreadRanks, Collectives) {
@@ -49,6 +61,14 @@ TEST_P(ThreadRanks, Collectives) {
 INSTANTIATE_TEST_SUITE_P(All, ThreadRanks,
                          ::testing::Combine(::testing::Values(1, 2, 3, 4, 5, 8),
                                             ::testing::ValuesIn(kChecks)),
+                         [](const auto& info) {
+                           return std::string(std::get<1>(info.param).name) + "_" +
+                                  std::to_string(std::get<0>(info.param));
+                         });
+
+INSTANTIATE_TEST_SUITE_P(Failure, ThreadRanks,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 4),
+                                            ::testing::ValuesIn(kFailures)),
                          [](const auto& info) {
                            return std::string(std::get<1>(info.param).name) + "_" +
                                   std::to_string(std::get<0>(info.param));

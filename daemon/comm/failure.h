@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ranks of one world do when one of them fails alone: all hear of it, give up what they
+// wait for, and meet.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/error.h"
+
+namespace meshloom::comm {
+
+/// The abort record: who failed first, and how.
+struct Failure {
+  int rank = -1;     ///< of the world
+  std::string text;  ///< its last collective, kind and text of its error; cut to 1.5 KB
+};
+
+/// Thrown by waits and calls of every group of the world once a rank has failed.
+class PeerFailed : public Aborted {
+ public:
+  PeerFailed(const std::string& what, Failure failure)
+      : Aborted(what, "PEER_FAILED", {{"failed_rank", std::to_string(failure.rank)}}),
+        failure_(std::move(failure)) {}
+  const Failure& failure() const { return failure_; }
+
+ private:
+  Failure failure_;
+};
+
+/// One per rank and world, for all groups of the rank; used by its training thread.
+///
+/// A failure goes like this. The rank that fails calls raise() and recover(). The others' waits
+/// throw PeerFailed, within milliseconds, and they call recover() too; so does a rank that waits
+/// for nothing, once it is told. recover() meets all ranks, and what comes after it is a new epoch.
+class FailureDomain {
+ public:
+  struct Recovery {
+    /// What each rank gave to recover(), in rank order.
+    std::vector<std::string> reports;
+    /// Every rank had begun the same collectives and none was given up: all groups are as before.
+    /// Else groups that come from split() refuse everything from now on (FailedPrecondition,
+    /// GROUP_POISONED), and world groups are as new: their sequence goes on, nothing that was sent
+    /// before arrives any more.
+    bool in_step = false;
+  };
+
+  virtual ~FailureDomain() = default;
+  /// Recoveries so far.
+  virtual std::uint64_t epoch() const = 0;
+  /// This rank fails: `error` is kind and text. The first of an epoch is the one that all see.
+  virtual void raise(const std::string& error) = 0;
+  /// Every rank calls it once per epoch in which a failure was raised; the others' waits end by
+  /// it too. No buffer of an earlier collective is touched afterwards. Throws DeadlineExceeded
+  /// where a rank does not come; the ranks are then lost to each other.
+  virtual Recovery recover(const std::string& report) = 0;
+  /// Called on the rank that raises, before it meets the others: to tell ranks that wait for
+  /// nothing.
+  virtual void on_raise(std::function<void(std::uint64_t epoch, const Failure&)> callback) = 0;
+};
+
+}  // namespace meshloom::comm

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// FailureBoard: what ranks that share memory tell each other of a failure.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "daemon/comm/failure_channel.h"
+
+namespace meshloom::comm {
+
+/// Lives in zeroed memory that all ranks share, without pointers; rank r's Seat is seats[r] behind
+/// it.
+struct FailureBoard {
+  /// Epoch + 1 of the newest failure: claimed by who writes its text, then raised for all to see.
+  alignas(64) std::atomic<std::uint64_t> claimed;
+  alignas(64) std::atomic<std::uint64_t> raised;
+  struct Text {
+    std::int32_t rank;
+    std::uint32_t bytes;
+    char text[FailureChannel::kLongestText];
+  };
+  Text texts[2];  ///< of even and odd epochs: all have read one before the next but one is written
+};
+
+/// Where a rank puts its part of an exchange. Rounds count from 1.
+struct Seat {
+  static constexpr std::size_t kBytes = 8192;
+  alignas(64) std::atomic<std::uint64_t> written;  ///< rounds that this rank has written
+  std::atomic<std::uint64_t> read;                 ///< rounds in which it has read all others
+  std::uint64_t total;                             ///< bytes over all rounds of this exchange
+  std::uint64_t begin;                             ///< where this round's bytes belong
+  char text[kBytes];
+};
+
+}  // namespace meshloom::comm

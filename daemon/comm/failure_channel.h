@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// FailureChannel: how word of a failure travels between the ranks of a world, beside their groups.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/comm/failure.h"
+#include "daemon/comm/work.h"
+
+namespace meshloom::comm {
+
+/// One per rank; used by its training thread. Over shared memory, or over MPI.
+class FailureChannel {
+ public:
+  static constexpr std::size_t kLongestText = 1536;  ///< of a Failure; longer ones are cut
+
+  virtual ~FailureChannel() = default;
+  virtual int rank() const = 0;
+  /// Whether a rank failed in `epoch`. Asked in every round of a wait that moved nothing.
+  virtual bool raised(std::uint64_t epoch, Clock::time_point now) = 0;
+  /// The first failure of `epoch`, where raised() is true.
+  virtual Failure first(std::uint64_t epoch) = 0;
+  virtual void raise(std::uint64_t epoch, const std::string& text) = 0;
+
+  /// Whether transfers that were cancelled may still touch their buffers.
+  virtual bool has_leftovers() const = 0;
+  /// Every rank calls it, with all of its transfers cancelled: on return none touches a buffer.
+  virtual void quiesce() = 0;
+  /// Every rank gives one string and gets everyone's. Throws DeadlineExceeded.
+  virtual std::vector<std::string> exchange(const std::string& mine) = 0;
+  /// Between two exchanges, on every rank: forgets all that was sent.
+  virtual void drain() = 0;
+};
+
+}  // namespace meshloom::comm
