@@ -159,7 +159,32 @@ MeshLayout MeshLayout::sub_mesh(const std::vector<int>& dims, int rank) const {
   for (int& r : ranks) r = world_rank(r);
   std::vector<MeshDim> kept;
   for (const int dim : dims) kept.push_back(dims_[static_cast<std::size_t>(dim)]);
-  return {std::move(kept), std::move(ranks)};
+  MeshLayout result(std::move(kept), std::move(ranks));
+  result.keep_names(*this, dims);
+  return result;
+}
+
+void MeshLayout::keep_names(const MeshLayout& other, const std::vector<int>& order) {
+  for (FlattenedName entry : other.flattened_) {
+    bool complete = !find_dim(entry.name);
+    for (int& dim : entry.dims) {
+      const auto at = std::find(order.begin(), order.end(), dim);
+      complete = complete && at != order.end();
+      dim = static_cast<int>(at - order.begin());
+    }
+    if (complete) flattened_.push_back(std::move(entry));
+  }
+}
+
+bool MeshLayout::has_flattened_name(std::string_view name) const {
+  return std::any_of(flattened_.begin(), flattened_.end(),
+                     [&](const FlattenedName& entry) { return entry.name == name; });
+}
+
+MeshLayout MeshLayout::with_world_ranks(std::vector<int> world_ranks) const {
+  MeshLayout result(dims_, std::move(world_ranks));
+  result.flattened_ = flattened_;
+  return result;
 }
 
 MeshLayout MeshLayout::flatten(const std::vector<int>& dims, std::string name) const {
@@ -168,19 +193,24 @@ MeshLayout MeshLayout::flatten(const std::vector<int>& dims, std::string name) c
   MeshDim merged{name.empty() ? joined_name(dims) : std::move(name), 1};
   for (const int dim : dims) merged.size *= dim_size(dim);
   std::vector<MeshDim> result;
-  std::vector<int> order;  // this mesh's dims in the order of the result
+  std::vector<int> order;   // this mesh's dims in the order of the result
+  std::vector<int> places;  // the dim that each of the result is alone, -1 for the merged one
   for (int dim = 0; dim < ndim(); ++dim) {
     if (dim == dims.front()) {
       result.push_back(merged);
+      places.push_back(dims.size() == 1 ? dim : -1);
       order.insert(order.end(), dims.begin(), dims.end());
     } else if (std::find(dims.begin(), dims.end(), dim) == dims.end()) {
       result.push_back(dims_[static_cast<std::size_t>(dim)]);
+      places.push_back(dim);
       order.push_back(dim);
     }
   }
   std::vector<int> ranks = group_of(std::span<const int>(order), 0);
   for (int& r : ranks) r = world_rank(r);
-  return {std::move(result), std::move(ranks)};
+  MeshLayout flat(std::move(result), std::move(ranks));
+  flat.keep_names(*this, places);
+  return flat;
 }
 
 MeshLayout MeshLayout::with_flattened_name(const std::vector<int>& dims, std::string name) const {

@@ -54,13 +54,19 @@ class MeshLayout {
   /// The indices of dims by name; a name that `flatten` made stands for the dims it was made of
   /// ("dp_cp": dp and cp), so does a list "dp,cp". Throws InvalidArgument naming what is unknown.
   std::vector<int> find_dims(std::string_view names) const;
+  /// True for a name that stands for other dims.
+  bool has_flattened_name(std::string_view name) const;
   /// The mesh of these dims, in this order, that holds `rank`; the other coordinates are its own.
+  /// Names for several of them stay known, here and in flatten.
   MeshLayout sub_mesh(const std::vector<int>& dims, int rank) const;
   /// The same ranks with `dims` (at least one) made one dim, row-major in the listed order, at the
   /// place of the first one listed. An empty name: theirs, joined by "_".
   MeshLayout flatten(const std::vector<int>& dims, std::string name = {}) const;
   /// This mesh, which `find_dims` then also knows by `name` as a name for `dims`.
   MeshLayout with_flattened_name(const std::vector<int>& dims, std::string name = {}) const;
+
+  /// Same dims and names over these ranks.
+  MeshLayout with_world_ranks(std::vector<int> world_ranks) const;
 
   /// The ranks that differ from `rank` along `dims` only, row-major in the listed order.
   std::vector<int> group_of(std::span<const int> dims, int rank) const;
@@ -82,6 +88,9 @@ class MeshLayout {
   void check_rank(int rank) const;
   void check_dim(int dim) const;
   void check_dims(std::span<const int> dims) const;
+  /// Takes over the names of `other` for dims that are all still there: other's dim order[i] is dim
+  /// i of this mesh.
+  void keep_names(const MeshLayout& other, const std::vector<int>& order);
   std::string joined_name(const std::vector<int>& dims) const;
 
   std::vector<MeshDim> dims_;

@@ -20,8 +20,7 @@ std::vector<int> first_integers(int count) {
 planner::MeshLayout with_ranks(planner::MeshLayout layout, const std::vector<int>& ranks) {
   if (ranks.empty() || !layout.row_major() || static_cast<int>(ranks.size()) != layout.size())
     return layout;
-  return ranks == first_integers(layout.size()) ? layout
-                                                : planner::MeshLayout(layout.dims(), ranks);
+  return ranks == first_integers(layout.size()) ? layout : layout.with_world_ranks(ranks);
 }
 
 std::vector<int> mesh_ranks(const comm::ProcessGroup& parent, const planner::MeshLayout& layout,
@@ -80,6 +79,43 @@ std::string group_name(const planner::MeshLayout& layout, const std::vector<int>
   return fmt::format("{}", fmt::join(names, "_"));
 }
 
+/// Makes the frame's dims `dims` one dim, and says which it is then.
+int flatten_in(MeshFrame& frame, const std::vector<int>& dims) {
+  int place = 0;
+  for (int d = 0; d < dims.front(); ++d)
+    if (std::find(dims.begin(), dims.end(), d) == dims.end()) ++place;
+  frame.layout = std::make_shared<const planner::MeshLayout>(frame.layout->flatten(dims));
+  frame.mesh = nullptr;
+  return place;
+}
+
+/// The frame of a mesh whose dim i is made of dims parts[i] of the mesh with this frame. One dim of
+/// the result may be made of several only: numbers of the others are looked up again.
+MeshFrame part_of(const MeshFrame& whole, const std::vector<std::vector<int>>& parts) {
+  MeshFrame frame = whole;
+  frame.dims.clear();
+  // By rank of the frame's first layout, its dims as they move.
+  std::vector<int> now(static_cast<std::size_t>(whole.layout->ndim()));
+  std::iota(now.begin(), now.end(), 0);
+  std::vector<int> first;
+  for (const std::vector<int>& part : parts) {
+    std::vector<int> dims;
+    for (const int d : part)
+      dims.push_back(now[static_cast<std::size_t>(whole.dims[static_cast<std::size_t>(d)])]);
+    first.push_back(whole.dims[static_cast<std::size_t>(part.front())]);
+    if (dims.size() == 1) continue;
+    const int place = flatten_in(frame, dims);
+    for (int& d : now) {
+      const bool merged = std::find(dims.begin(), dims.end(), d) != dims.end();
+      const auto gone = std::count_if(dims.begin(), dims.end(),
+                                      [&](int m) { return m < d && m != dims.front(); });
+      d = merged ? place : d - static_cast<int>(gone);
+    }
+  }
+  for (const int d : first) frame.dims.push_back(now[static_cast<std::size_t>(d)]);
+  return frame;
+}
+
 }  // namespace
 
 DeviceMesh::DeviceMesh(comm::ProcessGroup& parent, planner::MeshLayout layout,
@@ -88,6 +124,7 @@ DeviceMesh::DeviceMesh(comm::ProcessGroup& parent, planner::MeshLayout layout,
       layout_(std::make_shared<const planner::MeshLayout>(with_ranks(std::move(layout), ranks))),
       parent_ranks_(mesh_ranks(parent, *layout_, ranks)),
       step_cache_(std::make_unique<StepCache>()) {
+  frame_ = {this, this, layout_, first_integers(layout_->ndim())};
   const auto own = std::find(parent_ranks_.begin(), parent_ranks_.end(), parent.rank());
   members_ = parent.split(members_and_others(parent.size(), parent_ranks_), "mesh");
   if (own == parent_ranks_.end()) return;
@@ -116,34 +153,72 @@ comm::ProcessGroup& DeviceMesh::group(const std::vector<int>& mesh_dims) {
 
 comm::ProcessGroup& DeviceMesh::whole_group() { return group(first_integers(layout_->ndim())); }
 
-std::vector<int> DeviceMesh::find_dims(const std::vector<std::string>& names) const {
-  std::vector<int> dims;
+comm::ProcessGroup& DeviceMesh::control_group() { return *members_; }
+
+std::vector<DeviceMesh::NamedDims> DeviceMesh::find_dims(
+    const std::vector<std::string>& names) const {
+  std::vector<NamedDims> result;
+  std::vector<int> used;
   for (const std::string& name : names) {
-    const std::optional<int> dim = layout_->find_dim(name);
-    if (!dim)
+    NamedDims found{name, {}};
+    const auto known = std::find_if(flattened_.begin(), flattened_.end(),
+                                    [&](const NamedDims& f) { return f.name == name; });
+    if (const std::optional<int> dim = layout_->find_dim(name))
+      found.dims = {*dim};
+    else if (known != flattened_.end())
+      found.dims = known->dims;
+    else if (layout_->has_flattened_name(name))
+      found.dims = layout_->find_dims(name);
+    else
       throw NotFound(
           fmt::format("DeviceMesh {}: there is no mesh dim '{}'", to_string(*layout_), name));
-    check(std::find(dims.begin(), dims.end(), *dim) == dims.end(),
-          "DeviceMesh {}: mesh dim '{}' is listed twice", to_string(*layout_), name);
-    dims.push_back(*dim);
+    for (const int dim : found.dims) {
+      check(std::find(used.begin(), used.end(), dim) == used.end(),
+            "DeviceMesh {}: mesh dim '{}' is listed twice", to_string(*layout_),
+            layout_->dims()[static_cast<std::size_t>(dim)].name);
+      used.push_back(dim);
+    }
+    result.push_back(std::move(found));
   }
-  return dims;
+  return result;
+}
+
+std::unique_ptr<DeviceMesh> DeviceMesh::part(const std::vector<NamedDims>& parts) {
+  std::vector<int> all;
+  std::vector<std::vector<int>> dims;
+  for (const NamedDims& part : parts) {
+    all.insert(all.end(), part.dims.begin(), part.dims.end());
+    dims.push_back(part.dims);
+  }
+  comm::ProcessGroup& group_of_dims = group(all);
+  planner::MeshLayout layout = layout_->sub_mesh(all, rank_);
+  for (int d = 0; d < static_cast<int>(parts.size()); ++d) {
+    const auto& part = parts[static_cast<std::size_t>(d)];
+    std::vector<int> merged(part.dims.size());
+    std::iota(merged.begin(), merged.end(), d);
+    const bool renamed =
+        part.dims.size() == 1 && layout.dims()[static_cast<std::size_t>(d)].name == part.name;
+    if (!renamed) layout = layout.flatten(merged, part.name);
+  }
+  auto mesh = std::make_unique<DeviceMesh>(group_of_dims, std::move(layout),
+                                           first_integers(group_of_dims.size()));
+  mesh->frame_ = part_of(frame_, dims);
+  return mesh;
 }
 
 std::unique_ptr<DeviceMesh> DeviceMesh::sub_mesh(const std::vector<std::string>& dim_names) {
-  const std::vector<int> dims = find_dims(dim_names);
-  comm::ProcessGroup& group_of_dims = group(dims);
-  return std::make_unique<DeviceMesh>(group_of_dims, layout_->sub_mesh(dims, rank_),
-                                      first_integers(group_of_dims.size()));
+  return part(find_dims(dim_names));
 }
 
 std::unique_ptr<DeviceMesh> DeviceMesh::flattened(const std::vector<std::string>& dim_names,
                                                   const std::string& name) {
-  const std::vector<int> dims = find_dims(dim_names);
-  comm::ProcessGroup& group_of_dims = group(dims);
-  const planner::MeshLayout sub = layout_->sub_mesh(dims, rank_);
-  return std::make_unique<DeviceMesh>(group_of_dims, sub.flatten(first_integers(sub.ndim()), name),
-                                      first_integers(group_of_dims.size()));
+  NamedDims merged{name, {}};
+  for (const NamedDims& part : find_dims(dim_names))
+    merged.dims.insert(merged.dims.end(), part.dims.begin(), part.dims.end());
+  std::unique_ptr<DeviceMesh> mesh = part({merged});
+  std::erase_if(flattened_, [&](const NamedDims& known) { return known.name == name; });
+  flattened_.push_back(std::move(merged));
+  return mesh;
 }
 
 std::map<std::string, comm::CommCounter> DeviceMesh::counters() const {

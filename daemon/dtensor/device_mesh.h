@@ -14,6 +14,16 @@ namespace meshloom::dtensor {
 
 class StepCache;
 
+class DeviceMesh;
+
+/// Where a mesh lies in the one that it was cut out of.
+struct MeshFrame {
+  DeviceMesh* root = nullptr;  ///< the mesh that was not cut out of another one
+  DeviceMesh* mesh = nullptr;  ///< that has `layout`; null where dims of the root were flattened
+  std::shared_ptr<const planner::MeshLayout> layout;  ///< of all ranks of the root
+  std::vector<int> dims;                              ///< of `layout` that are the mesh's own
+};
+
 /// Every rank of the parent group makes the same mesh at the same moment. Groups along a dim are
 /// made by splitting the parent; those of several dims (flattened, row-major in the listed order)
 /// when they are asked for first, which every rank of the mesh does together.
@@ -46,12 +56,15 @@ class DeviceMesh {
   comm::ProcessGroup& group(const std::vector<int>& mesh_dims);
   /// All ranks of the mesh in its order.
   comm::ProcessGroup& whole_group();
+  /// The same ranks in the same order, for agreements that are not to count as communication.
+  comm::ProcessGroup& control_group();
 
   /// The mesh of these dims alone that this rank is in, in the listed order, with groups and
-  /// counters of its own; it lives as long as this mesh at most. Every member calls it. Throws
-  /// NotFound naming a dim that is not there.
+  /// counters of its own; it lives as long as this mesh at most. A name that stands for several
+  /// dims (MeshLayout::with_flattened_name, or `flattened`) gives one dim of that name. Every
+  /// member calls it. Throws NotFound naming a dim that is not there.
   std::unique_ptr<DeviceMesh> sub_mesh(const std::vector<std::string>& dim_names);
-  /// The same as one dim called `name`.
+  /// The same as one dim called `name`, which sub_mesh knows from then on.
   std::unique_ptr<DeviceMesh> flattened(const std::vector<std::string>& dim_names,
                                         const std::string& name);
 
@@ -61,18 +74,28 @@ class DeviceMesh {
   /// The last collectives of every group, one line each under the group's name.
   std::string flight_record() const;
 
+  const MeshFrame& frame() const { return frame_; }
+
   /// What this rank worked out for the steps of plans it has run; for redistribution alone.
   StepCache& step_cache() { return *step_cache_; }
 
  private:
-  std::vector<int> find_dims(const std::vector<std::string>& names) const;
+  /// One dim of a sub-mesh: the dims of this mesh that it is made of.
+  struct NamedDims {
+    std::string name;
+    std::vector<int> dims;
+  };
+  std::vector<NamedDims> find_dims(const std::vector<std::string>& names) const;
+  std::unique_ptr<DeviceMesh> part(const std::vector<NamedDims>& dims);
 
   comm::ProcessGroup& parent_;
   std::shared_ptr<const planner::MeshLayout> layout_;
+  MeshFrame frame_;
+  std::vector<NamedDims> flattened_;
   std::vector<int> parent_ranks_;
   int rank_ = -1;
   std::vector<int> coordinates_;
-  std::unique_ptr<comm::ProcessGroup> members_;  ///< only split, so that its barriers do not count
+  std::unique_ptr<comm::ProcessGroup> members_;  ///< apart from those that count
   std::map<std::vector<int>, std::unique_ptr<comm::ProcessGroup>> groups_;
   std::unique_ptr<StepCache> step_cache_;
 };

@@ -29,6 +29,8 @@ struct Decided {
   std::vector<InputUse> uses;
   planner::ShardingDecision decision;
   planner::OpAttributes local_attributes;
+  /// The inputs that are redistributed, with messages and without.
+  std::vector<int> moved, cut;
   std::vector<planner::LocalPart> parts;  ///< of the inputs, after redistribution
   std::unique_ptr<Decided> next;          ///< of the same hash
 };

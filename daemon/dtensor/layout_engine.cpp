@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "daemon/dtensor/engine_outside.h"
 #include "daemon/dtensor/engine_shared.h"
 #include "daemon/tensor/autograd/function_node.h"
 #include "daemon/tensor/ops/op_support.h"
@@ -48,6 +49,17 @@ bool is_silent(const planner::ShardingDecision& decision, const std::vector<int>
   const auto& dims = decision.bias_on_first_only;
   return std::any_of(dims.begin(), dims.end(),
                      [&](int d) { return coordinates[static_cast<std::size_t>(d)] != 0; });
+}
+
+void note_redistributions(Decided& decided, planner::PlanCache& plans) {
+  for (std::size_t i = 0; i < decided.uses.size(); ++i) {
+    const InputUse& use = decided.uses[i];
+    if (use.from == use.to) continue;
+    const auto& steps = plans.plan(use.from, use.to).steps;
+    const bool sends = std::any_of(steps.begin(), steps.end(),
+                                   [](const auto& step) { return !planner::is_local(step.kind); });
+    (sends ? decided.moved : decided.cut).push_back(static_cast<int>(i));
+  }
 }
 
 }  // namespace
@@ -102,6 +114,7 @@ const Decided& DistributedEngine::decide(planner::OpId op, DecisionCache::Specs 
     decided->parts.push_back(here ? decision.inputs[i]->local_part(coordinates)
                                   : planner::LocalPart{});
   }
+  note_redistributions(*decided, context_.plans);
   if (context_.mesh.member()) {
     decided->local_attributes = planner::local_attributes(call, decision, coordinates);
     if (is_silent(decision, coordinates)) decided->uses[bias_input(op)].silent = true;
@@ -110,6 +123,19 @@ const Decided& DistributedEngine::decide(planner::OpId op, DecisionCache::Specs 
       if (!dims->empty()) context_.mesh.group(*dims);
   }
   return decisions_.insert(std::move(decided));
+}
+
+void DistributedEngine::check_explicit(const Decided& decided) const {
+  const bool free = redistributing_ == Redistributing::kWithoutMessages;
+  for (const std::vector<int>* inputs : {&decided.moved, &decided.cut}) {
+    if (inputs->empty() || (free && inputs == &decided.cut)) continue;
+    const InputUse& use = decided.uses[static_cast<std::size_t>(inputs->front())];
+    throw FailedPrecondition(fmt::format(
+        "{}: input {} of shape {} has layout {}, the op takes it in {}; redistribute it where "
+        "redistribution is explicit",
+        op_name(decided.op), inputs->front(), to_string(use.from->shape()), to_string(*use.from),
+        to_string(*use.to)));
+  }
 }
 
 Tensor DistributedEngine::redistributed(const Tensor& local, const InputUse& use,
@@ -154,6 +180,8 @@ std::vector<Tensor> DistributedEngine::run(planner::OpId op, std::span<const Ten
   for (std::size_t i = 0; i < inputs.size(); ++i) specs[i] = spec_of(op, *inputs[i]);
   const Decided& decided = decide(op, specs.span(), attributes);
 
+  if (redistributing_ != Redistributing::kFreely) [[unlikely]]
+    check_explicit(decided);
   InputList<Tensor> locals(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) locals[i] = place(*inputs[i], decided.uses[i]);
   const auto& outputs = decided.decision.outputs;
@@ -162,10 +190,7 @@ std::vector<Tensor> DistributedEngine::run(planner::OpId op, std::span<const Ten
     results =
         local({locals.span(), decided.local_attributes, decided.decision, decided.parts, *this});
   } else {
-    const Tensor& like = **std::find_if(inputs.begin(), inputs.end(),
-                                        [](const Tensor* t) { return t->has_layout(); });
-    for (std::size_t i = 0; i < outputs.size(); ++i)
-      results.push_back(empty(like.context(), {0}, like.dtype()));
+    results = run_outside(op, attributes, locals.span(), outputs);
   }
   check_internal(results.size() == outputs.size(), "a local op gave another number of results");
   for (std::size_t i = 0; i < results.size(); ++i)

@@ -9,6 +9,13 @@
 
 namespace meshloom::dtensor {
 
+/// What ops may do to inputs whose layout is not one that they take.
+enum class Redistributing {
+  kFreely,
+  kWithoutMessages,  ///< a replicated tensor may be cut, for example
+  kNever,
+};
+
 /// One per rank and mesh; every rank of the mesh has one and runs the same ops in the same order.
 /// Outlives the tensors it laid out. Used by the rank's training thread.
 ///
@@ -37,6 +44,8 @@ class DistributedEngine final : public LayoutEngine {
   std::size_t decisions() const { return decisions_.size(); }
   bool implicit_replication() const { return implicit_replication_; }
   void set_implicit_replication(bool allowed) { implicit_replication_ = allowed; }
+  Redistributing redistributing() const { return redistributing_; }
+  void set_redistributing(Redistributing allowed) { redistributing_ = allowed; }
 
  private:
   static constexpr std::size_t kMostDecisions = 16384;
@@ -46,6 +55,7 @@ class DistributedEngine final : public LayoutEngine {
                         const planner::OpAttributes& attributes);
   Tensor place(const Tensor& input, const InputUse& use);
   Tensor place_recorded(TensorLayout& layout, const InputUse& use);
+  void check_explicit(const Decided& decided) const;
   Tensor redistributed(const Tensor& local, const InputUse& use,
                        const planner::SpecPtr& own_grad) const;
 
@@ -53,6 +63,27 @@ class DistributedEngine final : public LayoutEngine {
   SpecTable specs_;
   DecisionCache decisions_;
   bool implicit_replication_ = false;
+  Redistributing redistributing_ = Redistributing::kFreely;
+};
+
+/// While it lives, an op that would redistribute an input throws FailedPrecondition naming the op,
+/// the input, its layout and the one that the op would take, on all ranks before any collective:
+/// what moves is what the program asks for. `redistribute` is allowed, and gradients are reduced as
+/// ever.
+class ExplicitRedistribution {
+ public:
+  explicit ExplicitRedistribution(DistributedEngine& engine,
+                                  Redistributing allowed = Redistributing::kNever)
+      : engine_(engine), before_(engine.redistributing()) {
+    engine.set_redistributing(allowed);
+  }
+  ~ExplicitRedistribution() { engine_.set_redistributing(before_); }
+  ExplicitRedistribution(const ExplicitRedistribution&) = delete;
+  ExplicitRedistribution& operator=(const ExplicitRedistribution&) = delete;
+
+ private:
+  DistributedEngine& engine_;
+  Redistributing before_;
 };
 
 /// While it lives, tensors without a layout count as replicated whatever their size: every rank

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/dtensor/redistribute.h"
 
+#include "daemon/dtensor/across_meshes.h"
+#include "daemon/dtensor/engine_outside.h"
 #include "daemon/dtensor/step_cache.h"
 #include "daemon/dtensor/step_run.h"
-#include "daemon/dtensor/without_partial.h"
 #include "daemon/tensor/autograd/function_node.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "kernels/base/error.h"
@@ -22,18 +23,81 @@ Tensor run_steps(Recipes& recipes, std::size_t first, Tensor value, bool owned) 
   return value;
 }
 
-/// The layouts that a redistribution with a gradient is about; specs and context live as long as
-/// the graph.
-struct Backward {
+/// From a layout on a mesh to one on the same or another mesh. Specs, meshes and plans live as long
+/// as the graph.
+struct Route {
   planner::SpecPtr from, to;
-  MeshContext context;
+  DeviceMesh* from_mesh;
+  DeviceMesh* to_mesh;
+  planner::PlanCache* plans;
+
+  bool crosses() const { return from_mesh != to_mesh; }
+  Route back(const planner::SpecPtr& grad_of_to, const planner::SpecPtr& grad_of_from) const {
+    return {grad_of_to, grad_of_from, to_mesh, from_mesh, plans};
+  }
+};
+
+bool is_average(const planner::Placement& p) {
+  return p.is_partial() && p.partial == planner::PartialOp::kAvg;
+}
+
+/// Whole numbers cannot be divided by the number of ranks.
+void check_averages(DType dtype, const Route& route) {
+  if (dtype_is_floating(dtype)) return;
+  const planner::Placements &from = route.from->placements(), &to = route.to->placements();
+  for (const planner::Placements* side : {&from, &to})
+    for (std::size_t d = 0; d < side->size(); ++d)
+      check(!is_average((*side)[d]) || (!route.crosses() && from[d] == to[d]),
+            "redistribute: {} -> {} of {} values: a P(avg) of them has no exact value; expected a "
+            "floating dtype",
+            planner::to_string(*route.from), planner::to_string(*route.to), dtype_name(dtype));
+}
+
+/// Null where there is nothing to do.
+std::shared_ptr<Recipes> recipes_of(const Route& route) {
+  if (route.crosses())
+    return std::make_shared<Recipes>(
+        recipes_across(route.from, *route.from_mesh, route.to, *route.to_mesh, *route.plans));
+  if (route.from == route.to || !route.from_mesh->member()) return nullptr;
+  const planner::RedistributePlan& plan = route.plans->plan(route.from, route.to);
+  if (plan.steps.empty()) return nullptr;
+  return route.from_mesh->step_cache().recipes(plan, *route.from_mesh);
+}
+
+/// What the first of the steps takes on a rank that may be outside, and what it holds after all.
+Tensor before_steps(const Tensor& local, const Route& route, const Recipes& recipes) {
+  const bool outside = route.crosses() && !route.from_mesh->member() && !recipes.empty();
+  return outside ? zeros(local.context(), recipes.front().in_shape, local.dtype()) : local;
+}
+Tensor after_steps(Tensor value, const Route& route) {
+  const bool outside = route.crosses() && !route.to_mesh->member();
+  return outside ? outside_local(value.context(), route.to->shape(), value.dtype())
+                 : std::move(value);
+}
+
+Tensor values_along(const Tensor& local, const Route& route) {
+  check_averages(local.dtype(), route);
+  const std::shared_ptr<Recipes> recipes = recipes_of(route);
+  if (!recipes) return local;
+  const NoGradGuard no_grad(local.context());
+  Tensor value = local.requires_grad() ? local.detach() : local;
+  value = run_steps(*recipes, 0, before_steps(value, route, *recipes), false);
+  return after_steps(std::move(value), route);
+}
+
+/// The way of the gradient.
+struct Backward {
+  Route route;
   std::optional<DType> communicated;
   DType result;
+  Shape shape;  ///< of the local tensor
 
   void operator()(autograd::GradOutputs grads, autograd::GradSink& sink) const {
     if (!sink.wants(0)) return;
     const Tensor grad = communicated ? ops::converted(grads[0], *communicated) : grads[0];
-    sink.emit(0, ops::converted(redistribute_values(grad, from, to, context), result));
+    const Tensor value = ops::converted(values_along(grad, route), result);
+    const bool outside = route.crosses() && !route.to_mesh->member();
+    sink.emit(0, outside ? zeros(value.context(), shape, result) : value);
   }
 };
 
@@ -41,76 +105,66 @@ bool same_layout(const planner::SpecPtr& a, const planner::SpecPtr& b) {
   return a == b || *a == *b;
 }
 
+void check_dtypes(const RedistributeDtypes& dtypes) {
+  for (const std::optional<DType>& dtype : {dtypes.forward, dtypes.backward})
+    check(!dtype || dtype_is_floating(*dtype),
+          "redistribute: {} for a tensor that requires a gradient; expected a floating dtype",
+          dtype ? dtype_name(*dtype) : "");
+}
+
+/// The local tensor that travels.
+Tensor cast_first(const Tensor& local, const RedistributeDtypes& dtypes) {
+  const DType dtype = dtypes.forward.value_or(local.dtype());
+  return dtype == local.dtype() ? local : ops::converted(local.detach(), dtype);
+}
+
+/// `out`, which `local` became, with the gradient's way back.
+Tensor with_way_back(const Tensor& local, Tensor out, const Route& back,
+                     const RedistributeDtypes& dtypes) {
+  if (out.impl() == local.impl()) {
+    if (!back.crosses() && same_layout(back.from, back.to) && !dtypes.backward) return out;
+    out = local.detach();
+  }
+  autograd::record_op("redistribute", {&local}, {&out},
+                      Backward{back, dtypes.backward, local.dtype(), local.shape()});
+  return out;
+}
+
+Tensor redistribute_along(const Tensor& local, const Route& route, const Route& back,
+                          const RedistributeDtypes& dtypes) {
+  const bool record = autograd::should_record({&local});
+  if (record) check_dtypes(dtypes);
+  Tensor out = values_along(cast_first(local, dtypes), route);
+  return record ? with_way_back(local, std::move(out), back, dtypes) : out;
+}
+
+Route on_mesh(const planner::SpecPtr& from, const planner::SpecPtr& to,
+              const MeshContext& context) {
+  return {from, to, &context.mesh, &context.mesh, &context.plans};
+}
+
 }  // namespace
 
 Tensor redistribute_values(const Tensor& local, const planner::SpecPtr& from,
                            const planner::SpecPtr& to, const MeshContext& context) {
   if (from == to || !context.mesh.member()) return local;
-  const planner::RedistributePlan& plan = context.plans.plan(from, to);
-  if (plan.steps.empty()) return local;
-  const NoGradGuard no_grad(local.context());
-  const std::shared_ptr<Recipes> recipes = context.mesh.step_cache().recipes(plan, context.mesh);
-  return run_steps(*recipes, 0, local.requires_grad() ? local.detach() : local, false);
+  return values_along(local, on_mesh(from, to, context));
 }
 
 Tensor redistribute_local(const Tensor& local, const planner::SpecPtr& from,
                           const planner::SpecPtr& to, const planner::SpecPtr& grad_of_to,
                           const planner::SpecPtr& grad_of_from, const MeshContext& context,
                           const RedistributeDtypes& dtypes) {
-  const DType result = dtypes.forward.value_or(local.dtype());
-  const bool record = autograd::should_record({&local});
-  const Tensor cast = result == local.dtype() ? local : ops::converted(local.detach(), result);
-  Tensor out = redistribute_values(cast, from, to, context);
-  if (!record) return out;
-  const bool alike = same_layout(grad_of_to, grad_of_from);
-  if (out.impl() == local.impl()) {
-    if (alike && !dtypes.backward) return out;
-    out = local.detach();
-  }
-  autograd::record_op("redistribute", {&local}, {&out},
-                      Backward{grad_of_to, grad_of_from, context, dtypes.backward, local.dtype()});
-  return out;
+  return redistribute_along(local, on_mesh(from, to, context),
+                            on_mesh(grad_of_to, grad_of_from, context), dtypes);
 }
-
-// --- From mesh to mesh
-// -----------------------------------------------------------------------------
-
-namespace {
-
-Tensor across_values(const Tensor& local, const planner::SpecPtr& from, DeviceMesh& from_mesh,
-                     const planner::SpecPtr& to, DeviceMesh& to_mesh, planner::PlanCache& plans) {
-  const NoGradGuard no_grad(local.context());
-  Tensor value = local.requires_grad() ? local.detach() : local;
-  for (const planner::RedistributeStep& step : plans.plan(from, to).steps) {
-    const bool crosses = !(step.from->mesh() == step.to->mesh());
-    DeviceMesh& mesh = step.to->mesh() == *to_mesh.layout() ? to_mesh : from_mesh;
-    if (!crosses && !mesh.member()) continue;
-    StepRecipe recipe =
-        crosses ? make_crossing_recipe(step, from_mesh, to_mesh) : make_recipe(step, mesh);
-    value = StepRun(recipe, value, false).finish();
-  }
-  return value;
-}
-
-}  // namespace
 
 Tensor redistribute_across(const Tensor& local, const planner::SpecPtr& from, DeviceMesh& from_mesh,
                            const planner::SpecPtr& to, DeviceMesh& to_mesh,
-                           planner::PlanCache& plans) {
-  check(&from_mesh.parent() == &to_mesh.parent(),
-        "redistribute: the meshes {} and {} are not of one group", to_string(*from_mesh.layout()),
-        to_string(*to_mesh.layout()));
-  const bool record = autograd::should_record({&local});
-  Tensor out = across_values(local, from, from_mesh, to, to_mesh, plans);
-  if (!record) return out;
-  if (out.impl() == local.impl()) out = local.detach();
-  const auto backward = [grad_of_from = without_partial(from), grad_of_to = without_partial(to),
-                         &from_mesh, &to_mesh,
-                         &plans](autograd::GradOutputs grads, autograd::GradSink& sink) {
-    sink.emit(0, across_values(grads[0], grad_of_to, to_mesh, grad_of_from, from_mesh, plans));
-  };
-  autograd::record_op("redistribute", {&local}, {&out}, backward);
-  return out;
+                           const planner::SpecPtr& grad_of_to, const planner::SpecPtr& grad_of_from,
+                           planner::PlanCache& plans, const RedistributeDtypes& dtypes) {
+  const Route route{from, to, &from_mesh, &to_mesh, &plans};
+  return redistribute_along(local, route, route.back(grad_of_to, grad_of_from), dtypes);
 }
 
 // --- In flight
@@ -118,8 +172,9 @@ Tensor redistribute_across(const Tensor& local, const planner::SpecPtr& from, De
 
 struct RedistributeWork::Impl {
   Tensor local, value;
-  planner::SpecPtr from, to, grad_of_to, grad_of_from;
-  MeshContext context;
+  Route route, back;
+  RedistributeDtypes dtypes;
+  bool record = false;
   std::shared_ptr<Recipes> recipes;
   std::optional<StepRun> first;
 };
@@ -134,36 +189,52 @@ bool RedistributeWork::poll() { return !impl_ || !impl_->first || impl_->first->
 Tensor RedistributeWork::wait() {
   if (!impl_) throw FailedPrecondition("redistribute: the result was taken already");
   const std::unique_ptr<Impl> impl = std::move(impl_);
-  ExecutionContext& context = impl->local.context();
-  const bool record = autograd::should_record({&impl->local});
   Tensor out = impl->value;
   if (impl->first) {
-    const NoGradGuard no_grad(context);
+    const NoGradGuard no_grad(impl->local.context());
     const Tensor next = impl->first->finish();
     out = run_steps(*impl->recipes, 1, next, next.impl() != impl->value.impl());
   }
-  if (!record) return out;
-  if (out.impl() == impl->local.impl()) out = impl->local.detach();
-  autograd::record_op("redistribute", {&impl->local}, {&out},
-                      Backward{impl->grad_of_to, impl->grad_of_from, impl->context, std::nullopt,
-                               impl->local.dtype()});
-  return out;
+  out = after_steps(std::move(out), impl->route);
+  return impl->record ? with_way_back(impl->local, std::move(out), impl->back, impl->dtypes) : out;
 }
+
+namespace {
+
+std::unique_ptr<RedistributeWork::Impl> start(const Tensor& local, const Route& route,
+                                              const Route& back, const RedistributeDtypes& dtypes) {
+  const bool record = autograd::should_record({&local});
+  if (record) check_dtypes(dtypes);
+  check_averages(dtypes.forward.value_or(local.dtype()), route);
+  auto impl = std::make_unique<RedistributeWork::Impl>(RedistributeWork::Impl{
+      local, cast_first(local, dtypes), route, back, dtypes, record, nullptr, std::nullopt});
+  impl->recipes = recipes_of(route);
+  if (!impl->recipes || impl->recipes->empty()) return impl;
+  const NoGradGuard no_grad(local.context());
+  if (impl->value.requires_grad()) impl->value = impl->value.detach();
+  impl->value = before_steps(impl->value, route, *impl->recipes);
+  impl->first.emplace(impl->recipes->front(), impl->value, false);
+  return impl;
+}
+
+}  // namespace
 
 RedistributeWork redistribute_async(const Tensor& local, const planner::SpecPtr& from,
                                     const planner::SpecPtr& to, const planner::SpecPtr& grad_of_to,
                                     const planner::SpecPtr& grad_of_from,
-                                    const MeshContext& context) {
-  auto impl = std::make_unique<RedistributeWork::Impl>(RedistributeWork::Impl{
-      local, local, from, to, grad_of_to, grad_of_from, context, nullptr, std::nullopt});
-  if (from == to || !context.mesh.member()) return RedistributeWork(std::move(impl));
-  const planner::RedistributePlan& plan = context.plans.plan(from, to);
-  if (plan.steps.empty()) return RedistributeWork(std::move(impl));
-  const NoGradGuard no_grad(local.context());
-  impl->value = local.requires_grad() ? local.detach() : local;
-  impl->recipes = context.mesh.step_cache().recipes(plan, context.mesh);
-  impl->first.emplace(impl->recipes->front(), impl->value, false);
-  return RedistributeWork(std::move(impl));
+                                    const MeshContext& context, const RedistributeDtypes& dtypes) {
+  return RedistributeWork(
+      start(local, on_mesh(from, to, context), on_mesh(grad_of_to, grad_of_from, context), dtypes));
+}
+
+RedistributeWork redistribute_across_async(const Tensor& local, const planner::SpecPtr& from,
+                                           DeviceMesh& from_mesh, const planner::SpecPtr& to,
+                                           DeviceMesh& to_mesh, const planner::SpecPtr& grad_of_to,
+                                           const planner::SpecPtr& grad_of_from,
+                                           planner::PlanCache& plans,
+                                           const RedistributeDtypes& dtypes) {
+  const Route route{from, to, &from_mesh, &to_mesh, &plans};
+  return RedistributeWork(start(local, route, route.back(grad_of_to, grad_of_from), dtypes));
 }
 
 }  // namespace meshloom::dtensor

@@ -24,26 +24,31 @@ Tensor redistribute_values(const Tensor& local, const planner::SpecPtr& from,
                            const planner::SpecPtr& to, const MeshContext& context);
 
 struct RedistributeDtypes {
-  std::optional<DType> forward;  ///< cast to before communication; the result keeps it
-  std::optional<DType>
-      backward;  ///< the gradient is cast to it before communication, and back after
+  std::optional<DType> forward =
+      std::nullopt;  ///< cast to before communication; the result keeps it
+  std::optional<DType> backward =
+      std::nullopt;  ///< the gradient is cast to it before communication, and back after
 };
 
 /// The same with a gradient: backward takes the gradient of the result, held in `grad_of_to`, to
 /// `grad_of_from`. Legal in backward are all transitions and also R -> P(sum) and S -> P(sum).
+/// Throws InvalidArgument, before any collective, for dtypes that are not floating where a gradient
+/// is recorded, as all redistribution does for a P(avg) that changes while the dtype is none.
 Tensor redistribute_local(const Tensor& local, const planner::SpecPtr& from,
                           const planner::SpecPtr& to, const planner::SpecPtr& grad_of_to,
                           const planner::SpecPtr& grad_of_from, const MeshContext& context,
                           const RedistributeDtypes& dtypes = {});
 
-/// From one mesh to another of the same parent group, all of whose ranks call it: other shapes,
-/// sub-meshes, disjoint ranks. `local` is of shape [0] on a rank outside `from_mesh` (and has the
-/// dtype that the others have), the result on one outside `to_mesh`. A gradient is recorded where
-/// `local` requires one, which it does on all ranks or on none; it comes back without Partial. Not
-/// for hot paths: what the ranks exchange is worked out anew each time.
+/// From one mesh to another: other shapes, sub-meshes, disjoint ranks (recipes_across says which,
+/// and who calls it). `local` is of shape [0], or a zero of shape [], on a rank outside `from_mesh`
+/// (and has the dtype that the others have), the result on one outside `to_mesh`. A gradient is
+/// recorded where `local` requires one, which it does on all ranks or on none; the result's is held
+/// in `grad_of_to`, and it comes back in `grad_of_from`. Not for hot paths: what the ranks exchange
+/// is worked out anew each time.
 Tensor redistribute_across(const Tensor& local, const planner::SpecPtr& from, DeviceMesh& from_mesh,
                            const planner::SpecPtr& to, DeviceMesh& to_mesh,
-                           planner::PlanCache& plans);
+                           const planner::SpecPtr& grad_of_to, const planner::SpecPtr& grad_of_from,
+                           planner::PlanCache& plans, const RedistributeDtypes& dtypes = {});
 
 /// A redistribution whose first collective is in flight. Later steps of its plan run in wait().
 /// Dropped before wait() it poisons its group, as any Work does.
@@ -57,8 +62,8 @@ class RedistributeWork {
 
   /// Moves data; true where wait() will not wait for the first collective.
   bool poll();
-  /// The result, with its gradient recorded now. Called once, by all ranks in the same order
-  /// relative to other collectives where the plan has several steps.
+  /// The result; a gradient is recorded where it was to be when this was started. Called once, by
+  /// all ranks in the same order relative to other collectives where the plan has several steps.
   Tensor wait();
 
  private:
@@ -70,6 +75,14 @@ class RedistributeWork {
 RedistributeWork redistribute_async(const Tensor& local, const planner::SpecPtr& from,
                                     const planner::SpecPtr& to, const planner::SpecPtr& grad_of_to,
                                     const planner::SpecPtr& grad_of_from,
-                                    const MeshContext& context);
+                                    const MeshContext& context,
+                                    const RedistributeDtypes& dtypes = {});
+/// As redistribute_across.
+RedistributeWork redistribute_across_async(const Tensor& local, const planner::SpecPtr& from,
+                                           DeviceMesh& from_mesh, const planner::SpecPtr& to,
+                                           DeviceMesh& to_mesh, const planner::SpecPtr& grad_of_to,
+                                           const planner::SpecPtr& grad_of_from,
+                                           planner::PlanCache& plans,
+                                           const RedistributeDtypes& dtypes = {});
 
 }  // namespace meshloom::dtensor

@@ -6,7 +6,7 @@
 
 #include "daemon/dtensor/boxes.h"
 #include "daemon/dtensor/device_mesh.h"
-#include "planner/redistribute/plan.h"
+#include "planner/redistribute/exchange.h"
 
 namespace meshloom::dtensor {
 
@@ -44,9 +44,9 @@ struct StepRecipe {
 /// Collective where the step's group is used for the first time. Throws InternalError for a step
 /// that no planner makes (a Partial source in an all_to_all).
 StepRecipe make_recipe(const planner::RedistributeStep& step, DeviceMesh& mesh);
-/// A step of direct messages from one mesh to another of the same parent, all of whose ranks call
-/// it. A rank outside a mesh holds a tensor of shape [0] there.
-StepRecipe make_crossing_recipe(const planner::RedistributeStep& step, const DeviceMesh& from,
-                                const DeviceMesh& to);
+/// A step of direct messages from one mesh to another, called by all ranks of `group`, which are
+/// these members of the meshes. A rank outside a mesh holds a tensor of shape [0] there.
+StepRecipe make_crossing_recipe(const planner::RedistributeStep& step, comm::ProcessGroup& group,
+                                const planner::StepMembers& members);
 
 }  // namespace meshloom::dtensor

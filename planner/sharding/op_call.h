@@ -14,6 +14,7 @@ namespace meshloom::planner {
 
 enum class OpId : std::uint8_t {
   // elementwise
+  // ints[0]: 1 + the new dtype where it changes
   kUnaryLinear,  ///< neg, mul and div by a number, cast: f(P) is P of sum and avg
   kUnary,        ///< every other function of one tensor (add of a number too)
   kAdd,          ///< a + b, a - b

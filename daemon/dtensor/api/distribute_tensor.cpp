@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/dtensor/api/distribute_tensor.h"
 
+#include "daemon/dtensor/api/agreement.h"
 #include "daemon/dtensor/api/layout_of.h"
 #include "daemon/dtensor/boxes.h"
+#include "daemon/dtensor/engine_outside.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
 
@@ -14,17 +16,29 @@ using planner::LocalPart;
 using planner::Placements;
 using planner::SpecPtr;
 
-void check_source(const Tensor& tensor, const DTensorSpec& layout,
-                  std::optional<int> src_data_rank) {
-  check(!layout.has_partial(), "distribute_tensor: Partial placements {} hold no tensor's values",
-        planner::to_string(layout.placements()));
+/// Throws InvalidArgument for what does not fit on this rank.
+void check_arguments(const Tensor& tensor, const DistributedEngine& engine, const SpecPtr& layout,
+                     std::optional<int> src_data_rank) {
+  if (tensor.has_layout()) {
+    const TensorLayout& has = *tensor.layout();
+    check(has.engine == &engine && has.spec == layout,
+          "distribute_tensor: the tensor has layout {} on mesh {} already, asked for {} on mesh {}",
+          to_string(*has.spec), to_string(has.spec->mesh()), to_string(*layout),
+          to_string(layout->mesh()));
+    return;
+  }
+  check(tensor.shape() == layout->shape(),
+        "distribute_tensor: a tensor of shape {}, a layout of {}", to_string(tensor.shape()),
+        to_string(layout->shape()));
+  check(!layout->has_partial(), "distribute_tensor: Partial placements {} hold no tensor's values",
+        planner::to_string(layout->placements()));
   check(tensor.is_leaf(), "distribute_tensor: a tensor that was computed (by {}); expected a leaf",
         tensor.grad_fn() ? "an op with a gradient" : "an op");
   if (!src_data_rank) return;
-  for (const planner::MeshDim& dim : layout.mesh().dims())
+  for (const planner::MeshDim& dim : layout->mesh().dims())
     check(*src_data_rank >= 0 && *src_data_rank < dim.size,
           "distribute_tensor: source rank {} is outside the mesh {}", *src_data_rank,
-          to_string(layout.mesh()));
+          to_string(layout->mesh()));
 }
 
 /// Mesh dims in the order in which they are cut, then those that replicate.
@@ -67,7 +81,7 @@ Tensor scatter_along(const Tensor& value, const DTensorSpec& before, const DTens
     std::vector<int> at = mesh.coordinates();
     at[static_cast<std::size_t>(mesh_dim)] = r;
     const LocalPart part = after.local_part(at);
-    parts.push_back(empty(context, part.shape, value.dtype()));
+    parts.push_back(empty(context, part.shape(), value.dtype()));
     copy_boxes(context.kernel_context(), context.backend(), common_boxes(held, part),
                parts.back().view(), value.view());
     views.push_back(parts.back().view());
@@ -108,48 +122,71 @@ Tensor cut_own(const Tensor& tensor, const DTensorSpec& layout, const DeviceMesh
   const DTensorSpec whole(layout.mesh_ptr(),
                           Placements(layout.placements().size(), planner::Placement::replicate()),
                           layout.shape());
-  const Tensor mine = empty(context, part.shape, tensor.dtype());
+  const Tensor mine = empty(context, part.shape(), tensor.dtype());
   copy_boxes(context.kernel_context(), context.backend(),
              common_boxes(whole.local_part(mesh.coordinates()), part), mine.view(), tensor.view());
   return mine;
+}
+
+/// This rank's part as a leaf.
+Tensor own_part(const Tensor& tensor, const DTensorSpec& layout, std::optional<int> src_data_rank,
+                DeviceMesh& mesh) {
+  if (!mesh.member()) return outside_local(tensor.context(), layout.shape(), tensor.dtype());
+  if (!src_data_rank) return cut_own(tensor, layout, mesh);
+  const Tensor part = from_source(tensor.detach(), layout, *src_data_rank, mesh);
+  if (part.storage() != tensor.storage()) return ops::contiguous(part);
+  // Nothing had to be moved.
+  const Tensor copy = empty(tensor.context(), tensor.shape(), tensor.dtype());
+  copy_into(copy, tensor);
+  return copy;
+}
+
+/// `make_layout` throws InvalidArgument where it does not fit.
+template <typename MakeLayout>
+Tensor distribute(const Tensor& tensor, DistributedEngine& engine, const MakeLayout& make_layout,
+                  std::optional<int> src_data_rank) {
+  DeviceMesh& mesh = engine.context().mesh;
+  SpecPtr layout;
+  const auto prepare = [&] {
+    layout = engine.intern(make_layout());
+    check_arguments(tensor, engine, layout, src_data_rank);
+  };
+  if (src_data_rank && mesh.member()) {
+    Given given;
+    try {
+      prepare();
+      given.text = fmt::format(
+          "{} {} {}{} from {} as {}", dtype_name(tensor.dtype()), to_string(tensor.shape()),
+          tensor.requires_grad() ? "with gradient" : "without gradient",
+          tensor.has_layout() ? " distributed already" : "", *src_data_rank, to_string(*layout));
+    } catch (const InvalidArgument& error) {
+      given.error = error.what();
+    }
+    check_agreement("distribute_tensor", given, tensor.context(), mesh.control_group());
+  } else {
+    prepare();
+  }
+  if (tensor.has_layout()) return tensor;
+  const NoGradGuard no_grad(tensor.context());
+  Tensor local = own_part(tensor, *layout, src_data_rank, mesh);
+  if (tensor.requires_grad()) local.set_requires_grad(true);
+  return with_layout(local, layout, engine);
 }
 
 }  // namespace
 
 Tensor distribute_tensor(const Tensor& tensor, DistributedEngine& engine, const SpecPtr& layout,
                          std::optional<int> src_data_rank) {
-  const SpecPtr to = engine.intern(layout);
-  if (tensor.has_layout()) {
-    check(tensor.layout()->engine == &engine && tensor.layout()->spec == to,
-          "distribute_tensor: the tensor has layout {} on mesh {} already, asked for {} on mesh {}",
-          to_string(*tensor.layout()->spec), to_string(tensor.layout()->spec->mesh()),
-          to_string(*to), to_string(to->mesh()));
-    return tensor;
-  }
-  check(tensor.shape() == to->shape(), "distribute_tensor: a tensor of shape {}, a layout of {}",
-        to_string(tensor.shape()), to_string(to->shape()));
-  check_source(tensor, *to, src_data_rank);
-  DeviceMesh& mesh = engine.context().mesh;
-  const NoGradGuard no_grad(tensor.context());
-  Tensor local;
-  if (!mesh.member())
-    local = empty_local(tensor.context(), tensor.dtype());
-  else if (src_data_rank)
-    local = from_source(tensor.detach(), *to, *src_data_rank, mesh);
-  else
-    local = cut_own(tensor, *to, mesh);
-  // A leaf of its own, also where nothing had to be moved.
-  if (local.impl() == tensor.impl()) local = tensor.detach();
-  local = ops::contiguous(local);
-  if (tensor.requires_grad()) local.set_requires_grad(true);
-  return with_layout(local, to, engine);
+  return distribute(
+      tensor, engine, [&] { return layout; }, src_data_rank);
 }
 
 Tensor distribute_tensor(const Tensor& tensor, DistributedEngine& engine,
                          const Placements& placements, std::optional<int> src_data_rank) {
-  return distribute_tensor(tensor, engine,
-                           layout_for(engine, placements, tensor.shape(), "distribute_tensor"),
-                           src_data_rank);
+  const auto make_layout = [&] {
+    return layout_for(engine, placements, tensor.shape(), "distribute_tensor");
+  };
+  return distribute(tensor, engine, make_layout, src_data_rank);
 }
 
 }  // namespace meshloom::dtensor

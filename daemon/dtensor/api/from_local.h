@@ -9,8 +9,8 @@
 namespace meshloom::dtensor {
 
 struct FromLocalOptions {
-  /// Compares dtype, requires_grad, global shape and strides over the ranks (one all_gather), and
-  /// gives every replica the values of the first one (a broadcast per R mesh dim).
+  /// Compares dtype, requires_grad, global shape, strides and placements over the ranks (one
+  /// all_gather), and gives every replica the values of the first one (a broadcast per R mesh dim).
   bool run_check = false;
   /// The global ones, both or none. None: every rank's shard is taken to be as large as this one's,
   /// so uneven shards need them. Strides in elements.
@@ -22,8 +22,9 @@ struct FromLocalOptions {
 /// Every rank of the mesh calls it; a rank outside gives any tensor of the dtype and holds an empty
 /// one. The gradient of `local` comes back as this rank's part of the result's, Partial replaced by
 /// Replicate; run_check does not change that. Throws InvalidArgument for another number of
-/// placements than mesh dims, a local shape that is not this rank's, and, on all ranks alike, where
-/// run_check finds a difference.
+/// placements than mesh dims, strides of another number of dims than the shape, and a local shape
+/// that is not this rank's; with run_check, on all ranks alike, naming those with an error, and
+/// where they differ. Without it uneven shards without a shape are not noticed.
 Tensor from_local(const Tensor& local, DistributedEngine& engine,
                   const planner::Placements& placements, const FromLocalOptions& options = {});
 

@@ -28,13 +28,17 @@ planner::SpecPtr settled_grad_spec(const Tensor& x) {
   return layout.grad_spec;
 }
 
+planner::SpecPtr recorded_grad_spec(const Tensor& x) {
+  const Tensor& local = x.layout()->local;
+  const bool recorded = local.requires_grad() && local.context().grad_enabled();
+  return recorded ? settled_grad_spec(x) : gradient_spec(x);
+}
+
 Tensor wrap(Tensor local, const planner::SpecPtr& spec, DistributedEngine& engine,
             const planner::SpecPtr& grad_spec) {
   Tensor x = with_layout(std::move(local), spec, engine);
   x.layout()->grad_spec = grad_spec;
   return x;
 }
-
-Tensor empty_local(ExecutionContext& context, DType dtype) { return empty(context, {0}, dtype); }
 
 }  // namespace meshloom::dtensor

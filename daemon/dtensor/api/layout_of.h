@@ -16,12 +16,11 @@ planner::SpecPtr layout_for(DistributedEngine& engine, const planner::Placements
 
 /// How the gradient of x is held from now on: a leaf that no op has used yet keeps this.
 planner::SpecPtr settled_grad_spec(const Tensor& x);
+/// The same where a gradient is recorded now; else how it is held so far, which settles nothing.
+planner::SpecPtr recorded_grad_spec(const Tensor& x);
 
 /// with_layout whose gradient is held in `grad_spec` (interned), or as usual where it is null.
 Tensor wrap(Tensor local, const planner::SpecPtr& spec, DistributedEngine& engine,
             const planner::SpecPtr& grad_spec = nullptr);
-
-/// What a rank outside the mesh holds: no elements.
-Tensor empty_local(ExecutionContext& context, DType dtype);
 
 }  // namespace meshloom::dtensor

@@ -19,11 +19,9 @@ Tensor redistribute(const Tensor& x, const planner::SpecPtr& to, const Redistrib
   if (from == to && !dtypes.forward && !dtypes.backward) return x;
   const planner::SpecPtr target = engine.intern(to);
   if (from == target && !dtypes.forward && !dtypes.backward) return x;
-  const bool recorded = x.layout()->local.requires_grad();
-  const planner::SpecPtr grad_of_from = recorded ? settled_grad_spec(x) : engine.gradient_of(from);
   const planner::SpecPtr grad_of_to = engine.gradient_of(target);
-  Tensor local = redistribute_local(x.layout()->local, from, target, grad_of_to, grad_of_from,
-                                    engine.context(), dtypes);
+  Tensor local = redistribute_local(x.layout()->local, from, target, grad_of_to,
+                                    recorded_grad_spec(x), engine.context(), dtypes);
   return wrap(std::move(local), target, engine, grad_of_to);
 }
 
@@ -35,25 +33,54 @@ Tensor redistribute(const Tensor& x, const planner::Placements& placements,
 }
 
 Tensor redistribute(const Tensor& x, DistributedEngine& target,
-                    const planner::Placements& placements) {
+                    const planner::Placements& placements, const RedistributeDtypes& dtypes) {
+  return redistribute(x, target, layout_for(target, placements, x.shape(), "redistribute"), dtypes);
+}
+
+Tensor redistribute(const Tensor& x, DistributedEngine& target, const planner::SpecPtr& layout,
+                    const RedistributeDtypes& dtypes) {
   DistributedEngine& engine = engine_of(x, "redistribute");
-  if (&engine == &target) return redistribute(x, placements);
-  const planner::SpecPtr to = layout_for(target, placements, x.shape(), "redistribute");
-  settled_grad_spec(x);
+  if (&engine == &target) return redistribute(x, layout, dtypes);
+  const planner::SpecPtr to = target.intern(layout);
+  const planner::SpecPtr grad_of_to = target.gradient_of(to);
   Tensor local = redistribute_across(x.layout()->local, x.layout()->spec, engine.context().mesh, to,
-                                     target.context().mesh, target.context().plans);
-  return wrap(std::move(local), to, target, target.gradient_of(to));
+                                     target.context().mesh, grad_of_to, recorded_grad_spec(x),
+                                     target.context().plans, dtypes);
+  return wrap(std::move(local), to, target, grad_of_to);
 }
 
 Tensor TensorWork::wait() { return wrap(work_.wait(), to_, *engine_, engine_->gradient_of(to_)); }
 
-TensorWork start_redistribute(const Tensor& x, const planner::Placements& placements) {
+TensorWork start_redistribute(const Tensor& x, const planner::Placements& placements,
+                              const RedistributeDtypes& dtypes) {
+  return start_redistribute(x, engine_of(x, "redistribute"), placements, dtypes);
+}
+
+TensorWork start_redistribute(const Tensor& x, const planner::SpecPtr& to,
+                              const RedistributeDtypes& dtypes) {
+  return start_redistribute(x, engine_of(x, "redistribute"), to, dtypes);
+}
+
+TensorWork start_redistribute(const Tensor& x, DistributedEngine& target,
+                              const planner::Placements& placements,
+                              const RedistributeDtypes& dtypes) {
+  return start_redistribute(x, target, layout_for(target, placements, x.shape(), "redistribute"),
+                            dtypes);
+}
+
+TensorWork start_redistribute(const Tensor& x, DistributedEngine& target,
+                              const planner::SpecPtr& layout, const RedistributeDtypes& dtypes) {
   DistributedEngine& engine = engine_of(x, "redistribute");
-  const planner::SpecPtr to = layout_for(engine, placements, x.shape(), "redistribute");
-  const planner::SpecPtr grad_of_from = settled_grad_spec(x);
-  return TensorWork(redistribute_async(x.layout()->local, x.layout()->spec, to,
-                                       engine.gradient_of(to), grad_of_from, engine.context()),
-                    to, engine);
+  const planner::SpecPtr to = target.intern(layout), &from = x.layout()->spec;
+  const planner::SpecPtr grad_of_to = target.gradient_of(to), grad_of_from = recorded_grad_spec(x);
+  const Tensor& local = x.layout()->local;
+  const MeshContext &here = engine.context(), &there = target.context();
+  if (&engine == &target)
+    return TensorWork(redistribute_async(local, from, to, grad_of_to, grad_of_from, here, dtypes),
+                      to, target);
+  return TensorWork(redistribute_across_async(local, from, here.mesh, to, there.mesh, grad_of_to,
+                                              grad_of_from, there.plans, dtypes),
+                    to, target);
 }
 
 }  // namespace meshloom::dtensor

@@ -15,10 +15,13 @@ Tensor redistribute(const Tensor& x, const planner::Placements& placements,
 Tensor redistribute(const Tensor& x, const planner::SpecPtr& to,
                     const RedistributeDtypes& dtypes = {});
 
-/// x on another mesh of the same parent group, all of whose ranks call it (those outside x's mesh
-/// hold an empty part of it). The gradient comes back to x's layout.
+/// x on another mesh (recipes_across says which, and who calls it; ranks outside a mesh hold an
+/// empty part there). The gradient comes back to x's layout. On a sub-mesh x is replicated over the
+/// mesh dims that the sub-mesh leaves out, and so is its gradient.
 Tensor redistribute(const Tensor& x, DistributedEngine& target,
-                    const planner::Placements& placements);
+                    const planner::Placements& placements, const RedistributeDtypes& dtypes = {});
+Tensor redistribute(const Tensor& x, DistributedEngine& target, const planner::SpecPtr& to,
+                    const RedistributeDtypes& dtypes = {});
 
 /// A tensor with a layout whose first collective is in flight.
 class TensorWork {
@@ -39,6 +42,14 @@ class TensorWork {
 
 /// As redistribute; compute between this and wait(). An explicit handle rather than a tensor that
 /// waits at its first use: what a collective in flight needs is then plain to see.
-TensorWork start_redistribute(const Tensor& x, const planner::Placements& placements);
+TensorWork start_redistribute(const Tensor& x, const planner::Placements& placements,
+                              const RedistributeDtypes& dtypes = {});
+TensorWork start_redistribute(const Tensor& x, const planner::SpecPtr& to,
+                              const RedistributeDtypes& dtypes = {});
+TensorWork start_redistribute(const Tensor& x, DistributedEngine& target,
+                              const planner::Placements& placements,
+                              const RedistributeDtypes& dtypes = {});
+TensorWork start_redistribute(const Tensor& x, DistributedEngine& target,
+                              const planner::SpecPtr& to, const RedistributeDtypes& dtypes = {});
 
 }  // namespace meshloom::dtensor

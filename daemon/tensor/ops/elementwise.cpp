@@ -175,9 +175,11 @@ Tensor dropout(const Tensor& input, float p, const PhiloxStream& random,
 Tensor cast(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   if (LayoutEngine* engine = layout_engine({&x}))
+    // Rounding to whole numbers does not go with sums.
     return run_local(
-        *engine, OpId::kUnaryLinear, {}, [=](const Tensor& local) { return cast(local, dtype); },
-        x);
+        *engine, dtype_is_floating(dtype) ? OpId::kUnaryLinear : OpId::kUnary,
+        {{}, {1 + static_cast<std::int64_t>(dtype)}},
+        [=](const Tensor& local) { return cast(local, dtype); }, x);
   Tensor y = converted(x, dtype);
   if (dtype_is_floating(dtype) && autograd::should_record({&x}))
     autograd::record_op("cast", {&x}, {&y}, [to = x.dtype()](GradOutputs dy, GradSink& sink) {

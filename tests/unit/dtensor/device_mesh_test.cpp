@@ -74,6 +74,33 @@ TEST(DeviceMesh, SubMeshesAndFlattenedDims) {
   });
 }
 
+TEST(DeviceMesh, NamesOfFlattenedDims) {
+  on_ranks(8, [](comm::ProcessGroup& world, ExecutionContext& context) {
+    const MeshLayout layout =
+        MeshLayout({{"pp", 1}, {"dp", 2}, {"cp", 2}, {"tp", 2}}).with_flattened_name({1, 2});
+    DeviceMesh mesh(world, layout);
+    const int rank = world.rank();
+    const auto flat = mesh.sub_mesh({"dp_cp"});
+    EXPECT_EQ(to_string(*flat->layout()), "dp_cp=4");
+    EXPECT_EQ(members_of(context, flat->group(0), rank),
+              (std::vector<std::int64_t>{rank % 2, 2 + rank % 2, 4 + rank % 2, 6 + rank % 2}));
+    const auto two = mesh.sub_mesh({"tp", "dp_cp"});
+    EXPECT_EQ(to_string(*two->layout()), "tp=2,dp_cp=4");
+    EXPECT_EQ(two->coordinates(), (std::vector<int>{rank % 2, rank / 2}));
+    // A sub-mesh and other flattened dims leave the name where its dims are.
+    EXPECT_EQ(mesh.sub_mesh({"dp", "cp"})->sub_mesh({"dp_cp"})->rank(), rank / 2);
+    EXPECT_EQ(layout.flatten({0, 3}, "rest").find_dims("dp_cp"), (std::vector<int>{1, 2}));
+    EXPECT_THROW(layout.flatten({1, 3}).find_dims("dp_cp"), InvalidArgument);
+    EXPECT_THROW(mesh.sub_mesh({"dp_cp", "cp"}), InvalidArgument);
+    EXPECT_THROW(mesh.sub_mesh({"dp", "tp"})->sub_mesh({"dp_cp"}), NotFound);
+    // Also of a mesh on some ranks of its group, in an order of its own.
+    DeviceMesh turned(world, layout, {7, 6, 5, 4, 3, 2, 1, 0});
+    EXPECT_EQ(turned.sub_mesh({"dp_cp"})->rank(), (7 - rank) / 2);
+    mesh.flattened({"cp", "tp"}, "inner");
+    EXPECT_EQ(mesh.sub_mesh({"inner"})->rank(), rank % 4);
+  });
+}
+
 TEST(DeviceMesh, RanksOutside) {
   on_ranks(4, [](comm::ProcessGroup& world, ExecutionContext& context) {
     DeviceMesh mesh(world, MeshLayout({{"tp", 3}}), {0, 3, 1});

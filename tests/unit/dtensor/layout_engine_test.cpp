@@ -278,5 +278,43 @@ TEST(LayoutEngine, LinearCrossEntropyNeverHoldsFullLogits) {
   });
 }
 
+// behaviours.md 5.3, explicit redistribution.
+TEST(LayoutEngine, RefusesImplicitRedistributionInAStrictScope) {
+  on_ranks(2, [](Rank& rank) {
+    const Tensor a = rank.tensor("S(0)", {8, 4}), b = rank.tensor("S(0)", {4, 6});
+    const Tensor whole = rank.tensor("R", {8, 4});
+    const auto error = [](const auto& call) -> std::string {
+      try {
+        call();
+      } catch (const FailedPrecondition& e) {
+        return e.what();
+      }
+      return {};
+    };
+    rank.mesh.reset_counters();
+    ops::matmul(a, b);
+    EXPECT_EQ(rank.calls(), 1u);
+    rank.mesh.reset_counters();
+    {
+      const ExplicitRedistribution strict(rank.engine);
+      const std::string text = error([&] { ops::matmul(a, b); });
+      EXPECT_NE(text.find("matmul"), std::string::npos) << text;
+      EXPECT_NE(text.find("input 1"), std::string::npos) << text;
+      EXPECT_NE(text.find("has layout [S(0)]"), std::string::npos) << text;
+      EXPECT_NE(text.find("takes it in [R]"), std::string::npos) << text;
+      EXPECT_NE(error([&] { ops::add(a, whole); }), "");
+      {
+        const ExplicitRedistribution free(rank.engine, Redistributing::kWithoutMessages);
+        EXPECT_NE(error([&] { ops::matmul(a, b); }), "");
+        EXPECT_EQ(rank.layout(ops::add(a, whole)), "[S(0)]");
+      }
+      EXPECT_NE(error([&] { ops::add(a, whole); }), "");
+      EXPECT_EQ(rank.layout(ops::mul(a, a)), "[S(0)]");
+    }
+    EXPECT_EQ(rank.calls(), 0u);
+    EXPECT_EQ(error([&] { ops::matmul(a, b); }), "");
+  });
+}
+
 }  // namespace
 }  // namespace meshloom::dtensor

@@ -126,6 +126,42 @@ TEST(Factories, LocalShapes) {
   });
 }
 
+TEST(DistributeTensor, FailsAlikeOnAllRanks) {
+  on_engine_mesh({3}, [](EngineRank& rank) {
+    const bool odd = rank.mesh.rank() == 2;
+    const auto error = [&](const Tensor& x) {
+      return error_text<InvalidArgument>(
+          [&] { distribute_tensor(x, rank.engine, placements({"S(0)"}), 0); });
+    };
+    const auto zeros_of = [&](const Shape& shape, DType dtype) {
+      return meshloom::zeros(rank.context, shape, dtype);
+    };
+    for (const Tensor& x : {zeros_of({odd ? 7 : 6, 2}, DType::kFloat32),
+                            zeros_of(odd ? Shape{} : Shape{6, 2}, DType::kFloat32),
+                            zeros_of({6, 2}, odd ? DType::kFloat64 : DType::kFloat32)}) {
+      const std::string text = error(x);
+      EXPECT_NE(text.find("distribute_tensor"), std::string::npos) << text;
+      EXPECT_NE(text.find("rank 2"), std::string::npos) << text;
+    }
+    EXPECT_EQ(rank.calls(), 0u);
+    const Tensor x = zeros_of({6, 2}, DType::kFloat32);
+    EXPECT_EQ(to_local(distribute_tensor(x, rank.engine, placements({"S(0)"}), 0)).size(0), 2);
+  });
+}
+
+TEST(DistributeTensor, HasMemoryOfItsOwn) {
+  for (const int ranks : {1, 2})
+    on_engine_mesh({ranks}, [](EngineRank& rank) {
+      const Tensor x = meshloom::zeros(rank.context, {4}, DType::kFloat32);
+      for (const std::optional<int> source : {std::optional<int>(0), std::optional<int>()}) {
+        for (const char* text : {"R", "S(0)"}) {
+          const Tensor y = distribute_tensor(x, rank.engine, placements({text}), source);
+          EXPECT_NE(to_local(y).storage(), x.storage()) << text;
+        }
+      }
+    });
+}
+
 TEST(Factories, RanksOutsideHoldNothing) {
   const auto sizes = [](const std::vector<int>& ranks, const std::vector<std::int64_t>& rows) {
     on_engine_mesh(

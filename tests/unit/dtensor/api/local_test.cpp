@@ -111,6 +111,58 @@ TEST(FromLocal, RunCheckNamesTheRankThatDiffers) {
   });
 }
 
+TEST(FromLocal, RunCheckFailsAlikeOnAllRanks) {
+  const auto texts = [](const std::vector<int>& mesh,
+                        const std::function<void(EngineRank&, bool odd)>& call) {
+    std::vector<std::string> seen(static_cast<std::size_t>(mesh[0]));
+    on_engine_mesh(mesh, [&](EngineRank& rank) {
+      seen[static_cast<std::size_t>(rank.world.rank())] =
+          error_text<InvalidArgument>([&] { call(rank, rank.mesh.rank() == 1); });
+      // The mesh serves on.
+      EXPECT_NO_THROW(
+          from_local(local_zeros(rank, {2}), rank.engine, placements({"R"}), {.run_check = true}));
+    });
+    for (const std::string& text : seen) EXPECT_EQ(text, seen[0]);
+    EXPECT_NE(seen[0].find("from_local"), std::string::npos) << seen[0];
+    EXPECT_NE(seen[0].find("rank 1"), std::string::npos) << seen[0];
+    return seen[0];
+  };
+  // S(1) does not fit one dim.
+  texts({2}, [](EngineRank& rank, bool odd) {
+    from_local(local_zeros(rank, odd ? Shape{4} : Shape{4, 4}), rank.engine, placements({"S(1)"}),
+               {.run_check = true});
+  });
+  // One shard is not what the shape leaves it.
+  texts({3}, [](EngineRank& rank, bool odd) {
+    from_local(local_zeros(rank, odd ? Shape{5} : Shape{4}), rank.engine, placements({"R"}),
+               {.run_check = true, .shape = Shape{4}, .strides = Strides{1}});
+  });
+  texts({3}, [](EngineRank& rank, bool odd) {
+    from_local(local_zeros(rank, {4}), rank.engine, placements({odd ? "P" : "R"}),
+               {.run_check = true});
+  });
+  texts({2}, [](EngineRank& rank, bool odd) {
+    from_local(
+        local_zeros(rank, {4, 1}), rank.engine, placements({"R"}),
+        {.run_check = true, .shape = Shape{4, 1}, .strides = odd ? Strides{1} : Strides{1, 1}});
+  });
+  const std::string uneven = texts({2}, [](EngineRank& rank, bool odd) {
+    from_local(local_zeros(rank, {odd ? 3 : 4}), rank.engine, placements({"S(0)"}),
+               {.run_check = true});
+  });
+  EXPECT_NE(uneven.find("give the shape"), std::string::npos) << uneven;
+}
+
+TEST(FromLocal, StridesHaveTheDimsOfTheShape) {
+  on_engine_mesh({2}, [](EngineRank& rank) {
+    const std::string text = error_text<InvalidArgument>([&] {
+      from_local(local_zeros(rank, {2}), rank.engine, placements({"S(0)"}),
+                 {.shape = Shape{4}, .strides = Strides{4, 1}});
+    });
+    EXPECT_NE(text.find("strides [4, 1]"), std::string::npos) << text;
+  });
+}
+
 TEST(FromLocal, RunCheckGivesReplicasTheFirstValues) {
   on_engine_mesh({2, 2}, [](EngineRank& rank) {
     Tensor local = meshloom::full(rank.context, {3}, rank.mesh.rank(), DType::kFloat32);
