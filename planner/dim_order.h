@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "planner/shard.h"
+#include "planner/index_ranges.h"
 
 namespace meshloom::planner {
 
-/// Elements [begin, end) of a dim, in the order in which a part holds them.
-using IndexRanges = std::vector<ShardRange>;
+class DimOrder;
+using DimOrderPtr = std::shared_ptr<const DimOrder>;
 
 /// An immutable cut of a dim of `size` elements into `parts` parts. Parts are disjoint and cover
 /// the dim. Two layouts are alike only if their orders have the same digest, so that shards that
@@ -24,43 +24,67 @@ class DimOrder {
   /// smaller); a part holds its shard_range of the units of every stretch. groups = 3 and unit =
   /// head_dim: a fused QKV projection cut by heads. groups = 1: whole units stay together.
   /// Throws InvalidArgument unless size is a multiple of groups, and groups, unit, parts >= 1.
-  static std::shared_ptr<const DimOrder> blocked(std::int64_t size, int parts, int groups,
-                                                 std::int64_t unit);
+  static DimOrderPtr blocked(std::int64_t size, int parts, int groups, std::int64_t unit);
   /// Any cut: ranges[p] is what part p holds, in its order (a balanced sequence). Throws
   /// InvalidArgument where the ranges overlap or leave something out.
-  static std::shared_ptr<const DimOrder> listed(std::int64_t size, std::vector<IndexRanges> ranges);
+  static DimOrderPtr listed(std::int64_t size, std::vector<IndexRanges> ranges);
+  /// A cut for every row of tensor dim `row_dim` (documents that differ from sequence to sequence
+  /// of a batch): in row b part p holds rows[b][p]. Rows that are all alike make a `listed` order.
+  /// Throws InvalidArgument for no rows, a row that is no cut, and parts that differ in size
+  /// between rows, since a local tensor is rectangular.
+  static DimOrderPtr listed_by_row(std::int64_t size, int row_dim,
+                                   std::vector<std::vector<IndexRanges>> rows);
+  /// The same order of a tensor whose rows lie in another dim; `order` itself where it has no rows
+  /// or they lie there. Shares the lists.
+  static DimOrderPtr with_row_dim(const DimOrderPtr& order, int row_dim);
 
   std::int64_t size() const { return size_; }
   int parts() const { return parts_; }
-  /// 0 where it was made by `listed`.
+  /// 0 where it was made of lists.
   int groups() const { return groups_; }
   std::int64_t unit() const { return unit_; }
-  /// What part `index` holds; neighbouring ranges are merged.
+  /// True where rows differ; their dim (else -1) and number (else 0).
+  bool by_row() const { return rows_ != nullptr; }
+  int row_dim() const { return row_dim_; }
+  std::int64_t rows() const { return rows_ ? static_cast<std::int64_t>(rows_->size()) : 0; }
+  /// What part `index` holds; neighbouring ranges are merged. Throws InvalidArgument where rows
+  /// differ.
   IndexRanges part(int index) const;
+  /// The same in row `row`; of an order without rows in any.
+  IndexRanges part(int index, std::int64_t row) const;
   std::int64_t part_size(int index) const;
   std::int64_t largest_part() const { return largest_part_; }
   /// Of what the parts hold: equal however the order was made.
   std::uint64_t digest() const { return digest_; }
+  /// The digest but for the dim that rows lie in.
+  std::uint64_t lists_digest() const { return lists_digest_; }
   /// True where the parts are those of the ceil rule.
   bool plain() const { return plain_; }
 
  private:
+  using Rows = std::vector<std::vector<IndexRanges>>;
+
   DimOrder() = default;
   void finish();  ///< sets what is told of the parts
+  IndexRanges blocked_part(int index) const;
 
   std::int64_t size_ = 0;
   int parts_ = 1;
   int groups_ = 0;
   std::int64_t unit_ = 1;
-  std::vector<IndexRanges> ranges_;  ///< empty where blocked
+  std::vector<IndexRanges> ranges_;   ///< empty where blocked or by row
+  std::shared_ptr<const Rows> rows_;  ///< null where not by row
+  int row_dim_ = -1;
   std::uint64_t digest_ = 0;
+  std::uint64_t lists_digest_ = 0;
   std::int64_t largest_part_ = 0;
   bool plain_ = false;
 };
 
-using DimOrderPtr = std::shared_ptr<const DimOrder>;
+/// Both null, or alike in what the parts hold.
+bool same_order(const DimOrderPtr& a, const DimOrderPtr& b);
 
-/// "blocked(3x64)" or "listed(1f2e...)"
+/// "blocked(3x64)", "listed(1f2e...)" or "listed(1f2e... by row of dim 0)"
 std::string to_string(const DimOrder&);
 
 }  // namespace meshloom::planner

@@ -59,6 +59,25 @@ ShardOrder complete_order(const Placements& placements, int ndim, const ShardOrd
   return order;
 }
 
+/// The order by rows of the first cut of a dim, else null.
+const DimOrder* row_order(const DTensorSpec& spec, const std::vector<int>& cutters) {
+  const DimOrder* order = cutters.empty() ? nullptr : spec.dim_order(cutters.front()).get();
+  return order != nullptr && order->by_row() ? order : nullptr;
+}
+
+void check_rows(const DTensorSpec& spec, int tensor_dim, const DimOrder& order) {
+  const int rows = order.row_dim();
+  check(rows < spec.shape().size() && rows != tensor_dim,
+        "a dim order of tensor dim {} by rows of dim {}, of a tensor with {} dims", tensor_dim,
+        rows, spec.shape().size());
+  if (order.rows() != spec.shape()[rows])
+    refuse("a dim order of {} rows of tensor dim {} of {}", order.rows(), rows,
+           to_string(spec.shape()));
+  check(row_order(spec, spec.cutters(rows)) == nullptr,
+        "a dim order of tensor dim {} by rows of dim {}, which is cut by rows itself", tensor_dim,
+        rows);
+}
+
 void check_dim_order(const DTensorSpec& spec, int mesh_dim, const DimOrder& order) {
   const Placement& placement = spec.placement(mesh_dim);
   if (!placement.is_shard())
@@ -75,25 +94,7 @@ void check_dim_order(const DTensorSpec& spec, int mesh_dim, const DimOrder& orde
   check(spec.cutters(placement.dim).front() == mesh_dim,
         "a dim order on mesh dim {}, which is not the first to cut tensor dim {}", mesh_dim,
         placement.dim);
-}
-
-/// Elements [from, from + count) of a list of ranges, counted along the list.
-IndexRanges sub_ranges(const IndexRanges& ranges, ShardRange wanted) {
-  IndexRanges result;
-  std::int64_t at = 0;
-  for (const ShardRange& range : ranges) {
-    const std::int64_t begin = std::max(wanted.begin, at);
-    const std::int64_t end = std::min(wanted.end, at + range.size());
-    if (begin < end) result.push_back({range.begin + begin - at, range.begin + end - at});
-    at += range.size();
-  }
-  return result;
-}
-
-std::int64_t total_size(const IndexRanges& ranges) {
-  std::int64_t total = 0;
-  for (const ShardRange& range : ranges) total += range.size();
-  return total;
+  if (order.by_row()) check_rows(spec, placement.dim, order);
 }
 
 std::uint64_t hash_mesh(const MeshLayout& mesh) {
@@ -117,21 +118,6 @@ void check_partial_kinds(const Placements& placements) {
 }
 
 }  // namespace
-
-Dims LocalPart::offset(const Shape& global) const {
-  Dims result;
-  for (std::size_t d = 0; d < ranges.size(); ++d) {
-    check(ranges[d].size() <= 1, "offset of a part that holds {} ranges of dim {}",
-          ranges[d].size(), d);
-    result.push_back(ranges[d].empty() ? global[static_cast<int>(d)] : ranges[d][0].begin);
-  }
-  return result;
-}
-
-bool LocalPart::contiguous() const {
-  return std::all_of(ranges.begin(), ranges.end(),
-                     [](const IndexRanges& list) { return list.size() <= 1; });
-}
 
 DTensorSpec::DTensorSpec(MeshPtr mesh, Placements placements, Shape shape, ShardOrder order,
                          std::vector<DimOrderPtr> dim_orders)
@@ -196,23 +182,37 @@ bool DTensorSpec::has_partial() const {
                      [](const Placement& p) { return p.is_partial(); });
 }
 
+IndexRanges DTensorSpec::cut_dim(const DimShardOrder& cuts, const std::vector<int>& coordinates,
+                                 std::int64_t row) const {
+  const std::int64_t size = shape_[cuts.tensor_dim];
+  IndexRanges held = size > 0 ? IndexRanges{{0, size}} : IndexRanges{};
+  for (const int m : cuts.mesh_dims) {
+    const int index = coordinates[static_cast<std::size_t>(m)];
+    const DimOrderPtr& order = dim_order(m);
+    held = order ? order->part(index, row)
+                 : sub_ranges(held, shard_range(total_size(held), mesh_->dim_size(m), index));
+  }
+  return held;
+}
+
 LocalPart DTensorSpec::local_part(const std::vector<int>& coordinates) const {
   if (coordinates.size() != placements_.size())
     refuse("{} coordinates on mesh {}", coordinates.size(), meshloom::planner::to_string(*mesh_));
-  LocalPart part;
+  std::vector<IndexRanges> ranges;
   for (const std::int64_t size : shape_)
-    part.ranges.push_back(size > 0 ? IndexRanges{{0, size}} : IndexRanges{});
+    ranges.push_back(size > 0 ? IndexRanges{{0, size}} : IndexRanges{});
+  for (const DimShardOrder& entry : order_)
+    ranges[static_cast<std::size_t>(entry.tensor_dim)] = cut_dim(entry, coordinates, 0);
+  std::vector<RowLists> rows;
   for (const DimShardOrder& entry : order_) {
-    IndexRanges& held = part.ranges[static_cast<std::size_t>(entry.tensor_dim)];
-    for (const int m : entry.mesh_dims) {
-      const int index = coordinates[static_cast<std::size_t>(m)];
-      const DimOrderPtr& order = dim_order(m);
-      held = order ? order->part(index)
-                   : sub_ranges(held, shard_range(total_size(held), mesh_->dim_size(m), index));
-    }
+    const DimOrder* order = row_order(*this, entry.mesh_dims);
+    if (order == nullptr) continue;
+    RowLists& lists = rows.emplace_back(RowLists{entry.tensor_dim, order->row_dim(), {}});
+    for (const ShardRange& held : ranges[static_cast<std::size_t>(order->row_dim())])
+      for (std::int64_t row = held.begin; row < held.end; ++row)
+        lists.lists.push_back(cut_dim(entry, coordinates, row));
   }
-  for (const IndexRanges& held : part.ranges) part.shape.push_back(total_size(held));
-  return part;
+  return LocalPart(std::move(ranges), std::move(rows));
 }
 
 Shape DTensorSpec::local_shape(const std::vector<int>& coordinates) const {
@@ -231,10 +231,8 @@ Shape DTensorSpec::local_shape(const std::vector<int>& coordinates) const {
 bool DTensorSpec::operator==(const DTensorSpec& other) const {
   if (this == &other) return true;
   if (hash_ != other.hash_ || dim_orders_.size() != other.dim_orders_.size()) return false;
-  for (std::size_t m = 0; m < dim_orders_.size(); ++m) {
-    const DimOrderPtr &a = dim_orders_[m], &b = other.dim_orders_[m];
-    if ((a == nullptr) != (b == nullptr) || (a && a->digest() != b->digest())) return false;
-  }
+  for (std::size_t m = 0; m < dim_orders_.size(); ++m)
+    if (!same_order(dim_orders_[m], other.dim_orders_[m])) return false;
   return placements_ == other.placements_ && order_ == other.order_ && shape_ == other.shape_ &&
          (mesh_ == other.mesh_ || *mesh_ == *other.mesh_);
 }

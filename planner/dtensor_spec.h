@@ -9,6 +9,7 @@
 
 #include "kernels/base/shape.h"
 #include "planner/dim_order.h"
+#include "planner/local_part.h"
 #include "planner/mesh_layout.h"
 #include "planner/placement.h"
 
@@ -26,25 +27,16 @@ struct DimShardOrder {
 /// One entry per tensor dim that is cut, by ascending tensor_dim.
 using ShardOrder = std::vector<DimShardOrder>;
 
-/// What one rank holds: the global elements, by dim. The local tensor is their outer product in
-/// this order.
-struct LocalPart {
-  Shape shape;
-  std::vector<IndexRanges> ranges;  ///< one list per tensor dim
-
-  /// First global index per dim where every dim is one range; of an empty dim, its size.
-  Dims offset(const Shape& global) const;
-  bool contiguous() const;  ///< every dim is at most one range
-};
-
 /// A value, shared by pointer. Splits follow shard.h (or a DimOrder), one mesh dim after the other
 /// in shard order, each on what the one before left.
 class DTensorSpec {
  public:
   /// `order` empty: ascending mesh dims. `dim_orders` empty, or one per mesh dim (null: the ceil
   /// rule); an order's size is that of the tensor dim its mesh dim cuts, its parts the mesh dim's
-  /// size, and it must be the first cut of its dim; one part must not permute. An order whose parts
-  /// are those of the ceil rule becomes null. Throws InvalidArgument naming what does not fit.
+  /// size, and it must be the first cut of its dim; one part must not permute. An order by rows has
+  /// as many as its row dim has elements (of which a rank holds those that it holds of that dim),
+  /// and the row dim is not cut by rows itself. An order whose parts are those of the ceil rule
+  /// becomes null. Throws InvalidArgument naming what does not fit.
   DTensorSpec(MeshPtr mesh, Placements placements, Shape shape, ShardOrder order = {},
               std::vector<DimOrderPtr> dim_orders = {});
 
@@ -77,6 +69,9 @@ class DTensorSpec {
 
  private:
   void settle_dim_orders();  ///< checks them and drops plain ones
+  /// What is held of a dim, in one row where its order is by rows.
+  IndexRanges cut_dim(const DimShardOrder& cuts, const std::vector<int>& coordinates,
+                      std::int64_t row) const;
   std::uint64_t compute_hash() const;
 
   MeshPtr mesh_;

@@ -1,27 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Boxes: which elements two local parts of one global tensor have in common, as blocks to copy.
+// Copying, packing and unpacking the blocks of elements that local tensors have in common.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "kernels/backend.h"
-#include "planner/dtensor_spec.h"
+#include "planner/local_part.h"
 
 namespace meshloom::dtensor {
 
-/// A block of elements with its place in two local tensors.
-struct Box {
-  Dims from, to;  ///< first element in either, by dim
-  Shape size;
-};
+using planner::Box;
+using planner::Boxes;
 
-/// In a fixed order that any rank finds alike: row-major over the ranges of `to`.
-using Boxes = std::vector<Box>;
-
-/// What part `from` and part `to` of one global tensor share; empty blocks are left out.
-Boxes common_boxes(const planner::LocalPart& from, const planner::LocalPart& to);
-std::int64_t count_elements(const Boxes&);
 /// One block, of this whole shape.
 bool covers(const Boxes&, const Shape& shape);
 

@@ -60,15 +60,15 @@ double busiest_sender(const RedistributeStep& step) {
   if (static_cast<double>(source.size()) * target.size() > kMostCountedPairs)
     return std::max(largest_local(*step.to),
                     largest_local(*step.to) * target.size() / source.size());
-  double most = 0.0;
-  for (int rank = 0; rank < source.size(); ++rank) {
-    const int world_rank = source.world_rank(rank);
-    double sent = 0.0;
-    for (const ExchangePart& part : send_recv_parts(step, world_rank).sends)
-      if (part.peer != world_rank) sent += static_cast<double>(numel(part.shape));
+  const StepMembers members = crossing_members(step);
+  std::int64_t most = 0;
+  for (int m = 0; m < members.size(); ++m) {
+    if (members.from[static_cast<std::size_t>(m)] < 0) continue;
+    std::int64_t sent = 0;
+    for (const Boxes& boxes : rank_exchange(step, members, m).sends) sent += count_elements(boxes);
     most = std::max(most, sent);
   }
-  return most;
+  return static_cast<double>(most);
 }
 
 bool on_one_host(const MeshLayout& a, const MeshLayout& b, int ranks_per_host) {

@@ -2,149 +2,188 @@
 #include "planner/redistribute/exchange.h"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 
 #include "kernels/base/error.h"
 
 namespace meshloom::planner {
 namespace {
 
-struct PlacedRange {
-  ShardRange global;
-  std::int64_t local = 0;  ///< where it begins in the local tensor
+LocalPart part_of(const DTensorSpec& spec, int mesh_rank) {
+  return mesh_rank < 0 ? LocalPart::none() : spec.local_part(spec.mesh().coordinates(mesh_rank));
+}
+
+std::vector<LocalPart> parts_of(const DTensorSpec& spec, const std::vector<int>& mesh_ranks) {
+  std::vector<LocalPart> parts;
+  for (const int rank : mesh_ranks) parts.push_back(part_of(spec, rank));
+  return parts;
+}
+
+std::vector<Shape> shapes_of(const std::vector<LocalPart>& parts) {
+  std::vector<Shape> shapes;
+  for (const LocalPart& part : parts) shapes.push_back(part.shape());
+  return shapes;
+}
+
+/// For every receiver which members send.
+class Senders {
+ public:
+  Senders(const DTensorSpec& from, const std::vector<int>& mesh_ranks)
+      : copies_of_(mesh_ranks.size(), -1) {
+    std::map<std::vector<int>, int> known;
+    for (std::size_t m = 0; m < mesh_ranks.size(); ++m) {
+      if (mesh_ranks[m] < 0) continue;
+      std::vector<int> key = from.mesh().coordinates(mesh_ranks[m]);
+      for (std::size_t d = 0; d < key.size(); ++d)
+        if (!from.placement(static_cast<int>(d)).is_shard()) key[d] = 0;
+      const int copies = known.try_emplace(key, static_cast<int>(holders_.size())).first->second;
+      if (copies == static_cast<int>(holders_.size())) holders_.emplace_back();
+      holders_[static_cast<std::size_t>(copies)].push_back(static_cast<int>(m));
+      copies_of_[m] = copies;
+    }
+  }
+
+  bool sends(int sender, int receiver) const {
+    const int copies = copies_of_[static_cast<std::size_t>(sender)];
+    if (copies < 0) return false;
+    if (copies == copies_of_[static_cast<std::size_t>(receiver)]) return sender == receiver;
+    const std::vector<int>& holders = holders_[static_cast<std::size_t>(copies)];
+    return holders[static_cast<std::size_t>(receiver) % holders.size()] == sender;
+  }
+
+ private:
+  std::vector<int> copies_of_;             ///< by member: which holders it is one of
+  std::vector<std::vector<int>> holders_;  ///< members that hold the same, ascending
 };
 
-std::vector<PlacedRange> by_global_index(const IndexRanges& ranges) {
-  std::vector<PlacedRange> placed;
-  placed.reserve(ranges.size());
-  std::int64_t at = 0;
-  for (const ShardRange& range : ranges) {
-    placed.push_back({range, at});
-    at += range.size();
-  }
-  std::sort(placed.begin(), placed.end(), [](const PlacedRange& a, const PlacedRange& b) {
-    return a.global.begin < b.global.begin;
-  });
-  return placed;
+/// Of one rank's share a Partial is the whole.
+bool is_partial(const DTensorSpec& spec, int mesh_dim) {
+  return spec.placement(mesh_dim).is_partial() && spec.mesh().dim_size(mesh_dim) > 1;
 }
 
-void append(IndexRanges& in_a, IndexRanges& in_b, ShardRange a, ShardRange b) {
-  if (!in_a.empty() && in_a.back().end == a.begin && in_b.back().end == b.begin) {
-    in_a.back().end = a.end;
-    in_b.back().end = b.end;
-  } else {
-    in_a.push_back(a);
-    in_b.push_back(b);
-  }
+bool moves_partial(const RedistributeStep& step) {
+  if (step.kind != StepKind::kSendRecv)
+    return std::any_of(step.mesh_dims.begin(), step.mesh_dims.end(),
+                       [&](int d) { return is_partial(*step.from, d) || is_partial(*step.to, d); });
+  for (const DTensorSpec* spec : {step.from.get(), step.to.get()})
+    for (int d = 0; d < spec->mesh().ndim(); ++d)
+      if (is_partial(*spec, d)) return true;
+  return false;
 }
 
-/// Elements in common; both lists are swept in ascending global order.
-std::int64_t intersect(const IndexRanges& a, const IndexRanges& b, IndexRanges& in_a,
-                       IndexRanges& in_b) {
-  const std::vector<PlacedRange> left = by_global_index(a), right = by_global_index(b);
-  std::int64_t total = 0;
-  for (std::size_t i = 0, j = 0; i < left.size() && j < right.size();) {
-    const ShardRange &l = left[i].global, &r = right[j].global;
-    const std::int64_t begin = std::max(l.begin, r.begin), end = std::min(l.end, r.end);
-    if (begin < end) {
-      const std::int64_t at = left[i].local + begin - l.begin,
-                         to = right[j].local + begin - r.begin;
-      append(in_a, in_b, {at, at + end - begin}, {to, to + end - begin});
-      total += end - begin;
+/// One member's exchange, from the parts of all.
+class ExchangeMaker {
+ public:
+  ExchangeMaker(const RedistributeStep& step, const StepMembers& members, int own)
+      : step_(step),
+        members_(members),
+        own_(own),
+        before_(parts_of(*step.from, members.from)),
+        after_(parts_of(*step.to, members.to)) {
+    result_.before = shapes_of(before_);
+    result_.after = shapes_of(after_);
+  }
+
+  RankExchange make() {
+    switch (step_.kind) {
+      case StepKind::kAllGather: gather(); break;
+      case StepKind::kReduceScatter: scatter(); break;
+      case StepKind::kAllToAll:
+      case StepKind::kSendRecv: exchange(); break;
+      case StepKind::kSlice:
+        result_.kept = common_boxes(mine(), wanted());
+        check_complete(count_elements(result_.kept));
+        break;
+      case StepKind::kToPartial: result_.kept = common_boxes(mine(), wanted()); break;
+      case StepKind::kAllReduce:
+      case StepKind::kConvertPartial: break;
     }
-    if (l.end < r.end) {
-      ++i;
-    } else {
-      ++j;
-    }
+    return std::move(result_);
   }
-  return total;
-}
 
-void add_common(const LocalPart& mine, const LocalPart& theirs, int peer,
-                std::vector<ExchangePart>& parts) {
-  CommonRanges common = common_ranges(mine, theirs);
-  if (!common.empty()) parts.push_back({peer, common.shape, std::move(common.in_a)});
-}
+ private:
+  const LocalPart& mine() const { return before_[static_cast<std::size_t>(own_)]; }
+  const LocalPart& wanted() const { return after_[static_cast<std::size_t>(own_)]; }
 
-/// The ranks of the world that hold the same part of `spec` as mesh rank `rank`, ascending.
-std::vector<int> holders_like(const DTensorSpec& spec, int rank) {
-  std::vector<int> free_dims;
-  for (int m = 0; m < spec.mesh().ndim(); ++m)
-    if (!spec.placement(m).is_shard()) free_dims.push_back(m);
-  std::vector<int> holders = spec.mesh().group_of(std::span<const int>(free_dims), rank);
-  for (int& holder : holders) holder = spec.mesh().world_rank(holder);
-  std::sort(holders.begin(), holders.end());
-  return holders;
-}
+  void gather() {
+    std::int64_t arriving = 0;
+    for (const LocalPart& part : before_)
+      arriving += count_elements(result_.receives.emplace_back(common_boxes(part, wanted())));
+    check_complete(arriving);
+  }
 
-/// Which of the holders sends to a receiver.
-int sender_for(const std::vector<int>& holders, int receiver) {
-  if (std::binary_search(holders.begin(), holders.end(), receiver)) return receiver;
-  return holders[static_cast<std::size_t>(receiver) % holders.size()];
-}
+  void scatter() {
+    for (const LocalPart& part : after_) result_.sends.push_back(common_boxes(mine(), part));
+    check_complete(count_elements(result_.sends[static_cast<std::size_t>(own_)]));
+  }
 
-/// True for one rank of those that hold the same.
-bool stands_for_copies(const DTensorSpec& spec, const std::vector<int>& coordinates) {
-  for (std::size_t m = 0; m < coordinates.size(); ++m)
-    if (!spec.placement(static_cast<int>(m)).is_shard() && coordinates[m] != 0) return false;
-  return true;
-}
+  void exchange() {
+    if (moves_partial(step_))
+      throw InternalError("redistribute: a Partial layout in an exchange: " + step_.to_string());
+    const Senders senders(*step_.from, members_.from);
+    std::int64_t arriving = 0;
+    for (int m = 0; m < members_.size(); ++m) {
+      const auto i = static_cast<std::size_t>(m);
+      const bool other = m != own_;
+      result_.sends.push_back(other && senders.sends(own_, m) ? common_boxes(mine(), after_[i])
+                                                              : Boxes());
+      result_.receives.push_back(
+          other && senders.sends(m, own_) ? common_boxes(before_[i], wanted()) : Boxes());
+      arriving += count_elements(result_.receives.back());
+    }
+    if (senders.sends(own_, own_)) result_.kept = common_boxes(mine(), wanted());
+    check_complete(arriving + count_elements(result_.kept));
+  }
 
-void sort_by_peer(std::vector<ExchangePart>& parts) {
-  std::sort(parts.begin(), parts.end(),
-            [](const ExchangePart& a, const ExchangePart& b) { return a.peer < b.peer; });
-}
+  void check_complete(std::int64_t elements) const {
+    if (elements != numel(wanted().shape()))
+      throw InternalError(
+          fmt::format("redistribute: the group of this step holds {} of {} elements "
+                      "of its result: {}",
+                      elements, numel(wanted().shape()), step_.to_string()));
+  }
+
+  const RedistributeStep& step_;
+  const StepMembers& members_;
+  int own_;
+  std::vector<LocalPart> before_, after_;
+  RankExchange result_;
+};
 
 }  // namespace
 
-CommonRanges common_ranges(const LocalPart& a, const LocalPart& b) {
-  CommonRanges common;
-  for (std::size_t d = 0; d < a.ranges.size(); ++d) {
-    IndexRanges &in_a = common.in_a.emplace_back(), &in_b = common.in_b.emplace_back();
-    const std::int64_t size = intersect(a.ranges[d], b.ranges[d], in_a, in_b);
-    if (size == 0) return {};
-    common.shape.push_back(size);
-  }
-  return common;
+StepMembers group_members(const RedistributeStep& step, int mesh_rank) {
+  if (is_local(step.kind)) return {{mesh_rank}, {mesh_rank}};
+  const std::vector<int> group =
+      step.from->mesh().group_of(std::span<const int>(step.mesh_dims), mesh_rank);
+  return {group, group};
 }
 
-RankExchange all_to_all_parts(const RedistributeStep& step, int mesh_rank) {
-  const MeshLayout& mesh = step.from->mesh();
-  const std::vector<int> group = mesh.group_of(std::span<const int>(step.mesh_dims), mesh_rank);
-  const std::vector<int> own = mesh.coordinates(mesh_rank);
-  const LocalPart before = step.from->local_part(own), after = step.to->local_part(own);
-  RankExchange exchange;
-  for (std::size_t peer = 0; peer < group.size(); ++peer) {
-    const std::vector<int> at = mesh.coordinates(group[peer]);
-    add_common(before, step.to->local_part(at), static_cast<int>(peer), exchange.sends);
-    add_common(after, step.from->local_part(at), static_cast<int>(peer), exchange.receives);
-  }
-  return exchange;
-}
-
-RankExchange send_recv_parts(const RedistributeStep& step, int world_rank) {
+StepMembers crossing_members(const RedistributeStep& step) {
+  std::map<int, std::pair<int, int>> by_world_rank;
+  const auto at = [&](int world_rank) -> std::pair<int, int>& {
+    return by_world_rank.try_emplace(world_rank, -1, -1).first->second;
+  };
   const MeshLayout &source = step.from->mesh(), &target = step.to->mesh();
-  RankExchange exchange;
-  if (const std::optional<int> sender = source.find_world_rank(world_rank)) {
-    const LocalPart part = step.from->local_part(source.coordinates(*sender));
-    const std::vector<int> holders = holders_like(*step.from, *sender);
-    for (int rank = 0; rank < target.size(); ++rank)
-      if (sender_for(holders, target.world_rank(rank)) == world_rank)
-        add_common(part, step.to->local_part(target.coordinates(rank)), target.world_rank(rank),
-                   exchange.sends);
+  for (int rank = 0; rank < source.size(); ++rank) at(source.world_rank(rank)).first = rank;
+  for (int rank = 0; rank < target.size(); ++rank) at(target.world_rank(rank)).second = rank;
+  StepMembers members;
+  for (const auto& [world_rank, ranks] : by_world_rank) {
+    members.from.push_back(ranks.first);
+    members.to.push_back(ranks.second);
   }
-  if (const std::optional<int> receiver = target.find_world_rank(world_rank)) {
-    const LocalPart part = step.to->local_part(target.coordinates(*receiver));
-    for (int rank = 0; rank < source.size(); ++rank) {
-      const std::vector<int> at = source.coordinates(rank);
-      if (stands_for_copies(*step.from, at))
-        add_common(part, step.from->local_part(at),
-                   sender_for(holders_like(*step.from, rank), world_rank), exchange.receives);
-    }
-  }
-  sort_by_peer(exchange.sends);
-  sort_by_peer(exchange.receives);
-  return exchange;
+  return members;
+}
+
+RankExchange rank_exchange(const RedistributeStep& step, const StepMembers& members, int own) {
+  return ExchangeMaker(step, members, own).make();
+}
+
+RankExchange rank_exchange(const RedistributeStep& step, int mesh_rank) {
+  const StepMembers members = group_members(step, mesh_rank);
+  const auto own = std::find(members.from.begin(), members.from.end(), mesh_rank);
+  return rank_exchange(step, members, static_cast<int>(own - members.from.begin()));
 }
 
 }  // namespace meshloom::planner

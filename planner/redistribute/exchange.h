@@ -1,44 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who sends which elements to whom in a step of direct messages (kAllToAll, kSendRecv).
+// Who has which elements for whom in a step of a plan. What ranks send, receive and copy is decided
+// here alone: daemon/dtensor lays it out in memory, simulate.h proves it.
 #pragma once
 
 #include <vector>
 
+#include "planner/local_part.h"
 #include "planner/redistribute/plan.h"
 
 namespace meshloom::planner {
 
-/// A block of elements between two ranks: the outer product of `local`, ranges of the local tensor
-/// by dim, row-major in this order. Sender and receiver list the same elements in the same order.
-struct ExchangePart {
-  int peer = 0;
-  Shape shape;
-  std::vector<IndexRanges> local;
+/// The ranks that do a step together: member i is mesh rank from[i] before the step and to[i] after
+/// it, -1 where it is outside that mesh (it then holds a local tensor of shape [0]).
+struct StepMembers {
+  std::vector<int> from, to;
+
+  int size() const { return static_cast<int>(from.size()); }
 };
 
-/// By ascending peer; a part that a rank keeps is in both, with itself as the peer. Blocks without
-/// elements are left out.
+/// The group of a step inside a mesh that `mesh_rank` is in, numbered as the step's mesh dims are
+/// flattened.
+StepMembers group_members(const RedistributeStep& step, int mesh_rank);
+/// Of a step between meshes: all ranks of either, by ascending rank of the world.
+StepMembers crossing_members(const RedistributeStep& step);
+
+/// One member's share. Boxes lead from a local tensor before the step to one after it. Two members
+/// list the boxes between them alike, in the same order.
 struct RankExchange {
-  std::vector<ExchangePart> sends;     ///< ranges of the local tensor before the step
-  std::vector<ExchangePart> receives;  ///< and after it
+  std::vector<Shape> before, after;  ///< of every member's local tensor
+  /// By member.
+  ///   kAllGather      receives: all of a member's tensor, this one's own included
+  ///   kReduceScatter  sends: what a member gets of the sum, this one's own included
+  ///   kAllToAll, kSendRecv  both; empty for this member itself
+  std::vector<Boxes> sends, receives;
+  /// What stays on this rank: kAllToAll, kSendRecv, kSlice, and kToPartial of a shard.
+  Boxes kept;
 };
 
-/// kAllToAll: `rank` and its peers are indices in the step's group. `mesh_rank` is the rank's place
-/// in the mesh. Every element that the group holds before is held once.
-RankExchange all_to_all_parts(const RedistributeStep& step, int mesh_rank);
-
-/// kSendRecv: `world_rank` and peers are ranks of the world; a rank outside a mesh neither holds
-/// nor needs anything of it. Of n ranks that hold the same, a receiver that is one of them takes
-/// its own, else that of number (its world rank mod n), counted by ascending world rank.
-RankExchange send_recv_parts(const RedistributeStep& step, int world_rank);
-
-/// What one part has of another: local ranges in `a` and the same elements' in `b`, by ascending
-/// global index. Empty where they have nothing in common.
-struct CommonRanges {
-  std::vector<IndexRanges> in_a, in_b;
-  Shape shape;
-  bool empty() const { return in_a.empty(); }
-};
-CommonRanges common_ranges(const LocalPart& a, const LocalPart& b);
+/// Of several members that hold the same elements, a receiver that is one of them takes its own,
+/// else that of number (receiver mod their number), in order of members. Throws InternalError where
+/// the members do not hold all of the step's result, and for a Partial layout in kAllToAll or
+/// kSendRecv: no planner makes such a step.
+RankExchange rank_exchange(const RedistributeStep& step, const StepMembers& members, int own);
+/// Of a step inside a mesh.
+RankExchange rank_exchange(const RedistributeStep& step, int mesh_rank);
 
 }  // namespace meshloom::planner

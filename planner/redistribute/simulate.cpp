@@ -2,6 +2,7 @@
 #include "planner/redistribute/simulate.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "kernels/base/error.h"
 #include "planner/redistribute/exchange.h"
@@ -15,6 +16,10 @@ using Values = std::vector<std::uint64_t>;
 struct Local {
   Shape shape;
   Values values;
+
+  static Local zeros(const Shape& shape) {
+    return {shape, Values(static_cast<std::size_t>(numel(shape)), 0)};
+  }
 };
 
 std::uint64_t scramble(std::uint64_t value) {
@@ -35,50 +40,27 @@ void for_each_index(const Shape& shape, const Visit& visit) {
   }
 }
 
-std::int64_t position_of(const Shape& shape, const Dims& at) {
+std::int64_t position_of(const Shape& shape, const Dims& at, const Dims& first) {
   std::int64_t position = 0;
-  for (int d = 0; d < shape.size(); ++d) position = position * shape[d] + at[d];
+  for (int d = 0; d < shape.size(); ++d) position = position * shape[d] + first[d] + at[d];
   return position;
 }
 
-std::vector<std::int64_t> listed(const IndexRanges& ranges) {
-  std::vector<std::int64_t> list;
-  for (const ShardRange& range : ranges)
-    for (std::int64_t i = range.begin; i < range.end; ++i) list.push_back(i);
-  return list;
-}
-
-std::vector<std::vector<std::int64_t>> listed(const std::vector<IndexRanges>& ranges) {
-  std::vector<std::vector<std::int64_t>> lists;
-  for (const IndexRanges& list : ranges) lists.push_back(listed(list));
-  return lists;
-}
-
-Dims look_up(const std::vector<std::vector<std::int64_t>>& lists, const Dims& at) {
-  Dims result = at;
-  for (int d = 0; d < at.size(); ++d)
-    result[d] = lists[static_cast<std::size_t>(d)][static_cast<std::size_t>(at[d])];
-  return result;
-}
-
-std::uint64_t value_of(const Shape& global, const Dims& at) {
-  return scramble(static_cast<std::uint64_t>(position_of(global, at)) + 0x1234567);
+/// Of the element with this row-major index.
+std::uint64_t value_of(std::int64_t index) {
+  return scramble(static_cast<std::uint64_t>(index) + 0x1234567);
 }
 
 /// The share of `value` that the Partial holder at `coordinates` has: all but the first hold noise,
 /// the first what is missing.
 std::uint64_t share_of(const DTensorSpec& spec, const std::vector<int>& coordinates,
                        std::uint64_t value) {
-  std::vector<int> sizes, at;
-  for (int m = 0; m < spec.mesh().ndim(); ++m)
-    if (spec.placement(m).is_partial()) {
-      sizes.push_back(spec.mesh().dim_size(m));
-      at.push_back(coordinates[static_cast<std::size_t>(m)]);
-    }
   std::uint64_t holders = 1, own = 0;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    holders *= static_cast<std::uint64_t>(sizes[i]);
-    own = own * static_cast<std::uint64_t>(sizes[i]) + static_cast<std::uint64_t>(at[i]);
+  for (int m = 0; m < spec.mesh().ndim(); ++m) {
+    if (!spec.placement(m).is_partial()) continue;
+    const auto size = static_cast<std::uint64_t>(spec.mesh().dim_size(m));
+    holders *= size;
+    own = own * size + static_cast<std::uint64_t>(coordinates[static_cast<std::size_t>(m)]);
   }
   if (own > 0) return scramble(value + own);
   std::uint64_t missing = value;
@@ -88,63 +70,121 @@ std::uint64_t share_of(const DTensorSpec& spec, const std::vector<int>& coordina
 
 Local distribute(const DTensorSpec& spec, const std::vector<int>& coordinates) {
   const LocalPart part = spec.local_part(coordinates);
-  const auto lists = listed(part.ranges);
-  Local local{part.shape, {}};
-  for_each_index(part.shape, [&](const Dims& at, std::int64_t) {
-    local.values.push_back(share_of(spec, coordinates, value_of(spec.shape(), look_up(lists, at))));
-  });
+  Local local{part.shape(), {}};
+  for (const std::int64_t index : global_indices(part, spec.shape()))
+    local.values.push_back(share_of(spec, coordinates, value_of(index)));
   return local;
 }
 
-/// Copies a block of one local tensor to a block of another, both outer products of ranges.
-void copy_block(const Local& source, const std::vector<IndexRanges>& from, Local& target,
-                const std::vector<IndexRanges>& to, const Shape& shape) {
-  const auto from_lists = listed(from), to_lists = listed(to);
-  for_each_index(shape, [&](const Dims& at, std::int64_t) {
-    target.values[static_cast<std::size_t>(position_of(target.shape, look_up(to_lists, at)))] =
-        source.values[static_cast<std::size_t>(position_of(source.shape, look_up(from_lists, at)))];
-  });
-}
-
-/// Copies what two parts have in common; how much that was.
+/// Copies what both parts hold, one element after the other; how much that was.
 std::int64_t copy_common(const Local& source, const LocalPart& from, Local& target,
-                         const LocalPart& to) {
-  const CommonRanges common = common_ranges(from, to);
-  if (common.empty()) return 0;
-  copy_block(source, common.in_a, target, common.in_b, common.shape);
-  return numel(common.shape);
+                         const LocalPart& to, const Shape& global) {
+  std::unordered_map<std::int64_t, std::size_t> places;
+  for (const std::int64_t index : global_indices(to, global)) places.emplace(index, places.size());
+  std::int64_t copied = 0;
+  std::size_t at = 0;
+  for (const std::int64_t index : global_indices(from, global)) {
+    if (const auto place = places.find(index); place != places.end()) {
+      target.values[place->second] = source.values[at];
+      ++copied;
+    }
+    ++at;
+  }
+  return copied;
 }
 
 [[noreturn]] void fail(const std::string& where, int rank, const std::string& what) {
   throw InternalError(fmt::format("simulate: {}: rank {} {}", where, rank, what));
 }
 
-/// All ranks of a mesh while one step runs. Indices are mesh ranks.
+/// What the sender says goes there, added where the receiver says it belongs.
+void add_boxes(const Local& source, const Boxes& sent, Local& target, const Boxes& received) {
+  check_internal(sent.size() == received.size(), "simulate: {} boxes are sent, {} received",
+                 sent.size(), received.size());
+  for (std::size_t b = 0; b < sent.size(); ++b) {
+    check_internal(sent[b].size == received[b].size, "simulate: a box of {} is received as {}",
+                   meshloom::to_string(sent[b].size), meshloom::to_string(received[b].size));
+    for_each_index(sent[b].size, [&](const Dims& at, std::int64_t) {
+      target.values[static_cast<std::size_t>(position_of(target.shape, at, received[b].to))] +=
+          source.values[static_cast<std::size_t>(position_of(source.shape, at, sent[b].from))];
+    });
+  }
+}
+
+/// What member `own` holds after all messages of a step; `before` by member, null outside the mesh.
+Local deliver(const std::vector<const RankExchange*>& members, std::size_t own,
+              const std::vector<const Local*>& before) {
+  const RankExchange& mine = *members[own];
+  Local result = Local::zeros(mine.after[own]);
+  if (before[own] != nullptr) add_boxes(*before[own], mine.kept, result, mine.kept);
+  for (std::size_t m = 0; m < members.size(); ++m) {
+    if (before[m] == nullptr) continue;
+    const std::vector<Boxes>& sends = members[m]->sends;
+    if (sends.empty() && mine.receives.empty()) continue;
+    const Boxes& sent = sends.empty() ? mine.receives[m] : sends[own];
+    add_boxes(*before[m], sent, result, mine.receives.empty() ? sent : mine.receives[m]);
+  }
+  return result;
+}
+
+/// All ranks of a mesh while one step runs: by the definition of its kind, element by element, and
+/// by the messages of exchange.h, which must bring the same. Indices are mesh ranks.
 class StepRun {
  public:
   StepRun(const RedistributeStep& step, const std::vector<Local>& before)
-      : step_(step), mesh_(step.from->mesh()), before_(before) {}
+      : step_(step), mesh_(step.from->mesh()), before_(before) {
+    for (int rank = 0; rank < mesh_.size(); ++rank) exchanges_.push_back(rank_exchange(step, rank));
+  }
 
   Local run(int rank) const {
+    const Local result = by_definition(rank);
+    if (step_.kind == StepKind::kAllReduce || step_.kind == StepKind::kToPartial ||
+        step_.kind == StepKind::kConvertPartial)
+      return result;
+    const Local delivered = by_messages(rank);
+    if (delivered.shape != result.shape || delivered.values != result.values)
+      fail(step_.to_string(), rank, "is sent other elements than it should hold");
+    return result;
+  }
+
+ private:
+  Local by_definition(int rank) const {
     const std::vector<int> group = mesh_.group_of(std::span<const int>(step_.mesh_dims), rank);
     switch (step_.kind) {
       case StepKind::kAllReduce: return sum(group);
       case StepKind::kReduceScatter: return reduce_scatter(group, rank);
       case StepKind::kAllGather: return all_gather(group, rank);
-      case StepKind::kAllToAll: return all_to_all(group, rank);
-      case StepKind::kSlice: return take_common(rank);
+      case StepKind::kAllToAll: return collect(group, rank);
+      case StepKind::kSlice: return collect({rank}, rank);
       case StepKind::kToPartial: return to_partial(rank);
-      case StepKind::kConvertPartial: return before_[static_cast<std::size_t>(rank)];
+      case StepKind::kConvertPartial: return before(rank);
       case StepKind::kSendRecv: break;
     }
     throw InternalError("simulate: send_recv is no step of one mesh");
   }
 
- private:
+  Local by_messages(int rank) const {
+    std::vector<const RankExchange*> members;
+    std::vector<const Local*> held;
+    std::size_t own = 0;
+    for (const int member : group_members(step_, rank).from) {
+      if (member == rank) own = members.size();
+      members.push_back(&exchanges_[static_cast<std::size_t>(member)]);
+      held.push_back(&before(member));
+    }
+    return deliver(members, own, held);
+  }
+
   const Local& before(int rank) const { return before_[static_cast<std::size_t>(rank)]; }
+  LocalPart part(const DTensorSpec& spec, int rank) const {
+    return spec.local_part(mesh_.coordinates(rank));
+  }
   Local empty(int rank) const {
-    const Shape shape = step_.to->local_shape(mesh_.coordinates(rank));
-    return {shape, Values(static_cast<std::size_t>(numel(shape)), 0)};
+    return Local::zeros(step_.to->local_shape(mesh_.coordinates(rank)));
+  }
+  std::int64_t copy(const Local& source, int source_rank, Local& target, int rank) const {
+    return copy_common(source, part(*step_.from, source_rank), target, part(*step_.to, rank),
+                       step_.from->shape());
   }
 
   Local sum(const std::vector<int>& group) const {
@@ -165,72 +205,54 @@ class StepRun {
                        [&](int m) { return spec.dim_order(m) != nullptr; });
   }
 
-  LocalPart part(const DTensorSpec& spec, int rank) const {
-    return spec.local_part(mesh_.coordinates(rank));
-  }
-
   /// Shards lie in the sum one after the other, in group order.
   Local reduce_scatter(const std::vector<int>& group, int rank) const {
     const Local total = sum(group);
     Local result = empty(rank);
     if (cut_by_order(*step_.to)) {
-      copy_common(total, part(*step_.from, rank), result, part(*step_.to, rank));
+      copy(total, rank, result, rank);
       return result;
     }
     const int dim = step_.to->placement(step_.mesh_dims[0]).dim;
-    std::int64_t begin = 0;
-    for (std::size_t i = 0; group[i] != rank; ++i) begin += empty(group[i]).shape[dim];
-    for_each_index(result.shape, [&](Dims at, std::int64_t position) {
-      at[dim] += begin;
+    Dims first = result.shape;
+    for (std::int64_t& i : first) i = 0;
+    for (std::size_t i = 0; group[i] != rank; ++i) first[dim] += empty(group[i]).shape[dim];
+    for_each_index(result.shape, [&](const Dims& at, std::int64_t position) {
       result.values[static_cast<std::size_t>(position)] =
-          total.values[static_cast<std::size_t>(position_of(total.shape, at))];
+          total.values[static_cast<std::size_t>(position_of(total.shape, at, first))];
     });
     return result;
   }
 
   /// Shards are laid one after the other, in group order.
   Local all_gather(const std::vector<int>& group, int rank) const {
+    if (cut_by_order(*step_.from)) return collect(group, rank);
     Local result = empty(rank);
     const int dim = step_.from->placement(step_.mesh_dims[0]).dim;
-    std::int64_t begin = 0;
-    if (cut_by_order(*step_.from)) {
-      for (const int member : group)
-        copy_common(before(member), part(*step_.from, member), result, part(*step_.to, rank));
-      return result;
-    }
+    Dims first = result.shape;
+    for (std::int64_t& i : first) i = 0;
     for (const int member : group) {
       const Local& shard = before(member);
-      for_each_index(shard.shape, [&](Dims at, std::int64_t position) {
-        at[dim] += begin;
-        result.values[static_cast<std::size_t>(position_of(result.shape, at))] =
+      if (first[dim] + shard.shape[dim] > result.shape[dim]) break;
+      for_each_index(shard.shape, [&](const Dims& at, std::int64_t position) {
+        result.values[static_cast<std::size_t>(position_of(result.shape, at, first))] =
             shard.values[static_cast<std::size_t>(position)];
       });
-      begin += shard.shape[dim];
+      first[dim] += shard.shape[dim];
     }
-    if (begin != result.shape[dim])
-      fail(step_.to_string(), rank, fmt::format("gathers {} of {}", begin, result.shape[dim]));
+    if (first[dim] != result.shape[dim])
+      fail(step_.to_string(), rank, fmt::format("gathers {} of {}", first[dim], result.shape[dim]));
     return result;
   }
 
-  Local all_to_all(const std::vector<int>& group, int rank) const {
+  /// All that the members hold of this rank's part; they hold nothing twice.
+  Local collect(const std::vector<int>& members, int rank) const {
     Local result = empty(rank);
-    std::int64_t received = 0;
-    for (const ExchangePart& part : all_to_all_parts(step_, rank).receives) {
-      const int peer = group[static_cast<std::size_t>(part.peer)];
-      const auto own = std::find(group.begin(), group.end(), rank) - group.begin();
-      for (const ExchangePart& sent : all_to_all_parts(step_, peer).sends)
-        if (sent.peer == own) copy_block(before(peer), sent.local, result, part.local, part.shape);
-      received += numel(part.shape);
-    }
-    check_received(received, result, rank);
-    return result;
-  }
-
-  Local take_common(int rank) const {
-    Local result = empty(rank);
-    const std::int64_t taken =
-        copy_common(before(rank), part(*step_.from, rank), result, part(*step_.to, rank));
-    if (step_.kind == StepKind::kSlice) check_received(taken, result, rank);
+    std::int64_t count = 0;
+    for (const int member : members) count += copy(before(member), member, result, rank);
+    if (count != numel(result.shape))
+      fail(step_.to_string(), rank,
+           fmt::format("has {} of {} elements", count, numel(result.shape)));
     return result;
   }
 
@@ -238,41 +260,34 @@ class StepRun {
   Local to_partial(int rank) const {
     const std::vector<int> at = mesh_.coordinates(rank);
     const int m = step_.mesh_dims[0];
-    if (step_.from->placement(m).is_replicate() && at[static_cast<std::size_t>(m)] > 0)
-      return empty(rank);
-    return take_common(rank);
-  }
-
-  void check_received(std::int64_t count, const Local& result, int rank) const {
-    if (count != numel(result.shape))
-      fail(step_.to_string(), rank,
-           fmt::format("has {} of {} elements", count, numel(result.shape)));
+    Local result = empty(rank);
+    if (step_.from->placement(m).is_shard() || at[static_cast<std::size_t>(m)] == 0)
+      copy(before(rank), rank, result, rank);
+    return result;
   }
 
   const RedistributeStep& step_;
   const MeshLayout& mesh_;
   const std::vector<Local>& before_;
+  std::vector<RankExchange> exchanges_;
 };
 
+/// A step between meshes; `before` and the result by mesh rank.
 std::vector<Local> send_and_receive(const RedistributeStep& step,
                                     const std::vector<Local>& before) {
-  const MeshLayout &source = step.from->mesh(), &target = step.to->mesh();
-  std::vector<Local> after;
-  for (int rank = 0; rank < target.size(); ++rank) {
-    const Shape shape = step.to->local_shape(target.coordinates(rank));
-    Local& result =
-        after.emplace_back(Local{shape, Values(static_cast<std::size_t>(numel(shape)), 0)});
-    std::int64_t received = 0;
-    for (const ExchangePart& part : send_recv_parts(step, target.world_rank(rank)).receives) {
-      for (const ExchangePart& sent : send_recv_parts(step, part.peer).sends)
-        if (sent.peer == target.world_rank(rank))
-          copy_block(before[static_cast<std::size_t>(*source.find_world_rank(part.peer))],
-                     sent.local, result, part.local, part.shape);
-      received += numel(part.shape);
-    }
-    if (received != numel(shape))
-      fail(step.to_string(), rank, fmt::format("has {} of {} elements", received, numel(shape)));
+  const StepMembers members = crossing_members(step);
+  std::vector<RankExchange> exchanges;
+  std::vector<const RankExchange*> all;
+  std::vector<const Local*> held;
+  for (int m = 0; m < members.size(); ++m) {
+    exchanges.push_back(rank_exchange(step, members, m));
+    const int rank = members.from[static_cast<std::size_t>(m)];
+    held.push_back(rank < 0 ? nullptr : &before[static_cast<std::size_t>(rank)]);
   }
+  for (const RankExchange& exchange : exchanges) all.push_back(&exchange);
+  std::vector<Local> after(static_cast<std::size_t>(step.to->mesh().size()));
+  for (std::size_t m = 0; m < all.size(); ++m)
+    if (members.to[m] >= 0) after[static_cast<std::size_t>(members.to[m])] = deliver(all, m, held);
   return after;
 }
 
@@ -284,20 +299,19 @@ void check_layout(const DTensorSpec& spec, const std::vector<Local>& held,
     if (spec.placement(m).is_partial()) partial.push_back(m);
   for (int rank = 0; rank < spec.mesh().size(); ++rank) {
     const LocalPart part = spec.local_part(spec.mesh().coordinates(rank));
-    const auto lists = listed(part.ranges);
     const std::vector<int> group = spec.mesh().group_of(std::span<const int>(partial), rank);
-    for_each_index(part.shape, [&](const Dims& at, std::int64_t position) {
+    for (const int holder : group)
+      if (held[static_cast<std::size_t>(holder)].shape != part.shape())
+        fail(where, holder,
+             "holds " + meshloom::to_string(held[static_cast<std::size_t>(holder)].shape));
+    std::size_t at = 0;
+    for (const std::int64_t index : global_indices(part, spec.shape())) {
       std::uint64_t total = 0;
-      for (const int holder : group) {
-        const Local& local = held[static_cast<std::size_t>(holder)];
-        if (local.shape != part.shape)
-          fail(where, holder, "holds " + meshloom::to_string(local.shape));
-        total += local.values[static_cast<std::size_t>(position)];
-      }
-      const Dims global = look_up(lists, at);
-      if (total != value_of(spec.shape(), global))
-        fail(where, rank, "holds a wrong element " + meshloom::to_string(global));
-    });
+      for (const int holder : group) total += held[static_cast<std::size_t>(holder)].values[at];
+      if (total != value_of(index))
+        fail(where, rank, fmt::format("holds a wrong element {}", index));
+      ++at;
+    }
   }
 }
 

@@ -51,11 +51,12 @@ DimOrderPtr blocked_or_null(std::int64_t size, int parts, std::int64_t groups, s
 }  // namespace
 
 Cut read_cut(const DTensorSpec& spec, const AxisUse& use, std::int64_t axis_size,
-             std::vector<int> mesh_dims) {
+             std::vector<int> mesh_dims, std::size_t input) {
   Cut cut;
   cut.size = axis_size;
   cut.read = true;
   cut.source = use;
+  cut.source_input = input;
   cut.parts = spec.mesh().dim_size(mesh_dims.front());
   if (spec.cutters(use.dim).front() == mesh_dims.front())
     cut.order = spec.dim_order(mesh_dims.front());
@@ -81,11 +82,12 @@ Cut unit_cut(const MeshLayout& mesh, std::int64_t axis_size, std::vector<int> me
   return cut;
 }
 
-DimCut cut_of_dim(const Cut& cut, const MeshLayout& mesh, const AxisUse& use,
-                  std::int64_t dim_size) {
+DimCut cut_of_dim(const Cut& cut, const MeshLayout& mesh, const AxisUse& use, std::int64_t dim_size,
+                  int row_dim) {
   const bool nested = cut.mesh_dims.size() > 1;
+  if (cut.by_row() && row_dim < 0) return {};
   if (cut.read && use.prefix == cut.source.prefix && use.suffix == cut.source.suffix)
-    return {true, cut.order};
+    return {true, DimOrder::with_row_dim(cut.order, row_dim)};
   if (cut.listed()) return {};
   if (dim_size == 0 || cut.size == 0) return {!nested, nullptr};
   if (cut.groups == 1 && cut.chunk >= cut.size)
@@ -102,11 +104,6 @@ DimCut cut_of_dim(const Cut& cut, const MeshLayout& mesh, const AxisUse& use,
   const std::int64_t unit = std::max<std::int64_t>(1, cut.unit / use.suffix);
   const bool spelled = cut.unit % use.suffix == 0 && chunk_of(stretch, unit, cut.parts) == chunk;
   return {true, blocked_or_null(dim_size, cut.parts, groups, spelled ? unit : chunk)};
-}
-
-bool same_order(const DimOrderPtr& a, const DimOrderPtr& b) {
-  if (a == b) return true;
-  return a != nullptr && b != nullptr && a->digest() == b->digest();
 }
 
 }  // namespace meshloom::planner

@@ -37,20 +37,22 @@ struct Cut {
   std::int64_t unit = 1;  ///< what the chunk was made of: a nicer spelling of the same cut
   std::int64_t chunk = 0;
   std::int64_t inner_unit = 1;
-  /// Where the cut was read off a tensor: its order, and how that tensor shows the axis.
+  /// Where the cut was read off a tensor: its order, and how that tensor, an input, shows the axis.
   bool read = false;
   DimOrderPtr order;
   AxisUse source;
+  std::size_t source_input = 0;
 
   bool listed() const { return order != nullptr && order->groups() == 0; }
+  bool by_row() const { return order != nullptr && order->by_row(); }
   /// Every part is one range of the axis.
   bool contiguous() const { return !listed() && (groups == 1 || chunk >= size); }
 };
 
-/// The cut of `mesh_dims` in which `use.dim` of a tensor is held; the first of them takes the dim's
-/// order.
+/// The cut of `mesh_dims` in which `use.dim` of input `input` is held; the first of them takes the
+/// dim's order.
 Cut read_cut(const DTensorSpec& spec, const AxisUse& use, std::int64_t axis_size,
-             std::vector<int> mesh_dims);
+             std::vector<int> mesh_dims, std::size_t input = 0);
 /// A cut in whole units of each of `groups` stretches.
 Cut unit_cut(const MeshLayout& mesh, std::int64_t axis_size, std::vector<int> mesh_dims,
              std::int64_t groups, std::int64_t unit);
@@ -60,11 +62,9 @@ struct DimCut {
   DimOrderPtr order;  ///< of the first mesh dim; null: the ceil rule
 };
 /// The cut as the order of a tensor dim of `dim_size`; does not fit where a boundary falls inside
-/// an element of that dim.
-DimCut cut_of_dim(const Cut& cut, const MeshLayout& mesh, const AxisUse& use,
-                  std::int64_t dim_size);
-
-/// Both null, or alike in what the parts hold.
-bool same_order(const DimOrderPtr& a, const DimOrderPtr& b);
+/// an element of that dim. An order by rows fits a tensor that shows both the axis and the rows as
+/// the tensor it was read off does: its `row_dim`, else -1.
+DimCut cut_of_dim(const Cut& cut, const MeshLayout& mesh, const AxisUse& use, std::int64_t dim_size,
+                  int row_dim = -1);
 
 }  // namespace meshloom::planner

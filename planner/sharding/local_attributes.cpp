@@ -11,7 +11,7 @@ namespace {
 std::int64_t first_element(const DTensorSpec& spec, int dim, const std::vector<int>& coordinates) {
   if (spec.cutters(dim).empty()) return 0;
   const LocalPart part = spec.local_part(coordinates);
-  const IndexRanges& ranges = part.ranges[static_cast<std::size_t>(dim)];
+  const IndexRanges& ranges = part.ranges_of_row(dim, 0);
   return ranges.empty() ? spec.shape()[dim] : ranges.front().begin;
 }
 

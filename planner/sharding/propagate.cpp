@@ -45,6 +45,15 @@ HeldOrder held_order(const OpCall& call, const ShardAxis& axis, std::size_t inpu
   return {true, spec.dim_order(mesh_dim)};
 }
 
+/// Whether inputs i and j follow one order; its rows may lie in another dim of each.
+bool follow_one_order(const OpRule& rule, std::size_t i, const DimOrderPtr& mine, std::size_t j,
+                      const DimOrderPtr& other) {
+  if (i == j) return true;
+  if (!mine->by_row()) return same_order(mine, other);
+  return other != nullptr && mine->lists_digest() == other->lists_digest() &&
+         same_dim_of_input(rule, i, mine->row_dim(), j) == other->row_dim();
+}
+
 /// Sequences in different orders look alike and are not: they are never brought together silently.
 void check_orders(const OpCall& call, const OpRule& rule) {
   if (std::none_of(call.inputs.begin(), call.inputs.end(), [](const SpecPtr& input) {
@@ -59,7 +68,7 @@ void check_orders(const OpCall& call, const OpRule& rule) {
         if (!mine.listed()) continue;
         for (std::size_t j = 0; j < axis.inputs.size(); ++j) {
           const HeldOrder other = held_order(call, axis, j, m);
-          if (other.cut && !same_order(mine.order, other.order))
+          if (other.cut && !follow_one_order(rule, i, mine.order, j, other.order))
             rules::refuse(call, fmt::format("inputs {} and {} are cut in different orders of the "
                                             "same dim on mesh dim {}",
                                             i, j, m));
@@ -74,9 +83,8 @@ class SpecBuilder {
   explicit SpecBuilder(MeshPtr mesh) : mesh_(std::move(mesh)), orders_(mesh_->ndim()) {}
 
   void place(Placement placement) { placements_.push_back(placement); }
-  void cut(const Cut& cut, const AxisUse& use, std::int64_t dim_size) {
-    order_.push_back({use.dim, cut.mesh_dims});
-    DimOrderPtr order = cut_of_dim(cut, *mesh_, use, dim_size).order;
+  void cut(const Cut& cut, int dim, DimOrderPtr order) {
+    order_.push_back({dim, cut.mesh_dims});
     any_order_ = any_order_ || order != nullptr;
     orders_[static_cast<std::size_t>(cut.mesh_dims.front())] = std::move(order);
   }
@@ -152,8 +160,9 @@ class DecisionBuilder {
     return result;
   }
 
-  template <typename PlacementOf, typename UseOf>
-  SpecPtr layout(const Shape& shape, const PlacementOf& placement_of, const UseOf& use_of) {
+  template <typename PlacementOf, typename UseOf, typename CutOf>
+  SpecPtr layout(const Shape& shape, const PlacementOf& placement_of, const UseOf& use_of,
+                 const CutOf& cut_of) {
     SpecBuilder builder(mesh_);
     for (int m = 0; m < mesh_->ndim(); ++m) {
       builder.place(placement_of(strategy(m)));
@@ -162,7 +171,8 @@ class DecisionBuilder {
       if (std::find(choice_.strategies.begin(), choice_.strategies.begin() + m, strategy(m)) !=
           choice_.strategies.begin() + m)
         continue;
-      builder.cut(search_.cut(choice_, strategy(m) - 1), use_of(*axis), shape[use_of(*axis).dim]);
+      const Cut& cut = search_.cut(choice_, strategy(m) - 1);
+      builder.cut(cut, use_of(*axis).dim, cut_of(*axis, cut).order);
     }
     return builder.finish(shape);
   }
@@ -173,7 +183,10 @@ class DecisionBuilder {
     if (given != nullptr) {
       input = layout(
           given->shape(), [&](int s) { return search_.input_placement(s, i); },
-          [&](const ShardAxis& axis) { return axis.inputs[i]; });
+          [&](const ShardAxis& axis) { return axis.inputs[i]; },
+          [&](const ShardAxis& axis, const Cut& cut) {
+            return search_.cut_of_input(axis, cut, i);
+          });
       input = *input == *given ? given : shared(input, call_.inputs);
     }
     decision.inputs.push_back(input);
@@ -183,7 +196,8 @@ class DecisionBuilder {
   void add_output(ShardingDecision& decision, std::size_t j) {
     SpecPtr output = layout(
         rule_.outputs[j], [&](int s) { return search_.output_placement(s, j); },
-        [&](const ShardAxis& axis) { return axis.outputs[j]; });
+        [&](const ShardAxis& axis) { return axis.outputs[j]; },
+        [&](const ShardAxis& axis, const Cut& cut) { return search_.cut_of_output(axis, cut, j); });
     output = shared(shared(output, decision.inputs), decision.outputs);
     decision.outputs.push_back(std::move(output));
   }

@@ -42,6 +42,11 @@ struct OpRule {
   std::int64_t mean_count = 1;  ///< elements that one mean runs over
 };
 
+/// The dim in which input (output) `index` shows dim `dim` of input `source` as it is, element by
+/// element; -1 where it does not: there the op mixes the dim's elements, drops or regroups them.
+int same_dim_of_input(const OpRule& rule, std::size_t source, int dim, std::size_t index);
+int same_dim_of_output(const OpRule& rule, std::size_t source, int dim, std::size_t index);
+
 /// Throws InvalidArgument naming the op for shapes that it does not take.
 OpRule make_rule(const OpCall& call);
 

@@ -68,7 +68,10 @@ StrategySearch::StrategySearch(const OpCall& call, const OpRule& rule,
   const Topology& topology = options.topology ? *options.topology : built_in;
   for (const SpecPtr& input : call.inputs) {
     local_bytes_.push_back(input ? bytes_on_a_rank(*input, options.element_size) : 0.0);
-    if (input) mesh_ = &input->mesh();
+    if (!input) continue;
+    mesh_ = &input->mesh();
+    for (int m = 0; input->has_dim_orders() && m < mesh_->ndim(); ++m)
+      any_rows_ = any_rows_ || (input->dim_order(m) && input->dim_order(m)->by_row());
   }
   for (int m = 0; m < mesh_->ndim(); ++m) links_.push_back(mesh_link(*mesh_, m, topology));
   scored_.resize(links_.size());
@@ -237,9 +240,62 @@ void StrategySearch::finish(StrategyChoice choice) {
     if (!solved.legal) return;
     choice.cost += solved.cost;
   }
+  if (any_rows_ && rows_meet(choice)) return;
   if (kept_.size() == count_ && !comes_first(choice, kept_.back())) return;
   kept_.insert(std::upper_bound(kept_.begin(), kept_.end(), choice, comes_first), choice);
   if (kept_.size() > count_) kept_.pop_back();
+}
+
+DimCut StrategySearch::cut_of_input(const ShardAxis& axis, const Cut& cut,
+                                    std::size_t input) const {
+  const AxisUse& use = axis.inputs[input];
+  const int row_dim =
+      cut.by_row() ? same_dim_of_input(rule_, cut.source_input, cut.order->row_dim(), input) : -1;
+  return cut_of_dim(cut, *mesh_, use, call_.inputs[input]->shape()[use.dim], row_dim);
+}
+
+DimCut StrategySearch::cut_of_output(const ShardAxis& axis, const Cut& cut,
+                                     std::size_t output) const {
+  const AxisUse& use = axis.outputs[output];
+  const int row_dim =
+      cut.by_row() ? same_dim_of_output(rule_, cut.source_input, cut.order->row_dim(), output) : -1;
+  return cut_of_dim(cut, *mesh_, use, rule_.outputs[output][use.dim], row_dim);
+}
+
+/// No tensor dim may be cut by rows of a dim that is cut by rows itself.
+bool StrategySearch::rows_meet(const StrategyChoice& choice) {
+  std::vector<std::pair<const ShardAxis*, const Cut*>> by_row;
+  for (std::size_t m = 0; m < choice.strategies.size(); ++m) {
+    const ShardAxis* chosen = axis(choice.strategies[m]);
+    if (chosen == nullptr) continue;
+    const Cut& cut = this->cut(choice, choice.strategies[m] - 1);
+    if (cut.by_row() && cut.mesh_dims.front() == static_cast<int>(m))
+      by_row.emplace_back(chosen, &cut);
+  }
+  if (by_row.size() < 2) return false;
+  const auto meet = [&](const auto& uses_of, const auto& cut_of, std::size_t tensor) {
+    for (const auto& [rows_axis, rows_cut] : by_row) {
+      if (!uses_of(*rows_axis)[tensor].present()) continue;
+      const int row_dim = cut_of(*rows_axis, *rows_cut, tensor).order->row_dim();
+      for (const auto& [axis, cut] : by_row)
+        if (axis != rows_axis && uses_of(*axis)[tensor].dim == row_dim) return true;
+    }
+    return false;
+  };
+  for (std::size_t i = 0; i < call_.inputs.size(); ++i)
+    if (call_.inputs[i] != nullptr &&
+        meet(
+            [](const ShardAxis& a) -> const auto& { return a.inputs; },
+            [&](const ShardAxis& a, const Cut& c, std::size_t t) { return cut_of_input(a, c, t); },
+            i))
+      return true;
+  for (std::size_t j = 0; j < rule_.outputs.size(); ++j)
+    if (meet(
+            [](const ShardAxis& a) -> const auto& { return a.outputs; },
+            [&](const ShardAxis& a, const Cut& c, std::size_t t) { return cut_of_output(a, c, t); },
+            j))
+      return true;
+  return false;
 }
 
 const Cut& StrategySearch::cut(const StrategyChoice& choice, int index) {
@@ -285,7 +341,7 @@ std::vector<Cut> StrategySearch::candidates(const ShardAxis& axis,
     const std::vector<int>& own = call_.inputs[i]->cutters(use.dim);
     std::vector<int> order = ordered_like(own, mesh_dims);
     if (own.empty() || order.front() != own.front()) continue;
-    cuts.push_back(read_cut(*call_.inputs[i], use, axis.size, std::move(order)));
+    cuts.push_back(read_cut(*call_.inputs[i], use, axis.size, std::move(order), i));
   }
   if (axis.size % groups == 0) cuts.push_back(unit_cut(*mesh_, axis.size, mesh_dims, groups, unit));
   return cuts;
@@ -296,16 +352,14 @@ std::optional<double> StrategySearch::cost_of_cut(const ShardAxis& axis, const C
   for (std::size_t i = 0; i < axis.inputs.size(); ++i) {
     const AxisUse& use = axis.inputs[i];
     if (!use.present() || call_.inputs[i] == nullptr) continue;
-    const DimCut own = cut_of_dim(cut, *mesh_, use, call_.inputs[i]->shape()[use.dim]);
+    const DimCut own = cut_of_input(axis, cut, i);
     if (!own.fits) return std::nullopt;
     const double recut_input = recut(i, use, cut, own.order);
     if (recut_input > 0.0 && idles_ranks(*call_.inputs[i], use, cut)) return std::nullopt;
     cost += recut_input;
   }
   for (std::size_t j = 0; j < axis.outputs.size(); ++j) {
-    const AxisUse& use = axis.outputs[j];
-    if (!use.present()) continue;
-    if (!cut_of_dim(cut, *mesh_, use, rule_.outputs[j][use.dim]).fits) return std::nullopt;
+    if (axis.outputs[j].present() && !cut_of_output(axis, cut, j).fits) return std::nullopt;
   }
   return cost;
 }

@@ -36,6 +36,9 @@ class StrategySearch {
   const PartialStrategy* partial(int strategy) const;
   /// How the mesh dims that chose axis `index` cut it.
   const Cut& cut(const StrategyChoice& choice, int index);
+  /// The cut as the order of the dim in which a tensor shows the axis.
+  DimCut cut_of_input(const ShardAxis& axis, const Cut& cut, std::size_t input) const;
+  DimCut cut_of_output(const ShardAxis& axis, const Cut& cut, std::size_t output) const;
   Placement input_placement(int strategy, std::size_t input) const;
   Placement output_placement(int strategy, std::size_t output) const;
 
@@ -61,6 +64,7 @@ class StrategySearch {
   bool cannot_enter(const StrategyChoice& choice, const Scored& rest) const;
   void finish(StrategyChoice choice);
   bool keep_apart(const std::vector<int>& strategies) const;
+  bool rows_meet(const StrategyChoice& choice);
   const AxisCut& axis_cut(int index, const std::vector<int>& mesh_dims);
   AxisCut solve_axis(int index, const std::vector<int>& mesh_dims) const;
   std::vector<Cut> candidates(const ShardAxis& axis, const std::vector<int>& mesh_dims) const;
@@ -75,6 +79,7 @@ class StrategySearch {
   const OpRule& rule_;
   const RedistributeOptions& options_;
   const MeshLayout* mesh_ = nullptr;
+  bool any_rows_ = false;  ///< some input has an order by rows
   std::vector<MeshLink> links_;
   std::vector<double> local_bytes_;          ///< by input, in the layout it has
   std::vector<std::vector<Scored>> scored_;  ///< by mesh dim, cheapest first

@@ -13,20 +13,6 @@ namespace {
 
 using planner::PartialOp;
 
-/// Row-major global indices of a local part's elements, in local order.
-std::vector<std::int64_t> global_indices(const planner::LocalPart& part, const Shape& global) {
-  std::vector<std::int64_t> indices = {0};
-  for (int d = 0; d < global.size(); ++d) {
-    std::vector<std::int64_t> longer;
-    for (const std::int64_t before : indices)
-      for (const planner::ShardRange& range : part.ranges[static_cast<std::size_t>(d)])
-        for (std::int64_t i = range.begin; i < range.end; ++i)
-          longer.push_back(before * global[d] + i);
-    indices = std::move(longer);
-  }
-  return indices;
-}
-
 void check_partial_dtype(DType dtype, const planner::DTensorSpec& spec) {
   for (const planner::Placement& p : spec.placements())
     check(!p.is_partial() || dtype_is_floating(dtype) || p.partial == PartialOp::kMax ||
@@ -105,7 +91,7 @@ Tensor scatter_global(const Tensor& global, const planner::DTensorSpec& spec,
   std::vector<double> mine;
   for (const std::int64_t index : global_indices(part, spec.shape()))
     mine.push_back(test::partial_share(values[static_cast<std::size_t>(index)], index, spec, at));
-  return from_doubles(rank.context, part.shape, mine, global.dtype());
+  return from_doubles(rank.context, part.shape(), mine, global.dtype());
 }
 
 Tensor gather_global(const Tensor& local, const planner::DTensorSpec& spec,

@@ -30,29 +30,28 @@ DimOrderPtr order_of(std::int64_t count, int parts, int groups, std::int64_t uni
 /// This rank's part of a whole tensor, in memory of its own.
 Tensor part_of(const Tensor& whole, const planner::LocalPart& part) {
   Tensor window = whole.detach();
-  for (std::size_t d = 0; d < part.ranges.size(); ++d) {
-    const auto dim = static_cast<std::int64_t>(d);
+  for (int dim = 0; dim < part.shape().size(); ++dim) {
     std::vector<Tensor> pieces;
-    for (const planner::ShardRange& range : part.ranges[d])
+    for (const planner::ShardRange& range : part.ranges(dim))
       pieces.push_back(ops::slice(window, dim, range.begin, range.end));
     if (pieces.empty()) pieces.push_back(ops::slice(window, dim, 0, 0));
     window = pieces.size() == 1 ? pieces.front() : ops::cat(pieces, dim);
   }
-  const Tensor copy = empty(whole.context(), part.shape, whole.dtype());
+  const Tensor copy = empty(whole.context(), part.shape(), whole.dtype());
   copy_into(copy, window);
   return copy;
 }
 
 SpecPtr parameter_spec(const Shape& shape, int dim, const CutFeatures& features,
-                       const StyleMesh& mesh) {
-  planner::Placements placements(static_cast<std::size_t>(mesh.ndim()));
+                       const planner::MeshPtr& mesh) {
+  planner::Placements placements(static_cast<std::size_t>(mesh->ndim()));
   std::vector<DimOrderPtr> orders;
   if (dim >= 0 && !features.whole) {
     std::fill(placements.begin(), placements.end(), planner::Placement::shard(dim));
     orders = features.orders;
   }
-  return mesh.engine.intern(std::make_shared<const planner::DTensorSpec>(
-      mesh.layout(), placements, shape, planner::ShardOrder{}, std::move(orders)));
+  return std::make_shared<const planner::DTensorSpec>(mesh, placements, shape,
+                                                      planner::ShardOrder{}, std::move(orders));
 }
 
 /// The layout with Partial on every mesh dim that holds the tensor whole.
@@ -87,7 +86,7 @@ CutFeatures cut_features(std::int64_t count, const nn::FeatureUnits& units,
   return result;
 }
 
-ModuleCut cut_module(nn::Module& module, const nn::FeatureCut& cut, const StyleMesh& mesh,
+ModuleCut cut_module(nn::Module& module, const nn::FeatureCut& cut, const planner::MeshPtr& mesh,
                      const std::string& where) {
   ModuleCut result;
   for (const nn::NamedParameter& own : module.own_parameters()) {
@@ -98,7 +97,7 @@ ModuleCut cut_module(nn::Module& module, const nn::FeatureCut& cut, const StyleM
     check(!value.has_layout(), "{}: {} is spread over the mesh already", where, own.name);
     CutFeatures features;
     if (found->dim >= 0) {
-      features = cut_features(value.size(found->dim), found->units, *mesh.layout());
+      features = cut_features(value.size(found->dim), found->units, *mesh);
       if (result.features.count == 0) result.features = features;
     }
     result.parameters.push_back({own.parameter,
@@ -111,12 +110,13 @@ ModuleCut cut_module(nn::Module& module, const nn::FeatureCut& cut, const StyleM
 void distribute_parameter(const ParameterLayout& layout, const StyleMesh& mesh,
                           std::optional<int> src_data_rank) {
   Tensor& value = layout.parameter->value;
+  const SpecPtr spec = mesh.engine.intern(layout.spec);
   const NoGradGuard no_grad(value.context());
   const bool wanted = value.requires_grad();
-  const planner::LocalPart part = layout.spec->local_part(mesh.context.mesh.coordinates());
+  const planner::LocalPart part = spec->local_part(mesh.context.mesh.coordinates());
   Tensor local;
   if (!has_memory(value)) {
-    local = deferred(value.context(), part.shape, value.dtype());
+    local = deferred(value.context(), part.shape(), value.dtype());
   } else {
     Tensor whole = value.detach();
     if (src_data_rank && mesh.layout()->size() > 1) {
@@ -128,9 +128,9 @@ void distribute_parameter(const ParameterLayout& layout, const StyleMesh& mesh,
     local = part_of(whole, part);
   }
   if (wanted) local.set_requires_grad(true);
-  value = with_layout(local, layout.spec, mesh.engine);
-  value.layout()->grad_spec = layout.summands ? summands_of(layout.spec, mesh.engine)
-                                              : mesh.engine.gradient_of(layout.spec);
+  value = with_interned_layout(local, spec, mesh.engine);
+  value.layout()->grad_spec =
+      layout.summands ? summands_of(spec, mesh.engine) : mesh.engine.gradient_of(spec);
 }
 
 }  // namespace meshloom::parallel

@@ -212,7 +212,7 @@ SdpaResult attend(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaO
 
 /// First of the elements of a dim that a part holds.
 std::int64_t first_of(const planner::LocalPart& part, int dim, std::int64_t size) {
-  const planner::IndexRanges& ranges = part.ranges[static_cast<std::size_t>(dim)];
+  const planner::IndexRanges& ranges = part.ranges(dim);
   check(ranges.size() <= 1, "{}: dim {} is cut into stretches that do not follow each other", kName,
         dim);
   return ranges.empty() ? size : ranges[0].begin;

@@ -43,7 +43,7 @@ Tensor look_up(const Tensor& weight_given, const Tensor& ids, const Tensor& grad
 
 /// This rank's rows of the table; every id is one rank's, so that the sum over ranks is the result.
 Tensor slice_embedding(const LocalCall& call, std::int64_t vocabulary, std::int64_t padding_idx) {
-  const planner::IndexRanges& slice = call.parts[0].ranges[0];
+  const planner::IndexRanges& slice = call.parts[0].ranges(0);
   const Tensor ids =
       slice_places("embedding", "id", call.inputs[1], slice, vocabulary, std::nullopt);
   if (padding_idx < 0 || local_index(slice, padding_idx) < 0)

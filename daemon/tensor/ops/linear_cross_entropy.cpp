@@ -81,7 +81,7 @@ Targets whole_targets(const Tensor& targets, const Tensor& weight,
 
 Targets slice_targets(const LocalCall& call, std::int64_t vocabulary,
                       const LinearCrossEntropyOptions& options) {
-  Targets result{slice_places(kName, "target", call.inputs[3], call.parts[1].ranges[0], vocabulary,
+  Targets result{slice_places(kName, "target", call.inputs[3], call.parts[1].ranges(0), vocabulary,
                               options.ignore_index),
                  {}};
   result.options.ignore_index = kIgnoredClass;

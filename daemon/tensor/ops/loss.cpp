@@ -101,7 +101,7 @@ Tensor run_cross_entropy(const Tensor& logits, const Tensor& targets,
     const int class_dim = logits.ndim() == 1 ? 0 : 1;
     kernel_options.ignore_index = kIgnoredClass;
     kernel_options.slice = class_slice(*call, 0, class_dim);
-    const auto& slice = call->parts[0].ranges[static_cast<std::size_t>(class_dim)];
+    const auto& slice = call->parts[0].ranges(class_dim);
     flat_targets = reshape(
         slice_places("cross_entropy", "target", targets, slice, classes, options.ignore_index),
         {targets.numel()});

@@ -9,38 +9,54 @@
 
 namespace meshloom::ops {
 
-/// Calls run(begin, count, global) for stretches of the dense part, in order: its elements [begin,
-/// begin + count) are those from row-major index `global` on of a tensor of shape `whole`.
-/// Stretches are as long as the trailing dims that are not cut allow.
+/// See for_each_run.
 template <typename Run>
-void for_each_run(const Shape& whole, const planner::LocalPart& part, const Run& run) {
-  if (numel(part.shape) == 0) return;
-  const Strides strides = contiguous_strides(whole);
+void for_each_run_of(const planner::PartBlock& block, const Shape& whole, const Shape& part,
+                     const Strides& strides, const Strides& local, const Run& run) {
   int cut = whole.size() - 1;  // the last dim that is cut: behind it everything is dense
-  while (cut > 0 && part.shape[cut] == whole[cut] && part.ranges[cut].size() == 1) --cut;
+  while (cut > 0 && block.shape[cut] == whole[cut] && part[cut] == whole[cut] &&
+         block.ranges[static_cast<std::size_t>(cut)].size() == 1)
+    --cut;
   if (cut < 0) return run(std::int64_t{0}, std::int64_t{1}, std::int64_t{0});
 
+  const auto ranges = [&](int d) -> const planner::IndexRanges& {
+    return block.ranges[static_cast<std::size_t>(d)];
+  };
   std::array<std::size_t, kMaxDims> range{};    // of each dim before `cut`
   std::array<std::int64_t, kMaxDims> within{};  // place in that range
-  std::int64_t begin = 0;
+  Dims at = block.first;                        // in the part
   while (true) {
-    std::int64_t global = 0;
-    for (int d = 0; d < cut; ++d)
-      global += (part.ranges[d][range[d]].begin + within[d]) * strides[d];
-    for (const planner::ShardRange& r : part.ranges[cut]) {
+    std::int64_t begin = at[cut] * local[cut], global = 0;
+    for (int d = 0; d < cut; ++d) {
+      begin += at[d] * local[d];
+      global += (ranges(d)[range[d]].begin + within[d]) * strides[d];
+    }
+    for (const planner::ShardRange& r : ranges(cut)) {
       const std::int64_t count = r.size() * strides[cut];
       run(begin, count, global + r.begin * strides[cut]);
       begin += count;
     }
     int d = cut - 1;
     for (; d >= 0; --d) {
-      if (++within[d] < part.ranges[d][range[d]].size()) break;
+      ++at[d];
+      if (++within[d] < ranges(d)[range[d]].size()) break;
       within[d] = 0;
-      if (++range[d] < part.ranges[d].size()) break;
+      if (++range[d] < ranges(d).size()) break;
       range[d] = 0;
+      at[d] = block.first[d];
     }
     if (d < 0) return;
   }
+}
+
+/// Calls run(begin, count, global) for stretches of the dense part: its elements [begin, begin +
+/// count) are those from row-major index `global` on of a tensor of shape `whole`. Every element is
+/// in one stretch; stretches are as long as the trailing dims that are not cut allow.
+template <typename Run>
+void for_each_run(const Shape& whole, const planner::LocalPart& part, const Run& run) {
+  const Strides strides = contiguous_strides(whole), local = contiguous_strides(part.shape());
+  for (const planner::PartBlock& block : part.blocks())
+    for_each_run_of(block, whole, part.shape(), strides, local, run);
 }
 
 /// The place in a rank's part of element `global` of a dim, or -1 where another rank holds it.

@@ -31,14 +31,27 @@ Tensor rotate(const Tensor& given, const Tensor& cos, const Tensor& sin, const T
   return y;
 }
 
-/// Positions of this rank's rows [B,S], where they do not simply follow position_offset.
-Tensor part_positions(ExecutionContext& context, const planner::LocalPart& part,
+/// Positions of this rank's rows [B,S], where they do not simply follow position_offset; [H,S]
+/// where they differ by head (`row_dim` 1).
+Tensor part_positions(ExecutionContext& context, const planner::LocalPart& part, int row_dim,
                       std::int64_t position_offset) {
   std::vector<std::int64_t> values;
-  for (std::int64_t b = 0; b < part.shape[0]; ++b)
-    for (const planner::ShardRange& range : part.ranges[2])
+  for (std::int64_t row = 0; row < part.shape()[row_dim]; ++row)
+    for (const planner::ShardRange& range : part.ranges_of_row(2, row))
       for (std::int64_t s = range.begin; s < range.end; ++s) values.push_back(position_offset + s);
-  return from_values(context, {part.shape[0], part.shape[2]}, values);
+  return from_values(context, {part.shape()[row_dim], part.shape()[2]}, values);
+}
+
+/// A part whose rows lie anywhere in the sequence.
+Tensor rotate_part(const Tensor& x, const planner::LocalPart& part, const Tensor& cos,
+                   const Tensor& sin, std::int64_t position_offset) {
+  int row_dim = 0;
+  for (const planner::RowLists& rows : part.row_lists())
+    if (rows.dim == 2) row_dim = rows.row_dim;
+  const Tensor positions = part_positions(x.context(), part, row_dim, position_offset);
+  if (row_dim == 0) return rotate(x, cos, sin, positions, position_offset, false);
+  const Tensor by_head = contiguous(transpose(x, 0, 1));
+  return transpose(rotate(by_head, cos, sin, positions, position_offset, false), 0, 1);
 }
 
 /// The tables are plain tensors that every rank has; positions may be too.
@@ -46,16 +59,16 @@ Tensor rotate_with_layout(LayoutEngine& engine, const Tensor& x, const Tensor& c
                           const Tensor& sin, const Tensor& positions,
                           std::int64_t position_offset) {
   const Tensor none;
-  return run_call(
-      engine, planner::OpId::kRope, {&x, &none, &none, &positions}, {}, [&](const LocalCall& c) {
-        const Tensor& local = c.inputs[0];
-        if (c.inputs[3]) check_indices("rope", "position", c.inputs[3], cos.size(0));
-        if (c.inputs[3]) return rotate(local, cos, sin, contiguous(c.inputs[3]), 0, false);
-        const bool all_rows = local.size(2) == x.size(2);
-        const Tensor places =
-            all_rows ? none : part_positions(local.context(), c.parts[0], position_offset);
-        return rotate(local, cos, sin, places, position_offset, false);
-      });
+  return run_call(engine, planner::OpId::kRope, {&x, &none, &none, &positions}, {},
+                  [&](const LocalCall& c) {
+                    const Tensor& local = c.inputs[0];
+                    if (c.inputs[3]) check_indices("rope", "position", c.inputs[3], cos.size(0));
+                    if (c.inputs[3])
+                      return rotate(local, cos, sin, contiguous(c.inputs[3]), 0, false);
+                    const bool all_rows = c.decision.inputs[0]->cutters(2).empty();
+                    return all_rows ? rotate(local, cos, sin, none, position_offset, false)
+                                    : rotate_part(local, c.parts[0], cos, sin, position_offset);
+                  });
 }
 
 }  // namespace

@@ -100,7 +100,13 @@ Piece rows_of_piece(const Piece& piece, const RowRange& rows) {
 
 Piece held_piece(const Shape& shape, const planner::SpecPtr& spec, int rank) {
   if (!spec) return whole_piece(shape);
-  return {spec->local_part(spec->mesh().coordinates(rank)).ranges};
+  const planner::LocalPart part = spec->local_part(spec->mesh().coordinates(rank));
+  if (!part.is_product())
+    throw Unimplemented(
+        fmt::format("a checkpoint holds pieces that are products of ranges; a tensor of {} in {} "
+                    "has other elements in every row",
+                    to_string(spec->shape()), to_string(*spec)));
+  return {part.product()};
 }
 
 RowRange written_rows(const Shape& shape, const planner::SpecPtr& spec, int rank, int world_size) {

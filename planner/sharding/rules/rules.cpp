@@ -62,6 +62,31 @@ PartialStrategy& add_partial(OpRule& rule, const OpCall& call, std::initializer_
 
 }  // namespace rules
 
+namespace {
+
+template <typename UsesOf>
+int same_dim(const OpRule& rule, std::size_t source, int dim, std::size_t index,
+             const UsesOf& uses_of) {
+  for (const ShardAxis& axis : rule.axes) {
+    const AxisUse &from = axis.inputs[source], &to = uses_of(axis)[index];
+    if (from.dim == dim && to.present() && from.prefix == to.prefix && from.suffix == to.suffix)
+      return to.dim;
+  }
+  return -1;
+}
+
+}  // namespace
+
+int same_dim_of_input(const OpRule& rule, std::size_t source, int dim, std::size_t index) {
+  return same_dim(
+      rule, source, dim, index, [](const ShardAxis& a) -> const auto& { return a.inputs; });
+}
+
+int same_dim_of_output(const OpRule& rule, std::size_t source, int dim, std::size_t index) {
+  return same_dim(
+      rule, source, dim, index, [](const ShardAxis& a) -> const auto& { return a.outputs; });
+}
+
 OpRule make_rule(const OpCall& call) {
   switch (call.op) {
     case OpId::kUnaryLinear:

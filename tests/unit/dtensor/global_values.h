@@ -29,17 +29,7 @@ inline SpecPtr make_spec(const dtensor::DeviceMesh& mesh, const std::vector<cons
 /// Row-major global indices of what the rank at `coordinates` holds, in its order.
 inline std::vector<std::int64_t> held_indices(const planner::DTensorSpec& spec,
                                               const std::vector<int>& coordinates) {
-  const planner::LocalPart part = spec.local_part(coordinates);
-  std::vector<std::int64_t> indices = {0};
-  for (int d = 0; d < spec.shape().size(); ++d) {
-    std::vector<std::int64_t> longer;
-    for (const std::int64_t before : indices)
-      for (const planner::ShardRange& range : part.ranges[static_cast<std::size_t>(d)])
-        for (std::int64_t i = range.begin; i < range.end; ++i)
-          longer.push_back(before * spec.shape()[d] + i);
-    indices = std::move(longer);
-  }
-  return indices;
+  return planner::global_indices(spec.local_part(coordinates), spec.shape());
 }
 
 /// A small number that tells elements apart and is exact in bfloat16.

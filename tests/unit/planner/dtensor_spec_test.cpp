@@ -27,8 +27,8 @@ std::vector<std::pair<std::int64_t, std::int64_t>> parts_of(const DTensorSpec& s
   std::vector<std::pair<std::int64_t, std::int64_t>> result;
   for (int rank = 0; rank < spec.mesh().size(); ++rank) {
     const LocalPart part = spec.local_part(spec.mesh().coordinates(rank));
-    EXPECT_EQ(part.shape, spec.local_shape(spec.mesh().coordinates(rank)));
-    result.emplace_back(part.shape[0], part.offset(spec.shape())[0]);
+    EXPECT_EQ(part.shape(), spec.local_shape(spec.mesh().coordinates(rank)));
+    result.emplace_back(part.shape()[0], part.offset(spec.shape())[0]);
   }
   return result;
 }
@@ -60,7 +60,7 @@ TEST(DTensorSpec, CutsManyRanks) {
     for (int tp = 0; tp < 8; ++tp) {
       const LocalPart part = spec.local_part({dp, tp});
       const std::int64_t size = dp < 28 ? 18 : dp == 28 ? 8 : 0;
-      EXPECT_EQ(part.shape, (Shape{size, 3}));
+      EXPECT_EQ(part.shape(), (Shape{size, 3}));
       EXPECT_EQ(part.offset(spec.shape())[0], dp < 29 ? tp * 512 + 18 * dp : 4096);
     }
 }
@@ -82,9 +82,9 @@ TEST(DTensorSpec, CutsWhatADimOrderLeft) {
   const auto heads = DimOrder::blocked(12, 2, 3, 2);
   const DTensorSpec spec(mesh_of({2, 2}), parse({"S(0)", "S(0)"}), {12}, {{0, {1, 0}}},
                          {nullptr, heads});
-  EXPECT_EQ(spec.local_part({0, 0}).ranges[0], (IndexRanges{{0, 2}, {4, 5}}));
-  EXPECT_EQ(spec.local_part({1, 0}).ranges[0], (IndexRanges{{5, 6}, {8, 10}}));
-  EXPECT_EQ(spec.local_part({0, 1}).ranges[0], (IndexRanges{{2, 4}, {6, 7}}));
+  EXPECT_EQ(spec.local_part({0, 0}).ranges(0), (IndexRanges{{0, 2}, {4, 5}}));
+  EXPECT_EQ(spec.local_part({1, 0}).ranges(0), (IndexRanges{{5, 6}, {8, 10}}));
+  EXPECT_EQ(spec.local_part({0, 1}).ranges(0), (IndexRanges{{2, 4}, {6, 7}}));
   EXPECT_FALSE(spec.local_part({0, 0}).contiguous());
   EXPECT_THROW(spec.local_part({0, 0}).offset(spec.shape()), InvalidArgument);
   EXPECT_EQ(spec.local_shape({1, 1}), (Shape{3}));
@@ -101,7 +101,7 @@ TEST(DTensorSpec, EveryShardOrderTilesTheTensor) {
       for (int rank = 0; rank < 12; ++rank) {
         const LocalPart part = spec.local_part(spec.mesh().coordinates(rank));
         EXPECT_TRUE(part.contiguous());
-        for (const ShardRange& range : part.ranges[0])
+        for (const ShardRange& range : part.ranges(0))
           for (std::int64_t i = range.begin; i < range.end; ++i) held.insert(i);
       }
       std::multiset<std::int64_t> all;

@@ -29,8 +29,8 @@ TEST(CrossMesh, RandomPlansEndAtTheirTarget) {
   for (int i = 0; i < 1500; ++i) {
     const MeshPtr source = draw_ranks(random), target = draw_ranks(random);
     const Shape shape = draw_shape(random);
-    const SpecPtr from = draw_spec(random, source, shape, {true, true, true});
-    const SpecPtr to = draw_spec(random, target, shape, {false, true, true});
+    const SpecPtr from = draw_spec(random, source, shape, {true, true, true, true});
+    const SpecPtr to = draw_spec(random, target, shape, {false, true, true, true});
     if (*source == *target) continue;
     const PlanPtr plan = plan_redistribute(from, to);
     ASSERT_NO_THROW(simulate_plan(*plan))
@@ -54,13 +54,16 @@ TEST(CrossMesh, SendsToRanksOfAnotherPlace) {
   ASSERT_EQ(plan->steps.size(), 1u);
   EXPECT_EQ(plan->steps[0].kind, StepKind::kSendRecv);
   EXPECT_EQ(plan->steps[0].bytes, 32);
-  const RankExchange sender = send_recv_parts(plan->steps[0], 1);
-  ASSERT_EQ(sender.sends.size(), 2u);
-  EXPECT_TRUE(sender.receives.empty());
-  EXPECT_EQ(sender.sends[1].peer, 3);
-  EXPECT_EQ(sender.sends[1].shape, (Shape{2, 2}));
-  EXPECT_EQ(sender.sends[1].local, (std::vector<IndexRanges>{{{0, 2}}, {{2, 4}}}));
-  EXPECT_TRUE(send_recv_parts(plan->steps[0], 7).sends.empty());
+  const StepMembers members = crossing_members(plan->steps[0]);
+  EXPECT_EQ(members.from, (std::vector<int>{0, 1, -1, -1}));
+  EXPECT_EQ(members.to, (std::vector<int>{-1, -1, 0, 1}));
+  const RankExchange sender = rank_exchange(plan->steps[0], members, 1);
+  ASSERT_EQ(sender.sends.size(), 4u);
+  EXPECT_TRUE(sender.sends[0].empty());
+  EXPECT_EQ(sender.sends[3], (Boxes{{{0, 2}, {2, 0}, {2, 2}}}));
+  EXPECT_EQ(sender.after[3], (Shape{4, 2}));
+  EXPECT_EQ(sender.after[1], (Shape{0}));
+  for (const Boxes& boxes : sender.receives) EXPECT_TRUE(boxes.empty());
 }
 
 TEST(CrossMesh, KeepsWhatARankHas) {
@@ -71,9 +74,10 @@ TEST(CrossMesh, KeepsWhatARankHas) {
   ASSERT_EQ(plan->steps.size(), 1u);
   EXPECT_EQ(plan->steps[0].bytes, 0);
   for (int rank = 0; rank < 4; ++rank) {
-    const RankExchange parts = send_recv_parts(plan->steps[0], rank);
-    ASSERT_EQ(parts.sends.size(), 1u);
-    EXPECT_EQ(parts.sends[0].peer, rank);
+    const RankExchange exchange =
+        rank_exchange(plan->steps[0], crossing_members(plan->steps[0]), rank);
+    EXPECT_EQ(count_elements(exchange.kept), 8);
+    for (const Boxes& boxes : exchange.sends) EXPECT_TRUE(boxes.empty());
   }
 }
 
@@ -82,8 +86,13 @@ TEST(CrossMesh, SharesTheSendingAmongCopies) {
   const MeshPtr target = mesh_of_ranks({{"", 4}}, {4, 5, 6, 7});
   const PlanPtr plan =
       plan_redistribute(make_spec(source, {"R"}, {8, 4}), make_spec(target, {"S(0)"}, {8, 4}));
-  for (int rank = 0; rank < 4; ++rank)
-    EXPECT_EQ(send_recv_parts(plan->steps[0], rank).sends.size(), 1u);
+  for (int rank = 0; rank < 4; ++rank) {
+    int receivers = 0;
+    const StepMembers members = crossing_members(plan->steps[0]);
+    for (const Boxes& boxes : rank_exchange(plan->steps[0], members, rank).sends)
+      receivers += boxes.empty() ? 0 : 1;
+    EXPECT_EQ(receivers, 1);
+  }
 }
 
 TEST(CrossMesh, ReducesBeforeItSends) {
@@ -107,43 +116,6 @@ TEST(CrossMesh, HundredThousandRanks) {
   const PlanPtr plan = plan_redistribute(make_spec(source, {"S(0)"}, shape),
                                          make_spec(target, {"S(0)", "S(1)"}, shape));
   EXPECT_EQ(plan->steps.size(), 1u);
-}
-
-TEST(CommonRanges, AreTheSameElementsOnBothSides) {
-  std::mt19937 random(22);
-  for (int i = 0; i < 2000; ++i) {
-    const MeshPtr mesh = draw_mesh(random, 2);
-    const Shape shape = draw_shape(random);
-    const SpecPtr left = draw_spec(random, mesh, shape, {false, true, true});
-    const SpecPtr right = draw_spec(random, mesh, shape, {false, true, true});
-    const LocalPart a = left->local_part(mesh->coordinates(0));
-    const LocalPart b = right->local_part(mesh->coordinates(mesh->size() - 1));
-    const CommonRanges common = common_ranges(a, b);
-    for (int d = 0; d < shape.size(); ++d) {
-      const auto at = static_cast<std::size_t>(d);
-      std::vector<std::int64_t> in_a, in_b, expected;
-      const auto list = [](const IndexRanges& ranges, std::vector<std::int64_t>& into) {
-        for (const ShardRange& range : ranges)
-          for (std::int64_t n = range.begin; n < range.end; ++n) into.push_back(n);
-      };
-      list(a.ranges[at], in_a);
-      list(b.ranges[at], in_b);
-      for (std::int64_t n = 0; n < shape[d]; ++n)
-        if (std::count(in_a.begin(), in_a.end(), n) > 0 &&
-            std::count(in_b.begin(), in_b.end(), n) > 0)
-          expected.push_back(n);
-      if (common.empty()) continue;
-      std::vector<std::int64_t> local_a, local_b;
-      list(common.in_a[at], local_a);
-      list(common.in_b[at], local_b);
-      ASSERT_EQ(local_a.size(), expected.size());
-      ASSERT_EQ(local_b.size(), expected.size());
-      for (std::size_t n = 0; n < expected.size(); ++n) {
-        EXPECT_EQ(in_a[static_cast<std::size_t>(local_a[n])], expected[n]);
-        EXPECT_EQ(in_b[static_cast<std::size_t>(local_b[n])], expected[n]);
-      }
-    }
-  }
 }
 
 }  // namespace

@@ -56,6 +56,13 @@ TEST(SimulatePlan, BytePlansOfDimOrdersEndAtTheirTarget) {
                         2000, 4);
 }
 
+TEST(SimulatePlan, PlansOfOrdersByRowEndAtTheirTarget) {
+  simulate_random_plans(options_of(PlannerKind::kMinCost, CostModel::kBytes),
+                        {true, true, true, true}, 2500, 6);
+  simulate_random_plans(options_of(PlannerKind::kMinCost, CostModel::kUnit),
+                        {true, true, true, true}, 1000, 7);
+}
+
 TEST(SimulatePlan, BytePlansWithoutLatencyEndAtTheirTarget) {
   RedistributeOptions options;
   auto topology = std::make_shared<Topology>();

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "tests/support/random_rows.h"
+
 namespace meshloom::planner {
 namespace {
 
@@ -42,6 +44,15 @@ DimOrderPtr draw_dim_order(std::mt19937& random, std::int64_t size, int parts) {
   return DimOrder::listed(size, ranges);
 }
 
+/// A dim whose rows may order `tensor_dim`, or -1.
+int draw_row_dim(std::mt19937& random, const Placements& placements, const Shape& shape,
+                 int tensor_dim, const std::vector<DimOrderPtr>& orders) {
+  const int row_dim = draw(random, 0, shape.size() - 1);
+  const bool fits =
+      shape[row_dim] > 0 && test::may_order_by_rows(placements, orders, tensor_dim, row_dim);
+  return fits ? row_dim : -1;
+}
+
 SpecPtr finish_spec(std::mt19937& random, const MeshPtr& mesh, const Placements& placements,
                     const Shape& shape, const SpecDraw& wanted) {
   ShardOrder order;
@@ -54,9 +65,17 @@ SpecPtr finish_spec(std::mt19937& random, const MeshPtr& mesh, const Placements&
     if (entry.mesh_dims.empty()) continue;
     if (wanted.orders) std::shuffle(entry.mesh_dims.begin(), entry.mesh_dims.end(), random);
     const int first = entry.mesh_dims.front();
-    if (wanted.dim_orders && mesh->dim_size(first) > 1 && draw(random, 0, 1) == 0)
-      dim_orders[static_cast<std::size_t>(first)] =
-          draw_dim_order(random, shape[d], mesh->dim_size(first));
+    if (wanted.dim_orders && mesh->dim_size(first) > 1 && draw(random, 0, 1) == 0) {
+      DimOrderPtr& made = dim_orders[static_cast<std::size_t>(first)];
+      const int row_dim = wanted.by_row && draw(random, 0, 2) > 0
+                              ? draw_row_dim(random, placements, shape, d, dim_orders)
+                              : -1;
+      made = row_dim < 0
+                 ? draw_dim_order(random, shape[d], mesh->dim_size(first))
+                 : DimOrder::listed_by_row(
+                       shape[d], row_dim,
+                       test::random_rows(random, shape[d], mesh->dim_size(first), shape[row_dim]));
+    }
     order.push_back(std::move(entry));
   }
   return std::make_shared<const DTensorSpec>(mesh, placements, shape, order, dim_orders);

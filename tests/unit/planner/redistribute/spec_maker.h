@@ -20,6 +20,7 @@ struct SpecDraw {
   bool partial = true;
   bool orders = true;  ///< shard orders other than left to right
   bool dim_orders = false;
+  bool by_row = false;  ///< dim orders that differ per row of another dim too
 };
 
 /// Any layout of `shape` on `mesh`.

@@ -66,7 +66,7 @@ Tensor heads_for(const Tensor& k, std::int64_t first, std::int64_t count, std::i
 Tensor embedding_of_a_range(const DTensorSpec& weight_spec, const std::vector<int>& at,
                             const Tensor& weight, const Tensor& ids, std::int64_t padding) {
   const planner::LocalPart part = weight_spec.local_part(at);
-  const std::int64_t begin = part.ranges[0].empty() ? 0 : part.ranges[0][0].begin;
+  const std::int64_t begin = part.ranges(0).empty() ? 0 : part.ranges(0)[0].begin;
   const std::int64_t rows = weight.size(0);
   std::vector<std::int64_t> moved;
   std::vector<double> here;
@@ -173,13 +173,21 @@ std::vector<Tensor> run_local_op(const OpCall& call, const ShardingDecision& dec
     return {embedding_of_a_range(*decision.inputs[0], at, x[0], x[1], attributes.ints[0])};
   if (call.op == OpId::kRope && x.size() == 3) {
     const planner::LocalPart part = decision.inputs[0]->local_part(at);
+    // Rows that lie in the heads: batch and heads change places.
+    const bool by_head = !part.is_product() && part.row_lists().back().dim == 2 &&
+                         part.row_lists().back().row_dim == 1;
+    const std::int64_t rows = part.shape()[by_head ? 1 : 0];
     std::vector<std::int64_t> positions;
-    for (std::int64_t b = 0; b < part.shape[0]; ++b)
-      for (const planner::ShardRange& range : part.ranges[2])
+    for (std::int64_t row = 0; row < rows; ++row)
+      for (const planner::ShardRange& range : part.ranges_of_row(2, row))
         for (std::int64_t s = range.begin; s < range.end; ++s) positions.push_back(s);
     const bool one_range = part.contiguous() && !positions.empty();
     EXPECT_TRUE(!one_range || attributes.dims[0] == positions.front());
-    x.push_back(from_values(x[0].context(), {part.shape[0], part.shape[2]}, positions));
+    x.push_back(from_values(x[0].context(), {rows, part.shape()[2]}, positions));
+    if (by_head) {
+      x[0] = ops::transpose(x[0], 0, 1);
+      return {ops::transpose(run_op(call.op, x, attributes)[0], 0, 1)};
+    }
   }
   // A rank without heads has nothing to attend with.
   if (call.op == OpId::kAttention && x[0].size(1) == 0)

@@ -14,20 +14,8 @@ using planner::DTensorSpec;
 using planner::PartialOp;
 using planner::Placement;
 
-/// Row-major global index of every local element, in local order.
 std::vector<std::int64_t> global_indices(const DTensorSpec& spec, const std::vector<int>& at) {
-  const planner::LocalPart part = spec.local_part(at);
-  const Strides strides = contiguous_strides(spec.shape());
-  std::vector<std::int64_t> indices{0};
-  for (std::size_t d = 0; d < part.ranges.size(); ++d) {
-    std::vector<std::int64_t> next;
-    for (const std::int64_t base : indices)
-      for (const planner::ShardRange& range : part.ranges[d])
-        for (std::int64_t i = range.begin; i < range.end; ++i)
-          next.push_back(base + i * strides[static_cast<int>(d)]);
-    indices = std::move(next);
-  }
-  return indices;
+  return planner::global_indices(spec.local_part(at), spec.shape());
 }
 
 double partial_share(PartialOp op, double x, std::int64_t index, int rank, int ranks) {
