@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "daemon/cli/commands.h"
 #include "daemon/cli/download.h"
@@ -40,8 +41,9 @@ ExitCode list(Client& client, bool json, const std::string& job) {
 ExitCode fetch(Client& client, bool json, const DownloadOptions& options) {
   const DownloadResult result = download_checkpoint(client, options.name, options.folder);
   if (json) {
-    fmt::print("{{\"name\": \"{}\", \"files\": {}, \"size_bytes\": {}}}\n", options.name,
-               result.files, result.bytes);
+    const nlohmann::ordered_json copied = {
+        {"name", options.name}, {"files", result.files}, {"size_bytes", result.bytes}};
+    fmt::print("{}\n", copied.dump());
   } else {
     fmt::print("{}: {} files, {}, digests right, in {}\n", options.name, result.files,
                bytes_text(result.bytes), options.folder);

@@ -27,19 +27,20 @@ class Client {
   v1::CheckpointService::Stub& checkpoints() { return *checkpoints_; }
   v1::WorkerService::Stub& workers() { return *workers_; }
 
-  /// A unary call with a deadline. UNAVAILABLE alone is tried again, `attempts` times in all, with
+  /// A unary call with a deadline. UNAVAILABLE alone is tried again, kAttempts times in all, with
   /// growing pauses. Mutating requests carry a request_id, so that a repeat is harmless.
   template <typename Stub, typename Request, typename Response>
   Response call(Stub& stub,
                 grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                const Request& request, int attempts = 4) {
+                const Request& request) {
     for (int attempt = 1;; ++attempt) {
       grpc::ClientContext context;
       context.set_deadline(std::chrono::system_clock::now() + kDeadline);
       Response response;
       const grpc::Status status = (stub.*method)(&context, request, &response);
       if (status.ok()) return response;
-      if (status.error_code() != grpc::StatusCode::UNAVAILABLE || attempt >= attempts) fail(status);
+      if (status.error_code() != grpc::StatusCode::UNAVAILABLE || attempt >= kAttempts)
+        fail(status);
       wait_for_connection(pause_before(attempt + 1));
     }
   }
@@ -56,6 +57,7 @@ class Client {
 
  private:
   static constexpr std::chrono::seconds kDeadline{30};
+  static constexpr int kAttempts = 4;
   static std::chrono::milliseconds pause_before(int attempt);
 
   std::string address_;

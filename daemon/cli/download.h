@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Copying a checkpoint or export from the daemon into a folder.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A job's events until it ends: what --follow and job watch show.
 #pragma once
 
 #include <string>

@@ -23,6 +23,19 @@ void line(const char* key, const std::string& value) {
   if (!value.empty()) fmt::print("{:<12}{}\n", key, value);
 }
 
+/// How parameters are held, and what that costs on the wire.
+void print_plan(const v1::Job& job) {
+  if (!job.plan().empty()) fmt::print("plan\n");
+  std::istringstream lines(job.plan());
+  for (std::string text; std::getline(lines, text);) fmt::print("  {}\n", text);
+  const auto& collectives = job.last_step().collectives();
+  if (collectives.empty()) return;
+  fmt::print("sent by rank 0 in the last step\n");
+  for (const v1::CollectiveMetrics& item : collectives)
+    fmt::print("  {:<8} {:<15} {:>6} calls {:>10}\n", item.group(), item.collective(), item.calls(),
+               bytes_text(item.bytes_sent()));
+}
+
 }  // namespace
 
 void print_json(const google::protobuf::Message& message) { fmt::print("{}\n", dump(message, 2)); }
@@ -67,19 +80,6 @@ std::string duration_text(double seconds) {
   if (whole < 60) return fmt::format("{}s", whole);
   if (whole < 3600) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
   return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
-}
-
-/// How parameters are held, and what that costs on the wire.
-void print_plan(const v1::Job& job) {
-  if (!job.plan().empty()) fmt::print("plan\n");
-  std::istringstream lines(job.plan());
-  for (std::string text; std::getline(lines, text);) fmt::print("  {}\n", text);
-  const auto& collectives = job.last_step().collectives();
-  if (collectives.empty()) return;
-  fmt::print("sent by rank 0 in the last step\n");
-  for (const v1::CollectiveMetrics& item : collectives)
-    fmt::print("  {:<8} {:<15} {:>6} calls {:>10}\n", item.group(), item.collective(), item.calls(),
-               bytes_text(item.bytes_sent()));
 }
 
 void print_job(const v1::Job& job) {

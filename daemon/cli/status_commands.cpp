@@ -12,10 +12,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct WaitOption {
-  double seconds = 0;
-};
-
 /// True when all ranks serve; false after `seconds`.
 bool wait_until_serving(Client& client, double seconds) {
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -97,25 +93,24 @@ ExitCode shutdown(Client& client, bool json, double wait_seconds) {
 
 void add_status_commands(CLI::App& app, CommandContext& context) {
   auto* status_command = app.add_subcommand("status", "Show the daemon and its ranks");
-  auto wait = std::make_shared<WaitOption>();
-  status_command->add_option("--wait", wait->seconds,
-                             "Wait up to so many seconds until all ranks serve");
+  auto wait = std::make_shared<double>(0);
+  status_command->add_option("--wait", *wait, "Wait up to so many seconds until all ranks serve");
   status_command->footer("Example: meshloom status --wait 10");
   status_command->callback([&context, wait] {
     context.action = [&context, wait](Client& client) {
-      return status(client, context.json, wait->seconds);
+      return status(client, context.json, *wait);
     };
   });
 
   auto* shutdown_command = app.add_subcommand(
       "shutdown",
       "Stop the daemon at a step boundary; the running job is saved and goes on at the next start");
-  auto gone = std::make_shared<WaitOption>();
-  shutdown_command->add_option("--wait", gone->seconds,
+  auto gone = std::make_shared<double>(0);
+  shutdown_command->add_option("--wait", *gone,
                                "Wait up to so many seconds until it no longer serves");
   shutdown_command->callback([&context, gone] {
     context.action = [&context, gone](Client& client) {
-      return shutdown(client, context.json, gone->seconds);
+      return shutdown(client, context.json, *gone);
     };
   });
 }
