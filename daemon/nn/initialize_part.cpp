@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/nn/initialize_part.h"
 
-#include <xxhash.h>
-
 #include "kernels/base/error.h"
 
 namespace meshloom::nn {
@@ -90,8 +88,7 @@ void initialize_part(const Tensor& dst, const std::string& name, const Init& ini
                            init.kind == Init::Kind::kOnes ? 1.0 : 0.0);
     return;
   }
-  PartFiller(dst, init, PhiloxStream{seed, XXH3_64bits(name.data(), name.size())}, whole, ranges)
-      .fill();
+  PartFiller(dst, init, parameter_stream(name, seed), whole, ranges).fill();
 }
 
 }  // namespace meshloom::nn

@@ -56,6 +56,10 @@ void Module::collect(const std::string& prefix, std::vector<NamedParameter>& out
   }
 }
 
+PhiloxStream parameter_stream(const std::string& name, std::uint64_t seed) {
+  return {seed, XXH3_64bits(name.data(), name.size())};
+}
+
 void initialize_tensor(const Tensor& dst, const std::string& name, const Init& init,
                        std::uint64_t seed) {
   ExecutionContext& context = dst.context();
@@ -67,8 +71,7 @@ void initialize_tensor(const Tensor& dst, const std::string& name, const Init& i
     case Init::Kind::kOnes: backend.fill(kernel_context, dst.view(), 1.0); return;
     case Init::Kind::kNormal: break;
   }
-  const PhiloxStream stream{seed, XXH3_64bits(name.data(), name.size())};
-  backend.fill_normal(kernel_context, dst.view(), stream, 0, 0.0f, init.std);
+  backend.fill_normal(kernel_context, dst.view(), parameter_stream(name, seed), 0, 0.0f, init.std);
   if (init.zero_row < 0) return;
   const TensorView all = dst.view();
   const std::int64_t width = all.numel() / all.size(0);

@@ -13,6 +13,7 @@
 
 #include "daemon/nn/feature_cut.h"
 #include "daemon/tensor/tensor.h"
+#include "kernels/base/philox.h"
 
 namespace meshloom::nn {
 
@@ -128,6 +129,8 @@ class Module {
 
 /// Fills every parameter as its Init says, from `seed` and its name.
 void initialize_parameters(Module& module, std::uint64_t seed);
+/// What the parameter `name` draws its first values from: element i takes value i.
+PhiloxStream parameter_stream(const std::string& name, std::uint64_t seed);
 /// The values that the parameter `name` starts from, written into `dst` (contiguous, any floating
 /// dtype: a float32 master gets what its bfloat16 copy is rounded from).
 void initialize_tensor(const Tensor& dst, const std::string& name, const Init& init,
