@@ -127,9 +127,10 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t split_size, std::int64_t
   return pieces;
 }
 
-Tensor cat(const std::vector<Tensor>& xs, std::int64_t dim_given) {
-  check(!xs.empty(), "cat: no tensors given");
-  const int dim = normalize_dim(dim_given, xs[0].ndim(), "cat");
+namespace {
+
+/// The shape of the whole, once all are checked to be alike but for `dim`.
+Shape cat_shape(const std::vector<Tensor>& xs, int dim) {
   Shape whole = xs[0].shape();
   whole[dim] = 0;
   for (const Tensor& x : xs) {
@@ -137,9 +138,18 @@ Tensor cat(const std::vector<Tensor>& xs, std::int64_t dim_given) {
     Shape expected = xs[0].shape();
     if (x.ndim() == expected.size()) expected[dim] = x.shape()[dim];
     check(x.shape() == expected, "cat: shapes {} and {} differ in more than dim {}",
-          to_string(xs[0].shape()), to_string(x.shape()), dim_given);
+          to_string(xs[0].shape()), to_string(x.shape()), dim);
     whole[dim] += x.shape()[dim];
   }
+  return whole;
+}
+
+}  // namespace
+
+Tensor cat(const std::vector<Tensor>& xs, std::int64_t dim_given) {
+  check(!xs.empty(), "cat: no tensors given");
+  const int dim = normalize_dim(dim_given, xs[0].ndim(), "cat");
+  const Shape whole = cat_shape(xs, dim);
   if (LayoutEngine* engine = any_layout(xs)) {
     std::vector<const Tensor*> inputs;
     for (const Tensor& x : xs) inputs.push_back(&x);

@@ -93,14 +93,17 @@ Optimizer::Optimizer(ExecutionContext& context, std::vector<nn::NamedParameter> 
   norm_and_factor_ = full(context_, {2}, 1.0, DType::kFloat32);
 }
 
+Tensor Optimizer::gradient(std::size_t i) const {
+  const auto& grad = parameters_[i].parameter->value.leaf_grad();
+  return grad && grad->has_value() && grad->value().numel() > 0 ? grad->value() : Tensor();
+}
+
 std::vector<TensorView> Optimizer::counted_gradients() const {
   std::vector<TensorView> views;
   views.reserve(parameters_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!norm_group_.counted.empty() && !norm_group_.counted[i]) continue;
-    const auto& grad = parameters_[i].parameter->value.leaf_grad();
-    if (grad && grad->has_value() && grad->value().numel() > 0)
-      views.push_back(grad->value().view());
+    if (const Tensor grad = gradient(i)) views.push_back(grad.view());
   }
   return views;
 }
@@ -119,31 +122,35 @@ float Optimizer::clip_and_norm(double max_norm) {
 
 std::int64_t Optimizer::first_nonfinite_gradient() const {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const auto& grad = parameters_[i].parameter->value.leaf_grad();
-    if (!grad || !grad->has_value() || grad->value().numel() == 0) continue;
-    if (context_.backend().first_nonfinite(context_.kernel_context(), grad->value().view()) >= 0)
+    const Tensor grad = gradient(i);
+    if (grad && context_.backend().first_nonfinite(context_.kernel_context(), grad.view()) >= 0)
       return static_cast<std::int64_t>(i);
   }
   return -1;
 }
 
-void Optimizer::step(double lr) {
-  ++step_count_;
+std::vector<kernels::OptimizerTensor> Optimizer::tensors_to_step() const {
   std::vector<kernels::OptimizerTensor> tensors;
   tensors.reserve(parameters_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor grad = gradient(i);
+    if (!grad) continue;
     const Tensor& value = parameters_[i].parameter->value;
-    const auto& grad = value.leaf_grad();
-    if (!grad || !grad->has_value() || value.numel() == 0) continue;
     kernels::OptimizerTensor tensor;
     tensor.master = masters_[i].view();
-    tensor.grad = grad->value().view();
+    tensor.grad = grad.view();
     if (!moments1_.empty()) tensor.moment1 = moments1_[i].view();
     if (!moments2_.empty()) tensor.moment2 = moments2_[i].view();
     if (value.dtype() != DType::kFloat32) tensor.working = value.view();
     tensor.weight_decay = decays_[i] ? static_cast<float>(settings_.weight_decay) : 0.0f;
     tensors.push_back(tensor);
   }
+  return tensors;
+}
+
+void Optimizer::step(double lr) {
+  ++step_count_;
+  const std::vector<kernels::OptimizerTensor> tensors = tensors_to_step();
   const float* factor = norm_and_factor_.data<float>() + 1;
   if (settings_.kind == Settings::Kind::kSgd) {
     const kernels::SgdOptions options = {static_cast<float>(lr),

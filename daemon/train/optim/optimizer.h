@@ -10,6 +10,7 @@
 #include "daemon/comm/process_group.h"
 #include "daemon/nn/module.h"
 #include "daemon/train/checkpoint/state_tensor.h"
+#include "kernels/backend.h"
 #include "v1/config.pb.h"
 
 namespace meshloom::train {
@@ -82,6 +83,10 @@ class Optimizer {
 
  private:
   std::vector<TensorView> counted_gradients() const;
+  /// Of parameter i on this rank; undefined where there is none or it is empty.
+  Tensor gradient(std::size_t i) const;
+  /// Parameters without a gradient are left out.
+  std::vector<kernels::OptimizerTensor> tensors_to_step() const;
 
   ExecutionContext& context_;
   std::vector<nn::NamedParameter> parameters_;

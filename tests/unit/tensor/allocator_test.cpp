@@ -209,8 +209,13 @@ TEST(Allocator, StoragesMayDieOnAnotherThread) {
 TEST(Storage, OutlivesTheHandleOnItsAllocator) {
   auto allocator = Allocator::create(make_heap_source());
   auto storage = allocator->allocate(100);
+  const std::weak_ptr<Allocator> watch = allocator;
   allocator.reset();
-  std::memset(storage->data(), 0, 100);
+  std::memset(storage->data(), 7, 100);
+  EXPECT_EQ(storage->data()[99], std::byte{7});
+  EXPECT_FALSE(watch.expired());
+  storage.reset();
+  EXPECT_TRUE(watch.expired());
 }
 
 TEST(Storage, ForeignMemoryKeepsItsOwner) {
