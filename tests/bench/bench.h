@@ -22,12 +22,17 @@ inline double percentile(std::vector<double> values, double p) {
   return values[std::clamp<std::size_t>(rank, 1, values.size()) - 1];
 }
 
-// Each prints one JSON line on standard output and returns the exit status. argv[0] is the
-// benchmark's name.
+// Each returns the exit status and prints JSON lines on standard output; the single kernels'
+// benchmarks print a table unless asked for JSON. argv[0] is the benchmark's name.
 int run_train_bench(int argc, char** argv);
 int run_checkpoint_bench(int argc, char** argv);
 int run_startup_bench(int argc, char** argv);
 int run_plan_bench(int argc, char** argv);
 int run_dispatch_bench(int argc, char** argv);
+int run_kernels_bench(int argc, char** argv);
+/// At the shapes of GPT-2 and the quickstart model, or at one given with --shape.
+int run_matmul_bench(int argc, char** argv);
+/// Forward and backward at several sequence lengths.
+int run_attention_bench(int argc, char** argv);
 
 }  // namespace meshloom::bench

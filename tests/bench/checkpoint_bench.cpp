@@ -137,7 +137,7 @@ int run_checkpoint_bench(int argc, char** argv) {
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   const test::TempFolder temporary(options.folder.empty() ? fs::temp_directory_path()
-                                                             : fs::path(options.folder));
+                                                          : fs::path(options.folder));
   return comm::run_local_ranks(options.local_ranks, [&](comm::RankRuntime& runtime) {
     return measure(options, runtime, temporary.path());
   });

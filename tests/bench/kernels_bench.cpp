@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/bench/kernels_bench.h"
-
 #include <fmt/format.h>
 #include <sys/mman.h>
 

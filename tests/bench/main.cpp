@@ -4,10 +4,7 @@
 #include <cstring>
 #include <exception>
 
-#include "tests/bench/attention_bench.h"
 #include "tests/bench/bench.h"
-#include "tests/bench/kernels_bench.h"
-#include "tests/bench/matmul_bench.h"
 
 namespace {
 
