@@ -8,20 +8,6 @@
 namespace meshloom::nn {
 namespace {
 
-void check_arguments(const ModelConfig& config, std::span<const std::int64_t> prompt,
-                     const GenerateOptions& options) {
-  check_sampling_options(options.sampling);
-  check(options.max_tokens >= 0, "max_tokens: {} is negative", options.max_tokens);
-  check(!prompt.empty(), "prompt: at least one token is needed");
-  const auto length = static_cast<std::int64_t>(prompt.size());
-  check(length <= config.max_position_embeddings,
-        "prompt: {} tokens are more than the model's context of {}", length,
-        config.max_position_embeddings);
-  for (std::int64_t id : prompt)
-    check(id >= 0 && id < config.vocab_size, "prompt: token {} is outside the vocabulary of {}", id,
-          config.vocab_size);
-}
-
 std::vector<std::int64_t> all_stop_tokens(const ModelConfig& config,
                                           const GenerateOptions& options) {
   std::vector<std::int64_t> stops = options.stop_tokens;
@@ -40,12 +26,26 @@ std::vector<float> next_logits(Model& model, std::span<const std::int64_t> ids, 
 
 }  // namespace
 
+void check_generate_arguments(const ModelConfig& config, std::span<const std::int64_t> prompt,
+                              const GenerateOptions& options) {
+  check_sampling_options(options.sampling);
+  check(options.max_tokens >= 0, "max_tokens: {} is negative", options.max_tokens);
+  check(!prompt.empty(), "prompt: at least one token is needed");
+  const auto length = static_cast<std::int64_t>(prompt.size());
+  check(length <= config.max_position_embeddings,
+        "prompt: {} tokens are more than the model's context of {}", length,
+        config.max_position_embeddings);
+  for (std::int64_t id : prompt)
+    check(id >= 0 && id < config.vocab_size, "prompt: token {} is outside the vocabulary of {}", id,
+          config.vocab_size);
+}
+
 std::int64_t generate(Model& model, std::span<const std::int64_t> prompt,
                       const GenerateOptions& options,
                       const std::function<bool(std::int64_t)>& on_token) {
   const ModelConfig& config = model.config();
   const std::int64_t context_length = config.max_position_embeddings;
-  check_arguments(config, prompt, options);
+  check_generate_arguments(config, prompt, options);
   if (options.max_tokens == 0) return 0;
   const std::vector<std::int64_t> stops = all_stop_tokens(config, options);
   const std::int64_t wanted = static_cast<std::int64_t>(prompt.size()) + options.max_tokens;

@@ -20,6 +20,11 @@ struct GenerateOptions {
   bool stop_at_eos = true;
 };
 
+/// Throws InvalidArgument for an empty prompt, a token outside the vocabulary, a prompt longer than
+/// the context and options out of range.
+void check_generate_arguments(const ModelConfig& config, std::span<const std::int64_t> prompt,
+                              const GenerateOptions& options);
+
 /// Feeds `prompt` and then draws up to max_tokens tokens, handing each to on_token, which returns
 /// false to stop. Returns how many were drawn. Equal arguments and weights give equal tokens.
 ///
@@ -27,8 +32,7 @@ struct GenerateOptions {
 /// prompt of its own (positions start again at 0), so output is unbounded while the model sees
 /// between half and all of its context.
 ///
-/// Throws InvalidArgument for an empty prompt, a token outside the vocabulary, a prompt longer than
-/// the context and options out of range; Unimplemented for BERT.
+/// Throws what check_generate_arguments throws; Unimplemented for BERT.
 std::int64_t generate(Model& model, std::span<const std::int64_t> prompt,
                       const GenerateOptions& options,
                       const std::function<bool(std::int64_t)>& on_token);

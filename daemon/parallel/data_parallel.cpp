@@ -77,12 +77,20 @@ void DataParallel::take_part_forward() {
   if (sharded_) sharded_->take_part_forward();
 }
 
-void DataParallel::unshard() {
-  if (sharded_) sharded_->unshard();
+void DataParallel::begin_generation(std::int64_t keep_bytes) {
+  if (sharded_) sharded_->begin_generation(keep_bytes);
 }
 
-void DataParallel::reshard() {
-  if (sharded_) sharded_->reshard();
+void DataParallel::next_pass() {
+  if (sharded_) sharded_->next_pass();
+}
+
+void DataParallel::take_part_pass() {
+  if (sharded_) sharded_->take_part_pass();
+}
+
+void DataParallel::end_generation() {
+  if (sharded_) sharded_->end_generation();
 }
 
 /// They are small (norms and biases): one message.

@@ -56,8 +56,13 @@ class DataParallel {
   /// The same for a forward without backward.
   void take_part_forward();
 
-  void unshard();
-  void reshard();
+  /// Forward over and over with the parameters cut as they are (fully_shard.h). `keep_bytes` is how
+  /// much of what is gathered may stay between passes, the same on every rank.
+  void begin_generation(std::int64_t keep_bytes);
+  void next_pass();
+  /// Instead of the rest of a pass that failed here.
+  void take_part_pass();
+  void end_generation();
 
  private:
   void sum_partial_gradients();

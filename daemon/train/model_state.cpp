@@ -8,6 +8,7 @@
 #include "daemon/train/parameter_spec.h"
 #include "daemon/train/resolve_plan.h"
 #include "daemon/train/status_agreement.h"
+#include "daemon/train/tensor_plan.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {

@@ -50,6 +50,7 @@ void resolve_training(v1::TrainingConfig& training, const nn::ModelConfig& model
                  training.micro_batch_size(), per_rank);
   if (!training.has_max_norm()) training.set_max_norm(1.0);
   check_range("run.training.max_norm", training.max_norm(), 0.0, 1e30);
+  check_range("run.training.peak_flops", training.peak_flops(), 0.0, 1e30);
   if (!training.has_deterministic()) training.set_deterministic(true);
   if (!training.deterministic())
     field_not_offered("run.training.deterministic",
@@ -116,6 +117,44 @@ void resolve_data(v1::DataConfig& data) {
     refuse_field("run.data.document_end", "must be a token id, got {}", data.document_end());
 }
 
+/// Which tokens of a sample a masked language model is asked for.
+void resolve_masked_lm(v1::DataConfig& data, const nn::ModelConfig& model) {
+  const std::string field = "run.data.masked_lm";
+  if (model.architecture != nn::Architecture::kBert) {
+    if (data.has_masked_lm()) refuse_field(field, "is for BERT; other models learn the next token");
+    return;
+  }
+  if (!data.masked_lm().has_mask_token())
+    refuse_field(field + ".mask_token", "is needed for BERT: the token that hides others");
+  v1::MaskedLmConfig& masked = *data.mutable_masked_lm();
+  if (!masked.has_probability()) masked.set_probability(0.15);
+  if (!masked.has_mask_share()) masked.set_mask_share(0.8);
+  if (!masked.has_random_share())
+    masked.set_random_share(std::min(0.1, std::max(0.0, 1.0 - masked.mask_share())));
+  check_range(field + ".probability", masked.probability(), 0.0, 1.0);
+  check_range(field + ".mask_share", masked.mask_share(), 0.0, 1.0);
+  check_range(field + ".random_share", masked.random_share(), 0.0, 1.0);
+  if (masked.mask_share() + masked.random_share() > 1.0 + 1e-9)
+    refuse_field(field + ".random_share", "{} and mask_share {} are more than 1 together",
+                 masked.random_share(), masked.mask_share());
+  const auto check_token = [&](const char* name, std::int64_t token) {
+    if (token < 0 || token >= model.vocab_size)
+      refuse_field(fmt::format("{}.{}", field, name),
+                   "{} is not a token of the model (vocab_size {})", token, model.vocab_size);
+  };
+  check_token("mask_token", masked.mask_token());
+  for (const std::int64_t token : masked.special_tokens()) check_token("special_tokens", token);
+}
+
+MaskedLmOptions make_masked_options(const v1::MaskedLmConfig& masked, std::int64_t vocab_size) {
+  return {.vocab_size = vocab_size,
+          .mask_token = masked.mask_token(),
+          .probability = masked.probability(),
+          .mask_share = masked.mask_share(),
+          .random_share = masked.random_share(),
+          .special_tokens = {masked.special_tokens().begin(), masked.special_tokens().end()}};
+}
+
 /// Fills in the rest: what a job does beside its steps.
 void resolve_services(v1::RunConfig& config) {
   auto& validation = *config.mutable_validation();
@@ -140,6 +179,8 @@ void resolve_services(v1::RunConfig& config) {
 }
 
 void resolve_sample(v1::SampleConfig& sample, const nn::ModelConfig& model) {
+  if (model.architecture == nn::Architecture::kBert)
+    refuse_field("run.sample", "is for causal models; BERT does not generate");
   for (const std::int64_t token : sample.token_ids())
     if (token < 0 || token >= model.vocab_size)
       refuse_field("run.sample.token_ids", "{} is not a token of the model (vocab_size {})", token,
@@ -230,6 +271,11 @@ RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
   options.pack_documents = data.pack_documents();
   options.document_mask = data.document_mask();
   if (data.has_document_end()) options.document_end = data.document_end();
+  if (data.has_masked_lm()) {
+    options.masked = make_masked_options(data.masked_lm(), model.vocab_size);
+    // A model that sees both sides must not see padding.
+    if (!data.pack_documents()) options.document_mask = true;
+  }
 
   const TokenRange all = {0, stream->size()};
   if (!data.validation_path().empty()) {
@@ -251,20 +297,21 @@ v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
                                  const fs::path& data_dir) {
   v1::RunConfig config = given;
   const nn::ModelConfig model = load_model_config(config.model(), data_dir);
-  if (model.architecture == nn::Architecture::kBert)
-    field_not_offered("run.model",
-                      "training of masked language models from data is not offered; GPT-2 and "
-                      "Llama can be trained");
   resolve_mesh_and_plan(config, world_size);
   check_plan_fits(config, model);
   resolve_training(*config.mutable_training(), model, config.mesh().dp() * config.mesh().fsdp());
   resolve_optimizer(*config.mutable_optimizer());
   resolve_schedule(*config.mutable_lr_scheduler(), config.training().steps());
   resolve_data(*config.mutable_data());
+  resolve_masked_lm(*config.mutable_data(), model);
   resolve_services(config);
   if (config.has_sample()) resolve_sample(*config.mutable_sample(), model);
   check_enough(config, open_run_data(config, model, data_dir));
   return config;
+}
+
+std::vector<std::string> plan_warnings(const v1::RunConfig& resolved, const fs::path& data_dir) {
+  return check_plan_fits(resolved, load_model_config(resolved.model(), data_dir));
 }
 
 }  // namespace meshloom::train

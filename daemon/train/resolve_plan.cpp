@@ -6,6 +6,7 @@
 #include "daemon/nn/name_pattern.h"
 #include "daemon/train/field_error.h"
 #include "daemon/train/resolve.h"
+#include "daemon/train/tensor_plan.h"
 
 namespace meshloom::train {
 namespace {
@@ -63,38 +64,6 @@ void resolve_fully_shard(v1::ParallelPlan& plan) {
   if (!options.has_reshard_after_forward()) options.set_reshard_after_forward(true);
 }
 
-parallel::ArgumentLayouts layouts_of(const google::protobuf::RepeatedPtrField<std::string>& texts,
-                                     const std::string& field) {
-  parallel::ArgumentLayouts layouts;
-  for (const std::string& text : texts) {
-    if (text == "-") {
-      layouts.push_back(std::nullopt);
-    } else {
-      layouts.push_back(
-          with_field(field, [&] { return planner::Placements{planner::parse_placement(text)}; }));
-    }
-  }
-  return layouts;
-}
-
-parallel::ParallelStyle style_of(const v1::ParallelStyle& given, const std::string& field) {
-  parallel::ParallelStyle style;
-  style.kind =
-      with_field(field + ".style", [&] { return parallel::style_from_name(given.style()); });
-  const auto read = [&](const auto& texts, const char* name,
-                        std::optional<parallel::ArgumentLayouts>& target) {
-    if (!texts.empty()) target = layouts_of(texts, fmt::format("{}.{}", field, name));
-  };
-  read(given.input_layouts(), "input_layouts", style.input_layouts);
-  read(given.desired_input_layouts(), "desired_input_layouts", style.desired_input_layouts);
-  read(given.output_layouts(), "output_layouts", style.output_layouts);
-  read(given.desired_output_layouts(), "desired_output_layouts", style.desired_output_layouts);
-  if (given.has_use_local_input()) style.use_local_input = given.use_local_input();
-  if (given.has_use_local_output()) style.use_local_output = given.use_local_output();
-  if (given.has_sequence_dim()) style.sequence_dim = given.sequence_dim();
-  return style;
-}
-
 void resolve_plan(v1::ParallelPlan& plan, const v1::Mesh& mesh) {
   if (plan.has_context_parallel())
     field_not_offered("run.plan.context_parallel", "is not offered by this build");
@@ -147,7 +116,8 @@ void resolve_mesh_and_plan(v1::RunConfig& config, int world_size) {
   resolve_plan(plan, config.mesh());
 }
 
-void check_plan_fits(const v1::RunConfig& config, const nn::ModelConfig& model) {
+std::vector<std::string> check_plan_fits(const v1::RunConfig& config,
+                                         const nn::ModelConfig& model) {
   ExecutionContext context;
   const DeferParametersGuard defer(context);
   const auto described = nn::make_model(context, model, DType::kFloat32);
@@ -161,6 +131,7 @@ void check_plan_fits(const v1::RunConfig& config, const nn::ModelConfig& model) 
   if (const auto options = make_fully_shard_options(config.plan(), names))
     with_field("run.plan.fully_shard_options.choices",
                [&] { parallel::choose_shards(candidates, config.mesh().fsdp(), *options); });
+  return check_tensor_plan(config, *described);
 }
 
 std::vector<nn::ActivationCheckpoint> make_block_checkpoints(
@@ -183,20 +154,6 @@ std::vector<nn::ActivationCheckpoint> make_block_checkpoints(
     }
   });
   return modes;
-}
-
-parallel::ModelPlan make_tensor_plan(const v1::ParallelPlan& plan) {
-  parallel::ModelPlan result;
-  result.tensor_parallel = plan.tensor_parallel();
-  result.sequence_parallel = plan.sequence_parallel();
-  for (int i = 0; i < plan.styles_size(); ++i) {
-    parallel::PatternStyles& entry = result.styles.emplace_back();
-    entry.pattern = plan.styles(i).pattern();
-    for (int k = 0; k < plan.styles(i).styles_size(); ++k)
-      entry.styles.push_back(
-          style_of(plan.styles(i).styles(k), fmt::format("run.plan.styles[{}].styles[{}]", i, k)));
-  }
-  return result;
 }
 
 std::optional<parallel::FullyShardOptions> make_fully_shard_options(

@@ -8,7 +8,6 @@
 
 #include "daemon/nn/models/model.h"
 #include "daemon/parallel/fully_shard/shard_plan.h"
-#include "daemon/parallel/parallelize_model.h"
 #include "v1/config.pb.h"
 
 namespace meshloom::train {
@@ -17,18 +16,15 @@ namespace meshloom::train {
 /// Unimplemented with the field in the metadata.
 void resolve_mesh_and_plan(v1::RunConfig& config, int world_size);
 
-/// Checks what a resolved plan says about parameters and blocks against the model. Throws
-/// InvalidArgument with the field.
-void check_plan_fits(const v1::RunConfig& config, const nn::ModelConfig& model);
+/// Checks what a resolved plan says about modules, parameters and blocks against the model, of
+/// which nothing takes memory. Returns what is no error but may be a mistake: patterns of modules
+/// that match nothing. Throws InvalidArgument with the field.
+std::vector<std::string> check_plan_fits(const v1::RunConfig& config, const nn::ModelConfig& model);
 
 /// What every block keeps for backward, in the order of the blocks of these parameters. Throws
 /// InvalidArgument with the field for a pattern that matches no block.
 std::vector<nn::ActivationCheckpoint> make_block_checkpoints(
     const v1::ParallelPlan& plan, const std::vector<std::string>& parameters);
-
-/// What a plan says about tensor parallelism. Throws InvalidArgument with the field for styles and
-/// layouts that there are not.
-parallel::ModelPlan make_tensor_plan(const v1::ParallelPlan& plan);
 
 /// What a resolved plan says about fully_shard, patterns resolved against the model's parameter
 /// names; nullopt where it says no. Throws InvalidArgument with the field for a pattern that

@@ -41,6 +41,11 @@ struct RunOptions {
 v1::RunConfig resolve_run_config(const v1::RunConfig&, int world_size,
                                  const std::filesystem::path& data_dir);
 
+/// What is no error in a resolved config but may be a mistake, such as a pattern of run.plan.styles
+/// that matches no module, with its near misses.
+std::vector<std::string> plan_warnings(const v1::RunConfig& resolved,
+                                       const std::filesystem::path& data_dir);
+
 /// Every rank of the world calls the same verbs in the same order. A verb that throws anything but
 /// comm errors throws on every rank alike (the ranks agree on the first failure), so they stay in
 /// step.

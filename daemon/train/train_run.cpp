@@ -320,6 +320,12 @@ v1::StepMetrics TrainRun::optim_step() {
   all_reduce(world_, most, comm::ReduceOp::kMax);
   metrics.set_tokens_per_second(static_cast<double>(pending.labels) / most[0]);
   metrics.set_memory_bytes(static_cast<std::int64_t>(most[1]));
+  if (const double peak = config_.training().peak_flops() * world_.size(); peak > 0.0) {
+    const v1::TrainingConfig& t = config_.training();
+    const auto positions = static_cast<double>(t.global_batch_size() * t.seq_len());
+    metrics.set_mfu(positions * nn::flops_per_token(model_config_, t.seq_len()) /
+                    (most[0] * peak));
+  }
   add_collectives(metrics);
   return metrics;
 }
@@ -418,24 +424,7 @@ void TrainRun::export_hf(const fs::path& folder, const std::string& dtype) {
 
 void TrainRun::sample(const std::vector<std::int64_t>& prompt, const v1::SamplingParams& params,
                       const std::function<bool(std::int64_t)>& on_token) {
-  // Where parameters are cut, all ranks generate the same tokens together.
-  const bool together = mesh_->model().size() > 1;
-  const auto each = [&](std::int64_t token) {
-    std::uint8_t go_on = 0;
-    if (world_.rank() == 0) go_on = on_token(token) ? 1 : 0;
-    if (together) world_.broadcast(make_view(&go_on, DType::kUInt8, {1}), 0)->wait_host();
-    return go_on != 0;
-  };
-  std::exception_ptr error;
-  if (together) state_->data_parallel().unshard();
-  try {
-    if (together || world_.rank() == 0)
-      nn::generate(state_->model(), prompt, make_generate_options(params), each);
-  } catch (...) {
-    error = std::current_exception();
-  }
-  if (together) state_->data_parallel().reshard();
-  agree(world_, error);
+  generate_on_mesh(*state_, prompt, make_generate_options(params), on_token);
 }
 
 }  // namespace meshloom::train

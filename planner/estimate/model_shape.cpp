@@ -80,6 +80,9 @@ ModelParameters bert(const ModelShape& m) {
       {"bert.embeddings.word_embeddings.weight", {m.vocab, m.hidden}, kRows},
       {"bert.embeddings.position_embeddings.weight", {m.positions, m.hidden}, kWhole},
       {"bert.embeddings.token_type_embeddings.weight", {m.token_types, m.hidden}, kWhole}};
+  if (!m.tied)
+    all.before.insert(all.before.begin(),
+                      {"cls.predictions.decoder.weight", {m.vocab, m.hidden}, kRows});
   add_layer_norm(all.before, "bert.embeddings.LayerNorm", m.hidden);
   for (const char* name : {"query", "key", "value"})
     add_linear(all.block, std::string("attention.self.") + name, m.hidden, m.hidden, true, heads);

@@ -29,6 +29,11 @@ Linear::Options by_heads_in(const ModelConfig& config) {
   return options;
 }
 
+OutputProjection::Options output_options(const ModelConfig& config, const Embedding& words) {
+  if (config.tie_word_embeddings) return {.tied = &words, .bias = true};
+  return {.weight = dense(config).weight_init, .bias = true, .weight_name = "decoder.weight"};
+}
+
 /// Low enough that a masked key's weight underflows to zero, yet finite: a row with every key
 /// masked is a plain mean, as in transformers.
 constexpr double kMasked = -1e9;
@@ -116,12 +121,9 @@ Bert::Bert(ExecutionContext& context, const ModelConfig& config, DType dtype)
                       static_cast<float>(config.initializer_range)),
       embedding_norm_(context, config.hidden_size, dtype, config.norm_eps),
       predictions_(context, config.hidden_size, config.vocab_size, dtype,
-                   {.tied = &word_embedding_, .bias = true}),
+                   output_options(config, word_embedding_)),
       transform_(context, config.hidden_size, config.hidden_size, dtype, dense(config)),
       transform_norm_(context, config.hidden_size, dtype, config.norm_eps) {
-  if (!config.tie_word_embeddings)
-    throw Unimplemented("config.json: tie_word_embeddings false is not supported for BERT",
-                        "UNSUPPORTED_MODEL_CONFIG", {{"field", "tie_word_embeddings"}});
   register_module("bert.embeddings.word_embeddings", word_embedding_);
   register_module("bert.embeddings.position_embeddings", position_embedding_);
   register_module("bert.embeddings.token_type_embeddings", type_embedding_);

@@ -58,7 +58,6 @@ class BertBlock : public Module {
 
 class Bert : public Model {
  public:
-  /// Throws Unimplemented for an output projection that is not tied to the word embedding.
   Bert(ExecutionContext& context, const ModelConfig& config, DType dtype);
 
   const ModelConfig& config() const override { return config_; }
@@ -78,7 +77,7 @@ class Bert : public Model {
   Embedding word_embedding_, position_embedding_, type_embedding_;
   LayerNorm embedding_norm_;
   std::vector<std::unique_ptr<BertBlock>> blocks_;
-  OutputProjection predictions_;  ///< the bias alone
+  OutputProjection predictions_;  ///< the bias alone, unless untied
   Linear transform_;
   LayerNorm transform_norm_;
 };

@@ -46,6 +46,9 @@ struct ForwardOptions {
 /// are given the batch's tensors in the order of `input_names`, then the one result.
 class Model : public Module {
  public:
+  /// The tensors that modules of a model take and give have at most so many: [B,S,C].
+  static constexpr int kMostDims = 3;
+
   using Module::Module;
   virtual const ModelConfig& config() const = 0;
 

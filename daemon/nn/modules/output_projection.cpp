@@ -9,11 +9,11 @@ namespace meshloom::nn {
 
 OutputProjection::OutputProjection(ExecutionContext& context, std::int64_t in,
                                    std::int64_t vocabulary, DType dtype, const Options& options)
-    : Module(context), tied_(options.tied) {
+    : Module(context), weight_name_(options.weight_name), tied_(options.tied) {
   check_internal(options.weight.has_value() != (options.tied != nullptr),
                  "output projection: exactly one of weight and tied is expected");
   if (options.weight)
-    weight_ = &register_parameter("weight", {vocabulary, in}, dtype, *options.weight);
+    weight_ = &register_parameter(weight_name_, {vocabulary, in}, dtype, *options.weight);
   if (options.bias) bias_ = &register_parameter("bias", {vocabulary}, dtype, {Init::Kind::kZeros});
 }
 
@@ -33,7 +33,7 @@ Tensor OutputProjection::loss(const Tensor& hidden, const Tensor& labels, float 
 
 std::optional<FeatureCut> OutputProjection::column_cut() const {
   FeatureCut cut{.cuts_output = true};
-  if (weight_) cut.parameters.push_back({"weight", 0});
+  if (weight_) cut.parameters.push_back({weight_name_, 0});
   if (bias_) cut.parameters.push_back({"bias", 0});
   return cut;
 }

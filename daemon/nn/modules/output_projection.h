@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "daemon/nn/modules/embedding.h"
 
@@ -12,9 +13,10 @@ namespace meshloom::nn {
 class OutputProjection : public Module {
  public:
   struct Options {
-    std::optional<Init> weight = {};  ///< a weight of its own
-    const Embedding* tied = nullptr;  ///< or this one's, which outlives the projection
-    bool bias = false;                ///< [V]
+    std::optional<Init> weight = {};     ///< a weight of its own
+    const Embedding* tied = nullptr;     ///< or this one's, which outlives the projection
+    bool bias = false;                   ///< [V]
+    const char* weight_name = "weight";  ///< of the one of its own
   };
   OutputProjection(ExecutionContext& context, std::int64_t in, std::int64_t vocabulary, DType dtype,
                    const Options& options);
@@ -31,6 +33,7 @@ class OutputProjection : public Module {
   const Tensor& weight() const { return weight_ ? weight_->value : tied_->weight(); }
   Tensor bias() const { return bias_ ? bias_->value : Tensor(); }
 
+  std::string weight_name_;
   Parameter* weight_ = nullptr;
   Parameter* bias_ = nullptr;
   const Embedding* tied_;

@@ -87,9 +87,11 @@ void FullyShard::begin_forward(bool backward_follows) {
   check_internal(phase_ == Phase::kIdle, "fully_shard: begin_forward inside a micro batch");
   phase_ = Phase::kForward;
   backward_follows_ = backward_follows;
+  repeated_ = false;
   current_.reset();
   for (Unit& unit : units_) {
     unit.visited = unit.reduced = false;
+    unit.kept = unit.root || !options_.reshard_after_forward;
     unit.missing = unit.shards->parameters().size();
   }
   start_polling();
@@ -97,6 +99,30 @@ void FullyShard::begin_forward(bool backward_follows) {
     units_[u].shards->start_gather();
     prefetched_ = u;
   }
+}
+
+void FullyShard::begin_generation(std::int64_t keep_bytes) {
+  begin_forward(false);
+  repeated_ = true;
+  keep_blocks(keep_bytes);
+}
+
+void FullyShard::keep_blocks(std::int64_t bytes) {
+  // Two blocks are there at any time, the present one and the next: if no more than that would
+  // come and go, they may as well stay.
+  std::size_t others = 0;
+  for (Unit& unit : units_) {
+    if (unit.root) continue;
+    bytes -= unit.shards->full_bytes();
+    if (bytes >= 0) unit.kept = true;
+    if (!unit.kept) ++others;
+  }
+  if (others <= 2)
+    for (Unit& unit : units_) unit.kept = true;
+}
+
+void FullyShard::next_pass() {
+  for (Unit& unit : units_) unit.visited = false;
 }
 
 void FullyShard::use(std::size_t u) {
@@ -107,7 +133,7 @@ void FullyShard::use(std::size_t u) {
     units_[u].visited = true;
     if (!units_[u].root) {
       // The last block stays: backward begins with it.
-      if (current_ && *current_ != u && options_.reshard_after_forward)
+      if (current_ && *current_ != u && !units_[*current_].kept)
         units_[*current_].shards->release();
       current_ = u;
     }
@@ -118,11 +144,15 @@ void FullyShard::use(std::size_t u) {
 }
 
 void FullyShard::prefetch_after(std::size_t u) {
-  for (std::size_t next = u + 1; next < units_.size(); ++next) {
+  const std::size_t count = units_.size();
+  for (std::size_t step = 1; step < count && (repeated_ || u + step < count); ++step) {
+    const std::size_t next = (u + step) % count;
     if (units_[next].root) continue;
     if (!units_[next].shards->gathered()) {
       units_[next].shards->start_gather();
       prefetched_ = next;
+    } else if (repeated_ && units_[next].kept) {
+      continue;
     }
     return;
   }
@@ -249,15 +279,6 @@ void FullyShard::take_part_forward() {
 void FullyShard::visit_rest() {
   for (std::size_t u = 0; u < units_.size(); ++u)
     if (!units_[u].visited && !units_[u].shards->gathered()) use(u);
-}
-
-void FullyShard::unshard() {
-  for (Unit& unit : units_) unit.shards->start_gather();
-  for (Unit& unit : units_) unit.shards->finish_gather();
-}
-
-void FullyShard::reshard() {
-  for (Unit& unit : units_) unit.shards->release();
 }
 
 }  // namespace meshloom::parallel

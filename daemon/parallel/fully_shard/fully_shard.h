@@ -70,9 +70,16 @@ class FullyShard {
   /// The same for a forward without backward.
   void take_part_forward();
 
-  /// Gathers everything until reshard(): for generation. Every rank of the shard group.
-  void unshard();
-  void reshard();
+  /// Forward over and over, for generation: as in begin_forward, but the root stays gathered until
+  /// end_generation, as do the first blocks that together fit into `keep_bytes` (the same on every
+  /// rank; all of them without reshard_after_forward). The others are gathered again in every pass,
+  /// one ahead, the first of them already during the pass before.
+  void begin_generation(std::int64_t keep_bytes);
+  /// Between two passes.
+  void next_pass();
+  /// Does the gathers of the rest of a pass.
+  void take_part_pass() { visit_rest(); }
+  void end_generation() { end_forward(); }
 
  private:
   enum class Phase { kIdle, kForward, kBackward };
@@ -93,10 +100,12 @@ class FullyShard {
     bool root = false;
     std::size_t missing = 0;  ///< gradients that are not final
     bool visited = false, reduced = false;
+    bool kept = false;  ///< once used, until the end of the forward or generation
   };
 
   std::size_t unit_index(const std::string& parameter_name);
   void set_hooks();
+  void keep_blocks(std::int64_t bytes);
   void use(std::size_t unit);
   void on_ready(std::size_t unit);
   void prefetch_after(std::size_t unit);
@@ -117,6 +126,7 @@ class FullyShard {
   std::unique_ptr<GradientReducer> whole_reducer_;
   Phase phase_ = Phase::kIdle;
   bool backward_follows_ = false;
+  bool repeated_ = false;  ///< the first block follows the last
   bool first_ = true, last_ = true;
   std::optional<std::size_t> current_;     ///< block that forward is in
   std::optional<std::size_t> prefetched_;  ///< block whose gather is in flight

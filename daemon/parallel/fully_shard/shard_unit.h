@@ -74,6 +74,10 @@ class ShardUnit {
 
   /// Elements of all full tensors together, gaps included.
   std::int64_t full_elements() const { return full_elements_; }
+  /// Memory of the values while they are gathered.
+  std::int64_t full_bytes() const {
+    return full_elements_ * static_cast<std::int64_t>(dtype_size(dtype_));
+  }
 
  private:
   planner::ShardRange range(const ShardedParameter& parameter, int rank) const;

@@ -11,7 +11,7 @@
 
 namespace meshloom::parallel {
 
-/// The layout that a parameter is to get.
+/// The layout that a parameter is to get; its spec is not interned yet.
 struct ParameterLayout {
   nn::Parameter* parameter;
   planner::SpecPtr spec;
@@ -39,7 +39,7 @@ struct ModuleCut {
 };
 
 /// Throws InvalidArgument beginning with `where` for a parameter that has a layout already.
-ModuleCut cut_module(nn::Module& module, const nn::FeatureCut& cut, const StyleMesh& mesh,
+ModuleCut cut_module(nn::Module& module, const nn::FeatureCut& cut, const planner::MeshPtr& mesh,
                      const std::string& where);
 
 /// Gives the parameter its layout: from here on its value is a leaf whose local tensor is this

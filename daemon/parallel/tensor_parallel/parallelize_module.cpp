@@ -36,39 +36,59 @@ void check_options(const StyleMesh& mesh, const ParallelizeOptions& options) {
         *options.src_data_rank, mesh.layout()->size());
 }
 
-}  // namespace
-
-ParallelizeReport parallelize_module(nn::Module& root, const StyleMesh& mesh, const StylePlan& plan,
-                                     const ParallelizeOptions& options) {
-  check_options(mesh, options);
-  const std::vector<nn::NamedModule> modules = root.named_modules();
-  const std::vector<std::string> names = names_of(modules);
+std::vector<std::string> patterns_of(const StylePlan& plan) {
   std::vector<std::string> patterns;
   for (const PatternStyles& entry : plan) {
     check(std::find(patterns.begin(), patterns.end(), entry.pattern) == patterns.end(),
           "pattern \"{}\" is twice in the plan", entry.pattern);
     patterns.push_back(entry.pattern);
   }
+  return patterns;
+}
+
+/// All is worked out, and refused where it does not fit, before anything is changed.
+struct PlannedModules {
+  std::vector<StyleAction> actions;
   ParallelizeReport report;
+};
+
+PlannedModules plan_modules(nn::Module& root, const planner::MeshPtr& mesh, const StylePlan& plan) {
+  const std::vector<nn::NamedModule> modules = root.named_modules();
+  const std::vector<std::string> names = names_of(modules);
+  const std::vector<std::string> patterns = patterns_of(plan);
+  PlannedModules planned;
+  ParallelizeReport& report = planned.report;
   if (plan.empty()) report.warnings.emplace_back("the parallel plan is empty: nothing is changed");
   for (const std::string& pattern : patterns)
     if (std::none_of(names.begin(), names.end(),
                      [&](const auto& name) { return nn::matches_pattern(pattern, name); }))
       report.warnings.push_back(nn::unmatched_text(pattern, names));
-
-  // All is worked out, and refused where it does not fit, before anything is changed.
-  std::vector<StyleAction> actions;
   for (const Match& m : match(modules, patterns)) {
     std::vector<std::string> texts;
     for (const ParallelStyle& style : plan[m.pattern].styles) {
-      actions.push_back(plan_style(m.module, style, mesh));
+      planned.actions.push_back(plan_style(m.module, style, mesh));
       texts.push_back(to_string(style));
     }
     check_cut_once(m.module, plan[m.pattern].styles);
     report.applied.push_back(fmt::format("{}: {}", m.module.name, fmt::join(texts, ", ")));
   }
-  for (const StyleAction& action : actions) apply_action(action, mesh, options.src_data_rank);
-  return report;
+  return planned;
+}
+
+}  // namespace
+
+ParallelizeReport check_styles(nn::Module& root, const planner::MeshPtr& mesh,
+                               const StylePlan& plan) {
+  return plan_modules(root, mesh, plan).report;
+}
+
+ParallelizeReport parallelize_module(nn::Module& root, const StyleMesh& mesh, const StylePlan& plan,
+                                     const ParallelizeOptions& options) {
+  check_options(mesh, options);
+  const PlannedModules planned = plan_modules(root, mesh.layout(), plan);
+  for (const StyleAction& action : planned.actions)
+    apply_action(action, mesh, options.src_data_rank);
+  return planned.report;
 }
 
 void replicate_parameters(nn::Module& root, const StyleMesh& mesh,
@@ -80,7 +100,7 @@ void replicate_parameters(nn::Module& root, const StyleMesh& mesh,
     if (value.has_layout()) continue;
     const auto spec =
         std::make_shared<const planner::DTensorSpec>(mesh.layout(), whole, value.shape());
-    distribute_parameter({p.parameter, mesh.engine.intern(spec)}, mesh, options.src_data_rank);
+    distribute_parameter({p.parameter, spec}, mesh, options.src_data_rank);
   }
 }
 

@@ -34,6 +34,11 @@ struct ParallelizeReport {
 ParallelizeReport parallelize_module(nn::Module& root, const StyleMesh& mesh, const StylePlan& plan,
                                      const ParallelizeOptions& options = {});
 
+/// What parallelize_module would throw or report on a mesh of this layout; nothing is changed, and
+/// there need be no such ranks.
+ParallelizeReport check_styles(nn::Module& root, const planner::MeshPtr& mesh,
+                               const StylePlan& plan);
+
 /// Gives every parameter of the tree that has no layout yet one in which all ranks hold it whole.
 void replicate_parameters(nn::Module& root, const StyleMesh& mesh,
                           const ParallelizeOptions& options = {});

@@ -15,11 +15,11 @@ using planner::Placements;
 struct Planning {
   const nn::NamedModule& module;
   const ParallelStyle& style;
-  const StyleMesh& mesh;
+  const planner::MeshPtr& mesh;
   std::string where;
 
   Placements everywhere(Placement placement) const {
-    return Placements(static_cast<std::size_t>(mesh.ndim()), placement);
+    return Placements(static_cast<std::size_t>(mesh->ndim()), placement);
   }
   Placements whole() const { return everywhere(Placement::replicate()); }
   Placements features() const { return everywhere(Placement::shard(-1)); }
@@ -27,9 +27,9 @@ struct Planning {
 
 ArgumentLayout checked(const Planning& p, const ArgumentLayout& layout) {
   if (layout)
-    check(static_cast<int>(layout->size()) == p.mesh.ndim(),
+    check(static_cast<int>(layout->size()) == p.mesh->ndim(),
           "{}: the layout {} has {} placements for a mesh of {} dims", p.where,
-          planner::to_string(*layout), layout->size(), p.mesh.ndim());
+          planner::to_string(*layout), layout->size(), p.mesh->ndim());
   return layout;
 }
 
@@ -98,10 +98,9 @@ StyleAction plan_sequence(const Planning& p) {
   for (const nn::NamedParameter& own : p.module.module->own_parameters()) {
     const Tensor& value = own.parameter->value;
     check(!value.has_layout(), "{}: {} is spread over the mesh already", p.where, own.name);
-    action.parameters.push_back({own.parameter,
-                                 p.mesh.engine.intern(std::make_shared<const planner::DTensorSpec>(
-                                     p.mesh.layout(), p.whole(), value.shape())),
-                                 true});
+    action.parameters.push_back(
+        {own.parameter,
+         std::make_shared<const planner::DTensorSpec>(p.mesh, p.whole(), value.shape()), true});
   }
   const Placements sequence =
       p.everywhere(Placement::shard(static_cast<int>(p.style.sequence_dim)));
@@ -192,7 +191,7 @@ std::string place_of(const nn::NamedModule& module, StyleKind kind) {
 }  // namespace
 
 StyleAction plan_style(const nn::NamedModule& module, const ParallelStyle& style,
-                       const StyleMesh& mesh) {
+                       const planner::MeshPtr& mesh) {
   const Planning p{module, style, mesh, place_of(module, style.kind)};
   switch (style.kind) {
     case StyleKind::kColwise:

@@ -22,7 +22,7 @@ struct StyleAction {
 /// cut so, layouts that are as many as neither arguments nor desired layouts, or of other length
 /// than the mesh has dims.
 StyleAction plan_style(const nn::NamedModule& module, const ParallelStyle& style,
-                       const StyleMesh& mesh);
+                       const planner::MeshPtr& mesh);
 
 /// Throws InvalidArgument where more than one style of a module cuts or replicates its parameters.
 void check_cut_once(const nn::NamedModule& module, const std::vector<ParallelStyle>& styles);

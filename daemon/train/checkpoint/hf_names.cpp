@@ -52,6 +52,9 @@ std::string hf_parameter_name(const nn::ModelConfig& config, const std::string& 
 
 std::optional<std::string> hf_tied_parameter(const nn::ModelConfig& config,
                                              const std::string& name) {
+  // BERT's output bias has two names whether the weight is tied or not.
+  if (config.architecture == Architecture::kBert && name == "cls.predictions.decoder.bias")
+    return "cls.predictions.bias";
   if (!config.tie_word_embeddings) return std::nullopt;
   switch (config.architecture) {
     case Architecture::kGpt2:
@@ -62,7 +65,6 @@ std::optional<std::string> hf_tied_parameter(const nn::ModelConfig& config,
       break;
     case Architecture::kBert:
       if (name == "cls.predictions.decoder.weight") return "bert.embeddings.word_embeddings.weight";
-      if (name == "cls.predictions.decoder.bias") return "cls.predictions.bias";
       break;
   }
   return std::nullopt;

@@ -41,7 +41,11 @@ std::vector<HostBatch> BatchLoader::load(std::int64_t position, std::int64_t ran
       };
       const Dataset::Row target = {part(batch.inputs), part(batch.labels),
                                    documents ? part(batch.documents) : std::span<std::int64_t>()};
-      batch.counted += dataset_->read(sample_at(position + range.begin + row), target);
+      const std::int64_t place = position + range.begin + row;
+      const std::int64_t labels = dataset_->read(sample_at(place), target);
+      const auto& masked = dataset_->options().masked;
+      batch.counted +=
+          masked ? mask_sample(*masked, seed_, place, target.inputs, target.labels) : labels;
     }
   }
   return batches;

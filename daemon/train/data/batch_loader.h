@@ -25,6 +25,7 @@ class BatchLoader {
  public:
   /// Sample g of the whole training is element g % n of the order of epoch g / n, n = dataset size:
   /// a keyed permutation where `shuffle`, else the natural order.
+  /// Where the dataset's options say masked, tokens are hidden by `seed` and place (mask_sample).
   BatchLoader(std::shared_ptr<const Dataset> dataset, BatchPlan plan, std::uint64_t seed,
               bool shuffle);
 

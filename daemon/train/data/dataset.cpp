@@ -110,6 +110,7 @@ std::int64_t Dataset::mask_documents(TokenRange range, std::span<const std::int6
         (files && is_file_start(*stream_, range.begin + static_cast<std::int64_t>(s) + 1));
     if (!ends) continue;
     ++document;
+    if (options_.masked) continue;
     row.labels[s] = kIgnoredLabel;
     ++ignored;
   }
@@ -138,7 +139,7 @@ std::int64_t Dataset::read(std::int64_t sample, const Row& row) const {
     }
   const auto counted = static_cast<std::ptrdiff_t>(tokens.size() - 1);
   std::copy_n(tokens.begin(), counted, row.inputs.begin());
-  std::copy_n(tokens.begin() + 1, counted, row.labels.begin());
+  std::copy_n(tokens.begin() + (options_.masked ? 0 : 1), counted, row.labels.begin());
   std::fill(row.inputs.begin() + counted, row.inputs.end(), 0);
   std::fill(row.labels.begin() + counted, row.labels.end(), kIgnoredLabel);
   const std::int64_t ignored = options_.document_mask ? mask_documents(range, tokens, row) : 0;

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "daemon/train/data/masked_lm.h"
 #include "daemon/train/data/token_stream.h"
 
 namespace meshloom::train {
@@ -28,6 +29,9 @@ struct DatasetOptions {
   bool document_mask = false;
   /// A token that ends its document. Files of text end one in any case.
   std::optional<std::int64_t> document_end = std::nullopt;
+  /// For models that see both sides: a sample is its first T tokens, and its labels are those same
+  /// tokens, which BatchLoader then hides some of.
+  std::optional<MaskedLmOptions> masked = std::nullopt;
 };
 
 /// Where the two halves of a split lie, in positions of the stream.
@@ -54,8 +58,8 @@ class Dataset {
   const DatasetOptions& options() const { return options_; }
 
   /// One row of a batch: inputs and labels [T] (labels already shifted: labels[s] is the token
-  /// after inputs[s]), and documents [T], the number of the position's document inside the sample
-  /// (may be empty: not wanted).
+  /// after inputs[s], the same ones with `masked`), and documents [T], the number of the position's
+  /// document inside the sample (may be empty: not wanted).
   struct Row {
     std::span<std::int64_t> inputs, labels, documents;
   };

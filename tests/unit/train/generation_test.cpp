@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generating while parameters are cut: the tokens of one rank, one block whole at a time.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "kernels/base/error.h"
+#include "tests/unit/train/run_fixture.h"
+
+namespace meshloom::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kLayers = 7, kWidth = 48, kWide = 96;
+
+struct MeshSize {
+  int dp = 1, fsdp = 1, tp = 1;
+  int ranks() const { return dp * fsdp * tp; }
+};
+
+std::string name_of(const MeshSize& m) {
+  return fmt::format("dp{}_fsdp{}_tp{}", m.dp, m.fsdp, m.tp);
+}
+
+class GenerationTest : public RunFixture {
+ protected:
+  void SetUp() override {
+    RunFixture::SetUp();
+    for (const std::int64_t width : {kWidth, kWide})
+      folder_.write_text(
+          fmt::format("{}.json", width),
+          fmt::format(R"({{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"],
+            "vocab_size": 256, "n_positions": 16, "n_embd": {}, "n_layer": {}, "n_head": 3,
+            "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0,
+            "activation_function": "gelu_new", "layer_norm_epsilon": 1e-05,
+            "initializer_range": 0.2}})",
+                      width, kLayers));
+  }
+
+  v1::RunConfig on(const MeshSize& m, std::int64_t width = kWidth) const {
+    v1::RunConfig c = config(4);
+    c.mutable_model()->set_config(fmt::format("{}.json", width));
+    c.mutable_mesh()->set_dp(m.dp);
+    c.mutable_mesh()->set_fsdp(m.fsdp);
+    c.mutable_mesh()->set_tp(m.tp);
+    return c;
+  }
+  /// More than the context holds, so that half of it is fed anew in between.
+  static std::vector<std::int64_t> draw(train::Run& run, std::int64_t count = 24) {
+    std::vector<std::int64_t> drawn;
+    v1::SamplingParams params;
+    params.set_max_tokens(count);
+    params.set_seed(3);
+    run.sample({'a', 'b'}, params, [&](std::int64_t token) {
+      drawn.push_back(token);
+      return true;
+    });
+    return drawn;
+  }
+  /// What is free counts as room to keep blocks in: takes it, as long as the result lives.
+  static std::vector<std::shared_ptr<Storage>> take_free_memory(Allocator& allocator) {
+    std::vector<std::shared_ptr<Storage>> taken;
+    const auto left = [&] {
+      const AllocatorStats stats = allocator.stats();
+      return stats.segment_bytes - stats.bytes_in_use;
+    };
+    for (std::size_t size = left(); size >= 4096; size /= 2) {
+      const std::size_t segments = allocator.stats().segment_bytes;
+      // Where no free piece is as large, the allocator takes more from the system.
+      while (left() >= size && allocator.stats().segment_bytes == segments)
+        taken.push_back(allocator.allocate(size));
+    }
+    return taken;
+  }
+  /// Calls of all_gather over fsdp from the last step's end to that of the next one.
+  static std::int64_t gathers_until_next_step(train::Run& run) {
+    run.forward_backward();
+    const v1::StepMetrics metrics = run.optim_step();
+    std::int64_t calls = 0;
+    for (const auto& item : metrics.collectives())
+      if (item.group() == "fsdp" && item.collective() == "all_gather") calls += item.calls();
+    return calls;
+  }
+};
+
+const MeshSize kMeshes[] = {{1, 2, 1}, {1, 3, 1}, {1, 2, 2}, {2, 2, 1},
+                            {2, 1, 1}, {1, 1, 3}, {1, 3, 2}, {2, 3, 1}};
+
+TEST_F(GenerationTest, EveryMeshDrawsTheTokensOfOneRank) {
+  std::vector<std::int64_t> untrained, trained;
+  const auto check_mesh = [&](const MeshSize& m, const v1::RunConfig& c) {
+    SCOPED_TRACE(name_of(m));
+    testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
+      ExecutionContext context;
+      const auto run = create(world, context, c);
+      const auto first = draw(*run);
+      Trace trace;
+      steps(*run, 2, trace);
+      const auto second = draw(*run);
+      EXPECT_EQ(draw(*run), second);
+      if (world.rank() != 0) {
+        EXPECT_TRUE(first.empty());
+        return;
+      }
+      EXPECT_EQ(first.size(), 24u);
+      if (m.ranks() == 1) {
+        untrained = first;
+        trained = second;
+      }
+      EXPECT_EQ(first, untrained);
+      EXPECT_EQ(second, trained);
+    });
+  };
+  check_mesh({1, 1, 1}, on({1, 1, 1}));
+  EXPECT_NE(trained, untrained);
+  for (const MeshSize& m : kMeshes) check_mesh(m, on(m));
+  v1::RunConfig kept = on({1, 3, 1});
+  kept.mutable_plan()->mutable_fully_shard_options()->set_reshard_after_forward(false);
+  check_mesh({1, 3, 1}, kept);
+}
+
+struct Peaks {
+  std::size_t sample = 0, forward = 0, whole_model = 0;
+};
+
+TEST_F(GenerationTest, IsNeverWhole) {
+  const auto measure = [&](bool reshard) {
+    Peaks peaks;
+    testing::run_ranks(2, [&](comm::ProcessGroup& world) {
+      ExecutionContext context;
+      v1::RunConfig c = on({1, 2, 1}, kWide);
+      c.mutable_plan()->mutable_fully_shard_options()->set_reshard_after_forward(reshard);
+      const auto run = create(world, context, c);
+      Allocator& allocator = context.allocator();
+      const auto most = [&](const auto& body) {
+        const auto rest = take_free_memory(allocator);
+        const std::size_t before = allocator.stats().bytes_in_use;
+        allocator.reset_peak();
+        body();
+        return allocator.stats().peak_bytes_in_use - before;
+      };
+      Peaks mine;
+      mine.sample = most([&] { draw(*run); });
+      mine.forward = most([&] { run->evaluate(1); });
+      constexpr std::int64_t kBlock = 12 * kWide * kWide + 13 * kWide;
+      mine.whole_model = (kLayers * kBlock + (256 + 16 + 2) * kWide) * sizeof(float);
+      if (world.rank() == 0) peaks = mine;
+    });
+    return peaks;
+  };
+  const Peaks cut = measure(true), kept = measure(false);
+  EXPECT_LT(cut.sample, cut.whole_model / 2);
+  EXPECT_LT(cut.sample, cut.forward * 5 / 4);
+  EXPECT_GT(kept.sample, kept.whole_model);
+}
+
+TEST_F(GenerationTest, KeepsWhatFitsIntoMemoryThatStepsHaveTaken) {
+  testing::run_ranks(2, [&](comm::ProcessGroup& world) {
+    ExecutionContext context;
+    const auto run = create(world, context, on({1, 2, 1}));
+    gathers_until_next_step(*run);
+    const std::int64_t of_step = gathers_until_next_step(*run);
+    const auto segments = context.allocator().stats().segment_bytes;
+    draw(*run, 12);
+    const std::int64_t of_some = gathers_until_next_step(*run) - of_step;
+    EXPECT_EQ(context.allocator().stats().segment_bytes, segments);
+    auto rest = take_free_memory(context.allocator());
+    draw(*run, 12);
+    rest.clear();
+    const std::int64_t of_none = gathers_until_next_step(*run) - of_step;
+    EXPECT_LT(of_some, of_none);
+    // Two works a block, the large and the small parameters.
+    EXPECT_GE(of_none, 12 * kLayers);
+  });
+}
+
+TEST_F(GenerationTest, WhatFailsIsThrownByAllAndTheRunGoesOn) {
+  for (const MeshSize& m : {MeshSize{1, 3, 1}, MeshSize{2, 2, 1}, MeshSize{2, 1, 1}}) {
+    SCOPED_TRACE(name_of(m));
+    const Trace expected = run_training(on(m), m.ranks(), 2);
+    testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
+      ExecutionContext context;
+      const auto run = create(world, context, on(m));
+      Trace trace;
+      steps(*run, 1, trace);
+      v1::SamplingParams params;
+      params.set_max_tokens(9);
+      const auto sample = [&](std::vector<std::int64_t> prompt) {
+        try {
+          int left = 4;
+          run->sample(prompt, params, [&](std::int64_t) -> bool {
+            if (--left == 0) throw Cancelled("the client has gone");
+            return true;
+          });
+          ADD_FAILURE() << "rank " << world.rank() << " went on";
+        } catch (const Cancelled& error) {
+          EXPECT_THAT(error.what(), HasSubstr("the client has gone"));
+        } catch (const InvalidArgument& error) {
+          EXPECT_THAT(error.what(), HasSubstr("token 999"));
+        }
+      };
+      sample({'a'});
+      sample({'a', 999});
+      steps(*run, 1, trace);
+      EXPECT_EQ(trace.losses, expected.losses);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace meshloom::train
