@@ -51,25 +51,37 @@ v1::Job without_details(v1::Job job) {
 
 }  // namespace
 
-JobServiceImpl::JobServiceImpl(JobStore& store, Resolve resolve)
-    : store_(store), resolve_(std::move(resolve)), watchers_("watchers", kMostWatchers) {}
+JobServiceImpl::JobServiceImpl(JobStore& store, Resolve resolve, Warn warn)
+    : store_(store),
+      resolve_(std::move(resolve)),
+      warn_(std::move(warn)),
+      watchers_("watchers", kMostWatchers) {}
 
-v1::Job JobServiceImpl::submit(const v1::SubmitJobRequest& request) {
+v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request) {
   const RequestKey key = make_request_key("SubmitJob", request);
-  if (const auto first = store_.find_request(key)) return *first;
+  v1::SubmitJobResponse response;
+  v1::Job& job = *response.mutable_job();
+  if (const auto first = store_.find_request(key)) {
+    job = *first;
+    return response;
+  }
   check_spec(request.spec());
   const v1::RunConfig resolved = resolve_(request.spec().run());
-  if (!request.validate_only()) return store_.submit(request.spec(), resolved, key);
-  v1::Job job;
+  if (warn_)
+    for (const std::string& warning : warn_(resolved)) response.add_warnings(warning);
+  if (!request.validate_only()) {
+    job = store_.submit(request.spec(), resolved, key);
+    return response;
+  }
   *job.mutable_spec() = request.spec();
   *job.mutable_resolved() = resolved;
   job.set_steps(resolved.training().steps());
-  return job;
+  return response;
 }
 
 grpc::Status JobServiceImpl::SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest* request,
                                        v1::SubmitJobResponse* response) {
-  return guarded("SubmitJob", [&] { *response->mutable_job() = submit(*request); });
+  return guarded("SubmitJob", [&] { *response = submit(*request); });
 }
 
 grpc::Status JobServiceImpl::GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,

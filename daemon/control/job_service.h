@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "daemon/control/job_store.h"
 #include "daemon/control/slots.h"
@@ -15,7 +17,10 @@ class JobServiceImpl final : public v1::JobService::Service {
   /// Fills in defaults and checks a config against ranks, data and what this build offers.
   using Resolve = std::function<v1::RunConfig(const v1::RunConfig&)>;
 
-  JobServiceImpl(JobStore& store, Resolve resolve);
+  /// What may be a mistake in a config that was resolved.
+  using Warn = std::function<std::vector<std::string>(const v1::RunConfig&)>;
+
+  JobServiceImpl(JobStore& store, Resolve resolve, Warn warn = {});
 
   grpc::Status SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest* request,
                          v1::SubmitJobResponse* response) override;
@@ -29,12 +34,13 @@ class JobServiceImpl final : public v1::JobService::Service {
                          v1::CancelJobResponse* response) override;
 
  private:
-  v1::Job submit(const v1::SubmitJobRequest& request);
+  v1::SubmitJobResponse submit(const v1::SubmitJobRequest& request);
   void watch(grpc::ServerContext& context, const v1::WatchJobRequest& request,
              grpc::ServerWriter<v1::WatchJobResponse>& writer);
 
   JobStore& store_;
   Resolve resolve_;
+  Warn warn_;
   Slots watchers_;
 };
 

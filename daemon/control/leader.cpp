@@ -46,6 +46,9 @@ Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int worl
       job_service_(store_,
                    [world_size, data_dir = options.config.data_dir()](const v1::RunConfig& run) {
                      return train::resolve_run_config(run, world_size, data_dir);
+                   },
+                   [data_dir = options.config.data_dir()](const v1::RunConfig& resolved) {
+                     return train::plan_warnings(resolved, data_dir);
                    }),
       generate_service_(store_, executor_, state_,
                         [data_dir = options.config.data_dir()](const std::string& name) {
