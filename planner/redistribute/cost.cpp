@@ -61,7 +61,9 @@ StepCost::StepCost(const SearchSpace& space, const RedistributeOptions& options)
   check(topology_.ranks_per_host >= 1 && topology_.intra_host.bytes_per_second > 0 &&
             topology_.inter_host.bytes_per_second > 0 && topology_.copy_bytes_per_second > 0,
         "topology: ranks per host and bandwidths must be positive");
+  copied_ = element_size_ / topology_.copy_bytes_per_second;
   links_.resize(std::size_t{1} << space.dims());
+  rates_.resize(links_.size());
   for (unsigned mask = 1; mask < links_.size(); ++mask) {
     GroupLinks& group = links_[mask];
     for (int m = 0; m < space.dims(); ++m)
@@ -69,19 +71,17 @@ StepCost::StepCost(const SearchSpace& space, const RedistributeOptions& options)
     const double near = count_near(space, mask, topology_.ranks_per_host);
     group.near = near - 1.0;
     group.far = group.ranks - near;
+    rates_[mask] = rate_of(group);
   }
-  const Link &a = topology_.intra_host, &b = topology_.inter_host;
-  least_latency_ = std::min(a.latency_seconds, b.latency_seconds);
-  least_element_seconds_ = element_size_ / std::max(a.bytes_per_second, b.bytes_per_second);
 }
 
-double StepCost::exchange_seconds(const GroupLinks& group, double bytes, double rounds) const {
+StepCost::Rate StepCost::rate_of(const GroupLinks& group) const {
+  const Link &near = topology_.intra_host, &far = topology_.inter_host;
   const double peers = group.ranks - 1.0;
-  const Link& slowest = group.far > 0.0 ? topology_.inter_host : topology_.intra_host;
-  const double per_peer = bytes / peers;
-  return slowest.latency_seconds + rounds * peers * topology_.hop_seconds +
-         per_peer * group.near / topology_.intra_host.bytes_per_second +
-         per_peer * group.far / topology_.inter_host.bytes_per_second;
+  return {group.far > 0.0 ? far.latency_seconds : near.latency_seconds,
+          peers * topology_.hop_seconds,
+          element_size_ / peers *
+              (group.near / near.bytes_per_second + group.far / far.bytes_per_second)};
 }
 
 bool StepCost::outermost(const LayoutState& state, int tensor_dim) const {
@@ -90,27 +90,26 @@ bool StepCost::outermost(const LayoutState& state, int tensor_dim) const {
   return true;
 }
 
-StepCost::Volume StepCost::volume(const LayoutState& state, double elements,
-                                  const Move& move) const {
-  const double ranks = links_[move.dims.mask()].ranks;
-  const double result = space_.local_elements(move.next);
-  const auto first = static_cast<std::size_t>(move.dims[0]);
-  switch (move.kind) {
+bool StepCost::in_place(StepKind kind, const DimList& dims, const LayoutState& state,
+                        const LayoutState& next) const {
+  const auto first = static_cast<std::size_t>(dims[0]);
+  if (kind == StepKind::kReduceScatter) return outermost(state, shard_dim_of(next.hold[first]));
+  return kind != StepKind::kAllGather || outermost(next, shard_dim_of(state.hold[first]));
+}
+
+StepCost::Volume StepCost::volume(StepKind kind, double ranks, double elements, double result,
+                                  bool in_place) {
+  switch (kind) {
     case StepKind::kAllReduce: {
       const double part = std::ceil(elements / ranks);
       return {2.0 * (ranks - 1.0) * part, ranks * part};
     }
-    case StepKind::kReduceScatter: {
-      const bool in_place = outermost(state, shard_dim_of(move.next.hold[first]));
+    case StepKind::kReduceScatter:
       return {(ranks - 1.0) * result, ranks * result + (in_place ? 0.0 : elements)};
-    }
-    case StepKind::kAllGather: {
-      const bool in_place = outermost(move.next, shard_dim_of(state.hold[first]));
-      return {(ranks - 1.0) * elements, in_place ? 0.0 : result};
-    }
+    case StepKind::kAllGather: return {(ranks - 1.0) * elements, in_place ? 0.0 : result};
     case StepKind::kAllToAll:
-      return {std::max(elements, result) * (ranks - 1.0) / ranks, elements + result};
-    case StepKind::kSlice: return {0.0, result};
+      return {std::max(elements, result) * (1.0 - 1.0 / ranks), elements + result};
+    case StepKind::kSlice:
     case StepKind::kToPartial:
     case StepKind::kConvertPartial: return {0.0, result};
     case StepKind::kSendRecv: break;
@@ -118,17 +117,25 @@ StepCost::Volume StepCost::volume(const LayoutState& state, double elements,
   return {};
 }
 
-double StepCost::seconds(const LayoutState& state, double elements, const Move& move) const {
-  const Volume moved = volume(state, elements, move);
-  const double copies = copy_seconds(moved.copied * element_size_);
-  if (is_local(move.kind)) return kCallSeconds + copies;
-  const double rounds = move.kind == StepKind::kAllReduce ? 2.0 : 1.0;
-  return exchange_seconds(links_[move.dims.mask()], moved.sent * element_size_, rounds) + copies;
+double StepCost::seconds(StepKind kind, unsigned dim_mask, double elements, double result,
+                         bool in_place) const {
+  const Volume moved = volume(kind, links_[dim_mask].ranks, elements, result, in_place);
+  if (is_local(kind)) return kCallSeconds + moved.copied * copied_;
+  const Rate& rate = rates_[dim_mask];
+  return rate.once + (kind == StepKind::kAllReduce ? 2.0 : 1.0) * rate.round +
+         moved.sent * rate.sent + moved.copied * copied_;
 }
 
-std::int64_t StepCost::bytes(const LayoutState& state, double elements, const Move& move) const {
-  return static_cast<std::int64_t>(
-      std::ceil(volume(state, elements, move).sent * element_size_ - 1e-6));
+double StepCost::seconds(StepKind kind, const DimList& dims, const LayoutState& state,
+                         double elements, const LayoutState& next, double result) const {
+  return seconds(kind, dims.mask(), elements, result, in_place(kind, dims, state, next));
+}
+
+std::int64_t StepCost::bytes(const LayoutState& state, const Move& move) const {
+  const double sent = volume(move.kind, links_[move.dims.mask()].ranks,
+                             space_.local_elements(state), space_.local_elements(move.next), true)
+                          .sent;
+  return static_cast<std::int64_t>(std::ceil(sent * element_size_ * (1.0 - 1e-12) - 1e-6));
 }
 
 }  // namespace meshloom::planner

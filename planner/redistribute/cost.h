@@ -27,39 +27,57 @@ class StepCost {
  public:
   StepCost(const SearchSpace& space, const RedistributeOptions& options);
 
-  /// Of a step from `state`, whose largest local tensor has `elements`.
-  double seconds(const LayoutState& state, double elements, const Move& move) const;
-  /// Sent by the busiest rank.
-  std::int64_t bytes(const LayoutState& state, double elements, const Move& move) const;
+  /// Of a step from `state` to `next`, whose largest local tensors have `elements` and `result`.
+  double seconds(StepKind kind, const DimList& dims, const LayoutState& state, double elements,
+                 const LayoutState& next, double result) const;
   double seconds(const LayoutState& state, const Move& move) const {
-    return seconds(state, space_.local_elements(state), move);
+    return seconds(move.kind, move.dims, state, space_.local_elements(state), move.next,
+                   space_.local_elements(move.next));
+  }
+  /// Sent by the busiest rank.
+  std::int64_t bytes(const LayoutState& state, const Move& move) const;
+
+  /// An all_to_all over a group costs a constant, and so much per element of the larger one of what
+  /// ranks hold before and after, and of each of the two.
+  struct Exchange {
+    double larger = 0.0, each = 0.0;
+  };
+  Exchange exchange(unsigned dim_mask) const {
+    return {rates_[dim_mask].sent * (1.0 - 1.0 / links_[dim_mask].ranks), copied_};
   }
 
-  /// A collective costs at least this much,
-  double least_latency() const { return least_latency_; }
-  /// and every element that a rank does not hold so far at least this much.
-  double least_element_seconds() const { return least_element_seconds_; }
-
-  const GroupLinks& links(unsigned dim_mask) const { return links_[dim_mask]; }
-  /// Seconds to exchange `bytes` a rank with all peers of a group.
-  double exchange_seconds(const GroupLinks&, double bytes, double rounds = 1.0) const;
-  double copy_seconds(double bytes) const { return bytes / topology_.copy_bytes_per_second; }
+  /// At least this much over the group of `dim_mask`, whatever the layouts are.
+  double least_seconds(StepKind kind, unsigned dim_mask, double elements, double result) const {
+    return seconds(kind, dim_mask, elements, result, true);
+  }
+  double ranks(unsigned dim_mask) const { return links_[dim_mask].ranks; }
 
  private:
   struct Volume {
     double sent = 0.0;    ///< elements to peers
     double copied = 0.0;  ///< elements read or written locally
   };
-  Volume volume(const LayoutState& state, double elements, const Move& move) const;
+  static Volume volume(StepKind kind, double ranks, double elements, double result, bool in_place);
+  double seconds(StepKind kind, unsigned dim_mask, double elements, double result,
+                 bool in_place) const;
+  /// True where the shards of a reduce_scatter or all_gather lie one after the other.
+  bool in_place(StepKind kind, const DimList& dims, const LayoutState& state,
+                const LayoutState& next) const;
   /// True where shards of `tensor_dim` lie one after the other in memory.
   bool outermost(const LayoutState& state, int tensor_dim) const;
 
   const SearchSpace& space_;
   Topology topology_;
   double element_size_ = 4.0;
-  double least_latency_ = 0.0;
-  double least_element_seconds_ = 0.0;
+  /// Seconds of a collective over a group: once, once per round, and per element sent.
+  struct Rate {
+    double once = 0.0, round = 0.0, sent = 0.0;
+  };
+  Rate rate_of(const GroupLinks&) const;
+
+  double copied_ = 0.0;            ///< seconds per element that is copied
   std::vector<GroupLinks> links_;  ///< by mask of mesh dims
+  std::vector<Rate> rates_;        ///< likewise
 };
 
 }  // namespace meshloom::planner

@@ -27,7 +27,7 @@ void step_to(LayoutState& state, int mesh_dim, HoldCode target, std::vector<Move
                    mesh_dim);
     state.pop_cut(mesh_dim);
   }
-  state.hold[m] = target;
+  state.set_hold(mesh_dim, is_shard_code(target) ? kHoldReplicate : target);
   if (is_shard_code(target)) state.push_cut(mesh_dim, shard_dim_of(target));
   moves.push_back({*kind, DimList(mesh_dim), state});
 }

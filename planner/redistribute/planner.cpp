@@ -36,10 +36,8 @@ PlanPtr make_plan(const SearchSpace& space, const StepCost& cost, const std::vec
     for (const int m : move.dims) step.mesh_dims.push_back(space.mesh_dim(m));
     step.from = at;
     step.to = &move == &moves.back() ? space.to() : space.spec_of(move.next);
-    const double elements = space.local_elements(*state);
-    step.cost =
-        model == CostModel::kUnit ? unit_cost(move.kind) : cost.seconds(*state, elements, move);
-    step.bytes = cost.bytes(*state, elements, move);
+    step.cost = model == CostModel::kUnit ? unit_cost(move.kind) : cost.seconds(*state, move);
+    step.bytes = cost.bytes(*state, move);
     plan->cost += step.cost;
     at = step.to;
     state = &move.next;

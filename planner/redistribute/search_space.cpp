@@ -6,8 +6,10 @@
 namespace meshloom::planner {
 namespace {
 
-// Per mesh dim: 4 bits what it holds, 3 bits its place among the cutters, 2 bits the cut order.
-constexpr int kBitsPerDim = 9;
+constexpr int kBitsPerDim = LayoutState::kBitsPerDim;
+constexpr int kPlaceBit = 4;
+constexpr int kOrderBit = 7;
+constexpr std::uint64_t kDimMask = (1U << kBitsPerDim) - 1U;
 
 HoldCode code_of(const Placement& placement) {
   switch (placement.kind) {
@@ -44,10 +46,19 @@ bool LayoutState::is_last_cutter(int mesh_dim) const {
   return is_shard_code(code) && last_cutter(shard_dim_of(code)) == mesh_dim;
 }
 
+void LayoutState::set_hold(int mesh_dim, HoldCode code) {
+  const auto m = static_cast<std::size_t>(mesh_dim);
+  key += (static_cast<std::uint64_t>(code) - hold[m]) << (kBitsPerDim * mesh_dim);
+  hold[m] = code;
+}
+
 void LayoutState::push_cut(int mesh_dim, int tensor_dim, CutOrder cut_order) {
   const auto m = static_cast<std::size_t>(mesh_dim), d = static_cast<std::size_t>(tensor_dim);
   hold[m] = hold_shard(tensor_dim);
   order[m] = cut_order;
+  key |= (static_cast<std::uint64_t>(hold[m]) | static_cast<std::uint64_t>(cuts[d]) << kPlaceBit |
+          static_cast<std::uint64_t>(cut_order) << kOrderBit)
+         << (kBitsPerDim * mesh_dim);
   cutter[d][cuts[d]++] = static_cast<std::uint8_t>(mesh_dim);
   cut_mask[d] = static_cast<std::uint8_t>(cut_mask[d] | 1U << mesh_dim);
 }
@@ -59,30 +70,19 @@ void LayoutState::pop_cut(int mesh_dim) {
   cut_mask[d] = static_cast<std::uint8_t>(cut_mask[d] & ~(1U << mesh_dim));
   hold[m] = kHoldReplicate;
   order[m] = CutOrder::kPlain;
-}
-
-std::uint64_t LayoutState::key(int mesh_dims) const {
-  std::uint64_t key = 0;
-  for (int m = 0; m < mesh_dims; ++m) {
-    const auto i = static_cast<std::size_t>(m);
-    key |= (static_cast<std::uint64_t>(hold[i]) | static_cast<std::uint64_t>(order[i]) << 7)
-           << (kBitsPerDim * m);
-  }
-  for (std::size_t d = 0; d < cuts.size(); ++d)
-    for (std::size_t place = 1; place < cuts[d]; ++place)
-      key |= static_cast<std::uint64_t>(place) << (kBitsPerDim * cutter[d][place] + 4);
-  return key;
+  key &= ~(kDimMask << (kBitsPerDim * mesh_dim));
 }
 
 LayoutState LayoutState::from_key(std::uint64_t key, int mesh_dims) {
   LayoutState state;
+  state.key = key;
   for (int m = 0; m < mesh_dims; ++m, key >>= kBitsPerDim) {
     const auto i = static_cast<std::size_t>(m);
     state.hold[i] = static_cast<HoldCode>(key & 15U);
-    state.order[i] = static_cast<CutOrder>((key >> 7) & 3U);
+    state.order[i] = static_cast<CutOrder>((key >> kOrderBit) & 3U);
     if (!is_shard_code(state.hold[i])) continue;
     const auto d = static_cast<std::size_t>(shard_dim_of(state.hold[i]));
-    state.cutter[d][(key >> 4) & 7U] = static_cast<std::uint8_t>(m);
+    state.cutter[d][(key >> kPlaceBit) & 7U] = static_cast<std::uint8_t>(m);
     ++state.cuts[d];
     state.cut_mask[d] = static_cast<std::uint8_t>(state.cut_mask[d] | 1U << m);
   }
@@ -108,7 +108,7 @@ LayoutState SearchSpace::state_of(const DTensorSpec& spec, CutOrder tag) const {
   LayoutState state;
   for (int m = 0; m < dims_; ++m) {
     const HoldCode code = code_of(spec.placement(mesh_dim(m)));
-    if (!is_shard_code(code)) state.hold[static_cast<std::size_t>(m)] = code;
+    if (!is_shard_code(code)) state.set_hold(m, code);
   }
   for (const DimShardOrder& entry : spec.shard_order())
     for (const int cutting : entry.mesh_dims)
@@ -138,6 +138,30 @@ bool SearchSpace::offers(int mesh_dim, int tensor_dim, CutOrder order) const {
   const LayoutState& state = order == CutOrder::kFrom ? start_ : goal_;
   const auto m = static_cast<std::size_t>(mesh_dim);
   return state.hold[m] == hold_shard(tensor_dim) && state.order[m] == order;
+}
+
+bool SearchSpace::offers(const LayoutState& state, int mesh_dim, int tensor_dim,
+                         CutOrder order) const {
+  if (order == CutOrder::kPlain) return true;
+  return offers(mesh_dim, tensor_dim, order) &&
+         !rows_meet(state, tensor_dim, *order_of(mesh_dim, order));
+}
+
+int SearchSpace::row_dim(const LayoutState& state, int tensor_dim) const {
+  const auto d = static_cast<std::size_t>(tensor_dim);
+  if (state.cuts[d] == 0) return -1;
+  const int m = state.cutter[d][0];
+  const DimOrderPtr& order = order_of(m, state.order[static_cast<std::size_t>(m)]);
+  return order ? order->row_dim() : -1;
+}
+
+/// A layout has no dim by rows of a dim that is cut by rows itself; the two ends may each have one.
+bool SearchSpace::rows_meet(const LayoutState& state, int tensor_dim, const DimOrder& order) const {
+  if (!order.by_row()) return false;
+  if (row_dim(state, order.row_dim()) >= 0) return true;
+  for (int d = 0; d < shape().size(); ++d)
+    if (row_dim(state, d) == tensor_dim) return true;
+  return false;
 }
 
 void SearchSpace::fill_plain_sizes() {

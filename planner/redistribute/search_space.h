@@ -53,6 +53,9 @@ class DimList {
 
 /// One layout. Equal states have equal keys.
 struct LayoutState {
+  /// In `key`: 4 bits what a mesh dim holds, 3 its place among the cutters, 2 the cut order.
+  static constexpr int kBitsPerDim = 9;
+
   std::array<HoldCode, kMaxSearchDims> hold{};
   std::array<CutOrder, kMaxSearchDims> order{};
   /// By tensor dim: how many mesh dims cut it, and which, the outermost first.
@@ -60,16 +63,19 @@ struct LayoutState {
   std::array<std::array<std::uint8_t, kMaxSearchDims>, kMaxDims> cutter{};
   /// By tensor dim: the same mesh dims as a mask.
   std::array<std::uint8_t, kMaxDims> cut_mask{};
+  /// All of the above in 64 bits: kept up to date by the functions below.
+  std::uint64_t key = 0;
 
   /// The mesh dim that cut `tensor_dim` last, or -1.
   int last_cutter(int tensor_dim) const;
   bool is_last_cutter(int mesh_dim) const;
-  /// Adds `mesh_dim`, which is no shard so far, as the innermost cut.
+  /// `mesh_dim`, which is no shard, holds R or a Partial from now on.
+  void set_hold(int mesh_dim, HoldCode code);
+  /// Adds `mesh_dim`, which is replicated so far, as the innermost cut.
   void push_cut(int mesh_dim, int tensor_dim, CutOrder order = CutOrder::kPlain);
   /// Takes the innermost cut off; `mesh_dim` is then replicated.
   void pop_cut(int mesh_dim);
 
-  std::uint64_t key(int mesh_dims) const;
   static LayoutState from_key(std::uint64_t key, int mesh_dims);
 };
 
@@ -93,6 +99,8 @@ class SearchSpace {
   bool has_dim_orders() const { return has_dim_orders_; }
   /// True if `mesh_dim` may cut `tensor_dim`, uncut so far, by this order.
   bool offers(int mesh_dim, int tensor_dim, CutOrder order) const;
+  /// The same beside the cuts of `state`, whose orders by rows may forbid it.
+  bool offers(const LayoutState& state, int mesh_dim, int tensor_dim, CutOrder order) const;
 
   /// Elements of `tensor_dim` in the largest shard.
   std::int64_t local_size(const LayoutState& state, int tensor_dim) const {
@@ -109,6 +117,9 @@ class SearchSpace {
   void fill_plain_sizes();
   std::int64_t ordered_size(const LayoutState&, int tensor_dim) const;
   const DimOrderPtr& order_of(int mesh_dim, CutOrder order) const;
+  /// Where the rows lie of the order by which a state cuts `tensor_dim`; -1 where it has none.
+  int row_dim(const LayoutState& state, int tensor_dim) const;
+  bool rows_meet(const LayoutState& state, int tensor_dim, const DimOrder& order) const;
 
   SpecPtr from_, to_;
   int dims_ = 0;

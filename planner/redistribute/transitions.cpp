@@ -19,7 +19,7 @@ LayoutState without(const LayoutState& state, int mesh_dim) {
   if (is_shard_code(state.hold[static_cast<std::size_t>(mesh_dim)])) {
     next.pop_cut(mesh_dim);
   } else {
-    next.hold[static_cast<std::size_t>(mesh_dim)] = kHoldReplicate;
+    next.set_hold(mesh_dim, kHoldReplicate);
   }
   return next;
 }
@@ -29,7 +29,7 @@ void append_cuts(const SearchSpace& space, const LayoutState& base, int mesh_dim
                  StepKind kind, std::vector<Move>& moves) {
   for (const CutOrder order : {CutOrder::kPlain, CutOrder::kFrom, CutOrder::kTo}) {
     if (order != CutOrder::kPlain && (base.cuts[static_cast<std::size_t>(tensor_dim)] > 0 ||
-                                      !space.offers(mesh_dim, tensor_dim, order)))
+                                      !space.offers(base, mesh_dim, tensor_dim, order)))
       continue;
     Move& move = moves.emplace_back(Move{kind, DimList(mesh_dim), base});
     move.next.push_cut(mesh_dim, tensor_dim, order);
@@ -54,12 +54,6 @@ void check_partial_changes(const DTensorSpec& from, const DTensorSpec& to) {
 
 bool convertible(HoldCode from, HoldCode to) {
   return (from == kSum && to == kAvg) || (from == kAvg && to == kSum);
-}
-
-AllowedCuts all_cuts(const SearchSpace& space) {
-  AllowedCuts allowed{};
-  allowed.fill(static_cast<std::uint8_t>((1U << space.shape().size()) - 1U));
-  return allowed;
 }
 
 std::optional<StepKind> step_between(HoldCode from, HoldCode to) {
@@ -90,7 +84,7 @@ void append_one_step_moves(const SearchSpace& space, const AllowedCuts& allowed,
     if (!is_partial_code(wanted) || wanted == code) continue;
     if (const std::optional<StepKind> kind = step_between(code, wanted)) {
       Move& move = moves.emplace_back(Move{*kind, DimList(m), base});
-      move.next.hold[i] = wanted;
+      move.next.set_hold(m, wanted);
     }
   }
 }

@@ -23,9 +23,6 @@ bool convertible(HoldCode from, HoldCode to);
 /// By mesh dim the tensor dims (a bit each) that it may cut on the way.
 using AllowedCuts = std::array<std::uint8_t, kMaxSearchDims>;
 
-/// Every tensor dim for every mesh dim.
-AllowedCuts all_cuts(const SearchSpace&);
-
 /// The kind of step that takes one mesh dim from a hold to another; none where there is no such
 /// step.
 std::optional<StepKind> step_between(HoldCode from, HoldCode to);

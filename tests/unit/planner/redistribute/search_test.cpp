@@ -6,10 +6,9 @@
 #include <limits>
 #include <map>
 
-#include "planner/redistribute/greedy.h"
 #include "planner/redistribute/planner.h"
-#include "planner/redistribute/transitions.h"
-#include "planner/redistribute/wide_moves.h"
+#include "planner/redistribute/simulate.h"
+#include "tests/unit/planner/redistribute/byte_reference.h"
 #include "tests/unit/planner/redistribute/spec_maker.h"
 
 namespace meshloom::planner {
@@ -108,34 +107,10 @@ TEST(Search, UnitPlansAreOptimal) {
   }
 }
 
-/// The cheapest way over all moves there are, by relaxing all edges until nothing changes.
-double reference_seconds(const SearchSpace& space, const StepCost& cost,
-                         const AllowedCuts& allowed) {
-  std::map<std::uint64_t, double> spent{{space.start().key(space.dims()), 0.0}};
-  for (bool changed = true; changed;) {
-    changed = false;
-    const std::map<std::uint64_t, double> known = spent;
-    for (const auto& [key, seconds] : known) {
-      const LayoutState state = LayoutState::from_key(key, space.dims());
-      std::vector<Move> moves;
-      append_one_step_moves(space, allowed, state, moves);
-      append_wide_moves(space, allowed, state, moves);
-      for (const Move& move : moves) {
-        const double next = seconds + cost.seconds(state, move);
-        const auto at = spent.find(move.next.key(space.dims()));
-        if (at != spent.end() && at->second <= next) continue;
-        spent[move.next.key(space.dims())] = next;
-        changed = true;
-      }
-    }
-  }
-  return spent.at(space.goal().key(space.dims()));
-}
-
-/// Small, middling and large tensors, one and two hosts.
+/// Small, middling and large tensors; hosts that end within mesh dims and between them.
 std::vector<RedistributeOptions> byte_options() {
   std::vector<RedistributeOptions> list;
-  for (const int ranks_per_host : {2, 8})
+  for (const int ranks_per_host : {2, 3, 8})
     for (const int element_size : {1, 4, 1 << 12, 1 << 20}) {
       RedistributeOptions options;
       auto topology = std::make_shared<Topology>();
@@ -148,38 +123,48 @@ std::vector<RedistributeOptions> byte_options() {
 }
 
 /// Compares plans with the cheapest way that the reference finds.
-void compare_byte_plans(const std::vector<int>& mesh_sizes, bool all, int plans, unsigned seed) {
+void compare_byte_plans(const std::vector<int>& mesh_sizes, const std::vector<Shape>& shapes,
+                        std::size_t plans, unsigned seed) {
   std::mt19937 random(seed);
   const std::vector<RedistributeOptions> options = byte_options();
-  for (int i = 0; i < plans; ++i) {
+  for (std::size_t i = 0; i < plans; ++i) {
     const MeshPtr mesh = make_mesh(mesh_sizes);
-    const Shape shape = i % 2 == 0 ? Shape{6, 5} : Shape{16, 15, 8};
     const SpecDraw draw{true, true, i % 5 == 0};
-    const SpecPtr from = draw_spec(random, mesh, shape, draw);
+    const SpecPtr from = draw_spec(random, mesh, shapes[i % shapes.size()], draw);
     const SpecPtr to = draw_target(random, *from, draw);
-    const RedistributeOptions& chosen = options[static_cast<std::size_t>(i) % options.size()];
+    const RedistributeOptions& chosen = options[i % options.size()];
     const SearchSpace space(from, to);
     const StepCost cost(space, chosen);
-    const double best =
-        reference_seconds(space, cost, all ? all_cuts(space) : byte_search_cuts(space));
+    const double best = reference_seconds(space, cost);
     const PlanPtr plan = plan_redistribute(from, to, chosen);
     double total = 0.0;
     for (const RedistributeStep& step : plan->steps) total += step.cost;
     EXPECT_NEAR(plan->cost, total, 1e-9 * total);
     EXPECT_NEAR(plan->cost, best, 1e-9 * best)
-        << to_string(*from) << " -> " << to_string(*to) << ", elements of " << chosen.element_size
-        << " bytes\n"
+        << to_string(*mesh) << " " << to_string(*from) << " -> " << to_string(*to)
+        << ", elements of " << chosen.element_size << " bytes\n"
         << plan->to_string();
+    ASSERT_NO_THROW(simulate_plan(*plan));
   }
 }
 
-TEST(Search, BytePlansOnTwoDimsAreOptimalOverAllMoves) {
-  compare_byte_plans({2, 3}, true, 600, 12);
-  compare_byte_plans({4}, true, 100, 13);
+TEST(Search, BytePlansOnOneAndTwoDimsAreOptimalOverAllMoves) {
+  const std::vector<Shape> shapes{{6, 5}, {16, 15, 8}, {1, 7, 4}};
+  compare_byte_plans({4}, shapes, 200, 13);
+  compare_byte_plans({2, 3}, shapes, 1500, 12);
 }
 
-TEST(Search, BytePlansOnThreeDimsAreOptimalInTheirSearch) {
-  compare_byte_plans({2, 2, 2}, false, 200, 14);
+TEST(Search, BytePlansOnThreeDimsAreOptimalOverAllMoves) {
+  const std::vector<Shape> shapes{{6, 5}, {16, 15, 8}, {64, 48}, {7, 3, 1}, {16, 16, 16}};
+  compare_byte_plans({2, 2, 2}, shapes, 500, 14);
+  compare_byte_plans({2, 3, 2}, shapes, 300, 15);
+  compare_byte_plans({4, 2, 3}, shapes, 200, 16);
+}
+
+TEST(Search, BytePlansOnFourDimsAreOptimalOverAllMoves) {
+  compare_byte_plans({2, 2, 2, 2}, {{6, 5}, {64, 48}, {17, 1}, {16, 32}}, 100, 17);
+  compare_byte_plans({2, 3, 2, 2}, {{24, 48}, {13, 5}}, 40, 18);
+  compare_byte_plans({2, 2, 2, 2}, {{16, 15, 8}, {16, 16, 16}}, 6, 19);
 }
 
 TEST(Search, BytePlansAreNeverDearerThanGreedyOnes) {
