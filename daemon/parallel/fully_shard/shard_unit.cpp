@@ -4,15 +4,10 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
+#include "planner/parameter_shards.h"
 
 namespace meshloom::parallel {
 namespace {
-
-/// Shards from this size on travel on their own, without a copy into a message.
-constexpr std::int64_t kDirectBytes = 32 << 10;
-constexpr std::int64_t kAlignment = 16;  ///< elements
-
-std::int64_t align(std::int64_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
 
 /// `count` elements of a flat tensor from `begin` on, with the shape given.
 TensorView window(const Tensor& flat, std::int64_t begin, const Shape& shape) {
@@ -61,7 +56,7 @@ void ShardUnit::add(const std::string& name, const Tensor& leaf, int dim) {
   parameter.full = leaf;
   parameter.dim = dim;
   parameter.offset = full_elements_;
-  full_elements_ = align(full_elements_ + leaf.numel());
+  full_elements_ = planner::align_shard(full_elements_ + leaf.numel());
   parameters_.push_back(std::move(parameter));
 }
 
@@ -80,8 +75,7 @@ std::int64_t ShardUnit::shard_size(const ShardedParameter& parameter, int rank) 
 }
 
 bool ShardUnit::direct(const ShardedParameter& parameter) const {
-  return parameter.dim == 0 &&
-         shard_size(parameter, 0) * static_cast<std::int64_t>(sizeof(float)) >= kDirectBytes;
+  return planner::shards_travel_alone(parameter.dim, shard_size(parameter, 0));
 }
 
 TensorView ShardUnit::part(const Tensor& flat, const ShardedParameter& parameter, int rank) const {
@@ -109,7 +103,7 @@ void ShardUnit::place_shards() {
     packed_begin_.push_back(packed_begin_.back() + end);
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       if (!direct(parameters_[i])) continue;
-      offsets[i] = align(end);
+      offsets[i] = planner::align_shard(end);
       end = offsets[i] + shard_size(parameters_[i], rank);
     }
     offsets.push_back(end);

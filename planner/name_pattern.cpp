@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/nn/name_pattern.h"
+#include "planner/name_pattern.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "kernels/base/error.h"
 
-namespace meshloom::nn {
+namespace meshloom::planner {
 namespace {
 
 std::vector<std::string_view> components_of(std::string_view name) {
@@ -193,4 +193,4 @@ std::string unmatched_text(std::string_view pattern, std::span<const std::string
                      fmt::join(near, ", "));
 }
 
-}  // namespace meshloom::nn
+}  // namespace meshloom::planner

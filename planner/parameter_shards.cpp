@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/parallel/fully_shard/shard_plan.h"
+#include "planner/parameter_shards.h"
 
 #include <algorithm>
 #include <set>
 
 #include "kernels/base/error.h"
 
-namespace meshloom::parallel {
+namespace meshloom::planner {
 namespace {
 
 ShardChoice largest_divisible(const ShardCandidate& candidate, int ranks,
-                              const FullyShardOptions& options) {
+                              const ShardOptions& options) {
   if (numel(candidate.shape) < options.min_elements) return {std::nullopt, "small"};
   std::optional<int> best;
   for (int dim = 0; dim < candidate.shape.size(); ++dim) {
@@ -22,7 +22,18 @@ ShardChoice largest_divisible(const ShardCandidate& candidate, int ranks,
   return {best, best ? "largest_divisible" : "no dim divides"};
 }
 
-ShardChoice choose(const ShardCandidate& candidate, int ranks, const FullyShardOptions& options) {
+// Smaller shards, in bytes of float32, cost more in messages than packing them does.
+constexpr std::int64_t kAloneBytes = 32 << 10;
+constexpr std::int64_t kAlignment = 16;
+
+bool is_number(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+}  // namespace
+
+ShardChoice choose_shard(const ShardCandidate& candidate, int ranks, const ShardOptions& options) {
   const auto given = options.dims.find(candidate.name);
   if (given != options.dims.end()) {
     const std::optional<int> dim = given->second;
@@ -37,24 +48,25 @@ ShardChoice choose(const ShardCandidate& candidate, int ranks, const FullyShardO
   return {0, "dim0"};
 }
 
-bool is_number(std::string_view text) {
-  return !text.empty() &&
-         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
-}  // namespace
-
 std::vector<ShardChoice> choose_shards(const std::vector<ShardCandidate>& candidates, int ranks,
-                                       const FullyShardOptions& options) {
+                                       const ShardOptions& options) {
   std::vector<ShardChoice> choices;
   std::set<std::string> names;
   for (const ShardCandidate& candidate : candidates) {
     names.insert(candidate.name);
-    choices.push_back(choose(candidate, ranks, options));
+    choices.push_back(choose_shard(candidate, ranks, options));
   }
   for (const auto& [name, dim] : options.dims)
     check(names.contains(name), "fully_shard: there is no parameter {} to choose a dim for", name);
   return choices;
+}
+
+bool shards_travel_alone(int dim, std::int64_t elements) {
+  return dim == 0 && elements * static_cast<std::int64_t>(sizeof(float)) >= kAloneBytes;
+}
+
+std::int64_t align_shard(std::int64_t elements) {
+  return (elements + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 std::string_view unit_of(std::string_view name) {
@@ -66,23 +78,4 @@ std::string_view unit_of(std::string_view name) {
   return name.substr(0, 0);
 }
 
-std::string describe_shards(const std::vector<ShardCandidate>& candidates,
-                            const std::vector<ShardChoice>& choices) {
-  std::string text;
-  std::set<std::string> seen;
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
-    const ShardCandidate& candidate = candidates[i];
-    const std::string_view unit = unit_of(candidate.name);
-    std::string name = candidate.name;
-    if (!unit.empty())
-      name = fmt::format("{}.*{}", unit.substr(0, unit.rfind('.')), name.substr(unit.size()));
-    const ShardChoice& choice = choices[i];
-    const std::string line = fmt::format(
-        "{} {} {} ({})\n", name, to_string(candidate.shape),
-        choice.dim ? fmt::format("dim {}", *choice.dim) : std::string("whole"), choice.reason);
-    if (seen.insert(line).second) text += line;
-  }
-  return text;
-}
-
-}  // namespace meshloom::parallel
+}  // namespace meshloom::planner

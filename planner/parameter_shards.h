@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which dim of every parameter fully_shard cuts, and which parameters travel together.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/base/shape.h"
+
+namespace meshloom::planner {
+
+enum class ShardPolicy {
+  kDim0,              ///< dim 0 of every parameter (as PyTorch's FSDP2), uneven where need be
+  kLargestDivisible,  ///< the largest dim that nothing else cuts and that divides evenly
+};
+
+struct ShardOptions {
+  ShardPolicy policy = ShardPolicy::kDim0;
+  /// kLargestDivisible: parameters with fewer elements stay whole on every rank.
+  std::int64_t min_elements = std::int64_t{1} << 18;
+  /// Chosen by hand, by parameter name: a dim, or nullopt for whole.
+  std::map<std::string, std::optional<int>> dims = {};
+
+  bool operator==(const ShardOptions&) const = default;
+};
+
+/// A parameter as far as the choice needs it; the same on every rank of all meshes.
+struct ShardCandidate {
+  std::string name;
+  Shape shape;                 ///< of the whole parameter
+  std::vector<int> other_cut;  ///< dims that other mesh dims (tp) cut
+};
+
+struct ShardChoice {
+  std::optional<int> dim;  ///< nullopt: whole on every rank
+  std::string reason;      ///< "dim0", "largest_divisible", "small", "no dim divides", "override"
+};
+
+/// The choice for a group of `ranks`. Throws InvalidArgument naming the parameter where one made by
+/// hand is no dim of it.
+ShardChoice choose_shard(const ShardCandidate& candidate, int ranks, const ShardOptions& options);
+/// One choice per candidate. Throws InvalidArgument also for a name in `dims` that is no parameter.
+std::vector<ShardChoice> choose_shards(const std::vector<ShardCandidate>& candidates, int ranks,
+                                       const ShardOptions& options);
+
+/// Whether the shards of a parameter that is cut along `dim`, the largest of `elements`, travel
+/// straight between their places; all others of a unit travel packed, in one message.
+bool shards_travel_alone(int dim, std::int64_t elements);
+/// Flat buffers of a unit: tensors that are not packed begin at a multiple of so many elements.
+std::int64_t align_shard(std::int64_t elements);
+
+/// The unit of a parameter: its name up to and including the first component that is a number
+/// ("transformer.h.3"), or "" for the root unit, which stays gathered from its first use in forward
+/// to its last in backward.
+std::string_view unit_of(std::string_view parameter_name);
+
+/// "transformer.h.0.attn.c_attn.weight [768,2304] dim 0 (dim0)", one line per parameter; numbered
+/// blocks that are alike are printed once, as "transformer.h.*".
+std::string describe_shards(const std::vector<ShardCandidate>& candidates,
+                            const std::vector<ShardChoice>& choices);
+
+}  // namespace meshloom::planner
