@@ -130,8 +130,9 @@ void StepRun::slice() {
 }
 
 void StepRun::to_partial() {
-  const bool whole = recipe_.in_shape == recipe_.out_shape;
-  if (recipe_.holds_value && whole) {
+  // A shard of all elements may hold them in an order of its own.
+  const bool alike = recipe_.in_shape == recipe_.out_shape && recipe_.own.size() <= 1;
+  if (recipe_.holds_value && alike) {
     output_ = input_;
     return;
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/tensor/layout.h"
 #include "daemon/tensor/ops/class_slice.h"
 #include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/op_support.h"
@@ -60,6 +61,32 @@ void check_shapes(const Tensor& logits, const Tensor& targets) {
         to_string(logits.shape()), to_string(expected));
 }
 
+/// One factor per row, float32, from targets as they were given (those of this rank).
+Tensor row_weights(const Tensor& targets, const CrossEntropyOptions& options) {
+  const std::vector<double> of_class = local_of(options.class_weights).to_vector();
+  std::vector<float> of_row;
+  for (const double target : targets.to_vector()) {
+    const auto c = static_cast<std::int64_t>(target);
+    const bool counts = c != options.ignore_index;
+    of_row.push_back(counts ? static_cast<float>(of_class[static_cast<std::size_t>(c)]) : 0.0f);
+  }
+  return from_values(targets.context(), {targets.numel()}, std::span<const float>(of_row));
+}
+
+void check_class_weights(const CrossEntropyOptions& options, std::int64_t classes) {
+  const Tensor& weights = options.class_weights;
+  if (!weights) return;
+  check_floating("cross_entropy", weights);
+  check(weights.shape() == Shape{classes},
+        "cross_entropy: class weights of shape {} for {} classes", to_string(weights.shape()),
+        classes);
+  check(!weights.has_layout() || weights.layout()->spec->replicated(),
+        "cross_entropy: class weights in layout {}, expected a replicated or plain tensor",
+        weights.has_layout() ? planner::to_string(*weights.layout()->spec) : "");
+  if (options.label_smoothing != 0.0f)
+    throw Unimplemented("cross_entropy: class weights together with label smoothing");
+}
+
 std::int64_t counted_rows(const Tensor& targets, std::int64_t ignore_index) {
   const auto* t = targets.data<std::int64_t>();
   return targets.numel() - std::count(t, t + targets.numel(), ignore_index);
@@ -109,14 +136,20 @@ Tensor run_cross_entropy(const Tensor& logits, const Tensor& targets,
     check_indices("cross_entropy", "target", targets, classes, options.ignore_index);
     flat_targets = reshape(contiguous(targets), {targets.numel()});
   }
-  const Tensor losses = row_losses(class_dim_last(logits), flat_targets, kernel_options);
+  Tensor losses = row_losses(class_dim_last(logits), flat_targets, kernel_options);
+  Tensor weights;
+  if (options.class_weights) {
+    weights = row_weights(targets, options);
+    losses = mul(losses, weights);
+  }
   Tensor result;
   switch (options.reduction) {
     case Reduction::kNone: result = reshape(losses, targets.shape()); break;
     case Reduction::kSum: result = sum(losses); break;
     case Reduction::kMean: {
-      const auto counted =
-          static_cast<double>(counted_rows(flat_targets, kernel_options.ignore_index));
+      const double counted =
+          weights ? sum(weights).item()
+                  : static_cast<double>(counted_rows(flat_targets, kernel_options.ignore_index));
       result = call && !call->decision.label_mesh_dims.empty()
                    ? mean_of_parts(losses, counted, *call)
                    : div(sum(losses), counted);
@@ -136,6 +169,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
   check(options.label_smoothing >= 0.0f && options.label_smoothing <= 1.0f,
         "cross_entropy: label_smoothing is {}, expected [0, 1]", options.label_smoothing);
   const std::int64_t classes = logits.size(logits.ndim() == 1 ? 0 : 1);
+  check_class_weights(options, classes);
   if (LayoutEngine* engine = layout_engine({&logits, &targets}))
     return run_call(*engine, planner::OpId::kCrossEntropy, {&logits, &targets},
                     {{}, {static_cast<std::int64_t>(options.reduction)}}, [&](const LocalCall& c) {

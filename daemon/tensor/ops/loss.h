@@ -12,10 +12,14 @@ struct CrossEntropyOptions {
   std::int64_t ignore_index = -100;
   Reduction reduction = Reduction::kMean;
   float label_smoothing = 0.0f;
+  /// One number per class, by which the losses of its rows count (a mean is over the sum of them);
+  /// undefined: all alike. Floating [V], the same on all ranks: plain, or replicated. No gradient.
+  Tensor class_weights = {};
 };
 
-/// logits [N,V] or [N,V,d..] (class dim 1) or [V]; targets int64. A target outside [0, V) that is
-/// not ignore_index throws InvalidArgument naming it.
+/// Class weights and label smoothing together throw Unimplemented. logits [N,V] or [N,V,d..] (class
+/// dim 1) or [V]; targets int64. A target outside [0, V) that is not ignore_index throws
+/// InvalidArgument naming it.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEntropyOptions& = {});
 
 struct LinearCrossEntropyOptions {

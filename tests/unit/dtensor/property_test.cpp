@@ -379,7 +379,8 @@ std::string judge(const Draw& draw) {
     const RankResult& other = draw.ranks[0];
     if (!draw.program.chunked && (rank.forward != other.forward || rank.backward != other.backward))
       return "ranks counted different collectives";
-    if (all_replicated && !(rank.forward.empty() && rank.backward.empty()))
+    if (all_replicated && !draw.program.redistributes &&
+        !(rank.forward.empty() && rank.backward.empty()))
       return "replicated inputs needed a collective";
   }
   return {};

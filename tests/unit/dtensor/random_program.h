@@ -42,6 +42,8 @@ struct Program {
   bool single_precision = false;
   /// Some step exchanges once per chunk of its rows: ranks with fewer rows do it less often.
   bool chunked = false;
+  /// Some step asks for another layout.
+  bool redistributes = false;
 
   /// The results of all steps on leaves that the caller made.
   std::vector<Tensor> run(const std::vector<Tensor>& made) const;

@@ -101,7 +101,10 @@ void ProgramBuilder::start() {
   const int kind = pick(0, 9);
   if (kind == 0) return start_embedding();
   if (kind == 1) return start_attention();
-  step("mul 0.75", {leaf(random_shape(0, 4), 0.3, 1.7)},
+  Shape shape = random_shape(0, 4);
+  nothing_ = !shape.empty() && chance(0.05);
+  if (nothing_) shape[random_dim(shape)] = 0;
+  step("mul 0.75", {leaf(shape, 0.3, 1.7)},
        [](Inputs in) -> Outputs { return {ops::mul(in[0], 0.75)}; });
 }
 
@@ -157,6 +160,16 @@ void ProgramBuilder::start_attention() {
 void ProgramBuilder::add_step() {
   const Ref x = some_result();
   if (value(x).numel() > 2000) return;
+  if (chance(0.15)) return relayout(x);
+  if (nothing_) {
+    switch (pick(0, 5)) {
+      case 0: return unary(x);
+      case 1: return binary(x);
+      case 2: return masked(x);
+      case 3: return linear_layer(x);
+      default: return view(x);
+    }
+  }
   switch (pick(0, 11)) {
     case 0: return unary(x);
     case 1:
@@ -265,7 +278,7 @@ void ProgramBuilder::rows(const Ref& x) {
   if (shape.empty()) return;
   const DType dtype = value(x).dtype();
   const int kind = pick(0, 4);
-  const std::int64_t dim = random_dim(shape);
+  const std::int64_t dim = maybe_negative(random_dim(shape), shape.size());
   if (kind <= 1)
     return step(fmt::format("{} {}", kind == 0 ? "softmax" : "log_softmax", dim), {x},
                 [=](Inputs in) -> Outputs {
@@ -331,7 +344,8 @@ void ProgramBuilder::view(const Ref& x) {
   const Shape shape = shape_of(x);
   if (shape.empty()) return;
   const int kind = pick(0, 4);
-  const std::int64_t a = random_dim(shape), b = random_dim(shape);
+  const std::int64_t a = maybe_negative(random_dim(shape), shape.size());
+  const std::int64_t b = maybe_negative(random_dim(shape), shape.size());
   if (kind == 0)
     return step(fmt::format("transpose {} {}", a, b), {x},
                 [=](Inputs in) -> Outputs { return {ops::transpose(in[0], a, b)}; });
@@ -339,6 +353,7 @@ void ProgramBuilder::view(const Ref& x) {
     std::vector<std::int64_t> order(static_cast<std::size_t>(shape.size()));
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), rng_);
+    for (std::int64_t& d : order) d = maybe_negative(d, shape.size());
     const Dims dims{std::span<const std::int64_t>(order)};
     return step(fmt::format("permute {}", to_string(dims)), {x},
                 [=](Inputs in) -> Outputs { return {ops::permute(in[0], dims)}; });
@@ -385,8 +400,9 @@ void ProgramBuilder::regroup(const Ref& x) {
 void ProgramBuilder::pieces(const Ref& x) {
   const Shape shape = shape_of(x);
   if (shape.empty()) return;
-  const std::int64_t dim = random_dim(shape);
-  const auto size = static_cast<int>(shape[static_cast<int>(dim)]);
+  const int at = random_dim(shape);
+  const std::int64_t dim = maybe_negative(at, shape.size());
+  const auto size = static_cast<int>(shape[at]);
   const int kind = pick(0, 2);
   if (kind == 0) {
     const std::int64_t start = pick(0, size - 1), end = pick(static_cast<int>(start) + 1, size + 2);
@@ -400,7 +416,7 @@ void ProgramBuilder::pieces(const Ref& x) {
                 [=](Inputs in) -> Outputs { return ops::split(in[0], piece, dim); });
   }
   Shape other = shape;
-  other[static_cast<int>(dim)] = pick(1, 5);
+  other[at] = pick(1, 5);
   step(fmt::format("cat {}", dim), {x, leaf(other, -1, 1, value(x).dtype())},
        [=](Inputs in) -> Outputs {
          return {ops::cat({in[0], in[1]}, dim)};

@@ -35,6 +35,8 @@ class ProgramBuilder {
   /// Some dims made 1, some leading ones left out.
   Shape broadcastable(const Shape& shape);
   int random_dim(const Shape& shape) { return pick(0, shape.size() - 1); }
+  /// The same dim, sometimes counted from the end of `ndim` dims.
+  std::int64_t maybe_negative(std::int64_t dim, int ndim) { return chance(0.3) ? dim - ndim : dim; }
   const Tensor& value(const Ref& ref) const;
   const Shape& shape_of(const Ref& ref) const { return value(ref).shape(); }
   void step(std::string text, std::vector<Ref> inputs, std::function<Outputs(Inputs)> run);
@@ -49,6 +51,7 @@ class ProgramBuilder {
   void product(const Ref& x);
   void linear_layer(const Ref& x);
   void view(const Ref& x);
+  void relayout(const Ref& x);
   void regroup(const Ref& x);
   void pieces(const Ref& x);
   void loss(const Ref& x);
@@ -59,6 +62,7 @@ class ProgramBuilder {
   std::vector<Tensor> leaves_, results_;
   Program program_;
   bool ended_ = false;
+  bool nothing_ = false;  ///< the program is about tensors without elements
 };
 
 }  // namespace meshloom::dtensor

@@ -10,6 +10,7 @@
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
+#include "tests/support/random_rows.h"
 #include "tests/unit/dtensor/global_values.h"
 
 namespace meshloom::dtensor {
@@ -70,7 +71,9 @@ void check_round(Rank& rank, const SpecPtr& from, const SpecPtr& to, DType dtype
   const Tensor y = redistribute_local(x, from, to, grad_to, grad_from, rank.on_mesh());
   ASSERT_EQ(y.dtype(), dtype);
   expect_local(y, *to, at, test::partial_factor(*from));
-  if (!dtype_is_floating(dtype) || y.grad_fn() == nullptr) return;
+  if (!dtype_is_floating(dtype)) return;
+  // Only where there is nothing to do is there nothing to record.
+  ASSERT_EQ(y.grad_fn() == nullptr, y.impl() == x.impl());
   const Tensor outputs[] = {y};
   const Tensor grads[] = {make_local(rank.context, *grad_to, at, dtype)};
   autograd::backward(outputs, grads);
@@ -111,7 +114,7 @@ TEST(Redistribute, OneDimTable) {
           EXPECT_EQ(rank.calls(row.forward), 1u);
         }
         rank.mesh.reset_counters();
-        if (y.impl() == x.impl()) continue;
+        EXPECT_EQ(y.grad_fn() == nullptr, y.impl() == x.impl());
         const Tensor outputs[] = {y}, grads[] = {make_local(rank.context, *grad_to, at)};
         autograd::backward(outputs, grads);
         expect_local(x.grad(), *grad_from, at);
@@ -168,6 +171,19 @@ TEST(Redistribute, IntoPartial) {
     const Tensor y = redistribute_values(x, partial, avg, rank.on_mesh());
     expect_local(redistribute_values(y, avg, whole, rank.on_mesh()), *whole,
                  rank.mesh.coordinates(), test::partial_factor(*partial));
+  });
+}
+
+TEST(Redistribute, IntoPartialFromAShardOfAllInAnOrderOfItsOwn) {
+  on_mesh({2}, [](Rank& rank) {
+    const auto turned = planner::DimOrder::listed(4, {{{2, 3}, {0, 1}, {3, 4}, {1, 2}}, {}});
+    const SpecPtr from = make_spec(rank.mesh, {"S(0)"}, {4, 2}, {}, {turned});
+    const SpecPtr partial = make_spec(rank.mesh, {"P"}, {4, 2}),
+                  whole = make_spec(rank.mesh, {"R"}, {4, 2});
+    const Tensor x = make_local(rank.context, *from, rank.mesh.coordinates());
+    const Tensor y = redistribute_values(x, from, partial, rank.on_mesh());
+    expect_local(redistribute_values(y, partial, whole, rank.on_mesh()), *whole,
+                 rank.mesh.coordinates());
   });
 }
 
@@ -279,6 +295,67 @@ TEST(Redistribute, DimOrders) {
         SCOPED_TRACE(to_string(*from) + " -> " + to_string(*to));
         check_round(rank, from, to, DType::kFloat32);
       }
+  });
+}
+
+TEST(Redistribute, OrdersByRow) {
+  on_mesh({2, 3}, [](Rank& rank) {
+    std::mt19937 random(41);
+    const Shape shape{5, 13};
+    const auto by_row = [&](int parts) {
+      return planner::DimOrder::listed_by_row(13, 0, test::random_rows(random, 13, parts, 5));
+    };
+    const auto a = by_row(3), b = by_row(3), pair = by_row(2);
+    const auto columns =
+        planner::DimOrder::listed_by_row(5, 1, test::random_rows(random, 5, 2, 13));
+    const auto rows = planner::DimOrder::listed(5, test::random_rows(random, 5, 2, 1).front());
+    const std::vector<SpecPtr> specs = {
+        make_spec(rank.mesh, {"R", "S(1)"}, shape, {}, {nullptr, a}),
+        make_spec(rank.mesh, {"R", "S(1)"}, shape, {}, {nullptr, b}),
+        make_spec(rank.mesh, {"S(0)", "S(1)"}, shape, {}, {nullptr, a}),
+        make_spec(rank.mesh, {"S(0)", "S(1)"}, shape, {}, {rows, a}),
+        make_spec(rank.mesh, {"S(1)", "S(1)"}, shape, {}, {pair, nullptr}),
+        make_spec(rank.mesh, {"S(1)", "S(1)"}, shape, {{1, {1, 0}}}, {nullptr, b}),
+        make_spec(rank.mesh, {"S(0)", "R"}, shape, {}, {columns, nullptr}),
+        make_spec(rank.mesh, {"R", "R"}, shape),
+        make_spec(rank.mesh, {"P", "P"}, shape),
+        make_spec(rank.mesh, {"P", "S(1)"}, shape, {}, {nullptr, b}),
+        make_spec(rank.mesh, {"S(1)", "S(0)"}, shape)};
+    for (const SpecPtr& from : specs)
+      for (const SpecPtr& to : specs) {
+        if (to->has_partial()) continue;
+        SCOPED_TRACE(to_string(*from) + " -> " + to_string(*to));
+        check_round(rank, from, to, DType::kFloat64);
+        if (testing::Test::HasFatalFailure()) return;
+      }
+  });
+}
+
+TEST(Redistribute, OrdersByRowAcrossMeshes) {
+  comm::run_thread_ranks(5, [](comm::RankRuntime& runtime) {
+    const auto world = runtime.make_world_group({"world", std::chrono::seconds(20), nullptr, {}});
+    ExecutionContext context;
+    planner::PlanCache plans;
+    DeviceMesh left(*world, mesh_of({2, 2}), {0, 1, 2, 3}), right(*world, mesh_of({3}), {4, 1, 2});
+    std::mt19937 random(42);
+    const Shape shape{4, 7};
+    const auto lists = [&](int parts) {
+      return planner::DimOrder::listed_by_row(7, 0, test::random_rows(random, 7, parts, 4));
+    };
+    const SpecPtr from = make_spec(left, {"S(0)", "S(1)"}, shape, {}, {nullptr, lists(2)});
+    const SpecPtr to = make_spec(right, {"S(1)"}, shape, {}, {lists(3)});
+    const auto place = [&](DeviceMesh& mesh, const SpecPtr& spec) {
+      return mesh.member() ? make_local(context, *spec, mesh.coordinates())
+                           : empty(context, {0}, DType::kFloat32);
+    };
+    Tensor x = place(left, from);
+    x.set_requires_grad(true);
+    const Tensor y = redistribute_across(x, from, left, to, right, without_partial(to),
+                                         without_partial(from), plans);
+    if (right.member()) expect_local(y, *to, right.coordinates());
+    const Tensor outputs[] = {y}, grads[] = {place(right, to)};
+    autograd::backward(outputs, grads);
+    if (left.member()) expect_local(x.grad(), *from, left.coordinates());
   });
 }
 

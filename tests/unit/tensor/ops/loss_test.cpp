@@ -35,11 +35,14 @@ struct Reference {
 Reference reference_cross_entropy(const Tensor& logits, const std::vector<double>& targets,
                                   const CrossEntropyOptions& options) {
   const std::vector<double> x = logits.to_vector();
+  const std::vector<double> weights =
+      options.class_weights ? options.class_weights.to_vector() : std::vector<double>();
   const std::size_t rows = targets.size(), classes = x.size() / rows;
   Reference r{std::vector<double>(rows, 0.0), std::vector<double>(x.size(), 0.0)};
   for (std::size_t i = 0; i < rows; ++i) {
     if (static_cast<std::int64_t>(targets[i]) == options.ignore_index) continue;
-    r.counted += 1;
+    const double weight = weights.empty() ? 1.0 : weights[static_cast<std::size_t>(targets[i])];
+    r.counted += weight;
     double total = 0;
     for (std::size_t c = 0; c < classes; ++c) total += std::exp(x[i * classes + c]);
     for (std::size_t c = 0; c < classes; ++c) {
@@ -47,18 +50,24 @@ Reference reference_cross_entropy(const Tensor& logits, const std::vector<double
       const double wanted = smooth / static_cast<double>(classes) +
                             (c == static_cast<std::size_t>(targets[i]) ? 1.0 - smooth : 0.0);
       const double p = std::exp(x[i * classes + c]) / total;
-      r.losses[i] -= wanted * std::log(p);
-      r.grads[i * classes + c] = p - wanted;
+      r.losses[i] -= weight * wanted * std::log(p);
+      r.grads[i * classes + c] = weight * (p - wanted);
     }
   }
   return r;
 }
 
 TEST_F(LossTest, CrossEntropyMatchesTheFormula) {
-  for (const float smoothing : {0.0f, 0.1f})
+  struct Kind {
+    float smoothing;
+    bool weighted;
+  };
+  for (const Kind& kind : {Kind{0.0f, false}, Kind{0.1f, false}, Kind{0.0f, true}})
     for (const Reduction reduction : {Reduction::kNone, Reduction::kSum, Reduction::kMean}) {
-      const CrossEntropyOptions options{
-          .ignore_index = 2, .reduction = reduction, .label_smoothing = smoothing};
+      CrossEntropyOptions options{
+          .ignore_index = 2, .reduction = reduction, .label_smoothing = kind.smoothing};
+      if (kind.weighted)
+        options.class_weights = random_tensor(context_, {7}, rng_, DType::kFloat32, 0.2, 2);
       Tensor logits = random_tensor(context_, {23, 7}, rng_, DType::kFloat32, -3, 3);
       logits.set_requires_grad(true);
       const Tensor targets = random_ids(context_, {23}, rng_, 7);
