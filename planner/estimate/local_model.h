@@ -13,16 +13,19 @@ namespace meshloom::planner {
 struct UnitSize {
   std::int64_t tensor_parallel = 0;  ///< after tp's cut: what computing needs
   std::int64_t sharded = 0;          ///< after fsdp's too: what stays
-  std::int64_t replicated = 0;       ///< of `tensor_parallel`: elements that tp does not cut
-  int count = 0;                     ///< parameters
-  int direct = 0;  ///< of them, those whose shards fully_shard sends by themselves
+  std::int64_t replicated = 0;       ///< of `sharded`: elements that tp does not cut
+  std::int64_t gathered = 0;         ///< of `tensor_parallel`: elements that fsdp cuts
+  std::int64_t shards = 0;           ///< of `sharded`: theirs
+  std::int64_t packed = 0;           ///< of `gathered`: elements that travel in one message,
+  std::int64_t packed_shards = 0;    ///< and of `shards`
+  std::int64_t flat = 0;             ///< `shards` as they lie in one buffer
+  int messages = 0;                  ///< of one gather or reduction of them
 
   UnitSize& operator+=(const UnitSize& other);
-  /// Messages of one gather or reduction of them: the small ones travel as one.
-  int messages() const { return direct + (direct < count ? 1 : 0); }
 };
 
-/// The sums of gradients over dp, in buckets as they travel (planner/gradient_buckets.h).
+/// The sums of gradients of whole parameters over dp and fsdp, in buckets as they travel
+/// (planner/gradient_buckets.h).
 struct GradientSums {
   std::int64_t calls = 0;
   std::int64_t elements = 0;    ///< of all calls, a flag per parameter included
@@ -45,15 +48,17 @@ struct LocalModel {
   std::int64_t element_bytes = 4;
   /// tp cuts a projection's inputs but not its bias, whose gradient is then a sum over tp.
   std::int64_t row_biases = 0;   ///< elements of one layer
-  GradientSums gradient_sums{};  ///< without fully_shard
+  GradientSums gradient_sums{};  ///< of parameters that fsdp does not cut
 
   UnitSize all() const;
 };
 
-/// The choice must be valid.
+/// The choice must be valid. Throws InvalidArgument for dims of fully_shard that do not fit the
+/// parameters, and Unimplemented where layers would be cut each in its own way.
 LocalModel local_model(const ModelShape& model, const MeshSizes& mesh, const PlanChoice& plan,
                        const Workload& work);
-/// The same from parameters that were described before: for searches.
+/// The same from parameters that were described before, with the cuts of the plan's tensor groups:
+/// for searches.
 LocalModel local_model(const ModelShape& model, const ModelParameters& parameters,
                        const MeshSizes& mesh, const PlanChoice& plan, const Workload& work);
 

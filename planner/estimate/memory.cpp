@@ -51,12 +51,16 @@ std::int64_t state_bytes_per_element(OptimizerState optimizer) {
 std::int64_t gathered_bytes(const LocalModel& local, const ActivationEstimate& activations) {
   if (!local.plan.fully_shard || local.mesh.fsdp == 1) return 0;
   const std::int64_t layers = local.model.layers;
-  const std::int64_t weights = local.block.tensor_parallel * local.element_bytes;
-  const std::int64_t gradients = local.block.tensor_parallel * kFloat;
+  const std::int64_t weights = local.block.gathered * local.element_bytes;
+  const std::int64_t gradients = local.block.gathered * kFloat;
+  // What is not cut along dim 0 in large pieces is copied into a message: the weights of a layer
+  // that is fetched, and the gradients of the one that is reduced meanwhile, two layers on.
   const bool reshard = local.plan.reshard_after_forward;
+  const std::int64_t message =
+      local.block.packed * (kFloat + (reshard && layers > 2 ? local.element_bytes : 0));
   const bool checkpointed = local.plan.checkpointing != Checkpointing::kNone;
-  std::int64_t sum = local.root.tensor_parallel * (local.element_bytes + kFloat) + gradients +
-                     weights * (reshard ? std::min<std::int64_t>(2, layers) : layers);
+  std::int64_t sum = local.root.gathered * (local.element_bytes + kFloat) + gradients +
+                     weights * (reshard ? std::min<std::int64_t>(2, layers) : layers) + message;
   const std::int64_t less =
       (checkpointed ? activations.boundary : activations.block) + (reshard ? 0 : weights);
   if (layers > 1) sum += std::max<std::int64_t>(0, gradients - less);
@@ -73,7 +77,7 @@ std::int64_t communication_bytes(const LocalModel& local) {
   const std::int64_t activations = local.rows * local.model.hidden * local.element_bytes;
   std::int64_t sum = 0;
   if (mesh.dp > 1) sum += staging_of(std::min(kBucketBytes, local.all().sharded * kFloat), mesh.dp);
-  if (mesh.fsdp > 1) sum += staging_of(local.block.tensor_parallel * kFloat, mesh.fsdp);
+  if (mesh.fsdp > 1) sum += staging_of(local.block.gathered * kFloat, mesh.fsdp);
   if (mesh.tp > 1) sum += staging_of(activations, mesh.tp);
   return sum;
 }

@@ -14,9 +14,10 @@ struct ParameterLayout {
   std::string name;  ///< of layers "PREFIX.*.NAME": all are alike
   int count = 1;     ///< layers that have it
   Shape shape;
-  Placements placements{};  ///< over dp, fsdp, cp and tp
-  TensorCut cut;            ///< units of tp's cut
-  Shape local;              ///< what the rank holds between steps
+  Placements placements{};     ///< over dp, fsdp, cp and tp
+  TensorCut cut;               ///< units of tp's cut
+  Shape local;                 ///< what the rank holds between steps
+  std::string shard_reason{};  ///< why fsdp cuts it so, or not (ShardChoice); "" without fsdp
 };
 
 /// On the rank at these coordinates of dp, fsdp, cp, tp. Where fsdp and tp cut one dim, tp cuts

@@ -28,9 +28,13 @@ std::string to_string(const PlanChoice& plan) {
   const auto add = [&](bool wanted, const char* part) {
     if (wanted) text += fmt::format("{}{}", text.empty() ? "" : ", ", part);
   };
-  add(plan.tensor_parallel, "tensor_parallel");
+  const std::string styles = "tensor_parallel of " + to_string(plan.tensor_groups);
+  add(plan.tensor_parallel, plan.tensor_groups.all() ? "tensor_parallel" : styles.c_str());
   add(plan.sequence_parallel, "sequence_parallel");
   add(plan.fully_shard, "fully_shard");
+  add(plan.fully_shard && plan.shards.policy == ShardPolicy::kLargestDivisible,
+      "policy largest_divisible");
+  add(plan.fully_shard && !plan.shards.dims.empty(), "chosen dims");
   add(plan.fully_shard && !plan.reshard_after_forward, "no reshard after forward");
   add(plan.checkpointing == Checkpointing::kSelective, "activation_checkpoint selective");
   add(plan.checkpointing == Checkpointing::kFull, "activation_checkpoint full");
@@ -59,6 +63,9 @@ std::optional<std::string> why_invalid(const ModelShape& model, const MeshSizes&
     return fmt::format("fsdp={} needs fully_shard", mesh.fsdp);
   if (plan.sequence_parallel && !plan.tensor_parallel)
     return "sequence_parallel needs tensor_parallel";
+  if (plan.sequence_parallel && !plan.tensor_groups.all())
+    return fmt::format("sequence_parallel is not estimated with styles that cut {} only",
+                       to_string(plan.tensor_groups));
   if (plan.dtype != DType::kFloat32 && plan.dtype != DType::kBFloat16)
     return fmt::format("dtype must be float32 or bfloat16, got {}", dtype_name(plan.dtype));
   if (work.global_batch < 1 || work.micro_batch < 1 || work.sequence < 1)

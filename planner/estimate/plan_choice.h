@@ -8,7 +8,9 @@
 
 #include "kernels/base/dtype.h"
 #include "planner/estimate/model_shape.h"
+#include "planner/estimate/tensor_groups.h"
 #include "planner/mesh_layout.h"
+#include "planner/parameter_shards.h"
 
 namespace meshloom::planner {
 
@@ -33,9 +35,11 @@ enum class OptimizerState { kAdam, kSgd, kSgdMomentum };
 
 struct PlanChoice {
   bool tensor_parallel = false;
+  TensorGroups tensor_groups = {};  ///< tensor_parallel: which parts are cut
   bool sequence_parallel = false;
   bool fully_shard = false;
   bool reshard_after_forward = true;  ///< fully_shard: gather parameters again for backward
+  ShardOptions shards = {};           ///< fully_shard: which dims are cut
   Checkpointing checkpointing = Checkpointing::kNone;
   DType dtype = DType::kFloat32;  ///< of weights and activations; float32 or bfloat16
   OptimizerState optimizer = OptimizerState::kAdam;

@@ -57,6 +57,7 @@ Group group_of(const std::string& dim, const MeshSizes& mesh) {
   if (dim == "tp") return {1, mesh.tp};
   if (dim == "cp") return {mesh.tp, mesh.cp};
   if (dim == "fsdp") return {std::int64_t{mesh.tp} * mesh.cp, mesh.fsdp};
+  if (dim == "dp+fsdp") return {std::int64_t{mesh.tp} * mesh.cp, mesh.dp * mesh.fsdp};
   return {std::int64_t{mesh.tp} * mesh.cp * mesh.fsdp, mesh.dp};
 }
 

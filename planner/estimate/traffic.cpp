@@ -16,7 +16,7 @@ class StepTraffic {
   std::vector<Traffic> run() {
     if (local_.mesh.tp > 1) tensor_parallel();
     if (local_.mesh.fsdp > 1) fully_shard();
-    if (local_.mesh.dp > 1) data_parallel();
+    data_parallel();
     return std::move(list_);
   }
 
@@ -73,13 +73,26 @@ void StepTraffic::tensor_parallel() {
   const std::int64_t forwards =
       local_.plan.checkpointing == Checkpointing::kNone ? layers : 2 * layers;
   if (local_.plan.sequence_parallel) return sequence_parallel(layers, forwards);
-  add_stream(Kind::kAllReduce, Phase::kForward, "token embedding", micro_batches_);
-  add_stream(Kind::kAllReduce, Phase::kForward, "attention and MLP outputs", 2 * forwards);
-  loss();
-  add_stream(Kind::kAllReduce, Phase::kBackward, "gradient of the last norm's output",
-             micro_batches_);
-  add_stream(Kind::kAllReduce, Phase::kBackward, "gradients of attention and MLP inputs",
-             2 * layers);
+  const TensorGroups& groups = local_.plan.tensor_groups;
+  const std::int64_t parts = (groups.attention ? 1 : 0) + (groups.mlp ? 1 : 0);
+  if (groups.embedding)
+    add_stream(Kind::kAllReduce, Phase::kForward, "token embedding", micro_batches_);
+  const bool both = parts == 2;
+  add_stream(Kind::kAllReduce, Phase::kForward,
+             both               ? "attention and MLP outputs"
+             : groups.attention ? "attention outputs"
+                                : "MLP outputs",
+             parts * forwards);
+  if (groups.output) {
+    loss();
+    add_stream(Kind::kAllReduce, Phase::kBackward, "gradient of the last norm's output",
+               micro_batches_);
+  }
+  add_stream(Kind::kAllReduce, Phase::kBackward,
+             both               ? "gradients of attention and MLP inputs"
+             : groups.attention ? "gradients of attention inputs"
+                                : "gradients of MLP inputs",
+             parts * layers);
   // Each rank adds a share of these biases: their gradients are sums over tp.
   add_sum("tp", local_.mesh.tp, "gradients of row-wise biases", 1,
           local_.model.layers * local_.row_biases, false);
@@ -119,14 +132,14 @@ void StepTraffic::fully_shard() {
                   phase,
                   what,
                   calls,
-                  unit.tensor_parallel,
-                  unit.sharded,
+                  unit.gathered,
+                  unit.shards,
                   kind == Kind::kAllGather ? local_.element_bytes : kFloat,
                   true};
-    if (calls == 0) return;
+    if (calls == 0 || unit.messages == 0) return;
     add("fsdp", local_.mesh.fsdp, use);
-    list_.back().calls *= unit.messages();
-    list_.back().data_bytes /= unit.messages();
+    list_.back().calls *= unit.messages;
+    list_.back().data_bytes /= unit.messages;
   };
   unit_use(Kind::kAllGather, Phase::kForward, "parameters outside layers", micro_batches_,
            local_.root);
@@ -141,14 +154,19 @@ void StepTraffic::fully_shard() {
 }
 
 void StepTraffic::data_parallel() {
-  if (local_.mesh.fsdp > 1) {
-    add_sum("dp", local_.mesh.dp, "gradients of layers", local_.model.layers, local_.block.sharded,
+  if (local_.mesh.fsdp > 1 && local_.mesh.dp > 1) {
+    add_sum("dp", local_.mesh.dp, "gradients of layers", local_.model.layers, local_.block.flat,
             true);
-    add_sum("dp", local_.mesh.dp, "gradients outside layers", 1, local_.root.sharded, true);
-    return;
+    add_sum("dp", local_.mesh.dp, "gradients outside layers", 1, local_.root.flat, true);
   }
   const GradientSums& sums = local_.gradient_sums;
-  list_.push_back({"dp", Kind::kAllReduce, Phase::kGradients, "gradients", sums.calls,
+  if (sums.calls == 0) return;
+  const bool both = local_.mesh.fsdp > 1 && local_.mesh.dp > 1;
+  list_.push_back({both                   ? "dp+fsdp"
+                   : local_.mesh.fsdp > 1 ? "fsdp"
+                                          : "dp",
+                   Kind::kAllReduce, Phase::kGradients,
+                   local_.mesh.fsdp > 1 ? "gradients of whole parameters" : "gradients", sums.calls,
                    sums.elements / sums.calls * kFloat, sums.bytes_sent, true});
 }
 

@@ -16,7 +16,7 @@ enum class TrafficPhase { kForward, kBackward, kGradients };
 
 /// Equal collectives of one use.
 struct Traffic {
-  std::string mesh_dim{};  ///< "dp", "fsdp" or "tp"
+  std::string mesh_dim{};  ///< "dp", "fsdp", "dp+fsdp" (the two as one group) or "tp"
   CollectiveKind kind = CollectiveKind::kAllReduce;
   TrafficPhase phase = TrafficPhase::kForward;
   std::string what{};           ///< "attention output"

@@ -6,6 +6,7 @@
 #include "daemon/dtensor/device_mesh.h"
 #include "daemon/nn/models/model.h"
 #include "daemon/parallel/parallelize_model.h"
+#include "daemon/parallel/tensor_parallel/default_plan.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/autograd/leaf_grad.h"
 #include "planner/estimate/memory.h"
@@ -32,6 +33,25 @@ nn::ActivationCheckpoint mode_of(Checkpointing checkpointing) {
                                                       : nn::ActivationCheckpoint::kFull;
 }
 
+/// The entries of the model's default plan that cut these parts.
+parallel::StylePlan styles_of(const ModelShape& shape, const TensorGroups& groups) {
+  parallel::StylePlan plan;
+  std::vector<ModuleStyle> named;
+  for (const parallel::PatternStyles& entry :
+       parallel::default_plan(testing::config_of(shape).architecture, false)) {
+    const auto of = [&](const char* text) { return entry.pattern.find(text) != std::string::npos; };
+    const bool wanted = of("attn.")     ? groups.attention
+                        : of("mlp.")    ? groups.mlp
+                        : of("lm_head") ? groups.output
+                                        : groups.embedding;
+    if (!wanted) continue;
+    plan.push_back(entry);
+    named.push_back({entry.pattern, parallel::style_name(entry.styles[0].kind)});
+  }
+  EXPECT_EQ(groups_of_styles(shape, named), groups);
+  return plan;
+}
+
 /// What rank 0 counts in its second step; every rank checks its shapes.
 Counted run(const ModelShape& shape, int tp, const PlanChoice& plan) {
   Counted counted;
@@ -45,7 +65,10 @@ Counted run(const ModelShape& shape, int tp, const PlanChoice& plan) {
     nn::initialize_parameters(*model, 1);
     parallel::ParallelModel parallel(
         *model, &mesh,
-        {.tensor_parallel = true, .sequence_parallel = plan.sequence_parallel, .styles = {}});
+        {.tensor_parallel = true,
+         .sequence_parallel = plan.sequence_parallel,
+         .styles = plan.tensor_groups.all() ? parallel::StylePlan()
+                                            : styles_of(shape, plan.tensor_groups)});
     const auto layouts = parameter_layouts(shape, {1, 1, 1, tp}, plan, {0, 0, 0, world->rank()});
     std::int64_t elements = 0, expected = 0;
     for (const auto& [name, parameter] : parallel.named_local_parameters()) {
@@ -114,6 +137,22 @@ void expect_all_close(const ModelShape& shape) {
 }
 
 TEST(MeasuredParallel, Gpt2) { expect_all_close(small_gpt2()); }
+
+// Plans that cut some parts of a model only.
+TEST(MeasuredParallel, OwnStyles) {
+  ModelShape llama = testing::small_llama();
+  llama.vocab = 300;
+  llama.layers = 3;
+  for (const int tp : {2, 3})
+    for (const ModelShape& shape : {small_gpt2(), llama})
+      for (const TensorGroups groups :
+           {TensorGroups{false, false, true, false}, TensorGroups{false, true, false, false},
+            TensorGroups{true, false, false, true}, TensorGroups{false, true, true, false}})
+        expect_close(shape, tp, {.tensor_parallel = true, .tensor_groups = groups}, 0.1);
+  for (const TensorGroups groups :
+       {TensorGroups{false, false, false, true}, TensorGroups{true, true, true, false}})
+    expect_close(llama, 2, {.tensor_parallel = true, .tensor_groups = groups}, 0.1);
+}
 
 TEST(MeasuredParallel, Llama) {
   ModelShape model = testing::small_llama();

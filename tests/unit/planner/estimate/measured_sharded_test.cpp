@@ -2,11 +2,14 @@
 // Estimates of fully_shard against what its ranks count.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "daemon/comm/mesh/thread_bootstrap.h"
 #include "daemon/nn/models/model.h"
 #include "daemon/parallel/fully_shard/fully_shard.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/autograd/leaf_grad.h"
+#include "kernels/base/error.h"
 #include "planner/estimate/memory.h"
 #include "planner/estimate/traffic.h"
 #include "tests/unit/nn/model_test_support.h"
@@ -19,8 +22,9 @@ namespace {
 constexpr std::int64_t kBatch = 2, kSequence = 64, kMicroBatches = 2;
 
 struct Counted {
-  std::map<std::string, comm::CommCounter> shard, replicas;
+  std::map<std::string, comm::CommCounter> shard, replicas, data;
   std::int64_t peak = 0;
+  std::int64_t cut = 0;  ///< parameters
 };
 
 /// A step of this rank.
@@ -53,6 +57,7 @@ Counted run(const ModelShape& shape, const MeshSizes& mesh, const PlanChoice& pl
     for (const auto& [name, parameter] : model->named_parameters())
       inputs.push_back({{name, parameter->value.shape(), {}}, parameter});
     parallel::FullyShardOptions options;
+    static_cast<ShardOptions&>(options) = plan.shards;
     options.reshard_after_forward = plan.reshard_after_forward;
     parallel::FullyShard sharded(context,
                                  {shard.get(), mesh.dp > 1 ? replicas.get() : nullptr, world.get()},
@@ -66,23 +71,27 @@ Counted run(const ModelShape& shape, const MeshSizes& mesh, const PlanChoice& pl
     context.allocator().reset_peak();
     shard->reset_counters();
     replicas->reset_counters();
+    world->reset_counters();
     step(*model, sharded, batch);
     if (world->rank() != 0) return;
-    counted = {shard->counters(), replicas->counters(),
-               static_cast<std::int64_t>(context.allocator().stats().peak_bytes_in_use)};
+    counted = {shard->counters(), replicas->counters(), world->counters(),
+               static_cast<std::int64_t>(context.allocator().stats().peak_bytes_in_use),
+               std::count_if(sharded.choices().begin(), sharded.choices().end(),
+                             [](const ShardChoice& choice) { return choice.dim.has_value(); })};
   });
   return counted;
 }
 
-void expect_counts(const LocalModel& local, const std::string& dim,
-                   const std::map<std::string, comm::CommCounter>& counted) {
-  std::map<std::string, comm::CommCounter> expected;
+/// What is sent over `dim` for parameters that are cut, or for those that stay whole.
+void expect_counts(const LocalModel& local, const std::string& dim, bool whole,
+                   const std::map<std::string, comm::CommCounter>& counted,
+                   std::map<std::string, comm::CommCounter> expected = {}) {
   for (const Traffic& t : step_traffic(local)) {
-    if (t.mesh_dim != dim) continue;
+    if (t.mesh_dim != dim || whole != (t.what == "gradients of whole parameters")) continue;
     expected[to_string(t.kind)].calls += static_cast<std::uint64_t>(t.calls);
     expected[to_string(t.kind)].bytes_sent += static_cast<std::uint64_t>(t.bytes_sent);
   }
-  EXPECT_EQ(counted.size(), expected.size()) << dim;
+  EXPECT_EQ(counted.size(), expected.size()) << dim << (whole ? " whole" : "");
   for (const auto& [name, counter] : counted) {
     EXPECT_EQ(counter.calls, expected[name].calls) << dim << " " << name;
     EXPECT_EQ(counter.bytes_sent, expected[name].bytes_sent) << dim << " " << name;
@@ -93,8 +102,15 @@ void expect_close(const ModelShape& shape, const MeshSizes& mesh, const PlanChoi
   const Counted counted = run(shape, mesh, plan);
   const LocalModel local = local_model(
       shape, mesh, plan, {mesh.dp * mesh.fsdp * kBatch * kMicroBatches, kBatch, kSequence});
-  expect_counts(local, "fsdp", counted.shard);
-  expect_counts(local, "dp", counted.replicas);
+  expect_counts(local, "fsdp", false, counted.shard);
+  expect_counts(local, "dp", false, counted.replicas);
+  // Ranks agree on which parameters have a gradient: a flag for each, which estimates leave out.
+  const std::int64_t flags =
+      bytes_sent(CollectiveKind::kAllReduce, counted.cut, 4, mesh.dp * mesh.fsdp);
+  std::map<std::string, comm::CommCounter> agreed;
+  agreed["all_reduce"].calls = 1;
+  agreed["all_reduce"].bytes_sent = static_cast<std::uint64_t>(flags);
+  expect_counts(local, mesh.dp > 1 ? "dp+fsdp" : "fsdp", true, counted.data, agreed);
   const MemoryEstimate memory = estimate_memory(local);
   const double ratio =
       static_cast<double>(memory.tensors() - memory.optimizer) / static_cast<double>(counted.peak);
@@ -102,10 +118,11 @@ void expect_close(const ModelShape& shape, const MeshSizes& mesh, const PlanChoi
                                << counted.peak;
 }
 
-void expect_all_close(const ModelShape& shape) {
+void expect_all_close(const ModelShape& shape, const ShardOptions& shards = {}) {
   for (const MeshSizes mesh : {MeshSizes{1, 2, 1, 1}, MeshSizes{1, 3, 1, 1}, MeshSizes{2, 2, 1, 1}})
     for (const bool reshard : {true, false})
-      expect_close(shape, mesh, {.fully_shard = true, .reshard_after_forward = reshard});
+      expect_close(shape, mesh,
+                   {.fully_shard = true, .reshard_after_forward = reshard, .shards = shards});
 }
 
 TEST(MeasuredSharded, Gpt2) {
@@ -122,6 +139,51 @@ TEST(MeasuredSharded, Llama) {
   model.vocab = 600;
   model.layers = 3;
   expect_all_close(model);
+}
+
+// Some parameters stay whole, others are cut along dim 1 and travel packed.
+TEST(MeasuredSharded, LargestDivisible) {
+  ModelShape model = testing::byte_gpt();
+  model.hidden = 192;
+  model.heads = model.kv_heads = 3;
+  model.intermediate = 768;
+  model.layers = 3;
+  expect_all_close(model, {.policy = ShardPolicy::kLargestDivisible, .min_elements = 100'000});
+  expect_all_close(model, {.policy = ShardPolicy::kLargestDivisible, .min_elements = 0});
+  // No dim of 100 divides by 3.
+  model.positions = 100;
+  model.hidden = 160;
+  model.heads = model.kv_heads = 5;
+  model.head_dim = 32;
+  model.intermediate = 640;
+  expect_all_close(model, {.policy = ShardPolicy::kLargestDivisible, .min_elements = 1000});
+}
+
+TEST(MeasuredSharded, ChosenByHand) {
+  ModelShape model = testing::small_llama();
+  model.vocab = 600;
+  model.layers = 2;
+  ShardOptions shards;
+  shards.dims["model.embed_tokens.weight"] = std::nullopt;
+  shards.dims["model.norm.weight"] = std::nullopt;
+  for (const char* layer : {"0", "1"}) {
+    const std::string block = std::string("model.layers.") + layer;
+    shards.dims[block + ".mlp.down_proj.weight"] = 1;
+    shards.dims[block + ".self_attn.q_proj.weight"] = std::nullopt;
+  }
+  expect_all_close(model, shards);
+}
+
+TEST(MeasuredSharded, ChoicesThatDoNotFitAreRefused) {
+  const ModelShape model = testing::small_llama();
+  const MeshSizes mesh{1, 2, 1, 1};
+  PlanChoice plan{.fully_shard = true};
+  plan.shards.dims["model.layers.0.mlp.down_proj.weight"] = 1;
+  EXPECT_THROW(local_model(model, mesh, plan, {}), Unimplemented);
+  plan.shards.dims = {{"model.norm.weight", 1}};
+  EXPECT_THROW(local_model(model, mesh, plan, {}), InvalidArgument);
+  plan.shards.dims = {{"model.norm.bias", 0}};
+  EXPECT_THROW(local_model(model, mesh, plan, {}), InvalidArgument);
 }
 
 }  // namespace
