@@ -52,7 +52,7 @@ v1::ParameterPlacement to_message(const planner::ParameterLayout& p) {
 
 ExitCode show(bool json, const ShowOptions& options) {
   const planner::ModelShape model = read_model_shape(options.plan.model);
-  const auto [mesh, plan] = make_mesh_and_plan(options.plan, make_machine(options.plan));
+  const auto [mesh, plan] = make_mesh_and_plan(options.plan, model, make_machine(options.plan));
   const planner::Workload work = make_workload(options.plan, model, mesh);
   if (const auto reason = planner::why_invalid(model, mesh, plan, work))
     throw CliError(kUsage, *reason);
@@ -88,7 +88,7 @@ ExitCode show(bool json, const ShowOptions& options) {
 ExitCode estimate(bool json, const PlanOptions& options) {
   const planner::ModelShape model = read_model_shape(options.model);
   const planner::Machine machine = make_machine(options);
-  const auto [mesh, plan] = make_mesh_and_plan(options, machine);
+  const auto [mesh, plan] = make_mesh_and_plan(options, model, machine);
   const planner::Workload work = make_workload(options, model, mesh);
   const v1::PlanEstimate message =
       cli::to_message(planner::estimate(model, mesh, plan, work, machine), machine.name,

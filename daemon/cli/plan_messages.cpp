@@ -57,8 +57,14 @@ v1::ParallelPlan to_message(const planner::PlanChoice& plan) {
   m.set_tensor_parallel(plan.tensor_parallel);
   m.set_sequence_parallel(plan.sequence_parallel);
   m.set_fully_shard(plan.fully_shard);
-  if (plan.fully_shard)
-    m.mutable_fully_shard_options()->set_reshard_after_forward(plan.reshard_after_forward);
+  if (plan.fully_shard) {
+    v1::FullyShardOptions& options = *m.mutable_fully_shard_options();
+    options.set_reshard_after_forward(plan.reshard_after_forward);
+    if (plan.shards.policy == planner::ShardPolicy::kLargestDivisible) {
+      options.set_policy(v1::SHARD_POLICY_LARGEST_DIVISIBLE);
+      options.set_min_elements(plan.shards.min_elements);
+    }
+  }
   m.set_activation_checkpoint(plan.checkpointing == planner::Checkpointing::kFull
                                   ? v1::ACTIVATION_CHECKPOINT_FULL
                               : plan.checkpointing == planner::Checkpointing::kSelective

@@ -9,6 +9,7 @@
 #include "daemon/base/yaml_reader.h"
 #include "daemon/cli/clusters.h"
 #include "daemon/cli/exit_code.h"
+#include "daemon/cli/plan_patterns.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::cli {
@@ -19,13 +20,21 @@ planner::MeshSizes mesh_of(const v1::Mesh& mesh) {
   return {size(mesh.dp()), size(mesh.fsdp()), size(mesh.cp()), size(mesh.tp())};
 }
 
-/// Whether a layer's parameters are gathered twice. Estimates know cuts of dim 0 alone.
-bool reshards(const v1::FullyShardOptions& options) {
-  if (options.policy() == v1::SHARD_POLICY_LARGEST_DIVISIBLE || !options.choices().empty())
+planner::ShardPolicy make_shard_policy(const std::string& name) {
+  if (name == "dim0") return planner::ShardPolicy::kDim0;
+  if (name == "largest_divisible") return planner::ShardPolicy::kLargestDivisible;
+  throw CliError(kUsage,
+                 fmt::format("--shard-policy must be dim0 or largest_divisible, got \"{}\"", name));
+}
+
+/// What neither a file nor a flag may ask of an estimate.
+void check_estimated(const v1::ParallelPlan& plan) {
+  if (plan.has_context_parallel())
+    throw CliError(kUsage, "plan.context_parallel: is not offered by this build");
+  if (!plan.activation_checkpoint_choices().empty())
     throw CliError(kUsage,
-                   "plan.fully_shard_options: policy largest_divisible and choices are not "
-                   "estimated, only policy dim0");
-  return !options.has_reshard_after_forward() || options.reshard_after_forward();
+                   "plan.activation_checkpoint_choices: blocks that keep different things are not "
+                   "estimated, only activation_checkpoint for all of them");
 }
 
 planner::Checkpointing checkpointing_of(v1::ActivationCheckpoint mode) {
@@ -38,10 +47,11 @@ planner::Checkpointing checkpointing_of(v1::ActivationCheckpoint mode) {
 
 }  // namespace
 
-v1::PlanFile read_plan_file(const std::string& path) {
+v1::PlanFile read_plan_file(const std::string& path, base::SourceLines* lines) {
   v1::PlanFile file;
   try {
-    base::read_yaml_file(path, &file);
+    base::SourceLines read = base::read_yaml_file(path, &file);
+    if (lines) *lines = std::move(read);
   } catch (const Error& error) {
     throw CliError(kUsage, error.what());
   }
@@ -61,6 +71,8 @@ void add_mesh_options(CLI::App& command, PlanOptions& options) {
                      "A YAML file with mesh and plan, as in a job; flags win over it");
   command.add_flag("--sequence-parallel", options.sequence_parallel,
                    "Cut the residual stream's tokens over tp");
+  command.add_option("--shard-policy", options.shard_policy,
+                     "fully_shard: dim0, or largest_divisible");
   command.add_flag("--no-reshard", options.no_reshard,
                    "fully_shard: keep parameters gathered between forward and backward");
 }
@@ -157,19 +169,24 @@ planner::OptimizerState make_optimizer_state(const std::string& name) {
       fmt::format("--optimizer must be adamw, adam, sgd or sgd_momentum, got \"{}\"", name));
 }
 
-MeshAndPlan make_mesh_and_plan(const PlanOptions& options, const planner::Machine& machine) {
+MeshAndPlan make_mesh_and_plan(const PlanOptions& options, const planner::ModelShape& model,
+                               const planner::Machine& machine) {
   MeshAndPlan result;
   std::string dtype = options.dtype;
   const v1::PlanFile file =
       options.plan_file.empty() ? v1::PlanFile() : read_plan_file(options.plan_file);
-  if (!file.plan().styles().empty())
-    throw CliError(kUsage, "plan.styles: only a model's default plan is estimated");
+  check_estimated(file.plan());
   result.mesh = options.mesh.empty() ? mesh_of(file.mesh()) : parse_mesh(options.mesh);
   planner::PlanChoice& plan = result.plan;
   plan.tensor_parallel = file.plan().tensor_parallel() || result.mesh.tp > 1;
   plan.fully_shard = file.plan().fully_shard() || result.mesh.fsdp > 1;
   plan.sequence_parallel = file.plan().sequence_parallel() || options.sequence_parallel;
-  plan.reshard_after_forward = !options.no_reshard && reshards(file.plan().fully_shard_options());
+  plan.tensor_groups = make_tensor_groups(file.plan(), model);
+  const v1::FullyShardOptions& shards = file.plan().fully_shard_options();
+  plan.reshard_after_forward = !options.no_reshard && (!shards.has_reshard_after_forward() ||
+                                                       shards.reshard_after_forward());
+  plan.shards = make_shard_options(shards, model);
+  if (!options.shard_policy.empty()) plan.shards.policy = make_shard_policy(options.shard_policy);
   plan.checkpointing = options.activation_checkpoint.empty()
                            ? checkpointing_of(file.plan().activation_checkpoint())
                            : make_checkpointing(options.activation_checkpoint);

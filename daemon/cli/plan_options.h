@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "daemon/base/yaml_reader.h"
 #include "planner/estimate/machine.h"
 #include "planner/estimate/plan_choice.h"
 #include "v1/plan.pb.h"
@@ -21,6 +22,7 @@ struct PlanOptions {
   std::string activation_checkpoint;
   std::string optimizer = "adamw";
   bool sequence_parallel = false;
+  std::string shard_policy;
   bool no_reshard = false;
   std::int64_t sequence = 0;
   std::int64_t micro_batch = 0;
@@ -38,7 +40,8 @@ void add_work_options(CLI::App& command, PlanOptions& options);
 void add_machine_options(CLI::App& command, PlanOptions& options);
 
 /// A file for --plan. Throws CliError (kUsage) naming file and line of what is wrong.
-v1::PlanFile read_plan_file(const std::string& path);
+/// `lines` gets the lines of its fields where given.
+v1::PlanFile read_plan_file(const std::string& path, base::SourceLines* lines = nullptr);
 
 /// "dp=2,tp=2". Throws CliError (kUsage) naming what is wrong.
 planner::MeshSizes parse_mesh(const std::string& text);
@@ -49,7 +52,8 @@ struct MeshAndPlan {
 };
 /// From the plan file, then the flags, which win; tensor_parallel and fully_shard are on where the
 /// mesh has such ranks. `machine` decides what "auto" means. Throws CliError (kUsage).
-MeshAndPlan make_mesh_and_plan(const PlanOptions& options, const planner::Machine& machine);
+MeshAndPlan make_mesh_and_plan(const PlanOptions& options, const planner::ModelShape& model,
+                               const planner::Machine& machine);
 
 DType make_dtype(const std::string& name, const planner::Machine& machine);
 planner::Checkpointing make_checkpointing(const std::string& name);

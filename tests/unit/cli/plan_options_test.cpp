@@ -93,9 +93,10 @@ TEST(PlanOptions, ClustersAreReadFromFilesWithPlaces) {
 
 TEST(PlanOptions, PlansComeFromTheMeshAFileAndFlags) {
   const planner::Machine machine = load_cluster("h100");
+  const planner::ModelShape model = read_model_shape("gpt2_124m");
   PlanOptions options;
   options.mesh = "fsdp=2,tp=2";
-  MeshAndPlan made = make_mesh_and_plan(options, machine);
+  MeshAndPlan made = make_mesh_and_plan(options, model, machine);
   EXPECT_TRUE(made.plan.tensor_parallel);
   EXPECT_TRUE(made.plan.fully_shard);
   EXPECT_FALSE(made.plan.sequence_parallel);
@@ -107,7 +108,7 @@ TEST(PlanOptions, PlansComeFromTheMeshAFileAndFlags) {
   write(options.plan_file,
         "mesh: {tp: 3}\nplan: {tensor_parallel: true, sequence_parallel: true, dtype: float32, "
         "activation_checkpoint: full}\n");
-  made = make_mesh_and_plan(options, machine);
+  made = make_mesh_and_plan(options, model, machine);
   EXPECT_EQ(made.mesh, (planner::MeshSizes{1, 1, 1, 3}));
   EXPECT_TRUE(made.plan.sequence_parallel);
   EXPECT_EQ(made.plan.checkpointing, planner::Checkpointing::kFull);
@@ -116,26 +117,82 @@ TEST(PlanOptions, PlansComeFromTheMeshAFileAndFlags) {
   options.mesh = "tp=4";
   options.dtype = "bfloat16";
   options.activation_checkpoint = "none";
-  made = make_mesh_and_plan(options, machine);
+  made = make_mesh_and_plan(options, model, machine);
   EXPECT_EQ(made.mesh.tp, 4);
   EXPECT_EQ(made.plan.dtype, DType::kBFloat16);
   EXPECT_EQ(made.plan.checkpointing, planner::Checkpointing::kNone);
 
   options.dtype = "float8";
-  EXPECT_THAT(refusal([&] { make_mesh_and_plan(options, machine); }), HasSubstr("float8"));
+  EXPECT_THAT(refusal([&] { make_mesh_and_plan(options, model, machine); }), HasSubstr("float8"));
   options.dtype.clear();
   write(options.plan_file,
         "mesh: {fsdp: 2}\nplan: {fully_shard_options: {reshard_after_forward: false}}\n");
   options.mesh.clear();
-  made = make_mesh_and_plan(options, machine);
+  made = make_mesh_and_plan(options, model, machine);
   EXPECT_TRUE(made.plan.fully_shard);
   EXPECT_FALSE(made.plan.reshard_after_forward);
-  write(options.plan_file, "plan: {fully_shard_options: {policy: largest_divisible}}\n");
-  EXPECT_THAT(refusal([&] { make_mesh_and_plan(options, machine); }), HasSubstr("largest_div"));
 
   write(options.plan_file, "plan: {tensor_paralel: true}\n");
-  EXPECT_THAT(refusal([&] { make_mesh_and_plan(options, machine); }),
+  EXPECT_THAT(refusal([&] { make_mesh_and_plan(options, model, machine); }),
               HasSubstr("plan.yaml:1: plan: unknown key \"tensor_paralel\""));
+}
+
+/// The plan of a file with this text for GPT-2.
+MeshAndPlan read_plan(const std::string& text) {
+  const test::TempFolder folder;
+  PlanOptions options;
+  options.plan_file = (folder.path() / "plan.yaml").string();
+  write(options.plan_file, text);
+  return make_mesh_and_plan(options, read_model_shape("gpt2_124m"), load_cluster("local_cpu"));
+}
+
+TEST(PlanOptions, DimsOfFullyShardComeFromPolicyAndPatterns) {
+  const planner::ShardOptions shards =
+      read_plan(
+          "mesh: {fsdp: 2}\nplan: {fully_shard_options: {policy: largest_divisible, min_elements: "
+          "7, choices: [{pattern: transformer.h.*.mlp.c_fc.weight, dim: 1}, {pattern: "
+          "transformer.wpe.weight}]}}\n")
+          .plan.shards;
+  EXPECT_EQ(shards.policy, planner::ShardPolicy::kLargestDivisible);
+  EXPECT_EQ(shards.min_elements, 7);
+  ASSERT_EQ(shards.dims.size(), 13u);
+  EXPECT_EQ(shards.dims.at("transformer.h.11.mlp.c_fc.weight"), 1);
+  EXPECT_EQ(shards.dims.at("transformer.wpe.weight"), std::nullopt);
+  EXPECT_THAT(
+      refusal([] {
+        read_plan("mesh: {fsdp: 2}\nplan: {fully_shard_options: {choices: [{pattern: a.b}]}}\n");
+      }),
+      HasSubstr("plan.fully_shard_options.choices: pattern \"a.b\" matches nothing"));
+}
+
+TEST(PlanOptions, StylesTellWhichPartsAreCut) {
+  const auto groups = [](const std::string& styles) {
+    return planner::to_string(
+        read_plan("mesh: {tp: 2}\nplan:\n  styles:\n" + styles).plan.tensor_groups);
+  };
+  const auto entry = [](const std::string& pattern, const std::string& style) {
+    return "    - {pattern: " + pattern + ", styles: [{style: " + style + "}]}\n";
+  };
+  const std::string fc = entry("transformer.h.*.mlp.c_fc", "ColwiseParallel");
+  const std::string proj = entry("transformer.h.*.mlp.c_proj", "RowwiseParallel");
+  EXPECT_EQ(groups(fc + proj), "mlp");
+  EXPECT_EQ(groups(entry("transformer.h.*.attn.c_attn", "ColwiseParallel, input_layouts: [R]") +
+                   entry("transformer.h.*.attn.c_proj", "RowwiseParallel, output_layouts: [R]")),
+            "attention");
+  EXPECT_THAT(refusal([&] { groups(fc); }), HasSubstr("mlp.c_proj are not both cut"));
+  EXPECT_THAT(refusal([&] { groups(entry("transformer.h.*.mlp.c_fc", "RowwiseParallel") + proj); }),
+              HasSubstr("RowwiseParallel of transformer.h.0.mlp.c_fc is not estimated"));
+  EXPECT_THAT(
+      refusal([&] {
+        groups(entry("transformer.h.*.mlp.c_fc", "ColwiseParallel, output_layouts: [R]") + proj);
+      }),
+      HasSubstr("is not estimated"));
+  EXPECT_THAT(refusal([&] { groups(fc + proj + entry("transformer.ln_f", "SequenceParallel")); }),
+              HasSubstr("SequenceParallel of transformer.ln_f is not estimated"));
+  EXPECT_THAT(refusal([&] {
+                groups(entry("transformer.wte", "RowwiseParallel, input_layouts: [R]") + fc + proj);
+              }),
+              HasSubstr("share their weight"));
 }
 
 TEST(PlanOptions, EveryPlanOfTheConfigsIsEstimated) {
@@ -147,7 +204,7 @@ TEST(PlanOptions, EveryPlanOfTheConfigsIsEstimated) {
     ++files;
     PlanOptions options;
     options.plan_file = entry.path().string();
-    const auto [mesh, plan] = make_mesh_and_plan(options, machine);
+    const auto [mesh, plan] = make_mesh_and_plan(options, model, machine);
     const planner::Workload work = make_workload(options, model, mesh);
     EXPECT_EQ(planner::why_invalid(model, mesh, plan, work), std::nullopt) << entry.path();
     EXPECT_GT(mesh.ranks(), 1) << entry.path();
