@@ -74,6 +74,73 @@ TEST(DimOrder, KnowsTheCeilRule) {
   EXPECT_TRUE(DimOrder::listed(3, {{{0, 1}}, {{1, 2}}, {{2, 3}}, {}})->plain());
 }
 
+using Rows = std::vector<std::vector<IndexRanges>>;
+
+TEST(DimOrder, HoldsOtherElementsInEveryRow) {
+  // Two sequences of documents of 4 + 4 and 2 + 6 elements, head and tail of each document to part
+  // 0.
+  const Rows rows = {{{{0, 1}, {3, 5}, {7, 8}}, {{1, 3}, {5, 7}}},
+                     {{{0, 2}, {2, 3}, {7, 8}}, {{3, 7}}}};
+  const DimOrderPtr order = DimOrder::listed_by_row(8, 1, rows);
+  EXPECT_TRUE(order->by_row());
+  EXPECT_EQ(order->row_dim(), 1);
+  EXPECT_EQ(order->rows(), 2);
+  EXPECT_EQ(order->parts(), 2);
+  EXPECT_EQ(order->groups(), 0);
+  EXPECT_EQ(order->part_size(1), 4);
+  EXPECT_EQ(order->largest_part(), 4);
+  EXPECT_EQ(order->part(0, 0), (IndexRanges{{0, 1}, {3, 5}, {7, 8}}));
+  EXPECT_EQ(order->part(0, 1), (IndexRanges{{0, 3}, {7, 8}}));  // neighbours are merged
+  EXPECT_FALSE(order->plain());
+  EXPECT_THROW(order->part(0), InvalidArgument);
+  EXPECT_THROW(order->part(0, 2), InvalidArgument);
+  EXPECT_NE(to_string(*order).find("by row of dim 1"), std::string::npos);
+}
+
+TEST(DimOrder, RowsThatAreAlikeAreOneList) {
+  const std::vector<IndexRanges> row = {{{2, 4}, {0, 1}}, {{1, 2}}};
+  const DimOrderPtr order = DimOrder::listed_by_row(4, 0, {row, row, row});
+  EXPECT_FALSE(order->by_row());
+  EXPECT_EQ(order->digest(), DimOrder::listed(4, row)->digest());
+  EXPECT_TRUE(DimOrder::listed_by_row(3, 0, {{{{0, 2}}, {{2, 3}}}})->plain());
+}
+
+TEST(DimOrder, DigestTellsRowsApart) {
+  const std::vector<IndexRanges> a = {{{0, 2}}, {{2, 4}}}, b = {{{1, 3}}, {{0, 1}, {3, 4}}};
+  const DimOrderPtr order = DimOrder::listed_by_row(4, 0, {a, b});
+  EXPECT_EQ(order->digest(), DimOrder::listed_by_row(4, 0, {a, b})->digest());
+  EXPECT_NE(order->digest(), DimOrder::listed_by_row(4, 0, {b, a})->digest());
+  EXPECT_NE(order->digest(), DimOrder::listed_by_row(4, 0, {a, b, b})->digest());
+  EXPECT_NE(order->digest(), DimOrder::listed(4, a)->digest());
+  const DimOrderPtr moved = DimOrder::with_row_dim(order, 2);
+  EXPECT_EQ(moved->row_dim(), 2);
+  EXPECT_NE(moved->digest(), order->digest());
+  EXPECT_EQ(moved->lists_digest(), order->lists_digest());
+  EXPECT_EQ(moved->digest(), DimOrder::listed_by_row(4, 2, {a, b})->digest());
+  EXPECT_EQ(moved->part(1, 1), order->part(1, 1));
+  EXPECT_EQ(DimOrder::with_row_dim(order, 0), order);
+  const DimOrderPtr plain = DimOrder::blocked(4, 2, 2, 1);
+  EXPECT_EQ(DimOrder::with_row_dim(plain, 1), plain);
+}
+
+TEST(DimOrder, RefusesRowsThatAreNoCuts) {
+  const std::vector<IndexRanges> even = {{{0, 2}}, {{2, 4}}}, uneven = {{{0, 3}}, {{3, 4}}},
+                                 torn = {{{0, 2}}, {{3, 4}}}, three = {{{0, 2}}, {{2, 4}}, {}};
+  try {
+    DimOrder::listed_by_row(4, 0, {even, uneven});
+    ADD_FAILURE() << "parts of other sizes were taken";
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(std::string(error.what()).find("3 elements in row 1 but 2 in row 0"),
+              std::string::npos)
+        << error.what();
+  }
+  EXPECT_THROW(DimOrder::listed_by_row(4, 0, {even, torn}), InvalidArgument);
+  EXPECT_THROW(DimOrder::listed_by_row(4, 0, {even, three}), InvalidArgument);
+  EXPECT_THROW(DimOrder::listed_by_row(4, -1, {even, even}), InvalidArgument);
+  EXPECT_THROW(DimOrder::listed_by_row(4, 0, {}), InvalidArgument);
+  EXPECT_THROW(DimOrder::listed_by_row(4, 0, {{}}), InvalidArgument);
+}
+
 TEST(DimOrder, RefusesWhatIsNoCut) {
   EXPECT_THROW(DimOrder::blocked(7, 2, 3, 1), InvalidArgument);
   EXPECT_THROW(DimOrder::blocked(6, 0, 3, 1), InvalidArgument);

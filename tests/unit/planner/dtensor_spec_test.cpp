@@ -151,6 +151,40 @@ TEST(DTensorSpec, MixesNoKindsOfPartialThatDoNotCommute) {
     EXPECT_THROW(DTensorSpec(mesh, mixed, {8}), InvalidArgument) << to_string(mixed);
 }
 
+TEST(DTensorSpec, CutsEveryRowInItsOrder) {
+  const MeshPtr mesh = mesh_of({2, 2, 2});
+  const auto rows = DimOrder::listed_by_row(
+      4, 0, {{{{0, 1}, {3, 4}}, {{1, 3}}}, {{{0, 2}}, {{2, 4}}}, {{{2, 4}}, {{1, 2}, {0, 1}}}});
+  // Dim 1 by rows of dim 0, each list then cut plainly; the rows themselves cut by mesh dim 2.
+  const DTensorSpec spec(mesh, parse({"S(1)", "S(1)", "S(0)"}), {3, 4}, {},
+                         {rows, nullptr, nullptr});
+  EXPECT_EQ(spec.local_shape({1, 1, 0}), (Shape{2, 1}));
+  const LocalPart part = spec.local_part({0, 1, 0});
+  EXPECT_EQ(part.ranges_of_row(1, 0), (IndexRanges{{3, 4}}));
+  EXPECT_EQ(part.ranges_of_row(1, 1), (IndexRanges{{1, 2}}));
+  EXPECT_EQ(spec.local_part({1, 1, 1}).ranges(1), (IndexRanges{{0, 1}}));
+  EXPECT_FALSE(spec == DTensorSpec(mesh, parse({"S(1)", "S(1)", "S(0)"}), {3, 4}));
+  EXPECT_NE(to_string(spec).find("0:listed("), std::string::npos);
+
+  const auto spec_of = [&](const DimOrderPtr& order, const Shape& shape, const char* first,
+                           const DimOrderPtr& second = nullptr, const char* other = "R") {
+    return DTensorSpec(mesh, parse({first, other, "R"}), shape, {}, {order, second, nullptr});
+  };
+  EXPECT_NO_THROW(spec_of(DimOrder::with_row_dim(rows, 1), {4, 3}, "S(0)"));
+  EXPECT_NO_THROW(spec_of(rows, {3, 4, 4}, "S(1)", rows, "S(2)"));
+  EXPECT_THROW(spec_of(rows, {2, 4}, "S(1)"), InvalidArgument);
+  EXPECT_THROW(spec_of(rows, {4, 4}, "S(0)"), InvalidArgument);
+  EXPECT_THROW(spec_of(DimOrder::with_row_dim(rows, 2), {3, 4}, "S(1)"), InvalidArgument);
+  // The rows' own dim may be in any order but one by rows.
+  const auto of_rows = DimOrder::listed(3, {{{0, 1}, {2, 3}}, {{1, 2}}});
+  EXPECT_NO_THROW(spec_of(rows, {3, 4}, "S(1)", of_rows, "S(0)"));
+  const auto cycle = DimOrder::listed_by_row(
+      3, 1,
+      {{{{0, 2}}, {{2, 3}}}, {{{1, 3}}, {{0, 1}}}, {{{0, 2}}, {{2, 3}}}, {{{0, 2}}, {{2, 3}}}});
+  EXPECT_NO_THROW(spec_of(cycle, {3, 4}, "S(0)"));
+  EXPECT_THROW(spec_of(rows, {3, 4}, "S(1)", cycle, "S(0)"), InvalidArgument);
+}
+
 TEST(DTensorSpec, RefusesWhatDoesNotFit) {
   const MeshPtr mesh = mesh_of({2, 2});
   EXPECT_THROW(DTensorSpec(nullptr, {}, {8}), InvalidArgument);

@@ -2,12 +2,15 @@
 // distribute_tensor and factories.
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "daemon/dtensor/api/distribute_tensor.h"
 #include "daemon/dtensor/api/factories.h"
 #include "daemon/dtensor/api/from_local.h"
 #include "daemon/dtensor/api/to_local.h"
 #include "daemon/tensor/ops/elementwise.h"
 #include "kernels/base/error.h"
+#include "tests/support/random_rows.h"
 #include "tests/unit/dtensor/engine_rank.h"
 #include "tests/unit/dtensor/global_values.h"
 
@@ -73,7 +76,11 @@ TEST(DistributeTensor, MeshesAndShardOrders) {
       const planner::SpecPtr swapped = make_spec(rank.mesh, {"S(0)", "S(0)"}, shape, {{0, {1, 0}}});
       const planner::SpecPtr blocked = make_spec(rank.mesh, {"S(1)", "S(0)"}, shape, {},
                                                  {nullptr, planner::DimOrder::blocked(9, 3, 3, 1)});
-      for (const planner::SpecPtr& layout : {swapped, blocked})
+      std::mt19937 random(7);
+      const planner::SpecPtr by_row = make_spec(
+          rank.mesh, {"S(1)", "S(0)"}, shape, {},
+          {planner::DimOrder::listed_by_row(5, 0, test::random_rows(random, 5, 2, 9)), nullptr});
+      for (const planner::SpecPtr& layout : {swapped, blocked, by_row})
         expect_local(to_local(distribute_tensor(whole_tensor(rank, shape, right), rank.engine,
                                                 layout, source)),
                      *layout, rank.mesh.coordinates());

@@ -216,6 +216,37 @@ TEST(PlanRedistribute, ChangesDimOrders) {
   }
 }
 
+TEST(PlanRedistribute, ChangesOrdersByRow) {
+  const MeshPtr mesh = make_mesh({2, 2});
+  const Shape shape{3, 4};
+  const auto rows = [](int row_dim, std::int64_t count) {
+    std::vector<std::vector<IndexRanges>> lists;
+    for (std::int64_t row = 0; row < count; ++row)
+      lists.push_back(row % 2 == 0 ? std::vector<IndexRanges>{{{0, 1}, {2, 3}}, {{1, 2}}}
+                                   : std::vector<IndexRanges>{{{1, 3}}, {{0, 1}}});
+    if (row_dim == 0)
+      for (auto& row : lists) row[1].push_back({3, 4});
+    return DimOrder::listed_by_row(row_dim == 0 ? 4 : 3, row_dim, lists);
+  };
+  const DimOrderPtr columns_by_row = rows(0, 3), rows_by_column = rows(1, 4);
+  const SpecPtr by_row = make_spec(mesh, {"S(1)", "R"}, shape, {}, {columns_by_row, nullptr});
+  const SpecPtr by_column = make_spec(mesh, {"R", "S(0)"}, shape, {}, {nullptr, rows_by_column});
+  const SpecPtr plain = make_spec(mesh, {"S(1)", "R"}, shape),
+                whole = make_spec(mesh, {"R", "R"}, shape);
+  EXPECT_EQ(counts_of(*plan_redistribute(by_row, plain)), (Counts{{kExchange, 1}}));
+  EXPECT_EQ(counts_of(*plan_redistribute(by_row, whole)), (Counts{{kGather, 1}}));
+  EXPECT_EQ(plan_redistribute(whole, by_row)->comm_count(), 0);
+  EXPECT_TRUE(
+      plan_redistribute(by_row, make_spec(mesh, {"S(1)", "R"}, shape, {}, {rows(0, 3), nullptr}))
+          ->steps.empty());
+  // Both at once would be no layout: the one goes before the other comes.
+  for (const RedistributeOptions& options : {RedistributeOptions{}, unit_options()})
+    for (const auto& [from, to] : {std::pair(by_row, by_column), std::pair(by_column, by_row)}) {
+      const PlanPtr plan = plan_redistribute(from, to, options);
+      simulate_plan(*plan);
+    }
+}
+
 TEST(PlanRedistribute, MovesADimOrderToAnotherTensorDim) {
   const MeshPtr mesh = make_mesh({2});
   const Shape shape{12, 12};

@@ -262,6 +262,85 @@ TEST(SequenceOrder, IsNeverMixed) {
   EXPECT_GT(propagate({OpId::kAdd, {blocked, plain}, {}}).cost, 0.0);
 }
 
+/// Dim of 8 by two rows of `row_dim`.
+DimOrderPtr by_row(int row_dim) {
+  return DimOrder::listed_by_row(
+      8, row_dim, {{{{0, 2}, {6, 8}}, {{2, 6}}}, {{{0, 1}, {3, 5}, {7, 8}}, {{1, 3}, {5, 7}}}});
+}
+
+TEST(OrderByRow, PassesWhereDimAndRowsAreKept) {
+  const MeshPtr mesh = make_mesh({2});
+  const SpecPtr x = spec(mesh, {2, 8, 4}, {"S(1)"}, by_row(0));
+  const SpecPtr weight = spec(mesh, {6, 4}, {"R"}), ids = spec(mesh, {2, 8}, {"S(1)"}, by_row(0));
+  EXPECT_EQ(free_of_messages({OpId::kAdd, {x, x}, {}}).outputs[0], x);
+  EXPECT_EQ(*free_of_messages({OpId::kLinear, {x, weight}, {}}).outputs[0],
+            *spec(mesh, {2, 8, 6}, {"S(1)"}, by_row(0)));
+  EXPECT_EQ(*free_of_messages({OpId::kEmbedding, {weight, ids}, {{}, {-1}}}).outputs[0],
+            *spec(mesh, {2, 8, 4}, {"S(1)"}, by_row(0)));
+  const ShardingDecision loss =
+      free_of_messages({OpId::kLinearCrossEntropy, {x, weight, nullptr, ids}, {}});
+  EXPECT_EQ(to_string(loss.outputs[0]->placements()), "[P(sum)]");
+  // The rows move with their dim.
+  EXPECT_EQ(*free_of_messages({OpId::kPermute, {x}, {{2, 1, 0}, {}}}).outputs[0],
+            *spec(mesh, {4, 8, 2}, {"S(1)"}, by_row(2)));
+  EXPECT_EQ(*free_of_messages({OpId::kUnsqueeze, {x}, {{}, {0}}}).outputs[0],
+            *spec(mesh, {1, 2, 8, 4}, {"S(2)"}, by_row(1)));
+  EXPECT_EQ(*free_of_messages({OpId::kReshape, {x}, {{2, 8, 2, 2}, {}}}).outputs[0],
+            *spec(mesh, {2, 8, 2, 2}, {"S(1)"}, by_row(0)));
+  // Sums over the ordered dim, with or without the rows, are sums over all ranks.
+  for (const Dims& dims : {Dims{1}, Dims{0, 1}})
+    EXPECT_TRUE(free_of_messages({OpId::kSum, {x}, {dims, {}}}).outputs[0]->has_partial());
+}
+
+TEST(OrderByRow, GoesWhereTheRowsAreMixed) {
+  const MeshPtr mesh = make_mesh({2});
+  const SpecPtr x = spec(mesh, {2, 8, 4}, {"S(1)"}, by_row(0));
+  const OpCall calls[] = {{OpId::kSum, {x}, {{0}, {}}},
+                          {OpId::kVar, {x}, {{0}, {}}},
+                          {OpId::kSoftmax, {x}, {{}, {0}}},
+                          {OpId::kReshape, {x}, {{16, 4}, {}}},
+                          {OpId::kSlice, {x}, {{}, {0, 0, 1, 1}}},
+                          {OpId::kSplit, {x}, {{}, {1, 0}}},
+                          {OpId::kCat, {x, x}, {{}, {0}}},
+                          {OpId::kAdd, {x, spec(mesh, {8, 4}, {"R"})}, {}}};
+  for (const OpCall& call : calls) {
+    const ShardingDecision decision = propagate(call);
+    EXPECT_FALSE(decision.inputs[0]->has_dim_orders()) << op_name(call.op);
+    for (const SpecPtr& output : decision.outputs)
+      EXPECT_TRUE(!output->dim_order(0) || output->dim_order(0)->groups() > 0);
+    EXPECT_GT(decision.cost, 0.0);
+  }
+}
+
+TEST(OrderByRow, IsNeverMixed) {
+  const MeshPtr mesh = make_mesh({2});
+  const SpecPtr x = spec(mesh, {2, 8, 2}, {"S(1)"}, by_row(0));
+  const SpecPtr others[] = {
+      spec(mesh, {2, 8, 2}, {"S(1)"}), spec(mesh, {2, 8, 2}, {"S(1)"}, zigzag()),
+      spec(mesh, {2, 8, 2}, {"S(1)"}, by_row(2)), spec(mesh, {8, 2}, {"S(0)"}, by_row(1))};
+  for (const SpecPtr& other : others) {
+    EXPECT_NE(refusal({OpId::kAdd, {x, other}, {}}).find("different orders"), std::string::npos);
+    EXPECT_NE(refusal({OpId::kMul, {other, x}, {}}).find("different orders"), std::string::npos);
+  }
+  // The same order of a tensor with fewer dims in front.
+  const SpecPtr wide = spec(mesh, {3, 2, 8, 2}, {"S(2)"}, by_row(1));
+  EXPECT_EQ(free_of_messages({OpId::kAdd, {wide, x}, {}}).outputs[0], wide);
+}
+
+TEST(OrderByRow, RowsAndDimAreNotBothByRows) {
+  // Mesh dim 0 orders columns by row, mesh dim 1 rows by column: one of them has to go.
+  const MeshPtr mesh = make_mesh({2, 2});
+  const SpecPtr columns = spec(mesh, {2, 8}, {"S(1)", "R"}, by_row(0));
+  std::vector<std::vector<IndexRanges>> lists(8, {{{0, 1}}, {{1, 2}}});
+  lists[3] = {{{1, 2}}, {{0, 1}}};
+  const DimOrderPtr by_column = DimOrder::listed_by_row(2, 1, lists);
+  const SpecPtr rows =
+      std::make_shared<DTensorSpec>(mesh, parse({"R", "S(0)"}), Shape{2, 8}, ShardOrder{},
+                                    std::vector<DimOrderPtr>{nullptr, by_column});
+  const ShardingDecision decision = propagate({OpId::kAdd, {columns, rows}, {}});
+  EXPECT_EQ(*decision.inputs[0], *decision.inputs[1]);
+}
+
 TEST(Propagate, RefusesWhatTheOpDoesNotTake) {
   const MeshPtr mesh = make_mesh({4});
   const auto r = [&](Shape shape) { return spec(mesh, shape, {"R"}); };
