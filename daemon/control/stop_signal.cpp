@@ -21,8 +21,10 @@ sigset_t stop_signals() {
 }
 
 std::string describe(int signal, int sender) {
-  const char* name = signal == SIGTERM ? "SIGTERM" : signal == SIGINT ? "SIGINT" : "SIGCONT";
-  return fmt::format("{} from pid {}", name, sender);
+  if (signal == SIGCONT)
+    return fmt::format("mpirun (pid {}) ends its ranks: it was told to stop, or a rank has died",
+                       sender);
+  return fmt::format("{} from pid {}", signal == SIGTERM ? "SIGTERM" : "SIGINT", sender);
 }
 
 }  // namespace
