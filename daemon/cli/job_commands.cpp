@@ -3,19 +3,18 @@
 
 #include <memory>
 
-#include "daemon/base/config.h"
 #include "daemon/base/message_printer.h"
 #include "daemon/cli/commands.h"
 #include "daemon/cli/follow.h"
+#include "daemon/cli/job_source.h"
 #include "daemon/cli/output.h"
-#include "daemon/cli/plan_options.h"
-#include "kernels/base/error.h"
 
 namespace meshloom::cli {
 namespace {
 
+/// What all ways to make a job have.
 struct SubmitOptions {
-  std::string file;
+  std::string source;  ///< the job file, or the job to go on from
   std::string plan_file;
   std::string name;
   std::string request_id;
@@ -23,52 +22,38 @@ struct SubmitOptions {
   bool validate_only = false;
 };
 
-base::JobFile load(const std::string& file) {
-  try {
-    return base::load_job_file(file);
-  } catch (const Error& error) {
-    throw CliError(kUsage, error.what());
-  }
+struct ResumeOptions : SubmitOptions {
+  std::string checkpoint;
+  std::int64_t steps = 0;
+};
+
+v1::Job get_job(Client& client, const std::string& name) {
+  v1::GetJobRequest request;
+  request.set_name(name);
+  return client.call(client.jobs(), &v1::JobService::Stub::GetJob, request).job();
 }
 
-/// Where the file sets the field that the daemon refuses, or the nearest field above it.
-std::string place_of(const base::JobFile& file, const std::string& path,
-                     const v1::ErrorDetails& details) {
-  if (details.violations_size() == 0) return "";
-  std::string field = details.violations(0).field();
-  while (!field.empty()) {
-    const auto line = file.lines.find(field);
-    if (line != file.lines.end()) return fmt::format("{}:{}: ", path, line->second);
-    const auto cut = field.find_last_of(".[");
-    field = cut == std::string::npos ? "" : field.substr(0, cut);
-  }
-  return path + ": ";
-}
-
-/// The file's mesh instead of the job's; of the plan, what the file says.
-void apply_plan(const v1::PlanFile& file, v1::JobSpec& spec) {
-  if (file.has_mesh()) *spec.mutable_run()->mutable_mesh() = file.mesh();
-  spec.mutable_run()->mutable_plan()->MergeFrom(file.plan());
-}
-
-v1::Job send_job(Client& client, const SubmitOptions& options) {
-  base::JobFile file = load(options.file);
-  if (!options.name.empty()) file.spec.set_name(options.name);
-  if (!options.plan_file.empty()) apply_plan(read_plan_file(options.plan_file), file.spec);
+v1::Job send_job(Client& client, const SubmitOptions& options, JobSource source) {
+  if (!options.name.empty()) source.spec.set_name(options.name);
+  if (!options.plan_file.empty()) source.use_plan(options.plan_file);
   v1::SubmitJobRequest request;
   request.set_request_id(options.request_id.empty() ? make_request_id() : options.request_id);
   request.set_validate_only(options.validate_only);
-  *request.mutable_spec() = file.spec;
+  *request.mutable_spec() = source.spec;
   try {
-    return client.call(client.jobs(), &v1::JobService::Stub::SubmitJob, request).job();
+    const auto response = client.call(client.jobs(), &v1::JobService::Stub::SubmitJob, request);
+    for (const std::string& warning : response.warnings())
+      fmt::print(stderr, "{}warning: {}\n", source.place_of("run.plan.styles"), warning);
+    return response.job();
   } catch (const CliError& error) {
-    throw CliError(error.code(), place_of(file, options.file, error.details()) + error.what(),
-                   error.details());
+    const auto& violations = error.details().violations();
+    const std::string place = violations.empty() ? "" : source.place_of(violations[0].field());
+    throw CliError(error.code(), place + error.what(), error.details());
   }
 }
 
-ExitCode submit(Client& client, bool json, const SubmitOptions& options) {
-  const v1::Job job = send_job(client, options);
+ExitCode make_job(Client& client, bool json, const SubmitOptions& options, JobSource source) {
+  const v1::Job job = send_job(client, options, std::move(source));
   if (options.validate_only) {
     if (json) {
       print_json(job);
@@ -76,7 +61,7 @@ ExitCode submit(Client& client, bool json, const SubmitOptions& options) {
       v1::JobSpec resolved;
       resolved.set_name(job.spec().name());
       *resolved.mutable_run() = job.resolved();
-      fmt::print("# {} is valid; with every default:\n{}", options.file, base::to_yaml(resolved));
+      fmt::print("# {} is valid; with every default:\n{}", options.source, base::to_yaml(resolved));
     }
     return kOk;
   }
@@ -91,6 +76,20 @@ ExitCode submit(Client& client, bool json, const SubmitOptions& options) {
                short_name(job.name()));
   }
   return kOk;
+}
+
+/// A new job that is the old one but for where it begins.
+ExitCode resume(Client& client, bool json, const ResumeOptions& options) {
+  const v1::Job job = get_job(client, options.source);
+  JobSource source;
+  source.spec = job.spec();
+  source.spec.clear_name();
+  v1::RunConfig& run = *source.spec.mutable_run();
+  if (options.steps > 0) run.mutable_training()->set_steps(options.steps);
+  run.mutable_checkpoint()->set_resume_from(
+      fmt::format("checkpoints/{}{}{}", short_name(job.name()),
+                  options.checkpoint.empty() ? "" : "/", options.checkpoint));
+  return make_job(client, json, options, std::move(source));
 }
 
 ExitCode list(Client& client, bool json) {
@@ -115,18 +114,13 @@ ExitCode list(Client& client, bool json) {
   return kOk;
 }
 
-void show(const v1::Job& job, bool json) {
+ExitCode show_job(Client& client, bool json, const std::string& name) {
+  const v1::Job job = get_job(client, name);
   if (json) {
     print_json(job);
   } else {
     print_job(job);
   }
-}
-
-ExitCode show_job(Client& client, bool json, const std::string& name) {
-  v1::GetJobRequest request;
-  request.set_name(name);
-  show(client.call(client.jobs(), &v1::JobService::Stub::GetJob, request).job(), json);
   return kOk;
 }
 
@@ -143,27 +137,55 @@ ExitCode cancel(Client& client, bool json, const std::string& name) {
   return kOk;
 }
 
+void add_making_options(CLI::App& command, SubmitOptions& options) {
+  command.add_option(
+      "--plan", options.plan_file,
+      "A YAML file with mesh and plan (configs/plans). Both are taken whole, instead "
+      "of the job's; of the job's plan only dtype stays, where the file has none");
+  command.add_flag("--follow", options.follow,
+                   "Show its progress until it ends; Ctrl-C leaves it running");
+  command.add_flag("--validate-only", options.validate_only,
+                   "Only let the daemon check it, and show it with every default");
+  command.add_option("--request-id", options.request_id,
+                     "Makes a repeat of this command harmless: the same id gives the same job");
+}
+
 void add_submit(CLI::App& jobs, CommandContext& context) {
   auto* command = jobs.add_subcommand("submit", "Queue the job that a YAML file declares");
   auto options = std::make_shared<SubmitOptions>();
   command
-      ->add_option("file", options->file,
+      ->add_option("file", options->source,
                    "The job file; its keys are the fields of proto/v1/config.proto")
       ->required();
-  command->add_option("--plan", options->plan_file,
-                      "A YAML file with mesh and plan (configs/plans), instead of the job's");
-  command->add_flag("--follow", options->follow,
-                    "Show its progress until it ends; Ctrl-C leaves it running");
+  add_making_options(*command, *options);
   command->add_option("--name", options->name,
                       "Name of the job, instead of the file's or a made-up one");
-  command->add_flag("--validate-only", options->validate_only,
-                    "Only let the daemon check it, and show it with every default");
-  command->add_option("--request-id", options->request_id,
-                      "Makes a repeat of this command harmless: the same id gives the same job");
   command->footer("Example: meshloom job submit configs/jobs/quickstart.yaml --follow");
   command->callback([&context, options] {
     context.action = [&context, options](Client& client) {
-      return submit(client, context.json, *options);
+      return make_job(client, context.json, *options, JobSource::read(options->source));
+    };
+  });
+}
+
+void add_resume(CLI::App& jobs, CommandContext& context) {
+  auto* command = jobs.add_subcommand(
+      "resume",
+      "Queue a new job that goes on from a checkpoint of a job that has ended, on any mesh");
+  auto options = std::make_shared<ResumeOptions>();
+  command->add_option("name", options->source, "The job that has ended")->required();
+  command->add_option("--checkpoint", options->checkpoint,
+                      "Its checkpoint, such as step-200; default: the newest");
+  command
+      ->add_option("--steps", options->steps,
+                   "Optimizer steps of the whole training, instead of the job's")
+      ->check(CLI::PositiveNumber);
+  add_making_options(*command, *options);
+  command->add_option("--name", options->name, "Name of the new job, instead of a made-up one");
+  command->footer("Example: meshloom job resume job-1 --plan configs/plans/fsdp2.yaml --follow");
+  command->callback([&context, options] {
+    context.action = [&context, options](Client& client) {
+      return resume(client, context.json, *options);
     };
   });
 }
@@ -185,9 +207,10 @@ void add_named(CLI::App& jobs, CommandContext& context, const char* name, const 
 }  // namespace
 
 void add_job_commands(CLI::App& app, CommandContext& context) {
-  auto* jobs = app.add_subcommand("job", "Submit, follow and cancel jobs");
+  auto* jobs = app.add_subcommand("job", "Submit, follow, cancel and resume jobs");
   jobs->require_subcommand(1);
   add_submit(*jobs, context);
+  add_resume(*jobs, context);
   auto* list_command = jobs->add_subcommand("list", "All jobs, oldest first");
   list_command->callback([&context] {
     context.action = [&context](Client& client) { return list(client, context.json); };

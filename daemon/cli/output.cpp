@@ -10,6 +10,7 @@
 
 #include "daemon/base/enum_names.h"
 #include "daemon/base/message_printer.h"
+#include "daemon/cli/plan_text.h"
 
 namespace meshloom::cli {
 namespace {
@@ -25,7 +26,7 @@ void line(const char* key, const std::string& value) {
 
 /// How parameters are held, and what that costs on the wire.
 void print_plan(const v1::Job& job) {
-  if (!job.plan().empty()) fmt::print("plan\n");
+  if (!job.plan().empty()) fmt::print("parameters\n");
   std::istringstream lines(job.plan());
   for (std::string text; std::getline(lines, text);) fmt::print("  {}\n", text);
   const auto& collectives = job.last_step().collectives();
@@ -85,6 +86,7 @@ std::string duration_text(double seconds) {
 void print_job(const v1::Job& job) {
   line("job", short_name(job.name()));
   line("state", state_name(job.state()));
+  line("held", job.hold_reason());
   line("step", fmt::format("{} of {}", job.step(), job.steps()));
   if (job.has_last_step())
     line("last step", fmt::format("loss {:.4f}, {:.0f} tokens/s", job.last_step().loss(),
@@ -95,6 +97,10 @@ void print_job(const v1::Job& job) {
                                    job.last_validation().loss(), job.last_validation().step()));
   line("error", job.error().message());
   for (const auto& note : job.notes()) line("note", note);
+  if (job.has_resolved()) {
+    line("mesh", mesh_text(job.resolved().mesh()));
+    line("plan", plan_text(job.resolved().plan()));
+  }
   line("created", job.create_time());
   line("finished", job.finish_time());
   line("folder", job.output_dir());

@@ -4,35 +4,12 @@
 #include <fmt/ranges.h>
 
 #include "daemon/cli/output.h"
-#include "planner/estimate/plan_choice.h"
+#include "daemon/cli/plan_text.h"
 
 namespace meshloom::cli {
 namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
-
-planner::MeshSizes sizes_of(const v1::Mesh& mesh) {
-  return {mesh.dp(), mesh.fsdp(), mesh.cp(), mesh.tp()};
-}
-
-std::string mesh_text(const v1::Mesh& mesh) { return planner::to_string(sizes_of(mesh)); }
-
-/// "tensor_parallel, activation_checkpoint full, float32"
-std::string plan_text(const v1::ParallelPlan& plan) {
-  std::vector<std::string> parts;
-  if (plan.tensor_parallel()) parts.push_back("tensor_parallel");
-  if (plan.sequence_parallel()) parts.push_back("sequence_parallel");
-  if (plan.fully_shard())
-    parts.push_back(plan.fully_shard_options().reshard_after_forward()
-                        ? "fully_shard"
-                        : "fully_shard without reshard");
-  if (plan.activation_checkpoint() == v1::ACTIVATION_CHECKPOINT_SELECTIVE)
-    parts.push_back("activation_checkpoint selective");
-  if (plan.activation_checkpoint() == v1::ACTIVATION_CHECKPOINT_FULL)
-    parts.push_back("activation_checkpoint full");
-  parts.push_back(plan.dtype());
-  return fmt::format("{}", fmt::join(parts, ", "));
-}
 
 std::string seconds_text(double seconds) {
   if (seconds >= 1.0) return fmt::format("{:.2f} s", seconds);

@@ -43,7 +43,8 @@ std::string Progress::show_state(const v1::Job& job, Clock::time_point now) {
   }
   if (job.state() == state_) return "";
   state_ = job.state();
-  return above(fmt::format("{}: {}", short_name(job.name()), state_name(state_)));
+  const std::string why = job.hold_reason().empty() ? "" : fmt::format(" ({})", job.hold_reason());
+  return above(fmt::format("{}: {}{}", short_name(job.name()), state_name(state_), why));
 }
 
 double Progress::seconds_left(std::int64_t step, Clock::time_point now) const {

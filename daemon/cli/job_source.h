@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job to submit, and where each of its fields was set.
+#pragma once
+
+#include <string>
+
+#include "daemon/base/yaml_reader.h"
+#include "v1/job.pb.h"
+
+namespace meshloom::cli {
+
+struct JobSource {
+  v1::JobSpec spec;
+  std::string file;              ///< empty where the job is made from one that the daemon knows
+  base::SourceLines lines;       ///< of `file`
+  std::string plan_file;         ///< empty where there is none
+  base::SourceLines plan_lines;  ///< of `plan_file`, by the path in it ("mesh.tp")
+
+  /// Throws CliError (kUsage) naming file and line of what is wrong.
+  static JobSource read(const std::string& file);
+
+  /// The file's mesh and plan, whole, instead of the job's: what the job says of them is gone, but
+  /// for the dtype where the file has none. Throws CliError (kUsage).
+  void use_plan(const std::string& path);
+
+  /// "file:line: " of the field that the daemon refuses or warns of ("run.mesh.tp"), or of the
+  /// nearest field above it that a file sets.
+  std::string place_of(const std::string& field) const;
+};
+
+}  // namespace meshloom::cli

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Meshes and plans in a line.
+#pragma once
+
+#include <string>
+
+#include "v1/config.pb.h"
+
+namespace meshloom::cli {
+
+/// "dp=2,tp=2"; dims of one rank are left out, "1 rank" where all are.
+std::string mesh_text(const v1::Mesh& mesh);
+
+/// "tensor_parallel, sequence_parallel, fully_shard largest_divisible, activation_checkpoint full,
+/// float32, own styles for transformer.h.*.attn": what a resolved plan says.
+std::string plan_text(const v1::ParallelPlan& plan);
+
+}  // namespace meshloom::cli
