@@ -11,18 +11,15 @@ DataParallel::DataParallel(ExecutionContext& context, const DataParallelGroups& 
                            const std::optional<FullyShardOptions>& fully_shard)
     : context_(context), groups_(groups) {
   std::vector<FullyShardInput> to_cut;
-  std::vector<ShardCandidate> candidates;
   for (const DataParallelInput& input : inputs) {
     of_model_.push_back(input.of_model);
     to_cut.push_back({input.candidate, input.parameter});
-    candidates.push_back(input.candidate);
   }
   if (fully_shard && groups.shard->size() > 1) {
     comm::ProcessGroup* replicas = groups.replicas->size() > 1 ? groups.replicas : nullptr;
     sharded_ = std::make_unique<FullyShard>(
         context, FullyShardGroups{groups.shard, replicas, groups.data}, to_cut, *fully_shard);
     parameters_ = sharded_->parameters();
-    description_ = describe_shards(candidates, sharded_->choices());
     return;
   }
   for (const DataParallelInput& input : inputs) {
@@ -40,6 +37,10 @@ DataParallel::DataParallel(ExecutionContext& context, const DataParallelGroups& 
 
 std::optional<int> DataParallel::shard_dim(std::size_t i) const {
   return sharded_ ? sharded_->choices()[i].dim : std::nullopt;
+}
+
+std::string DataParallel::shard_reason(std::size_t i) const {
+  return sharded_ ? sharded_->choices()[i].reason : std::string();
 }
 
 void DataParallel::begin_step() {

@@ -43,8 +43,8 @@ class DataParallel {
   const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
   /// The dim that fully_shard cuts of parameter i, if any.
   std::optional<int> shard_dim(std::size_t i) const;
-  /// One line per parameter that fully_shard cuts or leaves whole; empty without it.
-  const std::string& description() const { return description_; }
+  /// Why fully_shard cuts that one, or none (ShardChoice::reason); empty without fully_shard.
+  std::string shard_reason(std::size_t i) const;
   bool shards_parameters() const { return sharded_ != nullptr; }
 
   void begin_step();
@@ -73,7 +73,6 @@ class DataParallel {
   std::vector<Tensor> of_model_;  ///< by parameter
   std::unique_ptr<FullyShard> sharded_;
   std::unique_ptr<GradientReducer> reducer_;  ///< without fully_shard, on several ranks
-  std::string description_;
   bool last_ = true;
 };
 

@@ -2,9 +2,9 @@
 #include "daemon/train/model_state.h"
 
 #include <algorithm>
-#include <set>
 
 #include "daemon/nn/initialize_part.h"
+#include "daemon/train/describe_parameters.h"
 #include "daemon/train/parameter_spec.h"
 #include "daemon/train/resolve_plan.h"
 #include "daemon/train/status_agreement.h"
@@ -83,18 +83,11 @@ void ModelState::make_optimizer(const ModelStateOptions& options) {
 }
 
 std::string ModelState::description() const {
-  std::string text;
-  std::set<std::string> seen;
-  for (std::size_t i = 0; i < specs_.size(); ++i) {
-    std::string name = optimizer_->parameters()[i].name;
-    const std::string_view block = parallel::unit_of(name);
-    if (!block.empty())
-      name = fmt::format("{}.*{}", block.substr(0, block.rfind('.')), name.substr(block.size()));
-    const std::string line =
-        fmt::format("{} {} {}", name, to_string(specs_[i]->shape()), to_string(*specs_[i]));
-    if (seen.insert(line).second) text += line + "\n";
-  }
-  return text;
+  std::vector<DescribedParameter> parameters;
+  for (std::size_t i = 0; i < specs_.size(); ++i)
+    parameters.push_back(
+        {optimizer_->parameters()[i].name, specs_[i], data_parallel_->shard_reason(i)});
+  return describe_parameters(parameters);
 }
 
 void ModelState::initialize(std::uint64_t seed) {
