@@ -8,10 +8,11 @@
 
 #include "daemon/train/checkpoint/checkpoint_reader.h"
 #include "daemon/train/checkpoint/checkpoint_writer.h"
+#include "daemon/train/checkpoint/piece.h"
 #include "kernels/base/error.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/unit/train/checkpoint/failpoint_file_system.h"
-#include "tests/support/temp_folder.h"
 
 namespace meshloom::train {
 namespace {
@@ -239,6 +240,23 @@ TEST_F(CheckpointTest, AFullDiskFailsOnEveryRankAndLeavesNothingNew) {
     remove_leftovers(location_);
     EXPECT_THAT(names_in(location_.directory), ElementsAre("step-1"));
     expect_state(location_.directory / "step-1", 1);
+  }
+}
+
+TEST(CheckpointPiece, OfOtherElementsInEveryRowIsRefused) {
+  const auto mesh = std::make_shared<const planner::MeshLayout>(
+      std::vector<planner::MeshDim>{{"fsdp", 1}, {"tp", 2}});
+  const auto order =
+      planner::DimOrder::listed_by_row(4, 0, {{{{0, 2}}, {{2, 4}}}, {{{1, 3}}, {{0, 1}, {3, 4}}}});
+  const auto spec = std::make_shared<const planner::DTensorSpec>(
+      mesh, planner::Placements{planner::Placement::replicate(), planner::Placement::shard(1)},
+      Shape{2, 4}, planner::ShardOrder{}, std::vector<planner::DimOrderPtr>{nullptr, order});
+  try {
+    held_piece({2, 4}, spec, 1);
+    ADD_FAILURE() << "one row's list was taken for all rows";
+  } catch (const Unimplemented& error) {
+    EXPECT_THAT(error.what(), HasSubstr("[2, 4]"));
+    EXPECT_THAT(error.what(), HasSubstr("by row of dim 0"));
   }
 }
 
