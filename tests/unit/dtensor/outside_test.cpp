@@ -2,6 +2,7 @@
 // Ranks that a mesh leaves out: they run the same program on tensors without elements.
 #include <gtest/gtest.h>
 
+#include "daemon/dtensor/api/equal.h"
 #include "daemon/dtensor/api/from_local.h"
 #include "daemon/dtensor/api/redistribute_tensor.h"
 #include "daemon/dtensor/api/to_local.h"
@@ -89,6 +90,26 @@ TEST(OutsideTheMesh, SplitAndJoin) {
                    for (const double row : {3.0, 3.0, 0.0, 0.0, 1.0})
                      expected.insert(expected.end(), static_cast<std::size_t>(grad.size(1)), row);
                    EXPECT_EQ(grad.to_vector(), expected);
+                 },
+                 4, {0, 2});
+}
+
+TEST(OutsideTheMesh, Equal) {
+  on_engine_mesh({2},
+                 [](EngineRank& rank) {
+                   const bool member = rank.mesh.member();
+                   const Tensor x = part(rank, "S(0)", {5, 3}), whole = part(rank, "R", {5, 3});
+                   EXPECT_TRUE(equal(x, x));
+                   EXPECT_TRUE(equal(x, whole));
+                   EXPECT_TRUE(equal(redistribute(whole, placements({"P"})), x));
+                   EXPECT_EQ(equal(x, ops::mul(x, 2.0)), !member);
+                   // One element, on one rank.
+                   Tensor last = part(rank, "S(0)", {5, 3});
+                   if (rank.mesh.rank() == 1) last.layout()->local.data<float>()[5] += 1.0f;
+                   EXPECT_EQ(equal(x, last), !member);
+                   EXPECT_EQ(equal(x, part(rank, "S(0)", {3, 5})), !member);
+                   EXPECT_EQ(equal(x, ops::cast(x, DType::kFloat64)), !member);
+                   EXPECT_TRUE(equal(ops::sum(x), ops::sum(whole)));
                  },
                  4, {0, 2});
 }
