@@ -130,12 +130,14 @@ Tensor with_way_back(const Tensor& local, Tensor out, const Route& back,
   return out;
 }
 
-Tensor redistribute_along(const Tensor& local, const Route& route, const Route& back,
+/// `make_back()` gives the gradient's route.
+template <typename MakeBack>
+Tensor redistribute_along(const Tensor& local, const Route& route, const MakeBack& make_back,
                           const RedistributeDtypes& dtypes) {
   const bool record = autograd::should_record({&local});
   if (record) check_dtypes(dtypes);
   Tensor out = values_along(cast_first(local, dtypes), route);
-  return record ? with_way_back(local, std::move(out), back, dtypes) : out;
+  return record ? with_way_back(local, std::move(out), make_back(), dtypes) : out;
 }
 
 Route on_mesh(const planner::SpecPtr& from, const planner::SpecPtr& to,
@@ -155,8 +157,8 @@ Tensor redistribute_local(const Tensor& local, const planner::SpecPtr& from,
                           const planner::SpecPtr& to, const planner::SpecPtr& grad_of_to,
                           const planner::SpecPtr& grad_of_from, const MeshContext& context,
                           const RedistributeDtypes& dtypes) {
-  return redistribute_along(local, on_mesh(from, to, context),
-                            on_mesh(grad_of_to, grad_of_from, context), dtypes);
+  const auto back = [&] { return on_mesh(grad_of_to, grad_of_from, context); };
+  return redistribute_along(local, on_mesh(from, to, context), back, dtypes);
 }
 
 Tensor redistribute_across(const Tensor& local, const planner::SpecPtr& from, DeviceMesh& from_mesh,
@@ -164,7 +166,8 @@ Tensor redistribute_across(const Tensor& local, const planner::SpecPtr& from, De
                            const planner::SpecPtr& grad_of_to, const planner::SpecPtr& grad_of_from,
                            planner::PlanCache& plans, const RedistributeDtypes& dtypes) {
   const Route route{from, to, &from_mesh, &to_mesh, &plans};
-  return redistribute_along(local, route, route.back(grad_of_to, grad_of_from), dtypes);
+  const auto back = [&] { return route.back(grad_of_to, grad_of_from); };
+  return redistribute_along(local, route, back, dtypes);
 }
 
 // --- In flight
