@@ -33,6 +33,11 @@ LayerWidths layer_widths(const LocalModel& local) {
   const std::int64_t c = local.model.hidden;
   LayerWidths w;
   w.kept = {local.q + 2 * local.kv + local.q, 2 * c};
+  if (local.whole_kv) {
+    // Attention takes the heads that this rank's queries use.
+    const std::int64_t shared = local.model.heads / local.model.kv_heads;
+    w.kept.local += 2 * ((local.heads + shared - 1) / shared) * local.model.head_dim;
+  }
   // At the last projection: its input and output, the norms' outputs, attention's projection.
   w.forward = {local.inner, local.model.kind == ModelKind::kGpt2 ? 4 * c : 3 * c};
   // There too: the gradient of its output, of its input, and its input again.

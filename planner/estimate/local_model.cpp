@@ -33,7 +33,9 @@ UnitSize size_of(const std::vector<ParameterShape>& list, const Choices& choices
       }
     }
     sum.sharded += numel(shape);
-    if (list[i].cut.dim < 0) sum.replicated += numel(shape);
+    // Gradients of whole keys and values are summed before they reach the weights.
+    const TensorCut& cut = list[i].cut;
+    if (cut.dim < 0 && !cut.whole_where_few) sum.replicated += numel(shape);
   }
   sum.flat = sum.packed_shards;
   for (std::size_t i = 0; i < list.size(); ++i) {
@@ -148,8 +150,10 @@ LocalModel local_model(const ModelShape& model, const ModelParameters& parameter
   const auto part = [&](std::int64_t size, bool cut) {
     return cut ? shard_range(size, mesh.tp, 0).size() : size;
   };
-  const std::int64_t kv_heads = part(model.kv_heads, groups.attention);
-  local.heads = kv_heads * (model.heads / model.kv_heads);
+  local.whole_kv = groups.attention && model.kv_heads != model.heads && model.kv_heads < mesh.tp;
+  const std::int64_t kv_heads = part(model.kv_heads, groups.attention && !local.whole_kv);
+  local.heads =
+      local.whole_kv ? part(model.heads, true) : kv_heads * (model.heads / model.kv_heads);
   local.q = local.heads * model.head_dim;
   local.kv = kv_heads * model.head_dim;
   local.inner = part(model.intermediate, groups.mlp);
@@ -167,7 +171,7 @@ LocalModel local_model(const ModelShape& model, const ModelParameters& parameter
 
 LocalModel local_model(const ModelShape& model, const MeshSizes& mesh, const PlanChoice& plan,
                        const Workload& work) {
-  return local_model(model, model_parameters(model, plan.tensor_groups), mesh, plan, work);
+  return local_model(model, model_parameters(model, plan.tensor_groups, mesh.tp), mesh, plan, work);
 }
 
 }  // namespace meshloom::planner

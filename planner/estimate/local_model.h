@@ -43,7 +43,8 @@ struct LocalModel {
   UnitSize root{};                                   ///< all that is in no layer
   std::int64_t q = 0, kv = 0, inner = 0, vocab = 0;  ///< local widths
   std::int64_t heads = 0;                            ///< local query heads
-  std::int64_t rows = 0;                             ///< tokens of a micro batch
+  bool whole_kv = false;         ///< more tp ranks than key-value heads: each has all of them
+  std::int64_t rows = 0;         ///< tokens of a micro batch
   std::int64_t stream_rows = 0;  ///< of them, those the residual stream holds here
   std::int64_t element_bytes = 4;
   /// tp cuts a projection's inputs but not its bias, whose gradient is then a sum over tp.
@@ -57,7 +58,7 @@ struct LocalModel {
 /// parameters, and Unimplemented where layers would be cut each in its own way.
 LocalModel local_model(const ModelShape& model, const MeshSizes& mesh, const PlanChoice& plan,
                        const Workload& work);
-/// The same from parameters that were described before, with the cuts of the plan's tensor groups:
+/// The same from parameters that were described before, their cuts settled (tensor_groups.h):
 /// for searches.
 LocalModel local_model(const ModelShape& model, const ModelParameters& parameters,
                        const MeshSizes& mesh, const PlanChoice& plan, const Workload& work);

@@ -51,8 +51,8 @@ ModelParameters gpt2(const ModelShape& m) {
 
 ModelParameters llama(const ModelShape& m) {
   // Query heads stay with the kv head they share.
-  const TensorCut q{0, 1, m.heads / m.kv_heads * m.head_dim};
-  const TensorCut kv{0, 1, m.head_dim};
+  const TensorCut q{0, 1, m.head_dim, m.heads / m.kv_heads};
+  const TensorCut kv{0, 1, m.head_dim, 1, m.heads != m.kv_heads};
   ModelParameters all;
   all.block_prefix = "model.layers";
   all.before = {{"model.embed_tokens.weight", {m.vocab, m.hidden}, kRows}};
@@ -60,7 +60,7 @@ ModelParameters llama(const ModelShape& m) {
   add_linear(all.block, "self_attn.k_proj", m.kv_width(), m.hidden, m.attention_bias, kv);
   add_linear(all.block, "self_attn.v_proj", m.kv_width(), m.hidden, m.attention_bias, kv);
   add_linear(all.block, "self_attn.o_proj", m.hidden, m.q_width(), m.attention_bias,
-             {1, 1, q.unit});
+             {1, 1, q.unit, q.bundle});
   add_linear(all.block, "mlp.gate_proj", m.intermediate, m.hidden, m.mlp_bias, kRows);
   add_linear(all.block, "mlp.up_proj", m.intermediate, m.hidden, m.mlp_bias, kRows);
   add_linear(all.block, "mlp.down_proj", m.hidden, m.intermediate, m.mlp_bias, kColumns);
@@ -150,11 +150,20 @@ std::int64_t cut_size(std::int64_t size, const TensorCut& cut, std::int64_t part
   return cut.groups * (element(range.end) - element(range.begin));
 }
 
+TensorCut settle(const TensorCut& cut, std::int64_t size, std::int64_t parts) {
+  if (cut.dim < 0) return cut;
+  const std::int64_t units = size / (cut.groups * cut.unit);
+  if (cut.whole_where_few && units < parts) return {.whole_where_few = true};
+  const bool bundled = units % cut.bundle == 0 && units / cut.bundle >= parts;
+  return {cut.dim, cut.groups, cut.unit * (bundled ? cut.bundle : 1)};
+}
+
 Shape tensor_parallel_shape(const ParameterShape& parameter, std::int64_t parts,
                             std::int64_t index) {
   Shape shape = parameter.shape;
-  if (parameter.cut.dim >= 0)
-    shape[parameter.cut.dim] = cut_size(shape[parameter.cut.dim], parameter.cut, parts, index);
+  if (parameter.cut.dim < 0) return shape;
+  const TensorCut cut = settle(parameter.cut, shape[parameter.cut.dim], parts);
+  if (cut.dim >= 0) shape[cut.dim] = cut_size(shape[cut.dim], cut, parts, index);
   return shape;
 }
 

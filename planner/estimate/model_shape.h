@@ -49,7 +49,15 @@ struct TensorCut {
   int dim = -1;
   int groups = 1;
   std::int64_t unit = 1;
+  /// So many units stay together (query heads of a key-value head) where every rank gets some.
+  std::int64_t bundle = 1;
+  /// Where there are fewer units than ranks, every rank holds all (key-value heads).
+  bool whole_where_few = false;
 };
+
+/// What becomes of a cut of `size` elements among `parts` ranks: bundles are units then, or units
+/// stay alone; whole_where_few is left where that came true.
+TensorCut settle(const TensorCut& cut, std::int64_t size, std::int64_t parts);
 
 struct ParameterShape {
   std::string name;  ///< Hugging Face's; of a block, behind "PREFIX.LAYER."

@@ -29,7 +29,7 @@ ParameterLayout layout_of(const ParameterShape& p, const ShardChoice& choice, co
 std::vector<ParameterLayout> parameter_layouts(const ModelShape& model, const MeshSizes& mesh,
                                                const PlanChoice& plan,
                                                const std::vector<int>& coordinates) {
-  const ModelParameters all = model_parameters(model, plan.tensor_groups);
+  const ModelParameters all = model_parameters(model, plan.tensor_groups, mesh.tp);
   const ModelShards shards = model_shards(all, model.layers, mesh, plan);
   std::vector<ParameterLayout> layouts;
   for (std::size_t i = 0; i < all.before.size(); ++i)

@@ -62,7 +62,7 @@ std::optional<std::string> why_invalid(const ModelShape& model, const MeshSizes&
   if (mesh.fsdp > 1 && !plan.fully_shard)
     return fmt::format("fsdp={} needs fully_shard", mesh.fsdp);
   if (plan.sequence_parallel && !plan.tensor_parallel)
-    return "sequence_parallel needs tensor_parallel";
+    return "sequence_parallel needs tensor_parallel, a mesh with tp larger than 1";
   if (plan.sequence_parallel && !plan.tensor_groups.all())
     return fmt::format("sequence_parallel is not estimated with styles that cut {} only",
                        to_string(plan.tensor_groups));

@@ -38,16 +38,17 @@ class Search {
  public:
   Search(const ModelShape& model, const SearchRequest& request, const Machine& machine)
       : model_(model),
-        parameters_(model_parameters(model)),
         parameter_count_(parameter_count(model)),
         request_(request),
         share_(share_of_rank(machine, request.ranks)),
         limit_(request.memory_limit > 0 ? request.memory_limit : share_.memory_bytes) {}
 
   SearchResult run() {
-    for (const int tp : divisors(request_.ranks))
+    for (const int tp : divisors(request_.ranks)) {
+      parameters_ = model_parameters(model_, {}, tp);
       for (const int fsdp : divisors(request_.ranks / tp))
         try_mesh({static_cast<int>(request_.ranks / tp / fsdp), fsdp, 1, tp});
+    }
     std::sort(result_.candidates.begin(), result_.candidates.end(),
               [](const Candidate& a, const Candidate& b) {
                 return order_of(a.estimate) < order_of(b.estimate);
@@ -72,7 +73,7 @@ class Search {
   std::vector<PlanChoice> plans_of(const MeshSizes& mesh) const;
 
   const ModelShape& model_;
-  ModelParameters parameters_;
+  ModelParameters parameters_;  ///< with the cuts of the tp that is tried
   std::int64_t parameter_count_;
   const SearchRequest& request_;
   Machine share_;

@@ -152,18 +152,20 @@ const char* default_output_layout(const std::string& style, const std::string& p
   return style == kRowwise || pattern == "lm_head" || pattern == "cls.predictions" ? "R" : "S(-1)";
 }
 
-ModelParameters model_parameters(const ModelShape& model, const TensorGroups& groups) {
+ModelParameters model_parameters(const ModelShape& model, const TensorGroups& groups, int tp) {
   ModelParameters parameters = model_parameters(model);
-  if (groups.all()) return parameters;
   const CutModules modules = cut_modules(model);
-  const auto release = [&](std::vector<ParameterShape>& list, const std::vector<CutModule>& cut) {
-    for (ParameterShape& p : list)
+  const auto settle_all = [&](std::vector<ParameterShape>& list,
+                              const std::vector<CutModule>& cut) {
+    for (ParameterShape& p : list) {
       for (const CutModule& module : cut)
         if (p.name.starts_with(module.name + ".") && !(groups.*module.part)) p.cut = {};
+      if (p.cut.dim >= 0) p.cut = settle(p.cut, p.shape[p.cut.dim], tp);
+    }
   };
-  release(parameters.before, modules.outside);
-  release(parameters.block, modules.block);
-  release(parameters.after, modules.outside);
+  settle_all(parameters.before, modules.outside);
+  settle_all(parameters.block, modules.block);
+  settle_all(parameters.after, modules.outside);
   return parameters;
 }
 

@@ -41,7 +41,8 @@ TensorGroups groups_of_styles(const ModelShape& model, const std::vector<ModuleS
 const char* default_input_layout(const std::string& style, const std::string& pattern);
 const char* default_output_layout(const std::string& style, const std::string& pattern);
 
-/// The model's parameters; those of parts that are whole are not cut.
-ModelParameters model_parameters(const ModelShape& model, const TensorGroups& groups);
+/// The model's parameters with their cuts among `tp` ranks settled; those of parts that are whole
+/// are not cut.
+ModelParameters model_parameters(const ModelShape& model, const TensorGroups& groups, int tp);
 
 }  // namespace meshloom::planner

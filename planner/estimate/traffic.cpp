@@ -58,6 +58,7 @@ class StepTraffic {
 
   void tensor_parallel();
   void sequence_parallel(std::int64_t layers, std::int64_t forwards);
+  void whole_keys(std::int64_t layers);
   void loss();
   void fully_shard();
   void data_parallel();
@@ -93,6 +94,7 @@ void StepTraffic::tensor_parallel() {
              : groups.attention ? "gradients of attention inputs"
                                 : "gradients of MLP inputs",
              parts * layers);
+  whole_keys(layers);
   // Each rank adds a share of these biases: their gradients are sums over tp.
   add_sum("tp", local_.mesh.tp, "gradients of row-wise biases", 1,
           local_.model.layers * local_.row_biases, false);
@@ -111,9 +113,19 @@ void StepTraffic::sequence_parallel(std::int64_t layers, std::int64_t forwards) 
   add_stream(Kind::kReduceScatter, Phase::kBackward, "gradients of attention and MLP inputs",
              2 * layers);
   add_stream(Kind::kAllGather, Phase::kBackward, "gradient of the token embedding", micro_batches_);
+  whole_keys(layers);
   // Each rank saw a part of the tokens: gradients of what tp does not cut are sums over tp.
   add_sum("tp", local_.mesh.tp, "gradients of replicated parameters", 1, local_.all().replicated,
           false);
+}
+
+/// Keys and values that every rank computes, but uses with its own query heads only.
+void StepTraffic::whole_keys(std::int64_t layers) {
+  if (!local_.whole_kv) return;
+  const std::int64_t elements = local_.rows * local_.kv;
+  add("tp", local_.mesh.tp,
+      {Kind::kAllReduce, Phase::kBackward, "gradients of keys and values", 2 * layers, elements,
+       shard_range(elements, local_.mesh.tp, 0).size(), local_.element_bytes});
 }
 
 /// Over a cut vocabulary: what each rank knows of each token's loss, two floats.

@@ -161,6 +161,19 @@ TEST(MeasuredParallel, Llama) {
   expect_all_close(model);
 }
 
+// More ranks than key-value heads: every rank has all of them.
+TEST(MeasuredParallel, FewKeyValueHeads) {
+  ModelShape model = testing::small_llama();
+  model.vocab = 300;
+  model.layers = 2;
+  model.kv_heads = 2;
+  for (const bool sequence : {false, true})
+    for (const Checkpointing c : {Checkpointing::kNone, Checkpointing::kFull})
+      expect_close(model, 3,
+                   {.tensor_parallel = true, .sequence_parallel = sequence, .checkpointing = c},
+                   0.1);
+}
+
 TEST(MeasuredParallel, Bert) {
   ModelShape model = testing::small_bert();
   model.layers = 3;

@@ -16,7 +16,7 @@ std::int64_t elements_by_spec(const ModelShape& model, const MeshSizes& mesh,
                               const std::vector<int>& coordinates) {
   const auto layout = std::make_shared<const MeshLayout>(mesh_layout(mesh));
   std::int64_t sum = 0;
-  const ModelParameters all = model_parameters(model);
+  const ModelParameters all = model_parameters(model, {}, mesh.tp);
   const auto add = [&](const std::vector<ParameterShape>& list, std::int64_t times) {
     for (const ParameterShape& p : list) {
       Placements placements(4, Placement::replicate());
