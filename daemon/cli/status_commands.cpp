@@ -63,6 +63,9 @@ ExitCode status(Client& client, bool json, double wait_seconds) {
              serving ? "serving" : "waiting for ranks",
              duration_text(static_cast<double>(workers.uptime_seconds())), workers.state_dir());
   print_workers(workers);
+  if (workers.recoveries() > 0)
+    fmt::print("failures of one rank that the daemon survived: {}; the last: {}\n",
+               workers.recoveries(), workers.last_failure());
   const v1::Job job = running_job(client);
   if (!job.name().empty())
     fmt::print("running: {}, step {} of {}\n", short_name(job.name()), job.step(), job.steps());

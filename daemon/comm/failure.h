@@ -51,6 +51,10 @@ class FailureDomain {
   virtual ~FailureDomain() = default;
   /// Recoveries so far.
   virtual std::uint64_t epoch() const = 0;
+  /// The next verb of a program that all ranks run alike. A failure ends waits of the same verb and
+  /// of later ones: ranks that are behind finish earlier verbs, in which nobody has failed. Without
+  /// verbs a failure ends all waits.
+  virtual void begin_verb() = 0;
   /// This rank fails: `error` is kind and text. The first of an epoch is the one that all see.
   virtual void raise(const std::string& error) = 0;
   /// Every rank calls it once per epoch in which a failure was raised; the others' waits end by

@@ -12,9 +12,11 @@ namespace meshloom::comm {
 /// Lives in zeroed memory that all ranks share, without pointers; rank r's Seat is seats[r] behind
 /// it.
 struct FailureBoard {
-  /// Epoch + 1 of the newest failure: claimed by who writes its text, then raised for all to see.
-  alignas(64) std::atomic<std::uint64_t> claimed;
+  /// The highest urgency of a failure: what waits look at.
   alignas(64) std::atomic<std::uint64_t> raised;
+  /// Epoch + 1 of the newest text: claimed by who writes it, then written.
+  alignas(64) std::atomic<std::uint64_t> claimed;
+  std::atomic<std::uint64_t> written;
   struct Text {
     std::int32_t rank;
     std::uint32_t bytes;

@@ -16,13 +16,16 @@ class FailureChannel {
  public:
   static constexpr std::size_t kLongestText = 1536;  ///< of a Failure; longer ones are cut
 
+  static constexpr std::uint64_t kAnyVerb = (std::uint64_t{1} << 40) - 1;
+
   virtual ~FailureChannel() = default;
   virtual int rank() const = 0;
-  /// Whether a rank failed in `epoch`. Asked in every round of a wait that moved nothing.
-  virtual bool raised(std::uint64_t epoch, Clock::time_point now) = 0;
+  /// Whether a rank failed in `epoch`, in `verb` or before. Asked in every round of a wait that
+  /// moved nothing.
+  virtual bool raised(std::uint64_t epoch, std::uint64_t verb, Clock::time_point now) = 0;
   /// The first failure of `epoch`, where raised() is true.
   virtual Failure first(std::uint64_t epoch) = 0;
-  virtual void raise(std::uint64_t epoch, const std::string& text) = 0;
+  virtual void raise(std::uint64_t epoch, std::uint64_t verb, const std::string& text) = 0;
 
   /// Whether transfers that were cancelled may still touch their buffers.
   virtual bool has_leftovers() const = 0;
@@ -32,6 +35,12 @@ class FailureChannel {
   virtual std::vector<std::string> exchange(const std::string& mine) = 0;
   /// Between two exchanges, on every rank: forgets all that was sent.
   virtual void drain() = 0;
+
+ protected:
+  /// Grows with the epoch and, within one, with how early the verb is.
+  static std::uint64_t urgency(std::uint64_t epoch, std::uint64_t verb) {
+    return ((epoch + 1) << 40) | (kAnyVerb - verb);
+  }
 };
 
 }  // namespace meshloom::comm

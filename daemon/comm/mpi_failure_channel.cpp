@@ -21,6 +21,7 @@ constexpr auto kLookEvery = std::chrono::microseconds(100);
 /// Small enough to travel at once, without the receiver's help, on every transport of Open MPI.
 struct Word {
   std::uint64_t epoch = 0;
+  std::uint64_t verb = 0;
   std::int32_t rank = -1;
   std::uint32_t bytes = 0;
   std::array<char, FailureChannel::kLongestText> text{};
@@ -44,27 +45,29 @@ class MpiFailureChannel final : public FailureChannel {
 
   int rank() const override { return meeting_->rank(); }
 
-  bool raised(std::uint64_t epoch, Clock::time_point now) override {
-    if (heard_ && first_.epoch >= epoch) return true;
+  bool raised(std::uint64_t epoch, std::uint64_t verb, Clock::time_point now) override {
+    if (most_urgent_ >= urgency(epoch, verb)) return true;
     if (now - last_look_ < kLookEvery) return false;
     last_look_ = now;
     look();
-    return heard_ && first_.epoch >= epoch;
+    return most_urgent_ >= urgency(epoch, verb);
   }
 
   Failure first(std::uint64_t) override {
     return {first_.rank, std::string(first_.text.data(), first_.bytes)};
   }
 
-  void raise(std::uint64_t epoch, const std::string& text) override {
+  void raise(std::uint64_t epoch, std::uint64_t verb, const std::string& text) override {
     look();
-    if (heard_ && first_.epoch >= epoch) return;  // whoever was first has told all
-    first_.epoch = epoch;
-    first_.rank = rank();
-    first_.bytes = static_cast<std::uint32_t>(std::min(text.size(), first_.text.size()));
-    std::memcpy(first_.text.data(), text.data(), first_.bytes);
-    heard_ = true;
-    sent_.push_back({first_, {}});
+    if (most_urgent_ >= urgency(epoch, verb)) return;  // somebody has told all
+    Word word;
+    word.epoch = epoch;
+    word.verb = verb;
+    word.rank = rank();
+    word.bytes = static_cast<std::uint32_t>(std::min(text.size(), word.text.size()));
+    std::memcpy(word.text.data(), text.data(), word.bytes);
+    hear(word);
+    sent_.push_back({word, {}});
     Sent& sent = sent_.back();
     for (int peer = 0; peer < meeting_->world_size(); ++peer) {
       if (peer == rank()) continue;
@@ -124,12 +127,16 @@ class MpiFailureChannel final : public FailureChannel {
       int done = 0;
       check_mpi(MPI_Test(&listening_, &done, MPI_STATUS_IGNORE), "MPI_Test");
       if (done == 0) return;
-      // Several ranks may fail in one epoch: the first word stands, also where late ones come in
-      // later epochs.
-      if (!heard_ || incoming_.epoch > first_.epoch) first_ = incoming_;
-      heard_ = true;
+      hear(incoming_);
       listen();
     }
+  }
+
+  /// Several ranks may fail in one epoch: the first word stands, also where late ones come in later
+  /// epochs.
+  void hear(const Word& word) {
+    if (most_urgent_ < urgency(word.epoch, kAnyVerb)) first_ = word;
+    most_urgent_ = std::max(most_urgent_, urgency(word.epoch, word.verb));
   }
 
   std::shared_ptr<MpiLeftovers> leftovers_;
@@ -138,7 +145,7 @@ class MpiFailureChannel final : public FailureChannel {
   MPI_Comm communicator_ = MPI_COMM_NULL;
   MPI_Request listening_ = MPI_REQUEST_NULL;
   Word incoming_, first_;
-  bool heard_ = false;
+  std::uint64_t most_urgent_ = 0;
   Clock::time_point last_look_;
   std::list<Sent> sent_;
 };

@@ -14,12 +14,14 @@ struct GroupReports {
   int reports = 0;
   std::uint64_t collectives = 0;
   std::uint64_t next_sequence = 0;  ///< the largest
+  std::int64_t unmatched = 0;
   bool in_step = true;
 };
 
 struct Meeting {
   std::vector<std::string> reports;  ///< by rank
   std::map<std::pair<std::uint64_t, std::uint64_t>, GroupReports> groups;
+  std::uint64_t verb = 0;  ///< the latest
   bool in_step = true;
 };
 
@@ -29,6 +31,7 @@ void add_group(Meeting& meeting, const TransportProcessGroup::Standing& one, int
   if (!one.whole) all.in_step = false;
   all.collectives = one.collectives;
   all.next_sequence = std::max(all.next_sequence, one.next_sequence);
+  all.unmatched += one.unmatched;
   ++all.reports;
   *expected = one.size;
 }
@@ -39,10 +42,13 @@ Meeting read_meeting(const std::vector<std::string>& packed) {
   for (const std::string& text : packed) {
     std::istringstream in(text);
     std::size_t count = 0;
-    in >> count;
+    std::uint64_t verb = 0;
+    in >> verb >> count;
+    meeting.verb = std::max(meeting.verb, verb);
     for (std::size_t i = 0; i < count; ++i) {
       TransportProcessGroup::Standing one;
-      in >> one.key >> one.members >> one.size >> one.collectives >> one.next_sequence >> one.whole;
+      in >> one.key >> one.members >> one.size >> one.collectives >> one.next_sequence >>
+          one.whole >> one.unmatched;
       add_group(meeting, one, &sizes[{one.key, one.members}]);
     }
     in.get();  // the end of the last line
@@ -50,7 +56,8 @@ Meeting read_meeting(const std::vector<std::string>& packed) {
     meeting.reports.push_back(text.substr(static_cast<std::size_t>(in.tellg())));
   }
   for (const auto& [id, group] : meeting.groups)
-    if (!group.in_step || group.reports != sizes[id]) meeting.in_step = false;
+    if (!group.in_step || group.unmatched != 0 || group.reports != sizes[id])
+      meeting.in_step = false;
   return meeting;
 }
 
@@ -72,7 +79,7 @@ void RankGroups::notice() {
 void RankGroups::raise(const std::string& error) {
   const std::string last = last_collective();
   const std::string text = last.empty() ? error : error + " (after " + last + ")";
-  channel_->raise(epoch_, text.substr(0, FailureChannel::kLongestText));
+  channel_->raise(epoch_, verb_, text.substr(0, FailureChannel::kLongestText));
   noticed_ = channel_->first(epoch_);
   if (on_raise_) on_raise_(epoch_, *noticed_);
 }
@@ -108,17 +115,20 @@ void RankGroups::settle() {
 }
 
 std::string RankGroups::pack(const std::string& report) const {
-  std::string text = fmt::format("{}\n", groups_.size());
+  std::string text = fmt::format("{} {}\n", verb_, groups_.size());
   for (const TransportProcessGroup* group : groups_) {
     const TransportProcessGroup::Standing s = group->standing();
-    text += fmt::format("{} {} {} {} {} {:d}\n", s.key, s.members, s.size, s.collectives,
-                        s.next_sequence, s.whole);
+    text += fmt::format("{} {} {} {} {} {:d} {}\n", s.key, s.members, s.size, s.collectives,
+                        s.next_sequence, s.whole, s.unmatched);
   }
   return text + report;
 }
 
 FailureDomain::Recovery RankGroups::recover(const std::string& report) {
-  if (!noticed_) noticed_ = raised(Clock::now()) ? channel_->first(epoch_) : Failure{};
+  if (!noticed_)
+    noticed_ = channel_->raised(epoch_, FailureChannel::kAnyVerb, Clock::now())
+                   ? channel_->first(epoch_)
+                   : Failure{};
   settle_if_noticed();
   const Meeting meeting = read_meeting(channel_->exchange(pack(report)));
   if (!meeting.in_step) {
@@ -131,6 +141,7 @@ FailureDomain::Recovery RankGroups::recover(const std::string& report) {
   // Nobody sends before all have forgotten what was sent.
   channel_->exchange({});
   ++epoch_;
+  verb_ = meeting.verb;
   noticed_.reset();
   settled_ = broken_ = false;
   return {meeting.reports, meeting.in_step};

@@ -28,7 +28,7 @@ class RankGroups final : public FailureDomain {
 
   /// Moves every flight of every group: a peer may wait for another one first.
   void poll_all();
-  bool raised(Clock::time_point now) { return channel_->raised(epoch_, now); }
+  bool raised(Clock::time_point now) { return channel_->raised(epoch_, verb_, now); }
   /// The failure that this rank has noticed and not recovered from; null where there is none.
   const Failure* noticed() const { return noticed_ ? &*noticed_ : nullptr; }
   /// Where a failure was raised and noticed: gives up all flights and waits until no transfer
@@ -45,6 +45,7 @@ class RankGroups final : public FailureDomain {
   void mark_broken() { broken_ = true; }
 
   std::uint64_t epoch() const override { return epoch_; }
+  void begin_verb() override { ++verb_; }
   void raise(const std::string& error) override;
   Recovery recover(const std::string& report) override;
   void on_raise(std::function<void(std::uint64_t, const Failure&)> callback) override {
@@ -53,7 +54,7 @@ class RankGroups final : public FailureDomain {
 
  private:
   void settle();
-  /// How many groups, a line for each, then `report`.
+  /// The verb and how many groups, a line for each, then `report`.
   std::string pack(const std::string& report) const;
   std::string last_collective() const;
 
@@ -61,6 +62,7 @@ class RankGroups final : public FailureDomain {
   std::vector<TransportProcessGroup*> groups_;
   std::uint64_t worlds_ = 0;
   std::uint64_t epoch_ = 0;
+  std::uint64_t verb_ = 0;
   std::optional<Failure> noticed_;
   bool settled_ = false;
   bool broken_ = false;

@@ -20,27 +20,32 @@ class SharedMemoryFailureChannel final : public FailureChannel {
 
   int rank() const override { return endpoint_->rank(); }
 
-  bool raised(std::uint64_t epoch, Clock::time_point) override {
-    return field_->board().raised.load(std::memory_order_relaxed) > epoch;
+  bool raised(std::uint64_t epoch, std::uint64_t verb, Clock::time_point) override {
+    return field_->board().raised.load(std::memory_order_relaxed) >= urgency(epoch, verb);
   }
 
   Failure first(std::uint64_t epoch) override {
     FailureBoard& board = field_->board();
     // Its claimer is between two stores.
-    while (board.raised.load(std::memory_order_acquire) <= epoch) sched_yield();
+    while (board.written.load(std::memory_order_acquire) <= epoch) sched_yield();
     const FailureBoard::Text& text = board.texts[epoch % 2];
     return {text.rank, std::string(text.text, text.bytes)};
   }
 
-  void raise(std::uint64_t epoch, const std::string& failure) override {
+  void raise(std::uint64_t epoch, std::uint64_t verb, const std::string& failure) override {
     FailureBoard& board = field_->board();
     std::uint64_t before = epoch;
-    if (!board.claimed.compare_exchange_strong(before, epoch + 1)) return;
-    FailureBoard::Text& text = board.texts[epoch % 2];
-    text.rank = rank();
-    text.bytes = static_cast<std::uint32_t>(std::min(failure.size(), kLongestText));
-    std::memcpy(text.text, failure.data(), text.bytes);
-    board.raised.store(epoch + 1, std::memory_order_release);
+    if (board.claimed.compare_exchange_strong(before, epoch + 1)) {
+      FailureBoard::Text& text = board.texts[epoch % 2];
+      text.rank = rank();
+      text.bytes = static_cast<std::uint32_t>(std::min(failure.size(), kLongestText));
+      std::memcpy(text.text, failure.data(), text.bytes);
+      board.written.store(epoch + 1, std::memory_order_release);
+    }
+    const std::uint64_t mine = urgency(epoch, verb);
+    std::uint64_t seen = board.raised.load();
+    while (seen < mine && !board.raised.compare_exchange_weak(seen, mine)) {
+    }
   }
 
   bool has_leftovers() const override { return false; }

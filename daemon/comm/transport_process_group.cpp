@@ -246,10 +246,11 @@ std::string TransportProcessGroup::peers_text(const std::vector<int>& peers) con
 }
 
 TransportProcessGroup::Standing TransportProcessGroup::standing() const {
-  Standing standing{key_, key_, size(), collectives_, recorder_.next_sequence(), true};
+  Standing standing{key_, key_, size(), collectives_, recorder_.next_sequence(), true, 0};
   for (const int rank : world_ranks_)
     standing.members = mix(standing.members + static_cast<std::uint64_t>(rank));
-  standing.whole = ended_ || (flights_.empty() && poison_.empty() && !point_to_point_);
+  standing.whole = ended_ || (flights_.empty() && poison_.empty());
+  standing.unmatched = ended_ ? 0 : unmatched_;
   return standing;
 }
 
@@ -282,7 +283,7 @@ void TransportProcessGroup::start_over(std::uint64_t sequence, const std::string
   // A split may have failed on some ranks alone; every split takes a number of the sequence.
   splits_ = sequence;
   collectives_ = 0;
-  point_to_point_ = false;
+  unmatched_ = 0;
   poison_.clear();
 }
 
@@ -407,7 +408,7 @@ WorkPtr TransportProcessGroup::send(const TensorView& data, int destination, int
   check_usable("send");
   check_buffer(data, "send", "data");
   check_peer("send", destination, rank(), size(), tag);
-  point_to_point_ = true;
+  ++unmatched_;
   auto flight = take_off("send_recv", data.bytes());
   const CollectiveContext with_tag = context(*flight, kUserTag + tag);
   return launch(flight,
@@ -420,7 +421,7 @@ WorkPtr TransportProcessGroup::recv(const TensorView& data, int source, int tag)
   check_usable("recv");
   check_buffer(data, "recv", "data");
   check_peer("recv", source, rank(), size(), tag);
-  point_to_point_ = true;
+  --unmatched_;
   auto flight = take_off("recv", data.bytes());
   const CollectiveContext with_tag = context(*flight, kUserTag + tag);
   return launch(flight,

@@ -64,7 +64,8 @@ class TransportProcessGroup : public ProcessGroup {
     int size = 0;
     std::uint64_t collectives = 0;
     std::uint64_t next_sequence = 0;
-    bool whole = true;  ///< nothing in flight or given up
+    bool whole = true;           ///< nothing in flight or given up
+    std::int64_t unmatched = 0;  ///< sends less recvs: 0 over all members
   };
 
   // For RankGroups.
@@ -109,7 +110,7 @@ class TransportProcessGroup : public ProcessGroup {
   bool is_world_;
   std::uint64_t splits_ = 0;
   std::uint64_t collectives_ = 0;
-  bool point_to_point_ = false;  ///< send or recv was used since the group was new
+  std::int64_t unmatched_ = 0;  ///< sends less recvs since the group was new
   ScratchPool scratch_;
   FlightRecorder recorder_;
   std::map<std::string, CommCounter> counters_;

@@ -11,6 +11,7 @@
 #include "daemon/control/leave_soon.h"
 #include "daemon/control/memory_use.h"
 #include "daemon/control/rank_loop.h"
+#include "daemon/control/status.h"
 #include "daemon/control/stop_signal.h"
 #include "daemon/control/train_factory.h"
 #include "kernels/base/log.h"
@@ -32,8 +33,15 @@ v1::RankHello make_hello(int rank, const comm::Topology& topology, int threads) 
   return hello;
 }
 
-DaemonEnd follow(const LaunchCard& card, const v1::RankHello& hello, bool launched,
-                 RunFactory& factory, comm::AbortFlag& abort) {
+/// Texts of proto messages are UTF-8.
+std::string failure_text(const comm::Failure& failure) {
+  return to_details(
+             InternalError(fmt::format("rank {} failed alone: {}", failure.rank, failure.text)))
+      .message();
+}
+
+DaemonEnd follow(comm::ProcessGroup& world, const LaunchCard& card, const v1::RankHello& hello,
+                 bool launched, RunFactory& factory, comm::AbortFlag& abort) {
   Follower follower({card.address, card.secret, hello, [&](const std::string& cause) {
                        spdlog::critical("rank {} stops: {}", hello.rank(), cause);
                        abort.raised = true;
@@ -41,6 +49,9 @@ DaemonEnd follow(const LaunchCard& card, const v1::RankHello& hello, bool launch
                      }});
   const StopSignalListener signals(launched,
                                    [&](const std::string& cause) { follower.request_stop(cause); });
+  world.failures()->on_raise([&](std::uint64_t epoch, const comm::Failure& failure) {
+    follower.report_failure(epoch, failure_text(failure));
+  });
   LoopEnd end;
   {
     RankWorker worker(hello.rank(), factory);
@@ -91,8 +102,12 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
   card = launch_card_from(runtime.bootstrap().broadcast(to_bytes(card), 0));
   if (!card.failure.empty()) return {1, true};
   init_log({rank, config.log_level(), log_file(config.state_dir(), rank).string()});
+  if (rank == 0 && world->failures())
+    world->failures()->on_raise([&](std::uint64_t epoch, const comm::Failure& failure) {
+      leader->report_failure(epoch, failure_text(failure));
+    });
   if (rank == 0) return leader->serve(runtime.launched_by_mpirun(), factory);
-  return follow(card, hello, runtime.launched_by_mpirun(), factory, abort);
+  return follow(*world, card, hello, runtime.launched_by_mpirun(), factory, abort);
 }
 
 }  // namespace meshloom::control

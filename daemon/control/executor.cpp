@@ -61,6 +61,10 @@ void Executor::send_to_all(const v1::RankCommand& command) {
 
 Executor::Ticket Executor::submit(v1::RankCommand command, TokenCallback on_token) {
   const std::lock_guard lock(mutex_);
+  return submit_locked(std::move(command), std::move(on_token));
+}
+
+Executor::Ticket Executor::submit_locked(v1::RankCommand command, TokenCallback on_token) {
   if (fatal_) throw *fatal_;
   if (stopping_) throw Unavailable("the daemon is stopping", "STOPPING");
   const auto missing = std::find(sinks_.begin(), sinks_.end(), nullptr);
@@ -131,6 +135,11 @@ std::int64_t Executor::epoch() const {
   return epoch_;
 }
 
+Executor::Recoveries Executor::recoveries() const {
+  const std::lock_guard lock(mutex_);
+  return recoveries_;
+}
+
 MemoryUse Executor::memory_of(int rank) const {
   const std::lock_guard lock(mutex_);
   return memory_.at(static_cast<std::size_t>(rank));
@@ -163,6 +172,22 @@ bool Executor::token(std::int64_t seq, std::int64_t token) {
     callback = found->second->on_token;
   }
   return !callback || callback(token);
+}
+
+void Executor::recover(std::uint64_t epoch, const std::string& cause) {
+  const std::lock_guard lock(mutex_);
+  if (fatal_ || stopping_ || epoch < recoveries_.count) return;
+  recoveries_ = {epoch + 1, cause};
+  spdlog::error("the ranks recover: {}", cause);
+  v1::RankCommand command;
+  command.mutable_recover()->set_epoch(epoch);
+  command.mutable_recover()->set_cause(cause);
+  try {
+    submit_locked(std::move(command), {});
+  } catch (const Error& error) {
+    // A rank is not there, which ends the daemon by itself.
+    spdlog::error("no recover command: {}", error.what());
+  }
 }
 
 void Executor::stop() {

@@ -55,6 +55,12 @@ class Executor {
   void set_epoch(std::int64_t epoch);
 
   std::int64_t epoch() const;
+  /// Recoveries that were begun, and the failure that the last one was for.
+  struct Recoveries {
+    std::uint64_t count = 0;
+    std::string last_failure;
+  };
+  Recoveries recoveries() const;
   /// As the rank told with its last result; zeros before the first.
   MemoryUse memory_of(int rank) const;
 
@@ -62,6 +68,9 @@ class Executor {
   /// A result that leaves the ranks out of step is fatal before anybody who waits sees it.
   void complete(const v1::RankResult& result);
   bool token(std::int64_t seq, std::int64_t token);
+  /// A rank has failed alone, after `epoch` recoveries, and meets the others: sends the recover
+  /// command to all, once for each epoch.
+  void recover(std::uint64_t epoch, const std::string& cause);
 
   /// Sends the stop command; nothing is taken after it.
   void stop();
@@ -70,6 +79,7 @@ class Executor {
   std::optional<Error> fatal() const;
 
  private:
+  Ticket submit_locked(v1::RankCommand command, TokenCallback on_token);
   void send_to_all(const v1::RankCommand& command);
   void fail_locked(const Error& cause, std::unique_lock<std::mutex>& lock);
   [[noreturn]] void missed_deadline(const Pending& pending, std::unique_lock<std::mutex>& lock);
@@ -83,6 +93,7 @@ class Executor {
   std::map<std::int64_t, Ticket> pending_;
   std::int64_t next_seq_ = 1;
   std::int64_t epoch_ = 0;
+  Recoveries recoveries_;
   bool stopping_ = false;
   std::optional<Error> fatal_;
 };

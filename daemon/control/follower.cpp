@@ -66,6 +66,13 @@ void Follower::request_stop(const std::string& cause) {
   send(message);
 }
 
+void Follower::report_failure(std::uint64_t epoch, const std::string& cause) {
+  v1::RankMessage message;
+  message.mutable_failure()->set_epoch(epoch);
+  message.mutable_failure()->set_cause(cause);
+  send(message);
+}
+
 void Follower::wait_for_end() {
   if (reader_.joinable()) reader_.join();
 }

@@ -34,6 +34,8 @@ class Follower {
   CommandQueue& commands() { return commands_; }
   void report(const v1::RankResult& result);
   void request_stop(const std::string& cause);
+  /// This rank has failed alone, after `epoch` recoveries.
+  void report_failure(std::uint64_t epoch, const std::string& cause);
   /// Ends the stream in good order; results that were reported have been sent.
   void leave();
   /// Waits for the abort, or for the end of the stream.

@@ -35,6 +35,10 @@ class Leader {
   Leader& operator=(const Leader&) = delete;
 
   const LaunchCard& card() const { return card_; }
+  /// Rank 0 has failed alone, after `epoch` recoveries.
+  void report_failure(std::uint64_t epoch, const std::string& cause) {
+    executor_.recover(epoch, cause);
+  }
 
   /// Runs this rank's commands on the calling thread until the daemon stops.
   DaemonEnd serve(bool launched_by_mpirun, RunFactory& factory);

@@ -66,6 +66,8 @@ void RankServiceImpl::serve(const v1::RankHello& hello, Stream& stream) {
     if (message.has_stop_request()) {
       options_.on_stop_request(
           fmt::format("rank {}: {}", hello.rank(), message.stop_request().cause()));
+    } else if (message.has_failure()) {
+      executor_.recover(message.failure().epoch(), message.failure().cause());
     } else if (message.has_result()) {
       message.mutable_result()->set_rank(hello.rank());
       executor_.complete(message.result());

@@ -35,7 +35,10 @@ std::vector<std::int64_t> prompt_tokens(const v1::SampleCommand& command, std::i
 }  // namespace
 
 RankWorker::RankWorker(int rank, RunFactory& factory, OnToken on_token)
-    : rank_(rank), factory_(factory), on_token_(std::move(on_token)) {}
+    : rank_(rank),
+      factory_(factory),
+      on_token_(std::move(on_token)),
+      recoveries_(factory.recoveries()) {}
 
 RankWorker::~RankWorker() = default;
 
@@ -52,7 +55,9 @@ v1::RankResult RankWorker::execute(const v1::RankCommand& command) {
     dispatch(command, &result);
   } catch (...) {
     *result.mutable_error() = to_details(std::current_exception());
-    (*result.mutable_error()->mutable_info()->mutable_metadata())["rank"] = std::to_string(rank_);
+    auto& metadata = *result.mutable_error()->mutable_info()->mutable_metadata();
+    metadata.insert({"rank", std::to_string(rank_)});
+    if (metadata.contains("failed_rank")) spoil_runs(result.error());
   }
   const MemoryUse memory = process_memory();
   result.set_memory_bytes(memory.resident);
@@ -85,9 +90,34 @@ void RankWorker::dispatch(const v1::RankCommand& command, v1::RankResult* result
       return;
     }
     case v1::RankCommand::kSample: return sample(command.seq(), command.sample());
+    case v1::RankCommand::kRecover: return recover(command.recover());
     case v1::RankCommand::kDeleteRun: runs_.erase(command.delete_run().run()); return;
     default: throw InternalError(fmt::format("rank {}: a command without a verb", rank_));
   }
+}
+
+void RankWorker::recover(const v1::RecoverCommand& command) {
+  try {
+    if (factory_.recoveries() <= command.epoch()) factory_.join_recovery();
+  } catch (...) {
+    const v1::ErrorDetails error = to_details(std::current_exception());
+    spoil_runs(error);
+    if (leaves_ranks_out_of_step(error)) throw;
+  }
+  recoveries_ = factory_.recoveries();
+}
+
+void RankWorker::check_recovered() const {
+  if (factory_.recoveries() != recoveries_)
+    throw FailedPrecondition(fmt::format("rank {} has given this command up with earlier ones: {}",
+                                         rank_, last_failure_),
+                             "RANKS_RECOVERING");
+}
+
+void RankWorker::spoil_runs(const v1::ErrorDetails& error) {
+  last_failure_ = error.message();
+  for (auto& [name, live] : runs_)
+    if (live.run && live.failure.empty()) live.failure = error.message();
 }
 
 void RankWorker::create_run(const v1::CreateRunCommand& command, v1::RankResult* result) {
@@ -100,6 +130,7 @@ void RankWorker::create_run(const v1::CreateRunCommand& command, v1::RankResult*
       result->set_vocab_size(live.sampler->vocab_size());
     }
   } else {
+    check_recovered();
     train::RunOptions options;
     options.name = command.run();
     options.data_dir = command.data_dir();
@@ -141,6 +172,7 @@ RankWorker::LiveRun& RankWorker::live(const std::string& name) {
     throw NotFound(fmt::format("run \"{}\" does not exist on rank {}", name, rank_),
                    "RUN_NOT_FOUND");
   if (!found->second.failure.empty())
+  if (found->second.run) check_recovered();
     throw FailedPrecondition(
         fmt::format("run \"{}\" failed before: {}", name, found->second.failure), "RUN_FAILED");
   return found->second;

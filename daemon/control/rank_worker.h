@@ -23,7 +23,9 @@ class RankWorker {
 
   /// Never throws: errors are part of the result. After a failed forward_backward or optim_step the
   /// run refuses every verb but delete_run (FAILED_PRECONDITION, RUN_FAILED), so that commands
-  /// already on their way do no harm.
+  /// already on their way do no harm. The same holds for all training runs once a rank has failed
+  /// alone; from then on to the recover command nothing is begun that needs other ranks
+  /// (FAILED_PRECONDITION, RANKS_RECOVERING), since they may still be busy with earlier commands.
   v1::RankResult execute(const v1::RankCommand& command);
 
  private:
@@ -34,6 +36,11 @@ class RankWorker {
     std::string failure;
   };
 
+  void recover(const v1::RecoverCommand& command);
+  /// Throws where the ranks have recovered and the recover command has not come yet.
+  void check_recovered() const;
+  /// After an error of one rank alone: what runs hold is undefined.
+  void spoil_runs(const v1::ErrorDetails& error);
   void dispatch(const v1::RankCommand& command, v1::RankResult* result);
   void create_run(const v1::CreateRunCommand& command, v1::RankResult* result);
   void optim_step(LiveRun& live, v1::RankResult* result);
@@ -47,6 +54,8 @@ class RankWorker {
   RunFactory& factory_;
   OnToken on_token_;
   std::int64_t epoch_ = 0;
+  std::uint64_t recoveries_ = 0;  ///< that recover commands have told of
+  std::string last_failure_;      ///< of a rank alone
   std::map<std::string, LiveRun> runs_;
 };
 

@@ -17,6 +17,11 @@ class RunFactory {
                                              const train::RunOptions&) = 0;
   /// Rank 0 alone: a model for generation from a checkpoint or a Hugging Face folder.
   virtual std::unique_ptr<train::Sampler> load_sampler(const std::filesystem::path& folder) = 0;
+
+  /// Recoveries of the ranks so far (see comm/failure.h).
+  virtual std::uint64_t recoveries() const { return 0; }
+  /// Joins the recovery from another rank's failure and throws what it ended with.
+  virtual void join_recovery() {}
 };
 
 }  // namespace meshloom::control

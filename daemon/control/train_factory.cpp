@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/train_factory.h"
 
+#include "daemon/train/in_step.h"
+
 namespace meshloom::control {
 
 TrainFactory::TrainFactory(comm::ProcessGroup& world, int threads)
@@ -25,5 +27,12 @@ std::unique_ptr<train::Run> TrainFactory::create(const v1::RunConfig& resolved,
 std::unique_ptr<train::Sampler> TrainFactory::load_sampler(const std::filesystem::path& folder) {
   return train::Sampler::load(context(), folder);
 }
+
+std::uint64_t TrainFactory::recoveries() const {
+  const comm::FailureDomain* failures = world_.failures();
+  return failures ? failures->epoch() : 0;
+}
+
+void TrainFactory::join_recovery() { train::join_recovery(world_); }
 
 }  // namespace meshloom::control

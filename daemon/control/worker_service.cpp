@@ -34,6 +34,9 @@ grpc::Status WorkerServiceImpl::ListWorkers(grpc::ServerContext*, const v1::List
     for (const auto& hello : ranks_.hellos()) *response->add_workers() = describe(hello);
     response->set_version(options_.version);
     response->set_state_dir(options_.state_dir);
+    const Executor::Recoveries recoveries = executor_.recoveries();
+    response->set_recoveries(static_cast<std::int64_t>(recoveries.count));
+    response->set_last_failure(recoveries.last_failure);
     const auto up = std::chrono::steady_clock::now() - started_;
     response->set_uptime_seconds(std::chrono::duration_cast<std::chrono::seconds>(up).count());
   });

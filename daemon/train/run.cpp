@@ -4,6 +4,7 @@
 #include "daemon/train/checkpoint/checkpoint_reader.h"
 #include "daemon/train/checkpoint/hf_folder.h"
 #include "daemon/train/generation.h"
+#include "daemon/train/in_step.h"
 #include "daemon/train/train_run.h"
 #include "kernels/base/error.h"
 
@@ -48,7 +49,10 @@ std::unique_ptr<nn::Model> load_hf_model(ExecutionContext& context, const fs::pa
 
 std::unique_ptr<Run> Run::create(const RankResources& resources, const v1::RunConfig& resolved,
                                  const RunOptions& options) {
-  return std::make_unique<TrainRun>(resources, resolved, options);
+  std::unique_ptr<Run> run;
+  run_in_step(*resources.world,
+              [&] { run = std::make_unique<TrainRun>(resources, resolved, options); });
+  return make_run_in_step(*resources.world, std::move(run));
 }
 
 std::unique_ptr<Sampler> Sampler::load(ExecutionContext& context, const fs::path& folder) {

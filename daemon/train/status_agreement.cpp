@@ -21,10 +21,20 @@ using AllKinds =
              ErrorKind::kIo, ErrorKind::kComm, ErrorKind::kDeadlineExceeded, ErrorKind::kCancelled,
              ErrorKind::kUnavailable, ErrorKind::kNumeric>;
 
+/// Tells errors that all ranks throw from those of one rank.
+struct AgreedMark {
+  virtual ~AgreedMark() = default;
+};
+
+template <ErrorKind Kind>
+struct Agreed final : ErrorOf<Kind>, AgreedMark {
+  using ErrorOf<Kind>::ErrorOf;
+};
+
 template <ErrorKind... Kinds>
 void throw_kind(KindList<Kinds...>, ErrorKind kind, const std::string& message,
                 const std::string& reason, const Error::Metadata& metadata) {
-  (void)((kind == Kinds ? throw ErrorOf<Kinds>(message, reason, metadata) : false) || ...);
+  (void)((kind == Kinds ? throw Agreed<Kinds>(message, reason, metadata) : false) || ...);
 }
 
 bool ends_the_group(const std::exception_ptr& error) {
@@ -36,6 +46,17 @@ bool ends_the_group(const std::exception_ptr& error) {
   } catch (...) {
     return false;
   }
+}
+
+[[noreturn]] void throw_agreed(const Json& json, const std::string& prefix,
+                               const Error::Metadata& more) {
+  const auto kind = static_cast<ErrorKind>(json.at("kind").get<int>());
+  const auto message = prefix + json.at("message").get<std::string>();
+  const auto reason = json.at("reason").get<std::string>();
+  auto metadata = json.at("metadata").get<Error::Metadata>();
+  metadata.insert(more.begin(), more.end());
+  throw_kind(AllKinds{}, kind, message, reason, metadata);
+  throw Agreed<ErrorKind::kInternal>(message, reason, metadata);
 }
 
 Json describe(ErrorKind kind, const std::string& reason, const char* message,
@@ -71,14 +92,21 @@ std::string encode_error(const std::exception_ptr& error, int rank) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-void rethrow_encoded(const std::string& text) {
-  const Json json = Json::parse(text);
-  const auto kind = static_cast<ErrorKind>(json.at("kind").get<int>());
-  const auto message = json.at("message").get<std::string>();
-  const auto reason = json.at("reason").get<std::string>();
-  const auto metadata = json.at("metadata").get<Error::Metadata>();
-  throw_kind(AllKinds{}, kind, message, reason, metadata);
-  throw InternalError(message, reason, metadata);
+void rethrow_encoded(const std::string& text) { throw_agreed(Json::parse(text), {}, {}); }
+
+void rethrow_failed_alone(const std::string& text, int rank) {
+  throw_agreed(Json::parse(text), fmt::format("rank {} failed alone: ", rank),
+               {{"failed_rank", std::to_string(rank)}});
+}
+
+bool is_agreed(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const AgreedMark&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
 }
 
 void agree(comm::ProcessGroup& group, const std::exception_ptr& mine) {

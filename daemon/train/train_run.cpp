@@ -205,6 +205,7 @@ std::vector<HostBatch> TrainRun::load_step(std::int64_t& global_labels) {
         "data: the global batch at sample {} has no label that counts", progress_.data_position));
   return batches;
 }
+  fail_on_purpose();
 
 nn::ForwardOptions TrainRun::forward_options(const HostBatch& batch) const {
   nn::ForwardOptions options;
@@ -215,6 +216,14 @@ nn::ForwardOptions TrainRun::forward_options(const HostBatch& batch) const {
   options.first_sample = static_cast<std::uint64_t>(batch.first_sample);
   options.block_checkpoints = block_checkpoints_;
   return options;
+void TrainRun::fail_on_purpose() const {
+  const v1::DebugConfig& drill = config_.debug();
+  if (drill.fail_step() != progress_.step + 1 || drill.fail_rank() != world_.rank()) return;
+  throw InternalError(
+      fmt::format("step {}: the config asks for it (run.debug.fail_step)", drill.fail_step()),
+      "FAILED_ON_PURPOSE", {{"step", std::to_string(drill.fail_step())}});
+}
+
 }
 
 void TrainRun::run_micro_batch(const HostBatch& batch, std::int64_t global_labels, bool last) {
@@ -250,25 +259,9 @@ void TrainRun::forward_backward() {
   state_->optimizer().zero_grad();
   data_parallel.begin_step();
   local_loss_ = 0.0;
-  std::exception_ptr error;
-  for (std::size_t k = 0; k < batches.size(); ++k) {
-    const bool last = k + 1 == batches.size();
-    try {
-      // A rank that failed still does the collectives, so that all come to the agreement below.
-      if (error) {
-        data_parallel.take_part(last);
-      } else {
-        run_micro_batch(batches[k], pending.labels, last);
-      }
-    } catch (...) {
-      rethrow_comm_error(std::current_exception());
-      if (error) throw;
-      error = std::current_exception();
-      data_parallel.take_part(last);
-    }
-  }
+  for (std::size_t k = 0; k < batches.size(); ++k)
+    run_micro_batch(batches[k], pending.labels, k + 1 == batches.size());
   const PhaseTimer timer(phases_, "reduce");
-  agree(world_, error);
   std::array<double, 1> loss = {local_loss_};
   all_reduce(world_, loss, comm::ReduceOp::kSum);
   pending.loss = loss[0];
@@ -360,20 +353,12 @@ double TrainRun::evaluate(std::int64_t batches) {
     run_agreed(world_, [&] {
       batches = validation_->load(at, mesh_->data().rank(), std::min(size, samples - at));
     });
-    std::exception_ptr error;
     for (const HostBatch& batch : batches) {
-      try {
-        const double loss = evaluate_batch(batch);
-        if (!mesh_->leads_samples()) continue;
-        sums[0] += loss;
-        sums[1] += static_cast<double>(batch.counted);
-      } catch (...) {
-        rethrow_comm_error(std::current_exception());
-        error = std::current_exception();
-        state_->data_parallel().take_part_forward();
-      }
+      const double loss = evaluate_batch(batch);
+      if (!mesh_->leads_samples()) continue;
+      sums[0] += loss;
+      sums[1] += static_cast<double>(batch.counted);
     }
-    agree(world_, error);
   }
   all_reduce(world_, sums, comm::ReduceOp::kSum);
   if (sums[1] == 0.0)

@@ -79,6 +79,8 @@ class TrainRun final : public Run {
   CheckpointLocation checkpoint_location() const;
 
   std::vector<HostBatch> load_step(std::int64_t& global_labels);
+  /// Throws where config.debug asks for it on this rank in this step.
+  void fail_on_purpose() const;
   void run_micro_batch(const HostBatch& batch, std::int64_t global_labels, bool last);
   double evaluate_batch(const HostBatch& batch);
   void add_collectives(v1::StepMetrics& metrics);

@@ -89,6 +89,8 @@ class ThreadRank : public RankRuntime {
   int rank() const override { return bootstrap_.rank(); }
   int world_size() const override { return bootstrap_.world_size(); }
   Bootstrap& bootstrap() override { return bootstrap_; }
+  /// Lets the others' waits end.
+  void raise(const char* error) { groups_->raise(error); }
   std::unique_ptr<ProcessGroup> make_world_group(const GroupOptions& options) override {
     // All groups of a rank share its rings, each on a channel of its own.
     std::vector<int> all;
@@ -103,6 +105,20 @@ class ThreadRank : public RankRuntime {
   std::uint64_t channels_ = 0;
 };
 
+/// By rank order; what a rank only heard of another one comes last.
+void rethrow_first(const std::vector<std::exception_ptr>& errors) {
+  std::exception_ptr heard;
+  for (const std::exception_ptr& error : errors) {
+    if (!error) continue;
+    try {
+      std::rethrow_exception(error);
+    } catch (const PeerFailed&) {
+      if (!heard) heard = error;
+    }
+  }
+  if (heard) std::rethrow_exception(heard);
+}
+
 }  // namespace
 
 void run_thread_ranks(int world_size, const std::function<void(RankRuntime&)>& body,
@@ -113,7 +129,12 @@ void run_thread_ranks(int world_size, const std::function<void(RankRuntime&)>& b
   const auto run = [&](int rank) {
     try {
       ThreadRank self(meeting, field, rank, timeout);
-      body(self);
+      try {
+        body(self);
+      } catch (const std::exception& error) {
+        self.raise(error.what());
+        throw;
+      }
     } catch (...) {
       errors[static_cast<std::size_t>(rank)] = std::current_exception();
       meeting.give_up();
@@ -123,8 +144,7 @@ void run_thread_ranks(int world_size, const std::function<void(RankRuntime&)>& b
   for (int rank = 1; rank < world_size; ++rank) threads.emplace_back(run, rank);
   run(0);
   for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
+  rethrow_first(errors);
 }
 
 }  // namespace meshloom::comm

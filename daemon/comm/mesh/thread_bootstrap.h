@@ -10,8 +10,8 @@
 namespace meshloom::comm {
 
 /// Runs body(rank) on `world_size` threads and waits for all. The first exception by rank order is
-/// thrown again, after every thread has ended: a rank that fails raises an abort for those who wait
-/// for it in the bootstrap.
+/// thrown again, after every thread has ended: a rank that fails ends the waits of the others, in
+/// the bootstrap and in groups (PeerFailed, which counts last).
 void run_thread_ranks(int world_size, const std::function<void(RankRuntime&)>& body,
                       std::chrono::milliseconds timeout = std::chrono::seconds(100));
 

@@ -264,6 +264,37 @@ void check_two_ranks_fail_at_once(RankRuntime& runtime) {
   }
 }
 
+void check_ranks_that_are_behind_finish(RankRuntime& runtime) {
+  const auto world = make_group(runtime);
+  if (world->size() < 3) return;
+  std::vector<std::vector<int>> parts = {{0}, {}};
+  for (int r = 1; r < world->size(); ++r) parts[1].push_back(r);
+  for (int round = 0; round < 20; ++round) {
+    const auto others = world->split(parts, "others");
+    runtime.bootstrap().barrier();
+    world->failures()->begin_verb();
+    // Rank 0 is through with this verb at once and fails in the next one, while the others work.
+    if (world->rank() != 0) {
+      if (world->rank() == 1) std::this_thread::sleep_for(3ms);
+      expect_sums(*others, 100'000);
+    }
+    world->failures()->begin_verb();
+    Ending end;
+    try {
+      if (world->rank() == 0) throw OwnFailure("early");
+      expect_sums(*world, 1000);
+      ADD_FAILURE() << "rank 0 was not there";
+    } catch (const OwnFailure& error) {
+      world->failures()->raise(error.what());
+    } catch (const PeerFailed& error) {
+      end.heard = error.what();
+    }
+    end.recovery = world->failures()->recover(world->rank() == 0 ? "early" : "");
+    EXPECT_EQ(end.recovery.reports[0], "early");
+    EXPECT_TRUE(world->rank() == 0 || end.heard.find("early") != std::string::npos) << end.heard;
+  }
+}
+
 void check_ranks_that_wait_for_nothing_can_join(RankRuntime& runtime) {
   const auto world = make_group(runtime);
   if (world->size() == 1) return;
@@ -302,6 +333,7 @@ void check_all_failures(RankRuntime& runtime) {
   check_a_failure_frees_other_groups(runtime);
   check_a_failure_that_all_share_changes_nothing(runtime);
   check_two_ranks_fail_at_once(runtime);
+  check_ranks_that_are_behind_finish(runtime);
   check_ranks_that_wait_for_nothing_can_join(runtime);
   check_long_reports(runtime);
 }

@@ -12,6 +12,7 @@ void check_failures_at_random_places(RankRuntime&, int rounds);
 void check_a_failure_frees_other_groups(RankRuntime&);
 void check_a_failure_that_all_share_changes_nothing(RankRuntime&);
 void check_two_ranks_fail_at_once(RankRuntime&);
+void check_ranks_that_are_behind_finish(RankRuntime&);
 void check_ranks_that_wait_for_nothing_can_join(RankRuntime&);
 void check_long_reports(RankRuntime&);
 

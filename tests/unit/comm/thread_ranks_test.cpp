@@ -47,6 +47,7 @@ constexpr Check kFailures[] = {
     {"frees_other_groups", testing::check_a_failure_frees_other_groups},
     {"that_all_share", testing::check_a_failure_that_all_share_changes_nothing},
     {"of_two_ranks", testing::check_two_ranks_fail_at_once},
+    {"while_others_are_behind", testing::check_ranks_that_are_behind_finish},
     {"joined_by_idle_ranks", testing::check_ranks_that_wait_for_nothing_can_join},
     {"with_long_reports", testing::check_long_reports},
 };
@@ -85,6 +86,21 @@ TEST(ThreadBootstrap, ExchangesInRankOrder) {
                 std::to_string(round % 4));
     }
   });
+}
+
+TEST(ThreadBootstrap, TheErrorOfTheRankThatFailedIsThrown) {
+  const auto start = Clock::now();
+  try {
+    run_thread_ranks(3, [&](RankRuntime& runtime) {
+      const auto world = runtime.make_world_group();
+      if (runtime.rank() == 2) throw std::logic_error("rank 2 is broken");
+      world->barrier()->wait_host();
+    });
+    FAIL() << "nothing was thrown";
+  } catch (const std::logic_error& error) {
+    EXPECT_STREQ(error.what(), "rank 2 is broken");
+  }
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
 }
 
 TEST(ThreadBootstrap, AFailedRankFreesTheOthers) {

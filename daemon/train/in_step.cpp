@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/in_step.h"
+
+#include <algorithm>
+
+#include "daemon/train/status_agreement.h"
+#include "kernels/base/error.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::train {
+namespace {
+
+/// "INVALID_ARGUMENT: text", for the abort record.
+std::string short_text(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    return fmt::format("{}: {}", error_kind_name(e.kind()), e.what());
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception of unknown type";
+  }
+}
+
+bool was_woken(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const comm::PeerFailed&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+/// Meets all ranks; `mine` is empty where this rank has no error of its own.
+[[noreturn]] void recover(comm::ProcessGroup& world, const std::string& mine) {
+  const comm::FailureDomain::Recovery recovery = world.failures()->recover(mine);
+  const auto& reports = recovery.reports;
+  const auto first =
+      std::find_if(reports.begin(), reports.end(), [](const auto& r) { return !r.empty(); });
+  if (first == reports.end())
+    throw InternalError("the ranks met to recover, but none of them has failed");
+  const bool all = std::none_of(reports.begin(), reports.end(),
+                                [](const std::string& report) { return report.empty(); });
+  const int rank = static_cast<int>(first - reports.begin());
+  try {
+    if (all && recovery.in_step) rethrow_encoded(*first);
+    rethrow_failed_alone(*first, rank);
+  } catch (const Error& error) {
+    spdlog::error("rank {} met the others: {}", world.rank(), error.what());
+    throw;
+  }
+}
+
+[[noreturn]] void end_in_step(comm::ProcessGroup& world, const std::exception_ptr& error) {
+  comm::FailureDomain* failures = world.failures();
+  if (failures == nullptr || is_agreed(error)) std::rethrow_exception(error);
+  if (was_woken(error)) recover(world, {});
+  rethrow_comm_error(error);
+  failures->raise(short_text(error));
+  recover(world, encode_error(error, world.rank()));
+}
+
+class InStepRun final : public Run {
+ public:
+  InStepRun(comm::ProcessGroup& world, std::unique_ptr<Run> run)
+      : world_(world), run_(std::move(run)) {}
+
+  const v1::RunConfig& config() const override { return run_->config(); }
+  std::int64_t step() const override { return run_->step(); }
+  const std::vector<std::string>& notes() const override { return run_->notes(); }
+  std::string plan_text() const override { return run_->plan_text(); }
+  std::int64_t vocab_size() const override { return run_->vocab_size(); }
+  std::map<std::string, double> phase_seconds() const override { return run_->phase_seconds(); }
+
+  void forward_backward() override {
+    run_in_step(world_, [&] { run_->forward_backward(); });
+  }
+  v1::StepMetrics optim_step() override {
+    return in_step([&] { return run_->optim_step(); });
+  }
+  double evaluate(std::int64_t batches) override {
+    return in_step([&] { return run_->evaluate(batches); });
+  }
+  std::filesystem::path save_state() override {
+    return in_step([&] { return run_->save_state(); });
+  }
+  void export_hf(const std::filesystem::path& folder, const std::string& dtype) override {
+    run_in_step(world_, [&] { run_->export_hf(folder, dtype); });
+  }
+  void sample(const std::vector<std::int64_t>& prompt, const v1::SamplingParams& params,
+              const std::function<bool(std::int64_t)>& on_token) override {
+    run_in_step(world_, [&] { run_->sample(prompt, params, on_token); });
+  }
+
+ private:
+  template <typename Verb>
+  auto in_step(Verb&& verb) -> decltype(verb()) {
+    decltype(verb()) result{};
+    run_in_step(world_, [&] { result = verb(); });
+    return result;
+  }
+
+  comm::ProcessGroup& world_;
+  std::unique_ptr<Run> run_;
+};
+
+}  // namespace
+
+void run_in_step(comm::ProcessGroup& world, const std::function<void()>& verb) {
+  if (world.failures() != nullptr) world.failures()->begin_verb();
+  std::exception_ptr error;
+  try {
+    verb();
+    return;
+  } catch (...) {
+    error = std::current_exception();
+  }
+  end_in_step(world, error);
+}
+
+void join_recovery(comm::ProcessGroup& world) { recover(world, {}); }
+
+std::unique_ptr<Run> make_run_in_step(comm::ProcessGroup& world, std::unique_ptr<Run> run) {
+  return std::make_unique<InStepRun>(world, std::move(run));
+}
+
+}  // namespace meshloom::train
