@@ -171,8 +171,8 @@ RankWorker::LiveRun& RankWorker::live(const std::string& name) {
   if (found == runs_.end())
     throw NotFound(fmt::format("run \"{}\" does not exist on rank {}", name, rank_),
                    "RUN_NOT_FOUND");
-  if (!found->second.failure.empty())
   if (found->second.run) check_recovered();
+  if (!found->second.failure.empty())
     throw FailedPrecondition(
         fmt::format("run \"{}\" failed before: {}", name, found->second.failure), "RUN_FAILED");
   return found->second;

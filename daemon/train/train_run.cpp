@@ -205,7 +205,6 @@ std::vector<HostBatch> TrainRun::load_step(std::int64_t& global_labels) {
         "data: the global batch at sample {} has no label that counts", progress_.data_position));
   return batches;
 }
-  fail_on_purpose();
 
 nn::ForwardOptions TrainRun::forward_options(const HostBatch& batch) const {
   nn::ForwardOptions options;
@@ -216,14 +215,6 @@ nn::ForwardOptions TrainRun::forward_options(const HostBatch& batch) const {
   options.first_sample = static_cast<std::uint64_t>(batch.first_sample);
   options.block_checkpoints = block_checkpoints_;
   return options;
-void TrainRun::fail_on_purpose() const {
-  const v1::DebugConfig& drill = config_.debug();
-  if (drill.fail_step() != progress_.step + 1 || drill.fail_rank() != world_.rank()) return;
-  throw InternalError(
-      fmt::format("step {}: the config asks for it (run.debug.fail_step)", drill.fail_step()),
-      "FAILED_ON_PURPOSE", {{"step", std::to_string(drill.fail_step())}});
-}
-
 }
 
 void TrainRun::run_micro_batch(const HostBatch& batch, std::int64_t global_labels, bool last) {
@@ -237,6 +228,7 @@ void TrainRun::run_micro_batch(const HostBatch& batch, std::int64_t global_label
     loss = state_->model().loss(tensors, 1.0f / static_cast<float>(global_labels),
                                 forward_options(batch));
   }
+  fail_on_purpose();
   {
     const PhaseTimer timer(phases_, "backward");
     if (mesh_->leads_samples()) local_loss_ += loss.item();
@@ -245,6 +237,14 @@ void TrainRun::run_micro_batch(const HostBatch& batch, std::int64_t global_label
   }
   const PhaseTimer timer(phases_, "reduce");
   data_parallel.end_backward();
+}
+
+void TrainRun::fail_on_purpose() const {
+  const v1::DebugConfig& drill = config_.debug();
+  if (drill.fail_step() != progress_.step + 1 || drill.fail_rank() != world_.rank()) return;
+  throw InternalError(
+      fmt::format("step {}: the config asks for it (run.debug.fail_step)", drill.fail_step()),
+      "FAILED_ON_PURPOSE", {{"step", std::to_string(drill.fail_step())}});
 }
 
 void TrainRun::forward_backward() {
