@@ -83,6 +83,10 @@ std::vector<v1::Checkpoint> list_checkpoints(const StateDir& state, const v1::Jo
   return checkpoints;
 }
 
+std::vector<std::int64_t> checkpoint_steps(const StateDir& state, const std::string& id) {
+  return complete_steps(state.checkpoints(id));
+}
+
 fs::path newest_model(const StateDir& state, const v1::Job& job) {
   const std::string id = parse_job_name(job.name());
   const auto steps = complete_steps(state.checkpoints(id));

@@ -16,6 +16,9 @@ namespace meshloom::control {
 /// The complete checkpoints of a job, oldest step first, then its export where it has one.
 std::vector<v1::Checkpoint> list_checkpoints(const StateDir& state, const v1::Job& job);
 
+/// Steps of the complete checkpoints of a job, oldest first.
+std::vector<std::int64_t> checkpoint_steps(const StateDir& state, const std::string& id);
+
 /// The newest complete checkpoint, else the export; empty where there is neither.
 std::filesystem::path newest_model(const StateDir& state, const v1::Job& job);
 

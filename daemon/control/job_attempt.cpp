@@ -104,6 +104,7 @@ void JobAttempt::prepare() {
   *create.mutable_config() = config_;
   create.set_data_dir(folders_.data_dir.string());
   create.set_checkpoint_dir(folders_.checkpoints.string());
+  create.set_resume_from(folders_.resume_from.string());
   create.set_allow_fallback(config_.checkpoint().fallback());
   create.set_epoch(job_.epoch());
   run_exists_ = true;
@@ -111,8 +112,8 @@ void JobAttempt::prepare() {
   vocab_size_ = created.vocab_size();
   submitted_ = done_ = saved_ = created.step_count();
   metrics_ = std::make_unique<base::MetricsLog>(folders_.job / "metrics.jsonl", done_);
-  for (const auto& note : created.notes()) store_.add_note(id_, note);
-  if (done_ > 0) store_.add_note(id_, fmt::format("goes on from the checkpoint of step {}", done_));
+  for (const auto& note : created.notes()) add_note(note);
+  if (done_ > 0) add_note(fmt::format("goes on from the checkpoint of step {}", done_));
   store_.update(id_, [&](v1::Job* job) {
     job->set_state(v1::JOB_STATE_RUNNING);
     job->set_step(done_);
@@ -121,6 +122,11 @@ void JobAttempt::prepare() {
   });
   if (done_ == 0 && config_.validation().interval() > 0)
     record_validation(0, executor_.run(evaluate(id_, config_.validation().steps())).loss());
+}
+
+void JobAttempt::add_note(const std::string& note) {
+  spdlog::info("job {}: {}", id_, note);
+  store_.add_note(id_, note);
 }
 
 std::size_t JobAttempt::steps_in_flight() const { return step_seconds_ < kShortStep ? 2 : 1; }

@@ -20,6 +20,7 @@ namespace meshloom::control {
 struct JobFolders {
   std::filesystem::path job;
   std::filesystem::path checkpoints;
+  std::filesystem::path resume_from;  ///< what a job without checkpoints begins with; may be empty
   std::filesystem::path data_dir;
 };
 
@@ -59,6 +60,7 @@ class JobAttempt {
   void train();
   void submit_step();
   void finish_step();
+  void add_note(const std::string& note);  ///< in the log, too
   void save_now();
   void save_failed(const Error& error);
   void record_validation(std::int64_t step, double loss);

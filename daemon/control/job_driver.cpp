@@ -3,14 +3,21 @@
 
 #include "daemon/base/enum_names.h"
 #include "daemon/control/job_attempt.h"
+#include "daemon/control/resume_source.h"
 #include "daemon/control/status.h"
+#include "daemon/train/run.h"
+#include "daemon/train/run_mesh.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
 
 JobDriver::JobDriver(JobStore& store, Executor& executor, const StateDir& state,
-                     std::filesystem::path data_dir)
-    : store_(store), executor_(executor), state_(state), data_dir_(std::move(data_dir)) {}
+                     std::filesystem::path data_dir, Refit refit)
+    : store_(store),
+      executor_(executor),
+      state_(state),
+      data_dir_(std::move(data_dir)),
+      refit_(std::move(refit)) {}
 
 JobDriver::~JobDriver() {
   request_stop();
@@ -45,15 +52,55 @@ void JobDriver::run() {
   }
 }
 
+bool JobDriver::fit_to_ranks(const std::string& id) {
+  if (!refit_) return true;
+  const v1::Job job = store_.get(id);
+  v1::RunConfig config;
+  try {
+    config = refit_(job);
+  } catch (const FailedPrecondition& error) {
+    if (error.reason() != train::kNeedsOtherRanks) throw;
+    spdlog::warn("job {} is held: it {}", id, error.what());
+    store_.hold(id, error.what());
+    return false;
+  }
+  const auto before = train::mesh_layout(job.resolved().mesh());
+  const auto now = train::mesh_layout(config.mesh());
+  if (before.size() == now.size()) return true;
+  const auto note = fmt::format("{} ranks have become {}: its mesh is {} now, it was {}",
+                                before.size(), now.size(), to_string(now), to_string(before));
+  spdlog::info("job {}: {}", id, note);
+  store_.update(id, [&](v1::Job* changed) { *changed->mutable_resolved() = config; });
+  store_.add_note(id, note);
+  return true;
+}
+
+void JobDriver::end_job(const std::string& id, v1::JobState end, const v1::ErrorDetails& details) {
+  store_.update(id, [&](v1::Job* changed) {
+    changed->set_state(end);
+    if (end == v1::JOB_STATE_FAILED) *changed->mutable_error() = details;
+  });
+  const v1::Job ended = store_.get(id);
+  spdlog::info("job {}: {} at step {}{}", id,
+               base::enum_spelling(*v1::JobState_descriptor()->FindValueByNumber(ended.state())),
+               ended.step(), end == v1::JOB_STATE_FAILED ? ": " + details.message() : "");
+}
+
 void JobDriver::run_job(const std::string& id) {
+  try {
+    if (!fit_to_ranks(id)) return;
+  } catch (...) {
+    return end_job(id, v1::JOB_STATE_FAILED, to_details(std::current_exception()));
+  }
   const v1::Job job = store_.begin_attempt(id);
   executor_.set_epoch(job.epoch());
-  spdlog::info("job {} begins, attempt {}", id, job.epoch());
+  spdlog::info("job {} begins, attempt {}", id, job.attempt());
   v1::JobState end = v1::JOB_STATE_FAILED;
   v1::ErrorDetails details;
   try {
-    JobAttempt attempt(store_, executor_, job, {state_.job(id), state_.checkpoints(id), data_dir_},
-                       stop_);
+    const JobFolders folders = {state_.job(id), state_.checkpoints(id),
+                                resume_folder(job.resolved(), state_, data_dir_), data_dir_};
+    JobAttempt attempt(store_, executor_, job, folders, stop_);
     switch (attempt.run()) {
       case AttemptEnd::kSucceeded: end = v1::JOB_STATE_SUCCEEDED; break;
       case AttemptEnd::kCancelled: end = v1::JOB_STATE_CANCELLED; break;
@@ -67,17 +114,10 @@ void JobDriver::run_job(const std::string& id) {
   const auto fatal = executor_.fatal();
   if (end == v1::JOB_STATE_FAILED && (fatal || executor_.stopping())) {
     const std::string cause = fatal ? fatal->what() : details.message();
-    store_.add_note(id, fmt::format("attempt {} ended: {}", job.epoch(), cause));
+    store_.add_note(id, fmt::format("attempt {} ended: {}", job.attempt(), cause));
     end = v1::JOB_STATE_RECOVERING;
   }
-  store_.update(id, [&](v1::Job* changed) {
-    changed->set_state(end);
-    if (end == v1::JOB_STATE_FAILED) *changed->mutable_error() = details;
-  });
-  const v1::Job ended = store_.get(id);
-  spdlog::info("job {}: {} at step {}{}", id,
-               base::enum_spelling(*v1::JobState_descriptor()->FindValueByNumber(ended.state())),
-               ended.step(), end == v1::JOB_STATE_FAILED ? ": " + details.message() : "");
+  end_job(id, end, details);
 }
 
 }  // namespace meshloom::control

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -17,8 +18,13 @@ namespace meshloom::control {
 
 class JobDriver {
  public:
+  /// The config of a job for the ranks that there are, which may be others than at its submission.
+  /// Throws FailedPrecondition (train::kNeedsOtherRanks) where its mesh does not fit them.
+  using Refit = std::function<v1::RunConfig(const v1::Job&)>;
+
+  /// Without `refit` configs stay as they were resolved at submission.
   JobDriver(JobStore& store, Executor& executor, const StateDir& state,
-            std::filesystem::path data_dir);
+            std::filesystem::path data_dir, Refit refit = {});
   ~JobDriver();
   JobDriver(const JobDriver&) = delete;
   JobDriver& operator=(const JobDriver&) = delete;
@@ -34,11 +40,15 @@ class JobDriver {
  private:
   void run();
   void run_job(const std::string& id);
+  /// False where the job is held until there are other ranks.
+  bool fit_to_ranks(const std::string& id);
+  void end_job(const std::string& id, v1::JobState end, const v1::ErrorDetails& details);
 
   JobStore& store_;
   Executor& executor_;
   const StateDir& state_;
   std::filesystem::path data_dir_;
+  Refit refit_;
   std::atomic<bool> stop_{false};
   std::mutex thread_mutex_;  ///< a stop may come while the last rank joins
   std::thread thread_;

@@ -19,6 +19,8 @@ bool can_move(v1::JobState from, v1::JobState to) {
     case v1::JOB_STATE_RECOVERING:
       return from == v1::JOB_STATE_PREPARING || from == v1::JOB_STATE_RUNNING ||
              from == v1::JOB_STATE_PAUSED;
+    case v1::JOB_STATE_HELD:
+      return from == v1::JOB_STATE_QUEUED || from == v1::JOB_STATE_RECOVERING;
     case v1::JOB_STATE_CANCELLING: return from != v1::JOB_STATE_CANCELLING;
     case v1::JOB_STATE_CANCELLED: return true;
     // A job that was cancelled during its very last step has succeeded all the same.

@@ -10,8 +10,8 @@ namespace meshloom::control {
 bool is_final(v1::JobState state);
 
 /// QUEUED -> PREPARING -> RUNNING -> SUCCEEDED | FAILED; CANCELLING -> CANCELLED from any that is
-/// not final; RECOVERING -> PREPARING after a restart or a lost rank. PAUSED is kept for pause and
-/// resume.
+/// not final; RECOVERING -> PREPARING after a restart or a lost rank; HELD, from QUEUED or
+/// RECOVERING, until a start with other ranks. PAUSED is kept for pause and resume.
 bool can_move(v1::JobState from, v1::JobState to);
 
 }  // namespace meshloom::control

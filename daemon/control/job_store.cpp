@@ -81,9 +81,12 @@ void JobStore::settle_after_restart(bool hold) {
     if (job.state() == v1::JOB_STATE_CANCELLING) {
       job.set_state(v1::JOB_STATE_CANCELLED);
       job.set_finish_time(now_rfc3339());
+    } else if (job.state() == v1::JOB_STATE_HELD && job.attempt() == 0) {
+      job.set_state(v1::JOB_STATE_QUEUED);
     } else if (job.state() != v1::JOB_STATE_QUEUED) {
       job.set_state(v1::JOB_STATE_RECOVERING);
     }
+    job.clear_hold_reason();
   }
   drop_old_entries();
   try {
@@ -267,6 +270,7 @@ v1::Job JobStore::cancel(const std::string& id, const RequestKey& key) {
   const v1::Job before = target.job;
   target.job.set_state(target.active ? v1::JOB_STATE_CANCELLING : v1::JOB_STATE_CANCELLED);
   if (!target.active) target.job.set_finish_time(now_rfc3339());
+  target.job.clear_hold_reason();
   const v1::JournalRecord record = record_of(key, target.job);
   try {
     save(target, record);
@@ -327,11 +331,23 @@ v1::Job JobStore::begin_attempt(const std::string& id) {
   target.active = true;
   target.job.set_state(v1::JOB_STATE_PREPARING);
   target.job.set_epoch(++epoch_);
+  target.job.set_attempt(target.job.attempt() + 1);
   v1::JournalRecord record;
   record.set_epoch(epoch_);
   try_save(target, std::move(record));
   add_job_event(target);
   return target.job;
+}
+
+void JobStore::hold(const std::string& id, const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  Entry& target = entry(id);
+  if (!can_move(target.job.state(), v1::JOB_STATE_HELD)) return;
+  target.held = true;
+  target.job.set_state(v1::JOB_STATE_HELD);
+  target.job.set_hold_reason(reason);
+  try_save(target);
+  add_job_event(target);
 }
 
 void JobStore::update(const std::string& id, const std::function<void(v1::Job*)>& change) {

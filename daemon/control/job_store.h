@@ -60,6 +60,8 @@ class JobStore {
   /// A new attempt: PREPARING with the next epoch. Returns the job as it is then. A full disk is
   /// logged, as by update().
   v1::Job begin_attempt(const std::string& id);
+  /// HELD until the daemon is started again; nothing where the job was cancelled meanwhile.
+  void hold(const std::string& id, const std::string& reason);
   /// Applies a change, checks the move of state, and makes it durable. A full disk is logged, not
   /// thrown: the job goes on and the next change is tried again.
   void update(const std::string& id, const std::function<void(v1::Job*)>& change);

@@ -6,6 +6,7 @@
 #include "daemon/control/host_info.h"
 #include "daemon/control/leave_soon.h"
 #include "daemon/control/rank_loop.h"
+#include "daemon/control/resume_source.h"
 #include "daemon/control/stop_signal.h"
 #include "daemon/train/paths.h"
 #include "daemon/train/run.h"
@@ -39,17 +40,24 @@ Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int worl
       state_((check_listen(options.config), options.config.state_dir())),
       store_(store_options(state_, options.config)),
       executor_(world_size, [this](const Error&) { on_fatal(); }),
-      driver_(store_, executor_, state_, options.config.data_dir()),
+      driver_(store_, executor_, state_, options.config.data_dir(),
+              [world_size, data_dir = options.config.data_dir()](const v1::Job& job) {
+                return train::refit_run_config(job.spec().run(), job.resolved(), world_size,
+                                               data_dir);
+              }),
       card_{"", make_secret(), ""},
       rank_service_(executor_, {world_size, card_.secret, [this] { on_all_joined(); },
                                 [this](const std::string& cause) { request_stop(cause); }}),
-      job_service_(store_,
-                   [world_size, data_dir = options.config.data_dir()](const v1::RunConfig& run) {
-                     return train::resolve_run_config(run, world_size, data_dir);
-                   },
-                   [data_dir = options.config.data_dir()](const v1::RunConfig& resolved) {
-                     return train::plan_warnings(resolved, data_dir);
-                   }),
+      job_service_(
+          store_,
+          [this, world_size, data_dir = options.config.data_dir()](const v1::RunConfig& run) {
+            v1::RunConfig config = train::resolve_run_config(run, world_size, data_dir);
+            resolve_resume(&config, store_, state_, data_dir);
+            return config;
+          },
+          [data_dir = options.config.data_dir()](const v1::RunConfig& resolved) {
+            return train::plan_warnings(resolved, data_dir);
+          }),
       generate_service_(store_, executor_, state_,
                         [data_dir = options.config.data_dir()](const std::string& name) {
                           return train::resolve_path(name, data_dir, "hf_folder");

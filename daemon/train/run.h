@@ -29,6 +29,8 @@ struct RunOptions {
   std::filesystem::path data_dir;
   std::filesystem::path
       checkpoint_dir;           ///< the job's checkpoints; the newest is loaded. Empty: none
+  std::filesystem::path
+      resume_from;              ///< a checkpoint to begin with where checkpoint_dir has none
   bool allow_fallback = false;  ///< take the checkpoint before a damaged newest one
   FileSystem* file_system =
       nullptr;  ///< where checkpoints are written; null: the operating system's
@@ -40,6 +42,22 @@ struct RunOptions {
 /// ("run.training.steps").
 v1::RunConfig resolve_run_config(const v1::RunConfig&, int world_size,
                                  const std::filesystem::path& data_dir);
+
+/// Reason of the error below.
+inline constexpr const char* kNeedsOtherRanks = "NEEDS_OTHER_RANKS";
+
+/// A resolved config for another number of ranks: mesh, plan and micro batch are resolved again from
+/// what the user gave; everything else stays, the dtype too. `resolved` itself where its mesh has
+/// world_size ranks. Throws FailedPrecondition (NEEDS_OTHER_RANKS) where what was given does not fit
+/// so many ranks.
+v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& resolved,
+                               int world_size, const std::filesystem::path& data_dir);
+
+/// Throws InvalidArgument with the field run.checkpoint.resume_from where a run of this resolved
+/// config cannot go on from the checkpoint in `folder`, and with run.training.steps where it would
+/// have nothing left to do.
+void check_resume_from(const v1::RunConfig& resolved, const std::filesystem::path& folder,
+                       const std::filesystem::path& data_dir);
 
 /// What is no error in a resolved config but may be a mistake, such as a pattern of run.plan.styles
 /// that matches no module, with its near misses.

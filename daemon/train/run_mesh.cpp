@@ -8,10 +8,15 @@
 namespace meshloom::train {
 namespace {
 
-planner::MeshLayout checked(planner::MeshLayout layout) {
+planner::MeshLayout checked(planner::MeshLayout layout, int ranks) {
   for (const planner::MeshDim& dim : layout.dims())
     check(dim.name == "dp" || dim.name == "fsdp" || dim.name == "cp" || dim.name == "tp",
           "mesh {}: dim '{}' is none of dp, fsdp, cp and tp", to_string(layout), dim.name);
+  // Seen before any group is made, so that all ranks leave alike and none waits for the others.
+  if (layout.size() != ranks)
+    throw FailedPrecondition(fmt::format("the mesh {} has {} ranks, the world has {}",
+                                         to_string(layout), layout.size(), ranks),
+                             "MESH_SIZE");
   return layout;
 }
 
@@ -23,7 +28,7 @@ planner::MeshLayout mesh_layout(const v1::Mesh& mesh) {
 }
 
 RunMesh::RunMesh(comm::ProcessGroup& world, planner::MeshLayout layout)
-    : world_(world), mesh_(world, checked(std::move(layout))) {
+    : world_(world), mesh_(world, checked(std::move(layout), world.size())) {
   data_ = &group_of({"dp", "fsdp"});
   shard_ = &group_of({"fsdp"});
   replicas_ = &group_of({"dp"});

@@ -25,7 +25,9 @@ planner::MeshLayout mesh_layout(const v1::Mesh& resolved);
 class RunMesh {
  public:
   /// `layout` has dims named from dp, fsdp, cp and tp in any order, over the whole world, which
-  /// outlives the mesh. Throws InvalidArgument naming a dim with another name.
+  /// outlives the mesh. Throws, on every rank alike and before any collective, InvalidArgument
+  /// naming a dim with another name and FailedPrecondition (MESH_SIZE) where the world has another
+  /// size.
   RunMesh(comm::ProcessGroup& world, planner::MeshLayout layout);
 
   const planner::MeshPtr& layout() const { return mesh_.layout(); }

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/train_run.h"
 
-#include <google/protobuf/util/json_util.h>
 #include <sys/resource.h>
 
 #include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/autograd/leaf_grad.h"
@@ -16,6 +14,7 @@
 #include "daemon/train/paths.h"
 #include "daemon/train/replica_check.h"
 #include "daemon/train/resolve_plan.h"
+#include "daemon/train/resume_check.h"
 #include "daemon/train/status_agreement.h"
 #include "kernels/base/error.h"
 #include "kernels/cpu/cpu_features.h"
@@ -53,15 +52,6 @@ std::int64_t peak_resident_bytes() {
   return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
 }
 
-std::string to_json_text(const v1::RunConfig& config) {
-  std::string text;
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  const auto status = google::protobuf::util::MessageToJsonString(config, &text, options);
-  check_internal(status.ok(), "run config cannot be written as JSON: {}", status.ToString());
-  return text;
-}
-
 ModelStateOptions model_state_options(const v1::RunConfig& config) {
   ModelStateOptions options;
   options.dtype = resolve_dtype(config.plan().dtype());
@@ -72,24 +62,6 @@ ModelStateOptions model_state_options(const v1::RunConfig& config) {
 
 std::string mesh_text(const ComputeClass& compute) {
   return compute.mesh.empty() ? fmt::format("dp={}", compute.world_size) : compute.mesh;
-}
-
-/// Throws FailedPrecondition naming the first key in which the checkpoint's model differs; dropout
-/// may.
-void check_same_model(const std::string& before, const nn::ModelConfig& now,
-                      const std::string& folder) {
-  const auto old_keys = nlohmann::json::parse(before);
-  const auto new_keys = nlohmann::json::parse(nn::to_hf_config(now));
-  for (const auto& [key, value] : new_keys.items()) {
-    if (key.find("pdrop") != std::string::npos || key.find("dropout") != std::string::npos)
-      continue;
-    const auto old_value = old_keys.contains(key) ? old_keys.at(key) : nlohmann::json();
-    if (old_value != value)
-      throw FailedPrecondition(
-          fmt::format("checkpoint {} is of another model: {} is {} there and {} in the config",
-                      folder, key, old_value.dump(), value.dump()),
-          "CHECKPOINT_MISMATCH", {{"path", folder}, {"key", key}});
-  }
 }
 
 }  // namespace
@@ -139,9 +111,15 @@ void TrainRun::restore_or_initialize() {
     found = find_checkpoint(world_, checkpoint_location(),
                             options_.allow_fallback || config_.checkpoint().fallback());
   }
+  const bool own = found.has_value();
+  if (!own && !options_.resume_from.empty()) {
+    found = open_checkpoint(world_, options_.resume_from);
+    found->notes.push_back(fmt::format("begins with {}", config_.checkpoint().resume_from()));
+  }
   run_agreed(world_, [&] {
     if (found) {
       resume(*found);
+      if (own) saved_step_ = progress_.step;
     } else if (!config_.model().hf_folder().empty()) {
       state_->load_hf(
           resolve_path(config_.model().hf_folder(), options_.data_dir, "run.model.hf_folder"));
@@ -153,11 +131,10 @@ void TrainRun::restore_or_initialize() {
 
 void TrainRun::resume(const FoundCheckpoint& found) {
   const Manifest& manifest = found.manifest;
-  check_same_model(manifest.model_config, model_config_, found.folder.string());
+  check_resumable(manifest, config_, model_config_, found.folder.string());
   state_->load(CheckpointReader(found.folder, manifest));
   state_->optimizer().set_step_count(manifest.step);
   progress_ = {manifest.step, manifest.data_position, manifest.tokens};
-  saved_step_ = manifest.step;
   notes_ = found.notes;
   if (manifest.seed != config_.training().seed())
     notes_.push_back(fmt::format("the checkpoint was trained with seed {}, going on with seed {}",
@@ -316,8 +293,7 @@ v1::StepMetrics TrainRun::optim_step() {
   if (const double peak = config_.training().peak_flops() * world_.size(); peak > 0.0) {
     const v1::TrainingConfig& t = config_.training();
     const auto positions = static_cast<double>(t.global_batch_size() * t.seq_len());
-    metrics.set_mfu(positions * nn::flops_per_token(model_config_, t.seq_len()) /
-                    (most[0] * peak));
+    metrics.set_mfu(positions * nn::flops_per_token(model_config_, t.seq_len()) / (most[0] * peak));
   }
   add_collectives(metrics);
   return metrics;
@@ -337,9 +313,7 @@ void TrainRun::add_collectives(v1::StepMetrics& metrics) {
   counted_ = std::move(now);
 }
 
-std::string TrainRun::plan_text() const {
-  return fmt::format("mesh {}\n{}", to_string(*mesh_->layout()), state_->description());
-}
+std::string TrainRun::plan_text() const { return state_->description(); }
 
 double TrainRun::evaluate(std::int64_t batches) {
   if (!validation_) throw FailedPrecondition("evaluate: there are no validation data");

@@ -119,17 +119,18 @@ std::string DaemonTest::write_text(const std::string& file, const std::string& t
 }
 
 std::string DaemonTest::write_job(const TinyJob& job, const std::string& file) const {
-  return write_text(file, fmt::format(R"(run:
+  return write_text(file,
+                    fmt::format(R"(run:
   model: {}
-  plan: {{dtype: float32}}
+  plan: {}
   training: {{steps: {}, seq_len: 32, global_batch_size: 4, seed: 3}}
   optimizer: {{lr: 3.0e-3}}
-  data: {{path: text.txt}}
+  data: {{path: {}}}
   validation: {{interval: {}, steps: 2}}
-  checkpoint: {{interval: {}}}
+  checkpoint: {{interval: {}, resume_from: "{}"}}
 {})",
-                                      job.model, job.steps, job.validation_interval,
-                                      job.checkpoint_interval, job.extra));
+                                job.model, job.plan, job.steps, job.data, job.validation_interval,
+                                job.checkpoint_interval, job.resume_from, job.extra));
 }
 
 void DaemonTest::submit(const TinyJob& job, const std::string& name) {
@@ -138,6 +139,16 @@ void DaemonTest::submit(const TinyJob& job, const std::string& name) {
 }
 
 Json DaemonTest::job(const std::string& name) const { return client_json({"job", "show", name}); }
+
+std::map<int, double> DaemonTest::step_losses(const std::string& name) const {
+  std::map<int, double> losses;
+  std::ifstream metrics(state_ / "jobs" / name / "metrics.jsonl");
+  for (std::string line; std::getline(metrics, line);) {
+    const Json entry = Json::parse(line);
+    if (entry.contains("grad_norm")) losses[entry["step"].get<int>()] = entry["loss"].get<double>();
+  }
+  return losses;
+}
 
 bool DaemonTest::reaches(const std::string& name, const std::string& state,
                          std::chrono::milliseconds timeout) const {

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -26,6 +27,9 @@ struct TinyJob {
   int checkpoint_interval = 0;
   int validation_interval = 0;
   std::string model = "{preset: byte_gpt_tiny}";
+  std::string plan = "{dtype: float32}";
+  std::string data = "text.txt";
+  std::string resume_from;
   std::string extra;  ///< further lines below run:
 };
 
@@ -53,6 +57,8 @@ class DaemonTest : public ::testing::Test {
   /// Submits and returns at once; the job's name must be new.
   void submit(const TinyJob& job, const std::string& name);
   Json job(const std::string& name) const;
+  /// The loss of every step in the job's metrics, by step.
+  std::map<int, double> step_losses(const std::string& name) const;
   bool reaches(const std::string& name, const std::string& state,
                std::chrono::milliseconds timeout = 60s) const;
   bool reaches_step(const std::string& name, int step,

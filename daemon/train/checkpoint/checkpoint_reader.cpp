@@ -107,6 +107,10 @@ void CheckpointReader::read(const std::string& name, const Shape& whole, const P
                    "CHECKPOINT_DAMAGED", {{"tensor", name}});
 }
 
+FoundCheckpoint open_checkpoint(comm::ProcessGroup& world, const fs::path& folder) {
+  return {folder, read_verified(world, folder), {}};
+}
+
 std::optional<FoundCheckpoint> find_checkpoint(comm::ProcessGroup& world,
                                                const CheckpointLocation& location,
                                                bool allow_fallback) {
@@ -117,7 +121,7 @@ std::optional<FoundCheckpoint> find_checkpoint(comm::ProcessGroup& world,
   std::vector<CheckpointEntry> bad;
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
     try {
-      FoundCheckpoint found = {entry->folder, read_verified(world, entry->folder), {}};
+      FoundCheckpoint found = open_checkpoint(world, entry->folder);
       run_agreed(world, [&] {
         if (world.rank() != 0) return;
         for (const CheckpointEntry& one : bad) set_aside(location, one);

@@ -62,6 +62,10 @@ struct FoundCheckpoint {
   std::vector<std::string> notes;
 };
 
+/// The checkpoint in `folder`, verified (each rank of `world` a share of the files). Throws DataLoss
+/// on every rank alike.
+FoundCheckpoint open_checkpoint(comm::ProcessGroup& world, const std::filesystem::path& folder);
+
 /// The newest checkpoint, verified (each rank of `world` a share of the files); nullopt where there
 /// is none. A damaged or unfinished one throws DataLoss naming it, on every rank; with
 /// `allow_fallback` it is renamed to damaged-step-N, noted, and the one before is taken. Where all

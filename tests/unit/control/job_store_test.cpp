@@ -187,6 +187,41 @@ TEST_F(JobStoreTest, CancellingFollowsTheStates) {
   EXPECT_EQ(store->get("c").state(), v1::JOB_STATE_FAILED);
 }
 
+TEST_F(JobStoreTest, AHeldJobWaitsForTheNextStartAndBlocksNobody) {
+  {
+    const auto store = open();
+    submit(*store, "ran");
+    submit(*store, "fresh");
+    submit(*store, "next");
+    store->begin_attempt("ran");
+    move(*store, "ran", v1::JOB_STATE_RECOVERING);
+    store->hold("ran", "needs 2 ranks, the daemon has 3");
+    store->hold("fresh", "needs 2 ranks, the daemon has 3");
+    EXPECT_EQ(store->get("ran").state(), v1::JOB_STATE_HELD);
+    EXPECT_EQ(store->get("ran").hold_reason(), "needs 2 ranks, the daemon has 3");
+    EXPECT_EQ(store->wait_for_job(), "next");
+    EXPECT_EQ(store->cancel("next", {}).state(), v1::JOB_STATE_CANCELLED);
+    store->hold("next", "too late");
+    EXPECT_EQ(store->get("next").state(), v1::JOB_STATE_CANCELLED);
+  }
+  const auto store = open();
+  EXPECT_EQ(store->get("ran").state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(store->get("fresh").state(), v1::JOB_STATE_QUEUED);
+  EXPECT_TRUE(store->get("ran").hold_reason().empty());
+  EXPECT_EQ(store->wait_for_job(), "ran");
+  EXPECT_EQ(store->begin_attempt("ran").attempt(), 2);
+  EXPECT_EQ(store->begin_attempt("fresh").attempt(), 1);
+}
+
+TEST_F(JobStoreTest, AHeldJobCanBeCancelled) {
+  const auto store = open();
+  submit(*store, "a");
+  store->hold("a", "needs 2 ranks, the daemon has 3");
+  const v1::Job cancelled = store->cancel("a", {});
+  EXPECT_EQ(cancelled.state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_TRUE(cancelled.hold_reason().empty());
+}
+
 TEST_F(JobStoreTest, WatchersGetEveryEventOnceInOrder) {
   const auto store = open();
   std::int64_t revision = submit(*store, "a").revision();

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checkpoint that a job begins with.
+#pragma once
+
+#include <filesystem>
+
+#include "daemon/control/job_store.h"
+#include "daemon/control/state_dir.h"
+#include "v1/config.pb.h"
+
+namespace meshloom::control {
+
+/// Checks checkpoint.resume_from of a config that is resolved otherwise, and writes out which
+/// checkpoint it is: "checkpoints/JOB" becomes that of the newest step. Throws with the field
+/// run.checkpoint.resume_from where there is none, its job goes on (its checkpoints are pruned), or
+/// it is of another model or other data.
+void resolve_resume(v1::RunConfig* config, const JobStore& store, const StateDir& state,
+                    const std::filesystem::path& data_dir);
+
+/// The folder of the checkpoint that a resolved config names, not looked at; empty where it names
+/// none.
+std::filesystem::path resume_folder(const v1::RunConfig& resolved, const StateDir& state,
+                                    const std::filesystem::path& data_dir);
+
+}  // namespace meshloom::control

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdint>
+
+#include "daemon/train/run.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::train {
+namespace {
+
+std::int64_t ranks_of(const v1::Mesh& mesh) {
+  const auto size = [](std::int32_t n) { return std::max<std::int64_t>(n, 1); };
+  return size(mesh.dp()) * size(mesh.fsdp()) * size(mesh.cp()) * size(mesh.tp());
+}
+
+/// Whether a dim was left open, to take the ranks that the others leave.
+bool takes_more_ranks(const v1::RunConfig& given) {
+  return given.mesh().dp() == 0 || (given.plan().fully_shard() && given.mesh().fsdp() == 0);
+}
+
+std::string why_unfit(const v1::RunConfig& given, int world_size, const std::string& refusal) {
+  const std::int64_t named = ranks_of(given.mesh());
+  if (takes_more_ranks(given) ? world_size % named != 0 : world_size != named)
+    return fmt::format("needs {}{} ranks, the daemon has {}",
+                       takes_more_ranks(given) ? "a multiple of " : "", named, world_size);
+  return fmt::format("does not fit the daemon's {} ranks: {}", world_size, refusal);
+}
+
+bool depends_on_ranks(const std::string& field) {
+  return field.rfind("run.mesh", 0) == 0 || field.rfind("run.plan", 0) == 0 ||
+         field == "run.training.micro_batch_size";
+}
+
+}  // namespace
+
+v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& resolved,
+                               int world_size, const std::filesystem::path& data_dir) {
+  if (ranks_of(resolved.mesh()) == world_size) return resolved;
+  v1::RunConfig config = resolved;
+  *config.mutable_mesh() = given.mesh();
+  *config.mutable_plan() = given.plan();
+  config.mutable_plan()->set_dtype(resolved.plan().dtype());
+  config.mutable_training()->set_micro_batch_size(given.training().micro_batch_size());
+  try {
+    return resolve_run_config(config, world_size, data_dir);
+  } catch (const InvalidArgument& error) {
+    const auto field = error.metadata().find("field");
+    if (field == error.metadata().end() || !depends_on_ranks(field->second)) throw;
+    throw FailedPrecondition(why_unfit(given, world_size, error.what()), kNeedsOtherRanks,
+                             error.metadata());
+  }
+}
+
+}  // namespace meshloom::train

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/resume_check.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include <nlohmann/json.hpp>
+
+#include "daemon/train/field_error.h"
+#include "daemon/train/model_source.h"
+#include "daemon/train/run.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::train {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kField = "run.checkpoint.resume_from";
+
+Json value_of(const Json& object, const std::string& key) {
+  return object.contains(key) ? object.at(key) : Json();
+}
+
+[[noreturn]] void refuse(const std::string& label, const std::string& what, const std::string& key,
+                         const Json& before, const Json& now, const std::string& advice = "") {
+  throw FailedPrecondition(
+      fmt::format("checkpoint {} is of {}: {} is {} there and {} in the config{}", label, what, key,
+                  before.dump(), now.dump(), advice),
+      "CHECKPOINT_MISMATCH", {{"path", label}, {"key", key}});
+}
+
+void check_model(const Manifest& manifest, const nn::ModelConfig& model, const std::string& label) {
+  const Json before = Json::parse(manifest.model_config);
+  const Json now = Json::parse(nn::to_hf_config(model));
+  for (const auto& [key, value] : now.items()) {
+    if (key.find("pdrop") != std::string::npos || key.find("dropout") != std::string::npos)
+      continue;
+    if (const Json old = value_of(before, key); old != value)
+      refuse(label, "another model", key, old, value);
+  }
+}
+
+/// What decides which sample is at a position; where it is validated is free.
+Json data_keys(const Json& config) {
+  Json data = value_of(config, "data");
+  if (!data.is_object()) return Json::object();
+  if (data.contains("validation_path")) data.erase("validation_split");
+  data.erase("validation_path");
+  return data;
+}
+
+void check_data(const Json& before, const Json& now, const std::string& label) {
+  constexpr const char* kAdvice =
+      "; to train on other data, export the model and name its folder in model.hf_folder";
+  const Json old_data = data_keys(before), new_data = data_keys(now);
+  Json keys = old_data;
+  keys.update(new_data);
+  for (const auto& [key, unused] : keys.items())
+    if (value_of(old_data, key) != value_of(new_data, key))
+      refuse(label, "other data", "data." + key, value_of(old_data, key), value_of(new_data, key),
+             kAdvice);
+  const auto seq_len = [](const Json& config) {
+    return value_of(value_of(config, "training"), "seq_len");
+  };
+  if (seq_len(before) != seq_len(now))
+    refuse(label, "other data", "training.seq_len", seq_len(before), seq_len(now));
+}
+
+}  // namespace
+
+std::string to_json_text(const v1::RunConfig& config) {
+  std::string text;
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  const auto status = google::protobuf::util::MessageToJsonString(config, &text, options);
+  check_internal(status.ok(), "run config cannot be written as JSON: {}", status.ToString());
+  return text;
+}
+
+void check_resumable(const Manifest& manifest, const v1::RunConfig& config,
+                     const nn::ModelConfig& model, const std::string& label) {
+  check_model(manifest, model, label);
+  const Json before = Json::parse(manifest.run_config), now = Json::parse(to_json_text(config));
+  check_data(before, now, label);
+  const auto type = [](const Json& run) { return value_of(value_of(run, "optimizer"), "type"); };
+  if (type(before) != type(now))
+    refuse(label, "another optimizer", "optimizer.type", type(before), type(now));
+}
+
+void check_resume_from(const v1::RunConfig& resolved, const std::filesystem::path& folder,
+                       const std::filesystem::path& data_dir) {
+  const std::string& label = resolved.checkpoint().resume_from();
+  with_field(kField, [&] {
+    const Manifest manifest = read_manifest(folder);
+    check_resumable(manifest, resolved, load_model_config(resolved.model(), data_dir), label);
+    if (manifest.step < resolved.training().steps()) return;
+    refuse_field("run.training.steps",
+                 "the job has {} steps and begins with {}, which has done {}: give more steps",
+                 resolved.training().steps(), label, manifest.step);
+  });
+}
+
+}  // namespace meshloom::train

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Configs that find another number of ranks.
+#include "daemon/train/run_mesh.h"
+#include "tests/unit/train/run_fixture.h"
+
+namespace meshloom::train {
+namespace {
+
+class RefitTest : public RunFixture {
+ protected:
+  v1::RunConfig refit(const v1::RunConfig& given, int before, int now) const {
+    return refit_run_config(given, resolve_run_config(given, before, folder_.path()), now,
+                            folder_.path());
+  }
+  std::string refusal(const v1::RunConfig& given, int before, int now) const {
+    try {
+      refit(given, before, now);
+    } catch (const FailedPrecondition& error) {
+      EXPECT_EQ(error.reason(), kNeedsOtherRanks);
+      return error.what();
+    }
+    return "fits";
+  }
+};
+
+TEST_F(RefitTest, AMeshLeftOpenTakesTheRanksThatThereAre) {
+  v1::RunConfig given = config(8);
+  EXPECT_EQ(refit(given, 2, 3).mesh().dp(), 3);
+  EXPECT_EQ(refit(given, 2, 1).mesh().dp(), 1);
+  EXPECT_EQ(refit(given, 2, 3).training().micro_batch_size(), 3);
+  given.mutable_mesh()->set_tp(2);
+  EXPECT_EQ(refit(given, 2, 4).mesh().dp(), 2);
+  given.clear_mesh();
+  given.mutable_plan()->set_fully_shard(true);
+  const v1::RunConfig sharded = refit(given, 2, 3);
+  EXPECT_EQ(sharded.mesh().fsdp(), 3);
+  EXPECT_EQ(sharded.mesh().dp(), 1);
+}
+
+TEST_F(RefitTest, WhatHasNothingToDoWithRanksStaysAsItWasResolved) {
+  v1::RunConfig resolved = resolve_run_config(config(), 2, folder_.path());
+  resolved.mutable_plan()->set_dtype("bfloat16");  // decided on another machine
+  resolved.mutable_optimizer()->set_weight_decay(0.25);
+  const v1::RunConfig now = refit_run_config(config(), resolved, 3, folder_.path());
+  EXPECT_EQ(now.plan().dtype(), "bfloat16");
+  EXPECT_EQ(now.optimizer().weight_decay(), 0.25);
+  const v1::RunConfig same = refit_run_config({}, resolved, 2, folder_.path());
+  EXPECT_EQ(same.SerializeAsString(), resolved.SerializeAsString());
+}
+
+TEST_F(RefitTest, AMeshThatDoesNotFitTellsWhatItNeeds) {
+  v1::RunConfig given = config(8);
+  given.mutable_mesh()->set_tp(2);
+  EXPECT_EQ(refusal(given, 2, 3), "needs a multiple of 2 ranks, the daemon has 3");
+  given.mutable_mesh()->set_dp(1);
+  EXPECT_EQ(refusal(given, 2, 3), "needs 2 ranks, the daemon has 3");
+  EXPECT_EQ(refusal(given, 2, 1), "needs 2 ranks, the daemon has 1");
+  given.clear_mesh();
+  given.mutable_training()->set_micro_batch_size(4);
+  EXPECT_THAT(refusal(given, 2, 4), ::testing::HasSubstr("does not fit the daemon's 4 ranks"));
+  given = config();
+  v1::RunConfig resolved = resolve_run_config(given, 2, folder_.path());
+  resolved.mutable_data()->set_path("gone.txt");
+  EXPECT_THROW(refit_run_config(given, resolved, 3, folder_.path()), NotFound);
+}
+
+TEST_F(RefitTest, AMeshOfAnotherSizeIsRefusedByEveryRankAlike) {
+  for (const int ranks : {1, 3}) {
+    testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
+      v1::Mesh mesh;
+      mesh.set_dp(1);
+      mesh.set_fsdp(1);
+      mesh.set_cp(1);
+      mesh.set_tp(2);
+      EXPECT_THROW(RunMesh(world, mesh_layout(mesh)), FailedPrecondition);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace meshloom::train
