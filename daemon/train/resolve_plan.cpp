@@ -51,23 +51,39 @@ void resolve_mesh(v1::Mesh& mesh, bool fully_shard, int world_size) {
                  mesh.tp(), size, world_size);
 }
 
+void resolve_min_elements(v1::FullyShardOptions& options) {
+  const char* field = "run.plan.fully_shard_options.min_elements";
+  if (options.policy() == v1::SHARD_POLICY_LARGEST_DIVISIBLE) {
+    if (!options.has_min_elements()) options.set_min_elements(std::int64_t{1} << 18);
+  } else if (options.has_min_elements()) {
+    refuse_field(field, "is {}, but only policy largest_divisible leaves small parameters whole",
+                 options.min_elements());
+  }
+  if (options.min_elements() < 0)
+    refuse_field(field, "must not be negative, got {}", options.min_elements());
+}
+
 void resolve_fully_shard(v1::ParallelPlan& plan) {
   v1::FullyShardOptions& options = *plan.mutable_fully_shard_options();
   if (options.policy() == v1::SHARD_POLICY_UNSPECIFIED) options.set_policy(v1::SHARD_POLICY_DIM0);
   if (!v1::ShardPolicy_IsValid(options.policy()))
     refuse_field("run.plan.fully_shard_options.policy", "has the unknown value {}",
                  static_cast<int>(options.policy()));
-  if (!options.has_min_elements()) options.set_min_elements(std::int64_t{1} << 18);
-  if (options.min_elements() < 0)
-    refuse_field("run.plan.fully_shard_options.min_elements", "must not be negative, got {}",
-                 options.min_elements());
+  resolve_min_elements(options);
   if (!options.has_reshard_after_forward()) options.set_reshard_after_forward(true);
 }
 
-void resolve_plan(v1::ParallelPlan& plan, const v1::Mesh& mesh) {
-  if (plan.has_context_parallel())
-    field_not_offered("run.plan.context_parallel", "is not offered by this build");
-  if (mesh.fsdp() > 1) plan.set_fully_shard(true);
+/// What a plan says of a way to cut must not contradict its mesh dim; one rank alone cuts nothing
+/// and takes any plan.
+void check_against_mesh(bool said, bool wanted, const char* way, const char* dim, int size,
+                        int world_size) {
+  if (!said || world_size == 1 || wanted == (size > 1)) return;
+  refuse_field(fmt::format("run.plan.{}", way), "is {}, but run.mesh.{} is {}", wanted, dim, size);
+}
+
+void resolve_tensor_parallel(v1::ParallelPlan& plan, const v1::Mesh& mesh, int world_size) {
+  check_against_mesh(plan.has_tensor_parallel(), plan.tensor_parallel(), "tensor_parallel", "tp",
+                     mesh.tp(), world_size);
   if (mesh.tp() > 1) plan.set_tensor_parallel(true);
   if (plan.sequence_parallel() && mesh.tp() == 1)
     refuse_field("run.plan.sequence_parallel",
@@ -75,7 +91,36 @@ void resolve_plan(v1::ParallelPlan& plan, const v1::Mesh& mesh) {
   if (plan.styles_size() > 0 && mesh.tp() == 1)
     refuse_field("run.plan.styles", "need a mesh with tp larger than 1, run.mesh.tp is {}",
                  mesh.tp());
+  if (plan.styles_size() > 0 && plan.sequence_parallel())
+    refuse_field("run.plan.sequence_parallel",
+                 "is a choice between the model's default plans, but run.plan.styles is given");
+  for (int i = 0; i < plan.styles_size(); ++i)
+    if (plan.styles(i).styles().empty())
+      refuse_field(fmt::format("run.plan.styles[{}].styles", i),
+                   "is missing: what is to be done with the modules {}", plan.styles(i).pattern());
   make_tensor_plan(plan);
+}
+
+void check_checkpoint_choices(const v1::ParallelPlan& plan) {
+  const auto& choices = plan.activation_checkpoint_choices();
+  for (int i = 0; i < choices.size(); ++i) {
+    const std::string field = fmt::format("run.plan.activation_checkpoint_choices[{}]", i);
+    if (choices[i].mode() == v1::ACTIVATION_CHECKPOINT_UNSPECIFIED)
+      refuse_field(field + ".mode", "is missing for {}: none, selective or full",
+                   choices[i].pattern());
+    for (int k = 0; k < i; ++k)
+      if (choices[k].pattern() == choices[i].pattern())
+        refuse_field(field + ".pattern", "{} is there twice", choices[i].pattern());
+  }
+}
+
+void resolve_plan(v1::ParallelPlan& plan, const v1::Mesh& mesh, int world_size) {
+  if (plan.has_context_parallel())
+    field_not_offered("run.plan.context_parallel", "is not offered by this build");
+  resolve_tensor_parallel(plan, mesh, world_size);
+  check_against_mesh(plan.has_fully_shard(), plan.fully_shard(), "fully_shard", "fsdp", mesh.fsdp(),
+                     world_size);
+  if (mesh.fsdp() > 1) plan.set_fully_shard(true);
   if (plan.fully_shard()) {
     resolve_fully_shard(plan);
   } else if (plan.has_fully_shard_options()) {
@@ -83,6 +128,7 @@ void resolve_plan(v1::ParallelPlan& plan, const v1::Mesh& mesh) {
                  "is given, but run.plan.fully_shard is false and run.mesh.fsdp is {}",
                  mesh.fsdp());
   }
+  check_checkpoint_choices(plan);
   if (plan.activation_checkpoint() == v1::ACTIVATION_CHECKPOINT_UNSPECIFIED)
     plan.set_activation_checkpoint(v1::ACTIVATION_CHECKPOINT_NONE);
   if (!v1::ActivationCheckpoint_IsValid(plan.activation_checkpoint()))
@@ -92,12 +138,13 @@ void resolve_plan(v1::ParallelPlan& plan, const v1::Mesh& mesh) {
   plan.set_dtype(dtype_name(resolve_dtype(plan.dtype())));
 }
 
+/// `what` says what the names are names of.
 void check_all_match(const std::vector<std::string>& patterns,
-                     const std::vector<std::string>& names) {
+                     const std::vector<std::string>& names, const char* what) {
   for (const std::string& pattern : patterns)
     check(std::any_of(names.begin(), names.end(),
                       [&](const auto& name) { return nn::matches_pattern(pattern, name); }),
-          "{}", nn::unmatched_text(pattern, names));
+          "{}; patterns name {}, such as {}", nn::unmatched_text(pattern, names), what, names[0]);
 }
 
 nn::ActivationCheckpoint checkpoint_mode(v1::ActivationCheckpoint mode) {
@@ -113,7 +160,7 @@ nn::ActivationCheckpoint checkpoint_mode(v1::ActivationCheckpoint mode) {
 void resolve_mesh_and_plan(v1::RunConfig& config, int world_size) {
   v1::ParallelPlan& plan = *config.mutable_plan();
   resolve_mesh(*config.mutable_mesh(), plan.fully_shard(), world_size);
-  resolve_plan(plan, config.mesh());
+  resolve_plan(plan, config.mesh(), world_size);
 }
 
 std::vector<std::string> check_plan_fits(const v1::RunConfig& config,
@@ -131,7 +178,12 @@ std::vector<std::string> check_plan_fits(const v1::RunConfig& config,
   if (const auto options = make_fully_shard_options(config.plan(), names))
     with_field("run.plan.fully_shard_options.choices",
                [&] { parallel::choose_shards(candidates, config.mesh().fsdp(), *options); });
-  return check_tensor_plan(config, *described);
+  std::vector<std::string> notes = check_tensor_plan(config, *described);
+  if (config.mesh().tp() > model.num_heads)
+    notes.push_back(
+        fmt::format("run.mesh.tp: {} ranks share {} attention heads, the last have none",
+                    config.mesh().tp(), model.num_heads));
+  return notes;
 }
 
 std::vector<nn::ActivationCheckpoint> make_block_checkpoints(
@@ -145,7 +197,8 @@ std::vector<nn::ActivationCheckpoint> make_block_checkpoints(
     patterns.push_back(choice.pattern());
   std::vector<nn::ActivationCheckpoint> modes;
   with_field("run.plan.activation_checkpoint_choices", [&] {
-    check_all_match(patterns, blocks);
+    check(patterns.empty() || !blocks.empty(), "this model has no blocks");
+    check_all_match(patterns, blocks, "blocks");
     for (const std::string& block : blocks) {
       const auto best = nn::best_pattern(patterns, block);
       modes.push_back(
@@ -169,7 +222,7 @@ std::optional<parallel::FullyShardOptions> make_fully_shard_options(
   std::vector<std::string> patterns;
   for (const v1::ShardChoice& choice : given.choices()) patterns.push_back(choice.pattern());
   with_field("run.plan.fully_shard_options.choices", [&] {
-    check_all_match(patterns, parameters);
+    check_all_match(patterns, parameters, "parameters");
     for (const std::string& name : parameters) {
       const auto best = nn::best_pattern(patterns, name);
       if (!best) continue;

@@ -52,6 +52,15 @@ struct PlannedModules {
   ParallelizeReport report;
 };
 
+std::size_t count_cut(const StyleAction& action) {
+  return static_cast<std::size_t>(std::count_if(
+      action.parameters.begin(), action.parameters.end(), [](const ParameterLayout& parameter) {
+        const planner::Placements& placements = parameter.spec->placements();
+        return std::any_of(placements.begin(), placements.end(),
+                           [](const planner::Placement& p) { return p.is_shard(); });
+      }));
+}
+
 PlannedModules plan_modules(nn::Module& root, const planner::MeshPtr& mesh, const StylePlan& plan) {
   const std::vector<nn::NamedModule> modules = root.named_modules();
   const std::vector<std::string> names = names_of(modules);
@@ -67,6 +76,7 @@ PlannedModules plan_modules(nn::Module& root, const planner::MeshPtr& mesh, cons
     std::vector<std::string> texts;
     for (const ParallelStyle& style : plan[m.pattern].styles) {
       planned.actions.push_back(plan_style(m.module, style, mesh));
+      report.cut_parameters += count_cut(planned.actions.back());
       texts.push_back(to_string(style));
     }
     check_cut_once(m.module, plan[m.pattern].styles);

@@ -24,6 +24,8 @@ struct ParallelizeReport {
   std::vector<std::string> warnings;
   /// "transformer.h.0.mlp.c_fc: ColwiseParallel" in order of the tree.
   std::vector<std::string> applied;
+  /// Parameters of which a rank holds a part only.
+  std::size_t cut_parameters = 0;
 };
 
 /// Cuts parameters (each becomes a leaf with a layout, whose local tensor holds this rank's part)

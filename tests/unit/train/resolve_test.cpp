@@ -81,7 +81,7 @@ TEST_F(ResolveTest, OneDimOfTheMeshTakesTheRanksThatAreLeft) {
     given.mutable_mesh()->set_dp(dp);
     given.mutable_mesh()->set_fsdp(fsdp);
     given.mutable_mesh()->set_tp(tp);
-    given.mutable_plan()->set_fully_shard(fully_shard);
+    if (fully_shard) given.mutable_plan()->set_fully_shard(true);
     const v1::RunConfig resolved = resolve_run_config(given, world, folder_.path());
     EXPECT_EQ(resolved.plan().fully_shard(), fully_shard || resolved.mesh().fsdp() > 1);
     EXPECT_EQ(resolved.plan().tensor_parallel(), resolved.mesh().tp() > 1);
@@ -94,6 +94,73 @@ TEST_F(ResolveTest, OneDimOfTheMeshTakesTheRanksThatAreLeft) {
   EXPECT_EQ(mesh(2, 0, 0, true, 4), (std::vector<int>{2, 2, 1, 1}));
   EXPECT_EQ(mesh(0, 0, 2, false, 6), (std::vector<int>{3, 1, 1, 2}));
   EXPECT_EQ(mesh(1, 2, 2, false, 4), (std::vector<int>{1, 2, 1, 2}));
+}
+
+// What a user writes holds or is refused: nothing is overridden, nothing goes without effect.
+TEST_F(ResolveTest, PlansDoNotContradictTheMesh) {
+  const auto with = [&](auto change, int world = 2) { return refused_when(change, world); };
+  EXPECT_EQ(with([](auto& c) {
+              c.mutable_mesh()->set_tp(2);
+              c.mutable_plan()->set_tensor_parallel(false);
+            }),
+            "run.plan.tensor_parallel");
+  EXPECT_EQ(with([](auto& c) {
+              c.mutable_mesh()->set_dp(2);
+              c.mutable_plan()->set_tensor_parallel(true);
+            }),
+            "run.plan.tensor_parallel");
+  EXPECT_EQ(with([](auto& c) {
+              c.mutable_mesh()->set_fsdp(2);
+              c.mutable_plan()->set_fully_shard(false);
+            }),
+            "run.plan.fully_shard");
+  EXPECT_EQ(with([](auto& c) {
+              c.mutable_mesh()->set_dp(2);
+              c.mutable_plan()->set_fully_shard(true);
+            }),
+            "run.plan.fully_shard");
+  EXPECT_EQ(with([](auto& c) { c.mutable_plan()->set_fully_shard(true); }), "accepted");
+  EXPECT_EQ(with([](auto& c) { c.mutable_plan()->set_tensor_parallel(false); }), "accepted");
+  EXPECT_EQ(with([](auto& c) { c.mutable_plan()->set_tensor_parallel(true); }, 1), "accepted");
+  EXPECT_EQ(with([](auto& c) { c.mutable_plan()->set_fully_shard(true); }, 1), "accepted");
+}
+
+TEST_F(ResolveTest, RefusesWhatWouldHaveNoEffect) {
+  const auto with = [&](auto change) { return refused_when(change, 2); };
+  const auto add_style = [](auto& c, const char* pattern, const char* style) {
+    c.mutable_mesh()->set_tp(2);
+    auto& entry = *c.mutable_plan()->add_styles();
+    entry.set_pattern(pattern);
+    if (style != nullptr) entry.add_styles()->set_style(style);
+  };
+  EXPECT_EQ(with([&](auto& c) {
+              add_style(c, "transformer.h.*.mlp.c_fc", "ColwiseParallel");
+              c.mutable_plan()->set_sequence_parallel(true);
+            }),
+            "run.plan.sequence_parallel");
+  EXPECT_EQ(with([&](auto& c) { add_style(c, "transformer.h.*.mlp.c_fc", nullptr); }),
+            "run.plan.styles[0].styles");
+  EXPECT_EQ(with([](auto& c) {
+              c.mutable_plan()->set_fully_shard(true);
+              c.mutable_plan()->mutable_fully_shard_options()->set_min_elements(5);
+            }),
+            "run.plan.fully_shard_options.min_elements");
+  const auto checkpoint = [](auto& c, const char* pattern, v1::ActivationCheckpoint mode) {
+    auto& choice = *c.mutable_plan()->add_activation_checkpoint_choices();
+    choice.set_pattern(pattern);
+    choice.set_mode(mode);
+  };
+  const auto full = v1::ACTIVATION_CHECKPOINT_FULL, unset = v1::ACTIVATION_CHECKPOINT_UNSPECIFIED;
+  EXPECT_EQ(with([&](auto& c) { checkpoint(c, "transformer.h.0", unset); }),
+            "run.plan.activation_checkpoint_choices[0].mode");
+  EXPECT_EQ(with([&](auto& c) {
+              checkpoint(c, "transformer.h.0", full);
+              checkpoint(c, "transformer.h.0", full);
+            }),
+            "run.plan.activation_checkpoint_choices[1].pattern");
+  EXPECT_EQ(with([&](auto& c) { checkpoint(c, "transformer.h.*.mlp", full); }),
+            "run.plan.activation_checkpoint_choices");
+  EXPECT_EQ(with([&](auto& c) { checkpoint(c, "transformer.h.0", full); }), "accepted");
 }
 
 TEST_F(ResolveTest, NamesTheWrongField) {
@@ -129,7 +196,9 @@ TEST_F(ResolveTest, NamesTheWrongField) {
             "run.plan.fully_shard_options.choices");
   EXPECT_EQ(field([&](auto& c) { choose(c, "transformer.h.*.ln_1.weight", 0); }, 2), "accepted");
   EXPECT_EQ(field([](auto& c) {
-              c.mutable_plan()->add_activation_checkpoint_choices()->set_pattern("h");
+              auto& choice = *c.mutable_plan()->add_activation_checkpoint_choices();
+              choice.set_pattern("h");
+              choice.set_mode(v1::ACTIVATION_CHECKPOINT_FULL);
             }),
             "run.plan.activation_checkpoint_choices");
   EXPECT_EQ(field(

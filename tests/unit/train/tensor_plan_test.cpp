@@ -14,6 +14,7 @@ namespace meshloom::train {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -29,7 +30,7 @@ class TensorPlanTest : public ::testing::Test {
     config_.mutable_data()->set_path("text.txt");
     config_.mutable_training()->set_steps(1);
     config_.mutable_training()->set_global_batch_size(2);
-    config_.mutable_mesh()->set_tp(3);
+    config_.mutable_mesh()->set_tp(2);
     add(kFields[0], "ColwiseParallel");
     add(kFields[1], "RowwiseParallel");
   }
@@ -41,13 +42,13 @@ class TensorPlanTest : public ::testing::Test {
     return added;
   }
   std::vector<std::string> warnings() const {
-    const v1::RunConfig resolved = resolve_run_config(config_, 3, folder_.path());
+    const v1::RunConfig resolved = resolve_run_config(config_, config_.mesh().tp(), folder_.path());
     return plan_warnings(resolved, folder_.path());
   }
   /// "FIELD | TEXT" of what is thrown at submission.
   std::string refusal() const {
     try {
-      resolve_run_config(config_, 3, folder_.path());
+      resolve_run_config(config_, config_.mesh().tp(), folder_.path());
     } catch (const InvalidArgument& error) {
       return error.metadata().at("field") + " | " + error.what();
     }
@@ -64,6 +65,18 @@ TEST_F(TensorPlanTest, APatternThatMatchesNothingWarnsWithNearMisses) {
   add("transformer.h.*.attn.c_atn", "ColwiseParallel");
   EXPECT_THAT(warnings(), ElementsAre(AllOf(HasSubstr("\"transformer.h.*.attn.c_atn\""),
                                             HasSubstr("transformer.h.0.attn.c_attn"))));
+}
+
+TEST_F(TensorPlanTest, SaysWhereNothingIsCut) {
+  config_.mutable_plan()->clear_styles();
+  add("transformer.h.*.ln_1", "SequenceParallel");
+  EXPECT_THAT(warnings(), Contains(HasSubstr("no parameter is cut")));
+}
+
+TEST_F(TensorPlanTest, SaysWhereRanksHaveNoHeads) {
+  config_.mutable_plan()->clear_styles();
+  config_.mutable_mesh()->set_tp(3);
+  EXPECT_THAT(warnings(), ElementsAre(HasSubstr("3 ranks share 2 attention heads")));
 }
 
 TEST_F(TensorPlanTest, MalformedAndTyingPatternsAreRefused) {
