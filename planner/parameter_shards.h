@@ -58,9 +58,4 @@ std::int64_t align_shard(std::int64_t elements);
 /// to its last in backward.
 std::string_view unit_of(std::string_view parameter_name);
 
-/// "transformer.h.0.attn.c_attn.weight [768,2304] dim 0 (dim0)", one line per parameter; numbered
-/// blocks that are alike are printed once, as "transformer.h.*".
-std::string describe_shards(const std::vector<ShardCandidate>& candidates,
-                            const std::vector<ShardChoice>& choices);
-
 }  // namespace meshloom::planner

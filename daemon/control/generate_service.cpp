@@ -1,36 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/generate_service.h"
 
-#include <cmath>
-
 #include "daemon/control/byte_text.h"
 #include "daemon/control/checkpoint_files.h"
 #include "daemon/control/names.h"
 #include "daemon/control/status.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/field_error.h"
+#include "daemon/train/sampling_params.h"
 
 namespace meshloom::control {
 namespace {
 
 constexpr int kMostCalls = 16;
-constexpr int kDefaultTokens = 256;
-
 /// The request's parameters with defaults, checked.
 v1::SamplingParams checked_params(const v1::GenerateRequest& request) {
   v1::SamplingParams params = request.params();
-  if (params.max_tokens() == 0) params.set_max_tokens(kDefaultTokens);
-  if (params.max_tokens() < 0 || params.max_tokens() > kMostTokens)
-    train::refuse_field("params.max_tokens", "{} is not in 1..{}", params.max_tokens(),
+  train::resolve_sampling_params(params, "params");
+  if (params.max_tokens() > kMostTokens)
+    train::refuse_field("params.max_tokens", "{} is more than {}", params.max_tokens(),
                         kMostTokens);
-  if (!params.has_temperature()) params.set_temperature(1.0);
-  if (!std::isfinite(params.temperature()) || params.temperature() < 0)
-    train::refuse_field("params.temperature", "{} is not a number of 0 or more",
-                        params.temperature());
-  if (!params.has_top_p()) params.set_top_p(1.0);
-  if (!(params.top_p() > 0 && params.top_p() <= 1))
-    train::refuse_field("params.top_p", "{} is not above 0 and at most 1", params.top_p());
-  if (params.top_k() < 0) train::refuse_field("params.top_k", "{} is negative", params.top_k());
   if (request.prompt().empty() == (request.token_ids_size() == 0))
     train::refuse_field("prompt", "give either a prompt or token_ids");
   return params;

@@ -45,7 +45,6 @@ class DataParallel {
   std::optional<int> shard_dim(std::size_t i) const;
   /// Why fully_shard cuts that one, or none (ShardChoice::reason); empty without fully_shard.
   std::string shard_reason(std::size_t i) const;
-  bool shards_parameters() const { return sharded_ != nullptr; }
 
   void begin_step();
   void begin_forward(bool backward_follows);

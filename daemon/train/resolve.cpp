@@ -10,6 +10,7 @@
 #include "daemon/train/paths.h"
 #include "daemon/train/resolve_plan.h"
 #include "daemon/train/run.h"
+#include "daemon/train/sampling_params.h"
 #include "kernels/cpu/cpu_features.h"
 
 namespace meshloom::train {
@@ -191,14 +192,7 @@ void resolve_sample(v1::SampleConfig& sample, const nn::ModelConfig& model) {
                  model.vocab_size);
   if (!sample.prompt().empty() && sample.token_ids_size() > 0)
     refuse_field("run.sample", "give prompt or token_ids, not both");
-  auto& params = *sample.mutable_params();
-  check_count("run.sample.params.max_tokens", params.max_tokens(), 0);
-  check_count("run.sample.params.top_k", params.top_k(), 0);
-  if (params.max_tokens() == 0) params.set_max_tokens(256);
-  if (!params.has_temperature()) params.set_temperature(1.0);
-  if (!params.has_top_p()) params.set_top_p(1.0);
-  check_range("run.sample.params.temperature", params.temperature(), 0.0, 1e6);
-  check_range("run.sample.params.top_p", params.top_p(), 0.0, 1.0);
+  resolve_sampling_params(*sample.mutable_params(), "run.sample.params");
 }
 
 TokenFormat format_of(v1::DataFormat format) {

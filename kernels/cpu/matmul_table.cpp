@@ -23,15 +23,6 @@ bool wide_projection(const Gemm& g) {
 
 }  // namespace
 
-const char* matmul_provider_name(MatmulProvider provider) {
-  switch (provider) {
-    case MatmulProvider::kOneDnnSgemm: return "oneDNN sgemm";
-    case MatmulProvider::kOneDnnMatmul: return "oneDNN matmul";
-    case MatmulProvider::kOpenBlas: return "OpenBLAS";
-  }
-  return "unknown";
-}
-
 MatmulProvider choose_matmul_provider(CpuClass cpu_class, DType dtype, const Gemm& gemm, Threads) {
   if (dtype == DType::kFloat64) return MatmulProvider::kOpenBlas;
   if (dtype == DType::kBFloat16)

@@ -22,8 +22,6 @@ enum class MatmulProvider : std::uint8_t {
   kOpenBlas,
 };
 
-const char* matmul_provider_name(MatmulProvider provider);
-
 /// The provider for operands of one dtype (float32, bfloat16, float64) in the given shape. bfloat16
 /// operands that the answer is not kOneDnnMatmul for are widened and multiplied in float32.
 MatmulProvider choose_matmul_provider(CpuClass cpu_class, DType dtype, const Gemm& gemm,

@@ -55,7 +55,6 @@ class FullyShard {
   /// leaf where it is not cut. What an optimizer takes.
   const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
   const std::vector<ShardChoice>& choices() const { return choices_; }
-  std::size_t unit_count() const { return units_.size(); }
 
   /// Before the first micro batch of a step: the sums start over.
   void begin_step() { first_ = true; }

@@ -7,7 +7,6 @@
 namespace meshloom::parallel {
 
 using planner::choose_shards;
-using planner::describe_shards;
 using planner::ShardCandidate;
 using planner::ShardChoice;
 using planner::ShardPolicy;

@@ -60,7 +60,6 @@ class ShardUnit {
   void provide_gradients();
   /// Leaves without a gradient count as zero. `first`: overwrite the shards' gradients, else add.
   void start_reduce(bool first);
-  bool reducing() const { return reducing_; }
   /// Waits, adds to the shards' gradients and takes the leaves' gradient memory back. `last`: sums
   /// over the replicas are begun now.
   void finish_reduce(bool last);
@@ -73,7 +72,6 @@ class ShardUnit {
   bool poll();
 
   /// Elements of all full tensors together, gaps included.
-  std::int64_t full_elements() const { return full_elements_; }
   /// Memory of the values while they are gathered.
   std::int64_t full_bytes() const {
     return full_elements_ * static_cast<std::int64_t>(dtype_size(dtype_));

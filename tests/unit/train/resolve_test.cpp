@@ -163,6 +163,18 @@ TEST_F(ResolveTest, RefusesWhatWouldHaveNoEffect) {
   EXPECT_EQ(with([&](auto& c) { checkpoint(c, "transformer.h.0", full); }), "accepted");
 }
 
+TEST_F(ResolveTest, RefusesSamplingThatWouldFailAfterTraining) {
+  const auto with = [&](auto change) {
+    return refused_when([&](auto& c) { change(*c.mutable_sample()->mutable_params()); }, 1);
+  };
+  EXPECT_EQ(with([](auto& p) { p.set_top_p(0.0); }), "run.sample.params.top_p");
+  EXPECT_EQ(with([](auto& p) { p.set_top_p(1.5); }), "run.sample.params.top_p");
+  EXPECT_EQ(with([](auto& p) { p.set_top_k(-1); }), "run.sample.params.top_k");
+  EXPECT_EQ(with([](auto& p) { p.set_max_tokens(-1); }), "run.sample.params.max_tokens");
+  EXPECT_EQ(with([](auto& p) { p.set_temperature(-0.1); }), "run.sample.params.temperature");
+  EXPECT_EQ(with([](auto& p) { p.set_top_p(0.5); }), "accepted");
+}
+
 TEST_F(ResolveTest, NamesTheWrongField) {
   const auto field = [&](auto change, int world = 1) { return refused_when(change, world); };
   EXPECT_EQ(field([](auto& c) { c.mutable_model()->set_preset("gpt2_124m"); }), "run.model");
