@@ -98,8 +98,8 @@ void print_estimate(const std::string& model, const v1::PlanEstimate& e) {
              count_text(static_cast<double>(e.parameters())),
              count_text(static_cast<double>(e.local_parameters())));
   fmt::print("mesh {}; {}\n", mesh_text(e.mesh()), plan_text(e.plan()));
-  fmt::print("{} samples of {} tokens a step, {} at once on a rank\n\n", e.global_batch_size(),
-             e.seq_len(), e.micro_batch_size());
+  fmt::print("{} {} of {} tokens a step, {} at once on a rank\n\n", e.global_batch_size(),
+             e.global_batch_size() == 1 ? "sample" : "samples", e.seq_len(), e.micro_batch_size());
   print_memory(e);
   fmt::print("\n");
   print_time(e.seconds(), e.cluster());

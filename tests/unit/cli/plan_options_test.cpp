@@ -91,6 +91,22 @@ TEST(PlanOptions, ClustersAreReadFromFilesWithPlaces) {
   EXPECT_THAT(refusal([] { load_cluster("moon"); }), HasSubstr("the clusters are a100"));
 }
 
+TEST(PlanOptions, NothingIsOverriddenOrWithoutEffect) {
+  const planner::Machine machine = load_cluster("h100");
+  const planner::ModelShape model = read_model_shape("gpt2_124m");
+  const test::TempFolder folder;
+  PlanOptions options;
+  options.plan_file = (folder.path() / "plan.yaml").string();
+  const auto refused = [&](const char* file) {
+    write(options.plan_file, file);
+    return refusal([&] { make_mesh_and_plan(options, model, machine); });
+  };
+  EXPECT_THAT(refused("mesh: {tp: 2}\nplan: {tensor_parallel: false}\n"), HasSubstr("but tp is 2"));
+  EXPECT_THAT(refused("mesh: {fsdp: 2}\nplan: {fully_shard: false}\n"), HasSubstr("but fsdp is 2"));
+  options.no_reshard = true;
+  EXPECT_THAT(refused("mesh: {tp: 2}\n"), HasSubstr("--no-reshard"));
+}
+
 TEST(PlanOptions, PlansComeFromTheMeshAFileAndFlags) {
   const planner::Machine machine = load_cluster("h100");
   const planner::ModelShape model = read_model_shape("gpt2_124m");
