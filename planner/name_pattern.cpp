@@ -167,8 +167,10 @@ std::optional<std::size_t> best_pattern(std::span<const std::string> patterns,
       tie = true;
     }
   }
-  check(!tie, "patterns \"{}\" and \"{}\" both match \"{}\" equally well; make one more specific",
-        patterns[best.value_or(0)], patterns[rival], name);
+  if (tie)
+    throw InvalidArgument(fmt::format(
+        "patterns \"{}\" and \"{}\" both match \"{}\" equally well; make one more specific",
+        patterns[*best], patterns[rival], name));
   return best;
 }
 
