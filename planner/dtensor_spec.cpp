@@ -106,12 +106,11 @@ std::uint64_t hash_mesh(const MeshLayout& mesh) {
 /// Reductions of different kinds do not commute: max of sums is not the sum of maxima, so the value
 /// would hang on which mesh dim is reduced first. sum and avg do.
 void check_partial_kinds(const Placements& placements) {
-  const auto linear = [](PartialOp op) { return op == PartialOp::kSum || op == PartialOp::kAvg; };
   const Placement* first = nullptr;
   for (const Placement& p : placements) {
     if (!p.is_partial()) continue;
     if (first == nullptr) first = &p;
-    if (p.partial != first->partial && !(linear(p.partial) && linear(first->partial)))
+    if (p.partial != first->partial && !(adds(p.partial) && adds(first->partial)))
       refuse("placements {} mix kinds of Partial; only sum and avg may go together",
              to_string(placements));
   }

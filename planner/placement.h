@@ -13,6 +13,9 @@ namespace meshloom::planner {
 enum class PlacementKind : std::uint8_t { kReplicate, kShard, kPartial };
 enum class PartialOp : std::uint8_t { kSum, kAvg, kMax, kMin };
 
+/// Reductions that commute with each other and with every linear op.
+constexpr bool adds(PartialOp op) { return op == PartialOp::kSum || op == PartialOp::kAvg; }
+
 struct Placement {
   PlacementKind kind = PlacementKind::kReplicate;
   int dim = 0;                          ///< kShard: the tensor dim

@@ -28,6 +28,14 @@ planner::SpecPtr with_positions(const planner::DTensorSpec& spec, std::int64_t p
                                                       std::move(shard_order), std::move(orders));
 }
 
+/// Whether two layouts differ in sizes at most.
+bool cut_alike(const planner::DTensorSpec& a, const planner::DTensorSpec& b) {
+  if (a.placements() != b.placements() || a.shard_order() != b.shard_order()) return false;
+  for (int d = 0; d < a.mesh().ndim(); ++d)
+    if (!planner::same_order(a.dim_order(d), b.dim_order(d))) return false;
+  return true;
+}
+
 }  // namespace
 
 KvCache::KvCache(ExecutionContext& context, const Sizes& sizes, DType dtype)
@@ -44,7 +52,9 @@ Tensor KvCache::append_to(Memory& memory, const Tensor& next) const {
   LayoutEngine* engine = next.has_layout() ? next.layout()->engine : nullptr;
   if (engine != nullptr) {
     if (!memory.first) memory.first = with_positions(*next.layout()->spec, next.size(kPositions));
-    local = local_of(engine->relaid(next, with_positions(*memory.first, next.size(kPositions))));
+    const bool kept = cut_alike(*next.layout()->spec, *memory.first);
+    local = local_of(
+        kept ? next : engine->relaid(next, with_positions(*memory.first, next.size(kPositions))));
   }
   const std::int64_t end = length_ + local.size(kPositions);
   if (!memory.values)

@@ -9,9 +9,7 @@ namespace {
 constexpr HoldCode kSum = hold_partial(PartialOp::kSum);
 constexpr HoldCode kAvg = hold_partial(PartialOp::kAvg);
 
-bool is_sum_or_avg(const Placement& p) {
-  return p.is_partial() && (p.partial == PartialOp::kSum || p.partial == PartialOp::kAvg);
-}
+bool is_sum_or_avg(const Placement& p) { return p.is_partial() && adds(p.partial); }
 
 /// `state` with the hold of `mesh_dim` taken away.
 LayoutState without(const LayoutState& state, int mesh_dim) {

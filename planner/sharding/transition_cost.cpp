@@ -10,8 +10,6 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 enum class Move { kNone, kAllToAll, kAllGather, kReduceScatter, kAllReduce, kIllegal };
 
-bool adds(PartialOp op) { return op == PartialOp::kSum || op == PartialOp::kAvg; }
-
 Move move_of(const Placement& from, const Placement& to) {
   if (from == to) return Move::kNone;
   if (to.is_partial())

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/nn/name_pattern.h"
+#include "planner/name_pattern.h"
 
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
 
-namespace meshloom::nn {
+namespace meshloom::planner {
 namespace {
 
 TEST(NamePattern, MatchesComponentByComponent) {
@@ -85,4 +85,4 @@ TEST(NamePattern, NearMissesAreNamedNearestFirst) {
 }
 
 }  // namespace
-}  // namespace meshloom::nn
+}  // namespace meshloom::planner
