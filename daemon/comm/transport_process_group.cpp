@@ -104,13 +104,27 @@ TransportProcessGroup::TransportProcessGroup(std::unique_ptr<Transport> transpor
 
 TransportProcessGroup::~TransportProcessGroup() {
   groups_->remove(this);
-  for (const auto& flight : flights_) {
-    flight->error = std::make_exception_ptr(FailedPrecondition(
-        describe(*flight) + ": the group ended before it was done", "GROUP_POISONED"));
-    flight->collective.reset();
+  if (flights_.empty()) return;
+  const auto why = [this](const Flight& flight) {
+    return describe(flight) + ": the group ended before it was done";
+  };
+  const std::string first = why(*flights_.front());
+  end_flights([&](const Flight& flight) {
+    return std::make_exception_ptr(FailedPrecondition(why(flight), "GROUP_POISONED"));
+  });
+  groups_->after_drop(first);
+}
+
+void TransportProcessGroup::end_flights(
+    const std::function<std::exception_ptr(const Flight&)>& error_of) {
+  const Clock::time_point now = Clock::now();
+  while (!flights_.empty()) {
+    Flight& flight = *flights_.back();
+    flight.error = error_of(flight);
+    flight.collective.reset();
+    recorder_.set_state(flight.sequence, FlightState::kFailed, now);
+    flights_.pop_back();
   }
-  if (!flights_.empty())
-    groups_->after_drop(describe(*flights_.front()) + ": the group ended before it was done");
 }
 
 std::shared_ptr<TransportProcessGroup::Flight> TransportProcessGroup::take_off(const char* name,
@@ -214,20 +228,13 @@ void TransportProcessGroup::check_deadline(Flight& flight, Clock::time_point now
 
 void TransportProcessGroup::fail(const Flight& flight, const std::exception_ptr& error,
                                  const std::string& why) {
-  const Clock::time_point now = Clock::now();
   if (poison_.empty()) poison_ = why;
-  while (!flights_.empty()) {
-    Flight& other = *flights_.back();
-    other.error =
-        &other == &flight
-            ? error
-            : std::make_exception_ptr(FailedPrecondition(
-                  fmt::format("{}: the group failed before: {}", describe(other), poison_),
-                  "GROUP_POISONED"));
-    other.collective.reset();
-    recorder_.set_state(other.sequence, FlightState::kFailed, now);
-    flights_.pop_back();
-  }
+  end_flights([&](const Flight& other) {
+    if (&other == &flight) return error;
+    return std::make_exception_ptr(
+        FailedPrecondition(fmt::format("{}: the group failed before: {}", describe(other), poison_),
+                           "GROUP_POISONED"));
+  });
 }
 
 std::string TransportProcessGroup::describe(const Flight& flight) const {
@@ -261,15 +268,9 @@ std::string TransportProcessGroup::last_text() const {
 
 void TransportProcessGroup::give_up() {
   if (flights_.empty()) return;
-  const Clock::time_point now = Clock::now();
   poison_ = peer_failed(describe(*flights_.front())).what();
-  while (!flights_.empty()) {
-    Flight& flight = *flights_.back();
-    flight.error = std::make_exception_ptr(peer_failed(describe(flight)));
-    flight.collective.reset();
-    recorder_.set_state(flight.sequence, FlightState::kFailed, now);
-    flights_.pop_back();
-  }
+  end_flights(
+      [&](const Flight& flight) { return std::make_exception_ptr(peer_failed(describe(flight))); });
 }
 
 void TransportProcessGroup::start_over(std::uint64_t sequence, const std::string& cause) {

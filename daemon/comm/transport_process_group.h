@@ -4,6 +4,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -98,6 +99,8 @@ class TransportProcessGroup : public ProcessGroup {
   void check_deadline(Flight& flight, Clock::time_point now);
   void check_usable(const char* name);
   void fail(const Flight& flight, const std::exception_ptr& error, const std::string& why);
+  /// Newest first: a message that still comes must not go to a younger receive (MpiTransport).
+  void end_flights(const std::function<std::exception_ptr(const Flight&)>& error_of);
   PeerFailed peer_failed(const std::string& what) const;
   std::string describe(const Flight& flight) const;
   std::string peers_text(const std::vector<int>& peers) const;
