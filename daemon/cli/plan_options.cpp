@@ -45,6 +45,17 @@ planner::Checkpointing checkpointing_of(v1::ActivationCheckpoint mode) {
   }
 }
 
+/// A mesh that cuts and a plan that says not to; an option for what is not there.
+void check_against_mesh(const PlanOptions& options, const v1::ParallelPlan& plan,
+                        const planner::MeshSizes& mesh) {
+  if (plan.has_tensor_parallel() && !plan.tensor_parallel() && mesh.tp > 1)
+    throw CliError(kUsage, fmt::format("plan.tensor_parallel is false, but tp is {}", mesh.tp));
+  if (plan.has_fully_shard() && !plan.fully_shard() && mesh.fsdp > 1)
+    throw CliError(kUsage, fmt::format("plan.fully_shard is false, but fsdp is {}", mesh.fsdp));
+  if (options.no_reshard && mesh.fsdp <= 1 && !plan.fully_shard())
+    throw CliError(kUsage, "--no-reshard is an option of fully_shard, and the mesh has no fsdp");
+}
+
 }  // namespace
 
 v1::PlanFile read_plan_file(const std::string& path, base::SourceLines* lines) {
@@ -168,21 +179,6 @@ planner::OptimizerState make_optimizer_state(const std::string& name) {
       kUsage,
       fmt::format("--optimizer must be adamw, adam, sgd or sgd_momentum, got \"{}\"", name));
 }
-
-namespace {
-
-/// A mesh that cuts and a plan that says not to; an option for what is not there.
-void check_against_mesh(const PlanOptions& options, const v1::ParallelPlan& plan,
-                        const planner::MeshSizes& mesh) {
-  if (plan.has_tensor_parallel() && !plan.tensor_parallel() && mesh.tp > 1)
-    throw CliError(kUsage, fmt::format("plan.tensor_parallel is false, but tp is {}", mesh.tp));
-  if (plan.has_fully_shard() && !plan.fully_shard() && mesh.fsdp > 1)
-    throw CliError(kUsage, fmt::format("plan.fully_shard is false, but fsdp is {}", mesh.fsdp));
-  if (options.no_reshard && mesh.fsdp <= 1 && !plan.fully_shard())
-    throw CliError(kUsage, "--no-reshard is an option of fully_shard, and the mesh has no fsdp");
-}
-
-}  // namespace
 
 MeshAndPlan make_mesh_and_plan(const PlanOptions& options, const planner::ModelShape& model,
                                const planner::Machine& machine) {

@@ -29,9 +29,9 @@ struct DataParallelInput {
 };
 
 /// Per micro batch, every rank of the mesh alike: begin_forward, forward, begin_backward, backward,
-/// end_backward. A rank without samples, or whose forward or backward failed, calls take_part
-/// instead of what is missing (it must not have been alone in that among the ranks that share its
-/// samples). After the last one of a step the gradients of parameters() are the global ones.
+/// end_backward. A rank without samples calls take_part instead, as do those that
+/// share its samples. After the last one of a step the gradients of parameters() are the global
+/// ones.
 class DataParallel {
  public:
   /// With `fully_shard` leaves lose their memory and values, else those without memory get some.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "daemon/nn/initialize_part.h"
+#include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/describe_parameters.h"
 #include "daemon/train/parameter_spec.h"
 #include "daemon/train/resolve_plan.h"
@@ -171,7 +172,7 @@ void ModelState::export_hf(const std::filesystem::path& folder, DType dtype) {
     try {
       HfSaveOptions options;
       options.dtype = dtype;
-      options.byte_tokenizer = model_->config().vocab_size == 256;
+      options.byte_tokenizer = model_->config().vocab_size == kByteVocabulary;
       std::vector<HfParameter> parameters;
       for (std::size_t i = 0; i < specs_.size(); ++i)
         parameters.push_back({optimizer_->parameters()[i].name, specs_[i]->shape(), [&, i] {

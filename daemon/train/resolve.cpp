@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/data/batch_plan.h"
 #include "daemon/train/field_error.h"
 #include "daemon/train/model_source.h"
@@ -186,7 +187,7 @@ void resolve_sample(v1::SampleConfig& sample, const nn::ModelConfig& model) {
     if (token < 0 || token >= model.vocab_size)
       refuse_field("run.sample.token_ids", "{} is not a token of the model (vocab_size {})", token,
                    model.vocab_size);
-  if (!sample.prompt().empty() && model.vocab_size != 256)
+  if (!sample.prompt().empty() && model.vocab_size != kByteVocabulary)
     refuse_field("run.sample.prompt",
                  "text needs a byte vocabulary of 256 tokens, the model has {}; give token_ids",
                  model.vocab_size);

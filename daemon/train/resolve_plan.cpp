@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "daemon/nn/name_pattern.h"
 #include "daemon/train/field_error.h"
 #include "daemon/train/resolve.h"
 #include "daemon/train/tensor_plan.h"
+#include "planner/name_pattern.h"
 
 namespace meshloom::train {
 namespace {
@@ -143,8 +143,9 @@ void check_all_match(const std::vector<std::string>& patterns,
                      const std::vector<std::string>& names, const char* what) {
   for (const std::string& pattern : patterns)
     check(std::any_of(names.begin(), names.end(),
-                      [&](const auto& name) { return nn::matches_pattern(pattern, name); }),
-          "{}; patterns name {}, such as {}", nn::unmatched_text(pattern, names), what, names[0]);
+                      [&](const auto& name) { return planner::matches_pattern(pattern, name); }),
+          "{}; patterns name {}, such as {}", planner::unmatched_text(pattern, names), what,
+          names[0]);
 }
 
 nn::ActivationCheckpoint checkpoint_mode(v1::ActivationCheckpoint mode) {
@@ -200,7 +201,7 @@ std::vector<nn::ActivationCheckpoint> make_block_checkpoints(
     check(patterns.empty() || !blocks.empty(), "this model has no blocks");
     check_all_match(patterns, blocks, "blocks");
     for (const std::string& block : blocks) {
-      const auto best = nn::best_pattern(patterns, block);
+      const auto best = planner::best_pattern(patterns, block);
       modes.push_back(
           checkpoint_mode(best ? plan.activation_checkpoint_choices(static_cast<int>(*best)).mode()
                                : plan.activation_checkpoint()));
@@ -224,7 +225,7 @@ std::optional<parallel::FullyShardOptions> make_fully_shard_options(
   with_field("run.plan.fully_shard_options.choices", [&] {
     check_all_match(patterns, parameters, "parameters");
     for (const std::string& name : parameters) {
-      const auto best = nn::best_pattern(patterns, name);
+      const auto best = planner::best_pattern(patterns, name);
       if (!best) continue;
       const v1::ShardChoice& choice = given.choices(static_cast<int>(*best));
       options.dims[name] = choice.has_dim() ? std::optional<int>(choice.dim()) : std::nullopt;

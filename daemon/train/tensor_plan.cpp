@@ -47,15 +47,15 @@ std::vector<StyleOption> options_of(const v1::ParallelStyle& s) {
 }
 
 void check_options(const v1::ParallelStyle& given, StyleKind kind, const std::string& field) {
+  const std::vector<StyleOption> options = options_of(given);
+  const auto has = [kind](const StyleOption& option) {
+    return std::count(option.styles.begin(), option.styles.end(), kind) > 0;
+  };
   std::vector<const char*> known;
-  for (const StyleOption& option : options_of(given)) {
-    const bool has = std::count(option.styles.begin(), option.styles.end(), kind) > 0;
-    if (has) known.push_back(option.name);
-  }
-  for (const StyleOption& option : options_of(given))
-    if (option.given && std::find_if(known.begin(), known.end(), [&](std::string_view name) {
-                          return name == option.name;
-                        }) == known.end())
+  for (const StyleOption& option : options)
+    if (has(option)) known.push_back(option.name);
+  for (const StyleOption& option : options)
+    if (option.given && !has(option))
       refuse_field(fmt::format("{}.{}", field, option.name), "is no option of {}, which has {}",
                    parallel::style_name(kind), fmt::join(known, ", "));
 }

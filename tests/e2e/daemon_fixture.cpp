@@ -140,12 +140,24 @@ void DaemonTest::submit(const TinyJob& job, const std::string& name) {
 
 Json DaemonTest::job(const std::string& name) const { return client_json({"job", "show", name}); }
 
+void DaemonTest::shut_down() {
+  ASSERT_EQ(client({"shutdown", "--wait", "20"}).exit_code, 0);
+  EXPECT_EQ(wait_for_end(), 0) << daemon_log();
+}
+
+std::string DaemonTest::plan_path(const std::string& name) {
+  return fmt::format("{}/configs/plans/{}.yaml", MESHLOOM_SOURCE, name);
+}
+
 std::map<int, double> DaemonTest::step_losses(const std::string& name) const {
   std::map<int, double> losses;
   std::ifstream metrics(state_ / "jobs" / name / "metrics.jsonl");
   for (std::string line; std::getline(metrics, line);) {
     const Json entry = Json::parse(line);
-    if (entry.contains("grad_norm")) losses[entry["step"].get<int>()] = entry["loss"].get<double>();
+    if (!entry.contains("grad_norm")) continue;
+    const int step = entry["step"];
+    EXPECT_TRUE(losses.emplace(step, entry["loss"].get<double>()).second)
+        << "step " << step << " of " << name << " is there twice";
   }
   return losses;
 }

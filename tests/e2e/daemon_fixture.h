@@ -47,6 +47,11 @@ class DaemonTest : public ::testing::Test {
   /// The exit code of mpirun, which must end in time.
   int wait_for_end(std::chrono::milliseconds timeout = 20s);
 
+  /// Stops the daemon in good order.
+  void shut_down();
+
+  /// One of configs/plans, by its name without .yaml.
+  static std::string plan_path(const std::string& name);
   /// The program meshloom against this daemon.
   CommandResult client(const Arguments& arguments, std::chrono::milliseconds timeout = 60s) const;
   /// The same with --json, which must succeed.

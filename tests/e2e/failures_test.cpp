@@ -2,8 +2,6 @@
 // A rank that fails alone inside a step: its job fails with its error, the daemon serves on.
 #include <fmt/format.h>
 
-#include <fstream>
-
 #include "tests/e2e/daemon_fixture.h"
 
 namespace meshloom::e2e {
@@ -19,19 +17,9 @@ class FailuresE2e : public DaemonTest {
     job.checkpoint_interval = 4;
     if (fail_step > 0)
       job.extra = fmt::format("  debug: {{fail_step: {}, fail_rank: {}}}\n", fail_step, fail_rank);
-    const auto result =
-        client({"job", "submit", write_job(job, name + ".yaml"), "--name", name, "--plan",
-                fmt::format("{}/configs/plans/{}.yaml", MESHLOOM_SOURCE, plan)});
+    const auto result = client({"job", "submit", write_job(job, name + ".yaml"), "--name", name,
+                                "--plan", plan_path(plan)});
     ASSERT_EQ(result.exit_code, 0) << result.errors;
-  }
-  std::vector<double> losses(const std::string& name) const {
-    std::vector<double> values;
-    std::ifstream file(state_ / "jobs" / name / "metrics.jsonl");
-    for (std::string line; std::getline(file, line);) {
-      const Json entry = Json::parse(line);
-      if (entry.contains("loss")) values.push_back(entry["loss"]);
-    }
-    return values;
   }
   /// Fails, is told, and leaves the checkpoint before the failure.
   void check_failure(const std::string& plan, const std::string& name, int rank) {
@@ -44,7 +32,7 @@ class FailuresE2e : public DaemonTest {
         << job(name).dump(2);
     EXPECT_NE(client({"job", "show", name}).output.find(told), std::string::npos);
     EXPECT_TRUE(std::filesystem::exists(state_ / "jobs" / name / "checkpoints/step-4"));
-    EXPECT_EQ(losses(name).size(), 5u);
+    EXPECT_EQ(step_losses(name).size(), 5u);
   }
   void run_job(const std::string& plan, const std::string& name) {
     submit_on(plan, name);
@@ -69,13 +57,12 @@ TEST_F(FailuresE2e, WithTensorParallelTheNextJobTrainsAsOnAFreshDaemon) {
   EXPECT_NE(status.find("that the daemon survived: 2; the last: rank 0 failed alone"),
             std::string::npos)
       << status;
-  EXPECT_EQ(client({"shutdown", "--wait", "20"}).exit_code, 0);
-  EXPECT_EQ(wait_for_end(), 0) << daemon_log();
+  shut_down();
   start();
   run_job(plan, "fresh");
-  EXPECT_EQ(losses("fresh").size(), 12u);
-  EXPECT_EQ(losses("after1"), losses("fresh"));
-  EXPECT_EQ(losses("after0"), losses("fresh"));
+  EXPECT_EQ(step_losses("fresh").size(), 12u);
+  EXPECT_EQ(step_losses("after1"), step_losses("fresh"));
+  EXPECT_EQ(step_losses("after0"), step_losses("fresh"));
 }
 
 TEST_F(FailuresE2e, OnFourRanksWithGroupsOfTwoKinds) {
@@ -84,7 +71,7 @@ TEST_F(FailuresE2e, OnFourRanksWithGroupsOfTwoKinds) {
   run_job(plan, "before");
   check_failure(plan, "bad", 2);
   run_job(plan, "after");
-  EXPECT_EQ(losses("after"), losses("before"));
+  EXPECT_EQ(step_losses("after"), step_losses("before"));
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ class PlansE2e : public DaemonTest {
  protected:
   static Arguments plan_flag(const std::string& plan) {
     if (plan.empty()) return {};
-    return {"--plan", fmt::format("{}/configs/plans/{}.yaml", MESHLOOM_SOURCE, plan)};
+    return {"--plan", plan_path(plan)};
   }
   /// Submits a short job in float32 and returns its losses, step by step.
   std::vector<double> losses(const std::string& name, const std::string& plan) {

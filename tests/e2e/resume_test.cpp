@@ -13,10 +13,6 @@ namespace fs = std::filesystem;
 
 constexpr int kSteps = 30;
 
-std::string plan(const std::string& name) {
-  return fmt::format("{}/configs/plans/{}.yaml", MESHLOOM_SOURCE, name);
-}
-
 class ResumeE2e : public DaemonTest {
  protected:
   static TinyJob short_job(const std::string& resume_from = "") {
@@ -29,8 +25,8 @@ class ResumeE2e : public DaemonTest {
   /// "first": cut over tp, with checkpoints of steps 20 and 30.
   void train_first() {
     start(2);
-    const auto result =
-        client({"job", "submit", write_job(short_job()), "--name", "first", "--plan", plan("tp2")});
+    const auto result = client(
+        {"job", "submit", write_job(short_job()), "--name", "first", "--plan", plan_path("tp2")});
     ASSERT_EQ(result.exit_code, 0) << result.errors;
     ASSERT_TRUE(reaches("first", "succeeded")) << job("first").dump(2);
   }
@@ -65,7 +61,7 @@ class ResumeE2e : public DaemonTest {
 TEST_F(ResumeE2e, ACheckpointOfTensorParallelGoesOnOnEveryMesh) {
   train_first();
   for (const std::string mesh : {"fsdp2", "dp2", "tp2"}) {
-    make({"resume", "first", "--checkpoint", "step-20", "--plan", plan(mesh), "--name", mesh});
+    make({"resume", "first", "--checkpoint", "step-20", "--plan", plan_path(mesh), "--name", mesh});
     expect_goes_on(mesh, mesh == "tp2" ? 0.0 : 1e-5);
   }
   const auto page = client({"job", "show", "fsdp2"});
@@ -96,7 +92,7 @@ TEST_F(ResumeE2e, ACancelledJobAndAFinishedOneGoOn) {
   ASSERT_TRUE(reaches("long", "cancelled"));
   const int done = job("long")["step"].get<int>();
   const auto more = std::to_string(done + 5);
-  make({"resume", "long", "--steps", more, "--plan", plan("tp2"), "--name", "more"});
+  make({"resume", "long", "--steps", more, "--plan", plan_path("tp2"), "--name", "more"});
   EXPECT_EQ(step_losses("more").begin()->first, done + 1);
   expect_refused({"resume", "more"}, "give more steps");
   make({"resume", "more", "--steps", std::to_string(done + 8), "--name", "again"});
@@ -130,7 +126,7 @@ TEST_F(ResumeE2e, APlanFileReplacesMeshAndPlanAndIsNamedInErrors) {
   tiny.extra = "  mesh: {dp: 1, tp: 2}\n";
   tiny.plan = "{dtype: float32, sequence_parallel: true}";
   const std::string file = job_file("cut", tiny);
-  make({"submit", file, "--plan", plan("dp2"), "--name", "plain"});
+  make({"submit", file, "--plan", plan_path("dp2"), "--name", "plain"});
   const Json resolved = job("plain")["resolved"];
   EXPECT_FALSE(resolved["plan"].value("sequence_parallel", false)) << resolved.dump(2);
   EXPECT_EQ(resolved["plan"]["dtype"], "float32");

@@ -20,12 +20,7 @@ class WorldSizeE2e : public DaemonTest {
   /// Lets the job come to `step`, then stops the daemon in good order.
   void stop_at(const std::string& name, int step) {
     ASSERT_TRUE(reaches_step(name, step)) << job(name).dump(2);
-    ASSERT_EQ(client({"shutdown", "--wait", "20"}).exit_code, 0);
-    EXPECT_EQ(wait_for_end(), 0);
-  }
-  void shut_down() {
-    ASSERT_EQ(client({"shutdown", "--wait", "20"}).exit_code, 0);
-    EXPECT_EQ(wait_for_end(), 0);
+    shut_down();
   }
   /// A job without a mesh that began on two ranks goes on on `ranks`.
   void check_goes_on(int ranks) {

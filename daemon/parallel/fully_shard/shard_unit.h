@@ -71,8 +71,7 @@ class ShardUnit {
   /// Moves what is in flight; true where nothing is.
   bool poll();
 
-  /// Elements of all full tensors together, gaps included.
-  /// Memory of the values while they are gathered.
+  /// Memory of the values while they are gathered, gaps included.
   std::int64_t full_bytes() const {
     return full_elements_ * static_cast<std::int64_t>(dtype_size(dtype_));
   }

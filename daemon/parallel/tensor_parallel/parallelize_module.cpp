@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "daemon/nn/name_pattern.h"
 #include "daemon/parallel/tensor_parallel/style_action.h"
 #include "kernels/base/error.h"
+#include "planner/name_pattern.h"
 
 namespace meshloom::parallel {
 namespace {
@@ -25,7 +25,7 @@ std::vector<Match> match(const std::vector<nn::NamedModule>& modules,
                          const std::vector<std::string>& patterns) {
   std::vector<Match> matches;
   for (const nn::NamedModule& m : modules)
-    if (const auto best = nn::best_pattern(patterns, m.name)) matches.push_back({m, *best});
+    if (const auto best = planner::best_pattern(patterns, m.name)) matches.push_back({m, *best});
   return matches;
 }
 
@@ -70,8 +70,8 @@ PlannedModules plan_modules(nn::Module& root, const planner::MeshPtr& mesh, cons
   if (plan.empty()) report.warnings.emplace_back("the parallel plan is empty: nothing is changed");
   for (const std::string& pattern : patterns)
     if (std::none_of(names.begin(), names.end(),
-                     [&](const auto& name) { return nn::matches_pattern(pattern, name); }))
-      report.warnings.push_back(nn::unmatched_text(pattern, names));
+                     [&](const auto& name) { return planner::matches_pattern(pattern, name); }))
+      report.warnings.push_back(planner::unmatched_text(pattern, names));
   for (const Match& m : match(modules, patterns)) {
     std::vector<std::string> texts;
     for (const ParallelStyle& style : plan[m.pattern].styles) {

@@ -53,8 +53,8 @@ struct ParallelStyle {
   bool operator==(const ParallelStyle&) const = default;
 };
 
-/// Styles by name pattern (nn/name_pattern.h); "" is the module itself. Several styles of a module
-/// act one after the other, in this order before and after its forward.
+/// Styles by name pattern (planner/name_pattern.h); "" is the module itself. Several styles of a
+/// module act one after the other, in this order before and after its forward.
 struct PatternStyles {
   std::string pattern;
   std::vector<ParallelStyle> styles;

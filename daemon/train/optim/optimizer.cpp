@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "daemon/nn/name_pattern.h"
 #include "daemon/tensor/autograd/leaf_grad.h"
 #include "kernels/base/error.h"
+#include "planner/name_pattern.h"
 
 namespace meshloom::train {
 namespace {
@@ -26,7 +26,7 @@ std::vector<bool> choose_decay(const std::vector<nn::NamedParameter>& parameters
       case Settings::Decay::kPatterns:
         // All patterns say the same ("decays"), so that any match will do and ties cannot matter.
         for (std::size_t p = 0; p < used.size(); ++p)
-          if (nn::matches_pattern(settings.decay_patterns[p], parameters[i].name))
+          if (planner::matches_pattern(settings.decay_patterns[p], parameters[i].name))
             used[p] = decays[i] = true;
         break;
     }

@@ -20,8 +20,7 @@ using ::testing::HasSubstr;
 class JobSourceTest : public ::testing::Test {
  protected:
   std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ / name) << text;
-    return (folder_ / name).string();
+    return folder_.write(name, text).string();
   }
   JobSource job() const {
     return JobSource::read(write("job.yaml",

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <map>
 #include <random>
 
@@ -15,6 +14,7 @@
 #include "daemon/dtensor/layout_engine.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "kernels/base/error.h"
+#include "tests/support/draws.h"
 #include "tests/support/partial_share.h"
 #include "tests/support/random_rows.h"
 #include "tests/unit/dtensor/global_values.h"
@@ -60,11 +60,6 @@ struct Draw {
     return text + program.to_string();
   }
 };
-
-std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 // --- Drawing
 // --------------------------------------------------------------------------------------
@@ -409,8 +404,7 @@ void run_batch(std::vector<Draw>& draws, int ranks) {
 }
 
 TEST(LayoutProperty, RandomProgramsEqualOneRank) {
-  const std::uint64_t first = number_from_environment("MESHLOOM_TEST_SEED", 1);
-  const std::uint64_t count = number_from_environment("MESHLOOM_TEST_DRAWS", 1000);
+  const auto [first, count] = testing::draws_from_environment(1000);
   int failures = 0;
   std::uint64_t refused = 0;
   for (std::uint64_t begin = first; begin < first + count && failures < 5; begin += kBatch) {

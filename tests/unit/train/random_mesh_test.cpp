@@ -4,18 +4,13 @@
 // MESHLOOM_TEST_DRAWS is how many are drawn (default 60), MESHLOOM_TEST_SEED the number of the
 // first: a failure names its own, to be run alone with MESHLOOM_TEST_DRAWS=1. A soak:
 //   MESHLOOM_TEST_DRAWS=5000 unit_train --gtest_filter='RandomMeshTest.*'
-#include <cstdlib>
 #include <random>
 
+#include "tests/support/draws.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
 namespace {
-
-std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 /// Small numbers drawn by one seed.
 class Draw {
@@ -101,9 +96,8 @@ class RandomMeshTest : public RunFixture {
 };
 
 TEST_F(RandomMeshTest, TrainsAsOneRank) {
-  const std::uint64_t first = number_from_environment("MESHLOOM_TEST_SEED", 1);
-  const std::uint64_t draws = number_from_environment("MESHLOOM_TEST_DRAWS", 60);
-  for (std::uint64_t seed = first; seed < first + draws && !HasFailure(); ++seed) {
+  const auto [first, count] = testing::draws_from_environment(60);
+  for (std::uint64_t seed = first; seed < first + count && !HasFailure(); ++seed) {
     Draw draw(seed);
     const v1::RunConfig reference = draw_run(draw);
     v1::RunConfig c = reference;
