@@ -169,6 +169,7 @@ void JobStore::add_event(Entry& entry, v1::JobEvent event) {
   entry.history.push_back(std::move(event));
   if (entry.history.size() > kHistory) entry.history.pop_front();
   changed_.notify_all();
+  subscribers_.mark(parse_job_name(entry.job.name()));
 }
 
 void JobStore::add_job_event(Entry& entry) {
@@ -257,7 +258,7 @@ std::pair<std::vector<v1::Job>, std::int64_t> JobStore::list(std::int64_t positi
 }
 
 v1::Job JobStore::cancel(const std::string& id, const RequestKey& key) {
-  const std::lock_guard lock(mutex_);
+  const Change locked(*this);
   if (const auto first = find_request_locked(key)) return *first;
   Entry& target = entry(id);
   const v1::JobState state = target.job.state();
@@ -288,6 +289,23 @@ std::vector<v1::JobEvent> JobStore::wait_events(const std::string& id, std::int6
   std::unique_lock lock(mutex_);
   const auto ready = [&] { return closed_ || entry(id).job.revision() != revision; };
   changed_.wait_for(lock, timeout, ready);
+  return events_after_locked(id, revision);
+}
+
+std::vector<v1::JobEvent> JobStore::events_after(const std::string& id,
+                                                 std::int64_t revision) const {
+  const std::lock_guard lock(mutex_);
+  return events_after_locked(id, revision);
+}
+
+Subscription JobStore::subscribe(const std::string& id, std::function<void()> notify) {
+  const std::lock_guard lock(mutex_);
+  entry(id);
+  return subscribers_.add(id, std::move(notify));
+}
+
+std::vector<v1::JobEvent> JobStore::events_after_locked(const std::string& id,
+                                                        std::int64_t revision) const {
   const Entry& watched = entry(id);
   if (revision > watched.job.revision())
     throw OutOfRange(fmt::format("job \"{}\" is at revision {}, {} was asked for", id,
@@ -322,7 +340,7 @@ std::optional<std::string> JobStore::wait_for_job() {
 }
 
 v1::Job JobStore::begin_attempt(const std::string& id) {
-  const std::lock_guard lock(mutex_);
+  const Change locked(*this);
   Entry& target = entry(id);
   check_internal(can_move(target.job.state(), v1::JOB_STATE_PREPARING),
                  "job {} cannot begin in state {}", id, static_cast<int>(target.job.state()));
@@ -340,7 +358,7 @@ v1::Job JobStore::begin_attempt(const std::string& id) {
 }
 
 void JobStore::hold(const std::string& id, const std::string& reason) {
-  const std::lock_guard lock(mutex_);
+  const Change locked(*this);
   Entry& target = entry(id);
   if (!can_move(target.job.state(), v1::JOB_STATE_HELD)) return;
   target.held = true;
@@ -351,7 +369,7 @@ void JobStore::hold(const std::string& id, const std::string& reason) {
 }
 
 void JobStore::update(const std::string& id, const std::function<void(v1::Job*)>& change) {
-  const std::lock_guard lock(mutex_);
+  const Change locked(*this);
   Entry& target = entry(id);
   const v1::JobState before = target.job.state();
   v1::Job job = target.job;
@@ -372,7 +390,7 @@ void JobStore::update(const std::string& id, const std::function<void(v1::Job*)>
 }
 
 void JobStore::publish_step(const std::string& id, const v1::StepMetrics& step) {
-  const std::lock_guard lock(mutex_);
+  const Change locked(*this);
   Entry& target = entry(id);
   target.job.set_step(step.step());
   *target.job.mutable_last_step() = step;
@@ -383,7 +401,7 @@ void JobStore::publish_step(const std::string& id, const v1::StepMetrics& step) 
 }
 
 void JobStore::publish_validation(const std::string& id, const v1::ValidationMetrics& validation) {
-  const std::lock_guard lock(mutex_);
+  const Change locked(*this);
   Entry& target = entry(id);
   if (!target.job.has_first_validation()) *target.job.mutable_first_validation() = validation;
   *target.job.mutable_last_validation() = validation;
@@ -394,7 +412,7 @@ void JobStore::publish_validation(const std::string& id, const v1::ValidationMet
 }
 
 void JobStore::add_note(const std::string& id, const std::string& note) {
-  const std::lock_guard lock(mutex_);
+  const Change locked(*this);
   Entry& target = entry(id);
   constexpr int kMostNotes = 100;
   if (target.job.notes_size() < kMostNotes) target.job.add_notes(note);
@@ -415,9 +433,10 @@ std::int64_t JobStore::epoch() const {
 }
 
 void JobStore::close() {
-  const std::lock_guard lock(mutex_);
+  const Change locked(*this);
   closed_ = true;
   changed_.notify_all();
+  subscribers_.mark_all();
 }
 
 }  // namespace meshloom::control

@@ -17,6 +17,7 @@
 
 #include "daemon/control/journal.h"
 #include "daemon/control/request_key.h"
+#include "daemon/control/subscribers.h"
 #include "v1/job.pb.h"
 #include "v1/journal.pb.h"
 
@@ -53,6 +54,12 @@ class JobStore {
   /// once closed.
   std::vector<v1::JobEvent> wait_events(const std::string& id, std::int64_t revision,
                                         std::chrono::milliseconds timeout);
+  /// The same without waiting; empty where there are none yet.
+  std::vector<v1::JobEvent> events_after(const std::string& id, std::int64_t revision) const;
+  /// Calls `notify` after every event of the job and when the store is closed, from the thread that
+  /// made the change. It must not block; it may call the store. An event that came before this
+  /// returns is not told: look with events_after first.
+  Subscription subscribe(const std::string& id, std::function<void()> notify);
 
   // For the driver.
   /// The next job to run; waits for one. Nothing once closed.
@@ -85,6 +92,23 @@ class JobStore {
     std::deque<v1::JobEvent> history;
   };
 
+  /// Holds the mutex; tells subscribers what happened once it is given back.
+  class Change {
+   public:
+    explicit Change(JobStore& store) : store_(store), lock_(store.mutex_) {}
+    ~Change() {
+      const Subscribers::Due due = store_.subscribers_.take_due();
+      lock_.unlock();
+      due.notify();
+    }
+    Change(const Change&) = delete;
+    Change& operator=(const Change&) = delete;
+
+   private:
+    JobStore& store_;
+    std::unique_lock<std::mutex> lock_;
+  };
+
   void apply(const v1::JournalRecord& record);
   void settle_after_restart(bool hold);
   void compact();
@@ -100,9 +124,11 @@ class JobStore {
   void try_save(Entry& entry, v1::JournalRecord record = {});
   void remember_request(const v1::JournalRecord& record);
   std::optional<v1::Job> find_request_locked(const RequestKey& key) const;
+  std::vector<v1::JobEvent> events_after_locked(const std::string& id, std::int64_t revision) const;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  Subscribers subscribers_;
   std::filesystem::path jobs_dir_;
   std::unique_ptr<Journal> journal_;
   std::vector<std::unique_ptr<Entry>> entries_;  ///< in order of submission

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <set>
 #include <thread>
 
@@ -263,6 +264,37 @@ TEST_F(JobStoreTest, SlowAndFutureWatchersAreTold) {
   store->close();
   EXPECT_THROW(store->wait_events("a", now, milliseconds(1)), Unavailable);
   EXPECT_EQ(store->wait_for_job(), std::nullopt);
+}
+
+TEST_F(JobStoreTest, SubscribersHearOfEventsAndOfTheClose) {
+  const auto store = open();
+  std::int64_t revision = submit(*store, "a").revision();
+  submit(*store, "b");
+  std::atomic<int> heard{0};
+  std::vector<v1::JobEvent> events;
+  {
+    const Subscription subscription = store->subscribe("a", [&] {
+      ++heard;
+      for (auto& event : store->events_after("a", revision)) events.push_back(std::move(event));
+      if (!events.empty()) revision = events.back().revision();
+    });
+    EXPECT_THROW(store->subscribe("nobody", [] {}), NotFound);
+    store->add_note("b", "not heard");
+    EXPECT_EQ(heard, 0);
+    store->add_note("a", "heard");
+    EXPECT_EQ(heard, 1);
+    ASSERT_EQ(events.size(), 1u);
+    EXPECT_EQ(events[0].note(), "heard");
+  }
+  store->add_note("a", "nobody listens");
+  EXPECT_EQ(heard, 1);
+  EXPECT_EQ(store->events_after("a", revision).size(), 1u);
+  const Subscription other = store->subscribe("a", [&] {
+    EXPECT_THROW(store->events_after("a", revision + 1), Unavailable);
+    ++heard;
+  });
+  store->close();
+  EXPECT_EQ(heard, 2);
 }
 
 TEST_F(JobStoreTest, ListsPageByPage) {
