@@ -17,6 +17,9 @@ struct CommandContext {
   std::function<ExitCode(Client&)> action;
 };
 
+/// The whole parser of `meshloom`: its options and all commands.
+void declare_commands(CLI::App& app, CommandContext& context);
+
 void add_status_commands(CLI::App& app, CommandContext& context);  ///< status, shutdown
 void add_job_commands(CLI::App& app, CommandContext& context);
 void add_checkpoint_commands(CLI::App& app, CommandContext& context);

@@ -173,7 +173,7 @@ void add_resume(CLI::App& jobs, CommandContext& context) {
       "resume",
       "Queue a new job that goes on from a checkpoint of a job that has ended, on any mesh");
   auto options = std::make_shared<ResumeOptions>();
-  command->add_option("name", options->source, "The job that has ended")->required();
+  command->add_option("job", options->source, "The job that has ended")->required();
   command->add_option("--checkpoint", options->checkpoint,
                       "Its checkpoint, such as step-200; default: the newest");
   command
@@ -196,7 +196,7 @@ void add_named(CLI::App& jobs, CommandContext& context, const char* name, const 
                NamedAction action) {
   auto* command = jobs.add_subcommand(name, text);
   auto job = std::make_shared<std::string>();
-  command->add_option("name", *job, "The job")->required();
+  command->add_option("job", *job, "The job")->required();
   command->callback([&context, job, action] {
     context.action = [&context, job, action](Client& client) {
       return action(client, context.json, *job);

@@ -15,15 +15,52 @@ namespace fs = std::filesystem;
 
 constexpr const char* kVersion = MESHLOOM_VERSION;
 
-struct Flags {
-  std::string config;
-  std::optional<std::string> listen, state_dir, data_dir, log_level;
-  std::optional<int> world_size, threads;
-  bool no_resume = false;
-  bool insecure = false;
-};
+v1::DaemonConfig merge(const DaemonFlags& flags, const base::Environment& env) {
+  v1::DaemonConfig config;
+  if (!flags.config.empty()) config = base::load_daemon_config(flags.config);
+  if (env.state_dir) config.set_state_dir(*env.state_dir);
+  if (env.data_dir) config.set_data_dir(*env.data_dir);
+  if (env.threads) config.set_threads(*env.threads);
+  if (env.log_level) config.set_log_level(*env.log_level);
+  if (flags.listen) config.set_listen(*flags.listen);
+  if (flags.state_dir) config.set_state_dir(*flags.state_dir);
+  if (flags.data_dir) config.set_data_dir(*flags.data_dir);
+  if (flags.log_level) config.set_log_level(*flags.log_level);
+  if (flags.world_size) config.set_world_size(*flags.world_size);
+  if (flags.threads) config.set_threads(*flags.threads);
+  if (flags.no_resume) config.set_no_resume(true);
+  if (flags.insecure) config.set_insecure(true);
+  if (config.listen().empty()) config.set_listen("127.0.0.1:7420");
+  if (config.state_dir().empty()) config.set_state_dir("meshloom-state");
+  if (config.data_dir().empty()) config.set_data_dir(".");
+  if (config.log_level().empty()) config.set_log_level("info");
+  if (config.collective_timeout_ms() == 0) config.set_collective_timeout_ms(100'000);
+  return config;
+}
 
-void declare(CLI::App& app, Flags& flags) {
+void check_values(const v1::DaemonConfig& config, const DaemonFlags& flags) {
+  constexpr int kMostThreads = 4096;
+  check(config.threads() >= 0 && config.threads() <= kMostThreads &&
+            (!flags.threads || *flags.threads > 0),
+        "--threads is {}, expected 1 to {}", config.threads(), kMostThreads);
+  check(config.world_size() >= 0 && (!flags.world_size || *flags.world_size > 0),
+        "--world-size is {}, expected 1 or more", config.world_size());
+  check(config.collective_timeout_ms() > 0, "collective_timeout_ms is {}, expected more than 0",
+        config.collective_timeout_ms());
+  const std::string& level = config.log_level();
+  check(level == "trace" || level == "debug" || level == "info" || level == "warning" ||
+            level == "error",
+        "--log-level is \"{}\", expected trace, debug, info, warning or error", level);
+  parse_host_port(config.listen(), "--listen");
+  std::error_code error;
+  if (!fs::is_directory(config.data_dir(), error))
+    throw NotFound(fmt::format("--data-dir {}: no such folder", config.data_dir()),
+                   "DATA_DIR_MISSING");
+}
+
+}  // namespace
+
+void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.set_version_flag("--version", std::string("meshloomd ") + kVersion);
   app.add_option("--config", flags.config, "YAML file with these settings (proto: DaemonConfig)");
@@ -56,56 +93,11 @@ void declare(CLI::App& app, Flags& flags) {
       "win over them.");
 }
 
-v1::DaemonConfig merge(const Flags& flags, const base::Environment& env) {
-  v1::DaemonConfig config;
-  if (!flags.config.empty()) config = base::load_daemon_config(flags.config);
-  if (env.state_dir) config.set_state_dir(*env.state_dir);
-  if (env.data_dir) config.set_data_dir(*env.data_dir);
-  if (env.threads) config.set_threads(*env.threads);
-  if (env.log_level) config.set_log_level(*env.log_level);
-  if (flags.listen) config.set_listen(*flags.listen);
-  if (flags.state_dir) config.set_state_dir(*flags.state_dir);
-  if (flags.data_dir) config.set_data_dir(*flags.data_dir);
-  if (flags.log_level) config.set_log_level(*flags.log_level);
-  if (flags.world_size) config.set_world_size(*flags.world_size);
-  if (flags.threads) config.set_threads(*flags.threads);
-  if (flags.no_resume) config.set_no_resume(true);
-  if (flags.insecure) config.set_insecure(true);
-  if (config.listen().empty()) config.set_listen("127.0.0.1:7420");
-  if (config.state_dir().empty()) config.set_state_dir("meshloom-state");
-  if (config.data_dir().empty()) config.set_data_dir(".");
-  if (config.log_level().empty()) config.set_log_level("info");
-  if (config.collective_timeout_ms() == 0) config.set_collective_timeout_ms(100'000);
-  return config;
-}
-
-void check_values(const v1::DaemonConfig& config, const Flags& flags) {
-  constexpr int kMostThreads = 4096;
-  check(config.threads() >= 0 && config.threads() <= kMostThreads &&
-            (!flags.threads || *flags.threads > 0),
-        "--threads is {}, expected 1 to {}", config.threads(), kMostThreads);
-  check(config.world_size() >= 0 && (!flags.world_size || *flags.world_size > 0),
-        "--world-size is {}, expected 1 or more", config.world_size());
-  check(config.collective_timeout_ms() > 0, "collective_timeout_ms is {}, expected more than 0",
-        config.collective_timeout_ms());
-  const std::string& level = config.log_level();
-  check(level == "trace" || level == "debug" || level == "info" || level == "warning" ||
-            level == "error",
-        "--log-level is \"{}\", expected trace, debug, info, warning or error", level);
-  parse_host_port(config.listen(), "--listen");
-  std::error_code error;
-  if (!fs::is_directory(config.data_dir(), error))
-    throw NotFound(fmt::format("--data-dir {}: no such folder", config.data_dir()),
-                   "DATA_DIR_MISSING");
-}
-
-}  // namespace
-
 ParsedDaemonOptions parse_daemon_options(int argc, char** argv, const base::Environment& env) {
   CLI::App app("meshloomd trains Transformer models: one process per rank, driven over gRPC.",
                "meshloomd");
-  Flags flags;
-  declare(app, flags);
+  DaemonFlags flags;
+  declare_daemon_options(app, flags);
   ParsedDaemonOptions parsed;
   try {
     app.parse(argc, argv);

@@ -3,11 +3,28 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "daemon/base/env.h"
 #include "daemon/control/daemon.h"
 
+namespace CLI {
+class App;
+}
+
 namespace meshloom::control {
+
+/// As given on the command line.
+struct DaemonFlags {
+  std::string config;
+  std::optional<std::string> listen, state_dir, data_dir, log_level;
+  std::optional<int> world_size, threads;
+  bool no_resume = false;
+  bool insecure = false;
+};
+
+/// `flags` outlives the parsing.
+void declare_daemon_options(CLI::App& app, DaemonFlags& flags);
 
 struct ParsedDaemonOptions {
   DaemonOptions options;
