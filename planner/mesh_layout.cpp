@@ -2,25 +2,25 @@
 #include "planner/mesh_layout.h"
 
 #include <algorithm>
-#include <cstdint>
-#include <limits>
 
 #include "kernels/base/error.h"
+#include "planner/rank_count.h"
 
 namespace meshloom::planner {
 
 MeshLayout::MeshLayout(std::vector<MeshDim> dims) : dims_(std::move(dims)) {
-  std::int64_t size = 1;
+  std::vector<int> sizes;
   for (std::size_t i = 0; i < dims_.size(); ++i) {
     const MeshDim& dim = dims_[i];
     check(dim.size >= 1, "mesh: dim {} '{}' has size {}", i, dim.name, dim.size);
-    size *= dim.size;
-    check(size <= std::numeric_limits<int>::max(), "mesh: more than 2^31 - 1 ranks");
+    sizes.push_back(dim.size);
     for (std::size_t j = 0; j < i; ++j)
       check(dim.name.empty() || dims_[j].name != dim.name, "mesh: two dims are called '{}'",
             dim.name);
   }
-  size_ = static_cast<int>(size);
+  const std::optional<int> size = rank_count(sizes);
+  check(size.has_value(), "mesh {}: more than 2^31 - 1 ranks", to_string(*this));
+  size_ = *size;
 }
 
 MeshLayout::MeshLayout(std::vector<MeshDim> dims, std::vector<int> world_ranks)

@@ -3,6 +3,7 @@
 
 #include <fmt/ranges.h>
 
+#include <array>
 #include <charconv>
 #include <set>
 
@@ -11,13 +12,28 @@
 #include "daemon/cli/exit_code.h"
 #include "daemon/cli/plan_patterns.h"
 #include "kernels/base/error.h"
+#include "planner/rank_count.h"
 
 namespace meshloom::cli {
 namespace {
 
+bool fits(const planner::MeshSizes& mesh) {
+  return planner::rank_count(std::array{mesh.dp, mesh.fsdp, mesh.cp, mesh.tp}).has_value();
+}
+
+/// The mesh of a plan file, where 0 stands for 1.
 planner::MeshSizes mesh_of(const v1::Mesh& mesh) {
-  const auto size = [](std::int32_t n) { return n == 0 ? 1 : n; };
-  return {size(mesh.dp()), size(mesh.fsdp()), size(mesh.cp()), size(mesh.tp())};
+  const auto size = [](const char* name, std::int32_t n) {
+    if (n < 0)
+      throw CliError(kUsage, fmt::format("mesh.{}: must not be negative, got {}", name, n));
+    return n == 0 ? 1 : n;
+  };
+  const planner::MeshSizes sizes{size("dp", mesh.dp()), size("fsdp", mesh.fsdp()),
+                                 size("cp", mesh.cp()), size("tp", mesh.tp())};
+  if (!fits(sizes))
+    throw CliError(kUsage, fmt::format("mesh {}: more than 2^31 - 1 ranks are too many",
+                                       planner::to_string(sizes)));
+  return sizes;
 }
 
 planner::ShardPolicy make_shard_policy(const std::string& name) {
@@ -149,8 +165,7 @@ planner::MeshSizes parse_mesh(const std::string& text) {
     if (read.ec != std::errc() || read.ptr != last || *size < 1)
       throw fail(fmt::format("the size of {} is not a whole number of at least 1", name));
   }
-  if (mesh.ranks() > std::numeric_limits<std::int32_t>::max())
-    throw fail(fmt::format("{} ranks are too many", mesh.ranks()));
+  if (!fits(mesh)) throw fail("more than 2^31 - 1 ranks are too many");
   return mesh;
 }
 

@@ -2,11 +2,14 @@
 #include "daemon/train/resolve_plan.h"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 
 #include "daemon/train/field_error.h"
 #include "daemon/train/resolve.h"
 #include "daemon/train/tensor_plan.h"
 #include "planner/name_pattern.h"
+#include "planner/rank_count.h"
 
 namespace meshloom::train {
 namespace {
@@ -24,6 +27,22 @@ void check_sizes(const v1::Mesh& mesh) {
     field_not_offered("run.mesh.cp", "size {} is not offered by this build", mesh.cp());
 }
 
+/// The field that a refusal of the mesh as a whole names.
+const char* last_cut(const v1::Mesh& mesh) {
+  if (mesh.tp() > 1) return "run.mesh.tp";
+  return mesh.fsdp() > 1 ? "run.mesh.fsdp" : "run.mesh.dp";
+}
+
+/// All sizes are at least 1.
+int ranks_of(const v1::Mesh& mesh) {
+  const std::optional<int> count =
+      planner::rank_count(std::array{mesh.dp(), mesh.fsdp(), mesh.tp()});
+  if (!count)
+    refuse_field(last_cut(mesh), "the mesh dp={},fsdp={},tp={} has more than 2^31 - 1 ranks",
+                 mesh.dp(), mesh.fsdp(), mesh.tp());
+  return *count;
+}
+
 /// One dim takes the ranks that the others leave.
 void resolve_mesh(v1::Mesh& mesh, bool fully_shard, int world_size) {
   check_sizes(mesh);
@@ -33,22 +52,18 @@ void resolve_mesh(v1::Mesh& mesh, bool fully_shard, int world_size) {
   if (mesh.fsdp() == 0) mesh.set_fsdp(1);
   mesh.set_cp(1);
   if (mesh.tp() == 0) mesh.set_tp(1);
-  const std::int64_t fixed = std::int64_t{mesh.dp()} * mesh.fsdp() * mesh.tp();
-  if ((free_fsdp || free_dp) && fixed > 0 && world_size % fixed == 0) {
-    const auto rest = static_cast<std::int32_t>(world_size / fixed);
+  const int fixed = ranks_of(mesh);
+  if ((free_fsdp || free_dp) && world_size % fixed == 0) {
+    const int rest = world_size / fixed;
     if (free_fsdp) {
       mesh.set_fsdp(rest);
     } else {
       mesh.set_dp(rest);
     }
   }
-  const std::int64_t size = std::int64_t{mesh.dp()} * mesh.fsdp() * mesh.tp();
-  if (size != world_size)
-    refuse_field(mesh.tp() > 1     ? "run.mesh.tp"
-                 : mesh.fsdp() > 1 ? "run.mesh.fsdp"
-                                   : "run.mesh.dp",
-                 "the mesh dp={},fsdp={},tp={} has {} ranks, the daemon {}", mesh.dp(), mesh.fsdp(),
-                 mesh.tp(), size, world_size);
+  if (ranks_of(mesh) != world_size)
+    refuse_field(last_cut(mesh), "the mesh dp={},fsdp={},tp={} has {} ranks, the daemon {}",
+                 mesh.dp(), mesh.fsdp(), mesh.tp(), ranks_of(mesh), world_size);
 }
 
 void resolve_min_elements(v1::FullyShardOptions& options) {

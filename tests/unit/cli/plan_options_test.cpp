@@ -39,6 +39,9 @@ TEST(PlanOptions, ReadMeshes) {
     EXPECT_THAT(refusal([&] { parse_mesh(wrong); }), HasSubstr("--mesh ")) << wrong;
   EXPECT_THAT(refusal([] { parse_mesh("tp=2,tp=2"); }), HasSubstr("tp is given twice"));
   EXPECT_THAT(refusal([] { parse_mesh("dp=100000,tp=100000"); }), HasSubstr("too many"));
+  // The product is 2 in 64 bits.
+  EXPECT_THAT(refusal([] { parse_mesh("dp=7623851,fsdp=2459346,tp=3935371"); }),
+              HasSubstr("too many"));
 }
 
 TEST(PlanOptions, EveryPresetIsReadWithItsParameters) {

@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <limits>
 #include <set>
 
 #include "kernels/base/error.h"
+#include "planner/rank_count.h"
 
 namespace meshloom::planner {
 namespace {
@@ -51,7 +54,16 @@ TEST(MeshLayout, NamesAndSizes) {
 TEST(MeshLayout, RefusesWhatIsNoMesh) {
   EXPECT_THROW(MeshLayout({{"dp", 0}}), InvalidArgument);
   EXPECT_THROW(MeshLayout({{"dp", 2}, {"dp", 2}}), InvalidArgument);
-  EXPECT_THROW(MeshLayout({{"a", 1 << 20}, {"b", 1 << 20}}), InvalidArgument);
+  try {
+    MeshLayout({{"a", 1 << 20}, {"b", 1 << 20}});
+    ADD_FAILURE() << "accepted";
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(), "mesh a=1048576,b=1048576: more than 2^31 - 1 ranks");
+  }
+  const int largest = std::numeric_limits<int>::max();
+  EXPECT_EQ(rank_count(std::array{largest, 1}), largest);
+  EXPECT_EQ(rank_count(std::array{largest, largest, largest, largest}), std::nullopt);
+  EXPECT_EQ(rank_count(std::array{7623851, 2459346, 3935371}), std::nullopt);  // 2 in 64 bits
   const MeshLayout mesh({{"dp", 2}});
   EXPECT_THROW(mesh.coordinates(2), InvalidArgument);
   EXPECT_THROW(mesh.rank_of({2}), InvalidArgument);
