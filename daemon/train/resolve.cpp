@@ -31,8 +31,8 @@ void check_range(const std::string& field, double value, double low, double high
 }
 
 void check_count(const std::string& field, std::int64_t value, std::int64_t low) {
-  if (value < low || value > kMaxSize)
-    refuse_field(field, "must be at least {}, got {}", low, value);
+  if (value < low) refuse_field(field, "must be at least {}, got {}", low, value);
+  if (value > kMaxSize) refuse_field(field, "must be at most {} (2^40), got {}", kMaxSize, value);
 }
 
 void resolve_training(v1::TrainingConfig& training, const nn::ModelConfig& model, int dp) {

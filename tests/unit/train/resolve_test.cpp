@@ -191,6 +191,15 @@ TEST_F(ResolveTest, NamesTheWrongField) {
   EXPECT_EQ(field([](auto& c) { c.mutable_mesh()->set_dp(-1); }), "run.mesh.dp");
   EXPECT_EQ(field([](auto& c) { c.mutable_mesh()->set_fsdp(3); }, 4), "run.mesh.fsdp");
   EXPECT_EQ(field([](auto& c) { c.mutable_mesh()->set_tp(3); }, 4), "run.mesh.tp");
+  // The product is 2 in 64 bits.
+  EXPECT_EQ(field(
+                [](auto& c) {
+                  c.mutable_mesh()->set_dp(7623851);
+                  c.mutable_mesh()->set_fsdp(2459346);
+                  c.mutable_mesh()->set_tp(3935371);
+                },
+                2),
+            "run.mesh.tp");
   EXPECT_EQ(field([](auto& c) { c.mutable_mesh()->set_cp(2); }, 2), "run.mesh.cp");
   EXPECT_EQ(field([](auto& c) { c.mutable_plan()->set_sequence_parallel(true); }),
             "run.plan.sequence_parallel");
@@ -298,6 +307,27 @@ TEST_F(ResolveTest, SplitsTheTail) {
       open_run_data(resolved, nn::parse_hf_config(testing::tiny_gpt2_config()), folder_.path());
   EXPECT_EQ(data.training->tokens(), 1500);
   EXPECT_EQ(data.validation->tokens(), 500);
+}
+
+TEST_F(ResolveTest, ACountThatIsTooLargeIsToldTheLargest) {
+  const std::int64_t huge = std::int64_t{1} << 62;
+  const auto text = [&](const std::function<void(v1::RunConfig&)>& change) {
+    v1::RunConfig changed = config();
+    change(changed);
+    try {
+      resolve_run_config(changed, 1, folder_.path());
+    } catch (const InvalidArgument& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(text([&](auto& c) { c.mutable_training()->set_steps(huge); }),
+            "run.training.steps: must be at most 1099511627776 (2^40), got 4611686018427387904");
+  EXPECT_EQ(text([&](auto& c) { c.mutable_training()->set_steps(0); }),
+            "run.training.steps: must be at least 1, got 0");
+  EXPECT_EQ(text([&](auto& c) { c.mutable_validation()->set_interval(huge); }),
+            "run.validation.interval: must be at most 1099511627776 (2^40), got "
+            "4611686018427387904");
 }
 
 }  // namespace
