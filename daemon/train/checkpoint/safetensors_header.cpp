@@ -94,11 +94,6 @@ void check_coverage(const std::string& file, const std::vector<SafetensorsEntry>
            fmt::format("offset: bytes {} to {} before tensor '{}' belong to no tensor", covered,
                        entry.begin, entry.name),
            entry.name);
-    if (before && before->begin == entry.begin && before->end == entry.end)
-      fail(file,
-           fmt::format("overlap: the empty tensors '{}' and '{}' share offset {}", before->name,
-                       entry.name, entry.begin),
-           entry.name);
     covered = entry.end;
     before = &entry;
   }
@@ -107,24 +102,12 @@ void check_coverage(const std::string& file, const std::vector<SafetensorsEntry>
                            covered, data_bytes));
 }
 
-/// Empty tensors go between the others, one at each offset, since readers refuse two at the same
-/// one.
+/// Wide elements first, so that every tensor is aligned; then by name.
 void order_entries(std::vector<SafetensorsEntry>& entries) {
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
     const auto key = [](const SafetensorsEntry& e) { return dtype_size(e.dtype); };
     return key(a) != key(b) ? key(a) > key(b) : a.name < b.name;
   });
-  std::vector<SafetensorsEntry> filled, empty, ordered;
-  for (SafetensorsEntry& entry : entries)
-    (numel(entry.shape) == 0 ? empty : filled).push_back(std::move(entry));
-  check(empty.size() <= filled.size() + 1,
-        "safetensors: {} empty tensors beside {} others: each needs an offset of its own",
-        empty.size(), filled.size());
-  for (std::size_t i = 0; i < std::max(filled.size(), empty.size()); ++i) {
-    if (i < empty.size()) ordered.push_back(std::move(empty[i]));
-    if (i < filled.size()) ordered.push_back(std::move(filled[i]));
-  }
-  entries = std::move(ordered);
 }
 
 void place_entries(std::vector<SafetensorsEntry>& entries) {
