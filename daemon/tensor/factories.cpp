@@ -5,6 +5,14 @@
 namespace meshloom {
 namespace {
 
+std::size_t size_in_bytes(const Shape& shape, DType dtype) {
+  std::int64_t bytes = 0;
+  check(!__builtin_mul_overflow(numel(shape), static_cast<std::int64_t>(dtype_size(dtype)), &bytes),
+        "a tensor of shape {} and {} has more than 2^63 - 1 bytes", to_string(shape),
+        dtype_name(dtype));
+  return static_cast<std::size_t>(bytes);
+}
+
 template <typename T>
 Tensor from_host(ExecutionContext& context, const Shape& shape, std::span<const T> values,
                  DType host_dtype, DType dtype) {
@@ -20,7 +28,7 @@ Tensor from_host(ExecutionContext& context, const Shape& shape, std::span<const 
 }  // namespace
 
 Tensor empty(ExecutionContext& context, const Shape& shape, DType dtype, MemoryKind) {
-  const auto bytes = static_cast<std::size_t>(numel(shape)) * dtype_size(dtype);
+  const std::size_t bytes = size_in_bytes(shape, dtype);
   auto impl = std::make_shared<TensorImpl>();
   impl->context = &context;
   impl->storage = context.allocator().allocate(bytes);
@@ -32,7 +40,7 @@ Tensor empty(ExecutionContext& context, const Shape& shape, DType dtype, MemoryK
 
 Tensor deferred(ExecutionContext& context, const Shape& shape, DType dtype,
                 StorageProvider* provider) {
-  const auto bytes = static_cast<std::size_t>(numel(shape)) * dtype_size(dtype);
+  const std::size_t bytes = size_in_bytes(shape, dtype);
   auto impl = std::make_shared<TensorImpl>();
   impl->context = &context;
   impl->storage = std::make_shared<Storage>(bytes, bytes > 0 ? provider : nullptr);
@@ -45,7 +53,7 @@ Tensor deferred(ExecutionContext& context, const Shape& shape, DType dtype,
 bool has_memory(const Tensor& tensor) { return tensor.storage()->has_memory(); }
 
 void defer(const Tensor& tensor, StorageProvider* provider) {
-  const auto bytes = static_cast<std::size_t>(tensor.numel()) * dtype_size(tensor.dtype());
+  const std::size_t bytes = size_in_bytes(tensor.shape(), tensor.dtype());
   TensorImpl& impl = *tensor.impl();
   impl.storage = std::make_shared<Storage>(bytes, bytes > 0 ? provider : nullptr);
   impl.offset = 0;

@@ -26,6 +26,8 @@ TEST_F(TensorTest, FactoriesGiveShapeDtypeAndValues) {
   const std::vector<float> values{1, 2, 3, 4};
   EXPECT_EQ(from_values(context_, {2, 2}, values).to_vector(), (std::vector<double>{1, 2, 3, 4}));
   EXPECT_THROW(from_values(context_, {3}, values), InvalidArgument);
+  // 2^64 bytes.
+  EXPECT_THROW(empty(context_, {std::int64_t{1} << 61}, DType::kFloat64), InvalidArgument);
 }
 
 TEST_F(TensorTest, ViewsOfTransposedTensorsReadInOrder) {
