@@ -88,6 +88,27 @@ OpId layout_op(ReduceOp op) {
 Tensor reduce(ReduceOp op, const char* name, const Tensor& x, const Dims& dims, bool keepdim,
               double correction = 0.0);
 
+/// The share of these elements in a mean over `divisor` of them on all ranks: divided before it is
+/// rounded, since the sum of many 16-bit floats may be larger than any of them.
+Tensor share_of_mean(const Tensor& x, const Dims& dims, bool keepdim, std::int64_t divisor) {
+  const Reduction r = plan_reduction("mean", x, dims);
+  const double factor = 1.0 / static_cast<double>(divisor);
+  ExecutionContext& context = x.context();
+  const Tensor share = empty(context, r.kept, accumulation_dtype(x.dtype()));
+  context.backend().reduce(context.kernel_context(), ReduceOp::kSum, share.view(), x.view(), 0.0);
+  context.backend().unary(context.kernel_context(), kernels::UnaryOp::kMul, share.view(),
+                          share.view(), factor);
+  const Shape& shape = keepdim ? r.kept : r.dropped;
+  const Tensor rounded = converted(share, x.dtype());
+  Tensor y = alias(rounded, shape, contiguous_strides(shape));
+  if (autograd::should_record({&x}))
+    autograd::record_op("mean", {&x}, {&y},
+                        [r, factor, x_shape = x.shape()](GradOutputs dy, GradSink& sink) {
+                          sink.emit(0, expand(mul(reshape(dy[0], r.kept), factor), x_shape));
+                        });
+  return y;
+}
+
 /// Dims as the planner wants them: none left to be guessed.
 Tensor reduce_with_layout(LayoutEngine& engine, ReduceOp op, const char* name, const Tensor& x,
                           const Dims& dims, bool keepdim, double correction) {
@@ -101,10 +122,9 @@ Tensor reduce_with_layout(LayoutEngine& engine, ReduceOp op, const char* name, c
   const bool no_gradient = !x.requires_grad() || !context.grad_enabled();
   if (op == ReduceOp::kAmax && no_gradient && !context.checkpoint_frame()) attributes.ints[1] = 1;
   return run_call(engine, layout_op(op), {&x}, attributes, [&](const LocalCall& c) {
-    const auto divisor = c.decision.mean_divisor;
-    const Tensor y = reduce(divisor ? ReduceOp::kSum : op, name, c.inputs[0], c.attributes.dims,
-                            keepdim, correction);
-    return divisor ? mul(y, 1.0 / static_cast<double>(*divisor)) : y;
+    if (const auto divisor = c.decision.mean_divisor)
+      return share_of_mean(c.inputs[0], c.attributes.dims, keepdim, *divisor);
+    return reduce(op, name, c.inputs[0], c.attributes.dims, keepdim, correction);
   });
 }
 
