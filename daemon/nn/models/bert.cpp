@@ -34,17 +34,6 @@ OutputProjection::Options output_options(const ModelConfig& config, const Embedd
   return {.weight = dense(config).weight_init, .bias = true, .weight_name = "decoder.weight"};
 }
 
-/// Low enough that a masked key's weight underflows to zero, yet finite: a row with every key
-/// masked is a plain mean, as in transformers.
-constexpr double kMasked = -1e9;
-
-Tensor mask_bias(const Tensor& attention_mask) {
-  if (!attention_mask) return {};
-  const Tensor mask = ops::cast(attention_mask, DType::kFloat32);
-  const Tensor bias = ops::mul(ops::sub(1.0, mask), kMasked);
-  return ops::unsqueeze(ops::unsqueeze(bias, 1), 1);
-}
-
 }  // namespace
 
 BertSelfAttention::BertSelfAttention(ExecutionContext& context, const ModelConfig& config,

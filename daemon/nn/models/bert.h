@@ -20,7 +20,7 @@ namespace meshloom::nn {
 struct BertPass {
   DropoutState dropout;
   Tensor document_ids;
-  Tensor bias;  ///< float32 [B,1,1,S]: 0, or very low for keys nobody sees; undefined: all seen
+  Tensor bias;  ///< of attention_mask (mask_bias)
 };
 
 /// Queries, keys, values and attention, without the projection that follows.

@@ -6,16 +6,24 @@
 #include "kernels/base/error.h"
 
 namespace meshloom::nn {
+namespace {
+
+void check_causal_batch(const Batch& batch, const ModelConfig& config) {
+  check_batch(batch, config.max_position_embeddings);
+  check(!batch.token_type_ids, "token_type_ids: given to a causal model, which has no token types");
+}
+
+}  // namespace
 
 Tensor CausalModel::compute_loss(const Batch& batch, float grad_scale,
                                  const ForwardOptions& options) {
-  check_batch(batch, config_.max_position_embeddings);
+  check_causal_batch(batch, config_);
   const Tensor labels = next_token_labels(batch);
   return lm_head().loss(hidden(batch, options, nullptr), labels, grad_scale);
 }
 
 Tensor CausalModel::compute_logits(const Batch& batch, const ForwardOptions& options) {
-  check_batch(batch, config_.max_position_embeddings);
+  check_causal_batch(batch, config_);
   return lm_head()(hidden(batch, options, nullptr));
 }
 
@@ -33,7 +41,7 @@ std::unique_ptr<KvCache> CausalModel::make_cache(std::int64_t batch, std::int64_
 }
 
 Tensor CausalModel::compute_decode(const Batch& batch, KvCache& cache) {
-  check_batch(batch, config_.max_position_embeddings);
+  check_causal_batch(batch, config_);
   const Tensor& ids = batch.input_ids;
   cache.check_room(ids.size(0), ids.size(1));
   const Tensor all = hidden(batch, {}, &cache);

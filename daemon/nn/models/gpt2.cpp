@@ -58,6 +58,7 @@ Tensor Gpt2Attention::attend(const Tensor& x, const Gpt2Pass& pass) const {
                        split_heads(qkv[2], config_.num_heads)};
   ops::SdpaOptions options = attention_options(pass.dropout, config_.attention_dropout, layer_,
                                                config_.num_heads, pass.document_ids);
+  options.bias = pass.bias;
   options.is_causal = true;
   if (pass.cache) {
     kv = pass.cache->append(layer_, kv.k, kv.v);
@@ -133,7 +134,8 @@ Gpt2::Gpt2(ExecutionContext& context, const ModelConfig& config, DType dtype)
 }
 
 Tensor Gpt2::hidden(const Batch& batch, const ForwardOptions& options, KvCache* cache) {
-  const Gpt2Pass pass{dropout_state(context(), options), batch.document_ids, cache};
+  const Gpt2Pass pass{dropout_state(context(), options), batch.document_ids,
+                      mask_bias(batch.attention_mask), cache};
   const Tensor positions = batch.position_ids
                                ? batch.position_ids
                                : position_range(batch.input_ids, cache ? cache->length() : 0);

@@ -18,6 +18,7 @@ namespace meshloom::nn {
 struct Gpt2Pass {
   DropoutState dropout;
   Tensor document_ids;
+  Tensor bias;  ///< of attention_mask (mask_bias)
   KvCache* cache = nullptr;
 };
 

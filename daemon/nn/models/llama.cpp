@@ -71,6 +71,7 @@ Tensor LlamaAttention::attend(const Tensor& x, const LlamaPass& pass) const {
   KvCache::KeyValue kv{rotated(k_, config_.num_kv_heads), split_heads(v_(x), config_.num_kv_heads)};
   ops::SdpaOptions options = attention_options(pass.dropout, config_.attention_dropout, layer_,
                                                config_.num_heads, pass.document_ids);
+  options.bias = pass.bias;
   options.is_causal = true;
   options.enable_gqa = config_.num_kv_heads != config_.num_heads;
   if (pass.cache) {
@@ -143,6 +144,7 @@ Tensor Llama::hidden(const Batch& batch, const ForwardOptions& options, KvCache*
                                    : start + batch.input_ids.size(1));
   const LlamaPass pass{.dropout = dropout_state(context(), options),
                        .document_ids = batch.document_ids,
+                       .bias = mask_bias(batch.attention_mask),
                        .position_ids = batch.position_ids,
                        .position_offset = start,
                        .cos = rope_.cos(),

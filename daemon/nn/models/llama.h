@@ -19,6 +19,7 @@ namespace meshloom::nn {
 struct LlamaPass {
   DropoutState dropout;
   Tensor document_ids;
+  Tensor bias;          ///< of attention_mask (mask_bias)
   Tensor position_ids;  ///< undefined: position_offset + s
   std::int64_t position_offset = 0;
   Tensor cos, sin;  ///< plain on every mesh

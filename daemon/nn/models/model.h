@@ -18,8 +18,8 @@ struct Batch {
   Tensor input_ids;            ///< int64 [B,S]
   Tensor labels;               ///< int64 [B,S], -100 is not counted
   bool labels_shifted = true;  ///< false: the label of position s is labels[s + 1] (causal models)
-  Tensor attention_mask;       ///< int64 or bool [B,S], 0: a key nobody sees (BERT)
-  Tensor token_type_ids;       ///< int64 [B,S] (BERT)
+  Tensor attention_mask;       ///< int64 or bool [B,S], 0: a key nobody sees
+  Tensor token_type_ids;       ///< int64 [B,S] (BERT alone)
   Tensor position_ids;         ///< int64 [B,S]
   Tensor document_ids;         ///< int64 [B,S]: attention stays inside a document
 };

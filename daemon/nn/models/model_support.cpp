@@ -55,6 +55,13 @@ Tensor position_range(const Tensor& input_ids, std::int64_t start) {
   return replicated_like(values, input_ids);
 }
 
+Tensor mask_bias(const Tensor& attention_mask) {
+  if (!attention_mask) return {};
+  // By way of bool, since any mask but 0 means that the key is seen.
+  const Tensor seen = ops::cast(ops::cast(attention_mask, DType::kBool), DType::kFloat32);
+  return ops::unsqueeze(ops::unsqueeze(ops::log(seen), 1), 1);
+}
+
 Tensor split_heads(const Tensor& x, std::int64_t heads) {
   const Shape split{x.size(0), x.size(1), heads, x.size(2) / heads};
   return ops::transpose(ops::reshape(x, split), 1, 2);
