@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/conformance/sdpa_kind.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <array>
 
 #include "daemon/tensor/ops/attention.h"
 #include "kernels/base/error.h"
@@ -37,6 +40,10 @@ ops::SdpaOptions read_options(const Case& c) {
   }
   options.alibi = reader.boolean_or("alibi", false);
   options.enable_gqa = reader.boolean_or("enable_gqa", false);
+  options.dropout_p = static_cast<float>(reader.number_or("dropout_p", 0.0));
+  options.dropout_random.seed = static_cast<std::uint64_t>(reader.integer_or("dropout_seed", 0));
+  options.dropout_random.stream =
+      static_cast<std::uint64_t>(reader.integer_or("dropout_stream", 0));
   reader.finish();
   return options;
 }
@@ -56,8 +63,14 @@ void check_context_parallel(const Case& c) {
         "context_parallel: load_balancer is '{}', expected none, head_tail or per_document",
         balancer);
   const std::string rotate = reader.string_or("rotate", "allgather");
-  check(rotate == "allgather" || rotate == "alltoall",
-        "context_parallel: rotate is '{}', expected allgather or alltoall", rotate);
+  constexpr std::array kRotates{"allgather", "alltoall", "pull", "ulysses", "auto"};
+  check(std::find(kRotates.begin(), kRotates.end(), rotate) != kRotates.end(),
+        "context_parallel: rotate is '{}', expected one of {}", rotate, fmt::join(kRotates, ", "));
+  if (reader.has("ulysses_degree")) {
+    const std::int64_t degree = reader.integer("ulysses_degree");
+    check(rotate == "ulysses", "context_parallel: ulysses_degree is {}, but rotate is {}", degree,
+          rotate);
+  }
   reader.finish();
 }
 
