@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/model_source.h"
 
+#include "daemon/base/input_file.h"
 #include "daemon/nn/models/presets.h"
-#include "daemon/train/data/mapped_file.h"
 #include "daemon/train/field_error.h"
 #include "daemon/train/paths.h"
 #include "kernels/base/error.h"
@@ -10,7 +10,11 @@
 namespace meshloom::train {
 namespace {
 
-constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
+constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{1} << 20;
+
+nn::ModelConfig read_model_config(const std::filesystem::path& file) {
+  return nn::parse_hf_config(base::InputFile(file).read_text(kMaxConfigBytes));
+}
 
 }  // namespace
 
@@ -25,16 +29,14 @@ nn::ModelConfig load_model_config(const v1::ModelSource& source,
     config = with_field("run.model.preset", [&] { return nn::preset_config(source.preset()); });
   } else if (!source.config().empty()) {
     const auto path = resolve_path(source.config(), data_dir, "run.model.config");
-    config =
-        with_field("run.model.config", [&] { return nn::parse_hf_config(read_text_file(path)); });
+    config = with_field("run.model.config", [&] { return read_model_config(path); });
   } else {
     const auto folder = resolve_path(source.hf_folder(), data_dir, "run.model.hf_folder");
     if (!std::filesystem::exists(folder / "config.json"))
       throw NotFound(fmt::format("run.model.hf_folder: {} has no config.json", source.hf_folder()),
                      "NOT_FOUND", {{"field", "run.model.hf_folder"}});
-    config = with_field("run.model.hf_folder", [&] {
-      return nn::parse_hf_config(read_text_file(folder / "config.json"));
-    });
+    config = with_field("run.model.hf_folder",
+                        [&] { return read_model_config(folder / "config.json"); });
   }
   if (source.has_dropout()) {
     if (!(source.dropout() >= 0.0 && source.dropout() < 1.0))
@@ -43,14 +45,6 @@ nn::ModelConfig load_model_config(const v1::ModelSource& source,
         source.dropout();
   }
   return config;
-}
-
-std::string read_text_file(const std::filesystem::path& path) {
-  const auto file = MappedFile::open(path);
-  const auto bytes = file->bytes();
-  check(bytes.size() <= kMaxConfigBytes, "{}: {} bytes are too many for a config", path.string(),
-        bytes.size());
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 }  // namespace meshloom::train

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <filesystem>
-#include <string>
 
 #include "daemon/nn/models/model_config.h"
 #include "v1/config.pb.h"
@@ -13,8 +12,5 @@ namespace meshloom::train {
 /// The architecture that exactly one of preset, config and hf_folder names, its dropout replaced
 /// where given. Throws InvalidArgument or NotFound with the field in the metadata.
 nn::ModelConfig load_model_config(const v1::ModelSource&, const std::filesystem::path& data_dir);
-
-/// A whole text file of at most 16 MiB. Throws as MappedFile::open.
-std::string read_text_file(const std::filesystem::path& path);
 
 }  // namespace meshloom::train

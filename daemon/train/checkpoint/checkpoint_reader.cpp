@@ -90,15 +90,12 @@ void CheckpointReader::read(const std::string& name, const Shape& whole, const P
   for (const Source& source : tensors_.at(name).sources) {
     const SafetensorsFile& file = *files_[source.file];
     const SafetensorsEntry* entry = file.find(name);
-    Shape stored = source.piece->shape();
-    if (entry == nullptr || numel(entry->shape) != numel(stored) || entry->dtype != DType::kFloat32)
+    if (entry == nullptr || numel(entry->shape) != source.piece->elements() ||
+        entry->dtype != DType::kFloat32)
       throw DataLoss(fmt::format("checkpoint {}: {} does not hold its piece of {}", label_,
                                  file.label(), name),
                      "CHECKPOINT_DAMAGED", {{"tensor", name}});
-    TensorView view = file.view(*entry);
-    view.shape = stored;
-    view.strides = contiguous_strides(stored);
-    copied += copy_common(out.context(), out.view(), piece, view, *source.piece);
+    copied += read_common(out.context(), out.view(), piece, file, *entry, *source.piece);
   }
   if (copied != out.numel())
     throw DataLoss(fmt::format("checkpoint {}: its files hold {} of {} elements that are needed "

@@ -2,8 +2,9 @@
 #include "daemon/train/checkpoint/digest.h"
 
 #include <algorithm>
+#include <vector>
 
-#include "daemon/train/data/mapped_file.h"
+#include "daemon/base/input_file.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
@@ -32,7 +33,17 @@ std::string digest_of(std::span<const std::byte> bytes) {
 }
 
 std::string digest_of_file(const std::filesystem::path& path) {
-  return digest_of(MappedFile::open(path)->bytes());
+  // Pieces that stay in the cache between the read and the digest.
+  constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;
+  const base::InputFile file(path);
+  Digest digest;
+  std::vector<std::byte> piece(std::min(kPiece, file.size()));
+  for (std::uint64_t at = 0; at < file.size(); at += kPiece) {
+    const std::span part = std::span(piece).first(std::min(kPiece, file.size() - at));
+    file.read(at, part);
+    digest.update(part);
+  }
+  return digest.hex();
 }
 
 }  // namespace meshloom::train

@@ -27,7 +27,7 @@ class Digest {
 };
 
 std::string digest_of(std::span<const std::byte> bytes);
-/// Of a whole file. Throws NotFound or IoError.
+/// Of a whole file, read piece by piece. Throws as base::InputFile.
 std::string digest_of_file(const std::filesystem::path& path);
 
 }  // namespace meshloom::train

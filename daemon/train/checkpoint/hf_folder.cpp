@@ -3,7 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -16,30 +15,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uintmax_t kMaxConfigBytes = 1u << 20;
-constexpr std::uintmax_t kMaxIndexBytes = kMaxSafetensorsHeader;
+constexpr std::uint64_t kMaxConfigBytes = 1u << 20;
+constexpr std::uint64_t kMaxIndexBytes = kMaxSafetensorsHeader;
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 [[noreturn]] void fail(const std::string& label, const std::string& what) {
   throw InvalidArgument(fmt::format("{}: {}", label, what), "INVALID_HF_FOLDER",
                         {{"folder", label}});
-}
-
-std::string read_text(const fs::path& path, const std::string& label, std::uintmax_t most) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error))
-    throw NotFound(fmt::format("{}: there is no file {}", label, path.filename().string()),
-                   "FILE_NOT_FOUND", {{"folder", label}, {"file", path.filename().string()}});
-  const std::uintmax_t bytes = fs::file_size(path, error);
-  if (error || bytes > most)
-    fail(label, fmt::format("{} has {} bytes, more than the {} that are accepted",
-                            path.filename().string(), bytes, most));
-  std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (in.bad())
-    throw IoError(fmt::format("{}: {} cannot be read", label, path.filename().string()));
-  return text;
 }
 
 /// At most a few names, for a message.
@@ -64,7 +47,7 @@ HfFolder HfFolder::open(const fs::path& folder) {
                    {{"folder", out.label_}});
   try {
     out.config_ =
-        nn::parse_hf_config(read_text(folder / "config.json", out.label_, kMaxConfigBytes));
+        nn::parse_hf_config(base::InputFile(folder / "config.json").read_text(kMaxConfigBytes));
   } catch (const NotFound&) {
     throw;
   } catch (const Error& e) {
@@ -74,7 +57,7 @@ HfFolder HfFolder::open(const fs::path& folder) {
   if (fs::exists(folder / kSingleFile, error)) {
     out.add_file(SafetensorsFile::open(folder / kSingleFile));
   } else if (fs::exists(folder / kIndexFile, error)) {
-    out.read_index(folder, read_text(folder / kIndexFile, out.label_, kMaxIndexBytes));
+    out.read_index(folder, base::InputFile(folder / kIndexFile).read_text(kMaxIndexBytes));
   } else {
     const bool pickled = fs::exists(folder / "pytorch_model.bin", error) ||
                          fs::exists(folder / "pytorch_model.bin.index.json", error);
@@ -170,9 +153,7 @@ void HfFolder::read(const std::string& parameter, const Shape& whole, const Piec
         to_string(source.entry->shape), to_string(whole));
   check_internal(piece.shape() == dst.shape(), "{}: a piece of {} is read into {}", label_,
                  to_string(piece.shape()), to_string(dst.shape()));
-  if (dst.numel() > 0)
-    copy_common(dst.context(), dst.view(), piece, source.file->view(*source.entry),
-                whole_piece(whole));
+  read_common(dst.context(), dst.view(), piece, *source.file, *source.entry, whole_piece(whole));
 }
 
 void load_hf_weights(const HfFolder& folder, nn::Module& module) {

@@ -17,8 +17,8 @@
 namespace meshloom::train {
 
 /// A folder that transformers' save_pretrained wrote, or Meshloom's save_hf_folder: config.json and
-/// model.safetensors, or several files with model.safetensors.index.json. Weights stay mapped, not
-/// read.
+/// model.safetensors, or several files with model.safetensors.index.json. Weights are read when
+/// they are asked for.
 class HfFolder {
  public:
   /// Throws NotFound naming the folder or the missing file, InvalidArgument or Unimplemented for a

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "daemon/base/input_file.h"
 #include "daemon/train/checkpoint/digest.h"
-#include "daemon/train/data/mapped_file.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
@@ -18,6 +18,7 @@ using Json = nlohmann::json;
 
 constexpr const char* kFormat = "meshloom.checkpoint";
 constexpr std::string_view kFolderPrefix = "step-";
+constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{1} << 30;
 
 Json to_json(const ManifestFile& file) {
   Json pieces = Json::array();
@@ -171,9 +172,8 @@ Manifest read_manifest(const fs::path& folder) {
   const std::string label = folder.string();
   if (!fs::exists(folder / kManifestName))
     damaged(label, "it has no manifest.json, so it was never finished");
-  const auto file = MappedFile::open(folder / kManifestName);
-  const auto bytes = file->bytes();
-  return manifest_from_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, label);
+  return manifest_from_json(base::InputFile(folder / kManifestName).read_text(kMaxManifestBytes),
+                            label);
 }
 
 std::vector<CheckpointEntry> list_checkpoints(const fs::path& directory) {

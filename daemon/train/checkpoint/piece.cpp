@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/checkpoint/piece.h"
 
+#include <algorithm>
+
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
 namespace {
+
+/// Read and copied at a time: small enough that the copy finds the bytes in the cache.
+constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
 
 /// Equally many neighbouring elements of a dim in both pieces.
 struct Run {
@@ -126,6 +131,43 @@ std::int64_t copy_common(ExecutionContext& context, const TensorView& to, const 
     if (runs.back().empty()) return 0;
   }
   return copy_runs(context, to, from, runs, 0);
+}
+
+std::int64_t read_common(ExecutionContext& context, const TensorView& to, const Piece& to_piece,
+                         const SafetensorsFile& file, const SafetensorsEntry& entry,
+                         const Piece& from_piece) {
+  const Shape stored = from_piece.shape();
+  const std::int64_t rows = row_count(stored);
+  if (numel(stored) == 0 || to.numel() == 0) return 0;
+  const std::uint64_t row_bytes = (entry.end - entry.begin) / static_cast<std::uint64_t>(rows);
+  const auto wanted = stored.empty() ? std::vector<Run>{{0, 0, 1}}
+                                     : common_runs(to_piece.ranges[0], from_piece.ranges[0]);
+  const bool straight =
+      to.contiguous() && to.dtype == entry.dtype &&
+      (stored.empty() || std::equal(to_piece.ranges.begin() + 1, to_piece.ranges.end(),
+                                    from_piece.ranges.begin() + 1, from_piece.ranges.end()));
+  const auto most = static_cast<std::int64_t>(std::max<std::uint64_t>(1, kBlockBytes / row_bytes));
+  std::vector<std::byte> block;
+  std::int64_t copied = 0;
+  for (const Run& run : wanted) {
+    if (straight) {
+      const std::span out(
+          static_cast<std::byte*>(to.data) + static_cast<std::uint64_t>(run.to) * row_bytes,
+          static_cast<std::uint64_t>(run.count) * row_bytes);
+      file.read(entry, static_cast<std::uint64_t>(run.from) * row_bytes, out);
+      copied += static_cast<std::int64_t>(out.size() / dtype_size(to.dtype));
+      continue;
+    }
+    for (std::int64_t at = run.from; at < run.from + run.count; at += most) {
+      const RowRange part = {at, std::min(at + most, run.from + run.count)};
+      block.resize(static_cast<std::uint64_t>(part.size()) * row_bytes);
+      file.read(entry, static_cast<std::uint64_t>(at) * row_bytes, block);
+      const Piece piece = rows_of_piece(from_piece, part);
+      copied += copy_common(context, to, to_piece,
+                            make_view(block.data(), entry.dtype, piece.shape()), piece);
+    }
+  }
+  return copied;
 }
 
 }  // namespace meshloom::train

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "daemon/train/checkpoint/row_shard.h"
+#include "daemon/train/checkpoint/safetensors.h"
 #include "daemon/train/checkpoint/state_tensor.h"
 #include "kernels/base/tensor_view.h"
 #include "planner/dim_order.h"
@@ -35,5 +36,10 @@ RowRange written_rows(const Shape& shape, const planner::SpecPtr& spec, int rank
 /// shapes, any strides. Returns the number of elements copied.
 std::int64_t copy_common(ExecutionContext& context, const TensorView& to, const Piece& to_piece,
                          const TensorView& from, const Piece& from_piece);
+/// The same from a tensor of a file that holds `from_piece`, row-major. Reads the rows of the first
+/// dim that both have, a block at a time; where they are what `to` holds, straight into it.
+std::int64_t read_common(ExecutionContext& context, const TensorView& to, const Piece& to_piece,
+                         const SafetensorsFile& file, const SafetensorsEntry& entry,
+                         const Piece& from_piece);
 
 }  // namespace meshloom::train

@@ -2,8 +2,6 @@
 #include "daemon/train/checkpoint/safetensors.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,37 +34,12 @@ std::string label_of(const std::filesystem::path& path) {
   throw IoError(text, "IO", {{"file", label}});
 }
 
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-void read_exactly(int fd, const std::string& label, char* out, std::size_t bytes, off_t offset) {
-  while (bytes > 0) {
-    const ssize_t got = ::pread(fd, out, bytes, offset);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail_io(label, "read", errno);
-    if (got == 0) fail_header(label, "the file ends before it does");
-    out += got;
-    offset += got;
-    bytes -= static_cast<std::size_t>(got);
-  }
-}
-
-std::string read_header(int fd, const std::string& label, std::uint64_t file_bytes) {
+std::string read_header(const base::InputFile& file, const std::string& label) {
+  const std::uint64_t file_bytes = file.size();
   std::uint64_t length = 0;
   if (file_bytes < sizeof length)
     fail_header(label, fmt::format("a file of {} bytes is too short for one", file_bytes));
-  read_exactly(fd, label, reinterpret_cast<char*>(&length), sizeof length, 0);
+  file.read(0, std::as_writable_bytes(std::span(&length, 1)));
   if (length > kMaxSafetensorsHeader)
     fail_header(label, fmt::format("its length of {} bytes is more than the {} that are accepted",
                                    length, kMaxSafetensorsHeader));
@@ -75,7 +48,7 @@ std::string read_header(int fd, const std::string& label, std::uint64_t file_byt
                 fmt::format("its length of {} bytes runs past the end of the file of {} bytes",
                             length, file_bytes));
   std::string text(length, '\0');
-  read_exactly(fd, label, text.data(), length, sizeof length);
+  file.read(sizeof length, std::as_writable_bytes(std::span(text)));
   return text;
 }
 
@@ -83,36 +56,24 @@ std::string read_header(int fd, const std::string& label, std::uint64_t file_byt
 
 std::shared_ptr<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
   const std::string label = label_of(path);
-  // Nonblocking, so that a FIFO in the file's place cannot hold the caller.
-  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (fd.get() < 0) fail_io(label, "open", errno);
-  struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) fail_io(label, "stat", errno);
-  if (!S_ISREG(status.st_mode)) fail_header(label, "this is not a regular file");
-
-  const auto file_bytes = static_cast<std::uint64_t>(status.st_size);
-  const std::string text = read_header(fd.get(), label, file_bytes);
-  const std::uint64_t data_offset = sizeof(std::uint64_t) + text.size();
-
-  std::shared_ptr<SafetensorsFile> file(new SafetensorsFile);
-  file->label_ = label;
-  file->header_ = parse_safetensors_header(text, file_bytes - data_offset, label);
+  std::shared_ptr<SafetensorsFile> file(new SafetensorsFile(label, base::InputFile(path)));
+  const std::string text = read_header(file->file_, label);
+  file->data_offset_ = sizeof(std::uint64_t) + text.size();
+  file->header_ = parse_safetensors_header(text, file->file_.size() - file->data_offset_, label);
   const auto& entries = file->header_.entries;
   file->by_name_.resize(entries.size());
   std::iota(file->by_name_.begin(), file->by_name_.end(), std::size_t{0});
   std::sort(file->by_name_.begin(), file->by_name_.end(),
             [&](std::size_t a, std::size_t b) { return entries[a].name < entries[b].name; });
-
-  void* mapping = ::mmap(nullptr, file_bytes, PROT_READ, MAP_PRIVATE, fd.get(), 0);
-  if (mapping == MAP_FAILED) fail_io(label, "mmap", errno);
-  file->mapping_ = static_cast<const std::byte*>(mapping);
-  file->mapping_bytes_ = file_bytes;
-  file->data_ = file->mapping_ + data_offset;
   return file;
 }
 
-SafetensorsFile::~SafetensorsFile() {
-  if (mapping_) ::munmap(const_cast<std::byte*>(mapping_), mapping_bytes_);
+void SafetensorsFile::read(const SafetensorsEntry& entry, std::uint64_t offset,
+                           std::span<std::byte> out) const {
+  check_internal(offset + out.size() <= entry.end - entry.begin,
+                 "{}: bytes {} to {} of '{}', which has {}", label_, offset, offset + out.size(),
+                 entry.name, entry.end - entry.begin);
+  file_.read(data_offset_ + entry.begin + offset, out);
 }
 
 const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
@@ -132,15 +93,11 @@ TensorView SafetensorsFile::view(std::string_view name) const {
 }
 
 TensorView SafetensorsFile::view(const SafetensorsEntry& entry) const {
-  const std::byte* data = data_ + entry.begin;
-  if (reinterpret_cast<std::uintptr_t>(data) % dtype_size(entry.dtype) != 0) {
-    const std::size_t bytes = entry.end - entry.begin;
-    auto copy = std::make_unique<std::byte[]>(bytes);
-    std::memcpy(copy.get(), data, bytes);
-    data = copy.get();
-    aligned_copies_.push_back(std::move(copy));
-  }
-  return make_view(const_cast<std::byte*>(data), entry.dtype, entry.shape);
+  const std::size_t bytes = entry.end - entry.begin;
+  auto data = std::make_unique<std::byte[]>(bytes);
+  read(entry, 0, {data.get(), bytes});
+  views_.push_back(std::move(data));
+  return make_view(views_.back().get(), entry.dtype, entry.shape);
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,

@@ -10,22 +10,20 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/base/input_file.h"
 #include "daemon/train/checkpoint/safetensors_header.h"
 #include "kernels/base/tensor_view.h"
 
 namespace meshloom::train {
 
-/// A file that has passed every check of parse_safetensors_header, mapped read-only. Nothing but
-/// the header is read by open(). Errors name the file by its folder and name
-/// ("gpt2_hf/model.safetensors").
+/// A file that has passed every check of parse_safetensors_header, open and not mapped. Nothing but
+/// the header is read by open(). What is wrong with its format names the file by its folder and
+/// name ("gpt2_hf/model.safetensors").
 class SafetensorsFile {
  public:
-  /// Throws NotFound where there is no such file, InvalidArgument (MALFORMED_SAFETENSORS) for what
-  /// is no safetensors file, IoError where the system refuses.
+  /// Throws as base::InputFile, and InvalidArgument (MALFORMED_SAFETENSORS) for what is no
+  /// safetensors file.
   static std::shared_ptr<SafetensorsFile> open(const std::filesystem::path& path);
-  ~SafetensorsFile();
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
   /// "folder/name", for messages.
   const std::string& label() const { return label_; }
@@ -36,22 +34,23 @@ class SafetensorsFile {
   const SafetensorsEntry* find(std::string_view name) const;
   bool contains(std::string_view name) const { return find(name) != nullptr; }
 
-  /// A window on the mapping, valid as long as this object, never to be written to. Data that the
-  /// file does not align to their element size come from a copy. Throws NotFound naming file and
-  /// tensor.
+  /// Fills `out` with a tensor's bytes from `offset`, counted inside the tensor. Throws IoError.
+  void read(const SafetensorsEntry& entry, std::uint64_t offset, std::span<std::byte> out) const;
+  /// A whole tensor, read into memory that this object keeps; never to be written to. For small
+  /// files: read() for those of models. Throws NotFound naming file and tensor, IoError.
   TensorView view(std::string_view name) const;
   TensorView view(const SafetensorsEntry& entry) const;
 
  private:
-  SafetensorsFile() = default;
+  SafetensorsFile(std::string label, base::InputFile file)
+      : label_(std::move(label)), file_(std::move(file)) {}
 
   std::string label_;
+  base::InputFile file_;
   SafetensorsHeader header_;
   std::vector<std::size_t> by_name_;  ///< indices into entries, sorted by name
-  const std::byte* mapping_ = nullptr;
-  std::size_t mapping_bytes_ = 0;
-  const std::byte* data_ = nullptr;
-  mutable std::vector<std::unique_ptr<std::byte[]>> aligned_copies_;
+  std::uint64_t data_offset_ = 0;     ///< where the data part begins
+  mutable std::vector<std::unique_ptr<std::byte[]>> views_;
 };
 
 /// Writes one file, tensor by tensor, so that nothing needs to be held whole. The file is neither

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 #include <optional>
+#include <tuple>
 
 #include "daemon/train/paths.h"
 #include "kernels/base/error.h"
@@ -16,6 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kLlmcHeaderWords = 256;
 constexpr std::size_t kLlmcHeaderBytes = kLlmcHeaderWords * 4;
+constexpr std::size_t kReadBytes = std::size_t{16} << 10;  ///< at a time, on the stack
 
 struct LlmcVariant {
   std::int32_t magic;
@@ -24,31 +26,28 @@ struct LlmcVariant {
 };
 constexpr std::array<LlmcVariant, 2> kLlmcVariants = {{{20240520, 1, 2}, {20240801, 7, 4}}};
 
-std::int32_t header_word(std::span<const std::byte> bytes, std::size_t index) {
-  std::int32_t word = 0;
-  std::memcpy(&word, bytes.data() + index * 4, 4);
-  return word;
+using LlmcHeader = std::array<std::int32_t, kLlmcHeaderWords>;
+
+/// The first words of a file; nothing where it has fewer.
+std::optional<LlmcHeader> read_llmc_header(const base::InputFile& file) {
+  if (file.size() < kLlmcHeaderBytes) return std::nullopt;
+  LlmcHeader header;
+  file.read(0, std::as_writable_bytes(std::span(header)));
+  return header;
 }
 
-const LlmcVariant* llmc_variant(std::span<const std::byte> bytes) {
-  if (bytes.size() < kLlmcHeaderBytes) return nullptr;
-  const std::int32_t magic = header_word(bytes, 0);
+const LlmcVariant* llmc_variant(const LlmcHeader& header) {
   for (const LlmcVariant& variant : kLlmcVariants)
-    if (variant.magic == magic) return &variant;
+    if (variant.magic == header[0]) return &variant;
   return nullptr;
 }
 
 /// True for every file of llm.c: its magics are dates. Kinds that are not tokens are then refused
 /// by name rather than read as nanoGPT's.
-bool is_llmc(std::span<const std::byte> bytes) {
-  if (bytes.size() < kLlmcHeaderBytes) return false;
-  const std::int32_t magic = header_word(bytes, 0);
-  return magic >= 20240000 && magic < 20260000;
-}
-
 TokenFormat detect(const fs::path& path) {
-  const auto file = MappedFile::open(path);
-  if (is_llmc(file->bytes())) return TokenFormat::kLlmc;
+  const auto header = read_llmc_header(base::InputFile(path));
+  if (header && header->front() >= 20240000 && header->front() < 20260000)
+    return TokenFormat::kLlmc;
   return path.extension() == ".bin" ? TokenFormat::kNanogpt : TokenFormat::kText;
 }
 
@@ -96,30 +95,31 @@ const char* token_format_name(TokenFormat format) {
 }
 
 TokenStream::Part TokenStream::open_part(const fs::path& path, TokenFormat format) {
-  auto file = MappedFile::open(path);
-  const auto bytes = file->bytes();
-  const auto size = static_cast<std::int64_t>(bytes.size());
-  if (format == TokenFormat::kText) return {file, bytes.data(), size, 1};
+  base::InputFile file(path);
+  const auto size = static_cast<std::int64_t>(file.size());
+  if (format == TokenFormat::kText) return {std::move(file), 0, size, 1};
   if (format == TokenFormat::kNanogpt) {
     check(size % 2 == 0, "{}: a file of uint16 tokens has an even number of bytes, this one has {}",
           path.string(), size);
-    return {file, bytes.data(), size / 2, 2};
+    return {std::move(file), 0, size / 2, 2};
   }
-  check(bytes.size() >= kLlmcHeaderBytes, "{}: {} bytes are less than llm.c's header of {}",
-        path.string(), size, kLlmcHeaderBytes);
-  const LlmcVariant* variant = llmc_variant(bytes);
+  const auto header = read_llmc_header(file);
+  check(header.has_value(), "{}: {} bytes are less than llm.c's header of {}", path.string(), size,
+        kLlmcHeaderBytes);
+  const auto [magic, version, words] = std::tuple((*header)[0], (*header)[1], (*header)[2]);
+  const LlmcVariant* variant = llmc_variant(*header);
   check(variant != nullptr, "{}: magic {} is not one of llm.c's token files (20240520 or 20240801)",
-        path.string(), header_word(bytes, 0));
-  check(header_word(bytes, 1) == variant->version,
-        "{}: version {} of llm.c's format {} is not known, expected {}", path.string(),
-        header_word(bytes, 1), variant->magic, variant->version);
-  const std::int64_t count = header_word(bytes, 2);
+        path.string(), magic);
+  check(version == variant->version,
+        "{}: version {} of llm.c's format {} is not known, expected {}", path.string(), version,
+        magic, variant->version);
+  const std::int64_t count = words;
   const std::int64_t expected =
       static_cast<std::int64_t>(kLlmcHeaderBytes) + count * variant->width;
   check(count >= 0 && size == expected,
         "{}: the header names {} tokens, which take {} bytes; the file has {}", path.string(),
         count, expected, size);
-  return {file, bytes.data() + kLlmcHeaderBytes, count, variant->width};
+  return {std::move(file), kLlmcHeaderBytes, count, variant->width};
 }
 
 TokenStream TokenStream::open(const fs::path& path, TokenFormat format, const fs::path& root) {
@@ -155,7 +155,25 @@ std::size_t TokenStream::part_of(std::int64_t position) const {
 }
 
 std::string TokenStream::file_of(std::int64_t position) const {
-  return parts_[part_of(position)].file->path().string();
+  return parts_[part_of(position)].file.path().string();
+}
+
+void TokenStream::read_part(const Part& part, std::int64_t first, std::span<std::int64_t> out) {
+  std::array<std::byte, kReadBytes> bytes;
+  const auto width = static_cast<std::size_t>(part.width);
+  std::uint64_t at = part.offset + static_cast<std::uint64_t>(first) * width;
+  while (!out.empty()) {
+    const std::size_t n = std::min(out.size(), kReadBytes / width);
+    part.file.read(at, std::span(bytes).first(n * width));
+    const std::byte* source = bytes.data();
+    for (std::size_t i = 0; i < n; ++i, source += width) {
+      std::uint32_t token = 0;
+      std::memcpy(&token, source, width);
+      out[i] = token;
+    }
+    at += n * width;
+    out = out.subspan(n);
+  }
 }
 
 void TokenStream::read(std::int64_t begin, std::span<std::int64_t> out) const {
@@ -167,12 +185,7 @@ void TokenStream::read(std::int64_t begin, std::span<std::int64_t> out) const {
     const Part& part = parts_[index];
     const std::int64_t from = begin + static_cast<std::int64_t>(done) - starts_[index];
     const auto n = std::min(out.size() - done, static_cast<std::size_t>(part.count - from));
-    const std::byte* source = part.tokens + from * part.width;
-    for (std::size_t i = 0; i < n; ++i, source += part.width) {
-      std::uint32_t token = 0;
-      std::memcpy(&token, source, static_cast<std::size_t>(part.width));
-      out[done + i] = token;
-    }
+    read_part(part, from, out.subspan(done, n));
     done += n;
   }
 }

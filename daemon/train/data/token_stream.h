@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// TokenStream: the tokens of one or several files as one long sequence, memory-mapped.
+// TokenStream: the tokens of one or several files as one long sequence, read as they are needed.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "daemon/train/data/mapped_file.h"
+#include "daemon/base/input_file.h"
 
 namespace meshloom::train {
 
@@ -40,19 +39,21 @@ class TokenStream {
   const std::vector<std::int64_t>& file_starts() const { return starts_; }
   /// Name of the file that holds a position: for error texts.
   std::string file_of(std::int64_t position) const;
-  /// out[i] = token begin + i; [begin, begin + out.size()) lies inside the stream.
+  /// out[i] = token begin + i; [begin, begin + out.size()) lies inside the stream. Throws IoError
+  /// naming the file where it was cut since it was opened, or cannot be read.
   void read(std::int64_t begin, std::span<std::int64_t> out) const;
 
  private:
   /// One file's tokens.
   struct Part {
-    std::shared_ptr<const MappedFile> file;
-    const std::byte* tokens;
+    base::InputFile file;
+    std::uint64_t offset;  ///< byte where its first token is
     std::int64_t count;
     int width;  ///< bytes per token: 1, 2 or 4
   };
 
   static Part open_part(const std::filesystem::path& path, TokenFormat format);
+  static void read_part(const Part& part, std::int64_t first, std::span<std::int64_t> out);
 
   std::size_t part_of(std::int64_t position) const;
 

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// InputFile: a file that somebody named, open for reading and never mapped.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+namespace meshloom::base {
+
+/// Throws what the operating system's error about a path means to whoever named it: NotFound
+/// (NOT_FOUND), InvalidArgument (INVALID_PATH) for a name that is too long or links that lead in a
+/// circle, FailedPrecondition (PERMISSION_DENIED), else IoError (IO_ERROR). `action` begins the
+/// text: "cannot open".
+[[noreturn]] void throw_file_error(const char* action, const std::filesystem::path& path,
+                                   int error);
+
+/// A regular file. Its bytes come by pread alone, so that a file that shrinks or a disk that fails
+/// is an error of the read and not a signal. May be read by several threads at once.
+class InputFile {
+ public:
+  enum class Links { kFollow, kRefuse };  ///< of the path's last part
+
+  /// Never waits for the other end of a pipe, whatever lies at the path. Throws as
+  /// throw_file_error, and InvalidArgument (NOT_A_REGULAR_FILE) naming what it is instead.
+  explicit InputFile(std::filesystem::path path, Links links = Links::kFollow);
+  ~InputFile();
+  InputFile(InputFile&& other) noexcept;
+  InputFile& operator=(InputFile&&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  /// Bytes when it was opened.
+  std::uint64_t size() const { return size_; }
+
+  /// Fills `out` with the bytes from `offset`. Throws IoError naming the file: FILE_TRUNCATED where
+  /// it ends before, IO_ERROR where the system refuses.
+  void read(std::uint64_t offset, std::span<std::byte> out) const;
+  /// The whole of it. Throws InvalidArgument (FILE_TOO_LARGE) where it is larger than `most` bytes.
+  std::string read_text(std::uint64_t most) const;
+
+ private:
+  std::filesystem::path path_;
+  int fd_ = -1;
+  std::uint64_t size_ = 0;
+};
+
+}  // namespace meshloom::base

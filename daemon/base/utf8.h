@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes of unknown origin as text: what may stand in a proto string, a log line or JSON.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace meshloom::base {
+
+/// Continuation bytes that follow a first byte; -1 for bytes that begin no character.
+int utf8_continuation_bytes(unsigned char first);
+/// Overlong forms, surrogates and code points above U+10FFFF show in the second byte.
+bool utf8_second_byte_fits(unsigned char first, unsigned char second);
+
+/// Whether all of it is UTF-8.
+bool is_utf8(std::string_view bytes);
+
+/// The same text with control characters and bytes that are not UTF-8 written as \xNN; a newline
+/// stays where `keep_newlines`. At most `most` bytes, cut between characters.
+std::string printable_text(std::string_view bytes, std::size_t most = std::string::npos,
+                           bool keep_newlines = true);
+
+}  // namespace meshloom::base
