@@ -15,10 +15,11 @@ DataParallel::DataParallel(ExecutionContext& context, const DataParallelGroups& 
     of_model_.push_back(input.of_model);
     to_cut.push_back({input.candidate, input.parameter});
   }
-  if (fully_shard && groups.shard->size() > 1) {
+  if (fully_shard && groups.gather->size() > 1) {
     comm::ProcessGroup* replicas = groups.replicas->size() > 1 ? groups.replicas : nullptr;
     sharded_ = std::make_unique<FullyShard>(
-        context, FullyShardGroups{groups.shard, replicas, groups.data}, to_cut, *fully_shard);
+        context, FullyShardGroups{groups.gather, groups.reduce, replicas, groups.data}, to_cut,
+        *fully_shard);
     parameters_ = sharded_->parameters();
     return;
   }

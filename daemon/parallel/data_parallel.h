@@ -12,10 +12,12 @@
 
 namespace meshloom::parallel {
 
-/// The groups of a run's mesh that this rank is in; all outlive their users.
+/// The groups of a run's mesh that this rank is in; all outlive their users. Gathers and sums of
+/// shards need groups that nothing else uses (FullyShardGroups).
 struct DataParallelGroups {
   comm::ProcessGroup* data;      ///< ranks with other samples: dp and fsdp together
-  comm::ProcessGroup* shard;     ///< over which fully_shard cuts parameters (fsdp)
+  comm::ProcessGroup* gather;    ///< over which fully_shard cuts parameters (fsdp), for values
+  comm::ProcessGroup* reduce;    ///< the same ranks, for gradients
   comm::ProcessGroup* replicas;  ///< over which shards are copies (dp)
   comm::ProcessGroup* tensor;    ///< ranks that share samples (tp)
 };

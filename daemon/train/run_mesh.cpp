@@ -2,6 +2,7 @@
 #include "daemon/train/run_mesh.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/base/error.h"
 
@@ -20,6 +21,12 @@ planner::MeshLayout checked(planner::MeshLayout layout, int ranks) {
   return layout;
 }
 
+std::unique_ptr<comm::ProcessGroup> same_ranks(comm::ProcessGroup& group, const std::string& name) {
+  std::vector<int> all(static_cast<std::size_t>(group.size()));
+  std::iota(all.begin(), all.end(), 0);
+  return group.split({all}, name);
+}
+
 }  // namespace
 
 planner::MeshLayout mesh_layout(const v1::Mesh& mesh) {
@@ -30,7 +37,9 @@ planner::MeshLayout mesh_layout(const v1::Mesh& mesh) {
 RunMesh::RunMesh(comm::ProcessGroup& world, planner::MeshLayout layout)
     : world_(world), mesh_(world, checked(std::move(layout), world.size())) {
   data_ = &group_of({"dp", "fsdp"});
-  shard_ = &group_of({"fsdp"});
+  comm::ProcessGroup& shard = group_of({"fsdp"});
+  gathers_ = same_ranks(shard, "fsdp_gathers");
+  reductions_ = same_ranks(shard, "fsdp_sums");
   replicas_ = &group_of({"dp"});
   model_ = &group_of({"fsdp", "tp"});
   if (mesh_.layout()->find_dim("tp")) {
@@ -54,11 +63,16 @@ GroupCounters RunMesh::counters() const {
   const auto add = [&](const char* name, const comm::ProcessGroup& group) {
     if (group.size() == 1 || std::find(seen.begin(), seen.end(), &group) != seen.end()) return;
     seen.push_back(&group);
-    for (const auto& [collective, counter] : group.counters()) all[{name, collective}] = counter;
+    for (const auto& [collective, counter] : group.counters()) {
+      comm::CommCounter& sum = all[{name, collective}];
+      sum.calls += counter.calls;
+      sum.bytes_sent += counter.bytes_sent;
+    }
   };
   add("world", world_);
   add("dp_fsdp", *data_);
-  add("fsdp", *shard_);
+  add("fsdp", *gathers_);
+  add("fsdp", *reductions_);
   add("dp", *replicas_);
   add("tp", *tensor_);
   add("fsdp_tp", *model_);

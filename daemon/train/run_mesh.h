@@ -44,7 +44,7 @@ class RunMesh {
   /// Whether this rank speaks for those that share its samples.
   bool leads_samples() const { return tensor_->rank() == 0; }
   parallel::DataParallelGroups data_parallel_groups() const {
-    return {data_, shard_, replicas_, tensor_};
+    return {data_, gathers_.get(), reductions_.get(), replicas_, tensor_};
   }
 
   /// What this rank's groups have done.
@@ -56,7 +56,9 @@ class RunMesh {
   comm::ProcessGroup& world_;
   dtensor::DeviceMesh mesh_;
   std::unique_ptr<dtensor::DeviceMesh> tensor_mesh_;
-  comm::ProcessGroup *data_, *shard_, *replicas_, *tensor_, *model_;
+  /// Along fsdp, for fully_shard alone.
+  std::unique_ptr<comm::ProcessGroup> gathers_, reductions_;
+  comm::ProcessGroup *data_, *replicas_, *tensor_, *model_;
 };
 
 }  // namespace meshloom::train

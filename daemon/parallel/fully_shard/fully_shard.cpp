@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/parallel/fully_shard/fully_shard.h"
 
+#include "daemon/comm/backoff.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::parallel {
@@ -24,7 +25,11 @@ FullyShard::FullyShard(ExecutionContext& context, const FullyShardGroups& groups
     : context_(context), groups_(groups), options_(options) {
   std::vector<ShardCandidate> candidates;
   for (const FullyShardInput& input : inputs) candidates.push_back(input.candidate);
-  choices_ = choose_shards(candidates, groups.shard->size(), options);
+  choices_ = choose_shards(candidates, groups.gather->size(), options);
+  // The root comes first, wherever its parameters do.
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (choices_[i].dim && unit_of(inputs[i].candidate.name).empty())
+      unit_index(inputs[i].candidate.name);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const std::string& name = inputs[i].candidate.name;
     if (choices_[i].dim) {
@@ -66,8 +71,8 @@ std::size_t FullyShard::unit_index(const std::string& parameter_name) {
   Unit unit;
   unit.values = std::make_unique<Provider>(*this, units_.size(), true);
   unit.gradients = std::make_unique<Provider>(*this, units_.size(), false);
-  unit.shards = std::make_unique<ShardUnit>(context_, *groups_.shard, groups_.replicas,
-                                            std::string(name), *unit.values, *unit.gradients);
+  unit.shards = std::make_unique<ShardUnit>(context_, groups_, std::string(name), *unit.values,
+                                            *unit.gradients);
   unit.root = name.empty();
   units_.push_back(std::move(unit));
   return units_.size() - 1;
@@ -88,17 +93,16 @@ void FullyShard::begin_forward(bool backward_follows) {
   phase_ = Phase::kForward;
   backward_follows_ = backward_follows;
   repeated_ = false;
-  current_.reset();
-  for (Unit& unit : units_) {
-    unit.visited = unit.reduced = false;
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    Unit& unit = units_[u];
+    unit.visited = false;
     unit.kept = unit.root || !options_.reshard_after_forward;
     unit.missing = unit.shards->parameters().size();
+    to_gather_.push_back(u);
   }
   start_polling();
-  for (std::size_t u = 0; u < units_.size() && u < 2; ++u) {
-    units_[u].shards->start_gather();
-    prefetched_ = u;
-  }
+  start_next_gather();
+  start_next_gather();
 }
 
 void FullyShard::begin_generation(std::int64_t keep_bytes) {
@@ -122,68 +126,81 @@ void FullyShard::keep_blocks(std::int64_t bytes) {
 }
 
 void FullyShard::next_pass() {
-  for (Unit& unit : units_) unit.visited = false;
+  visit_rest();
+  for (Unit& unit : units_) {
+    if (unit.visited && !unit.kept) unit.shards->release();
+    unit.visited = false;
+  }
+}
+
+bool FullyShard::gather_in_flight() const {
+  return newest_ && units_[*newest_].shards->gathering();
+}
+
+bool FullyShard::start_next_gather() {
+  if (to_gather_.empty() && repeated_)
+    for (std::size_t u = 0; u < units_.size(); ++u)
+      if (!units_[u].kept) to_gather_.push_back(u);
+  if (to_gather_.empty()) return false;
+  newest_ = to_gather_.front();
+  to_gather_.pop_front();
+  units_[*newest_].shards->start_gather();
+  return true;
 }
 
 void FullyShard::use(std::size_t u) {
   ShardUnit& shards = *units_[u].shards;
+  while (!shards.gathering() && !shards.gathered())
+    if (!start_next_gather())
+      throw Unimplemented(
+          fmt::format("fully_shard: '{}' is used again after it was freed{}", shards.name(),
+                      phase_ == Phase::kForward ? "; reshard_after_forward: false keeps it" : ""));
   shards.finish_gather();
-  if (prefetched_ == u) prefetched_.reset();
   if (phase_ == Phase::kForward) {
     units_[u].visited = true;
-    if (!units_[u].root) {
-      // The last block stays: backward begins with it.
-      if (current_ && *current_ != u && !units_[*current_].kept)
-        units_[*current_].shards->release();
-      current_ = u;
-    }
-    prefetch_after(u);
-  } else if (phase_ == Phase::kBackward) {
-    prefetch_before(u);
+    // The last block stays: backward begins with it.
+    for (std::size_t before = 0; before < u; ++before)
+      if (units_[before].visited && !units_[before].kept) units_[before].shards->release();
   }
+  if (!gather_in_flight()) start_next_gather();
 }
 
-void FullyShard::prefetch_after(std::size_t u) {
-  const std::size_t count = units_.size();
-  for (std::size_t step = 1; step < count && (repeated_ || u + step < count); ++step) {
-    const std::size_t next = (u + step) % count;
-    if (units_[next].root) continue;
-    if (!units_[next].shards->gathered()) {
-      units_[next].shards->start_gather();
-      prefetched_ = next;
-    } else if (repeated_ && units_[next].kept) {
-      continue;
-    }
-    return;
-  }
+void FullyShard::visit_rest() {
+  for (std::size_t u = 0; u < units_.size(); ++u)
+    if (!units_[u].visited && !units_[u].shards->gathered()) use(u);
 }
 
-void FullyShard::prefetch_before(std::size_t u) {
-  for (std::size_t next = u; next-- > 0;) {
-    if (units_[next].root || units_[next].shards->gathered()) continue;
-    units_[next].shards->start_gather();
-    prefetched_ = next;
-    return;
-  }
+void FullyShard::release_all() {
+  for (Unit& unit : units_) unit.shards->release();
+  to_gather_.clear();
+  newest_.reset();
+  phase_ = Phase::kIdle;
+  context_.set_poll({});
 }
 
 void FullyShard::end_forward() {
-  for (Unit& unit : units_) unit.shards->release();
-  prefetched_.reset();
-  phase_ = Phase::kIdle;
-  context_.set_poll({});
+  visit_rest();
+  release_all();
 }
 
 void FullyShard::begin_backward(bool last) {
   check_internal(phase_ == Phase::kForward && backward_follows_,
                  "fully_shard: backward without forward");
+  visit_rest();
   phase_ = Phase::kBackward;
   last_ = last;
   if (last && whole_reducer_) {
     whole_reducer_->begin();
     start_polling();
   }
-  prefetch_before(units_.size());
+  // What is still there is the same on all ranks: the last block and those that are kept.
+  for (std::size_t u = units_.size(); u-- > 0;) {
+    if (u + 1 < units_.size() && !units_[u].kept) units_[u].shards->release();
+    if (!units_[u].shards->gathered()) to_gather_.push_back(u);
+    if (!units_[u].root) to_reduce_.push_back(u);
+  }
+  if (!units_.empty() && units_[0].root) to_reduce_.push_back(0);
+  start_next_gather();
 }
 
 void FullyShard::on_ready(std::size_t u) {
@@ -191,14 +208,19 @@ void FullyShard::on_ready(std::size_t u) {
   Unit& unit = units_[u];
   check_internal(unit.missing > 0, "fully_shard: a gradient of {} changed after it was sent",
                  unit.shards->name());
-  if (--unit.missing == 0) reduce(u);
+  --unit.missing;
+  while (!to_reduce_.empty() && units_[to_reduce_.front()].missing == 0) {
+    while (reducing_.size() >= kMostReducing) finish_oldest();
+    start_next_reduce();
+  }
 }
 
-void FullyShard::reduce(std::size_t u) {
-  while (reducing_.size() >= kMostReducing) finish_oldest();
-  units_[u].shards->start_reduce(first_);
-  units_[u].shards->release();
-  units_[u].reduced = true;
+void FullyShard::start_next_reduce() {
+  const std::size_t u = to_reduce_.front();
+  to_reduce_.pop_front();
+  ShardUnit& shards = *units_[u].shards;
+  shards.start_reduce(first_);
+  if (shards.gathered()) shards.release();
   reducing_.push_back(u);
 }
 
@@ -211,25 +233,50 @@ void FullyShard::finish_oldest() {
 void FullyShard::poll() {
   if (whole_reducer_ && phase_ == Phase::kBackward && last_) whole_reducer_->poll();
   if (!reducing_.empty()) {
-    if (units_[reducing_.front()].shards->poll()) finish_oldest();
-  } else if (prefetched_) {
-    units_[*prefetched_].shards->poll();
+    if (units_[reducing_.front()].shards->poll_reduce()) finish_oldest();
+  } else if (gather_in_flight()) {
+    units_[*newest_].shards->poll_gather();
   }
 }
 
+bool FullyShard::step_gathers() {
+  if (!gather_in_flight()) return start_next_gather();
+  ShardUnit& shards = *units_[*newest_].shards;
+  if (!shards.poll_gather()) return false;
+  shards.release();
+  return true;
+}
+
+bool FullyShard::step_reductions() {
+  if (!reducing_.empty() && units_[reducing_.front()].shards->poll_reduce()) {
+    finish_oldest();
+    return true;
+  }
+  if (to_reduce_.empty() || reducing_.size() >= kMostReducing) return false;
+  start_next_reduce();
+  return true;
+}
+
 void FullyShard::end_backward() {
-  for (std::size_t u = units_.size(); u-- > 0;)
-    if (!units_[u].reduced) reduce(u);
-  while (!reducing_.empty()) finish_oldest();
+  // Neither waits for the other: a rank that computes may need any number of gathers before it has
+  // the next gradients.
+  comm::Backoff backoff;
+  while (!to_gather_.empty() || gather_in_flight() || !to_reduce_.empty() || !reducing_.empty()) {
+    const bool gathered = step_gathers();
+    const bool reduced = step_reductions();
+    if (gathered || reduced) {
+      backoff.reset();
+    } else {
+      backoff.pause();
+    }
+  }
   if (last_) {
     for (Unit& unit : units_) unit.shards->finish_replicas();
     if (whole_reducer_) whole_reducer_->finish();
     agree_on_gradients();
   }
-  prefetched_.reset();
   first_ = false;
-  phase_ = Phase::kIdle;
-  context_.set_poll({});
+  release_all();
 }
 
 /// A parameter that no rank has a gradient of has none; one that some rank has, all have.
@@ -255,30 +302,13 @@ void FullyShard::agree_on_gradients() {
 
 void FullyShard::take_part(bool last) {
   if (phase_ == Phase::kIdle) begin_forward(true);
-  if (phase_ == Phase::kForward) {
-    visit_rest();
-    begin_backward(last);
-  }
-  // In the order of a model's backward: blocks from the last to the first, then the root.
-  for (const bool root : {false, true}) {
-    for (std::size_t u = units_.size(); u-- > 0;) {
-      if (units_[u].root != root || units_[u].reduced) continue;
-      if (!units_[u].shards->gathered()) use(u);
-      reduce(u);
-    }
-  }
+  if (phase_ == Phase::kForward) begin_backward(last);
   end_backward();
 }
 
 void FullyShard::take_part_forward() {
   if (phase_ == Phase::kIdle) begin_forward(false);
-  visit_rest();
   end_forward();
-}
-
-void FullyShard::visit_rest() {
-  for (std::size_t u = 0; u < units_.size(); ++u)
-    if (!units_[u].visited && !units_[u].shards->gathered()) use(u);
 }
 
 }  // namespace meshloom::parallel

@@ -29,18 +29,18 @@ struct FullyShardInput {
   nn::Parameter* parameter;
 };
 
-struct FullyShardGroups {
-  comm::ProcessGroup* shard;     ///< over which parameters are cut
-  comm::ProcessGroup* replicas;  ///< over which shards are copies (HSDP); null: none
-  comm::ProcessGroup* data;      ///< both together: parameters that stay whole are summed over it
-};
-
 /// Per micro batch, every rank of the groups alike: begin_forward, forward, begin_backward,
 /// backward, end_backward; a rank without samples, or whose forward or backward failed, calls
-/// take_part instead of what is missing. Ranks run the same model, so they use blocks in the same
-/// order. Gradients are summed over the shard group after every micro batch (only shards of them
-/// are kept), over the replicas after the last. Afterwards the gradients of parameters() are the
-/// global ones.
+/// take_part instead of what is missing. Gradients are summed over the shard group after every
+/// micro batch (only shards of them are kept), over the replicas after the last. Afterwards the
+/// gradients of parameters() are the global ones.
+///
+/// What a model touches decides when blocks are gathered and reduced, never in which order: forward
+/// gathers the root, then the blocks from the first to the last, backward gathers and reduces from
+/// the last to the first. A block that is used early has all before it gathered too, one whose
+/// gradients are final early waits for its turn. So ranks agree whatever the model does, and ranks
+/// that compute nothing need not know it. A block that is used again after it was freed cannot be
+/// had: Unimplemented, naming it.
 class FullyShard {
  public:
   /// Takes the leaves' memory away (values are lost; fill in parameters()). All outlive this
@@ -78,7 +78,7 @@ class FullyShard {
   void next_pass();
   /// Does the gathers of the rest of a pass.
   void take_part_pass() { visit_rest(); }
-  void end_generation() { end_forward(); }
+  void end_generation() { release_all(); }
 
  private:
   enum class Phase { kIdle, kForward, kBackward };
@@ -98,21 +98,26 @@ class FullyShard {
     std::unique_ptr<ShardUnit> shards;
     bool root = false;
     std::size_t missing = 0;  ///< gradients that are not final
-    bool visited = false, reduced = false;
-    bool kept = false;  ///< once used, until the end of the forward or generation
+    bool visited = false;     ///< used in this pass of forward
+    bool kept = false;        ///< once used, until the end of the forward or generation
   };
 
   std::size_t unit_index(const std::string& parameter_name);
   void set_hooks();
   void keep_blocks(std::int64_t bytes);
   void use(std::size_t unit);
+  /// False where the pass has no more.
+  bool start_next_gather();
+  bool gather_in_flight() const;
   void on_ready(std::size_t unit);
-  void prefetch_after(std::size_t unit);
-  void prefetch_before(std::size_t unit);
-  void reduce(std::size_t unit);
+  void start_next_reduce();
   void finish_oldest();
-  void agree_on_gradients();
   void visit_rest();
+  void release_all();
+  /// Each of the two: a step of what is left of backward; false where it has to wait.
+  bool step_gathers();
+  bool step_reductions();
+  void agree_on_gradients();
   void poll();
   void start_polling();
 
@@ -127,9 +132,10 @@ class FullyShard {
   bool backward_follows_ = false;
   bool repeated_ = false;  ///< the first block follows the last
   bool first_ = true, last_ = true;
-  std::optional<std::size_t> current_;     ///< block that forward is in
-  std::optional<std::size_t> prefetched_;  ///< block whose gather is in flight
-  std::deque<std::size_t> reducing_;       ///< in order of issue
+  std::deque<std::size_t> to_gather_;  ///< in this pass, in the order of all ranks
+  std::optional<std::size_t> newest_;  ///< whose gather was begun last
+  std::deque<std::size_t> to_reduce_;  ///< in this micro batch, in the order of all ranks
+  std::deque<std::size_t> reducing_;   ///< in order of issue
 };
 
 }  // namespace meshloom::parallel

@@ -27,6 +27,13 @@ Tensor tensor_of(ExecutionContext& context, const Tensor& flat, const TensorView
   return from_external(context, view, flat.storage());
 }
 
+/// One poll moves every collective of this rank.
+bool poll_all(const std::vector<comm::WorkPtr>& works) {
+  for (const comm::WorkPtr& work : works)
+    if (!work->poll()) return false;
+  return true;
+}
+
 void wait_all(std::vector<comm::WorkPtr>& works) {
   for (const comm::WorkPtr& work : works) work->wait_host();
   works.clear();
@@ -34,12 +41,10 @@ void wait_all(std::vector<comm::WorkPtr>& works) {
 
 }  // namespace
 
-ShardUnit::ShardUnit(ExecutionContext& context, comm::ProcessGroup& group,
-                     comm::ProcessGroup* replicas, std::string name, StorageProvider& values,
-                     StorageProvider& gradients)
+ShardUnit::ShardUnit(ExecutionContext& context, const FullyShardGroups& groups, std::string name,
+                     StorageProvider& values, StorageProvider& gradients)
     : context_(context),
-      group_(group),
-      replicas_(replicas),
+      groups_(groups),
       name_(std::move(name)),
       values_provider_(values),
       gradients_provider_(gradients) {}
@@ -61,7 +66,7 @@ void ShardUnit::add(const std::string& name, const Tensor& leaf, int dim) {
 }
 
 planner::ShardRange ShardUnit::range(const ShardedParameter& parameter, int rank) const {
-  return planner::shard_range(parameter.full.shape()[parameter.dim], group_.size(), rank);
+  return planner::shard_range(parameter.full.shape()[parameter.dim], groups_.gather->size(), rank);
 }
 
 Shape ShardUnit::shard_shape(const ShardedParameter& parameter, int rank) const {
@@ -85,14 +90,14 @@ TensorView ShardUnit::part(const Tensor& flat, const ShardedParameter& parameter
 
 TensorView ShardUnit::shard_part(const Tensor& flat, const ShardedParameter& parameter) const {
   const auto index = static_cast<std::size_t>(&parameter - parameters_.data());
-  const int rank = group_.rank();
+  const int rank = groups_.gather->rank();
   return window(flat, shard_offsets_[static_cast<std::size_t>(rank)][index],
                 shard_shape(parameter, rank));
 }
 
 void ShardUnit::place_shards() {
   packed_begin_.assign(1, 0);
-  for (int rank = 0; rank < group_.size(); ++rank) {
+  for (int rank = 0; rank < groups_.gather->size(); ++rank) {
     std::vector<std::int64_t> offsets(parameters_.size());
     std::int64_t end = 0;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -112,7 +117,7 @@ void ShardUnit::place_shards() {
 }
 
 void ShardUnit::make_shards() {
-  const std::int64_t size = shard_offsets_[static_cast<std::size_t>(group_.rank())].back();
+  const std::int64_t size = shard_offsets_[static_cast<std::size_t>(groups_.gather->rank())].back();
   shards_ = zeros(context_, {size}, dtype_);
   shard_grads_ = zeros(context_, {size}, DType::kFloat32);
   for (ShardedParameter& parameter : parameters_) {
@@ -152,26 +157,26 @@ void ShardUnit::start_gather() {
   if (gathered_ || gathering_) return;
   gathering_ = true;
   values_ = empty(context_, {full_elements_}, dtype_);
-  const auto me = static_cast<std::size_t>(group_.rank());
+  const auto me = static_cast<std::size_t>(groups_.gather->rank());
   for (const ShardedParameter& parameter : parameters_) {
     if (!direct(parameter)) continue;
     std::vector<TensorView> outputs;
-    for (int rank = 0; rank < group_.size(); ++rank)
+    for (int rank = 0; rank < groups_.gather->size(); ++rank)
       outputs.push_back(part(values_, parameter, rank));
-    gather_works_.push_back(group_.all_gather(outputs, shard_part(shards_, parameter)));
+    gather_works_.push_back(groups_.gather->all_gather(outputs, shard_part(shards_, parameter)));
   }
   if (packed_begin_.back() == 0) return;
   packed_values_ = empty(context_, {packed_begin_.back()}, dtype_);
   gather_works_.push_back(
-      group_.all_gather(packed_parts(packed_values_),
-                        window(shards_, 0, {packed_begin_[me + 1] - packed_begin_[me]})));
+      groups_.gather->all_gather(packed_parts(packed_values_),
+                                 window(shards_, 0, {packed_begin_[me + 1] - packed_begin_[me]})));
 }
 
 void ShardUnit::unpack_values() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const ShardedParameter& parameter = parameters_[i];
     if (direct(parameter)) continue;
-    for (int rank = 0; rank < group_.size(); ++rank) {
+    for (int rank = 0; rank < groups_.gather->size(); ++rank) {
       const auto r = static_cast<std::size_t>(rank);
       const Shape shape = shard_shape(parameter, rank);
       if (numel(shape) == 0) continue;
@@ -182,6 +187,8 @@ void ShardUnit::unpack_values() {
   }
   packed_values_ = Tensor();
 }
+
+bool ShardUnit::poll_gather() { return poll_all(gather_works_); }
 
 void ShardUnit::finish_gather() {
   if (gathered_) return;
@@ -232,7 +239,7 @@ void ShardUnit::pack_gradients() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const ShardedParameter& parameter = parameters_[i];
     if (direct(parameter)) continue;
-    for (int rank = 0; rank < group_.size(); ++rank) {
+    for (int rank = 0; rank < groups_.gather->size(); ++rank) {
       const auto r = static_cast<std::size_t>(rank);
       const Shape shape = shard_shape(parameter, rank);
       if (numel(shape) == 0) continue;
@@ -253,17 +260,17 @@ void ShardUnit::start_reduce(bool first) {
   for (const ShardedParameter& parameter : parameters_) {
     if (!direct(parameter)) continue;
     std::vector<TensorView> inputs;
-    for (int rank = 0; rank < group_.size(); ++rank)
+    for (int rank = 0; rank < groups_.gather->size(); ++rank)
       inputs.push_back(part(grads_, parameter, rank));
-    reduce_works_.push_back(
-        group_.reduce_scatter(shard_part(target, parameter), inputs, comm::ReduceOp::kSum));
+    reduce_works_.push_back(groups_.reduce->reduce_scatter(shard_part(target, parameter), inputs,
+                                                           comm::ReduceOp::kSum));
   }
   if (packed_begin_.back() == 0) return;
   pack_gradients();
-  const auto me = static_cast<std::size_t>(group_.rank());
+  const auto me = static_cast<std::size_t>(groups_.gather->rank());
   reduce_works_.push_back(
-      group_.reduce_scatter(window(target, 0, {packed_begin_[me + 1] - packed_begin_[me]}),
-                            packed_parts(packed_grads_), comm::ReduceOp::kSum));
+      groups_.reduce->reduce_scatter(window(target, 0, {packed_begin_[me + 1] - packed_begin_[me]}),
+                                     packed_parts(packed_grads_), comm::ReduceOp::kSum));
 }
 
 void ShardUnit::finish_reduce(bool last) {
@@ -278,17 +285,11 @@ void ShardUnit::finish_reduce(bool last) {
     parameter.full.leaf_grad()->clear();
     if (parameter.full.numel() > 0) parameter.full_grad.storage()->set_data(nullptr);
   }
-  if (last && replicas_ != nullptr && shard_grads_.numel() > 0)
-    replica_work_ = replicas_->all_reduce(shard_grads_.view(), comm::ReduceOp::kSum);
+  if (last && groups_.replicas != nullptr && shard_grads_.numel() > 0)
+    replica_work_ = groups_.replicas->all_reduce(shard_grads_.view(), comm::ReduceOp::kSum);
 }
 
-bool ShardUnit::poll() {
-  // One poll moves every collective of this rank.
-  for (const auto* works : {&gather_works_, &reduce_works_})
-    for (const comm::WorkPtr& work : *works)
-      if (!work->poll()) return false;
-  return true;
-}
+bool ShardUnit::poll_reduce() { return poll_all(reduce_works_); }
 
 void ShardUnit::finish_replicas() {
   if (replica_work_) replica_work_->wait_host();

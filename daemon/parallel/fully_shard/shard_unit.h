@@ -25,16 +25,24 @@ struct ShardedParameter {
   std::int64_t offset = 0;  ///< of the full tensor in the unit's flat buffers, in elements
 };
 
+/// Four different groups: in each of them the order of collectives is fixed, between them it is
+/// not.
+struct FullyShardGroups {
+  comm::ProcessGroup* gather;    ///< over which parameters are cut: their values
+  comm::ProcessGroup* reduce;    ///< the same ranks: their gradients
+  comm::ProcessGroup* replicas;  ///< over which shards are copies (HSDP); null: none
+  comm::ProcessGroup* data;      ///< both together: parameters that stay whole are summed over it
+};
+
 /// Collectives of a unit are issued by start_* and moved by any poll of the rank. Large shards
 /// along dim 0 travel directly between the shards and their places in the full tensors; all others
 /// are packed into one message. Reduction is in float32 in rank order.
 class ShardUnit {
  public:
   /// Takes the memory of the leaves away: their values are lost, shards are undefined until they
-  /// are filled. `group` and `context` outlive the unit. `replicas`: the group over which shards
-  /// are copies (HSDP), or null.
-  ShardUnit(ExecutionContext& context, comm::ProcessGroup& group, comm::ProcessGroup* replicas,
-            std::string name, StorageProvider& values, StorageProvider& gradients);
+  /// are filled. Groups and context outlive the unit.
+  ShardUnit(ExecutionContext& context, const FullyShardGroups& groups, std::string name,
+            StorageProvider& values, StorageProvider& gradients);
   ShardUnit(const ShardUnit&) = delete;
   ShardUnit& operator=(const ShardUnit&) = delete;
 
@@ -50,6 +58,8 @@ class ShardUnit {
   bool gathered() const { return gathered_; }
   bool gathering() const { return gathering_; }
   void start_gather();
+  /// Moves what is in flight; true where the values are all here.
+  bool poll_gather();
   /// Waits and gives the leaves their memory.
   void finish_gather();
   /// Takes the leaves' memory back. A gather in flight is waited for first.
@@ -60,6 +70,8 @@ class ShardUnit {
   void provide_gradients();
   /// Leaves without a gradient count as zero. `first`: overwrite the shards' gradients, else add.
   void start_reduce(bool first);
+  /// Moves what is in flight; true where the sums are all here.
+  bool poll_reduce();
   /// Waits, adds to the shards' gradients and takes the leaves' gradient memory back. `last`: sums
   /// over the replicas are begun now.
   void finish_reduce(bool last);
@@ -67,9 +79,6 @@ class ShardUnit {
   void finish_replicas();
   /// By parameter: whether this rank has had a gradient of it since start_reduce(true).
   const std::vector<bool>& had_gradients() const { return has_grad_; }
-
-  /// Moves what is in flight; true where nothing is.
-  bool poll();
 
   /// Memory of the values while they are gathered, gaps included.
   std::int64_t full_bytes() const {
@@ -94,8 +103,7 @@ class ShardUnit {
   void zero_missing_gradients();
 
   ExecutionContext& context_;
-  comm::ProcessGroup& group_;
-  comm::ProcessGroup* replicas_;
+  FullyShardGroups groups_;
   std::string name_;
   StorageProvider& values_provider_;
   StorageProvider& gradients_provider_;

@@ -123,11 +123,12 @@ struct Groups {
       columns.emplace_back();
       for (int d = 0; d < dp; ++d) columns.back().push_back(d * fsdp + f);
     }
-    shard = world.split(rows, "fsdp");
+    gather = world.split(rows, "fsdp gathers");
+    reduce = world.split(rows, "fsdp sums");
     replicas = world.split(columns, "dp");
-    groups = {shard.get(), dp > 1 ? replicas.get() : nullptr, &world};
+    groups = {gather.get(), reduce.get(), dp > 1 ? replicas.get() : nullptr, &world};
   }
-  std::unique_ptr<comm::ProcessGroup> shard, replicas;
+  std::unique_ptr<comm::ProcessGroup> gather, reduce, replicas;
   FullyShardGroups groups;
 };
 
@@ -155,7 +156,7 @@ std::vector<std::vector<float>> train_step(comm::ProcessGroup& world, const Sett
     const Tensor shard = sharded.parameters()[i].parameter->value.detach();
     const auto part =
         cut(floats_of(whole_parameters[i].parameter->value), inputs[i].candidate.shape,
-            sharded.choices()[i], setting.fsdp, groups.shard->rank());
+            sharded.choices()[i], setting.fsdp, groups.gather->rank());
     EXPECT_EQ(static_cast<std::int64_t>(part.size()), shard.numel());
     if (!part.empty()) copy_into(shard, from_values(context, shard.shape(), std::span(part)));
   }
@@ -187,7 +188,7 @@ std::vector<std::vector<float>> train_step(comm::ProcessGroup& world, const Sett
     EXPECT_TRUE(leaf.leaf_grad()->has_value()) << sharded.parameters()[i].name;
     gradients.push_back(floats_of(leaf.leaf_grad()->buffer()));
     const auto want = cut(expected.gradients[i], inputs[i].candidate.shape, sharded.choices()[i],
-                          setting.fsdp, groups.shard->rank());
+                          setting.fsdp, groups.gather->rank());
     EXPECT_EQ(gradients[i].size(), want.size());
     double scale = 1e-3;
     for (const float value : want) scale = std::max(scale, std::abs(static_cast<double>(value)));
