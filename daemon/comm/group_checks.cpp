@@ -10,6 +10,12 @@
 
 namespace meshloom::comm {
 
+std::uint64_t mix(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
 void check_buffer(const TensorView& view, const char* collective, const char* what) {
   check(view.contiguous(), "{}: {} of shape {} is not contiguous (strides {})", collective, what,
         to_string(view.shape), to_string(view.strides));

@@ -22,6 +22,9 @@ void check_peer(const char* collective, int peer, int rank, int size, int tag);
 /// Every rank of a group of `size` exactly once.
 void check_partition(const std::vector<std::vector<int>>& parts, int size);
 
+/// Scrambles all bits.
+std::uint64_t mix(std::uint64_t x);
+
 /// The part that holds `rank`.
 const std::vector<int>& part_of(const std::vector<std::vector<int>>& parts, int rank);
 /// Copies unless both are the same memory.

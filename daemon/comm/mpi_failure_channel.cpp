@@ -18,6 +18,9 @@ namespace {
 // How often a wait that moves nothing looks for word of a failure.
 constexpr auto kLookEvery = std::chrono::microseconds(100);
 
+// What a peer has begun to send comes within this time, unless the peer is stuck.
+constexpr auto kMoment = std::chrono::milliseconds(1000);
+
 /// Small enough to travel at once, without the receiver's help, on every transport of Open MPI.
 struct Word {
   std::uint64_t epoch = 0;
@@ -83,19 +86,16 @@ class MpiFailureChannel final : public FailureChannel {
   void quiesce() override {
     // From here on no rank posts anything on the old communicators.
     meeting_->barrier();
-    const auto deadline = Clock::now() + timeout_;
-    Backoff backoff;
-    while (!leftovers_->receives_ended()) {
-      if (Clock::now() > deadline)
-        throw DeadlineExceeded(fmt::format("recovery on rank {}: receives that were given up did "
-                                           "not end within {} ms",
-                                           rank(), timeout_.count()),
-                               "RECOVERY_TIMEOUT");
-      backoff.pause();
-    }
+    if (!receives_end(timeout_))
+      throw DeadlineExceeded(fmt::format("recovery on rank {}: receives that were given up did "
+                                         "not end within {} ms",
+                                         rank(), timeout_.count()),
+                             "RECOVERY_TIMEOUT");
     meeting_->barrier();
     leftovers_->forget_sends();
   }
+
+  void let_receives_end() override { receives_end(kMoment); }
 
   std::vector<std::string> exchange(const std::string& mine) override {
     std::erase_if(sent_, [](Sent& sent) {
@@ -115,6 +115,16 @@ class MpiFailureChannel final : public FailureChannel {
     Word word;
     std::vector<MPI_Request> requests;
   };
+
+  bool receives_end(std::chrono::milliseconds patience) {
+    const auto deadline = Clock::now() + patience;
+    Backoff backoff;
+    while (!leftovers_->receives_ended()) {
+      if (Clock::now() > deadline) return false;
+      backoff.pause();
+    }
+    return true;
+  }
 
   void listen() {
     check_mpi(MPI_Irecv(&incoming_, sizeof(Word), MPI_BYTE, MPI_ANY_SOURCE, 0, communicator_,

@@ -4,6 +4,7 @@
 
 #include <mpi.h>
 
+#include <memory>
 #include <vector>
 
 namespace meshloom::comm {
@@ -13,15 +14,30 @@ namespace meshloom::comm {
 /// matched has to run to its end, while both buffers live.
 class MpiLeftovers {
  public:
-  void give_up(MPI_Request request, bool receive);
+  MpiLeftovers() = default;
+  /// What MPI still holds stays mapped until the process ends.
+  ~MpiLeftovers();
+  MpiLeftovers(const MpiLeftovers&) = delete;
+  MpiLeftovers& operator=(const MpiLeftovers&) = delete;
+
+  /// `memory` is the request's buffer where that is not the user's.
+  void give_up(MPI_Request request, bool receive, std::shared_ptr<void> memory);
   bool empty() const { return receives_.empty() && sends_.empty(); }
+  /// Whether MPI may write to a user's buffer as soon as it is called: then only the recovery may.
+  bool holds_receives() const { return !receives_.empty(); }
   /// True where every receive has ended.
   bool receives_ended();
   /// Forgets sends: by now every rank's receives have ended, so no one reads them.
   void forget_sends();
 
  private:
-  std::vector<MPI_Request> receives_, sends_;
+  struct Leftover {
+    MPI_Request request;
+    std::shared_ptr<void> memory;
+  };
+  static void keep_for_ever(std::vector<Leftover>& leftovers);
+
+  std::vector<Leftover> receives_, sends_;
 };
 
 }  // namespace meshloom::comm

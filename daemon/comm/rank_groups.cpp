@@ -76,10 +76,10 @@ void RankGroups::notice() {
   if (!noticed_) noticed_ = channel_->first(epoch_);
 }
 
-void RankGroups::raise(const std::string& error) {
+void RankGroups::raise(const std::string& error, std::uint64_t verb) {
   const std::string last = last_collective();
   const std::string text = last.empty() ? error : error + " (after " + last + ")";
-  channel_->raise(epoch_, verb_, text.substr(0, FailureChannel::kLongestText));
+  channel_->raise(epoch_, verb, text.substr(0, FailureChannel::kLongestText));
   noticed_ = channel_->first(epoch_);
   if (on_raise_) on_raise_(epoch_, *noticed_);
 }
@@ -103,12 +103,24 @@ void RankGroups::after_drop(const std::string& why) noexcept {
   }
 }
 
+void RankGroups::after_break() noexcept {
+  broken_ = true;
+  try {
+    channel_->let_receives_end();
+    if (channel_->has_leftovers())
+      for (TransportProcessGroup* group : groups_) group->abandon_scratch();
+  } catch (...) {
+    // What is left stays so: MpiTransport refuses to go on.
+  }
+}
+
 void RankGroups::settle() {
   for (TransportProcessGroup* group : groups_) group->give_up();
   try {
     channel_->quiesce();
   } catch (...) {
     broken_ = true;
+    for (TransportProcessGroup* group : groups_) group->abandon_scratch();
     throw;
   }
   settled_ = true;

@@ -41,18 +41,25 @@ class RankGroups final : public FailureDomain {
   /// A Work was dropped before its end. Its buffer may go away next, so transfers that MPI holds on
   /// to end here, which needs all ranks: the drop becomes this rank's failure.
   void after_drop(const std::string& why) noexcept;
-  /// A collective failed by itself (a deadline, a lost peer): no rank is waited for any more.
-  void mark_broken() { broken_ = true; }
+  /// A collective failed by itself (a deadline, a lost peer) and its flights have ended: no rank is
+  /// waited for any more.
+  void after_break() noexcept;
+  /// Whether MPI may still touch buffers of transfers that were given up.
+  bool has_leftovers() const { return channel_->has_leftovers(); }
+  /// The ranks are in different collectives: this rank fails, and whatever verb the others are in,
+  /// their waits end.
+  void raise_for_all(const std::string& error) { raise(error, 0); }
 
   std::uint64_t epoch() const override { return epoch_; }
   void begin_verb() override { ++verb_; }
-  void raise(const std::string& error) override;
+  void raise(const std::string& error) override { raise(error, verb_); }
   Recovery recover(const std::string& report) override;
   void on_raise(std::function<void(std::uint64_t, const Failure&)> callback) override {
     on_raise_ = std::move(callback);
   }
 
  private:
+  void raise(const std::string& error, std::uint64_t verb);
   void settle();
   /// The verb and how many groups, a line for each, then `report`.
   std::string pack(const std::string& report) const;

@@ -26,32 +26,55 @@ RingEndpoint::Request RingEndpoint::new_request() {
 }
 
 RingEndpoint::Request RingEndpoint::send(const std::byte* data, std::size_t bytes, int peer,
-                                         std::uint64_t channel, int tag) {
+                                         std::uint64_t channel, int tag,
+                                         const Signature* signature) {
   const Request request = new_request();
   const auto p = static_cast<std::size_t>(peer);
-  sends_[p].push_back({{channel, static_cast<std::uint64_t>(tag), bytes}, data, 0, request});
+  const Header header{channel, static_cast<std::uint64_t>(tag), bytes,
+                      signature ? *signature : Signature{}};
+  sends_[p].push_back({header, data, 0, request});
   push(peer);
   return request;
 }
 
 RingEndpoint::Request RingEndpoint::recv(std::byte* data, std::size_t bytes, int peer,
-                                         std::uint64_t channel, int tag) {
-  const Request request = new_request();
+                                         std::uint64_t channel, int tag,
+                                         const Signature* signature) {
+  const Receive receive{data, bytes, new_request(), signature ? *signature : Signature{}};
   const Key key{peer, channel, tag};
   const auto early = early_.find(key);
   if (early == early_.end()) {
-    posted_[key].push_back({data, bytes, request});
-    return request;
+    posted_[key].push_back(receive);
+    return receive.request;
   }
-  const std::vector<std::byte> message = std::move(early->second.front());
+  const Early message = std::move(early->second.front());
   early->second.pop_front();
   if (early->second.empty()) early_.erase(early);
-  if (message.size() != bytes)
+  if (!fits(receive, message.header, peer)) return receive.request;
+  if (bytes > 0) std::memcpy(data, message.bytes.data(), bytes);
+  requests_[receive.request] = State::kDone;
+  return receive.request;
+}
+
+std::optional<RingEndpoint::Receive> RingEndpoint::take_posted(const Key& key) {
+  const auto waiting = posted_.find(key);
+  if (waiting == posted_.end()) return std::nullopt;
+  const Receive receive = waiting->second.front();
+  waiting->second.pop_front();
+  if (waiting->second.empty()) posted_.erase(waiting);
+  return receive;
+}
+
+bool RingEndpoint::fits(const Receive& receive, const Header& header, int peer) {
+  if (receive.signature != header.signature) {
+    differences_.emplace(receive.request, SignatureDiffers(receive.signature, header.signature));
+    requests_[receive.request] = State::kDiffers;
+    return false;
+  }
+  if (receive.bytes != header.bytes)
     throw CommError(fmt::format("message of {} bytes from rank {} where {} were expected",
-                                message.size(), peer, bytes));
-  if (bytes > 0) std::memcpy(data, message.data(), bytes);
-  requests_[request] = State::kDone;
-  return request;
+                                header.bytes, peer, receive.bytes));
+  return true;
 }
 
 void RingEndpoint::progress() {
@@ -81,44 +104,32 @@ void RingEndpoint::push(int peer) {
 }
 
 void RingEndpoint::begin_message(int peer, Incoming& in) {
-  const Key key{peer, in.header.channel, static_cast<int>(in.header.tag)};
   in.read = 0;
-  const auto waiting = posted_.find(key);
-  in.posted = waiting != posted_.end();
-  if (!in.posted) {
+  const auto receive = take_posted({peer, in.header.channel, static_cast<int>(in.header.tag)});
+  in.refused = receive && !fits(*receive, in.header, peer);
+  in.posted = receive && !in.refused;
+  if (in.posted) {
+    in.target = receive->data;
+    in.request = receive->request;
+  } else {
     in.kept.assign(in.header.bytes, std::byte{});
     in.target = in.kept.data();
-    return;
   }
-  const Receive receive = waiting->second.front();
-  waiting->second.pop_front();
-  if (waiting->second.empty()) posted_.erase(waiting);
-  if (receive.bytes != in.header.bytes)
-    throw CommError(fmt::format("message of {} bytes from rank {} where {} were expected",
-                                in.header.bytes, peer, receive.bytes));
-  in.target = receive.data;
-  in.request = receive.request;
 }
 
 void RingEndpoint::end_message(int peer, Incoming& in) {
   if (in.posted) {
     requests_[in.request] = State::kDone;
-  } else {
+  } else if (!in.refused) {
     // A receive of this key may have been posted while the message came in: it is the oldest one
     // then.
     const Key key{peer, in.header.channel, static_cast<int>(in.header.tag)};
-    const auto waiting = posted_.find(key);
-    if (waiting == posted_.end()) {
-      early_[key].push_back(std::move(in.kept));
-    } else {
-      const Receive receive = waiting->second.front();
-      waiting->second.pop_front();
-      if (waiting->second.empty()) posted_.erase(waiting);
-      if (receive.bytes != in.kept.size())
-        throw CommError(fmt::format("message of {} bytes from rank {} where {} were expected",
-                                    in.kept.size(), peer, receive.bytes));
-      if (receive.bytes > 0) std::memcpy(receive.data, in.kept.data(), receive.bytes);
-      requests_[receive.request] = State::kDone;
+    const auto receive = take_posted(key);
+    if (!receive) {
+      early_[key].push_back({in.header, std::move(in.kept)});
+    } else if (fits(*receive, in.header, peer)) {
+      if (receive->bytes > 0) std::memcpy(receive->data, in.kept.data(), receive->bytes);
+      requests_[receive->request] = State::kDone;
     }
   }
   in.kept = {};
@@ -143,6 +154,11 @@ void RingEndpoint::pull(int peer) {
 }
 
 bool RingEndpoint::test(Request request) {
+  if (requests_[request] == State::kDiffers) {
+    const SignatureDiffers difference = differences_.at(request);
+    cancel(request);
+    throw difference;
+  }
   if (requests_[request] != State::kDone) return false;
   requests_[request] = State::kFree;
   free_.push_back(request);
@@ -171,6 +187,7 @@ void RingEndpoint::cancel(Request request) {
     in.target = in.kept.data();
     in.posted = false;
   }
+  differences_.erase(request);
   requests_[request] = State::kFree;
   free_.push_back(request);
 }
@@ -181,6 +198,7 @@ void RingEndpoint::reset() {
   for (Incoming& in : incoming_) in = {};
   posted_.clear();
   early_.clear();
+  differences_.clear();
   requests_.clear();
   free_.clear();
   for (int peer = 0; peer < world_size(); ++peer)

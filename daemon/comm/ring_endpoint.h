@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -26,9 +27,12 @@ class RingEndpoint {
   int world_size() const { return field_->world_size(); }
 
   /// Peers are ranks of the field; `channel` tells groups apart.
-  Request send(const std::byte* data, std::size_t bytes, int peer, std::uint64_t channel, int tag);
-  Request recv(std::byte* data, std::size_t bytes, int peer, std::uint64_t channel, int tag);
+  Request send(const std::byte* data, std::size_t bytes, int peer, std::uint64_t channel, int tag,
+               const Signature* signature);
+  Request recv(std::byte* data, std::size_t bytes, int peer, std::uint64_t channel, int tag,
+               const Signature* signature);
   void progress();
+  /// Throws as Transport::test.
   bool test(Request request);
   void cancel(Request request);
   /// As new, with empty rings towards this rank: while no peer sends and no request is left.
@@ -39,6 +43,7 @@ class RingEndpoint {
     std::uint64_t channel;
     std::uint64_t tag;
     std::uint64_t bytes;
+    Signature signature;
   };
   struct Send {
     Header header;
@@ -50,6 +55,12 @@ class RingEndpoint {
     std::byte* data;
     std::size_t bytes;
     Request request;
+    Signature signature;
+  };
+  /// A message that came before its receive.
+  struct Early {
+    Header header;
+    std::vector<std::byte> bytes;
   };
   using Key = std::tuple<int, std::uint64_t, int>;  ///< sender, channel, tag
 
@@ -59,27 +70,33 @@ class RingEndpoint {
     std::size_t header_bytes = 0;
     std::byte* target = nullptr;
     std::size_t read = 0;
-    bool posted = false;  ///< target belongs to `request`, else to `kept`
+    bool posted = false;   ///< target belongs to `request`, else to `kept`
+    bool refused = false;  ///< fits its receive not: nobody wants the bytes
     Request request = 0;
     std::vector<std::byte> kept;
   };
-  enum class State : std::uint8_t { kFree, kPending, kDone };
+  enum class State : std::uint8_t { kFree, kPending, kDone, kDiffers };
 
   Request new_request();
   void push(int peer);
   void pull(int peer);
   void begin_message(int peer, Incoming& in);
   void end_message(int peer, Incoming& in);
+  /// The oldest receive of `key`, if there is one.
+  std::optional<Receive> take_posted(const Key& key);
+  /// False where the message is of another collective, which the receive's test tells then.
+  bool fits(const Receive& receive, const Header& header, int peer);
 
   std::shared_ptr<RingField> field_;
   int rank_;
   std::vector<State> requests_;
+  std::map<Request, SignatureDiffers> differences_;
   std::vector<Request> free_;
   std::vector<std::deque<Send>> sends_;  ///< by peer
   std::vector<char> cut_;           ///< by peer: a message ended in the middle, nothing may follow
   std::vector<Incoming> incoming_;  ///< by peer
   std::map<Key, std::deque<Receive>> posted_;
-  std::map<Key, std::deque<std::vector<std::byte>>> early_;
+  std::map<Key, std::deque<Early>> early_;
 };
 
 }  // namespace meshloom::comm

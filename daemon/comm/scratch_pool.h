@@ -4,12 +4,14 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace meshloom::comm {
 
-/// Used by one thread. Blocks outlive the pool's handle: each returns to the pool, or is freed with
-/// the last of both.
+/// Used by one thread. MPI may still write to blocks of transfers that were given up: abandon()
+/// before they return keeps them from being used again, and mapped as long as the process. Blocks
+/// outlive the pool's handle: each returns to the pool, or is freed with the last of both.
 class ScratchPool {
  public:
   using Bytes = std::vector<std::byte>;
@@ -50,6 +52,13 @@ class ScratchPool {
     Bytes found = std::move(*best);
     kept.erase(best);
     return {kept_, std::move(found)};
+  }
+
+  /// Never frees or hands out again what it has given out so far.
+  void abandon() {
+    // On purpose without an owner.
+    new std::shared_ptr<std::vector<Bytes>>(
+        std::exchange(kept_, std::make_shared<std::vector<Bytes>>()));
   }
 
  private:

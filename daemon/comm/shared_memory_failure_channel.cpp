@@ -51,6 +51,7 @@ class SharedMemoryFailureChannel final : public FailureChannel {
   bool has_leftovers() const override { return false; }
   // A rank touches its own buffers alone, and only for requests that it has.
   void quiesce() override {}
+  void let_receives_end() override {}
 
   std::vector<std::string> exchange(const std::string& mine) override {
     const auto ranks = static_cast<std::size_t>(field_->world_size());

@@ -26,11 +26,15 @@ class SharedMemoryTransport : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
 
-  Request send(const std::byte* data, std::size_t bytes, int peer, int tag) override {
-    return endpoint_->send(data, bytes, members_[static_cast<std::size_t>(peer)], channel_, tag);
+  Request send(const std::byte* data, std::size_t bytes, int peer, int tag,
+               const Signature* signature) override {
+    return endpoint_->send(data, bytes, members_[static_cast<std::size_t>(peer)], channel_, tag,
+                           signature);
   }
-  Request recv(std::byte* data, std::size_t bytes, int peer, int tag) override {
-    return endpoint_->recv(data, bytes, members_[static_cast<std::size_t>(peer)], channel_, tag);
+  Request recv(std::byte* data, std::size_t bytes, int peer, int tag,
+               const Signature* signature) override {
+    return endpoint_->recv(data, bytes, members_[static_cast<std::size_t>(peer)], channel_, tag,
+                           signature);
   }
   void progress() override { endpoint_->progress(); }
   bool test(Request request) override { return endpoint_->test(request); }

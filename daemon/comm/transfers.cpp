@@ -2,6 +2,7 @@
 #include "daemon/comm/transfers.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace meshloom::comm {
 namespace {
@@ -9,28 +10,53 @@ namespace {
 // MPI counts are 32-bit.
 constexpr std::size_t kLargestMessage = std::size_t{1} << 28;
 
-}  // namespace
-
-void Transfers::send(const std::byte* data, std::size_t bytes, int peer, int tag) {
-  for (std::size_t at = 0; at < bytes; at += kLargestMessage)
-    pending_.push_back(
-        {transport_->send(data + at, std::min(kLargestMessage, bytes - at), peer, tag), peer,
-         false});
-  *bytes_sent_ += bytes;
+std::optional<Signature> of_pair(const Signature* signature, std::size_t bytes) {
+  if (signature == nullptr || signature->kind == CollectiveKind::kNone) return std::nullopt;
+  Signature own = *signature;
+  own.pair_bytes = static_cast<std::int64_t>(bytes);
+  return own;
 }
 
-void Transfers::recv(std::byte* data, std::size_t bytes, int peer, int tag) {
-  for (std::size_t at = 0; at < bytes; at += kLargestMessage)
-    pending_.push_back(
-        {transport_->recv(data + at, std::min(kLargestMessage, bytes - at), peer, tag), peer,
-         true});
+}  // namespace
+
+void Transfers::send(const std::byte* data, std::size_t bytes, int peer, int tag,
+                     const Signature* signature) {
+  *bytes_sent_ += bytes;
+  const std::optional<Signature> first = of_pair(signature, bytes);
+  for (std::size_t at = 0; at < bytes || (first && at == 0); at += kLargestMessage)
+    pending_.push_back({transport_->send(data + at, std::min(kLargestMessage, bytes - at), peer,
+                                         tag, first && at == 0 ? &*first : nullptr),
+                        peer, false});
+}
+
+void Transfers::recv(std::byte* data, std::size_t bytes, int peer, int tag,
+                     const Signature* signature) {
+  const std::optional<Signature> first = of_pair(signature, bytes);
+  for (std::size_t at = 0; at < bytes || (first && at == 0); at += kLargestMessage)
+    pending_.push_back({transport_->recv(data + at, std::min(kLargestMessage, bytes - at), peer,
+                                         tag, first && at == 0 ? &*first : nullptr),
+                        peer, true});
 }
 
 bool Transfers::done() {
-  const auto left = std::remove_if(pending_.begin(), pending_.end(),
-                                   [&](const Pending& p) { return transport_->test(p.request); });
-  completed_ += static_cast<std::uint64_t>(pending_.end() - left);
-  pending_.erase(left, pending_.end());
+  std::size_t kept = 0, at = 0;
+  const auto drop = [&](std::size_t end) {
+    completed_ += end - kept;
+    pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(kept),
+                   pending_.begin() + static_cast<std::ptrdiff_t>(end));
+  };
+  try {
+    for (; at < pending_.size(); ++at)
+      if (!transport_->test(pending_[at].request)) pending_[kept++] = pending_[at];
+  } catch (SignatureDiffers& difference) {
+    difference.set_peer(pending_[at].peer);
+    drop(at + 1);
+    throw;
+  } catch (...) {
+    drop(at + 1);
+    throw;
+  }
+  drop(at);
   return pending_.empty();
 }
 

@@ -20,11 +20,14 @@ class Transfers {
   Transfers(Transfers&&) noexcept = default;
   Transfers& operator=(Transfers&&) = delete;
 
-  /// Zero bytes cost nothing. Large buffers go as several messages with the same tag.
-  void send(const std::byte* data, std::size_t bytes, int peer, int tag);
-  void recv(std::byte* data, std::size_t bytes, int peer, int tag);
+  /// Large buffers go as several messages with the same tag. Zero bytes cost nothing, unless there
+  /// is a signature, which goes with the first message.
+  void send(const std::byte* data, std::size_t bytes, int peer, int tag,
+            const Signature* signature = nullptr);
+  void recv(std::byte* data, std::size_t bytes, int peer, int tag,
+            const Signature* signature = nullptr);
 
-  /// Drops what is done; true where nothing is left.
+  /// Drops what is done; true where nothing is left. Throws SignatureDiffers, with the peer.
   bool done();
   /// Grows with every transfer that got done: how a waiter sees progress.
   std::uint64_t completed() const { return completed_; }

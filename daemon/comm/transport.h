@@ -8,11 +8,13 @@
 #include <memory>
 #include <vector>
 
+#include "daemon/comm/signature.h"
+
 namespace meshloom::comm {
 
 /// Nonblocking and used by one thread. Messages between two ranks with one tag arrive in the order
-/// in which they were sent; the size of a receive equals that of its send. Throws CommError for
-/// what the layer below refuses.
+/// in which they were sent; the size of a receive equals that of its send, and where the one has a
+/// signature, so does the other. Throws CommError for what the layer below refuses.
 class Transport {
  public:
   /// Names a send or receive until `test` said true or it was cancelled.
@@ -23,11 +25,15 @@ class Transport {
   virtual int size() const = 0;
 
   /// The buffer stays as it is until the request is done. Tags are 0 .. 2^30 - 1. peer != rank().
-  virtual Request send(const std::byte* data, std::size_t bytes, int peer, int tag) = 0;
-  virtual Request recv(std::byte* data, std::size_t bytes, int peer, int tag) = 0;
+  /// `signature`, which may be null, goes with the message.
+  virtual Request send(const std::byte* data, std::size_t bytes, int peer, int tag,
+                       const Signature* signature) = 0;
+  virtual Request recv(std::byte* data, std::size_t bytes, int peer, int tag,
+                       const Signature* signature) = 0;
   /// Moves what can be moved for all requests; called before a round of tests.
   virtual void progress() = 0;
-  /// True once done; the request is then gone.
+  /// True once done; the request is then gone. Throws SignatureDiffers where the message has
+  /// another signature than the receive, which is then given up.
   virtual bool test(Request) = 0;
   /// Gives a request up: the group is broken. Shared memory then leaves the buffer alone; MPI may
   /// still touch it until FailureChannel::quiesce().

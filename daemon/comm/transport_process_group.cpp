@@ -5,33 +5,18 @@
 #include <numeric>
 
 #include "daemon/comm/backoff.h"
-#include "daemon/comm/collectives/move_collectives.h"
-#include "daemon/comm/collectives/reduce_collective.h"
 #include "daemon/comm/group_checks.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::comm {
 namespace {
 
-// Up to here every rank sends all of its data to all: one message time instead of two.
-constexpr std::size_t kOneShotBytes = 32 * 1024;
-
 // Time between two polls counts as waiting up to this: a rank that computes for longer is not
 // waiting.
 constexpr auto kLongestPollGap = std::chrono::milliseconds(100);
 
-// Collectives use the lower half of a transport's tags, two each; sends and receives of the user
-// the upper.
+// Collectives use the lower half of a transport's tags, two each.
 constexpr std::uint64_t kCollectiveTags = 1u << 28;
-constexpr int kUserTag = 1 << 29;
-
-std::byte* bytes_of(const TensorView& view) { return static_cast<std::byte*>(view.data); }
-
-std::uint64_t mix(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
 
 }  // namespace
 
@@ -104,7 +89,10 @@ TransportProcessGroup::TransportProcessGroup(std::unique_ptr<Transport> transpor
 
 TransportProcessGroup::~TransportProcessGroup() {
   groups_->remove(this);
-  if (flights_.empty()) return;
+  if (flights_.empty()) {
+    if (groups_->has_leftovers()) abandon_scratch();
+    return;
+  }
   const auto why = [this](const Flight& flight) {
     return describe(flight) + ": the group ended before it was done";
   };
@@ -113,6 +101,7 @@ TransportProcessGroup::~TransportProcessGroup() {
     return std::make_exception_ptr(FailedPrecondition(why(flight), "GROUP_POISONED"));
   });
   groups_->after_drop(first);
+  if (groups_->has_leftovers()) abandon_scratch();
 }
 
 void TransportProcessGroup::end_flights(
@@ -136,13 +125,17 @@ std::shared_ptr<TransportProcessGroup::Flight> TransportProcessGroup::take_off(c
   return flight;
 }
 
-CollectiveContext TransportProcessGroup::context(Flight& flight) {
+CollectiveContext TransportProcessGroup::context(Flight& flight, Signature signature) {
   // Counts collectives alone: of sends and receives ranks may have different numbers.
-  return context(flight, static_cast<int>(collectives_++ * 2 % kCollectiveTags));
+  CollectiveContext context =
+      this->context(flight, static_cast<int>(collectives_ * 2 % kCollectiveTags));
+  signature.sequence = collectives_++;
+  context.signature = signature;
+  return context;
 }
 
 CollectiveContext TransportProcessGroup::context(Flight& flight, int tag) {
-  return {*transport_, scratch_, flight.bytes_sent, options_.threads, tag};
+  return {*transport_, scratch_, flight.bytes_sent, options_.threads, tag, {}};
 }
 
 WorkPtr TransportProcessGroup::launch(std::shared_ptr<Flight> flight,
@@ -161,13 +154,13 @@ void TransportProcessGroup::poll() {
   try {
     transport_->progress();
   } catch (const Error& error) {
-    groups_->mark_broken();
     fail(*flights_.front(), std::current_exception(), error.what());
+    groups_->after_break();
     return;
   }
   for (auto it = flights_.begin(); it != flights_.end();) {
     const std::shared_ptr<Flight> flight = *it;
-    advance(*flight, now);
+    if (!flight->error) advance(*flight, now);
     if (!poison_.empty()) return;
     it = flight->done ? flights_.erase(it) : std::next(it);
   }
@@ -195,10 +188,27 @@ void TransportProcessGroup::advance(Flight& flight, Clock::time_point now) {
     } else {
       check_deadline(flight, now);
     }
+  } catch (const SignatureDiffers& difference) {
+    fail_for_all(flight, difference);
   } catch (const Error& error) {
-    groups_->mark_broken();
     fail(flight, std::current_exception(), error.what());
+    groups_->after_break();
   }
+}
+
+void TransportProcessGroup::fail_for_all(Flight& flight, const SignatureDiffers& difference) {
+  const std::string mine = to_string(difference.mine()), theirs = to_string(difference.theirs());
+  const std::string text = fmt::format(
+      "group '{}': the ranks are in different collectives: rank {} in {}, rank {} in {}",
+      options_.name, rank_text(rank()), mine, rank_text(difference.peer()), theirs);
+  flight.error =
+      std::make_exception_ptr(InternalError(text, "COLLECTIVE_MISMATCH",
+                                            {{"group", options_.name},
+                                             {"rank", std::to_string(rank())},
+                                             {"collective", mine},
+                                             {"other_rank", std::to_string(difference.peer())},
+                                             {"other_collective", theirs}}));
+  groups_->raise_for_all(text);
 }
 
 PeerFailed TransportProcessGroup::peer_failed(const std::string& what) const {
@@ -242,13 +252,14 @@ std::string TransportProcessGroup::describe(const Flight& flight) const {
                      options_.name, rank(), size());
 }
 
+std::string TransportProcessGroup::rank_text(int rank) const {
+  const int world = world_ranks_[static_cast<std::size_t>(rank)];
+  return world == rank ? std::to_string(rank) : fmt::format("{} (world rank {})", rank, world);
+}
+
 std::string TransportProcessGroup::peers_text(const std::vector<int>& peers) const {
   std::vector<std::string> texts;
-  for (const int peer : peers) {
-    const int world = world_ranks_[static_cast<std::size_t>(peer)];
-    texts.push_back(world == peer ? std::to_string(peer)
-                                  : fmt::format("{} (world rank {})", peer, world));
-  }
+  for (const int peer : peers) texts.push_back(rank_text(peer));
   return fmt::format("rank{} {}", peers.size() == 1 ? "" : "s", fmt::join(texts, ", "));
 }
 
@@ -269,8 +280,9 @@ std::string TransportProcessGroup::last_text() const {
 void TransportProcessGroup::give_up() {
   if (flights_.empty()) return;
   poison_ = peer_failed(describe(*flights_.front())).what();
-  end_flights(
-      [&](const Flight& flight) { return std::make_exception_ptr(peer_failed(describe(flight))); });
+  end_flights([&](const Flight& flight) {
+    return flight.error ? flight.error : std::make_exception_ptr(peer_failed(describe(flight)));
+  });
 }
 
 void TransportProcessGroup::start_over(std::uint64_t sequence, const std::string& cause) {
@@ -297,144 +309,6 @@ void TransportProcessGroup::check_usable(const char* name) {
     throw FailedPrecondition(
         fmt::format("{} in group '{}': the group failed before: {}", name, options_.name, poison_),
         "GROUP_POISONED");
-}
-
-WorkPtr TransportProcessGroup::all_reduce(const TensorView& data, ReduceOp op) {
-  check_usable("all_reduce");
-  check_buffer(data, "all_reduce", "data");
-  check_reduction(data.dtype, "all_reduce");
-  auto flight = take_off("all_reduce", data.bytes());
-  const std::int64_t n = data.numel();
-  if (data.bytes() <= kOneShotBytes)
-    return launch(flight, std::make_unique<OneShotAllReduce>(context(*flight), bytes_of(data), n,
-                                                             data.dtype, op));
-  ReduceCollective::Job job{cut_parts(data, size()), nullptr, data.dtype, op, true};
-  job.sum = job.parts[static_cast<std::size_t>(rank())].data;
-  return launch(flight, std::make_unique<ReduceCollective>(context(*flight), std::move(job)));
-}
-
-WorkPtr TransportProcessGroup::reduce_scatter(const TensorView& output,
-                                              std::span<const TensorView> inputs, ReduceOp op) {
-  check_usable("reduce_scatter");
-  check_parts(inputs, size(), output.dtype, "reduce_scatter", "inputs");
-  check_buffer(output, "reduce_scatter", "output");
-  check_same_size(output, inputs[static_cast<std::size_t>(rank())], "reduce_scatter");
-  check_reduction(output.dtype, "reduce_scatter");
-  ReduceCollective::Job job{{}, bytes_of(output), output.dtype, op, false};
-  std::size_t bytes = 0;
-  for (const TensorView& input : inputs) {
-    job.parts.push_back({bytes_of(input), input.numel()});
-    bytes += input.bytes();
-  }
-  auto flight = take_off("reduce_scatter", bytes);
-  return launch(flight, std::make_unique<ReduceCollective>(context(*flight), std::move(job)));
-}
-
-WorkPtr TransportProcessGroup::all_gather(std::span<const TensorView> outputs,
-                                          const TensorView& input) {
-  check_usable("all_gather");
-  check_parts(outputs, size(), input.dtype, "all_gather", "outputs");
-  check_buffer(input, "all_gather", "input");
-  const TensorView& own = outputs[static_cast<std::size_t>(rank())];
-  check_same_size(own, input, "all_gather");
-  auto flight = take_off("all_gather", input.bytes());
-  copy_bytes(own, input);
-  std::vector<Exchange::Piece> receives, sends;
-  for (int step = 1; step < size(); ++step) {
-    const int r = (rank() + step) % size();
-    const TensorView& part = outputs[static_cast<std::size_t>(r)];
-    receives.push_back({bytes_of(part), part.bytes(), r});
-    sends.push_back({bytes_of(input), input.bytes(), r});
-  }
-  return launch(flight, std::make_unique<Exchange>(context(*flight), receives, sends));
-}
-
-WorkPtr TransportProcessGroup::exchange(const char* name, std::span<const TensorView> outputs,
-                                        std::span<const TensorView> inputs) {
-  check_usable(name);
-  check(!inputs.empty(), "{}: no inputs", name);
-  check_parts(inputs, size(), inputs[0].dtype, name, "inputs");
-  check_parts(outputs, size(), inputs[0].dtype, name, "outputs");
-  const auto own = static_cast<std::size_t>(rank());
-  check_same_size(outputs[own], inputs[own], name);
-  std::size_t bytes = 0;
-  for (const TensorView& input : inputs) bytes += input.bytes();
-  auto flight = take_off(name, bytes);
-  copy_bytes(outputs[own], inputs[own]);
-  std::vector<Exchange::Piece> receives, sends;
-  for (int step = 1; step < size(); ++step) {
-    const int to = (rank() + step) % size();
-    const int from = (rank() - step + size()) % size();
-    const TensorView& in = outputs[static_cast<std::size_t>(from)];
-    const TensorView& out = inputs[static_cast<std::size_t>(to)];
-    receives.push_back({bytes_of(in), in.bytes(), from});
-    sends.push_back({bytes_of(out), out.bytes(), to});
-  }
-  return launch(flight, std::make_unique<Exchange>(context(*flight), receives, sends));
-}
-
-WorkPtr TransportProcessGroup::broadcast(const TensorView& data, int root) {
-  check_usable("broadcast");
-  check_buffer(data, "broadcast", "data");
-  check(root >= 0 && root < size(), "broadcast: root {} is not one of {} ranks", root, size());
-  auto flight = take_off("broadcast", data.bytes());
-  return launch(flight,
-                std::make_unique<Broadcast>(context(*flight), bytes_of(data), data.bytes(), root));
-}
-
-WorkPtr TransportProcessGroup::scatter(const TensorView& output, std::span<const TensorView> inputs,
-                                       int root) {
-  check_usable("scatter");
-  check_buffer(output, "scatter", "output");
-  check(root >= 0 && root < size(), "scatter: root {} is not one of {} ranks", root, size());
-  std::vector<Exchange::Piece> receives, sends;
-  if (root == rank()) {
-    check_parts(inputs, size(), output.dtype, "scatter", "inputs");
-    const TensorView& own = inputs[static_cast<std::size_t>(rank())];
-    check_same_size(output, own, "scatter");
-    copy_bytes(output, own);
-    for (int step = 1; step < size(); ++step) {
-      const int r = (rank() + step) % size();
-      const TensorView& part = inputs[static_cast<std::size_t>(r)];
-      sends.push_back({bytes_of(part), part.bytes(), r});
-    }
-  } else {
-    receives.push_back({bytes_of(output), output.bytes(), root});
-  }
-  auto flight = take_off("scatter", output.bytes());
-  return launch(flight, std::make_unique<Exchange>(context(*flight), receives, sends));
-}
-
-WorkPtr TransportProcessGroup::send(const TensorView& data, int destination, int tag) {
-  check_usable("send");
-  check_buffer(data, "send", "data");
-  check_peer("send", destination, rank(), size(), tag);
-  ++unmatched_;
-  auto flight = take_off("send_recv", data.bytes());
-  const CollectiveContext with_tag = context(*flight, kUserTag + tag);
-  return launch(flight,
-                std::make_unique<Exchange>(
-                    with_tag, std::vector<Exchange::Piece>{},
-                    std::vector<Exchange::Piece>{{bytes_of(data), data.bytes(), destination}}));
-}
-
-WorkPtr TransportProcessGroup::recv(const TensorView& data, int source, int tag) {
-  check_usable("recv");
-  check_buffer(data, "recv", "data");
-  check_peer("recv", source, rank(), size(), tag);
-  --unmatched_;
-  auto flight = take_off("recv", data.bytes());
-  const CollectiveContext with_tag = context(*flight, kUserTag + tag);
-  return launch(flight,
-                std::make_unique<Exchange>(
-                    with_tag, std::vector<Exchange::Piece>{{bytes_of(data), data.bytes(), source}},
-                    std::vector<Exchange::Piece>{}));
-}
-
-WorkPtr TransportProcessGroup::barrier() {
-  check_usable("barrier");
-  auto flight = take_off("barrier", 0);
-  return launch(flight, std::make_unique<Barrier>(context(*flight)));
 }
 
 std::unique_ptr<ProcessGroup> TransportProcessGroup::split(

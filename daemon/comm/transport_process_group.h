@@ -37,11 +37,11 @@ class TransportProcessGroup : public ProcessGroup {
                          ReduceOp op) override;
   WorkPtr all_to_all(std::span<const TensorView> outputs,
                      std::span<const TensorView> inputs) override {
-    return exchange("all_to_all", outputs, inputs);
+    return exchange(CollectiveKind::kAllToAll, outputs, inputs);
   }
   WorkPtr send_recv(std::span<const TensorView> outputs,
                     std::span<const TensorView> inputs) override {
-    return exchange("send_recv", outputs, inputs);
+    return exchange(CollectiveKind::kSendRecv, outputs, inputs);
   }
   WorkPtr broadcast(const TensorView& data, int root) override;
   WorkPtr scatter(const TensorView& output, std::span<const TensorView> inputs, int root) override;
@@ -76,8 +76,10 @@ class TransportProcessGroup : public ProcessGroup {
   Clock::time_point last_issue() const { return recorder_.last_issue(); }
   /// The last collective that was begun.
   std::string last_text() const;
-  /// All flights fail with PeerFailed.
+  /// All flights fail with PeerFailed, but for those that have an error of their own.
   void give_up();
+  /// Staging memory that MPI may still write to is never used or freed.
+  void abandon_scratch() { scratch_.abandon(); }
   /// A world group is as new and goes on at `sequence`; any other refuses everything from now on.
   void start_over(std::uint64_t sequence, const std::string& cause);
 
@@ -85,18 +87,22 @@ class TransportProcessGroup : public ProcessGroup {
   friend class TransportWork;
   struct Flight;
 
-  /// Pairwise exchange under the name of a collective.
-  WorkPtr exchange(const char* name, std::span<const TensorView> outputs,
+  WorkPtr exchange(CollectiveKind kind, std::span<const TensorView> outputs,
                    std::span<const TensorView> inputs);
   /// Counts, records and returns what a collective of this name gets.
   std::shared_ptr<Flight> take_off(const char* name, std::size_t bytes);
-  /// With the next collective's tag, or the one given.
-  CollectiveContext context(Flight& flight);
+  /// With the next collective's tag and number.
+  CollectiveContext context(Flight& flight, Signature signature);
+  /// For a send or receive of the user, with this tag.
   CollectiveContext context(Flight& flight, int tag);
   WorkPtr launch(std::shared_ptr<Flight> flight, std::unique_ptr<Collective> collective);
 
   void advance(Flight& flight, Clock::time_point now);
   void check_deadline(Flight& flight, Clock::time_point now);
+  /// Ends the flight with an error that names both sides, and everyone's waits.
+  void fail_for_all(Flight& flight, const SignatureDiffers& difference);
+  /// "2", or "2 (world rank 6)".
+  std::string rank_text(int rank) const;
   void check_usable(const char* name);
   void fail(const Flight& flight, const std::exception_ptr& error, const std::string& why);
   /// Newest first: a message that still comes must not go to a younger receive (MpiTransport).

@@ -10,6 +10,7 @@
 #include "daemon/comm/mesh/mpi_runtime.h"
 #include "tests/unit/comm/collectives_body.h"
 #include "tests/unit/comm/failure_body.h"
+#include "tests/unit/comm/mismatch_body.h"
 
 namespace {
 
@@ -18,6 +19,11 @@ meshloom::comm::MpiRuntime* runtime = nullptr;
 TEST(MpiRanks, Failures) { meshloom::comm::testing::check_all_failures(*runtime); }
 
 TEST(MpiRanks, Collectives) { meshloom::comm::testing::check_everything(*runtime); }
+
+TEST(MpiRanks, CollectivesThatDiffer) {
+  meshloom::comm::testing::check_collectives_that_differ(*runtime);
+  meshloom::comm::testing::check_many_that_differ(*runtime);
+}
 
 TEST(MpiRanks, ManyGroupsAndSplits) {
   using namespace meshloom::comm;

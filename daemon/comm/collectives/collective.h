@@ -20,6 +20,10 @@ struct CollectiveContext {
   std::uint64_t& bytes_sent;
   Threads threads;
   int tag = 0;  ///< this collective's own; tag + 1 is its too
+  /// For the first message between two ranks; without kind for what is no collective. In every
+  /// collective each rank signs a message to the next one of the group, be it empty: so where two
+  /// ranks differ, some neighbours do, and see it.
+  Signature signature = {};
 };
 
 /// Destroying one that is not done gives its transfers up.

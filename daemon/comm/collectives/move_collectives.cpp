@@ -14,9 +14,9 @@ Exchange::Exchange(CollectiveContext context, const std::vector<Piece>& receives
                    const std::vector<Piece>& sends)
     : transfers_(context.transport, context.bytes_sent) {
   for (const Piece& piece : receives)
-    transfers_.recv(piece.data, piece.bytes, piece.peer, context.tag);
+    transfers_.recv(piece.data, piece.bytes, piece.peer, context.tag, &context.signature);
   for (const Piece& piece : sends)
-    transfers_.send(piece.data, piece.bytes, piece.peer, context.tag);
+    transfers_.send(piece.data, piece.bytes, piece.peer, context.tag, &context.signature);
 }
 
 Broadcast::Broadcast(CollectiveContext context, std::byte* data, std::size_t bytes, int root)
@@ -24,7 +24,8 @@ Broadcast::Broadcast(CollectiveContext context, std::byte* data, std::size_t byt
       data_(data),
       bytes_(bytes),
       incoming_(context.transport, context.bytes_sent),
-      outgoing_(context.transport, context.bytes_sent) {
+      outgoing_(context.transport, context.bytes_sent),
+      neighbours_(context.transport, context.bytes_sent) {
   const int size = context.transport.size();
   // Ranks counted from the root: the parent is this number without its lowest bit, children add one
   // lower bit.
@@ -34,7 +35,14 @@ Broadcast::Broadcast(CollectiveContext context, std::byte* data, std::size_t byt
   if (relative != 0) parent_ = (relative - lowest + root) % size;
   for (int bit = lowest / 2; bit >= 1; bit /= 2)
     if (relative + bit < size) children_.push_back((relative + bit + root) % size);
-  if (parent_ >= 0) incoming_.recv(data_, slice_bytes(0), parent_, context_.tag);
+  if (parent_ >= 0)
+    incoming_.recv(data_, slice_bytes(0), parent_, context_.tag, &context_.signature);
+  const int next = (context.transport.rank() + 1) % size;
+  const int previous = (context.transport.rank() - 1 + size) % size;
+  if (previous != parent_)
+    neighbours_.recv(nullptr, 0, previous, context_.tag, &context_.signature);
+  if (std::find(children_.begin(), children_.end(), next) == children_.end())
+    neighbours_.send(nullptr, 0, next, context_.tag, &context_.signature);
 }
 
 std::size_t Broadcast::slice_bytes(std::size_t begin) const {
@@ -42,21 +50,30 @@ std::size_t Broadcast::slice_bytes(std::size_t begin) const {
 }
 
 bool Broadcast::advance() {
-  while (received_ < bytes_ && incoming_.done()) {
+  const bool agreed = neighbours_.done();
+  while ((!started_ || received_ < bytes_) && incoming_.done()) {
     const std::size_t slice = slice_bytes(received_);
-    for (const int child : children_) outgoing_.send(data_ + received_, slice, child, context_.tag);
+    for (const int child : children_)
+      outgoing_.send(data_ + received_, slice, child, context_.tag,
+                     started_ ? nullptr : &context_.signature);
+    started_ = true;
     received_ += slice;
     if (parent_ >= 0 && received_ < bytes_)
       incoming_.recv(data_ + received_, slice_bytes(received_), parent_, context_.tag);
   }
-  return outgoing_.done() && received_ == bytes_;
+  return outgoing_.done() && started_ && received_ == bytes_ && agreed;
 }
 
-std::uint64_t Broadcast::progress() const { return incoming_.completed() + outgoing_.completed(); }
+std::uint64_t Broadcast::progress() const {
+  return incoming_.completed() + outgoing_.completed() + neighbours_.completed();
+}
 
 std::vector<int> Broadcast::missing() const {
-  std::vector<int> peers = incoming_.missing();
-  return peers.empty() ? outgoing_.missing() : peers;
+  for (const Transfers* transfers : {&incoming_, &outgoing_, &neighbours_}) {
+    std::vector<int> peers = transfers->missing();
+    if (!peers.empty()) return peers;
+  }
+  return {};
 }
 
 Barrier::Barrier(CollectiveContext context)
@@ -67,8 +84,9 @@ Barrier::Barrier(CollectiveContext context)
 void Barrier::start_round() {
   const int size = context_.transport.size();
   const int rank = context_.transport.rank();
-  transfers_.recv(&heard_, 1, (rank - distance_ + size) % size, context_.tag);
-  transfers_.send(&token_, 1, (rank + distance_) % size, context_.tag);
+  // No two rounds have the same pair of ranks.
+  transfers_.recv(&heard_, 1, (rank - distance_ + size) % size, context_.tag, &context_.signature);
+  transfers_.send(&token_, 1, (rank + distance_) % size, context_.tag, &context_.signature);
 }
 
 bool Barrier::advance() {

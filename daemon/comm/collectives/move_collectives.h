@@ -6,7 +6,8 @@
 
 namespace meshloom::comm {
 
-/// One round of sends and receives: all_gather, all_to_all, send, recv.
+/// One round of sends and receives, one for each peer at most: all_gather, all_to_all, scatter,
+/// send, recv.
 class Exchange : public Collective {
  public:
   struct Piece {
@@ -43,8 +44,10 @@ class Broadcast : public Collective {
   std::size_t bytes_;
   int parent_ = -1;  ///< -1: this rank is the root
   std::vector<int> children_;
+  bool started_ = false;      ///< the first slice was passed on, be it empty
   std::size_t received_ = 0;  ///< bytes that are here and were passed on
   Transfers incoming_, outgoing_;
+  Transfers neighbours_;  ///< signatures that go with no data
 };
 
 /// Dissemination barrier (Hensgen, Finkel, Manber 1988): in round k a rank tells the one 2^k after

@@ -53,10 +53,11 @@ void ReduceCollective::start_slice() {
   const std::size_t own_bytes = static_cast<std::size_t>(slice_size(rank, next_)) * item;
   Slice slice{Transfers(context_.transport, context_.bytes_sent),
               context_.scratch.take(own_bytes * static_cast<std::size_t>(size - 1)), next_, false};
+  const Signature* signature = next_ == 0 ? &context_.signature : nullptr;
   std::byte* staging = slice.staging.data();
   for (int r = 0; r < size; ++r) {
     if (r == rank) continue;
-    slice.transfers.recv(staging, own_bytes, r, context_.tag);
+    slice.transfers.recv(staging, own_bytes, r, context_.tag, signature);
     staging += own_bytes;
   }
   // Each rank begins with its successor, so that not all send to rank 0 first.
@@ -64,7 +65,8 @@ void ReduceCollective::start_slice() {
     const int r = (rank + step) % size;
     const Part& part = job_.parts[static_cast<std::size_t>(r)];
     slice.transfers.send(part.data + static_cast<std::size_t>(next_) * item,
-                         static_cast<std::size_t>(slice_size(r, next_)) * item, r, context_.tag);
+                         static_cast<std::size_t>(slice_size(r, next_)) * item, r, context_.tag,
+                         signature);
   }
   slices_.push_back(std::move(slice));
   next_ += slice_elements_;
@@ -99,7 +101,8 @@ void ReduceCollective::gather_slice(Slice& slice) {
 }
 
 bool ReduceCollective::advance() {
-  while (next_ < longest_ && slices_.size() < kDepth) start_slice();
+  // The first slice carries the signature, even where there is nothing to reduce.
+  while ((next_ == 0 || next_ < longest_) && slices_.size() < kDepth) start_slice();
   // Messages with one tag are told apart by their order alone, so slices change phase in order.
   for (Slice& slice : slices_) {
     if (!slice.transfers.done()) {
@@ -151,11 +154,12 @@ OneShotAllReduce::OneShotAllReduce(CollectiveContext context, std::byte* data, s
   std::byte* staging = staging_.data();
   for (int r = 0; r < size; ++r) {
     if (r == context.transport.rank()) continue;
-    transfers_.recv(staging, bytes, r, context.tag);
+    transfers_.recv(staging, bytes, r, context.tag, &context.signature);
     staging += bytes;
   }
   for (int step = 1; step < size; ++step)
-    transfers_.send(data_, bytes, (context.transport.rank() + step) % size, context.tag);
+    transfers_.send(data_, bytes, (context.transport.rank() + step) % size, context.tag,
+                    &context.signature);
 }
 
 bool OneShotAllReduce::advance() {

@@ -128,7 +128,8 @@ void FullyShard::keep_blocks(std::int64_t bytes) {
 void FullyShard::next_pass() {
   visit_rest();
   for (Unit& unit : units_) {
-    if (unit.visited && !unit.kept) unit.shards->release();
+    // The first block may be on its way again.
+    if (unit.shards->gathered() && !unit.kept) unit.shards->release();
     unit.visited = false;
   }
 }

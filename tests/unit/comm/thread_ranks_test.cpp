@@ -9,6 +9,7 @@
 #include "tests/support/thread_ranks.h"
 #include "tests/unit/comm/collectives_body.h"
 #include "tests/unit/comm/failure_body.h"
+#include "tests/unit/comm/mismatch_body.h"
 
 namespace meshloom::comm {
 namespace {
@@ -50,6 +51,8 @@ constexpr Check kFailures[] = {
     {"while_others_are_behind", testing::check_ranks_that_are_behind_finish},
     {"joined_by_idle_ranks", testing::check_ranks_that_wait_for_nothing_can_join},
     {"with_long_reports", testing::check_long_reports},
+    {"of_collectives_that_differ", testing::check_collectives_that_differ},
+    {"of_many_that_differ", testing::check_many_that_differ},
 };
 
 class ThreadRanks : public ::testing::TestWithParam<std::tuple<int, Check>> {};
