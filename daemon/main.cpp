@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // meshloomd: one rank of the daemon.
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -55,6 +56,8 @@ int run(const control::DaemonOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Whatever a daemon writes is its user's alone.
+  ::umask(077);
   control::block_stop_signals();
   try {
     const auto parsed = control::parse_daemon_options(argc, argv, base::read_environment());

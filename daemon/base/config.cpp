@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/base/config.h"
 
+#include "daemon/base/input_file.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::base {
@@ -17,7 +18,8 @@ JobFile load_job_file(const std::filesystem::path& path) {
 
 v1::DaemonConfig load_daemon_config(const std::filesystem::path& path) {
   v1::DaemonConfig config;
-  read_yaml_file(path, &config);
+  const YamlLimits limits;
+  read_yaml(InputFile(path).read_text(limits.bytes), path.string(), &config, limits);
   return config;
 }
 

@@ -18,6 +18,7 @@ struct JobFile {
 /// Checks spelling and types; values are checked by the server, which knows the ranks and the data.
 JobFile load_job_file(const std::filesystem::path& path);
 
+/// A regular file: the daemon does not wait for a pipe. Throws as InputFile and read_yaml.
 v1::DaemonConfig load_daemon_config(const std::filesystem::path& path);
 
 }  // namespace meshloom::base

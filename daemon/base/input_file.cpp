@@ -35,6 +35,11 @@ std::string shown(const std::filesystem::path& path) {
 
 }  // namespace
 
+void FileDescriptor::reset() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
 void throw_file_error(const char* action, const std::filesystem::path& path, int error) {
   const std::string name = shown(path);
   const Error::Metadata metadata = {{"path", name}, {"errno", std::to_string(error)}};
@@ -54,30 +59,18 @@ InputFile::InputFile(std::filesystem::path path, Links links) : path_(std::move(
   // Nonblocking: to open a pipe that nobody writes to would wait for a writer.
   const int flags =
       O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (links == Links::kRefuse ? O_NOFOLLOW : 0);
-  fd_ = ::open(path_.c_str(), flags);
-  if (fd_ < 0 && (errno == ENXIO || errno == ENODEV)) refuse(path_, "a socket or a device");
-  if (fd_ < 0) throw_file_error("cannot open", path_, errno);
+  fd_ = FileDescriptor(::open(path_.c_str(), flags));
+  if (fd_.get() < 0 && (errno == ENXIO || errno == ENODEV)) refuse(path_, "a socket or a device");
+  if (fd_.get() < 0) throw_file_error("cannot open", path_, errno);
   struct stat status {};
-  const int error = ::fstat(fd_, &status) == 0 ? 0 : errno;
-  if (error == 0 && S_ISREG(status.st_mode)) {
-    size_ = static_cast<std::uint64_t>(status.st_size);
-    return;
-  }
-  ::close(fd_);
-  if (error != 0) throw_file_error("cannot stat", path_, error);
-  refuse(path_, kind_of(status.st_mode));
+  if (::fstat(fd_.get(), &status) != 0) throw_file_error("cannot stat", path_, errno);
+  if (!S_ISREG(status.st_mode)) refuse(path_, kind_of(status.st_mode));
+  size_ = static_cast<std::uint64_t>(status.st_size);
 }
-
-InputFile::~InputFile() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-InputFile::InputFile(InputFile&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
 
 void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
   while (!out.empty()) {
-    const ssize_t got = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
+    const ssize_t got = ::pread(fd_.get(), out.data(), out.size(), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
       const int error = errno;

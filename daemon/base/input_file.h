@@ -7,8 +7,30 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace meshloom::base {
+
+/// Owns an open file; -1: none.
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd = -1) : fd_(fd) {}
+  ~FileDescriptor() { reset(); }
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  int get() const { return fd_; }
+
+ private:
+  void reset();
+
+  int fd_;
+};
 
 /// Throws what the operating system's error about a path means to whoever named it: NotFound
 /// (NOT_FOUND), InvalidArgument (INVALID_PATH) for a name that is too long or links that lead in a
@@ -26,9 +48,6 @@ class InputFile {
   /// Never waits for the other end of a pipe, whatever lies at the path. Throws as
   /// throw_file_error, and InvalidArgument (NOT_A_REGULAR_FILE) naming what it is instead.
   explicit InputFile(std::filesystem::path path, Links links = Links::kFollow);
-  ~InputFile();
-  InputFile(InputFile&& other) noexcept;
-  InputFile& operator=(InputFile&&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
   /// Bytes when it was opened.
@@ -42,7 +61,7 @@ class InputFile {
 
  private:
   std::filesystem::path path_;
-  int fd_ = -1;
+  FileDescriptor fd_;
   std::uint64_t size_ = 0;
 };
 

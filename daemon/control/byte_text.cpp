@@ -1,30 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/byte_text.h"
 
+#include "daemon/base/utf8.h"
+
 namespace meshloom::control {
 namespace {
 
 constexpr const char* kReplacement = "\xEF\xBF\xBD";
-
-/// Continuation bytes after a first byte; -1 for bytes that begin nothing.
-int continuation_bytes(unsigned char first) {
-  if (first < 0x80) return 0;
-  if (first >= 0xC2 && first <= 0xDF) return 1;
-  if (first >= 0xE0 && first <= 0xEF) return 2;
-  if (first >= 0xF0 && first <= 0xF4) return 3;
-  return -1;
-}
-
-/// Overlong forms, surrogates and code points above U+10FFFF show in the second byte.
-bool second_byte_fits(unsigned char first, unsigned char second) {
-  switch (first) {
-    case 0xE0: return second >= 0xA0;
-    case 0xED: return second < 0xA0;
-    case 0xF0: return second >= 0x90;
-    case 0xF4: return second < 0x90;
-    default: return true;
-  }
-}
 
 }  // namespace
 
@@ -33,7 +15,8 @@ std::string ByteText::append(unsigned char byte) {
   if (missing_ > 0) {
     const bool continues =
         (byte & 0xC0) == 0x80 &&
-        (pending_.size() > 1 || second_byte_fits(static_cast<unsigned char>(pending_[0]), byte));
+        (pending_.size() > 1 ||
+         base::utf8_second_byte_fits(static_cast<unsigned char>(pending_[0]), byte));
     if (continues) {
       pending_ += static_cast<char>(byte);
       if (--missing_ > 0) return "";
@@ -42,7 +25,7 @@ std::string ByteText::append(unsigned char byte) {
     }
     out = finish();
   }
-  missing_ = continuation_bytes(byte);
+  missing_ = base::utf8_continuation_bytes(byte);
   if (missing_ == 0) return out + static_cast<char>(byte);
   if (missing_ < 0) {
     missing_ = 0;

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "daemon/base/config.h"
+#include "daemon/base/utf8.h"
 #include "daemon/control/grpc_server.h"
 #include "kernels/base/error.h"
 
@@ -36,6 +37,16 @@ v1::DaemonConfig merge(const DaemonFlags& flags, const base::Environment& env) {
   if (config.log_level().empty()) config.set_log_level("info");
   if (config.collective_timeout_ms() == 0) config.set_collective_timeout_ms(100'000);
   return config;
+}
+
+/// Names of folders go to clients and into the journal as text.
+std::string utf8_path(const fs::path& path, const char* flag) {
+  if (!base::is_utf8(path.string()))
+    throw InvalidArgument(
+        fmt::format("{}: the path {} is not UTF-8; rename the folder, or give a link to it", flag,
+                    base::printable_text(path.string())),
+        "PATH_NOT_UTF8");
+  return path.string();
 }
 
 void check_values(const v1::DaemonConfig& config, const DaemonFlags& flags) {
@@ -111,8 +122,9 @@ ParsedDaemonOptions parse_daemon_options(int argc, char** argv, const base::Envi
   parsed.options.config = merge(flags, env);
   check_values(parsed.options.config, flags);
   auto& config = parsed.options.config;
-  config.set_state_dir(fs::absolute(config.state_dir()).lexically_normal().string());
-  config.set_data_dir(fs::canonical(config.data_dir()).string());
+  config.set_state_dir(
+      utf8_path(fs::absolute(config.state_dir()).lexically_normal(), "--state-dir"));
+  config.set_data_dir(utf8_path(fs::canonical(config.data_dir()), "--data-dir"));
   return parsed;
 }
 

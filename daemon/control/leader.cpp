@@ -51,6 +51,7 @@ Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int worl
       job_service_(
           store_,
           [this, world_size, data_dir = options.config.data_dir()](const v1::RunConfig& run) {
+            state_.check_in_place();
             v1::RunConfig config = train::resolve_run_config(run, world_size, data_dir);
             resolve_resume(&config, store_, state_, data_dir);
             return config;

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <string>
 
+#include "daemon/base/input_file.h"
+
 namespace meshloom::control {
 
 ///   lock, address, journal
@@ -12,8 +14,10 @@ namespace meshloom::control {
 ///   jobs/NAME/{resolved.yaml, metrics.jsonl, checkpoints/step-N, EXPORT}
 class StateDir {
  public:
-  /// Makes the folder (mode 0700) where it is missing and locks it for the life of the object. Rank
-  /// 0 only. Throws FailedPrecondition (STATE_DIR_LOCKED) naming the other daemon's pid.
+  /// Makes the folder (mode 0700) where it is missing and locks it for the life of the object: the
+  /// folder itself, so that it stays locked when the lock file is removed. One that other users
+  /// could read becomes private with all that lies in it. Rank 0 only. Throws FailedPrecondition
+  /// (STATE_DIR_LOCKED) naming the other daemon's pid.
   explicit StateDir(std::filesystem::path root);
   ~StateDir();
   StateDir(const StateDir&) = delete;
@@ -24,12 +28,17 @@ class StateDir {
   std::filesystem::path job(const std::string& id) const { return root_ / "jobs" / id; }
   std::filesystem::path checkpoints(const std::string& id) const { return job(id) / "checkpoints"; }
 
+  /// Throws FailedPrecondition (STATE_DIR_GONE) where the folder or its journal was removed or
+  /// replaced, so that nothing that is written would be found again.
+  void check_in_place() const;
+
   /// Writes "host:port" where clients and tests find it; removed with the object.
   void publish_address(const std::string& address);
 
  private:
   std::filesystem::path root_;
-  int lock_fd_ = -1;
+  base::FileDescriptor folder_;
+  base::FileDescriptor lock_;
   bool published_ = false;
 };
 

@@ -2,14 +2,20 @@
 #include "daemon/control/status.h"
 
 #include <array>
+#include <filesystem>
 #include <new>
 
+#include "daemon/base/input_file.h"
+#include "daemon/base/utf8.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
 namespace {
 
-constexpr std::size_t kLongestText = 3000;  // trailers share 8 KiB of metadata
+// Bytes; trailers share 8 KiB of metadata.
+constexpr std::size_t kLongestText = 3000;
+constexpr std::size_t kLongestViolation = 1000;
+constexpr std::size_t kLongestValue = 512;
 
 struct KindRow {
   ErrorKind kind;
@@ -47,18 +53,6 @@ ErrorKind kind_of(const v1::ErrorDetails& details) {
   return ErrorKind::kInternal;
 }
 
-/// Cut where a UTF-8 character begins, and without bytes that are not UTF-8: proto strings must
-/// hold text.
-std::string printable(const std::string& text) {
-  std::string out = text.substr(0, kLongestText);
-  while (!out.empty() && out.size() == kLongestText && (out.back() & 0xC0) == 0x80) out.pop_back();
-  for (char& c : out)
-    if (static_cast<unsigned char>(c) >= 0x80 ||
-        (static_cast<unsigned char>(c) < 0x20 && c != '\n'))
-      c = '?';
-  return out;
-}
-
 template <typename Message>
 void add_detail(const char* type, const Message& message, v1::RpcStatus* status) {
   auto* any = status->add_details();
@@ -72,25 +66,39 @@ v1::ErrorDetails to_details(const Error& error) {
   v1::ErrorDetails details;
   details.set_code(code_of(error.kind()));
   details.set_kind(error_kind_name(error.kind()));
-  details.set_message(printable(error.what()));
+  details.set_message(base::printable_text(error.what(), kLongestText));
   details.mutable_info()->set_reason(error.reason());
   details.mutable_info()->set_domain("meshloom");
   for (const auto& [key, value] : error.metadata())
-    (*details.mutable_info()->mutable_metadata())[key] = printable(value).substr(0, 512);
+    (*details.mutable_info()->mutable_metadata())[key] = base::printable_text(value, kLongestValue);
   const auto field = error.metadata().find("field");
   if (field != error.metadata().end()) {
     auto* violation = details.add_violations();
-    violation->set_field(printable(field->second));
+    violation->set_field(base::printable_text(field->second, kLongestValue));
     violation->set_description(details.message());
   }
   return details;
 }
+
+namespace {
+
+v1::ErrorDetails details_of(const std::filesystem::filesystem_error& refused) {
+  try {
+    base::throw_file_error("cannot use", refused.path1(), refused.code().value());
+  } catch (const Error& known) {
+    return to_details(known);
+  }
+}
+
+}  // namespace
 
 v1::ErrorDetails to_details(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const Error& known) {
     return to_details(known);
+  } catch (const std::filesystem::filesystem_error& refused) {
+    return details_of(refused);
   } catch (const std::bad_alloc&) {
     return to_details(ResourceExhausted("out of memory", "OUT_OF_MEMORY"));
   } catch (const std::exception& other) {
@@ -109,7 +117,7 @@ grpc::Status to_status(const v1::ErrorDetails& details) {
     v1::BadRequest bad;
     *bad.mutable_field_violations() = details.violations();
     for (auto& violation : *bad.mutable_field_violations())
-      violation.set_description(violation.description().substr(0, 1000));
+      violation.set_description(base::printable_text(violation.description(), kLongestViolation));
     add_detail("BadRequest", bad, &status);
   }
   if (details.code() == grpc::StatusCode::UNAVAILABLE) {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "daemon/base/input_file.h"
+#include "daemon/train/field_error.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
@@ -16,11 +18,19 @@ bool is_inside(const fs::path& canonical, const fs::path& canonical_root) {
   return root_end == canonical_root.end();
 }
 
+/// With links followed as far as something is there.
+fs::path followed(const fs::path& path) {
+  std::error_code error;
+  fs::path result = fs::weakly_canonical(path, error);
+  if (error) base::throw_file_error("cannot follow", path, error.value());
+  return result;
+}
+
 }  // namespace
 
 void check_inside(const fs::path& path, const fs::path& root) {
-  check(is_inside(fs::weakly_canonical(path), fs::weakly_canonical(root)),
-        "{} leads outside the data folder {}", path.string(), root.string());
+  check(is_inside(followed(path), followed(root)), "{} leads outside the data folder {}",
+        path.string(), root.string());
 }
 
 fs::path resolve_path(const std::string& name, const fs::path& root, const std::string& field) {
@@ -33,7 +43,7 @@ fs::path resolve_path(const std::string& name, const fs::path& root, const std::
   const fs::path given(name);
   if (std::find(given.begin(), given.end(), "..") != given.end()) refuse("must not hold \"..\"");
   const fs::path full = given.is_absolute() ? given : root / given;
-  if (!is_inside(fs::weakly_canonical(full), fs::weakly_canonical(root)))
+  if (!with_field(field, [&] { return is_inside(followed(full), followed(root)); }))
     refuse(fmt::format("lies outside the data folder {}", root.string()));
   std::error_code error;
   if (!fs::exists(full, error))

@@ -63,7 +63,8 @@ TEST_F(StartE2e, WrongStartsExitWithTheirCode) {
       {{"--threads", "0"}, 2, "--threads is 0"},
       {{"--log-level", "loud"}, 2, "--log-level is \"loud\""},
       {{"--config", config}, 2, "did you mean \"log_level\"?"},
-      {{"--config", "/does/not/exist.yaml"}, 2, "cannot be read"},
+      {{"--config", "/does/not/exist.yaml"}, 2, "cannot open /does/not/exist.yaml"},
+      {{"--config", "/dev/null"}, 2, "is a device, expected a regular file"},
       {{"--no-such-flag"}, 2, "--no-such-flag"},
   };
   for (const auto& item : cases) {

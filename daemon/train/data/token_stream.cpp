@@ -55,14 +55,19 @@ bool hidden(const fs::path& path) { return path.filename().string().starts_with(
 
 std::vector<fs::path> files_below(const fs::path& folder) {
   std::vector<fs::path> files;
-  for (auto entry = fs::recursive_directory_iterator(folder);
-       entry != fs::recursive_directory_iterator(); ++entry) {
+  std::error_code error;
+  fs::recursive_directory_iterator entry(folder, error);
+  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
     if (hidden(entry->path())) {
       entry.disable_recursion_pending();
       continue;
     }
-    if (entry->is_regular_file()) files.push_back(entry->path());
+    std::error_code broken;  // a link that leads nowhere
+    const auto status = entry->status(broken);
+    if (broken) base::throw_file_error("cannot follow", entry->path(), broken.value());
+    if (fs::is_regular_file(status)) files.push_back(entry->path());
   }
+  if (error) base::throw_file_error("cannot list", folder, error.value());
   std::sort(files.begin(), files.end());
   return files;
 }

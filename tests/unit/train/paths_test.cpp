@@ -38,5 +38,20 @@ TEST(Paths, StayBelowTheRoot) {
   fs::remove(sibling);
 }
 
+TEST(Paths, NamesThatTheSystemRefusesAreTheUsersMistake) {
+  const testing::DataFolder root;
+  fs::create_symlink(root.path() / "loop", root.path() / "loop");
+  for (const std::string& bad : {std::string("loop"), std::string("loop/x"), std::string(4096, 'n'),
+                                 std::string(300, 'n')}) {
+    try {
+      resolve_path(bad, root.path(), "run.data.path");
+      FAIL() << bad << " was accepted";
+    } catch (const InvalidArgument& error) {
+      EXPECT_EQ(error.reason(), "INVALID_PATH") << error.what();
+      EXPECT_EQ(error.metadata().at("field"), "run.data.path");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace meshloom::train
