@@ -65,12 +65,12 @@ struct DropoutOptions {
 struct AttentionOptions {
   float scale = 0.0f;  ///< 0: 1 / sqrt(D)
   bool is_causal = false;
-  /// Query i has position query_offset + i, key j has key_offset + j; a causal query sees keys at
-  /// positions <= its own. Position arrays (int64, [Sq] and [Skv]) replace the offsets where given.
+  /// Query i has position i or query_positions[i], key j key_offset + j or key_positions[j]. Where
+  /// they meet, query_offset is added to the query's (causal: keys <= that), but not in dropout.
   std::int64_t query_offset = 0;
   std::int64_t key_offset = 0;
-  TensorView query_positions;
-  TensorView key_positions;
+  TensorView query_positions;  ///< int64 [Sq]
+  TensorView key_positions;    ///< int64 [Skv]
   /// A key is seen where position distance is within [-window_left, window_right]; -1: no limit.
   std::int64_t window_left = -1;
   std::int64_t window_right = -1;

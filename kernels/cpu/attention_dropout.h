@@ -60,6 +60,13 @@ HWY_INLINE void draw_values(const PhiloxStream& stream, DropoutValues& values) {
   }
 }
 
+// Where a query stands in the order of draws: its position without the offset.
+HWY_INLINE std::uint64_t drawn_position(const HeadScope& head, std::int64_t query) {
+  const AttentionProblem& p = head.problem;
+  return static_cast<std::uint64_t>(p.position_base + p.query_positions.ids[query] -
+                                    head.options.query_offset);
+}
+
 // Positions in any order: element by element.
 inline void scattered_factors(const HeadScope& head, float* factors, std::uint64_t row,
                               std::int64_t query, std::int64_t key, float kept) {
@@ -67,8 +74,7 @@ inline void scattered_factors(const HeadScope& head, float* factors, std::uint64
   const AttentionOptions& o = head.options;
   const auto base = static_cast<std::uint64_t>(p.position_base);
   for (std::int64_t q = 0; q < kPanel; ++q) {
-    const std::uint64_t position =
-        base + static_cast<std::uint64_t>(p.query_positions.ids[query + q]);
+    const std::uint64_t position = drawn_position(head, query + q);
     const std::uint64_t start = (row + position) * static_cast<std::uint64_t>(o.dropout_total_keys);
     for (std::int64_t k = 0; k < kUnit; ++k) {
       const std::uint64_t at =
@@ -100,8 +106,7 @@ inline void dropout_factors(const HeadScope& head, float* factors, std::int64_t 
   bool uniform_offset = true;
   const auto base = static_cast<std::uint64_t>(p.position_base);
   for (std::int64_t q = 0; q < kPanel; ++q) {
-    const std::uint64_t position =
-        base + static_cast<std::uint64_t>(p.query_positions.ids[query + q]);
+    const std::uint64_t position = drawn_position(head, query + q);
     const std::uint64_t first =
         (row + position) * static_cast<std::uint64_t>(o.dropout_total_keys) + base +
         static_cast<std::uint64_t>(keys[0]);

@@ -17,12 +17,14 @@ std::int64_t round_up(std::int64_t value, std::int64_t step) {
   return (value + step - 1) / step * step;
 }
 
-// ids[i] for one side: an array, or offset + i.
+// The id of element i of one side: offset + data[i], or offset + i.
 struct IdSource {
   const std::int64_t* data = nullptr;
   std::int64_t stride = 0, offset = 0, count = 0;
 
-  std::int64_t at(std::int64_t i) const { return data == nullptr ? offset + i : data[i * stride]; }
+  std::int64_t at(std::int64_t i) const {
+    return offset + (data == nullptr ? i : data[i * stride]);
+  }
 };
 
 struct Limits {
@@ -100,7 +102,7 @@ IdTable advance(const IdTable& table, std::int64_t b, std::int64_t tiles) {
 
 IdSource positions(const TensorView& view, std::int64_t offset, std::int64_t count) {
   if (!view.defined()) return {nullptr, 0, offset, count};
-  return {view.as<std::int64_t>(), view.stride(0), 0, count};
+  return {view.as<std::int64_t>(), view.stride(0), offset, count};
 }
 
 IdSource documents(const TensorView& view, std::int64_t b) {
@@ -240,7 +242,8 @@ std::size_t attention_table_bytes(const AttentionProblem& problem) {
 void prepare_attention(AttentionProblem& problem, SpanCutter& cutter) {
   const AttentionOptions& options = *problem.options;
   const IdSource q = positions(options.query_positions, options.query_offset, problem.queries);
-  const IdSource k = positions(options.key_positions, options.key_offset, problem.keys);
+  const std::int64_t key_offset = options.key_positions.defined() ? 0 : options.key_offset;
+  const IdSource k = positions(options.key_positions, key_offset, problem.keys);
   const Limits limits = limits_of(q, k, "positions");
   problem.position_base = limits.low;
   const TableWriter queries(cutter, problem.query_tiles, 1);

@@ -60,8 +60,8 @@ struct AttentionProblem {
   float scale = 0.0f;
   /// A key is seen where key position - query position is within [nearest, farthest].
   std::int32_t nearest = 0, farthest = 0;
-  std::int64_t position_base = 0;  ///< id 0 in the position tables
-  IdTable query_positions, key_positions;
+  std::int64_t position_base = 0;          ///< id 0 in the position tables
+  IdTable query_positions, key_positions;  ///< those of queries with query_offset
   IdTable query_documents, key_documents;  ///< one table after the other, per batch row
   bool limited = false;                    ///< some mask may hide a key
   bool modified = false;  ///< bias, ALiBi or dropout change scores or probabilities

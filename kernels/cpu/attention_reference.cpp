@@ -57,7 +57,8 @@ class Head {
     if (options_.bias.defined()) sum += load(options_.bias, bias_offset(i, j));
     if (options_.alibi_slopes.defined())
       sum -= load(options_.alibi_slopes, h_ * options_.alibi_slopes.stride(0)) *
-             std::abs(static_cast<double>(query_position(i) - key_position(j)));
+             std::abs(
+                 static_cast<double>(query_position(i) + options_.query_offset - key_position(j)));
     return sum;
   }
 
@@ -81,7 +82,7 @@ class Head {
  private:
   std::int64_t query_position(std::int64_t i) const {
     const TensorView& p = options_.query_positions;
-    return p.defined() ? p.as<std::int64_t>()[i * p.stride(0)] : options_.query_offset + i;
+    return p.defined() ? p.as<std::int64_t>()[i * p.stride(0)] : i;
   }
   std::int64_t key_position(std::int64_t j) const {
     const TensorView& p = options_.key_positions;
@@ -89,7 +90,7 @@ class Head {
   }
 
   bool visible(std::int64_t i, std::int64_t j) const {
-    const std::int64_t distance = key_position(j) - query_position(i);
+    const std::int64_t distance = key_position(j) - query_position(i) - options_.query_offset;
     if (options_.is_causal && distance > 0) return false;
     if (options_.window_left >= 0 && distance < -options_.window_left) return false;
     if (options_.window_right >= 0 && distance > options_.window_right) return false;

@@ -33,15 +33,14 @@ struct Problem {
     return t.at(((b * shape[1] + h) * shape[2] + s) * shape[3] + c);
   }
   std::int64_t query_position(std::int64_t i) const {
-    return options.query_positions.defined() ? static_cast<std::int64_t>(query_positions.at(i))
-                                             : options.query_offset + i;
+    return options.query_positions.defined() ? static_cast<std::int64_t>(query_positions.at(i)) : i;
   }
   std::int64_t key_position(std::int64_t j) const {
     return options.key_positions.defined() ? static_cast<std::int64_t>(key_positions.at(j))
                                            : options.key_offset + j;
   }
   bool visible(std::int64_t b, std::int64_t i, std::int64_t j) const {
-    const std::int64_t qp = query_position(i), kp = key_position(j);
+    const std::int64_t qp = query_position(i) + options.query_offset, kp = key_position(j);
     if (options.is_causal && kp > qp) return false;
     if (options.window_left >= 0 && qp - kp > options.window_left) return false;
     if (options.window_right >= 0 && kp - qp > options.window_right) return false;
@@ -58,7 +57,9 @@ struct Problem {
       sum += t.as<float>()[b * t.stride(0) + h * t.stride(1) + i * t.stride(2) + j * t.stride(3)];
     }
     if (options.alibi_slopes.defined())
-      sum -= slopes.at(h) * static_cast<double>(std::abs(query_position(i) - key_position(j)));
+      sum -=
+          slopes.at(h) *
+          static_cast<double>(std::abs(query_position(i) + options.query_offset - key_position(j)));
     return sum;
   }
   double keep(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {

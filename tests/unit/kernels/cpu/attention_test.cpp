@@ -130,7 +130,7 @@ void random_options(std::mt19937& random, Problem& p) {
   const auto chance = [&](unsigned one_in) { return random() % one_in == 0; };
   o.is_causal = chance(2);
   if (chance(3)) o.scale = 0.3f;
-  if (chance(3)) o.query_offset = static_cast<std::int64_t>(random() % 100);
+  if (chance(3)) o.query_offset = static_cast<std::int64_t>(random() % 200) - 50;
   if (chance(4)) o.key_offset = static_cast<std::int64_t>(random() % 60);
   if (chance(4)) o.window_left = static_cast<std::int64_t>(random() % 90);
   if (chance(4)) o.window_right = static_cast<std::int64_t>(random() % 90);

@@ -270,6 +270,29 @@ TEST_F(AttentionOps, DropoutRowsOfABatchShardMatchTheWhole) {
             part.to_vector());
 }
 
+/// With values of 1 and keys of 0, o is how many keys of a query are kept, over the number seen.
+TEST_F(AttentionOps, DropoutDrawsByTheQueryThatBottomRightShifts) {
+  const std::int64_t heads = 2, queries = 5, keys = 9;
+  const Tensor q = random({1, heads, queries, 8});
+  const Tensor k = zeros(context_, {1, heads, keys, 8}, q.dtype());
+  const Tensor v = full(context_, {1, heads, keys, 8}, 1.0, q.dtype());
+  const SdpaOptions options{
+      .is_causal = true, .causal_bottom_right = true, .dropout_p = 0.5f, .dropout_random = {3, 4}};
+  const std::vector<double> o = scaled_dot_product_attention(q, k, v, options).o.to_vector();
+  for (std::int64_t h = 0; h < heads; ++h)
+    for (std::int64_t i = 0; i < queries; ++i) {
+      const std::int64_t seen = i + keys - queries + 1;
+      double kept = 0.0;
+      for (std::int64_t j = 0; j < seen; ++j) {
+        const auto n = static_cast<std::uint64_t>((h * queries + i) * keys + j);
+        kept += philox_uniform(options.dropout_random.at(n)) < 0.5f ? 0.0 : 2.0;
+      }
+      EXPECT_NEAR(o[static_cast<std::size_t>((h * queries + i) * 8)],
+                  kept / static_cast<double>(seen), 1e-5)
+          << "head " << h << " query " << i;
+    }
+}
+
 TEST_F(AttentionOps, DropoutGradientMatchesDifferencesInTheValues) {
   // o is linear in v, so one difference with a large step is exact up to rounding.
   const Tensor q = random({1, 1, 6, 8}), k = random({1, 1, 6, 8});
