@@ -80,7 +80,8 @@ struct CaseResults {
 };
 
 /// A kind of case. Both functions run on every rank; what they throw fails the case (or is what
-/// `expect.error` asks for), and they must throw on every rank alike.
+/// `expect.error` asks for). `validate` throws on every rank alike; where `run` throws on some,
+/// the others' waits end.
 struct Kind {
   std::string_view name;
   /// Allowed beside kind, mesh, variants, label, tensors, tolerance, expect.

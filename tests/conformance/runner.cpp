@@ -78,15 +78,30 @@ std::vector<std::string> Runner::run_kind(const Kind& kind, const Case& c,
     kind.validate(c, *file);
   }));
   if (!all_empty(errors)) return errors;
-  errors = exchange_errors(error_of([&] {
-    if (!world_)
-      world_ = runtime_.make_world_group({"world", kCollectiveTimeout, nullptr, options_.threads});
+  if (!world_)
+    world_ = runtime_.make_world_group({"world", kCollectiveTimeout, nullptr, options_.threads});
+  return run_in_step([&] {
     RankContext rank{context, *world_, c.mesh};
     kind.run(c, *file, rank, results);
-  }));
-  // What was under way when a rank failed is of no use to the next case.
-  if (!all_empty(errors)) world_.reset();
-  return errors;
+  });
+}
+
+std::vector<std::string> Runner::run_in_step(const std::function<void()>& body) {
+  comm::FailureDomain* const failures = world_->failures();
+  if (failures == nullptr) return {error_of(body)};
+  std::string error;
+  try {
+    body();
+    // Whoever is done waits here for the others, or hears that one of them failed.
+    world_->barrier()->wait_host();
+    return std::vector<std::string>(static_cast<std::size_t>(world_->size()));
+  } catch (const comm::PeerFailed& failed) {
+    error = failed.what();
+  } catch (...) {
+    error = error_of([] { throw; });
+    failures->raise(error);
+  }
+  return failures->recover(error).reports;
 }
 
 void Runner::run(const CaseEntry& entry, const std::function<void(const Outcome&)>& use) {

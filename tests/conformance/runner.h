@@ -50,6 +50,9 @@ class Runner {
   /// Opens the tensor file, validates and runs the case. Returns every rank's error.
   std::vector<std::string> run_kind(const Kind& kind, const Case& c, ExecutionContext& context,
                                     std::optional<TensorFile>& file, CaseResults& results);
+  /// Returns every rank's error. One that fails alone ends what the others wait for: theirs hold
+  /// its text. Groups that `body` made are of no use afterwards, the world is.
+  std::vector<std::string> run_in_step(const std::function<void()>& body);
   void judge_error(const Case& c, const std::vector<std::string>& errors, Outcome& outcome) const;
   void judge_results(const Case& c, const TensorFile& file, ExecutionContext& context,
                      Outcome& outcome);
