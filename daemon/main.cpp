@@ -38,7 +38,9 @@ bool world_size_fits(const comm::MpiRuntime& runtime, int expected) {
 }
 
 int run(const control::DaemonOptions& options) {
-  comm::MpiRuntime runtime;
+  comm::MpiRuntimeOptions mpi;
+  mpi.interface = options.config.mpi_interface();
+  comm::MpiRuntime runtime(mpi);
   init_log({runtime.rank(), options.config.log_level(), ""});
   control::route_grpc_log();
   if (!world_size_fits(runtime, options.config.world_size())) {

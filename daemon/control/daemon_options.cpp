@@ -27,6 +27,7 @@ v1::DaemonConfig merge(const DaemonFlags& flags, const base::Environment& env) {
   if (flags.state_dir) config.set_state_dir(*flags.state_dir);
   if (flags.data_dir) config.set_data_dir(*flags.data_dir);
   if (flags.log_level) config.set_log_level(*flags.log_level);
+  if (flags.mpi_interface) config.set_mpi_interface(*flags.mpi_interface);
   if (flags.world_size) config.set_world_size(*flags.world_size);
   if (flags.threads) config.set_threads(*flags.threads);
   if (flags.no_resume) config.set_no_resume(true);
@@ -94,6 +95,9 @@ void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
       "--insecure", flags.insecure,
       "Allow --listen on an address that other machines reach: calls are neither encrypted nor "
       "authenticated");
+  app.add_option("--mpi-interface", flags.mpi_interface,
+                 "Interface or subnet of a closed network for MPI's traffic; needed over several "
+                 "hosts. none: all ranks are on one host");
   app.add_option("--log-level", flags.log_level,
                  "trace, debug, info, warning or error. Default info");
   app.footer(

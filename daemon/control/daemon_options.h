@@ -17,7 +17,7 @@ namespace meshloom::control {
 /// As given on the command line.
 struct DaemonFlags {
   std::string config;
-  std::optional<std::string> listen, state_dir, data_dir, log_level;
+  std::optional<std::string> listen, state_dir, data_dir, log_level, mpi_interface;
   std::optional<int> world_size, threads;
   bool no_resume = false;
   bool insecure = false;

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "daemon/comm/mesh/local_bootstrap.h"
+#include "daemon/comm/mesh/mpi_environment.h"
 #include "daemon/comm/mesh/mpi_runtime.h"
 #include "daemon/comm/mesh/topology.h"
 #include "kernels/backend.h"

@@ -10,6 +10,8 @@
 
 #include <fstream>
 #include <iterator>
+#include <set>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -115,6 +117,34 @@ std::string read_file(const fs::path& path) {
 bool is_alive(pid_t pid) {
   const std::string stat = stat_of(pid);
   return !stat.empty() && stat[0] != 'Z' && stat[0] != 'X';
+}
+
+std::vector<std::string> tcp_listeners(pid_t pid) {
+  const std::string process = "/proc/" + std::to_string(pid);
+  std::set<std::string> sockets;  // "socket:[INODE]"
+  std::error_code ignored;
+  for (const auto& fd : fs::directory_iterator(process + "/fd", ignored))
+    sockets.insert(fs::read_symlink(fd.path(), ignored).string());
+  constexpr const char* kListen = "0A";
+  std::vector<std::string> listeners;
+  for (const char* table : {"/net/tcp", "/net/tcp6"}) {
+    std::ifstream file(process + table);
+    std::string line;
+    std::getline(file, line);  // the titles
+    while (std::getline(file, line)) {
+      std::istringstream fields(line);
+      std::string slot, local, remote, state, queues, timer, retries, user, timeout, inode;
+      fields >> slot >> local >> remote >> state >> queues >> timer >> retries >> user >> timeout >>
+          inode;
+      if (state == kListen && sockets.count("socket:[" + inode + "]") != 0)
+        listeners.push_back(local);
+    }
+  }
+  return listeners;
+}
+
+int port_of(const std::string& listener) {
+  return std::stoi(listener.substr(listener.rfind(':') + 1), nullptr, 16);
 }
 
 void sleep_ms(int milliseconds) {

@@ -48,6 +48,12 @@ std::string read_file(const std::filesystem::path& path);
 /// False for a process that has ended, whether or not somebody has waited for it.
 bool is_alive(pid_t pid);
 
+/// Local addresses of the TCP sockets, of both families, on which a process listens: "IP:PORT" as
+/// /proc writes them, in hexadecimal ("0100007F:1CFC" is 127.0.0.1:7420).
+std::vector<std::string> tcp_listeners(pid_t pid);
+/// The port of such an address.
+int port_of(const std::string& listener);
+
 /// Polls until the condition holds; false after the timeout.
 template <typename Condition>
 bool eventually(std::chrono::milliseconds timeout, Condition condition);

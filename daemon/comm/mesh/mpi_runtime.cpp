@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "daemon/comm/mesh/mpi_bootstrap.h"
+#include "daemon/comm/mesh/mpi_environment.h"
 #include "daemon/comm/mesh/mpi_segment_folder.h"
 #include "daemon/comm/mpi_failure_channel.h"
 #include "daemon/comm/mpi_transport.h"
@@ -17,9 +18,6 @@
 
 namespace meshloom::comm {
 namespace {
-
-/// The user's own setting of an Open MPI parameter wins.
-void set_default(const char* name, const char* value) { setenv(name, value, 0); }
 
 void die_with_parent(int signal) {
   const pid_t parent = getppid();
@@ -30,12 +28,6 @@ void die_with_parent(int signal) {
 
 }  // namespace
 
-bool launched_by_mpirun() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"})
-    if (std::getenv(name) != nullptr) return true;
-  return false;
-}
-
 MpiRuntime::MpiRuntime(const MpiRuntimeOptions& options)
     : options_(options),
       launched_by_mpirun_(comm::launched_by_mpirun()),
@@ -43,8 +35,8 @@ MpiRuntime::MpiRuntime(const MpiRuntimeOptions& options)
       leftovers_(std::make_shared<MpiLeftovers>()) {
   if (launched_by_mpirun_ && options_.parent_death_signal != 0)
     die_with_parent(options_.parent_death_signal);
-  // Point-to-point over the plain transports: probing for fabrics costs start-up time.
-  set_default("OMPI_MCA_pml", "ob1");
+  for (const auto& [name, value] : mpi_defaults(process_environment(), options_.interface))
+    setenv(name.c_str(), value.c_str(), 0);
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
   check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");

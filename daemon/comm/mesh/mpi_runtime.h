@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 
 #include "daemon/comm/mesh/rank_runtime.h"
 
@@ -19,13 +20,15 @@ struct MpiRuntimeOptions {
   int parent_death_signal = 9;
   /// How long a rank waits for the others during bootstrap.
   std::chrono::milliseconds bootstrap_timeout{100'000};
+  /// What MPI's traffic between hosts takes; see mpi_defaults().
+  std::string interface {};
 };
 
 /// One per process, made before other threads start and before gRPC, and used by that thread alone
 /// (MPI_THREAD_FUNNELED). Every MPI call is nonblocking and polled; MPI errors come as CommError.
 class MpiRuntime : public RankRuntime {
  public:
-  /// Throws CommError where MPI cannot start.
+  /// Throws CommError where MPI cannot start, InvalidArgument as mpi_defaults() does.
   explicit MpiRuntime(const MpiRuntimeOptions& = {});
   /// Finalises only if `finish` was called: after a failure peers may be gone, and MPI_Finalize
   /// waits for them.
@@ -56,10 +59,5 @@ class MpiRuntime : public RankRuntime {
   std::shared_ptr<MpiLeftovers> leftovers_;
   std::shared_ptr<RankGroups> groups_;
 };
-
-/// Whether the environment says that mpirun (or a Slurm step with PMI) started this process. Used
-/// for the warning about a lone rank and to decide whether `--local-ranks` makes sense; never for
-/// locality.
-bool launched_by_mpirun();
 
 }  // namespace meshloom::comm

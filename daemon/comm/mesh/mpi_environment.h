@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What Open MPI is told before MPI_Init, through its environment: the defaults of every program
+// that uses MPI.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace meshloom::comm {
+
+/// The value of an environment variable, where it is set.
+using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
+EnvironmentLookup process_environment();
+
+/// Whether mpirun or another launcher (srun, prterun; PMI or PMIx) says that it started this
+/// process. Used for the warning about a lone rank, to decide whether `--local-ranks` makes sense
+/// and for the default below; never for locality.
+bool launched_by_mpirun(const EnvironmentLookup& = process_environment());
+
+/// The Open MPI parameters (OMPI_MCA_...) to set, without those that the user has set: variables,
+/// also by `mpirun --mca` and `--omca`, win over these, and these win over files of parameters.
+///
+/// Open MPI's tcp transport listens on every interface of each rank, from port 1024 up, and
+/// believes whoever connects. Where the launcher says that all ranks are on one host, or where
+/// there is no launcher, it is left out. Over several hosts, or where the launcher tells nothing,
+/// `interface` must name the one that MPI's traffic takes: a name such as "eth1", a subnet such as
+/// "10.0.0.0/24", or "none" where all ranks are on one host after all. Throws InvalidArgument
+/// (MPI_INTERFACE_MISSING) where it is empty and the user has chosen neither transports nor
+/// interface.
+std::map<std::string, std::string> mpi_defaults(const EnvironmentLookup&,
+                                                const std::string& interface);
+
+}  // namespace meshloom::comm

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// On what the ranks listen.
+#include <gmock/gmock.h>
+
+#include "tests/e2e/daemon_fixture.h"
+
+namespace meshloom::e2e {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr const char* kLoopback = "0100007F:";  // 127.0.0.1 as /proc writes it, also
+                                                // as the end of an address of IPv6
+
+class ListenersE2e : public DaemonTest {
+ protected:
+  int announced_port() const { return std::stoi(address_.substr(address_.rfind(':') + 1)); }
+  void run_a_job() {
+    TinyJob endless;
+    endless.steps = 10'000'000;
+    submit(endless, "running");
+    ASSERT_TRUE(reaches_step("running", 2));
+  }
+};
+
+TEST_F(ListenersE2e, OnlyRank0ListensAndOnLoopbackAlone) {
+  start(3);
+  run_a_job();
+  const auto own = tcp_listeners(pids_[0]);
+  ASSERT_EQ(own.size(), 2u) << ::testing::PrintToString(own);  // for clients and for the ranks
+  for (const std::string& address : own) EXPECT_THAT(address, HasSubstr(kLoopback));
+  EXPECT_TRUE(port_of(own[0]) == announced_port() || port_of(own[1]) == announced_port());
+  for (const int rank : {1, 2})
+    EXPECT_THAT(tcp_listeners(pids_[static_cast<std::size_t>(rank)]), IsEmpty()) << rank;
+}
+
+TEST_F(ListenersE2e, ALoneProcessListensForClientsAlone) {
+  const Process alone({MESHLOOM_BIN "/meshloomd", "--listen", "127.0.0.1:0", "--state-dir",
+                       state_.string(), "--data-dir", data_.string()},
+                      folder_ / "alone.log");
+  ASSERT_TRUE(eventually(20s, [&] { return std::filesystem::exists(state_ / "address"); }));
+  const auto own = tcp_listeners(alone.pid());
+  ASSERT_EQ(own.size(), 1u) << ::testing::PrintToString(own);
+  EXPECT_THAT(own[0], HasSubstr(kLoopback));
+}
+
+TEST_F(ListenersE2e, AUsersOwnChoiceOfTransportsStands) {
+  ::setenv("OMPI_MCA_btl", "self,tcp", 1);
+  start();
+  ::unsetenv("OMPI_MCA_btl");
+  EXPECT_THAT(tcp_listeners(pids_[1]), Not(IsEmpty()));
+}
+
+TEST_F(ListenersE2e, OverSeveralHostsTheInterfaceMustBeNamed) {
+  const auto start_on_two_hosts = [&](const Arguments& flags) {
+    // Each rank is told that it is alone on its host.
+    Arguments all{"mpirun",
+                  "-n",
+                  "2",
+                  "--bind-to",
+                  "none",
+                  "--oversubscribe",
+                  "env",
+                  "OMPI_COMM_WORLD_LOCAL_SIZE=1",
+                  MESHLOOM_BIN "/meshloomd",
+                  "--listen",
+                  "127.0.0.1:0",
+                  "--state-dir",
+                  state_.string(),
+                  "--data-dir",
+                  data_.string()};
+    all.insert(all.end(), flags.begin(), flags.end());
+    return std::make_unique<Process>(all, folder_ / "hosts.log");
+  };
+  EXPECT_EQ(start_on_two_hosts({})->wait(20s), 2);
+  EXPECT_NE(read_file(folder_ / "hosts.log").find("name the interface of a closed network"),
+            std::string::npos)
+      << read_file(folder_ / "hosts.log");
+  const auto named = start_on_two_hosts({"--mpi-interface", "lo"});
+  EXPECT_TRUE(eventually(20s, [&] { return std::filesystem::exists(state_ / "address"); }))
+      << read_file(folder_ / "hosts.log");
+}
+
+}  // namespace
+}  // namespace meshloom::e2e
