@@ -63,7 +63,8 @@ Meeting read_meeting(const std::vector<std::string>& packed) {
 
 }  // namespace
 
-RankGroups::RankGroups(std::unique_ptr<FailureChannel> channel) : channel_(std::move(channel)) {}
+RankGroups::RankGroups(std::unique_ptr<FailureChannel> channel, TrainingPulse* pulse)
+    : channel_(std::move(channel)), pulse_(pulse) {}
 
 RankGroups::~RankGroups() = default;
 

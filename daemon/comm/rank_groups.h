@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon/comm/failure_channel.h"
+#include "daemon/comm/training_pulse.h"
 
 namespace meshloom::comm {
 
@@ -17,7 +18,8 @@ class TransportProcessGroup;
 /// were made.
 class RankGroups final : public FailureDomain {
  public:
-  explicit RankGroups(std::unique_ptr<FailureChannel> channel);
+  /// `pulse`: where the groups tell what they do; may be null.
+  explicit RankGroups(std::unique_ptr<FailureChannel> channel, TrainingPulse* pulse = nullptr);
   ~RankGroups() override;
 
   void add(TransportProcessGroup* group) { groups_.push_back(group); }
@@ -25,6 +27,8 @@ class RankGroups final : public FailureDomain {
 
   /// Tells the world groups of a rank apart: 1, 2, ... in the order in which they are made.
   std::uint64_t next_world() { return ++worlds_; }
+
+  TrainingPulse* pulse() const { return pulse_; }
 
   /// Moves every flight of every group: a peer may wait for another one first.
   void poll_all();
@@ -66,6 +70,7 @@ class RankGroups final : public FailureDomain {
   std::string last_collective() const;
 
   std::unique_ptr<FailureChannel> channel_;
+  TrainingPulse* pulse_;
   std::vector<TransportProcessGroup*> groups_;
   std::uint64_t worlds_ = 0;
   std::uint64_t epoch_ = 0;

@@ -122,6 +122,8 @@ std::shared_ptr<TransportProcessGroup::Flight> TransportProcessGroup::take_off(c
   flight->name = name;
   flight->last_poll = Clock::now();
   flight->sequence = recorder_.issue(name, bytes, flight->last_poll);
+  if (TrainingPulse* pulse = groups_->pulse())
+    pulse->begin_collective(name, flight->sequence, options_.name);
   return flight;
 }
 
@@ -150,6 +152,7 @@ WorkPtr TransportProcessGroup::launch(std::shared_ptr<Flight> flight,
 
 void TransportProcessGroup::poll() {
   if (flights_.empty()) return;
+  const InTransport mark(groups_->pulse());
   const Clock::time_point now = Clock::now();
   try {
     transport_->progress();
@@ -170,6 +173,9 @@ void TransportProcessGroup::advance(Flight& flight, Clock::time_point now) {
   try {
     flight.done = flight.collective->advance();
     const std::uint64_t progress = flight.collective->progress();
+    if (TrainingPulse* pulse = groups_->pulse();
+        pulse && (flight.done || progress != flight.seen_progress))
+      pulse->advance();
     if (flight.done) {
       CommCounter& counter = counters_[flight.name];
       ++counter.calls;

@@ -50,7 +50,7 @@ MpiRuntime::MpiRuntime(const MpiRuntimeOptions& options)
   segments_->hide();
   if (world_size_ > 1)
     groups_ = std::make_shared<RankGroups>(
-        make_mpi_failure_channel(MPI_COMM_WORLD, leftovers_, options_.bootstrap_timeout));
+        make_mpi_failure_channel(MPI_COMM_WORLD, leftovers_, options_.bootstrap_timeout), &pulse_);
 }
 
 MpiRuntime::~MpiRuntime() {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "daemon/comm/mesh/rank_runtime.h"
+#include "daemon/comm/training_pulse.h"
 
 namespace meshloom::comm {
 
@@ -41,6 +42,9 @@ class MpiRuntime : public RankRuntime {
   /// False where the process was started by hand: then it is alone, which deserves a warning.
   bool launched_by_mpirun() const { return launched_by_mpirun_; }
 
+  /// What all groups of this rank tell of their collectives; others may add to it.
+  TrainingPulse& pulse() { return pulse_; }
+
   Bootstrap& bootstrap() override { return *bootstrap_; }
   /// On a communicator of its own.
   std::unique_ptr<ProcessGroup> make_world_group(const GroupOptions& = {}) override;
@@ -54,6 +58,7 @@ class MpiRuntime : public RankRuntime {
   int world_size_ = 1;
   bool launched_by_mpirun_ = false;
   bool finished_ = false;
+  TrainingPulse pulse_;
   std::unique_ptr<MpiSegmentFolder> segments_;
   std::unique_ptr<Bootstrap> bootstrap_;
   std::shared_ptr<MpiLeftovers> leftovers_;
