@@ -82,7 +82,7 @@ void Client::wait_for_connection(std::chrono::milliseconds timeout) {
   channel_->WaitForConnected(std::chrono::system_clock::now() + timeout);
 }
 
-bool Client::serving() {
+Client::Health Client::health() {
   // grpc.health.v1: an empty request asks for the whole server; byte 0x08 0x01 answers SERVING.
   grpc::GenericStub stub(channel_);
   grpc::ClientContext context;
@@ -99,8 +99,9 @@ bool Client::serving() {
   bool ok = false;
   queue.Next(&tag, &ok);
   grpc::Slice slice;
-  if (!ok || !status.ok() || !response.DumpToSingleSlice(&slice).ok()) return false;
-  return slice.size() == 2 && slice.begin()[0] == 0x08 && slice.begin()[1] == 0x01;
+  if (!ok || !status.ok() || !response.DumpToSingleSlice(&slice).ok()) return Health::kUnreachable;
+  const bool serving = slice.size() == 2 && slice.begin()[0] == 0x08 && slice.begin()[1] == 0x01;
+  return serving ? Health::kServing : Health::kNotServing;
 }
 
 v1::ErrorDetails details_of(const grpc::Status& status) {

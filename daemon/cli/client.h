@@ -52,8 +52,11 @@ class Client {
   /// a plain sleep between two calls would let the second fail as the first did.
   void wait_for_connection(std::chrono::milliseconds timeout);
 
-  /// Whether the daemon's health service says that all ranks have joined.
-  bool serving();
+  enum class Health { kUnreachable, kNotServing, kServing };
+  /// What the daemon's health service says; it serves where all ranks have joined and none is
+  /// frozen or stuck.
+  Health health();
+  bool serving() { return health() == Health::kServing; }
 
  private:
   static constexpr std::chrono::seconds kDeadline{30};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <memory>
 #include <thread>
@@ -38,14 +39,35 @@ v1::Job running_job(Client& client) {
   return running;
 }
 
+const char* state_text(v1::WorkerState state) {
+  switch (state) {
+    case v1::WORKER_STATE_READY: return "ready";
+    case v1::WORKER_STATE_SILENT: return "silent";
+    case v1::WORKER_STATE_STUCK: return "stuck";
+    default: return "-";  // of another version
+  }
+}
+
 void print_workers(const v1::ListWorkersResponse& response) {
   std::vector<std::vector<std::string>> rows{
-      {"rank", "host", "pid", "device", "cpu", "threads", "memory"}};
+      {"rank", "state", "host", "pid", "device", "cpu", "threads", "memory"}};
   for (const auto& worker : response.workers())
-    rows.push_back({std::to_string(worker.rank()), worker.host(), std::to_string(worker.pid()),
-                    worker.device(), worker.cpu(), std::to_string(worker.threads()),
-                    bytes_text(worker.memory_bytes())});
+    rows.push_back({std::to_string(worker.rank()), state_text(worker.state()), worker.host(),
+                    std::to_string(worker.pid()), worker.device(), worker.cpu(),
+                    std::to_string(worker.threads()), bytes_text(worker.memory_bytes())});
   print_table(rows);
+  for (const auto& worker : response.workers())
+    if (!worker.trouble().empty()) fmt::print("rank {}: {}\n", worker.rank(), worker.trouble());
+}
+
+/// Of the whole daemon: ranks are named where it is for them that it does not serve.
+std::string state_of(const v1::ListWorkersResponse& response, bool serving) {
+  std::vector<std::string> troubled;
+  for (const auto& worker : response.workers())
+    if (!worker.trouble().empty())
+      troubled.push_back(fmt::format("rank {} is {}", worker.rank(), state_text(worker.state())));
+  if (!troubled.empty()) return fmt::format("{}", fmt::join(troubled, ", "));
+  return serving ? "serving" : "waiting for ranks";
 }
 
 ExitCode status(Client& client, bool json, double wait_seconds) {
@@ -59,16 +81,18 @@ ExitCode status(Client& client, bool json, double wait_seconds) {
     print_json(workers);
     return serving ? kOk : kUnreachable;
   }
+  const std::string state = state_of(workers, serving);
   fmt::print("meshloomd {} at {}: {}, up {}, state in {}\n", workers.version(), client.address(),
-             serving ? "serving" : "waiting for ranks",
-             duration_text(static_cast<double>(workers.uptime_seconds())), workers.state_dir());
+             state, duration_text(static_cast<double>(workers.uptime_seconds())),
+             workers.state_dir());
   print_workers(workers);
   if (workers.recoveries() > 0)
     fmt::print("failures of one rank that the daemon survived: {}; the last: {}\n",
                workers.recoveries(), workers.last_failure());
   const v1::Job job = running_job(client);
   if (!job.name().empty())
-    fmt::print("running: {}, step {} of {}\n", short_name(job.name()), job.step(), job.steps());
+    fmt::print("running: {}, step {} of {}{}\n", short_name(job.name()), job.step(), job.steps(),
+               serving ? "" : ", " + state);
   return serving ? kOk : kUnreachable;
 }
 
@@ -77,7 +101,7 @@ ExitCode shutdown(Client& client, bool json, double wait_seconds) {
   const auto response = client.call(client.workers(), &v1::WorkerService::Stub::Shutdown, request);
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                       std::chrono::duration<double>(wait_seconds));
-  while (wait_seconds > 0 && client.serving()) {
+  while (wait_seconds > 0 && client.health() != Client::Health::kUnreachable) {
     if (Clock::now() >= end)
       throw CliError(kFailed, fmt::format("the daemon still serves after {} s", wait_seconds));
     std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -41,13 +41,16 @@ std::string failure_text(const comm::Failure& failure) {
 }
 
 DaemonEnd follow(comm::ProcessGroup& world, const LaunchCard& card, const v1::RankHello& hello,
-                 bool launched, RunFactory& factory, comm::AbortFlag& abort) {
-  Follower follower({card.address, card.secret, hello, [&](const std::string& cause) {
+                 comm::MpiRuntime& runtime, std::chrono::milliseconds rank_timeout,
+                 RunFactory& factory, comm::AbortFlag& abort) {
+  Follower follower({card.address, card.secret, hello,
+                     [&](const std::string& cause) {
                        spdlog::critical("rank {} stops: {}", hello.rank(), cause);
                        abort.raised = true;
                        leave_soon(fmt::format("rank {}", hello.rank()));
-                     }});
-  const StopSignalListener signals(launched,
+                     },
+                     &runtime.pulse(), rank_timeout});
+  const StopSignalListener signals(runtime.launched_by_mpirun(),
                                    [&](const std::string& cause) { follower.request_stop(cause); });
   world.failures()->on_raise([&](std::uint64_t epoch, const comm::Failure& failure) {
     follower.report_failure(epoch, failure_text(failure));
@@ -55,8 +58,9 @@ DaemonEnd follow(comm::ProcessGroup& world, const LaunchCard& card, const v1::Ra
   LoopEnd end;
   {
     RankWorker worker(hello.rank(), factory);
-    end = run_commands(follower.commands(), worker,
-                       [&](const v1::RankResult& result) { follower.report(result); });
+    end = run_commands(
+        follower.commands(), worker, [&](const v1::RankResult& result) { follower.report(result); },
+        &runtime.pulse());
   }
   if (end != LoopEnd::kStopped) {
     // Rank 0 answers a result that leaves the ranks out of step with an abort, which ends the
@@ -91,8 +95,8 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
   LaunchCard card;
   if (rank == 0) {
     try {
-      leader =
-          std::make_unique<Leader>(options, hello, runtime.world_size(), topology.hosts > 1, abort);
+      leader = std::make_unique<Leader>(options, hello, runtime.world_size(), topology.hosts > 1,
+                                        abort, runtime.pulse());
       card = leader->card();
     } catch (const std::exception& error) {
       spdlog::critical("{}", error.what());
@@ -107,7 +111,8 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
       leader->report_failure(epoch, failure_text(failure));
     });
   if (rank == 0) return leader->serve(runtime.launched_by_mpirun(), factory);
-  return follow(*world, card, hello, runtime.launched_by_mpirun(), factory, abort);
+  return follow(*world, card, hello, runtime, std::chrono::milliseconds(config.rank_timeout_ms()),
+                factory, abort);
 }
 
 }  // namespace meshloom::control

@@ -7,6 +7,7 @@
 #include "daemon/base/config.h"
 #include "daemon/base/utf8.h"
 #include "daemon/control/grpc_server.h"
+#include "daemon/control/rank_watch.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -37,6 +38,8 @@ v1::DaemonConfig merge(const DaemonFlags& flags, const base::Environment& env) {
   if (config.data_dir().empty()) config.set_data_dir(".");
   if (config.log_level().empty()) config.set_log_level("info");
   if (config.collective_timeout_ms() == 0) config.set_collective_timeout_ms(100'000);
+  if (config.rank_timeout_ms() == 0) config.set_rank_timeout_ms(10'000);
+  if (config.join_timeout_ms() == 0) config.set_join_timeout_ms(60'000);
   return config;
 }
 
@@ -59,6 +62,11 @@ void check_values(const v1::DaemonConfig& config, const DaemonFlags& flags) {
         "--world-size is {}, expected 1 or more", config.world_size());
   check(config.collective_timeout_ms() > 0, "collective_timeout_ms is {}, expected more than 0",
         config.collective_timeout_ms());
+  check(config.rank_timeout_ms() >= kNamedAfter.count(),
+        "rank_timeout_ms is {}, expected {} or more", config.rank_timeout_ms(),
+        kNamedAfter.count());
+  check(config.join_timeout_ms() > 0, "join_timeout_ms is {}, expected more than 0",
+        config.join_timeout_ms());
   const std::string& level = config.log_level();
   check(level == "trace" || level == "debug" || level == "info" || level == "warning" ||
             level == "error",

@@ -2,19 +2,15 @@
 #include "daemon/control/executor.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "daemon/control/status.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
 
-using Clock = std::chrono::steady_clock;
-
 struct Executor::Pending {
   v1::RankCommand command;
   TokenCallback on_token;
-  Clock::time_point submitted = Clock::now();
   std::vector<std::optional<v1::RankResult>> results;
   int answered = 0;
 
@@ -60,6 +56,7 @@ void Executor::send_to_all(const v1::RankCommand& command) {
 }
 
 Executor::Ticket Executor::submit(v1::RankCommand command, TokenCallback on_token) {
+  deadlines_.set(&command);
   const std::lock_guard lock(mutex_);
   return submit_locked(std::move(command), std::move(on_token));
 }
@@ -85,14 +82,7 @@ Executor::Ticket Executor::submit_locked(v1::RankCommand command, TokenCallback 
 
 v1::RankResult Executor::wait(const Ticket& ticket) {
   std::unique_lock lock(mutex_);
-  const auto ready = [&] { return ticket->complete() || fatal_.has_value(); };
-  const std::int64_t deadline_ms = ticket->command.deadline_ms();
-  if (deadline_ms == 0) {
-    changed_.wait(lock, ready);
-  } else if (!changed_.wait_until(lock, ticket->submitted + std::chrono::milliseconds(deadline_ms),
-                                  ready)) {
-    missed_deadline(*ticket, lock);
-  }
+  changed_.wait(lock, [&] { return ticket->complete() || fatal_.has_value(); });
   if (!ticket->complete()) throw *fatal_;
   v1::RankResult merged = *ticket->results[0];
   for (const auto& result : ticket->results) {
@@ -103,19 +93,6 @@ v1::RankResult Executor::wait(const Ticket& ticket) {
   return merged;
 }
 
-void Executor::missed_deadline(const Pending& pending, std::unique_lock<std::mutex>& lock) {
-  std::string missing;
-  for (std::size_t rank = 0; rank < pending.results.size(); ++rank)
-    if (!pending.results[rank]) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
-  const DeadlineExceeded error(
-      fmt::format("command {} (seq {}) was not done after {} ms; no answer from ranks {}",
-                  verb_name(pending.command), pending.command.seq(), pending.command.deadline_ms(),
-                  missing),
-      "COMMAND_DEADLINE", {{"missing_ranks", missing}});
-  fail_locked(error, lock);
-  throw error;
-}
-
 v1::RankResult Executor::run(v1::RankCommand command, TokenCallback on_token) {
   return wait(submit(std::move(command), std::move(on_token)));
 }
@@ -123,6 +100,14 @@ v1::RankResult Executor::run(v1::RankCommand command, TokenCallback on_token) {
 bool Executor::done(const Ticket& ticket) const {
   const std::lock_guard lock(mutex_);
   return ticket->complete() || fatal_.has_value();
+}
+
+std::optional<CommandInfo> Executor::unanswered(std::int64_t seq) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = pending_.find(seq);
+  if (found == pending_.end()) return std::nullopt;
+  const v1::RankCommand& command = found->second->command;
+  return CommandInfo{verb_name(command), command.deadline_ms()};
 }
 
 void Executor::set_epoch(std::int64_t epoch) {

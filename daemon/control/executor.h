@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/control/command_deadlines.h"
 #include "daemon/control/command_queue.h"
 #include "daemon/control/memory_use.h"
 #include "kernels/base/error.h"
@@ -21,6 +22,12 @@ namespace meshloom::control {
 
 /// Called on rank 0's training thread for each new token of a sample command; false stops it.
 using TokenCallback = std::function<bool(std::int64_t token)>;
+
+/// What a command is, for those who watch the ranks.
+struct CommandInfo {
+  std::string verb;
+  std::int64_t deadline_ms = 0;  ///< as in RankCommand; 0: none
+};
 
 /// Lives on rank 0. Jobs, generation and shutdown are clients of the same submit(); commands run in
 /// the order of their seq on every rank. Any thread may call any method.
@@ -38,18 +45,22 @@ class Executor {
 
   /// The sink of a rank; all have one before the first submit.
   void attach(int rank, CommandSink* sink);
+  /// On return nobody uses the sink any more.
   void detach(int rank);
   bool all_attached() const;
 
-  /// Gives the command its seq and the current epoch, and sends it to every rank.
+  /// Gives the command its seq, the current epoch and a deadline by the size of its run, and sends
+  /// it to every rank. Waits for no rank.
   Ticket submit(v1::RankCommand command, TokenCallback on_token = {});
   /// Waits until every rank has answered. Returns rank 0's result, with the largest memory of all
-  /// ranks. Throws the error of the lowest rank that failed; DeadlineExceeded (fatal) naming the
-  /// ranks that are missing where the command has a deadline.
+  /// ranks. Throws the error of the lowest rank that failed. RankWatch sees to it that no wait is
+  /// for ever.
   v1::RankResult wait(const Ticket& ticket);
   /// submit and wait.
   v1::RankResult run(v1::RankCommand command, TokenCallback on_token = {});
   bool done(const Ticket& ticket) const;
+  /// A command that not every rank has answered.
+  std::optional<CommandInfo> unanswered(std::int64_t seq) const;
 
   /// From here on commands carry this epoch; it never goes back.
   void set_epoch(std::int64_t epoch);
@@ -82,10 +93,10 @@ class Executor {
   Ticket submit_locked(v1::RankCommand command, TokenCallback on_token);
   void send_to_all(const v1::RankCommand& command);
   void fail_locked(const Error& cause, std::unique_lock<std::mutex>& lock);
-  [[noreturn]] void missed_deadline(const Pending& pending, std::unique_lock<std::mutex>& lock);
 
   const int world_size_;
   std::function<void(const Error&)> on_fatal_;
+  CommandDeadlines deadlines_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<CommandSink*> sinks_;

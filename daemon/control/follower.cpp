@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/follower.h"
 
+#include <climits>
+
 #include "daemon/control/rank_service.h"
 #include "kernels/base/log.h"
 
@@ -9,10 +11,9 @@ namespace {
 
 std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
   grpc::ChannelArguments arguments;
-  // A host that vanishes without a word is noticed after 15 seconds.
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // As GrpcServerOptions::between_ranks at the other end.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, INT_MAX);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
@@ -21,56 +22,83 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
 
 Follower::Follower(Options options)
     : options_(std::move(options)),
-      stub_(v1::RankService::NewStub(make_channel(options_.address))) {
+      stub_(v1::RankService::NewStub(make_channel(options_.address))),
+      watch_(1, {.rank_timeout = options_.rank_timeout},
+             [](std::int64_t) { return std::nullopt; }) {
   context_.AddMetadata(kSecretKey, options_.secret);
   stream_ = stub_->Follow(&context_);
-  v1::RankMessage message;
-  *message.mutable_hello() = options_.hello;
-  send(message);
+  if (options_.pulse != nullptr) sampler_ = std::make_unique<PulseSampler>(*options_.pulse);
+  watch_.joined(0, "rank 0");
+  v1::RankMessage hello;
+  *hello.mutable_hello() = options_.hello;
+  outbox_ = std::make_unique<Outbox<v1::RankMessage>>(
+      [this](const v1::RankMessage& message) { return stream_->Write(message); },
+      [this] { return heartbeat(); }, std::deque{hello});
   reader_ = std::thread([this] { read_commands(); });
+  ticker_ = std::make_unique<Ticker>(kLookPeriod, [this] { look_at_rank0(); });
 }
 
 Follower::~Follower() {
+  ticker_.reset();
   if (!left_) context_.TryCancel();
+  outbox_.reset();
   if (reader_.joinable()) reader_.join();
 }
 
 void Follower::read_commands() {
   v1::RankCommand command;
   while (stream_->Read(&command)) {
+    watch_.heard(0);
+    if (command.has_heartbeat()) continue;
     if (command.has_abort()) {
-      options_.on_abort(command.abort().cause());
-      break;
+      abort(command.abort().cause());
+      return;
     }
     commands_.send(command);
     if (command.has_stop()) return;
   }
-  if (!command.has_abort()) options_.on_abort("rank 0 was lost: its command stream ended");
-  commands_.close();
+  abort("rank 0 was lost: its command stream ended");
 }
 
-void Follower::send(const v1::RankMessage& message) {
-  const std::lock_guard lock(write_mutex_);
-  stream_->Write(message);
+void Follower::look_at_rank0() {
+  const RankWatch::Findings findings = watch_.look();
+  for (const std::string& news : findings.news) spdlog::warn("{}", news);
+  if (!findings.fatal) return;
+  abort(findings.fatal->what());
+  context_.TryCancel();
+}
+
+void Follower::abort(const std::string& cause) {
+  std::call_once(aborted_, [&] {
+    options_.on_abort(cause);
+    commands_.close();
+  });
+}
+
+v1::RankMessage Follower::heartbeat() {
+  v1::RankMessage message;
+  message.mutable_heartbeat();
+  if (sampler_) *message.mutable_heartbeat() = sampler_->sample(std::chrono::steady_clock::now());
+  return message;
 }
 
 void Follower::report(const v1::RankResult& result) {
   v1::RankMessage message;
   *message.mutable_result() = result;
-  send(message);
+  outbox_->send(std::move(message));
 }
 
 void Follower::request_stop(const std::string& cause) {
   v1::RankMessage message;
   message.mutable_stop_request()->set_cause(cause);
-  send(message);
+  outbox_->send(std::move(message));
 }
 
 void Follower::report_failure(std::uint64_t epoch, const std::string& cause) {
   v1::RankMessage message;
   message.mutable_failure()->set_epoch(epoch);
   message.mutable_failure()->set_cause(cause);
-  send(message);
+  outbox_->send(std::move(message));
 }
 
 void Follower::wait_for_end() {
@@ -79,10 +107,9 @@ void Follower::wait_for_end() {
 
 void Follower::leave() {
   left_ = true;
-  {
-    const std::lock_guard lock(write_mutex_);
-    stream_->WritesDone();
-  }
+  ticker_.reset();
+  outbox_->finish();
+  stream_->WritesDone();
   if (reader_.joinable()) reader_.join();
   const grpc::Status status = stream_->Finish();
   if (!status.ok()) spdlog::debug("command stream ended: {}", status.error_message());

@@ -10,21 +10,29 @@
 #include <string>
 #include <thread>
 
+#include "daemon/comm/training_pulse.h"
 #include "daemon/control/command_queue.h"
+#include "daemon/control/outbox.h"
+#include "daemon/control/pulse_sampler.h"
+#include "daemon/control/rank_watch.h"
+#include "daemon/control/ticker.h"
 #include "v1/rank_service.grpc.pb.h"
 
 namespace meshloom::control {
 
 /// Joins at construction. A thread of its own reads, so that an abort is heard while the training
-/// thread is inside a collective.
+/// thread is inside a collective; one writes, results and heartbeats; and one watches rank 0.
 class Follower {
  public:
   struct Options {
     std::string address;  ///< of rank 0's RankService
     std::string secret;
     v1::RankHello hello;
-    /// Called with the cause when rank 0 aborts or is lost, from the reading thread.
+    /// Called with the cause when rank 0 aborts, is lost or is given up, once, from a thread of the
+    /// follower's own.
     std::function<void(const std::string& cause)> on_abort;
+    const comm::TrainingPulse* pulse = nullptr;  ///< what heartbeats tell of; may be null
+    std::chrono::milliseconds rank_timeout{10'000};
   };
   explicit Follower(Options options);
   ~Follower();
@@ -43,14 +51,20 @@ class Follower {
 
  private:
   void read_commands();
-  void send(const v1::RankMessage& message);
+  void look_at_rank0();
+  void abort(const std::string& cause);
+  v1::RankMessage heartbeat();
 
   Options options_;
   CommandQueue commands_;
   std::unique_ptr<v1::RankService::Stub> stub_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::RankMessage, v1::RankCommand>> stream_;
-  std::mutex write_mutex_;
+  RankWatch watch_;  ///< of rank 0
+  std::unique_ptr<PulseSampler> sampler_;
+  std::once_flag aborted_;
+  std::unique_ptr<Outbox<v1::RankMessage>> outbox_;
+  std::unique_ptr<Ticker> ticker_;
   std::thread reader_;
   bool left_ = false;
 };

@@ -7,6 +7,7 @@
 
 #include <charconv>
 #include <chrono>
+#include <climits>
 
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
@@ -21,7 +22,8 @@ void set_limits(const GrpcServerOptions& options, grpc::ServerBuilder* builder) 
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 5'000);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 300'000);
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, options.between_ranks ? INT_MAX : 10'000);
+  if (options.between_ranks) builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 100);

@@ -15,6 +15,9 @@ struct GrpcServerOptions {
   std::vector<grpc::Service*> services;
   bool health = false;  ///< with the standard health service, NOT_SERVING at first
   int max_threads = 192;
+  /// Between the ranks of one daemon: connections are not pinged, since heartbeats watch them, and
+  /// windows are not probed for, which costs an idle rank more than the heartbeats.
+  bool between_ranks = false;
 };
 
 class GrpcServer {

@@ -40,15 +40,36 @@ void JobDriver::join() {
   if (thread_.joinable()) thread_.join();
 }
 
+void JobDriver::note(const std::string& text) {
+  std::string id;
+  {
+    const std::lock_guard lock(driven_mutex_);
+    id = driven_;
+  }
+  if (id.empty()) return;
+  try {
+    store_.add_note(id, text);
+  } catch (const Error& error) {
+    spdlog::warn("job {}: a note is lost: {}", id, error.what());
+  }
+}
+
+void JobDriver::drive(const std::string& id) {
+  const std::lock_guard lock(driven_mutex_);
+  driven_ = id;
+}
+
 void JobDriver::run() {
   while (!stop_ && !executor_.fatal()) {
     const auto id = store_.wait_for_job();
     if (!id || stop_) return;
+    drive(*id);
     try {
       run_job(*id);
     } catch (const std::exception& error) {
       spdlog::error("job {}: {}", *id, error.what());
     }
+    drive("");
   }
 }
 

@@ -34,11 +34,14 @@ class JobDriver {
   /// The running job saves at its next step boundary and stays unfinished; no other is started.
   /// Does not wait.
   void request_stop();
+  /// Adds a note to the job that is driven, if there is one.
+  void note(const std::string& text);
   /// Waits until the driver has let go of its job.
   void join();
 
  private:
   void run();
+  void drive(const std::string& id);
   void run_job(const std::string& id);
   /// False where the job is held until there are other ranks.
   bool fit_to_ranks(const std::string& id);
@@ -50,6 +53,8 @@ class JobDriver {
   std::filesystem::path data_dir_;
   Refit refit_;
   std::atomic<bool> stop_{false};
+  std::mutex driven_mutex_;
+  std::string driven_;       ///< the job that is driven; empty: none
   std::mutex thread_mutex_;  ///< a stop may come while the last rank joins
   std::thread thread_;
 };

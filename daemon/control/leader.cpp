@@ -19,6 +19,11 @@ JobStore::Options store_options(const StateDir& state, const v1::DaemonConfig& c
   return {state.journal(), state.root() / "jobs", config.no_resume()};
 }
 
+RankWatch::Limits watch_limits(const v1::DaemonConfig& config) {
+  return {std::chrono::milliseconds(config.rank_timeout_ms()),
+          std::chrono::milliseconds(config.join_timeout_ms())};
+}
+
 void check_listen(const v1::DaemonConfig& config) {
   const HostPort listen = parse_host_port(config.listen(), "--listen");
   if (is_loopback(listen.host) || config.insecure()) return;
@@ -34,20 +39,25 @@ void check_listen(const v1::DaemonConfig& config) {
 }  // namespace
 
 Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int world_size,
-               bool several_hosts, comm::AbortFlag& abort)
+               bool several_hosts, comm::AbortFlag& abort, comm::TrainingPulse& pulse)
     : options_(options),
       abort_(abort),
+      pulse_(pulse),
+      own_pulse_(pulse),
       state_((check_listen(options.config), options.config.state_dir())),
       store_(store_options(state_, options.config)),
       executor_(world_size, [this](const Error&) { on_fatal(); }),
+      watch_(world_size, watch_limits(options.config),
+             [this](std::int64_t seq) { return executor_.unanswered(seq); }),
       driver_(store_, executor_, state_, options.config.data_dir(),
               [world_size, data_dir = options.config.data_dir()](const v1::Job& job) {
                 return train::refit_run_config(job.spec().run(), job.resolved(), world_size,
                                                data_dir);
               }),
       card_{"", make_secret(), ""},
-      rank_service_(executor_, {world_size, card_.secret, [this] { on_all_joined(); },
-                                [this](const std::string& cause) { request_stop(cause); }}),
+      rank_service_(executor_, watch_,
+                    {world_size, card_.secret, [this] { on_all_joined(); },
+                     [this](const std::string& cause) { request_stop(cause); }}),
       job_service_(
           store_,
           [this, world_size, data_dir = options.config.data_dir()](const v1::RunConfig& run) {
@@ -64,15 +74,16 @@ Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int worl
                           return train::resolve_path(name, data_dir, "hf_folder");
                         }),
       checkpoint_service_(store_, state_),
-      worker_service_(executor_, rank_service_,
+      worker_service_(executor_, rank_service_, watch_,
                       {self, options.version, state_.root().string(),
                        [this](const std::string& cause) { request_stop(cause); }}) {
   executor_.set_epoch(store_.epoch());
   executor_.attach(0, &commands_);
+  watch_.joined(0, describe(self));
   if (world_size > 1) {
     const std::string bind = several_hosts ? "0.0.0.0:0" : "127.0.0.1:0";
     rank_server_ = std::make_unique<GrpcServer>(
-        GrpcServerOptions{bind, {&rank_service_}, false, 16 + 2 * world_size});
+        GrpcServerOptions{bind, {&rank_service_}, false, 16 + 2 * world_size, true});
     const std::string host = several_hosts ? host_address(options.host) : "127.0.0.1";
     card_.address = fmt::format("{}:{}", host, rank_server_->port());
   }
@@ -95,13 +106,16 @@ DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
   if (!rank_server_) on_all_joined();
   const StopSignalListener signals(launched_by_mpirun,
                                    [this](const std::string& cause) { request_stop(cause); });
+  auto ticker = std::make_unique<Ticker>(kLookPeriod, [this] { look_at_ranks(); });
   LoopEnd end;
   {
     RankWorker worker(0, factory, [this](std::int64_t seq, std::int64_t token) {
+      pulse_.advance();
       return executor_.token(seq, token);
     });
-    end = run_commands(commands_, worker,
-                       [this](const v1::RankResult& result) { executor_.complete(result); });
+    end = run_commands(
+        commands_, worker, [this](const v1::RankResult& result) { executor_.complete(result); },
+        &pulse_);
   }
   driver_.request_stop();
   driver_.join();
@@ -110,6 +124,8 @@ DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
     stop_requested_ = true;  // no stopper is started from here on
   }
   if (stopper_.joinable()) stopper_.join();
+  if (end == LoopEnd::kStopped && !all_ranks_leave()) end = LoopEnd::kClosed;
+  ticker.reset();
   server_->set_serving(false);
   server_->shutdown();
   if (rank_server_) rank_server_->shutdown();
@@ -135,6 +151,28 @@ void Leader::request_stop(const std::string& cause) {
 void Leader::stop_in_good_order() {
   driver_.join();
   executor_.stop();
+}
+
+void Leader::look_at_ranks() {
+  const auto now = AwakeClock::Clock::now();
+  const v1::Heartbeat own = own_pulse_.sample(now);
+  watch_.heard(0, &own, now);
+  const RankWatch::Findings findings = watch_.look(now);
+  for (const std::string& news : findings.news) {
+    spdlog::warn("{}", news);
+    driver_.note(news);
+  }
+  if (findings.in_trouble != in_trouble_) {
+    in_trouble_ = findings.in_trouble;
+    server_->set_serving(!in_trouble_ && executor_.all_attached());
+  }
+  if (findings.fatal) executor_.fail(*findings.fatal);
+}
+
+bool Leader::all_ranks_leave() {
+  while (!watch_.others_left() && !executor_.fatal())
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return !executor_.fatal();
 }
 
 void Leader::on_fatal() {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "daemon/comm/process_group.h"
+#include "daemon/comm/training_pulse.h"
 #include "daemon/control/checkpoint_service.h"
 #include "daemon/control/daemon.h"
 #include "daemon/control/executor.h"
@@ -17,9 +18,12 @@
 #include "daemon/control/job_service.h"
 #include "daemon/control/job_store.h"
 #include "daemon/control/launch_card.h"
+#include "daemon/control/pulse_sampler.h"
 #include "daemon/control/rank_service.h"
+#include "daemon/control/rank_watch.h"
 #include "daemon/control/run_factory.h"
 #include "daemon/control/state_dir.h"
+#include "daemon/control/ticker.h"
 #include "daemon/control/worker_service.h"
 
 namespace meshloom::control {
@@ -29,7 +33,7 @@ class Leader {
   /// Locks the state dir, replays the journal and listens on both ports. Throws where one of these
   /// fails.
   Leader(const DaemonOptions& options, const v1::RankHello& self, int world_size,
-         bool several_hosts, comm::AbortFlag& abort);
+         bool several_hosts, comm::AbortFlag& abort, comm::TrainingPulse& pulse);
   ~Leader();
   Leader(const Leader&) = delete;
   Leader& operator=(const Leader&) = delete;
@@ -47,15 +51,22 @@ class Leader {
   void request_stop(const std::string& cause);
   void on_all_joined();
   void on_fatal();
+  /// What the watch finds: in the log, at the job, in the health, and the end of the daemon.
+  void look_at_ranks();
+  /// False where a rank is given up before it has left.
+  bool all_ranks_leave();
   /// The running job saves and lets go, then the ranks stop.
   void stop_in_good_order();
 
   const DaemonOptions& options_;
   comm::AbortFlag& abort_;
+  comm::TrainingPulse& pulse_;
+  PulseSampler own_pulse_;
   StateDir state_;
   JobStore store_;
   CommandQueue commands_;
   Executor executor_;
+  RankWatch watch_;
   JobDriver driver_;
   LaunchCard card_;
   RankServiceImpl rank_service_;
@@ -65,6 +76,7 @@ class Leader {
   WorkerServiceImpl worker_service_;
   std::unique_ptr<GrpcServer> rank_server_;  ///< null where there is one rank
   std::unique_ptr<GrpcServer> server_;
+  bool in_trouble_ = false;
   std::mutex stop_mutex_;
   bool stop_requested_ = false;
   std::thread stopper_;

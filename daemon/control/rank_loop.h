@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "daemon/comm/training_pulse.h"
 #include "daemon/control/command_queue.h"
 #include "daemon/control/rank_worker.h"
 
@@ -15,8 +16,10 @@ enum class LoopEnd {
   kOutOfStep,  ///< this rank failed in a way that leaves the ranks out of step
 };
 
-/// Takes commands and reports each result. Returns only at the end.
+/// Takes commands, marks them in `pulse` where it is not null, and reports each result. Returns
+/// only at the end.
 LoopEnd run_commands(CommandQueue& queue, RankWorker& worker,
-                     const std::function<void(const v1::RankResult&)>& report);
+                     const std::function<void(const v1::RankResult&)>& report,
+                     comm::TrainingPulse* pulse = nullptr);
 
 }  // namespace meshloom::control

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/rank_service.h"
 
+#include "daemon/control/outbox.h"
 #include "daemon/control/status.h"
 #include "kernels/base/log.h"
 
@@ -20,22 +21,44 @@ bool equal_secrets(const grpc::string_ref& a, const std::string& b) {
 
 }  // namespace
 
-/// One writer at a time; the reader is the handler's own thread.
-class RankServiceImpl::Sink final : public CommandSink {
+/// A rank that has joined, as long as it is there: it gets the commands and is watched.
+class RankServiceImpl::Member final : public CommandSink {
  public:
-  explicit Sink(Stream& stream) : stream_(stream) {}
-  bool send(const v1::RankCommand& command) override {
-    const std::lock_guard lock(mutex_);
-    return stream_.Write(command);
+  Member(RankServiceImpl& service, const v1::RankHello& hello, Stream& stream)
+      : service_(service),
+        rank_(hello.rank()),
+        outbox_([&stream](const v1::RankCommand& command) { return stream.Write(command); },
+                heartbeat) {
+    service_.watch_.joined(rank_, describe(hello));
+    service_.executor_.attach(rank_, this);
   }
+  ~Member() override {
+    service_.executor_.detach(rank_);
+    service_.watch_.left(rank_);
+  }
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
+
+  bool send(const v1::RankCommand& command) override { return outbox_.send(command); }
 
  private:
-  std::mutex mutex_;
-  Stream& stream_;
+  static v1::RankCommand heartbeat() {
+    v1::RankCommand command;
+    command.mutable_heartbeat();
+    return command;
+  }
+
+  RankServiceImpl& service_;
+  const int rank_;
+  Outbox<v1::RankCommand> outbox_;
 };
 
-RankServiceImpl::RankServiceImpl(Executor& executor, Options options)
-    : executor_(executor), options_(std::move(options)) {}
+std::string describe(const v1::RankHello& hello) {
+  return fmt::format("rank {} (pid {} on {})", hello.rank(), hello.pid(), hello.host());
+}
+
+RankServiceImpl::RankServiceImpl(Executor& executor, RankWatch& watch, Options options)
+    : executor_(executor), watch_(watch), options_(std::move(options)) {}
 
 v1::RankHello RankServiceImpl::join(grpc::ServerContext& context, Stream& stream) {
   const auto secret = context.client_metadata().find(kSecretKey);
@@ -58,11 +81,11 @@ grpc::Status RankServiceImpl::Follow(grpc::ServerContext* context, Stream* strea
 }
 
 void RankServiceImpl::serve(const v1::RankHello& hello, Stream& stream) {
-  Sink sink(stream);
-  executor_.attach(hello.rank(), &sink);
+  const Member member(*this, hello, stream);
   if (executor_.all_attached()) std::call_once(all_joined_, options_.on_all_joined);
   v1::RankMessage message;
   while (stream.Read(&message)) {
+    watch_.heard(hello.rank(), message.has_heartbeat() ? &message.heartbeat() : nullptr);
     if (message.has_stop_request()) {
       options_.on_stop_request(
           fmt::format("rank {}: {}", hello.rank(), message.stop_request().cause()));
@@ -75,10 +98,8 @@ void RankServiceImpl::serve(const v1::RankHello& hello, Stream& stream) {
   }
   if (!executor_.stopping())
     executor_.fail(
-        CommError(fmt::format("rank {} (pid {} on {}) left: it died or lost its connection",
-                              hello.rank(), hello.pid(), hello.host()),
+        CommError(fmt::format("{} left: it died or lost its connection", describe(hello)),
                   "RANK_LOST", {{"rank", std::to_string(hello.rank())}}));
-  executor_.detach(hello.rank());
 }
 
 std::vector<v1::RankHello> RankServiceImpl::hellos() const {

@@ -10,12 +10,16 @@
 #include <vector>
 
 #include "daemon/control/executor.h"
+#include "daemon/control/rank_watch.h"
 #include "v1/rank_service.grpc.pb.h"
 
 namespace meshloom::control {
 
 /// Metadata key of the per-launch secret.
 inline constexpr const char* kSecretKey = "meshloom-launch-secret";
+
+/// "rank 1 (pid 12 on host)".
+std::string describe(const v1::RankHello& hello);
 
 /// A rank whose stream ends before a stop is lost: the executor fails with its name.
 class RankServiceImpl final : public v1::RankService::Service {
@@ -26,7 +30,7 @@ class RankServiceImpl final : public v1::RankService::Service {
     std::function<void()> on_all_joined;
     std::function<void(const std::string& cause)> on_stop_request;
   };
-  RankServiceImpl(Executor& executor, Options options);
+  RankServiceImpl(Executor& executor, RankWatch& watch, Options options);
 
   grpc::Status Follow(grpc::ServerContext* context,
                       grpc::ServerReaderWriter<v1::RankCommand, v1::RankMessage>* stream) override;
@@ -35,7 +39,7 @@ class RankServiceImpl final : public v1::RankService::Service {
   std::vector<v1::RankHello> hellos() const;
 
  private:
-  class Sink;
+  class Member;
 
   v1::RankHello join(grpc::ServerContext& context,
                      grpc::ServerReaderWriter<v1::RankCommand, v1::RankMessage>& stream);
@@ -43,6 +47,7 @@ class RankServiceImpl final : public v1::RankService::Service {
              grpc::ServerReaderWriter<v1::RankCommand, v1::RankMessage>& stream);
 
   Executor& executor_;
+  RankWatch& watch_;
   Options options_;
   std::once_flag all_joined_;
   mutable std::mutex mutex_;

@@ -7,8 +7,8 @@
 namespace meshloom::control {
 
 WorkerServiceImpl::WorkerServiceImpl(const Executor& executor, const RankServiceImpl& ranks,
-                                     Options options)
-    : executor_(executor), ranks_(ranks), options_(std::move(options)) {}
+                                     const RankWatch& watch, Options options)
+    : executor_(executor), ranks_(ranks), watch_(watch), options_(std::move(options)) {}
 
 v1::Worker WorkerServiceImpl::describe(const v1::RankHello& hello) const {
   v1::Worker worker;
@@ -24,6 +24,9 @@ v1::Worker WorkerServiceImpl::describe(const v1::RankHello& hello) const {
   worker.set_memory_bytes(memory.resident);
   worker.set_peak_memory_bytes(memory.peak);
   worker.set_epoch(executor_.epoch());
+  const RankWatch::Condition condition = watch_.condition(hello.rank());
+  worker.set_state(condition.state);
+  worker.set_trouble(condition.trouble);
   return worker;
 }
 

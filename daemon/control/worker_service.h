@@ -20,7 +20,8 @@ class WorkerServiceImpl final : public v1::WorkerService::Service {
     std::string state_dir;
     std::function<void(const std::string& cause)> on_stop;
   };
-  WorkerServiceImpl(const Executor& executor, const RankServiceImpl& ranks, Options options);
+  WorkerServiceImpl(const Executor& executor, const RankServiceImpl& ranks, const RankWatch& watch,
+                    Options options);
 
   grpc::Status ListWorkers(grpc::ServerContext*, const v1::ListWorkersRequest* request,
                            v1::ListWorkersResponse* response) override;
@@ -32,6 +33,7 @@ class WorkerServiceImpl final : public v1::WorkerService::Service {
 
   const Executor& executor_;
   const RankServiceImpl& ranks_;
+  const RankWatch& watch_;
   Options options_;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
 };

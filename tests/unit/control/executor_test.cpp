@@ -174,18 +174,17 @@ TEST_F(ExecutorTest, AResultThatLeavesTheRanksOutOfStepIsFatalForAllThatWait) {
   EXPECT_THROW(executor_.wait(second), Error);
 }
 
-TEST_F(ExecutorTest, ADeadlineNamesTheRanksThatAreMissing) {
+TEST_F(ExecutorTest, TellsOfWhatIsNotAnswered) {
   auto command = optim_step("a");
   command.set_deadline_ms(20);
-  const auto ticket = executor_.submit(command);
+  executor_.submit(command);
   executor_.complete(answer(1, 0));
-  try {
-    executor_.wait(ticket);
-    FAIL();
-  } catch (const DeadlineExceeded& error) {
-    EXPECT_EQ(error.metadata().at("missing_ranks"), "1");
-  }
-  EXPECT_NE(fatal_.find("optim_step"), std::string::npos);
+  ASSERT_TRUE(executor_.unanswered(1));
+  EXPECT_EQ(executor_.unanswered(1)->verb, "optim_step");
+  EXPECT_EQ(executor_.unanswered(1)->deadline_ms, 20);
+  executor_.complete(answer(1, 1));
+  EXPECT_FALSE(executor_.unanswered(1));
+  EXPECT_FALSE(executor_.unanswered(0));
 }
 
 TEST_F(ExecutorTest, TakesNothingAfterTheStop) {
@@ -204,13 +203,47 @@ TEST(Executor, RefusesWhileRanksAreMissing) {
   EXPECT_THROW(executor.submit(optim_step("a")), Unavailable);
 }
 
+/// Rank 0's service without its heartbeats and looks, as if all of rank 0 were frozen.
+class SilentService final : public v1::RankService::Service {
+ public:
+  grpc::Status Follow(grpc::ServerContext*,
+                      grpc::ServerReaderWriter<v1::RankCommand, v1::RankMessage>* stream) override {
+    v1::RankMessage message;
+    while (stream->Read(&message)) {
+    }
+    return grpc::Status::OK;
+  }
+};
+
+TEST(Follower, LeavesWhereNothingIsHeardOfRank0) {
+  SilentService service;
+  GrpcServer server({"127.0.0.1:0", {&service}, false, 16});
+  std::mutex mutex;
+  std::string cause;
+  v1::RankHello hello;
+  hello.set_rank(1);
+  Follower follower({"127.0.0.1:" + std::to_string(server.port()), "secret", hello,
+                     [&](const std::string& text) {
+                       const std::lock_guard lock(mutex);
+                       cause = text;
+                     },
+                     nullptr, std::chrono::milliseconds(1500)});
+  EXPECT_FALSE(follower.commands().pop().has_value());
+  follower.wait_for_end();
+  const std::lock_guard lock(mutex);
+  EXPECT_NE(cause.find("rank 0 is given up: nothing was heard of it for 1."), std::string::npos)
+      << cause;
+}
+
 /// Rank 0's service and one follower over a real stream.
 class StreamTest : public ::testing::Test {
  protected:
   StreamTest()
       : executor_(2, [this](const Error& error) { fatal_ = error.what(); }),
-        service_(executor_, {2, "secret", [this] { joined_ = true; },
-                             [this](const std::string& cause) { stop_cause_ = cause; }}),
+        watch_(2, {}, [this](std::int64_t seq) { return executor_.unanswered(seq); }),
+        service_(executor_, watch_,
+                 {2, "secret", [this] { joined_ = true; },
+                  [this](const std::string& cause) { stop_cause_ = cause; }}),
         server_({"127.0.0.1:0", {&service_}, false, 16}) {
     executor_.attach(0, &own_);
   }
@@ -233,6 +266,7 @@ class StreamTest : public ::testing::Test {
   std::atomic<bool> joined_{false};
   CommandQueue own_;
   Executor executor_;
+  RankWatch watch_;
   RankServiceImpl service_;
   GrpcServer server_;
 };
@@ -271,6 +305,55 @@ TEST_F(StreamTest, AnAbortReachesTheFollower) {
   executor_.fail(CommError("rank 0 failed"));
   EXPECT_FALSE(follower->commands().pop().has_value());
   EXPECT_EQ(abort_cause_, "rank 0 failed");
+}
+
+TEST_F(StreamTest, APeerThatReadsNothingHoldsNobodyUp) {
+  const auto channel = grpc::CreateChannel("127.0.0.1:" + std::to_string(server_.port()),
+                                           grpc::InsecureChannelCredentials());
+  const auto stub = v1::RankService::NewStub(channel);
+  grpc::ClientContext context;
+  context.AddMetadata(kSecretKey, "secret");
+  const auto stream = stub->Follow(&context);
+  v1::RankMessage hello;
+  hello.mutable_hello()->set_rank(1);
+  stream->Write(hello);
+  ASSERT_TRUE(eventually([&] { return joined_.load(); }));
+  // Far more than the windows of HTTP/2 and TCP hold.
+  auto large = optim_step(std::string(1 << 20, 'a'));
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 64; ++i) executor_.submit(large);
+  EXPECT_FALSE(executor_.unanswered(65));
+  executor_.fail(CommError("rank 1 is given up"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  context.TryCancel();
+}
+
+TEST_F(StreamTest, HeartbeatsGoBothWaysAndTellWhatTheTrainingThreadDoes) {
+  comm::TrainingPulse pulse;
+  v1::RankHello hello;
+  hello.set_rank(1);
+  Follower follower({"127.0.0.1:" + std::to_string(server_.port()), "secret", hello,
+                     [this](const std::string& cause) { abort_cause_ = cause; }, &pulse});
+  ASSERT_TRUE(eventually([&] { return joined_.load(); }));
+  auto command = optim_step("a");
+  command.set_deadline_ms(1);
+  executor_.submit(command);
+  pulse.begin_command(1);
+  pulse.begin_collective("all_reduce", 7, "dp");
+  std::optional<Error> stuck;
+  EXPECT_TRUE(eventually([&] {
+    stuck = watch_.look().fatal;
+    return stuck.has_value();
+  }));
+  EXPECT_EQ(stuck->reason(), "COMMAND_DEADLINE");
+  EXPECT_NE(std::string(stuck->what())
+                .find("in optim_step (seq 1), its last collective is all_reduce #7 of group 'dp'"),
+            std::string::npos)
+      << stuck->what();
+  executor_.stop();
+  follower.leave();
+  EXPECT_TRUE(eventually([&] { return watch_.others_left(); }));
+  EXPECT_EQ(abort_cause_, "");
 }
 
 TEST_F(StreamTest, StrangersAndImpossibleRanksDoNotJoin) {
