@@ -11,6 +11,7 @@
 #include "daemon/control/daemon.h"
 #include "daemon/control/daemon_options.h"
 #include "daemon/control/grpc_server.h"
+#include "daemon/control/standard_streams.h"
 #include "daemon/control/stop_signal.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
@@ -58,6 +59,7 @@ int run(const control::DaemonOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  control::keep_standard_streams();
   // Whatever a daemon writes is its user's alone.
   ::umask(077);
   control::block_stop_signals();

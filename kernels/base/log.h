@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 
 #include <string>
+#include <string_view>
 
 namespace meshloom {
 
@@ -14,7 +15,11 @@ struct LogOptions {
   std::string file;            ///< rotated (10 MiB, 3 files); empty: standard error only
 };
 
-/// Sets up the process's default logger. Call once, before other threads log.
+/// Sets up the process's default logger, each message as one_line. Call before other threads log.
 void init_log(const LogOptions& options);
+
+/// The text with control characters and bytes that are not UTF-8 as \n and \xNN: what a client
+/// sends can neither begin a line of the log nor steer a terminal.
+std::string one_line(std::string_view text);
 
 }  // namespace meshloom

@@ -8,6 +8,7 @@
 namespace meshloom::e2e {
 namespace {
 
+namespace fs = std::filesystem;
 using StartE2e = DaemonTest;
 
 double cpu_seconds(pid_t pid) {
@@ -93,6 +94,31 @@ TEST_F(StartE2e, WithoutMpirunThereIsOneRankAndAWarning) {
   address_.pop_back();
   EXPECT_EQ(client_json({"status", "--wait", "10"})["workers"].size(), 1u);
   EXPECT_NE(read_file(folder_ / "alone.log").find("not started by mpirun"), std::string::npos);
+}
+
+TEST_F(StartE2e, ALogThatNobodyReadsAndClosedStreamsEndNothing) {
+  // The reader leaves after the first line; a closed descriptor must not become a socket.
+  for (const std::string streams : {"2>&1 | head -n 1", "<&- >&- 2>&-"}) {
+    fs::remove_all(state_);
+    const Process shell(
+        {"bash", "-c",
+         fmt::format("'{}/meshloomd' --listen 127.0.0.1:0 --log-level trace --state-dir '{}' "
+                     "--data-dir '{}' {}",
+                     MESHLOOM_BIN, state_.string(), data_.string(), streams)},
+        folder_ / "shell.log");
+    ASSERT_TRUE(eventually(20s, [&] { return fs::exists(state_ / "address"); })) << streams;
+    address_ = read_file(state_ / "address");
+    address_.pop_back();
+    const Json status = client_json({"status", "--wait", "10"});
+    ASSERT_EQ(status["workers"].size(), 1u) << streams;
+    const std::string descriptors =
+        fmt::format("/proc/{}/fd/", status["workers"][0]["pid"].get<int>());
+    for (const char* fd : {"0", "1", "2"})
+      EXPECT_NE(fs::read_symlink(descriptors + fd).string().rfind("socket:", 0), 0u) << fd;
+    submit({}, "unread");
+    EXPECT_TRUE(reaches("unread", "succeeded")) << streams;
+    EXPECT_EQ(client({"shutdown", "--wait", "20"}).exit_code, 0) << streams;
+  }
 }
 
 TEST_F(StartE2e, HelpAndVersionNeedNoMpi) {
