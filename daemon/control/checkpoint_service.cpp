@@ -2,6 +2,7 @@
 #include "daemon/control/checkpoint_service.h"
 
 #include "daemon/control/checkpoint_files.h"
+#include "daemon/control/listen_address.h"
 #include "daemon/control/names.h"
 #include "daemon/control/status.h"
 #include "daemon/train/checkpoint/digest.h"
@@ -70,10 +71,10 @@ grpc::Status CheckpointServiceImpl::ListCheckpoints(grpc::ServerContext*,
 }
 
 grpc::Status CheckpointServiceImpl::ReadCheckpoint(
-    grpc::ServerContext*, const v1::ReadCheckpointRequest* request,
+    grpc::ServerContext* context, const v1::ReadCheckpointRequest* request,
     grpc::ServerWriter<v1::ReadCheckpointResponse>* writer) {
   return guarded("ReadCheckpoint", [&] {
-    const Slots::Slot slot(readers_);
+    const Slots::Slot slot = readers_.take(client_of_peer(context->peer()));
     const CheckpointName name = parse_checkpoint_name(request->name());
     const auto folder = checkpoint_folder(state_, store_.get(name.job), name.folder);
     for (const auto& file : open_files(folder))

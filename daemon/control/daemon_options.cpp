@@ -6,7 +6,7 @@
 
 #include "daemon/base/config.h"
 #include "daemon/base/utf8.h"
-#include "daemon/control/grpc_server.h"
+#include "daemon/control/listen_address.h"
 #include "daemon/control/rank_watch.h"
 #include "kernels/base/error.h"
 

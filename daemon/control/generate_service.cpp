@@ -3,6 +3,7 @@
 
 #include "daemon/control/byte_text.h"
 #include "daemon/control/checkpoint_files.h"
+#include "daemon/control/listen_address.h"
 #include "daemon/control/names.h"
 #include "daemon/control/status.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
@@ -124,7 +125,7 @@ GenerateServiceImpl::Sampling GenerateServiceImpl::start(const v1::GenerateReque
 
 void GenerateServiceImpl::generate(grpc::ServerContext& context, const v1::GenerateRequest& request,
                                    grpc::ServerWriter<v1::GenerateResponse>& writer) {
-  const Slots::Slot slot(slots_);
+  const Slots::Slot slot = slots_.take(client_of_peer(context.peer()));
   const v1::SamplingParams params = checked_params(request);
   const Sampling sampling = start(request, params);
   TokenWriter out(writer, sampling.vocab_size);

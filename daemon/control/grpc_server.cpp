@@ -5,7 +5,6 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 
-#include <charconv>
 #include <chrono>
 #include <climits>
 
@@ -19,7 +18,6 @@ constexpr int kMessageBytes = 4 << 20;
 constexpr std::size_t kMemoryQuota = 256u << 20;
 
 void set_limits(const GrpcServerOptions& options, grpc::ServerBuilder* builder) {
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 5'000);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 300'000);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, options.between_ranks ? INT_MAX : 10'000);
@@ -44,20 +42,24 @@ void forward_log(gpr_log_func_args* arguments) { spdlog::debug("gRPC: {}", argum
 
 void route_grpc_log() { gpr_set_log_function(&forward_log); }
 
-GrpcServer::GrpcServer(const GrpcServerOptions& options) {
+GrpcServer::GrpcServer(const GrpcServerOptions& options)
+    : acceptor_(options.listen, options.most_connections) {
+  using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
   grpc::EnableDefaultHealthCheckService(options.health);
   grpc::ServerBuilder builder;
   set_limits(options, &builder);
-  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port_);
+  connections_ = builder.experimental().AddExternalConnectionAcceptor(
+      Type::FROM_FD, grpc::InsecureServerCredentials());
   for (auto* service : options.services) builder.RegisterService(service);
   server_ = builder.BuildAndStart();
-  if (!server_ || port_ == 0)
-    throw FailedPrecondition(
-        fmt::format("cannot listen on {}: the port is taken (by another meshloomd?), or the "
-                    "address is not one of this host",
-                    options.listen),
-        "CANNOT_LISTEN", {{"address", options.listen}});
+  check_internal(server_ != nullptr, "gRPC does not start a server on {}", options.listen.text);
   set_serving(false);
+  acceptor_.start([this](int listener, int connection) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+    parameters.listener_fd = listener;
+    parameters.fd = connection;
+    connections_->HandleNewConnection(&parameters);
+  });
 }
 
 GrpcServer::~GrpcServer() { shutdown(); }
@@ -67,26 +69,9 @@ void GrpcServer::set_serving(bool serving) {
 }
 
 void GrpcServer::shutdown() {
+  acceptor_.stop();
   server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
   server_->Wait();
-}
-
-HostPort parse_host_port(const std::string& text, const std::string& what) {
-  const auto colon = text.rfind(':');
-  HostPort parsed;
-  bool valid = colon != std::string::npos && colon > 0;
-  if (valid) {
-    parsed.host = text.substr(0, colon);
-    const char* end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(text.data() + colon + 1, end, parsed.port);
-    valid = error == std::errc() && rest == end && parsed.port >= 0 && parsed.port <= 65535;
-  }
-  check(valid, "{} is \"{}\", expected host:port with a port of 0 to 65535", what, text);
-  return parsed;
-}
-
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "[::1]" || host.rfind("127.", 0) == 0;
 }
 
 }  // namespace meshloom::control

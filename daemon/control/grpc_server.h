@@ -5,14 +5,16 @@
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
-#include <string>
 #include <vector>
+
+#include "daemon/control/acceptor.h"
 
 namespace meshloom::control {
 
 struct GrpcServerOptions {
-  std::string listen;  ///< host:port; port 0: any free one
+  ListenAddress listen;  ///< port 0: any free one
   std::vector<grpc::Service*> services;
+  int most_connections = 64;
   bool health = false;  ///< with the standard health service, NOT_SERVING at first
   int max_threads = 192;
   /// Between the ranks of one daemon: connections are not pinged, since heartbeats watch them, and
@@ -28,26 +30,18 @@ class GrpcServer {
   GrpcServer(const GrpcServer&) = delete;
   GrpcServer& operator=(const GrpcServer&) = delete;
 
-  int port() const { return port_; }
+  int port() const { return acceptor_.port(); }
   void set_serving(bool serving);
   /// Calls in flight get a moment to end.
   void shutdown();
 
  private:
+  Acceptor acceptor_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::Server> server_;
-  int port_ = 0;
 };
 
 /// gRPC's own messages go to the log at level debug.
 void route_grpc_log();
-
-struct HostPort {
-  std::string host;
-  int port = 0;
-};
-/// Throws InvalidArgument naming `what` for text that is not host:port.
-HostPort parse_host_port(const std::string& text, const std::string& what);
-/// 127.0.0.0/8, ::1 or localhost.
-bool is_loopback(const std::string& host);
 
 }  // namespace meshloom::control

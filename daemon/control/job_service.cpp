@@ -3,6 +3,7 @@
 
 #include "daemon/control/checkpoint_files.h"
 #include "daemon/control/job_state.h"
+#include "daemon/control/listen_address.h"
 #include "daemon/control/names.h"
 #include "daemon/control/request_key.h"
 #include "daemon/control/status.h"
@@ -105,7 +106,7 @@ grpc::Status JobServiceImpl::ListJobs(grpc::ServerContext*, const v1::ListJobsRe
 void JobServiceImpl::watch(grpc::ServerContext& context, const v1::WatchJobRequest& request,
                            grpc::ServerWriter<v1::WatchJobResponse>& writer) {
   constexpr std::chrono::milliseconds kLookUp{500};  // how soon a client that left is noticed
-  const Slots::Slot slot(watchers_);
+  const Slots::Slot slot = watchers_.take(client_of_peer(context.peer()));
   const std::string id = parse_job_name(request.name());
   check(request.after_revision() >= 0, "after_revision is {}, expected 0 or more",
         request.after_revision());

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include "daemon/control/descriptor_limit.h"
 #include "daemon/control/host_info.h"
 #include "daemon/control/leave_soon.h"
 #include "daemon/control/rank_loop.h"
@@ -24,9 +25,9 @@ RankWatch::Limits watch_limits(const v1::DaemonConfig& config) {
           std::chrono::milliseconds(config.join_timeout_ms())};
 }
 
-void check_listen(const v1::DaemonConfig& config) {
-  const HostPort listen = parse_host_port(config.listen(), "--listen");
-  if (is_loopback(listen.host) || config.insecure()) return;
+ListenAddress checked_listen(const v1::DaemonConfig& config) {
+  ListenAddress listen = resolve_listen_address(config.listen(), "--listen");
+  if (is_loopback(listen) || config.insecure()) return listen;
   throw InvalidArgument(
       fmt::format(
           "--listen {}: other machines could reach this address, and calls are neither encrypted "
@@ -44,7 +45,8 @@ Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int worl
       abort_(abort),
       pulse_(pulse),
       own_pulse_(pulse),
-      state_((check_listen(options.config), options.config.state_dir())),
+      listen_(checked_listen(options.config)),
+      state_(options.config.state_dir()),
       store_(store_options(state_, options.config)),
       executor_(world_size, [this](const Error&) { on_fatal(); }),
       watch_(world_size, watch_limits(options.config),
@@ -80,16 +82,24 @@ Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int worl
   executor_.set_epoch(store_.epoch());
   executor_.attach(0, &commands_);
   watch_.joined(0, describe(self));
+  // Strangers that connect to the ranks' port must not keep the ranks out.
+  const int most_ranks = 32 + 2 * world_size;
   if (world_size > 1) {
-    const std::string bind = several_hosts ? "0.0.0.0:0" : "127.0.0.1:0";
+    const char* bind = several_hosts ? "0.0.0.0:0" : "127.0.0.1:0";
     rank_server_ = std::make_unique<GrpcServer>(
-        GrpcServerOptions{bind, {&rank_service_}, false, 16 + 2 * world_size, true});
+        GrpcServerOptions{resolve_listen_address(bind, "the ranks' address"),
+                          {&rank_service_},
+                          most_ranks,
+                          false,
+                          16 + 2 * world_size,
+                          true});
     const std::string host = several_hosts ? host_address(options.host) : "127.0.0.1";
     card_.address = fmt::format("{}:{}", host, rank_server_->port());
   }
   server_ = std::make_unique<GrpcServer>(
-      GrpcServerOptions{options.config.listen(),
+      GrpcServerOptions{listen_,
                         {&job_service_, &generate_service_, &checkpoint_service_, &worker_service_},
+                        connection_capacity(most_ranks),
                         true});
 }
 

@@ -62,6 +62,7 @@ class Leader {
   comm::AbortFlag& abort_;
   comm::TrainingPulse& pulse_;
   PulseSampler own_pulse_;
+  const ListenAddress listen_;
   StateDir state_;
   JobStore store_;
   CommandQueue commands_;

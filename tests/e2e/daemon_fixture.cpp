@@ -52,17 +52,19 @@ DaemonTest::~DaemonTest() {
 
 std::unique_ptr<Process> DaemonTest::launch(int ranks, const Arguments& flags,
                                             const std::string& log) {
-  Arguments arguments{"mpirun",
-                      "-n",
-                      std::to_string(ranks),
-                      "--bind-to",
-                      "none",
-                      "--oversubscribe",
-                      MESHLOOM_BIN "/meshloomd",
-                      "--state-dir",
-                      state_.string(),
-                      "--data-dir",
-                      data_.string()};
+  Arguments arguments = launcher_;
+  const Arguments mpirun{"mpirun",
+                         "-n",
+                         std::to_string(ranks),
+                         "--bind-to",
+                         "none",
+                         "--oversubscribe",
+                         MESHLOOM_BIN "/meshloomd",
+                         "--state-dir",
+                         state_.string(),
+                         "--data-dir",
+                         data_.string()};
+  arguments.insert(arguments.end(), mpirun.begin(), mpirun.end());
   arguments.insert(arguments.end(), flags.begin(), flags.end());
   return std::make_unique<Process>(arguments, folder_ / log);
 }

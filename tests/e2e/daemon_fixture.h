@@ -29,8 +29,8 @@ struct TinyJob {
   std::string model = "{preset: byte_gpt_tiny}";
   std::string plan = "{dtype: float32}";
   std::string data = "text.txt";
-  std::string resume_from;
-  std::string extra;  ///< further lines below run:
+  std::string resume_from{};
+  std::string extra{};  ///< further lines below run:
 };
 
 class DaemonTest : public ::testing::Test {
@@ -74,6 +74,7 @@ class DaemonTest : public ::testing::Test {
   std::unique_ptr<v1::WorkerService::Stub> workers() const;
   std::string daemon_log() const { return read_file(folder_ / "daemon.log"); }
 
+  Arguments launcher_;  ///< put before mpirun
   std::filesystem::path folder_;
   std::filesystem::path state_;
   std::filesystem::path data_;

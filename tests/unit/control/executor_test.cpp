@@ -244,7 +244,7 @@ class StreamTest : public ::testing::Test {
         service_(executor_, watch_,
                  {2, "secret", [this] { joined_ = true; },
                   [this](const std::string& cause) { stop_cause_ = cause; }}),
-        server_({"127.0.0.1:0", {&service_}, false, 16}) {
+        server_({resolve_listen_address("127.0.0.1:0", "listen"), {&service_}, 16, false, 16}) {
     executor_.attach(0, &own_);
   }
   std::unique_ptr<Follower> join(const std::string& secret, int rank) {

@@ -36,8 +36,11 @@ class FakeDaemon {
     }
     for (int rank = 0; rank < world_size; ++rank)
       ranks_.emplace_back([this, &plan, rank] { run_rank(plan, rank); });
-    server_ = std::make_unique<GrpcServer>(GrpcServerOptions{
-        "127.0.0.1:0", {&job_service_, &generate_service_, &checkpoint_service_}, true});
+    server_ = std::make_unique<GrpcServer>(
+        GrpcServerOptions{resolve_listen_address("127.0.0.1:0", "listen"),
+                          {&job_service_, &generate_service_, &checkpoint_service_},
+                          64,
+                          true});
     server_->set_serving(true);
     driver_.start();
   }
