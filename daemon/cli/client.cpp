@@ -41,6 +41,25 @@ bool unpack(const google::protobuf::Any& any, const char* type, Message* message
          message->ParseFromString(any.value());
 }
 
+/// What a refusal by gRPC itself means, before or beside any handler: its own texts, where there
+/// are any, speak of its insides.
+std::string meaning_of(grpc::StatusCode code) {
+  switch (code) {
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      return "refused the call: a message is larger than allowed (4 MiB for requests), or too many "
+             "calls are served at once";
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return "does not know this call, or could not read its request: it is of another version, or "
+             "the request holds text that is not UTF-8 or messages nested too deep";
+    case grpc::StatusCode::CANCELLED:
+      return "ended the call: it stops, or this client took nothing from the stream for too long";
+    case grpc::StatusCode::UNAUTHENTICATED:
+    case grpc::StatusCode::PERMISSION_DENIED: return "does not let this client do that";
+    case grpc::StatusCode::INTERNAL: return "could not read the request, or broke the protocol";
+    default: return "ended the call";
+  }
+}
+
 grpc::ByteBuffer empty_request() {
   grpc::Slice slice("", 0);
   return grpc::ByteBuffer(&slice, 1);
@@ -75,6 +94,11 @@ void Client::fail(const grpc::Status& status) const {
                     address_, status.error_message()));
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && details.info().reason().empty())
     throw CliError(kUnreachable, fmt::format("meshloomd at {} did not answer in time", address_));
+  if (details.info().reason().empty()) {
+    const std::string own = details.message().empty() ? "no text" : details.message();
+    details.set_message(fmt::format("meshloomd at {} {} (gRPC code {}: {})", address_,
+                                    meaning_of(status.error_code()), details.code(), own));
+  }
   throw CliError(code, details.message(), details);
 }
 

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <climits>
 
+#include "daemon/control/status.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
@@ -42,6 +43,19 @@ void forward_log(gpr_log_func_args* arguments) { spdlog::debug("gRPC: {}", argum
 
 void route_grpc_log() { gpr_set_log_function(&forward_log); }
 
+grpc::ServerGenericBidiReactor* UnknownMethods::CreateReactor(
+    grpc::GenericCallbackServerContext* call) {
+  struct Refusal final : grpc::ServerGenericBidiReactor {
+    void OnDone() override { delete this; }
+  };
+  auto* refusal = new Refusal;
+  refusal->Finish(to_status(to_details(Unimplemented(
+      fmt::format("this meshloomd has no method {}: is the client of another version?",
+                  call->method()),
+      "METHOD_UNKNOWN"))));
+  return refusal;
+}
+
 GrpcServer::GrpcServer(const GrpcServerOptions& options)
     : acceptor_(options.listen, options.most_connections) {
   using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
@@ -51,6 +65,7 @@ GrpcServer::GrpcServer(const GrpcServerOptions& options)
   connections_ = builder.experimental().AddExternalConnectionAcceptor(
       Type::FROM_FD, grpc::InsecureServerCredentials());
   for (auto* service : options.services) builder.RegisterService(service);
+  builder.RegisterCallbackGenericService(&unknown_methods_);
   server_ = builder.BuildAndStart();
   check_internal(server_ != nullptr, "gRPC does not start a server on {}", options.listen.text);
   set_serving(false);

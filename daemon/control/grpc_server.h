@@ -2,6 +2,7 @@
 // A gRPC server with every limit set: the library's defaults do not fit a daemon.
 #pragma once
 
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
@@ -22,6 +23,12 @@ struct GrpcServerOptions {
   bool between_ranks = false;
 };
 
+/// Refuses methods that no service has, which gRPC alone would do without a word.
+class UnknownMethods final : public grpc::CallbackGenericService {
+ public:
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* call) override;
+};
+
 class GrpcServer {
  public:
   /// Throws FailedPrecondition (CANNOT_LISTEN) where the address is not free or not this host's.
@@ -37,6 +44,7 @@ class GrpcServer {
 
  private:
   Acceptor acceptor_;
+  UnknownMethods unknown_methods_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::Server> server_;
 };

@@ -60,10 +60,7 @@ std::string describe(const v1::RankHello& hello) {
 RankServiceImpl::RankServiceImpl(Executor& executor, RankWatch& watch, Options options)
     : executor_(executor), watch_(watch), options_(std::move(options)) {}
 
-v1::RankHello RankServiceImpl::join(grpc::ServerContext& context, Stream& stream) {
-  const auto secret = context.client_metadata().find(kSecretKey);
-  if (secret == context.client_metadata().end() || !equal_secrets(secret->second, options_.secret))
-    throw FailedPrecondition("this port is for the ranks of one launch", "SECRET_WRONG");
+v1::RankHello RankServiceImpl::join(Stream& stream) {
   v1::RankMessage message;
   if (!stream.Read(&message) || !message.has_hello())
     throw InvalidArgument("the first message must be a hello", "HELLO_MISSING");
@@ -77,7 +74,10 @@ v1::RankHello RankServiceImpl::join(grpc::ServerContext& context, Stream& stream
 }
 
 grpc::Status RankServiceImpl::Follow(grpc::ServerContext* context, Stream* stream) {
-  return guarded("Follow", [&] { serve(join(*context, *stream), *stream); });
+  const auto secret = context->client_metadata().find(kSecretKey);
+  if (secret == context->client_metadata().end() || !equal_secrets(secret->second, options_.secret))
+    return unauthenticated("this port is for the ranks of one launch", "SECRET_WRONG");
+  return guarded("Follow", [&] { serve(join(*stream), *stream); });
 }
 
 void RankServiceImpl::serve(const v1::RankHello& hello, Stream& stream) {

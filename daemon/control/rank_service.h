@@ -41,8 +41,7 @@ class RankServiceImpl final : public v1::RankService::Service {
  private:
   class Member;
 
-  v1::RankHello join(grpc::ServerContext& context,
-                     grpc::ServerReaderWriter<v1::RankCommand, v1::RankMessage>& stream);
+  v1::RankHello join(grpc::ServerReaderWriter<v1::RankCommand, v1::RankMessage>& stream);
   void serve(const v1::RankHello& hello,
              grpc::ServerReaderWriter<v1::RankCommand, v1::RankMessage>& stream);
 

@@ -12,6 +12,7 @@
 namespace meshloom::control {
 namespace {
 
+constexpr const char* kDomain = "meshloom";
 // Bytes; trailers share 8 KiB of metadata.
 constexpr std::size_t kLongestText = 3000;
 constexpr std::size_t kLongestViolation = 1000;
@@ -68,7 +69,7 @@ v1::ErrorDetails to_details(const Error& error) {
   details.set_kind(error_kind_name(error.kind()));
   details.set_message(base::printable_text(error.what(), kLongestText));
   details.mutable_info()->set_reason(error.reason());
-  details.mutable_info()->set_domain("meshloom");
+  details.mutable_info()->set_domain(kDomain);
   for (const auto& [key, value] : error.metadata())
     (*details.mutable_info()->mutable_metadata())[key] = base::printable_text(value, kLongestValue);
   const auto field = error.metadata().find("field");
@@ -127,6 +128,15 @@ grpc::Status to_status(const v1::ErrorDetails& details) {
   }
   return {static_cast<grpc::StatusCode>(details.code()), details.message(),
           status.SerializeAsString()};
+}
+
+grpc::Status unauthenticated(const std::string& message, const std::string& reason) {
+  v1::ErrorDetails details;
+  details.set_code(grpc::StatusCode::UNAUTHENTICATED);
+  details.set_message(message);
+  details.mutable_info()->set_reason(reason);
+  details.mutable_info()->set_domain(kDomain);
+  return to_status(details);
 }
 
 Error to_error(const v1::ErrorDetails& details) {

@@ -20,6 +20,9 @@ v1::ErrorDetails to_details(const Error& error);
 /// RetryInfo where they apply.
 grpc::Status to_status(const v1::ErrorDetails& details);
 
+/// For a caller that does not prove who it is. Nothing throws it, so it is no kind of Error.
+grpc::Status unauthenticated(const std::string& message, const std::string& reason);
+
 /// The error that the details were made from, with its kind.
 Error to_error(const v1::ErrorDetails& details);
 

@@ -366,6 +366,18 @@ TEST_F(StreamTest, StrangersAndImpossibleRanksDoNotJoin) {
   EXPECT_FALSE(executor_.fatal());
 }
 
+TEST_F(StreamTest, AWrongSecretIsUnauthenticated) {
+  const auto stub = v1::RankService::NewStub(grpc::CreateChannel(
+      "127.0.0.1:" + std::to_string(server_.port()), grpc::InsecureChannelCredentials()));
+  for (const char* secret : {"secreT", ""}) {
+    grpc::ClientContext context;
+    if (*secret != 0) context.AddMetadata(kSecretKey, secret);
+    const grpc::Status status = stub->Follow(&context)->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
+    EXPECT_NE(status.error_message().find("for the ranks of one launch"), std::string::npos);
+  }
+}
+
 TEST(HostInfo, QuotasAreReadAsTheKernelWritesThem) {
   EXPECT_EQ(cores_of_quota("max 100000"), 0);
   EXPECT_EQ(cores_of_quota("200000 100000"), 2);
