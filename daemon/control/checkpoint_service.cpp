@@ -2,43 +2,14 @@
 #include "daemon/control/checkpoint_service.h"
 
 #include "daemon/control/checkpoint_files.h"
-#include "daemon/control/listen_address.h"
+#include "daemon/control/download_stream.h"
 #include "daemon/control/names.h"
 #include "daemon/control/status.h"
-#include "daemon/train/checkpoint/digest.h"
 
 namespace meshloom::control {
-namespace {
-
-constexpr int kMostReaders = 8;
-constexpr std::size_t kPiece = 1 << 20;
-
-/// False where the client has left.
-bool send_file(const OpenFile& file, grpc::ServerWriter<v1::ReadCheckpointResponse>& writer) {
-  train::Digest digest;
-  std::int64_t offset = 0;
-  do {
-    v1::ReadCheckpointResponse response;
-    response.set_file(file.name());
-    response.set_file_size(file.size());
-    response.set_offset(offset);
-    std::string data = file.read(offset, kPiece);
-    if (data.empty() && offset < file.size())
-      throw DataLoss(fmt::format("{} became shorter while it was read", file.name()),
-                     "FILE_CHANGED");
-    digest.update(std::as_bytes(std::span(data)));
-    offset += static_cast<std::int64_t>(data.size());
-    response.set_data(std::move(data));
-    if (offset >= file.size()) response.set_xxh3_128(digest.hex());
-    if (!writer.Write(response)) return false;
-  } while (offset < file.size());
-  return true;
-}
-
-}  // namespace
-
-CheckpointServiceImpl::CheckpointServiceImpl(const JobStore& store, const StateDir& state)
-    : store_(store), state_(state), readers_("downloads", kMostReaders) {}
+CheckpointServiceImpl::CheckpointServiceImpl(const JobStore& store, const StateDir& state,
+                                             const StreamHost::Options& downloads)
+    : store_(store), state_(state), downloads_(downloads) {}
 
 std::vector<v1::Checkpoint> CheckpointServiceImpl::all_checkpoints(const std::string& job) const {
   if (!job.empty()) return list_checkpoints(state_, store_.get(parse_job_name(job)));
@@ -70,16 +41,10 @@ grpc::Status CheckpointServiceImpl::ListCheckpoints(grpc::ServerContext*,
   });
 }
 
-grpc::Status CheckpointServiceImpl::ReadCheckpoint(
-    grpc::ServerContext* context, const v1::ReadCheckpointRequest* request,
-    grpc::ServerWriter<v1::ReadCheckpointResponse>* writer) {
-  return guarded("ReadCheckpoint", [&] {
-    const Slots::Slot slot = readers_.take(client_of_peer(context->peer()));
-    const CheckpointName name = parse_checkpoint_name(request->name());
-    const auto folder = checkpoint_folder(state_, store_.get(name.job), name.folder);
-    for (const auto& file : open_files(folder))
-      if (!send_file(file, *writer)) return;
-  });
+grpc::ServerWriteReactor<v1::ReadCheckpointResponse>* CheckpointServiceImpl::ReadCheckpoint(
+    grpc::CallbackServerContext* context, const v1::ReadCheckpointRequest* request) {
+  return std::make_shared<DownloadStream>(downloads_, *context, store_, state_, request->name())
+      ->open();
 }
 
 }  // namespace meshloom::control

@@ -3,27 +3,29 @@
 #pragma once
 
 #include "daemon/control/job_store.h"
-#include "daemon/control/slots.h"
 #include "daemon/control/state_dir.h"
+#include "daemon/control/stream_host.h"
 #include "v1/checkpoint_service.grpc.pb.h"
 
 namespace meshloom::control {
 
-class CheckpointServiceImpl final : public v1::CheckpointService::Service {
+class CheckpointServiceImpl final : public v1::CheckpointService::WithCallbackMethod_ReadCheckpoint<
+                                        v1::CheckpointService::Service> {
  public:
-  CheckpointServiceImpl(const JobStore& store, const StateDir& state);
+  CheckpointServiceImpl(const JobStore& store, const StateDir& state,
+                        const StreamHost::Options& downloads = {"downloads", 8, 2});
 
   grpc::Status ListCheckpoints(grpc::ServerContext*, const v1::ListCheckpointsRequest* request,
                                v1::ListCheckpointsResponse* response) override;
-  grpc::Status ReadCheckpoint(grpc::ServerContext*, const v1::ReadCheckpointRequest* request,
-                              grpc::ServerWriter<v1::ReadCheckpointResponse>* writer) override;
+  grpc::ServerWriteReactor<v1::ReadCheckpointResponse>* ReadCheckpoint(
+      grpc::CallbackServerContext* context, const v1::ReadCheckpointRequest* request) override;
 
  private:
   std::vector<v1::Checkpoint> all_checkpoints(const std::string& job) const;
 
   const JobStore& store_;
   const StateDir& state_;
-  Slots readers_;
+  StreamHost downloads_;
 };
 
 }  // namespace meshloom::control

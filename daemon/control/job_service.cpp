@@ -2,19 +2,17 @@
 #include "daemon/control/job_service.h"
 
 #include "daemon/control/checkpoint_files.h"
-#include "daemon/control/job_state.h"
-#include "daemon/control/listen_address.h"
 #include "daemon/control/names.h"
 #include "daemon/control/request_key.h"
 #include "daemon/control/status.h"
 #include "daemon/control/token_channel.h"
+#include "daemon/control/watch_stream.h"
 #include "daemon/train/field_error.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
 namespace {
 
-constexpr int kMostWatchers = 64;
 constexpr std::size_t kLargestSpec = 256 << 10;  // a job is stored and sent whole
 
 /// What the run's own checks do not know: names that become part of a path here.
@@ -52,11 +50,9 @@ v1::Job without_details(v1::Job job) {
 
 }  // namespace
 
-JobServiceImpl::JobServiceImpl(JobStore& store, Resolve resolve, Warn warn)
-    : store_(store),
-      resolve_(std::move(resolve)),
-      warn_(std::move(warn)),
-      watchers_("watchers", kMostWatchers) {}
+JobServiceImpl::JobServiceImpl(JobStore& store, Resolve resolve, Warn warn,
+                               const StreamHost::Options& watches)
+    : store_(store), resolve_(std::move(resolve)), warn_(std::move(warn)), watches_(watches) {}
 
 v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request) {
   const RequestKey key = make_request_key("SubmitJob", request);
@@ -103,39 +99,9 @@ grpc::Status JobServiceImpl::ListJobs(grpc::ServerContext*, const v1::ListJobsRe
   });
 }
 
-void JobServiceImpl::watch(grpc::ServerContext& context, const v1::WatchJobRequest& request,
-                           grpc::ServerWriter<v1::WatchJobResponse>& writer) {
-  constexpr std::chrono::milliseconds kLookUp{500};  // how soon a client that left is noticed
-  const Slots::Slot slot = watchers_.take(client_of_peer(context.peer()));
-  const std::string id = parse_job_name(request.name());
-  check(request.after_revision() >= 0, "after_revision is {}, expected 0 or more",
-        request.after_revision());
-  std::int64_t revision = request.after_revision();
-  v1::WatchJobResponse response;
-  if (revision == 0) {
-    const v1::Job job = store_.get(id);
-    revision = job.revision();
-    response.mutable_event()->set_revision(revision);
-    *response.mutable_event()->mutable_job() = job;
-    if (!writer.Write(response) || is_final(job.state())) return;
-  } else if (const v1::Job job = store_.get(id);
-             is_final(job.state()) && job.revision() == revision) {
-    return;
-  }
-  while (!context.IsCancelled()) {
-    for (auto& event : store_.wait_events(id, revision, kLookUp)) {
-      revision = event.revision();
-      *response.mutable_event() = std::move(event);
-      const bool ended = response.event().has_job() && is_final(response.event().job().state());
-      if (!writer.Write(response) || ended) return;
-    }
-  }
-}
-
-grpc::Status JobServiceImpl::WatchJob(grpc::ServerContext* context,
-                                      const v1::WatchJobRequest* request,
-                                      grpc::ServerWriter<v1::WatchJobResponse>* writer) {
-  return guarded("WatchJob", [&] { watch(*context, *request, *writer); });
+grpc::ServerWriteReactor<v1::WatchJobResponse>* JobServiceImpl::WatchJob(
+    grpc::CallbackServerContext* context, const v1::WatchJobRequest* request) {
+  return std::make_shared<WatchStream>(watches_, *context, store_, *request)->open();
 }
 
 grpc::Status JobServiceImpl::CancelJob(grpc::ServerContext*, const v1::CancelJobRequest* request,

@@ -35,7 +35,7 @@ TEST_F(ConnectionsE2e, AFloodStopsNeitherTrainingNorCheckpointsNorLaterClients) 
     Flood flood(address_);
     flood.connect(1100);
     ASSERT_GT(flood.size(), kDescriptors) << "this process may not open enough";
-    EXPECT_TRUE(eventually(10s, [&] { return flood.refused() > flood.size() - kDescriptors; }))
+    EXPECT_TRUE(eventually(60s, [&] { return flood.refused() > flood.size() - kDescriptors; }))
         << flood.refused() << " of " << flood.size() << " refused";
     const auto open =
         std::distance(fs::directory_iterator(fmt::format("/proc/{}/fd", pids_[0])), {});

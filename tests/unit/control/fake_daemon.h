@@ -19,17 +19,31 @@
 
 namespace meshloom::control {
 
+/// What a test may set otherwise.
+struct FakeDaemonOptions {
+  std::function<void()> on_resolve = [] {};  ///< in the handler of SubmitJob
+  StreamHost::Options watches{"watches of jobs", 64};
+  StreamHost::Options downloads{"downloads", 8, 2};
+};
+
 class FakeDaemon {
  public:
-  FakeDaemon(const std::filesystem::path& folder, FakePlan& plan, int world_size)
+  FakeDaemon(const std::filesystem::path& folder, FakePlan& plan, int world_size,
+             const FakeDaemonOptions& options = {})
       : state_(folder),
         store_({state_.journal(), state_.root() / "jobs", false}),
         executor_(world_size, [this](const Error&) { close_queues(); }),
         driver_(store_, executor_, state_, folder),
-        job_service_(store_, [](const v1::RunConfig& run) { return resolve(run); }),
+        job_service_(
+            store_,
+            [on_resolve = options.on_resolve](const v1::RunConfig& run) {
+              on_resolve();
+              return resolve(run);
+            },
+            {}, options.watches),
         generate_service_(store_, executor_, state_,
                           [folder](const std::string& name) { return folder / name; }),
-        checkpoint_service_(store_, state_) {
+        checkpoint_service_(store_, state_, options.downloads) {
     for (int rank = 0; rank < world_size; ++rank) {
       queues_.push_back(std::make_unique<CommandQueue>());
       executor_.attach(rank, queues_.back().get());
@@ -64,9 +78,9 @@ class FakeDaemon {
     return run;
   }
 
+  std::string address() const { return "127.0.0.1:" + std::to_string(server_->port()); }
   std::shared_ptr<grpc::Channel> channel() const {
-    return grpc::CreateChannel("127.0.0.1:" + std::to_string(server_->port()),
-                               grpc::InsecureChannelCredentials());
+    return grpc::CreateChannel(address(), grpc::InsecureChannelCredentials());
   }
   JobStore& store() { return store_; }
   Executor& executor() { return executor_; }

@@ -412,12 +412,12 @@ TEST(StateDir, ASecondDaemonIsRefused) {
 TEST_F(ServicesTest, ASecondServerOnAPortIsRefused) {
   JobStore store({folder_ / "journal", folder_ / "jobs", false});
   JobServiceImpl service(store, &FakeDaemon::resolve);
-  const GrpcServer first({"127.0.0.1:0", {&service}, true, 8});
+  const GrpcServer first({resolve_listen_address("127.0.0.1:0", "listen"), {&service}, 8, true, 8});
   JobServiceImpl other(store, &FakeDaemon::resolve);
   for (const auto& address :
        {"127.0.0.1:" + std::to_string(first.port()), std::string("192.0.2.1:0")}) {
     try {
-      const GrpcServer second({address, {&other}, true, 8});
+      const GrpcServer second({resolve_listen_address(address, "listen"), {&other}, 8, true, 8});
       FAIL() << address;
     } catch (const FailedPrecondition& error) {
       EXPECT_EQ(error.reason(), "CANNOT_LISTEN");

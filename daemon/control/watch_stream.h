@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// One client's view of a job: its present state, then every event.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "daemon/control/job_store.h"
+#include "daemon/control/stream.h"
+#include "v1/job_service.pb.h"
+
+namespace meshloom::control {
+
+class WatchStream final : public Stream<v1::WatchJobResponse> {
+ public:
+  WatchStream(StreamHost& host, grpc::CallbackServerContext& context, JobStore& store,
+              const v1::WatchJobRequest& request)
+      : Stream(host, context, "WatchJob"), host_(host), store_(store), request_(request) {}
+
+ private:
+  bool produce() override;
+  /// False where there is nothing after what the client knows.
+  bool begin();
+
+  StreamHost& host_;
+  JobStore& store_;
+  const v1::WatchJobRequest request_;
+  bool begun_ = false;
+  std::string id_;
+  std::int64_t revision_ = 0;  ///< of the last event that was written
+  Subscription subscription_;
+};
+
+}  // namespace meshloom::control
