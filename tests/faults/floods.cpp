@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// Floods of one daemon that trains: see README.md.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "tests/e2e/daemon_fixture.h"
+#include "tests/e2e/flood.h"
+#include "v1/checkpoint_service.grpc.pb.h"
+#include "v1/generate_service.grpc.pb.h"
+
+namespace meshloom::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Of one process.
+struct Figures {
+  int descriptors = 0;
+  int threads = 0;
+  int resident_mib = 0;
+
+  void raise_to(const Figures& other) {
+    descriptors = std::max(descriptors, other.descriptors);
+    threads = std::max(threads, other.threads);
+    resident_mib = std::max(resident_mib, other.resident_mib);
+  }
+};
+
+int status_field(const std::string& status, const char* name) {
+  const auto at = status.find(name);
+  return at == std::string::npos ? 0 : std::atoi(status.c_str() + at + std::strlen(name));
+}
+
+Figures figures_of(pid_t pid) {
+  const std::string status = read_file(fmt::format("/proc/{}/status", pid));
+  const fs::directory_iterator open(fmt::format("/proc/{}/fd", pid));
+  return {static_cast<int>(std::distance(begin(open), end(open))),
+          status_field(status, "\nThreads:"), status_field(status, "\nVmRSS:") / 1024};
+}
+
+/// The first flood prints the head of the table.
+void print_row(const std::string& flood, const std::string& seen, const Figures& before,
+               const Figures& most, const Figures& after) {
+  static std::once_flag head;
+  std::call_once(head, [] {
+    fmt::print("rank 0: before / most / after\n{:<28} {:<34} {:>18} {:>14} {:>16}\n", "flood",
+               "seen", "descriptors", "threads", "resident MiB");
+  });
+  const auto three = [](int a, int b, int c) { return fmt::format("{} / {} / {}", a, b, c); };
+  fmt::print("{:<28} {:<34} {:>18} {:>14} {:>16}\n", flood, seen,
+             three(before.descriptors, most.descriptors, after.descriptors),
+             three(before.threads, most.threads, after.threads),
+             three(before.resident_mib, most.resident_mib, after.resident_mib));
+  std::fflush(stdout);
+}
+
+class Floods : public DaemonTest {
+ protected:
+  void SetUp() override {
+    start();
+    submit({.steps = 3, .checkpoint_interval = 3}, "short");
+    submit({.steps = 1'000'000, .checkpoint_interval = 200}, "long");
+    ASSERT_TRUE(reaches_step("long", 400));
+    before_ = figures_of(pids_[0]);
+  }
+
+  /// Samples rank 0 for so long, or until the condition holds.
+  template <typename Condition>
+  bool watch(std::chrono::milliseconds time, Condition condition) {
+    return eventually(time, [&] {
+      most_.raise_to(figures_of(pids_[0]));
+      return condition();
+    });
+  }
+
+  /// The job has gone on, a new client is served, nothing is left behind.
+  void expect_as_before(const std::string& flood, const std::string& seen) {
+    EXPECT_EQ(client({"status", "--wait", "20"}).exit_code, 0);
+    const int step = job("long")["step"];
+    EXPECT_TRUE(reaches_step("long", step + 20));
+    EXPECT_EQ(job("long")["state"], "running");
+    EXPECT_TRUE(eventually(
+        60s, [&] { return figures_of(pids_[0]).descriptors <= before_.descriptors + 8; }));
+    const Figures after = figures_of(pids_[0]);
+    print_row(flood, seen, before_, most_, after);
+    EXPECT_LE(after.threads, before_.threads + 40);
+    EXPECT_LE(after.resident_mib, before_.resident_mib + 200);
+  }
+
+  std::shared_ptr<grpc::Channel> own_channel() const {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    return grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments);
+  }
+
+  /// Opens `count` streams that nobody reads, ten to a connection, and waits until those with a
+  /// place have been cut off: as many newcomers as have places must be served within a minute.
+  template <typename Open>
+  int hold_unread(int count, Open open) {
+    std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+    using Reader = decltype(open(own_channel(), nullptr));
+    std::vector<Reader> readers;
+    std::shared_ptr<grpc::Channel> channel;
+    for (int i = 0; i < count; ++i) {
+      if (i % 10 == 0) channel = own_channel();
+      contexts.push_back(std::make_unique<grpc::ClientContext>());
+      readers.push_back(open(channel, contexts.back().get()));
+    }
+    int tries = 0;
+    const bool served = watch(90s, [&] {
+      ++tries;
+      grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + 2s);
+      const auto reader = open(own_channel(), &context);
+      return read_one(reader.get());
+    });
+    EXPECT_TRUE(served) << "no place was given back";
+    for (auto& context : contexts) context->TryCancel();
+    for (auto& reader : readers) {
+      while (read_one(reader.get())) {
+      }
+      reader->Finish();
+    }
+    return tries;
+  }
+  template <typename Response>
+  static bool read_one(grpc::ClientReader<Response>* reader) {
+    Response response;
+    return reader->Read(&response);
+  }
+
+  Figures before_, most_;
+};
+
+TEST_F(Floods, Connections) {
+  int refused = 0;
+  int size = 0;
+  {
+    Flood flood(address_);
+    flood.connect(5000);
+    size = flood.size();
+    watch(5s, [] { return false; });
+    refused = flood.refused();
+  }
+  EXPECT_GT(refused, 0);
+  expect_as_before("5,000 silent connections", fmt::format("{} of {} refused", refused, size));
+}
+
+TEST_F(Floods, Watchers) {
+  v1::WatchJobRequest request;
+  request.set_name("long");
+  const int tries = hold_unread(300, [&](const auto& channel, grpc::ClientContext* context) {
+    return v1::JobService::NewStub(channel)->WatchJob(context, request);
+  });
+  expect_as_before("300 watchers that never read", fmt::format("a newcomer served, try {}", tries));
+}
+
+TEST_F(Floods, Downloads) {
+  v1::ReadCheckpointRequest request;
+  request.set_name("checkpoints/short/step-3");
+  const int tries = hold_unread(60, [&](const auto& channel, grpc::ClientContext* context) {
+    return v1::CheckpointService::NewStub(channel)->ReadCheckpoint(context, request);
+  });
+  expect_as_before("60 downloads that never read", fmt::format("a newcomer served, try {}", tries));
+}
+
+TEST_F(Floods, CancelledCalls) {
+  constexpr int kCalls = 20'000;
+  constexpr int kThreads = 8;
+  std::atomic<int> next{0};
+  std::atomic<int> ended_early{0};
+  const auto call = [&](int i, grpc::ClientContext* context) {
+    const auto channel = grpc::CreateChannel(address_, grpc::InsecureChannelCredentials());
+    if (i % 4 == 0) {
+      v1::WatchJobRequest request;
+      request.set_name("long");
+      return v1::JobService::NewStub(channel)->WatchJob(context, request)->Finish();
+    }
+    if (i % 4 == 1) {
+      v1::GenerateRequest request;
+      request.set_job("long");
+      request.set_prompt("the ");
+      request.mutable_params()->set_max_tokens(20);
+      return v1::GenerateService::NewStub(channel)->Generate(context, request)->Finish();
+    }
+    if (i % 4 == 2) {
+      v1::ListWorkersResponse response;
+      return v1::WorkerService::NewStub(channel)->ListWorkers(context, {}, &response);
+    }
+    v1::ListJobsResponse response;
+    return v1::JobService::NewStub(channel)->ListJobs(context, {}, &response);
+  };
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&] {
+      for (int i = next++; i < kCalls; i = next++) {
+        grpc::ClientContext context;
+        context.set_deadline(std::chrono::system_clock::now() +
+                             std::chrono::microseconds(100 + i % 50 * 300));
+        if (!call(i, &context).ok()) ++ended_early;
+      }
+    });
+  watch(240s, [&] { return next >= kCalls; });
+  for (auto& thread : threads) thread.join();
+  EXPECT_GT(ended_early, kCalls / 10);
+  expect_as_before("20,000 cancelled calls", fmt::format("{} ended early", ended_early.load()));
+}
+
+}  // namespace
+}  // namespace meshloom::e2e
