@@ -81,6 +81,11 @@ ExitCode make_job(Client& client, bool json, const SubmitOptions& options, JobSo
 /// A new job that is the old one but for where it begins.
 ExitCode resume(Client& client, bool json, const ResumeOptions& options) {
   const v1::Job job = get_job(client, options.source);
+  if (job.summary())
+    throw CliError(kFailed,
+                   fmt::format("job {0} ended long ago and is kept as a summary; submit {1}/"
+                               "resolved.yaml with checkpoint: {{resume_from: checkpoints/{0}}}",
+                               short_name(job.name()), job.output_dir()));
   JobSource source;
   source.spec = job.spec();
   source.spec.clear_name();
@@ -133,6 +138,37 @@ ExitCode cancel(Client& client, bool json, const std::string& name) {
     print_json(job);
   } else {
     fmt::print("{}: {}\n", short_name(job.name()), state_name(job.state()));
+    if (job.pending_state() != v1::JOB_STATE_UNSPECIFIED)
+      fmt::print(
+          "{} has taken effect, but is not yet durable: the daemon's journal cannot be "
+          "written at present and is tried again\n",
+          state_name(job.pending_state()));
+  }
+  return kOk;
+}
+
+ExitCode release(Client& client, bool json, const std::string& name) {
+  v1::ReleaseJobRequest request;
+  request.set_request_id(make_request_id());
+  request.set_name(name);
+  const v1::Job job = client.call(client.jobs(), &v1::JobService::Stub::ReleaseJob, request).job();
+  if (json) {
+    print_json(job);
+  } else {
+    fmt::print("{}: {}\n", short_name(job.name()), state_name(job.state()));
+  }
+  return kOk;
+}
+
+ExitCode delete_job(Client& client, bool json, const std::string& name) {
+  v1::DeleteJobRequest request;
+  request.set_request_id(make_request_id());
+  request.set_name(name);
+  const auto response = client.call(client.jobs(), &v1::JobService::Stub::DeleteJob, request);
+  if (json) {
+    print_json(response);
+  } else {
+    fmt::print("{}: deleted\n", short_name(name));
   }
   return kOk;
 }
@@ -207,7 +243,7 @@ void add_named(CLI::App& jobs, CommandContext& context, const char* name, const 
 }  // namespace
 
 void add_job_commands(CLI::App& app, CommandContext& context) {
-  auto* jobs = app.add_subcommand("job", "Submit, follow, cancel and resume jobs");
+  auto* jobs = app.add_subcommand("job", "Submit, follow, cancel, resume, release and delete jobs");
   jobs->require_subcommand(1);
   add_submit(*jobs, context);
   add_resume(*jobs, context);
@@ -222,6 +258,11 @@ void add_job_commands(CLI::App& app, CommandContext& context) {
               return follow_job(client, name, {json});
             });
   add_named(*jobs, context, "cancel", "End a job at its next step boundary", &cancel);
+  add_named(*jobs, context, "release",
+            "Let a held job run again, such as one in whose attempts the daemon ended", &release);
+  add_named(*jobs, context, "delete",
+            "Remove a job that has ended, with its checkpoints and everything in its folder",
+            &delete_job);
 }
 
 }  // namespace meshloom::cli

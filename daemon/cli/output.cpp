@@ -86,6 +86,9 @@ std::string duration_text(double seconds) {
 void print_job(const v1::Job& job) {
   line("job", short_name(job.name()));
   line("state", state_name(job.state()));
+  if (job.pending_state() != v1::JOB_STATE_UNSPECIFIED)
+    line("", fmt::format("{} has taken effect and is not yet durable",
+                         state_name(job.pending_state())));
   line("held", job.hold_reason());
   line("step", fmt::format("{} of {}", job.step(), job.steps()));
   if (job.has_last_step())
@@ -101,6 +104,7 @@ void print_job(const v1::Job& job) {
     line("mesh", mesh_text(job.resolved().mesh()));
     line("plan", plan_text(job.resolved().plan()));
   }
+  if (job.summary()) line("kept", "a summary; resolved.yaml in the folder has the config");
   line("created", job.create_time());
   line("finished", job.finish_time());
   line("folder", job.output_dir());

@@ -37,6 +37,8 @@ v1::DaemonConfig merge(const DaemonFlags& flags, const base::Environment& env) {
   if (config.state_dir().empty()) config.set_state_dir("meshloom-state");
   if (config.data_dir().empty()) config.set_data_dir(".");
   if (config.log_level().empty()) config.set_log_level("info");
+  if (flags.max_stalled_attempts) config.set_max_stalled_attempts(*flags.max_stalled_attempts);
+  if (config.max_stalled_attempts() == 0) config.set_max_stalled_attempts(3);
   if (config.collective_timeout_ms() == 0) config.set_collective_timeout_ms(100'000);
   if (config.rank_timeout_ms() == 0) config.set_rank_timeout_ms(10'000);
   if (config.join_timeout_ms() == 0) config.set_join_timeout_ms(60'000);
@@ -67,6 +69,14 @@ void check_values(const v1::DaemonConfig& config, const DaemonFlags& flags) {
         kNamedAfter.count());
   check(config.join_timeout_ms() > 0, "join_timeout_ms is {}, expected more than 0",
         config.join_timeout_ms());
+  check(config.max_stalled_attempts() > 0 &&
+            (!flags.max_stalled_attempts || *flags.max_stalled_attempts > 0),
+        "--max-stalled-attempts is {}, expected 1 or more", config.max_stalled_attempts());
+  check(config.retention().max_ended_jobs() >= 0,
+        "retention.max_ended_jobs is {}, expected 0 or more", config.retention().max_ended_jobs());
+  check(config.retention().max_age_seconds() >= 0,
+        "retention.max_age_seconds is {}, expected 0 or more",
+        config.retention().max_age_seconds());
   const std::string& level = config.log_level();
   check(level == "trace" || level == "debug" || level == "info" || level == "warning" ||
             level == "error",
@@ -99,6 +109,9 @@ void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
                  "Threads per rank. Default: usable cores / ranks of the host");
   app.add_flag("--no-resume", flags.no_resume,
                "Hold the jobs that an earlier daemon left unfinished");
+  app.add_option("--max-stalled-attempts", flags.max_stalled_attempts,
+                 "Hold a job when the daemon has ended in so many attempts in a row before a step "
+                 "was done. Default 3");
   app.add_flag(
       "--insecure", flags.insecure,
       "Allow --listen on an address that other machines reach: calls are neither encrypted nor "

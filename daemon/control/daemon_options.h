@@ -19,6 +19,7 @@ struct DaemonFlags {
   std::string config;
   std::optional<std::string> listen, state_dir, data_dir, log_level, mpi_interface;
   std::optional<int> world_size, threads;
+  std::optional<std::int64_t> max_stalled_attempts;
   bool no_resume = false;
   bool insecure = false;
 };

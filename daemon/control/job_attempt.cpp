@@ -90,7 +90,7 @@ AttemptEnd JobAttempt::run() {
     return AttemptEnd::kSucceeded;
   }
   const bool cancelled = store_.cancel_requested(id_);
-  if (saved_ < done_) save_now();
+  if (saved_ < done_) save_last();
   delete_run();
   return cancelled ? AttemptEnd::kCancelled : AttemptEnd::kStopped;
 }
@@ -117,6 +117,7 @@ void JobAttempt::prepare() {
   store_.update(id_, [&](v1::Job* job) {
     job->set_state(v1::JOB_STATE_RUNNING);
     job->set_step(done_);
+    job->set_checkpoint_step(done_);
     job->set_vocab_size(vocab_size_);
     job->set_plan(created.plan());
   });
@@ -173,17 +174,33 @@ void JobAttempt::finish_step() {
   if (!step.save_state) return;
   try {
     executor_.wait(step.save_state);
-    saved_ = step.step;
+    checkpoint_saved();
   } catch (const Error& error) {
     if (executor_.fatal() || step.step == config_.training().steps()) throw;
     save_failed(error);
   }
 }
 
-void JobAttempt::save_now() {
-  executor_.run(save_state(id_));
-  saved_ = done_;
+void JobAttempt::save_last() {
+  try {
+    executor_.run(save_state(id_));
+  } catch (const Error& error) {
+    if (executor_.fatal()) throw;
+    // An older checkpoint is worth more than a failed job: a disk that is full may be so because of
+    // others.
+    spdlog::error("job {}: the last checkpoint, of step {}, failed: {}", id_, done_, error.what());
+    store_.add_note(id_, fmt::format("the last checkpoint, of step {}, could not be saved, that of "
+                                     "step {} is the newest: {}",
+                                     done_, saved_, error.what()));
+    return;
+  }
+  checkpoint_saved();
   store_.add_note(id_, fmt::format("saved at step {}", done_));
+}
+
+void JobAttempt::checkpoint_saved() {
+  saved_ = done_;
+  store_.checkpoint_saved(id_, saved_);
 }
 
 void JobAttempt::save_failed(const Error& error) {

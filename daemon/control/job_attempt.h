@@ -61,7 +61,9 @@ class JobAttempt {
   void submit_step();
   void finish_step();
   void add_note(const std::string& note);  ///< in the log, too
-  void save_now();
+  /// On a stop: what fails is a note.
+  void save_last();
+  void checkpoint_saved();
   void save_failed(const Error& error);
   void record_validation(std::int64_t step, double loss);
   void write_export();

@@ -82,7 +82,7 @@ bool JobDriver::fit_to_ranks(const std::string& id) {
   } catch (const FailedPrecondition& error) {
     if (error.reason() != train::kNeedsOtherRanks) throw;
     spdlog::warn("job {} is held: it {}", id, error.what());
-    store_.hold(id, error.what());
+    store_.hold(id, v1::HOLD_CODE_NEEDS_OTHER_RANKS, error.what());
     return false;
   }
   const auto before = train::mesh_layout(job.resolved().mesh());
@@ -100,6 +100,8 @@ void JobDriver::end_job(const std::string& id, v1::JobState end, const v1::Error
   store_.update(id, [&](v1::Job* changed) {
     changed->set_state(end);
     if (end == v1::JOB_STATE_FAILED) *changed->mutable_error() = details;
+    // A daemon that stops in good order is no sign of a job that takes it down.
+    if (!executor_.fatal()) changed->set_stalled_attempts(0);
   });
   const v1::Job ended = store_.get(id);
   spdlog::info("job {}: {} at step {}{}", id,

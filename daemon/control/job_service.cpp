@@ -40,14 +40,6 @@ void check_spec(const v1::JobSpec& spec) {
                         hf_folder.substr(0, 80));
 }
 
-v1::Job without_details(v1::Job job) {
-  job.mutable_spec()->clear_run();
-  job.clear_resolved();
-  job.clear_notes();
-  job.clear_sample();
-  return job;
-}
-
 }  // namespace
 
 JobServiceImpl::JobServiceImpl(JobStore& store, Resolve resolve, Warn warn,
@@ -94,7 +86,7 @@ grpc::Status JobServiceImpl::ListJobs(grpc::ServerContext*, const v1::ListJobsRe
     const auto position = parse_page_token("jobs", request->page_token());
     auto [jobs, next] =
         store_.list(position, page_size_or_default(request->page_size(), kMostJobs));
-    for (auto& job : jobs) *response->add_jobs() = without_details(std::move(job));
+    for (auto& job : jobs) *response->add_jobs() = std::move(job);
     if (next > 0) response->set_next_page_token(make_page_token("jobs", next));
   });
 }
@@ -110,6 +102,24 @@ grpc::Status JobServiceImpl::CancelJob(grpc::ServerContext*, const v1::CancelJob
     const RequestKey key = make_request_key("CancelJob", *request);
     *response->mutable_job() = store_.cancel(parse_job_name(request->name()), key);
     spdlog::info("job {}: a client cancels it", parse_job_name(request->name()));
+  });
+}
+
+grpc::Status JobServiceImpl::ReleaseJob(grpc::ServerContext*, const v1::ReleaseJobRequest* request,
+                                        v1::ReleaseJobResponse* response) {
+  return guarded("ReleaseJob", [&] {
+    const RequestKey key = make_request_key("ReleaseJob", *request);
+    *response->mutable_job() = store_.release(parse_job_name(request->name()), key);
+    spdlog::info("job {}: a client releases it", parse_job_name(request->name()));
+  });
+}
+
+grpc::Status JobServiceImpl::DeleteJob(grpc::ServerContext*, const v1::DeleteJobRequest* request,
+                                       v1::DeleteJobResponse*) {
+  return guarded("DeleteJob", [&] {
+    const RequestKey key = make_request_key("DeleteJob", *request);
+    store_.remove(parse_job_name(request->name()), key);
+    spdlog::info("job {}: a client deletes it", parse_job_name(request->name()));
   });
 }
 

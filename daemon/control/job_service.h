@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JobService: submitting, listing, watching and cancelling jobs.
+// JobService: submitting, listing, watching, cancelling, releasing and deleting jobs.
 #pragma once
 
 #include <functional>
@@ -34,6 +34,10 @@ class JobServiceImpl final
       grpc::CallbackServerContext* context, const v1::WatchJobRequest* request) override;
   grpc::Status CancelJob(grpc::ServerContext*, const v1::CancelJobRequest* request,
                          v1::CancelJobResponse* response) override;
+  grpc::Status ReleaseJob(grpc::ServerContext*, const v1::ReleaseJobRequest* request,
+                          v1::ReleaseJobResponse* response) override;
+  grpc::Status DeleteJob(grpc::ServerContext*, const v1::DeleteJobRequest* request,
+                         v1::DeleteJobResponse*) override;
 
  private:
   v1::SubmitJobResponse submit(const v1::SubmitJobRequest& request);

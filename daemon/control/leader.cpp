@@ -17,7 +17,12 @@ namespace meshloom::control {
 namespace {
 
 JobStore::Options store_options(const StateDir& state, const v1::DaemonConfig& config) {
-  return {state.journal(), state.root() / "jobs", config.no_resume()};
+  return {state.journal(), state.root() / "jobs", config.no_resume(),
+          config.max_stalled_attempts()};
+}
+
+JobStore::Keep kept_jobs(const v1::RetentionConfig& config) {
+  return {config.max_ended_jobs(), std::chrono::seconds(config.max_age_seconds())};
 }
 
 RankWatch::Limits watch_limits(const v1::DaemonConfig& config) {
@@ -48,6 +53,7 @@ Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int worl
       listen_(checked_listen(options.config)),
       state_(options.config.state_dir()),
       store_(store_options(state_, options.config)),
+      retention_(store_, kept_jobs(options.config.retention())),
       executor_(world_size, [this](const Error&) { on_fatal(); }),
       watch_(world_size, watch_limits(options.config),
              [this](std::int64_t seq) { return executor_.unanswered(seq); }),

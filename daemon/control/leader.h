@@ -21,6 +21,7 @@
 #include "daemon/control/pulse_sampler.h"
 #include "daemon/control/rank_service.h"
 #include "daemon/control/rank_watch.h"
+#include "daemon/control/retention.h"
 #include "daemon/control/run_factory.h"
 #include "daemon/control/state_dir.h"
 #include "daemon/control/ticker.h"
@@ -65,6 +66,7 @@ class Leader {
   const ListenAddress listen_;
   StateDir state_;
   JobStore store_;
+  Retention retention_;
   CommandQueue commands_;
   Executor executor_;
   RankWatch watch_;

@@ -20,6 +20,7 @@ struct FakePlan {
   std::int64_t fail_at_step = -1;       ///< optim_step throws NumericError
   std::int64_t lose_rank_at_step = -1;  ///< optim_step throws CommError
   std::int64_t fail_save_at_step = -1;
+  std::atomic<bool> fail_saves{false};
   std::chrono::milliseconds step_time{0};
   std::int64_t vocab_size = 256;
   std::atomic<int> live_runs{0};
@@ -58,7 +59,7 @@ class FakeRun final : public train::Run {
   std::map<std::string, double> phase_seconds() const override { return {{"forward", 0.5}}; }
   double evaluate(std::int64_t) override { return loss_at(step_) + 1; }
   std::filesystem::path save_state() override {
-    if (step_ == plan_.fail_save_at_step)
+    if (step_ == plan_.fail_save_at_step || plan_.fail_saves)
       throw ResourceExhausted("no space left on device", "DISK_FULL");
     const auto path = folder_ / ("step-" + std::to_string(step_));
     if (writes_) {

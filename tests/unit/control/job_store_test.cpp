@@ -2,8 +2,6 @@
 #include "daemon/control/job_store.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 
 #include <atomic>
 #include <set>
@@ -11,41 +9,12 @@
 
 #include "daemon/control/job_state.h"
 #include "kernels/base/error.h"
-#include "tests/support/temp_folder.h"
-#include "v1/job_service.pb.h"
+#include "tests/unit/control/job_store_fixture.h"
 
 namespace meshloom::control {
 namespace {
 
 using std::chrono::milliseconds;
-
-class JobStoreTest : public ::testing::Test {
- protected:
-  std::unique_ptr<JobStore> open(bool hold = false) {
-    return std::make_unique<JobStore>(
-        JobStore::Options{folder_ / "journal", folder_ / "jobs", hold});
-  }
-  static v1::JobSpec spec(const std::string& name, std::int64_t steps = 10) {
-    v1::JobSpec spec;
-    spec.set_name(name);
-    spec.mutable_run()->mutable_training()->set_steps(steps);
-    return spec;
-  }
-  static v1::Job submit(JobStore& store, const std::string& name, const RequestKey& key = {}) {
-    return store.submit(spec(name), spec(name).run(), key);
-  }
-  static RequestKey key(const std::string& id, const std::string& name) {
-    v1::SubmitJobRequest request;
-    request.set_request_id(id);
-    *request.mutable_spec() = spec(name);
-    return make_request_key("SubmitJob", request);
-  }
-  static void move(JobStore& store, const std::string& id, v1::JobState state) {
-    store.update(id, [&](v1::Job* job) { job->set_state(state); });
-  }
-
-  test::TempFolder folder_;
-};
 
 TEST_F(JobStoreTest, JobsRunInOrderOfSubmission) {
   const auto store = open();
@@ -78,15 +47,20 @@ TEST_F(JobStoreTest, ARestartFindsEverythingThatWasAcknowledged) {
     v1::ValidationMetrics validation;
     validation.set_loss(5.5);
     store->publish_validation("running", validation);
+    store->checkpoint_saved("running", 7);
+    v1::StepMetrics step;
+    step.set_step(8);
+    store->publish_step("running", step);
   }
   const auto store = open();
   EXPECT_EQ(store->get("done").state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(store->get("running").state(), v1::JOB_STATE_RECOVERING);
   EXPECT_EQ(store->get("running").first_validation().loss(), 5.5);
+  EXPECT_EQ(store->get("running").step(), 7) << "the next attempt begins there";
   EXPECT_EQ(store->get("cancelling").state(), v1::JOB_STATE_CANCELLED);
   EXPECT_EQ(store->get("waiting").state(), v1::JOB_STATE_QUEUED);
   EXPECT_EQ(store->wait_for_job(), "running");
-  EXPECT_EQ(store->begin_attempt("running").epoch(), 4);
+  EXPECT_EQ(store->begin_attempt("running").attempt(), 2);
   EXPECT_EQ(store->find_request(key("id-1", "running"))->name(), "jobs/running");
   EXPECT_EQ(submit(*store, "").name(), "jobs/job-1");
 }
@@ -103,25 +77,6 @@ TEST_F(JobStoreTest, RevisionsNeverGoBackOverARestart) {
   }
   const auto store = open();
   EXPECT_GE(store->get("a").revision(), seen);
-}
-
-TEST_F(JobStoreTest, AFullDiskKeepsNoJobFromBeginning) {
-  const auto old_handler = ::signal(SIGXFSZ, SIG_IGN);
-  rlimit before{};
-  ::getrlimit(RLIMIT_FSIZE, &before);
-  {
-    const auto store = open();
-    submit(*store, "a");
-    const rlimit full{std::filesystem::file_size(folder_ / "journal") + 1, before.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &full);
-    EXPECT_EQ(store->begin_attempt("a").epoch(), 1);
-    ::setrlimit(RLIMIT_FSIZE, &before);
-    move(*store, "a", v1::JOB_STATE_RUNNING);
-  }
-  ::signal(SIGXFSZ, old_handler);
-  const auto store = open();
-  EXPECT_EQ(store->get("a").state(), v1::JOB_STATE_RECOVERING);
-  EXPECT_EQ(store->begin_attempt("a").epoch(), 2);
 }
 
 TEST_F(JobStoreTest, HeldJobsWaitAndNewOnesRun) {
@@ -195,14 +150,15 @@ TEST_F(JobStoreTest, AHeldJobWaitsForTheNextStartAndBlocksNobody) {
     submit(*store, "fresh");
     submit(*store, "next");
     store->begin_attempt("ran");
+    publish_step(*store, "ran", 1);
     move(*store, "ran", v1::JOB_STATE_RECOVERING);
-    store->hold("ran", "needs 2 ranks, the daemon has 3");
-    store->hold("fresh", "needs 2 ranks, the daemon has 3");
+    store->hold("ran", v1::HOLD_CODE_NEEDS_OTHER_RANKS, "needs 2 ranks, the daemon has 3");
+    store->hold("fresh", v1::HOLD_CODE_NEEDS_OTHER_RANKS, "needs 2 ranks, the daemon has 3");
     EXPECT_EQ(store->get("ran").state(), v1::JOB_STATE_HELD);
     EXPECT_EQ(store->get("ran").hold_reason(), "needs 2 ranks, the daemon has 3");
     EXPECT_EQ(store->wait_for_job(), "next");
     EXPECT_EQ(store->cancel("next", {}).state(), v1::JOB_STATE_CANCELLED);
-    store->hold("next", "too late");
+    store->hold("next", v1::HOLD_CODE_NEEDS_OTHER_RANKS, "too late");
     EXPECT_EQ(store->get("next").state(), v1::JOB_STATE_CANCELLED);
   }
   const auto store = open();
@@ -217,7 +173,7 @@ TEST_F(JobStoreTest, AHeldJobWaitsForTheNextStartAndBlocksNobody) {
 TEST_F(JobStoreTest, AHeldJobCanBeCancelled) {
   const auto store = open();
   submit(*store, "a");
-  store->hold("a", "needs 2 ranks, the daemon has 3");
+  store->hold("a", v1::HOLD_CODE_NEEDS_OTHER_RANKS, "needs 2 ranks, the daemon has 3");
   const v1::Job cancelled = store->cancel("a", {});
   EXPECT_EQ(cancelled.state(), v1::JOB_STATE_CANCELLED);
   EXPECT_TRUE(cancelled.hold_reason().empty());
@@ -256,7 +212,8 @@ TEST_F(JobStoreTest, SlowAndFutureWatchersAreTold) {
   const auto store = open();
   const auto first = submit(*store, "a").revision();
   store->begin_attempt("a");
-  for (int i = 0; i < 10'000; ++i) store->publish_step("a", {});
+  for (int i = 1; i <= 10'000; ++i) publish_step(*store, "a", i);
+  while (store->get("a").step() < 10'000) std::this_thread::yield();  // told behind the first
   EXPECT_THROW(store->wait_events("a", first, milliseconds(0)), OutOfRange);
   EXPECT_THROW(store->wait_events("a", 1 << 30, milliseconds(0)), OutOfRange);
   const auto now = store->get("a").revision();
@@ -279,22 +236,24 @@ TEST_F(JobStoreTest, SubscribersHearOfEventsAndOfTheClose) {
       if (!events.empty()) revision = events.back().revision();
     });
     EXPECT_THROW(store->subscribe("nobody", [] {}), NotFound);
-    store->add_note("b", "not heard");
+    publish_step(*store, "b", 1);
     EXPECT_EQ(heard, 0);
-    store->add_note("a", "heard");
+    publish_step(*store, "a", 1);
     EXPECT_EQ(heard, 1);
     ASSERT_EQ(events.size(), 1u);
-    EXPECT_EQ(events[0].note(), "heard");
+    EXPECT_EQ(events[0].step().step(), 1);
+    move(*store, "a", v1::JOB_STATE_CANCELLED);
+    EXPECT_EQ(heard, 2);
   }
-  store->add_note("a", "nobody listens");
-  EXPECT_EQ(heard, 1);
+  publish_step(*store, "a", 2);
+  EXPECT_EQ(heard, 2);
   EXPECT_EQ(store->events_after("a", revision).size(), 1u);
   const Subscription other = store->subscribe("a", [&] {
     EXPECT_THROW(store->events_after("a", revision + 1), Unavailable);
     ++heard;
   });
   store->close();
-  EXPECT_EQ(heard, 2);
+  EXPECT_EQ(heard, 3);
 }
 
 TEST_F(JobStoreTest, ListsPageByPage) {

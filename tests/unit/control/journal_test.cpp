@@ -2,8 +2,7 @@
 #include "daemon/control/journal.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <random>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "tests/support/full_disk.h"
 #include "tests/support/temp_folder.h"
 
 namespace meshloom::control {
@@ -111,7 +111,7 @@ TEST(Journal, ANewerVersionIsRefused) {
   const auto path = folder / "journal";
   write_records(path, kRecords);
   std::string bytes = bytes_of(path);
-  bytes[8] = 2;
+  bytes[8] = 3;
   set_bytes(path, bytes);
   try {
     replay(path);
@@ -123,24 +123,129 @@ TEST(Journal, ANewerVersionIsRefused) {
   EXPECT_THROW(replay(path), DataLoss);
 }
 
+TEST(Journal, AnOlderVersionIsReadAndGoesOnAsThisOne) {
+  const test::TempFolder folder;
+  const auto path = folder / "journal";
+  write_records(path, kRecords);
+  std::string bytes = bytes_of(path);
+  bytes[8] = 1;
+  set_bytes(path, bytes);
+  EXPECT_EQ(replay(path), kRecords);
+  EXPECT_EQ(bytes_of(path)[8], 2);
+}
+
+TEST(Journal, OnlyAFileThatDoesNotExistIsMade) {
+  const test::TempFolder folder;
+  std::filesystem::create_directory(folder / "is_a_folder");
+  std::filesystem::create_symlink("nowhere", folder / "link");
+  std::filesystem::create_symlink("loop", folder / "loop");
+  set_bytes(folder / "file", "x");
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  for (const char* name : {"is_a_folder", "link", "loop", "fifo", "file/journal"}) {
+    EXPECT_THROW(replay(folder / name), IoError) << name;
+    EXPECT_FALSE(std::filesystem::exists(folder / (std::string(name) + ".new"))) << name;
+  }
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_EQ(bytes_of(folder / "file"), "x");
+}
+
+TEST(Journal, ALastRecordWithAWrongDigestIsKeptBeside) {
+  const test::TempFolder folder;
+  const auto path = folder / "journal";
+  write_records(path, kRecords);
+  const std::string whole = bytes_of(path);
+  const std::size_t last = 16 + kRecords.back().size();
+  std::string flipped = whole;
+  flipped.back() ^= 1;
+  for (const char* kept : {"journal.cut", "journal.cut-2"}) {
+    set_bytes(path, flipped);
+    {
+      const Journal journal(path, [](std::string_view) {});
+      EXPECT_EQ(journal.cut_file(), folder / kept);
+      EXPECT_EQ(journal.cut_bytes(), last);
+    }
+    EXPECT_EQ(bytes_of(folder / kept), flipped.substr(flipped.size() - last));
+    EXPECT_EQ(bytes_of(path), whole.substr(0, whole.size() - last));
+  }
+  set_bytes(path, whole.substr(0, whole.size() - 1));
+  const Journal journal(path, [](std::string_view) {});
+  EXPECT_FALSE(journal.cut_file().has_value()) << "it was never acknowledged";
+}
+
+TEST(Journal, EveryFlipInTheLastRecordIsRefusedOrKeptBeside) {
+  const test::TempFolder folder;
+  const auto path = folder / "journal";
+  write_records(path, kRecords);
+  const std::string whole = bytes_of(path);
+  const std::size_t last = whole.size() - 16 - kRecords.back().size();
+  for (std::size_t place = last; place < whole.size(); ++place) {
+    std::string damaged = whole;
+    damaged[place] = static_cast<char>(damaged[place] ^ (1 << place % 8));
+    set_bytes(path, damaged);
+    if (place < last + 8) {
+      EXPECT_THROW(replay(path), DataLoss) << "its length, or where it lies, is not known";
+      EXPECT_EQ(bytes_of(path), damaged);
+      continue;
+    }
+    EXPECT_EQ(replay(path).size(), kRecords.size() - 1);
+    EXPECT_EQ(bytes_of(folder / "journal.cut"), damaged.substr(last));
+    std::filesystem::remove(folder / "journal.cut");
+  }
+}
+
 TEST(Journal, AnAppendThatFailsHalfWayLeavesNoTrace) {
   const test::TempFolder folder;
   const auto path = folder / "journal";
-  rlimit before{};
-  ::getrlimit(RLIMIT_FSIZE, &before);
-  const auto old_handler = ::signal(SIGXFSZ, SIG_IGN);
   {
     Journal journal(path, [](std::string_view) {});
     journal.append("first");
-    const rlimit full{100, before.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &full);
-    EXPECT_THROW(journal.append(std::string(1000, 'x')), Error);
-    ::setrlimit(RLIMIT_FSIZE, &before);
+    {
+      const test::FileSizeLimit full(100);
+      EXPECT_THROW(journal.append(std::string(1000, 'x')), Error);
+    }
     EXPECT_EQ(std::filesystem::file_size(path), 16u + 16u + 5u);
     journal.append("second");
   }
-  ::signal(SIGXFSZ, old_handler);
   EXPECT_EQ(replay(path), (Records{"first", "second"}));
+}
+
+TEST(Journal, AFullDiskTakesThousandsOfSmallRecordsMore) {
+  const test::SmallDisk disk(8);
+  if (!disk.mounted()) GTEST_SKIP() << "needs root for a disk of its own";
+  const auto path = disk / "journal";
+  Records expected;
+  {
+    Journal journal(path, [](std::string_view) {});
+    ASSERT_TRUE(journal.reserves());
+    disk.fill();
+    const std::string submit(100'000, 's');
+    const auto fill_up = [&] {
+      for (; expected.size() < 100; expected.push_back(submit))
+        journal.append(submit, Journal::Room::kLeaveReserve);
+    };
+    try {
+      fill_up();
+      FAIL() << "the disk is not full";
+    } catch (const ResourceExhausted& error) {
+      EXPECT_EQ(error.reason(), "DISK_FULL");
+    }
+    for (int i = 0; i < 3000; ++i) {
+      expected.push_back(std::string(200, 'c') + std::to_string(i));
+      journal.append(expected.back());
+    }
+    EXPECT_THROW(journal.append(std::string(4 << 20, 'x')), ResourceExhausted);
+    expected.push_back("still taken");
+    journal.append(expected.back());
+    EXPECT_THROW(
+        journal.rewrite([](const Journal::Visit& append) { append(std::string(1 << 20, 'x')); }),
+        ResourceExhausted);
+    expected.push_back("also after that");
+    journal.append(expected.back());
+    disk.free();
+    expected.push_back("a submit");
+    journal.append(expected.back(), Journal::Room::kLeaveReserve);
+  }
+  EXPECT_EQ(replay(path), expected);
 }
 
 TEST(Journal, RewritingReplacesEverything) {

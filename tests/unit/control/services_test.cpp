@@ -174,7 +174,7 @@ TEST_F(ServicesTest, AStopSavesAndANewDaemonGoesOn) {
   start();
   const auto job = daemon_->wait_for("long", v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(job.step(), 60);
-  EXPECT_EQ(job.epoch(), 2);
+  EXPECT_GT(job.epoch(), 1);
   EXPECT_EQ(job.first_validation().step(), 0);
   daemon_->wait_for("queued", v1::JOB_STATE_SUCCEEDED);
   std::ifstream metrics(folder_ / "state/jobs/long/metrics.jsonl");

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ends of jobs over real gRPC, with fake runs.
+#include <gtest/gtest.h>
+
+#include "tests/unit/control/fake_daemon.h"
+
+namespace meshloom::control {
+namespace {
+
+using namespace std::chrono_literals;
+
+class JobServiceTest : public ::testing::Test {
+ protected:
+  void start() {
+    daemon_ = std::make_unique<FakeDaemon>(folder_ / "state", plan_, 2);
+    jobs_ = v1::JobService::NewStub(daemon_->channel());
+  }
+  grpc::Status submit(const std::string& name, std::int64_t steps) {
+    v1::SubmitJobRequest request;
+    request.mutable_spec()->set_name(name);
+    auto& run = *request.mutable_spec()->mutable_run();
+    run.mutable_training()->set_steps(steps);
+    run.mutable_checkpoint()->set_interval(4);
+    run.mutable_validation()->set_interval(5);
+    run.mutable_sample()->set_prompt("ab");
+    run.mutable_sample()->mutable_params()->set_max_tokens(3);
+    grpc::ClientContext context;
+    v1::SubmitJobResponse response;
+    return jobs_->SubmitJob(&context, request, &response);
+  }
+  static std::string reason_of(const grpc::Status& status) {
+    v1::RpcStatus wire;
+    v1::ErrorInfo info;
+    if (wire.ParseFromString(status.error_details()) && wire.details_size() > 0)
+      info.ParseFromString(wire.details(0).value());
+    return info.reason();
+  }
+
+  test::TempFolder folder_;
+  FakePlan plan_;
+  std::unique_ptr<FakeDaemon> daemon_;
+  std::unique_ptr<v1::JobService::Stub> jobs_;
+};
+
+TEST_F(JobServiceTest, ACancelAndAStopWithoutRoomForALastCheckpointFailNoJob) {
+  plan_.step_time = 2ms;
+  start();
+  const auto run_until_disk_is_full = [&](const std::string& name) {
+    plan_.fail_saves = false;
+    ASSERT_TRUE(submit(name, 100'000).ok());
+    const auto end = std::chrono::steady_clock::now() + 20s;
+    while (daemon_->store().get(name).checkpoint_step() < 4 &&
+           std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(1ms);
+    plan_.fail_saves = true;
+  };
+  const auto last_note = [&](const std::string& name) {
+    const v1::Job job = daemon_->store().get(name);
+    return job.notes_size() > 0 ? job.notes(job.notes_size() - 1) : "";
+  };
+  run_until_disk_is_full("cancelled");
+  daemon_->store().cancel("cancelled", {});
+  v1::Job job = daemon_->wait_for("cancelled", v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(job.state(), v1::JOB_STATE_CANCELLED) << job.error().message();
+  EXPECT_NE(last_note("cancelled").find("no space left"), std::string::npos);
+  EXPECT_GE(job.checkpoint_step(), 4);
+  EXPECT_GT(job.step(), 0);
+  run_until_disk_is_full("stopped");
+  daemon_->stop();
+  job = daemon_->store().get("stopped");
+  EXPECT_EQ(job.state(), v1::JOB_STATE_RECOVERING) << job.error().message();
+  EXPECT_NE(last_note("stopped").find("no space left"), std::string::npos);
+  EXPECT_EQ(job.stalled_attempts(), 0);
+}
+
+TEST_F(JobServiceTest, EndedJobsAreDeletedAndHeldOnesReleased) {
+  start();
+  ASSERT_TRUE(submit("done", 3).ok());
+  daemon_->wait_for("done", v1::JOB_STATE_SUCCEEDED);
+  v1::DeleteJobRequest remove;
+  remove.set_name("jobs/done");
+  remove.set_request_id("delete-1");
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    grpc::ClientContext context;
+    v1::DeleteJobResponse response;
+    EXPECT_TRUE(jobs_->DeleteJob(&context, remove, &response).ok());
+  }
+  EXPECT_FALSE(std::filesystem::exists(daemon_->state().job("done")));
+  v1::GetJobRequest get;
+  get.set_name("done");
+  v1::GetJobResponse got;
+  grpc::ClientContext context;
+  EXPECT_EQ(jobs_->GetJob(&context, get, &got).error_code(), grpc::StatusCode::NOT_FOUND);
+
+  ASSERT_TRUE(submit("done", 3).ok()) << "the name is free again";
+  v1::ReleaseJobRequest release;
+  release.set_name("done");
+  v1::ReleaseJobResponse released;
+  grpc::ClientContext release_context;
+  const auto status = jobs_->ReleaseJob(&release_context, release, &released);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(reason_of(status), "JOB_NOT_HELD");
+}
+
+TEST_F(JobServiceTest, ListsLeaveOutWhatIsLarge) {
+  start();
+  ASSERT_TRUE(submit("a", 3).ok());
+  daemon_->wait_for("a", v1::JOB_STATE_SUCCEEDED);
+  daemon_->store().add_note("a", "a note");
+  grpc::ClientContext context;
+  v1::ListJobsResponse list;
+  ASSERT_TRUE(jobs_->ListJobs(&context, {}, &list).ok());
+  ASSERT_EQ(list.jobs_size(), 1);
+  EXPECT_EQ(list.jobs(0).spec().name(), "a");
+  EXPECT_EQ(list.jobs(0).last_step().step(), 3);
+  EXPECT_EQ(list.jobs(0).last_validation().step(), 3);
+  EXPECT_FALSE(list.jobs(0).spec().has_run());
+  EXPECT_FALSE(list.jobs(0).has_resolved());
+  EXPECT_TRUE(list.jobs(0).sample().empty());
+}
+
+}  // namespace
+}  // namespace meshloom::control
