@@ -7,6 +7,7 @@
 
 #include "daemon/cli/exit_code.h"
 #include "daemon/nn/models/presets.h"
+#include "daemon/plan/model_shape.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::cli {
@@ -24,46 +25,11 @@ std::string config_text(const std::string& model) {
   return text.str();
 }
 
-planner::ModelKind kind_of(nn::Architecture architecture) {
-  switch (architecture) {
-    case nn::Architecture::kGpt2: return planner::ModelKind::kGpt2;
-    case nn::Architecture::kLlama: return planner::ModelKind::kLlama;
-    case nn::Architecture::kBert: return planner::ModelKind::kBert;
-  }
-  throw InternalError("unknown architecture");
-}
-
-planner::MlpActivation activation_of(nn::ActivationKind activation) {
-  switch (activation) {
-    case nn::ActivationKind::kGelu:
-    case nn::ActivationKind::kGeluTanh: return planner::MlpActivation::kGelu;
-    case nn::ActivationKind::kSilu: return planner::MlpActivation::kSilu;
-    case nn::ActivationKind::kRelu: return planner::MlpActivation::kRelu;
-  }
-  throw InternalError("unknown activation");
-}
-
 }  // namespace
 
 planner::ModelShape read_model_shape(const std::string& model) {
   try {
-    const nn::ModelConfig c = nn::parse_hf_config(config_text(model));
-    return {.kind = kind_of(c.architecture),
-            .layers = c.num_layers,
-            .hidden = c.hidden_size,
-            .heads = c.num_heads,
-            .kv_heads = c.num_kv_heads,
-            .head_dim = c.head_dim,
-            .intermediate = c.intermediate_size,
-            .vocab = c.vocab_size,
-            .positions = c.max_position_embeddings,
-            .token_types = c.type_vocab_size,
-            .tied = c.tie_word_embeddings,
-            .attention_bias = c.attention_bias,
-            .mlp_bias = c.mlp_bias,
-            .activation = activation_of(c.activation),
-            .embedding_dropout = c.embedding_dropout > 0.0,
-            .residual_dropout = c.residual_dropout > 0.0};
+    return plan::make_model_shape(nn::parse_hf_config(config_text(model)));
   } catch (const Error& error) {
     throw CliError(kUsage, fmt::format("--model {}: {}", model, error.what()));
   }

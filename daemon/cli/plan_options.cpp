@@ -10,7 +10,7 @@
 #include "daemon/base/yaml_reader.h"
 #include "daemon/cli/clusters.h"
 #include "daemon/cli/exit_code.h"
-#include "daemon/cli/plan_patterns.h"
+#include "daemon/plan/plan_choice.h"
 #include "kernels/base/error.h"
 #include "planner/rank_count.h"
 
@@ -21,21 +21,6 @@ bool fits(const planner::MeshSizes& mesh) {
   return planner::rank_count(std::array{mesh.dp, mesh.fsdp, mesh.cp, mesh.tp}).has_value();
 }
 
-/// The mesh of a plan file, where 0 stands for 1.
-planner::MeshSizes mesh_of(const v1::Mesh& mesh) {
-  const auto size = [](const char* name, std::int32_t n) {
-    if (n < 0)
-      throw CliError(kUsage, fmt::format("mesh.{}: must not be negative, got {}", name, n));
-    return n == 0 ? 1 : n;
-  };
-  const planner::MeshSizes sizes{size("dp", mesh.dp()), size("fsdp", mesh.fsdp()),
-                                 size("cp", mesh.cp()), size("tp", mesh.tp())};
-  if (!fits(sizes))
-    throw CliError(kUsage, fmt::format("mesh {}: more than 2^31 - 1 ranks are too many",
-                                       planner::to_string(sizes)));
-  return sizes;
-}
-
 planner::ShardPolicy make_shard_policy(const std::string& name) {
   if (name == "dim0") return planner::ShardPolicy::kDim0;
   if (name == "largest_divisible") return planner::ShardPolicy::kLargestDivisible;
@@ -43,21 +28,13 @@ planner::ShardPolicy make_shard_policy(const std::string& name) {
                  fmt::format("--shard-policy must be dim0 or largest_divisible, got \"{}\"", name));
 }
 
-/// What neither a file nor a flag may ask of an estimate.
-void check_estimated(const v1::ParallelPlan& plan) {
-  if (plan.has_context_parallel())
-    throw CliError(kUsage, "plan.context_parallel: is not offered by this build");
-  if (!plan.activation_checkpoint_choices().empty())
-    throw CliError(kUsage,
-                   "plan.activation_checkpoint_choices: blocks that keep different things are not "
-                   "estimated, only activation_checkpoint for all of them");
-}
-
-planner::Checkpointing checkpointing_of(v1::ActivationCheckpoint mode) {
-  switch (mode) {
-    case v1::ACTIVATION_CHECKPOINT_SELECTIVE: return planner::Checkpointing::kSelective;
-    case v1::ACTIVATION_CHECKPOINT_FULL: return planner::Checkpointing::kFull;
-    default: return planner::Checkpointing::kNone;
+/// What a plan file asks for and no estimate knows is a usage error.
+template <typename Read>
+auto from_file(const Read& read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    throw CliError(kUsage, error.what());
   }
 }
 
@@ -201,22 +178,16 @@ MeshAndPlan make_mesh_and_plan(const PlanOptions& options, const planner::ModelS
   std::string dtype = options.dtype;
   const v1::PlanFile file =
       options.plan_file.empty() ? v1::PlanFile() : read_plan_file(options.plan_file);
-  check_estimated(file.plan());
-  result.mesh = options.mesh.empty() ? mesh_of(file.mesh()) : parse_mesh(options.mesh);
+  result.mesh = options.mesh.empty() ? from_file([&] { return plan::make_mesh_sizes(file.mesh()); })
+                                     : parse_mesh(options.mesh);
   check_against_mesh(options, file.plan(), result.mesh);
+  result.plan = from_file([&] { return plan::make_plan_choice(file.plan(), result.mesh, model); });
   planner::PlanChoice& plan = result.plan;
-  plan.tensor_parallel = file.plan().tensor_parallel() || result.mesh.tp > 1;
-  plan.fully_shard = file.plan().fully_shard() || result.mesh.fsdp > 1;
-  plan.sequence_parallel = file.plan().sequence_parallel() || options.sequence_parallel;
-  plan.tensor_groups = make_tensor_groups(file.plan(), model);
-  const v1::FullyShardOptions& shards = file.plan().fully_shard_options();
-  plan.reshard_after_forward = !options.no_reshard && (!shards.has_reshard_after_forward() ||
-                                                       shards.reshard_after_forward());
-  plan.shards = make_shard_options(shards, model);
+  if (options.sequence_parallel) plan.sequence_parallel = true;
+  if (options.no_reshard) plan.reshard_after_forward = false;
   if (!options.shard_policy.empty()) plan.shards.policy = make_shard_policy(options.shard_policy);
-  plan.checkpointing = options.activation_checkpoint.empty()
-                           ? checkpointing_of(file.plan().activation_checkpoint())
-                           : make_checkpointing(options.activation_checkpoint);
+  if (!options.activation_checkpoint.empty())
+    plan.checkpointing = make_checkpointing(options.activation_checkpoint);
   if (dtype.empty()) dtype = file.plan().dtype();
   plan.dtype = make_dtype(dtype, machine);
   plan.optimizer = make_optimizer_state(options.optimizer);

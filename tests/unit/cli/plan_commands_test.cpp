@@ -5,6 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/cli/commands.h"
+#include "daemon/cli/plan_options.h"
+#include "daemon/nn/models/presets.h"
+#include "daemon/plan/job_memory.h"
 
 namespace meshloom::cli {
 namespace {
@@ -75,6 +78,34 @@ TEST(PlanCommands, EstimatePrintsMemoryTrafficAndTime) {
   EXPECT_GT(e["seconds"]["total"].get<double>(), 0.0);
   EXPECT_THAT(run("plan estimate --model gpt2_124m --memory 1GiB").text,
               HasSubstr("1.0 GiB: does not fit"));
+}
+
+// What a job is admitted by.
+TEST(PlanCommands, EstimateGivesTheMemoryThatASubmissionIsCheckedWith) {
+  const auto agree = [](const std::string& flags, const char* plan_file, v1::RunConfig run) {
+    const std::string plan = std::string(MESHLOOM_CONFIGS "/plans/") + plan_file;
+    const json e = run_json("plan estimate --model byte_gpt_10m --plan " + plan + " " + flags);
+    v1::PlanFile file = read_plan_file(plan);
+    *run.mutable_mesh() = file.mesh();
+    *run.mutable_plan() = file.plan();
+    run.mutable_plan()->set_dtype(e["plan"]["dtype"].get<std::string>());
+    const planner::MemoryEstimate memory =
+        plan::estimate_job_memory(run, nn::preset_config("byte_gpt_10m"));
+    EXPECT_EQ(e["memory"]["total"], memory.total()) << plan_file;
+    EXPECT_EQ(e["memory"]["activations"], memory.activations) << plan_file;
+  };
+  v1::RunConfig run;
+  run.mutable_training()->set_seq_len(256);
+  run.mutable_training()->set_global_batch_size(8);
+  run.mutable_training()->set_micro_batch_size(2);
+  const std::string work = "--seq 256 --global-batch 8 --micro-batch 2";
+  for (const char* plan : {"dp2.yaml", "fsdp2.yaml", "tp2.yaml", "tp2_sequence.yaml",
+                           "tp2_styles.yaml", "tp3.yaml", "dp2_fsdp2.yaml", "fsdp2_tp2.yaml"})
+    agree(work, plan, run);
+  run.mutable_optimizer()->set_type(v1::OPTIMIZER_TYPE_SGD);
+  agree(work + " --optimizer sgd", "tp2.yaml", run);
+  run.mutable_optimizer()->set_momentum(0.5);
+  agree(work + " --optimizer sgd_momentum --dtype bfloat16", "fsdp2.yaml", run);
 }
 
 TEST(PlanCommands, SearchRanksWhatFits) {

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/plan/job_memory.h"
+
+#include <gtest/gtest.h>
+
+#include "daemon/nn/models/presets.h"
+
+namespace meshloom::plan {
+namespace {
+
+class JobMemory : public ::testing::Test {
+ protected:
+  JobMemory() {
+    run_.mutable_mesh()->set_dp(1);
+    run_.mutable_plan()->set_dtype("float32");
+    run_.mutable_training()->set_global_batch_size(4);
+    run_.mutable_training()->set_micro_batch_size(2);
+    run_.mutable_training()->set_seq_len(256);
+  }
+
+  planner::MemoryEstimate estimate() const { return estimate_job_memory(run_, model_); }
+  void add_style(const std::string& pattern, const std::string& style) {
+    v1::PatternStyles& entry = *run_.mutable_plan()->add_styles();
+    entry.set_pattern(pattern);
+    entry.add_styles()->set_style(style);
+  }
+  void shard(const std::string& pattern, int dim) {
+    v1::ShardChoice& choice = *run_.mutable_plan()->mutable_fully_shard_options()->add_choices();
+    choice.set_pattern(pattern);
+    choice.set_dim(dim);
+  }
+
+  nn::ModelConfig model_ = nn::preset_config("gpt2_124m");
+  v1::RunConfig run_;
+};
+
+TEST_F(JobMemory, CountsStateByParametersAndOptimizer) {
+  const std::int64_t parameters = nn::parameter_count(model_);
+  EXPECT_EQ(estimate().parameters, 4 * parameters);
+  EXPECT_EQ(estimate().optimizer, 8 * parameters);
+  run_.mutable_optimizer()->set_type(v1::OPTIMIZER_TYPE_SGD);
+  EXPECT_EQ(estimate().optimizer, 0);
+  run_.mutable_optimizer()->set_momentum(0.9);
+  EXPECT_EQ(estimate().optimizer, 4 * parameters);
+  run_.mutable_plan()->set_dtype("bfloat16");
+  EXPECT_EQ(estimate().parameters, 2 * parameters);
+}
+
+TEST_F(JobMemory, StylesWithoutAnEstimateCountAsUncut) {
+  const std::int64_t whole = estimate().parameters;
+  run_.mutable_mesh()->set_tp(2);
+  run_.mutable_plan()->set_tensor_parallel(true);
+  EXPECT_LT(static_cast<double>(estimate().parameters), 0.6 * static_cast<double>(whole));
+  // As the default plan does it, but for the MLP of some layers.
+  add_style("transformer.h.[0-3].mlp.c_fc", "ColwiseParallel");
+  add_style("transformer.h.[0-3].mlp.c_proj", "RowwiseParallel");
+  EXPECT_EQ(estimate().parameters, whole);
+}
+
+TEST_F(JobMemory, DimsThatSomeLayersHaveCountAsWhole) {
+  run_.mutable_mesh()->set_fsdp(2);
+  run_.mutable_plan()->set_fully_shard(true);
+  const std::int64_t cut = estimate().parameters;
+  shard("transformer.h.*.mlp.c_fc.weight", 1);
+  EXPECT_EQ(estimate().parameters, cut);
+  shard("transformer.h.0.mlp.c_fc.weight", 0);
+  const std::int64_t elements = model_.num_layers * model_.hidden_size * model_.intermediate_size;
+  EXPECT_EQ(estimate().parameters, cut + 4 * elements / 2);
+}
+
+TEST_F(JobMemory, BlocksThatKeepDifferentThingsCountAsThoseThatKeepMost) {
+  const std::int64_t none = estimate().activations;
+  run_.mutable_plan()->set_activation_checkpoint(v1::ACTIVATION_CHECKPOINT_FULL);
+  EXPECT_LT(estimate().activations, none / 2);
+  v1::CheckpointChoice& choice = *run_.mutable_plan()->add_activation_checkpoint_choices();
+  choice.set_pattern("transformer.h.3");
+  choice.set_mode(v1::ACTIVATION_CHECKPOINT_NONE);
+  EXPECT_EQ(estimate().activations, none);
+}
+
+// The largest sizes that a config may have: no sum or product leaves 63 bits.
+TEST_F(JobMemory, HoldsForTheLargestModels) {
+  model_ = nn::parse_hf_config(R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
+    "num_hidden_layers": 1024, "hidden_size": 131072, "num_attention_heads": 1024,
+    "intermediate_size": 1048576, "vocab_size": 16777216, "max_position_embeddings": 16777216})");
+  run_.mutable_training()->set_seq_len(1 << 24);
+  run_.mutable_training()->set_micro_batch_size(4);
+  const planner::MemoryEstimate most = estimate();
+  for (const std::int64_t part : {most.parameters, most.optimizer, most.activations})
+    EXPECT_GT(part, std::int64_t{1} << 40);
+  EXPECT_GT(most.activations, std::int64_t{1} << 56);
+  EXPECT_GT(most.total(), most.activations);
+}
+
+}  // namespace
+}  // namespace meshloom::plan
