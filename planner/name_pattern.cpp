@@ -138,6 +138,10 @@ std::size_t distance(std::string_view pattern, std::string_view name) {
 }  // namespace
 
 bool matches_pattern(std::string_view pattern, std::string_view name) {
+  // Most names differ from a pattern before its first wildcard. Only a set can be malformed.
+  if (pattern.find('[') == std::string_view::npos &&
+      !name.starts_with(pattern.substr(0, pattern.find_first_of("*?"))))
+    return false;
   const auto wanted = components_of(pattern), given = components_of(name);
   bool all = wanted.size() == given.size();
   // Every component is read, so that a malformed pattern is refused whatever the name.

@@ -13,6 +13,7 @@
 #include "daemon/train/run.h"
 #include "daemon/train/sampling_params.h"
 #include "kernels/cpu/cpu_features.h"
+#include "planner/limits.h"
 
 namespace meshloom::train {
 namespace {
@@ -35,10 +36,16 @@ void check_count(const std::string& field, std::int64_t value, std::int64_t low)
   if (value > kMaxSize) refuse_field(field, "must be at most {} (2^40), got {}", kMaxSize, value);
 }
 
+void check_at_most(const std::string& field, std::int64_t value, std::int64_t most) {
+  if (value > most) refuse_field(field, "must be at most {}, got {}", most, value);
+}
+
 void resolve_training(v1::TrainingConfig& training, const nn::ModelConfig& model, int dp) {
   check_count("run.training.steps", training.steps(), 1);
   check_count("run.training.seq_len", training.seq_len(), 0);
   check_count("run.training.global_batch_size", training.global_batch_size(), 1);
+  check_at_most("run.training.global_batch_size", training.global_batch_size(),
+                planner::kMostBatch);
   check_count("run.training.micro_batch_size", training.micro_batch_size(), 0);
   if (training.seq_len() == 0) training.set_seq_len(model.max_position_embeddings);
   if (training.seq_len() > model.max_position_embeddings)
@@ -50,6 +57,11 @@ void resolve_training(v1::TrainingConfig& training, const nn::ModelConfig& model
     refuse_field("run.training.micro_batch_size",
                  "{} is more than a rank's share of the global batch, {}",
                  training.micro_batch_size(), per_rank);
+  if (training.micro_batch_size() * training.seq_len() > planner::kMostTokensAtOnce)
+    refuse_field("run.training.micro_batch_size",
+                 "{} samples of {} tokens are {} tokens at once, at most {} are allowed",
+                 training.micro_batch_size(), training.seq_len(),
+                 training.micro_batch_size() * training.seq_len(), planner::kMostTokensAtOnce);
   if (!training.has_max_norm()) training.set_max_norm(1.0);
   check_range("run.training.max_norm", training.max_norm(), 0.0, 1e30);
   check_range("run.training.peak_flops", training.peak_flops(), 0.0, 1e30);
@@ -162,6 +174,7 @@ void resolve_services(v1::RunConfig& config) {
   auto& validation = *config.mutable_validation();
   check_count("run.validation.interval", validation.interval(), 0);
   check_count("run.validation.steps", validation.steps(), 0);
+  check_at_most("run.validation.steps", validation.steps(), planner::kMostValidationSteps);
   if (validation.steps() == 0) validation.set_steps(10);
   auto& checkpoint = *config.mutable_checkpoint();
   check_count("run.checkpoint.interval", checkpoint.interval(), 0);

@@ -8,6 +8,7 @@
 #include "daemon/train/field_error.h"
 #include "daemon/train/resolve.h"
 #include "daemon/train/tensor_plan.h"
+#include "planner/limits.h"
 #include "planner/name_pattern.h"
 #include "planner/rank_count.h"
 
@@ -129,6 +130,25 @@ void check_checkpoint_choices(const v1::ParallelPlan& plan) {
   }
 }
 
+/// Each pattern is looked at for every name of the model.
+void check_pattern_counts(const v1::ParallelPlan& plan, std::int64_t layers) {
+  const auto check_size = [layers](const char* field, std::int64_t size) {
+    const std::int64_t most =
+        std::min(planner::kMostPatterns, planner::kMostPatternLayers / layers);
+    if (size > most)
+      refuse_field(field, "has {} entries, at most {} are allowed for a model of {} layers", size,
+                   most, layers);
+  };
+  check_size("run.plan.styles", plan.styles_size());
+  check_size("run.plan.fully_shard_options.choices", plan.fully_shard_options().choices_size());
+  check_size("run.plan.activation_checkpoint_choices", plan.activation_checkpoint_choices_size());
+}
+
+bool has_patterns(const v1::ParallelPlan& plan) {
+  return plan.styles_size() > 0 || plan.fully_shard_options().choices_size() > 0 ||
+         plan.activation_checkpoint_choices_size() > 0;
+}
+
 void resolve_plan(v1::ParallelPlan& plan, const v1::Mesh& mesh, int world_size) {
   if (plan.has_context_parallel())
     field_not_offered("run.plan.context_parallel", "is not offered by this build");
@@ -181,9 +201,13 @@ void resolve_mesh_and_plan(v1::RunConfig& config, int world_size) {
 
 std::vector<std::string> check_plan_fits(const v1::RunConfig& config,
                                          const nn::ModelConfig& model) {
+  check_pattern_counts(config.plan(), model.num_layers);
   ExecutionContext context;
   const DeferParametersGuard defer(context);
-  const auto described = nn::make_model(context, model, DType::kFloat32);
+  // Layers are alike where no pattern tells them apart.
+  nn::ModelConfig looked_at = model;
+  if (!has_patterns(config.plan())) looked_at.num_layers = 1;
+  const auto described = nn::make_model(context, looked_at, DType::kFloat32);
   std::vector<std::string> names;
   std::vector<parallel::ShardCandidate> candidates;
   for (const nn::NamedParameter& p : described->named_parameters()) {

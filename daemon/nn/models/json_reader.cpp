@@ -2,7 +2,6 @@
 #include "daemon/nn/models/json_reader.h"
 
 #include <cmath>
-#include <limits>
 
 #include "kernels/base/error.h"
 
@@ -27,12 +26,12 @@ bool JsonReader::has(const char* key) const {
 
 void JsonReader::fail(const char* key, const std::string& what) const {
   throw InvalidArgument(fmt::format("config.json: {}{} {}", prefix_, key, what),
-                        "INVALID_MODEL_CONFIG", {{"field", prefix_ + key}});
+                        "INVALID_MODEL_CONFIG", {{"key", prefix_ + key}});
 }
 
 void JsonReader::refuse(const char* key, const std::string& what) const {
   throw Unimplemented(fmt::format("config.json: {}{} {}", prefix_, key, what),
-                      "UNSUPPORTED_MODEL_CONFIG", {{"field", prefix_ + key}});
+                      "UNSUPPORTED_MODEL_CONFIG", {{"key", prefix_ + key}});
 }
 
 std::int64_t JsonReader::required_size(const char* key) const {
@@ -40,15 +39,13 @@ std::int64_t JsonReader::required_size(const char* key) const {
   return size(key, 0);
 }
 
-std::int64_t JsonReader::size(const char* key, std::int64_t fallback) const {
+std::int64_t JsonReader::size(const char* key, std::int64_t fallback, std::int64_t most) const {
   if (!has(key)) return fallback;
   const nlohmann::json& value = at(key);
-  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   if (!value.is_number_integer() || value.get<std::int64_t>() < 1 ||
-      value.get<std::int64_t>() > kMost ||
-      (value.is_number_unsigned() &&
-       value.get<std::uint64_t>() > static_cast<std::uint64_t>(kMost)))
-    fail(key, fmt::format("is {}, but an integer from 1 to {} is expected", shown(value), kMost));
+      value.get<std::int64_t>() > most ||
+      (value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(most)))
+    fail(key, fmt::format("is {}, but an integer from 1 to {} is expected", shown(value), most));
   return value.get<std::int64_t>();
 }
 

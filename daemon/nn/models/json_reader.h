@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -10,7 +11,7 @@
 namespace meshloom::nn {
 
 /// A JSON object that is read key by key. null counts as missing. Every error is an InvalidArgument
-/// "config.json: KEY ..." with metadata "field".
+/// "config.json: KEY ..." with metadata "key".
 class JsonReader {
  public:
   /// `prefix` goes before keys in messages ("rope_parameters.").
@@ -20,8 +21,9 @@ class JsonReader {
   bool written(const char* key) const { return object_.contains(key); }  ///< null too
   /// Throws where the key is missing.
   std::int64_t required_size(const char* key) const;
-  /// A positive integer.
-  std::int64_t size(const char* key, std::int64_t fallback) const;
+  /// An integer from 1 to `most`.
+  std::int64_t size(const char* key, std::int64_t fallback,
+                    std::int64_t most = std::numeric_limits<std::int32_t>::max()) const;
   /// Here null means "none", and only a missing key takes the fallback.
   std::optional<std::int64_t> token_id(const char* key, std::optional<std::int64_t> fallback) const;
   double number(const char* key, double fallback) const;

@@ -8,6 +8,7 @@
 
 #include "daemon/nn/models/json_reader.h"
 #include "kernels/base/error.h"
+#include "planner/limits.h"
 
 namespace meshloom::nn {
 namespace {
@@ -95,13 +96,14 @@ ModelConfig parse_gpt2(const JsonReader& json) {
   json.expect("reorder_and_upcast_attn", false);
   ModelConfig config;
   config.architecture = Architecture::kGpt2;
-  config.vocab_size = json.size("vocab_size", 50257);
-  config.hidden_size = json.size("n_embd", 768);
-  config.num_layers = json.size("n_layer", 12);
-  config.num_heads = json.size("n_head", 12);
-  config.intermediate_size = json.size("n_inner", 4 * config.hidden_size);
+  config.vocab_size = json.size("vocab_size", 50257, planner::kMostVocabulary);
+  config.hidden_size = json.size("n_embd", 768, planner::kMostChannels);
+  config.num_layers = json.size("n_layer", 12, planner::kMostLayers);
+  config.num_heads = json.size("n_head", 12, planner::kMostHeads);
+  config.intermediate_size =
+      json.size("n_inner", 4 * config.hidden_size, planner::kMostIntermediate);
   // n_ctx is the older name; where both are given transformers reads n_positions.
-  config.max_position_embeddings = json.size("n_positions", 1024);
+  config.max_position_embeddings = json.size("n_positions", 1024, planner::kMostPositions);
   config.activation = parse_activation(json, "activation_function", "gelu_new");
   config.norm_eps = json.number("layer_norm_epsilon", 1e-5);
   config.tie_word_embeddings = json.boolean("tie_word_embeddings", true);
@@ -174,14 +176,16 @@ ModelConfig parse_llama(const JsonReader& json) {
   json.expect("sliding_window", nullptr);
   ModelConfig config;
   config.architecture = Architecture::kLlama;
-  config.vocab_size = json.size("vocab_size", 32000);
-  config.hidden_size = json.size("hidden_size", 4096);
-  config.num_layers = json.size("num_hidden_layers", 32);
-  config.num_heads = json.size("num_attention_heads", 32);
-  config.num_kv_heads = json.size("num_key_value_heads", config.num_heads);
-  config.head_dim = json.size("head_dim", config.hidden_size / config.num_heads);
-  config.intermediate_size = json.size("intermediate_size", 11008);
-  config.max_position_embeddings = json.size("max_position_embeddings", 2048);
+  config.vocab_size = json.size("vocab_size", 32000, planner::kMostVocabulary);
+  config.hidden_size = json.size("hidden_size", 4096, planner::kMostChannels);
+  config.num_layers = json.size("num_hidden_layers", 32, planner::kMostLayers);
+  config.num_heads = json.size("num_attention_heads", 32, planner::kMostHeads);
+  config.num_kv_heads = json.size("num_key_value_heads", config.num_heads, planner::kMostHeads);
+  config.head_dim =
+      json.size("head_dim", config.hidden_size / config.num_heads, planner::kMostHeadDim);
+  config.intermediate_size = json.size("intermediate_size", 11008, planner::kMostIntermediate);
+  config.max_position_embeddings =
+      json.size("max_position_embeddings", 2048, planner::kMostPositions);
   config.activation = parse_activation(json, "hidden_act", "silu");
   if (config.activation != ActivationKind::kSilu)
     json.refuse("hidden_act", "is not silu, the only one supported for Llama");
@@ -202,13 +206,14 @@ ModelConfig parse_bert(const JsonReader& json) {
   json.expect("embedding_size", nullptr);
   ModelConfig config;
   config.architecture = Architecture::kBert;
-  config.vocab_size = json.size("vocab_size", 30522);
-  config.hidden_size = json.size("hidden_size", 768);
-  config.num_layers = json.size("num_hidden_layers", 12);
-  config.num_heads = json.size("num_attention_heads", 12);
-  config.intermediate_size = json.size("intermediate_size", 3072);
-  config.max_position_embeddings = json.size("max_position_embeddings", 512);
-  config.type_vocab_size = json.size("type_vocab_size", 2);
+  config.vocab_size = json.size("vocab_size", 30522, planner::kMostVocabulary);
+  config.hidden_size = json.size("hidden_size", 768, planner::kMostChannels);
+  config.num_layers = json.size("num_hidden_layers", 12, planner::kMostLayers);
+  config.num_heads = json.size("num_attention_heads", 12, planner::kMostHeads);
+  config.intermediate_size = json.size("intermediate_size", 3072, planner::kMostIntermediate);
+  config.max_position_embeddings =
+      json.size("max_position_embeddings", 512, planner::kMostPositions);
+  config.type_vocab_size = json.size("type_vocab_size", 2, planner::kMostTokenTypes);
   config.activation = parse_activation(json, "hidden_act", "gelu");
   config.norm_eps = json.number("layer_norm_eps", 1e-12);
   config.tie_word_embeddings = json.boolean("tie_word_embeddings", true);
@@ -224,6 +229,10 @@ void check_sizes(const JsonReader& json, const ModelConfig& config) {
   if (config.head_dim * config.num_heads != config.hidden_size && !json.has("head_dim"))
     json.fail(hidden, fmt::format("{} is not a multiple of the {} heads", config.hidden_size,
                                   config.num_heads));
+  if (config.head_dim * config.num_heads > planner::kMostChannels)
+    json.fail(gpt2 ? "n_head" : "num_attention_heads",
+              fmt::format("{} of {} channels are more than {} channels", config.num_heads,
+                          config.head_dim, planner::kMostChannels));
   if (config.num_kv_heads > config.num_heads || config.num_heads % config.num_kv_heads != 0)
     json.fail("num_key_value_heads", fmt::format("{} does not divide num_attention_heads {}",
                                                  config.num_kv_heads, config.num_heads));

@@ -175,6 +175,61 @@ TEST_F(ResolveTest, RefusesSamplingThatWouldFailAfterTraining) {
   EXPECT_EQ(with([](auto& p) { p.set_top_p(0.5); }), "accepted");
 }
 
+// What a config asks for costs nothing before it was checked.
+TEST_F(ResolveTest, RefusesSizesAboveTheLimitsByNameValueAndLimit) {
+  const auto text = [&](const v1::RunConfig& asked) -> std::string {
+    try {
+      resolve_run_config(asked, 1, folder_.path());
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  const auto model = [&](const std::string& size) {
+    std::string json = testing::tiny_gpt2_config();
+    json.insert(json.rfind('}'), ", " + size);
+    folder_.write_text("large.json", json);
+    v1::RunConfig asked = config();
+    asked.mutable_model()->set_config("large.json");
+    return text(asked);
+  };
+  EXPECT_EQ(model(R"("n_layer": 1000000)"),
+            "run.model.config: config.json: n_layer is 1000000, but an integer from 1 to 1024 is "
+            "expected");
+  for (const char* key : {"n_layer", "n_embd", "n_head", "n_inner", "vocab_size", "n_positions"})
+    EXPECT_NE(model(fmt::format("\"{}\": 100000000", key)).find(key), std::string::npos) << key;
+  v1::RunConfig many = config();
+  many.mutable_training()->set_global_batch_size(std::int64_t{1} << 30);
+  EXPECT_EQ(text(many), "run.training.global_batch_size: must be at most 1048576, got 1073741824");
+  v1::RunConfig often = config();
+  often.mutable_validation()->set_steps(std::int64_t{1} << 30);
+  EXPECT_EQ(text(often), "run.validation.steps: must be at most 1048576, got 1073741824");
+  v1::RunConfig patterns = config();
+  for (int i = 0; i < 1025; ++i) {
+    auto& choice = *patterns.mutable_plan()->add_activation_checkpoint_choices();
+    choice.set_pattern(std::to_string(i));
+    choice.set_mode(v1::ACTIVATION_CHECKPOINT_FULL);
+  }
+  EXPECT_EQ(text(patterns),
+            "run.plan.activation_checkpoint_choices: has 1025 entries, at most 1024 are allowed "
+            "for a model of 2 layers");
+}
+
+TEST_F(ResolveTest, RefusesMoreTokensAtOnceThanARankTakes) {
+  folder_.write_text("long.json", R"({"model_type": "gpt2", "vocab_size": 256, "n_embd": 16,
+    "n_layer": 1024, "n_head": 2, "n_positions": 16777216})");
+  const auto refused_of = [&](std::int64_t seq_len, std::int64_t batch) {
+    return refused_when([&](auto& c) {
+      c.mutable_model()->set_config("long.json");
+      c.mutable_training()->set_seq_len(seq_len);
+      c.mutable_training()->set_global_batch_size(batch);
+    });
+  };
+  EXPECT_EQ(refused_of(16777216, 5), "run.training.micro_batch_size");
+  EXPECT_EQ(refused_of(16777216, 4), "run.data.path") << "the data are too short";
+  EXPECT_EQ(refused_of(16, 4), "accepted");
+}
+
 TEST_F(ResolveTest, NamesTheWrongField) {
   const auto field = [&](auto change, int world = 1) { return refused_when(change, world); };
   EXPECT_EQ(field([](auto& c) { c.mutable_model()->set_preset("gpt2_124m"); }), "run.model");

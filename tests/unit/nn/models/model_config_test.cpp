@@ -161,7 +161,7 @@ TEST(ModelConfig, ErrorsNameTheKey) {
     } catch (const Error& e) {
       EXPECT_EQ(e.kind(), c.kind) << e.what();
       EXPECT_NE(std::string(e.what()).find(c.key), std::string::npos) << e.what();
-      EXPECT_EQ(e.metadata().at("field"), c.key);
+      EXPECT_EQ(e.metadata().at("key"), c.key);
     }
   }
   EXPECT_THROW(parse_hf_config("{"), InvalidArgument);
