@@ -43,7 +43,8 @@ v1::Job send_job(Client& client, const SubmitOptions& options, JobSource source)
   try {
     const auto response = client.call(client.jobs(), &v1::JobService::Stub::SubmitJob, request);
     for (const std::string& warning : response.warnings())
-      fmt::print(stderr, "{}warning: {}\n", source.place_of("run.plan.styles"), warning);
+      fmt::print(stderr, "{}warning: {}\n", source.place_of(warning.substr(0, warning.find(": "))),
+                 warning);
     return response.job();
   } catch (const CliError& error) {
     const auto& violations = error.details().violations();

@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <sstream>
+
 #include "daemon/comm/mesh/topology.h"
 #include "daemon/control/follower.h"
 #include "daemon/control/host_info.h"
@@ -31,6 +33,27 @@ v1::RankHello make_hello(int rank, const comm::Topology& topology, int threads) 
   hello.set_cpu(cpu_name());
   hello.set_memory_bytes(process_memory().resident);
   return hello;
+}
+
+/// Every rank of the world calls it. The hosts in the order of their numbers, so that of rank 0 is
+/// first, each with the least that one of its ranks may use.
+std::vector<HostMemory> gather_hosts(comm::Bootstrap& bootstrap, const comm::Topology& topology) {
+  const MemoryLimit mine = memory_limit();
+  const auto limits = bootstrap.exchange(fmt::format("{} {}", mine.bytes, mine.source));
+  std::vector<HostMemory> hosts(static_cast<std::size_t>(topology.hosts));
+  for (std::size_t rank = 0; rank < limits.size(); ++rank) {
+    const comm::RankPlace& place = topology.ranks[rank];
+    HostMemory& host = hosts[static_cast<std::size_t>(place.host)];
+    host.name = place.hostname;
+    host.ranks = place.local_size;
+    std::istringstream text(limits[rank]);
+    MemoryLimit limit;
+    text >> limit.bytes >> std::ws;
+    std::getline(text, limit.source);
+    if (limit.bytes > 0 && (host.limit.bytes == 0 || limit.bytes < host.limit.bytes))
+      host.limit = limit;
+  }
+  return hosts;
 }
 
 /// Texts of proto messages are UTF-8.
@@ -91,12 +114,14 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
   TrainFactory factory(*world, threads);
   const v1::RankHello hello = make_hello(rank, topology, threads);
 
+  std::vector<HostMemory> hosts = gather_hosts(runtime.bootstrap(), topology);
+
   std::unique_ptr<Leader> leader;
   LaunchCard card;
   if (rank == 0) {
     try {
       leader = std::make_unique<Leader>(options, hello, runtime.world_size(), topology.hosts > 1,
-                                        abort, runtime.pulse());
+                                        std::move(hosts), abort, runtime.pulse());
       card = leader->card();
     } catch (const std::exception& error) {
       spdlog::critical("{}", error.what());

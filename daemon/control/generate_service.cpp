@@ -58,11 +58,12 @@ class TokenWriter {
 }  // namespace
 
 GenerateServiceImpl::GenerateServiceImpl(JobStore& store, Executor& executor, const StateDir& state,
-                                         ResolvePath resolve)
+                                         ResolvePath resolve, HoldMemory hold_memory)
     : store_(store),
       executor_(executor),
       state_(state),
       resolve_(std::move(resolve)),
+      hold_memory_(std::move(hold_memory)),
       slots_("generations", kMostCalls) {}
 
 GenerateServiceImpl::Source GenerateServiceImpl::find_source(
@@ -98,6 +99,7 @@ GenerateServiceImpl::Sampling GenerateServiceImpl::start(const v1::GenerateReque
   Sampling sampling{.vocab_size = source.vocab_size};
   std::string run = source.live_run;
   if (run.empty()) {
+    if (hold_memory_) sampling.memory = hold_memory_(source.folder);
     // A slash keeps the name apart from those of jobs.
     run = fmt::format("generate/{}", next_++);
     v1::RankCommand create;

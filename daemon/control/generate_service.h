@@ -24,8 +24,11 @@ class GenerateServiceImpl final : public v1::GenerateService::Service {
   /// Turns a name below the data dir into a path, or throws.
   using ResolvePath = std::function<std::filesystem::path(const std::string& name)>;
 
+  /// Counts the memory of a model in a folder as long as the result lives, or throws.
+  using HoldMemory = std::function<std::shared_ptr<const void>(const std::filesystem::path&)>;
+
   GenerateServiceImpl(JobStore& store, Executor& executor, const StateDir& state,
-                      ResolvePath resolve);
+                      ResolvePath resolve, HoldMemory hold_memory = {});
 
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
                         grpc::ServerWriter<v1::GenerateResponse>* writer) override;
@@ -44,6 +47,7 @@ class GenerateServiceImpl final : public v1::GenerateService::Service {
     std::int64_t vocab_size = 0;
     std::shared_ptr<TokenChannel> tokens = std::make_shared<TokenChannel>();
     Executor::Ticket ticket = nullptr;
+    std::shared_ptr<const void> memory = nullptr;  ///< of a source that is a folder
   };
   /// A source that is a folder is loaded before the command and let go after it.
   Sampling start(const v1::GenerateRequest& request, const v1::SamplingParams& params);
@@ -54,6 +58,7 @@ class GenerateServiceImpl final : public v1::GenerateService::Service {
   Executor& executor_;
   const StateDir& state_;
   ResolvePath resolve_;
+  HoldMemory hold_memory_;
   Slots slots_;
   std::atomic<std::int64_t> next_{1};
 };

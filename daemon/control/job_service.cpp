@@ -42,9 +42,9 @@ void check_spec(const v1::JobSpec& spec) {
 
 }  // namespace
 
-JobServiceImpl::JobServiceImpl(JobStore& store, Resolve resolve, Warn warn,
+JobServiceImpl::JobServiceImpl(JobStore& store, Resolve resolve, Admit admit,
                                const StreamHost::Options& watches)
-    : store_(store), resolve_(std::move(resolve)), warn_(std::move(warn)), watches_(watches) {}
+    : store_(store), resolve_(std::move(resolve)), admit_(std::move(admit)), watches_(watches) {}
 
 v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request) {
   const RequestKey key = make_request_key("SubmitJob", request);
@@ -56,8 +56,9 @@ v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request
   }
   check_spec(request.spec());
   const v1::RunConfig resolved = resolve_(request.spec().run());
-  if (warn_)
-    for (const std::string& warning : warn_(resolved)) response.add_warnings(warning);
+  if (admit_)
+    for (const std::string& warning : admit_(request.spec(), resolved))
+      response.add_warnings(warning);
   if (!request.validate_only()) {
     job = store_.submit(request.spec(), resolved, key);
     return response;

@@ -18,10 +18,11 @@ class JobServiceImpl final
   /// Fills in defaults and checks a config against ranks, data and what this build offers.
   using Resolve = std::function<v1::RunConfig(const v1::RunConfig&)>;
 
-  /// What may be a mistake in a config that was resolved.
-  using Warn = std::function<std::vector<std::string>(const v1::RunConfig&)>;
+  /// What may be a mistake in a job whose config was resolved. Throws where it is not taken.
+  using Admit =
+      std::function<std::vector<std::string>(const v1::JobSpec&, const v1::RunConfig& resolved)>;
 
-  JobServiceImpl(JobStore& store, Resolve resolve, Warn warn = {},
+  JobServiceImpl(JobStore& store, Resolve resolve, Admit admit = {},
                  const StreamHost::Options& watches = {"watches of jobs", 64});
 
   grpc::Status SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest* request,
@@ -44,7 +45,7 @@ class JobServiceImpl final
 
   JobStore& store_;
   Resolve resolve_;
-  Warn warn_;
+  Admit admit_;
   StreamHost watches_;
 };
 

@@ -163,6 +163,21 @@ v1::Job JobStore::submit(const v1::JobSpec& spec, const v1::RunConfig& resolved,
   return answer;
 }
 
+std::optional<v1::Job> JobStore::active_job() const {
+  v1::Job job;
+  SharedJobConfig config;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto active = std::find_if(entries_.begin(), entries_.end(),
+                                     [](const auto& item) { return item.second->active; });
+    if (active == entries_.end()) return std::nullopt;
+    job = active->second->view();
+    config = active->second->config;
+  }
+  put_config(config, &job);
+  return job;
+}
+
 v1::Job JobStore::get(const std::string& id) const {
   v1::Job job;
   SharedJobConfig config;

@@ -57,6 +57,8 @@ class JobStore {
   /// ResourceExhausted.
   v1::Job submit(const v1::JobSpec& spec, const v1::RunConfig& resolved, const RequestKey& key);
   v1::Job get(const std::string& id) const;
+  /// The job that the driver has.
+  std::optional<v1::Job> active_job() const;
   /// Up to `size` jobs after position (0 at first), oldest first, without spec.run, resolved,
   /// notes, sample and plan; the position to go on from, 0 at the end.
   std::pair<std::vector<v1::Job>, std::int64_t> list(std::int64_t position, int size) const;

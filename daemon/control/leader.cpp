@@ -9,6 +9,8 @@
 #include "daemon/control/rank_loop.h"
 #include "daemon/control/resume_source.h"
 #include "daemon/control/stop_signal.h"
+#include "daemon/plan/job_memory.h"
+#include "daemon/train/model_source.h"
 #include "daemon/train/paths.h"
 #include "daemon/train/run.h"
 #include "kernels/base/log.h"
@@ -45,8 +47,10 @@ ListenAddress checked_listen(const v1::DaemonConfig& config) {
 }  // namespace
 
 Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int world_size,
-               bool several_hosts, comm::AbortFlag& abort, comm::TrainingPulse& pulse)
+               bool several_hosts, std::vector<HostMemory> hosts, comm::AbortFlag& abort,
+               comm::TrainingPulse& pulse)
     : options_(options),
+      admission_(std::move(hosts)),
       abort_(abort),
       pulse_(pulse),
       own_pulse_(pulse),
@@ -74,13 +78,15 @@ Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int worl
             resolve_resume(&config, store_, state_, data_dir);
             return config;
           },
-          [data_dir = options.config.data_dir()](const v1::RunConfig& resolved) {
-            return train::plan_warnings(resolved, data_dir);
+          [this](const v1::JobSpec& spec, const v1::RunConfig& resolved) {
+            return admit(spec, resolved);
           }),
-      generate_service_(store_, executor_, state_,
-                        [data_dir = options.config.data_dir()](const std::string& name) {
-                          return train::resolve_path(name, data_dir, "hf_folder");
-                        }),
+      generate_service_(
+          store_, executor_, state_,
+          [data_dir = options.config.data_dir()](const std::string& name) {
+            return train::resolve_path(name, data_dir, "hf_folder");
+          },
+          [this](const std::filesystem::path& model) { return hold_memory(model); }),
       checkpoint_service_(store_, state_),
       worker_service_(executor_, rank_service_, watch_,
                       {self, options.version, state_.root().string(),
@@ -189,6 +195,31 @@ bool Leader::all_ranks_leave() {
   while (!watch_.others_left() && !executor_.fatal())
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   return !executor_.fatal();
+}
+
+std::vector<std::string> Leader::admit(const v1::JobSpec& spec,
+                                       const v1::RunConfig& resolved) const {
+  const std::string& data_dir = options_.config.data_dir();
+  std::vector<std::string> warnings = train::plan_warnings(resolved, data_dir);
+  const nn::ModelConfig model = train::load_model_config(resolved.model(), data_dir);
+  if (auto note = admission_.check_job(resolved, model, spec.overcommit()))
+    warnings.push_back(std::move(*note));
+  return warnings;
+}
+
+std::shared_ptr<const void> Leader::hold_memory(const std::filesystem::path& model) {
+  std::int64_t job_bytes = 0;
+  if (const auto job = store_.active_job()) {
+    try {
+      const nn::ModelConfig running =
+          train::load_model_config(job->resolved().model(), options_.config.data_dir());
+      job_bytes = plan::estimate_job_memory(job->resolved(), running).total();
+    } catch (const Error& error) {
+      spdlog::warn("the memory of {} is not counted beside a generation: {}", job->name(),
+                   error.what());
+    }
+  }
+  return admission_.hold_source(train::Sampler::weight_bytes(model), job_bytes);
 }
 
 void Leader::on_fatal() {

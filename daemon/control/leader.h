@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "daemon/comm/process_group.h"
 #include "daemon/comm/training_pulse.h"
@@ -18,6 +19,7 @@
 #include "daemon/control/job_service.h"
 #include "daemon/control/job_store.h"
 #include "daemon/control/launch_card.h"
+#include "daemon/control/memory_admission.h"
 #include "daemon/control/pulse_sampler.h"
 #include "daemon/control/rank_service.h"
 #include "daemon/control/rank_watch.h"
@@ -33,8 +35,10 @@ class Leader {
  public:
   /// Locks the state dir, replays the journal and listens on both ports. Throws where one of these
   /// fails.
+  /// `hosts`: that of rank 0 first.
   Leader(const DaemonOptions& options, const v1::RankHello& self, int world_size,
-         bool several_hosts, comm::AbortFlag& abort, comm::TrainingPulse& pulse);
+         bool several_hosts, std::vector<HostMemory> hosts, comm::AbortFlag& abort,
+         comm::TrainingPulse& pulse);
   ~Leader();
   Leader(const Leader&) = delete;
   Leader& operator=(const Leader&) = delete;
@@ -56,10 +60,13 @@ class Leader {
   void look_at_ranks();
   /// False where a rank is given up before it has left.
   bool all_ranks_leave();
+  std::vector<std::string> admit(const v1::JobSpec& spec, const v1::RunConfig& resolved) const;
+  std::shared_ptr<const void> hold_memory(const std::filesystem::path& model);
   /// The running job saves and lets go, then the ranks stop.
   void stop_in_good_order();
 
   const DaemonOptions& options_;
+  MemoryAdmission admission_;
   comm::AbortFlag& abort_;
   comm::TrainingPulse& pulse_;
   PulseSampler own_pulse_;

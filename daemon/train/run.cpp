@@ -27,6 +27,17 @@ class ModelSampler final : public Sampler {
   std::unique_ptr<nn::Model> model_;
 };
 
+/// Otherwise it is a Hugging Face folder.
+bool is_checkpoint(const fs::path& folder) {
+  if (fs::exists(folder / kManifestName)) return true;
+  if (fs::exists(folder / "config.json")) return false;
+  throw NotFound(
+      fmt::format(
+          "{} is neither a checkpoint (manifest.json) nor a Hugging Face folder (config.json)",
+          folder.string()),
+      "NOT_FOUND", {{"path", folder.string()}});
+}
+
 std::unique_ptr<nn::Model> load_checkpoint_model(ExecutionContext& context,
                                                  const fs::path& folder) {
   const Manifest manifest = read_manifest(folder);
@@ -56,15 +67,16 @@ std::unique_ptr<Run> Run::create(const RankResources& resources, const v1::RunCo
 }
 
 std::unique_ptr<Sampler> Sampler::load(ExecutionContext& context, const fs::path& folder) {
-  if (fs::exists(folder / kManifestName))
-    return std::make_unique<ModelSampler>(load_checkpoint_model(context, folder));
-  if (fs::exists(folder / "config.json"))
-    return std::make_unique<ModelSampler>(load_hf_model(context, folder));
-  throw NotFound(
-      fmt::format(
-          "{} is neither a checkpoint (manifest.json) nor a Hugging Face folder (config.json)",
-          folder.string()),
-      "NOT_FOUND", {{"path", folder.string()}});
+  return std::make_unique<ModelSampler>(is_checkpoint(folder)
+                                            ? load_checkpoint_model(context, folder)
+                                            : load_hf_model(context, folder));
+}
+
+std::int64_t Sampler::weight_bytes(const fs::path& folder) {
+  const nn::ModelConfig config = is_checkpoint(folder)
+                                     ? nn::parse_hf_config(read_manifest(folder).model_config)
+                                     : HfFolder::open(folder).config();
+  return nn::parameter_count(config) * static_cast<std::int64_t>(dtype_size(DType::kFloat32));
 }
 
 }  // namespace meshloom::train

@@ -113,6 +113,9 @@ class Run {
 class Sampler {
  public:
   static std::unique_ptr<Sampler> load(ExecutionContext&, const std::filesystem::path& folder);
+  /// What the weights of load(folder) take, from the folder's config. Throws as load does where
+  /// there is none.
+  static std::int64_t weight_bytes(const std::filesystem::path& folder);
   virtual ~Sampler() = default;
   virtual std::int64_t vocab_size() const = 0;
   virtual void sample(const std::vector<std::int64_t>& prompt, const v1::SamplingParams&,

@@ -2,6 +2,8 @@
 // Malformed configs and requests: each has its clear error, and the daemon serves on.
 #include <fmt/format.h>
 
+#include <fstream>
+
 #include "tests/e2e/daemon_fixture.h"
 #include "v1/checkpoint_service.grpc.pb.h"
 #include "v1/generate_service.grpc.pb.h"
@@ -72,6 +74,58 @@ TEST_F(RequestsE2e, MalformedConfigsAreRefusedWithPlaceAndReason) {
   EXPECT_TRUE(client_json({"job", "list"})["jobs"].empty());
   submit({}, "good");
   EXPECT_TRUE(reaches("good", "succeeded"));
+}
+
+/// Bytes that the processes have used at most.
+std::int64_t peak_memory(const std::vector<pid_t>& pids) {
+  std::int64_t sum = 0;
+  for (const pid_t pid : pids) {
+    std::ifstream file(fmt::format("/proc/{}/status", pid));
+    for (std::string line; std::getline(file, line);)
+      if (line.rfind("VmHWM:", 0) == 0) sum += std::stoll(line.substr(6)) * 1024;
+  }
+  EXPECT_GT(sum, 0);
+  return sum;
+}
+
+TEST_F(RequestsE2e, WhatAConfigAsksForIsCheckedBeforeItCostsAnything) {
+  start();
+  const std::string training = "{steps: 2, seq_len: 16, global_batch_size: 4}";
+  std::ofstream(data_ / "deep.json") << R"({"model_type": "gpt2", "vocab_size": 256,
+    "n_positions": 16, "n_embd": 16, "n_layer": 1000000, "n_head": 2})";
+  const auto check = [&](const std::string& yaml) {
+    return client({"job", "submit", write_text("large.yaml", yaml), "--validate-only"});
+  };
+  ASSERT_EQ(check(config(training)).exit_code, 0);
+  const std::int64_t before = peak_memory(pids_);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto deep = check(config(training, "{config: deep.json}"));
+  EXPECT_EQ(deep.exit_code, 2);
+  EXPECT_NE(deep.errors.find("n_layer is 1000000, but an integer from 1 to 1024"),
+            std::string::npos)
+      << deep.errors;
+
+  // A model that no host of these tests holds: 8 billion parameters on each of two ranks.
+  const std::string large = config(
+      "{steps: 2, seq_len: 4096, micro_batch_size: 1, "
+      "global_batch_size: 4}",
+      "{preset: llama3_8b}");
+  const auto refused = check(large);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_NE(refused.errors.find("run.mesh.fsdp: the job needs about "), std::string::npos)
+      << refused.errors;
+  EXPECT_NE(refused.errors.find("2 ranks of "), std::string::npos);
+  const auto taken = check("overcommit: true\n" + large);
+  EXPECT_EQ(taken.exit_code, 0) << taken.errors;
+  EXPECT_NE(taken.errors.find("warning: overcommit: the job needs about "), std::string::npos)
+      << taken.errors;
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
+  EXPECT_LT(peak_memory(pids_) - before, 64 << 20);
+  const auto details = Json::parse(
+      client({"--json", "job", "submit", write_text("large.yaml", large)}).output)["error"];
+  EXPECT_EQ(details["info"]["reason"], "MEMORY_ESTIMATE");
+  EXPECT_GT(std::stoll(details["info"]["metadata"]["needed_bytes"].get<std::string>()),
+            2 * 16 * std::int64_t{8'000'000'000});
 }
 
 /// Calls a method with a deadline; the status it ends with.
