@@ -3,6 +3,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -10,6 +11,9 @@
 #include "v1/rank_service.pb.h"
 
 namespace meshloom::control {
+
+/// Bytes of the largest command and of the largest result.
+inline constexpr std::size_t kLargestCommand = std::size_t{32} << 20;
 
 /// Where the executor puts a rank's commands, in order.
 class CommandSink {

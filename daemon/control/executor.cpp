@@ -69,6 +69,12 @@ Executor::Ticket Executor::submit_locked(v1::RankCommand command, TokenCallback 
     throw Unavailable(
         fmt::format("rank {} of {} has not joined yet", missing - sinks_.begin(), world_size_),
         "RANKS_MISSING");
+  // Refused before it has a seq, so that no rank waits for a command that others cannot be sent.
+  if (const std::size_t bytes = command.ByteSizeLong(); bytes > kLargestCommand)
+    throw ResourceExhausted(
+        fmt::format("command {} has {} bytes, at most {} fit into a message to the ranks",
+                    verb_name(command), bytes, kLargestCommand),
+        "COMMAND_TOO_LARGE", {{"bytes", std::to_string(bytes)}});
   auto pending = std::make_shared<Pending>();
   command.set_seq(next_seq_++);
   command.set_epoch(epoch_);

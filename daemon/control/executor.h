@@ -50,7 +50,8 @@ class Executor {
   bool all_attached() const;
 
   /// Gives the command its seq, the current epoch and a deadline by the size of its run, and sends
-  /// it to every rank. Waits for no rank.
+  /// it to every rank. Waits for no rank. Throws ResourceExhausted (COMMAND_TOO_LARGE) for one of
+  /// more than kLargestCommand bytes.
   Ticket submit(v1::RankCommand command, TokenCallback on_token = {});
   /// Waits until every rank has answered. Returns rank 0's result, with the largest memory of all
   /// ranks. Throws the error of the lowest rank that failed. RankWatch sees to it that no wait is

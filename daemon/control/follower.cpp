@@ -3,7 +3,9 @@
 
 #include <climits>
 
+#include "daemon/control/grpc_server.h"
 #include "daemon/control/rank_service.h"
+#include "daemon/control/status.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -15,6 +17,8 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, INT_MAX);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetMaxReceiveMessageSize(kInnerMessageBytes);
+  arguments.SetMaxSendMessageSize(kInnerMessageBytes);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
@@ -85,6 +89,15 @@ v1::RankMessage Follower::heartbeat() {
 void Follower::report(const v1::RankResult& result) {
   v1::RankMessage message;
   *message.mutable_result() = result;
+  if (const std::size_t bytes = message.ByteSizeLong(); bytes > kLargestCommand) {
+    v1::RankResult& small = *message.mutable_result();
+    small.Clear();
+    small.set_seq(result.seq());
+    *small.mutable_error() = to_details(ResourceExhausted(
+        fmt::format("rank {}: a result of {} bytes is larger than the {} that fit into a message",
+                    options_.hello.rank(), bytes, kLargestCommand),
+        "RESULT_TOO_LARGE"));
+  }
   outbox_->send(std::move(message));
 }
 

@@ -15,7 +15,6 @@
 namespace meshloom::control {
 namespace {
 
-constexpr int kMessageBytes = 4 << 20;
 constexpr std::size_t kMemoryQuota = 256u << 20;
 
 void set_limits(const GrpcServerOptions& options, grpc::ServerBuilder* builder) {
@@ -26,8 +25,9 @@ void set_limits(const GrpcServerOptions& options, grpc::ServerBuilder* builder) 
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 100);
-  builder->SetMaxReceiveMessageSize(kMessageBytes);
-  builder->SetMaxSendMessageSize(kMessageBytes);
+  const int message_bytes = options.between_ranks ? kInnerMessageBytes : kPublicMessageBytes;
+  builder->SetMaxReceiveMessageSize(message_bytes);
+  builder->SetMaxSendMessageSize(message_bytes);
   grpc::ResourceQuota quota("meshloom");
   quota.Resize(kMemoryQuota);
   quota.SetMaxThreads(options.max_threads);

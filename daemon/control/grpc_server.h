@@ -12,14 +12,20 @@
 
 namespace meshloom::control {
 
+/// Of one message of a client, or to it.
+inline constexpr int kPublicMessageBytes = 4 << 20;
+/// Between the ranks: whatever a client may send fits into a command with room to spare.
+inline constexpr int kInnerMessageBytes = 64 << 20;
+
 struct GrpcServerOptions {
   ListenAddress listen;  ///< port 0: any free one
   std::vector<grpc::Service*> services;
   int most_connections = 64;
   bool health = false;  ///< with the standard health service, NOT_SERVING at first
   int max_threads = 192;
-  /// Between the ranks of one daemon: connections are not pinged, since heartbeats watch them, and
-  /// windows are not probed for, which costs an idle rank more than the heartbeats.
+  /// Between the ranks of one daemon: messages may be larger, connections are not pinged, since
+  /// heartbeats watch them, and windows are not probed for, which costs an idle rank more than the
+  /// heartbeats.
   bool between_ranks = false;
 };
 

@@ -195,6 +195,29 @@ TEST_F(ExecutorTest, TakesNothingAfterTheStop) {
   EXPECT_THROW(executor_.submit(optim_step("a")), Unavailable);
 }
 
+v1::RankCommand sample_of(std::int64_t tokens) {
+  v1::RankCommand command;
+  command.mutable_sample()->mutable_token_ids()->Resize(static_cast<int>(tokens), 1'000'000'000);
+  return command;
+}
+
+TEST_F(ExecutorTest, ACommandThatIsTooLargeReachesNoRank) {
+  try {
+    executor_.submit(sample_of(7'000'000));
+    FAIL();
+  } catch (const ResourceExhausted& error) {
+    EXPECT_EQ(error.reason(), "COMMAND_TOO_LARGE");
+    EXPECT_NE(std::string(error.what()).find("command sample has 350000"), std::string::npos)
+        << error.what();
+  }
+  executor_.submit(optim_step("a"));
+  for (const auto& rank : ranks_) {
+    ASSERT_EQ(rank.commands.size(), 1u);
+    EXPECT_EQ(rank.commands[0].seq(), 1);
+  }
+  EXPECT_FALSE(executor_.fatal());
+}
+
 TEST(Executor, RefusesWhileRanksAreMissing) {
   Executor executor(2, [](const Error&) {});
   Recorder rank;
@@ -244,7 +267,7 @@ class StreamTest : public ::testing::Test {
         service_(executor_, watch_,
                  {2, "secret", [this] { joined_ = true; },
                   [this](const std::string& cause) { stop_cause_ = cause; }}),
-        server_({resolve_listen_address("127.0.0.1:0", "listen"), {&service_}, 16, false, 16}) {
+        server_({resolve_listen_address("127.0.0.1:0", "listen"), {&service_}, 16, false, 16, true}) {
     executor_.attach(0, &own_);
   }
   std::unique_ptr<Follower> join(const std::string& secret, int rank) {
@@ -288,6 +311,30 @@ TEST_F(StreamTest, CommandsGoOutAndResultsComeBack) {
   server_.shutdown();
   EXPECT_EQ(fatal_, "");
   EXPECT_EQ(abort_cause_, "");
+}
+
+TEST_F(StreamTest, MessagesLargerThanAClientsPass) {
+  auto follower = join("secret", 1);
+  ASSERT_TRUE(eventually([&] { return joined_.load(); }));
+  const auto command = executor_.submit(sample_of(2'000'000));
+  EXPECT_EQ(follower->commands().pop()->sample().token_ids_size(), 2'000'000);
+  auto large = answer(1, 0);
+  large.set_plan(std::string(8 << 20, 'x'));
+  follower->report(large);
+  executor_.complete(answer(1, 0));
+  EXPECT_EQ(executor_.wait(command).seq(), 1);
+  const auto second = executor_.submit(optim_step("a"));
+  large.set_seq(2);
+  large.set_plan(std::string(kLargestCommand, 'x'));
+  follower->report(large);
+  executor_.complete(answer(2, 0));
+  try {
+    executor_.wait(second);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.reason(), "RESULT_TOO_LARGE");
+  }
+  EXPECT_FALSE(executor_.fatal());
 }
 
 TEST_F(StreamTest, ALostRankIsNamed) {
