@@ -44,6 +44,8 @@ Meeting read_meeting(const std::vector<std::string>& packed) {
     std::size_t count = 0;
     std::uint64_t verb = 0;
     in >> verb >> count;
+    // A rank that is a verb behind has that verb's successor before it, the others have not.
+    if (!meeting.reports.empty() && verb != meeting.verb) meeting.in_step = false;
     meeting.verb = std::max(meeting.verb, verb);
     for (std::size_t i = 0; i < count; ++i) {
       TransportProcessGroup::Standing one;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/generate_service.h"
 
+#include <algorithm>
+
 #include "daemon/control/byte_text.h"
 #include "daemon/control/checkpoint_files.h"
 #include "daemon/control/listen_address.h"
@@ -14,6 +16,8 @@ namespace meshloom::control {
 namespace {
 
 constexpr int kMostCalls = 16;
+constexpr std::size_t kMostPromptTokens = 262'144;  // a byte of text is a token
+
 /// The request's parameters with defaults, checked.
 v1::SamplingParams checked_params(const v1::GenerateRequest& request) {
   v1::SamplingParams params = request.params();
@@ -21,6 +25,12 @@ v1::SamplingParams checked_params(const v1::GenerateRequest& request) {
   if (params.max_tokens() > kMostTokens)
     train::refuse_field("params.max_tokens", "{} is more than {}", params.max_tokens(),
                         kMostTokens);
+  const std::size_t longest = std::max<std::size_t>(
+      request.prompt().size(), static_cast<std::size_t>(request.token_ids_size()));
+  if (longest > kMostPromptTokens)
+    train::refuse_field(request.prompt().empty() ? "token_ids" : "prompt",
+                        "{} tokens are more than the {} that a request may give", longest,
+                        kMostPromptTokens);
   if (request.prompt().empty() == (request.token_ids_size() == 0))
     train::refuse_field("prompt", "give either a prompt or token_ids");
   return params;
@@ -58,11 +68,13 @@ class TokenWriter {
 }  // namespace
 
 GenerateServiceImpl::GenerateServiceImpl(JobStore& store, Executor& executor, const StateDir& state,
-                                         ResolvePath resolve, HoldMemory hold_memory)
+                                         ResolvePath resolve, FindLimits find_limits,
+                                         HoldMemory hold_memory)
     : store_(store),
       executor_(executor),
       state_(state),
       resolve_(std::move(resolve)),
+      find_limits_(std::move(find_limits)),
       hold_memory_(std::move(hold_memory)),
       slots_("generations", kMostCalls) {}
 
@@ -73,6 +85,8 @@ GenerateServiceImpl::Source GenerateServiceImpl::find_source(
     const std::string id = parse_job_name(request.job());
     const v1::Job job = store_.get(id);
     if (job.state() == v1::JOB_STATE_RUNNING && job.vocab_size() > 0) {
+      // A verb that refuses it would interrupt the ranks.
+      train::prompt_tokens(request.prompt(), request.token_ids(), find_limits_(job.resolved()));
       source.live_run = id;
       source.vocab_size = job.vocab_size();
       return source;

@@ -13,6 +13,7 @@
 #include "daemon/control/slots.h"
 #include "daemon/control/state_dir.h"
 #include "daemon/control/token_channel.h"
+#include "daemon/train/sampling_params.h"
 #include "v1/generate_service.grpc.pb.h"
 
 namespace meshloom::control {
@@ -23,12 +24,14 @@ class GenerateServiceImpl final : public v1::GenerateService::Service {
  public:
   /// Turns a name below the data dir into a path, or throws.
   using ResolvePath = std::function<std::filesystem::path(const std::string& name)>;
+  /// What the model of a resolved config can continue.
+  using FindLimits = std::function<train::PromptLimits(const v1::RunConfig& resolved)>;
 
   /// Counts the memory of a model in a folder as long as the result lives, or throws.
   using HoldMemory = std::function<std::shared_ptr<const void>(const std::filesystem::path&)>;
 
   GenerateServiceImpl(JobStore& store, Executor& executor, const StateDir& state,
-                      ResolvePath resolve, HoldMemory hold_memory = {});
+                      ResolvePath resolve, FindLimits find_limits, HoldMemory hold_memory = {});
 
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
                         grpc::ServerWriter<v1::GenerateResponse>* writer) override;
@@ -58,6 +61,7 @@ class GenerateServiceImpl final : public v1::GenerateService::Service {
   Executor& executor_;
   const StateDir& state_;
   ResolvePath resolve_;
+  FindLimits find_limits_;
   HoldMemory hold_memory_;
   Slots slots_;
   std::atomic<std::int64_t> next_{1};

@@ -13,6 +13,7 @@
 #include "daemon/train/model_source.h"
 #include "daemon/train/paths.h"
 #include "daemon/train/run.h"
+#include "daemon/train/sampling_params.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -85,6 +86,9 @@ Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int worl
           store_, executor_, state_,
           [data_dir = options.config.data_dir()](const std::string& name) {
             return train::resolve_path(name, data_dir, "hf_folder");
+          },
+          [data_dir = options.config.data_dir()](const v1::RunConfig& resolved) {
+            return train::prompt_limits(train::load_model_config(resolved.model(), data_dir));
           },
           [this](const std::filesystem::path& model) { return hold_memory(model); }),
       checkpoint_service_(store_, state_),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/rank_worker.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "daemon/control/memory_use.h"
@@ -46,6 +47,7 @@ v1::RankResult RankWorker::execute(const v1::RankCommand& command) {
   v1::RankResult result;
   result.set_seq(command.seq());
   result.set_rank(rank_);
+  const std::uint64_t recoveries = factory_.recoveries();
   try {
     if (command.epoch() < epoch_)
       throw Aborted(fmt::format("command seq {} has epoch {}, rank {} is at epoch {} already",
@@ -57,7 +59,12 @@ v1::RankResult RankWorker::execute(const v1::RankCommand& command) {
     *result.mutable_error() = to_details(std::current_exception());
     auto& metadata = *result.mutable_error()->mutable_info()->mutable_metadata();
     metadata.insert({"rank", std::to_string(rank_)});
-    if (metadata.contains("failed_rank")) spoil_runs(result.error());
+    if (metadata.contains("failed_rank")) {
+      spoil_runs(result.error());
+    } else if (factory_.recoveries() > recoveries) {
+      // All ranks ended this verb alike: they are in step without the recover command.
+      recoveries_ = factory_.recoveries();
+    }
   }
   const MemoryUse memory = process_memory();
   result.set_memory_bytes(memory.resident);
@@ -104,7 +111,8 @@ void RankWorker::recover(const v1::RecoverCommand& command) {
     spoil_runs(error);
     if (leaves_ranks_out_of_step(error)) throw;
   }
-  recoveries_ = factory_.recoveries();
+  // A later failure waits for a command of its own.
+  recoveries_ = std::max(recoveries_, command.epoch() + 1);
 }
 
 void RankWorker::check_recovered() const {

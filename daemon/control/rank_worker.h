@@ -26,6 +26,7 @@ class RankWorker {
   /// already on their way do no harm. The same holds for all training runs once a rank has failed
   /// alone; from then on to the recover command nothing is begun that needs other ranks
   /// (FAILED_PRECONDITION, RANKS_RECOVERING), since they may still be busy with earlier commands.
+  /// A verb that all ranks ended alike stops nothing.
   v1::RankResult execute(const v1::RankCommand& command);
 
  private:
@@ -54,7 +55,7 @@ class RankWorker {
   RunFactory& factory_;
   OnToken on_token_;
   std::int64_t epoch_ = 0;
-  std::uint64_t recoveries_ = 0;  ///< that recover commands have told of
+  std::uint64_t recoveries_ = 0;  ///< after which the ranks were in step
   std::string last_failure_;      ///< of a rank alone
   std::map<std::string, LiveRun> runs_;
 };

@@ -196,16 +196,8 @@ void resolve_services(v1::RunConfig& config) {
 void resolve_sample(v1::SampleConfig& sample, const nn::ModelConfig& model) {
   if (model.architecture == nn::Architecture::kBert)
     refuse_field("run.sample", "is for causal models; BERT does not generate");
-  for (const std::int64_t token : sample.token_ids())
-    if (token < 0 || token >= model.vocab_size)
-      refuse_field("run.sample.token_ids", "{} is not a token of the model (vocab_size {})", token,
-                   model.vocab_size);
-  if (!sample.prompt().empty() && model.vocab_size != kByteVocabulary)
-    refuse_field("run.sample.prompt",
-                 "text needs a byte vocabulary of 256 tokens, the model has {}; give token_ids",
-                 model.vocab_size);
-  if (!sample.prompt().empty() && sample.token_ids_size() > 0)
-    refuse_field("run.sample", "give prompt or token_ids, not both");
+  if (!sample.prompt().empty() || sample.token_ids_size() > 0)
+    prompt_tokens(sample.prompt(), sample.token_ids(), prompt_limits(model), "run.sample.");
   resolve_sampling_params(*sample.mutable_params(), "run.sample.params");
 }
 

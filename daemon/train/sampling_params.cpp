@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/field_error.h"
 
 namespace meshloom::train {
@@ -23,6 +24,41 @@ void resolve_sampling_params(v1::SamplingParams& params, const std::string& wher
   if (!(params.top_p() > 0 && params.top_p() <= 1))
     refuse_field(where + ".top_p", "{} is not above 0 and at most 1", params.top_p());
   if (params.top_k() < 0) refuse_field(where + ".top_k", "{} is negative", params.top_k());
+}
+
+PromptLimits prompt_limits(const nn::ModelConfig& config) {
+  const bool generates = config.architecture != nn::Architecture::kBert;
+  return {config.vocab_size, generates ? config.max_position_embeddings : 0};
+}
+
+std::vector<std::int64_t> prompt_tokens(const std::string& text,
+                                        const google::protobuf::RepeatedField<std::int64_t>& ids,
+                                        const PromptLimits& limits, const std::string& where) {
+  const std::string field = where + (ids.empty() ? "prompt" : "token_ids");
+  if (limits.context_length == 0)
+    throw Unimplemented(fmt::format("{}: the model does not generate: it is not causal", field),
+                        "NOT_CAUSAL", {{"field", field}});
+  if (text.empty() == ids.empty())
+    refuse_field(where + "prompt", "give either a prompt or token_ids");
+  if (!text.empty() && limits.vocab_size != kByteVocabulary)
+    throw Unimplemented(
+        fmt::format("{}: the model's vocabulary has {} tokens and tokenizers are not part of this "
+                    "version: give token_ids instead of text",
+                    field, limits.vocab_size),
+        "TOKENIZER_NEEDED", {{"field", field}, {"vocab_size", std::to_string(limits.vocab_size)}});
+  std::vector<std::int64_t> tokens(ids.begin(), ids.end());
+  for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
+  const auto length = static_cast<std::int64_t>(tokens.size());
+  if (length > limits.context_length)
+    throw InvalidArgument(fmt::format("{}: {} tokens are more than the model's context of {}",
+                                      field, length, limits.context_length),
+                          "PROMPT_TOO_LONG", {{"field", field}});
+  for (const std::int64_t token : tokens)
+    if (token < 0 || token >= limits.vocab_size)
+      throw InvalidArgument(fmt::format("{}: token id {} is outside the model's vocabulary of {}",
+                                        field, token, limits.vocab_size),
+                            "TOKEN_OUT_OF_RANGE", {{"field", field}});
+  return tokens;
 }
 
 }  // namespace meshloom::train

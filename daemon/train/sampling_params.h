@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How tokens are drawn, as a request or a job says it.
+// What a request or a job gives to sample with: how tokens are drawn, and which are continued.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
+#include "daemon/nn/models/model_config.h"
 #include "v1/config.pb.h"
 
 namespace meshloom::train {
@@ -11,5 +14,18 @@ namespace meshloom::train {
 /// Fills in the defaults and checks the rest. Throws InvalidArgument with the field: `where` and
 /// the parameter's name ("run.sample.params.top_p").
 void resolve_sampling_params(v1::SamplingParams& params, const std::string& where);
+
+/// What a model can continue.
+struct PromptLimits {
+  std::int64_t vocab_size = 0;      ///< 256: bytes
+  std::int64_t context_length = 0;  ///< tokens of the longest prompt; 0: it does not generate
+};
+PromptLimits prompt_limits(const nn::ModelConfig& config);
+
+/// The tokens to continue, which are given as ids, or as text for a model of bytes. Everything that
+/// the model refuses is refused here. Throws with the field: `where` and "prompt" or "token_ids".
+std::vector<std::int64_t> prompt_tokens(const std::string& text,
+                                        const google::protobuf::RepeatedField<std::int64_t>& ids,
+                                        const PromptLimits& limits, const std::string& where = {});
 
 }  // namespace meshloom::train

@@ -291,6 +291,7 @@ void check_ranks_that_are_behind_finish(RankRuntime& runtime) {
     }
     end.recovery = world->failures()->recover(world->rank() == 0 ? "early" : "");
     EXPECT_EQ(end.recovery.reports[0], "early");
+    EXPECT_FALSE(end.recovery.in_step) << "rank 0 was a verb ahead";
     EXPECT_TRUE(world->rank() == 0 || end.heard.find("early") != std::string::npos) << end.heard;
   }
 }

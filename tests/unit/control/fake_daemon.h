@@ -41,8 +41,11 @@ class FakeDaemon {
               return resolve(run);
             },
             {}, options.watches),
-        generate_service_(store_, executor_, state_,
-                          [folder](const std::string& name) { return folder / name; }),
+        generate_service_(
+            store_, executor_, state_, [folder](const std::string& name) { return folder / name; },
+            [&plan](const v1::RunConfig&) {
+              return train::PromptLimits{plan.vocab_size, plan.context_length};
+            }),
         checkpoint_service_(store_, state_, options.downloads) {
     for (int rank = 0; rank < world_size; ++rank) {
       queues_.push_back(std::make_unique<CommandQueue>());

@@ -23,6 +23,7 @@ struct FakePlan {
   std::atomic<bool> fail_saves{false};
   std::chrono::milliseconds step_time{0};
   std::int64_t vocab_size = 256;
+  std::int64_t context_length = 64;
   std::atomic<int> live_runs{0};
 };
 

@@ -40,12 +40,43 @@ TEST(Recovery, TheExecutorTellsAllRanksOncePerEpoch) {
   EXPECT_FALSE(executor.fatal());
 }
 
+/// Runs whose save fails on all ranks alike, inside the verb.
+class AlikeRun final : public train::Run {
+ public:
+  AlikeRun(std::unique_ptr<train::Run> run, std::uint64_t& recoveries)
+      : run_(std::move(run)), recoveries_(recoveries) {}
+  const v1::RunConfig& config() const override { return run_->config(); }
+  std::int64_t step() const override { return run_->step(); }
+  const std::vector<std::string>& notes() const override { return run_->notes(); }
+  void forward_backward() override { run_->forward_backward(); }
+  v1::StepMetrics optim_step() override { return run_->optim_step(); }
+  std::map<std::string, double> phase_seconds() const override { return run_->phase_seconds(); }
+  double evaluate(std::int64_t batches) override { return run_->evaluate(batches); }
+  std::filesystem::path save_state() override {
+    ++recoveries_;
+    throw InvalidArgument("all refuse it", "ALIKE");
+  }
+  void export_hf(const std::filesystem::path& folder, const std::string& dtype) override {
+    run_->export_hf(folder, dtype);
+  }
+  void sample(const std::vector<std::int64_t>& prompt, const v1::SamplingParams& params,
+              const std::function<bool(std::int64_t)>& on_token) override {
+    run_->sample(prompt, params, on_token);
+  }
+
+ private:
+  std::unique_ptr<train::Run> run_;
+  std::uint64_t& recoveries_;
+};
+
 /// Runs whose steps fail as if a rank had failed alone, with the recovery that goes with it.
 class AloneFactory final : public RunFactory {
  public:
   std::unique_ptr<train::Run> create(const v1::RunConfig& config,
                                      const train::RunOptions& options) override {
-    return runs_.create(config, options);
+    auto run = runs_.create(config, options);
+    if (alike) return std::make_unique<AlikeRun>(std::move(run), recoveries_);
+    return run;
   }
   std::unique_ptr<train::Sampler> load_sampler(const std::filesystem::path& folder) override {
     return runs_.load_sampler(folder);
@@ -57,6 +88,7 @@ class AloneFactory final : public RunFactory {
     throw InternalError("rank 1 failed alone: odd", "ODD", {{"failed_rank", "1"}, {"rank", "1"}});
   }
   int joins = 0;
+  bool alike = false;  ///< saves are refused by all ranks alike
 
  private:
   FakePlan plan_;
@@ -98,6 +130,23 @@ TEST(Recovery, ARankThatWaitsForNothingJoinsAndItsRunsEnd) {
   EXPECT_FALSE(worker.execute(recover(0)).has_error());
   EXPECT_EQ(factory.joins, 1);
   EXPECT_FALSE(worker.execute(step("b")).has_error());
+}
+
+TEST(Recovery, WhatAllRanksEndAlikeStopsNothing) {
+  AloneFactory factory;
+  factory.alike = true;
+  RankWorker worker(0, factory);
+  EXPECT_FALSE(worker.execute(create("a")).has_error());
+  v1::RankCommand save;
+  save.mutable_save_state()->set_run("a");
+  EXPECT_EQ(worker.execute(save).error().info().reason(), "ALIKE");
+  EXPECT_FALSE(worker.execute(step("a")).has_error());
+  // Its recover command comes after a rank has failed alone: that failure waits for its own.
+  EXPECT_THROW(factory.join_recovery(), InternalError);
+  EXPECT_FALSE(worker.execute(recover(0)).has_error());
+  EXPECT_EQ(worker.execute(step("a")).error().info().reason(), "RANKS_RECOVERING");
+  EXPECT_FALSE(worker.execute(recover(1)).has_error());
+  EXPECT_FALSE(worker.execute(step("a")).has_error());
 }
 
 TEST(Recovery, ARankThatHasMetTheOthersBeginsNothingBeforeTheCommand) {

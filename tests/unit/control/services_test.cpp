@@ -274,6 +274,8 @@ TEST_F(ServicesTest, GeneratesFromCheckpointExportAndRunningJob) {
   out.clear();
   ASSERT_TRUE(generate(ask, &out).ok());
   EXPECT_EQ(out[0].text(), std::string(1, static_cast<char>('a' + 'x' % 26)));
+  ask.set_prompt(std::string(65, 'x'));
+  EXPECT_EQ(reason_of(generate(ask, &out)), "PROMPT_TOO_LONG");
   EXPECT_EQ(daemon_->store().get("b").state(), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(plan_.live_runs, 2);
 }
@@ -298,6 +300,9 @@ TEST_F(ServicesTest, GenerationRefusesWhatItCannotDo) {
   ask.clear_prompt();
   ask.add_token_ids(50257);
   EXPECT_EQ(reason_of(generate(ask, &out)), "TOKEN_OUT_OF_RANGE");
+  for (int i = 0; i < 300'000; ++i) ask.add_token_ids(1);
+  EXPECT_EQ(generate(ask, &out).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  ask.mutable_token_ids()->Truncate(1);
   ask.set_token_ids(0, 11);
   ask.mutable_params()->set_max_tokens(2);
   ASSERT_TRUE(generate(ask, &out).ok());

@@ -340,6 +340,8 @@ TEST_F(ResolveTest, NamesTheWrongField) {
   EXPECT_EQ(field([](auto& c) { c.mutable_export_()->set_hf_folder("../up"); }),
             "run.export.hf_folder");
   EXPECT_EQ(field([](auto& c) { c.mutable_sample()->add_token_ids(256); }), "run.sample.token_ids");
+  EXPECT_EQ(field([](auto& c) { c.mutable_sample()->set_prompt(std::string(17, 'x')); }),
+            "run.sample.prompt");
   EXPECT_EQ(field([](auto& c) { c.mutable_sample()->mutable_params()->set_top_p(2); }),
             "run.sample.params.top_p");
   EXPECT_EQ(refused(config()), "accepted");
