@@ -240,7 +240,8 @@ class SilentService final : public v1::RankService::Service {
 
 TEST(Follower, LeavesWhereNothingIsHeardOfRank0) {
   SilentService service;
-  GrpcServer server({"127.0.0.1:0", {&service}, false, 16});
+  GrpcServer server(
+      {resolve_listen_address("127.0.0.1:0", "listen"), {&service}, 16, false, 16, true});
   std::mutex mutex;
   std::string cause;
   v1::RankHello hello;
@@ -267,7 +268,8 @@ class StreamTest : public ::testing::Test {
         service_(executor_, watch_,
                  {2, "secret", [this] { joined_ = true; },
                   [this](const std::string& cause) { stop_cause_ = cause; }}),
-        server_({resolve_listen_address("127.0.0.1:0", "listen"), {&service_}, 16, false, 16, true}) {
+        server_(
+            {resolve_listen_address("127.0.0.1:0", "listen"), {&service_}, 16, false, 16, true}) {
     executor_.attach(0, &own_);
   }
   std::unique_ptr<Follower> join(const std::string& secret, int rank) {
