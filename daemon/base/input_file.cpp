@@ -78,11 +78,15 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
           fmt::format("cannot read {} at byte {}: {}", shown(path_), offset, std::strerror(error)),
           "IO_ERROR", {{"path", shown(path_)}, {"errno", std::to_string(error)}});
     }
-    if (got == 0)
+    if (got == 0) {
+      struct stat now {};
+      const auto end =
+          ::fstat(fd_.get(), &now) == 0 ? static_cast<std::uint64_t>(now.st_size) : offset;
       throw IoError(
           fmt::format("{} ends at byte {}: it had {} bytes when it was opened and was cut since",
-                      shown(path_), offset, size_),
-          "FILE_TRUNCATED", {{"path", shown(path_)}, {"offset", std::to_string(offset)}});
+                      shown(path_), end, size_),
+          "FILE_TRUNCATED", {{"path", shown(path_)}, {"bytes", std::to_string(end)}});
+    }
     offset += static_cast<std::uint64_t>(got);
     out = out.subspan(static_cast<std::size_t>(got));
   }

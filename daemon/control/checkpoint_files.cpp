@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/checkpoint_files.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
+#include "daemon/base/utf8.h"
 #include "daemon/control/names.h"
 #include "daemon/control/timestamp.h"
 #include "daemon/train/checkpoint/manifest.h"
@@ -20,24 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kModelConfig = "config.json";
-
-/// The manifest is written last: a folder that lacks it is not complete.
-bool is_complete(const fs::path& checkpoint) {
-  std::error_code ignored;
-  return fs::exists(checkpoint / train::kManifestName, ignored);
-}
-
-/// Steps of complete checkpoints, oldest first.
-std::vector<std::int64_t> complete_steps(const fs::path& checkpoints) {
-  std::vector<std::int64_t> steps;
-  std::error_code error;
-  for (const auto& item : fs::directory_iterator(checkpoints, error)) {
-    const auto step = train::step_of_folder_name(item.path().filename().string());
-    if (step && is_complete(item.path())) steps.push_back(*step);
-  }
-  std::sort(steps.begin(), steps.end());
-  return steps;
-}
 
 v1::Checkpoint describe(const fs::path& path, const std::string& job, std::int64_t step) {
   v1::Checkpoint checkpoint;
@@ -75,22 +54,24 @@ bool is_export_name(const std::string& name) {
 std::vector<v1::Checkpoint> list_checkpoints(const StateDir& state, const v1::Job& job) {
   const std::string id = parse_job_name(job.name());
   std::vector<v1::Checkpoint> checkpoints;
-  for (const auto step : complete_steps(state.checkpoints(id)))
-    checkpoints.push_back(
-        describe(state.checkpoints(id) / train::checkpoint_folder_name(step), id, step));
+  for (const auto& entry : train::list_checkpoints(state.checkpoints(id)))
+    checkpoints.push_back(describe(entry.folder, id, entry.step));
   const fs::path exported = export_folder(state, job);
   if (!exported.empty()) checkpoints.push_back(describe(exported, id, job.step()));
   return checkpoints;
 }
 
 std::vector<std::int64_t> checkpoint_steps(const StateDir& state, const std::string& id) {
-  return complete_steps(state.checkpoints(id));
+  std::vector<std::int64_t> steps;
+  for (const auto& entry : train::list_checkpoints(state.checkpoints(id)))
+    steps.push_back(entry.step);
+  return steps;
 }
 
 fs::path newest_model(const StateDir& state, const v1::Job& job) {
   const std::string id = parse_job_name(job.name());
-  const auto steps = complete_steps(state.checkpoints(id));
-  if (!steps.empty()) return state.checkpoints(id) / train::checkpoint_folder_name(steps.back());
+  const auto entries = train::list_checkpoints(state.checkpoints(id));
+  if (!entries.empty()) return entries.back().folder;
   return export_folder(state, job);
 }
 
@@ -99,7 +80,7 @@ fs::path checkpoint_folder(const StateDir& state, const v1::Job& job, const std:
   const auto step = train::step_of_folder_name(folder);
   if (step && folder == train::checkpoint_folder_name(*step)) {
     const fs::path path = state.checkpoints(id) / folder;
-    if (is_complete(path)) return path;
+    if (train::is_checkpoint(path)) return path;
   } else if (folder == job.resolved().export_().hf_folder()) {
     const fs::path path = export_folder(state, job);
     if (!path.empty()) return path;
@@ -108,41 +89,13 @@ fs::path checkpoint_folder(const StateDir& state, const v1::Job& job, const std:
                  "CHECKPOINT_NOT_FOUND", {{"job", id}, {"folder", folder}});
 }
 
-OpenFile::OpenFile(const fs::path& root, std::string relative) : name_(std::move(relative)) {
-  fd_ = ::open((root / name_).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-  struct stat status {};
-  if (fd_ < 0 || ::fstat(fd_, &status) != 0) {
-    const int error = errno;
-    if (fd_ >= 0) ::close(fd_);
-    if (error == ENOENT)
-      throw NotFound("the checkpoint was deleted to make room for newer ones",
-                     "CHECKPOINT_NOT_FOUND");
-    throw IoError(fmt::format("{} cannot be opened: {}", name_, std::strerror(error)));
-  }
-  size_ = status.st_size;
-}
-
-OpenFile::~OpenFile() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-OpenFile::OpenFile(OpenFile&& other) noexcept
-    : name_(std::move(other.name_)), fd_(other.fd_), size_(other.size_) {
-  other.fd_ = -1;
-}
+OpenFile::OpenFile(const fs::path& root, std::string relative)
+    : name_(std::move(relative)), file_(root / name_, base::InputFile::Links::kRefuse) {}
 
 std::string OpenFile::read(std::int64_t offset, std::size_t bytes) const {
-  std::string data(bytes, '\0');
-  std::size_t done = 0;
-  while (done < bytes) {
-    const auto got = ::pread(fd_, data.data() + done, bytes - done,
-                             static_cast<off_t>(offset) + static_cast<off_t>(done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw IoError(fmt::format("{} cannot be read: {}", name_, std::strerror(errno)));
-    if (got == 0) break;
-    done += static_cast<std::size_t>(got);
-  }
-  data.resize(done);
+  const std::int64_t left = std::max<std::int64_t>(size() - offset, 0);
+  std::string data(std::min(bytes, static_cast<std::size_t>(left)), '\0');
+  file_.read(static_cast<std::uint64_t>(offset), std::as_writable_bytes(std::span(data)));
   return data;
 }
 
@@ -158,7 +111,19 @@ std::vector<OpenFile> open_files(const fs::path& folder) {
     throw NotFound("the checkpoint cannot be listed: " + error.message(), "CHECKPOINT_NOT_FOUND");
   std::sort(names.begin(), names.end());
   std::vector<OpenFile> files;
-  for (auto& name : names) files.emplace_back(folder, std::move(name));
+  for (auto& name : names) {
+    if (!base::is_utf8(name))
+      throw FailedPrecondition(
+          fmt::format("{}: the name is not UTF-8, so that no answer can hold it; rename the file",
+                      base::printable_text(name)),
+          "FILE_NAME_NOT_UTF8");
+    try {
+      files.emplace_back(folder, std::move(name));
+    } catch (const NotFound&) {
+      throw NotFound("the checkpoint was deleted to make room for newer ones",
+                     "CHECKPOINT_NOT_FOUND");
+    }
+  }
   return files;
 }
 

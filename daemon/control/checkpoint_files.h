@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/input_file.h"
 #include "daemon/control/state_dir.h"
 #include "v1/checkpoint_service.pb.h"
 #include "v1/job.pb.h"
@@ -31,22 +32,19 @@ class OpenFile {
  public:
   /// Refuses links.
   OpenFile(const std::filesystem::path& root, std::string relative);
-  ~OpenFile();
-  OpenFile(OpenFile&& other) noexcept;
-  OpenFile& operator=(OpenFile&&) = delete;
 
   const std::string& name() const { return name_; }
-  std::int64_t size() const { return size_; }
+  std::int64_t size() const { return static_cast<std::int64_t>(file_.size()); }
   /// Up to `bytes` from `offset`; fewer only at the end. Throws IoError.
   std::string read(std::int64_t offset, std::size_t bytes) const;
 
  private:
   std::string name_;
-  int fd_ = -1;
-  std::int64_t size_ = 0;
+  base::InputFile file_;
 };
 
-/// Every regular file below `folder`, by name. Throws NotFound where it has gone.
+/// Every regular file below `folder`, by name. Throws NotFound where it has gone,
+/// FailedPrecondition (FILE_NAME_NOT_UTF8) for a name that no answer could hold.
 std::vector<OpenFile> open_files(const std::filesystem::path& folder);
 
 /// Whether a job may call its export so: a folder name that is none of the daemon's own.

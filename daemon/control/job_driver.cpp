@@ -113,6 +113,7 @@ void JobDriver::run_job(const std::string& id) {
   try {
     if (!fit_to_ranks(id)) return;
   } catch (...) {
+    if (stop_) return;  // what a stop has interrupted says nothing about the job
     return end_job(id, v1::JOB_STATE_FAILED, to_details(std::current_exception()));
   }
   const v1::Job job = store_.begin_attempt(id);
@@ -122,7 +123,8 @@ void JobDriver::run_job(const std::string& id) {
   v1::ErrorDetails details;
   try {
     const JobFolders folders = {state_.job(id), state_.checkpoints(id),
-                                resume_folder(job.resolved(), state_, data_dir_), data_dir_};
+                                resume_folder(job.resolved(), state_, data_dir_), data_dir_,
+                                may_resume_older(job)};
     JobAttempt attempt(store_, executor_, job, folders, stop_);
     switch (attempt.run()) {
       case AttemptEnd::kSucceeded: end = v1::JOB_STATE_SUCCEEDED; break;

@@ -144,6 +144,7 @@ void RankWorker::create_run(const v1::CreateRunCommand& command, v1::RankResult*
     options.data_dir = command.data_dir();
     options.checkpoint_dir = command.checkpoint_dir();
     options.resume_from = command.resume_from();
+    options.resume_older = command.resume_older();
     options.allow_fallback = command.allow_fallback();
     live.run = factory_.create(command.config(), options);
     result->set_step_count(live.run->step());

@@ -10,6 +10,7 @@
 #include "daemon/train/field_error.h"
 #include "daemon/train/paths.h"
 #include "daemon/train/run.h"
+#include "kernels/base/log.h"
 
 namespace meshloom::control {
 namespace {
@@ -21,8 +22,22 @@ constexpr std::string_view kPrefix = "checkpoints/";
 
 bool names_a_job(const std::string& text) { return text.rfind(kPrefix, 0) == 0; }
 
+/// The newest step whose manifest is sound; what the files hold is for the ranks to verify.
+std::int64_t newest_readable(const fs::path& checkpoints, const std::vector<std::int64_t>& steps,
+                             bool fallback) {
+  for (auto step = steps.rbegin(); fallback && step != steps.rend(); ++step) {
+    try {
+      train::read_manifest(checkpoints / train::checkpoint_folder_name(*step));
+      return *step;
+    } catch (const DataLoss& error) {
+      spdlog::warn("{}", error.what());
+    }
+  }
+  return steps.back();
+}
+
 /// "checkpoints/JOB" or "checkpoints/JOB/step-N" -> the latter, which exists.
-std::string existing_checkpoint(const std::string& name, const JobStore& store,
+std::string existing_checkpoint(const std::string& name, bool fallback, const JobStore& store,
                                 const StateDir& state) {
   const std::string rest = name.substr(kPrefix.size());
   const auto slash = rest.find('/');
@@ -38,7 +53,8 @@ std::string existing_checkpoint(const std::string& name, const JobStore& store,
   if (steps.empty())
     throw NotFound(fmt::format("job \"{}\" has no checkpoint", id), "CHECKPOINT_NOT_FOUND");
   if (slash == std::string::npos)
-    return checkpoint_resource(id, train::checkpoint_folder_name(steps.back()));
+    return checkpoint_resource(
+        id, train::checkpoint_folder_name(newest_readable(state.checkpoints(id), steps, fallback)));
   for (const std::int64_t step : steps)
     if (rest.substr(slash + 1) == train::checkpoint_folder_name(step)) return name;
   throw NotFound(fmt::format("{} does not exist, job \"{}\" has step-{}", name, id,
@@ -57,13 +73,21 @@ fs::path resume_folder(const v1::RunConfig& resolved, const StateDir& state,
   return state.checkpoints(parts.job) / parts.folder;
 }
 
+bool may_resume_older(const v1::Job& job) {
+  const std::string& given = job.spec().run().checkpoint().resume_from();
+  return job.resolved().checkpoint().fallback() && names_a_job(given) &&
+         given.find('/', kPrefix.size()) == std::string::npos;
+}
+
 void resolve_resume(v1::RunConfig* config, const JobStore& store, const StateDir& state,
                     const fs::path& data_dir) {
+  const bool fallback = config->checkpoint().fallback();
   std::string& name = *config->mutable_checkpoint()->mutable_resume_from();
   if (name.empty()) return;
   if (names_a_job(name)) {
-    name = train::with_field(kField, [&] { return existing_checkpoint(name, store, state); });
-  } else if (!fs::exists(train::resolve_path(name, data_dir, kField) / train::kManifestName)) {
+    name = train::with_field(kField,
+                             [&] { return existing_checkpoint(name, fallback, store, state); });
+  } else if (!train::is_checkpoint(train::resolve_path(name, data_dir, kField))) {
     train::refuse_field(kField, "\"{}\" is no checkpoint: it has no {}", name,
                         train::kManifestName);
   }

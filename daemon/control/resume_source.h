@@ -17,6 +17,10 @@ namespace meshloom::control {
 void resolve_resume(v1::RunConfig* config, const JobStore& store, const StateDir& state,
                     const std::filesystem::path& data_dir);
 
+/// Whether, where that checkpoint is damaged, an older one of its job may take its place: only
+/// where the user named the job and no step of it.
+bool may_resume_older(const v1::Job& job);
+
 /// The folder of the checkpoint that a resolved config names, not looked at; empty where it names
 /// none.
 std::filesystem::path resume_folder(const v1::RunConfig& resolved, const StateDir& state,

@@ -40,6 +40,8 @@ v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& 
   *config.mutable_mesh() = given.mesh();
   *config.mutable_plan() = given.plan();
   config.mutable_plan()->set_dtype(resolved.plan().dtype());
+  // Said, since a job that an older daemon resolved means false where it says nothing.
+  config.mutable_checkpoint()->set_fallback(resolved.checkpoint().fallback());
   config.mutable_training()->set_micro_batch_size(given.training().micro_batch_size());
   try {
     return resolve_run_config(config, world_size, data_dir);

@@ -6,6 +6,7 @@
 
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/data/batch_plan.h"
+#include "daemon/train/data/data_identity.h"
 #include "daemon/train/field_error.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/paths.h"
@@ -180,6 +181,7 @@ void resolve_services(v1::RunConfig& config) {
   check_count("run.checkpoint.interval", checkpoint.interval(), 0);
   check_count("run.checkpoint.keep_latest_k", checkpoint.keep_latest_k(), 0);
   if (checkpoint.keep_latest_k() == 0) checkpoint.set_keep_latest_k(2);
+  if (!checkpoint.has_fallback()) checkpoint.set_fallback(true);
   auto& exported = *config.mutable_export_();
   if (exported.dtype().empty()) exported.set_dtype("float32");
   if (exported.dtype() != "float32" && exported.dtype() != "bfloat16" &&
@@ -277,20 +279,23 @@ RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
     if (!data.pack_documents()) options.document_mask = true;
   }
 
+  const v1::DataIdentity identity = with_field("run.data.path", [&] { return identify(*stream); });
   const TokenRange all = {0, stream->size()};
   if (!data.validation_path().empty()) {
     const auto other =
         open_stream(data.validation_path(), data.format(), data_dir, "run.data.validation_path");
     check_documents(data, *other);
     return {std::make_shared<const Dataset>(stream, all, options),
-            std::make_shared<const Dataset>(other, TokenRange{0, other->size()}, options)};
+            std::make_shared<const Dataset>(other, TokenRange{0, other->size()}, options),
+            identity};
   }
   const auto held_out = static_cast<std::int64_t>(
       std::floor(data.validation_split() * static_cast<double>(stream->size())));
   std::int64_t split = stream->size() - held_out;
   if (!options.pack_documents && held_out > 0) split = next_document_start(*stream, options, split);
   return {std::make_shared<const Dataset>(stream, TokenRange{0, split}, options),
-          std::make_shared<const Dataset>(stream, TokenRange{split, stream->size()}, options)};
+          std::make_shared<const Dataset>(stream, TokenRange{split, stream->size()}, options),
+          identity};
 }
 
 v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
@@ -306,7 +311,13 @@ v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
   resolve_masked_lm(*config.mutable_data(), model);
   resolve_services(config);
   if (config.has_sample()) resolve_sample(*config.mutable_sample(), model);
-  check_enough(config, open_run_data(config, model, data_dir));
+  const RunData data = open_run_data(config, model, data_dir);
+  if (config.data().has_identity())
+    check_same_data(config.data().identity(), data.identity, config.data().allow_changed(),
+                    "data.identity");
+  else
+    *config.mutable_data()->mutable_identity() = data.identity;
+  check_enough(config, data);
   return config;
 }
 

@@ -17,6 +17,7 @@ namespace meshloom::train {
 struct RunData {
   std::shared_ptr<const Dataset> training;
   std::shared_ptr<const Dataset> validation;  ///< may have no samples
+  v1::DataIdentity identity;                  ///< of data.path
 };
 
 /// Opens and splits what config.data names. seq_len is filled in. Throws with the field in the

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "daemon/train/data/data_identity.h"
 #include "daemon/train/field_error.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/run.h"
@@ -45,7 +46,7 @@ Json data_keys(const Json& config) {
   Json data = value_of(config, "data");
   if (!data.is_object()) return Json::object();
   if (data.contains("validation_path")) data.erase("validation_split");
-  data.erase("validation_path");
+  for (const char* free : {"validation_path", "identity", "allow_changed"}) data.erase(free);
   return data;
 }
 
@@ -93,6 +94,9 @@ void check_resume_from(const v1::RunConfig& resolved, const std::filesystem::pat
   with_field(kField, [&] {
     const Manifest manifest = read_manifest(folder);
     check_resumable(manifest, resolved, load_model_config(resolved.model(), data_dir), label);
+    if (!manifest.data_identity.empty())
+      check_same_data(data_identity_from_json(manifest.data_identity), resolved.data().identity(),
+                      resolved.data().allow_changed(), label);
     if (manifest.step < resolved.training().steps()) return;
     refuse_field("run.training.steps",
                  "the job has {} steps and begins with {}, which has done {}: give more steps",

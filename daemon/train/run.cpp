@@ -67,9 +67,15 @@ std::unique_ptr<Run> Run::create(const RankResources& resources, const v1::RunCo
 }
 
 std::unique_ptr<Sampler> Sampler::load(ExecutionContext& context, const fs::path& folder) {
-  return std::make_unique<ModelSampler>(is_checkpoint(folder)
-                                            ? load_checkpoint_model(context, folder)
-                                            : load_hf_model(context, folder));
+  if (is_checkpoint(folder))
+    return std::make_unique<ModelSampler>(load_checkpoint_model(context, folder));
+  if (fs::exists(folder / "config.json"))
+    return std::make_unique<ModelSampler>(load_hf_model(context, folder));
+  throw NotFound(
+      fmt::format(
+          "{} is neither a checkpoint (manifest.json) nor a Hugging Face folder (config.json)",
+          folder.string()),
+      "NOT_FOUND", {{"path", folder.string()}});
 }
 
 std::int64_t Sampler::weight_bytes(const fs::path& folder) {

@@ -28,10 +28,10 @@ struct RunOptions {
   std::string name;
   std::filesystem::path data_dir;
   std::filesystem::path
-      checkpoint_dir;           ///< the job's checkpoints; the newest is loaded. Empty: none
-  std::filesystem::path
-      resume_from;              ///< a checkpoint to begin with where checkpoint_dir has none
-  bool allow_fallback = false;  ///< take the checkpoint before a damaged newest one
+      checkpoint_dir;                 ///< the job's checkpoints; the newest is loaded. Empty: none
+  std::filesystem::path resume_from;  ///< a checkpoint to begin with where checkpoint_dir has none
+  bool resume_older = false;          ///< where resume_from is damaged, an older one beside it
+  bool allow_fallback = false;        ///< take the checkpoint before a damaged newest one
   FileSystem* file_system =
       nullptr;  ///< where checkpoints are written; null: the operating system's
 };
@@ -46,10 +46,10 @@ v1::RunConfig resolve_run_config(const v1::RunConfig&, int world_size,
 /// Reason of the error below.
 inline constexpr const char* kNeedsOtherRanks = "NEEDS_OTHER_RANKS";
 
-/// A resolved config for another number of ranks: mesh, plan and micro batch are resolved again from
-/// what the user gave; everything else stays, the dtype too. `resolved` itself where its mesh has
-/// world_size ranks. Throws FailedPrecondition (NEEDS_OTHER_RANKS) where what was given does not fit
-/// so many ranks.
+/// A resolved config for another number of ranks: mesh, plan and micro batch are resolved again
+/// from what the user gave; everything else stays, the dtype too. `resolved` itself where its mesh
+/// has world_size ranks. Throws FailedPrecondition (NEEDS_OTHER_RANKS) where what was given does
+/// not fit so many ranks.
 v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& resolved,
                                int world_size, const std::filesystem::path& data_dir);
 

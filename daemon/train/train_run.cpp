@@ -9,6 +9,7 @@
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/autograd/leaf_grad.h"
 #include "daemon/train/checkpoint/checkpoint_writer.h"
+#include "daemon/train/data/data_identity.h"
 #include "daemon/train/generation.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/paths.h"
@@ -78,6 +79,7 @@ TrainRun::TrainRun(const RankResources& resources, const v1::RunConfig& config,
   run_agreed(world_, [&] {
     model_config_ = load_model_config(config_.model(), options_.data_dir);
     const RunData data = open_run_data(config_, model_config_, options_.data_dir);
+    data_identity_ = data.identity;
     const v1::TrainingConfig& training = config_.training();
     const BatchPlan plan = {training.global_batch_size(), training.micro_batch_size(),
                             mesh_->data().size()};
@@ -113,10 +115,13 @@ void TrainRun::restore_or_initialize() {
   }
   const bool own = found.has_value();
   if (!own && !options_.resume_from.empty()) {
-    found = open_checkpoint(world_, options_.resume_from);
-    found->notes.push_back(fmt::format("begins with {}", config_.checkpoint().resume_from()));
+    found = options_.resume_older ? open_checkpoint_or_older(world_, options_.resume_from)
+                                  : open_checkpoint(world_, options_.resume_from);
+    if (found->folder == options_.resume_from)
+      found->notes.push_back(fmt::format("begins with {}", config_.checkpoint().resume_from()));
   }
   run_agreed(world_, [&] {
+    check_data(found ? &*found : nullptr);
     if (found) {
       resume(*found);
       if (own) saved_step_ = progress_.step;
@@ -135,11 +140,29 @@ void TrainRun::resume(const FoundCheckpoint& found) {
   state_->load(CheckpointReader(found.folder, manifest));
   state_->optimizer().set_step_count(manifest.step);
   progress_ = {manifest.step, manifest.data_position, manifest.tokens};
-  notes_ = found.notes;
+  notes_.insert(notes_.end(), found.notes.begin(), found.notes.end());
   if (manifest.seed != config_.training().seed())
     notes_.push_back(fmt::format("the checkpoint was trained with seed {}, going on with seed {}",
                                  manifest.seed, config_.training().seed()));
   note_other_class(manifest.compute);
+}
+
+void TrainRun::check_data(const FoundCheckpoint* found) {
+  v1::DataIdentity before = config_.data().identity();
+  std::string whose = "the job's submission";
+  if (found && !found->manifest.data_identity.empty()) {
+    before = data_identity_from_json(found->manifest.data_identity);
+    whose = fmt::format("checkpoint {}", found->folder.filename().string());
+  } else if (found) {
+    notes_.push_back(
+        fmt::format("checkpoint {} does not say which data it was trained on: that they are the "
+                    "same was not checked",
+                    found->folder.filename().string()));
+  }
+  if (before.digest().empty()) return;
+  const std::string note =
+      check_same_data(before, data_identity_, config_.data().allow_changed(), whose);
+  if (!note.empty()) notes_.push_back(note);
 }
 
 void TrainRun::note_other_class(const ComputeClass& before) {
@@ -367,6 +390,7 @@ fs::path TrainRun::save_state() {
   manifest.compute = compute_class();
   manifest.model_config = nn::to_hf_config(model_config_);
   manifest.run_config = to_json_text(config_);
+  manifest.data_identity = to_json_text(data_identity_);
   const auto state = state_->state();
   const fs::path folder =
       write_checkpoint(world_, checkpoint_location(), std::move(manifest), state);

@@ -75,6 +75,8 @@ class TrainRun final : public Run {
   void restore_or_initialize();
   void resume(const FoundCheckpoint& found);
   void note_other_class(const ComputeClass& before);
+  /// Compares the data with those of the checkpoint (null: of the submission).
+  void check_data(const FoundCheckpoint* found);
   ComputeClass compute_class() const;
   CheckpointLocation checkpoint_location() const;
 
@@ -97,6 +99,7 @@ class TrainRun final : public Run {
   std::vector<nn::ActivationCheckpoint> block_checkpoints_;
   LrSchedule schedule_;
   std::unique_ptr<BatchLoader> training_, validation_;
+  v1::DataIdentity data_identity_;
   Progress progress_;
   std::optional<PendingStep> pending_;
   double local_loss_ = 0.0;       ///< this rank's part of the pending step's loss

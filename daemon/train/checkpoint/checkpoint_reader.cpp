@@ -25,6 +25,28 @@ Manifest read_verified(comm::ProcessGroup& world, const fs::path& folder) {
   return manifest;
 }
 
+/// The newest of the entries that is sound; `bad` gets those that were passed over. Throws the
+/// newest one's error where none is.
+FoundCheckpoint newest_sound(comm::ProcessGroup& world, const std::vector<CheckpointEntry>& entries,
+                             std::vector<CheckpointEntry>* bad) {
+  std::exception_ptr newest_error;
+  std::vector<std::string> notes;
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    try {
+      FoundCheckpoint found = open_checkpoint(world, entry->folder);
+      if (!notes.empty())
+        notes.push_back(fmt::format("resumed from {} instead", entry->folder.filename().string()));
+      found.notes = std::move(notes);
+      return found;
+    } catch (const DataLoss& error) {
+      if (!newest_error) newest_error = std::current_exception();
+      bad->push_back(*entry);
+      notes.push_back(error.what());
+    }
+  }
+  std::rethrow_exception(newest_error);
+}
+
 /// Out of the way, so that it is not tried again and not counted by keep_latest_k.
 void set_aside(const CheckpointLocation& location, const CheckpointEntry& entry) {
   FileSystem& files = location.files();
@@ -108,34 +130,30 @@ FoundCheckpoint open_checkpoint(comm::ProcessGroup& world, const fs::path& folde
   return {folder, read_verified(world, folder), {}};
 }
 
+FoundCheckpoint open_checkpoint_or_older(comm::ProcessGroup& world, const fs::path& folder) {
+  const auto step = step_of_folder_name(folder.filename().string());
+  std::vector<CheckpointEntry> entries;
+  run_agreed(world, [&] { entries = list_checkpoints(folder.parent_path()); });
+  std::erase_if(entries, [&](const CheckpointEntry& entry) { return entry.step > step; });
+  if (entries.empty()) return open_checkpoint(world, folder);
+  std::vector<CheckpointEntry> bad;
+  return newest_sound(world, entries, &bad);
+}
+
 std::optional<FoundCheckpoint> find_checkpoint(comm::ProcessGroup& world,
                                                const CheckpointLocation& location,
                                                bool allow_fallback) {
   std::vector<CheckpointEntry> entries;
   run_agreed(world, [&] { entries = list_checkpoints(location.directory); });
-  std::exception_ptr newest_error;
-  std::vector<std::string> notes;
+  if (entries.empty()) return std::nullopt;
+  if (!allow_fallback) return open_checkpoint(world, entries.back().folder);
   std::vector<CheckpointEntry> bad;
-  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
-    try {
-      FoundCheckpoint found = open_checkpoint(world, entry->folder);
-      run_agreed(world, [&] {
-        if (world.rank() != 0) return;
-        for (const CheckpointEntry& one : bad) set_aside(location, one);
-      });
-      if (!notes.empty())
-        notes.push_back(fmt::format("resumed from {} instead", entry->folder.filename().string()));
-      found.notes = std::move(notes);
-      return found;
-    } catch (const DataLoss& error) {
-      if (!allow_fallback) throw;
-      if (!newest_error) newest_error = std::current_exception();
-      bad.push_back(*entry);
-      notes.push_back(error.what());
-    }
-  }
-  if (newest_error) std::rethrow_exception(newest_error);
-  return std::nullopt;
+  FoundCheckpoint found = newest_sound(world, entries, &bad);
+  run_agreed(world, [&] {
+    if (world.rank() != 0) return;
+    for (const CheckpointEntry& entry : bad) set_aside(location, entry);
+  });
+  return found;
 }
 
 }  // namespace meshloom::train

@@ -62,12 +62,17 @@ struct FoundCheckpoint {
   std::vector<std::string> notes;
 };
 
-/// The checkpoint in `folder`, verified (each rank of `world` a share of the files). Throws DataLoss
-/// on every rank alike.
+/// The checkpoint in `folder`, verified (each rank of `world` a share of the files). Throws
+/// DataLoss on every rank alike.
 FoundCheckpoint open_checkpoint(comm::ProcessGroup& world, const std::filesystem::path& folder);
 
+/// The same; where it is damaged, the newest sound one of those beside it that are older, with a
+/// note. Where all are damaged its own error is thrown.
+FoundCheckpoint open_checkpoint_or_older(comm::ProcessGroup& world,
+                                         const std::filesystem::path& folder);
+
 /// The newest checkpoint, verified (each rank of `world` a share of the files); nullopt where there
-/// is none. A damaged or unfinished one throws DataLoss naming it, on every rank; with
+/// is none. A damaged one throws DataLoss naming it, on every rank; with
 /// `allow_fallback` it is renamed to damaged-step-N, noted, and the one before is taken. Where all
 /// are damaged the newest's error is thrown.
 std::optional<FoundCheckpoint> find_checkpoint(comm::ProcessGroup& world,

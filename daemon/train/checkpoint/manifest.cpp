@@ -73,22 +73,24 @@ Json to_json(const Manifest& manifest) {
   Json files = Json::array();
   for (const ManifestFile& file : manifest.files) files.push_back(to_json(file));
   const ComputeClass& compute = manifest.compute;
-  return {{"format", kFormat},
-          {"version", kManifestVersion},
-          {"step", manifest.step},
-          {"data_position", manifest.data_position},
-          {"tokens", manifest.tokens},
-          {"seed", manifest.seed},
-          {"compute",
-           {{"cpu_class", compute.cpu_class},
-            {"matmul_table", compute.matmul_table},
-            {"threads", compute.threads},
-            {"world_size", compute.world_size},
-            {"mesh", compute.mesh}}},
-          {"model_config", Json::parse(manifest.model_config)},
-          {"run_config", Json::parse(manifest.run_config)},
-          {"tensors", std::move(tensors)},
-          {"files", std::move(files)}};
+  Json json = {{"format", kFormat},
+               {"version", kManifestVersion},
+               {"step", manifest.step},
+               {"data_position", manifest.data_position},
+               {"tokens", manifest.tokens},
+               {"seed", manifest.seed},
+               {"compute",
+                {{"cpu_class", compute.cpu_class},
+                 {"matmul_table", compute.matmul_table},
+                 {"threads", compute.threads},
+                 {"world_size", compute.world_size},
+                 {"mesh", compute.mesh}}},
+               {"model_config", Json::parse(manifest.model_config)},
+               {"run_config", Json::parse(manifest.run_config)},
+               {"tensors", std::move(tensors)},
+               {"files", std::move(files)}};
+  if (!manifest.data_identity.empty()) json["data_identity"] = Json::parse(manifest.data_identity);
+  return json;
 }
 
 Manifest from_json(const Json& json, int version) {
@@ -105,6 +107,7 @@ Manifest from_json(const Json& json, int version) {
   manifest.compute.mesh = compute.value("mesh", std::string());
   manifest.model_config = json.at("model_config").dump(2);
   manifest.run_config = json.at("run_config").dump(2);
+  if (json.contains("data_identity")) manifest.data_identity = json.at("data_identity").dump();
   for (const Json& tensor : json.at("tensors")) {
     const auto sizes = tensor.at("shape").get<std::vector<std::int64_t>>();
     manifest.tensors.push_back(
@@ -168,21 +171,29 @@ Manifest manifest_from_json(const std::string& text, const std::string& label) {
   }
 }
 
+bool is_checkpoint(const fs::path& folder) {
+  std::error_code error;
+  return fs::exists(folder / kManifestName, error);
+}
+
 Manifest read_manifest(const fs::path& folder) {
   const std::string label = folder.string();
-  if (!fs::exists(folder / kManifestName))
-    damaged(label, "it has no manifest.json, so it was never finished");
+  if (!is_checkpoint(folder))
+    throw NotFound(fmt::format("{} is no checkpoint: it has no {}", label, kManifestName),
+                   "CHECKPOINT_NOT_FOUND", {{"path", label}});
   return manifest_from_json(base::InputFile(folder / kManifestName).read_text(kMaxManifestBytes),
                             label);
 }
 
 std::vector<CheckpointEntry> list_checkpoints(const fs::path& directory) {
   std::vector<CheckpointEntry> entries;
-  if (!fs::is_directory(directory)) return entries;
-  for (const auto& entry : fs::directory_iterator(directory)) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
     const auto step = step_of_folder_name(entry.path().filename().string());
-    if (step && entry.is_directory()) entries.push_back({*step, entry.path()});
+    if (step && is_checkpoint(entry.path())) entries.push_back({*step, entry.path()});
   }
+  if (error && error != std::errc::no_such_file_or_directory)
+    base::throw_file_error("cannot list", directory, error.value());
   std::sort(entries.begin(), entries.end(),
             [](const auto& a, const auto& b) { return a.step < b.step; });
   return entries;

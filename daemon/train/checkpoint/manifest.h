@@ -62,8 +62,9 @@ struct Manifest {
   std::int64_t tokens = 0;         ///< labels trained on so far
   std::uint64_t seed = 0;
   ComputeClass compute;
-  std::string model_config;  ///< config.json text as Hugging Face writes it
-  std::string run_config;    ///< resolved RunConfig as JSON
+  std::string model_config;        ///< config.json text as Hugging Face writes it
+  std::string run_config;          ///< resolved RunConfig as JSON
+  std::string data_identity = {};  ///< DataIdentity as JSON; empty in older checkpoints
   std::vector<ManifestTensor> tensors;
   std::vector<ManifestFile> files;
 };
@@ -73,8 +74,11 @@ std::string manifest_to_json(const Manifest&);
 /// version.
 Manifest manifest_from_json(const std::string& text, const std::string& label);
 
-/// Reads and checks folder/manifest.json. Throws DataLoss naming the folder where it is missing or
-/// damaged.
+/// Whether a folder is a checkpoint: the manifest is written last, so one without it never was.
+bool is_checkpoint(const std::filesystem::path& folder);
+
+/// Reads and checks folder/manifest.json. Throws NotFound where the folder is no checkpoint,
+/// DataLoss naming it where it is damaged.
 Manifest read_manifest(const std::filesystem::path& folder);
 
 /// "step-200": the folder of the checkpoint after so many optimizer steps.
@@ -87,8 +91,8 @@ struct CheckpointEntry {
   std::int64_t step = 0;
   std::filesystem::path folder;
 };
-/// All folders step-N below `directory`, ascending by N, complete or not. Empty where there is no
-/// such directory.
+/// All checkpoints step-N below `directory`, ascending by N, damaged or not. Empty where there is
+/// no such directory.
 std::vector<CheckpointEntry> list_checkpoints(const std::filesystem::path& directory);
 
 }  // namespace meshloom::train

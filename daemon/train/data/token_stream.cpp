@@ -142,6 +142,7 @@ TokenStream TokenStream::open(const fs::path& path, TokenFormat format, const fs
     for (const fs::path& file : files) check_inside(file, root);
 
   TokenStream stream;
+  stream.folder_ = fs::is_directory(status) ? path : path.parent_path();
   stream.format_ = format == TokenFormat::kAuto ? detect_all(files) : format;
   for (const fs::path& file : files) {
     Part part = open_part(file, stream.format_);
@@ -157,6 +158,13 @@ TokenStream TokenStream::open(const fs::path& path, TokenFormat format, const fs
 std::size_t TokenStream::part_of(std::int64_t position) const {
   const auto next = std::upper_bound(starts_.begin(), starts_.end(), position);
   return static_cast<std::size_t>(next - starts_.begin()) - 1;
+}
+
+std::vector<std::pair<std::string, const base::InputFile*>> TokenStream::files() const {
+  std::vector<std::pair<std::string, const base::InputFile*>> files;
+  for (const Part& part : parts_)
+    files.emplace_back(part.file.path().lexically_relative(folder_).string(), &part.file);
+  return files;
 }
 
 std::string TokenStream::file_of(std::int64_t position) const {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/input_file.h"
@@ -37,6 +38,8 @@ class TokenStream {
   std::int64_t size() const { return size_; }
   /// Positions where a file begins; the first is 0.
   const std::vector<std::int64_t>& file_starts() const { return starts_; }
+  /// Every file that holds tokens, under its name below the stream's path.
+  std::vector<std::pair<std::string, const base::InputFile*>> files() const;
   /// Name of the file that holds a position: for error texts.
   std::string file_of(std::int64_t position) const;
   /// out[i] = token begin + i; [begin, begin + out.size()) lies inside the stream. Throws IoError
@@ -57,6 +60,7 @@ class TokenStream {
 
   std::size_t part_of(std::int64_t position) const;
 
+  std::filesystem::path folder_;  ///< that the files lie below
   TokenFormat format_ = TokenFormat::kText;
   std::vector<Part> parts_;
   std::vector<std::int64_t> starts_;

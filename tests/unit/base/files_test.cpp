@@ -57,7 +57,7 @@ TEST_F(InputFileTest, AFileThatWasCutIsAnErrorThatNamesIt) {
   std::string part(4, ' ');
   file.read(0, std::as_writable_bytes(std::span(part)));
   try {
-    file.read(2, std::as_writable_bytes(std::span(part)));
+    file.read(6, std::as_writable_bytes(std::span(part)));
     FAIL() << "bytes behind the end were read";
   } catch (const IoError& error) {
     EXPECT_EQ(error.reason(), "FILE_TRUNCATED");

@@ -44,6 +44,9 @@ TEST_F(RefitTest, WhatHasNothingToDoWithRanksStaysAsItWasResolved) {
   const v1::RunConfig now = refit_run_config(config(), resolved, 3, folder_.path());
   EXPECT_EQ(now.plan().dtype(), "bfloat16");
   EXPECT_EQ(now.optimizer().weight_decay(), 0.25);
+  EXPECT_TRUE(now.checkpoint().fallback());
+  resolved.mutable_checkpoint()->clear_fallback();  // resolved by a daemon that knew no default
+  EXPECT_FALSE(refit_run_config(config(), resolved, 3, folder_.path()).checkpoint().fallback());
   const v1::RunConfig same = refit_run_config({}, resolved, 2, folder_.path());
   EXPECT_EQ(same.SerializeAsString(), resolved.SerializeAsString());
 }

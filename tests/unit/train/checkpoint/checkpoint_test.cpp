@@ -172,9 +172,34 @@ TEST_F(CheckpointTest, EveryFlippedByteOfTheManifestIsNoticed) {
     }
     flip_byte(manifest, at);
   }
-  fs::remove(manifest);
-  EXPECT_THAT(load_error(), HasSubstr("step-5"));
-  EXPECT_THAT(load_error(), HasSubstr("never finished"));
+}
+
+TEST_F(CheckpointTest, AFolderWithoutManifestIsNoCheckpointForAnybody) {
+  write_alone(location_, 5, 1);
+  write_alone(location_, 6, 2);
+  const fs::path folder = location_.directory / "step-6";
+  fs::remove(folder / kManifestName);
+  EXPECT_FALSE(is_checkpoint(folder));
+  EXPECT_THROW(read_manifest(folder), NotFound);
+  ASSERT_EQ(list_checkpoints(location_.directory).size(), 1u);
+  EXPECT_EQ(find()->manifest.step, 5);
+  write_alone(location_, 6, 3);
+  expect_state(folder, 3);
+}
+
+TEST_F(CheckpointTest, AnOlderOneIsTakenOnlyWhereNoStepWasNamed) {
+  const CheckpointLocation all = {location_.directory, 5, nullptr};
+  for (const std::int64_t step : {3, 4, 5, 6}) write_alone(all, step, static_cast<unsigned>(step));
+  const fs::path named = all.directory / "step-5";
+  const auto world = comm::make_single_process_group();
+  EXPECT_EQ(open_checkpoint_or_older(*world, named).folder, named);
+  flip_byte(named / read_manifest(named).files.at(0).name, 5000);
+  EXPECT_THROW(open_checkpoint(*world, named), DataLoss);
+  const FoundCheckpoint older = open_checkpoint_or_older(*world, named);
+  EXPECT_EQ(older.manifest.step, 4);
+  EXPECT_THAT(older.notes, ElementsAre(HasSubstr("step-5"), HasSubstr("resumed from step-4")));
+  EXPECT_THAT(names_in(all.directory), ElementsAre("step-3", "step-4", "step-5", "step-6"))
+      << "another job's checkpoints stay as they are";
 }
 
 TEST_F(CheckpointTest, FallsBackOnlyWhenAskedAndSaysSo) {
@@ -195,7 +220,7 @@ TEST_F(CheckpointTest, FallsBackOnlyWhenAskedAndSaysSo) {
 
 TEST_F(CheckpointTest, AllDamagedIsAnErrorEvenWithFallback) {
   write_alone(location_, 5, 1);
-  fs::remove(location_.directory / "step-5" / kManifestName);
+  fs::resize_file(location_.directory / "step-5" / kManifestName, 20);
   EXPECT_THROW(find(true), DataLoss);
 }
 

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The identity of training data: enough of them to notice that they are other ones.
+#pragma once
+
+#include <string>
+
+#include "daemon/train/data/token_stream.h"
+#include "v1/config.pb.h"
+
+namespace meshloom::train {
+
+/// Reads the first and last MiB of every file, less of each where there are very many.
+v1::DataIdentity identify(const TokenStream& stream);
+
+/// What was and what is, where they differ; empty where they are the same.
+std::string difference(const v1::DataIdentity& before, const v1::DataIdentity& now);
+
+/// Empty where they are the same; a note where they differ and may. Else throws FailedPrecondition
+/// (DATA_CHANGED) that names the differences. `whose` says where `before` comes from: "checkpoint
+/// step-20".
+std::string check_same_data(const v1::DataIdentity& before, const v1::DataIdentity& now,
+                            bool allow_changed, const std::string& whose);
+
+/// As a checkpoint's manifest holds it.
+std::string to_json_text(const v1::DataIdentity& identity);
+/// Throws DataLoss for text that is none.
+v1::DataIdentity data_identity_from_json(const std::string& text);
+
+}  // namespace meshloom::train
