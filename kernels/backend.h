@@ -167,25 +167,25 @@ class Backend {
 
   // --- Loss
   // ------------------------------------------------------------------------------------------
-  /// From logits [rows, V] (dense rows) and int64 targets [rows]: per-row losses [rows] float32 (0
-  /// where ignored) and, where given, lse [rows] float32. Of a slice of the classes
+  /// From logits [rows, V] (dense rows) and int64 targets [rows]: per-row losses [rows] (0 where
+  /// ignored) and, where given, lse [rows], float32 or float64 both. Of a slice of the classes
   /// (options.slice): the slice's share, and its lse (required, also of ignored rows); combine is
   /// not called.
   virtual void cross_entropy(const KernelContext&, const TensorView& losses, const TensorView& lse,
                              const TensorView& logits, const TensorView& targets,
                              const CrossEntropyOptions&) = 0;
   /// dlogits = grad_losses[row] * grad_scale * d loss / d logits; may alias logits. grad_losses
-  /// [rows] float32, or undefined: 1.
+  /// [rows] and lse float32 or float64; grad_losses undefined: 1.
   virtual void cross_entropy_backward(const KernelContext&, const TensorView& dlogits,
                                       const TensorView& grad_losses, const TensorView& logits,
                                       const TensorView& lse, const TensorView& targets,
                                       const CrossEntropyOptions&) = 0;
   /// Output projection and cross entropy together, forward and backward in one call, in chunks:
   /// full logits never exist. hidden [rows, C], weight [V, C], optional bias [V], targets [rows].
-  /// losses [rows] float32. dhidden [rows, C] and dweight, dbias (float32, added to where
-  /// `accumulate_params`) get the gradients of grad_scale * sum(losses); undefined: not computed.
-  /// With options.slice, weight and bias hold the slice's rows, and combine is called for every
-  /// chunk.
+  /// losses [rows] float32 (float64 for float64). dhidden [rows, C] and dweight, dbias (float32,
+  /// added to where `accumulate_params`) get the gradients of grad_scale * sum(losses); undefined:
+  /// not computed. With options.slice, weight and bias hold the slice's rows, and combine is called
+  /// for every chunk.
   virtual void linear_cross_entropy(const KernelContext&, const TensorView& losses,
                                     const TensorView& dhidden, const TensorView& dweight,
                                     const TensorView& dbias, const TensorView& hidden,

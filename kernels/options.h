@@ -50,20 +50,21 @@ struct MatmulOptions {
 };
 
 struct NormOptions {
-  float eps = 1e-5f;
+  double eps = 1e-5;
 };
 
 /// Element i of the tensor is kept where the random value of (stream, first_index + i) is at least
-/// p, and divided by (1 - p). `first_index` makes a shard draw what the whole tensor would.
+/// p rounded to float32, and divided by (1 - p). `first_index` makes a shard draw what the whole
+/// tensor would.
 struct DropoutOptions {
-  float p = 0.0f;
+  double p = 0.0;
   PhiloxStream random;
   std::uint64_t first_index = 0;
 };
 
 /// Attention of one block of queries against one block of keys (DESIGN D21).
 struct AttentionOptions {
-  float scale = 0.0f;  ///< 0: 1 / sqrt(D)
+  double scale = 0.0;  ///< 0: 1 / sqrt(D)
   bool is_causal = false;
   /// Query i has position i or query_positions[i], key j key_offset + j or key_positions[j]. Where
   /// they meet, query_offset is added to the query's (causal: keys <= that), but not in dropout.
@@ -142,9 +143,9 @@ struct ClassSlice {
 
 struct CrossEntropyOptions {
   std::int64_t ignore_index = -100;
-  float label_smoothing = 0.0f;
+  double label_smoothing = 0.0;
   /// Gradients are multiplied by this; the loss is the plain sum over counted rows.
-  float grad_scale = 1.0f;
+  double grad_scale = 1.0;
   ClassSlice slice;
 };
 

@@ -20,7 +20,7 @@ struct DropoutState {
   std::uint64_t step = 0;          ///< optimizer step and micro batch
   std::uint64_t first_sample = 0;  ///< global index of the first row
 
-  float rate(double p) const { return training ? static_cast<float>(p) : 0.0f; }
+  double rate(double p) const { return training ? p : 0.0; }
   /// A stream for each (step, layer, site); steps below 2^40, layers below 2^16.
   PhiloxStream stream(std::int64_t layer, DropoutSite site) const {
     return {seed,

@@ -218,7 +218,8 @@ AttentionProblem describe_attention(const AttentionInputs& in, const AttentionOp
   p.key_tiles = round_up(p.keys, kTile) / kTile;
   p.dims_padded = round_up(p.dims, kVectorFloats);
   p.dims_v_padded = round_up(p.dims_v, kVectorFloats);
-  p.scale = options.scale != 0.0f ? options.scale : 1.0f / std::sqrt(static_cast<float>(p.dims));
+  p.scale = options.scale != 0.0 ? static_cast<float>(options.scale)
+                                 : 1.0f / std::sqrt(static_cast<float>(p.dims));
   constexpr std::int32_t kFar = std::numeric_limits<std::int32_t>::max();
   const auto limit = [](std::int64_t window) {
     return window < 0 ? kFar : static_cast<std::int32_t>(std::min<std::int64_t>(window, kFar));

@@ -40,8 +40,8 @@ class Head {
         b_(b),
         h_(h),
         kv_(h / (in.q.size(1) / in.k.size(1))),
-        scale_(options.scale != 0.0f ? options.scale
-                                     : 1.0 / std::sqrt(static_cast<double>(in.q.size(3)))) {}
+        scale_(options.scale != 0.0 ? options.scale
+                                    : 1.0 / std::sqrt(static_cast<double>(in.q.size(3)))) {}
 
   double scale() const { return scale_; }
   std::int64_t kv_head() const { return kv_; }

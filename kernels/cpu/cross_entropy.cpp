@@ -133,6 +133,18 @@ const std::byte* row_of(const TensorView& view, std::int64_t row) {
          row * view.stride(0) * static_cast<std::int64_t>(dtype_size(view.dtype));
 }
 
+// Losses, their gradients and lse are float32 or float64.
+double load_row(const TensorView& view, std::int64_t row) {
+  return view.dtype == DType::kFloat64 ? view.as<const double>()[row] : view.as<const float>()[row];
+}
+
+void store_row(const TensorView& view, std::int64_t row, double value) {
+  if (view.dtype == DType::kFloat64)
+    view.as<double>()[row] = value;
+  else
+    view.as<float>()[row] = static_cast<float>(value);
+}
+
 constexpr std::int64_t kOtherSlice = -1;
 
 void check_target(std::int64_t target, std::int64_t classes, bool sliced) {
@@ -208,19 +220,19 @@ void cross_entropy(const KernelContext& context, const TensorView& losses, const
       const std::int64_t target = targets.as<const std::int64_t>()[r];
       const bool ignored = target == options.ignore_index;
       if (!ignored) check_target(target, classes, total > 0);
-      losses.as<float>()[r] = 0.0f;
+      store_row(losses, r, 0.0);
       if (ignored && !lse.defined()) continue;
       const std::byte* x = row_of(logits, r);
       const RowStatistics statistics =
           wide ? row_statistics_double(reinterpret_cast<const double*>(x), classes)
                : HWY_DYNAMIC_DISPATCH(row_statistics)(logits.dtype, x, classes,
-                                                      options.label_smoothing != 0.0f);
-      if (lse.defined()) lse.as<float>()[r] = static_cast<float>(statistics.lse);
+                                                      options.label_smoothing != 0.0);
+      if (lse.defined()) store_row(lse, r, statistics.lse);
       if (ignored) continue;
       const double logit = target == kOtherSlice ? 0.0 : element(logits.dtype, x, target);
-      losses.as<float>()[r] = static_cast<float>(
-          total > 0 ? slice_loss(statistics, logit, options.label_smoothing, total)
-                    : row_loss(statistics, logit, options.label_smoothing, classes));
+      store_row(losses, r,
+                total > 0 ? slice_loss(statistics, logit, options.label_smoothing, total)
+                          : row_loss(statistics, logit, options.label_smoothing, classes));
     }
   });
 }
@@ -242,11 +254,11 @@ void cross_entropy_backward(const KernelContext& context, const TensorView& dlog
         continue;
       }
       check_target(target, classes, total > 0);
-      const double grad = grad_losses.defined() ? grad_losses.as<const float>()[r] : 1.0f;
+      const double grad = grad_losses.defined() ? load_row(grad_losses, r) : 1.0;
       const BackwardRow row{dx,
                             row_of(logits, r),
                             target,
-                            lse.as<const float>()[r],
+                            load_row(lse, r),
                             grad * options.grad_scale,
                             total > 0 ? total : classes};
       backward_row(row, logits.dtype, stream, classes, options.label_smoothing);

@@ -54,7 +54,7 @@ struct Chunk {
   TensorView losses, dhidden, hidden, targets;
   TensorView logits;    // float32, or float64 for float64; becomes the logits' gradient
   TensorView gradient;  // that gradient as the products take it: a bfloat16 copy, or logits itself
-  TensorView lse;
+  TensorView lse;       // of the logits' dtype
 };
 
 MatmulOptions projection(const TensorView& bias) {
@@ -157,7 +157,8 @@ void linear_cross_entropy(const KernelContext& context, const TensorView& losses
   const std::int64_t most = rows_per_chunk(rows, widest, element);
   const Parameters parameters{dweight, dbias, weight, bias};
   // Scratch pointers may be null where only sizes are asked for.
-  const auto chunk_at = [&](std::int64_t begin, std::byte* logits, bfloat16* gradient, float* lse) {
+  const auto chunk_at = [&](std::int64_t begin, std::byte* logits, bfloat16* gradient,
+                            std::byte* lse) {
     const std::int64_t count = std::min(most, rows - begin);
     const TensorView all = make_view(logits, logits_dtype, {count, vocabulary});
     return Chunk{row_range(losses, begin, count),
@@ -166,12 +167,14 @@ void linear_cross_entropy(const KernelContext& context, const TensorView& losses
                  row_range(targets, begin, count),
                  all,
                  narrow ? make_view(gradient, DType::kBFloat16, {count, vocabulary}) : all,
-                 make_view(lse, DType::kFloat32, {count})};
+                 make_view(lse, logits_dtype, {count})};
   };
   const auto logits_bytes = static_cast<std::int64_t>(dtype_size(logits_dtype)) * most * vocabulary;
+  const auto lse_bytes = static_cast<std::int64_t>(dtype_size(logits_dtype)) * most;
   const std::int64_t narrow_elements = narrow ? most * vocabulary : 0;
   const std::size_t own_bytes = piece_bytes<std::byte>(logits_bytes) +
-                                piece_bytes<bfloat16>(narrow_elements) + piece_bytes<float>(most);
+                                piece_bytes<bfloat16>(narrow_elements) +
+                                piece_bytes<std::byte>(lse_bytes);
   std::size_t inner = 0;
   for (const std::int64_t begin : {std::int64_t{0}, (rows - 1) / most * most})
     inner = std::max(inner, inner_bytes(context.threads, chunk_at(begin, nullptr, nullptr, nullptr),
@@ -179,7 +182,7 @@ void linear_cross_entropy(const KernelContext& context, const TensorView& losses
   SpanCutter cutter(reserve_workspace(context, own_bytes + inner, "linear_cross_entropy"));
   auto* logits = cutter.take<std::byte>(logits_bytes);
   auto* gradient = cutter.take<bfloat16>(narrow_elements);
-  float* lse = cutter.take<float>(most);
+  auto* lse = cutter.take<std::byte>(lse_bytes);
   SpanWorkspace rest(cutter.rest());
   const KernelContext inner_context{context.threads, context.stream, &rest};
   for (std::int64_t begin = 0; begin < rows; begin += most)

@@ -139,10 +139,10 @@ void norm_rows(const NormArgs<double, double, S>& args, std::int64_t begin, std:
 
 template <typename T, typename F, typename S>
 void run(const KernelContext& context, const NormViews& views, const F* weight, const F* bias,
-         bool rms, float eps) {
+         bool rms, double eps) {
   NormArgs<T, F, S> args;
   args.columns = views.x.shape.back();
-  args.eps = eps;
+  args.eps = static_cast<F>(eps);
   args.rms = rms;
   args.stream = views.y.bytes() >= kStreamingBytes && args.columns >= 128;
   args.x = views.x.as<const T>();
@@ -166,7 +166,7 @@ bool needs_conversion(const TensorView& parameter) {
   return parameter.defined() && parameter.dtype != DType::kFloat32;
 }
 
-void norm(const KernelContext& context, const NormViews& views, bool rms, float eps) {
+void norm(const KernelContext& context, const NormViews& views, bool rms, double eps) {
   if (views.x.numel() == 0) return;
   if (views.x.dtype == DType::kFloat64) {
     const auto* weight = views.weight.as<const double>();

@@ -164,17 +164,18 @@ void fill_random(const KernelContext& context, const TensorView& dst, const Phil
 
 void dropout(const KernelContext& context, const TensorView& y, const TensorView& x,
              const DropoutOptions& options) {
-  const float p = options.p;
-  for_each_chunk(context.threads, false, options.random, options.first_index, x.numel(),
-                 [&](std::int64_t i, std::int64_t n, const float* values) {
-                   if (x.dtype != DType::kFloat64) {
-                     HWY_DYNAMIC_DISPATCH(dropout_row)(x.dtype, at(y, i), at(x, i), values, n, p);
-                     return;
-                   }
-                   for (std::int64_t j = 0; j < n; ++j)
-                     y.as<double>()[i + j] =
-                         values[j] >= p ? x.as<const double>()[i + j] / (1.0 - p) : 0.0;
-                 });
+  const auto threshold = static_cast<float>(options.p);
+  for_each_chunk(
+      context.threads, false, options.random, options.first_index, x.numel(),
+      [&](std::int64_t i, std::int64_t n, const float* values) {
+        if (x.dtype != DType::kFloat64) {
+          HWY_DYNAMIC_DISPATCH(dropout_row)(x.dtype, at(y, i), at(x, i), values, n, threshold);
+          return;
+        }
+        for (std::int64_t j = 0; j < n; ++j)
+          y.as<double>()[i + j] =
+              values[j] >= threshold ? x.as<const double>()[i + j] / (1.0 - options.p) : 0.0;
+      });
 }
 
 void fill_normal(const KernelContext& context, const TensorView& dst, const PhiloxStream& random,

@@ -121,7 +121,7 @@ BoundOp bind_with_dim(ObjectReader& attributes) {
 
 BoundOp bind_layer_norm(ObjectReader& attributes) {
   const Dims normalized = to_dims(attributes.integers("normalized_shape"));
-  const auto eps = static_cast<float>(attributes.number_or("eps", 1e-5));
+  const double eps = attributes.number_or("eps", 1e-5);
   return [=](Operands in) -> Outputs {
     const Tensor& x = in[0].tensor;
     const int count = normalized.size();
@@ -134,11 +134,11 @@ BoundOp bind_layer_norm(ObjectReader& attributes) {
 }
 
 // torch's default is the smallest step of the input's dtype.
-float smallest_step(DType dtype) {
+double smallest_step(DType dtype) {
   switch (dtype) {
-    case DType::kFloat64: return static_cast<float>(std::numeric_limits<double>::epsilon());
-    case DType::kBFloat16: return 0x1p-7f;
-    case DType::kFloat16: return 0x1p-10f;
+    case DType::kFloat64: return std::numeric_limits<double>::epsilon();
+    case DType::kBFloat16: return 0x1p-7;
+    case DType::kFloat16: return 0x1p-10;
     default: return std::numeric_limits<float>::epsilon();
   }
 }
@@ -147,8 +147,7 @@ BoundOp bind_rms_norm(ObjectReader& attributes) {
   const double eps = attributes.number_or("eps", -1.0);
   return [=](Operands in) -> Outputs {
     const Tensor& x = in[0].tensor;
-    return {ops::rms_norm(x, tensor_or_none(in, 1),
-                          eps < 0.0 ? smallest_step(x.dtype()) : static_cast<float>(eps))};
+    return {ops::rms_norm(x, tensor_or_none(in, 1), eps < 0.0 ? smallest_step(x.dtype()) : eps)};
   };
 }
 
@@ -172,7 +171,7 @@ BoundOp bind_embedding(ObjectReader& attributes) {
 BoundOp bind_cross_entropy(ObjectReader& attributes) {
   ops::CrossEntropyOptions options;
   options.ignore_index = attributes.integer_or("ignore_index", -100);
-  options.label_smoothing = static_cast<float>(attributes.number_or("label_smoothing", 0.0));
+  options.label_smoothing = attributes.number_or("label_smoothing", 0.0);
   const std::string reduction = attributes.string_or("reduction", "mean");
   if (reduction == "none")
     options.reduction = ops::Reduction::kNone;

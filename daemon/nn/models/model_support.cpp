@@ -95,7 +95,7 @@ ops::SdpaOptions attention_options(const DropoutState& dropout, double p, std::i
                                    std::int64_t heads, const Tensor& document_ids) {
   ops::SdpaOptions options;
   options.document_ids = document_ids;
-  options.dropout_p = dropout.rate(p);
+  options.dropout_p = static_cast<float>(dropout.rate(p));
   options.dropout_random = dropout.stream(layer, DropoutSite::kAttention);
   options.dropout_first_head = static_cast<std::int64_t>(dropout.first_sample) * heads;
   return options;

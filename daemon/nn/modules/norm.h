@@ -13,7 +13,7 @@ class LayerNorm : public Module {
       : Module(context),
         weight_(register_parameter("weight", {width}, dtype, {Init::Kind::kOnes})),
         bias_(register_parameter("bias", {width}, dtype, {Init::Kind::kZeros})),
-        eps_(static_cast<float>(eps)) {}
+        eps_(eps) {}
 
   Tensor operator()(const Tensor& x) const {
     return call(
@@ -37,7 +37,7 @@ class LayerNorm : public Module {
  private:
   Parameter& weight_;
   Parameter& bias_;
-  float eps_;
+  double eps_;
 };
 
 class RmsNorm : public Module {
@@ -45,7 +45,7 @@ class RmsNorm : public Module {
   RmsNorm(ExecutionContext& context, std::int64_t width, DType dtype, double eps)
       : Module(context),
         weight_(register_parameter("weight", {width}, dtype, {Init::Kind::kOnes})),
-        eps_(static_cast<float>(eps)) {}
+        eps_(eps) {}
 
   Tensor operator()(const Tensor& x) const {
     return call(x, [&](const Tensor& in) { return ops::rms_norm(in, weight_.value, eps_); });
@@ -64,7 +64,7 @@ class RmsNorm : public Module {
 
  private:
   Parameter& weight_;
-  float eps_;
+  double eps_;
 };
 
 }  // namespace meshloom::nn

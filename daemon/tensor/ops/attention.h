@@ -10,7 +10,7 @@ namespace meshloom::ops {
 struct SdpaOptions {
   bool is_causal = false;
   bool causal_bottom_right = false;  ///< query i sees keys j <= i + Skv - Sq (may be negative)
-  float scale = 0.0f;                ///< 0: 1 / sqrt(D)
+  double scale = 0.0;                ///< 0: 1 / sqrt(D)
   std::int64_t window_left = -1;     ///< -1: no limit
   std::int64_t window_right = -1;
   bool alibi = false;        ///< standard slopes, also for head counts that are no power of two

@@ -15,9 +15,10 @@ namespace {
 
 /// stacked [ranks, 2, rows]: of each rank its losses (its share, without lse) and lse. In rank
 /// order and in double: every rank gets the same bits.
-void combine_rows(const Tensor& stacked, const std::int64_t* targets, float* losses, float* lse) {
+template <typename T>
+void combine_rows(const Tensor& stacked, const std::int64_t* targets, T* losses, T* lse) {
   const std::int64_t ranks = stacked.size(0), rows = stacked.size(2);
-  const auto* all = stacked.data<float>();
+  const auto* all = stacked.data<T>();
   const auto at = [&](std::int64_t rank, std::int64_t which, std::int64_t row) {
     return static_cast<double>(all[(rank * 2 + which) * rows + row]);
   };
@@ -32,8 +33,8 @@ void combine_rows(const Tensor& stacked, const std::int64_t* targets, float* los
       loss += at(r, 0, row);
     }
     const double total = top + std::log(exp_sum);
-    lse[row] = static_cast<float>(total);
-    losses[row] = targets[row] == kIgnoredClass ? 0.0f : static_cast<float>(total + loss);
+    lse[row] = static_cast<T>(total);
+    losses[row] = targets[row] == kIgnoredClass ? T{0} : static_cast<T>(total + loss);
   }
 }
 
@@ -74,12 +75,15 @@ kernels::ClassSlice class_slice(const LocalCall& call, int input, int class_dim)
   slice.combine = [&context, &engine = call.engine, dims = call.decision.vocabulary_mesh_dims](
                       const TensorView& losses, const TensorView& lse, const TensorView& targets) {
     const std::int64_t rows = losses.size(0);
-    const Tensor mine = empty(context, {2, rows}, DType::kFloat32);
-    std::memcpy(mine.data<float>(), losses.data, static_cast<std::size_t>(rows) * sizeof(float));
-    std::memcpy(mine.data<float>() + rows, lse.data,
-                static_cast<std::size_t>(rows) * sizeof(float));
-    combine_rows(engine.stack_ranks(mine, dims), targets.as<const std::int64_t>(),
-                 losses.as<float>(), lse.as<float>());
+    const Tensor mine = empty(context, {2, rows}, losses.dtype);
+    std::memcpy(mine.data<std::byte>(), losses.data, losses.bytes());
+    std::memcpy(mine.data<std::byte>() + losses.bytes(), lse.data, lse.bytes());
+    const Tensor stacked = engine.stack_ranks(mine, dims);
+    const auto* of_rows = targets.as<const std::int64_t>();
+    if (losses.dtype == DType::kFloat64)
+      combine_rows(stacked, of_rows, losses.as<double>(), lse.as<double>());
+    else
+      combine_rows(stacked, of_rows, losses.as<float>(), lse.as<float>());
   };
   return slice;
 }

@@ -102,7 +102,7 @@ Tensor triangle(const char* name, const Tensor& x, bool upper, std::int64_t diag
 
 /// Of a part of a tensor of shape `whole`; without `part` x is the whole.
 struct DropoutCall {
-  float p;
+  double p;
   PhiloxStream random;
   std::uint64_t first_index;
   Shape whole;
@@ -158,11 +158,11 @@ Tensor gelu(const Tensor& x, bool tanh_approximation) {
 Tensor triu(const Tensor& x, std::int64_t diagonal) { return triangle("triu", x, true, diagonal); }
 Tensor tril(const Tensor& x, std::int64_t diagonal) { return triangle("tril", x, false, diagonal); }
 
-Tensor dropout(const Tensor& input, float p, const PhiloxStream& random,
+Tensor dropout(const Tensor& input, double p, const PhiloxStream& random,
                std::uint64_t first_index) {
   check_floating("dropout", input);
-  check(p >= 0.0f && p < 1.0f, "dropout: p is {}, expected [0, 1)", p);
-  if (p == 0.0f) return input;
+  check(p >= 0.0 && p < 1.0, "dropout: p is {}, expected [0, 1)", p);
+  if (p == 0.0) return input;
   DropoutCall call{p, random, first_index, input.shape(), std::nullopt};
   if (LayoutEngine* engine = layout_engine({&input}))
     return run_call(*engine, OpId::kDropout, {&input}, {}, [&](const LocalCall& c) {

@@ -45,7 +45,8 @@ Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
 /// Zeroes elements with probability p and scales the rest by 1 / (1 - p); element i of the global
 /// tensor draws value first_index + i of `random`, so every sharding gives the same mask. p 0:
 /// returns x.
-Tensor dropout(const Tensor& x, float p, const PhiloxStream& random, std::uint64_t first_index = 0);
+Tensor dropout(const Tensor& x, double p, const PhiloxStream& random,
+               std::uint64_t first_index = 0);
 
 /// Another dtype; the gradient comes back in x's. Same dtype: returns x.
 Tensor cast(const Tensor& x, DType dtype);

@@ -90,13 +90,13 @@ Targets slice_targets(const LocalCall& call, std::int64_t vocabulary,
 }
 
 Tensor run(const Tensor& hidden_given, const Tensor& weight, const Tensor& bias, Targets targets,
-           float grad_scale) {
+           double grad_scale) {
   const Tensor hidden = contiguous(hidden_given);
   ExecutionContext& context = hidden.context();
   const bool recording = autograd::should_record({&hidden, &weight, &bias});
 
   const std::int64_t rows = targets.places.numel();
-  const Tensor losses = empty(context, {rows}, DType::kFloat32);
+  const Tensor losses = empty(context, {rows}, accumulation_dtype(hidden.dtype()));
   Tensor dhidden = recording && hidden.requires_grad() ? empty_like(hidden) : Tensor();
   const ForwardGrad dweight(recording ? weight : Tensor());
   const ForwardGrad dbias(recording ? bias : Tensor());

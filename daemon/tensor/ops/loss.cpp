@@ -17,11 +17,11 @@ namespace {
 using autograd::GradOutputs;
 using autograd::GradSink;
 
-/// logits [rows, V], targets [rows] -> losses [rows], float32.
+/// logits [rows, V], targets [rows] -> losses [rows].
 Tensor row_losses(const Tensor& logits, const Tensor& targets,
                   const kernels::CrossEntropyOptions& options) {
   ExecutionContext& context = logits.context();
-  Tensor losses = empty(context, targets.shape(), DType::kFloat32);
+  Tensor losses = empty(context, targets.shape(), accumulation_dtype(logits.dtype()));
   const Tensor lse = empty_like(losses);
   context.backend().cross_entropy(context.kernel_context(), losses.view(), lse.view(),
                                   logits.view(), targets.view(), options);
@@ -61,16 +61,16 @@ void check_shapes(const Tensor& logits, const Tensor& targets) {
         to_string(logits.shape()), to_string(expected));
 }
 
-/// One factor per row, float32, from targets as they were given (those of this rank).
-Tensor row_weights(const Tensor& targets, const CrossEntropyOptions& options) {
+/// One factor per row, from targets as they were given (those of this rank).
+Tensor row_weights(const Tensor& targets, DType dtype, const CrossEntropyOptions& options) {
   const std::vector<double> of_class = local_of(options.class_weights).to_vector();
-  std::vector<float> of_row;
+  std::vector<double> of_row;
   for (const double target : targets.to_vector()) {
     const auto c = static_cast<std::int64_t>(target);
     const bool counts = c != options.ignore_index;
-    of_row.push_back(counts ? static_cast<float>(of_class[static_cast<std::size_t>(c)]) : 0.0f);
+    of_row.push_back(counts ? of_class[static_cast<std::size_t>(c)] : 0.0);
   }
-  return from_values(targets.context(), {targets.numel()}, std::span<const float>(of_row));
+  return from_values(targets.context(), {targets.numel()}, std::span<const double>(of_row), dtype);
 }
 
 void check_class_weights(const CrossEntropyOptions& options, std::int64_t classes) {
@@ -83,7 +83,7 @@ void check_class_weights(const CrossEntropyOptions& options, std::int64_t classe
   check(!weights.has_layout() || weights.layout()->spec->replicated(),
         "cross_entropy: class weights in layout {}, expected a replicated or plain tensor",
         weights.has_layout() ? planner::to_string(*weights.layout()->spec) : "");
-  if (options.label_smoothing != 0.0f)
+  if (options.label_smoothing != 0.0)
     throw Unimplemented("cross_entropy: class weights together with label smoothing");
 }
 
@@ -139,7 +139,7 @@ Tensor run_cross_entropy(const Tensor& logits, const Tensor& targets,
   Tensor losses = row_losses(class_dim_last(logits), flat_targets, kernel_options);
   Tensor weights;
   if (options.class_weights) {
-    weights = row_weights(targets, options);
+    weights = row_weights(targets, losses.dtype(), options);
     losses = mul(losses, weights);
   }
   Tensor result;
@@ -166,7 +166,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
   check_floating("cross_entropy", logits);
   check_dtype("cross_entropy", "targets", targets, DType::kInt64);
   check_shapes(logits, targets);
-  check(options.label_smoothing >= 0.0f && options.label_smoothing <= 1.0f,
+  check(options.label_smoothing >= 0.0 && options.label_smoothing <= 1.0,
         "cross_entropy: label_smoothing is {}, expected [0, 1]", options.label_smoothing);
   const std::int64_t classes = logits.size(logits.ndim() == 1 ? 0 : 1);
   check_class_weights(options, classes);

@@ -11,7 +11,7 @@ enum class Reduction { kNone, kMean, kSum };
 struct CrossEntropyOptions {
   std::int64_t ignore_index = -100;
   Reduction reduction = Reduction::kMean;
-  float label_smoothing = 0.0f;
+  double label_smoothing = 0.0;
   /// One number per class, by which the losses of its rows count (a mean is over the sum of them);
   /// undefined: all alike. Floating [V], the same on all ranks: plain, or replicated. No gradient.
   Tensor class_weights = {};
@@ -27,13 +27,14 @@ struct LinearCrossEntropyOptions {
   /// d(result) is taken to be this: the gradients of hidden, weight and bias are computed in the
   /// forward call, in chunks, so that logits never exist whole. Typically 1 / (global number of
   /// counted tokens).
-  float grad_scale = 1.0f;
+  double grad_scale = 1.0;
 };
 
 /// Sum over counted rows of cross entropy of hidden [..,C] weight^T [V,C] + bias [V] (may be
-/// undefined) against targets [..]. Returns float32 [1]: sum(losses) * grad_scale. While recording,
-/// the gradients of weights and biases that are leaves are added to their buffers by the forward
-/// call itself, so backward must follow, with gradient 1 (else FailedPrecondition).
+/// undefined) against targets [..]. Returns float32 [1] (float64 for float64): sum(losses) *
+/// grad_scale. While recording, the gradients of weights and biases that are leaves are added to
+/// their buffers by the forward call itself, so backward must follow, with gradient 1 (else
+/// FailedPrecondition).
 Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
                             const Tensor& targets, const LinearCrossEntropyOptions&);
 

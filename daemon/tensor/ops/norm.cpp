@@ -39,7 +39,7 @@ void check_params(const char* op, const Tensor& x, const Tensor& weight, const T
 }
 
 void run_norm(NormKind kind, const Tensor& y, const Stats& stats, const Tensor& x,
-              const Tensor& weight, const Tensor& bias, float eps) {
+              const Tensor& weight, const Tensor& bias, double eps) {
   ExecutionContext& context = x.context();
   if (kind == NormKind::kLayer)
     context.backend().layer_norm(context.kernel_context(), y.view(), stats.mean.view(),
@@ -82,7 +82,7 @@ Tensor norm_backward(const Saved& saved, const Tensor& grad, Tensor residual_gra
 }
 
 /// The norm's output again, from what backward keeps.
-std::function<Tensor()> recipe(const Saved& saved, float eps) {
+std::function<Tensor()> recipe(const Saved& saved, double eps) {
   return [saved, eps] {
     Tensor y = empty_like(saved.x);
     run_norm(saved.kind, y, {}, saved.x, saved.weight, saved.bias, eps);
@@ -93,7 +93,7 @@ std::function<Tensor()> recipe(const Saved& saved, float eps) {
 Tensor dense(const Tensor& param) { return param ? contiguous(param) : param; }
 
 Tensor norm(NormKind kind, const char* name, const Tensor& input, const Tensor& weight_given,
-            const Tensor& bias_given, float eps) {
+            const Tensor& bias_given, double eps) {
   check_params(name, input, weight_given, bias_given);
   if (LayoutEngine* engine = layout_engine({&input, &weight_given, &bias_given}))
     return run_local(
@@ -132,7 +132,7 @@ Tensor writable(const Tensor& grad) {
 
 NormedSum add_norm(NormKind kind, const char* name, const Tensor& x_given,
                    const Tensor& residual_given, const Tensor& weight_given,
-                   const Tensor& bias_given, float eps) {
+                   const Tensor& bias_given, double eps) {
   check_params(name, x_given, weight_given, bias_given);
   check_same_dtype(name, x_given, residual_given);
   check(x_given.shape() == residual_given.shape(), "{}: shapes {} and {} differ", name,
@@ -180,7 +180,7 @@ NormedSum add_norm(NormKind kind, const char* name, const Tensor& x_given,
 
 }  // namespace
 
-Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps,
                   int normalized_ndim) {
   check(normalized_ndim >= 1 && normalized_ndim <= x.ndim(),
         "layer_norm: {} normalized dims for shape {}", normalized_ndim, to_string(x.shape()));
@@ -211,16 +211,16 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, flo
   return reshape(y, x.shape());
 }
 
-Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
   return norm(NormKind::kRms, "rms_norm", x, weight, {}, eps);
 }
 
 NormedSum add_layer_norm(const Tensor& x, const Tensor& residual, const Tensor& weight,
-                         const Tensor& bias, float eps) {
+                         const Tensor& bias, double eps) {
   return add_norm(NormKind::kLayer, "add_layer_norm", x, residual, weight, bias, eps);
 }
 
-NormedSum add_rms_norm(const Tensor& x, const Tensor& residual, const Tensor& weight, float eps) {
+NormedSum add_rms_norm(const Tensor& x, const Tensor& residual, const Tensor& weight, double eps) {
   return add_norm(NormKind::kRms, "add_rms_norm", x, residual, weight, {}, eps);
 }
 

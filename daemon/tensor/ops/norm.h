@@ -7,9 +7,9 @@
 namespace meshloom::ops {
 
 /// Over the last `normalized_ndim` dims; weight and bias have their sizes, or are undefined.
-Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps,
                   int normalized_ndim = 1);
-Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps);
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps);
 
 struct NormedSum {
   Tensor normed;  ///< norm(x + residual)
@@ -17,7 +17,7 @@ struct NormedSum {
 };
 /// The chain between two sublayers of a pre-norm block in one pass.
 NormedSum add_layer_norm(const Tensor& x, const Tensor& residual, const Tensor& weight,
-                         const Tensor& bias, float eps);
-NormedSum add_rms_norm(const Tensor& x, const Tensor& residual, const Tensor& weight, float eps);
+                         const Tensor& bias, double eps);
+NormedSum add_rms_norm(const Tensor& x, const Tensor& residual, const Tensor& weight, double eps);
 
 }  // namespace meshloom::ops

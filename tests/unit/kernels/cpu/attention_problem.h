@@ -51,7 +51,7 @@ struct Problem {
     if (!visible(b, i, j)) return -kInfinity;
     double sum = 0.0;
     for (std::int64_t c = 0; c < n.d; ++c) sum += at(q, b, h, i, c) * at(k, b, head(h), j, c);
-    sum *= options.scale != 0.0f ? options.scale : 1.0 / std::sqrt(static_cast<double>(n.d));
+    sum *= options.scale != 0.0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(n.d));
     if (options.bias.defined()) {
       const TensorView& t = options.bias;
       sum += t.as<float>()[b * t.stride(0) + h * t.stride(1) + i * t.stride(2) + j * t.stride(3)];
@@ -90,7 +90,7 @@ inline Answers brute_force(const Problem& p) {
   a.dv.resize(n.b * n.hkv * n.skv * n.dv);
   a.dbias.resize(n.b * n.hq * n.sq * n.skv);
   const double scale =
-      p.options.scale != 0.0f ? p.options.scale : 1.0 / std::sqrt(static_cast<double>(n.d));
+      p.options.scale != 0.0 ? p.options.scale : 1.0 / std::sqrt(static_cast<double>(n.d));
   std::vector<double> w(n.skv);
   for (std::int64_t b = 0; b < n.b; ++b)
     for (std::int64_t h = 0; h < n.hq; ++h)

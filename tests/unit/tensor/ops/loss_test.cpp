@@ -59,10 +59,10 @@ Reference reference_cross_entropy(const Tensor& logits, const std::vector<double
 
 TEST_F(LossTest, CrossEntropyMatchesTheFormula) {
   struct Kind {
-    float smoothing;
+    double smoothing;
     bool weighted;
   };
-  for (const Kind& kind : {Kind{0.0f, false}, Kind{0.1f, false}, Kind{0.0f, true}})
+  for (const Kind& kind : {Kind{0.0, false}, Kind{0.1, false}, Kind{0.0, true}})
     for (const Reduction reduction : {Reduction::kNone, Reduction::kSum, Reduction::kMean}) {
       CrossEntropyOptions options{
           .ignore_index = 2, .reduction = reduction, .label_smoothing = kind.smoothing};
@@ -89,6 +89,20 @@ TEST_F(LossTest, CrossEntropyMatchesTheFormula) {
         EXPECT_NEAR(y.item(), sum * scale, 1e-4);
       }
     }
+}
+
+TEST_F(LossTest, CrossEntropyOfFloat64IsFloat64Throughout) {
+  Tensor logits = random_tensor(context_, {9, 7}, rng_, DType::kFloat64, -3, 3);
+  logits.set_requires_grad(true);
+  const Tensor targets = random_ids(context_, {9}, rng_, 7);
+  const CrossEntropyOptions options{.reduction = Reduction::kNone, .label_smoothing = 0.1};
+  const Reference r = reference_cross_entropy(logits, targets.to_vector(), options);
+  const Tensor y = cross_entropy(logits, targets, options);
+  EXPECT_EQ(y.dtype(), DType::kFloat64);
+  const Tensor dy = full(context_, {9}, 1.0, DType::kFloat64);
+  autograd::backward(std::span(&y, 1), std::span(&dy, 1));
+  test::expect_near(y, r.losses, 1e-13);
+  test::expect_near(logits.grad(), r.grads, 1e-13);
 }
 
 TEST_F(LossTest, CrossEntropyOverClassDimOne) {
