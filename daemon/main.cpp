@@ -53,6 +53,7 @@ int run(const control::DaemonOptions& options) {
   // Ranks that are out of step must not wait for each other in MPI_Finalize or in destructors.
   if (!end.in_step) std::_Exit(end.exit_code);
   runtime.finish();
+  if (end.hanging) std::_Exit(end.exit_code);
   return end.exit_code;
 }
 

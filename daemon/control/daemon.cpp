@@ -135,7 +135,11 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
     world->failures()->on_raise([&](std::uint64_t epoch, const comm::Failure& failure) {
       leader->report_failure(epoch, failure_text(failure));
     });
-  if (rank == 0) return leader->serve(runtime.launched_by_mpirun(), factory);
+  if (rank == 0) {
+    const DaemonEnd end = leader->serve(runtime.launched_by_mpirun(), factory);
+    if (end.hanging) static_cast<void>(leader.release());  // those threads may still use it
+    return end;
+  }
   return follow(*world, card, hello, runtime, std::chrono::milliseconds(config.rank_timeout_ms()),
                 factory, abort);
 }

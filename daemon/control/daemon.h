@@ -19,6 +19,8 @@ struct DaemonOptions {
 struct DaemonEnd {
   int exit_code = 0;    ///< 0 after a stop in good order, 1 after a failure
   bool in_step = true;  ///< false: the ranks must leave without finalising the runtime
+  /// Threads of this process hang in a file system: it must end without waiting for them.
+  bool hanging = false;
 };
 
 /// Serves until it is told to stop. Every rank calls it, with the thread that made the runtime. A

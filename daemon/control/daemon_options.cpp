@@ -42,6 +42,8 @@ v1::DaemonConfig merge(const DaemonFlags& flags, const base::Environment& env) {
   if (config.collective_timeout_ms() == 0) config.set_collective_timeout_ms(100'000);
   if (config.rank_timeout_ms() == 0) config.set_rank_timeout_ms(10'000);
   if (config.join_timeout_ms() == 0) config.set_join_timeout_ms(60'000);
+  if (config.resolve_timeout_ms() == 0) config.set_resolve_timeout_ms(60'000);
+  if (config.stop_timeout_ms() == 0) config.set_stop_timeout_ms(600'000);
   return config;
 }
 
@@ -69,6 +71,10 @@ void check_values(const v1::DaemonConfig& config, const DaemonFlags& flags) {
         kNamedAfter.count());
   check(config.join_timeout_ms() > 0, "join_timeout_ms is {}, expected more than 0",
         config.join_timeout_ms());
+  check(config.resolve_timeout_ms() > 0, "resolve_timeout_ms is {}, expected more than 0",
+        config.resolve_timeout_ms());
+  check(config.stop_timeout_ms() > 0, "stop_timeout_ms is {}, expected more than 0",
+        config.stop_timeout_ms());
   check(config.max_stalled_attempts() > 0 &&
             (!flags.max_stalled_attempts || *flags.max_stalled_attempts > 0),
         "--max-stalled-attempts is {}, expected 1 or more", config.max_stalled_attempts());

@@ -83,6 +83,18 @@ v1::Job summary_of(const v1::Job& job) {
   return summary;
 }
 
+v1::Job without_folders(v1::Job job) {
+  job.clear_output_dir();
+  job.set_hf_folder(std::filesystem::path(job.hf_folder()).filename().string());
+  return job;
+}
+
+void set_folders(v1::Job* job, const std::filesystem::path& folder) {
+  job->set_output_dir(folder.string());
+  if (job->hf_folder().empty()) return;
+  job->set_hf_folder((folder / std::filesystem::path(job->hf_folder()).filename()).string());
+}
+
 JobEntry::JobEntry(v1::Job from, std::int64_t order)
     : job(std::move(from)), config(take_config(&job)), number(order) {}
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +31,11 @@ inline constexpr int kMostNotes = 100;
 
 /// Without what may be large: spec.run, resolved, notes, sample and plan.
 v1::Job summary_of(const v1::Job& job);
+
+/// As the journal holds it: without absolute paths, since a state dir may be moved.
+v1::Job without_folders(v1::Job job);
+/// Fills in where the job's files lie, also for a journal that holds the paths that were.
+void set_folders(v1::Job* job, const std::filesystem::path& folder);
 
 /// The job as it is, and what watchers and readers are told of it: nothing before it is durable.
 /// Not synchronised.

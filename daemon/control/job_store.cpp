@@ -87,7 +87,7 @@ void JobStore::add_job_event(JobEntry& entry, Ledger::Ticket ticket) {
 v1::JournalRecord JobStore::state_record(JobEntry& entry) {
   v1::JournalRecord record;
   entry.reserved_revision = entry.job.revision() + kRevisionBlock;
-  *record.mutable_state() = entry.job;
+  *record.mutable_state() = without_folders(entry.job);
   record.mutable_state()->set_revision(entry.reserved_revision);
   return record;
 }
@@ -149,8 +149,8 @@ v1::Job JobStore::submit(const v1::JobSpec& spec, const v1::RunConfig& resolved,
     for (v1::Job* job : {&fresh->job, record.mutable_job(), &answer}) {
       job->set_name(job_resource(id));
       job->mutable_spec()->set_name(id);
-      job->set_output_dir((options_.jobs_dir / id).string());
     }
+    for (v1::Job* job : {&fresh->job, &answer}) set_folders(job, options_.jobs_dir / id);
     fresh->reserved_revision = answer.revision() + kRevisionBlock;
     record.mutable_job()->set_revision(fresh->reserved_revision);
     record.set_next_job(next_job_);

@@ -52,6 +52,7 @@ void JobStore::apply(const v1::JournalRecord& record) {
   if (record.has_job()) target.config = take_config(&job);
   target.reserved_revision = job.revision();
   target.job = std::move(job);
+  set_folders(&target.job, options_.jobs_dir / id);
 }
 
 void JobStore::settle_after_restart(bool hold) {
@@ -133,7 +134,7 @@ void JobStore::snapshot(const Ledger::Visit& append) const {
     {
       const std::lock_guard lock(mutex_);
       const JobEntry& item = *entries_.at(number);
-      *record.mutable_job() = item.job;
+      *record.mutable_job() = without_folders(item.job);
       record.mutable_job()->set_revision(std::max(item.reserved_revision, item.job.revision()));
       config = item.config;
     }

@@ -19,6 +19,8 @@
 namespace meshloom::control {
 namespace {
 
+constexpr int kMostCalls = 64;
+
 JobStore::Options store_options(const StateDir& state, const v1::DaemonConfig& config) {
   return {state.journal(), state.root() / "jobs", config.no_resume(),
           config.max_stalled_attempts()};
@@ -62,10 +64,13 @@ Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int worl
       executor_(world_size, [this](const Error&) { on_fatal(); }),
       watch_(world_size, watch_limits(options.config),
              [this](std::int64_t seq) { return executor_.unanswered(seq); }),
+      calls_(std::chrono::milliseconds(options.config.resolve_timeout_ms()), kMostCalls),
       driver_(store_, executor_, state_, options.config.data_dir(),
-              [world_size, data_dir = options.config.data_dir()](const v1::Job& job) {
-                return train::refit_run_config(job.spec().run(), job.resolved(), world_size,
-                                               data_dir);
+              [this, world_size, data_dir = options.config.data_dir()](const v1::Job& job) {
+                return calls_.run<v1::RunConfig>([=] {
+                  return train::refit_run_config(job.spec().run(), job.resolved(), world_size,
+                                                 data_dir);
+                });
               }),
       card_{"", make_secret(), ""},
       rank_service_(executor_, watch_,
@@ -74,21 +79,27 @@ Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int worl
       job_service_(
           store_,
           [this, world_size, data_dir = options.config.data_dir()](const v1::RunConfig& run) {
-            state_.check_in_place();
-            v1::RunConfig config = train::resolve_run_config(run, world_size, data_dir);
-            resolve_resume(&config, store_, state_, data_dir);
-            return config;
+            return calls_.run<v1::RunConfig>([=, this] {
+              state_.check_in_place();
+              v1::RunConfig config = train::resolve_run_config(run, world_size, data_dir);
+              resolve_resume(&config, store_, state_, data_dir);
+              return config;
+            });
           },
           [this](const v1::JobSpec& spec, const v1::RunConfig& resolved) {
-            return admit(spec, resolved);
+            return calls_.run<std::vector<std::string>>(
+                [=, this] { return admit(spec, resolved); });
           }),
       generate_service_(
           store_, executor_, state_,
-          [data_dir = options.config.data_dir()](const std::string& name) {
-            return train::resolve_path(name, data_dir, "hf_folder");
+          [this, data_dir = options.config.data_dir()](const std::string& name) {
+            return calls_.run<std::filesystem::path>(
+                [=] { return train::resolve_path(name, data_dir, "hf_folder"); });
           },
-          [data_dir = options.config.data_dir()](const v1::RunConfig& resolved) {
-            return train::prompt_limits(train::load_model_config(resolved.model(), data_dir));
+          [this, data_dir = options.config.data_dir()](const v1::RunConfig& resolved) {
+            return calls_.run<train::PromptLimits>([=] {
+              return train::prompt_limits(train::load_model_config(resolved.model(), data_dir));
+            });
           },
           [this](const std::filesystem::path& model) { return hold_memory(model); }),
       checkpoint_service_(store_, state_),
@@ -152,11 +163,13 @@ DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
   if (stopper_.joinable()) stopper_.join();
   if (end == LoopEnd::kStopped && !all_ranks_leave()) end = LoopEnd::kClosed;
   ticker.reset();
+  calls_.stop();
   server_->set_serving(false);
   server_->shutdown();
   if (rank_server_) rank_server_->shutdown();
+  const bool hanging = calls_.running() > 0;
   spdlog::info("meshloomd has stopped{}", end == LoopEnd::kStopped ? "" : " after a failure");
-  return end == LoopEnd::kStopped ? DaemonEnd{0, true} : DaemonEnd{1, false};
+  return end == LoopEnd::kStopped ? DaemonEnd{0, true, hanging} : DaemonEnd{1, false, hanging};
 }
 
 void Leader::on_all_joined() {
@@ -170,6 +183,8 @@ void Leader::request_stop(const std::string& cause) {
   if (stop_requested_) return;
   stop_requested_ = true;
   spdlog::info("stopping: {}", cause);
+  leave_after("a stop in good order", std::chrono::milliseconds(options_.config.stop_timeout_ms()));
+  calls_.stop();
   driver_.request_stop();
   stopper_ = std::thread([this] { stop_in_good_order(); });
 }

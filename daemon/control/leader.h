@@ -10,6 +10,7 @@
 
 #include "daemon/comm/process_group.h"
 #include "daemon/comm/training_pulse.h"
+#include "daemon/control/bounded_calls.h"
 #include "daemon/control/checkpoint_service.h"
 #include "daemon/control/daemon.h"
 #include "daemon/control/executor.h"
@@ -77,6 +78,7 @@ class Leader {
   CommandQueue commands_;
   Executor executor_;
   RankWatch watch_;
+  BoundedCalls calls_;  ///< into the file systems that requests name
   JobDriver driver_;
   LaunchCard card_;
   RankServiceImpl rank_service_;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/leave_soon.h"
 
-#include <chrono>
 #include <cstdlib>
 #include <thread>
 
@@ -9,12 +8,17 @@
 
 namespace meshloom::control {
 
-void leave_soon(const std::string& who) {
-  std::thread([who] {
-    std::this_thread::sleep_for(std::chrono::seconds(10));
-    spdlog::critical("{} did not leave its command in time and ends now", who);
+void leave_after(const std::string& what, std::chrono::milliseconds time) {
+  std::thread([what, time] {
+    std::this_thread::sleep_for(time);
+    spdlog::critical("{} was not done in {} s: this process ends now", what,
+                     std::chrono::duration<double>(time).count());
     std::_Exit(1);
   }).detach();
+}
+
+void leave_soon(const std::string& who) {
+  leave_after(who + " leaving its command", std::chrono::seconds(10));
 }
 
 }  // namespace meshloom::control

@@ -2,19 +2,21 @@
 // The daemon's folder: locked, private, and noticed when it goes.
 #include "daemon/control/state_dir.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 
+#include "daemon/control/job_store.h"
 #include "daemon/control/status.h"
-#include "kernels/base/error.h"
 #include "tests/support/temp_folder.h"
 
 namespace meshloom::control {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class StateDirTest : public ::testing::Test {
  protected:
@@ -73,6 +75,47 @@ TEST_F(StateDirTest, AnOpenOneBecomesPrivateButNotWhatLinksLeadTo) {
        {"", "jobs", "jobs/old", "jobs/old/checkpoints", "jobs/old/metrics.jsonl"})
     EXPECT_EQ(others(root_ / name), fs::perms::none) << name;
   EXPECT_NE(others(other), fs::perms::none);
+}
+
+TEST_F(StateDirTest, TheJournalHoldsNoAbsolutePath) {
+  v1::JobSpec spec;
+  spec.set_name("first");
+  const auto store_in = [](const fs::path& root) {
+    return std::make_unique<JobStore>(JobStore::Options{root / "journal", root / "jobs", false});
+  };
+  fs::create_directories(root_ / "jobs");
+  {
+    const auto store = store_in(root_);
+    EXPECT_EQ(store->submit(spec, {}, {}).output_dir(), (root_ / "jobs/first").string());
+    store->begin_attempt("first");
+    store->update("first",
+                  [&](v1::Job* job) { job->set_hf_folder((root_ / "jobs/first/hf").string()); });
+    EXPECT_EQ(store->get("first").hf_folder(), (root_ / "jobs/first/hf").string());
+  }
+  std::ifstream file(root_ / "journal", std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(bytes, Not(HasSubstr(root_.string())));
+  const fs::path moved = folder_.path() / "moved";
+  fs::rename(root_, moved);
+  const v1::Job job = store_in(moved)->get("first");
+  EXPECT_EQ(job.output_dir(), (moved / "jobs/first").string());
+  EXPECT_EQ(job.hf_folder(), (moved / "jobs/first/hf").string());
+}
+
+TEST_F(StateDirTest, PathsOfAnOlderJournalAreReadAsWhereTheFilesAre) {
+  fs::create_directories(root_ / "jobs");
+  {
+    Journal journal(root_ / "journal", [](std::string_view) {});
+    v1::JournalRecord record;
+    record.mutable_job()->set_name("jobs/old");
+    record.mutable_job()->set_state(v1::JOB_STATE_SUCCEEDED);
+    record.mutable_job()->set_output_dir("/somewhere/else/jobs/old");
+    record.mutable_job()->set_hf_folder("/somewhere/else/jobs/old/hf");
+    journal.append(record.SerializeAsString());
+  }
+  const JobStore store({root_ / "journal", root_ / "jobs", false});
+  EXPECT_EQ(store.get("old").output_dir(), (root_ / "jobs/old").string());
+  EXPECT_EQ(store.get("old").hf_folder(), (root_ / "jobs/old/hf").string());
 }
 
 TEST(Status, TextInAnErrorStaysReadable) {
