@@ -83,6 +83,7 @@ run_inside() {
     fi
     exec chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
       TERM=dumb ${http_proxy:+"http_proxy=$http_proxy"} ${https_proxy:+"https_proxy=$https_proxy"} \
+      ${cache:+"CCACHE_BASEDIR=/root"} \
       bash -c "cd /root/meshloom && exec \"\$@\"" inside "$@"' \
     unshared "$root" "$cache" "$@" </dev/null
 }

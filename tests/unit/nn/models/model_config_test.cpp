@@ -219,6 +219,16 @@ TEST(Presets, UnknownNameListsTheNames) {
 }
 
 TEST(Presets, QuickstartModel) {
+  const ModelConfig config = preset_config("byte_gpt_1m");
+  EXPECT_EQ(config.num_layers, 4);
+  EXPECT_EQ(config.num_heads, 4);
+  EXPECT_EQ(config.hidden_size, 128);
+  EXPECT_EQ(config.max_position_embeddings, 128);
+  EXPECT_EQ(config.vocab_size, 256);
+  EXPECT_EQ(parameter_count(config), 842'496);
+}
+
+TEST(Presets, QuickstartSizeModelOfTheBenchmarks) {
   const ModelConfig config = preset_config("byte_gpt_10m");
   EXPECT_EQ(config.num_layers, 6);
   EXPECT_EQ(config.num_heads, 6);
