@@ -38,7 +38,7 @@ bool world_size_fits(const comm::MpiRuntime& runtime, int expected) {
   return false;
 }
 
-int run(const control::DaemonOptions& options) {
+control::DaemonEnd run(const control::DaemonOptions& options) {
   comm::MpiRuntimeOptions mpi;
   mpi.interface = options.config.mpi_interface();
   comm::MpiRuntime runtime(mpi);
@@ -46,15 +46,14 @@ int run(const control::DaemonOptions& options) {
   control::route_grpc_log();
   if (!world_size_fits(runtime, options.config.world_size())) {
     runtime.finish();
-    return kUsage;
+    return {kUsage, true};
   }
   const control::DaemonEnd end = control::run_daemon(runtime, options);
   spdlog::shutdown();
   // Ranks that are out of step must not wait for each other in MPI_Finalize or in destructors.
   if (!end.in_step) std::_Exit(end.exit_code);
   runtime.finish();
-  if (end.hanging) std::_Exit(end.exit_code);
-  return end.exit_code;
+  return end;
 }
 
 }  // namespace
@@ -66,7 +65,11 @@ int main(int argc, char** argv) {
   control::block_stop_signals();
   try {
     const auto parsed = control::parse_daemon_options(argc, argv, base::read_environment());
-    return parsed.exit_code ? *parsed.exit_code : run(parsed.options);
+    if (parsed.exit_code) return *parsed.exit_code;
+    const control::DaemonEnd end = run(parsed.options);
+    // A thread that hangs in a file system must not see the objects of the process go.
+    if (end.hanging) std::_Exit(end.exit_code);
+    return end.exit_code;
   } catch (const Error& error) {
     std::fprintf(stderr, "meshloomd: %s\n", error.what());
     return error.kind() == ErrorKind::kInvalidArgument || error.kind() == ErrorKind::kNotFound

@@ -27,9 +27,9 @@ class ModelSampler final : public Sampler {
   std::unique_ptr<nn::Model> model_;
 };
 
-/// Otherwise it is a Hugging Face folder.
-bool is_checkpoint(const fs::path& folder) {
-  if (fs::exists(folder / kManifestName)) return true;
+/// True for a checkpoint, false for a Hugging Face folder; NotFound for anything else.
+bool holds_checkpoint(const fs::path& folder) {
+  if (is_checkpoint(folder)) return true;
   if (fs::exists(folder / "config.json")) return false;
   throw NotFound(
       fmt::format(
@@ -67,19 +67,13 @@ std::unique_ptr<Run> Run::create(const RankResources& resources, const v1::RunCo
 }
 
 std::unique_ptr<Sampler> Sampler::load(ExecutionContext& context, const fs::path& folder) {
-  if (is_checkpoint(folder))
-    return std::make_unique<ModelSampler>(load_checkpoint_model(context, folder));
-  if (fs::exists(folder / "config.json"))
-    return std::make_unique<ModelSampler>(load_hf_model(context, folder));
-  throw NotFound(
-      fmt::format(
-          "{} is neither a checkpoint (manifest.json) nor a Hugging Face folder (config.json)",
-          folder.string()),
-      "NOT_FOUND", {{"path", folder.string()}});
+  return std::make_unique<ModelSampler>(holds_checkpoint(folder)
+                                            ? load_checkpoint_model(context, folder)
+                                            : load_hf_model(context, folder));
 }
 
 std::int64_t Sampler::weight_bytes(const fs::path& folder) {
-  const nn::ModelConfig config = is_checkpoint(folder)
+  const nn::ModelConfig config = holds_checkpoint(folder)
                                      ? nn::parse_hf_config(read_manifest(folder).model_config)
                                      : HfFolder::open(folder).config();
   return nn::parameter_count(config) * static_cast<std::int64_t>(dtype_size(DType::kFloat32));

@@ -129,10 +129,10 @@ std::string DaemonTest::write_job(const TinyJob& job, const std::string& file) c
   optimizer: {{lr: 3.0e-3}}
   data: {{path: {}}}
   validation: {{interval: {}, steps: 2}}
-  checkpoint: {{interval: {}, resume_from: "{}"}}
+  checkpoint: {{interval: {}, resume_from: "{}", fallback: {}}}
 {})",
                                 job.model, job.plan, job.steps, job.data, job.validation_interval,
-                                job.checkpoint_interval, job.resume_from, job.extra));
+                                job.checkpoint_interval, job.resume_from, job.fallback, job.extra));
 }
 
 void DaemonTest::submit(const TinyJob& job, const std::string& name) {

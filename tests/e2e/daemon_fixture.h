@@ -30,6 +30,7 @@ struct TinyJob {
   std::string plan = "{dtype: float32}";
   std::string data = "text.txt";
   std::string resume_from{};
+  bool fallback = true;  ///< to an older checkpoint where the newest is damaged
   std::string extra{};  ///< further lines below run:
 };
 

@@ -123,17 +123,11 @@ TEST_F(RecoveryE2e, ARankThatDiesTakesTheDaemonDownAndTheJobGoesOnLater) {
   EXPECT_TRUE(reaches("job", "succeeded", 120s));
 }
 
-TEST_F(RecoveryE2e, ADamagedNewestCheckpointIsRefusedByName) {
-  start();
-  TinyJob job = long_job();
-  job.steps = 10'000'000;
-  submit(job, "job");
-  ASSERT_TRUE(reaches_step("job", 310));
-  EXPECT_EQ(client({"shutdown"}).exit_code, 0);
-  EXPECT_EQ(wait_for_end(), 0);
+/// Changes a byte of the newest checkpoint's tensors; its folder.
+fs::path damage_newest_checkpoint(const fs::path& checkpoints) {
   fs::path newest;
   int newest_step = -1;
-  for (const auto& item : fs::directory_iterator(state_ / "jobs/job/checkpoints")) {
+  for (const auto& item : fs::directory_iterator(checkpoints)) {
     const int step = std::stoi(item.path().filename().string().substr(5));
     if (step > newest_step) newest = item.path();
     newest_step = std::max(newest_step, step);
@@ -144,12 +138,37 @@ TEST_F(RecoveryE2e, ADamagedNewestCheckpointIsRefusedByName) {
     file.seekp(-5, std::ios::end);
     file.put('!');
   }
-  start();
-  ASSERT_TRUE(eventually(30s, [&] { return this->job("job")["state"] == "failed"; }));
-  const Json failed = this->job("job");
-  EXPECT_EQ(failed["error"]["kind"], "DATA_LOSS");
-  EXPECT_NE(failed["error"]["message"].get<std::string>().find(newest.filename().string()),
-            std::string::npos);
+  return newest;
+}
+
+TEST_F(RecoveryE2e, ADamagedNewestCheckpointIsPassedOverOrRefusedByName) {
+  for (const bool fallback : {true, false}) {
+    const std::string name = fallback ? "passed_over" : "refused";
+    start();
+    TinyJob endless = long_job();
+    endless.steps = 10'000'000;
+    endless.fallback = fallback;
+    submit(endless, name);
+    ASSERT_TRUE(reaches_step(name, 310));
+    EXPECT_EQ(client({"shutdown"}).exit_code, 0);
+    EXPECT_EQ(wait_for_end(), 0);
+    const fs::path newest = damage_newest_checkpoint(state_ / "jobs" / name / "checkpoints");
+    start();
+    const std::string damaged = newest.filename().string();
+    if (fallback) {
+      EXPECT_TRUE(eventually(30s, [&] { return job(name)["state"] == "running"; }));
+      const std::string notes = job(name)["notes"].dump();
+      EXPECT_NE(notes.find(damaged), std::string::npos) << notes;
+      EXPECT_NE(notes.find("resumed from step-"), std::string::npos) << notes;
+      EXPECT_EQ(client({"job", "cancel", name}).exit_code, 0);
+    } else {
+      ASSERT_TRUE(eventually(30s, [&] { return job(name)["state"] == "failed"; }));
+      const Json failed = job(name);
+      EXPECT_EQ(failed["error"]["kind"], "DATA_LOSS");
+      EXPECT_NE(failed["error"]["message"].get<std::string>().find(damaged), std::string::npos);
+    }
+    shut_down();
+  }
 }
 
 TEST_F(RecoveryE2e, ATornJournalIsReadAndADamagedOneRefused) {

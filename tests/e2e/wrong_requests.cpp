@@ -19,14 +19,6 @@ using namespace std::chrono_literals;
 
 constexpr int kPublicMessageBytes = 4 << 20;
 
-/// A job file with one wrong thing: `key: value` lines below run replace or add to a right one.
-std::string config(const std::string& training = "{steps: 2, seq_len: 32, global_batch_size: 4}",
-                   const std::string& model = "{preset: byte_gpt_tiny}",
-                   const std::string& data = "{path: text.txt}", const std::string& extra = "") {
-  return fmt::format("run:\n  model: {}\n  training: {}\n  data: {}\n{}", model, training, data,
-                     extra);
-}
-
 /// Calls a method with a deadline; the status it ends with.
 template <typename Stub, typename Request, typename Response>
 grpc::StatusCode call(Stub& stub,
@@ -48,6 +40,12 @@ grpc::StatusCode end_of(const std::unique_ptr<grpc::ClientReader<Response>>& str
 }
 
 }  // namespace
+
+std::string config(const std::string& training, const std::string& model, const std::string& data,
+                   const std::string& extra) {
+  return fmt::format("run:\n  model: {}\n  training: {}\n  data: {}\n{}", model, training, data,
+                     extra);
+}
 
 std::vector<WrongConfig> wrong_configs() {
   const std::string good = "{steps: 2, seq_len: 32, global_batch_size: 4}";

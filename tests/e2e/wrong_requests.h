@@ -7,6 +7,11 @@
 
 namespace meshloom::e2e {
 
+/// A job file of these parts; `extra` is further lines.
+std::string config(const std::string& training = "{steps: 2, seq_len: 32, global_batch_size: 4}",
+                   const std::string& model = "{preset: byte_gpt_tiny}",
+                   const std::string& data = "{path: text.txt}", const std::string& extra = "");
+
 struct WrongConfig {
   std::string yaml;
   std::string expected;  ///< part of what the client says; the file is called bad.yaml

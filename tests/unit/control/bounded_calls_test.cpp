@@ -7,6 +7,7 @@
 
 #include "daemon/control/grpc_server.h"
 #include "daemon/control/job_service.h"
+#include "daemon/control/listen_address.h"
 #include "kernels/base/error.h"
 #include "tests/support/temp_folder.h"
 
@@ -86,7 +87,7 @@ TEST(BoundedCalls, AServerWithAHangingRequestShutsDown) {
       return run;
     });
   });
-  GrpcServer server({"127.0.0.1:0", {&service}, false});
+  GrpcServer server({resolve_listen_address("127.0.0.1:0", "listen"), {&service}, 16});
   const auto stub = v1::JobService::NewStub(grpc::CreateChannel(
       "127.0.0.1:" + std::to_string(server.port()), grpc::InsecureChannelCredentials()));
   std::thread client([&] {

@@ -51,7 +51,8 @@ Counted run(const ModelShape& shape, const MeshSizes& mesh, const PlanChoice& pl
     ExecutionContext context(context_options);
     const auto world = runtime.make_world_group({});
     const auto replicas = world->split(layout.groups(0), "dp");
-    const auto shard = world->split(layout.groups(1), "fsdp");
+    const auto gather = world->split(layout.groups(1), "fsdp values");
+    const auto reduce = world->split(layout.groups(1), "fsdp gradients");
     const auto model = nn::make_model(context, testing::config_of(shape), plan.dtype);
     std::vector<parallel::FullyShardInput> inputs;
     for (const auto& [name, parameter] : model->named_parameters())
@@ -60,7 +61,8 @@ Counted run(const ModelShape& shape, const MeshSizes& mesh, const PlanChoice& pl
     static_cast<ShardOptions&>(options) = plan.shards;
     options.reshard_after_forward = plan.reshard_after_forward;
     parallel::FullyShard sharded(context,
-                                 {shard.get(), mesh.dp > 1 ? replicas.get() : nullptr, world.get()},
+                                 {gather.get(), reduce.get(),
+                                  mesh.dp > 1 ? replicas.get() : nullptr, world.get()},
                                  inputs, options);
     for (const auto& [name, parameter] : sharded.parameters())
       nn::initialize_tensor(parameter->value.detach(), name, parameter->init, 1);
@@ -69,15 +71,20 @@ Counted run(const ModelShape& shape, const MeshSizes& mesh, const PlanChoice& pl
     batch.labels = meshloom::testing::random_ids(context, kBatch, kSequence, shape.vocab, 2);
     step(*model, sharded, batch);
     context.allocator().reset_peak();
-    shard->reset_counters();
+    gather->reset_counters();
+    reduce->reset_counters();
     replicas->reset_counters();
     world->reset_counters();
     step(*model, sharded, batch);
     if (world->rank() != 0) return;
-    counted = {shard->counters(), replicas->counters(), world->counters(),
+    counted = {gather->counters(), replicas->counters(), world->counters(),
                static_cast<std::int64_t>(context.allocator().stats().peak_bytes_in_use),
                std::count_if(sharded.choices().begin(), sharded.choices().end(),
                              [](const ShardChoice& choice) { return choice.dim.has_value(); })};
+    for (const auto& [kind, counter] : reduce->counters()) {
+      counted.shard[kind].calls += counter.calls;
+      counted.shard[kind].bytes_sent += counter.bytes_sent;
+    }
   });
   return counted;
 }
