@@ -9,13 +9,13 @@
 #   --build-dir DIR   the programs in DIR/bin (default build/release)
 #   --ranks N         ranks (default 2)
 #   --kills N         kills (default 20)
-#   --steps N         steps of the job (default 2000)
+#   --steps N         steps of the job (default 20000; it must outlast the kills)
 #   --seed N          of the random moments (default 1)
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname "$0")/../../scripts/common.sh"
 
-build_dir=$repository/build/release ranks=2 kills=20 steps=2000 seed=1
+build_dir=$repository/build/release ranks=2 kills=20 steps=20000 seed=1
 while [ $# -gt 0 ]; do
   case $1 in
     --build-dir) build_dir=$(cd "${2:?"--build-dir needs a folder"}" && pwd) && shift ;;
