@@ -256,16 +256,6 @@ v1::Job JobStore::release(const std::string& id, const RequestKey& key) {
   return get(id);
 }
 
-std::vector<v1::JobEvent> JobStore::wait_events(const std::string& id, std::int64_t revision,
-                                                std::chrono::milliseconds timeout) {
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, timeout,
-                      [&] { return closed_ || entry(id).told().revision() != revision; });
-  }
-  return events_after(id, revision);
-}
-
 std::vector<v1::JobEvent> JobStore::events_after(const std::string& id,
                                                  std::int64_t revision) const {
   std::vector<v1::JobEvent> events;

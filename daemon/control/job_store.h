@@ -68,12 +68,9 @@ class JobStore {
   /// Removes a job that has ended, and its folder. The name is free again when it returns; where
   /// the folder could not be removed it throws IoError, and a repeat or the next start goes on.
   void remove(const std::string& id, const RequestKey& key);
-  /// Events after `revision`, waiting for one up to `timeout`; empty after it. OutOfRange where
-  /// they are no longer kept (start again with the present state) or do not exist yet. Unavailable
-  /// once closed.
-  std::vector<v1::JobEvent> wait_events(const std::string& id, std::int64_t revision,
-                                        std::chrono::milliseconds timeout);
-  /// The same without waiting; empty where there are none yet.
+  /// Events after `revision`; empty where there are none yet, and nobody waits for one: subscribe().
+  /// OutOfRange where they are no longer kept (start again with the present state) or do not exist
+  /// yet. Unavailable where there are none and the store is closed.
   std::vector<v1::JobEvent> events_after(const std::string& id, std::int64_t revision) const;
   /// Calls `notify` after every event of the job that is told and when the store is closed, from
   /// the driver's or the ledger's thread. It must not block or wait for a change; it may read from
