@@ -75,7 +75,9 @@ HostPort parse_host_port(const std::string& text, const std::string& what) {
 ListenAddress resolve_listen_address(const std::string& text, const std::string& what) {
   const HostPort where = parse_host_port(text, what);
   int error = 0;
-  const AddressList list = look_up(without_brackets(where.host), where.port, AI_PASSIVE, &error);
+  AddressList list = look_up(without_brackets(where.host), where.port, AI_PASSIVE, &error);
+  // RFC 6761, 6.3: it is the loopback address, also where no file or server says so.
+  if (!list && where.host == "localhost") list = look_up("127.0.0.1", where.port, 0, &error);
   if (!list)
     throw FailedPrecondition(fmt::format("cannot listen on {}: {}", text, ::gai_strerror(error)),
                              "CANNOT_LISTEN", {{"address", text}});

@@ -116,8 +116,11 @@ TEST_F(FrozenE2e, AFrozenRank0IsToldByTheOthers) {
 TEST_F(FrozenE2e, AStrangersByteInMpiIsNoticedByTheWatch) {
   // The transport that listens, as a user may choose it.
   ::setenv("OMPI_MCA_btl", "self,tcp", 1);
+  ::setenv("OMPI_MCA_btl_tcp_if_include", "lo", 1);
   start_with("rank_timeout_ms: 3000\n");
   ::unsetenv("OMPI_MCA_btl");
+  ::unsetenv("OMPI_MCA_btl_tcp_if_include");
+  ASSERT_EQ(pids_.size(), 2u);
   submit(endless(), "job");
   ASSERT_TRUE(reaches_step("job", 5));
   const auto listeners = tcp_listeners(pids_[1]);

@@ -48,8 +48,11 @@ TEST_F(ListenersE2e, ALoneProcessListensForClientsAlone) {
 
 TEST_F(ListenersE2e, AUsersOwnChoiceOfTransportsStands) {
   ::setenv("OMPI_MCA_btl", "self,tcp", 1);
+  ::setenv("OMPI_MCA_btl_tcp_if_include", "lo", 1);
   start();
   ::unsetenv("OMPI_MCA_btl");
+  ::unsetenv("OMPI_MCA_btl_tcp_if_include");
+  ASSERT_EQ(pids_.size(), 2u);
   EXPECT_THAT(tcp_listeners(pids_[1]), Not(IsEmpty()));
 }
 
