@@ -17,41 +17,44 @@ using Json = nlohmann::ordered_json;
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-/// The complete lines of steps up to `last_step`, and whether anything else is in the file.
-std::pair<std::vector<std::string>, bool> lines_to_keep(const std::filesystem::path& path,
-                                                        std::int64_t last_step) {
-  std::vector<std::string> kept;
-  bool others = false;
+struct Kept {
+  std::vector<std::string> lines;  ///< the complete ones of steps up to a last one
+  bool all = true;                 ///< there is nothing else in the file
+  std::int64_t last_validation = -1;
+};
+
+Kept lines_to_keep(const std::filesystem::path& path, std::int64_t last_step) {
+  Kept kept;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     const Json entry = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!file.eof() && entry.is_object() && entry.value("step", last_step + 1) <= last_step) {
-      kept.push_back(line);
+      kept.lines.push_back(line);
+      if (entry.contains("validation_loss")) kept.last_validation = entry["step"];
     } else {
-      others = true;
+      kept.all = false;
     }
   }
-  return {kept, others};
+  return kept;
 }
 
-void drop_later_steps(const std::filesystem::path& path, std::int64_t last_step) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return;
-  const auto [kept, others] = lines_to_keep(path, last_step);
-  if (!others) return;
+void write_lines(const std::filesystem::path& path, const std::vector<std::string>& lines) {
   const std::filesystem::path next = path.string() + ".tmp";
   {
     std::ofstream file(next, std::ios::trunc);
-    for (const auto& line : kept) file << line << '\n';
+    for (const auto& line : lines) file << line << '\n';
     if (!file.flush()) return;
   }
+  std::error_code error;
   std::filesystem::rename(next, path, error);
 }
 
 }  // namespace
 
 MetricsLog::MetricsLog(const std::filesystem::path& file, std::int64_t last_step) : path_(file) {
-  drop_later_steps(file, last_step);
+  const Kept kept = lines_to_keep(file, last_step);
+  if (!kept.all) write_lines(file, kept.lines);
+  last_validation_ = kept.last_validation;
   file_.reset(std::fopen(file.c_str(), "ae"));
   if (!file_) write("");
 }
@@ -76,6 +79,7 @@ void MetricsLog::validation(const v1::ValidationMetrics& metrics) {
   Json line;
   line["step"] = metrics.step();
   line["validation_loss"] = number(metrics.loss());
+  last_validation_ = metrics.step();
   write(line.dump() + "\n");
 }
 

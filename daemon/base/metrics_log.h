@@ -23,6 +23,8 @@ class MetricsLog {
 
   void step(const v1::StepMetrics& metrics, const std::map<std::string, double>& seconds);
   void validation(const v1::ValidationMetrics& metrics);
+  /// The last step with a validation in the file; -1: none.
+  std::int64_t last_validation() const { return last_validation_; }
 
  private:
   void write(const std::string& line);
@@ -32,6 +34,7 @@ class MetricsLog {
   };
   std::filesystem::path path_;
   std::unique_ptr<std::FILE, Close> file_;
+  std::int64_t last_validation_ = -1;
   bool failed_ = false;
 };
 

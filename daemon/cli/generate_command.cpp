@@ -46,6 +46,10 @@ class Printer {
   }
 
   void print(const v1::GenerateResponse& response) {
+    if (!response.done()) {
+      if (first_step_ < 0) first_step_ = response.weights_step();
+      last_step_ = response.weights_step();
+    }
     if (json_) return print_json_line(response);
     text_ = text_ || !response.text().empty();
     if (!response.text().empty()) {
@@ -58,12 +62,18 @@ class Printer {
 
   void expect_text() { maybe_text_ = true; }
   void end() {
-    if (!json_) std::fputs("\n", stdout);
+    if (json_) return;
+    std::fputs("\n", stdout);
+    if (first_step_ != last_step_)
+      fmt::print(stderr,
+                 "The job trained meanwhile: weights of step {} at first, of step {} at last\n",
+                 first_step_, last_step_);
   }
 
  private:
   bool json_;
   bool text_ = false;
+  std::int64_t first_step_ = -1, last_step_ = -1;  ///< of the weights
   bool maybe_text_ =
       false;  ///< a prompt of text: the model has bytes, a token may complete no character
 };

@@ -41,6 +41,7 @@ std::string run_of(const v1::RankCommand& command) {
     case v1::RankCommand::kSaveState: return command.save_state().run();
     case v1::RankCommand::kExport: return command.export_().run();
     case v1::RankCommand::kSample: return command.sample().run();
+    case v1::RankCommand::kAdvanceSample: return command.advance_sample().run();
     case v1::RankCommand::kDeleteRun: return command.delete_run().run();
     default: return {};
   }
@@ -50,14 +51,8 @@ std::string run_of(const v1::RankCommand& command) {
 
 CommandDeadlines::RunSize CommandDeadlines::size_of(const v1::CreateRunCommand& command) {
   RunSize size;
-  for (const auto* folder : {&command.checkpoint_dir(), &command.hf_folder(), &command.checkpoint(),
-                             &command.resume_from()})
+  for (const auto* folder : {&command.checkpoint_dir(), &command.resume_from()})
     if (!folder->empty()) size.source_bytes += bytes_below(*folder);
-  if (command.inference_only()) {
-    // Two flops a weight of two bytes or more, for each token.
-    size.state_bytes = size.forward_flops = size.source_bytes;
-    return size;
-  }
   const auto& config = command.config();
   const nn::ModelConfig model = train::load_model_config(config.model(), command.data_dir());
   if (!config.model().hf_folder().empty())
@@ -66,7 +61,6 @@ CommandDeadlines::RunSize CommandDeadlines::size_of(const v1::CreateRunCommand& 
   const auto& training = config.training();
   size.forward_flops = nn::flops_per_token(model, training.seq_len()) / 3 *
                        static_cast<double>(training.seq_len() * training.global_batch_size());
-  size.validation_batches = static_cast<double>(config.validation().steps());
   return size;
 }
 
@@ -79,9 +73,8 @@ double CommandDeadlines::seconds(const v1::RankCommand& command, const RunSize& 
     case v1::RankCommand::kForwardBackward:
       return 4 * forward;  // forward twice, where checkpointed
     case v1::RankCommand::kEvaluate:
-      return forward *
-             std::max(size.validation_batches, static_cast<double>(command.evaluate().batches()));
-    case v1::RankCommand::kSample: return forward;  // of one token, which is progress
+      return forward * static_cast<double>(command.evaluate().batches());
+    case v1::RankCommand::kAdvanceSample: return forward;  // of one pass, which is progress
     default: return files;
   }
 }

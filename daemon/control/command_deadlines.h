@@ -24,7 +24,6 @@ class CommandDeadlines {
     double state_bytes = 0;    ///< weights and optimizer
     double source_bytes = 0;   ///< of the files that it is loaded from
     double forward_flops = 0;  ///< of a global batch
-    double validation_batches = 1;
   };
 
   static RunSize size_of(const v1::CreateRunCommand& command);

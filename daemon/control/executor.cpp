@@ -10,7 +10,6 @@ namespace meshloom::control {
 
 struct Executor::Pending {
   v1::RankCommand command;
-  TokenCallback on_token;
   std::vector<std::optional<v1::RankResult>> results;
   int answered = 0;
 
@@ -23,6 +22,15 @@ std::string verb_name(const v1::RankCommand& command) {
   const auto* oneof = v1::RankCommand::descriptor()->FindOneofByName("verb");
   const auto* field = command.GetReflection()->GetOneofFieldDescriptor(command, oneof);
   return field ? field->name() : "nothing";
+}
+
+void check_size(const v1::RankCommand& command) {
+  const std::size_t bytes = command.ByteSizeLong();
+  if (bytes <= kLargestCommand) return;
+  throw ResourceExhausted(
+      fmt::format("command {} has {} bytes, at most {} fit into a message to the ranks",
+                  verb_name(command), bytes, kLargestCommand),
+      "COMMAND_TOO_LARGE", {{"bytes", std::to_string(bytes)}});
 }
 
 }  // namespace
@@ -55,13 +63,21 @@ void Executor::send_to_all(const v1::RankCommand& command) {
     if (*sink) (*sink)->send(command);
 }
 
-Executor::Ticket Executor::submit(v1::RankCommand command, TokenCallback on_token) {
-  deadlines_.set(&command);
-  const std::lock_guard lock(mutex_);
-  return submit_locked(std::move(command), std::move(on_token));
+Executor::Ticket Executor::submit(v1::RankCommand command) {
+  return submit_together({std::move(command)}).front();
 }
 
-Executor::Ticket Executor::submit_locked(v1::RankCommand command, TokenCallback on_token) {
+std::vector<Executor::Ticket> Executor::submit_together(std::vector<v1::RankCommand> commands) {
+  for (auto& command : commands) deadlines_.set(&command);
+  std::vector<Ticket> tickets;
+  const std::lock_guard lock(mutex_);
+  // Refused before one has a seq, so that no rank waits for a command that others cannot be sent.
+  for (const auto& command : commands) check_size(command);
+  for (auto& command : commands) tickets.push_back(submit_locked(std::move(command)));
+  return tickets;
+}
+
+Executor::Ticket Executor::submit_locked(v1::RankCommand command) {
   if (fatal_) throw *fatal_;
   if (stopping_) throw Unavailable("the daemon is stopping", "STOPPING");
   const auto missing = std::find(sinks_.begin(), sinks_.end(), nullptr);
@@ -69,17 +85,10 @@ Executor::Ticket Executor::submit_locked(v1::RankCommand command, TokenCallback 
     throw Unavailable(
         fmt::format("rank {} of {} has not joined yet", missing - sinks_.begin(), world_size_),
         "RANKS_MISSING");
-  // Refused before it has a seq, so that no rank waits for a command that others cannot be sent.
-  if (const std::size_t bytes = command.ByteSizeLong(); bytes > kLargestCommand)
-    throw ResourceExhausted(
-        fmt::format("command {} has {} bytes, at most {} fit into a message to the ranks",
-                    verb_name(command), bytes, kLargestCommand),
-        "COMMAND_TOO_LARGE", {{"bytes", std::to_string(bytes)}});
   auto pending = std::make_shared<Pending>();
   command.set_seq(next_seq_++);
   command.set_epoch(epoch_);
   pending->command = std::move(command);
-  pending->on_token = std::move(on_token);
   pending->results.resize(sinks_.size());
   pending_[pending->command.seq()] = pending;
   send_to_all(pending->command);
@@ -99,9 +108,7 @@ v1::RankResult Executor::wait(const Ticket& ticket) {
   return merged;
 }
 
-v1::RankResult Executor::run(v1::RankCommand command, TokenCallback on_token) {
-  return wait(submit(std::move(command), std::move(on_token)));
-}
+v1::RankResult Executor::run(v1::RankCommand command) { return wait(submit(std::move(command))); }
 
 bool Executor::done(const Ticket& ticket) const {
   const std::lock_guard lock(mutex_);
@@ -154,17 +161,6 @@ void Executor::complete(const v1::RankResult& result) {
   }
 }
 
-bool Executor::token(std::int64_t seq, std::int64_t token) {
-  TokenCallback callback;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = pending_.find(seq);
-    if (found == pending_.end() || stopping_ || fatal_) return false;
-    callback = found->second->on_token;
-  }
-  return !callback || callback(token);
-}
-
 void Executor::recover(std::uint64_t epoch, const std::string& cause) {
   const std::lock_guard lock(mutex_);
   if (fatal_ || stopping_ || epoch < recoveries_.count) return;
@@ -174,7 +170,7 @@ void Executor::recover(std::uint64_t epoch, const std::string& cause) {
   command.mutable_recover()->set_epoch(epoch);
   command.mutable_recover()->set_cause(cause);
   try {
-    submit_locked(std::move(command), {});
+    submit_locked(std::move(command));
   } catch (const Error& error) {
     // A rank is not there, which ends the daemon by itself.
     spdlog::error("no recover command: {}", error.what());

@@ -20,9 +20,6 @@
 
 namespace meshloom::control {
 
-/// Called on rank 0's training thread for each new token of a sample command; false stops it.
-using TokenCallback = std::function<bool(std::int64_t token)>;
-
 /// What a command is, for those who watch the ranks.
 struct CommandInfo {
   std::string verb;
@@ -52,13 +49,15 @@ class Executor {
   /// Gives the command its seq, the current epoch and a deadline by the size of its run, and sends
   /// it to every rank. Waits for no rank. Throws ResourceExhausted (COMMAND_TOO_LARGE) for one of
   /// more than kLargestCommand bytes.
-  Ticket submit(v1::RankCommand command, TokenCallback on_token = {});
+  Ticket submit(v1::RankCommand command);
+  /// Commands that no other one comes between, in their order.
+  std::vector<Ticket> submit_together(std::vector<v1::RankCommand> commands);
   /// Waits until every rank has answered. Returns rank 0's result, with the largest memory of all
   /// ranks. Throws the error of the lowest rank that failed. RankWatch sees to it that no wait is
   /// for ever.
   v1::RankResult wait(const Ticket& ticket);
   /// submit and wait.
-  v1::RankResult run(v1::RankCommand command, TokenCallback on_token = {});
+  v1::RankResult run(v1::RankCommand command);
   bool done(const Ticket& ticket) const;
   /// A command that not every rank has answered.
   std::optional<CommandInfo> unanswered(std::int64_t seq) const;
@@ -79,7 +78,6 @@ class Executor {
   // From the ranks.
   /// A result that leaves the ranks out of step is fatal before anybody who waits sees it.
   void complete(const v1::RankResult& result);
-  bool token(std::int64_t seq, std::int64_t token);
   /// A rank has failed alone, after `epoch` recoveries, and meets the others: sends the recover
   /// command to all, once for each epoch.
   void recover(std::uint64_t epoch, const std::string& cause);
@@ -91,7 +89,7 @@ class Executor {
   std::optional<Error> fatal() const;
 
  private:
-  Ticket submit_locked(v1::RankCommand command, TokenCallback on_token);
+  Ticket submit_locked(v1::RankCommand command);
   void send_to_all(const v1::RankCommand& command);
   void fail_locked(const Error& cause, std::unique_lock<std::mutex>& lock);
 

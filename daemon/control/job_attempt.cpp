@@ -7,6 +7,7 @@
 #include "daemon/base/message_printer.h"
 #include "daemon/control/byte_text.h"
 #include "daemon/control/names.h"
+#include "daemon/control/sample_scheduler.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "kernels/base/log.h"
 
@@ -15,8 +16,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kShortStep =
-    0.5;  // seconds; longer steps gain nothing from a second one in flight
+// Longer steps gain nothing from a second one in flight, which a stop would have to wait for.
+constexpr std::chrono::milliseconds kShortStep{50};
+constexpr std::chrono::milliseconds kEvaluationPart{100};  // a stop waits for no more, nor samples
+
+constexpr std::int64_t kJobSample = 0;  // no number of the scheduler's
 
 v1::RankCommand forward_backward(const std::string& run) {
   v1::RankCommand command;
@@ -30,9 +34,10 @@ v1::RankCommand optim_step(const std::string& run) {
   return command;
 }
 
-v1::RankCommand evaluate(const std::string& run, std::int64_t batches) {
+v1::RankCommand evaluate_part(const std::string& run, std::int64_t first, std::int64_t batches) {
   v1::RankCommand command;
   command.mutable_evaluate()->set_run(run);
+  command.mutable_evaluate()->set_first_batch(first);
   command.mutable_evaluate()->set_batches(batches);
   return command;
 }
@@ -82,8 +87,7 @@ bool JobAttempt::interrupted() const { return stop_ || store_.cancel_requested(i
 AttemptEnd JobAttempt::run() {
   prepare();
   train();
-  const bool complete = done_ >= config_.training().steps();
-  if (complete) {
+  if (done_ >= config_.training().steps() && !validation_missing_) {
     write_export();
     write_sample();
     delete_run();
@@ -110,7 +114,7 @@ void JobAttempt::prepare() {
   create.set_epoch(job_.epoch());
   run_exists_ = true;
   const v1::RankResult created = executor_.run(std::move(command));
-  vocab_size_ = created.vocab_size();
+  limits_ = {created.vocab_size(), created.context_length()};
   submitted_ = done_ = saved_ = created.step_count();
   metrics_ = std::make_unique<base::MetricsLog>(folders_.job / "metrics.jsonl", done_);
   for (const auto& note : created.notes()) add_note(note);
@@ -119,11 +123,11 @@ void JobAttempt::prepare() {
     job->set_state(v1::JOB_STATE_RUNNING);
     job->set_step(done_);
     job->set_checkpoint_step(done_);
-    job->set_vocab_size(vocab_size_);
+    job->set_vocab_size(limits_.vocab_size);
     job->set_plan(created.plan());
   });
-  if (done_ == 0 && config_.validation().interval() > 0)
-    record_validation(0, executor_.run(evaluate(id_, config_.validation().steps())).loss());
+  // One that a stop has interrupted is made up for.
+  if (validates(done_) && metrics_->last_validation() < done_) evaluate();
 }
 
 void JobAttempt::add_note(const std::string& note) {
@@ -131,32 +135,39 @@ void JobAttempt::add_note(const std::string& note) {
   store_.add_note(id_, note);
 }
 
-std::size_t JobAttempt::steps_in_flight() const { return step_seconds_ < kShortStep ? 2 : 1; }
+bool JobAttempt::is_due(std::int64_t interval, std::int64_t step) const {
+  return interval > 0 && (step == config_.training().steps() || step % interval == 0);
+}
+
+bool JobAttempt::validates(std::int64_t step) const {
+  return is_due(config_.validation().interval(), step);
+}
+
+bool JobAttempt::saves(std::int64_t step) const {
+  return step == config_.training().steps() || is_due(config_.checkpoint().interval(), step);
+}
+
+bool JobAttempt::may_submit() const {
+  if (submitted_ >= config_.training().steps() || interrupted()) return false;
+  if (in_flight_.empty()) return true;
+  // What follows a step comes before the next one.
+  const std::int64_t last = in_flight_.back().step;
+  return in_flight_.size() == 1 && step_time_ < kShortStep && !validates(last) && !saves(last);
+}
 
 void JobAttempt::train() {
   const std::int64_t steps = config_.training().steps();
   while (done_ < steps) {
-    while (in_flight_.size() < steps_in_flight() && submitted_ < steps && !interrupted())
-      submit_step();
+    while (may_submit()) submit_step();
     if (in_flight_.empty()) return;
     finish_step();
   }
 }
 
 void JobAttempt::submit_step() {
-  StepInFlight step;
-  step.step = ++submitted_;
-  const bool last = step.step == config_.training().steps();
-  const auto every = [&](std::int64_t interval) {
-    return interval > 0 && (last || step.step % interval == 0);
-  };
-  step.forward_backward = executor_.submit(forward_backward(id_));
-  step.optim_step = executor_.submit(optim_step(id_));
-  if (every(config_.validation().interval()))
-    step.evaluate = executor_.submit(evaluate(id_, config_.validation().steps()));
-  if (last || every(config_.checkpoint().interval()))
-    step.save_state = executor_.submit(save_state(id_));
-  in_flight_.push_back(std::move(step));
+  // A sample that came between would see weights whose gradients are there already.
+  const auto tickets = executor_.submit_together({forward_backward(id_), optim_step(id_)});
+  in_flight_.push_back({++submitted_, tickets[0], tickets[1]});
 }
 
 void JobAttempt::finish_step() {
@@ -165,21 +176,41 @@ void JobAttempt::finish_step() {
   const auto begin = Clock::now();
   executor_.wait(step.forward_backward);
   const v1::RankResult result = executor_.wait(step.optim_step);
-  step_seconds_ = std::chrono::duration<double>(Clock::now() - begin).count();
+  step_time_ = Clock::now() - begin;
   done_ = step.step;
   v1::StepMetrics metrics = result.step();
   metrics.set_memory_bytes(std::max(metrics.memory_bytes(), result.peak_memory_bytes()));
   metrics_->step(metrics, {result.seconds().begin(), result.seconds().end()});
   store_.publish_step(id_, metrics);
-  if (step.evaluate) record_validation(step.step, executor_.wait(step.evaluate).loss());
-  if (!step.save_state) return;
+  if (validates(done_)) evaluate();
+  if (!saves(done_)) return;
   try {
-    executor_.wait(step.save_state);
+    executor_.run(save_state(id_));
     checkpoint_saved();
   } catch (const Error& error) {
-    if (executor_.fatal() || step.step == config_.training().steps()) throw;
+    if (executor_.fatal() || done_ == config_.training().steps()) throw;
     save_failed(error);
   }
+}
+
+void JobAttempt::evaluate() {
+  validation_missing_ = true;
+  const std::int64_t batches = config_.validation().steps();
+  std::vector<train::LossSum> losses;
+  std::int64_t at_once = 1;
+  while (static_cast<std::int64_t>(losses.size()) < batches) {
+    if (interrupted()) return;
+    const auto begin = Clock::now();
+    const auto first = static_cast<std::int64_t>(losses.size());
+    const std::int64_t count = std::min(at_once, batches - first);
+    const v1::RankResult part = executor_.run(evaluate_part(id_, first, count));
+    for (int i = 0; i < part.loss_sums_size(); ++i)
+      losses.push_back({part.loss_sums(i), part.label_counts(i)});
+    if (part.loss_sums_size() < count) break;  // the data end
+    if (Clock::now() - begin < kEvaluationPart / 2) at_once *= 2;
+  }
+  record_validation(done_, train::mean_loss(losses));
+  validation_missing_ = false;
 }
 
 void JobAttempt::save_last() {
@@ -232,25 +263,27 @@ void JobAttempt::write_export() {
 void JobAttempt::write_sample() {
   const auto& sample = config_.sample();
   if (sample.prompt().empty() && sample.token_ids_size() == 0) return;
-  v1::RankCommand command;
-  auto& verb = *command.mutable_sample();
-  verb.set_run(id_);
-  verb.set_prompt(sample.prompt());
-  *verb.mutable_token_ids() = sample.token_ids();
-  *verb.mutable_params() = sample.params();
+  SampleTask task{id_, {}, {}};
+  task.start.prompt =
+      train::prompt_tokens(sample.prompt(), sample.token_ids(), limits_, "run.sample.");
+  task.start.params = sample.params();
+  executor_.run(begin_sample_command(kJobSample, task));
+  const bool bytes = limits_.vocab_size == train::kByteVocabulary;
   ByteText text;
   std::string shown = sample.prompt();
   std::string ids;
-  executor_.run(std::move(command), [&](std::int64_t token) {
-    if (vocab_size_ == train::kByteVocabulary)
-      shown += text.append(static_cast<unsigned char>(token));
-    ids += fmt::format("{}{}", ids.empty() ? "" : " ", token);
-    return true;
-  });
+  bool done = false;
+  while (!done && !interrupted()) {
+    const v1::RankResult slice = executor_.run(advance_sample_command(kJobSample, id_));
+    for (const std::int64_t token : slice.token_ids()) {
+      if (bytes) shown += text.append(static_cast<unsigned char>(token));
+      ids += fmt::format("{}{}", ids.empty() ? "" : " ", token);
+    }
+    done = slice.sample_done();
+  }
+  if (!done) add_note("its sample is short: the daemon was stopped or the job cancelled meanwhile");
   shown += text.finish();
-  store_.update(id_, [&](v1::Job* job) {
-    job->set_sample(vocab_size_ == train::kByteVocabulary ? shown : ids);
-  });
+  store_.update(id_, [&](v1::Job* job) { job->set_sample(bytes ? shown : ids); });
 }
 
 }  // namespace meshloom::control

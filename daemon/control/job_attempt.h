@@ -13,6 +13,7 @@
 #include "daemon/base/metrics_log.h"
 #include "daemon/control/executor.h"
 #include "daemon/control/job_store.h"
+#include "daemon/train/sampling_params.h"
 
 namespace meshloom::control {
 
@@ -51,16 +52,20 @@ class JobAttempt {
     std::int64_t step = 0;
     Executor::Ticket forward_backward;
     Executor::Ticket optim_step;
-    Executor::Ticket evaluate;    ///< null: not at this step
-    Executor::Ticket save_state;  ///< null: not at this step
   };
 
   void prepare();
   void delete_run() noexcept;
   bool interrupted() const;
   void train();
+  bool is_due(std::int64_t interval, std::int64_t step) const;
+  bool validates(std::int64_t step) const;
+  bool saves(std::int64_t step) const;
+  bool may_submit() const;
   void submit_step();
   void finish_step();
+  /// Part by part; on a stop it remains to be done.
+  void evaluate();
   void add_note(const std::string& note);  ///< in the log, too
   /// On a stop: what fails is a note.
   void save_last();
@@ -69,7 +74,6 @@ class JobAttempt {
   void record_validation(std::int64_t step, double loss);
   void write_export();
   void write_sample();
-  std::size_t steps_in_flight() const;
 
   JobStore& store_;
   Executor& executor_;
@@ -83,8 +87,9 @@ class JobAttempt {
   std::int64_t submitted_ = 0;
   std::int64_t done_ = 0;
   std::int64_t saved_ = 0;
-  std::int64_t vocab_size_ = 0;
-  double step_seconds_ = 1e9;  ///< of the last step
+  train::PromptLimits limits_;
+  std::chrono::steady_clock::duration step_time_ = std::chrono::hours(1);  ///< of the last step
+  bool validation_missing_ = false;
   bool run_exists_ = false;
 };
 

@@ -54,6 +54,11 @@ void JobDriver::note(const std::string& text) {
   }
 }
 
+bool JobDriver::busy() const {
+  const std::lock_guard lock(driven_mutex_);
+  return !driven_.empty();
+}
+
 void JobDriver::drive(const std::string& id) {
   const std::lock_guard lock(driven_mutex_);
   driven_ = id;

@@ -38,6 +38,8 @@ class JobDriver {
   void note(const std::string& text);
   /// Waits until the driver has let go of its job.
   void join();
+  /// A job has the ranks. Any thread.
+  bool busy() const;
 
  private:
   void run();
@@ -53,7 +55,7 @@ class JobDriver {
   std::filesystem::path data_dir_;
   Refit refit_;
   std::atomic<bool> stop_{false};
-  std::mutex driven_mutex_;
+  mutable std::mutex driven_mutex_;
   std::string driven_;       ///< the job that is driven; empty: none
   std::mutex thread_mutex_;  ///< a stop may come while the last rank joins
   std::thread thread_;

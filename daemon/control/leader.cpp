@@ -72,6 +72,7 @@ Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int worl
                                                  data_dir);
                 });
               }),
+      loads_(std::chrono::hours(24), 1),
       card_{"", make_secret(), ""},
       rank_service_(executor_, watch_,
                     {world_size, card_.secret, [this] { on_all_joined(); },
@@ -90,8 +91,8 @@ Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int worl
             return calls_.run<std::vector<std::string>>(
                 [=, this] { return admit(spec, resolved); });
           }),
-      generate_service_(
-          store_, executor_, state_,
+      generate_service_(SampleSources(
+          store_, scheduler_, sources_, state_,
           [this, data_dir = options.config.data_dir()](const std::string& name) {
             return calls_.run<std::filesystem::path>(
                 [=] { return train::resolve_path(name, data_dir, "hf_folder"); });
@@ -100,8 +101,11 @@ Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int worl
             return calls_.run<train::PromptLimits>([=] {
               return train::prompt_limits(train::load_model_config(resolved.model(), data_dir));
             });
-          },
-          [this](const std::filesystem::path& model) { return hold_memory(model); }),
+          })),
+      sources_([this, threads = self.threads()](const std::filesystem::path& folder) {
+        return load_source(folder, threads);
+      }),
+      scheduler_(executor_, options.config.generation_share(), [this] { return driver_.busy(); }),
       checkpoint_service_(store_, state_),
       worker_service_(executor_, rank_service_, watch_,
                       {self, options.version, state_.root().string(),
@@ -146,15 +150,13 @@ DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
   auto ticker = std::make_unique<Ticker>(kLookPeriod, [this] { look_at_ranks(); });
   LoopEnd end;
   {
-    RankWorker worker(0, factory, [this](std::int64_t seq, std::int64_t token) {
-      pulse_.advance();
-      return executor_.token(seq, token);
-    });
+    RankWorker worker(0, factory, &sources_);
     end = run_commands(
         commands_, worker, [this](const v1::RankResult& result) { executor_.complete(result); },
         &pulse_);
   }
   driver_.request_stop();
+  end_generations();
   driver_.join();
   {
     const std::lock_guard lock(stop_mutex_);
@@ -167,7 +169,8 @@ DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
   server_->set_serving(false);
   server_->shutdown();
   if (rank_server_) rank_server_->shutdown();
-  const bool hanging = calls_.running() > 0;
+  generate_service_.stop();
+  const bool hanging = calls_.running() > 0 || loads_.running() > 0;
   spdlog::info("meshloomd has stopped{}", end == LoopEnd::kStopped ? "" : " after a failure");
   return end == LoopEnd::kStopped ? DaemonEnd{0, true, hanging} : DaemonEnd{1, false, hanging};
 }
@@ -186,6 +189,7 @@ void Leader::request_stop(const std::string& cause) {
   leave_after("a stop in good order", std::chrono::milliseconds(options_.config.stop_timeout_ms()));
   calls_.stop();
   driver_.request_stop();
+  end_generations();
   stopper_ = std::thread([this] { stop_in_good_order(); });
 }
 
@@ -224,6 +228,23 @@ std::vector<std::string> Leader::admit(const v1::JobSpec& spec,
   if (auto note = admission_.check_job(resolved, model, spec.overcommit()))
     warnings.push_back(std::move(*note));
   return warnings;
+}
+
+SourceCache::Loaded Leader::load_source(const std::filesystem::path& folder, int threads) {
+  SourceCache::Loaded loaded{hold_memory(folder), nullptr};
+  // A stop does not wait for a large model, nor for a file system that hangs.
+  loaded.sampler = loads_.run<std::unique_ptr<train::Sampler>>([folder, threads] {
+    ExecutionContext::Options context;
+    context.threads = Threads{threads};
+    return train::Sampler::load(context, folder);
+  });
+  return loaded;
+}
+
+void Leader::end_generations() {
+  scheduler_.stop();
+  loads_.stop();
+  sources_.stop();
 }
 
 std::shared_ptr<const void> Leader::hold_memory(const std::filesystem::path& model) {

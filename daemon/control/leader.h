@@ -26,6 +26,8 @@
 #include "daemon/control/rank_watch.h"
 #include "daemon/control/retention.h"
 #include "daemon/control/run_factory.h"
+#include "daemon/control/sample_scheduler.h"
+#include "daemon/control/source_cache.h"
 #include "daemon/control/state_dir.h"
 #include "daemon/control/ticker.h"
 #include "daemon/control/worker_service.h"
@@ -62,6 +64,9 @@ class Leader {
   /// False where a rank is given up before it has left.
   bool all_ranks_leave();
   std::vector<std::string> admit(const v1::JobSpec& spec, const v1::RunConfig& resolved) const;
+  SourceCache::Loaded load_source(const std::filesystem::path& folder, int threads);
+  /// Calls that wait for tokens or models end.
+  void end_generations();
   std::shared_ptr<const void> hold_memory(const std::filesystem::path& model);
   /// The running job saves and lets go, then the ranks stop.
   void stop_in_good_order();
@@ -80,10 +85,13 @@ class Leader {
   RankWatch watch_;
   BoundedCalls calls_;  ///< into the file systems that requests name
   JobDriver driver_;
+  BoundedCalls loads_;  ///< of models for generation
   LaunchCard card_;
   RankServiceImpl rank_service_;
   JobServiceImpl job_service_;
-  GenerateServiceImpl generate_service_;
+  GenerateServiceImpl generate_service_;  ///< what follows calls its streams
+  SourceCache sources_;
+  SampleScheduler scheduler_;
   CheckpointServiceImpl checkpoint_service_;
   WorkerServiceImpl worker_service_;
   std::unique_ptr<GrpcServer> rank_server_;  ///< null where there is one rank

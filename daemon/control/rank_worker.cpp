@@ -2,44 +2,16 @@
 #include "daemon/control/rank_worker.h"
 
 #include <algorithm>
-#include <vector>
+#include <chrono>
 
 #include "daemon/control/memory_use.h"
 #include "daemon/control/status.h"
-#include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
-namespace {
 
-/// The tokens to continue: given as ids, or as text for a model of bytes.
-std::vector<std::int64_t> prompt_tokens(const v1::SampleCommand& command, std::int64_t vocab_size) {
-  std::vector<std::int64_t> tokens(command.token_ids().begin(), command.token_ids().end());
-  if (!command.prompt().empty()) {
-    if (vocab_size != train::kByteVocabulary)
-      throw Unimplemented(
-          fmt::format(
-              "the model's vocabulary has {} tokens and tokenizers are not part of this version: "
-              "give token ids instead of text",
-              vocab_size),
-          "TOKENIZER_NEEDED", {{"field", "prompt"}, {"vocab_size", std::to_string(vocab_size)}});
-    for (const char c : command.prompt()) tokens.push_back(static_cast<unsigned char>(c));
-  }
-  for (const auto token : tokens)
-    if (token < 0 || token >= vocab_size)
-      throw InvalidArgument(
-          fmt::format("token id {} is outside the model's vocabulary of {}", token, vocab_size),
-          "TOKEN_OUT_OF_RANGE", {{"field", "token_ids"}});
-  return tokens;
-}
-
-}  // namespace
-
-RankWorker::RankWorker(int rank, RunFactory& factory, OnToken on_token)
-    : rank_(rank),
-      factory_(factory),
-      on_token_(std::move(on_token)),
-      recoveries_(factory.recoveries()) {}
+RankWorker::RankWorker(int rank, RunFactory& factory, const SourceCache* sources)
+    : rank_(rank), factory_(factory), sources_(sources), recoveries_(factory.recoveries()) {}
 
 RankWorker::~RankWorker() = default;
 
@@ -77,28 +49,33 @@ void RankWorker::dispatch(const v1::RankCommand& command, v1::RankResult* result
     case v1::RankCommand::kCreateRun: return create_run(command.create_run(), result);
     case v1::RankCommand::kForwardBackward: {
       const auto& name = command.forward_backward().run();
-      return change(name, [&](LiveRun& live) { training_run(live, name).forward_backward(); });
+      return change(name, [](LiveRun& live) { live.run->forward_backward(); });
     }
     case v1::RankCommand::kOptimStep:
       return change(command.optim_step().run(), [&](LiveRun& live) { optim_step(live, result); });
     case v1::RankCommand::kEvaluate: {
       const auto& verb = command.evaluate();
-      result->set_loss(training_run(live(verb.run()), verb.run()).evaluate(verb.batches()));
+      for (const auto& batch : live(verb.run()).run->evaluate(verb.first_batch(), verb.batches())) {
+        result->add_loss_sums(batch.loss);
+        result->add_label_counts(batch.labels);
+      }
       return;
     }
     case v1::RankCommand::kSaveState: {
       const auto& name = command.save_state().run();
-      result->set_path(training_run(live(name), name).save_state().string());
+      result->set_path(live(name).run->save_state().string());
       return;
     }
     case v1::RankCommand::kExport: {
       const auto& verb = command.export_();
-      training_run(live(verb.run()), verb.run()).export_hf(verb.folder(), verb.dtype());
+      live(verb.run()).run->export_hf(verb.folder(), verb.dtype());
       return;
     }
-    case v1::RankCommand::kSample: return sample(command.seq(), command.sample());
+    case v1::RankCommand::kSample: return begin_sample(command.sample());
+    case v1::RankCommand::kAdvanceSample: return advance_sample(command.advance_sample(), result);
+    case v1::RankCommand::kEndSample: samples_.erase(command.end_sample().sample()); return;
     case v1::RankCommand::kRecover: return recover(command.recover());
-    case v1::RankCommand::kDeleteRun: runs_.erase(command.delete_run().run()); return;
+    case v1::RankCommand::kDeleteRun: return delete_run(command.delete_run().run());
     default: throw InternalError(fmt::format("rank {}: a command without a verb", rank_));
   }
 }
@@ -125,55 +102,76 @@ void RankWorker::check_recovered() const {
 void RankWorker::spoil_runs(const v1::ErrorDetails& error) {
   last_failure_ = error.message();
   for (auto& [name, live] : runs_)
-    if (live.run && live.failure.empty()) live.failure = error.message();
+    if (live.failure.empty()) live.failure = error.message();
 }
 
 void RankWorker::create_run(const v1::CreateRunCommand& command, v1::RankResult* result) {
-  LiveRun live;
-  if (command.inference_only()) {
-    if (rank_ == 0) {
-      const auto& folder =
-          command.checkpoint().empty() ? command.hf_folder() : command.checkpoint();
-      live.sampler = factory_.load_sampler(folder);
-      result->set_vocab_size(live.sampler->vocab_size());
-    }
-  } else {
-    check_recovered();
-    train::RunOptions options;
-    options.name = command.run();
-    options.data_dir = command.data_dir();
-    options.checkpoint_dir = command.checkpoint_dir();
-    options.resume_from = command.resume_from();
-    options.resume_older = command.resume_older();
-    options.allow_fallback = command.allow_fallback();
-    live.run = factory_.create(command.config(), options);
-    result->set_step_count(live.run->step());
-    result->set_vocab_size(live.run->vocab_size());
-    *result->mutable_resolved() = live.run->config();
-    for (const auto& note : live.run->notes()) result->add_notes(note);
-    result->set_plan(live.run->plan_text());
-  }
-  runs_[command.run()] = std::move(live);
+  check_recovered();
+  train::RunOptions options;
+  options.name = command.run();
+  options.data_dir = command.data_dir();
+  options.checkpoint_dir = command.checkpoint_dir();
+  options.resume_from = command.resume_from();
+  options.resume_older = command.resume_older();
+  options.allow_fallback = command.allow_fallback();
+  auto run = factory_.create(command.config(), options);
+  const train::PromptLimits limits = run->prompt_limits();
+  result->set_step_count(run->step());
+  result->set_vocab_size(limits.vocab_size);
+  result->set_context_length(limits.context_length);
+  *result->mutable_resolved() = run->config();
+  for (const auto& note : run->notes()) result->add_notes(note);
+  result->set_plan(run->plan_text());
+  delete_run(command.run());
+  runs_[command.run()].run = std::move(run);
+}
+
+void RankWorker::delete_run(const std::string& name) {
+  std::erase_if(samples_, [&](const auto& item) { return item.second.run == name; });
+  runs_.erase(name);
 }
 
 void RankWorker::optim_step(LiveRun& live, v1::RankResult* result) {
-  train::Run& run = training_run(live, "");
+  train::Run& run = *live.run;
   *result->mutable_step() = run.optim_step();
   const auto seconds = run.phase_seconds();
   result->mutable_seconds()->insert(seconds.begin(), seconds.end());
   result->set_step_count(run.step());
 }
 
-void RankWorker::sample(std::int64_t seq, const v1::SampleCommand& command) {
-  LiveRun& target = live(command.run());
-  const auto on_token = [&](std::int64_t token) { return on_token_ && on_token_(seq, token); };
-  if (target.sampler) {
-    target.sampler->sample(prompt_tokens(command, target.sampler->vocab_size()), command.params(),
-                           on_token);
-  } else if (target.run) {
-    target.run->sample(prompt_tokens(command, target.run->vocab_size()), command.params(),
-                       on_token);
+void RankWorker::begin_sample(const v1::SampleCommand& command) {
+  train::SampleStart start;
+  start.prompt.assign(command.token_ids().begin(), command.token_ids().end());
+  start.params = command.params();
+  start.drawn_before = static_cast<std::uint64_t>(command.drawn_before());
+  LiveSample sample{command.run(), nullptr, nullptr};
+  if (!command.run().empty()) {
+    sample.sample = live(command.run()).run->begin_sample(start);
+  } else if (sources_) {
+    sample.source = sources_->find(command.source());
+    sample.sample = sample.source->begin_sample(start);
   }
+  samples_[command.sample()] = std::move(sample);
+}
+
+void RankWorker::advance_sample(const v1::AdvanceSampleCommand& command, v1::RankResult* result) {
+  const auto found = samples_.find(command.sample());
+  if (found == samples_.end())
+    throw NotFound(
+        fmt::format("sample {} has ended with its run on rank {}", command.sample(), rank_),
+        "RUN_NOT_FOUND");
+  LiveSample& sample = found->second;
+  const std::int64_t step = !sample.run.empty() ? live(sample.run).run->step()
+                            : sample.source     ? sample.source->step()
+                                                : 0;
+  if (!sample.sample) return;
+  const auto begin = std::chrono::steady_clock::now();
+  for (const auto token : sample.sample->advance(std::chrono::milliseconds(command.budget_ms())))
+    result->add_token_ids(token);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  (*result->mutable_seconds())["sample"] = seconds.count();
+  result->set_step_count(step);
+  result->set_sample_done(sample.sample->done());
 }
 
 RankWorker::LiveRun& RankWorker::live(const std::string& name) {
@@ -181,18 +179,11 @@ RankWorker::LiveRun& RankWorker::live(const std::string& name) {
   if (found == runs_.end())
     throw NotFound(fmt::format("run \"{}\" does not exist on rank {}", name, rank_),
                    "RUN_NOT_FOUND");
-  if (found->second.run) check_recovered();
+  check_recovered();
   if (!found->second.failure.empty())
     throw FailedPrecondition(
         fmt::format("run \"{}\" failed before: {}", name, found->second.failure), "RUN_FAILED");
   return found->second;
-}
-
-train::Run& RankWorker::training_run(LiveRun& live, const std::string& name) {
-  if (!live.run)
-    throw FailedPrecondition(fmt::format("run \"{}\" is for generation only", name),
-                             "NO_OPTIMIZER");
-  return *live.run;
 }
 
 void RankWorker::change(const std::string& name, const std::function<void(LiveRun&)>& verb) {

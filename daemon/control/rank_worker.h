@@ -8,6 +8,7 @@
 #include <string>
 
 #include "daemon/control/run_factory.h"
+#include "daemon/control/source_cache.h"
 #include "v1/rank_service.pb.h"
 
 namespace meshloom::control {
@@ -15,10 +16,8 @@ namespace meshloom::control {
 /// Used by the rank's training thread alone. Runs and models are destroyed with it.
 class RankWorker {
  public:
-  using OnToken = std::function<bool(std::int64_t seq, std::int64_t token)>;
-
-  /// on_token is for rank 0; the other ranks generate nothing.
-  RankWorker(int rank, RunFactory& factory, OnToken on_token = {});
+  /// `sources` are rank 0's; the other ranks draw nothing from them.
+  RankWorker(int rank, RunFactory& factory, const SourceCache* sources = nullptr);
   ~RankWorker();
 
   /// Never throws: errors are part of the result. After a failed forward_backward or optim_step the
@@ -32,9 +31,12 @@ class RankWorker {
  private:
   struct LiveRun {
     std::unique_ptr<train::Run> run;
-    std::unique_ptr<train::Sampler>
-        sampler;  ///< instead of run where the command was inference_only
     std::string failure;
+  };
+  struct LiveSample {
+    std::string run;                         ///< empty: of a source
+    std::shared_ptr<train::Sampler> source;  ///< null on other ranks
+    std::unique_ptr<train::Sample> sample;   ///< null where nothing is drawn on this rank
   };
 
   void recover(const v1::RecoverCommand& command);
@@ -45,19 +47,21 @@ class RankWorker {
   void dispatch(const v1::RankCommand& command, v1::RankResult* result);
   void create_run(const v1::CreateRunCommand& command, v1::RankResult* result);
   void optim_step(LiveRun& live, v1::RankResult* result);
-  void sample(std::int64_t seq, const v1::SampleCommand& command);
+  void delete_run(const std::string& name);
+  void begin_sample(const v1::SampleCommand& command);
+  void advance_sample(const v1::AdvanceSampleCommand& command, v1::RankResult* result);
   LiveRun& live(const std::string& name);
-  train::Run& training_run(LiveRun& live, const std::string& name);
   /// Runs a verb that changes the training state; a failure spoils the run.
   void change(const std::string& name, const std::function<void(LiveRun&)>& verb);
 
   const int rank_;
   RunFactory& factory_;
-  OnToken on_token_;
+  const SourceCache* sources_;
   std::int64_t epoch_ = 0;
   std::uint64_t recoveries_ = 0;  ///< after which the ranks were in step
   std::string last_failure_;      ///< of a rank alone
   std::map<std::string, LiveRun> runs_;
+  std::map<std::int64_t, LiveSample> samples_;  ///< end before their runs
 };
 
 }  // namespace meshloom::control

@@ -2,7 +2,6 @@
 // What a rank's worker makes runs with: the training engine, or a stand-in in tests.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 
 #include "daemon/train/run.h"
@@ -15,8 +14,6 @@ class RunFactory {
   /// Every rank calls it with equal arguments (train::Run::create).
   virtual std::unique_ptr<train::Run> create(const v1::RunConfig& resolved,
                                              const train::RunOptions&) = 0;
-  /// Rank 0 alone: a model for generation from a checkpoint or a Hugging Face folder.
-  virtual std::unique_ptr<train::Sampler> load_sampler(const std::filesystem::path& folder) = 0;
 
   /// Recoveries of the ranks so far (see comm/failure.h).
   virtual std::uint64_t recoveries() const { return 0; }

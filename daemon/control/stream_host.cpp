@@ -13,14 +13,19 @@ StreamHost::StreamHost(const Options& options)
   threads_.emplace_back([this] { watch_writes(); });
 }
 
-StreamHost::~StreamHost() {
+StreamHost::~StreamHost() { stop(); }
+
+void StreamHost::stop() {
+  std::deque<std::function<void()>> dropped;
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
+    dropped.swap(tasks_);
   }
   tasks_changed_.notify_all();
   guests_changed_.notify_all();
-  for (auto& thread : threads_) thread.join();
+  for (auto& thread : threads_)
+    if (thread.joinable()) thread.join();
 }
 
 void StreamHost::add(std::weak_ptr<Guest> guest) {
@@ -31,6 +36,7 @@ void StreamHost::add(std::weak_ptr<Guest> guest) {
 
 void StreamHost::post(std::function<void()> task) {
   const std::lock_guard lock(mutex_);
+  if (ending_) return;
   tasks_.push_back(std::move(task));
   tasks_changed_.notify_one();
 }

@@ -37,7 +37,6 @@ class StreamHost {
   };
 
   explicit StreamHost(const Options& options);
-  /// Tasks that have not begun are dropped. The server of the streams must have been shut down.
   ~StreamHost();
   StreamHost(const StreamHost&) = delete;
   StreamHost& operator=(const StreamHost&) = delete;
@@ -45,8 +44,11 @@ class StreamHost {
   Slots& slots() { return slots_; }
   /// Watches the stream's writes as long as it lives.
   void add(std::weak_ptr<Guest> guest);
-  /// Runs on one of the host's threads, in order of calls. Must not throw.
+  /// Runs on one of the host's threads, in order of calls. Must not throw. Dropped after stop().
   void post(std::function<void()> task);
+  /// Tasks that have not begun are dropped, one that has is waited for. The server of the streams
+  /// must have been shut down.
+  void stop();
 
  private:
   void work();

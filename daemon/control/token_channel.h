@@ -1,64 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens from the training thread to the thread that serves the call.
+// Tokens from the scheduler to whoever serves the call.
 #pragma once
 
-#include <chrono>
-#include <condition_variable>
-#include <cstdint>
-#include <deque>
+#include <functional>
 #include <mutex>
-#include <optional>
+#include <vector>
+
+#include "daemon/control/token_sink.h"
 
 namespace meshloom::control {
 
-/// Tokens that one request may ask for.
-inline constexpr int kMostTokens = 65'536;
-
-/// Holds at most kMostTokens, so the training thread never waits for a client.
-class TokenChannel {
+/// Holds at most kMostTokens, so nobody waits for a client.
+class TokenChannel final : public TokenSink {
  public:
-  /// False once the reader has left or the time of a turn is used up: ranks that train wait
-  /// meanwhile.
-  bool push(std::int64_t token) {
+  /// `wake` is called after each change; it must return at once.
+  explicit TokenChannel(std::function<void()> wake) : wake_(std::move(wake)) {}
+
+  void token(const DrawnToken& token) override {
+    {
+      const std::lock_guard lock(mutex_);
+      drawn_.tokens.push_back(token);
+    }
+    wake_();
+  }
+  void end(const std::exception_ptr& error) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (drawn_.ended) return;
+      drawn_.ended = true;
+      drawn_.error = error;
+    }
+    wake_();
+  }
+  bool left() const override {
     const std::lock_guard lock(mutex_);
-    const auto now = Clock::now();
-    if (!first_) first_ = now;
-    tokens_.push_back(token);
-    changed_.notify_one();
-    out_of_time_ = now - *first_ >= kLongestTurn;
-    return !left_ && !out_of_time_;
+    return left_;
   }
 
-  bool out_of_time() const {
+  struct Drawn {
+    std::vector<DrawnToken> tokens;
+    bool ended = false;  ///< nothing comes after them
+    std::exception_ptr error;
+  };
+  /// What came since the last call.
+  Drawn take() {
     const std::lock_guard lock(mutex_);
-    return out_of_time_;
+    Drawn drawn = drawn_;
+    drawn_.tokens.clear();
+    return drawn;
   }
-
-  /// The next token; nothing after `timeout`.
-  std::optional<std::int64_t> pop(std::chrono::milliseconds timeout) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, timeout, [&] { return !tokens_.empty(); });
-    if (tokens_.empty()) return std::nullopt;
-    const std::int64_t token = tokens_.front();
-    tokens_.pop_front();
-    return token;
-  }
-
   void leave() {
     const std::lock_guard lock(mutex_);
     left_ = true;
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::seconds kLongestTurn{30};
-
+  const std::function<void()> wake_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::int64_t> tokens_;
-  std::optional<Clock::time_point> first_;
+  Drawn drawn_;
   bool left_ = false;
-  bool out_of_time_ = false;
 };
 
 }  // namespace meshloom::control

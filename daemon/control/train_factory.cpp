@@ -24,10 +24,6 @@ std::unique_ptr<train::Run> TrainFactory::create(const v1::RunConfig& resolved,
   return train::Run::create({&context(), &world_}, resolved, options);
 }
 
-std::unique_ptr<train::Sampler> TrainFactory::load_sampler(const std::filesystem::path& folder) {
-  return train::Sampler::load(context(), folder);
-}
-
 std::uint64_t TrainFactory::recoveries() const {
   const comm::FailureDomain* failures = world_.failures();
   return failures ? failures->epoch() : 0;

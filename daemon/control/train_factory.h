@@ -16,7 +16,6 @@ class TrainFactory final : public RunFactory {
 
   std::unique_ptr<train::Run> create(const v1::RunConfig& resolved,
                                      const train::RunOptions& options) override;
-  std::unique_ptr<train::Sampler> load_sampler(const std::filesystem::path& folder) override;
   std::uint64_t recoveries() const override;
   void join_recovery() override;
 

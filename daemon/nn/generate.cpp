@@ -8,13 +8,9 @@
 namespace meshloom::nn {
 namespace {
 
-std::vector<std::int64_t> all_stop_tokens(const ModelConfig& config,
-                                          const GenerateOptions& options) {
-  std::vector<std::int64_t> stops = options.stop_tokens;
-  if (!options.stop_at_eos) return stops;
+void add_eos_tokens(const ModelConfig& config, std::vector<std::int64_t>& stops) {
   if (config.eos_token_id) stops.push_back(*config.eos_token_id);
   stops.insert(stops.end(), config.more_eos_token_ids.begin(), config.more_eos_token_ids.end());
-  return stops;
 }
 
 std::vector<float> next_logits(Model& model, std::span<const std::int64_t> ids, KvCache& cache) {
@@ -40,34 +36,35 @@ void check_generate_arguments(const ModelConfig& config, std::span<const std::in
           config.vocab_size);
 }
 
-std::int64_t generate(Model& model, std::span<const std::int64_t> prompt,
-                      const GenerateOptions& options,
-                      const std::function<bool(std::int64_t)>& on_token) {
+Generation::Generation(Model& model, std::vector<std::int64_t> prompt,
+                       const GenerateOptions& options)
+    : model_(model), options_(options), tokens_(std::move(prompt)), done_(options.max_tokens == 0) {
   const ModelConfig& config = model.config();
-  const std::int64_t context_length = config.max_position_embeddings;
-  check_generate_arguments(config, prompt, options);
-  if (options.max_tokens == 0) return 0;
-  const std::vector<std::int64_t> stops = all_stop_tokens(config, options);
-  const std::int64_t wanted = static_cast<std::int64_t>(prompt.size()) + options.max_tokens;
-  const auto cache = model.make_cache(1, std::min(context_length, wanted));
+  check_generate_arguments(config, tokens_, options_);
+  if (options_.stop_at_eos) add_eos_tokens(config, options_.stop_tokens);
+  const std::int64_t wanted = static_cast<std::int64_t>(tokens_.size()) + options_.max_tokens;
+  cache_ = model.make_cache(1, std::min<std::int64_t>(config.max_position_embeddings, wanted));
+}
 
-  std::vector<std::int64_t> tokens(prompt.begin(), prompt.end());
-  std::size_t fed = 0;
-  for (std::int64_t drawn = 0; drawn < options.max_tokens;) {
-    if (cache->length() == cache->max_length()) {
-      cache->clear();
-      fed = tokens.size() - static_cast<std::size_t>(std::max<std::int64_t>(context_length / 2, 1));
-    }
-    const std::span<const std::int64_t> fresh = std::span(tokens).subspan(fed);
-    const std::vector<float> logits = next_logits(model, fresh, *cache);
-    fed = tokens.size();
-    tokens.push_back(sample_token(logits, options.sampling, static_cast<std::uint64_t>(drawn)));
-    ++drawn;
-    const std::int64_t token = tokens.back();
-    if (!on_token(token) || std::find(stops.begin(), stops.end(), token) != stops.end())
-      return drawn;
+std::optional<std::int64_t> Generation::advance() {
+  check_internal(!done_, "generation: every token was drawn");
+  if (cache_->length() == cache_->max_length()) {
+    cache_->clear();
+    fed_ = tokens_.size() - static_cast<std::size_t>(std::max<std::int64_t>(
+                                model_.config().max_position_embeddings / 2, 1));
   }
-  return options.max_tokens;
+  const std::size_t count = std::min(tokens_.size() - fed_, kPassTokens);
+  const std::vector<float> logits =
+      next_logits(model_, std::span(tokens_).subspan(fed_, count), *cache_);
+  fed_ += count;
+  if (fed_ < tokens_.size()) return std::nullopt;
+  const std::int64_t token = sample_token(
+      logits, options_.sampling, options_.drawn_before + static_cast<std::uint64_t>(drawn_));
+  tokens_.push_back(token);
+  const auto& stops = options_.stop_tokens;
+  done_ = ++drawn_ == options_.max_tokens ||
+          std::find(stops.begin(), stops.end(), token) != stops.end();
+  return token;
 }
 
 }  // namespace meshloom::nn

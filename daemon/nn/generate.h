@@ -3,7 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,6 +19,9 @@ struct GenerateOptions {
   /// Generation ends after one of these; Model::config()'s eos ids are added where `stop_at_eos`.
   std::vector<std::int64_t> stop_tokens;
   bool stop_at_eos = true;
+  /// Tokens at the end of the prompt that were drawn before, with the same seed: the next one is
+  /// drawn as if this sample had drawn them.
+  std::uint64_t drawn_before = 0;
 };
 
 /// Throws InvalidArgument for an empty prompt, a token outside the vocabulary, a prompt longer than
@@ -25,16 +29,34 @@ struct GenerateOptions {
 void check_generate_arguments(const ModelConfig& config, std::span<const std::int64_t> prompt,
                               const GenerateOptions& options);
 
-/// Feeds `prompt` and then draws up to max_tokens tokens, handing each to on_token, which returns
-/// false to stop. Returns how many were drawn. Equal arguments and weights give equal tokens.
+/// One sample, drawn pass by pass. Equal arguments and weights give equal tokens, however much time
+/// lies between the passes. Where weights change in between, what was fed before keeps the keys and
+/// values that it had.
 ///
 /// When the model's context is full, generation goes on with the last half of it fed anew as a
 /// prompt of its own (positions start again at 0), so output is unbounded while the model sees
 /// between half and all of its context.
-///
-/// Throws what check_generate_arguments throws; Unimplemented for BERT.
-std::int64_t generate(Model& model, std::span<const std::int64_t> prompt,
-                      const GenerateOptions& options,
-                      const std::function<bool(std::int64_t)>& on_token);
+class Generation {
+ public:
+  /// Throws what check_generate_arguments throws; Unimplemented for BERT. `model` outlives it.
+  Generation(Model& model, std::vector<std::int64_t> prompt, const GenerateOptions& options);
+
+  /// No token is left to draw.
+  bool done() const { return done_; }
+  /// One pass of the model over what it has not seen, at most kPassTokens of it, so that a pass is
+  /// short. Returns the next token where that was all. Not after done().
+  std::optional<std::int64_t> advance();
+
+  static constexpr std::size_t kPassTokens = 128;
+
+ private:
+  Model& model_;
+  GenerateOptions options_;
+  std::vector<std::int64_t> tokens_;
+  std::unique_ptr<KvCache> cache_;
+  std::size_t fed_ = 0;
+  std::int64_t drawn_ = 0;
+  bool done_ = false;
+};
 
 }  // namespace meshloom::nn

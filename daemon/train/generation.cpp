@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/generation.h"
 
-#include <algorithm>
-#include <array>
+#include <chrono>
 #include <exception>
+#include <optional>
 
 #include "daemon/train/status_agreement.h"
 
@@ -23,97 +23,92 @@ std::int64_t spare_bytes(const Allocator& allocator) {
   return static_cast<std::int64_t>((stats.segment_bytes - stats.bytes_in_use) / 2);
 }
 
-/// Every token is followed by one small exchange, which says whether all go on. It also keeps ranks
-/// that only wait from waiting longer than a token takes.
-class TokenLoop {
+class MeshSample final : public Sample {
  public:
-  TokenLoop(ModelState& state, const std::function<bool(std::int64_t)>& on_token)
-      : world_(state.mesh().world()), data_parallel_(state.data_parallel()), on_token_(on_token) {}
+  MeshSample(ModelState& state, const SampleStart& start)
+      : state_(state), world_(state.mesh().world()) {
+    const nn::GenerateOptions options = make_generate_options(start);
+    nn::check_generate_arguments(state.model().config(), start.prompt, options);
+    if (state.mesh().data_parallel_groups().replicas->rank() == 0)
+      drawing_.emplace(state.model(), start.prompt, options);
+  }
 
-  bool operator()(std::int64_t token) {
-    bool wanted = true;
-    if (world_.rank() == 0) {
-      try {
-        wanted = on_token_(token);
-      } catch (...) {
-        error_ = std::current_exception();
-        wanted = false;
+  std::vector<std::int64_t> advance(std::chrono::milliseconds budget) override {
+    const auto end = Clock::now() + budget;
+    // A rank that draws knows when all is drawn, and tells the others with what it agrees on.
+    const double keep = least(
+        world_, done() ? kAllDrawn
+                       : static_cast<double>(spare_bytes(state_.model().context().allocator())));
+    if (keep == kAllDrawn) return {};
+    std::vector<std::int64_t> tokens;
+    std::exception_ptr error;
+    if (drawing_) {
+      error = draw(static_cast<std::int64_t>(keep), end, tokens);
+    } else {
+      while (go_on(true)) {
       }
     }
-    if (go_on(wanted)) data_parallel_.next_pass();
-    return going_;
+    agree(world_, error);
+    if (world_.rank() != 0) tokens.clear();
+    return tokens;
   }
-
-  /// Tells the others, if they do not know yet.
-  void end() {
-    if (going_) go_on(false);
-  }
-  void wait() {
-    while (going_) go_on(true);
-  }
-  const std::exception_ptr& error() const { return error_; }
+  bool done() const override { return drawing_ && drawing_->done(); }
 
  private:
-  bool go_on(bool mine) {
-    going_ = least(world_, mine ? 1.0 : 0.0) > 0.0;
-    return going_;
+  using Clock = std::chrono::steady_clock;
+  static constexpr double kAllDrawn = -1.0;
+
+  /// After every pass: whether all do another. It also keeps ranks that only wait from waiting
+  /// longer than a pass takes.
+  bool go_on(bool mine) { return least(world_, mine ? 1.0 : 0.0) > 0.0; }
+
+  /// Returns what this rank ended with.
+  std::exception_ptr draw(std::int64_t keep_bytes, Clock::time_point end,
+                          std::vector<std::int64_t>& tokens) {
+    parallel::DataParallel& data_parallel = state_.data_parallel();
+    std::exception_ptr error;
+    data_parallel.begin_generation(keep_bytes);
+    try {
+      while (true) {
+        if (const auto token = drawing_->advance()) tokens.push_back(*token);
+        // The time of rank 0 counts.
+        const bool time_left = world_.rank() != 0 || Clock::now() < end;
+        if (!go_on(time_left && !drawing_->done())) break;
+        data_parallel.next_pass();
+      }
+    } catch (...) {
+      error = std::current_exception();
+      rethrow_comm_error(error);
+      // Ranks that share the matmuls cannot go on without this one.
+      if (state_.mesh().tensor().size() > 1) throw;
+      data_parallel.take_part_pass();
+      go_on(false);
+    }
+    data_parallel.end_generation();
+    return error;
   }
 
+  ModelState& state_;
   comm::ProcessGroup& world_;
-  parallel::DataParallel& data_parallel_;
-  const std::function<bool(std::int64_t)>& on_token_;
-  bool going_ = true;
-  std::exception_ptr error_;
+  std::optional<nn::Generation> drawing_;  ///< on the ranks of the first replica
 };
-
-/// Returns what this rank ended with.
-std::exception_ptr generate_here(ModelState& state, std::int64_t keep_bytes,
-                                 const std::vector<std::int64_t>& prompt,
-                                 const nn::GenerateOptions& options, TokenLoop& loop) {
-  parallel::DataParallel& data_parallel = state.data_parallel();
-  std::exception_ptr error;
-  data_parallel.begin_generation(keep_bytes);
-  try {
-    nn::generate(state.model(), prompt, options, [&](std::int64_t token) { return loop(token); });
-  } catch (...) {
-    error = std::current_exception();
-    rethrow_comm_error(error);
-    // Ranks that share the matmuls cannot go on without this one.
-    if (state.mesh().tensor().size() > 1) throw;
-    data_parallel.take_part_pass();
-  }
-  loop.end();
-  data_parallel.end_generation();
-  return error ? error : loop.error();
-}
 
 }  // namespace
 
-nn::GenerateOptions make_generate_options(const v1::SamplingParams& params) {
+nn::GenerateOptions make_generate_options(const SampleStart& start) {
+  const v1::SamplingParams& params = start.params;
   nn::GenerateOptions options;
   if (params.max_tokens() != 0) options.max_tokens = params.max_tokens();
   if (params.has_temperature()) options.sampling.temperature = params.temperature();
   if (params.has_top_p()) options.sampling.top_p = params.top_p();
   options.sampling.top_k = params.top_k();
   options.sampling.seed = params.seed();
+  options.drawn_before = start.drawn_before;
   return options;
 }
 
-void generate_on_mesh(ModelState& state, const std::vector<std::int64_t>& prompt,
-                      const nn::GenerateOptions& options,
-                      const std::function<bool(std::int64_t)>& on_token) {
-  nn::check_generate_arguments(state.model().config(), prompt, options);
-  comm::ProcessGroup& world = state.mesh().world();
-  const Allocator& allocator = state.model().context().allocator();
-  const double keep = least(world, static_cast<double>(spare_bytes(allocator)));
-  TokenLoop loop(state, on_token);
-  std::exception_ptr error;
-  if (state.mesh().data_parallel_groups().replicas->rank() == 0) {
-    error = generate_here(state, static_cast<std::int64_t>(keep), prompt, options, loop);
-  } else {
-    loop.wait();
-  }
-  agree(world, error);
+std::unique_ptr<Sample> begin_sample_on_mesh(ModelState& state, const SampleStart& start) {
+  return std::make_unique<MeshSample>(state, start);
 }
 
 }  // namespace meshloom::train

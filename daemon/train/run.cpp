@@ -13,18 +13,42 @@ namespace {
 
 namespace fs = std::filesystem;
 
+class ModelSample final : public Sample {
+ public:
+  ModelSample(nn::Model& model, const SampleStart& start)
+      : generation_(model, start.prompt, make_generate_options(start)) {}
+
+  std::vector<std::int64_t> advance(std::chrono::milliseconds budget) override {
+    const auto end = std::chrono::steady_clock::now() + budget;
+    std::vector<std::int64_t> tokens;
+    while (!generation_.done()) {
+      if (const auto token = generation_.advance()) tokens.push_back(*token);
+      if (std::chrono::steady_clock::now() >= end) break;
+    }
+    return tokens;
+  }
+  bool done() const override { return generation_.done(); }
+
+ private:
+  nn::Generation generation_;
+};
+
 class ModelSampler final : public Sampler {
  public:
-  explicit ModelSampler(std::unique_ptr<nn::Model> model) : model_(std::move(model)) {}
+  ModelSampler(std::unique_ptr<ExecutionContext> context, std::unique_ptr<nn::Model> model,
+               std::int64_t step)
+      : context_(std::move(context)), model_(std::move(model)), step_(step) {}
 
-  std::int64_t vocab_size() const override { return model_->config().vocab_size; }
-  void sample(const std::vector<std::int64_t>& prompt, const v1::SamplingParams& params,
-              const std::function<bool(std::int64_t)>& on_token) override {
-    nn::generate(*model_, prompt, make_generate_options(params), on_token);
+  std::int64_t step() const override { return step_; }
+  PromptLimits prompt_limits() const override { return train::prompt_limits(model_->config()); }
+  std::unique_ptr<Sample> begin_sample(const SampleStart& start) override {
+    return std::make_unique<ModelSample>(*model_, start);
   }
 
  private:
+  std::unique_ptr<ExecutionContext> context_;
   std::unique_ptr<nn::Model> model_;
+  std::int64_t step_;
 };
 
 /// True for a checkpoint, false for a Hugging Face folder; NotFound for anything else.
@@ -38,9 +62,10 @@ bool holds_checkpoint(const fs::path& folder) {
       "NOT_FOUND", {{"path", folder.string()}});
 }
 
-std::unique_ptr<nn::Model> load_checkpoint_model(ExecutionContext& context,
-                                                 const fs::path& folder) {
+std::unique_ptr<nn::Model> load_checkpoint_model(ExecutionContext& context, const fs::path& folder,
+                                                 std::int64_t* step) {
   const Manifest manifest = read_manifest(folder);
+  *step = manifest.step;
   verify_files(folder, manifest);
   auto model = nn::make_model(context, nn::parse_hf_config(manifest.model_config), DType::kFloat32);
   const CheckpointReader checkpoint(folder, manifest);
@@ -58,6 +83,17 @@ std::unique_ptr<nn::Model> load_hf_model(ExecutionContext& context, const fs::pa
 
 }  // namespace
 
+double mean_loss(std::span<const LossSum> batches) {
+  LossSum total;
+  for (const LossSum& batch : batches) {
+    total.loss += batch.loss;
+    total.labels += batch.labels;
+  }
+  if (total.labels == 0.0)
+    throw InvalidArgument("evaluate: the validation batches have no label that counts");
+  return total.loss / total.labels;
+}
+
 std::unique_ptr<Run> Run::create(const RankResources& resources, const v1::RunConfig& resolved,
                                  const RunOptions& options) {
   std::unique_ptr<Run> run;
@@ -66,10 +102,13 @@ std::unique_ptr<Run> Run::create(const RankResources& resources, const v1::RunCo
   return make_run_in_step(*resources.world, std::move(run));
 }
 
-std::unique_ptr<Sampler> Sampler::load(ExecutionContext& context, const fs::path& folder) {
-  return std::make_unique<ModelSampler>(holds_checkpoint(folder)
-                                            ? load_checkpoint_model(context, folder)
-                                            : load_hf_model(context, folder));
+std::unique_ptr<Sampler> Sampler::load(const ExecutionContext::Options& options,
+                                       const fs::path& folder) {
+  auto context = std::make_unique<ExecutionContext>(options);
+  std::int64_t step = 0;
+  auto model = holds_checkpoint(folder) ? load_checkpoint_model(*context, folder, &step)
+                                        : load_hf_model(*context, folder);
+  return std::make_unique<ModelSampler>(std::move(context), std::move(model), step);
 }
 
 std::int64_t Sampler::weight_bytes(const fs::path& folder) {

@@ -2,15 +2,17 @@
 // Run: a model on a mesh with its optimizer and data on this rank, driven by step verbs.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "daemon/comm/process_group.h"
 #include "daemon/tensor/execution_context.h"
+#include "daemon/train/sampling_params.h"
 #include "v1/config.pb.h"
 #include "v1/job.pb.h"
 
@@ -64,6 +66,34 @@ void check_resume_from(const v1::RunConfig& resolved, const std::filesystem::pat
 std::vector<std::string> plan_warnings(const v1::RunConfig& resolved,
                                        const std::filesystem::path& data_dir);
 
+/// The loss of a batch.
+struct LossSum {
+  double loss = 0.0;    ///< summed over its labels
+  double labels = 0.0;  ///< that count
+};
+
+/// Throws InvalidArgument where no label counts.
+double mean_loss(std::span<const LossSum> batches);
+
+/// What a sample begins with. The prompt is one that the model can continue (prompt_tokens).
+struct SampleStart {
+  std::vector<std::int64_t> prompt;
+  v1::SamplingParams params;
+  /// Tokens at the end of the prompt that another sample of the same seed has drawn.
+  std::uint64_t drawn_before = 0;
+};
+
+/// A sample that is drawn bit by bit. Ends before the run or Sampler that it came from.
+class Sample {
+ public:
+  virtual ~Sample() = default;
+  /// Draws for as long as `budget`, at least one pass of the model. Returns the tokens on rank 0,
+  /// nothing on others and once all are drawn.
+  virtual std::vector<std::int64_t> advance(std::chrono::milliseconds budget) = 0;
+  /// Rank 0: no token is left to draw.
+  virtual bool done() const = 0;
+};
+
 /// Every rank of the world calls the same verbs in the same order. A verb that throws anything but
 /// comm errors throws on every rank alike (the ranks agree on the first failure), so they stay in
 /// step.
@@ -84,8 +114,8 @@ class Run {
   /// How the ranks of the mesh hold each kind of parameter, a line each; empty where it is not
   /// known.
   virtual std::string plan_text() const { return {}; }
-  /// Tokens of the model's vocabulary; 256: bytes.
-  virtual std::int64_t vocab_size() const { return 0; }
+  /// What its model can continue.
+  virtual PromptLimits prompt_limits() const { return {}; }
 
   /// Gradients of the next global batch (all its micro batches), reduced over ranks.
   virtual void forward_backward() = 0;
@@ -95,31 +125,33 @@ class Run {
   virtual v1::StepMetrics optim_step() = 0;
   /// Seconds of the last step by phase: data, forward, backward, reduce, optimizer, checkpoint.
   virtual std::map<std::string, double> phase_seconds() const = 0;
-  /// Mean validation loss over `batches` global batches, always the same ones; 0: those of the
-  /// config.
-  virtual double evaluate(std::int64_t batches) = 0;
+  /// Validation losses of `batches` global batches from `first` on, always the same ones, each
+  /// summed over its labels; fewer where the data end.
+  virtual std::vector<LossSum> evaluate(std::int64_t first, std::int64_t batches) = 0;
   /// Writes checkpoint_dir/step-N and prunes to keep_latest_k. A failure (full disk) throws on
   /// every rank and leaves training state and older checkpoints as they were. Returns the folder.
   virtual std::filesystem::path save_state() = 0;
   /// Writes a Hugging Face folder (rank 0), complete or not at all.
   virtual void export_hf(const std::filesystem::path& folder, const std::string& dtype) = 0;
-  /// Generates on rank 0 (other ranks return at once); on_token is called for each new token and
-  /// returns false to stop.
-  virtual void sample(const std::vector<std::int64_t>& prompt, const v1::SamplingParams&,
-                      const std::function<bool(std::int64_t)>& on_token) = 0;
+  /// Draws nothing yet. Other verbs may come between what the sample draws; its advance() is a verb
+  /// of its own.
+  virtual std::unique_ptr<Sample> begin_sample(const SampleStart&) = 0;
 };
 
 /// A model for generation only: from a Hugging Face folder or a checkpoint folder. No collectives.
+/// Used by one thread at a time.
 class Sampler {
  public:
-  static std::unique_ptr<Sampler> load(ExecutionContext&, const std::filesystem::path& folder);
+  static std::unique_ptr<Sampler> load(const ExecutionContext::Options&,
+                                       const std::filesystem::path& folder);
   /// What the weights of load(folder) take, from the folder's config. Throws as load does where
   /// there is none.
   static std::int64_t weight_bytes(const std::filesystem::path& folder);
   virtual ~Sampler() = default;
-  virtual std::int64_t vocab_size() const = 0;
-  virtual void sample(const std::vector<std::int64_t>& prompt, const v1::SamplingParams&,
-                      const std::function<bool(std::int64_t)>& on_token) = 0;
+  /// Optimizer steps behind its weights; 0: not known (a Hugging Face folder).
+  virtual std::int64_t step() const = 0;
+  virtual PromptLimits prompt_limits() const = 0;
+  virtual std::unique_ptr<Sample> begin_sample(const SampleStart&) = 0;
 };
 
 }  // namespace meshloom::train

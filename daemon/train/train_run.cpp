@@ -338,29 +338,28 @@ void TrainRun::add_collectives(v1::StepMetrics& metrics) {
 
 std::string TrainRun::plan_text() const { return state_->description(); }
 
-double TrainRun::evaluate(std::int64_t batches) {
+std::vector<LossSum> TrainRun::evaluate(std::int64_t first, std::int64_t batches) {
   if (!validation_) throw FailedPrecondition("evaluate: there are no validation data");
-  if (batches <= 0) batches = config_.validation().steps();
   const std::int64_t size = validation_->plan().global_batch_size;
-  const std::int64_t samples = std::min(batches * size, validation_->dataset().size());
+  const std::int64_t end = std::min((first + batches) * size, validation_->dataset().size());
   const NoGradGuard no_grad(context_);
-  std::array<double, 2> sums = {0.0, 0.0};
-  for (std::int64_t at = 0; at < samples; at += size) {
-    std::vector<HostBatch> batches;
+  std::vector<LossSum> sums;
+  for (std::int64_t at = first * size; at < end; at += size) {
+    std::vector<HostBatch> parts;
     run_agreed(world_, [&] {
-      batches = validation_->load(at, mesh_->data().rank(), std::min(size, samples - at));
+      parts = validation_->load(at, mesh_->data().rank(), std::min(size, end - at));
     });
-    for (const HostBatch& batch : batches) {
-      const double loss = evaluate_batch(batch);
+    LossSum& sum = sums.emplace_back();
+    for (const HostBatch& part : parts) {
+      const double loss = evaluate_batch(part);
       if (!mesh_->leads_samples()) continue;
-      sums[0] += loss;
-      sums[1] += static_cast<double>(batch.counted);
+      sum.loss += loss;
+      sum.labels += static_cast<double>(part.counted);
     }
   }
-  all_reduce(world_, sums, comm::ReduceOp::kSum);
-  if (sums[1] == 0.0)
-    throw InvalidArgument("evaluate: the validation batches have no label that counts");
-  return sums[0] / sums[1];
+  static_assert(sizeof(LossSum) == 2 * sizeof(double));
+  all_reduce(world_, std::span(&sums.data()->loss, 2 * sums.size()), comm::ReduceOp::kSum);
+  return sums;
 }
 
 double TrainRun::evaluate_batch(const HostBatch& batch) {
@@ -405,9 +404,8 @@ void TrainRun::export_hf(const fs::path& folder, const std::string& dtype) {
   state_->export_hf(folder, *wanted);
 }
 
-void TrainRun::sample(const std::vector<std::int64_t>& prompt, const v1::SamplingParams& params,
-                      const std::function<bool(std::int64_t)>& on_token) {
-  generate_on_mesh(*state_, prompt, make_generate_options(params), on_token);
+std::unique_ptr<Sample> TrainRun::begin_sample(const SampleStart& start) {
+  return begin_sample_on_mesh(*state_, start);
 }
 
 }  // namespace meshloom::train

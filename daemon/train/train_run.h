@@ -48,16 +48,15 @@ class TrainRun final : public Run {
   std::int64_t step() const override { return progress_.step; }
   const std::vector<std::string>& notes() const override { return notes_; }
   std::string plan_text() const override;
-  std::int64_t vocab_size() const override { return model_config_.vocab_size; }
+  PromptLimits prompt_limits() const override { return train::prompt_limits(model_config_); }
 
   void forward_backward() override;
   v1::StepMetrics optim_step() override;
   std::map<std::string, double> phase_seconds() const override { return phases_; }
-  double evaluate(std::int64_t batches) override;
+  std::vector<LossSum> evaluate(std::int64_t first, std::int64_t batches) override;
   std::filesystem::path save_state() override;
   void export_hf(const std::filesystem::path& folder, const std::string& dtype) override;
-  void sample(const std::vector<std::int64_t>& prompt, const v1::SamplingParams& params,
-              const std::function<bool(std::int64_t)>& on_token) override;
+  std::unique_ptr<Sample> begin_sample(const SampleStart& start) override;
 
  private:
   struct Progress {

@@ -117,11 +117,27 @@ TEST_F(ExecutorTest, EveryRankGetsTheSameCommandsInOrder) {
   }
 }
 
+TEST_F(ExecutorTest, NothingComesBetweenCommandsThatAreSubmittedTogether) {
+  std::thread other([&] {
+    for (int i = 0; i < 200; ++i) executor_.submit(optim_step("other"));
+  });
+  for (int i = 0; i < 200; ++i) {
+    const auto tickets = executor_.submit_together({optim_step("a"), optim_step("b")});
+    ASSERT_EQ(tickets.size(), 2u);
+  }
+  other.join();
+  for (const auto& rank : ranks_)
+    for (std::size_t i = 0; i < rank.commands.size(); ++i)
+      if (rank.commands[i].optim_step().run() == "a") {
+        ASSERT_EQ(rank.commands.at(i + 1).optim_step().run(), "b");
+      }
+}
+
 TEST_F(ExecutorTest, WaitsForAllRanksAndMergesMemory) {
   const auto ticket = executor_.submit(optim_step("a"));
   auto first = answer(1, 0);
   first.set_peak_memory_bytes(10);
-  first.set_loss(1.5);
+  first.set_step_count(15);
   executor_.complete(first);
   executor_.complete(first);  // a repeat counts once
   EXPECT_FALSE(executor_.done(ticket));
@@ -132,7 +148,7 @@ TEST_F(ExecutorTest, WaitsForAllRanksAndMergesMemory) {
   executor_.complete(answer(1, 17));
   const auto result = executor_.wait(ticket);
   EXPECT_EQ(result.peak_memory_bytes(), 30);
-  EXPECT_EQ(result.loss(), 1.5);
+  EXPECT_EQ(result.step_count(), 15);
   EXPECT_EQ(executor_.memory_of(1).peak, 30);
 }
 

@@ -41,12 +41,15 @@ class FakeDaemon {
               return resolve(run);
             },
             {}, options.watches),
-        generate_service_(
-            store_, executor_, state_, [folder](const std::string& name) { return folder / name; },
-            [&plan](const v1::RunConfig&) {
-              return train::PromptLimits{plan.vocab_size, plan.context_length};
-            }),
-        checkpoint_service_(store_, state_, options.downloads) {
+        generate_service_(SampleSources(
+            store_, scheduler_, sources_, state_,
+            [folder](const std::string& name) { return folder / name; },
+            [&plan](const v1::RunConfig&) { return plan.limits(); })),
+        checkpoint_service_(store_, state_, options.downloads),
+        sources_([&plan](const std::filesystem::path& source) {
+          return SourceCache::Loaded{nullptr, load_fake_sampler(plan, source)};
+        }),
+        scheduler_(executor_, 1.0 / 3.0, [this] { return driver_.busy(); }) {
     for (int rank = 0; rank < world_size; ++rank) {
       queues_.push_back(std::make_unique<CommandQueue>());
       executor_.attach(rank, queues_.back().get());
@@ -67,11 +70,14 @@ class FakeDaemon {
   /// As SIGTERM does.
   void stop() {
     driver_.request_stop();
+    scheduler_.stop();
+    sources_.stop();
     driver_.join();
     executor_.stop();
     for (auto& rank : ranks_)
       if (rank.joinable()) rank.join();
     server_->shutdown();
+    generate_service_.stop();
   }
 
   static v1::RunConfig resolve(const v1::RunConfig& run) {
@@ -96,15 +102,20 @@ class FakeDaemon {
     return store_.get(id);
   }
 
+  void wait_for_step(const std::string& id, std::int64_t step) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto there = [&] {
+      const v1::Job job = store_.get(id);
+      return job.state() != v1::JOB_STATE_QUEUED && job.step() >= step;
+    };
+    while (!there() && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
  private:
   void run_rank(FakePlan& plan, int rank) {
     FakeFactory factory(plan, rank);
-    RankWorker::OnToken on_token;
-    if (rank == 0)
-      on_token = [this](std::int64_t seq, std::int64_t token) {
-        return executor_.token(seq, token);
-      };
-    RankWorker worker(rank, factory, on_token);
+    RankWorker worker(rank, factory, rank == 0 ? &sources_ : nullptr);
     run_commands(*queues_[static_cast<std::size_t>(rank)], worker,
                  [this](const v1::RankResult& result) { executor_.complete(result); });
   }
@@ -118,8 +129,10 @@ class FakeDaemon {
   Executor executor_;
   JobDriver driver_;
   JobServiceImpl job_service_;
-  GenerateServiceImpl generate_service_;
+  GenerateServiceImpl generate_service_;  ///< what follows calls its streams
   CheckpointServiceImpl checkpoint_service_;
+  SourceCache sources_;
+  SampleScheduler scheduler_;
   std::unique_ptr<GrpcServer> server_;
   std::vector<std::thread> ranks_;
 };

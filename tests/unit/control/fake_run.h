@@ -24,7 +24,39 @@ struct FakePlan {
   std::chrono::milliseconds step_time{0};
   std::int64_t vocab_size = 256;
   std::int64_t context_length = 64;
+  std::chrono::milliseconds token_time{0};
+  std::atomic<std::chrono::milliseconds> batch_time{std::chrono::milliseconds(0)};  ///< validation
   std::atomic<int> live_runs{0};
+  std::atomic<int> sources{0};       ///< loaded at this moment
+  std::atomic<int> sources_made{0};  ///< loaded so far
+
+  train::PromptLimits limits() const { return {vocab_size, context_length}; }
+};
+
+/// The letters from `first` on, a token for each slice that FakePlan::token_time says something of,
+/// else as many as are asked for.
+class FakeSample final : public train::Sample {
+ public:
+  FakeSample(FakePlan& plan, const train::SampleStart& start, char first)
+      : plan_(plan), start_(start), first_(first) {}
+  std::vector<std::int64_t> advance(std::chrono::milliseconds) override {
+    std::vector<std::int64_t> tokens;
+    while (!done() && tokens.size() < (plan_.token_time.count() == 0 ? 100 : 1)) {
+      std::this_thread::sleep_for(plan_.token_time);
+      const auto at = start_.drawn_before + drawn_++;
+      tokens.push_back(first_ + static_cast<std::int64_t>(at % 26));
+    }
+    return tokens;
+  }
+  bool done() const override {
+    return drawn_ >= static_cast<std::uint64_t>(start_.params.max_tokens());
+  }
+
+ private:
+  FakePlan& plan_;
+  train::SampleStart start_;
+  char first_;
+  std::uint64_t drawn_ = 0;
 };
 
 class FakeRun final : public train::Run {
@@ -44,7 +76,7 @@ class FakeRun final : public train::Run {
   const v1::RunConfig& config() const override { return config_; }
   std::int64_t step() const override { return step_; }
   const std::vector<std::string>& notes() const override { return notes_; }
-  std::int64_t vocab_size() const override { return plan_.vocab_size; }
+  train::PromptLimits prompt_limits() const override { return plan_.limits(); }
   void forward_backward() override { std::this_thread::sleep_for(plan_.step_time); }
   v1::StepMetrics optim_step() override {
     if (step_ + 1 == plan_.fail_at_step)
@@ -58,7 +90,10 @@ class FakeRun final : public train::Run {
     return metrics;
   }
   std::map<std::string, double> phase_seconds() const override { return {{"forward", 0.5}}; }
-  double evaluate(std::int64_t) override { return loss_at(step_) + 1; }
+  std::vector<train::LossSum> evaluate(std::int64_t, std::int64_t batches) override {
+    std::this_thread::sleep_for(plan_.batch_time.load() * batches);
+    return std::vector<train::LossSum>(static_cast<std::size_t>(batches), {loss_at(step_) + 1, 1});
+  }
   std::filesystem::path save_state() override {
     if (step_ == plan_.fail_save_at_step || plan_.fail_saves)
       throw ResourceExhausted("no space left on device", "DISK_FULL");
@@ -75,10 +110,9 @@ class FakeRun final : public train::Run {
     std::filesystem::create_directories(folder);
     std::ofstream(folder / "config.json") << "{}";
   }
-  void sample(const std::vector<std::int64_t>& prompt, const v1::SamplingParams& params,
-              const std::function<bool(std::int64_t)>& on_token) override {
-    for (int i = 0; i < params.max_tokens(); ++i)
-      if (!on_token('a' + (prompt.back() + i) % 26)) return;
+  std::unique_ptr<train::Sample> begin_sample(const train::SampleStart& start) override {
+    return std::make_unique<FakeSample>(plan_, start,
+                                        static_cast<char>('a' + start.prompt.back() % 26));
   }
 
  private:
@@ -92,12 +126,12 @@ class FakeRun final : public train::Run {
 
 class FakeSampler final : public train::Sampler {
  public:
-  explicit FakeSampler(FakePlan& plan) : plan_(plan) {}
-  std::int64_t vocab_size() const override { return plan_.vocab_size; }
-  void sample(const std::vector<std::int64_t>&, const v1::SamplingParams& params,
-              const std::function<bool(std::int64_t)>& on_token) override {
-    for (int i = 0; i < params.max_tokens(); ++i)
-      if (!on_token('A' + i % 26)) return;
+  explicit FakeSampler(FakePlan& plan) : plan_(plan) { ++plan_.sources; }
+  ~FakeSampler() override { --plan_.sources; }
+  std::int64_t step() const override { return 7; }
+  train::PromptLimits prompt_limits() const override { return plan_.limits(); }
+  std::unique_ptr<train::Sample> begin_sample(const train::SampleStart& start) override {
+    return std::make_unique<FakeSample>(plan_, start, 'A');
   }
 
  private:
@@ -111,14 +145,19 @@ class FakeFactory final : public RunFactory {
                                      const train::RunOptions& options) override {
     return std::make_unique<FakeRun>(plan_, config, options, rank_ == 0);
   }
-  std::unique_ptr<train::Sampler> load_sampler(const std::filesystem::path& folder) override {
-    if (!std::filesystem::exists(folder)) throw NotFound("no model in " + folder.string());
-    return std::make_unique<FakeSampler>(plan_);
-  }
 
  private:
   FakePlan& plan_;
   int rank_;
 };
+
+/// For a SourceCache.
+inline std::unique_ptr<train::Sampler> load_fake_sampler(FakePlan& plan,
+                                                         const std::filesystem::path& folder) {
+  if (!std::filesystem::exists(folder)) throw NotFound("no model in " + folder.string());
+  std::this_thread::sleep_for(plan.token_time);
+  ++plan.sources_made;
+  return std::make_unique<FakeSampler>(plan);
+}
 
 }  // namespace meshloom::control

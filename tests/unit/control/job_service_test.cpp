@@ -22,6 +22,7 @@ class JobServiceTest : public ::testing::Test {
     run.mutable_training()->set_steps(steps);
     run.mutable_checkpoint()->set_interval(4);
     run.mutable_validation()->set_interval(5);
+    run.mutable_validation()->set_steps(2);
     run.mutable_sample()->set_prompt("ab");
     run.mutable_sample()->mutable_params()->set_max_tokens(3);
     grpc::ClientContext context;

@@ -220,10 +220,8 @@ TEST(CommandDeadlines, ALoadHasTimeForItsFiles) {
   std::ofstream(folder / "weights") << "";
   std::filesystem::resize_file(folder / "weights", std::uintmax_t{10} << 30);
   CommandDeadlines deadlines;
-  v1::RankCommand command;
-  command.mutable_create_run()->set_run("generate/1");
-  command.mutable_create_run()->set_inference_only(true);
-  command.mutable_create_run()->set_hf_folder(folder.path().string());
+  v1::RankCommand command = create("byte_gpt_tiny");
+  command.mutable_create_run()->set_checkpoint_dir(folder.path().string());
   deadlines.set(&command);
   EXPECT_GT(command.deadline_ms(), 1'000'000) << "10 GiB at 10 MB/s";
 }

@@ -51,7 +51,9 @@ class AlikeRun final : public train::Run {
   void forward_backward() override { run_->forward_backward(); }
   v1::StepMetrics optim_step() override { return run_->optim_step(); }
   std::map<std::string, double> phase_seconds() const override { return run_->phase_seconds(); }
-  double evaluate(std::int64_t batches) override { return run_->evaluate(batches); }
+  std::vector<train::LossSum> evaluate(std::int64_t first, std::int64_t batches) override {
+    return run_->evaluate(first, batches);
+  }
   std::filesystem::path save_state() override {
     ++recoveries_;
     throw InvalidArgument("all refuse it", "ALIKE");
@@ -59,9 +61,8 @@ class AlikeRun final : public train::Run {
   void export_hf(const std::filesystem::path& folder, const std::string& dtype) override {
     run_->export_hf(folder, dtype);
   }
-  void sample(const std::vector<std::int64_t>& prompt, const v1::SamplingParams& params,
-              const std::function<bool(std::int64_t)>& on_token) override {
-    run_->sample(prompt, params, on_token);
+  std::unique_ptr<train::Sample> begin_sample(const train::SampleStart& start) override {
+    return run_->begin_sample(start);
   }
 
  private:
@@ -77,9 +78,6 @@ class AloneFactory final : public RunFactory {
     auto run = runs_.create(config, options);
     if (alike) return std::make_unique<AlikeRun>(std::move(run), recoveries_);
     return run;
-  }
-  std::unique_ptr<train::Sampler> load_sampler(const std::filesystem::path& folder) override {
-    return runs_.load_sampler(folder);
   }
   std::uint64_t recoveries() const override { return recoveries_; }
   void join_recovery() override {

@@ -29,6 +29,7 @@ class ServicesTest : public ::testing::Test {
     run.mutable_training()->set_steps(steps);
     run.mutable_checkpoint()->set_interval(4);
     run.mutable_validation()->set_interval(5);
+    run.mutable_validation()->set_steps(2);
     run.mutable_export_()->set_hf_folder("hf");
     run.mutable_sample()->set_prompt("ab");
     run.mutable_sample()->mutable_params()->set_max_tokens(3);
@@ -188,6 +189,40 @@ TEST_F(ServicesTest, AStopSavesAndANewDaemonGoesOn) {
   EXPECT_EQ(expected, 60);
 }
 
+TEST_F(ServicesTest, AStopWaitsForNoEvaluationWhichIsMadeUpFor) {
+  plan_.batch_time = 5ms;
+  start();
+  auto long_one = request("long", 5);
+  long_one.mutable_spec()->mutable_run()->mutable_validation()->set_steps(1000);
+  for (const std::int64_t step : {0, 5}) {
+    if (step == 0) {
+      ASSERT_TRUE(submit(long_one).ok());
+    } else {
+      plan_.batch_time = 0ms;  // those of step 0
+      start();
+      daemon_->wait_for_step("long", 1);
+      plan_.batch_time = 5ms;
+    }
+    daemon_->wait_for_step("long", step);
+    std::this_thread::sleep_for(200ms);
+    const auto begin = std::chrono::steady_clock::now();
+    daemon_->stop();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 2s) << "the whole evaluation takes 5 s";
+    EXPECT_EQ(daemon_->store().get("long").state(), v1::JOB_STATE_RECOVERING);
+    EXPECT_EQ(daemon_->store().get("long").step(), step);
+    daemon_.reset();
+  }
+  plan_.batch_time = 0ms;
+  start();
+  EXPECT_EQ(daemon_->wait_for("long", v1::JOB_STATE_SUCCEEDED).step(), 5);
+  std::ifstream metrics(folder_ / "state/jobs/long/metrics.jsonl");
+  std::vector<std::int64_t> validated;
+  for (std::string line; std::getline(metrics, line);)
+    if (const auto entry = nlohmann::json::parse(line); entry.contains("validation_loss"))
+      validated.push_back(entry["step"]);
+  EXPECT_EQ(validated, (std::vector<std::int64_t>{0, 5}));
+}
+
 TEST_F(ServicesTest, ALostRankLeavesTheJobToTheNextDaemon) {
   plan_.lose_rank_at_step = 6;
   start();
@@ -300,6 +335,9 @@ TEST_F(ServicesTest, GenerationRefusesWhatItCannotDo) {
   ask.clear_prompt();
   ask.add_token_ids(50257);
   EXPECT_EQ(reason_of(generate(ask, &out)), "TOKEN_OUT_OF_RANGE");
+  for (int i = 0; i < 64; ++i) ask.add_token_ids(1);
+  ask.set_token_ids(0, 1);
+  EXPECT_EQ(reason_of(generate(ask, &out)), "PROMPT_TOO_LONG");
   for (int i = 0; i < 300'000; ++i) ask.add_token_ids(1);
   EXPECT_EQ(generate(ask, &out).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   ask.mutable_token_ids()->Truncate(1);

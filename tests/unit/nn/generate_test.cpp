@@ -9,11 +9,13 @@
 
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
+#include "tests/support/generate.h"
 #include "tests/unit/nn/model_test_support.h"
 
 namespace meshloom::nn {
 namespace {
 
+using meshloom::testing::generate;
 using meshloom::testing::make_random_model;
 using meshloom::testing::random_ids;
 

@@ -8,11 +8,11 @@
 #include <random>
 
 #include "daemon/dtensor/redistribute.h"
-#include "daemon/nn/generate.h"
 #include "daemon/parallel/tensor_parallel/default_plan.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/layout.h"
 #include "kernels/base/error.h"
+#include "tests/support/generate.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/unit/nn/model_test_support.h"
 
@@ -112,7 +112,7 @@ std::vector<std::int64_t> generate_on(int ranks, const nn::ModelConfig& config,
     options.sampling.temperature = 0.0;
     options.max_tokens = 30;
     std::vector<std::int64_t> mine;
-    nn::generate(*model, prompt, options, [&](std::int64_t token) {
+    meshloom::testing::generate(*model, prompt, options, [&](std::int64_t token) {
       mine.push_back(token);
       return true;
     });

@@ -47,17 +47,15 @@ class GenerationTest : public RunFixture {
     c.mutable_mesh()->set_tp(m.tp);
     return c;
   }
+  static SampleStart start_with(std::int64_t count) {
+    SampleStart start{{'a', 'b'}, {}};
+    start.params.set_max_tokens(static_cast<int>(count));
+    start.params.set_seed(3);
+    return start;
+  }
   /// More than the context holds, so that half of it is fed anew in between.
   static std::vector<std::int64_t> draw(train::Run& run, std::int64_t count = 24) {
-    std::vector<std::int64_t> drawn;
-    v1::SamplingParams params;
-    params.set_max_tokens(count);
-    params.set_seed(3);
-    run.sample({'a', 'b'}, params, [&](std::int64_t token) {
-      drawn.push_back(token);
-      return true;
-    });
-    return drawn;
+    return draw_all(run, start_with(count));
   }
   /// What is free counts as room to keep blocks in: takes it, as long as the result lives.
   static std::vector<std::shared_ptr<Storage>> take_free_memory(Allocator& allocator) {
@@ -143,7 +141,7 @@ TEST_F(GenerationTest, IsNeverWhole) {
       };
       Peaks mine;
       mine.sample = most([&] { draw(*run); });
-      mine.forward = most([&] { run->evaluate(1); });
+      mine.forward = most([&] { mean_loss(run->evaluate(0, 1)); });
       constexpr std::int64_t kBlock = 12 * kWide * kWide + 13 * kWide;
       mine.whole_model = (kLayers * kBlock + (256 + 16 + 2) * kWide) * sizeof(float);
       if (world.rank() == 0) peaks = mine;
@@ -176,7 +174,64 @@ TEST_F(GenerationTest, KeepsWhatFitsIntoMemoryThatStepsHaveTaken) {
   });
 }
 
-TEST_F(GenerationTest, WhatFailsIsThrownByAllAndTheRunGoesOn) {
+TEST_F(GenerationTest, SlicesBetweenStepsDrawTheSameAndLeaveTrainingAsItIs) {
+  for (const MeshSize& m : {MeshSize{1, 1, 1}, {1, 3, 1}, {2, 2, 1}, {2, 1, 1}, {1, 1, 3}}) {
+    SCOPED_TRACE(name_of(m));
+    const Trace expected = run_training(on(m), m.ranks(), 2);
+    testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
+      ExecutionContext context;
+      const auto run = create(world, context, on(m));
+      const auto whole = draw(*run);
+      // A pass at a time, two samples in turn.
+      const auto a = run->begin_sample(start_with(24)), b = run->begin_sample(start_with(24));
+      std::vector<std::int64_t> of_a, of_b;
+      const auto take = [](Sample& sample, std::vector<std::int64_t>& tokens) {
+        const auto more = sample.advance(std::chrono::milliseconds(0));
+        EXPECT_LE(more.size(), 1u);
+        tokens.insert(tokens.end(), more.begin(), more.end());
+      };
+      for (int i = 0; i < 23; ++i) {
+        take(*a, of_a);
+        take(*b, of_b);
+      }
+      EXPECT_FALSE(a->done());
+      take(*a, of_a);
+      EXPECT_EQ(of_a, whole);
+      EXPECT_TRUE(a->done() || world.rank() != 0);
+      Trace trace;
+      steps(*run, 1, trace);
+      take(*b, of_b);
+      EXPECT_EQ(of_b.size(), world.rank() == 0 ? 24u : 0u);
+      // Also between gradients and their use.
+      const auto c = run->begin_sample(start_with(3));
+      run->forward_backward();
+      c->advance(std::chrono::milliseconds(0));
+      trace.losses.push_back(run->optim_step().loss());
+      EXPECT_EQ(trace.losses, expected.losses);
+    });
+  }
+}
+
+TEST_F(GenerationTest, GoesOnWhereAnotherSampleEnded) {
+  testing::run_ranks(2, [&](comm::ProcessGroup& world) {
+    ExecutionContext context;
+    const auto run = create(world, context, on({1, 2, 1}));
+    const auto whole = draw(*run, 12);
+    // Rank 0's tokens are every rank's prompt, as a command carries them.
+    std::vector<std::int64_t> known(whole.begin(), whole.begin() + (whole.empty() ? 0 : 5));
+    known.resize(5);
+    world.broadcast(make_view(known.data(), DType::kInt64, {5}), 0)->wait_host();
+    SampleStart start = start_with(7);
+    start.prompt.insert(start.prompt.end(), known.begin(), known.end());
+    start.drawn_before = 5;
+    const auto rest = draw_all(*run, start);
+    if (world.rank() == 0) {
+      EXPECT_EQ(rest, std::vector<std::int64_t>(whole.begin() + 5, whole.end()));
+    }
+  });
+}
+
+TEST_F(GenerationTest, WhatAllRefuseLeavesTheRunAsItWas) {
   for (const MeshSize& m : {MeshSize{1, 3, 1}, MeshSize{2, 2, 1}, MeshSize{2, 1, 1}}) {
     SCOPED_TRACE(name_of(m));
     const Trace expected = run_training(on(m), m.ranks(), 2);
@@ -185,24 +240,17 @@ TEST_F(GenerationTest, WhatFailsIsThrownByAllAndTheRunGoesOn) {
       const auto run = create(world, context, on(m));
       Trace trace;
       steps(*run, 1, trace);
-      v1::SamplingParams params;
-      params.set_max_tokens(9);
-      const auto sample = [&](std::vector<std::int64_t> prompt) {
+      for (const std::vector<std::int64_t>& prompt :
+           {std::vector<std::int64_t>{'a', 999}, std::vector<std::int64_t>(17, 'a')}) {
         try {
-          int left = 4;
-          run->sample(prompt, params, [&](std::int64_t) -> bool {
-            if (--left == 0) throw Cancelled("the client has gone");
-            return true;
-          });
+          run->begin_sample({prompt, {}});
           ADD_FAILURE() << "rank " << world.rank() << " went on";
-        } catch (const Cancelled& error) {
-          EXPECT_THAT(error.what(), HasSubstr("the client has gone"));
         } catch (const InvalidArgument& error) {
-          EXPECT_THAT(error.what(), HasSubstr("token 999"));
+          EXPECT_THAT(error.what(), HasSubstr("prompt: "));
+          EXPECT_FALSE(error.metadata().contains("failed_rank"));
         }
-      };
-      sample({'a'});
-      sample({'a', 999});
+      }
+      EXPECT_EQ(world.failures()->epoch(), 2u);
       steps(*run, 1, trace);
       EXPECT_EQ(trace.losses, expected.losses);
     });

@@ -172,16 +172,12 @@ TEST_F(MeshRunTest, EvaluatesExportsAndGeneratesAsOneRank) {
     testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
       ExecutionContext context;
       const auto run = create(world, context, on(m, 5));
-      const double mine = run->evaluate(2);
-      EXPECT_EQ(run->evaluate(2), mine);
-      std::vector<std::int64_t> drawn;
+      const double mine = mean_loss(run->evaluate(0, 2));
+      EXPECT_EQ(mean_loss(run->evaluate(0, 2)), mine);
       v1::SamplingParams params;
-      params.set_max_tokens(8);
+      params.set_max_tokens(6);
       params.set_seed(3);
-      run->sample({'a', 'b'}, params, [&](std::int64_t token) {
-        drawn.push_back(token);
-        return drawn.size() < 6;
-      });
+      const auto drawn = draw_all(*run, {.prompt = {'a', 'b'}, .params = params});
       run->export_hf(out.path() / name_of(m), "bfloat16");
       EXPECT_THROW(run->export_hf(out.path() / "x", "int8"), InvalidArgument);
       // The run goes on after all of this.

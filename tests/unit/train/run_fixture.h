@@ -26,6 +26,12 @@ struct Trace {
   std::vector<std::vector<float>> weights;
 };
 
+/// All tokens that a run or a Sampler draws.
+template <typename Source>
+std::vector<std::int64_t> draw_all(Source& source, const SampleStart& start) {
+  return source.begin_sample(start)->advance(std::chrono::minutes(10));
+}
+
 class RunFixture : public ::testing::Test {
  protected:
   void SetUp() override {

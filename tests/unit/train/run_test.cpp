@@ -120,9 +120,9 @@ TEST_F(RunTest, EvaluatesTheSameOnEveryMeshAndEveryTime) {
     testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
       ExecutionContext context;
       const auto run = create(world, context, config(5));
-      const double first = run->evaluate(2);
-      EXPECT_EQ(run->evaluate(2), first);
-      EXPECT_NO_THROW(run->evaluate(1000));
+      const double first = mean_loss(run->evaluate(0, 2));
+      EXPECT_EQ(mean_loss(run->evaluate(0, 2)), first);
+      EXPECT_NO_THROW(mean_loss(run->evaluate(0, 1000)));
       if (world.rank() == 0) losses.push_back(first);
     });
   EXPECT_NEAR(losses[1], losses[0], 1e-5);
@@ -232,7 +232,7 @@ TEST_F(RunTest, ExportsAFolderThatTrainsOn) {
   from_folder.mutable_model()->clear_config();
   from_folder.mutable_model()->set_hf_folder("hf");
   const auto again = create(*world, context, from_folder);
-  EXPECT_EQ(again->evaluate(3), run->evaluate(3));
+  EXPECT_EQ(mean_loss(again->evaluate(0, 3)), mean_loss(run->evaluate(0, 3)));
   EXPECT_THROW(run->export_hf(folder_.path() / "hf", "int8"), InvalidArgument);
 }
 
@@ -247,20 +247,14 @@ TEST_F(RunTest, SamplesFromRunCheckpointAndFolderAlike) {
   v1::SamplingParams params;
   params.set_max_tokens(40);
   params.set_seed(4);
-  const std::vector<std::int64_t> prompt = {'a', 'b'};
-  const auto collect = [&](auto& source) {
-    std::vector<std::int64_t> tokens;
-    source.sample(prompt, params, [&](std::int64_t token) {
-      tokens.push_back(token);
-      return true;
-    });
-    return tokens;
-  };
-  const auto expected = collect(*run);
+  const SampleStart start{.prompt = {'a', 'b'}, .params = params};
+  const auto expected = draw_all(*run, start);
   EXPECT_EQ(expected.size(), 40u);
-  EXPECT_EQ(collect(*Sampler::load(context, run->save_state())), expected);
-  EXPECT_EQ(collect(*Sampler::load(context, folder_.path() / "hf")), expected);
-  EXPECT_THROW(Sampler::load(context, folder_.path()), NotFound);
+  const auto checkpoint = Sampler::load({}, run->save_state());
+  EXPECT_EQ(checkpoint->step(), 3);
+  EXPECT_EQ(draw_all(*checkpoint, start), expected);
+  EXPECT_EQ(draw_all(*Sampler::load({}, folder_.path() / "hf"), start), expected);
+  EXPECT_THROW(Sampler::load({}, folder_.path()), NotFound);
 }
 
 }  // namespace

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// One sample for one client: from a running job, a checkpoint or a Hugging Face folder.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/control/byte_text.h"
+#include "daemon/control/sample_sources.h"
+#include "daemon/control/stream.h"
+#include "daemon/control/token_channel.h"
+#include "v1/generate_service.pb.h"
+
+namespace meshloom::control {
+
+/// The request is checked against its model before the ranks hear of it. A sample whose run ends
+/// goes on with the job's newest model.
+class GenerateStream final : public Stream<v1::GenerateResponse> {
+ public:
+  GenerateStream(StreamHost& host, grpc::CallbackServerContext& context, SampleSources& sources,
+                 const v1::GenerateRequest& request);
+  /// Nothing more is drawn.
+  ~GenerateStream() override;
+
+ private:
+  bool produce() override;
+  void begin(bool live);
+  /// What the cache gave has come.
+  void source_ready(const SourceCache::Source& source);
+  void start_sample();
+  void write_drawn(const TokenChannel::Drawn& drawn);
+  void write_end();
+  /// Has produce() called, by whoever asks.
+  std::function<void()> waker();
+
+  StreamHost& host_;
+  SampleSources& sources_;
+  const v1::GenerateRequest request_;
+  v1::SamplingParams params_;
+  bool begun_ = false;
+  std::string live_run_;  ///< that is drawn from; empty: a source
+  train::PromptLimits limits_;
+  SourceCache::Source loaded_;
+  std::vector<std::int64_t> tokens_;  ///< prompt and what was drawn
+  std::int64_t drawn_ = 0;
+  ByteText text_;
+  std::shared_ptr<TokenChannel> channel_;  ///< null: a source is waited for
+  std::mutex mutex_;                       ///< for what follows
+  std::optional<SourceCache::Source> arrived_;
+};
+
+}  // namespace meshloom::control

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generation beside training: steps go on, a stop saves, and samples are what they are alone.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "tests/e2e/daemon_fixture.h"
+#include "v1/generate_service.grpc.pb.h"
+
+namespace meshloom::e2e {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class GenerationE2e : public DaemonTest {
+ protected:
+  void submit_endless(const std::string& plan, const std::string& name) {
+    TinyJob endless;
+    endless.steps = 10'000'000;
+    const auto result = client({"job", "submit", write_job(endless, name + ".yaml"), "--name", name,
+                                "--plan", plan_path(plan)});
+    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    ASSERT_TRUE(reaches_step(name, 5)) << job(name).dump(2);
+  }
+  /// Calls from `job` until the daemon or end() ends them; how often each got a token.
+  class Storm {
+   public:
+    Storm(const std::string& address, const std::string& job, int calls)
+        : channel_(grpc::CreateChannel(address, grpc::InsecureChannelCredentials())),
+          stub_(v1::GenerateService::NewStub(channel_)),
+          contexts_(static_cast<std::size_t>(calls)),
+          tokens_(static_cast<std::size_t>(calls)) {
+      for (std::size_t i = 0; i < contexts_.size(); ++i)
+        threads_.emplace_back([this, job, i] { run(job, i); });
+    }
+    ~Storm() { end(); }
+    void end() {
+      for (auto& context : contexts_) context.TryCancel();
+      for (auto& thread : threads_) thread.join();
+      threads_.clear();
+    }
+    int fewest() const {
+      int fewest = 1 << 30;
+      for (const auto& count : tokens_) fewest = std::min(fewest, count.load());
+      return fewest;
+    }
+
+   private:
+    void run(const std::string& job, std::size_t i) {
+      v1::GenerateRequest request;
+      request.set_job(job);
+      request.set_prompt("in the ");
+      request.mutable_params()->set_max_tokens(60'000);
+      request.mutable_params()->set_seed(i);
+      const auto stream = stub_->Generate(&contexts_[i], request);
+      v1::GenerateResponse response;
+      while (stream->Read(&response)) ++tokens_[i];
+      stream->Finish();
+    }
+    std::shared_ptr<grpc::Channel> channel_;
+    std::unique_ptr<v1::GenerateService::Stub> stub_;
+    std::vector<grpc::ClientContext> contexts_;
+    std::vector<std::atomic<int>> tokens_;
+    std::vector<std::thread> threads_;
+  };
+  std::int64_t step_of(const std::string& name) const {
+    grpc::ClientContext context;
+    v1::GetJobRequest request;
+    v1::GetJobResponse response;
+    request.set_name(name);
+    EXPECT_TRUE(jobs()->GetJob(&context, request, &response).ok());
+    return response.job().step();
+  }
+  /// Steps a second over two seconds.
+  double rate(const std::string& name) const {
+    const auto begin = Clock::now();
+    const std::int64_t from = step_of(name);
+    std::this_thread::sleep_for(2s);
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    return static_cast<double>(step_of(name) - from) / seconds;
+  }
+  std::string text_of(const std::string& job) const {
+    const auto result = client(
+        {"generate", "--job", job, "--prompt", "in the ", "--max-tokens", "300", "--seed", "7"});
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    return result.output;
+  }
+};
+
+TEST_F(GenerationE2e, StepsGoOnAndAShutdownSavesUnderSixteenCalls) {
+  start();
+  submit_endless("fsdp2", "busy");
+  double calm = rate("busy");
+  {
+    Storm storm(address_, "busy", 16);
+    ASSERT_TRUE(eventually(60s, [&] { return storm.fewest() > 0; })) << "calls take turns";
+    const double stormy = rate("busy");
+    storm.end();
+    calm = std::min(calm, rate("busy"));  // what the machine gives may change meanwhile
+    EXPECT_GT(stormy, 0.4 * calm) << "generation takes a third at most; calm " << calm;
+  }
+  Storm storm(address_, "busy", 16);
+  ASSERT_TRUE(eventually(60s, [&] { return storm.fewest() > 0; }));
+  const auto begin = Clock::now();
+  ASSERT_EQ(client({"shutdown", "--wait", "20"}).exit_code, 0);
+  EXPECT_LT(Clock::now() - begin, 10s);
+  EXPECT_EQ(wait_for_end(), 0) << daemon_log();
+  storm.end();
+  const int last = step_losses("busy").rbegin()->first;
+  EXPECT_TRUE(
+      std::filesystem::exists(state_ / "jobs/busy/checkpoints" / fmt::format("step-{}", last)))
+      << last;
+}
+
+TEST_F(GenerationE2e, ASampleIsTheSameWhateverElseGoesOn) {
+  start();
+  submit({}, "done");
+  ASSERT_TRUE(reaches("done", "succeeded"));
+  const std::string alone = text_of("done");
+  EXPECT_GE(alone.size(), 300u);
+  submit_endless("tp2", "busy");
+  {
+    Storm storm(address_, "busy", 3);
+    ASSERT_TRUE(eventually(60s, [&] { return storm.fewest() > 0; }));
+    EXPECT_EQ(text_of("done"), alone);
+  }
+  const auto changed = client(
+      {"generate", "--job", "busy", "--prompt", "in the ", "--max-tokens", "2000", "--seed", "7"});
+  EXPECT_EQ(changed.exit_code, 0) << changed.errors;
+  EXPECT_NE(changed.errors.find("The job trained meanwhile: weights of step"), std::string::npos)
+      << changed.errors;
+}
+
+}  // namespace
+}  // namespace meshloom::e2e
