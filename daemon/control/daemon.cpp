@@ -66,7 +66,7 @@ std::string failure_text(const comm::Failure& failure) {
 DaemonEnd follow(comm::ProcessGroup& world, const LaunchCard& card, const v1::RankHello& hello,
                  comm::MpiRuntime& runtime, std::chrono::milliseconds rank_timeout,
                  RunFactory& factory, comm::AbortFlag& abort) {
-  Follower follower({card.address, card.secret, hello,
+  Follower follower({card.address, card.beats, card.secret, hello,
                      [&](const std::string& cause) {
                        spdlog::critical("rank {} stops: {}", hello.rank(), cause);
                        abort.raised = true;

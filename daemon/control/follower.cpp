@@ -36,14 +36,16 @@ Follower::Follower(Options options)
   v1::RankMessage hello;
   *hello.mutable_hello() = options_.hello;
   outbox_ = std::make_unique<Outbox<v1::RankMessage>>(
-      [this](const v1::RankMessage& message) { return stream_->Write(message); },
-      [this] { return heartbeat(); }, std::deque{hello});
+      [this](const v1::RankMessage& message) { return stream_->Write(message); });
+  outbox_->send(hello);
   reader_ = std::thread([this] { read_commands(); });
-  ticker_ = std::make_unique<Ticker>(kLookPeriod, [this] { look_at_rank0(); });
+  beats_ = std::make_unique<BeatClient>(BeatClient::Options{
+      options_.beats, options_.secret, options_.hello.rank(), [this] { return heartbeat(); },
+      [this] { watch_.heard(0); }, [this] { look_at_rank0(); }});
 }
 
 Follower::~Follower() {
-  ticker_.reset();
+  beats_.reset();
   if (!left_) context_.TryCancel();
   outbox_.reset();
   if (reader_.joinable()) reader_.join();
@@ -53,7 +55,6 @@ void Follower::read_commands() {
   v1::RankCommand command;
   while (stream_->Read(&command)) {
     watch_.heard(0);
-    if (command.has_heartbeat()) continue;
     if (command.has_abort()) {
       abort(command.abort().cause());
       return;
@@ -79,11 +80,8 @@ void Follower::abort(const std::string& cause) {
   });
 }
 
-v1::RankMessage Follower::heartbeat() {
-  v1::RankMessage message;
-  message.mutable_heartbeat();
-  if (sampler_) *message.mutable_heartbeat() = sampler_->sample(std::chrono::steady_clock::now());
-  return message;
+v1::Heartbeat Follower::heartbeat() {
+  return sampler_ ? sampler_->sample(std::chrono::steady_clock::now()) : v1::Heartbeat();
 }
 
 void Follower::report(const v1::RankResult& result) {
@@ -120,7 +118,7 @@ void Follower::wait_for_end() {
 
 void Follower::leave() {
   left_ = true;
-  ticker_.reset();
+  beats_.reset();
   outbox_->finish();
   stream_->WritesDone();
   if (reader_.joinable()) reader_.join();

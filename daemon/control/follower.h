@@ -11,21 +11,23 @@
 #include <thread>
 
 #include "daemon/comm/training_pulse.h"
+#include "daemon/control/beat_client.h"
 #include "daemon/control/command_queue.h"
 #include "daemon/control/outbox.h"
 #include "daemon/control/pulse_sampler.h"
 #include "daemon/control/rank_watch.h"
-#include "daemon/control/ticker.h"
 #include "v1/rank_service.grpc.pb.h"
 
 namespace meshloom::control {
 
 /// Joins at construction. A thread of its own reads, so that an abort is heard while the training
-/// thread is inside a collective; one writes, results and heartbeats; and one watches rank 0.
+/// thread is inside a collective; one writes results; and one sends and hears heartbeats and
+/// watches rank 0.
 class Follower {
  public:
   struct Options {
     std::string address;  ///< of rank 0's RankService
+    std::string beats;    ///< and of its BeatServer
     std::string secret;
     v1::RankHello hello;
     /// Called with the cause when rank 0 aborts, is lost or is given up, once, from a thread of the
@@ -53,7 +55,7 @@ class Follower {
   void read_commands();
   void look_at_rank0();
   void abort(const std::string& cause);
-  v1::RankMessage heartbeat();
+  v1::Heartbeat heartbeat();
 
   Options options_;
   CommandQueue commands_;
@@ -64,7 +66,7 @@ class Follower {
   std::unique_ptr<PulseSampler> sampler_;
   std::once_flag aborted_;
   std::unique_ptr<Outbox<v1::RankMessage>> outbox_;
-  std::unique_ptr<Ticker> ticker_;
+  std::unique_ptr<BeatClient> beats_;
   std::thread reader_;
   bool left_ = false;
 };

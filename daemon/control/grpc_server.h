@@ -24,8 +24,8 @@ struct GrpcServerOptions {
   bool health = false;  ///< with the standard health service, NOT_SERVING at first
   int max_threads = 192;
   /// Between the ranks of one daemon: messages may be larger, connections are not pinged, since
-  /// heartbeats watch them, and windows are not probed for, which costs an idle rank more than the
-  /// heartbeats.
+  /// heartbeats watch the ranks, and windows are not probed for, which costs an idle rank more than
+  /// those.
   bool between_ranks = false;
 };
 

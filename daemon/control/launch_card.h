@@ -3,11 +3,13 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace meshloom::control {
 
 struct LaunchCard {
   std::string address;  ///< of the RankService
+  std::string beats;    ///< of the BeatServer
   std::string secret;   ///< 128 random bits, hexadecimal
   std::string failure;  ///< why rank 0 could not start; the other fields are empty then
 };
@@ -16,5 +18,7 @@ std::string to_bytes(const LaunchCard& card);
 LaunchCard launch_card_from(const std::string& bytes);
 /// Fresh for every launch.
 std::string make_secret();
+/// Takes the same time wherever the texts differ.
+bool same_secret(std::string_view given, std::string_view expected);
 
 }  // namespace meshloom::control

@@ -73,7 +73,7 @@ Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int worl
                 });
               }),
       loads_(std::chrono::hours(24), 1),
-      card_{"", make_secret(), ""},
+      card_{"", "", make_secret(), ""},
       rank_service_(executor_, watch_,
                     {world_size, card_.secret, [this] { on_all_joined(); },
                      [this](const std::string& cause) { request_stop(cause); }}),
@@ -126,6 +126,12 @@ Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int worl
                           true});
     const std::string host = several_hosts ? host_address(options.host) : "127.0.0.1";
     card_.address = fmt::format("{}:{}", host, rank_server_->port());
+    beats_ = std::make_unique<BeatServer>(BeatServer::Options{
+        resolve_listen_address(bind, "the address for heartbeats"), card_.secret, world_size,
+        [this](int rank, const v1::Heartbeat& beat, BeatServer::Clock::time_point asked) {
+          watch_.heard(rank, &beat, asked);
+        }});
+    card_.beats = fmt::format("{}:{}", host, beats_->port());
   }
   server_ = std::make_unique<GrpcServer>(
       GrpcServerOptions{listen_,
@@ -147,7 +153,11 @@ DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
   if (!rank_server_) on_all_joined();
   const StopSignalListener signals(launched_by_mpirun,
                                    [this](const std::string& cause) { request_stop(cause); });
-  auto ticker = std::make_unique<Ticker>(kLookPeriod, [this] { look_at_ranks(); });
+  std::unique_ptr<Ticker> ticker;
+  if (beats_)
+    beats_->start([this] { look_at_ranks(); });
+  else
+    ticker = std::make_unique<Ticker>(kLookPeriod, [this] { look_at_ranks(); });
   LoopEnd end;
   {
     RankWorker worker(0, factory, &sources_);
@@ -165,6 +175,7 @@ DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
   if (stopper_.joinable()) stopper_.join();
   if (end == LoopEnd::kStopped && !all_ranks_leave()) end = LoopEnd::kClosed;
   ticker.reset();
+  beats_.reset();
   calls_.stop();
   server_->set_serving(false);
   server_->shutdown();

@@ -10,6 +10,7 @@
 
 #include "daemon/comm/process_group.h"
 #include "daemon/comm/training_pulse.h"
+#include "daemon/control/beat_server.h"
 #include "daemon/control/bounded_calls.h"
 #include "daemon/control/checkpoint_service.h"
 #include "daemon/control/daemon.h"
@@ -95,6 +96,7 @@ class Leader {
   CheckpointServiceImpl checkpoint_service_;
   WorkerServiceImpl worker_service_;
   std::unique_ptr<GrpcServer> rank_server_;  ///< null where there is one rank
+  std::unique_ptr<BeatServer> beats_;        ///< likewise
   std::unique_ptr<GrpcServer> server_;
   bool in_trouble_ = false;
   std::mutex stop_mutex_;

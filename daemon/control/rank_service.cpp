@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/rank_service.h"
 
+#include "daemon/control/launch_card.h"
 #include "daemon/control/outbox.h"
 #include "daemon/control/status.h"
 #include "kernels/base/log.h"
@@ -10,15 +11,6 @@ namespace {
 
 using Stream = grpc::ServerReaderWriter<v1::RankCommand, v1::RankMessage>;
 
-/// Takes the same time wherever the texts differ.
-bool equal_secrets(const grpc::string_ref& a, const std::string& b) {
-  if (a.size() != b.size()) return false;
-  unsigned difference = 0;
-  for (std::size_t i = 0; i < b.size(); ++i)
-    difference |= static_cast<unsigned char>(a.data()[i]) ^ static_cast<unsigned char>(b[i]);
-  return difference == 0;
-}
-
 }  // namespace
 
 /// A rank that has joined, as long as it is there: it gets the commands and is watched.
@@ -27,8 +19,7 @@ class RankServiceImpl::Member final : public CommandSink {
   Member(RankServiceImpl& service, const v1::RankHello& hello, Stream& stream)
       : service_(service),
         rank_(hello.rank()),
-        outbox_([&stream](const v1::RankCommand& command) { return stream.Write(command); },
-                heartbeat) {
+        outbox_([&stream](const v1::RankCommand& command) { return stream.Write(command); }) {
     service_.watch_.joined(rank_, describe(hello));
     service_.executor_.attach(rank_, this);
   }
@@ -42,12 +33,6 @@ class RankServiceImpl::Member final : public CommandSink {
   bool send(const v1::RankCommand& command) override { return outbox_.send(command); }
 
  private:
-  static v1::RankCommand heartbeat() {
-    v1::RankCommand command;
-    command.mutable_heartbeat();
-    return command;
-  }
-
   RankServiceImpl& service_;
   const int rank_;
   Outbox<v1::RankCommand> outbox_;
@@ -75,7 +60,8 @@ v1::RankHello RankServiceImpl::join(Stream& stream) {
 
 grpc::Status RankServiceImpl::Follow(grpc::ServerContext* context, Stream* stream) {
   const auto secret = context->client_metadata().find(kSecretKey);
-  if (secret == context->client_metadata().end() || !equal_secrets(secret->second, options_.secret))
+  if (secret == context->client_metadata().end() ||
+      !same_secret({secret->second.data(), secret->second.size()}, options_.secret))
     return unauthenticated("this port is for the ranks of one launch", "SECRET_WRONG");
   return guarded("Follow", [&] { serve(join(*stream), *stream); });
 }
@@ -85,7 +71,7 @@ void RankServiceImpl::serve(const v1::RankHello& hello, Stream& stream) {
   if (executor_.all_attached()) std::call_once(all_joined_, options_.on_all_joined);
   v1::RankMessage message;
   while (stream.Read(&message)) {
-    watch_.heard(hello.rank(), message.has_heartbeat() ? &message.heartbeat() : nullptr);
+    watch_.heard(hello.rank());
     if (message.has_stop_request()) {
       options_.on_stop_request(
           fmt::format("rank {}: {}", hello.rank(), message.stop_request().cause()));

@@ -40,7 +40,7 @@ void RankWatch::heard(int rank, const v1::Heartbeat* heartbeat, Clock::time_poin
   const std::lock_guard lock(mutex_);
   const auto found = ranks_.find(rank);
   if (found == ranks_.end()) return;
-  found->second.heard = clock_.at(now);
+  found->second.heard = std::max(found->second.heard, clock_.at(now));
   if (heartbeat != nullptr) found->second.heartbeat = *heartbeat;
 }
 

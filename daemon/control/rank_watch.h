@@ -19,7 +19,7 @@ namespace meshloom::control {
 
 /// Silence, or a call of the transport, that lasts so long is named.
 inline constexpr std::chrono::milliseconds kNamedAfter{1500};
-/// How often a watch looks.
+/// How often rank 0 looks where it is alone; else with each heartbeat.
 inline constexpr std::chrono::milliseconds kLookPeriod{400};
 
 /// Rank 0 watches all ranks, and each other one watches rank 0. Any thread may call any method.

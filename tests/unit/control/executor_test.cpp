@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "daemon/control/beat_server.h"
 #include "daemon/control/follower.h"
 #include "daemon/control/grpc_server.h"
 #include "daemon/control/host_info.h"
@@ -262,7 +263,7 @@ TEST(Follower, LeavesWhereNothingIsHeardOfRank0) {
   std::string cause;
   v1::RankHello hello;
   hello.set_rank(1);
-  Follower follower({"127.0.0.1:" + std::to_string(server.port()), "secret", hello,
+  Follower follower({"127.0.0.1:" + std::to_string(server.port()), "127.0.0.1:1", "secret", hello,
                      [&](const std::string& text) {
                        const std::lock_guard lock(mutex);
                        cause = text;
@@ -285,16 +286,21 @@ class StreamTest : public ::testing::Test {
                  {2, "secret", [this] { joined_ = true; },
                   [this](const std::string& cause) { stop_cause_ = cause; }}),
         server_(
-            {resolve_listen_address("127.0.0.1:0", "listen"), {&service_}, 16, false, 16, true}) {
+            {resolve_listen_address("127.0.0.1:0", "listen"), {&service_}, 16, false, 16, true}),
+        beats_({resolve_listen_address("127.0.0.1:0", "beats"), "secret", 2,
+                [this](int rank, const v1::Heartbeat& beat, BeatServer::Clock::time_point asked) {
+                  watch_.heard(rank, &beat, asked);
+                }}) {
     executor_.attach(0, &own_);
+    beats_.start([] {});
   }
   std::unique_ptr<Follower> join(const std::string& secret, int rank) {
     v1::RankHello hello;
     hello.set_rank(rank);
     hello.set_host("somewhere");
-    return std::make_unique<Follower>(
-        Follower::Options{"127.0.0.1:" + std::to_string(server_.port()), secret, hello,
-                          [this](const std::string& cause) { abort_cause_ = cause; }});
+    return std::make_unique<Follower>(Follower::Options{
+        "127.0.0.1:" + std::to_string(server_.port()), "127.0.0.1:" + std::to_string(beats_.port()),
+        secret, hello, [this](const std::string& cause) { abort_cause_ = cause; }});
   }
   template <typename Condition>
   static bool eventually(Condition condition) {
@@ -310,6 +316,7 @@ class StreamTest : public ::testing::Test {
   RankWatch watch_;
   RankServiceImpl service_;
   GrpcServer server_;
+  BeatServer beats_;
 };
 
 TEST_F(StreamTest, CommandsGoOutAndResultsComeBack) {
@@ -397,7 +404,8 @@ TEST_F(StreamTest, HeartbeatsGoBothWaysAndTellWhatTheTrainingThreadDoes) {
   comm::TrainingPulse pulse;
   v1::RankHello hello;
   hello.set_rank(1);
-  Follower follower({"127.0.0.1:" + std::to_string(server_.port()), "secret", hello,
+  Follower follower({"127.0.0.1:" + std::to_string(server_.port()),
+                     "127.0.0.1:" + std::to_string(beats_.port()), "secret", hello,
                      [this](const std::string& cause) { abort_cause_ = cause; }, &pulse});
   ASSERT_TRUE(eventually([&] { return joined_.load(); }));
   auto command = optim_step("a");

@@ -109,11 +109,12 @@ TEST(Status, AnythingThrownBecomesAStatus) {
 }
 
 TEST(LaunchCard, TravelsAsBytes) {
-  const auto card = launch_card_from(to_bytes({"127.0.0.1:5", make_secret(), ""}));
+  const auto card = launch_card_from(to_bytes({"127.0.0.1:5", "127.0.0.1:6", make_secret(), ""}));
   EXPECT_EQ(card.address, "127.0.0.1:5");
+  EXPECT_EQ(card.beats, "127.0.0.1:6");
   EXPECT_EQ(card.secret.size(), 32u);
   EXPECT_NE(make_secret(), make_secret());
-  EXPECT_EQ(launch_card_from(to_bytes({"", "", "why"})).failure, "why");
+  EXPECT_EQ(launch_card_from(to_bytes({"", "", "", "why"})).failure, "why");
 }
 
 }  // namespace
