@@ -25,6 +25,7 @@ struct SubmitOptions {
 struct ResumeOptions : SubmitOptions {
   std::string checkpoint;
   std::int64_t steps = 0;
+  bool allow_changed_data = false;
 };
 
 v1::Job get_job(Client& client, const std::string& name) {
@@ -92,6 +93,7 @@ ExitCode resume(Client& client, bool json, const ResumeOptions& options) {
   source.spec.clear_name();
   v1::RunConfig& run = *source.spec.mutable_run();
   if (options.steps > 0) run.mutable_training()->set_steps(options.steps);
+  if (options.allow_changed_data) run.mutable_data()->set_allow_changed(true);
   run.mutable_checkpoint()->set_resume_from(
       fmt::format("checkpoints/{}{}{}", short_name(job.name()),
                   options.checkpoint.empty() ? "" : "/", options.checkpoint));
@@ -217,6 +219,8 @@ void add_resume(CLI::App& jobs, CommandContext& context) {
       ->add_option("--steps", options->steps,
                    "Optimizer steps of the whole training, instead of the job's")
       ->check(CLI::PositiveNumber);
+  command->add_flag("--allow-changed-data", options->allow_changed_data,
+                    "Go on although the data are not those of the checkpoint (DATA_CHANGED)");
   add_making_options(*command, *options);
   command->add_option("--name", options->name, "Name of the new job, instead of a made-up one");
   command->footer("Example: meshloom job resume job-1 --plan configs/plans/fsdp2.yaml --follow");

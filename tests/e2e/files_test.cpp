@@ -69,6 +69,13 @@ TEST_F(FilesE2e, ARestartOnOtherDataFailsTheJobOrSaysSo) {
     } else {
       ASSERT_TRUE(reaches(name, "failed"));
       EXPECT_EQ(job(name)["error"]["info"]["reason"], "DATA_CHANGED") << job(name).dump(2);
+      const auto again = client({"job", "resume", name});
+      EXPECT_NE(again.exit_code, 0) << again.output;
+      EXPECT_TRUE(holds(again.errors, "data.allow_changed: true would go on")) << again.errors;
+      const auto on = client({"job", "resume", name, "--allow-changed-data", "--name", "goes-on"});
+      ASSERT_EQ(on.exit_code, 0) << on.errors;
+      ASSERT_TRUE(reaches_step("goes-on", 26)) << job("goes-on").dump(2);
+      client({"job", "cancel", "goes-on"});
     }
     shut_down();
   }
