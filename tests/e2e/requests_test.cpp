@@ -6,9 +6,16 @@
 
 #include "tests/e2e/daemon_fixture.h"
 #include "tests/e2e/wrong_requests.h"
+#include "v1/rank_service.grpc.pb.h"
 
 namespace meshloom::e2e {
 namespace {
+
+/// A model that no host of these tests holds: 8 billion parameters on each of two ranks.
+std::string too_large() {
+  return config("{steps: 2, seq_len: 4096, micro_batch_size: 1, global_batch_size: 4}",
+                "{preset: llama3_8b}");
+}
 
 class RequestsE2e : public DaemonTest {
  protected:
@@ -27,6 +34,37 @@ class RequestsE2e : public DaemonTest {
                                 "--plan", plan_path(plan)});
     ASSERT_EQ(result.exit_code, 0) << result.errors;
     ASSERT_TRUE(reaches_step(name, 1)) << job(name).dump(2);
+  }
+  /// What is refused for what the daemon or the job is at this moment.
+  void send_refused_commands(const std::string& running) {
+    const auto refused = [&](const Arguments& command, const std::string& expected) {
+      const auto result = client(command);
+      EXPECT_NE(result.exit_code, 0) << expected << result.output;
+      EXPECT_NE(result.errors.find(expected), std::string::npos)
+          << expected << "\ngot: " << result.errors;
+    };
+    refused({"job", "submit", write_text("large.yaml", too_large())}, "the job needs about");
+    refused({"job", "delete", running}, running);
+    refused({"job", "release", running}, running);
+    refused({"job", "resume", running}, running);
+    refused({"job", "resume", "ended", "--steps", "20"}, "the data are not those of");
+    refused({"job", "submit", write_job({}), "--name", running}, running);
+  }
+  /// As a stranger on this host may: without the launch's secret.
+  void send_noise_to_the_ranks_ports() {
+    for (const std::string& listener : tcp_listeners(pids_[0])) {
+      const auto channel = grpc::CreateChannel(fmt::format("127.0.0.1:{}", port_of(listener)),
+                                               grpc::InsecureChannelCredentials());
+      const auto ranks = v1::RankService::NewStub(channel);
+      grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + 2s);
+      context.AddMetadata("meshloom-launch-secret", "0123456789abcdef0123456789abcdef");
+      const auto stream = ranks->Follow(&context);
+      v1::RankMessage hello;
+      hello.mutable_hello()->set_rank(1);
+      stream->Write(hello);
+      EXPECT_FALSE(stream->Finish().ok());
+    }
   }
   /// Losses of a job that was cancelled after `steps` steps or more.
   std::map<int, double> losses_of_first(const std::string& name, std::size_t steps) {
@@ -74,11 +112,7 @@ TEST_F(RequestsE2e, WhatAConfigAsksForIsCheckedBeforeItCostsAnything) {
             std::string::npos)
       << deep.errors;
 
-  // A model that no host of these tests holds: 8 billion parameters on each of two ranks.
-  const std::string large = config(
-      "{steps: 2, seq_len: 4096, micro_batch_size: 1, "
-      "global_batch_size: 4}",
-      "{preset: llama3_8b}");
+  const std::string large = too_large();
   const auto refused = check(large);
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_NE(refused.errors.find("run.mesh.fsdp: the job needs about "), std::string::npos)
@@ -114,11 +148,19 @@ TEST_F(RequestsE2e, MalformedRequestsEndWithTheirCode) {
 
 TEST_F(RequestsE2e, NothingThatIsWrongChangesAJobThatTrains) {
   start();
+  TinyJob ended;
+  ended.data = "changing.txt";
+  std::filesystem::copy(data_ / "text.txt", data_ / "changing.txt");
+  submit(ended, "ended");
+  ASSERT_TRUE(reaches("ended", "succeeded"));
+  std::ofstream(data_ / "changing.txt", std::ios::app) << "more";
   for (const std::string plan : {"dp2", "fsdp2", "tp2"}) {
     SCOPED_TRACE(plan);
     submit_on(plan, "stormy-" + plan);
     send_wrong_configs();
     send_wrong_requests(address_, "stormy-" + plan);
+    send_refused_commands("stormy-" + plan);
+    send_noise_to_the_ranks_ports();
     EXPECT_EQ(job("stormy-" + plan)["state"], "running");
     const auto stormy = losses_of_first("stormy-" + plan, 1);
     submit_on(plan, "calm-" + plan);
