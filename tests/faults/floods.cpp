@@ -79,7 +79,7 @@ class Floods : public DaemonTest {
 
   /// The job has gone on, a new client is served, nothing is left behind.
   void expect_as_before(const std::string& flood, const std::string& seen) {
-    EXPECT_EQ(client({"status", "--wait", "20"}).exit_code, 0);
+    EXPECT_EQ(client({"status", "--wait", "120"}).exit_code, 0);
     const int step = job("long")["step"];
     EXPECT_TRUE(reaches_step("long", step + 20));
     EXPECT_EQ(job("long")["state"], "running");

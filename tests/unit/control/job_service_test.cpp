@@ -54,6 +54,12 @@ TEST_F(JobServiceTest, ACancelAndAStopWithoutRoomForALastCheckpointFailNoJob) {
            std::chrono::steady_clock::now() < end)
       std::this_thread::sleep_for(1ms);
     plan_.fail_saves = true;
+    // Something is left to be saved.
+    const auto unsaved = [&] {
+      const v1::Job job = daemon_->store().get(name);
+      return job.step() > job.checkpoint_step();
+    };
+    while (!unsaved() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(1ms);
   };
   const auto last_note = [&](const std::string& name) {
     const v1::Job job = daemon_->store().get(name);
