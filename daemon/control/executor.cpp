@@ -110,11 +110,6 @@ v1::RankResult Executor::wait(const Ticket& ticket) {
 
 v1::RankResult Executor::run(v1::RankCommand command) { return wait(submit(std::move(command))); }
 
-bool Executor::done(const Ticket& ticket) const {
-  const std::lock_guard lock(mutex_);
-  return ticket->complete() || fatal_.has_value();
-}
-
 std::optional<CommandInfo> Executor::unanswered(std::int64_t seq) const {
   const std::lock_guard lock(mutex_);
   const auto found = pending_.find(seq);

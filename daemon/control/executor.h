@@ -58,7 +58,6 @@ class Executor {
   v1::RankResult wait(const Ticket& ticket);
   /// submit and wait.
   v1::RankResult run(v1::RankCommand command);
-  bool done(const Ticket& ticket) const;
   /// A command that not every rank has answered.
   std::optional<CommandInfo> unanswered(std::int64_t seq) const;
 
