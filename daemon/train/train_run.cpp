@@ -357,6 +357,7 @@ std::vector<LossSum> TrainRun::evaluate(std::int64_t first, std::int64_t batches
       sum.labels += static_cast<double>(part.counted);
     }
   }
+  if (sums.empty()) return sums;  // the data have ended, on all ranks alike
   static_assert(sizeof(LossSum) == 2 * sizeof(double));
   all_reduce(world_, std::span(&sums.data()->loss, 2 * sums.size()), comm::ReduceOp::kSum);
   return sums;
