@@ -37,26 +37,29 @@ bool BeatClient::wait(int socket, short events, Clock::time_point end) {
   return watched[0].revents == 0;
 }
 
-std::optional<BeatConnection> BeatClient::connect() {
+BeatConnection BeatClient::connect() {
+  const auto check_done = [](bool done) {
+    if (!done) throw CommError(std::strerror(errno));
+  };
   const ListenAddress to = resolve_listen_address(options_.address, "rank 0's heartbeats");
   const SocketAddress& address = to.addresses.front();
   base::UniqueFd fd(
       ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd) return std::nullopt;
+  check_done(static_cast<bool>(fd));
   if (::connect(fd.get(), address.get(), address.size) != 0) {
-    if (errno != EINPROGRESS) return std::nullopt;
+    check_done(errno == EINPROGRESS);
     wait(fd.get(), POLLOUT, Clock::now() + 2 * kHeartbeatPeriod);
     int error = ETIMEDOUT;
     socklen_t size = sizeof error;
     pollfd ready{fd.get(), POLLOUT, 0};
     if (::poll(&ready, 1, 0) == 1) ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
     errno = error;
-    if (error != 0) return std::nullopt;
+    check_done(error == 0);
   }
   const int on = 1;
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   BeatConnection connection(std::move(fd));
-  if (!connection.send(beat_introduction(options_.secret, options_.rank))) return std::nullopt;
+  check_done(connection.send(beat_introduction(options_.secret, options_.rank)));
   return connection;
 }
 
@@ -77,11 +80,14 @@ void BeatClient::run() {
   auto next_beat = Clock::now();
   while (wait(connection ? connection->fd() : -1, POLLIN, next_beat)) {
     if (!hear(connection) && Clock::now() < next_beat) continue;
-    if (!connection) connection = connect();
-    if (!connection && !told)
-      spdlog::warn("heartbeats do not reach rank 0 at {}: {}", options_.address,
-                   std::strerror(errno));
-    told = !connection;
+    try {
+      if (!connection) connection = connect();
+      told = false;
+    } catch (const Error& error) {
+      if (!told)
+        spdlog::warn("heartbeats do not reach rank 0 at {}: {}", options_.address, error.what());
+      told = true;
+    }
     if (connection && !connection->send(options_.beat().SerializeAsString())) connection.reset();
     options_.on_tick();
     next_beat = Clock::now() + kUnasked;

@@ -35,8 +35,8 @@ class BeatClient {
   using Clock = std::chrono::steady_clock;
 
   void run();
-  /// Nothing, with the reason in errno, where rank 0 does not answer.
-  std::optional<BeatConnection> connect();
+  /// Throws where rank 0 does not answer.
+  BeatConnection connect();
   /// Waits until the socket is ready or `end`; false where the client is destroyed meanwhile.
   bool wait(int socket, short events, Clock::time_point end);
   /// Whether rank 0 was heard. A connection that has ended is given up.
