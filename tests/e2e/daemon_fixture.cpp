@@ -140,6 +140,15 @@ void DaemonTest::submit(const TinyJob& job, const std::string& name) {
   ASSERT_EQ(result.exit_code, 0) << result.errors;
 }
 
+void DaemonTest::submit_endless(const std::string& plan, const std::string& name, int step) {
+  TinyJob endless;
+  endless.steps = 10'000'000;
+  const auto result = client({"job", "submit", write_job(endless, name + ".yaml"), "--name", name,
+                              "--plan", plan_path(plan)});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  ASSERT_TRUE(reaches_step(name, step)) << job(name).dump(2);
+}
+
 Json DaemonTest::job(const std::string& name) const { return client_json({"job", "show", name}); }
 
 void DaemonTest::shut_down() {

@@ -31,7 +31,7 @@ struct TinyJob {
   std::string data = "text.txt";
   std::string resume_from{};
   bool fallback = true;  ///< to an older checkpoint where the newest is damaged
-  std::string extra{};  ///< further lines below run:
+  std::string extra{};   ///< further lines below run:
 };
 
 class DaemonTest : public ::testing::Test {
@@ -62,6 +62,9 @@ class DaemonTest : public ::testing::Test {
   std::string write_text(const std::string& file, const std::string& text) const;
   /// Submits and returns at once; the job's name must be new.
   void submit(const TinyJob& job, const std::string& name);
+  /// A job that ends with a cancellation, on configs/plans/PLAN.yaml; waits until it has done
+  /// `step`.
+  void submit_endless(const std::string& plan, const std::string& name, int step);
   Json job(const std::string& name) const;
   /// The loss of every step in the job's metrics, by step.
   std::map<int, double> step_losses(const std::string& name) const;

@@ -17,14 +17,6 @@ using Clock = std::chrono::steady_clock;
 
 class GenerationE2e : public DaemonTest {
  protected:
-  void submit_endless(const std::string& plan, const std::string& name) {
-    TinyJob endless;
-    endless.steps = 10'000'000;
-    const auto result = client({"job", "submit", write_job(endless, name + ".yaml"), "--name", name,
-                                "--plan", plan_path(plan)});
-    ASSERT_EQ(result.exit_code, 0) << result.errors;
-    ASSERT_TRUE(reaches_step(name, 5)) << job(name).dump(2);
-  }
   /// Calls from `job` until the daemon or end() ends them; how often each got a token.
   class Storm {
    public:
@@ -92,7 +84,7 @@ class GenerationE2e : public DaemonTest {
 
 TEST_F(GenerationE2e, StepsGoOnAndAShutdownSavesUnderSixteenCalls) {
   start();
-  submit_endless("fsdp2", "busy");
+  submit_endless("fsdp2", "busy", 5);
   double calm = rate("busy");
   {
     Storm storm(address_, "busy", 16);
@@ -121,7 +113,7 @@ TEST_F(GenerationE2e, ASampleIsTheSameWhateverElseGoesOn) {
   ASSERT_TRUE(reaches("done", "succeeded"));
   const std::string alone = text_of("done");
   EXPECT_GE(alone.size(), 300u);
-  submit_endless("tp2", "busy");
+  submit_endless("tp2", "busy", 5);
   {
     Storm storm(address_, "busy", 3);
     ASSERT_TRUE(eventually(60s, [&] { return storm.fewest() > 0; }));

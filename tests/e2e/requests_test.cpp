@@ -27,14 +27,6 @@ class RequestsE2e : public DaemonTest {
           << yaml << "got: " << result.errors;
     }
   }
-  void submit_on(const std::string& plan, const std::string& name) {
-    TinyJob endless;
-    endless.steps = 10'000'000;
-    const auto result = client({"job", "submit", write_job(endless, name + ".yaml"), "--name", name,
-                                "--plan", plan_path(plan)});
-    ASSERT_EQ(result.exit_code, 0) << result.errors;
-    ASSERT_TRUE(reaches_step(name, 1)) << job(name).dump(2);
-  }
   /// What is refused for what the daemon or the job is at this moment.
   void send_refused_commands(const std::string& running) {
     const auto refused = [&](const Arguments& command, const std::string& expected) {
@@ -156,14 +148,14 @@ TEST_F(RequestsE2e, NothingThatIsWrongChangesAJobThatTrains) {
   std::ofstream(data_ / "changing.txt", std::ios::app) << "more";
   for (const std::string plan : {"dp2", "fsdp2", "tp2"}) {
     SCOPED_TRACE(plan);
-    submit_on(plan, "stormy-" + plan);
+    submit_endless(plan, "stormy-" + plan, 1);
     send_wrong_configs();
     send_wrong_requests(address_, "stormy-" + plan);
     send_refused_commands("stormy-" + plan);
     send_noise_to_the_ranks_ports();
     EXPECT_EQ(job("stormy-" + plan)["state"], "running");
     const auto stormy = losses_of_first("stormy-" + plan, 1);
-    submit_on(plan, "calm-" + plan);
+    submit_endless(plan, "calm-" + plan, 1);
     const auto calm = losses_of_first("calm-" + plan, stormy.size());
     for (const auto& [step, loss] : stormy) ASSERT_EQ(loss, calm.at(step)) << "step " << step;
   }
