@@ -45,19 +45,10 @@ bool is_run_gone(const std::exception_ptr& error) {
 
 GenerateStream::GenerateStream(StreamHost& host, grpc::CallbackServerContext& context,
                                SampleSources& sources, const v1::GenerateRequest& request)
-    : Stream(host, context, "Generate"), host_(host), sources_(sources), request_(request) {}
+    : Stream(host, context, "Generate"), sources_(sources), request_(request) {}
 
 GenerateStream::~GenerateStream() {
   if (channel_) channel_->leave();
-}
-
-std::function<void()> GenerateStream::waker() {
-  // Others hold nothing of the stream, so that none of their threads ends it.
-  return [&host = host_, stream = weak_from_this()] {
-    host.post([stream] {
-      if (const auto self = stream.lock()) self->wake();
-    });
-  };
 }
 
 bool GenerateStream::produce() {

@@ -33,10 +33,7 @@ class GenerateStream final : public Stream<v1::GenerateResponse> {
   void start_sample();
   void write_drawn(const TokenChannel::Drawn& drawn);
   void write_end();
-  /// Has produce() called, by whoever asks.
-  std::function<void()> waker();
 
-  StreamHost& host_;
   SampleSources& sources_;
   const v1::GenerateRequest request_;
   v1::SamplingParams params_;

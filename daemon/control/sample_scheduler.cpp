@@ -51,13 +51,13 @@ SampleScheduler::~SampleScheduler() {
   thread_.join();
 }
 
-void SampleScheduler::start(SampleTask task, std::shared_ptr<TokenSink> sink) {
+void SampleScheduler::start(SampleTask task, std::shared_ptr<TokenChannel> channel) {
   const std::lock_guard lock(mutex_);
   if (stopping_) std::rethrow_exception(stopping_error());
   auto sample = std::make_shared<Sample>();
   sample->number = next_number_++;
   sample->task = std::move(task);
-  sample->sink = std::move(sink);
+  sample->channel = std::move(channel);
   waiting_.push_back(std::move(sample));
   changed_.notify_all();
 }
@@ -65,7 +65,7 @@ void SampleScheduler::start(SampleTask task, std::shared_ptr<TokenSink> sink) {
 void SampleScheduler::stop() {
   const std::lock_guard lock(mutex_);
   stopping_ = true;
-  for (const auto& sample : waiting_) sample->sink->end(stopping_error());
+  for (const auto& sample : waiting_) sample->channel->end(stopping_error());
   waiting_.clear();
   changed_.notify_all();
 }
@@ -108,7 +108,7 @@ std::vector<SampleScheduler::Slice> SampleScheduler::submit(const std::vector<Sa
   std::vector<Slice> slices;
   for (const SamplePtr& sample : turns) {
     if (sample->over) continue;
-    if (sample->sink->left()) {
+    if (sample->channel->left()) {
       sample->over = true;
       continue;
     }
@@ -141,7 +141,7 @@ void SampleScheduler::collect(const Slice& slice) {
       slice_time_ = std::max<Clock::duration>({kSampleSlice, time, (slice_time_ * 7 + time) / 8});
     }
     for (const std::int64_t token : result.token_ids())
-      sample.sink->token({token, result.step_count()});
+      sample.channel->token({token, result.step_count()});
     if (result.sample_done()) sample.over = true;
   } catch (...) {
     if (!sample.over) sample.error = std::current_exception();
@@ -153,9 +153,7 @@ void SampleScheduler::requeue(const std::vector<SamplePtr>& turns) {
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < turns.size(); ++i) {
     const SamplePtr& sample = turns[i];
-    if (std::find(turns.begin(), turns.begin() + static_cast<std::ptrdiff_t>(i), sample) !=
-        turns.begin() + static_cast<std::ptrdiff_t>(i))
-      continue;
+    if (i > 0 && sample == turns[0]) return;  // from here on the turns repeat
     if (!sample->over && stopping_) sample->error = stopping_error();
     if (sample->over || stopping_)
       end(*sample);
@@ -171,7 +169,7 @@ void SampleScheduler::end(const Sample& sample) noexcept {
     // The ranks stop, which ends it as well.
     spdlog::debug("sample {} was not ended: {}", sample.number, error.what());
   }
-  sample.sink->end(sample.error);
+  sample.channel->end(sample.error);
 }
 
 }  // namespace meshloom::control

@@ -15,7 +15,7 @@
 
 #include "daemon/control/executor.h"
 #include "daemon/control/time_share.h"
-#include "daemon/control/token_sink.h"
+#include "daemon/control/token_channel.h"
 #include "daemon/train/run.h"
 
 namespace meshloom::control {
@@ -46,7 +46,7 @@ class SampleScheduler {
   SampleScheduler& operator=(const SampleScheduler&) = delete;
 
   /// Any thread. Throws Unavailable (STOPPING) after stop().
-  void start(SampleTask task, std::shared_ptr<TokenSink> sink);
+  void start(SampleTask task, std::shared_ptr<TokenChannel> channel);
   /// All samples end (Unavailable, STOPPING) and no slice is begun. Does not wait.
   void stop();
 
@@ -54,7 +54,7 @@ class SampleScheduler {
   struct Sample {
     std::int64_t number = 0;
     SampleTask task;
-    std::shared_ptr<TokenSink> sink;
+    std::shared_ptr<TokenChannel> channel;
     bool begun = false;
     bool over = false;
     std::exception_ptr error;  ///< that it is over with

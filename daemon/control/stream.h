@@ -5,6 +5,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -51,6 +52,16 @@ class Stream : public grpc::ServerWriteReactor<Response>,
   /// and again while it returns true. May block. Writes with write(), ends the stream with finish()
   /// or by what it throws.
   virtual bool produce() = 0;
+
+  /// Calls wake(), from any thread, whether the stream still exists or not. Whoever calls it holds
+  /// nothing of the stream, so that none ends on a thread that is not its own.
+  std::function<void()> waker() {
+    return [&host = host_, stream = this->weak_from_this()] {
+      host.post([stream] {
+        if (const auto self = stream.lock()) self->wake();
+      });
+    };
+  }
 
   /// Nothing happens once the stream has ended.
   void write(Response response) {

@@ -2,28 +2,38 @@
 // Tokens from the scheduler to whoever serves the call.
 #pragma once
 
+#include <cstdint>
+#include <exception>
 #include <functional>
 #include <mutex>
+#include <utility>
 #include <vector>
-
-#include "daemon/control/token_sink.h"
 
 namespace meshloom::control {
 
-/// Holds at most kMostTokens, so nobody waits for a client.
-class TokenChannel final : public TokenSink {
+/// Tokens that one request may ask for.
+inline constexpr int kMostTokens = 65'536;
+
+struct DrawnToken {
+  std::int64_t id = 0;
+  std::int64_t weights_step = 0;  ///< optimizer steps behind the weights; 0: not known
+};
+
+/// Holds at most kMostTokens, so nobody waits for a client. Any thread may call any method.
+class TokenChannel {
  public:
   /// `wake` is called after each change; it must return at once.
   explicit TokenChannel(std::function<void()> wake) : wake_(std::move(wake)) {}
 
-  void token(const DrawnToken& token) override {
+  void token(const DrawnToken& token) {
     {
       const std::lock_guard lock(mutex_);
       drawn_.tokens.push_back(token);
     }
     wake_();
   }
-  void end(const std::exception_ptr& error) override {
+  /// The last one; null where all tokens were drawn.
+  void end(const std::exception_ptr& error) {
     {
       const std::lock_guard lock(mutex_);
       if (drawn_.ended) return;
@@ -32,7 +42,8 @@ class TokenChannel final : public TokenSink {
     }
     wake_();
   }
-  bool left() const override {
+  /// Nobody reads any more: nothing else is drawn.
+  bool left() const {
     const std::lock_guard lock(mutex_);
     return left_;
   }
@@ -45,9 +56,7 @@ class TokenChannel final : public TokenSink {
   /// What came since the last call.
   Drawn take() {
     const std::lock_guard lock(mutex_);
-    Drawn drawn = drawn_;
-    drawn_.tokens.clear();
-    return drawn;
+    return {std::exchange(drawn_.tokens, {}), drawn_.ended, drawn_.error};
   }
   void leave() {
     const std::lock_guard lock(mutex_);

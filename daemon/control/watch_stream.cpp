@@ -11,12 +11,7 @@ bool WatchStream::begin() {
   id_ = parse_job_name(request_.name());
   check(request_.after_revision() >= 0, "after_revision is {}, expected 0 or more",
         request_.after_revision());
-  // The store's thread holds nothing of the stream, so that none ends with the store's callback.
-  subscription_ = store_.subscribe(id_, [&host = host_, stream = weak_from_this()] {
-    host.post([stream] {
-      if (const auto self = stream.lock()) self->wake();
-    });
-  });
+  subscription_ = store_.subscribe(id_, waker());
   const v1::Job job = store_.get(id_);
   revision_ = request_.after_revision();
   if (revision_ > 0) return !is_final(job.state()) || job.revision() != revision_;

@@ -15,14 +15,13 @@ class WatchStream final : public Stream<v1::WatchJobResponse> {
  public:
   WatchStream(StreamHost& host, grpc::CallbackServerContext& context, JobStore& store,
               const v1::WatchJobRequest& request)
-      : Stream(host, context, "WatchJob"), host_(host), store_(store), request_(request) {}
+      : Stream(host, context, "WatchJob"), store_(store), request_(request) {}
 
  private:
   bool produce() override;
   /// False where there is nothing after what the client knows.
   bool begin();
 
-  StreamHost& host_;
   JobStore& store_;
   const v1::WatchJobRequest request_;
   bool begun_ = false;
