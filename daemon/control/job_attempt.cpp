@@ -176,7 +176,8 @@ void JobAttempt::finish_step() {
   const auto begin = Clock::now();
   executor_.wait(step.forward_backward);
   const v1::RankResult result = executor_.wait(step.optim_step);
-  step_time_ = Clock::now() - begin;
+  trained_until_ = Clock::now();
+  step_time_ = trained_until_ - begin;
   done_ = step.step;
   v1::StepMetrics metrics = result.step();
   metrics.set_memory_bytes(std::max(metrics.memory_bytes(), result.peak_memory_bytes()));
@@ -204,18 +205,20 @@ void JobAttempt::evaluate() {
     const auto first = static_cast<std::int64_t>(losses.size());
     const std::int64_t count = std::min(at_once, batches - first);
     const v1::RankResult part = executor_.run(evaluate_part(id_, first, count));
+    trained_until_ = Clock::now();
     for (int i = 0; i < part.loss_sums_size(); ++i)
       losses.push_back({part.loss_sums(i), part.label_counts(i)});
     if (part.loss_sums_size() < count) break;  // the data end
-    if (Clock::now() - begin < kEvaluationPart / 2) at_once *= 2;
+    if (trained_until_ - begin < kEvaluationPart / 2) at_once *= 2;
   }
   record_validation(done_, train::mean_loss(losses));
   validation_missing_ = false;
 }
 
 void JobAttempt::save_last() {
+  v1::RankResult result;
   try {
-    executor_.run(save_state(id_));
+    result = executor_.run(save_state(id_));
   } catch (const Error& error) {
     if (executor_.fatal()) throw;
     // An older checkpoint is worth more than a failed job: a disk that is full may be so because of
@@ -226,8 +229,11 @@ void JobAttempt::save_last() {
                                      done_, saved_, error.what()));
     return;
   }
+  const std::chrono::duration<double> stop = Clock::now() - trained_until_;
+  const double save = (*result.mutable_seconds())["save"];
   checkpoint_saved();
-  store_.add_note(id_, fmt::format("saved at step {}", done_));
+  add_note(fmt::format("saved at step {} in {:.2f} s, begun {:.3f} s after the ranks last trained",
+                       done_, save, stop.count() - save));
 }
 
 void JobAttempt::checkpoint_saved() {

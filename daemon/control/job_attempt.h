@@ -89,6 +89,8 @@ class JobAttempt {
   std::int64_t saved_ = 0;
   train::PromptLimits limits_;
   std::chrono::steady_clock::duration step_time_ = std::chrono::hours(1);  ///< of the last step
+  /// When the last step or part of a validation ended: a save at a stop begins then.
+  std::chrono::steady_clock::time_point trained_until_;
   bool validation_missing_ = false;
   bool run_exists_ = false;
 };

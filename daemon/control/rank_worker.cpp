@@ -61,11 +61,7 @@ void RankWorker::dispatch(const v1::RankCommand& command, v1::RankResult* result
       }
       return;
     }
-    case v1::RankCommand::kSaveState: {
-      const auto& name = command.save_state().run();
-      result->set_path(live(name).run->save_state().string());
-      return;
-    }
+    case v1::RankCommand::kSaveState: return save_state(command.save_state(), result);
     case v1::RankCommand::kExport: {
       const auto& verb = command.export_();
       live(verb.run()).run->export_hf(verb.folder(), verb.dtype());
@@ -137,6 +133,14 @@ void RankWorker::optim_step(LiveRun& live, v1::RankResult* result) {
   const auto seconds = run.phase_seconds();
   result->mutable_seconds()->insert(seconds.begin(), seconds.end());
   result->set_step_count(run.step());
+}
+
+void RankWorker::save_state(const v1::SaveStateCommand& command, v1::RankResult* result) {
+  train::Run& run = *live(command.run()).run;
+  const auto begin = std::chrono::steady_clock::now();
+  result->set_path(run.save_state().string());
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  (*result->mutable_seconds())["save"] = seconds.count();
 }
 
 void RankWorker::begin_sample(const v1::SampleCommand& command) {

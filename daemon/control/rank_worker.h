@@ -47,6 +47,7 @@ class RankWorker {
   void dispatch(const v1::RankCommand& command, v1::RankResult* result);
   void create_run(const v1::CreateRunCommand& command, v1::RankResult* result);
   void optim_step(LiveRun& live, v1::RankResult* result);
+  void save_state(const v1::SaveStateCommand& command, v1::RankResult* result);
   void delete_run(const std::string& name);
   void begin_sample(const v1::SampleCommand& command);
   void advance_sample(const v1::AdvanceSampleCommand& command, v1::RankResult* result);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <regex>
 #include <thread>
 #include <vector>
 
@@ -105,6 +106,30 @@ TEST_F(GenerationE2e, StepsGoOnAndAShutdownSavesUnderSixteenCalls) {
   EXPECT_TRUE(
       std::filesystem::exists(state_ / "jobs/busy/checkpoints" / fmt::format("step-{}", last)))
       << last;
+}
+
+TEST_F(GenerationE2e, AStopSavesHalfASecondAfterTheRunningStepWhateverIsAsked) {
+  start();
+  for (const std::string way : {"cancel", "shutdown"}) {
+    submit_endless("dp2", way, 5);
+    Storm storm(address_, way, 16);
+    ASSERT_TRUE(eventually(60s, [&] { return storm.fewest() > 0; }));
+    if (way == "cancel") {
+      ASSERT_EQ(client({"job", "cancel", way}).exit_code, 0);
+      ASSERT_TRUE(reaches(way, "cancelled"));
+    } else {
+      ASSERT_EQ(client({"shutdown", "--wait", "20"}).exit_code, 0);
+    }
+    storm.end();
+    std::smatch found;
+    const std::string log = daemon_log();
+    const std::regex note(
+        fmt::format(R"(job {}: saved at step \d+ in \S+ s, begun (\S+) s after)", way));
+    ASSERT_TRUE(std::regex_search(log, found, note)) << log;
+    RecordProperty(way + "_save_begun_after_s", found[1]);
+    EXPECT_LT(std::stod(found[1]), 0.5) << way;
+  }
+  EXPECT_EQ(wait_for_end(), 0) << daemon_log();
 }
 
 TEST_F(GenerationE2e, ASampleIsTheSameWhateverElseGoesOn) {
