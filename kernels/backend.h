@@ -174,8 +174,9 @@ class Backend {
   virtual void cross_entropy(const KernelContext&, const TensorView& losses, const TensorView& lse,
                              const TensorView& logits, const TensorView& targets,
                              const CrossEntropyOptions&) = 0;
-  /// dlogits = grad_losses[row] * grad_scale * d loss / d logits; may alias logits. grad_losses
-  /// [rows] and lse float32 or float64; grad_losses undefined: 1.
+  /// dlogits = grad_losses[row] * grad_scale * d loss / d logits; of logits' dtype, then it may
+  /// alias logits, or bfloat16 for float32 logits. grad_losses [rows] and lse float32 or float64;
+  /// grad_losses undefined: 1.
   virtual void cross_entropy_backward(const KernelContext&, const TensorView& dlogits,
                                       const TensorView& grad_losses, const TensorView& logits,
                                       const TensorView& lse, const TensorView& targets,

@@ -9,6 +9,7 @@
 #include "daemon/control/names.h"
 #include "daemon/control/sample_scheduler.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
+#include "daemon/train/dtype_choice.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -113,6 +114,8 @@ void JobAttempt::prepare() {
   create.set_allow_fallback(config_.checkpoint().fallback());
   create.set_epoch(job_.epoch());
   run_exists_ = true;
+  if (job_.attempt() == 1 && train::dtype_is_auto(job_.spec().run().plan()))
+    add_note(train::dtype_note(config_));
   const v1::RankResult created = executor_.run(std::move(command));
   limits_ = {created.vocab_size(), created.context_length()};
   submitted_ = done_ = saved_ = created.step_count();

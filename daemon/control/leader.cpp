@@ -83,7 +83,7 @@ Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int worl
             return calls_.run<v1::RunConfig>([=, this] {
               state_.check_in_place();
               v1::RunConfig config = train::resolve_run_config(run, world_size, data_dir);
-              resolve_resume(&config, store_, state_, data_dir);
+              resolve_resume(run, &config, store_, state_, data_dir);
               return config;
             });
           },

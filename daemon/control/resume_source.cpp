@@ -79,8 +79,8 @@ bool may_resume_older(const v1::Job& job) {
          given.find('/', kPrefix.size()) == std::string::npos;
 }
 
-void resolve_resume(v1::RunConfig* config, const JobStore& store, const StateDir& state,
-                    const fs::path& data_dir) {
+void resolve_resume(const v1::RunConfig& given, v1::RunConfig* config, const JobStore& store,
+                    const StateDir& state, const fs::path& data_dir) {
   const bool fallback = config->checkpoint().fallback();
   std::string& name = *config->mutable_checkpoint()->mutable_resume_from();
   if (name.empty()) return;
@@ -91,7 +91,9 @@ void resolve_resume(v1::RunConfig* config, const JobStore& store, const StateDir
     train::refuse_field(kField, "\"{}\" is no checkpoint: it has no {}", name,
                         train::kManifestName);
   }
-  train::check_resume_from(*config, resume_folder(*config, state, data_dir), data_dir);
+  const fs::path folder = resume_folder(*config, state, data_dir);
+  train::keep_dtype(given, folder, config);
+  train::check_resume_from(*config, folder, data_dir);
 }
 
 }  // namespace meshloom::control

@@ -26,7 +26,9 @@ class ExecutionContext::AllocatorWorkspace final : public kernels::Workspace {
 ExecutionContext::ExecutionContext() : ExecutionContext(Options{}) {}
 
 ExecutionContext::ExecutionContext(Options options)
-    : options_(std::move(options)), backend_(&kernels::backend_for(options_.device)) {
+    : options_(std::move(options)),
+      backend_(options_.backend != nullptr ? options_.backend
+                                           : &kernels::backend_for(options_.device)) {
   if (!options_.allocator)
     options_.allocator = Allocator::create(make_heap_source(options_.threads));
   check(options_.allocator->device() == options_.device,

@@ -24,6 +24,7 @@ class ExecutionContext {
     Threads threads{1};
     std::uint64_t seed = 0;
     std::shared_ptr<Allocator> allocator;  ///< null: a heap allocator of its own
+    kernels::Backend* backend = nullptr;   ///< null: that of the device
   };
 
   ExecutionContext();

@@ -7,13 +7,13 @@
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/data/batch_plan.h"
 #include "daemon/train/data/data_identity.h"
+#include "daemon/train/dtype_choice.h"
 #include "daemon/train/field_error.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/paths.h"
 #include "daemon/train/resolve_plan.h"
 #include "daemon/train/run.h"
 #include "daemon/train/sampling_params.h"
-#include "kernels/cpu/cpu_features.h"
 #include "planner/limits.h"
 
 namespace meshloom::train {
@@ -247,18 +247,6 @@ void check_enough(const v1::RunConfig& config, const RunData& data) {
 
 }  // namespace
 
-DType resolve_dtype(const std::string& name) {
-  if (name == "auto") return kernels::cpu::fast_dtype();
-  const auto dtype = dtype_from_name(name);
-  if (dtype == DType::kFloat16)
-    field_not_offered(
-        "run.plan.dtype",
-        "float16 is not offered for training (no loss scaling); use bfloat16 or float32");
-  if (dtype != DType::kFloat32 && dtype != DType::kBFloat16)
-    refuse_field("run.plan.dtype", "must be float32, bfloat16 or auto, got \"{}\"", name);
-  return *dtype;
-}
-
 RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
                       const fs::path& data_dir) {
   const v1::DataConfig& data = config.data();
@@ -303,6 +291,7 @@ v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
   v1::RunConfig config = given;
   const nn::ModelConfig model = load_model_config(config.model(), data_dir);
   resolve_mesh_and_plan(config, world_size);
+  resolve_dtype(config.mutable_plan(), model);
   check_plan_fits(config, model);
   resolve_training(*config.mutable_training(), model, config.mesh().dp() * config.mesh().fsdp());
   resolve_optimizer(*config.mutable_optimizer());

@@ -4,11 +4,9 @@
 
 #include <filesystem>
 #include <memory>
-#include <optional>
 
 #include "daemon/nn/models/model_config.h"
 #include "daemon/train/data/dataset.h"
-#include "kernels/base/dtype.h"
 #include "v1/config.pb.h"
 
 namespace meshloom::train {
@@ -24,9 +22,5 @@ struct RunData {
 /// metadata.
 RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
                       const std::filesystem::path& data_dir);
-
-/// "auto" decided by the CPU. Throws InvalidArgument for an unknown name, Unimplemented for
-/// float16.
-DType resolve_dtype(const std::string& name);
 
 }  // namespace meshloom::train

@@ -169,8 +169,6 @@ void resolve_plan(v1::ParallelPlan& plan, const v1::Mesh& mesh, int world_size) 
   if (!v1::ActivationCheckpoint_IsValid(plan.activation_checkpoint()))
     refuse_field("run.plan.activation_checkpoint", "has the unknown value {}",
                  static_cast<int>(plan.activation_checkpoint()));
-  if (plan.dtype().empty()) plan.set_dtype("auto");
-  plan.set_dtype(dtype_name(resolve_dtype(plan.dtype())));
 }
 
 /// `what` says what the names are names of.

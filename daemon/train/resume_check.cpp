@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/train/data/data_identity.h"
+#include "daemon/train/dtype_choice.h"
 #include "daemon/train/field_error.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/run.h"
@@ -86,6 +87,14 @@ void check_resumable(const Manifest& manifest, const v1::RunConfig& config,
   const auto type = [](const Json& run) { return value_of(value_of(run, "optimizer"), "type"); };
   if (type(before) != type(now))
     refuse(label, "another optimizer", "optimizer.type", type(before), type(now));
+}
+
+void keep_dtype(const v1::RunConfig& given, const std::filesystem::path& folder,
+                v1::RunConfig* resolved) {
+  if (!dtype_is_auto(given.plan())) return;
+  const Manifest manifest = with_field(kField, [&] { return read_manifest(folder); });
+  const Json dtype = value_of(value_of(Json::parse(manifest.run_config), "plan"), "dtype");
+  if (dtype.is_string()) resolved->mutable_plan()->set_dtype(dtype.get<std::string>());
 }
 
 void check_resume_from(const v1::RunConfig& resolved, const std::filesystem::path& folder,

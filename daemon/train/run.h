@@ -66,6 +66,11 @@ void check_resume_from(const v1::RunConfig& resolved, const std::filesystem::pat
 std::vector<std::string> plan_warnings(const v1::RunConfig& resolved,
                                        const std::filesystem::path& data_dir);
 
+/// Gives a resolved config whose dtype was left open that of the checkpoint in `folder`: a job goes
+/// on in the numbers that it began with.
+void keep_dtype(const v1::RunConfig& given, const std::filesystem::path& folder,
+                v1::RunConfig* resolved);
+
 /// The loss of a batch.
 struct LossSum {
   double loss = 0.0;    ///< summed over its labels

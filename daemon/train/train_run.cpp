@@ -10,6 +10,7 @@
 #include "daemon/tensor/autograd/leaf_grad.h"
 #include "daemon/train/checkpoint/checkpoint_writer.h"
 #include "daemon/train/data/data_identity.h"
+#include "daemon/train/dtype_choice.h"
 #include "daemon/train/generation.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/paths.h"
@@ -33,6 +34,7 @@ ExecutionContext::Options run_context_options(const ExecutionContext& rank, std:
   options.threads = rank.threads();
   options.seed = seed;
   options.allocator = rank.allocator().shared_from_this();
+  options.backend = &rank.backend();
   return options;
 }
 
@@ -55,7 +57,7 @@ std::int64_t peak_resident_bytes() {
 
 ModelStateOptions model_state_options(const v1::RunConfig& config) {
   ModelStateOptions options;
-  options.dtype = resolve_dtype(config.plan().dtype());
+  options.dtype = dtype_of(config.plan());
   options.optimizer = make_optimizer_settings(config.optimizer());
   options.plan = config.plan();
   return options;

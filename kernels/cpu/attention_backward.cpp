@@ -12,6 +12,8 @@
 #include <hwy/highway.h>
 
 #include "kernels/cpu/attention_dropout.h"
+#include "kernels/cpu/attention_pack.h"
+#include "kernels/cpu/attention_products.h"
 #include "kernels/cpu/attention_tile.h"
 
 #ifndef MESHLOOM_KERNELS_CPU_ATTENTION_BACKWARD_ITEM
@@ -24,45 +26,65 @@ struct BackwardItem {
   float* dq = nullptr;  // [group][query tiles * kTile][dims_padded], this stripe's share, unscaled
 };
 
-// One thread's memory.
-struct BackwardScratch {
-  float* queries_across;  // per query tile: [dims][kTile], scaled to units of log 2
-  float* grads_across;    // per query tile: [dims_v][kTile]
-  float* queries;         // [query tiles * kTile][dims_padded]
-  float* grads;           // [query tiles * kTile][dims_v_padded]
-  float* lse;             // [query tiles * kTile] in units of log 2; +inf where nothing is seen
-  float* delta;           // [query tiles * kTile]
-  float* keys;            // [kTile][dims_padded], one key tile
-  float* values;          // [kTile][dims_v_padded], one key tile
-  float* p;               // [kTile keys][kTile queries] probabilities
-  float* ds;              // [kTile keys][kTile queries] score gradients
-  float* dk;              // [kTile][dims_padded], one key tile
-  float* dv;              // [kTile][dims_v_padded]
-  float* factors;         // [kUnit][kPanel] dropout
+// Rows of queries in whole tiles.
+inline std::int64_t query_rows(const AttentionProblem& p) { return p.query_tiles * kTile; }
 
-  static std::int64_t rows(const AttentionProblem& p) { return p.query_tiles * kTile; }
+// One thread's memory. Elements are floats or pairs of bfloat16.
+template <typename Element>
+struct BackwardScratch {
+  Element* queries_across;  // per query tile: [dims][kTile], in pairs of dims; floats are scaled to
+                            // units of log 2
+  Element* grads_across;    // per query tile: [dims_v][kTile], in pairs of dims
+  Element* queries;         // [query tiles * kTile][dims_padded], in pairs of queries
+  Element* grads;           // [query tiles * kTile][dims_v_padded], in pairs of queries
+  float* lse;               // [query tiles * kTile] in units of log 2; +inf where nothing is seen
+  float* delta;             // [query tiles * kTile]
+  Element* keys;            // [kTile][dims_padded], one key tile, in pairs of dims
+  Element* values;          // [kTile][dims_v_padded], one key tile, in pairs of dims
+  float* p;                 // [kTile keys][kTile queries] probabilities
+  float* ds;                // [kTile keys][kTile queries] score gradients
+  float* dk;                // [kTile][dims_padded], one key tile
+  float* dv;                // [kTile][dims_v_padded]
+  float* factors;           // [kUnit][kPanel] dropout
+  // Pairs alone: keys in pairs of keys, p and ds in pairs of queries, ds in pairs of keys.
+  Element *key_pairs, *p_pairs, *ds_pairs, *ds_key_pairs;
+
+  static constexpr bool kPairs = kPerElement<Element> == 2;
+  static std::int64_t elements(std::int64_t values) { return elements_of<Element>(values); }
   static std::size_t bytes(const AttentionProblem& p) {
-    return piece_bytes<float>(rows(p) * p.dims) + piece_bytes<float>(rows(p) * p.dims_v) +
-           piece_bytes<float>(rows(p) * p.dims_padded) +
-           piece_bytes<float>(rows(p) * p.dims_v_padded) + 2 * piece_bytes<float>(rows(p)) +
-           2 * piece_bytes<float>(kTile * p.dims_padded) +
-           2 * piece_bytes<float>(kTile * p.dims_v_padded) + 2 * piece_bytes<float>(kTile * kTile) +
-           piece_bytes<float>(kUnit * kPanel);
+    const std::int64_t rows = query_rows(p);
+    return piece_bytes<Element>(rows * elements(p.dims)) +
+           piece_bytes<Element>(rows * elements(p.dims_v)) +
+           piece_bytes<Element>(elements(rows) * p.dims_padded) +
+           piece_bytes<Element>(elements(rows) * p.dims_v_padded) + 2 * piece_bytes<float>(rows) +
+           piece_bytes<Element>(kTile * elements(p.dims_padded)) +
+           piece_bytes<Element>(kTile * elements(p.dims_v_padded)) +
+           piece_bytes<float>(kTile * p.dims_padded) + piece_bytes<float>(kTile * p.dims_v_padded) +
+           2 * piece_bytes<float>(kTile * kTile) + piece_bytes<float>(kUnit * kPanel) +
+           piece_bytes<Element>(kPairs ? elements(kTile) * p.dims_padded : 0) +
+           3 * piece_bytes<Element>(kPairs ? elements(kTile) * kTile : 0);
   }
-  BackwardScratch(SpanCutter& cutter, const AttentionProblem& p)
-      : queries_across(cutter.take<float>(rows(p) * p.dims)),
-        grads_across(cutter.take<float>(rows(p) * p.dims_v)),
-        queries(cutter.take<float>(rows(p) * p.dims_padded)),
-        grads(cutter.take<float>(rows(p) * p.dims_v_padded)),
-        lse(cutter.take<float>(rows(p))),
-        delta(cutter.take<float>(rows(p))),
-        keys(cutter.take<float>(kTile * p.dims_padded)),
-        values(cutter.take<float>(kTile * p.dims_v_padded)),
-        p(cutter.take<float>(kTile * kTile)),
-        ds(cutter.take<float>(kTile * kTile)),
-        dk(cutter.take<float>(kTile * p.dims_padded)),
-        dv(cutter.take<float>(kTile * p.dims_v_padded)),
-        factors(cutter.take<float>(kUnit * kPanel)) {}
+  BackwardScratch(SpanCutter cutter, const AttentionProblem& problem) {
+    const AttentionProblem& a = problem;
+    const std::int64_t rows = query_rows(a);
+    queries_across = cutter.take<Element>(rows * elements(a.dims));
+    grads_across = cutter.take<Element>(rows * elements(a.dims_v));
+    queries = cutter.take<Element>(elements(rows) * a.dims_padded);
+    grads = cutter.take<Element>(elements(rows) * a.dims_v_padded);
+    lse = cutter.take<float>(rows);
+    delta = cutter.take<float>(rows);
+    keys = cutter.take<Element>(kTile * elements(a.dims_padded));
+    values = cutter.take<Element>(kTile * elements(a.dims_v_padded));
+    p = cutter.take<float>(kTile * kTile);
+    ds = cutter.take<float>(kTile * kTile);
+    dk = cutter.take<float>(kTile * a.dims_padded);
+    dv = cutter.take<float>(kTile * a.dims_v_padded);
+    factors = cutter.take<float>(kUnit * kPanel);
+    key_pairs = cutter.take<Element>(kPairs ? elements(kTile) * a.dims_padded : 0);
+    p_pairs = cutter.take<Element>(kPairs ? elements(kTile) * kTile : 0);
+    ds_pairs = cutter.take<Element>(kPairs ? elements(kTile) * kTile : 0);
+    ds_key_pairs = cutter.take<Element>(kPairs ? elements(kTile) * kTile : 0);
+  }
 };
 
 }  // namespace meshloom::kernels::cpu
@@ -77,11 +99,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 using tile::F32;
 using tile::V;
 
+template <typename Element>
 class BackwardTiles {
  public:
-  BackwardTiles(const AttentionProblem& problem, const AttentionGrads& grads,
-                const BackwardScratch& scratch)
-      : p_(problem), grads_(grads), s_(scratch) {}
+  BackwardTiles(const AttentionProblem& problem, const AttentionGrads& grads, SpanCutter memory)
+      : p_(problem), grads_(grads), s_(memory, problem) {}
 
   void run(const BackwardItem& item) {
     const std::int64_t first = p_.key_tiles * item.stripe / item.stripes;
@@ -89,8 +111,8 @@ class BackwardTiles {
     for (std::int64_t g = 0; g < p_.group; ++g) {
       const tile::HeadScope head(p_, item.b, item.kv * p_.group + g);
       pack_queries(head);
-      dq_ = item.dq + g * BackwardScratch::rows(p_) * p_.dims_padded;
-      std::fill_n(dq_, BackwardScratch::rows(p_) * p_.dims_padded, 0.0f);
+      dq_ = item.dq + g * query_rows(p_) * p_.dims_padded;
+      std::fill_n(dq_, query_rows(p_) * p_.dims_padded, 0.0f);
       for (std::int64_t t = first; t < end; ++t) {
         run_keys(head, item.kv, t);
         // Later query heads of a group add to what the first has stored.
@@ -100,25 +122,36 @@ class BackwardTiles {
   }
 
  private:
+  static constexpr bool kPairs = kPerElement<Element> == 2;
+  static std::int64_t elements(std::int64_t values) { return elements_of<Element>(values); }
+
   void pack_queries(const tile::HeadScope& head) {
     const HeadRows q = head_rows(p_.in.q, head.b, head.h);
     const HeadRows go = head_rows(grads_.grad_o, head.b, head.h);
     for (std::int64_t t = 0; t < p_.query_tiles; ++t) {
       const std::int64_t first = t * kTile, count = std::min(kTile, p_.queries - first);
-      tile::pack_transposed(s_.queries_across + first * p_.dims, kTile, q, first, count, kTile,
-                            p_.dims, p_.scale * tile::kLog2E);
-      tile::pack_transposed(s_.grads_across + first * p_.dims_v, kTile, go, first, count, kTile,
-                            p_.dims_v, 1.0f);
-      tile::pack_rows(s_.queries + first * p_.dims_padded, p_.dims_padded, q, first, count, kTile,
-                      p_.dims);
-      tile::pack_rows(s_.grads + first * p_.dims_v_padded, p_.dims_v_padded, go, first, count,
-                      kTile, p_.dims_v);
+      Element* q_across = s_.queries_across + first * elements(p_.dims);
+      Element* go_across = s_.grads_across + first * elements(p_.dims_v);
+      Element* q_rows = s_.queries + elements(first) * p_.dims_padded;
+      Element* go_rows = s_.grads + elements(first) * p_.dims_v_padded;
+      if constexpr (kPairs) {
+        tile::pack_transposed(q_across, kTile, q, first, count, kTile, p_.dims);
+        tile::pack_transposed(go_across, kTile, go, first, count, kTile, p_.dims_v);
+        tile::pack_row_pairs(q_rows, p_.dims_padded, q, first, count, kTile, p_.dims);
+        tile::pack_row_pairs(go_rows, p_.dims_v_padded, go, first, count, kTile, p_.dims_v);
+      } else {
+        tile::pack_transposed(q_across, kTile, q, first, count, kTile, p_.dims,
+                              p_.scale * tile::kLog2E);
+        tile::pack_transposed(go_across, kTile, go, first, count, kTile, p_.dims_v, 1.0f);
+        tile::pack_rows(q_rows, p_.dims_padded, q, first, count, kTile, p_.dims);
+        tile::pack_rows(go_rows, p_.dims_v_padded, go, first, count, kTile, p_.dims_v);
+      }
     }
     const auto row_value = [&](const TensorView& view, std::int64_t i) {
       return view
           .as<float>()[head.b * view.stride(0) + head.h * view.stride(1) + i * view.stride(2)];
     };
-    for (std::int64_t i = 0; i < BackwardScratch::rows(p_); ++i) {
+    for (std::int64_t i = 0; i < query_rows(p_); ++i) {
       const float lse = i < p_.queries ? row_value(grads_.lse, i) : tile::kMinusInfinity;
       s_.lse[i] = lse == tile::kMinusInfinity ? -tile::kMinusInfinity : lse * tile::kLog2E;
       s_.delta[i] = i < p_.queries ? row_value(grads_.delta, i) : 0.0f;
@@ -135,6 +168,7 @@ class BackwardTiles {
       for (int panel = 0; panel < map.query_panels; ++panel)
         for (int unit = 0; unit < map.key_units; ++unit)
           make_unit(head, map, query_tile, t, unit, panel);
+      if constexpr (kPairs) narrow(map);
       add_key_gradients(map, query_tile);
       add_query_gradients(map, query_tile);
     }
@@ -144,8 +178,24 @@ class BackwardTiles {
     const HeadRows k = head_rows(p_.in.k, b, kv), v = head_rows(p_.in.v, b, kv);
     const std::int64_t first = t * kTile, count = std::min(kTile, p_.keys - first);
     const std::int64_t padded = (count + kUnit - 1) / kUnit * kUnit;
-    tile::pack_rows(s_.keys, p_.dims_padded, k, first, count, padded, p_.dims);
-    tile::pack_rows(s_.values, p_.dims_v_padded, v, first, count, padded, p_.dims_v);
+    tile::pack_rows(s_.keys, elements(p_.dims_padded), k, first, count, padded, p_.dims);
+    tile::pack_rows(s_.values, elements(p_.dims_v_padded), v, first, count, padded, p_.dims_v);
+    if constexpr (kPairs)
+      tile::pack_row_pairs(s_.key_pairs, p_.dims_padded, k, first, count, padded, p_.dims);
+  }
+
+  // Probabilities and score gradients as the products of the gradients read them.
+  void narrow(const TileMap& map) {
+    for (int unit = 0; unit < map.key_units; ++unit)
+      for (int panel = 0; panel < map.query_panels; ++panel) {
+        if (map.used[unit][panel] == 0 && map.zero[unit][panel] == 0) continue;
+        const std::int64_t row = unit * kUnit, column = panel * kPanel;
+        const std::int64_t at = row * kTile + column, pair = (row * kTile + column) / 2;
+        tile::Operand<Element>::narrow_rows(s_.p + at, s_.p_pairs + pair);
+        tile::Operand<Element>::narrow_rows(s_.ds + at, s_.ds_pairs + pair);
+        tile::Operand<Element>::narrow_row_pairs(s_.ds + at,
+                                                 s_.ds_key_pairs + row / 2 * kTile + column);
+      }
   }
 
   // Probabilities and score gradients of one key unit by one query panel.
@@ -158,14 +208,17 @@ class BackwardTiles {
       return;
     }
     const std::int64_t query = query_tile * kTile + panel * kPanel;
-    const float* queries = s_.queries_across + query_tile * kTile * p_.dims + panel * kPanel;
-    const float* grads = s_.grads_across + query_tile * kTile * p_.dims_v + panel * kPanel;
-    const float* keys = s_.keys + unit * kUnit * p_.dims_padded;
-    const float* values = s_.values + unit * kUnit * p_.dims_v_padded;
+    const Element* queries =
+        s_.queries_across + query_tile * kTile * elements(p_.dims) + panel * kPanel;
+    const Element* grads =
+        s_.grads_across + query_tile * kTile * elements(p_.dims_v) + panel * kPanel;
+    const Element* keys = s_.keys + unit * kUnit * elements(p_.dims_padded);
+    const Element* values = s_.values + unit * kUnit * elements(p_.dims_v_padded);
     if (used == Seen::kAll && !p_.modified)
       return plain_unit(keys, values, queries, grads, at, query);
-    product_unit(p_.dims, keys, p_.dims_padded, queries, s_.p + at);
-    product_unit(p_.dims_v, values, p_.dims_v_padded, grads, s_.ds + at);
+    product_unit(elements(p_.dims), keys, elements(p_.dims_padded), queries,
+                 kPairs ? p_.scale * tile::kLog2E : 1.0f, s_.p + at);
+    product_unit(elements(p_.dims_v), values, elements(p_.dims_v_padded), grads, 1.0f, s_.ds + at);
     tile::modify_unit(head, s_.p + at, query, t * kTile + unit * kUnit, used == Seen::kPartly);
     finish_unit(head, at, query, t * kTile + unit * kUnit);
   }
@@ -178,19 +231,19 @@ class BackwardTiles {
   }
 
   // Both products with their elementwise steps while they are in registers.
-  HWY_INLINE void plain_unit(const float* keys, const float* values, const float* queries,
-                             const float* grads, std::int64_t at, std::int64_t query) {
+  HWY_INLINE void plain_unit(const Element* keys, const Element* values, const Element* queries,
+                             const Element* grads, std::int64_t at, std::int64_t query) {
     const F32 d;
     const std::int64_t n = tile::lanes();
     for (std::int64_t q = 0; q < kPanel; q += 2 * n)
       for (int m = 0; m < kUnit; m += tile::kRegisterRows) {
         float* p = s_.p + at + m * kTile + q;
         float* ds = s_.ds + at + m * kTile + q;
-        probabilities(keys + m * p_.dims_padded, queries + q, s_.lse + query + q, p);
+        probabilities(keys + m * elements(p_.dims_padded), queries + q, s_.lse + query + q, p);
         V acc[tile::kRegisterRows][2];
         tile::clear(acc);
-        tile::multiply_rows(p_.dims_v, values + m * p_.dims_v_padded, p_.dims_v_padded, grads + q,
-                            kTile, acc);
+        tile::multiply_rows(elements(p_.dims_v), values + m * elements(p_.dims_v_padded),
+                            elements(p_.dims_v_padded), grads + q, kTile, acc);
         const V delta[2] = {hn::LoadU(d, s_.delta + query + q),
                             hn::LoadU(d, s_.delta + query + q + n)};
 #pragma GCC unroll 16
@@ -204,24 +257,29 @@ class BackwardTiles {
       }
   }
 
-  HWY_INLINE void probabilities(const float* keys, const float* queries, const float* lse,
+  HWY_INLINE void probabilities(const Element* keys, const Element* queries, const float* lse,
                                 float* p) {
     const F32 d;
+    const V scale = hn::Set(d, p_.scale * tile::kLog2E);
     const std::int64_t n = tile::lanes();
     V acc[tile::kRegisterRows][2];
     tile::clear(acc);
-    tile::multiply_rows(p_.dims, keys, p_.dims_padded, queries, kTile, acc);
+    tile::multiply_rows(elements(p_.dims), keys, elements(p_.dims_padded), queries, kTile, acc);
     const V base[2] = {hn::LoadU(d, lse), hn::LoadU(d, lse + n)};
 #pragma GCC unroll 16
     for (int i = 0; i < tile::kRegisterRows; ++i)
 #pragma GCC unroll 2
       for (int v = 0; v < 2; ++v)
-        hn::StoreU(tile::exp2(hn::Sub(acc[i][v], base[v])), d, p + i * kTile + v * n);
+        hn::StoreU(tile::exp2(kPairs ? hn::MulSub(acc[i][v], scale, base[v])
+                                     : hn::Sub(acc[i][v], base[v])),
+                   d, p + i * kTile + v * n);
   }
 
-  HWY_INLINE void product_unit(std::int64_t depth, const float* a, std::int64_t lda, const float* b,
-                               float* c) {
+  // c = factor * a b, for floats without the factor.
+  HWY_INLINE void product_unit(std::int64_t depth, const Element* a, std::int64_t lda,
+                               const Element* b, float factor, float* c) {
     const F32 d;
+    const V scale = hn::Set(d, factor);
     const std::int64_t n = tile::lanes();
     for (std::int64_t q = 0; q < kPanel; q += 2 * n)
       for (int m = 0; m < kUnit; m += tile::kRegisterRows) {
@@ -230,6 +288,10 @@ class BackwardTiles {
         tile::multiply_rows(depth, a + m * lda, lda, b + q, kTile, acc);
 #pragma GCC unroll 16
         for (int i = 0; i < tile::kRegisterRows; ++i) {
+          if constexpr (kPairs) {
+            acc[i][0] = hn::Mul(acc[i][0], scale);
+            acc[i][1] = hn::Mul(acc[i][1], scale);
+          }
           hn::StoreU(acc[i][0], d, c + (m + i) * kTile + q);
           hn::StoreU(acc[i][1], d, c + (m + i) * kTile + q + n);
         }
@@ -268,31 +330,36 @@ class BackwardTiles {
 
   // dv += p^T do, dk += ds^T q.
   void add_key_gradients(const TileMap& map, std::int64_t query_tile) {
+    const Element *p = s_.p_pairs, *ds = s_.ds_pairs;
+    if constexpr (!kPairs) p = s_.p, ds = s_.ds;
+    constexpr std::int64_t kRow = elements_of<Element>(kTile);
     for (int unit = 0; unit < map.key_units; ++unit) {
-      const std::int64_t first = map.first_query[unit] * kUnit;
-      const std::int64_t depth = map.end_query[unit] * kUnit - first;
+      const std::int64_t first = map.first_query[unit] * elements(kUnit);
+      const std::int64_t depth = map.end_query[unit] * elements(kUnit) - first;
       if (depth <= 0) continue;
-      const std::int64_t at = unit * kUnit * kTile + first;
-      const std::int64_t row = query_tile * kTile + first;
-      tile::multiply_add<kTile, 1, false>(depth, s_.p + at, s_.grads + row * p_.dims_v_padded,
-                                          p_.dims_v_padded, s_.dv + unit * kUnit * p_.dims_v_padded,
-                                          p_.dims_v_padded, p_.dims_v_padded, nullptr);
-      tile::multiply_add<kTile, 1, false>(depth, s_.ds + at, s_.queries + row * p_.dims_padded,
-                                          p_.dims_padded, s_.dk + unit * kUnit * p_.dims_padded,
-                                          p_.dims_padded, p_.dims_padded, nullptr);
+      const std::int64_t at = unit * kUnit * kRow + first;
+      const std::int64_t row = query_tile * kRow + first;
+      tile::multiply_add<kRow, 1, false>(depth, p + at, s_.grads + row * p_.dims_v_padded,
+                                         p_.dims_v_padded, s_.dv + unit * kUnit * p_.dims_v_padded,
+                                         p_.dims_v_padded, p_.dims_v_padded, nullptr);
+      tile::multiply_add<kRow, 1, false>(depth, ds + at, s_.queries + row * p_.dims_padded,
+                                         p_.dims_padded, s_.dk + unit * kUnit * p_.dims_padded,
+                                         p_.dims_padded, p_.dims_padded, nullptr);
     }
   }
 
   // dq += ds k.
   void add_query_gradients(const TileMap& map, std::int64_t query_tile) {
+    const Element *ds = s_.ds_key_pairs, *keys = s_.key_pairs;
+    if constexpr (!kPairs) ds = s_.ds, keys = s_.keys;
     for (int unit = 0; unit < map.query_units; ++unit) {
-      const std::int64_t first = map.first_key[unit] * kUnit;
-      const std::int64_t depth = map.end_key[unit] * kUnit - first;
+      const std::int64_t first = map.first_key[unit] * elements(kUnit);
+      const std::int64_t depth = map.end_key[unit] * elements(kUnit) - first;
       if (depth <= 0) continue;
       tile::multiply_add<1, kTile, false>(
-          depth, s_.ds + first * kTile + unit * kUnit, s_.keys + first * p_.dims_padded,
-          p_.dims_padded, dq_ + (query_tile * kTile + unit * kUnit) * p_.dims_padded,
-          p_.dims_padded, p_.dims_padded, nullptr);
+          depth, ds + first * kTile + unit * kUnit, keys + first * p_.dims_padded, p_.dims_padded,
+          dq_ + (query_tile * kTile + unit * kUnit) * p_.dims_padded, p_.dims_padded,
+          p_.dims_padded, nullptr);
     }
   }
 
@@ -308,20 +375,23 @@ class BackwardTiles {
 
   const AttentionProblem& p_;
   const AttentionGrads& grads_;
-  const BackwardScratch& s_;
+  const BackwardScratch<Element> s_;
   float* dq_ = nullptr;
 };
 
-void backward_item(const AttentionProblem& problem, const AttentionGrads& grads,
-                   const BackwardScratch& scratch, const BackwardItem& item) {
-  BackwardTiles(problem, grads, scratch).run(item);
+void backward_item(const AttentionProblem& problem, const AttentionGrads& grads, SpanCutter memory,
+                   const BackwardItem& item) {
+#if HWY_TARGET == HWY_AVX3
+  if (problem.pairs) return BackwardTiles<Bf16Pair>(problem, grads, memory).run(item);
+#endif
+  BackwardTiles<float>(problem, grads, memory).run(item);
 }
 
 // dq of one kv head's query rows [begin, end) of its group: the stripes' sum in order.
 void store_queries(const AttentionProblem& p, const AttentionGrads& grads, const BackwardItem& item,
                    std::int64_t begin, std::int64_t end) {
   const F32 d;
-  const std::int64_t head_floats = BackwardScratch::rows(p) * p.dims_padded;
+  const std::int64_t head_floats = query_rows(p) * p.dims_padded;
   const std::int64_t stripe_floats = p.group * head_floats;
   for (std::int64_t i = begin; i < end; ++i) {
     const std::int64_t g = i / p.queries, query = i % p.queries;
@@ -372,14 +442,16 @@ std::int64_t choose_stripes(const AttentionProblem& p, int threads) {
 void attention_backward_tiles(const KernelContext& context, const AttentionGrads& grads,
                               const AttentionInputs& in, const AttentionOptions& options) {
   AttentionProblem problem = describe_attention(in, options);
+  problem.pairs = problem.pairs && grads.grad_o.dtype == DType::kBFloat16;
   const int threads =
       shared_bias_gradient(problem, grads.grad_bias) ? 1 : std::max(context.threads.count, 1);
   const std::int64_t stripes = choose_stripes(problem, threads);
   const std::int64_t heads = problem.batch * problem.kv_heads;
   // Heads go in waves of about one item per thread: dq shares exist for one wave at a time.
   const std::int64_t wave = std::min<std::int64_t>(heads, (threads + stripes - 1) / stripes);
-  const std::int64_t share = problem.group * BackwardScratch::rows(problem) * problem.dims_padded;
-  const std::size_t worker_bytes = BackwardScratch::bytes(problem);
+  const std::int64_t share = problem.group * query_rows(problem) * problem.dims_padded;
+  const std::size_t worker_bytes = problem.pairs ? BackwardScratch<Bf16Pair>::bytes(problem)
+                                                 : BackwardScratch<float>::bytes(problem);
   const std::int64_t workers = std::min<std::int64_t>(threads, wave * stripes);
   SpanCutter cutter(reserve_workspace(context,
                                       attention_table_bytes(problem) +
@@ -399,12 +471,11 @@ void attention_backward_tiles(const KernelContext& context, const AttentionGrads
     const auto work = static_cast<int>(std::min(workers, count * stripes));
     parallel_for({work}, work, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t worker = begin; worker < end; ++worker) {
-        SpanCutter own(
+        const SpanCutter own(
             scratch.subspan(static_cast<std::size_t>(worker) * worker_bytes, worker_bytes));
-        const BackwardScratch pieces(own, problem);
         for (std::int64_t i = next.fetch_add(1); i < count * stripes; i = next.fetch_add(1))
           HWY_DYNAMIC_DISPATCH(backward_item)
-        (problem, grads, pieces, item_of(i / stripes, i % stripes));
+        (problem, grads, own, item_of(i / stripes, i % stripes));
       }
     });
     const std::int64_t rows = problem.group * problem.queries;

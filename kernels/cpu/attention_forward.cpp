@@ -13,6 +13,8 @@
 #include <hwy/highway.h>
 
 #include "kernels/cpu/attention_dropout.h"
+#include "kernels/cpu/attention_pack.h"
+#include "kernels/cpu/attention_products.h"
 #include "kernels/cpu/attention_tile.h"
 
 #ifndef MESHLOOM_KERNELS_CPU_ATTENTION_FORWARD_ITEM
@@ -24,31 +26,37 @@ struct ForwardItem {
   std::int64_t b = 0, kv = 0, part = 0, parts = 1;
 };
 
-// One thread's memory.
+// One thread's memory. Elements are floats or pairs of bfloat16.
+template <typename Element>
 struct ForwardScratch {
-  float* keys;           // [key tiles * kTile][dims_padded]
-  float* values;         // [key tiles * kTile][dims_v_padded]
-  float* queries;        // [dims][kTile], scaled to units of log 2
-  float* scores;         // [kTile keys][kTile queries], then probabilities
-  float* out;            // [kTile queries][dims_v_padded]
-  float* top;            // [kTile] running maximum
-  float* sum;            // [kTile] running sum
-  float* rescale;        // [kTile] what the maximum's rise makes of older sums
-  float* factors;        // [kUnit][kPanel] dropout
-  std::uint8_t* packed;  // per key tile
+  Element* keys;           // [key tiles * kTile][dims_padded], in pairs of dims
+  Element* values;         // [key tiles * kTile][dims_v_padded], in pairs of keys
+  Element* queries;        // [dims][kTile], in pairs of dims; floats are scaled to units of log 2
+  float* scores;           // [kTile keys][kTile queries], then probabilities
+  Element* probabilities;  // pairs alone: the same in pairs of keys
+  float* out;              // [kTile queries][dims_v_padded]
+  float* top;              // [kTile] running maximum
+  float* sum;              // [kTile] running sum
+  float* rescale;          // [kTile] what the maximum's rise makes of older sums
+  float* factors;          // [kUnit][kPanel] dropout
+  std::uint8_t* packed;    // per key tile
 
+  static constexpr bool kPairs = kPerElement<Element> == 2;
+  static std::int64_t elements(std::int64_t values) { return elements_of<Element>(values); }
   static std::size_t bytes(const AttentionProblem& p) {
-    return piece_bytes<float>(p.key_tiles * kTile * p.dims_padded) +
-           piece_bytes<float>(p.key_tiles * kTile * p.dims_v_padded) +
-           piece_bytes<float>(kTile * p.dims) + piece_bytes<float>(kTile * kTile) +
+    return piece_bytes<Element>(p.key_tiles * kTile * elements(p.dims_padded)) +
+           piece_bytes<Element>(p.key_tiles * elements(kTile) * p.dims_v_padded) +
+           piece_bytes<Element>(kTile * elements(p.dims)) + piece_bytes<float>(kTile * kTile) +
+           piece_bytes<Element>(kPairs ? elements(kTile) * kTile : 0) +
            piece_bytes<float>(kTile * p.dims_v_padded) + 3 * piece_bytes<float>(kTile) +
            piece_bytes<float>(kUnit * kPanel) + piece_bytes<std::uint8_t>(p.key_tiles);
   }
-  ForwardScratch(SpanCutter& cutter, const AttentionProblem& p)
-      : keys(cutter.take<float>(p.key_tiles * kTile * p.dims_padded)),
-        values(cutter.take<float>(p.key_tiles * kTile * p.dims_v_padded)),
-        queries(cutter.take<float>(kTile * p.dims)),
+  ForwardScratch(SpanCutter cutter, const AttentionProblem& p)
+      : keys(cutter.take<Element>(p.key_tiles * kTile * elements(p.dims_padded))),
+        values(cutter.take<Element>(p.key_tiles * elements(kTile) * p.dims_v_padded)),
+        queries(cutter.take<Element>(kTile * elements(p.dims))),
         scores(cutter.take<float>(kTile * kTile)),
+        probabilities(cutter.take<Element>(kPairs ? elements(kTile) * kTile : 0)),
         out(cutter.take<float>(kTile * p.dims_v_padded)),
         top(cutter.take<float>(kTile)),
         sum(cutter.take<float>(kTile)),
@@ -69,11 +77,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 using tile::F32;
 using tile::V;
 
+template <typename Element>
 class ForwardTiles {
  public:
-  ForwardTiles(const AttentionProblem& problem, const AttentionOutputs& out,
-               const ForwardScratch& scratch)
-      : p_(problem), out_(out), s_(scratch) {}
+  ForwardTiles(const AttentionProblem& problem, const AttentionOutputs& out, SpanCutter memory)
+      : p_(problem),
+        out_(out),
+        s_(memory, problem),
+        key_elements_(elements_of<Element>(problem.dims_padded)) {}
 
   void run(const ForwardItem& item) {
     std::fill_n(s_.packed, p_.key_tiles, std::uint8_t{0});
@@ -86,11 +97,17 @@ class ForwardTiles {
   }
 
  private:
+  static constexpr bool kPairs = kPerElement<Element> == 2;
+
   void run_queries(const tile::HeadScope& head, std::int64_t query_tile) {
     const std::int64_t first = query_tile * kTile;
     const std::int64_t count = std::min(kTile, p_.queries - first);
-    tile::pack_transposed(s_.queries, kTile, head_rows(p_.in.q, head.b, head.h), first, count,
-                          kTile, p_.dims, p_.scale * tile::kLog2E);
+    const HeadRows queries = head_rows(p_.in.q, head.b, head.h);
+    if constexpr (kPairs)
+      tile::pack_transposed(s_.queries, kTile, queries, first, count, kTile, p_.dims);
+    else
+      tile::pack_transposed(s_.queries, kTile, queries, first, count, kTile, p_.dims,
+                            p_.scale * tile::kLog2E);
     std::fill_n(s_.top, kTile, tile::kMinusInfinity);
     std::fill_n(s_.sum, kTile, 0.0f);
     std::fill_n(s_.out, kTile * p_.dims_v_padded, 0.0f);
@@ -111,10 +128,13 @@ class ForwardTiles {
     s_.packed[t] = 1;
     const std::int64_t first = t * kTile, count = std::min(kTile, p_.keys - first);
     const std::int64_t padded = (count + kUnit - 1) / kUnit * kUnit;
-    tile::pack_rows(s_.keys + first * p_.dims_padded, p_.dims_padded, keys_, first, count, padded,
+    tile::pack_rows(s_.keys + first * key_elements_, key_elements_, keys_, first, count, padded,
                     p_.dims);
-    tile::pack_rows(s_.values + first * p_.dims_v_padded, p_.dims_v_padded, values_, first, count,
-                    padded, p_.dims_v);
+    Element* values = s_.values + elements_of<Element>(first) * p_.dims_v_padded;
+    if constexpr (kPairs)
+      tile::pack_row_pairs(values, p_.dims_v_padded, values_, first, count, padded, p_.dims_v);
+    else
+      tile::pack_rows(values, p_.dims_v_padded, values_, first, count, padded, p_.dims_v);
   }
 
   void make_scores(const tile::HeadScope& head, const TileMap& map, std::int64_t query,
@@ -124,7 +144,7 @@ class ForwardTiles {
         float* scores = s_.scores + unit * kUnit * kTile + panel * kPanel;
         const auto used = static_cast<Seen>(map.used[unit][panel]);
         if (used == Seen::kNone) continue;
-        score_unit(s_.keys + (t * kTile + unit * kUnit) * p_.dims_padded,
+        score_unit(s_.keys + (t * kTile + unit * kUnit) * key_elements_,
                    s_.queries + panel * kPanel, scores);
         if (used == Seen::kPartly || p_.modified)
           tile::modify_unit(head, scores, query + panel * kPanel, t * kTile + unit * kUnit,
@@ -132,17 +152,22 @@ class ForwardTiles {
       }
   }
 
-  HWY_INLINE void score_unit(const float* keys, const float* queries, float* scores) {
+  HWY_INLINE void score_unit(const Element* keys, const Element* queries, float* scores) {
     const F32 d;
+    const V scale = hn::Set(d, p_.scale * tile::kLog2E);
     const std::int64_t n = tile::lanes();
     for (std::int64_t q = 0; q < kPanel; q += 2 * n)
       for (int m = 0; m < kUnit; m += tile::kRegisterRows) {
         V acc[tile::kRegisterRows][2];
         tile::clear(acc);
-        tile::multiply_rows(p_.dims, keys + m * p_.dims_padded, p_.dims_padded, queries + q, kTile,
-                            acc);
+        tile::multiply_rows(elements_of<Element>(p_.dims), keys + m * key_elements_, key_elements_,
+                            queries + q, kTile, acc);
 #pragma GCC unroll 16
         for (int i = 0; i < tile::kRegisterRows; ++i) {
+          if constexpr (kPairs) {
+            acc[i][0] = hn::Mul(acc[i][0], scale);
+            acc[i][1] = hn::Mul(acc[i][1], scale);
+          }
           hn::StoreU(acc[i][0], d, scores + (m + i) * kTile + q);
           hn::StoreU(acc[i][1], d, scores + (m + i) * kTile + q + n);
         }
@@ -212,14 +237,29 @@ class ForwardTiles {
       }
   }
 
+  const Element* probabilities(const TileMap& map) {
+    if constexpr (!kPairs)
+      return s_.scores;
+    else {
+      for (int unit = 0; unit < map.key_units; ++unit)
+        for (int panel = 0; panel < map.query_panels; ++panel)
+          if (map.used[unit][panel] != 0 || map.zero[unit][panel] != 0)
+            tile::Operand<Element>::narrow_row_pairs(
+                s_.scores + unit * kUnit * kTile + panel * kPanel,
+                s_.probabilities + unit * kUnit / 2 * kTile + panel * kPanel);
+      return s_.probabilities;
+    }
+  }
+
   // out = out * rescale + probabilities * values.
   void add_values(const TileMap& map, std::int64_t t) {
-    const float* values = s_.values + t * kTile * p_.dims_v_padded;
+    const Element* p = probabilities(map);
+    const Element* values = s_.values + t * elements_of<Element>(kTile) * p_.dims_v_padded;
     for (int unit = 0; unit < map.query_units; ++unit) {
-      const std::int64_t first = map.first_key[unit] * kUnit;
-      const std::int64_t depth = map.end_key[unit] * kUnit - first;
+      const std::int64_t first = map.first_key[unit] * elements_of<Element>(kUnit);
+      const std::int64_t depth = map.end_key[unit] * elements_of<Element>(kUnit) - first;
       if (depth <= 0) continue;
-      tile::multiply_add<1, kTile, true>(depth, s_.scores + first * kTile + unit * kUnit,
+      tile::multiply_add<1, kTile, true>(depth, p + first * kTile + unit * kUnit,
                                          values + first * p_.dims_v_padded, p_.dims_v_padded,
                                          s_.out + unit * kUnit * p_.dims_v_padded, p_.dims_v_padded,
                                          p_.dims_v_padded, s_.rescale + unit * kUnit);
@@ -252,13 +292,17 @@ class ForwardTiles {
 
   const AttentionProblem& p_;
   const AttentionOutputs& out_;
-  const ForwardScratch& s_;
+  const ForwardScratch<Element> s_;
+  const std::int64_t key_elements_;  // of a row of keys
   HeadRows keys_, values_;
 };
 
-void forward_item(const AttentionProblem& problem, const AttentionOutputs& out,
-                  const ForwardScratch& scratch, const ForwardItem& item) {
-  ForwardTiles(problem, out, scratch).run(item);
+void forward_item(const AttentionProblem& problem, const AttentionOutputs& out, SpanCutter memory,
+                  const ForwardItem& item) {
+#if HWY_TARGET == HWY_AVX3
+  if (problem.pairs) return ForwardTiles<Bf16Pair>(problem, out, memory).run(item);
+#endif
+  ForwardTiles<float>(problem, out, memory).run(item);
 }
 
 }  // namespace
@@ -294,7 +338,8 @@ void attention_forward(const KernelContext& context, const AttentionOutputs& out
   const std::int64_t parts = choose_parts(problem, threads);
   const std::int64_t items = problem.batch * problem.kv_heads * parts;
   const auto workers = static_cast<int>(std::min<std::int64_t>(threads, items));
-  const std::size_t worker_bytes = ForwardScratch::bytes(problem);
+  const std::size_t worker_bytes = problem.pairs ? ForwardScratch<Bf16Pair>::bytes(problem)
+                                                 : ForwardScratch<float>::bytes(problem);
   SpanCutter cutter(reserve_workspace(
       context, attention_table_bytes(problem) + worker_bytes * static_cast<std::size_t>(workers),
       "attention"));
@@ -303,12 +348,11 @@ void attention_forward(const KernelContext& context, const AttentionOutputs& out
   std::atomic<std::int64_t> next{0};
   parallel_for({workers}, workers, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t worker = begin; worker < end; ++worker) {
-      SpanCutter own(
+      const SpanCutter own(
           scratch.subspan(static_cast<std::size_t>(worker) * worker_bytes, worker_bytes));
-      const ForwardScratch pieces(own, problem);
       for (std::int64_t i = next.fetch_add(1); i < items; i = next.fetch_add(1))
         HWY_DYNAMIC_DISPATCH(forward_item)
-      (problem, out, pieces,
+      (problem, out, own,
        {i / parts / problem.kv_heads, i / parts % problem.kv_heads, i % parts, parts});
     }
   });

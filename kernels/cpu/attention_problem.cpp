@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/cpu_features.h"
+
 namespace meshloom::kernels::cpu {
 namespace {
 
@@ -228,6 +230,8 @@ AttentionProblem describe_attention(const AttentionInputs& in, const AttentionOp
   p.farthest = options.is_causal ? 0 : limit(options.window_right);
   p.limited = options.is_causal || options.window_left >= 0 || options.window_right >= 0 ||
               options.query_documents.defined();
+  p.pairs = in.q.dtype == DType::kBFloat16 && in.k.dtype == DType::kBFloat16 &&
+            in.v.dtype == DType::kBFloat16 && bfloat16_dot_products();
   p.modified = options.bias.defined() || options.alibi_slopes.defined() || options.dropout_p > 0.0f;
   return p;
 }

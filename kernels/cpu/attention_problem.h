@@ -24,6 +24,24 @@ struct Span32 {
   std::int32_t low = 0, high = 0;
 };
 
+/// Two bfloat16 that follow each other along the dim that a product sums over, the first in the low
+/// half: what a dot-product instruction reads per lane.
+struct Bf16Pair {
+  std::uint32_t bits = 0;
+};
+
+/// How many values along the summed dim one element of an operand holds.
+template <typename Element>
+inline constexpr std::int64_t kPerElement = 1;
+template <>
+inline constexpr std::int64_t kPerElement<Bf16Pair> = 2;
+
+/// Elements that hold so many values.
+template <typename Element>
+constexpr std::int64_t elements_of(std::int64_t values) {
+  return (values + kPerElement<Element> - 1) / kPerElement<Element>;
+}
+
 enum class Seen : std::uint8_t { kNone, kPartly, kAll };
 
 /// The int32 ids of one side (queries or keys), padded to whole tiles with copies of the last, and
@@ -64,6 +82,7 @@ struct AttentionProblem {
   IdTable query_positions, key_positions;  ///< those of queries with query_offset
   IdTable query_documents, key_documents;  ///< one table after the other, per batch row
   bool limited = false;                    ///< some mask may hide a key
+  bool pairs = false;  ///< products read Bf16Pair: all operands are bfloat16, the CPU has the dot
   bool modified = false;  ///< bias, ALiBi or dropout change scores or probabilities
 
   /// The tables of one batch row.

@@ -2,6 +2,7 @@
 // What this CPU does fast: its class, and the dtype that `dtype: auto` means here.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -28,9 +29,12 @@ CpuClass hardware_cpu_class();
 /// class; OpenBLAS reads OPENBLAS_CORETYPE when it is loaded, so set that too.
 CpuClass cpu_class();
 
-/// What `dtype: auto` means on a CPU of this class: bfloat16 where bf16 matmuls train faster than
-/// float32, else float32.
-DType fast_dtype(CpuClass cpu_class);
-inline DType fast_dtype() { return fast_dtype(cpu_class()); }
+/// Whether own kernels may use dot products of bfloat16 pairs now: the class has them, and the
+/// instruction set of own kernels is not forced below.
+bool bfloat16_dot_products();
+
+/// What `dtype: auto` means on a CPU of this class for a model of so many channels (hidden size):
+/// bfloat16 where that trains faster than float32, else float32. A fixed table; nothing is timed.
+DType fast_dtype(CpuClass cpu_class, std::int64_t channels);
 
 }  // namespace meshloom::kernels::cpu

@@ -75,19 +75,28 @@ RowStatistics row_statistics(DType dtype, const void* x, std::size_t n, bool wan
   return result;
 }
 
-// dx = scale * (exp(x - lse) - uniform).
-void probability_row(DType dtype, bool stream, void* dx, const void* x, std::size_t n, float lse,
-                     float scale, float uniform) {
+template <class D, class T>
+void probability_row_typed(bool stream, D* dx, const T* x, std::size_t n, float lse, float scale,
+                           float uniform) {
+  const FloatTag d;
+  const V l = hn::Set(d, lse);
+  const V s = hn::Set(d, scale);
+  const V u = hn::Set(d, -scale * uniform);
+  simd::map_row(
+      stream, dx, n,
+      [d, l, s, u](V v) HWY_ATTR { return hn::MulAdd(simd::exp_bounded(d, hn::Sub(v, l)), s, u); },
+      x);
+}
+
+// dx = scale * (exp(x - lse) - uniform), of x's dtype or bfloat16.
+void probability_row(DType dx_dtype, DType dtype, bool stream, void* dx, const void* x,
+                     std::size_t n, float lse, float scale, float uniform) {
   dispatch_float(dtype, "cross_entropy_backward", [&]<typename T>(TypeTag<T>) HWY_ATTR {
-    const FloatTag d;
-    const V l = hn::Set(d, lse);
-    const V s = hn::Set(d, scale);
-    const V u = hn::Set(d, -scale * uniform);
-    simd::map_row(
-        stream, static_cast<T*>(dx), n,
-        [d, l, s, u](V v)
-            HWY_ATTR { return hn::MulAdd(simd::exp_bounded(d, hn::Sub(v, l)), s, u); },
-        static_cast<const T*>(x));
+    const T* from = static_cast<const T*>(x);
+    if (dx_dtype == DType::kBFloat16)
+      probability_row_typed(stream, static_cast<bfloat16*>(dx), from, n, lse, scale, uniform);
+    else
+      probability_row_typed(stream, static_cast<T*>(dx), from, n, lse, scale, uniform);
   });
 }
 
@@ -189,20 +198,20 @@ void backward_row_double(const BackwardRow& row, std::int64_t classes, double sm
   if (row.target != kOtherSlice) dx[row.target] -= row.scale * (1.0 - smoothing);
 }
 
-void backward_row(const BackwardRow& row, DType dtype, bool stream, std::int64_t classes,
-                  double smoothing) {
+void backward_row(const BackwardRow& row, DType dlogits_dtype, DType dtype, bool stream,
+                  std::int64_t classes, double smoothing) {
   if (dtype == DType::kFloat64) return backward_row_double(row, classes, smoothing);
   const double uniform = smoothing / static_cast<double>(row.total);
   const bool here = row.target != kOtherSlice;
   const double target_logit = here ? element(dtype, row.logits, row.target) : 0.0;
   HWY_DYNAMIC_DISPATCH(probability_row)
-  (dtype, stream, row.dlogits, row.logits, classes, static_cast<float>(row.lse),
+  (dlogits_dtype, dtype, stream, row.dlogits, row.logits, classes, static_cast<float>(row.lse),
    static_cast<float>(row.scale), static_cast<float>(uniform));
   finish_streaming(stream);
   if (!here) return;
   // Computed whole, not added to what was stored: that may be rounded to 16 bits.
   const double own = std::exp(target_logit - row.lse) - uniform - (1.0 - smoothing);
-  dispatch_float(dtype, "cross_entropy_backward", [&]<typename T>(TypeTag<T>) {
+  dispatch_float(dlogits_dtype, "cross_entropy_backward", [&]<typename T>(TypeTag<T>) {
     reinterpret_cast<T*>(row.dlogits)[row.target] = convert<T>(row.scale * own);
   });
 }
@@ -243,7 +252,7 @@ void cross_entropy_backward(const KernelContext& context, const TensorView& dlog
                             const CrossEntropyOptions& options) {
   const std::int64_t classes = logits.size(1);
   const std::int64_t total = options.slice.total;
-  const std::size_t row_bytes = classes * dtype_size(logits.dtype);
+  const std::size_t row_bytes = classes * dtype_size(dlogits.dtype);
   const bool stream = dlogits.data != logits.data && dlogits.bytes() >= kStreamingBytes;
   parallel_for(context.threads, logits.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
@@ -261,7 +270,7 @@ void cross_entropy_backward(const KernelContext& context, const TensorView& dlog
                             load_row(lse, r),
                             grad * options.grad_scale,
                             total > 0 ? total : classes};
-      backward_row(row, logits.dtype, stream, classes, options.label_smoothing);
+      backward_row(row, dlogits.dtype, logits.dtype, stream, classes, options.label_smoothing);
     }
   });
 }

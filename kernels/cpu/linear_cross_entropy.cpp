@@ -2,6 +2,7 @@
 #include "kernels/cpu/linear_cross_entropy.h"
 
 #include <algorithm>
+#include <set>
 
 #include "kernels/base/half.h"
 #include "kernels/cpu/copy.h"
@@ -16,13 +17,22 @@ namespace {
 // Room for one chunk of logits: 256 rows of GPT-2's 50257 columns. Larger chunks read and write
 // dweight fewer times (once per chunk).
 constexpr std::int64_t kLogitsBytes = 52 << 20;
+// In bfloat16 dweight is written once per block of the logits' gradients, half as large as logits,
+// and a chunk of logits is but a way to them: it stays in the last-level cache.
+constexpr std::int64_t kGradientBytes = 32 << 20;
+constexpr std::int64_t kPassingLogitsBytes = 24 << 20;
 
-// Chunks depend on the shapes alone: as few as fit, of nearly equal size.
-std::int64_t rows_per_chunk(std::int64_t rows, std::int64_t vocabulary, std::size_t element) {
-  const std::int64_t row_bytes = vocabulary * static_cast<std::int64_t>(element);
-  const std::int64_t most = std::clamp<std::int64_t>(kLogitsBytes / row_bytes, 1, rows);
-  const std::int64_t chunks = (rows + most - 1) / most;
-  return (rows + chunks - 1) / chunks;
+// Columns of those gradients that go through the products at a time, so that both find them in the
+// cache, and what their rows are padded to: the products lose a third of their rate where rows do
+// not begin at a cache line.
+constexpr std::int64_t kPanelColumns = 8192;
+constexpr std::int64_t kLineColumns = 64;
+
+// Pieces depend on the shapes alone: as few as fit, of nearly equal size.
+std::int64_t rows_per_piece(std::int64_t rows, std::int64_t row_bytes, std::int64_t piece_bytes) {
+  const std::int64_t most = std::clamp<std::int64_t>(piece_bytes / row_bytes, 1, rows);
+  const std::int64_t pieces = (rows + most - 1) / most;
+  return (rows + pieces - 1) / pieces;
 }
 
 TensorView row_range(const TensorView& view, std::int64_t begin, std::int64_t rows) {
@@ -49,12 +59,18 @@ struct Parameters {
   TensorView dweight, dbias, weight, bias;
 };
 
-// The views of one chunk of rows.
+// One chunk of rows: from their logits to the gradients of those.
 struct Chunk {
-  TensorView losses, dhidden, hidden, targets;
-  TensorView logits;    // float32, or float64 for float64; becomes the logits' gradient
-  TensorView gradient;  // that gradient as the products take it: a bfloat16 copy, or logits itself
+  TensorView losses, hidden, targets;
+  TensorView logits;    // float32, or float64 for float64
+  TensorView gradient;  // theirs, as the products take it: bfloat16, or in the place of the logits
   TensorView lse;       // of the logits' dtype
+};
+
+// One or several chunks, whose gradients go through the products together.
+struct Block {
+  TensorView hidden, dhidden, gradient;
+  TensorView dhidden_sum;  // float32, where dhidden is a sum over several panels; else undefined
 };
 
 MatmulOptions projection(const TensorView& bias) {
@@ -76,53 +92,46 @@ MatmulOptions adding(bool accumulate) {
 TensorView ones(const TensorView& like, std::int64_t count) {
   static constexpr float kOne = 1.0f;
   static constexpr double kOneDouble = 1.0;
-  const bool wide = like.dtype == DType::kFloat64;
-  const void* one = wide ? static_cast<const void*>(&kOneDouble) : &kOne;
-  return {const_cast<void*>(one),
-          wide ? DType::kFloat64 : DType::kFloat32,
-          {1, count},
-          {0, 0},
-          kCpuDevice};
+  static constexpr std::uint16_t kOneBits = 0x3f80;  // of bfloat16
+  const void* one = &kOne;
+  if (like.dtype == DType::kFloat64) one = &kOneDouble;
+  if (like.dtype == DType::kBFloat16) one = &kOneBits;
+  return {const_cast<void*>(one), like.dtype, {1, count}, {0, 0}, kCpuDevice};
 }
 
 void run_chunk(const KernelContext& context, const Chunk& chunk, const Parameters& parameters,
-               const CrossEntropyOptions& options, bool accumulate) {
+               const CrossEntropyOptions& options, bool with_gradient) {
   matmul(context, chunk.logits, chunk.hidden, transposed(parameters.weight),
          projection(parameters.bias));
   cross_entropy(context, chunk.losses, chunk.lse, chunk.logits, chunk.targets, options);
   if (options.slice.total > 0) options.slice.combine(chunk.losses, chunk.lse, chunk.targets);
-  const bool with_weight = parameters.dweight.defined(), with_bias = parameters.dbias.defined();
-  if (!chunk.dhidden.defined() && !with_weight && !with_bias) return;
-  cross_entropy_backward(context, chunk.logits, {}, chunk.logits, chunk.lse, chunk.targets,
-                         options);
-  if (chunk.gradient.data != chunk.logits.data) copy(context, chunk.gradient, chunk.logits);
-  if (chunk.dhidden.defined())
-    matmul(context, chunk.dhidden, chunk.gradient, parameters.weight, {});
-  if (with_weight)
-    matmul(context, parameters.dweight, transposed(chunk.gradient), chunk.hidden,
-           adding(accumulate));
-  if (with_bias)
-    matmul(context, as_row(parameters.dbias), ones(chunk.logits, chunk.logits.size(0)),
-           chunk.logits, adding(accumulate));
+  if (with_gradient)
+    cross_entropy_backward(context, chunk.gradient, {}, chunk.logits, chunk.lse, chunk.targets,
+                           options);
 }
 
-// The most any product of a chunk takes.
-std::size_t inner_bytes(Threads threads, const Chunk& chunk, const Parameters& parameters) {
-  std::size_t bytes = 0;
-  const auto include = [&](const TensorView& y, const TensorView& a, const TensorView& b,
-                           const MatmulOptions& options) {
-    bytes = std::max(bytes, matmul_workspace_bytes(threads, y, a, b, options));
-  };
-  include(chunk.logits, chunk.hidden, transposed(parameters.weight), projection(parameters.bias));
-  if (chunk.dhidden.defined()) include(chunk.dhidden, chunk.gradient, parameters.weight, {});
-  for (const bool accumulate : {false, true}) {
+// Calls product(y, a, b, options) for each that the block's gradients take part in, by panels of
+// the vocabulary.
+template <typename Product>
+void for_products(const Block& block, const Parameters& parameters, std::int64_t panel,
+                  bool accumulate, Product&& product) {
+  const std::int64_t vocabulary = block.gradient.size(1);
+  const TensorView& dhidden = block.dhidden_sum.defined() ? block.dhidden_sum : block.dhidden;
+  std::int64_t begin = 0;
+  // Once also where this rank's slice of the vocabulary is empty: its share of dhidden is 0.
+  do {
+    const std::int64_t count = std::min(panel, vocabulary - begin);
+    const TensorView gradient = transposed(row_range(transposed(block.gradient), begin, count));
+    if (dhidden.defined())
+      product(dhidden, gradient, row_range(parameters.weight, begin, count), adding(begin > 0));
     if (parameters.dweight.defined())
-      include(parameters.dweight, transposed(chunk.gradient), chunk.hidden, adding(accumulate));
-    if (parameters.dbias.defined())
-      include(as_row(parameters.dbias), ones(chunk.logits, chunk.logits.size(0)), chunk.logits,
+      product(row_range(parameters.dweight, begin, count), transposed(gradient), block.hidden,
               adding(accumulate));
-  }
-  return bytes;
+    begin += panel;
+  } while (begin < vocabulary);
+  if (parameters.dbias.defined())
+    product(as_row(parameters.dbias), ones(block.gradient, block.gradient.size(0)), block.gradient,
+            adding(accumulate));
 }
 
 // Whether the products run in bfloat16: then they want the logits' gradient in it as well.
@@ -135,6 +144,53 @@ bool narrow_gradient(Threads threads, const TensorView& hidden, const TensorView
          choose_matmul_provider(cpu_class(), hidden.dtype, gemm, threads) ==
              MatmulProvider::kOneDnnMatmul;
 }
+
+std::int64_t size_of(DType dtype) { return static_cast<std::int64_t>(dtype_size(dtype)); }
+
+// How rows are cut.
+struct LossPieces {
+  LossPieces(Threads threads, const TensorView& hidden, const TensorView& weight,
+             const CrossEntropyOptions& options)
+      : narrow(narrow_gradient(threads, hidden, weight)) {
+    const std::int64_t rows = hidden.size(0);
+    // Of all ranks' slices the widest, so that all exchange equally often.
+    const std::int64_t widest = options.slice.total > 0 ? options.slice.widest : weight.size(0);
+    if (hidden.dtype == DType::kFloat64) logits_dtype = DType::kFloat64;
+    gradient_dtype = narrow ? DType::kBFloat16 : logits_dtype;
+    const std::int64_t logits_row = widest * size_of(logits_dtype);
+    panel = row = std::max<std::int64_t>(weight.size(0), 1);
+    if (narrow) {
+      row = (row + kLineColumns - 1) / kLineColumns * kLineColumns;
+      panel = rows_per_piece(row / kLineColumns, kLineColumns, kPanelColumns) * kLineColumns;
+      block = rows_per_piece(rows, widest * size_of(gradient_dtype), kGradientBytes);
+      chunk = rows_per_piece(block, logits_row, kPassingLogitsBytes);
+    } else {
+      block = chunk = rows_per_piece(rows, logits_row, kLogitsBytes);
+    }
+  }
+
+  TensorView rows_in(std::byte* data, DType dtype, std::int64_t count,
+                     std::int64_t vocabulary) const {
+    return {data, dtype, {count, vocabulary}, {row, 1}, kCpuDevice};
+  }
+
+  // The different ones of a call with so many rows.
+  std::set<std::int64_t> chunk_sizes(std::int64_t rows) const {
+    std::set<std::int64_t> sizes;
+    for (const std::int64_t begin : {std::int64_t{0}, (rows - 1) / block * block}) {
+      const std::int64_t count = std::min(block, rows - begin);
+      sizes.insert(std::min(chunk, count));
+      sizes.insert((count - 1) % chunk + 1);
+    }
+    return sizes;
+  }
+
+  bool narrow;  // gradients of logits are bfloat16
+  DType logits_dtype = DType::kFloat32, gradient_dtype = DType::kFloat32;
+  std::int64_t block = 0, chunk = 0;  // rows
+  std::int64_t panel = 0;             // columns
+  std::int64_t row = 0;               // columns from row to row in memory
+};
 
 }  // namespace
 
@@ -150,44 +206,69 @@ void linear_cross_entropy(const KernelContext& context, const TensorView& losses
       if (gradient.defined() && !accumulate_params) fill(context, gradient, 0.0);
     return;
   }
-  const DType logits_dtype = hidden.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-  const bool narrow = narrow_gradient(context.threads, hidden, weight);
-  const std::size_t element = dtype_size(logits_dtype) + (narrow ? sizeof(bfloat16) : 0);
-  const std::int64_t widest = options.slice.total > 0 ? options.slice.widest : vocabulary;
-  const std::int64_t most = rows_per_chunk(rows, widest, element);
+  const LossPieces pieces(context.threads, hidden, weight, options);
   const Parameters parameters{dweight, dbias, weight, bias};
-  // Scratch pointers may be null where only sizes are asked for.
-  const auto chunk_at = [&](std::int64_t begin, std::byte* logits, bfloat16* gradient,
-                            std::byte* lse) {
-    const std::int64_t count = std::min(most, rows - begin);
-    const TensorView all = make_view(logits, logits_dtype, {count, vocabulary});
-    return Chunk{row_range(losses, begin, count),
-                 dhidden.defined() ? row_range(dhidden, begin, count) : dhidden,
-                 row_range(hidden, begin, count),
-                 row_range(targets, begin, count),
-                 all,
-                 narrow ? make_view(gradient, DType::kBFloat16, {count, vocabulary}) : all,
-                 make_view(lse, logits_dtype, {count})};
+  const bool with_gradient = dhidden.defined() || dweight.defined() || dbias.defined();
+  const bool in_panels = dhidden.defined() && pieces.panel < vocabulary;
+  // Where only sizes are asked for, any memory stands for the scratch to come.
+  const auto block_at = [&](std::int64_t begin, std::byte* gradient, float* dhidden_sum) {
+    const std::int64_t count = std::min(pieces.block, rows - begin);
+    Block block{row_range(hidden, begin, count),
+                dhidden.defined() ? row_range(dhidden, begin, count) : dhidden,
+                pieces.rows_in(gradient, pieces.gradient_dtype, count, vocabulary),
+                {}};
+    if (in_panels) block.dhidden_sum = make_view(dhidden_sum, DType::kFloat32, block.hidden.shape);
+    return block;
   };
-  const auto logits_bytes = static_cast<std::int64_t>(dtype_size(logits_dtype)) * most * vocabulary;
-  const auto lse_bytes = static_cast<std::int64_t>(dtype_size(logits_dtype)) * most;
-  const std::int64_t narrow_elements = narrow ? most * vocabulary : 0;
-  const std::size_t own_bytes = piece_bytes<std::byte>(logits_bytes) +
-                                piece_bytes<bfloat16>(narrow_elements) +
-                                piece_bytes<std::byte>(lse_bytes);
+  const auto logits_at = [&](std::int64_t count, std::byte* logits) {
+    return pieces.rows_in(logits, pieces.logits_dtype, count, vocabulary);
+  };
+  auto* anywhere = hidden.as<std::byte>();
   std::size_t inner = 0;
-  for (const std::int64_t begin : {std::int64_t{0}, (rows - 1) / most * most})
-    inner = std::max(inner, inner_bytes(context.threads, chunk_at(begin, nullptr, nullptr, nullptr),
-                                        parameters));
+  const auto include = [&](const TensorView& y, const TensorView& a, const TensorView& b,
+                           const MatmulOptions& product) {
+    inner = std::max(inner, matmul_workspace_bytes(context.threads, y, a, b, product));
+  };
+  for (const std::int64_t count : pieces.chunk_sizes(rows))
+    include(logits_at(count, anywhere), row_range(hidden, 0, count), transposed(weight),
+            projection(bias));
+  for (const std::int64_t begin : {std::int64_t{0}, (rows - 1) / pieces.block * pieces.block})
+    for (const bool accumulate : {false, true})
+      for_products(block_at(begin, anywhere, hidden.as<float>()), parameters, pieces.panel,
+                   accumulate, include);
+
+  const std::int64_t logits_bytes = pieces.chunk * pieces.row * size_of(pieces.logits_dtype);
+  const std::int64_t gradient_bytes =
+      pieces.narrow ? pieces.block * pieces.row * size_of(pieces.gradient_dtype) : 0;
+  const std::int64_t lse_bytes = pieces.chunk * size_of(pieces.logits_dtype);
+  const std::int64_t sums = in_panels ? pieces.block * hidden.size(1) : 0;
+  const std::size_t own_bytes = piece_bytes<float>(sums) + piece_bytes<std::byte>(logits_bytes) +
+                                piece_bytes<std::byte>(gradient_bytes) +
+                                piece_bytes<std::byte>(lse_bytes);
   SpanCutter cutter(reserve_workspace(context, own_bytes + inner, "linear_cross_entropy"));
   auto* logits = cutter.take<std::byte>(logits_bytes);
-  auto* gradient = cutter.take<bfloat16>(narrow_elements);
+  auto* gradient = cutter.take<std::byte>(gradient_bytes);
+  auto* dhidden_sum = cutter.take<float>(sums);
   auto* lse = cutter.take<std::byte>(lse_bytes);
   SpanWorkspace rest(cutter.rest());
   const KernelContext inner_context{context.threads, context.stream, &rest};
-  for (std::int64_t begin = 0; begin < rows; begin += most)
-    run_chunk(inner_context, chunk_at(begin, logits, gradient, lse), parameters, options,
-              accumulate_params || begin > 0);
+  for (std::int64_t begin = 0; begin < rows; begin += pieces.block) {
+    const Block block = block_at(begin, pieces.narrow ? gradient : logits, dhidden_sum);
+    const std::int64_t end = begin + block.hidden.size(0);
+    for (std::int64_t row = begin; row < end; row += pieces.chunk) {
+      const std::int64_t count = std::min(pieces.chunk, end - row);
+      run_chunk(inner_context,
+                {row_range(losses, row, count), row_range(hidden, row, count),
+                 row_range(targets, row, count), logits_at(count, logits),
+                 row_range(block.gradient, row - begin, count),
+                 make_view(lse, pieces.logits_dtype, {count})},
+                parameters, options, with_gradient);
+    }
+    for_products(block, parameters, pieces.panel, accumulate_params || begin > 0,
+                 [&](const TensorView& y, const TensorView& a, const TensorView& b,
+                     const MatmulOptions& product) { matmul(inner_context, y, a, b, product); });
+    if (in_panels) copy(inner_context, block.dhidden, block.dhidden_sum);
+  }
 }
 
 }  // namespace meshloom::kernels::cpu

@@ -6,6 +6,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/cpu/copy.h"
+#include "kernels/cpu/few_rows.h"
 #include "kernels/cpu/library_threads.h"
 #include "kernels/cpu/matmul_blas.h"
 #include "kernels/cpu/matmul_epilogue.h"
@@ -118,6 +119,73 @@ class PrimitiveProduct {
   OneDnnTypes types_;
 };
 
+// A few rows times a large matrix by the own kernel, where the table says so and views allow it.
+class FewRowsProduct {
+ public:
+  static std::optional<FewRowsProduct> plan(Threads threads, const TensorView& y,
+                                            const TensorView& a, const TensorView& b,
+                                            const MatmulOptions& options,
+                                            const TensorView& pre_activation) {
+    if (a.dtype != b.dtype || (a.dtype != DType::kFloat32 && a.dtype != DType::kBFloat16))
+      return {};
+    const std::optional<GemmOperand> left = direct_operand(a, a.dtype);
+    const std::optional<GemmOperand> right = direct_operand(b, a.dtype);
+    if (!left || !right) return {};
+    FewRowsProduct product(y, a.dtype, options, pre_activation);
+    product.gemm_ = {y.size(0), y.size(1), a.size(1),     *left,       *right,
+                     nullptr,   y.size(1), options.alpha, options.beta};
+    if (choose_matmul_provider(cpu_class(), a.dtype, product.gemm_, threads) !=
+        MatmulProvider::kFewRows)
+      return {};
+    if (a.dtype == DType::kBFloat16 && !pairs_fit(*left, a.size(0))) return {};
+    const std::optional<GemmOperand> rows = direct_operand(y, DType::kFloat32);
+    if (rows && !rows->transposed) {
+      product.gemm_.y = y.data;
+      product.gemm_.ldy = rows->ld;
+      product.in_place_ = true;
+    }
+    return product;
+  }
+
+  std::size_t scratch_bytes() const {
+    return (in_place_ ? 0 : piece_bytes<float>(gemm_.m * gemm_.n)) +
+           (options_->epilogue == Epilogue::kNone ? 0 : piece_bytes<float>(gemm_.n));
+  }
+
+  void run(const KernelContext& context, std::span<std::byte> scratch) const {
+    SpanCutter cutter(scratch);
+    Gemm gemm = gemm_;
+    if (!in_place_) gemm.y = cutter.take<float>(gemm.m * gemm.n);
+    few_rows_product(context.threads, operands_, gemm);
+    auto* sums = static_cast<float*>(gemm.y);
+    if (options_->epilogue != Epilogue::kNone) {
+      auto* bias = cutter.take<float>(gemm.n);
+      copy(context, make_view(bias, DType::kFloat32, {gemm.n}), options_->bias);
+      apply_epilogue<float>(context, options_->epilogue, {sums, gemm.m, gemm.n, gemm.ldy}, bias, y_,
+                            pre_);
+    } else if (!in_place_) {
+      copy(context, y_, make_view(sums, DType::kFloat32, {gemm.m, gemm.n}));
+    }
+  }
+
+ private:
+  FewRowsProduct(const TensorView& y, DType operands, const MatmulOptions& options,
+                 const TensorView& pre)
+      : y_(y), pre_(pre), operands_(operands), options_(&options) {}
+
+  // The kernel reads a in pairs.
+  static bool pairs_fit(const GemmOperand& a, std::int64_t rows) {
+    return bfloat16_dot_products() && reinterpret_cast<std::uintptr_t>(a.data) % 4 == 0 &&
+           (rows == 1 || a.ld % 2 == 0);
+  }
+
+  TensorView y_, pre_;
+  DType operands_;
+  const MatmulOptions* options_;
+  Gemm gemm_;
+  bool in_place_ = false;
+};
+
 // One operand that is read in panels: as it is, or converted to dense rows (or columns, whatever is
 // nearer) of the compute type. Holds the panel that was converted last.
 template <typename Compute>
@@ -174,6 +242,8 @@ class Product {
         m_(y.size(0)),
         n_(y.size(1)),
         k_(a.size(1)) {
+    few_rows_ = FewRowsProduct::plan(threads, y, a, b, options, pre_activation);
+    if (few_rows_) return;
     primitive_ = PrimitiveProduct::plan(threads, y, a, b, options, pre_activation);
     if (primitive_) {
       primitive_bytes_ = primitive_->scratch_bytes(threads);
@@ -187,7 +257,15 @@ class Product {
     panel_k_ = whole ? k_ : std::min(k_, kPanelDepth);
   }
 
+  const char* route() const {
+    if (few_rows_) return "few rows";
+    if (primitive_) return "primitive";
+    const bool whole = a_.direct() && b_.direct() && ldy_ > 0;
+    return whole ? "gemm" : "panels";
+  }
+
   std::size_t scratch_bytes() const {
+    if (few_rows_) return few_rows_->scratch_bytes();
     if (primitive_) return primitive_bytes_;
     return (options_.epilogue == Epilogue::kNone ? 0 : piece_bytes<Compute>(n_)) +
            (a_.direct() ? 0 : piece_bytes<Compute>(panel_m_ * panel_k_)) +
@@ -196,6 +274,7 @@ class Product {
   }
 
   void run(const KernelContext& context, std::span<std::byte> scratch) {
+    if (few_rows_) return few_rows_->run(context, scratch);
     if (primitive_) return primitive_->run(context, scratch.data());
     SpanCutter cutter(scratch);
     if (options_.epilogue != Epilogue::kNone) prepare_bias(context, cutter.take<Compute>(n_));
@@ -247,6 +326,7 @@ class Product {
 
   TensorView y_, pre_;
   const MatmulOptions& options_;
+  std::optional<FewRowsProduct> few_rows_;
   std::optional<PrimitiveProduct> primitive_;
   std::size_t primitive_bytes_ = 0;
   PanelSource<Compute> a_, b_;
@@ -382,6 +462,14 @@ std::size_t matmul_workspace_bytes(Threads threads, const TensorView& y, const T
   if (a.dtype == DType::kFloat64)
     return product_of<double>(threads, views, options, 0).scratch_bytes();
   return product_of<float>(threads, views, options, 0).scratch_bytes();
+}
+
+const char* matmul_route(Threads threads, const TensorView& y, const TensorView& a,
+                         const TensorView& b, const MatmulOptions& options) {
+  Batched views{y, a, b, options.pre_activation};
+  fold_rows(views);
+  if (a.dtype == DType::kFloat64) return product_of<double>(threads, views, options, 0).route();
+  return product_of<float>(threads, views, options, 0).route();
 }
 
 }  // namespace meshloom::kernels::cpu

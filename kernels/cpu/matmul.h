@@ -15,4 +15,10 @@ void matmul(const KernelContext&, const TensorView& y, const TensorView& a, cons
 std::size_t matmul_workspace_bytes(Threads threads, const TensorView& y, const TensorView& a,
                                    const TensorView& b, const MatmulOptions&);
 
+/// How a product of these views (none of them empty) is made: "few rows", "primitive" and "gemm"
+/// read the views as they lie, "panels" converts operands or results, piece by piece, to what a
+/// gemm takes.
+const char* matmul_route(Threads threads, const TensorView& y, const TensorView& a,
+                         const TensorView& b, const MatmulOptions& options);
+
 }  // namespace meshloom::kernels::cpu

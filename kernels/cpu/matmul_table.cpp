@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/matmul_table.h"
 
+#include "kernels/cpu/few_rows.h"
+
 namespace meshloom::kernels::cpu {
 namespace {
 
@@ -21,13 +23,23 @@ bool wide_projection(const Gemm& g) {
   return g.b.transposed && g.n >= kColumns && g.m <= kRows;
 }
 
+// What generation multiplies for a token: a few rows by all weights.
+bool few_rows(const Gemm& g) {
+  constexpr std::int64_t kElements = 1 << 14;  // of b: below, a call costs as much as the product
+  return g.m <= kFewRows && !g.a.transposed && g.alpha == 1.0f && g.beta == 0.0f &&
+         g.k * g.n >= kElements;
+}
+
 }  // namespace
 
 MatmulProvider choose_matmul_provider(CpuClass cpu_class, DType dtype, const Gemm& gemm, Threads) {
   if (dtype == DType::kFloat64) return MatmulProvider::kOpenBlas;
+  if (few_rows(gemm) &&
+      cpu_class >= (dtype == DType::kBFloat16 ? CpuClass::kAvx512Bf16 : CpuClass::kAvx512))
+    return MatmulProvider::kFewRows;
   if (dtype == DType::kBFloat16)
-    return cpu_class == CpuClass::kAmx && gemm.alpha == 1.0f ? MatmulProvider::kOneDnnMatmul
-                                                             : MatmulProvider::kOneDnnSgemm;
+    return cpu_class >= CpuClass::kAvx512Bf16 && gemm.alpha == 1.0f ? MatmulProvider::kOneDnnMatmul
+                                                                    : MatmulProvider::kOneDnnSgemm;
   if (cpu_class >= CpuClass::kAvx512 && long_sum(gemm)) return MatmulProvider::kOneDnnMatmul;
   if (cpu_class == CpuClass::kAvx2 && wide_projection(gemm)) return MatmulProvider::kOpenBlas;
   return MatmulProvider::kOneDnnSgemm;

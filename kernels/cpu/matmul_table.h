@@ -14,12 +14,13 @@ namespace meshloom::kernels::cpu {
 
 /// Raised whenever an entry changes, and stored in checkpoints: numbers are bitwise comparable
 /// within one version.
-inline constexpr int kMatmulTableVersion = 1;
+inline constexpr int kMatmulTableVersion = 2;
 
 enum class MatmulProvider : std::uint8_t {
   kOneDnnSgemm,   ///< float32, oneDNN's BLAS-like entry: no primitive, no extra memory
   kOneDnnMatmul,  ///< a oneDNN matmul primitive, kept in the primitive cache
   kOpenBlas,
+  kFewRows,  ///< few_rows_product: results of at most kFewRows rows
 };
 
 /// The provider for operands of one dtype (float32, bfloat16, float64) in the given shape. bfloat16

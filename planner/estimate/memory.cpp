@@ -12,23 +12,42 @@ namespace {
 constexpr std::int64_t kFloat = 4;
 // What a rank's process takes beside tensors: measured with the programs of this repository.
 constexpr std::int64_t kProcessBytes = 72 << 20;
-// As the kernel of the loss cuts its chunks of logits (kernels/cpu/linear_cross_entropy.cpp).
+// As the kernel of the loss cuts its chunks of logits (kernels/cpu/linear_cross_entropy.cpp). Of
+// bfloat16: the blocks of their gradients and the logits on the way to those, where the CPU has
+// its products.
 constexpr std::int64_t kLogitsBytes = 52 << 20;
+constexpr std::int64_t kGradientBytes = 32 << 20;
+constexpr std::int64_t kPassingLogitsBytes = 24 << 20;
 constexpr std::int64_t kAttentionTiles = 340 << 10;
-// Panels that products of bfloat16 widen or pack, by CPU.
-constexpr std::int64_t kPanels = 6 << 20;
+// Panels of bfloat16 products: between those of a CPU that has the products (none) and of one that
+// widens the operands (6 MiB).
+constexpr std::int64_t kPanels = 2 << 20;
 // As reductions cut their slices (daemon/comm/collectives): bytes of a slice, slices in flight.
 constexpr std::int64_t kSliceBytes = 256 << 10;
 constexpr std::int64_t kSlices = 4;
 constexpr std::int64_t kBucketBytes = 8 << 20;
 
+/// Rows of one piece of at most so many bytes, in as few pieces of nearly equal size as fit.
+std::int64_t rows_per_piece(std::int64_t rows, std::int64_t row_bytes, std::int64_t piece_bytes) {
+  const std::int64_t most =
+      std::clamp<std::int64_t>(piece_bytes / std::max<std::int64_t>(1, row_bytes), 1, rows);
+  const std::int64_t pieces = (rows + most - 1) / most;
+  return (rows + pieces - 1) / pieces;
+}
+
+std::int64_t loss_bytes(const LocalModel& local) {
+  const std::int64_t row = local.vocab * kFloat;
+  if (local.plan.dtype != DType::kBFloat16)
+    return rows_per_piece(local.rows, row, kLogitsBytes) * row;
+  const std::int64_t block = rows_per_piece(local.rows, row / 2, kGradientBytes);
+  // A large vocabulary goes by panels, over which the hidden states' gradients are summed.
+  constexpr std::int64_t kPanelColumns = 8192;
+  const std::int64_t sum = local.vocab > kPanelColumns ? block * local.model.hidden * kFloat : 0;
+  return block * (row / 2) + rows_per_piece(block, row, kPassingLogitsBytes) * row + sum;
+}
+
 std::int64_t workspace_bytes(const LocalModel& local) {
-  // bfloat16: the gradient of the logits has a copy in bfloat16.
-  const std::int64_t element = kFloat + (local.plan.dtype == DType::kBFloat16 ? 2 : 0);
-  const std::int64_t row = std::max<std::int64_t>(1, local.vocab * element);
-  const std::int64_t most = std::clamp<std::int64_t>(kLogitsBytes / row, 1, local.rows);
-  const std::int64_t chunks = (local.rows + most - 1) / most;
-  const std::int64_t logits = (local.rows + chunks - 1) / chunks * row;
+  const std::int64_t logits = loss_bytes(local);
   // Attention: float32 sums of dq for about a head at a time, and tiles.
   const std::int64_t attention = 2 * local.work.sequence * local.model.head_dim * kFloat *
                                      (local.model.heads / local.model.kv_heads) +

@@ -99,6 +99,30 @@ TEST_F(ResumeE2e, ACancelledJobAndAFinishedOneGoOn) {
   EXPECT_EQ(step_losses("again").begin()->first, done + 6);
 }
 
+TEST_F(ResumeE2e, ADtypeLeftOpenIsSaidAndStaysThatOfTheCheckpoint) {
+  start(1);
+  TinyJob open = short_job();
+  open.plan = "{}";
+  submit(open, "open");  // 64 channels: float32 on every CPU
+  ASSERT_TRUE(reaches("open", "succeeded"));
+  EXPECT_NE(job("open")["notes"].dump().find("dtype auto is float32: what CPU class"),
+            std::string::npos)
+      << job("open")["notes"];
+  TinyJob narrow = short_job();
+  narrow.plan = "{dtype: bfloat16}";
+  submit(narrow, "narrow");
+  ASSERT_TRUE(reaches("narrow", "succeeded"));
+  EXPECT_EQ(job("narrow")["notes"].dump().find("dtype auto"), std::string::npos);
+  TinyJob later = short_job("checkpoints/narrow/step-20");
+  later.plan = "{dtype: auto}";
+  submit(later, "later");
+  ASSERT_TRUE(reaches("later", "succeeded"));
+  EXPECT_EQ(job("later")["resolved"]["plan"]["dtype"], "bfloat16");
+  EXPECT_NE(job("later")["notes"].dump().find("dtype auto is bfloat16, as in the checkpoint"),
+            std::string::npos)
+      << job("later")["notes"];
+}
+
 TEST_F(ResumeE2e, WhatCannotBeResumedIsRefusedAtSubmission) {
   train_first();
   expect_refused({"resume", "nobody"}, "job \"nobody\" does not exist");

@@ -156,8 +156,9 @@ TEST_F(ServicesTest, AFailedSaveCostsACheckpointOnly) {
   ASSERT_TRUE(submit(request("a", 10)).ok());
   const auto job = daemon_->wait_for("a", v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(job.state(), v1::JOB_STATE_SUCCEEDED);
-  ASSERT_EQ(job.notes_size(), 1);
-  EXPECT_NE(job.notes(0).find("no space left"), std::string::npos);
+  ASSERT_EQ(job.notes_size(), 2);
+  EXPECT_NE(job.notes(0).find("dtype auto is"), std::string::npos);
+  EXPECT_NE(job.notes(1).find("no space left"), std::string::npos);
 }
 
 TEST_F(ServicesTest, AStopSavesAndANewDaemonGoesOn) {

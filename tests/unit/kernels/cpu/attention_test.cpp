@@ -295,7 +295,10 @@ TEST(Attention, SeveralKeyBlocksEqualOne) {
       attention(context, {o.view(), lse.view(), i > 0}, block.inputs(), block.options);
     }
     const double tolerance = dtype == DType::kFloat64 ? 1e-6 : 3e-5;
-    expect_near(o.values(), want.o, tolerance, "o");
+    // Probabilities are rounded to bfloat16 where its dot products are used.
+    const double rounded = dtype == DType::kBFloat16 ? 4e-3 : tolerance;
+    const double gradients = dtype == DType::kBFloat16 ? 1e-2 : 1e-4;
+    expect_near(o.values(), want.o, rounded, "o");
     expect_near(lse.values(), want.lse, tolerance, "lse");
     for (int i = 0; i < 4; ++i) {
       const std::int64_t begin = cuts[sequence[i]], end = cuts[sequence[i] + 1];
@@ -312,9 +315,9 @@ TEST(Attention, SeveralKeyBlocksEqualOne) {
           {p.grad_o.view(), lse.view(), delta.view(), dq.view(), rows(dk), rows(dv), true, {}},
           block.inputs(), block.options);
     }
-    expect_near(dq.values(), want.dq, 1e-4, "dq");
-    expect_near(dk.values(), want.dk, 1e-4, "dk");
-    expect_near(dv.values(), want.dv, 1e-4, "dv");
+    expect_near(dq.values(), want.dq, gradients, "dq");
+    expect_near(dk.values(), want.dk, gradients, "dk");
+    expect_near(dv.values(), want.dv, gradients, "dv");
   }
 }
 

@@ -40,10 +40,13 @@ TEST(CpuFeatures, AgreesWithTheKernelsList) {
 }
 
 TEST(CpuFeatures, AutoMeansBFloat16OnlyWhereItIsFaster) {
-  EXPECT_EQ(fast_dtype(CpuClass::kAmx), DType::kBFloat16);
-  for (const CpuClass c :
-       {CpuClass::kSse4, CpuClass::kAvx2, CpuClass::kAvx512, CpuClass::kAvx512Bf16})
-    EXPECT_EQ(fast_dtype(c), DType::kFloat32);
+  for (const CpuClass c : {CpuClass::kAvx512Bf16, CpuClass::kAmx}) {
+    EXPECT_EQ(fast_dtype(c, 768), DType::kBFloat16);
+    EXPECT_EQ(fast_dtype(c, 128), DType::kBFloat16);
+    EXPECT_EQ(fast_dtype(c, 127), DType::kFloat32);
+  }
+  for (const CpuClass c : {CpuClass::kSse4, CpuClass::kAvx2, CpuClass::kAvx512})
+    EXPECT_EQ(fast_dtype(c, 4096), DType::kFloat32);
 }
 
 // The class is settled once per process, so each value of the variable needs one of its own.

@@ -253,6 +253,55 @@ TEST(Matmul, RepeatsBitForBit) {
   }
 }
 
+// What the primitives of bfloat16 keep: the same bits on one thread and on two, and for a part of
+// the rows those of the whole. Not where a is transposed (weight gradients): there the blocks of a
+// long sum depend on how many rows there are.
+TEST(Matmul, BFloat16HasTheSameBitsOnAnyThreadsAndForASplitOfRows) {
+  if (!bfloat16_dot_products()) GTEST_SKIP() << "this CPU class widens bfloat16";
+  std::mt19937 random(14);
+  struct Product {
+    std::int64_t m, n, k;
+    bool a_transposed, b_transposed, accumulate;
+  };
+  const Product products[] = {
+      {256, 1152, 384, false, false, false}, {256, 384, 1536, false, true, false},
+      {301, 77, 129, false, false, false},   {384, 1536, 1024, true, false, true},
+      {1536, 384, 3072, true, false, true},  {130, 4096, 768, false, true, false}};
+  const std::vector<int> columns_first{1, 0};
+  for (const Product& p : products) {
+    SCOPED_TRACE(fmt::format("[{}, {}, {}] {}{}", p.m, p.n, p.k, p.a_transposed ? 'T' : 'N',
+                             p.b_transposed ? 'T' : 'N'));
+    const HostTensor a(DType::kBFloat16, {p.m, p.k},
+                       p.a_transposed ? columns_first : std::vector<int>{});
+    const HostTensor b(DType::kBFloat16, {p.k, p.n},
+                       p.b_transposed ? columns_first : std::vector<int>{});
+    a.fill_random(random);
+    b.fill_random(random);
+    MatmulOptions options;
+    options.beta = p.accumulate ? 1.0f : 0.0f;
+    const auto product = [&](const TensorView& y, std::int64_t begin, std::int64_t rows,
+                             int threads) {
+      TensorView y_rows = y, a_rows = a.view();
+      y_rows.data = y.as<float>() + begin * p.n;
+      a_rows.data = a_rows.as<bfloat16>() + begin * a_rows.stride(0);
+      y_rows.shape[0] = a_rows.shape[0] = rows;
+      EXPECT_STREQ(matmul_route({threads}, y_rows, a_rows, b.view(), options), "primitive");
+      HeapWorkspace workspace;
+      matmul({{threads}, {}, &workspace}, y_rows, a_rows, b.view(), options);
+    };
+    const HostTensor one(DType::kFloat32, {p.m, p.n}), two(DType::kFloat32, {p.m, p.n}),
+        split(DType::kFloat32, {p.m, p.n});
+    product(one.view(), 0, p.m, 1);
+    product(two.view(), 0, p.m, 2);
+    EXPECT_TRUE(one.values() == two.values()) << "threads";
+    if (p.a_transposed) continue;
+    const std::int64_t cut = p.m / 3;
+    product(split.view(), 0, cut, 1);
+    product(split.view(), cut, p.m - cut, 1);
+    EXPECT_TRUE(one.values() == split.values()) << "rows";
+  }
+}
+
 TEST(Matmul, RanksAsThreadsDoNotDisturbEachOther) {
   std::mt19937 random(11);
   const HostTensor a(DType::kFloat32, {200, 300}), b(DType::kFloat32, {300, 250});

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dtype that a run computes in, and what `auto` means.
+#pragma once
+
+#include <string>
+
+#include "daemon/nn/models/model_config.h"
+#include "kernels/base/dtype.h"
+#include "v1/config.pb.h"
+
+namespace meshloom::train {
+
+/// run.plan.dtype of a resolved config. Throws InvalidArgument for an unknown name, Unimplemented
+/// for float16.
+DType dtype_of(const v1::ParallelPlan& plan);
+
+/// Writes out what `auto`, or nothing, means for this model on this CPU; throws as dtype_of.
+void resolve_dtype(v1::ParallelPlan* plan, const nn::ModelConfig& model);
+
+/// Whether the user left the dtype to Meshloom.
+bool dtype_is_auto(const v1::ParallelPlan& given);
+
+/// Says what `auto` became and why.
+std::string dtype_note(const v1::RunConfig& resolved);
+
+}  // namespace meshloom::train
