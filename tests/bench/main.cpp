@@ -17,6 +17,7 @@ struct Entry {
 constexpr Entry kBenchmarks[] = {
     {"train", meshloom::bench::run_train_bench, "training steps of a model"},
     {"checkpoint", meshloom::bench::run_checkpoint_bench, "saving and loading against a raw write"},
+    {"generate", meshloom::bench::run_generate_bench, "prompts and single tokens of a model"},
     {"kernels", meshloom::bench::run_kernels_bench, "memory-bound kernels against copies"},
     {"matmul", meshloom::bench::run_matmul_bench, "matrix products against a register-only probe"},
     {"attention", meshloom::bench::run_attention_bench, "attention against a matrix product"},

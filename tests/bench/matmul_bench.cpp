@@ -82,6 +82,7 @@ void run_product(const Product& p, const Options& options, DType dtype) {
       },
       options.seconds);
   const double rate = 2.0 * static_cast<double>(p.m * p.n) * static_cast<double>(p.k) / seconds;
+  const char* route = kernels::cpu::matmul_route(threads, y_view, a_view, b_view, matmul_options);
   const std::string layout = fmt::format("{}{}{}", p.a_transposed ? 'T' : 'N',
                                          p.b_transposed ? 'T' : 'N', p.accumulate ? '+' : ' ');
   if (options.json) {
@@ -91,6 +92,7 @@ void run_product(const Product& p, const Options& options, DType dtype) {
                                  {"n", p.n},
                                  {"k", p.k},
                                  {"layout", layout},
+                                 {"route", route},
                                  {"dtype", options.dtype},
                                  {"threads", options.threads},
                                  {"gflops", rate / 1e9},
@@ -99,8 +101,9 @@ void run_product(const Product& p, const Options& options, DType dtype) {
                                  {"milliseconds", seconds * 1e3}};
     fmt::print("{}\n", line.dump());
   } else {
-    fmt::print("{:<20} {} {:>6} x {:>6} x {:>6} {:>9.3f} ms {:>8.1f} GFLOP/s  {:.2f} of {:.0f}\n",
-               p.name, layout, p.m, p.n, p.k, seconds * 1e3, rate / 1e9, rate / probe, probe / 1e9);
+    fmt::print(
+        "{:<20} {} {:>6} x {:>6} x {:>6} {:>9.3f} ms {:>8.1f} GFLOP/s  {:.2f} of {:.0f}  {}\n",
+        p.name, layout, p.m, p.n, p.k, seconds * 1e3, rate / 1e9, rate / probe, probe / 1e9, route);
   }
   std::fflush(stdout);
 }

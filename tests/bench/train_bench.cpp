@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
@@ -16,6 +17,7 @@
 #include "kernels/cpu/cpu_features.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/probe.h"
+#include "tests/bench/profiling_backend.h"
 #include "tests/support/temp_folder.h"
 
 namespace meshloom::bench {
@@ -38,6 +40,7 @@ struct Options {
   std::string activation_checkpoint = "none";
   bool sequence_parallel = false;
   bool no_reshard = false;
+  bool profile = false;
 };
 
 /// "dp=2,tp=2"
@@ -114,17 +117,21 @@ struct Result {
   double flops_per_second_of_probe = 0.0;
   std::uint64_t late_segments = 0;  ///< system allocations after the first step
   AllocatorStats memory;
+  std::map<std::pair<std::string, std::string>, kernels::KernelProfile> profiles;
 };
 
 Result measure(const Options& options, ExecutionContext& context, comm::ProcessGroup& world,
-               const v1::RunConfig& config, const fs::path& folder, Clock::time_point start) {
+               const v1::RunConfig& config, const fs::path& folder, Clock::time_point start,
+               kernels::ProfilingBackend& profiler) {
   train::RunOptions run_options;
   run_options.data_dir = folder;
   const auto run = train::Run::create({&context, &world}, config, run_options);
   Result result;
   const auto step = [&] {
     const auto begin = Clock::now();
+    profiler.set_phase("gradients");
     run->forward_backward();
+    profiler.set_phase("update");
     result.last = run->optim_step();
     return seconds_since(begin);
   };
@@ -132,11 +139,13 @@ Result measure(const Options& options, ExecutionContext& context, comm::ProcessG
   result.first_step_seconds = seconds_since(start) - first;
   const std::uint64_t segments = context.allocator().stats().segments_acquired;
   for (std::int64_t i = 1; i < options.warmup; ++i) step();
+  profiler.take();
   for (std::int64_t i = 0; i < options.steps; ++i) {
     result.step_seconds.push_back(step());
     for (const auto& [phase, seconds] : run->phase_seconds())
       result.phases[phase] += seconds / static_cast<double>(options.steps);
   }
+  result.profiles = profiler.take();
   result.memory = context.allocator().stats();
   result.late_segments = result.memory.segments_acquired - segments;
   // All ranks probe at once, as they compute at once.
@@ -154,6 +163,37 @@ nlohmann::json sent(const v1::StepMetrics& metrics) {
     all[item.group() + " " + item.collective()] = {{"calls", item.calls()},
                                                    {"bytes", item.bytes_sent()}};
   return all;
+}
+
+/// Where a step's seconds go, and the rate of each kernel over its bound: products against the
+/// register probe of the dtype, all else against a copy.
+void print_profile(const Options& options, Threads threads, const v1::RunConfig& config,
+                   const Result& result) {
+  const double fma = fma_flops_per_second(threads, 0.2);
+  const double dot = bfloat16_flops_per_second(threads, 0.2);
+  const double probe = config.plan().dtype() == "bfloat16" ? std::max(fma, dot) : fma;
+  const double copy = copy_bytes_per_second(threads, CopyKind::kNonTemporal);
+  const auto steps = static_cast<double>(options.steps);
+  double total = 0.0, kernels = 0.0;
+  for (const double seconds : result.step_seconds) total += seconds / steps;
+  std::vector<std::pair<std::pair<std::string, std::string>, kernels::KernelProfile>> rows(
+      result.profiles.begin(), result.profiles.end());
+  std::sort(rows.begin(), rows.end(),
+            [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+  fmt::print(stderr, "a step {:.1f} ms; probe {:.0f} GFLOP/s, copy {:.1f} GB/s\n", total * 1e3,
+             probe / 1e9, copy / 1e9);
+  fmt::print(stderr, "{:>8} {:>6} {:>6}  {:<7} {:<10} {}\n", "ms", "share", "calls", "of bound",
+             "part", "kernel");
+  for (const auto& [key, profile] : rows) {
+    kernels += profile.seconds / steps;
+    const double bound = profile.flops > 0.0 ? profile.flops / probe : profile.bytes / copy;
+    fmt::print(stderr, "{:>8.2f} {:>5.1f}% {:>6.1f}  {:<8.2f} {:<10} {}\n",
+               profile.seconds / steps * 1e3, 100.0 * profile.seconds / steps / total,
+               static_cast<double>(profile.calls) / steps, bound / profile.seconds, key.first,
+               key.second);
+  }
+  fmt::print(stderr, "{:>8.2f} {:>5.1f}%                 outside of kernels\n",
+             (total - kernels) * 1e3, 100.0 * (total - kernels) / total);
 }
 
 void print(const Options& options, int threads, int ranks, const v1::RunConfig& config,
@@ -220,6 +260,9 @@ int run_train_bench(int argc, char** argv) {
   app.add_option("--dropout", options.dropout, "replaces the model's dropout");
   app.add_option("--activation-checkpoint", options.activation_checkpoint,
                  "none, selective or full");
+  app.add_flag("--profile", options.profile,
+               "shows on standard error where rank 0 spends a step, and each kernel's rate over "
+               "its bound");
   CLI11_PARSE(app, argc, argv);
 
   const int ranks = ranks_of(options);
@@ -230,6 +273,8 @@ int run_train_bench(int argc, char** argv) {
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
     context_options.threads.count =
         options.threads > 0 ? options.threads : std::max(1, cores / ranks);
+    kernels::ProfilingBackend profiler(kernels::backend_for(context_options.device));
+    if (options.profile) context_options.backend = &profiler;
     ExecutionContext context(context_options);
     const auto world = runtime.make_world_group({.threads = context_options.threads});
     const nn::ModelConfig model = train::load_model_config(given.model(), folder.path());
@@ -239,7 +284,9 @@ int run_train_bench(int argc, char** argv) {
                    seq * options.batch * (options.steps + options.warmup) + 1);
     runtime.bootstrap().barrier();
     const v1::RunConfig config = train::resolve_run_config(given, ranks, folder.path());
-    const Result result = measure(options, context, *world, config, folder.path(), start);
+    const Result result = measure(options, context, *world, config, folder.path(), start, profiler);
+    if (options.profile && runtime.rank() == 0)
+      print_profile(options, context_options.threads, config, result);
     if (runtime.rank() == 0)
       print(options, context_options.threads.count, ranks, config, model, result);
     runtime.bootstrap().barrier();

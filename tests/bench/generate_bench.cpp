@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <thread>
+
+#include "daemon/nn/initialize_part.h"
+#include "daemon/nn/models/model.h"
+#include "daemon/nn/models/presets.h"
+#include "daemon/tensor/execution_context.h"
+#include "kernels/base/philox.h"
+#include "kernels/cpu/cpu_features.h"
+#include "tests/bench/bench.h"
+#include "tests/bench/probe.h"
+
+namespace meshloom::bench {
+namespace {
+
+struct Options {
+  std::string model = "gpt2_124m";
+  std::string dtype = "float32";
+  int threads = 0;
+  std::int64_t batch = 1;
+  std::int64_t prompt = 512;
+  std::int64_t tokens = 32;
+  int rounds = 5;
+};
+
+std::vector<std::int64_t> random_ids(std::int64_t count, std::int64_t vocabulary) {
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(count));
+  const PhiloxStream random{1, 2};
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<std::int64_t>(random.at(i)) % vocabulary;
+  return ids;
+}
+
+double parameter_bytes(nn::Model& model) {
+  double bytes = 0.0;
+  for (const nn::NamedParameter& item : model.named_parameters()) {
+    const Tensor& value = item.parameter->value;
+    bytes += static_cast<double>(value.numel()) * static_cast<double>(dtype_size(value.dtype()));
+  }
+  return bytes;
+}
+
+struct Seconds {
+  double training_forward, prefill, decode;  ///< medians: all tokens of the prompts; one token each
+};
+
+// One forward as training runs it, the same tokens fed to a cache, then single positions.
+Seconds measure(nn::Model& model, const Options& options) {
+  ExecutionContext& context = model.context();
+  const nn::ModelConfig& config = model.config();
+  const Tensor prompts = from_values(context, {options.batch, options.prompt},
+                                     random_ids(options.batch * options.prompt, config.vocab_size));
+  const Tensor next =
+      from_values(context, {options.batch, 1}, random_ids(options.batch, config.vocab_size));
+  std::vector<double> training, prefill, decode;
+  for (int round = 0; round <= options.rounds; ++round) {
+    auto begin = Clock::now();
+    {
+      const GradModeGuard no_gradient(context, false);
+      nn::Batch batch;
+      batch.input_ids = batch.labels = prompts;
+      model.loss(batch, 1.0f, {});
+    }
+    const double forward = seconds_since(begin);
+    const auto cache = model.make_cache(options.batch, options.prompt + options.tokens);
+    begin = Clock::now();
+    model.decode(prompts, *cache);
+    const double fill = seconds_since(begin);
+    for (std::int64_t i = 0; i < options.tokens; ++i) {
+      begin = Clock::now();
+      model.decode(next, *cache);
+      if (round > 0) decode.push_back(seconds_since(begin));
+    }
+    if (round == 0) continue;  // it made what later rounds find made
+    training.push_back(forward);
+    prefill.push_back(fill);
+  }
+  return {percentile(training, 0.5), percentile(prefill, 0.5), percentile(decode, 0.5)};
+}
+
+}  // namespace
+
+int run_generate_bench(int argc, char** argv) {
+  Options options;
+  CLI::App app("Prompts and single tokens of a model with random weights, one rank.",
+               "meshloom-bench generate");
+  app.add_option("--model", options.model, "preset")->capture_default_str();
+  app.add_option("--dtype", options.dtype, "float32 or bfloat16")->capture_default_str();
+  app.add_option("--threads", options.threads, "0: all cores");
+  app.add_option("--batch", options.batch, "prompts at once")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--prompt", options.prompt, "tokens of a prompt")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--tokens", options.tokens, "tokens drawn of each prompt in a round")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--rounds", options.rounds, "timed rounds")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  const std::optional<DType> dtype = dtype_from_name(options.dtype);
+  if (dtype != DType::kFloat32 && dtype != DType::kBFloat16)
+    throw CLI::ValidationError("--dtype", "float32 or bfloat16");
+
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const Threads threads{options.threads > 0 ? options.threads : cores};
+  ExecutionContext::Options context_options;
+  context_options.threads = threads;
+  ExecutionContext context(context_options);
+  const auto model = nn::make_model(context, nn::preset_config(options.model), *dtype);
+  nn::initialize_parameters(*model, 1);
+  const Seconds seconds = measure(*model, options);
+
+  const double fma = fma_flops_per_second(threads);
+  const double dot = bfloat16_flops_per_second(threads);
+  const double probe = dtype == DType::kBFloat16 ? std::max(fma, dot) : fma;
+  // A copy reads half of what it moves.
+  const double reading = copy_bytes_per_second(threads, CopyKind::kNonTemporal);
+  const double weights = parameter_bytes(*model);
+  const double prompt_tokens = static_cast<double>(options.batch * options.prompt);
+  const double flops = 2.0 * static_cast<double>(nn::parameter_count(model->config()));
+  const nlohmann::json line = {
+      {"bench", "generate"},
+      {"model", options.model},
+      {"cpu_class", kernels::cpu::cpu_class_name(kernels::cpu::cpu_class())},
+      {"dtype", options.dtype},
+      {"threads", threads.count},
+      {"batch", options.batch},
+      {"prompt", options.prompt},
+      {"prefill_tokens_per_second", prompt_tokens / seconds.prefill},
+      {"prefill_over_training_forward", seconds.training_forward / seconds.prefill},
+      {"prefill_over_probe", flops * prompt_tokens / seconds.prefill / probe},
+      {"decode_tokens_per_second", static_cast<double>(options.batch) / seconds.decode},
+      {"decode_seconds", seconds.decode},
+      {"weight_bytes", weights},
+      {"copy_bytes_per_second", reading},
+      {"weights_read_once_over_decode", weights / reading / seconds.decode}};
+  std::printf("%s\n", line.dump().c_str());
+  return 0;
+}
+
+}  // namespace meshloom::bench

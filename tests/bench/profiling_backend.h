@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// ProfilingBackend: passes every call on and keeps its time, arithmetic and traffic.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "kernels/backend.h"
+
+namespace meshloom::kernels {
+
+/// Of all calls of one kind.
+struct KernelProfile {
+  std::int64_t calls = 0;
+  double seconds = 0.0;
+  double flops = 0.0;  ///< of products; 0 where memory is the bound
+  double bytes = 0.0;  ///< that the views hold: each read or written once
+};
+
+/// Used from one thread, as an ExecutionContext is.
+class ProfilingBackend final : public Backend {
+ public:
+  explicit ProfilingBackend(Backend& inner) : inner_(inner) {}
+
+  /// Which part of a step runs from now on.
+  void set_phase(const std::string& phase) { phase_ = phase; }
+  /// By phase, then by name and, of products, layout and sizes. Begins anew.
+  std::map<std::pair<std::string, std::string>, KernelProfile> take() {
+    return std::exchange(profiles_, {});
+  }
+
+  const char* name() const override { return inner_.name(); }
+  void copy(const KernelContext&, const TensorView& dst, const TensorView& src) override;
+  void fill(const KernelContext&, const TensorView& dst, double value) override;
+  void unary(const KernelContext&, UnaryOp, const TensorView& y, const TensorView& x,
+             double scalar) override;
+  void unary_backward(const KernelContext&, UnaryOp, const TensorView& dx, const TensorView& dy,
+                      const TensorView& x, const TensorView& y, double scalar) override;
+  void binary(const KernelContext&, BinaryOp, const TensorView& y, const TensorView& a,
+              const TensorView& b) override;
+  void where(const KernelContext&, const TensorView& y, const TensorView& condition,
+             const TensorView& a, const TensorView& b) override;
+  void triangle(const KernelContext&, const TensorView& y, const TensorView& x, bool upper,
+                std::int64_t diagonal) override;
+  void swiglu(const KernelContext&, const TensorView& y, const TensorView& gate,
+              const TensorView& up) override;
+  void swiglu_backward(const KernelContext&, const TensorView& dgate, const TensorView& dup,
+                       const TensorView& dy, const TensorView& gate, const TensorView& up) override;
+  void dropout(const KernelContext&, const TensorView& y, const TensorView& x,
+               const DropoutOptions&) override;
+  void fill_normal(const KernelContext&, const TensorView& dst, const PhiloxStream&,
+                   std::uint64_t first_index, float mean, float std) override;
+  void fill_uniform(const KernelContext&, const TensorView& dst, const PhiloxStream&,
+                    std::uint64_t first_index, float low, float high) override;
+  void reduce(const KernelContext&, ReduceOp, const TensorView& y, const TensorView& x,
+              double correction) override;
+  void sum_of_squares(const KernelContext&, float* out, std::span<const TensorView> xs,
+                      bool accumulate) override;
+  std::int64_t first_nonfinite(const KernelContext&, const TensorView& x) override;
+  void softmax(const KernelContext&, const TensorView& y, const TensorView& x, bool log) override;
+  void softmax_backward(const KernelContext&, const TensorView& dx, const TensorView& dy,
+                        const TensorView& y, bool log) override;
+  void layer_norm(const KernelContext&, const TensorView& y, const TensorView& mean,
+                  const TensorView& rstd, const TensorView& x, const TensorView& weight,
+                  const TensorView& bias, const NormOptions&) override;
+  void layer_norm_backward(const KernelContext&, const TensorView& dx, const TensorView& dweight,
+                           const TensorView& dbias, const TensorView& dy, const TensorView& x,
+                           const TensorView& weight, const TensorView& mean, const TensorView& rstd,
+                           bool accumulate_dx, bool accumulate_params) override;
+  void rms_norm(const KernelContext&, const TensorView& y, const TensorView& rstd,
+                const TensorView& x, const TensorView& weight, const NormOptions&) override;
+  void rms_norm_backward(const KernelContext&, const TensorView& dx, const TensorView& dweight,
+                         const TensorView& dy, const TensorView& x, const TensorView& weight,
+                         const TensorView& rstd, bool accumulate_dx,
+                         bool accumulate_params) override;
+  void add_norm(const KernelContext&, const TensorView& y, const TensorView& sum,
+                const TensorView& mean, const TensorView& rstd, const TensorView& x,
+                const TensorView& residual, const TensorView& weight, const TensorView& bias,
+                bool rms, const NormOptions&) override;
+  void embedding(const KernelContext&, const TensorView& y, const TensorView& weight,
+                 const TensorView& ids) override;
+  void embedding_backward(const KernelContext&, const TensorView& dweight, const TensorView& dy,
+                          const TensorView& ids, std::int64_t padding_idx) override;
+  void matmul(const KernelContext&, const TensorView& y, const TensorView& a, const TensorView& b,
+              const MatmulOptions&) override;
+  void attention(const KernelContext&, const AttentionOutputs&, const AttentionInputs&,
+                 const AttentionOptions&) override;
+  void attention_backward(const KernelContext&, const AttentionGrads&, const AttentionInputs&,
+                          const AttentionOptions&) override;
+  void attention_delta(const KernelContext&, const TensorView& delta, const TensorView& grad_o,
+                       const TensorView& o) override;
+  void rope(const KernelContext&, const TensorView& y, const TensorView& x,
+            const RopeOptions&) override;
+  void cross_entropy(const KernelContext&, const TensorView& losses, const TensorView& lse,
+                     const TensorView& logits, const TensorView& targets,
+                     const CrossEntropyOptions&) override;
+  void cross_entropy_backward(const KernelContext&, const TensorView& dlogits,
+                              const TensorView& grad_losses, const TensorView& logits,
+                              const TensorView& lse, const TensorView& targets,
+                              const CrossEntropyOptions&) override;
+  void linear_cross_entropy(const KernelContext&, const TensorView& losses,
+                            const TensorView& dhidden, const TensorView& dweight,
+                            const TensorView& dbias, const TensorView& hidden,
+                            const TensorView& weight, const TensorView& bias,
+                            const TensorView& targets, const CrossEntropyOptions&,
+                            bool accumulate_params) override;
+  void adam_step(const KernelContext&, std::span<const OptimizerTensor>,
+                 const AdamOptions&) override;
+  void sgd_step(const KernelContext&, std::span<const OptimizerTensor>, const SgdOptions&) override;
+
+ private:
+  /// What one call must do at least.
+  struct Work {
+    double bytes = 0.0, flops = 0.0;
+  };
+  template <typename Call>
+  auto timed(const std::string& name, Work work, Call&& call);
+
+  Backend& inner_;
+  std::string phase_;
+  std::map<std::pair<std::string, std::string>, KernelProfile> profiles_;
+};
+
+}  // namespace meshloom::kernels
