@@ -20,6 +20,14 @@ usage_error() {
 # Prints the comment block at the top of the calling script (after the licence line) as its help.
 print_help() { awk 'NR > 2 && !/^#/ { exit } NR > 2 { sub(/^# ?/, ""); print }' "$0"; }
 
+# Ends the script unless the daemon and the client are built in this folder.
+need_programs() {
+  local program
+  for program in meshloomd meshloom; do
+    [ -x "$1/bin/$program" ] || die "$1/bin/$program is missing: build it first"
+  done
+}
+
 # mpirun refuses uid 0 without both variables.
 allow_mpi_as_root() {
   if [ "$(id -u)" = 0 ]; then

@@ -91,9 +91,7 @@ void resolve_resume(const v1::RunConfig& given, v1::RunConfig* config, const Job
     train::refuse_field(kField, "\"{}\" is no checkpoint: it has no {}", name,
                         train::kManifestName);
   }
-  const fs::path folder = resume_folder(*config, state, data_dir);
-  train::keep_dtype(given, folder, config);
-  train::check_resume_from(*config, folder, data_dir);
+  train::settle_resume_from(given, config, resume_folder(*config, state, data_dir), data_dir);
 }
 
 }  // namespace meshloom::control

@@ -12,9 +12,8 @@ namespace meshloom::control {
 
 /// Checks checkpoint.resume_from of a config that is resolved otherwise, and writes out which
 /// checkpoint it is: "checkpoints/JOB" becomes that of the newest step. A dtype that `given` left
-/// open becomes the checkpoint's. Throws with the field
-/// run.checkpoint.resume_from where there is none, its job goes on (its checkpoints are pruned), or
-/// it is of another model or other data.
+/// open becomes the checkpoint's. Throws with the field run.checkpoint.resume_from where there is
+/// none, its job goes on (its checkpoints are pruned), or it is of another model or other data.
 void resolve_resume(const v1::RunConfig& given, v1::RunConfig* config, const JobStore& store,
                     const StateDir& state, const std::filesystem::path& data_dir);
 

@@ -68,6 +68,11 @@ void check_data(const Json& before, const Json& now, const std::string& label) {
     refuse(label, "other data", "training.seq_len", seq_len(before), seq_len(now));
 }
 
+void keep_dtype(const Manifest& manifest, v1::ParallelPlan* plan) {
+  const Json dtype = value_of(value_of(Json::parse(manifest.run_config), "plan"), "dtype");
+  if (dtype.is_string()) plan->set_dtype(dtype.get<std::string>());
+}
+
 }  // namespace
 
 std::string to_json_text(const v1::RunConfig& config) {
@@ -89,19 +94,14 @@ void check_resumable(const Manifest& manifest, const v1::RunConfig& config,
     refuse(label, "another optimizer", "optimizer.type", type(before), type(now));
 }
 
-void keep_dtype(const v1::RunConfig& given, const std::filesystem::path& folder,
-                v1::RunConfig* resolved) {
-  if (!dtype_is_auto(given.plan())) return;
-  const Manifest manifest = with_field(kField, [&] { return read_manifest(folder); });
-  const Json dtype = value_of(value_of(Json::parse(manifest.run_config), "plan"), "dtype");
-  if (dtype.is_string()) resolved->mutable_plan()->set_dtype(dtype.get<std::string>());
-}
-
-void check_resume_from(const v1::RunConfig& resolved, const std::filesystem::path& folder,
-                       const std::filesystem::path& data_dir) {
+void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* config,
+                        const std::filesystem::path& folder,
+                        const std::filesystem::path& data_dir) {
+  const v1::RunConfig& resolved = *config;
   const std::string& label = resolved.checkpoint().resume_from();
   with_field(kField, [&] {
     const Manifest manifest = read_manifest(folder);
+    if (dtype_is_auto(given.plan())) keep_dtype(manifest, config->mutable_plan());
     check_resumable(manifest, resolved, load_model_config(resolved.model(), data_dir), label);
     if (!manifest.data_identity.empty())
       check_same_data(data_identity_from_json(manifest.data_identity), resolved.data().identity(),

@@ -55,21 +55,17 @@ inline constexpr const char* kNeedsOtherRanks = "NEEDS_OTHER_RANKS";
 v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& resolved,
                                int world_size, const std::filesystem::path& data_dir);
 
-/// Throws InvalidArgument with the field run.checkpoint.resume_from where a run of this resolved
-/// config cannot go on from the checkpoint in `folder`, and with run.training.steps where it would
-/// have nothing left to do.
-void check_resume_from(const v1::RunConfig& resolved, const std::filesystem::path& folder,
-                       const std::filesystem::path& data_dir);
+/// Prepares a resolved config to go on from the checkpoint in `folder`: where `given` left the
+/// dtype open, it becomes the checkpoint's, so that a job goes on in the numbers that it began
+/// with. Throws InvalidArgument with the field run.checkpoint.resume_from where a run of the config
+/// cannot go on from it, and with run.training.steps where it would have nothing left to do.
+void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* resolved,
+                        const std::filesystem::path& folder, const std::filesystem::path& data_dir);
 
 /// What is no error in a resolved config but may be a mistake, such as a pattern of run.plan.styles
 /// that matches no module, with its near misses.
 std::vector<std::string> plan_warnings(const v1::RunConfig& resolved,
                                        const std::filesystem::path& data_dir);
-
-/// Gives a resolved config whose dtype was left open that of the checkpoint in `folder`: a job goes
-/// on in the numbers that it began with.
-void keep_dtype(const v1::RunConfig& given, const std::filesystem::path& folder,
-                v1::RunConfig* resolved);
 
 /// The loss of a batch.
 struct LossSum {

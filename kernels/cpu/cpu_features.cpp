@@ -134,9 +134,7 @@ CpuClass cpu_class() {
   return in_use;
 }
 
-bool bfloat16_dot_products() {
-  return cpu_class() >= CpuClass::kAvx512Bf16 && current_target() == "AVX3";
-}
+bool bfloat16_dot_products() { return cpu_class() >= CpuClass::kAvx512Bf16 && runs_avx512(); }
 
 DType fast_dtype(CpuClass cpu_class, std::int64_t channels) {
   // The narrowest model that was measured; narrower ones are as fast in float32 for what they do

@@ -32,6 +32,8 @@ std::vector<std::string> available_targets() {
 
 std::string current_target() { return hwy::TargetName(compiled_and_supported().front()); }
 
+bool runs_avx512() { return (hwy::SupportedTargets() & HWY_TARGETS & HWY_AVX3) != 0; }
+
 void force_target(std::string_view name) {
   choose(0);
   if (name.empty()) return;

@@ -23,9 +23,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-for program in meshloomd meshloom; do
-  [ -x "$build_dir/bin/$program" ] || die "$build_dir/bin/$program is missing: build it first"
-done
+need_programs "$build_dir"
 
 skip() { say "cut_off: SKIPPED, $*" && exit 77; }
 [ "$(id -u)" = 0 ] || skip "only root makes network namespaces"

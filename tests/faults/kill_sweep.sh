@@ -28,9 +28,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-for program in meshloomd meshloom; do
-  [ -x "$build_dir/bin/$program" ] || die "$build_dir/bin/$program is missing: build it first"
-done
+need_programs "$build_dir"
 RANDOM=$seed
 allow_mpi_as_root
 

@@ -116,15 +116,16 @@ TEST_F(DataIdentityTest, AResumeOnOtherDataFailsOrSaysSo) {
     wanted.mutable_data()->set_allow_changed(true);
     EXPECT_THAT(resume(wanted, checkpoints.path()), HasSubstr("data.allow_changed goes on"));
     // At submission of a job that begins with that checkpoint.
-    const v1::RunConfig resolved = resolve_run_config(config(), 1, folder_.path());
+    v1::RunConfig resolved = resolve_run_config(config(), 1, folder_.path());
     try {
-      check_resume_from(resolved, checkpoints.path() / "step-2", folder_.path());
+      settle_resume_from(config(), &resolved, checkpoints.path() / "step-2", folder_.path());
       ADD_FAILURE() << "other data were accepted";
     } catch (const InvalidArgument& error) {
       EXPECT_EQ(error.reason(), "DATA_CHANGED");
     }
-    EXPECT_NO_THROW(check_resume_from(resolve_run_config(wanted, 1, folder_.path()),
-                                      checkpoints.path() / "step-2", folder_.path()));
+    resolved = resolve_run_config(wanted, 1, folder_.path());
+    EXPECT_NO_THROW(
+        settle_resume_from(wanted, &resolved, checkpoints.path() / "step-2", folder_.path()));
   }
 }
 
