@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <span>
 #include <vector>
@@ -12,44 +13,48 @@
 #include "kernels/backend.h"
 #include "kernels/base/half.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/memory.h"
 
 namespace meshloom::bench {
 
-/// Grows once, then hands out the same memory.
+/// Grows, and else hands out the same memory.
 class KeptWorkspace final : public kernels::Workspace {
  public:
   std::span<std::byte> reserve(std::size_t bytes) override {
-    constexpr std::size_t kLine = 64;
-    if (bytes_.size() < bytes + kLine) bytes_.resize(bytes + kLine);
-    const auto address = reinterpret_cast<std::uintptr_t>(bytes_.data());
-    return {bytes_.data() + (kLine - address % kLine) % kLine, bytes};
+    if (bytes > size_) {
+      memory_ = std::make_unique<Memory>(bytes);
+      size_ = bytes;
+    }
+    return {memory_ ? memory_->data() : nullptr, bytes};
   }
 
  private:
-  std::vector<std::byte> bytes_;
+  std::unique_ptr<Memory> memory_;
+  std::size_t size_ = 0;
 };
 
 /// Elements of float32 or bfloat16 with small values of both signs.
 class Buffer {
  public:
   Buffer(DType dtype, std::int64_t elements)
-      : dtype_(dtype), bytes_(static_cast<std::size_t>(elements) * dtype_size(dtype)) {
+      : dtype_(dtype),
+        memory_(std::make_unique<Memory>(static_cast<std::size_t>(elements) * dtype_size(dtype))) {
     for (std::int64_t i = 0; i < elements; ++i) {
       const float value = static_cast<float>(i * 7919 % 1000 - 500) * 1e-3f;
       if (dtype == DType::kFloat32) {
-        reinterpret_cast<float*>(bytes_.data())[i] = value;
+        reinterpret_cast<float*>(memory_->data())[i] = value;
       } else {
-        reinterpret_cast<bfloat16*>(bytes_.data())[i] = bfloat16(value);
+        reinterpret_cast<bfloat16*>(memory_->data())[i] = bfloat16(value);
       }
     }
   }
   void* at(std::int64_t element) {
-    return bytes_.data() + static_cast<std::size_t>(element) * dtype_size(dtype_);
+    return memory_->data() + static_cast<std::size_t>(element) * dtype_size(dtype_);
   }
 
  private:
   DType dtype_;
-  std::vector<std::byte> bytes_;
+  std::unique_ptr<Memory> memory_;
 };
 
 /// Seconds of the fastest of several calls, after one that does not count. Runs for about `budget`

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -15,6 +14,7 @@
 #include "kernels/base/error.h"
 #include "kernels/cpu/targets.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/kernel_timing.h"
 #include "tests/bench/probe.h"
 
 namespace meshloom::bench {
@@ -34,42 +34,6 @@ struct Options {
   std::string filter;
   std::int64_t adam_elements = 32 << 20;
   bool json = false;
-};
-
-// Anonymous memory with huge pages, touched, given back at the end.
-class Memory {
- public:
-  explicit Memory(std::size_t bytes) : bytes_(bytes) {
-    data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data_ == MAP_FAILED)
-      throw ResourceExhausted(fmt::format("kernels bench: no {} bytes of memory", bytes));
-    madvise(data_, bytes, MADV_HUGEPAGE);
-    std::memset(data_, 0, bytes);
-  }
-  ~Memory() { munmap(data_, bytes_); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-
-  std::byte* data() const { return static_cast<std::byte*>(data_); }
-
- private:
-  void* data_;
-  std::size_t bytes_;
-};
-
-class Scratch : public kernels::Workspace {
- public:
-  std::span<std::byte> reserve(std::size_t bytes) override {
-    if (bytes > size_) {
-      memory_ = std::make_unique<Memory>(bytes);
-      size_ = bytes;
-    }
-    return {memory_->data(), bytes};
-  }
-
- private:
-  std::unique_ptr<Memory> memory_;
-  std::size_t size_ = 0;
 };
 
 // One kernel with its tensors. `bytes` is what it must read and write at least.
@@ -176,7 +140,7 @@ class Bench {
   Options options_;
   Memory source_, destination_;
   Backend& backend_;
-  Scratch scratch_;
+  KeptWorkspace scratch_;
   KernelContext context_;
   DType dtype_ = DType::kFloat32;
   std::size_t window_ = 0;

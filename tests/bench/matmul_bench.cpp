@@ -20,6 +20,7 @@ struct Options {
   std::vector<std::int64_t> shape;
   std::string layout = "NN";
   bool accumulate = false;
+  bool cold = false;
   double seconds = 0.3;
   bool json = false;
 };
@@ -62,23 +63,47 @@ TensorView matrix(Buffer& buffer, DType dtype, std::int64_t rows, std::int64_t c
           kCpuDevice};
 }
 
+// One product's matrices.
+struct Operands {
+  Operands(const Product& p, DType dtype)
+      : a(dtype, p.m * p.k),
+        b(dtype, p.k * p.n),
+        y(p.accumulate ? DType::kFloat32 : dtype, p.m * p.n),
+        y_view(matrix(y, p.accumulate ? DType::kFloat32 : dtype, p.m, p.n, false)),
+        a_view(matrix(a, dtype, p.m, p.k, p.a_transposed)),
+        b_view(matrix(b, dtype, p.k, p.n, p.b_transposed)) {}
+
+  Buffer a, b, y;
+  TensorView y_view, a_view, b_view;
+};
+
+// One set of matrices, or so many that those of a call have left the caches before it.
+std::vector<Operands> operands_of(const Product& p, DType dtype, bool cold) {
+  constexpr std::int64_t kBeyondCaches = 512 << 20;
+  const std::int64_t bytes = (p.m * p.k + p.k * p.n + p.m * p.n) * 4;
+  std::vector<Operands> sets;
+  const std::int64_t count = cold ? kBeyondCaches / bytes + 2 : 1;
+  for (std::int64_t i = 0; i < count; ++i) sets.emplace_back(p, dtype);
+  return sets;
+}
+
 void run_product(const Product& p, const Options& options, DType dtype) {
   const Threads threads{options.threads};
   const double probe =
       dtype == DType::kBFloat16
           ? std::max(bfloat16_flops_per_second(threads, 0.05), fma_flops_per_second(threads, 0.05))
           : fma_flops_per_second(threads, 0.05);
-  const DType y_dtype = p.accumulate ? DType::kFloat32 : dtype;
-  Buffer a(dtype, p.m * p.k), b(dtype, p.k * p.n), y(y_dtype, p.m * p.n);
-  KeptWorkspace workspace;
   kernels::MatmulOptions matmul_options;
   matmul_options.beta = p.accumulate ? 1.0f : 0.0f;
-  const TensorView y_view = matrix(y, y_dtype, p.m, p.n, false);
-  const TensorView a_view = matrix(a, dtype, p.m, p.k, p.a_transposed);
-  const TensorView b_view = matrix(b, dtype, p.k, p.n, p.b_transposed);
+  const std::vector<Operands> sets = operands_of(p, dtype, options.cold);
+  const TensorView &y_view = sets[0].y_view, &a_view = sets[0].a_view, &b_view = sets[0].b_view;
+  KeptWorkspace workspace;
+  std::size_t next = 0;
   const double seconds = best_seconds(
       [&] {
-        kernels::cpu::matmul({threads, {}, &workspace}, y_view, a_view, b_view, matmul_options);
+        const Operands& set = sets[next++ % sets.size()];
+        kernels::cpu::matmul({threads, {}, &workspace}, set.y_view, set.a_view, set.b_view,
+                             matmul_options);
       },
       options.seconds);
   const double rate = 2.0 * static_cast<double>(p.m * p.n) * static_cast<double>(p.k) / seconds;
@@ -120,6 +145,7 @@ int run_matmul_bench(int argc, char** argv) {
   app.add_option("--layout", options.layout, "NN, NT, TN or TT: whether a and b are transposed")
       ->capture_default_str();
   app.add_flag("--accumulate", options.accumulate, "Add to a float32 result");
+  app.add_flag("--cold", options.cold, "Operands that no cache holds, as in a training step");
   app.add_option("--seconds", options.seconds, "Time per product")->capture_default_str();
   app.add_flag("--json", options.json, "One JSON line per product");
   CLI11_PARSE(app, argc, argv);
