@@ -191,10 +191,10 @@ class BackwardTiles {
         if (map.used[unit][panel] == 0 && map.zero[unit][panel] == 0) continue;
         const std::int64_t row = unit * kUnit, column = panel * kPanel;
         const std::int64_t at = row * kTile + column, pair = (row * kTile + column) / 2;
-        tile::Operand<Element>::narrow_rows(s_.p + at, s_.p_pairs + pair);
-        tile::Operand<Element>::narrow_rows(s_.ds + at, s_.ds_pairs + pair);
-        tile::Operand<Element>::narrow_row_pairs(s_.ds + at,
-                                                 s_.ds_key_pairs + row / 2 * kTile + column);
+        tile::ScoreRows<Element>::narrow_rows(s_.p + at, s_.p_pairs + pair);
+        tile::ScoreRows<Element>::narrow_rows(s_.ds + at, s_.ds_pairs + pair);
+        tile::ScoreRows<Element>::narrow_row_pairs(s_.ds + at,
+                                                   s_.ds_key_pairs + row / 2 * kTile + column);
       }
   }
 

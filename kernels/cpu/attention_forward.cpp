@@ -244,7 +244,7 @@ class ForwardTiles {
       for (int unit = 0; unit < map.key_units; ++unit)
         for (int panel = 0; panel < map.query_panels; ++panel)
           if (map.used[unit][panel] != 0 || map.zero[unit][panel] != 0)
-            tile::Operand<Element>::narrow_row_pairs(
+            tile::ScoreRows<Element>::narrow_row_pairs(
                 s_.scores + unit * kUnit * kTile + panel * kPanel,
                 s_.probabilities + unit * kUnit / 2 * kTile + panel * kPanel);
       return s_.probabilities;

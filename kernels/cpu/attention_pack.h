@@ -34,20 +34,6 @@ HWY_INLINE void prefetch_row(const T* row, std::int64_t dims) {
 }
 inline constexpr std::int64_t kRowsAhead = 12;
 
-/// Rows become columns.
-template <class D4, class V4>
-HWY_INLINE void transpose(D4 d4, V4& r0, V4& r1, V4& r2, V4& r3) {
-  const hn::RebindToUnsigned<hn::Repartition<double, D4>> d2;
-  const auto a = hn::BitCast(d2, hn::InterleaveLower(d4, r0, r1));
-  const auto b = hn::BitCast(d2, hn::InterleaveLower(d4, r2, r3));
-  const auto e = hn::BitCast(d2, hn::InterleaveUpper(d4, r0, r1));
-  const auto g = hn::BitCast(d2, hn::InterleaveUpper(d4, r2, r3));
-  r0 = hn::BitCast(d4, hn::InterleaveLower(d2, a, b));
-  r1 = hn::BitCast(d4, hn::InterleaveUpper(d2, a, b));
-  r2 = hn::BitCast(d4, hn::InterleaveLower(d2, e, g));
-  r3 = hn::BitCast(d4, hn::InterleaveUpper(d2, e, g));
-}
-
 /// dst[i * ld + r] = factor * element (first + r, i), i < dims; rows r in [valid, total) are 0.
 /// total is a multiple of 4.
 template <typename T>
@@ -67,7 +53,7 @@ HWY_INLINE void pack_transposed_as(float* HWY_RESTRICT dst, std::int64_t ld, con
       auto r0 = simd::load(d4, row + i), r1 = simd::load(d4, row + src.row_stride + i);
       auto r2 = simd::load(d4, row + 2 * src.row_stride + i);
       auto r3 = simd::load(d4, row + 3 * src.row_stride + i);
-      transpose(d4, r0, r1, r2, r3);
+      simd::transpose(d4, r0, r1, r2, r3);
       float* to = dst + i * ld + r;
       hn::StoreU(hn::Mul(scale, r0), d4, to);
       hn::StoreU(hn::Mul(scale, r1), d4, to + ld);
@@ -200,7 +186,7 @@ inline void pack_transposed(Bf16Pair* HWY_RESTRICT dst, std::int64_t ld, const H
     std::int64_t i = 0;
     for (; i + 4 <= dims / 2; i += 4) {
       auto r0 = load(0, i), r1 = load(1, i), r2 = load(2, i), r3 = load(3, i);
-      transpose(d4, r0, r1, r2, r3);
+      simd::transpose(d4, r0, r1, r2, r3);
       std::uint32_t* to = &dst[i * ld + r].bits;
       hn::StoreU(r0, d4, to);
       hn::StoreU(r1, d4, to + ld);

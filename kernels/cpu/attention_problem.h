@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/backend.h"
+#include "kernels/cpu/bf16_pair.h"
 #include "kernels/cpu/span_workspace.h"
 
 namespace meshloom::kernels::cpu {
@@ -23,24 +24,6 @@ inline constexpr int kPanels = kTile / kPanel;
 struct Span32 {
   std::int32_t low = 0, high = 0;
 };
-
-/// Two bfloat16 that follow each other along the dim that a product sums over, the first in the low
-/// half: what a dot-product instruction reads per lane.
-struct Bf16Pair {
-  std::uint32_t bits = 0;
-};
-
-/// How many values along the summed dim one element of an operand holds.
-template <typename Element>
-inline constexpr std::int64_t kPerElement = 1;
-template <>
-inline constexpr std::int64_t kPerElement<Bf16Pair> = 2;
-
-/// Elements that hold so many values.
-template <typename Element>
-constexpr std::int64_t elements_of(std::int64_t values) {
-  return (values + kPerElement<Element> - 1) / kPerElement<Element>;
-}
 
 enum class Seen : std::uint8_t { kNone, kPartly, kAll };
 

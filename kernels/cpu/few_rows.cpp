@@ -13,7 +13,7 @@
 #include <hwy/foreach_target.h>  // keep before highway.h
 #include <hwy/highway.h>
 
-#include "kernels/cpu/attention_products.h"
+#include "kernels/cpu/register_products.h"
 #include "kernels/cpu/simd.h"
 
 HWY_BEFORE_NAMESPACE();

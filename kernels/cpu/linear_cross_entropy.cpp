@@ -19,7 +19,7 @@ namespace {
 constexpr std::int64_t kLogitsBytes = 52 << 20;
 // In bfloat16 dweight is written once per block of the logits' gradients, half as large as logits,
 // and a chunk of logits is but a way to them: it stays in the last-level cache.
-constexpr std::int64_t kGradientBytes = 32 << 20;
+constexpr std::int64_t kGradientBytes = 40 << 20;
 constexpr std::int64_t kPassingLogitsBytes = 24 << 20;
 
 // Columns of those gradients that go through the products at a time, so that both find them in the
@@ -141,8 +141,7 @@ bool narrow_gradient(Threads threads, const TensorView& hidden, const TensorView
   gemm.n = weight.size(1);
   gemm.k = hidden.size(0);
   return hidden.dtype == DType::kBFloat16 &&
-         choose_matmul_provider(cpu_class(), hidden.dtype, gemm, threads) ==
-             MatmulProvider::kOneDnnMatmul;
+         takes_bfloat16(choose_matmul_provider(cpu_class(), hidden.dtype, gemm, threads));
 }
 
 std::int64_t size_of(DType dtype) { return static_cast<std::int64_t>(dtype_size(dtype)); }

@@ -6,14 +6,13 @@
 
 #include "kernels/base/error.h"
 #include "kernels/cpu/copy.h"
-#include "kernels/cpu/few_rows.h"
 #include "kernels/cpu/library_threads.h"
 #include "kernels/cpu/matmul_blas.h"
+#include "kernels/cpu/matmul_direct.h"
 #include "kernels/cpu/matmul_epilogue.h"
 #include "kernels/cpu/matmul_onednn.h"
 #include "kernels/cpu/matmul_table.h"
 #include "kernels/cpu/span_workspace.h"
-#include "kernels/cpu/unary.h"
 
 namespace meshloom::kernels::cpu {
 namespace {
@@ -41,20 +40,7 @@ TensorView region(const TensorView& view, std::int64_t row, std::int64_t rows, s
   return part;
 }
 
-// The view as a library operand, where its dtype and strides allow it without a copy.
-std::optional<GemmOperand> direct_operand(const TensorView& view, DType dtype) {
-  if (view.dtype != dtype) return std::nullopt;
-  const std::int64_t rows = view.size(0), columns = view.size(1);
-  const std::int64_t row_stride = view.stride(0), column_stride = view.stride(1);
-  if ((columns == 1 || column_stride == 1) && (rows == 1 || row_stride >= columns))
-    return GemmOperand{view.data, rows == 1 ? columns : row_stride, false};
-  if ((rows == 1 || row_stride == 1) && (columns == 1 || column_stride >= rows))
-    return GemmOperand{view.data, columns == 1 ? rows : column_stride, true};
-  return std::nullopt;
-}
-
-// float32 or float64, whatever the table says of primitives: those are used for whole products
-// alone.
+// float32 or float64, by a library's BLAS: what the table has besides is for whole products alone.
 void multiply(const KernelContext& context, DType dtype, const Gemm& gemm) {
   const LibraryThreads threads(context.threads);
   if (dtype == DType::kFloat64) return blas_gemm_f64(gemm);
@@ -62,129 +48,6 @@ void multiply(const KernelContext& context, DType dtype, const Gemm& gemm) {
   if (provider == MatmulProvider::kOpenBlas && blas_knows_cpu()) return blas_gemm_f32(gemm);
   onednn_sgemm(gemm);
 }
-
-// A product as one oneDNN primitive, where the table says so and views allow it: operands and y as
-// they lie.
-class PrimitiveProduct {
- public:
-  static std::optional<PrimitiveProduct> plan(Threads threads, const TensorView& y,
-                                              const TensorView& a, const TensorView& b,
-                                              const MatmulOptions& options,
-                                              const TensorView& pre_activation) {
-    if (a.dtype != b.dtype || (y.dtype != a.dtype && y.dtype != DType::kFloat32)) return {};
-    if (a.dtype != DType::kFloat32 && a.dtype != DType::kBFloat16) return {};
-    PrimitiveProduct product(y, options, pre_activation);
-    const TensorView& target = product.with_gelu() && pre_activation.defined() ? pre_activation : y;
-    const std::optional<GemmOperand> rows = direct_operand(target, target.dtype);
-    const std::optional<GemmOperand> left = direct_operand(a, a.dtype);
-    const std::optional<GemmOperand> right = direct_operand(b, a.dtype);
-    if (!rows || rows->transposed || !left || !right) return {};
-    const bool biased = options.epilogue != Epilogue::kNone;
-    if (biased && (options.bias.dtype != a.dtype || !options.bias.contiguous())) return {};
-    product.gemm_ = {y.size(0),   y.size(1), a.size(1),     *left,       *right,
-                     target.data, rows->ld,  options.alpha, options.beta};
-    if (choose_matmul_provider(cpu_class(), a.dtype, product.gemm_, threads) !=
-        MatmulProvider::kOneDnnMatmul)
-      return {};
-    product.types_ = {a.dtype, target.dtype, biased};
-    return product;
-  }
-
-  std::size_t scratch_bytes(Threads threads) const {
-    const LibraryThreads library(threads);
-    return onednn_matmul_scratch_bytes(gemm_, types_, threads);
-  }
-
-  void run(const KernelContext& context, std::byte* scratch) const {
-    {
-      const LibraryThreads library(context.threads);
-      onednn_matmul(gemm_, types_, options_->bias.data, context.threads, scratch);
-    }
-    if (!with_gelu()) return;
-    TensorView x = y_;
-    if (pre_.defined()) x = pre_;
-    unary(context, options_->epilogue == Epilogue::kBiasGelu ? UnaryOp::kGelu : UnaryOp::kGeluTanh,
-          y_, x, 0.0);
-  }
-
- private:
-  PrimitiveProduct(const TensorView& y, const MatmulOptions& options, const TensorView& pre)
-      : y_(y), pre_(pre), options_(&options) {}
-
-  bool with_gelu() const { return options_->epilogue > Epilogue::kBias; }
-
-  TensorView y_, pre_;
-  const MatmulOptions* options_;
-  Gemm gemm_;
-  OneDnnTypes types_;
-};
-
-// A few rows times a large matrix by the own kernel, where the table says so and views allow it.
-class FewRowsProduct {
- public:
-  static std::optional<FewRowsProduct> plan(Threads threads, const TensorView& y,
-                                            const TensorView& a, const TensorView& b,
-                                            const MatmulOptions& options,
-                                            const TensorView& pre_activation) {
-    if (a.dtype != b.dtype || (a.dtype != DType::kFloat32 && a.dtype != DType::kBFloat16))
-      return {};
-    const std::optional<GemmOperand> left = direct_operand(a, a.dtype);
-    const std::optional<GemmOperand> right = direct_operand(b, a.dtype);
-    if (!left || !right) return {};
-    FewRowsProduct product(y, a.dtype, options, pre_activation);
-    product.gemm_ = {y.size(0), y.size(1), a.size(1),     *left,       *right,
-                     nullptr,   y.size(1), options.alpha, options.beta};
-    if (choose_matmul_provider(cpu_class(), a.dtype, product.gemm_, threads) !=
-        MatmulProvider::kFewRows)
-      return {};
-    if (a.dtype == DType::kBFloat16 && !pairs_fit(*left, a.size(0))) return {};
-    const std::optional<GemmOperand> rows = direct_operand(y, DType::kFloat32);
-    if (rows && !rows->transposed) {
-      product.gemm_.y = y.data;
-      product.gemm_.ldy = rows->ld;
-      product.in_place_ = true;
-    }
-    return product;
-  }
-
-  std::size_t scratch_bytes() const {
-    return (in_place_ ? 0 : piece_bytes<float>(gemm_.m * gemm_.n)) +
-           (options_->epilogue == Epilogue::kNone ? 0 : piece_bytes<float>(gemm_.n));
-  }
-
-  void run(const KernelContext& context, std::span<std::byte> scratch) const {
-    SpanCutter cutter(scratch);
-    Gemm gemm = gemm_;
-    if (!in_place_) gemm.y = cutter.take<float>(gemm.m * gemm.n);
-    few_rows_product(context.threads, operands_, gemm);
-    auto* sums = static_cast<float*>(gemm.y);
-    if (options_->epilogue != Epilogue::kNone) {
-      auto* bias = cutter.take<float>(gemm.n);
-      copy(context, make_view(bias, DType::kFloat32, {gemm.n}), options_->bias);
-      apply_epilogue<float>(context, options_->epilogue, {sums, gemm.m, gemm.n, gemm.ldy}, bias, y_,
-                            pre_);
-    } else if (!in_place_) {
-      copy(context, y_, make_view(sums, DType::kFloat32, {gemm.m, gemm.n}));
-    }
-  }
-
- private:
-  FewRowsProduct(const TensorView& y, DType operands, const MatmulOptions& options,
-                 const TensorView& pre)
-      : y_(y), pre_(pre), operands_(operands), options_(&options) {}
-
-  // The kernel reads a in pairs.
-  static bool pairs_fit(const GemmOperand& a, std::int64_t rows) {
-    return bfloat16_dot_products() && reinterpret_cast<std::uintptr_t>(a.data) % 4 == 0 &&
-           (rows == 1 || a.ld % 2 == 0);
-  }
-
-  TensorView y_, pre_;
-  DType operands_;
-  const MatmulOptions* options_;
-  Gemm gemm_;
-  bool in_place_ = false;
-};
 
 // One operand that is read in panels: as it is, or converted to dense rows (or columns, whatever is
 // nearer) of the compute type. Holds the panel that was converted last.
@@ -242,13 +105,8 @@ class Product {
         m_(y.size(0)),
         n_(y.size(1)),
         k_(a.size(1)) {
-    few_rows_ = FewRowsProduct::plan(threads, y, a, b, options, pre_activation);
-    if (few_rows_) return;
-    primitive_ = PrimitiveProduct::plan(threads, y, a, b, options, pre_activation);
-    if (primitive_) {
-      primitive_bytes_ = primitive_->scratch_bytes(threads);
-      return;
-    }
+    whole_ = DirectProduct::plan(threads, y, a, b, options, pre_activation);
+    if (whole_) return;
     const std::optional<GemmOperand> rows = direct_operand(y, kComputeDType<Compute>);
     if (rows && !rows->transposed) ldy_ = rows->ld;
     const bool whole = a_.direct() && b_.direct() && ldy_ > 0;
@@ -258,15 +116,13 @@ class Product {
   }
 
   const char* route() const {
-    if (few_rows_) return "few rows";
-    if (primitive_) return "primitive";
+    if (whole_) return whole_->route();
     const bool whole = a_.direct() && b_.direct() && ldy_ > 0;
     return whole ? "gemm" : "panels";
   }
 
   std::size_t scratch_bytes() const {
-    if (few_rows_) return few_rows_->scratch_bytes();
-    if (primitive_) return primitive_bytes_;
+    if (whole_) return whole_->scratch_bytes();
     return (options_.epilogue == Epilogue::kNone ? 0 : piece_bytes<Compute>(n_)) +
            (a_.direct() ? 0 : piece_bytes<Compute>(panel_m_ * panel_k_)) +
            (b_.direct() ? 0 : piece_bytes<Compute>(panel_k_ * panel_n_)) +
@@ -274,8 +130,7 @@ class Product {
   }
 
   void run(const KernelContext& context, std::span<std::byte> scratch) {
-    if (few_rows_) return few_rows_->run(context, scratch);
-    if (primitive_) return primitive_->run(context, scratch.data());
+    if (whole_) return whole_->run(context, scratch);
     SpanCutter cutter(scratch);
     if (options_.epilogue != Epilogue::kNone) prepare_bias(context, cutter.take<Compute>(n_));
     if (!a_.direct()) a_.use_scratch(cutter.take<Compute>(panel_m_ * panel_k_));
@@ -326,9 +181,7 @@ class Product {
 
   TensorView y_, pre_;
   const MatmulOptions& options_;
-  std::optional<FewRowsProduct> few_rows_;
-  std::optional<PrimitiveProduct> primitive_;
-  std::size_t primitive_bytes_ = 0;
+  std::optional<DirectProduct> whole_;
   PanelSource<Compute> a_, b_;
   std::int64_t m_, n_, k_;
   std::int64_t ldy_ = 0;  // of y where the product can be made in it, else 0
@@ -397,29 +250,45 @@ Product<Compute> product_of(Threads threads, const Batched& views, const MatmulO
                           last_matrix(views.b, i), options, pre);
 }
 
+// How the products of a batch share the threads and the scratch: large ones come one after the
+// other on all threads, small ones in lanes of one thread each.
+struct BatchLanes {
+  std::int64_t batches = 1, lanes = 1;
+  Threads threads;        // of a product
+  std::size_t bytes = 0;  // of a product's scratch, whole cache lines
+};
+
 template <typename Compute>
-void run_batches(const KernelContext& context, const Batched& views, const MatmulOptions& options) {
-  std::int64_t batches = 1;
-  for (int d = 0; d < views.y.ndim() - 2; ++d) batches *= views.y.size(d);
-  const auto product = [&](Threads threads, std::int64_t i) {
-    return product_of<Compute>(threads, views, options, i);
-  };
-  const std::size_t bytes = product(context.threads, 0).scratch_bytes();
-  KernelContext inner = context;
-  inner.workspace = nullptr;
+BatchLanes lanes_of(Threads threads, const Batched& views, const MatmulOptions& options) {
+  BatchLanes lanes;
+  for (int d = 0; d < views.y.ndim() - 2; ++d) lanes.batches *= views.y.size(d);
   const std::int64_t work = views.y.size(views.y.ndim() - 2) * views.y.size(views.y.ndim() - 1) *
                             views.a.size(views.a.ndim() - 1);
-  if (bytes == 0 && batches > 1 && work < kBatchSplitLimit) {
-    inner.threads = {1};
-    const std::int64_t grain =
-        std::max<std::int64_t>(1, (1 << 17) / std::max<std::int64_t>(work, 1));
-    parallel_for(context.threads, batches, grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) product(inner.threads, i).run(inner, {});
-    });
-    return;
+  lanes.threads = threads;
+  if (lanes.batches > 1 && work < kBatchSplitLimit) {
+    lanes.threads = {1};
+    const std::int64_t enough = 1 + lanes.batches * work / (1 << 17);
+    lanes.lanes = std::min<std::int64_t>({std::max(threads.count, 1), lanes.batches, enough});
   }
-  const std::span<std::byte> scratch = reserve_workspace(context, bytes, "matmul");
-  for (std::int64_t i = 0; i < batches; ++i) product(inner.threads, i).run(inner, scratch);
+  const std::size_t bytes = product_of<Compute>(lanes.threads, views, options, 0).scratch_bytes();
+  lanes.bytes = piece_bytes<std::byte>(static_cast<std::int64_t>(bytes));
+  return lanes;
+}
+
+template <typename Compute>
+void run_batches(const KernelContext& context, const Batched& views, const MatmulOptions& options) {
+  const BatchLanes lanes = lanes_of<Compute>(context.threads, views, options);
+  const std::span<std::byte> scratch =
+      reserve_workspace(context, lanes.bytes * static_cast<std::size_t>(lanes.lanes), "matmul");
+  KernelContext inner = context;
+  inner.workspace = nullptr;
+  inner.threads = lanes.threads;
+  const int workers = static_cast<int>(lanes.lanes);
+  parallel_for({workers}, lanes.lanes, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = lanes.batches * begin / workers; i < lanes.batches * end / workers; ++i)
+      product_of<Compute>(inner.threads, views, options, i)
+          .run(inner, scratch.subspan(static_cast<std::size_t>(begin) * lanes.bytes, lanes.bytes));
+  });
 }
 
 // No terms to sum (a rank whose part of the inner dim is empty): y = epilogue(beta * y).
@@ -459,9 +328,9 @@ std::size_t matmul_workspace_bytes(Threads threads, const TensorView& y, const T
   if (y.numel() == 0 || a.size(a.ndim() - 1) == 0) return 0;
   Batched views{y, a, b, options.pre_activation};
   fold_rows(views);
-  if (a.dtype == DType::kFloat64)
-    return product_of<double>(threads, views, options, 0).scratch_bytes();
-  return product_of<float>(threads, views, options, 0).scratch_bytes();
+  const BatchLanes lanes = a.dtype == DType::kFloat64 ? lanes_of<double>(threads, views, options)
+                                                      : lanes_of<float>(threads, views, options);
+  return lanes.bytes * static_cast<std::size_t>(lanes.lanes);
 }
 
 const char* matmul_route(Threads threads, const TensorView& y, const TensorView& a,

@@ -6,43 +6,60 @@
 namespace meshloom::kernels::cpu {
 namespace {
 
-// Sums over many rows into a small result, as weight gradients of narrow models: sgemm splits the
-// sum over blocks that do not fit the cache, and falls to 0.75 of its rate; the primitive keeps
-// 0.95.
-bool long_sum(const Gemm& g) {
-  constexpr std::int64_t kDepth = 2048;
-  constexpr std::int64_t kColumns = 512;
-  return g.a.transposed && g.k >= kDepth && g.n <= kColumns && g.m > kColumns && g.alpha == 1.0f;
-}
-
-// A short, very wide product with b stored by columns, as a chunk of an output projection: all of b
-// is rearranged for few rows, which OpenBLAS does faster.
-bool wide_projection(const Gemm& g) {
-  constexpr std::int64_t kColumns = 16384;
-  constexpr std::int64_t kRows = 512;
-  return g.b.transposed && g.n >= kColumns && g.m <= kRows;
+// Below so many elements of b a call of an own kernel costs as much as the product. It says nothing
+// of rows of a, so that those of a part of them go the same way as those of the whole.
+bool worth_packing(const Gemm& g) {
+  constexpr std::int64_t kElements = 1 << 14;
+  return g.alpha == 1.0f && g.k * g.n >= kElements;
 }
 
 // What generation multiplies for a token: a few rows by all weights.
 bool few_rows(const Gemm& g) {
-  constexpr std::int64_t kElements = 1 << 14;  // of b: below, a call costs as much as the product
-  return g.m <= kFewRows && !g.a.transposed && g.alpha == 1.0f && g.beta == 0.0f &&
-         g.k * g.n >= kElements;
+  return g.m <= kFewRows && !g.a.transposed && g.beta == 0.0f && worth_packing(g);
+}
+
+// A chunk of an output projection with its weights [vocabulary, channels]: libraries take memory
+// for all of b.
+bool wide_columns(const Gemm& g) {
+  constexpr std::int64_t kColumns = 16384;
+  return g.b.transposed && g.n >= kColumns;
+}
+
+MatmulProvider choose_bfloat16(CpuClass cpu_class, const Gemm& gemm) {
+  if (cpu_class < CpuClass::kAvx512Bf16) return MatmulProvider::kOneDnnSgemm;
+  if (few_rows(gemm)) return MatmulProvider::kFewRows;
+  if (gemm.alpha != 1.0f) return MatmulProvider::kOneDnnSgemm;
+  // Weight gradients, of which the primitives reach 0.5 to 0.75 of the dot products' rate, and sums
+  // over many rows of b (0.8). With AMX the library multiplies whole tiles per instruction.
+  constexpr std::int64_t kDepth = 2048;
+  const bool packed =
+      gemm.a.transposed || wide_columns(gemm) || (!gemm.b.transposed && gemm.k >= kDepth);
+  return packed && cpu_class == CpuClass::kAvx512Bf16 && worth_packing(gemm)
+             ? MatmulProvider::kPacked
+             : MatmulProvider::kOneDnnMatmul;
+}
+
+MatmulProvider choose_float32(CpuClass cpu_class, const Gemm& gemm) {
+  if (cpu_class >= CpuClass::kAvx512) {
+    if (few_rows(gemm)) return MatmulProvider::kFewRows;
+    // Deep sums with b stored by columns: sgemm falls to 0.6 to 0.8 of a register-only loop.
+    constexpr std::int64_t kDepth = 1024;
+    const bool packed = wide_columns(gemm) || (gemm.b.transposed && gemm.k >= kDepth);
+    if (packed && worth_packing(gemm)) return MatmulProvider::kPacked;
+  }
+  // For few rows OpenBLAS rearranges a wide b faster.
+  constexpr std::int64_t kRows = 512;
+  return cpu_class == CpuClass::kAvx2 && wide_columns(gemm) && gemm.m <= kRows
+             ? MatmulProvider::kOpenBlas
+             : MatmulProvider::kOneDnnSgemm;
 }
 
 }  // namespace
 
 MatmulProvider choose_matmul_provider(CpuClass cpu_class, DType dtype, const Gemm& gemm, Threads) {
   if (dtype == DType::kFloat64) return MatmulProvider::kOpenBlas;
-  if (few_rows(gemm) &&
-      cpu_class >= (dtype == DType::kBFloat16 ? CpuClass::kAvx512Bf16 : CpuClass::kAvx512))
-    return MatmulProvider::kFewRows;
-  if (dtype == DType::kBFloat16)
-    return cpu_class >= CpuClass::kAvx512Bf16 && gemm.alpha == 1.0f ? MatmulProvider::kOneDnnMatmul
-                                                                    : MatmulProvider::kOneDnnSgemm;
-  if (cpu_class >= CpuClass::kAvx512 && long_sum(gemm)) return MatmulProvider::kOneDnnMatmul;
-  if (cpu_class == CpuClass::kAvx2 && wide_projection(gemm)) return MatmulProvider::kOpenBlas;
-  return MatmulProvider::kOneDnnSgemm;
+  return dtype == DType::kBFloat16 ? choose_bfloat16(cpu_class, gemm)
+                                   : choose_float32(cpu_class, gemm);
 }
 
 }  // namespace meshloom::kernels::cpu

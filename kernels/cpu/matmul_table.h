@@ -14,18 +14,24 @@ namespace meshloom::kernels::cpu {
 
 /// Raised whenever an entry changes, and stored in checkpoints: numbers are bitwise comparable
 /// within one version.
-inline constexpr int kMatmulTableVersion = 2;
+inline constexpr int kMatmulTableVersion = 3;
 
 enum class MatmulProvider : std::uint8_t {
   kOneDnnSgemm,   ///< float32, oneDNN's BLAS-like entry: no primitive, no extra memory
   kOneDnnMatmul,  ///< a oneDNN matmul primitive, kept in the primitive cache
   kOpenBlas,
   kFewRows,  ///< few_rows_product: results of at most kFewRows rows
+  kPacked,   ///< packed_product
 };
 
 /// The provider for operands of one dtype (float32, bfloat16, float64) in the given shape. bfloat16
-/// operands that the answer is not kOneDnnMatmul for are widened and multiplied in float32.
+/// operands that the answer is a BLAS for are widened and multiplied in float32.
 MatmulProvider choose_matmul_provider(CpuClass cpu_class, DType dtype, const Gemm& gemm,
                                       Threads threads);
+
+/// Whether it takes bfloat16 operands as they are.
+constexpr bool takes_bfloat16(MatmulProvider provider) {
+  return provider != MatmulProvider::kOneDnnSgemm && provider != MatmulProvider::kOpenBlas;
+}
 
 }  // namespace meshloom::kernels::cpu

@@ -107,6 +107,20 @@ HWY_INLINE void store_n(D d, hn::Vec<D> v, T* p, std::size_t count) {
   std::memcpy(p, lanes, count * sizeof(T));
 }
 
+/// Of 4 vectors of 4 lanes the rows become columns.
+template <class D4, class V4>
+HWY_INLINE void transpose(D4 d4, V4& r0, V4& r1, V4& r2, V4& r3) {
+  const hn::RebindToUnsigned<hn::Repartition<double, D4>> d2;
+  const auto a = hn::BitCast(d2, hn::InterleaveLower(d4, r0, r1));
+  const auto b = hn::BitCast(d2, hn::InterleaveLower(d4, r2, r3));
+  const auto e = hn::BitCast(d2, hn::InterleaveUpper(d4, r0, r1));
+  const auto g = hn::BitCast(d2, hn::InterleaveUpper(d4, r2, r3));
+  r0 = hn::BitCast(d4, hn::InterleaveLower(d2, a, b));
+  r1 = hn::BitCast(d4, hn::InterleaveUpper(d2, a, b));
+  r2 = hn::BitCast(d4, hn::InterleaveLower(d2, e, g));
+  r3 = hn::BitCast(d4, hn::InterleaveUpper(d2, e, g));
+}
+
 /// The sum and the maximum of all lanes.
 template <class D>
 HWY_INLINE float sum_lanes(D d, hn::Vec<D> v) {

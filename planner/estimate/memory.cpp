@@ -16,12 +16,12 @@ constexpr std::int64_t kProcessBytes = 72 << 20;
 // bfloat16: the blocks of their gradients and the logits on the way to those, where the CPU has
 // its products.
 constexpr std::int64_t kLogitsBytes = 52 << 20;
-constexpr std::int64_t kGradientBytes = 32 << 20;
+constexpr std::int64_t kGradientBytes = 40 << 20;
 constexpr std::int64_t kPassingLogitsBytes = 24 << 20;
 constexpr std::int64_t kAttentionTiles = 340 << 10;
-// Panels of bfloat16 products: between those of a CPU that has the products (none) and of one that
-// widens the operands (6 MiB).
-constexpr std::int64_t kPanels = 2 << 20;
+// Panels of bfloat16 products: between those of a CPU that has the products (2 MiB a thread) and of
+// one that widens the operands (6 MiB).
+constexpr std::int64_t kPanels = 4 << 20;
 // As reductions cut their slices (daemon/comm/collectives): bytes of a slice, slices in flight.
 constexpr std::int64_t kSliceBytes = 256 << 10;
 constexpr std::int64_t kSlices = 4;
