@@ -50,6 +50,10 @@ class ExecutionContext {
   }
   void set_poll(std::function<void()> poll) { poll_ = std::move(poll); }
 
+  /// While true, linear layers give every row of their input the bits that it would get alone.
+  bool batch_invariant() const { return batch_invariant_; }
+  void set_batch_invariant(bool invariant) { batch_invariant_ = invariant; }
+
   /// While true, modules describe their parameters without memory (nn/module.h).
   bool defer_parameters() const { return defer_parameters_; }
   void set_defer_parameters(bool defer) { defer_parameters_ = defer; }
@@ -69,6 +73,7 @@ class ExecutionContext {
   kernels::KernelContext kernel_context_;
   std::function<void()> poll_;
   bool grad_enabled_ = true;
+  bool batch_invariant_ = false;
   bool defer_parameters_ = false;
   std::uint64_t sequence_ = 0;
   autograd::CheckpointFrame* checkpoint_frame_ = nullptr;
@@ -97,6 +102,23 @@ class NoGradGuard {
 
  private:
   GradModeGuard guard_;
+};
+
+/// Makes linear layers batch invariant for a scope: a row's result does not depend on how many rows
+/// are computed with it. Backward in the scope is as without it.
+class BatchInvariantGuard {
+ public:
+  BatchInvariantGuard(ExecutionContext& context, bool invariant)
+      : context_(context), before_(context.batch_invariant()) {
+    context_.set_batch_invariant(invariant);
+  }
+  ~BatchInvariantGuard() { context_.set_batch_invariant(before_); }
+  BatchInvariantGuard(const BatchInvariantGuard&) = delete;
+  BatchInvariantGuard& operator=(const BatchInvariantGuard&) = delete;
+
+ private:
+  ExecutionContext& context_;
+  bool before_;
 };
 
 /// Modules made in its scope describe their parameters without memory.

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "kernels/base/error.h"
+#include "kernels/cpu/batch_invariant_matmul.h"
 #include "kernels/cpu/copy.h"
 #include "kernels/cpu/library_threads.h"
 #include "kernels/cpu/matmul_blas.h"
@@ -318,6 +319,7 @@ void matmul(const KernelContext& context, const TensorView& y, const TensorView&
         fmt::format("matmul: dtype {} is not offered on the CPU", dtype_name(a.dtype)));
   Batched views{y, a, b, options.pre_activation};
   if (a.size(a.ndim() - 1) == 0) return run_empty(context, views, options);
+  if (options.batch_invariant) return batch_invariant_matmul(context, y, a, b, options);
   fold_rows(views);
   if (a.dtype == DType::kFloat64) return run_batches<double>(context, views, options);
   run_batches<float>(context, views, options);
@@ -326,6 +328,7 @@ void matmul(const KernelContext& context, const TensorView& y, const TensorView&
 std::size_t matmul_workspace_bytes(Threads threads, const TensorView& y, const TensorView& a,
                                    const TensorView& b, const MatmulOptions& options) {
   if (y.numel() == 0 || a.size(a.ndim() - 1) == 0) return 0;
+  if (options.batch_invariant) return batch_invariant_workspace_bytes(threads, y, a, b, options);
   Batched views{y, a, b, options.pre_activation};
   fold_rows(views);
   const BatchLanes lanes = a.dtype == DType::kFloat64 ? lanes_of<double>(threads, views, options)

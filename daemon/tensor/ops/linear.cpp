@@ -153,6 +153,7 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias_give
   Tensor y = empty(context, shape, x.dtype());
   const bool empty_product = saved.x.size(1) == 0;  // a shard may hold no columns
   kernels::MatmulOptions matmul_options;
+  matmul_options.batch_invariant = context.batch_invariant();
   if (bias && !empty_product) {
     matmul_options.epilogue = kernels::Epilogue::kBias;
     matmul_options.bias = bias.view();
