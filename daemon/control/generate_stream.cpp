@@ -3,32 +3,11 @@
 
 #include <algorithm>
 
+#include "daemon/control/generate_request.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
-#include "daemon/train/field_error.h"
-#include "daemon/train/sampling_params.h"
 
 namespace meshloom::control {
 namespace {
-
-constexpr std::size_t kMostPromptTokens = 262'144;  // a byte of text is a token
-
-/// The request's parameters with defaults, checked.
-v1::SamplingParams checked_params(const v1::GenerateRequest& request) {
-  v1::SamplingParams params = request.params();
-  train::resolve_sampling_params(params, "params");
-  if (params.max_tokens() > kMostTokens)
-    train::refuse_field("params.max_tokens", "{} is more than {}", params.max_tokens(),
-                        kMostTokens);
-  const std::size_t longest = std::max<std::size_t>(
-      request.prompt().size(), static_cast<std::size_t>(request.token_ids_size()));
-  if (longest > kMostPromptTokens)
-    train::refuse_field(request.prompt().empty() ? "token_ids" : "prompt",
-                        "{} tokens are more than the {} that a request may give", longest,
-                        kMostPromptTokens);
-  if (request.prompt().empty() == (request.token_ids_size() == 0))
-    train::refuse_field("prompt", "give either a prompt or token_ids");
-  return params;
-}
 
 /// A sample can go on with the job's newest model.
 bool is_run_gone(const std::exception_ptr& error) {
@@ -93,46 +72,72 @@ void GenerateStream::source_ready(const SourceCache::Source& source) {
   start_sample();
 }
 
-void GenerateStream::start_sample() {
-  if (tokens_.empty())
-    tokens_ = train::prompt_tokens(request_.prompt(), request_.token_ids(), limits_);
-  SampleTask task{live_run_, loaded_.id, {}};
-  task.start.prompt = tokens_;
+void GenerateStream::begin_sequences() {
+  for (train::SampleStart& start : sequence_starts(request_, params_, limits_)) {
+    Sequence& sequence = sequences_.emplace_back();
+    sequence.tokens = std::move(start.prompt);
+    sequence.params = std::move(start.params);
+  }
+}
+
+train::SampleStart GenerateStream::start_of(const Sequence& sequence) const {
+  train::SampleStart start{sequence.tokens, sequence.params,
+                           static_cast<std::uint64_t>(sequence.drawn)};
   // What one sample would look back at, had it come here.
-  if (drawn_ > 0 && static_cast<std::int64_t>(tokens_.size()) >= limits_.context_length)
-    task.start.prompt.assign(tokens_.end() - std::max<std::int64_t>(limits_.context_length / 2, 1),
-                             tokens_.end());
-  task.start.params = params_;
-  task.start.params.set_max_tokens(params_.max_tokens() - static_cast<int>(drawn_));
-  task.start.drawn_before = static_cast<std::uint64_t>(drawn_);
+  const std::int64_t half = std::max<std::int64_t>(limits_.context_length / 2, 1);
+  if (sequence.drawn > 0 &&
+      static_cast<std::int64_t>(sequence.tokens.size()) >= limits_.context_length)
+    start.prompt.assign(sequence.tokens.end() - half, sequence.tokens.end());
+  start.params.set_max_tokens(sequence.params.max_tokens() - static_cast<int>(sequence.drawn));
+  return start;
+}
+
+void GenerateStream::start_sample() {
+  if (sequences_.empty()) begin_sequences();
+  SampleTask task{live_run_, loaded_.id, {}};
+  drawing_.clear();
+  for (std::size_t i = 0; i < sequences_.size(); ++i) {
+    if (sequences_[i].done) continue;
+    drawing_.push_back(i);
+    task.sequences.push_back(start_of(sequences_[i]));
+  }
   channel_ = std::make_shared<TokenChannel>(waker());
   sources_.scheduler().start(std::move(task), channel_);
 }
 
 void GenerateStream::write_drawn(const TokenChannel::Drawn& drawn) {
-  for (const DrawnToken& token : drawn.tokens) {
-    tokens_.push_back(token.id);
-    ++drawn_;
-    v1::GenerateResponse response;
-    response.set_token_id(token.id);
-    response.set_weights_step(token.weights_step);
-    if (limits_.vocab_size == train::kByteVocabulary)
-      response.set_text(text_.append(static_cast<unsigned char>(token.id)));
-    write(std::move(response));
-  }
+  for (const DrawnToken& token : drawn.tokens) write_token(token);
   if (!drawn.ended) return;
-  if (!drawn.error) return write_end();
+  if (!drawn.error) {
+    check_internal(std::all_of(sequences_.begin(), sequences_.end(),
+                               [](const Sequence& sequence) { return sequence.done; }),
+                   "generate: the sample ended before its sequences");
+    return finish();
+  }
   if (live_run_.empty() || !is_run_gone(drawn.error)) std::rethrow_exception(drawn.error);
   begin(/*live=*/false);
 }
 
-void GenerateStream::write_end() {
+void GenerateStream::write_token(const DrawnToken& token) {
+  const std::size_t index = drawing_.at(token.sequence);
+  Sequence& sequence = sequences_[index];
+  sequence.tokens.push_back(token.id);
+  ++sequence.drawn;
+  const bool bytes = limits_.vocab_size == train::kByteVocabulary;
   v1::GenerateResponse response;
-  if (limits_.vocab_size == train::kByteVocabulary) response.set_text(text_.finish());
-  response.set_done(true);
-  response.set_finish_reason(drawn_ >= params_.max_tokens() ? "length" : "stop");
+  response.set_index(static_cast<int>(index));
+  response.set_token_id(token.id);
+  response.set_weights_step(token.weights_step);
+  if (bytes) response.set_text(sequence.text.append(static_cast<unsigned char>(token.id)));
   write(std::move(response));
-  finish();
+  if (!token.last) return;
+  sequence.done = true;
+  v1::GenerateResponse end;
+  end.set_index(static_cast<int>(index));
+  if (bytes) end.set_text(sequence.text.finish());
+  end.set_done(true);
+  end.set_finish_reason(sequence.drawn >= sequence.params.max_tokens() ? "length" : "stop");
+  write(std::move(end));
 }
 
 }  // namespace meshloom::control

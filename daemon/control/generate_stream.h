@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One sample for one client: from a running job, a checkpoint or a Hugging Face folder.
+// The sequences that one client asked for: from a running job, a checkpoint or a Hugging Face
+// folder.
 #pragma once
 
 #include <memory>
@@ -16,8 +17,9 @@
 
 namespace meshloom::control {
 
-/// The request is checked against its model before the ranks hear of it. A sample whose run ends
-/// goes on with the job's newest model.
+/// The request is checked against its model before the ranks hear of it. Its sequences are one
+/// sample of the scheduler, drawn together. Where the sample's run ends, those that are not done go
+/// on with the job's newest model.
 class GenerateStream final : public Stream<v1::GenerateResponse> {
  public:
   GenerateStream(StreamHost& host, grpc::CallbackServerContext& context, SampleSources& sources,
@@ -30,9 +32,20 @@ class GenerateStream final : public Stream<v1::GenerateResponse> {
   void begin(bool live);
   /// What the cache gave has come.
   void source_ready(const SourceCache::Source& source);
+  /// One of the sequences of the request, by index.
+  struct Sequence {
+    std::vector<std::int64_t> tokens;  ///< prompt and what was drawn
+    v1::SamplingParams params;         ///< with its own seed
+    std::int64_t drawn = 0;
+    ByteText text;
+    bool done = false;
+  };
+
+  void begin_sequences();
+  train::SampleStart start_of(const Sequence& sequence) const;
   void start_sample();
   void write_drawn(const TokenChannel::Drawn& drawn);
-  void write_end();
+  void write_token(const DrawnToken& token);
 
   SampleSources& sources_;
   const v1::GenerateRequest request_;
@@ -41,9 +54,8 @@ class GenerateStream final : public Stream<v1::GenerateResponse> {
   std::string live_run_;  ///< that is drawn from; empty: a source
   train::PromptLimits limits_;
   SourceCache::Source loaded_;
-  std::vector<std::int64_t> tokens_;  ///< prompt and what was drawn
-  std::int64_t drawn_ = 0;
-  ByteText text_;
+  std::vector<Sequence> sequences_;
+  std::vector<std::size_t> drawing_;       ///< which the sample's sequences are of those
   std::shared_ptr<TokenChannel> channel_;  ///< null: a source is waited for
   std::mutex mutex_;                       ///< for what follows
   std::optional<SourceCache::Source> arrived_;

@@ -273,9 +273,9 @@ void JobAttempt::write_sample() {
   const auto& sample = config_.sample();
   if (sample.prompt().empty() && sample.token_ids_size() == 0) return;
   SampleTask task{id_, {}, {}};
-  task.start.prompt =
-      train::prompt_tokens(sample.prompt(), sample.token_ids(), limits_, "run.sample.");
-  task.start.params = sample.params();
+  task.sequences.push_back(
+      {train::prompt_tokens(sample.prompt(), sample.token_ids(), limits_, "run.sample."),
+       sample.params()});
   executor_.run(begin_sample_command(kJobSample, task));
   const bool bytes = limits_.vocab_size == train::kByteVocabulary;
   ByteText text;
@@ -284,9 +284,9 @@ void JobAttempt::write_sample() {
   bool done = false;
   while (!done && !interrupted()) {
     const v1::RankResult slice = executor_.run(advance_sample_command(kJobSample, id_));
-    for (const std::int64_t token : slice.token_ids()) {
-      if (bytes) shown += text.append(static_cast<unsigned char>(token));
-      ids += fmt::format("{}{}", ids.empty() ? "" : " ", token);
+    for (const v1::SampledToken& token : slice.sampled()) {
+      if (bytes) shown += text.append(static_cast<unsigned char>(token.token_id()));
+      ids += fmt::format("{}{}", ids.empty() ? "" : " ", token.token_id());
     }
     done = slice.sample_done();
   }

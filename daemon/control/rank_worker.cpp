@@ -144,16 +144,17 @@ void RankWorker::save_state(const v1::SaveStateCommand& command, v1::RankResult*
 }
 
 void RankWorker::begin_sample(const v1::SampleCommand& command) {
-  train::SampleStart start;
-  start.prompt.assign(command.token_ids().begin(), command.token_ids().end());
-  start.params = command.params();
-  start.drawn_before = static_cast<std::uint64_t>(command.drawn_before());
+  std::vector<train::SampleStart> starts;
+  for (const v1::SampleSequence& sequence : command.sequences())
+    starts.push_back({{sequence.token_ids().begin(), sequence.token_ids().end()},
+                      sequence.params(),
+                      static_cast<std::uint64_t>(sequence.drawn_before())});
   LiveSample sample{command.run(), nullptr, nullptr};
   if (!command.run().empty()) {
-    sample.sample = live(command.run()).run->begin_sample(start);
+    sample.sample = live(command.run()).run->begin_sample(starts);
   } else if (sources_) {
     sample.source = sources_->find(command.source());
-    sample.sample = sample.source->begin_sample(start);
+    sample.sample = sample.source->begin_sample(starts);
   }
   samples_[command.sample()] = std::move(sample);
 }
@@ -170,8 +171,13 @@ void RankWorker::advance_sample(const v1::AdvanceSampleCommand& command, v1::Ran
                                                 : 0;
   if (!sample.sample) return;
   const auto begin = std::chrono::steady_clock::now();
-  for (const auto token : sample.sample->advance(std::chrono::milliseconds(command.budget_ms())))
-    result->add_token_ids(token);
+  const std::chrono::milliseconds budget(command.budget_ms());
+  for (const train::SampledToken& token : sample.sample->advance(budget)) {
+    v1::SampledToken& told = *result->add_sampled();
+    told.set_token_id(token.id);
+    told.set_sequence(static_cast<int>(token.sequence));
+    told.set_last(token.last);
+  }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   (*result->mutable_seconds())["sample"] = seconds.count();
   result->set_step_count(step);

@@ -23,9 +23,12 @@ v1::RankCommand begin_sample_command(std::int64_t sample, const SampleTask& task
   verb.set_sample(sample);
   verb.set_run(task.run);
   verb.set_source(task.source);
-  verb.mutable_token_ids()->Add(task.start.prompt.begin(), task.start.prompt.end());
-  *verb.mutable_params() = task.start.params;
-  verb.set_drawn_before(static_cast<std::int64_t>(task.start.drawn_before));
+  for (const train::SampleStart& start : task.sequences) {
+    v1::SampleSequence& sequence = *verb.add_sequences();
+    sequence.mutable_token_ids()->Add(start.prompt.begin(), start.prompt.end());
+    *sequence.mutable_params() = start.params;
+    sequence.set_drawn_before(static_cast<std::int64_t>(start.drawn_before));
+  }
   return command;
 }
 
@@ -140,8 +143,9 @@ void SampleScheduler::collect(const Slice& slice) {
       // A slow one counts for a while, so that several at once take no longer than was thought.
       slice_time_ = std::max<Clock::duration>({kSampleSlice, time, (slice_time_ * 7 + time) / 8});
     }
-    for (const std::int64_t token : result.token_ids())
-      sample.channel->token({token, result.step_count()});
+    for (const v1::SampledToken& token : result.sampled())
+      sample.channel->token({token.token_id(), result.step_count(),
+                             static_cast<std::size_t>(token.sequence()), token.last()});
     if (result.sample_done()) sample.over = true;
   } catch (...) {
     if (!sample.over) sample.error = std::current_exception();

@@ -24,7 +24,7 @@ namespace meshloom::control {
 struct SampleTask {
   std::string run;
   std::string source;  ///< where run is empty
-  train::SampleStart start;
+  std::vector<train::SampleStart> sequences;
 };
 
 /// A sample draws for about as long; one pass of its model may take longer.
@@ -34,9 +34,9 @@ v1::RankCommand begin_sample_command(std::int64_t sample, const SampleTask& task
 v1::RankCommand advance_sample_command(std::int64_t sample, const std::string& run);
 v1::RankCommand end_sample_command(std::int64_t sample);
 
-/// Samples take turns, a slice each. While a job trains, as many slices as its share of the time
-/// allows go to the ranks at once, since each waits for a step of the job to end; the next ones go
-/// when those are done. Without a job slices follow each other.
+/// Samples take turns, a slice each, of however many sequences they are. While a job trains, as
+/// many slices as its share of the time allows go to the ranks at once, since each waits for a step
+/// of the job to end; the next ones go when those are done. Without a job slices follow each other.
 class SampleScheduler {
  public:
   /// `trains` says whether a job has the ranks; asked by any thread.

@@ -11,12 +11,14 @@
 
 namespace meshloom::control {
 
-/// Tokens that one request may ask for.
+/// Tokens that one request may ask for, all of its sequences together.
 inline constexpr int kMostTokens = 65'536;
 
 struct DrawnToken {
   std::int64_t id = 0;
   std::int64_t weights_step = 0;  ///< optimizer steps behind the weights; 0: not known
+  std::size_t sequence = 0;       ///< of the sample's task
+  bool last = false;              ///< of its sequence
 };
 
 /// Holds at most kMostTokens, so nobody waits for a client. Any thread may call any method.

@@ -13,13 +13,6 @@ void add_eos_tokens(const ModelConfig& config, std::vector<std::int64_t>& stops)
   stops.insert(stops.end(), config.more_eos_token_ids.begin(), config.more_eos_token_ids.end());
 }
 
-std::vector<float> next_logits(Model& model, std::span<const std::int64_t> ids, KvCache& cache) {
-  const Tensor input =
-      from_values(model.context(), {1, static_cast<std::int64_t>(ids.size())}, ids);
-  const std::vector<double> values = model.decode(input, cache).to_vector();
-  return {values.begin(), values.end()};
-}
-
 }  // namespace
 
 void check_generate_arguments(const ModelConfig& config, std::span<const std::int64_t> prompt,
@@ -36,34 +29,89 @@ void check_generate_arguments(const ModelConfig& config, std::span<const std::in
           config.vocab_size);
 }
 
-Generation::Generation(Model& model, std::vector<std::int64_t> prompt,
-                       const GenerateOptions& options)
-    : model_(model), options_(options), tokens_(std::move(prompt)), done_(options.max_tokens == 0) {
+Generation::Generation(Model& model, std::vector<GenerateSequence> sequences) : model_(model) {
   const ModelConfig& config = model.config();
-  check_generate_arguments(config, tokens_, options_);
-  if (options_.stop_at_eos) add_eos_tokens(config, options_.stop_tokens);
-  const std::int64_t wanted = static_cast<std::int64_t>(tokens_.size()) + options_.max_tokens;
-  cache_ = model.make_cache(1, std::min<std::int64_t>(config.max_position_embeddings, wanted));
+  for (const GenerateSequence& given : sequences)
+    check_generate_arguments(config, given.prompt, given.options);
+  for (GenerateSequence& given : sequences) {
+    Sequence sequence{std::move(given.options), std::move(given.prompt), 0, 0, nullptr};
+    GenerateOptions& options = sequence.options;
+    if (options.stop_at_eos) add_eos_tokens(config, options.stop_tokens);
+    const std::int64_t wanted =
+        static_cast<std::int64_t>(sequence.tokens.size()) + options.max_tokens;
+    if (options.max_tokens > 0) {
+      sequence.cache = model.make_cache(std::min(config.max_position_embeddings, wanted));
+      ++left_;
+    }
+    sequences_.push_back(std::move(sequence));
+  }
 }
 
-std::optional<std::int64_t> Generation::advance() {
-  check_internal(!done_, "generation: every token was drawn");
-  if (cache_->length() == cache_->max_length()) {
-    cache_->clear();
-    fed_ = tokens_.size() - static_cast<std::size_t>(std::max<std::int64_t>(
-                                model_.config().max_position_embeddings / 2, 1));
+void Generation::make_room(Sequence& sequence) const {
+  if (sequence.cache->length() < sequence.cache->max_length()) return;
+  sequence.cache->clear();
+  const std::int64_t half = model_.config().max_position_embeddings / 2;
+  sequence.fed = sequence.tokens.size() - static_cast<std::size_t>(std::max<std::int64_t>(half, 1));
+}
+
+std::vector<std::size_t> Generation::next_pass() {
+  std::vector<std::size_t> rows;
+  const std::size_t count = sequences_.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    Sequence& sequence = sequences_[i];
+    if (!sequence.cache) continue;
+    make_room(sequence);
+    if (sequence.unfed() > 1) return {i};
   }
-  const std::size_t count = std::min(tokens_.size() - fed_, kPassTokens);
-  const std::vector<float> logits =
-      next_logits(model_, std::span(tokens_).subspan(fed_, count), *cache_);
-  fed_ += count;
-  if (fed_ < tokens_.size()) return std::nullopt;
-  const std::int64_t token = sample_token(
-      logits, options_.sampling, options_.drawn_before + static_cast<std::uint64_t>(drawn_));
-  tokens_.push_back(token);
-  const auto& stops = options_.stop_tokens;
-  done_ = ++drawn_ == options_.max_tokens ||
-          std::find(stops.begin(), stops.end(), token) != stops.end();
+  for (std::size_t i = 0; i < count && rows.size() < kPassRows; ++i)
+    if (sequences_[(turn_ + i) % count].cache) rows.push_back((turn_ + i) % count);
+  turn_ = (rows.back() + 1) % count;
+  std::sort(rows.begin(), rows.end());
+  return rows;
+}
+
+std::vector<GeneratedToken> Generation::advance() {
+  check_internal(!done(), "generation: every token was drawn");
+  const std::vector<std::size_t> rows = next_pass();
+  std::vector<std::int64_t> ids;
+  std::vector<KvCache*> caches;
+  for (const std::size_t row : rows) {
+    Sequence& sequence = sequences_[row];
+    const std::size_t count = std::min(sequence.unfed(), kPassTokens);
+    const auto next = sequence.tokens.begin() + static_cast<std::ptrdiff_t>(sequence.fed);
+    ids.insert(ids.end(), next, next + static_cast<std::ptrdiff_t>(count));
+    caches.push_back(sequence.cache.get());
+    sequence.fed += count;
+  }
+  const auto batch = static_cast<std::int64_t>(rows.size());
+  const auto positions = static_cast<std::int64_t>(ids.size()) / batch;
+  const Tensor input =
+      from_values(model_.context(), {batch, positions}, std::span<const std::int64_t>(ids));
+  const Tensor logits = model_.decode(input, caches);
+  std::vector<GeneratedToken> drawn;
+  if (sequences_[rows[0]].unfed() > 0) return drawn;
+  const std::vector<double> doubles = logits.to_vector();
+  const std::vector<float> values(doubles.begin(), doubles.end());
+  const std::size_t vocabulary = values.size() / rows.size();
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    drawn.push_back(draw(rows[i], std::span(values).subspan(i * vocabulary, vocabulary)));
+  return drawn;
+}
+
+GeneratedToken Generation::draw(std::size_t number, std::span<const float> logits) {
+  Sequence& sequence = sequences_[number];
+  const GenerateOptions& options = sequence.options;
+  GeneratedToken token{number, 0, false};
+  token.id = sample_token(logits, options.sampling,
+                          options.drawn_before + static_cast<std::uint64_t>(sequence.drawn));
+  sequence.tokens.push_back(token.id);
+  const auto& stops = options.stop_tokens;
+  token.last = ++sequence.drawn == options.max_tokens ||
+               std::find(stops.begin(), stops.end(), token.id) != stops.end();
+  if (token.last) {
+    sequence.cache.reset();
+    --left_;
+  }
   return token;
 }
 

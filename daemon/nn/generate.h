@@ -29,34 +29,65 @@ struct GenerateOptions {
 void check_generate_arguments(const ModelConfig& config, std::span<const std::int64_t> prompt,
                               const GenerateOptions& options);
 
-/// One sample, drawn pass by pass. Equal arguments and weights give equal tokens, however much time
-/// lies between the passes. Where weights change in between, what was fed before keeps the keys and
-/// values that it had.
+/// What one sequence of a generation begins with.
+struct GenerateSequence {
+  std::vector<std::int64_t> prompt;
+  GenerateOptions options;
+};
+
+/// A token that a generation drew.
+struct GeneratedToken {
+  std::size_t sequence = 0;
+  std::int64_t id = 0;
+  bool last = false;  ///< of its sequence
+};
+
+/// Sequences with prompts of any lengths, drawn pass by pass. The tokens of a sequence are those
+/// that it has alone, bit for bit, whichever others there are: prompts are fed one at a time, in
+/// the passes that each takes alone, and only the next tokens of several sequences share a pass
+/// (Model::decode). Equal arguments and weights give equal tokens, however much time lies between
+/// the passes. Where weights change in between, what was fed before keeps the keys and values that
+/// it had.
 ///
-/// When the model's context is full, generation goes on with the last half of it fed anew as a
+/// When the model's context is full, a sequence goes on with the last half of it fed anew as a
 /// prompt of its own (positions start again at 0), so output is unbounded while the model sees
 /// between half and all of its context.
 class Generation {
  public:
   /// Throws what check_generate_arguments throws; Unimplemented for BERT. `model` outlives it.
-  Generation(Model& model, std::vector<std::int64_t> prompt, const GenerateOptions& options);
+  Generation(Model& model, std::vector<GenerateSequence> sequences);
 
   /// No token is left to draw.
-  bool done() const { return done_; }
-  /// One pass of the model over what it has not seen, at most kPassTokens of it, so that a pass is
-  /// short. Returns the next token where that was all. Not after done().
-  std::optional<std::int64_t> advance();
+  bool done() const { return left_ == 0; }
+  /// One pass of the model: at most kPassTokens of a prompt, or the next tokens of at most
+  /// kPassRows sequences, which take turns, so that a pass is short. Returns what it drew, in order
+  /// of the sequences: nothing after a part of a prompt. Not after done().
+  std::vector<GeneratedToken> advance();
 
   static constexpr std::size_t kPassTokens = 128;
+  /// A pass of so many rows reads the weights once (kernels/cpu/few_rows.h).
+  static constexpr std::size_t kPassRows = 8;
 
  private:
+  struct Sequence {
+    GenerateOptions options;
+    std::vector<std::int64_t> tokens;  ///< the prompt and what was drawn
+    std::size_t fed = 0;               ///< of them
+    std::int64_t drawn = 0;
+    std::unique_ptr<KvCache> cache;  ///< null: every token was drawn
+
+    std::size_t unfed() const { return tokens.size() - fed; }
+  };
+
+  void make_room(Sequence& sequence) const;
+  /// Those of the next pass: one with more than a token to be fed, else all whose turn it is.
+  std::vector<std::size_t> next_pass();
+  GeneratedToken draw(std::size_t number, std::span<const float> logits);
+
   Model& model_;
-  GenerateOptions options_;
-  std::vector<std::int64_t> tokens_;
-  std::unique_ptr<KvCache> cache_;
-  std::size_t fed_ = 0;
-  std::int64_t drawn_ = 0;
-  bool done_ = false;
+  std::vector<Sequence> sequences_;
+  std::size_t left_ = 0;  ///< sequences that are not done
+  std::size_t turn_ = 0;  ///< the sequence that is first to share a pass
 };
 
 }  // namespace meshloom::nn

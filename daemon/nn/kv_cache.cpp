@@ -43,8 +43,7 @@ KvCache::KvCache(ExecutionContext& context, const Sizes& sizes, DType dtype)
       sizes_(sizes),
       dtype_(dtype),
       layers_(static_cast<std::size_t>(sizes.layers)) {
-  check(sizes.batch > 0 && sizes.max_length > 0,
-        "key-value cache: batch {} and length {} must be positive", sizes.batch, sizes.max_length);
+  check(sizes.max_length > 0, "key-value cache: length {} must be positive", sizes.max_length);
 }
 
 Tensor KvCache::append_to(Memory& memory, const Tensor& next) const {
@@ -72,12 +71,11 @@ KvCache::KeyValue KvCache::append(std::int64_t layer, const Tensor& k, const Ten
 }
 
 void KvCache::advance(std::int64_t positions) {
-  check_room(sizes_.batch, positions);
+  check_room(positions);
   length_ += positions;
 }
 
-void KvCache::check_room(std::int64_t batch, std::int64_t positions) const {
-  check(batch == sizes_.batch, "decode: {} rows of ids for a cache of {}", batch, sizes_.batch);
+void KvCache::check_room(std::int64_t positions) const {
   check(length_ + positions <= sizes_.max_length,
         "decode: {} more positions after {} do not fit a cache of {}", positions, length_,
         sizes_.max_length);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys and values of the positions that a generation has seen.
+// Keys and values of the positions that one sequence of a generation has seen.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "daemon/tensor/tensor.h"
@@ -10,35 +11,35 @@
 
 namespace meshloom::nn {
 
-/// Made by Model::make_cache. A layer's memory for all positions is taken at its first append. Keys
-/// and values with a layout are kept cut as those of the first append (by heads, mostly), with all
-/// positions of what a rank holds.
+/// Made by Model::make_cache, one for each sequence, so that sequences of different lengths are
+/// decoded together and one that ends gives its memory back. A layer's memory for all positions is
+/// taken at its first append. Keys and values with a layout are kept cut as those of the first
+/// append (by heads, mostly), with all positions of what a rank holds.
 class KvCache {
  public:
   struct Sizes {
-    std::int64_t layers, batch, kv_heads, max_length, head_dim;
+    std::int64_t layers, kv_heads, max_length, head_dim;
   };
   KvCache(ExecutionContext& context, const Sizes& sizes, DType dtype);
 
-  std::int64_t batch() const { return sizes_.batch; }
   std::int64_t max_length() const { return sizes_.max_length; }
   /// Positions that hold something; the next token has this position.
   std::int64_t length() const { return length_; }
   void clear() { length_ = 0; }
 
   struct KeyValue {
-    Tensor k, v;  ///< [B,Hkv,length,D]
+    Tensor k, v;  ///< [1,Hkv,length,D]
   };
-  /// Writes k and v [B,Hkv,S,D] of the next S positions of one layer and returns all of that
+  /// Writes k and v [1,Hkv,S,D] of the next S positions of one layer and returns all of that
   /// layer's positions, S included.
   KeyValue append(std::int64_t layer, const Tensor& k, const Tensor& v);
   /// After every layer has appended S positions. Throws InvalidArgument beyond max_length.
   void advance(std::int64_t positions);
-  /// Throws InvalidArgument unless [batch, positions] more ids fit.
-  void check_room(std::int64_t batch, std::int64_t positions) const;
+  /// Throws InvalidArgument unless so many more positions fit.
+  void check_room(std::int64_t positions) const;
 
  private:
-  /// What a rank holds of the keys or values of a layer: [B,Hkv,max_length,D] of its heads.
+  /// What a rank holds of the keys or values of a layer: [1,Hkv,max_length,D] of its heads.
   struct Memory {
     Tensor values;
     planner::SpecPtr first;  ///< layout of the first append, positions whole; null: none
@@ -55,5 +56,8 @@ class KvCache {
   std::int64_t length_ = 0;
   std::vector<Layer> layers_;
 };
+
+/// The caches of the sequences that one pass decodes, row by row; empty: a pass without a cache.
+using KvCaches = std::span<KvCache* const>;
 
 }  // namespace meshloom::nn

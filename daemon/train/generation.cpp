@@ -25,22 +25,23 @@ std::int64_t spare_bytes(const Allocator& allocator) {
 
 class MeshSample final : public Sample {
  public:
-  MeshSample(ModelState& state, const SampleStart& start)
+  MeshSample(ModelState& state, const std::vector<SampleStart>& starts)
       : state_(state), world_(state.mesh().world()) {
-    const nn::GenerateOptions options = make_generate_options(start);
-    nn::check_generate_arguments(state.model().config(), start.prompt, options);
+    std::vector<nn::GenerateSequence> sequences = make_generate_sequences(starts);
+    for (const nn::GenerateSequence& sequence : sequences)
+      nn::check_generate_arguments(state.model().config(), sequence.prompt, sequence.options);
     if (state.mesh().data_parallel_groups().replicas->rank() == 0)
-      drawing_.emplace(state.model(), start.prompt, options);
+      drawing_.emplace(state.model(), std::move(sequences));
   }
 
-  std::vector<std::int64_t> advance(std::chrono::milliseconds budget) override {
+  std::vector<SampledToken> advance(std::chrono::milliseconds budget) override {
     const auto end = Clock::now() + budget;
     // A rank that draws knows when all is drawn, and tells the others with what it agrees on.
     const double keep = least(
         world_, done() ? kAllDrawn
                        : static_cast<double>(spare_bytes(state_.model().context().allocator())));
     if (keep == kAllDrawn) return {};
-    std::vector<std::int64_t> tokens;
+    std::vector<SampledToken> tokens;
     std::exception_ptr error;
     if (drawing_) {
       error = draw(static_cast<std::int64_t>(keep), end, tokens);
@@ -64,13 +65,13 @@ class MeshSample final : public Sample {
 
   /// Returns what this rank ended with.
   std::exception_ptr draw(std::int64_t keep_bytes, Clock::time_point end,
-                          std::vector<std::int64_t>& tokens) {
+                          std::vector<SampledToken>& tokens) {
     parallel::DataParallel& data_parallel = state_.data_parallel();
     std::exception_ptr error;
     data_parallel.begin_generation(keep_bytes);
     try {
       while (true) {
-        if (const auto token = drawing_->advance()) tokens.push_back(*token);
+        draw_pass(*drawing_, tokens);
         // The time of rank 0 counts.
         const bool time_left = world_.rank() != 0 || Clock::now() < end;
         if (!go_on(time_left && !drawing_->done())) break;
@@ -93,8 +94,6 @@ class MeshSample final : public Sample {
   std::optional<nn::Generation> drawing_;  ///< on the ranks of the first replica
 };
 
-}  // namespace
-
 nn::GenerateOptions make_generate_options(const SampleStart& start) {
   const v1::SamplingParams& params = start.params;
   nn::GenerateOptions options;
@@ -107,8 +106,23 @@ nn::GenerateOptions make_generate_options(const SampleStart& start) {
   return options;
 }
 
-std::unique_ptr<Sample> begin_sample_on_mesh(ModelState& state, const SampleStart& start) {
-  return std::make_unique<MeshSample>(state, start);
+}  // namespace
+
+std::vector<nn::GenerateSequence> make_generate_sequences(const std::vector<SampleStart>& starts) {
+  std::vector<nn::GenerateSequence> sequences;
+  for (const SampleStart& start : starts)
+    sequences.push_back({start.prompt, make_generate_options(start)});
+  return sequences;
+}
+
+void draw_pass(nn::Generation& generation, std::vector<SampledToken>& tokens) {
+  for (const nn::GeneratedToken& token : generation.advance())
+    tokens.push_back({token.sequence, token.id, token.last});
+}
+
+std::unique_ptr<Sample> begin_sample_on_mesh(ModelState& state,
+                                             const std::vector<SampleStart>& sequences) {
+  return std::make_unique<MeshSample>(state, sequences);
 }
 
 }  // namespace meshloom::train

@@ -73,7 +73,7 @@ class InStepSample final : public Sample {
  public:
   InStepSample(comm::ProcessGroup& world, std::unique_ptr<Sample> sample)
       : world_(world), sample_(std::move(sample)) {}
-  std::vector<std::int64_t> advance(std::chrono::milliseconds budget) override {
+  std::vector<SampledToken> advance(std::chrono::milliseconds budget) override {
     return in_step(world_, [&] { return sample_->advance(budget); });
   }
   bool done() const override { return sample_->done(); }
@@ -110,9 +110,9 @@ class InStepRun final : public Run {
   void export_hf(const std::filesystem::path& folder, const std::string& dtype) override {
     run_in_step(world_, [&] { run_->export_hf(folder, dtype); });
   }
-  std::unique_ptr<Sample> begin_sample(const SampleStart& start) override {
+  std::unique_ptr<Sample> begin_sample(const std::vector<SampleStart>& sequences) override {
     return std::make_unique<InStepSample>(
-        world_, in_step(world_, [&] { return run_->begin_sample(start); }));
+        world_, in_step(world_, [&] { return run_->begin_sample(sequences); }));
   }
 
  private:

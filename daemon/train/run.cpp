@@ -15,14 +15,14 @@ namespace fs = std::filesystem;
 
 class ModelSample final : public Sample {
  public:
-  ModelSample(nn::Model& model, const SampleStart& start)
-      : generation_(model, start.prompt, make_generate_options(start)) {}
+  ModelSample(nn::Model& model, const std::vector<SampleStart>& sequences)
+      : generation_(model, make_generate_sequences(sequences)) {}
 
-  std::vector<std::int64_t> advance(std::chrono::milliseconds budget) override {
+  std::vector<SampledToken> advance(std::chrono::milliseconds budget) override {
     const auto end = std::chrono::steady_clock::now() + budget;
-    std::vector<std::int64_t> tokens;
+    std::vector<SampledToken> tokens;
     while (!generation_.done()) {
-      if (const auto token = generation_.advance()) tokens.push_back(*token);
+      draw_pass(generation_, tokens);
       if (std::chrono::steady_clock::now() >= end) break;
     }
     return tokens;
@@ -41,8 +41,8 @@ class ModelSampler final : public Sampler {
 
   std::int64_t step() const override { return step_; }
   PromptLimits prompt_limits() const override { return train::prompt_limits(model_->config()); }
-  std::unique_ptr<Sample> begin_sample(const SampleStart& start) override {
-    return std::make_unique<ModelSample>(*model_, start);
+  std::unique_ptr<Sample> begin_sample(const std::vector<SampleStart>& sequences) override {
+    return std::make_unique<ModelSample>(*model_, sequences);
   }
 
  private:

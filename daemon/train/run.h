@@ -76,7 +76,8 @@ struct LossSum {
 /// Throws InvalidArgument where no label counts.
 double mean_loss(std::span<const LossSum> batches);
 
-/// What a sample begins with. The prompt is one that the model can continue (prompt_tokens).
+/// What a sequence of a sample begins with. The prompt is one that the model can continue
+/// (prompt_tokens).
 struct SampleStart {
   std::vector<std::int64_t> prompt;
   v1::SamplingParams params;
@@ -84,13 +85,21 @@ struct SampleStart {
   std::uint64_t drawn_before = 0;
 };
 
-/// A sample that is drawn bit by bit. Ends before the run or Sampler that it came from.
+/// One token of a sample.
+struct SampledToken {
+  std::size_t sequence = 0;  ///< index in what the sample began with
+  std::int64_t id = 0;
+  bool last = false;  ///< of its sequence
+};
+
+/// One or several sequences that are drawn bit by bit, each as it would be alone. Ends before the
+/// run or Sampler that it came from.
 class Sample {
  public:
   virtual ~Sample() = default;
   /// Draws for as long as `budget`, at least one pass of the model. Returns the tokens on rank 0,
-  /// nothing on others and once all are drawn.
-  virtual std::vector<std::int64_t> advance(std::chrono::milliseconds budget) = 0;
+  /// those of a sequence in their order; nothing on others and once all are drawn.
+  virtual std::vector<SampledToken> advance(std::chrono::milliseconds budget) = 0;
   /// Rank 0: no token is left to draw.
   virtual bool done() const = 0;
 };
@@ -136,7 +145,7 @@ class Run {
   virtual void export_hf(const std::filesystem::path& folder, const std::string& dtype) = 0;
   /// Draws nothing yet. Other verbs may come between what the sample draws; its advance() is a verb
   /// of its own.
-  virtual std::unique_ptr<Sample> begin_sample(const SampleStart&) = 0;
+  virtual std::unique_ptr<Sample> begin_sample(const std::vector<SampleStart>& sequences) = 0;
 };
 
 /// A model for generation only: from a Hugging Face folder or a checkpoint folder. No collectives.
@@ -152,7 +161,7 @@ class Sampler {
   /// Optimizer steps behind its weights; 0: not known (a Hugging Face folder).
   virtual std::int64_t step() const = 0;
   virtual PromptLimits prompt_limits() const = 0;
-  virtual std::unique_ptr<Sample> begin_sample(const SampleStart&) = 0;
+  virtual std::unique_ptr<Sample> begin_sample(const std::vector<SampleStart>& sequences) = 0;
 };
 
 }  // namespace meshloom::train

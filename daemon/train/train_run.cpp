@@ -407,8 +407,8 @@ void TrainRun::export_hf(const fs::path& folder, const std::string& dtype) {
   state_->export_hf(folder, *wanted);
 }
 
-std::unique_ptr<Sample> TrainRun::begin_sample(const SampleStart& start) {
-  return begin_sample_on_mesh(*state_, start);
+std::unique_ptr<Sample> TrainRun::begin_sample(const std::vector<SampleStart>& sequences) {
+  return begin_sample_on_mesh(*state_, sequences);
 }
 
 }  // namespace meshloom::train

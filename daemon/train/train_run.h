@@ -56,7 +56,7 @@ class TrainRun final : public Run {
   std::vector<LossSum> evaluate(std::int64_t first, std::int64_t batches) override;
   std::filesystem::path save_state() override;
   void export_hf(const std::filesystem::path& folder, const std::string& dtype) override;
-  std::unique_ptr<Sample> begin_sample(const SampleStart& start) override;
+  std::unique_ptr<Sample> begin_sample(const std::vector<SampleStart>& sequences) override;
 
  private:
   struct Progress {

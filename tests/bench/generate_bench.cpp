@@ -24,6 +24,7 @@ struct Options {
   int threads = 0;
   std::int64_t batch = 1;
   std::int64_t prompt = 512;
+  bool ragged = false;
   std::int64_t tokens = 32;
   int rounds = 5;
 };
@@ -49,12 +50,25 @@ struct Seconds {
   double training_forward, prefill, decode;  ///< medians: all tokens of the prompts; one token each
 };
 
-// One forward as training runs it, the same tokens fed to a cache, then single positions.
+// Tokens of the prompt of each sequence: all alike, or evenly spread up to the longest.
+std::vector<std::int64_t> prompt_lengths(const Options& options) {
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t i = 1; i <= options.batch; ++i)
+    lengths.push_back(options.ragged ? std::max<std::int64_t>(options.prompt * i / options.batch, 1)
+                                     : options.prompt);
+  return lengths;
+}
+
+// One forward as training runs it, prompts fed to a cache each, then single positions of all
+// together.
 Seconds measure(nn::Model& model, const Options& options) {
   ExecutionContext& context = model.context();
   const nn::ModelConfig& config = model.config();
   const Tensor prompts = from_values(context, {options.batch, options.prompt},
                                      random_ids(options.batch * options.prompt, config.vocab_size));
+  std::vector<Tensor> fed;
+  for (const std::int64_t length : prompt_lengths(options))
+    fed.push_back(from_values(context, {1, length}, random_ids(length, config.vocab_size)));
   const Tensor next =
       from_values(context, {options.batch, 1}, random_ids(options.batch, config.vocab_size));
   std::vector<double> training, prefill, decode;
@@ -67,13 +81,18 @@ Seconds measure(nn::Model& model, const Options& options) {
       model.loss(batch, 1.0f, {});
     }
     const double forward = seconds_since(begin);
-    const auto cache = model.make_cache(options.batch, options.prompt + options.tokens);
+    std::vector<std::unique_ptr<nn::KvCache>> owners;
+    std::vector<nn::KvCache*> caches;
     begin = Clock::now();
-    model.decode(prompts, *cache);
+    for (const Tensor& prompt : fed) {
+      owners.push_back(model.make_cache(options.prompt + options.tokens));
+      caches.push_back(owners.back().get());
+      model.decode(prompt, *caches.back());
+    }
     const double fill = seconds_since(begin);
     for (std::int64_t i = 0; i < options.tokens; ++i) {
       begin = Clock::now();
-      model.decode(next, *cache);
+      model.decode(next, caches);
       if (round > 0) decode.push_back(seconds_since(begin));
     }
     if (round == 0) continue;  // it made what later rounds find made
@@ -98,6 +117,8 @@ int run_generate_bench(int argc, char** argv) {
   app.add_option("--prompt", options.prompt, "tokens of a prompt")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_flag("--ragged", options.ragged,
+               "prompts of different lengths, evenly spread up to --prompt");
   app.add_option("--tokens", options.tokens, "tokens drawn of each prompt in a round")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -124,7 +145,9 @@ int run_generate_bench(int argc, char** argv) {
   // A copy reads half of what it moves.
   const double reading = copy_bytes_per_second(threads, CopyKind::kNonTemporal);
   const double weights = parameter_bytes(*model);
-  const double prompt_tokens = static_cast<double>(options.batch * options.prompt);
+  double prompt_tokens = 0.0;
+  for (const std::int64_t length : prompt_lengths(options))
+    prompt_tokens += static_cast<double>(length);
   const double flops = 2.0 * static_cast<double>(nn::parameter_count(model->config()));
   const nlohmann::json line = {
       {"bench", "generate"},
@@ -134,8 +157,11 @@ int run_generate_bench(int argc, char** argv) {
       {"threads", threads.count},
       {"batch", options.batch},
       {"prompt", options.prompt},
+      {"ragged", options.ragged},
       {"prefill_tokens_per_second", prompt_tokens / seconds.prefill},
-      {"prefill_over_training_forward", seconds.training_forward / seconds.prefill},
+      {"prefill_over_training_forward", seconds.training_forward * prompt_tokens /
+                                            static_cast<double>(options.batch * options.prompt) /
+                                            seconds.prefill},
       {"prefill_over_probe", flops * prompt_tokens / seconds.prefill / probe},
       {"decode_tokens_per_second", static_cast<double>(options.batch) / seconds.decode},
       {"decode_seconds", seconds.decode},

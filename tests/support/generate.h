@@ -14,14 +14,13 @@ namespace meshloom::testing {
 inline std::int64_t generate(nn::Model& model, std::span<const std::int64_t> prompt,
                              const nn::GenerateOptions& options,
                              const std::function<bool(std::int64_t)>& on_token) {
-  nn::Generation generation(model, {prompt.begin(), prompt.end()}, options);
+  nn::Generation generation(model, {{{prompt.begin(), prompt.end()}, options}});
   std::int64_t drawn = 0;
-  while (!generation.done()) {
-    const auto token = generation.advance();
-    if (!token) continue;
-    ++drawn;
-    if (!on_token(*token)) break;
-  }
+  while (!generation.done())
+    for (const nn::GeneratedToken& token : generation.advance()) {
+      ++drawn;
+      if (!on_token(token.id)) return drawn;
+    }
   return drawn;
 }
 

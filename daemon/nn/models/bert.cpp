@@ -166,11 +166,11 @@ Tensor Bert::compute_logits(const Batch& batch, const ForwardOptions& options) {
   return predictions_(hidden(batch, options));
 }
 
-std::unique_ptr<KvCache> Bert::make_cache(std::int64_t, std::int64_t) {
+std::unique_ptr<KvCache> Bert::make_cache(std::int64_t) {
   throw Unimplemented("BERT is no causal model: it does not generate", "NOT_CAUSAL");
 }
 
-Tensor Bert::compute_decode(const Batch&, KvCache&) {
+Tensor Bert::compute_decode(const Batch&, KvCaches) {
   throw Unimplemented("BERT is no causal model: it does not generate", "NOT_CAUSAL");
 }
 

@@ -61,12 +61,12 @@ class Bert : public Model {
   Bert(ExecutionContext& context, const ModelConfig& config, DType dtype);
 
   const ModelConfig& config() const override { return config_; }
-  std::unique_ptr<KvCache> make_cache(std::int64_t batch, std::int64_t max_length) override;
+  std::unique_ptr<KvCache> make_cache(std::int64_t max_length) override;
 
  protected:
   Tensor compute_loss(const Batch& batch, float grad_scale, const ForwardOptions& options) override;
   Tensor compute_logits(const Batch& batch, const ForwardOptions& options) override;
-  Tensor compute_decode(const Batch& batch, KvCache& cache) override;
+  Tensor compute_decode(const Batch& batch, KvCaches caches) override;
 
  private:
   Tensor embed(const Batch& batch, const DropoutState& dropout) const;

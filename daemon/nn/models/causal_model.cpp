@@ -19,34 +19,38 @@ Tensor CausalModel::compute_loss(const Batch& batch, float grad_scale,
                                  const ForwardOptions& options) {
   check_causal_batch(batch, config_);
   const Tensor labels = next_token_labels(batch);
-  return lm_head().loss(hidden(batch, options, nullptr), labels, grad_scale);
+  return lm_head().loss(hidden(batch, options, {}), labels, grad_scale);
 }
 
 Tensor CausalModel::compute_logits(const Batch& batch, const ForwardOptions& options) {
   check_causal_batch(batch, config_);
-  return lm_head()(hidden(batch, options, nullptr));
+  return lm_head()(hidden(batch, options, {}));
 }
 
-std::unique_ptr<KvCache> CausalModel::make_cache(std::int64_t batch, std::int64_t max_length) {
+std::unique_ptr<KvCache> CausalModel::make_cache(std::int64_t max_length) {
   check(max_length <= config_.max_position_embeddings,
         "key-value cache: {} positions are more than the model's context of {}", max_length,
         config_.max_position_embeddings);
   return std::make_unique<KvCache>(context(),
                                    KvCache::Sizes{.layers = config_.num_layers,
-                                                  .batch = batch,
                                                   .kv_heads = config_.num_kv_heads,
                                                   .max_length = max_length,
                                                   .head_dim = config_.head_dim},
                                    dtype_);
 }
 
-Tensor CausalModel::compute_decode(const Batch& batch, KvCache& cache) {
+Tensor CausalModel::compute_decode(const Batch& batch, KvCaches caches) {
   check_causal_batch(batch, config_);
-  const Tensor& ids = batch.input_ids;
-  cache.check_room(ids.size(0), ids.size(1));
-  const Tensor all = hidden(batch, {}, &cache);
-  const Tensor last = ops::squeeze(ops::slice(all, 1, all.size(1) - 1, all.size(1)), 1);
-  cache.advance(ids.size(1));
+  const std::int64_t rows = batch.input_ids.size(0), positions = batch.input_ids.size(1);
+  check(rows == static_cast<std::int64_t>(caches.size()),
+        "decode: {} rows of ids for {} caches, one for each sequence", rows, caches.size());
+  check(rows == 1 || positions == 1,
+        "decode: {} positions of each of {} sequences: several sequences take one id each",
+        positions, rows);
+  for (const KvCache* cache : caches) cache->check_room(positions);
+  const Tensor all = hidden(batch, {}, caches);
+  const Tensor last = ops::squeeze(ops::slice(all, 1, positions - 1, positions), 1);
+  for (KvCache* cache : caches) cache->advance(positions);
   return ops::cast(lm_head()(last), DType::kFloat32);
 }
 

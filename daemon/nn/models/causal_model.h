@@ -14,14 +14,15 @@ class CausalModel : public Model {
       : Model(context), config_(config), dtype_(dtype) {}
 
   const ModelConfig& config() const override { return config_; }
-  std::unique_ptr<KvCache> make_cache(std::int64_t batch, std::int64_t max_length) override;
+  std::unique_ptr<KvCache> make_cache(std::int64_t max_length) override;
 
  protected:
   Tensor compute_loss(const Batch& batch, float grad_scale, const ForwardOptions& options) override;
   Tensor compute_logits(const Batch& batch, const ForwardOptions& options) override;
-  Tensor compute_decode(const Batch& batch, KvCache& cache) override;
-  /// The normed output [B,S,C] of the last block. With a cache the ids follow its positions.
-  virtual Tensor hidden(const Batch& batch, const ForwardOptions& options, KvCache* cache) = 0;
+  Tensor compute_decode(const Batch& batch, KvCaches caches) override;
+  /// The normed output [B,S,C] of the last block. With caches the ids of each row follow the
+  /// positions of its cache.
+  virtual Tensor hidden(const Batch& batch, const ForwardOptions& options, KvCaches caches) = 0;
   virtual const OutputProjection& lm_head() const = 0;
 
   DType dtype() const { return dtype_; }

@@ -54,17 +54,13 @@ Tensor Gpt2Attention::operator()(const Tensor& x, const Gpt2Pass& pass) const {
 Tensor Gpt2Attention::attend(const Tensor& x, const Gpt2Pass& pass) const {
   const std::vector<Tensor> qkv = ops::split(in_(x), config_.hidden_size, -1);
   const Tensor q = split_heads(qkv[0], config_.num_heads);
-  KvCache::KeyValue kv{split_heads(qkv[1], config_.num_heads),
-                       split_heads(qkv[2], config_.num_heads)};
+  const KvCache::KeyValue kv{split_heads(qkv[1], config_.num_heads),
+                             split_heads(qkv[2], config_.num_heads)};
   ops::SdpaOptions options = attention_options(pass.dropout, config_.attention_dropout, layer_,
                                                config_.num_heads, pass.document_ids);
   options.bias = pass.bias;
   options.is_causal = true;
-  if (pass.cache) {
-    kv = pass.cache->append(layer_, kv.k, kv.v);
-    options.causal_bottom_right = true;
-  }
-  return out_(merge_heads(ops::scaled_dot_product_attention(q, kv.k, kv.v, options).o));
+  return out_(merge_heads(cached_attention(q, kv, pass.caches, layer_, options)));
 }
 
 Gpt2Mlp::Gpt2Mlp(ExecutionContext& context, const ModelConfig& config, DType dtype)
@@ -133,12 +129,11 @@ Gpt2::Gpt2(ExecutionContext& context, const ModelConfig& config, DType dtype)
   register_module("lm_head", lm_head_);
 }
 
-Tensor Gpt2::hidden(const Batch& batch, const ForwardOptions& options, KvCache* cache) {
+Tensor Gpt2::hidden(const Batch& batch, const ForwardOptions& options, KvCaches caches) {
   const Gpt2Pass pass{dropout_state(context(), options), batch.document_ids,
-                      mask_bias(batch.attention_mask), cache};
-  const Tensor positions = batch.position_ids
-                               ? batch.position_ids
-                               : position_range(batch.input_ids, cache ? cache->length() : 0);
+                      mask_bias(batch.attention_mask), caches};
+  const Tensor positions =
+      batch.position_ids ? batch.position_ids : cached_positions(batch.input_ids, caches);
   const Tensor embedded =
       ops::add(token_embedding_(batch.input_ids), position_embedding_(positions));
   ResidualStream stream{

@@ -19,7 +19,7 @@ struct Gpt2Pass {
   DropoutState dropout;
   Tensor document_ids;
   Tensor bias;  ///< of attention_mask (mask_bias)
-  KvCache* cache = nullptr;
+  KvCaches caches = {};
 };
 
 class Gpt2Attention : public Module {
@@ -71,7 +71,7 @@ class Gpt2 : public CausalModel {
   Gpt2(ExecutionContext& context, const ModelConfig& config, DType dtype);
 
  protected:
-  Tensor hidden(const Batch& batch, const ForwardOptions& options, KvCache* cache) override;
+  Tensor hidden(const Batch& batch, const ForwardOptions& options, KvCaches caches) override;
   const OutputProjection& lm_head() const override { return lm_head_; }
 
  private:

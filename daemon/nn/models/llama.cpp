@@ -68,17 +68,14 @@ Tensor LlamaAttention::attend(const Tensor& x, const LlamaPass& pass) const {
                      pass.position_offset);
   };
   const Tensor q = rotated(q_, config_.num_heads);
-  KvCache::KeyValue kv{rotated(k_, config_.num_kv_heads), split_heads(v_(x), config_.num_kv_heads)};
+  const KvCache::KeyValue kv{rotated(k_, config_.num_kv_heads),
+                             split_heads(v_(x), config_.num_kv_heads)};
   ops::SdpaOptions options = attention_options(pass.dropout, config_.attention_dropout, layer_,
                                                config_.num_heads, pass.document_ids);
   options.bias = pass.bias;
   options.is_causal = true;
   options.enable_gqa = config_.num_kv_heads != config_.num_heads;
-  if (pass.cache) {
-    kv = pass.cache->append(layer_, kv.k, kv.v);
-    options.causal_bottom_right = true;
-  }
-  return o_(merge_heads(ops::scaled_dot_product_attention(q, kv.k, kv.v, options).o));
+  return o_(merge_heads(cached_attention(q, kv, pass.caches, layer_, options)));
 }
 
 LlamaMlp::LlamaMlp(ExecutionContext& context, const ModelConfig& config, DType dtype)
@@ -138,18 +135,21 @@ Llama::Llama(ExecutionContext& context, const ModelConfig& config, DType dtype)
   register_module("lm_head", lm_head_);
 }
 
-Tensor Llama::hidden(const Batch& batch, const ForwardOptions& options, KvCache* cache) {
-  const std::int64_t start = cache ? cache->length() : 0;
-  rope_.reserve(batch.position_ids ? config().max_position_embeddings
-                                   : start + batch.input_ids.size(1));
+Tensor Llama::hidden(const Batch& batch, const ForwardOptions& options, KvCaches caches) {
+  // One sequence has positions that follow each other, several have their own.
+  const std::int64_t start = caches.size() == 1 ? caches[0]->length() : 0;
+  const Tensor positions = !batch.position_ids && caches.size() > 1
+                               ? cached_positions(batch.input_ids, caches)
+                               : batch.position_ids;
+  rope_.reserve(positions ? config().max_position_embeddings : start + batch.input_ids.size(1));
   const LlamaPass pass{.dropout = dropout_state(context(), options),
                        .document_ids = batch.document_ids,
                        .bias = mask_bias(batch.attention_mask),
-                       .position_ids = batch.position_ids,
+                       .position_ids = positions,
                        .position_offset = start,
                        .cos = rope_.cos(),
                        .sin = rope_.sin(),
-                       .cache = cache};
+                       .caches = caches};
   ResidualStream stream{{}, token_embedding_(batch.input_ids)};
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const Block step = [&block = *blocks_[i], pass](const ResidualStream& in) {

@@ -23,7 +23,7 @@ struct LlamaPass {
   Tensor position_ids;  ///< undefined: position_offset + s
   std::int64_t position_offset = 0;
   Tensor cos, sin;  ///< plain on every mesh
-  KvCache* cache = nullptr;
+  KvCaches caches = {};
 };
 
 class LlamaAttention : public Module {
@@ -67,7 +67,7 @@ class Llama : public CausalModel {
   Llama(ExecutionContext& context, const ModelConfig& config, DType dtype);
 
  protected:
-  Tensor hidden(const Batch& batch, const ForwardOptions& options, KvCache* cache) override;
+  Tensor hidden(const Batch& batch, const ForwardOptions& options, KvCaches caches) override;
   const OutputProjection& lm_head() const override { return lm_head_; }
 
  private:

@@ -44,10 +44,16 @@ Tensor Model::logits(const Batch& batch, const ForwardOptions& options) {
 }
 
 Tensor Model::decode(const Tensor& input_ids, KvCache& cache) {
+  KvCache* const only = &cache;
+  return decode(input_ids, KvCaches(&only, 1));
+}
+
+Tensor Model::decode(const Tensor& input_ids, KvCaches caches) {
   const NoGradGuard no_grad(context());
+  const BatchInvariantGuard invariant(context(), caches.size() > 1);
   Batch batch;
   batch.input_ids = input_ids;
-  return call_batch(batch, [&](const Batch& b) { return compute_decode(b, cache); });
+  return call_batch(batch, [&](const Batch& b) { return compute_decode(b, caches); });
 }
 
 }  // namespace meshloom::nn

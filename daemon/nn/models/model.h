@@ -58,12 +58,16 @@ class Model : public Module {
   /// [B,S,V], compute dtype.
   Tensor logits(const Batch& batch, const ForwardOptions& options);
 
-  /// Room for `max_length` positions, at most the model's context. Causal models only; BERT throws
-  /// Unimplemented.
-  virtual std::unique_ptr<KvCache> make_cache(std::int64_t batch, std::int64_t max_length) = 0;
-  /// Appends input_ids [B,S] to the cache and returns the logits of the last position [B,V],
+  /// Room for `max_length` positions of one sequence, at most the model's context. Causal models
+  /// only; BERT throws Unimplemented.
+  virtual std::unique_ptr<KvCache> make_cache(std::int64_t max_length) = 0;
+  /// Appends input_ids [1,S] to the cache and returns the logits of the last position [1,V],
   /// float32. Records no gradient. Throws InvalidArgument where the cache has no room for S more.
   Tensor decode(const Tensor& input_ids, KvCache& cache);
+  /// The same for the next id of each of B sequences, input_ids [B,1], each with a cache of its own
+  /// and at a position of its own. A row of the logits [B,V] has the bits that decoding its
+  /// sequence alone gives. Throws InvalidArgument unless there is one cache for each row.
+  Tensor decode(const Tensor& input_ids, KvCaches caches);
 
   std::vector<std::string> input_names() const override;
 
@@ -71,7 +75,7 @@ class Model : public Module {
   virtual Tensor compute_loss(const Batch& batch, float grad_scale,
                               const ForwardOptions& options) = 0;
   virtual Tensor compute_logits(const Batch& batch, const ForwardOptions& options) = 0;
-  virtual Tensor compute_decode(const Batch& batch, KvCache& cache) = 0;
+  virtual Tensor compute_decode(const Batch& batch, KvCaches caches) = 0;
 
  private:
   template <typename Forward>

@@ -55,6 +55,16 @@ Tensor position_range(const Tensor& input_ids, std::int64_t start) {
   return replicated_like(values, input_ids);
 }
 
+Tensor cached_positions(const Tensor& input_ids, KvCaches caches) {
+  if (caches.size() <= 1)
+    return position_range(input_ids, caches.empty() ? 0 : caches[0]->length());
+  std::vector<std::int64_t> positions;
+  for (const KvCache* cache : caches) positions.push_back(cache->length());
+  const Tensor values = from_values(input_ids.context(), {input_ids.size(0), 1},
+                                    std::span<const std::int64_t>(positions));
+  return replicated_like(values, input_ids);
+}
+
 Tensor mask_bias(const Tensor& attention_mask) {
   if (!attention_mask) return {};
   // By way of bool, since any mask but 0 means that the key is seen.
@@ -99,6 +109,25 @@ ops::SdpaOptions attention_options(const DropoutState& dropout, double p, std::i
   options.dropout_random = dropout.stream(layer, DropoutSite::kAttention);
   options.dropout_first_head = static_cast<std::int64_t>(dropout.first_sample) * heads;
   return options;
+}
+
+Tensor cached_attention(const Tensor& q, const KvCache::KeyValue& next, KvCaches caches,
+                        std::int64_t layer, ops::SdpaOptions options) {
+  const auto attend = [&options](const Tensor& queries, const KvCache::KeyValue& kv) {
+    return ops::scaled_dot_product_attention(queries, kv.k, kv.v, options).o;
+  };
+  if (caches.empty()) return attend(q, next);
+  options.causal_bottom_right = true;
+  if (caches.size() == 1) return attend(q, caches[0]->append(layer, next.k, next.v));
+  std::vector<Tensor> rows;
+  for (std::size_t i = 0; i < caches.size(); ++i) {
+    const auto row = [i](const Tensor& x) {
+      const auto first = static_cast<std::int64_t>(i);
+      return ops::slice(x, 0, first, first + 1);
+    };
+    rows.push_back(attend(row(q), caches[i]->append(layer, row(next.k), row(next.v))));
+  }
+  return ops::cat(rows, 0);
 }
 
 ResidualStream run_block(const Block& block, const ResidualStream& stream,

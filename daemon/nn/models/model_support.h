@@ -23,6 +23,9 @@ Tensor next_token_labels(const Batch& batch);
 
 /// int64 [1,S], for input_ids [B,S]: start, start + 1, ...
 Tensor position_range(const Tensor& input_ids, std::int64_t start);
+/// Positions of input_ids [B,S] behind what the caches hold: int64 [1,S] for no cache or one, [B,1]
+/// for several.
+Tensor cached_positions(const Tensor& input_ids, KvCaches caches);
 /// float32 [B,1,1,S] to add to attention scores: 0, and -inf for keys whose mask is 0, so that a
 /// query that sees no other gets 0. Undefined where there is no mask.
 Tensor mask_bias(const Tensor& attention_mask);
@@ -42,6 +45,13 @@ DropoutState dropout_state(const ExecutionContext& context, const ForwardOptions
 /// The attention options that come from dropout and documents; [B,H,S,D] has `heads` heads.
 ops::SdpaOptions attention_options(const DropoutState& dropout, double p, std::int64_t layer,
                                    std::int64_t heads, const Tensor& document_ids);
+
+/// Attention of queries [B,Hq,S,D] over keys and values [B,Hkv,S,D], [B,Hq,S,D]. With caches these
+/// are appended to layer `layer` of the cache of each row, and its queries see all that it holds.
+/// Rows are attended to one by one then, over as many keys as each has, so that a row's result is
+/// that of its sequence alone.
+Tensor cached_attention(const Tensor& q, const KvCache::KeyValue& next, KvCaches caches,
+                        std::int64_t layer, ops::SdpaOptions options);
 
 /// The residual stream between pre-norm sublayers: its value is x + residual, added by the next
 /// norm. x is undefined at the start.

@@ -214,7 +214,8 @@ TEST_F(ExecutorTest, TakesNothingAfterTheStop) {
 
 v1::RankCommand sample_of(std::int64_t tokens) {
   v1::RankCommand command;
-  command.mutable_sample()->mutable_token_ids()->Resize(static_cast<int>(tokens), 1'000'000'000);
+  command.mutable_sample()->add_sequences()->mutable_token_ids()->Resize(static_cast<int>(tokens),
+                                                                         1'000'000'000);
   return command;
 }
 
@@ -342,7 +343,7 @@ TEST_F(StreamTest, MessagesLargerThanAClientsPass) {
   auto follower = join("secret", 1);
   ASSERT_TRUE(eventually([&] { return joined_.load(); }));
   const auto command = executor_.submit(sample_of(2'000'000));
-  EXPECT_EQ(follower->commands().pop()->sample().token_ids_size(), 2'000'000);
+  EXPECT_EQ(follower->commands().pop()->sample().sequences(0).token_ids_size(), 2'000'000);
   auto large = answer(1, 0);
   large.set_plan(std::string(8 << 20, 'x'));
   follower->report(large);

@@ -33,30 +33,48 @@ struct FakePlan {
   train::PromptLimits limits() const { return {vocab_size, context_length}; }
 };
 
-/// The letters from `first` on, a token for each slice that FakePlan::token_time says something of,
-/// else as many as are asked for.
+/// The letters from `first` on for each sequence, moved by the last token of its prompt where
+/// `by_prompt`, a token of each for a slice that
+/// FakePlan::token_time says something of, else as many as are asked for.
 class FakeSample final : public train::Sample {
  public:
-  FakeSample(FakePlan& plan, const train::SampleStart& start, char first)
-      : plan_(plan), start_(start), first_(first) {}
-  std::vector<std::int64_t> advance(std::chrono::milliseconds) override {
-    std::vector<std::int64_t> tokens;
-    while (!done() && tokens.size() < (plan_.token_time.count() == 0 ? 100 : 1)) {
+  FakeSample(FakePlan& plan, const std::vector<train::SampleStart>& sequences, char first,
+             bool by_prompt)
+      : plan_(plan), sequences_(sequences), first_(first), by_prompt_(by_prompt) {}
+  std::vector<train::SampledToken> advance(std::chrono::milliseconds) override {
+    std::vector<train::SampledToken> tokens;
+    for (int pass = 0; pass < (plan_.token_time.count() == 0 ? 100 : 1) && !done(); ++pass) {
       std::this_thread::sleep_for(plan_.token_time);
-      const auto at = start_.drawn_before + drawn_++;
-      tokens.push_back(first_ + static_cast<std::int64_t>(at % 26));
+      for (std::size_t i = 0; i < sequences_.size(); ++i) {
+        if (ended(i)) continue;
+        const auto at = sequences_[i].drawn_before + drawn_;
+        tokens.push_back(
+            {i, first_of(i) + static_cast<std::int64_t>(at % 26), drawn_ + 1 == wanted(i)});
+      }
+      ++drawn_;
     }
     return tokens;
   }
   bool done() const override {
-    return drawn_ >= static_cast<std::uint64_t>(start_.params.max_tokens());
+    for (std::size_t i = 0; i < sequences_.size(); ++i)
+      if (!ended(i)) return false;
+    return true;
   }
 
  private:
+  std::uint64_t wanted(std::size_t i) const {
+    return static_cast<std::uint64_t>(sequences_[i].params.max_tokens());
+  }
+  bool ended(std::size_t i) const { return drawn_ >= wanted(i); }
+  std::int64_t first_of(std::size_t i) const {
+    return first_ + (by_prompt_ ? sequences_[i].prompt.back() % 26 : 0);
+  }
+
   FakePlan& plan_;
-  train::SampleStart start_;
+  std::vector<train::SampleStart> sequences_;
   char first_;
-  std::uint64_t drawn_ = 0;
+  bool by_prompt_;
+  std::uint64_t drawn_ = 0;  ///< of every sequence that has not ended
 };
 
 class FakeRun final : public train::Run {
@@ -110,9 +128,9 @@ class FakeRun final : public train::Run {
     std::filesystem::create_directories(folder);
     std::ofstream(folder / "config.json") << "{}";
   }
-  std::unique_ptr<train::Sample> begin_sample(const train::SampleStart& start) override {
-    return std::make_unique<FakeSample>(plan_, start,
-                                        static_cast<char>('a' + start.prompt.back() % 26));
+  std::unique_ptr<train::Sample> begin_sample(
+      const std::vector<train::SampleStart>& sequences) override {
+    return std::make_unique<FakeSample>(plan_, sequences, 'a', true);
   }
 
  private:
@@ -130,8 +148,9 @@ class FakeSampler final : public train::Sampler {
   ~FakeSampler() override { --plan_.sources; }
   std::int64_t step() const override { return 7; }
   train::PromptLimits prompt_limits() const override { return plan_.limits(); }
-  std::unique_ptr<train::Sample> begin_sample(const train::SampleStart& start) override {
-    return std::make_unique<FakeSample>(plan_, start, 'A');
+  std::unique_ptr<train::Sample> begin_sample(
+      const std::vector<train::SampleStart>& sequences) override {
+    return std::make_unique<FakeSample>(plan_, sequences, 'A', false);
   }
 
  private:

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generation beside a job that trains: its share of the time, its end, its sources.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -13,6 +15,7 @@ namespace meshloom::control {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
 class GenerationServiceTest : public ::testing::Test {
@@ -135,6 +138,96 @@ TEST_F(GenerationServiceTest, ASampleThatOutlivesItsJobGoesOnWithItsCheckpoint) 
   EXPECT_EQ(answer.responses[99].token_id(), 'A' + 99 % 26) << "as the hundredth token";
   EXPECT_EQ(answer.responses[99].weights_step(), 7);
   EXPECT_EQ(answer.responses[100].finish_reason(), "length");
+}
+
+TEST_F(GenerationServiceTest, EverySequenceHasItsIndexAndItsEnd) {
+  start();
+  submit("a", 1'000'000);
+  wait_for_step("a", 1);
+  v1::GenerateRequest request = ask("a", 5);
+  request.clear_prompt();
+  request.add_prompts()->set_prompt("abc");
+  request.add_prompts()->add_token_ids('d');
+  request.set_samples(2);
+  const Answer answer = generate(request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.responses.size(), 24u);
+  std::vector<std::string> texts(4);
+  std::vector<int> ends(4);
+  for (const auto& response : answer.responses) {
+    const auto index = static_cast<std::size_t>(response.index());
+    ASSERT_LT(index, texts.size());
+    EXPECT_EQ(ends[index], 0) << "nothing comes after the end";
+    texts[index] += response.text();
+    if (!response.done()) continue;
+    ++ends[index];
+    EXPECT_EQ(response.finish_reason(), "length");
+  }
+  // 'a' and the last token of the prompt, 'c' or 'd', modulo 26.
+  EXPECT_EQ(texts, (std::vector<std::string>{"vwxyz", "vwxyz", "wxyz{", "wxyz{"}));
+  EXPECT_EQ(ends, std::vector<int>(4, 1));
+}
+
+TEST_F(GenerationServiceTest, SequencesThatOutliveTheirJobGoOnEachWhereItWas) {
+  plan_.step_time = 5ms;
+  plan_.token_time = 5ms;
+  start();
+  submit("a", 60);
+  wait_for_step("a", 1);
+  v1::GenerateRequest request = ask("a", 100);
+  request.clear_prompt();
+  for (const char* prompt : {"z", "yy", "xxx"}) request.add_prompts()->set_prompt(prompt);
+  const Answer answer = generate(request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(daemon_->store().get("a").state(), v1::JOB_STATE_SUCCEEDED);
+  std::vector<std::vector<std::int64_t>> drawn(3);
+  for (const auto& response : answer.responses)
+    if (!response.done())
+      drawn.at(static_cast<std::size_t>(response.index())).push_back(response.token_id());
+  for (std::size_t i = 0; i < 3; ++i) {
+    ASSERT_EQ(drawn[i].size(), 100u) << i;
+    EXPECT_EQ(drawn[i][0], static_cast<std::int64_t>('s' - i));
+    EXPECT_EQ(drawn[i][99], 'A' + 99 % 26) << "as the hundredth token, of a checkpoint";
+  }
+}
+
+TEST_F(GenerationServiceTest, WrongBatchesAreRefusedWithTheirField) {
+  start();
+  submit("a", 1'000'000);
+  wait_for_step("a", 1);
+  const auto refused = [&](const std::function<void(v1::GenerateRequest&)>& change) {
+    v1::GenerateRequest request = ask("a", 5);
+    request.clear_prompt();
+    for (const char* prompt : {"a", "b", "c"}) request.add_prompts()->set_prompt(prompt);
+    change(request);
+    const grpc::Status status = generate(request).status;
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+    return status.error_message();
+  };
+  EXPECT_THAT(refused([](auto& r) { r.set_prompt("a"); }), HasSubstr("prompts: give either"));
+  EXPECT_THAT(refused([](auto& r) { r.mutable_prompts(2)->clear_prompt(); }),
+              HasSubstr("prompts[2].prompt: give either a prompt or token_ids"));
+  EXPECT_THAT(refused([](auto& r) { r.mutable_prompts(1)->add_token_ids(1); }),
+              HasSubstr("prompts[1].prompt: give either a prompt or token_ids"));
+  EXPECT_THAT(refused([](auto& r) { r.mutable_prompts(1)->set_prompt(std::string(65, 'x')); }),
+              HasSubstr("prompts[1].prompt: 65 tokens are more than the model's context of 64"));
+  EXPECT_THAT(refused([](auto& r) {
+                r.mutable_prompts(0)->clear_prompt();
+                r.mutable_prompts(0)->add_token_ids(256);
+              }),
+              HasSubstr("prompts[0].token_ids: token id 256"));
+  EXPECT_THAT(refused([](auto& r) { r.set_samples(-1); }), HasSubstr("samples: -1 is negative"));
+  EXPECT_THAT(refused([](auto& r) { r.set_samples(22); }),
+              HasSubstr("samples: 3 prompts with 22 samples each are 66 sequences, more than 64"));
+  EXPECT_THAT(refused([](auto& r) { r.set_samples(1 << 30); }), HasSubstr("samples: "));
+  EXPECT_THAT(refused([](auto& r) {
+                for (int i = 0; i < 62; ++i) r.add_prompts()->set_prompt("x");
+              }),
+              HasSubstr("prompts: 65 prompts"));
+  EXPECT_THAT(refused([](auto& r) { r.mutable_params()->set_max_tokens(30'000); }),
+              HasSubstr("params.max_tokens: 30000 for each of 3 sequences are 90000"));
+  EXPECT_THAT(refused([](auto& r) { r.mutable_prompts(0)->set_prompt(std::string(300'000, 'x')); }),
+              HasSubstr("prompts: 300002 tokens of 3 sequences are more than the 262144"));
 }
 
 TEST_F(GenerationServiceTest, CallsShareSourcesAndFewAreLoadedAtOnce) {

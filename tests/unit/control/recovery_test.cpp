@@ -61,8 +61,9 @@ class AlikeRun final : public train::Run {
   void export_hf(const std::filesystem::path& folder, const std::string& dtype) override {
     run_->export_hf(folder, dtype);
   }
-  std::unique_ptr<train::Sample> begin_sample(const train::SampleStart& start) override {
-    return run_->begin_sample(start);
+  std::unique_ptr<train::Sample> begin_sample(
+      const std::vector<train::SampleStart>& sequences) override {
+    return run_->begin_sample(sequences);
   }
 
  private:

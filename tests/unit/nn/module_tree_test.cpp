@@ -73,7 +73,7 @@ TEST(Hooks, OfAModelSeeItsBatchAndResult) {
   Batch batch;
   batch.input_ids = from_values(context, {1, 4}, std::span<const std::int64_t>(ids));
   model->logits(batch, {});
-  const auto cache = model->make_cache(1, 8);
+  const auto cache = model->make_cache(8);
   model->decode(batch.input_ids, *cache);
   EXPECT_EQ(inputs, 2);
   EXPECT_EQ(outputs, 2);

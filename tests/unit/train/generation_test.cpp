@@ -183,12 +183,12 @@ TEST_F(GenerationTest, SlicesBetweenStepsDrawTheSameAndLeaveTrainingAsItIs) {
       const auto run = create(world, context, on(m));
       const auto whole = draw(*run);
       // A pass at a time, two samples in turn.
-      const auto a = run->begin_sample(start_with(24)), b = run->begin_sample(start_with(24));
+      const auto a = run->begin_sample({start_with(24)}), b = run->begin_sample({start_with(24)});
       std::vector<std::int64_t> of_a, of_b;
       const auto take = [](Sample& sample, std::vector<std::int64_t>& tokens) {
         const auto more = sample.advance(std::chrono::milliseconds(0));
         EXPECT_LE(more.size(), 1u);
-        tokens.insert(tokens.end(), more.begin(), more.end());
+        for (const SampledToken& token : more) tokens.push_back(token.id);
       };
       for (int i = 0; i < 23; ++i) {
         take(*a, of_a);
@@ -203,7 +203,7 @@ TEST_F(GenerationTest, SlicesBetweenStepsDrawTheSameAndLeaveTrainingAsItIs) {
       take(*b, of_b);
       EXPECT_EQ(of_b.size(), world.rank() == 0 ? 24u : 0u);
       // Also between gradients and their use.
-      const auto c = run->begin_sample(start_with(3));
+      const auto c = run->begin_sample({start_with(3)});
       run->forward_backward();
       c->advance(std::chrono::milliseconds(0));
       trace.losses.push_back(run->optim_step().loss());
@@ -243,7 +243,7 @@ TEST_F(GenerationTest, WhatAllRefuseLeavesTheRunAsItWas) {
       for (const std::vector<std::int64_t>& prompt :
            {std::vector<std::int64_t>{'a', 999}, std::vector<std::int64_t>(17, 'a')}) {
         try {
-          run->begin_sample({prompt, {}});
+          run->begin_sample({{prompt, {}}});
           ADD_FAILURE() << "rank " << world.rank() << " went on";
         } catch (const InvalidArgument& error) {
           EXPECT_THAT(error.what(), HasSubstr("prompt: "));

@@ -29,7 +29,10 @@ struct Trace {
 /// All tokens that a run or a Sampler draws.
 template <typename Source>
 std::vector<std::int64_t> draw_all(Source& source, const SampleStart& start) {
-  return source.begin_sample(start)->advance(std::chrono::minutes(10));
+  std::vector<std::int64_t> ids;
+  for (const SampledToken& token : source.begin_sample({start})->advance(std::chrono::minutes(10)))
+    ids.push_back(token.id);
+  return ids;
 }
 
 class RunFixture : public ::testing::Test {

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a GenerateRequest asks for: its sequences, checked.
+#pragma once
+
+#include <vector>
+
+#include "daemon/train/run.h"
+#include "v1/generate_service.pb.h"
+
+namespace meshloom::control {
+
+/// Sequences that one request may ask for.
+inline constexpr int kMostSequences = 64;
+
+/// The request's parameters with defaults, and everything checked that needs no model: parameters,
+/// the number of sequences and the tokens of all of them together. Throws InvalidArgument with the
+/// field.
+v1::SamplingParams checked_params(const v1::GenerateRequest& request);
+
+/// What each sequence begins with, by index. `params` come from checked_params. Throws what
+/// train::prompt_tokens throws, with the field: "prompt", or "prompts[2].prompt".
+std::vector<train::SampleStart> sequence_starts(const v1::GenerateRequest& request,
+                                                const v1::SamplingParams& params,
+                                                const train::PromptLimits& limits);
+
+}  // namespace meshloom::control
