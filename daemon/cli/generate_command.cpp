@@ -1,34 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
-
-#include <cstdio>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "daemon/cli/commands.h"
+#include "daemon/cli/generate_printer.h"
+#include "daemon/cli/generate_prompts.h"
 #include "daemon/cli/interrupt.h"
-#include "daemon/cli/output.h"
 
 namespace meshloom::cli {
 namespace {
 
 struct GenerateOptions {
   std::string job, checkpoint, hf_folder;
-  std::string prompt;
-  std::vector<std::int64_t> tokens;
+  PromptOptions prompts;
+  int samples = 1;
   std::optional<double> temperature, top_p;
   int max_tokens = 0;
   int top_k = 0;
   std::uint64_t seed = 0;
 };
 
-v1::GenerateRequest make_request(const GenerateOptions& options) {
+v1::GenerateRequest make_request(const GenerateOptions& options,
+                                 const std::vector<v1::Prompt>& prompts) {
   v1::GenerateRequest request;
   if (!options.job.empty()) request.set_job(options.job);
   if (!options.checkpoint.empty()) request.set_checkpoint(options.checkpoint);
   if (!options.hf_folder.empty()) request.set_hf_folder(options.hf_folder);
-  request.set_prompt(options.prompt);
-  for (const auto token : options.tokens) request.add_token_ids(token);
+  if (prompts.size() == 1) {
+    request.set_prompt(prompts[0].prompt());
+    *request.mutable_token_ids() = prompts[0].token_ids();
+  } else {
+    request.mutable_prompts()->Assign(prompts.begin(), prompts.end());
+  }
+  request.set_samples(options.samples);
   auto& params = *request.mutable_params();
   params.set_max_tokens(options.max_tokens);
   params.set_top_k(options.top_k);
@@ -38,55 +44,26 @@ v1::GenerateRequest make_request(const GenerateOptions& options) {
   return request;
 }
 
-/// Text as it comes; token ids, separated by blanks, for vocabularies that are not bytes.
-class Printer {
- public:
-  Printer(bool json, const GenerateOptions& options) : json_(json) {
-    if (!json) std::fputs(options.prompt.c_str(), stdout);
-  }
-
-  void print(const v1::GenerateResponse& response) {
-    if (!response.done()) {
-      if (first_step_ < 0) first_step_ = response.weights_step();
-      last_step_ = response.weights_step();
-    }
-    if (json_) return print_json_line(response);
-    text_ = text_ || !response.text().empty();
-    if (!response.text().empty()) {
-      std::fputs(response.text().c_str(), stdout);
-    } else if (!response.done() && !text_ && !maybe_text_) {
-      fmt::print("{} ", response.token_id());
-    }
-    std::fflush(stdout);
-  }
-
-  void expect_text() { maybe_text_ = true; }
-  void end() {
-    if (json_) return;
-    std::fputs("\n", stdout);
-    if (first_step_ != last_step_)
-      fmt::print(stderr,
-                 "The job trained meanwhile: weights of step {} at first, of step {} at last\n",
-                 first_step_, last_step_);
-  }
-
- private:
-  bool json_;
-  bool text_ = false;
-  std::int64_t first_step_ = -1, last_step_ = -1;  ///< of the weights
-  bool maybe_text_ =
-      false;  ///< a prompt of text: the model has bytes, a token may complete no character
-};
+/// The text in front of each sequence, by index.
+std::vector<std::string> texts_of(const GenerateOptions& options,
+                                  const std::vector<v1::Prompt>& prompts) {
+  std::vector<std::string> texts;
+  for (const v1::Prompt& prompt : prompts)
+    texts.insert(texts.end(), static_cast<std::size_t>(options.samples), prompt.prompt());
+  return texts;
+}
 
 ExitCode generate(Client& client, bool json, const GenerateOptions& options) {
+  const std::vector<v1::Prompt> prompts = read_prompts(options.prompts);
+  const v1::GenerateRequest request = make_request(options, prompts);
   grpc::ClientContext context;
-  const auto stream = client.generation().Generate(&context, make_request(options));
+  const auto stream = client.generation().Generate(&context, request);
   const InterruptScope interrupt([&] { context.TryCancel(); });
-  std::unique_ptr<Printer> printer;
+  std::unique_ptr<GeneratePrinter> printer;
   v1::GenerateResponse response;
   while (stream->Read(&response)) {
-    if (!printer) printer = std::make_unique<Printer>(json, options);
-    if (!options.prompt.empty()) printer->expect_text();
+    if (!printer)
+      printer = std::make_unique<GeneratePrinter>(json, texts_of(options, prompts), options.seed);
     printer->print(response);
   }
   if (printer) printer->end();
@@ -94,6 +71,26 @@ ExitCode generate(Client& client, bool json, const GenerateOptions& options) {
   if (interrupt.interrupted()) return kInterrupted;
   if (!status.ok()) client.fail(status);
   return kOk;
+}
+
+void add_prompt_options(CLI::App& command, GenerateOptions& options) {
+  auto* prompt = command.add_option_group("prompt", "What to continue");
+  prompt
+      ->add_option("--prompt", options.prompts.texts,
+                   "Text, for models of bytes. Given several times: several sequences, drawn "
+                   "together, each as it would be alone")
+      ->allow_extra_args(false);
+  prompt
+      ->add_option("--tokens", options.prompts.tokens,
+                   "Token ids, separated by commas. Given several times: as --prompt")
+      ->allow_extra_args(false);
+  prompt->add_option("--prompts-file", options.prompts.file,
+                     "A file with one prompt of text in each line");
+  prompt->require_option(1);
+  command
+      .add_option("--samples", options.samples,
+                  "Sequences of each prompt, default 1; at most 64 in all")
+      ->check(CLI::Range(1, 64));
 }
 
 }  // namespace
@@ -109,22 +106,21 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
   source->add_option("--hf-folder", options->hf_folder,
                      "A Hugging Face folder below the daemon's data dir");
   source->require_option(1);
-  auto* prompt = command->add_option_group("prompt", "What to continue");
-  prompt->add_option("--prompt", options->prompt, "Text, for models of bytes");
-  prompt->add_option("--tokens", options->tokens, "Token ids, separated by commas")->delimiter(',');
-  prompt->require_option(1);
-  command->add_option("--max-tokens", options->max_tokens, "Default 256");
+  add_prompt_options(*command, *options);
+  command->add_option("--max-tokens", options->max_tokens, "Of each sequence, default 256");
   command->add_option("--temperature", options->temperature,
                       "Default 1; 0 takes the likeliest token");
   command->add_option("--top-k", options->top_k, "Only among the k likeliest tokens; 0: all");
   command->add_option("--top-p", options->top_p,
                       "Only among the likeliest tokens that make up this probability");
-  command->add_option("--seed", options->seed, "The same seed gives the same text");
+  command->add_option("--seed", options->seed,
+                      "The same seed gives the same text; of several sequences the first takes the "
+                      "seed, each other one the next number");
   command->footer(
       "Tokenizers are not part of this version: models whose vocabulary is not the 256 bytes take "
-      "and give "
-      "token ids.\nExample: meshloom generate --job job-1 --prompt \"In the beginning\" "
-      "--temperature 0.8");
+      "and give token ids.\nOf several sequences each is shown whole when it has ended, in their "
+      "order; with --json each line is a token with the index of its sequence.\n"
+      "Example: meshloom generate --job job-1 --prompt \"In the beginning\" --temperature 0.8");
   command->callback([&context, options] {
     context.action = [&context, options](Client& client) {
       return generate(client, context.json, *options);

@@ -121,18 +121,18 @@ std::string DaemonTest::write_text(const std::string& file, const std::string& t
 }
 
 std::string DaemonTest::write_job(const TinyJob& job, const std::string& file) const {
-  return write_text(file,
-                    fmt::format(R"(run:
+  return write_text(file, fmt::format(R"(run:
   model: {}
   plan: {}
   training: {{steps: {}, seq_len: 32, global_batch_size: 4, seed: 3}}
-  optimizer: {{lr: 3.0e-3}}
+  optimizer: {}
   data: {{path: {}}}
   validation: {{interval: {}, steps: 2}}
   checkpoint: {{interval: {}, resume_from: "{}", fallback: {}}}
 {})",
-                                job.model, job.plan, job.steps, job.data, job.validation_interval,
-                                job.checkpoint_interval, job.resume_from, job.fallback, job.extra));
+                                      job.model, job.plan, job.steps, job.optimizer, job.data,
+                                      job.validation_interval, job.checkpoint_interval,
+                                      job.resume_from, job.fallback, job.extra));
 }
 
 void DaemonTest::submit(const TinyJob& job, const std::string& name) {

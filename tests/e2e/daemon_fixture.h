@@ -28,6 +28,7 @@ struct TinyJob {
   int validation_interval = 0;
   std::string model = "{preset: byte_gpt_tiny}";
   std::string plan = "{dtype: float32}";
+  std::string optimizer = "{lr: 3.0e-3}";
   std::string data = "text.txt";
   std::string resume_from{};
   bool fallback = true;  ///< to an older checkpoint where the newest is damaged

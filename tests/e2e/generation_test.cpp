@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <fstream>
 #include <regex>
+#include <sstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -74,6 +77,22 @@ class GenerationE2e : public DaemonTest {
     std::this_thread::sleep_for(2s);
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
     return static_cast<double>(step_of(name) - from) / seconds;
+  }
+  /// The tokens of each of `count` sequences.
+  std::vector<std::vector<int>> tokens_of(const std::string& job, const Arguments& how,
+                                          std::size_t count) const {
+    Arguments arguments{"generate", "--job", job, "--max-tokens", "60", "--json"};
+    arguments.insert(arguments.end(), how.begin(), how.end());
+    const auto result = client(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    std::vector<std::vector<int>> tokens(count);
+    std::istringstream lines(result.output);
+    for (std::string line; std::getline(lines, line);) {
+      const Json token = Json::parse(line);
+      if (!token.value("done", false))
+        tokens.at(token.value("index", 0)).push_back(token.value("token_id", 0));
+    }
+    return tokens;
   }
   std::string text_of(const std::string& job) const {
     const auto result = client(
@@ -149,6 +168,60 @@ TEST_F(GenerationE2e, ASampleIsTheSameWhateverElseGoesOn) {
   EXPECT_EQ(changed.exit_code, 0) << changed.errors;
   EXPECT_NE(changed.errors.find("The job trained meanwhile: weights of step"), std::string::npos)
       << changed.errors;
+}
+
+TEST_F(GenerationE2e, SeveralPromptsTogetherGetWhatEachGetsAlone) {
+  start();
+  TinyJob job;
+  job.steps = 20;
+  submit(job, "done");
+  ASSERT_TRUE(reaches("done", "succeeded"));
+  // So small a learning rate leaves the weights as they are: answers may be compared.
+  job.steps = 10'000'000;
+  job.optimizer = "{lr: 1.0e-30}";
+  submit(job, "busy");
+  ASSERT_TRUE(reaches_step("busy", 3));
+  const Arguments prompts{"in the ", "a", "And it came to pass, ", "of", "the LORD ",
+                          "x",       "y", "There was a man in ",   "go"};
+  for (const std::string name : {"done", "busy"}) {
+    Arguments many{"--seed", "7"};
+    for (const auto& prompt : prompts) many.insert(many.end(), {"--prompt", prompt});
+    const auto together = tokens_of(name, many, prompts.size());
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      const auto alone =
+          tokens_of(name, {"--prompt", prompts[i], "--seed", std::to_string(7 + i)}, 1);
+      EXPECT_EQ(together[i], alone[0]) << prompts[i] << " of " << name;
+      EXPECT_EQ(alone[0].size(), 60u);
+    }
+  }
+}
+
+TEST_F(GenerationE2e, SamplesAndFilesOfPromptsAreShownOneAfterTheOther) {
+  start();
+  TinyJob job;
+  job.steps = 20;
+  submit(job, "done");
+  ASSERT_TRUE(reaches("done", "succeeded"));
+  std::ofstream(state_ / "prompts.txt") << "in the \nof \n";
+  const auto run = [&](const Arguments& more, int seed = 3) {
+    Arguments arguments{"generate",          "--job", "done", "--max-tokens", "20", "--seed",
+                        std::to_string(seed)};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto result = client(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    return result.output;
+  };
+  const auto alone = [&](const std::string& prompt, int seed) {
+    return run({"--prompt", prompt}, seed);
+  };
+  const std::string file = (state_ / "prompts.txt").string();
+  EXPECT_EQ(run({"--prompts-file", file, "--samples", "2"}),
+            "==> 1 of 4, seed 3 <==\n" + alone("in the ", 3) + "\n==> 2 of 4, seed 4 <==\n" +
+                alone("in the ", 4) + "\n==> 3 of 4, seed 5 <==\n" + alone("of ", 5) +
+                "\n==> 4 of 4, seed 6 <==\n" + alone("of ", 6));
+  EXPECT_EQ(run({"--tokens", "105,110", "--tokens", "111"}),
+            "==> 1 of 2, seed 3 <==\n" + run({"--tokens", "105,110"}) +
+                "\n==> 2 of 2, seed 4 <==\n" + run({"--tokens", "111"}, 4));
 }
 
 }  // namespace

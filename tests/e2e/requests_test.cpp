@@ -214,6 +214,13 @@ TEST_F(RequestsE2e, TheClientTellsHowItEnded) {
   EXPECT_EQ(client({"job", "submit", "/no/such.yaml"}).exit_code, 2);
   EXPECT_EQ(client({"frobnicate"}).exit_code, 2);
   EXPECT_EQ(client({"generate", "--job", "a"}).exit_code, 2);
+  EXPECT_EQ(client({"generate", "--job", "a", "--prompt", "x", "--tokens", "1"}).exit_code, 2);
+  EXPECT_EQ(client({"generate", "--job", "a", "--prompt", "x", "--samples", "0"}).exit_code, 2);
+  const auto no_id = client({"generate", "--job", "a", "--tokens", "1,x"});
+  EXPECT_EQ(no_id.exit_code, 2);
+  EXPECT_NE(no_id.errors.find("--tokens 1,x: \"x\" is no token id"), std::string::npos)
+      << no_id.errors;
+  EXPECT_EQ(client({"generate", "--job", "a", "--prompts-file", "/nowhere"}).exit_code, 2);
   const auto error = client({"--json", "status"}, 20s);
   EXPECT_EQ(Json::parse(error.output)["error"]["exit_code"], 3);
 

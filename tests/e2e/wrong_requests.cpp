@@ -178,12 +178,39 @@ void send_wrong_requests(const std::string& address, const std::string& job) {
          r.clear_prompt();
          r.add_token_ids(-1);
        }},
+      {"a prompt and prompts", [](auto& r) { r.add_prompts()->set_prompt("b"); }},
+      {"an empty one of several",
+       [](auto& r) {
+         r.clear_prompt();
+         r.add_prompts()->set_prompt("b");
+         r.add_prompts();
+       }},
+      {"one of several longer than the context",
+       [](auto& r) {
+         r.clear_prompt();
+         r.add_prompts()->set_prompt("b");
+         r.add_prompts()->set_prompt(std::string(5'000, 'x'));
+       }},
+      {"negative samples", [](auto& r) { r.set_samples(-2); }},
+      {"too many samples", [](auto& r) { r.set_samples(65); }},
+      {"more samples than are counted", [](auto& r) { r.set_samples(0x7fffffff); }},
+      {"too many prompts",
+       [](auto& r) {
+         r.clear_prompt();
+         for (int i = 0; i < 400'000; ++i) r.add_prompts()->add_token_ids(1);
+       }},
+      {"too many tokens of all sequences",
+       [](auto& r) {
+         r.set_samples(64);
+         r.mutable_params()->set_max_tokens(1'025);
+       }},
   };
   for (const auto& [what, change] : wrong)
     EXPECT_EQ(generate(change), grpc::StatusCode::INVALID_ARGUMENT) << what;
   EXPECT_EQ(generate([](auto& r) { r.set_prompt(std::string(5 << 20, 'x')); }),
             grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(generate([](auto&) {}), grpc::StatusCode::OK);
+  EXPECT_EQ(generate([](auto& r) { r.set_samples(64); }), grpc::StatusCode::OK);
 }
 
 }  // namespace meshloom::e2e

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/generate_printer.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "daemon/cli/output.h"
+
+namespace meshloom::cli {
+
+GeneratePrinter::GeneratePrinter(bool json, const std::vector<std::string>& prompts,
+                                 std::uint64_t seed)
+    : json_(json), seed_(seed) {
+  for (const std::string& prompt : prompts) sequences_.push_back({prompt, {}, {}, false});
+}
+
+void GeneratePrinter::print(const v1::GenerateResponse& response) {
+  if (!response.done()) {
+    if (first_step_ < 0) first_step_ = response.weights_step();
+    last_step_ = response.weights_step();
+  }
+  if (json_) return print_json_line(response);
+  Sequence& sequence = sequences_.at(static_cast<std::size_t>(response.index()));
+  sequence.text += response.text();
+  if (!response.done()) sequence.ids += fmt::format("{} ", response.token_id());
+  sequence.done = response.done();
+  if (sequences_.size() == 1)
+    print_next(sequence, response);
+  else
+    print_ended();
+  std::fflush(stdout);
+}
+
+void GeneratePrinter::print_next(const Sequence& sequence, const v1::GenerateResponse& response) {
+  if (!begun_) std::fputs(sequence.prompt.c_str(), stdout);
+  begun_ = true;
+  // After a prompt of text the model has bytes, where a token may complete no character.
+  if (!sequence.text.empty() || !sequence.prompt.empty())
+    std::fputs(response.text().c_str(), stdout);
+  else if (!response.done())
+    fmt::print("{} ", response.token_id());
+}
+
+void GeneratePrinter::print_whole(std::size_t index) {
+  const Sequence& sequence = sequences_[index];
+  fmt::print("{}==> {} of {}, seed {}{} <==\n", index == 0 ? "" : "\n", index + 1,
+             sequences_.size(), seed_ + index, sequence.done ? "" : ", cut off");
+  const bool is_text = !sequence.text.empty() || !sequence.prompt.empty();
+  fmt::print("{}{}\n", sequence.prompt, is_text ? sequence.text : sequence.ids);
+}
+
+void GeneratePrinter::print_ended() {
+  while (printed_ < sequences_.size() && sequences_[printed_].done) print_whole(printed_++);
+}
+
+void GeneratePrinter::end() {
+  if (json_) return;
+  if (sequences_.size() == 1) {
+    std::fputs("\n", stdout);
+  } else {
+    while (printed_ < sequences_.size()) print_whole(printed_++);
+  }
+  std::fflush(stdout);
+  if (first_step_ != last_step_)
+    fmt::print(stderr,
+               "The job trained meanwhile: weights of step {} at first, of step {} at last\n",
+               first_step_, last_step_);
+}
+
+}  // namespace meshloom::cli

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `meshloom generate` shows of the tokens that come.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "v1/generate_service.pb.h"
+
+namespace meshloom::cli {
+
+/// Writes to standard output. JSON: one response a line, as it comes. Of one sequence the text as
+/// it comes; of several each whole, in order of their indices, below a line that names it. Token
+/// ids, separated by blanks, take the place of text for vocabularies that are not bytes.
+class GeneratePrinter {
+ public:
+  /// `prompts`: the text in front of each sequence, by index; empty where it was given as ids.
+  /// `seed` is that of the first sequence.
+  GeneratePrinter(bool json, const std::vector<std::string>& prompts, std::uint64_t seed);
+
+  void print(const v1::GenerateResponse& response);
+  /// After the last response. What has not ended by then is shown as far as it came; says on
+  /// standard error where the weights changed meanwhile.
+  void end();
+
+ private:
+  struct Sequence {
+    std::string prompt;
+    std::string text, ids;
+    bool done = false;
+  };
+
+  void print_next(const Sequence& sequence, const v1::GenerateResponse& response);
+  void print_whole(std::size_t index);
+  /// All that follow those which were printed and have ended.
+  void print_ended();
+
+  bool json_;
+  std::uint64_t seed_;
+  std::vector<Sequence> sequences_;
+  std::size_t printed_ = 0;
+  bool begun_ = false;
+  std::int64_t first_step_ = -1, last_step_ = -1;  ///< of the weights
+};
+
+}  // namespace meshloom::cli

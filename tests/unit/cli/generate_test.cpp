@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `meshloom generate` reads and shows of several sequences.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "daemon/cli/exit_code.h"
+#include "daemon/cli/generate_printer.h"
+#include "daemon/cli/generate_prompts.h"
+#include "tests/support/temp_folder.h"
+
+namespace meshloom::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string refusal(const PromptOptions& options) {
+  try {
+    read_prompts(options);
+    return "nothing was refused";
+  } catch (const CliError& error) {
+    EXPECT_EQ(error.code(), kUsage);
+    return error.what();
+  }
+}
+
+TEST(GeneratePrompts, AreTextsTokensOrLines) {
+  EXPECT_EQ(read_prompts({.texts = {"a b", "c,d"}})[1].prompt(), "c,d");
+  const auto tokens = read_prompts({.tokens = {"1,22", "3"}});
+  ASSERT_EQ(tokens.size(), 2u);
+  EXPECT_THAT(tokens[0].token_ids(), ::testing::ElementsAre(1, 22));
+  const test::TempFolder folder;
+  std::ofstream(folder / "prompts.txt") << "one\n two \nlast without an end";
+  const auto lines = read_prompts({.file = (folder / "prompts.txt").string()});
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[1].prompt(), " two ");
+  EXPECT_EQ(lines[2].prompt(), "last without an end");
+}
+
+TEST(GeneratePrompts, MistakesAreNamed) {
+  EXPECT_THAT(refusal({.tokens = {"1", "2,,3"}}), HasSubstr("--tokens 2,,3: \"\" is no token id"));
+  EXPECT_THAT(refusal({.tokens = {"1.5"}}), HasSubstr("\"1.5\" is no token id"));
+  EXPECT_THAT(refusal({.tokens = {"99999999999999999999"}}), HasSubstr("is no token id"));
+  EXPECT_THAT(refusal({.tokens = {""}}), HasSubstr("there is no token id"));
+  const test::TempFolder folder;
+  std::ofstream(folder / "gap.txt") << "one\n\nthree\n";
+  std::ofstream(folder / "empty.txt") << "";
+  EXPECT_THAT(refusal({.file = (folder / "gap.txt").string()}),
+              HasSubstr("gap.txt:2: a prompt is expected, the line is empty"));
+  EXPECT_THAT(refusal({.file = (folder / "empty.txt").string()}),
+              HasSubstr("there is no prompt in it"));
+  EXPECT_THAT(refusal({.file = "/no/such/file"}), HasSubstr("/no/such/file: cannot be read"));
+}
+
+v1::GenerateResponse token(int index, char letter) {
+  v1::GenerateResponse response;
+  response.set_index(index);
+  response.set_token_id(letter);
+  response.set_text(std::string(1, letter));
+  return response;
+}
+
+v1::GenerateResponse end_of(int index) {
+  v1::GenerateResponse response;
+  response.set_index(index);
+  response.set_done(true);
+  return response;
+}
+
+TEST(GeneratePrinter, ShowsSequencesWholeAndInOrder) {
+  GeneratePrinter printer(false, {"one:", "two:", "three:"}, 5);
+  ::testing::internal::CaptureStdout();
+  printer.print(token(1, 'b'));
+  printer.print(token(0, 'a'));
+  printer.print(end_of(1));
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "") << "the first has not ended";
+  ::testing::internal::CaptureStdout();
+  printer.print(end_of(0));
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(),
+            "==> 1 of 3, seed 5 <==\none:a\n\n==> 2 of 3, seed 6 <==\ntwo:b\n");
+  printer.print(token(2, 'c'));
+  ::testing::internal::CaptureStdout();
+  printer.end();
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(),
+            "\n==> 3 of 3, seed 7, cut off <==\nthree:c\n");
+}
+
+TEST(GeneratePrinter, ShowsOneSequenceAsItComesAndTokensWithoutText) {
+  GeneratePrinter one(false, {"so "}, 0), ids(false, {""}, 0);
+  ::testing::internal::CaptureStdout();
+  one.print(token(0, 'x'));
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "so x");
+  ::testing::internal::CaptureStdout();
+  for (int i = 0; i < 2; ++i) {
+    v1::GenerateResponse response;
+    response.set_token_id(40'000 + i);
+    ids.print(response);
+  }
+  ids.print(end_of(0));
+  ids.end();
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "40000 40001 \n");
+}
+
+}  // namespace
+}  // namespace meshloom::cli
