@@ -92,8 +92,23 @@ train::SampleStart GenerateStream::start_of(const Sequence& sequence) const {
   return start;
 }
 
+CacheNeed GenerateStream::cache_need() const {
+  CacheNeed need;
+  need.copies = limits_.cache_copies;
+  for (const Sequence& sequence : sequences_) {
+    if (sequence.done) continue;
+    const auto wanted = static_cast<std::int64_t>(sequence.tokens.size()) +
+                        sequence.params.max_tokens() - sequence.drawn;
+    ++need.sequences;
+    need.bytes += std::min(limits_.context_length, wanted) * limits_.cache_bytes;
+  }
+  return need;
+}
+
 void GenerateStream::start_sample() {
   if (sequences_.empty()) begin_sequences();
+  cache_memory_.reset();
+  cache_memory_ = sources_.hold_cache(cache_need());
   SampleTask task{live_run_, loaded_.id, {}};
   drawing_.clear();
   for (std::size_t i = 0; i < sequences_.size(); ++i) {

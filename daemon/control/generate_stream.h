@@ -43,6 +43,8 @@ class GenerateStream final : public Stream<v1::GenerateResponse> {
 
   void begin_sequences();
   train::SampleStart start_of(const Sequence& sequence) const;
+  /// Of the caches of those that are not done.
+  CacheNeed cache_need() const;
   void start_sample();
   void write_drawn(const TokenChannel::Drawn& drawn);
   void write_token(const DrawnToken& token);
@@ -55,9 +57,10 @@ class GenerateStream final : public Stream<v1::GenerateResponse> {
   train::PromptLimits limits_;
   SourceCache::Source loaded_;
   std::vector<Sequence> sequences_;
-  std::vector<std::size_t> drawing_;       ///< which the sample's sequences are of those
-  std::shared_ptr<TokenChannel> channel_;  ///< null: a source is waited for
-  std::mutex mutex_;                       ///< for what follows
+  std::vector<std::size_t> drawing_;          ///< which the sample's sequences are of those
+  std::shared_ptr<const void> cache_memory_;  ///< that the sequences are counted by
+  std::shared_ptr<TokenChannel> channel_;     ///< null: a source is waited for
+  std::mutex mutex_;                          ///< for what follows
   std::optional<SourceCache::Source> arrived_;
 };
 

@@ -99,8 +99,13 @@ Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int worl
           },
           [this, data_dir = options.config.data_dir()](const v1::RunConfig& resolved) {
             return calls_.run<train::PromptLimits>([=] {
-              return train::prompt_limits(train::load_model_config(resolved.model(), data_dir));
+              return train::prompt_limits(train::load_model_config(resolved.model(), data_dir),
+                                          resolved);
             });
+          },
+          [this](const CacheNeed& need) {
+            return admission_.hold_cache(need,
+                                         calls_.run<std::int64_t>([this] { return job_bytes(); }));
           })),
       sources_([this, threads = self.threads()](const std::filesystem::path& folder) {
         return load_source(folder, threads);
@@ -242,7 +247,8 @@ std::vector<std::string> Leader::admit(const v1::JobSpec& spec,
 }
 
 SourceCache::Loaded Leader::load_source(const std::filesystem::path& folder, int threads) {
-  SourceCache::Loaded loaded{hold_memory(folder), nullptr};
+  SourceCache::Loaded loaded{
+      admission_.hold_source(train::Sampler::weight_bytes(folder), job_bytes()), nullptr};
   // A stop does not wait for a large model, nor for a file system that hangs.
   loaded.sampler = loads_.run<std::unique_ptr<train::Sampler>>([folder, threads] {
     ExecutionContext::Options context;
@@ -258,19 +264,18 @@ void Leader::end_generations() {
   sources_.stop();
 }
 
-std::shared_ptr<const void> Leader::hold_memory(const std::filesystem::path& model) {
-  std::int64_t job_bytes = 0;
-  if (const auto job = store_.active_job()) {
-    try {
-      const nn::ModelConfig running =
-          train::load_model_config(job->resolved().model(), options_.config.data_dir());
-      job_bytes = plan::estimate_job_memory(job->resolved(), running).total();
-    } catch (const Error& error) {
-      spdlog::warn("the memory of {} is not counted beside a generation: {}", job->name(),
-                   error.what());
-    }
+std::int64_t Leader::job_bytes() const {
+  const auto job = store_.active_job();
+  if (!job) return 0;
+  try {
+    const nn::ModelConfig running =
+        train::load_model_config(job->resolved().model(), options_.config.data_dir());
+    return plan::estimate_job_memory(job->resolved(), running).total();
+  } catch (const Error& error) {
+    spdlog::warn("the memory of {} is not counted beside a generation: {}", job->name(),
+                 error.what());
+    return 0;
   }
-  return admission_.hold_source(train::Sampler::weight_bytes(model), job_bytes);
 }
 
 void Leader::on_fatal() {

@@ -68,7 +68,8 @@ class Leader {
   SourceCache::Loaded load_source(const std::filesystem::path& folder, int threads);
   /// Calls that wait for tokens or models end.
   void end_generations();
-  std::shared_ptr<const void> hold_memory(const std::filesystem::path& model);
+  /// The estimate of the running job's memory on a rank; 0 where none runs.
+  std::int64_t job_bytes() const;
   /// The running job saves and lets go, then the ranks stop.
   void stop_in_good_order();
 

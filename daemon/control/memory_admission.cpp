@@ -3,6 +3,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -134,28 +135,42 @@ std::optional<std::string> MemoryAdmission::check_job(const v1::RunConfig& resol
 
 std::shared_ptr<const void> MemoryAdmission::hold_source(std::int64_t weight_bytes,
                                                          std::int64_t job_bytes) {
+  return hold("the model's weights take", weight_bytes,
+              static_cast<double>(job_bytes) * hosts_[kOwnHost].ranks, limit_of(kOwnHost));
+}
+
+std::shared_ptr<const void> MemoryAdmission::hold_cache(const CacheNeed& need,
+                                                        std::int64_t job_bytes) {
   const MemoryLimit limit = limit_of(kOwnHost);
+  double job = static_cast<double>(job_bytes) * hosts_[kOwnHost].ranks;
+  if (job > static_cast<double>(limit.bytes)) job = 0;
+  const std::int64_t bytes = need.bytes * std::min(need.copies, hosts_[kOwnHost].ranks);
+  return hold(fmt::format("the keys and values of {} {} take", need.sequences,
+                          need.sequences == 1 ? "sequence" : "sequences"),
+              bytes, job, limit);
+}
+
+std::shared_ptr<const void> MemoryAdmission::hold(const std::string& text, std::int64_t bytes,
+                                                  double job, const MemoryLimit& limit) {
   const std::lock_guard lock(sources_->mutex);
-  const double job = static_cast<double>(job_bytes) * hosts_[kOwnHost].ranks;
-  const double all = job + static_cast<double>(sources_->bytes) + static_cast<double>(weight_bytes);
+  const double all = job + static_cast<double>(sources_->bytes) + static_cast<double>(bytes);
   if (limit.bytes > 0 && all > static_cast<double>(limit.bytes))
     throw ResourceExhausted(
-        fmt::format(
-            "the model's weights take {}, beside {} of the running job and {} of models that "
-            "are loaded for generation already; host {} has {} ({})",
-            bytes_text(static_cast<double>(weight_bytes)), bytes_text(job),
-            bytes_text(static_cast<double>(sources_->bytes)), hosts_[kOwnHost].name,
-            bytes_text(static_cast<double>(limit.bytes)), limit.source),
+        fmt::format("{} {}, beside {} of the running job and {} of what is loaded for generation "
+                    "already; host {} has {} ({})",
+                    text, bytes_text(static_cast<double>(bytes)), bytes_text(job),
+                    bytes_text(static_cast<double>(sources_->bytes)), hosts_[kOwnHost].name,
+                    bytes_text(static_cast<double>(limit.bytes)), limit.source),
         kMemoryEstimate,
-        {{"weight_bytes", std::to_string(weight_bytes)},
+        {{"needed_bytes", std::to_string(bytes)},
          {"job_bytes", fmt::format("{:.0f}", job)},
          {"generation_bytes", std::to_string(sources_->bytes)},
          {"limit_bytes", std::to_string(limit.bytes)},
          {"limit", limit.source}});
-  sources_->bytes += weight_bytes;
-  return {nullptr, [sources = sources_, weight_bytes](const void*) {
+  sources_->bytes += bytes;
+  return {nullptr, [sources = sources_, bytes](const void*) {
             const std::lock_guard release(sources->mutex);
-            sources->bytes -= weight_bytes;
+            sources->bytes -= bytes;
           }};
 }
 

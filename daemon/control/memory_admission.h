@@ -24,6 +24,13 @@ struct HostMemory {
   MemoryLimit limit;
 };
 
+/// Keys and values of the sequences that one request draws.
+struct CacheNeed {
+  std::int64_t sequences = 0;
+  std::int64_t bytes = 0;  ///< of all of them, held once
+  int copies = 1;          ///< how often they are held, over all ranks
+};
+
 /// The reason of a refusal.
 inline constexpr const char* kMemoryEstimate = "MEMORY_ESTIMATE";
 
@@ -49,12 +56,19 @@ class MemoryAdmission {
   /// host has.
   std::shared_ptr<const void> hold_source(std::int64_t weight_bytes, std::int64_t job_bytes);
 
+  /// The same for the caches of sequences that are drawn together. A job that needs more than the
+  /// host has by itself, which says `overcommit`, is left out of the sum.
+  std::shared_ptr<const void> hold_cache(const CacheNeed& need, std::int64_t job_bytes);
+
  private:
   struct Sources {
     std::mutex mutex;
-    std::int64_t bytes = 0;
+    std::int64_t bytes = 0;  ///< of weights and caches
   };
   MemoryLimit limit_of(std::size_t host) const;
+  /// `text`: what needs so many bytes of rank 0's host; `job`: those of all ranks there.
+  std::shared_ptr<const void> hold(const std::string& text, std::int64_t bytes, double job,
+                                   const MemoryLimit& limit);
 
   std::vector<HostMemory> hosts_;
   ReadLimit read_limit_;

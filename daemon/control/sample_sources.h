@@ -4,9 +4,11 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "daemon/control/job_store.h"
+#include "daemon/control/memory_admission.h"
 #include "daemon/control/sample_scheduler.h"
 #include "daemon/control/source_cache.h"
 #include "daemon/control/state_dir.h"
@@ -22,14 +24,19 @@ class SampleSources {
   /// What the model of a resolved config can continue.
   using FindLimits = std::function<train::PromptLimits(const v1::RunConfig& resolved)>;
 
+  /// Counts the memory of caches until the result is let go, or throws ResourceExhausted.
+  using HoldCache = std::function<std::shared_ptr<const void>(const CacheNeed&)>;
+
   SampleSources(const JobStore& store, SampleScheduler& scheduler, SourceCache& cache,
-                const StateDir& state, ResolvePath resolve, FindLimits find_limits)
+                const StateDir& state, ResolvePath resolve, FindLimits find_limits,
+                HoldCache hold_cache)
       : store_(store),
         scheduler_(scheduler),
         cache_(cache),
         state_(state),
         resolve_(std::move(resolve)),
-        find_limits_(std::move(find_limits)) {}
+        find_limits_(std::move(find_limits)),
+        hold_cache_(std::move(hold_cache)) {}
 
   struct Place {
     std::string live_run;          ///< of a job that trains; empty: folder
@@ -42,6 +49,7 @@ class SampleSources {
 
   SampleScheduler& scheduler() { return scheduler_; }
   SourceCache& cache() { return cache_; }
+  std::shared_ptr<const void> hold_cache(const CacheNeed& need) const { return hold_cache_(need); }
 
  private:
   const JobStore& store_;
@@ -50,6 +58,7 @@ class SampleSources {
   const StateDir& state_;
   ResolvePath resolve_;
   FindLimits find_limits_;
+  HoldCache hold_cache_;
 };
 
 }  // namespace meshloom::control

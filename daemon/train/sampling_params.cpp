@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/sampling_params.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
+#include "daemon/train/dtype_choice.h"
 #include "daemon/train/field_error.h"
 
 namespace meshloom::train {
 namespace {
 
 constexpr int kDefaultTokens = 256;
+
+/// Of one position: a key and a value of each layer.
+std::int64_t cache_bytes(const nn::ModelConfig& config, std::int64_t kv_heads, DType dtype) {
+  return 2 * config.num_layers * kv_heads * config.head_dim *
+         static_cast<std::int64_t>(dtype_size(dtype));
+}
 
 }  // namespace
 
@@ -28,7 +36,17 @@ void resolve_sampling_params(v1::SamplingParams& params, const std::string& wher
 
 PromptLimits prompt_limits(const nn::ModelConfig& config) {
   const bool generates = config.architecture != nn::Architecture::kBert;
-  return {config.vocab_size, generates ? config.max_position_embeddings : 0};
+  return {config.vocab_size, generates ? config.max_position_embeddings : 0,
+          cache_bytes(config, config.num_kv_heads, DType::kFloat32)};
+}
+
+PromptLimits prompt_limits(const nn::ModelConfig& config, const v1::RunConfig& resolved) {
+  PromptLimits limits = prompt_limits(config);
+  // Where there are more ranks than heads of keys and values, each rank has one.
+  const std::int64_t heads = std::max<std::int64_t>(config.num_kv_heads, resolved.mesh().tp());
+  limits.cache_bytes = cache_bytes(config, heads, dtype_of(resolved.plan()));
+  limits.cache_copies = std::max(resolved.mesh().fsdp(), 1);
+  return limits;
 }
 
 std::vector<std::int64_t> prompt_tokens(const std::string& text,

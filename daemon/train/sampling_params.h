@@ -19,8 +19,14 @@ void resolve_sampling_params(v1::SamplingParams& params, const std::string& wher
 struct PromptLimits {
   std::int64_t vocab_size = 0;      ///< 256: bytes
   std::int64_t context_length = 0;  ///< tokens of the longest prompt; 0: it does not generate
+  /// Keys and values of one position of a sequence, in bytes, over the ranks that share heads (tp).
+  std::int64_t cache_bytes = 0;
+  int cache_copies = 1;  ///< how often they are held: by each of the ranks of fsdp
 };
+/// Of a model in float32 on one rank.
 PromptLimits prompt_limits(const nn::ModelConfig& config);
+/// Of a run.
+PromptLimits prompt_limits(const nn::ModelConfig& config, const v1::RunConfig& resolved);
 
 /// The tokens to continue, which are given as ids, or as text for a model of bytes. Everything that
 /// the model refuses is refused here. Throws with the field: `where` and "prompt" or "token_ids".

@@ -44,7 +44,8 @@ class FakeDaemon {
         generate_service_(SampleSources(
             store_, scheduler_, sources_, state_,
             [folder](const std::string& name) { return folder / name; },
-            [&plan](const v1::RunConfig&) { return plan.limits(); })),
+            [&plan](const v1::RunConfig&) { return plan.limits(); },
+            [&plan](const CacheNeed& need) { return hold_fake_cache(plan, need); })),
         checkpoint_service_(store_, state_, options.downloads),
         sources_([&plan](const std::filesystem::path& source) {
           return SourceCache::Loaded{nullptr, load_fake_sampler(plan, source)};

@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "daemon/control/memory_admission.h"
 #include "daemon/control/run_factory.h"
 #include "kernels/base/error.h"
 
@@ -27,10 +28,11 @@ struct FakePlan {
   std::chrono::milliseconds token_time{0};
   std::atomic<std::chrono::milliseconds> batch_time{std::chrono::milliseconds(0)};  ///< validation
   std::atomic<int> live_runs{0};
-  std::atomic<int> sources{0};       ///< loaded at this moment
-  std::atomic<int> sources_made{0};  ///< loaded so far
+  std::atomic<int> sources{0};                    ///< loaded at this moment
+  std::atomic<std::int64_t> cache_room{1 << 30};  ///< bytes for keys and values of sequences
+  std::atomic<int> sources_made{0};               ///< loaded so far
 
-  train::PromptLimits limits() const { return {vocab_size, context_length}; }
+  train::PromptLimits limits() const { return {vocab_size, context_length, 10, 1}; }
 };
 
 /// The letters from `first` on for each sequence, moved by the last token of its prompt where
@@ -169,6 +171,15 @@ class FakeFactory final : public RunFactory {
   FakePlan& plan_;
   int rank_;
 };
+
+/// Takes of FakePlan::cache_room until the result is let go.
+inline std::shared_ptr<const void> hold_fake_cache(FakePlan& plan, const CacheNeed& need) {
+  if (plan.cache_room < need.bytes)
+    throw ResourceExhausted(fmt::format("{} bytes of {} sequences", need.bytes, need.sequences),
+                            kMemoryEstimate);
+  plan.cache_room -= need.bytes;
+  return {nullptr, [&plan, bytes = need.bytes](const void*) { plan.cache_room += bytes; }};
+}
 
 /// For a SourceCache.
 inline std::unique_ptr<train::Sampler> load_fake_sampler(FakePlan& plan,

@@ -230,6 +230,27 @@ TEST_F(GenerationServiceTest, WrongBatchesAreRefusedWithTheirField) {
               HasSubstr("prompts: 300002 tokens of 3 sequences are more than the 262144"));
 }
 
+TEST_F(GenerationServiceTest, CachesAreCountedWhileTheirSequencesAreDrawn) {
+  plan_.token_time = 2ms;
+  start();
+  submit("a", 1'000'000);
+  wait_for_step("a", 1);
+  // A position takes 10 bytes: 3 sequences of a prompt of 1 token with 20 more, then of the
+  // context.
+  plan_.cache_room = 3 * 21 * 10;
+  v1::GenerateRequest request = ask("a", 20);
+  request.set_samples(4);
+  const grpc::Status full = generate(request).status;
+  EXPECT_EQ(full.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(full.error_message(), HasSubstr("840 bytes of 4 sequences"));
+  request.set_samples(3);
+  EXPECT_TRUE(generate(request).status.ok());
+  const auto end = Clock::now() + 10s;
+  while (plan_.cache_room != 3 * 21 * 10 && Clock::now() < end) std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(plan_.cache_room, 3 * 21 * 10) << "let go with the call";
+  EXPECT_THAT(generate(ask("a", 100)).status.error_message(), HasSubstr("640 bytes of 1 seq"));
+}
+
 TEST_F(GenerationServiceTest, CallsShareSourcesAndFewAreLoadedAtOnce) {
   plan_.token_time = 2ms;
   start();

@@ -113,6 +113,26 @@ TEST_F(MemoryAdmissionTest, ModelsThatAreLoadedForGenerationCountWhileTheyAreHel
   EXPECT_NO_THROW(tight.hold_source(weights, job));
 }
 
+TEST_F(MemoryAdmissionTest, CachesOfSequencesAreCountedBesideTheJob) {
+  MemoryAdmission tight = admission(1.3);
+  const auto job = static_cast<std::int64_t>(rank_bytes());
+  const auto third = static_cast<std::int64_t>(0.3 * rank_bytes());
+  auto held = tight.hold_cache({8, third / 2, 1}, job);
+  try {
+    tight.hold_cache({9, third, 5}, job);
+    ADD_FAILURE() << "nothing was refused";
+  } catch (const ResourceExhausted& error) {
+    EXPECT_EQ(error.reason(), kMemoryEstimate);
+    EXPECT_THAT(error.what(), HasSubstr("the keys and values of 9 sequences take"));
+    EXPECT_EQ(std::stoll(error.metadata().at("generation_bytes")), third / 2);
+  }
+  EXPECT_THROW(tight.hold_source(third * 9, job), ResourceExhausted);
+  held.reset();
+  EXPECT_NO_THROW(tight.hold_cache({9, third / 2, 1}, job));
+  EXPECT_NO_THROW(tight.hold_cache({9, third / 2, 1}, 100 * job)) << "a job with overcommit";
+  EXPECT_THROW(tight.hold_cache({9, 20 * third, 1}, 100 * job), ResourceExhausted);
+}
+
 TEST_F(MemoryAdmissionTest, AHostWhoseMemoryIsNotKnownTakesEverything) {
   MemoryAdmission unknown({{"here", 2, {}}}, [] { return MemoryLimit(); });
   EXPECT_EQ(note(unknown), "none");
