@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
+#include "kernels/base/parallel_for.h"
 
 namespace meshloom::nn {
 namespace {
@@ -90,20 +91,32 @@ std::vector<GeneratedToken> Generation::advance() {
   const Tensor logits = model_.decode(input, caches);
   std::vector<GeneratedToken> drawn;
   if (sequences_[rows[0]].unfed() > 0) return drawn;
-  const std::vector<double> doubles = logits.to_vector();
-  const std::vector<float> values(doubles.begin(), doubles.end());
-  const std::size_t vocabulary = values.size() / rows.size();
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    drawn.push_back(draw(rows[i], std::span(values).subspan(i * vocabulary, vocabulary)));
+  const std::vector<std::int64_t> next = sample_rows(rows, logits);
+  for (std::size_t i = 0; i < rows.size(); ++i) drawn.push_back(add(rows[i], next[i]));
   return drawn;
 }
 
-GeneratedToken Generation::draw(std::size_t number, std::span<const float> logits) {
+std::vector<std::int64_t> Generation::sample_rows(const std::vector<std::size_t>& rows,
+                                                  const Tensor& logits) const {
+  const std::vector<double> doubles = logits.to_vector();
+  const std::vector<float> values(doubles.begin(), doubles.end());
+  const std::size_t vocabulary = values.size() / rows.size();
+  std::vector<std::int64_t> ids(rows.size());
+  const auto sample = [&](std::int64_t row) {
+    const auto i = static_cast<std::size_t>(row);
+    const Sequence& sequence = sequences_[rows[i]];
+    const GenerateOptions& options = sequence.options;
+    ids[i] = sample_token(std::span(values).subspan(i * vocabulary, vocabulary), options.sampling,
+                          options.drawn_before + static_cast<std::uint64_t>(sequence.drawn));
+  };
+  parallel_dynamic(model_.context().threads(), static_cast<std::int64_t>(rows.size()), sample);
+  return ids;
+}
+
+GeneratedToken Generation::add(std::size_t number, std::int64_t id) {
   Sequence& sequence = sequences_[number];
   const GenerateOptions& options = sequence.options;
-  GeneratedToken token{number, 0, false};
-  token.id = sample_token(logits, options.sampling,
-                          options.drawn_before + static_cast<std::uint64_t>(sequence.drawn));
+  GeneratedToken token{number, id, false};
   sequence.tokens.push_back(token.id);
   const auto& stops = options.stop_tokens;
   token.last = ++sequence.drawn == options.max_tokens ||

@@ -82,7 +82,10 @@ class Generation {
   void make_room(Sequence& sequence) const;
   /// Those of the next pass: one with more than a token to be fed, else all whose turn it is.
   std::vector<std::size_t> next_pass();
-  GeneratedToken draw(std::size_t number, std::span<const float> logits);
+  /// The next token of each of the sequences `rows`, from logits [rows, vocabulary].
+  std::vector<std::int64_t> sample_rows(const std::vector<std::size_t>& rows,
+                                        const Tensor& logits) const;
+  GeneratedToken add(std::size_t number, std::int64_t id);
 
   Model& model_;
   std::vector<Sequence> sequences_;

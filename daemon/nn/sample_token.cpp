@@ -2,6 +2,8 @@
 #include "daemon/nn/sample_token.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <vector>
@@ -30,6 +32,34 @@ void check_logits(std::span<const float> logits) {
   if (!any) throw NumericError("generate: every logit is -inf", "NAN_LOGITS");
 }
 
+/// Falls as the logit rises; equal for 0 and -0.
+std::uint32_t falling_key(float logit) {
+  const auto bits = std::bit_cast<std::uint32_t>(logit + 0.0f);
+  return bits & 0x8000'0000u ? bits : ~bits & 0x7fff'ffffu;
+}
+
+/// All ids by falling logit, equal ones by id: three stable counting passes, since comparing takes
+/// longer than a small model's pass where the vocabulary is large.
+std::vector<std::uint32_t> by_falling_logit(std::span<const float> logits) {
+  constexpr int kBits = 11, kPasses = 3;
+  constexpr std::uint64_t kMask = (1u << kBits) - 1;
+  std::vector<std::uint64_t> items(logits.size()), sorted(logits.size());
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    items[i] = std::uint64_t{falling_key(logits[i])} << 32 | i;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const int shift = 32 + pass * kBits;
+    std::array<std::size_t, kMask + 2> starts{};
+    for (const std::uint64_t item : items) ++starts[(item >> shift & kMask) + 1];
+    for (std::size_t i = 1; i < starts.size(); ++i) starts[i] += starts[i - 1];
+    for (const std::uint64_t item : items) sorted[starts[item >> shift & kMask]++] = item;
+    items.swap(sorted);
+  }
+  std::vector<std::uint32_t> ids(items.size());
+  std::transform(items.begin(), items.end(), ids.begin(),
+                 [](std::uint64_t item) { return static_cast<std::uint32_t>(item); });
+  return ids;
+}
+
 /// 53 random bits in [0, 1).
 double uniform(const SamplingOptions& options, std::uint64_t index) {
   const PhiloxBlock bits = PhiloxStream{options.seed, kSamplingStream}.block(index);
@@ -54,19 +84,15 @@ std::int64_t sample_token(std::span<const float> logits, const SamplingOptions& 
   const std::int64_t best = likeliest(logits);
   if (options.temperature == 0.0 || options.top_k == 1) return best;
 
-  std::vector<std::int64_t> order(logits.size());
-  std::iota(order.begin(), order.end(), std::int64_t{0});
-  const auto logit = [&](std::int64_t id) { return logits[static_cast<std::size_t>(id)]; };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::int64_t a, std::int64_t b) { return logit(a) > logit(b); });
+  std::vector<std::uint32_t> order = by_falling_logit(logits);
   if (options.top_k > 0 && static_cast<std::size_t>(options.top_k) < order.size())
     order.resize(static_cast<std::size_t>(options.top_k));
 
-  const double top = logit(best);
+  const double top = logits[static_cast<std::size_t>(best)];
   std::vector<double> weights;
   weights.reserve(order.size());
-  for (std::int64_t id : order)
-    weights.push_back(std::exp((logit(id) - top) / options.temperature));
+  for (const std::uint32_t id : order)
+    weights.push_back(std::exp((logits[id] - top) / options.temperature));
   const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
   double kept = 0.0;
   std::size_t count = 0;

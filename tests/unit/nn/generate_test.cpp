@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
+#include <random>
 
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
@@ -220,6 +222,32 @@ TEST(SampleToken, TopKAndTopP) {
 TEST(SampleToken, GreedyTakesTheLowestOfEquals) {
   EXPECT_EQ(sample_token(std::vector<float>{1, 3, 3, 2}, {.temperature = 0}, 0), 1);
   EXPECT_EQ(sample_token(std::vector<float>{1, 3, 3, 2}, {.temperature = 5, .top_k = 1}, 0), 1);
+}
+
+TEST(SampleToken, TakesTokensInOrderOfLogitsThenIds) {
+  std::mt19937 random(3);
+  std::vector<float> logits(3'000);
+  for (float& logit : logits) {
+    logit = static_cast<float>(static_cast<int>(random() % 801) - 400) / 100.0f;
+    if (random() % 5 == 0) logit = random() % 2 == 0 ? -0.0f : 0.0f;
+    if (random() % 50 == 0) logit = -INFINITY;
+  }
+  std::vector<std::int64_t> order(logits.size());
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
+  });
+  // So hot that every kept token comes: those of top_k are the first k.
+  for (const std::int64_t k : {2, 5, 20}) {
+    auto seen = frequencies(logits, {.temperature = 50.0, .top_k = k}, 400);
+    EXPECT_EQ(static_cast<std::int64_t>(seen.size()), k);
+    for (std::int64_t i = 0; i < k; ++i)
+      EXPECT_TRUE(seen.contains(order[static_cast<std::size_t>(i)])) << i;
+  }
+  for (const double cold : {0.01, 0.5}) {
+    const std::int64_t id = sample_token(logits, {.temperature = cold, .top_p = 1e-9}, 1);
+    EXPECT_EQ(id, order[0]);
+  }
 }
 
 TEST(SampleToken, SickLogitsAreRefused) {
