@@ -4,6 +4,8 @@
 #include <hwy/highway.h>
 #include <hwy/targets.h>
 
+#include <atomic>
+
 #include "kernels/base/error.h"
 
 namespace meshloom::kernels::cpu {
@@ -16,9 +18,16 @@ std::vector<std::int64_t> compiled_and_supported() {
   return found;
 }
 
+// Highway asks the CPU at every call, which takes tens of microseconds in a virtual machine.
+std::atomic<std::int64_t>& supported() {
+  static std::atomic<std::int64_t> mask{hwy::SupportedTargets()};
+  return mask;
+}
+
 void choose(std::int64_t mask) {
   hwy::SetSupportedTargetsForTest(mask);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  supported() = hwy::SupportedTargets();
+  hwy::GetChosenTarget().Update(supported());
 }
 
 }  // namespace
@@ -32,7 +41,7 @@ std::vector<std::string> available_targets() {
 
 std::string current_target() { return hwy::TargetName(compiled_and_supported().front()); }
 
-bool runs_avx512() { return (hwy::SupportedTargets() & HWY_TARGETS & HWY_AVX3) != 0; }
+bool runs_avx512() { return (supported() & HWY_TARGETS & HWY_AVX3) != 0; }
 
 void force_target(std::string_view name) {
   choose(0);
