@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/attention_backward.h"
 #include "kernels/cpu/attention_forward.h"
+#include "kernels/cpu/attention_one_query.h"
 #include "kernels/cpu/attention_reference.h"
 
 namespace meshloom::kernels::cpu {
@@ -13,6 +14,7 @@ void attention(const KernelContext& context, const AttentionOutputs& out, const 
   // No keys at all, and float64, are no work for tiles.
   if (in.q.dtype == DType::kFloat64 || in.k.size(2) == 0)
     return reference_attention(context, out, in, options);
+  if (is_one_query(out, in, options)) return attention_one_query(context, out, in, options);
   attention_forward(context, out, in, options);
 }
 
