@@ -6,6 +6,7 @@
 #include <numeric>
 #include <thread>
 
+#include "daemon/nn/generate.h"
 #include "daemon/nn/initialize_part.h"
 #include "daemon/nn/models/model.h"
 #include "daemon/nn/models/presets.h"
@@ -47,7 +48,8 @@ double parameter_bytes(nn::Model& model) {
 }
 
 struct Seconds {
-  double training_forward, prefill, decode;  ///< medians: all tokens of the prompts; one token each
+  /// Medians: all tokens of the prompts; one token each; the same with the choice of the tokens.
+  double training_forward, prefill, decode, drawn;
 };
 
 // Tokens of the prompt of each sequence: all alike, or evenly spread up to the longest.
@@ -57,6 +59,26 @@ std::vector<std::int64_t> prompt_lengths(const Options& options) {
     lengths.push_back(options.ragged ? std::max<std::int64_t>(options.prompt * i / options.batch, 1)
                                      : options.prompt);
   return lengths;
+}
+
+// Seconds of each pass of a generation that gives every sequence a token. As many sequences as
+// share a pass at most.
+std::vector<double> draw(nn::Model& model, const Options& options) {
+  std::vector<nn::GenerateSequence> sequences;
+  for (const std::int64_t length : prompt_lengths(options)) {
+    sequences.push_back({random_ids(length, model.config().vocab_size), {}});
+    sequences.back().options.max_tokens = options.tokens + 1;  // the first comes with the prompt
+    sequences.back().options.stop_at_eos = false;
+  }
+  const std::size_t count = std::min(sequences.size(), nn::Generation::kPassRows);
+  nn::Generation generation(model, std::move(sequences));
+  std::vector<double> seconds;
+  while (!generation.done()) {
+    const auto begin = Clock::now();
+    const std::size_t tokens = generation.advance().size();
+    if (tokens == count) seconds.push_back(seconds_since(begin));
+  }
+  return seconds;
 }
 
 // One forward as training runs it, prompts fed to a cache each, then single positions of all
@@ -71,7 +93,7 @@ Seconds measure(nn::Model& model, const Options& options) {
     fed.push_back(from_values(context, {1, length}, random_ids(length, config.vocab_size)));
   const Tensor next =
       from_values(context, {options.batch, 1}, random_ids(options.batch, config.vocab_size));
-  std::vector<double> training, prefill, decode;
+  std::vector<double> training, prefill, decode, drawn;
   for (int round = 0; round <= options.rounds; ++round) {
     auto begin = Clock::now();
     {
@@ -98,8 +120,11 @@ Seconds measure(nn::Model& model, const Options& options) {
     if (round == 0) continue;  // it made what later rounds find made
     training.push_back(forward);
     prefill.push_back(fill);
+    const std::vector<double> passes = draw(model, options);
+    drawn.insert(drawn.end(), passes.begin(), passes.end());
   }
-  return {percentile(training, 0.5), percentile(prefill, 0.5), percentile(decode, 0.5)};
+  return {percentile(training, 0.5), percentile(prefill, 0.5), percentile(decode, 0.5),
+          percentile(drawn, 0.5)};
 }
 
 }  // namespace
@@ -165,6 +190,9 @@ int run_generate_bench(int argc, char** argv) {
       {"prefill_over_probe", flops * prompt_tokens / seconds.prefill / probe},
       {"decode_tokens_per_second", static_cast<double>(options.batch) / seconds.decode},
       {"decode_seconds", seconds.decode},
+      {"drawn_tokens_per_second",
+       static_cast<double>(std::min<std::int64_t>(options.batch, nn::Generation::kPassRows)) /
+           seconds.drawn},
       {"weight_bytes", weights},
       {"copy_bytes_per_second", reading},
       {"weights_read_once_over_decode", weights / reading / seconds.decode}};
