@@ -18,7 +18,7 @@ std::uint64_t mix(std::uint64_t x) {
 
 void check_buffer(const TensorView& view, const char* collective, const char* what) {
   check(view.contiguous(), "{}: {} of shape {} is not contiguous (strides {})", collective, what,
-        to_string(view.shape), to_string(view.strides));
+        view.shape, to_string(view.strides));
   check(view.device == kCpuDevice, "{}: {} is not in host memory", collective, what);
   check(view.data != nullptr || view.numel() == 0, "{}: {} has no memory", collective, what);
 }
@@ -36,8 +36,8 @@ void check_parts(std::span<const TensorView> parts, int size, DType dtype, const
 
 void check_same_size(const TensorView& a, const TensorView& b, const char* collective) {
   check(a.numel() == b.numel() && a.dtype == b.dtype,
-        "{}: this rank's own parts are {} {} and {} {}", collective, dtype_name(a.dtype),
-        to_string(a.shape), dtype_name(b.dtype), to_string(b.shape));
+        "{}: this rank's own parts are {} {} and {} {}", collective, dtype_name(a.dtype), a.shape,
+        dtype_name(b.dtype), b.shape);
 }
 
 void check_reduction(DType dtype, const char* collective) { check_reducible(dtype, collective); }

@@ -78,7 +78,7 @@ const planner::DTensorSpec* DistributedEngine::spec_of(planner::OpId op, const T
   check(implicit_replication_ || input.numel() == 1,
         "{}: an input of shape {} has no layout while another one has; distribute it, or allow "
         "implicit replication",
-        op_name(op), to_string(input.shape()));
+        op_name(op), input.shape());
   return specs_.replicated(input.shape()).get();
 }
 

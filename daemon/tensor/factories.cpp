@@ -8,8 +8,7 @@ namespace {
 std::size_t size_in_bytes(const Shape& shape, DType dtype) {
   std::int64_t bytes = 0;
   check(!__builtin_mul_overflow(numel(shape), static_cast<std::int64_t>(dtype_size(dtype)), &bytes),
-        "a tensor of shape {} and {} has more than 2^63 - 1 bytes", to_string(shape),
-        dtype_name(dtype));
+        "a tensor of shape {} and {} has more than 2^63 - 1 bytes", shape, dtype_name(dtype));
   return static_cast<std::size_t>(bytes);
 }
 
@@ -18,7 +17,7 @@ Tensor from_host(ExecutionContext& context, const Shape& shape, std::span<const 
                  DType host_dtype, DType dtype) {
   Tensor result = empty(context, shape, dtype);
   check(static_cast<std::int64_t>(values.size()) == result.numel(),
-        "from_values: {} values given for shape {}", values.size(), to_string(shape));
+        "from_values: {} values given for shape {}", values.size(), shape);
   if (values.empty()) return result;
   const TensorView source = make_view(const_cast<T*>(values.data()), host_dtype, shape);
   context.backend().copy(context.kernel_context(), result.view(), source);
@@ -106,8 +105,7 @@ Tensor from_external(ExecutionContext& context, const TensorView& view,
 }
 
 void copy_into(const Tensor& dst, const Tensor& src) {
-  check(dst.shape() == src.shape(), "copy_into: shapes {} and {} differ", to_string(dst.shape()),
-        to_string(src.shape()));
+  check(dst.shape() == src.shape(), "copy_into: shapes {} and {} differ", dst.shape(), src.shape());
   ExecutionContext& context = dst.context();
   if (dst.numel() > 0) context.backend().copy(context.kernel_context(), dst.view(), src.view());
 }

@@ -102,8 +102,7 @@ Tensor Tensor::detach() const {
 }
 
 double Tensor::item() const {
-  check(numel() == 1, "item: the tensor has {} elements, expected 1 (shape {})", numel(),
-        to_string(shape()));
+  check(numel() == 1, "item: the tensor has {} elements, expected 1 (shape {})", numel(), shape());
   return to_vector()[0];
 }
 

@@ -37,13 +37,13 @@ std::int64_t numel(const Shape& shape) {
   std::int64_t product = 1;
   bool empty = false;
   for (std::int64_t size : shape) {
-    check(size >= 0, "negative size in shape {}", to_string(shape));
+    check(size >= 0, "negative size in shape {}", shape);
     if (size == 0) {
       empty = true;
       continue;
     }
     check(!__builtin_mul_overflow(product, size, &product), "shape {} has too many elements",
-          to_string(shape));
+          shape);
   }
   return empty ? 0 : product;
 }
@@ -82,8 +82,7 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op) {
   for (int i = 0; i < shorter.size(); ++i) {
     std::int64_t& size = result[i + shift];
     if (size == 1) size = shorter[i];
-    check(shorter[i] == size || shorter[i] == 1, "{}: shapes {} and {} do not broadcast", op,
-          to_string(a), to_string(b));
+    check(shorter[i] == size || shorter[i] == 1, "{}: shapes {} and {} do not broadcast", op, a, b);
   }
   return result;
 }

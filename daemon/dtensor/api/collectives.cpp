@@ -23,8 +23,7 @@ void check_plain(const char* call, const Tensor& x) {
 
 int dim_of(const char* call, const Tensor& x, std::int64_t dim) {
   const std::int64_t at = dim < 0 ? dim + x.ndim() : dim;
-  check(at >= 0 && at < x.ndim(), "{}: dim {} of a tensor of shape {}", call, dim,
-        to_string(x.shape()));
+  check(at >= 0 && at < x.ndim(), "{}: dim {} of a tensor of shape {}", call, dim, x.shape());
   return static_cast<int>(at);
 }
 

@@ -28,8 +28,7 @@ void check_arguments(const Tensor& tensor, const DistributedEngine& engine, cons
     return;
   }
   check(tensor.shape() == layout->shape(),
-        "distribute_tensor: a tensor of shape {}, a layout of {}", to_string(tensor.shape()),
-        to_string(layout->shape()));
+        "distribute_tensor: a tensor of shape {}, a layout of {}", tensor.shape(), layout->shape());
   check(!layout->has_partial(), "distribute_tensor: Partial placements {} hold no tensor's values",
         planner::to_string(layout->placements()));
   check(tensor.is_leaf(), "distribute_tensor: a tensor that was computed (by {}); expected a leaf",

@@ -16,7 +16,7 @@ namespace {
 void check_like(const Tensor& tensor, const Tensor& input_ids, const char* name) {
   if (!tensor) return;
   check(tensor.shape() == input_ids.shape(), "{}: shape {} differs from input_ids' {}", name,
-        to_string(tensor.shape()), to_string(input_ids.shape()));
+        tensor.shape(), input_ids.shape());
 }
 
 }  // namespace
@@ -25,7 +25,7 @@ void check_batch(const Batch& batch, std::int64_t context_length) {
   check(batch.input_ids.defined(), "input_ids: not given");
   check(batch.input_ids.dtype() == DType::kInt64 && batch.input_ids.ndim() == 2,
         "input_ids: {} {} where int64 [B,S] is expected", dtype_name(batch.input_ids.dtype()),
-        to_string(batch.input_ids.shape()));
+        batch.input_ids.shape());
   const std::int64_t length = batch.input_ids.size(1);
   check(length > 0, "input_ids: the sequence is empty");
   check(length <= context_length,

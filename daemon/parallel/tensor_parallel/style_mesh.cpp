@@ -32,9 +32,8 @@ SpecPtr summands_of(const SpecPtr& from, const SpecPtr& to, LayoutEngine& engine
 Tensor wrap_local(const Tensor& local, const SpecPtr& spec, const StyleMesh& mesh) {
   const Shape expected = spec->local_shape(mesh.context.mesh.coordinates());
   check(local.shape() == expected,
-        "a local tensor of shape {} is not this rank's part {} of {} in layout {}",
-        to_string(local.shape()), to_string(expected), to_string(spec->shape()),
-        planner::to_string(*spec));
+        "a local tensor of shape {} is not this rank's part {} of {} in layout {}", local.shape(),
+        to_string(expected), spec->shape(), planner::to_string(*spec));
   const SpecPtr own = mesh.engine.intern(spec);
   Tensor wrapped = with_layout(local, own, mesh.engine);
   wrapped.layout()->grad_spec = mesh.engine.gradient_of(own);

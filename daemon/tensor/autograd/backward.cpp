@@ -76,8 +76,8 @@ Tensor local_gradient(const Tensor& output, const Tensor& grad) {
   check(*grad.layout()->spec == *expected,
         "backward: gradient of shape {} and layout {} for an output of shape {}, expected layout "
         "{}",
-        to_string(grad.shape()), planner::to_string(*grad.layout()->spec),
-        to_string(output.shape()), planner::to_string(*expected));
+        grad.shape(), planner::to_string(*grad.layout()->spec), output.shape(),
+        planner::to_string(*expected));
   return grad.layout()->local;
 }
 
@@ -98,13 +98,13 @@ void GraphTask::add_root(const Tensor& output, const Tensor& grad) {
   Tensor seed = grad;
   if (!seed) {
     check(output.numel() == 1, "backward: a gradient is needed for an output of shape {}",
-          to_string(output.shape()));
+          output.shape());
     seed = full(context_, local_of(output).shape(), 1.0, output.dtype());
   }
   if (grad && output.has_layout()) seed = local_gradient(output, grad);
   const Shape& shape = local_of(output).shape();
   check(seed.shape() == shape, "backward: gradient of shape {} for an output of shape {}",
-        to_string(seed.shape()), to_string(shape));
+        seed.shape(), shape);
   check(seed.dtype() == output.dtype(), "backward: gradient of dtype {} for an output of dtype {}",
         dtype_name(seed.dtype()), dtype_name(output.dtype()));
   roots_.push_back({edge_of(output), seed.detach()});

@@ -57,14 +57,13 @@ void check_arguments(const Tensor& q, const Tensor& k, const Tensor& v,
     bool fits = shape.size() <= 4;
     for (int i = 1; fits && i <= shape.size(); ++i)
       fits = shape[shape.size() - i] == 1 || shape[shape.size() - i] == scores[4 - i];
-    check(fits, "{}: bias of shape {} does not broadcast to {}", kName, to_string(shape),
-          to_string(scores));
+    check(fits, "{}: bias of shape {} does not broadcast to {}", kName, shape, scores);
   }
   if (options.document_ids) {
     check_dtype(kName, "document_ids", options.document_ids, DType::kInt64);
     check(q.size(2) == k.size(2) && options.document_ids.shape() == Shape{q.size(0), q.size(2)},
-          "{}: document_ids of shape {} for q {} and k {}", kName,
-          to_string(options.document_ids.shape()), to_string(q.shape()), to_string(k.shape()));
+          "{}: document_ids of shape {} for q {} and k {}", kName, options.document_ids.shape(),
+          q.shape(), k.shape());
   }
 }
 

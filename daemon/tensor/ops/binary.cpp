@@ -99,8 +99,7 @@ Tensor div(const Tensor& a, const Tensor& b) { return binary(BinaryOp::kDiv, a, 
 Tensor swiglu(const Tensor& gate, const Tensor& up) {
   check_floating("swiglu", gate);
   check_same_dtype("swiglu", gate, up);
-  check(gate.shape() == up.shape(), "swiglu: shapes {} and {} differ", to_string(gate.shape()),
-        to_string(up.shape()));
+  check(gate.shape() == up.shape(), "swiglu: shapes {} and {} differ", gate.shape(), up.shape());
   if (LayoutEngine* engine = layout_engine({&gate, &up}))
     return run_local(*engine, OpId::kSwiglu, {}, swiglu, gate, up);
 
@@ -157,8 +156,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
   check_dtype("masked_fill", "mask", mask, DType::kBool);
   check(broadcast_shapes(x.shape(), mask.shape(), "masked_fill") == x.shape(),
-        "masked_fill: mask of shape {} does not broadcast to {}", to_string(mask.shape()),
-        to_string(x.shape()));
+        "masked_fill: mask of shape {} does not broadcast to {}", mask.shape(), x.shape());
   if (LayoutEngine* engine = layout_engine({&x, &mask}))
     return run_local(
         *engine, OpId::kMaskedFill, {},

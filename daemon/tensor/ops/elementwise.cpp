@@ -83,7 +83,7 @@ Tensor unary(UnaryOp op, const char* name, const Tensor& x, double scalar = 0.0)
 }
 
 Tensor triangle(const char* name, const Tensor& x, bool upper, std::int64_t diagonal) {
-  check(x.ndim() >= 2, "{}: expected at least 2 dims, got shape {}", name, to_string(x.shape()));
+  check(x.ndim() >= 2, "{}: expected at least 2 dims, got shape {}", name, x.shape());
   if (LayoutEngine* engine = layout_engine({&x}))
     return run_call(*engine, OpId::kTri, {&x}, {{}, {diagonal, upper}}, [=](const LocalCall& c) {
       return triangle(name, c.inputs[0], upper, c.attributes.ints[0]);

@@ -62,8 +62,7 @@ Tensor slice_embedding(const LocalCall& call, std::int64_t vocabulary, std::int6
 Tensor embedding(const Tensor& weight, const Tensor& ids_given, std::int64_t padding_idx) {
   check_floating("embedding", weight);
   check_dtype("embedding", "ids", ids_given, DType::kInt64);
-  check(weight.ndim() == 2, "embedding: weight of shape {}, expected [V,C]",
-        to_string(weight.shape()));
+  check(weight.ndim() == 2, "embedding: weight of shape {}, expected [V,C]", weight.shape());
   if (LayoutEngine* engine = layout_engine({&weight, &ids_given}))
     return run_call(*engine, planner::OpId::kEmbedding, {&weight, &ids_given}, {{}, {padding_idx}},
                     [&](const LocalCall& c) {

@@ -104,15 +104,15 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
   check_floating("linear", x);
   check_same_dtype("linear", x, weight);
   check(x.ndim() >= 1 && weight.ndim() == 2, "linear: shapes x {} and weight {}, expected a matrix",
-        to_string(x.shape()), to_string(weight.shape()));
+        x.shape(), weight.shape());
   const std::int64_t in = weight.size(options.weight_is_in_out ? 0 : 1);
   const std::int64_t out = weight.size(options.weight_is_in_out ? 1 : 0);
-  check(x.size(-1) == in, "linear: x of shape {} does not fit weight {} with {} inputs",
-        to_string(x.shape()), to_string(weight.shape()), in);
+  check(x.size(-1) == in, "linear: x of shape {} does not fit weight {} with {} inputs", x.shape(),
+        weight.shape(), in);
   if (!bias) return;
   check_same_dtype("linear", x, bias);
   check(bias.ndim() == 1 && bias.size(0) == out, "linear: bias of shape {}, expected [{}]",
-        to_string(bias.shape()), out);
+        bias.shape(), out);
 }
 
 Tensor linear_with_layout(LayoutEngine& engine, const Tensor& x, const Tensor& weight,

@@ -21,16 +21,15 @@ void check_arguments(const Tensor& hidden, const Tensor& weight, const Tensor& b
   check_same_dtype(kName, hidden, weight);
   check_dtype(kName, "targets", targets, DType::kInt64);
   check(hidden.ndim() >= 1 && weight.ndim() == 2 && hidden.size(-1) == weight.size(1),
-        "{}: hidden of shape {} does not fit weight {}", kName, to_string(hidden.shape()),
-        to_string(weight.shape()));
+        "{}: hidden of shape {} does not fit weight {}", kName, hidden.shape(), weight.shape());
   Shape expected = hidden.shape();
   expected.erase(expected.size() - 1);
   check(targets.shape() == expected, "{}: targets of shape {} for hidden {}", kName,
-        to_string(targets.shape()), to_string(hidden.shape()));
+        targets.shape(), hidden.shape());
   if (bias) {
     check_same_dtype(kName, hidden, bias);
     check(bias.ndim() == 1 && bias.size(0) == weight.size(0), "{}: bias of shape {}, expected [{}]",
-          kName, to_string(bias.shape()), weight.size(0));
+          kName, bias.shape(), weight.size(0));
   }
 }
 

@@ -53,12 +53,12 @@ Tensor class_dim_last(const Tensor& logits) {
 
 void check_shapes(const Tensor& logits, const Tensor& targets) {
   check(logits.ndim() >= 1, "cross_entropy: logits of shape {}, expected [V], [N,V] or [N,V,d..]",
-        to_string(logits.shape()));
+        logits.shape());
   Shape expected = logits.shape();
   expected.erase(logits.ndim() == 1 ? 0 : 1);
   check(targets.shape() == expected,
-        "cross_entropy: targets of shape {} for logits {}, expected {}", to_string(targets.shape()),
-        to_string(logits.shape()), to_string(expected));
+        "cross_entropy: targets of shape {} for logits {}, expected {}", targets.shape(),
+        logits.shape(), to_string(expected));
 }
 
 /// One factor per row, from targets as they were given (those of this rank).
@@ -78,8 +78,7 @@ void check_class_weights(const CrossEntropyOptions& options, std::int64_t classe
   if (!weights) return;
   check_floating("cross_entropy", weights);
   check(weights.shape() == Shape{classes},
-        "cross_entropy: class weights of shape {} for {} classes", to_string(weights.shape()),
-        classes);
+        "cross_entropy: class weights of shape {} for {} classes", weights.shape(), classes);
   check(!weights.has_layout() || weights.layout()->spec->replicated(),
         "cross_entropy: class weights in layout {}, expected a replicated or plain tensor",
         weights.has_layout() ? planner::to_string(*weights.layout()->spec) : "");

@@ -52,10 +52,10 @@ void check_matmul(const char* name, const Tensor& a, const Tensor& b) {
   check_floating(name, a);
   check_same_dtype(name, a, b);
   check(a.ndim() >= 1 && b.ndim() >= 1, "{}: shapes {} and {}, expected at least 1 dim each", name,
-        to_string(a.shape()), to_string(b.shape()));
+        a.shape(), b.shape());
   const std::int64_t inner = b.ndim() == 1 ? b.size(0) : b.size(-2);
   check(a.size(-1) == inner, "{}: shapes {} and {} do not fit: inner sizes are {} and {}", name,
-        to_string(a.shape()), to_string(b.shape()), a.size(-1), inner);
+        a.shape(), b.shape(), a.size(-1), inner);
 }
 
 /// One product for all of a's leading dims where b has none: fewer, larger matrices.
@@ -85,8 +85,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 
 Tensor bmm(const Tensor& a, const Tensor& b) {
   check(a.ndim() == 3 && b.ndim() == 3 && a.size(0) == b.size(0),
-        "bmm: expected shapes [B,M,K] and [B,K,N], got {} and {}", to_string(a.shape()),
-        to_string(b.shape()));
+        "bmm: expected shapes [B,M,K] and [B,K,N], got {} and {}", a.shape(), b.shape());
   check_matmul("bmm", a, b);
   if (LayoutEngine* engine = layout_engine({&a, &b}))
     return run_local(*engine, OpId::kBmm, {}, bmm, a, b);
@@ -95,12 +94,11 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
 
 Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b) {
   check(a.ndim() == 2 && b.ndim() == 2, "addmm: expected two matrices, got shapes {} and {}",
-        to_string(a.shape()), to_string(b.shape()));
+        a.shape(), b.shape());
   check_matmul("addmm", a, b);
   const Shape shape{a.size(0), b.size(1)};
   check(broadcast_shapes(input.shape(), shape, "addmm") == shape,
-        "addmm: input of shape {} does not broadcast to {}", to_string(input.shape()),
-        to_string(shape));
+        "addmm: input of shape {} does not broadcast to {}", input.shape(), shape);
   if (LayoutEngine* engine = layout_engine({&input, &a, &b}))
     return run_local(*engine, OpId::kAddmm, {}, addmm, input, a, b);
   return add(product("addmm", a, b), input);

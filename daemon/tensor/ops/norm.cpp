@@ -32,8 +32,8 @@ void check_params(const char* op, const Tensor& x, const Tensor& weight, const T
   for (const Tensor* p : {&weight, &bias}) {
     if (!*p) continue;
     check(p->ndim() == 1 && p->size(0) == x.size(-1),
-          "{}: weight and bias of shape {} do not fit the normalized dim of {}", op,
-          to_string(p->shape()), to_string(x.shape()));
+          "{}: weight and bias of shape {} do not fit the normalized dim of {}", op, p->shape(),
+          x.shape());
     check_same_dtype(op, x, *p);
   }
 }
@@ -136,7 +136,7 @@ NormedSum add_norm(NormKind kind, const char* name, const Tensor& x_given,
   check_params(name, x_given, weight_given, bias_given);
   check_same_dtype(name, x_given, residual_given);
   check(x_given.shape() == residual_given.shape(), "{}: shapes {} and {} differ", name,
-        to_string(x_given.shape()), to_string(residual_given.shape()));
+        x_given.shape(), residual_given.shape());
   const Tensor* inputs[] = {&x_given, &residual_given, &weight_given, &bias_given};
   if (LayoutEngine* engine = layout_engine({inputs[0], inputs[1], inputs[2], inputs[3]})) {
     std::vector<Tensor> results =
@@ -183,7 +183,7 @@ NormedSum add_norm(NormKind kind, const char* name, const Tensor& x_given,
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps,
                   int normalized_ndim) {
   check(normalized_ndim >= 1 && normalized_ndim <= x.ndim(),
-        "layer_norm: {} normalized dims for shape {}", normalized_ndim, to_string(x.shape()));
+        "layer_norm: {} normalized dims for shape {}", normalized_ndim, x.shape());
   if (normalized_ndim == 1) return norm(NormKind::kLayer, "layer_norm", x, weight, bias, eps);
   Shape folded = x.shape();
   std::int64_t size = 1;
@@ -197,7 +197,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
       if (*p)
         check(p->numel() == size,
               "layer_norm: weight and bias of shape {} do not fit the normalized dims of {}",
-              to_string(p->shape()), to_string(x.shape()));
+              p->shape(), x.shape());
     return run_local(
         *engine, OpId::kNorm, {{}, {normalized_ndim}},
         [=](const Tensor& lx, const Tensor& lw, const Tensor& lb) {

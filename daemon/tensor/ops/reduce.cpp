@@ -133,7 +133,7 @@ Tensor reduce(ReduceOp op, const char* name, const Tensor& x, const Dims& dims, 
   check_floating(name, x);
   const Reduction r = plan_reduction(name, x, dims);
   check(op != ReduceOp::kAmax || r.count > 0, "{}: no elements to take the maximum of in shape {}",
-        name, to_string(x.shape()));
+        name, x.shape());
   if (LayoutEngine* engine = layout_engine({&x}))
     return reduce_with_layout(*engine, op, name, x, dims, keepdim, correction);
 

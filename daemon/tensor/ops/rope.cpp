@@ -77,19 +77,18 @@ Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin, const Tensor&
             std::int64_t position_offset) {
   check_floating("rope", x);
   check(x.ndim() == 4 && x.size(3) % 2 == 0, "rope: x of shape {}, expected [B,H,S,D] with even D",
-        to_string(x.shape()));
+        x.shape());
   for (const Tensor* table : {&cos, &sin}) {
     check_dtype("rope", "cos and sin", *table, DType::kFloat32);
     check(table->ndim() == 2 && table->size(1) == x.size(3) / 2 && table->contiguous() &&
               table->shape() == cos.shape(),
-          "rope: a table of shape {} for x {}, expected [positions, {}]", to_string(table->shape()),
-          to_string(x.shape()), x.size(3) / 2);
+          "rope: a table of shape {} for x {}, expected [positions, {}]", table->shape(), x.shape(),
+          x.size(3) / 2);
   }
   if (positions) {
     check_dtype("rope", "positions", positions, DType::kInt64);
     check(positions.shape() == Shape{x.size(0), x.size(2)},
-          "rope: positions of shape {} for x {}, expected [B,S]", to_string(positions.shape()),
-          to_string(x.shape()));
+          "rope: positions of shape {} for x {}, expected [B,S]", positions.shape(), x.shape());
     if (LayoutEngine* engine = layout_engine({&x, &positions}))
       return rotate_with_layout(*engine, x, cos, sin, positions, 0);
     check_indices("rope", "position", positions, cos.size(0));

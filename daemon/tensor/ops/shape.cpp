@@ -58,9 +58,9 @@ Shape fill_in_size(const Tensor& x, const Shape& shape) {
   int unknown = -1;
   std::int64_t known = 1;
   for (int i = 0; i < shape.size(); ++i) {
-    check(shape[i] >= -1, "reshape: size {} in shape {}", shape[i], to_string(shape));
+    check(shape[i] >= -1, "reshape: size {} in shape {}", shape[i], shape);
     if (shape[i] == -1) {
-      check(unknown < 0, "reshape: more than one -1 in shape {}", to_string(shape));
+      check(unknown < 0, "reshape: more than one -1 in shape {}", shape);
       unknown = i;
     } else {
       known *= shape[i];
@@ -69,8 +69,7 @@ Shape fill_in_size(const Tensor& x, const Shape& shape) {
   const std::int64_t total = x.numel();
   if (unknown >= 0 && known > 0) result[unknown] = total / known;
   check((unknown < 0 || known > 0) && numel(result) == total,
-        "reshape: shape {} with {} elements does not fit {}", to_string(x.shape()), total,
-        to_string(shape));
+        "reshape: shape {} with {} elements does not fit {}", x.shape(), total, shape);
   return result;
 }
 
@@ -83,8 +82,7 @@ Tensor copied(const Tensor& x) {
 }  // namespace
 
 Tensor permute(const Tensor& x, const Dims& dims) {
-  check(dims.size() == x.ndim(), "permute: dims {} given for shape {}", to_string(dims),
-        to_string(x.shape()));
+  check(dims.size() == x.ndim(), "permute: dims {} given for shape {}", dims, x.shape());
   Shape shape = x.shape();
   Strides strides = shape;
   Dims inverse = shape;
@@ -92,7 +90,7 @@ Tensor permute(const Tensor& x, const Dims& dims) {
   for (int i = 0; i < dims.size(); ++i) {
     const int from = normalize_dim(dims[i], x.ndim(), "permute");
     check(!used[static_cast<std::size_t>(from)], "permute: dim {} is given twice in {}", dims[i],
-          to_string(dims));
+          dims);
     used[static_cast<std::size_t>(from)] = true;
     shape[i] = x.shape()[from];
     strides[i] = x.strides()[from];
@@ -165,14 +163,13 @@ Tensor squeeze(const Tensor& x, std::int64_t dim) {
 
 Tensor expand(const Tensor& x, const Shape& wanted) {
   const int shift = wanted.size() - x.ndim();
-  check(shift >= 0, "expand: shape {} has fewer dims than {}", to_string(wanted),
-        to_string(x.shape()));
+  check(shift >= 0, "expand: shape {} has fewer dims than {}", wanted, x.shape());
   Shape shape = wanted;
   for (int i = 0; i < shape.size(); ++i) {
     const std::int64_t before = i < shift ? 1 : x.shape()[i - shift];
     if (shape[i] == -1 && i >= shift) shape[i] = before;
     check(shape[i] >= 0 && (before == 1 || before == shape[i]),
-          "expand: shape {} does not expand to {}", to_string(x.shape()), to_string(wanted));
+          "expand: shape {} does not expand to {}", x.shape(), wanted);
   }
   if (shape == x.shape()) return x;
   if (LayoutEngine* engine = layout_engine({&x}))

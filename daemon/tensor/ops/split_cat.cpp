@@ -138,7 +138,7 @@ Shape cat_shape(const std::vector<Tensor>& xs, int dim) {
     Shape expected = xs[0].shape();
     if (x.ndim() == expected.size()) expected[dim] = x.shape()[dim];
     check(x.shape() == expected, "cat: shapes {} and {} differ in more than dim {}",
-          to_string(xs[0].shape()), to_string(x.shape()), dim);
+          to_string(xs[0].shape()), x.shape(), dim);
     whole[dim] += x.shape()[dim];
   }
   return whole;
