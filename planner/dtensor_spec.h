@@ -89,3 +89,7 @@ using SpecPtr = std::shared_ptr<const DTensorSpec>;
 std::string to_string(const DTensorSpec&);
 
 }  // namespace meshloom::planner
+
+template <>
+struct fmt::formatter<meshloom::planner::DTensorSpec>
+    : meshloom::ToStringFormatter<meshloom::planner::DTensorSpec> {};

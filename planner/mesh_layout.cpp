@@ -19,19 +19,19 @@ MeshLayout::MeshLayout(std::vector<MeshDim> dims) : dims_(std::move(dims)) {
             dim.name);
   }
   const std::optional<int> size = rank_count(sizes);
-  check(size.has_value(), "mesh {}: more than 2^31 - 1 ranks", to_string(*this));
+  check(size.has_value(), "mesh {}: more than 2^31 - 1 ranks", *this);
   size_ = *size;
 }
 
 MeshLayout::MeshLayout(std::vector<MeshDim> dims, std::vector<int> world_ranks)
     : MeshLayout(std::move(dims)) {
-  check(static_cast<int>(world_ranks.size()) == size_, "mesh {}: {} ranks of the world",
-        to_string(*this), world_ranks.size());
+  check(static_cast<int>(world_ranks.size()) == size_, "mesh {}: {} ranks of the world", *this,
+        world_ranks.size());
   std::vector<int> sorted = world_ranks;
   std::sort(sorted.begin(), sorted.end());
-  check(sorted.front() >= 0, "mesh {}: the world's rank {}", to_string(*this), sorted.front());
+  check(sorted.front() >= 0, "mesh {}: the world's rank {}", *this, sorted.front());
   const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-  check(twice == sorted.end(), "mesh {}: the world's rank {} comes twice", to_string(*this),
+  check(twice == sorted.end(), "mesh {}: the world's rank {} comes twice", *this,
         twice == sorted.end() ? 0 : *twice);
   bool identity = true;
   for (int rank = 0; rank < size_; ++rank)
@@ -129,7 +129,7 @@ std::vector<int> MeshLayout::find_dims(std::string_view names) const {
       result.insert(result.end(), flattened->dims.begin(), flattened->dims.end());
     } else {
       const std::optional<int> dim = find_dim(name);
-      check(dim.has_value() && !name.empty(), "mesh {} has no dim '{}'", to_string(*this), name);
+      check(dim.has_value() && !name.empty(), "mesh {} has no dim '{}'", *this, name);
       result.push_back(*dim);
     }
     if (comma == std::string_view::npos) break;
@@ -189,7 +189,7 @@ MeshLayout MeshLayout::with_world_ranks(std::vector<int> world_ranks) const {
 
 MeshLayout MeshLayout::flatten(const std::vector<int>& dims, std::string name) const {
   check_dims(dims);
-  check(!dims.empty(), "mesh {}: no dims to flatten", to_string(*this));
+  check(!dims.empty(), "mesh {}: no dims to flatten", *this);
   MeshDim merged{name.empty() ? joined_name(dims) : std::move(name), 1};
   for (const int dim : dims) merged.size *= dim_size(dim);
   std::vector<MeshDim> result;
@@ -216,8 +216,7 @@ MeshLayout MeshLayout::flatten(const std::vector<int>& dims, std::string name) c
 MeshLayout MeshLayout::with_flattened_name(const std::vector<int>& dims, std::string name) const {
   check_dims(dims);
   if (name.empty()) name = joined_name(dims);
-  check(!name.empty() && !find_dim(name), "mesh {}: '{}' cannot name flattened dims",
-        to_string(*this), name);
+  check(!name.empty() && !find_dim(name), "mesh {}: '{}' cannot name flattened dims", *this, name);
   MeshLayout result = *this;
   std::erase_if(result.flattened_, [&](const FlattenedName& entry) { return entry.name == name; });
   result.flattened_.push_back({std::move(name), dims});

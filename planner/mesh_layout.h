@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/base/format.h"
+
 namespace meshloom::planner {
 
 struct MeshDim {
@@ -103,3 +105,7 @@ class MeshLayout {
 std::string to_string(const MeshLayout&);
 
 }  // namespace meshloom::planner
+
+template <>
+struct fmt::formatter<meshloom::planner::MeshLayout>
+    : meshloom::ToStringFormatter<meshloom::planner::MeshLayout> {};

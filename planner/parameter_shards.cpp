@@ -38,8 +38,8 @@ ShardChoice choose_shard(const ShardCandidate& candidate, int ranks, const Shard
   if (given != options.dims.end()) {
     const std::optional<int> dim = given->second;
     check(!dim || (*dim >= 0 && *dim < candidate.shape.size()),
-          "fully_shard: {} has shape {}, dim {} cannot be cut", candidate.name,
-          to_string(candidate.shape), dim.value_or(0));
+          "fully_shard: {} has shape {}, dim {} cannot be cut", candidate.name, candidate.shape,
+          dim.value_or(0));
     return {dim, "override"};
   }
   if (candidate.shape.empty()) return {std::nullopt, "scalar"};

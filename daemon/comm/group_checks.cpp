@@ -18,7 +18,7 @@ std::uint64_t mix(std::uint64_t x) {
 
 void check_buffer(const TensorView& view, const char* collective, const char* what) {
   check(view.contiguous(), "{}: {} of shape {} is not contiguous (strides {})", collective, what,
-        view.shape, to_string(view.strides));
+        view.shape, view.strides);
   check(view.device == kCpuDevice, "{}: {} is not in host memory", collective, what);
   check(view.data != nullptr || view.numel() == 0, "{}: {} has no memory", collective, what);
 }

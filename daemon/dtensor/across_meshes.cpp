@@ -42,13 +42,13 @@ Crossing crossing_between(DeviceMesh& from, DeviceMesh& to) {
   }
   comm::ProcessGroup& group = a.root->parent();
   check(&group == &b.root->parent(), "redistribute: the meshes {} and {} are not of one group",
-        to_string(*from.layout()), to_string(*to.layout()));
+        *from.layout(), *to.layout());
   for (const DeviceMesh* mesh : {&from, &to})
     check(mesh->frame().root == mesh || mesh->frame().root->layout()->size() == group.size(),
           "redistribute: between the meshes {} and {}: {} is part of the mesh {}, which leaves out "
           "ranks of group '{}'",
-          to_string(*from.layout()), to_string(*to.layout()), to_string(*mesh->layout()),
-          to_string(*mesh->frame().root->layout()), group.name());
+          *from.layout(), *to.layout(), *mesh->layout(), *mesh->frame().root->layout(),
+          group.name());
   return {group, {places_of(a, group.size(), false), places_of(b, group.size(), false)}};
 }
 
@@ -107,7 +107,7 @@ Recipes between_frames(const SpecPtr& from, DeviceMesh& from_mesh, const SpecPtr
   step.from = in_frame(sent, from_mesh.frame());
   step.to = in_frame(received, to_mesh.frame());
   check(from->shape() == to->shape(), "redistribute: a tensor of shape {} into a layout of {}",
-        planner::to_string(*from) + " " + to_string(from->shape()), to_string(to->shape()));
+        planner::to_string(*from) + " " + to_string(from->shape()), to->shape());
   recipes.push_back(make_crossing_recipe(step, crossing.group, crossing.members));
   add_steps(recipes, received, to, to_mesh, plans);
   return recipes;

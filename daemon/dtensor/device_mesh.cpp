@@ -28,9 +28,9 @@ std::vector<int> mesh_ranks(const comm::ProcessGroup& parent, const planner::Mes
   if (ranks.empty())
     for (int r = 0; r < layout.size(); ++r) ranks.push_back(layout.world_rank(r));
   check(static_cast<int>(ranks.size()) == layout.size(), "DeviceMesh: {} ranks for the mesh {}",
-        ranks.size(), to_string(layout));
+        ranks.size(), layout);
   check(layout.size() <= parent.size(), "DeviceMesh: the mesh {} needs {} ranks, group '{}' has {}",
-        to_string(layout), layout.size(), parent.name(), parent.size());
+        layout, layout.size(), parent.name(), parent.size());
   std::vector<int> sorted = ranks;
   std::sort(sorted.begin(), sorted.end());
   check(sorted.front() >= 0 && sorted.back() < parent.size() &&
@@ -143,8 +143,8 @@ comm::ProcessGroup& DeviceMesh::group(const std::vector<int>& mesh_dims) {
     throw FailedPrecondition(fmt::format("DeviceMesh {}: rank {} of group '{}' is not part of it",
                                          to_string(*layout_), parent_.rank(), parent_.name()));
   for (const int dim : mesh_dims)
-    check(dim >= 0 && dim < layout_->ndim(), "DeviceMesh {}: there is no mesh dim {}",
-          to_string(*layout_), dim);
+    check(dim >= 0 && dim < layout_->ndim(), "DeviceMesh {}: there is no mesh dim {}", *layout_,
+          dim);
   const auto parts = groups_along(*layout_, mesh_dims);
   auto made = parts.front().size() == 1 ? comm::make_single_process_group()
                                         : members_->split(parts, group_name(*layout_, mesh_dims));
@@ -174,7 +174,7 @@ std::vector<DeviceMesh::NamedDims> DeviceMesh::find_dims(
           fmt::format("DeviceMesh {}: there is no mesh dim '{}'", to_string(*layout_), name));
     for (const int dim : found.dims) {
       check(std::find(used.begin(), used.end(), dim) == used.end(),
-            "DeviceMesh {}: mesh dim '{}' is listed twice", to_string(*layout_),
+            "DeviceMesh {}: mesh dim '{}' is listed twice", *layout_,
             layout_->dims()[static_cast<std::size_t>(dim)].name);
       used.push_back(dim);
     }

@@ -8,8 +8,8 @@ namespace meshloom::dtensor {
 planner::SpecPtr SpecTable::intern(const planner::SpecPtr& spec) {
   if (known_.contains(spec.get())) return spec;
   check(spec->mesh_ptr() == mesh_ || spec->mesh() == *mesh_,
-        "layout {} is one on the mesh {}, but this engine's mesh is {}", to_string(*spec),
-        to_string(spec->mesh()), to_string(*mesh_));
+        "layout {} is one on the mesh {}, but this engine's mesh is {}", *spec, spec->mesh(),
+        *mesh_);
   const auto [place, is_new] = specs_.insert(spec);
   if (is_new) known_.emplace(spec.get(), spec);
   return *place;

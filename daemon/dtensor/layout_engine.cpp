@@ -72,7 +72,7 @@ const planner::DTensorSpec* DistributedEngine::spec_of(planner::OpId op, const T
   if (input.has_layout()) {
     const TensorLayout& layout = *input.layout();
     check(layout.engine == this, "{}: an input with layout {} is on another mesh than {}",
-          op_name(op), to_string(*layout.spec), to_string(*context_.mesh.layout()));
+          op_name(op), *layout.spec, *context_.mesh.layout());
     return layout.spec.get();
   }
   check(implicit_replication_ || input.numel() == 1,

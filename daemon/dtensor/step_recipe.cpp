@@ -118,7 +118,7 @@ std::vector<TensorView> views_of(const std::vector<Message>& messages) {
 
 void check_mesh(const planner::DTensorSpec& spec, const DeviceMesh& mesh) {
   check(spec.mesh() == *mesh.layout(), "redistribute: a layout on the mesh {}, on the mesh {}",
-        to_string(spec.mesh()), to_string(*mesh.layout()));
+        spec.mesh(), *mesh.layout());
 }
 
 StepRecipe start_recipe(const planner::RedistributeStep& step, comm::ProcessGroup* group,

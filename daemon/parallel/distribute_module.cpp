@@ -24,7 +24,7 @@ void distribute_module(nn::Module& module, dtensor::DistributedEngine& engine,
         engine, placements.value_or(planner::Placements(ndim)), parameter->value.shape(),
         fmt::format("distribute_module: parameter '{}'", name).c_str()));
     check(!layouts.back()->has_partial(), "distribute_module: parameter '{}': Partial in {}", name,
-          to_string(*layouts.back()));
+          *layouts.back());
   }
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     Tensor& value = parameters[i].parameter->value;

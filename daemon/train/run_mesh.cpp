@@ -12,7 +12,7 @@ namespace {
 planner::MeshLayout checked(planner::MeshLayout layout, int ranks) {
   for (const planner::MeshDim& dim : layout.dims())
     check(dim.name == "dp" || dim.name == "fsdp" || dim.name == "cp" || dim.name == "tp",
-          "mesh {}: dim '{}' is none of dp, fsdp, cp and tp", to_string(layout), dim.name);
+          "mesh {}: dim '{}' is none of dp, fsdp, cp and tp", layout, dim.name);
   // Seen before any group is made, so that all ranks leave alike and none waits for the others.
   if (layout.size() != ranks)
     throw FailedPrecondition(fmt::format("the mesh {} has {} ranks, the world has {}",

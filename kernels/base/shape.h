@@ -2,13 +2,13 @@
 // Shapes and strides: small vectors of int64 that never allocate.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
 #include <string>
+
+#include "kernels/base/format.h"
 
 namespace meshloom {
 
@@ -66,11 +66,5 @@ std::string to_string(const Dims& dims);
 
 }  // namespace meshloom
 
-/// Formats as to_string, so that the arguments of check() become text only where it throws.
 template <>
-struct fmt::formatter<meshloom::Dims> : fmt::formatter<std::string> {
-  template <typename Context>
-  auto format(const meshloom::Dims& dims, Context& context) const {
-    return fmt::formatter<std::string>::format(meshloom::to_string(dims), context);
-  }
-};
+struct fmt::formatter<meshloom::Dims> : meshloom::ToStringFormatter<meshloom::Dims> {};

@@ -61,7 +61,7 @@ PlanPtr plan_redistribute(const SpecPtr& from, const SpecPtr& to,
   if (!same_mesh(*from, *to)) {
     check(options.planner == PlannerKind::kMinCost && options.cost_model == CostModel::kBytes,
           "redistribute: from mesh {} to mesh {}, which min_cost by bytes alone can plan",
-          to_string(from->mesh()), to_string(to->mesh()));
+          from->mesh(), to->mesh());
     return plan_across_meshes(from, to, options);
   }
   check_partial_changes(*from, *to);

@@ -103,7 +103,7 @@ void add_boxes(const Local& source, const Boxes& sent, Local& target, const Boxe
                  sent.size(), received.size());
   for (std::size_t b = 0; b < sent.size(); ++b) {
     check_internal(sent[b].size == received[b].size, "simulate: a box of {} is received as {}",
-                   meshloom::to_string(sent[b].size), meshloom::to_string(received[b].size));
+                   sent[b].size, received[b].size);
     for_each_index(sent[b].size, [&](const Dims& at, std::int64_t) {
       target.values[static_cast<std::size_t>(position_of(target.shape, at, received[b].to))] +=
           source.values[static_cast<std::size_t>(position_of(source.shape, at, sent[b].from))];
@@ -324,7 +324,7 @@ void simulate_plan(const RedistributePlan& plan) {
   SpecPtr at = plan.from;
   for (const RedistributeStep& step : plan.steps) {
     check_internal(*step.from == *at, "simulate: step {} does not begin at {}", step.to_string(),
-                   to_string(*at));
+                   *at);
     std::vector<Local> after;
     if (step.kind == StepKind::kSendRecv) {
       after = send_and_receive(step, held);

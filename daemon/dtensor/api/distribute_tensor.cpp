@@ -23,8 +23,7 @@ void check_arguments(const Tensor& tensor, const DistributedEngine& engine, cons
     const TensorLayout& has = *tensor.layout();
     check(has.engine == &engine && has.spec == layout,
           "distribute_tensor: the tensor has layout {} on mesh {} already, asked for {} on mesh {}",
-          to_string(*has.spec), to_string(has.spec->mesh()), to_string(*layout),
-          to_string(layout->mesh()));
+          *has.spec, has.spec->mesh(), *layout, layout->mesh());
     return;
   }
   check(tensor.shape() == layout->shape(),
@@ -37,7 +36,7 @@ void check_arguments(const Tensor& tensor, const DistributedEngine& engine, cons
   for (const planner::MeshDim& dim : layout->mesh().dims())
     check(*src_data_rank >= 0 && *src_data_rank < dim.size,
           "distribute_tensor: source rank {} is outside the mesh {}", *src_data_rank,
-          to_string(layout->mesh()));
+          layout->mesh());
 }
 
 /// Mesh dims in the order in which they are cut, then those that replicate.

@@ -9,7 +9,7 @@ namespace meshloom::dtensor {
 bool equal(const Tensor& a, const Tensor& b) {
   DistributedEngine& engine = engine_of(a, "equal");
   check(&engine == &engine_of(b, "equal"), "equal: tensors on the meshes {} and {}",
-        to_string(a.layout()->spec->mesh()), to_string(b.layout()->spec->mesh()));
+        a.layout()->spec->mesh(), b.layout()->spec->mesh());
   DeviceMesh& mesh = engine.context().mesh;
   if (!(a.shape() == b.shape()) || a.dtype() != b.dtype()) return !mesh.member();
   const NoGradGuard no_grad(a.context());

@@ -60,7 +60,7 @@ Seen see(const Tensor& local, DistributedEngine& engine, const planner::Placemen
   check(local.shape() == expected,
         "from_local: the local tensor is {}, layout {} of {} has {} on rank {}; uneven shards need "
         "the global shape and strides",
-        local.shape(), to_string(*spec), shape, to_string(expected), mesh.rank());
+        local.shape(), *spec, shape, expected, mesh.rank());
   return {spec, options.strides ? *options.strides : global_strides(local, known, *mesh.layout())};
 }
 

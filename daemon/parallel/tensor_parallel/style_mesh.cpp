@@ -33,7 +33,7 @@ Tensor wrap_local(const Tensor& local, const SpecPtr& spec, const StyleMesh& mes
   const Shape expected = spec->local_shape(mesh.context.mesh.coordinates());
   check(local.shape() == expected,
         "a local tensor of shape {} is not this rank's part {} of {} in layout {}", local.shape(),
-        to_string(expected), spec->shape(), planner::to_string(*spec));
+        expected, spec->shape(), *spec);
   const SpecPtr own = mesh.engine.intern(spec);
   Tensor wrapped = with_layout(local, own, mesh.engine);
   wrapped.layout()->grad_spec = mesh.engine.gradient_of(own);

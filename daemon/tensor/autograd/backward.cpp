@@ -71,13 +71,12 @@ void add_into(Tensor& sum, Tensor term) {
 /// The gradient of an output with a layout has the output's with Partial replaced by Replicate.
 Tensor local_gradient(const Tensor& output, const Tensor& grad) {
   check(grad.has_layout(), "backward: a gradient without layout for an output with layout {}",
-        planner::to_string(*output.layout()->spec));
+        *output.layout()->spec);
   const planner::SpecPtr expected = output.layout()->engine->gradient_of(output.layout()->spec);
   check(*grad.layout()->spec == *expected,
         "backward: gradient of shape {} and layout {} for an output of shape {}, expected layout "
         "{}",
-        grad.shape(), planner::to_string(*grad.layout()->spec), output.shape(),
-        planner::to_string(*expected));
+        grad.shape(), *grad.layout()->spec, output.shape(), *expected);
   return grad.layout()->local;
 }
 

@@ -13,14 +13,14 @@ const Tensor& LeafGrad::buffer() {
 void LeafGrad::set_buffer(Tensor buffer) {
   check(buffer.shape() == shape_ && buffer.dtype() == dtype_ && buffer.contiguous(),
         "set_buffer: expected a contiguous {} tensor of shape {}, got {} of shape {}",
-        dtype_name(dtype_), to_string(shape_), dtype_name(buffer.dtype()), buffer.shape());
+        dtype_name(dtype_), shape_, dtype_name(buffer.dtype()), buffer.shape());
   if (has_value_) throw FailedPrecondition("set_buffer: the leaf holds a gradient");
   buffer_ = std::move(buffer);
 }
 
 void LeafGrad::accumulate(const Tensor& grad) {
   check(grad.shape() == shape_, "gradient of shape {} for a leaf of shape {}", grad.shape(),
-        to_string(shape_));
+        shape_);
   const NoGradGuard guard(context_);
   const Tensor& sum = buffer();
   if (!has_value_) {

@@ -19,24 +19,19 @@ using autograd::GradSink;
 constexpr const char* kName = "scaled_dot_product_attention";
 
 void check_shapes(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& options) {
-  const auto describe = [&] {
-    return fmt::format("q {}, k {}, v {}", to_string(q.shape()), to_string(k.shape()),
-                       to_string(v.shape()));
+  const auto require = [&](bool fits, const char* what) {
+    check(fits, "{}: {} q {}, k {}, v {}", kName, what, q.shape(), k.shape(), v.shape());
   };
-  check(q.ndim() == 4 && k.ndim() == 4 && v.ndim() == 4, "{}: expected 4 dims each, got {}", kName,
-        describe());
-  check(q.size(0) == k.size(0) && q.size(0) == v.size(0), "{}: batch sizes differ: {}", kName,
-        describe());
-  check(q.size(3) == k.size(3), "{}: head dims of q and k differ: {}", kName, describe());
-  check(k.size(2) == v.size(2), "{}: sequence lengths of k and v differ: {}", kName, describe());
-  check(k.size(1) == v.size(1), "{}: head counts of k and v differ: {}", kName, describe());
+  require(q.ndim() == 4 && k.ndim() == 4 && v.ndim() == 4, "expected 4 dims each, got");
+  require(q.size(0) == k.size(0) && q.size(0) == v.size(0), "batch sizes differ:");
+  require(q.size(3) == k.size(3), "head dims of q and k differ:");
+  require(k.size(2) == v.size(2), "sequence lengths of k and v differ:");
+  require(k.size(1) == v.size(1), "head counts of k and v differ:");
   if (options.enable_gqa)
-    check(k.size(1) > 0 && q.size(1) % k.size(1) == 0,
-          "{}: the query head count must be a multiple of the kv head count: {}", kName,
-          describe());
+    require(k.size(1) > 0 && q.size(1) % k.size(1) == 0,
+            "the query head count must be a multiple of the kv head count:");
   else
-    check(q.size(1) == k.size(1), "{}: head counts differ without enable_gqa: {}", kName,
-          describe());
+    require(q.size(1) == k.size(1), "head counts differ without enable_gqa:");
 }
 
 void check_arguments(const Tensor& q, const Tensor& k, const Tensor& v,

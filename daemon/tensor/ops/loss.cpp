@@ -58,7 +58,7 @@ void check_shapes(const Tensor& logits, const Tensor& targets) {
   expected.erase(logits.ndim() == 1 ? 0 : 1);
   check(targets.shape() == expected,
         "cross_entropy: targets of shape {} for logits {}, expected {}", targets.shape(),
-        logits.shape(), to_string(expected));
+        logits.shape(), expected);
 }
 
 /// One factor per row, from targets as they were given (those of this rank).

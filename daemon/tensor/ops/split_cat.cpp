@@ -137,8 +137,8 @@ Shape cat_shape(const std::vector<Tensor>& xs, int dim) {
     check_same_dtype("cat", xs[0], x);
     Shape expected = xs[0].shape();
     if (x.ndim() == expected.size()) expected[dim] = x.shape()[dim];
-    check(x.shape() == expected, "cat: shapes {} and {} differ in more than dim {}",
-          to_string(xs[0].shape()), x.shape(), dim);
+    check(x.shape() == expected, "cat: shapes {} and {} differ in more than dim {}", xs[0].shape(),
+          x.shape(), dim);
     whole[dim] += x.shape()[dim];
   }
   return whole;

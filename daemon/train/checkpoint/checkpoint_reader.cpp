@@ -107,7 +107,7 @@ void CheckpointReader::read(const std::string& name, const Shape& whole, const P
                                          label_, name, to_string(shape(name)), to_string(whole)),
                              "CHECKPOINT_MISMATCH", {{"tensor", name}});
   check_internal(piece.shape() == out.shape(), "checkpoint: a piece of {} is read into {}",
-                 to_string(piece.shape()), to_string(out.shape()));
+                 piece.shape(), out.shape());
   std::int64_t copied = 0;
   for (const Source& source : tensors_.at(name).sources) {
     const SafetensorsFile& file = *files_[source.file];

@@ -150,9 +150,9 @@ void HfFolder::read(const std::string& parameter, const Shape& whole, const Piec
                    "TENSOR_NOT_FOUND", {{"folder", label_}, {"tensor", parameter}});
   const Source& source = found->second;
   check(source.entry->shape == whole, "{}: '{}' has shape {}, not {}", label_, parameter,
-        to_string(source.entry->shape), to_string(whole));
+        source.entry->shape, whole);
   check_internal(piece.shape() == dst.shape(), "{}: a piece of {} is read into {}", label_,
-                 to_string(piece.shape()), to_string(dst.shape()));
+                 piece.shape(), dst.shape());
   read_common(dst.context(), dst.view(), piece, *source.file, *source.entry, whole_piece(whole));
 }
 

@@ -124,8 +124,7 @@ void SafetensorsWriter::write(const TensorView& tensor) {
   const SafetensorsEntry& entry = entries_[next_++];
   check_internal(tensor.dtype == entry.dtype && tensor.shape == entry.shape && tensor.contiguous(),
                  "{}: tensor '{}' was named as {} {}, but {} {} is written", label_, entry.name,
-                 dtype_name(entry.dtype), to_string(entry.shape), dtype_name(tensor.dtype),
-                 to_string(tensor.shape));
+                 dtype_name(entry.dtype), entry.shape, dtype_name(tensor.dtype), tensor.shape);
   write_bytes({static_cast<const std::byte*>(tensor.data), tensor.bytes()});
 }
 

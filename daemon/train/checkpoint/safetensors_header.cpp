@@ -118,7 +118,7 @@ void place_entries(std::vector<SafetensorsEntry>& entries) {
           entry.name, kMaxSafetensorsName);
     const auto bytes = checked_bytes(entry.shape, entry.dtype);
     check(bytes.has_value(), "safetensors: tensor '{}': the size of shape {} overflows", entry.name,
-          to_string(entry.shape));
+          entry.shape);
     entry.begin = offset;
     entry.end = offset += *bytes;
   }
