@@ -98,8 +98,11 @@ std::vector<GeneratedToken> Generation::advance() {
 
 std::vector<std::int64_t> Generation::sample_rows(const std::vector<std::size_t>& rows,
                                                   const Tensor& logits) const {
-  const std::vector<double> doubles = logits.to_vector();
-  const std::vector<float> values(doubles.begin(), doubles.end());
+  std::vector<float> values(static_cast<std::size_t>(logits.numel()));
+  ExecutionContext& context = model_.context();
+  context.backend().copy(context.kernel_context(),
+                         make_view(values.data(), DType::kFloat32, logits.shape(), logits.device()),
+                         logits.view());
   const std::size_t vocabulary = values.size() / rows.size();
   std::vector<std::int64_t> ids(rows.size());
   const auto sample = [&](std::int64_t row) {
@@ -109,7 +112,7 @@ std::vector<std::int64_t> Generation::sample_rows(const std::vector<std::size_t>
     ids[i] = sample_token(std::span(values).subspan(i * vocabulary, vocabulary), options.sampling,
                           options.drawn_before + static_cast<std::uint64_t>(sequence.drawn));
   };
-  parallel_dynamic(model_.context().threads(), static_cast<std::int64_t>(rows.size()), sample);
+  parallel_dynamic(context.threads(), static_cast<std::int64_t>(rows.size()), sample);
   return ids;
 }
 
