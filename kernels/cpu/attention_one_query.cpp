@@ -26,7 +26,7 @@ struct OneQuery {
   HeadRows q, k, v, o;
   float* lse;
   std::int64_t keys, dims, dims_v;
-  float scale;    // to units of log 2
+  float scale;
   float* scores;  // [keys], rounded up to kWholeVectors
 };
 
@@ -68,7 +68,7 @@ template <typename T>
 void score_all(const OneQuery& p) {
   const F32 d;
   alignas(64) float query[kMostDims];
-  const V scale = hn::Set(d, p.scale);
+  const V scale = hn::Set(d, p.scale * tile::kLog2E);
   for (std::int64_t i = 0; i < p.dims; i += tile::lanes())
     hn::StoreU(hn::Mul(scale, simd::load(d, row<T>(p.q, 0) + i)), d, query + i);
   std::int64_t j = 0;
@@ -143,8 +143,6 @@ namespace {
 
 HWY_EXPORT(attend_head);
 
-constexpr float kLog2E = 1.44269504088896341f;
-
 bool whole_rows(const TensorView& view) {
   return view.size(3) > 0 && view.size(3) <= kMostDims && view.size(3) % kWholeVectors == 0 &&
          view.stride(3) == 1;
@@ -187,7 +185,7 @@ void attention_one_query(const KernelContext& context, const AttentionOutputs& o
     HWY_DYNAMIC_DISPATCH(attend_head)
     ({head_rows(in.q, b, h), head_rows(in.k, b, h / group), head_rows(in.v, b, h / group),
       head_rows(out.o, b, h), out.lse.as<float>() + lse, keys, dims, dims_v,
-      static_cast<float>(scale) * kLog2E, memory.take<float>(keys)});
+      static_cast<float>(scale), memory.take<float>(keys)});
   };
   constexpr std::int64_t kWork = 64 << 10;  // multiply-adds that are worth a thread
   const std::int64_t grain = std::max<std::int64_t>(1, kWork / (keys * (dims + dims_v)));

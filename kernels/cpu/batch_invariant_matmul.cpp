@@ -2,25 +2,18 @@
 #include "kernels/cpu/batch_invariant_matmul.h"
 
 #include <algorithm>
-#include <string_view>
+#include <optional>
 
 #include "kernels/base/error.h"
 #include "kernels/base/half.h"
 #include "kernels/cpu/copy.h"
 #include "kernels/cpu/few_rows.h"
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/matmul_direct.h"
 #include "kernels/cpu/span_workspace.h"
 
 namespace meshloom::kernels::cpu {
 namespace {
-
-TensorView rows_of(const TensorView& view, std::int64_t first, std::int64_t count) {
-  TensorView part = view;
-  const std::int64_t offset = first * view.stride(0);
-  part.data = view.as<std::byte>() + offset * static_cast<std::int64_t>(dtype_size(view.dtype));
-  part.shape[0] = count;
-  return part;
-}
 
 // A product of some of the rows: matmul of views that it is given so many of at once.
 class RowGroups {
@@ -34,8 +27,9 @@ class RowGroups {
     options_.batch_invariant = false;
     const std::int64_t most = std::min(y.size(0), kFewRows);
     const auto by_few_rows = [&](std::int64_t count) {
-      return std::string_view(matmul_route(threads, rows_of(y, 0, count), rows_of(a, 0, count), b,
-                                           options_)) == "few rows";
+      const std::optional<DirectProduct> product =
+          DirectProduct::plan(threads, rows_of(y, 0, count), rows_of(a, 0, count), b, options_, {});
+      return product && product->provider() == MatmulProvider::kFewRows;
     };
     if (by_few_rows(1) && by_few_rows(most)) rows_ = most;
     // A row alone begins at an address that pairs of bfloat16 may be read from.

@@ -35,14 +35,6 @@ std::int64_t rows_per_piece(std::int64_t rows, std::int64_t row_bytes, std::int6
   return (rows + pieces - 1) / pieces;
 }
 
-TensorView row_range(const TensorView& view, std::int64_t begin, std::int64_t rows) {
-  TensorView part = view;
-  part.data = view.as<std::byte>() +
-              begin * view.stride(0) * static_cast<std::int64_t>(dtype_size(view.dtype));
-  part.shape[0] = rows;
-  return part;
-}
-
 TensorView transposed(const TensorView& view) {
   return {view.data,
           view.dtype,
@@ -121,11 +113,11 @@ void for_products(const Block& block, const Parameters& parameters, std::int64_t
   // Once also where this rank's slice of the vocabulary is empty: its share of dhidden is 0.
   do {
     const std::int64_t count = std::min(panel, vocabulary - begin);
-    const TensorView gradient = transposed(row_range(transposed(block.gradient), begin, count));
+    const TensorView gradient = transposed(rows_of(transposed(block.gradient), begin, count));
     if (dhidden.defined())
-      product(dhidden, gradient, row_range(parameters.weight, begin, count), adding(begin > 0));
+      product(dhidden, gradient, rows_of(parameters.weight, begin, count), adding(begin > 0));
     if (parameters.dweight.defined())
-      product(row_range(parameters.dweight, begin, count), transposed(gradient), block.hidden,
+      product(rows_of(parameters.dweight, begin, count), transposed(gradient), block.hidden,
               adding(accumulate));
     begin += panel;
   } while (begin < vocabulary);
@@ -135,22 +127,21 @@ void for_products(const Block& block, const Parameters& parameters, std::int64_t
 }
 
 // Whether the products run in bfloat16: then they want the logits' gradient in it as well.
-bool narrow_gradient(Threads threads, const TensorView& hidden, const TensorView& weight) {
+bool narrow_gradient(const TensorView& hidden, const TensorView& weight) {
   Gemm gemm;
   gemm.m = weight.size(0);
   gemm.n = weight.size(1);
   gemm.k = hidden.size(0);
   return hidden.dtype == DType::kBFloat16 &&
-         takes_bfloat16(choose_matmul_provider(cpu_class(), hidden.dtype, gemm, threads));
+         takes_bfloat16(choose_matmul_provider(cpu_class(), hidden.dtype, gemm));
 }
 
 std::int64_t size_of(DType dtype) { return static_cast<std::int64_t>(dtype_size(dtype)); }
 
 // How rows are cut.
 struct LossPieces {
-  LossPieces(Threads threads, const TensorView& hidden, const TensorView& weight,
-             const CrossEntropyOptions& options)
-      : narrow(narrow_gradient(threads, hidden, weight)) {
+  LossPieces(const TensorView& hidden, const TensorView& weight, const CrossEntropyOptions& options)
+      : narrow(narrow_gradient(hidden, weight)) {
     const std::int64_t rows = hidden.size(0);
     // Of all ranks' slices the widest, so that all exchange equally often.
     const std::int64_t widest = options.slice.total > 0 ? options.slice.widest : weight.size(0);
@@ -205,15 +196,15 @@ void linear_cross_entropy(const KernelContext& context, const TensorView& losses
       if (gradient.defined() && !accumulate_params) fill(context, gradient, 0.0);
     return;
   }
-  const LossPieces pieces(context.threads, hidden, weight, options);
+  const LossPieces pieces(hidden, weight, options);
   const Parameters parameters{dweight, dbias, weight, bias};
   const bool with_gradient = dhidden.defined() || dweight.defined() || dbias.defined();
   const bool in_panels = dhidden.defined() && pieces.panel < vocabulary;
   // Where only sizes are asked for, any memory stands for the scratch to come.
   const auto block_at = [&](std::int64_t begin, std::byte* gradient, float* dhidden_sum) {
     const std::int64_t count = std::min(pieces.block, rows - begin);
-    Block block{row_range(hidden, begin, count),
-                dhidden.defined() ? row_range(dhidden, begin, count) : dhidden,
+    Block block{rows_of(hidden, begin, count),
+                dhidden.defined() ? rows_of(dhidden, begin, count) : dhidden,
                 pieces.rows_in(gradient, pieces.gradient_dtype, count, vocabulary),
                 {}};
     if (in_panels) block.dhidden_sum = make_view(dhidden_sum, DType::kFloat32, block.hidden.shape);
@@ -229,7 +220,7 @@ void linear_cross_entropy(const KernelContext& context, const TensorView& losses
     inner = std::max(inner, matmul_workspace_bytes(context.threads, y, a, b, product));
   };
   for (const std::int64_t count : pieces.chunk_sizes(rows))
-    include(logits_at(count, anywhere), row_range(hidden, 0, count), transposed(weight),
+    include(logits_at(count, anywhere), rows_of(hidden, 0, count), transposed(weight),
             projection(bias));
   for (const std::int64_t begin : {std::int64_t{0}, (rows - 1) / pieces.block * pieces.block})
     for (const bool accumulate : {false, true})
@@ -256,12 +247,12 @@ void linear_cross_entropy(const KernelContext& context, const TensorView& losses
     const std::int64_t end = begin + block.hidden.size(0);
     for (std::int64_t row = begin; row < end; row += pieces.chunk) {
       const std::int64_t count = std::min(pieces.chunk, end - row);
-      run_chunk(inner_context,
-                {row_range(losses, row, count), row_range(hidden, row, count),
-                 row_range(targets, row, count), logits_at(count, logits),
-                 row_range(block.gradient, row - begin, count),
-                 make_view(lse, pieces.logits_dtype, {count})},
-                parameters, options, with_gradient);
+      run_chunk(
+          inner_context,
+          {rows_of(losses, row, count), rows_of(hidden, row, count), rows_of(targets, row, count),
+           logits_at(count, logits), rows_of(block.gradient, row - begin, count),
+           make_view(lse, pieces.logits_dtype, {count})},
+          parameters, options, with_gradient);
     }
     for_products(block, parameters, pieces.panel, accumulate_params || begin > 0,
                  [&](const TensorView& y, const TensorView& a, const TensorView& b,

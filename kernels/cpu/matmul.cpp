@@ -45,7 +45,7 @@ TensorView region(const TensorView& view, std::int64_t row, std::int64_t rows, s
 void multiply(const KernelContext& context, DType dtype, const Gemm& gemm) {
   const LibraryThreads threads(context.threads);
   if (dtype == DType::kFloat64) return blas_gemm_f64(gemm);
-  const MatmulProvider provider = choose_matmul_provider(cpu_class(), dtype, gemm, context.threads);
+  const MatmulProvider provider = choose_matmul_provider(cpu_class(), dtype, gemm);
   if (provider == MatmulProvider::kOpenBlas && blas_knows_cpu()) return blas_gemm_f32(gemm);
   onednn_sgemm(gemm);
 }

@@ -41,19 +41,19 @@ std::optional<DirectProduct> DirectProduct::plan(Threads threads, const TensorVi
   const std::optional<GemmOperand> left = direct_operand(a, a.dtype);
   const std::optional<GemmOperand> right = direct_operand(b, a.dtype);
   if (!left || !right) return {};
-  DirectProduct product(threads, y, options, pre_activation);
+  DirectProduct product(y, options, pre_activation);
   product.operands_ = a.dtype;
   product.gemm_ = {y.size(0), y.size(1), a.size(1),     *left,       *right,
                    nullptr,   y.size(1), options.alpha, options.beta};
-  product.provider_ = choose_matmul_provider(cpu_class(), a.dtype, product.gemm_, threads);
+  product.provider_ = choose_matmul_provider(cpu_class(), a.dtype, product.gemm_);
   switch (product.provider_) {
     case MatmulProvider::kFewRows:
       if (!product.fits_few_rows()) return {};
       break;
     case MatmulProvider::kPacked:
       if (!runs_avx512() || !product.fits_target()) return {};
-      product.provider_bytes_ =
-          packed_product_scratch_bytes(product.gemm_, {a.dtype, product.result_}, threads);
+      product.packed_ = plan_packed_product(product.gemm_, {a.dtype, product.result_}, threads);
+      product.provider_bytes_ = product.packed_.scratch_bytes();
       break;
     case MatmulProvider::kOneDnnMatmul: {
       if (!product.fits_target()) return {};
@@ -139,7 +139,7 @@ void DirectProduct::run_few_rows(const KernelContext& context, std::span<std::by
 void DirectProduct::run_packed(const KernelContext& context, std::span<std::byte> scratch) const {
   SpanCutter cutter(scratch);
   const float* bias = biased() ? bias_values(context, cutter.take<float>(gemm_.n)) : nullptr;
-  packed_product(gemm_, {operands_, result_}, bias, context.threads, cutter.rest().data());
+  packed_product(gemm_, packed_, bias, cutter.rest().data());
   if (with_gelu()) apply_gelu(context);
 }
 

@@ -10,6 +10,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/matmul_onednn.h"
 #include "kernels/cpu/matmul_table.h"
+#include "kernels/cpu/packed_plan.h"
 
 namespace meshloom::kernels::cpu {
 
@@ -26,14 +27,15 @@ class DirectProduct {
                                            const MatmulOptions& options,
                                            const TensorView& pre_activation);
 
+  MatmulProvider provider() const { return provider_; }
+  /// Its name for people.
   const char* route() const;
   std::size_t scratch_bytes() const;
   void run(const KernelContext& context, std::span<std::byte> scratch) const;
 
  private:
-  DirectProduct(Threads threads, const TensorView& y, const MatmulOptions& options,
-                const TensorView& pre_activation)
-      : threads_(threads), y_(y), pre_(pre_activation), options_(&options) {}
+  DirectProduct(const TensorView& y, const MatmulOptions& options, const TensorView& pre_activation)
+      : y_(y), pre_(pre_activation), options_(&options) {}
 
   bool biased() const { return options_->epilogue != Epilogue::kNone; }
   bool with_gelu() const { return options_->epilogue > Epilogue::kBias; }
@@ -45,7 +47,6 @@ class DirectProduct {
   void run_primitive(const KernelContext& context, std::span<std::byte> scratch) const;
   void apply_gelu(const KernelContext& context) const;
 
-  Threads threads_;
   TensorView y_, pre_;
   const MatmulOptions* options_;
   MatmulProvider provider_ = MatmulProvider::kPacked;
@@ -53,6 +54,7 @@ class DirectProduct {
   DType operands_ = DType::kFloat32;
   DType result_ = DType::kFloat32;  ///< of gemm_.y
   std::size_t provider_bytes_ = 0;
+  PackedPlan packed_;  ///< of kPacked
 };
 
 }  // namespace meshloom::kernels::cpu

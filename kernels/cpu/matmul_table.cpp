@@ -56,7 +56,7 @@ MatmulProvider choose_float32(CpuClass cpu_class, const Gemm& gemm) {
 
 }  // namespace
 
-MatmulProvider choose_matmul_provider(CpuClass cpu_class, DType dtype, const Gemm& gemm, Threads) {
+MatmulProvider choose_matmul_provider(CpuClass cpu_class, DType dtype, const Gemm& gemm) {
   if (dtype == DType::kFloat64) return MatmulProvider::kOpenBlas;
   return dtype == DType::kBFloat16 ? choose_bfloat16(cpu_class, gemm)
                                    : choose_float32(cpu_class, gemm);

@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "kernels/base/dtype.h"
-#include "kernels/base/parallel_for.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/gemm.h"
 
@@ -26,8 +25,7 @@ enum class MatmulProvider : std::uint8_t {
 
 /// The provider for operands of one dtype (float32, bfloat16, float64) in the given shape. bfloat16
 /// operands that the answer is a BLAS for are widened and multiplied in float32.
-MatmulProvider choose_matmul_provider(CpuClass cpu_class, DType dtype, const Gemm& gemm,
-                                      Threads threads);
+MatmulProvider choose_matmul_provider(CpuClass cpu_class, DType dtype, const Gemm& gemm);
 
 /// Whether it takes bfloat16 operands as they are.
 constexpr bool takes_bfloat16(MatmulProvider provider) {

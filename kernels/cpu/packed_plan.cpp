@@ -10,8 +10,8 @@
 namespace meshloom::kernels::cpu {
 namespace {
 
-// Elements of a row or column that are summed before the sums go to memory: 8 rows of a then fill a
-// quarter of a first-level cache of 48 KiB.
+// Elements of a row or column that are summed before the sums go to memory: 8 rows of a then fill
+// half of a first-level cache of 48 KiB.
 constexpr std::int64_t kMostDepth = 768;
 // Tiles are no smaller: packing would cost as much as multiplying.
 constexpr std::int64_t kLeastRows = 96;
@@ -73,7 +73,7 @@ void choose_tiles(PackedPlan& plan, const Gemm& g, Threads threads) {
 PackedPlan plan_packed_product(const Gemm& g, const PackedTypes& types, Threads threads) {
   const std::int64_t per = types.operands == DType::kBFloat16 ? kPerElement<Bf16Pair> : 1;
   PackedPlan plan;
-  plan.depth = g.k;
+  plan.types = types;
   const std::int64_t elements = divide_up(g.k, per);
   const std::int64_t part = divide_up(elements, divide_up(elements, kMostDepth));
   plan.part_depth = part * per;

@@ -5,7 +5,6 @@
 #include <atomic>
 
 #include "kernels/base/error.h"
-#include "kernels/cpu/packed_plan.h"
 #include "kernels/cpu/span_workspace.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -236,8 +235,9 @@ void work(const Gemm& g, const PackedPlan& plan, const float* bias, std::byte* s
   for (std::int64_t task; (task = next.fetch_add(1)) < plan.tasks();) worker.run(task);
 }
 
-void work_on(const Gemm& g, const PackedTypes& types, const PackedPlan& plan, const float* bias,
-             std::byte* scratch, std::atomic<std::int64_t>& next) {
+void work_on(const Gemm& g, const PackedPlan& plan, const float* bias, std::byte* scratch,
+             std::atomic<std::int64_t>& next) {
+  const PackedTypes& types = plan.types;
   if (types.operands == DType::kFloat32) return work<float, float>(g, plan, bias, scratch, next);
   if (types.y == DType::kFloat32) return work<Bf16Pair, float>(g, plan, bias, scratch, next);
   work<Bf16Pair, bfloat16>(g, plan, bias, scratch, next);
@@ -245,8 +245,7 @@ void work_on(const Gemm& g, const PackedTypes& types, const PackedPlan& plan, co
 
 #else
 
-void work_on(const Gemm&, const PackedTypes&, const PackedPlan&, const float*, std::byte*,
-             std::atomic<std::int64_t>&) {
+void work_on(const Gemm&, const PackedPlan&, const float*, std::byte*, std::atomic<std::int64_t>&) {
   throw InternalError("a packed product without AVX-512");
 }
 
@@ -265,20 +264,12 @@ HWY_EXPORT(work_on);
 
 }  // namespace
 
-std::size_t packed_product_scratch_bytes(const Gemm& gemm, const PackedTypes& types,
-                                         Threads threads) {
-  const PackedPlan plan = plan_packed_product(gemm, types, threads);
-  return plan.worker_bytes() * static_cast<std::size_t>(plan.workers);
-}
-
-void packed_product(const Gemm& gemm, const PackedTypes& types, const float* bias, Threads threads,
+void packed_product(const Gemm& gemm, const PackedPlan& plan, const float* bias,
                     std::byte* scratch) {
-  const PackedPlan plan = plan_packed_product(gemm, types, threads);
   std::atomic<std::int64_t> next = 0;
   parallel_for({plan.workers}, plan.workers, 1, [&](std::int64_t begin, std::int64_t) {
     HWY_DYNAMIC_DISPATCH(work_on)
-    (gemm, types, plan, bias, scratch + static_cast<std::size_t>(begin) * plan.worker_bytes(),
-     next);
+    (gemm, plan, bias, scratch + static_cast<std::size_t>(begin) * plan.worker_bytes(), next);
   });
 }
 

@@ -10,24 +10,15 @@
 
 #include <cstddef>
 
-#include "kernels/base/parallel_for.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/packed_plan.h"
 
 namespace meshloom::kernels::cpu {
 
-/// Dtypes of a product: operands are float32, or bfloat16 where the CPU has dot products of it
-/// (bfloat16_dot_products()); y is float32 or, of bfloat16 operands, bfloat16.
-struct PackedTypes {
-  DType operands = DType::kFloat32, y = DType::kFloat32;
-};
-
-/// What packed_product needs as scratch.
-std::size_t packed_product_scratch_bytes(const Gemm& gemm, const PackedTypes& types,
-                                         Threads threads);
-
-/// The product of `gemm` plus `bias` (float32 [n], or null), in y's dtype; sums are float32. beta
-/// is 0 where y is bfloat16. Scratch begins at a cache line. Needs AVX-512 (runs_avx512()).
-void packed_product(const Gemm& gemm, const PackedTypes& types, const float* bias, Threads threads,
+/// The product of `gemm`, which `plan` was made for, plus `bias` (float32 [n], or null), in y's
+/// dtype; sums are float32. Scratch has plan.scratch_bytes() and begins at a cache line. Needs
+/// AVX-512 (runs_avx512()).
+void packed_product(const Gemm& gemm, const PackedPlan& plan, const float* bias,
                     std::byte* scratch);
 
 }  // namespace meshloom::kernels::cpu

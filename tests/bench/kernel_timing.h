@@ -6,9 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <span>
-#include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/base/half.h"

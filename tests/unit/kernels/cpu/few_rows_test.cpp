@@ -106,16 +106,16 @@ TEST(FewRows, TheTableTakesThemWhereTheyGain) {
   token.m = 1;
   token.n = token.k = 768;
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-    EXPECT_EQ(choose_matmul_provider(CpuClass::kAvx512Bf16, dtype, token, {2}),
+    EXPECT_EQ(choose_matmul_provider(CpuClass::kAvx512Bf16, dtype, token),
               MatmulProvider::kFewRows);
-    EXPECT_NE(choose_matmul_provider(CpuClass::kAvx2, dtype, token, {2}), MatmulProvider::kFewRows);
+    EXPECT_NE(choose_matmul_provider(CpuClass::kAvx2, dtype, token), MatmulProvider::kFewRows);
   }
   Gemm adding = token, tall = token, tiny = token;
   adding.beta = 1.0f;
   tall.m = kFewRows + 1;
   tiny.n = tiny.k = 32;
   for (const Gemm& gemm : {adding, tall, tiny})
-    EXPECT_NE(choose_matmul_provider(CpuClass::kAvx512Bf16, DType::kFloat32, gemm, {2}),
+    EXPECT_NE(choose_matmul_provider(CpuClass::kAvx512Bf16, DType::kFloat32, gemm),
               MatmulProvider::kFewRows);
 }
 

@@ -375,7 +375,7 @@ TEST(MatmulTable, Float64GoesToOpenBlasOnEveryClass) {
   Gemm gemm;
   gemm.m = gemm.n = gemm.k = 100;
   for (const CpuClass c : {CpuClass::kSse4, CpuClass::kAvx2, CpuClass::kAvx512, CpuClass::kAmx})
-    EXPECT_EQ(choose_matmul_provider(c, DType::kFloat64, gemm, {2}), MatmulProvider::kOpenBlas);
+    EXPECT_EQ(choose_matmul_provider(c, DType::kFloat64, gemm), MatmulProvider::kOpenBlas);
 }
 
 TEST(LibraryThreads, TheOpenMpBuildOfOpenBlasIsLoaded) { EXPECT_NO_THROW(verify_blas()); }

@@ -7,7 +7,6 @@
 
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/matmul.h"
-#include "kernels/cpu/packed_plan.h"
 #include "kernels/cpu/targets.h"
 #include "tests/unit/kernels/cpu/compute_fixture.h"
 
@@ -61,9 +60,9 @@ class Product {
                     1.0f,
                     c_.accumulate ? 1.0f : 0.0f};
     HeapWorkspace workspace;
-    const auto scratch = workspace.reserve(packed_product_scratch_bytes(gemm, types_, {threads}));
-    packed_product(gemm, types_, c_.with_bias ? bias_.view().as<float>() : nullptr, {threads},
-                   scratch.data());
+    const PackedPlan plan = plan_packed_product(gemm, types_, {threads});
+    const auto scratch = workspace.reserve(plan.scratch_bytes());
+    packed_product(gemm, plan, c_.with_bias ? bias_.view().as<float>() : nullptr, scratch.data());
     return y.values();
   }
 
@@ -164,8 +163,8 @@ TEST(PackedProduct, KeepsInfinitiesInTheirRowsAndColumns) {
     const Gemm gemm{11, 53, 7, {a.view().data, 7, false}, {b.view().data, 53, false}, y.view().data,
                     53};
     HeapWorkspace workspace;
-    const auto scratch = workspace.reserve(packed_product_scratch_bytes(gemm, types, {1}));
-    packed_product(gemm, types, nullptr, {1}, scratch.data());
+    const PackedPlan plan = plan_packed_product(gemm, types, {1});
+    packed_product(gemm, plan, nullptr, workspace.reserve(plan.scratch_bytes()).data());
     for (std::int64_t i = 0; i < 11; ++i)
       for (std::int64_t j = 0; j < 53; ++j)
         EXPECT_EQ(y.at(i * 53 + j), i == 4 || j == 52 ? INFINITY : 7.0) << i << ", " << j;
