@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "daemon/comm/ordered_reduce.h"
 #include "kernels/base/error.h"
-#include "planner/shard.h"
 
 namespace meshloom::comm {
 
@@ -40,7 +38,10 @@ void check_same_size(const TensorView& a, const TensorView& b, const char* colle
         dtype_name(b.dtype), b.shape);
 }
 
-void check_reduction(DType dtype, const char* collective) { check_reducible(dtype, collective); }
+void check_reducible(DType dtype, const char* collective) {
+  if (dtype == DType::kFloat8E4M3 || dtype == DType::kFloat8E5M2)
+    throw Unimplemented(fmt::format("{}: no reduction of {}", collective, dtype_name(dtype)));
+}
 
 void check_peer(const char* collective, int peer, int rank, int size, int tag) {
   check(peer >= 0 && peer < size && peer != rank, "{}: peer {} of rank {} in a group of {}",
@@ -66,17 +67,6 @@ const std::vector<int>& part_of(const std::vector<std::vector<int>>& parts, int 
 
 void copy_bytes(const TensorView& to, const TensorView& from) {
   if (to.data != from.data && from.bytes() > 0) std::memcpy(to.data, from.data, from.bytes());
-}
-
-std::vector<ReduceCollective::Part> cut_parts(const TensorView& data, int size) {
-  std::vector<ReduceCollective::Part> parts;
-  for (int r = 0; r < size; ++r) {
-    const planner::ShardRange range = planner::shard_range(data.numel(), size, r);
-    parts.push_back({static_cast<std::byte*>(data.data) +
-                         static_cast<std::size_t>(range.begin) * dtype_size(data.dtype),
-                     range.size()});
-  }
-  return parts;
 }
 
 }  // namespace meshloom::comm

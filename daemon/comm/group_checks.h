@@ -3,10 +3,10 @@
 // naming the collective and what was given.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
-#include "daemon/comm/collectives/reduce_collective.h"
 #include "kernels/base/tensor_view.h"
 
 namespace meshloom::comm {
@@ -17,7 +17,8 @@ void check_buffer(const TensorView& view, const char* collective, const char* wh
 void check_parts(std::span<const TensorView> parts, int size, DType dtype, const char* collective,
                  const char* what);
 void check_same_size(const TensorView& a, const TensorView& b, const char* collective);
-void check_reduction(DType dtype, const char* collective);
+/// Throws Unimplemented where no group reduces the dtype.
+void check_reducible(DType dtype, const char* collective);
 void check_peer(const char* collective, int peer, int rank, int size, int tag);
 /// Every rank of a group of `size` exactly once.
 void check_partition(const std::vector<std::vector<int>>& parts, int size);
@@ -29,7 +30,5 @@ std::uint64_t mix(std::uint64_t x);
 const std::vector<int>& part_of(const std::vector<std::vector<int>>& parts, int rank);
 /// Copies unless both are the same memory.
 void copy_bytes(const TensorView& to, const TensorView& from);
-/// One part of `data` per rank, by the ceil rule.
-std::vector<ReduceCollective::Part> cut_parts(const TensorView& data, int size);
 
 }  // namespace meshloom::comm

@@ -26,7 +26,7 @@ class SingleProcessGroup : public ProcessGroup {
 
   WorkPtr all_reduce(const TensorView& data, ReduceOp) override {
     check_buffer(data, "all_reduce", "data");
-    check_reduction(data.dtype, "all_reduce");
+    check_reducible(data.dtype, "all_reduce");
     return done();
   }
   WorkPtr all_gather(std::span<const TensorView> outputs, const TensorView& input) override {
@@ -36,7 +36,7 @@ class SingleProcessGroup : public ProcessGroup {
   WorkPtr reduce_scatter(const TensorView& output, std::span<const TensorView> inputs,
                          ReduceOp) override {
     check_parts(inputs, 1, output.dtype, "reduce_scatter", "inputs");
-    check_reduction(output.dtype, "reduce_scatter");
+    check_reducible(output.dtype, "reduce_scatter");
     return copy(output, inputs[0], "reduce_scatter");
   }
   WorkPtr all_to_all(std::span<const TensorView> outputs,

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/comm/bootstrap.h"
+#include "daemon/comm/bootstrap/bootstrap.h"
 #include "daemon/comm/mesh/topology.h"
 
 namespace meshloom::control {

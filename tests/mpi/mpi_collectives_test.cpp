@@ -8,8 +8,8 @@
 #include <cstdlib>
 
 #include "daemon/comm/mesh/mpi_runtime.h"
-#include "tests/unit/comm/collectives_body.h"
-#include "tests/unit/comm/failure_body.h"
+#include "tests/unit/comm/collectives/collectives_body.h"
+#include "tests/unit/comm/failure/failure_body.h"
 #include "tests/unit/comm/mismatch_body.h"
 
 namespace {

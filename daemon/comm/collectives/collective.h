@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
+#include "daemon/comm/collectives/scratch_pool.h"
 #include "daemon/comm/process_group.h"
-#include "daemon/comm/scratch_pool.h"
-#include "daemon/comm/transfers.h"
-#include "daemon/comm/transport.h"
+#include "daemon/comm/transport/transfers.h"
+#include "daemon/comm/transport/transport.h"
 
 namespace meshloom::comm {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "daemon/comm/ordered_reduce.h"
+#include "daemon/comm/collectives/ordered_reduce.h"
 
 namespace meshloom::comm {
 namespace {

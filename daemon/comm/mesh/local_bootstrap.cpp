@@ -16,9 +16,8 @@
 #include <thread>
 #include <vector>
 
-#include "daemon/comm/mesh/socket_bootstrap.h"
-#include "daemon/comm/shared_memory_transport.h"
-#include "daemon/comm/transport_process_group.h"
+#include "daemon/comm/bootstrap/socket_bootstrap.h"
+#include "daemon/comm/mesh/shared_memory_world.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::comm {
@@ -26,26 +25,20 @@ namespace {
 
 class ForkedRank : public RankRuntime {
  public:
-  ForkedRank(std::unique_ptr<Bootstrap> bootstrap, const std::shared_ptr<RingField>& field,
+  ForkedRank(std::unique_ptr<Bootstrap> bootstrap, const std::shared_ptr<SharedMemoryWorld>& world,
              std::chrono::milliseconds timeout)
-      : bootstrap_(std::move(bootstrap)),
-        world_(join_field(field, bootstrap_->rank(), timeout)),
-        groups_(std::make_shared<RankGroups>(std::move(world_.failures))) {}
+      : bootstrap_(std::move(bootstrap)), self_(world, bootstrap_->rank(), timeout) {}
 
   int rank() const override { return bootstrap_->rank(); }
   int world_size() const override { return bootstrap_->world_size(); }
   Bootstrap& bootstrap() override { return *bootstrap_; }
   std::unique_ptr<ProcessGroup> make_world_group(const GroupOptions& options) override {
-    std::vector<int> all;
-    for (int r = 0; r < bootstrap_->world_size(); ++r) all.push_back(r);
-    return make_transport_group(world_.transport->split({all}, ++channels_), options, groups_);
+    return self_.make_world_group(options);
   }
 
  private:
   std::unique_ptr<Bootstrap> bootstrap_;
-  SharedMemoryRank world_;
-  std::shared_ptr<RankGroups> groups_;
-  std::uint64_t channels_ = 0;
+  SharedMemoryRank self_;
 };
 
 /// pairs[r]: rank 0's end and rank r's end.
@@ -66,7 +59,8 @@ void close_all(const SocketPairs& pairs, const std::vector<int>& but) {
       if (fd >= 0 && std::find(but.begin(), but.end(), fd) == but.end()) close(fd);
 }
 
-[[noreturn]] void run_child(int rank, const SocketPairs& pairs, std::shared_ptr<RingField> field,
+[[noreturn]] void run_child(int rank, const SocketPairs& pairs,
+                            std::shared_ptr<SharedMemoryWorld> world,
                             const std::function<int(RankRuntime&)>& body,
                             std::chrono::milliseconds timeout, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -80,7 +74,7 @@ void close_all(const SocketPairs& pairs, const std::vector<int>& but) {
   close_all(pairs, sockets);
   int result = 1;
   try {
-    ForkedRank self(make_socket_bootstrap(rank, field->world_size(), sockets, timeout), field,
+    ForkedRank self(make_socket_bootstrap(rank, world->world_size(), sockets, timeout), world,
                     timeout);
     result = body(self);
   } catch (const std::exception& error) {
@@ -126,14 +120,14 @@ int reap(std::vector<pid_t> children, std::chrono::milliseconds grace) {
 int run_local_ranks(int world_size, const std::function<int(RankRuntime&)>& body,
                     std::chrono::milliseconds timeout) {
   check(world_size >= 1, "{} local ranks", world_size);
-  auto field = std::make_shared<RingField>(world_size);
+  const auto world = std::make_shared<SharedMemoryWorld>(world_size);
   const SocketPairs pairs = make_socket_pairs(world_size);
   const pid_t parent = getpid();
   std::fflush(nullptr);
   std::vector<pid_t> children;
   for (int rank = 0; rank < world_size; ++rank) {
     const pid_t pid = fork();
-    if (pid == 0) run_child(rank, pairs, field, body, timeout, parent);
+    if (pid == 0) run_child(rank, pairs, world, body, timeout, parent);
     if (pid < 0) {
       for (const pid_t child : children) kill(child, SIGKILL);
       reap(children, {});

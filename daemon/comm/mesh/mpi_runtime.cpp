@@ -8,12 +8,13 @@
 
 #include <cstdlib>
 
-#include "daemon/comm/mesh/mpi_bootstrap.h"
+#include "daemon/comm/bootstrap/mpi_bootstrap.h"
+#include "daemon/comm/failure/mpi_failure_channel.h"
+#include "daemon/comm/flight/transport_process_group.h"
 #include "daemon/comm/mesh/mpi_environment.h"
 #include "daemon/comm/mesh/mpi_segment_folder.h"
-#include "daemon/comm/mpi_failure_channel.h"
-#include "daemon/comm/mpi_transport.h"
-#include "daemon/comm/transport_process_group.h"
+#include "daemon/comm/mpi_check.h"
+#include "daemon/comm/transport/mpi_transport.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::comm {

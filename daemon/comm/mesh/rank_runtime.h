@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "daemon/comm/bootstrap.h"
+#include "daemon/comm/bootstrap/bootstrap.h"
 #include "daemon/comm/process_group.h"
 
 namespace meshloom::comm {

@@ -7,8 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "daemon/comm/shared_memory_transport.h"
-#include "daemon/comm/transport_process_group.h"
+#include "daemon/comm/mesh/shared_memory_world.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::comm {
@@ -80,29 +79,22 @@ class ThreadBootstrap : public Bootstrap {
 
 class ThreadRank : public RankRuntime {
  public:
-  ThreadRank(MeetingPoint& meeting, const std::shared_ptr<RingField>& field, int rank,
+  ThreadRank(MeetingPoint& meeting, const std::shared_ptr<SharedMemoryWorld>& world, int rank,
              std::chrono::milliseconds timeout)
-      : bootstrap_(meeting, rank, field->world_size()),
-        world_(join_field(field, rank, timeout)),
-        groups_(std::make_shared<RankGroups>(std::move(world_.failures))) {}
+      : bootstrap_(meeting, rank, world->world_size()), self_(world, rank, timeout) {}
 
   int rank() const override { return bootstrap_.rank(); }
   int world_size() const override { return bootstrap_.world_size(); }
   Bootstrap& bootstrap() override { return bootstrap_; }
   /// Lets the others' waits end.
-  void raise(const char* error) { groups_->raise(error); }
+  void raise(const char* error) { self_.groups()->raise(error); }
   std::unique_ptr<ProcessGroup> make_world_group(const GroupOptions& options) override {
-    // All groups of a rank share its rings, each on a channel of its own.
-    std::vector<int> all;
-    for (int r = 0; r < world_size(); ++r) all.push_back(r);
-    return make_transport_group(world_.transport->split({all}, ++channels_), options, groups_);
+    return self_.make_world_group(options);
   }
 
  private:
   ThreadBootstrap bootstrap_;
-  SharedMemoryRank world_;
-  std::shared_ptr<RankGroups> groups_;
-  std::uint64_t channels_ = 0;
+  SharedMemoryRank self_;
 };
 
 /// By rank order; what a rank only heard of another one comes last.
@@ -124,11 +116,11 @@ void rethrow_first(const std::vector<std::exception_ptr>& errors) {
 void run_thread_ranks(int world_size, const std::function<void(RankRuntime&)>& body,
                       std::chrono::milliseconds timeout) {
   MeetingPoint meeting(world_size, timeout);
-  auto field = std::make_shared<RingField>(world_size);
+  const auto world = std::make_shared<SharedMemoryWorld>(world_size);
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(world_size));
   const auto run = [&](int rank) {
     try {
-      ThreadRank self(meeting, field, rank, timeout);
+      ThreadRank self(meeting, world, rank, timeout);
       try {
         body(self);
       } catch (const std::exception& error) {

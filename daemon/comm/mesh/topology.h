@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/comm/bootstrap.h"
+#include "daemon/comm/bootstrap/bootstrap.h"
 
 namespace meshloom::comm {
 

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/comm/failure/rank_groups.h"
+
+#include <map>
+#include <sstream>
+
+#include "daemon/comm/flight/transport_process_group.h"
+
+namespace meshloom::comm {
+namespace {
+
+/// What the members of one group told about it.
+struct GroupReports {
+  int reports = 0;
+  std::uint64_t collectives = 0;
+  std::uint64_t next_sequence = 0;  ///< the largest
+  std::int64_t unmatched = 0;
+  bool in_step = true;
+};
+
+struct Meeting {
+  std::vector<std::string> reports;  ///< by rank
+  std::map<std::pair<std::uint64_t, std::uint64_t>, GroupReports> groups;
+  std::uint64_t verb = 0;  ///< the latest
+  bool in_step = true;
+};
+
+void add_group(Meeting& meeting, const TransportProcessGroup::Standing& one, int* expected) {
+  GroupReports& all = meeting.groups[{one.key, one.members}];
+  if (all.reports > 0 && all.collectives != one.collectives) all.in_step = false;
+  if (!one.whole) all.in_step = false;
+  all.collectives = one.collectives;
+  all.next_sequence = std::max(all.next_sequence, one.next_sequence);
+  all.unmatched += one.unmatched;
+  ++all.reports;
+  *expected = one.size;
+}
+
+Meeting read_meeting(const std::vector<std::string>& packed) {
+  Meeting meeting;
+  std::map<std::pair<std::uint64_t, std::uint64_t>, int> sizes;
+  for (const std::string& text : packed) {
+    std::istringstream in(text);
+    std::size_t count = 0;
+    std::uint64_t verb = 0;
+    in >> verb >> count;
+    // A rank that is a verb behind has that verb's successor before it, the others have not.
+    if (!meeting.reports.empty() && verb != meeting.verb) meeting.in_step = false;
+    meeting.verb = std::max(meeting.verb, verb);
+    for (std::size_t i = 0; i < count; ++i) {
+      TransportProcessGroup::Standing one;
+      in >> one.key >> one.members >> one.size >> one.collectives >> one.next_sequence >>
+          one.whole >> one.unmatched;
+      add_group(meeting, one, &sizes[{one.key, one.members}]);
+    }
+    in.get();  // the end of the last line
+    check_internal(static_cast<bool>(in), "recover: a rank's report cannot be read");
+    meeting.reports.push_back(text.substr(static_cast<std::size_t>(in.tellg())));
+  }
+  for (const auto& [id, group] : meeting.groups)
+    if (!group.in_step || group.unmatched != 0 || group.reports != sizes[id])
+      meeting.in_step = false;
+  return meeting;
+}
+
+}  // namespace
+
+RankGroups::RankGroups(std::unique_ptr<FailureChannel> channel, TrainingPulse* pulse)
+    : channel_(std::move(channel)), pulse_(pulse) {}
+
+RankGroups::~RankGroups() = default;
+
+void RankGroups::poll_all() {
+  for (std::size_t i = 0; i < groups_.size(); ++i) groups_[i]->poll();
+  settle_if_noticed();
+}
+
+void RankGroups::notice() {
+  if (!noticed_) noticed_ = channel_->first(epoch_);
+}
+
+void RankGroups::raise(const std::string& error, std::uint64_t verb) {
+  const std::string last = last_collective();
+  const std::string text = last.empty() ? error : error + " (after " + last + ")";
+  channel_->raise(epoch_, verb, text.substr(0, FailureChannel::kLongestText));
+  noticed_ = channel_->first(epoch_);
+  if (on_raise_) on_raise_(epoch_, *noticed_);
+}
+
+std::string RankGroups::last_collective() const {
+  const TransportProcessGroup* latest = nullptr;
+  for (const TransportProcessGroup* group : groups_)
+    if (group->has_record() && (!latest || group->last_issue() > latest->last_issue()))
+      latest = group;
+  return latest ? latest->last_text() : std::string();
+}
+
+void RankGroups::after_drop(const std::string& why) noexcept {
+  if (broken_ || settled_ || !channel_->has_leftovers()) return;
+  try {
+    if (!noticed_) raise(why);
+    settle();
+  } catch (...) {
+    // recover() of this rank meets the same end and reports it.
+    broken_ = true;
+  }
+}
+
+void RankGroups::after_break() noexcept {
+  broken_ = true;
+  try {
+    channel_->let_receives_end();
+    if (channel_->has_leftovers())
+      for (TransportProcessGroup* group : groups_) group->abandon_scratch();
+  } catch (...) {
+    // What is left stays so: MpiTransport refuses to go on.
+  }
+}
+
+void RankGroups::settle() {
+  for (TransportProcessGroup* group : groups_) group->give_up();
+  try {
+    channel_->quiesce();
+  } catch (...) {
+    broken_ = true;
+    for (TransportProcessGroup* group : groups_) group->abandon_scratch();
+    throw;
+  }
+  settled_ = true;
+}
+
+std::string RankGroups::pack(const std::string& report) const {
+  std::string text = fmt::format("{} {}\n", verb_, groups_.size());
+  for (const TransportProcessGroup* group : groups_) {
+    const TransportProcessGroup::Standing s = group->standing();
+    text += fmt::format("{} {} {} {} {} {:d} {}\n", s.key, s.members, s.size, s.collectives,
+                        s.next_sequence, s.whole, s.unmatched);
+  }
+  return text + report;
+}
+
+FailureDomain::Recovery RankGroups::recover(const std::string& report) {
+  if (!noticed_)
+    noticed_ = channel_->raised(epoch_, FailureChannel::kAnyVerb, Clock::now())
+                   ? channel_->first(epoch_)
+                   : Failure{};
+  settle_if_noticed();
+  const Meeting meeting = read_meeting(channel_->exchange(pack(report)));
+  if (!meeting.in_step) {
+    channel_->drain();
+    for (TransportProcessGroup* group : groups_) {
+      const TransportProcessGroup::Standing s = group->standing();
+      group->start_over(meeting.groups.at({s.key, s.members}).next_sequence, noticed_->text);
+    }
+  }
+  // Nobody sends before all have forgotten what was sent.
+  channel_->exchange({});
+  ++epoch_;
+  verb_ = meeting.verb;
+  noticed_.reset();
+  settled_ = broken_ = false;
+  return {meeting.reports, meeting.in_step};
+}
+
+}  // namespace meshloom::comm

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/comm/mesh/shared_memory_world.h"
+
+#include <sys/mman.h>
+
+#include <numeric>
+#include <vector>
+
+#include "daemon/comm/flight/transport_process_group.h"
+#include "daemon/comm/transport/shared_memory_transport.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::comm {
+namespace {
+
+std::size_t field_bytes(int world_size) {
+  const auto ranks = static_cast<std::size_t>(world_size);
+  return sizeof(ByteRing) * ranks * ranks + sizeof(Seat) * ranks + sizeof(FailureBoard);
+}
+
+}  // namespace
+
+SharedMemoryWorld::SharedMemoryWorld(int world_size) {
+  void* memory = mmap(nullptr, field_bytes(world_size), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    throw ResourceExhausted(fmt::format("no {} bytes of shared memory for {} local ranks",
+                                        field_bytes(world_size), world_size));
+  // The mapping is zero, which is what an empty ring and an empty board look like; pages are
+  // touched when they are used.
+  rings_ = {static_cast<ByteRing*>(memory), world_size};
+  Seat* seats = reinterpret_cast<Seat*>(rings_.rings + world_size * world_size);
+  failures_ = {reinterpret_cast<FailureBoard*>(seats + world_size), seats, world_size};
+}
+
+SharedMemoryWorld::~SharedMemoryWorld() {
+  munmap(static_cast<void*>(rings_.rings), field_bytes(world_size()));
+}
+
+SharedMemoryRank::SharedMemoryRank(const std::shared_ptr<SharedMemoryWorld>& world, int rank,
+                                   std::chrono::milliseconds timeout) {
+  auto endpoint = std::make_shared<RingEndpoint>(
+      std::shared_ptr<const RingField>(world, &world->rings()), rank);
+  transport_ = make_shared_memory_transport(endpoint);
+  groups_ = std::make_shared<RankGroups>(make_shared_memory_failure_channel(
+      std::shared_ptr<const FailureField>(world, &world->failures()), std::move(endpoint),
+      timeout));
+}
+
+std::unique_ptr<ProcessGroup> SharedMemoryRank::make_world_group(const GroupOptions& options) {
+  // All groups of a rank share its rings, each on a channel of its own.
+  std::vector<int> all(static_cast<std::size_t>(transport_->size()));
+  std::iota(all.begin(), all.end(), 0);
+  return make_transport_group(transport_->split({all}, ++channels_), options, groups_);
+}
+
+}  // namespace meshloom::comm

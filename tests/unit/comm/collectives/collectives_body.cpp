@@ -1,0 +1,497 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/comm/collectives/collectives_body.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "daemon/comm/mesh/topology.h"
+#include "kernels/base/error.h"
+#include "kernels/base/half.h"
+#include "planner/shard.h"
+
+namespace meshloom::comm::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+template <typename T>
+constexpr DType dtype_of() {
+  if constexpr (std::is_same_v<T, float>) return DType::kFloat32;
+  if constexpr (std::is_same_v<T, double>) return DType::kFloat64;
+  if constexpr (std::is_same_v<T, bfloat16>) return DType::kBFloat16;
+  if constexpr (std::is_same_v<T, float16>) return DType::kFloat16;
+  if constexpr (std::is_same_v<T, std::int64_t>) return DType::kInt64;
+  if constexpr (std::is_same_v<T, std::int32_t>) return DType::kInt32;
+  if constexpr (std::is_same_v<T, std::uint8_t>) return DType::kUInt8;
+  return DType::kBool;
+}
+
+template <typename T>
+TensorView view_of(std::vector<T>& values) {
+  return make_view(values.data(), dtype_of<T>(), Shape{static_cast<std::int64_t>(values.size())});
+}
+
+/// A small whole number that depends on rank and index: sums of it are exact in every dtype.
+int number(int rank, std::int64_t i) { return static_cast<int>((i * 7 + rank * 3) % 5); }
+
+template <typename T>
+std::vector<T> numbers(int rank, std::int64_t n) {
+  std::vector<T> values;
+  for (std::int64_t i = 0; i < n; ++i)
+    values.push_back(static_cast<T>(static_cast<float>(number(rank, i))));
+  return values;
+}
+
+int reduced(ReduceOp op, int ranks, std::int64_t i) {
+  int result = number(0, i);
+  for (int r = 1; r < ranks; ++r) {
+    const int next = number(r, i);
+    if (op == ReduceOp::kSum) result += next;
+    if (op == ReduceOp::kMax) result = std::max(result, next);
+    if (op == ReduceOp::kMin) result = std::min(result, next);
+  }
+  return result;
+}
+
+template <typename T>
+void check_all_reduce(ProcessGroup& group, ReduceOp op, std::int64_t n) {
+  std::vector<T> values = numbers<T>(group.rank(), n);
+  group.all_reduce(view_of(values), op)->wait_host();
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float expected = static_cast<float>(reduced(op, group.size(), i));
+    ASSERT_EQ(static_cast<float>(values[static_cast<std::size_t>(i)]), expected)
+        << dtype_name(dtype_of<T>()) << " element " << i << " of " << n << ", " << group.size()
+        << " ranks";
+  }
+}
+
+std::unique_ptr<ProcessGroup> make_group(RankRuntime& runtime) {
+  GroupOptions options;
+  options.timeout = 20s;
+  return runtime.make_world_group(options);
+}
+
+/// Each rank's own size, some of them 0.
+std::int64_t uneven(int rank, int round) {
+  return rank == 1 ? 0 : (rank * 5 + round * 977) % 100'003;
+}
+
+}  // namespace
+
+void check_all_reduce_dtypes_and_ops(RankRuntime& runtime) {
+  const auto group = make_group(runtime);
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin}) {
+    for (const std::int64_t n : {257, 70'001}) {
+      check_all_reduce<float>(*group, op, n);
+      check_all_reduce<double>(*group, op, n);
+      check_all_reduce<bfloat16>(*group, op, n);
+      check_all_reduce<float16>(*group, op, n);
+      check_all_reduce<std::int64_t>(*group, op, n);
+      check_all_reduce<std::int32_t>(*group, op, n);
+      check_all_reduce<std::uint8_t>(*group, op, n);
+    }
+  }
+  // std::vector<bool> has no bytes.
+  std::uint8_t flags[2] = {static_cast<std::uint8_t>(group->rank() == 0), 0};
+  group->all_reduce(make_view(flags, DType::kBool, {2}), ReduceOp::kSum)->wait_host();
+  EXPECT_EQ(flags[0], 1);
+  EXPECT_EQ(flags[1], 0);
+  float nan = group->rank() == 0 ? std::nanf("") : 1.0f;
+  group->all_reduce(make_view(&nan, DType::kFloat32, {1}), ReduceOp::kMax)->wait_host();
+  EXPECT_TRUE(std::isnan(nan));
+}
+
+void check_all_reduce_sizes(RankRuntime& runtime) {
+  const auto group = make_group(runtime);
+  // Around the border between one-shot and two-shot, fewer elements than ranks, and several slices.
+  for (const std::int64_t n : {0, 1, 2, 3, 5, 8191, 8192, 8193, 65'536, 300'007, 1'000'003})
+    check_all_reduce<float>(*group, ReduceOp::kSum, n);
+}
+
+void check_all_reduce_is_in_rank_order(RankRuntime& runtime) {
+  const auto group = make_group(runtime);
+  for (const std::int64_t n : {std::int64_t{1000}, std::int64_t{400'000}}) {
+    std::vector<std::vector<float>> inputs;
+    for (int r = 0; r < group->size(); ++r) {
+      std::mt19937 random(static_cast<unsigned>(r + 1));
+      std::normal_distribution<float> normal(0.0f, std::pow(10.0f, static_cast<float>(r % 4)));
+      std::vector<float>& values = inputs.emplace_back(static_cast<std::size_t>(n));
+      for (float& value : values) value = normal(random);
+    }
+    std::vector<float> values = inputs[static_cast<std::size_t>(group->rank())];
+    group->all_reduce(view_of(values), ReduceOp::kSum)->wait_host();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      float expected = inputs[0][i];
+      for (std::size_t r = 1; r < inputs.size(); ++r) expected += inputs[r][i];
+      ASSERT_EQ(values[i], expected) << "element " << i;
+    }
+  }
+}
+
+void check_reduce_scatter_uneven(RankRuntime& runtime) {
+  const auto group = make_group(runtime);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::vector<float>> inputs;
+    std::vector<TensorView> views;
+    for (int r = 0; r < group->size(); ++r)
+      inputs.push_back(numbers<float>(group->rank() + r, uneven(r, round)));
+    for (auto& input : inputs) views.push_back(view_of(input));
+    std::vector<float> output(static_cast<std::size_t>(uneven(group->rank(), round)), -1.0f);
+    group->reduce_scatter(view_of(output), views, ReduceOp::kSum)->wait_host();
+    for (std::size_t i = 0; i < output.size(); ++i) {
+      float expected = 0.0f;
+      for (int r = 0; r < group->size(); ++r)
+        expected += static_cast<float>(number(r + group->rank(), static_cast<std::int64_t>(i)));
+      ASSERT_EQ(output[i], expected) << "round " << round << " element " << i;
+    }
+  }
+}
+
+void check_all_gather_uneven(RankRuntime& runtime) {
+  const auto group = make_group(runtime);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<float> input = numbers<float>(group->rank(), uneven(group->rank(), round));
+    std::vector<std::vector<float>> outputs;
+    std::vector<TensorView> views;
+    for (int r = 0; r < group->size(); ++r)
+      outputs.emplace_back(static_cast<std::size_t>(uneven(r, round)), -1.0f);
+    for (auto& output : outputs) views.push_back(view_of(output));
+    // In the second round a rank's own output is its input.
+    if (round == 1) views[static_cast<std::size_t>(group->rank())] = view_of(input);
+    group->all_gather(views, view_of(input))->wait_host();
+    for (int r = 0; r < group->size(); ++r) {
+      if (round == 1 && r == group->rank()) continue;
+      EXPECT_EQ(outputs[static_cast<std::size_t>(r)], numbers<float>(r, uneven(r, round)))
+          << "rank " << r;
+    }
+  }
+}
+
+void check_all_to_all_uneven(RankRuntime& runtime) {
+  const auto group = make_group(runtime);
+  const auto size_between = [](int from, int to) { return uneven((from * 3 + to) % 7, 2); };
+  std::vector<std::vector<std::int64_t>> inputs, outputs;
+  std::vector<TensorView> in_views, out_views;
+  for (int r = 0; r < group->size(); ++r) {
+    inputs.push_back(numbers<std::int64_t>(group->rank() * 10 + r, size_between(group->rank(), r)));
+    outputs.emplace_back(static_cast<std::size_t>(size_between(r, group->rank())));
+  }
+  for (auto& input : inputs) in_views.push_back(view_of(input));
+  for (auto& output : outputs) out_views.push_back(view_of(output));
+  for (const bool direct : {false, true}) {
+    for (auto& output : outputs) std::fill(output.begin(), output.end(), -1);
+    const WorkPtr work =
+        direct ? group->send_recv(out_views, in_views) : group->all_to_all(out_views, in_views);
+    work->wait_host();
+    for (int r = 0; r < group->size(); ++r)
+      EXPECT_EQ(outputs[static_cast<std::size_t>(r)],
+                numbers<std::int64_t>(r * 10 + group->rank(), size_between(r, group->rank())));
+  }
+  const std::uint64_t once = group->size() == 1 ? 0 : 1;
+  EXPECT_EQ(group->counter("all_to_all").calls, once);
+  EXPECT_EQ(group->counter("send_recv").calls, once);
+}
+
+void check_scatter_uneven(RankRuntime& runtime) {
+  const auto group = make_group(runtime);
+  for (int root = 0; root < group->size(); ++root) {
+    std::vector<std::vector<float>> inputs;
+    std::vector<TensorView> views;
+    for (int r = 0; group->rank() == root && r < group->size(); ++r)
+      inputs.push_back(numbers<float>(root + r, uneven(r, 40'000)));
+    for (auto& input : inputs) views.push_back(view_of(input));
+    std::vector<float> output(static_cast<std::size_t>(uneven(group->rank(), 40'000)));
+    group->scatter(view_of(output), views, root)->wait_host();
+    EXPECT_EQ(output, numbers<float>(root + group->rank(), uneven(group->rank(), 40'000)));
+  }
+}
+
+void check_broadcast(RankRuntime& runtime) {
+  const auto group = make_group(runtime);
+  for (const std::int64_t n : {0, 1, 1000, 700'001}) {
+    for (int root = 0; root < group->size(); ++root) {
+      std::vector<float> values = numbers<float>(group->rank() + 1, n);
+      group->broadcast(view_of(values), root)->wait_host();
+      EXPECT_EQ(values, numbers<float>(root + 1, n)) << n << " elements from rank " << root;
+    }
+  }
+}
+
+void check_send_recv(RankRuntime& runtime) {
+  const auto group = make_group(runtime);
+  if (group->size() == 1) return;
+  const int next = (group->rank() + 1) % group->size();
+  const int before = (group->rank() + group->size() - 1) % group->size();
+  std::vector<float> small = numbers<float>(group->rank(), 10),
+                     large = numbers<float>(group->rank() + 1, 200'000);
+  std::vector<float> small_in(10), large_in(200'000);
+  // Received in the other order than sent: tags tell them apart.
+  const WorkPtr a = group->send(view_of(large), next, 1);
+  const WorkPtr b = group->send(view_of(small), next, 0);
+  group->recv(view_of(small_in), before, 0)->wait_host();
+  group->recv(view_of(large_in), before, 1)->wait_host();
+  a->wait_host();
+  b->wait_host();
+  EXPECT_EQ(small_in, numbers<float>(before, 10));
+  EXPECT_EQ(large_in, numbers<float>(before + 1, 200'000));
+
+  // Ranks may send and receive different numbers of times between collectives.
+  std::vector<float> sum(1, static_cast<float>(group->rank() + 1));
+  for (int source = 1; source < group->size(); ++source) {
+    float value = 0.0f;
+    const TensorView view = make_view(&value, DType::kFloat32, {1});
+    if (group->rank() == source) group->send(view, 0, 7)->wait_host();
+    if (group->rank() == 0) group->recv(view, source, 7)->wait_host();
+  }
+  group->all_reduce(view_of(sum), ReduceOp::kSum)->wait_host();
+  EXPECT_EQ(sum[0], static_cast<float>(group->size() * (group->size() + 1) / 2));
+}
+
+// Nobody leaves before the last one has entered. The ranks share a host, so their clocks are one.
+void check_barrier(RankRuntime& runtime) {
+  const auto group = make_group(runtime);
+  const auto now = [] { return Clock::now().time_since_epoch().count(); };
+  for (int late = 0; late < group->size(); ++late) {
+    if (group->rank() == late) std::this_thread::sleep_for(10ms);
+    std::vector<std::int64_t> entered{now()};
+    group->barrier()->wait_host();
+    const std::int64_t left = now();
+    std::vector<std::vector<std::int64_t>> all(static_cast<std::size_t>(group->size()), {0});
+    std::vector<TensorView> views;
+    for (auto& of_rank : all) views.push_back(view_of(of_rank));
+    group->all_gather(views, view_of(entered))->wait_host();
+    for (int r = 0; r < group->size(); ++r)
+      EXPECT_LE(all[static_cast<std::size_t>(r)][0], left) << "left before rank " << r << " came";
+  }
+}
+
+void check_many_in_flight(RankRuntime& runtime) {
+  const auto group = make_group(runtime);
+  constexpr int kCount = 40;
+  std::vector<std::vector<float>> data;
+  std::vector<WorkPtr> works;
+  for (int i = 0; i < kCount; ++i) data.push_back(numbers<float>(group->rank() + i, 1 + i * 3011));
+  for (auto& values : data) works.push_back(group->all_reduce(view_of(values), ReduceOp::kSum));
+  for (auto& work : works) work->wait_host();
+  for (int i = 0; i < kCount; ++i) {
+    const auto& values = data[static_cast<std::size_t>(i)];
+    for (std::size_t e = 0; e < values.size(); ++e) {
+      int expected = 0;
+      for (int r = 0; r < group->size(); ++r)
+        expected += number(r + i, static_cast<std::int64_t>(e));
+      ASSERT_EQ(values[e], static_cast<float>(expected)) << "collective " << i << " element " << e;
+    }
+  }
+}
+
+void check_waits_in_any_order(RankRuntime& runtime) {
+  // Rank 0 waits for the second group first, the others for the first: each must move both.
+  const auto first = make_group(runtime);
+  const auto second = make_group(runtime);
+  std::vector<float> a = numbers<float>(first->rank(), 500'000),
+                     b = numbers<float>(first->rank(), 400'000);
+  WorkPtr work_a = first->all_reduce(view_of(a), ReduceOp::kSum);
+  WorkPtr work_b = second->all_reduce(view_of(b), ReduceOp::kSum);
+  if (first->rank() == 0) {
+    work_b->wait_host();
+    work_a->wait_host();
+  } else {
+    work_a->wait_host();
+    work_b->wait_host();
+  }
+  EXPECT_EQ(a[4], static_cast<float>(reduced(ReduceOp::kSum, first->size(), 4)));
+  EXPECT_EQ(b[3], static_cast<float>(reduced(ReduceOp::kSum, first->size(), 3)));
+}
+
+void check_random_delays(RankRuntime& runtime) {
+  const auto group = make_group(runtime);
+  std::mt19937 random(static_cast<unsigned>(group->rank() + 17));
+  std::vector<WorkPtr> works;
+  std::vector<std::vector<float>> data;
+  data.reserve(60);
+  for (int i = 0; i < 60; ++i) {
+    if (random() % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+    std::vector<float>& values =
+        data.emplace_back(numbers<float>(group->rank(), (i * 977) % 40'000));
+    if (i % 4 == 3) {
+      group->broadcast(view_of(values), i % group->size())->wait_host();
+      EXPECT_EQ(values, numbers<float>(i % group->size(), (i * 977) % 40'000));
+    } else {
+      works.push_back(group->all_reduce(view_of(values), ReduceOp::kSum));
+      if (random() % 2 == 0) works.back()->poll();
+    }
+  }
+  for (auto& work : works) work->wait_host();
+  for (int i = 0; i < 60; ++i) {
+    if (i % 4 == 3) continue;
+    const auto& values = data[static_cast<std::size_t>(i)];
+    for (std::size_t e = 0; e < values.size(); e += 13)
+      ASSERT_EQ(values[e], static_cast<float>(reduced(ReduceOp::kSum, group->size(),
+                                                      static_cast<std::int64_t>(e))));
+  }
+}
+
+void check_split(RankRuntime& runtime) {
+  const auto world = make_group(runtime);
+  // Odd and even ranks, the even ones in reverse order.
+  std::vector<std::vector<int>> parts(2);
+  for (int r = 0; r < world->size(); ++r) {
+    auto& part = parts[static_cast<std::size_t>(r % 2)];
+    part.insert(r % 2 == 0 ? part.begin() : part.end(), r);
+  }
+  if (parts[1].empty()) parts.pop_back();
+  const auto group = world->split(parts, "half");
+  const auto& mine = parts[static_cast<std::size_t>(world->rank() % 2)];
+  ASSERT_EQ(group->size(), static_cast<int>(mine.size()));
+  EXPECT_EQ(mine[static_cast<std::size_t>(group->rank())], world->rank());
+  EXPECT_EQ(group->name(), "half");
+  // Both groups work at once without mixing up their messages.
+  std::vector<std::int64_t> a(30'000, world->rank()), b(50'000, 1);
+  const WorkPtr work_a = group->all_reduce(view_of(a), ReduceOp::kSum);
+  const WorkPtr work_b = world->all_reduce(view_of(b), ReduceOp::kSum);
+  work_b->wait_host();
+  work_a->wait_host();
+  EXPECT_EQ(a.back(), std::accumulate(mine.begin(), mine.end(), 0));
+  EXPECT_EQ(b.back(), world->size());
+  EXPECT_THROW(world->split({{0, 0}}, "wrong"), InvalidArgument);
+}
+
+void check_counters_and_record(RankRuntime& runtime) {
+  const auto group = make_group(runtime);
+  const int n = group->size();
+  std::vector<float> values(1'000'000, 1.0f);
+  group->all_reduce(view_of(values), ReduceOp::kSum)->wait_host();
+  group->barrier()->wait_host();
+  const CommCounter counter = group->counter("all_reduce");
+  if (n == 1) {
+    EXPECT_EQ(counter.calls, 0u);
+    return;
+  }
+  EXPECT_EQ(counter.calls, 1u);
+  // Two-shot: what belongs to others goes out once, and the own part to each of them.
+  const auto own = planner::shard_range(1'000'000, n, group->rank()).size();
+  EXPECT_EQ(counter.bytes_sent, static_cast<std::uint64_t>(4 * (1'000'000 - own + (n - 1) * own)));
+  EXPECT_EQ(group->counter("all_gather").calls, 0u);
+  const std::string record = group->flight_record();
+  EXPECT_NE(record.find("#0 all_reduce 4000000 bytes done"), std::string::npos) << record;
+  EXPECT_NE(record.find("#1 barrier"), std::string::npos) << record;
+  group->reset_counters();
+  EXPECT_EQ(group->counter("all_reduce").calls, 0u);
+}
+
+void check_wrong_arguments(RankRuntime& runtime) {
+  const auto group = make_group(runtime);
+  float memory[16] = {};
+  TensorView strided{memory, DType::kFloat32, {4, 2}, {1, 4}, kCpuDevice};
+  EXPECT_THROW(group->all_reduce(strided, ReduceOp::kSum), InvalidArgument);
+  const TensorView eight = make_view(memory, DType::kFloat8E4M3, {4});
+  EXPECT_THROW(group->all_reduce(eight, ReduceOp::kSum), Unimplemented);
+  const TensorView flat = make_view(memory, DType::kFloat32, {4});
+  EXPECT_THROW(group->broadcast(flat, group->size()), InvalidArgument);
+  EXPECT_THROW(group->scatter(flat, {}, -1), InvalidArgument);
+  EXPECT_THROW(group->send(flat, group->rank(), 0), InvalidArgument);
+  const std::vector<TensorView> too_many(static_cast<std::size_t>(group->size() + 1), flat);
+  EXPECT_THROW(group->all_gather(too_many, flat), InvalidArgument);
+  // A refusal leaves the group as it was.
+  group->barrier()->wait_host();
+}
+
+void check_topology_is_one_host(RankRuntime& runtime) {
+  const Topology topology = probe_topology(runtime.bootstrap());
+  EXPECT_EQ(topology.hosts, 1);
+  ASSERT_EQ(static_cast<int>(topology.ranks.size()), runtime.world_size());
+  for (int r = 0; r < runtime.world_size(); ++r) {
+    EXPECT_EQ(topology.ranks[static_cast<std::size_t>(r)].host, 0);
+    EXPECT_EQ(topology.ranks[static_cast<std::size_t>(r)].local_rank, r);
+    EXPECT_EQ(topology.ranks[static_cast<std::size_t>(r)].local_size, runtime.world_size());
+  }
+}
+
+void check_missing_peer(RankRuntime& runtime) {
+  GroupOptions options{"lonely", 200ms, nullptr, {}};
+  const auto group = runtime.make_world_group(options);
+  if (group->size() == 1) return;
+  const int absent = group->size() - 1;
+  runtime.bootstrap().barrier();
+  if (group->rank() != absent) {
+    std::vector<float> values(100'000, 1.0f);
+    const auto start = Clock::now();
+    const WorkPtr work = group->all_reduce(view_of(values), ReduceOp::kSum);
+    try {
+      work->wait_host();
+      ADD_FAILURE() << "all_reduce without rank " << absent << " came to an end";
+    } catch (const DeadlineExceeded& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find("all_reduce #0 of group 'lonely' on rank"), std::string::npos) << text;
+      // Which peers are missing is known of the absent one; others may have given up before.
+      EXPECT_NE(text.find(std::to_string(absent)), std::string::npos) << text;
+      EXPECT_NE(error.metadata().at("missing").find(std::to_string(absent)), std::string::npos);
+    }
+    EXPECT_LT(Clock::now() - start, 5s);
+    EXPECT_THROW(group->barrier(), FailedPrecondition);
+    EXPECT_NE(group->flight_record().find("failed"), std::string::npos);
+  }
+  runtime.bootstrap().barrier();
+}
+
+void check_abort_flag(RankRuntime& runtime) {
+  AbortFlag flag;
+  GroupOptions options{"aborted", 20s, &flag, {}};
+  const auto group = runtime.make_world_group(options);
+  if (group->size() == 1) return;
+  runtime.bootstrap().barrier();
+  if (group->rank() != 0) {
+    std::thread raiser([&] {
+      std::this_thread::sleep_for(30ms);
+      flag.raised.store(true, std::memory_order_release);
+    });
+    const auto start = Clock::now();
+    std::vector<float> values(100, 1.0f);
+    EXPECT_THROW(group->all_reduce(view_of(values), ReduceOp::kSum)->wait_host(), Aborted);
+    EXPECT_LT(Clock::now() - start, 5s);
+    raiser.join();
+  }
+  runtime.bootstrap().barrier();
+}
+
+void check_dropped_work(RankRuntime& runtime) {
+  const auto group = make_group(runtime);
+  if (group->size() == 1) return;
+  runtime.bootstrap().barrier();
+  if (group->rank() == 0) {
+    std::vector<float> values(100, 1.0f);
+    group->all_reduce(view_of(values), ReduceOp::kSum).reset();
+    EXPECT_THROW(group->barrier(), FailedPrecondition);
+  }
+  runtime.bootstrap().barrier();
+}
+
+void check_everything(RankRuntime& runtime) {
+  check_all_reduce_dtypes_and_ops(runtime);
+  check_all_reduce_sizes(runtime);
+  check_all_reduce_is_in_rank_order(runtime);
+  check_reduce_scatter_uneven(runtime);
+  check_all_gather_uneven(runtime);
+  check_all_to_all_uneven(runtime);
+  check_scatter_uneven(runtime);
+  check_broadcast(runtime);
+  check_send_recv(runtime);
+  check_barrier(runtime);
+  check_many_in_flight(runtime);
+  check_waits_in_any_order(runtime);
+  check_random_delays(runtime);
+  check_split(runtime);
+  check_counters_and_record(runtime);
+  check_wrong_arguments(runtime);
+  check_topology_is_one_host(runtime);
+  check_missing_peer(runtime);
+  check_abort_flag(runtime);
+  check_dropped_work(runtime);
+}
+
+}  // namespace meshloom::comm::testing
