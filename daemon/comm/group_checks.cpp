@@ -8,25 +8,21 @@
 
 namespace meshloom::comm {
 
-std::uint64_t mix(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
-
-void check_buffer(const TensorView& view, const char* collective, const char* what) {
+void check_buffer(const TensorView& view, const char* collective, const char* what,
+                  const Device& device) {
   check(view.contiguous(), "{}: {} of shape {} is not contiguous (strides {})", collective, what,
         view.shape, view.strides);
-  check(view.device == kCpuDevice, "{}: {} is not in host memory", collective, what);
+  check(view.device == device, "{}: {} is not in {}", collective, what,
+        device == kCpuDevice ? "host memory" : "the memory of the group's device");
   check(view.data != nullptr || view.numel() == 0, "{}: {} has no memory", collective, what);
 }
 
 void check_parts(std::span<const TensorView> parts, int size, DType dtype, const char* collective,
-                 const char* what) {
+                 const char* what, const Device& device) {
   check(static_cast<int>(parts.size()) == size, "{}: {} {} for {} ranks", collective, parts.size(),
         what, size);
   for (const TensorView& part : parts) {
-    check_buffer(part, collective, what);
+    check_buffer(part, collective, what, device);
     check(part.dtype == dtype, "{}: {} are {} and {}", collective, what, dtype_name(part.dtype),
           dtype_name(dtype));
   }

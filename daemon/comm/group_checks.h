@@ -11,20 +11,18 @@
 
 namespace meshloom::comm {
 
-/// Contiguous and in host memory.
-void check_buffer(const TensorView& view, const char* collective, const char* what);
+/// Contiguous and in the memory of `device`.
+void check_buffer(const TensorView& view, const char* collective, const char* what,
+                  const Device& device = kCpuDevice);
 /// One buffer per rank, all of `dtype`.
 void check_parts(std::span<const TensorView> parts, int size, DType dtype, const char* collective,
-                 const char* what);
+                 const char* what, const Device& device = kCpuDevice);
 void check_same_size(const TensorView& a, const TensorView& b, const char* collective);
 /// Throws Unimplemented where no group reduces the dtype.
 void check_reducible(DType dtype, const char* collective);
 void check_peer(const char* collective, int peer, int rank, int size, int tag);
 /// Every rank of a group of `size` exactly once.
 void check_partition(const std::vector<std::vector<int>>& parts, int size);
-
-/// Scrambles all bits.
-std::uint64_t mix(std::uint64_t x);
 
 /// The part that holds `rank`.
 const std::vector<int>& part_of(const std::vector<std::vector<int>>& parts, int rank);

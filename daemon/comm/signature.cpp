@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/comm/signature.h"
 
-#include "daemon/comm/group_checks.h"
-
 namespace meshloom::comm {
 
 const char* kind_name(CollectiveKind kind) {
@@ -12,12 +10,20 @@ const char* kind_name(CollectiveKind kind) {
     case CollectiveKind::kAllGather: return "all_gather";
     case CollectiveKind::kReduceScatter: return "reduce_scatter";
     case CollectiveKind::kAllToAll: return "all_to_all";
+    case CollectiveKind::kSend:
     case CollectiveKind::kSendRecv: return "send_recv";
+    case CollectiveKind::kRecv: return "recv";
     case CollectiveKind::kBroadcast: return "broadcast";
     case CollectiveKind::kScatter: return "scatter";
     case CollectiveKind::kBarrier: return "barrier";
   }
   return "?";
+}
+
+std::uint64_t mix(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
 }
 
 std::string to_string(const Signature& s) {

@@ -22,6 +22,8 @@ enum class CollectiveKind : std::uint8_t {
   kBroadcast,
   kScatter,
   kBarrier,
+  kSend,  ///< of a user, as kRecv: without a signature, since ranks may have different numbers
+  kRecv,
 };
 
 const char* kind_name(CollectiveKind);
@@ -50,6 +52,9 @@ std::string to_string(const Signature&);
 Signature make_signature(CollectiveKind, DType, std::span<const TensorView> shares);
 /// Of a collective in which a rank knows its own shares alone, or that has no data.
 Signature make_signature(CollectiveKind, DType, int root = -1);
+
+/// Scrambles all bits.
+std::uint64_t mix(std::uint64_t x);
 
 /// Thrown where a message belongs to another collective than the receive that it met.
 class SignatureDiffers : public InternalError {

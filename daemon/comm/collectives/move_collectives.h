@@ -2,7 +2,7 @@
 // Collectives that only move bytes: exchange, broadcast, barrier.
 #pragma once
 
-#include "daemon/comm/collectives/collective.h"
+#include "daemon/comm/collectives/context.h"
 
 namespace meshloom::comm {
 

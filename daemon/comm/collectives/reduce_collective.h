@@ -5,7 +5,7 @@
 #include <deque>
 #include <memory>
 
-#include "daemon/comm/collectives/collective.h"
+#include "daemon/comm/collectives/context.h"
 
 namespace meshloom::comm {
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/comm/failure/rank_groups.h"
 
+#include <algorithm>
 #include <map>
 #include <sstream>
+#include <utility>
 
-#include "daemon/comm/flight/transport_process_group.h"
+#include "kernels/base/error.h"
 
 namespace meshloom::comm {
 namespace {
@@ -25,7 +27,7 @@ struct Meeting {
   bool in_step = true;
 };
 
-void add_group(Meeting& meeting, const TransportProcessGroup::Standing& one, int* expected) {
+void add_group(Meeting& meeting, const GroupStanding& one, int* expected) {
   GroupReports& all = meeting.groups[{one.key, one.members}];
   if (all.reports > 0 && all.collectives != one.collectives) all.in_step = false;
   if (!one.whole) all.in_step = false;
@@ -48,7 +50,7 @@ Meeting read_meeting(const std::vector<std::string>& packed) {
     if (!meeting.reports.empty() && verb != meeting.verb) meeting.in_step = false;
     meeting.verb = std::max(meeting.verb, verb);
     for (std::size_t i = 0; i < count; ++i) {
-      TransportProcessGroup::Standing one;
+      GroupStanding one;
       in >> one.key >> one.members >> one.size >> one.collectives >> one.next_sequence >>
           one.whole >> one.unmatched;
       add_group(meeting, one, &sizes[{one.key, one.members}]);
@@ -72,7 +74,7 @@ RankGroups::~RankGroups() = default;
 
 void RankGroups::poll_all() {
   for (std::size_t i = 0; i < groups_.size(); ++i) groups_[i]->poll();
-  settle_if_noticed();
+  give_up_if_noticed();
 }
 
 void RankGroups::notice() {
@@ -88,18 +90,18 @@ void RankGroups::raise(const std::string& error, std::uint64_t verb) {
 }
 
 std::string RankGroups::last_collective() const {
-  const TransportProcessGroup* latest = nullptr;
-  for (const TransportProcessGroup* group : groups_)
-    if (group->has_record() && (!latest || group->last_issue() > latest->last_issue()))
-      latest = group;
-  return latest ? latest->last_text() : std::string();
+  RecoverableGroup::LastIssued latest;
+  for (const RecoverableGroup* group : groups_)
+    if (auto last = group->last_issued(); last && (latest.text.empty() || last->when > latest.when))
+      latest = std::move(*last);
+  return latest.text;
 }
 
 void RankGroups::after_drop(const std::string& why) noexcept {
-  if (broken_ || settled_ || !channel_->has_leftovers()) return;
+  if (broken_ || given_up_ || !channel_->has_leftovers()) return;
   try {
     if (!noticed_) raise(why);
-    settle();
+    give_up_all();
   } catch (...) {
     // recover() of this rank meets the same end and reports it.
     broken_ = true;
@@ -111,28 +113,28 @@ void RankGroups::after_break() noexcept {
   try {
     channel_->let_receives_end();
     if (channel_->has_leftovers())
-      for (TransportProcessGroup* group : groups_) group->abandon_scratch();
+      for (RecoverableGroup* group : groups_) group->abandon_memory();
   } catch (...) {
     // What is left stays so: MpiTransport refuses to go on.
   }
 }
 
-void RankGroups::settle() {
-  for (TransportProcessGroup* group : groups_) group->give_up();
+void RankGroups::give_up_all() {
+  for (RecoverableGroup* group : groups_) group->give_up();
   try {
     channel_->quiesce();
   } catch (...) {
     broken_ = true;
-    for (TransportProcessGroup* group : groups_) group->abandon_scratch();
+    for (RecoverableGroup* group : groups_) group->abandon_memory();
     throw;
   }
-  settled_ = true;
+  given_up_ = true;
 }
 
 std::string RankGroups::pack(const std::string& report) const {
   std::string text = fmt::format("{} {}\n", verb_, groups_.size());
-  for (const TransportProcessGroup* group : groups_) {
-    const TransportProcessGroup::Standing s = group->standing();
+  for (const RecoverableGroup* group : groups_) {
+    const GroupStanding s = group->standing();
     text += fmt::format("{} {} {} {} {} {:d} {}\n", s.key, s.members, s.size, s.collectives,
                         s.next_sequence, s.whole, s.unmatched);
   }
@@ -144,12 +146,12 @@ FailureDomain::Recovery RankGroups::recover(const std::string& report) {
     noticed_ = channel_->raised(epoch_, FailureChannel::kAnyVerb, Clock::now())
                    ? channel_->first(epoch_)
                    : Failure{};
-  settle_if_noticed();
+  give_up_if_noticed();
   const Meeting meeting = read_meeting(channel_->exchange(pack(report)));
   if (!meeting.in_step) {
     channel_->drain();
-    for (TransportProcessGroup* group : groups_) {
-      const TransportProcessGroup::Standing s = group->standing();
+    for (RecoverableGroup* group : groups_) {
+      const GroupStanding s = group->standing();
       group->start_over(meeting.groups.at({s.key, s.members}).next_sequence, noticed_->text);
     }
   }
@@ -158,7 +160,7 @@ FailureDomain::Recovery RankGroups::recover(const std::string& report) {
   ++epoch_;
   verb_ = meeting.verb;
   noticed_.reset();
-  settled_ = broken_ = false;
+  given_up_ = broken_ = false;
   return {meeting.reports, meeting.in_step};
 }
 

@@ -2,6 +2,7 @@
 // RankGroups: all groups of a rank, which are polled together and fail together.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,7 +13,40 @@
 
 namespace meshloom::comm {
 
-class TransportProcessGroup;
+/// How far this rank is in a group; `key` and `members` tell groups apart, on all members alike.
+struct GroupStanding {
+  std::uint64_t key = 0;
+  std::uint64_t members = 0;
+  int size = 0;
+  std::uint64_t collectives = 0;
+  std::uint64_t next_sequence = 0;
+  bool whole = true;           ///< nothing in flight or given up
+  std::int64_t unmatched = 0;  ///< sends less receives: 0 over all members
+};
+
+/// What RankGroups asks of a group.
+class RecoverableGroup {
+ public:
+  struct LastIssued {
+    Clock::time_point when;
+    std::string text;  ///< "all_reduce #12 of group 'dp'"
+  };
+
+  /// Moves all that is in flight as far as it goes without waiting.
+  virtual void poll() = 0;
+  virtual GroupStanding standing() const = 0;
+  /// The collective that was issued last, if there was one.
+  virtual std::optional<LastIssued> last_issued() const = 0;
+  /// All that is in flight fails with PeerFailed, but for what has an error of its own.
+  virtual void give_up() = 0;
+  /// Staging memory that MPI may still write to is never used or freed.
+  virtual void abandon_memory() = 0;
+  /// A world group is as new and goes on at `sequence`; any other refuses everything from now on.
+  virtual void start_over(std::uint64_t sequence, const std::string& cause) = 0;
+
+ protected:
+  ~RecoverableGroup() = default;
+};
 
 /// Shared by all groups that come from the world groups of one rank, in the order in which they
 /// were made.
@@ -22,31 +56,31 @@ class RankGroups final : public FailureDomain {
   explicit RankGroups(std::unique_ptr<FailureChannel> channel, TrainingPulse* pulse = nullptr);
   ~RankGroups() override;
 
-  void add(TransportProcessGroup* group) { groups_.push_back(group); }
-  void remove(TransportProcessGroup* group) { std::erase(groups_, group); }
+  void add(RecoverableGroup* group) { groups_.push_back(group); }
+  void remove(RecoverableGroup* group) { std::erase(groups_, group); }
 
   /// Tells the world groups of a rank apart: 1, 2, ... in the order in which they are made.
   std::uint64_t next_world() { return ++worlds_; }
 
   TrainingPulse* pulse() const { return pulse_; }
 
-  /// Moves every flight of every group: a peer may wait for another one first.
+  /// Moves all that is in flight in all groups: a peer may wait for another one first.
   void poll_all();
   bool raised(Clock::time_point now) { return channel_->raised(epoch_, verb_, now); }
-  /// The failure that this rank has noticed and not recovered from; null where there is none.
+  /// The failure that this rank has noticed and not recovered from; null if there is none.
   const Failure* noticed() const { return noticed_ ? &*noticed_ : nullptr; }
-  /// Where a failure was raised and noticed: gives up all flights and waits until no transfer
-  /// touches a buffer, for which every rank is needed.
-  void settle_if_noticed() {
-    if (noticed_ && !settled_) settle();
+  /// If a failure was raised and noticed: gives up all that is in flight and waits until no
+  /// transfer touches a buffer, for which every rank is needed.
+  void give_up_if_noticed() {
+    if (noticed_ && !given_up_) give_up_all();
   }
   /// A group of this rank saw that a failure was raised.
   void notice();
   /// A Work was dropped before its end. Its buffer may go away next, so transfers that MPI holds on
   /// to end here, which needs all ranks: the drop becomes this rank's failure.
   void after_drop(const std::string& why) noexcept;
-  /// A collective failed by itself (a deadline, a lost peer) and its flights have ended: no rank is
-  /// waited for any more.
+  /// A collective failed by itself (a deadline, a lost peer), and its group has ended all that it
+  /// had in flight: no rank is waited for any more.
   void after_break() noexcept;
   /// Whether MPI may still touch buffers of transfers that were given up.
   bool has_leftovers() const { return channel_->has_leftovers(); }
@@ -64,19 +98,19 @@ class RankGroups final : public FailureDomain {
 
  private:
   void raise(const std::string& error, std::uint64_t verb);
-  void settle();
+  void give_up_all();
   /// The verb and how many groups, a line for each, then `report`.
   std::string pack(const std::string& report) const;
   std::string last_collective() const;
 
   std::unique_ptr<FailureChannel> channel_;
   TrainingPulse* pulse_;
-  std::vector<TransportProcessGroup*> groups_;
+  std::vector<RecoverableGroup*> groups_;
   std::uint64_t worlds_ = 0;
   std::uint64_t epoch_ = 0;
   std::uint64_t verb_ = 0;
   std::optional<Failure> noticed_;
-  bool settled_ = false;
+  bool given_up_ = false;
   bool broken_ = false;
   std::function<void(std::uint64_t, const Failure&)> on_raise_;
 };

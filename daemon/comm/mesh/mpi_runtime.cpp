@@ -9,8 +9,9 @@
 #include <cstdlib>
 
 #include "daemon/comm/bootstrap/mpi_bootstrap.h"
+#include "daemon/comm/collectives/transport_algorithms.h"
 #include "daemon/comm/failure/mpi_failure_channel.h"
-#include "daemon/comm/flight/transport_process_group.h"
+#include "daemon/comm/flight/collective_group.h"
 #include "daemon/comm/mesh/mpi_environment.h"
 #include "daemon/comm/mesh/mpi_segment_folder.h"
 #include "daemon/comm/mpi_check.h"
@@ -63,7 +64,9 @@ MpiRuntime::~MpiRuntime() {
 
 std::unique_ptr<ProcessGroup> MpiRuntime::make_world_group(const GroupOptions& options) {
   if (world_size_ == 1) return make_single_process_group(options);
-  return make_transport_group(make_mpi_transport(MPI_COMM_WORLD, leftovers_), options, groups_);
+  auto algorithms =
+      make_transport_algorithms(make_mpi_transport(MPI_COMM_WORLD, leftovers_), options.threads);
+  return make_collective_group(std::move(algorithms), options, groups_);
 }
 
 }  // namespace meshloom::comm

@@ -6,7 +6,8 @@
 #include <numeric>
 #include <vector>
 
-#include "daemon/comm/flight/transport_process_group.h"
+#include "daemon/comm/collectives/transport_algorithms.h"
+#include "daemon/comm/flight/collective_group.h"
 #include "daemon/comm/transport/shared_memory_transport.h"
 #include "kernels/base/error.h"
 
@@ -51,7 +52,9 @@ std::unique_ptr<ProcessGroup> SharedMemoryRank::make_world_group(const GroupOpti
   // All groups of a rank share its rings, each on a channel of its own.
   std::vector<int> all(static_cast<std::size_t>(transport_->size()));
   std::iota(all.begin(), all.end(), 0);
-  return make_transport_group(transport_->split({all}, ++channels_), options, groups_);
+  auto algorithms =
+      make_transport_algorithms(transport_->split({all}, ++channels_), options.threads);
+  return make_collective_group(std::move(algorithms), options, groups_);
 }
 
 }  // namespace meshloom::comm

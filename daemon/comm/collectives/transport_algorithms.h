@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Algorithms over a Transport: every collective as sends and receives between two ranks.
+#pragma once
+
+#include <memory>
+
+#include "daemon/comm/flight/algorithms.h"
+#include "daemon/comm/transport/transport.h"
+#include "kernels/base/parallel_for.h"
+
+namespace meshloom::comm {
+
+/// Among all ranks of `transport`; `threads` are for local sums.
+std::unique_ptr<Algorithms> make_transport_algorithms(std::unique_ptr<Transport> transport,
+                                                      Threads threads);
+
+}  // namespace meshloom::comm

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Algorithms: how the collectives of one group are carried out, apart from all that groups do
+// alike.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "daemon/comm/signature.h"
+
+namespace meshloom::comm {
+
+/// One call of a collective: its arguments, which were checked, and what its group adds.
+struct Call {
+  /// Kind, dtype, reduction and root of the call, and what the ranks have to agree on.
+  Signature signature;
+  /// As in ProcessGroup; data that is changed in place is both. They are views of this call alone:
+  /// an implementation copies what it needs later. The memory that they show stays until the
+  /// collective is done.
+  std::span<const TensorView> outputs, inputs;
+  int peer = -1;          ///< of a send or receive
+  int tag = 0;            ///< of a send or receive
+  std::size_t bytes = 0;  ///< for the record
+  /// The collective adds what it sends; counted when it is complete.
+  std::uint64_t* bytes_sent = nullptr;
+};
+
+/// A collective in flight: a state machine that never waits. Destroying one that is not done gives
+/// it up.
+class Collective {
+ public:
+  virtual ~Collective() = default;
+  /// Moves on as far as it goes without waiting; true when done. Called after
+  /// Algorithms::progress(). Throws SignatureDiffers if a peer is in another collective, CommError
+  /// for what the layer below refuses.
+  virtual bool advance() = 0;
+  /// Grows whenever something arrived or left.
+  virtual std::uint64_t progress() const = 0;
+  /// Ranks of the group it waits for.
+  virtual std::vector<int> missing() const = 0;
+};
+
+/// What a group needs in order to offer every collective. GroupState does the rest for each
+/// implementation alike: it numbers and records calls, polls, ends waits at the deadline, poisons
+/// the group after an error, counts, and takes part in recoveries. Used by the rank's training
+/// thread alone.
+class Algorithms {
+ public:
+  virtual ~Algorithms() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// Where the memory of its calls lies.
+  virtual Device device() const { return kCpuDevice; }
+
+  /// The state machine of a call. Every member starts the same collectives in the same order, sends
+  /// and receives aside; each compares the signature with a peer's before it uses the peer's data.
+  virtual std::unique_ptr<Collective> start(const Call& call) = 0;
+  /// Once before a round in which collectives advance: moves what they share.
+  virtual void progress() = 0;
+
+  /// Algorithms among some of these ranks, which cannot mix up their data with these; arguments as
+  /// in ProcessGroup::split. `key` is the same on all members of a part and differs from call to
+  /// call. Every rank calls it, right after a barrier.
+  virtual std::unique_ptr<Algorithms> split(const std::vector<std::vector<int>>& parts,
+                                            std::uint64_t key) = 0;
+  /// After a recovery, with no collective left: nothing that was sent before arrives any more.
+  /// Every member calls it.
+  virtual void renew() = 0;
+  /// Collectives that were given up may still write to memory that they were lent: it is neither
+  /// used again nor freed.
+  virtual void abandon_memory() = 0;
+};
+
+}  // namespace meshloom::comm

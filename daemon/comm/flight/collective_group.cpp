@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/comm/flight/collective_group.h"
+
+#include <numeric>
+
+#include "daemon/comm/flight/group_state.h"
+#include "daemon/comm/group_checks.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::comm {
+namespace {
+
+using Views = std::span<const TensorView>;
+
+std::size_t bytes_of(Views views) {
+  std::size_t bytes = 0;
+  for (const TensorView& view : views) bytes += view.bytes();
+  return bytes;
+}
+
+class CollectiveGroup final : public ProcessGroup {
+ public:
+  CollectiveGroup(std::unique_ptr<Algorithms> algorithms, GroupOptions options,
+                  std::shared_ptr<RankGroups> groups, GroupPlace place)
+      : state_(std::move(algorithms), std::move(options), std::move(groups), std::move(place)) {}
+
+  const std::string& name() const override { return state_.options().name; }
+  int rank() const override { return state_.algorithms().rank(); }
+  int size() const override { return state_.algorithms().size(); }
+
+  WorkPtr all_reduce(const TensorView& data, ReduceOp op) override {
+    state_.check_usable("all_reduce");
+    check_memory(data, "all_reduce", "data");
+    check_reducible(data.dtype, "all_reduce");
+    Signature signature = make_signature(CollectiveKind::kAllReduce, data.dtype, {&data, 1});
+    signature.op = op;
+    return issue(signature, {&data, 1}, {&data, 1}, data.bytes());
+  }
+
+  WorkPtr all_gather(Views outputs, const TensorView& input) override {
+    state_.check_usable("all_gather");
+    check_parts(outputs, size(), input.dtype, "all_gather", "outputs", device());
+    check_memory(input, "all_gather", "input");
+    check_same_size(own(outputs), input, "all_gather");
+    return issue(make_signature(CollectiveKind::kAllGather, input.dtype, outputs), outputs,
+                 {&input, 1}, input.bytes());
+  }
+
+  WorkPtr reduce_scatter(const TensorView& output, Views inputs, ReduceOp op) override {
+    state_.check_usable("reduce_scatter");
+    check_parts(inputs, size(), output.dtype, "reduce_scatter", "inputs", device());
+    check_memory(output, "reduce_scatter", "output");
+    check_same_size(output, own(inputs), "reduce_scatter");
+    check_reducible(output.dtype, "reduce_scatter");
+    Signature signature = make_signature(CollectiveKind::kReduceScatter, output.dtype, inputs);
+    signature.op = op;
+    return issue(signature, {&output, 1}, inputs, bytes_of(inputs));
+  }
+
+  WorkPtr all_to_all(Views outputs, Views inputs) override {
+    return exchange(CollectiveKind::kAllToAll, outputs, inputs);
+  }
+  WorkPtr send_recv(Views outputs, Views inputs) override {
+    return exchange(CollectiveKind::kSendRecv, outputs, inputs);
+  }
+
+  WorkPtr broadcast(const TensorView& data, int root) override {
+    state_.check_usable("broadcast");
+    check_memory(data, "broadcast", "data");
+    check_root(root, "broadcast");
+    Signature signature = make_signature(CollectiveKind::kBroadcast, data.dtype, {&data, 1});
+    signature.root = root;
+    return issue(signature, {&data, 1}, {&data, 1}, data.bytes());
+  }
+
+  WorkPtr scatter(const TensorView& output, Views inputs, int root) override {
+    state_.check_usable("scatter");
+    check_memory(output, "scatter", "output");
+    check_root(root, "scatter");
+    if (root == rank()) {
+      check_parts(inputs, size(), output.dtype, "scatter", "inputs", device());
+      check_same_size(output, own(inputs), "scatter");
+    }
+    return issue(make_signature(CollectiveKind::kScatter, output.dtype, root), {&output, 1},
+                 root == rank() ? inputs : Views{}, output.bytes());
+  }
+
+  WorkPtr send(const TensorView& data, int destination, int tag) override {
+    return direct(CollectiveKind::kSend, "send", data, destination, tag);
+  }
+  WorkPtr recv(const TensorView& data, int source, int tag) override {
+    return direct(CollectiveKind::kRecv, "recv", data, source, tag);
+  }
+
+  WorkPtr barrier() override {
+    state_.check_usable("barrier");
+    return issue(make_signature(CollectiveKind::kBarrier, DType{}), {}, {}, 0);
+  }
+
+  std::unique_ptr<ProcessGroup> split(const std::vector<std::vector<int>>& parts,
+                                      const std::string& name) override;
+
+  CommCounter counter(const std::string& collective) const override {
+    const auto found = state_.counters().find(collective);
+    return found == state_.counters().end() ? CommCounter{} : found->second;
+  }
+  std::map<std::string, CommCounter> counters() const override { return state_.counters(); }
+  void reset_counters() override { state_.reset_counters(); }
+  std::string flight_record() const override { return state_.flight_record(); }
+  FailureDomain* failures() override { return state_.groups().get(); }
+
+ private:
+  Device device() const { return state_.algorithms().device(); }
+  const TensorView& own(Views parts) const { return parts[static_cast<std::size_t>(rank())]; }
+
+  void check_memory(const TensorView& view, const char* collective, const char* what) const {
+    check_buffer(view, collective, what, device());
+  }
+  void check_root(int root, const char* collective) const {
+    check(root >= 0 && root < size(), "{}: root {} is not one of {} ranks", collective, root,
+          size());
+  }
+
+  WorkPtr exchange(CollectiveKind kind, Views outputs, Views inputs) {
+    const char* const name = kind_name(kind);
+    state_.check_usable(name);
+    check(!inputs.empty(), "{}: no inputs", name);
+    check_parts(inputs, size(), inputs[0].dtype, name, "inputs", device());
+    check_parts(outputs, size(), inputs[0].dtype, name, "outputs", device());
+    check_same_size(own(outputs), own(inputs), name);
+    return issue(make_signature(kind, inputs[0].dtype), outputs, inputs, bytes_of(inputs));
+  }
+
+  WorkPtr direct(CollectiveKind kind, const char* name, const TensorView& data, int peer, int tag) {
+    state_.check_usable(name);
+    check_memory(data, name, "data");
+    check_peer(name, peer, rank(), size(), tag);
+    Call call{make_signature(kind, data.dtype), {&data, 1}, {&data, 1}};
+    call.peer = peer;
+    call.tag = tag;
+    call.bytes = data.bytes();
+    return state_.issue(call);
+  }
+
+  WorkPtr issue(const Signature& signature, Views outputs, Views inputs, std::size_t bytes) {
+    Call call{signature, outputs, inputs};
+    call.bytes = bytes;
+    return state_.issue(call);
+  }
+
+  GroupState state_;
+};
+
+std::unique_ptr<ProcessGroup> CollectiveGroup::split(const std::vector<std::vector<int>>& parts,
+                                                     const std::string& name) {
+  state_.check_usable("split");
+  check_partition(parts, size());
+  check(state_.in_flight() == 0, "split of group '{}': {} collectives are in flight", this->name(),
+        state_.in_flight());
+  // All are here, within the deadline, before the algorithms may block.
+  barrier()->wait_host();
+  GroupPlace place;
+  place.key = state_.next_split_key();
+  const std::vector<int>& mine = part_of(parts, rank());
+  for (const int member : mine)
+    place.world_ranks.push_back(state_.place().world_ranks[static_cast<std::size_t>(member)]);
+  GroupOptions options = state_.options();
+  options.name = name;
+  auto algorithms = state_.algorithms().split(parts, place.key);
+  if (mine.size() == 1) return make_single_process_group(options);
+  return std::make_unique<CollectiveGroup>(std::move(algorithms), std::move(options),
+                                           state_.groups(), std::move(place));
+}
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> make_collective_group(std::unique_ptr<Algorithms> algorithms,
+                                                    const GroupOptions& options,
+                                                    std::shared_ptr<RankGroups> groups) {
+  if (algorithms->size() == 1) return make_single_process_group(options);
+  GroupPlace place{std::vector<int>(static_cast<std::size_t>(algorithms->size())),
+                   groups->next_world(), true};
+  std::iota(place.world_ranks.begin(), place.world_ranks.end(), 0);
+  return std::make_unique<CollectiveGroup>(std::move(algorithms), options, std::move(groups),
+                                           std::move(place));
+}
+
+}  // namespace meshloom::comm

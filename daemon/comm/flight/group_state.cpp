@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/comm/flight/group_state.h"
+
+#include <algorithm>
+
+#include "daemon/comm/backoff.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::comm {
+namespace {
+
+// Time between two polls counts as waiting up to this: a rank that computes for longer is not
+// waiting.
+constexpr auto kLongestPollGap = std::chrono::milliseconds(100);
+
+}  // namespace
+
+struct GroupState::InFlight {
+  std::uint64_t sequence = 0;
+  const char* name = "";
+  std::uint64_t bytes_sent = 0;
+  std::unique_ptr<Collective> collective;
+  bool done = false;
+  bool moving = false;
+  std::exception_ptr error;
+  std::uint64_t seen_progress = 0;
+  Clock::time_point last_poll;
+  Clock::duration waited{};
+};
+
+/// The user's handle. Dropped before the end, it takes the group with it: the buffers may be gone.
+class InFlightWork : public Work {
+ public:
+  InFlightWork(GroupState& group, std::shared_ptr<GroupState::InFlight> one)
+      : group_(group), one_(std::move(one)) {}
+
+  ~InFlightWork() override {
+    if (one_->done || one_->error) return;
+    const std::string why = group_.describe(*one_) + ": dropped before it was done";
+    group_.fail(*one_, std::make_exception_ptr(FailedPrecondition(why)), why);
+    group_.groups_->after_drop(why);
+  }
+
+  bool poll() override {
+    if (one_->done) return true;
+    if (!one_->error) group_.groups_->poll_all();
+    if (one_->error) std::rethrow_exception(one_->error);
+    return one_->done;
+  }
+
+  void enqueue_wait(Stream) override { wait_host(); }
+
+  void wait_host() override {
+    Backoff backoff;
+    std::uint64_t seen = one_->seen_progress;
+    while (!poll()) {
+      if (one_->seen_progress != seen) {
+        seen = one_->seen_progress;
+        backoff.reset();
+      } else {
+        backoff.pause();
+      }
+    }
+  }
+
+ private:
+  GroupState& group_;
+  std::shared_ptr<GroupState::InFlight> one_;
+};
+
+GroupState::GroupState(std::unique_ptr<Algorithms> algorithms, GroupOptions options,
+                       std::shared_ptr<RankGroups> groups, GroupPlace place)
+    : algorithms_(std::move(algorithms)),
+      options_(std::move(options)),
+      groups_(std::move(groups)),
+      place_(std::move(place)) {
+  groups_->add(this);
+}
+
+GroupState::~GroupState() {
+  groups_->remove(this);
+  if (!in_flight_.empty()) {
+    const auto why = [this](const InFlight& one) {
+      return describe(one) + ": the group ended before it was done";
+    };
+    const std::string first = why(*in_flight_.front());
+    end_all([&](const InFlight& one) {
+      return std::make_exception_ptr(FailedPrecondition(why(one), "GROUP_POISONED"));
+    });
+    groups_->after_drop(first);
+  }
+  if (groups_->has_leftovers()) abandon_memory();
+}
+
+void GroupState::check_usable(const char* name) {
+  if (groups_->noticed() && !ended_) {
+    groups_->give_up_if_noticed();
+    throw peer_failed(fmt::format("{} in group '{}'", name, options_.name));
+  }
+  if (!poison_.empty())
+    throw FailedPrecondition(
+        fmt::format("{} in group '{}': the group failed before: {}", name, options_.name, poison_),
+        "GROUP_POISONED");
+}
+
+WorkPtr GroupState::issue(Call call) {
+  const CollectiveKind kind = call.signature.kind;
+  auto one = std::make_shared<InFlight>();
+  one->name = kind_name(kind);
+  one->last_poll = Clock::now();
+  one->sequence = recorder_.issue(one->name, call.bytes, one->last_poll);
+  if (TrainingPulse* pulse = groups_->pulse())
+    pulse->begin_collective(one->name, one->sequence, options_.name);
+  // Collectives alone have a number that all ranks agree on: of sends and receives ranks may have
+  // different numbers.
+  if (kind == CollectiveKind::kSend) {
+    ++unmatched_;
+  } else if (kind == CollectiveKind::kRecv) {
+    --unmatched_;
+  } else {
+    call.signature.sequence = collectives_++;
+  }
+  call.bytes_sent = &one->bytes_sent;
+  one->collective = algorithms_->start(call);
+  in_flight_.push_back(one);
+  auto work = std::make_unique<InFlightWork>(*this, std::move(one));
+  poll();
+  groups_->give_up_if_noticed();
+  return work;
+}
+
+std::uint64_t GroupState::next_split_key() { return mix(place_.key + mix(++splits_)); }
+
+void GroupState::poll() {
+  if (in_flight_.empty()) return;
+  const InTransport mark(groups_->pulse());
+  const Clock::time_point now = Clock::now();
+  try {
+    algorithms_->progress();
+  } catch (const Error& error) {
+    fail(*in_flight_.front(), std::current_exception(), error.what());
+    groups_->after_break();
+    return;
+  }
+  for (auto it = in_flight_.begin(); it != in_flight_.end();) {
+    const std::shared_ptr<InFlight> one = *it;
+    if (!one->error) advance(*one, now);
+    if (!poison_.empty()) return;
+    it = one->done ? in_flight_.erase(it) : std::next(it);
+  }
+}
+
+void GroupState::advance(InFlight& one, Clock::time_point now) {
+  try {
+    one.done = one.collective->advance();
+    const std::uint64_t progress = one.collective->progress();
+    const bool moved = progress != one.seen_progress;
+    if (TrainingPulse* pulse = groups_->pulse(); pulse && (one.done || moved)) pulse->advance();
+    if (one.done) {
+      complete(one, now);
+    } else if (moved) {
+      one.seen_progress = progress;
+      one.waited = {};
+      one.last_poll = now;
+      if (!one.moving) recorder_.set_state(one.sequence, FlightState::kMoving, now);
+      one.moving = true;
+    } else if (groups_->raised(now)) {
+      groups_->notice();
+    } else {
+      check_deadline(one, now);
+    }
+  } catch (const SignatureDiffers& difference) {
+    fail_for_all(one, difference);
+  } catch (const Error& error) {
+    fail(one, std::current_exception(), error.what());
+    groups_->after_break();
+  }
+}
+
+void GroupState::complete(InFlight& one, Clock::time_point now) {
+  CommCounter& counter = counters_[one.name];
+  ++counter.calls;
+  counter.bytes_sent += one.bytes_sent;
+  ++one.seen_progress;
+  one.collective.reset();
+  recorder_.set_state(one.sequence, FlightState::kDone, now);
+}
+
+void GroupState::check_deadline(InFlight& one, Clock::time_point now) {
+  if (options_.abort != nullptr && options_.abort->raised.load(std::memory_order_acquire))
+    throw Aborted(describe(one) + ": given up, since the abort flag was raised",
+                  "COLLECTIVE_ABORTED");
+  one.waited += std::min<Clock::duration>(now - one.last_poll, kLongestPollGap);
+  one.last_poll = now;
+  if (one.waited < options_.timeout) return;
+  const std::string missing = ranks_text(one.collective->missing());
+  throw DeadlineExceeded(fmt::format("{}: nothing moved for {} ms; missing {}", describe(one),
+                                     options_.timeout.count(), missing),
+                         "COLLECTIVE_TIMEOUT",
+                         {{"collective", one.name},
+                          {"sequence", std::to_string(one.sequence)},
+                          {"group", options_.name},
+                          {"rank", std::to_string(algorithms_->rank())},
+                          {"missing", missing},
+                          {"timeout_ms", std::to_string(options_.timeout.count())}});
+}
+
+void GroupState::fail(const InFlight& one, const std::exception_ptr& error,
+                      const std::string& why) {
+  if (poison_.empty()) poison_ = why;
+  end_all([&](const InFlight& other) {
+    if (&other == &one) return error;
+    return std::make_exception_ptr(
+        FailedPrecondition(fmt::format("{}: the group failed before: {}", describe(other), poison_),
+                           "GROUP_POISONED"));
+  });
+}
+
+void GroupState::fail_for_all(InFlight& one, const SignatureDiffers& difference) {
+  const int rank = algorithms_->rank();
+  const std::string mine = to_string(difference.mine()), theirs = to_string(difference.theirs());
+  const std::string text = fmt::format(
+      "group '{}': the ranks are in different collectives: rank {} in {}, rank {} in {}",
+      options_.name, rank_text(rank), mine, rank_text(difference.peer()), theirs);
+  one.error =
+      std::make_exception_ptr(InternalError(text, "COLLECTIVE_MISMATCH",
+                                            {{"group", options_.name},
+                                             {"rank", std::to_string(rank)},
+                                             {"collective", mine},
+                                             {"other_rank", std::to_string(difference.peer())},
+                                             {"other_collective", theirs}}));
+  groups_->raise_for_all(text);
+}
+
+void GroupState::end_all(const std::function<std::exception_ptr(const InFlight&)>& error_of) {
+  const Clock::time_point now = Clock::now();
+  while (!in_flight_.empty()) {
+    InFlight& one = *in_flight_.back();
+    one.error = error_of(one);
+    one.collective.reset();
+    recorder_.set_state(one.sequence, FlightState::kFailed, now);
+    in_flight_.pop_back();
+  }
+}
+
+GroupStanding GroupState::standing() const {
+  GroupStanding standing{
+      place_.key, place_.key, algorithms_->size(), collectives_, recorder_.next_sequence(),
+      true,       0};
+  for (const int rank : place_.world_ranks)
+    standing.members = mix(standing.members + static_cast<std::uint64_t>(rank));
+  standing.whole = ended_ || (in_flight_.empty() && poison_.empty());
+  standing.unmatched = ended_ ? 0 : unmatched_;
+  return standing;
+}
+
+std::optional<RecoverableGroup::LastIssued> GroupState::last_issued() const {
+  if (recorder_.next_sequence() == 0) return std::nullopt;
+  return LastIssued{recorder_.last_issue(),
+                    fmt::format("{} #{} of group '{}'", recorder_.last_name(),
+                                recorder_.next_sequence() - 1, options_.name)};
+}
+
+void GroupState::give_up() {
+  if (in_flight_.empty()) return;
+  poison_ = peer_failed(describe(*in_flight_.front())).what();
+  end_all([&](const InFlight& one) {
+    return one.error ? one.error : std::make_exception_ptr(peer_failed(describe(one)));
+  });
+}
+
+void GroupState::start_over(std::uint64_t sequence, const std::string& cause) {
+  if (!place_.is_world) {
+    if (poison_.empty()) poison_ = cause;
+    ended_ = true;
+    return;
+  }
+  algorithms_->renew();
+  recorder_.skip_to(sequence);
+  // A split may have failed on some ranks alone; every split takes a number of the sequence.
+  splits_ = sequence;
+  collectives_ = 0;
+  unmatched_ = 0;
+  poison_.clear();
+}
+
+PeerFailed GroupState::peer_failed(const std::string& what) const {
+  const Failure& failure = *groups_->noticed();
+  return {fmt::format("{}: given up, since rank {} failed: {}", what, failure.rank, failure.text),
+          failure};
+}
+
+std::string GroupState::describe(const InFlight& one) const {
+  return fmt::format("{} #{} of group '{}' on rank {} of {}", one.name, one.sequence, options_.name,
+                     algorithms_->rank(), algorithms_->size());
+}
+
+std::string GroupState::rank_text(int rank) const {
+  const int world = place_.world_ranks[static_cast<std::size_t>(rank)];
+  return world == rank ? std::to_string(rank) : fmt::format("{} (world rank {})", rank, world);
+}
+
+std::string GroupState::ranks_text(const std::vector<int>& ranks) const {
+  std::vector<std::string> texts;
+  for (const int rank : ranks) texts.push_back(rank_text(rank));
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(texts, ", "));
+}
+
+}  // namespace meshloom::comm
