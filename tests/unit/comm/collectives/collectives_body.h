@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every ProcessGroup must do: one body of checks, run on ranks that are threads, forked
+// What every collective must do: one body of checks, run on ranks that are threads, forked
 // processes and MPI processes.
 #pragma once
 
@@ -20,17 +20,9 @@ void check_barrier(RankRuntime&);
 void check_many_in_flight(RankRuntime&);
 void check_waits_in_any_order(RankRuntime&);
 void check_random_delays(RankRuntime&);
-void check_split(RankRuntime&);
-void check_counters_and_record(RankRuntime&);
-void check_wrong_arguments(RankRuntime&);
 void check_topology_is_one_host(RankRuntime&);
 
-/// These leave a group behind that is of no more use; run them last.
-void check_missing_peer(RankRuntime&);
-void check_abort_flag(RankRuntime&);
-void check_dropped_work(RankRuntime&);
-
-/// All of the above in this order.
+/// All of the above, and those of group_body.h.
 void check_everything(RankRuntime&);
 
 }  // namespace meshloom::comm::testing

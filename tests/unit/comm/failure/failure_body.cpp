@@ -7,20 +7,14 @@
 #include <random>
 #include <thread>
 
+#include "tests/unit/comm/comm_fixture.h"
+
 namespace meshloom::comm::testing {
 namespace {
 
 using namespace std::chrono_literals;
 
-TensorView view_of(std::vector<float>& values) {
-  return make_view(values.data(), DType::kFloat32, {static_cast<std::int64_t>(values.size())});
-}
-
-std::unique_ptr<ProcessGroup> make_group(RankRuntime& runtime) {
-  GroupOptions options;
-  options.timeout = 60s;
-  return runtime.make_world_group(options);
-}
+constexpr auto kTimeout = 60s;
 
 std::unique_ptr<ProcessGroup> split_whole(ProcessGroup& world, const std::string& name) {
   std::vector<int> all;
@@ -141,7 +135,7 @@ class Step {
 }  // namespace
 
 void check_a_failure_frees_those_who_wait(RankRuntime& runtime) {
-  const auto world = make_group(runtime);
+  const auto world = make_group(runtime, kTimeout);
   if (world->size() == 1) {
     EXPECT_EQ(world->failures(), nullptr);
     return;
@@ -171,7 +165,7 @@ void check_a_failure_frees_those_who_wait(RankRuntime& runtime) {
 }
 
 void check_failures_at_random_places(RankRuntime& runtime, int rounds) {
-  const auto world = make_group(runtime);
+  const auto world = make_group(runtime, kTimeout);
   if (world->size() == 1) return;
   std::mt19937 draw(1234);  // the same on all ranks
   std::mt19937 delay(99 + runtime.rank());
@@ -208,7 +202,7 @@ void check_failures_at_random_places(RankRuntime& runtime, int rounds) {
 }
 
 void check_a_failure_frees_other_groups(RankRuntime& runtime) {
-  const auto world = make_group(runtime);
+  const auto world = make_group(runtime, kTimeout);
   if (world->size() != 4) return;
   const auto tp = world->split({{0, 1}, {2, 3}}, "tp");
   const auto dp = world->split({{0, 2}, {1, 3}}, "dp");
@@ -236,7 +230,7 @@ void check_a_failure_frees_other_groups(RankRuntime& runtime) {
 }
 
 void check_a_failure_that_all_share_changes_nothing(RankRuntime& runtime) {
-  const auto world = make_group(runtime);
+  const auto world = make_group(runtime, kTimeout);
   if (world->size() == 1) return;
   const auto part = split_whole(*world, "part");
   expect_sums(*part, 1000);
@@ -250,7 +244,7 @@ void check_a_failure_that_all_share_changes_nothing(RankRuntime& runtime) {
 }
 
 void check_two_ranks_fail_at_once(RankRuntime& runtime) {
-  const auto world = make_group(runtime);
+  const auto world = make_group(runtime, kTimeout);
   if (world->size() < 3) return;
   for (int round = 0; round < 20; ++round) {
     const Ending end = run_and_recover(runtime, *world, [&] {
@@ -265,7 +259,7 @@ void check_two_ranks_fail_at_once(RankRuntime& runtime) {
 }
 
 void check_ranks_that_are_behind_finish(RankRuntime& runtime) {
-  const auto world = make_group(runtime);
+  const auto world = make_group(runtime, kTimeout);
   if (world->size() < 3) return;
   std::vector<std::vector<int>> parts = {{0}, {}};
   for (int r = 1; r < world->size(); ++r) parts[1].push_back(r);
@@ -297,7 +291,7 @@ void check_ranks_that_are_behind_finish(RankRuntime& runtime) {
 }
 
 void check_ranks_that_wait_for_nothing_can_join(RankRuntime& runtime) {
-  const auto world = make_group(runtime);
+  const auto world = make_group(runtime, kTimeout);
   if (world->size() == 1) return;
   FailureDomain& failures = *world->failures();
   int told = 0;
@@ -316,7 +310,7 @@ void check_ranks_that_wait_for_nothing_can_join(RankRuntime& runtime) {
 }
 
 void check_long_reports(RankRuntime& runtime) {
-  const auto world = make_group(runtime);
+  const auto world = make_group(runtime, kTimeout);
   if (world->size() == 1) return;
   const auto report = [](int rank) {
     return std::string(static_cast<std::size_t>(rank) * 9'000, static_cast<char>('a' + rank));

@@ -9,6 +9,7 @@
 #include "tests/support/thread_ranks.h"
 #include "tests/unit/comm/collectives/collectives_body.h"
 #include "tests/unit/comm/failure/failure_body.h"
+#include "tests/unit/comm/flight/group_body.h"
 #include "tests/unit/comm/mismatch_body.h"
 
 namespace meshloom::comm {

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What checks of groups share: a world group of the runtime, and views of vectors.
+#pragma once
+
+#include <chrono>
+#include <type_traits>
+#include <vector>
+
+#include "daemon/comm/mesh/rank_runtime.h"
+#include "kernels/base/half.h"
+
+namespace meshloom::comm::testing {
+
+inline std::unique_ptr<ProcessGroup> make_group(
+    RankRuntime& runtime, std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+  GroupOptions options;
+  options.timeout = timeout;
+  return runtime.make_world_group(options);
+}
+
+template <typename T>
+constexpr DType dtype_of() {
+  if constexpr (std::is_same_v<T, float>) return DType::kFloat32;
+  if constexpr (std::is_same_v<T, double>) return DType::kFloat64;
+  if constexpr (std::is_same_v<T, bfloat16>) return DType::kBFloat16;
+  if constexpr (std::is_same_v<T, float16>) return DType::kFloat16;
+  if constexpr (std::is_same_v<T, std::int64_t>) return DType::kInt64;
+  if constexpr (std::is_same_v<T, std::int32_t>) return DType::kInt32;
+  if constexpr (std::is_same_v<T, std::uint8_t>) return DType::kUInt8;
+  return DType::kBool;
+}
+
+template <typename T>
+TensorView view_of(std::vector<T>& values) {
+  return make_view(values.data(), dtype_of<T>(), Shape{static_cast<std::int64_t>(values.size())});
+}
+
+}  // namespace meshloom::comm::testing
