@@ -31,7 +31,7 @@ struct GroupOptions {
   Threads threads;  ///< for local sums
 };
 
-/// What a group has done, by collective: for metrics and the conformance runner's counts.
+/// Calls and bytes by collective (send and recv: "send_recv"), for metrics and conformance counts.
 struct CommCounter {
   std::uint64_t calls = 0;
   std::uint64_t bytes_sent = 0;

@@ -10,14 +10,19 @@ const char* kind_name(CollectiveKind kind) {
     case CollectiveKind::kAllGather: return "all_gather";
     case CollectiveKind::kReduceScatter: return "reduce_scatter";
     case CollectiveKind::kAllToAll: return "all_to_all";
-    case CollectiveKind::kSend:
     case CollectiveKind::kSendRecv: return "send_recv";
-    case CollectiveKind::kRecv: return "recv";
     case CollectiveKind::kBroadcast: return "broadcast";
     case CollectiveKind::kScatter: return "scatter";
     case CollectiveKind::kBarrier: return "barrier";
+    case CollectiveKind::kSend: return "send";
+    case CollectiveKind::kRecv: return "recv";
   }
   return "?";
+}
+
+const char* counter_name(CollectiveKind kind) {
+  const bool direct = kind == CollectiveKind::kSend || kind == CollectiveKind::kRecv;
+  return kind_name(direct ? CollectiveKind::kSendRecv : kind);
 }
 
 std::uint64_t mix(std::uint64_t x) {

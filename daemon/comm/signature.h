@@ -27,6 +27,8 @@ enum class CollectiveKind : std::uint8_t {
 };
 
 const char* kind_name(CollectiveKind);
+/// What calls of this kind are counted as: sends and receives are messages of "send_recv".
+const char* counter_name(CollectiveKind);
 
 /// The same on all ranks of a group that are in the same collective, but for pair_bytes. Travels as
 /// it lies in memory, without gaps.

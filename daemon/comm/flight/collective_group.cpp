@@ -86,10 +86,10 @@ class CollectiveGroup final : public ProcessGroup {
   }
 
   WorkPtr send(const TensorView& data, int destination, int tag) override {
-    return direct(CollectiveKind::kSend, "send", data, destination, tag);
+    return direct(CollectiveKind::kSend, data, destination, tag);
   }
   WorkPtr recv(const TensorView& data, int source, int tag) override {
-    return direct(CollectiveKind::kRecv, "recv", data, source, tag);
+    return direct(CollectiveKind::kRecv, data, source, tag);
   }
 
   WorkPtr barrier() override {
@@ -131,7 +131,8 @@ class CollectiveGroup final : public ProcessGroup {
     return issue(make_signature(kind, inputs[0].dtype), outputs, inputs, bytes_of(inputs));
   }
 
-  WorkPtr direct(CollectiveKind kind, const char* name, const TensorView& data, int peer, int tag) {
+  WorkPtr direct(CollectiveKind kind, const TensorView& data, int peer, int tag) {
+    const char* const name = kind_name(kind);
     state_.check_usable(name);
     check_memory(data, name, "data");
     check_peer(name, peer, rank(), size(), tag);

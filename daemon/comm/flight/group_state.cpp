@@ -16,8 +16,8 @@ constexpr auto kLongestPollGap = std::chrono::milliseconds(100);
 }  // namespace
 
 struct GroupState::InFlight {
+  CollectiveKind kind = CollectiveKind::kNone;
   std::uint64_t sequence = 0;
-  const char* name = "";
   std::uint64_t bytes_sent = 0;
   std::unique_ptr<Collective> collective;
   bool done = false;
@@ -106,11 +106,11 @@ void GroupState::check_usable(const char* name) {
 WorkPtr GroupState::issue(Call call) {
   const CollectiveKind kind = call.signature.kind;
   auto one = std::make_shared<InFlight>();
-  one->name = kind_name(kind);
+  one->kind = kind;
   one->last_poll = Clock::now();
-  one->sequence = recorder_.issue(one->name, call.bytes, one->last_poll);
+  one->sequence = recorder_.issue(kind_name(kind), call.bytes, one->last_poll);
   if (TrainingPulse* pulse = groups_->pulse())
-    pulse->begin_collective(one->name, one->sequence, options_.name);
+    pulse->begin_collective(kind_name(kind), one->sequence, options_.name);
   // Collectives alone have a number that all ranks agree on: of sends and receives ranks may have
   // different numbers.
   if (kind == CollectiveKind::kSend) {
@@ -178,7 +178,7 @@ void GroupState::advance(InFlight& one, Clock::time_point now) {
 }
 
 void GroupState::complete(InFlight& one, Clock::time_point now) {
-  CommCounter& counter = counters_[one.name];
+  CommCounter& counter = counters_[counter_name(one.kind)];
   ++counter.calls;
   counter.bytes_sent += one.bytes_sent;
   ++one.seen_progress;
@@ -197,7 +197,7 @@ void GroupState::check_deadline(InFlight& one, Clock::time_point now) {
   throw DeadlineExceeded(fmt::format("{}: nothing moved for {} ms; missing {}", describe(one),
                                      options_.timeout.count(), missing),
                          "COLLECTIVE_TIMEOUT",
-                         {{"collective", one.name},
+                         {{"collective", kind_name(one.kind)},
                           {"sequence", std::to_string(one.sequence)},
                           {"group", options_.name},
                           {"rank", std::to_string(algorithms_->rank())},
@@ -291,8 +291,8 @@ PeerFailed GroupState::peer_failed(const std::string& what) const {
 }
 
 std::string GroupState::describe(const InFlight& one) const {
-  return fmt::format("{} #{} of group '{}' on rank {} of {}", one.name, one.sequence, options_.name,
-                     algorithms_->rank(), algorithms_->size());
+  return fmt::format("{} #{} of group '{}' on rank {} of {}", kind_name(one.kind), one.sequence,
+                     options_.name, algorithms_->rank(), algorithms_->size());
 }
 
 std::string GroupState::rank_text(int rank) const {

@@ -217,6 +217,14 @@ void check_send_recv(RankRuntime& runtime) {
   b->wait_host();
   EXPECT_EQ(small_in, numbers<float>(before, 10));
   EXPECT_EQ(large_in, numbers<float>(before + 1, 200'000));
+  // Both ways are counted under one name, bytes by the rank that sends; the record tells them
+  // apart.
+  EXPECT_EQ(group->counters().size(), 1u);
+  EXPECT_EQ(group->counter("send_recv").calls, 4u);
+  EXPECT_EQ(group->counter("send_recv").bytes_sent, 800'040u);
+  const std::string record = group->flight_record();
+  EXPECT_NE(record.find("#0 send 800000 bytes"), std::string::npos) << record;
+  EXPECT_NE(record.find("#2 recv 40 bytes"), std::string::npos) << record;
 
   // Ranks may send and receive different numbers of times between collectives.
   std::vector<float> sum(1, static_cast<float>(group->rank() + 1));
