@@ -16,7 +16,7 @@ namespace meshloom::comm {
 /// The abort record: who failed first, and how.
 struct Failure {
   int rank = -1;     ///< of the world
-  std::string text;  ///< its last collective, kind and text of its error; cut to 1.5 KB
+  std::string text;  ///< its last collective, kind and text of its error; shortened to 1.5 KB
 };
 
 /// Thrown by waits and calls of every group of the world once a rank has failed.
@@ -59,7 +59,7 @@ class FailureDomain {
   virtual void raise(const std::string& error) = 0;
   /// Every rank calls it once per epoch in which a failure was raised; the others' waits end by
   /// it too. No buffer of an earlier collective is touched afterwards. Throws DeadlineExceeded
-  /// where a rank does not come; the ranks are then lost to each other.
+  /// if a rank does not come; the ranks are then lost to each other.
   virtual Recovery recover(const std::string& report) = 0;
   /// Called on the rank that raises, before it meets the others: to tell ranks that wait for
   /// nothing.

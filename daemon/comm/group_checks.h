@@ -18,7 +18,7 @@ void check_buffer(const TensorView& view, const char* collective, const char* wh
 void check_parts(std::span<const TensorView> parts, int size, DType dtype, const char* collective,
                  const char* what, const Device& device = kCpuDevice);
 void check_same_size(const TensorView& a, const TensorView& b, const char* collective);
-/// Throws Unimplemented where no group reduces the dtype.
+/// Throws Unimplemented if no group reduces the dtype.
 void check_reducible(DType dtype, const char* collective);
 void check_peer(const char* collective, int peer, int rank, int size, int tag);
 /// Every rank of a group of `size` exactly once.

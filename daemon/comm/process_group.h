@@ -40,7 +40,7 @@ struct CommCounter {
 /// Every rank of the group calls the same collectives in the same order with matching shapes (sizes
 /// of a rank's own part may differ where stated). Views are contiguous. Calls are asynchronous.
 /// Reductions add in rank order in float32 (float64 for float64), whatever the number of
-/// collectives in flight or how buffers are cut, so results are bitwise reproducible. After an
+/// collectives in flight or how data is sliced, so results are bitwise reproducible. After an
 /// error the group is poisoned: further calls throw FailedPrecondition. Once a rank of the world
 /// has failed alone (see failure.h), waits and calls throw PeerFailed until all have recovered.
 class ProcessGroup {

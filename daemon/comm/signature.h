@@ -34,7 +34,7 @@ const char* counter_name(CollectiveKind);
 /// it lies in memory, without gaps.
 struct Signature {
   std::uint64_t sequence = 0;    ///< how many collectives of the group came before
-  std::int64_t elements = -1;    ///< over all ranks; -1 where a rank knows its own alone
+  std::int64_t elements = -1;    ///< over all ranks; -1 if a rank knows its own alone
   std::uint64_t shares = 0;      ///< digest of the elements of every rank
   std::int64_t pair_bytes = -1;  ///< what goes from the one rank to the other
   std::int32_t root = -1;
@@ -50,7 +50,7 @@ static_assert(sizeof(Signature) == 40);
 /// "all_gather #12 of float32, 4096 elements, 640 bytes between the two".
 std::string to_string(const Signature&);
 
-/// `shares` are those of all ranks; or all of the data, where every rank has all.
+/// `shares` are those of all ranks; or all of the data, if every rank has all.
 Signature make_signature(CollectiveKind, DType, std::span<const TensorView> shares);
 /// Of a collective in which a rank knows its own shares alone, or that has no data.
 Signature make_signature(CollectiveKind, DType, int root = -1);
@@ -58,13 +58,13 @@ Signature make_signature(CollectiveKind, DType, int root = -1);
 /// Scrambles all bits.
 std::uint64_t mix(std::uint64_t x);
 
-/// Thrown where a message belongs to another collective than the receive that it met.
+/// Thrown if a message belongs to another collective than the receive that it met.
 class SignatureDiffers : public InternalError {
  public:
   SignatureDiffers(const Signature& mine, const Signature& theirs);
   const Signature& mine() const { return mine_; }
   const Signature& theirs() const { return theirs_; }
-  /// Rank of the transport that sent `theirs`; -1 where not known yet.
+  /// Rank of the group that sent `theirs`; -1 if not known yet.
   int peer() const { return peer_; }
   void set_peer(int peer) { peer_ = peer; }
 

@@ -15,7 +15,7 @@ class DoneWork : public Work {
   void wait_host() override {}
 };
 
-/// A rank alone: copies where input and output differ, counts nothing.
+/// A rank alone: copies if input and output differ, counts nothing.
 class SingleProcessGroup : public ProcessGroup {
  public:
   explicit SingleProcessGroup(GroupOptions options) : options_(std::move(options)) {}

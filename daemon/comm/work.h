@@ -22,7 +22,7 @@ class Work {
   /// Makes later work on `stream` wait for this collective. On the CPU the same as wait_host.
   virtual void enqueue_wait(Stream stream) = 0;
   /// Polls to the end. Throws DeadlineExceeded naming the collective, sequence number, group, rank
-  /// and the peers that are missing; Aborted where the abort flag was raised. Both poison the
+  /// and the peers that are missing; Aborted if the abort flag was raised. Both poison the
   /// group.
   virtual void wait_host() = 0;
 };

@@ -101,7 +101,7 @@ void ReduceCollective::gather_slice(Slice& slice) {
 }
 
 bool ReduceCollective::advance() {
-  // The first slice carries the signature, even where there is nothing to reduce.
+  // The first slice carries the signature, even if there is nothing to reduce.
   while ((next_ == 0 || next_ < longest_) && slices_.size() < kDepth) start_slice();
   // Messages with one tag are told apart by their order alone, so slices change phase in order.
   for (Slice& slice : slices_) {

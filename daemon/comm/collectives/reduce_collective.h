@@ -12,7 +12,7 @@ namespace meshloom::comm {
 /// Rank r owns part r. Slice by slice, every rank sends to each peer its contribution to the peer's
 /// part, sums what it got for its own part in rank order, and, for an all_reduce, sends the sum to
 /// all. Staging memory is a few slices, whatever the size of the data. Since every element is
-/// summed in rank order, results do not depend on how data is cut.
+/// summed in rank order, results do not depend on how data is sliced.
 class ReduceCollective : public Collective {
  public:
   struct Part {

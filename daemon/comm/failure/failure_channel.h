@@ -14,7 +14,7 @@ namespace meshloom::comm {
 /// One per rank; used by its training thread. Over shared memory, or over MPI.
 class FailureChannel {
  public:
-  static constexpr std::size_t kLongestText = 1536;  ///< of a Failure; longer ones are cut
+  static constexpr std::size_t kLongestText = 1536;  ///< of a Failure; longer ones are shortened
 
   static constexpr std::uint64_t kAnyVerb = (std::uint64_t{1} << 40) - 1;
 
@@ -23,7 +23,7 @@ class FailureChannel {
   /// Whether a rank failed in `epoch`, in `verb` or before. Asked in every round of a wait that
   /// moved nothing.
   virtual bool raised(std::uint64_t epoch, std::uint64_t verb, Clock::time_point now) = 0;
-  /// The first failure of `epoch`, where raised() is true.
+  /// The first failure of `epoch`, once raised() is true.
   virtual Failure first(std::uint64_t epoch) = 0;
   virtual void raise(std::uint64_t epoch, std::uint64_t verb, const std::string& text) = 0;
 

@@ -142,7 +142,7 @@ class MpiFailureChannel final : public FailureChannel {
     }
   }
 
-  /// Several ranks may fail in one epoch: the first word stands, also where late ones come in later
+  /// Several ranks may fail in one epoch: the first word stands, also if late ones come in later
   /// epochs.
   void hear(const Word& word) {
     if (most_urgent_ < urgency(word.epoch, kAnyVerb)) first_ = word;

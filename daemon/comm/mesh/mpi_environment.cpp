@@ -11,14 +11,14 @@ namespace {
 /// Open MPI 5 takes vader as another name of its sm; Open MPI 4 ends with an error for sm.
 constexpr const char* kWithinAHost = "self,vader";
 
-/// Whether all ranks are on this host, as the launcher tells; nothing where it does not.
+/// Whether all ranks are on this host, as the launcher tells; nothing if it does not.
 std::optional<bool> on_one_host(const EnvironmentLookup& variable) {
   const auto all = variable("OMPI_COMM_WORLD_SIZE");
   const auto local = variable("OMPI_COMM_WORLD_LOCAL_SIZE");
   if (all && local) return all == local;
   if (!launched_by_mpirun(variable)) return true;
   // A step of Slurm. Its variables also reach the ranks of a launcher that was started inside one,
-  // where they say nothing of the ranks.
+  // if they say nothing of the ranks.
   const bool slurm = variable("PMIX_NAMESPACE").value_or("").starts_with("slurm.pmix.") ||
                      (variable("PMI_RANK") && !variable("PMIX_RANK"));
   const auto hosts = variable("SLURM_STEP_NUM_NODES");

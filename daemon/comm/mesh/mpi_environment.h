@@ -10,7 +10,7 @@
 
 namespace meshloom::comm {
 
-/// The value of an environment variable, where it is set.
+/// The value of an environment variable, if it is set.
 using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
 EnvironmentLookup process_environment();
 
@@ -23,11 +23,11 @@ bool launched_by_mpirun(const EnvironmentLookup& = process_environment());
 /// also by `mpirun --mca` and `--omca`, win over these, and these win over files of parameters.
 ///
 /// Open MPI's tcp transport listens on every interface of each rank, from port 1024 up, and
-/// believes whoever connects. Where the launcher says that all ranks are on one host, or where
-/// there is no launcher, it is left out. Over several hosts, or where the launcher tells nothing,
+/// believes whoever connects. If the launcher says that all ranks are on one host, or if
+/// there is no launcher, it is left out. Over several hosts, or if the launcher tells nothing,
 /// `interface` must name the one that MPI's traffic takes: a name such as "eth1", a subnet such as
-/// "10.0.0.0/24", or "none" where all ranks are on one host after all. Throws InvalidArgument
-/// (MPI_INTERFACE_MISSING) where it is empty and the user has chosen neither transports nor
+/// "10.0.0.0/24", or "none" if all ranks are on one host after all. Throws InvalidArgument
+/// (MPI_INTERFACE_MISSING) if it is empty and the user has chosen neither transports nor
 /// interface.
 std::map<std::string, std::string> mpi_defaults(const EnvironmentLookup&,
                                                 const std::string& interface);

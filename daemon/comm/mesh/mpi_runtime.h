@@ -17,7 +17,7 @@ class RankGroups;
 
 struct MpiRuntimeOptions {
   /// Signal that this process gets when its parent (mpirun) dies, however it dies; 0: none. Only
-  /// where mpirun started it.
+  /// if mpirun started it.
   int parent_death_signal = 9;
   /// How long a rank waits for the others during bootstrap.
   std::chrono::milliseconds bootstrap_timeout{100'000};
@@ -29,7 +29,7 @@ struct MpiRuntimeOptions {
 /// (MPI_THREAD_FUNNELED). Every MPI call is nonblocking and polled; MPI errors come as CommError.
 class MpiRuntime : public RankRuntime {
  public:
-  /// Throws CommError where MPI cannot start, InvalidArgument as mpi_defaults() does.
+  /// Throws CommError if MPI cannot start, InvalidArgument as mpi_defaults() does.
   explicit MpiRuntime(const MpiRuntimeOptions& = {});
   /// Finalises only if `finish` was called: after a failure peers may be gone, and MPI_Finalize
   /// waits for them.
@@ -39,7 +39,7 @@ class MpiRuntime : public RankRuntime {
 
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
-  /// False where the process was started by hand: then it is alone, which deserves a warning.
+  /// False if the process was started by hand: then it is alone, which deserves a warning.
   bool launched_by_mpirun() const { return launched_by_mpirun_; }
 
   /// What all groups of this rank tell of their collectives; others may add to it.

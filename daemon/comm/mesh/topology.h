@@ -25,7 +25,7 @@ struct Topology {
 };
 
 /// Every rank of the world calls it. Each rank makes a memfd with a random secret and tells where
-/// it is; two ranks are on one host where the one can open the other's and reads the secret that
+/// it is; two ranks are on one host if the one can open the other's and reads the secret that
 /// was told. Environment variables and host names are not asked: containers share names, and
 /// launchers can be wrong.
 Topology probe_topology(Bootstrap&);

@@ -20,12 +20,12 @@ class MpiLeftovers {
   MpiLeftovers(const MpiLeftovers&) = delete;
   MpiLeftovers& operator=(const MpiLeftovers&) = delete;
 
-  /// `memory` is the request's buffer where that is not the user's.
+  /// `memory` is the request's buffer if that is not the user's.
   void give_up(MPI_Request request, bool receive, std::shared_ptr<void> memory);
   bool empty() const { return receives_.empty() && sends_.empty(); }
   /// Whether MPI may write to a user's buffer as soon as it is called: then only the recovery may.
   bool holds_receives() const { return !receives_.empty(); }
-  /// True where every receive has ended.
+  /// True if every receive has ended.
   bool receives_ended();
   /// Forgets sends: by now every rank's receives have ended, so no one reads them.
   void forget_sends();

@@ -172,8 +172,8 @@ class MpiTransport : public Transport {
                         communicator_, &slot.body),
               "MPI_Irecv");
   }
-  /// Gives the request up where the message is of another collective. What takes data of the same
-  /// peer is posted only here: Open MPI corrupts memory where a message is longer than its receive.
+  /// Gives the request up if the message is of another collective. What takes data of the same
+  /// peer is posted only here: Open MPI corrupts memory if a message is longer than its receive.
   void open_envelope(Request request) {
     Slot& slot = requests_[request];
     std::erase(unopened_, request);

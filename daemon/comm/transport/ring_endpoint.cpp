@@ -11,7 +11,7 @@ RingEndpoint::RingEndpoint(std::shared_ptr<const RingField> field, int rank)
     : field_(std::move(field)),
       rank_(rank),
       sends_(static_cast<std::size_t>(field_->world_size)),
-      cut_(static_cast<std::size_t>(field_->world_size)),
+      broken_(static_cast<std::size_t>(field_->world_size)),
       incoming_(static_cast<std::size_t>(field_->world_size)) {}
 
 RingEndpoint::Request RingEndpoint::new_request() {
@@ -88,7 +88,7 @@ void RingEndpoint::progress() {
 void RingEndpoint::push(int peer) {
   const auto p = static_cast<std::size_t>(peer);
   ByteRing& ring = field_->ring(rank_, peer);
-  while (!sends_[p].empty() && !cut_[p]) {
+  while (!sends_[p].empty() && !broken_[p]) {
     Send& send = sends_[p].front();
     if (send.written < sizeof(Header)) {
       send.written += ring.write(reinterpret_cast<const std::byte*>(&send.header) + send.written,
@@ -172,7 +172,7 @@ void RingEndpoint::cancel(Request request) {
     for (std::size_t i = 0; i < queue.size(); ++i) {
       if (queue[i].request != request) continue;
       // A message that was begun cannot be taken back: its stream ends here.
-      if (queue[i].written > 0) cut_[p] = 1;
+      if (queue[i].written > 0) broken_[p] = 1;
       queue.erase(queue.begin() + static_cast<std::ptrdiff_t>(i));
       break;
     }
@@ -194,7 +194,7 @@ void RingEndpoint::cancel(Request request) {
 
 void RingEndpoint::reset() {
   for (auto& queue : sends_) queue.clear();
-  for (char& cut : cut_) cut = 0;
+  for (char& broken : broken_) broken = 0;
   for (Incoming& in : incoming_) in = {};
   posted_.clear();
   early_.clear();

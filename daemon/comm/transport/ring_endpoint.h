@@ -72,7 +72,7 @@ class RingEndpoint {
     std::byte* target = nullptr;
     std::size_t read = 0;
     bool posted = false;   ///< target belongs to `request`, else to `kept`
-    bool refused = false;  ///< fits its receive not: nobody wants the bytes
+    bool refused = false;  ///< it does not fit its receive: nobody wants the bytes
     Request request = 0;
     std::vector<std::byte> kept;
   };
@@ -85,7 +85,7 @@ class RingEndpoint {
   void end_message(int peer, Incoming& in);
   /// The oldest receive of `key`, if there is one.
   std::optional<Receive> take_posted(const Key& key);
-  /// False where the message is of another collective, which the receive's test tells then.
+  /// False if the message is of another collective; the test of the receive then tells.
   bool fits(const Receive& receive, const Header& header, int peer);
 
   std::shared_ptr<const RingField> field_;
@@ -94,7 +94,7 @@ class RingEndpoint {
   std::map<Request, SignatureDiffers> differences_;
   std::vector<Request> free_;
   std::vector<std::deque<Send>> sends_;  ///< by peer
-  std::vector<char> cut_;           ///< by peer: a message ended in the middle, nothing may follow
+  std::vector<char> broken_;        ///< by peer: a message ended in the middle, nothing may follow
   std::vector<Incoming> incoming_;  ///< by peer
   std::map<Key, std::deque<Receive>> posted_;
   std::map<Key, std::deque<Early>> early_;

@@ -27,11 +27,11 @@ class Transfers {
   void recv(std::byte* data, std::size_t bytes, int peer, int tag,
             const Signature* signature = nullptr);
 
-  /// Drops what is done; true where nothing is left. Throws SignatureDiffers, with the peer.
+  /// Drops what is done; true if nothing is left. Throws SignatureDiffers, with the peer.
   bool done();
   /// Grows with every transfer that got done: how a waiter sees progress.
   std::uint64_t completed() const { return completed_; }
-  /// Peers whose data has not come; where all came, peers that have not taken ours.
+  /// Peers whose data has not come; if all came, peers that have not taken ours.
   std::vector<int> missing() const;
   /// The newest first: see Transport::cancel.
   void cancel();

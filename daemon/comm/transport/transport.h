@@ -13,7 +13,7 @@
 namespace meshloom::comm {
 
 /// Nonblocking and used by one thread. Messages between two ranks with one tag arrive in the order
-/// in which they were sent; the size of a receive equals that of its send, and where the one has a
+/// in which they were sent; the size of a receive equals that of its send, and if the one has a
 /// signature, so does the other. Throws CommError for what the layer below refuses.
 class Transport {
  public:
@@ -32,7 +32,7 @@ class Transport {
                        const Signature* signature) = 0;
   /// Moves what can be moved for all requests; called before a round of tests.
   virtual void progress() = 0;
-  /// True once done; the request is then gone. Throws SignatureDiffers where the message has
+  /// True once done; the request is then gone. Throws SignatureDiffers if the message has
   /// another signature than the receive, which is then given up.
   virtual bool test(Request) = 0;
   /// Gives a request up: the group is broken. Shared memory then leaves the buffer alone; MPI may
