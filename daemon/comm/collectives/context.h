@@ -1,15 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the state machines over a transport share.
+// What the state machines over a transport get: staging memory, a transport, a signature.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
 
-#include "daemon/comm/collectives/scratch_pool.h"
 #include "daemon/comm/flight/algorithms.h"
 #include "daemon/comm/transport/transfers.h"
 #include "daemon/comm/transport/transport.h"
 
 namespace meshloom::comm {
+
+/// Staging memory of collectives, kept so that a training step allocates nothing.
+///
+/// Used by one thread. MPI may still write to blocks of transfers that were given up: abandon()
+/// before they return keeps them from being used again, and mapped as long as the process. Blocks
+/// outlive the pool's handle: each returns to the pool, or is freed with the last of both.
+class ScratchPool {
+ public:
+  using Bytes = std::vector<std::byte>;
+
+  /// Gives its bytes back when destroyed.
+  class Block {
+   public:
+    Block() = default;
+    Block(std::shared_ptr<std::vector<Bytes>> home, Bytes bytes)
+        : home_(std::move(home)), bytes_(std::move(bytes)) {}
+    ~Block() { give_back(); }
+    Block(Block&&) noexcept = default;
+    Block& operator=(Block&& other) noexcept {
+      give_back();
+      home_ = std::move(other.home_);
+      bytes_ = std::move(other.bytes_);
+      return *this;
+    }
+    std::byte* data() { return bytes_.data(); }
+    std::size_t size() const { return bytes_.size(); }
+
+   private:
+    void give_back() {
+      if (home_ && !bytes_.empty()) home_->push_back(std::move(bytes_));
+      home_.reset();
+    }
+    std::shared_ptr<std::vector<Bytes>> home_;
+    Bytes bytes_;
+  };
+
+  /// At least `bytes`: the smallest kept block that is large enough, else a new one.
+  Block take(std::size_t bytes) {
+    std::vector<Bytes>& kept = *kept_;
+    auto best = kept.end();
+    for (auto it = kept.begin(); it != kept.end(); ++it)
+      if (it->size() >= bytes && (best == kept.end() || it->size() < best->size())) best = it;
+    if (best == kept.end()) return {kept_, Bytes(bytes)};
+    Bytes found = std::move(*best);
+    kept.erase(best);
+    return {kept_, std::move(found)};
+  }
+
+  /// Never frees or hands out again what it has given out so far.
+  void abandon() {
+    // On purpose without an owner.
+    new std::shared_ptr<std::vector<Bytes>>(
+        std::exchange(kept_, std::make_shared<std::vector<Bytes>>()));
+  }
+
+ private:
+  std::shared_ptr<std::vector<Bytes>> kept_ = std::make_shared<std::vector<Bytes>>();
+};
 
 /// What a collective gets from TransportAlgorithms.
 struct CollectiveContext {

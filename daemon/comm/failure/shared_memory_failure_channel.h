@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "daemon/comm/failure/failure_channel.h"
-#include "daemon/comm/transport/ring_endpoint.h"
+#include "daemon/comm/transport/shared_memory_transport.h"
 
 namespace meshloom::comm {
 

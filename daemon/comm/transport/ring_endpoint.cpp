@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/comm/transport/ring_endpoint.h"
+#include "daemon/comm/transport/shared_memory_transport.h"
 
 #include <cstring>
 
