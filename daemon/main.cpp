@@ -10,9 +10,9 @@
 #include "daemon/comm/mesh/mpi_runtime.h"
 #include "daemon/control/daemon.h"
 #include "daemon/control/daemon_options.h"
-#include "daemon/control/grpc_server.h"
-#include "daemon/control/standard_streams.h"
-#include "daemon/control/stop_signal.h"
+#include "daemon/control/host/standard_streams.h"
+#include "daemon/control/host/stop_signal.h"
+#include "daemon/control/net/grpc_server.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 

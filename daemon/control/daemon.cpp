@@ -6,15 +6,15 @@
 #include <sstream>
 
 #include "daemon/comm/mesh/topology.h"
-#include "daemon/control/follower.h"
-#include "daemon/control/host_info.h"
-#include "daemon/control/launch_card.h"
+#include "daemon/control/host/host_info.h"
+#include "daemon/control/host/leave_soon.h"
+#include "daemon/control/host/memory_use.h"
+#include "daemon/control/host/stop_signal.h"
 #include "daemon/control/leader.h"
-#include "daemon/control/leave_soon.h"
-#include "daemon/control/memory_use.h"
-#include "daemon/control/rank_loop.h"
-#include "daemon/control/status.h"
-#include "daemon/control/stop_signal.h"
+#include "daemon/control/net/status.h"
+#include "daemon/control/ranks/follower.h"
+#include "daemon/control/ranks/launch_card.h"
+#include "daemon/control/ranks/rank_loop.h"
 #include "daemon/control/train_factory.h"
 #include "kernels/base/log.h"
 

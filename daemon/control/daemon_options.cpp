@@ -6,8 +6,8 @@
 
 #include "daemon/base/config.h"
 #include "daemon/base/utf8.h"
-#include "daemon/control/listen_address.h"
-#include "daemon/control/rank_watch.h"
+#include "daemon/control/net/listen_address.h"
+#include "daemon/control/ranks/rank_watch.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {

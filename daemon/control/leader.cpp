@@ -3,12 +3,12 @@
 
 #include <unistd.h>
 
-#include "daemon/control/descriptor_limit.h"
-#include "daemon/control/host_info.h"
-#include "daemon/control/leave_soon.h"
-#include "daemon/control/rank_loop.h"
-#include "daemon/control/resume_source.h"
-#include "daemon/control/stop_signal.h"
+#include "daemon/control/host/descriptor_limit.h"
+#include "daemon/control/host/host_info.h"
+#include "daemon/control/host/leave_soon.h"
+#include "daemon/control/host/stop_signal.h"
+#include "daemon/control/jobs/resume_source.h"
+#include "daemon/control/ranks/rank_loop.h"
 #include "daemon/plan/job_memory.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/paths.h"

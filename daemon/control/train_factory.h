@@ -3,7 +3,7 @@
 #pragma once
 
 #include "daemon/comm/process_group.h"
-#include "daemon/control/run_factory.h"
+#include "daemon/control/ranks/run_factory.h"
 
 namespace meshloom::control {
 

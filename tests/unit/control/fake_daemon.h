@@ -7,13 +7,13 @@
 #include <thread>
 #include <vector>
 
-#include "daemon/control/checkpoint_service.h"
-#include "daemon/control/generate_service.h"
-#include "daemon/control/grpc_server.h"
-#include "daemon/control/job_driver.h"
-#include "daemon/control/job_service.h"
-#include "daemon/control/rank_loop.h"
-#include "daemon/control/status.h"
+#include "daemon/control/jobs/job_driver.h"
+#include "daemon/control/net/grpc_server.h"
+#include "daemon/control/net/status.h"
+#include "daemon/control/ranks/rank_loop.h"
+#include "daemon/control/services/checkpoint_service.h"
+#include "daemon/control/services/generate_service.h"
+#include "daemon/control/services/job_service.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/control/fake_run.h"
 

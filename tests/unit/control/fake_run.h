@@ -10,8 +10,8 @@
 #include <string>
 #include <thread>
 
-#include "daemon/control/memory_admission.h"
-#include "daemon/control/run_factory.h"
+#include "daemon/control/jobs/memory_admission.h"
+#include "daemon/control/ranks/run_factory.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/host/memory_use.h"
+
+#include <cstdio>
+#include <cstring>
+
+namespace meshloom::control {
+
+MemoryUse process_memory() {
+  MemoryUse use;
+  std::FILE* file = std::fopen("/proc/self/status", "re");
+  if (!file) return use;
+  char line[256];
+  long long kilobytes = 0;
+  while (std::fgets(line, sizeof line, file)) {
+    if (std::sscanf(line, "VmRSS: %lld kB", &kilobytes) == 1) use.resident = kilobytes * 1024;
+    if (std::sscanf(line, "VmHWM: %lld kB", &kilobytes) == 1) use.peak = kilobytes * 1024;
+  }
+  std::fclose(file);
+  return use;
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/jobs/job_attempt.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "daemon/base/message_printer.h"
+#include "daemon/control/jobs/byte_text.h"
+#include "daemon/control/jobs/sample_scheduler.h"
+#include "daemon/control/stores/names.h"
+#include "daemon/train/checkpoint/hf_byte_tokenizer.h"
+#include "daemon/train/dtype_choice.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Longer steps gain nothing from a second one in flight, which a stop would have to wait for.
+constexpr std::chrono::milliseconds kShortStep{50};
+constexpr std::chrono::milliseconds kEvaluationPart{100};  // a stop waits for no more, nor samples
+
+constexpr std::int64_t kJobSample = 0;  // no number of the scheduler's
+
+v1::RankCommand forward_backward(const std::string& run) {
+  v1::RankCommand command;
+  command.mutable_forward_backward()->set_run(run);
+  return command;
+}
+
+v1::RankCommand optim_step(const std::string& run) {
+  v1::RankCommand command;
+  command.mutable_optim_step()->set_run(run);
+  return command;
+}
+
+v1::RankCommand evaluate_part(const std::string& run, std::int64_t first, std::int64_t batches) {
+  v1::RankCommand command;
+  command.mutable_evaluate()->set_run(run);
+  command.mutable_evaluate()->set_first_batch(first);
+  command.mutable_evaluate()->set_batches(batches);
+  return command;
+}
+
+v1::RankCommand save_state(const std::string& run) {
+  v1::RankCommand command;
+  command.mutable_save_state()->set_run(run);
+  return command;
+}
+
+void write_resolved(const std::filesystem::path& file, const v1::Job& job) {
+  v1::JobSpec spec;
+  spec.set_name(job.spec().name());
+  *spec.mutable_run() = job.resolved();
+  std::ofstream out(file, std::ios::trunc);
+  out << base::to_yaml(spec);
+}
+
+}  // namespace
+
+JobAttempt::JobAttempt(JobStore& store, Executor& executor, const v1::Job& job, JobFolders folders,
+                       const std::atomic<bool>& stop)
+    : store_(store),
+      executor_(executor),
+      job_(job),
+      id_(parse_job_name(job.name())),
+      config_(job_.resolved()),
+      folders_(std::move(folders)),
+      stop_(stop) {}
+
+JobAttempt::~JobAttempt() { delete_run(); }
+
+void JobAttempt::delete_run() noexcept {
+  if (!run_exists_) return;
+  run_exists_ = false;
+  try {
+    v1::RankCommand command;
+    command.mutable_delete_run()->set_run(id_);
+    executor_.run(std::move(command));
+  } catch (const std::exception& error) {
+    spdlog::warn("job {}: its run was not deleted: {}", id_, error.what());
+  }
+}
+
+bool JobAttempt::interrupted() const { return stop_ || store_.cancel_requested(id_); }
+
+AttemptEnd JobAttempt::run() {
+  prepare();
+  train();
+  if (done_ >= config_.training().steps() && !validation_missing_) {
+    write_export();
+    write_sample();
+    delete_run();
+    return AttemptEnd::kSucceeded;
+  }
+  const bool cancelled = store_.cancel_requested(id_);
+  if (saved_ < done_) save_last();
+  delete_run();
+  return cancelled ? AttemptEnd::kCancelled : AttemptEnd::kStopped;
+}
+
+void JobAttempt::prepare() {
+  std::filesystem::create_directories(folders_.checkpoints);
+  write_resolved(folders_.job / "resolved.yaml", job_);
+  v1::RankCommand command;
+  auto& create = *command.mutable_create_run();
+  create.set_run(id_);
+  *create.mutable_config() = config_;
+  create.set_data_dir(folders_.data_dir.string());
+  create.set_checkpoint_dir(folders_.checkpoints.string());
+  create.set_resume_from(folders_.resume_from.string());
+  create.set_resume_older(folders_.resume_older);
+  create.set_allow_fallback(config_.checkpoint().fallback());
+  create.set_epoch(job_.epoch());
+  run_exists_ = true;
+  if (job_.attempt() == 1 && train::dtype_is_auto(job_.spec().run().plan()))
+    add_note(train::dtype_note(config_));
+  const v1::RankResult created = executor_.run(std::move(command));
+  limits_ = {created.vocab_size(), created.context_length()};
+  submitted_ = done_ = saved_ = created.step_count();
+  metrics_ = std::make_unique<base::MetricsLog>(folders_.job / "metrics.jsonl", done_);
+  for (const auto& note : created.notes()) add_note(note);
+  if (done_ > 0) add_note(fmt::format("goes on from the checkpoint of step {}", done_));
+  store_.update(id_, [&](v1::Job* job) {
+    job->set_state(v1::JOB_STATE_RUNNING);
+    job->set_step(done_);
+    job->set_checkpoint_step(done_);
+    job->set_vocab_size(limits_.vocab_size);
+    job->set_plan(created.plan());
+  });
+  // One that a stop has interrupted is made up for.
+  if (validates(done_) && metrics_->last_validation() < done_) evaluate();
+}
+
+void JobAttempt::add_note(const std::string& note) {
+  spdlog::info("job {}: {}", id_, note);
+  store_.add_note(id_, note);
+}
+
+bool JobAttempt::is_due(std::int64_t interval, std::int64_t step) const {
+  return interval > 0 && (step == config_.training().steps() || step % interval == 0);
+}
+
+bool JobAttempt::validates(std::int64_t step) const {
+  return is_due(config_.validation().interval(), step);
+}
+
+bool JobAttempt::saves(std::int64_t step) const {
+  return step == config_.training().steps() || is_due(config_.checkpoint().interval(), step);
+}
+
+bool JobAttempt::may_submit() const {
+  if (submitted_ >= config_.training().steps() || interrupted()) return false;
+  if (in_flight_.empty()) return true;
+  // What follows a step comes before the next one.
+  const std::int64_t last = in_flight_.back().step;
+  return in_flight_.size() == 1 && step_time_ < kShortStep && !validates(last) && !saves(last);
+}
+
+void JobAttempt::train() {
+  const std::int64_t steps = config_.training().steps();
+  while (done_ < steps) {
+    while (may_submit()) submit_step();
+    if (in_flight_.empty()) return;
+    finish_step();
+  }
+}
+
+void JobAttempt::submit_step() {
+  // A sample that came between would see weights whose gradients are there already.
+  const auto tickets = executor_.submit_together({forward_backward(id_), optim_step(id_)});
+  in_flight_.push_back({++submitted_, tickets[0], tickets[1]});
+}
+
+void JobAttempt::finish_step() {
+  const StepInFlight step = in_flight_.front();
+  in_flight_.pop_front();
+  const auto begin = Clock::now();
+  executor_.wait(step.forward_backward);
+  const v1::RankResult result = executor_.wait(step.optim_step);
+  trained_until_ = Clock::now();
+  step_time_ = trained_until_ - begin;
+  done_ = step.step;
+  v1::StepMetrics metrics = result.step();
+  metrics.set_memory_bytes(std::max(metrics.memory_bytes(), result.peak_memory_bytes()));
+  metrics_->step(metrics, {result.seconds().begin(), result.seconds().end()});
+  store_.publish_step(id_, metrics);
+  if (validates(done_)) evaluate();
+  if (!saves(done_)) return;
+  try {
+    executor_.run(save_state(id_));
+    checkpoint_saved();
+  } catch (const Error& error) {
+    if (executor_.fatal() || done_ == config_.training().steps()) throw;
+    save_failed(error);
+  }
+}
+
+void JobAttempt::evaluate() {
+  validation_missing_ = true;
+  const std::int64_t batches = config_.validation().steps();
+  std::vector<train::LossSum> losses;
+  std::int64_t at_once = 1;
+  while (static_cast<std::int64_t>(losses.size()) < batches) {
+    if (interrupted()) return;
+    const auto begin = Clock::now();
+    const auto first = static_cast<std::int64_t>(losses.size());
+    const std::int64_t count = std::min(at_once, batches - first);
+    const v1::RankResult part = executor_.run(evaluate_part(id_, first, count));
+    trained_until_ = Clock::now();
+    for (int i = 0; i < part.loss_sums_size(); ++i)
+      losses.push_back({part.loss_sums(i), part.label_counts(i)});
+    if (part.loss_sums_size() < count) break;  // the data end
+    if (trained_until_ - begin < kEvaluationPart / 2) at_once *= 2;
+  }
+  record_validation(done_, train::mean_loss(losses));
+  validation_missing_ = false;
+}
+
+void JobAttempt::save_last() {
+  v1::RankResult result;
+  try {
+    result = executor_.run(save_state(id_));
+  } catch (const Error& error) {
+    if (executor_.fatal()) throw;
+    // An older checkpoint is worth more than a failed job: a disk that is full may be so because of
+    // others.
+    spdlog::error("job {}: the last checkpoint, of step {}, failed: {}", id_, done_, error.what());
+    store_.add_note(id_, fmt::format("the last checkpoint, of step {}, could not be saved, that of "
+                                     "step {} is the newest: {}",
+                                     done_, saved_, error.what()));
+    return;
+  }
+  const std::chrono::duration<double> stop = Clock::now() - trained_until_;
+  const double save = (*result.mutable_seconds())["save"];
+  checkpoint_saved();
+  add_note(fmt::format("saved at step {} in {:.2f} s, begun {:.3f} s after the ranks last trained",
+                       done_, save, stop.count() - save));
+}
+
+void JobAttempt::checkpoint_saved() {
+  saved_ = done_;
+  store_.checkpoint_saved(id_, saved_);
+}
+
+void JobAttempt::save_failed(const Error& error) {
+  spdlog::error("job {}: checkpoint of step {} failed: {}", id_, done_, error.what());
+  store_.add_note(id_, fmt::format("the checkpoint of step {} failed, training goes on: {}", done_,
+                                   error.what()));
+}
+
+void JobAttempt::record_validation(std::int64_t step, double loss) {
+  v1::ValidationMetrics validation;
+  validation.set_step(step);
+  validation.set_loss(loss);
+  metrics_->validation(validation);
+  store_.publish_validation(id_, validation);
+}
+
+void JobAttempt::write_export() {
+  if (config_.export_().hf_folder().empty()) return;
+  const auto folder = folders_.job / config_.export_().hf_folder();
+  v1::RankCommand command;
+  command.mutable_export_()->set_run(id_);
+  command.mutable_export_()->set_folder(folder.string());
+  command.mutable_export_()->set_dtype(config_.export_().dtype());
+  executor_.run(std::move(command));
+  store_.update(id_, [&](v1::Job* job) { job->set_hf_folder(folder.string()); });
+}
+
+void JobAttempt::write_sample() {
+  const auto& sample = config_.sample();
+  if (sample.prompt().empty() && sample.token_ids_size() == 0) return;
+  SampleTask task{id_, {}, {}};
+  task.sequences.push_back(
+      {train::prompt_tokens(sample.prompt(), sample.token_ids(), limits_, "run.sample."),
+       sample.params()});
+  executor_.run(begin_sample_command(kJobSample, task));
+  const bool bytes = limits_.vocab_size == train::kByteVocabulary;
+  ByteText text;
+  std::string shown = sample.prompt();
+  std::string ids;
+  bool done = false;
+  while (!done && !interrupted()) {
+    const v1::RankResult slice = executor_.run(advance_sample_command(kJobSample, id_));
+    for (const v1::SampledToken& token : slice.sampled()) {
+      if (bytes) shown += text.append(static_cast<unsigned char>(token.token_id()));
+      ids += fmt::format("{}{}", ids.empty() ? "" : " ", token.token_id());
+    }
+    done = slice.sample_done();
+  }
+  if (!done) add_note("its sample is short: the daemon was stopped or the job cancelled meanwhile");
+  shown += text.finish();
+  store_.update(id_, [&](v1::Job* job) { job->set_sample(bytes ? shown : ids); });
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// JobAttempt: one attempt to run a job, from its newest checkpoint to its end or to a stop.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "daemon/base/metrics_log.h"
+#include "daemon/control/ranks/executor.h"
+#include "daemon/control/stores/job_store.h"
+#include "daemon/train/sampling_params.h"
+
+namespace meshloom::control {
+
+/// Where a job's files lie.
+struct JobFolders {
+  std::filesystem::path job;
+  std::filesystem::path checkpoints;
+  std::filesystem::path resume_from;  ///< what a job without checkpoints begins with; may be empty
+  std::filesystem::path data_dir;
+  bool resume_older = false;  ///< where resume_from is damaged, an older one beside it
+};
+
+enum class AttemptEnd {
+  kSucceeded,
+  kCancelled,
+  kStopped,  ///< saved; to be continued by a later daemon
+};
+
+/// Used by the driver's thread. Order inside a step: forward_backward, optim_step, evaluate,
+/// save_state. Steps are kept two deep in flight while they are short, so that no rank waits for a
+/// round trip.
+class JobAttempt {
+ public:
+  JobAttempt(JobStore& store, Executor& executor, const v1::Job& job, JobFolders folders,
+             const std::atomic<bool>& stop);
+  ~JobAttempt();
+  JobAttempt(const JobAttempt&) = delete;
+  JobAttempt& operator=(const JobAttempt&) = delete;
+
+  /// Throws what a verb threw. The run is deleted on every path where the ranks can still be
+  /// reached.
+  AttemptEnd run();
+
+ private:
+  struct StepInFlight {
+    std::int64_t step = 0;
+    Executor::Ticket forward_backward;
+    Executor::Ticket optim_step;
+  };
+
+  void prepare();
+  void delete_run() noexcept;
+  bool interrupted() const;
+  void train();
+  bool is_due(std::int64_t interval, std::int64_t step) const;
+  bool validates(std::int64_t step) const;
+  bool saves(std::int64_t step) const;
+  bool may_submit() const;
+  void submit_step();
+  void finish_step();
+  /// Part by part; on a stop it remains to be done.
+  void evaluate();
+  void add_note(const std::string& note);  ///< in the log, too
+  /// On a stop: what fails is a note.
+  void save_last();
+  void checkpoint_saved();
+  void save_failed(const Error& error);
+  void record_validation(std::int64_t step, double loss);
+  void write_export();
+  void write_sample();
+
+  JobStore& store_;
+  Executor& executor_;
+  const v1::Job job_;
+  const std::string id_;
+  const v1::RunConfig& config_;
+  JobFolders folders_;
+  const std::atomic<bool>& stop_;
+  std::unique_ptr<base::MetricsLog> metrics_;
+  std::deque<StepInFlight> in_flight_;
+  std::int64_t submitted_ = 0;
+  std::int64_t done_ = 0;
+  std::int64_t saved_ = 0;
+  train::PromptLimits limits_;
+  std::chrono::steady_clock::duration step_time_ = std::chrono::hours(1);  ///< of the last step
+  /// When the last step or part of a validation ended: a save at a stop begins then.
+  std::chrono::steady_clock::time_point trained_until_;
+  bool validation_missing_ = false;
+  bool run_exists_ = false;
+};
+
+}  // namespace meshloom::control

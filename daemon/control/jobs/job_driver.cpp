@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/jobs/job_driver.h"
+
+#include "daemon/base/enum_names.h"
+#include "daemon/control/jobs/job_attempt.h"
+#include "daemon/control/jobs/resume_source.h"
+#include "daemon/control/net/status.h"
+#include "daemon/train/run.h"
+#include "daemon/train/run_mesh.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+
+JobDriver::JobDriver(JobStore& store, Executor& executor, const StateDir& state,
+                     std::filesystem::path data_dir, Refit refit)
+    : store_(store),
+      executor_(executor),
+      state_(state),
+      data_dir_(std::move(data_dir)),
+      refit_(std::move(refit)) {}
+
+JobDriver::~JobDriver() {
+  request_stop();
+  join();
+}
+
+void JobDriver::start() {
+  const std::lock_guard lock(thread_mutex_);
+  if (stop_) return;
+  thread_ = std::thread([this] { run(); });
+}
+
+void JobDriver::request_stop() {
+  stop_ = true;
+  store_.close();
+}
+
+void JobDriver::join() {
+  const std::lock_guard lock(thread_mutex_);
+  if (thread_.joinable()) thread_.join();
+}
+
+void JobDriver::note(const std::string& text) {
+  std::string id;
+  {
+    const std::lock_guard lock(driven_mutex_);
+    id = driven_;
+  }
+  if (id.empty()) return;
+  try {
+    store_.add_note(id, text);
+  } catch (const Error& error) {
+    spdlog::warn("job {}: a note is lost: {}", id, error.what());
+  }
+}
+
+bool JobDriver::busy() const {
+  const std::lock_guard lock(driven_mutex_);
+  return !driven_.empty();
+}
+
+void JobDriver::drive(const std::string& id) {
+  const std::lock_guard lock(driven_mutex_);
+  driven_ = id;
+}
+
+void JobDriver::run() {
+  while (!stop_ && !executor_.fatal()) {
+    const auto id = store_.wait_for_job();
+    if (!id || stop_) return;
+    drive(*id);
+    try {
+      run_job(*id);
+    } catch (const std::exception& error) {
+      spdlog::error("job {}: {}", *id, error.what());
+    }
+    drive("");
+  }
+}
+
+bool JobDriver::fit_to_ranks(const std::string& id) {
+  if (!refit_) return true;
+  const v1::Job job = store_.get(id);
+  v1::RunConfig config;
+  try {
+    config = refit_(job);
+  } catch (const FailedPrecondition& error) {
+    if (error.reason() != train::kNeedsOtherRanks) throw;
+    spdlog::warn("job {} is held: it {}", id, error.what());
+    store_.hold(id, v1::HOLD_CODE_NEEDS_OTHER_RANKS, error.what());
+    return false;
+  }
+  const auto before = train::mesh_layout(job.resolved().mesh());
+  const auto now = train::mesh_layout(config.mesh());
+  if (before.size() == now.size()) return true;
+  const auto note = fmt::format("{} ranks have become {}: its mesh is {} now, it was {}",
+                                before.size(), now.size(), to_string(now), to_string(before));
+  spdlog::info("job {}: {}", id, note);
+  store_.update(id, [&](v1::Job* changed) { *changed->mutable_resolved() = config; });
+  store_.add_note(id, note);
+  return true;
+}
+
+void JobDriver::end_job(const std::string& id, v1::JobState end, const v1::ErrorDetails& details) {
+  store_.update(id, [&](v1::Job* changed) {
+    changed->set_state(end);
+    if (end == v1::JOB_STATE_FAILED) *changed->mutable_error() = details;
+    // A daemon that stops in good order is no sign of a job that takes it down.
+    if (!executor_.fatal()) changed->set_stalled_attempts(0);
+  });
+  const v1::Job ended = store_.get(id);
+  spdlog::info("job {}: {} at step {}{}", id,
+               base::enum_spelling(*v1::JobState_descriptor()->FindValueByNumber(ended.state())),
+               ended.step(), end == v1::JOB_STATE_FAILED ? ": " + details.message() : "");
+}
+
+void JobDriver::run_job(const std::string& id) {
+  try {
+    if (!fit_to_ranks(id)) return;
+  } catch (...) {
+    if (stop_) return;  // what a stop has interrupted says nothing about the job
+    return end_job(id, v1::JOB_STATE_FAILED, to_details(std::current_exception()));
+  }
+  const v1::Job job = store_.begin_attempt(id);
+  executor_.set_epoch(job.epoch());
+  spdlog::info("job {} begins, attempt {}", id, job.attempt());
+  v1::JobState end = v1::JOB_STATE_FAILED;
+  v1::ErrorDetails details;
+  try {
+    const JobFolders folders = {state_.job(id), state_.checkpoints(id),
+                                resume_folder(job.resolved(), state_, data_dir_), data_dir_,
+                                may_resume_older(job)};
+    JobAttempt attempt(store_, executor_, job, folders, stop_);
+    switch (attempt.run()) {
+      case AttemptEnd::kSucceeded: end = v1::JOB_STATE_SUCCEEDED; break;
+      case AttemptEnd::kCancelled: end = v1::JOB_STATE_CANCELLED; break;
+      case AttemptEnd::kStopped: end = v1::JOB_STATE_RECOVERING; break;
+    }
+  } catch (...) {
+    details = to_details(std::current_exception());
+  }
+  // A job is not to blame for a lost rank or a daemon that stops: a later start goes on from its
+  // checkpoint.
+  const auto fatal = executor_.fatal();
+  if (end == v1::JOB_STATE_FAILED && (fatal || executor_.stopping())) {
+    const std::string cause = fatal ? fatal->what() : details.message();
+    store_.add_note(id, fmt::format("attempt {} ended: {}", job.attempt(), cause));
+    end = v1::JOB_STATE_RECOVERING;
+  }
+  end_job(id, end, details);
+}
+
+}  // namespace meshloom::control

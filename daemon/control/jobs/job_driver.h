@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// JobDriver: takes queued jobs one after the other and drives each with the same verbs any client
+// has.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "daemon/control/ranks/executor.h"
+#include "daemon/control/stores/job_store.h"
+#include "daemon/control/stores/state_dir.h"
+
+namespace meshloom::control {
+
+class JobDriver {
+ public:
+  /// The config of a job for the ranks that there are, which may be others than at its submission.
+  /// Throws FailedPrecondition (train::kNeedsOtherRanks) where its mesh does not fit them.
+  using Refit = std::function<v1::RunConfig(const v1::Job&)>;
+
+  /// Without `refit` configs stay as they were resolved at submission.
+  JobDriver(JobStore& store, Executor& executor, const StateDir& state,
+            std::filesystem::path data_dir, Refit refit = {});
+  ~JobDriver();
+  JobDriver(const JobDriver&) = delete;
+  JobDriver& operator=(const JobDriver&) = delete;
+
+  /// Starts taking jobs. Call when all ranks have joined.
+  void start();
+  /// The running job saves at its next step boundary and stays unfinished; no other is started.
+  /// Does not wait.
+  void request_stop();
+  /// Adds a note to the job that is driven, if there is one.
+  void note(const std::string& text);
+  /// Waits until the driver has let go of its job.
+  void join();
+  /// A job has the ranks. Any thread.
+  bool busy() const;
+
+ private:
+  void run();
+  void drive(const std::string& id);
+  void run_job(const std::string& id);
+  /// False where the job is held until there are other ranks.
+  bool fit_to_ranks(const std::string& id);
+  void end_job(const std::string& id, v1::JobState end, const v1::ErrorDetails& details);
+
+  JobStore& store_;
+  Executor& executor_;
+  const StateDir& state_;
+  std::filesystem::path data_dir_;
+  Refit refit_;
+  std::atomic<bool> stop_{false};
+  mutable std::mutex driven_mutex_;
+  std::string driven_;       ///< the job that is driven; empty: none
+  std::mutex thread_mutex_;  ///< a stop may come while the last rank joins
+  std::thread thread_;
+};
+
+}  // namespace meshloom::control

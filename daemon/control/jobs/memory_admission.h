@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// MemoryAdmission: whether what clients ask for fits the memory of the hosts.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/control/host/memory_limit.h"
+#include "daemon/nn/models/model_config.h"
+#include "planner/estimate/memory.h"
+#include "v1/job.pb.h"
+
+namespace meshloom::control {
+
+/// A host and the ranks that share its memory.
+struct HostMemory {
+  std::string name;
+  int ranks = 1;
+  MemoryLimit limit;
+};
+
+/// Keys and values of the sequences that one request draws.
+struct CacheNeed {
+  std::int64_t sequences = 0;
+  std::int64_t bytes = 0;  ///< of all of them, held once
+  int copies = 1;          ///< how often they are held, over all ranks
+};
+
+/// The reason of a refusal.
+inline constexpr const char* kMemoryEstimate = "MEMORY_ESTIMATE";
+
+/// Compares estimates (daemon/plan/job_memory.h), summed over the ranks of a host, with what the
+/// host has. A host whose memory is not known takes everything. Any thread may call it.
+class MemoryAdmission {
+ public:
+  using ReadLimit = std::function<MemoryLimit()>;
+  /// `hosts`: that of rank 0 first. Its limit is read again for each check by `read_limit`, since
+  /// limits change.
+  explicit MemoryAdmission(
+      std::vector<HostMemory> hosts, ReadLimit read_limit = [] { return memory_limit(); });
+
+  /// A note for a job that takes most of a host, or more with overcommit; nothing for others.
+  /// Throws ResourceExhausted (MEMORY_ESTIMATE) for one that takes more than a host has, with the
+  /// parts of the estimate and the field to change.
+  std::optional<std::string> check_job(const v1::RunConfig& resolved, const nn::ModelConfig& model,
+                                       bool overcommit) const;
+
+  /// Counts a model that rank 0 loads for generation until the result is let go, which may outlive
+  /// this. `job_bytes`: what the running job takes of a rank, 0 where none runs. Throws
+  /// ResourceExhausted (MEMORY_ESTIMATE) where both, and what is loaded already, are more than the
+  /// host has.
+  std::shared_ptr<const void> hold_source(std::int64_t weight_bytes, std::int64_t job_bytes);
+
+  /// The same for the caches of sequences that are drawn together. A job that needs more than the
+  /// host has by itself, which says `overcommit`, is left out of the sum.
+  std::shared_ptr<const void> hold_cache(const CacheNeed& need, std::int64_t job_bytes);
+
+ private:
+  struct Sources {
+    std::mutex mutex;
+    std::int64_t bytes = 0;  ///< of weights and caches
+  };
+  MemoryLimit limit_of(std::size_t host) const;
+  /// `text`: what needs so many bytes of rank 0's host; `job`: those of all ranks there.
+  std::shared_ptr<const void> hold(const std::string& text, std::int64_t bytes, double job,
+                                   const MemoryLimit& limit);
+
+  std::vector<HostMemory> hosts_;
+  ReadLimit read_limit_;
+  std::shared_ptr<Sources> sources_ = std::make_shared<Sources>();
+};
+
+}  // namespace meshloom::control

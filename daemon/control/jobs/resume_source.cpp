@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/jobs/resume_source.h"
+
+#include <fmt/ranges.h>
+
+#include "daemon/control/stores/checkpoint_files.h"
+#include "daemon/control/stores/job_state.h"
+#include "daemon/control/stores/names.h"
+#include "daemon/train/checkpoint/manifest.h"
+#include "daemon/train/field_error.h"
+#include "daemon/train/paths.h"
+#include "daemon/train/run.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kField = "run.checkpoint.resume_from";
+constexpr std::string_view kPrefix = "checkpoints/";
+
+bool names_a_job(const std::string& text) { return text.rfind(kPrefix, 0) == 0; }
+
+/// The newest step whose manifest is sound; what the files hold is for the ranks to verify.
+std::int64_t newest_readable(const fs::path& checkpoints, const std::vector<std::int64_t>& steps,
+                             bool fallback) {
+  for (auto step = steps.rbegin(); fallback && step != steps.rend(); ++step) {
+    try {
+      train::read_manifest(checkpoints / train::checkpoint_folder_name(*step));
+      return *step;
+    } catch (const DataLoss& error) {
+      spdlog::warn("{}", error.what());
+    }
+  }
+  return steps.back();
+}
+
+/// "checkpoints/JOB" or "checkpoints/JOB/step-N" -> the latter, which exists.
+std::string existing_checkpoint(const std::string& name, bool fallback, const JobStore& store,
+                                const StateDir& state) {
+  const std::string rest = name.substr(kPrefix.size());
+  const auto slash = rest.find('/');
+  const std::string id = parse_job_name(rest.substr(0, slash));
+  const v1::Job job = store.get(id);
+  if (!is_final(job.state()))
+    throw FailedPrecondition(
+        fmt::format("job \"{}\" has not ended, its checkpoints come and go; wait for it or cancel "
+                    "it first",
+                    id),
+        "JOB_NOT_FINISHED");
+  const auto steps = checkpoint_steps(state, id);
+  if (steps.empty())
+    throw NotFound(fmt::format("job \"{}\" has no checkpoint", id), "CHECKPOINT_NOT_FOUND");
+  if (slash == std::string::npos)
+    return checkpoint_resource(
+        id, train::checkpoint_folder_name(newest_readable(state.checkpoints(id), steps, fallback)));
+  for (const std::int64_t step : steps)
+    if (rest.substr(slash + 1) == train::checkpoint_folder_name(step)) return name;
+  throw NotFound(fmt::format("{} does not exist, job \"{}\" has step-{}", name, id,
+                             fmt::join(steps, ", step-")),
+                 "CHECKPOINT_NOT_FOUND");
+}
+
+}  // namespace
+
+fs::path resume_folder(const v1::RunConfig& resolved, const StateDir& state,
+                       const fs::path& data_dir) {
+  const std::string& name = resolved.checkpoint().resume_from();
+  if (name.empty()) return {};
+  if (!names_a_job(name)) return data_dir / name;
+  const CheckpointName parts = parse_checkpoint_name(name);
+  return state.checkpoints(parts.job) / parts.folder;
+}
+
+bool may_resume_older(const v1::Job& job) {
+  const std::string& given = job.spec().run().checkpoint().resume_from();
+  return job.resolved().checkpoint().fallback() && names_a_job(given) &&
+         given.find('/', kPrefix.size()) == std::string::npos;
+}
+
+void resolve_resume(const v1::RunConfig& given, v1::RunConfig* config, const JobStore& store,
+                    const StateDir& state, const fs::path& data_dir) {
+  const bool fallback = config->checkpoint().fallback();
+  std::string& name = *config->mutable_checkpoint()->mutable_resume_from();
+  if (name.empty()) return;
+  if (names_a_job(name)) {
+    name = train::with_field(kField,
+                             [&] { return existing_checkpoint(name, fallback, store, state); });
+  } else if (!train::is_checkpoint(train::resolve_path(name, data_dir, kField))) {
+    train::refuse_field(kField, "\"{}\" is no checkpoint: it has no {}", name,
+                        train::kManifestName);
+  }
+  train::settle_resume_from(given, config, resume_folder(*config, state, data_dir), data_dir);
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// SampleScheduler: samples as short commands between the steps of a job.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "daemon/control/jobs/time_share.h"
+#include "daemon/control/jobs/token_channel.h"
+#include "daemon/control/ranks/executor.h"
+#include "daemon/train/run.h"
+
+namespace meshloom::control {
+
+/// What to draw from: a run of the ranks, or a source that rank 0 has loaded.
+struct SampleTask {
+  std::string run;
+  std::string source;  ///< where run is empty
+  std::vector<train::SampleStart> sequences;
+};
+
+/// A sample draws for about as long; one pass of its model may take longer.
+inline constexpr std::chrono::milliseconds kSampleSlice{50};
+
+v1::RankCommand begin_sample_command(std::int64_t sample, const SampleTask& task);
+v1::RankCommand advance_sample_command(std::int64_t sample, const std::string& run);
+v1::RankCommand end_sample_command(std::int64_t sample);
+
+/// Samples take turns, a slice each, of however many sequences they are. While a job trains, as
+/// many slices as its share of the time allows go to the ranks at once, since each waits for a step
+/// of the job to end; the next ones go when those are done. Without a job slices follow each other.
+class SampleScheduler {
+ public:
+  /// `trains` says whether a job has the ranks; asked by any thread.
+  SampleScheduler(Executor& executor, double share, std::function<bool()> trains);
+  ~SampleScheduler();
+  SampleScheduler(const SampleScheduler&) = delete;
+  SampleScheduler& operator=(const SampleScheduler&) = delete;
+
+  /// Any thread. Throws Unavailable (STOPPING) after stop().
+  void start(SampleTask task, std::shared_ptr<TokenChannel> channel);
+  /// All samples end (Unavailable, STOPPING) and no slice is begun. Does not wait.
+  void stop();
+
+ private:
+  struct Sample {
+    std::int64_t number = 0;
+    SampleTask task;
+    std::shared_ptr<TokenChannel> channel;
+    bool begun = false;
+    bool over = false;
+    std::exception_ptr error;  ///< that it is over with
+  };
+  using SamplePtr = std::shared_ptr<Sample>;
+  struct Slice {
+    SamplePtr sample;
+    Executor::Ticket begin;  ///< null: it was begun before
+    Executor::Ticket advance;
+  };
+
+  void run();
+  /// Waits until slices fit in. Returns the samples whose turns they are, one for each slice; none
+  /// at the end.
+  std::vector<SamplePtr> next_turns();
+  void wait_for_room(std::unique_lock<std::mutex>& lock);
+  std::vector<Slice> submit(const std::vector<SamplePtr>& turns);
+  void collect(const Slice& slice);
+  /// Samples that are over leave, the others queue again, in the order of their turns.
+  void requeue(const std::vector<SamplePtr>& turns);
+  void end(const Sample& sample) noexcept;
+
+  Executor& executor_;
+  std::function<bool()> trains_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<SamplePtr> waiting_;
+  std::int64_t next_number_ = 1;  ///< 0 is the job's own sample
+  bool stopping_ = false;
+  TimeShare share_;  ///< the scheduler's thread alone, as what follows
+  std::chrono::steady_clock::duration slice_time_ = kSampleSlice;  ///< the longest of late
+  std::thread thread_;
+};
+
+}  // namespace meshloom::control

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/jobs/sample_sources.h"
+
+#include "daemon/control/stores/checkpoint_files.h"
+#include "daemon/control/stores/names.h"
+#include "daemon/train/field_error.h"
+
+namespace meshloom::control {
+
+SampleSources::Place SampleSources::find(const v1::GenerateRequest& request, bool live) const {
+  Place place;
+  if (request.has_job()) {
+    const std::string id = parse_job_name(request.job());
+    const v1::Job job = store_.get(id);
+    if (live && job.state() == v1::JOB_STATE_RUNNING && job.vocab_size() > 0) {
+      place.live_run = id;
+      place.limits = find_limits_(job.resolved());
+      return place;
+    }
+    place.folder = newest_model(state_, job);
+    if (place.folder.empty())
+      throw FailedPrecondition(
+          fmt::format("job \"{}\" has neither a checkpoint nor an export yet", id), "NO_CHECKPOINT",
+          {{"job", id}});
+  } else if (request.has_checkpoint()) {
+    const CheckpointName name = parse_checkpoint_name(request.checkpoint());
+    place.folder = checkpoint_folder(state_, store_.get(name.job), name.folder);
+  } else if (request.has_hf_folder()) {
+    place.folder = resolve_(request.hf_folder());
+  } else {
+    train::refuse_field("source", "give a job, a checkpoint or an hf_folder");
+  }
+  return place;
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Accepts connections in gRPC's place, which goes deaf for good once it runs out of descriptors.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "daemon/base/unique_fd.h"
+#include "daemon/control/net/listen_address.h"
+#include "daemon/control/net/slots.h"
+
+namespace meshloom::control {
+
+/// Listens on some addresses with one port and a thread of its own. A connection above the cap, or
+/// above the share of one client, is accepted and closed, so that it hears of it at once.
+class Acceptor {
+ public:
+  /// Takes the new connection, a nonblocking socket, and closes it in the end.
+  using OnConnection = std::function<void(int listener, int connection)>;
+
+  /// Binds; nobody is accepted before start(). Throws FailedPrecondition (CANNOT_LISTEN).
+  Acceptor(const ListenAddress& listen, int most_connections);
+  ~Acceptor();
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
+
+  int port() const { return port_; }
+  void start(OnConnection on_connection);
+  /// Closes the listeners. Connections that stand are left alone.
+  void stop();
+
+ private:
+  /// A connection that was given away. Whoever has it closes it without a word, so its socket is
+  /// known by its number in the kernel.
+  struct Connection {
+    int fd;
+    ino_t socket;
+    Slots::Slot slot;
+  };
+  using Clock = std::chrono::steady_clock;
+  /// Refusals since the last line of the log about them.
+  struct Refused {
+    int count = 0;
+    Clock::time_point since;
+  };
+
+  void run();
+  void accept_from(int listener);
+  /// False where the kernel had none to give, or no descriptor for it.
+  bool accept_one(int listener);
+  void admit(int listener, base::UniqueFd connection, const SocketAddress& peer);
+  void refuse_without_descriptor(int listener);
+  void note_refusal(const std::string& client);
+  void log_refusals();
+  void forget_closed();
+
+  std::vector<base::UniqueFd> listeners_;
+  int port_ = 0;
+  OnConnection on_connection_;
+  Slots slots_;
+  std::vector<Connection> open_;
+  Clock::time_point last_look_;  ///< for connections that were closed
+  Refused refused_;
+  base::UniqueFd reserve_;  ///< given up to refuse a connection when no descriptor is left
+  base::UniqueFd wake_;
+  std::thread thread_;
+};
+
+}  // namespace meshloom::control

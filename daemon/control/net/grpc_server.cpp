@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/net/grpc_server.h"
+
+#include <grpc/support/log.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
+
+#include <chrono>
+#include <climits>
+
+#include "daemon/control/net/status.h"
+#include "kernels/base/error.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+constexpr std::size_t kMemoryQuota = 256u << 20;
+
+void set_limits(const GrpcServerOptions& options, grpc::ServerBuilder* builder) {
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 5'000);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 300'000);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, options.between_ranks ? INT_MAX : 10'000);
+  if (options.between_ranks) builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 100);
+  const int message_bytes = options.between_ranks ? kInnerMessageBytes : kPublicMessageBytes;
+  builder->SetMaxReceiveMessageSize(message_bytes);
+  builder->SetMaxSendMessageSize(message_bytes);
+  grpc::ResourceQuota quota("meshloom");
+  quota.Resize(kMemoryQuota);
+  quota.SetMaxThreads(options.max_threads);
+  builder->SetResourceQuota(quota);
+  builder->SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder->SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
+  builder->SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
+}
+
+void forward_log(gpr_log_func_args* arguments) { spdlog::debug("gRPC: {}", arguments->message); }
+
+}  // namespace
+
+void route_grpc_log() { gpr_set_log_function(&forward_log); }
+
+grpc::ServerGenericBidiReactor* UnknownMethods::CreateReactor(
+    grpc::GenericCallbackServerContext* call) {
+  struct Refusal final : grpc::ServerGenericBidiReactor {
+    void OnDone() override { delete this; }
+  };
+  auto* refusal = new Refusal;
+  refusal->Finish(to_status(to_details(Unimplemented(
+      fmt::format("this meshloomd has no method {}: is the client of another version?",
+                  call->method()),
+      "METHOD_UNKNOWN"))));
+  return refusal;
+}
+
+GrpcServer::GrpcServer(const GrpcServerOptions& options)
+    : acceptor_(options.listen, options.most_connections) {
+  using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+  grpc::EnableDefaultHealthCheckService(options.health);
+  grpc::ServerBuilder builder;
+  set_limits(options, &builder);
+  connections_ = builder.experimental().AddExternalConnectionAcceptor(
+      Type::FROM_FD, grpc::InsecureServerCredentials());
+  for (auto* service : options.services) builder.RegisterService(service);
+  builder.RegisterCallbackGenericService(&unknown_methods_);
+  server_ = builder.BuildAndStart();
+  check_internal(server_ != nullptr, "gRPC does not start a server on {}", options.listen.text);
+  set_serving(false);
+  acceptor_.start([this](int listener, int connection) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+    parameters.listener_fd = listener;
+    parameters.fd = connection;
+    connections_->HandleNewConnection(&parameters);
+  });
+}
+
+GrpcServer::~GrpcServer() { shutdown(); }
+
+void GrpcServer::set_serving(bool serving) {
+  if (auto* health = server_->GetHealthCheckService()) health->SetServingStatus(serving);
+}
+
+void GrpcServer::shutdown() {
+  acceptor_.stop();
+  server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
+  server_->Wait();
+}
+
+}  // namespace meshloom::control

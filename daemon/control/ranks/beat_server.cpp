@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/ranks/beat_server.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "daemon/control/ranks/launch_card.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::control {
+namespace {
+
+constexpr std::chrono::seconds kTimeToIntroduce{5};
+constexpr int kStrangers = 32;  // that may be connected beside the ranks
+
+}  // namespace
+
+std::string beat_introduction(const std::string& secret, int rank) {
+  return fmt::format("{} {}", secret, rank);
+}
+
+BeatServer::BeatServer(Options options)
+    : options_(std::move(options)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      // A rank that connects anew may still have its old connection.
+      acceptor_(options_.listen, kStrangers + 2 * options_.world_size) {
+  check_internal(static_cast<bool>(wake_), "no descriptor for heartbeats: {}",
+                 std::strerror(errno));
+}
+
+void BeatServer::start(std::function<void()> on_tick) {
+  on_tick_ = std::move(on_tick);
+  acceptor_.start([this](int, int connection) {
+    const std::lock_guard lock(mutex_);
+    arrived_.emplace_back(connection);
+    ::eventfd_write(wake_.get(), 1);
+  });
+  thread_ = std::thread([this] { run(); });
+}
+
+BeatServer::~BeatServer() {
+  acceptor_.stop();
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    ::eventfd_write(wake_.get(), 1);
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void BeatServer::run() {
+  auto next = Clock::now() + kHeartbeatPeriod;
+  while (true) {
+    pollfd wake{wake_.get(), POLLIN, 0};
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
+    ::poll(&wake, 1, std::max(0, static_cast<int>(left.count())));
+    if (Clock::now() >= next) {
+      tick();
+      next = Clock::now() + kHeartbeatPeriod;
+    }
+    if (wake.revents == 0) continue;
+    take_arrived();
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return;
+  }
+}
+
+void BeatServer::tick() {
+  peers_.remove_if([this](Peer& peer) { return !hear(peer); });
+  const auto now = Clock::now();
+  // Where this process did not run for a while, the answers are as old as that: ask again first.
+  skipped_ = !skipped_ && now - asked_ > 2 * kHeartbeatPeriod;
+  if (!skipped_) on_tick_();
+  beat();
+  asked_ = now;
+}
+
+void BeatServer::take_arrived() {
+  eventfd_t count = 0;
+  ::eventfd_read(wake_.get(), &count);
+  const std::lock_guard lock(mutex_);
+  for (auto& connection : arrived_)
+    peers_.push_back({BeatConnection(std::move(connection)), Clock::now(), std::nullopt});
+  arrived_.clear();
+}
+
+bool BeatServer::hear(Peer& peer) {
+  std::vector<std::string> messages;
+  const bool open = peer.connection.receive(&messages);
+  for (const std::string& message : messages) {
+    if (!peer.rank) {
+      if (!introduce(peer, message)) return false;
+      continue;
+    }
+    v1::Heartbeat beat;
+    if (!beat.ParseFromString(message)) return false;
+    options_.on_beat(*peer.rank, beat, asked_);
+  }
+  return open;
+}
+
+bool BeatServer::introduce(Peer& peer, const std::string& message) const {
+  const std::size_t space = message.rfind(' ');
+  if (space == std::string::npos || !same_secret(message.substr(0, space), options_.secret))
+    return false;
+  int rank = 0;
+  const char* end = message.data() + message.size();
+  const auto [rest, error] = std::from_chars(message.data() + space + 1, end, rank);
+  if (error != std::errc() || rest != end || rank < 1 || rank >= options_.world_size) return false;
+  peer.rank = rank;
+  return true;
+}
+
+void BeatServer::beat() {
+  const auto now = Clock::now();
+  peers_.remove_if([&](Peer& peer) {
+    return peer.rank ? !peer.connection.send("") : now - peer.since > kTimeToIntroduce;
+  });
+}
+
+}  // namespace meshloom::control

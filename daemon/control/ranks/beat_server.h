@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rank 0's end of the heartbeats: the other ranks connect, beats go both ways.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "daemon/control/net/acceptor.h"
+#include "daemon/control/ranks/beat_connection.h"
+#include "v1/rank_service.pb.h"
+
+namespace meshloom::control {
+
+/// Has a thread of its own, so that beats tell whether this process runs and nothing else. Answers
+/// to a beat are read when the next one is due: one wake for all ranks. A connection begins with
+/// the launch's secret and the rank; one that does not is closed.
+class BeatServer {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Options {
+    ListenAddress listen;
+    std::string secret;
+    int world_size = 1;
+    /// Called by the server's thread; must return at once. The rank lived at `asked`, or later.
+    std::function<void(int rank, const v1::Heartbeat& beat, Clock::time_point asked)> on_beat;
+  };
+  /// Listens. Throws FailedPrecondition (CANNOT_LISTEN).
+  explicit BeatServer(Options options);
+  ~BeatServer();
+  BeatServer(const BeatServer&) = delete;
+  BeatServer& operator=(const BeatServer&) = delete;
+
+  int port() const { return acceptor_.port(); }
+  /// From here on beats go out; `on_tick` is called each kHeartbeatPeriod, by the server's thread.
+  void start(std::function<void()> on_tick);
+
+ private:
+  struct Peer {
+    BeatConnection connection;
+    Clock::time_point since;
+    std::optional<int> rank;  ///< once it has said the secret
+  };
+
+  void run();
+  void tick();
+  /// What its connection has to say; false where it is to be closed.
+  bool hear(Peer& peer);
+  bool introduce(Peer& peer, const std::string& message) const;
+  void beat();
+  void take_arrived();
+
+  Options options_;
+  std::function<void()> on_tick_;
+  base::UniqueFd wake_;
+  std::list<Peer> peers_;  ///< of the server's thread, as what follows
+  Clock::time_point asked_ = Clock::now();
+  bool skipped_ = false;
+  std::mutex mutex_;  ///< for what follows
+  std::vector<base::UniqueFd> arrived_;
+  bool stopping_ = false;
+  Acceptor acceptor_;
+  std::thread thread_;
+};
+
+/// What a connection begins with.
+std::string beat_introduction(const std::string& secret, int rank);
+
+}  // namespace meshloom::control

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/ranks/command_deadlines.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "daemon/nn/models/model_config.h"
+#include "daemon/train/model_source.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::control {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kLeastSeconds = 60;
+constexpr double kBytesPerSecond = 10e6;
+constexpr double kFlopsPerSecond = 100e6;  // of a rank
+constexpr double kStateBytes = 16;         // of a parameter: weight, two moments, a copy in float32
+
+/// Of all files below a folder; 0 where it is not there.
+double bytes_below(const fs::path& folder) {
+  double bytes = 0;
+  std::error_code error;
+  for (auto entry = fs::recursive_directory_iterator(folder, error);
+       !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+    std::error_code no_size;
+    const auto size = entry->file_size(no_size);
+    if (!no_size) bytes += static_cast<double>(size);
+  }
+  return bytes;
+}
+
+/// The run that a command is about; empty: none.
+std::string run_of(const v1::RankCommand& command) {
+  switch (command.verb_case()) {
+    case v1::RankCommand::kCreateRun: return command.create_run().run();
+    case v1::RankCommand::kForwardBackward: return command.forward_backward().run();
+    case v1::RankCommand::kOptimStep: return command.optim_step().run();
+    case v1::RankCommand::kEvaluate: return command.evaluate().run();
+    case v1::RankCommand::kSaveState: return command.save_state().run();
+    case v1::RankCommand::kExport: return command.export_().run();
+    case v1::RankCommand::kSample: return command.sample().run();
+    case v1::RankCommand::kAdvanceSample: return command.advance_sample().run();
+    case v1::RankCommand::kDeleteRun: return command.delete_run().run();
+    default: return {};
+  }
+}
+
+}  // namespace
+
+CommandDeadlines::RunSize CommandDeadlines::size_of(const v1::CreateRunCommand& command) {
+  RunSize size;
+  for (const auto* folder : {&command.checkpoint_dir(), &command.resume_from()})
+    if (!folder->empty()) size.source_bytes += bytes_below(*folder);
+  const auto& config = command.config();
+  const nn::ModelConfig model = train::load_model_config(config.model(), command.data_dir());
+  if (!config.model().hf_folder().empty())
+    size.source_bytes += 4 * static_cast<double>(nn::parameter_count(model));
+  size.state_bytes = kStateBytes * static_cast<double>(nn::parameter_count(model));
+  const auto& training = config.training();
+  size.forward_flops = nn::flops_per_token(model, training.seq_len()) / 3 *
+                       static_cast<double>(training.seq_len() * training.global_batch_size());
+  return size;
+}
+
+double CommandDeadlines::seconds(const v1::RankCommand& command, const RunSize& size) {
+  const double files = size.state_bytes / kBytesPerSecond;
+  // A rank may have all of the samples.
+  const double forward = size.forward_flops / kFlopsPerSecond;
+  switch (command.verb_case()) {
+    case v1::RankCommand::kCreateRun: return size.source_bytes / kBytesPerSecond + files;
+    case v1::RankCommand::kForwardBackward:
+      return 4 * forward;  // forward twice, where checkpointed
+    case v1::RankCommand::kEvaluate:
+      return forward * static_cast<double>(command.evaluate().batches());
+    case v1::RankCommand::kAdvanceSample: return forward;  // of one pass, which is progress
+    default: return files;
+  }
+}
+
+void CommandDeadlines::set(v1::RankCommand* command) {
+  const std::string run = run_of(*command);
+  if (run.empty() || command->deadline_ms() != 0) return;
+  RunSize size;
+  if (command->has_create_run()) {
+    try {
+      size = size_of(command->create_run());
+    } catch (const Error&) {
+      return;  // a model that cannot be read: the command itself says why
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  if (command->has_create_run()) runs_[run] = size;
+  const auto known = runs_.find(run);
+  if (known == runs_.end()) return;
+  command->set_deadline_ms(
+      static_cast<std::int64_t>(1000 * (kLeastSeconds + seconds(*command, known->second))));
+  if (command->has_delete_run()) runs_.erase(known);
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/ranks/executor.h"
+
+#include <algorithm>
+
+#include "daemon/control/net/status.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+
+struct Executor::Pending {
+  v1::RankCommand command;
+  std::vector<std::optional<v1::RankResult>> results;
+  int answered = 0;
+
+  bool complete() const { return answered == static_cast<int>(results.size()); }
+};
+
+namespace {
+
+std::string verb_name(const v1::RankCommand& command) {
+  const auto* oneof = v1::RankCommand::descriptor()->FindOneofByName("verb");
+  const auto* field = command.GetReflection()->GetOneofFieldDescriptor(command, oneof);
+  return field ? field->name() : "nothing";
+}
+
+void check_size(const v1::RankCommand& command) {
+  const std::size_t bytes = command.ByteSizeLong();
+  if (bytes <= kLargestCommand) return;
+  throw ResourceExhausted(
+      fmt::format("command {} has {} bytes, at most {} fit into a message to the ranks",
+                  verb_name(command), bytes, kLargestCommand),
+      "COMMAND_TOO_LARGE", {{"bytes", std::to_string(bytes)}});
+}
+
+}  // namespace
+
+Executor::Executor(int world_size, std::function<void(const Error&)> on_fatal)
+    : world_size_(world_size),
+      on_fatal_(std::move(on_fatal)),
+      sinks_(static_cast<std::size_t>(world_size), nullptr),
+      memory_(static_cast<std::size_t>(world_size)) {}
+
+void Executor::attach(int rank, CommandSink* sink) {
+  const std::lock_guard lock(mutex_);
+  sinks_.at(static_cast<std::size_t>(rank)) = sink;
+}
+
+void Executor::detach(int rank) {
+  const std::lock_guard lock(mutex_);
+  sinks_.at(static_cast<std::size_t>(rank)) = nullptr;
+}
+
+bool Executor::all_attached() const {
+  const std::lock_guard lock(mutex_);
+  return std::all_of(sinks_.begin(), sinks_.end(),
+                     [](const auto* sink) { return sink != nullptr; });
+}
+
+void Executor::send_to_all(const v1::RankCommand& command) {
+  // Rank 0 last: the others' messages travel while its thread wakes up.
+  for (auto sink = sinks_.rbegin(); sink != sinks_.rend(); ++sink)
+    if (*sink) (*sink)->send(command);
+}
+
+Executor::Ticket Executor::submit(v1::RankCommand command) {
+  return submit_together({std::move(command)}).front();
+}
+
+std::vector<Executor::Ticket> Executor::submit_together(std::vector<v1::RankCommand> commands) {
+  for (auto& command : commands) deadlines_.set(&command);
+  std::vector<Ticket> tickets;
+  const std::lock_guard lock(mutex_);
+  // Refused before one has a seq, so that no rank waits for a command that others cannot be sent.
+  for (const auto& command : commands) check_size(command);
+  for (auto& command : commands) tickets.push_back(submit_locked(std::move(command)));
+  return tickets;
+}
+
+Executor::Ticket Executor::submit_locked(v1::RankCommand command) {
+  if (fatal_) throw *fatal_;
+  if (stopping_) throw Unavailable("the daemon is stopping", "STOPPING");
+  const auto missing = std::find(sinks_.begin(), sinks_.end(), nullptr);
+  if (missing != sinks_.end())
+    throw Unavailable(
+        fmt::format("rank {} of {} has not joined yet", missing - sinks_.begin(), world_size_),
+        "RANKS_MISSING");
+  auto pending = std::make_shared<Pending>();
+  command.set_seq(next_seq_++);
+  command.set_epoch(epoch_);
+  pending->command = std::move(command);
+  pending->results.resize(sinks_.size());
+  pending_[pending->command.seq()] = pending;
+  send_to_all(pending->command);
+  return pending;
+}
+
+v1::RankResult Executor::wait(const Ticket& ticket) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return ticket->complete() || fatal_.has_value(); });
+  if (!ticket->complete()) throw *fatal_;
+  v1::RankResult merged = *ticket->results[0];
+  for (const auto& result : ticket->results) {
+    if (result->has_error()) throw to_error(result->error());
+    merged.set_memory_bytes(std::max(merged.memory_bytes(), result->memory_bytes()));
+    merged.set_peak_memory_bytes(std::max(merged.peak_memory_bytes(), result->peak_memory_bytes()));
+  }
+  return merged;
+}
+
+v1::RankResult Executor::run(v1::RankCommand command) { return wait(submit(std::move(command))); }
+
+std::optional<CommandInfo> Executor::unanswered(std::int64_t seq) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = pending_.find(seq);
+  if (found == pending_.end()) return std::nullopt;
+  const v1::RankCommand& command = found->second->command;
+  return CommandInfo{verb_name(command), command.deadline_ms()};
+}
+
+void Executor::set_epoch(std::int64_t epoch) {
+  const std::lock_guard lock(mutex_);
+  epoch_ = std::max(epoch_, epoch);
+}
+
+std::int64_t Executor::epoch() const {
+  const std::lock_guard lock(mutex_);
+  return epoch_;
+}
+
+Executor::Recoveries Executor::recoveries() const {
+  const std::lock_guard lock(mutex_);
+  return recoveries_;
+}
+
+MemoryUse Executor::memory_of(int rank) const {
+  const std::lock_guard lock(mutex_);
+  return memory_.at(static_cast<std::size_t>(rank));
+}
+
+void Executor::complete(const v1::RankResult& result) {
+  if (leaves_ranks_out_of_step(result.error())) fail(to_error(result.error()));
+  const std::lock_guard lock(mutex_);
+  const auto found = pending_.find(result.seq());
+  const bool known_rank = result.rank() >= 0 && result.rank() < world_size_;
+  if (found == pending_.end() || !known_rank) return;
+  Pending& pending = *found->second;
+  auto& slot = pending.results[static_cast<std::size_t>(result.rank())];
+  if (slot) return;
+  slot = result;
+  memory_[static_cast<std::size_t>(result.rank())] = {result.memory_bytes(),
+                                                      result.peak_memory_bytes()};
+  if (++pending.answered == world_size_) {
+    pending_.erase(found);
+    changed_.notify_all();
+  }
+}
+
+void Executor::recover(std::uint64_t epoch, const std::string& cause) {
+  const std::lock_guard lock(mutex_);
+  if (fatal_ || stopping_ || epoch < recoveries_.count) return;
+  recoveries_ = {epoch + 1, cause};
+  spdlog::error("the ranks recover: {}", cause);
+  v1::RankCommand command;
+  command.mutable_recover()->set_epoch(epoch);
+  command.mutable_recover()->set_cause(cause);
+  try {
+    submit_locked(std::move(command));
+  } catch (const Error& error) {
+    // A rank is not there, which ends the daemon by itself.
+    spdlog::error("no recover command: {}", error.what());
+  }
+}
+
+void Executor::stop() {
+  const std::lock_guard lock(mutex_);
+  if (stopping_) return;
+  stopping_ = true;
+  v1::RankCommand command;
+  command.set_seq(next_seq_++);
+  command.set_epoch(epoch_);
+  command.mutable_stop();
+  send_to_all(command);
+  changed_.notify_all();
+}
+
+bool Executor::stopping() const {
+  const std::lock_guard lock(mutex_);
+  return stopping_;
+}
+
+void Executor::fail(const Error& cause) {
+  std::unique_lock lock(mutex_);
+  fail_locked(cause, lock);
+}
+
+void Executor::fail_locked(const Error& cause, std::unique_lock<std::mutex>& lock) {
+  if (fatal_) return;
+  fatal_ = cause;
+  v1::RankCommand command;
+  command.mutable_abort()->set_cause(cause.what());
+  send_to_all(command);
+  changed_.notify_all();
+  lock.unlock();
+  spdlog::critical("the ranks are out of step and stop: {}", cause.what());
+  on_fatal_(cause);
+  lock.lock();
+}
+
+std::optional<Error> Executor::fatal() const {
+  const std::lock_guard lock(mutex_);
+  return fatal_;
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Executor: the one ordered queue through which every command reaches the ranks.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/control/host/memory_use.h"
+#include "daemon/control/ranks/command_deadlines.h"
+#include "daemon/control/ranks/command_queue.h"
+#include "kernels/base/error.h"
+#include "v1/rank_service.pb.h"
+
+namespace meshloom::control {
+
+/// What a command is, for those who watch the ranks.
+struct CommandInfo {
+  std::string verb;
+  std::int64_t deadline_ms = 0;  ///< as in RankCommand; 0: none
+};
+
+/// Lives on rank 0. Jobs, generation and shutdown are clients of the same submit(); commands run in
+/// the order of their seq on every rank. Any thread may call any method.
+///
+/// A verb that fails on all ranks alike is the caller's to handle. A failure that leaves the ranks
+/// out of step (a lost rank, a collective that timed out or was aborted) is fatal: everything that
+/// waits and everything that is submitted later throws the first cause, and `on_fatal` is called
+/// once.
+class Executor {
+ public:
+  struct Pending;
+  using Ticket = std::shared_ptr<Pending>;
+
+  Executor(int world_size, std::function<void(const Error& cause)> on_fatal);
+
+  /// The sink of a rank; all have one before the first submit.
+  void attach(int rank, CommandSink* sink);
+  /// On return nobody uses the sink any more.
+  void detach(int rank);
+  bool all_attached() const;
+
+  /// Gives the command its seq, the current epoch and a deadline by the size of its run, and sends
+  /// it to every rank. Waits for no rank. Throws ResourceExhausted (COMMAND_TOO_LARGE) for one of
+  /// more than kLargestCommand bytes.
+  Ticket submit(v1::RankCommand command);
+  /// Commands that no other one comes between, in their order.
+  std::vector<Ticket> submit_together(std::vector<v1::RankCommand> commands);
+  /// Waits until every rank has answered. Returns rank 0's result, with the largest memory of all
+  /// ranks. Throws the error of the lowest rank that failed. RankWatch sees to it that no wait is
+  /// for ever.
+  v1::RankResult wait(const Ticket& ticket);
+  /// submit and wait.
+  v1::RankResult run(v1::RankCommand command);
+  /// A command that not every rank has answered.
+  std::optional<CommandInfo> unanswered(std::int64_t seq) const;
+
+  /// From here on commands carry this epoch; it never goes back.
+  void set_epoch(std::int64_t epoch);
+
+  std::int64_t epoch() const;
+  /// Recoveries that were begun, and the failure that the last one was for.
+  struct Recoveries {
+    std::uint64_t count = 0;
+    std::string last_failure;
+  };
+  Recoveries recoveries() const;
+  /// As the rank told with its last result; zeros before the first.
+  MemoryUse memory_of(int rank) const;
+
+  // From the ranks.
+  /// A result that leaves the ranks out of step is fatal before anybody who waits sees it.
+  void complete(const v1::RankResult& result);
+  /// A rank has failed alone, after `epoch` recoveries, and meets the others: sends the recover
+  /// command to all, once for each epoch.
+  void recover(std::uint64_t epoch, const std::string& cause);
+
+  /// Sends the stop command; nothing is taken after it.
+  void stop();
+  bool stopping() const;
+  void fail(const Error& cause);
+  std::optional<Error> fatal() const;
+
+ private:
+  Ticket submit_locked(v1::RankCommand command);
+  void send_to_all(const v1::RankCommand& command);
+  void fail_locked(const Error& cause, std::unique_lock<std::mutex>& lock);
+
+  const int world_size_;
+  std::function<void(const Error&)> on_fatal_;
+  CommandDeadlines deadlines_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<CommandSink*> sinks_;
+  std::vector<MemoryUse> memory_;
+  std::map<std::int64_t, Ticket> pending_;
+  std::int64_t next_seq_ = 1;
+  std::int64_t epoch_ = 0;
+  Recoveries recoveries_;
+  bool stopping_ = false;
+  std::optional<Error> fatal_;
+};
+
+}  // namespace meshloom::control

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/ranks/follower.h"
+
+#include <climits>
+
+#include "daemon/control/net/grpc_server.h"
+#include "daemon/control/net/status.h"
+#include "daemon/control/ranks/rank_service.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  // As GrpcServerOptions::between_ranks at the other end.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, INT_MAX);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetMaxReceiveMessageSize(kInnerMessageBytes);
+  arguments.SetMaxSendMessageSize(kInnerMessageBytes);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+}  // namespace
+
+Follower::Follower(Options options)
+    : options_(std::move(options)),
+      stub_(v1::RankService::NewStub(make_channel(options_.address))),
+      watch_(1, {.rank_timeout = options_.rank_timeout},
+             [](std::int64_t) { return std::nullopt; }) {
+  context_.AddMetadata(kSecretKey, options_.secret);
+  stream_ = stub_->Follow(&context_);
+  if (options_.pulse != nullptr) sampler_ = std::make_unique<PulseSampler>(*options_.pulse);
+  watch_.joined(0, "rank 0");
+  v1::RankMessage hello;
+  *hello.mutable_hello() = options_.hello;
+  outbox_ = std::make_unique<Outbox<v1::RankMessage>>(
+      [this](const v1::RankMessage& message) { return stream_->Write(message); });
+  outbox_->send(hello);
+  reader_ = std::thread([this] { read_commands(); });
+  beats_ = std::make_unique<BeatClient>(BeatClient::Options{
+      options_.beats, options_.secret, options_.hello.rank(), [this] { return heartbeat(); },
+      [this] { watch_.heard(0); }, [this] { look_at_rank0(); }});
+}
+
+Follower::~Follower() {
+  beats_.reset();
+  if (!left_) context_.TryCancel();
+  outbox_.reset();
+  if (reader_.joinable()) reader_.join();
+}
+
+void Follower::read_commands() {
+  v1::RankCommand command;
+  while (stream_->Read(&command)) {
+    watch_.heard(0);
+    if (command.has_abort()) {
+      abort(command.abort().cause());
+      return;
+    }
+    commands_.send(command);
+    if (command.has_stop()) return;
+  }
+  abort("rank 0 was lost: its command stream ended");
+}
+
+void Follower::look_at_rank0() {
+  const RankWatch::Findings findings = watch_.look();
+  for (const std::string& news : findings.news) spdlog::warn("{}", news);
+  if (!findings.fatal) return;
+  abort(findings.fatal->what());
+  context_.TryCancel();
+}
+
+void Follower::abort(const std::string& cause) {
+  std::call_once(aborted_, [&] {
+    options_.on_abort(cause);
+    commands_.close();
+  });
+}
+
+v1::Heartbeat Follower::heartbeat() {
+  return sampler_ ? sampler_->sample(std::chrono::steady_clock::now()) : v1::Heartbeat();
+}
+
+void Follower::report(const v1::RankResult& result) {
+  v1::RankMessage message;
+  *message.mutable_result() = result;
+  if (const std::size_t bytes = message.ByteSizeLong(); bytes > kLargestCommand) {
+    v1::RankResult& small = *message.mutable_result();
+    small.Clear();
+    small.set_seq(result.seq());
+    *small.mutable_error() = to_details(ResourceExhausted(
+        fmt::format("rank {}: a result of {} bytes is larger than the {} that fit into a message",
+                    options_.hello.rank(), bytes, kLargestCommand),
+        "RESULT_TOO_LARGE"));
+  }
+  outbox_->send(std::move(message));
+}
+
+void Follower::request_stop(const std::string& cause) {
+  v1::RankMessage message;
+  message.mutable_stop_request()->set_cause(cause);
+  outbox_->send(std::move(message));
+}
+
+void Follower::report_failure(std::uint64_t epoch, const std::string& cause) {
+  v1::RankMessage message;
+  message.mutable_failure()->set_epoch(epoch);
+  message.mutable_failure()->set_cause(cause);
+  outbox_->send(std::move(message));
+}
+
+void Follower::wait_for_end() {
+  if (reader_.joinable()) reader_.join();
+}
+
+void Follower::leave() {
+  left_ = true;
+  beats_.reset();
+  outbox_->finish();
+  stream_->WritesDone();
+  if (reader_.joinable()) reader_.join();
+  const grpc::Status status = stream_->Finish();
+  if (!status.ok()) spdlog::debug("command stream ended: {}", status.error_message());
+}
+
+}  // namespace meshloom::control

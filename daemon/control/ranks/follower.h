@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of the command stream on every rank but 0.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "daemon/comm/training_pulse.h"
+#include "daemon/control/ranks/beat_client.h"
+#include "daemon/control/ranks/command_queue.h"
+#include "daemon/control/ranks/outbox.h"
+#include "daemon/control/ranks/pulse_sampler.h"
+#include "daemon/control/ranks/rank_watch.h"
+#include "v1/rank_service.grpc.pb.h"
+
+namespace meshloom::control {
+
+/// Joins at construction. A thread of its own reads, so that an abort is heard while the training
+/// thread is inside a collective; one writes results; and one sends and hears heartbeats and
+/// watches rank 0.
+class Follower {
+ public:
+  struct Options {
+    std::string address;  ///< of rank 0's RankService
+    std::string beats;    ///< and of its BeatServer
+    std::string secret;
+    v1::RankHello hello;
+    /// Called with the cause when rank 0 aborts, is lost or is given up, once, from a thread of the
+    /// follower's own.
+    std::function<void(const std::string& cause)> on_abort;
+    const comm::TrainingPulse* pulse = nullptr;  ///< what heartbeats tell of; may be null
+    std::chrono::milliseconds rank_timeout{10'000};
+  };
+  explicit Follower(Options options);
+  ~Follower();
+  Follower(const Follower&) = delete;
+  Follower& operator=(const Follower&) = delete;
+
+  CommandQueue& commands() { return commands_; }
+  void report(const v1::RankResult& result);
+  void request_stop(const std::string& cause);
+  /// This rank has failed alone, after `epoch` recoveries.
+  void report_failure(std::uint64_t epoch, const std::string& cause);
+  /// Ends the stream in good order; results that were reported have been sent.
+  void leave();
+  /// Waits for the abort, or for the end of the stream.
+  void wait_for_end();
+
+ private:
+  void read_commands();
+  void look_at_rank0();
+  void abort(const std::string& cause);
+  v1::Heartbeat heartbeat();
+
+  Options options_;
+  CommandQueue commands_;
+  std::unique_ptr<v1::RankService::Stub> stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::RankMessage, v1::RankCommand>> stream_;
+  RankWatch watch_;  ///< of rank 0
+  std::unique_ptr<PulseSampler> sampler_;
+  std::once_flag aborted_;
+  std::unique_ptr<Outbox<v1::RankMessage>> outbox_;
+  std::unique_ptr<BeatClient> beats_;
+  std::thread reader_;
+  bool left_ = false;
+};
+
+}  // namespace meshloom::control

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/ranks/rank_loop.h"
+
+#include "daemon/control/net/status.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+
+LoopEnd run_commands(CommandQueue& queue, RankWorker& worker,
+                     const std::function<void(const v1::RankResult&)>& report,
+                     comm::TrainingPulse* pulse) {
+  while (const auto command = queue.pop()) {
+    if (command->has_stop()) return LoopEnd::kStopped;
+    if (command->has_abort()) return LoopEnd::kClosed;
+    if (pulse != nullptr) pulse->begin_command(command->seq());
+    const v1::RankResult result = worker.execute(*command);
+    if (pulse != nullptr) pulse->end_command();
+    report(result);
+    if (leaves_ranks_out_of_step(result.error())) {
+      spdlog::error("command seq {}: {}", result.seq(), result.error().message());
+      return LoopEnd::kOutOfStep;
+    }
+  }
+  return LoopEnd::kClosed;
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/ranks/rank_service.h"
+
+#include "daemon/control/net/status.h"
+#include "daemon/control/ranks/launch_card.h"
+#include "daemon/control/ranks/outbox.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+using Stream = grpc::ServerReaderWriter<v1::RankCommand, v1::RankMessage>;
+
+}  // namespace
+
+/// A rank that has joined, as long as it is there: it gets the commands and is watched.
+class RankServiceImpl::Member final : public CommandSink {
+ public:
+  Member(RankServiceImpl& service, const v1::RankHello& hello, Stream& stream)
+      : service_(service),
+        rank_(hello.rank()),
+        outbox_([&stream](const v1::RankCommand& command) { return stream.Write(command); }) {
+    service_.watch_.joined(rank_, describe(hello));
+    service_.executor_.attach(rank_, this);
+  }
+  ~Member() override {
+    service_.executor_.detach(rank_);
+    service_.watch_.left(rank_);
+  }
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
+
+  bool send(const v1::RankCommand& command) override { return outbox_.send(command); }
+
+ private:
+  RankServiceImpl& service_;
+  const int rank_;
+  Outbox<v1::RankCommand> outbox_;
+};
+
+std::string describe(const v1::RankHello& hello) {
+  return fmt::format("rank {} (pid {} on {})", hello.rank(), hello.pid(), hello.host());
+}
+
+RankServiceImpl::RankServiceImpl(Executor& executor, RankWatch& watch, Options options)
+    : executor_(executor), watch_(watch), options_(std::move(options)) {}
+
+v1::RankHello RankServiceImpl::join(Stream& stream) {
+  v1::RankMessage message;
+  if (!stream.Read(&message) || !message.has_hello())
+    throw InvalidArgument("the first message must be a hello", "HELLO_MISSING");
+  const int rank = message.hello().rank();
+  check(rank > 0 && rank < options_.world_size, "rank {} is not one of 1..{}", rank,
+        options_.world_size - 1);
+  const std::lock_guard lock(mutex_);
+  if (!joined_.emplace(rank, message.hello()).second)
+    throw AlreadyExists(fmt::format("rank {} has joined already", rank), "RANK_JOINED");
+  return message.hello();
+}
+
+grpc::Status RankServiceImpl::Follow(grpc::ServerContext* context, Stream* stream) {
+  const auto secret = context->client_metadata().find(kSecretKey);
+  if (secret == context->client_metadata().end() ||
+      !same_secret({secret->second.data(), secret->second.size()}, options_.secret))
+    return unauthenticated("this port is for the ranks of one launch", "SECRET_WRONG");
+  return guarded("Follow", [&] { serve(join(*stream), *stream); });
+}
+
+void RankServiceImpl::serve(const v1::RankHello& hello, Stream& stream) {
+  const Member member(*this, hello, stream);
+  if (executor_.all_attached()) std::call_once(all_joined_, options_.on_all_joined);
+  v1::RankMessage message;
+  while (stream.Read(&message)) {
+    watch_.heard(hello.rank());
+    if (message.has_stop_request()) {
+      options_.on_stop_request(
+          fmt::format("rank {}: {}", hello.rank(), message.stop_request().cause()));
+    } else if (message.has_failure()) {
+      executor_.recover(message.failure().epoch(), message.failure().cause());
+    } else if (message.has_result()) {
+      message.mutable_result()->set_rank(hello.rank());
+      executor_.complete(message.result());
+    }
+  }
+  if (!executor_.stopping())
+    executor_.fail(
+        CommError(fmt::format("{} left: it died or lost its connection", describe(hello)),
+                  "RANK_LOST", {{"rank", std::to_string(hello.rank())}}));
+}
+
+std::vector<v1::RankHello> RankServiceImpl::hellos() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<v1::RankHello> hellos;
+  for (const auto& [rank, hello] : joined_) hellos.push_back(hello);
+  return hellos;
+}
+
+}  // namespace meshloom::control

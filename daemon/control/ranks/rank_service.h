@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rank 0's end of the streams that the other ranks hold: commands out, results in.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "daemon/control/ranks/executor.h"
+#include "daemon/control/ranks/rank_watch.h"
+#include "v1/rank_service.grpc.pb.h"
+
+namespace meshloom::control {
+
+/// Metadata key of the per-launch secret.
+inline constexpr const char* kSecretKey = "meshloom-launch-secret";
+
+/// "rank 1 (pid 12 on host)".
+std::string describe(const v1::RankHello& hello);
+
+/// A rank whose stream ends before a stop is lost: the executor fails with its name.
+class RankServiceImpl final : public v1::RankService::Service {
+ public:
+  struct Options {
+    int world_size = 1;
+    std::string secret;
+    std::function<void()> on_all_joined;
+    std::function<void(const std::string& cause)> on_stop_request;
+  };
+  RankServiceImpl(Executor& executor, RankWatch& watch, Options options);
+
+  grpc::Status Follow(grpc::ServerContext* context,
+                      grpc::ServerReaderWriter<v1::RankCommand, v1::RankMessage>* stream) override;
+
+  /// What the ranks that joined told about themselves.
+  std::vector<v1::RankHello> hellos() const;
+
+ private:
+  class Member;
+
+  v1::RankHello join(grpc::ServerReaderWriter<v1::RankCommand, v1::RankMessage>& stream);
+  void serve(const v1::RankHello& hello,
+             grpc::ServerReaderWriter<v1::RankCommand, v1::RankMessage>& stream);
+
+  Executor& executor_;
+  RankWatch& watch_;
+  Options options_;
+  std::once_flag all_joined_;
+  mutable std::mutex mutex_;
+  std::map<int, v1::RankHello> joined_;
+};
+
+}  // namespace meshloom::control

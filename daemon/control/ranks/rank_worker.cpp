@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/ranks/rank_worker.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "daemon/control/host/memory_use.h"
+#include "daemon/control/net/status.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+
+RankWorker::RankWorker(int rank, RunFactory& factory, const SourceCache* sources)
+    : rank_(rank), factory_(factory), sources_(sources), recoveries_(factory.recoveries()) {}
+
+RankWorker::~RankWorker() = default;
+
+v1::RankResult RankWorker::execute(const v1::RankCommand& command) {
+  v1::RankResult result;
+  result.set_seq(command.seq());
+  result.set_rank(rank_);
+  const std::uint64_t recoveries = factory_.recoveries();
+  try {
+    if (command.epoch() < epoch_)
+      throw Aborted(fmt::format("command seq {} has epoch {}, rank {} is at epoch {} already",
+                                command.seq(), command.epoch(), rank_, epoch_),
+                    "EPOCH_STALE");
+    epoch_ = command.epoch();
+    dispatch(command, &result);
+  } catch (...) {
+    *result.mutable_error() = to_details(std::current_exception());
+    auto& metadata = *result.mutable_error()->mutable_info()->mutable_metadata();
+    metadata.insert({"rank", std::to_string(rank_)});
+    if (metadata.contains("failed_rank")) {
+      spoil_runs(result.error());
+    } else if (factory_.recoveries() > recoveries) {
+      // All ranks ended this verb alike: they are in step without the recover command.
+      recoveries_ = factory_.recoveries();
+    }
+  }
+  const MemoryUse memory = process_memory();
+  result.set_memory_bytes(memory.resident);
+  result.set_peak_memory_bytes(memory.peak);
+  return result;
+}
+
+void RankWorker::dispatch(const v1::RankCommand& command, v1::RankResult* result) {
+  switch (command.verb_case()) {
+    case v1::RankCommand::kCreateRun: return create_run(command.create_run(), result);
+    case v1::RankCommand::kForwardBackward: {
+      const auto& name = command.forward_backward().run();
+      return change(name, [](LiveRun& live) { live.run->forward_backward(); });
+    }
+    case v1::RankCommand::kOptimStep:
+      return change(command.optim_step().run(), [&](LiveRun& live) { optim_step(live, result); });
+    case v1::RankCommand::kEvaluate: {
+      const auto& verb = command.evaluate();
+      for (const auto& batch : live(verb.run()).run->evaluate(verb.first_batch(), verb.batches())) {
+        result->add_loss_sums(batch.loss);
+        result->add_label_counts(batch.labels);
+      }
+      return;
+    }
+    case v1::RankCommand::kSaveState: return save_state(command.save_state(), result);
+    case v1::RankCommand::kExport: {
+      const auto& verb = command.export_();
+      live(verb.run()).run->export_hf(verb.folder(), verb.dtype());
+      return;
+    }
+    case v1::RankCommand::kSample: return begin_sample(command.sample());
+    case v1::RankCommand::kAdvanceSample: return advance_sample(command.advance_sample(), result);
+    case v1::RankCommand::kEndSample: samples_.erase(command.end_sample().sample()); return;
+    case v1::RankCommand::kRecover: return recover(command.recover());
+    case v1::RankCommand::kDeleteRun: return delete_run(command.delete_run().run());
+    default: throw InternalError(fmt::format("rank {}: a command without a verb", rank_));
+  }
+}
+
+void RankWorker::recover(const v1::RecoverCommand& command) {
+  try {
+    if (factory_.recoveries() <= command.epoch()) factory_.join_recovery();
+  } catch (...) {
+    const v1::ErrorDetails error = to_details(std::current_exception());
+    spoil_runs(error);
+    if (leaves_ranks_out_of_step(error)) throw;
+  }
+  // A later failure waits for a command of its own.
+  recoveries_ = std::max(recoveries_, command.epoch() + 1);
+}
+
+void RankWorker::check_recovered() const {
+  if (factory_.recoveries() != recoveries_)
+    throw FailedPrecondition(fmt::format("rank {} has given this command up with earlier ones: {}",
+                                         rank_, last_failure_),
+                             "RANKS_RECOVERING");
+}
+
+void RankWorker::spoil_runs(const v1::ErrorDetails& error) {
+  last_failure_ = error.message();
+  for (auto& [name, live] : runs_)
+    if (live.failure.empty()) live.failure = error.message();
+}
+
+void RankWorker::create_run(const v1::CreateRunCommand& command, v1::RankResult* result) {
+  check_recovered();
+  train::RunOptions options;
+  options.name = command.run();
+  options.data_dir = command.data_dir();
+  options.checkpoint_dir = command.checkpoint_dir();
+  options.resume_from = command.resume_from();
+  options.resume_older = command.resume_older();
+  options.allow_fallback = command.allow_fallback();
+  auto run = factory_.create(command.config(), options);
+  const train::PromptLimits limits = run->prompt_limits();
+  result->set_step_count(run->step());
+  result->set_vocab_size(limits.vocab_size);
+  result->set_context_length(limits.context_length);
+  *result->mutable_resolved() = run->config();
+  for (const auto& note : run->notes()) result->add_notes(note);
+  result->set_plan(run->plan_text());
+  delete_run(command.run());
+  runs_[command.run()].run = std::move(run);
+}
+
+void RankWorker::delete_run(const std::string& name) {
+  std::erase_if(samples_, [&](const auto& item) { return item.second.run == name; });
+  runs_.erase(name);
+}
+
+void RankWorker::optim_step(LiveRun& live, v1::RankResult* result) {
+  train::Run& run = *live.run;
+  *result->mutable_step() = run.optim_step();
+  const auto seconds = run.phase_seconds();
+  result->mutable_seconds()->insert(seconds.begin(), seconds.end());
+  result->set_step_count(run.step());
+}
+
+void RankWorker::save_state(const v1::SaveStateCommand& command, v1::RankResult* result) {
+  train::Run& run = *live(command.run()).run;
+  const auto begin = std::chrono::steady_clock::now();
+  result->set_path(run.save_state().string());
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  (*result->mutable_seconds())["save"] = seconds.count();
+}
+
+void RankWorker::begin_sample(const v1::SampleCommand& command) {
+  std::vector<train::SampleStart> starts;
+  for (const v1::SampleSequence& sequence : command.sequences())
+    starts.push_back({{sequence.token_ids().begin(), sequence.token_ids().end()},
+                      sequence.params(),
+                      static_cast<std::uint64_t>(sequence.drawn_before())});
+  LiveSample sample{command.run(), nullptr, nullptr};
+  if (!command.run().empty()) {
+    sample.sample = live(command.run()).run->begin_sample(starts);
+  } else if (sources_) {
+    sample.source = sources_->find(command.source());
+    sample.sample = sample.source->begin_sample(starts);
+  }
+  samples_[command.sample()] = std::move(sample);
+}
+
+void RankWorker::advance_sample(const v1::AdvanceSampleCommand& command, v1::RankResult* result) {
+  const auto found = samples_.find(command.sample());
+  if (found == samples_.end())
+    throw NotFound(
+        fmt::format("sample {} has ended with its run on rank {}", command.sample(), rank_),
+        "RUN_NOT_FOUND");
+  LiveSample& sample = found->second;
+  const std::int64_t step = !sample.run.empty() ? live(sample.run).run->step()
+                            : sample.source     ? sample.source->step()
+                                                : 0;
+  if (!sample.sample) return;
+  const auto begin = std::chrono::steady_clock::now();
+  const std::chrono::milliseconds budget(command.budget_ms());
+  for (const train::SampledToken& token : sample.sample->advance(budget)) {
+    v1::SampledToken& told = *result->add_sampled();
+    told.set_token_id(token.id);
+    told.set_sequence(static_cast<int>(token.sequence));
+    told.set_last(token.last);
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  (*result->mutable_seconds())["sample"] = seconds.count();
+  result->set_step_count(step);
+  result->set_sample_done(sample.sample->done());
+}
+
+RankWorker::LiveRun& RankWorker::live(const std::string& name) {
+  const auto found = runs_.find(name);
+  if (found == runs_.end())
+    throw NotFound(fmt::format("run \"{}\" does not exist on rank {}", name, rank_),
+                   "RUN_NOT_FOUND");
+  check_recovered();
+  if (!found->second.failure.empty())
+    throw FailedPrecondition(
+        fmt::format("run \"{}\" failed before: {}", name, found->second.failure), "RUN_FAILED");
+  return found->second;
+}
+
+void RankWorker::change(const std::string& name, const std::function<void(LiveRun&)>& verb) {
+  LiveRun& target = live(name);
+  try {
+    verb(target);
+  } catch (const std::exception& error) {
+    target.failure = error.what();
+    throw;
+  }
+}
+
+}  // namespace meshloom::control

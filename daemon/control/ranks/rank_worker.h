@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// RankWorker: carries out commands on one rank's runs.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "daemon/control/ranks/run_factory.h"
+#include "daemon/control/ranks/source_cache.h"
+#include "v1/rank_service.pb.h"
+
+namespace meshloom::control {
+
+/// Used by the rank's training thread alone. Runs and models are destroyed with it.
+class RankWorker {
+ public:
+  /// `sources` are rank 0's; the other ranks draw nothing from them.
+  RankWorker(int rank, RunFactory& factory, const SourceCache* sources = nullptr);
+  ~RankWorker();
+
+  /// Never throws: errors are part of the result. After a failed forward_backward or optim_step the
+  /// run refuses every verb but delete_run (FAILED_PRECONDITION, RUN_FAILED), so that commands
+  /// already on their way do no harm. The same holds for all training runs once a rank has failed
+  /// alone; from then on to the recover command nothing is begun that needs other ranks
+  /// (FAILED_PRECONDITION, RANKS_RECOVERING), since they may still be busy with earlier commands.
+  /// A verb that all ranks ended alike stops nothing.
+  v1::RankResult execute(const v1::RankCommand& command);
+
+ private:
+  struct LiveRun {
+    std::unique_ptr<train::Run> run;
+    std::string failure;
+  };
+  struct LiveSample {
+    std::string run;                         ///< empty: of a source
+    std::shared_ptr<train::Sampler> source;  ///< null on other ranks
+    std::unique_ptr<train::Sample> sample;   ///< null where nothing is drawn on this rank
+  };
+
+  void recover(const v1::RecoverCommand& command);
+  /// Throws where the ranks have recovered and the recover command has not come yet.
+  void check_recovered() const;
+  /// After an error of one rank alone: what runs hold is undefined.
+  void spoil_runs(const v1::ErrorDetails& error);
+  void dispatch(const v1::RankCommand& command, v1::RankResult* result);
+  void create_run(const v1::CreateRunCommand& command, v1::RankResult* result);
+  void optim_step(LiveRun& live, v1::RankResult* result);
+  void save_state(const v1::SaveStateCommand& command, v1::RankResult* result);
+  void delete_run(const std::string& name);
+  void begin_sample(const v1::SampleCommand& command);
+  void advance_sample(const v1::AdvanceSampleCommand& command, v1::RankResult* result);
+  LiveRun& live(const std::string& name);
+  /// Runs a verb that changes the training state; a failure spoils the run.
+  void change(const std::string& name, const std::function<void(LiveRun&)>& verb);
+
+  const int rank_;
+  RunFactory& factory_;
+  const SourceCache* sources_;
+  std::int64_t epoch_ = 0;
+  std::uint64_t recoveries_ = 0;  ///< after which the ranks were in step
+  std::string last_failure_;      ///< of a rank alone
+  std::map<std::string, LiveRun> runs_;
+  std::map<std::int64_t, LiveSample> samples_;  ///< end before their runs
+};
+
+}  // namespace meshloom::control

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// CheckpointService: which checkpoints and exports there are, and their files.
+#pragma once
+
+#include "daemon/control/services/stream_host.h"
+#include "daemon/control/stores/job_store.h"
+#include "daemon/control/stores/state_dir.h"
+#include "v1/checkpoint_service.grpc.pb.h"
+
+namespace meshloom::control {
+
+class CheckpointServiceImpl final : public v1::CheckpointService::WithCallbackMethod_ReadCheckpoint<
+                                        v1::CheckpointService::Service> {
+ public:
+  CheckpointServiceImpl(const JobStore& store, const StateDir& state,
+                        const StreamHost::Options& downloads = {"downloads", 8, 2});
+
+  grpc::Status ListCheckpoints(grpc::ServerContext*, const v1::ListCheckpointsRequest* request,
+                               v1::ListCheckpointsResponse* response) override;
+  grpc::ServerWriteReactor<v1::ReadCheckpointResponse>* ReadCheckpoint(
+      grpc::CallbackServerContext* context, const v1::ReadCheckpointRequest* request) override;
+
+ private:
+  std::vector<v1::Checkpoint> all_checkpoints(const std::string& job) const;
+
+  const JobStore& store_;
+  const StateDir& state_;
+  StreamHost downloads_;
+};
+
+}  // namespace meshloom::control

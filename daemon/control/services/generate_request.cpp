@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/services/generate_request.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+
+#include "daemon/control/jobs/token_channel.h"
+#include "daemon/train/field_error.h"
+#include "daemon/train/sampling_params.h"
+
+namespace meshloom::control {
+namespace {
+
+constexpr std::size_t kMostPromptTokens = 262'144;  // a byte of text is a token
+
+std::size_t samples_of(const v1::GenerateRequest& request) {
+  if (request.samples() < 0) train::refuse_field("samples", "{} is negative", request.samples());
+  return static_cast<std::size_t>(std::max(request.samples(), 1));
+}
+
+/// Tokens of a prompt, or more where both ways of giving one are used.
+template <typename Given>
+std::size_t prompt_size(const Given& given) {
+  return std::max<std::size_t>(given.prompt().size(),
+                               static_cast<std::size_t>(given.token_ids_size()));
+}
+
+template <typename Given>
+void check_one_way(const Given& given, const std::string& where) {
+  if (given.prompt().empty() == (given.token_ids_size() == 0))
+    train::refuse_field(where + "prompt", "give either a prompt or token_ids");
+}
+
+std::string place_of(int prompt) { return fmt::format("prompts[{}].", prompt); }
+
+/// The name of what is too long, for the error.
+std::string prompt_field(const v1::GenerateRequest& request) {
+  if (request.prompts_size() > 0) return "prompts";
+  return request.prompt().empty() ? "token_ids" : "prompt";
+}
+
+void check_prompts(const v1::GenerateRequest& request) {
+  if (request.prompts_size() == 0) return check_one_way(request, "");
+  if (!request.prompt().empty() || request.token_ids_size() > 0)
+    train::refuse_field("prompts", "give either prompts or one prompt or token_ids");
+  for (int i = 0; i < request.prompts_size(); ++i) check_one_way(request.prompts(i), place_of(i));
+}
+
+/// Tokens of the prompts of all sequences.
+std::size_t all_prompt_tokens(const v1::GenerateRequest& request, std::size_t samples) {
+  std::size_t tokens = prompt_size(request);
+  for (const v1::Prompt& prompt : request.prompts()) tokens += prompt_size(prompt);
+  return tokens * samples;
+}
+
+void check_amounts(const v1::GenerateRequest& request, const v1::SamplingParams& params) {
+  const std::size_t samples = samples_of(request);
+  const std::size_t prompts = static_cast<std::size_t>(std::max(request.prompts_size(), 1));
+  const std::size_t sequences = prompts * samples;
+  if (prompts > kMostSequences || samples > kMostSequences || sequences > kMostSequences)
+    train::refuse_field(samples > 1 ? "samples" : "prompts",
+                        "{} prompts with {} samples each are {} sequences, more than {}", prompts,
+                        samples, sequences, kMostSequences);
+  const std::size_t tokens = static_cast<std::size_t>(params.max_tokens()) * sequences;
+  if (tokens > kMostTokens)
+    train::refuse_field("params.max_tokens", "{} for each of {} sequences are {}, more than {}",
+                        params.max_tokens(), sequences, tokens, kMostTokens);
+  const std::size_t prompt_tokens = all_prompt_tokens(request, samples);
+  if (prompt_tokens > kMostPromptTokens)
+    train::refuse_field(prompt_field(request),
+                        "{} tokens of {} sequences are more than the {} that a request may give",
+                        prompt_tokens, sequences, kMostPromptTokens);
+}
+
+}  // namespace
+
+v1::SamplingParams checked_params(const v1::GenerateRequest& request) {
+  v1::SamplingParams params = request.params();
+  train::resolve_sampling_params(params, "params");
+  check_amounts(request, params);
+  check_prompts(request);
+  return params;
+}
+
+std::vector<train::SampleStart> sequence_starts(const v1::GenerateRequest& request,
+                                                const v1::SamplingParams& params,
+                                                const train::PromptLimits& limits) {
+  std::vector<std::vector<std::int64_t>> prompts;
+  if (request.prompts_size() == 0)
+    prompts.push_back(train::prompt_tokens(request.prompt(), request.token_ids(), limits));
+  for (int i = 0; i < request.prompts_size(); ++i)
+    prompts.push_back(train::prompt_tokens(request.prompts(i).prompt(),
+                                           request.prompts(i).token_ids(), limits, place_of(i)));
+  const std::size_t samples = samples_of(request);
+  std::vector<train::SampleStart> starts;
+  for (std::size_t i = 0; i < prompts.size() * samples; ++i) {
+    starts.push_back({prompts[i / samples], params});
+    starts.back().params.set_seed(params.seed() + i);
+  }
+  return starts;
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/services/generate_stream.h"
+
+#include <algorithm>
+
+#include "daemon/control/services/generate_request.h"
+#include "daemon/train/checkpoint/hf_byte_tokenizer.h"
+
+namespace meshloom::control {
+namespace {
+
+/// A sample can go on with the job's newest model.
+bool is_run_gone(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& known) {
+    return known.reason() == "RUN_NOT_FOUND";
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
+
+GenerateStream::GenerateStream(StreamHost& host, grpc::CallbackServerContext& context,
+                               SampleSources& sources, const v1::GenerateRequest& request)
+    : Stream(host, context, "Generate"), sources_(sources), request_(request) {}
+
+GenerateStream::~GenerateStream() {
+  if (channel_) channel_->leave();
+}
+
+bool GenerateStream::produce() {
+  if (!begun_) {
+    begun_ = true;
+    params_ = checked_params(request_);
+    begin(/*live=*/true);
+  }
+  if (!channel_) {
+    const std::lock_guard lock(mutex_);
+    if (!arrived_) return false;
+    source_ready(*arrived_);
+    arrived_.reset();
+  }
+  write_drawn(channel_->take());
+  return false;
+}
+
+void GenerateStream::begin(bool live) {
+  const SampleSources::Place place = sources_.find(request_, live);
+  live_run_ = place.live_run;
+  limits_ = place.limits;
+  channel_.reset();
+  if (!live_run_.empty()) return start_sample();
+  sources_.cache().request(
+      place.folder, [stream = weak_from_this(), wake = waker()](const SourceCache::Source* source) {
+        const auto self = std::static_pointer_cast<GenerateStream>(stream.lock());
+        if (!self || !source) return self != nullptr;
+        {
+          const std::lock_guard lock(self->mutex_);
+          self->arrived_ = *source;
+        }
+        wake();
+        return true;
+      });
+}
+
+void GenerateStream::source_ready(const SourceCache::Source& source) {
+  if (source.error) std::rethrow_exception(source.error);
+  loaded_ = source;
+  limits_ = loaded_.sampler->prompt_limits();
+  start_sample();
+}
+
+void GenerateStream::begin_sequences() {
+  for (train::SampleStart& start : sequence_starts(request_, params_, limits_)) {
+    Sequence& sequence = sequences_.emplace_back();
+    sequence.tokens = std::move(start.prompt);
+    sequence.params = std::move(start.params);
+  }
+}
+
+train::SampleStart GenerateStream::start_of(const Sequence& sequence) const {
+  train::SampleStart start{sequence.tokens, sequence.params,
+                           static_cast<std::uint64_t>(sequence.drawn)};
+  // What one sample would look back at, had it come here.
+  const std::int64_t half = std::max<std::int64_t>(limits_.context_length / 2, 1);
+  if (sequence.drawn > 0 &&
+      static_cast<std::int64_t>(sequence.tokens.size()) >= limits_.context_length)
+    start.prompt.assign(sequence.tokens.end() - half, sequence.tokens.end());
+  start.params.set_max_tokens(sequence.params.max_tokens() - static_cast<int>(sequence.drawn));
+  return start;
+}
+
+CacheNeed GenerateStream::cache_need() const {
+  CacheNeed need;
+  need.copies = limits_.cache_copies;
+  for (const Sequence& sequence : sequences_) {
+    if (sequence.done) continue;
+    const auto wanted = static_cast<std::int64_t>(sequence.tokens.size()) +
+                        sequence.params.max_tokens() - sequence.drawn;
+    ++need.sequences;
+    need.bytes += std::min(limits_.context_length, wanted) * limits_.cache_bytes;
+  }
+  return need;
+}
+
+void GenerateStream::start_sample() {
+  if (sequences_.empty()) begin_sequences();
+  cache_memory_.reset();
+  cache_memory_ = sources_.hold_cache(cache_need());
+  SampleTask task{live_run_, loaded_.id, {}};
+  drawing_.clear();
+  for (std::size_t i = 0; i < sequences_.size(); ++i) {
+    if (sequences_[i].done) continue;
+    drawing_.push_back(i);
+    task.sequences.push_back(start_of(sequences_[i]));
+  }
+  channel_ = std::make_shared<TokenChannel>(waker());
+  sources_.scheduler().start(std::move(task), channel_);
+}
+
+void GenerateStream::write_drawn(const TokenChannel::Drawn& drawn) {
+  for (const DrawnToken& token : drawn.tokens) write_token(token);
+  if (!drawn.ended) return;
+  if (!drawn.error) {
+    check_internal(std::all_of(sequences_.begin(), sequences_.end(),
+                               [](const Sequence& sequence) { return sequence.done; }),
+                   "generate: the sample ended before its sequences");
+    return finish();
+  }
+  if (live_run_.empty() || !is_run_gone(drawn.error)) std::rethrow_exception(drawn.error);
+  begin(/*live=*/false);
+}
+
+void GenerateStream::write_token(const DrawnToken& token) {
+  const std::size_t index = drawing_.at(token.sequence);
+  Sequence& sequence = sequences_[index];
+  sequence.tokens.push_back(token.id);
+  ++sequence.drawn;
+  const bool bytes = limits_.vocab_size == train::kByteVocabulary;
+  v1::GenerateResponse response;
+  response.set_index(static_cast<int>(index));
+  response.set_token_id(token.id);
+  response.set_weights_step(token.weights_step);
+  if (bytes) response.set_text(sequence.text.append(static_cast<unsigned char>(token.id)));
+  write(std::move(response));
+  if (!token.last) return;
+  sequence.done = true;
+  v1::GenerateResponse end;
+  end.set_index(static_cast<int>(index));
+  if (bytes) end.set_text(sequence.text.finish());
+  end.set_done(true);
+  end.set_finish_reason(sequence.drawn >= sequence.params.max_tokens() ? "length" : "stop");
+  write(std::move(end));
+}
+
+}  // namespace meshloom::control

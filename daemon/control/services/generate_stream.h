@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sequences that one client asked for: from a running job, a checkpoint or a Hugging Face
+// folder.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/control/jobs/byte_text.h"
+#include "daemon/control/jobs/sample_sources.h"
+#include "daemon/control/jobs/token_channel.h"
+#include "daemon/control/services/stream.h"
+#include "v1/generate_service.pb.h"
+
+namespace meshloom::control {
+
+/// The request is checked against its model before the ranks hear of it. Its sequences are one
+/// sample of the scheduler, drawn together. Where the sample's run ends, those that are not done go
+/// on with the job's newest model.
+class GenerateStream final : public Stream<v1::GenerateResponse> {
+ public:
+  GenerateStream(StreamHost& host, grpc::CallbackServerContext& context, SampleSources& sources,
+                 const v1::GenerateRequest& request);
+  /// Nothing more is drawn.
+  ~GenerateStream() override;
+
+ private:
+  bool produce() override;
+  void begin(bool live);
+  /// What the cache gave has come.
+  void source_ready(const SourceCache::Source& source);
+  /// One of the sequences of the request, by index.
+  struct Sequence {
+    std::vector<std::int64_t> tokens;  ///< prompt and what was drawn
+    v1::SamplingParams params;         ///< with its own seed
+    std::int64_t drawn = 0;
+    ByteText text;
+    bool done = false;
+  };
+
+  void begin_sequences();
+  train::SampleStart start_of(const Sequence& sequence) const;
+  /// Of the caches of those that are not done.
+  CacheNeed cache_need() const;
+  void start_sample();
+  void write_drawn(const TokenChannel::Drawn& drawn);
+  void write_token(const DrawnToken& token);
+
+  SampleSources& sources_;
+  const v1::GenerateRequest request_;
+  v1::SamplingParams params_;
+  bool begun_ = false;
+  std::string live_run_;  ///< that is drawn from; empty: a source
+  train::PromptLimits limits_;
+  SourceCache::Source loaded_;
+  std::vector<Sequence> sequences_;
+  std::vector<std::size_t> drawing_;          ///< which the sample's sequences are of those
+  std::shared_ptr<const void> cache_memory_;  ///< that the sequences are counted by
+  std::shared_ptr<TokenChannel> channel_;     ///< null: a source is waited for
+  std::mutex mutex_;                          ///< for what follows
+  std::optional<SourceCache::Source> arrived_;
+};
+
+}  // namespace meshloom::control

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/services/job_service.h"
+
+#include "daemon/control/jobs/token_channel.h"
+#include "daemon/control/net/status.h"
+#include "daemon/control/services/watch_stream.h"
+#include "daemon/control/stores/checkpoint_files.h"
+#include "daemon/control/stores/names.h"
+#include "daemon/control/stores/request_key.h"
+#include "daemon/train/field_error.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+constexpr std::size_t kLargestSpec = 256 << 10;  // a job is stored and sent whole
+
+/// What the run's own checks do not know: names that become part of a path here.
+void check_spec(const v1::JobSpec& spec) {
+  if (!spec.name().empty()) {
+    try {
+      parse_job_name(spec.name());
+    } catch (const InvalidArgument& error) {
+      train::refuse_field("name", "{}", error.what());
+    }
+    if (spec.name().find('/') != std::string::npos)
+      train::refuse_field("name", "must not have a slash");
+  }
+  if (!spec.has_run()) train::refuse_field("run", "is missing: it says what to train");
+  if (spec.ByteSizeLong() > kLargestSpec)
+    train::refuse_field("run", "the job takes {} bytes, at most {} are allowed",
+                        spec.ByteSizeLong(), kLargestSpec);
+  if (const int tokens = spec.run().sample().params().max_tokens(); tokens > kMostTokens)
+    train::refuse_field("run.sample.params.max_tokens", "{} is more than {}", tokens, kMostTokens);
+  const auto& hf_folder = spec.run().export_().hf_folder();
+  if (!hf_folder.empty() && !is_export_name(hf_folder))
+    train::refuse_field("run.export.hf_folder",
+                        "\"{}\" is not a name for a folder beside \"checkpoints\", expected "
+                        "[A-Za-z0-9][A-Za-z0-9._-]{{0,62}}",
+                        hf_folder.substr(0, 80));
+}
+
+}  // namespace
+
+JobServiceImpl::JobServiceImpl(JobStore& store, Resolve resolve, Admit admit,
+                               const StreamHost::Options& watches)
+    : store_(store), resolve_(std::move(resolve)), admit_(std::move(admit)), watches_(watches) {}
+
+v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request) {
+  const RequestKey key = make_request_key("SubmitJob", request);
+  v1::SubmitJobResponse response;
+  v1::Job& job = *response.mutable_job();
+  if (const auto first = store_.find_request(key)) {
+    job = *first;
+    return response;
+  }
+  check_spec(request.spec());
+  const v1::RunConfig resolved = resolve_(request.spec().run());
+  if (admit_)
+    for (const std::string& warning : admit_(request.spec(), resolved))
+      response.add_warnings(warning);
+  if (!request.validate_only()) {
+    job = store_.submit(request.spec(), resolved, key);
+    return response;
+  }
+  *job.mutable_spec() = request.spec();
+  *job.mutable_resolved() = resolved;
+  job.set_steps(resolved.training().steps());
+  return response;
+}
+
+grpc::Status JobServiceImpl::SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest* request,
+                                       v1::SubmitJobResponse* response) {
+  return guarded("SubmitJob", [&] { *response = submit(*request); });
+}
+
+grpc::Status JobServiceImpl::GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
+                                    v1::GetJobResponse* response) {
+  return guarded("GetJob",
+                 [&] { *response->mutable_job() = store_.get(parse_job_name(request->name())); });
+}
+
+grpc::Status JobServiceImpl::ListJobs(grpc::ServerContext*, const v1::ListJobsRequest* request,
+                                      v1::ListJobsResponse* response) {
+  return guarded("ListJobs", [&] {
+    constexpr int kMostJobs = 500;  // of a few KiB each: a page stays below the message limit
+    const auto position = parse_page_token("jobs", request->page_token());
+    auto [jobs, next] =
+        store_.list(position, page_size_or_default(request->page_size(), kMostJobs));
+    for (auto& job : jobs) *response->add_jobs() = std::move(job);
+    if (next > 0) response->set_next_page_token(make_page_token("jobs", next));
+  });
+}
+
+grpc::ServerWriteReactor<v1::WatchJobResponse>* JobServiceImpl::WatchJob(
+    grpc::CallbackServerContext* context, const v1::WatchJobRequest* request) {
+  return std::make_shared<WatchStream>(watches_, *context, store_, *request)->open();
+}
+
+grpc::Status JobServiceImpl::CancelJob(grpc::ServerContext*, const v1::CancelJobRequest* request,
+                                       v1::CancelJobResponse* response) {
+  return guarded("CancelJob", [&] {
+    const RequestKey key = make_request_key("CancelJob", *request);
+    *response->mutable_job() = store_.cancel(parse_job_name(request->name()), key);
+    spdlog::info("job {}: a client cancels it", parse_job_name(request->name()));
+  });
+}
+
+grpc::Status JobServiceImpl::ReleaseJob(grpc::ServerContext*, const v1::ReleaseJobRequest* request,
+                                        v1::ReleaseJobResponse* response) {
+  return guarded("ReleaseJob", [&] {
+    const RequestKey key = make_request_key("ReleaseJob", *request);
+    *response->mutable_job() = store_.release(parse_job_name(request->name()), key);
+    spdlog::info("job {}: a client releases it", parse_job_name(request->name()));
+  });
+}
+
+grpc::Status JobServiceImpl::DeleteJob(grpc::ServerContext*, const v1::DeleteJobRequest* request,
+                                       v1::DeleteJobResponse*) {
+  return guarded("DeleteJob", [&] {
+    const RequestKey key = make_request_key("DeleteJob", *request);
+    store_.remove(parse_job_name(request->name()), key);
+    spdlog::info("job {}: a client deletes it", parse_job_name(request->name()));
+  });
+}
+
+}  // namespace meshloom::control

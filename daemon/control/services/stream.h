@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stream of responses to one client that occupies no thread while it waits.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "daemon/control/net/listen_address.h"
+#include "daemon/control/net/status.h"
+#include "daemon/control/services/stream_host.h"
+
+namespace meshloom::control {
+
+/// Derived classes say what is written by produce(). Made by std::make_shared; the handler returns
+/// open(). A stream lives until gRPC is done with its call, or longer where others hold it.
+template <typename Response>
+class Stream : public grpc::ServerWriteReactor<Response>,
+               public StreamHost::Guest,
+               public std::enable_shared_from_this<Stream<Response>> {
+ public:
+  /// `method` is for the log; `context` is the call's.
+  Stream(StreamHost& host, grpc::CallbackServerContext& context, const char* method)
+      : host_(host), context_(context), method_(method) {}
+
+  /// Takes a slot and lets produce() begin; without a slot the stream ends with the reason.
+  grpc::ServerWriteReactor<Response>* open() {
+    self_ = this->shared_from_this();
+    const grpc::Status status =
+        guarded(method_, [&] { slot_ = host_.slots().take(client_of_peer(context_.peer())); });
+    host_.add(self_);
+    if (status.ok())
+      wake();
+    else
+      finish(status);
+    return this;
+  }
+
+  /// There may be something to produce. Any thread that holds the stream may call it.
+  void wake() {
+    std::unique_lock lock(mutex_);
+    wanted_ = true;
+    go_on(lock);
+  }
+
+ protected:
+  /// Called by the host's threads, by one at a time, as long as there is room, after each wake()
+  /// and again while it returns true. May block. Writes with write(), ends the stream with finish()
+  /// or by what it throws.
+  virtual bool produce() = 0;
+
+  /// Calls wake(), from any thread, whether the stream still exists or not. Whoever calls it holds
+  /// nothing of the stream, so that none ends on a thread that is not its own.
+  std::function<void()> waker() {
+    return [&host = host_, stream = this->weak_from_this()] {
+      host.post([stream] {
+        if (const auto self = stream.lock()) self->wake();
+      });
+    };
+  }
+
+  /// Nothing happens once the stream has ended.
+  void write(Response response) {
+    std::unique_lock lock(mutex_);
+    if (status_) return;
+    outbox_.push_back(std::move(response));
+    go_on(lock);
+  }
+  /// After what was written before. The first status counts.
+  void finish(const grpc::Status& status = grpc::Status::OK) {
+    std::unique_lock lock(mutex_);
+    if (!status_) status_ = status;
+    go_on(lock);
+  }
+
+ private:
+  static constexpr std::size_t kRoom = 2;  ///< produce() is asked for more below so many responses
+
+  void OnWriteDone(bool ok) final {
+    std::unique_lock lock(mutex_);
+    writing_ = false;
+    outbox_.pop_front();
+    if (!ok) drop_rest();
+    go_on(lock);
+  }
+  void OnCancel() final {
+    std::unique_lock lock(mutex_);
+    drop_rest();
+    go_on(lock);
+  }
+  void OnDone() final {
+    {
+      const std::lock_guard lock(context_mutex_);
+      done_ = true;
+    }
+    const auto last = std::move(self_);
+  }
+
+  bool cut_off_if_stuck(StreamHost::Clock::time_point limit) final {
+    {
+      const std::lock_guard lock(mutex_);
+      if ((!writing_ && !finished_) || since_ >= limit) return false;
+      since_ = StreamHost::Clock::now();
+    }
+    const std::lock_guard lock(context_mutex_);
+    if (!done_) context_.TryCancel();
+    return !done_;
+  }
+
+  /// The client has gone: what it has not got is of no use.
+  void drop_rest() {
+    outbox_.erase(outbox_.begin() + (writing_ ? 1 : 0), outbox_.end());
+    status_ = grpc::Status::CANCELLED;
+  }
+
+  /// Begins what can begin. gRPC is called without the lock; `writing_` and `finished_` keep others
+  /// from beginning the same.
+  void go_on(std::unique_lock<std::mutex>& lock) {
+    const bool write_next = !writing_ && !outbox_.empty();
+    const bool end = !writing_ && outbox_.empty() && status_ && !finished_;
+    const bool make_more = wanted_ && !producing_ && !status_ && outbox_.size() < kRoom;
+    if (write_next) writing_ = true;
+    if (end) finished_ = true;
+    if (write_next || end) since_ = StreamHost::Clock::now();
+    if (make_more) {
+      producing_ = true;
+      wanted_ = false;
+    }
+    const Response* next = write_next ? &outbox_.front() : nullptr;
+    const grpc::Status status = end ? *status_ : grpc::Status::OK;
+    lock.unlock();
+    if (make_more) host_.post([self = this->shared_from_this()] { self->run_produce(); });
+    if (next) this->StartWrite(next);
+    if (end) this->Finish(status);
+  }
+
+  void run_produce() {
+    bool more = false;
+    const grpc::Status status = guarded(method_, [&] { more = produce(); });
+    std::unique_lock lock(mutex_);
+    producing_ = false;
+    wanted_ = wanted_ || more;
+    if (!status.ok() && !status_) status_ = status;
+    go_on(lock);
+  }
+
+  StreamHost& host_;
+  grpc::CallbackServerContext& context_;
+  const char* const method_;
+  std::optional<Slots::Slot> slot_;
+  std::shared_ptr<Stream> self_;  ///< until gRPC is done with the call
+  std::mutex context_mutex_;      ///< the context is gRPC's again once `done_`
+  bool done_ = false;
+  std::mutex mutex_;  ///< for what follows
+  std::deque<Response> outbox_;
+  bool writing_ = false;                 ///< the first of the outbox
+  StreamHost::Clock::time_point since_;  ///< of the write under way, or of the end
+  std::optional<grpc::Status> status_;   ///< of the end, once the outbox is empty
+  bool finished_ = false;
+  bool wanted_ = false;
+  bool producing_ = false;
+};
+
+}  // namespace meshloom::control

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// One client's view of a job: its present state, then every event.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "daemon/control/services/stream.h"
+#include "daemon/control/stores/job_store.h"
+#include "v1/job_service.pb.h"
+
+namespace meshloom::control {
+
+class WatchStream final : public Stream<v1::WatchJobResponse> {
+ public:
+  WatchStream(StreamHost& host, grpc::CallbackServerContext& context, JobStore& store,
+              const v1::WatchJobRequest& request)
+      : Stream(host, context, "WatchJob"), store_(store), request_(request) {}
+
+ private:
+  bool produce() override;
+  /// False where there is nothing after what the client knows.
+  bool begin();
+
+  JobStore& store_;
+  const v1::WatchJobRequest request_;
+  bool begun_ = false;
+  std::string id_;
+  std::int64_t revision_ = 0;  ///< of the last event that was written
+  Subscription subscription_;
+};
+
+}  // namespace meshloom::control

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/services/worker_service.h"
+
+#include "daemon/control/host/memory_use.h"
+#include "daemon/control/net/status.h"
+
+namespace meshloom::control {
+
+WorkerServiceImpl::WorkerServiceImpl(const Executor& executor, const RankServiceImpl& ranks,
+                                     const RankWatch& watch, Options options)
+    : executor_(executor), ranks_(ranks), watch_(watch), options_(std::move(options)) {}
+
+v1::Worker WorkerServiceImpl::describe(const v1::RankHello& hello) const {
+  v1::Worker worker;
+  worker.set_rank(hello.rank());
+  worker.set_local_rank(hello.local_rank());
+  worker.set_host(hello.host());
+  worker.set_device(hello.device());
+  worker.set_pid(hello.pid());
+  worker.set_threads(hello.threads());
+  worker.set_cpu(hello.cpu());
+  MemoryUse memory = hello.rank() == 0 ? process_memory() : executor_.memory_of(hello.rank());
+  if (memory.resident == 0) memory.resident = memory.peak = hello.memory_bytes();
+  worker.set_memory_bytes(memory.resident);
+  worker.set_peak_memory_bytes(memory.peak);
+  worker.set_epoch(executor_.epoch());
+  const RankWatch::Condition condition = watch_.condition(hello.rank());
+  worker.set_state(condition.state);
+  worker.set_trouble(condition.trouble);
+  return worker;
+}
+
+grpc::Status WorkerServiceImpl::ListWorkers(grpc::ServerContext*, const v1::ListWorkersRequest*,
+                                            v1::ListWorkersResponse* response) {
+  return guarded("ListWorkers", [&] {
+    *response->add_workers() = describe(options_.self);
+    for (const auto& hello : ranks_.hellos()) *response->add_workers() = describe(hello);
+    response->set_version(options_.version);
+    response->set_state_dir(options_.state_dir);
+    const Executor::Recoveries recoveries = executor_.recoveries();
+    response->set_recoveries(static_cast<std::int64_t>(recoveries.count));
+    response->set_last_failure(recoveries.last_failure);
+    const auto up = std::chrono::steady_clock::now() - started_;
+    response->set_uptime_seconds(std::chrono::duration_cast<std::chrono::seconds>(up).count());
+  });
+}
+
+grpc::Status WorkerServiceImpl::Shutdown(grpc::ServerContext*, const v1::ShutdownRequest* request,
+                                         v1::ShutdownResponse*) {
+  return guarded("Shutdown", [&] {
+    const std::string reason = request->reason().substr(0, 200);
+    options_.on_stop(reason.empty() ? "a client asked for it" : "a client asked for it: " + reason);
+  });
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// WorkerService: the ranks of the daemon, and its stop.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "daemon/control/ranks/executor.h"
+#include "daemon/control/ranks/rank_service.h"
+#include "v1/worker_service.grpc.pb.h"
+
+namespace meshloom::control {
+
+class WorkerServiceImpl final : public v1::WorkerService::Service {
+ public:
+  struct Options {
+    v1::RankHello self;  ///< rank 0
+    std::string version;
+    std::string state_dir;
+    std::function<void(const std::string& cause)> on_stop;
+  };
+  WorkerServiceImpl(const Executor& executor, const RankServiceImpl& ranks, const RankWatch& watch,
+                    Options options);
+
+  grpc::Status ListWorkers(grpc::ServerContext*, const v1::ListWorkersRequest* request,
+                           v1::ListWorkersResponse* response) override;
+  grpc::Status Shutdown(grpc::ServerContext*, const v1::ShutdownRequest* request,
+                        v1::ShutdownResponse* response) override;
+
+ private:
+  v1::Worker describe(const v1::RankHello& hello) const;
+
+  const Executor& executor_;
+  const RankServiceImpl& ranks_;
+  const RankWatch& watch_;
+  Options options_;
+  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace meshloom::control

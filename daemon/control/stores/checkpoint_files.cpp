@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/stores/checkpoint_files.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "daemon/base/utf8.h"
+#include "daemon/control/host/timestamp.h"
+#include "daemon/control/stores/names.h"
+#include "daemon/train/checkpoint/manifest.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::control {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kModelConfig = "config.json";
+
+v1::Checkpoint describe(const fs::path& path, const std::string& job, std::int64_t step) {
+  v1::Checkpoint checkpoint;
+  checkpoint.set_name(checkpoint_resource(job, path.filename().string()));
+  checkpoint.set_step(step);
+  std::error_code error;
+  for (const auto& item : fs::recursive_directory_iterator(path, error)) {
+    std::error_code ignored;
+    if (!item.is_regular_file(ignored)) continue;
+    checkpoint.set_files(checkpoint.files() + 1);
+    checkpoint.set_size_bytes(checkpoint.size_bytes() +
+                              static_cast<std::int64_t>(item.file_size(ignored)));
+  }
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0)
+    checkpoint.set_create_time(to_rfc3339(std::chrono::system_clock::from_time_t(status.st_mtime)));
+  return checkpoint;
+}
+
+fs::path export_folder(const StateDir& state, const v1::Job& job) {
+  const std::string& name = job.resolved().export_().hf_folder();
+  if (!is_export_name(name)) return {};
+  const fs::path folder = state.job(parse_job_name(job.name())) / name;
+  std::error_code ignored;
+  return fs::exists(folder / kModelConfig, ignored) ? folder : fs::path();
+}
+
+}  // namespace
+
+bool is_export_name(const std::string& name) {
+  return is_folder_name(name) && name != "checkpoints" && !train::step_of_folder_name(name) &&
+         name != "metrics.jsonl" && name != "resolved.yaml";
+}
+
+std::vector<v1::Checkpoint> list_checkpoints(const StateDir& state, const v1::Job& job) {
+  const std::string id = parse_job_name(job.name());
+  std::vector<v1::Checkpoint> checkpoints;
+  for (const auto& entry : train::list_checkpoints(state.checkpoints(id)))
+    checkpoints.push_back(describe(entry.folder, id, entry.step));
+  const fs::path exported = export_folder(state, job);
+  if (!exported.empty()) checkpoints.push_back(describe(exported, id, job.step()));
+  return checkpoints;
+}
+
+std::vector<std::int64_t> checkpoint_steps(const StateDir& state, const std::string& id) {
+  std::vector<std::int64_t> steps;
+  for (const auto& entry : train::list_checkpoints(state.checkpoints(id)))
+    steps.push_back(entry.step);
+  return steps;
+}
+
+fs::path newest_model(const StateDir& state, const v1::Job& job) {
+  const std::string id = parse_job_name(job.name());
+  const auto entries = train::list_checkpoints(state.checkpoints(id));
+  if (!entries.empty()) return entries.back().folder;
+  return export_folder(state, job);
+}
+
+fs::path checkpoint_folder(const StateDir& state, const v1::Job& job, const std::string& folder) {
+  const std::string id = parse_job_name(job.name());
+  const auto step = train::step_of_folder_name(folder);
+  if (step && folder == train::checkpoint_folder_name(*step)) {
+    const fs::path path = state.checkpoints(id) / folder;
+    if (train::is_checkpoint(path)) return path;
+  } else if (folder == job.resolved().export_().hf_folder()) {
+    const fs::path path = export_folder(state, job);
+    if (!path.empty()) return path;
+  }
+  throw NotFound(fmt::format("{} does not exist", checkpoint_resource(id, folder)),
+                 "CHECKPOINT_NOT_FOUND", {{"job", id}, {"folder", folder}});
+}
+
+OpenFile::OpenFile(const fs::path& root, std::string relative)
+    : name_(std::move(relative)), file_(root / name_, base::InputFile::Links::kRefuse) {}
+
+std::string OpenFile::read(std::int64_t offset, std::size_t bytes) const {
+  const std::int64_t left = std::max<std::int64_t>(size() - offset, 0);
+  std::string data(std::min(bytes, static_cast<std::size_t>(left)), '\0');
+  file_.read(static_cast<std::uint64_t>(offset), std::as_writable_bytes(std::span(data)));
+  return data;
+}
+
+std::vector<OpenFile> open_files(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& item : fs::recursive_directory_iterator(folder, error)) {
+    std::error_code ignored;
+    if (item.is_regular_file(ignored) && !item.is_symlink(ignored))
+      names.push_back(fs::relative(item.path(), folder).generic_string());
+  }
+  if (error)
+    throw NotFound("the checkpoint cannot be listed: " + error.message(), "CHECKPOINT_NOT_FOUND");
+  std::sort(names.begin(), names.end());
+  std::vector<OpenFile> files;
+  for (auto& name : names) {
+    if (!base::is_utf8(name))
+      throw FailedPrecondition(
+          fmt::format("{}: the name is not UTF-8, so that no answer can hold it; rename the file",
+                      base::printable_text(name)),
+          "FILE_NAME_NOT_UTF8");
+    try {
+      files.emplace_back(folder, std::move(name));
+    } catch (const NotFound&) {
+      throw NotFound("the checkpoint was deleted to make room for newer ones",
+                     "CHECKPOINT_NOT_FOUND");
+    }
+  }
+  return files;
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What checkpoints and exports lie in the state dir, and their files in order.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "daemon/base/input_file.h"
+#include "daemon/control/stores/state_dir.h"
+#include "v1/checkpoint_service.pb.h"
+#include "v1/job.pb.h"
+
+namespace meshloom::control {
+
+/// The complete checkpoints of a job, oldest step first, then its export where it has one.
+std::vector<v1::Checkpoint> list_checkpoints(const StateDir& state, const v1::Job& job);
+
+/// Steps of the complete checkpoints of a job, oldest first.
+std::vector<std::int64_t> checkpoint_steps(const StateDir& state, const std::string& id);
+
+/// The newest complete checkpoint, else the export; empty where there is neither.
+std::filesystem::path newest_model(const StateDir& state, const v1::Job& job);
+
+/// The folder behind a checkpoint's name. Throws NotFound.
+std::filesystem::path checkpoint_folder(const StateDir& state, const v1::Job& job,
+                                        const std::string& folder);
+
+/// One open file of a checkpoint: it stays readable when the checkpoint is pruned meanwhile.
+class OpenFile {
+ public:
+  /// Refuses links.
+  OpenFile(const std::filesystem::path& root, std::string relative);
+
+  const std::string& name() const { return name_; }
+  std::int64_t size() const { return static_cast<std::int64_t>(file_.size()); }
+  /// Up to `bytes` from `offset`; fewer only at the end. Throws IoError.
+  std::string read(std::int64_t offset, std::size_t bytes) const;
+
+ private:
+  std::string name_;
+  base::InputFile file_;
+};
+
+/// Every regular file below `folder`, by name. Throws NotFound where it has gone,
+/// FailedPrecondition (FILE_NAME_NOT_UTF8) for a name that no answer could hold.
+std::vector<OpenFile> open_files(const std::filesystem::path& folder);
+
+/// Whether a job may call its export so: a folder name that is none of the daemon's own.
+bool is_export_name(const std::string& name);
+
+}  // namespace meshloom::control

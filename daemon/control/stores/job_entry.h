@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the store holds of one job, and what of it may be told.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/control/stores/ledger.h"
+#include "v1/job.pb.h"
+
+namespace meshloom::control {
+
+/// What a job computes: large, and shared by all that show it.
+struct JobConfig {
+  v1::RunConfig run;
+  v1::RunConfig resolved;
+};
+using SharedJobConfig = std::shared_ptr<const JobConfig>;
+
+/// Takes spec.run and resolved out of the job; null where it has neither.
+SharedJobConfig take_config(v1::Job* job);
+/// Puts them back.
+void put_config(const SharedJobConfig& config, v1::Job* job);
+
+inline constexpr int kMostNotes = 100;
+
+/// Without what may be large: spec.run, resolved, notes, sample and plan.
+v1::Job summary_of(const v1::Job& job);
+
+/// As the journal holds it: without absolute paths, since a state dir may be moved.
+v1::Job without_folders(v1::Job job);
+/// Fills in where the job's files lie, also for a journal that holds the paths that were.
+void set_folders(v1::Job* job, const std::filesystem::path& folder);
+
+/// The job as it is, and what watchers and readers are told of it: nothing before it is durable.
+/// Not synchronised.
+class JobEntry {
+ public:
+  JobEntry(v1::Job job, std::int64_t number);
+
+  v1::Job job;  ///< as it is, without spec.run and resolved
+  SharedJobConfig config;
+  std::int64_t number;  ///< order of submission
+  /// The journal promises that none up to here is used again.
+  std::int64_t reserved_revision = 0;
+  bool active = false;  ///< the driver has it
+  bool waits = false;   ///< held, or until a start without --no-resume
+
+  std::string id() const;
+  const v1::Job& told() const { return told_ ? *told_ : job; }
+  /// The same with the state that is not durable yet.
+  v1::Job view() const;
+  v1::Job summary() const;  ///< the same without what may be large
+  /// Needs no event: it is on disk already.
+  void set_checkpoint_step(std::int64_t step);
+
+  /// Keeps what is told as it is until the events that follow are durable. Call it before `job` is
+  /// changed by what must be, and add the event of the change afterwards.
+  void hold_back();
+  /// Gives the event the next revision. It is told once the record of `ticket` is durable and all
+  /// events before it were told; 0: it need not be durable itself.
+  void add_event(v1::JobEvent event, Ledger::Ticket ticket);
+  /// True where something was told.
+  bool publish(Ledger::Ticket durable);
+  bool behind() const { return !pending_.empty(); }
+  /// The record that its newest untold event waits for; 0: all is told.
+  Ledger::Ticket newest_ticket() const { return pending_.empty() ? 0 : pending_.back().ticket; }
+
+  /// Told events after `revision`, without spec.run and resolved, at most 256. Throws OutOfRange.
+  std::vector<v1::JobEvent> events_after(std::int64_t revision) const;
+  void forget_events() { history_.clear(); }
+  /// Keeps the summary alone. For jobs that have ended.
+  void summarize();
+
+ private:
+  struct Pending {
+    Ledger::Ticket ticket;
+    v1::JobEvent event;
+  };
+  void tell(v1::JobEvent event);
+
+  std::unique_ptr<v1::Job> told_;  ///< null: `job` is what is told
+  std::deque<Pending> pending_;
+  std::deque<v1::JobEvent> history_;
+};
+
+}  // namespace meshloom::control

@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/stores/job_store.h"
+
+#include <algorithm>
+
+#include "daemon/control/host/timestamp.h"
+#include "daemon/control/stores/job_state.h"
+#include "daemon/control/stores/names.h"
+#include "kernels/base/error.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+constexpr std::size_t kMostQueued = 1000;
+constexpr std::int64_t kRevisionBlock = 10'000;
+constexpr std::int64_t kEpochBlock = 64;
+
+v1::Job queued_job(const v1::JobSpec& spec, const v1::RunConfig& resolved) {
+  v1::Job job;
+  *job.mutable_spec() = spec;
+  *job.mutable_resolved() = resolved;
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.set_steps(resolved.training().steps());
+  job.set_create_time(now_rfc3339());
+  job.set_revision(1);
+  return job;
+}
+
+const char* past_of(v1::JobState state) {
+  switch (state) {
+    case v1::JOB_STATE_SUCCEEDED: return "succeeded";
+    case v1::JOB_STATE_CANCELLED: return "cancelled";
+    default: return "failed";
+  }
+}
+
+}  // namespace
+
+JobStore::JobStore(const Options& options)
+    : options_(options),
+      ledger_(options.journal, [this](const v1::JournalRecord& record) { apply(record); }) {
+  settle_after_restart(options.hold_unfinished);
+  start_ledger();
+}
+
+JobEntry& JobStore::entry(const std::string& id) const {
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end())
+    throw NotFound(fmt::format("job \"{}\" does not exist", id), "JOB_NOT_FOUND", {{"job", id}});
+  return *found->second;
+}
+
+std::string JobStore::make_up_id() {
+  std::string id;
+  do {
+    id = fmt::format("job-{}", next_job_++);
+  } while (by_id_.count(id) > 0 || removed_.count(id) > 0 || undecided(id, {}) ||
+           std::filesystem::exists(options_.jobs_dir / id));
+  return id;
+}
+
+void JobStore::check_name_is_free(const std::string& id) const {
+  if (by_id_.count(id) > 0 || removed_.count(id) > 0 ||
+      std::filesystem::exists(options_.jobs_dir / id))
+    throw AlreadyExists(fmt::format("a job named \"{}\" exists already; choose another name", id),
+                        "JOB_EXISTS", {{"job", id}, {"field", "name"}});
+}
+
+void JobStore::add_event(JobEntry& entry, v1::JobEvent event, Ledger::Ticket ticket) {
+  entry.add_event(std::move(event), ticket);
+  if (entry.behind()) {
+    behind_.insert(&entry);
+    return;
+  }
+  changed_.notify_all();
+  subscribers_.mark(entry.id());
+}
+
+void JobStore::add_job_event(JobEntry& entry, Ledger::Ticket ticket) {
+  v1::JobEvent event;
+  *event.mutable_job() = entry.job;
+  add_event(entry, std::move(event), ticket);
+  changed_.notify_all();
+}
+
+v1::JournalRecord JobStore::state_record(JobEntry& entry) {
+  v1::JournalRecord record;
+  entry.reserved_revision = entry.job.revision() + kRevisionBlock;
+  *record.mutable_state() = without_folders(entry.job);
+  record.mutable_state()->set_revision(entry.reserved_revision);
+  return record;
+}
+
+Ledger::Ticket JobStore::save(JobEntry& entry, const std::optional<v1::RequestRecord>& request) {
+  v1::JournalRecord record = state_record(entry);
+  if (request) {
+    *record.mutable_request() = *request;
+    requests_.remember(*request);
+  }
+  return ledger_.append(std::move(record));
+}
+
+v1::Job JobStore::repeat(const v1::RequestRecord& record) const {
+  const std::string id = parse_job_name(record.resource());
+  if (record.gone())
+    throw NotFound(fmt::format("job \"{}\" of this request was deleted", id), "JOB_DELETED",
+                   {{"job", id}});
+  const JobEntry& found = entry(id);
+  v1::Job job = found.view();
+  put_config(found.config, &job);
+  return job;
+}
+
+std::optional<v1::Job> JobStore::find_request(const RequestKey& key) const {
+  const std::lock_guard lock(mutex_);
+  if (const auto* first = requests_.find(key)) return repeat(*first);
+  return std::nullopt;
+}
+
+bool JobStore::undecided(const std::string& id, const RequestKey& key) const {
+  return std::any_of(undecided_.begin(), undecided_.end(), [&](const Undecided& item) {
+    return (!id.empty() && item.id == id) ||
+           (!key.id.empty() && item.request && item.request->request_id() == key.id);
+  });
+}
+
+v1::Job JobStore::submit(const v1::JobSpec& spec, const v1::RunConfig& resolved,
+                         const RequestKey& key) {
+  // What is large is copied before others have to wait.
+  v1::JournalRecord record;
+  *record.mutable_job() = queued_job(spec, resolved);
+  auto fresh = std::make_unique<JobEntry>(record.job(), 0);
+  v1::Job answer = record.job();
+  const std::string wanted = spec.name().empty() ? "" : parse_job_name(spec.name());
+  Ledger::Ticket ticket = 0;
+  {
+    std::unique_lock lock(mutex_);
+    // How another one with this name or request id ends decides about this one.
+    changed_.wait(lock, [&] { return !undecided(wanted, key); });
+    if (const auto* first = requests_.find(key)) return repeat(*first);
+    if (closed_) throw Unavailable("the daemon is stopping", "STOPPING");
+    const std::size_t waiting = unfinished_.size() + undecided_.size();
+    if (waiting >= kMostQueued)
+      throw ResourceExhausted(fmt::format("{} jobs are queued, no more are taken", waiting),
+                              "QUEUE_FULL");
+    const std::string id = wanted.empty() ? make_up_id() : wanted;
+    check_name_is_free(id);
+    for (v1::Job* job : {&fresh->job, record.mutable_job(), &answer}) {
+      job->set_name(job_resource(id));
+      job->mutable_spec()->set_name(id);
+    }
+    for (v1::Job* job : {&fresh->job, &answer}) set_folders(job, options_.jobs_dir / id);
+    fresh->reserved_revision = answer.revision() + kRevisionBlock;
+    record.mutable_job()->set_revision(fresh->reserved_revision);
+    record.set_next_job(next_job_);
+    const auto request = RequestLog::record_of(key, answer.name());
+    if (request) *record.mutable_request() = *request;
+    ticket = ledger_.append(std::move(record), Ledger::Need::kRefusable);
+    undecided_.push_back({ticket, id, std::move(fresh), request});
+  }
+  ledger_.wait(ticket);
+  return answer;
+}
+
+std::optional<v1::Job> JobStore::active_job() const {
+  v1::Job job;
+  SharedJobConfig config;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto active = std::find_if(entries_.begin(), entries_.end(),
+                                     [](const auto& item) { return item.second->active; });
+    if (active == entries_.end()) return std::nullopt;
+    job = active->second->view();
+    config = active->second->config;
+  }
+  put_config(config, &job);
+  return job;
+}
+
+v1::Job JobStore::get(const std::string& id) const {
+  v1::Job job;
+  SharedJobConfig config;
+  {
+    const std::lock_guard lock(mutex_);
+    const JobEntry& found = entry(id);
+    job = found.view();
+    config = found.config;
+  }
+  put_config(config, &job);
+  return job;
+}
+
+std::pair<std::vector<v1::Job>, std::int64_t> JobStore::list(std::int64_t position,
+                                                             int size) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<v1::Job> jobs;
+  std::int64_t last = position;
+  for (auto item = entries_.upper_bound(position); item != entries_.end(); ++item) {
+    if (jobs.size() == static_cast<std::size_t>(size)) return {std::move(jobs), last};
+    jobs.push_back(item->second->summary());
+    last = item->first;
+  }
+  return {std::move(jobs), 0};
+}
+
+v1::Job JobStore::cancel(const std::string& id, const RequestKey& key) {
+  Ledger::Ticket ticket = 0;
+  {
+    const Change locked(*this);
+    if (const auto* first = requests_.find(key)) return repeat(*first);
+    JobEntry& target = entry(id);
+    const v1::JobState state = target.job.state();
+    if (state == v1::JOB_STATE_CANCELLED || state == v1::JOB_STATE_CANCELLING) {
+      ticket = target.newest_ticket();
+    } else if (is_final(state)) {
+      throw FailedPrecondition(
+          fmt::format("job \"{}\" has ended already ({}) and cannot be cancelled", id,
+                      past_of(state)),
+          "JOB_FINISHED", {{"job", id}});
+    } else {
+      target.hold_back();
+      target.job.set_state(target.active ? v1::JOB_STATE_CANCELLING : v1::JOB_STATE_CANCELLED);
+      target.job.clear_hold_reason();
+      target.job.clear_hold_code();
+      if (!target.active) ended(target);
+      ticket = save(target, RequestLog::record_of(key, target.job.name()));
+      add_job_event(target, ticket);
+    }
+  }
+  ledger_.wait(ticket);
+  return get(id);
+}
+
+v1::Job JobStore::release(const std::string& id, const RequestKey& key) {
+  Ledger::Ticket ticket = 0;
+  {
+    const Change locked(*this);
+    if (const auto* first = requests_.find(key)) return repeat(*first);
+    JobEntry& target = entry(id);
+    if (is_final(target.job.state()) || !target.waits)
+      throw FailedPrecondition(fmt::format("job \"{}\" is not held", id), "JOB_NOT_HELD",
+                               {{"job", id}});
+    target.hold_back();
+    target.waits = false;
+    target.job.set_stalled_attempts(0);
+    if (target.job.state() == v1::JOB_STATE_HELD)
+      target.job.set_state(target.job.attempt() == 0 ? v1::JOB_STATE_QUEUED
+                                                     : v1::JOB_STATE_RECOVERING);
+    target.job.clear_hold_reason();
+    target.job.clear_hold_code();
+    ticket = save(target, RequestLog::record_of(key, target.job.name()));
+    add_job_event(target, ticket);
+  }
+  ledger_.wait(ticket);
+  return get(id);
+}
+
+std::vector<v1::JobEvent> JobStore::events_after(const std::string& id,
+                                                 std::int64_t revision) const {
+  std::vector<v1::JobEvent> events;
+  SharedJobConfig config;
+  {
+    const std::lock_guard lock(mutex_);
+    const JobEntry& watched = entry(id);
+    events = watched.events_after(revision);
+    if (events.empty() && closed_) throw Unavailable("the daemon is stopping", "STOPPING");
+    config = watched.config;
+  }
+  for (v1::JobEvent& event : events)
+    if (event.has_job()) put_config(config, event.mutable_job());
+  return events;
+}
+
+Subscription JobStore::subscribe(const std::string& id, std::function<void()> notify) {
+  const std::lock_guard lock(mutex_);
+  entry(id);
+  return subscribers_.add(id, std::move(notify));
+}
+
+std::optional<std::string> JobStore::wait_for_job() {
+  std::unique_lock lock(mutex_);
+  while (!closed_) {
+    const JobEntry* next = nullptr;
+    for (const auto& [number, item] : unfinished_) {
+      if (item->waits || item->active) continue;
+      if (!next || item->job.stalled_attempts() < next->job.stalled_attempts()) next = item;
+    }
+    if (next) return next->id();
+    changed_.wait(lock);
+  }
+  return std::nullopt;
+}
+
+void JobStore::reserve_epochs() {
+  v1::JournalRecord record;
+  asked_epoch_ = epoch_ + kEpochBlock;
+  record.set_epoch(asked_epoch_);
+  epoch_ticket_ = ledger_.append(std::move(record));
+}
+
+v1::Job JobStore::begin_attempt(const std::string& id) {
+  Ledger::Ticket ticket = 0;
+  v1::Job begun;
+  {
+    Change locked(*this);
+    changed_.wait(locked.lock(), [&] { return closed_ || epoch_ < promised_epoch_; });
+    if (epoch_ >= promised_epoch_)
+      throw Unavailable("the daemon is stopping and the journal cannot be written", "STOPPING");
+    JobEntry& target = entry(id);
+    check_internal(can_move(target.job.state(), v1::JOB_STATE_PREPARING),
+                   "job {} cannot begin in state {}", id, static_cast<int>(target.job.state()));
+    for (const std::string& old : just_ended_)
+      if (const auto found = by_id_.find(old); found != by_id_.end())
+        found->second->forget_events();
+    just_ended_.clear();
+    target.active = true;
+    target.hold_back();
+    target.job.set_state(v1::JOB_STATE_PREPARING);
+    target.job.set_epoch(++epoch_);
+    target.job.set_attempt(target.job.attempt() + 1);
+    target.job.set_stalled_attempts(target.job.stalled_attempts() + 1);
+    if (asked_epoch_ - epoch_ < kEpochBlock / 2) reserve_epochs();
+    ticket = save(target);
+    add_job_event(target, ticket);
+    begun = target.job;
+    put_config(target.config, &begun);
+  }
+  ledger_.wait(ticket);
+  return begun;
+}
+
+void JobStore::hold(const std::string& id, v1::HoldCode code, const std::string& reason) {
+  Ledger::Ticket ticket = 0;
+  {
+    const Change locked(*this);
+    JobEntry& target = entry(id);
+    if (!can_move(target.job.state(), v1::JOB_STATE_HELD)) return;
+    target.hold_back();
+    target.waits = true;
+    target.job.set_state(v1::JOB_STATE_HELD);
+    target.job.set_hold_code(code);
+    target.job.set_hold_reason(reason);
+    ticket = save(target);
+    add_job_event(target, ticket);
+  }
+  ledger_.wait(ticket);
+}
+
+void JobStore::update(const std::string& id, const std::function<void(v1::Job*)>& change) {
+  Ledger::Ticket ticket = 0;
+  {
+    const Change locked(*this);
+    JobEntry& target = entry(id);
+    const v1::JobState before = target.job.state();
+    v1::Job job = target.job;
+    change(&job);
+    if (before == v1::JOB_STATE_CANCELLING) {
+      // A cancellation that came meanwhile stays.
+      if (job.state() == v1::JOB_STATE_RUNNING) job.set_state(before);
+      if (job.state() == v1::JOB_STATE_RECOVERING) job.set_state(v1::JOB_STATE_CANCELLED);
+    }
+    check_internal(job.state() == before || can_move(before, job.state()),
+                   "job {} cannot move from state {} to {}", id, static_cast<int>(before),
+                   static_cast<int>(job.state()));
+    target.hold_back();
+    target.job = std::move(job);
+    const bool other_config = target.job.has_resolved();
+    if (other_config) {
+      auto config = std::make_shared<JobConfig>(*target.config);
+      config->resolved.Swap(target.job.mutable_resolved());
+      target.job.clear_resolved();
+      target.config = std::move(config);
+    }
+    if (is_final(target.job.state()) && !is_final(before)) ended(target);
+    if (is_final(target.job.state()) || target.job.state() == v1::JOB_STATE_RECOVERING)
+      target.active = false;
+    v1::JournalRecord record = state_record(target);
+    if (other_config) {
+      record.mutable_job()->Swap(record.mutable_state());
+      record.clear_state();
+      put_config(target.config, record.mutable_job());
+    }
+    ticket = ledger_.append(std::move(record));
+    add_job_event(target, ticket);
+  }
+  ledger_.wait(ticket);
+}
+
+void JobStore::ended(JobEntry& entry) {
+  entry.job.set_finish_time(now_rfc3339());
+  unfinished_.erase(entry.number);
+  just_ended_.push_back(entry.id());
+  detailed_.insert(entry.number);
+}
+
+void JobStore::publish_step(const std::string& id, const v1::StepMetrics& step) {
+  const Change locked(*this);
+  JobEntry& target = entry(id);
+  const bool first = target.job.stalled_attempts() > 0;
+  const bool save_it = first || target.job.revision() >= target.reserved_revision;
+  if (save_it) target.hold_back();
+  target.job.set_step(step.step());
+  *target.job.mutable_last_step() = step;
+  target.job.set_stalled_attempts(0);
+  v1::JobEvent event;
+  *event.mutable_step() = step;
+  add_event(target, std::move(event), save_it ? save(target) : 0);
+}
+
+void JobStore::publish_validation(const std::string& id, const v1::ValidationMetrics& validation) {
+  const Change locked(*this);
+  JobEntry& target = entry(id);
+  if (!target.job.has_first_validation()) *target.job.mutable_first_validation() = validation;
+  *target.job.mutable_last_validation() = validation;
+  v1::JobEvent event;
+  *event.mutable_validation() = validation;
+  add_event(target, std::move(event), 0);
+}
+
+void JobStore::checkpoint_saved(const std::string& id, std::int64_t step) {
+  const std::lock_guard lock(mutex_);
+  JobEntry& target = entry(id);
+  target.set_checkpoint_step(step);
+  save(target);
+}
+
+void JobStore::add_note(const std::string& id, const std::string& note) {
+  const Change locked(*this);
+  JobEntry& target = entry(id);
+  target.hold_back();
+  if (target.job.notes_size() < kMostNotes) target.job.add_notes(note);
+  v1::JobEvent event;
+  event.set_note(note);
+  add_event(target, std::move(event), save(target));
+}
+
+bool JobStore::cancel_requested(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  return entry(id).job.state() == v1::JOB_STATE_CANCELLING;
+}
+
+std::int64_t JobStore::epoch() const {
+  const std::lock_guard lock(mutex_);
+  return epoch_;
+}
+
+void JobStore::close() {
+  const Change locked(*this);
+  closed_ = true;
+  changed_.notify_all();
+  subscribers_.mark_all();
+}
+
+}  // namespace meshloom::control

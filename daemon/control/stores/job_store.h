@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// JobStore: every job the daemon knows, durable through the ledger, watchable by clients.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "daemon/control/stores/job_entry.h"
+#include "daemon/control/stores/ledger.h"
+#include "daemon/control/stores/request_key.h"
+#include "daemon/control/stores/request_log.h"
+#include "daemon/control/stores/subscribers.h"
+#include "daemon/train/checkpoint/file_system.h"
+#include "v1/job.pb.h"
+#include "v1/journal.pb.h"
+
+namespace meshloom::control {
+
+/// All methods may be called from any thread. Job ids are names without "jobs/".
+///
+/// A change takes effect at once and is told (by get, list, events) when it is durable. Methods
+/// that change a state wait for that outside the mutex, but not for a disk that is full: then the
+/// change is tried again, and `Job.pending_state` says what has taken effect. What must be durable
+/// to have any effect (submit, remove) throws instead. Steps and validations are not durable.
+class JobStore {
+ public:
+  struct Options {
+    std::filesystem::path journal;
+    std::filesystem::path jobs_dir;
+    /// Jobs of an earlier daemon wait until a start without --no-resume.
+    bool hold_unfinished = false;
+    /// A job that ended with the daemon so often in a row before it did a step is held.
+    std::int64_t most_stalled_attempts = 3;
+    /// Of so many ended jobs more than a summary is kept.
+    std::size_t most_detailed = 1000;
+    train::FileSystem* files = &train::posix_file_system();
+  };
+  /// Replays the journal: jobs that ran become RECOVERING, those that were being cancelled
+  /// CANCELLED; deletions that were not finished are.
+  explicit JobStore(const Options& options);
+
+  // For clients.
+  /// The job a repeated request made; nothing for a new request. Throws InvalidArgument
+  /// (REQUEST_ID_REUSED), NotFound where the job was deleted.
+  std::optional<v1::Job> find_request(const RequestKey& key) const;
+  /// Queues a job whose config was resolved. A repeat gets the first job. Throws AlreadyExists,
+  /// ResourceExhausted.
+  v1::Job submit(const v1::JobSpec& spec, const v1::RunConfig& resolved, const RequestKey& key);
+  v1::Job get(const std::string& id) const;
+  /// The job that the driver has.
+  std::optional<v1::Job> active_job() const;
+  /// Up to `size` jobs after position (0 at first), oldest first, without spec.run, resolved,
+  /// notes, sample and plan; the position to go on from, 0 at the end.
+  std::pair<std::vector<v1::Job>, std::int64_t> list(std::int64_t position, int size) const;
+  v1::Job cancel(const std::string& id, const RequestKey& key);
+  /// A job that waits, for whatever reason, is taken again by the driver.
+  v1::Job release(const std::string& id, const RequestKey& key);
+  /// Removes a job that has ended, and its folder. The name is free again when it returns; where
+  /// the folder could not be removed it throws IoError, and a repeat or the next start goes on.
+  void remove(const std::string& id, const RequestKey& key);
+  /// Events after `revision`; empty where there are none yet, and nobody waits for one:
+  /// subscribe(). OutOfRange where they are no longer kept (start again with the present state) or
+  /// do not exist yet. Unavailable where there are none and the store is closed.
+  std::vector<v1::JobEvent> events_after(const std::string& id, std::int64_t revision) const;
+  /// Calls `notify` after every event of the job that is told and when the store is closed, from
+  /// the driver's or the ledger's thread. It must not block or wait for a change; it may read from
+  /// the store. An event that came before this returns is not told: look with events_after first.
+  Subscription subscribe(const std::string& id, std::function<void()> notify);
+
+  // For the driver.
+  /// The next job to run; waits for one. Those that took the daemon down come last. Nothing once
+  /// closed.
+  std::optional<std::string> wait_for_job();
+  /// A new attempt: PREPARING with the next epoch, which the journal promises to give out once.
+  /// Waits for that promise where the disk is full; Unavailable once closed.
+  v1::Job begin_attempt(const std::string& id);
+  /// HELD until the daemon is started again; nothing where the job was cancelled meanwhile.
+  void hold(const std::string& id, v1::HoldCode code, const std::string& reason);
+  /// Applies a change and checks the move of state.
+  void update(const std::string& id, const std::function<void(v1::Job*)>& change);
+  void publish_step(const std::string& id, const v1::StepMetrics& step);
+  void publish_validation(const std::string& id, const v1::ValidationMetrics& validation);
+  /// A checkpoint of this step is whole. Told from here on, also after a restart.
+  void checkpoint_saved(const std::string& id, std::int64_t step);
+  void add_note(const std::string& id, const std::string& note);
+  bool cancel_requested(const std::string& id) const;
+  std::int64_t epoch() const;
+
+  /// No more jobs are started; watchers are let go.
+  void close();
+
+  // For retention.
+  struct Keep {
+    std::int64_t most_ended = 0;      ///< 0: all
+    std::chrono::seconds longest{0};  ///< since the end; 0: for ever
+  };
+  /// Ended jobs that are to be removed, oldest end first. `now` as of timestamp.h.
+  std::vector<std::string> expired(const Keep& keep,
+                                   std::chrono::system_clock::time_point now) const;
+  /// Waits until more jobs have ended than `*seen` says, which is brought up to date, or `timeout`
+  /// has passed; false once closed.
+  bool wait_for_ends(std::int64_t* seen, std::chrono::milliseconds timeout) const;
+
+ private:
+  /// Holds the mutex; tells subscribers what happened once it is given back.
+  class Change {
+   public:
+    explicit Change(JobStore& store) : store_(store), lock_(store.mutex_) {}
+    ~Change() {
+      const Subscribers::Due due = store_.subscribers_.take_due();
+      lock_.unlock();
+      due.notify();
+    }
+    Change(const Change&) = delete;
+    Change& operator=(const Change&) = delete;
+    std::unique_lock<std::mutex>& lock() { return lock_; }
+
+   private:
+    JobStore& store_;
+    std::unique_lock<std::mutex> lock_;
+  };
+  /// A submit or a removal that is being written.
+  struct Undecided {
+    Ledger::Ticket ticket = 0;
+    std::string id;
+    std::unique_ptr<JobEntry> fresh;  ///< null: a removal
+    std::optional<v1::RequestRecord> request;
+  };
+
+  // Replay and restart.
+  void apply(const v1::JournalRecord& record);
+  void settle_after_restart(bool hold);
+  void settle_entry(JobEntry& entry, bool hold);
+  void start_ledger();
+
+  // Called by the ledger's thread.
+  void snapshot(const Ledger::Visit& append) const;
+  void on_durable(Ledger::Ticket upto);
+  void on_refused(Ledger::Ticket ticket);
+  void decide(Undecided decided);
+
+  JobEntry& entry(const std::string& id) const;
+  JobEntry& add_entry(std::unique_ptr<JobEntry> fresh);
+  void erase_entry(const std::string& id);
+  std::string make_up_id();
+  void check_name_is_free(const std::string& id) const;
+  void check_removable(const std::string& id) const;
+  void remove_folder(const std::string& id);
+  bool undecided(const std::string& id, const RequestKey& key) const;
+  v1::Job repeat(const v1::RequestRecord& record) const;
+  v1::JournalRecord state_record(JobEntry& entry);
+  Ledger::Ticket save(JobEntry& entry, const std::optional<v1::RequestRecord>& request = {});
+  void add_event(JobEntry& entry, v1::JobEvent event, Ledger::Ticket ticket);
+  void add_job_event(JobEntry& entry, Ledger::Ticket ticket);
+  void ended(JobEntry& entry);
+  void reserve_epochs();
+  void drop_details();
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::mutex removal_mutex_;  ///< held while a folder is removed; taken before the other
+  Subscribers subscribers_;
+  const Options options_;
+  std::map<std::int64_t, std::unique_ptr<JobEntry>> entries_;  ///< by order of submission
+  std::map<std::string, JobEntry*> by_id_;
+  std::map<std::int64_t, JobEntry*> unfinished_;
+  std::set<std::int64_t> detailed_;      ///< ended ones that are more than a summary
+  std::vector<std::string> just_ended_;  ///< whose events are kept until the next attempt
+  std::set<JobEntry*> behind_;           ///< with events that are not told
+  std::vector<Undecided> undecided_;     ///< in order of tickets
+  std::set<std::string> removed_;        ///< gone, but for what may be left of the folder
+  RequestLog requests_;
+  std::int64_t epoch_ = 0;
+  std::int64_t asked_epoch_ = 0;     ///< the journal is to promise up to here
+  Ledger::Ticket epoch_ticket_ = 0;  ///< of that record
+  std::int64_t promised_epoch_ = 0;
+  std::int64_t next_job_ = 1;
+  std::int64_t next_number_ = 1;
+  std::int64_t ends_ = 0;
+  bool closed_ = false;
+  Ledger ledger_;  ///< the last: its thread uses the others
+};
+
+}  // namespace meshloom::control

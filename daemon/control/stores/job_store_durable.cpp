@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// JobStore and the ledger: replay, what a restart makes of it, and what becomes durable.
+#include <algorithm>
+
+#include "daemon/control/host/timestamp.h"
+#include "daemon/control/stores/job_state.h"
+#include "daemon/control/stores/job_store.h"
+#include "daemon/control/stores/names.h"
+#include "kernels/base/error.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+
+JobEntry& JobStore::add_entry(std::unique_ptr<JobEntry> fresh) {
+  fresh->number = next_number_++;
+  JobEntry& added = *fresh;
+  by_id_[added.id()] = &added;
+  entries_.emplace(added.number, std::move(fresh));
+  return added;
+}
+
+void JobStore::erase_entry(const std::string& id) {
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end()) return;
+  const std::int64_t number = found->second->number;
+  behind_.erase(found->second);
+  unfinished_.erase(number);
+  detailed_.erase(number);
+  by_id_.erase(found);
+  entries_.erase(number);
+}
+
+void JobStore::apply(const v1::JournalRecord& record) {
+  epoch_ = std::max({epoch_, record.epoch(), record.job().epoch(), record.state().epoch()});
+  next_job_ = std::max(next_job_, record.next_job());
+  if (const std::string& id = record.deleted_job(); !id.empty()) {
+    erase_entry(id);
+    removed_.insert(id);
+    requests_.forget_resource(job_resource(id));
+  }
+  if (record.has_request()) requests_.remember(record.request());
+  if (!record.has_job() && !record.has_state()) return;
+  v1::Job job = record.has_job() ? record.job() : record.state();
+  const std::string id = parse_job_name(job.name());
+  const auto found = by_id_.find(id);
+  if (record.has_state() && found == by_id_.end())
+    throw DataLoss(fmt::format("journal: it changes job \"{}\", of which it does not know", id),
+                   "JOURNAL_CORRUPT", {{"job", id}});
+  removed_.erase(id);
+  JobEntry& target =
+      found == by_id_.end() ? add_entry(std::make_unique<JobEntry>(job, 0)) : *found->second;
+  if (record.has_job()) target.config = take_config(&job);
+  target.reserved_revision = job.revision();
+  target.job = std::move(job);
+  set_folders(&target.job, options_.jobs_dir / id);
+}
+
+void JobStore::settle_after_restart(bool hold) {
+  for (auto& [number, item] : entries_) {
+    if (!is_final(item->job.state())) unfinished_.emplace(number, item.get());
+    if (is_final(item->job.state()) && !item->job.summary()) detailed_.insert(number);
+  }
+  for (const auto& [number, item] : std::map(unfinished_)) settle_entry(*item, hold);
+  drop_details();
+  for (const std::string& id : std::set(removed_)) {
+    try {
+      remove_folder(id);
+    } catch (const Error& error) {
+      spdlog::error("job {} was deleted, its folder stays: {}", id, error.what());
+    }
+  }
+}
+
+void JobStore::settle_entry(JobEntry& entry, bool hold) {
+  v1::Job& job = entry.job;
+  job.set_step(job.checkpoint_step());
+  if (job.last_step().step() > job.step()) job.clear_last_step();
+  entry.waits = hold;
+  job.clear_hold_reason();
+  job.clear_hold_code();
+  if (job.state() == v1::JOB_STATE_CANCELLING) {
+    job.set_state(v1::JOB_STATE_CANCELLED);
+    return ended(entry);
+  }
+  if (job.state() == v1::JOB_STATE_HELD && job.attempt() == 0) {
+    job.set_state(v1::JOB_STATE_QUEUED);
+  } else if (job.state() != v1::JOB_STATE_QUEUED) {
+    job.set_state(v1::JOB_STATE_RECOVERING);
+  }
+  if (job.stalled_attempts() < options_.most_stalled_attempts) return;
+  entry.waits = true;
+  job.set_state(v1::JOB_STATE_HELD);
+  job.set_hold_code(v1::HOLD_CODE_CRASH_LOOP);
+  job.set_hold_reason(fmt::format(
+      "CRASH_LOOP: the daemon ended in each of its last {} attempts before a step was done",
+      job.stalled_attempts()));
+  spdlog::warn("job {} is held: {}; to try again: meshloom job release {}", entry.id(),
+               job.hold_reason(), entry.id());
+}
+
+void JobStore::start_ledger() {
+  asked_epoch_ = epoch_;
+  ledger_.start({[this](const Ledger::Visit& append) { snapshot(append); },
+                 [this](Ledger::Ticket upto) { on_durable(upto); },
+                 [this](Ledger::Ticket ticket) { on_refused(ticket); }});
+  Ledger::Ticket ticket = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    reserve_epochs();
+    ticket = epoch_ticket_;
+  }
+  ledger_.wait(ticket);
+}
+
+void JobStore::snapshot(const Ledger::Visit& append) const {
+  std::vector<v1::JournalRecord> records(1);
+  std::vector<std::int64_t> numbers;
+  {
+    const std::lock_guard lock(mutex_);
+    records[0].set_epoch(asked_epoch_);
+    records[0].set_next_job(next_job_);
+    for (const std::string& id : removed_) records.emplace_back().set_deleted_job(id);
+    requests_.visit([&](const v1::RequestRecord& request) {
+      *records.emplace_back().mutable_request() = request;
+    });
+    for (const auto& item : entries_) numbers.push_back(item.first);
+  }
+  for (const v1::JournalRecord& record : records) append(record);
+  // One by one: others do not wait for all of them, and only this thread takes jobs away. What
+  // changes meanwhile is appended behind.
+  for (const std::int64_t number : numbers) {
+    v1::JournalRecord record;
+    SharedJobConfig config;
+    {
+      const std::lock_guard lock(mutex_);
+      const JobEntry& item = *entries_.at(number);
+      *record.mutable_job() = without_folders(item.job);
+      record.mutable_job()->set_revision(std::max(item.reserved_revision, item.job.revision()));
+      config = item.config;
+    }
+    put_config(config, record.mutable_job());
+    append(record);
+  }
+}
+
+void JobStore::on_durable(Ledger::Ticket upto) {
+  const Change locked(*this);
+  while (!undecided_.empty() && undecided_.front().ticket <= upto) {
+    Undecided decided = std::move(undecided_.front());
+    undecided_.erase(undecided_.begin());
+    decide(std::move(decided));
+  }
+  if (epoch_ticket_ <= upto) promised_epoch_ = asked_epoch_;
+  for (auto item = behind_.begin(); item != behind_.end();) {
+    JobEntry& late = **item;
+    if (late.publish(upto)) {
+      subscribers_.mark(late.id());
+      if (!late.behind() && is_final(late.job.state())) ++ends_;
+    }
+    item = late.behind() ? std::next(item) : behind_.erase(item);
+  }
+  drop_details();
+  changed_.notify_all();
+}
+
+void JobStore::decide(Undecided decided) {
+  if (decided.fresh) {
+    JobEntry& added = add_entry(std::move(decided.fresh));
+    unfinished_.emplace(added.number, &added);
+  } else {
+    erase_entry(decided.id);
+    removed_.insert(decided.id);
+    requests_.forget_resource(job_resource(decided.id));
+  }
+  if (decided.request) requests_.remember(*decided.request);
+}
+
+void JobStore::on_refused(Ledger::Ticket ticket) {
+  const Change locked(*this);
+  undecided_.erase(std::remove_if(undecided_.begin(), undecided_.end(),
+                                  [&](const Undecided& item) { return item.ticket == ticket; }),
+                   undecided_.end());
+  changed_.notify_all();
+}
+
+void JobStore::drop_details() {
+  while (detailed_.size() > options_.most_detailed) {
+    JobEntry& oldest = *entries_.at(*detailed_.begin());
+    if (oldest.behind()) return;
+    oldest.summarize();
+    detailed_.erase(detailed_.begin());
+  }
+}
+
+}  // namespace meshloom::control

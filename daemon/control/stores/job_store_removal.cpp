@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// JobStore: deleting jobs that have ended.
+#include <algorithm>
+
+#include "daemon/control/host/timestamp.h"
+#include "daemon/control/stores/job_state.h"
+#include "daemon/control/stores/job_store.h"
+#include "daemon/control/stores/names.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::control {
+
+void JobStore::check_removable(const std::string& id) const {
+  const JobEntry& target = entry(id);
+  if (!is_final(target.told().state()))
+    throw FailedPrecondition(
+        fmt::format("job \"{}\" has not ended; cancel it before it is deleted", id),
+        "JOB_NOT_FINISHED", {{"job", id}});
+  const std::string prefix = fmt::format("checkpoints/{}/", id);
+  const auto check_user = [&](const JobEntry& other) {
+    if (other.config && other.config->resolved.checkpoint().resume_from().rfind(prefix, 0) == 0)
+      throw FailedPrecondition(
+          fmt::format("job \"{}\" begins with a checkpoint of \"{}\" and has not ended", other.id(),
+                      id),
+          "JOB_IN_USE", {{"job", id}, {"used_by", other.id()}});
+  };
+  for (const auto& [number, other] : unfinished_) check_user(*other);
+  for (const Undecided& item : undecided_)
+    if (item.fresh) check_user(*item.fresh);
+}
+
+void JobStore::remove(const std::string& id, const RequestKey& key) {
+  Ledger::Ticket ticket = 0;
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !undecided(id, key); });
+    const bool gone = removed_.count(id) > 0;
+    if (!gone && requests_.find(key)) return;
+    if (!gone) {
+      check_removable(id);
+      v1::JournalRecord record;
+      record.set_deleted_job(id);
+      auto request = RequestLog::record_of(key, job_resource(id));
+      if (request) {
+        request->set_gone(true);
+        *record.mutable_request() = *request;
+      }
+      ticket = ledger_.append(std::move(record), Ledger::Need::kRefusableUrgent);
+      undecided_.push_back({ticket, id, nullptr, request});
+    }
+  }
+  if (ticket > 0) ledger_.wait(ticket);
+  remove_folder(id);
+}
+
+void JobStore::remove_folder(const std::string& id) {
+  const std::lock_guard one_at_a_time(removal_mutex_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (removed_.count(id) == 0) return;
+  }
+  options_.files->remove_all(options_.jobs_dir / id);
+  std::error_code ignored;
+  if (std::filesystem::exists(options_.jobs_dir, ignored))
+    options_.files->sync_directory(options_.jobs_dir);
+  const std::lock_guard lock(mutex_);
+  removed_.erase(id);
+}
+
+std::vector<std::string> JobStore::expired(const Keep& keep,
+                                           std::chrono::system_clock::time_point now) const {
+  std::vector<std::pair<std::string, std::string>> by_end;  // RFC 3339 in UTC sorts as text
+  const std::lock_guard lock(mutex_);
+  for (const auto& [number, item] : entries_)
+    if (is_final(item->told().state())) by_end.emplace_back(item->job.finish_time(), item->id());
+  std::sort(by_end.begin(), by_end.end());
+  const auto surplus =
+      keep.most_ended > 0 ? static_cast<std::int64_t>(by_end.size()) - keep.most_ended : 0;
+  const std::string oldest = keep.longest.count() > 0 ? to_rfc3339(now - keep.longest) : "";
+  std::vector<std::string> ids;
+  for (const auto& [end, id] : by_end)
+    if (static_cast<std::int64_t>(ids.size()) < surplus || end < oldest) ids.push_back(id);
+  return ids;
+}
+
+bool JobStore::wait_for_ends(std::int64_t* seen, std::chrono::milliseconds timeout) const {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, timeout, [&] { return closed_ || ends_ != *seen; });
+  *seen = ends_;
+  return !closed_;
+}
+
+}  // namespace meshloom::control

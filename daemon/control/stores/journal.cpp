@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/stores/journal.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "kernels/base/error.h"
+
+namespace meshloom::control {
+namespace {
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+              "records are written as they lie in memory");
+
+constexpr char kMagic[8] = {'M', 'L', 'J', 'O', 'U', 'R', 'N', '\n'};
+constexpr std::uint32_t kVersion = 2;  // 1: without states, groups and deletions
+constexpr std::uint64_t kFileHeader = 16;
+constexpr std::uint64_t kRecordHeader = 16;
+constexpr std::uint32_t kLongestRecord = 16u << 20;
+constexpr std::uint64_t kReserve = 1 << 20;  // thousands of changes of state
+
+struct RecordHeader {
+  std::uint32_t length;
+  std::uint32_t
+      check;  ///< of length and the record's place, so that a length that was damaged is noticed
+  std::uint64_t digest;
+};
+static_assert(sizeof(RecordHeader) == kRecordHeader);
+
+std::uint32_t header_check(std::uint32_t length, std::uint64_t offset) {
+  const std::uint64_t words[2] = {length, offset};
+  return XXH32(words, sizeof words, 0);
+}
+
+[[noreturn]] void throw_errno(const std::string& what, const std::filesystem::path& path) {
+  const int error = errno;
+  const std::string text =
+      fmt::format("journal {}: {}: {}", path.string(), what, std::strerror(error));
+  if (error == ENOSPC || error == EDQUOT) throw ResourceExhausted(text, "DISK_FULL");
+  throw IoError(text);
+}
+
+[[noreturn]] void corrupt(const std::filesystem::path& path, std::uint64_t offset,
+                          const char* what) {
+  throw DataLoss(fmt::format("journal {} is damaged at byte {}: {}; restore the file, or move it "
+                             "away to start without its jobs",
+                             path.string(), offset, what),
+                 "JOURNAL_CORRUPT", {{"offset", std::to_string(offset)}});
+}
+
+std::string read_all(int fd, const std::filesystem::path& path) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) throw_errno("cannot be read", path);
+  std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
+  for (std::size_t done = 0; done < bytes.size();) {
+    const auto got =
+        ::pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_errno("cannot be read", path);
+    if (got == 0) bytes.resize(done);
+    done += static_cast<std::size_t>(got);
+  }
+  return bytes;
+}
+
+void write_all(int fd, std::string_view bytes, std::uint64_t offset,
+               const std::filesystem::path& path) {
+  while (!bytes.empty()) {
+    const auto put = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) throw_errno("cannot be written", path);
+    bytes.remove_prefix(static_cast<std::size_t>(put));
+    offset += static_cast<std::uint64_t>(put);
+  }
+}
+
+std::string file_header() {
+  std::string header(kFileHeader, '\0');
+  std::memcpy(header.data(), kMagic, sizeof kMagic);
+  std::memcpy(header.data() + sizeof kMagic, &kVersion, sizeof kVersion);
+  return header;
+}
+
+std::string make_record(std::string_view payload, std::uint64_t offset) {
+  check_internal(payload.size() <= kLongestRecord, "journal record of {} bytes", payload.size());
+  RecordHeader header{static_cast<std::uint32_t>(payload.size()), 0,
+                      XXH3_64bits(payload.data(), payload.size())};
+  header.check = header_check(header.length, offset);
+  std::string record(reinterpret_cast<const char*>(&header), sizeof header);
+  return record.append(payload);
+}
+
+bool all_zero(std::string_view bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](char c) { return c == 0; });
+}
+
+struct ReadRecord {
+  std::optional<std::string_view> payload;  ///< nothing: the file ends in a torn append here
+  bool full_length = false;                 ///< of a torn append: only its digest is wrong
+};
+
+ReadRecord read_record(std::string_view file, std::uint64_t offset,
+                       const std::filesystem::path& path) {
+  const std::string_view rest = file.substr(offset);
+  // A file system may show the length of an append before its bytes.
+  if (rest.size() < kRecordHeader || all_zero(rest)) return {};
+  RecordHeader header;
+  std::memcpy(&header, rest.data(), sizeof header);
+  if (header.check != header_check(header.length, offset) || header.length > kLongestRecord)
+    corrupt(path, offset, "a record's header fails its check");
+  if (rest.size() < kRecordHeader + header.length) return {};
+  const std::string_view payload = rest.substr(kRecordHeader, header.length);
+  if (XXH3_64bits(payload.data(), payload.size()) == header.digest) return {payload};
+  if (rest.size() == kRecordHeader + header.length) return {std::nullopt, true};
+  corrupt(path, offset, "a record fails its digest");
+}
+
+void sync_folder(const std::filesystem::path& folder) {
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) throw_errno("folder cannot be opened", folder);
+  const int result = ::fsync(fd);
+  ::close(fd);
+  if (result != 0) throw_errno("folder cannot be synced", folder);
+}
+
+/// Sets space aside up to `until` without making the file longer. The errno where it cannot.
+int set_aside(int fd, std::uint64_t from, std::uint64_t until) {
+  int result = 0;
+  do {
+    result = ::fallocate(fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(from),
+                         static_cast<off_t>(until - from));
+  } while (result != 0 && errno == EINTR);
+  return result == 0 ? 0 : errno;
+}
+
+int open_existing(const std::filesystem::path& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0 && errno == ENOENT) return -1;
+  if (fd < 0) throw_errno("cannot be opened", path);
+  struct stat status {};
+  if (::fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) return fd;
+  ::close(fd);
+  throw IoError(fmt::format("journal {} is no regular file", path.string()));
+}
+
+/// A new file that becomes `path` with `commit`, whole or not at all. Whoever held the old file
+/// must not go on writing to what has no name any more, so the new one is given out open.
+class Replacement {
+ public:
+  explicit Replacement(const std::filesystem::path& path)
+      : path_(path), next_(path.string() + ".new") {
+    fd_ = ::open(next_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd_ < 0) throw_errno("cannot be made", next_);
+  }
+  ~Replacement() {
+    if (fd_ < 0) return;
+    ::close(fd_);
+    ::unlink(next_.c_str());
+  }
+  Replacement(const Replacement&) = delete;
+  Replacement& operator=(const Replacement&) = delete;
+
+  int fd() const { return fd_; }
+  std::uint64_t size() const { return written_ + buffer_.size(); }
+
+  void write(std::string_view bytes) {
+    constexpr std::size_t kAtOnce = 1 << 20;
+    buffer_.append(bytes);
+    if (buffer_.size() >= kAtOnce) flush();
+  }
+
+  /// Returns the open file.
+  int commit() {
+    flush();
+    if (::fsync(fd_) != 0) throw_errno("cannot be synced", next_);
+    if (::rename(next_.c_str(), path_.c_str()) != 0) throw_errno("cannot be renamed", next_);
+    return std::exchange(fd_, -1);
+  }
+
+ private:
+  void flush() {
+    write_all(fd_, buffer_, written_, next_);
+    written_ += buffer_.size();
+    buffer_.clear();
+  }
+
+  std::filesystem::path path_;
+  std::filesystem::path next_;
+  int fd_ = -1;
+  std::uint64_t written_ = 0;
+  std::string buffer_;
+};
+
+/// The first of PATH.cut, PATH.cut-2, ... that is free: what an earlier start kept stays.
+std::filesystem::path free_cut_path(const std::filesystem::path& path) {
+  std::filesystem::path candidate = path.string() + ".cut";
+  for (int number = 2; std::filesystem::exists(std::filesystem::symlink_status(candidate));
+       ++number)
+    candidate = fmt::format("{}.cut-{}", path.string(), number);
+  return candidate;
+}
+
+}  // namespace
+
+Journal::Journal(const std::filesystem::path& file, const Visit& visit) : path_(file) {
+  fd_ = open_existing(path_);
+  const bool fresh = fd_ < 0;
+  if (fresh) {
+    Replacement made(path_);
+    made.write(file_header());
+    fd_ = made.commit();
+  }
+  try {
+    if (fresh) sync_folder(path_.parent_path());
+    replay(visit);
+  } catch (...) {
+    ::close(fd_);
+    throw;
+  }
+  try_reserve(end_ + kReserve);
+}
+
+Journal::~Journal() { ::close(fd_); }
+
+bool Journal::try_reserve(std::uint64_t until) {
+  if (!reserves_ || until <= reserved_) return reserves_;
+  for (const std::uint64_t ahead : {kReserve, std::uint64_t{0}}) {
+    reserve_error_ = set_aside(fd_, end_, until + ahead);
+    if (reserve_error_ == 0) {
+      reserved_ = until + ahead;
+      return true;
+    }
+  }
+  reserves_ = reserve_error_ != EOPNOTSUPP && reserve_error_ != ENOSYS;
+  return false;
+}
+
+void Journal::replay(const Visit& visit) {
+  const std::string file = read_all(fd_, path_);
+  if (file.size() < kFileHeader || std::memcmp(file.data(), kMagic, sizeof kMagic) != 0)
+    corrupt(path_, 0, "it does not begin as a journal");
+  std::uint32_t version = 0;
+  std::memcpy(&version, file.data() + sizeof kMagic, sizeof version);
+  if (version > kVersion)
+    throw FailedPrecondition(
+        fmt::format("journal {} has version {}, this meshloomd reads up to {}: it was written by a "
+                    "newer one",
+                    path_.string(), version, kVersion),
+        "JOURNAL_TOO_NEW", {{"version", std::to_string(version)}});
+  if (version == 0) corrupt(path_, 8, "version 0");
+  end_ = kFileHeader;
+  bool full_length = false;
+  while (end_ < file.size()) {
+    const ReadRecord record = read_record(file, end_, path_);
+    full_length = record.full_length;
+    if (!record.payload) break;
+    visit(*record.payload);
+    end_ += kRecordHeader + record.payload->size();
+  }
+  if (end_ < file.size()) cut_tail(std::string_view(file).substr(end_), full_length);
+  if (version == kVersion) return;
+  // An older daemon must not take what is appended from here on for its own.
+  const std::string header = file_header();
+  write_all(fd_, header, 0, path_);
+  if (::fdatasync(fd_) != 0) throw_errno("cannot be synced", path_);
+}
+
+void Journal::cut_tail(std::string_view tail, bool keep) {
+  cut_bytes_ = tail.size();
+  if (keep) {
+    const std::filesystem::path kept = free_cut_path(path_);
+    Replacement copy(kept);
+    copy.write(tail);
+    ::close(copy.commit());
+    sync_folder(path_.parent_path());
+    cut_file_ = kept;
+  }
+  if (::ftruncate(fd_, static_cast<off_t>(end_)) != 0)
+    throw_errno("cannot be cut after its last whole record", path_);
+}
+
+void Journal::append(std::string_view payload, Room room) {
+  const std::string record = make_record(payload, end_);
+  const std::uint64_t after = end_ + record.size();
+  const bool reserved =
+      try_reserve(after + kReserve) || (room == Room::kUseReserve && try_reserve(after));
+  if (reserves_ && !reserved) {
+    errno = reserve_error_;
+    throw_errno("cannot be written", path_);
+  }
+  try {
+    write_all(fd_, record, end_, path_);
+    if (::fdatasync(fd_) != 0) throw_errno("cannot be synced", path_);
+  } catch (...) {
+    // The next append must not follow half a record. Cutting gives back what was set aside.
+    reserved_ = 0;
+    if (::ftruncate(fd_, static_cast<off_t>(end_)) != 0) throw_errno("cannot be cut back", path_);
+    try_reserve(end_ + kReserve);
+    throw;
+  }
+  end_ = after;
+}
+
+void Journal::rewrite(const std::function<void(const Visit& append)>& produce) {
+  Replacement next(path_);
+  next.write(file_header());
+  produce([&](std::string_view payload) { next.write(make_record(payload, next.size())); });
+  const std::uint64_t end = next.size();
+  if (reserves_ && set_aside(next.fd(), 0, end + kReserve) != 0)
+    throw_errno("cannot be rewritten", path_);
+  const int fd = next.commit();
+  ::close(fd_);
+  fd_ = fd;
+  end_ = end;
+  reserved_ = end + kReserve;
+  sync_folder(path_.parent_path());
+}
+
+}  // namespace meshloom::control

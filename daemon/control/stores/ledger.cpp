@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/stores/ledger.h"
+
+#include <algorithm>
+
+#include "kernels/base/error.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+constexpr std::size_t kLargestBatch = 4 << 20;
+constexpr std::uint64_t kSmallJournal = 1 << 20;  // not worth compacting
+constexpr std::chrono::milliseconds kBetweenAttempts{500};
+
+void replay_payload(std::string_view payload, const Ledger::Replay& replay) {
+  v1::JournalRecord record;
+  if (!record.ParseFromArray(payload.data(), static_cast<int>(payload.size())))
+    throw DataLoss("journal: a record with a right digest cannot be parsed", "JOURNAL_CORRUPT");
+  if (record.group_size() == 0) return replay(record);
+  for (const auto& item : record.group()) replay(item);
+}
+
+bool refusable(Ledger::Need need) { return need != Ledger::Need::kKept; }
+
+}  // namespace
+
+Ledger::Ledger(const std::filesystem::path& file, const Replay& replay)
+    : journal_(file, [&](std::string_view payload) { replay_payload(payload, replay); }) {
+  if (journal_.cut_file())
+    spdlog::warn(
+        "journal: its last record has a wrong digest; its {} bytes were cut off and are kept in {}",
+        journal_.cut_bytes(), journal_.cut_file()->string());
+  else if (journal_.cut_bytes() > 0)
+    spdlog::warn("journal: cut an unfinished append of {} bytes", journal_.cut_bytes());
+  if (!journal_.reserves())
+    spdlog::warn(
+        "journal: this file system cannot set space aside, so a full disk also refuses "
+        "cancellations");
+}
+
+Ledger::~Ledger() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  work_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  if (!queue_.empty())
+    spdlog::error("journal: {} changes could not be written; the next start does not know of them",
+                  queue_.size());
+}
+
+void Ledger::start(Hooks hooks) {
+  hooks_ = std::move(hooks);
+  compact();
+  thread_ = std::thread([this] { run(); });
+}
+
+Ledger::Ticket Ledger::append(v1::JournalRecord record, Need need) {
+  const std::size_t bytes = record.ByteSizeLong();
+  const std::lock_guard lock(mutex_);
+  queue_.push_back({++last_, need, std::move(record), bytes});
+  work_.notify_one();
+  return last_;
+}
+
+bool Ledger::wait(Ticket ticket) {
+  std::unique_lock lock(mutex_);
+  settled_.wait(
+      lock, [&] { return durable_ >= ticket || tried_ >= ticket || refused_.count(ticket) > 0; });
+  if (const auto found = refused_.find(ticket); found != refused_.end()) {
+    const std::exception_ptr error = found->second;
+    refused_.erase(found);
+    std::rethrow_exception(error);
+  }
+  return durable_ >= ticket;
+}
+
+void Ledger::run() {
+  std::unique_lock lock(mutex_);
+  Ticket known = 0;  // when the last attempt began: what is new since then is tried at once
+  while (true) {
+    if (failing_ && !closing_) {
+      work_.wait_for(lock, kBetweenAttempts, [&] { return closing_ || last_ != known; });
+    } else {
+      work_.wait(lock, [&] { return closing_ || !queue_.empty(); });
+    }
+    if (queue_.empty()) {
+      if (closing_) return;
+      continue;
+    }
+    const bool last_attempt = closing_;
+    known = last_;
+    std::vector<Item> batch = take_batch();
+    lock.unlock();
+    write_batch(std::move(batch));
+    lock.lock();
+    if (last_attempt && failing_) return;
+  }
+}
+
+std::vector<Ledger::Item> Ledger::take_batch() {
+  std::vector<Item> batch;
+  std::size_t bytes = 0;
+  while (!queue_.empty() && (batch.empty() || bytes + queue_.front().bytes <= kLargestBatch)) {
+    bytes += queue_.front().bytes;
+    batch.push_back(std::move(queue_.front()));
+    queue_.pop_front();
+  }
+  return batch;
+}
+
+void Ledger::write_batch(std::vector<Item> batch) {
+  const Ticket upto = batch.back().ticket;
+  while (!batch.empty()) {
+    const bool leave_reserve = std::any_of(
+        batch.begin(), batch.end(), [](const Item& item) { return item.need == Need::kRefusable; });
+    v1::JournalRecord group;
+    for (const Item& item : batch) *group.add_group() = item.record;
+    try {
+      journal_.append((batch.size() == 1 ? batch[0].record : group).SerializeAsString(),
+                      leave_reserve ? Journal::Room::kLeaveReserve : Journal::Room::kUseReserve);
+      break;
+    } catch (const Error& error) {
+      const bool any = std::any_of(batch.begin(), batch.end(),
+                                   [](const Item& item) { return refusable(item.need); });
+      if (!any) return keep(std::move(batch), error.what());
+      refuse(batch, std::current_exception());
+    }
+  }
+  settle(upto);
+  compact_if_large();
+}
+
+void Ledger::refuse(std::vector<Item>& batch, const std::exception_ptr& error) {
+  // Those that may use the reserve get an attempt without those that may not.
+  const bool some_ordinary = std::any_of(
+      batch.begin(), batch.end(), [](const Item& item) { return item.need == Need::kRefusable; });
+  const auto refused_now = [&](const Item& item) {
+    return some_ordinary ? item.need == Need::kRefusable : refusable(item.need);
+  };
+  for (const Item& item : batch)
+    if (refused_now(item)) hooks_.refused(item.ticket);
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Item& item : batch)
+      if (refused_now(item)) refused_[item.ticket] = error;
+  }
+  settled_.notify_all();
+  batch.erase(std::remove_if(batch.begin(), batch.end(), refused_now), batch.end());
+}
+
+void Ledger::keep(std::vector<Item> batch, const std::string& error) {
+  const std::lock_guard lock(mutex_);
+  if (!failing_) spdlog::error("{}; {} changes wait and are tried again", error, batch.size());
+  failing_ = true;
+  tried_ = batch.back().ticket;
+  for (auto item = batch.rbegin(); item != batch.rend(); ++item)
+    queue_.push_front(std::move(*item));
+  settled_.notify_all();
+}
+
+void Ledger::settle(Ticket upto) {
+  hooks_.durable(upto);
+  const std::lock_guard lock(mutex_);
+  if (failing_) spdlog::info("journal: written again, nothing was lost");
+  failing_ = false;
+  durable_ = upto;
+  settled_.notify_all();
+}
+
+void Ledger::compact_if_large() {
+  if (journal_.size() >= compact_at_) compact();
+}
+
+void Ledger::compact() {
+  try {
+    journal_.rewrite([&](const Journal::Visit& append) {
+      hooks_.snapshot([&](const v1::JournalRecord& record) { append(record.SerializeAsString()); });
+    });
+  } catch (const Error& error) {
+    spdlog::warn("journal is not compacted: {}", error.what());
+  }
+  compact_at_ = std::max(2 * journal_.size(), journal_.size() + kSmallJournal);
+}
+
+}  // namespace meshloom::control

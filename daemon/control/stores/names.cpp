@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/stores/names.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include "kernels/base/error.h"
+
+namespace meshloom::control {
+namespace {
+
+constexpr std::size_t kLongestName = 63;
+
+bool is_lower_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
+
+bool is_job_id(const std::string& id) {
+  return !id.empty() && id.size() <= kLongestName && is_lower_or_digit(id[0]) &&
+         std::all_of(id.begin(), id.end(),
+                     [](char c) { return is_lower_or_digit(c) || c == '_' || c == '-'; });
+}
+
+[[noreturn]] void bad_name(const std::string& what, const std::string& name, const char* expected) {
+  const std::string shown = name.substr(0, 80);
+  throw InvalidArgument(fmt::format("{} \"{}\" is not valid, expected {}", what, shown, expected),
+                        "NAME_INVALID", {{"name", shown}});
+}
+
+std::uint32_t token_check(const std::string& scope, std::int64_t position) {
+  const std::string text = fmt::format("{}:{}", scope, position);
+  return XXH32(text.data(), text.size(), 0x6d6c);
+}
+
+}  // namespace
+
+std::string parse_job_name(const std::string& name) {
+  constexpr std::string_view kPrefix = "jobs/";
+  const std::string id = name.rfind(kPrefix, 0) == 0 ? name.substr(kPrefix.size()) : name;
+  if (!is_job_id(id)) bad_name("job name", name, "[a-z0-9][a-z0-9_-]{0,62}");
+  return id;
+}
+
+std::string job_resource(const std::string& id) { return "jobs/" + id; }
+
+bool is_folder_name(const std::string& name) {
+  const auto alnum = [](char c) { return is_lower_or_digit(c) || (c >= 'A' && c <= 'Z'); };
+  return !name.empty() && name.size() <= kLongestName && alnum(name[0]) &&
+         std::all_of(name.begin(), name.end(),
+                     [&](char c) { return alnum(c) || c == '.' || c == '_' || c == '-'; });
+}
+
+CheckpointName parse_checkpoint_name(const std::string& name) {
+  constexpr std::string_view kPrefix = "checkpoints/";
+  constexpr const char* kExpected = "checkpoints/JOB/FOLDER";
+  if (name.rfind(kPrefix, 0) != 0) bad_name("checkpoint name", name, kExpected);
+  const auto slash = name.find('/', kPrefix.size());
+  if (slash == std::string::npos) bad_name("checkpoint name", name, kExpected);
+  CheckpointName parsed{name.substr(kPrefix.size(), slash - kPrefix.size()),
+                        name.substr(slash + 1)};
+  if (!is_job_id(parsed.job) || !is_folder_name(parsed.folder))
+    bad_name("checkpoint name", name, kExpected);
+  return parsed;
+}
+
+std::string checkpoint_resource(const std::string& job, const std::string& folder) {
+  return fmt::format("checkpoints/{}/{}", job, folder);
+}
+
+std::string make_page_token(const std::string& scope, std::int64_t position) {
+  return fmt::format("{:x}.{:08x}", position, token_check(scope, position));
+}
+
+std::int64_t parse_page_token(const std::string& scope, const std::string& token) {
+  if (token.empty()) return 0;
+  std::int64_t position = 0;
+  const auto [rest, error] =
+      std::from_chars(token.data(), token.data() + token.size(), position, 16);
+  (void)rest;
+  if (error != std::errc() || position < 0 || token != make_page_token(scope, position))
+    throw InvalidArgument("page_token is not one that this list gave", "PAGE_TOKEN_INVALID",
+                          {{"field", "page_token"}});
+  return position;
+}
+
+int page_size_or_default(int asked, int most) {
+  constexpr int kDefault = 50;
+  if (asked < 0)
+    throw InvalidArgument(fmt::format("page_size is {}, expected 0 (the default) or more", asked),
+                          "PAGE_SIZE_INVALID", {{"field", "page_size"}});
+  return asked == 0 ? kDefault : std::min(asked, most);
+}
+
+}  // namespace meshloom::control

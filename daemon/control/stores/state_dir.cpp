@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/stores/state_dir.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <vector>
+
+#include "kernels/base/error.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+namespace fs = std::filesystem;
+
+void make_private_folder(const fs::path& folder) {
+  std::error_code error;
+  if (fs::is_directory(folder, error)) return;
+  fs::create_directories(folder, error);
+  if (error)
+    throw IoError(fmt::format("state dir {} cannot be made: {}", folder.string(), error.message()));
+  fs::permissions(folder, fs::perms::owner_all, error);
+}
+
+/// What other users could read or write so far.
+void close_to_others(const fs::path& root) {
+  constexpr fs::perms kOthers = fs::perms::group_all | fs::perms::others_all;
+  std::error_code error;
+  if ((fs::status(root, error).permissions() & kOthers) == fs::perms::none) return;
+  std::vector<fs::path> all{root};
+  for (fs::recursive_directory_iterator entry(root, error), end; !error && entry != end;
+       entry.increment(error))
+    if (std::error_code unread; !entry->is_symlink(unread)) all.push_back(entry->path());
+  int refused = error ? 1 : 0;
+  for (const fs::path& path : all) {
+    std::error_code failed;
+    fs::permissions(path, kOthers, fs::perm_options::remove, failed);
+    if (failed) ++refused;
+  }
+  if (refused == 0)
+    spdlog::warn("state dir {} was open to other users: it is private now", root.string());
+  else
+    spdlog::error("state dir {} is open to other users, and {} of {} entries cannot be closed",
+                  root.string(), refused, all.size());
+}
+
+std::string owner_of_lock(const fs::path& lock) {
+  try {
+    return base::InputFile(lock, base::InputFile::Links::kRefuse).read_text(32);
+  } catch (const Error&) {
+    return "unknown";
+  }
+}
+
+/// Throws where another process has it; a file system without such locks is none's.
+void lock_or_refuse(int fd, const fs::path& root) {
+  if (::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  const std::string pid = owner_of_lock(root / "lock");
+  throw FailedPrecondition(
+      fmt::format("state dir {} is in use by another meshloomd (pid {})", root.string(), pid),
+      "STATE_DIR_LOCKED", {{"pid", pid}});
+}
+
+}  // namespace
+
+StateDir::StateDir(fs::path root) : root_(fs::absolute(std::move(root))) {
+  make_private_folder(root_);
+  folder_ = base::FileDescriptor(::open(root_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder_.get() < 0) base::throw_file_error("cannot open state dir", root_, errno);
+  lock_or_refuse(folder_.get(), root_);
+  const fs::path path = root_ / "lock";
+  lock_ = base::FileDescriptor(
+      ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+  if (lock_.get() < 0) base::throw_file_error("cannot open", path, errno);
+  lock_or_refuse(lock_.get(), root_);
+  const std::string pid = std::to_string(::getpid());
+  if (::ftruncate(lock_.get(), 0) != 0 || ::pwrite(lock_.get(), pid.data(), pid.size(), 0) < 0)
+    base::throw_file_error("cannot write", path, errno);
+  close_to_others(root_);
+  fs::remove(root_ / "address");
+  fs::create_directories(root_ / "jobs");
+}
+
+StateDir::~StateDir() {
+  std::error_code ignored;
+  if (published_) fs::remove(root_ / "address", ignored);
+}
+
+void StateDir::check_in_place() const {
+  struct stat locked {
+  }, found{};
+  const bool same = ::fstat(folder_.get(), &locked) == 0 && ::stat(root_.c_str(), &found) == 0 &&
+                    locked.st_dev == found.st_dev && locked.st_ino == found.st_ino;
+  if (same && ::access(journal().c_str(), F_OK) == 0) return;
+  throw FailedPrecondition(
+      fmt::format("state dir {} was removed or replaced while this meshloomd runs: a job could "
+                  "not be kept; stop the daemon and start it again",
+                  root_.string()),
+      "STATE_DIR_GONE", {{"state_dir", root_.string()}});
+}
+
+void StateDir::publish_address(const std::string& address) {
+  const fs::path next = root_ / "address.new";
+  {
+    std::ofstream file(next, std::ios::trunc);
+    file << address << '\n';
+    if (!file.flush()) throw IoError(fmt::format("{} cannot be written", next.string()));
+  }
+  fs::rename(next, root_ / "address");
+  published_ = true;
+}
+
+fs::path log_file(const fs::path& state_dir, int rank) {
+  make_private_folder(state_dir);
+  const fs::path folder = state_dir / "logs";
+  std::error_code error;
+  fs::create_directories(folder, error);
+  return folder / fmt::format("rank-{}.log", rank);
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/jobs/memory_admission.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "daemon/base/config.h"
+#include "daemon/nn/models/presets.h"
+#include "daemon/plan/job_memory.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::control {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// A resolved config of gpt2_124m.
+v1::RunConfig config(int dp, std::int64_t micro_batch) {
+  v1::RunConfig run;
+  run.mutable_mesh()->set_dp(dp);
+  run.mutable_plan()->set_dtype("float32");
+  run.mutable_training()->set_global_batch_size(64);
+  run.mutable_training()->set_micro_batch_size(micro_batch);
+  run.mutable_training()->set_seq_len(1024);
+  return run;
+}
+
+class MemoryAdmissionTest : public ::testing::Test {
+ protected:
+  /// Two ranks on the first host and one on the other, with so many times the memory that they
+  /// need.
+  MemoryAdmission admission(double own, double other = 100.0) {
+    const auto limit = [this](double times) {
+      return MemoryLimit{static_cast<std::int64_t>(times * rank_bytes()), "cgroup limit"};
+    };
+    return MemoryAdmission({{"here", 2, {}}, {"there", 1, limit(other)}},
+                           [bytes = limit(2 * own)] { return bytes; });
+  }
+  double rank_bytes() const {
+    return static_cast<double>(plan::estimate_job_memory(run_, model_).total());
+  }
+  std::string note(const MemoryAdmission& admission, bool overcommit = false) const {
+    return admission.check_job(run_, model_, overcommit).value_or("none");
+  }
+  Error refusal(const MemoryAdmission& admission) const {
+    try {
+      admission.check_job(run_, model_, false);
+    } catch (const ResourceExhausted& error) {
+      return error;
+    }
+    ADD_FAILURE() << "the job was taken";
+    return InternalError("");
+  }
+
+  nn::ModelConfig model_ = nn::preset_config("gpt2_124m");
+  v1::RunConfig run_ = config(3, 8);
+};
+
+TEST_F(MemoryAdmissionTest, AJobIsTakenWithANoteWhereItTakesMostOfAHost) {
+  EXPECT_EQ(note(admission(1.3)), "none");
+  EXPECT_THAT(note(admission(1.2)), HasSubstr("host here, 83 % of its"));
+  EXPECT_THAT(note(admission(1.01)), HasSubstr("99 % of its"));
+  EXPECT_THAT(note(admission(2.0, 1.1)), HasSubstr("host there, 91 %"));
+}
+
+TEST_F(MemoryAdmissionTest, AJobThatNeedsMoreThanAHostHasIsRefusedWithItsParts) {
+  const Error error = refusal(admission(0.9));
+  EXPECT_EQ(error.reason(), kMemoryEstimate);
+  EXPECT_EQ(error.metadata().at("field"), "run.training.micro_batch_size");
+  EXPECT_EQ(error.metadata().at("needed_bytes"), fmt::format("{:.0f}", 2 * rank_bytes()));
+  EXPECT_EQ(error.metadata().at("optimizer_bytes"),
+            std::to_string(8 * nn::parameter_count(model_)));
+  EXPECT_THAT(error.what(), HasSubstr("111 % of its"));
+  EXPECT_THAT(error.what(), HasSubstr("2 ranks of"));
+  EXPECT_THAT(error.what(), HasSubstr("overcommit: true"));
+  EXPECT_EQ(refusal(admission(2.0, 0.5)).metadata().at("host"), "there");
+  EXPECT_THAT(note(admission(0.9), true), HasSubstr("overcommit: "));
+}
+
+TEST_F(MemoryAdmissionTest, TheFieldToChangeIsThatOfTheLargestPart) {
+  const auto field = [&] { return refusal(admission(0.5)).metadata().at("field"); };
+  run_ = config(3, 1);
+  run_.mutable_training()->set_seq_len(64);
+  EXPECT_EQ(field(), "run.mesh.fsdp");
+  run_.mutable_mesh()->set_dp(1);
+  EXPECT_EQ(field(), "run.model");
+  run_ = config(1, 1);
+  model_ = nn::preset_config("byte_gpt_tiny");
+  model_.max_position_embeddings = 1 << 16;
+  run_.mutable_training()->set_seq_len(1 << 16);
+  EXPECT_EQ(field(), "run.plan.activation_checkpoint");
+  run_.mutable_plan()->set_activation_checkpoint(v1::ACTIVATION_CHECKPOINT_FULL);
+  EXPECT_EQ(field(), "run.training.seq_len");
+}
+
+TEST_F(MemoryAdmissionTest, ModelsThatAreLoadedForGenerationCountWhileTheyAreHeld) {
+  MemoryAdmission tight = admission(1.3);
+  const auto weights = static_cast<std::int64_t>(0.4 * rank_bytes());
+  const auto job = static_cast<std::int64_t>(rank_bytes());
+  auto held = tight.hold_source(weights, job);
+  EXPECT_THAT(note(tight), HasSubstr("loaded for generation"));
+  EXPECT_THROW(tight.hold_source(weights, job), ResourceExhausted);
+  auto more = tight.hold_source(weights, 0);
+  EXPECT_EQ(std::stoll(refusal(admission(0.5)).metadata().at("generation_bytes")), 0);
+  auto third = tight.hold_source(weights, 0);
+  EXPECT_EQ(std::stoll(refusal(tight).metadata().at("generation_bytes")), 3 * weights);
+  held.reset();
+  more.reset();
+  third.reset();
+  EXPECT_EQ(note(tight), "none");
+  EXPECT_NO_THROW(tight.hold_source(weights, job));
+}
+
+TEST_F(MemoryAdmissionTest, CachesOfSequencesAreCountedBesideTheJob) {
+  MemoryAdmission tight = admission(1.3);
+  const auto job = static_cast<std::int64_t>(rank_bytes());
+  const auto third = static_cast<std::int64_t>(0.3 * rank_bytes());
+  auto held = tight.hold_cache({8, third / 2, 1}, job);
+  try {
+    tight.hold_cache({9, third, 5}, job);
+    ADD_FAILURE() << "nothing was refused";
+  } catch (const ResourceExhausted& error) {
+    EXPECT_EQ(error.reason(), kMemoryEstimate);
+    EXPECT_THAT(error.what(), HasSubstr("the keys and values of 9 sequences take"));
+    EXPECT_EQ(std::stoll(error.metadata().at("generation_bytes")), third / 2);
+  }
+  EXPECT_THROW(tight.hold_source(third * 9, job), ResourceExhausted);
+  held.reset();
+  EXPECT_NO_THROW(tight.hold_cache({9, third / 2, 1}, job));
+  EXPECT_NO_THROW(tight.hold_cache({9, third / 2, 1}, 100 * job)) << "a job with overcommit";
+  EXPECT_THROW(tight.hold_cache({9, 20 * third, 1}, 100 * job), ResourceExhausted);
+}
+
+TEST_F(MemoryAdmissionTest, AHostWhoseMemoryIsNotKnownTakesEverything) {
+  MemoryAdmission unknown({{"here", 2, {}}}, [] { return MemoryLimit(); });
+  EXPECT_EQ(note(unknown), "none");
+  EXPECT_NO_THROW(unknown.hold_source(std::int64_t{1} << 50, 0));
+}
+
+TEST_F(MemoryAdmissionTest, EveryJobOfConfigsFitsAHostOf8GiB) {
+  const MemoryAdmission host({{"here", 2, {}}}, [] {
+    return MemoryLimit{std::int64_t{8} << 30, "MemTotal"};
+  });
+  int jobs = 0;
+  for (const auto& file : std::filesystem::directory_iterator(MESHLOOM_CONFIGS "/jobs")) {
+    if (file.path().extension() != ".yaml") continue;
+    run_ = base::load_job_file(file.path()).spec.run();
+    const std::string preset = run_.model().preset();
+    model_ = nn::preset_config(preset.empty() ? "byte_gpt_10m" : preset);
+    run_.mutable_mesh()->set_dp(2);
+    run_.mutable_plan()->set_dtype("float32");
+    auto& training = *run_.mutable_training();
+    if (training.seq_len() == 0) training.set_seq_len(model_.max_position_embeddings);
+    if (training.micro_batch_size() == 0)
+      training.set_micro_batch_size((training.global_batch_size() + 1) / 2);
+    EXPECT_EQ(note(host), "none") << file.path();
+    ++jobs;
+  }
+  EXPECT_GE(jobs, 4);
+}
+
+}  // namespace
+}  // namespace meshloom::control

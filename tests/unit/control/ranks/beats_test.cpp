@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Heartbeats over real sockets: both ways, anew after a loss, and not with strangers.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <memory>
+
+#include "daemon/control/ranks/beat_client.h"
+#include "daemon/control/ranks/beat_server.h"
+
+namespace meshloom::control {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+class BeatsTest : public ::testing::Test {
+ protected:
+  void serve(int port = 0) {
+    server_.reset();
+    server_ = std::make_unique<BeatServer>(BeatServer::Options{
+        resolve_listen_address("127.0.0.1:" + std::to_string(port), "beats"), "secret", 3,
+        [this](int rank, const v1::Heartbeat& beat, BeatServer::Clock::time_point) {
+          if (rank == 1) progress_ = static_cast<std::int64_t>(beat.progress());
+          ++heard_;
+        }});
+    server_->start([this] { ++ticks_; });
+  }
+  std::unique_ptr<BeatClient> client(int rank, const std::string& secret = "secret") {
+    return std::make_unique<BeatClient>(
+        BeatClient::Options{"127.0.0.1:" + std::to_string(server_->port()), secret, rank,
+                            [this] {
+                              v1::Heartbeat beat;
+                              beat.set_progress(static_cast<std::uint64_t>(++sent_));
+                              return beat;
+                            },
+                            [this] { ++answered_; }, [this] { ++ticks_; }});
+  }
+  /// A stranger's connection.
+  base::UniqueFd connect() {
+    base::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
+    to.sin_port = ::htons(static_cast<std::uint16_t>(server_->port()));
+    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+    return fd;
+  }
+  static bool is_closed_within(const base::UniqueFd& fd, std::chrono::milliseconds time) {
+    pollfd watched{fd.get(), POLLIN, 0};
+    char byte = 0;
+    return ::poll(&watched, 1, static_cast<int>(time.count())) == 1 &&
+           ::recv(fd.get(), &byte, 1, 0) <= 0;
+  }
+  template <typename Condition>
+  static bool eventually(Condition condition) {
+    const auto end = Clock::now() + 10s;
+    while (!condition() && Clock::now() < end) std::this_thread::sleep_for(2ms);
+    return condition();
+  }
+
+  std::atomic<int> heard_{0}, sent_{0}, answered_{0}, ticks_{0};
+  std::atomic<std::int64_t> progress_{0};
+  std::unique_ptr<BeatServer> server_;
+};
+
+TEST_F(BeatsTest, GoBothWaysAndAnewAfterALoss) {
+  serve();
+  const auto one = client(1);
+  EXPECT_TRUE(eventually([&] { return progress_ >= 2 && answered_ >= 2 && ticks_ >= 4; }));
+  const int port = server_->port();
+  serve(port);
+  const int before = heard_;
+  EXPECT_TRUE(eventually([&] { return heard_ > before + 1; })) << "over a new connection";
+}
+
+TEST_F(BeatsTest, StrangersAreNotHeardAndDoNotStay) {
+  serve();
+  const auto wrong = client(1, "secreT");
+  const auto impossible = client(3);
+  const auto own = client(0);
+  for (const std::string& text :
+       {std::string("\x0a\x00GET / HTTP", 12), std::string("\xff\xff", 2),
+        std::string("\x08\x00secret 9", 10), std::string("\x06\x00secret", 8)}) {
+    const base::UniqueFd stranger = connect();
+    ASSERT_EQ(::send(stranger.get(), text.data(), text.size(), 0),
+              static_cast<ssize_t>(text.size()));
+    EXPECT_TRUE(is_closed_within(stranger, 2s)) << text;
+  }
+  const base::UniqueFd silent = connect();
+  EXPECT_FALSE(is_closed_within(silent, 1s));
+  EXPECT_TRUE(is_closed_within(silent, 10s));
+  EXPECT_EQ(heard_, 0);
+  EXPECT_EQ(answered_, 0);
+  const base::UniqueFd known = connect();
+  const std::string hello("\x08\x00secret 1\x02\x00\xff\xff", 14);
+  ASSERT_EQ(::send(known.get(), hello.data(), hello.size(), 0), 14);
+  EXPECT_TRUE(is_closed_within(known, 2s)) << "what it sends is no heartbeat";
+}
+
+TEST_F(BeatsTest, AFullSocketDelaysNobody) {
+  int pair[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+  BeatConnection from{base::UniqueFd(pair[0])};
+  BeatConnection to{base::UniqueFd(pair[1])};
+  const std::string beat(1000, 'b');
+  for (int i = 0; i < 10'000; ++i) ASSERT_TRUE(from.send(beat));
+  std::vector<std::string> beats;
+  for (int i = 0; i < 10'000; ++i) {
+    ASSERT_TRUE(to.receive(&beats));
+    ASSERT_TRUE(from.send("last"));
+  }
+  ASSERT_TRUE(to.receive(&beats));
+  EXPECT_GT(beats.size(), 10u);
+  EXPECT_EQ(beats.back(), "last");
+  for (const auto& one : beats) ASSERT_TRUE(one == beat || one == "last") << one.size();
+}
+
+}  // namespace
+}  // namespace meshloom::control

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the store tells, and what is left of it after a full disk or a restart.
+#include <atomic>
+
+#include "daemon/control/stores/job_state.h"
+#include "kernels/base/error.h"
+#include "tests/support/full_disk.h"
+#include "tests/unit/control/stores/job_store_fixture.h"
+
+namespace meshloom::control {
+namespace {
+
+using namespace std::chrono_literals;
+
+class JobStoreDurableTest : public JobStoreTest {
+ protected:
+  /// Every file is as long as it may be.
+  std::unique_ptr<test::FileSizeLimit> full() const {
+    return std::make_unique<test::FileSizeLimit>(std::filesystem::file_size(folder_ / "journal") +
+                                                 1);
+  }
+  /// What a daemon that begins with the journal as it is would know.
+  std::unique_ptr<JobStore> after_kill() {
+    const auto copy = folder_ / fmt::format("copy-{}", ++copies_);
+    std::filesystem::copy_file(folder_ / "journal", copy);
+    JobStore::Options other = options();
+    other.journal = copy;
+    return std::make_unique<JobStore>(other);
+  }
+  static bool eventually(const std::function<bool()>& holds) {
+    const auto end = std::chrono::steady_clock::now() + 20s;
+    while (!holds() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(2ms);
+    return holds();
+  }
+
+  int copies_ = 0;
+};
+
+TEST_F(JobStoreDurableTest, AFinalStateIsToldWhenARestartKnowsIt) {
+  const auto store = open();
+  submit(*store, "a");
+  store->begin_attempt("a");
+  move(*store, "a", v1::JOB_STATE_RUNNING);
+  const std::int64_t revision = store->get("a").revision();
+  std::atomic<int> heard{0};
+  const Subscription subscription = store->subscribe("a", [&] { ++heard; });
+  auto limit = full();
+  move(*store, "a", v1::JOB_STATE_SUCCEEDED);
+  publish_step(*store, "a", 1);
+  EXPECT_EQ(store->get("a").state(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(store->get("a").pending_state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(store->list(0, 10).first[0].pending_state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(store->get("a").step(), 0) << "what came later is not told first";
+  EXPECT_TRUE(store->events_after("a", revision).empty());
+  EXPECT_EQ(heard, 0);
+  limit.reset();
+  ASSERT_TRUE(eventually([&] { return store->get("a").state() == v1::JOB_STATE_SUCCEEDED; }));
+  EXPECT_EQ(store->get("a").pending_state(), v1::JOB_STATE_UNSPECIFIED);
+  EXPECT_EQ(store->get("a").step(), 1);
+  EXPECT_TRUE(eventually([&] { return heard > 0; }));
+  const auto events = store->events_after("a", revision);
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].job().state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(events[0].job().resolved().training().steps(), 10);
+  EXPECT_TRUE(events[1].has_step());
+  EXPECT_EQ(after_kill()->get("a").state(), v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST_F(JobStoreDurableTest, ACancelTakesEffectOnABrokenDiskAndSaysSo) {
+  const auto store = open();
+  submit(*store, "running");
+  submit(*store, "waiting");
+  store->begin_attempt("running");
+  move(*store, "running", v1::JOB_STATE_RUNNING);
+  auto limit = full();
+  const v1::Job cancelled = store->cancel("running", {});
+  EXPECT_EQ(cancelled.state(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(cancelled.pending_state(), v1::JOB_STATE_CANCELLING);
+  EXPECT_TRUE(store->cancel_requested("running"));
+  EXPECT_EQ(store->cancel("running", {}).pending_state(), v1::JOB_STATE_CANCELLING) << "a repeat";
+  EXPECT_EQ(store->cancel("waiting", {}).pending_state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(after_kill()->get("waiting").state(), v1::JOB_STATE_QUEUED) << "as was told";
+  EXPECT_THROW(submit(*store, "new"), Error);
+  EXPECT_THROW(store->get("new"), NotFound);
+  limit.reset();
+  EXPECT_TRUE(eventually([&] { return store->get("waiting").state() == v1::JOB_STATE_CANCELLED; }));
+  EXPECT_EQ(store->get("running").state(), v1::JOB_STATE_CANCELLING);
+  EXPECT_EQ(submit(*store, "new").state(), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(after_kill()->get("running").state(), v1::JOB_STATE_CANCELLED);
+}
+
+TEST_F(JobStoreDurableTest, AFullDiskTakesCancelsAndEnds) {
+  const test::SmallDisk disk(8);
+  if (!disk.mounted()) GTEST_SKIP() << "needs root for a disk of its own";
+  JobStore::Options small = options();
+  small.journal = disk / "journal";
+  {
+    JobStore store(small);
+    for (int i = 0; i < 100; ++i) submit(store, fmt::format("job-{}", i));
+    store.begin_attempt("job-0");
+    disk.fill();
+    v1::JobSpec large = spec("");
+    large.mutable_run()->mutable_model()->set_preset(std::string(200'000, 'p'));
+    int taken = 0;
+    const auto fill_up = [&] {
+      for (; taken < 20; ++taken) store.submit(large, large.run(), {});
+    };
+    EXPECT_THROW(fill_up(), ResourceExhausted);
+    EXPECT_LT(taken, 10) << "no submit takes what is set aside for others";
+    for (int i = 1; i < 100; ++i)
+      EXPECT_EQ(store.cancel(fmt::format("job-{}", i), {}).state(), v1::JOB_STATE_CANCELLED);
+    move(store, "job-0", v1::JOB_STATE_FAILED);
+    EXPECT_EQ(store.get("job-0").state(), v1::JOB_STATE_FAILED);
+  }
+  const JobStore store(small);
+  EXPECT_EQ(store.get("job-0").state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(store.get("job-99").state(), v1::JOB_STATE_CANCELLED);
+}
+
+TEST_F(JobStoreDurableTest, AnEpochIsGivenOutOnceAlsoWhereTheJournalCannotBeWritten) {
+  const auto store = open();
+  submit(*store, "a");
+  auto limit = full();
+  const v1::Job begun = store->begin_attempt("a");
+  EXPECT_EQ(begun.epoch(), 1);
+  EXPECT_EQ(begun.state(), v1::JOB_STATE_PREPARING);
+  const auto killed = after_kill();
+  limit.reset();
+  EXPECT_EQ(killed->get("a").state(), v1::JOB_STATE_QUEUED);
+  EXPECT_GT(killed->begin_attempt("a").epoch(), begun.epoch());
+}
+
+TEST_F(JobStoreDurableTest, BeginningWaitsForEpochsThatTheJournalPromises) {
+  const auto store = open();
+  submit(*store, "a");
+  auto limit = full();
+  std::set<std::int64_t> epochs;
+  std::atomic<bool> stuck{true};
+  std::thread driver([&] {
+    for (int i = 0; i < 200; ++i) {
+      EXPECT_TRUE(epochs.insert(store->begin_attempt("a").epoch()).second);
+      move(*store, "a", v1::JOB_STATE_RECOVERING);
+    }
+    stuck = false;
+  });
+  const auto promised = [&] { return store->epoch(); };
+  EXPECT_TRUE(eventually([&] { return promised() >= 64; }));
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(promised(), 64) << "the journal has promised no more";
+  EXPECT_TRUE(stuck);
+  EXPECT_GE(after_kill()->epoch(), 64);
+  limit.reset();
+  driver.join();
+  EXPECT_EQ(epochs.size(), 200u);
+}
+
+TEST_F(JobStoreDurableTest, AFullDiskForDaysDoesNotFillTheMemory) {
+  const auto store = open();
+  submit(*store, "a");
+  store->begin_attempt("a");
+  const std::int64_t revision = store->get("a").revision();
+  auto limit = full();
+  move(*store, "a", v1::JOB_STATE_RUNNING);
+  for (int i = 1; i <= 10'000; ++i) publish_step(*store, "a", i);
+  limit.reset();
+  ASSERT_TRUE(eventually([&] { return store->get("a").step() == 10'000; }));
+  EXPECT_THROW(store->events_after("a", revision), OutOfRange) << "only the newest 4096 were kept";
+  EXPECT_EQ(store->get("a").state(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(store->events_after("a", store->get("a").revision() - 1).size(), 1u);
+}
+
+TEST_F(JobStoreDurableTest, TheJournalIsCompactedWhileJobsRun) {
+  std::uintmax_t largest = 0;
+  {
+    const auto store = open();
+    submit(*store, "a", key("id", "a"));
+    store->begin_attempt("a");
+    move(*store, "a", v1::JOB_STATE_RUNNING);
+    for (int i = 0; i < 100; ++i) store->add_note("a", std::string(300, 'n'));
+    for (int i = 1; i <= 400; ++i) {
+      publish_step(*store, "a", i);
+      store->checkpoint_saved("a", i);
+      store->update("a", [](v1::Job*) {});
+      largest = std::max(largest, std::filesystem::file_size(folder_ / "journal"));
+    }
+  }
+  EXPECT_LT(largest, 2u << 20) << "25 MB were appended";
+  const auto store = open();
+  EXPECT_EQ(store->get("a").step(), 400);
+  EXPECT_EQ(store->get("a").notes_size(), 100);
+  EXPECT_EQ(store->find_request(key("id", "a"))->name(), "jobs/a");
+}
+
+TEST_F(JobStoreDurableTest, ValidationsCostNoJournalAndStayWithTheNextRecord) {
+  {
+    const auto store = open();
+    submit(*store, "a");
+    store->begin_attempt("a");
+    move(*store, "a", v1::JOB_STATE_RUNNING);
+    const auto before = std::filesystem::file_size(folder_ / "journal");
+    v1::ValidationMetrics validation;
+    for (int i = 1; i <= 100; ++i) {
+      validation.set_step(i);
+      store->publish_validation("a", validation);
+    }
+    EXPECT_EQ(std::filesystem::file_size(folder_ / "journal"), before);
+    publish_step(*store, "a", 100);
+    store->checkpoint_saved("a", 100);
+  }
+  const auto store = open();
+  EXPECT_EQ(store->get("a").first_validation().step(), 1);
+  EXPECT_EQ(store->get("a").last_validation().step(), 100);
+}
+
+TEST_F(JobStoreDurableTest, AJobThatTakesTheDaemonDownIsHeldAndTheQueueGoesOn) {
+  {
+    const auto store = open();
+    submit(*store, "bad");
+    submit(*store, "good");
+    EXPECT_EQ(store->wait_for_job(), "bad");
+    store->begin_attempt("bad");
+  }
+  for (int attempt = 2; attempt <= 3; ++attempt) {
+    const auto store = open();
+    EXPECT_EQ(store->wait_for_job(), "good") << "the other is not always first";
+    EXPECT_EQ(store->begin_attempt("bad").attempt(), attempt);
+  }
+  {
+    const auto store = open();
+    const v1::Job held = store->get("bad");
+    EXPECT_EQ(held.state(), v1::JOB_STATE_HELD);
+    EXPECT_EQ(held.hold_code(), v1::HOLD_CODE_CRASH_LOOP);
+    EXPECT_NE(held.hold_reason().find("CRASH_LOOP"), std::string::npos);
+    run_through(*store, "good");
+  }
+  const auto store = open();
+  EXPECT_EQ(store->get("bad").state(), v1::JOB_STATE_HELD) << "a start alone does not release it";
+  EXPECT_THROW(store->release("good", {}), FailedPrecondition);
+  const v1::Job released = store->release("bad", key("release", "bad"));
+  EXPECT_EQ(released.state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(released.hold_code(), v1::HOLD_CODE_UNSPECIFIED);
+  EXPECT_EQ(store->release("bad", key("release", "bad")).name(), "jobs/bad");
+  EXPECT_EQ(store->wait_for_job(), "bad");
+  EXPECT_EQ(store->begin_attempt("bad").stalled_attempts(), 1);
+}
+
+TEST_F(JobStoreDurableTest, AStepMakesAttemptsCountAnew) {
+  for (int attempt = 1; attempt <= 10; ++attempt) {
+    const auto store = open();
+    if (attempt == 1) submit(*store, "a");
+    ASSERT_EQ(store->wait_for_job(), "a");
+    EXPECT_EQ(store->begin_attempt("a").attempt(), attempt);
+    move(*store, "a", v1::JOB_STATE_RUNNING);
+    publish_step(*store, "a", 1);
+  }
+}
+
+TEST(SummaryOf, KeepsEveryFieldThatIsNotLarge) {
+  v1::Job job;
+  const auto* reflection = job.GetReflection();
+  const auto* descriptor = job.GetDescriptor();
+  using Field = google::protobuf::FieldDescriptor;
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    const Field* field = descriptor->field(i);
+    if (field->is_repeated())
+      reflection->AddString(&job, field, "x");
+    else if (field->cpp_type() == Field::CPPTYPE_MESSAGE)
+      reflection->MutableMessage(&job, field);
+    else if (field->cpp_type() == Field::CPPTYPE_STRING)
+      reflection->SetString(&job, field, "x");
+    else if (field->cpp_type() == Field::CPPTYPE_INT64)
+      reflection->SetInt64(&job, field, 1);
+    else if (field->cpp_type() == Field::CPPTYPE_ENUM)
+      reflection->SetEnumValue(&job, field, 1);
+    else
+      reflection->SetBool(&job, field, true);
+  }
+  job.mutable_spec()->set_name("x");
+  job.mutable_spec()->mutable_run()->mutable_training()->set_steps(1);
+  v1::Job expected = job;
+  expected.mutable_spec()->Clear();
+  expected.mutable_spec()->set_name("x");
+  expected.clear_resolved();
+  expected.clear_notes();
+  expected.clear_sample();
+  expected.clear_plan();
+  EXPECT_EQ(summary_of(job).SerializeAsString(), expected.SerializeAsString());
+}
+
+}  // namespace
+}  // namespace meshloom::control

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ended jobs: summaries, deletion, retention.
+#include <fstream>
+
+#include "daemon/control/host/timestamp.h"
+#include "daemon/control/stores/retention.h"
+#include "kernels/base/error.h"
+#include "tests/unit/control/stores/job_store_fixture.h"
+#include "tests/unit/train/checkpoint/failpoint_file_system.h"
+
+namespace meshloom::control {
+namespace {
+
+using namespace std::chrono_literals;
+
+class JobStoreRemovalTest : public JobStoreTest {
+ protected:
+  std::filesystem::path make_folder(const std::string& id) const {
+    const auto folder = folder_ / "jobs" / id;
+    std::filesystem::create_directories(folder / "checkpoints/step-1");
+    std::ofstream(folder / "checkpoints/step-1/weights") << "w";
+    return folder;
+  }
+  static v1::Job submit_after(JobStore& store, const std::string& name, const std::string& source) {
+    v1::JobSpec next = spec(name);
+    next.mutable_run()->mutable_checkpoint()->set_resume_from("checkpoints/" + source + "/step-1");
+    return store.submit(next, next.run(), {});
+  }
+};
+
+TEST_F(JobStoreRemovalTest, OldEndedJobsStayAsSummariesWithTheirNamesAndRequests) {
+  JobStore::Options few = options();
+  few.most_detailed = 2;
+  const auto check = [&](JobStore& store) {
+    for (int i = 0; i < 5; ++i) {
+      const v1::Job job = store.get(fmt::format("a{}", i));
+      EXPECT_EQ(job.state(), v1::JOB_STATE_SUCCEEDED);
+      EXPECT_EQ(job.summary(), i < 3) << i;
+      EXPECT_EQ(job.has_resolved(), i >= 3) << i;
+      EXPECT_EQ(store.find_request(key("id", "a0"))->name(), "jobs/a0");
+      EXPECT_THROW(submit(store, job.spec().name()), AlreadyExists);
+    }
+  };
+  {
+    JobStore store(few);
+    for (int i = 0; i < 5; ++i) {
+      const std::string name = fmt::format("a{}", i);
+      submit(store, name, i == 0 ? key("id", name) : RequestKey{});
+      run_through(store, name);
+    }
+    check(store);
+  }
+  JobStore store(few);
+  check(store);
+}
+
+TEST_F(JobStoreRemovalTest, DeletingFreesNameAndFolderForGood) {
+  const auto folder = make_folder("a");
+  {
+    const auto store = open();
+    // The folder is made here before its job, as it is after an older daemon's list was full.
+    EXPECT_THROW(submit(*store, "a"), AlreadyExists);
+    std::filesystem::remove_all(folder);
+    submit(*store, "a", key("submit", "a"));
+    make_folder("a");
+    EXPECT_THROW(store->remove("a", {}), FailedPrecondition) << "it has not ended";
+    EXPECT_THROW(store->remove("nobody", {}), NotFound);
+    run_through(*store, "a");
+    submit_after(*store, "user", "a");
+    try {
+      store->remove("a", {});
+      FAIL();
+    } catch (const FailedPrecondition& error) {
+      EXPECT_EQ(error.reason(), "JOB_IN_USE");
+    }
+    EXPECT_TRUE(std::filesystem::exists(folder));
+    store->cancel("user", {});
+    store->remove("a", key("delete", "a"));
+    EXPECT_FALSE(std::filesystem::exists(folder));
+    EXPECT_THROW(store->get("a"), NotFound);
+    store->remove("a", key("delete", "a"));
+    EXPECT_THROW(store->remove("a", {}), NotFound);
+  }
+  const auto store = open();
+  EXPECT_THROW(store->get("a"), NotFound);
+  store->remove("a", key("delete", "a"));
+  try {
+    submit(*store, "a", key("submit", "a"));
+    FAIL() << "a repeat of the old request makes no new job";
+  } catch (const NotFound& error) {
+    EXPECT_EQ(error.reason(), "JOB_DELETED");
+  }
+  submit(*store, "a", key("submit-2", "a"));
+  make_folder("a");
+  store->remove("a", key("delete", "a"));
+  EXPECT_EQ(store->get("a").state(), v1::JOB_STATE_QUEUED) << "the repeat was for the first one";
+  EXPECT_TRUE(std::filesystem::exists(folder));
+}
+
+TEST_F(JobStoreRemovalTest, ADeletionThatStoppedHalfWayIsFinishedAtTheNextStart) {
+  testing::FailpointFileSystem broken([](int) { throw IoError("the disk does not answer"); });
+  JobStore::Options options_with_broken = options();
+  options_with_broken.files = &broken;
+  const auto folder = [&] {
+    JobStore store(options_with_broken);
+    submit(store, "a");
+    run_through(store, "a");
+    const auto made = make_folder("a");
+    EXPECT_THROW(store.remove("a", key("delete", "a")), IoError);
+    EXPECT_THROW(store.get("a"), NotFound);
+    EXPECT_THROW(submit(store, "a"), AlreadyExists) << "its name is not free yet";
+    EXPECT_THROW(store.remove("a", key("delete", "a")), IoError) << "a repeat tries again";
+    return made;
+  }();
+  EXPECT_TRUE(std::filesystem::exists(folder));
+  { JobStore store(options_with_broken); }
+  EXPECT_TRUE(std::filesystem::exists(folder)) << "a start goes on without it";
+  const auto store = open();
+  EXPECT_FALSE(std::filesystem::exists(folder));
+  EXPECT_EQ(submit(*store, "a").name(), "jobs/a");
+}
+
+TEST_F(JobStoreRemovalTest, RetentionKeepsTheNewestAndTheYoung) {
+  const auto store = open();
+  for (const char* id : {"a", "b", "c"}) {
+    submit(*store, id);
+    run_through(*store, id);
+  }
+  submit(*store, "waiting");
+  const auto now = std::chrono::system_clock::now();
+  EXPECT_TRUE(store->expired({}, now).empty());
+  EXPECT_EQ(store->expired({2, 0s}, now), std::vector<std::string>{"a"});
+  EXPECT_TRUE(store->expired({3, 60s}, now).empty());
+  EXPECT_EQ(store->expired({0, 60s}, now + 70s), (std::vector<std::string>{"a", "b", "c"}));
+}
+
+TEST_F(JobStoreRemovalTest, RetentionDeletesWhenAJobEnds) {
+  const auto store = open();
+  submit_after(*store, "user", "a");
+  const Retention retention(*store, {1, 0s});
+  for (const char* id : {"a", "b", "c"}) {
+    submit(*store, id);
+    run_through(*store, id);
+    make_folder(id);
+  }
+  const auto gone = [&] {
+    std::vector<std::string> names;
+    for (const auto& job : store->list(0, 10).first) names.push_back(job.name());
+    return names == std::vector<std::string>{"jobs/user", "jobs/a", "jobs/c"};
+  };
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  while (!gone() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(2ms);
+  EXPECT_TRUE(gone()) << "a is what user begins with";
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "jobs/a"));
+}
+
+}  // namespace
+}  // namespace meshloom::control

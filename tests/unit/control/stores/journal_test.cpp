@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/stores/journal.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <vector>
+
+#include "kernels/base/error.h"
+#include "tests/support/full_disk.h"
+#include "tests/support/temp_folder.h"
+
+namespace meshloom::control {
+namespace {
+
+using Records = std::vector<std::string>;
+
+Records replay(const std::filesystem::path& path) {
+  Records records;
+  const Journal journal(path, [&](std::string_view payload) { records.emplace_back(payload); });
+  return records;
+}
+
+void write_records(const std::filesystem::path& path, const Records& records) {
+  Journal journal(path, [](std::string_view) {});
+  for (const auto& record : records) journal.append(record);
+}
+
+std::string bytes_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void set_bytes(const std::filesystem::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+const Records kRecords{"first", "", std::string(5000, 'x'), std::string("nul\0inside", 10), "last"};
+
+TEST(Journal, GivesBackWhatWasAppended) {
+  const test::TempFolder folder;
+  const auto path = folder / "journal";
+  EXPECT_TRUE(replay(path).empty());
+  write_records(path, {kRecords.begin(), kRecords.begin() + 2});
+  write_records(path, {kRecords.begin() + 2, kRecords.end()});
+  EXPECT_EQ(replay(path), kRecords);
+}
+
+TEST(Journal, EveryTornTailIsCutAndAppendingGoesOn) {
+  const test::TempFolder folder;
+  const auto path = folder / "journal";
+  write_records(path, kRecords);
+  const std::string whole = bytes_of(path);
+  const std::size_t last = 16 + kRecords.back().size();
+  const Records all_but_last(kRecords.begin(), kRecords.end() - 1);
+  for (std::size_t cut = 1; cut <= last; ++cut) {
+    set_bytes(path, whole.substr(0, whole.size() - cut));
+    EXPECT_EQ(replay(path), all_but_last) << cut;
+    write_records(path, {"after"});
+    Records expected = all_but_last;
+    expected.push_back("after");
+    EXPECT_EQ(replay(path), expected) << cut;
+  }
+}
+
+TEST(Journal, ATailOfZerosAndALastRecordHalfOnDiskAreTorn) {
+  const test::TempFolder folder;
+  const auto path = folder / "journal";
+  write_records(path, kRecords);
+  const std::string whole = bytes_of(path);
+  set_bytes(path, whole + std::string(100, '\0'));
+  EXPECT_EQ(replay(path), kRecords);
+  std::string half = whole;
+  half[half.size() - 2] = '\0';
+  set_bytes(path, half);
+  EXPECT_EQ(replay(path).size(), kRecords.size() - 1);
+}
+
+TEST(Journal, DamageInTheMiddleIsRefusedAndNothingIsChanged) {
+  const test::TempFolder folder;
+  const auto path = folder / "journal";
+  write_records(path, kRecords);
+  const std::string whole = bytes_of(path);
+  const std::size_t before_last = whole.size() - 16 - kRecords.back().size();
+  std::mt19937 random(3);
+  for (int i = 0; i < 400; ++i) {
+    std::string damaged = whole;
+    const std::size_t place = random() % before_last;
+    damaged[place] = static_cast<char>(damaged[place] ^ (1 << random() % 8));
+    set_bytes(path, damaged);
+    if (place >= 12 && place < 16) {
+      EXPECT_EQ(replay(path), kRecords) << "the header's spare bytes";
+      continue;
+    }
+    try {
+      replay(path);
+      FAIL() << "byte " << place;
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.reason() == "JOURNAL_CORRUPT" || error.reason() == "JOURNAL_TOO_NEW")
+          << place;
+    }
+    EXPECT_EQ(bytes_of(path), damaged);
+  }
+}
+
+TEST(Journal, ANewerVersionIsRefused) {
+  const test::TempFolder folder;
+  const auto path = folder / "journal";
+  write_records(path, kRecords);
+  std::string bytes = bytes_of(path);
+  bytes[8] = 3;
+  set_bytes(path, bytes);
+  try {
+    replay(path);
+    FAIL();
+  } catch (const FailedPrecondition& error) {
+    EXPECT_EQ(error.reason(), "JOURNAL_TOO_NEW");
+  }
+  set_bytes(path, "something else entirely");
+  EXPECT_THROW(replay(path), DataLoss);
+}
+
+TEST(Journal, AnOlderVersionIsReadAndGoesOnAsThisOne) {
+  const test::TempFolder folder;
+  const auto path = folder / "journal";
+  write_records(path, kRecords);
+  std::string bytes = bytes_of(path);
+  bytes[8] = 1;
+  set_bytes(path, bytes);
+  EXPECT_EQ(replay(path), kRecords);
+  EXPECT_EQ(bytes_of(path)[8], 2);
+}
+
+TEST(Journal, OnlyAFileThatDoesNotExistIsMade) {
+  const test::TempFolder folder;
+  std::filesystem::create_directory(folder / "is_a_folder");
+  std::filesystem::create_symlink("nowhere", folder / "link");
+  std::filesystem::create_symlink("loop", folder / "loop");
+  set_bytes(folder / "file", "x");
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  for (const char* name : {"is_a_folder", "link", "loop", "fifo", "file/journal"}) {
+    EXPECT_THROW(replay(folder / name), IoError) << name;
+    EXPECT_FALSE(std::filesystem::exists(folder / (std::string(name) + ".new"))) << name;
+  }
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_EQ(bytes_of(folder / "file"), "x");
+}
+
+TEST(Journal, ALastRecordWithAWrongDigestIsKeptBeside) {
+  const test::TempFolder folder;
+  const auto path = folder / "journal";
+  write_records(path, kRecords);
+  const std::string whole = bytes_of(path);
+  const std::size_t last = 16 + kRecords.back().size();
+  std::string flipped = whole;
+  flipped.back() ^= 1;
+  for (const char* kept : {"journal.cut", "journal.cut-2"}) {
+    set_bytes(path, flipped);
+    {
+      const Journal journal(path, [](std::string_view) {});
+      EXPECT_EQ(journal.cut_file(), folder / kept);
+      EXPECT_EQ(journal.cut_bytes(), last);
+    }
+    EXPECT_EQ(bytes_of(folder / kept), flipped.substr(flipped.size() - last));
+    EXPECT_EQ(bytes_of(path), whole.substr(0, whole.size() - last));
+  }
+  set_bytes(path, whole.substr(0, whole.size() - 1));
+  const Journal journal(path, [](std::string_view) {});
+  EXPECT_FALSE(journal.cut_file().has_value()) << "it was never acknowledged";
+}
+
+TEST(Journal, EveryFlipInTheLastRecordIsRefusedOrKeptBeside) {
+  const test::TempFolder folder;
+  const auto path = folder / "journal";
+  write_records(path, kRecords);
+  const std::string whole = bytes_of(path);
+  const std::size_t last = whole.size() - 16 - kRecords.back().size();
+  for (std::size_t place = last; place < whole.size(); ++place) {
+    std::string damaged = whole;
+    damaged[place] = static_cast<char>(damaged[place] ^ (1 << place % 8));
+    set_bytes(path, damaged);
+    if (place < last + 8) {
+      EXPECT_THROW(replay(path), DataLoss) << "its length, or where it lies, is not known";
+      EXPECT_EQ(bytes_of(path), damaged);
+      continue;
+    }
+    EXPECT_EQ(replay(path).size(), kRecords.size() - 1);
+    EXPECT_EQ(bytes_of(folder / "journal.cut"), damaged.substr(last));
+    std::filesystem::remove(folder / "journal.cut");
+  }
+}
+
+TEST(Journal, AnAppendThatFailsHalfWayLeavesNoTrace) {
+  const test::TempFolder folder;
+  const auto path = folder / "journal";
+  {
+    Journal journal(path, [](std::string_view) {});
+    journal.append("first");
+    {
+      const test::FileSizeLimit full(100);
+      EXPECT_THROW(journal.append(std::string(1000, 'x')), Error);
+    }
+    EXPECT_EQ(std::filesystem::file_size(path), 16u + 16u + 5u);
+    journal.append("second");
+  }
+  EXPECT_EQ(replay(path), (Records{"first", "second"}));
+}
+
+TEST(Journal, AFullDiskTakesThousandsOfSmallRecordsMore) {
+  const test::SmallDisk disk(8);
+  if (!disk.mounted()) GTEST_SKIP() << "needs root for a disk of its own";
+  const auto path = disk / "journal";
+  Records expected;
+  {
+    Journal journal(path, [](std::string_view) {});
+    ASSERT_TRUE(journal.reserves());
+    disk.fill();
+    const std::string submit(100'000, 's');
+    const auto fill_up = [&] {
+      for (; expected.size() < 100; expected.push_back(submit))
+        journal.append(submit, Journal::Room::kLeaveReserve);
+    };
+    try {
+      fill_up();
+      FAIL() << "the disk is not full";
+    } catch (const ResourceExhausted& error) {
+      EXPECT_EQ(error.reason(), "DISK_FULL");
+    }
+    for (int i = 0; i < 3000; ++i) {
+      expected.push_back(std::string(200, 'c') + std::to_string(i));
+      journal.append(expected.back());
+    }
+    EXPECT_THROW(journal.append(std::string(4 << 20, 'x')), ResourceExhausted);
+    expected.push_back("still taken");
+    journal.append(expected.back());
+    EXPECT_THROW(
+        journal.rewrite([](const Journal::Visit& append) { append(std::string(1 << 20, 'x')); }),
+        ResourceExhausted);
+    expected.push_back("also after that");
+    journal.append(expected.back());
+    disk.free();
+    expected.push_back("a submit");
+    journal.append(expected.back(), Journal::Room::kLeaveReserve);
+  }
+  EXPECT_EQ(replay(path), expected);
+}
+
+TEST(Journal, RewritingReplacesEverything) {
+  const test::TempFolder folder;
+  const auto path = folder / "journal";
+  {
+    Journal journal(path, [](std::string_view) {});
+    for (const auto& record : kRecords) journal.append(record);
+    journal.rewrite([](const Journal::Visit& append) { append("only"); });
+    journal.append("next");
+  }
+  EXPECT_EQ(replay(path), (Records{"only", "next"}));
+}
+
+}  // namespace
+}  // namespace meshloom::control
