@@ -26,28 +26,32 @@ struct AgreedMark {
   virtual ~AgreedMark() = default;
 };
 
-template <ErrorKind Kind>
-struct Agreed final : ErrorOf<Kind>, AgreedMark {
+/// Of these, the errors that one rank of several has met.
+struct FailedAloneMark : AgreedMark {};
+
+template <ErrorKind Kind, typename Mark>
+struct Agreed final : ErrorOf<Kind>, Mark {
   using ErrorOf<Kind>::ErrorOf;
 };
 
-template <ErrorKind... Kinds>
+template <typename Mark, ErrorKind... Kinds>
 void throw_kind(KindList<Kinds...>, ErrorKind kind, const std::string& message,
                 const std::string& reason, const Error::Metadata& metadata) {
-  (void)((kind == Kinds ? throw Agreed<Kinds>(message, reason, metadata) : false) || ...);
+  (void)((kind == Kinds ? throw Agreed<Kinds, Mark>(message, reason, metadata) : false) || ...);
 }
 
-bool ends_the_group(const std::exception_ptr& error) {
+template <typename Mark>
+bool has_mark(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
-  } catch (const Error& e) {
-    return e.kind() == ErrorKind::kComm || e.kind() == ErrorKind::kDeadlineExceeded ||
-           e.kind() == ErrorKind::kAborted;
+  } catch (const Mark&) {
+    return true;
   } catch (...) {
     return false;
   }
 }
 
+template <typename Mark>
 [[noreturn]] void throw_agreed(const Json& json, const std::string& prefix,
                                const Error::Metadata& more) {
   const auto kind = static_cast<ErrorKind>(json.at("kind").get<int>());
@@ -55,8 +59,8 @@ bool ends_the_group(const std::exception_ptr& error) {
   const auto reason = json.at("reason").get<std::string>();
   auto metadata = json.at("metadata").get<Error::Metadata>();
   metadata.insert(more.begin(), more.end());
-  throw_kind(AllKinds{}, kind, message, reason, metadata);
-  throw Agreed<ErrorKind::kInternal>(message, reason, metadata);
+  throw_kind<Mark>(AllKinds{}, kind, message, reason, metadata);
+  throw Agreed<ErrorKind::kInternal, Mark>(message, reason, metadata);
 }
 
 Json describe(ErrorKind kind, const std::string& reason, const char* message,
@@ -69,6 +73,17 @@ Json describe(ErrorKind kind, const std::string& reason, const char* message,
 }
 
 }  // namespace
+
+bool ends_the_group(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    return e.kind() == ErrorKind::kComm || e.kind() == ErrorKind::kDeadlineExceeded ||
+           e.kind() == ErrorKind::kAborted;
+  } catch (...) {
+    return false;
+  }
+}
 
 void rethrow_comm_error(const std::exception_ptr& error) {
   if (error && ends_the_group(error)) std::rethrow_exception(error);
@@ -92,22 +107,18 @@ std::string encode_error(const std::exception_ptr& error, int rank) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-void rethrow_encoded(const std::string& text) { throw_agreed(Json::parse(text), {}, {}); }
+void rethrow_encoded(const std::string& text) {
+  throw_agreed<AgreedMark>(Json::parse(text), {}, {});
+}
 
 void rethrow_failed_alone(const std::string& text, int rank) {
-  throw_agreed(Json::parse(text), fmt::format("rank {} failed alone: ", rank),
-               {{"failed_rank", std::to_string(rank)}});
+  throw_agreed<FailedAloneMark>(Json::parse(text), fmt::format("rank {} failed alone: ", rank),
+                                {{"failed_rank", std::to_string(rank)}});
 }
 
-bool is_agreed(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const AgreedMark&) {
-    return true;
-  } catch (...) {
-    return false;
-  }
-}
+bool is_agreed(const std::exception_ptr& error) { return has_mark<AgreedMark>(error); }
+
+bool is_failed_alone(const std::exception_ptr& error) { return has_mark<FailedAloneMark>(error); }
 
 void agree(comm::ProcessGroup& group, const std::exception_ptr& mine) {
   if (mine && ends_the_group(mine)) std::rethrow_exception(mine);

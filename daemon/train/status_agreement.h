@@ -19,7 +19,9 @@ void agree(comm::ProcessGroup& group, const std::exception_ptr& mine);
 /// Runs `body` and agrees on how it ended. `body` does no collectives.
 void run_agreed(comm::ProcessGroup& group, const std::function<void()>& body);
 
-/// Throws `error` again where it is an error of a collective (see agree).
+/// Whether it is an error of a collective (see agree).
+bool ends_the_group(const std::exception_ptr& error);
+/// Throws `error` again where it is an error of a collective.
 void rethrow_comm_error(const std::exception_ptr& error);
 
 /// An exception as text that rethrow_encoded() turns back into the same typed error. Exceptions
@@ -31,5 +33,7 @@ std::string encode_error(const std::exception_ptr& error, int rank);
 
 /// Whether the error was thrown by one of these, so that all ranks throw it.
 bool is_agreed(const std::exception_ptr& error);
+/// Whether it was thrown by rethrow_failed_alone().
+bool is_failed_alone(const std::exception_ptr& error);
 
 }  // namespace meshloom::train

@@ -23,32 +23,6 @@ constexpr std::chrono::milliseconds kEvaluationPart{100};  // a stop waits for n
 
 constexpr std::int64_t kJobSample = 0;  // no number of the scheduler's
 
-v1::RankCommand forward_backward(const std::string& run) {
-  v1::RankCommand command;
-  command.mutable_forward_backward()->set_run(run);
-  return command;
-}
-
-v1::RankCommand optim_step(const std::string& run) {
-  v1::RankCommand command;
-  command.mutable_optim_step()->set_run(run);
-  return command;
-}
-
-v1::RankCommand evaluate_part(const std::string& run, std::int64_t first, std::int64_t batches) {
-  v1::RankCommand command;
-  command.mutable_evaluate()->set_run(run);
-  command.mutable_evaluate()->set_first_batch(first);
-  command.mutable_evaluate()->set_batches(batches);
-  return command;
-}
-
-v1::RankCommand save_state(const std::string& run) {
-  v1::RankCommand command;
-  command.mutable_save_state()->set_run(run);
-  return command;
-}
-
 void write_resolved(const std::filesystem::path& file, const v1::Job& job) {
   v1::JobSpec spec;
   spec.set_name(job.spec().name());
@@ -65,6 +39,7 @@ JobAttempt::JobAttempt(JobStore& store, Executor& executor, const v1::Job& job, 
       executor_(executor),
       job_(job),
       id_(parse_job_name(job.name())),
+      run_(executor, id_),
       config_(job_.resolved()),
       folders_(std::move(folders)),
       stop_(stop) {}
@@ -75,9 +50,7 @@ void JobAttempt::delete_run() noexcept {
   if (!run_exists_) return;
   run_exists_ = false;
   try {
-    v1::RankCommand command;
-    command.mutable_delete_run()->set_run(id_);
-    executor_.run(std::move(command));
+    run_.remove().get();
   } catch (const std::exception& error) {
     spdlog::warn("job {}: its run was not deleted: {}", id_, error.what());
   }
@@ -103,20 +76,17 @@ AttemptEnd JobAttempt::run() {
 void JobAttempt::prepare() {
   std::filesystem::create_directories(folders_.checkpoints);
   write_resolved(folders_.job / "resolved.yaml", job_);
-  v1::RankCommand command;
-  auto& create = *command.mutable_create_run();
-  create.set_run(id_);
+  v1::CreateRunCommand create;
   *create.mutable_config() = config_;
   create.set_data_dir(folders_.data_dir.string());
   create.set_checkpoint_dir(folders_.checkpoints.string());
   create.set_resume_from(folders_.resume_from.string());
   create.set_resume_older(folders_.resume_older);
   create.set_allow_fallback(config_.checkpoint().fallback());
-  create.set_epoch(job_.epoch());
   run_exists_ = true;
   if (job_.attempt() == 1 && train::dtype_is_auto(job_.spec().run().plan()))
     add_note(train::dtype_note(config_));
-  const v1::RankResult created = executor_.run(std::move(command));
+  const v1::CreateRunResult created = run_.create(std::move(create)).get();
   limits_ = {created.vocab_size(), created.context_length()};
   submitted_ = done_ = saved_ = created.step_count();
   metrics_ = std::make_unique<base::MetricsLog>(folders_.job / "metrics.jsonl", done_);
@@ -168,28 +138,25 @@ void JobAttempt::train() {
 }
 
 void JobAttempt::submit_step() {
-  // A sample that came between would see weights whose gradients are there already.
-  const auto tickets = executor_.submit_together({forward_backward(id_), optim_step(id_)});
-  in_flight_.push_back({++submitted_, tickets[0], tickets[1]});
+  const RunClient::Step verbs = run_.step();
+  in_flight_.push_back({++submitted_, verbs});
 }
 
 void JobAttempt::finish_step() {
   const StepInFlight step = in_flight_.front();
   in_flight_.pop_front();
   const auto begin = Clock::now();
-  executor_.wait(step.forward_backward);
-  const v1::RankResult result = executor_.wait(step.optim_step);
+  step.verbs.forward_backward.get();
+  const v1::OptimStepResult result = step.verbs.optim_step.get();
   trained_until_ = Clock::now();
   step_time_ = trained_until_ - begin;
   done_ = step.step;
-  v1::StepMetrics metrics = result.step();
-  metrics.set_memory_bytes(std::max(metrics.memory_bytes(), result.peak_memory_bytes()));
-  metrics_->step(metrics, {result.seconds().begin(), result.seconds().end()});
-  store_.publish_step(id_, metrics);
+  metrics_->step(result.metrics(), {result.seconds().begin(), result.seconds().end()});
+  store_.publish_step(id_, result.metrics());
   if (validates(done_)) evaluate();
   if (!saves(done_)) return;
   try {
-    executor_.run(save_state(id_));
+    run_.save_state().get();
     checkpoint_saved();
   } catch (const Error& error) {
     if (executor_.fatal() || done_ == config_.training().steps()) throw;
@@ -207,11 +174,11 @@ void JobAttempt::evaluate() {
     const auto begin = Clock::now();
     const auto first = static_cast<std::int64_t>(losses.size());
     const std::int64_t count = std::min(at_once, batches - first);
-    const v1::RankResult part = executor_.run(evaluate_part(id_, first, count));
+    const v1::EvaluateResult part = run_.evaluate(first, count).get();
     trained_until_ = Clock::now();
-    for (int i = 0; i < part.loss_sums_size(); ++i)
-      losses.push_back({part.loss_sums(i), part.label_counts(i)});
-    if (part.loss_sums_size() < count) break;  // the data end
+    for (const v1::BatchLoss& batch : part.losses())
+      losses.push_back({batch.loss(), batch.labels()});
+    if (part.losses_size() < count) break;  // the data end
     if (trained_until_ - begin < kEvaluationPart / 2) at_once *= 2;
   }
   record_validation(done_, train::mean_loss(losses));
@@ -219,9 +186,9 @@ void JobAttempt::evaluate() {
 }
 
 void JobAttempt::save_last() {
-  v1::RankResult result;
+  double save = 0;
   try {
-    result = executor_.run(save_state(id_));
+    save = run_.save_state().get().seconds();
   } catch (const Error& error) {
     if (executor_.fatal()) throw;
     // An older checkpoint is worth more than a failed job: a disk that is full may be so because of
@@ -233,7 +200,6 @@ void JobAttempt::save_last() {
     return;
   }
   const std::chrono::duration<double> stop = Clock::now() - trained_until_;
-  const double save = (*result.mutable_seconds())["save"];
   checkpoint_saved();
   add_note(fmt::format("saved at step {} in {:.2f} s, begun {:.3f} s after the ranks last trained",
                        done_, save, stop.count() - save));
@@ -261,34 +227,29 @@ void JobAttempt::record_validation(std::int64_t step, double loss) {
 void JobAttempt::write_export() {
   if (config_.export_().hf_folder().empty()) return;
   const auto folder = folders_.job / config_.export_().hf_folder();
-  v1::RankCommand command;
-  command.mutable_export_()->set_run(id_);
-  command.mutable_export_()->set_folder(folder.string());
-  command.mutable_export_()->set_dtype(config_.export_().dtype());
-  executor_.run(std::move(command));
+  run_.export_hf(folder, config_.export_().dtype()).get();
   store_.update(id_, [&](v1::Job* job) { job->set_hf_folder(folder.string()); });
 }
 
 void JobAttempt::write_sample() {
   const auto& sample = config_.sample();
   if (sample.prompt().empty() && sample.token_ids_size() == 0) return;
-  SampleTask task{id_, {}, {}};
-  task.sequences.push_back(
-      {train::prompt_tokens(sample.prompt(), sample.token_ids(), limits_, "run.sample."),
-       sample.params()});
-  executor_.run(begin_sample_command(kJobSample, task));
+  const train::SampleStart start{
+      train::prompt_tokens(sample.prompt(), sample.token_ids(), limits_, "run.sample."),
+      sample.params()};
+  run_.begin_sample(kJobSample, "", {start}).get();
   const bool bytes = limits_.vocab_size == train::kByteVocabulary;
   ByteText text;
   std::string shown = sample.prompt();
   std::string ids;
   bool done = false;
   while (!done && !interrupted()) {
-    const v1::RankResult slice = executor_.run(advance_sample_command(kJobSample, id_));
-    for (const v1::SampledToken& token : slice.sampled()) {
+    const v1::AdvanceSampleResult slice = run_.advance_sample(kJobSample, kSampleSlice).get();
+    for (const v1::SampledToken& token : slice.tokens()) {
       if (bytes) shown += text.append(static_cast<unsigned char>(token.token_id()));
       ids += fmt::format("{}{}", ids.empty() ? "" : " ", token.token_id());
     }
-    done = slice.sample_done();
+    done = slice.done();
   }
   if (!done) add_note("its sample is short: the daemon was stopped or the job cancelled meanwhile");
   shown += text.finish();

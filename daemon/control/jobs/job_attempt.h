@@ -11,7 +11,7 @@
 #include <string>
 
 #include "daemon/base/metrics_log.h"
-#include "daemon/control/ranks/executor.h"
+#include "daemon/control/ranks/run_client.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/train/sampling_params.h"
 
@@ -50,8 +50,7 @@ class JobAttempt {
  private:
   struct StepInFlight {
     std::int64_t step = 0;
-    Executor::Ticket forward_backward;
-    Executor::Ticket optim_step;
+    RunClient::Step verbs;
   };
 
   void prepare();
@@ -79,6 +78,7 @@ class JobAttempt {
   Executor& executor_;
   const v1::Job job_;
   const std::string id_;
+  const RunClient run_;
   const v1::RunConfig& config_;
   JobFolders folders_;
   const std::atomic<bool>& stop_;

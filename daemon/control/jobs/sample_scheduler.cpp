@@ -17,35 +17,6 @@ std::exception_ptr stopping_error() {
 
 }  // namespace
 
-v1::RankCommand begin_sample_command(std::int64_t sample, const SampleTask& task) {
-  v1::RankCommand command;
-  auto& verb = *command.mutable_sample();
-  verb.set_sample(sample);
-  verb.set_run(task.run);
-  verb.set_source(task.source);
-  for (const train::SampleStart& start : task.sequences) {
-    v1::SampleSequence& sequence = *verb.add_sequences();
-    sequence.mutable_token_ids()->Add(start.prompt.begin(), start.prompt.end());
-    *sequence.mutable_params() = start.params;
-    sequence.set_drawn_before(static_cast<std::int64_t>(start.drawn_before));
-  }
-  return command;
-}
-
-v1::RankCommand advance_sample_command(std::int64_t sample, const std::string& run) {
-  v1::RankCommand command;
-  command.mutable_advance_sample()->set_sample(sample);
-  command.mutable_advance_sample()->set_run(run);
-  command.mutable_advance_sample()->set_budget_ms(kSampleSlice.count());
-  return command;
-}
-
-v1::RankCommand end_sample_command(std::int64_t sample) {
-  v1::RankCommand command;
-  command.mutable_end_sample()->set_sample(sample);
-  return command;
-}
-
 SampleScheduler::SampleScheduler(Executor& executor, double share, std::function<bool()> trains)
     : executor_(executor), trains_(std::move(trains)), share_(share), thread_([this] { run(); }) {}
 
@@ -116,12 +87,12 @@ std::vector<SampleScheduler::Slice> SampleScheduler::submit(const std::vector<Sa
       continue;
     }
     try {
-      Slice slice{sample, nullptr, nullptr};
+      const RunClient run(executor_, sample->task.run);
+      std::optional<Answer<void>> begin;
       if (!sample->begun)
-        slice.begin = executor_.submit(begin_sample_command(sample->number, sample->task));
+        begin = run.begin_sample(sample->number, sample->task.source, sample->task.sequences);
       sample->begun = true;
-      slice.advance = executor_.submit(advance_sample_command(sample->number, sample->task.run));
-      slices.push_back(std::move(slice));
+      slices.push_back({sample, begin, run.advance_sample(sample->number, kSampleSlice)});
     } catch (...) {
       sample->over = true;
       sample->error = std::current_exception();
@@ -133,20 +104,19 @@ std::vector<SampleScheduler::Slice> SampleScheduler::submit(const std::vector<Sa
 void SampleScheduler::collect(const Slice& slice) {
   Sample& sample = *slice.sample;
   try {
-    if (slice.begin) executor_.wait(slice.begin);
-    const v1::RankResult result = executor_.wait(slice.advance);
-    const auto seconds = result.seconds().find("sample");
-    if (seconds != result.seconds().end()) {
+    if (slice.begin) slice.begin->get();
+    const v1::AdvanceSampleResult result = slice.advance.get();
+    if (result.seconds() > 0) {
       const auto time = std::chrono::duration_cast<Clock::duration>(
-          std::chrono::duration<double>(seconds->second));
+          std::chrono::duration<double>(result.seconds()));
       share_.spent(time, Clock::now());
       // A slow one counts for a while, so that several at once take no longer than was thought.
       slice_time_ = std::max<Clock::duration>({kSampleSlice, time, (slice_time_ * 7 + time) / 8});
     }
-    for (const v1::SampledToken& token : result.sampled())
-      sample.channel->token({token.token_id(), result.step_count(),
+    for (const v1::SampledToken& token : result.tokens())
+      sample.channel->token({token.token_id(), result.weights_step(),
                              static_cast<std::size_t>(token.sequence()), token.last()});
-    if (result.sample_done()) sample.over = true;
+    if (result.done()) sample.over = true;
   } catch (...) {
     if (!sample.over) sample.error = std::current_exception();
     sample.over = true;
@@ -168,7 +138,7 @@ void SampleScheduler::requeue(const std::vector<SamplePtr>& turns) {
 
 void SampleScheduler::end(const Sample& sample) noexcept {
   try {
-    if (sample.begun) executor_.submit(end_sample_command(sample.number));
+    if (sample.begun) RunClient(executor_, sample.task.run).end_sample(sample.number);
   } catch (const std::exception& error) {
     // The ranks stop, which ends it as well.
     spdlog::debug("sample {} was not ended: {}", sample.number, error.what());

@@ -9,13 +9,14 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "daemon/control/jobs/time_share.h"
 #include "daemon/control/jobs/token_channel.h"
-#include "daemon/control/ranks/executor.h"
+#include "daemon/control/ranks/run_client.h"
 #include "daemon/train/run.h"
 
 namespace meshloom::control {
@@ -29,10 +30,6 @@ struct SampleTask {
 
 /// A sample draws for about as long; one pass of its model may take longer.
 inline constexpr std::chrono::milliseconds kSampleSlice{50};
-
-v1::RankCommand begin_sample_command(std::int64_t sample, const SampleTask& task);
-v1::RankCommand advance_sample_command(std::int64_t sample, const std::string& run);
-v1::RankCommand end_sample_command(std::int64_t sample);
 
 /// Samples take turns, a slice each, of however many sequences they are. While a job trains, as
 /// many slices as its share of the time allows go to the ranks at once, since each waits for a step
@@ -62,8 +59,8 @@ class SampleScheduler {
   using SamplePtr = std::shared_ptr<Sample>;
   struct Slice {
     SamplePtr sample;
-    Executor::Ticket begin;  ///< null: it was begun before
-    Executor::Ticket advance;
+    std::optional<Answer<void>> begin;  ///< unless it was begun before
+    Answer<v1::AdvanceSampleResult> advance;
   };
 
   void run();

@@ -144,12 +144,6 @@ Error to_error(const v1::ErrorDetails& details) {
   return Error(kind_of(details), details.info().reason(), details.message(), std::move(metadata));
 }
 
-bool leaves_ranks_out_of_step(const v1::ErrorDetails& error) {
-  return error.kind() == error_kind_name(ErrorKind::kComm) ||
-         error.kind() == error_kind_name(ErrorKind::kDeadlineExceeded) ||
-         error.kind() == error_kind_name(ErrorKind::kAborted);
-}
-
 namespace detail {
 
 grpc::Status status_of_current_exception(const char* method) {

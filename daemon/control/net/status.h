@@ -26,10 +26,6 @@ grpc::Status unauthenticated(const std::string& message, const std::string& reas
 /// The error that the details were made from, with its kind.
 Error to_error(const v1::ErrorDetails& details);
 
-/// True for failures after which the ranks are no longer in step: a collective that failed, timed
-/// out or was aborted.
-bool leaves_ranks_out_of_step(const v1::ErrorDetails& error);
-
 /// Runs a handler; what it throws becomes the status. Unexpected exceptions are logged with the
 /// method's name.
 template <typename Handler>

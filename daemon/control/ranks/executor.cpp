@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "daemon/control/net/status.h"
+#include "daemon/control/ranks/rank_error.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -101,14 +102,12 @@ v1::RankResult Executor::wait(const Ticket& ticket) {
   if (!ticket->complete()) throw *fatal_;
   v1::RankResult merged = *ticket->results[0];
   for (const auto& result : ticket->results) {
-    if (result->has_error()) throw to_error(result->error());
+    if (result->has_error()) throw_error(*result);
     merged.set_memory_bytes(std::max(merged.memory_bytes(), result->memory_bytes()));
     merged.set_peak_memory_bytes(std::max(merged.peak_memory_bytes(), result->peak_memory_bytes()));
   }
   return merged;
 }
-
-v1::RankResult Executor::run(v1::RankCommand command) { return wait(submit(std::move(command))); }
 
 std::optional<CommandInfo> Executor::unanswered(std::int64_t seq) const {
   const std::lock_guard lock(mutex_);
@@ -139,7 +138,7 @@ MemoryUse Executor::memory_of(int rank) const {
 }
 
 void Executor::complete(const v1::RankResult& result) {
-  if (leaves_ranks_out_of_step(result.error())) fail(to_error(result.error()));
+  if (result.error_scope() == v1::ERROR_SCOPE_RANKS) fail(to_error(result.error()));
   const std::lock_guard lock(mutex_);
   const auto found = pending_.find(result.seq());
   const bool known_rank = result.rank() >= 0 && result.rank() < world_size_;

@@ -26,8 +26,8 @@ struct CommandInfo {
   std::int64_t deadline_ms = 0;  ///< as in RankCommand; 0: none
 };
 
-/// Lives on rank 0. Jobs, generation and shutdown are clients of the same submit(); commands run in
-/// the order of their seq on every rank. Any thread may call any method.
+/// Lives on rank 0. Jobs and generation submit through RunClient; commands run in the order of
+/// their seq on every rank. Any thread may call any method.
 ///
 /// A verb that fails on all ranks alike is the caller's to handle. A failure that leaves the ranks
 /// out of step (a lost rank, a collective that timed out or was aborted) is fatal: everything that
@@ -53,11 +53,9 @@ class Executor {
   /// Commands that no other one comes between, in their order.
   std::vector<Ticket> submit_together(std::vector<v1::RankCommand> commands);
   /// Waits until every rank has answered. Returns rank 0's result, with the largest memory of all
-  /// ranks. Throws the error of the lowest rank that failed. RankWatch sees to it that no wait is
-  /// for ever.
+  /// ranks. Throws the error of the lowest rank that failed (rank_error.h). RankWatch sees to it
+  /// that no wait is for ever.
   v1::RankResult wait(const Ticket& ticket);
-  /// submit and wait.
-  v1::RankResult run(v1::RankCommand command);
   /// A command that not every rank has answered.
   std::optional<CommandInfo> unanswered(std::int64_t seq) const;
 

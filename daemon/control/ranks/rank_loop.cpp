@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/ranks/rank_loop.h"
 
-#include "daemon/control/net/status.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -16,7 +15,7 @@ LoopEnd run_commands(CommandQueue& queue, RankWorker& worker,
     const v1::RankResult result = worker.execute(*command);
     if (pulse != nullptr) pulse->end_command();
     report(result);
-    if (leaves_ranks_out_of_step(result.error())) {
+    if (result.error_scope() == v1::ERROR_SCOPE_RANKS) {
       spdlog::error("command seq {}: {}", result.seq(), result.error().message());
       return LoopEnd::kOutOfStep;
     }

@@ -6,9 +6,18 @@
 
 #include "daemon/control/host/memory_use.h"
 #include "daemon/control/net/status.h"
+#include "daemon/control/ranks/rank_error.h"
+#include "daemon/train/status_agreement.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
 
 RankWorker::RankWorker(int rank, RunFactory& factory, const SourceCache* sources)
     : rank_(rank), factory_(factory), sources_(sources), recoveries_(factory.recoveries()) {}
@@ -28,11 +37,13 @@ v1::RankResult RankWorker::execute(const v1::RankCommand& command) {
     epoch_ = command.epoch();
     dispatch(command, &result);
   } catch (...) {
-    *result.mutable_error() = to_details(std::current_exception());
+    const std::exception_ptr error = std::current_exception();
+    result.clear_verb();
+    set_error(error, &result);
     auto& metadata = *result.mutable_error()->mutable_info()->mutable_metadata();
     metadata.insert({"rank", std::to_string(rank_)});
-    if (metadata.contains("failed_rank")) {
-      spoil_runs(result.error());
+    if (train::is_failed_alone(error)) {
+      spoil_runs(result.error().message());
     } else if (factory_.recoveries() > recoveries) {
       // All ranks ended this verb alike: they are in step without the recover command.
       recoveries_ = factory_.recoveries();
@@ -46,29 +57,45 @@ v1::RankResult RankWorker::execute(const v1::RankCommand& command) {
 
 void RankWorker::dispatch(const v1::RankCommand& command, v1::RankResult* result) {
   switch (command.verb_case()) {
-    case v1::RankCommand::kCreateRun: return create_run(command.create_run(), result);
+    case v1::RankCommand::kCreateRun:
+      return create_run(command.create_run(), result->mutable_create_run());
     case v1::RankCommand::kForwardBackward: {
       const auto& name = command.forward_backward().run();
       return change(name, [](LiveRun& live) { live.run->forward_backward(); });
     }
     case v1::RankCommand::kOptimStep:
-      return change(command.optim_step().run(), [&](LiveRun& live) { optim_step(live, result); });
+      return change(command.optim_step().run(), [&](LiveRun& live) {
+        v1::OptimStepResult& step = *result->mutable_optim_step();
+        *step.mutable_metrics() = live.run->optim_step();
+        const auto seconds = live.run->phase_seconds();
+        step.mutable_seconds()->insert(seconds.begin(), seconds.end());
+      });
     case v1::RankCommand::kEvaluate: {
       const auto& verb = command.evaluate();
+      v1::EvaluateResult& evaluated = *result->mutable_evaluate();
       for (const auto& batch : live(verb.run()).run->evaluate(verb.first_batch(), verb.batches())) {
-        result->add_loss_sums(batch.loss);
-        result->add_label_counts(batch.labels);
+        v1::BatchLoss& told = *evaluated.add_losses();
+        told.set_loss(batch.loss);
+        told.set_labels(batch.labels);
       }
       return;
     }
-    case v1::RankCommand::kSaveState: return save_state(command.save_state(), result);
+    case v1::RankCommand::kSaveState: {
+      train::Run& run = *live(command.save_state().run()).run;
+      v1::SaveStateResult& saved = *result->mutable_save_state();
+      const auto begin = std::chrono::steady_clock::now();
+      saved.set_folder(run.save_state().string());
+      saved.set_seconds(seconds_since(begin));
+      return;
+    }
     case v1::RankCommand::kExport: {
       const auto& verb = command.export_();
       live(verb.run()).run->export_hf(verb.folder(), verb.dtype());
       return;
     }
     case v1::RankCommand::kSample: return begin_sample(command.sample());
-    case v1::RankCommand::kAdvanceSample: return advance_sample(command.advance_sample(), result);
+    case v1::RankCommand::kAdvanceSample:
+      return advance_sample(command.advance_sample(), result->mutable_advance_sample());
     case v1::RankCommand::kEndSample: samples_.erase(command.end_sample().sample()); return;
     case v1::RankCommand::kRecover: return recover(command.recover());
     case v1::RankCommand::kDeleteRun: return delete_run(command.delete_run().run());
@@ -80,9 +107,9 @@ void RankWorker::recover(const v1::RecoverCommand& command) {
   try {
     if (factory_.recoveries() <= command.epoch()) factory_.join_recovery();
   } catch (...) {
-    const v1::ErrorDetails error = to_details(std::current_exception());
-    spoil_runs(error);
-    if (leaves_ranks_out_of_step(error)) throw;
+    const std::exception_ptr error = std::current_exception();
+    spoil_runs(to_details(error).message());
+    if (train::ends_the_group(error)) throw;
   }
   // A later failure waits for a command of its own.
   recoveries_ = std::max(recoveries_, command.epoch() + 1);
@@ -95,13 +122,13 @@ void RankWorker::check_recovered() const {
                              "RANKS_RECOVERING");
 }
 
-void RankWorker::spoil_runs(const v1::ErrorDetails& error) {
-  last_failure_ = error.message();
+void RankWorker::spoil_runs(const std::string& failure) {
+  last_failure_ = failure;
   for (auto& [name, live] : runs_)
-    if (live.failure.empty()) live.failure = error.message();
+    if (live.failure.empty()) live.failure = failure;
 }
 
-void RankWorker::create_run(const v1::CreateRunCommand& command, v1::RankResult* result) {
+void RankWorker::create_run(const v1::CreateRunCommand& command, v1::CreateRunResult* result) {
   check_recovered();
   train::RunOptions options;
   options.name = command.run();
@@ -115,7 +142,6 @@ void RankWorker::create_run(const v1::CreateRunCommand& command, v1::RankResult*
   result->set_step_count(run->step());
   result->set_vocab_size(limits.vocab_size);
   result->set_context_length(limits.context_length);
-  *result->mutable_resolved() = run->config();
   for (const auto& note : run->notes()) result->add_notes(note);
   result->set_plan(run->plan_text());
   delete_run(command.run());
@@ -125,22 +151,6 @@ void RankWorker::create_run(const v1::CreateRunCommand& command, v1::RankResult*
 void RankWorker::delete_run(const std::string& name) {
   std::erase_if(samples_, [&](const auto& item) { return item.second.run == name; });
   runs_.erase(name);
-}
-
-void RankWorker::optim_step(LiveRun& live, v1::RankResult* result) {
-  train::Run& run = *live.run;
-  *result->mutable_step() = run.optim_step();
-  const auto seconds = run.phase_seconds();
-  result->mutable_seconds()->insert(seconds.begin(), seconds.end());
-  result->set_step_count(run.step());
-}
-
-void RankWorker::save_state(const v1::SaveStateCommand& command, v1::RankResult* result) {
-  train::Run& run = *live(command.run()).run;
-  const auto begin = std::chrono::steady_clock::now();
-  result->set_path(run.save_state().string());
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  (*result->mutable_seconds())["save"] = seconds.count();
 }
 
 void RankWorker::begin_sample(const v1::SampleCommand& command) {
@@ -159,12 +169,12 @@ void RankWorker::begin_sample(const v1::SampleCommand& command) {
   samples_[command.sample()] = std::move(sample);
 }
 
-void RankWorker::advance_sample(const v1::AdvanceSampleCommand& command, v1::RankResult* result) {
+void RankWorker::advance_sample(const v1::AdvanceSampleCommand& command,
+                                v1::AdvanceSampleResult* result) {
   const auto found = samples_.find(command.sample());
   if (found == samples_.end())
-    throw NotFound(
-        fmt::format("sample {} has ended with its run on rank {}", command.sample(), rank_),
-        "RUN_NOT_FOUND");
+    throw RunGone(
+        fmt::format("sample {} has ended with its run on rank {}", command.sample(), rank_));
   LiveSample& sample = found->second;
   const std::int64_t step = !sample.run.empty() ? live(sample.run).run->step()
                             : sample.source     ? sample.source->step()
@@ -173,22 +183,20 @@ void RankWorker::advance_sample(const v1::AdvanceSampleCommand& command, v1::Ran
   const auto begin = std::chrono::steady_clock::now();
   const std::chrono::milliseconds budget(command.budget_ms());
   for (const train::SampledToken& token : sample.sample->advance(budget)) {
-    v1::SampledToken& told = *result->add_sampled();
+    v1::SampledToken& told = *result->add_tokens();
     told.set_token_id(token.id);
     told.set_sequence(static_cast<int>(token.sequence));
     told.set_last(token.last);
   }
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  (*result->mutable_seconds())["sample"] = seconds.count();
-  result->set_step_count(step);
-  result->set_sample_done(sample.sample->done());
+  result->set_seconds(seconds_since(begin));
+  result->set_weights_step(step);
+  result->set_done(sample.sample->done());
 }
 
 RankWorker::LiveRun& RankWorker::live(const std::string& name) {
   const auto found = runs_.find(name);
   if (found == runs_.end())
-    throw NotFound(fmt::format("run \"{}\" does not exist on rank {}", name, rank_),
-                   "RUN_NOT_FOUND");
+    throw RunGone(fmt::format("run \"{}\" does not exist on rank {}", name, rank_));
   check_recovered();
   if (!found->second.failure.empty())
     throw FailedPrecondition(

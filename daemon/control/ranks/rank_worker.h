@@ -43,14 +43,12 @@ class RankWorker {
   /// Throws where the ranks have recovered and the recover command has not come yet.
   void check_recovered() const;
   /// After an error of one rank alone: what runs hold is undefined.
-  void spoil_runs(const v1::ErrorDetails& error);
+  void spoil_runs(const std::string& failure);
   void dispatch(const v1::RankCommand& command, v1::RankResult* result);
-  void create_run(const v1::CreateRunCommand& command, v1::RankResult* result);
-  void optim_step(LiveRun& live, v1::RankResult* result);
-  void save_state(const v1::SaveStateCommand& command, v1::RankResult* result);
+  void create_run(const v1::CreateRunCommand& command, v1::CreateRunResult* result);
   void delete_run(const std::string& name);
   void begin_sample(const v1::SampleCommand& command);
-  void advance_sample(const v1::AdvanceSampleCommand& command, v1::RankResult* result);
+  void advance_sample(const v1::AdvanceSampleCommand& command, v1::AdvanceSampleResult* result);
   LiveRun& live(const std::string& name);
   /// Runs a verb that changes the training state; a failure spoils the run.
   void change(const std::string& name, const std::function<void(LiveRun&)>& verb);

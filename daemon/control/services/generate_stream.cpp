@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/control/ranks/rank_error.h"
 #include "daemon/control/services/generate_request.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 
@@ -13,8 +14,8 @@ namespace {
 bool is_run_gone(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
-  } catch (const Error& known) {
-    return known.reason() == "RUN_NOT_FOUND";
+  } catch (const RunGone&) {
+    return true;
   } catch (...) {
     return false;
   }

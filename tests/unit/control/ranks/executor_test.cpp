@@ -7,9 +7,9 @@
 
 #include "daemon/control/host/host_info.h"
 #include "daemon/control/net/grpc_server.h"
-#include "daemon/control/net/status.h"
 #include "daemon/control/ranks/beat_server.h"
 #include "daemon/control/ranks/follower.h"
+#include "daemon/control/ranks/rank_error.h"
 #include "daemon/control/ranks/rank_service.h"
 #include "daemon/control/ranks/rank_worker.h"
 #include "tests/support/temp_folder.h"
@@ -45,10 +45,10 @@ TEST(RankWorker, AFailedStepSpoilsTheRunAndNoOther) {
   RankWorker worker(0, factory);
   EXPECT_FALSE(worker.execute(create_run("a", folder / "a")).has_error());
   EXPECT_FALSE(worker.execute(create_run("b", folder / "b")).has_error());
-  EXPECT_EQ(worker.execute(optim_step("a")).step().step(), 1);
+  EXPECT_EQ(worker.execute(optim_step("a")).optim_step().metrics().step(), 1);
   EXPECT_EQ(worker.execute(optim_step("a")).error().info().reason(), "NUMERIC_ERROR");
   EXPECT_EQ(worker.execute(save_state("a")).error().info().reason(), "RUN_FAILED");
-  EXPECT_EQ(worker.execute(optim_step("b")).step().step(), 1);
+  EXPECT_EQ(worker.execute(optim_step("b")).optim_step().metrics().step(), 1);
   EXPECT_EQ(worker.execute(optim_step("nobody")).error().info().reason(), "RUN_NOT_FOUND");
 }
 
@@ -61,7 +61,7 @@ TEST(RankWorker, AFailedSaveLeavesTheRunAlone) {
   worker.execute(create_run("a", folder / "a"));
   worker.execute(optim_step("a"));
   EXPECT_EQ(worker.execute(save_state("a")).error().info().reason(), "DISK_FULL");
-  EXPECT_EQ(worker.execute(optim_step("a")).step().step(), 2);
+  EXPECT_EQ(worker.execute(optim_step("a")).optim_step().metrics().step(), 2);
   EXPECT_FALSE(worker.execute(save_state("a")).has_error());
 }
 
@@ -76,7 +76,7 @@ TEST(RankWorker, RefusesAnOlderEpoch) {
   auto old = optim_step("a");
   old.set_epoch(4);
   EXPECT_EQ(worker.execute(old).error().info().reason(), "EPOCH_STALE");
-  EXPECT_TRUE(leaves_ranks_out_of_step(worker.execute(old).error()));
+  EXPECT_EQ(worker.execute(old).error_scope(), v1::ERROR_SCOPE_RANKS);
 }
 
 /// Answers by hand.
@@ -138,7 +138,7 @@ TEST_F(ExecutorTest, WaitsForAllRanksAndMergesMemory) {
   const auto ticket = executor_.submit(optim_step("a"));
   auto first = answer(1, 0);
   first.set_peak_memory_bytes(10);
-  first.set_step_count(15);
+  first.mutable_save_state()->set_folder("step-15");
   executor_.complete(first);
   executor_.complete(first);  // a repeat counts once
   EXPECT_TRUE(executor_.unanswered(1));
@@ -149,14 +149,14 @@ TEST_F(ExecutorTest, WaitsForAllRanksAndMergesMemory) {
   executor_.complete(answer(1, 17));
   const auto result = executor_.wait(ticket);
   EXPECT_EQ(result.peak_memory_bytes(), 30);
-  EXPECT_EQ(result.step_count(), 15);
+  EXPECT_EQ(result.save_state().folder(), "step-15");
   EXPECT_EQ(executor_.memory_of(1).peak, 30);
 }
 
 TEST_F(ExecutorTest, ThrowsTheErrorOfTheLowestRank) {
   const auto ticket = executor_.submit(optim_step("a"));
   auto failed = answer(1, 1);
-  *failed.mutable_error() = to_details(NumericError("loss is nan"));
+  set_error(std::make_exception_ptr(NumericError("loss is nan")), &failed);
   executor_.complete(answer(1, 0));
   executor_.complete(failed);
   try {
@@ -184,7 +184,7 @@ TEST_F(ExecutorTest, AResultThatLeavesTheRanksOutOfStepIsFatalForAllThatWait) {
   const auto first = executor_.submit(optim_step("a"));
   const auto second = executor_.submit(optim_step("a"));
   auto failed = answer(1, 1);
-  *failed.mutable_error() = to_details(CommError("all_reduce: rank 0 is missing"));
+  set_error(std::make_exception_ptr(CommError("all_reduce: rank 0 is missing")), &failed);
   executor_.complete(failed);
   EXPECT_EQ(fatal_, "all_reduce: rank 0 is missing");
   EXPECT_THROW(executor_.wait(first), Error);
@@ -345,13 +345,13 @@ TEST_F(StreamTest, MessagesLargerThanAClientsPass) {
   const auto command = executor_.submit(sample_of(2'000'000));
   EXPECT_EQ(follower->commands().pop()->sample().sequences(0).token_ids_size(), 2'000'000);
   auto large = answer(1, 0);
-  large.set_plan(std::string(8 << 20, 'x'));
+  large.mutable_create_run()->set_plan(std::string(8 << 20, 'x'));
   follower->report(large);
   executor_.complete(answer(1, 0));
   EXPECT_EQ(executor_.wait(command).seq(), 1);
   const auto second = executor_.submit(optim_step("a"));
   large.set_seq(2);
-  large.set_plan(std::string(kLargestCommand, 'x'));
+  large.mutable_create_run()->set_plan(std::string(kLargestCommand, 'x'));
   follower->report(large);
   executor_.complete(answer(2, 0));
   try {

@@ -2,9 +2,9 @@
 // What the command stream does when one rank has failed alone.
 #include <gtest/gtest.h>
 
-#include "daemon/control/net/status.h"
 #include "daemon/control/ranks/executor.h"
 #include "daemon/control/ranks/rank_worker.h"
+#include "daemon/train/status_agreement.h"
 #include "kernels/base/error.h"
 #include "tests/unit/control/fake_run.h"
 
@@ -84,7 +84,8 @@ class AloneFactory final : public RunFactory {
   void join_recovery() override {
     ++joins;
     ++recoveries_;
-    throw InternalError("rank 1 failed alone: odd", "ODD", {{"failed_rank", "1"}, {"rank", "1"}});
+    train::rethrow_failed_alone(
+        train::encode_error(std::make_exception_ptr(InternalError("odd", "ODD")), 1), 1);
   }
   int joins = 0;
   bool alike = false;  ///< saves are refused by all ranks alike
@@ -161,7 +162,7 @@ TEST(Recovery, ARankThatHasMetTheOthersBeginsNothingBeforeTheCommand) {
   EXPECT_FALSE(worker.execute(recover(0)).has_error());
   EXPECT_EQ(factory.joins, 1);
   EXPECT_FALSE(worker.execute(create("b")).has_error());
-  EXPECT_FALSE(leaves_ranks_out_of_step(worker.execute(step("a")).error()));
+  EXPECT_EQ(worker.execute(step("a")).error_scope(), v1::ERROR_SCOPE_RUN_GONE);
 }
 
 }  // namespace

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/ranks/rank_error.h"
+
+#include "daemon/control/net/status.h"
+#include "daemon/train/status_agreement.h"
+
+namespace meshloom::control {
+namespace {
+
+v1::ErrorScope scope_of(const std::exception_ptr& error) {
+  if (train::ends_the_group(error)) return v1::ERROR_SCOPE_RANKS;
+  try {
+    std::rethrow_exception(error);
+  } catch (const RunGone&) {
+    return v1::ERROR_SCOPE_RUN_GONE;
+  } catch (...) {
+    return v1::ERROR_SCOPE_UNSPECIFIED;
+  }
+}
+
+}  // namespace
+
+void set_error(const std::exception_ptr& error, v1::RankResult* result) {
+  *result->mutable_error() = to_details(error);
+  result->set_error_scope(scope_of(error));
+}
+
+void throw_error(const v1::RankResult& result) {
+  const Error error = to_error(result.error());
+  if (result.error_scope() == v1::ERROR_SCOPE_RUN_GONE)
+    throw RunGone(error.what(), error.metadata());
+  throw error;
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/ranks/run_client.h"
+
+#include <algorithm>
+
+namespace meshloom::control {
+namespace {
+
+void take_nothing(v1::RankResult) {}
+
+v1::OptimStepResult take_step(v1::RankResult result) {
+  v1::OptimStepResult step = std::move(*result.mutable_optim_step());
+  v1::StepMetrics& metrics = *step.mutable_metrics();
+  metrics.set_memory_bytes(std::max(metrics.memory_bytes(), result.peak_memory_bytes()));
+  return step;
+}
+
+}  // namespace
+
+Answer<void> RunClient::submit(v1::RankCommand command) const {
+  return {executor_, executor_.submit(std::move(command)), take_nothing};
+}
+
+Answer<v1::CreateRunResult> RunClient::create(v1::CreateRunCommand command) const {
+  command.set_run(run_);
+  v1::RankCommand verb;
+  *verb.mutable_create_run() = std::move(command);
+  return {executor_, executor_.submit(std::move(verb)),
+          [](v1::RankResult result) { return std::move(*result.mutable_create_run()); }};
+}
+
+RunClient::Step RunClient::step() const {
+  std::vector<v1::RankCommand> commands(2);
+  commands[0].mutable_forward_backward()->set_run(run_);
+  commands[1].mutable_optim_step()->set_run(run_);
+  const auto tickets = executor_.submit_together(std::move(commands));
+  return {{executor_, tickets[0], take_nothing}, {executor_, tickets[1], take_step}};
+}
+
+Answer<v1::EvaluateResult> RunClient::evaluate(std::int64_t first_batch,
+                                               std::int64_t batches) const {
+  v1::RankCommand command;
+  v1::EvaluateCommand& verb = *command.mutable_evaluate();
+  verb.set_run(run_);
+  verb.set_first_batch(first_batch);
+  verb.set_batches(batches);
+  return {executor_, executor_.submit(std::move(command)),
+          [](v1::RankResult result) { return std::move(*result.mutable_evaluate()); }};
+}
+
+Answer<v1::SaveStateResult> RunClient::save_state() const {
+  v1::RankCommand command;
+  command.mutable_save_state()->set_run(run_);
+  return {executor_, executor_.submit(std::move(command)),
+          [](v1::RankResult result) { return std::move(*result.mutable_save_state()); }};
+}
+
+Answer<void> RunClient::export_hf(const std::filesystem::path& folder,
+                                  const std::string& dtype) const {
+  v1::RankCommand command;
+  v1::ExportCommand& verb = *command.mutable_export_();
+  verb.set_run(run_);
+  verb.set_folder(folder.string());
+  verb.set_dtype(dtype);
+  return submit(std::move(command));
+}
+
+Answer<void> RunClient::remove() const {
+  v1::RankCommand command;
+  command.mutable_delete_run()->set_run(run_);
+  return submit(std::move(command));
+}
+
+Answer<void> RunClient::begin_sample(std::int64_t sample, const std::string& source,
+                                     const std::vector<train::SampleStart>& sequences) const {
+  v1::RankCommand command;
+  v1::SampleCommand& verb = *command.mutable_sample();
+  verb.set_sample(sample);
+  verb.set_run(run_);
+  verb.set_source(source);
+  for (const train::SampleStart& start : sequences) {
+    v1::SampleSequence& sequence = *verb.add_sequences();
+    sequence.mutable_token_ids()->Add(start.prompt.begin(), start.prompt.end());
+    *sequence.mutable_params() = start.params;
+    sequence.set_drawn_before(static_cast<std::int64_t>(start.drawn_before));
+  }
+  return submit(std::move(command));
+}
+
+Answer<v1::AdvanceSampleResult> RunClient::advance_sample(std::int64_t sample,
+                                                          std::chrono::milliseconds budget) const {
+  v1::RankCommand command;
+  v1::AdvanceSampleCommand& verb = *command.mutable_advance_sample();
+  verb.set_sample(sample);
+  verb.set_run(run_);
+  verb.set_budget_ms(static_cast<std::int32_t>(budget.count()));
+  return {executor_, executor_.submit(std::move(command)),
+          [](v1::RankResult result) { return std::move(*result.mutable_advance_sample()); }};
+}
+
+Answer<void> RunClient::end_sample(std::int64_t sample) const {
+  v1::RankCommand command;
+  command.mutable_end_sample()->set_sample(sample);
+  return submit(std::move(command));
+}
+
+}  // namespace meshloom::control

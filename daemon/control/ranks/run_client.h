@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// RunClient: the verbs of the ranks as methods, for jobs and generation. Commands are built here
+// only.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "daemon/control/ranks/executor.h"
+#include "daemon/train/run.h"
+
+namespace meshloom::control {
+
+/// What a verb will have returned once every rank has answered.
+template <typename Result>
+class Answer {
+ public:
+  /// Waits. Throws the error of the lowest rank that failed, or the fatal one (Executor::wait).
+  Result get() const { return take_(executor_->wait(ticket_)); }
+
+ private:
+  friend class RunClient;
+  using Take = Result (*)(v1::RankResult);
+  Answer(Executor& executor, Executor::Ticket ticket, Take take)
+      : executor_(&executor), ticket_(std::move(ticket)), take_(take) {}
+
+  Executor* executor_;
+  Executor::Ticket ticket_;
+  Take take_;
+};
+
+/// The verbs of one run. Each one gives the ranks a command and returns without waiting for them;
+/// what a full message or a stopping daemon refuses is thrown at once (Executor::submit). Any
+/// thread may call any method.
+class RunClient {
+ public:
+  /// `run` is empty for samples that are drawn from a source of rank 0 and not from a run.
+  RunClient(Executor& executor, std::string run) : executor_(executor), run_(std::move(run)) {}
+
+  /// Makes the run on every rank. The field `run` of the command is filled in.
+  Answer<v1::CreateRunResult> create(v1::CreateRunCommand command) const;
+  struct Step {
+    Answer<void> forward_backward;
+    Answer<v1::OptimStepResult> optim_step;  ///< with the largest memory of all ranks
+  };
+  /// One optimizer step. No other command comes between gradients and update: a sample there would
+  /// see weights whose gradients exist already.
+  Step step() const;
+  Answer<v1::EvaluateResult> evaluate(std::int64_t first_batch, std::int64_t batches) const;
+  Answer<v1::SaveStateResult> save_state() const;
+  Answer<void> export_hf(const std::filesystem::path& folder, const std::string& dtype) const;
+  Answer<void> remove() const;
+
+  /// Begins a sample, which draws nothing until it is advanced. `sample` is a number that no other
+  /// sample has; `source` is where it is drawn from if there is no run.
+  Answer<void> begin_sample(std::int64_t sample, const std::string& source,
+                            const std::vector<train::SampleStart>& sequences) const;
+  Answer<v1::AdvanceSampleResult> advance_sample(std::int64_t sample,
+                                                 std::chrono::milliseconds budget) const;
+  Answer<void> end_sample(std::int64_t sample) const;
+
+ private:
+  Answer<void> submit(v1::RankCommand command) const;
+
+  Executor& executor_;
+  std::string run_;
+};
+
+}  // namespace meshloom::control
