@@ -7,19 +7,11 @@
 #include "daemon/control/host/host_info.h"
 #include "daemon/control/host/leave_soon.h"
 #include "daemon/control/host/stop_signal.h"
-#include "daemon/control/jobs/resume_source.h"
 #include "daemon/control/ranks/rank_loop.h"
-#include "daemon/plan/job_memory.h"
-#include "daemon/train/model_source.h"
-#include "daemon/train/paths.h"
-#include "daemon/train/run.h"
-#include "daemon/train/sampling_params.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
 namespace {
-
-constexpr int kMostCalls = 64;
 
 JobStore::Options store_options(const StateDir& state, const v1::DaemonConfig& config) {
   return {state.journal(), state.root() / "jobs", config.no_resume(),
@@ -53,7 +45,6 @@ Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int worl
                bool several_hosts, std::vector<HostMemory> hosts, comm::AbortFlag& abort,
                comm::TrainingPulse& pulse)
     : options_(options),
-      admission_(std::move(hosts)),
       abort_(abort),
       pulse_(pulse),
       own_pulse_(pulse),
@@ -64,52 +55,18 @@ Leader::Leader(const DaemonOptions& options, const v1::RankHello& self, int worl
       executor_(world_size, [this](const Error&) { on_fatal(); }),
       watch_(world_size, watch_limits(options.config),
              [this](std::int64_t seq) { return executor_.unanswered(seq); }),
-      calls_(std::chrono::milliseconds(options.config.resolve_timeout_ms()), kMostCalls),
-      driver_(store_, executor_, state_, options.config.data_dir(),
-              [this, world_size, data_dir = options.config.data_dir()](const v1::Job& job) {
-                return calls_.run<v1::RunConfig>([=] {
-                  return train::refit_run_config(job.spec().run(), job.resolved(), world_size,
-                                                 data_dir);
-                });
-              }),
-      loads_(std::chrono::hours(24), 1),
+      admission_(
+          store_, state_,
+          {world_size, self.threads(), options.config.data_dir(),
+           std::chrono::milliseconds(options.config.resolve_timeout_ms()), std::move(hosts)}),
+      driver_(store_, executor_, state_, options.config.data_dir(), admission_),
       card_{"", "", make_secret(), ""},
       rank_service_(executor_, watch_,
                     {world_size, card_.secret, [this] { on_all_joined(); },
                      [this](const std::string& cause) { request_stop(cause); }}),
-      job_service_(
-          store_,
-          [this, world_size, data_dir = options.config.data_dir()](const v1::RunConfig& run) {
-            return calls_.run<v1::RunConfig>([=, this] {
-              state_.check_in_place();
-              v1::RunConfig config = train::resolve_run_config(run, world_size, data_dir);
-              resolve_resume(run, &config, store_, state_, data_dir);
-              return config;
-            });
-          },
-          [this](const v1::JobSpec& spec, const v1::RunConfig& resolved) {
-            return calls_.run<std::vector<std::string>>(
-                [=, this] { return admit(spec, resolved); });
-          }),
-      generate_service_(SampleSources(
-          store_, scheduler_, sources_, state_,
-          [this, data_dir = options.config.data_dir()](const std::string& name) {
-            return calls_.run<std::filesystem::path>(
-                [=] { return train::resolve_path(name, data_dir, "hf_folder"); });
-          },
-          [this, data_dir = options.config.data_dir()](const v1::RunConfig& resolved) {
-            return calls_.run<train::PromptLimits>([=] {
-              return train::prompt_limits(train::load_model_config(resolved.model(), data_dir),
-                                          resolved);
-            });
-          },
-          [this](const CacheNeed& need) {
-            return admission_.hold_cache(need,
-                                         calls_.run<std::int64_t>([this] { return job_bytes(); }));
-          })),
-      sources_([this, threads = self.threads()](const std::filesystem::path& folder) {
-        return load_source(folder, threads);
-      }),
+      job_service_(store_, admission_),
+      generate_service_(SampleSources(store_, scheduler_, sources_, state_, admission_)),
+      sources_([this](const auto& folder) { return admission_.load_source(folder); }),
       scheduler_(executor_, options.config.generation_share(), [this] { return driver_.busy(); }),
       checkpoint_service_(store_, state_),
       worker_service_(executor_, rank_service_, watch_,
@@ -181,12 +138,12 @@ DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
   if (end == LoopEnd::kStopped && !all_ranks_leave()) end = LoopEnd::kClosed;
   ticker.reset();
   beats_.reset();
-  calls_.stop();
+  admission_.stop_calls();
   server_->set_serving(false);
   server_->shutdown();
   if (rank_server_) rank_server_->shutdown();
   generate_service_.stop();
-  const bool hanging = calls_.running() > 0 || loads_.running() > 0;
+  const bool hanging = admission_.hanging();
   spdlog::info("meshloomd has stopped{}", end == LoopEnd::kStopped ? "" : " after a failure");
   return end == LoopEnd::kStopped ? DaemonEnd{0, true, hanging} : DaemonEnd{1, false, hanging};
 }
@@ -203,7 +160,7 @@ void Leader::request_stop(const std::string& cause) {
   stop_requested_ = true;
   spdlog::info("stopping: {}", cause);
   leave_after("a stop in good order", std::chrono::milliseconds(options_.config.stop_timeout_ms()));
-  calls_.stop();
+  admission_.stop_calls();
   driver_.request_stop();
   end_generations();
   stopper_ = std::thread([this] { stop_in_good_order(); });
@@ -236,46 +193,10 @@ bool Leader::all_ranks_leave() {
   return !executor_.fatal();
 }
 
-std::vector<std::string> Leader::admit(const v1::JobSpec& spec,
-                                       const v1::RunConfig& resolved) const {
-  const std::string& data_dir = options_.config.data_dir();
-  std::vector<std::string> warnings = train::plan_warnings(resolved, data_dir);
-  const nn::ModelConfig model = train::load_model_config(resolved.model(), data_dir);
-  if (auto note = admission_.check_job(resolved, model, spec.overcommit()))
-    warnings.push_back(std::move(*note));
-  return warnings;
-}
-
-SourceCache::Loaded Leader::load_source(const std::filesystem::path& folder, int threads) {
-  SourceCache::Loaded loaded{
-      admission_.hold_source(train::Sampler::weight_bytes(folder), job_bytes()), nullptr};
-  // A stop does not wait for a large model, nor for a file system that hangs.
-  loaded.sampler = loads_.run<std::unique_ptr<train::Sampler>>([folder, threads] {
-    ExecutionContext::Options context;
-    context.threads = Threads{threads};
-    return train::Sampler::load(context, folder);
-  });
-  return loaded;
-}
-
 void Leader::end_generations() {
   scheduler_.stop();
-  loads_.stop();
+  admission_.stop_loads();
   sources_.stop();
-}
-
-std::int64_t Leader::job_bytes() const {
-  const auto job = store_.active_job();
-  if (!job) return 0;
-  try {
-    const nn::ModelConfig running =
-        train::load_model_config(job->resolved().model(), options_.config.data_dir());
-    return plan::estimate_job_memory(job->resolved(), running).total();
-  } catch (const Error& error) {
-    spdlog::warn("the memory of {} is not counted beside a generation: {}", job->name(),
-                 error.what());
-    return 0;
-  }
 }
 
 void Leader::on_fatal() {

@@ -11,10 +11,9 @@
 #include "daemon/comm/process_group.h"
 #include "daemon/comm/training_pulse.h"
 #include "daemon/control/daemon.h"
-#include "daemon/control/host/bounded_calls.h"
 #include "daemon/control/host/ticker.h"
 #include "daemon/control/jobs/job_driver.h"
-#include "daemon/control/jobs/memory_admission.h"
+#include "daemon/control/jobs/local_admission.h"
 #include "daemon/control/jobs/sample_scheduler.h"
 #include "daemon/control/net/grpc_server.h"
 #include "daemon/control/ranks/beat_server.h"
@@ -64,17 +63,12 @@ class Leader {
   void look_at_ranks();
   /// False where a rank is given up before it has left.
   bool all_ranks_leave();
-  std::vector<std::string> admit(const v1::JobSpec& spec, const v1::RunConfig& resolved) const;
-  SourceCache::Loaded load_source(const std::filesystem::path& folder, int threads);
   /// Calls that wait for tokens or models end.
   void end_generations();
-  /// The estimate of the running job's memory on a rank; 0 where none runs.
-  std::int64_t job_bytes() const;
   /// The running job saves and lets go, then the ranks stop.
   void stop_in_good_order();
 
   const DaemonOptions& options_;
-  MemoryAdmission admission_;
   comm::AbortFlag& abort_;
   comm::TrainingPulse& pulse_;
   PulseSampler own_pulse_;
@@ -85,9 +79,8 @@ class Leader {
   CommandQueue commands_;
   Executor executor_;
   RankWatch watch_;
-  BoundedCalls calls_;  ///< into the file systems that requests name
+  LocalAdmission admission_;
   JobDriver driver_;
-  BoundedCalls loads_;  ///< of models for generation
   LaunchCard card_;
   RankServiceImpl rank_service_;
   JobServiceImpl job_service_;

@@ -48,8 +48,7 @@ v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& 
   } catch (const InvalidArgument& error) {
     const auto field = error.metadata().find("field");
     if (field == error.metadata().end() || !depends_on_ranks(field->second)) throw;
-    throw FailedPrecondition(why_unfit(given, world_size, error.what()), kNeedsOtherRanks,
-                             error.metadata());
+    throw NeedsOtherRanks(why_unfit(given, world_size, error.what()), error.metadata());
   }
 }
 

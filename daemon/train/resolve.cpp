@@ -287,12 +287,13 @@ RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
 }
 
 v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
-                                 const fs::path& data_dir) {
+                                 const fs::path& data_dir, std::vector<std::string>* warnings) {
   v1::RunConfig config = given;
   const nn::ModelConfig model = load_model_config(config.model(), data_dir);
   resolve_mesh_and_plan(config, world_size);
   resolve_dtype(config.mutable_plan(), model);
-  check_plan_fits(config, model);
+  const std::vector<std::string> doubts = check_plan_fits(config, model);
+  if (warnings) warnings->insert(warnings->end(), doubts.begin(), doubts.end());
   resolve_training(*config.mutable_training(), model, config.mesh().dp() * config.mesh().fsdp());
   resolve_optimizer(*config.mutable_optimizer());
   resolve_schedule(*config.mutable_lr_scheduler(), config.training().steps());
@@ -308,10 +309,6 @@ v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
     *config.mutable_data()->mutable_identity() = data.identity;
   check_enough(config, data);
   return config;
-}
-
-std::vector<std::string> plan_warnings(const v1::RunConfig& resolved, const fs::path& data_dir) {
-  return check_plan_fits(resolved, load_model_config(resolved.model(), data_dir));
 }
 
 }  // namespace meshloom::train

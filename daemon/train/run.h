@@ -13,6 +13,7 @@
 #include "daemon/comm/process_group.h"
 #include "daemon/tensor/execution_context.h"
 #include "daemon/train/sampling_params.h"
+#include "kernels/base/error.h"
 #include "v1/config.pb.h"
 #include "v1/job.pb.h"
 
@@ -41,17 +42,22 @@ struct RunOptions {
 /// Fills in every default and checks everything that can be checked without other ranks: sizes,
 /// files, dtype, mesh against world_size, plans that are not offered. Throws InvalidArgument (or
 /// Unimplemented, NotFound) whose metadata has "field", the path of the wrong field
-/// ("run.training.steps").
+/// ("run.training.steps"). What is no error but may be a mistake, such as a pattern of
+/// run.plan.styles that matches no module, is added to `warnings`.
 v1::RunConfig resolve_run_config(const v1::RunConfig&, int world_size,
-                                 const std::filesystem::path& data_dir);
+                                 const std::filesystem::path& data_dir,
+                                 std::vector<std::string>* warnings = nullptr);
 
-/// Reason of the error below.
-inline constexpr const char* kNeedsOtherRanks = "NEEDS_OTHER_RANKS";
+/// What a config asks for does not fit the ranks that there are.
+class NeedsOtherRanks : public FailedPrecondition {
+ public:
+  NeedsOtherRanks(const std::string& message, Metadata metadata)
+      : FailedPrecondition(message, "NEEDS_OTHER_RANKS", std::move(metadata)) {}
+};
 
 /// A resolved config for another number of ranks: mesh, plan and micro batch are resolved again
 /// from what the user gave; everything else stays, the dtype too. `resolved` itself where its mesh
-/// has world_size ranks. Throws FailedPrecondition (NEEDS_OTHER_RANKS) where what was given does
-/// not fit so many ranks.
+/// has world_size ranks. Throws NeedsOtherRanks where what was given does not fit so many ranks.
 v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& resolved,
                                int world_size, const std::filesystem::path& data_dir);
 
@@ -61,11 +67,6 @@ v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& 
 /// cannot go on from it, and with run.training.steps where it would have nothing left to do.
 void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* resolved,
                         const std::filesystem::path& folder, const std::filesystem::path& data_dir);
-
-/// What is no error in a resolved config but may be a mistake, such as a pattern of run.plan.styles
-/// that matches no module, with its near misses.
-std::vector<std::string> plan_warnings(const v1::RunConfig& resolved,
-                                       const std::filesystem::path& data_dir);
 
 /// The loss of a batch.
 struct LossSum {

@@ -12,12 +12,12 @@
 namespace meshloom::control {
 
 JobDriver::JobDriver(JobStore& store, Executor& executor, const StateDir& state,
-                     std::filesystem::path data_dir, Refit refit)
+                     std::filesystem::path data_dir, Admission& admission)
     : store_(store),
       executor_(executor),
       state_(state),
       data_dir_(std::move(data_dir)),
-      refit_(std::move(refit)) {}
+      admission_(admission) {}
 
 JobDriver::~JobDriver() {
   request_stop();
@@ -79,24 +79,22 @@ void JobDriver::run() {
 }
 
 bool JobDriver::fit_to_ranks(const std::string& id) {
-  if (!refit_) return true;
   const v1::Job job = store_.get(id);
-  v1::RunConfig config;
+  std::optional<v1::RunConfig> config;
   try {
-    config = refit_(job);
-  } catch (const FailedPrecondition& error) {
-    if (error.reason() != train::kNeedsOtherRanks) throw;
+    config = admission_.refit(job);
+  } catch (const train::NeedsOtherRanks& error) {
     spdlog::warn("job {} is held: it {}", id, error.what());
     store_.hold(id, v1::HOLD_CODE_NEEDS_OTHER_RANKS, error.what());
     return false;
   }
+  if (!config) return true;
   const auto before = train::mesh_layout(job.resolved().mesh());
-  const auto now = train::mesh_layout(config.mesh());
-  if (before.size() == now.size()) return true;
+  const auto now = train::mesh_layout(config->mesh());
   const auto note = fmt::format("{} ranks have become {}: its mesh is {} now, it was {}",
                                 before.size(), now.size(), to_string(now), to_string(before));
   spdlog::info("job {}: {}", id, note);
-  store_.update(id, [&](v1::Job* changed) { *changed->mutable_resolved() = config; });
+  store_.update(id, [&](v1::Job* changed) { *changed->mutable_resolved() = *config; });
   store_.add_note(id, note);
   return true;
 }

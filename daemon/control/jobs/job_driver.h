@@ -5,11 +5,11 @@
 
 #include <atomic>
 #include <filesystem>
-#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
 
+#include "daemon/control/jobs/admission.h"
 #include "daemon/control/ranks/executor.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/state_dir.h"
@@ -18,13 +18,9 @@ namespace meshloom::control {
 
 class JobDriver {
  public:
-  /// The config of a job for the ranks that there are, which may be others than at its submission.
-  /// Throws FailedPrecondition (train::kNeedsOtherRanks) where its mesh does not fit them.
-  using Refit = std::function<v1::RunConfig(const v1::Job&)>;
-
-  /// Without `refit` configs stay as they were resolved at submission.
+  /// `admission` fits jobs to the ranks that there are.
   JobDriver(JobStore& store, Executor& executor, const StateDir& state,
-            std::filesystem::path data_dir, Refit refit = {});
+            std::filesystem::path data_dir, Admission& admission);
   ~JobDriver();
   JobDriver(const JobDriver&) = delete;
   JobDriver& operator=(const JobDriver&) = delete;
@@ -53,7 +49,7 @@ class JobDriver {
   Executor& executor_;
   const StateDir& state_;
   std::filesystem::path data_dir_;
-  Refit refit_;
+  Admission& admission_;
   std::atomic<bool> stop_{false};
   mutable std::mutex driven_mutex_;
   std::string driven_;       ///< the job that is driven; empty: none

@@ -14,7 +14,7 @@ SampleSources::Place SampleSources::find(const v1::GenerateRequest& request, boo
     const v1::Job job = store_.get(id);
     if (live && job.state() == v1::JOB_STATE_RUNNING && job.vocab_size() > 0) {
       place.live_run = id;
-      place.limits = find_limits_(job.resolved());
+      place.limits = admission_.prompt_limits(job.resolved());
       return place;
     }
     place.folder = newest_model(state_, job);
@@ -26,7 +26,7 @@ SampleSources::Place SampleSources::find(const v1::GenerateRequest& request, boo
     const CheckpointName name = parse_checkpoint_name(request.checkpoint());
     place.folder = checkpoint_folder(state_, store_.get(name.job), name.folder);
   } else if (request.has_hf_folder()) {
-    place.folder = resolve_(request.hf_folder());
+    place.folder = admission_.find_hf_folder(request.hf_folder());
   } else {
     train::refuse_field("source", "give a job, a checkpoint or an hf_folder");
   }

@@ -3,11 +3,10 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 
-#include "daemon/control/jobs/memory_admission.h"
+#include "daemon/control/jobs/admission.h"
 #include "daemon/control/jobs/sample_scheduler.h"
 #include "daemon/control/ranks/source_cache.h"
 #include "daemon/control/stores/job_store.h"
@@ -19,24 +18,9 @@ namespace meshloom::control {
 /// Any thread may call it. Looks at files, so a call may take its time.
 class SampleSources {
  public:
-  /// Turns a name below the data dir into a path, or throws.
-  using ResolvePath = std::function<std::filesystem::path(const std::string& name)>;
-  /// What the model of a resolved config can continue.
-  using FindLimits = std::function<train::PromptLimits(const v1::RunConfig& resolved)>;
-
-  /// Counts the memory of caches until the result is let go, or throws ResourceExhausted.
-  using HoldCache = std::function<std::shared_ptr<const void>(const CacheNeed&)>;
-
   SampleSources(const JobStore& store, SampleScheduler& scheduler, SourceCache& cache,
-                const StateDir& state, ResolvePath resolve, FindLimits find_limits,
-                HoldCache hold_cache)
-      : store_(store),
-        scheduler_(scheduler),
-        cache_(cache),
-        state_(state),
-        resolve_(std::move(resolve)),
-        find_limits_(std::move(find_limits)),
-        hold_cache_(std::move(hold_cache)) {}
+                const StateDir& state, Admission& admission)
+      : store_(store), scheduler_(scheduler), cache_(cache), state_(state), admission_(admission) {}
 
   struct Place {
     std::string live_run;          ///< of a job that trains; empty: folder
@@ -49,16 +33,16 @@ class SampleSources {
 
   SampleScheduler& scheduler() { return scheduler_; }
   SourceCache& cache() { return cache_; }
-  std::shared_ptr<const void> hold_cache(const CacheNeed& need) const { return hold_cache_(need); }
+  std::shared_ptr<const void> hold_cache(const CacheNeed& need) const {
+    return admission_.hold_cache(need);
+  }
 
  private:
   const JobStore& store_;
   SampleScheduler& scheduler_;
   SourceCache& cache_;
   const StateDir& state_;
-  ResolvePath resolve_;
-  FindLimits find_limits_;
-  HoldCache hold_cache_;
+  Admission& admission_;
 };
 
 }  // namespace meshloom::control

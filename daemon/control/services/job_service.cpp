@@ -42,9 +42,9 @@ void check_spec(const v1::JobSpec& spec) {
 
 }  // namespace
 
-JobServiceImpl::JobServiceImpl(JobStore& store, Resolve resolve, Admit admit,
+JobServiceImpl::JobServiceImpl(JobStore& store, Admission& admission,
                                const StreamHost::Options& watches)
-    : store_(store), resolve_(std::move(resolve)), admit_(std::move(admit)), watches_(watches) {}
+    : store_(store), admission_(admission), watches_(watches) {}
 
 v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request) {
   const RequestKey key = make_request_key("SubmitJob", request);
@@ -55,17 +55,15 @@ v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request
     return response;
   }
   check_spec(request.spec());
-  const v1::RunConfig resolved = resolve_(request.spec().run());
-  if (admit_)
-    for (const std::string& warning : admit_(request.spec(), resolved))
-      response.add_warnings(warning);
+  const Admitted admitted = admission_.admit(request.spec());
+  for (const std::string& warning : admitted.warnings) response.add_warnings(warning);
   if (!request.validate_only()) {
-    job = store_.submit(request.spec(), resolved, key);
+    job = store_.submit(request.spec(), admitted.resolved, key);
     return response;
   }
   *job.mutable_spec() = request.spec();
-  *job.mutable_resolved() = resolved;
-  job.set_steps(resolved.training().steps());
+  *job.mutable_resolved() = admitted.resolved;
+  job.set_steps(admitted.resolved.training().steps());
   return response;
 }
 

@@ -2,10 +2,7 @@
 // JobService: submitting, listing, watching, cancelling, releasing and deleting jobs.
 #pragma once
 
-#include <functional>
-#include <string>
-#include <vector>
-
+#include "daemon/control/jobs/admission.h"
 #include "daemon/control/services/stream_host.h"
 #include "daemon/control/stores/job_store.h"
 #include "v1/job_service.grpc.pb.h"
@@ -15,14 +12,7 @@ namespace meshloom::control {
 class JobServiceImpl final
     : public v1::JobService::WithCallbackMethod_WatchJob<v1::JobService::Service> {
  public:
-  /// Fills in defaults and checks a config against ranks, data and what this build offers.
-  using Resolve = std::function<v1::RunConfig(const v1::RunConfig&)>;
-
-  /// What may be a mistake in a job whose config was resolved. Throws where it is not taken.
-  using Admit =
-      std::function<std::vector<std::string>(const v1::JobSpec&, const v1::RunConfig& resolved)>;
-
-  JobServiceImpl(JobStore& store, Resolve resolve, Admit admit = {},
+  JobServiceImpl(JobStore& store, Admission& admission,
                  const StreamHost::Options& watches = {"watches of jobs", 64});
 
   grpc::Status SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest* request,
@@ -44,8 +34,7 @@ class JobServiceImpl final
   v1::SubmitJobResponse submit(const v1::SubmitJobRequest& request);
 
   JobStore& store_;
-  Resolve resolve_;
-  Admit admit_;
+  Admission& admission_;
   StreamHost watches_;
 };
 

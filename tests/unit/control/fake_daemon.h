@@ -15,6 +15,7 @@
 #include "daemon/control/services/generate_service.h"
 #include "daemon/control/services/job_service.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/control/fake_admission.h"
 #include "tests/unit/control/fake_run.h"
 
 namespace meshloom::control {
@@ -33,19 +34,10 @@ class FakeDaemon {
       : state_(folder),
         store_({state_.journal(), state_.root() / "jobs", false}),
         executor_(world_size, [this](const Error&) { close_queues(); }),
-        driver_(store_, executor_, state_, folder),
-        job_service_(
-            store_,
-            [on_resolve = options.on_resolve](const v1::RunConfig& run) {
-              on_resolve();
-              return resolve(run);
-            },
-            {}, options.watches),
-        generate_service_(SampleSources(
-            store_, scheduler_, sources_, state_,
-            [folder](const std::string& name) { return folder / name; },
-            [&plan](const v1::RunConfig&) { return plan.limits(); },
-            [&plan](const CacheNeed& need) { return hold_fake_cache(plan, need); })),
+        admission_(plan, folder, options.on_resolve),
+        driver_(store_, executor_, state_, folder, admission_),
+        job_service_(store_, admission_, options.watches),
+        generate_service_(SampleSources(store_, scheduler_, sources_, state_, admission_)),
         checkpoint_service_(store_, state_, options.downloads),
         sources_([&plan](const std::filesystem::path& source) {
           return SourceCache::Loaded{nullptr, load_fake_sampler(plan, source)};
@@ -79,13 +71,6 @@ class FakeDaemon {
       if (rank.joinable()) rank.join();
     server_->shutdown();
     generate_service_.stop();
-  }
-
-  static v1::RunConfig resolve(const v1::RunConfig& run) {
-    if (run.training().steps() < 1)
-      throw InvalidArgument("run.training.steps: 0, expected 1 or more", "INVALID_ARGUMENT",
-                            {{"field", "run.training.steps"}});
-    return run;
   }
 
   std::string address() const { return "127.0.0.1:" + std::to_string(server_->port()); }
@@ -128,6 +113,7 @@ class FakeDaemon {
   JobStore store_;
   std::vector<std::unique_ptr<CommandQueue>> queues_;
   Executor executor_;
+  FakeAdmission admission_;
   JobDriver driver_;
   JobServiceImpl job_service_;
   GenerateServiceImpl generate_service_;  ///< what follows calls its streams

@@ -10,7 +10,6 @@
 #include <string>
 #include <thread>
 
-#include "daemon/control/jobs/memory_admission.h"
 #include "daemon/control/ranks/run_factory.h"
 #include "kernels/base/error.h"
 
@@ -171,15 +170,6 @@ class FakeFactory final : public RunFactory {
   FakePlan& plan_;
   int rank_;
 };
-
-/// Takes of FakePlan::cache_room until the result is let go.
-inline std::shared_ptr<const void> hold_fake_cache(FakePlan& plan, const CacheNeed& need) {
-  if (plan.cache_room < need.bytes)
-    throw ResourceExhausted(fmt::format("{} bytes of {} sequences", need.bytes, need.sequences),
-                            kMemoryEstimate);
-  plan.cache_room -= need.bytes;
-  return {nullptr, [&plan, bytes = need.bytes](const void*) { plan.cache_room += bytes; }};
-}
 
 /// For a SourceCache.
 inline std::unique_ptr<train::Sampler> load_fake_sampler(FakePlan& plan,

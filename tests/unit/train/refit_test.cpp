@@ -16,7 +16,7 @@ class RefitTest : public RunFixture {
     try {
       refit(given, before, now);
     } catch (const FailedPrecondition& error) {
-      EXPECT_EQ(error.reason(), kNeedsOtherRanks);
+      EXPECT_EQ(error.reason(), "NEEDS_OTHER_RANKS");
       return error.what();
     }
     return "fits";

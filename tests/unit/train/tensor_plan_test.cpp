@@ -42,8 +42,9 @@ class TensorPlanTest : public ::testing::Test {
     return added;
   }
   std::vector<std::string> warnings() const {
-    const v1::RunConfig resolved = resolve_run_config(config_, config_.mesh().tp(), folder_.path());
-    return plan_warnings(resolved, folder_.path());
+    std::vector<std::string> warnings;
+    resolve_run_config(config_, config_.mesh().tp(), folder_.path(), &warnings);
+    return warnings;
   }
   /// "FIELD | TEXT" of what is thrown at submission.
   std::string refusal() const {

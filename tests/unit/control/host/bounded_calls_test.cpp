@@ -10,6 +10,7 @@
 #include "daemon/control/services/job_service.h"
 #include "kernels/base/error.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/control/fake_admission.h"
 
 namespace meshloom::control {
 namespace {
@@ -81,12 +82,14 @@ TEST(BoundedCalls, AServerWithAHangingRequestShutsDown) {
   const auto gate = std::make_shared<Gate>();
   BoundedCalls calls(600s, 4);
   JobStore store({folder.path() / "journal", folder.path() / "jobs", false});
-  JobServiceImpl service(store, [&calls, gate](const v1::RunConfig& run) {
-    return calls.run<v1::RunConfig>([gate, run] {
+  FakePlan plan;
+  FakeAdmission admission(plan, folder.path(), [&calls, gate] {
+    calls.run<bool>([gate] {
       gate->opened.wait();
-      return run;
+      return true;
     });
   });
+  JobServiceImpl service(store, admission);
   GrpcServer server({resolve_listen_address("127.0.0.1:0", "listen"), {&service}, 16});
   const auto stub = v1::JobService::NewStub(grpc::CreateChannel(
       "127.0.0.1:" + std::to_string(server.port()), grpc::InsecureChannelCredentials()));

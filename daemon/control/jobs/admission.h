@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Admission: whether what clients ask for can be carried out here.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/control/jobs/memory_admission.h"
+#include "daemon/train/sampling_params.h"
+#include "v1/config.pb.h"
+#include "v1/job.pb.h"
+
+namespace meshloom::control {
+
+/// A job that can be taken.
+struct Admitted {
+  v1::RunConfig resolved;
+  std::vector<std::string> warnings;  ///< what may be a mistake
+};
+
+/// Compares requests with the ranks, the files and the memory that there are. Any thread may call
+/// any method; each may take as long as a file system does.
+class Admission {
+ public:
+  virtual ~Admission() = default;
+  /// Fills in defaults and checks a job against ranks, data, memory and what this build offers.
+  virtual Admitted admit(const v1::JobSpec& spec) = 0;
+  /// The config of a job for the ranks that there are if they are others than it was resolved for;
+  /// nothing if it fits as it is. Throws train::NeedsOtherRanks if it cannot be made to fit.
+  virtual std::optional<v1::RunConfig> refit(const v1::Job& job) = 0;
+  /// The path of a Hugging Face folder below the data dir.
+  virtual std::filesystem::path find_hf_folder(const std::string& name) = 0;
+  /// What the model of a resolved config can continue.
+  virtual train::PromptLimits prompt_limits(const v1::RunConfig& resolved) = 0;
+  /// Counts the memory of caches until the result is let go. Throws ResourceExhausted.
+  virtual std::shared_ptr<const void> hold_cache(const CacheNeed& need) = 0;
+};
+
+}  // namespace meshloom::control

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// LocalAdmission: requests against the files, the memory and the ranks of this daemon.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/control/host/bounded_calls.h"
+#include "daemon/control/jobs/admission.h"
+#include "daemon/control/ranks/source_cache.h"
+#include "daemon/control/stores/job_store.h"
+#include "daemon/control/stores/state_dir.h"
+
+namespace meshloom::control {
+
+/// What looks at files that a request names runs under a limit. Must not be destroyed while
+/// hanging() is true.
+class LocalAdmission final : public Admission {
+ public:
+  struct Options {
+    int world_size = 1;
+    int threads = 1;  ///< of a model that is loaded for generation
+    std::filesystem::path data_dir;
+    std::chrono::milliseconds resolve_timeout{10'000};
+    std::vector<HostMemory> hosts;  ///< that of rank 0 first
+  };
+  LocalAdmission(const JobStore& store, const StateDir& state, Options options);
+
+  Admitted admit(const v1::JobSpec& spec) override;
+  std::optional<v1::RunConfig> refit(const v1::Job& job) override;
+  std::filesystem::path find_hf_folder(const std::string& name) override;
+  train::PromptLimits prompt_limits(const v1::RunConfig& resolved) override;
+  std::shared_ptr<const void> hold_cache(const CacheNeed& need) override;
+  /// A model for generation, with the memory that it is counted by. Under no limit of time: models
+  /// are large.
+  SourceCache::Loaded load_source(const std::filesystem::path& folder);
+
+  /// All that wait for files are let go, and all that wait for models.
+  void stop_calls() { calls_.stop(); }
+  void stop_loads() { loads_.stop(); }
+  /// Threads that nobody waits for any more still use this.
+  bool hanging() const { return calls_.running() > 0 || loads_.running() > 0; }
+
+ private:
+  /// The estimate of the running job's memory on a rank; 0 if none runs.
+  std::int64_t job_bytes() const;
+
+  const JobStore& store_;
+  const StateDir& state_;
+  const Options options_;
+  MemoryAdmission memory_;
+  BoundedCalls calls_;  ///< into the file systems that requests name
+  BoundedCalls loads_;  ///< of models for generation
+};
+
+}  // namespace meshloom::control

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stand-in for the checks of a daemon: takes every job that has steps.
+#pragma once
+
+#include <functional>
+#include <utility>
+
+#include "daemon/control/jobs/admission.h"
+#include "kernels/base/error.h"
+#include "tests/unit/control/fake_run.h"
+
+namespace meshloom::control {
+
+class FakeAdmission final : public Admission {
+ public:
+  /// `on_admit` is called in the handler of SubmitJob.
+  FakeAdmission(FakePlan& plan, std::filesystem::path folder, std::function<void()> on_admit = {})
+      : plan_(plan), folder_(std::move(folder)), on_admit_(std::move(on_admit)) {}
+
+  Admitted admit(const v1::JobSpec& spec) override {
+    if (on_admit_) on_admit_();
+    if (spec.run().training().steps() < 1)
+      throw InvalidArgument("run.training.steps: 0, expected 1 or more", "INVALID_ARGUMENT",
+                            {{"field", "run.training.steps"}});
+    return {spec.run(), {}};
+  }
+  std::optional<v1::RunConfig> refit(const v1::Job&) override { return std::nullopt; }
+  std::filesystem::path find_hf_folder(const std::string& name) override { return folder_ / name; }
+  train::PromptLimits prompt_limits(const v1::RunConfig&) override { return plan_.limits(); }
+  /// Takes of FakePlan::cache_room until the result is let go.
+  std::shared_ptr<const void> hold_cache(const CacheNeed& need) override {
+    if (plan_.cache_room < need.bytes)
+      throw ResourceExhausted(fmt::format("{} bytes of {} sequences", need.bytes, need.sequences),
+                              kMemoryEstimate);
+    plan_.cache_room -= need.bytes;
+    return {nullptr,
+            [&plan = plan_, bytes = need.bytes](const void*) { plan.cache_room += bytes; }};
+  }
+
+ private:
+  FakePlan& plan_;
+  std::filesystem::path folder_;
+  std::function<void()> on_admit_;
+};
+
+}  // namespace meshloom::control

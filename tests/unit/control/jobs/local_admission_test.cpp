@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/jobs/local_admission.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "daemon/base/unique_fd.h"
+#include "daemon/train/run.h"
+#include "tests/support/temp_folder.h"
+#include "tests/unit/train/tiny_model.h"
+
+namespace meshloom::control {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class LocalAdmissionTest : public ::testing::Test {
+ protected:
+  LocalAdmissionTest() {
+    std::ofstream(data_.path() / "config.json") << testing::tiny_gpt2_config();
+    std::ofstream(data_.path() / "text.txt") << std::string(2000, 'a');
+  }
+  LocalAdmission admission(int ranks) {
+    return LocalAdmission(store_, state_,
+                          {.world_size = ranks,
+                           .data_dir = data_.path(),
+                           .hosts = {{"here", ranks, {1 << 30, "a limit"}}}});
+  }
+  static v1::JobSpec job(int tp) {
+    v1::JobSpec spec;
+    v1::RunConfig& run = *spec.mutable_run();
+    run.mutable_model()->set_config("config.json");
+    run.mutable_data()->set_path("text.txt");
+    run.mutable_training()->set_steps(1);
+    run.mutable_training()->set_global_batch_size(2);
+    run.mutable_mesh()->set_tp(tp);
+    return spec;
+  }
+
+  const test::TempFolder data_;
+  const test::TempFolder folder_;
+  StateDir state_{folder_.path() / "state"};
+  JobStore store_{{state_.journal(), state_.root() / "jobs"}};
+};
+
+TEST_F(LocalAdmissionTest, AJobIsResolvedAndItsDoubtsAreTold) {
+  auto three_ranks = admission(3);
+  const Admitted admitted = three_ranks.admit(job(3));
+  EXPECT_EQ(admitted.resolved.mesh().tp(), 3);
+  EXPECT_GT(admitted.resolved.training().seq_len(), 0);
+  EXPECT_THAT(admitted.warnings, ElementsAre(HasSubstr("3 ranks share 2 attention heads")));
+}
+
+TEST_F(LocalAdmissionTest, AWrongJobIsRefusedWithItsField) {
+  auto one_rank = admission(1);
+  v1::JobSpec spec = job(1);
+  spec.mutable_run()->mutable_training()->set_steps(-1);
+  try {
+    one_rank.admit(spec);
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.metadata().at("field"), "run.training.steps");
+  }
+}
+
+/// How often the file is opened while `body` runs.
+int opens_of(const std::filesystem::path& file, const std::function<void()>& body) {
+  const base::UniqueFd events(::inotify_init1(IN_NONBLOCK));
+  // With the ends, since equal events that follow each other count as one.
+  EXPECT_GE(::inotify_add_watch(events.get(), file.c_str(), IN_OPEN | IN_CLOSE_NOWRITE), 0);
+  body();
+  int opens = 0;
+  inotify_event event{};
+  while (::read(events.get(), &event, sizeof event) == sizeof event)
+    if ((event.mask & IN_OPEN) != 0) ++opens;
+  return opens;
+}
+
+TEST_F(LocalAdmissionTest, APlanIsCheckedOnce) {
+  auto one_rank = admission(1);
+  // Once to resolve the job, plan and all, and once to estimate its memory.
+  EXPECT_EQ(opens_of(data_.path() / "config.json", [&] { one_rank.admit(job(1)); }), 2);
+}
+
+TEST_F(LocalAdmissionTest, AJobOfOtherRanksIsToldFromAWrongOne) {
+  v1::Job taken;
+  *taken.mutable_spec() = job(2);
+  *taken.mutable_resolved() = admission(2).admit(taken.spec()).resolved;
+  auto two_ranks = admission(2);
+  EXPECT_FALSE(two_ranks.refit(taken)) << "it fits as it is";
+  auto one_rank = admission(1);
+  EXPECT_THROW(one_rank.refit(taken), train::NeedsOtherRanks);
+  std::filesystem::remove(data_.path() / "text.txt");
+  auto four_ranks = admission(4);
+  taken.mutable_spec()->mutable_run()->mutable_mesh()->clear_tp();
+  EXPECT_THROW(four_ranks.refit(taken), NotFound);
+}
+
+}  // namespace
+}  // namespace meshloom::control
