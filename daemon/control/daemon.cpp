@@ -120,8 +120,8 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
   LaunchCard card;
   if (rank == 0) {
     try {
-      leader = std::make_unique<Leader>(options, hello, runtime.world_size(), topology.hosts > 1,
-                                        std::move(hosts), abort, runtime.pulse());
+      const Leader::World ranks{hello, runtime.world_size(), std::move(hosts)};
+      leader = std::make_unique<Leader>(options, ranks, abort, runtime.pulse());
       card = leader->card();
     } catch (const std::exception& error) {
       spdlog::critical("{}", error.what());

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/ranks/rank_hub.h"
+
+#include <thread>
+
+#include "daemon/control/host/leave_soon.h"
+
+namespace meshloom::control {
+
+RankHub::RankHub(Options options, comm::AbortFlag& abort, comm::TrainingPulse& pulse,
+                 Observer& observer)
+    : options_(std::move(options)),
+      abort_(abort),
+      pulse_(pulse),
+      observer_(observer),
+      own_pulse_(pulse),
+      executor_(options_.world_size, [this](const Error&) { fail(); }),
+      watch_(options_.world_size, options_.limits,
+             [this](std::int64_t seq) { return executor_.unanswered(seq); }),
+      card_{"", "", make_secret(), ""},
+      service_(executor_, watch_,
+               {options_.world_size, card_.secret, [this] { observer_.all_ranks_joined(); },
+                [this](const std::string& cause) { observer_.request_stop(cause); }}) {
+  executor_.attach(0, &commands_);
+  watch_.joined(0, describe(options_.self));
+  if (options_.world_size > 1) listen();
+}
+
+void RankHub::listen() {
+  const char* bind = options_.several_hosts ? "0.0.0.0:0" : "127.0.0.1:0";
+  // Strangers that connect to the ranks' port must not keep the ranks out.
+  server_ = std::make_unique<GrpcServer>(
+      GrpcServerOptions{resolve_listen_address(bind, "the ranks' address"),
+                        {&service_},
+                        most_connections(options_.world_size),
+                        false,
+                        16 + 2 * options_.world_size,
+                        true});
+  card_.address = fmt::format("{}:{}", options_.host, server_->port());
+  beats_ = std::make_unique<BeatServer>(BeatServer::Options{
+      resolve_listen_address(bind, "the address for heartbeats"), card_.secret, options_.world_size,
+      [this](int rank, const v1::Heartbeat& beat, BeatServer::Clock::time_point asked) {
+        watch_.heard(rank, &beat, asked);
+      }});
+  card_.beats = fmt::format("{}:{}", options_.host, beats_->port());
+}
+
+void RankHub::fail() {
+  abort_.raised = true;
+  commands_.close();
+  leave_soon("rank 0");
+}
+
+void RankHub::start() {
+  if (beats_) {
+    beats_->start([this] { look(); });
+  } else {
+    observer_.all_ranks_joined();
+    ticker_ = std::make_unique<Ticker>(kLookPeriod, [this] { look(); });
+  }
+}
+
+void RankHub::look() {
+  const auto now = AwakeClock::Clock::now();
+  const v1::Heartbeat own = own_pulse_.sample(now);
+  watch_.heard(0, &own, now);
+  const RankWatch::Findings findings = watch_.look(now);
+  observer_.ranks_looked_at(findings);
+  if (findings.fatal) executor_.fail(*findings.fatal);
+}
+
+LoopEnd RankHub::run(RunFactory& factory, const SourceCache& sources) {
+  RankWorker worker(0, factory, &sources);
+  return run_commands(
+      commands_, worker, [this](const v1::RankResult& result) { executor_.complete(result); },
+      &pulse_);
+}
+
+bool RankHub::others_leave() const {
+  while (!watch_.others_left() && !executor_.fatal())
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return !executor_.fatal();
+}
+
+void RankHub::stop_watching() {
+  ticker_.reset();
+  beats_.reset();
+}
+
+void RankHub::shutdown() {
+  if (server_) server_->shutdown();
+}
+
+}  // namespace meshloom::control
