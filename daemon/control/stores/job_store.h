@@ -15,16 +15,28 @@
 #include <string>
 #include <vector>
 
+#include "daemon/control/stores/epoch_reserve.h"
 #include "daemon/control/stores/job_entry.h"
 #include "daemon/control/stores/ledger.h"
 #include "daemon/control/stores/request_key.h"
 #include "daemon/control/stores/request_log.h"
 #include "daemon/control/stores/subscribers.h"
 #include "daemon/train/checkpoint/file_system.h"
+#include "kernels/base/error.h"
 #include "v1/job.pb.h"
 #include "v1/journal.pb.h"
 
 namespace meshloom::control {
+
+/// A job cannot be removed, since one that has not ended begins with its checkpoint.
+class JobInUse : public FailedPrecondition {
+ public:
+  JobInUse(const std::string& job, const std::string& used_by)
+      : FailedPrecondition(
+            fmt::format("job \"{}\" begins with a checkpoint of \"{}\" and has not ended", used_by,
+                        job),
+            "JOB_IN_USE", {{"job", job}, {"used_by", used_by}}) {}
+};
 
 /// All methods may be called from any thread. Job ids are names without "jobs/".
 ///
@@ -65,8 +77,9 @@ class JobStore {
   v1::Job cancel(const std::string& id, const RequestKey& key);
   /// A job that waits, for whatever reason, is taken again by the driver.
   v1::Job release(const std::string& id, const RequestKey& key);
-  /// Removes a job that has ended, and its folder. The name is free again when it returns; where
-  /// the folder could not be removed it throws IoError, and a repeat or the next start goes on.
+  /// Removes a job that has ended, and its folder. Throws JobInUse. The name is free again when it
+  /// returns; where the folder could not be removed it throws IoError, and a repeat or the next
+  /// start goes on.
   void remove(const std::string& id, const RequestKey& key);
   /// Events after `revision`; empty where there are none yet, and nobody waits for one:
   /// subscribe(). OutOfRange where they are no longer kept (start again with the present state) or
@@ -163,7 +176,6 @@ class JobStore {
   void add_event(JobEntry& entry, v1::JobEvent event, Ledger::Ticket ticket);
   void add_job_event(JobEntry& entry, Ledger::Ticket ticket);
   void ended(JobEntry& entry);
-  void reserve_epochs();
   void drop_details();
 
   mutable std::mutex mutex_;
@@ -180,10 +192,7 @@ class JobStore {
   std::vector<Undecided> undecided_;     ///< in order of tickets
   std::set<std::string> removed_;        ///< gone, but for what may be left of the folder
   RequestLog requests_;
-  std::int64_t epoch_ = 0;
-  std::int64_t asked_epoch_ = 0;     ///< the journal is to promise up to here
-  Ledger::Ticket epoch_ticket_ = 0;  ///< of that record
-  std::int64_t promised_epoch_ = 0;
+  EpochReserve epochs_;
   std::int64_t next_job_ = 1;
   std::int64_t next_number_ = 1;
   std::int64_t ends_ = 0;

@@ -31,7 +31,7 @@ void JobStore::erase_entry(const std::string& id) {
 }
 
 void JobStore::apply(const v1::JournalRecord& record) {
-  epoch_ = std::max({epoch_, record.epoch(), record.job().epoch(), record.state().epoch()});
+  epochs_.skip(std::max({record.epoch(), record.job().epoch(), record.state().epoch()}));
   next_job_ = std::max(next_job_, record.next_job());
   if (const std::string& id = record.deleted_job(); !id.empty()) {
     erase_entry(id);
@@ -99,15 +99,14 @@ void JobStore::settle_entry(JobEntry& entry, bool hold) {
 }
 
 void JobStore::start_ledger() {
-  asked_epoch_ = epoch_;
   ledger_.start({[this](const Ledger::Visit& append) { snapshot(append); },
                  [this](Ledger::Ticket upto) { on_durable(upto); },
                  [this](Ledger::Ticket ticket) { on_refused(ticket); }});
   Ledger::Ticket ticket = 0;
   {
     const std::lock_guard lock(mutex_);
-    reserve_epochs();
-    ticket = epoch_ticket_;
+    epochs_.ask(ledger_);
+    ticket = epochs_.ticket();
   }
   ledger_.wait(ticket);
 }
@@ -117,7 +116,7 @@ void JobStore::snapshot(const Ledger::Visit& append) const {
   std::vector<std::int64_t> numbers;
   {
     const std::lock_guard lock(mutex_);
-    records[0].set_epoch(asked_epoch_);
+    records[0].set_epoch(epochs_.asked());
     records[0].set_next_job(next_job_);
     for (const std::string& id : removed_) records.emplace_back().set_deleted_job(id);
     requests_.visit([&](const v1::RequestRecord& request) {
@@ -150,7 +149,7 @@ void JobStore::on_durable(Ledger::Ticket upto) {
     undecided_.erase(undecided_.begin());
     decide(std::move(decided));
   }
-  if (epoch_ticket_ <= upto) promised_epoch_ = asked_epoch_;
+  epochs_.durable(upto);
   for (auto item = behind_.begin(); item != behind_.end();) {
     JobEntry& late = **item;
     if (late.publish(upto)) {

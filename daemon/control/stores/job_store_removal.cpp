@@ -19,10 +19,7 @@ void JobStore::check_removable(const std::string& id) const {
   const std::string prefix = fmt::format("checkpoints/{}/", id);
   const auto check_user = [&](const JobEntry& other) {
     if (other.config && other.config->resolved.checkpoint().resume_from().rfind(prefix, 0) == 0)
-      throw FailedPrecondition(
-          fmt::format("job \"{}\" begins with a checkpoint of \"{}\" and has not ended", other.id(),
-                      id),
-          "JOB_IN_USE", {{"job", id}, {"used_by", other.id()}});
+      throw JobInUse(id, other.id());
   };
   for (const auto& [number, other] : unfinished_) check_user(*other);
   for (const Undecided& item : undecided_)

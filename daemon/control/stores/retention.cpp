@@ -34,9 +34,10 @@ void Retention::remove_expired() {
     try {
       store_.remove(id, {});
       spdlog::info("job {}: deleted, as retention says", id);
+    } catch (const JobInUse&) {
+      // It goes once the other one has ended.
     } catch (const Error& error) {
-      // One that another job begins with goes later.
-      if (error.reason() != "JOB_IN_USE") spdlog::warn("job {}: not deleted: {}", id, error.what());
+      spdlog::warn("job {}: not deleted: {}", id, error.what());
     }
   }
 }
