@@ -130,6 +130,9 @@ void RankWorker::spoil_runs(const std::string& failure) {
 
 void RankWorker::create_run(const v1::CreateRunCommand& command, v1::CreateRunResult* result) {
   check_recovered();
+  if (command.run().empty())
+    throw InvalidArgument("a run has a name; commands without one are about samples of a source",
+                          "RUN_UNNAMED");
   train::RunOptions options;
   options.name = command.run();
   options.data_dir = command.data_dir();

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rank 0 and its followers over real streams.
+#include "daemon/control/ranks/rank_service.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "daemon/control/net/grpc_server.h"
+#include "daemon/control/ranks/beat_server.h"
+#include "daemon/control/ranks/follower.h"
+#include "tests/unit/control/ranks/rank_messages.h"
+
+namespace meshloom::control {
+namespace {
+
+/// Rank 0's service without its heartbeats and looks, as if all of rank 0 were frozen.
+class SilentService final : public v1::RankService::Service {
+ public:
+  grpc::Status Follow(grpc::ServerContext*,
+                      grpc::ServerReaderWriter<v1::RankCommand, v1::RankMessage>* stream) override {
+    v1::RankMessage message;
+    while (stream->Read(&message)) {
+    }
+    return grpc::Status::OK;
+  }
+};
+
+TEST(Follower, LeavesWhereNothingIsHeardOfRank0) {
+  SilentService service;
+  GrpcServer server(
+      {resolve_listen_address("127.0.0.1:0", "listen"), {&service}, 16, false, 16, true});
+  std::mutex mutex;
+  std::string cause;
+  v1::RankHello hello;
+  hello.set_rank(1);
+  Follower follower({"127.0.0.1:" + std::to_string(server.port()), "127.0.0.1:1", "secret", hello,
+                     [&](const std::string& text) {
+                       const std::lock_guard lock(mutex);
+                       cause = text;
+                     },
+                     nullptr, std::chrono::milliseconds(1500)});
+  EXPECT_FALSE(follower.commands().pop().has_value());
+  follower.wait_for_end();
+  const std::lock_guard lock(mutex);
+  EXPECT_NE(cause.find("rank 0 is given up: nothing was heard of it for 1."), std::string::npos)
+      << cause;
+}
+
+/// Rank 0's service and one follower over a real stream.
+class StreamTest : public ::testing::Test {
+ protected:
+  StreamTest()
+      : executor_(2, [this](const Error& error) { fatal_ = error.what(); }),
+        watch_(2, {}, [this](std::int64_t seq) { return executor_.unanswered(seq); }),
+        service_(executor_, watch_,
+                 {2, "secret", [this] { joined_ = true; },
+                  [this](const std::string& cause) { stop_cause_ = cause; }}),
+        server_(
+            {resolve_listen_address("127.0.0.1:0", "listen"), {&service_}, 16, false, 16, true}),
+        beats_({resolve_listen_address("127.0.0.1:0", "beats"), "secret", 2,
+                [this](int rank, const v1::Heartbeat& beat, BeatServer::Clock::time_point asked) {
+                  watch_.heard(rank, &beat, asked);
+                }}) {
+    executor_.attach(0, &own_);
+    beats_.start([] {});
+  }
+  std::unique_ptr<Follower> join(const std::string& secret, int rank) {
+    v1::RankHello hello;
+    hello.set_rank(rank);
+    hello.set_host("somewhere");
+    return std::make_unique<Follower>(Follower::Options{
+        "127.0.0.1:" + std::to_string(server_.port()), "127.0.0.1:" + std::to_string(beats_.port()),
+        secret, hello, [this](const std::string& cause) { abort_cause_ = cause; }});
+  }
+  template <typename Condition>
+  static bool eventually(Condition condition) {
+    for (int i = 0; i < 2000 && !condition(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return condition();
+  }
+
+  std::string fatal_, stop_cause_, abort_cause_;
+  std::atomic<bool> joined_{false};
+  CommandQueue own_;
+  Executor executor_;
+  RankWatch watch_;
+  RankServiceImpl service_;
+  GrpcServer server_;
+  BeatServer beats_;
+};
+
+TEST_F(StreamTest, CommandsGoOutAndResultsComeBack) {
+  auto follower = join("secret", 1);
+  ASSERT_TRUE(eventually([&] { return joined_.load(); }));
+  const auto ticket = executor_.submit(optim_step("a"));
+  EXPECT_EQ(follower->commands().pop()->optim_step().run(), "a");
+  follower->report(answer(1, 0));  // the stream knows who speaks
+  executor_.complete(answer(1, 0));
+  EXPECT_EQ(executor_.wait(ticket).seq(), 1);
+  follower->request_stop("SIGTERM");
+  EXPECT_TRUE(eventually([&] { return stop_cause_ == "rank 1: SIGTERM"; }));
+  executor_.stop();
+  EXPECT_TRUE(follower->commands().pop()->has_stop());
+  follower->leave();
+  follower.reset();
+  server_.shutdown();
+  EXPECT_EQ(fatal_, "");
+  EXPECT_EQ(abort_cause_, "");
+}
+
+TEST_F(StreamTest, MessagesLargerThanAClientsPass) {
+  auto follower = join("secret", 1);
+  ASSERT_TRUE(eventually([&] { return joined_.load(); }));
+  const auto command = executor_.submit(sample_of(2'000'000));
+  EXPECT_EQ(follower->commands().pop()->sample().sequences(0).token_ids_size(), 2'000'000);
+  auto large = answer(1, 0);
+  large.mutable_create_run()->set_plan(std::string(8 << 20, 'x'));
+  follower->report(large);
+  executor_.complete(answer(1, 0));
+  EXPECT_EQ(executor_.wait(command).seq(), 1);
+  const auto second = executor_.submit(optim_step("a"));
+  large.set_seq(2);
+  large.mutable_create_run()->set_plan(std::string(kLargestCommand, 'x'));
+  follower->report(large);
+  executor_.complete(answer(2, 0));
+  try {
+    executor_.wait(second);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.reason(), "RESULT_TOO_LARGE");
+  }
+  EXPECT_FALSE(executor_.fatal());
+}
+
+TEST_F(StreamTest, ALostRankIsNamed) {
+  auto follower = join("secret", 1);
+  ASSERT_TRUE(eventually([&] { return joined_.load(); }));
+  follower.reset();
+  EXPECT_TRUE(eventually([&] { return executor_.fatal().has_value(); }));
+  EXPECT_NE(std::string(executor_.fatal()->what()).find("rank 1"), std::string::npos);
+  EXPECT_NE(std::string(executor_.fatal()->what()).find("somewhere"), std::string::npos);
+}
+
+TEST_F(StreamTest, AnAbortReachesTheFollower) {
+  auto follower = join("secret", 1);
+  ASSERT_TRUE(eventually([&] { return joined_.load(); }));
+  executor_.fail(CommError("rank 0 failed"));
+  EXPECT_FALSE(follower->commands().pop().has_value());
+  EXPECT_EQ(abort_cause_, "rank 0 failed");
+}
+
+TEST_F(StreamTest, APeerThatReadsNothingHoldsNobodyUp) {
+  const auto channel = grpc::CreateChannel("127.0.0.1:" + std::to_string(server_.port()),
+                                           grpc::InsecureChannelCredentials());
+  const auto stub = v1::RankService::NewStub(channel);
+  grpc::ClientContext context;
+  context.AddMetadata(kSecretKey, "secret");
+  const auto stream = stub->Follow(&context);
+  v1::RankMessage hello;
+  hello.mutable_hello()->set_rank(1);
+  stream->Write(hello);
+  ASSERT_TRUE(eventually([&] { return joined_.load(); }));
+  // Far more than the windows of HTTP/2 and TCP hold.
+  auto large = optim_step(std::string(1 << 20, 'a'));
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 64; ++i) executor_.submit(large);
+  EXPECT_FALSE(executor_.unanswered(65));
+  executor_.fail(CommError("rank 1 is given up"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  context.TryCancel();
+}
+
+TEST_F(StreamTest, HeartbeatsGoBothWaysAndTellWhatTheTrainingThreadDoes) {
+  comm::TrainingPulse pulse;
+  v1::RankHello hello;
+  hello.set_rank(1);
+  Follower follower({"127.0.0.1:" + std::to_string(server_.port()),
+                     "127.0.0.1:" + std::to_string(beats_.port()), "secret", hello,
+                     [this](const std::string& cause) { abort_cause_ = cause; }, &pulse});
+  ASSERT_TRUE(eventually([&] { return joined_.load(); }));
+  auto command = optim_step("a");
+  command.set_deadline_ms(1);
+  executor_.submit(command);
+  pulse.begin_command(1);
+  pulse.begin_collective("all_reduce", 7, "dp");
+  std::optional<Error> stuck;
+  EXPECT_TRUE(eventually([&] {
+    stuck = watch_.look().fatal;
+    return stuck.has_value();
+  }));
+  EXPECT_EQ(stuck->reason(), "COMMAND_DEADLINE");
+  EXPECT_NE(std::string(stuck->what())
+                .find("in optim_step (seq 1), its last collective is all_reduce #7 of group 'dp'"),
+            std::string::npos)
+      << stuck->what();
+  executor_.stop();
+  follower.leave();
+  EXPECT_TRUE(eventually([&] { return watch_.others_left(); }));
+  EXPECT_EQ(abort_cause_, "");
+}
+
+TEST_F(StreamTest, StrangersAndImpossibleRanksDoNotJoin) {
+  for (const auto& [secret, rank] :
+       {std::pair{"secreT", 1}, {"", 1}, {"secret", 0}, {"secret", 2}, {"secret", -1}}) {
+    auto stranger = join(secret, rank);
+    EXPECT_FALSE(stranger->commands().pop().has_value());
+    EXPECT_FALSE(joined_);
+  }
+  EXPECT_FALSE(executor_.fatal());
+}
+
+TEST_F(StreamTest, AWrongSecretIsUnauthenticated) {
+  const auto stub = v1::RankService::NewStub(grpc::CreateChannel(
+      "127.0.0.1:" + std::to_string(server_.port()), grpc::InsecureChannelCredentials()));
+  for (const char* secret : {"secreT", ""}) {
+    grpc::ClientContext context;
+    if (*secret != 0) context.AddMetadata(kSecretKey, secret);
+    const grpc::Status status = stub->Follow(&context)->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
+    EXPECT_NE(status.error_message().find("for the ranks of one launch"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace meshloom::control
