@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DataParallel: gradients summed over everything that needs summing, whatever the mesh.
+// DataParallel: gradients summed over the ranks that have other samples, whatever the mesh.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "daemon/parallel/fully_shard/fully_shard.h"
-#include "daemon/parallel/gradient_reducer.h"
+#include "daemon/comm/process_group.h"
+#include "daemon/nn/module.h"
+#include "daemon/parallel/fully_shard/shard_plan.h"
+#include "daemon/tensor/tensor.h"
 
 namespace meshloom::parallel {
 
@@ -16,65 +18,73 @@ namespace meshloom::parallel {
 /// shards need groups that nothing else uses (FullyShardGroups).
 struct DataParallelGroups {
   comm::ProcessGroup* data;      ///< ranks with other samples: dp and fsdp together
-  comm::ProcessGroup* gather;    ///< over which fully_shard cuts parameters (fsdp), for values
+  comm::ProcessGroup* gather;    ///< over which fully_shard shards parameters (fsdp), for values
   comm::ProcessGroup* reduce;    ///< the same ranks, for gradients
   comm::ProcessGroup* replicas;  ///< over which shards are copies (dp)
-  comm::ProcessGroup* tensor;    ///< ranks that share samples (tp)
 };
 
+/// A parameter: the leaf is what this rank computes with (with tensor parallelism its local part),
+/// the candidate describes the whole parameter.
 struct DataParallelInput {
   ShardCandidate candidate;
-  nn::Parameter* parameter;  ///< a plain leaf: this rank's part of the parameter
-  /// The model's tensor, where it has a layout: says whether the ranks of `tensor` hold summands of
-  /// its gradient, which its first use decides.
-  Tensor of_model = {};
+  nn::Parameter* parameter;
 };
 
 /// Per micro batch, every rank of the mesh alike: begin_forward, forward, begin_backward, backward,
-/// end_backward. A rank without samples calls take_part instead, as do those that
-/// share its samples. After the last one of a step the gradients of parameters() are the global
-/// ones.
+/// end_backward. A rank without samples calls take_part instead, as do those that share its
+/// samples; so does one whose forward or backward failed, instead of what is missing. Any number of
+/// micro batches makes a step. The gradients of parameters() are the global ones after the micro
+/// batch that was announced as the last, whose sums overlap its backward; where none was, after
+/// sum_gradients().
+///
+/// The base class is that of a rank alone, which has nothing to do.
 class DataParallel {
  public:
-  /// With `fully_shard` leaves lose their memory and values, else those without memory get some.
-  DataParallel(ExecutionContext& context, const DataParallelGroups& groups,
-               const std::vector<DataParallelInput>& inputs,
-               const std::optional<FullyShardOptions>& fully_shard);
+  virtual ~DataParallel() = default;
+  DataParallel(const DataParallel&) = delete;
+  DataParallel& operator=(const DataParallel&) = delete;
 
   /// What this rank keeps of every input, in their order: what an optimizer takes.
   const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
-  /// The dim that fully_shard cuts of parameter i, if any.
-  std::optional<int> shard_dim(std::size_t i) const;
-  /// Why fully_shard cuts that one, or none (ShardChoice::reason); empty without fully_shard.
-  std::string shard_reason(std::size_t i) const;
+  /// The dim that fully_shard shards of parameter i, if any.
+  virtual std::optional<int> shard_dim(std::size_t) const { return std::nullopt; }
+  /// Why fully_shard shards that one, or none (ShardChoice::reason); empty without fully_shard.
+  virtual std::string shard_reason(std::size_t) const { return {}; }
 
-  void begin_step();
-  void begin_forward(bool backward_follows);
-  void end_forward();
-  void begin_backward(bool last);
-  void end_backward();
-  void take_part(bool last);
+  /// Before the first micro batch of a step: the sums start over.
+  virtual void begin_step() {}
+  virtual void begin_forward(bool /*backward_follows*/) {}
+  /// After a forward without backward.
+  virtual void end_forward() {}
+  /// `last`: of the step.
+  virtual void begin_backward(bool /*last*/) {}
+  virtual void end_backward() {}
+  /// Does the collectives of the rest of a micro batch, with zero gradients.
+  virtual void take_part(bool /*last*/) {}
   /// The same for a forward without backward.
-  void take_part_forward();
+  virtual void take_part_forward() {}
+  /// Ends a step none of whose micro batches was announced as the last.
+  virtual void sum_gradients() {}
 
-  /// Forward over and over with the parameters cut as they are (fully_shard.h). `keep_bytes` is how
-  /// much of what is gathered may stay between passes, the same on every rank.
-  void begin_generation(std::int64_t keep_bytes);
-  void next_pass();
+  /// Forward over and over with the parameters sharded as they are (fully_shard.h). `keep_bytes` is
+  /// how much of what is gathered may stay between passes, the same on every rank.
+  virtual void begin_generation(std::int64_t /*keep_bytes*/) {}
+  virtual void next_pass() {}
   /// Instead of the rest of a pass that failed here.
-  void take_part_pass();
-  void end_generation();
+  virtual void take_part_pass() {}
+  virtual void end_generation() {}
 
- private:
-  void sum_partial_gradients();
-
-  ExecutionContext& context_;
-  DataParallelGroups groups_;
+ protected:
+  DataParallel() = default;
   std::vector<nn::NamedParameter> parameters_;
-  std::vector<Tensor> of_model_;  ///< by parameter
-  std::unique_ptr<FullyShard> sharded_;
-  std::unique_ptr<GradientReducer> reducer_;  ///< without fully_shard, on several ranks
-  bool last_ = true;
 };
+
+/// FullyShard where options are given and there are ranks to shard over: leaves then lose their
+/// memory and values. Else leaves without memory get some, and over several ranks gradients are
+/// summed by a GradientReducer. Context, groups and parameters outlive the result.
+std::unique_ptr<DataParallel> make_data_parallel(
+    ExecutionContext& context, const DataParallelGroups& groups,
+    const std::vector<DataParallelInput>& inputs,
+    const std::optional<FullyShardOptions>& fully_shard);
 
 }  // namespace meshloom::parallel

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/parallel/parallelize_model.h"
 
-#include <algorithm>
-#include <map>
-
 #include "daemon/dtensor/layout_engine.h"
 #include "daemon/parallel/tensor_parallel/default_plan.h"
 #include "daemon/parallel/tensor_parallel/parallelize_module.h"
-#include "daemon/tensor/autograd/leaf_grad.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::parallel {
@@ -16,52 +12,12 @@ namespace {
 using planner::Placements;
 using planner::SpecPtr;
 
-/// Mesh dims along which a tensor held in `spec` is a summand.
-std::vector<int> partial_dims(const planner::DTensorSpec& spec) {
-  std::vector<int> dims;
-  for (int d = 0; d < spec.mesh().ndim(); ++d)
-    if (spec.placement(d).is_partial()) dims.push_back(d);
-  return dims;
-}
-
-/// Adds up each tensor over the group, all in one message.
-void sum_together(const std::vector<Tensor>& tensors, comm::ProcessGroup& group) {
-  std::int64_t size = 0;
-  for (const Tensor& t : tensors) size += t.numel();
-  if (size == 0) return;
-  const Tensor message = empty(tensors.front().context(), {size}, DType::kFloat32);
-  const auto place = [&](const Tensor& t, std::int64_t at) {
-    return from_external(t.context(),
-                         make_view(message.data<float>() + at, DType::kFloat32, t.shape()),
-                         message.storage());
-  };
-  std::int64_t at = 0;
-  for (const Tensor& t : tensors) {
-    copy_into(place(t, at), t);
-    at += t.numel();
-  }
-  group.all_reduce(message.view(), comm::ReduceOp::kSum)->wait_host();
-  at = 0;
-  for (const Tensor& t : tensors) {
-    copy_into(t, place(t, at));
-    at += t.numel();
-  }
-}
-
 /// Inside a model activations keep their layouts unless a style says otherwise.
 StylePlan with_layouts_kept(StylePlan plan) {
   for (PatternStyles& entry : plan)
     for (ParallelStyle& style : entry.styles)
       if (!style.use_local_output) style.use_local_output = false;
   return plan;
-}
-
-/// One rank of those that hold the same part: the first along every dim that does not cut it.
-bool first_holder(const planner::DTensorSpec& spec, const std::vector<int>& coordinates) {
-  for (int d = 0; d < spec.mesh().ndim(); ++d)
-    if (!spec.placement(d).is_shard() && coordinates[static_cast<std::size_t>(d)] != 0)
-      return false;
-  return true;
 }
 
 }  // namespace
@@ -95,7 +51,6 @@ struct ParallelModel::Impl {
   StyleMesh mesh;
   /// The local parts as parameters of their own.
   std::vector<std::unique_ptr<nn::Parameter>> locals;
-  std::vector<Tensor> wholes;  ///< the model's parameters, by index
 };
 
 ParallelModel::ParallelModel(nn::Model& model, dtensor::DeviceMesh* mesh, const ModelPlan& plan)
@@ -118,11 +73,8 @@ ParallelModel::ParallelModel(nn::Model& model, dtensor::DeviceMesh* mesh, const 
     if (cut) {
       const Tensor& value = p.parameter->value;
       local.spec = value.layout()->spec;
-      local.partial_grad = gradient_spec(value)->has_partial();
-      local.counted = first_holder(*local.spec, mesh->coordinates());
       impl_->locals.push_back(
           std::make_unique<nn::Parameter>(nn::Parameter{value.layout()->local, p.parameter->init}));
-      impl_->wholes.push_back(value);
       local.parameter = impl_->locals.back().get();
     }
     parameters_.push_back(std::move(local));
@@ -135,20 +87,6 @@ std::vector<nn::NamedParameter> ParallelModel::named_local_parameters() const {
   std::vector<nn::NamedParameter> named;
   for (const LocalParameter& p : parameters_) named.push_back({p.name, p.parameter});
   return named;
-}
-
-void ParallelModel::finish_gradients() {
-  if (!impl_) return;
-  // By the mesh dims that are summed over: one collective each, in the same order on all ranks.
-  std::map<std::vector<int>, std::vector<Tensor>> gradients;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!parameters_[i].partial_grad) continue;
-    const std::vector<int> dims = partial_dims(*gradient_spec(impl_->wholes[i]));
-    const Tensor grad = parameters_[i].parameter->value.grad();
-    if (grad) gradients[dims].push_back(grad);
-  }
-  for (const auto& [dims, parts] : gradients)
-    sum_together(parts, impl_->mesh.context.mesh.group(dims));
 }
 
 }  // namespace meshloom::parallel

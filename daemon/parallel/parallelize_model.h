@@ -26,13 +26,9 @@ struct ModelPlan {
 
 /// One parameter as this rank holds it.
 struct LocalParameter {
-  std::string name;           ///< of the model
-  nn::Parameter* parameter;   ///< its value is a plain leaf: this rank's part
-  planner::SpecPtr spec;      ///< over the tensor-parallel mesh; null: whole on every rank
-  bool partial_grad = false;  ///< ranks hold summands of its gradient until finish_gradients
-  /// Whether this rank's gradient belongs in a sum over all ranks of the mesh (a global norm):
-  /// exactly one rank of those that hold the same part says so.
-  bool counted = true;
+  std::string name;          ///< of the model
+  nn::Parameter* parameter;  ///< its value is a plain leaf: this rank's part
+  planner::SpecPtr spec;     ///< over the tensor-parallel mesh; null: whole on every rank
 };
 
 /// Every rank of the mesh makes one, at the same moment and with the same plan. The model is not
@@ -53,15 +49,12 @@ class ParallelModel {
   ParallelModel& operator=(const ParallelModel&) = delete;
 
   nn::Model& model() const { return model_; }
-  /// In the order of the model's parameters; also what an optimizer takes.
+  /// In the order of the model's parameters. Of some gradients the ranks hold summands after
+  /// backward (tensor_parallel/partial_gradients.h).
   const std::vector<LocalParameter>& local_parameters() const { return parameters_; }
   std::vector<nn::NamedParameter> named_local_parameters() const;
   /// Patterns that matched nothing, as texts that name near misses.
   const std::vector<std::string>& warnings() const { return warnings_; }
-
-  /// Sums the gradients that are still partial over the mesh, in one collective. Once per optimizer
-  /// step, after the last backward; before or after sums over other meshes.
-  void finish_gradients();
 
  private:
   struct Impl;

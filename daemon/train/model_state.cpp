@@ -28,10 +28,10 @@ std::vector<int> model_dims(const planner::MeshLayout& mesh) {
   return dims;
 }
 
-std::vector<int> cut_dims(const planner::SpecPtr& spec) {
+std::vector<int> sharded_dims(const planner::SpecPtr& spec) {
   std::vector<int> dims;
   if (!spec) return dims;
-  for (const planner::DimShardOrder& cut : spec->shard_order()) dims.push_back(cut.tensor_dim);
+  for (const planner::DimShardOrder& order : spec->shard_order()) dims.push_back(order.tensor_dim);
   return dims;
 }
 
@@ -44,26 +44,28 @@ ModelState::ModelState(ExecutionContext& context, const nn::ModelConfig& config,
     const DeferParametersGuard defer(context);
     model_ = nn::make_model(context, config, options.dtype);
   }
-  cut_parameters(options);
+  shard_parameters(options);
   make_optimizer(options);
 }
 
-void ModelState::cut_parameters(const ModelStateOptions& options) {
+void ModelState::shard_parameters(const ModelStateOptions& options) {
   tensor_model_ = std::make_unique<parallel::ParallelModel>(*model_, mesh_.tensor_mesh(),
                                                             make_tensor_plan(options.plan));
   const auto of_model = model_->named_parameters();
   const auto& locals = tensor_model_->local_parameters();
   std::vector<parallel::DataParallelInput> inputs;
   std::vector<std::string> names;
+  std::vector<Tensor> values;
   for (std::size_t i = 0; i < of_model.size(); ++i) {
-    const Tensor& value = of_model[i].parameter->value;
-    inputs.push_back(
-        {{of_model[i].name, value.shape(), cut_dims(locals[i].spec)}, locals[i].parameter, value});
     names.push_back(of_model[i].name);
+    values.push_back(of_model[i].parameter->value);
+    inputs.push_back(
+        {{names[i], values[i].shape(), sharded_dims(locals[i].spec)}, locals[i].parameter});
   }
-  data_parallel_ =
-      std::make_unique<parallel::DataParallel>(context_, mesh_.data_parallel_groups(), inputs,
-                                               make_fully_shard_options(options.plan, names));
+  data_parallel_ = parallel::make_data_parallel(context_, mesh_.data_parallel_groups(), inputs,
+                                                make_fully_shard_options(options.plan, names));
+  partial_gradients_ = std::make_unique<parallel::PartialGradients>(
+      context_, mesh_.tensor(), data_parallel_->parameters(), std::move(values));
   for (std::size_t i = 0; i < inputs.size(); ++i)
     specs_.push_back(parameter_spec(mesh_.layout(), inputs[i].candidate.shape, locals[i].spec,
                                     data_parallel_->shard_dim(i)));

@@ -11,6 +11,7 @@
 #include "daemon/nn/models/model.h"
 #include "daemon/parallel/data_parallel.h"
 #include "daemon/parallel/parallelize_model.h"
+#include "daemon/parallel/tensor_parallel/partial_gradients.h"
 #include "daemon/train/checkpoint/checkpoint_reader.h"
 #include "daemon/train/checkpoint/hf_folder.h"
 #include "daemon/train/optim/optimizer.h"
@@ -36,6 +37,8 @@ class ModelState {
   nn::Model& model() { return *model_; }
   Optimizer& optimizer() { return *optimizer_; }
   parallel::DataParallel& data_parallel() { return *data_parallel_; }
+  /// Once a step, after data_parallel() has summed the gradients: they are the global ones then.
+  void sum_partial_gradients() { partial_gradients_->sum(); }
   RunMesh& mesh() { return mesh_; }
   /// How the ranks of the mesh hold parameter i.
   const std::vector<planner::SpecPtr>& specs() const { return specs_; }
@@ -63,7 +66,7 @@ class ModelState {
   Tensor gather(const Tensor& part, std::size_t i);
 
  private:
-  void cut_parameters(const ModelStateOptions& options);
+  void shard_parameters(const ModelStateOptions& options);
   void make_optimizer(const ModelStateOptions& options);
   Piece held(std::size_t i) const {
     return held_piece(specs_[i]->shape(), specs_[i], mesh_.world().rank());
@@ -75,6 +78,7 @@ class ModelState {
   std::unique_ptr<nn::Model> model_;
   std::unique_ptr<parallel::ParallelModel> tensor_model_;
   std::unique_ptr<parallel::DataParallel> data_parallel_;
+  std::unique_ptr<parallel::PartialGradients> partial_gradients_;
   std::vector<planner::SpecPtr> specs_;
   std::unique_ptr<Optimizer> optimizer_;
 };

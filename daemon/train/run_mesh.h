@@ -44,7 +44,7 @@ class RunMesh {
   /// Whether this rank speaks for those that share its samples.
   bool leads_samples() const { return tensor_->rank() == 0; }
   parallel::DataParallelGroups data_parallel_groups() const {
-    return {data_, gathers_.get(), reductions_.get(), replicas_, tensor_};
+    return {data_, gathers_.get(), reductions_.get(), replicas_};
   }
 
   /// What this rank's groups have done.

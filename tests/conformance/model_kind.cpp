@@ -161,7 +161,10 @@ class ModelRun {
     Counters before = counters();
     double loss = 0.0;
     train::run_agreed(rank_.world, [&] {
-      if (!has_rows()) return data_parallel_.take_part(true);
+      if (!has_rows()) {
+        data_parallel_.take_part(true);
+        return state_.sum_partial_gradients();
+      }
       data_parallel_.begin_forward(true);
       const Tensor sum = state_.model().loss(batch_, 1.0f / static_cast<float>(counted_), forward_);
       if (count) before = count_communication("forward", before);
@@ -169,6 +172,7 @@ class ModelRun {
       data_parallel_.begin_backward(true);
       autograd::backward(sum);
       data_parallel_.end_backward();
+      state_.sum_partial_gradients();
       if (count) count_communication("backward", before);
     });
     mesh_.data()

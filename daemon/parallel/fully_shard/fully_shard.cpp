@@ -21,10 +21,11 @@ void FullyShard::Provider::provide() {
 }
 
 FullyShard::FullyShard(ExecutionContext& context, const FullyShardGroups& groups,
-                       const std::vector<FullyShardInput>& inputs, const FullyShardOptions& options)
+                       const std::vector<DataParallelInput>& inputs,
+                       const FullyShardOptions& options)
     : context_(context), groups_(groups), options_(options) {
   std::vector<ShardCandidate> candidates;
-  for (const FullyShardInput& input : inputs) candidates.push_back(input.candidate);
+  for (const DataParallelInput& input : inputs) candidates.push_back(input.candidate);
   choices_ = choose_shards(candidates, groups.gather->size(), options);
   // The root comes first, wherever its parameters do.
   for (std::size_t i = 0; i < inputs.size(); ++i)
@@ -271,13 +272,21 @@ void FullyShard::end_backward() {
       backoff.pause();
     }
   }
-  if (last_) {
-    for (Unit& unit : units_) unit.shards->finish_replicas();
-    if (whole_reducer_) whole_reducer_->finish();
-    agree_on_gradients();
-  }
+  if (last_) finish_step();
   first_ = false;
   release_all();
+}
+
+void FullyShard::sum_gradients() {
+  check_internal(phase_ == Phase::kIdle, "fully_shard: sum_gradients inside a micro batch");
+  for (Unit& unit : units_) unit.shards->start_replicas();
+  finish_step();
+}
+
+void FullyShard::finish_step() {
+  for (Unit& unit : units_) unit.shards->finish_replicas();
+  if (whole_reducer_) whole_reducer_->finish();
+  agree_on_gradients();
 }
 
 /// A parameter that no rank has a gradient of has none; one that some rank has, all have.

@@ -2,38 +2,28 @@
 // FullyShard: every rank keeps shards of parameters, gradients and optimizer state; a block's
 // parameters are gathered when they are used.
 //
-// Parameters are cut one by one (per-parameter sharding, as in PyTorch's FSDP2), communication is
-// by block. Nothing in the model knows of it: a leaf's memory is asked for when a kernel first
+// Parameters are sharded one by one (per-parameter sharding, as in PyTorch's FSDP2), communication
+// is by block. Nothing in the model knows of it: a leaf's memory is asked for when a kernel first
 // looks at it, which gathers its block and begins to gather the next one; what autograd saved sees
 // the memory that the leaf has at that moment. Source: Rajbhandari et al., "ZeRO: Memory
 // Optimizations Toward Training Trillion Parameter Models", 2020 (stage 3).
 #pragma once
 
 #include <deque>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "daemon/parallel/data_parallel.h"
 #include "daemon/parallel/fully_shard/shard_plan.h"
 #include "daemon/parallel/fully_shard/shard_unit.h"
 #include "daemon/parallel/gradient_reducer.h"
 
 namespace meshloom::parallel {
 
-/// A parameter to cut: the leaf is what this rank computes with (with tensor parallelism its local
-/// part), the candidate describes the whole parameter.
-struct FullyShardInput {
-  ShardCandidate candidate;
-  nn::Parameter* parameter;
-};
-
-/// Per micro batch, every rank of the groups alike: begin_forward, forward, begin_backward,
-/// backward, end_backward; a rank without samples, or whose forward or backward failed, calls
-/// take_part instead of what is missing. Gradients are summed over the shard group after every
-/// micro batch (only shards of them are kept), over the replicas after the last. Afterwards the
-/// gradients of parameters() are the global ones.
+/// Gradients are summed over the shard group after every micro batch (only shards of them are
+/// kept), over the replicas after the last.
 ///
 /// What a model touches decides when blocks are gathered and reduced, never in which order: forward
 /// gathers the root, then the blocks from the first to the last, backward gathers and reduces from
@@ -41,44 +31,37 @@ struct FullyShardInput {
 /// gradients are final early waits for its turn. So ranks agree whatever the model does, and ranks
 /// that compute nothing need not know it. A block that is used again after it was freed cannot be
 /// had: Unimplemented, naming it.
-class FullyShard {
+class FullyShard final : public DataParallel {
  public:
   /// Takes the leaves' memory away (values are lost; fill in parameters()). All outlive this
   /// object.
   FullyShard(ExecutionContext& context, const FullyShardGroups& groups,
-             const std::vector<FullyShardInput>& inputs, const FullyShardOptions& options);
-  ~FullyShard();
-  FullyShard(const FullyShard&) = delete;
-  FullyShard& operator=(const FullyShard&) = delete;
+             const std::vector<DataParallelInput>& inputs, const FullyShardOptions& options);
+  ~FullyShard() override;
 
-  /// What this rank keeps of every input, in their order: leaves with shard and gradient, the whole
-  /// leaf where it is not cut. What an optimizer takes.
-  const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
   const std::vector<ShardChoice>& choices() const { return choices_; }
+  std::optional<int> shard_dim(std::size_t i) const override { return choices_[i].dim; }
+  std::string shard_reason(std::size_t i) const override { return choices_[i].reason; }
 
-  /// Before the first micro batch of a step: the sums start over.
-  void begin_step() { first_ = true; }
-  void begin_forward(bool backward_follows);
-  /// After a forward without backward: frees what was gathered.
-  void end_forward();
-  /// `last`: of the step.
-  void begin_backward(bool last);
-  void end_backward();
-  /// Does the collectives of the rest of a micro batch, with zero gradients.
-  void take_part(bool last);
-  /// The same for a forward without backward.
-  void take_part_forward();
+  void begin_step() override { first_ = true; }
+  void begin_forward(bool backward_follows) override;
+  /// Frees what was gathered.
+  void end_forward() override;
+  void begin_backward(bool last) override;
+  void end_backward() override;
+  void take_part(bool last) override;
+  void take_part_forward() override;
+  void sum_gradients() override;
 
   /// Forward over and over, for generation: as in begin_forward, but the root stays gathered until
   /// end_generation, as do the first blocks that together fit into `keep_bytes` (the same on every
   /// rank; all of them without reshard_after_forward). The others are gathered again in every pass,
   /// one ahead, the first of them already during the pass before.
-  void begin_generation(std::int64_t keep_bytes);
-  /// Between two passes.
-  void next_pass();
+  void begin_generation(std::int64_t keep_bytes) override;
+  void next_pass() override;
   /// Does the gathers of the rest of a pass.
-  void take_part_pass() { visit_rest(); }
-  void end_generation() { release_all(); }
+  void take_part_pass() override { visit_rest(); }
+  void end_generation() override { release_all(); }
 
  private:
   enum class Phase { kIdle, kForward, kBackward };
@@ -117,6 +100,7 @@ class FullyShard {
   /// Each of the two: a step of what is left of backward; false where it has to wait.
   bool step_gathers();
   bool step_reductions();
+  void finish_step();
   void agree_on_gradients();
   void poll();
   void start_polling();
@@ -126,7 +110,7 @@ class FullyShard {
   FullyShardOptions options_;
   std::vector<ShardChoice> choices_;
   std::vector<Unit> units_;
-  std::vector<nn::NamedParameter> parameters_, whole_;
+  std::vector<nn::NamedParameter> whole_;  ///< parameters that are not sharded
   std::unique_ptr<GradientReducer> whole_reducer_;
   Phase phase_ = Phase::kIdle;
   bool backward_follows_ = false;

@@ -285,7 +285,11 @@ void ShardUnit::finish_reduce(bool last) {
     parameter.full.leaf_grad()->clear();
     if (parameter.full.numel() > 0) parameter.full_grad.storage()->set_data(nullptr);
   }
-  if (last && groups_.replicas != nullptr && shard_grads_.numel() > 0)
+  if (last) start_replicas();
+}
+
+void ShardUnit::start_replicas() {
+  if (groups_.replicas != nullptr && shard_grads_.numel() > 0)
     replica_work_ = groups_.replicas->all_reduce(shard_grads_.view(), comm::ReduceOp::kSum);
 }
 

@@ -75,6 +75,8 @@ class ShardUnit {
   /// Waits, adds to the shards' gradients and takes the leaves' gradient memory back. `last`: sums
   /// over the replicas are begun now.
   void finish_reduce(bool last);
+  /// Begins the sums over the replicas, after the finish_reduce of the last micro batch.
+  void start_replicas();
   /// Waits for the sums over the replicas.
   void finish_replicas();
   /// By parameter: whether this rank has had a gradient of it since start_reduce(true).

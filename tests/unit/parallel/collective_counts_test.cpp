@@ -8,6 +8,7 @@
 
 #include "daemon/parallel/parallelize_model.h"
 #include "daemon/tensor/autograd/backward.h"
+#include "tests/support/partial_gradients.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/unit/nn/model_test_support.h"
 
@@ -53,7 +54,7 @@ StepCalls step_calls(const nn::ModelConfig& config, bool sequence, const Trained
       mine.forward = calls_since(mesh, seen);
       autograd::backward(loss);
       mine.backward = calls_since(mesh, seen);
-      parallel.finish_gradients();
+      testing::sum_partial_gradients(context, mesh.group(0), parallel);
       mine.gradients = calls_since(mesh, seen);
     }
     if (world.rank() == 0) result = std::move(mine);

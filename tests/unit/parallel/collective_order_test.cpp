@@ -221,7 +221,6 @@ RankResult run_rank(comm::ProcessGroup& world, const Draw& draw, int dp, int fsd
   std::vector<int> all(static_cast<std::size_t>(world.size()));
   for (int r = 0; r < world.size(); ++r) all[static_cast<std::size_t>(r)] = r;
   RecordingGroup data(world.split({all}, "data"));
-  const auto alone = comm::make_single_process_group();
 
   std::vector<DataParallelInput> inputs;
   std::vector<Tensor> values;
@@ -232,12 +231,12 @@ RankResult run_rank(comm::ProcessGroup& world, const Draw& draw, int dp, int fsd
   }
   FullyShardOptions options;
   options.reshard_after_forward = draw.reshard;
-  DataParallel data_parallel(
-      context, {&data, gather.get(), reduce.get(), replicas.get(), alone.get()}, inputs, options);
+  const auto data_parallel = make_data_parallel(
+      context, {&data, gather.get(), reduce.get(), replicas.get()}, inputs, options);
   for (std::size_t i = 0; i < values.size(); ++i)
-    fill(data_parallel.parameters()[i].parameter->value, values[i], data_parallel.shard_dim(i),
+    fill(data_parallel->parameters()[i].parameter->value, values[i], data_parallel->shard_dim(i),
          fsdp, gather->rank());
-  train(data_parallel, *model, draw, world.size(), world.rank());
+  train(*data_parallel, *model, draw, world.size(), world.rank());
 
   RankResult result;
   const int row = world.rank() / fsdp, column = world.rank() % fsdp;
@@ -246,8 +245,8 @@ RankResult run_rank(comm::ProcessGroup& world, const Draw& draw, int dp, int fsd
   result.lines[fmt::format("replicas of {}", column)] = replicas->lines();
   result.lines["data"] = data.lines();
   for (std::size_t i = 0; i < values.size(); ++i) {
-    double sum = sum_of_squares(data_parallel.parameters()[i].parameter->value.grad());
-    if (data_parallel.shard_dim(i))
+    double sum = sum_of_squares(data_parallel->parameters()[i].parameter->value.grad());
+    if (data_parallel->shard_dim(i))
       gather->all_reduce(make_view(&sum, DType::kFloat64, {1}), comm::ReduceOp::kSum)->wait_host();
     result.squares.push_back(sum);
   }

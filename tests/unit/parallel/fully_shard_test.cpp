@@ -142,7 +142,7 @@ std::vector<std::vector<float>> train_step(comm::ProcessGroup& world, const Sett
     const DeferParametersGuard defer(context);
     model = nn::make_model(context, tiny_config(setting.llama), DType::kFloat32);
   }
-  std::vector<FullyShardInput> inputs;
+  std::vector<DataParallelInput> inputs;
   for (const auto& p : model->named_parameters())
     inputs.push_back({{p.name, p.parameter->value.shape(), {}}, p.parameter});
   Groups groups(world, setting.dp, setting.fsdp);

@@ -13,6 +13,7 @@
 #include "daemon/tensor/layout.h"
 #include "kernels/base/error.h"
 #include "tests/support/generate.h"
+#include "tests/support/partial_gradients.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/unit/nn/model_test_support.h"
 
@@ -77,7 +78,7 @@ Outcome run_model(comm::ProcessGroup& world, const nn::ModelConfig& config,
   const Tensor loss = model->loss(batch, 0.125f, training(setting));
   outcome.loss = loss.item();
   autograd::backward(loss);
-  parallel.finish_gradients();
+  testing::sum_partial_gradients(context, mesh.group(0), parallel);
   const auto parameters = model->named_parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i)
     outcome.gradients[parameters[i].name] =
@@ -251,27 +252,6 @@ TEST(ParallelModel, GeneratesWhateverTheStyles) {
       EXPECT_EQ(generate_on(ranks, config, {.ranks = ranks, .styles = plan}), one)
           << ranks << " ranks" << describe(plan);
     }
-  }
-}
-
-TEST(ParallelModel, CountsEveryElementOfTheNormOnce) {
-  for (const auto& [name, config] : configs()) {
-    std::mutex mutex;
-    std::map<std::string, std::int64_t> counted;
-    std::int64_t total = 0;
-    testing::run_ranks(3, [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
-      dtensor::DeviceMesh mesh(world, planner::MeshLayout({{"tp", 3}}));
-      const auto model = nn::make_model(context, config, DType::kFloat32);
-      const ParallelModel parallel(*model, &mesh, {true, true, {}});
-      const std::lock_guard lock(mutex);
-      total = nn::parameter_count(config);
-      for (const LocalParameter& p : parallel.local_parameters())
-        if (p.counted) counted[p.name] += p.parameter->value.numel();
-    });
-    std::int64_t sum = 0;
-    for (const auto& [unused, n] : counted) sum += n;
-    EXPECT_EQ(sum, total) << name;
   }
 }
 

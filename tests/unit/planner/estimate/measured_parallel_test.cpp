@@ -12,6 +12,7 @@
 #include "planner/estimate/memory.h"
 #include "planner/estimate/parameter_layout.h"
 #include "planner/estimate/traffic.h"
+#include "tests/support/partial_gradients.h"
 #include "tests/unit/nn/model_test_support.h"
 #include "tests/unit/planner/estimate/model_configs.h"
 #include "tests/unit/planner/estimate/models.h"
@@ -87,7 +88,7 @@ Counted run(const ModelShape& shape, int tp, const PlanChoice& plan) {
       context.allocator().reset_peak();
       mesh.reset_counters();
       autograd::backward(model->loss(batch, 1.0f, options));
-      parallel.finish_gradients();
+      meshloom::testing::sum_partial_gradients(context, mesh.group(0), parallel);
     }
     if (world->rank() != 0) return;
     counted.collectives = mesh.counters();

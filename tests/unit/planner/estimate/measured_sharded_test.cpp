@@ -54,7 +54,7 @@ Counted run(const ModelShape& shape, const MeshSizes& mesh, const PlanChoice& pl
     const auto gather = world->split(layout.groups(1), "fsdp values");
     const auto reduce = world->split(layout.groups(1), "fsdp gradients");
     const auto model = nn::make_model(context, testing::config_of(shape), plan.dtype);
-    std::vector<parallel::FullyShardInput> inputs;
+    std::vector<parallel::DataParallelInput> inputs;
     for (const auto& [name, parameter] : model->named_parameters())
       inputs.push_back({{name, parameter->value.shape(), {}}, parameter});
     parallel::FullyShardOptions options;

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/data/data_feed.h"
+
+#include <algorithm>
+#include <array>
+#include <exception>
+
+#include "daemon/train/all_reduce_values.h"
+#include "daemon/train/status_agreement.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::train {
+
+DataFeed::DataFeed(const v1::RunConfig& config, const RunData& data,
+                   const comm::ProcessGroup& data_ranks)
+    : identity_(data.identity), data_rank_(data_ranks.rank()) {
+  const v1::TrainingConfig& training = config.training();
+  const BatchPlan plan = {training.global_batch_size(), training.micro_batch_size(),
+                          data_ranks.size()};
+  training_ = std::make_unique<BatchLoader>(data.training, plan, training.seed(), true);
+  if (data.validation->size() > 0)
+    validation_ = std::make_unique<BatchLoader>(data.validation, plan, 0, true);
+}
+
+FedBatch DataFeed::next(comm::ProcessGroup& world, bool counts) const {
+  FedBatch batch;
+  std::exception_ptr error;
+  try {
+    batch.micro_batches = training_->load(progress_.position, data_rank_);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  // One small exchange carries the count of labels and whether a rank's data were bad.
+  std::array<double, 2> sums = {0.0, error ? 1.0 : 0.0};
+  if (counts)
+    for (const HostBatch& part : batch.micro_batches) sums[0] += static_cast<double>(part.counted);
+  all_reduce(world, sums, comm::ReduceOp::kSum);
+  if (sums[1] > 0.0) agree(world, error);
+  batch.labels = static_cast<std::int64_t>(sums[0]);
+  if (batch.labels == 0)
+    throw InvalidArgument(fmt::format(
+        "data: the global batch at sample {} has no label that counts", progress_.position));
+  return batch;
+}
+
+void DataFeed::advance(std::int64_t labels) {
+  progress_.position += training_->plan().global_batch_size;
+  progress_.tokens += labels;
+}
+
+std::int64_t DataFeed::validation_batches(std::int64_t first, std::int64_t batches) const {
+  if (!validation_) throw FailedPrecondition("evaluate: there are no validation data");
+  const std::int64_t size = validation_->plan().global_batch_size;
+  const std::int64_t all = (validation_->dataset().size() + size - 1) / size;
+  return std::clamp<std::int64_t>(all - first, 0, batches);
+}
+
+std::vector<HostBatch> DataFeed::validation_batch(std::int64_t index) const {
+  const std::int64_t size = validation_->plan().global_batch_size;
+  const std::int64_t at = index * size;
+  return validation_->load(at, data_rank_, std::min(size, validation_->dataset().size() - at));
+}
+
+}  // namespace meshloom::train

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// DataFeed: which batch of a job comes next, for training and for validation.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "daemon/comm/process_group.h"
+#include "daemon/train/data/batch_loader.h"
+#include "daemon/train/resolve.h"
+
+namespace meshloom::train {
+
+/// The micro batches of a rank, and the labels of all ranks' together.
+struct FedBatch {
+  std::vector<HostBatch> micro_batches;
+  std::int64_t labels = 0;
+};
+
+/// Every rank has one; those that share samples load the same.
+class DataFeed {
+ public:
+  /// How far a training is in its data.
+  struct Progress {
+    std::int64_t position = 0;  ///< samples drawn
+    std::int64_t tokens = 0;    ///< labels trained on
+  };
+
+  /// `config` is resolved; `data` are the ranks that have other samples. No collectives.
+  DataFeed(const v1::RunConfig& config, const RunData& data, const comm::ProcessGroup& data_ranks);
+
+  const v1::DataIdentity& identity() const { return identity_; }
+  const Progress& progress() const { return progress_; }
+  void go_on_from(const Progress& progress) { progress_ = progress; }
+
+  /// The global batch at the present position; advance() makes it the past. Every rank of `world`
+  /// calls it; `counts`: this rank speaks for those that share its samples. Where one rank's data
+  /// are bad, all throw its error; InvalidArgument where no label of the batch counts.
+  FedBatch next(comm::ProcessGroup& world, bool counts) const;
+  void advance(std::int64_t labels);
+
+  /// Validation batches from number `first` on, always the same ones; fewer than `batches` where
+  /// the data end. Throws FailedPrecondition where there are no validation data. No collectives.
+  std::int64_t validation_batches(std::int64_t first, std::int64_t batches) const;
+  std::vector<HostBatch> validation_batch(std::int64_t index) const;
+
+ private:
+  v1::DataIdentity identity_;
+  std::unique_ptr<BatchLoader> training_, validation_;
+  std::int64_t data_rank_;
+  Progress progress_;
+};
+
+}  // namespace meshloom::train

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verbs of a ModelRun as a caller without a job uses them.
+#include "daemon/train/model_run.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/train/data/data_feed.h"
+#include "daemon/train/model_source.h"
+#include "kernels/base/error.h"
+#include "tests/unit/train/run_fixture.h"
+
+namespace meshloom::train {
+namespace {
+
+struct MeshSize {
+  int dp = 1, fsdp = 1, tp = 1;
+  bool sequence = false;
+  int ranks() const { return dp * fsdp * tp; }
+};
+
+class ModelRunTest : public RunFixture {
+ protected:
+  v1::RunConfig on(const MeshSize& m) const {
+    v1::RunConfig c = config(7);
+    c.mutable_training()->set_micro_batch_size(1);
+    c.mutable_mesh()->set_dp(m.dp);
+    c.mutable_mesh()->set_fsdp(m.fsdp);
+    c.mutable_mesh()->set_tp(m.tp);
+    c.mutable_plan()->set_sequence_parallel(m.sequence);
+    c.mutable_debug()->set_check_replicas(true);
+    return resolve_run_config(c, m.ranks(), folder_.path());
+  }
+
+  /// A run with what feeds it.
+  struct Fed {
+    std::unique_ptr<DataFeed> feed;
+    std::unique_ptr<ModelRun> run;
+
+    StepBatch next(comm::ProcessGroup& world) {
+      FedBatch fed = feed->next(world, run->mesh().leads_samples());
+      feed->advance(fed.labels);
+      return {std::move(fed.micro_batches), 0, fed.labels, true};
+    }
+  };
+  Fed make(comm::ProcessGroup& world, ExecutionContext& context, const v1::RunConfig& c) const {
+    auto mesh = std::make_unique<RunMesh>(world, mesh_layout(c.mesh()));
+    const nn::ModelConfig model = load_model_config(c.model(), folder_.path());
+    Fed fed;
+    fed.feed = std::make_unique<DataFeed>(c, open_run_data(c, model, folder_.path()), mesh->data());
+    fed.run =
+        std::make_unique<ModelRun>(RankResources{&context, &world}, c, model, std::move(mesh));
+    fed.run->initialize(c.training().seed());
+    return fed;
+  }
+
+  /// Three steps; each global batch at once, or one micro batch a call and no last one.
+  Trace train(const MeshSize& m, bool announced) const {
+    const v1::RunConfig c = on(m);
+    Trace trace;
+    testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
+      ExecutionContext context;
+      Fed fed = make(world, context, c);
+      for (int i = 0; i < 3; ++i) {
+        StepBatch step = fed.next(world);
+        step.seq_len = c.training().seq_len();
+        double loss = 0.0;
+        if (announced) {
+          loss = fed.run->forward_backward(step);
+        } else {
+          for (HostBatch& micro : step.micro_batches)
+            loss += fed.run->forward_backward({{micro}, step.seq_len, step.labels, false});
+        }
+        const float norm = fed.run->optim_step(1e-2, 1.0);
+        EXPECT_EQ(fed.run->step(), i + 1);
+        if (world.rank() != 0) continue;
+        trace.losses.push_back(loss);
+        trace.norms.push_back(norm);
+      }
+    });
+    return trace;
+  }
+};
+
+TEST_F(ModelRunTest, TheLastMicroBatchNeedNotBeAnnounced) {
+  for (const MeshSize& m : {MeshSize{}, MeshSize{2, 1, 1}, MeshSize{1, 2, 1}, MeshSize{2, 2, 1},
+                            MeshSize{1, 1, 2}, MeshSize{1, 1, 2, true}, MeshSize{1, 2, 2, true}}) {
+    SCOPED_TRACE(fmt::format("dp{} fsdp{} tp{}", m.dp, m.fsdp, m.tp));
+    const Trace announced = train(m, true), open = train(m, false);
+    ASSERT_EQ(open.losses.size(), 3u);
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_NEAR(open.losses[i], announced.losses[i], 1e-6);
+      EXPECT_NEAR(open.norms[i], announced.norms[i], 1e-6 * announced.norms[i]);
+    }
+  }
+}
+
+TEST_F(ModelRunTest, VerbsOutOfOrderAreRefused) {
+  testing::run_ranks(2, [&](comm::ProcessGroup& world) {
+    ExecutionContext context;
+    const v1::RunConfig c = on({2, 1, 1});
+    Fed fed = make(world, context, c);
+    EXPECT_THROW(fed.run->optim_step(1e-2, 1.0), FailedPrecondition);
+    StepBatch step = fed.next(world);
+    step.seq_len = c.training().seq_len();
+    fed.run->forward_backward(step);
+    EXPECT_TRUE(fed.run->has_gradients());
+    EXPECT_THROW(fed.run->forward_backward(step), FailedPrecondition);
+    fed.run->optim_step(1e-2, 1.0);
+    EXPECT_FALSE(fed.run->has_gradients());
+    EXPECT_THROW(fed.run->optim_step(1e-2, 1.0), FailedPrecondition);
+  });
+}
+
+}  // namespace
+}  // namespace meshloom::train
