@@ -13,14 +13,14 @@
 #
 #   --all        tidy looks at every source (slow)
 #   --fix        format changes the files instead of complaining
-#   --base REF   what tidy compares with (default: the commit before the last, and what is not committed)
+#   --base REF   what tidy compares with (default: where the branch left main; on main itself the commit before)
 #
 # scripts/setup.sh --lint installs the tools.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname "$0")/common.sh"
 
-all=false fix=false base=HEAD~1 parts=()
+all=false fix=false base="" parts=()
 while [ $# -gt 0 ]; do
   case $1 in
     --all) all=true ;;
@@ -34,6 +34,10 @@ while [ $# -gt 0 ]; do
 done
 [ ${#parts[@]} -gt 0 ] || parts=(layers files shell format tidy sizes)
 cd "$repository"
+if [ -z "$base" ]; then
+  base=$(git merge-base main HEAD 2>/dev/null || git rev-parse HEAD~1)
+  [ "$base" != "$(git rev-parse HEAD)" ] || base=HEAD~1
+fi
 
 need() { command -v "$1" >/dev/null || die "$1 is not installed: scripts/setup.sh --lint"; }
 

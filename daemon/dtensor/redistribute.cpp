@@ -171,7 +171,6 @@ Tensor redistribute_across(const Tensor& local, const planner::SpecPtr& from, De
 }
 
 // --- In flight
-// --------------------------------------------------------------------------------
 
 struct RedistributeWork::Impl {
   Tensor local, value;

@@ -24,10 +24,10 @@ Tensor redistribute_values(const Tensor& local, const planner::SpecPtr& from,
                            const planner::SpecPtr& to, const MeshContext& context);
 
 struct RedistributeDtypes {
-  std::optional<DType> forward =
-      std::nullopt;  ///< cast to before communication; the result keeps it
-  std::optional<DType> backward =
-      std::nullopt;  ///< the gradient is cast to it before communication, and back after
+  /// Values are cast to it before communication; the result keeps it.
+  std::optional<DType> forward = std::nullopt;
+  /// The gradient is cast to it before communication, and back after.
+  std::optional<DType> backward = std::nullopt;
 };
 
 /// The same with a gradient: backward takes the gradient of the result, held in `grad_of_to`, to

@@ -58,7 +58,6 @@ class Tensor {
   }
 
   // --- Autograd
-  // --------------------------------------------------------------------------------------
   bool requires_grad() const;
   /// Makes this a leaf that collects a gradient. Only for floating tensors without a grad_fn.
   Tensor& set_requires_grad(bool requires_grad);
@@ -109,7 +108,6 @@ struct TensorImpl {
 inline bool Tensor::has_layout() const { return impl_ && impl_->layout; }
 
 // --- Factories (no gradient)
-// -----------------------------------------------------------------------------
 Tensor empty(ExecutionContext&, const Shape&, DType, MemoryKind = MemoryKind::kDevice);
 /// A tensor described without memory: `provider` is asked for it at every first use (and outlives
 /// the tensor); without one the tensor can be looked at, but not used, until materialize().

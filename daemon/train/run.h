@@ -30,13 +30,16 @@ struct RankResources {
 struct RunOptions {
   std::string name;
   std::filesystem::path data_dir;
-  std::filesystem::path
-      checkpoint_dir;                 ///< the job's checkpoints; the newest is loaded. Empty: none
-  std::filesystem::path resume_from;  ///< a checkpoint to begin with where checkpoint_dir has none
-  bool resume_older = false;          ///< where resume_from is damaged, an older one beside it
-  bool allow_fallback = false;        ///< take the checkpoint before a damaged newest one
-  FileSystem* file_system =
-      nullptr;  ///< where checkpoints are written; null: the operating system's
+  /// The job's checkpoints, of which the newest is loaded. Empty: none.
+  std::filesystem::path checkpoint_dir;
+  /// A checkpoint to begin with if checkpoint_dir has none.
+  std::filesystem::path resume_from;
+  /// If resume_from is damaged, an older one beside it is taken.
+  bool resume_older = false;
+  /// The checkpoint before a damaged newest one is taken.
+  bool allow_fallback = false;
+  /// What checkpoints are written through; null: the operating system's.
+  FileSystem* file_system = nullptr;
 };
 
 /// Fills in every default and checks everything that can be checked without other ranks: sizes,

@@ -55,13 +55,13 @@ HWY_INLINE V exp2(V x) {
 
 /// One (batch row, query head) and what the score modifiers of AttentionOptions mean there.
 struct HeadScope {
-  HeadScope(const AttentionProblem& problem, std::int64_t b, std::int64_t h)
-      : problem(problem),
-        options(*problem.options),
-        b(b),
-        h(h),
-        query_documents(problem.documents_of_queries(b)),
-        key_documents(problem.documents_of_keys(b)) {
+  HeadScope(const AttentionProblem& of, std::int64_t batch_row, std::int64_t query_head)
+      : problem(of),
+        options(*of.options),
+        b(batch_row),
+        h(query_head),
+        query_documents(of.documents_of_queries(b)),
+        key_documents(of.documents_of_keys(b)) {
     if (options.bias.defined()) bias = head_rows(options.bias, b, h);
     if (options.alibi_slopes.defined())
       slope = options.alibi_slopes.as<float>()[h * options.alibi_slopes.stride(0)];

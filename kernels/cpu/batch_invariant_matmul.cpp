@@ -25,7 +25,7 @@ class RowGroups {
           "matmul: batch_invariant is for matrices without a pre-activation, y has {} dims",
           y.ndim());
     options_.batch_invariant = false;
-    const std::int64_t most = std::min(y.size(0), kFewRows);
+    const std::int64_t most = std::min(y.size(0), kMostFewRows);
     const auto by_few_rows = [&](std::int64_t count) {
       const std::optional<DirectProduct> product =
           DirectProduct::plan(threads, rows_of(y, 0, count), rows_of(a, 0, count), b, options_, {});

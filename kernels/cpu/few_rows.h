@@ -8,10 +8,10 @@
 
 namespace meshloom::kernels::cpu {
 
-inline constexpr std::int64_t kFewRows = 8;
+inline constexpr std::int64_t kMostFewRows = 8;
 
-/// y [m, n] (float32) = a [m, k] b [k, n] with 1 <= m <= kFewRows, alpha 1 and beta 0; a's rows are
-/// dense, b as it lies. Operands are float32, or bfloat16 where the CPU has dot products of it
+/// y [m, n] (float32) = a [m, k] b [k, n] with 1 <= m <= kMostFewRows, alpha 1 and beta 0; a's rows
+/// are dense, b as it lies. Operands are float32, or bfloat16 where the CPU has dot products of it
 /// (bfloat16_dot_products()); then a begins at a multiple of 4 bytes and its ld is even. A row's
 /// result depends neither on the other rows nor on the threads.
 void few_rows_product(Threads threads, DType operands, const Gemm& gemm);

@@ -15,7 +15,7 @@ bool worth_packing(const Gemm& g) {
 
 // What generation multiplies for a token: a few rows by all weights.
 bool few_rows(const Gemm& g) {
-  return g.m <= kFewRows && !g.a.transposed && g.beta == 0.0f && worth_packing(g);
+  return g.m <= kMostFewRows && !g.a.transposed && g.beta == 0.0f && worth_packing(g);
 }
 
 // A chunk of an output projection with its weights [vocabulary, channels]: libraries take memory

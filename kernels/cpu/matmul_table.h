@@ -19,7 +19,7 @@ enum class MatmulProvider : std::uint8_t {
   kOneDnnSgemm,   ///< float32, oneDNN's BLAS-like entry: no primitive, no extra memory
   kOneDnnMatmul,  ///< a oneDNN matmul primitive, kept in the primitive cache
   kOpenBlas,
-  kFewRows,  ///< few_rows_product: results of at most kFewRows rows
+  kFewRows,  ///< few_rows_product: results of at most kMostFewRows rows
   kPacked,   ///< packed_product
 };
 

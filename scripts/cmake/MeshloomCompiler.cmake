@@ -13,7 +13,8 @@ endif()
 # One binary runs on every CPU of an architecture: own kernels dispatch at run time, so -march stays at its default.
 # -O2 with assertions off; contraction is off so that every path rounds the same way.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
-add_compile_options(-Wall -Wextra -ffp-contract=off -fno-math-errno)
+add_compile_options(-Wall -Wextra -Wshadow -ffp-contract=off -fno-math-errno)
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> $<$<COMPILE_LANGUAGE:CXX>:-Woverloaded-virtual>)
 if(MESHLOOM_WERROR)
   add_compile_options(-Werror)
 endif()

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
-#include "tests/conformance/expect_reader.h"
 #include "planner/redistribute/simulate.h"
+#include "tests/conformance/expect_reader.h"
 
 namespace meshloom::conformance {
 namespace {

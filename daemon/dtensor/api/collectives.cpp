@@ -96,7 +96,6 @@ std::vector<TensorView> views_of(const std::vector<Tensor>& tensors) {
 }
 
 // --- Without a gradient (recording is off)
-// -----------------------------------------------------------------------------
 
 Tensor reduced(const Tensor& x, comm::ProcessGroup& group, Reduction reduction) {
   const Tensor y = dense_copy(x);

@@ -45,8 +45,8 @@ struct ModelConfig {
   double attention_dropout = 0.0;
   double residual_dropout = 0.0;
   std::optional<std::int64_t> bos_token_id, eos_token_id, pad_token_id;
-  std::vector<std::int64_t>
-      more_eos_token_ids;  ///< where eos_token_id is a list: all but the first
+  /// If eos_token_id is a list: all but the first.
+  std::vector<std::int64_t> more_eos_token_ids;
 };
 
 /// Reads the text of a config.json as transformers 4 or 5 writes it. Throws InvalidArgument naming

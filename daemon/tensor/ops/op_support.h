@@ -13,7 +13,6 @@
 namespace meshloom::ops {
 
 // --- Checks: InvalidArgument naming the op and what was seen
-// -------------------------------------------
 void check_floating(const char* op, const Tensor& x);
 void check_same_dtype(const char* op, const Tensor& a, const Tensor& b);
 /// `what` names the argument ("targets").
@@ -23,7 +22,6 @@ void check_indices(const char* op, const char* what, const Tensor& x, std::int64
                    std::optional<std::int64_t> allowed = std::nullopt);
 
 // --- Views (no gradient is recorded)
-// ---------------------------------------------------------------------
 /// The same storage seen through another shape; offset in elements from x's first.
 Tensor alias(const Tensor& x, const Shape& shape, const Strides& strides, std::int64_t offset = 0);
 /// x with size-1 and missing leading dims repeated by strides of 0; the shapes must broadcast.
@@ -35,7 +33,6 @@ Shape rows_shape(const Shape& shape);
 Tensor empty_heads(ExecutionContext& context, const Shape& shape, DType dtype);
 
 // --- Backward
-// ---------------------------------------------------------------------------------------------
 /// Sums over the dims that broadcasting added or stretched.
 Tensor reduce_to_shape(const Tensor& grad, const Shape& shape);
 /// x converted, or x itself. No gradient is recorded.

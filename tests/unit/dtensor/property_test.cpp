@@ -62,7 +62,6 @@ struct Draw {
 };
 
 // --- Drawing
-// --------------------------------------------------------------------------------------
 
 int pick(std::mt19937_64& rng, int low, int high) {
   return low + static_cast<int>(rng() % static_cast<std::uint64_t>(high - low + 1));
@@ -214,7 +213,6 @@ Draw make_draw(std::uint64_t seed, int ranks) {
 }
 
 // --- One rank of many
-// -----------------------------------------------------------------------------
 
 /// This rank's part of global values; Partial ones as uneven shares.
 Tensor local_of_values(ExecutionContext& context, const std::vector<double>& values, DType dtype,
@@ -273,7 +271,6 @@ void run_rank(const Draw& draw, comm::ProcessGroup& world, RankResult& result) {
 }
 
 // --- Comparing
-// ------------------------------------------------------------------------------------
 
 /// The global values of what the ranks hold; an error text where replicas differ.
 std::string fold(const planner::MeshLayout& mesh, const std::vector<const Held*>& ranks,

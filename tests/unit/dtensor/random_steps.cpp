@@ -20,7 +20,6 @@
 namespace meshloom::dtensor {
 
 // --- Drawing
-// --------------------------------------------------------------------------------------
 
 int ProgramBuilder::pick(int low, int high) {
   return low + static_cast<int>(rng_() % static_cast<std::uint64_t>(high - low + 1));
@@ -95,7 +94,6 @@ void ProgramBuilder::step(std::string text, std::vector<Ref> inputs,
 }
 
 // --- First steps
-// ----------------------------------------------------------------------------------
 
 void ProgramBuilder::start() {
   const int kind = pick(0, 9);
@@ -187,7 +185,6 @@ void ProgramBuilder::add_step() {
 }
 
 // --- Steps
-// ----------------------------------------------------------------------------------------
 
 void ProgramBuilder::unary(const Ref& x) {
   using Fn = Tensor (*)(const Tensor&);

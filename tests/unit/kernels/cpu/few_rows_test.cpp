@@ -70,7 +70,7 @@ TEST(FewRows, EqualSumsInDoubleAndEachRowAloneOnAnyThreads) {
   for (int i = 0; i < 60; ++i) {
     const auto size = [&](int most) { return 1 + static_cast<std::int64_t>(random() % most); };
     const DType dtype = dtypes()[static_cast<std::size_t>(i) % dtypes().size()];
-    const Operands in(random, dtype, size(kFewRows), size(700), size(300), i % 4 < 2);
+    const Operands in(random, dtype, size(kMostFewRows), size(700), size(300), i % 4 < 2);
     SCOPED_TRACE(fmt::format("{} [{}, {}, {}] {}", dtype_name(dtype), in.m, in.n, in.k,
                              in.by_columns ? "by columns" : "by rows"));
     const std::vector<float> y = in.product(0, in.m, 1);
@@ -112,7 +112,7 @@ TEST(FewRows, TheTableTakesThemWhereTheyGain) {
   }
   Gemm adding = token, tall = token, tiny = token;
   adding.beta = 1.0f;
-  tall.m = kFewRows + 1;
+  tall.m = kMostFewRows + 1;
   tiny.n = tiny.k = 32;
   for (const Gemm& gemm : {adding, tall, tiny})
     EXPECT_NE(choose_matmul_provider(CpuClass::kAvx512Bf16, DType::kFloat32, gemm),

@@ -60,10 +60,9 @@ Counted run(const ModelShape& shape, const MeshSizes& mesh, const PlanChoice& pl
     parallel::FullyShardOptions options;
     static_cast<ShardOptions&>(options) = plan.shards;
     options.reshard_after_forward = plan.reshard_after_forward;
-    parallel::FullyShard sharded(context,
-                                 {gather.get(), reduce.get(),
-                                  mesh.dp > 1 ? replicas.get() : nullptr, world.get()},
-                                 inputs, options);
+    parallel::FullyShard sharded(
+        context, {gather.get(), reduce.get(), mesh.dp > 1 ? replicas.get() : nullptr, world.get()},
+        inputs, options);
     for (const auto& [name, parameter] : sharded.parameters())
       nn::initialize_tensor(parameter->value.detach(), name, parameter->init, 1);
     nn::Batch batch;

@@ -10,8 +10,8 @@
 #include "daemon/train/checkpoint/checkpoint_reader.h"
 #include "daemon/train/checkpoint/checkpoint_writer.h"
 #include "kernels/base/error.h"
-#include "tests/unit/train/checkpoint/failpoint_file_system.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/train/checkpoint/failpoint_file_system.h"
 
 namespace meshloom::train {
 namespace {
