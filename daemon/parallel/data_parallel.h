@@ -17,7 +17,7 @@ namespace meshloom::parallel {
 /// The groups of a run's mesh that this rank is in; all outlive their users. Gathers and sums of
 /// shards need groups that nothing else uses (FullyShardGroups).
 struct DataParallelGroups {
-  comm::ProcessGroup* data;      ///< ranks with other samples: dp and fsdp together
+  comm::ProcessGroup* data;      ///< ranks that sum gradients: dp, fsdp and cp together
   comm::ProcessGroup* gather;    ///< over which fully_shard shards parameters (fsdp), for values
   comm::ProcessGroup* reduce;    ///< the same ranks, for gradients
   comm::ProcessGroup* replicas;  ///< over which shards are copies (dp)

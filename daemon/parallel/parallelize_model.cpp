@@ -24,7 +24,7 @@ StylePlan with_layouts_kept(StylePlan plan) {
 
 struct ParallelModel::Impl {
   explicit Impl(dtensor::DeviceMesh& device_mesh)
-      : engine({device_mesh, plans}), mesh{engine, engine.context()} {}
+      : engine({device_mesh, plans}), mesh(engine, engine.context(), "tp") {}
 
   /// Plain tensors of a batch are the same on all ranks; results are made whole and plain.
   void add_root_hook(nn::Model& model) {
@@ -43,7 +43,7 @@ struct ParallelModel::Impl {
 
   SpecPtr whole(const Shape& shape) {
     return engine.intern(std::make_shared<const planner::DTensorSpec>(
-        mesh.layout(), Placements(static_cast<std::size_t>(mesh.ndim())), shape));
+        mesh.layout(), Placements(static_cast<std::size_t>(mesh.layout()->ndim())), shape));
   }
 
   planner::PlanCache plans;

@@ -31,8 +31,9 @@ struct LocalParameter {
   planner::SpecPtr spec;     ///< over the tensor-parallel mesh; null: whole on every rank
 };
 
-/// Every rank of the mesh makes one, at the same moment and with the same plan. The model is not
-/// used after this object is gone: its hooks and layouts belong to it.
+/// Styles act along the mesh dim tp. Every rank of the mesh makes one, at the same moment and with
+/// the same plan. The model is not used after this object is gone: its hooks and layouts belong to
+/// it.
 class ParallelModel {
  public:
   /// Cuts the parameters of `model` (which outlives this) as the plan says: each becomes a tensor

@@ -40,7 +40,6 @@ RunMesh::RunMesh(comm::ProcessGroup& world, planner::MeshLayout layout)
   comm::ProcessGroup& shard = group_of({"fsdp"});
   gathers_ = same_ranks(shard, "fsdp_gathers");
   reductions_ = same_ranks(shard, "fsdp_sums");
-  replicas_ = &group_of({"dp"});
   model_ = &group_of({"fsdp", "tp"});
   if (mesh_.layout()->find_dim("tp")) {
     tensor_mesh_ = mesh_.sub_mesh({"tp"});
@@ -48,6 +47,12 @@ RunMesh::RunMesh(comm::ProcessGroup& world, planner::MeshLayout layout)
   } else {
     tensor_ = &group_of({"tp"});
   }
+  sequence_ = &group_of({"cp"});
+  // Without cp these are groups that there are already: no second one of the same ranks is made.
+  const bool sharded = sequence_->size() > 1;
+  replicas_ = sharded ? &group_of({"dp", "cp"}) : &group_of({"dp"});
+  gradients_ = sharded ? &group_of({"dp", "fsdp", "cp"}) : data_;
+  same_samples_ = sharded ? &group_of({"cp", "tp"}) : tensor_;
 }
 
 comm::ProcessGroup& RunMesh::group_of(std::initializer_list<const char*> names) {
@@ -73,9 +78,13 @@ GroupCounters RunMesh::counters() const {
   add("dp_fsdp", *data_);
   add("fsdp", *gathers_);
   add("fsdp", *reductions_);
-  add("dp", *replicas_);
+  if (sequence_->size() == 1) add("dp", *replicas_);
   add("tp", *tensor_);
   add("fsdp_tp", *model_);
+  add("cp", *sequence_);
+  add("dp_cp", *replicas_);
+  add("dp_fsdp_cp", *gradients_);
+  add("cp_tp", *same_samples_);
   return all;
 }
 

@@ -35,16 +35,23 @@ class RunMesh {
   comm::ProcessGroup& world() const { return world_; }
   /// Ranks that have other samples than this one: dp x fsdp.
   comm::ProcessGroup& data() const { return *data_; }
-  /// Ranks that share samples (tp). A tensor-parallel model's layouts live on this mesh.
+  /// Ranks that have parts of the same samples' sequences: cp.
+  comm::ProcessGroup& sequence() const { return *sequence_; }
+  /// Ranks that compute the same tokens together: tp. A tensor-parallel model's layouts live on
+  /// tensor_mesh().
   comm::ProcessGroup& tensor() const { return *tensor_; }
-  /// Null where there is no dim tp.
+  /// Null if there is no dim tp.
   dtensor::DeviceMesh* tensor_mesh() { return tensor_mesh_.get(); }
-  /// Ranks among which parameters are cut: fsdp x tp.
+  /// Ranks that share samples: cp x tp.
+  comm::ProcessGroup& same_samples() const { return *same_samples_; }
+  /// Ranks whose gradients are summed, since they have computed other tokens: dp x fsdp x cp.
+  comm::ProcessGroup& gradients() const { return *gradients_; }
+  /// Ranks among which parameters are sharded: fsdp x tp.
   comm::ProcessGroup& model() const { return *model_; }
   /// Whether this rank speaks for those that share its samples.
-  bool leads_samples() const { return tensor_->rank() == 0; }
+  bool leads_samples() const { return same_samples_->rank() == 0; }
   parallel::DataParallelGroups data_parallel_groups() const {
-    return {data_, gathers_.get(), reductions_.get(), replicas_};
+    return {gradients_, gathers_.get(), reductions_.get(), replicas_};
   }
 
   /// What this rank's groups have done.
@@ -58,7 +65,7 @@ class RunMesh {
   std::unique_ptr<dtensor::DeviceMesh> tensor_mesh_;
   /// Along fsdp, for fully_shard alone.
   std::unique_ptr<comm::ProcessGroup> gathers_, reductions_;
-  comm::ProcessGroup *data_, *replicas_, *tensor_, *model_;
+  comm::ProcessGroup *data_, *sequence_, *gradients_, *replicas_, *tensor_, *same_samples_, *model_;
 };
 
 }  // namespace meshloom::train

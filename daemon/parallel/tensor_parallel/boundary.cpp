@@ -60,9 +60,10 @@ SpecPtr Boundary::make_spec(const Placements& placements, const Shape& shape,
 
 Tensor Boundary::wrap(const Tensor& x, const ArgumentRule& rule) const {
   try {
-    const Placements placements = planner::normalize_placements(*rule.given, x.ndim());
+    const Placements placements =
+        mesh_.dims.on_mesh(planner::normalize_placements(*rule.given, x.ndim()));
     Shape shape = x.shape();
-    for (int d = 0; d < mesh_.ndim(); ++d) {
+    for (const int d : mesh_.dims.acting()) {
       const planner::Placement& placement = placements[static_cast<std::size_t>(d)];
       if (placement.is_shard()) shape[placement.dim] *= mesh_.layout()->dim_size(d);
     }
@@ -83,7 +84,8 @@ SpecPtr Boundary::target(const Tensor& x, const ArgumentRule& rule) {
     if (known.from == from && known.rule == &rule) return known.to;
   SpecPtr to;
   try {
-    const Placements desired = planner::normalize_placements(*rule.desired, x.ndim());
+    const Placements desired = mesh_.dims.on_mesh(
+        planner::normalize_placements(*rule.desired, x.ndim()), from->placements());
     // The same cut in another order of elements is what the module works on as it is.
     to = desired == from->placements() ? from : make_spec(desired, x.shape(), rule);
   } catch (const InvalidArgument& error) {

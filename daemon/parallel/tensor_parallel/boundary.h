@@ -14,13 +14,16 @@ namespace meshloom::parallel {
 
 /// What happens to one tensor.
 struct ArgumentRule {
-  ArgumentLayout given = {};    ///< what a plain tensor is taken to be; none: it stays plain
-  ArgumentLayout desired = {};  ///< what it is brought into; none: it keeps its layout
-  bool to_local = false;        ///< then it becomes plain
+  /// What a plain tensor is taken to be along the acting dims, whole along others; none: it stays
+  /// plain.
+  ArgumentLayout given = {};
+  /// What it is brought into along the acting dims; none: it keeps its layout.
+  ArgumentLayout desired = {};
+  bool to_local = false;  ///< then it becomes plain
   /// Where a shard is gathered, its gradient comes back as summands (change_layout).
   bool partial_grad = false;
-  /// Features (the last dim) that the module cuts: their number and how, by mesh dim; null entries
-  /// for the ceil rule. Empty where the module does not cut them.
+  /// Features (the last dim) that the module shards: their number and how, by mesh dim; null
+  /// entries for the ceil rule. Empty where the module does not cut them.
   std::int64_t features = 0;
   std::vector<planner::DimOrderPtr> feature_orders = {};
 };

@@ -2,7 +2,6 @@
 #include "daemon/parallel/tensor_parallel/module_cut.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
@@ -43,36 +42,38 @@ Tensor part_of(const Tensor& whole, const planner::LocalPart& part) {
 }
 
 SpecPtr parameter_spec(const Shape& shape, int dim, const CutFeatures& features,
-                       const planner::MeshPtr& mesh) {
-  planner::Placements placements(static_cast<std::size_t>(mesh->ndim()));
+                       const StyleDims& dims) {
+  planner::Placements along(static_cast<std::size_t>(dims.count()));
   std::vector<DimOrderPtr> orders;
   if (dim >= 0 && !features.whole) {
-    std::fill(placements.begin(), placements.end(), planner::Placement::shard(dim));
+    std::fill(along.begin(), along.end(), planner::Placement::shard(dim));
     orders = features.orders;
   }
-  return std::make_shared<const planner::DTensorSpec>(mesh, placements, shape,
+  return std::make_shared<const planner::DTensorSpec>(dims.mesh(), dims.on_mesh(along), shape,
                                                       planner::ShardOrder{}, std::move(orders));
 }
 
-/// The layout with Partial on every mesh dim that holds the tensor whole.
-SpecPtr summands_of(const SpecPtr& spec, LayoutEngine& engine) {
+/// The layout with Partial on every acting dim that holds the tensor whole.
+SpecPtr summands_of(const SpecPtr& spec, const StyleMesh& mesh) {
   planner::Placements placements = spec->placements();
-  for (planner::Placement& placement : placements)
+  for (const int d : mesh.dims.acting()) {
+    planner::Placement& placement = placements[static_cast<std::size_t>(d)];
     if (placement.is_replicate())
       placement = planner::Placement::partial_of(planner::PartialOp::kSum);
-  return engine.intern(std::make_shared<const planner::DTensorSpec>(
+  }
+  return mesh.engine.intern(std::make_shared<const planner::DTensorSpec>(
       spec->mesh_ptr(), placements, spec->shape(), spec->shard_order()));
 }
 
 }  // namespace
 
-CutFeatures cut_features(std::int64_t count, const nn::FeatureUnits& units,
-                         const planner::MeshLayout& mesh) {
+CutFeatures cut_features(std::int64_t count, const nn::FeatureUnits& units, const StyleDims& dims) {
   CutFeatures result{.count = count};
-  if (mesh.ndim() == 0) return result;
-  const int parts = mesh.dim_size(0);
+  if (dims.count() == 0) return result;
+  const int outermost = dims.acting().front();
+  const int parts = dims.mesh()->dim_size(outermost);
   const std::int64_t per_group = count / (units.groups * units.unit);
-  if (units.whole_where_few && per_group < mesh.size()) {
+  if (units.whole_where_few && per_group < dims.parts()) {
     result.whole = true;
     return result;
   }
@@ -81,12 +82,12 @@ CutFeatures cut_features(std::int64_t count, const nn::FeatureUnits& units,
   if (units.groups == 1 && unit == 1) return result;
   const DimOrderPtr order = order_of(count, parts, units.groups, unit);
   if (!order) return result;
-  result.orders.assign(static_cast<std::size_t>(mesh.ndim()), nullptr);
-  result.orders.front() = order;
+  result.orders.assign(static_cast<std::size_t>(dims.mesh()->ndim()), nullptr);
+  result.orders[static_cast<std::size_t>(outermost)] = order;
   return result;
 }
 
-ModuleCut cut_module(nn::Module& module, const nn::FeatureCut& cut, const planner::MeshPtr& mesh,
+ModuleCut cut_module(nn::Module& module, const nn::FeatureCut& cut, const StyleDims& dims,
                      const std::string& where) {
   ModuleCut result;
   for (const nn::NamedParameter& own : module.own_parameters()) {
@@ -97,11 +98,11 @@ ModuleCut cut_module(nn::Module& module, const nn::FeatureCut& cut, const planne
     check(!value.has_layout(), "{}: {} is spread over the mesh already", where, own.name);
     CutFeatures features;
     if (found->dim >= 0) {
-      features = cut_features(value.size(found->dim), found->units, *mesh);
+      features = cut_features(value.size(found->dim), found->units, dims);
       if (result.features.count == 0) result.features = features;
     }
     result.parameters.push_back({own.parameter,
-                                 parameter_spec(value.shape(), found->dim, features, mesh),
+                                 parameter_spec(value.shape(), found->dim, features, dims),
                                  found->dim < 0 && !cut.cuts_output});
   }
   return result;
@@ -119,18 +120,18 @@ void distribute_parameter(const ParameterLayout& layout, const StyleMesh& mesh,
     local = deferred(value.context(), part.shape(), value.dtype());
   } else {
     Tensor whole = value.detach();
-    if (src_data_rank && mesh.layout()->size() > 1) {
+    if (src_data_rank && mesh.dims.parts() > 1) {
       whole = ops::contiguous(whole);
-      std::vector<int> all(static_cast<std::size_t>(mesh.ndim()));
-      std::iota(all.begin(), all.end(), 0);
-      mesh.context.mesh.group(all).broadcast(whole.view(), *src_data_rank)->wait_host();
+      mesh.context.mesh.group(mesh.dims.acting())
+          .broadcast(whole.view(), *src_data_rank)
+          ->wait_host();
     }
     local = part_of(whole, part);
   }
   if (wanted) local.set_requires_grad(true);
   value = with_interned_layout(local, spec, mesh.engine);
   value.layout()->grad_spec =
-      layout.summands ? summands_of(spec, mesh.engine) : mesh.engine.gradient_of(spec);
+      layout.summands ? summands_of(spec, mesh) : mesh.engine.gradient_of(spec);
 }
 
 }  // namespace meshloom::parallel

@@ -28,10 +28,9 @@ struct CutFeatures {
   std::vector<planner::DimOrderPtr> orders = {};
 };
 
-/// `count` features over all dims of the mesh: the outermost takes whole units, those inside cut
-/// what it left by the ceil rule.
-CutFeatures cut_features(std::int64_t count, const nn::FeatureUnits& units,
-                         const planner::MeshLayout& mesh);
+/// `count` features over the acting dims of the mesh: the outermost takes whole units, those inside
+/// shard what it left by the ceil rule.
+CutFeatures cut_features(std::int64_t count, const nn::FeatureUnits& units, const StyleDims& dims);
 
 struct ModuleCut {
   std::vector<ParameterLayout> parameters;
@@ -39,12 +38,12 @@ struct ModuleCut {
 };
 
 /// Throws InvalidArgument beginning with `where` for a parameter that has a layout already.
-ModuleCut cut_module(nn::Module& module, const nn::FeatureCut& cut, const planner::MeshPtr& mesh,
+ModuleCut cut_module(nn::Module& module, const nn::FeatureCut& cut, const StyleDims& dims,
                      const std::string& where);
 
 /// Gives the parameter its layout: from here on its value is a leaf whose local tensor is this
-/// rank's part of the values of mesh rank `src_data_rank` (nullopt: of its own, without
-/// communication; then also where the value has no memory).
+/// rank's part of the values of rank `src_data_rank` along the acting dims (nullopt: of its own,
+/// without communication; then also if the value has no memory).
 void distribute_parameter(const ParameterLayout& layout, const StyleMesh& mesh,
                           std::optional<int> src_data_rank);
 

@@ -31,9 +31,9 @@ std::vector<Match> match(const std::vector<nn::NamedModule>& modules,
 
 void check_options(const StyleMesh& mesh, const ParallelizeOptions& options) {
   if (!options.src_data_rank) return;
-  check(*options.src_data_rank >= 0 && *options.src_data_rank < mesh.layout()->size(),
+  check(*options.src_data_rank >= 0 && *options.src_data_rank < mesh.dims.parts(),
         "parallelize_module: src_data_rank {} is not a rank of a mesh of {}",
-        *options.src_data_rank, mesh.layout()->size());
+        *options.src_data_rank, mesh.dims.parts());
 }
 
 std::vector<std::string> patterns_of(const StylePlan& plan) {
@@ -61,7 +61,7 @@ std::size_t count_cut(const StyleAction& action) {
       }));
 }
 
-PlannedModules plan_modules(nn::Module& root, const planner::MeshPtr& mesh, const StylePlan& plan) {
+PlannedModules plan_modules(nn::Module& root, const StyleDims& dims, const StylePlan& plan) {
   const std::vector<nn::NamedModule> modules = root.named_modules();
   const std::vector<std::string> names = names_of(modules);
   const std::vector<std::string> patterns = patterns_of(plan);
@@ -75,7 +75,7 @@ PlannedModules plan_modules(nn::Module& root, const planner::MeshPtr& mesh, cons
   for (const Match& m : match(modules, patterns)) {
     std::vector<std::string> texts;
     for (const ParallelStyle& style : plan[m.pattern].styles) {
-      planned.actions.push_back(plan_style(m.module, style, mesh));
+      planned.actions.push_back(plan_style(m.module, style, dims));
       report.cut_parameters += count_cut(planned.actions.back());
       texts.push_back(to_string(style));
     }
@@ -87,15 +87,14 @@ PlannedModules plan_modules(nn::Module& root, const planner::MeshPtr& mesh, cons
 
 }  // namespace
 
-ParallelizeReport check_styles(nn::Module& root, const planner::MeshPtr& mesh,
-                               const StylePlan& plan) {
-  return plan_modules(root, mesh, plan).report;
+ParallelizeReport check_styles(nn::Module& root, const StyleDims& dims, const StylePlan& plan) {
+  return plan_modules(root, dims, plan).report;
 }
 
 ParallelizeReport parallelize_module(nn::Module& root, const StyleMesh& mesh, const StylePlan& plan,
                                      const ParallelizeOptions& options) {
   check_options(mesh, options);
-  const PlannedModules planned = plan_modules(root, mesh.layout(), plan);
+  const PlannedModules planned = plan_modules(root, mesh.dims, plan);
   for (const StyleAction& action : planned.actions)
     apply_action(action, mesh, options.src_data_rank);
   return planned.report;
@@ -104,7 +103,7 @@ ParallelizeReport parallelize_module(nn::Module& root, const StyleMesh& mesh, co
 void replicate_parameters(nn::Module& root, const StyleMesh& mesh,
                           const ParallelizeOptions& options) {
   check_options(mesh, options);
-  const planner::Placements whole(static_cast<std::size_t>(mesh.ndim()));
+  const planner::Placements whole(static_cast<std::size_t>(mesh.layout()->ndim()));
   for (const nn::NamedParameter& p : root.named_parameters()) {
     const Tensor& value = p.parameter->value;
     if (value.has_layout()) continue;

@@ -13,8 +13,8 @@
 namespace meshloom::parallel {
 
 struct ParallelizeOptions {
-  /// The mesh rank whose parameter values everybody gets; nullopt: each rank keeps its own part of
-  /// its own values, without communication.
+  /// The rank along the acting dims whose parameter values all ranks along them get; nullopt: each
+  /// rank keeps its own part of its own values, without communication.
   std::optional<int> src_data_rank = 0;
 };
 
@@ -37,10 +37,9 @@ struct ParallelizeReport {
 ParallelizeReport parallelize_module(nn::Module& root, const StyleMesh& mesh, const StylePlan& plan,
                                      const ParallelizeOptions& options = {});
 
-/// What parallelize_module would throw or report on a mesh of this layout; nothing is changed, and
-/// there need be no such ranks.
-ParallelizeReport check_styles(nn::Module& root, const planner::MeshPtr& mesh,
-                               const StylePlan& plan);
+/// What parallelize_module would throw or report along such dims; nothing is changed, and there
+/// need be no such ranks.
+ParallelizeReport check_styles(nn::Module& root, const StyleDims& dims, const StylePlan& plan);
 
 /// Gives every parameter of the tree that has no layout yet one in which all ranks hold it whole.
 void replicate_parameters(nn::Module& root, const StyleMesh& mesh,

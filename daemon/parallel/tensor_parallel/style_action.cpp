@@ -15,11 +15,12 @@ using planner::Placements;
 struct Planning {
   const nn::NamedModule& module;
   const ParallelStyle& style;
-  const planner::MeshPtr& mesh;
+  const StyleDims& dims;
   std::string where;
 
+  /// Along all acting dims.
   Placements everywhere(Placement placement) const {
-    return Placements(static_cast<std::size_t>(mesh->ndim()), placement);
+    return Placements(static_cast<std::size_t>(dims.count()), placement);
   }
   Placements whole() const { return everywhere(Placement::replicate()); }
   Placements features() const { return everywhere(Placement::shard(-1)); }
@@ -27,9 +28,9 @@ struct Planning {
 
 ArgumentLayout checked(const Planning& p, const ArgumentLayout& layout) {
   if (layout)
-    check(static_cast<int>(layout->size()) == p.mesh->ndim(),
+    check(static_cast<int>(layout->size()) == p.dims.count(),
           "{}: the layout {} has {} placements for a mesh of {} dims", p.where,
-          planner::to_string(*layout), layout->size(), p.mesh->ndim());
+          planner::to_string(*layout), layout->size(), p.dims.count());
   return layout;
 }
 
@@ -49,7 +50,7 @@ void check_arguments(const Planning& p, std::size_t count, std::size_t have, con
 /// A style that cuts the module: its one input is brought into `desired`, its output is taken to be
 /// `made` and brought into the output layouts.
 StyleAction cut_action(const Planning& p, const nn::FeatureCut& cut, bool columns) {
-  ModuleCut parts = cut_module(*p.module.module, cut, p.mesh, p.where);
+  ModuleCut parts = cut_module(*p.module.module, cut, p.dims, p.where);
   StyleAction action{p.module.module, p.where, std::move(parts.parameters), {}, {}};
   const CutFeatures& features = parts.features;
   const bool cuts_input = cut.cuts_input && !features.whole;
@@ -98,9 +99,10 @@ StyleAction plan_sequence(const Planning& p) {
   for (const nn::NamedParameter& own : p.module.module->own_parameters()) {
     const Tensor& value = own.parameter->value;
     check(!value.has_layout(), "{}: {} is spread over the mesh already", p.where, own.name);
-    action.parameters.push_back(
-        {own.parameter,
-         std::make_shared<const planner::DTensorSpec>(p.mesh, p.whole(), value.shape()), true});
+    action.parameters.push_back({own.parameter,
+                                 std::make_shared<const planner::DTensorSpec>(
+                                     p.dims.mesh(), p.dims.on_mesh(p.whole()), value.shape()),
+                                 true});
   }
   const Placements sequence =
       p.everywhere(Placement::shard(static_cast<int>(p.style.sequence_dim)));
@@ -191,8 +193,8 @@ std::string place_of(const nn::NamedModule& module, StyleKind kind) {
 }  // namespace
 
 StyleAction plan_style(const nn::NamedModule& module, const ParallelStyle& style,
-                       const planner::MeshPtr& mesh) {
-  const Planning p{module, style, mesh, place_of(module, style.kind)};
+                       const StyleDims& dims) {
+  const Planning p{module, style, dims, place_of(module, style.kind)};
   switch (style.kind) {
     case StyleKind::kColwise:
     case StyleKind::kRowwise: return plan_cut(p);

@@ -19,10 +19,10 @@ struct StyleAction {
 };
 
 /// Throws InvalidArgument naming style and module where they do not fit: a module that cannot be
-/// cut so, layouts that are as many as neither arguments nor desired layouts, or of other length
-/// than the mesh has dims.
+/// sharded so, layouts that are as many as neither arguments nor desired layouts, or of other
+/// length than there are acting dims.
 StyleAction plan_style(const nn::NamedModule& module, const ParallelStyle& style,
-                       const planner::MeshPtr& mesh);
+                       const StyleDims& dims);
 
 /// Throws InvalidArgument where more than one style of a module cuts or replicates its parameters.
 void check_cut_once(const nn::NamedModule& module, const std::vector<ParallelStyle>& styles);

@@ -3,17 +3,25 @@
 #pragma once
 
 #include "daemon/dtensor/redistribute.h"
+#include "daemon/parallel/tensor_parallel/style_dims.h"
 #include "daemon/tensor/layout.h"
 
 namespace meshloom::parallel {
 
 /// All that is referred to outlives the modules that were given styles.
 struct StyleMesh {
+  /// Styles act along all dims of the mesh.
+  StyleMesh(LayoutEngine& layouts, const dtensor::MeshContext& mesh)
+      : engine(layouts), context(mesh), dims(mesh.mesh.layout()) {}
+  /// Styles act along the dim of this name.
+  StyleMesh(LayoutEngine& layouts, const dtensor::MeshContext& mesh, const std::string& dim)
+      : engine(layouts), context(mesh), dims(mesh.mesh.layout(), dim) {}
+
   LayoutEngine& engine;
   dtensor::MeshContext context;
+  StyleDims dims;
 
   const planner::MeshPtr& layout() const { return context.mesh.layout(); }
-  int ndim() const { return layout()->ndim(); }
 };
 
 /// A plain local tensor as this rank's part of one of layout `spec`. Gradients come back in that

@@ -9,7 +9,9 @@ namespace {
 using planner::IndexRanges;
 using planner::MeshLayout;
 
-MeshLayout mesh_of(int size) { return MeshLayout({{"tp", size}}); }
+planner::MeshPtr mesh_of(int size) {
+  return std::make_shared<const MeshLayout>(MeshLayout({{"tp", size}}));
+}
 
 std::vector<IndexRanges> parts_of(const CutFeatures& features, int parts) {
   std::vector<IndexRanges> result;

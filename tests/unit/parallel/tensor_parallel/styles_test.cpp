@@ -91,6 +91,41 @@ TEST(Styles, LinearByColumnsAndRowsOnUnevenFeatures) {
   }
 }
 
+/// The sequence is sharded over another dim of the mesh, of which the styles know nothing.
+TEST(Styles, ActAlongTheirOwnDimAndLeaveTheOthersAlone) {
+  const Shape x_shape{2, 5, 7};
+  const LinearReference expected = linear_reference(x_shape, 5);
+  for (const StyleKind kind : {StyleKind::kColwise, StyleKind::kRowwise}) {
+    run_mesh(planner::MeshLayout({{"cp", 2}, {"tp", 2}}), [&](MeshRank& rank) {
+      const StyleMesh along(rank.engine(), rank.engine().context(), "tp");
+      nn::Linear linear(rank.context(), 7, 5, DType::kFloat32, {});
+      nn::initialize_parameters(linear, 4);
+      const ParallelStyle style{.kind = kind,
+                                .input_layouts = layouts({kWhole}),
+                                .output_layouts = layouts({kWhole}),
+                                .use_local_output = false};
+      parallelize_module(linear, along, {{"", {style}}});
+      const TensorLayout& weight = *linear.weight().layout();
+      const int dim = kind == StyleKind::kColwise ? 0 : 1;
+      EXPECT_EQ(weight.spec->placements(), (Placements{kWhole, Placement::shard(dim)}));
+
+      const auto x_spec = rank.spec(x_shape, {Placement::shard(1), kWhole});
+      const Tensor local = dtensor::redistribute_values(values(rank.context(), x_shape, 8),
+                                                        rank.spec(x_shape, Placements(2)), x_spec,
+                                                        rank.engine().context());
+      const Tensor y = linear(with_layout(local, x_spec, rank.engine()));
+      EXPECT_EQ(y.layout()->spec->placements(), (Placements{Placement::shard(1), kWhole}));
+      expect_near(rank.whole(y.layout()->local.detach(), y.layout()->spec), expected.y);
+    });
+  }
+}
+
+TEST(Styles, ADimThatTheMeshHasNotIsRefused) {
+  run_mesh(tp_mesh(2), [&](MeshRank& rank) {
+    EXPECT_THROW(StyleMesh(rank.engine(), rank.engine().context(), "cp"), InvalidArgument);
+  });
+}
+
 TEST(Styles, GathersASequenceOnceAndScattersItsGradient) {
   run_mesh(tp_mesh(2), [](MeshRank& rank) {
     nn::Mlp mlp(rank.context(), {6, 10, 6}, nn::ActivationKind::kSilu, DType::kFloat32);
