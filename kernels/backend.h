@@ -45,14 +45,12 @@ class Backend {
   virtual const char* name() const = 0;
 
   // --- Memory
-  // -------------------------------------------------------------------------------------
   /// dst = src, same shape, any strides, any pair of dtypes (numeric conversion, round to nearest
   /// even).
   virtual void copy(const KernelContext&, const TensorView& dst, const TensorView& src) = 0;
   virtual void fill(const KernelContext&, const TensorView& dst, double value) = 0;
 
   // --- Elementwise (inputs already broadcast: strides of 0)
-  // ------------------------------------------
   /// y = op(x). y may alias x.
   virtual void unary(const KernelContext&, UnaryOp, const TensorView& y, const TensorView& x,
                      double scalar) = 0;
@@ -87,7 +85,6 @@ class Backend {
                             std::uint64_t first_index, float low, float high) = 0;
 
   // --- Reductions
-  // -----------------------------------------------------------------------------------
   /// y = op over the dims where y's size is 1 and x's is not (y has x's number of dims).
   /// `correction` is var's.
   virtual void reduce(const KernelContext&, ReduceOp, const TensorView& y, const TensorView& x,
@@ -100,7 +97,6 @@ class Backend {
   virtual std::int64_t first_nonfinite(const KernelContext&, const TensorView& x) = 0;
 
   // --- Softmax and norms, over the last dim (contiguous rows)
-  // -------------------------------------------
   virtual void softmax(const KernelContext&, const TensorView& y, const TensorView& x,
                        bool log) = 0;
   virtual void softmax_backward(const KernelContext&, const TensorView& dx, const TensorView& dy,
@@ -133,7 +129,6 @@ class Backend {
                         const TensorView& bias, bool rms, const NormOptions&) = 0;
 
   // --- Embedding
-  // -------------------------------------------------------------------------------------
   /// y[i] = weight[ids[i]], zeros where ids[i] is -1; ids int64 contiguous, y [ids.., C].
   virtual void embedding(const KernelContext&, const TensorView& y, const TensorView& weight,
                          const TensorView& ids) = 0;
@@ -144,7 +139,6 @@ class Backend {
                                   std::int64_t padding_idx) = 0;
 
   // --- Matmul
-  // ------------------------------------------------------------------------------------------
   /// y [.., M, N] = epilogue(alpha * a [.., M, K] b [.., K, N] + beta * y); leading dims equal, or
   /// of stride 0 in a or b. Inputs of one dtype; y that dtype or float32 (beta 1 accumulates
   /// gradients in float32).
@@ -152,7 +146,6 @@ class Backend {
                       const TensorView& b, const MatmulOptions&) = 0;
 
   // --- Attention
-  // ---------------------------------------------------------------------------------------
   virtual void attention(const KernelContext&, const AttentionOutputs&, const AttentionInputs&,
                          const AttentionOptions&) = 0;
   virtual void attention_backward(const KernelContext&, const AttentionGrads&,
@@ -166,11 +159,10 @@ class Backend {
                     const RopeOptions&) = 0;
 
   // --- Loss
-  // ------------------------------------------------------------------------------------------
   /// From logits [rows, V] (dense rows) and int64 targets [rows]: per-row losses [rows] (0 where
   /// ignored) and, where given, lse [rows], float32 or float64 both. Of a slice of the classes
-  /// (options.slice): the slice's share, and its lse (required, also of ignored rows); combine is
-  /// not called.
+  /// (options.slice): the slice's share, without lse: (smoothing - 1) * target logit - smoothing *
+  /// sum of logits / total; and its lse (required, also of ignored rows).
   virtual void cross_entropy(const KernelContext&, const TensorView& losses, const TensorView& lse,
                              const TensorView& logits, const TensorView& targets,
                              const CrossEntropyOptions&) = 0;
@@ -181,21 +173,28 @@ class Backend {
                                       const TensorView& grad_losses, const TensorView& logits,
                                       const TensorView& lse, const TensorView& targets,
                                       const CrossEntropyOptions&) = 0;
-  /// Output projection and cross entropy together, forward and backward in one call, in chunks:
-  /// full logits never exist. hidden [rows, C], weight [V, C], optional bias [V], targets [rows].
-  /// losses [rows] float32 (float64 for float64). dhidden [rows, C] and dweight, dbias (float32,
-  /// added to where `accumulate_params`) get the gradients of grad_scale * sum(losses); undefined:
-  /// not computed. With options.slice, weight and bias hold the slice's rows, and combine is called
-  /// for every chunk.
-  virtual void linear_cross_entropy(const KernelContext&, const TensorView& losses,
-                                    const TensorView& dhidden, const TensorView& dweight,
-                                    const TensorView& dbias, const TensorView& hidden,
-                                    const TensorView& weight, const TensorView& bias,
-                                    const TensorView& targets, const CrossEntropyOptions&,
-                                    bool accumulate_params) = 0;
+  /// Output projection and cross entropy together, forward and backward, by chunks of rows, so that
+  /// full logits never exist: how rows are to be split, for hidden [rows, C] and weight [V, C] by
+  /// their shapes and dtype alone. `widest` is V, or the largest V of all ranks that hold slices of
+  /// the classes, so that all split alike.
+  virtual OutputLossPlan output_loss_plan(const TensorView& hidden, const TensorView& weight,
+                                          std::int64_t widest) const = 0;
+  /// Of at most plan.chunk rows: logits [rows, V] (of plan's dtype, dense rows) = hidden weight^T +
+  /// bias, where there is one, then cross_entropy of them: losses, and lse of logits' dtype.
+  virtual void output_loss_chunk(const KernelContext&, const TensorView& losses,
+                                 const TensorView& lse, const TensorView& logits,
+                                 const TensorView& hidden, const TensorView& weight,
+                                 const TensorView& bias, const TensorView& targets,
+                                 const CrossEntropyOptions&) = 0;
+  /// Of at most plan.block rows, from the gradient of their logits [rows, V] (of plan's dtype, as
+  /// cross_entropy_backward gives it): dhidden [rows, C], and dweight, dbias (float32, or float64
+  /// for float64), added to if `accumulate_params`. Undefined ones are not computed.
+  virtual void output_loss_products(const KernelContext&, const TensorView& dhidden,
+                                    const TensorView& dweight, const TensorView& dbias,
+                                    const TensorView& gradient, const TensorView& hidden,
+                                    const TensorView& weight, bool accumulate_params) = 0;
 
   // --- Optimizer
-  // ---------------------------------------------------------------------------------------
   virtual void adam_step(const KernelContext&, std::span<const OptimizerTensor>,
                          const AdamOptions&) = 0;
   virtual void sgd_step(const KernelContext&, std::span<const OptimizerTensor>,

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 
 #include "kernels/base/philox.h"
 #include "kernels/base/tensor_view.h"
@@ -119,8 +118,8 @@ struct AttentionGrads {
   TensorView delta;   ///< [B,Hq,Sq] float32
   TensorView dq, dk, dv;
   bool accumulate = false;
-  TensorView
-      grad_bias;  ///< float32 with bias's strides (0 where broadcast); where given, accumulated
+  /// float32 with bias's strides (0 where broadcast); added to if it is given.
+  TensorView grad_bias;
 };
 
 struct RopeOptions {
@@ -130,18 +129,10 @@ struct RopeOptions {
   bool inverse = false;  ///< rotate back: the gradient
 };
 
-/// Where the logits' columns are a slice of all classes (a vocabulary over several ranks): targets
+/// If the logits' columns are a slice of all classes (a vocabulary over several ranks): targets
 /// count columns of the slice, -1 is a class of another one, and ignore_index is below -1.
 struct ClassSlice {
   std::int64_t total = 0;  ///< classes of all slices; 0: the logits have them all
-  std::int64_t widest =
-      0;  ///< columns of the widest slice: work is cut into chunks by it, alike everywhere
-  /// Called for every chunk of rows between its losses and its gradients, on the calling thread, in
-  /// order: makes the slice's lse that of all classes and adds up losses, which come as the slice's
-  /// share without lse: (smoothing - 1) * target logit - smoothing * sum of logits / total. Rows
-  /// whose target is ignore_index stay 0. Must not use the workspace.
-  std::function<void(const TensorView& losses, const TensorView& lse, const TensorView& targets)>
-      combine;
 };
 
 struct CrossEntropyOptions {
@@ -152,14 +143,25 @@ struct CrossEntropyOptions {
   ClassSlice slice;
 };
 
+/// How the output loss goes over rows (Backend::output_loss_plan).
+struct OutputLossPlan {
+  std::int64_t block = 0;  ///< rows whose gradients of the logits go through the products together
+  std::int64_t chunk = 0;  ///< rows of logits at a time; a block is split into them
+  std::int64_t row = 0;    ///< elements from one row of logits, or of gradients, to the next
+  DType logits = DType::kFloat32;
+  /// That of the logits: gradients take their place, and a block is one chunk. Another: they need
+  /// memory of their own.
+  DType gradient = DType::kFloat32;
+};
+
 /// One parameter of a fused optimizer step. All views have the same number of elements, contiguous.
 struct OptimizerTensor {
   TensorView master;   ///< float32, updated
   TensorView grad;     ///< float32
   TensorView moment1;  ///< float32; SGD: the momentum buffer (may be undefined without momentum)
   TensorView moment2;  ///< float32; not used by SGD
-  TensorView
-      working;  ///< bfloat16 copy written in the same pass; undefined where master is used directly
+  /// bfloat16 copy, written in the same pass; undefined if master is used directly.
+  TensorView working;
   float weight_decay = 0.0f;
 };
 

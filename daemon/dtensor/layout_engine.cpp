@@ -13,6 +13,21 @@
 namespace meshloom::dtensor {
 namespace {
 
+class GatheredTensor final : public PendingTensor {
+ public:
+  GatheredTensor(Tensor sent, Tensor stacked, comm::WorkPtr work)
+      : sent_(std::move(sent)), stacked_(std::move(stacked)), work_(std::move(work)) {}
+  Tensor wait() override {
+    work_->wait_host();
+    return stacked_;
+  }
+
+ private:
+  Tensor sent_;  ///< its memory is read until the gather has ended
+  Tensor stacked_;
+  comm::WorkPtr work_;
+};
+
 /// Room for the inputs of most ops; only joins of many tensors need more.
 constexpr std::size_t kFewInputs = 8;
 
@@ -207,7 +222,8 @@ Tensor DistributedEngine::relaid(const Tensor& x, const planner::SpecPtr& to) {
   return with_interned_layout(std::move(local), std::move(target), *this);
 }
 
-Tensor DistributedEngine::stack_ranks(const Tensor& x, const std::vector<int>& mesh_dims) {
+std::unique_ptr<PendingTensor> DistributedEngine::stack_ranks(const Tensor& x,
+                                                              const std::vector<int>& mesh_dims) {
   comm::ProcessGroup& group = context_.mesh.group(mesh_dims);
   Shape shape = x.shape();
   shape.insert(0, group.size());
@@ -216,8 +232,8 @@ Tensor DistributedEngine::stack_ranks(const Tensor& x, const std::vector<int>& m
   for (int rank = 0; rank < group.size(); ++rank)
     views.push_back(
         ops::alias(stacked, x.shape(), contiguous_strides(x.shape()), rank * x.numel()).view());
-  group.all_gather(views, x.view())->wait_host();
-  return stacked;
+  comm::WorkPtr work = group.all_gather(views, x.view());
+  return std::make_unique<GatheredTensor>(x, std::move(stacked), std::move(work));
 }
 
 }  // namespace meshloom::dtensor

@@ -37,7 +37,8 @@ class DistributedEngine final : public LayoutEngine {
     return specs_.gradient_of(spec);
   }
   Tensor relaid(const Tensor& x, const planner::SpecPtr& to) override;
-  Tensor stack_ranks(const Tensor& x, const std::vector<int>& mesh_dims) override;
+  std::unique_ptr<PendingTensor> stack_ranks(const Tensor& x,
+                                             const std::vector<int>& mesh_dims) override;
 
   const MeshContext& context() const { return context_; }
   /// Ops decided so far.

@@ -73,6 +73,14 @@ class LocalOp {
   std::vector<Tensor> (*call_)(const void*, const LocalCall&);
 };
 
+/// A tensor whose values are still on their way from other ranks.
+class PendingTensor {
+ public:
+  virtual ~PendingTensor() = default;
+  /// Waits for them. Once.
+  virtual Tensor wait() = 0;
+};
+
 /// Implemented in daemon/dtensor. One per rank and mesh.
 class LayoutEngine {
  public:
@@ -90,9 +98,10 @@ class LayoutEngine {
   /// x, a tensor of this engine, in layout `to` (any object that equals it); no gradient is
   /// recorded.
   virtual Tensor relaid(const Tensor& x, const planner::SpecPtr& to) = 0;
-  /// The x of every rank that differs along `mesh_dims` only, stacked in a new first dim in the
-  /// order of the group. x has the same shape on all of them; no gradient. One all_gather.
-  virtual Tensor stack_ranks(const Tensor& x, const std::vector<int>& mesh_dims) = 0;
+  /// Begins to stack the x of every rank that differs along `mesh_dims` only in a new first dim, in
+  /// the order of the group. x has the same shape on all of them; no gradient. One all_gather.
+  virtual std::unique_ptr<PendingTensor> stack_ranks(const Tensor& x,
+                                                     const std::vector<int>& mesh_dims) = 0;
 };
 
 /// A tensor with layout `spec` (interned by the engine) whose shard on this rank is `local`; it

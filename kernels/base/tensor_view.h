@@ -39,9 +39,10 @@ inline TensorView make_view(void* data, DType dtype, const Shape& shape,
   return {data, dtype, shape, contiguous_strides(shape), device};
 }
 
-/// Rows [first, first + count) of a view's first dim.
+/// Rows [first, first + count) of a view's first dim; of an undefined view an undefined one.
 inline TensorView rows_of(const TensorView& view, std::int64_t first, std::int64_t count) {
   TensorView part = view;
+  if (!view.defined()) return part;
   part.data = view.as<std::byte>() +
               first * view.stride(0) * static_cast<std::int64_t>(dtype_size(view.dtype));
   part.shape[0] = count;

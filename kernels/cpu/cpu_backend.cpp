@@ -9,10 +9,10 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/embedding.h"
 #include "kernels/cpu/library_threads.h"
-#include "kernels/cpu/linear_cross_entropy.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/optimizer.h"
+#include "kernels/cpu/output_loss.h"
 #include "kernels/cpu/random.h"
 #include "kernels/cpu/reduce.h"
 #include "kernels/cpu/rope.h"
@@ -170,14 +170,22 @@ class CpuBackend final : public Backend {
                               const CrossEntropyOptions& options) override {
     cpu::cross_entropy_backward(context, dlogits, grad_losses, logits, lse, targets, options);
   }
-  void linear_cross_entropy(const KernelContext& context, const TensorView& losses,
-                            const TensorView& dhidden, const TensorView& dweight,
-                            const TensorView& dbias, const TensorView& hidden,
-                            const TensorView& weight, const TensorView& bias,
-                            const TensorView& targets, const CrossEntropyOptions& options,
-                            bool accumulate_params) override {
-    cpu::linear_cross_entropy(context, losses, dhidden, dweight, dbias, hidden, weight, bias,
-                              targets, options, accumulate_params);
+  OutputLossPlan output_loss_plan(const TensorView& hidden, const TensorView& weight,
+                                  std::int64_t widest) const override {
+    return cpu::output_loss_plan(hidden, weight, widest);
+  }
+  void output_loss_chunk(const KernelContext& context, const TensorView& losses,
+                         const TensorView& lse, const TensorView& logits, const TensorView& hidden,
+                         const TensorView& weight, const TensorView& bias,
+                         const TensorView& targets, const CrossEntropyOptions& options) override {
+    cpu::output_loss_chunk(context, losses, lse, logits, hidden, weight, bias, targets, options);
+  }
+  void output_loss_products(const KernelContext& context, const TensorView& dhidden,
+                            const TensorView& dweight, const TensorView& dbias,
+                            const TensorView& gradient, const TensorView& hidden,
+                            const TensorView& weight, bool accumulate_params) override {
+    cpu::output_loss_products(context, dhidden, dweight, dbias, gradient, hidden, weight,
+                              accumulate_params);
   }
   void adam_step(const KernelContext& context, std::span<const OptimizerTensor> tensors,
                  const AdamOptions& options) override {

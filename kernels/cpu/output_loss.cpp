@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/linear_cross_entropy.h"
+#include "kernels/cpu/output_loss.h"
 
 #include <algorithm>
-#include <set>
 
 #include "kernels/base/half.h"
+#include "kernels/base/loss_pieces.h"
 #include "kernels/cpu/copy.h"
 #include "kernels/cpu/cross_entropy.h"
 #include "kernels/cpu/matmul.h"
@@ -14,26 +14,9 @@
 namespace meshloom::kernels::cpu {
 namespace {
 
-// Room for one chunk of logits: 256 rows of GPT-2's 50257 columns. Larger chunks read and write
-// dweight fewer times (once per chunk).
-constexpr std::int64_t kLogitsBytes = 52 << 20;
-// In bfloat16 dweight is written once per block of the logits' gradients, half as large as logits,
-// and a chunk of logits is but a way to them: it stays in the last-level cache.
-constexpr std::int64_t kGradientBytes = 40 << 20;
-constexpr std::int64_t kPassingLogitsBytes = 24 << 20;
-
-// Columns of those gradients that go through the products at a time, so that both find them in the
-// cache, and what their rows are padded to: the products lose a third of their rate where rows do
-// not begin at a cache line.
-constexpr std::int64_t kPanelColumns = 8192;
+// What rows of bfloat16 gradients are padded to: the products lose a third of their rate if rows
+// do not begin at a cache line.
 constexpr std::int64_t kLineColumns = 64;
-
-// Pieces depend on the shapes alone: as few as fit, of nearly equal size.
-std::int64_t rows_per_piece(std::int64_t rows, std::int64_t row_bytes, std::int64_t piece_bytes) {
-  const std::int64_t most = std::clamp<std::int64_t>(piece_bytes / row_bytes, 1, rows);
-  const std::int64_t pieces = (rows + most - 1) / most;
-  return (rows + pieces - 1) / pieces;
-}
 
 TensorView transposed(const TensorView& view) {
   return {view.data,
@@ -46,24 +29,6 @@ TensorView transposed(const TensorView& view) {
 TensorView as_row(const TensorView& view) {
   return {view.data, view.dtype, {1, view.size(0)}, {view.size(0), view.stride(0)}, view.device};
 }
-
-struct Parameters {
-  TensorView dweight, dbias, weight, bias;
-};
-
-// One chunk of rows: from their logits to the gradients of those.
-struct Chunk {
-  TensorView losses, hidden, targets;
-  TensorView logits;    // float32, or float64 for float64
-  TensorView gradient;  // theirs, as the products take it: bfloat16, or in the place of the logits
-  TensorView lse;       // of the logits' dtype
-};
-
-// One or several chunks, whose gradients go through the products together.
-struct Block {
-  TensorView hidden, dhidden, gradient;
-  TensorView dhidden_sum;  // float32, where dhidden is a sum over several panels; else undefined
-};
 
 MatmulOptions projection(const TensorView& bias) {
   MatmulOptions options;
@@ -91,41 +56,6 @@ TensorView ones(const TensorView& like, std::int64_t count) {
   return {const_cast<void*>(one), like.dtype, {1, count}, {0, 0}, kCpuDevice};
 }
 
-void run_chunk(const KernelContext& context, const Chunk& chunk, const Parameters& parameters,
-               const CrossEntropyOptions& options, bool with_gradient) {
-  matmul(context, chunk.logits, chunk.hidden, transposed(parameters.weight),
-         projection(parameters.bias));
-  cross_entropy(context, chunk.losses, chunk.lse, chunk.logits, chunk.targets, options);
-  if (options.slice.total > 0) options.slice.combine(chunk.losses, chunk.lse, chunk.targets);
-  if (with_gradient)
-    cross_entropy_backward(context, chunk.gradient, {}, chunk.logits, chunk.lse, chunk.targets,
-                           options);
-}
-
-// Calls product(y, a, b, options) for each that the block's gradients take part in, by panels of
-// the vocabulary.
-template <typename Product>
-void for_products(const Block& block, const Parameters& parameters, std::int64_t panel,
-                  bool accumulate, Product&& product) {
-  const std::int64_t vocabulary = block.gradient.size(1);
-  const TensorView& dhidden = block.dhidden_sum.defined() ? block.dhidden_sum : block.dhidden;
-  std::int64_t begin = 0;
-  // Once also where this rank's slice of the vocabulary is empty: its share of dhidden is 0.
-  do {
-    const std::int64_t count = std::min(panel, vocabulary - begin);
-    const TensorView gradient = transposed(rows_of(transposed(block.gradient), begin, count));
-    if (dhidden.defined())
-      product(dhidden, gradient, rows_of(parameters.weight, begin, count), adding(begin > 0));
-    if (parameters.dweight.defined())
-      product(rows_of(parameters.dweight, begin, count), transposed(gradient), block.hidden,
-              adding(accumulate));
-    begin += panel;
-  } while (begin < vocabulary);
-  if (parameters.dbias.defined())
-    product(as_row(parameters.dbias), ones(block.gradient, block.gradient.size(0)), block.gradient,
-            adding(accumulate));
-}
-
 // Whether the products run in bfloat16: then they want the logits' gradient in it as well.
 bool narrow_gradient(const TensorView& hidden, const TensorView& weight) {
   Gemm gemm;
@@ -136,129 +66,102 @@ bool narrow_gradient(const TensorView& hidden, const TensorView& weight) {
          takes_bfloat16(choose_matmul_provider(cpu_class(), hidden.dtype, gemm));
 }
 
-std::int64_t size_of(DType dtype) { return static_cast<std::int64_t>(dtype_size(dtype)); }
+std::int64_t padded_row(std::int64_t columns) {
+  return (columns + kLineColumns - 1) / kLineColumns * kLineColumns;
+}
 
-// How rows are cut.
-struct LossPieces {
-  LossPieces(const TensorView& hidden, const TensorView& weight, const CrossEntropyOptions& options)
-      : narrow(narrow_gradient(hidden, weight)) {
-    const std::int64_t rows = hidden.size(0);
-    // Of all ranks' slices the widest, so that all exchange equally often.
-    const std::int64_t widest = options.slice.total > 0 ? options.slice.widest : weight.size(0);
-    if (hidden.dtype == DType::kFloat64) logits_dtype = DType::kFloat64;
-    gradient_dtype = narrow ? DType::kBFloat16 : logits_dtype;
-    const std::int64_t logits_row = widest * size_of(logits_dtype);
-    panel = row = std::max<std::int64_t>(weight.size(0), 1);
-    if (narrow) {
-      row = (row + kLineColumns - 1) / kLineColumns * kLineColumns;
-      panel = rows_per_piece(row / kLineColumns, kLineColumns, kPanelColumns) * kLineColumns;
-      block = rows_per_piece(rows, widest * size_of(gradient_dtype), kGradientBytes);
-      chunk = rows_per_piece(block, logits_row, kPassingLogitsBytes);
-    } else {
-      block = chunk = rows_per_piece(rows, logits_row, kLogitsBytes);
-    }
-  }
+// Columns of bfloat16 gradients that go through the products at a time; of others all.
+std::int64_t panel_columns(const TensorView& gradient) {
+  const std::int64_t columns = std::max<std::int64_t>(gradient.size(1), 1);
+  if (gradient.dtype != DType::kBFloat16) return columns;
+  return rows_per_piece(padded_row(columns) / kLineColumns, kLineColumns, kLogitPanelColumns) *
+         kLineColumns;
+}
 
-  TensorView rows_in(std::byte* data, DType dtype, std::int64_t count,
-                     std::int64_t vocabulary) const {
-    return {data, dtype, {count, vocabulary}, {row, 1}, kCpuDevice};
-  }
-
-  // The different ones of a call with so many rows.
-  std::set<std::int64_t> chunk_sizes(std::int64_t rows) const {
-    std::set<std::int64_t> sizes;
-    for (const std::int64_t begin : {std::int64_t{0}, (rows - 1) / block * block}) {
-      const std::int64_t count = std::min(block, rows - begin);
-      sizes.insert(std::min(chunk, count));
-      sizes.insert((count - 1) % chunk + 1);
-    }
-    return sizes;
-  }
-
-  bool narrow;  // gradients of logits are bfloat16
-  DType logits_dtype = DType::kFloat32, gradient_dtype = DType::kFloat32;
-  std::int64_t block = 0, chunk = 0;  // rows
-  std::int64_t panel = 0;             // columns
-  std::int64_t row = 0;               // columns from row to row in memory
+struct Products {
+  TensorView dhidden, dweight, dbias, gradient, hidden, weight;
+  std::int64_t panel;
 };
+
+// Calls product(y, a, b, options) for each that the gradients take part in, by panels of the
+// vocabulary.
+template <typename Product>
+void for_products(const Products& p, bool accumulate, Product&& product) {
+  const std::int64_t vocabulary = p.gradient.size(1);
+  std::int64_t begin = 0;
+  // Once also if this rank's slice of the vocabulary is empty: its share of dhidden is 0.
+  do {
+    const std::int64_t count = std::min(p.panel, vocabulary - begin);
+    const TensorView gradient = transposed(rows_of(transposed(p.gradient), begin, count));
+    if (p.dhidden.defined())
+      product(p.dhidden, gradient, rows_of(p.weight, begin, count), adding(begin > 0));
+    if (p.dweight.defined())
+      product(rows_of(p.dweight, begin, count), transposed(gradient), p.hidden, adding(accumulate));
+    begin += p.panel;
+  } while (begin < vocabulary);
+  if (p.dbias.defined())
+    product(as_row(p.dbias), ones(p.gradient, p.gradient.size(0)), p.gradient, adding(accumulate));
+}
 
 }  // namespace
 
-void linear_cross_entropy(const KernelContext& context, const TensorView& losses,
-                          const TensorView& dhidden, const TensorView& dweight,
-                          const TensorView& dbias, const TensorView& hidden,
-                          const TensorView& weight, const TensorView& bias,
-                          const TensorView& targets, const CrossEntropyOptions& options,
-                          bool accumulate_params) {
-  const std::int64_t rows = hidden.size(0), vocabulary = weight.size(0);
-  if (rows == 0) {
-    for (const TensorView& gradient : {dweight, dbias})
-      if (gradient.defined() && !accumulate_params) fill(context, gradient, 0.0);
-    return;
+OutputLossPlan output_loss_plan(const TensorView& hidden, const TensorView& weight,
+                                std::int64_t widest) {
+  const std::int64_t rows = hidden.size(0);
+  OutputLossPlan plan;
+  plan.row = std::max<std::int64_t>(weight.size(0), 1);
+  if (rows == 0) return plan;
+  if (hidden.dtype == DType::kFloat64) plan.logits = DType::kFloat64;
+  plan.gradient = plan.logits;
+  const std::int64_t logits_row = widest * static_cast<std::int64_t>(dtype_size(plan.logits));
+  if (narrow_gradient(hidden, weight)) {
+    plan.gradient = DType::kBFloat16;
+    plan.row = padded_row(plan.row);
+    const std::int64_t gradient_row = widest * static_cast<std::int64_t>(dtype_size(plan.gradient));
+    plan.block = rows_per_piece(rows, gradient_row, kLogitGradientBytes);
+    plan.chunk = rows_per_piece(plan.block, logits_row, kPassingLogitsBytes);
+  } else {
+    plan.block = plan.chunk = rows_per_piece(rows, logits_row, kLogitsBytes);
   }
-  const LossPieces pieces(hidden, weight, options);
-  const Parameters parameters{dweight, dbias, weight, bias};
-  const bool with_gradient = dhidden.defined() || dweight.defined() || dbias.defined();
-  const bool in_panels = dhidden.defined() && pieces.panel < vocabulary;
-  // Where only sizes are asked for, any memory stands for the scratch to come.
-  const auto block_at = [&](std::int64_t begin, std::byte* gradient, float* dhidden_sum) {
-    const std::int64_t count = std::min(pieces.block, rows - begin);
-    Block block{rows_of(hidden, begin, count),
-                dhidden.defined() ? rows_of(dhidden, begin, count) : dhidden,
-                pieces.rows_in(gradient, pieces.gradient_dtype, count, vocabulary),
-                {}};
-    if (in_panels) block.dhidden_sum = make_view(dhidden_sum, DType::kFloat32, block.hidden.shape);
-    return block;
-  };
-  const auto logits_at = [&](std::int64_t count, std::byte* logits) {
-    return pieces.rows_in(logits, pieces.logits_dtype, count, vocabulary);
-  };
-  auto* anywhere = hidden.as<std::byte>();
-  std::size_t inner = 0;
-  const auto include = [&](const TensorView& y, const TensorView& a, const TensorView& b,
-                           const MatmulOptions& product) {
-    inner = std::max(inner, matmul_workspace_bytes(context.threads, y, a, b, product));
-  };
-  for (const std::int64_t count : pieces.chunk_sizes(rows))
-    include(logits_at(count, anywhere), rows_of(hidden, 0, count), transposed(weight),
-            projection(bias));
-  for (const std::int64_t begin : {std::int64_t{0}, (rows - 1) / pieces.block * pieces.block})
-    for (const bool accumulate : {false, true})
-      for_products(block_at(begin, anywhere, hidden.as<float>()), parameters, pieces.panel,
-                   accumulate, include);
+  return plan;
+}
 
-  const std::int64_t logits_bytes = pieces.chunk * pieces.row * size_of(pieces.logits_dtype);
-  const std::int64_t gradient_bytes =
-      pieces.narrow ? pieces.block * pieces.row * size_of(pieces.gradient_dtype) : 0;
-  const std::int64_t lse_bytes = pieces.chunk * size_of(pieces.logits_dtype);
-  const std::int64_t sums = in_panels ? pieces.block * hidden.size(1) : 0;
-  const std::size_t own_bytes = piece_bytes<float>(sums) + piece_bytes<std::byte>(logits_bytes) +
-                                piece_bytes<std::byte>(gradient_bytes) +
-                                piece_bytes<std::byte>(lse_bytes);
-  SpanCutter cutter(reserve_workspace(context, own_bytes + inner, "linear_cross_entropy"));
-  auto* logits = cutter.take<std::byte>(logits_bytes);
-  auto* gradient = cutter.take<std::byte>(gradient_bytes);
-  auto* dhidden_sum = cutter.take<float>(sums);
-  auto* lse = cutter.take<std::byte>(lse_bytes);
+void output_loss_chunk(const KernelContext& context, const TensorView& losses,
+                       const TensorView& lse, const TensorView& logits, const TensorView& hidden,
+                       const TensorView& weight, const TensorView& bias, const TensorView& targets,
+                       const CrossEntropyOptions& options) {
+  matmul(context, logits, hidden, transposed(weight), projection(bias));
+  cross_entropy(context, losses, lse, logits, targets, options);
+}
+
+void output_loss_products(const KernelContext& context, const TensorView& dhidden,
+                          const TensorView& dweight, const TensorView& dbias,
+                          const TensorView& gradient, const TensorView& hidden,
+                          const TensorView& weight, bool accumulate_params) {
+  Products products{dhidden, dweight, dbias, gradient, hidden, weight, panel_columns(gradient)};
+  // Sums over several panels are kept in float32.
+  const bool in_panels = dhidden.defined() && products.panel < gradient.size(1);
+  const std::int64_t sums = in_panels ? hidden.numel() : 0;
+  const auto sums_at = [&](float* data) {
+    if (in_panels) products.dhidden = make_view(data, DType::kFloat32, hidden.shape);
+  };
+  // Only sizes are asked for: any memory stands for the scratch to come.
+  sums_at(hidden.as<float>());
+  std::size_t inner = 0;
+  for_products(products, accumulate_params,
+               [&](const TensorView& y, const TensorView& a, const TensorView& b,
+                   const MatmulOptions& options) {
+                 inner = std::max(inner, matmul_workspace_bytes(context.threads, y, a, b, options));
+               });
+  SpanCutter cutter(
+      reserve_workspace(context, piece_bytes<float>(sums) + inner, "output_loss_products"));
+  sums_at(cutter.take<float>(sums));
   SpanWorkspace rest(cutter.rest());
   const KernelContext inner_context{context.threads, context.stream, &rest};
-  for (std::int64_t begin = 0; begin < rows; begin += pieces.block) {
-    const Block block = block_at(begin, pieces.narrow ? gradient : logits, dhidden_sum);
-    const std::int64_t end = begin + block.hidden.size(0);
-    for (std::int64_t row = begin; row < end; row += pieces.chunk) {
-      const std::int64_t count = std::min(pieces.chunk, end - row);
-      run_chunk(
-          inner_context,
-          {rows_of(losses, row, count), rows_of(hidden, row, count), rows_of(targets, row, count),
-           logits_at(count, logits), rows_of(block.gradient, row - begin, count),
-           make_view(lse, pieces.logits_dtype, {count})},
-          parameters, options, with_gradient);
-    }
-    for_products(block, parameters, pieces.panel, accumulate_params || begin > 0,
-                 [&](const TensorView& y, const TensorView& a, const TensorView& b,
-                     const MatmulOptions& product) { matmul(inner_context, y, a, b, product); });
-    if (in_panels) copy(inner_context, block.dhidden, block.dhidden_sum);
-  }
+  for_products(products, accumulate_params,
+               [&](const TensorView& y, const TensorView& a, const TensorView& b,
+                   const MatmulOptions& options) { matmul(inner_context, y, a, b, options); });
+  if (in_panels) copy(inner_context, dhidden, products.dhidden);
 }
 
 }  // namespace meshloom::kernels::cpu

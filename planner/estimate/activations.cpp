@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "kernels/base/loss_pieces.h"
+
 namespace meshloom::planner {
 namespace {
 
@@ -90,6 +92,22 @@ std::int64_t boundary_bytes(const LocalModel& local) {
   return bytes;
 }
 
+/// As tensor/ops/output_loss takes memory, in bfloat16 on a CPU that has its products: chunks of
+/// logits, two of them if the vocabulary is sharded and there are several, and gradients.
+std::int64_t logits_bytes(const LocalModel& local) {
+  constexpr std::int64_t kFloat = 4;
+  const std::int64_t row = local.vocab * kFloat;
+  const auto chunks = [&](std::int64_t rows) {
+    return (local.mesh.tp > 1 && rows < local.rows ? 2 : 1) * rows * row;
+  };
+  if (local.plan.dtype != DType::kBFloat16)
+    return chunks(kernels::rows_per_piece(local.rows, row, kernels::kLogitsBytes));
+  const std::int64_t block =
+      kernels::rows_per_piece(local.rows, row / 2, kernels::kLogitGradientBytes);
+  return block * (row / 2) +
+         chunks(kernels::rows_per_piece(block, row, kernels::kPassingLogitsBytes));
+}
+
 std::int64_t peak_of(const LocalModel& local, const ActivationEstimate& a) {
   const std::int64_t layers = local.model.layers;
   const bool checkpointed = local.plan.checkpointing != Checkpointing::kNone;
@@ -119,9 +137,10 @@ ActivationEstimate estimate_activations(const LocalModel& local) {
   a.forward = bytes_of(local, widths.forward);
   a.backward = bytes_of(local, widths.backward);
   a.ends = end_bytes(local);
-  // The last norm's output and its gradient; with tp the rows of the stream are gathered.
+  // The last norm's output and its gradient; with tp the rows of the stream are gathered. Losses
+  // and sums of exponentials of the rows, and logits.
   const std::int64_t hidden = local.model.hidden * local.rows * local.element_bytes;
-  a.loss = 2 * hidden + local.rows * 4;
+  a.loss = 2 * hidden + 2 * local.rows * 4 + logits_bytes(local);
   a.peak = peak_of(local, a);
   return a;
 }

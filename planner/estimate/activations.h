@@ -15,7 +15,7 @@ struct ActivationEstimate {
   std::int64_t forward = 0;   ///< in passing, in a layer's forward
   std::int64_t backward = 0;  ///< in passing, in a layer's backward
   std::int64_t ends = 0;      ///< kept before the first and after the last layer
-  std::int64_t loss = 0;      ///< in passing, in the loss
+  std::int64_t loss = 0;      ///< in passing, in the loss: mostly chunks of logits
   std::int64_t peak = 0;      ///< of all together, over the step
 };
 

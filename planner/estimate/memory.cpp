@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/base/loss_pieces.h"
 #include "planner/estimate/activations.h"
 #include "planner/shard.h"
 
@@ -12,47 +13,28 @@ namespace {
 constexpr std::int64_t kFloat = 4;
 // What a rank's process takes beside tensors: measured with the programs of this repository.
 constexpr std::int64_t kProcessBytes = 72 << 20;
-// As the kernel of the loss cuts its chunks of logits (kernels/cpu/linear_cross_entropy.cpp). Of
-// bfloat16: the blocks of their gradients and the logits on the way to those, where the CPU has
-// its products.
-constexpr std::int64_t kLogitsBytes = 52 << 20;
-constexpr std::int64_t kGradientBytes = 40 << 20;
-constexpr std::int64_t kPassingLogitsBytes = 24 << 20;
 constexpr std::int64_t kAttentionTiles = 340 << 10;
 // Panels of bfloat16 products: between those of a CPU that has the products (2 MiB a thread) and of
 // one that widens the operands (6 MiB).
-constexpr std::int64_t kPanels = 4 << 20;
+constexpr std::int64_t kPanels = 7 << 19;
 // As reductions cut their slices (daemon/comm/collectives): bytes of a slice, slices in flight.
 constexpr std::int64_t kSliceBytes = 256 << 10;
 constexpr std::int64_t kSlices = 4;
 constexpr std::int64_t kBucketBytes = 8 << 20;
 
-/// Rows of one piece of at most so many bytes, in as few pieces of nearly equal size as fit.
-std::int64_t rows_per_piece(std::int64_t rows, std::int64_t row_bytes, std::int64_t piece_bytes) {
-  const std::int64_t most =
-      std::clamp<std::int64_t>(piece_bytes / std::max<std::int64_t>(1, row_bytes), 1, rows);
-  const std::int64_t pieces = (rows + most - 1) / most;
-  return (rows + pieces - 1) / pieces;
-}
-
-std::int64_t loss_bytes(const LocalModel& local) {
-  const std::int64_t row = local.vocab * kFloat;
-  if (local.plan.dtype != DType::kBFloat16)
-    return rows_per_piece(local.rows, row, kLogitsBytes) * row;
-  const std::int64_t block = rows_per_piece(local.rows, row / 2, kGradientBytes);
-  // A large vocabulary goes by panels, over which the hidden states' gradients are summed.
-  constexpr std::int64_t kPanelColumns = 8192;
-  const std::int64_t sum = local.vocab > kPanelColumns ? block * local.model.hidden * kFloat : 0;
-  return block * (row / 2) + rows_per_piece(block, row, kPassingLogitsBytes) * row + sum;
-}
-
 std::int64_t workspace_bytes(const LocalModel& local) {
-  const std::int64_t logits = loss_bytes(local);
+  // Of the loss: float32 sums of the hidden states' gradients over panels of the vocabulary.
+  const bool panels =
+      local.plan.dtype == DType::kBFloat16 && local.vocab > kernels::kLogitPanelColumns;
+  const std::int64_t sums =
+      panels ? kernels::rows_per_piece(local.rows, local.vocab * 2, kernels::kLogitGradientBytes) *
+                   local.model.hidden * kFloat
+             : 0;
   // Attention: float32 sums of dq for about a head at a time, and tiles.
   const std::int64_t attention = 2 * local.work.sequence * local.model.head_dim * kFloat *
                                      (local.model.heads / local.model.kv_heads) +
                                  kAttentionTiles;
-  return std::max(logits, attention) + (local.plan.dtype == DType::kBFloat16 ? kPanels : 0);
+  return std::max(sums, attention) + (local.plan.dtype == DType::kBFloat16 ? kPanels : 0);
 }
 
 std::int64_t state_bytes_per_element(OptimizerState optimizer) {

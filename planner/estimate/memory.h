@@ -15,7 +15,7 @@ struct MemoryEstimate {
   std::int64_t optimizer = 0;      ///< moments, and float32 masters of bfloat16 weights
   std::int64_t activations = 0;    ///< kept for backward and in passing, where they are most
   std::int64_t gathered = 0;       ///< fully_shard: whole parameters and gradients in passing
-  std::int64_t workspace = 0;      ///< scratch of kernels: mostly one chunk of logits
+  std::int64_t workspace = 0;      ///< scratch of kernels
   std::int64_t communication = 0;  ///< staging of collectives
   std::int64_t process = 0;        ///< code, libraries, data in passing
 

@@ -301,21 +301,33 @@ void ProfilingBackend::cross_entropy_backward(const KernelContext& context,
         });
 }
 
-void ProfilingBackend::linear_cross_entropy(const KernelContext& context, const TensorView& losses,
-                                            const TensorView& dhidden, const TensorView& dweight,
-                                            const TensorView& dbias, const TensorView& hidden,
-                                            const TensorView& weight, const TensorView& bias,
-                                            const TensorView& targets,
-                                            const CrossEntropyOptions& options,
-                                            bool accumulate_params) {
-  timed("linear_cross_entropy",
-        Work{bytes_of({&losses, &dhidden, &dweight, &dbias, &hidden, &weight, &bias, &targets}),
-             (1.0 + dhidden.defined() + dweight.defined()) *
+void ProfilingBackend::output_loss_chunk(const KernelContext& context, const TensorView& losses,
+                                         const TensorView& lse, const TensorView& logits,
+                                         const TensorView& hidden, const TensorView& weight,
+                                         const TensorView& bias, const TensorView& targets,
+                                         const CrossEntropyOptions& options) {
+  timed("output_loss_chunk",
+        Work{bytes_of({&losses, &lse, &logits, &hidden, &weight, &bias, &targets}),
+             product_flops(static_cast<double>(hidden.numel()), static_cast<double>(weight.size(0)),
+                           1.0)},
+        [&] {
+          return inner_.output_loss_chunk(context, losses, lse, logits, hidden, weight, bias,
+                                          targets, options);
+        });
+}
+
+void ProfilingBackend::output_loss_products(const KernelContext& context, const TensorView& dhidden,
+                                            const TensorView& dweight, const TensorView& dbias,
+                                            const TensorView& gradient, const TensorView& hidden,
+                                            const TensorView& weight, bool accumulate_params) {
+  timed("output_loss_products",
+        Work{bytes_of({&dhidden, &dweight, &dbias, &gradient, &hidden, &weight}),
+             (0.0 + dhidden.defined() + dweight.defined()) *
                  product_flops(static_cast<double>(hidden.numel()),
                                static_cast<double>(weight.size(0)), 1.0)},
         [&] {
-          return inner_.linear_cross_entropy(context, losses, dhidden, dweight, dbias, hidden,
-                                             weight, bias, targets, options, accumulate_params);
+          return inner_.output_loss_products(context, dhidden, dweight, dbias, gradient, hidden,
+                                             weight, accumulate_params);
         });
 }
 

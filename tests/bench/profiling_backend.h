@@ -99,12 +99,18 @@ class ProfilingBackend final : public Backend {
                               const TensorView& grad_losses, const TensorView& logits,
                               const TensorView& lse, const TensorView& targets,
                               const CrossEntropyOptions&) override;
-  void linear_cross_entropy(const KernelContext&, const TensorView& losses,
-                            const TensorView& dhidden, const TensorView& dweight,
-                            const TensorView& dbias, const TensorView& hidden,
-                            const TensorView& weight, const TensorView& bias,
-                            const TensorView& targets, const CrossEntropyOptions&,
-                            bool accumulate_params) override;
+  OutputLossPlan output_loss_plan(const TensorView& hidden, const TensorView& weight,
+                                  std::int64_t widest) const override {
+    return inner_.output_loss_plan(hidden, weight, widest);
+  }
+  void output_loss_chunk(const KernelContext&, const TensorView& losses, const TensorView& lse,
+                         const TensorView& logits, const TensorView& hidden,
+                         const TensorView& weight, const TensorView& bias,
+                         const TensorView& targets, const CrossEntropyOptions&) override;
+  void output_loss_products(const KernelContext&, const TensorView& dhidden,
+                            const TensorView& dweight, const TensorView& dbias,
+                            const TensorView& gradient, const TensorView& hidden,
+                            const TensorView& weight, bool accumulate_params) override;
   void adam_step(const KernelContext&, std::span<const OptimizerTensor>,
                  const AdamOptions&) override;
   void sgd_step(const KernelContext&, std::span<const OptimizerTensor>, const SgdOptions&) override;

@@ -66,26 +66,33 @@ Tensor slice_places(const char* op, const char* what, const Tensor& ids_given,
   return places;
 }
 
-kernels::ClassSlice class_slice(const LocalCall& call, int input, int class_dim) {
+SliceExchange::SliceExchange(const LocalCall& call, int input, int class_dim)
+    : call_(call), context_(call.inputs[static_cast<std::size_t>(input)].context()) {
   const planner::DTensorSpec& spec = *call.decision.inputs[static_cast<std::size_t>(input)];
-  ExecutionContext& context = call.inputs[static_cast<std::size_t>(input)].context();
-  kernels::ClassSlice slice;
-  slice.total = spec.shape()[class_dim];
-  slice.widest = widest_part(spec, class_dim);
-  slice.combine = [&context, &engine = call.engine, dims = call.decision.vocabulary_mesh_dims](
-                      const TensorView& losses, const TensorView& lse, const TensorView& targets) {
-    const std::int64_t rows = losses.size(0);
-    const Tensor mine = empty(context, {2, rows}, losses.dtype);
-    std::memcpy(mine.data<std::byte>(), losses.data, losses.bytes());
-    std::memcpy(mine.data<std::byte>() + losses.bytes(), lse.data, lse.bytes());
-    const Tensor stacked = engine.stack_ranks(mine, dims);
-    const auto* of_rows = targets.as<const std::int64_t>();
-    if (losses.dtype == DType::kFloat64)
-      combine_rows(stacked, of_rows, losses.as<double>(), lse.as<double>());
-    else
-      combine_rows(stacked, of_rows, losses.as<float>(), lse.as<float>());
-  };
-  return slice;
+  total_ = spec.shape()[class_dim];
+  widest_ = widest_part(spec, class_dim);
+}
+
+SliceExchange::Pending SliceExchange::begin(const TensorView& losses, const TensorView& lse,
+                                            const TensorView& targets) const {
+  const Tensor mine = empty(context_, {2, losses.size(0)}, losses.dtype);
+  std::memcpy(mine.data<std::byte>(), losses.data, losses.bytes());
+  std::memcpy(mine.data<std::byte>() + losses.bytes(), lse.data, lse.bytes());
+  Pending pending;
+  pending.stacked_ = call_.engine.stack_ranks(mine, call_.decision.vocabulary_mesh_dims);
+  pending.losses_ = losses;
+  pending.lse_ = lse;
+  pending.targets_ = targets;
+  return pending;
+}
+
+void SliceExchange::Pending::finish() {
+  const Tensor stacked = stacked_->wait();
+  const auto* targets = targets_.as<const std::int64_t>();
+  if (losses_.dtype == DType::kFloat64)
+    combine_rows(stacked, targets, losses_.as<double>(), lse_.as<double>());
+  else
+    combine_rows(stacked, targets, losses_.as<float>(), lse_.as<float>());
 }
 
 }  // namespace meshloom::ops

@@ -7,6 +7,7 @@
 // gradient. Source of the scheme: Shoeybi et al., "Megatron-LM", 2019, section 3.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "daemon/tensor/layout.h"
@@ -25,8 +26,38 @@ Tensor slice_places(const char* op, const char* what, const Tensor& ids,
                     const planner::IndexRanges& slice, std::int64_t vocabulary,
                     std::optional<std::int64_t> ignored);
 
-/// What kernels need to know where dim `class_dim` of input `input` of the call is the rank's
-/// slice. Every rank of the mesh dims that cut it calls `combine` as often, for as many rows.
-kernels::ClassSlice class_slice(const LocalCall& call, int input, int class_dim);
+/// The exchange between the ranks that hold slices of the classes: every one of them makes one for
+/// the same call and begins as many exchanges, in the same order, for as many rows.
+class SliceExchange {
+ public:
+  /// One exchange in flight.
+  class Pending {
+   public:
+    /// Waits. The rows' lse is then that of all classes, and losses, which came as the slice's
+    /// share, are whole; those of rows whose target is kIgnoredClass are 0.
+    void finish();
+
+   private:
+    friend class SliceExchange;
+    std::unique_ptr<PendingTensor> stacked_;
+    TensorView losses_, lse_, targets_;
+  };
+
+  /// Dim `class_dim` of input `input` of the call is this rank's slice. The call outlives this.
+  SliceExchange(const LocalCall& call, int input, int class_dim);
+
+  /// What kernels need to know.
+  kernels::ClassSlice slice() const { return {total_}; }
+  /// Classes of the widest slice: work is split by it, so that all ranks exchange equally often.
+  std::int64_t widest() const { return widest_; }
+  /// Sends losses and lse [rows] of the slice, float32 or float64 both; the views stay until
+  /// finish(). One all_gather.
+  Pending begin(const TensorView& losses, const TensorView& lse, const TensorView& targets) const;
+
+ private:
+  const LocalCall& call_;
+  ExecutionContext& context_;
+  std::int64_t total_, widest_;
+};
 
 }  // namespace meshloom::ops

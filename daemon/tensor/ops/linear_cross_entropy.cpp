@@ -3,6 +3,7 @@
 #include "daemon/tensor/ops/class_slice.h"
 #include "daemon/tensor/ops/loss.h"
 #include "daemon/tensor/ops/op_support.h"
+#include "daemon/tensor/ops/output_loss.h"
 #include "daemon/tensor/ops/reduce.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
@@ -64,16 +65,17 @@ void check_unit_gradient(const Tensor& grad) {
                     grad.item()));
 }
 
-/// Targets as places among weight's rows, and what the kernel needs to know of them.
+/// Targets as places among weight's rows, and what the loss needs to know of them.
 struct Targets {
   Tensor places;
   kernels::CrossEntropyOptions options;
+  std::optional<SliceExchange> exchange;  ///< if weight's rows are a slice of the classes
 };
 
 Targets whole_targets(const Tensor& targets, const Tensor& weight,
                       const LinearCrossEntropyOptions& options) {
   check_indices(kName, "target", targets, weight.size(0), options.ignore_index);
-  Targets result{contiguous(targets), {}};
+  Targets result{contiguous(targets), {}, {}};
   result.options.ignore_index = options.ignore_index;
   return result;
 }
@@ -82,9 +84,10 @@ Targets slice_targets(const LocalCall& call, std::int64_t vocabulary,
                       const LinearCrossEntropyOptions& options) {
   Targets result{slice_places(kName, "target", call.inputs[3], call.parts[1].ranges(0), vocabulary,
                               options.ignore_index),
-                 {}};
+                 {},
+                 SliceExchange(call, 1, 0)};
   result.options.ignore_index = kIgnoredClass;
-  result.options.slice = class_slice(call, 1, 0);
+  result.options.slice = result.exchange->slice();
   return result;
 }
 
@@ -105,10 +108,17 @@ Tensor run(const Tensor& hidden_given, const Tensor& weight, const Tensor& bias,
     dbias.clear(context);
   }
   targets.options.grad_scale = grad_scale;
-  context.backend().linear_cross_entropy(
-      context.kernel_context(), losses.view(), dhidden ? rows_view(dhidden) : TensorView{},
-      dweight.view(), dbias.view(), rows_view(hidden), weight.view(), bias.view(),
-      alias(targets.places, {rows}, {1}).view(), targets.options, accumulate);
+  run_output_loss(context, {.losses = losses.view(),
+                            .dhidden = dhidden ? rows_view(dhidden) : TensorView{},
+                            .dweight = dweight.view(),
+                            .dbias = dbias.view(),
+                            .hidden = rows_view(hidden),
+                            .weight = weight.view(),
+                            .bias = bias.view(),
+                            .targets = alias(targets.places, {rows}, {1}).view(),
+                            .options = targets.options,
+                            .accumulate = accumulate,
+                            .exchange = targets.exchange ? &*targets.exchange : nullptr});
   dweight.done();
   dbias.done();
   Tensor y = sum(losses, {}, true);

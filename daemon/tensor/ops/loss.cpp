@@ -2,6 +2,7 @@
 #include "daemon/tensor/ops/loss.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "daemon/tensor/layout.h"
 #include "daemon/tensor/ops/class_slice.h"
@@ -17,15 +18,15 @@ namespace {
 using autograd::GradOutputs;
 using autograd::GradSink;
 
-/// logits [rows, V], targets [rows] -> losses [rows].
+/// logits [rows, V], targets [rows] -> losses [rows]. `exchange`: V is a slice of the classes.
 Tensor row_losses(const Tensor& logits, const Tensor& targets,
-                  const kernels::CrossEntropyOptions& options) {
+                  const kernels::CrossEntropyOptions& options, const SliceExchange* exchange) {
   ExecutionContext& context = logits.context();
   Tensor losses = empty(context, targets.shape(), accumulation_dtype(logits.dtype()));
   const Tensor lse = empty_like(losses);
   context.backend().cross_entropy(context.kernel_context(), losses.view(), lse.view(),
                                   logits.view(), targets.view(), options);
-  if (options.slice.total > 0) options.slice.combine(losses.view(), lse.view(), targets.view());
+  if (exchange) exchange->begin(losses.view(), lse.view(), targets.view()).finish();
 
   if (autograd::should_record({&logits})) {
     auto backward = [=, logits = logits.detach()](GradOutputs grads, GradSink& sink) {
@@ -101,6 +102,7 @@ Tensor mean_of_parts(const Tensor& losses, double counted, const LocalCall& call
       call.engine
           .stack_ranks(from_values(context, {2}, std::span<const double>(mine), DType::kFloat64),
                        call.decision.label_mesh_dims)
+          ->wait()
           .to_vector();
   double total = 0.0, count = 0.0;
   for (std::size_t i = 0; i < all.size(); i += 2) {
@@ -122,11 +124,13 @@ Tensor run_cross_entropy(const Tensor& logits, const Tensor& targets,
   kernels::CrossEntropyOptions kernel_options;
   kernel_options.ignore_index = options.ignore_index;
   kernel_options.label_smoothing = options.label_smoothing;
+  std::optional<SliceExchange> exchange;
   Tensor flat_targets;
   if (call && !call->decision.vocabulary_mesh_dims.empty()) {
     const int class_dim = logits.ndim() == 1 ? 0 : 1;
     kernel_options.ignore_index = kIgnoredClass;
-    kernel_options.slice = class_slice(*call, 0, class_dim);
+    exchange.emplace(*call, 0, class_dim);
+    kernel_options.slice = exchange->slice();
     const auto& slice = call->parts[0].ranges(class_dim);
     flat_targets = reshape(
         slice_places("cross_entropy", "target", targets, slice, classes, options.ignore_index),
@@ -135,7 +139,8 @@ Tensor run_cross_entropy(const Tensor& logits, const Tensor& targets,
     check_indices("cross_entropy", "target", targets, classes, options.ignore_index);
     flat_targets = reshape(contiguous(targets), {targets.numel()});
   }
-  Tensor losses = row_losses(class_dim_last(logits), flat_targets, kernel_options);
+  Tensor losses = row_losses(class_dim_last(logits), flat_targets, kernel_options,
+                             exchange ? &*exchange : nullptr);
   Tensor weights;
   if (options.class_weights) {
     weights = row_weights(targets, losses.dtype(), options);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/linear_cross_entropy.h"
+#include "kernels/cpu/output_loss.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/cross_entropy.h"
 #include "tests/unit/kernels/cpu/compute_fixture.h"
 
 namespace meshloom::kernels::cpu {
@@ -87,6 +89,44 @@ void expect_near(const std::vector<double>& got, const std::vector<double>& want
     ASSERT_NEAR(got[i], want[i], tolerance * (1.0 + std::abs(want[i]))) << what << " at " << i;
 }
 
+struct Gradients {
+  TensorView dhidden, dweight, dbias;
+};
+
+/// The whole loss by its pieces, as callers go over them; all logits lie in memory here.
+void run(const KernelContext& context, const Problem& p, const TensorView& losses,
+         const Gradients& g, bool accumulate) {
+  const TensorView hidden = p.hidden.view(), targets = p.targets.view();
+  const OutputLossPlan plan = output_loss_plan(hidden, p.weight.view(), p.n.vocabulary);
+  ASSERT_GE(plan.row, p.n.vocabulary);
+  ASSERT_LE(plan.chunk, plan.block);
+  const HostTensor logits(plan.logits, {p.n.rows, plan.row});
+  const HostTensor own(plan.gradient, {p.n.rows, plan.row});
+  const HostTensor lse(plan.logits, {p.n.rows});
+  const auto columns = [&](const HostTensor& all, std::int64_t begin, std::int64_t count) {
+    TensorView view = rows_of(all.view(), begin, count);
+    view.shape[1] = p.n.vocabulary;
+    return view;
+  };
+  const HostTensor& gradients = plan.gradient == plan.logits ? logits : own;
+  for (std::int64_t block = 0; block < p.n.rows; block += plan.block) {
+    const std::int64_t end = std::min(block + plan.block, p.n.rows);
+    for (std::int64_t at = block; at < end; at += plan.chunk) {
+      const std::int64_t n = std::min(plan.chunk, end - at);
+      const TensorView chunk_lse = rows_of(lse.view(), at, n);
+      output_loss_chunk(context, rows_of(losses, at, n), chunk_lse, columns(logits, at, n),
+                        rows_of(hidden, at, n), p.weight.view(), p.bias.view(),
+                        rows_of(targets, at, n), p.options);
+      cross_entropy_backward(context, columns(gradients, at, n), {}, columns(logits, at, n),
+                             chunk_lse, rows_of(targets, at, n), p.options);
+    }
+    output_loss_products(context, rows_of(g.dhidden, block, end - block), g.dweight, g.dbias,
+                         columns(gradients, block, end - block),
+                         rows_of(hidden, block, end - block), p.weight.view(),
+                         accumulate || block > 0);
+  }
+}
+
 void check(const Problem& p, int threads, bool accumulate) {
   const Answers want = brute_force(p);
   const DType dtype = p.hidden.view().dtype;
@@ -97,9 +137,8 @@ void check(const Problem& p, int threads, bool accumulate) {
   for (const HostTensor* t : {&dweight, &dbias})
     for (std::int64_t i = 0; i < t->numel(); ++i) t->set(i, 0.25);
   HeapWorkspace workspace;
-  linear_cross_entropy({{threads}, {}, &workspace}, losses.view(), dhidden.view(), dweight.view(),
-                       dbias.view(), p.hidden.view(), p.weight.view(), p.bias.view(),
-                       p.targets.view(), p.options, accumulate);
+  run({{threads}, {}, &workspace}, p, losses.view(), {dhidden.view(), dweight.view(), dbias.view()},
+      accumulate);
   const double tolerance = dtype == DType::kFloat32 ? 1e-5 : dtype == DType::kFloat64 ? 1e-6 : 5e-3;
   expect_near(losses.values(), want.losses, std::min(tolerance, 1e-5) * 2, "losses");
   expect_near(dhidden.values(), want.dhidden, tolerance, "dhidden");
@@ -110,7 +149,7 @@ void check(const Problem& p, int threads, bool accumulate) {
   expect_near(dbias.values(), db, tolerance, "dbias");
 }
 
-TEST(LinearCrossEntropy, MatchesBruteForce) {
+TEST(OutputLoss, MatchesBruteForce) {
   std::mt19937 random(5);
   for (int i = 0; i < 24; ++i) {
     SCOPED_TRACE(i);
@@ -127,40 +166,26 @@ TEST(LinearCrossEntropy, MatchesBruteForce) {
   }
 }
 
-// More logits than one chunk holds.
-TEST(LinearCrossEntropy, ChunksAddUpWithinTheMemoryLimit) {
+// More logits than one chunk holds, and in bfloat16 more than a block of gradients.
+TEST(OutputLoss, ChunksAddUpWithinTheMemoryLimit) {
   std::mt19937 random(6);
-  const Problem p = random_problem(random, DType::kFloat32, {300, 2, 50000});
-  check(p, 2, true);
-  HeapWorkspace workspace;
-  const HostTensor losses(DType::kFloat32, {300}), dhidden(DType::kFloat32, p.hidden.shape());
-  linear_cross_entropy({{2}, {}, &workspace}, losses.view(), dhidden.view(), {}, {},
-                       p.hidden.view(), p.weight.view(), p.bias.view(), p.targets.view(), p.options,
-                       true);
-  EXPECT_LT(workspace.most(), std::size_t{56} << 20);
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    const Problem p = random_problem(random, dtype, {900, 2, 30000});
+    const OutputLossPlan plan = output_loss_plan(p.hidden.view(), p.weight.view(), 30000);
+    EXPECT_LT(plan.block, 900);
+    EXPECT_LE(plan.chunk * plan.row * 4, 52 << 20);
+    check(p, 2, true);
+  }
 }
 
-TEST(LinearCrossEntropy, ForwardAloneGivesTheSameLosses) {
-  std::mt19937 random(7);
-  const Problem p = random_problem(random, DType::kFloat32, {33, 20, 77});
-  const HostTensor losses(DType::kFloat32, {33});
-  HeapWorkspace workspace;
-  linear_cross_entropy({{2}, {}, &workspace}, losses.view(), {}, {}, {}, p.hidden.view(),
-                       p.weight.view(), p.bias.view(), p.targets.view(), p.options, true);
-  expect_near(losses.values(), brute_force(p).losses, 1e-5, "losses");
-}
-
-TEST(LinearCrossEntropy, NoRowsClearOrKeepTheGradients) {
-  const HostTensor hidden(DType::kFloat32, {0, 4}), weight(DType::kFloat32, {6, 4}),
-      dweight(DType::kFloat32, {6, 4}), losses(DType::kFloat32, {0}), targets(DType::kInt64, {0});
-  for (std::int64_t i = 0; i < 24; ++i) dweight.set(i, 2.0);
-  const KernelContext context{{1}, {}, nullptr};
-  linear_cross_entropy(context, losses.view(), {}, dweight.view(), {}, hidden.view(), weight.view(),
-                       {}, targets.view(), {}, true);
-  EXPECT_EQ(dweight.at(5), 2.0);
-  linear_cross_entropy(context, losses.view(), {}, dweight.view(), {}, hidden.view(), weight.view(),
-                       {}, targets.view(), {}, false);
-  EXPECT_EQ(dweight.at(5), 0.0);
+TEST(OutputLoss, PlansDependOnTheWidestSlice) {
+  const HostTensor hidden(DType::kFloat32, {1000, 2}), narrow(DType::kFloat32, {3, 2}),
+      wide(DType::kFloat32, {40000, 2});
+  const OutputLossPlan a = output_loss_plan(hidden.view(), narrow.view(), 40000);
+  const OutputLossPlan b = output_loss_plan(hidden.view(), wide.view(), 40000);
+  EXPECT_EQ(a.chunk, b.chunk);
+  EXPECT_EQ(a.block, b.block);
+  EXPECT_LT(a.chunk, 1000);
 }
 
 }  // namespace

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/tensor/ops/output_loss.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace meshloom::ops {
+namespace {
+
+/// Goes over the rows chunk by chunk. With an exchange one chunk is behind: while its losses
+/// travel, the next one's logits are made.
+class Loop {
+ public:
+  Loop(ExecutionContext& context, const OutputLoss& loss)
+      : context_(context),
+        loss_(loss),
+        rows_(loss.hidden.size(0)),
+        plan_(context.backend().output_loss_plan(
+            loss.hidden, loss.weight,
+            loss.exchange ? loss.exchange->widest() : loss.weight.size(0))) {
+    const bool two = loss.exchange && plan_.chunk < rows_;
+    for (std::size_t i = 0; i < (two ? 2 : 1); ++i)
+      logits_[i] = empty(context, {plan_.chunk, plan_.row}, plan_.logits);
+    lse_ = empty(context, {rows_}, plan_.logits);
+    if (with_gradient() && plan_.gradient != plan_.logits)
+      gradients_ = empty(context, {plan_.block, plan_.row}, plan_.gradient);
+  }
+
+  void run() {
+    Chunk behind{};  // none where it has no rows
+    std::size_t buffer = 0;
+    for (std::int64_t block = 0; block < rows_; block += plan_.block) {
+      const std::int64_t end = std::min(block + plan_.block, rows_);
+      for (std::int64_t begin = block; begin < end; begin += plan_.chunk) {
+        Chunk chunk = begin_chunk(block, begin, std::min(plan_.chunk, end - begin), buffer);
+        if (behind.count > 0) end_chunk(behind);
+        if (!loss_.exchange) {
+          end_chunk(chunk);
+          continue;
+        }
+        behind = std::move(chunk);
+        if (logits_[1]) buffer = 1 - buffer;
+      }
+    }
+    if (behind.count > 0) end_chunk(behind);
+  }
+
+ private:
+  struct Chunk {
+    std::int64_t block = 0, begin = 0, count = 0;
+    TensorView logits;
+    SliceExchange::Pending exchange;
+  };
+
+  bool with_gradient() const {
+    return loss_.dhidden.defined() || loss_.dweight.defined() || loss_.dbias.defined();
+  }
+  TensorView columns(const Tensor& rows, std::int64_t begin, std::int64_t count) const {
+    TensorView view = rows_of(rows.view(), begin, count);
+    view.shape[1] = loss_.weight.size(0);
+    return view;
+  }
+
+  Chunk begin_chunk(std::int64_t block, std::int64_t begin, std::int64_t count,
+                    std::size_t buffer) const {
+    Chunk chunk{block, begin, count, columns(logits_[buffer], 0, count), {}};
+    const TensorView losses = rows_of(loss_.losses, begin, count);
+    const TensorView lse = rows_of(lse_.view(), begin, count);
+    const TensorView targets = rows_of(loss_.targets, begin, count);
+    context_.backend().output_loss_chunk(context_.kernel_context(), losses, lse, chunk.logits,
+                                         rows_of(loss_.hidden, begin, count), loss_.weight,
+                                         loss_.bias, targets, loss_.options);
+    if (loss_.exchange) chunk.exchange = loss_.exchange->begin(losses, lse, targets);
+    return chunk;
+  }
+
+  void end_chunk(Chunk& chunk) const {
+    if (loss_.exchange) chunk.exchange.finish();
+    if (!with_gradient()) return;
+    const auto [block, begin, count] = std::array{chunk.block, chunk.begin, chunk.count};
+    const TensorView gradient =
+        gradients_ ? columns(gradients_, begin - block, count) : chunk.logits;
+    context_.backend().cross_entropy_backward(context_.kernel_context(), gradient, {}, chunk.logits,
+                                              rows_of(lse_.view(), begin, count),
+                                              rows_of(loss_.targets, begin, count), loss_.options);
+    const std::int64_t end = std::min(block + plan_.block, rows_);
+    if (begin + count < end) return;
+    context_.backend().output_loss_products(
+        context_.kernel_context(), rows_of(loss_.dhidden, block, end - block), loss_.dweight,
+        loss_.dbias, gradients_ ? columns(gradients_, 0, end - block) : chunk.logits,
+        rows_of(loss_.hidden, block, end - block), loss_.weight, loss_.accumulate || block > 0);
+  }
+
+  ExecutionContext& context_;
+  const OutputLoss& loss_;
+  std::int64_t rows_;
+  kernels::OutputLossPlan plan_;
+  std::array<Tensor, 2> logits_;
+  Tensor lse_, gradients_;
+};
+
+}  // namespace
+
+void run_output_loss(ExecutionContext& context, const OutputLoss& loss) {
+  if (loss.hidden.size(0) > 0) return Loop(context, loss).run();
+  for (const TensorView& gradient : {loss.dweight, loss.dbias})
+    if (gradient.defined() && !loss.accumulate)
+      context.backend().fill(context.kernel_context(), gradient, 0.0);
+}
+
+}  // namespace meshloom::ops

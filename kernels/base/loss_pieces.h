@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many rows of logits the output loss holds at a time: what kernels do and estimates count.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace meshloom::kernels {
+
+/// Room for one chunk of logits in float32 and float64: 256 rows of GPT-2's 50257 columns. Larger
+/// chunks read and write the gradient of the weight fewer times (once per chunk).
+inline constexpr std::int64_t kLogitsBytes = 52 << 20;
+/// If the products run in bfloat16, the gradient of the weight is written once per block of the
+/// logits' gradients, half as large as logits, and a chunk of logits is but a way to them: it stays
+/// in the last-level cache.
+inline constexpr std::int64_t kLogitGradientBytes = 40 << 20;
+inline constexpr std::int64_t kPassingLogitsBytes = 24 << 20;
+/// Columns of those gradients that go through the products at a time, so that both products find
+/// them in the cache.
+inline constexpr std::int64_t kLogitPanelColumns = 8192;
+
+/// Rows of one piece of at most so many bytes, in as few pieces of nearly equal size as fit.
+inline std::int64_t rows_per_piece(std::int64_t rows, std::int64_t row_bytes,
+                                   std::int64_t piece_bytes) {
+  const std::int64_t most =
+      std::clamp<std::int64_t>(piece_bytes / std::max<std::int64_t>(1, row_bytes), 1, rows);
+  const std::int64_t pieces = (rows + most - 1) / most;
+  return (rows + pieces - 1) / pieces;
+}
+
+}  // namespace meshloom::kernels
