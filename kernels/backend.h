@@ -148,6 +148,24 @@ class Backend {
   // --- Attention
   virtual void attention(const KernelContext&, const AttentionOutputs&, const AttentionInputs&,
                          const AttentionOptions&) = 0;
+  /// Attention of one query of each batch row, which sees all of the keys that the row has for
+  /// itself: row b of q [B,Hq,1,D] reads memories[b], of any length. Every row gets the bits that
+  /// `attention` of it alone gives, with a causal query at the last key; no carry. A backend that
+  /// takes all rows at once overrides this.
+  virtual void attention_rows(const KernelContext& context, const AttentionOutputs& out,
+                              const TensorView& q, std::span<const AttentionMemory> memories,
+                              double scale) {
+    for (std::size_t i = 0; i < memories.size(); ++i) {
+      const auto row = static_cast<std::int64_t>(i);
+      const auto& [k, v] = memories[i];
+      AttentionOptions options;
+      options.scale = scale;
+      options.is_causal = true;
+      options.query_offset = k.size(2) - 1;
+      attention(context, {rows_of(out.o, row, 1), rows_of(out.lse, row, 1)},
+                {rows_of(q, row, 1), k, v}, options);
+    }
+  }
   virtual void attention_backward(const KernelContext&, const AttentionGrads&,
                                   const AttentionInputs&, const AttentionOptions&) = 0;
   /// delta [B,H,S] float32 = rowsum(grad_o * o), any strides.

@@ -101,6 +101,11 @@ struct AttentionInputs {
   TensorView q, k, v;
 };
 
+/// Keys and values that one batch row has for itself: k [1,Hkv,L,D], v [1,Hkv,L,Dv], any strides.
+struct AttentionMemory {
+  TensorView k, v;
+};
+
 /// Running state of attention over several key blocks. `o` [B,Hq,Sq,Dv] and `lse` [B,Hq,Sq]
 /// float32. With `carry` the kernel merges its block into what they hold; else it overwrites them.
 struct AttentionOutputs {

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "daemon/tensor/tensor.h"
+#include "daemon/tensor/ops/attention.h"
 #include "planner/dtensor_spec.h"
 
 namespace meshloom::nn {
@@ -27,9 +27,7 @@ class KvCache {
   std::int64_t length() const { return length_; }
   void clear() { length_ = 0; }
 
-  struct KeyValue {
-    Tensor k, v;  ///< [1,Hkv,length,D]
-  };
+  using KeyValue = ops::KeyValue;
   /// Writes k and v [1,Hkv,S,D] of the next S positions of one layer and returns all of that
   /// layer's positions, S included.
   KeyValue append(std::int64_t layer, const Tensor& k, const Tensor& v);

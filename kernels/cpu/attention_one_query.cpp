@@ -12,6 +12,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/cpu/attention_tile.h"
+#include "kernels/cpu/register_products.h"
 #include "kernels/cpu/simd.h"
 
 #ifndef MESHLOOM_KERNELS_CPU_ATTENTION_ONE_QUERY
@@ -44,24 +45,26 @@ using tile::V;
 
 template <typename T>
 const T* row(const HeadRows& rows, std::int64_t index) {
-  return reinterpret_cast<const T*>(rows.row(index));
+  return reinterpret_cast<const T*>(rows.data) + index * rows.row_stride;
 }
+
+// As many keys as leave registers for the query and a key, and whose sums fit a vector.
+constexpr int kKeysAtOnce = HWY_TARGET == HWY_AVX3 ? 8 : 4;
 
 // Scores of kKeys keys from `first` on: each has one vector of sums, whatever is beside it.
 template <typename T, int kKeys>
 HWY_INLINE void score_keys(const OneQuery& p, const float* query, std::int64_t first) {
   const F32 d;
   V sums[kKeys];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int c = 0; c < kKeys; ++c) sums[c] = hn::Zero(d);
   for (std::int64_t i = 0; i < p.dims; i += tile::lanes()) {
     const V q = hn::LoadU(d, query + i);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int c = 0; c < kKeys; ++c)
       sums[c] = hn::MulAdd(q, simd::load(d, row<T>(p.k, first + c) + i), sums[c]);
   }
-#pragma GCC unroll 4
-  for (int c = 0; c < kKeys; ++c) p.scores[first + c] = simd::sum_lanes(d, sums[c]);
+  tile::sum_lanes_of_each(sums, p.scores + first);
 }
 
 template <typename T>
@@ -72,7 +75,7 @@ void score_all(const OneQuery& p) {
   for (std::int64_t i = 0; i < p.dims; i += tile::lanes())
     hn::StoreU(hn::Mul(scale, simd::load(d, row<T>(p.q, 0) + i)), d, query + i);
   std::int64_t j = 0;
-  for (; j + 4 <= p.keys; j += 4) score_keys<T, 4>(p, query, j);
+  for (; j + kKeysAtOnce <= p.keys; j += kKeysAtOnce) score_keys<T, kKeysAtOnce>(p, query, j);
   for (; j < p.keys; ++j) score_keys<T, 1>(p, query, j);
 }
 
@@ -155,6 +158,54 @@ bool is_plain(const AttentionOptions& options) {
          options.window_right < 0;
 }
 
+// The keys and values of a batch row: row `index` of the views.
+struct RowMemory {
+  const TensorView* k;
+  const TensorView* v;
+  std::int64_t index;
+
+  std::int64_t keys() const { return k->size(2); }
+};
+
+// Threads get equal shares of the keys of all heads, so that rows of different lengths keep all of
+// them busy; a head belongs to the thread of its first key.
+template <typename MemoryOf>
+void attend_batch(const KernelContext& context, const AttentionOutputs& out, const TensorView& q,
+                  double given_scale, const MemoryOf& memory_of) {
+  const std::int64_t batch = q.size(0), heads = q.size(1), dims = q.size(3);
+  const std::int64_t dims_v = out.o.size(3);
+  std::int64_t keys = 0, most = 0;
+  for (std::int64_t b = 0; b < batch; ++b) {
+    keys += heads * memory_of(b).keys();
+    most = std::max(most, memory_of(b).keys());
+  }
+  const double scale =
+      given_scale != 0.0 ? given_scale : 1.0 / std::sqrt(static_cast<double>(dims));
+  const std::size_t bytes = piece_bytes<float>(most);
+  const std::span<std::byte> scratch =
+      reserve_workspace(context, bytes * static_cast<std::size_t>(batch * heads), "attention");
+  const auto attend = [&](const RowMemory& memory, std::int64_t b, std::int64_t h) {
+    const std::int64_t kv_head = h / (heads / memory.k->size(1));
+    SpanCutter room(scratch.subspan(bytes * static_cast<std::size_t>(b * heads + h), bytes));
+    const std::int64_t lse = b * out.lse.stride(0) + h * out.lse.stride(1);
+    HWY_DYNAMIC_DISPATCH(attend_head)
+    ({head_rows(q, b, h), head_rows(*memory.k, memory.index, kv_head),
+      head_rows(*memory.v, memory.index, kv_head), head_rows(out.o, b, h),
+      out.lse.as<float>() + lse, memory.keys(), dims, dims_v, static_cast<float>(scale),
+      room.take<float>(memory.keys())});
+  };
+  constexpr std::int64_t kWork = 64 << 10;  // multiply-adds that are worth a thread
+  const std::int64_t grain = std::max<std::int64_t>(1, kWork / (dims + dims_v));
+  parallel_for(context.threads, keys, grain, [&](std::int64_t begin, std::int64_t end) {
+    std::int64_t key = 0;
+    for (std::int64_t b = 0; b < batch && key < end; ++b) {
+      const RowMemory memory = memory_of(b);
+      for (std::int64_t h = 0; h < heads; ++h, key += memory.keys())
+        if (key >= begin && key < end) attend(memory, b, h);
+    }
+  });
+}
+
 }  // namespace
 
 bool is_one_query(const AttentionOutputs& out, const AttentionInputs& in,
@@ -170,27 +221,24 @@ bool is_one_query(const AttentionOutputs& out, const AttentionInputs& in,
 
 void attention_one_query(const KernelContext& context, const AttentionOutputs& out,
                          const AttentionInputs& in, const AttentionOptions& options) {
-  const std::int64_t heads = in.q.size(1), group = heads / in.k.size(1);
-  const std::int64_t items = in.q.size(0) * heads;
-  const std::int64_t keys = in.k.size(2), dims = in.q.size(3), dims_v = in.v.size(3);
-  const double scale =
-      options.scale != 0.0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(dims));
-  const std::size_t bytes = piece_bytes<float>(keys);
-  const std::span<std::byte> scratch =
-      reserve_workspace(context, bytes * static_cast<std::size_t>(items), "attention");
-  const auto attend = [&](std::int64_t item) {
-    const std::int64_t b = item / heads, h = item % heads;
-    SpanCutter memory(scratch.subspan(bytes * static_cast<std::size_t>(item), bytes));
-    const std::int64_t lse = b * out.lse.stride(0) + h * out.lse.stride(1);
-    HWY_DYNAMIC_DISPATCH(attend_head)
-    ({head_rows(in.q, b, h), head_rows(in.k, b, h / group), head_rows(in.v, b, h / group),
-      head_rows(out.o, b, h), out.lse.as<float>() + lse, keys, dims, dims_v,
-      static_cast<float>(scale), memory.take<float>(keys)});
-  };
-  constexpr std::int64_t kWork = 64 << 10;  // multiply-adds that are worth a thread
-  const std::int64_t grain = std::max<std::int64_t>(1, kWork / (keys * (dims + dims_v)));
-  parallel_for(context.threads, items, grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t item = begin; item < end; ++item) attend(item);
+  attend_batch(context, out, in.q, options.scale, [&](std::int64_t b) {
+    return RowMemory{&in.k, &in.v, b};
+  });
+}
+
+bool is_one_query_each(const AttentionOutputs& out, const TensorView& q,
+                       std::span<const AttentionMemory> memories) {
+  for (const auto& [k, v] : memories)
+    if (!is_one_query(out, {q, k, v}, {})) return false;
+  return true;
+}
+
+void attention_one_query_each(const KernelContext& context, const AttentionOutputs& out,
+                              const TensorView& q, std::span<const AttentionMemory> memories,
+                              double scale) {
+  attend_batch(context, out, q, scale, [&](std::int64_t b) {
+    const auto& [k, v] = memories[static_cast<std::size_t>(b)];
+    return RowMemory{&k, &v, 0};
   });
 }
 

@@ -16,4 +16,11 @@ bool is_one_query(const AttentionOutputs&, const AttentionInputs&, const Attenti
 void attention_one_query(const KernelContext&, const AttentionOutputs&, const AttentionInputs&,
                          const AttentionOptions&);
 
+/// The same for Backend::attention_rows: every row has dense keys and values that are worth it.
+bool is_one_query_each(const AttentionOutputs&, const TensorView& q,
+                       std::span<const AttentionMemory>);
+/// As Backend::attention_rows for the calls above, with one split of all rows' heads over threads.
+void attention_one_query_each(const KernelContext&, const AttentionOutputs&, const TensorView& q,
+                              std::span<const AttentionMemory>, double scale);
+
 }  // namespace meshloom::kernels::cpu

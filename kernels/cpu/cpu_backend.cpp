@@ -3,6 +3,7 @@
 #include "kernels/cpu/cpu_backend.h"
 
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_one_query.h"
 #include "kernels/cpu/copy.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/cross_entropy.h"
@@ -146,6 +147,13 @@ class CpuBackend final : public Backend {
   void attention(const KernelContext& context, const AttentionOutputs& outputs,
                  const AttentionInputs& inputs, const AttentionOptions& options) override {
     cpu::attention(context, outputs, inputs, options);
+  }
+  void attention_rows(const KernelContext& context, const AttentionOutputs& outputs,
+                      const TensorView& q, std::span<const AttentionMemory> memories,
+                      double scale) override {
+    if (is_one_query_each(outputs, q, memories))
+      return attention_one_query_each(context, outputs, q, memories, scale);
+    Backend::attention_rows(context, outputs, q, memories, scale);
   }
   void attention_backward(const KernelContext& context, const AttentionGrads& grads,
                           const AttentionInputs& inputs, const AttentionOptions& options) override {

@@ -60,7 +60,6 @@ HWY_INLINE void dot_step(const Value<Element>* x, std::int64_t ldx, const Value<
 // is the same whatever else is computed beside it.
 template <typename Element, int kRows, int kColumns>
 HWY_INLINE void dot_block(const Gemm& g, std::int64_t column) {
-  const F32 d;
   const std::int64_t step = values_per_vector<Element>();
   const std::int64_t k = g.k, lda = g.a.ld, ldb = g.b.ld;
   const auto* a = static_cast<const Value<Element>*>(g.a.data);
@@ -85,10 +84,13 @@ HWY_INLINE void dot_block(const Gemm& g, std::int64_t column) {
     dot_step<Element, kRows, kColumns>(x, kMost, w, kMost, sums);
   }
   auto* y = static_cast<float*>(g.y) + column;
+  V flat[kRows * kColumns];
+#pragma GCC unroll 16
+  for (int at = 0; at < kRows * kColumns; ++at) flat[at] = sums[at / kColumns][at % kColumns];
+  alignas(64) float totals[kRows * kColumns];
+  tile::sum_lanes_of_each(flat, totals);
 #pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4
-    for (int c = 0; c < kColumns; ++c) y[r * g.ldy + c] = simd::sum_lanes(d, sums[r][c]);
+  for (int r = 0; r < kRows; ++r) std::copy_n(totals + r * kColumns, kColumns, y + r * g.ldy);
 }
 
 template <typename Element, int kRows>
@@ -103,7 +105,7 @@ void dot_columns(const Gemm& g, std::int64_t begin, std::int64_t end) {
 // --- b by rows: y's columns are summed in the first-level cache while rows of b pass.
 
 constexpr std::int64_t kSumBytes = 16 << 10;
-constexpr std::int64_t kDepth = 4;  // vectors of Elements from consecutive rows, at a time
+constexpr std::int64_t kDepth = 8;  // vectors of Elements from consecutive rows, at a time
 
 // Two vectors of kPerElement<Element> rows of b, the second right of the first.
 template <typename Element>
@@ -139,15 +141,15 @@ HWY_INLINE void add_rows(const Gemm& g, const Element* a, std::int64_t row_step,
   const std::int64_t n = tile::lanes(), ldb = g.b.ld;
   const auto* b = static_cast<const Value<Element>*>(g.b.data) + at * kPer * ldb + column;
   // Rows to come go to the second-level cache: the first one holds the sums.
-  constexpr std::int64_t kAhead = 2 * kDepth * kPer;
+  constexpr std::int64_t kAhead = kDepth * kPer;
   const bool more = at * kPer + kAhead + kCount * kPer <= g.k;
   for (std::int64_t j = 0; j < width; j += 2 * n) {
     V left[kCount], right[kCount];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int i = 0; i < kCount; ++i)
       load_rows<Element>(b + i * kPer * ldb + j, ldb, left[i], right[i]);
     if (more)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int i = 0; i < kCount * kPer; ++i) {
         const Value<Element>* next = b + (kAhead + i) * ldb + j;
         __builtin_prefetch(next, 0, 2);
@@ -157,7 +159,7 @@ HWY_INLINE void add_rows(const Gemm& g, const Element* a, std::int64_t row_step,
     for (int r = 0; r < kRows; ++r) {
       float* sum = sums + r * width + j;
       V low = hn::LoadU(d, sum), high = hn::LoadU(d, sum + n);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int i = 0; i < kCount; ++i) {
         const V factor = Operand<Element>::spread(a + r * row_step + at + i);
         low = Operand<Element>::multiply_add(factor, left[i], low);

@@ -10,6 +10,8 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "kernels/cpu/bf16_pair.h"
@@ -131,6 +133,45 @@ HWY_INLINE void clear(V (&acc)[kRows][kVectors]) {
   for (int m = 0; m < kRows; ++m)
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) acc[m][v] = hn::Zero(d);
+}
+
+// The sums of neighbouring lanes: those of `low` in the lower half, those of `high` in the upper.
+HWY_INLINE V add_neighbours(V low, V high) {
+  const F32 d;
+  return hn::Add(hn::ConcatEven(d, high, low), hn::ConcatOdd(d, high, low));
+}
+
+// Lane i of the result: the sum of the lanes of v[i], with kCount a power of 2 up to lanes(). A
+// vector's lanes are added in the same order whatever kCount is.
+template <int kCount>
+HWY_INLINE V fold_lanes(const V (&v)[kCount], int lanes_left) {
+  if constexpr (kCount == 1) {
+    V sum = v[0];
+    for (int left = lanes_left; left > 1; left /= 2) sum = add_neighbours(sum, sum);
+    return sum;
+  } else {
+    V half[kCount / 2];
+#pragma GCC unroll 16
+    for (int i = 0; i < kCount / 2; ++i) half[i] = add_neighbours(v[2 * i], v[2 * i + 1]);
+    return fold_lanes(half, lanes_left / 2);
+  }
+}
+
+// out[i] = the sum of the lanes of v[i], all at once: a third of the instructions of one by one.
+template <int kCount>
+HWY_INLINE void sum_lanes_of_each(const V (&v)[kCount], float* out) {
+  const F32 d;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(F32()));
+  constexpr int kPart = std::min(static_cast<int>(std::bit_ceil(unsigned{kCount})), kLanes);
+#pragma GCC unroll 16
+  for (int first = 0; first < kCount; first += kPart) {
+    V part[kPart];
+#pragma GCC unroll 16
+    for (int i = 0; i < kPart; ++i) part[i] = first + i < kCount ? v[first + i] : hn::Zero(d);
+    alignas(64) float sums[kLanes];
+    hn::Store(fold_lanes(part, kLanes), d, sums);
+    std::copy_n(sums, std::min(kPart, kCount - first), out + first);
+  }
 }
 
 }  // namespace tile

@@ -260,6 +260,19 @@ void ProfilingBackend::attention(const KernelContext& context, const AttentionOu
         [&] { return inner_.attention(context, out, in, options); });
 }
 
+void ProfilingBackend::attention_rows(const KernelContext& context, const AttentionOutputs& out,
+                                      const TensorView& q,
+                                      std::span<const AttentionMemory> memories, double scale) {
+  Work work{bytes_of({&q, &out.o}), 0.0};
+  for (const auto& [k, v] : memories) {
+    const double heads = static_cast<double>(q.size(1)) / static_cast<double>(k.size(1));
+    work.bytes += bytes_of({&k, &v});
+    work.flops += 2.0 * heads * static_cast<double>(k.numel() + v.numel());
+  }
+  timed("attention_rows", work,
+        [&] { return inner_.attention_rows(context, out, q, memories, scale); });
+}
+
 void ProfilingBackend::attention_backward(const KernelContext& context, const AttentionGrads& grads,
                                           const AttentionInputs& in,
                                           const AttentionOptions& options) {

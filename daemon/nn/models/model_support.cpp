@@ -119,15 +119,15 @@ Tensor cached_attention(const Tensor& q, const KvCache::KeyValue& next, KvCaches
   if (caches.empty()) return attend(q, next);
   options.causal_bottom_right = true;
   if (caches.size() == 1) return attend(q, caches[0]->append(layer, next.k, next.v));
-  std::vector<Tensor> rows;
+  std::vector<KvCache::KeyValue> rows;
   for (std::size_t i = 0; i < caches.size(); ++i) {
     const auto row = [i](const Tensor& x) {
       const auto first = static_cast<std::int64_t>(i);
       return ops::slice(x, 0, first, first + 1);
     };
-    rows.push_back(attend(row(q), caches[i]->append(layer, row(next.k), row(next.v))));
+    rows.push_back(caches[i]->append(layer, row(next.k), row(next.v)));
   }
-  return ops::cat(rows, 0);
+  return ops::attention_of_rows(q, rows, options.scale);
 }
 
 ResidualStream run_block(const Block& block, const ResidualStream& stream,

@@ -48,8 +48,7 @@ ops::SdpaOptions attention_options(const DropoutState& dropout, double p, std::i
 
 /// Attention of queries [B,Hq,S,D] over keys and values [B,Hkv,S,D], [B,Hq,S,D]. With caches these
 /// are appended to layer `layer` of the cache of each row, and its queries see all that it holds.
-/// Rows are attended to one by one then, over as many keys as each has, so that a row's result is
-/// that of its sequence alone.
+/// Several rows take one query each, and a row's result is that of its sequence alone.
 Tensor cached_attention(const Tensor& q, const KvCache::KeyValue& next, KvCaches caches,
                         std::int64_t layer, ops::SdpaOptions options);
 

@@ -2,6 +2,8 @@
 // Scaled dot-product attention and rotary embedding.
 #pragma once
 
+#include <span>
+
 #include "daemon/tensor/tensor.h"
 #include "kernels/options.h"
 
@@ -32,6 +34,16 @@ struct SdpaResult {
 /// what does not fit.
 SdpaResult scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                         const SdpaOptions& = {});
+
+/// The keys and values of one batch row.
+struct KeyValue {
+  Tensor k, v;  ///< [1,Hkv,L,D], [1,Hkv,L,Dv]
+};
+/// Attention of one query of each batch row over keys and values of its own: row b of q [B,Hq,1,D]
+/// sees all of rows[b], Hq a multiple of Hkv, lengths L of any kind from 1 on. Each row of the
+/// result [B,Hq,1,Dv] has the bits that scaled_dot_product_attention of it alone gives. No gradient
+/// is recorded. Throws InvalidArgument naming what does not fit.
+Tensor attention_of_rows(const Tensor& q, std::span<const KeyValue> rows, double scale = 0.0);
 
 /// Rotates x [B,H,S,D]; cos and sin float32 [positions, D/2]; positions int64 [B,S] or undefined:
 /// position_offset + s.
