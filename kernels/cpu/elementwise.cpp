@@ -11,6 +11,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernels/cpu/coarse_math.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/simd_math.h"
 
@@ -66,10 +67,16 @@ void binary_row(BinaryOp op, DType dtype, bool stream, void* y, const void* a,
 
 void swiglu_row(DType dtype, bool stream, void* y, const void* gate, const void* up,
                 std::size_t n) {
-  dispatch_float(dtype, "swiglu", [&]<typename T>(TypeTag<T>) HWY_ATTR {
+  simd::dispatch_computed(dtype, "swiglu", [&]<typename T>(TypeTag<T>) HWY_ATTR {
     simd::map_row(
         stream, static_cast<T*>(y), n,
-        [](V g, V u) HWY_ATTR { return hn::Mul(simd::silu(simd::FloatTag(), g), u); },
+        [](V g, V u) HWY_ATTR {
+          const simd::FloatTag d;
+          if constexpr (simd::kCoarseSuffices<T>)
+            return hn::Mul(simd::coarse::silu(d, g), u);
+          else
+            return hn::Mul(simd::silu(d, g), u);
+        },
         static_cast<const T*>(gate), static_cast<const T*>(up));
   });
 }
@@ -81,7 +88,11 @@ void swiglu_backward_typed(T* dgate, T* dup, const T* dy, const T* gate, const T
   const V one = hn::Set(d, 1.0f);
   const std::size_t lanes = hn::Lanes(d);
   const auto gradients = [&](V grad, V g, V u, V& grad_gate, V& grad_up) HWY_ATTR {
-    const V s = simd::sigmoid(d, g);
+    V s;
+    if constexpr (simd::kCoarseSuffices<T>)
+      s = simd::coarse::sigmoid(d, g);
+    else
+      s = simd::sigmoid(d, g);
     const V slope = hn::Mul(s, hn::MulAdd(g, hn::Sub(one, s), one));
     grad_up = hn::Mul(grad, hn::Mul(g, s));
     grad_gate = hn::Mul(hn::Mul(grad, u), slope);
@@ -103,7 +114,7 @@ void swiglu_backward_typed(T* dgate, T* dup, const T* dy, const T* gate, const T
 
 void swiglu_backward_row(DType dtype, void* dgate, void* dup, const void* dy, const void* gate,
                          const void* up, std::size_t n) {
-  dispatch_float(dtype, "swiglu_backward", [&]<typename T>(TypeTag<T>) HWY_ATTR {
+  simd::dispatch_computed(dtype, "swiglu_backward", [&]<typename T>(TypeTag<T>) HWY_ATTR {
     swiglu_backward_typed(static_cast<T*>(dgate), static_cast<T*>(dup), static_cast<const T*>(dy),
                           static_cast<const T*>(gate), static_cast<const T*>(up), n);
   });

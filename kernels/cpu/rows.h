@@ -13,6 +13,8 @@
 
 #include <type_traits>
 
+#include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/simd.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -43,8 +45,21 @@ HWY_INLINE void map_row(bool stream, T* y, std::size_t n, const F& f, const In*.
       for (; i + lanes <= n; i += lanes) hn::Stream(f(load(d, in + i)...), d, y + i);
     }
   }
+  if constexpr (kStoresTwo<T>) {
+    for (; i + 2 * lanes <= n; i += 2 * lanes)
+      store_two(d, f(load(d, in + i)...), f(load(d, in + i + lanes)...), y + i);
+  }
   for (; i + lanes <= n; i += lanes) store(d, f(load(d, in + i)...), y + i);
   if (i < n) store_n(d, f(load_n(d, in + i, n - i)...), y + i, n - i);
+}
+
+/// dispatch_float for kernels that compute: bfloat16 is NativeBFloat16 where the CPU has it.
+template <typename Fn>
+HWY_INLINE void dispatch_computed(DType dtype, const char* op, Fn&& fn) {
+#if HWY_TARGET == HWY_AVX3
+  if (dtype == DType::kBFloat16 && bfloat16_dot_products()) return fn(TypeTag<NativeBFloat16>{});
+#endif
+  dispatch_float(dtype, op, fn);
 }
 
 /// Asks for a row that is needed soon, so that its way from memory overlaps with the work on this

@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "kernels/base/half.h"
+#include "kernels/cpu/native_bfloat16.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace meshloom::kernels::cpu {
@@ -91,6 +92,69 @@ HWY_INLINE void store(D d, hn::Vec<D> v, float16* p) {
   hn::StoreU(hn::BitCast(du, hn::DemoteTo(dh, v)), du, reinterpret_cast<std::uint16_t*>(p));
 #endif
 }
+
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const NativeBFloat16* p) {
+  return load(d, reinterpret_cast<const bfloat16*>(p));
+}
+
+/// Whether store_two saves work, by rounding and packing two vectors together.
+template <class T>
+inline constexpr bool kStoresTwo = false;
+
+#if HWY_TARGET == HWY_AVX3
+template <>
+inline constexpr bool kStoresTwo<bfloat16> = true;
+template <>
+inline constexpr bool kStoresTwo<NativeBFloat16> = true;
+
+// As assembly, since this target is chosen on CPUs without AVX512_BF16 as well, and the compiler
+// refuses to inline its intrinsics into functions that are compiled without it.
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> v, NativeBFloat16* p) {
+  static_assert(hn::MaxLanes(d) == 16);
+  __m256i out;
+  __asm__("vcvtneps2bf16 %[in], %[out]" : [out] "=v"(out) : [in] "v"(v.raw));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), out);
+}
+
+/// Stores `low` at p and `high` after it.
+template <class D>
+HWY_INLINE void store_two(D, hn::Vec<D> low, hn::Vec<D> high, NativeBFloat16* p) {
+  __m512i out;
+  __asm__("vcvtne2ps2bf16 %[low], %[high], %[out]"
+          : [out] "=v"(out)
+          : [high] "v"(high.raw), [low] "v"(low.raw));
+  _mm512_storeu_si512(p, out);
+}
+template <class D>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> bfloat16_upper(D d, hn::Vec<D> v) {
+  const hn::RebindToUnsigned<D> du;
+  const auto bits = hn::BitCast(du, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
+  const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7fff)), odd);
+  const auto quiet = hn::Or(bits, hn::Set(du, 0x400000));
+  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded);
+}
+template <class D>
+HWY_INLINE void store_two(D d, hn::Vec<D> low, hn::Vec<D> high, bfloat16* p) {
+  const hn::Repartition<std::uint16_t, D> dh;
+  // The upper halves of the lanes are the odd 16-bit words.
+  const auto out = hn::ConcatOdd(dh, hn::BitCast(dh, bfloat16_upper(d, high)),
+                                 hn::BitCast(dh, bfloat16_upper(d, low)));
+  hn::StoreU(out, dh, reinterpret_cast<std::uint16_t*>(p));
+}
+#else
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> v, NativeBFloat16* p) {
+  store(d, v, reinterpret_cast<bfloat16*>(p));
+}
+template <class D, class T>
+HWY_INLINE void store_two(D d, hn::Vec<D> low, hn::Vec<D> high, T* p) {
+  store(d, low, p);
+  store(d, high, p + hn::Lanes(d));
+}
+#endif
 
 /// The first `count` < Lanes(d) elements; the other lanes are 0.
 template <class D, class T>

@@ -25,8 +25,8 @@ using V = hwy::HWY_NAMESPACE::Vec<simd::FloatTag>;
 
 void unary_row(UnaryOp op, float scalar, DType dtype, bool stream, void* y, const void* x,
                std::size_t n) {
-  dispatch_float(dtype, "unary", [&]<typename T>(TypeTag<T>) HWY_ATTR {
-    simd::dispatch_unary(op, scalar, [&](auto f) HWY_ATTR {
+  simd::dispatch_computed(dtype, "unary", [&]<typename T>(TypeTag<T>) HWY_ATTR {
+    simd::dispatch_unary<T>(op, scalar, [&](auto f) HWY_ATTR {
       simd::map_row(
           stream, static_cast<T*>(y), n, [f](V v) HWY_ATTR { return f.value(v); },
           static_cast<const T*>(x));
@@ -36,8 +36,8 @@ void unary_row(UnaryOp op, float scalar, DType dtype, bool stream, void* y, cons
 
 void unary_backward_row(UnaryOp op, float scalar, DType dtype, bool stream, void* dx,
                         const void* dy, const void* x, const void* y, std::size_t n) {
-  dispatch_float(dtype, "unary_backward", [&]<typename T>(TypeTag<T>) HWY_ATTR {
-    simd::dispatch_unary(op, scalar, [&](auto f) HWY_ATTR {
+  simd::dispatch_computed(dtype, "unary_backward", [&]<typename T>(TypeTag<T>) HWY_ATTR {
+    simd::dispatch_unary<T>(op, scalar, [&](auto f) HWY_ATTR {
       simd::map_row(
           stream, static_cast<T*>(dx), n,
           [f](V grad, V in, V out)

@@ -12,6 +12,7 @@
 
 #include <cmath>
 
+#include "kernels/cpu/coarse_math.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/simd_math.h"
 #include "kernels/options.h"
@@ -174,9 +175,38 @@ struct UnaryFunction<UnaryOp::kRdiv> {
   HWY_INLINE UnaryV slope(UnaryV x, UnaryV y) const { return hn::Neg(hn::Div(y, x)); }
 };
 
-/// Calls fn(UnaryFunction<op>).
-template <typename Fn>
+/// The same for results that are rounded to bfloat16.
+template <UnaryOp op>
+struct CoarseFunction;
+
+template <>
+struct CoarseFunction<UnaryOp::kSigmoid> : UnaryFunction<UnaryOp::kSigmoid> {
+  HWY_INLINE UnaryV value(UnaryV x) const { return coarse::sigmoid(d, x); }
+};
+
+template <>
+struct CoarseFunction<UnaryOp::kSilu> {
+  FloatTag d;
+  HWY_INLINE UnaryV value(UnaryV x) const { return coarse::silu(d, x); }
+  HWY_INLINE UnaryV slope(UnaryV x, UnaryV) const { return coarse::silu_derivative(d, x); }
+};
+
+template <>
+struct CoarseFunction<UnaryOp::kGeluTanh> {
+  FloatTag d;
+  HWY_INLINE UnaryV value(UnaryV x) const { return coarse::gelu_tanh(d, x); }
+  HWY_INLINE UnaryV slope(UnaryV x, UnaryV) const { return coarse::gelu_tanh_derivative(d, x); }
+};
+
+/// Calls fn(UnaryFunction<op>), or CoarseFunction<op> where one exists and results are of a type T
+/// that it is good enough for.
+template <typename T, typename Fn>
 HWY_INLINE void dispatch_unary(UnaryOp op, float scalar, const Fn& fn) {
+  if constexpr (kCoarseSuffices<T>) {
+    if (op == UnaryOp::kSigmoid) return fn(CoarseFunction<UnaryOp::kSigmoid>{});
+    if (op == UnaryOp::kSilu) return fn(CoarseFunction<UnaryOp::kSilu>{});
+    if (op == UnaryOp::kGeluTanh) return fn(CoarseFunction<UnaryOp::kGeluTanh>{});
+  }
   switch (op) {
     case UnaryOp::kNeg: return fn(UnaryFunction<UnaryOp::kNeg>{{}, scalar});
     case UnaryOp::kExp: return fn(UnaryFunction<UnaryOp::kExp>{{}, scalar});

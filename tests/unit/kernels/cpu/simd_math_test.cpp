@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 
+#include "kernels/cpu/cpu_features.h"
 #include "tests/unit/kernels/cpu/kernel_test.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -11,6 +12,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernels/cpu/coarse_math.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/simd_math.h"
 #include "kernels/cpu/simd_philox.h"
@@ -18,7 +20,18 @@
 #ifndef MESHLOOM_TESTS_SIMD_MATH_FUNCTION_
 #define MESHLOOM_TESTS_SIMD_MATH_FUNCTION_
 namespace meshloom::kernels::cpu {
-enum class Function { kExp, kExpBounded, kLog, kTanh, kErf, kSine, kCosine };
+enum class Function {
+  kExp,
+  kExpBounded,
+  kLog,
+  kTanh,
+  kErf,
+  kSine,
+  kCosine,
+  kCoarseSigmoid,
+  kCoarseSilu,
+  kCoarseGelu,
+};
 }  // namespace meshloom::kernels::cpu
 #endif
 
@@ -37,6 +50,9 @@ hn::Vec<simd::FloatTag> evaluate(Function function, hn::Vec<simd::FloatTag> x) {
     case Function::kLog: return simd::log(d, x);
     case Function::kTanh: return simd::tanh(d, x);
     case Function::kErf: return simd::erf(d, x);
+    case Function::kCoarseSigmoid: return simd::coarse::sigmoid(d, x);
+    case Function::kCoarseSilu: return simd::coarse::silu(d, x);
+    case Function::kCoarseGelu: return simd::coarse::gelu_tanh(d, x);
     case Function::kSine:
     case Function::kCosine: break;
   }
@@ -54,6 +70,31 @@ void evaluate_all(Function function, float* y, const float* x, std::size_t n) {
 void to_bfloat16(bfloat16* y, const float* x, std::size_t n) {
   const simd::FloatTag d;
   for (std::size_t i = 0; i < n; i += hn::Lanes(d)) simd::store(d, simd::load(d, x + i), y + i);
+}
+// By pairs of vectors where the target has a way of its own.
+void to_bfloat16_by_two(bfloat16* y, const float* x, std::size_t n) {
+  if constexpr (simd::kStoresTwo<bfloat16>) {
+    const simd::FloatTag d;
+    const std::size_t lanes = hn::Lanes(d);
+    for (std::size_t i = 0; i + 2 * lanes <= n; i += 2 * lanes)
+      simd::store_two(d, simd::load(d, x + i), simd::load(d, x + i + lanes), y + i);
+  } else {
+    to_bfloat16(y, x, n);
+  }
+}
+void to_native_bfloat16(bfloat16* y, const float* x, std::size_t n) {
+  if constexpr (simd::kStoresTwo<NativeBFloat16>) {
+    const simd::FloatTag d;
+    const std::size_t lanes = hn::Lanes(d);
+    auto* to = reinterpret_cast<NativeBFloat16*>(y);
+    for (std::size_t i = 0; i + 4 * lanes <= n; i += 4 * lanes) {
+      simd::store_two(d, simd::load(d, x + i), simd::load(d, x + i + lanes), to + i);
+      simd::store(d, simd::load(d, x + i + 2 * lanes), to + i + 2 * lanes);
+      simd::store(d, simd::load(d, x + i + 3 * lanes), to + i + 3 * lanes);
+    }
+  } else {
+    to_bfloat16(y, x, n);
+  }
 }
 void to_float16(float16* y, const float* x, std::size_t n) {
   const simd::FloatTag d;
@@ -84,6 +125,8 @@ HWY_AFTER_NAMESPACE();
 namespace meshloom::kernels::cpu {
 HWY_EXPORT(evaluate_all);
 HWY_EXPORT(to_bfloat16);
+HWY_EXPORT(to_bfloat16_by_two);
+HWY_EXPORT(to_native_bfloat16);
 HWY_EXPORT(to_float16);
 HWY_EXPORT(from_bfloat16);
 HWY_EXPORT(from_float16);
@@ -229,7 +272,7 @@ std::vector<float> rounding_inputs() {
          {half, middle, std::nextafterf(middle, half), std::nextafterf(middle, next)})
       x.push_back(v);
   }
-  x.resize((x.size() + 15) / 16 * 16, 0.0f);
+  x.resize((x.size() + 63) / 64 * 64, 0.0f);
   return x;
 }
 
@@ -247,6 +290,50 @@ TEST(SimdConversion, RoundsAsBitArithmeticDoes) {
       else
         ASSERT_EQ(h[i].bits, float16::from_float(x[i])) << x[i];
     }
+  });
+}
+
+TEST(SimdConversion, PairsOfVectorsRoundAlike) {
+  const std::vector<float> x = rounding_inputs();
+  std::vector<bfloat16> two(x.size()), native(x.size());
+  for_all_targets([&] {
+    HWY_DYNAMIC_DISPATCH(to_bfloat16_by_two)(two.data(), x.data(), x.size());
+    for (std::size_t i = 0; i < x.size(); ++i)
+      ASSERT_EQ(two[i].bits, bfloat16::from_float(x[i])) << x[i];
+    if (!bfloat16_dot_products()) return;
+    HWY_DYNAMIC_DISPATCH(to_native_bfloat16)(native.data(), x.data(), x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      // Below the normal numbers it is free to give 0.
+      if (std::abs(x[i]) >= std::numeric_limits<float>::min() || std::isnan(x[i]))
+        ASSERT_EQ(native[i].bits, bfloat16::from_float(x[i])) << x[i];
+      else
+        ASSERT_LE(std::abs(static_cast<float>(native[i])), std::numeric_limits<float>::min());
+    }
+  });
+}
+
+// Every bfloat16 as input; results below the normal numbers may be 0.
+TEST(CoarseMath, StaysFarBelowTheRoundingOfBfloat16) {
+  const auto sigmoid = [](double x) { return 1.0 / (1.0 + std::exp(-x)); };
+  const auto gelu = [&](double x) {
+    return x * sigmoid(2.0 * std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x));
+  };
+  std::vector<float> x(65536), y(65536);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = std::bit_cast<float>(static_cast<std::uint32_t>(i) << 16);
+  const auto check = [&](Function function, const auto& expected) {
+    HWY_DYNAMIC_DISPATCH(evaluate_all)(function, y.data(), x.data(), x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      if (std::isnan(x[i])) ASSERT_TRUE(std::isnan(y[i]));
+      if (!std::isfinite(x[i])) continue;
+      const double wanted = expected(x[i]);
+      ASSERT_NEAR(y[i], wanted, std::abs(wanted) * 0x1p-16 + 2e-36) << x[i];
+    }
+  };
+  for_all_targets([&] {
+    check(Function::kCoarseSigmoid, sigmoid);
+    check(Function::kCoarseSilu, [&](double v) { return v * sigmoid(v); });
+    check(Function::kCoarseGelu, gelu);
   });
 }
 
