@@ -74,31 +74,82 @@ void scale_row(const NormArgs<T, float>& args, std::int64_t row, const T* x, flo
   }
 }
 
+// Rows that are worked on together: while the sums of one row come together across lanes, the next
+// row's are under way. They have to stay in the first-level cache.
+constexpr std::int64_t kRowGroup = 4;
+constexpr std::int64_t kGroupBytes = 16384;
+
+struct RowStats {
+  float mean = 0.0f;
+  float rstd = 0.0f;
+};
+
 template <class T>
-void norm_rows_typed(const NormArgs<T, float>& args, std::int64_t begin, std::int64_t end) {
+void group_stats(const NormArgs<T, float>& args, const T* x, std::int64_t rows, RowStats* stats) {
   const auto n = static_cast<std::size_t>(args.columns);
-  for (std::int64_t row = begin; row < end; ++row) {
-    const T* x = args.x + row * args.columns;
-    if (args.residual != nullptr) {
-      add_row(args, row);
-      x = args.sum + row * args.columns;
-    }
-    const float mean = args.rms ? 0.0f : row_sum(x, n) / static_cast<float>(n);
-    const float variance = row_sum_of_squares(x, n, mean) / static_cast<float>(n);
-    const float rstd = 1.0f / std::sqrt(variance + args.eps);
-    if (args.mean != nullptr) args.mean[row] = mean;
-    if (args.rstd != nullptr) args.rstd[row] = rstd;
-    simd::prefetch_row(args.x + row * args.columns, n);
-    if (args.residual != nullptr) simd::prefetch_row(args.residual + row * args.columns, n);
-    scale_row(args, row, x, mean, rstd);
+  if (!args.rms) {
+    for (std::int64_t r = 0; r < rows; ++r)
+      stats[r].mean = row_sum(x + r * args.columns, n) / static_cast<float>(n);
+  }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float squares = row_sum_of_squares(x + r * args.columns, n, stats[r].mean);
+    stats[r].rstd = 1.0f / std::sqrt(squares / static_cast<float>(n) + args.eps);
   }
 }
+
+template <class T>
+void norm_group(const NormArgs<T, float>& args, std::int64_t begin, std::int64_t rows) {
+  const auto n = static_cast<std::size_t>(args.columns);
+  const T* x = (args.residual != nullptr ? args.sum : args.x) + begin * args.columns;
+  if (args.residual != nullptr)
+    for (std::int64_t r = 0; r < rows; ++r) add_row(args, begin + r);
+  RowStats stats[kRowGroup];
+  group_stats(args, x, rows, stats);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::int64_t row = begin + r;
+    if (args.mean != nullptr) args.mean[row] = stats[r].mean;
+    if (args.rstd != nullptr) args.rstd[row] = stats[r].rstd;
+    simd::prefetch_row(args.x + row * args.columns, n, rows);
+    if (args.residual != nullptr) simd::prefetch_row(args.residual + row * args.columns, n, rows);
+    scale_row(args, row, x + r * args.columns, stats[r].mean, stats[r].rstd);
+  }
+}
+
+template <class T>
+void norm_rows_typed(const NormArgs<T, float>& args, std::int64_t begin, std::int64_t end) {
+  const bool small = args.columns * kRowGroup * static_cast<std::int64_t>(sizeof(T)) <= kGroupBytes;
+  const std::int64_t group = small ? kRowGroup : 1;
+  for (std::int64_t row = begin; row < end; row += group)
+    norm_group(args, row, end - row < group ? end - row : group);
+}
+
+#if HWY_TARGET == HWY_AVX3
+NormArgs<NativeBFloat16, float> native(const NormArgs<bfloat16, float>& from) {
+  NormArgs<NativeBFloat16, float> args;
+  args.columns = from.columns;
+  args.eps = from.eps;
+  args.rms = from.rms;
+  args.stream = from.stream;
+  args.x = reinterpret_cast<const NativeBFloat16*>(from.x);
+  args.residual = reinterpret_cast<const NativeBFloat16*>(from.residual);
+  args.sum = reinterpret_cast<NativeBFloat16*>(from.sum);
+  args.y = reinterpret_cast<NativeBFloat16*>(from.y);
+  args.weight = from.weight;
+  args.bias = from.bias;
+  args.mean = from.mean;
+  args.rstd = from.rstd;
+  return args;
+}
+#endif
 
 void norm_rows_float32(const NormArgs<float, float>& args, std::int64_t begin, std::int64_t end) {
   norm_rows_typed(args, begin, end);
 }
 void norm_rows_bfloat16(const NormArgs<bfloat16, float>& args, std::int64_t begin,
                         std::int64_t end) {
+#if HWY_TARGET == HWY_AVX3
+  if (bfloat16_dot_products()) return norm_rows_typed(native(args), begin, end);
+#endif
   norm_rows_typed(args, begin, end);
 }
 void norm_rows_float16(const NormArgs<float16, float>& args, std::int64_t begin, std::int64_t end) {

@@ -63,16 +63,18 @@ HWY_INLINE void dispatch_computed(DType dtype, const char* op, Fn&& fn) {
 }
 
 /// Asks for a row that is needed soon, so that its way from memory overlaps with the work on this
-/// one: the row `rows_ahead(n)` further on (asking beyond the end of memory does no harm).
+/// one: the row `rows_ahead(n)` further on (asking beyond the end of memory does no harm), but not
+/// fewer than `least`, where so many rows are worked on together.
 template <class T>
 HWY_INLINE std::size_t rows_ahead(std::size_t n) {
   constexpr std::size_t kDistance = 8192;
   return 1 + kDistance / (n * sizeof(T) + 1);
 }
 template <class T>
-HWY_INLINE void prefetch_row(const T* row, std::size_t n) {
+HWY_INLINE void prefetch_row(const T* row, std::size_t n, std::size_t least = 1) {
   constexpr std::size_t kLine = 64 / sizeof(T);
-  const T* ahead = row + rows_ahead<T>(n) * n;
+  const std::size_t rows = rows_ahead<T>(n);
+  const T* ahead = row + (rows < least ? least : rows) * n;
   for (std::size_t i = 0; i < n; i += kLine) hwy::Prefetch(ahead + i);
 }
 
