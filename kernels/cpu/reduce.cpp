@@ -12,16 +12,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernels/cpu/column_terms.h"
 #include "kernels/cpu/rows.h"
-
-#ifndef MESHLOOM_KERNELS_CPU_REDUCE_TERM_
-#define MESHLOOM_KERNELS_CPU_REDUCE_TERM_
-namespace meshloom::kernels::cpu {
-// What is taken over the elements: their sum, the sum of squared distances to a center, the
-// maximum.
-enum class Term { kSum, kSquares, kMax };
-}  // namespace meshloom::kernels::cpu
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace meshloom::kernels::cpu {
@@ -65,62 +57,37 @@ float row_term(Term term, DType dtype, const void* data, std::size_t n, float ce
   return result;
 }
 
-template <class T, class F>
-HWY_INLINE void fold_rows(float* acc, const void* const* rows, std::size_t n, const F& f) {
-  simd::map_row(false, acc, n, f, static_cast<const float*>(acc), static_cast<const T*>(rows[0]),
-                static_cast<const T*>(rows[1]), static_cast<const T*>(rows[2]),
-                static_cast<const T*>(rows[3]));
-}
-
-// acc[c] takes in column c of four rows. For kSquares the center of column c is center[c].
+// acc[c] takes in column c of up to kFoldedRows rows, while what lies `ahead` bytes further is
+// asked for. For kSquares the center of column c is center[c].
 void column_terms(Term term, DType dtype, float* acc, const float* center, const void* const* rows,
-                  std::size_t n) {
+                  int count, std::ptrdiff_t ahead, std::size_t n) {
   dispatch_float(dtype, "reduce", [&]<typename T>(TypeTag<T>) HWY_ATTR {
-    const auto keep_nan = [](V a, V b) HWY_ATTR {
-      return hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn::IsNaN(b), b, hn::Max(a, b)));
-    };
-    if (term == Term::kSum) {
-      fold_rows<T>(acc, rows, n, [](V s, V a, V b, V c, V d) HWY_ATTR {
-        return hn::Add(s, hn::Add(hn::Add(a, b), hn::Add(c, d)));
-      });
-    } else if (term == Term::kMax) {
-      fold_rows<T>(acc, rows, n, [keep_nan](V s, V a, V b, V c, V d) HWY_ATTR {
-        return keep_nan(s, keep_nan(keep_nan(a, b), keep_nan(c, d)));
-      });
-    } else {
-      for (int r = 0; r < 4; ++r)
-        simd::map_row(
-            false, acc, n,
-            [](V s, V x, V m) HWY_ATTR {
-              const V distance = hn::Sub(x, m);
-              return hn::MulAdd(distance, distance, s);
-            },
-            static_cast<const float*>(acc), static_cast<const T*>(rows[r]), center);
-    }
-  });
-}
-
-// One row; the same as column_terms otherwise.
-void column_term(Term term, DType dtype, float* acc, const float* center, const void* row,
-                 std::size_t n) {
-  dispatch_float(dtype, "reduce", [&]<typename T>(TypeTag<T>) HWY_ATTR {
-    const T* x = static_cast<const T*>(row);
-    const float* in = acc;
-    const auto largest = [](V a, V b) HWY_ATTR {
-      return hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn::IsNaN(b), b, hn::Max(a, b)));
-    };
-    const auto squared = [](V s, V v, V m) HWY_ATTR {
-      const V distance = hn::Sub(v, m);
-      return hn::MulAdd(distance, distance, s);
-    };
     switch (term) {
       case Term::kSum:
-        return simd::map_row(
-            false, acc, n, [](V a, V b) HWY_ATTR { return hn::Add(a, b); }, in, x);
-      case Term::kMax: return simd::map_row(false, acc, n, largest, in, x);
-      case Term::kSquares: return simd::map_row(false, acc, n, squared, in, x, center);
+        return simd::fold_all_rows<Term::kSum, T>(acc, center, rows, count, ahead, n);
+      case Term::kMax:
+        return simd::fold_all_rows<Term::kMax, T>(acc, center, rows, count, ahead, n);
+      case Term::kSquares:
+        return simd::fold_all_rows<Term::kSquares, T>(acc, center, rows, count, ahead, n);
     }
   });
+}
+
+// total += partial, partial = 0.
+void flush_sums(double* total, float* partial, std::size_t n) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, hn::ScalableTag<double>> df;
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto sum = hn::PromoteTo(d, hn::LoadU(df, partial + i));
+    hn::StoreU(hn::Add(hn::LoadU(d, total + i), sum), d, total + i);
+    hn::StoreU(hn::Zero(df), df, partial + i);
+  }
+  for (; i < n; ++i) {
+    total[i] += partial[i];
+    partial[i] = 0.0f;
+  }
 }
 
 // Whether any of the n dense elements is NaN or infinite.
@@ -146,14 +113,14 @@ namespace {
 
 HWY_EXPORT(row_term);
 HWY_EXPORT(column_terms);
-HWY_EXPORT(column_term);
+HWY_EXPORT(flush_sums);
 HWY_EXPORT(any_nonfinite);
 
 // Elements summed in float32 before the sum goes on in float64.
 constexpr std::int64_t kRowBlock = 4096;
 // Rows summed in float32 per column before that.
-constexpr std::int64_t kColumnRows = 32;
-constexpr std::int64_t kColumnBlock = 1024;
+constexpr std::int64_t kColumnRows = 64;
+constexpr std::int64_t kColumnBlock = 2048;
 // Most threads that share one sum.
 constexpr int kMaxParts = 128;
 
@@ -284,6 +251,7 @@ struct ColumnBlock {
 };
 
 void flush(Term term, ColumnBlock& block, std::int64_t n) {
+  if (term != Term::kMax) return HWY_DYNAMIC_DISPATCH(flush_sums)(block.total, block.partial, n);
   for (std::int64_t c = 0; c < n; ++c)
     block.total[c] = join(term, block.total[c], block.partial[c]);
   std::fill(block.partial, block.partial + n, static_cast<float>(start_of(term)));
@@ -293,22 +261,21 @@ void column_block(Term term, const TensorView& x, const ReducePlan& plan, std::i
                   ColumnBlock& block, std::int64_t n) {
   std::fill(block.total, block.total + n, start_of(term));
   std::fill(block.partial, block.partial + n, static_cast<float>(start_of(term)));
-  const void* rows[4];
+  const void* rows[kFoldedRows];
   int waiting = 0;
   std::int64_t unflushed = 0;
+  const auto size = static_cast<std::int64_t>(dtype_size(x.dtype));
+  const std::ptrdiff_t ahead = kFoldedRows * plan.reduced.row_stride(0) * size;
   const auto add_waiting = [&] {
-    if (waiting == 4)
-      HWY_DYNAMIC_DISPATCH(column_terms)(term, x.dtype, block.partial, block.center, rows, n);
-    else
-      for (int r = 0; r < waiting; ++r) HWY_DYNAMIC_DISPATCH(column_term)
-    (term, x.dtype, block.partial, block.center, rows[r], n);
+    HWY_DYNAMIC_DISPATCH(column_terms)
+    (term, x.dtype, block.partial, block.center, rows, waiting, ahead, n);
     unflushed += waiting;
     waiting = 0;
   };
   walk_rows(plan.reduced, 0, plan.reduced.numel(), [&](const auto& offsets, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {
       rows[waiting++] = at(x, base + offsets[0] + i * plan.reduced.row_stride(0));
-      if (waiting == 4) add_waiting();
+      if (waiting == kFoldedRows) add_waiting();
       if (unflushed < kColumnRows) continue;
       flush(term, block, n);
       unflushed = 0;
@@ -335,9 +302,12 @@ void reduce_columns(Threads threads, ReduceOp op, const TensorView& y, const Ten
             block.center[c] = static_cast<float>(block.total[c] / static_cast<double>(n));
         }
         column_block(term_of(op), x, plan, offsets[0] + i, block, columns);
-        for (std::int64_t c = 0; c < columns; ++c)
-          store_output(y, offsets[1] + (i + c) * plan.kept.row_stride(1),
-                       finish(op, block.total[c], n, correction));
+        const std::int64_t to = offsets[1] + i * plan.kept.row_stride(1);
+        dispatch_any(y.dtype, "reduce", [&]<typename T>(TypeTag<T>) {
+          for (std::int64_t c = 0; c < columns; ++c)
+            y.as<T>()[to + c * plan.kept.row_stride(1)] =
+                convert<T>(finish(op, block.total[c], n, correction));
+        });
       }
     });
   });

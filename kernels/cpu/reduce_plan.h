@@ -1,11 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a reduction walks its input: kept and reduced dims apart, merged and ordered by stride.
+// How a reduction walks its input: kept and reduced dims apart, merged and ordered by stride; and
+// what it takes of it.
 #pragma once
 
 #include "kernels/base/tensor_view.h"
 #include "kernels/cpu/strided_loop.h"
 
 namespace meshloom::kernels::cpu {
+
+/// What is taken over the elements: their sum, the sum of squared distances to a center, the
+/// maximum.
+enum class Term { kSum, kSquares, kMax };
+template <Term term>
+struct TermTag {};
+
+/// Rows whose columns are taken in at once: enough that the running sums cost little, few enough
+/// that the CPU follows them all on their way from memory.
+inline constexpr int kFoldedRows = 8;
 
 /// kept: views {x, y}; reduced: view {x}. Both have at least one dim.
 struct ReducePlan {
