@@ -9,6 +9,22 @@
 
 #include "kernels/cpu/simd.h"
 
+#ifndef MESHLOOM_KERNELS_CPU_DELTA_ROWS_
+#define MESHLOOM_KERNELS_CPU_DELTA_ROWS_
+namespace meshloom::kernels::cpu {
+namespace {
+// Pairs of rows at equal distances, and where their sums go; strides in elements.
+struct DeltaRows {
+  const void* grad_o;
+  const void* o;
+  float* delta;
+  std::int64_t grad_stride, o_stride, delta_stride;
+  std::int64_t count;
+};
+}  // namespace
+}  // namespace meshloom::kernels::cpu
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace meshloom::kernels::cpu {
 namespace HWY_NAMESPACE {
@@ -31,17 +47,22 @@ float dense_dot(const G* grad_o, const O* o, std::int64_t n) {
   return sum;
 }
 
-// Of two rows with dense elements.
-float row_dot(DType grad_dtype, DType o_dtype, const void* grad_o, const void* o, std::int64_t n) {
-  float sum = 0.0f;
+template <typename G, typename O>
+void dense_dots(const DeltaRows& rows, std::int64_t n) {
+  const G* grad_o = static_cast<const G*>(rows.grad_o);
+  const O* o = static_cast<const O*>(rows.o);
+  for (std::int64_t r = 0; r < rows.count; ++r)
+    rows.delta[r * rows.delta_stride] =
+        dense_dot(grad_o + r * rows.grad_stride, o + r * rows.o_stride, n);
+}
+
+void row_dots(DType grad_dtype, DType o_dtype, const DeltaRows& rows, std::int64_t n) {
   dispatch_float(grad_dtype, "attention_delta", [&]<typename G>(TypeTag<G>) HWY_ATTR {
-    if (o_dtype == DType::kFloat32) {
-      sum = dense_dot(static_cast<const G*>(grad_o), static_cast<const float*>(o), n);
-    } else {
-      sum = dense_dot(static_cast<const G*>(grad_o), static_cast<const G*>(o), n);
-    }
+    if (o_dtype == DType::kFloat32)
+      dense_dots<G, float>(rows, n);
+    else
+      dense_dots<G, G>(rows, n);
   });
-  return sum;
 }
 
 }  // namespace
@@ -53,7 +74,7 @@ HWY_AFTER_NAMESPACE();
 namespace meshloom::kernels::cpu {
 namespace {
 
-HWY_EXPORT(row_dot);
+HWY_EXPORT(row_dots);
 
 const std::byte* row_of(const TensorView& view, std::int64_t b, std::int64_t h, std::int64_t s) {
   const std::int64_t offset = b * view.stride(0) + h * view.stride(1) + s * view.stride(2);
@@ -76,26 +97,38 @@ double strided_dot(const TensorView& grad_o, const TensorView& o, const std::byt
   return sum;
 }
 
+double strided_row(const TensorView& grad_o, const TensorView& o, std::int64_t b, std::int64_t h,
+                   std::int64_t s) {
+  return strided_dot(grad_o, o, row_of(grad_o, b, h, s), row_of(o, b, h, s));
+}
+
 }  // namespace
 
+// Heads of one token usually follow each other in memory, so tokens are the outer loop.
 void attention_delta(const KernelContext& context, const TensorView& delta,
                      const TensorView& grad_o, const TensorView& o) {
   const std::int64_t heads = o.size(1), queries = o.size(2);
   const bool dense = grad_o.dtype != DType::kFloat64 && grad_o.stride(3) == 1 && o.stride(3) == 1 &&
                      (o.dtype == grad_o.dtype || o.dtype == DType::kFloat32);
-  constexpr std::int64_t kGrain = 256;
+  const std::int64_t grain = std::max<std::int64_t>(1, 256 / std::max<std::int64_t>(heads, 1));
   parallel_for(
-      context.threads, o.size(0) * heads * queries, kGrain,
-      [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-          const std::int64_t b = row / queries / heads, h = row / queries % heads;
-          const std::int64_t s = row % queries;
-          const std::byte* grad_row = row_of(grad_o, b, h, s);
-          const std::byte* o_row = row_of(o, b, h, s);
-          delta.as<float>()[b * delta.stride(0) + h * delta.stride(1) + s * delta.stride(2)] =
-              dense
-                  ? HWY_DYNAMIC_DISPATCH(row_dot)(grad_o.dtype, o.dtype, grad_row, o_row, o.size(3))
-                  : static_cast<float>(strided_dot(grad_o, o, grad_row, o_row));
+      context.threads, o.size(0) * queries, grain, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t token = begin; token < end; ++token) {
+          const std::int64_t b = token / queries, s = token % queries;
+          float* to = delta.as<float>() + b * delta.stride(0) + s * delta.stride(2);
+          if (!dense) {
+            for (std::int64_t h = 0; h < heads; ++h)
+              to[h * delta.stride(1)] = static_cast<float>(strided_row(grad_o, o, b, h, s));
+            continue;
+          }
+          const DeltaRows rows{row_of(grad_o, b, 0, s),
+                               row_of(o, b, 0, s),
+                               to,
+                               grad_o.stride(1),
+                               o.stride(1),
+                               delta.stride(1),
+                               heads};
+          HWY_DYNAMIC_DISPATCH(row_dots)(grad_o.dtype, o.dtype, rows, o.size(3));
         }
       });
 }
