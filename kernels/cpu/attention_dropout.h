@@ -32,28 +32,13 @@ HWY_INLINE void draw_values(const PhiloxStream& stream, DropoutValues& values) {
   const simd::PhiloxTag d;
   const F32 df;
   const simd::PhiloxV zero = hn::Zero(d), one = hn::Set(d, 1);
+  const simd::PhiloxKeys keys = simd::philox_keys(stream);
   for (std::int64_t q = 0; q < kPanel; q += lanes()) {
     simd::PhiloxV low = hn::Load(d, values.low + q), high = hn::Load(d, values.high + q);
     for (std::int64_t block = 0; block < DropoutValues::kBlocks; ++block) {
-      simd::PhiloxV c0 = low, c1 = high;
-      simd::PhiloxV c2 = hn::Set(d, static_cast<std::uint32_t>(stream.stream));
-      simd::PhiloxV c3 = hn::Set(d, static_cast<std::uint32_t>(stream.stream >> 32));
-      auto key0 = static_cast<std::uint32_t>(stream.seed);
-      auto key1 = static_cast<std::uint32_t>(stream.seed >> 32);
-      for (int round = 0; round < 10; ++round) {
-        simd::PhiloxV low0, high0, low1, high1;
-        simd::multiply_wide(c0, 0xD2511F53u, low0, high0);
-        simd::multiply_wide(c2, 0xCD9E8D57u, low1, high1);
-        c0 = hn::Xor(hn::Xor(high1, c1), hn::Set(d, key0));
-        c1 = low1;
-        c2 = hn::Xor(hn::Xor(high0, c3), hn::Set(d, key1));
-        c3 = low0;
-        key0 += 0x9E3779B9u;
-        key1 += 0xBB67AE85u;
-      }
-      const simd::PhiloxV words[4] = {c0, c1, c2, c3};
+      const simd::PhiloxVectors drawn = simd::philox_blocks_at(keys, stream.stream, low, high);
       for (int w = 0; w < 4; ++w)
-        hn::Store(simd::to_uniform(words[w]), df, values.uniform[block * 4 + w] + q);
+        hn::Store(simd::to_uniform(drawn.words[w]), df, values.uniform[block * 4 + w] + q);
       low = hn::Add(low, one);
       high = hn::Add(high, hn::IfThenElseZero(hn::Eq(low, zero), one));
     }

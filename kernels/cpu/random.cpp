@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/random.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cpu/dispatch.h"
@@ -23,10 +24,11 @@ namespace {
 // Values drawn at a time; a multiple of every target's vectors of four-word blocks.
 constexpr std::int64_t kChunk = 1024;
 
-// Random values for elements [first, first + n), n <= kChunk: `values` holds those of whole blocks,
-// and element `first` is values[skip].
+// What is drawn for elements [first, first + n), n <= kChunk: of whole blocks, so that element
+// `first` is at first % 4.
+template <typename Value>
 struct Chunk {
-  alignas(64) float values[kChunk + 128];
+  alignas(64) Value values[kChunk + 128];
 };
 
 }  // namespace
@@ -42,16 +44,33 @@ namespace hn = hwy::HWY_NAMESPACE;
 using simd::FloatTag;
 using V = hn::Vec<FloatTag>;
 
-// Uniform values of elements first_block * 4 and on, at least n of them.
-void uniforms(const PhiloxStream& stream, std::uint64_t first_block, std::size_t n, float* values) {
-  const FloatTag d;
-  const std::size_t lanes = hn::Lanes(d);
-  for (std::size_t i = 0; i < n; i += 4 * lanes, first_block += lanes) {
-    const simd::PhiloxVectors random = simd::philox_blocks(stream, first_block);
-    hn::StoreInterleaved4(simd::to_uniform(random.words[0]), simd::to_uniform(random.words[1]),
-                          simd::to_uniform(random.words[2]), simd::to_uniform(random.words[3]), d,
-                          values + i);
+// Calls fn(half, i) for halves whose values are at [i, i + 2 * lanes) of those of elements
+// first_block * 4 and on: at least n values.
+template <class Fn>
+HWY_INLINE void for_each_half(const PhiloxStream& stream, std::uint64_t first_block, std::size_t n,
+                              const Fn& fn) {
+  const simd::PhiloxKeys keys = simd::philox_keys(stream);
+  const std::size_t blocks = simd::philox_half_blocks();
+  for (std::size_t i = 0; i < n; first_block += simd::kPhiloxHalves * blocks) {
+    simd::PhiloxHalf halves[simd::kPhiloxHalves];
+    simd::philox_halves(keys, stream.stream, first_block, halves);
+    HWY_UNROLL(4)
+    for (int h = 0; h < simd::kPhiloxHalves; ++h, i += 4 * blocks) fn(halves[h], i);
   }
+}
+
+// Random bits as they come, in order.
+void bits(const PhiloxStream& stream, std::uint64_t first, std::size_t n, std::uint32_t* values) {
+  for_each_half(stream, first / 4, n + first % 4,
+                [values](const simd::PhiloxHalf& half, std::size_t i) HWY_ATTR {
+                  const simd::PhiloxTag d;
+                  const hn::RepartitionToWide<simd::PhiloxTag> dw;
+                  const auto a = hn::BitCast(dw, simd::join_halves(half.words[0], half.words[1]));
+                  const auto b = hn::BitCast(dw, simd::join_halves(half.words[2], half.words[3]));
+                  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dw, a, b)), d, values + i);
+                  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dw, a, b)), d,
+                             values + i + hn::Lanes(d));
+                });
 }
 
 // Two normal values from two uniform ones (Box and Muller, 1958).
@@ -66,26 +85,27 @@ HWY_INLINE void normal_pair(simd::PhiloxV a, simd::PhiloxV b, V& first, V& secon
   second = hn::Mul(radius, sine);
 }
 
-void normals(const PhiloxStream& stream, std::uint64_t first_block, std::size_t n, float* values) {
-  const FloatTag d;
-  const std::size_t lanes = hn::Lanes(d);
-  for (std::size_t i = 0; i < n; i += 4 * lanes, first_block += lanes) {
-    const simd::PhiloxVectors random = simd::philox_blocks(stream, first_block);
-    V z0, z1, z2, z3;
-    normal_pair(random.words[0], random.words[1], z0, z1);
-    normal_pair(random.words[2], random.words[3], z2, z3);
-    hn::StoreInterleaved4(z0, z1, z2, z3, d, values + i);
-  }
+// The pairs of a block are its words 0 and 1, 2 and 3.
+void normals(const PhiloxStream& stream, std::uint64_t first, std::size_t n, float* values) {
+  for_each_half(stream, first / 4, n + first % 4,
+                [values](const simd::PhiloxHalf& half, std::size_t i) HWY_ATTR {
+                  const FloatTag d;
+                  V z0, z1;
+                  normal_pair(simd::join_halves(half.words[0], half.words[2]),
+                              simd::join_halves(half.words[1], half.words[3]), z0, z1);
+                  hn::StoreU(hn::InterleaveLower(d, z0, z1), d, values + i);
+                  hn::StoreU(hn::InterleaveUpper(d, z0, z1), d, values + i + hn::Lanes(d));
+                });
 }
 
-// Fills and dropout of elements [first, first + n) of the sequence, n <= kChunk.
-void draw(bool normal, const PhiloxStream& stream, std::uint64_t first, std::size_t n,
-          Chunk& chunk) {
-  const std::size_t whole = n + first % 4;
-  if (normal)
-    normals(stream, first / 4, whole, chunk.values);
-  else
-    uniforms(stream, first / 4, whole, chunk.values);
+void to_uniforms(const std::uint32_t* bits, float* values, std::size_t n) {
+  const simd::PhiloxTag d;
+  const FloatTag df;
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes)
+    hn::StoreU(simd::to_uniform(hn::LoadU(d, bits + i)), df, values + i);
+  for (; i < n; ++i) values[i] = philox_uniform(bits[i]);
 }
 
 void affine_row(DType dtype, void* y, const float* values, std::size_t n, float scale,
@@ -99,16 +119,35 @@ void affine_row(DType dtype, void* y, const float* values, std::size_t n, float 
   });
 }
 
-void dropout_row(DType dtype, void* y, const void* x, const float* values, std::size_t n, float p) {
-  dispatch_float(dtype, "dropout", [&]<typename T>(TypeTag<T>) HWY_ATTR {
-    const FloatTag d;
-    const V threshold = hn::Set(d, p);
-    const V scale = hn::Set(d, 1.0f / (1.0f - p));
-    simd::map_row(
-        false, static_cast<T*>(y), n,
-        [threshold, scale](V v, V u)
-            HWY_ATTR { return hn::IfThenElseZero(hn::Ge(u, threshold), hn::Mul(v, scale)); },
-        static_cast<const T*>(x), values);
+// Keeps elements whose bits are at least `threshold`, and multiplies them by `scale`.
+template <class T>
+void dropout_typed(T* y, const T* x, const std::uint32_t* bits, std::size_t n,
+                   std::uint32_t threshold, float scale) {
+  const FloatTag d;
+  const simd::PhiloxTag du;
+  const std::size_t lanes = hn::Lanes(d);
+  const V s = hn::Set(d, scale);
+  const auto least = hn::Set(du, threshold);
+  const auto kept = [=](V v, simd::PhiloxV u) HWY_ATTR {
+    return hn::IfThenZeroElse(hn::RebindMask(d, hn::Lt(u, least)), hn::Mul(v, s));
+  };
+  std::size_t i = 0;
+  if constexpr (simd::kStoresTwo<T>) {
+    for (; i + 2 * lanes <= n; i += 2 * lanes)
+      simd::store_two(d, kept(simd::load(d, x + i), hn::LoadU(du, bits + i)),
+                      kept(simd::load(d, x + i + lanes), hn::LoadU(du, bits + i + lanes)), y + i);
+  }
+  for (; i + lanes <= n; i += lanes)
+    simd::store(d, kept(simd::load(d, x + i), hn::LoadU(du, bits + i)), y + i);
+  // The chunk goes on beyond the last element's bits.
+  if (i < n)
+    simd::store_n(d, kept(simd::load_n(d, x + i, n - i), hn::LoadU(du, bits + i)), y + i, n - i);
+}
+
+void dropout_row(DType dtype, void* y, const void* x, const std::uint32_t* bits, std::size_t n,
+                 std::uint32_t threshold, float scale) {
+  simd::dispatch_computed(dtype, "dropout", [&]<typename T>(TypeTag<T>) HWY_ATTR {
+    dropout_typed(static_cast<T*>(y), static_cast<const T*>(x), bits, n, threshold, scale);
   });
 }
 
@@ -121,7 +160,9 @@ HWY_AFTER_NAMESPACE();
 namespace meshloom::kernels::cpu {
 namespace {
 
-HWY_EXPORT(draw);
+HWY_EXPORT(bits);
+HWY_EXPORT(normals);
+HWY_EXPORT(to_uniforms);
 HWY_EXPORT(affine_row);
 HWY_EXPORT(dropout_row);
 
@@ -129,31 +170,32 @@ std::byte* at(const TensorView& view, std::int64_t offset) {
   return view.as<std::byte>() + offset * static_cast<std::int64_t>(dtype_size(view.dtype));
 }
 
-// Calls fn(index, n, values) for chunks that cover [0, total): values[i] belongs to element index +
-// i.
+// Calls fn(i, n, index) for chunks that cover [0, total): their elements are [index, index + n) of
+// the sequence.
 template <typename Fn>
-void for_each_chunk(Threads threads, bool normal, const PhiloxStream& stream, std::uint64_t first,
-                    std::int64_t total, Fn&& fn) {
+void for_each_chunk(Threads threads, std::uint64_t first, std::int64_t total, Fn&& fn) {
   parallel_for(threads, total, kElementGrain, [&](std::int64_t begin, std::int64_t end) {
-    Chunk chunk;
-    for (std::int64_t i = begin; i < end; i += kChunk) {
-      const std::int64_t n = std::min(kChunk, end - i);
-      const std::uint64_t index = first + static_cast<std::uint64_t>(i);
-      HWY_DYNAMIC_DISPATCH(draw)(normal, stream, index, n, chunk);
-      fn(i, n, chunk.values + index % 4);
-    }
+    for (std::int64_t i = begin; i < end; i += kChunk)
+      fn(i, std::min(kChunk, end - i), first + static_cast<std::uint64_t>(i));
   });
 }
 
 void fill_random(const KernelContext& context, const TensorView& dst, const PhiloxStream& stream,
                  std::uint64_t first, bool normal, float scale, float offset) {
-  for_each_chunk(context.threads, normal, stream, first, dst.numel(),
-                 [&](std::int64_t i, std::int64_t n, const float* values) {
-                   if (dst.dtype != DType::kFloat64) {
-                     HWY_DYNAMIC_DISPATCH(affine_row)
-                     (dst.dtype, at(dst, i), values, n, scale, offset);
-                     return;
+  for_each_chunk(context.threads, first, dst.numel(),
+                 [&](std::int64_t i, std::int64_t n, std::uint64_t index) {
+                   Chunk<float> chunk;
+                   if (normal) {
+                     HWY_DYNAMIC_DISPATCH(normals)(stream, index, n, chunk.values);
+                   } else {
+                     Chunk<std::uint32_t> drawn;
+                     HWY_DYNAMIC_DISPATCH(bits)(stream, index, n, drawn.values);
+                     HWY_DYNAMIC_DISPATCH(to_uniforms)(drawn.values, chunk.values, n + index % 4);
                    }
+                   const float* values = chunk.values + index % 4;
+                   if (dst.dtype != DType::kFloat64)
+                     return HWY_DYNAMIC_DISPATCH(affine_row)(dst.dtype, at(dst, i), values, n,
+                                                             scale, offset);
                    double* to = dst.as<double>() + i;
                    for (std::int64_t j = 0; j < n; ++j)
                      to[j] = static_cast<double>(values[j]) * scale + offset;
@@ -162,20 +204,28 @@ void fill_random(const KernelContext& context, const TensorView& dst, const Phil
 
 }  // namespace
 
+// An element is kept where its uniform value is not below p, which is said of the bits that it is
+// made of: nothing is rounded on the way.
 void dropout(const KernelContext& context, const TensorView& y, const TensorView& x,
              const DropoutOptions& options) {
-  const auto threshold = static_cast<float>(options.p);
-  for_each_chunk(
-      context.threads, false, options.random, options.first_index, x.numel(),
-      [&](std::int64_t i, std::int64_t n, const float* values) {
-        if (x.dtype != DType::kFloat64) {
-          HWY_DYNAMIC_DISPATCH(dropout_row)(x.dtype, at(y, i), at(x, i), values, n, threshold);
-          return;
-        }
-        for (std::int64_t j = 0; j < n; ++j)
-          y.as<double>()[i + j] =
-              values[j] >= threshold ? x.as<const double>()[i + j] / (1.0 - options.p) : 0.0;
-      });
+  const auto p = static_cast<float>(options.p);
+  const double least = std::ceil(static_cast<double>(p) * 0x1p24);
+  const auto threshold = static_cast<std::uint32_t>(std::clamp(least, 0.0, 0x1p24 - 1.0)) << 8;
+  const bool all = p >= 1.0f;
+  const float scale = all ? 0.0f : 1.0f / (1.0f - p);
+  for_each_chunk(context.threads, options.first_index, x.numel(),
+                 [&](std::int64_t i, std::int64_t n, std::uint64_t index) {
+                   Chunk<std::uint32_t> chunk;
+                   HWY_DYNAMIC_DISPATCH(bits)(options.random, index, n, chunk.values);
+                   const std::uint32_t* drawn = chunk.values + index % 4;
+                   if (x.dtype != DType::kFloat64)
+                     return HWY_DYNAMIC_DISPATCH(dropout_row)(x.dtype, at(y, i), at(x, i), drawn, n,
+                                                              threshold, scale);
+                   for (std::int64_t j = 0; j < n; ++j)
+                     y.as<double>()[i + j] = !all && drawn[j] >= threshold
+                                                 ? x.as<const double>()[i + j] / (1.0 - options.p)
+                                                 : 0.0;
+                 });
 }
 
 void fill_normal(const KernelContext& context, const TensorView& dst, const PhiloxStream& random,

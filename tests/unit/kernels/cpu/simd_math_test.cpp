@@ -112,8 +112,14 @@ void from_float16(float* y, const float16* x, std::size_t n) {
 void philox_words(const PhiloxStream& stream, std::uint64_t first, std::uint32_t* out,
                   std::size_t* blocks) {
   const simd::PhiloxTag d;
-  const simd::PhiloxVectors random = simd::philox_blocks(stream, first);
   *blocks = hn::Lanes(d);
+  std::uint32_t low[16], high[16];
+  for (std::size_t j = 0; j < *blocks; ++j) {
+    low[j] = static_cast<std::uint32_t>(first + j);
+    high[j] = static_cast<std::uint32_t>((first + j) >> 32);
+  }
+  const simd::PhiloxVectors random = simd::philox_blocks_at(
+      simd::philox_keys(stream), stream.stream, hn::LoadU(d, low), hn::LoadU(d, high));
   for (int w = 0; w < 4; ++w) hn::StoreU(random.words[w], d, out + w * *blocks);
 }
 
