@@ -19,6 +19,8 @@ namespace meshloom::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
+namespace hn = hwy::HWY_NAMESPACE;
+
 // dst and src dense; both of the 32-bit and 16-bit floating dtypes.
 void convert_row(void* dst, DType dst_dtype, const void* src, DType src_dtype, std::size_t n,
                  bool stream) {
@@ -45,6 +47,67 @@ void stream_row(std::byte* dst, const std::byte* src, std::size_t bytes) {
   std::memcpy(dst + i, src + i, bytes - i);
 }
 
+// A full vector whose 128-bit blocks are at p, p + step, ...
+template <class D>
+HWY_INLINE hn::Vec<D> load_blocks(D d, const std::uint32_t* p, std::size_t step) {
+  if constexpr (hn::MaxLanes(d) == 4) {
+    return hn::LoadU(d, p);
+  } else {
+    const hn::Half<D> half;
+    const std::size_t blocks = hn::Lanes(half) / 4;
+    return hn::Combine(d, load_blocks(half, p + blocks * step, step), load_blocks(half, p, step));
+  }
+}
+
+// dst[r][c] = src[c][r] for 16 x 16 elements of 4 bytes; rows of dst and src lie dst_row and
+// src_row elements apart. The source comes through a buffer: its rows may all fall into one set of
+// the first-level cache, which holds fewer than 16.
+void transpose_tile_32(std::uint32_t* dst, std::int64_t dst_row, const std::uint32_t* src,
+                       std::int64_t src_row, bool stream) {
+  const hn::ScalableTag<std::uint32_t> d;
+  const std::size_t lanes = hn::Lanes(d);
+  alignas(64) std::uint32_t tile[16 * 16];
+  for (std::size_t c = 0; c < 16; ++c)
+    for (std::size_t r = 0; r < 16; r += lanes)
+      hn::Store(hn::LoadU(d, src + c * src_row + r), d, tile + c * 16 + r);
+  for (std::size_t r = 0; r < 16; r += 4) {
+    for (std::size_t c = 0; c < 16; c += lanes) {
+      // Block b of row i holds row c + 4 b + i of the source.
+      auto v0 = load_blocks(d, tile + c * 16 + r, 64);
+      auto v1 = load_blocks(d, tile + (c + 1) * 16 + r, 64);
+      auto v2 = load_blocks(d, tile + (c + 2) * 16 + r, 64);
+      auto v3 = load_blocks(d, tile + (c + 3) * 16 + r, 64);
+      simd::transpose(d, v0, v1, v2, v3);
+      std::uint32_t* to = dst + r * dst_row + c;
+      if (stream) {
+        hn::Stream(v0, d, to);
+        hn::Stream(v1, d, to + dst_row);
+        hn::Stream(v2, d, to + 2 * dst_row);
+        hn::Stream(v3, d, to + 3 * dst_row);
+      } else {
+        hn::StoreU(v0, d, to);
+        hn::StoreU(v1, d, to + dst_row);
+        hn::StoreU(v2, d, to + 2 * dst_row);
+        hn::StoreU(v3, d, to + 3 * dst_row);
+      }
+    }
+  }
+}
+
+// The same for `columns` rows of the source, a multiple of 16, and `rows` of dst, at most
+// kStripRows and a multiple of 16.
+void transpose_strip_32(std::uint32_t* dst, std::int64_t dst_row, const std::uint32_t* src,
+                        std::int64_t src_row, std::int64_t rows, std::int64_t columns,
+                        bool stream) {
+  for (std::int64_t c = 0; c < columns; c += 16) {
+    const std::uint32_t* ahead = src + (c + 16) * src_row;
+    for (std::int64_t k = 0; k < 16 && c + 16 < columns; ++k)
+      for (std::int64_t r = 0; r < rows; r += 16) hwy::Prefetch(ahead + k * src_row + r);
+    for (std::int64_t r = 0; r < rows; r += 16)
+      transpose_tile_32(dst + r * dst_row + c, dst_row, src + c * src_row + r, src_row, stream);
+  }
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace meshloom::kernels::cpu
@@ -56,6 +119,7 @@ namespace {
 
 HWY_EXPORT(convert_row);
 HWY_EXPORT(stream_row);
+HWY_EXPORT(transpose_strip_32);
 
 using Loop = StridedLoop<2>;
 
@@ -117,31 +181,55 @@ void transpose_tile(T* dst, std::int64_t dst_row, const T* src, std::int64_t src
     for (std::int64_t c = 0; c < columns; ++c) dst[r * dst_row + c] = tile[r][c];
 }
 
-// The last dim is dense in dst, `dim` is dense in src: tiles of those two.
+// Rows of the destination that are written together: four cache lines of every row of the source,
+// so that finding its page pays.
+constexpr std::int64_t kStripRows = 64;
+
+// `rows` rows of `columns` elements of the destination, whose elements are columns of the source.
+template <typename T>
+void transpose_strip(T* dst, std::int64_t dst_row, const T* src, std::int64_t src_row,
+                     std::int64_t rows, std::int64_t columns, bool stream) {
+  std::int64_t whole_rows = 0, whole_columns = 0;
+  if constexpr (sizeof(T) == 4) {
+    whole_rows = rows / kTile * kTile;
+    whole_columns = columns / kTile * kTile;
+    const bool aligned = reinterpret_cast<std::uintptr_t>(dst) % 64 == 0 && dst_row % kTile == 0;
+    HWY_DYNAMIC_DISPATCH(transpose_strip_32)
+    (dst, dst_row, src, src_row, whole_rows, whole_columns, stream && aligned);
+  }
+  for (std::int64_t r = 0; r < rows; r += kTile) {
+    const std::int64_t done = r < whole_rows ? whole_columns : 0;
+    for (std::int64_t c = done; c < columns; c += kTile)
+      transpose_tile(dst + r * dst_row + c, dst_row, src + c * src_row + r, src_row,
+                     std::min(kTile, rows - r), std::min(kTile, columns - c));
+  }
+}
+
+// The last dim is dense in dst, `dim` is dense in src: strips of rows of dst.
 template <typename T>
 void transpose(Threads threads, const Loop& loop, int dim, T* dst, const T* src) {
-  Loop tiles = loop;
+  Loop strips = loop;
   const int last = loop.ndim - 1;
-  tiles.sizes[dim] = (loop.sizes[dim] + kTile - 1) / kTile;
-  tiles.sizes[last] = 1;
+  strips.sizes[dim] = (loop.sizes[dim] + kStripRows - 1) / kStripRows;
+  strips.sizes[last] = 1;
   const std::int64_t columns = loop.sizes[last];
-  // Tiles of `dim` are walked by index, so that the last, smaller one is known.
-  tiles.strides[0][dim] = loop.strides[0][dim] * kTile;
-  tiles.strides[1][dim] = kTile;
-  const std::int64_t grain = std::max<std::int64_t>(1, kElementGrain / (kTile * columns));
-  parallel_for(threads, tiles.numel(), grain, [&](std::int64_t begin, std::int64_t end) {
+  const bool stream = loop.numel() * sizeof(T) >= kStreamingBytes;
+  // Strips of `dim` are walked by index, so that the last, smaller one is known.
+  strips.strides[0][dim] = loop.strides[0][dim] * kStripRows;
+  strips.strides[1][dim] = kStripRows;
+  std::int64_t inner = 1;
+  for (int d = dim + 1; d < last; ++d) inner *= strips.sizes[d];
+  const std::int64_t grain = std::max<std::int64_t>(1, kElementGrain / (kStripRows * columns));
+  parallel_for(threads, strips.numel(), grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
-      std::int64_t inner = 1;
-      for (int d = dim + 1; d < last; ++d) inner *= tiles.sizes[d];
-      const std::int64_t tile_row = t / inner % tiles.sizes[dim];
-      const std::int64_t rows = std::min(kTile, loop.sizes[dim] - tile_row * kTile);
-      walk_rows(tiles, t, t + 1, [&](const auto& offsets, std::int64_t) {
-        for (std::int64_t c = 0; c < columns; c += kTile)
-          transpose_tile(dst + offsets[0] + c, loop.strides[0][dim],
-                         src + offsets[1] + c * loop.strides[1][last], loop.strides[1][last], rows,
-                         std::min(kTile, columns - c));
+      const std::int64_t strip = t / inner % strips.sizes[dim];
+      const std::int64_t rows = std::min(kStripRows, loop.sizes[dim] - strip * kStripRows);
+      walk_rows(strips, t, t + 1, [&](const auto& offsets, std::int64_t) {
+        transpose_strip(dst + offsets[0], loop.strides[0][dim], src + offsets[1],
+                        loop.strides[1][last], rows, columns, stream);
       });
     }
+    finish_streaming(stream);
   });
 }
 
