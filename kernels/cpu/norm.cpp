@@ -75,7 +75,8 @@ void scale_row(const NormArgs<T, float>& args, std::int64_t row, const T* x, flo
 }
 
 // Rows that are worked on together: while the sums of one row come together across lanes, the next
-// row's are under way. They have to stay in the first-level cache.
+// row's are under way. They have to stay in the first-level cache. Rows of float32 wait for memory
+// instead and go one by one.
 constexpr std::int64_t kRowGroup = 4;
 constexpr std::int64_t kGroupBytes = 16384;
 
@@ -117,7 +118,7 @@ void norm_group(const NormArgs<T, float>& args, std::int64_t begin, std::int64_t
 
 template <class T>
 void norm_rows_typed(const NormArgs<T, float>& args, std::int64_t begin, std::int64_t end) {
-  const bool small = args.columns * kRowGroup * static_cast<std::int64_t>(sizeof(T)) <= kGroupBytes;
+  const bool small = sizeof(T) == 2 && args.columns * kRowGroup * 2 <= kGroupBytes;
   const std::int64_t group = small ? kRowGroup : 1;
   for (std::int64_t row = begin; row < end; row += group)
     norm_group(args, row, end - row < group ? end - row : group);
