@@ -27,13 +27,13 @@ struct Options {
 
 // Queries, keys and values as one projection leaves them: [B, S, (Hq + 2 Hkv) D].
 struct Problem {
-  Problem(const Options& o, std::int64_t s, DType dtype)
-      : heads(o.heads),
-        kv_heads(o.kv_heads),
-        b(o.batch),
-        s(s),
-        d(o.dims),
-        dtype(dtype),
+  Problem(const Options& options, std::int64_t sequence, DType type)
+      : heads(options.heads),
+        kv_heads(options.kv_heads),
+        b(options.batch),
+        s(sequence),
+        d(options.dims),
+        dtype(type),
         row((heads + 2 * kv_heads) * d),
         qkv(dtype, b * s * row),
         grads(dtype, b * s * row),

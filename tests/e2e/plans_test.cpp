@@ -72,8 +72,8 @@ class PlansE2e : public DaemonTest {
       EXPECT_EQ(shown["sample"].get<std::string>(), text);
       EXPECT_TRUE(fs::exists(fs::path(shown["hf_folder"].get<std::string>()) / "config.json"));
       const auto page = client({"job", "show", plan});
-      for (const std::string& text : kShown.at(plan))
-        EXPECT_NE(page.output.find(text), std::string::npos) << text << "\n" << page.output;
+      for (const std::string& line : kShown.at(plan))
+        EXPECT_NE(page.output.find(line), std::string::npos) << line << "\n" << page.output;
       EXPECT_NE(page.output.find("sent by rank 0"), std::string::npos) << page.output;
     }
   }

@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"llama", &wide_llama, DType::kFloat32},
                       Case{"gpt2_bf16", &wide_gpt2, DType::kBFloat16},
                       Case{"llama_bf16", &wide_llama, DType::kBFloat16}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& test) { return std::string(test.param.name); });
 
 TEST_P(GenerateBatch, LogitsOfRowsAreThoseOfEachAlone) {
   for (const std::size_t rows : {2u, 3u, 8u, 9u, 13u}) {

@@ -66,17 +66,17 @@ TEST_P(ThreadRanks, Collectives) {
 INSTANTIATE_TEST_SUITE_P(All, ThreadRanks,
                          ::testing::Combine(::testing::Values(1, 2, 3, 4, 5, 8),
                                             ::testing::ValuesIn(kChecks)),
-                         [](const auto& info) {
-                           return std::string(std::get<1>(info.param).name) + "_" +
-                                  std::to_string(std::get<0>(info.param));
+                         [](const auto& test) {
+                           return std::string(std::get<1>(test.param).name) + "_" +
+                                  std::to_string(std::get<0>(test.param));
                          });
 
 INSTANTIATE_TEST_SUITE_P(Failure, ThreadRanks,
                          ::testing::Combine(::testing::Values(1, 2, 3, 4),
                                             ::testing::ValuesIn(kFailures)),
-                         [](const auto& info) {
-                           return std::string(std::get<1>(info.param).name) + "_" +
-                                  std::to_string(std::get<0>(info.param));
+                         [](const auto& test) {
+                           return std::string(std::get<1>(test.param).name) + "_" +
+                                  std::to_string(std::get<0>(test.param));
                          });
 
 TEST(ThreadBootstrap, ExchangesInRankOrder) {

@@ -18,13 +18,13 @@ using testing::HeapWorkspace;
 using testing::HostTensor;
 
 struct Operands {
-  Operands(std::mt19937& random, DType dtype, std::int64_t m, std::int64_t n, std::int64_t k,
-           bool by_columns)
-      : m(m),
-        n(n),
-        k(k),
-        dtype(dtype),
-        by_columns(by_columns),
+  Operands(std::mt19937& random, DType type, std::int64_t rows, std::int64_t columns,
+           std::int64_t depth, bool transposed)
+      : m(rows),
+        n(columns),
+        k(depth),
+        dtype(type),
+        by_columns(transposed),
         a(dtype, {m, k}, {}, k % 2),
         b(dtype, {k, n}, by_columns ? std::vector<int>{1, 0} : std::vector<int>{}) {
     a.fill_random(random);

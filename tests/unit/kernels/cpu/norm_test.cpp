@@ -140,10 +140,10 @@ TEST(AddNorm, IsAddThenNorm) {
 
 // One random backward problem with its expected gradients by central differences in double.
 struct BackwardCase {
-  BackwardCase(Shapes shape, DType dtype, bool rms, Rng& rng)
+  BackwardCase(Shapes shape, DType dtype, bool is_rms, Rng& rng)
       : rows(shape.rows),
         columns(shape.columns),
-        rms(rms),
+        rms(is_rms),
         x(random_tensor({rows, columns}, dtype, rng, -1.0, 4.0)),
         dy(random_tensor({rows, columns}, dtype, rng)),
         weight(random_tensor({columns}, parameter_dtype(dtype), rng)),

@@ -469,7 +469,7 @@ TEST_P(BruteForce, RandomLayoutsOnTwoMeshDims) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, BruteForce, testing::ValuesIn(op_cases()),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
 }  // namespace meshloom::test

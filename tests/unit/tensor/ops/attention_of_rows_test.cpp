@@ -32,7 +32,7 @@ class AttentionOfRows : public testing::TestWithParam<DType> {
 };
 INSTANTIATE_TEST_SUITE_P(DTypes, AttentionOfRows,
                          testing::Values(DType::kFloat32, DType::kBFloat16),
-                         [](const auto& info) { return std::string(dtype_name(info.param)); });
+                         [](const auto& test) { return std::string(dtype_name(test.param)); });
 
 TEST_P(AttentionOfRows, GivesEachRowWhatItGetsAlone) {
   for (const std::int64_t dims : {32, 20}) {

@@ -221,7 +221,7 @@ INSTANTIATE_TEST_SUITE_P(All, Attention,
                                                        .value_dim = 8,
                                                        .causal = true,
                                                        .documents = true}),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& test) { return test.param.name; });
 
 class AttentionOps : public testing::Test {
  protected:

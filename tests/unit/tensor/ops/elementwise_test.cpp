@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(
                   [](double v) { return v / 1.7; }},
         UnaryCase{"value_div", [](const Tensor& x) { return div(1.7, x); },
                   [](double v) { return 1.7 / v; }, 0.3, 2.0}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& test) { return test.param.name; });
 
 class PointwiseOps : public testing::Test {
  protected:

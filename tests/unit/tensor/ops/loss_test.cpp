@@ -184,7 +184,7 @@ TEST_P(LinearCrossEntropy, EqualsItsParts) {
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, LinearCrossEntropy,
                          testing::Values(DType::kFloat32, DType::kBFloat16),
-                         [](const auto& info) { return dtype_name(info.param); });
+                         [](const auto& test) { return dtype_name(test.param); });
 
 TEST_F(LossTest, StridedLogitsOfOneRow) {
   const Tensor logits =
