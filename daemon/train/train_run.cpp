@@ -134,43 +134,39 @@ void TrainRun::note_other_class(const ComputeClass& before) {
 }
 
 void TrainRun::forward_backward() {
-  if (pending_)
+  if (model_->has_gradients())
     throw FailedPrecondition(
         "forward_backward: the gradients of the step before were not used yet; call optim_step");
   PhaseSeconds& phases = model_->phases();
   phases.clear();
-  PendingStep pending;
-  pending.start = Clock::now();
+  LastStep last;
+  last.start = Clock::now();
   StepBatch step;
   {
     const PhaseTimer timer(phases, "data");
     FedBatch fed = feed_->next(world_, model_->mesh().leads_samples());
     step.micro_batches = std::move(fed.micro_batches);
-    step.labels = pending.labels = fed.labels;
+    step.labels = last.labels = fed.labels;
   }
   step.seq_len = config_.training().seq_len();
   step.last = true;
-  pending.loss = model_->forward_backward(step);
-  pending_ = pending;
+  last.loss = model_->forward_backward(step);
+  last_ = last;
 }
 
 v1::StepMetrics TrainRun::optim_step() {
-  if (!pending_)
-    throw FailedPrecondition("optim_step: there are no gradients; call forward_backward first");
-  const PendingStep pending = *pending_;
-  pending_.reset();
   v1::StepMetrics metrics;
   const double lr = config_.optimizer().lr() * schedule_.factor(model_->step());
   metrics.set_grad_norm(model_->optim_step(lr, config_.training().max_norm()));
   metrics.set_lr(lr);
-  feed_->advance(pending.labels);
+  feed_->advance(last_.labels);
   metrics.set_step(model_->step());
-  metrics.set_loss(pending.loss);
+  metrics.set_loss(last_.loss);
   metrics.set_tokens(feed_->progress().tokens);
-  std::array<double, 2> most = {seconds_since(pending.start),
+  std::array<double, 2> most = {seconds_since(last_.start),
                                 static_cast<double>(peak_resident_bytes())};
   all_reduce(world_, most, comm::ReduceOp::kMax);
-  metrics.set_tokens_per_second(static_cast<double>(pending.labels) / most[0]);
+  metrics.set_tokens_per_second(static_cast<double>(last_.labels) / most[0]);
   metrics.set_memory_bytes(static_cast<std::int64_t>(most[1]));
   if (const double peak = config_.training().peak_flops() * world_.size(); peak > 0.0) {
     const v1::TrainingConfig& t = config_.training();

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,8 +41,8 @@ class TrainRun final : public Run {
   std::unique_ptr<Sample> begin_sample(const std::vector<SampleStart>& sequences) override;
 
  private:
-  /// A forward_backward that optim_step has not used yet.
-  struct PendingStep {
+  /// The last forward_backward; model_ knows whether optim_step has used it.
+  struct LastStep {
     double loss = 0.0;
     std::int64_t labels = 0;
     std::chrono::steady_clock::time_point start;
@@ -63,7 +62,7 @@ class TrainRun final : public Run {
   LrSchedule schedule_;
   std::unique_ptr<DataFeed> feed_;
   std::unique_ptr<ModelRun> model_;
-  std::optional<PendingStep> pending_;
+  LastStep last_;
   std::int64_t saved_step_ = -1;  ///< the step whose checkpoint is on disk
   GroupCounters counted_;         ///< collectives up to the last step's end
   std::vector<std::string> notes_;

@@ -10,12 +10,6 @@
 namespace meshloom::train {
 namespace {
 
-struct MeshSize {
-  int dp = 1, fsdp = 1, tp = 1;
-  bool sequence = false;
-  int ranks() const { return dp * fsdp * tp; }
-};
-
 class MaskedLmRunTest : public RunFixture {
  protected:
   void SetUp() override {

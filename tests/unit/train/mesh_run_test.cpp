@@ -16,12 +16,6 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-struct MeshSize {
-  int dp = 1, fsdp = 1, tp = 1;
-  bool sequence = false;
-  int ranks() const { return dp * fsdp * tp; }
-};
-
 std::string name_of(const MeshSize& m) {
   return fmt::format("dp{}_fsdp{}_tp{}{}", m.dp, m.fsdp, m.tp, m.sequence ? "_sequence" : "");
 }

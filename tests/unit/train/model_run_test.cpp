@@ -13,12 +13,6 @@
 namespace meshloom::train {
 namespace {
 
-struct MeshSize {
-  int dp = 1, fsdp = 1, tp = 1;
-  bool sequence = false;
-  int ranks() const { return dp * fsdp * tp; }
-};
-
 class ModelRunTest : public RunFixture {
  protected:
   v1::RunConfig on(const MeshSize& m) const {

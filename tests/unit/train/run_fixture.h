@@ -20,6 +20,12 @@ namespace meshloom::train {
 
 namespace fs = std::filesystem;
 
+struct MeshSize {
+  int dp = 1, fsdp = 1, tp = 1;
+  bool sequence = false;
+  int ranks() const { return dp * fsdp * tp; }
+};
+
 /// Losses, gradient norms and the weights after training.
 struct Trace {
   std::vector<double> losses, norms;
