@@ -15,23 +15,23 @@ namespace meshloom::planner {
 class DimOrder;
 using DimOrderPtr = std::shared_ptr<const DimOrder>;
 
-/// An immutable cut of a dim of `size` elements into `parts` parts. Parts are disjoint and cover
-/// the dim. Two layouts are alike only if their orders have the same digest, so that shards that
-/// merely look equal are never mixed.
+/// An immutable sharding of a dim of `size` elements into `parts` parts. Parts are disjoint and
+/// cover the dim. Two layouts are alike only if their orders have the same digest, so that shards
+/// that merely look equal are never mixed.
 class DimOrder {
  public:
   /// The dim is `groups` equal stretches, each of units of `unit` elements (the last unit may be
   /// smaller); a part holds its shard_range of the units of every stretch. groups = 3 and unit =
-  /// head_dim: a fused QKV projection cut by heads. groups = 1: whole units stay together.
+  /// head_dim: a fused QKV projection sharded by heads. groups = 1: whole units stay together.
   /// Throws InvalidArgument unless size is a multiple of groups, and groups, unit, parts >= 1.
   static DimOrderPtr blocked(std::int64_t size, int parts, int groups, std::int64_t unit);
-  /// Any cut: ranges[p] is what part p holds, in its order (a balanced sequence). Throws
+  /// Any sharding: ranges[p] is what part p holds, in its order (a balanced sequence). Throws
   /// InvalidArgument where the ranges overlap or leave something out.
   static DimOrderPtr listed(std::int64_t size, std::vector<IndexRanges> ranges);
-  /// A cut for every row of tensor dim `row_dim` (documents that differ from sequence to sequence
-  /// of a batch): in row b part p holds rows[b][p]. Rows that are all alike make a `listed` order.
-  /// Throws InvalidArgument for no rows, a row that is no cut, and parts that differ in size
-  /// between rows, since a local tensor is rectangular.
+  /// A sharding for every row of tensor dim `row_dim` (documents that differ from sequence to
+  /// sequence of a batch): in row b part p holds rows[b][p]. Rows that are all alike make a
+  /// `listed` order. Throws InvalidArgument for no rows, a row that is no sharding, and parts that
+  /// differ in size between rows, since a local tensor is rectangular.
   static DimOrderPtr listed_by_row(std::int64_t size, int row_dim,
                                    std::vector<std::vector<IndexRanges>> rows);
   /// The same order of a tensor whose rows lie in another dim; `order` itself where it has no rows

@@ -8,7 +8,7 @@
 namespace meshloom::planner {
 namespace {
 
-const std::vector<int> kNoCutters;
+const std::vector<int> kNoDims;
 const DimOrderPtr kNoDimOrder;
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
@@ -22,7 +22,7 @@ template <typename... Args>
   throw InvalidArgument(fmt::format(format, std::forward<Args>(args)...));
 }
 
-std::vector<int> dims_that_cut(const Placements& placements, int tensor_dim) {
+std::vector<int> dims_that_shard(const Placements& placements, int tensor_dim) {
   std::vector<int> mesh_dims;
   for (std::size_t m = 0; m < placements.size(); ++m)
     if (placements[m].is_shard() && placements[m].dim == tensor_dim)
@@ -41,7 +41,7 @@ ShardOrder complete_order(const Placements& placements, int ndim, const ShardOrd
   }
   ShardOrder order;
   for (int d = 0; d < ndim; ++d) {
-    const std::vector<int> cutting = dims_that_cut(placements, d);
+    const std::vector<int> cutting = dims_that_shard(placements, d);
     const auto named = std::find_if(given.begin(), given.end(), [&](const DimShardOrder& entry) {
       return entry.tensor_dim == d;
     });
@@ -52,16 +52,17 @@ ShardOrder complete_order(const Placements& placements, int ndim, const ShardOrd
     std::vector<int> sorted = named->mesh_dims;
     std::sort(sorted.begin(), sorted.end());
     if (sorted != cutting)
-      refuse("shard order [{}] of tensor dim {}, which the mesh dims [{}] cut in {}",
+      refuse("shard order [{}] of tensor dim {}, which the mesh dims [{}] shard in {}",
              fmt::join(named->mesh_dims, ", "), d, fmt::join(cutting, ", "), to_string(placements));
     if (!cutting.empty()) order.push_back(*named);
   }
   return order;
 }
 
-/// The order by rows of the first cut of a dim, else null.
-const DimOrder* row_order(const DTensorSpec& spec, const std::vector<int>& cutters) {
-  const DimOrder* order = cutters.empty() ? nullptr : spec.dim_order(cutters.front()).get();
+/// The order by rows of the first sharding of a dim, else null.
+const DimOrder* row_order(const DTensorSpec& spec, const std::vector<int>& sharding_dims) {
+  const DimOrder* order =
+      sharding_dims.empty() ? nullptr : spec.dim_order(sharding_dims.front()).get();
   return order != nullptr && order->by_row() ? order : nullptr;
 }
 
@@ -73,9 +74,9 @@ void check_rows(const DTensorSpec& spec, int tensor_dim, const DimOrder& order) 
   if (order.rows() != spec.shape()[rows])
     refuse("a dim order of {} rows of tensor dim {} of {}", order.rows(), rows,
            to_string(spec.shape()));
-  check(row_order(spec, spec.cutters(rows)) == nullptr,
-        "a dim order of tensor dim {} by rows of dim {}, which is cut by rows itself", tensor_dim,
-        rows);
+  check(row_order(spec, spec.sharding_dims(rows)) == nullptr,
+        "a dim order of tensor dim {} by rows of dim {}, which is sharded by rows itself",
+        tensor_dim, rows);
 }
 
 void check_dim_order(const DTensorSpec& spec, int mesh_dim, const DimOrder& order) {
@@ -91,8 +92,8 @@ void check_dim_order(const DTensorSpec& spec, int mesh_dim, const DimOrder& orde
   check(order.parts() > 1 || order.plain(),
         "a dim order on mesh dim {} of size 1, which can only permute tensor dim {}", mesh_dim,
         placement.dim);
-  check(spec.cutters(placement.dim).front() == mesh_dim,
-        "a dim order on mesh dim {}, which is not the first to cut tensor dim {}", mesh_dim,
+  check(spec.sharding_dims(placement.dim).front() == mesh_dim,
+        "a dim order on mesh dim {}, which is not the first to shard tensor dim {}", mesh_dim,
         placement.dim);
   if (order.by_row()) check_rows(spec, placement.dim, order);
 }
@@ -161,10 +162,10 @@ std::uint64_t DTensorSpec::compute_hash() const {
   return hash;
 }
 
-const std::vector<int>& DTensorSpec::cutters(int tensor_dim) const {
+const std::vector<int>& DTensorSpec::sharding_dims(int tensor_dim) const {
   for (const DimShardOrder& entry : order_)
     if (entry.tensor_dim == tensor_dim) return entry.mesh_dims;
-  return kNoCutters;
+  return kNoDims;
 }
 
 const DimOrderPtr& DTensorSpec::dim_order(int mesh_dim) const {
@@ -181,11 +182,11 @@ bool DTensorSpec::has_partial() const {
                      [](const Placement& p) { return p.is_partial(); });
 }
 
-IndexRanges DTensorSpec::cut_dim(const DimShardOrder& cuts, const std::vector<int>& coordinates,
-                                 std::int64_t row) const {
-  const std::int64_t size = shape_[cuts.tensor_dim];
+IndexRanges DTensorSpec::shard_dim(const DimShardOrder& shards, const std::vector<int>& coordinates,
+                                   std::int64_t row) const {
+  const std::int64_t size = shape_[shards.tensor_dim];
   IndexRanges held = size > 0 ? IndexRanges{{0, size}} : IndexRanges{};
-  for (const int m : cuts.mesh_dims) {
+  for (const int m : shards.mesh_dims) {
     const int index = coordinates[static_cast<std::size_t>(m)];
     const DimOrderPtr& order = dim_order(m);
     held = order ? order->part(index, row)
@@ -201,7 +202,7 @@ LocalPart DTensorSpec::local_part(const std::vector<int>& coordinates) const {
   for (const std::int64_t size : shape_)
     ranges.push_back(size > 0 ? IndexRanges{{0, size}} : IndexRanges{});
   for (const DimShardOrder& entry : order_)
-    ranges[static_cast<std::size_t>(entry.tensor_dim)] = cut_dim(entry, coordinates, 0);
+    ranges[static_cast<std::size_t>(entry.tensor_dim)] = shard_dim(entry, coordinates, 0);
   std::vector<RowLists> rows;
   for (const DimShardOrder& entry : order_) {
     const DimOrder* order = row_order(*this, entry.mesh_dims);
@@ -209,7 +210,7 @@ LocalPart DTensorSpec::local_part(const std::vector<int>& coordinates) const {
     RowLists& lists = rows.emplace_back(RowLists{entry.tensor_dim, order->row_dim(), {}});
     for (const ShardRange& held : ranges[static_cast<std::size_t>(order->row_dim())])
       for (std::int64_t row = held.begin; row < held.end; ++row)
-        lists.lists.push_back(cut_dim(entry, coordinates, row));
+        lists.lists.push_back(shard_dim(entry, coordinates, row));
   }
   return LocalPart(std::move(ranges), std::move(rows));
 }

@@ -17,14 +17,14 @@ namespace meshloom::planner {
 
 using MeshPtr = std::shared_ptr<const MeshLayout>;
 
-/// The mesh dims that cut `tensor_dim`, the outermost cut first.
+/// The mesh dims that shard `tensor_dim`, the outermost sharding first.
 struct DimShardOrder {
   int tensor_dim = 0;
   std::vector<int> mesh_dims;
 
   bool operator==(const DimShardOrder&) const = default;
 };
-/// One entry per tensor dim that is cut, by ascending tensor_dim.
+/// One entry per tensor dim that is sharded, by ascending tensor_dim.
 using ShardOrder = std::vector<DimShardOrder>;
 
 /// A value, shared by pointer. Splits follow shard.h (or a DimOrder), one mesh dim after the other
@@ -32,11 +32,11 @@ using ShardOrder = std::vector<DimShardOrder>;
 class DTensorSpec {
  public:
   /// `order` empty: ascending mesh dims. `dim_orders` empty, or one per mesh dim (null: the ceil
-  /// rule); an order's size is that of the tensor dim its mesh dim cuts, its parts the mesh dim's
-  /// size, and it must be the first cut of its dim; one part must not permute. An order by rows has
-  /// as many as its row dim has elements (of which a rank holds those that it holds of that dim),
-  /// and the row dim is not cut by rows itself. An order whose parts are those of the ceil rule
-  /// becomes null. Throws InvalidArgument naming what does not fit.
+  /// rule); an order's size is that of the tensor dim its mesh dim shards, its parts the mesh dim's
+  /// size, and it must be the first sharding of its dim; one part must not permute. An order by
+  /// rows has as many as its row dim has elements (of which a rank holds those that it holds of
+  /// that dim), and the row dim is not sharded by rows itself. An order whose parts are those of
+  /// the ceil rule becomes null. Throws InvalidArgument naming what does not fit.
   DTensorSpec(MeshPtr mesh, Placements placements, Shape shape, ShardOrder order = {},
               std::vector<DimOrderPtr> dim_orders = {});
 
@@ -47,11 +47,11 @@ class DTensorSpec {
     return placements_[static_cast<std::size_t>(mesh_dim)];
   }
   const Shape& shape() const { return shape_; }
-  /// Complete: every cut tensor dim is listed.
+  /// Complete: every sharded tensor dim is listed.
   const ShardOrder& shard_order() const { return order_; }
   bool default_order() const { return default_order_; }
-  /// Mesh dims that cut `tensor_dim`, outermost first; empty where none does.
-  const std::vector<int>& cutters(int tensor_dim) const;
+  /// Mesh dims that shard `tensor_dim`, outermost first; empty where none does.
+  const std::vector<int>& sharding_dims(int tensor_dim) const;
   /// Null: the ceil rule.
   const DimOrderPtr& dim_order(int mesh_dim) const;
   bool has_dim_orders() const { return !dim_orders_.empty(); }
@@ -70,8 +70,8 @@ class DTensorSpec {
  private:
   void settle_dim_orders();  ///< checks them and drops plain ones
   /// What is held of a dim, in one row where its order is by rows.
-  IndexRanges cut_dim(const DimShardOrder& cuts, const std::vector<int>& coordinates,
-                      std::int64_t row) const;
+  IndexRanges shard_dim(const DimShardOrder& shards, const std::vector<int>& coordinates,
+                        std::int64_t row) const;
   std::uint64_t compute_hash() const;
 
   MeshPtr mesh_;

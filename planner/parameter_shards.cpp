@@ -14,8 +14,8 @@ ShardChoice largest_divisible(const ShardCandidate& candidate, int ranks,
   if (numel(candidate.shape) < options.min_elements) return {std::nullopt, "small"};
   std::optional<int> best;
   for (int dim = 0; dim < candidate.shape.size(); ++dim) {
-    const bool taken = std::find(candidate.other_cut.begin(), candidate.other_cut.end(), dim) !=
-                       candidate.other_cut.end();
+    const bool taken = std::find(candidate.other_sharded.begin(), candidate.other_sharded.end(),
+                                 dim) != candidate.other_sharded.end();
     if (taken || candidate.shape[dim] % ranks != 0) continue;
     if (!best || candidate.shape[dim] > candidate.shape[*best]) best = dim;
   }
@@ -38,7 +38,7 @@ ShardChoice choose_shard(const ShardCandidate& candidate, int ranks, const Shard
   if (given != options.dims.end()) {
     const std::optional<int> dim = given->second;
     check(!dim || (*dim >= 0 && *dim < candidate.shape.size()),
-          "fully_shard: {} has shape {}, dim {} cannot be cut", candidate.name, candidate.shape,
+          "fully_shard: {} has shape {}, dim {} cannot be sharded", candidate.name, candidate.shape,
           dim.value_or(0));
     return {dim, "override"};
   }

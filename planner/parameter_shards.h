@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which dim of every parameter fully_shard cuts, and which parameters travel together.
+// Which dim of every parameter fully_shard shards, and which parameters travel together.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace meshloom::planner {
 
 enum class ShardPolicy {
   kDim0,              ///< dim 0 of every parameter (as PyTorch's FSDP2), uneven where need be
-  kLargestDivisible,  ///< the largest dim that nothing else cuts and that divides evenly
+  kLargestDivisible,  ///< the largest dim that nothing else shards and that divides evenly
 };
 
 struct ShardOptions {
@@ -31,8 +31,8 @@ struct ShardOptions {
 /// A parameter as far as the choice needs it; the same on every rank of all meshes.
 struct ShardCandidate {
   std::string name;
-  Shape shape;                 ///< of the whole parameter
-  std::vector<int> other_cut;  ///< dims that other mesh dims (tp) cut
+  Shape shape;                     ///< of the whole parameter
+  std::vector<int> other_sharded;  ///< dims that other mesh dims (tp) shard
 };
 
 struct ShardChoice {
@@ -47,7 +47,7 @@ ShardChoice choose_shard(const ShardCandidate& candidate, int ranks, const Shard
 std::vector<ShardChoice> choose_shards(const std::vector<ShardCandidate>& candidates, int ranks,
                                        const ShardOptions& options);
 
-/// Whether the shards of a parameter that is cut along `dim`, the largest of `elements`, travel
+/// Whether the shards of a parameter that is sharded along `dim`, the largest of `elements`, travel
 /// straight between their places; all others of a unit travel packed, in one message.
 bool shards_travel_alone(int dim, std::int64_t elements);
 /// Flat buffers of a unit: tensors that are not packed begin at a multiple of so many elements.

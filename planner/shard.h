@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one rule by which a size is cut over ranks: chunk = ceil(n / parts), last shards smaller or
-// empty.
+// The one rule by which a size is sharded over ranks: chunk = ceil(n / parts), last shards smaller
+// or empty.
 #pragma once
 
 #include <algorithm>

@@ -38,7 +38,7 @@ auto from_file(const Read& read) {
   }
 }
 
-/// A mesh that cuts and a plan that says not to; an option for what is not there.
+/// A mesh that shards and a plan that says not to; an option for what is not there.
 void check_against_mesh(const PlanOptions& options, const v1::ParallelPlan& plan,
                         const planner::MeshSizes& mesh) {
   if (plan.has_tensor_parallel() && !plan.tensor_parallel() && mesh.tp > 1)
@@ -74,7 +74,7 @@ void add_mesh_options(CLI::App& command, PlanOptions& options) {
   command.add_option("--plan", options.plan_file,
                      "A YAML file with mesh and plan, as in a job; flags win over it");
   command.add_flag("--sequence-parallel", options.sequence_parallel,
-                   "Cut the residual stream's tokens over tp");
+                   "AxisSharding the residual stream's tokens over tp");
   command.add_option("--shard-policy", options.shard_policy,
                      "fully_shard: dim0, or largest_divisible");
   command.add_flag("--no-reshard", options.no_reshard,

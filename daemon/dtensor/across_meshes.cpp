@@ -63,8 +63,8 @@ SpecPtr in_frame(const SpecPtr& spec, const MeshFrame& frame) {
     if (!dim_orders.empty()) dim_orders[at] = spec->dim_order(d);
   }
   planner::ShardOrder order = spec->shard_order();
-  for (planner::DimShardOrder& cuts : order)
-    for (int& d : cuts.mesh_dims) d = mesh_dim(d);
+  for (planner::DimShardOrder& shards : order)
+    for (int& d : shards.mesh_dims) d = mesh_dim(d);
   return std::make_shared<const planner::DTensorSpec>(
       frame.layout, std::move(placements), spec->shape(), std::move(order), std::move(dim_orders));
 }

@@ -33,10 +33,10 @@ bool covers(const Boxes& boxes, const Shape& shape) {
 std::int64_t dense_offset(const Dims& first, const Shape& size, const Shape& shape) {
   std::int64_t offset = 0;
   std::int64_t stride = 1;
-  bool cut = false;  // a dim further in is not taken whole
+  bool sharded = false;  // a dim further in is not taken whole
   for (int d = shape.size() - 1; d >= 0; --d) {
-    if (cut && size[d] != 1) return -1;
-    cut = cut || size[d] != shape[d];
+    if (sharded && size[d] != 1) return -1;
+    sharded = sharded || size[d] != shape[d];
     offset += first[d] * stride;
     stride *= shape[d];
   }

@@ -16,9 +16,9 @@ class StepCache;
 
 class DeviceMesh;
 
-/// Where a mesh lies in the one that it was cut out of.
+/// Where a mesh lies in the one that it was taken from.
 struct MeshFrame {
-  DeviceMesh* root = nullptr;  ///< the mesh that was not cut out of another one
+  DeviceMesh* root = nullptr;  ///< the mesh that was not taken from another one
   DeviceMesh* mesh = nullptr;  ///< that has `layout`; null where dims of the root were flattened
   std::shared_ptr<const planner::MeshLayout> layout;  ///< of all ranks of the root
   std::vector<int> dims;                              ///< of `layout` that are the mesh's own

@@ -30,7 +30,7 @@ struct Decided {
   planner::ShardingDecision decision;
   planner::OpAttributes local_attributes;
   /// The inputs that are redistributed, with messages and without.
-  std::vector<int> moved, cut;
+  std::vector<int> moved, sharded;
   std::vector<planner::LocalPart> parts;  ///< of the inputs, after redistribution
   std::unique_ptr<Decided> next;          ///< of the same hash
 };

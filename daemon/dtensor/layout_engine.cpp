@@ -73,7 +73,7 @@ void note_redistributions(Decided& decided, planner::PlanCache& plans) {
     const auto& steps = plans.plan(use.from, use.to).steps;
     const bool sends = std::any_of(steps.begin(), steps.end(),
                                    [](const auto& step) { return !planner::is_local(step.kind); });
-    (sends ? decided.moved : decided.cut).push_back(static_cast<int>(i));
+    (sends ? decided.moved : decided.sharded).push_back(static_cast<int>(i));
   }
 }
 
@@ -142,8 +142,8 @@ const Decided& DistributedEngine::decide(planner::OpId op, DecisionCache::Specs 
 
 void DistributedEngine::check_explicit(const Decided& decided) const {
   const bool free = redistributing_ == Redistributing::kWithoutMessages;
-  for (const std::vector<int>* inputs : {&decided.moved, &decided.cut}) {
-    if (inputs->empty() || (free && inputs == &decided.cut)) continue;
+  for (const std::vector<int>* inputs : {&decided.moved, &decided.sharded}) {
+    if (inputs->empty() || (free && inputs == &decided.sharded)) continue;
     const InputUse& use = decided.uses[static_cast<std::size_t>(inputs->front())];
     throw FailedPrecondition(fmt::format(
         "{}: input {} of shape {} has layout {}, the op takes it in {}; redistribute it where "

@@ -29,7 +29,7 @@ planner::SpecPtr with_positions(const planner::DTensorSpec& spec, std::int64_t p
 }
 
 /// Whether two layouts differ in sizes at most.
-bool cut_alike(const planner::DTensorSpec& a, const planner::DTensorSpec& b) {
+bool sharded_alike(const planner::DTensorSpec& a, const planner::DTensorSpec& b) {
   if (a.placements() != b.placements() || a.shard_order() != b.shard_order()) return false;
   for (int d = 0; d < a.mesh().ndim(); ++d)
     if (!planner::same_order(a.dim_order(d), b.dim_order(d))) return false;
@@ -51,7 +51,7 @@ Tensor KvCache::append_to(Memory& memory, const Tensor& next) const {
   LayoutEngine* engine = next.has_layout() ? next.layout()->engine : nullptr;
   if (engine != nullptr) {
     if (!memory.first) memory.first = with_positions(*next.layout()->spec, next.size(kPositions));
-    const bool kept = cut_alike(*next.layout()->spec, *memory.first);
+    const bool kept = sharded_alike(*next.layout()->spec, *memory.first);
     local = local_of(
         kept ? next : engine->relaid(next, with_positions(*memory.first, next.size(kPositions))));
   }

@@ -13,7 +13,7 @@ namespace meshloom::nn {
 
 /// Made by Model::make_cache, one for each sequence, so that sequences of different lengths are
 /// decoded together and one that ends gives its memory back. A layer's memory for all positions is
-/// taken at its first append. Keys and values with a layout are kept cut as those of the first
+/// taken at its first append. Keys and values with a layout are kept sharded as those of the first
 /// append (by heads, mostly), with all positions of what a rank holds.
 class KvCache {
  public:

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/nn/feature_cut.h"
+#include "daemon/nn/feature_sharding.h"
 #include "daemon/tensor/tensor.h"
 #include "kernels/base/philox.h"
 
@@ -80,11 +80,11 @@ class Module {
 
   // --- How the module can be spread over ranks; nullopt: it cannot.
   /// Each rank computes a part of the output features.
-  virtual std::optional<FeatureCut> column_cut() const { return std::nullopt; }
+  virtual std::optional<FeatureSharding> column_sharding() const { return std::nullopt; }
   /// Each rank holds a part of the input features (of a table: of the rows), and outputs are sums
   /// over ranks.
-  virtual std::optional<FeatureCut> row_cut() const { return std::nullopt; }
-  /// Outputs at a position depend on that position's inputs alone, so a sequence may be cut.
+  virtual std::optional<FeatureSharding> row_sharding() const { return std::nullopt; }
+  /// Outputs at a position depend on that position's inputs alone, so a sequence may be sharded.
   virtual bool positionwise() const { return false; }
 
  protected:

@@ -57,8 +57,8 @@ ParallelModel::ParallelModel(nn::Model& model, dtensor::DeviceMesh* mesh, const 
     : model_(model) {
   check(!plan.sequence_parallel || plan.tensor_parallel,
         "plan.sequence_parallel needs plan.tensor_parallel");
-  const bool cut = mesh != nullptr && plan.tensor_parallel && mesh->layout()->size() > 1;
-  if (cut) {
+  const bool sharded = mesh != nullptr && plan.tensor_parallel && mesh->layout()->size() > 1;
+  if (sharded) {
     impl_ = std::make_unique<Impl>(*mesh);
     const StylePlan styles = plan.styles.empty()
                                  ? default_plan(model.config().architecture, plan.sequence_parallel)
@@ -70,7 +70,7 @@ ParallelModel::ParallelModel(nn::Model& model, dtensor::DeviceMesh* mesh, const 
   }
   for (const nn::NamedParameter& p : model.named_parameters()) {
     LocalParameter local{p.name, p.parameter, nullptr};
-    if (cut) {
+    if (sharded) {
       const Tensor& value = p.parameter->value;
       local.spec = value.layout()->spec;
       impl_->locals.push_back(

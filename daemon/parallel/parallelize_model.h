@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ParallelModel: a model whose parameters are cut over a tensor-parallel mesh, seen from one rank.
+// ParallelModel: a model whose parameters are sharded over a tensor-parallel mesh, seen from one
+// rank.
 //
 // Only the tensor-parallel mesh (dim tp) has to do with layouts. Data parallelism and fully_shard
 // work on what this gives them: plain local parameters, plain batches, plain losses.
@@ -36,7 +37,7 @@ struct LocalParameter {
 /// it.
 class ParallelModel {
  public:
-  /// Cuts the parameters of `model` (which outlives this) as the plan says: each becomes a tensor
+  /// Shards the parameters of `model` (which outlives this) as the plan says: each becomes a tensor
   /// with a layout whose local part is a copy, so values are to be there already or to be filled in
   /// later through local_parameters(). From here on the model's own functions (loss, logits,
   /// decode) take the same plain tensors on all ranks of the mesh, which call them together, and

@@ -19,7 +19,7 @@ void level_checkpoints(v1::ParallelPlan& plan) {
   plan.clear_activation_checkpoint_choices();
 }
 
-/// Parameters that some layers cut otherwise than the others are whole in all.
+/// Parameters that some layers shard otherwise than the others are whole in all.
 void level_layers(planner::ShardOptions& shards, const planner::ModelShape& model) {
   if (shards.dims.empty()) return;
   const planner::ModelParameters all = planner::model_parameters(model);

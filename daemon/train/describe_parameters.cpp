@@ -15,7 +15,7 @@ const std::string& name_of(const planner::DTensorSpec& spec, int mesh_dim) {
   return spec.mesh().dims()[static_cast<std::size_t>(mesh_dim)].name;
 }
 
-/// What a cut keeps together, where not single rows or columns.
+/// What a sharding keeps together, where not single rows or columns.
 std::string units_text(const planner::DimOrderPtr& order) {
   if (!order) return "";
   if (order->groups() == 0) return " in an order of its own";
@@ -23,7 +23,8 @@ std::string units_text(const planner::DimOrderPtr& order) {
   return fmt::format(" by heads of {}", order->unit());
 }
 
-std::string cut_text(const planner::DTensorSpec& spec, int mesh_dim, const std::string& reason) {
+std::string sharding_text(const planner::DTensorSpec& spec, int mesh_dim,
+                          const std::string& reason) {
   const std::string& name = name_of(spec, mesh_dim);
   const bool fsdp = name == "fsdp" && !reason.empty();
   if (spec.placement(mesh_dim).is_replicate())
@@ -37,11 +38,11 @@ std::string layout_text(const planner::DTensorSpec& spec, const std::string& rea
   std::vector<std::string> parts;
   for (int d = 0; d < spec.mesh().ndim(); ++d) {
     if (spec.mesh().dims()[static_cast<std::size_t>(d)].size == 1) continue;
-    if (std::string part = cut_text(spec, d, reason); !part.empty()) parts.push_back(part);
+    if (std::string part = sharding_text(spec, d, reason); !part.empty()) parts.push_back(part);
   }
-  for (const planner::DimShardOrder& cut : spec.shard_order()) {
+  for (const planner::DimShardOrder& sharding : spec.shard_order()) {
     std::vector<std::string> names;
-    for (const int d : cut.mesh_dims)
+    for (const int d : sharding.mesh_dims)
       if (spec.mesh().dims()[static_cast<std::size_t>(d)].size > 1)
         names.push_back(name_of(spec, d));
     if (names.size() > 1) parts.push_back(fmt::format("{}", fmt::join(names, " before ")));

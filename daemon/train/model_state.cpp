@@ -162,14 +162,15 @@ void ModelState::serve_export() {
 
 void ModelState::export_hf(const std::filesystem::path& folder, DType dtype) {
   comm::ProcessGroup& world = mesh_.world();
-  const bool cut = std::any_of(specs_.begin(), specs_.end(),
-                               [](const planner::SpecPtr& spec) { return !spec->replicated(); });
+  const bool sharded = std::any_of(specs_.begin(), specs_.end(), [](const planner::SpecPtr& spec) {
+    return !spec->replicated();
+  });
   std::exception_ptr error;
   const auto ask = [&](std::int64_t i) {
-    if (cut) world.broadcast(make_view(&i, DType::kInt64, {1}), 0)->wait_host();
+    if (sharded) world.broadcast(make_view(&i, DType::kInt64, {1}), 0)->wait_host();
   };
   if (world.rank() != 0) {
-    if (cut) serve_export();
+    if (sharded) serve_export();
   } else {
     try {
       HfSaveOptions options;
@@ -178,7 +179,7 @@ void ModelState::export_hf(const std::filesystem::path& folder, DType dtype) {
       std::vector<HfParameter> parameters;
       for (std::size_t i = 0; i < specs_.size(); ++i)
         parameters.push_back({optimizer_->parameters()[i].name, specs_[i]->shape(), [&, i] {
-                                if (!cut) return optimizer_->master(i).detach();
+                                if (!sharded) return optimizer_->master(i).detach();
                                 ask(static_cast<std::int64_t>(i));
                                 return gather(optimizer_->master(i).detach(), i);
                               }});

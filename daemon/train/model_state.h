@@ -42,8 +42,8 @@ class ModelState {
   RunMesh& mesh() { return mesh_; }
   /// How the ranks of the mesh hold parameter i.
   const std::vector<planner::SpecPtr>& specs() const { return specs_; }
-  /// One line per kind of parameter: how the ranks of the mesh hold it, and why fully_shard cuts it
-  /// so (describe_parameters).
+  /// One line per kind of parameter: how the ranks of the mesh hold it, and why fully_shard shards
+  /// it so (describe_parameters).
   std::string description() const;
   /// Patterns of the plan that match nothing, as texts that name near misses.
   const std::vector<std::string>& warnings() const { return tensor_model_->warnings(); }

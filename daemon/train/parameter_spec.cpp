@@ -15,7 +15,7 @@ planner::SpecPtr parameter_spec(const planner::MeshPtr& mesh, const Shape& shape
   planner::ShardOrder order;
   const std::optional<int> tp = mesh->find_dim("tp"), fsdp = mesh->find_dim("fsdp");
   if (tensor_spec && tensor_spec->placement(0).is_shard()) {
-    check_internal(tp.has_value(), "a parameter is cut over tp on the mesh {}", *mesh);
+    check_internal(tp.has_value(), "a parameter is sharded over tp on the mesh {}", *mesh);
     placements[static_cast<std::size_t>(*tp)] = tensor_spec->placement(0);
     if (tensor_spec->has_dim_orders()) {
       orders.resize(dims);
@@ -23,7 +23,7 @@ planner::SpecPtr parameter_spec(const planner::MeshPtr& mesh, const Shape& shape
     }
   }
   if (shard_dim) {
-    check_internal(fsdp.has_value(), "a parameter is cut over fsdp on the mesh {}", *mesh);
+    check_internal(fsdp.has_value(), "a parameter is sharded over fsdp on the mesh {}", *mesh);
     placements[static_cast<std::size_t>(*fsdp)] = planner::Placement::shard(*shard_dim);
     if (tp && placements[static_cast<std::size_t>(*tp)] == planner::Placement::shard(*shard_dim))
       order.push_back({*shard_dim, {*tp, *fsdp}});

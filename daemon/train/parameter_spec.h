@@ -10,8 +10,8 @@
 namespace meshloom::train {
 
 /// `tensor_spec`: over a mesh of the one dim tp, or null where every rank has the whole parameter.
-/// `shard_dim`: the dim of what tensor parallelism leaves that fully_shard cuts over fsdp. The
-/// result is over `mesh`; a dim that both cut is cut by tp first.
+/// `shard_dim`: the dim of what tensor parallelism leaves that fully_shard shards over fsdp. The
+/// result is over `mesh`; a dim that both shard is sharded by tp first.
 planner::SpecPtr parameter_spec(const planner::MeshPtr& mesh, const Shape& shape,
                                 const planner::SpecPtr& tensor_spec, std::optional<int> shard_dim);
 

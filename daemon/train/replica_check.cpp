@@ -54,7 +54,7 @@ void check_replicas(ModelState& state, std::int64_t step) {
   const auto all = gather_values(world, digests);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const planner::SpecPtr& spec = state.specs()[i];
-    // Ranks with equal coordinates on the mesh dims that cut the parameter hold the same part.
+    // Ranks with equal coordinates on the mesh dims that shard the parameter hold the same part.
     std::map<std::vector<int>, int> first_with;
     for (int rank = 0; rank < world.size(); ++rank) {
       std::vector<int> part = spec->mesh().coordinates(rank);

@@ -10,8 +10,8 @@
 namespace meshloom::train {
 
 /// Every rank of `world` calls it with what it takes the plan to be, as text (a resolved config, a
-/// description of the cut). Throws FailedPrecondition on every rank naming the ranks whose text
-/// differs from rank 0's. `what` begins the message.
+/// description of the sharding). Throws FailedPrecondition on every rank naming the ranks whose
+/// text differs from rank 0's. `what` begins the message.
 void check_same_text(comm::ProcessGroup& world, const std::string& what, const std::string& text);
 
 /// Compares, bit for bit, the master weights of ranks that hold the same part of a parameter. Every

@@ -29,7 +29,7 @@ void check_sizes(const v1::Mesh& mesh) {
 }
 
 /// The field that a refusal of the mesh as a whole names.
-const char* last_cut(const v1::Mesh& mesh) {
+const char* last_shard(const v1::Mesh& mesh) {
   if (mesh.tp() > 1) return "run.mesh.tp";
   return mesh.fsdp() > 1 ? "run.mesh.fsdp" : "run.mesh.dp";
 }
@@ -39,7 +39,7 @@ int ranks_of(const v1::Mesh& mesh) {
   const std::optional<int> count =
       planner::rank_count(std::array{mesh.dp(), mesh.fsdp(), mesh.tp()});
   if (!count)
-    refuse_field(last_cut(mesh), "the mesh dp={},fsdp={},tp={} has more than 2^31 - 1 ranks",
+    refuse_field(last_shard(mesh), "the mesh dp={},fsdp={},tp={} has more than 2^31 - 1 ranks",
                  mesh.dp(), mesh.fsdp(), mesh.tp());
   return *count;
 }
@@ -63,7 +63,7 @@ void resolve_mesh(v1::Mesh& mesh, bool fully_shard, int world_size) {
     }
   }
   if (ranks_of(mesh) != world_size)
-    refuse_field(last_cut(mesh), "the mesh dp={},fsdp={},tp={} has {} ranks, the daemon {}",
+    refuse_field(last_shard(mesh), "the mesh dp={},fsdp={},tp={} has {} ranks, the daemon {}",
                  mesh.dp(), mesh.fsdp(), mesh.tp(), ranks_of(mesh), world_size);
 }
 

@@ -18,8 +18,8 @@ void resolve_mesh_and_plan(v1::RunConfig& config, int world_size);
 
 /// Checks what a resolved plan says about modules, parameters and blocks against the model, of
 /// which nothing takes memory. Returns what is no error but may be a mistake: patterns of modules
-/// that match nothing, styles that cut nothing, more ranks of tp than heads. Throws InvalidArgument
-/// with the field.
+/// that match nothing, styles that shard nothing, more ranks of tp than heads. Throws
+/// InvalidArgument with the field.
 std::vector<std::string> check_plan_fits(const v1::RunConfig& config, const nn::ModelConfig& model);
 
 /// What every block keeps for backward, in the order of the blocks of these parameters. Throws

@@ -126,10 +126,11 @@ std::vector<std::string> check_tensor_plan(const v1::RunConfig& config, nn::Modu
   const auto mesh = std::make_shared<const planner::MeshLayout>(
       planner::MeshLayout({{"tp", config.mesh().tp()}}));
   const std::string field = "run.plan.styles";
-  auto [warnings, applied, cut] =
+  auto [warnings, applied, sharding] =
       with_field(field, [&] { return parallel::check_styles(model, mesh, plan.styles); });
-  if (cut == 0)
-    warnings.push_back("no parameter is cut: each of the ranks of tp holds and computes them all");
+  if (sharding == 0)
+    warnings.push_back(
+        "no parameter is sharded: each of the ranks of tp holds and computes them all");
   for (std::string& warning : warnings) warning = fmt::format("{}: {}", field, warning);
   return warnings;
 }

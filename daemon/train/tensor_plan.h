@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the plan of a config says about tensor parallelism, and whether the model can be cut so.
+// What the plan of a config says about tensor parallelism, and whether the model can be sharded so.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ parallel::ModelPlan make_tensor_plan(const v1::ParallelPlan& plan);
 
 /// Checks the styles of a resolved plan against the modules of a model that needs no memory, as
 /// they will be used when the run is made. Returns a text for each pattern that matches nothing and
-/// one where no parameter is cut.
+/// one where no parameter is sharded.
 /// Throws InvalidArgument with the field for a pattern that is malformed or matches as well as
 /// another, and for a style that does not fit a module it is given to.
 std::vector<std::string> check_tensor_plan(const v1::RunConfig& config, nn::Module& model);

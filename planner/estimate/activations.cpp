@@ -9,7 +9,7 @@ namespace meshloom::planner {
 namespace {
 
 /// Tensors of a layer by their width, in elements per token; what is of the residual stream apart,
-/// since sequence parallelism cuts its tokens.
+/// since sequence parallelism shards its tokens.
 struct Widths {
   std::int64_t local = 0;   ///< for every token of the micro batch
   std::int64_t stream = 0;  ///< for the tokens of the residual stream that are here
@@ -21,7 +21,7 @@ struct LayerWidths {
 
 /// With sequence parallelism the inputs of the column-wise projections, the norms' outputs gathered
 /// over tokens, are kept.
-void cut_stream(const LocalModel& local, LayerWidths& w) {
+void shard_stream(const LocalModel& local, LayerWidths& w) {
   const std::int64_t c = local.model.hidden;
   w.kept.local += 2 * c;
   w.forward.local += c;
@@ -58,7 +58,7 @@ LayerWidths layer_widths(const LocalModel& local) {
   }
   // SwiGLU's backward: three gradients as wide as the MLP.
   if (local.model.kind == ModelKind::kLlama) w.backward.local = 3 * local.inner;
-  if (local.plan.sequence_parallel) cut_stream(local, w);
+  if (local.plan.sequence_parallel) shard_stream(local, w);
   return w;
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 using Choices = std::vector<ShardChoice>;
 
-/// Of the parameters of a unit whose shards are cut as `choices` say.
+/// Of the parameters of a unit whose parameters are sharded as `choices` say.
 UnitSize size_of(const std::vector<ParameterShape>& list, const Choices& choices,
                  const MeshSizes& mesh) {
   UnitSize sum;
@@ -34,8 +34,8 @@ UnitSize size_of(const std::vector<ParameterShape>& list, const Choices& choices
     }
     sum.sharded += numel(shape);
     // Gradients of whole keys and values are summed before they reach the weights.
-    const TensorCut& cut = list[i].cut;
-    if (cut.dim < 0 && !cut.whole_where_few) sum.replicated += numel(shape);
+    const TensorSharding& sharding = list[i].sharding;
+    if (sharding.dim < 0 && !sharding.whole_where_few) sum.replicated += numel(shape);
   }
   sum.flat = sum.packed_shards;
   for (std::size_t i = 0; i < list.size(); ++i) {
@@ -49,7 +49,7 @@ UnitSize size_of(const std::vector<ParameterShape>& list, const Choices& choices
   return sum;
 }
 
-/// Biases that tp does not cut behind weights that it does, as far as they stay.
+/// Biases that tp does not shard behind weights that it does, as far as they stay.
 std::int64_t row_bias_elements(const std::vector<ParameterShape>& block, const Choices& choices,
                                const MeshSizes& mesh) {
   std::int64_t sum = 0;
@@ -57,7 +57,7 @@ std::int64_t row_bias_elements(const std::vector<ParameterShape>& block, const C
     const ParameterShape& weight = block[i - 1];
     const ParameterShape& bias = block[i];
     const std::string owner = weight.name.substr(0, weight.name.rfind('.'));
-    if (weight.cut.dim >= 0 && bias.cut.dim < 0 && bias.name == owner + ".bias")
+    if (weight.sharding.dim >= 0 && bias.sharding.dim < 0 && bias.name == owner + ".bias")
       sum += choices[i].dim ? shard_range(bias.shape[0], mesh.fsdp, 0).size() : bias.shape[0];
   }
   return sum;
@@ -147,8 +147,8 @@ LocalModel local_model(const ModelShape& model, const ModelParameters& parameter
   root_choices.insert(root_choices.end(), shards.after.begin(), shards.after.end());
   local.root = size_of(root, root_choices, mesh);
   const TensorGroups& groups = plan.tensor_groups;
-  const auto part = [&](std::int64_t size, bool cut) {
-    return cut ? shard_range(size, mesh.tp, 0).size() : size;
+  const auto part = [&](std::int64_t size, bool sharded) {
+    return sharded ? shard_range(size, mesh.tp, 0).size() : size;
   };
   local.whole_kv = groups.attention && model.kv_heads != model.heads && model.kv_heads < mesh.tp;
   const std::int64_t kv_heads = part(model.kv_heads, groups.attention && !local.whole_kv);

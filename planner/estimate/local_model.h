@@ -11,10 +11,10 @@ namespace meshloom::planner {
 
 /// Elements of a set of parameters on a rank.
 struct UnitSize {
-  std::int64_t tensor_parallel = 0;  ///< after tp's cut: what computing needs
+  std::int64_t tensor_parallel = 0;  ///< after tp's sharding: what computing needs
   std::int64_t sharded = 0;          ///< after fsdp's too: what stays
-  std::int64_t replicated = 0;       ///< of `sharded`: elements that tp does not cut
-  std::int64_t gathered = 0;         ///< of `tensor_parallel`: elements that fsdp cuts
+  std::int64_t replicated = 0;       ///< of `sharded`: elements that tp does not shard
+  std::int64_t gathered = 0;         ///< of `tensor_parallel`: elements that fsdp shards
   std::int64_t shards = 0;           ///< of `sharded`: theirs
   std::int64_t packed = 0;           ///< of `gathered`: elements that travel in one message,
   std::int64_t packed_shards = 0;    ///< and of `shards`
@@ -47,18 +47,18 @@ struct LocalModel {
   std::int64_t rows = 0;         ///< tokens of a micro batch
   std::int64_t stream_rows = 0;  ///< of them, those the residual stream holds here
   std::int64_t element_bytes = 4;
-  /// tp cuts a projection's inputs but not its bias, whose gradient is then a sum over tp.
+  /// tp shards a projection's inputs but not its bias, whose gradient is then a sum over tp.
   std::int64_t row_biases = 0;   ///< elements of one layer
-  GradientSums gradient_sums{};  ///< of parameters that fsdp does not cut
+  GradientSums gradient_sums{};  ///< of parameters that fsdp does not shard
 
   UnitSize all() const;
 };
 
 /// The choice must be valid. Throws InvalidArgument for dims of fully_shard that do not fit the
-/// parameters, and Unimplemented where layers would be cut each in its own way.
+/// parameters, and Unimplemented where layers would be sharded each in its own way.
 LocalModel local_model(const ModelShape& model, const MeshSizes& mesh, const PlanChoice& plan,
                        const Workload& work);
-/// The same from parameters that were described before, their cuts settled (tensor_groups.h):
+/// The same from parameters that were described before, their shardings settled (tensor_groups.h):
 /// for searches.
 LocalModel local_model(const ModelShape& model, const ModelParameters& parameters,
                        const MeshSizes& mesh, const PlanChoice& plan, const Workload& work);

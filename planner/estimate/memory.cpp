@@ -17,7 +17,7 @@ constexpr std::int64_t kAttentionTiles = 340 << 10;
 // Panels of bfloat16 products: between those of a CPU that has the products (2 MiB a thread) and of
 // one that widens the operands (6 MiB).
 constexpr std::int64_t kPanels = 7 << 19;
-// As reductions cut their slices (daemon/comm/collectives): bytes of a slice, slices in flight.
+// As reductions slice what they send (daemon/comm/collectives): bytes of a slice, slices in flight.
 constexpr std::int64_t kSliceBytes = 256 << 10;
 constexpr std::int64_t kSlices = 4;
 constexpr std::int64_t kBucketBytes = 8 << 20;
@@ -54,8 +54,8 @@ std::int64_t gathered_bytes(const LocalModel& local, const ActivationEstimate& a
   const std::int64_t layers = local.model.layers;
   const std::int64_t weights = local.block.gathered * local.element_bytes;
   const std::int64_t gradients = local.block.gathered * kFloat;
-  // What is not cut along dim 0 in large pieces is copied into a message: the weights of a layer
-  // that is fetched, and the gradients of the one that is reduced meanwhile, two layers on.
+  // What is not sharded along dim 0 in large pieces is copied into a message: the weights of a
+  // layer that is fetched, and the gradients of the one that is reduced meanwhile, two layers on.
   const bool reshard = local.plan.reshard_after_forward;
   const std::int64_t message =
       local.block.packed * (kFloat + (reshard && layers > 2 ? local.element_bytes : 0));

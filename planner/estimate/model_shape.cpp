@@ -9,28 +9,29 @@ namespace {
 
 using Parameters = std::vector<ParameterShape>;
 
-constexpr TensorCut kWhole{};
-constexpr TensorCut kRows{0, 1, 1};
-constexpr TensorCut kColumns{1, 1, 1};
+constexpr TensorSharding kWhole{};
+constexpr TensorSharding kRows{0, 1, 1};
+constexpr TensorSharding kColumns{1, 1, 1};
 
 void add_layer_norm(Parameters& list, const std::string& name, std::int64_t width) {
   list.push_back({name + ".weight", {width}, kWhole});
   list.push_back({name + ".bias", {width}, kWhole});
 }
 
-/// weight [out, in] and maybe a bias, cut by outputs (dim 0), by inputs (dim 1) or not at all.
+/// weight [out, in] and maybe a bias, sharded by outputs (dim 0), by inputs (dim 1) or not at all.
 void add_linear(Parameters& list, const std::string& name, std::int64_t out, std::int64_t in,
-                bool bias, const TensorCut& cut) {
-  list.push_back({name + ".weight", {out, in}, cut});
-  if (bias) list.push_back({name + ".bias", {out}, cut.dim == 0 ? cut : kWhole});
+                bool bias, const TensorSharding& sharding) {
+  list.push_back({name + ".weight", {out, in}, sharding});
+  if (bias) list.push_back({name + ".bias", {out}, sharding.dim == 0 ? sharding : kWhole});
 }
 
 /// The same with the weight as [in, out].
 void add_conv1d(Parameters& list, const std::string& name, std::int64_t in, std::int64_t out,
-                const TensorCut& cut) {
-  list.push_back({name + ".weight", {in, out}, cut});
-  list.push_back(
-      {name + ".bias", {out}, cut.dim == 1 ? TensorCut{0, cut.groups, cut.unit} : kWhole});
+                const TensorSharding& sharding) {
+  list.push_back({name + ".weight", {in, out}, sharding});
+  list.push_back({name + ".bias",
+                  {out},
+                  sharding.dim == 1 ? TensorSharding{0, sharding.groups, sharding.unit} : kWhole});
 }
 
 ModelParameters gpt2(const ModelShape& m) {
@@ -51,8 +52,8 @@ ModelParameters gpt2(const ModelShape& m) {
 
 ModelParameters llama(const ModelShape& m) {
   // Query heads stay with the kv head they share.
-  const TensorCut q{0, 1, m.head_dim, m.heads / m.kv_heads};
-  const TensorCut kv{0, 1, m.head_dim, 1, m.heads != m.kv_heads};
+  const TensorSharding q{0, 1, m.head_dim, m.heads / m.kv_heads};
+  const TensorSharding kv{0, 1, m.head_dim, 1, m.heads != m.kv_heads};
   ModelParameters all;
   all.block_prefix = "model.layers";
   all.before = {{"model.embed_tokens.weight", {m.vocab, m.hidden}, kRows}};
@@ -72,7 +73,7 @@ ModelParameters llama(const ModelShape& m) {
 }
 
 ModelParameters bert(const ModelShape& m) {
-  const TensorCut heads{0, 1, m.head_dim};
+  const TensorSharding heads{0, 1, m.head_dim};
   ModelParameters all;
   all.block_prefix = "bert.encoder.layer";
   all.before = {
@@ -141,29 +142,30 @@ std::int64_t parameter_count(const ModelShape& model) {
   return count(all.before) + model.layers * count(all.block) + count(all.after);
 }
 
-std::int64_t cut_size(std::int64_t size, const TensorCut& cut, std::int64_t parts,
-                      std::int64_t index) {
-  const std::int64_t stretch = size / cut.groups;
-  const std::int64_t units = (stretch + cut.unit - 1) / cut.unit;
+std::int64_t shard_size(std::int64_t size, const TensorSharding& sharding, std::int64_t parts,
+                        std::int64_t index) {
+  const std::int64_t stretch = size / sharding.groups;
+  const std::int64_t units = (stretch + sharding.unit - 1) / sharding.unit;
   const ShardRange range = shard_range(units, parts, index);
-  const auto element = [&](std::int64_t unit) { return std::min(unit * cut.unit, stretch); };
-  return cut.groups * (element(range.end) - element(range.begin));
+  const auto element = [&](std::int64_t unit) { return std::min(unit * sharding.unit, stretch); };
+  return sharding.groups * (element(range.end) - element(range.begin));
 }
 
-TensorCut settle(const TensorCut& cut, std::int64_t size, std::int64_t parts) {
-  if (cut.dim < 0) return cut;
-  const std::int64_t units = size / (cut.groups * cut.unit);
-  if (cut.whole_where_few && units < parts) return {.whole_where_few = true};
-  const bool bundled = units % cut.bundle == 0 && units / cut.bundle >= parts;
-  return {cut.dim, cut.groups, cut.unit * (bundled ? cut.bundle : 1)};
+TensorSharding settle(const TensorSharding& sharding, std::int64_t size, std::int64_t parts) {
+  if (sharding.dim < 0) return sharding;
+  const std::int64_t units = size / (sharding.groups * sharding.unit);
+  if (sharding.whole_where_few && units < parts) return {.whole_where_few = true};
+  const bool bundled = units % sharding.bundle == 0 && units / sharding.bundle >= parts;
+  return {sharding.dim, sharding.groups, sharding.unit * (bundled ? sharding.bundle : 1)};
 }
 
 Shape tensor_parallel_shape(const ParameterShape& parameter, std::int64_t parts,
                             std::int64_t index) {
   Shape shape = parameter.shape;
-  if (parameter.cut.dim < 0) return shape;
-  const TensorCut cut = settle(parameter.cut, shape[parameter.cut.dim], parts);
-  if (cut.dim >= 0) shape[cut.dim] = cut_size(shape[cut.dim], cut, parts, index);
+  if (parameter.sharding.dim < 0) return shape;
+  const TensorSharding sharding = settle(parameter.sharding, shape[parameter.sharding.dim], parts);
+  if (sharding.dim >= 0)
+    shape[sharding.dim] = shard_size(shape[sharding.dim], sharding, parts, index);
   return shape;
 }
 

@@ -44,8 +44,8 @@ struct ModelShape {
 /// Throws InvalidArgument naming the size that is not positive or does not fit another.
 void check_model_shape(const ModelShape& model);
 
-/// How tensor parallelism cuts a parameter: as DimOrder::blocked does. dim -1: not at all.
-struct TensorCut {
+/// How tensor parallelism shards a parameter: as DimOrder::blocked does. dim -1: not at all.
+struct TensorSharding {
   int dim = -1;
   int groups = 1;
   std::int64_t unit = 1;
@@ -55,14 +55,14 @@ struct TensorCut {
   bool whole_where_few = false;
 };
 
-/// What becomes of a cut of `size` elements among `parts` ranks: bundles are units then, or units
-/// stay alone; whole_where_few is left where that came true.
-TensorCut settle(const TensorCut& cut, std::int64_t size, std::int64_t parts);
+/// What becomes of a sharding of `size` elements among `parts` ranks: bundles are units then, or
+/// units stay alone; whole_where_few is left where that came true.
+TensorSharding settle(const TensorSharding& sharding, std::int64_t size, std::int64_t parts);
 
 struct ParameterShape {
   std::string name;  ///< Hugging Face's; of a block, behind "PREFIX.LAYER."
   Shape shape;
-  TensorCut cut;
+  TensorSharding sharding;
 };
 
 /// All parameters in the order in which the model registers them: `before`, then `block` once per
@@ -72,15 +72,15 @@ struct ModelParameters {
   std::vector<ParameterShape> before, block, after;
 };
 
-/// Cuts are those of the model's default plan: attention by heads (of kv groups), MLP by columns,
-/// vocabulary by rows.
+/// Shardings are those of the model's default plan: attention by heads (of kv groups), MLP by
+/// columns, vocabulary by rows.
 ModelParameters model_parameters(const ModelShape& model);
 std::int64_t parameter_count(const ModelShape& model);
 
 /// Elements that part `index` of `parts` holds of a dim of `size` (as DimOrder::blocked).
-std::int64_t cut_size(std::int64_t size, const TensorCut& cut, std::int64_t parts,
-                      std::int64_t index);
-/// What tp rank `index` of `parts` holds; the whole shape where the parameter is not cut.
+std::int64_t shard_size(std::int64_t size, const TensorSharding& sharding, std::int64_t parts,
+                        std::int64_t index);
+/// What tp rank `index` of `parts` holds; the whole shape where the parameter is not sharded.
 Shape tensor_parallel_shape(const ParameterShape& parameter, std::int64_t parts,
                             std::int64_t index);
 

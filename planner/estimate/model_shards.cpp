@@ -15,9 +15,9 @@ std::string layer_name(const ModelParameters& parameters, std::int64_t layer,
 
 ShardChoice choose(const ParameterShape& p, const std::string& name, const MeshSizes& mesh,
                    const PlanChoice& plan) {
-  std::vector<int> cut;
-  if (mesh.tp > 1 && p.cut.dim >= 0) cut.push_back(p.cut.dim);
-  return choose_shard({name, p.shape, cut}, mesh.fsdp, plan.shards);
+  std::vector<int> sharded;
+  if (mesh.tp > 1 && p.sharding.dim >= 0) sharded.push_back(p.sharding.dim);
+  return choose_shard({name, p.shape, sharded}, mesh.fsdp, plan.shards);
 }
 
 void check_names(const ModelParameters& parameters, std::int64_t layers,
@@ -50,10 +50,11 @@ ModelShards model_shards(const ModelParameters& parameters, std::int64_t layers,
     for (std::int64_t layer = 0; layer < looked_at; ++layer) {
       const ShardChoice choice = choose(p, layer_name(parameters, layer, p), mesh, plan);
       if (layer > 0 && choice.dim != shards.block[i].dim)
-        throw Unimplemented(fmt::format(
-            "estimate: layers {} and 0 cut {} differently; choices that hold for some layers only "
-            "are not estimated",
-            layer, p.name));
+        throw Unimplemented(
+            fmt::format("estimate: layers {} and 0 shard {} differently; choices that hold for "
+                        "some layers only "
+                        "are not estimated",
+                        layer, p.name));
       shards.block[i] = choice;
     }
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ModelShards: which dim fully_shard cuts of every parameter of a model.
+// ModelShards: which dim fully_shard shards of every parameter of a model.
 #pragma once
 
 #include <vector>
@@ -17,7 +17,7 @@ struct ModelShards {
 };
 
 /// Throws InvalidArgument naming a parameter whose hand-made choice is no dim of it, or a name that
-/// is no parameter, and Unimplemented naming a parameter that two layers would cut differently.
+/// is no parameter, and Unimplemented naming a parameter that two layers would shard differently.
 ModelShards model_shards(const ModelParameters& parameters, std::int64_t layers,
                          const MeshSizes& mesh, const PlanChoice& plan);
 

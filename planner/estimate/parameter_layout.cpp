@@ -9,10 +9,11 @@ namespace {
 
 ParameterLayout layout_of(const ParameterShape& p, const ShardChoice& choice, const MeshSizes& mesh,
                           const PlanChoice& plan, const std::vector<int>& coordinates) {
-  ParameterLayout layout{.name = p.name, .shape = p.shape, .cut = p.cut, .local = p.shape};
+  ParameterLayout layout{
+      .name = p.name, .shape = p.shape, .sharding = p.sharding, .local = p.shape};
   layout.placements.assign(4, Placement::replicate());
-  if (plan.tensor_parallel && p.cut.dim >= 0) {
-    layout.placements[3] = Placement::shard(p.cut.dim);
+  if (plan.tensor_parallel && p.sharding.dim >= 0) {
+    layout.placements[3] = Placement::shard(p.sharding.dim);
     layout.local = tensor_parallel_shape(p, mesh.tp, coordinates[3]);
   }
   if (choice.dim) {

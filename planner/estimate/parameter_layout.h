@@ -15,12 +15,12 @@ struct ParameterLayout {
   int count = 1;     ///< layers that have it
   Shape shape;
   Placements placements{};     ///< over dp, fsdp, cp and tp
-  TensorCut cut;               ///< units of tp's cut
+  TensorSharding sharding;     ///< units of tp's sharding
   Shape local;                 ///< what the rank holds between steps
-  std::string shard_reason{};  ///< why fsdp cuts it so, or not (ShardChoice); "" without fsdp
+  std::string shard_reason{};  ///< why fsdp shards it so, or not (ShardChoice); "" without fsdp
 };
 
-/// On the rank at these coordinates of dp, fsdp, cp, tp. Where fsdp and tp cut one dim, tp cuts
+/// On the rank at these coordinates of dp, fsdp, cp, tp. Where fsdp and tp shard one dim, tp shards
 /// first.
 std::vector<ParameterLayout> parameter_layouts(const ModelShape& model, const MeshSizes& mesh,
                                                const PlanChoice& plan,

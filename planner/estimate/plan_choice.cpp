@@ -64,7 +64,7 @@ std::optional<std::string> why_invalid(const ModelShape& model, const MeshSizes&
   if (plan.sequence_parallel && !plan.tensor_parallel)
     return "sequence_parallel needs tensor_parallel, a mesh with tp larger than 1";
   if (plan.sequence_parallel && !plan.tensor_groups.all())
-    return fmt::format("sequence_parallel is not estimated with styles that cut {} only",
+    return fmt::format("sequence_parallel is not estimated with styles that shard {} only",
                        to_string(plan.tensor_groups));
   if (plan.dtype != DType::kFloat32 && plan.dtype != DType::kBFloat16)
     return fmt::format("dtype must be float32 or bfloat16, got {}", dtype_name(plan.dtype));

@@ -35,11 +35,11 @@ enum class OptimizerState { kAdam, kSgd, kSgdMomentum };
 
 struct PlanChoice {
   bool tensor_parallel = false;
-  TensorGroups tensor_groups = {};  ///< tensor_parallel: which parts are cut
+  TensorGroups tensor_groups = {};  ///< tensor_parallel: which parts are sharded
   bool sequence_parallel = false;
   bool fully_shard = false;
   bool reshard_after_forward = true;  ///< fully_shard: gather parameters again for backward
-  ShardOptions shards = {};           ///< fully_shard: which dims are cut
+  ShardOptions shards = {};           ///< fully_shard: which dims are sharded
   Checkpointing checkpointing = Checkpointing::kNone;
   DType dtype = DType::kFloat32;  ///< of weights and activations; float32 or bfloat16
   OptimizerState optimizer = OptimizerState::kAdam;

@@ -73,7 +73,7 @@ class Search {
   std::vector<PlanChoice> plans_of(const MeshSizes& mesh) const;
 
   const ModelShape& model_;
-  ModelParameters parameters_;  ///< with the cuts of the tp that is tried
+  ModelParameters parameters_;  ///< with the shardings of the tp that is tried
   std::int64_t parameter_count_;
   const SearchRequest& request_;
   Machine share_;

@@ -14,8 +14,8 @@ namespace {
 
 using Part = bool TensorGroups::*;
 
-/// A module that the default plan cuts. Of a layer its name begins behind "PREFIX.LAYER.".
-struct CutModule {
+/// A module that the default plan shards. Of a layer its name begins behind "PREFIX.LAYER.".
+struct ShardedModule {
   std::string name;
   const char* style;
   Part part;
@@ -24,11 +24,11 @@ struct CutModule {
 constexpr const char* kColwise = "ColwiseParallel";
 constexpr const char* kRowwise = "RowwiseParallel";
 
-struct CutModules {
-  std::vector<CutModule> outside, block;
+struct ShardedModules {
+  std::vector<ShardedModule> outside, block;
 };
 
-CutModules cut_modules(const ModelShape& model) {
+ShardedModules sharded_modules(const ModelShape& model) {
   constexpr Part kAttention = &TensorGroups::attention, kMlp = &TensorGroups::mlp;
   constexpr Part kEmbedding = &TensorGroups::embedding, kOutput = &TensorGroups::output;
   switch (model.kind) {
@@ -68,8 +68,8 @@ class Styles {
     used_.assign(styles.size(), false);
   }
 
-  /// Whether a module is cut as the default plan does it.
-  bool cuts(const std::string& name, const CutModule& module) {
+  /// Whether a module is sharded as the default plan does it.
+  bool shardings(const std::string& name, const ShardedModule& module) {
     const std::optional<std::size_t> best = best_pattern(patterns_, name);
     if (!best) return false;
     used_[*best] = true;
@@ -81,12 +81,12 @@ class Styles {
     return true;
   }
 
-  /// Patterns for modules that the default plan does not cut.
+  /// Patterns for modules that the default plan does not shard.
   void check_used() const {
     for (std::size_t i = 0; i < used_.size(); ++i)
       if (!used_[i])
         throw Unimplemented(
-            fmt::format("plan.styles: {} of {} is not estimated, only what the default plan cuts",
+            fmt::format("plan.styles: {} of {} is not estimated, only what the default plan shards",
                         styles_[i].style, styles_[i].pattern));
   }
 
@@ -102,8 +102,8 @@ std::string block_prefix(const ModelShape& model) { return model_parameters(mode
 
 std::string to_string(const TensorGroups& groups) {
   std::string text;
-  const auto add = [&](bool cut, const char* name) {
-    if (cut) text += fmt::format("{}{}", text.empty() ? "" : ", ", name);
+  const auto add = [&](bool sharding, const char* name) {
+    if (sharding) text += fmt::format("{}{}", text.empty() ? "" : ", ", name);
   };
   add(groups.embedding, "embedding");
   add(groups.attention, "attention");
@@ -113,36 +113,38 @@ std::string to_string(const TensorGroups& groups) {
 }
 
 TensorGroups groups_of_styles(const ModelShape& model, const std::vector<ModuleStyle>& given) {
-  const CutModules modules = cut_modules(model);
+  const ShardedModules modules = sharded_modules(model);
   Styles styles(given);
   TensorGroups groups{false, false, false, false};
   std::vector<std::pair<Part, std::string>> seen;
-  const auto note = [&](const CutModule& module, const std::string& name) {
-    const bool cut = styles.cuts(name, module);
+  const auto note = [&](const ShardedModule& module, const std::string& name) {
+    const bool sharding = styles.shardings(name, module);
     for (const auto& [part, other] : seen)
-      if (part == module.part && groups.*part != cut)
-        throw Unimplemented(fmt::format(
-            "plan.styles: {} and {} are not both {}; parts that are cut in some modules only are "
-            "not estimated",
-            other, name, cut ? "whole" : "cut"));
-    groups.*module.part = cut;
+      if (part == module.part && groups.*part != sharding)
+        throw Unimplemented(
+            fmt::format("plan.styles: {} and {} are not both {}; parts that are sharded in some "
+                        "modules only are "
+                        "not estimated",
+                        other, name, sharding ? "whole" : "sharded"));
+    groups.*module.part = sharding;
     seen.emplace_back(module.part, name);
   };
-  for (const CutModule& module : modules.outside) note(module, module.name);
+  for (const ShardedModule& module : modules.outside) note(module, module.name);
   const std::string prefix = block_prefix(model);
   for (std::int64_t layer = 0; layer < model.layers; ++layer)
-    for (const CutModule& module : modules.block)
+    for (const ShardedModule& module : modules.block)
       note(module, fmt::format("{}.{}.{}", prefix, layer, module.name));
   styles.check_used();
   if (model.tied && groups.embedding != groups.output)
     throw Unimplemented(
-        "plan.styles: embedding and output share their weight, they are estimated with both cut or "
+        "plan.styles: embedding and output share their weight, they are estimated with both "
+        "sharded or "
         "both whole only");
   return groups;
 }
 
 const char* default_input_layout(const std::string& style, const std::string& pattern) {
-  // Every rank looks up all ids; what a projection by rows takes comes cut.
+  // Every rank looks up all ids; what a projection by rows takes comes sharded.
   const bool table = pattern == "transformer.wte" || pattern == "model.embed_tokens" ||
                      pattern == "bert.embeddings.word_embeddings";
   return style == kColwise || table ? "R" : "S(-1)";
@@ -154,13 +156,13 @@ const char* default_output_layout(const std::string& style, const std::string& p
 
 ModelParameters model_parameters(const ModelShape& model, const TensorGroups& groups, int tp) {
   ModelParameters parameters = model_parameters(model);
-  const CutModules modules = cut_modules(model);
+  const ShardedModules modules = sharded_modules(model);
   const auto settle_all = [&](std::vector<ParameterShape>& list,
-                              const std::vector<CutModule>& cut) {
+                              const std::vector<ShardedModule>& sharding) {
     for (ParameterShape& p : list) {
-      for (const CutModule& module : cut)
-        if (p.name.starts_with(module.name + ".") && !(groups.*module.part)) p.cut = {};
-      if (p.cut.dim >= 0) p.cut = settle(p.cut, p.shape[p.cut.dim], tp);
+      for (const ShardedModule& module : sharding)
+        if (p.name.starts_with(module.name + ".") && !(groups.*module.part)) p.sharding = {};
+      if (p.sharding.dim >= 0) p.sharding = settle(p.sharding, p.shape[p.sharding.dim], tp);
     }
   };
   settle_all(parameters.before, modules.outside);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TensorGroups: which parts of a model tensor parallelism cuts, as the styles of a plan say.
+// TensorGroups: which parts of a model tensor parallelism shards, as the styles of a plan say.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace meshloom::planner {
 
-/// A part is cut as in the model's default plan, or whole on every rank.
+/// A part is sharded as in the model's default plan, or whole on every rank.
 struct TensorGroups {
   bool embedding = true;
   bool attention = true;
@@ -32,17 +32,17 @@ struct ModuleStyle {
   bool plain_layouts = true;
 };
 
-/// The parts that these styles cut. Throws InvalidArgument for patterns that tie, and Unimplemented
-/// naming the module where they do something else than the default plan does with a part, or with a
-/// part of some layers only.
+/// The parts that these styles shard. Throws InvalidArgument for patterns that tie, and
+/// Unimplemented naming the module where they do something else than the default plan does with a
+/// part, or with a part of some layers only.
 TensorGroups groups_of_styles(const ModelShape& model, const std::vector<ModuleStyle>& styles);
 
 /// The layouts that a style for a module has in the default plan without sequence parallelism.
 const char* default_input_layout(const std::string& style, const std::string& pattern);
 const char* default_output_layout(const std::string& style, const std::string& pattern);
 
-/// The model's parameters with their cuts among `tp` ranks settled; those of parts that are whole
-/// are not cut.
+/// The model's parameters with their shardings among `tp` ranks settled; those of parts that are
+/// whole are not sharded.
 ModelParameters model_parameters(const ModelShape& model, const TensorGroups& groups, int tp);
 
 }  // namespace meshloom::planner

@@ -114,7 +114,7 @@ void StepTraffic::sequence_parallel(std::int64_t layers, std::int64_t forwards) 
              2 * layers);
   add_stream(Kind::kAllGather, Phase::kBackward, "gradient of the token embedding", micro_batches_);
   whole_keys(layers);
-  // Each rank saw a part of the tokens: gradients of what tp does not cut are sums over tp.
+  // Each rank saw a part of the tokens: gradients of what tp does not shard are sums over tp.
   add_sum("tp", local_.mesh.tp, "gradients of replicated parameters", 1, local_.all().replicated,
           false);
 }
@@ -128,7 +128,7 @@ void StepTraffic::whole_keys(std::int64_t layers) {
        shard_range(elements, local_.mesh.tp, 0).size(), local_.element_bytes});
 }
 
-/// Over a cut vocabulary: what each rank knows of each token's loss, two floats.
+/// Over a sharded vocabulary: what each rank knows of each token's loss, two floats.
 void StepTraffic::loss() {
   const std::int64_t own = 2 * local_.rows;
   add("tp", local_.mesh.tp,

@@ -13,8 +13,8 @@ namespace {
 // Up to so many pairs of ranks the bytes of the busiest are counted, beyond they are estimated.
 constexpr double kMostCountedPairs = 4096;
 
-/// `spec` with every Partial replaced; in place of P come cuts of `tensor_dim`, the innermost ones,
-/// or R where it is negative.
+/// `spec` with every Partial replaced; in place of P come shards of `tensor_dim`, the innermost
+/// ones, or R where it is negative.
 SpecPtr without_partial(const SpecPtr& spec, int tensor_dim) {
   if (!spec->has_partial()) return spec;
   Placements placements = spec->placements();
@@ -24,8 +24,8 @@ SpecPtr without_partial(const SpecPtr& spec, int tensor_dim) {
     if (!placement.is_partial()) continue;
     placement = tensor_dim < 0 ? Placement::replicate() : Placement::shard(tensor_dim);
     if (tensor_dim < 0) continue;
-    const auto entry = std::find_if(order.begin(), order.end(), [&](const DimShardOrder& cut) {
-      return cut.tensor_dim == tensor_dim;
+    const auto entry = std::find_if(order.begin(), order.end(), [&](const DimShardOrder& sharding) {
+      return sharding.tensor_dim == tensor_dim;
     });
     if (entry == order.end()) {
       order.push_back({tensor_dim, {m}});

@@ -9,8 +9,8 @@
 namespace meshloom::planner {
 namespace {
 
-/// The mesh dims before `end` that cut `tensor_dim`, as a mask.
-unsigned cutters_before(const LayoutState& state, int tensor_dim, int end) {
+/// The mesh dims before `end` that shard `tensor_dim`, as a mask.
+unsigned sharding_dims_before(const LayoutState& state, int tensor_dim, int end) {
   unsigned mask = 0;
   for (int m = 0; m < end; ++m)
     if (state.hold[static_cast<std::size_t>(m)] == hold_shard(tensor_dim)) mask |= 1U << m;
@@ -23,12 +23,12 @@ void step_to(LayoutState& state, int mesh_dim, HoldCode target, std::vector<Move
   const std::optional<StepKind> kind = step_between(state.hold[m], target);
   check_internal(kind.has_value(), "greedy: no step from hold {} to {}", state.hold[m], target);
   if (is_shard_code(state.hold[m])) {
-    check_internal(state.is_last_cutter(mesh_dim), "greedy: mesh dim {} is not the last cut",
-                   mesh_dim);
-    state.pop_cut(mesh_dim);
+    check_internal(state.is_last_sharding_dim(mesh_dim),
+                   "greedy: mesh dim {} is not the last sharding", mesh_dim);
+    state.pop_shard(mesh_dim);
   }
   state.set_hold(mesh_dim, is_shard_code(target) ? kHoldReplicate : target);
-  if (is_shard_code(target)) state.push_cut(mesh_dim, shard_dim_of(target));
+  if (is_shard_code(target)) state.push_shard(mesh_dim, shard_dim_of(target));
   moves.push_back({*kind, DimList(mesh_dim), state});
 }
 
@@ -45,8 +45,8 @@ std::vector<Move> greedy_moves(const SearchSpace& space) {
   const bool sharded = std::any_of(state.hold.begin(), state.hold.end(), is_shard_code);
   for (int m = space.dims() - 1; sharded && space.dims() > 1 && m >= 0; --m) {
     HoldCode target = goal.hold[static_cast<std::size_t>(m)];
-    if (is_shard_code(target) && cutters_before(state, shard_dim_of(target), m) !=
-                                     cutters_before(goal, shard_dim_of(target), m))
+    if (is_shard_code(target) && sharding_dims_before(state, shard_dim_of(target), m) !=
+                                     sharding_dims_before(goal, shard_dim_of(target), m))
       target = kHoldReplicate;
     step_to(state, m, target, moves);
   }

@@ -13,14 +13,14 @@ namespace meshloom::planner {
 
 /// What a step does with the group over its mesh dims. Shards may be uneven or empty. The steps
 /// with shards put every element where local_part has it: one shard after the other in group order
-/// along the tensor dim, unless a dim order cuts it (exchange.h tells then).
+/// along the tensor dim, unless a dim order shards it (exchange.h tells then).
 enum class StepKind : std::uint8_t {
   /// P -> R: sums in group order. Its dims are of one Partial op, but sum and avg may be mixed: the
   /// sum is divided by the product of the avg dims.
   kAllReduce,
-  kReduceScatter,   ///< P -> S(d), the same sums; its dims become the last cuts of d
-  kAllGather,       ///< S(d) -> R; its dims were the last cuts of d
-  kAllToAll,        ///< S -> S on each of its dims, other tensor dims or another order of cuts
+  kReduceScatter,   ///< P -> S(d), the same sums; its dims become the last shardings of d
+  kAllGather,       ///< S(d) -> R; its dims were the last shardings of d
+  kAllToAll,        ///< S -> S on each of its dims, other tensor dims or another order of shardings
   kSlice,           ///< R -> S; local
   kToPartial,       ///< R -> P(sum), or S -> P(sum) into zeros; local
   kConvertPartial,  ///< P(sum) <-> P(avg); local

@@ -11,14 +11,14 @@ namespace {
 // Makes the shorter of equally cheap plans win: far fewer than 1000 steps.
 constexpr double kUnitStep = 1e-3;
 
-/// True where the cuts of `tensor_dim` up to and including `place` are those of the goal.
+/// True where the shardings of `tensor_dim` up to and including `place` are those of the goal.
 bool in_place(const SearchSpace& space, const LayoutState& state, int tensor_dim, int place) {
   const auto d = static_cast<std::size_t>(tensor_dim);
   const LayoutState& goal = space.goal();
-  if (goal.cuts[d] <= place) return false;
+  if (goal.shards[d] <= place) return false;
   for (std::size_t c = 0; c <= static_cast<std::size_t>(place); ++c) {
-    const std::size_t m = state.cutter[d][c];
-    if (goal.cutter[d][c] != m || goal.order[m] != state.order[m]) return false;
+    const std::size_t m = state.sharding_dim[d][c];
+    if (goal.sharding_dim[d][c] != m || goal.order[m] != state.order[m]) return false;
   }
   return true;
 }
@@ -26,7 +26,7 @@ bool in_place(const SearchSpace& space, const LayoutState& state, int tensor_dim
 /// PyTorch's transitions in unit costs.
 class UnitProblem {
  public:
-  explicit UnitProblem(const SearchSpace& space) : space_(space), allowed_(useful_cuts(space)) {}
+  explicit UnitProblem(const SearchSpace& space) : space_(space), allowed_(useful_shards(space)) {}
 
   template <typename Reach>
   void expand(const LayoutState& state, double, double, const Reach& reach) {
@@ -52,8 +52,8 @@ class UnitProblem {
     }
     for (int d = 0; d < space_.shape().size(); ++d) {
       const auto i = static_cast<std::size_t>(d);
-      for (int c = 0; c < state.cuts[i]; ++c) {
-        const int m = state.cutter[i][static_cast<std::size_t>(c)];
+      for (int c = 0; c < state.shards[i]; ++c) {
+        const int m = state.sharding_dim[i][static_cast<std::size_t>(c)];
         if (space_.goal().hold[static_cast<std::size_t>(m)] == hold_shard(d) &&
             !in_place(space_, state, d, c))
           bound += 2.0;
@@ -63,22 +63,22 @@ class UnitProblem {
   }
 
  private:
-  /// The tensor dims that either end cuts, and as many others to park on as there are mesh dims:
+  /// The tensor dims that either end shards, and as many others to park on as there are mesh dims:
   /// more are the same again.
-  static AllowedCuts useful_cuts(const SearchSpace& space) {
+  static AllowedShards useful_shards(const SearchSpace& space) {
     unsigned mask = 0;
     int spare = space.dims();
     for (int d = 0; d < space.shape().size(); ++d) {
       const auto i = static_cast<std::size_t>(d);
-      if (space.start().cuts[i] > 0 || space.goal().cuts[i] > 0 || spare-- > 0) mask |= 1U << d;
+      if (space.start().shards[i] > 0 || space.goal().shards[i] > 0 || spare-- > 0) mask |= 1U << d;
     }
-    AllowedCuts allowed{};
+    AllowedShards allowed{};
     allowed.fill(static_cast<std::uint8_t>(mask));
     return allowed;
   }
 
   const SearchSpace& space_;
-  AllowedCuts allowed_;
+  AllowedShards allowed_;
   std::vector<Move> moves_;
 };
 

@@ -44,9 +44,9 @@ ByteBound::ByteBound(const SearchSpace& space, const StepCost& cost) : space_(sp
   for (int d = 0; d < space.shape().size(); ++d) {
     const auto i = static_cast<std::size_t>(d);
     unsigned outer = 0;
-    for (std::size_t c = 0; c < goal.cuts[i]; ++c) {
-      outer_[goal.cutter[i][c]] = outer;
-      outer |= 1U << goal.cutter[i][c];
+    for (std::size_t c = 0; c < goal.shards[i]; ++c) {
+      outer_[goal.sharding_dim[i][c]] = outer;
+      outer |= 1U << goal.sharding_dim[i][c];
     }
   }
   solve();
@@ -68,18 +68,20 @@ unsigned ByteBound::class_of(const LayoutState& state) const {
   for (unsigned left = goal_shards_; left != 0; left &= left - 1) {
     const auto m = static_cast<std::size_t>(__builtin_ctz(left));
     const auto d = static_cast<std::size_t>(shard_dim_of(goal.hold[m]));
-    // The outermost cut of a tensor dim; the ones inside it follow.
-    if (goal.cutter[d][0] != m) continue;
-    for (std::size_t c = 0; c < goal.cuts[d] && c < state.cuts[d]; ++c) {
-      const std::size_t cutter = goal.cutter[d][c];
-      if (state.cutter[d][c] != cutter || state.order[cutter] != goal.order[cutter]) break;
-      code ^= (kShard ^ kAtGoal) << (2 * cutter);
+    // The outermost sharding of a tensor dim; the ones inside it follow.
+    if (goal.sharding_dim[d][0] != m) continue;
+    for (std::size_t c = 0; c < goal.shards[d] && c < state.shards[d]; ++c) {
+      const std::size_t sharding_dim = goal.sharding_dim[d][c];
+      if (state.sharding_dim[d][c] != sharding_dim ||
+          state.order[sharding_dim] != goal.order[sharding_dim])
+        break;
+      code ^= (kShard ^ kAtGoal) << (2 * sharding_dim);
     }
   }
   return code;
 }
 
-double ByteBound::with_cuts(const LayoutState& state, unsigned left) const {
+double ByteBound::with_shards(const LayoutState& state, unsigned left) const {
   return bounds_[class_of(state) | spread(left & goal_shards_) * kAtGoal |
                  spread(left & ~goal_shards_) * kShard];
 }
@@ -160,11 +162,11 @@ void ByteBound::before_reductions(unsigned code, const Masks& masks, unsigned ki
   });
   const LayoutState& goal = space_.goal();
   for_parts(masks.movable & kind, [&](unsigned group) {
-    // All of them cut one tensor dim.
+    // All of them shard one tensor dim.
     const unsigned at_goal = group & masks.at_goal;
     const bool together =
-        at_goal == 0 || std::any_of(goal.cut_mask.begin(), goal.cut_mask.end(),
-                                    [&](unsigned cuts) { return (at_goal & ~cuts) == 0; });
+        at_goal == 0 || std::any_of(goal.shard_mask.begin(), goal.shard_mask.end(),
+                                    [&](unsigned shards) { return (at_goal & ~shards) == 0; });
     if (!together) return;
     relax((code & ~(spread(group) * 3U)) | partials(group),
           bounds_[code] + cost_.least_seconds(StepKind::kReduceScatter, group,

@@ -86,7 +86,7 @@ class ByteProblem {
       return problem.visited_.add(base, mask, low, low + rate.larger * elements);
     }
     bool promises(const LayoutState& state, unsigned left) const {
-      return exchanged + problem.bound_.with_cuts(state, left) <= limit;
+      return exchanged + problem.bound_.with_shards(state, left) <= limit;
     }
   };
 

@@ -36,14 +36,14 @@ unsigned DimList::mask() const {
   return mask;
 }
 
-int LayoutState::last_cutter(int tensor_dim) const {
+int LayoutState::last_sharding_dim(int tensor_dim) const {
   const auto d = static_cast<std::size_t>(tensor_dim);
-  return cuts[d] == 0 ? -1 : cutter[d][cuts[d] - 1U];
+  return shards[d] == 0 ? -1 : sharding_dim[d][shards[d] - 1U];
 }
 
-bool LayoutState::is_last_cutter(int mesh_dim) const {
+bool LayoutState::is_last_sharding_dim(int mesh_dim) const {
   const HoldCode code = hold[static_cast<std::size_t>(mesh_dim)];
-  return is_shard_code(code) && last_cutter(shard_dim_of(code)) == mesh_dim;
+  return is_shard_code(code) && last_sharding_dim(shard_dim_of(code)) == mesh_dim;
 }
 
 void LayoutState::set_hold(int mesh_dim, HoldCode code) {
@@ -52,24 +52,24 @@ void LayoutState::set_hold(int mesh_dim, HoldCode code) {
   hold[m] = code;
 }
 
-void LayoutState::push_cut(int mesh_dim, int tensor_dim, CutOrder cut_order) {
+void LayoutState::push_shard(int mesh_dim, int tensor_dim, DimOrderChoice order_choice) {
   const auto m = static_cast<std::size_t>(mesh_dim), d = static_cast<std::size_t>(tensor_dim);
   hold[m] = hold_shard(tensor_dim);
-  order[m] = cut_order;
-  key |= (static_cast<std::uint64_t>(hold[m]) | static_cast<std::uint64_t>(cuts[d]) << kPlaceBit |
-          static_cast<std::uint64_t>(cut_order) << kOrderBit)
+  order[m] = order_choice;
+  key |= (static_cast<std::uint64_t>(hold[m]) | static_cast<std::uint64_t>(shards[d]) << kPlaceBit |
+          static_cast<std::uint64_t>(order_choice) << kOrderBit)
          << (kBitsPerDim * mesh_dim);
-  cutter[d][cuts[d]++] = static_cast<std::uint8_t>(mesh_dim);
-  cut_mask[d] = static_cast<std::uint8_t>(cut_mask[d] | 1U << mesh_dim);
+  sharding_dim[d][shards[d]++] = static_cast<std::uint8_t>(mesh_dim);
+  shard_mask[d] = static_cast<std::uint8_t>(shard_mask[d] | 1U << mesh_dim);
 }
 
-void LayoutState::pop_cut(int mesh_dim) {
+void LayoutState::pop_shard(int mesh_dim) {
   const auto m = static_cast<std::size_t>(mesh_dim);
   const auto d = static_cast<std::size_t>(shard_dim_of(hold[m]));
-  --cuts[d];
-  cut_mask[d] = static_cast<std::uint8_t>(cut_mask[d] & ~(1U << mesh_dim));
+  --shards[d];
+  shard_mask[d] = static_cast<std::uint8_t>(shard_mask[d] & ~(1U << mesh_dim));
   hold[m] = kHoldReplicate;
-  order[m] = CutOrder::kPlain;
+  order[m] = DimOrderChoice::kPlain;
   key &= ~(kDimMask << (kBitsPerDim * mesh_dim));
 }
 
@@ -79,12 +79,12 @@ LayoutState LayoutState::from_key(std::uint64_t key, int mesh_dims) {
   for (int m = 0; m < mesh_dims; ++m, key >>= kBitsPerDim) {
     const auto i = static_cast<std::size_t>(m);
     state.hold[i] = static_cast<HoldCode>(key & 15U);
-    state.order[i] = static_cast<CutOrder>((key >> kOrderBit) & 3U);
+    state.order[i] = static_cast<DimOrderChoice>((key >> kOrderBit) & 3U);
     if (!is_shard_code(state.hold[i])) continue;
     const auto d = static_cast<std::size_t>(shard_dim_of(state.hold[i]));
-    state.cutter[d][(key >> kPlaceBit) & 7U] = static_cast<std::uint8_t>(m);
-    ++state.cuts[d];
-    state.cut_mask[d] = static_cast<std::uint8_t>(state.cut_mask[d] | 1U << m);
+    state.sharding_dim[d][(key >> kPlaceBit) & 7U] = static_cast<std::uint8_t>(m);
+    ++state.shards[d];
+    state.shard_mask[d] = static_cast<std::uint8_t>(state.shard_mask[d] | 1U << m);
   }
   return state;
 }
@@ -100,11 +100,11 @@ SearchSpace::SearchSpace(SpecPtr from, SpecPtr to) : from_(std::move(from)), to_
   }
   has_dim_orders_ = from_->has_dim_orders() || to_->has_dim_orders();
   if (!has_dim_orders_) fill_plain_sizes();
-  start_ = state_of(*from_, CutOrder::kFrom);
-  goal_ = state_of(*to_, CutOrder::kTo);
+  start_ = state_of(*from_, DimOrderChoice::kFrom);
+  goal_ = state_of(*to_, DimOrderChoice::kTo);
 }
 
-LayoutState SearchSpace::state_of(const DTensorSpec& spec, CutOrder tag) const {
+LayoutState SearchSpace::state_of(const DTensorSpec& spec, DimOrderChoice tag) const {
   LayoutState state;
   for (int m = 0; m < dims_; ++m) {
     const HoldCode code = code_of(spec.placement(mesh_dim(m)));
@@ -119,43 +119,44 @@ LayoutState SearchSpace::state_of(const DTensorSpec& spec, CutOrder tag) const {
         const bool shared = order && from_->placement(cutting) == spec.placement(cutting) &&
                             from_->dim_order(cutting) &&
                             from_->dim_order(cutting)->digest() == order->digest();
-        state.push_cut(m, entry.tensor_dim,
-                       !order   ? CutOrder::kPlain
-                       : shared ? CutOrder::kFrom
-                                : tag);
+        state.push_shard(m, entry.tensor_dim,
+                         !order   ? DimOrderChoice::kPlain
+                         : shared ? DimOrderChoice::kFrom
+                                  : tag);
       }
   return state;
 }
 
-const DimOrderPtr& SearchSpace::order_of(int mesh_dim, CutOrder order) const {
-  if (order == CutOrder::kPlain) return kNoOrder;
-  const DTensorSpec& spec = order == CutOrder::kFrom ? *from_ : *to_;
+const DimOrderPtr& SearchSpace::order_of(int mesh_dim, DimOrderChoice order) const {
+  if (order == DimOrderChoice::kPlain) return kNoOrder;
+  const DTensorSpec& spec = order == DimOrderChoice::kFrom ? *from_ : *to_;
   return spec.dim_order(mesh_dims_[static_cast<std::size_t>(mesh_dim)]);
 }
 
-bool SearchSpace::offers(int mesh_dim, int tensor_dim, CutOrder order) const {
-  if (order == CutOrder::kPlain) return true;
-  const LayoutState& state = order == CutOrder::kFrom ? start_ : goal_;
+bool SearchSpace::offers(int mesh_dim, int tensor_dim, DimOrderChoice order) const {
+  if (order == DimOrderChoice::kPlain) return true;
+  const LayoutState& state = order == DimOrderChoice::kFrom ? start_ : goal_;
   const auto m = static_cast<std::size_t>(mesh_dim);
   return state.hold[m] == hold_shard(tensor_dim) && state.order[m] == order;
 }
 
 bool SearchSpace::offers(const LayoutState& state, int mesh_dim, int tensor_dim,
-                         CutOrder order) const {
-  if (order == CutOrder::kPlain) return true;
+                         DimOrderChoice order) const {
+  if (order == DimOrderChoice::kPlain) return true;
   return offers(mesh_dim, tensor_dim, order) &&
          !rows_meet(state, tensor_dim, *order_of(mesh_dim, order));
 }
 
 int SearchSpace::row_dim(const LayoutState& state, int tensor_dim) const {
   const auto d = static_cast<std::size_t>(tensor_dim);
-  if (state.cuts[d] == 0) return -1;
-  const int m = state.cutter[d][0];
+  if (state.shards[d] == 0) return -1;
+  const int m = state.sharding_dim[d][0];
   const DimOrderPtr& order = order_of(m, state.order[static_cast<std::size_t>(m)]);
   return order ? order->row_dim() : -1;
 }
 
-/// A layout has no dim by rows of a dim that is cut by rows itself; the two ends may each have one.
+/// A layout has no dim by rows of a dim that is sharded by rows itself; the two ends may each have
+/// one.
 bool SearchSpace::rows_meet(const LayoutState& state, int tensor_dim, const DimOrder& order) const {
   if (!order.by_row()) return false;
   if (row_dim(state, order.row_dim()) >= 0) return true;
@@ -171,7 +172,7 @@ void SearchSpace::fill_plain_sizes() {
       std::int64_t parts = 1;
       for (int m = 0; m < dims_; ++m)
         if ((mask >> m & 1U) != 0) parts *= this->size(m);
-      // Cuts by ceil nest: ceil(ceil(n / a) / b) = ceil(n / (a b)).
+      // Shardings by ceil nest: ceil(ceil(n / a) / b) = ceil(n / (a b)).
       plain_sizes_.push_back((size + parts - 1) / parts);
     }
 }
@@ -180,8 +181,8 @@ std::int64_t SearchSpace::ordered_size(const LayoutState& state, int tensor_dim)
   const auto d = static_cast<std::size_t>(tensor_dim);
   std::int64_t size = shape()[tensor_dim];
   std::int64_t parts = 1;
-  for (std::size_t i = 0; i < state.cuts[d]; ++i) {
-    const int m = state.cutter[d][i];
+  for (std::size_t i = 0; i < state.shards[d]; ++i) {
+    const int m = state.sharding_dim[d][i];
     const DimOrderPtr& order = order_of(m, state.order[static_cast<std::size_t>(m)]);
     if (order) {
       size = order->largest_part();
@@ -210,10 +211,10 @@ SpecPtr SearchSpace::spec_of(const LayoutState& state) const {
   ShardOrder shard_order;
   for (int d = 0; d < shape().size(); ++d) {
     const auto i = static_cast<std::size_t>(d);
-    if (state.cuts[i] < 2) continue;
+    if (state.shards[i] < 2) continue;
     DimShardOrder entry{d, {}};
-    for (std::size_t c = 0; c < state.cuts[i]; ++c)
-      entry.mesh_dims.push_back(mesh_dim(state.cutter[i][c]));
+    for (std::size_t c = 0; c < state.shards[i]; ++c)
+      entry.mesh_dims.push_back(mesh_dim(state.sharding_dim[i][c]));
     shard_order.push_back(std::move(entry));
   }
   return std::make_shared<const DTensorSpec>(from_->mesh_ptr(), std::move(placements), shape(),

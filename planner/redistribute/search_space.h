@@ -2,7 +2,7 @@
 // SearchSpace and LayoutState: a redistribution problem in the compact form that planners search.
 //
 // A state says for every mesh dim larger than 1 how it holds the tensor, and for every tensor dim
-// which mesh dims cut it in which order. Mesh dims of size 1 cost nothing and are left out; "mesh
+// which mesh dims shard it in which order. Mesh dims of size 1 cost nothing and are left out; "mesh
 // dim" in this header means an index into those that are left.
 #pragma once
 
@@ -29,8 +29,8 @@ constexpr bool is_partial_code(HoldCode code) { return code >= 1 && code <= 4; }
 constexpr bool is_shard_code(HoldCode code) { return code >= 5; }
 constexpr int shard_dim_of(HoldCode code) { return code - 5; }
 
-/// Which dim order the first cut of a tensor dim follows.
-enum class CutOrder : std::uint8_t { kPlain, kFrom, kTo };
+/// Which dim order the first sharding of a tensor dim follows.
+enum class DimOrderChoice : std::uint8_t { kPlain, kFrom, kTo };
 
 /// A short list of mesh dims, held in place.
 class DimList {
@@ -53,28 +53,29 @@ class DimList {
 
 /// One layout. Equal states have equal keys.
 struct LayoutState {
-  /// In `key`: 4 bits what a mesh dim holds, 3 its place among the cutters, 2 the cut order.
+  /// In `key`: 4 bits what a mesh dim holds, 3 its place among the mesh dims that shard its dim, 2
+  /// the sharding order.
   static constexpr int kBitsPerDim = 9;
 
   std::array<HoldCode, kMaxSearchDims> hold{};
-  std::array<CutOrder, kMaxSearchDims> order{};
-  /// By tensor dim: how many mesh dims cut it, and which, the outermost first.
-  std::array<std::uint8_t, kMaxDims> cuts{};
-  std::array<std::array<std::uint8_t, kMaxSearchDims>, kMaxDims> cutter{};
+  std::array<DimOrderChoice, kMaxSearchDims> order{};
+  /// By tensor dim: how many mesh dims shard it, and which, the outermost first.
+  std::array<std::uint8_t, kMaxDims> shards{};
+  std::array<std::array<std::uint8_t, kMaxSearchDims>, kMaxDims> sharding_dim{};
   /// By tensor dim: the same mesh dims as a mask.
-  std::array<std::uint8_t, kMaxDims> cut_mask{};
+  std::array<std::uint8_t, kMaxDims> shard_mask{};
   /// All of the above in 64 bits: kept up to date by the functions below.
   std::uint64_t key = 0;
 
-  /// The mesh dim that cut `tensor_dim` last, or -1.
-  int last_cutter(int tensor_dim) const;
-  bool is_last_cutter(int mesh_dim) const;
+  /// The mesh dim that sharded `tensor_dim` last, or -1.
+  int last_sharding_dim(int tensor_dim) const;
+  bool is_last_sharding_dim(int mesh_dim) const;
   /// `mesh_dim`, which is no shard, holds R or a Partial from now on.
   void set_hold(int mesh_dim, HoldCode code);
-  /// Adds `mesh_dim`, which is replicated so far, as the innermost cut.
-  void push_cut(int mesh_dim, int tensor_dim, CutOrder order = CutOrder::kPlain);
-  /// Takes the innermost cut off; `mesh_dim` is then replicated.
-  void pop_cut(int mesh_dim);
+  /// Adds `mesh_dim`, which is replicated so far, as the innermost sharding.
+  void push_shard(int mesh_dim, int tensor_dim, DimOrderChoice order = DimOrderChoice::kPlain);
+  /// Takes the innermost sharding off; `mesh_dim` is then replicated.
+  void pop_shard(int mesh_dim);
 
   static LayoutState from_key(std::uint64_t key, int mesh_dims);
 };
@@ -97,27 +98,27 @@ class SearchSpace {
   const SpecPtr& from() const { return from_; }
   const SpecPtr& to() const { return to_; }
   bool has_dim_orders() const { return has_dim_orders_; }
-  /// True if `mesh_dim` may cut `tensor_dim`, uncut so far, by this order.
-  bool offers(int mesh_dim, int tensor_dim, CutOrder order) const;
-  /// The same beside the cuts of `state`, whose orders by rows may forbid it.
-  bool offers(const LayoutState& state, int mesh_dim, int tensor_dim, CutOrder order) const;
+  /// True if `mesh_dim` may shard `tensor_dim`, unsharded so far, by this order.
+  bool offers(int mesh_dim, int tensor_dim, DimOrderChoice order) const;
+  /// The same beside the shardings of `state`, whose orders by rows may forbid it.
+  bool offers(const LayoutState& state, int mesh_dim, int tensor_dim, DimOrderChoice order) const;
 
   /// Elements of `tensor_dim` in the largest shard.
   std::int64_t local_size(const LayoutState& state, int tensor_dim) const {
     const auto d = static_cast<std::size_t>(tensor_dim);
     return has_dim_orders_ ? ordered_size(state, tensor_dim)
-                           : plain_sizes_[(d << dims_) + state.cut_mask[d]];
+                           : plain_sizes_[(d << dims_) + state.shard_mask[d]];
   }
   /// Elements of the largest local tensor.
   double local_elements(const LayoutState&) const;
   SpecPtr spec_of(const LayoutState&) const;
 
  private:
-  LayoutState state_of(const DTensorSpec&, CutOrder tag) const;
+  LayoutState state_of(const DTensorSpec&, DimOrderChoice tag) const;
   void fill_plain_sizes();
   std::int64_t ordered_size(const LayoutState&, int tensor_dim) const;
-  const DimOrderPtr& order_of(int mesh_dim, CutOrder order) const;
-  /// Where the rows lie of the order by which a state cuts `tensor_dim`; -1 where it has none.
+  const DimOrderPtr& order_of(int mesh_dim, DimOrderChoice order) const;
+  /// Where the rows lie of the order by which a state shards `tensor_dim`; -1 where it has none.
   int row_dim(const LayoutState& state, int tensor_dim) const;
   bool rows_meet(const LayoutState& state, int tensor_dim, const DimOrder& order) const;
 
@@ -127,7 +128,7 @@ class SearchSpace {
   std::array<int, kMaxSearchDims> mesh_dims_{};
   std::array<int, kMaxSearchDims> sizes_{};
   LayoutState start_, goal_;
-  /// Largest shards by tensor dim and mask of mesh dims that cut it by the ceil rule.
+  /// Largest shards by tensor dim and mask of mesh dims that shard it by the ceil rule.
   std::vector<std::int64_t> plain_sizes_;
 };
 

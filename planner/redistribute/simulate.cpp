@@ -200,7 +200,7 @@ class StepRun {
     return result;
   }
 
-  bool cut_by_order(const DTensorSpec& spec) const {
+  bool sharded_by_order(const DTensorSpec& spec) const {
     return std::any_of(step_.mesh_dims.begin(), step_.mesh_dims.end(),
                        [&](int m) { return spec.dim_order(m) != nullptr; });
   }
@@ -209,7 +209,7 @@ class StepRun {
   Local reduce_scatter(const std::vector<int>& group, int rank) const {
     const Local total = sum(group);
     Local result = empty(rank);
-    if (cut_by_order(*step_.to)) {
+    if (sharded_by_order(*step_.to)) {
       copy(total, rank, result, rank);
       return result;
     }
@@ -226,7 +226,7 @@ class StepRun {
 
   /// Shards are laid one after the other, in group order.
   Local all_gather(const std::vector<int>& group, int rank) const {
-    if (cut_by_order(*step_.from)) return collect(group, rank);
+    if (sharded_by_order(*step_.from)) return collect(group, rank);
     Local result = empty(rank);
     const int dim = step_.from->placement(step_.mesh_dims[0]).dim;
     Dims first = result.shape;

@@ -15,22 +15,23 @@ bool is_sum_or_avg(const Placement& p) { return p.is_partial() && adds(p.partial
 LayoutState without(const LayoutState& state, int mesh_dim) {
   LayoutState next = state;
   if (is_shard_code(state.hold[static_cast<std::size_t>(mesh_dim)])) {
-    next.pop_cut(mesh_dim);
+    next.pop_shard(mesh_dim);
   } else {
     next.set_hold(mesh_dim, kHoldReplicate);
   }
   return next;
 }
 
-/// Cuts of `tensor_dim` by `mesh_dim`, plain or by an order that one of the ends has there.
-void append_cuts(const SearchSpace& space, const LayoutState& base, int mesh_dim, int tensor_dim,
-                 StepKind kind, std::vector<Move>& moves) {
-  for (const CutOrder order : {CutOrder::kPlain, CutOrder::kFrom, CutOrder::kTo}) {
-    if (order != CutOrder::kPlain && (base.cuts[static_cast<std::size_t>(tensor_dim)] > 0 ||
-                                      !space.offers(base, mesh_dim, tensor_dim, order)))
+/// Shardings of `tensor_dim` by `mesh_dim`, plain or by an order that one of the ends has there.
+void append_shards(const SearchSpace& space, const LayoutState& base, int mesh_dim, int tensor_dim,
+                   StepKind kind, std::vector<Move>& moves) {
+  for (const DimOrderChoice order :
+       {DimOrderChoice::kPlain, DimOrderChoice::kFrom, DimOrderChoice::kTo}) {
+    if (order != DimOrderChoice::kPlain && (base.shards[static_cast<std::size_t>(tensor_dim)] > 0 ||
+                                            !space.offers(base, mesh_dim, tensor_dim, order)))
       continue;
     Move& move = moves.emplace_back(Move{kind, DimList(mesh_dim), base});
-    move.next.push_cut(mesh_dim, tensor_dim, order);
+    move.next.push_shard(mesh_dim, tensor_dim, order);
   }
 }
 
@@ -67,18 +68,18 @@ std::optional<StepKind> step_between(HoldCode from, HoldCode to) {
   return is_partial_code(from) ? StepKind::kAllReduce : StepKind::kAllGather;
 }
 
-void append_one_step_moves(const SearchSpace& space, const AllowedCuts& allowed,
+void append_one_step_moves(const SearchSpace& space, const AllowedShards& allowed,
                            const LayoutState& state, std::vector<Move>& moves) {
   for (int m = 0; m < space.dims(); ++m) {
     const auto i = static_cast<std::size_t>(m);
     const HoldCode code = state.hold[i], wanted = space.goal().hold[i];
-    if (is_shard_code(code) && !state.is_last_cutter(m)) continue;
+    if (is_shard_code(code) && !state.is_last_sharding_dim(m)) continue;
     const LayoutState base = without(state, m);
     if (code != kHoldReplicate)
       moves.push_back({*step_between(code, kHoldReplicate), DimList(m), base});
     for (int d = 0; d < space.shape().size(); ++d)
       if ((allowed[i] >> d & 1U) != 0 && code != hold_shard(d))
-        append_cuts(space, base, m, d, *step_between(code, hold_shard(d)), moves);
+        append_shards(space, base, m, d, *step_between(code, hold_shard(d)), moves);
     if (!is_partial_code(wanted) || wanted == code) continue;
     if (const std::optional<StepKind> kind = step_between(code, wanted)) {
       Move& move = moves.emplace_back(Move{*kind, DimList(m), base});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The legal one-step transitions between layouts: those of PyTorch's DTensor (a mesh dim at a time,
-// and of the mesh dims that cut a tensor dim only the last may move), with Partial as DESIGN's
+// and of the mesh dims that shard a tensor dim only the last may move), with Partial as DESIGN's
 // decision 20 has it.
 #pragma once
 
@@ -20,15 +20,15 @@ void check_partial_changes(const DTensorSpec& from, const DTensorSpec& to);
 /// True where a Partial may be converted without communication.
 bool convertible(HoldCode from, HoldCode to);
 
-/// By mesh dim the tensor dims (a bit each) that it may cut on the way.
-using AllowedCuts = std::array<std::uint8_t, kMaxSearchDims>;
+/// By mesh dim the tensor dims (a bit each) that it may shard on the way.
+using AllowedShards = std::array<std::uint8_t, kMaxSearchDims>;
 
 /// The kind of step that takes one mesh dim from a hold to another; none where there is no such
 /// step.
 std::optional<StepKind> step_between(HoldCode from, HoldCode to);
 
 /// Appends all one-step transitions from `state`. Into Partial only where the goal asks for it.
-void append_one_step_moves(const SearchSpace&, const AllowedCuts&, const LayoutState& state,
+void append_one_step_moves(const SearchSpace&, const AllowedShards&, const LayoutState& state,
                            std::vector<Move>& moves);
 
 }  // namespace meshloom::planner

@@ -9,7 +9,7 @@ namespace {
 
 /// First global element of a dim that a rank holds; where it holds none, the dim's size.
 std::int64_t first_element(const DTensorSpec& spec, int dim, const std::vector<int>& coordinates) {
-  if (spec.cutters(dim).empty()) return 0;
+  if (spec.sharding_dims(dim).empty()) return 0;
   const LocalPart part = spec.local_part(coordinates);
   const IndexRanges& ranges = part.ranges_of_row(dim, 0);
   return ranges.empty() ? spec.shape()[dim] : ranges.front().begin;
@@ -18,7 +18,7 @@ std::int64_t first_element(const DTensorSpec& spec, int dim, const std::vector<i
 void localize_slice(OpAttributes& attributes, const DTensorSpec& input, const DTensorSpec& output,
                     const std::vector<int>& coordinates) {
   const int dim = static_cast<int>(attributes.ints[0]);
-  if (input.cutters(dim).empty()) return;
+  if (input.sharding_dims(dim).empty()) return;
   const std::int64_t count = output.local_shape(coordinates)[dim];
   const std::int64_t piece = attributes.ints[1] / output.shape()[dim];
   attributes.ints[1] = piece * count;
@@ -28,7 +28,7 @@ void localize_slice(OpAttributes& attributes, const DTensorSpec& input, const DT
 void localize_split(OpAttributes& attributes, const DTensorSpec& output,
                     const std::vector<int>& coordinates) {
   const int dim = static_cast<int>(attributes.ints[1]);
-  if (output.cutters(dim).empty()) return;
+  if (output.sharding_dims(dim).empty()) return;
   attributes.ints[0] = std::max<std::int64_t>(1, output.local_shape(coordinates)[dim]);
 }
 

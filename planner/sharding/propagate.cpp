@@ -30,9 +30,9 @@ void check_mesh(const OpCall& call) {
   if (first == nullptr) throw InvalidArgument(fmt::format("{}: no inputs", op_name(call.op)));
 }
 
-/// The order that `mesh_dim` gives an axis of an input, where it cuts it.
+/// The order that `mesh_dim` gives an axis of an input, where it shards it.
 struct HeldOrder {
-  bool cut = false;
+  bool sharding = false;
   DimOrderPtr order;
   bool listed() const { return order != nullptr && order->groups() == 0; }
 };
@@ -68,10 +68,11 @@ void check_orders(const OpCall& call, const OpRule& rule) {
         if (!mine.listed()) continue;
         for (std::size_t j = 0; j < axis.inputs.size(); ++j) {
           const HeldOrder other = held_order(call, axis, j, m);
-          if (other.cut && !follow_one_order(rule, i, mine.order, j, other.order))
-            rules::refuse(call, fmt::format("inputs {} and {} are cut in different orders of the "
-                                            "same dim on mesh dim {}",
-                                            i, j, m));
+          if (other.sharding && !follow_one_order(rule, i, mine.order, j, other.order))
+            rules::refuse(call,
+                          fmt::format("inputs {} and {} are sharded in different orders of the "
+                                      "same dim on mesh dim {}",
+                                      i, j, m));
         }
       }
     }
@@ -83,10 +84,10 @@ class SpecBuilder {
   explicit SpecBuilder(MeshPtr mesh) : mesh_(std::move(mesh)), orders_(mesh_->ndim()) {}
 
   void place(Placement placement) { placements_.push_back(placement); }
-  void cut(const Cut& cut, int dim, DimOrderPtr order) {
-    order_.push_back({dim, cut.mesh_dims});
+  void sharding(const AxisSharding& sharding, int dim, DimOrderPtr order) {
+    order_.push_back({dim, sharding.mesh_dims});
     any_order_ = any_order_ || order != nullptr;
-    orders_[static_cast<std::size_t>(cut.mesh_dims.front())] = std::move(order);
+    orders_[static_cast<std::size_t>(sharding.mesh_dims.front())] = std::move(order);
   }
   SpecPtr finish(const Shape& shape) const {
     return std::make_shared<DTensorSpec>(mesh_, placements_, shape, order_,
@@ -108,8 +109,8 @@ SpecPtr shared(SpecPtr spec, const std::vector<SpecPtr>& known) {
   return spec;
 }
 
-/// Where the gradient of an input differs from the input: R of a mesh dim that is cut otherwise,
-/// and Partial.
+/// Where the gradient of an input differs from the input: R of a mesh dim that is sharded
+/// otherwise, and Partial.
 SpecPtr gradient_spec(const SpecPtr& input, const std::vector<bool>& shares) {
   bool same = true;
   Placements placements = input->placements();
@@ -160,9 +161,9 @@ class DecisionBuilder {
     return result;
   }
 
-  template <typename PlacementOf, typename UseOf, typename CutOf>
+  template <typename PlacementOf, typename UseOf, typename ShardingOf>
   SpecPtr layout(const Shape& shape, const PlacementOf& placement_of, const UseOf& use_of,
-                 const CutOf& cut_of) {
+                 const ShardingOf& sharding_of) {
     SpecBuilder builder(mesh_);
     for (int m = 0; m < mesh_->ndim(); ++m) {
       builder.place(placement_of(strategy(m)));
@@ -171,8 +172,8 @@ class DecisionBuilder {
       if (std::find(choice_.strategies.begin(), choice_.strategies.begin() + m, strategy(m)) !=
           choice_.strategies.begin() + m)
         continue;
-      const Cut& cut = search_.cut(choice_, strategy(m) - 1);
-      builder.cut(cut, use_of(*axis).dim, cut_of(*axis, cut).order);
+      const AxisSharding& sharding = search_.sharding(choice_, strategy(m) - 1);
+      builder.sharding(sharding, use_of(*axis).dim, sharding_of(*axis, sharding).order);
     }
     return builder.finish(shape);
   }
@@ -184,8 +185,8 @@ class DecisionBuilder {
       input = layout(
           given->shape(), [&](int s) { return search_.input_placement(s, i); },
           [&](const ShardAxis& axis) { return axis.inputs[i]; },
-          [&](const ShardAxis& axis, const Cut& cut) {
-            return search_.cut_of_input(axis, cut, i);
+          [&](const ShardAxis& axis, const AxisSharding& sharding) {
+            return search_.sharding_of_input(axis, sharding, i);
           });
       input = *input == *given ? given : shared(input, call_.inputs);
     }
@@ -197,7 +198,9 @@ class DecisionBuilder {
     SpecPtr output = layout(
         rule_.outputs[j], [&](int s) { return search_.output_placement(s, j); },
         [&](const ShardAxis& axis) { return axis.outputs[j]; },
-        [&](const ShardAxis& axis, const Cut& cut) { return search_.cut_of_output(axis, cut, j); });
+        [&](const ShardAxis& axis, const AxisSharding& sharding) {
+          return search_.sharding_of_output(axis, sharding, j);
+        });
     output = shared(shared(output, decision.inputs), decision.outputs);
     decision.outputs.push_back(std::move(output));
   }

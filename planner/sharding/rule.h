@@ -3,16 +3,17 @@
 //
 // Three kinds of strategy, over one mesh dim each:
 //   - replicate: every input and output R (always legal, always the first);
-//   - an axis: the tensors that show it are cut along it, other inputs are R and get a Partial(sum)
+//   - an axis: the tensors that show it are sharded along it, other inputs are R and get a
+//   Partial(sum)
 //     gradient (each rank sees its share of the axis only), other outputs are `reduced`;
 //   - partial: inputs and outputs as listed; inputs that are R get a Partial(sum) gradient.
-// An N-D mesh runs one strategy per mesh dim; two mesh dims with the same axis cut it one after the
-// other. That is the form of einsum, to which every op here comes down: an axis is an index.
+// An N-D mesh runs one strategy per mesh dim; two mesh dims with the same axis shard it one after
+// the other. That is the form of einsum, to which every op here comes down: an axis is an index.
 #pragma once
 
 #include <vector>
 
-#include "planner/sharding/cut.h"
+#include "planner/sharding/axis_sharding.h"
 #include "planner/sharding/op_call.h"
 
 namespace meshloom::planner {

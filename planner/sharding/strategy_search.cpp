@@ -29,23 +29,23 @@ double bytes_on_a_rank(const DTensorSpec& spec, int element_size) {
   return bytes;
 }
 
-/// Whether some part of the cut is empty; several mesh dims count as one.
-bool leaves_a_part_empty(const Cut& cut, const MeshLayout& mesh) {
-  if (cut.chunk == 0) return true;
-  if (cut.listed()) {
-    for (int p = 0; p < cut.parts; ++p)
-      if (cut.order->part_size(p) == 0) return true;
-    return cut.mesh_dims.size() > 1;
+/// Whether some part of the sharding is empty; several mesh dims count as one.
+bool leaves_a_part_empty(const AxisSharding& sharding, const MeshLayout& mesh) {
+  if (sharding.chunk == 0) return true;
+  if (sharding.listed()) {
+    for (int p = 0; p < sharding.parts; ++p)
+      if (sharding.order->part_size(p) == 0) return true;
+    return sharding.mesh_dims.size() > 1;
   }
-  const std::int64_t stretch = cut.size / cut.groups;
-  if (cut.chunk * (cut.parts - 1) >= stretch) return true;
-  if (cut.mesh_dims.size() == 1) return false;
+  const std::int64_t stretch = sharding.size / sharding.groups;
+  if (sharding.chunk * (sharding.parts - 1) >= stretch) return true;
+  if (sharding.mesh_dims.size() == 1) return false;
   int parts = 1;
-  for (const int m : cut.mesh_dims) parts *= mesh.dim_size(m);
-  return stretch % (cut.inner_unit * parts) != 0;
+  for (const int m : sharding.mesh_dims) parts *= mesh.dim_size(m);
+  return stretch % (sharding.inner_unit * parts) != 0;
 }
 
-/// The input's own cutters of a dim first, then the rest.
+/// The input's own mesh dims of a dim first, then the rest.
 std::vector<int> ordered_like(const std::vector<int>& own, const std::vector<int>& mesh_dims) {
   std::vector<int> result;
   for (const int m : own)
@@ -125,7 +125,7 @@ double StrategySearch::pending_cost(int mesh_dim, int strategy) const {
 }
 
 /// Bytes that a rank holds of an input at the least when it comes to this mesh dim: every other
-/// mesh dim that can has cut it further.
+/// mesh dim that can has sharded it further.
 double StrategySearch::least_bytes(std::size_t input, int mesh_dim) const {
   double bytes = local_bytes_[input];
   for (int m = 0; m < mesh_->ndim(); ++m)
@@ -211,7 +211,7 @@ bool StrategySearch::cannot_enter(const StrategyChoice& choice, const Scored& re
   return kept_.size() == count_ && !comes_first(least, kept_.back());
 }
 
-/// No tensor dim may be cut by two axes.
+/// No tensor dim may be sharded by two axes.
 bool StrategySearch::keep_apart(const std::vector<int>& strategies) const {
   for (std::size_t m = 1; m < strategies.size(); ++m)
     for (std::size_t n = 0; n < m; ++n) {
@@ -236,7 +236,7 @@ void StrategySearch::finish(StrategyChoice choice) {
     if (axis(strategy) == nullptr) continue;
     const std::vector<int> mesh_dims = mesh_dims_of(choice.strategies, strategy);
     if (mesh_dims.front() != static_cast<int>(m)) continue;
-    const AxisCut& solved = axis_cut(strategy - 1, mesh_dims);
+    const SolvedAxis& solved = solved_axis(strategy - 1, mesh_dims);
     if (!solved.legal) return;
     choice.cost += solved.cost;
   }
@@ -246,38 +246,40 @@ void StrategySearch::finish(StrategyChoice choice) {
   if (kept_.size() > count_) kept_.pop_back();
 }
 
-DimCut StrategySearch::cut_of_input(const ShardAxis& axis, const Cut& cut,
-                                    std::size_t input) const {
+DimSharding StrategySearch::sharding_of_input(const ShardAxis& axis, const AxisSharding& sharding,
+                                              std::size_t input) const {
   const AxisUse& use = axis.inputs[input];
-  const int row_dim =
-      cut.by_row() ? same_dim_of_input(rule_, cut.source_input, cut.order->row_dim(), input) : -1;
-  return cut_of_dim(cut, *mesh_, use, call_.inputs[input]->shape()[use.dim], row_dim);
+  const int row_dim = sharding.by_row() ? same_dim_of_input(rule_, sharding.source_input,
+                                                            sharding.order->row_dim(), input)
+                                        : -1;
+  return sharding_of_dim(sharding, *mesh_, use, call_.inputs[input]->shape()[use.dim], row_dim);
 }
 
-DimCut StrategySearch::cut_of_output(const ShardAxis& axis, const Cut& cut,
-                                     std::size_t output) const {
+DimSharding StrategySearch::sharding_of_output(const ShardAxis& axis, const AxisSharding& sharding,
+                                               std::size_t output) const {
   const AxisUse& use = axis.outputs[output];
-  const int row_dim =
-      cut.by_row() ? same_dim_of_output(rule_, cut.source_input, cut.order->row_dim(), output) : -1;
-  return cut_of_dim(cut, *mesh_, use, rule_.outputs[output][use.dim], row_dim);
+  const int row_dim = sharding.by_row() ? same_dim_of_output(rule_, sharding.source_input,
+                                                             sharding.order->row_dim(), output)
+                                        : -1;
+  return sharding_of_dim(sharding, *mesh_, use, rule_.outputs[output][use.dim], row_dim);
 }
 
-/// No tensor dim may be cut by rows of a dim that is cut by rows itself.
+/// No tensor dim may be sharded by rows of a dim that is sharded by rows itself.
 bool StrategySearch::rows_meet(const StrategyChoice& choice) {
-  std::vector<std::pair<const ShardAxis*, const Cut*>> by_row;
+  std::vector<std::pair<const ShardAxis*, const AxisSharding*>> by_row;
   for (std::size_t m = 0; m < choice.strategies.size(); ++m) {
     const ShardAxis* chosen = axis(choice.strategies[m]);
     if (chosen == nullptr) continue;
-    const Cut& cut = this->cut(choice, choice.strategies[m] - 1);
-    if (cut.by_row() && cut.mesh_dims.front() == static_cast<int>(m))
-      by_row.emplace_back(chosen, &cut);
+    const AxisSharding& sharding = this->sharding(choice, choice.strategies[m] - 1);
+    if (sharding.by_row() && sharding.mesh_dims.front() == static_cast<int>(m))
+      by_row.emplace_back(chosen, &sharding);
   }
   if (by_row.size() < 2) return false;
-  const auto meet = [&](const auto& uses_of, const auto& cut_of, std::size_t tensor) {
-    for (const auto& [rows_axis, rows_cut] : by_row) {
+  const auto meet = [&](const auto& uses_of, const auto& sharding_of, std::size_t tensor) {
+    for (const auto& [rows_axis, rows_sharding] : by_row) {
       if (!uses_of(*rows_axis)[tensor].present()) continue;
-      const int row_dim = cut_of(*rows_axis, *rows_cut, tensor).order->row_dim();
-      for (const auto& [axis, cut] : by_row)
+      const int row_dim = sharding_of(*rows_axis, *rows_sharding, tensor).order->row_dim();
+      for (const auto& [axis, sharding] : by_row)
         if (axis != rows_axis && uses_of(*axis)[tensor].dim == row_dim) return true;
     }
     return false;
@@ -286,47 +288,51 @@ bool StrategySearch::rows_meet(const StrategyChoice& choice) {
     if (call_.inputs[i] != nullptr &&
         meet(
             [](const ShardAxis& a) -> const auto& { return a.inputs; },
-            [&](const ShardAxis& a, const Cut& c, std::size_t t) { return cut_of_input(a, c, t); },
+            [&](const ShardAxis& a, const AxisSharding& c, std::size_t t) {
+              return sharding_of_input(a, c, t);
+            },
             i))
       return true;
   for (std::size_t j = 0; j < rule_.outputs.size(); ++j)
     if (meet(
             [](const ShardAxis& a) -> const auto& { return a.outputs; },
-            [&](const ShardAxis& a, const Cut& c, std::size_t t) { return cut_of_output(a, c, t); },
+            [&](const ShardAxis& a, const AxisSharding& c, std::size_t t) {
+              return sharding_of_output(a, c, t);
+            },
             j))
       return true;
   return false;
 }
 
-const Cut& StrategySearch::cut(const StrategyChoice& choice, int index) {
-  return axis_cut(index, mesh_dims_of(choice.strategies, index + 1)).cut;
+const AxisSharding& StrategySearch::sharding(const StrategyChoice& choice, int index) {
+  return solved_axis(index, mesh_dims_of(choice.strategies, index + 1)).sharding;
 }
 
-const StrategySearch::AxisCut& StrategySearch::axis_cut(int index,
-                                                        const std::vector<int>& mesh_dims) {
-  const auto [at, fresh] = cuts_.try_emplace({index, mesh_dims});
+const StrategySearch::SolvedAxis& StrategySearch::solved_axis(int index,
+                                                              const std::vector<int>& mesh_dims) {
+  const auto [at, fresh] = solved_.try_emplace({index, mesh_dims});
   if (fresh) at->second = solve_axis(index, mesh_dims);
   return at->second;
 }
 
-StrategySearch::AxisCut StrategySearch::solve_axis(int index,
-                                                   const std::vector<int>& mesh_dims) const {
+StrategySearch::SolvedAxis StrategySearch::solve_axis(int index,
+                                                      const std::vector<int>& mesh_dims) const {
   const ShardAxis& axis = rule_.axes[static_cast<std::size_t>(index)];
-  AxisCut result;
-  for (Cut& cut : candidates(axis, mesh_dims)) {
-    if (axis.contiguous && !cut.contiguous()) continue;
-    if (axis.nonempty && leaves_a_part_empty(cut, *mesh_)) continue;
-    const std::optional<double> cost = cost_of_cut(axis, cut);
+  SolvedAxis result;
+  for (AxisSharding& sharding : candidates(axis, mesh_dims)) {
+    if (axis.contiguous && !sharding.contiguous()) continue;
+    if (axis.nonempty && leaves_a_part_empty(sharding, *mesh_)) continue;
+    const std::optional<double> cost = cost_of_sharding(axis, sharding);
     if (!cost || (result.legal && *cost >= result.cost)) continue;
-    result = {true, *cost, std::move(cut)};
+    result = {true, *cost, std::move(sharding)};
     if (*cost == 0.0) break;
   }
   return result;
 }
 
-std::vector<Cut> StrategySearch::candidates(const ShardAxis& axis,
-                                            const std::vector<int>& mesh_dims) const {
-  std::vector<Cut> cuts;
+std::vector<AxisSharding> StrategySearch::candidates(const ShardAxis& axis,
+                                                     const std::vector<int>& mesh_dims) const {
+  std::vector<AxisSharding> shardings;
   std::int64_t groups = 1, unit = 1;
   const auto note = [&](const AxisUse& use) {
     if (!use.present()) return;
@@ -338,52 +344,56 @@ std::vector<Cut> StrategySearch::candidates(const ShardAxis& axis,
     const AxisUse& use = axis.inputs[i];
     note(use);
     if (!use.present() || call_.inputs[i] == nullptr) continue;
-    const std::vector<int>& own = call_.inputs[i]->cutters(use.dim);
+    const std::vector<int>& own = call_.inputs[i]->sharding_dims(use.dim);
     std::vector<int> order = ordered_like(own, mesh_dims);
     if (own.empty() || order.front() != own.front()) continue;
-    cuts.push_back(read_cut(*call_.inputs[i], use, axis.size, std::move(order), i));
+    shardings.push_back(read_sharding(*call_.inputs[i], use, axis.size, std::move(order), i));
   }
-  if (axis.size % groups == 0) cuts.push_back(unit_cut(*mesh_, axis.size, mesh_dims, groups, unit));
-  return cuts;
+  if (axis.size % groups == 0)
+    shardings.push_back(unit_sharding(*mesh_, axis.size, mesh_dims, groups, unit));
+  return shardings;
 }
 
-std::optional<double> StrategySearch::cost_of_cut(const ShardAxis& axis, const Cut& cut) const {
+std::optional<double> StrategySearch::cost_of_sharding(const ShardAxis& axis,
+                                                       const AxisSharding& sharding) const {
   double cost = 0.0;
   for (std::size_t i = 0; i < axis.inputs.size(); ++i) {
     const AxisUse& use = axis.inputs[i];
     if (!use.present() || call_.inputs[i] == nullptr) continue;
-    const DimCut own = cut_of_input(axis, cut, i);
+    const DimSharding own = sharding_of_input(axis, sharding, i);
     if (!own.fits) return std::nullopt;
-    const double recut_input = recut(i, use, cut, own.order);
-    if (recut_input > 0.0 && idles_ranks(*call_.inputs[i], use, cut)) return std::nullopt;
-    cost += recut_input;
+    const double reshard_input = reshard(i, use, sharding, own.order);
+    if (reshard_input > 0.0 && idles_ranks(*call_.inputs[i], use, sharding)) return std::nullopt;
+    cost += reshard_input;
   }
   for (std::size_t j = 0; j < axis.outputs.size(); ++j) {
-    if (axis.outputs[j].present() && !cut_of_output(axis, cut, j).fits) return std::nullopt;
+    if (axis.outputs[j].present() && !sharding_of_output(axis, sharding, j).fits)
+      return std::nullopt;
   }
   return cost;
 }
 
-/// Whether a rank that holds something of the input would hold nothing in the new cut.
+/// Whether a rank that holds something of the input would hold nothing in the new sharding.
 bool StrategySearch::idles_ranks(const DTensorSpec& spec, const AxisUse& use,
-                                 const Cut& cut) const {
-  const std::vector<int>& own = spec.cutters(use.dim);
-  return leaves_a_part_empty(cut, *mesh_) &&
-         !leaves_a_part_empty(read_cut(spec, use, cut.size, own), *mesh_);
+                                 const AxisSharding& sharding) const {
+  const std::vector<int>& own = spec.sharding_dims(use.dim);
+  return leaves_a_part_empty(sharding, *mesh_) &&
+         !leaves_a_part_empty(read_sharding(spec, use, sharding.size, own), *mesh_);
 }
 
-/// What the placements alone do not tell: an input that is cut along the axis already, but
+/// What the placements alone do not tell: an input that is sharded along the axis already, but
 /// otherwise.
-double StrategySearch::recut(std::size_t input, const AxisUse& use, const Cut& cut,
-                             const DimOrderPtr& order) const {
+double StrategySearch::reshard(std::size_t input, const AxisUse& use, const AxisSharding& sharding,
+                               const DimOrderPtr& order) const {
   const DTensorSpec& spec = *call_.inputs[input];
-  const std::vector<int>& own = spec.cutters(use.dim);
+  const std::vector<int>& own = spec.sharding_dims(use.dim);
   const auto stays = [&](int m) { return std::find(own.begin(), own.end(), m) != own.end(); };
-  if (std::none_of(cut.mesh_dims.begin(), cut.mesh_dims.end(), stays)) return 0.0;
-  const bool nests = is_prefix(own, cut.mesh_dims) || is_prefix(cut.mesh_dims, own);
+  if (std::none_of(sharding.mesh_dims.begin(), sharding.mesh_dims.end(), stays)) return 0.0;
+  const bool nests = is_prefix(own, sharding.mesh_dims) || is_prefix(sharding.mesh_dims, own);
   if (nests && same_order(order, spec.dim_order(own.front()))) return 0.0;
-  return recut_cost(local_bytes_[input], links_[static_cast<std::size_t>(cut.mesh_dims.front())],
-                    options_.cost_model);
+  return reshard_cost(local_bytes_[input],
+                      links_[static_cast<std::size_t>(sharding.mesh_dims.front())],
+                      options_.cost_model);
 }
 
 }  // namespace meshloom::planner

@@ -34,11 +34,13 @@ class StrategySearch {
   // --- What a choice means
   const ShardAxis* axis(int strategy) const;
   const PartialStrategy* partial(int strategy) const;
-  /// How the mesh dims that chose axis `index` cut it.
-  const Cut& cut(const StrategyChoice& choice, int index);
-  /// The cut as the order of the dim in which a tensor shows the axis.
-  DimCut cut_of_input(const ShardAxis& axis, const Cut& cut, std::size_t input) const;
-  DimCut cut_of_output(const ShardAxis& axis, const Cut& cut, std::size_t output) const;
+  /// How the mesh dims that chose axis `index` shard it.
+  const AxisSharding& sharding(const StrategyChoice& choice, int index);
+  /// The sharding as the order of the dim in which a tensor shows the axis.
+  DimSharding sharding_of_input(const ShardAxis& axis, const AxisSharding& sharding,
+                                std::size_t input) const;
+  DimSharding sharding_of_output(const ShardAxis& axis, const AxisSharding& sharding,
+                                 std::size_t output) const;
   Placement input_placement(int strategy, std::size_t input) const;
   Placement output_placement(int strategy, std::size_t output) const;
 
@@ -50,10 +52,10 @@ class StrategySearch {
     double pending = 0.0;
     int changes = 0;
   };
-  struct AxisCut {
+  struct SolvedAxis {
     bool legal = false;
     double cost = 0.0;
-    Cut cut;
+    AxisSharding sharding;
   };
 
   void score(int mesh_dim);
@@ -65,14 +67,15 @@ class StrategySearch {
   void finish(StrategyChoice choice);
   bool keep_apart(const std::vector<int>& strategies) const;
   bool rows_meet(const StrategyChoice& choice);
-  const AxisCut& axis_cut(int index, const std::vector<int>& mesh_dims);
-  AxisCut solve_axis(int index, const std::vector<int>& mesh_dims) const;
-  std::vector<Cut> candidates(const ShardAxis& axis, const std::vector<int>& mesh_dims) const;
-  /// Cost of bringing the inputs into this cut; none where some tensor cannot show it.
-  std::optional<double> cost_of_cut(const ShardAxis& axis, const Cut& cut) const;
-  bool idles_ranks(const DTensorSpec& spec, const AxisUse& use, const Cut& cut) const;
-  double recut(std::size_t input, const AxisUse& use, const Cut& cut,
-               const DimOrderPtr& order) const;
+  const SolvedAxis& solved_axis(int index, const std::vector<int>& mesh_dims);
+  SolvedAxis solve_axis(int index, const std::vector<int>& mesh_dims) const;
+  std::vector<AxisSharding> candidates(const ShardAxis& axis,
+                                       const std::vector<int>& mesh_dims) const;
+  /// Cost of bringing the inputs into this sharding; none where some tensor cannot show it.
+  std::optional<double> cost_of_sharding(const ShardAxis& axis, const AxisSharding& sharding) const;
+  bool idles_ranks(const DTensorSpec& spec, const AxisUse& use, const AxisSharding& sharding) const;
+  double reshard(std::size_t input, const AxisUse& use, const AxisSharding& sharding,
+                 const DimOrderPtr& order) const;
   int strategy_count() const;
 
   const OpCall& call_;
@@ -84,7 +87,7 @@ class StrategySearch {
   std::vector<double> local_bytes_;          ///< by input, in the layout it has
   std::vector<std::vector<Scored>> scored_;  ///< by mesh dim, cheapest first
   std::vector<Scored> least_rest_;           ///< by mesh dim: the least that it and those after add
-  std::map<std::pair<int, std::vector<int>>, AxisCut> cuts_;
+  std::map<std::pair<int, std::vector<int>>, SolvedAxis> solved_;
   std::vector<StrategyChoice> kept_;
   std::size_t count_ = 1;
 };

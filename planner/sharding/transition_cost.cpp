@@ -68,7 +68,7 @@ double transition_cost(const Placement& from, const Placement& to, double bytes,
   return cost_of(move_of(from, to), bytes, link, model);
 }
 
-double recut_cost(double bytes, const MeshLink& link, CostModel model) {
+double reshard_cost(double bytes, const MeshLink& link, CostModel model) {
   return cost_of(Move::kAllToAll, bytes, link, model);
 }
 

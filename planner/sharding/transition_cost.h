@@ -19,7 +19,7 @@ MeshLink mesh_link(const MeshLayout& mesh, int mesh_dim, const Topology& topolog
 /// `bytes` in layout `from`. Zero where no message is needed; infinity where it is not legal.
 double transition_cost(const Placement& from, const Placement& to, double bytes,
                        const MeshLink& link, CostModel model);
-/// The same shards of another cut of the same dim.
-double recut_cost(double bytes, const MeshLink& link, CostModel model);
+/// The same shards of another sharding of the same dim.
+double reshard_cost(double bytes, const MeshLink& link, CostModel model);
 
 }  // namespace meshloom::planner

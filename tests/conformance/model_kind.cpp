@@ -48,7 +48,7 @@ void check_offered(const Case& c, const ModelPlan& plan) {
     throw Unimplemented(fmt::format("model with plan.{} is not built yet", plan.not_built));
 }
 
-/// The batch is cut over the mesh dims whose ranks have samples of their own.
+/// The batch is sharded over the mesh dims whose ranks have samples of their own.
 planner::Placements rows_of(const planner::MeshLayout& mesh) {
   planner::Placements placements;
   for (const planner::MeshDim& dim : mesh.dims())

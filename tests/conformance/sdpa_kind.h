@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kind `sdpa`: attention, local or with batch and heads cut over a mesh.
+// Kind `sdpa`: attention, local or with batch and heads sharded over a mesh.
 #pragma once
 
 #include "tests/conformance/case.h"

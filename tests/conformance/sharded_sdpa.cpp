@@ -42,8 +42,8 @@ class ShardedSdpa {
     planner::SpecPtr spec;
   };
 
-  /// Dims of [B, H, S, D] (a bias may lack leading ones) that are cut: those of the batch over dp,
-  /// of the heads over tp, where there are as many.
+  /// Dims of [B, H, S, D] (a bias may lack leading ones) that are sharded: those of the batch over
+  /// dp, of the heads over tp, where there are as many.
   planner::Placements placements(const Shape& shape, std::int64_t batch, int missing) const {
     planner::Placements result;
     for (const planner::MeshDim& dim : rank_.mesh.dims()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention with the batch cut over mesh dim dp and the heads over tp.
+// Attention with the batch sharded over mesh dim dp and the heads over tp.
 #pragma once
 
 #include "daemon/tensor/ops/attention.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random cuts of a dim that differ from row to row.
+// Random shardings of a dim that differ from row to row.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,9 @@
 
 namespace meshloom::test {
 
-/// For each of `rows` rows (one at least) a cut of `size` elements into `parts` parts in any order.
-/// A part's size, drawn too, is the same in all rows; now and then a row is as the one before.
+/// For each of `rows` rows (one at least) a sharding of `size` elements into `parts` parts in any
+/// order. A part's size, drawn too, is the same in all rows; now and then a row is as the one
+/// before.
 template <typename Random>
 std::vector<std::vector<planner::IndexRanges>> random_rows(Random& random, std::int64_t size,
                                                            int parts, std::int64_t rows) {
@@ -26,19 +27,20 @@ std::vector<std::vector<planner::IndexRanges>> random_rows(Random& random, std::
   std::vector<std::vector<planner::IndexRanges>> result;
   for (std::int64_t row = 0; row < rows; ++row) {
     if (row == 0 || below(4) > 0) std::shuffle(elements.begin(), elements.end(), random);
-    std::vector<planner::IndexRanges>& cut = result.emplace_back(static_cast<std::size_t>(parts));
+    std::vector<planner::IndexRanges>& sharding =
+        result.emplace_back(static_cast<std::size_t>(parts));
     std::size_t part = 0;
     for (std::int64_t i = 0; i < size; ++i) {
       while (i >= ends[part]) ++part;
       const std::int64_t element = elements[static_cast<std::size_t>(i)];
-      cut[part].push_back({element, element + 1});
+      sharding[part].push_back({element, element + 1});
     }
   }
   return result;
 }
 
-/// Whether a layout may cut `tensor_dim` by rows of `row_dim`, beside the orders that it has by
-/// mesh dim: a row dim is not cut by rows itself.
+/// Whether a layout may shard `tensor_dim` by rows of `row_dim`, beside the orders that it has by
+/// mesh dim: a row dim is not sharded by rows itself.
 inline bool may_order_by_rows(const planner::Placements& placements,
                               const std::vector<planner::DimOrderPtr>& orders, int tensor_dim,
                               int row_dim) {

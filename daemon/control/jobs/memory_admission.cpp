@@ -73,7 +73,7 @@ struct Advice {
 Advice advice_for(const v1::RunConfig& run, const planner::MemoryEstimate& m) {
   const std::int64_t state = m.parameters + m.gradients + m.optimizer + m.gathered;
   if (state > m.activations + m.workspace + m.communication) {
-    if (run.mesh().dp() > 1) return {"run.mesh.fsdp", "cut the model over fsdp instead of dp"};
+    if (run.mesh().dp() > 1) return {"run.mesh.fsdp", "shard the model over fsdp instead of dp"};
     return {"run.model", "take a smaller model or more hosts"};
   }
   if (run.training().micro_batch_size() > 1)

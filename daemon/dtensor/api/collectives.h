@@ -36,9 +36,9 @@ Tensor all_gather(const Tensor& x, std::int64_t dim, comm::ProcessGroup& group,
 Tensor reduce_scatter(const Tensor& x, std::int64_t dim, comm::ProcessGroup& group,
                       Reduction reduction = Reduction::kSum, const RankSizes& sizes = {});
 
-/// Cuts x along `dim` into pieces of `send` elements for each rank, and joins the pieces that come
-/// for this rank in rank order. `send` empty: as of a sharded dim. Sizes are exchanged with one
-/// more small all_gather. Backward: the same the other way round.
+/// Shards x along `dim` into pieces of `send` elements for each rank, and joins the pieces that
+/// come for this rank in rank order. `send` empty: as of a sharded dim. Sizes are exchanged with
+/// one more small all_gather. Backward: the same the other way round.
 Tensor all_to_all(const Tensor& x, std::int64_t dim, comm::ProcessGroup& group,
                   const RankSizes& send = {});
 

@@ -39,32 +39,32 @@ void check_arguments(const Tensor& tensor, const DistributedEngine& engine, cons
           layout->mesh());
 }
 
-/// Mesh dims in the order in which they are cut, then those that replicate.
-std::vector<int> cutting_order(const DTensorSpec& layout) {
+/// Mesh dims in the order in which they are sharded, then those that replicate.
+std::vector<int> sharding_order(const DTensorSpec& layout) {
   std::vector<int> order;
-  for (const planner::DimShardOrder& cuts : layout.shard_order())
-    order.insert(order.end(), cuts.mesh_dims.begin(), cuts.mesh_dims.end());
+  for (const planner::DimShardOrder& shards : layout.shard_order())
+    order.insert(order.end(), shards.mesh_dims.begin(), shards.mesh_dims.end());
   for (int d = 0; d < layout.mesh().ndim(); ++d)
     if (layout.placement(d).is_replicate()) order.push_back(d);
   return order;
 }
 
-/// The layout with the first `count` cuts of `order` done and the rest replicated.
-DTensorSpec partly_cut(const DTensorSpec& layout, const std::vector<int>& order,
-                       std::size_t count) {
+/// The layout with the first `count` shards of `order` done and the rest replicated.
+DTensorSpec partly_sharded(const DTensorSpec& layout, const std::vector<int>& order,
+                           std::size_t count) {
   Placements placements(layout.placements().size(), planner::Placement::replicate());
   std::vector<planner::DimOrderPtr> dim_orders(layout.has_dim_orders() ? placements.size() : 0);
-  planner::ShardOrder cuts;
+  planner::ShardOrder shards;
   for (std::size_t i = 0; i < count; ++i) {
     const auto m = static_cast<std::size_t>(order[i]);
     placements[m] = layout.placements()[m];
     if (!placements[m].is_shard()) continue;
     if (!dim_orders.empty()) dim_orders[m] = layout.dim_order(order[i]);
-    if (cuts.empty() || cuts.back().tensor_dim != placements[m].dim)
-      cuts.push_back({placements[m].dim, {}});
-    cuts.back().mesh_dims.push_back(order[i]);
+    if (shards.empty() || shards.back().tensor_dim != placements[m].dim)
+      shards.push_back({placements[m].dim, {}});
+    shards.back().mesh_dims.push_back(order[i]);
   }
-  return DTensorSpec(layout.mesh_ptr(), placements, layout.shape(), cuts, dim_orders);
+  return DTensorSpec(layout.mesh_ptr(), placements, layout.shape(), shards, dim_orders);
 }
 
 /// Sends each rank along `mesh_dim` its part of `value`, which the source holds in `before`.
@@ -92,14 +92,14 @@ Tensor scatter_along(const Tensor& value, const DTensorSpec& before, const DTens
 }
 
 Tensor from_source(const Tensor& tensor, const DTensorSpec& layout, int source, DeviceMesh& mesh) {
-  const std::vector<int> order = cutting_order(layout);
+  const std::vector<int> order = sharding_order(layout);
   Tensor value = tensor;
   bool owned = false;
   for (std::size_t i = 0; i < order.size(); ++i) {
     if (layout.mesh().dim_size(order[i]) == 1) continue;
     if (layout.placement(order[i]).is_shard()) {
-      value = scatter_along(value, partly_cut(layout, order, i), partly_cut(layout, order, i + 1),
-                            order[i], source, mesh);
+      value = scatter_along(value, partly_sharded(layout, order, i),
+                            partly_sharded(layout, order, i + 1), order[i], source, mesh);
     } else {
       if (!owned) {
         const Tensor copy = empty(value.context(), value.shape(), value.dtype());
@@ -114,7 +114,7 @@ Tensor from_source(const Tensor& tensor, const DTensorSpec& layout, int source, 
 }
 
 /// A copy of this rank's part of a tensor that it holds whole.
-Tensor cut_own(const Tensor& tensor, const DTensorSpec& layout, const DeviceMesh& mesh) {
+Tensor shard_own(const Tensor& tensor, const DTensorSpec& layout, const DeviceMesh& mesh) {
   ExecutionContext& context = tensor.context();
   const LocalPart part = layout.local_part(mesh.coordinates());
   const DTensorSpec whole(layout.mesh_ptr(),
@@ -130,7 +130,7 @@ Tensor cut_own(const Tensor& tensor, const DTensorSpec& layout, const DeviceMesh
 Tensor own_part(const Tensor& tensor, const DTensorSpec& layout, std::optional<int> src_data_rank,
                 DeviceMesh& mesh) {
   if (!mesh.member()) return outside_local(tensor.context(), layout.shape(), tensor.dtype());
-  if (!src_data_rank) return cut_own(tensor, layout, mesh);
+  if (!src_data_rank) return shard_own(tensor, layout, mesh);
   const Tensor part = from_source(tensor.detach(), layout, *src_data_rank, mesh);
   if (part.storage() != tensor.storage()) return ops::contiguous(part);
   // Nothing had to be moved.

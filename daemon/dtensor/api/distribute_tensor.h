@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cutting one rank's tensor over a mesh.
+// Sharding one rank's tensor over a mesh.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace meshloom::dtensor {
 /// With a source the values are those of the rank at coordinate `src_data_rank` of every mesh dim:
 /// a scatter per S, a broadcast per R dim; every rank gives a tensor of the same shape and dtype,
 /// which they agree on first (not counted as communication): what does not fit is the same error on
-/// all. Without one every rank cuts its own tensor, which is the same everywhere, and nothing is
+/// all. Without one every rank shards its own tensor, which is the same everywhere, and nothing is
 /// sent. A rank outside the mesh holds an empty one. A tensor that has this layout already comes
 /// back as it is. Throws InvalidArgument for a tensor with a grad_fn, Partial placements, another
 /// number of them than mesh dims, a source outside the mesh, and a tensor with another layout.

@@ -11,7 +11,7 @@
 namespace meshloom::dtensor {
 namespace {
 
-/// The mesh dims that cut `dim`, as one factor.
+/// The mesh dims that shard `dim`, as one factor.
 std::int64_t shards_of(const planner::Placements& placements, const planner::MeshLayout& mesh,
                        int dim) {
   std::int64_t shards = 1;
@@ -21,14 +21,14 @@ std::int64_t shards_of(const planner::Placements& placements, const planner::Mes
   return shards;
 }
 
-/// Global strides where all shards are alike: a dim outside a cut one lies further apart.
+/// Global strides where all shards are alike: a dim outside a sharded one lies further apart.
 Strides global_strides(const Tensor& local, const planner::Placements& placements,
                        const planner::MeshLayout& mesh) {
   Strides strides = local.strides();
   for (int d = 0; d < local.ndim(); ++d)
-    for (int cut = 0; cut < local.ndim(); ++cut)
-      if (cut != d && local.strides()[d] > local.strides()[cut])
-        strides[d] *= shards_of(placements, mesh, cut);
+    for (int sharding = 0; sharding < local.ndim(); ++sharding)
+      if (sharding != d && local.strides()[d] > local.strides()[sharding])
+        strides[d] *= shards_of(placements, mesh, sharding);
   return strides;
 }
 

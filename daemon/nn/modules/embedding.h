@@ -25,12 +25,12 @@ class Embedding : public Module {
   const Tensor& weight() const { return weight_.value; }
 
   /// By width; every rank looks up all ids.
-  std::optional<FeatureCut> column_cut() const override {
-    return FeatureCut{.parameters = {{"weight", 1}}, .cuts_output = true};
+  std::optional<FeatureSharding> column_sharding() const override {
+    return FeatureSharding{.parameters = {{"weight", 1}}, .shards_output = true};
   }
   /// By rows: every rank looks up the ids that it has, the others are zero.
-  std::optional<FeatureCut> row_cut() const override {
-    return FeatureCut{.parameters = {{"weight", 0}}};
+  std::optional<FeatureSharding> row_sharding() const override {
+    return FeatureSharding{.parameters = {{"weight", 0}}};
   }
   bool positionwise() const override { return true; }
 

@@ -23,18 +23,18 @@ Tensor Linear::operator()(const Tensor& x, ops::Activation input_activation) con
   });
 }
 
-std::optional<FeatureCut> Linear::column_cut() const {
-  FeatureCut cut{.cuts_output = true};
-  cut.parameters.push_back({"weight", weight_is_in_out_ ? 1 : 0, out_units_});
-  if (bias_) cut.parameters.push_back({"bias", 0, out_units_});
-  return cut;
+std::optional<FeatureSharding> Linear::column_sharding() const {
+  FeatureSharding sharding{.shards_output = true};
+  sharding.parameters.push_back({"weight", weight_is_in_out_ ? 1 : 0, out_units_});
+  if (bias_) sharding.parameters.push_back({"bias", 0, out_units_});
+  return sharding;
 }
 
-std::optional<FeatureCut> Linear::row_cut() const {
-  FeatureCut cut{.cuts_input = true};
-  cut.parameters.push_back({"weight", weight_is_in_out_ ? 0 : 1, in_units_});
-  if (bias_) cut.parameters.push_back({"bias"});
-  return cut;
+std::optional<FeatureSharding> Linear::row_sharding() const {
+  FeatureSharding sharding{.shards_input = true};
+  sharding.parameters.push_back({"weight", weight_is_in_out_ ? 0 : 1, in_units_});
+  if (bias_) sharding.parameters.push_back({"bias"});
+  return sharding;
 }
 
 }  // namespace meshloom::nn

@@ -29,9 +29,9 @@ class Linear : public Module {
   Tensor bias() const { return bias_ ? bias_->value : Tensor(); }
 
   /// Weight and bias by output features; x is whole.
-  std::optional<FeatureCut> column_cut() const override;
+  std::optional<FeatureSharding> column_sharding() const override;
   /// The weight by input features, as x is; the bias is whole and counts once.
-  std::optional<FeatureCut> row_cut() const override;
+  std::optional<FeatureSharding> row_sharding() const override;
   bool positionwise() const override { return true; }
 
  private:

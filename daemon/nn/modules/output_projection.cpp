@@ -31,11 +31,11 @@ Tensor OutputProjection::loss(const Tensor& hidden, const Tensor& labels, float 
   return result;
 }
 
-std::optional<FeatureCut> OutputProjection::column_cut() const {
-  FeatureCut cut{.cuts_output = true};
-  if (weight_) cut.parameters.push_back({weight_name_, 0});
-  if (bias_) cut.parameters.push_back({"bias", 0});
-  return cut;
+std::optional<FeatureSharding> OutputProjection::column_sharding() const {
+  FeatureSharding sharding{.shards_output = true};
+  if (weight_) sharding.parameters.push_back({weight_name_, 0});
+  if (bias_) sharding.parameters.push_back({"bias", 0});
+  return sharding;
 }
 
 }  // namespace meshloom::nn

@@ -27,7 +27,7 @@ class OutputProjection : public Module {
   Tensor loss(const Tensor& hidden, const Tensor& labels, float grad_scale) const;
 
   /// By vocabulary: each rank has the logits of its tokens.
-  std::optional<FeatureCut> column_cut() const override;
+  std::optional<FeatureSharding> column_sharding() const override;
 
  private:
   const Tensor& weight() const { return weight_ ? weight_->value : tied_->weight(); }

@@ -15,7 +15,7 @@
 
 namespace meshloom::parallel {
 
-/// A parameter that is cut: the leaf that the model computes with and this rank's shard of it.
+/// A parameter that is sharded: the leaf that the model computes with and this rank's shard of it.
 struct ShardedParameter {
   std::string name;
   Tensor full;          ///< the model's leaf; its storages (value and gradient) come and go
@@ -28,7 +28,7 @@ struct ShardedParameter {
 /// Four different groups: in each of them the order of collectives is fixed, between them it is
 /// not.
 struct FullyShardGroups {
-  comm::ProcessGroup* gather;    ///< over which parameters are cut: their values
+  comm::ProcessGroup* gather;    ///< over which parameters are sharded: their values
   comm::ProcessGroup* reduce;    ///< the same ranks: their gradients
   comm::ProcessGroup* replicas;  ///< over which shards are copies (HSDP); null: none
   comm::ProcessGroup* data;      ///< both together: parameters that stay whole are summed over it

@@ -69,9 +69,9 @@ Tensor Boundary::wrap(const Tensor& x, const ArgumentRule& rule) const {
     }
     // A module knows how many features there are in all; of other dims a plain part tells nothing,
     // so that all ranks are taken to hold as much.
-    const bool cut = std::any_of(placements.begin(), placements.end(),
-                                 [&](const auto& p) { return features_last(p, x.ndim()); });
-    if (cut && rule.features > 0) shape[x.ndim() - 1] = rule.features;
+    const bool sharded = std::any_of(placements.begin(), placements.end(),
+                                     [&](const auto& p) { return features_last(p, x.ndim()); });
+    if (sharded && rule.features > 0) shape[x.ndim() - 1] = rule.features;
     return wrap_local(x, make_spec(placements, shape, rule), mesh_);
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(fmt::format("{}: {}", where_, error.what()));
@@ -86,7 +86,7 @@ SpecPtr Boundary::target(const Tensor& x, const ArgumentRule& rule) {
   try {
     const Placements desired = mesh_.dims.on_mesh(
         planner::normalize_placements(*rule.desired, x.ndim()), from->placements());
-    // The same cut in another order of elements is what the module works on as it is.
+    // The same sharding in another order of elements is what the module works on as it is.
     to = desired == from->placements() ? from : make_spec(desired, x.shape(), rule);
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(fmt::format("{}: {}", where_, error.what()));

@@ -23,7 +23,7 @@ struct ArgumentRule {
   /// Where a shard is gathered, its gradient comes back as summands (change_layout).
   bool partial_grad = false;
   /// Features (the last dim) that the module shards: their number and how, by mesh dim; null
-  /// entries for the ceil rule. Empty where the module does not cut them.
+  /// entries for the ceil rule. Empty where the module does not shard them.
   std::int64_t features = 0;
   std::vector<planner::DimOrderPtr> feature_orders = {};
 };

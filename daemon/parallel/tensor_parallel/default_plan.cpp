@@ -15,7 +15,7 @@ class PlanMaker {
       : sequence_parallel_(sequence_parallel),
         stream_({sequence_parallel ? Placement::shard(1) : Placement::replicate()}) {}
 
-  /// Cut by output features; the input is the residual stream's.
+  /// Sharded by output features; the input is the residual stream's.
   void columns(const std::string& pattern) {
     add(pattern,
         {.kind = StyleKind::kColwise, .input_layouts = stream(), .use_local_output = false});
@@ -27,7 +27,7 @@ class PlanMaker {
                   .output_layouts = whole(),
                   .use_local_output = false});
   }
-  /// Cut by input features, which come cut; the output joins the residual stream.
+  /// Sharded by input features, which come sharded; the output joins the residual stream.
   void rows(const std::string& pattern) {
     add(pattern,
         {.kind = StyleKind::kRowwise, .output_layouts = stream(), .use_local_output = false});
@@ -50,7 +50,7 @@ class PlanMaker {
                   .input_layouts = stream(),
                   .desired_input_layouts = whole()});
   }
-  /// Cut by output features inside a module that was gathered.
+  /// Sharded by output features inside a module that was gathered.
   void inner_columns(const std::string& pattern) {
     add(pattern, {.kind = StyleKind::kColwise, .use_local_output = false});
   }

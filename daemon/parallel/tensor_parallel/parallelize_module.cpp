@@ -52,7 +52,7 @@ struct PlannedModules {
   ParallelizeReport report;
 };
 
-std::size_t count_cut(const StyleAction& action) {
+std::size_t count_sharded(const StyleAction& action) {
   return static_cast<std::size_t>(std::count_if(
       action.parameters.begin(), action.parameters.end(), [](const ParameterLayout& parameter) {
         const planner::Placements& placements = parameter.spec->placements();
@@ -76,10 +76,10 @@ PlannedModules plan_modules(nn::Module& root, const StyleDims& dims, const Style
     std::vector<std::string> texts;
     for (const ParallelStyle& style : plan[m.pattern].styles) {
       planned.actions.push_back(plan_style(m.module, style, dims));
-      report.cut_parameters += count_cut(planned.actions.back());
+      report.sharded_parameters += count_sharded(planned.actions.back());
       texts.push_back(to_string(style));
     }
-    check_cut_once(m.module, plan[m.pattern].styles);
+    check_sharded_once(m.module, plan[m.pattern].styles);
     report.applied.push_back(fmt::format("{}: {}", m.module.name, fmt::join(texts, ", ")));
   }
   return planned;

@@ -25,10 +25,10 @@ struct ParallelizeReport {
   /// "transformer.h.0.mlp.c_fc: ColwiseParallel" in order of the tree.
   std::vector<std::string> applied;
   /// Parameters of which a rank holds a part only.
-  std::size_t cut_parameters = 0;
+  std::size_t sharded_parameters = 0;
 };
 
-/// Cuts parameters (each becomes a leaf with a layout, whose local tensor holds this rank's part)
+/// Shards parameters (each becomes a leaf with a layout, whose local tensor holds this rank's part)
 /// and adds hooks that bring inputs and outputs into the layouts of the styles. Where several
 /// patterns match a module, the best one acts (planner::best_pattern). Every rank of the mesh calls
 /// it with the same arguments. Before anything is changed it throws InvalidArgument, the same on

@@ -15,9 +15,9 @@
 namespace meshloom::parallel {
 
 enum class StyleKind : std::uint8_t {
-  kColwise,             ///< the module's output features are cut
-  kRowwise,             ///< its input features are cut (of an embedding: its rows)
-  kSequence,            ///< activations are cut along the sequence, parameters replicated
+  kColwise,             ///< the module's output features are sharded
+  kRowwise,             ///< its input features are sharded (of an embedding: its rows)
+  kSequence,            ///< activations are sharded along the sequence, parameters replicated
   kPrepareInput,        ///< only gives the inputs other layouts
   kPrepareOutput,       ///< only gives the outputs other layouts
   kPrepareInputOutput,  ///< both

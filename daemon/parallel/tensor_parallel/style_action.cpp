@@ -47,32 +47,32 @@ void check_arguments(const Planning& p, std::size_t count, std::size_t have, con
   check(count <= have, "{}: {} layouts for a module with {} {}", p.where, count, have, what);
 }
 
-/// A style that cuts the module: its one input is brought into `desired`, its output is taken to be
-/// `made` and brought into the output layouts.
-StyleAction cut_action(const Planning& p, const nn::FeatureCut& cut, bool columns) {
-  ModuleCut parts = cut_module(*p.module.module, cut, p.dims, p.where);
+/// A style that shards the module: its one input is brought into `desired`, its output is taken to
+/// be `made` and brought into the output layouts.
+StyleAction sharded_action(const Planning& p, const nn::FeatureSharding& sharding, bool columns) {
+  ModuleSharding parts = shard_module(*p.module.module, sharding, p.dims, p.where);
   StyleAction action{p.module.module, p.where, std::move(parts.parameters), {}, {}};
-  const CutFeatures& features = parts.features;
-  const bool cuts_input = cut.cuts_input && !features.whole;
-  const bool cuts_output = cut.cuts_output && !features.whole;
+  const ShardedFeatures& features = parts.features;
+  const bool shards_input = sharding.shards_input && !features.whole;
+  const bool shards_output = sharding.shards_output && !features.whole;
 
-  const Placements wanted = cuts_input ? p.features() : p.whole();
+  const Placements wanted = shards_input ? p.features() : p.whole();
   const ArgumentLayouts given = given_or(p, p.style.input_layouts, wanted);
   check_arguments(p, given.size(), p.module.module->input_names().size(), "inputs");
   for (std::size_t i = 0; i < given.size(); ++i) {
     ArgumentRule rule{.given = given[i], .partial_grad = columns && !features.whole};
     if (i == 0) rule.desired = wanted;
-    if (cuts_input) {
+    if (shards_input) {
       rule.features = features.count;
       rule.feature_orders = features.orders;
     }
     action.inputs.push_back(std::move(rule));
   }
 
-  const Placements made = cuts_output ? p.features() : p.whole();
+  const Placements made = shards_output ? p.features() : p.whole();
   for (const ArgumentLayout& layout : given_or(p, p.style.output_layouts, made)) {
     ArgumentRule rule{.desired = layout, .to_local = p.style.use_local_output.value_or(true)};
-    if (cuts_output) {
+    if (shards_output) {
       rule.features = features.count;
       rule.feature_orders = features.orders;
     }
@@ -81,20 +81,21 @@ StyleAction cut_action(const Planning& p, const nn::FeatureCut& cut, bool column
   return action;
 }
 
-StyleAction plan_cut(const Planning& p) {
+StyleAction plan_sharded(const Planning& p) {
   const bool columns = p.style.kind == StyleKind::kColwise;
-  const auto cut = columns ? p.module.module->column_cut() : p.module.module->row_cut();
-  check(cut.has_value(), "{}: the module cannot be cut by {}", p.where,
+  const auto sharding =
+      columns ? p.module.module->column_sharding() : p.module.module->row_sharding();
+  check(sharding.has_value(), "{}: the module cannot be sharded by {}", p.where,
         columns ? "output features" : "input features");
   check(!p.style.desired_input_layouts && !p.style.desired_output_layouts &&
             p.style.input_kwarg_layouts.empty() && p.style.desired_input_kwarg_layouts.empty(),
         "{}: desired layouts and layouts by name belong to the Prepare styles", p.where);
-  return cut_action(p, *cut, columns);
+  return sharded_action(p, *sharding, columns);
 }
 
 StyleAction plan_sequence(const Planning& p) {
   check(p.module.module->positionwise(),
-        "{}: the module mixes positions, its sequence cannot be cut", p.where);
+        "{}: the module mixes positions, its sequence cannot be sharded", p.where);
   StyleAction action{p.module.module, p.where, {}, {}, {}};
   for (const nn::NamedParameter& own : p.module.module->own_parameters()) {
     const Tensor& value = own.parameter->value;
@@ -197,13 +198,13 @@ StyleAction plan_style(const nn::NamedModule& module, const ParallelStyle& style
   const Planning p{module, style, dims, place_of(module, style.kind)};
   switch (style.kind) {
     case StyleKind::kColwise:
-    case StyleKind::kRowwise: return plan_cut(p);
+    case StyleKind::kRowwise: return plan_sharded(p);
     case StyleKind::kSequence: return plan_sequence(p);
     default: return plan_prepare(p);
   }
 }
 
-void check_cut_once(const nn::NamedModule& module, const std::vector<ParallelStyle>& styles) {
+void check_sharded_once(const nn::NamedModule& module, const std::vector<ParallelStyle>& styles) {
   const ParallelStyle* first = nullptr;
   for (const ParallelStyle& style : styles) {
     if (!takes_parameters(style.kind)) continue;

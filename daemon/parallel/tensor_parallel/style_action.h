@@ -7,7 +7,7 @@
 
 #include "daemon/nn/module.h"
 #include "daemon/parallel/tensor_parallel/boundary.h"
-#include "daemon/parallel/tensor_parallel/module_cut.h"
+#include "daemon/parallel/tensor_parallel/module_sharding.h"
 
 namespace meshloom::parallel {
 
@@ -24,8 +24,9 @@ struct StyleAction {
 StyleAction plan_style(const nn::NamedModule& module, const ParallelStyle& style,
                        const StyleDims& dims);
 
-/// Throws InvalidArgument where more than one style of a module cuts or replicates its parameters.
-void check_cut_once(const nn::NamedModule& module, const std::vector<ParallelStyle>& styles);
+/// Throws InvalidArgument where more than one style of a module shards or replicates its
+/// parameters.
+void check_sharded_once(const nn::NamedModule& module, const std::vector<ParallelStyle>& styles);
 
 /// Distributes the parameters and adds the hook.
 void apply_action(const StyleAction& action, const StyleMesh& mesh,

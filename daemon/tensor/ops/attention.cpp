@@ -207,8 +207,8 @@ SdpaResult attend(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaO
 /// First of the elements of a dim that a part holds.
 std::int64_t first_of(const planner::LocalPart& part, int dim, std::int64_t size) {
   const planner::IndexRanges& ranges = part.ranges(dim);
-  check(ranges.size() <= 1, "{}: dim {} is cut into stretches that do not follow each other", kName,
-        dim);
+  check(ranges.size() <= 1, "{}: dim {} is sharded into stretches that do not follow each other",
+        kName, dim);
   return ranges.empty() ? size : ranges[0].begin;
 }
 

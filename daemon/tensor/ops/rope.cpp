@@ -65,7 +65,7 @@ Tensor rotate_with_layout(LayoutEngine& engine, const Tensor& x, const Tensor& c
                     if (c.inputs[3]) check_indices("rope", "position", c.inputs[3], cos.size(0));
                     if (c.inputs[3])
                       return rotate(local, cos, sin, contiguous(c.inputs[3]), 0, false);
-                    const bool all_rows = c.decision.inputs[0]->cutters(2).empty();
+                    const bool all_rows = c.decision.inputs[0]->sharding_dims(2).empty();
                     return all_rows ? rotate(local, cos, sin, none, position_offset, false)
                                     : rotate_part(local, c.parts[0], cos, sin, position_offset);
                   });

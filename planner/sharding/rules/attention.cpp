@@ -36,12 +36,12 @@ OpRule sdpa(const OpCall& call) {
   };
   const bool documents = has_input(call, kDocuments);
   add(q[0], {0, 0, 0, bias_dim(call, 0, q[0]), documents ? 0 : -1}, {0, 0});
-  // Query and key heads are cut alike: in units of a group of query heads, which is flat axis
+  // Query and key heads are sharded alike: in units of a group of query heads, which is flat axis
   // [key heads, group].
   const std::int64_t group = q[1] / k[1];
   ShardAxis& alike = add(q[1], {1, 1, 1, bias_dim(call, 1, q[1]), -1}, {1, 1});
   alike.inputs[1].suffix = alike.inputs[2].suffix = group;
-  // Any cut of the query heads; each rank takes what it needs of all key heads.
+  // Any sharding of the query heads; each rank takes what it needs of all key heads.
   add(q[1], {1, -1, -1, bias_dim(call, 1, q[1]), -1}, {1, 1});
   return rule;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slice, split and cat. Along the dim itself a cut passes where every rank takes the same share of
-// every piece: the whole dim, or equal pieces of a dim that is cut stretch by stretch (a fused QKV
-// projection cut by heads).
+// Slice, split and cat. Along the dim itself a sharding passes where every rank takes the same
+// share of every piece: the whole dim, or equal pieces of a dim that is sharded stretch by stretch
+// (a fused QKV projection sharded by heads).
 #include <algorithm>
 
 #include "planner/sharding/rules/rules.h"

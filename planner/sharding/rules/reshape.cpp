@@ -26,16 +26,17 @@ std::vector<AxisUse> uses_of(const Shape& shape, Span span) {
   return uses;
 }
 
-/// Is there a cut that falls between elements of both dims?
-bool may_share_cut(const AxisUse& a, std::int64_t a_size, const AxisUse& b, std::int64_t b_size) {
+/// Is there a sharding that falls between elements of both dims?
+bool may_share_sharding(const AxisUse& a, std::int64_t a_size, const AxisUse& b,
+                        std::int64_t b_size) {
   const std::int64_t groups = std::lcm(a.prefix, b.prefix);
   return a_size % (groups / a.prefix) == 0 && b_size % (groups / b.prefix) == 0;
 }
 
-bool is_cut(const DTensorSpec& spec, int dim) { return !spec.cutters(dim).empty(); }
+bool is_sharded(const DTensorSpec& spec, int dim) { return !spec.sharding_dims(dim).empty(); }
 
 /// One axis per pair of old and new dim: the pair that leads the group, and those that may keep a
-/// cut that is there.
+/// sharding that is there.
 void add_group(OpRule& rule, const DTensorSpec& spec, const Shape& out, Span from, Span to) {
   const Shape& in = spec.shape();
   std::int64_t size = 1;
@@ -44,8 +45,8 @@ void add_group(OpRule& rule, const DTensorSpec& spec, const Shape& out, Span fro
     for (const AxisUse& b : uses_of(out, to)) {
       const bool same = a.prefix == b.prefix && a.suffix == b.suffix;
       const bool leading = a.prefix == 1 && b.prefix == 1;
-      if (!same && !leading && !is_cut(spec, a.dim)) continue;
-      if (!may_share_cut(a, in[a.dim], b, out[b.dim])) continue;
+      if (!same && !leading && !is_sharded(spec, a.dim)) continue;
+      if (!may_share_sharding(a, in[a.dim], b, out[b.dim])) continue;
       ShardAxis& axis = rule.axes.emplace_back();
       axis.size = same ? in[a.dim] : size;
       axis.inputs = {same ? AxisUse{a.dim} : a};

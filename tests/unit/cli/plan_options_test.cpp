@@ -184,7 +184,7 @@ TEST(PlanOptions, DimsOfFullyShardComeFromPolicyAndPatterns) {
       HasSubstr("plan.fully_shard_options.choices: pattern \"a.b\" matches nothing"));
 }
 
-TEST(PlanOptions, StylesTellWhichPartsAreCut) {
+TEST(PlanOptions, StylesTellWhichPartsAreSharded) {
   const auto groups = [](const std::string& styles) {
     return planner::to_string(
         read_plan("mesh: {tp: 2}\nplan:\n  styles:\n" + styles).plan.tensor_groups);
@@ -198,7 +198,7 @@ TEST(PlanOptions, StylesTellWhichPartsAreCut) {
   EXPECT_EQ(groups(entry("transformer.h.*.attn.c_attn", "ColwiseParallel, input_layouts: [R]") +
                    entry("transformer.h.*.attn.c_proj", "RowwiseParallel, output_layouts: [R]")),
             "attention");
-  EXPECT_THAT(refusal([&] { groups(fc); }), HasSubstr("mlp.c_proj are not both cut"));
+  EXPECT_THAT(refusal([&] { groups(fc); }), HasSubstr("mlp.c_proj are not both sharded"));
   EXPECT_THAT(refusal([&] { groups(entry("transformer.h.*.mlp.c_fc", "RowwiseParallel") + proj); }),
               HasSubstr("RowwiseParallel of transformer.h.0.mlp.c_fc is not estimated"));
   EXPECT_THAT(

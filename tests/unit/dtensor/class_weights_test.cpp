@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cross entropy with class weights where rows or classes are cut, against the formula in double.
+// Cross entropy with class weights where rows or classes are sharded, against the formula in
+// double.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -58,7 +59,7 @@ void expect_close(const std::vector<double>& seen, const std::vector<double>& ex
   for (std::size_t i = 0; i < seen.size(); ++i) EXPECT_NEAR(seen[i], expected[i], 2e-5) << i;
 }
 
-TEST(ClassWeights, RowsAndClassesCut) {
+TEST(ClassWeights, RowsAndClassesSharded) {
   for (const std::vector<int>& sizes : {std::vector<int>{2}, {3}, {2, 2}}) {
     on_engine_mesh(sizes, [&](EngineRank& rank) {
       std::vector<float> logits, weights;

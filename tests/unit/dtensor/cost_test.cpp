@@ -32,10 +32,10 @@ double best_time(int rounds, int calls, Call&& call) {
 TEST(RedistributeCost, IsSmall) {
   test::on_engine_mesh({2}, [](test::EngineRank& rank) {
     const Tensor x = zeros({16, 4}, {rank.context, rank.engine, test::placements({"S(0)"})});
-    const planner::Placements cut = test::placements({"S(0)"}), whole = test::placements({"R"});
+    const planner::Placements sharded = test::placements({"S(0)"}), whole = test::placements({"R"});
     const Tensor y = redistribute(x, whole);
     const planner::SpecPtr to = y.layout()->spec;
-    const double nothing = best_time(200, 200, [&] { redistribute(x, cut); });
+    const double nothing = best_time(200, 200, [&] { redistribute(x, sharded); });
     const double gather = best_time(2000, 4, [&] { redistribute(x, to); });
     const double gather_by_text = best_time(500, 4, [&] { redistribute(x, whole); });
     const double slice = best_time(200, 50, [&] { redistribute(y, x.layout()->spec); });

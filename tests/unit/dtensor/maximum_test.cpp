@@ -15,7 +15,7 @@ namespace meshloom::test {
 namespace {
 
 struct Input {
-  Tensor whole, cut;
+  Tensor whole, sharded;
 };
 
 /// The same values (ties among them) on one rank and on the mesh.
@@ -37,7 +37,7 @@ Input make_input(EngineRank& rank, const std::vector<const char*>& texts, const 
   Input input{from_values(rank.context, shape, std::span(every)), {}};
   input.whole.set_requires_grad(requires_grad);
   local.set_requires_grad(requires_grad);
-  input.cut = with_layout(std::move(local), spec, rank.engine);
+  input.sharded = with_layout(std::move(local), spec, rank.engine);
   return input;
 }
 
@@ -67,14 +67,14 @@ TEST(Maximum, IsThatOfOneRankOnEveryMesh) {
           for (const bool gradient : {false, true}) {
             const Input in = make_input(rank, texts, shape, gradient);
             const Tensor want = ops::amax(in.whole, dims, gradient);
-            const Tensor got = dtensor::full_tensor(ops::amax(in.cut, dims, gradient));
-            EXPECT_EQ(got.to_vector(), want.to_vector()) << to_string(*in.cut.layout()->spec);
+            const Tensor got = dtensor::full_tensor(ops::amax(in.sharded, dims, gradient));
+            EXPECT_EQ(got.to_vector(), want.to_vector()) << to_string(*in.sharded.layout()->spec);
             if (!gradient) continue;
             autograd::backward(ops::sum(ops::mul(want, want)));
             autograd::backward(ops::sum(ops::mul(got, got)));
-            const Tensor grad = dtensor::full_tensor(in.cut.grad());
+            const Tensor grad = dtensor::full_tensor(in.sharded.grad());
             EXPECT_EQ(grad.to_vector(), in.whole.grad().to_vector())
-                << to_string(*in.cut.layout()->spec);
+                << to_string(*in.sharded.layout()->spec);
           }
         }
       }
@@ -86,7 +86,7 @@ TEST(Maximum, StaysWithTheShardsWhereNoGradientIsWanted) {
   on_engine_mesh({2}, [](EngineRank& rank) {
     const auto layout_after = [&](bool requires_grad) {
       const Input in = make_input(rank, {"S(0)"}, {5, 300}, requires_grad);
-      return planner::to_string(*ops::amax(in.cut, {0}).layout()->spec);
+      return planner::to_string(*ops::amax(in.sharded, {0}).layout()->spec);
     };
     EXPECT_EQ(layout_after(false), "[P(max)]");
     EXPECT_EQ(rank.calls(), 0u);

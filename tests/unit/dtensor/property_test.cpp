@@ -96,8 +96,8 @@ planner::DimOrderPtr random_lists(std::mt19937_64& rng, const planner::Placement
                                    test::random_rows(rng, shape[dim], parts, 1).front());
 }
 
-/// Now and then the first cut of a dim is by blocks, as of a fused projection, or by lists, as of a
-/// balanced sequence.
+/// Now and then the first sharding of a dim is by blocks, as of a fused projection, or by lists, as
+/// of a balanced sequence.
 std::vector<planner::DimOrderPtr> random_orders(std::mt19937_64& rng,
                                                 const planner::MeshLayout& mesh,
                                                 const planner::Placements& placements,
@@ -105,12 +105,12 @@ std::vector<planner::DimOrderPtr> random_orders(std::mt19937_64& rng,
                                                 const planner::ShardOrder& order) {
   if (!order.empty() || pick(rng, 0, 5) > 0) return {};
   std::vector<planner::DimOrderPtr> orders(placements.size());
-  std::vector<bool> cut(static_cast<std::size_t>(leaf.shape.size()), false);
+  std::vector<bool> sharded(static_cast<std::size_t>(leaf.shape.size()), false);
   for (std::size_t d = 0; d < placements.size(); ++d) {
     if (!placements[d].is_shard()) continue;
     const int dim = placements[d].dim;
-    if (cut[static_cast<std::size_t>(dim)]) continue;
-    cut[static_cast<std::size_t>(dim)] = true;
+    if (sharded[static_cast<std::size_t>(dim)]) continue;
+    sharded[static_cast<std::size_t>(dim)] = true;
     const int parts = mesh.dim_size(static_cast<int>(d));
     if (parts > 1 && pick(rng, 0, 1) == 0) {
       orders[d] = random_lists(rng, placements, orders, leaf.shape, dim, parts);
@@ -134,13 +134,13 @@ SpecPtr random_spec(std::mt19937_64& rng, const Draw& draw, const Leaf& leaf) {
   const PartialOp extreme = pick(rng, 0, 1) ? PartialOp::kMax : PartialOp::kMin;
   const bool extremes = pick(rng, 0, 9) == 0;
   planner::Placements placements;
-  std::vector<std::vector<int>> cutters(static_cast<std::size_t>(leaf.shape.size()));
+  std::vector<std::vector<int>> sharding_dims(static_cast<std::size_t>(leaf.shape.size()));
   for (int d = 0; d < mesh->ndim(); ++d) {
     const int kind = pick(rng, 0, 9);
     if (kind < 5 && !leaf.shape.empty()) {
       const int dim = pick(rng, 0, leaf.shape.size() - 1);
       placements.push_back(Placement::shard(dim));
-      cutters[static_cast<std::size_t>(dim)].push_back(d);
+      sharding_dims[static_cast<std::size_t>(dim)].push_back(d);
     } else if (kind >= 8 && floating) {
       const PartialOp sums = pick(rng, 0, 3) ? PartialOp::kSum : PartialOp::kAvg;
       placements.push_back(Placement::partial_of(extremes ? extreme : sums));
@@ -150,10 +150,10 @@ SpecPtr random_spec(std::mt19937_64& rng, const Draw& draw, const Leaf& leaf) {
   }
   planner::ShardOrder order;
   if (pick(rng, 0, 4) == 0)
-    for (std::size_t dim = 0; dim < cutters.size(); ++dim) {
-      if (cutters[dim].empty()) continue;
-      std::shuffle(cutters[dim].begin(), cutters[dim].end(), rng);
-      order.push_back({static_cast<int>(dim), cutters[dim]});
+    for (std::size_t dim = 0; dim < sharding_dims.size(); ++dim) {
+      if (sharding_dims[dim].empty()) continue;
+      std::shuffle(sharding_dims[dim].begin(), sharding_dims[dim].end(), rng);
+      order.push_back({static_cast<int>(dim), sharding_dims[dim]});
     }
   return std::make_shared<const DTensorSpec>(mesh, placements, leaf.shape, order,
                                              random_orders(rng, *mesh, placements, leaf, order));

@@ -34,7 +34,7 @@ planner::Placements random_placements(const Tensor& x, std::uint64_t seed) {
 /// Taken apart on every rank and put together again.
 Tensor rewrapped(const Tensor& x) {
   const planner::DTensorSpec& spec = *x.layout()->spec;
-  // from_local takes orders of cuts, not of elements.
+  // from_local takes orders of shardings, not of elements.
   if (spec.has_dim_orders()) return x;
   auto& engine = dynamic_cast<DistributedEngine&>(*x.layout()->engine);
   return from_local(to_local(x), engine, spec.placements(),

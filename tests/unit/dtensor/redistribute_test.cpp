@@ -131,11 +131,11 @@ TEST(Redistribute, PartialGradientIsReducedInBackward) {
   on_mesh({4}, [](Rank& rank) {
     const Shape shape{8, 3};
     const SpecPtr whole = make_spec(rank.mesh, {"R"}, shape),
-                  cut = make_spec(rank.mesh, {"S(0)"}, shape),
+                  sharded = make_spec(rank.mesh, {"S(0)"}, shape),
                   partial = make_spec(rank.mesh, {"P"}, shape);
-    Tensor x = make_local(rank.context, *cut, rank.mesh.coordinates());
+    Tensor x = make_local(rank.context, *sharded, rank.mesh.coordinates());
     x.set_requires_grad(true);
-    const Tensor y = redistribute_local(x, cut, whole, partial, cut, rank.on_mesh());
+    const Tensor y = redistribute_local(x, sharded, whole, partial, sharded, rank.on_mesh());
     Tensor z = make_local(rank.context, *whole, rank.mesh.coordinates());
     z.set_requires_grad(true);
     const Tensor w = redistribute_local(z, whole, whole, partial, whole, rank.on_mesh());
@@ -190,18 +190,18 @@ TEST(Redistribute, IntoPartialFromAShardOfAllInAnOrderOfItsOwn) {
 TEST(Redistribute, DtypesOfForwardAndBackward) {
   on_mesh({4}, [](Rank& rank) {
     const Shape shape{7, 3};
-    const SpecPtr cut = make_spec(rank.mesh, {"S(0)"}, shape),
+    const SpecPtr sharded = make_spec(rank.mesh, {"S(0)"}, shape),
                   whole = make_spec(rank.mesh, {"R"}, shape);
     using Optional = std::optional<DType>;
     const Optional choices[] = {std::nullopt, DType::kBFloat16, DType::kFloat32};
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
       for (const Optional& forward : choices) {
         for (const Optional& backward : choices) {
-          Tensor x = make_local(rank.context, *cut, rank.mesh.coordinates(), dtype);
+          Tensor x = make_local(rank.context, *sharded, rank.mesh.coordinates(), dtype);
           x.set_requires_grad(true);
           rank.mesh.reset_counters();
-          const Tensor y =
-              redistribute_local(x, cut, whole, whole, cut, rank.on_mesh(), {forward, backward});
+          const Tensor y = redistribute_local(x, sharded, whole, whole, sharded, rank.on_mesh(),
+                                              {forward, backward});
           EXPECT_EQ(y.dtype(), forward.value_or(dtype));
           expect_local(y, *whole, rank.mesh.coordinates());
           EXPECT_EQ(rank.calls("all_gather"), 1u);
@@ -209,7 +209,7 @@ TEST(Redistribute, DtypesOfForwardAndBackward) {
           const Tensor grads[] = {
               make_local(rank.context, *whole, rank.mesh.coordinates(), y.dtype())};
           autograd::backward(outputs, grads);
-          expect_local(x.grad(), *cut, rank.mesh.coordinates());
+          expect_local(x.grad(), *sharded, rank.mesh.coordinates());
           EXPECT_EQ(rank.all_calls(), 1u);
         }
       }
@@ -221,7 +221,7 @@ TEST(Redistribute, DtypesOfForwardAndBackward) {
 SpecPtr draw_spec(std::mt19937& random, const DeviceMesh& mesh, const Shape& shape, bool partial) {
   const int ndim = mesh.layout()->ndim();
   planner::Placements placements;
-  std::map<int, std::vector<int>> cutters;
+  std::map<int, std::vector<int>> sharding_dims;
   const char* kinds[] = {"P(sum)", "P(avg)", "P(max)", "P(min)"};
   const planner::Placement kind = planner::parse_placement(kinds[random() % 4]);
   for (int d = 0; d < ndim; ++d) {
@@ -233,11 +233,11 @@ SpecPtr draw_spec(std::mt19937& random, const DeviceMesh& mesh, const Shape& sha
     } else {
       const int dim = static_cast<int>(random() % static_cast<unsigned>(shape.size()));
       placements.push_back(planner::Placement::shard(dim));
-      cutters[dim].push_back(d);
+      sharding_dims[dim].push_back(d);
     }
   }
   planner::ShardOrder order;
-  for (auto& [dim, dims] : cutters) {
+  for (auto& [dim, dims] : sharding_dims) {
     std::shuffle(dims.begin(), dims.end(), random);
     order.push_back({dim, dims});
   }
@@ -378,12 +378,12 @@ TEST(Redistribute, MergedStepsSumInRankOrder) {
 TEST(Redistribute, StridedLocalTensor) {
   on_mesh({2}, [](Rank& rank) {
     const Shape shape{5, 4};
-    const SpecPtr cut = make_spec(rank.mesh, {"S(0)"}, shape);
-    const Tensor dense = make_local(rank.context, *cut, rank.mesh.coordinates());
+    const SpecPtr sharded = make_spec(rank.mesh, {"S(0)"}, shape);
+    const Tensor dense = make_local(rank.context, *sharded, rank.mesh.coordinates());
     const Tensor strided = ops::transpose(ops::contiguous(ops::transpose(dense, 0, 1)), 0, 1);
     for (const char* to : {"R", "S(1)", "P"}) {
       const SpecPtr target = make_spec(rank.mesh, {to}, shape);
-      const Tensor y = redistribute_values(strided, cut, target, rank.on_mesh());
+      const Tensor y = redistribute_values(strided, sharded, target, rank.on_mesh());
       const SpecPtr whole = make_spec(rank.mesh, {"R"}, shape);
       expect_local(redistribute_values(y, target, whole, rank.on_mesh()), *whole,
                    rank.mesh.coordinates());
@@ -466,9 +466,9 @@ TEST(Redistribute, AcrossMeshes) {
 TEST(Redistribute, RefusedOnAllRanksAndUsableAfterwards) {
   on_mesh({4}, [](Rank& rank) {
     const Shape shape{6, 3};
-    const SpecPtr cut = make_spec(rank.mesh, {"S(0)"}, shape),
+    const SpecPtr sharded = make_spec(rank.mesh, {"S(0)"}, shape),
                   whole = make_spec(rank.mesh, {"R"}, shape);
-    const Tensor x = make_local(rank.context, *cut, rank.mesh.coordinates());
+    const Tensor x = make_local(rank.context, *sharded, rank.mesh.coordinates());
     const auto error = [&](const SpecPtr& from, const SpecPtr& to) -> std::string {
       try {
         redistribute_values(x, from, to, rank.on_mesh());
@@ -478,16 +478,17 @@ TEST(Redistribute, RefusedOnAllRanksAndUsableAfterwards) {
       return {};
     };
     const auto spec = [&](const char* text) { return make_spec(rank.mesh, {text}, shape); };
-    EXPECT_NE(error(cut, spec("P(max)")).find("artial"), std::string::npos);
+    EXPECT_NE(error(sharded, spec("P(max)")).find("artial"), std::string::npos);
     EXPECT_NE(error(spec("P(max)"), spec("P(min)")).find("artial"), std::string::npos);
     EXPECT_NE(error(spec("P"), spec("P(max)")).find("artial"), std::string::npos);
-    EXPECT_NE(error(cut, make_spec(rank.mesh, {"R"}, {6, 4})).find("[6, 4]"), std::string::npos);
+    EXPECT_NE(error(sharded, make_spec(rank.mesh, {"R"}, {6, 4})).find("[6, 4]"),
+              std::string::npos);
     // A local tensor that is not what the layout says.
     const SpecPtr wide = make_spec(rank.mesh, {"S(0)"}, {16, 3}),
                   wide_whole = make_spec(rank.mesh, {"R"}, {16, 3});
     EXPECT_NE(error(wide, wide_whole).find("local tensor"), std::string::npos);
     EXPECT_EQ(rank.all_calls(), 0u);
-    expect_local(redistribute_values(x, cut, whole, rank.on_mesh()), *whole,
+    expect_local(redistribute_values(x, sharded, whole, rank.on_mesh()), *whole,
                  rank.mesh.coordinates());
   });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tree of modules, hooks around forwards, and what modules say about being cut.
+// The tree of modules, hooks around forwards, and what modules say about being sharded.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -79,26 +79,26 @@ TEST(Hooks, OfAModelSeeItsBatchAndResult) {
   EXPECT_EQ(outputs, 2);
 }
 
-TEST(FeatureCut, SaysWhichDimOfEachParameter) {
+TEST(FeatureSharding, SaysWhichDimOfEachParameter) {
   ExecutionContext context;
   const Linear plain(context, 4, 6, DType::kFloat32, {});
   const Linear swapped(context, 4, 6, DType::kFloat32, {.weight_is_in_out = true});
-  EXPECT_EQ(plain.column_cut()->parameters[0].dim, 0);
-  EXPECT_EQ(plain.row_cut()->parameters[0].dim, 1);
-  EXPECT_EQ(swapped.column_cut()->parameters[0].dim, 1);
-  EXPECT_EQ(swapped.row_cut()->parameters[0].dim, 0);
-  EXPECT_EQ(plain.row_cut()->parameters[1].dim, -1);
-  EXPECT_FALSE(Activation(context, ActivationKind::kRelu).column_cut().has_value());
+  EXPECT_EQ(plain.column_sharding()->parameters[0].dim, 0);
+  EXPECT_EQ(plain.row_sharding()->parameters[0].dim, 1);
+  EXPECT_EQ(swapped.column_sharding()->parameters[0].dim, 1);
+  EXPECT_EQ(swapped.row_sharding()->parameters[0].dim, 0);
+  EXPECT_EQ(plain.row_sharding()->parameters[1].dim, -1);
+  EXPECT_FALSE(Activation(context, ActivationKind::kRelu).column_sharding().has_value());
 }
 
-TEST(FeatureCut, ProjectionsOfAttentionKeepHeadsWhole) {
+TEST(FeatureSharding, ProjectionsOfAttentionKeepHeadsWhole) {
   ExecutionContext context;
   const auto model = make_model(context, small_llama(), DType::kFloat32);
   for (const NamedModule& m : model->named_modules()) {
     if (!m.name.ends_with("_proj") || m.name.find("self_attn") == std::string::npos) continue;
     const bool output = m.name.ends_with("o_proj");
-    const auto cut = output ? m.module->row_cut() : m.module->column_cut();
-    const FeatureUnits& units = cut->parameters[0].units;
+    const auto sharding = output ? m.module->row_sharding() : m.module->column_sharding();
+    const FeatureUnits& units = sharding->parameters[0].units;
     EXPECT_EQ(units.unit, 4) << m.name;
     const bool key_value = m.name.ends_with("k_proj") || m.name.ends_with("v_proj");
     EXPECT_EQ(units.bundle, key_value ? 1 : 3) << m.name;

@@ -27,10 +27,10 @@ std::optional<planner::Placements> rows(const std::string& name, const Tensor&) 
 TEST(DistributeModule, ComputesWhatOneRankComputes) {
   test::on_engine_mesh({3}, [](EngineRank& rank) {
     nn::Linear whole(rank.context, 5, 7, DType::kFloat32, {}),
-        cut(rank.context, 5, 7, DType::kFloat32, {});
+        sharded(rank.context, 5, 7, DType::kFloat32, {});
     nn::initialize_parameters(whole, 3);
     // Only the source's values count.
-    nn::initialize_parameters(cut, rank.mesh.rank() == 1 ? 3 : 4);
+    nn::initialize_parameters(sharded, rank.mesh.rank() == 1 ? 3 : 4);
     std::mt19937_64 random(5);
     const Tensor x = test::random_tensor(rank.context, {4, 5}, random, DType::kFloat32);
 
@@ -42,14 +42,14 @@ TEST(DistributeModule, ComputesWhatOneRankComputes) {
     options.hook.after = [](std::span<Tensor> outputs) {
       outputs[0] = dtensor::full_tensor(outputs[0]);
     };
-    distribute_module(cut, rank.engine, options);
-    EXPECT_THROW(distribute_module(cut, rank.engine, options), FailedPrecondition);
+    distribute_module(sharded, rank.engine, options);
+    EXPECT_THROW(distribute_module(sharded, rank.engine, options), FailedPrecondition);
 
-    const Tensor expected = whole(x), seen = cut(x);
+    const Tensor expected = whole(x), seen = sharded(x);
     test::expect_near(seen, expected.to_vector(), 1e-6);
     autograd::backward(ops::sum(ops::mul(expected, expected)));
     autograd::backward(ops::sum(ops::mul(seen, seen)));
-    const auto parameters = whole.named_parameters(), parts = cut.named_parameters();
+    const auto parameters = whole.named_parameters(), parts = sharded.named_parameters();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const Tensor grad = parts[i].parameter->value.grad();
       test::expect_near(dtensor::full_tensor(grad),

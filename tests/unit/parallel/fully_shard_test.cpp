@@ -90,8 +90,8 @@ Result reference(bool llama, nn::ActivationCheckpoint mode) {
 }
 
 /// The part of a whole tensor that a choice and rank give, for comparison.
-std::vector<float> cut(const std::vector<float>& whole, const Shape& shape,
-                       const ShardChoice& choice, int ranks, int rank) {
+std::vector<float> sharding(const std::vector<float>& whole, const Shape& shape,
+                            const ShardChoice& choice, int ranks, int rank) {
   if (!choice.dim) return whole;
   const planner::ShardRange range = planner::shard_range(shape[*choice.dim], ranks, rank);
   std::int64_t outer = 1, inner = 1;
@@ -155,8 +155,8 @@ std::vector<std::vector<float>> train_step(comm::ProcessGroup& world, const Sett
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Tensor shard = sharded.parameters()[i].parameter->value.detach();
     const auto part =
-        cut(floats_of(whole_parameters[i].parameter->value), inputs[i].candidate.shape,
-            sharded.choices()[i], setting.fsdp, groups.gather->rank());
+        sharding(floats_of(whole_parameters[i].parameter->value), inputs[i].candidate.shape,
+                 sharded.choices()[i], setting.fsdp, groups.gather->rank());
     EXPECT_EQ(static_cast<std::int64_t>(part.size()), shard.numel());
     if (!part.empty()) copy_into(shard, from_values(context, shard.shape(), std::span(part)));
   }
@@ -187,8 +187,8 @@ std::vector<std::vector<float>> train_step(comm::ProcessGroup& world, const Sett
     const auto& leaf = sharded.parameters()[i].parameter->value;
     EXPECT_TRUE(leaf.leaf_grad()->has_value()) << sharded.parameters()[i].name;
     gradients.push_back(floats_of(leaf.leaf_grad()->buffer()));
-    const auto want = cut(expected.gradients[i], inputs[i].candidate.shape, sharded.choices()[i],
-                          setting.fsdp, groups.gather->rank());
+    const auto want = sharding(expected.gradients[i], inputs[i].candidate.shape,
+                               sharded.choices()[i], setting.fsdp, groups.gather->rank());
     EXPECT_EQ(gradients[i].size(), want.size());
     double scale = 1e-3;
     for (const float value : want) scale = std::max(scale, std::abs(static_cast<double>(value)));

@@ -227,7 +227,7 @@ TEST(ParallelModel, GeneratesTheTokensOfOneRank) {
   }
 }
 
-// Styles that leave the residual stream cut by positions: keys and values come so too.
+// Styles that leave the residual stream sharded by positions: keys and values come so too.
 TEST(ParallelModel, GeneratesWhateverTheStyles) {
   const ArgumentLayouts positions{planner::Placements{planner::Placement::shard(1)}};
   const StylePlan gpt2_plans[] = {
@@ -265,7 +265,7 @@ TEST(ParallelModel, RefusesAPlanThatDoesNotFitOnEveryRank) {
     const StylePlan plan = {{"model.norm", {{.kind = StyleKind::kColwise}}}};
     try {
       const ParallelModel parallel(*model, &mesh, {true, false, plan});
-      ADD_FAILURE() << "a norm was cut by columns";
+      ADD_FAILURE() << "a norm was sharded by columns";
     } catch (const InvalidArgument& error) {
       const std::lock_guard lock(mutex);
       texts.emplace_back(error.what());

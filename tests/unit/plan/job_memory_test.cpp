@@ -46,7 +46,7 @@ TEST_F(JobMemory, CountsStateByParametersAndOptimizer) {
   EXPECT_EQ(estimate().parameters, 2 * parameters);
 }
 
-TEST_F(JobMemory, StylesWithoutAnEstimateCountAsUncut) {
+TEST_F(JobMemory, StylesWithoutAnEstimateCountAsUnsharded) {
   const std::int64_t whole = estimate().parameters;
   run_.mutable_mesh()->set_tp(2);
   run_.mutable_plan()->set_tensor_parallel(true);
@@ -60,12 +60,12 @@ TEST_F(JobMemory, StylesWithoutAnEstimateCountAsUncut) {
 TEST_F(JobMemory, DimsThatSomeLayersHaveCountAsWhole) {
   run_.mutable_mesh()->set_fsdp(2);
   run_.mutable_plan()->set_fully_shard(true);
-  const std::int64_t cut = estimate().parameters;
+  const std::int64_t sharded = estimate().parameters;
   shard("transformer.h.*.mlp.c_fc.weight", 1);
-  EXPECT_EQ(estimate().parameters, cut);
+  EXPECT_EQ(estimate().parameters, sharded);
   shard("transformer.h.0.mlp.c_fc.weight", 0);
   const std::int64_t elements = model_.num_layers * model_.hidden_size * model_.intermediate_size;
-  EXPECT_EQ(estimate().parameters, cut + 4 * elements / 2);
+  EXPECT_EQ(estimate().parameters, sharded + 4 * elements / 2);
 }
 
 TEST_F(JobMemory, BlocksThatKeepDifferentThingsCountAsThoseThatKeepMost) {

@@ -17,7 +17,7 @@ std::vector<std::int64_t> elements(const IndexRanges& ranges) {
   return list;
 }
 
-TEST(DimOrder, CutsFusedProjectionByHeads) {
+TEST(DimOrder, ShardsFusedProjectionByHeads) {
   // q, k, v of 3 heads of 2 elements over 2 parts: heads 0 and 1 go to part 0.
   const auto order = DimOrder::blocked(18, 2, 3, 2);
   EXPECT_EQ(order->part(0), (IndexRanges{{0, 4}, {6, 10}, {12, 16}}));
@@ -123,7 +123,7 @@ TEST(DimOrder, DigestTellsRowsApart) {
   EXPECT_EQ(DimOrder::with_row_dim(plain, 1), plain);
 }
 
-TEST(DimOrder, RefusesRowsThatAreNoCuts) {
+TEST(DimOrder, RefusesRowsThatAreNoShardings) {
   const std::vector<IndexRanges> even = {{{0, 2}}, {{2, 4}}}, uneven = {{{0, 3}}, {{3, 4}}},
                                  torn = {{{0, 2}}, {{3, 4}}}, three = {{{0, 2}}, {{2, 4}}, {}};
   try {
@@ -141,7 +141,7 @@ TEST(DimOrder, RefusesRowsThatAreNoCuts) {
   EXPECT_THROW(DimOrder::listed_by_row(4, 0, {{}}), InvalidArgument);
 }
 
-TEST(DimOrder, RefusesWhatIsNoCut) {
+TEST(DimOrder, RefusesWhatIsNoSharding) {
   EXPECT_THROW(DimOrder::blocked(7, 2, 3, 1), InvalidArgument);
   EXPECT_THROW(DimOrder::blocked(6, 0, 3, 1), InvalidArgument);
   EXPECT_THROW(DimOrder::blocked(6, 2, 3, 0), InvalidArgument);

@@ -35,7 +35,7 @@ std::vector<std::pair<std::int64_t, std::int64_t>> parts_of(const DTensorSpec& s
 
 using Parts = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
-TEST(DTensorSpec, CutsOneDimOverTwoMeshDims) {
+TEST(DTensorSpec, ShardsOneDimOverTwoMeshDims) {
   const DTensorSpec nested(mesh_of({4, 2}), parse({"S(0)", "S(0)"}), {18, 2});
   EXPECT_EQ(parts_of(nested),
             (Parts{{3, 0}, {2, 3}, {3, 5}, {2, 8}, {3, 10}, {2, 13}, {2, 15}, {1, 17}}));
@@ -54,7 +54,7 @@ TEST(DTensorSpec, FollowsTheShardOrder) {
             (Parts{{3, 0}, {3, 9}, {3, 3}, {3, 12}, {3, 6}, {3, 15}, {0, 18}, {0, 18}}));
 }
 
-TEST(DTensorSpec, CutsManyRanks) {
+TEST(DTensorSpec, ShardsManyRanks) {
   const DTensorSpec spec(mesh_of({30, 8}), parse({"S(0)", "S(0)"}), {4096, 3}, {{0, {1, 0}}});
   for (int dp = 0; dp < 30; ++dp)
     for (int tp = 0; tp < 8; ++tp) {
@@ -69,16 +69,16 @@ TEST(DTensorSpec, CompletesTheShardOrder) {
   const DTensorSpec spec(mesh_of({2, 2, 2}), parse({"S(1)", "R", "S(-1)"}), {4, 6});
   EXPECT_EQ(spec.shard_order(), (ShardOrder{{1, {0, 2}}}));
   EXPECT_EQ(spec.placement(2), Placement::shard(1));
-  EXPECT_TRUE(spec.cutters(0).empty());
-  EXPECT_EQ(spec.cutters(1), (std::vector<int>{0, 2}));
+  EXPECT_TRUE(spec.sharding_dims(0).empty());
+  EXPECT_EQ(spec.sharding_dims(1), (std::vector<int>{0, 2}));
   EXPECT_TRUE(spec.default_order());
   EXPECT_FALSE(spec.replicated());
   EXPECT_FALSE(spec.has_partial());
 }
 
-TEST(DTensorSpec, CutsWhatADimOrderLeft) {
-  // A fused projection of 3 x 4 elements cut by units over mesh dim 1, then plainly over mesh dim
-  // 0.
+TEST(DTensorSpec, ShardsWhatADimOrderLeft) {
+  // A fused projection of 3 x 4 elements sharded by units over mesh dim 1, then plainly over mesh
+  // dim 0.
   const auto heads = DimOrder::blocked(12, 2, 3, 2);
   const DTensorSpec spec(mesh_of({2, 2}), parse({"S(0)", "S(0)"}), {12}, {{0, {1, 0}}},
                          {nullptr, heads});
@@ -151,11 +151,12 @@ TEST(DTensorSpec, MixesNoKindsOfPartialThatDoNotCommute) {
     EXPECT_THROW(DTensorSpec(mesh, mixed, {8}), InvalidArgument) << to_string(mixed);
 }
 
-TEST(DTensorSpec, CutsEveryRowInItsOrder) {
+TEST(DTensorSpec, ShardsEveryRowInItsOrder) {
   const MeshPtr mesh = mesh_of({2, 2, 2});
   const auto rows = DimOrder::listed_by_row(
       4, 0, {{{{0, 1}, {3, 4}}, {{1, 3}}}, {{{0, 2}}, {{2, 4}}}, {{{2, 4}}, {{1, 2}, {0, 1}}}});
-  // Dim 1 by rows of dim 0, each list then cut plainly; the rows themselves cut by mesh dim 2.
+  // Dim 1 by rows of dim 0, each list then sharded plainly; the rows themselves shard by mesh
+  // dim 2.
   const DTensorSpec spec(mesh, parse({"S(1)", "S(1)", "S(0)"}), {3, 4}, {},
                          {rows, nullptr, nullptr});
   EXPECT_EQ(spec.local_shape({1, 1, 0}), (Shape{2, 1}));

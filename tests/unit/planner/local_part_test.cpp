@@ -23,12 +23,12 @@ Elements elements_of(const IndexRanges& ranges) {
   return list;
 }
 
-/// What is held of a dim in one row, by the definition of orders and cuts, element by element.
+/// What is held of a dim in one row, by the definition of orders and shardings, element by element.
 Elements held_in_row(const DTensorSpec& spec, int dim, const std::vector<int>& at,
                      std::int64_t row) {
   Elements held;
   for (std::int64_t i = 0; i < spec.shape()[dim]; ++i) held.push_back(i);
-  for (const int m : spec.cutters(dim)) {
+  for (const int m : spec.sharding_dims(dim)) {
     const int index = at[static_cast<std::size_t>(m)];
     if (const DimOrderPtr& order = spec.dim_order(m)) {
       held = elements_of(order->part(index, row));
@@ -45,8 +45,8 @@ Elements held_in_row(const DTensorSpec& spec, int dim, const std::vector<int>& a
 }
 
 const DimOrder* row_order(const DTensorSpec& spec, int dim) {
-  if (spec.cutters(dim).empty()) return nullptr;
-  const DimOrder* order = spec.dim_order(spec.cutters(dim).front()).get();
+  if (spec.sharding_dims(dim).empty()) return nullptr;
+  const DimOrder* order = spec.dim_order(spec.sharding_dims(dim).front()).get();
   return order && order->by_row() ? order : nullptr;
 }
 
@@ -82,14 +82,14 @@ Elements expected_indices(const DTensorSpec& spec, const std::vector<int>& at) {
   return result;
 }
 
-constexpr SpecDraw kAnyCut{false, true, true, true};
+constexpr SpecDraw kAnySharding{false, true, true, true};
 
-TEST(LocalPart, HoldsWhatOrdersAndCutsDefine) {
+TEST(LocalPart, HoldsWhatOrdersAndShardsDefine) {
   std::mt19937 random(31);
-  int by_row = 0, nested = 0, rows_cut = 0;
+  int by_row = 0, nested = 0, rows_sharding = 0;
   for (int i = 0; i < 6000; ++i) {
     const MeshPtr mesh = draw_mesh(random, 3);
-    const SpecPtr spec = draw_spec(random, mesh, draw_shape(random), kAnyCut);
+    const SpecPtr spec = draw_spec(random, mesh, draw_shape(random), kAnySharding);
     std::multiset<std::int64_t> held;
     for (int rank = 0; rank < mesh->size(); ++rank) {
       const std::vector<int> at = mesh->coordinates(rank);
@@ -106,22 +106,22 @@ TEST(LocalPart, HoldsWhatOrdersAndCutsDefine) {
     }
     for (int d = 0; d < spec->shape().size(); ++d)
       if (const DimOrder* order = row_order(*spec, d)) {
-        nested += spec->cutters(d).size() > 1 ? 1 : 0;
-        rows_cut += spec->cutters(order->row_dim()).empty() ? 0 : 1;
+        nested += spec->sharding_dims(d).size() > 1 ? 1 : 0;
+        rows_sharding += spec->sharding_dims(order->row_dim()).empty() ? 0 : 1;
       }
     ASSERT_EQ(held.size(), static_cast<std::size_t>(numel(spec->shape()))) << to_string(*spec);
     ASSERT_EQ(std::set<std::int64_t>(held.begin(), held.end()).size(), held.size());
   }
   EXPECT_GT(by_row, 300);
   EXPECT_GT(nested, 20);
-  EXPECT_GT(rows_cut, 30);
+  EXPECT_GT(rows_sharding, 30);
 }
 
 TEST(LocalPart, BlocksTileIt) {
   std::mt19937 random(32);
   for (int i = 0; i < 600; ++i) {
     const MeshPtr mesh = draw_mesh(random, 2);
-    const SpecPtr spec = draw_spec(random, mesh, draw_shape(random), kAnyCut);
+    const SpecPtr spec = draw_spec(random, mesh, draw_shape(random), kAnySharding);
     const LocalPart part = spec->local_part(mesh->coordinates(mesh->size() - 1));
     const Elements indices = global_indices(part, spec->shape());
     std::vector<int> seen(indices.size(), 0);
@@ -180,9 +180,9 @@ TEST(CommonBoxes, AreTheSameElementsOnBothSides) {
     const MeshPtr mesh = draw_mesh(random, 2);
     const Shape shape = draw_shape(random);
     const LocalPart from =
-        draw_spec(random, mesh, shape, kAnyCut)->local_part(mesh->coordinates(0));
-    const LocalPart to =
-        draw_spec(random, mesh, shape, kAnyCut)->local_part(mesh->coordinates(mesh->size() - 1));
+        draw_spec(random, mesh, shape, kAnySharding)->local_part(mesh->coordinates(0));
+    const LocalPart to = draw_spec(random, mesh, shape, kAnySharding)
+                             ->local_part(mesh->coordinates(mesh->size() - 1));
     by_row += from.is_product() && to.is_product() ? 0 : 1;
     const Elements in_from = global_indices(from, shape), in_to = global_indices(to, shape);
     std::multiset<std::int64_t> found;

@@ -30,24 +30,24 @@ class DescribeParametersTest : public ::testing::Test {
 
 TEST_F(DescribeParametersTest, BlocksThatDifferAreToldApart) {
   const auto m = mesh(1, 1, 2);
-  const auto cut = spec(m, whole, Placement::shard(1), {4, 6});
+  const auto sharded = spec(m, whole, Placement::shard(1), {4, 6});
   const auto kept = spec(m, whole, whole, {4, 6});
   std::vector<DescribedParameter> parameters = {{"wte.weight", kept, ""}};
   for (const int block : {0, 1, 2, 3, 5, 10})
     parameters.push_back(
-        {"h." + std::to_string(block) + ".w", block == 0 || block == 5 ? kept : cut, ""});
+        {"h." + std::to_string(block) + ".w", block == 0 || block == 5 ? kept : sharded, ""});
   EXPECT_EQ(describe_parameters(parameters),
             "wte.weight [4, 6]  whole on every rank\n"
             "h.[0,5].w [4, 6]  whole on every rank\n"
             "h.[1-3,10].w [4, 6]  tp S(1)\n");
-  EXPECT_EQ(describe_parameters({{"h.0.w", kept, ""}, {"h.1.w", cut, ""}}),
+  EXPECT_EQ(describe_parameters({{"h.0.w", kept, ""}, {"h.1.w", sharded, ""}}),
             "h.0.w [4, 6]  whole on every rank\nh.1.w [4, 6]  tp S(1)\n");
   // A list without a name before the number, and a root parameter of the same name.
-  EXPECT_EQ(describe_parameters({{"0.w", cut, ""}, {"1.w", cut, ""}, {".w", cut, ""}}),
+  EXPECT_EQ(describe_parameters({{"0.w", sharded, ""}, {"1.w", sharded, ""}, {".w", sharded, ""}}),
             "[0-1].w [4, 6]  tp S(1)\n.w [4, 6]  tp S(1)\n");
 }
 
-TEST_F(DescribeParametersTest, CutsAreToldByTheNamesOfMeshDims) {
+TEST_F(DescribeParametersTest, ShardsAreToldByTheNamesOfMeshDims) {
   const auto both = mesh(2, 2, 3);
   const auto heads = DimOrder::blocked(24, 3, 3, 2);
   EXPECT_EQ(describe_parameters(
@@ -61,7 +61,7 @@ TEST_F(DescribeParametersTest, CutsAreToldByTheNamesOfMeshDims) {
             "q [24, 8]  fsdp S(0) (override), tp S(0) by heads of 5, tp before fsdp\n");
   EXPECT_EQ(describe_parameters({{"b", spec(both, whole, whole, {8}), "small"}}),
             "b [8]  fsdp whole (small)\n");
-  // A dim of one rank cuts nothing.
+  // A dim of one rank shards nothing.
   EXPECT_EQ(describe_parameters({{"b", spec(mesh(1, 1, 2), Placement::shard(0), whole, {8}), ""}}),
             "b [8]  whole on every rank\n");
 }

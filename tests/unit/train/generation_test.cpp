@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generating while parameters are cut: the tokens of one rank, one block whole at a time.
+// Generating while parameters are sharded: the tokens of one rank, one block whole at a time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -148,9 +148,9 @@ TEST_F(GenerationTest, IsNeverWhole) {
     });
     return peaks;
   };
-  const Peaks cut = measure(true), kept = measure(false);
-  EXPECT_LT(cut.sample, cut.whole_model / 2);
-  EXPECT_LT(cut.sample, cut.forward * 5 / 4);
+  const Peaks sharded = measure(true), kept = measure(false);
+  EXPECT_LT(sharded.sample, sharded.whole_model / 2);
+  EXPECT_LT(sharded.sample, sharded.forward * 5 / 4);
   EXPECT_GT(kept.sample, kept.whole_model);
 }
 

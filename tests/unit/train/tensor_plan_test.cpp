@@ -68,10 +68,10 @@ TEST_F(TensorPlanTest, APatternThatMatchesNothingWarnsWithNearMisses) {
                                             HasSubstr("transformer.h.0.attn.c_attn"))));
 }
 
-TEST_F(TensorPlanTest, SaysWhereNothingIsCut) {
+TEST_F(TensorPlanTest, SaysWhereNothingIsSharded) {
   config_.mutable_plan()->clear_styles();
   add("transformer.h.*.ln_1", "SequenceParallel");
-  EXPECT_THAT(warnings(), Contains(HasSubstr("no parameter is cut")));
+  EXPECT_THAT(warnings(), Contains(HasSubstr("no parameter is sharded")));
 }
 
 TEST_F(TensorPlanTest, SaysWhereRanksHaveNoHeads) {
@@ -99,7 +99,7 @@ TEST_F(TensorPlanTest, AStyleThatDoesNotFitItsModuleIsRefused) {
                                HasSubstr("ColwiseParallel of transformer.h.0.ln_1")));
   config_ = before;
   add("transformer.h.*.attn", "SequenceParallel");
-  EXPECT_THAT(refusal(), HasSubstr("its sequence cannot be cut"));
+  EXPECT_THAT(refusal(), HasSubstr("its sequence cannot be sharded"));
   config_ = before;
   config_.mutable_plan()->mutable_styles(0)->add_styles()->set_style("RowwiseParallel");
   EXPECT_THAT(refusal(), HasSubstr("has spread its parameters already"));

@@ -104,9 +104,9 @@ TEST(DistributeTensor, Refusals) {
     EXPECT_NE(error(leaf, {"R", "R"}).find("2 placements"), std::string::npos);
     EXPECT_NE(error(ops::mul(leaf, 2.0), {"R"}).find("leaf"), std::string::npos);
     EXPECT_NE(error(leaf, {"R"}, 2).find("source rank 2"), std::string::npos);
-    const Tensor cut = distribute_tensor(leaf, rank.engine, placements({"S(0)"}), std::nullopt);
-    EXPECT_NE(error(cut, {"S(1)"}).find("[S(0)]"), std::string::npos);
-    EXPECT_EQ(distribute_tensor(cut, rank.engine, placements({"S(0)"})).impl(), cut.impl());
+    const Tensor sharded = distribute_tensor(leaf, rank.engine, placements({"S(0)"}), std::nullopt);
+    EXPECT_NE(error(sharded, {"S(1)"}).find("[S(0)]"), std::string::npos);
+    EXPECT_EQ(distribute_tensor(sharded, rank.engine, placements({"S(0)"})).impl(), sharded.impl());
     EXPECT_EQ(rank.calls(), 0u);
   });
 }
@@ -195,7 +195,7 @@ TEST(Factories, RandomValuesDoNotDependOnTheMesh) {
   uniform = whole.to_vector();
   context.backend().fill_normal(context.kernel_context(), whole.view(), stream, 0, 0.0f, 1.0f);
   normal = whole.to_vector();
-  const std::vector<std::pair<std::vector<int>, std::vector<const char*>>> cuts = {
+  const std::vector<std::pair<std::vector<int>, std::vector<const char*>>> shardings = {
       {{1}, {"R"}},
       {{4}, {"S(0)"}},
       {{3}, {"S(1)"}},
@@ -203,9 +203,9 @@ TEST(Factories, RandomValuesDoNotDependOnTheMesh) {
       {{2, 2}, {"S(0)", "S(0)"}},
       {{2, 3}, {"S(2)", "S(1)"}},
       {{2, 2}, {"R", "S(1)"}}};
-  for (const auto& cut : cuts) {
-    on_engine_mesh(cut.first, [&](EngineRank& rank) {
-      const FactoryOptions options{rank.context, rank.engine, placements(cut.second)};
+  for (const auto& sharded : shardings) {
+    on_engine_mesh(sharded.first, [&](EngineRank& rank) {
+      const FactoryOptions options{rank.context, rank.engine, placements(sharded.second)};
       EXPECT_EQ(full_tensor(rand(shape, stream, options)).to_vector(), uniform);
       EXPECT_EQ(full_tensor(randn(shape, stream, options)).to_vector(), normal);
     });

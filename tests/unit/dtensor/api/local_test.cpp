@@ -191,17 +191,17 @@ TEST(ToLocal, GradientHints) {
     EXPECT_EQ(rank.calls(), 1u);
     for (const double g : whole.layout()->local.grad().to_vector()) EXPECT_EQ(g, 4.0);
 
-    const Tensor cut = wrapped(rank, {"S(0)"}, {8, 3});
+    const Tensor sharded = wrapped(rank, {"S(0)"}, {8, 3});
     rank.mesh.reset_counters();
-    const Tensor gathered = full_tensor(cut, placements({"P"}));
+    const Tensor gathered = full_tensor(sharded, placements({"P"}));
     EXPECT_EQ(rank.calls("all_gather"), 1u);
     rank.mesh.reset_counters();
     feed_ones(gathered);
     EXPECT_EQ(rank.calls("reduce_scatter"), 1u);
     EXPECT_EQ(rank.calls(), 1u);
-    for (const double g : cut.layout()->local.grad().to_vector()) EXPECT_EQ(g, 4.0);
+    for (const double g : sharded.layout()->local.grad().to_vector()) EXPECT_EQ(g, 4.0);
     EXPECT_THROW(to_local(meshloom::zeros(rank.context, {2}, DType::kFloat32)), InvalidArgument);
-    EXPECT_THROW(to_local(cut, placements({"P", "R"})), InvalidArgument);
+    EXPECT_THROW(to_local(sharded, placements({"P", "R"})), InvalidArgument);
   });
 }
 

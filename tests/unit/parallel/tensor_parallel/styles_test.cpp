@@ -210,7 +210,7 @@ TEST(Styles, SeveralStylesOfAModuleActInOrder) {
   });
 }
 
-TEST(Styles, CutOverEveryDimOfAMesh) {
+TEST(Styles, ShardOverEveryDimOfAMesh) {
   const Shape x_shape{3, 7};
   const LinearReference expected = linear_reference(x_shape, 9);
   run_mesh(planner::MeshLayout({{"a", 2}, {"b", 2}}), [&](MeshRank& rank) {
@@ -220,7 +220,7 @@ TEST(Styles, CutOverEveryDimOfAMesh) {
     style.output_layouts = ArgumentLayouts{Placements{Placement::shard(-1), kWhole}};
     style.use_local_output = false;
     parallelize_module(linear, rank.style_mesh(), {{"", {style}}});
-    EXPECT_EQ(linear.weight().layout()->spec->cutters(0), (std::vector<int>{0, 1}));
+    EXPECT_EQ(linear.weight().layout()->spec->sharding_dims(0), (std::vector<int>{0, 1}));
     const Tensor y = linear(values(rank.context(), x_shape, 8));
     EXPECT_EQ(y.layout()->spec->placement(1), kWhole);
     expect_near(rank.whole(y.layout()->local.detach(), y.layout()->spec), expected.y);

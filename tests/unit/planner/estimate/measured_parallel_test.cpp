@@ -34,7 +34,7 @@ nn::ActivationCheckpoint mode_of(Checkpointing checkpointing) {
                                                       : nn::ActivationCheckpoint::kFull;
 }
 
-/// The entries of the model's default plan that cut these parts.
+/// The entries of the model's default plan that shard these parts.
 parallel::StylePlan styles_of(const ModelShape& shape, const TensorGroups& groups) {
   parallel::StylePlan plan;
   std::vector<ModuleStyle> named;
@@ -139,7 +139,7 @@ void expect_all_close(const ModelShape& shape) {
 
 TEST(MeasuredParallel, Gpt2) { expect_all_close(small_gpt2()); }
 
-// Plans that cut some parts of a model only.
+// Plans that shard some parts of a model only.
 TEST(MeasuredParallel, OwnStyles) {
   ModelShape llama = testing::small_llama();
   llama.vocab = 300;

@@ -24,7 +24,7 @@ constexpr std::int64_t kBatch = 2, kSequence = 64, kMicroBatches = 2;
 struct Counted {
   std::map<std::string, comm::CommCounter> shard, replicas, data;
   std::int64_t peak = 0;
-  std::int64_t cut = 0;  ///< parameters
+  std::int64_t sharded = 0;  ///< parameters
 };
 
 /// A step of this rank.
@@ -88,7 +88,7 @@ Counted run(const ModelShape& shape, const MeshSizes& mesh, const PlanChoice& pl
   return counted;
 }
 
-/// What is sent over `dim` for parameters that are cut, or for those that stay whole.
+/// What is sent over `dim` for parameters that are sharded, or for those that stay whole.
 void expect_counts(const LocalModel& local, const std::string& dim, bool whole,
                    const std::map<std::string, comm::CommCounter>& counted,
                    std::map<std::string, comm::CommCounter> expected = {}) {
@@ -112,7 +112,7 @@ void expect_close(const ModelShape& shape, const MeshSizes& mesh, const PlanChoi
   expect_counts(local, "dp", false, counted.replicas);
   // Ranks agree on which parameters have a gradient: a flag for each, which estimates leave out.
   const std::int64_t flags =
-      bytes_sent(CollectiveKind::kAllReduce, counted.cut, 4, mesh.dp * mesh.fsdp);
+      bytes_sent(CollectiveKind::kAllReduce, counted.sharded, 4, mesh.dp * mesh.fsdp);
   std::map<std::string, comm::CommCounter> agreed;
   agreed["all_reduce"].calls = 1;
   agreed["all_reduce"].bytes_sent = static_cast<std::uint64_t>(flags);
@@ -147,7 +147,7 @@ TEST(MeasuredSharded, Llama) {
   expect_all_close(model);
 }
 
-// Some parameters stay whole, others are cut along dim 1 and travel packed.
+// Some parameters stay whole, others are sharded along dim 1 and travel packed.
 TEST(MeasuredSharded, LargestDivisible) {
   ModelShape model = testing::byte_gpt();
   model.hidden = 192;

@@ -23,11 +23,12 @@ std::int64_t elements_by_spec(const ModelShape& model, const MeshSizes& mesh,
       ShardOrder order;
       std::vector<DimOrderPtr> dim_orders(4);
       placements[1] = Placement::shard(0);
-      if (p.cut.dim >= 0) {
-        placements[3] = Placement::shard(p.cut.dim);
-        dim_orders[3] = DimOrder::blocked(p.shape[p.cut.dim], mesh.tp, p.cut.groups, p.cut.unit);
+      if (p.sharding.dim >= 0) {
+        placements[3] = Placement::shard(p.sharding.dim);
+        dim_orders[3] =
+            DimOrder::blocked(p.shape[p.sharding.dim], mesh.tp, p.sharding.groups, p.sharding.unit);
       }
-      if (p.cut.dim == 0) order = {{0, {3, 1}}};
+      if (p.sharding.dim == 0) order = {{0, {3, 1}}};
       const DTensorSpec spec(layout, placements, p.shape, order, dim_orders);
       sum += times * numel(spec.local_shape(coordinates));
     }
@@ -116,18 +117,18 @@ TEST(Memory, ShardingAndCheckpointsOnlyTakeAway) {
     return estimate_memory(local_model(model, mesh, plan, work));
   };
   const PlanChoice none{.dtype = DType::kBFloat16};
-  PlanChoice sharded = none, cut = none, sequence = none, full = none;
+  PlanChoice sharded = none, tensor = none, sequence = none, full = none;
   sharded.fully_shard = true;
-  cut.tensor_parallel = true;
+  tensor.tensor_parallel = true;
   sequence.tensor_parallel = sequence.sequence_parallel = true;
   full.checkpointing = Checkpointing::kFull;
   const std::int64_t whole = memory({8, 1, 1, 1}, none).total();
   EXPECT_LT(memory({1, 8, 1, 1}, sharded).total(), whole / 3);
-  EXPECT_LT(memory({1, 1, 1, 8}, cut).total(), whole / 3);
+  EXPECT_LT(memory({1, 1, 1, 8}, tensor).total(), whole / 3);
   full.tensor_parallel = sequence.tensor_parallel;
   full.sequence_parallel = sequence.sequence_parallel;
-  cut.checkpointing = Checkpointing::kFull;
-  EXPECT_LT(memory({1, 1, 1, 8}, full).activations, memory({1, 1, 1, 8}, cut).activations / 2);
+  tensor.checkpointing = Checkpointing::kFull;
+  EXPECT_LT(memory({1, 1, 1, 8}, full).activations, memory({1, 1, 1, 8}, tensor).activations / 2);
   EXPECT_LT(memory({8, 1, 1, 1}, full).activations, memory({8, 1, 1, 1}, none).activations / 4);
   sharded.reshard_after_forward = false;
   const MemoryEstimate kept = memory({1, 8, 1, 1}, sharded);

@@ -67,27 +67,28 @@ TEST(ModelShape, CountsParametersOfKnownModels) {
   EXPECT_EQ(parameter_count(testing::llama3_8b()), 8'030'261'248);
 }
 
-// Every part of every cut against DimOrder, and all parts together against the whole.
-TEST(ModelShape, CutsAsTheLayoutsDo) {
+// Every part of every sharding against DimOrder, and all parts together against the whole.
+TEST(ModelShape, ShardsAsTheLayoutsDo) {
   for (const ModelShape& model :
        {testing::byte_gpt(), testing::small_llama(), testing::small_bert()}) {
     const ModelParameters all = model_parameters(model);
     for (const auto* list : {&all.before, &all.block, &all.after}) {
       for (const ParameterShape& p : *list) {
-        if (p.cut.dim < 0) continue;
-        const std::int64_t size = p.shape[p.cut.dim];
+        if (p.sharding.dim < 0) continue;
+        const std::int64_t size = p.shape[p.sharding.dim];
         for (const int parts : {1, 2, 3, 4, 5, 8, 13}) {
-          const TensorCut cut = settle(p.cut, size, parts);
-          if (cut.dim < 0) {
+          const TensorSharding sharding = settle(p.sharding, size, parts);
+          if (sharding.dim < 0) {
             EXPECT_EQ(tensor_parallel_shape(p, parts, parts - 1), p.shape);
             continue;
           }
-          const auto order = DimOrder::blocked(size, parts, cut.groups, cut.unit);
+          const auto order = DimOrder::blocked(size, parts, sharding.groups, sharding.unit);
           std::int64_t sum = 0;
           for (int i = 0; i < parts; ++i) {
             const Shape local = tensor_parallel_shape(p, parts, i);
-            EXPECT_EQ(local[p.cut.dim], order->part_size(i)) << p.name << " " << i << "/" << parts;
-            sum += local[p.cut.dim];
+            EXPECT_EQ(local[p.sharding.dim], order->part_size(i))
+                << p.name << " " << i << "/" << parts;
+            sum += local[p.sharding.dim];
           }
           EXPECT_EQ(sum, size) << p.name;
         }

@@ -12,8 +12,8 @@
 namespace meshloom::planner {
 namespace {
 
-/// Every layout that cuts with all mesh dims, in every shard order.
-std::vector<SpecPtr> all_cut_layouts(const MeshPtr& mesh, const Shape& shape) {
+/// Every layout that shards with all mesh dims, in every shard order.
+std::vector<SpecPtr> all_sharded_layouts(const MeshPtr& mesh, const Shape& shape) {
   std::vector<SpecPtr> specs;
   std::vector<int> order(static_cast<std::size_t>(mesh->ndim()));
   std::iota(order.begin(), order.end(), 0);
@@ -58,14 +58,14 @@ TEST(AllOrders, ChainBackToTheInput) {
   const std::pair<Shape, std::size_t> spaces[] = {
       {Shape{16, 8}, 24}, {Shape{17, 5}, 24}, {Shape{8, 16, 4}, 60}, {Shape{33, 8, 4, 1}, 120}};
   for (const auto& [shape, count] : spaces) {
-    const std::vector<SpecPtr> specs = all_cut_layouts(mesh, shape);
+    const std::vector<SpecPtr> specs = all_sharded_layouts(mesh, shape);
     EXPECT_EQ(specs.size(), count) << meshloom::to_string(shape);
     chain(specs);
   }
 }
 
 TEST(AllOrders, ChainOnFiveMeshDims) {
-  std::vector<SpecPtr> specs = all_cut_layouts(make_mesh({2, 2, 2, 2, 2}), {8, 8, 8});
+  std::vector<SpecPtr> specs = all_sharded_layouts(make_mesh({2, 2, 2, 2, 2}), {8, 8, 8});
   EXPECT_EQ(specs.size(), 2520u);
   std::mt19937 random(31);
   std::shuffle(specs.begin(), specs.end(), random);

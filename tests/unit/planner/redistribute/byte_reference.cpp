@@ -11,13 +11,13 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// A cut: the mesh dim and by which order.
-using Cut = std::pair<int, CutOrder>;
+/// A sharding: the mesh dim and by which order.
+using AxisSharding = std::pair<int, DimOrderChoice>;
 
-/// A layout as lists: what every mesh dim holds, and by tensor dim the cuts.
+/// A layout as lists: what every mesh dim holds, and by tensor dim the shardings.
 struct Layout {
   std::vector<HoldCode> hold;
-  std::vector<std::vector<Cut>> stacks;
+  std::vector<std::vector<AxisSharding>> stacks;
   LayoutState state;
 };
 
@@ -53,17 +53,17 @@ class Layouts {
         Layout next = layout;
         next.hold[i] = hold_shard(static_cast<int>(d));
         next.stacks[d].insert(next.stacks[d].begin() + static_cast<std::ptrdiff_t>(place),
-                              {m, CutOrder::kPlain});
+                              {m, DimOrderChoice::kPlain});
         add(next, m + 1);
       }
   }
 
-  /// With every dim order that a first cut may have.
+  /// With every dim order that a first sharding may have.
   void finish(const Layout& layout, std::size_t d = 0) {
     if (d == layout.stacks.size()) return keep(layout);
     finish(layout, d + 1);
     if (layout.stacks[d].empty() || !space_.has_dim_orders()) return;
-    for (const CutOrder order : {CutOrder::kFrom, CutOrder::kTo}) {
+    for (const DimOrderChoice order : {DimOrderChoice::kFrom, DimOrderChoice::kTo}) {
       if (!space_.offers(layout.stacks[d][0].first, static_cast<int>(d), order)) continue;
       Layout next = layout;
       next.stacks[d][0].second = order;
@@ -77,7 +77,7 @@ class Layouts {
         layout.state.set_hold(m, layout.hold[static_cast<std::size_t>(m)]);
     for (std::size_t d = 0; d < layout.stacks.size(); ++d)
       for (const auto& [m, order] : layout.stacks[d])
-        layout.state.push_cut(m, static_cast<int>(d), order);
+        layout.state.push_shard(m, static_cast<int>(d), order);
     places_[layout.state.key] = all.size();
     all.push_back(std::move(layout));
   }
@@ -135,13 +135,13 @@ class Steps {
     return cost_.seconds(from.state, {kind, list, to.state});
   }
 
-  /// A step where `larger` has the cuts of `smaller` and behind them, on one tensor dim, those of
-  /// the changed mesh dims.
+  /// A step where `larger` has the shardings of `smaller` and behind them, on one tensor dim, those
+  /// of the changed mesh dims.
   double grown(StepKind kind, const Layout& smaller, const Layout& larger, const Layout& from,
                const Layout& to, const std::vector<int>& changed) const {
     std::vector<int> dims;
     for (std::size_t d = 0; d < smaller.stacks.size(); ++d) {
-      const std::vector<Cut>&few = smaller.stacks[d], &many = larger.stacks[d];
+      const std::vector<AxisSharding>&few = smaller.stacks[d], &many = larger.stacks[d];
       if (few == many) continue;
       if (!dims.empty() || many.size() != few.size() + changed.size() ||
           !std::equal(few.begin(), few.end(), many.begin()))
@@ -164,14 +164,14 @@ class Steps {
     return from.stacks == to.stacks ? seconds(StepKind::kToPartial, changed, from, to) : kInfinity;
   }
 
-  /// Over every group that holds all cuts that differ and what lies behind them.
+  /// Over every group that holds all shardings that differ and what lies behind them.
   double exchange(const Layout& from, const Layout& to, std::size_t d = 0,
                   std::vector<int> group = {}) const {
     if (d == from.stacks.size()) {
       std::sort(group.begin(), group.end());
       return group.empty() ? kInfinity : seconds(StepKind::kAllToAll, group, from, to);
     }
-    const std::vector<Cut>&a = from.stacks[d], &b = to.stacks[d];
+    const std::vector<AxisSharding>&a = from.stacks[d], &b = to.stacks[d];
     double least = kInfinity;
     for (std::size_t kept = 0; kept <= a.size() && kept <= b.size(); ++kept) {
       if (!std::equal(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(kept), b.begin())) break;

@@ -165,7 +165,7 @@ TEST(PlanRedistribute, LeavesCollectivesApartWhereThatIsCheaper) {
   ASSERT_EQ(plan->steps.size(), 2u) << plan->to_string();
   EXPECT_EQ(plan->steps[0].mesh_dims, std::vector<int>{0});
   EXPECT_EQ(plan->steps[1].mesh_dims, std::vector<int>{1});
-  // And a large sum between hosts is cut up inside each of them first.
+  // And a large sum between hosts is split inside each of them first.
   const PlanPtr sum =
       plan_redistribute(make_spec(mesh, {"P", "P"}, shape), make_spec(mesh, {"R", "R"}, shape));
   ASSERT_EQ(sum->steps.size(), 3u) << sum->to_string();
@@ -207,12 +207,12 @@ TEST(PlanRedistribute, ChangesDimOrders) {
     EXPECT_EQ(counts_of(*plan), (Counts{{kExchange, 1}})) << plan->to_string();
     simulate_plan(*plan);
   }
-  for (const SpecPtr& cut : {by_heads, by_zigzag}) {
-    EXPECT_EQ(counts_of(*plan_redistribute(cut, whole)), (Counts{{kGather, 1}}));
-    EXPECT_EQ(plan_redistribute(whole, cut)->comm_count(), 0);
-    EXPECT_TRUE(plan_redistribute(cut, cut)->steps.empty());
-    simulate_plan(*plan_redistribute(cut, whole));
-    simulate_plan(*plan_redistribute(whole, cut));
+  for (const SpecPtr& sharded : {by_heads, by_zigzag}) {
+    EXPECT_EQ(counts_of(*plan_redistribute(sharded, whole)), (Counts{{kGather, 1}}));
+    EXPECT_EQ(plan_redistribute(whole, sharded)->comm_count(), 0);
+    EXPECT_TRUE(plan_redistribute(sharded, sharded)->steps.empty());
+    simulate_plan(*plan_redistribute(sharded, whole));
+    simulate_plan(*plan_redistribute(whole, sharded));
   }
 }
 

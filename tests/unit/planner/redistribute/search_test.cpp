@@ -15,7 +15,7 @@ namespace meshloom::planner {
 namespace {
 
 /// A layout for the reference search, written as text, and its own rules: what each mesh dim holds
-/// and, by tensor dim, the stack of mesh dims that cut it.
+/// and, by tensor dim, the stack of mesh dims that shard it.
 struct PlainState {
   std::vector<std::string> held;
   std::map<int, std::vector<int>> stacks;

@@ -86,7 +86,7 @@ TEST(SimulatePlan, FindsWrongPlans) {
     plan.steps.push_back({kind, std::move(dims), from, to, 0.0, 0});
     return plan;
   };
-  // The outer of two cuts cannot be gathered alone, nor in another order.
+  // The outer of two shardings cannot be gathered alone, nor in another order.
   EXPECT_THROW(simulate_plan(plan_of(nested, inner, StepKind::kAllGather, {0})), InternalError);
   EXPECT_THROW(simulate_plan(plan_of(nested, whole, StepKind::kAllGather, {1, 0})), InternalError);
   EXPECT_NO_THROW(simulate_plan(plan_of(nested, whole, StepKind::kAllGather, {0, 1})));

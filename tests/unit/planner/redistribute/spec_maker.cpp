@@ -29,7 +29,7 @@ Placement draw_placement(std::mt19937& random, int ndim, const std::vector<Parti
   return Placement::shard(draw(random, 0, ndim - 1));
 }
 
-/// A cut into ranges in any order.
+/// A sharding into ranges in any order.
 DimOrderPtr draw_dim_order(std::mt19937& random, std::int64_t size, int parts) {
   if (draw(random, 0, 1) == 0) {
     const int groups = size % 3 == 0 ? 3 : size % 2 == 0 ? 2 : 1;

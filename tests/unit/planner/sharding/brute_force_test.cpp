@@ -391,7 +391,7 @@ DimOrderPtr random_listed(std::int64_t size, int parts, std::mt19937_64& rng) {
   return DimOrder::listed(size, std::move(ranges));
 }
 
-/// A cut by rows; often the same as before for these sizes, so that inputs go together.
+/// A shard by rows; often the same as before for these sizes, so that inputs go together.
 DimOrderPtr random_by_row(std::int64_t size, int parts, int row_dim, std::int64_t rows,
                           std::mt19937_64& rng) {
   static thread_local std::map<std::tuple<std::int64_t, int, std::int64_t>,
@@ -402,7 +402,7 @@ DimOrderPtr random_by_row(std::int64_t size, int parts, int row_dim, std::int64_
   return DimOrder::listed_by_row(size, row_dim, lists);
 }
 
-/// Sometimes another order of the same cuts, sometimes another cut of the first of them.
+/// Sometimes another order of the same shardings, sometimes another sharding of the first of them.
 SpecPtr random_spec(const MeshPtr& mesh, const InputCase& input, bool listed,
                     std::mt19937_64& rng) {
   Placements placements;
@@ -418,12 +418,13 @@ SpecPtr random_spec(const MeshPtr& mesh, const InputCase& input, bool listed,
   std::vector<DimOrderPtr> dim_orders(placements.size());
   bool any = false;
   for (int d = 0; d < input.shape.size(); ++d) {
-    std::vector<int> cutters;
+    std::vector<int> sharding_dims;
     for (int m = 0; m < mesh->ndim(); ++m)
-      if (placements[static_cast<std::size_t>(m)] == Placement::shard(d)) cutters.push_back(m);
-    if (cutters.empty()) continue;
-    std::shuffle(cutters.begin(), cutters.end(), rng);
-    order.push_back({d, cutters});
+      if (placements[static_cast<std::size_t>(m)] == Placement::shard(d))
+        sharding_dims.push_back(m);
+    if (sharding_dims.empty()) continue;
+    std::shuffle(sharding_dims.begin(), sharding_dims.end(), rng);
+    order.push_back({d, sharding_dims});
     if (rng() % 3 != 0 || input.shape[d] == 0) continue;
     std::vector<std::int64_t> divisors;
     for (std::int64_t g = 1; g <= input.shape[d]; ++g)
@@ -433,19 +434,19 @@ SpecPtr random_spec(const MeshPtr& mesh, const InputCase& input, bool listed,
     const int row_dim = static_cast<int>(rng() % static_cast<std::uint64_t>(input.shape.size()));
     if (listed && rng() % 2 == 0 && input.shape[row_dim] > 0 &&
         may_order_by_rows(placements, dim_orders, d, row_dim)) {
-      const int parts = mesh->dim_size(cutters[0]);
+      const int parts = mesh->dim_size(sharding_dims[0]);
       if (parts > 1)
-        dim_orders[static_cast<std::size_t>(cutters[0])] =
+        dim_orders[static_cast<std::size_t>(sharding_dims[0])] =
             random_by_row(input.shape[d], parts, row_dim, input.shape[row_dim], rng);
       continue;
     }
-    if (listed && rng() % 2 == 0 && mesh->dim_size(cutters[0]) > 1) {
-      dim_orders[static_cast<std::size_t>(cutters[0])] =
-          random_listed(input.shape[d], mesh->dim_size(cutters[0]), rng);
+    if (listed && rng() % 2 == 0 && mesh->dim_size(sharding_dims[0]) > 1) {
+      dim_orders[static_cast<std::size_t>(sharding_dims[0])] =
+          random_listed(input.shape[d], mesh->dim_size(sharding_dims[0]), rng);
       continue;
     }
-    dim_orders[static_cast<std::size_t>(cutters[0])] = DimOrder::blocked(
-        input.shape[d], mesh->dim_size(cutters[0]), groups, 1 + static_cast<int>(rng() % 3));
+    dim_orders[static_cast<std::size_t>(sharding_dims[0])] = DimOrder::blocked(
+        input.shape[d], mesh->dim_size(sharding_dims[0]), groups, 1 + static_cast<int>(rng() % 3));
   }
   if (!any) dim_orders.clear();
   return std::make_shared<DTensorSpec>(mesh, placements, input.shape, order, dim_orders);

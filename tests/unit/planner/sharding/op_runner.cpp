@@ -193,7 +193,7 @@ std::vector<Tensor> run_local_op(const OpCall& call, const ShardingDecision& dec
   if (call.op == OpId::kAttention && x[0].size(1) == 0)
     return {zeros(x[0].context(), decision.outputs[0]->local_shape(at), x[0].dtype()),
             zeros(x[0].context(), decision.outputs[1]->local_shape(at), DType::kFloat32)};
-  if (call.op == OpId::kAttention && decision.inputs[1]->cutters(1).empty()) {
+  if (call.op == OpId::kAttention && decision.inputs[1]->sharding_dims(1).empty()) {
     for (const std::size_t i : {1, 2})
       x[i] = heads_for(x[i], attributes.dims[1], x[0].size(1), attributes.dims[3]);
   }

@@ -57,7 +57,7 @@ std::string refusal(const OpCall& call) {
   return "";
 }
 
-/// A block of GPT-2's attention, cut by heads, with head counts that do not divide.
+/// A block of GPT-2's attention, sharded by heads, with head counts that do not divide.
 class FusedHeads : public testing::TestWithParam<std::pair<int, int>> {};
 
 TEST_P(FusedHeads, PassesABlockWithoutAMessage) {
@@ -108,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(Heads, FusedHeads,
                          testing::Values(std::pair{4, 2}, std::pair{5, 2}, std::pair{5, 3},
                                          std::pair{7, 4}, std::pair{12, 8}, std::pair{3, 4}));
 
-TEST(Propagate, AReshapeThatCutsHeadsApartMovesToWholeHeadsFirst) {
+TEST(Propagate, AReshapeThatShardsHeadsApartMovesToWholeHeadsFirst) {
   const MeshPtr mesh = make_mesh({2});
   const OpCall call{OpId::kReshape, {spec(mesh, {2, 64, 5 * 64}, {"S(2)"})}, {{2, 64, 5, 64}, {}}};
   const ShardingDecision decision = propagate(call);
@@ -129,7 +129,7 @@ TEST(Propagate, SequenceShardsMergeWithTheBatch) {
   EXPECT_EQ(*back.outputs[0], *spec(mesh, {3, 7, 4}, {"S(1)"}));
 }
 
-TEST(Propagate, GroupedHeadsAreCutAlikeWhereTheyFit) {
+TEST(Propagate, GroupedHeadsAreShardedAlikeWhereTheyFit) {
   const MeshPtr mesh = make_mesh({2});
   const SpecPtr q = spec(mesh, {1, 8, 4, 2}, {"S(1)"});
   const SpecPtr kv = spec(mesh, {1, 4, 4, 2}, {"S(1)"});
@@ -195,9 +195,9 @@ TEST(Propagate, VocabularyIsOneRangePerRank) {
 
 TEST(Propagate, MeansDivideByAllElements) {
   const MeshPtr mesh = make_mesh({4});
-  const ShardingDecision cut =
+  const ShardingDecision sharded =
       free_of_messages({OpId::kMean, {spec(mesh, {6, 5}, {"S(0)"})}, {{0, 1}, {}}});
-  EXPECT_EQ(cut.mean_divisor, 30);
+  EXPECT_EQ(sharded.mean_divisor, 30);
   const ShardingDecision whole =
       free_of_messages({OpId::kMean, {spec(mesh, {6, 5}, {"S(0)"})}, {{1}, {}}});
   EXPECT_FALSE(whole.mean_divisor.has_value());
@@ -241,7 +241,7 @@ TEST(SequenceOrder, PassesWhereTheDimIsKept) {
             digest);
   const ShardingDecision heads = free_of_messages({OpId::kReshape, {x}, {{2, 8, 2, 2}, {}}});
   EXPECT_EQ(heads.outputs[0]->dim_order(0)->digest(), digest);
-  // A replicated partner is cut like it, without a message.
+  // A replicated partner is sharded like it, without a message.
   const ShardingDecision mixed = propagate({OpId::kAdd, {spec(mesh, {2, 8, 4}, {"R"}), x}, {}});
   EXPECT_EQ(mixed.inputs[0], x);
   EXPECT_EQ(mixed.cost, 0.0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a module says about how its features may be cut over ranks: plain values, since modules know
-// nothing of ranks.
+// What a module says about how its features may be sharded over ranks: plain values, since modules
+// know nothing of ranks.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace meshloom::nn {
 
 /// How a dim of features is built: `groups` equal stretches (queries, keys and values in one
-/// projection), each of units of `unit` features that are never cut (a head).
+/// projection), each of units of `unit` features that are never sharded (a head).
 struct FeatureUnits {
   int groups = 1;
   std::int64_t unit = 1;
@@ -21,19 +21,19 @@ struct FeatureUnits {
   bool whole_where_few = false;
 };
 
-/// How one parameter of a module is cut.
-struct ParameterCut {
+/// How one parameter of a module is sharded.
+struct ParameterSharding {
   std::string name;  ///< as registered
   int dim = -1;      ///< -1: whole on every rank
   FeatureUnits units = {};
 };
 
-struct FeatureCut {
-  std::vector<ParameterCut> parameters = {};  ///< all of the module's
-  /// The last dim of the input is cut as well. Else the input is whole.
-  bool cuts_input = false;
-  /// The last dim of the output is cut; else outputs are sums over ranks.
-  bool cuts_output = false;
+struct FeatureSharding {
+  std::vector<ParameterSharding> parameters = {};  ///< all of the module's
+  /// The last dim of the input is sharded as well. Else the input is whole.
+  bool shards_input = false;
+  /// The last dim of the output is sharded; else outputs are sums over ranks.
+  bool shards_output = false;
 };
 
 }  // namespace meshloom::nn

@@ -21,7 +21,7 @@ struct ParameterLayout {
 };
 
 /// A dim of features as the ranks of a mesh hold it.
-struct CutFeatures {
+struct ShardedFeatures {
   std::int64_t count = 0;
   bool whole = false;  ///< too few units: every rank has all
   /// By mesh dim, null for the ceil rule.
@@ -30,16 +30,17 @@ struct CutFeatures {
 
 /// `count` features over the acting dims of the mesh: the outermost takes whole units, those inside
 /// shard what it left by the ceil rule.
-CutFeatures cut_features(std::int64_t count, const nn::FeatureUnits& units, const StyleDims& dims);
+ShardedFeatures shard_features(std::int64_t count, const nn::FeatureUnits& units,
+                               const StyleDims& dims);
 
-struct ModuleCut {
+struct ModuleSharding {
   std::vector<ParameterLayout> parameters;
-  CutFeatures features;  ///< of the first parameter that is cut
+  ShardedFeatures features;  ///< of the first parameter that is sharded
 };
 
 /// Throws InvalidArgument beginning with `where` for a parameter that has a layout already.
-ModuleCut cut_module(nn::Module& module, const nn::FeatureCut& cut, const StyleDims& dims,
-                     const std::string& where);
+ModuleSharding shard_module(nn::Module& module, const nn::FeatureSharding& sharding,
+                            const StyleDims& dims, const std::string& where);
 
 /// Gives the parameter its layout: from here on its value is a leaf whose local tensor is this
 /// rank's part of the values of rank `src_data_rank` along the acting dims (nullopt: of its own,

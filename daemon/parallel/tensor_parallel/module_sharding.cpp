@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/parallel/tensor_parallel/module_cut.h"
+#include "daemon/parallel/tensor_parallel/module_sharding.h"
 
 #include <algorithm>
 
@@ -13,7 +13,7 @@ using planner::DimOrder;
 using planner::DimOrderPtr;
 using planner::SpecPtr;
 
-/// Null where the ceil rule cuts the same.
+/// Null where the ceil rule shards the same.
 DimOrderPtr order_of(std::int64_t count, int parts, int groups, std::int64_t unit) {
   const DimOrderPtr order = DimOrder::blocked(count, parts, groups, unit);
   for (int p = 0; p < parts; ++p) {
@@ -41,7 +41,7 @@ Tensor part_of(const Tensor& whole, const planner::LocalPart& part) {
   return copy;
 }
 
-SpecPtr parameter_spec(const Shape& shape, int dim, const CutFeatures& features,
+SpecPtr parameter_spec(const Shape& shape, int dim, const ShardedFeatures& features,
                        const StyleDims& dims) {
   planner::Placements along(static_cast<std::size_t>(dims.count()));
   std::vector<DimOrderPtr> orders;
@@ -67,8 +67,9 @@ SpecPtr summands_of(const SpecPtr& spec, const StyleMesh& mesh) {
 
 }  // namespace
 
-CutFeatures cut_features(std::int64_t count, const nn::FeatureUnits& units, const StyleDims& dims) {
-  CutFeatures result{.count = count};
+ShardedFeatures shard_features(std::int64_t count, const nn::FeatureUnits& units,
+                               const StyleDims& dims) {
+  ShardedFeatures result{.count = count};
   if (dims.count() == 0) return result;
   const int outermost = dims.acting().front();
   const int parts = dims.mesh()->dim_size(outermost);
@@ -87,23 +88,24 @@ CutFeatures cut_features(std::int64_t count, const nn::FeatureUnits& units, cons
   return result;
 }
 
-ModuleCut cut_module(nn::Module& module, const nn::FeatureCut& cut, const StyleDims& dims,
-                     const std::string& where) {
-  ModuleCut result;
+ModuleSharding shard_module(nn::Module& module, const nn::FeatureSharding& sharding,
+                            const StyleDims& dims, const std::string& where) {
+  ModuleSharding result;
   for (const nn::NamedParameter& own : module.own_parameters()) {
-    const auto found = std::find_if(cut.parameters.begin(), cut.parameters.end(),
+    const auto found = std::find_if(sharding.parameters.begin(), sharding.parameters.end(),
                                     [&](const auto& p) { return p.name == own.name; });
-    check_internal(found != cut.parameters.end(), "{}: no cut of {} is given", where, own.name);
+    check_internal(found != sharding.parameters.end(), "{}: no sharding of {} is given", where,
+                   own.name);
     const Tensor& value = own.parameter->value;
     check(!value.has_layout(), "{}: {} is spread over the mesh already", where, own.name);
-    CutFeatures features;
+    ShardedFeatures features;
     if (found->dim >= 0) {
-      features = cut_features(value.size(found->dim), found->units, dims);
+      features = shard_features(value.size(found->dim), found->units, dims);
       if (result.features.count == 0) result.features = features;
     }
     result.parameters.push_back({own.parameter,
                                  parameter_spec(value.shape(), found->dim, features, dims),
-                                 found->dim < 0 && !cut.cuts_output});
+                                 found->dim < 0 && !sharding.shards_output});
   }
   return result;
 }
