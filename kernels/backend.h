@@ -2,17 +2,20 @@
 // The one compute interface: what a device must be able to compute. Views in, views out.
 //
 // Contracts that hold for every call:
-// - Kernels own nothing and allocate nothing; scratch memory comes from KernelContext::workspace.
-// - Views are checked by the ops above (daemon/tensor/ops); kernels trust shapes and dtypes, and
-// throw
-//   Unimplemented for a dtype they do not offer.
-// - Elementwise calls, copy, reduce and matmul take any strides; the calls that say "contiguous"
-// want
-//   rows of the last dim to be dense (stride 1) and row-major.
-// - Floating dtypes are float32, bfloat16, float16 and float64 unless a call says otherwise. Sums
-// run in
-//   float32 (float64 for float64) in an order that depends on shapes and thread count alone.
-// - Outputs may alias inputs only where a call says so.
+//
+// Kernels own nothing and allocate nothing; scratch memory comes from KernelContext::workspace.
+//
+// Views are checked by the ops above (daemon/tensor/ops). Kernels trust shapes and dtypes, and
+// throw Unimplemented for a dtype that they do not offer. All memory is the device's, scalars too,
+// except in the calls that say "host".
+//
+// Elementwise calls, copy, reduce and matmul take any strides; the calls that say "contiguous" want
+// rows of the last dim to be dense (stride 1) and row-major.
+//
+// Floating dtypes are float32, bfloat16, float16 and float64 unless a call says otherwise. Sums run
+// in float32 (float64 for float64) in an order that depends on shapes and thread count alone.
+//
+// Outputs may alias inputs only where a call says so.
 #pragma once
 
 #include <cstddef>
@@ -43,12 +46,23 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual const char* name() const = 0;
+  virtual ComputeDescription describe() const = 0;
+  /// What `dtype: auto` means here for a model of so many channels (hidden size): bfloat16 where
+  /// that trains faster than float32, else float32. A fixed table; nothing is timed.
+  virtual DType fast_dtype(std::int64_t channels) const = 0;
 
   // --- Memory
   /// dst = src, same shape, any strides, any pair of dtypes (numeric conversion, round to nearest
   /// even).
   virtual void copy(const KernelContext&, const TensorView& dst, const TensorView& src) = 0;
   virtual void fill(const KernelContext&, const TensorView& dst, double value) = 0;
+  /// As copy from host memory, which may change once the call returns.
+  virtual void copy_from_host(const KernelContext&, const TensorView& dst,
+                              const TensorView& host) = 0;
+  /// As copy into host memory, which is written when the call returns: it waits for all work before
+  /// it.
+  virtual void copy_to_host(const KernelContext&, const TensorView& host,
+                            const TensorView& src) = 0;
 
   // --- Elementwise (inputs already broadcast: strides of 0)
   /// y = op(x). y may alias x.
@@ -89,44 +103,25 @@ class Backend {
   /// `correction` is var's.
   virtual void reduce(const KernelContext&, ReduceOp, const TensorView& y, const TensorView& x,
                       double correction) = 0;
-  /// out[0] (float32) = sum of squares over all views (float32 or bfloat16, contiguous); with
+  /// out (float32 [1]) = sum of squares over all views (float32 or bfloat16, contiguous); with
   /// `accumulate` it is added to.
-  virtual void sum_of_squares(const KernelContext&, float* out, std::span<const TensorView> xs,
-                              bool accumulate) = 0;
-  /// Index of the first NaN or infinite element, or -1.
-  virtual std::int64_t first_nonfinite(const KernelContext&, const TensorView& x) = 0;
+  virtual void sum_of_squares(const KernelContext&, const TensorView& out,
+                              std::span<const TensorView> xs, bool accumulate) = 0;
+  /// index (int64 [1]) = that of the first view with a NaN or infinite element, or -1.
+  virtual void first_nonfinite(const KernelContext&, const TensorView& index,
+                               std::span<const TensorView> xs) = 0;
+  /// Of the sum of squares of all gradients (float64 [1]): norm = its root and factor = min(1,
+  /// max_norm / (norm + 1e-6)), or 1 for max_norm 0; float32 [1] both, and so is the arithmetic.
+  virtual void clip_factor(const KernelContext&, const TensorView& norm, const TensorView& factor,
+                           const TensorView& sum_of_squares, double max_norm) = 0;
 
   // --- Softmax and norms, over the last dim (contiguous rows)
   virtual void softmax(const KernelContext&, const TensorView& y, const TensorView& x,
                        bool log) = 0;
   virtual void softmax_backward(const KernelContext&, const TensorView& dx, const TensorView& dy,
                                 const TensorView& y, bool log) = 0;
-  /// x, y [.., C]; weight, bias [C] or undefined; mean, rstd float32 [rows], or undefined: not
-  /// kept.
-  virtual void layer_norm(const KernelContext&, const TensorView& y, const TensorView& mean,
-                          const TensorView& rstd, const TensorView& x, const TensorView& weight,
-                          const TensorView& bias, const NormOptions&) = 0;
-  /// dx += where `accumulate_dx` (the residual's gradient), else =. dweight and dbias are float32
-  /// [C] (float64 for float64 inputs) or undefined; added to where `accumulate_params`.
-  virtual void layer_norm_backward(const KernelContext&, const TensorView& dx,
-                                   const TensorView& dweight, const TensorView& dbias,
-                                   const TensorView& dy, const TensorView& x,
-                                   const TensorView& weight, const TensorView& mean,
-                                   const TensorView& rstd, bool accumulate_dx,
-                                   bool accumulate_params) = 0;
-  virtual void rms_norm(const KernelContext&, const TensorView& y, const TensorView& rstd,
-                        const TensorView& x, const TensorView& weight, const NormOptions&) = 0;
-  virtual void rms_norm_backward(const KernelContext&, const TensorView& dx,
-                                 const TensorView& dweight, const TensorView& dy,
-                                 const TensorView& x, const TensorView& weight,
-                                 const TensorView& rstd, bool accumulate_dx,
-                                 bool accumulate_params) = 0;
-  /// sum = x + residual, y = norm(sum), in one pass: the hot chain of a pre-norm block. rms: no
-  /// mean, no bias.
-  virtual void add_norm(const KernelContext&, const TensorView& y, const TensorView& sum,
-                        const TensorView& mean, const TensorView& rstd, const TensorView& x,
-                        const TensorView& residual, const TensorView& weight,
-                        const TensorView& bias, bool rms, const NormOptions&) = 0;
+  virtual void norm(const KernelContext&, const NormViews&, const NormOptions&) = 0;
+  virtual void norm_backward(const KernelContext&, const NormGrads&) = 0;
 
   // --- Embedding
   /// y[i] = weight[ids[i]], zeros where ids[i] is -1; ids int64 contiguous, y [ids.., C].
@@ -177,19 +172,16 @@ class Backend {
                     const RopeOptions&) = 0;
 
   // --- Loss
-  /// From logits [rows, V] (dense rows) and int64 targets [rows]: per-row losses [rows] (0 where
-  /// ignored) and, where given, lse [rows], float32 or float64 both. Of a slice of the classes
-  /// (options.slice): the slice's share, without lse: (smoothing - 1) * target logit - smoothing *
-  /// sum of logits / total; and its lse (required, also of ignored rows).
-  virtual void cross_entropy(const KernelContext&, const TensorView& losses, const TensorView& lse,
-                             const TensorView& logits, const TensorView& targets,
+  /// Losses by row (0 where ignored) and lse. Of a slice of the classes (options.slice): the
+  /// slice's share, without lse: (smoothing - 1) * target logit - smoothing * sum of logits /
+  /// total; and its lse (required, also of ignored rows).
+  virtual void cross_entropy(const KernelContext&, const CrossEntropyRows&,
                              const CrossEntropyOptions&) = 0;
   /// dlogits = grad_losses[row] * grad_scale * d loss / d logits; of logits' dtype, then it may
-  /// alias logits, or bfloat16 for float32 logits. grad_losses [rows] and lse float32 or float64;
-  /// grad_losses undefined: 1.
+  /// alias logits, or bfloat16 for float32 logits. grad_losses float32 or float64 [rows];
+  /// undefined: 1.
   virtual void cross_entropy_backward(const KernelContext&, const TensorView& dlogits,
-                                      const TensorView& grad_losses, const TensorView& logits,
-                                      const TensorView& lse, const TensorView& targets,
+                                      const TensorView& grad_losses, const CrossEntropyRows&,
                                       const CrossEntropyOptions&) = 0;
   /// Output projection and cross entropy together, forward and backward, by chunks of rows, so that
   /// full logits never exist: how rows are to be split, for hidden [rows, C] and weight [V, C] by
@@ -197,25 +189,19 @@ class Backend {
   /// the classes, so that all split alike.
   virtual OutputLossPlan output_loss_plan(const TensorView& hidden, const TensorView& weight,
                                           std::int64_t widest) const = 0;
-  /// Of at most plan.chunk rows: logits [rows, V] (of plan's dtype, dense rows) = hidden weight^T +
-  /// bias, where there is one, then cross_entropy of them: losses, and lse of logits' dtype.
-  virtual void output_loss_chunk(const KernelContext&, const TensorView& losses,
-                                 const TensorView& lse, const TensorView& logits,
-                                 const TensorView& hidden, const TensorView& weight,
-                                 const TensorView& bias, const TensorView& targets,
-                                 const CrossEntropyOptions&) = 0;
+  /// Of at most plan.chunk rows: the logits (of plan's dtype) of the projection, then cross_entropy
+  /// of them, with lse of logits' dtype.
+  virtual void output_loss_chunk(const KernelContext&, const CrossEntropyRows&,
+                                 const OutputProjection&, const CrossEntropyOptions&) = 0;
   /// Of at most plan.block rows, from the gradient of their logits [rows, V] (of plan's dtype, as
-  /// cross_entropy_backward gives it): dhidden [rows, C], and dweight, dbias (float32, or float64
-  /// for float64), added to if `accumulate_params`. Undefined ones are not computed.
-  virtual void output_loss_products(const KernelContext&, const TensorView& dhidden,
-                                    const TensorView& dweight, const TensorView& dbias,
-                                    const TensorView& gradient, const TensorView& hidden,
-                                    const TensorView& weight, bool accumulate_params) = 0;
+  /// cross_entropy_backward gives it).
+  virtual void output_loss_products(const KernelContext&, const OutputLossGrads&,
+                                    const TensorView& gradient, const OutputProjection&) = 0;
 
   // --- Optimizer
-  virtual void adam_step(const KernelContext&, std::span<const OptimizerTensor>,
+  virtual void adam_step(const KernelContext&, std::span<const OptimizerTensor>, const StepScalars&,
                          const AdamOptions&) = 0;
-  virtual void sgd_step(const KernelContext&, std::span<const OptimizerTensor>,
+  virtual void sgd_step(const KernelContext&, std::span<const OptimizerTensor>, const StepScalars&,
                         const SgdOptions&) = 0;
 };
 

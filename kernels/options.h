@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "kernels/base/philox.h"
 #include "kernels/base/tensor_view.h"
@@ -51,8 +52,32 @@ struct MatmulOptions {
   bool batch_invariant = false;
 };
 
+enum class NormKind : std::uint8_t { kLayer, kRms };
+
 struct NormOptions {
   double eps = 1e-5;
+  NormKind kind = NormKind::kLayer;
+};
+
+/// A norm over the last dim C of x, all contiguous. With a residual, sum = x + residual is written
+/// and normalized in the same pass. RMS norm has neither mean nor bias.
+struct NormViews {
+  TensorView y{};               ///< [.., C]
+  TensorView sum{};             ///< [.., C]; given if residual is
+  TensorView mean{}, rstd{};    ///< float32 (or float64 for float64) [rows]; undefined: not kept
+  TensorView x{};               ///< [.., C]
+  TensorView residual{};        ///< [.., C] or undefined
+  TensorView weight{}, bias{};  ///< [C] or undefined
+};
+
+/// The gradient of a norm. x is what was normalized (the sum, if there was a residual).
+struct NormGrads {
+  TensorView dx{};                ///< [.., C]
+  TensorView dweight{}, dbias{};  ///< float32 (float64 for float64 inputs) [C] or undefined
+  TensorView dy{}, x{}, weight{};
+  TensorView mean{}, rstd{};   ///< as the forward call kept them
+  bool accumulate_dx = false;  ///< dx += (the residual's gradient), else =
+  bool accumulate_params = false;
 };
 
 /// Element i of the tensor is kept where the random value of (stream, first_index + i) is at least
@@ -148,6 +173,26 @@ struct CrossEntropyOptions {
   ClassSlice slice;
 };
 
+/// Rows of a cross entropy: logits [rows, V] with dense rows, int64 targets [rows].
+struct CrossEntropyRows {
+  TensorView logits{}, targets{};
+  /// float32 or float64 [rows]. Forward writes them; without `lse` it is not kept. Backward reads
+  /// lse alone.
+  TensorView losses{}, lse{};
+};
+
+/// logits = hidden weight^T + bias: hidden [rows, C], weight [V, C], bias [V] or undefined.
+struct OutputProjection {
+  TensorView hidden{}, weight{}, bias{};
+};
+
+/// Gradients of an output projection; undefined ones are not computed. dhidden [rows, C]; dweight
+/// and dbias float32 (float64 for float64), added to if `accumulate_params`.
+struct OutputLossGrads {
+  TensorView dhidden{}, dweight{}, dbias{};
+  bool accumulate_params = false;
+};
+
 /// How the output loss goes over rows (Backend::output_loss_plan).
 struct OutputLossPlan {
   std::int64_t block = 0;  ///< rows whose gradients of the logits go through the products together
@@ -170,23 +215,35 @@ struct OptimizerTensor {
   float weight_decay = 0.0f;
 };
 
+/// What an optimizer step reads from device memory, so that nobody waits for the device to begin
+/// it. One element each, on the backend's device.
+struct StepScalars {
+  TensorView lr{};    ///< float32
+  TensorView step{};  ///< int64: of this step, 1 for the first (bias correction, first momentum)
+  /// float32: all gradients are multiplied by it (clipping). Undefined: 1.
+  TensorView grad_factor{};
+  /// float32. If it is NaN or infinite the step changes nothing. Undefined: not asked.
+  TensorView grad_norm{};
+};
+
 struct AdamOptions {
-  float lr = 0.0f;
   float beta1 = 0.9f;
   float beta2 = 0.999f;
   float eps = 1e-8f;
-  std::int64_t step = 1;  ///< 1 for the first: bias correction
   bool decoupled = true;  ///< AdamW; false: weight decay is added to the gradient (Adam)
-  const float* grad_factor = nullptr;  ///< device scalar all gradients are multiplied by (clipping)
 };
 
 struct SgdOptions {
-  float lr = 0.0f;
   float momentum = 0.0f;
   float dampening = 0.0f;
   bool nesterov = false;
-  std::int64_t step = 1;  ///< on the first step the momentum buffer is set to the gradient
-  const float* grad_factor = nullptr;
+};
+
+/// What a device computes with. Results of one compute class and table are bitwise comparable.
+struct ComputeDescription {
+  std::string compute_class;   ///< in use: "avx512_bf16"
+  std::string hardware_class;  ///< the highest that the hardware offers
+  std::string table_version;   ///< of the fixed choices between kernels
 };
 
 }  // namespace meshloom::kernels

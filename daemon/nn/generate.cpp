@@ -100,9 +100,9 @@ std::vector<std::int64_t> Generation::sample_rows(const std::vector<std::size_t>
                                                   const Tensor& logits) const {
   std::vector<float> values(static_cast<std::size_t>(logits.numel()));
   ExecutionContext& context = model_.context();
-  context.backend().copy(context.kernel_context(),
-                         make_view(values.data(), DType::kFloat32, logits.shape(), logits.device()),
-                         logits.view());
+  context.backend().copy_to_host(context.kernel_context(),
+                                 make_view(values.data(), DType::kFloat32, logits.shape()),
+                                 logits.view());
   const std::size_t vocabulary = values.size() / rows.size();
   std::vector<std::int64_t> ids(rows.size());
   const auto sample = [&](std::int64_t row) {

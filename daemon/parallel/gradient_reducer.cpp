@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/tensor/ops/op_support.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::parallel {
@@ -31,7 +32,6 @@ GradientReducer::GradientReducer(ExecutionContext& context, comm::ProcessGroup& 
 GradientReducer::~GradientReducer() {
   for (Bucket& bucket : buckets_)
     for (Slot& slot : bucket.slots) slot.leaf->set_ready_hook({});
-  if (active_) context_.set_poll({});
 }
 
 GradientReducer::Bucket GradientReducer::make_bucket(
@@ -40,16 +40,16 @@ GradientReducer::Bucket GradientReducer::make_bucket(
   Bucket bucket;
   // Gaps between slots travel too: they are zero from here on.
   bucket.flat = zeros(context_, {plan.size + count}, DType::kFloat32);
-  float* const data = bucket.flat.data<float>();
-  bucket.flags = data + plan.size;
+  bucket.flags = ops::alias(bucket.flat, {count}, {1}, plan.size);
   for (const planner::BucketSlot& place : plan.slots) {
     const nn::NamedParameter& named = parameters[static_cast<std::size_t>(place.parameter)];
     const Tensor& value = named.parameter->value;
     check_internal(value.leaf_grad() != nullptr, "gradient reducer: {} collects no gradient",
                    named.name);
-    Slot slot{value.leaf_grad(), named.name, data + place.offset, place.size};
-    slot.leaf->set_buffer(from_external(
-        context_, make_view(slot.data, DType::kFloat32, value.shape()), bucket.flat.storage()));
+    const Strides dense = contiguous_strides(value.shape());
+    Slot slot{value.leaf_grad(), named.name,
+              ops::alias(bucket.flat, value.shape(), dense, place.offset)};
+    slot.leaf->set_buffer(slot.gradient);
     bucket.slots.push_back(std::move(slot));
   }
   return bucket;
@@ -65,7 +65,7 @@ void GradientReducer::begin() {
     bucket.missing = bucket.slots.size();
     for (Slot& slot : bucket.slots) slot.ready = false;
   }
-  context_.set_poll([this] { poll(); });
+  poll_point_.emplace(context_, [this] { poll(); });
 }
 
 void GradientReducer::on_ready(std::size_t b, std::size_t s) {
@@ -91,12 +91,14 @@ void GradientReducer::send_full(bool rest) {
 }
 
 void GradientReducer::send(Bucket& bucket) {
-  for (std::size_t s = 0; s < bucket.slots.size(); ++s) {
-    Slot& slot = bucket.slots[s];
-    const bool has_value = slot.leaf->has_value();
-    bucket.flags[s] = has_value ? 1.0f : 0.0f;
-    if (!has_value) std::fill_n(slot.data, slot.size, 0.0f);
+  std::vector<float> flags;
+  for (const Slot& slot : bucket.slots) {
+    flags.push_back(slot.leaf->has_value() ? 1.0f : 0.0f);
+    if (!slot.leaf->has_value())
+      context_.backend().fill(context_.kernel_context(), slot.gradient.view(), 0.0);
   }
+  context_.backend().copy_from_host(context_.kernel_context(), bucket.flags.view(),
+                                    make_view(flags.data(), DType::kFloat32, bucket.flags.shape()));
   bucket.work = group_.all_reduce(bucket.flat.view(), comm::ReduceOp::kSum);
 }
 
@@ -119,8 +121,9 @@ void GradientReducer::finish() {
     send_full(true);
     for (Bucket& bucket : buckets_) {
       bucket.work->wait_host();
+      const std::vector<double> flags = bucket.flags.to_vector();
       for (std::size_t s = 0; s < bucket.slots.size(); ++s) {
-        if (bucket.flags[s] > 0.0f) {
+        if (flags[s] > 0.0) {
           bucket.slots[s].leaf->mark_written();
         } else {
           bucket.slots[s].leaf->clear();
@@ -136,7 +139,7 @@ void GradientReducer::finish() {
 
 void GradientReducer::end_step() {
   active_ = false;
-  context_.set_poll({});
+  poll_point_.reset();
   for (Bucket& bucket : buckets_) bucket.work.reset();
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,7 +49,7 @@ class GradientReducer {
   /// inside backward.
   void finish();
 
-  /// Moves what is in flight; begin() makes it the context's poll.
+  /// Moves what is in flight, between the ops from begin() on.
   void poll();
 
   std::size_t bucket_count() const { return buckets_.size(); }
@@ -57,13 +58,12 @@ class GradientReducer {
   struct Slot {
     std::shared_ptr<autograd::LeafGrad> leaf;
     std::string name;
-    float* data;
-    std::int64_t size;
+    Tensor gradient;  ///< the leaf's buffer: its place in the bucket
     bool ready = false;
   };
   struct Bucket {
-    Tensor flat;  ///< gradients, then one flag per slot: on how many ranks it has a gradient
-    float* flags;
+    Tensor flat;   ///< gradients, then the flags
+    Tensor flags;  ///< by slot: on how many ranks it has a gradient
     std::vector<Slot> slots;
     std::size_t missing = 0;  ///< slots that are not ready
     comm::WorkPtr work;
@@ -80,8 +80,9 @@ class GradientReducer {
   ExecutionContext& context_;
   comm::ProcessGroup& group_;
   std::vector<Bucket> buckets_;
-  std::size_t next_ = 0;  ///< first bucket that was not sent
-  bool active_ = false;   ///< between begin and finish
+  std::size_t next_ = 0;                 ///< first bucket that was not sent
+  bool active_ = false;                  ///< between begin and finish
+  std::optional<PollPoint> poll_point_;  ///< while active
   std::exception_ptr failure_;
 };
 

@@ -33,6 +33,9 @@ ExecutionContext::ExecutionContext(Options options)
     options_.allocator = Allocator::create(make_heap_source(options_.threads));
   check(options_.allocator->device() == options_.device,
         "execution context: the allocator's memory is on another device");
+  check(!options_.symmetric_allocator || options_.symmetric_allocator->device() == options_.device,
+        "execution context: the symmetric allocator's memory is on another device");
+  options_.backend = backend_;
   workspace_ = std::make_unique<AllocatorWorkspace>(*options_.allocator);
   kernel_context_ = {options_.threads, Stream{}, workspace_.get()};
 }
@@ -40,6 +43,7 @@ ExecutionContext::ExecutionContext(Options options)
 ExecutionContext::~ExecutionContext() {
   workspace_.reset();
   options_.allocator->trim();
+  if (options_.symmetric_allocator) options_.symmetric_allocator->trim();
 }
 
 }  // namespace meshloom

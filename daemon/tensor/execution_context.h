@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "daemon/tensor/allocator.h"
 #include "kernels/backend.h"
@@ -14,6 +16,7 @@ namespace meshloom {
 namespace autograd {
 class CheckpointFrame;
 }
+class PollPoint;
 
 /// One per rank, run or test. Tensors carry a pointer to theirs; it outlives them, and trims its
 /// allocator at the end. Used by one thread at a time: the rank's training thread.
@@ -24,7 +27,10 @@ class ExecutionContext {
     Threads threads{1};
     std::uint64_t seed = 0;
     std::shared_ptr<Allocator> allocator;  ///< null: a heap allocator of its own
-    kernels::Backend* backend = nullptr;   ///< null: that of the device
+    /// Of MemoryKind::kSymmetric. Null: tensors that ask for it get the device's own memory, which
+    /// peers cannot map.
+    std::shared_ptr<Allocator> symmetric_allocator = nullptr;
+    kernels::Backend* backend = nullptr;  ///< null: that of the device
   };
 
   ExecutionContext();
@@ -36,7 +42,12 @@ class ExecutionContext {
   Device device() const { return options_.device; }
   Threads threads() const { return options_.threads; }
   std::uint64_t seed() const { return options_.seed; }
-  Allocator& allocator() const { return *options_.allocator; }
+  Allocator& allocator(MemoryKind kind = MemoryKind::kDevice) const {
+    const bool symmetric = kind == MemoryKind::kSymmetric && options_.symmetric_allocator;
+    return symmetric ? *options_.symmetric_allocator : *options_.allocator;
+  }
+  /// What this context was made of, for another one on the same device and allocators.
+  const Options& options() const { return options_; }
   kernels::Backend& backend() const { return *backend_; }
   const kernels::KernelContext& kernel_context() const { return kernel_context_; }
 
@@ -44,11 +55,8 @@ class ExecutionContext {
   void set_grad_enabled(bool enabled) { grad_enabled_ = enabled; }
 
   /// Called between ops (each autograd node, each recorded op): where asynchronous collectives move
-  /// data.
-  void poll() const {
-    if (poll_) poll_();
-  }
-  void set_poll(std::function<void()> poll) { poll_ = std::move(poll); }
+  /// data. Runs every PollPoint, the oldest first.
+  void poll() const;
 
   /// While true, linear layers give every row of their input the bits that it would get alone.
   bool batch_invariant() const { return batch_invariant_; }
@@ -66,18 +74,42 @@ class ExecutionContext {
 
  private:
   class AllocatorWorkspace;
+  friend class PollPoint;
 
   Options options_;
   kernels::Backend* backend_;
   std::unique_ptr<AllocatorWorkspace> workspace_;
   kernels::KernelContext kernel_context_;
-  std::function<void()> poll_;
+  std::vector<const PollPoint*> poll_points_;
   bool grad_enabled_ = true;
   bool batch_invariant_ = false;
   bool defer_parameters_ = false;
   std::uint64_t sequence_ = 0;
   autograd::CheckpointFrame* checkpoint_frame_ = nullptr;
 };
+
+/// Runs a function between the ops of a context for as long as it lives. The function may end no
+/// poll point.
+class PollPoint {
+ public:
+  PollPoint(ExecutionContext& context, std::function<void()> run)
+      : context_(context), run_(std::move(run)) {
+    context_.poll_points_.push_back(this);
+  }
+  ~PollPoint() { std::erase(context_.poll_points_, this); }
+  PollPoint(const PollPoint&) = delete;
+  PollPoint& operator=(const PollPoint&) = delete;
+
+ private:
+  friend class ExecutionContext;
+
+  ExecutionContext& context_;
+  std::function<void()> run_;
+};
+
+inline void ExecutionContext::poll() const {
+  for (std::size_t i = 0; i < poll_points_.size(); ++i) poll_points_[i]->run_();
+}
 
 /// Sets gradient recording for a scope.
 class GradModeGuard {

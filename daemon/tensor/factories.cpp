@@ -20,17 +20,17 @@ Tensor from_host(ExecutionContext& context, const Shape& shape, std::span<const 
         "from_values: {} values given for shape {}", values.size(), shape);
   if (values.empty()) return result;
   const TensorView source = make_view(const_cast<T*>(values.data()), host_dtype, shape);
-  context.backend().copy(context.kernel_context(), result.view(), source);
+  context.backend().copy_from_host(context.kernel_context(), result.view(), source);
   return result;
 }
 
 }  // namespace
 
-Tensor empty(ExecutionContext& context, const Shape& shape, DType dtype, MemoryKind) {
+Tensor empty(ExecutionContext& context, const Shape& shape, DType dtype, MemoryKind kind) {
   const std::size_t bytes = size_in_bytes(shape, dtype);
   auto impl = std::make_shared<TensorImpl>();
   impl->context = &context;
-  impl->storage = context.allocator().allocate(bytes);
+  impl->storage = context.allocator(kind).allocate(bytes);
   impl->shape = shape;
   impl->strides = contiguous_strides(shape);
   impl->dtype = dtype;

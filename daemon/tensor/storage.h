@@ -11,8 +11,12 @@
 
 namespace meshloom {
 
-/// What kind of memory a tensor asks for. Host shared memory and pinned memory are further sources.
-enum class MemoryKind : std::uint8_t { kDevice };
+/// What kind of memory a tensor asks for.
+enum class MemoryKind : std::uint8_t {
+  kDevice,
+  /// Memory of the device that peers can map as well, for what they exchange.
+  kSymmetric,
+};
 
 class Allocator;
 

@@ -109,8 +109,8 @@ double Tensor::item() const {
 std::vector<double> Tensor::to_vector() const {
   std::vector<double> values(static_cast<std::size_t>(numel()));
   if (!values.empty())
-    context().backend().copy(context().kernel_context(),
-                             make_view(values.data(), DType::kFloat64, shape(), device()), view());
+    context().backend().copy_to_host(context().kernel_context(),
+                                     make_view(values.data(), DType::kFloat64, shape()), view());
   return values;
 }
 

@@ -2,8 +2,8 @@
 #include "daemon/train/dtype_choice.h"
 
 #include "daemon/train/field_error.h"
+#include "kernels/backend.h"
 #include "kernels/base/error.h"
-#include "kernels/cpu/cpu_features.h"
 
 namespace meshloom::train {
 
@@ -20,8 +20,7 @@ DType dtype_of(const v1::ParallelPlan& plan) {
 
 void resolve_dtype(v1::ParallelPlan* plan, const nn::ModelConfig& model) {
   if (dtype_is_auto(*plan))
-    plan->set_dtype(
-        dtype_name(kernels::cpu::fast_dtype(kernels::cpu::cpu_class(), model.hidden_size)));
+    plan->set_dtype(dtype_name(kernels::backend_for(kCpuDevice).fast_dtype(model.hidden_size)));
   dtype_of(*plan);
 }
 
@@ -34,7 +33,7 @@ std::string dtype_note(const v1::RunConfig& resolved) {
   if (!resolved.checkpoint().resume_from().empty())
     return fmt::format("dtype auto is {}, as in the checkpoint that the job begins with", dtype);
   return fmt::format("dtype auto is {}: what CPU class {} trains a model of this width fastest in",
-                     dtype, kernels::cpu::cpu_class_name(kernels::cpu::cpu_class()));
+                     dtype, kernels::backend_for(kCpuDevice).describe().compute_class);
 }
 
 }  // namespace meshloom::train

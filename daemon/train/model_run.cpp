@@ -12,19 +12,13 @@
 #include "daemon/train/resolve_plan.h"
 #include "daemon/train/resume_check.h"
 #include "kernels/base/error.h"
-#include "kernels/cpu/cpu_features.h"
-#include "kernels/cpu/matmul_table.h"
 
 namespace meshloom::train {
 namespace {
 
 ExecutionContext::Options run_context_options(const ExecutionContext& rank, std::uint64_t seed) {
-  ExecutionContext::Options options;
-  options.device = rank.device();
-  options.threads = rank.threads();
+  ExecutionContext::Options options = rank.options();
   options.seed = seed;
-  options.allocator = rank.allocator().shared_from_this();
-  options.backend = &rank.backend();
   return options;
 }
 
@@ -34,6 +28,15 @@ ModelStateOptions model_state_options(const v1::RunConfig& config) {
   options.optimizer = make_optimizer_settings(config.optimizer());
   options.plan = config.plan();
   return options;
+}
+
+/// sum += value, both of one element, in the width of `sum` and on the device.
+void add_value(const Tensor& sum, const Tensor& value) {
+  ExecutionContext& context = sum.context();
+  const Tensor wide = empty_like(sum);
+  copy_into(wide, value.detach());
+  context.backend().binary(context.kernel_context(), kernels::BinaryOp::kAdd, sum.view(),
+                           sum.view(), wide.view());
 }
 
 }  // namespace
@@ -55,16 +58,15 @@ ModelRun::ModelRun(const RankResources& resources, const v1::RunConfig& config,
 ComputeClass ModelRun::compute_class() const {
   const bool data_parallel = config_.mesh().dp() == world_.size();
   const char* sequence = config_.plan().sequence_parallel() ? " with sequence_parallel" : "";
-  return {kernels::cpu::cpu_class_name(kernels::cpu::cpu_class()),
-          std::to_string(kernels::cpu::kMatmulTableVersion), context_.threads().count,
-          world_.size(), data_parallel ? std::string() : to_string(*mesh_->layout()) + sequence};
+  const kernels::ComputeDescription compute = context_.backend().describe();
+  return {compute.compute_class, compute.table_version, context_.threads().count, world_.size(),
+          data_parallel ? std::string() : to_string(*mesh_->layout()) + sequence};
 }
 
 void ModelRun::load_state(const FoundCheckpoint& found) {
   const Manifest& manifest = found.manifest;
   check_resumable(manifest, config_, model_config_, found.folder.string());
   state_->load(CheckpointReader(found.folder, manifest));
-  state_->optimizer().set_step_count(manifest.step);
   step_ = manifest.step;
 }
 
@@ -97,26 +99,26 @@ double ModelRun::forward_backward(const StepBatch& batch) {
     state_->optimizer().zero_grad();
     state_->data_parallel().begin_step();
   }
-  double share = 0.0;
+  const Tensor loss = zeros(context_, {1}, DType::kFloat64);
   const std::size_t count = batch.micro_batches.size();
   for (std::size_t k = 0; k < count; ++k)
-    share += run_micro_batch(batch.micro_batches[k], batch, batch.last && k + 1 == count);
+    run_micro_batch(batch.micro_batches[k], batch, batch.last && k + 1 == count, loss);
   const PhaseTimer timer(phases_, "reduce");
-  std::array<double, 1> loss = {share};
-  all_reduce(world_, loss, comm::ReduceOp::kSum);
+  world_.all_reduce(loss.view(), comm::ReduceOp::kSum)->wait_host();
   Pending pending = pending_.value_or(Pending{});
-  pending.loss += loss[0];
+  pending.loss += loss.item();
   pending.summed = batch.last;
   pending_ = pending;
-  return loss[0];
+  return loss.item();
 }
 
-double ModelRun::run_micro_batch(const HostBatch& batch, const StepBatch& step, bool last) {
+void ModelRun::run_micro_batch(const HostBatch& batch, const StepBatch& step, bool last,
+                               const Tensor& loss_sum) {
   parallel::DataParallel& data_parallel = state_->data_parallel();
   if (batch.rows == 0) {
     data_parallel.take_part(last);
     if (last) state_->sum_partial_gradients();
-    return 0.0;
+    return;
   }
   Tensor loss;
   data_parallel.begin_forward(true);
@@ -127,17 +129,15 @@ double ModelRun::run_micro_batch(const HostBatch& batch, const StepBatch& step, 
                                 forward_options(batch));
   }
   fail_on_purpose();
-  double share = 0.0;
   {
     const PhaseTimer timer(phases_, "backward");
-    if (mesh_->leads_samples()) share = loss.item();
+    if (mesh_->leads_samples()) add_value(loss_sum, loss);
     data_parallel.begin_backward(last);
     autograd::backward(loss);
   }
   const PhaseTimer timer(phases_, "reduce");
   data_parallel.end_backward();
   if (last) state_->sum_partial_gradients();
-  return share;
 }
 
 void ModelRun::fail_on_purpose() const {
@@ -175,9 +175,11 @@ float ModelRun::optim_step(double lr, double max_norm) {
     state_->sum_partial_gradients();
   }
   const PhaseTimer timer(phases_, "optimizer");
-  const float norm = state_->optimizer().clip_and_norm(max_norm);
+  Optimizer& optimizer = state_->optimizer();
+  optimizer.clip(max_norm);
+  if (std::isfinite(pending.loss)) optimizer.step(step_ + 1, lr);
+  const float norm = optimizer.norm();
   refuse_nonfinite(pending.loss, norm);
-  state_->optimizer().step(lr);
   if (config_.debug().check_replicas()) check_replicas(*state_, step_ + 1);
   ++step_;
   return norm;

@@ -90,8 +90,9 @@ class ModelRun {
   };
 
   nn::ForwardOptions forward_options(const HostBatch& batch) const;
-  /// Returns this rank's share of the loss.
-  double run_micro_batch(const HostBatch& batch, const StepBatch& step, bool last);
+  /// Adds this rank's share of the loss to `loss_sum`.
+  void run_micro_batch(const HostBatch& batch, const StepBatch& step, bool last,
+                       const Tensor& loss_sum);
   void end_micro_batch(bool last);
   /// Throws where config.debug asks for it on this rank in this step.
   void fail_on_purpose() const;

@@ -11,6 +11,7 @@
 #include "kernels/cpu/embedding.h"
 #include "kernels/cpu/library_threads.h"
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/matmul_table.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/optimizer.h"
 #include "kernels/cpu/output_loss.h"
@@ -32,12 +33,27 @@ class CpuBackend final : public Backend {
     verify_blas();
   }
   const char* name() const override { return "cpu"; }
+  ComputeDescription describe() const override {
+    return {cpu_class_name(cpu_class()), cpu_class_name(hardware_cpu_class()),
+            std::to_string(kMatmulTableVersion)};
+  }
+  DType fast_dtype(std::int64_t channels) const override {
+    return cpu::fast_dtype(cpu_class(), channels);
+  }
 
   void copy(const KernelContext& context, const TensorView& dst, const TensorView& src) override {
     cpu::copy(context, dst, src);
   }
   void fill(const KernelContext& context, const TensorView& dst, double value) override {
     cpu::fill(context, dst, value);
+  }
+  void copy_from_host(const KernelContext& context, const TensorView& dst,
+                      const TensorView& host) override {
+    cpu::copy(context, dst, host);
+  }
+  void copy_to_host(const KernelContext& context, const TensorView& host,
+                    const TensorView& src) override {
+    cpu::copy(context, host, src);
   }
   void unary(const KernelContext& context, UnaryOp op, const TensorView& y, const TensorView& x,
              double scalar) override {
@@ -85,12 +101,17 @@ class CpuBackend final : public Backend {
               double correction) override {
     cpu::reduce(context, op, y, x, correction);
   }
-  void sum_of_squares(const KernelContext& context, float* out, std::span<const TensorView> xs,
-                      bool accumulate) override {
+  void sum_of_squares(const KernelContext& context, const TensorView& out,
+                      std::span<const TensorView> xs, bool accumulate) override {
     cpu::sum_of_squares(context, out, xs, accumulate);
   }
-  std::int64_t first_nonfinite(const KernelContext& context, const TensorView& x) override {
-    return cpu::first_nonfinite(context, x);
+  void first_nonfinite(const KernelContext& context, const TensorView& index,
+                       std::span<const TensorView> xs) override {
+    cpu::first_nonfinite(context, index, xs);
+  }
+  void clip_factor(const KernelContext&, const TensorView& norm, const TensorView& factor,
+                   const TensorView& sum_of_squares, double max_norm) override {
+    cpu::clip_factor(norm, factor, sum_of_squares, max_norm);
   }
   void softmax(const KernelContext& context, const TensorView& y, const TensorView& x,
                bool log) override {
@@ -100,36 +121,12 @@ class CpuBackend final : public Backend {
                         const TensorView& y, bool log) override {
     cpu::softmax_backward(context, dx, dy, y, log);
   }
-  void layer_norm(const KernelContext& context, const TensorView& y, const TensorView& mean,
-                  const TensorView& rstd, const TensorView& x, const TensorView& weight,
-                  const TensorView& bias, const NormOptions& options) override {
-    cpu::layer_norm(context, y, mean, rstd, x, weight, bias, options);
+  void norm(const KernelContext& context, const NormViews& views,
+            const NormOptions& options) override {
+    cpu::norm(context, views, options);
   }
-  void layer_norm_backward(const KernelContext& context, const TensorView& dx,
-                           const TensorView& dweight, const TensorView& dbias, const TensorView& dy,
-                           const TensorView& x, const TensorView& weight, const TensorView& mean,
-                           const TensorView& rstd, bool accumulate_dx,
-                           bool accumulate_params) override {
-    cpu::layer_norm_backward(context, dx, dweight, dbias, dy, x, weight, mean, rstd, accumulate_dx,
-                             accumulate_params);
-  }
-  void rms_norm(const KernelContext& context, const TensorView& y, const TensorView& rstd,
-                const TensorView& x, const TensorView& weight,
-                const NormOptions& options) override {
-    cpu::rms_norm(context, y, rstd, x, weight, options);
-  }
-  void rms_norm_backward(const KernelContext& context, const TensorView& dx,
-                         const TensorView& dweight, const TensorView& dy, const TensorView& x,
-                         const TensorView& weight, const TensorView& rstd, bool accumulate_dx,
-                         bool accumulate_params) override {
-    cpu::rms_norm_backward(context, dx, dweight, dy, x, weight, rstd, accumulate_dx,
-                           accumulate_params);
-  }
-  void add_norm(const KernelContext& context, const TensorView& y, const TensorView& sum,
-                const TensorView& mean, const TensorView& rstd, const TensorView& x,
-                const TensorView& residual, const TensorView& weight, const TensorView& bias,
-                bool rms, const NormOptions& options) override {
-    cpu::add_norm(context, y, sum, mean, rstd, x, residual, weight, bias, rms, options);
+  void norm_backward(const KernelContext& context, const NormGrads& grads) override {
+    cpu::norm_backward(context, grads);
   }
   void embedding(const KernelContext& context, const TensorView& y, const TensorView& weight,
                  const TensorView& ids) override {
@@ -167,41 +164,36 @@ class CpuBackend final : public Backend {
             const RopeOptions& options) override {
     cpu::rope(context, y, x, options);
   }
-  void cross_entropy(const KernelContext& context, const TensorView& losses, const TensorView& lse,
-                     const TensorView& logits, const TensorView& targets,
+  void cross_entropy(const KernelContext& context, const CrossEntropyRows& rows,
                      const CrossEntropyOptions& options) override {
-    cpu::cross_entropy(context, losses, lse, logits, targets, options);
+    cpu::cross_entropy(context, rows, options);
   }
   void cross_entropy_backward(const KernelContext& context, const TensorView& dlogits,
-                              const TensorView& grad_losses, const TensorView& logits,
-                              const TensorView& lse, const TensorView& targets,
+                              const TensorView& grad_losses, const CrossEntropyRows& rows,
                               const CrossEntropyOptions& options) override {
-    cpu::cross_entropy_backward(context, dlogits, grad_losses, logits, lse, targets, options);
+    cpu::cross_entropy_backward(context, dlogits, grad_losses, rows, options);
   }
   OutputLossPlan output_loss_plan(const TensorView& hidden, const TensorView& weight,
                                   std::int64_t widest) const override {
     return cpu::output_loss_plan(hidden, weight, widest);
   }
-  void output_loss_chunk(const KernelContext& context, const TensorView& losses,
-                         const TensorView& lse, const TensorView& logits, const TensorView& hidden,
-                         const TensorView& weight, const TensorView& bias,
-                         const TensorView& targets, const CrossEntropyOptions& options) override {
-    cpu::output_loss_chunk(context, losses, lse, logits, hidden, weight, bias, targets, options);
+  void output_loss_chunk(const KernelContext& context, const CrossEntropyRows& rows,
+                         const OutputProjection& projection,
+                         const CrossEntropyOptions& options) override {
+    cpu::output_loss_chunk(context, rows, projection, options);
   }
-  void output_loss_products(const KernelContext& context, const TensorView& dhidden,
-                            const TensorView& dweight, const TensorView& dbias,
-                            const TensorView& gradient, const TensorView& hidden,
-                            const TensorView& weight, bool accumulate_params) override {
-    cpu::output_loss_products(context, dhidden, dweight, dbias, gradient, hidden, weight,
-                              accumulate_params);
+  void output_loss_products(const KernelContext& context, const OutputLossGrads& grads,
+                            const TensorView& gradient,
+                            const OutputProjection& projection) override {
+    cpu::output_loss_products(context, grads, gradient, projection);
   }
   void adam_step(const KernelContext& context, std::span<const OptimizerTensor> tensors,
-                 const AdamOptions& options) override {
-    cpu::adam_step(context, tensors, options);
+                 const StepScalars& scalars, const AdamOptions& options) override {
+    cpu::adam_step(context, tensors, scalars, options);
   }
   void sgd_step(const KernelContext& context, std::span<const OptimizerTensor> tensors,
-                const SgdOptions& options) override {
-    cpu::sgd_step(context, tensors, options);
+                const StepScalars& scalars, const SgdOptions& options) override {
+    cpu::sgd_step(context, tensors, scalars, options);
   }
 };
 

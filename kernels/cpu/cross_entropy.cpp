@@ -218,9 +218,9 @@ void backward_row(const BackwardRow& row, DType dlogits_dtype, DType dtype, bool
 
 }  // namespace
 
-void cross_entropy(const KernelContext& context, const TensorView& losses, const TensorView& lse,
-                   const TensorView& logits, const TensorView& targets,
+void cross_entropy(const KernelContext& context, const CrossEntropyRows& rows,
                    const CrossEntropyOptions& options) {
+  const auto& [logits, targets, losses, lse] = rows;
   const std::int64_t classes = logits.size(1);
   const std::int64_t total = options.slice.total;
   const bool wide = logits.dtype == DType::kFloat64;
@@ -247,9 +247,9 @@ void cross_entropy(const KernelContext& context, const TensorView& losses, const
 }
 
 void cross_entropy_backward(const KernelContext& context, const TensorView& dlogits,
-                            const TensorView& grad_losses, const TensorView& logits,
-                            const TensorView& lse, const TensorView& targets,
+                            const TensorView& grad_losses, const CrossEntropyRows& rows,
                             const CrossEntropyOptions& options) {
+  const TensorView &logits = rows.logits, &lse = rows.lse, &targets = rows.targets;
   const std::int64_t classes = logits.size(1);
   const std::int64_t total = options.slice.total;
   const std::size_t row_bytes = classes * dtype_size(dlogits.dtype);

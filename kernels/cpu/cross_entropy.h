@@ -7,12 +7,10 @@
 namespace meshloom::kernels::cpu {
 
 /// As Backend::cross_entropy.
-void cross_entropy(const KernelContext&, const TensorView& losses, const TensorView& lse,
-                   const TensorView& logits, const TensorView& targets, const CrossEntropyOptions&);
+void cross_entropy(const KernelContext&, const CrossEntropyRows&, const CrossEntropyOptions&);
 /// As Backend::cross_entropy_backward.
 void cross_entropy_backward(const KernelContext&, const TensorView& dlogits,
-                            const TensorView& grad_losses, const TensorView& logits,
-                            const TensorView& lse, const TensorView& targets,
+                            const TensorView& grad_losses, const CrossEntropyRows&,
                             const CrossEntropyOptions&);
 
 }  // namespace meshloom::kernels::cpu

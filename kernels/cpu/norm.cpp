@@ -170,11 +170,6 @@ HWY_EXPORT(norm_rows_float32);
 HWY_EXPORT(norm_rows_bfloat16);
 HWY_EXPORT(norm_rows_float16);
 
-// All views of a call; what it does not have is undefined.
-struct NormViews {
-  TensorView y, sum, mean, rstd, x, residual, weight, bias;
-};
-
 void norm_rows(const NormArgs<float, float>& args, std::int64_t begin, std::int64_t end) {
   HWY_DYNAMIC_DISPATCH(norm_rows_float32)(args, begin, end);
 }
@@ -191,11 +186,11 @@ void norm_rows(const NormArgs<double, double, S>& args, std::int64_t begin, std:
 
 template <typename T, typename F, typename S>
 void run(const KernelContext& context, const NormViews& views, const F* weight, const F* bias,
-         bool rms, double eps) {
+         const NormOptions& options) {
   NormArgs<T, F, S> args;
   args.columns = views.x.shape.back();
-  args.eps = static_cast<F>(eps);
-  args.rms = rms;
+  args.eps = static_cast<F>(options.eps);
+  args.rms = options.kind == NormKind::kRms;
   args.stream = views.y.bytes() >= kStreamingBytes && args.columns >= 128;
   args.x = views.x.as<const T>();
   args.residual = views.residual.as<const T>();
@@ -218,14 +213,16 @@ bool needs_conversion(const TensorView& parameter) {
   return parameter.defined() && parameter.dtype != DType::kFloat32;
 }
 
-void norm(const KernelContext& context, const NormViews& views, bool rms, double eps) {
+}  // namespace
+
+void norm(const KernelContext& context, const NormViews& views, const NormOptions& options) {
   if (views.x.numel() == 0) return;
   if (views.x.dtype == DType::kFloat64) {
     const auto* weight = views.weight.as<const double>();
     const auto* bias = views.bias.as<const double>();
     const bool wide = views.mean.dtype == DType::kFloat64 || views.rstd.dtype == DType::kFloat64;
-    return wide ? run<double, double, double>(context, views, weight, bias, rms, eps)
-                : run<double, double, float>(context, views, weight, bias, rms, eps);
+    return wide ? run<double, double, double>(context, views, weight, bias, options)
+                : run<double, double, float>(context, views, weight, bias, options);
   }
   float* scratch = nullptr;
   const std::int64_t columns = views.x.shape.back();
@@ -235,28 +232,8 @@ void norm(const KernelContext& context, const NormViews& views, bool rms, double
   const float* weight = as_float32(views.weight, scratch);
   const float* bias = as_float32(views.bias, scratch == nullptr ? nullptr : scratch + columns);
   dispatch_float(views.x.dtype, "norm", [&]<typename T>(TypeTag<T>) {
-    run<T, float, float>(context, views, weight, bias, rms, eps);
+    run<T, float, float>(context, views, weight, bias, options);
   });
-}
-
-}  // namespace
-
-void layer_norm(const KernelContext& context, const TensorView& y, const TensorView& mean,
-                const TensorView& rstd, const TensorView& x, const TensorView& weight,
-                const TensorView& bias, const NormOptions& options) {
-  norm(context, {y, {}, mean, rstd, x, {}, weight, bias}, false, options.eps);
-}
-
-void rms_norm(const KernelContext& context, const TensorView& y, const TensorView& rstd,
-              const TensorView& x, const TensorView& weight, const NormOptions& options) {
-  norm(context, {y, {}, {}, rstd, x, {}, weight, {}}, true, options.eps);
-}
-
-void add_norm(const KernelContext& context, const TensorView& y, const TensorView& sum,
-              const TensorView& mean, const TensorView& rstd, const TensorView& x,
-              const TensorView& residual, const TensorView& weight, const TensorView& bias,
-              bool rms, const NormOptions& options) {
-  norm(context, {y, sum, mean, rstd, x, residual, weight, bias}, rms, options.eps);
 }
 
 }  // namespace meshloom::kernels::cpu

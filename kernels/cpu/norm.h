@@ -6,26 +6,9 @@
 
 namespace meshloom::kernels::cpu {
 
-/// As Backend::layer_norm.
-void layer_norm(const KernelContext&, const TensorView& y, const TensorView& mean,
-                const TensorView& rstd, const TensorView& x, const TensorView& weight,
-                const TensorView& bias, const NormOptions&);
-/// As Backend::layer_norm_backward.
-void layer_norm_backward(const KernelContext&, const TensorView& dx, const TensorView& dweight,
-                         const TensorView& dbias, const TensorView& dy, const TensorView& x,
-                         const TensorView& weight, const TensorView& mean, const TensorView& rstd,
-                         bool accumulate_dx, bool accumulate_params);
-/// As Backend::rms_norm.
-void rms_norm(const KernelContext&, const TensorView& y, const TensorView& rstd,
-              const TensorView& x, const TensorView& weight, const NormOptions&);
-/// As Backend::rms_norm_backward.
-void rms_norm_backward(const KernelContext&, const TensorView& dx, const TensorView& dweight,
-                       const TensorView& dy, const TensorView& x, const TensorView& weight,
-                       const TensorView& rstd, bool accumulate_dx, bool accumulate_params);
-/// As Backend::add_norm.
-void add_norm(const KernelContext&, const TensorView& y, const TensorView& sum,
-              const TensorView& mean, const TensorView& rstd, const TensorView& x,
-              const TensorView& residual, const TensorView& weight, const TensorView& bias,
-              bool rms, const NormOptions&);
+/// As Backend::norm.
+void norm(const KernelContext&, const NormViews&, const NormOptions&);
+/// As Backend::norm_backward.
+void norm_backward(const KernelContext&, const NormGrads&);
 
 }  // namespace meshloom::kernels::cpu

@@ -163,12 +163,6 @@ HWY_EXPORT(norm_backward_rows_float16);
 // sums.
 constexpr std::int64_t kRowBlock = 64;
 
-struct BackwardViews {
-  TensorView dx, dweight, dbias, dy, x, weight, mean, rstd;
-  bool accumulate_dx = false;
-  bool accumulate_params = false;
-};
-
 void backward_rows(const NormBackwardArgs<float, float>& args, std::int64_t begin,
                    std::int64_t end) {
   HWY_DYNAMIC_DISPATCH(norm_backward_rows_float32)(args, begin, end);
@@ -216,7 +210,7 @@ void merge_threads(F* out, const F* sums, int which, std::int64_t threads, std::
 
 // `sums`: 4 * columns values a thread.
 template <typename T, typename F, typename S>
-void run(const BackwardViews& views, const F* weight, F* sums, std::int64_t threads) {
+void run(const NormGrads& views, const F* weight, F* sums, std::int64_t threads) {
   NormBackwardArgs<T, F, S> args;
   args.columns = views.x.shape.back();
   args.accumulate_dx = views.accumulate_dx;
@@ -247,13 +241,15 @@ void run(const BackwardViews& views, const F* weight, F* sums, std::int64_t thre
   merge_threads(views.dbias.as<F>(), sums, 1, threads, args.columns, views.accumulate_params);
 }
 
-void clear_parameters(const BackwardViews& views) {
+void clear_parameters(const NormGrads& views) {
   if (views.accumulate_params) return;
   for (const TensorView* grad : {&views.dweight, &views.dbias})
     if (grad->defined()) std::memset(grad->data, 0, grad->bytes());
 }
 
-void norm_backward(const KernelContext& context, const BackwardViews& views) {
+}  // namespace
+
+void norm_backward(const KernelContext& context, const NormGrads& views) {
   if (views.x.numel() == 0) return clear_parameters(views);
   const std::int64_t columns = views.x.shape.back();
   const std::int64_t rows = row_count(views.x);
@@ -276,24 +272,6 @@ void norm_backward(const KernelContext& context, const BackwardViews& views) {
   dispatch_float(views.x.dtype, "norm_backward", [&]<typename T>(TypeTag<T>) {
     run<T, float, float>(views, weight, sums, threads);
   });
-}
-
-}  // namespace
-
-void layer_norm_backward(const KernelContext& context, const TensorView& dx,
-                         const TensorView& dweight, const TensorView& dbias, const TensorView& dy,
-                         const TensorView& x, const TensorView& weight, const TensorView& mean,
-                         const TensorView& rstd, bool accumulate_dx, bool accumulate_params) {
-  norm_backward(context,
-                {dx, dweight, dbias, dy, x, weight, mean, rstd, accumulate_dx, accumulate_params});
-}
-
-void rms_norm_backward(const KernelContext& context, const TensorView& dx,
-                       const TensorView& dweight, const TensorView& dy, const TensorView& x,
-                       const TensorView& weight, const TensorView& rstd, bool accumulate_dx,
-                       bool accumulate_params) {
-  norm_backward(context,
-                {dx, dweight, {}, dy, x, weight, {}, rstd, accumulate_dx, accumulate_params});
 }
 
 }  // namespace meshloom::kernels::cpu

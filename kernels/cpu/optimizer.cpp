@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cpu/dispatch.h"
@@ -163,21 +164,37 @@ void for_each_piece(Threads threads, std::span<const OptimizerTensor> tensors, F
   });
 }
 
-float factor_of(const float* grad_factor) { return grad_factor == nullptr ? 1.0f : *grad_factor; }
+float factor_of(const StepScalars& scalars) {
+  return scalars.grad_factor.defined() ? *scalars.grad_factor.as<float>() : 1.0f;
+}
+
+bool leaves_all_untouched(const StepScalars& scalars) {
+  return scalars.grad_norm.defined() && !std::isfinite(*scalars.grad_norm.as<float>());
+}
 
 }  // namespace
 
+void clip_factor(const TensorView& norm, const TensorView& factor, const TensorView& sum_of_squares,
+                 double max_norm) {
+  const float root = std::sqrt(static_cast<float>(*sum_of_squares.as<double>()));
+  *norm.as<float>() = root;
+  *factor.as<float>() =
+      max_norm > 0.0 ? std::min(1.0f, static_cast<float>(max_norm) / (root + 1e-6f)) : 1.0f;
+}
+
 void adam_step(const KernelContext& context, std::span<const OptimizerTensor> tensors,
-               const AdamOptions& options) {
-  const auto step = static_cast<double>(options.step);
+               const StepScalars& scalars, const AdamOptions& options) {
+  if (leaves_all_untouched(scalars)) return;
+  const auto step = static_cast<double>(*scalars.step.as<std::int64_t>());
+  const float lr = *scalars.lr.as<float>();
   const double correction1 = 1.0 - std::pow(static_cast<double>(options.beta1), step);
   const double correction2 = 1.0 - std::pow(static_cast<double>(options.beta2), step);
-  const AdamFactors factors{options.lr,
+  const AdamFactors factors{lr,
                             options.beta1,
                             options.beta2,
                             options.eps,
-                            factor_of(options.grad_factor),
-                            static_cast<float>(options.lr / correction1),
+                            factor_of(scalars),
+                            static_cast<float>(lr / correction1),
                             static_cast<float>(1.0 / std::sqrt(correction2)),
                             options.decoupled};
   for_each_piece(context.threads, tensors, [&](const Piece& piece) {
@@ -186,10 +203,11 @@ void adam_step(const KernelContext& context, std::span<const OptimizerTensor> te
 }
 
 void sgd_step(const KernelContext& context, std::span<const OptimizerTensor> tensors,
-              const SgdOptions& options) {
-  const SgdFactors factors{
-      options.lr,       options.momentum, 1.0f - options.dampening, factor_of(options.grad_factor),
-      options.nesterov, options.step == 1};
+              const StepScalars& scalars, const SgdOptions& options) {
+  if (leaves_all_untouched(scalars)) return;
+  const SgdFactors factors{*scalars.lr.as<float>(),  options.momentum,
+                           1.0f - options.dampening, factor_of(scalars),
+                           options.nesterov,         *scalars.step.as<std::int64_t>() == 1};
   for_each_piece(context.threads, tensors, [&](Piece piece) {
     if (options.momentum == 0.0f) piece.moment1 = nullptr;
     HWY_DYNAMIC_DISPATCH(sgd_piece)(piece, factors);

@@ -30,7 +30,7 @@ TensorView as_row(const TensorView& view) {
   return {view.data, view.dtype, {1, view.size(0)}, {view.size(0), view.stride(0)}, view.device};
 }
 
-MatmulOptions projection(const TensorView& bias) {
+MatmulOptions with_bias(const TensorView& bias) {
   MatmulOptions options;
   if (bias.defined()) {
     options.epilogue = Epilogue::kBias;
@@ -126,18 +126,17 @@ OutputLossPlan output_loss_plan(const TensorView& hidden, const TensorView& weig
   return plan;
 }
 
-void output_loss_chunk(const KernelContext& context, const TensorView& losses,
-                       const TensorView& lse, const TensorView& logits, const TensorView& hidden,
-                       const TensorView& weight, const TensorView& bias, const TensorView& targets,
-                       const CrossEntropyOptions& options) {
-  matmul(context, logits, hidden, transposed(weight), projection(bias));
-  cross_entropy(context, losses, lse, logits, targets, options);
+void output_loss_chunk(const KernelContext& context, const CrossEntropyRows& rows,
+                       const OutputProjection& projection, const CrossEntropyOptions& options) {
+  matmul(context, rows.logits, projection.hidden, transposed(projection.weight),
+         with_bias(projection.bias));
+  cross_entropy(context, rows, options);
 }
 
-void output_loss_products(const KernelContext& context, const TensorView& dhidden,
-                          const TensorView& dweight, const TensorView& dbias,
-                          const TensorView& gradient, const TensorView& hidden,
-                          const TensorView& weight, bool accumulate_params) {
+void output_loss_products(const KernelContext& context, const OutputLossGrads& grads,
+                          const TensorView& gradient, const OutputProjection& projection) {
+  const auto& [hidden, weight, bias] = projection;
+  const auto& [dhidden, dweight, dbias, accumulate_params] = grads;
   Products products{dhidden, dweight, dbias, gradient, hidden, weight, panel_columns(gradient)};
   // Sums over several panels are kept in float32.
   const bool in_panels = dhidden.defined() && products.panel < gradient.size(1);

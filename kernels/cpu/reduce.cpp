@@ -380,6 +380,20 @@ std::int64_t first_nonfinite_slow(const TensorView& x) {
   return -1;
 }
 
+bool has_nonfinite(const KernelContext& context, const TensorView& x) {
+  if (!dtype_is_floating(x.dtype) || x.numel() == 0) return false;
+  if (!is_short_float(x.dtype) || !x.contiguous()) return first_nonfinite_slow(x) >= 0;
+  const std::int64_t n = x.numel();
+  const std::int64_t parts = std::min<std::int64_t>(
+      {std::max(context.threads.count, 1), kMaxParts, (n + kElementGrain - 1) / kElementGrain});
+  std::array<std::int64_t, kMaxParts> found;
+  parallel_for({static_cast<int>(parts)}, parts, 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t p = first; p < last; ++p)
+      found[p] = first_in_range(x, n * p / parts, n * (p + 1) / parts);
+  });
+  return std::any_of(found.begin(), found.begin() + parts, [](std::int64_t at) { return at >= 0; });
+}
+
 }  // namespace
 
 void reduce(const KernelContext& context, ReduceOp op, const TensorView& y, const TensorView& x,
@@ -396,8 +410,8 @@ void reduce(const KernelContext& context, ReduceOp op, const TensorView& y, cons
   reduce_rows(context.threads, op, y, x, plan, correction);
 }
 
-void sum_of_squares(const KernelContext& context, float* out, std::span<const TensorView> xs,
-                    bool accumulate) {
+void sum_of_squares(const KernelContext& context, const TensorView& out,
+                    std::span<const TensorView> xs, bool accumulate) {
   std::int64_t n = 0;
   for (const TensorView& x : xs) n += x.numel();
   const std::int64_t parts = std::min<std::int64_t>(
@@ -407,25 +421,17 @@ void sum_of_squares(const KernelContext& context, float* out, std::span<const Te
     for (std::int64_t p = first; p < last; ++p)
       results[p] = squares_range(xs, n * p / parts, n * (p + 1) / parts);
   });
-  double total = accumulate ? *out : 0.0;
+  auto* sum = out.as<float>();
+  double total = accumulate ? *sum : 0.0;
   for (std::int64_t p = 0; p < parts; ++p) total += results[p];
-  *out = static_cast<float>(total);
+  *sum = static_cast<float>(total);
 }
 
-std::int64_t first_nonfinite(const KernelContext& context, const TensorView& x) {
-  if (!dtype_is_floating(x.dtype) || x.numel() == 0) return -1;
-  if (!is_short_float(x.dtype) || !x.contiguous()) return first_nonfinite_slow(x);
-  const std::int64_t n = x.numel();
-  const std::int64_t parts = std::min<std::int64_t>(
-      {std::max(context.threads.count, 1), kMaxParts, (n + kElementGrain - 1) / kElementGrain});
-  std::array<std::int64_t, kMaxParts> found;
-  parallel_for({static_cast<int>(parts)}, parts, 1, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t p = first; p < last; ++p)
-      found[p] = first_in_range(x, n * p / parts, n * (p + 1) / parts);
-  });
-  for (std::int64_t p = 0; p < parts; ++p)
-    if (found[p] >= 0) return found[p];
-  return -1;
+void first_nonfinite(const KernelContext& context, const TensorView& index,
+                     std::span<const TensorView> xs) {
+  const auto found = std::find_if(xs.begin(), xs.end(),
+                                  [&](const TensorView& x) { return has_nonfinite(context, x); });
+  *index.as<std::int64_t>() = found == xs.end() ? -1 : found - xs.begin();
 }
 
 }  // namespace meshloom::kernels::cpu

@@ -10,9 +10,9 @@ namespace meshloom::kernels::cpu {
 void reduce(const KernelContext&, ReduceOp, const TensorView& y, const TensorView& x,
             double correction);
 /// As Backend::sum_of_squares.
-void sum_of_squares(const KernelContext&, float* out, std::span<const TensorView> xs,
+void sum_of_squares(const KernelContext&, const TensorView& out, std::span<const TensorView> xs,
                     bool accumulate);
 /// As Backend::first_nonfinite.
-std::int64_t first_nonfinite(const KernelContext&, const TensorView& x);
+void first_nonfinite(const KernelContext&, const TensorView& index, std::span<const TensorView> xs);
 
 }  // namespace meshloom::kernels::cpu

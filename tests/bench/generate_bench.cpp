@@ -11,8 +11,8 @@
 #include "daemon/nn/models/model.h"
 #include "daemon/nn/models/presets.h"
 #include "daemon/tensor/execution_context.h"
+#include "kernels/backend.h"
 #include "kernels/base/philox.h"
-#include "kernels/cpu/cpu_features.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/probe.h"
 
@@ -177,7 +177,7 @@ int run_generate_bench(int argc, char** argv) {
   const nlohmann::json line = {
       {"bench", "generate"},
       {"model", options.model},
-      {"cpu_class", kernels::cpu::cpu_class_name(kernels::cpu::cpu_class())},
+      {"cpu_class", kernels::backend_for(kCpuDevice).describe().compute_class},
       {"dtype", options.dtype},
       {"threads", threads.count},
       {"batch", options.batch},

@@ -201,9 +201,9 @@ void bench_moves(Bench& b) {
              [&] { b.backend().reduce(b.context(), ReduceOp::kSum, rows, x, 0.0); }});
   b.measure({"sum_columns", bytes_of({x}),
              [&] { b.backend().reduce(b.context(), ReduceOp::kSum, columns, x, 0.0); }});
+  const TensorView sum = b.tensor({1}, DType::kFloat32);
   b.measure({"sum_of_squares", bytes_of({x}), [&] {
-               float sum = 0.0f;
-               b.backend().sum_of_squares(b.context(), &sum, {&x, 1}, false);
+               b.backend().sum_of_squares(b.context(), sum, {&x, 1}, false);
              }});
   b.clear();
 }
@@ -218,25 +218,23 @@ void bench_norms(Bench& b) {
                    dbias = b.tensor({768}, DType::kFloat32);
   const TensorView mean = b.tensor({16384}, DType::kFloat32);
   const TensorView rstd = b.tensor({16384}, DType::kFloat32, 0.5f, 1.0f);
+  const kernels::NormViews plain{y, {}, mean, rstd, x, {}, weight, bias};
+  const kernels::NormViews rms{y, {}, {}, rstd, x, {}, weight, {}};
+  const kernels::NormViews added{y, sum, mean, rstd, x, dy, weight, bias};
+  kernels::NormGrads grads{y, dweight, dbias, dy, x, weight, mean, rstd, false, true};
   Backend& backend = b.backend();
   const KernelContext& context = b.context();
   b.measure({"residual_add", bytes_of({x, dy, y}),
              [&] { backend.binary(context, BinaryOp::kAdd, y, x, dy); }});
-  b.measure({"layer_norm", bytes_of({x, y}),
-             [&] { backend.layer_norm(context, y, mean, rstd, x, weight, bias, {}); }});
-  b.measure({"layer_norm_backward", bytes_of({x, dy, y}), [&] {
-               backend.layer_norm_backward(context, y, dweight, dbias, dy, x, weight, mean, rstd,
-                                           false, true);
-             }});
-  b.measure({"layer_norm_backward_add", bytes_of({x, dy, y, y}), [&] {
-               backend.layer_norm_backward(context, y, dweight, dbias, dy, x, weight, mean, rstd,
-                                           true, true);
-             }});
-  b.measure(
-      {"rms_norm", bytes_of({x, y}), [&] { backend.rms_norm(context, y, rstd, x, weight, {}); }});
-  b.measure({"add_norm", bytes_of({x, dy, y, sum}), [&] {
-               backend.add_norm(context, y, sum, mean, rstd, x, dy, weight, bias, false, {});
-             }});
+  b.measure({"layer_norm", bytes_of({x, y}), [&] { backend.norm(context, plain, {}); }});
+  b.measure({"layer_norm_backward", bytes_of({x, dy, y}),
+             [&] { backend.norm_backward(context, grads); }});
+  grads.accumulate_dx = true;
+  b.measure({"layer_norm_backward_add", bytes_of({x, dy, y, y}),
+             [&] { backend.norm_backward(context, grads); }});
+  b.measure({"rms_norm", bytes_of({x, y}),
+             [&] { backend.norm(context, rms, {.kind = kernels::NormKind::kRms}); }});
+  b.measure({"add_norm", bytes_of({x, dy, y, sum}), [&] { backend.norm(context, added, {}); }});
   b.clear();
 }
 
@@ -271,11 +269,11 @@ void bench_loss(Bench& b) {
                    lse = b.tensor({rows}, DType::kFloat32);
   Backend& backend = b.backend();
   const KernelContext& context = b.context();
+  const kernels::CrossEntropyRows rows_of_loss{logits, targets, losses, lse};
   b.measure({"cross_entropy", bytes_of({logits}),
-             [&] { backend.cross_entropy(context, losses, lse, logits, targets, {}); }});
-  b.measure({"cross_entropy_backward", bytes_of({logits, dlogits}), [&] {
-               backend.cross_entropy_backward(context, dlogits, {}, logits, lse, targets, {});
-             }});
+             [&] { backend.cross_entropy(context, rows_of_loss, {}); }});
+  b.measure({"cross_entropy_backward", bytes_of({logits, dlogits}),
+             [&] { backend.cross_entropy_backward(context, dlogits, {}, rows_of_loss, {}); }});
   b.clear();
   const TensorView weight = b.tensor({classes, 768}), y = b.tensor({16384, 768});
   const TensorView dweight = b.tensor({classes, 768}, DType::kFloat32);
@@ -293,15 +291,17 @@ void bench_optimizer(Bench& b) {
   const TensorView m = b.tensor(shape, DType::kFloat32),
                    v = b.tensor(shape, DType::kFloat32, 0.1f, 1.0f);
   const TensorView working = b.tensor(shape, DType::kBFloat16);
-  kernels::AdamOptions options;
-  options.lr = 1e-6f;
+  const TensorView rate = b.tensor({1}, DType::kFloat32, 1e-6f, 1e-6f);
+  const TensorView step = b.ids(1, 1);
+  b.backend().fill(b.context(), step, 1.0);
   for (const bool with_working : {false, true}) {
     const std::vector<kernels::OptimizerTensor> tensors{
         {master, grad, m, v, with_working ? working : TensorView{}, 0.1f}};
     const double bytes =
         bytes_of({master, master, grad, m, m, v, v}) + (with_working ? bytes_of({working}) : 0.0);
-    b.measure({with_working ? "adamw_bfloat16_copy" : "adamw", bytes,
-               [&] { b.backend().adam_step(b.context(), tensors, options); }});
+    b.measure({with_working ? "adamw_bfloat16_copy" : "adamw", bytes, [&] {
+                 b.backend().adam_step(b.context(), tensors, {.lr = rate, .step = step}, {});
+               }});
   }
   b.clear();
 }

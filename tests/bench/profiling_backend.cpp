@@ -85,6 +85,18 @@ void ProfilingBackend::fill(const KernelContext& context, const TensorView& dst,
   timed("fill", Work{bytes_of({&dst}), 0.0}, [&] { return inner_.fill(context, dst, value); });
 }
 
+void ProfilingBackend::copy_from_host(const KernelContext& context, const TensorView& dst,
+                                      const TensorView& host) {
+  timed("copy_from_host", Work{bytes_of({&dst, &host}), 0.0},
+        [&] { return inner_.copy_from_host(context, dst, host); });
+}
+
+void ProfilingBackend::copy_to_host(const KernelContext& context, const TensorView& host,
+                                    const TensorView& src) {
+  timed("copy_to_host", Work{bytes_of({&host, &src}), 0.0},
+        [&] { return inner_.copy_to_host(context, host, src); });
+}
+
 void ProfilingBackend::unary(const KernelContext& context, UnaryOp op, const TensorView& y,
                              const TensorView& x, double scalar) {
   timed(fmt::format("unary {} {}", static_cast<int>(op), text_of(x)), Work{bytes_of({&y, &x}), 0.0},
@@ -157,15 +169,22 @@ void ProfilingBackend::reduce(const KernelContext& context, ReduceOp op, const T
         [&] { return inner_.reduce(context, op, y, x, correction); });
 }
 
-void ProfilingBackend::sum_of_squares(const KernelContext& context, float* out,
+void ProfilingBackend::sum_of_squares(const KernelContext& context, const TensorView& out,
                                       std::span<const TensorView> xs, bool accumulate) {
   timed("sum_of_squares", Work{bytes_of(xs), 0.0},
         [&] { return inner_.sum_of_squares(context, out, xs, accumulate); });
 }
 
-std::int64_t ProfilingBackend::first_nonfinite(const KernelContext& context, const TensorView& x) {
-  return timed("first_nonfinite", Work{bytes_of({&x}), 0.0},
-               [&] { return inner_.first_nonfinite(context, x); });
+void ProfilingBackend::first_nonfinite(const KernelContext& context, const TensorView& index,
+                                       std::span<const TensorView> xs) {
+  timed("first_nonfinite", Work{bytes_of(xs), 0.0},
+        [&] { return inner_.first_nonfinite(context, index, xs); });
+}
+
+void ProfilingBackend::clip_factor(const KernelContext& context, const TensorView& norm,
+                                   const TensorView& factor, const TensorView& sum_of_squares,
+                                   double max_norm) {
+  inner_.clip_factor(context, norm, factor, sum_of_squares, max_norm);
 }
 
 void ProfilingBackend::softmax(const KernelContext& context, const TensorView& y,
@@ -180,55 +199,23 @@ void ProfilingBackend::softmax_backward(const KernelContext& context, const Tens
         [&] { return inner_.softmax_backward(context, dx, dy, y, log); });
 }
 
-void ProfilingBackend::layer_norm(const KernelContext& context, const TensorView& y,
-                                  const TensorView& mean, const TensorView& rstd,
-                                  const TensorView& x, const TensorView& weight,
-                                  const TensorView& bias, const NormOptions& options) {
-  timed("layer_norm", Work{bytes_of({&y, &mean, &rstd, &x, &weight, &bias}), 0.0},
-        [&] { return inner_.layer_norm(context, y, mean, rstd, x, weight, bias, options); });
+void ProfilingBackend::norm(const KernelContext& context, const NormViews& views,
+                            const NormOptions& options) {
+  const char* name = views.residual.defined()           ? "add_norm"
+                     : options.kind == NormKind::kLayer ? "layer_norm"
+                                                        : "rms_norm";
+  const auto& [y, sum, mean, rstd, x, residual, weight, bias] = views;
+  timed(name, Work{bytes_of({&y, &sum, &mean, &rstd, &x, &residual, &weight, &bias}), 0.0},
+        [&] { return inner_.norm(context, views, options); });
 }
 
-void ProfilingBackend::layer_norm_backward(const KernelContext& context, const TensorView& dx,
-                                           const TensorView& dweight, const TensorView& dbias,
-                                           const TensorView& dy, const TensorView& x,
-                                           const TensorView& weight, const TensorView& mean,
-                                           const TensorView& rstd, bool accumulate_dx,
-                                           bool accumulate_params) {
-  timed("layer_norm_backward",
-        Work{bytes_of({&dx, &dweight, &dbias, &dy, &x, &weight, &mean, &rstd}), 0.0}, [&] {
-          return inner_.layer_norm_backward(context, dx, dweight, dbias, dy, x, weight, mean, rstd,
-                                            accumulate_dx, accumulate_params);
-        });
-}
-
-void ProfilingBackend::rms_norm(const KernelContext& context, const TensorView& y,
-                                const TensorView& rstd, const TensorView& x,
-                                const TensorView& weight, const NormOptions& options) {
-  timed("rms_norm", Work{bytes_of({&y, &rstd, &x, &weight}), 0.0},
-        [&] { return inner_.rms_norm(context, y, rstd, x, weight, options); });
-}
-
-void ProfilingBackend::rms_norm_backward(const KernelContext& context, const TensorView& dx,
-                                         const TensorView& dweight, const TensorView& dy,
-                                         const TensorView& x, const TensorView& weight,
-                                         const TensorView& rstd, bool accumulate_dx,
-                                         bool accumulate_params) {
-  timed("rms_norm_backward", Work{bytes_of({&dx, &dweight, &dy, &x, &weight, &rstd}), 0.0}, [&] {
-    return inner_.rms_norm_backward(context, dx, dweight, dy, x, weight, rstd, accumulate_dx,
-                                    accumulate_params);
-  });
-}
-
-void ProfilingBackend::add_norm(const KernelContext& context, const TensorView& y,
-                                const TensorView& sum, const TensorView& mean,
-                                const TensorView& rstd, const TensorView& x,
-                                const TensorView& residual, const TensorView& weight,
-                                const TensorView& bias, bool rms, const NormOptions& options) {
-  timed("add_norm", Work{bytes_of({&y, &sum, &mean, &rstd, &x, &residual, &weight, &bias}), 0.0},
-        [&] {
-          return inner_.add_norm(context, y, sum, mean, rstd, x, residual, weight, bias, rms,
-                                 options);
-        });
+void ProfilingBackend::norm_backward(const KernelContext& context, const NormGrads& grads) {
+  const char* name = grads.mean.defined() ? "layer_norm_backward" : "rms_norm_backward";
+  timed(name,
+        Work{bytes_of({&grads.dx, &grads.dweight, &grads.dbias, &grads.dy, &grads.x, &grads.weight,
+                       &grads.mean, &grads.rstd}),
+             0.0},
+        [&] { return inner_.norm_backward(context, grads); });
 }
 
 void ProfilingBackend::embedding(const KernelContext& context, const TensorView& y,
@@ -293,69 +280,61 @@ void ProfilingBackend::rope(const KernelContext& context, const TensorView& y, c
   timed("rope", Work{bytes_of({&y, &x}), 0.0}, [&] { return inner_.rope(context, y, x, options); });
 }
 
-void ProfilingBackend::cross_entropy(const KernelContext& context, const TensorView& losses,
-                                     const TensorView& lse, const TensorView& logits,
-                                     const TensorView& targets,
+void ProfilingBackend::cross_entropy(const KernelContext& context, const CrossEntropyRows& rows,
                                      const CrossEntropyOptions& options) {
-  timed("cross_entropy", Work{bytes_of({&losses, &lse, &logits, &targets}), 0.0},
-        [&] { return inner_.cross_entropy(context, losses, lse, logits, targets, options); });
+  timed("cross_entropy",
+        Work{bytes_of({&rows.losses, &rows.lse, &rows.logits, &rows.targets}), 0.0},
+        [&] { return inner_.cross_entropy(context, rows, options); });
 }
 
 void ProfilingBackend::cross_entropy_backward(const KernelContext& context,
                                               const TensorView& dlogits,
                                               const TensorView& grad_losses,
-                                              const TensorView& logits, const TensorView& lse,
-                                              const TensorView& targets,
+                                              const CrossEntropyRows& rows,
                                               const CrossEntropyOptions& options) {
   timed("cross_entropy_backward",
-        Work{bytes_of({&dlogits, &grad_losses, &logits, &lse, &targets}), 0.0}, [&] {
-          return inner_.cross_entropy_backward(context, dlogits, grad_losses, logits, lse, targets,
-                                               options);
+        Work{bytes_of({&dlogits, &grad_losses, &rows.logits, &rows.lse, &rows.targets}), 0.0}, [&] {
+          return inner_.cross_entropy_backward(context, dlogits, grad_losses, rows, options);
         });
 }
 
-void ProfilingBackend::output_loss_chunk(const KernelContext& context, const TensorView& losses,
-                                         const TensorView& lse, const TensorView& logits,
-                                         const TensorView& hidden, const TensorView& weight,
-                                         const TensorView& bias, const TensorView& targets,
+void ProfilingBackend::output_loss_chunk(const KernelContext& context, const CrossEntropyRows& rows,
+                                         const OutputProjection& projection,
                                          const CrossEntropyOptions& options) {
+  const auto& [hidden, weight, bias] = projection;
   timed("output_loss_chunk",
-        Work{bytes_of({&losses, &lse, &logits, &hidden, &weight, &bias, &targets}),
+        Work{bytes_of(
+                 {&rows.losses, &rows.lse, &rows.logits, &hidden, &weight, &bias, &rows.targets}),
              product_flops(static_cast<double>(hidden.numel()), static_cast<double>(weight.size(0)),
                            1.0)},
-        [&] {
-          return inner_.output_loss_chunk(context, losses, lse, logits, hidden, weight, bias,
-                                          targets, options);
-        });
+        [&] { return inner_.output_loss_chunk(context, rows, projection, options); });
 }
 
-void ProfilingBackend::output_loss_products(const KernelContext& context, const TensorView& dhidden,
-                                            const TensorView& dweight, const TensorView& dbias,
-                                            const TensorView& gradient, const TensorView& hidden,
-                                            const TensorView& weight, bool accumulate_params) {
+void ProfilingBackend::output_loss_products(const KernelContext& context,
+                                            const OutputLossGrads& grads,
+                                            const TensorView& gradient,
+                                            const OutputProjection& projection) {
+  const TensorView &hidden = projection.hidden, &weight = projection.weight;
   timed("output_loss_products",
-        Work{bytes_of({&dhidden, &dweight, &dbias, &gradient, &hidden, &weight}),
-             (0.0 + dhidden.defined() + dweight.defined()) *
+        Work{bytes_of({&grads.dhidden, &grads.dweight, &grads.dbias, &gradient, &hidden, &weight}),
+             (0.0 + grads.dhidden.defined() + grads.dweight.defined()) *
                  product_flops(static_cast<double>(hidden.numel()),
                                static_cast<double>(weight.size(0)), 1.0)},
-        [&] {
-          return inner_.output_loss_products(context, dhidden, dweight, dbias, gradient, hidden,
-                                             weight, accumulate_params);
-        });
+        [&] { return inner_.output_loss_products(context, grads, gradient, projection); });
 }
 
 void ProfilingBackend::adam_step(const KernelContext& context,
                                  std::span<const OptimizerTensor> tensors,
-                                 const AdamOptions& options) {
+                                 const StepScalars& scalars, const AdamOptions& options) {
   timed("adam_step", Work{traffic(tensors, 28.0), 0.0},
-        [&] { return inner_.adam_step(context, tensors, options); });
+        [&] { return inner_.adam_step(context, tensors, scalars, options); });
 }
 
 void ProfilingBackend::sgd_step(const KernelContext& context,
                                 std::span<const OptimizerTensor> tensors,
-                                const SgdOptions& options) {
+                                const StepScalars& scalars, const SgdOptions& options) {
   timed("sgd_step", Work{traffic(tensors, 20.0), 0.0},
-        [&] { return inner_.sgd_step(context, tensors, options); });
+        [&] { return inner_.sgd_step(context, tensors, scalars, options); });
 }
 
 }  // namespace meshloom::kernels

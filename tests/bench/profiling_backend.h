@@ -31,8 +31,12 @@ class ProfilingBackend final : public Backend {
   }
 
   const char* name() const override { return inner_.name(); }
+  ComputeDescription describe() const override { return inner_.describe(); }
+  DType fast_dtype(std::int64_t channels) const override { return inner_.fast_dtype(channels); }
   void copy(const KernelContext&, const TensorView& dst, const TensorView& src) override;
   void fill(const KernelContext&, const TensorView& dst, double value) override;
+  void copy_from_host(const KernelContext&, const TensorView& dst, const TensorView& host) override;
+  void copy_to_host(const KernelContext&, const TensorView& host, const TensorView& src) override;
   void unary(const KernelContext&, UnaryOp, const TensorView& y, const TensorView& x,
              double scalar) override;
   void unary_backward(const KernelContext&, UnaryOp, const TensorView& dx, const TensorView& dy,
@@ -55,29 +59,17 @@ class ProfilingBackend final : public Backend {
                     std::uint64_t first_index, float low, float high) override;
   void reduce(const KernelContext&, ReduceOp, const TensorView& y, const TensorView& x,
               double correction) override;
-  void sum_of_squares(const KernelContext&, float* out, std::span<const TensorView> xs,
+  void sum_of_squares(const KernelContext&, const TensorView& out, std::span<const TensorView> xs,
                       bool accumulate) override;
-  std::int64_t first_nonfinite(const KernelContext&, const TensorView& x) override;
+  void first_nonfinite(const KernelContext&, const TensorView& index,
+                       std::span<const TensorView> xs) override;
+  void clip_factor(const KernelContext&, const TensorView& norm, const TensorView& factor,
+                   const TensorView& sum_of_squares, double max_norm) override;
   void softmax(const KernelContext&, const TensorView& y, const TensorView& x, bool log) override;
   void softmax_backward(const KernelContext&, const TensorView& dx, const TensorView& dy,
                         const TensorView& y, bool log) override;
-  void layer_norm(const KernelContext&, const TensorView& y, const TensorView& mean,
-                  const TensorView& rstd, const TensorView& x, const TensorView& weight,
-                  const TensorView& bias, const NormOptions&) override;
-  void layer_norm_backward(const KernelContext&, const TensorView& dx, const TensorView& dweight,
-                           const TensorView& dbias, const TensorView& dy, const TensorView& x,
-                           const TensorView& weight, const TensorView& mean, const TensorView& rstd,
-                           bool accumulate_dx, bool accumulate_params) override;
-  void rms_norm(const KernelContext&, const TensorView& y, const TensorView& rstd,
-                const TensorView& x, const TensorView& weight, const NormOptions&) override;
-  void rms_norm_backward(const KernelContext&, const TensorView& dx, const TensorView& dweight,
-                         const TensorView& dy, const TensorView& x, const TensorView& weight,
-                         const TensorView& rstd, bool accumulate_dx,
-                         bool accumulate_params) override;
-  void add_norm(const KernelContext&, const TensorView& y, const TensorView& sum,
-                const TensorView& mean, const TensorView& rstd, const TensorView& x,
-                const TensorView& residual, const TensorView& weight, const TensorView& bias,
-                bool rms, const NormOptions&) override;
+  void norm(const KernelContext&, const NormViews&, const NormOptions&) override;
+  void norm_backward(const KernelContext&, const NormGrads&) override;
   void embedding(const KernelContext&, const TensorView& y, const TensorView& weight,
                  const TensorView& ids) override;
   void embedding_backward(const KernelContext&, const TensorView& dweight, const TensorView& dy,
@@ -94,28 +86,23 @@ class ProfilingBackend final : public Backend {
                        const TensorView& o) override;
   void rope(const KernelContext&, const TensorView& y, const TensorView& x,
             const RopeOptions&) override;
-  void cross_entropy(const KernelContext&, const TensorView& losses, const TensorView& lse,
-                     const TensorView& logits, const TensorView& targets,
+  void cross_entropy(const KernelContext&, const CrossEntropyRows&,
                      const CrossEntropyOptions&) override;
   void cross_entropy_backward(const KernelContext&, const TensorView& dlogits,
-                              const TensorView& grad_losses, const TensorView& logits,
-                              const TensorView& lse, const TensorView& targets,
+                              const TensorView& grad_losses, const CrossEntropyRows&,
                               const CrossEntropyOptions&) override;
   OutputLossPlan output_loss_plan(const TensorView& hidden, const TensorView& weight,
                                   std::int64_t widest) const override {
     return inner_.output_loss_plan(hidden, weight, widest);
   }
-  void output_loss_chunk(const KernelContext&, const TensorView& losses, const TensorView& lse,
-                         const TensorView& logits, const TensorView& hidden,
-                         const TensorView& weight, const TensorView& bias,
-                         const TensorView& targets, const CrossEntropyOptions&) override;
-  void output_loss_products(const KernelContext&, const TensorView& dhidden,
-                            const TensorView& dweight, const TensorView& dbias,
-                            const TensorView& gradient, const TensorView& hidden,
-                            const TensorView& weight, bool accumulate_params) override;
-  void adam_step(const KernelContext&, std::span<const OptimizerTensor>,
+  void output_loss_chunk(const KernelContext&, const CrossEntropyRows&, const OutputProjection&,
+                         const CrossEntropyOptions&) override;
+  void output_loss_products(const KernelContext&, const OutputLossGrads&,
+                            const TensorView& gradient, const OutputProjection&) override;
+  void adam_step(const KernelContext&, std::span<const OptimizerTensor>, const StepScalars&,
                  const AdamOptions&) override;
-  void sgd_step(const KernelContext&, std::span<const OptimizerTensor>, const SgdOptions&) override;
+  void sgd_step(const KernelContext&, std::span<const OptimizerTensor>, const StepScalars&,
+                const SgdOptions&) override;
 
  private:
   /// What one call must do at least.

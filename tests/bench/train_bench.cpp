@@ -13,8 +13,8 @@
 #include "daemon/comm/mesh/local_bootstrap.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/run.h"
+#include "kernels/backend.h"
 #include "kernels/base/philox.h"
-#include "kernels/cpu/cpu_features.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/probe.h"
 #include "tests/bench/profiling_backend.h"
@@ -206,7 +206,7 @@ void print(const Options& options, int threads, int ranks, const v1::RunConfig& 
       {"bench", "train"},
       {"model", options.model},
       {"parameters", nn::parameter_count(model)},
-      {"cpu_class", kernels::cpu::cpu_class_name(kernels::cpu::cpu_class())},
+      {"cpu_class", kernels::backend_for(kCpuDevice).describe().compute_class},
       {"ranks", ranks},
       {"mesh", options.mesh},
       {"sequence_parallel", options.sequence_parallel},

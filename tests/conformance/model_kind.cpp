@@ -94,8 +94,10 @@ class ModelRun {
       losses.push_back(forward_backward(step == 0));
       if (step == 0) store_gradients();
       if (!optimizer_plan_) break;
-      norms.push_back(state_.optimizer().clip_and_norm(optimizer_plan_->max_norm));
-      state_.optimizer().step(optimizer_plan_->lr);
+      train::Optimizer& optimizer = state_.optimizer();
+      optimizer.clip(optimizer_plan_->max_norm);
+      optimizer.step(step + 1, optimizer_plan_->lr);
+      norms.push_back(optimizer.norm());
     }
     store("out.loss", {}, std::span(losses).first(1));
     if (!optimizer_plan_) return;

@@ -195,7 +195,7 @@ class ModuleRun {
       named.push_back({p.name, locals.back().get()});
     }
     train::Optimizer optimizer(rank_.context, named, read_.optimizer->settings);
-    optimizer.step(read_.optimizer->lr);
+    optimizer.step(1, read_.optimizer->lr);
     for (const nn::NamedParameter& p : made_.module->named_parameters()) {
       const Held h = held(p);
       results_.tensors["param_after." + p.name] =

@@ -12,7 +12,7 @@
 #include <memory>
 #include <sstream>
 
-#include "kernels/cpu/cpu_features.h"
+#include "kernels/backend.h"
 
 namespace meshloom::control {
 namespace {
@@ -68,7 +68,7 @@ int threads_per_rank(comm::Bootstrap& bootstrap, const comm::Topology& topology)
   return std::max(threads, 1);
 }
 
-std::string cpu_name() { return kernels::cpu::cpu_class_name(kernels::cpu::hardware_cpu_class()); }
+std::string cpu_name() { return kernels::backend_for(kCpuDevice).describe().hardware_class; }
 
 std::string host_address(const std::string& configured) {
   if (!configured.empty()) return configured;

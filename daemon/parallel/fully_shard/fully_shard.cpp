@@ -59,7 +59,6 @@ FullyShard::FullyShard(ExecutionContext& context, const FullyShardGroups& groups
 }
 
 FullyShard::~FullyShard() {
-  if (phase_ != Phase::kIdle) context_.set_poll({});
   for (Unit& unit : units_)
     for (ShardedParameter& parameter : unit.shards->parameters())
       parameter.full.leaf_grad()->set_ready_hook({});
@@ -85,10 +84,6 @@ void FullyShard::set_hooks() {
       parameter.full.leaf_grad()->set_ready_hook([this, u] { on_ready(u); });
 }
 
-void FullyShard::start_polling() {
-  context_.set_poll([this] { poll(); });
-}
-
 void FullyShard::begin_forward(bool backward_follows) {
   check_internal(phase_ == Phase::kIdle, "fully_shard: begin_forward inside a micro batch");
   phase_ = Phase::kForward;
@@ -101,7 +96,7 @@ void FullyShard::begin_forward(bool backward_follows) {
     unit.missing = unit.shards->parameters().size();
     to_gather_.push_back(u);
   }
-  start_polling();
+  poll_point_.emplace(context_, [this] { poll(); });
   start_next_gather();
   start_next_gather();
 }
@@ -177,7 +172,7 @@ void FullyShard::release_all() {
   to_gather_.clear();
   newest_.reset();
   phase_ = Phase::kIdle;
-  context_.set_poll({});
+  poll_point_.reset();
 }
 
 void FullyShard::end_forward() {
@@ -191,10 +186,7 @@ void FullyShard::begin_backward(bool last) {
   visit_rest();
   phase_ = Phase::kBackward;
   last_ = last;
-  if (last && whole_reducer_) {
-    whole_reducer_->begin();
-    start_polling();
-  }
+  if (last && whole_reducer_) whole_reducer_->begin();
   // What is still there is the same on all ranks: the last block and those that are kept.
   for (std::size_t u = units_.size(); u-- > 0;) {
     if (u + 1 < units_.size() && !units_[u].kept) units_[u].shards->release();
@@ -233,7 +225,6 @@ void FullyShard::finish_oldest() {
 }
 
 void FullyShard::poll() {
-  if (whole_reducer_ && phase_ == Phase::kBackward && last_) whole_reducer_->poll();
   if (!reducing_.empty()) {
     if (units_[reducing_.front()].shards->poll_reduce()) finish_oldest();
   } else if (gather_in_flight()) {
@@ -294,14 +285,15 @@ void FullyShard::agree_on_gradients() {
   std::vector<float> flags;
   for (Unit& unit : units_)
     for (const bool had : unit.shards->had_gradients()) flags.push_back(had ? 1.0f : 0.0f);
-  const Shape shape = {static_cast<std::int64_t>(flags.size())};
-  groups_.data->all_reduce(make_view(flags.data(), DType::kFloat32, shape), comm::ReduceOp::kMax)
-      ->wait_host();
+  const Tensor all = from_values(context_, {static_cast<std::int64_t>(flags.size())},
+                                 std::span<const float>(flags), DType::kFloat32);
+  groups_.data->all_reduce(all.view(), comm::ReduceOp::kMax)->wait_host();
+  const std::vector<double> had = all.to_vector();
   std::size_t i = 0;
   for (Unit& unit : units_) {
     for (ShardedParameter& parameter : unit.shards->parameters()) {
       const auto& leaf = parameter.shard.value.leaf_grad();
-      if (flags[i++] > 0.0f) {
+      if (had[i++] > 0.0) {
         leaf->mark_written();
       } else {
         leaf->clear();

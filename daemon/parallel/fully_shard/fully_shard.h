@@ -103,7 +103,6 @@ class FullyShard final : public DataParallel {
   void finish_step();
   void agree_on_gradients();
   void poll();
-  void start_polling();
 
   ExecutionContext& context_;
   FullyShardGroups groups_;
@@ -113,6 +112,7 @@ class FullyShard final : public DataParallel {
   std::vector<nn::NamedParameter> whole_;  ///< parameters that are not sharded
   std::unique_ptr<GradientReducer> whole_reducer_;
   Phase phase_ = Phase::kIdle;
+  std::optional<PollPoint> poll_point_;  ///< while not idle
   bool backward_follows_ = false;
   bool repeated_ = false;  ///< the first block follows the last
   bool first_ = true, last_ = true;

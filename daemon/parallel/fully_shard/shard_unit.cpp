@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/tensor/ops/op_support.h"
 #include "kernels/base/error.h"
 #include "planner/parameter_shards.h"
 
@@ -23,8 +24,11 @@ TensorView narrow(TensorView view, int dim, const planner::ShardRange& range) {
   return view;
 }
 
-Tensor tensor_of(ExecutionContext& context, const Tensor& flat, const TensorView& view) {
-  return from_external(context, view, flat.storage());
+/// A tensor of `flat`'s storage; `view` is a part of it.
+Tensor tensor_of(const Tensor& flat, const TensorView& view) {
+  const std::ptrdiff_t bytes = static_cast<std::byte*>(view.data) - flat.data<std::byte>();
+  return ops::alias(flat, view.shape, view.strides,
+                    bytes / static_cast<std::ptrdiff_t>(dtype_size(view.dtype)));
 }
 
 /// One poll moves every collective of this rank.
@@ -122,10 +126,9 @@ void ShardUnit::make_shards() {
   shard_grads_ = zeros(context_, {size}, DType::kFloat32);
   for (ShardedParameter& parameter : parameters_) {
     Tensor& shard = parameter.shard.value;
-    shard = tensor_of(context_, shards_, shard_part(shards_, parameter));
+    shard = tensor_of(shards_, shard_part(shards_, parameter));
     shard.set_requires_grad(true);
-    shard.leaf_grad()->set_buffer(
-        tensor_of(context_, shard_grads_, shard_part(shard_grads_, parameter)));
+    shard.leaf_grad()->set_buffer(tensor_of(shard_grads_, shard_part(shard_grads_, parameter)));
   }
 }
 

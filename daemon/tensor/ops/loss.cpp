@@ -24,8 +24,8 @@ Tensor row_losses(const Tensor& logits, const Tensor& targets,
   ExecutionContext& context = logits.context();
   Tensor losses = empty(context, targets.shape(), accumulation_dtype(logits.dtype()));
   const Tensor lse = empty_like(losses);
-  context.backend().cross_entropy(context.kernel_context(), losses.view(), lse.view(),
-                                  logits.view(), targets.view(), options);
+  const kernels::CrossEntropyRows rows{logits.view(), targets.view(), losses.view(), lse.view()};
+  context.backend().cross_entropy(context.kernel_context(), rows, options);
   if (exchange) exchange->begin(losses.view(), lse.view(), targets.view()).finish();
 
   if (autograd::should_record({&logits})) {
@@ -33,8 +33,9 @@ Tensor row_losses(const Tensor& logits, const Tensor& targets,
       const Tensor dlosses = contiguous(grads[0]);
       Tensor dlogits = empty_like(logits);
       ExecutionContext& c = logits.context();
-      c.backend().cross_entropy_backward(c.kernel_context(), dlogits.view(), dlosses.view(),
-                                         logits.view(), lse.view(), targets.view(), options);
+      const kernels::CrossEntropyRows saved{logits.view(), targets.view(), {}, lse.view()};
+      c.backend().cross_entropy_backward(c.kernel_context(), dlogits.view(), dlosses.view(), saved,
+                                         options);
       sink.emit(0, std::move(dlogits));
     };
     autograd::record_op("cross_entropy", {&logits}, {&losses}, std::move(backward));

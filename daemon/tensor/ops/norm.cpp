@@ -11,9 +11,8 @@ namespace {
 
 using autograd::GradOutputs;
 using autograd::GradSink;
+using kernels::NormKind;
 using planner::OpId;
-
-enum class NormKind { kLayer, kRms };
 
 /// Row statistics that the forward kernel leaves for the backward one. RMS norm has no mean.
 struct Stats {
@@ -38,15 +37,9 @@ void check_params(const char* op, const Tensor& x, const Tensor& weight, const T
   }
 }
 
-void run_norm(NormKind kind, const Tensor& y, const Stats& stats, const Tensor& x,
-              const Tensor& weight, const Tensor& bias, double eps) {
-  ExecutionContext& context = x.context();
-  if (kind == NormKind::kLayer)
-    context.backend().layer_norm(context.kernel_context(), y.view(), stats.mean.view(),
-                                 stats.rstd.view(), x.view(), weight.view(), bias.view(), {eps});
-  else
-    context.backend().rms_norm(context.kernel_context(), y.view(), stats.rstd.view(), x.view(),
-                               weight.view(), {eps});
+void run_norm(ExecutionContext& context, const kernels::NormViews& views, NormKind kind,
+              double eps) {
+  context.backend().norm(context.kernel_context(), views, {eps, kind});
 }
 
 /// What backward needs of x = the norm's input.
@@ -66,16 +59,17 @@ Tensor norm_backward(const Saved& saved, const Tensor& grad, Tensor residual_gra
   ParamGrad dweight(sink, weight_input, saved.weight);
   ParamGrad dbias(sink, weight_input + 1, saved.bias);
   const bool accumulate_params = common_accumulate(dweight, dbias);
-  ExecutionContext& context = dx.context();
-  if (saved.kind == NormKind::kLayer)
-    context.backend().layer_norm_backward(
-        context.kernel_context(), dx.view(), dweight.view(), dbias.view(), dy.view(),
-        saved.x.view(), saved.weight.view(), saved.stats.mean.view(), saved.stats.rstd.view(),
-        accumulate_dx, accumulate_params);
-  else
-    context.backend().rms_norm_backward(context.kernel_context(), dx.view(), dweight.view(),
-                                        dy.view(), saved.x.view(), saved.weight.view(),
-                                        saved.stats.rstd.view(), accumulate_dx, accumulate_params);
+  const kernels::NormGrads grads{.dx = dx.view(),
+                                 .dweight = dweight.view(),
+                                 .dbias = dbias.view(),
+                                 .dy = dy.view(),
+                                 .x = saved.x.view(),
+                                 .weight = saved.weight.view(),
+                                 .mean = saved.stats.mean.view(),
+                                 .rstd = saved.stats.rstd.view(),
+                                 .accumulate_dx = accumulate_dx,
+                                 .accumulate_params = accumulate_params};
+  dx.context().backend().norm_backward(dx.context().kernel_context(), grads);
   dweight.finish();
   dbias.finish();
   return dx;
@@ -85,7 +79,12 @@ Tensor norm_backward(const Saved& saved, const Tensor& grad, Tensor residual_gra
 std::function<Tensor()> recipe(const Saved& saved, double eps) {
   return [saved, eps] {
     Tensor y = empty_like(saved.x);
-    run_norm(saved.kind, y, {}, saved.x, saved.weight, saved.bias, eps);
+    run_norm(y.context(),
+             {.y = y.view(),
+              .x = saved.x.view(),
+              .weight = saved.weight.view(),
+              .bias = saved.bias.view()},
+             saved.kind, eps);
     return y;
   };
 }
@@ -108,7 +107,14 @@ Tensor norm(NormKind kind, const char* name, const Tensor& input, const Tensor& 
 
   Tensor y = empty_like(x);
   const Stats stats = make_stats(x, kind);
-  run_norm(kind, y, stats, x, weight, bias, eps);
+  run_norm(x.context(),
+           {.y = y.view(),
+            .mean = stats.mean.view(),
+            .rstd = stats.rstd.view(),
+            .x = x.view(),
+            .weight = weight.view(),
+            .bias = bias.view()},
+           kind, eps);
 
   if (autograd::should_record({&x, &weight, &bias})) {
     const Saved saved{kind, x.detach(), weight, bias, stats};
@@ -154,10 +160,16 @@ NormedSum add_norm(NormKind kind, const char* name, const Tensor& x_given,
 
   NormedSum out{empty_like(x), empty_like(x)};
   const Stats stats = make_stats(x, kind);
-  ExecutionContext& context = x.context();
-  context.backend().add_norm(context.kernel_context(), out.normed.view(), out.sum.view(),
-                             stats.mean.view(), stats.rstd.view(), x.view(), residual.view(),
-                             weight.view(), bias.view(), kind == NormKind::kRms, {eps});
+  run_norm(x.context(),
+           {.y = out.normed.view(),
+            .sum = out.sum.view(),
+            .mean = stats.mean.view(),
+            .rstd = stats.rstd.view(),
+            .x = x.view(),
+            .residual = residual.view(),
+            .weight = weight.view(),
+            .bias = bias.view()},
+           kind, eps);
 
   if (autograd::should_record({&x, &residual, &weight, &bias})) {
     const Saved saved{kind, out.sum, weight, bias, stats};

@@ -62,16 +62,23 @@ class Loop {
     return view;
   }
 
+  kernels::CrossEntropyRows rows_of_chunk(const Chunk& chunk) const {
+    const auto part = [&](const TensorView& view) {
+      return rows_of(view, chunk.begin, chunk.count);
+    };
+    return {chunk.logits, part(loss_.targets), part(loss_.losses), part(lse_.view())};
+  }
+  kernels::OutputProjection projection(std::int64_t begin, std::int64_t count) const {
+    return {rows_of(loss_.hidden, begin, count), loss_.weight, loss_.bias};
+  }
+
   Chunk begin_chunk(std::int64_t block, std::int64_t begin, std::int64_t count,
                     std::size_t buffer) const {
     Chunk chunk{block, begin, count, columns(logits_[buffer], 0, count), {}};
-    const TensorView losses = rows_of(loss_.losses, begin, count);
-    const TensorView lse = rows_of(lse_.view(), begin, count);
-    const TensorView targets = rows_of(loss_.targets, begin, count);
-    context_.backend().output_loss_chunk(context_.kernel_context(), losses, lse, chunk.logits,
-                                         rows_of(loss_.hidden, begin, count), loss_.weight,
-                                         loss_.bias, targets, loss_.options);
-    if (loss_.exchange) chunk.exchange = loss_.exchange->begin(losses, lse, targets);
+    const kernels::CrossEntropyRows rows = rows_of_chunk(chunk);
+    context_.backend().output_loss_chunk(context_.kernel_context(), rows, projection(begin, count),
+                                         loss_.options);
+    if (loss_.exchange) chunk.exchange = loss_.exchange->begin(rows.losses, rows.lse, rows.targets);
     return chunk;
   }
 
@@ -81,15 +88,16 @@ class Loop {
     const auto [block, begin, count] = std::array{chunk.block, chunk.begin, chunk.count};
     const TensorView gradient =
         gradients_ ? columns(gradients_, begin - block, count) : chunk.logits;
-    context_.backend().cross_entropy_backward(context_.kernel_context(), gradient, {}, chunk.logits,
-                                              rows_of(lse_.view(), begin, count),
-                                              rows_of(loss_.targets, begin, count), loss_.options);
+    context_.backend().cross_entropy_backward(context_.kernel_context(), gradient, {},
+                                              rows_of_chunk(chunk), loss_.options);
     const std::int64_t end = std::min(block + plan_.block, rows_);
     if (begin + count < end) return;
+    const kernels::OutputLossGrads grads{rows_of(loss_.dhidden, block, end - block), loss_.dweight,
+                                         loss_.dbias, loss_.accumulate || block > 0};
     context_.backend().output_loss_products(
-        context_.kernel_context(), rows_of(loss_.dhidden, block, end - block), loss_.dweight,
-        loss_.dbias, gradients_ ? columns(gradients_, 0, end - block) : chunk.logits,
-        rows_of(loss_.hidden, block, end - block), loss_.weight, loss_.accumulate || block > 0);
+        context_.kernel_context(), grads,
+        gradients_ ? columns(gradients_, 0, end - block) : chunk.logits,
+        projection(block, end - block));
   }
 
   ExecutionContext& context_;

@@ -90,7 +90,11 @@ Optimizer::Optimizer(ExecutionContext& context, std::vector<nn::NamedParameter> 
     if (first) moments1_.push_back(zeros(context_, value.shape(), DType::kFloat32));
     if (adam) moments2_.push_back(zeros(context_, value.shape(), DType::kFloat32));
   }
-  norm_and_factor_ = full(context_, {2}, 1.0, DType::kFloat32);
+  for (Tensor* scalar :
+       {&scalars_.sum_of_squares, &scalars_.norm, &scalars_.grad_factor, &scalars_.lr})
+    *scalar = empty(context_, {1}, DType::kFloat32);
+  scalars_.total = empty(context_, {1}, DType::kFloat64);
+  scalars_.step = empty(context_, {1}, DType::kInt64);
 }
 
 Tensor Optimizer::gradient(std::size_t i) const {
@@ -108,25 +112,34 @@ std::vector<TensorView> Optimizer::counted_gradients() const {
   return views;
 }
 
-float Optimizer::clip_and_norm(double max_norm) {
-  float* values = norm_and_factor_.data<float>();
-  context_.backend().sum_of_squares(context_.kernel_context(), values, counted_gradients(), false);
-  double sum = values[0];
+void Optimizer::clip(double max_norm) {
+  kernels::Backend& backend = context_.backend();
+  const kernels::KernelContext& kernel = context_.kernel_context();
+  backend.sum_of_squares(kernel, scalars_.sum_of_squares.view(), counted_gradients(), false);
+  backend.copy(kernel, scalars_.total.view(), scalars_.sum_of_squares.view());
   if (norm_group_.group != nullptr && norm_group_.group->size() > 1)
-    norm_group_.group->all_reduce(make_view(&sum, DType::kFloat64, {1}), comm::ReduceOp::kSum)
-        ->wait_host();
-  const float norm = std::sqrt(static_cast<float>(sum));
-  values[1] = max_norm > 0.0 ? std::min(1.0f, static_cast<float>(max_norm) / (norm + 1e-6f)) : 1.0f;
-  return norm;
+    norm_group_.group->all_reduce(scalars_.total.view(), comm::ReduceOp::kSum)
+        ->enqueue_wait(kernel.stream);
+  backend.clip_factor(kernel, scalars_.norm.view(), scalars_.grad_factor.view(),
+                      scalars_.total.view(), max_norm);
+  clipped_ = true;
 }
 
+float Optimizer::norm() const { return static_cast<float>(scalars_.norm.item()); }
+
 std::int64_t Optimizer::first_nonfinite_gradient() const {
+  std::vector<TensorView> gradients;
+  std::vector<std::int64_t> owners;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor grad = gradient(i);
-    if (grad && context_.backend().first_nonfinite(context_.kernel_context(), grad.view()) >= 0)
-      return static_cast<std::int64_t>(i);
+    if (!grad) continue;
+    gradients.push_back(grad.view());
+    owners.push_back(static_cast<std::int64_t>(i));
   }
-  return -1;
+  const Tensor found = empty(context_, {1}, DType::kInt64);
+  context_.backend().first_nonfinite(context_.kernel_context(), found.view(), gradients);
+  const auto index = static_cast<std::int64_t>(found.item());
+  return index < 0 ? -1 : owners[static_cast<std::size_t>(index)];
 }
 
 std::vector<kernels::OptimizerTensor> Optimizer::tensors_to_step() const {
@@ -148,29 +161,30 @@ std::vector<kernels::OptimizerTensor> Optimizer::tensors_to_step() const {
   return tensors;
 }
 
-void Optimizer::step(double lr) {
-  ++step_count_;
-  const std::vector<kernels::OptimizerTensor> tensors = tensors_to_step();
-  const float* factor = norm_and_factor_.data<float>() + 1;
-  if (settings_.kind == Settings::Kind::kSgd) {
-    const kernels::SgdOptions options = {static_cast<float>(lr),
-                                         static_cast<float>(settings_.momentum),
-                                         static_cast<float>(settings_.dampening),
-                                         settings_.nesterov,
-                                         step_count_,
-                                         factor};
-    context_.backend().sgd_step(context_.kernel_context(), tensors, options);
-  } else {
-    const kernels::AdamOptions options = {static_cast<float>(lr),
-                                          static_cast<float>(settings_.beta1),
-                                          static_cast<float>(settings_.beta2),
-                                          static_cast<float>(settings_.eps),
-                                          step_count_,
-                                          settings_.kind == Settings::Kind::kAdamW,
-                                          factor};
-    context_.backend().adam_step(context_.kernel_context(), tensors, options);
+void Optimizer::step(std::int64_t number, double lr) {
+  kernels::Backend& backend = context_.backend();
+  const kernels::KernelContext& kernel = context_.kernel_context();
+  backend.fill(kernel, scalars_.lr.view(), lr);
+  backend.fill(kernel, scalars_.step.view(), static_cast<double>(number));
+  kernels::StepScalars scalars{.lr = scalars_.lr.view(), .step = scalars_.step.view()};
+  if (clipped_) {
+    scalars.grad_factor = scalars_.grad_factor.view();
+    scalars.grad_norm = scalars_.norm.view();
   }
-  norm_and_factor_.data<float>()[1] = 1.0f;
+  clipped_ = false;
+  const std::vector<kernels::OptimizerTensor> tensors = tensors_to_step();
+  if (settings_.kind == Settings::Kind::kSgd) {
+    const kernels::SgdOptions options{.momentum = static_cast<float>(settings_.momentum),
+                                      .dampening = static_cast<float>(settings_.dampening),
+                                      .nesterov = settings_.nesterov};
+    backend.sgd_step(kernel, tensors, scalars, options);
+  } else {
+    const kernels::AdamOptions options{.beta1 = static_cast<float>(settings_.beta1),
+                                       .beta2 = static_cast<float>(settings_.beta2),
+                                       .eps = static_cast<float>(settings_.eps),
+                                       .decoupled = settings_.kind == Settings::Kind::kAdamW};
+    backend.adam_step(kernel, tensors, scalars, options);
+  }
 }
 
 void Optimizer::zero_grad() {

@@ -54,22 +54,22 @@ class Optimizer {
 
   const OptimizerSettings& settings() const { return settings_; }
   const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
-  /// Steps done; decides the bias correction.
-  std::int64_t step_count() const { return step_count_; }
-  void set_step_count(std::int64_t steps) { step_count_ = steps; }
   /// Whether parameter i is subject to weight decay.
   bool decays(std::size_t i) const { return decays_[i]; }
 
-  /// The global norm (root of the sum of squares) of all gradients, before clipping, the same on
-  /// every rank of the norm group, which calls it together. The next step
-  /// multiplies all gradients with min(1, max_norm / (norm + 1e-6)), in its own pass over them;
-  /// max_norm 0: with 1.
-  float clip_and_norm(double max_norm);
+  /// Measures the global norm (root of the sum of squares) of all gradients. The next step
+  /// multiplies them with min(1, max_norm / (norm + 1e-6)), in its own pass over them; max_norm 0:
+  /// with 1. The ranks of the norm group call it together. Waits for no device.
+  void clip(double max_norm);
+  /// Updates masters, moments and working copies in step `number` (1 for the first, which decides
+  /// the bias correction). Parameters without a gradient are left as they are, and all of them are
+  /// if clip found a norm that is NaN or infinite. Waits for no device.
+  void step(std::int64_t number, double lr);
+  /// The norm that the last clip measured, before clipping; the same on every rank of the norm
+  /// group. Waits until the device has it.
+  float norm() const;
   /// Index of this rank's first parameter whose gradient holds a NaN or infinity, or -1.
   std::int64_t first_nonfinite_gradient() const;
-  /// Updates masters, moments and working copies. Parameters without a gradient are left as they
-  /// are.
-  void step(double lr);
   /// Marks all gradients empty.
   void zero_grad();
 
@@ -82,6 +82,14 @@ class Optimizer {
   const Tensor& master(std::size_t i) const { return masters_[i]; }
 
  private:
+  /// What the kernels of a step read from device memory, an element each.
+  struct Scalars {
+    Tensor sum_of_squares;         ///< float32, of this rank's counted gradients
+    Tensor total;                  ///< float64, over the norm group
+    Tensor norm, grad_factor, lr;  ///< float32
+    Tensor step;                   ///< int64
+  };
+
   std::vector<TensorView> counted_gradients() const;
   /// Of parameter i on this rank; undefined where there is none or it is empty.
   Tensor gradient(std::size_t i) const;
@@ -93,10 +101,9 @@ class Optimizer {
   OptimizerSettings settings_;
   std::vector<bool> decays_;
   std::vector<Tensor> masters_, moments1_, moments2_;
-  Tensor norm_and_factor_;  ///< float32 [2]: sum of squares, then the clip factor, where kernels
-                            ///< read it
+  Scalars scalars_;
+  bool clipped_ = false;  ///< the factor and norm are for the next step
   NormGroup norm_group_;
-  std::int64_t step_count_ = 0;
 };
 
 }  // namespace meshloom::train

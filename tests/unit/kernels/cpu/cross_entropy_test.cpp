@@ -40,7 +40,7 @@ TEST(CrossEntropy, LossesAndLse) {
         options.label_smoothing = smoothing;
         for_all_settings([&](const KernelContext& context) {
           HostTensor losses({7}, DType::kFloat32), lse({7}, DType::kFloat32);
-          backend().cross_entropy(context, losses, lse, p.logits, p.targets, options);
+          backend().cross_entropy(context, {p.logits, p.targets, losses, lse}, options);
           for (std::int64_t r = 0; r < 7; ++r) {
             EXPECT_NEAR(lse.get(r), row_lse(p.logits, r, classes), 1e-5);
             const auto target = static_cast<std::int64_t>(p.targets.get(r));
@@ -91,7 +91,7 @@ TEST(CrossEntropy, GradientsAreFiniteDifferences) {
       }
       for_all_settings([&](const KernelContext& context) {
         HostTensor dlogits({5, classes}, dtype);
-        backend().cross_entropy_backward(context, dlogits, grads, p.logits, lse, p.targets,
+        backend().cross_entropy_backward(context, dlogits, grads, {p.logits, p.targets, {}, lse},
                                          options);
         expect_close(dlogits.values(), expected, std::max(tolerance(dtype), 1e-6), 0.1);
       });
@@ -104,11 +104,11 @@ TEST(CrossEntropy, GradientInPlaceOfLogits) {
   const Problem p(9, 300, DType::kFloat32, rng, 5.0);
   HostTensor lse({9}, DType::kFloat32), losses({9}, DType::kFloat32);
   for_all_settings([&](const KernelContext& context) {
-    backend().cross_entropy(context, losses, lse, p.logits, p.targets, {});
+    backend().cross_entropy(context, {p.logits, p.targets, losses, lse}, {});
     HostTensor apart({9, 300}, DType::kFloat32), in_place({9, 300}, DType::kFloat32);
     backend().copy(context, in_place, p.logits);
-    backend().cross_entropy_backward(context, apart, {}, p.logits, lse, p.targets, {});
-    backend().cross_entropy_backward(context, in_place, {}, in_place, lse, p.targets, {});
+    backend().cross_entropy_backward(context, apart, {}, {p.logits, p.targets, {}, lse}, {});
+    backend().cross_entropy_backward(context, in_place, {}, {in_place, p.targets, {}, lse}, {});
     EXPECT_EQ(in_place.values(), apart.values());
   });
 }
@@ -119,7 +119,7 @@ TEST(CrossEntropy, RefusesTargetsOutside) {
   const HostTensor losses({2}, DType::kFloat32);
   for (const double bad : {-1.0, 4.0}) {
     targets.set(1, bad);
-    EXPECT_THROW(backend().cross_entropy({}, losses, {}, logits, targets, {}), OutOfRange);
+    EXPECT_THROW(backend().cross_entropy({}, {logits, targets, losses, {}}, {}), OutOfRange);
   }
 }
 
@@ -129,7 +129,7 @@ TEST(CrossEntropy, NanInTheLogitsReachesTheLoss) {
   const HostTensor targets({1}, DType::kInt64);
   for_all_settings([&](const KernelContext& context) {
     HostTensor losses({1}, DType::kFloat32);
-    backend().cross_entropy(context, losses, {}, logits, targets, {});
+    backend().cross_entropy(context, {logits, targets, losses, {}}, {});
     EXPECT_TRUE(std::isnan(losses.get(0)));
   });
 }

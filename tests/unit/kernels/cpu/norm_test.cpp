@@ -5,6 +5,7 @@ namespace meshloom::kernels::test {
 namespace {
 
 constexpr float kEps = 1e-5f;
+const NormOptions kLayer{kEps, NormKind::kLayer}, kRms{kEps, NormKind::kRms};
 
 struct Reference {
   std::vector<double> y, mean, rstd;
@@ -59,7 +60,9 @@ TEST(LayerNorm, ForwardInEveryDType) {
         HostTensor y({rows, columns}, dtype);
         HostTensor mean({rows}, DType::kFloat32);
         HostTensor rstd({rows}, DType::kFloat32);
-        backend().layer_norm(context, y, mean, rstd, x, weight, bias, {kEps});
+        backend().norm(context,
+                       {.y = y, .mean = mean, .rstd = rstd, .x = x, .weight = weight, .bias = bias},
+                       kLayer);
         // A column of one has no spread: rstd is about 316 and scales the rounding of x - mean.
         expect_close(y.values(), expected.y, 4 * tolerance(dtype));
         expect_close(mean.values(), expected.mean, 1e-6);
@@ -75,9 +78,9 @@ TEST(LayerNorm, WithoutParametersAndStatistics) {
   const HostTensor weight = random_tensor({45}, DType::kBFloat16, rng);
   for_all_settings([&](const KernelContext& context) {
     HostTensor y({6, 45}, DType::kFloat32);
-    backend().layer_norm(context, y, {}, {}, x, {}, {}, {kEps});
+    backend().norm(context, {.y = y, .x = x}, kLayer);
     expect_close(y.values(), norm_reference(x.values(), 45, nullptr, nullptr, false).y, 1e-5);
-    backend().layer_norm(context, y, {}, {}, x, weight, {}, {kEps});
+    backend().norm(context, {.y = y, .x = x, .weight = weight}, kLayer);
     expect_close(y.values(), norm_reference(x.values(), 45, &weight, nullptr, false).y, 1e-5);
   });
 }
@@ -87,7 +90,7 @@ TEST(LayerNorm, LargeMeanSmallSpread) {
   const HostTensor x = random_tensor({4, 500}, DType::kFloat32, rng, 1000.0, 1001.0);
   for_all_settings([&](const KernelContext& context) {
     HostTensor y({4, 500}, DType::kFloat32);
-    backend().layer_norm(context, y, {}, {}, x, {}, {}, {kEps});
+    backend().norm(context, {.y = y, .x = x}, kLayer);
     // The mean itself is rounded to 6e-5, a part of 2e-4 of the spread.
     expect_close(y.values(), norm_reference(x.values(), 500, nullptr, nullptr, false).y, 5e-4);
   });
@@ -103,7 +106,7 @@ TEST(RmsNorm, ForwardInEveryDType) {
       for_all_settings([&](const KernelContext& context) {
         HostTensor y({rows, columns}, dtype);
         HostTensor rstd({rows}, DType::kFloat32);
-        backend().rms_norm(context, y, rstd, x, weight, {kEps});
+        backend().norm(context, {.y = y, .rstd = rstd, .x = x, .weight = weight}, kRms);
         expect_close(y.values(), expected.y, 4 * tolerance(dtype));
         expect_close(rstd.values(), expected.rstd, 1e-5);
       });
@@ -122,14 +125,13 @@ TEST(AddNorm, IsAddThenNorm) {
       for_all_settings([&](const KernelContext& context) {
         HostTensor y({21, 131}, dtype), sum({21, 131}, dtype);
         HostTensor mean({21}, DType::kFloat32), rstd({21}, DType::kFloat32);
-        backend().add_norm(context, y, sum, rms ? TensorView{} : mean.view(), rstd, x, residual,
-                           weight, rms ? TensorView{} : bias.view(), rms, {kEps});
+        const NormOptions& options = rms ? kRms : kLayer;
+        const TensorView kept_mean = rms ? TensorView{} : mean.view();
+        const TensorView used_bias = rms ? TensorView{} : bias.view();
+        backend().norm(context, {y, sum, kept_mean, rstd, x, residual, weight, used_bias}, options);
         HostTensor sum2({21, 131}, dtype), y2({21, 131}, dtype), rstd2({21}, DType::kFloat32);
         backend().binary(context, BinaryOp::kAdd, sum2, x, residual);
-        if (rms)
-          backend().rms_norm(context, y2, rstd2, sum2, weight, {kEps});
-        else
-          backend().layer_norm(context, y2, {}, rstd2, sum2, weight, bias, {kEps});
+        backend().norm(context, {y2, {}, {}, rstd2, sum2, {}, weight, used_bias}, options);
         EXPECT_EQ(sum.values(), sum2.values());
         EXPECT_EQ(y.values(), y2.values());
         EXPECT_EQ(rstd.values(), rstd2.values());
@@ -198,12 +200,10 @@ void check_backward(const BackwardCase& c, DType dtype, bool accumulate) {
     backend().fill(context, dx, 0.5);
     backend().fill(context, dweight, 0.25);
     backend().fill(context, dbias, 0.75);
-    if (c.rms)
-      backend().rms_norm_backward(context, dx, dweight, c.dy, c.x, c.weight, c.rstd, accumulate,
-                                  accumulate);
-    else
-      backend().layer_norm_backward(context, dx, dweight, dbias, c.dy, c.x, c.weight, c.mean,
-                                    c.rstd, accumulate, accumulate);
+    const TensorView bias_sums = c.rms ? TensorView{} : dbias.view();
+    const TensorView kept_mean = c.rms ? TensorView{} : c.mean.view();
+    backend().norm_backward(context, {dx, dweight, bias_sums, c.dy, c.x, c.weight, kept_mean,
+                                      c.rstd, accumulate, accumulate});
     const auto plus = [&](std::vector<double> values, double start) {
       for (double& v : values) v += accumulate ? start : 0.0;
       return values;
@@ -236,8 +236,7 @@ TEST(NormBackward, ManyRowsAndNoParameters) {
   check_backward(c, DType::kFloat32, true);
   for_all_settings([&](const KernelContext& context) {
     HostTensor dx({1500, 24}, DType::kFloat32);
-    backend().layer_norm_backward(context, dx, {}, {}, c.dy, c.x, c.weight, c.mean, c.rstd, false,
-                                  false);
+    backend().norm_backward(context, {dx, {}, {}, c.dy, c.x, c.weight, c.mean, c.rstd});
     expect_close(dx.values(), c.dx, 2e-6, 4.0);
   });
 }
@@ -250,8 +249,7 @@ TEST(NormBackward, SameBitsEveryTime) {
     for (int i = 0; i < 4; ++i) {
       HostTensor dx({400, 96}, DType::kFloat32), dweight({96}, DType::kFloat32),
           dbias({96}, DType::kFloat32);
-      backend().layer_norm_backward(context, dx, dweight, dbias, c.dy, c.x, c.weight, c.mean,
-                                    c.rstd, false, false);
+      backend().norm_backward(context, {dx, dweight, dbias, c.dy, c.x, c.weight, c.mean, c.rstd});
       if (i == 0) first = dweight.values();
       ASSERT_EQ(dweight.values(), first);
     }
@@ -263,7 +261,8 @@ TEST(NormBackward, NoRowsClearsParameters) {
   const HostTensor none({0}, DType::kFloat32);
   HostTensor dweight({8}, DType::kFloat32);
   backend().fill({}, dweight, 3.0);
-  backend().rms_norm_backward({}, empty, dweight, empty, empty, {}, none, false, false);
+  backend().norm_backward({},
+                          {.dx = empty, .dweight = dweight, .dy = empty, .x = empty, .rstd = none});
   for (const double v : dweight.values()) EXPECT_EQ(v, 0.0);
 }
 

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <limits>
+
 #include "tests/unit/kernels/cpu/kernel_test.h"
 
 namespace meshloom::kernels::test {
@@ -43,37 +46,56 @@ struct Problem {
   std::vector<std::vector<double>> p, m, v;
 };
 
+// What a step reads from device memory.
+struct Scalars {
+  explicit Scalars(double rate) { lr.set(0, rate); }
+  StepScalars views(std::int64_t number) {
+    step.set(0, static_cast<double>(number));
+    return {lr, step, clipped ? grad_factor.view() : TensorView{},
+            clipped ? grad_norm.view() : TensorView{}};
+  }
+  void clip(double factor, double norm) {
+    grad_factor.set(0, factor);
+    grad_norm.set(0, norm);
+    clipped = true;
+  }
+
+  HostTensor lr{{1}, DType::kFloat32}, step{{1}, DType::kInt64};
+  HostTensor grad_factor{{1}, DType::kFloat32}, grad_norm{{1}, DType::kFloat32};
+  bool clipped = false;
+};
+
 // Adam by its definition.
-void adam_reference(Problem& problem, const AdamOptions& o, double factor) {
+void adam_reference(Problem& problem, const AdamOptions& o, double lr, int step, double factor) {
   for (std::size_t k = 0; k < problem.p.size(); ++k)
     for (std::size_t i = 0; i < problem.p[k].size(); ++i) {
       double& p = problem.p[k][i];
       double g = problem.grad[k].get(i) * factor;
       if (o.decoupled)
-        p -= o.lr * problem.decay[k] * p;
+        p -= lr * problem.decay[k] * p;
       else
         g += problem.decay[k] * p;
       double& m = problem.m[k][i];
       double& v = problem.v[k][i];
       m = o.beta1 * m + (1 - static_cast<double>(o.beta1)) * g;
       v = o.beta2 * v + (1 - static_cast<double>(o.beta2)) * g * g;
-      const double m_hat = m / (1 - std::pow(o.beta1, o.step));
-      const double v_hat = v / (1 - std::pow(o.beta2, o.step));
-      p -= o.lr * m_hat / (std::sqrt(v_hat) + o.eps);
+      const double m_hat = m / (1 - std::pow(o.beta1, step));
+      const double v_hat = v / (1 - std::pow(o.beta2, step));
+      p -= lr * m_hat / (std::sqrt(v_hat) + o.eps);
     }
 }
 
-void sgd_reference(Problem& problem, const SgdOptions& o, double factor) {
+void sgd_reference(Problem& problem, const SgdOptions& o, double lr, int step, double factor) {
   for (std::size_t k = 0; k < problem.p.size(); ++k)
     for (std::size_t i = 0; i < problem.p[k].size(); ++i) {
       double& p = problem.p[k][i];
       double g = problem.grad[k].get(i) * factor + problem.decay[k] * p;
       if (o.momentum != 0.0f) {
         double& m = problem.m[k][i];
-        m = o.step == 1 ? g : o.momentum * m + (1.0 - o.dampening) * g;
+        m = step == 1 ? g : o.momentum * m + (1.0 - o.dampening) * g;
         g = o.nesterov ? g + o.momentum * m : m;
       }
-      p -= o.lr * g;
+      p -= lr * g;
     }
 }
 
@@ -85,18 +107,52 @@ TEST(Adam, FiveStepsMatchTheDefinition) {
         Rng rng(1);
         Problem problem(rng);
         AdamOptions options;
-        options.lr = 0.01f;
         options.beta2 = 0.95f;
         options.decoupled = decoupled;
-        options.grad_factor = with_working ? &factor : nullptr;
-        for (options.step = 1; options.step <= 5; ++options.step) {
-          backend().adam_step(context, problem.tensors(with_working), options);
-          adam_reference(problem, options, with_working ? factor : 1.0);
+        Scalars scalars(0.01f);
+        if (with_working) scalars.clip(factor, 3.0);
+        for (int step = 1; step <= 5; ++step) {
+          backend().adam_step(context, problem.tensors(with_working), scalars.views(step), options);
+          adam_reference(problem, options, 0.01f, step, with_working ? factor : 1.0);
         }
         problem.expect_matches(with_working);
       });
     }
   }
+}
+
+TEST(Step, ANormThatIsNotFiniteLeavesEverythingAsItIs) {
+  for (const double norm : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    Rng rng(5);
+    Problem problem(rng);
+    Scalars scalars(0.01f);
+    scalars.clip(0.5, norm);
+    backend().adam_step({}, problem.tensors(true), scalars.views(1), {});
+    backend().sgd_step({}, problem.tensors(true), scalars.views(1), {.momentum = 0.9f});
+    for (std::size_t k = 0; k < problem.master.size(); ++k) {
+      EXPECT_EQ(problem.master[k].values(), problem.p[k]);
+      EXPECT_EQ(problem.moment1[k].values(), problem.m[k]);
+      EXPECT_EQ(problem.moment2[k].values(), problem.v[k]);
+      for (const double value : problem.working[k].values()) EXPECT_EQ(value, 0.0);
+    }
+  }
+}
+
+TEST(ClipFactor, IsTheQuotientOfTheNormsOrOne) {
+  const HostTensor norm({1}, DType::kFloat32), factor({1}, DType::kFloat32);
+  HostTensor squares({1}, DType::kFloat64);
+  const auto factor_of = [&](double sum, double max_norm) {
+    squares.set(0, sum);
+    backend().clip_factor({}, norm, factor, squares, max_norm);
+    return factor.get(0);
+  };
+  EXPECT_FLOAT_EQ(factor_of(16.0, 1.0), 1.0f / (4.0f + 1e-6f));
+  EXPECT_EQ(norm.get(0), 4.0);
+  EXPECT_EQ(factor_of(16.0, 5.0), 1.0);
+  EXPECT_EQ(factor_of(16.0, 0.0), 1.0);
+  EXPECT_EQ(factor_of(0.0, 1.0), 1.0);
+  factor_of(std::nan(""), 1.0);
+  EXPECT_TRUE(std::isnan(norm.get(0)));
 }
 
 TEST(Adam, ThreadsDoNotChangeBits) {
@@ -106,9 +162,7 @@ TEST(Adam, ThreadsDoNotChangeBits) {
     Problem problem(rng);
     KernelContext context;
     context.threads = {threads};
-    AdamOptions options;
-    options.lr = 0.01f;
-    backend().adam_step(context, problem.tensors(false), options);
+    backend().adam_step(context, problem.tensors(false), Scalars(0.01f).views(1), {});
     results.push_back(problem.master[0].values());
     EXPECT_EQ(results.back(), results.front());
   }
@@ -126,14 +180,14 @@ TEST(Sgd, MatchesTheDefinition) {
       Rng rng(3);
       Problem problem(rng);
       SgdOptions options;
-      options.lr = 0.05f;
       options.momentum = variant.momentum;
       options.dampening = variant.dampening;
       options.nesterov = variant.nesterov;
-      options.grad_factor = &factor;
-      for (options.step = 1; options.step <= 4; ++options.step) {
-        backend().sgd_step(context, problem.tensors(true), options);
-        sgd_reference(problem, options, factor);
+      Scalars scalars(0.05f);
+      scalars.clip(factor, 3.0);
+      for (int step = 1; step <= 4; ++step) {
+        backend().sgd_step(context, problem.tensors(true), scalars.views(step), options);
+        sgd_reference(problem, options, 0.05f, step, factor);
       }
       problem.expect_matches(true);
     });
@@ -146,9 +200,7 @@ TEST(Sgd, MomentumBufferMayBeMissing) {
   const HostTensor grad = random_tensor({10}, DType::kFloat32, rng);
   const std::vector<double> before = master.values();
   const std::vector<OptimizerTensor> tensors{{master, grad, {}, {}, {}, 0.0f}};
-  SgdOptions options;
-  options.lr = 1.0f;
-  backend().sgd_step({}, tensors, options);
+  backend().sgd_step({}, tensors, Scalars(1.0).views(1), {});
   for (int i = 0; i < 10; ++i) EXPECT_FLOAT_EQ(master.get(i), before[i] - grad.get(i));
 }
 

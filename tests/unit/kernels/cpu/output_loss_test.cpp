@@ -108,22 +108,23 @@ void run(const KernelContext& context, const Problem& p, const TensorView& losse
     view.shape[1] = p.n.vocabulary;
     return view;
   };
+  const auto projection = [&](std::int64_t begin, std::int64_t count) {
+    return OutputProjection{rows_of(hidden, begin, count), p.weight.view(), p.bias.view()};
+  };
   const HostTensor& gradients = plan.gradient == plan.logits ? logits : own;
   for (std::int64_t block = 0; block < p.n.rows; block += plan.block) {
     const std::int64_t end = std::min(block + plan.block, p.n.rows);
     for (std::int64_t at = block; at < end; at += plan.chunk) {
       const std::int64_t n = std::min(plan.chunk, end - at);
-      const TensorView chunk_lse = rows_of(lse.view(), at, n);
-      output_loss_chunk(context, rows_of(losses, at, n), chunk_lse, columns(logits, at, n),
-                        rows_of(hidden, at, n), p.weight.view(), p.bias.view(),
-                        rows_of(targets, at, n), p.options);
-      cross_entropy_backward(context, columns(gradients, at, n), {}, columns(logits, at, n),
-                             chunk_lse, rows_of(targets, at, n), p.options);
+      const CrossEntropyRows rows{columns(logits, at, n), rows_of(targets, at, n),
+                                  rows_of(losses, at, n), rows_of(lse.view(), at, n)};
+      output_loss_chunk(context, rows, projection(at, n), p.options);
+      cross_entropy_backward(context, columns(gradients, at, n), {}, rows, p.options);
     }
-    output_loss_products(context, rows_of(g.dhidden, block, end - block), g.dweight, g.dbias,
-                         columns(gradients, block, end - block),
-                         rows_of(hidden, block, end - block), p.weight.view(),
-                         accumulate || block > 0);
+    output_loss_products(
+        context,
+        {rows_of(g.dhidden, block, end - block), g.dweight, g.dbias, accumulate || block > 0},
+        columns(gradients, block, end - block), projection(block, end - block));
   }
 }
 

@@ -170,30 +170,40 @@ TEST(SumOfSquares, OverManyTensors) {
     for (const double v : t->values()) expected += v * v;
   const std::vector<TensorView> views{a, b, c, d};
   for_all_settings([&](const KernelContext& context) {
-    float out = 5.0f;
-    backend().sum_of_squares(context, &out, views, false);
-    EXPECT_NEAR(out / expected, 1.0, 1e-6);
-    out = 5.0f;
-    backend().sum_of_squares(context, &out, views, true);
-    EXPECT_NEAR(out / (expected + 5.0), 1.0, 1e-6);
-    backend().sum_of_squares(context, &out, {}, false);
-    EXPECT_EQ(out, 0.0f);
+    HostTensor out({1}, DType::kFloat32);
+    out.set(0, 5.0);
+    backend().sum_of_squares(context, out, views, false);
+    EXPECT_NEAR(out.get(0) / expected, 1.0, 1e-6);
+    out.set(0, 5.0);
+    backend().sum_of_squares(context, out, views, true);
+    EXPECT_NEAR(out.get(0) / (expected + 5.0), 1.0, 1e-6);
+    backend().sum_of_squares(context, out, {}, false);
+    EXPECT_EQ(out.get(0), 0.0);
   });
 }
 
-TEST(FirstNonfinite, FindsTheFirst) {
+TEST(FirstNonfinite, FindsTheFirstView) {
+  const auto first = [](const KernelContext& context, const std::vector<TensorView>& views) {
+    const HostTensor index({1}, DType::kInt64);
+    backend().first_nonfinite(context, index, views);
+    return index.get(0);
+  };
   const double inf = std::numeric_limits<double>::infinity();
   for (const DType dtype : kFloatDTypes) {
     for (const Layout layout : {Layout::kDense, Layout::kPermuted}) {
       HostTensor x({211, 301}, dtype, layout);
+      const HostTensor clean({5}, dtype);
       for_all_settings([&](const KernelContext& context) {
-        EXPECT_EQ(backend().first_nonfinite(context, x), -1);
+        EXPECT_EQ(first(context, {x, clean}), -1);
+        EXPECT_EQ(first(context, {}), -1);
       });
-      x.set(63000, std::nan(""));
-      x.set(50021, -inf);
-      for_all_settings([&](const KernelContext& context) {
-        EXPECT_EQ(backend().first_nonfinite(context, x), 50021);
-      });
+      for (const double bad : {std::nan(""), inf, -inf}) {
+        x.set(50021, bad);
+        for_all_settings([&](const KernelContext& context) {
+          EXPECT_EQ(first(context, {clean, x, clean}), 1);
+          EXPECT_EQ(first(context, {x, x}), 0);
+        });
+      }
     }
   }
 }

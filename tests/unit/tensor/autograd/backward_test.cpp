@@ -68,12 +68,14 @@ TEST_F(BackwardTest, PollsAfterEveryNodeAndReleasesAtOnce) {
   Tensor z = traced(traced(y, "1"), "2");
   EXPECT_EQ(saved.use_count(), 2);
   std::vector<long> held_at_poll;
-  context_.set_poll([&] {
-    ++polls;
-    held_at_poll.push_back(saved.use_count());
-  });
-  backward(z);
-  context_.set_poll(nullptr);
+  {
+    const PollPoint point(context_, [&] {
+      ++polls;
+      held_at_poll.push_back(saved.use_count());
+    });
+    backward(z);
+  }
+  context_.poll();
   EXPECT_EQ(polls, 3);
   EXPECT_EQ(held_at_poll, (std::vector<long>{2, 2, 1}));
 }
@@ -115,9 +117,8 @@ TEST_F(BackwardTest, ReadyHookComesOnceAfterTheLastContribution) {
   // w is used first and last (as a tied weight is), `late` in between.
   const Tensor h = ops::matmul(ops::matmul(w, late), w);
   const Tensor y = ops::sum(h);
-  context_.set_poll([&] { events.push_back("."); });
+  const PollPoint point(context_, [&] { events.push_back("."); });
   backward(y);
-  context_.set_poll(nullptr);
   // Nodes run: sum, second matmul, first matmul.
   EXPECT_EQ(events, (std::vector<std::string>{".", ".", "w", "late", "."}));
   EXPECT_EQ(seen, w.grad().to_vector()[0]);
@@ -147,9 +148,8 @@ TEST_F(BackwardTest, LeafWrittenInForwardIsReadyOnlyAfterItsOtherUses) {
   const Tensor loss = ops::linear_cross_entropy(hidden, w, {}, ids, {});
   EXPECT_TRUE(w.grad().defined());
   std::vector<bool> ready_at_poll;
-  context_.set_poll([&] { ready_at_poll.push_back(ready); });
+  const PollPoint point(context_, [&] { ready_at_poll.push_back(ready); });
   backward(loss);
-  context_.set_poll(nullptr);
   EXPECT_EQ(ready_at_poll, (std::vector<bool>{false, false, true}));
 }
 

@@ -101,7 +101,7 @@ void expect_reference(const OptimizerSettings& settings) {
       for (std::size_t i = 0; i < expected[p].size(); ++i)
         expected[p][i] = state[p][i].update(expected[p][i], gradients[p][i], lr,
                                             optimizer.decays(p) ? settings.weight_decay : 0.0);
-    optimizer.step(lr);
+    optimizer.step(step, lr);
     optimizer.zero_grad();
   }
   const auto found = toy.values();
@@ -174,8 +174,9 @@ TEST(Optimizer, ClipsByTheGlobalNorm) {
     const double factor = max_norm == 0.0 ? 1.0 : std::min(1.0, max_norm / (norm + 1e-6));
     const auto before = toy.values();
     const auto gradients = toy.gradients();
-    EXPECT_NEAR(optimizer.clip_and_norm(max_norm), norm, 1e-5);
-    optimizer.step(0.1);
+    optimizer.clip(max_norm);
+    optimizer.step(1, 0.1);
+    EXPECT_NEAR(optimizer.norm(), norm, 1e-5);
     const auto after = toy.values();
     for (std::size_t p = 0; p < before.size(); ++p)
       for (std::size_t i = 0; i < before[p].size(); ++i)
@@ -192,7 +193,11 @@ TEST(Optimizer, NamesTheFirstBadGradient) {
   toy.named_parameters()[1].parameter->value.leaf_grad()->buffer().data<float>()[6] =
       std::numeric_limits<float>::infinity();
   EXPECT_EQ(optimizer.first_nonfinite_gradient(), 1);
-  EXPECT_FALSE(std::isfinite(optimizer.clip_and_norm(1.0)));
+  const auto before = toy.values();
+  optimizer.clip(1.0);
+  optimizer.step(1, 0.1);
+  EXPECT_FALSE(std::isfinite(optimizer.norm()));
+  EXPECT_EQ(toy.values(), before);
 }
 
 // Updates far below bfloat16's resolution add up in the master and reach the working copy.
@@ -208,9 +213,9 @@ TEST(Optimizer, BfloatParametersFollowAFloatMaster) {
   Optimizer optimizer(context, toy.named_parameters(), settings, masters);
   optimizer.refresh_working_copies();
   const auto start = twin.values();
-  for (int i = 0; i < 100; ++i) {
+  for (int step = 1; step <= 100; ++step) {
     toy.set_gradients(5);
-    optimizer.step(1e-4);
+    optimizer.step(step, 1e-4);
   }
   const auto gradients = toy.gradients();
   const auto master = twin.values();
