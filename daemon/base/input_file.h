@@ -7,37 +7,10 @@
 #include <filesystem>
 #include <span>
 #include <string>
-#include <utility>
+
+#include "daemon/base/unique_fd.h"
 
 namespace meshloom::base {
-
-/// Owns an open file; -1: none.
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd = -1) : fd_(fd) {}
-  ~FileDescriptor() { reset(); }
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    if (this != &other) {
-      reset();
-      fd_ = std::exchange(other.fd_, -1);
-    }
-    return *this;
-  }
-  int get() const { return fd_; }
-
- private:
-  void reset();
-
-  int fd_;
-};
-
-/// Throws what the operating system's error about a path means to whoever named it: NotFound
-/// (NOT_FOUND), InvalidArgument (INVALID_PATH) for a name that is too long or links that lead in a
-/// circle, FailedPrecondition (PERMISSION_DENIED), else IoError (IO_ERROR). `action` begins the
-/// text: "cannot open".
-[[noreturn]] void throw_file_error(const char* action, const std::filesystem::path& path,
-                                   int error);
 
 /// A regular file. Its bytes come by pread alone, so that a file that shrinks or a disk that fails
 /// is an error of the read and not a signal. May be read by several threads at once.
@@ -46,7 +19,7 @@ class InputFile {
   enum class Links { kFollow, kRefuse };  ///< of the path's last part
 
   /// Never waits for the other end of a pipe, whatever lies at the path. Throws as
-  /// throw_file_error, and InvalidArgument (NOT_A_REGULAR_FILE) naming what it is instead.
+  /// throw_input_error, and InvalidArgument (NOT_A_REGULAR_FILE) naming what it is instead.
   explicit InputFile(std::filesystem::path path, Links links = Links::kFollow);
 
   const std::filesystem::path& path() const { return path_; }
@@ -61,7 +34,7 @@ class InputFile {
 
  private:
   std::filesystem::path path_;
-  FileDescriptor fd_;
+  UniqueFd fd_;
   std::uint64_t size_ = 0;
 };
 

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "daemon/base/files.h"
+#include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::base {
@@ -38,15 +40,12 @@ Kept lines_to_keep(const std::filesystem::path& path, std::int64_t last_step) {
   return kept;
 }
 
-void write_lines(const std::filesystem::path& path, const std::vector<std::string>& lines) {
-  const std::filesystem::path next = path.string() + ".tmp";
-  {
-    std::ofstream file(next, std::ios::trunc);
-    for (const auto& line : lines) file << line << '\n';
-    if (!file.flush()) return;
-  }
-  std::error_code error;
-  std::filesystem::rename(next, path, error);
+void write_lines(const std::filesystem::path& path, const std::vector<std::string>& lines) try {
+  ReplacementFile next(path, 0644);
+  for (const std::string& line : lines) next.write(line + "\n");
+  next.commit();
+} catch (const Error& error) {
+  spdlog::warn("metrics of steps to come stay in {}: {}", path.string(), error.what());
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "daemon/base/input_file.h"
+#include "daemon/base/files.h"
 #include "daemon/train/field_error.h"
 #include "kernels/base/error.h"
 
@@ -22,7 +22,7 @@ bool is_inside(const fs::path& canonical, const fs::path& canonical_root) {
 fs::path followed(const fs::path& path) {
   std::error_code error;
   fs::path result = fs::weakly_canonical(path, error);
-  if (error) base::throw_file_error("cannot follow", path, error.value());
+  if (error) base::throw_input_error("cannot follow", path, error.value());
   return result;
 }
 

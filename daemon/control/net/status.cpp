@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <new>
 
-#include "daemon/base/input_file.h"
+#include "daemon/base/files.h"
 #include "daemon/base/utf8.h"
 #include "kernels/base/log.h"
 
@@ -85,7 +85,7 @@ namespace {
 
 v1::ErrorDetails details_of(const std::filesystem::filesystem_error& refused) {
   try {
-    base::throw_file_error("cannot use", refused.path1(), refused.code().value());
+    base::throw_input_error("cannot use", refused.path1(), refused.code().value());
   } catch (const Error& known) {
     return to_details(known);
   }

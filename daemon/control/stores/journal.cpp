@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
+#include "daemon/base/files.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -39,14 +39,6 @@ std::uint32_t header_check(std::uint32_t length, std::uint64_t offset) {
   return XXH32(words, sizeof words, 0);
 }
 
-[[noreturn]] void throw_errno(const std::string& what, const std::filesystem::path& path) {
-  const int error = errno;
-  const std::string text =
-      fmt::format("journal {}: {}: {}", path.string(), what, std::strerror(error));
-  if (error == ENOSPC || error == EDQUOT) throw ResourceExhausted(text, "DISK_FULL");
-  throw IoError(text);
-}
-
 [[noreturn]] void corrupt(const std::filesystem::path& path, std::uint64_t offset,
                           const char* what) {
   throw DataLoss(fmt::format("journal {} is damaged at byte {}: {}; restore the file, or move it "
@@ -57,28 +49,17 @@ std::uint32_t header_check(std::uint32_t length, std::uint64_t offset) {
 
 std::string read_all(int fd, const std::filesystem::path& path) {
   struct stat status {};
-  if (::fstat(fd, &status) != 0) throw_errno("cannot be read", path);
+  if (::fstat(fd, &status) != 0) base::throw_output_error("cannot read journal", path, errno);
   std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
   for (std::size_t done = 0; done < bytes.size();) {
     const auto got =
         ::pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw_errno("cannot be read", path);
+    if (got < 0) base::throw_output_error("cannot read journal", path, errno);
     if (got == 0) bytes.resize(done);
     done += static_cast<std::size_t>(got);
   }
   return bytes;
-}
-
-void write_all(int fd, std::string_view bytes, std::uint64_t offset,
-               const std::filesystem::path& path) {
-  while (!bytes.empty()) {
-    const auto put = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) throw_errno("cannot be written", path);
-    bytes.remove_prefix(static_cast<std::size_t>(put));
-    offset += static_cast<std::uint64_t>(put);
-  }
 }
 
 std::string file_header() {
@@ -122,14 +103,6 @@ ReadRecord read_record(std::string_view file, std::uint64_t offset,
   corrupt(path, offset, "a record fails its digest");
 }
 
-void sync_folder(const std::filesystem::path& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) throw_errno("folder cannot be opened", folder);
-  const int result = ::fsync(fd);
-  ::close(fd);
-  if (result != 0) throw_errno("folder cannot be synced", folder);
-}
-
 /// Sets space aside up to `until` without making the file longer. The errno where it cannot.
 int set_aside(int fd, std::uint64_t from, std::uint64_t until) {
   int result = 0;
@@ -140,63 +113,15 @@ int set_aside(int fd, std::uint64_t from, std::uint64_t until) {
   return result == 0 ? 0 : errno;
 }
 
-int open_existing(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd < 0 && errno == ENOENT) return -1;
-  if (fd < 0) throw_errno("cannot be opened", path);
+/// None where there is no such file.
+base::UniqueFd open_existing(const std::filesystem::path& path) {
+  base::UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd && errno == ENOENT) return fd;
+  if (!fd) base::throw_output_error("cannot open journal", path, errno);
   struct stat status {};
-  if (::fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) return fd;
-  ::close(fd);
+  if (::fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode)) return fd;
   throw IoError(fmt::format("journal {} is no regular file", path.string()));
 }
-
-/// A new file that becomes `path` with `commit`, whole or not at all. Whoever held the old file
-/// must not go on writing to what has no name any more, so the new one is given out open.
-class Replacement {
- public:
-  explicit Replacement(const std::filesystem::path& path)
-      : path_(path), next_(path.string() + ".new") {
-    fd_ = ::open(next_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd_ < 0) throw_errno("cannot be made", next_);
-  }
-  ~Replacement() {
-    if (fd_ < 0) return;
-    ::close(fd_);
-    ::unlink(next_.c_str());
-  }
-  Replacement(const Replacement&) = delete;
-  Replacement& operator=(const Replacement&) = delete;
-
-  int fd() const { return fd_; }
-  std::uint64_t size() const { return written_ + buffer_.size(); }
-
-  void write(std::string_view bytes) {
-    constexpr std::size_t kAtOnce = 1 << 20;
-    buffer_.append(bytes);
-    if (buffer_.size() >= kAtOnce) flush();
-  }
-
-  /// Returns the open file.
-  int commit() {
-    flush();
-    if (::fsync(fd_) != 0) throw_errno("cannot be synced", next_);
-    if (::rename(next_.c_str(), path_.c_str()) != 0) throw_errno("cannot be renamed", next_);
-    return std::exchange(fd_, -1);
-  }
-
- private:
-  void flush() {
-    write_all(fd_, buffer_, written_, next_);
-    written_ += buffer_.size();
-    buffer_.clear();
-  }
-
-  std::filesystem::path path_;
-  std::filesystem::path next_;
-  int fd_ = -1;
-  std::uint64_t written_ = 0;
-  std::string buffer_;
-};
 
 /// The first of PATH.cut, PATH.cut-2, ... that is free: what an earlier start kept stays.
 std::filesystem::path free_cut_path(const std::filesystem::path& path) {
@@ -211,28 +136,21 @@ std::filesystem::path free_cut_path(const std::filesystem::path& path) {
 
 Journal::Journal(const std::filesystem::path& file, const Visit& visit) : path_(file) {
   fd_ = open_existing(path_);
-  const bool fresh = fd_ < 0;
+  const bool fresh = !fd_;
   if (fresh) {
-    Replacement made(path_);
+    base::ReplacementFile made(path_);
     made.write(file_header());
     fd_ = made.commit();
+    base::sync_folder(path_.parent_path());
   }
-  try {
-    if (fresh) sync_folder(path_.parent_path());
-    replay(visit);
-  } catch (...) {
-    ::close(fd_);
-    throw;
-  }
+  replay(visit);
   try_reserve(end_ + kReserve);
 }
-
-Journal::~Journal() { ::close(fd_); }
 
 bool Journal::try_reserve(std::uint64_t until) {
   if (!reserves_ || until <= reserved_) return reserves_;
   for (const std::uint64_t ahead : {kReserve, std::uint64_t{0}}) {
-    reserve_error_ = set_aside(fd_, end_, until + ahead);
+    reserve_error_ = set_aside(fd_.get(), end_, until + ahead);
     if (reserve_error_ == 0) {
       reserved_ = until + ahead;
       return true;
@@ -243,7 +161,7 @@ bool Journal::try_reserve(std::uint64_t until) {
 }
 
 void Journal::replay(const Visit& visit) {
-  const std::string file = read_all(fd_, path_);
+  const std::string file = read_all(fd_.get(), path_);
   if (file.size() < kFileHeader || std::memcmp(file.data(), kMagic, sizeof kMagic) != 0)
     corrupt(path_, 0, "it does not begin as a journal");
   std::uint32_t version = 0;
@@ -268,22 +186,19 @@ void Journal::replay(const Visit& visit) {
   if (version == kVersion) return;
   // An older daemon must not take what is appended from here on for its own.
   const std::string header = file_header();
-  write_all(fd_, header, 0, path_);
-  if (::fdatasync(fd_) != 0) throw_errno("cannot be synced", path_);
+  base::write_all_at(fd_.get(), header, 0, path_);
+  base::sync_data(fd_.get(), path_);
 }
 
 void Journal::cut_tail(std::string_view tail, bool keep) {
   cut_bytes_ = tail.size();
   if (keep) {
     const std::filesystem::path kept = free_cut_path(path_);
-    Replacement copy(kept);
-    copy.write(tail);
-    ::close(copy.commit());
-    sync_folder(path_.parent_path());
+    base::replace_file(kept, tail);
     cut_file_ = kept;
   }
-  if (::ftruncate(fd_, static_cast<off_t>(end_)) != 0)
-    throw_errno("cannot be cut after its last whole record", path_);
+  if (::ftruncate(fd_.get(), static_cast<off_t>(end_)) != 0)
+    base::throw_output_error("cannot cut journal after its last whole record", path_, errno);
 }
 
 void Journal::append(std::string_view payload, Room room) {
@@ -291,17 +206,16 @@ void Journal::append(std::string_view payload, Room room) {
   const std::uint64_t after = end_ + record.size();
   const bool reserved =
       try_reserve(after + kReserve) || (room == Room::kUseReserve && try_reserve(after));
-  if (reserves_ && !reserved) {
-    errno = reserve_error_;
-    throw_errno("cannot be written", path_);
-  }
+  if (reserves_ && !reserved)
+    base::throw_output_error("cannot write journal", path_, reserve_error_);
   try {
-    write_all(fd_, record, end_, path_);
-    if (::fdatasync(fd_) != 0) throw_errno("cannot be synced", path_);
+    base::write_all_at(fd_.get(), record, end_, path_);
+    base::sync_data(fd_.get(), path_);
   } catch (...) {
     // The next append must not follow half a record. Cutting gives back what was set aside.
     reserved_ = 0;
-    if (::ftruncate(fd_, static_cast<off_t>(end_)) != 0) throw_errno("cannot be cut back", path_);
+    if (::ftruncate(fd_.get(), static_cast<off_t>(end_)) != 0)
+      base::throw_output_error("cannot cut back journal", path_, errno);
     try_reserve(end_ + kReserve);
     throw;
   }
@@ -309,18 +223,17 @@ void Journal::append(std::string_view payload, Room room) {
 }
 
 void Journal::rewrite(const std::function<void(const Visit& append)>& produce) {
-  Replacement next(path_);
+  base::ReplacementFile next(path_);
   next.write(file_header());
   produce([&](std::string_view payload) { next.write(make_record(payload, next.size())); });
   const std::uint64_t end = next.size();
-  if (reserves_ && set_aside(next.fd(), 0, end + kReserve) != 0)
-    throw_errno("cannot be rewritten", path_);
-  const int fd = next.commit();
-  ::close(fd_);
-  fd_ = fd;
+  if (reserves_)
+    if (const int error = set_aside(next.fd(), 0, end + kReserve))
+      base::throw_output_error("cannot rewrite journal", path_, error);
+  fd_ = next.commit();
   end_ = end;
   reserved_ = end + kReserve;
-  sync_folder(path_.parent_path());
+  base::sync_folder(path_.parent_path());
 }
 
 }  // namespace meshloom::control

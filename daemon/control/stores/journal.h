@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "daemon/base/unique_fd.h"
+
 namespace meshloom::control {
 
 /// File: 8 bytes magic, uint32 version, uint32 zero; then records of
@@ -37,7 +39,6 @@ class Journal {
 
   /// Opens or makes the file and hands every record to `visit`, oldest first.
   Journal(const std::filesystem::path& file, const Visit& visit);
-  ~Journal();
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
@@ -63,7 +64,7 @@ class Journal {
   bool try_reserve(std::uint64_t until);
 
   std::filesystem::path path_;
-  int fd_ = -1;
+  base::UniqueFd fd_;
   std::uint64_t end_ = 0;
   std::uint64_t reserved_ = 0;  ///< up to which byte there is space
   bool reserves_ = true;

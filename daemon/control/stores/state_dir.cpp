@@ -7,9 +7,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
 #include <vector>
 
+#include "daemon/base/files.h"
+#include "daemon/base/input_file.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
@@ -70,17 +71,17 @@ void lock_or_refuse(int fd, const fs::path& root) {
 
 StateDir::StateDir(fs::path root) : root_(fs::absolute(std::move(root))) {
   make_private_folder(root_);
-  folder_ = base::FileDescriptor(::open(root_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder_.get() < 0) base::throw_file_error("cannot open state dir", root_, errno);
+  folder_ = base::UniqueFd(::open(root_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder_) base::throw_input_error("cannot open state dir", root_, errno);
   lock_or_refuse(folder_.get(), root_);
   const fs::path path = root_ / "lock";
-  lock_ = base::FileDescriptor(
+  lock_ = base::UniqueFd(
       ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
-  if (lock_.get() < 0) base::throw_file_error("cannot open", path, errno);
+  if (!lock_) base::throw_input_error("cannot open", path, errno);
   lock_or_refuse(lock_.get(), root_);
   const std::string pid = std::to_string(::getpid());
   if (::ftruncate(lock_.get(), 0) != 0 || ::pwrite(lock_.get(), pid.data(), pid.size(), 0) < 0)
-    base::throw_file_error("cannot write", path, errno);
+    base::throw_input_error("cannot write", path, errno);
   close_to_others(root_);
   fs::remove(root_ / "address");
   fs::create_directories(root_ / "jobs");
@@ -105,13 +106,7 @@ void StateDir::check_in_place() const {
 }
 
 void StateDir::publish_address(const std::string& address) {
-  const fs::path next = root_ / "address.new";
-  {
-    std::ofstream file(next, std::ios::trunc);
-    file << address << '\n';
-    if (!file.flush()) throw IoError(fmt::format("{} cannot be written", next.string()));
-  }
-  fs::rename(next, root_ / "address");
+  base::replace_file(root_ / "address", address + "\n", 0644);
   published_ = true;
 }
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "daemon/base/input_file.h"
+#include "daemon/base/unique_fd.h"
 
 namespace meshloom::control {
 
@@ -37,8 +37,8 @@ class StateDir {
 
  private:
   std::filesystem::path root_;
-  base::FileDescriptor folder_;
-  base::FileDescriptor lock_;
+  base::UniqueFd folder_;
+  base::UniqueFd lock_;
   bool published_ = false;
 };
 

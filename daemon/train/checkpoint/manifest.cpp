@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "daemon/base/files.h"
 #include "daemon/base/input_file.h"
 #include "daemon/train/checkpoint/digest.h"
 #include "kernels/base/error.h"
@@ -193,7 +194,7 @@ std::vector<CheckpointEntry> list_checkpoints(const fs::path& directory) {
     if (step && is_checkpoint(entry.path())) entries.push_back({*step, entry.path()});
   }
   if (error && error != std::errc::no_such_file_or_directory)
-    base::throw_file_error("cannot list", directory, error.value());
+    base::throw_input_error("cannot list", directory, error.value());
   std::sort(entries.begin(), entries.end(),
             [](const auto& a, const auto& b) { return a.step < b.step; });
   return entries;

@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <map>
 #include <numeric>
 
+#include "daemon/base/files.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
@@ -23,15 +23,6 @@ std::string label_of(const std::filesystem::path& path) {
 [[noreturn]] void fail_header(const std::string& label, const std::string& what) {
   throw InvalidArgument(fmt::format("{}: header: {}", label, what), "MALFORMED_SAFETENSORS",
                         {{"file", label}});
-}
-
-[[noreturn]] void fail_io(const std::string& label, const char* action, int error) {
-  const std::string text = fmt::format("{}: {}: {}", label, action, std::strerror(error));
-  if (error == ENOENT || error == ENOTDIR)
-    throw NotFound(text, "FILE_NOT_FOUND", {{"file", label}});
-  if (error == ENOSPC || error == EDQUOT)
-    throw ResourceExhausted(text, "DISK_FULL", {{"file", label}});
-  throw IoError(text, "IO", {{"file", label}});
 }
 
 std::string read_header(const base::InputFile& file, const std::string& label) {
@@ -103,20 +94,13 @@ TensorView SafetensorsFile::view(const SafetensorsEntry& entry) const {
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
                                      std::vector<SafetensorsEntry> entries,
                                      const SafetensorsMetadata& metadata, Observer observer)
-    : label_(label_of(path)), entries_(std::move(entries)), observer_(std::move(observer)) {
+    : path_(path),
+      label_(label_of(path)),
+      entries_(std::move(entries)),
+      observer_(std::move(observer)) {
   const std::string header = make_safetensors_header(entries_, metadata);
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd_ < 0) fail_io(label_, "create", errno);
-  try {
-    write_bytes(std::as_bytes(std::span(header)));
-  } catch (...) {
-    ::close(fd_);
-    throw;
-  }
-}
-
-SafetensorsWriter::~SafetensorsWriter() {
-  if (fd_ >= 0) ::close(fd_);
+  fd_ = base::open_output(path_, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  write_bytes(std::as_bytes(std::span(header)));
 }
 
 void SafetensorsWriter::write(const TensorView& tensor) {
@@ -132,27 +116,18 @@ void SafetensorsWriter::write_bytes(std::span<const std::byte> bytes) {
   // Pieces that stay in the cache between the observer and the copy into the page cache.
   constexpr std::size_t kPiece = std::size_t{1} << 20;
   while (!bytes.empty()) {
-    auto piece = bytes.first(std::min(bytes.size(), kPiece));
+    const auto piece = bytes.first(std::min(bytes.size(), kPiece));
     if (observer_) observer_(piece);
+    base::write_all(fd_.get(), piece, path_);
     bytes = bytes.subspan(piece.size());
-    while (!piece.empty()) {
-      const ssize_t put = ::write(fd_, piece.data(), piece.size());
-      if (put < 0 && errno == EINTR) continue;
-      if (put < 0) fail_io(label_, "write", errno);
-      piece = piece.subspan(static_cast<std::size_t>(put));
-    }
   }
 }
 
 void SafetensorsWriter::close() {
   check_internal(next_ == entries_.size(), "{}: {} of {} tensors were written", label_, next_,
                  entries_.size());
-  const int fd = fd_;
-  fd_ = -1;
-  const int synced = ::fsync(fd) == 0 ? 0 : errno;
-  const int closed = ::close(fd) == 0 ? 0 : errno;
-  if (synced != 0) fail_io(label_, "fsync", synced);
-  if (closed != 0) fail_io(label_, "close", closed);
+  base::sync_file(fd_.get(), path_);
+  if (::close(fd_.release()) != 0) base::throw_output_error("cannot close", path_, errno);
 }
 
 void write_safetensors(const std::filesystem::path& path, const std::vector<NamedView>& tensors,

@@ -64,7 +64,6 @@ class SafetensorsWriter {
   /// the disk is full.
   SafetensorsWriter(const std::filesystem::path& path, std::vector<SafetensorsEntry> entries,
                     const SafetensorsMetadata& metadata, Observer observer = {});
-  ~SafetensorsWriter();
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
@@ -78,11 +77,12 @@ class SafetensorsWriter {
  private:
   void write_bytes(std::span<const std::byte> bytes);
 
+  std::filesystem::path path_;
   std::string label_;
   std::vector<SafetensorsEntry> entries_;
   Observer observer_;
   std::size_t next_ = 0;
-  int fd_ = -1;
+  base::UniqueFd fd_;
 };
 
 struct NamedView {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <tuple>
 
+#include "daemon/base/files.h"
 #include "daemon/train/paths.h"
 #include "kernels/base/error.h"
 
@@ -64,10 +65,10 @@ std::vector<fs::path> files_below(const fs::path& folder) {
     }
     std::error_code broken;  // a link that leads nowhere
     const auto status = entry->status(broken);
-    if (broken) base::throw_file_error("cannot follow", entry->path(), broken.value());
+    if (broken) base::throw_input_error("cannot follow", entry->path(), broken.value());
     if (fs::is_regular_file(status)) files.push_back(entry->path());
   }
-  if (error) base::throw_file_error("cannot list", folder, error.value());
+  if (error) base::throw_input_error("cannot list", folder, error.value());
   std::sort(files.begin(), files.end());
   return files;
 }

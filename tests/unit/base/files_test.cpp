@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that somebody named, and their bytes as text.
+// Files that are written: whole or not at all, and errors that say which.
+#include "daemon/base/files.h"
+
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
 
-#include <fstream>
+#include <cerrno>
 
 #include "daemon/base/input_file.h"
-#include "daemon/base/utf8.h"
 #include "kernels/base/error.h"
 #include "tests/support/temp_folder.h"
 
@@ -20,106 +18,83 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-/// "KIND REASON: text" of what opening the path throws.
-std::string refusal(const fs::path& path, InputFile::Links links = InputFile::Links::kFollow) {
-  try {
-    InputFile file(path, links);
-  } catch (const Error& error) {
-    return fmt::format("{} {}: {}", error_kind_name(error.kind()), error.reason(), error.what());
-  }
-  return "was opened";
-}
-
-class InputFileTest : public ::testing::Test {
+class FilesTest : public ::testing::Test {
  protected:
-  fs::path write(const std::string& text) const {
-    const fs::path path = folder_.path() / "file";
-    std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
-    return path;
+  std::string text_of(const char* name) const {
+    return InputFile(folder_.path() / name).read_text(1 << 24);
   }
+  std::size_t entries() const {
+    return static_cast<std::size_t>(
+        std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()));
+  }
+  fs::path file() const { return folder_.path() / "file"; }
+
   test::TempFolder folder_;
 };
 
-TEST_F(InputFileTest, ReadsWhatIsThere) {
-  const InputFile file(write("0123456789"));
-  EXPECT_EQ(file.size(), 10u);
-  EXPECT_EQ(file.read_text(10), "0123456789");
-  std::string part(4, ' ');
-  file.read(3, std::as_writable_bytes(std::span(part)));
-  EXPECT_EQ(part, "3456");
-  EXPECT_THROW(file.read_text(9), InvalidArgument);
+TEST_F(FilesTest, AReplacedFileHoldsTheNewTextAlone) {
+  replace_file(file(), "a long first text");
+  replace_file(file(), "second", 0644);
+  EXPECT_EQ(text_of("file"), "second");
+  EXPECT_EQ(entries(), 1u);
+  EXPECT_EQ(fs::status(file()).permissions() & fs::perms::others_read, fs::perms::others_read);
 }
 
-TEST_F(InputFileTest, AFileThatWasCutIsAnErrorThatNamesIt) {
-  const fs::path path = write("0123456789");
-  const InputFile file(path);
-  fs::resize_file(path, 4);
-  std::string part(4, ' ');
-  file.read(0, std::as_writable_bytes(std::span(part)));
+TEST_F(FilesTest, WithoutCommitTheFileIsWhatItWas) {
+  replace_file(file(), "old");
+  {
+    ReplacementFile next(file());
+    next.write(std::string(3 << 20, 'x'));
+    EXPECT_EQ(next.size(), 3u << 20);
+    EXPECT_EQ(text_of("file"), "old");
+    EXPECT_EQ(entries(), 2u);
+  }
+  EXPECT_EQ(text_of("file"), "old");
+  EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(FilesTest, CommitGivesTheNewFileOutOpen) {
+  replace_file(file(), "old");
+  ReplacementFile next(file());
+  next.write("new");
+  const UniqueFd fd = next.commit();
+  write_all_at(fd.get(), "er text", 3, file());
+  EXPECT_EQ(text_of("file"), "newer text");
+}
+
+TEST_F(FilesTest, ALinkInTheWayIsNotFollowed) {
+  replace_file(folder_.path() / "other", "kept");
+  fs::create_symlink(folder_.path() / "other", file().string() + ".new");
+  EXPECT_THROW(replace_file(file(), "text"), IoError);
+  EXPECT_EQ(text_of("other"), "kept");
+  EXPECT_FALSE(fs::exists(file()));
+}
+
+TEST_F(FilesTest, WritingReachesTheEndOrNamesTheFile) {
+  const std::string text(100000, 'y');
+  write_all(open_output(file(), O_WRONLY | O_CREAT, 0600).get(), std::as_bytes(std::span(text)),
+            file());
+  EXPECT_EQ(text_of("file"), text);
+  const UniqueFd full = open_output("/dev/full", O_WRONLY);
   try {
-    file.read(6, std::as_writable_bytes(std::span(part)));
-    FAIL() << "bytes behind the end were read";
-  } catch (const IoError& error) {
-    EXPECT_EQ(error.reason(), "FILE_TRUNCATED");
-    EXPECT_THAT(error.what(), HasSubstr(path.string() + " ends at byte 4"));
+    write_all(full.get(), std::as_bytes(std::span(text)), "the file");
+    FAIL() << "a full device took it";
+  } catch (const ResourceExhausted& error) {
+    EXPECT_EQ(error.reason(), "DISK_FULL");
+    EXPECT_THAT(error.what(), HasSubstr("cannot write the file: No space left on device"));
   }
 }
 
-TEST_F(InputFileTest, OnlyRegularFilesAreOpenedAndNothingWaits) {
-  const fs::path pipe = folder_.path() / "pipe", socket = folder_.path() / "socket";
-  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_THAT(refusal(pipe), HasSubstr("INVALID_ARGUMENT NOT_A_REGULAR_FILE"));
-  EXPECT_THAT(refusal(pipe), HasSubstr("is a pipe, expected a regular file"));
-  EXPECT_THAT(refusal(folder_.path()), HasSubstr("is a folder"));
-  EXPECT_THAT(refusal("/dev/null"), HasSubstr("is a device"));
-  const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  ASSERT_LT(socket.string().size(), sizeof address.sun_path);
-  std::copy_n(socket.c_str(), socket.string().size(), address.sun_path);
-  ASSERT_EQ(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-  EXPECT_THAT(refusal(socket), HasSubstr("NOT_A_REGULAR_FILE"));
-  ::close(fd);
-}
-
-TEST_F(InputFileTest, PathsThatLeadNowhereHaveTheirOwnErrors) {
-  const fs::path loop = folder_.path() / "loop", link = folder_.path() / "link";
-  fs::create_symlink(loop, loop);
-  fs::create_symlink(write("x"), link);
-  EXPECT_THAT(refusal(loop), HasSubstr("INVALID_ARGUMENT INVALID_PATH"));
-  EXPECT_THAT(refusal(folder_.path() / std::string(5000, 'n')), HasSubstr("INVALID_PATH"));
-  EXPECT_THAT(refusal(folder_.path() / "none"), HasSubstr("NOT_FOUND NOT_FOUND"));
-  EXPECT_EQ(refusal(link), "was opened");
-  EXPECT_THAT(refusal(link, InputFile::Links::kRefuse), HasSubstr("INVALID_PATH"));
-}
-
-TEST(Utf8, TextStaysAndTheRestIsEscaped) {
-  EXPECT_EQ(printable_text("größe 数 🙂"), "größe 数 🙂");
-  EXPECT_EQ(printable_text("a\xff"
-                           "b\xc3"),
-            "a\\xffb\\xc3");
-  EXPECT_EQ(printable_text("\x1b[31m\tx\x7f"), "\\x1b[31m\\x09x\\x7f");
-  EXPECT_EQ(printable_text("\xc2\x9b"
-                           "31m"),
-            "\\xc2\\x9b31m")
-      << "a control of one character";
-  EXPECT_EQ(printable_text("a\nb"), "a\nb");
-  EXPECT_EQ(printable_text("a\nb", 100, false), "a\\x0ab");
-  EXPECT_EQ(printable_text("\xed\xa0\x80"), "\\xed\\xa0\\x80") << "a surrogate";
-  EXPECT_EQ(printable_text("\xc0\xaf"), "\\xc0\\xaf") << "an overlong slash";
-}
-
-TEST(Utf8, IsCutBetweenCharacters) {
-  EXPECT_EQ(printable_text("aß", 2), "a");
-  EXPECT_EQ(printable_text("aß", 3), "aß");
-  EXPECT_EQ(printable_text("a\x01", 4), "a");
-  EXPECT_TRUE(is_utf8(printable_text(std::string(100, '\xff'), 50)));
-}
-
-TEST(Utf8, KnowsWhatIsText) {
-  for (const char* good : {"", "a", "ß", "数", "🙂", "\x01"}) EXPECT_TRUE(is_utf8(good)) << good;
-  for (const char* bad : {"\xff", "\xc3", "\xe6\x95", "\xf4\x90\x80\x80", "a\x80"})
-    EXPECT_FALSE(is_utf8(bad));
+TEST_F(FilesTest, TheSameRefusalMeansSomethingElseToWhoReadsAndToWhoWrites) {
+  EXPECT_THROW(throw_input_error("cannot open", "a", ENOENT), NotFound);
+  EXPECT_THROW(throw_input_error("cannot open", "a", EACCES), FailedPrecondition);
+  EXPECT_THROW(throw_output_error("cannot open", "a", ENOENT), IoError);
+  EXPECT_THROW(throw_output_error("cannot write", "a", EDQUOT), ResourceExhausted);
+  EXPECT_THROW(open_output(folder_.path() / "no" / "file", O_WRONLY | O_CREAT, 0600), IoError);
+  EXPECT_THROW(sync_folder(folder_.path() / "no"), IoError);
+  EXPECT_THROW(rename_file(folder_.path() / "no", file()), IoError);
+  const std::string path(300, 'p');
+  EXPECT_EQ(shown(path), path.substr(0, 256) + "... (300 bytes)");
 }
 
 }  // namespace
