@@ -4,20 +4,16 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
+#include "kernels/base/hash.h"
 
 namespace meshloom::planner {
 namespace {
 
-std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
-  hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
-  return hash ^ (hash >> 29);
-}
-
 std::uint64_t mix_part(std::uint64_t hash, const IndexRanges& held) {
-  hash = mix(hash, held.size());
+  hash = hash_mix(hash, held.size());
   for (const ShardRange& range : held)
-    hash = mix(mix(hash, static_cast<std::uint64_t>(range.begin)),
-               static_cast<std::uint64_t>(range.end));
+    hash = hash_mix(hash_mix(hash, static_cast<std::uint64_t>(range.begin)),
+                    static_cast<std::uint64_t>(range.end));
   return hash;
 }
 
@@ -115,7 +111,7 @@ DimOrderPtr DimOrder::with_row_dim(const DimOrderPtr& order, int row_dim) {
   if (order == nullptr || !order->by_row() || order->row_dim_ == row_dim) return order;
   const std::shared_ptr<DimOrder> moved(new DimOrder(*order));
   moved->row_dim_ = row_dim;
-  moved->digest_ = mix(moved->lists_digest_, static_cast<std::uint64_t>(row_dim) + 1);
+  moved->digest_ = hash_mix(moved->lists_digest_, static_cast<std::uint64_t>(row_dim) + 1);
   return moved;
 }
 
@@ -147,7 +143,7 @@ IndexRanges DimOrder::part(int index, std::int64_t row) const {
 std::int64_t DimOrder::part_size(int index) const { return total_size(part(index, 0)); }
 
 void DimOrder::finish() {
-  lists_digest_ = mix(mix(0x6d657368, static_cast<std::uint64_t>(size_)), parts_);
+  lists_digest_ = hash_mix(hash_mix(0x6d657368, static_cast<std::uint64_t>(size_)), parts_);
   plain_ = rows_ == nullptr;
   for (int p = 0; p < parts_; ++p) {
     const IndexRanges held = part(p, 0);
@@ -159,7 +155,7 @@ void DimOrder::finish() {
   for (std::size_t b = 1; rows_ != nullptr && b < rows_->size(); ++b)
     for (const IndexRanges& held : (*rows_)[b]) lists_digest_ = mix_part(lists_digest_, held);
   digest_ = lists_digest_;
-  if (rows_ != nullptr) digest_ = mix(digest_, static_cast<std::uint64_t>(row_dim_) + 1);
+  if (rows_ != nullptr) digest_ = hash_mix(digest_, static_cast<std::uint64_t>(row_dim_) + 1);
 }
 
 bool same_order(const DimOrderPtr& a, const DimOrderPtr& b) {

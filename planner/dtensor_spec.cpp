@@ -4,17 +4,13 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
+#include "kernels/base/hash.h"
 
 namespace meshloom::planner {
 namespace {
 
 const std::vector<int> kNoDims;
 const DimOrderPtr kNoDimOrder;
-
-std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
-  hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
-  return hash ^ (hash >> 31);
-}
 
 // Text is made on failure only: layouts are made and asked for every op.
 template <typename... Args>
@@ -100,7 +96,8 @@ void check_dim_order(const DTensorSpec& spec, int mesh_dim, const DimOrder& orde
 
 std::uint64_t hash_mesh(const MeshLayout& mesh) {
   std::uint64_t hash = 0x6c61796f7574ULL;
-  for (const MeshDim& dim : mesh.dims()) hash = mix(hash, static_cast<std::uint64_t>(dim.size));
+  for (const MeshDim& dim : mesh.dims())
+    hash = hash_mix(hash, static_cast<std::uint64_t>(dim.size));
   return hash;
 }
 
@@ -151,14 +148,14 @@ void DTensorSpec::settle_dim_orders() {
 
 std::uint64_t DTensorSpec::compute_hash() const {
   std::uint64_t hash = hash_mesh(*mesh_);
-  for (const std::int64_t size : shape_) hash = mix(hash, static_cast<std::uint64_t>(size));
+  for (const std::int64_t size : shape_) hash = hash_mix(hash, static_cast<std::uint64_t>(size));
   for (const Placement& p : placements_)
-    hash = mix(hash, (static_cast<std::uint64_t>(p.kind) << 16) |
-                         (static_cast<std::uint64_t>(p.partial) << 8) |
-                         static_cast<std::uint64_t>(p.dim));
+    hash = hash_mix(hash, (static_cast<std::uint64_t>(p.kind) << 16) |
+                              (static_cast<std::uint64_t>(p.partial) << 8) |
+                              static_cast<std::uint64_t>(p.dim));
   for (const DimShardOrder& entry : order_)
-    for (const int m : entry.mesh_dims) hash = mix(hash, static_cast<std::uint64_t>(m));
-  for (const DimOrderPtr& order : dim_orders_) hash = mix(hash, order ? order->digest() : 0);
+    for (const int m : entry.mesh_dims) hash = hash_mix(hash, static_cast<std::uint64_t>(m));
+  for (const DimOrderPtr& order : dim_orders_) hash = hash_mix(hash, order ? order->digest() : 0);
   return hash;
 }
 

@@ -2,6 +2,7 @@
 #include "planner/gradient_buckets.h"
 
 #include "kernels/base/error.h"
+#include "kernels/base/integer_math.h"
 
 namespace meshloom::planner {
 
@@ -16,7 +17,7 @@ std::vector<GradientBucket> plan_gradient_buckets(std::span<const std::int64_t> 
     check(sizes[i] >= 0, "gradient buckets: parameter {} has {} elements", i, sizes[i]);
     if (!open) buckets.emplace_back();
     GradientBucket& bucket = buckets.back();
-    const std::int64_t offset = (bucket.size + alignment - 1) / alignment * alignment;
+    const std::int64_t offset = round_up(bucket.size, alignment);
     bucket.slots.push_back({static_cast<int>(i), offset, sizes[i]});
     bucket.size = offset + sizes[i];
     open = bucket.size < bucket_elements;

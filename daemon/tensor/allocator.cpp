@@ -8,6 +8,8 @@
 #include <set>
 #include <vector>
 
+#include "kernels/base/integer_math.h"
+
 namespace meshloom {
 namespace {
 
@@ -15,10 +17,6 @@ constexpr std::size_t kAlignment = 64;
 // A segment grows by at least this part of itself: the second step may need a little more than the
 // first, in which the workspace and other lasting blocks were still to come.
 constexpr std::size_t kGrowthDivisor = 128;
-
-std::size_t round_up(std::size_t value, std::size_t step) {
-  return (value + step - 1) / step * step;
-}
 
 struct Block;
 

@@ -14,6 +14,7 @@
 #include "daemon/train/resolve_plan.h"
 #include "daemon/train/run.h"
 #include "daemon/train/sampling_params.h"
+#include "kernels/base/integer_math.h"
 #include "planner/limits.h"
 
 namespace meshloom::train {
@@ -52,7 +53,7 @@ void resolve_training(v1::TrainingConfig& training, const nn::ModelConfig& model
   if (training.seq_len() > model.max_position_embeddings)
     refuse_field("run.training.seq_len", "{} is longer than the model's context of {}",
                  training.seq_len(), model.max_position_embeddings);
-  const std::int64_t per_rank = (training.global_batch_size() + dp - 1) / dp;
+  const std::int64_t per_rank = divide_up<std::int64_t>(training.global_batch_size(), dp);
   if (training.micro_batch_size() == 0) training.set_micro_batch_size(per_rank);
   if (training.micro_batch_size() > per_rank)
     refuse_field("run.training.micro_batch_size",

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/base/integer_math.h"
+
 namespace meshloom::kernels {
 
 /// Room for one chunk of logits in float32 and float64: 256 rows of GPT-2's 50257 columns. Larger
@@ -24,8 +26,8 @@ inline std::int64_t rows_per_piece(std::int64_t rows, std::int64_t row_bytes,
                                    std::int64_t piece_bytes) {
   const std::int64_t most =
       std::clamp<std::int64_t>(piece_bytes / std::max<std::int64_t>(1, row_bytes), 1, rows);
-  const std::int64_t pieces = (rows + most - 1) / most;
-  return (rows + pieces - 1) / pieces;
+  const std::int64_t pieces = divide_up(rows, most);
+  return divide_up(rows, pieces);
 }
 
 }  // namespace meshloom::kernels

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/base/integer_math.h"
 #include "kernels/cpu/cpu_features.h"
 
 namespace meshloom::kernels::cpu {
@@ -14,10 +15,6 @@ namespace {
 constexpr std::int64_t kMostSpan = std::int64_t{1} << 30;
 // Whole vectors of every target, so that packed rows need no tail.
 constexpr std::int64_t kVectorFloats = 16;
-
-std::int64_t round_up(std::int64_t value, std::int64_t step) {
-  return (value + step - 1) / step * step;
-}
 
 // The id of element i of one side: offset + data[i], or offset + i.
 struct IdSource {

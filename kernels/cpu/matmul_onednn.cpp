@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "kernels/base/error.h"
+#include "kernels/base/hash.h"
 
 namespace meshloom::kernels::cpu {
 namespace {
@@ -38,12 +39,9 @@ struct Key {
 
 struct KeyHash {
   std::size_t operator()(const Key& key) const {
-    std::uint64_t hash = 0x9e3779b97f4a7c15u;
-    for (const std::int64_t value : {key.m, key.n, key.k, key.lda, key.ldb, key.ldy, key.flags}) {
-      hash ^= static_cast<std::uint64_t>(value);
-      hash *= 0xff51afd7ed558ccdu;
-      hash ^= hash >> 32;
-    }
+    std::uint64_t hash = 0;
+    for (const std::int64_t value : {key.m, key.n, key.k, key.lda, key.ldb, key.ldy, key.flags})
+      hash = hash_mix(hash, static_cast<std::uint64_t>(value));
     return hash;
   }
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/base/integer_math.h"
 #include "kernels/cpu/bf16_pair.h"
 #include "kernels/cpu/span_workspace.h"
 
@@ -26,9 +27,6 @@ constexpr std::int64_t kTasksPerThread = 4;
 // Cycles to pack one element, measured on Zen 5: as it lies, or transposed.
 constexpr double kCopied = 0.15;
 constexpr double kTransposed = 0.5;
-
-std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-std::int64_t round_up(std::int64_t a, std::int64_t b) { return divide_up(a, b) * b; }
 
 bool readable_in_place(const Gemm& g, DType operands) {
   if (g.a.transposed) return false;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/base/integer_math.h"
 #include "kernels/base/loss_pieces.h"
 
 namespace meshloom::planner {
@@ -38,7 +39,7 @@ LayerWidths layer_widths(const LocalModel& local) {
   if (local.whole_kv) {
     // Attention takes the heads that this rank's queries use.
     const std::int64_t shared = local.model.heads / local.model.kv_heads;
-    w.kept.local += 2 * ((local.heads + shared - 1) / shared) * local.model.head_dim;
+    w.kept.local += 2 * divide_up(local.heads, shared) * local.model.head_dim;
   }
   // At the last projection: its input and output, the norms' outputs, attention's projection.
   w.forward = {local.inner, local.model.kind == ModelKind::kGpt2 ? 4 * c : 3 * c};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/base/integer_math.h"
 #include "kernels/base/loss_pieces.h"
 #include "planner/estimate/activations.h"
 #include "planner/shard.h"
@@ -70,7 +71,7 @@ std::int64_t gathered_bytes(const LocalModel& local, const ActivationEstimate& a
 
 std::int64_t staging_of(std::int64_t bytes, int group) {
   if (group <= 1) return 0;
-  return (group - 1) * std::min(kSlices * kSliceBytes, (bytes + group - 1) / group);
+  return (group - 1) * std::min(kSlices * kSliceBytes, divide_up<std::int64_t>(bytes, group));
 }
 
 std::int64_t communication_bytes(const LocalModel& local) {

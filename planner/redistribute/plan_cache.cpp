@@ -2,6 +2,7 @@
 #include <unordered_map>
 
 #include "kernels/base/error.h"
+#include "kernels/base/hash.h"
 #include "planner/redistribute/planner.h"
 
 namespace meshloom::planner {
@@ -20,7 +21,7 @@ struct SpecPair {
 
 struct SpecPairHash {
   std::size_t operator()(const SpecPair& pair) const {
-    return static_cast<std::size_t>(pair.from->hash() * 0x9e3779b97f4a7c15ULL ^ pair.to->hash());
+    return static_cast<std::size_t>(hash_mix(pair.from->hash(), pair.to->hash()));
   }
 };
 
@@ -45,7 +46,7 @@ struct PlanCache::Impl {
   Slot& find(const DTensorSpec* from, const DTensorSpec* to) {
     const std::size_t mask = by_pointer.size() - 1;
     const auto a = reinterpret_cast<std::uintptr_t>(from), b = reinterpret_cast<std::uintptr_t>(to);
-    std::size_t at = ((a * 0x9e3779b97f4a7c15ULL + b) * 0xbf58476d1ce4e5b9ULL >> 32) & mask;
+    std::size_t at = (hash_mix(hash_mix(0, a), b) >> 32) & mask;
     while (by_pointer[at].plan != nullptr &&
            (by_pointer[at].from != from || by_pointer[at].to != to))
       at = (at + 1) & mask;

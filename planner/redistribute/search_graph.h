@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "kernels/base/hash.h"
 #include "planner/redistribute/search_space.h"
 
 namespace meshloom::planner {
@@ -40,7 +41,7 @@ class KeyTable {
 
   static std::size_t probe(const std::vector<Slot>& slots, std::uint64_t key) {
     const std::size_t mask = slots.size() - 1;
-    std::size_t at = (key * 0x9e3779b97f4a7c15ULL >> 32) & mask;
+    std::size_t at = (hash_mix(0, key) >> 32) & mask;
     while (slots[at].place >= 0 && slots[at].key != key) at = (at + 1) & mask;
     return at;
   }

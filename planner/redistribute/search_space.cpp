@@ -2,6 +2,7 @@
 #include "planner/redistribute/search_space.h"
 
 #include "kernels/base/error.h"
+#include "kernels/base/integer_math.h"
 
 namespace meshloom::planner {
 namespace {
@@ -173,7 +174,7 @@ void SearchSpace::fill_plain_sizes() {
       for (int m = 0; m < dims_; ++m)
         if ((mask >> m & 1U) != 0) parts *= this->size(m);
       // Shardings by ceil nest: ceil(ceil(n / a) / b) = ceil(n / (a b)).
-      plain_sizes_.push_back((size + parts - 1) / parts);
+      plain_sizes_.push_back(divide_up(size, parts));
     }
 }
 
@@ -190,7 +191,7 @@ std::int64_t SearchSpace::ordered_size(const LayoutState& state, int tensor_dim)
       parts *= this->size(m);
     }
   }
-  return (size + parts - 1) / parts;
+  return divide_up(size, parts);
 }
 
 double SearchSpace::local_elements(const LayoutState& state) const {

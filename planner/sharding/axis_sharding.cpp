@@ -4,17 +4,17 @@
 #include <algorithm>
 #include <set>
 
+#include "kernels/base/integer_math.h"
+
 namespace meshloom::planner {
 namespace {
 
 /// More ranges than this over all parts make an order that costs more than it saves.
 constexpr std::int64_t kMostRanges = 1 << 14;
 
-std::int64_t ceil_div(std::int64_t n, std::int64_t d) { return n / d + (n % d != 0 ? 1 : 0); }
-
 /// Elements of a stretch that the largest part holds, sharded in whole units.
 std::int64_t chunk_of(std::int64_t stretch, std::int64_t unit, int parts) {
-  return std::min(stretch, ceil_div(ceil_div(stretch, unit), parts) * unit);
+  return std::min(stretch, divide_up<std::int64_t>(divide_up(stretch, unit), parts) * unit);
 }
 
 /// The sizes that parts of [0, size) have, sharded into chunks.

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "kernels/backend.h"
+#include "kernels/base/integer_math.h"
 
 namespace meshloom::control {
 namespace {
@@ -47,7 +48,7 @@ int cores_of_quota(const std::string& cpu_max) {
   long long period = 0;
   std::istringstream text(cpu_max);
   if (!(text >> quota >> period) || quota <= 0 || period <= 0) return 0;
-  return static_cast<int>((quota + period - 1) / period);
+  return static_cast<int>(divide_up(quota, period));
 }
 
 int threads_per_rank(comm::Bootstrap& bootstrap, const comm::Topology& topology) {

@@ -6,6 +6,7 @@
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
+#include "kernels/base/integer_math.h"
 
 namespace meshloom::ops {
 namespace {
@@ -77,7 +78,7 @@ Tensor slice(const Tensor& x, std::int64_t dim_given, std::int64_t start, std::i
   const std::int64_t size = x.shape()[dim];
   const std::int64_t first = clamp_bound(start, size);
   const std::int64_t last = std::max(first, clamp_bound(end, size));
-  const std::int64_t count = (last - first + step - 1) / step;
+  const std::int64_t count = divide_up(last - first, step);
   if (LayoutEngine* engine = layout_engine({&x}))
     return run_call(*engine, OpId::kSlice, {&x}, {{}, {dim, first, last, step}},
                     [dim](const LocalCall& c) {

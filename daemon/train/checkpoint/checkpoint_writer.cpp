@@ -62,7 +62,7 @@ ManifestFile write_shard(FileSystem& files, const fs::path& folder,
   std::size_t data_bytes = 0;
   for (const StateTensor& item : state) {
     const Shape& shape = item.tensor.shape();
-    const RowRange rows = written_rows(item.shape(), item.spec, shard, shards);
+    const planner::ShardRange rows = written_rows(item.shape(), item.spec, shard, shards);
     const Shape part = shape_of_rows(shape, rows.size());
     if (numel(part) == 0) continue;
     const auto row_bytes = static_cast<std::size_t>(numel(part) / rows.size()) * sizeof(float);
@@ -86,7 +86,7 @@ std::vector<ManifestPiece> pieces_of(std::span<const StateTensor> state, int sha
   std::vector<ManifestPiece> pieces;
   for (std::size_t t = 0; t < state.size(); ++t) {
     const Shape& shape = state[t].shape();
-    const RowRange rows = written_rows(shape, state[t].spec, shard, shards);
+    const planner::ShardRange rows = written_rows(shape, state[t].spec, shard, shards);
     Piece piece = rows_of_piece(held_piece(shape, state[t].spec, shard), rows);
     if (rows.size() > 0 && piece.elements() > 0) pieces.push_back({t, std::move(piece)});
   }

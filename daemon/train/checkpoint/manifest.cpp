@@ -55,7 +55,7 @@ void add_row_pieces(Manifest& manifest) {
   for (std::int64_t f = 0; f < shards; ++f) {
     for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
       const Shape& shape = manifest.tensors[t].shape;
-      const RowRange rows = shard_rows(row_count(shape), f, shards);
+      const planner::ShardRange rows = planner::shard_range(row_count(shape), shards, f);
       if (rows.size() > 0 && numel(shape) > 0)
         manifest.files[static_cast<std::size_t>(f)].pieces.push_back(
             {t, rows_of_piece(whole_piece(shape), rows)});

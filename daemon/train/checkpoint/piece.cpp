@@ -89,7 +89,7 @@ Piece whole_piece(const Shape& shape) {
   return piece;
 }
 
-Piece rows_of_piece(const Piece& piece, const RowRange& rows) {
+Piece rows_of_piece(const Piece& piece, const planner::ShardRange& rows) {
   if (piece.ranges.empty()) return piece;
   Piece part = piece;
   part.ranges[0].clear();
@@ -114,10 +114,11 @@ Piece held_piece(const Shape& shape, const planner::SpecPtr& spec, int rank) {
   return {part.product()};
 }
 
-RowRange written_rows(const Shape& shape, const planner::SpecPtr& spec, int rank, int world_size) {
+planner::ShardRange written_rows(const Shape& shape, const planner::SpecPtr& spec, int rank,
+                                 int world_size) {
   const auto [index, count] =
       spec ? replica_of(*spec, rank) : std::pair<int, int>{rank, world_size};
-  return shard_rows(row_count(held_piece(shape, spec, rank).shape()), index, count);
+  return planner::shard_range(row_count(held_piece(shape, spec, rank).shape()), count, index);
 }
 
 std::int64_t copy_common(ExecutionContext& context, const TensorView& to, const Piece& to_piece,
@@ -159,7 +160,7 @@ std::int64_t read_common(ExecutionContext& context, const TensorView& to, const 
       continue;
     }
     for (std::int64_t at = run.from; at < run.from + run.count; at += most) {
-      const RowRange part = {at, std::min(at + most, run.from + run.count)};
+      const planner::ShardRange part = {at, std::min(at + most, run.from + run.count)};
       block.resize(static_cast<std::uint64_t>(part.size()) * row_bytes);
       file.read(entry, static_cast<std::uint64_t>(at) * row_bytes, block);
       const Piece piece = rows_of_piece(from_piece, part);

@@ -23,14 +23,15 @@ struct Piece {
 
 Piece whole_piece(const Shape& shape);
 /// Rows (of the first dim, counted inside the piece) of a piece.
-Piece rows_of_piece(const Piece& piece, const RowRange& rows);
+Piece rows_of_piece(const Piece& piece, const planner::ShardRange& rows);
 
 /// What `rank` of `world_size` holds of a tensor of the state with this shape: all of it where
 /// `spec` is null, else its part in the spec, whose mesh is the world.
 Piece held_piece(const Shape& shape, const planner::SpecPtr& spec, int rank);
 /// The rows of its local tensor that `rank` writes into a checkpoint: ranks that hold the same
 /// piece share its rows by the ceil rule.
-RowRange written_rows(const Shape& shape, const planner::SpecPtr& spec, int rank, int world_size);
+planner::ShardRange written_rows(const Shape& shape, const planner::SpecPtr& spec, int rank,
+                                 int world_size);
 
 /// Copies what both pieces have from one to the other, converting dtype. Views are of the pieces'
 /// shapes, any strides. Returns the number of elements copied.

@@ -27,7 +27,7 @@ std::vector<HostBatch> BatchLoader::load(std::int64_t position, std::int64_t ran
   std::vector<HostBatch> batches(static_cast<std::size_t>(plan.micro_batches()));
   for (std::size_t k = 0; k < batches.size(); ++k) {
     HostBatch& batch = batches[k];
-    const SampleRange range = plan.of(static_cast<std::int64_t>(k), rank);
+    const planner::ShardRange range = plan.of(static_cast<std::int64_t>(k), rank);
     batch.rows = range.size();
     batch.first_sample = range.begin;
     const auto values = static_cast<std::size_t>(batch.rows * seq_len);

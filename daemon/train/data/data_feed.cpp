@@ -8,6 +8,7 @@
 #include "daemon/train/all_reduce_values.h"
 #include "daemon/train/status_agreement.h"
 #include "kernels/base/error.h"
+#include "kernels/base/integer_math.h"
 
 namespace meshloom::train {
 
@@ -51,7 +52,7 @@ void DataFeed::advance(std::int64_t labels) {
 std::int64_t DataFeed::validation_batches(std::int64_t first, std::int64_t batches) const {
   if (!validation_) throw FailedPrecondition("evaluate: there are no validation data");
   const std::int64_t size = validation_->plan().global_batch_size;
-  const std::int64_t all = (validation_->dataset().size() + size - 1) / size;
+  const std::int64_t all = divide_up(validation_->dataset().size(), size);
   return std::clamp<std::int64_t>(all - first, 0, batches);
 }
 

@@ -4,6 +4,7 @@
 // (a fused QKV projection sharded by heads).
 #include <algorithm>
 
+#include "kernels/base/integer_math.h"
 #include "planner/sharding/rules/rules.h"
 
 namespace meshloom::planner::rules {
@@ -25,7 +26,7 @@ OpRule slice(const OpCall& call) {
   require(call, start >= 0 && start <= end && end <= x[dim] && step >= 1,
           "bounds {}:{}:{} of a dim of {}", start, end, step, x[dim]);
   Shape out = x;
-  out[dim] = (end - start + step - 1) / step;
+  out[dim] = divide_up(end - start, step);
   OpRule rule;
   rule.outputs.push_back(out);
   add_other_dims(rule, call, x, dim);

@@ -45,7 +45,7 @@ TEST(BatchPlan, CoversTheBatchOnceWhateverTheSizes) {
         std::int64_t next = 0;
         for (std::int64_t k = 0; k < plan.micro_batches(); ++k)
           for (std::int64_t rank = 0; rank < ranks; ++rank) {
-            const SampleRange range = plan.of(k, rank);
+            const planner::ShardRange range = plan.of(k, rank);
             EXPECT_EQ(range.begin, next);
             EXPECT_LE(range.size(), micro);
             next = range.end;
