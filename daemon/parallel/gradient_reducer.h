@@ -13,13 +13,14 @@
 #include "daemon/nn/module.h"
 #include "daemon/tensor/autograd/leaf_grad.h"
 #include "daemon/tensor/tensor.h"
+#include "planner/communication_sizes.h"
 #include "planner/gradient_buckets.h"
 
 namespace meshloom::parallel {
 
 struct GradientReducerOptions {
   /// A bucket travels when about so many bytes of gradients are final. Results do not depend on it.
-  std::int64_t bucket_bytes = 8 << 20;
+  std::int64_t bucket_bytes = planner::kGradientBucketBytes;
 };
 
 /// Lays the float32 gradients of all parameters into flat buckets, in the order in which backward

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/estimate/collective_bytes.h"
 
+#include "planner/communication_sizes.h"
 #include "planner/shard.h"
 
 namespace meshloom::planner {
-namespace {
-
-constexpr std::int64_t kOneShotBytes = 32 * 1024;
-
-}  // namespace
 
 std::string to_string(CollectiveKind kind) {
   switch (kind) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "planner/communication_sizes.h"
 #include "planner/estimate/collective_bytes.h"
 #include "planner/estimate/model_shards.h"
 #include "planner/shard.h"
@@ -78,7 +79,7 @@ class Buckets {
   }
 
  private:
-  static constexpr std::int64_t kBucketElements = (8 << 20) / 4;
+  static constexpr std::int64_t kBucketElements = kGradientBucketBytes / 4;
 
   void close() {
     if (parameters_ == 0) return;

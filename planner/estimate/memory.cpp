@@ -5,6 +5,7 @@
 
 #include "kernels/base/integer_math.h"
 #include "kernels/base/loss_pieces.h"
+#include "planner/communication_sizes.h"
 #include "planner/estimate/activations.h"
 #include "planner/shard.h"
 
@@ -18,10 +19,6 @@ constexpr std::int64_t kAttentionTiles = 340 << 10;
 // Panels of bfloat16 products: between those of a CPU that has the products (2 MiB a thread) and of
 // one that widens the operands (6 MiB).
 constexpr std::int64_t kPanels = 7 << 19;
-// As reductions slice what they send (daemon/comm/collectives): bytes of a slice, slices in flight.
-constexpr std::int64_t kSliceBytes = 256 << 10;
-constexpr std::int64_t kSlices = 4;
-constexpr std::int64_t kBucketBytes = 8 << 20;
 
 std::int64_t workspace_bytes(const LocalModel& local) {
   // Of the loss: float32 sums of the hidden states' gradients over panels of the vocabulary.
@@ -71,14 +68,16 @@ std::int64_t gathered_bytes(const LocalModel& local, const ActivationEstimate& a
 
 std::int64_t staging_of(std::int64_t bytes, int group) {
   if (group <= 1) return 0;
-  return (group - 1) * std::min(kSlices * kSliceBytes, divide_up<std::int64_t>(bytes, group));
+  return (group - 1) *
+         std::min(kReduceSlicesInFlight * kReduceSliceBytes, divide_up<std::int64_t>(bytes, group));
 }
 
 std::int64_t communication_bytes(const LocalModel& local) {
   const MeshSizes& mesh = local.mesh;
   const std::int64_t activations = local.rows * local.model.hidden * local.element_bytes;
   std::int64_t sum = 0;
-  if (mesh.dp > 1) sum += staging_of(std::min(kBucketBytes, local.all().sharded * kFloat), mesh.dp);
+  if (mesh.dp > 1)
+    sum += staging_of(std::min(kGradientBucketBytes, local.all().sharded * kFloat), mesh.dp);
   if (mesh.fsdp > 1) sum += staging_of(local.block.gathered * kFloat, mesh.fsdp);
   if (mesh.tp > 1) sum += staging_of(activations, mesh.tp);
   return sum;

@@ -4,15 +4,13 @@
 #include <algorithm>
 
 #include "daemon/comm/collectives/ordered_reduce.h"
+#include "planner/communication_sizes.h"
 
 namespace meshloom::comm {
 namespace {
 
-// A slice of one part: large enough to pay for its messages, small enough to stay in the
-// second-level cache.
-constexpr std::size_t kSliceBytes = 256 * 1024;
-// Slices in flight: one is summed while the next ones travel.
-constexpr std::size_t kDepth = 4;
+constexpr std::size_t kSliceBytes = planner::kReduceSliceBytes;
+constexpr std::size_t kDepth = planner::kReduceSlicesInFlight;
 
 /// Pointers to all contributions in rank order: `own` at `rank`, the others' `bytes` apart in
 /// `staging`.

@@ -5,13 +5,13 @@
 #include "daemon/comm/collectives/reduce_collective.h"
 #include "daemon/comm/group_checks.h"
 #include "kernels/base/error.h"
+#include "planner/communication_sizes.h"
 #include "planner/shard.h"
 
 namespace meshloom::comm {
 namespace {
 
-// Up to here every rank sends all of its data to all: one message time instead of two.
-constexpr std::size_t kOneShotBytes = 32 * 1024;
+constexpr std::size_t kOneShotBytes = planner::kOneShotBytes;
 
 // Collectives use the lower half of a transport's tags, two each; sends and receives of the user
 // use the upper half.
