@@ -24,6 +24,10 @@ std::unique_ptr<train::Run> TrainFactory::create(const v1::RunConfig& resolved,
   return train::Run::create({&context(), &world_}, resolved, options);
 }
 
+void TrainFactory::run_in_step(const std::function<void()>& verb) {
+  train::run_in_step(world_, verb);
+}
+
 std::uint64_t TrainFactory::recoveries() const {
   const comm::FailureDomain* failures = world_.failures();
   return failures ? failures->epoch() : 0;

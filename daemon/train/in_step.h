@@ -3,10 +3,8 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 
 #include "daemon/comm/process_group.h"
-#include "daemon/train/run.h"
 
 namespace meshloom::train {
 
@@ -22,8 +20,5 @@ void run_in_step(comm::ProcessGroup& world, const std::function<void()>& verb);
 
 /// For a rank that is in no verb while another one recovers. Throws as run_in_step does.
 [[noreturn]] void join_recovery(comm::ProcessGroup& world);
-
-/// `run` with every verb run in step.
-std::unique_ptr<Run> make_run_in_step(comm::ProcessGroup& world, std::unique_ptr<Run> run);
 
 }  // namespace meshloom::train

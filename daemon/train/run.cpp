@@ -4,7 +4,6 @@
 #include "daemon/train/checkpoint/checkpoint_reader.h"
 #include "daemon/train/checkpoint/hf_folder.h"
 #include "daemon/train/generation.h"
-#include "daemon/train/in_step.h"
 #include "daemon/train/train_run.h"
 #include "kernels/base/error.h"
 
@@ -96,10 +95,7 @@ double mean_loss(std::span<const LossSum> batches) {
 
 std::unique_ptr<Run> Run::create(const RankResources& resources, const v1::RunConfig& resolved,
                                  const RunOptions& options) {
-  std::unique_ptr<Run> run;
-  run_in_step(*resources.world,
-              [&] { run = std::make_unique<TrainRun>(resources, resolved, options); });
-  return make_run_in_step(*resources.world, std::move(run));
+  return std::make_unique<TrainRun>(resources, resolved, options);
 }
 
 std::unique_ptr<Sampler> Sampler::load(const ExecutionContext::Options& options,

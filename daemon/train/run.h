@@ -108,13 +108,11 @@ class Sample {
   virtual bool done() const = 0;
 };
 
-/// Every rank of the world calls the same verbs in the same order. A verb that throws anything but
-/// comm errors throws on every rank alike (the ranks agree on the first failure), so they stay in
-/// step.
+/// Every rank of the world calls the same verbs in the same order. A verb may throw on one rank
+/// alone; the caller brings that to all of them (run_in_step), as with create().
 class Run {
  public:
-  /// Builds model, optimizer and data from a resolved config. Ends with a status agreement: where
-  /// one rank fails, all throw its error.
+  /// Builds model, optimizer and data from a resolved config.
   static std::unique_ptr<Run> create(const RankResources&, const v1::RunConfig& resolved,
                                      const RunOptions&);
   virtual ~Run() = default;

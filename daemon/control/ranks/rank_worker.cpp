@@ -61,37 +61,37 @@ void RankWorker::dispatch(const v1::RankCommand& command, v1::RankResult* result
       return create_run(command.create_run(), result->mutable_create_run());
     case v1::RankCommand::kForwardBackward: {
       const auto& name = command.forward_backward().run();
-      return change(name, [](LiveRun& live) { live.run->forward_backward(); });
+      return change(name, [](train::Run& run) { run.forward_backward(); });
     }
     case v1::RankCommand::kOptimStep:
-      return change(command.optim_step().run(), [&](LiveRun& live) {
+      return change(command.optim_step().run(), [&](train::Run& run) {
         v1::OptimStepResult& step = *result->mutable_optim_step();
-        *step.mutable_metrics() = live.run->optim_step();
-        const auto seconds = live.run->phase_seconds();
+        *step.mutable_metrics() = run.optim_step();
+        const auto seconds = run.phase_seconds();
         step.mutable_seconds()->insert(seconds.begin(), seconds.end());
       });
     case v1::RankCommand::kEvaluate: {
       const auto& verb = command.evaluate();
-      v1::EvaluateResult& evaluated = *result->mutable_evaluate();
-      for (const auto& batch : live(verb.run()).run->evaluate(verb.first_batch(), verb.batches())) {
-        v1::BatchLoss& told = *evaluated.add_losses();
-        told.set_loss(batch.loss);
-        told.set_labels(batch.labels);
-      }
-      return;
+      return run_verb(verb.run(), [&](train::Run& run) {
+        for (const train::LossSum& batch : run.evaluate(verb.first_batch(), verb.batches())) {
+          v1::BatchLoss& told = *result->mutable_evaluate()->add_losses();
+          told.set_loss(batch.loss);
+          told.set_labels(batch.labels);
+        }
+      });
     }
     case v1::RankCommand::kSaveState: {
-      train::Run& run = *live(command.save_state().run()).run;
       v1::SaveStateResult& saved = *result->mutable_save_state();
       const auto begin = std::chrono::steady_clock::now();
-      saved.set_folder(run.save_state().string());
+      run_verb(command.save_state().run(),
+               [&](train::Run& run) { saved.set_folder(run.save_state().string()); });
       saved.set_seconds(seconds_since(begin));
       return;
     }
     case v1::RankCommand::kExport: {
       const auto& verb = command.export_();
-      live(verb.run()).run->export_hf(verb.folder(), verb.dtype());
-      return;
+      return run_verb(verb.run(),
+                      [&](train::Run& run) { run.export_hf(verb.folder(), verb.dtype()); });
     }
     case v1::RankCommand::kSample: return begin_sample(command.sample());
     case v1::RankCommand::kAdvanceSample:
@@ -140,7 +140,8 @@ void RankWorker::create_run(const v1::CreateRunCommand& command, v1::CreateRunRe
   options.resume_from = command.resume_from();
   options.resume_older = command.resume_older();
   options.allow_fallback = command.allow_fallback();
-  auto run = factory_.create(command.config(), options);
+  std::unique_ptr<train::Run> run;
+  factory_.run_in_step([&] { run = factory_.create(command.config(), options); });
   const train::PromptLimits limits = run->prompt_limits();
   result->set_step_count(run->step());
   result->set_vocab_size(limits.vocab_size);
@@ -164,7 +165,7 @@ void RankWorker::begin_sample(const v1::SampleCommand& command) {
                       static_cast<std::uint64_t>(sequence.drawn_before())});
   LiveSample sample{command.run(), nullptr, nullptr};
   if (!command.run().empty()) {
-    sample.sample = live(command.run()).run->begin_sample(starts);
+    run_verb(command.run(), [&](train::Run& run) { sample.sample = run.begin_sample(starts); });
   } else if (sources_) {
     sample.source = sources_->find(command.source());
     sample.sample = sample.source->begin_sample(starts);
@@ -185,7 +186,13 @@ void RankWorker::advance_sample(const v1::AdvanceSampleCommand& command,
   if (!sample.sample) return;
   const auto begin = std::chrono::steady_clock::now();
   const std::chrono::milliseconds budget(command.budget_ms());
-  for (const train::SampledToken& token : sample.sample->advance(budget)) {
+  std::vector<train::SampledToken> tokens;
+  const auto advance = [&] { tokens = sample.sample->advance(budget); };
+  if (sample.run.empty())
+    advance();
+  else
+    factory_.run_in_step(advance);
+  for (const train::SampledToken& token : tokens) {
     v1::SampledToken& told = *result->add_tokens();
     told.set_token_id(token.id);
     told.set_sequence(static_cast<int>(token.sequence));
@@ -207,10 +214,15 @@ RankWorker::LiveRun& RankWorker::live(const std::string& name) {
   return found->second;
 }
 
-void RankWorker::change(const std::string& name, const std::function<void(LiveRun&)>& verb) {
+void RankWorker::run_verb(const std::string& name, const std::function<void(train::Run&)>& verb) {
+  train::Run& run = *live(name).run;
+  factory_.run_in_step([&] { verb(run); });
+}
+
+void RankWorker::change(const std::string& name, const std::function<void(train::Run&)>& verb) {
   LiveRun& target = live(name);
   try {
-    verb(target);
+    factory_.run_in_step([&] { verb(*target.run); });
   } catch (const std::exception& error) {
     target.failure = error.what();
     throw;

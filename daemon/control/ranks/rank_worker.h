@@ -50,8 +50,10 @@ class RankWorker {
   void begin_sample(const v1::SampleCommand& command);
   void advance_sample(const v1::AdvanceSampleCommand& command, v1::AdvanceSampleResult* result);
   LiveRun& live(const std::string& name);
-  /// Runs a verb that changes the training state; a failure spoils the run.
-  void change(const std::string& name, const std::function<void(LiveRun&)>& verb);
+  /// Runs a verb that all ranks of the run take part in: it ends alike on all of them.
+  void run_verb(const std::string& name, const std::function<void(train::Run&)>& verb);
+  /// The same for one that changes the training state: a failure spoils the run.
+  void change(const std::string& name, const std::function<void(train::Run&)>& verb);
 
   const int rank_;
   RunFactory& factory_;

@@ -14,6 +14,7 @@
 #include "kernels/base/philox.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/unit/train/data_files.h"
+#include "tests/unit/train/run_in_step.h"
 #include "tests/unit/train/tiny_model.h"
 
 namespace meshloom::train {
@@ -77,7 +78,7 @@ class RunFixture : public ::testing::Test {
     options.data_dir = folder_.path();
     options.checkpoint_dir = checkpoints;
     options.allow_fallback = fallback;
-    return train::Run::create({&context, &world}, resolved, options);
+    return create_in_step({&context, &world}, resolved, options);
   }
 
   /// Weights as a checkpoint has them: of the run's present step.
