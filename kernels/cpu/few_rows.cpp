@@ -67,13 +67,16 @@ HWY_INLINE void dot_block(const Gemm& g, std::int64_t column) {
   V sums[kRows][kColumns];
   tile::clear(sums);
   std::int64_t i = 0;
-  // With several rows the next columns are asked for while these are multiplied (beyond b's end
-  // that does no harm); with one or two the hardware is ahead of that.
-  const auto* next = b + kColumns * ldb;
+  // With several rows, columns to come are asked for while these are multiplied, right into the
+  // first-level cache and about 10 KB ahead for a thousand channels: what comes later than that is
+  // waited for, what comes sooner pushes the rows of a out. Beyond b's end that does no harm. With
+  // one or two rows the hardware is ahead of that.
+  constexpr int kBlocksAhead = kPerElement<Element> == 2 ? 3 : 2;
+  const auto* next = b + kBlocksAhead * kColumns * ldb;
   for (; i + step <= k; i += step) {
     if constexpr (kRows > 2)
 #pragma GCC unroll 4
-      for (int c = 0; c < kColumns; ++c) __builtin_prefetch(next + c * ldb + i, 0, 2);
+      for (int c = 0; c < kColumns; ++c) __builtin_prefetch(next + c * ldb + i, 0, 3);
     dot_step<Element, kRows, kColumns>(a + i, lda, b + i, ldb, sums);
   }
   if (i < k) {
@@ -104,7 +107,8 @@ void dot_columns(const Gemm& g, std::int64_t begin, std::int64_t end) {
 
 // --- b by rows: y's columns are summed in the first-level cache while rows of b pass.
 
-constexpr std::int64_t kSumBytes = 16 << 10;
+// They leave room there for the rows of b that are on their way.
+constexpr std::int64_t kSumBytes = 12 << 10;
 constexpr std::int64_t kDepth = 8;  // vectors of Elements from consecutive rows, at a time
 
 // Two vectors of kPerElement<Element> rows of b, the second right of the first.
@@ -140,7 +144,7 @@ HWY_INLINE void add_rows(const Gemm& g, const Element* a, std::int64_t row_step,
   constexpr std::int64_t kPer = kPerElement<Element>;
   const std::int64_t n = tile::lanes(), ldb = g.b.ld;
   const auto* b = static_cast<const Value<Element>*>(g.b.data) + at * kPer * ldb + column;
-  // Rows to come go to the second-level cache: the first one holds the sums.
+  // Rows to come are asked for right into the first-level cache.
   constexpr std::int64_t kAhead = kDepth * kPer;
   const bool more = at * kPer + kAhead + kCount * kPer <= g.k;
   for (std::int64_t j = 0; j < width; j += 2 * n) {
@@ -152,8 +156,8 @@ HWY_INLINE void add_rows(const Gemm& g, const Element* a, std::int64_t row_step,
 #pragma GCC unroll 16
       for (int i = 0; i < kCount * kPer; ++i) {
         const Value<Element>* next = b + (kAhead + i) * ldb + j;
-        __builtin_prefetch(next, 0, 2);
-        if (sizeof(*next) == 4) __builtin_prefetch(next + n, 0, 2);
+        __builtin_prefetch(next, 0, 3);
+        if (sizeof(*next) == 4) __builtin_prefetch(next + n, 0, 3);
       }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
