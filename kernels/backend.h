@@ -133,6 +133,19 @@ class Backend {
                                   const TensorView& dy, const TensorView& ids,
                                   std::int64_t padding_idx) = 0;
 
+  // --- Ids (int64, contiguous)
+  /// places[i] = place of ids[i] in the slice: its position in the ranges, kOtherSlice if none has
+  /// it, special_place if it is `special`.
+  virtual void slice_ids(const KernelContext&, const TensorView& places, const TensorView& ids,
+                         const IdSlice&) = 0;
+  /// index (int64 [1]) = that of the first id outside [0, limit) that is not `allowed`, or -1.
+  virtual void first_id_outside(const KernelContext&, const TensorView& index,
+                                const TensorView& ids, std::int64_t limit,
+                                std::int64_t allowed) = 0;
+  /// count (int64 [1]) = how many of the ids are `id`.
+  virtual void count_ids(const KernelContext&, const TensorView& count, const TensorView& ids,
+                         std::int64_t id) = 0;
+
   // --- Matmul
   /// y [.., M, N] = epilogue(alpha * a [.., M, K] b [.., K, N] + beta * y); leading dims equal, or
   /// of stride 0 in a or b. Inputs of one dtype; y that dtype or float32 (beta 1 accumulates
@@ -177,6 +190,12 @@ class Backend {
   /// total; and its lse (required, also of ignored rows).
   virtual void cross_entropy(const KernelContext&, const CrossEntropyRows&,
                              const CrossEntropyOptions&) = 0;
+  /// Losses and lse of all classes, from those of every slice: slices [ranks, 2, rows] has each
+  /// rank's losses, then its lse, as cross_entropy gave them, of the rows' dtype. Summed in rank
+  /// order and in double, so that every rank gets the same bits. Losses of rows whose target is
+  /// ignore_index are 0. Logits are not read.
+  virtual void combine_class_slices(const KernelContext&, const CrossEntropyRows&,
+                                    const TensorView& slices, std::int64_t ignore_index) = 0;
   /// dlogits = grad_losses[row] * grad_scale * d loss / d logits; of logits' dtype, then it may
   /// alias logits, or bfloat16 for float32 logits. grad_losses float32 or float64 [rows];
   /// undefined: 1.

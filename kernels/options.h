@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "kernels/base/philox.h"
@@ -159,8 +160,25 @@ struct RopeOptions {
   bool inverse = false;  ///< rotate back: the gradient
 };
 
+/// What stands for a class that another rank's slice holds.
+inline constexpr std::int64_t kOtherSlice = -1;
+
+/// Ids [begin, end).
+struct IdRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+/// A rank's slice of a vocabulary: some ranges of ids, one behind the other.
+struct IdSlice {
+  std::span<const IdRange> ranges;
+  /// An id that is no entry of the vocabulary, or that is treated otherwise, and its place.
+  std::int64_t special = kOtherSlice;
+  std::int64_t special_place = kOtherSlice;
+};
+
 /// If the logits' columns are a slice of all classes (a vocabulary over several ranks): targets
-/// count columns of the slice, -1 is a class of another one, and ignore_index is below -1.
+/// count columns of the slice, kOtherSlice is a class of another one, and ignore_index is below it.
 struct ClassSlice {
   std::int64_t total = 0;  ///< classes of all slices; 0: the logits have them all
 };

@@ -9,6 +9,7 @@
 #include "kernels/cpu/cross_entropy.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/embedding.h"
+#include "kernels/cpu/ids.h"
 #include "kernels/cpu/library_threads.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/matmul_table.h"
@@ -137,6 +138,18 @@ class CpuBackend final : public Backend {
                           std::int64_t padding_idx) override {
     cpu::embedding_backward(context, dweight, dy, ids, padding_idx);
   }
+  void slice_ids(const KernelContext&, const TensorView& places, const TensorView& ids,
+                 const IdSlice& slice) override {
+    cpu::slice_ids(places, ids, slice);
+  }
+  void first_id_outside(const KernelContext&, const TensorView& index, const TensorView& ids,
+                        std::int64_t limit, std::int64_t allowed) override {
+    cpu::first_id_outside(index, ids, limit, allowed);
+  }
+  void count_ids(const KernelContext&, const TensorView& count, const TensorView& ids,
+                 std::int64_t id) override {
+    cpu::count_ids(count, ids, id);
+  }
   void matmul(const KernelContext& context, const TensorView& y, const TensorView& a,
               const TensorView& b, const MatmulOptions& options) override {
     cpu::matmul(context, y, a, b, options);
@@ -167,6 +180,10 @@ class CpuBackend final : public Backend {
   void cross_entropy(const KernelContext& context, const CrossEntropyRows& rows,
                      const CrossEntropyOptions& options) override {
     cpu::cross_entropy(context, rows, options);
+  }
+  void combine_class_slices(const KernelContext&, const CrossEntropyRows& rows,
+                            const TensorView& slices, std::int64_t ignore_index) override {
+    cpu::combine_class_slices(rows, slices, ignore_index);
   }
   void cross_entropy_backward(const KernelContext& context, const TensorView& dlogits,
                               const TensorView& grad_losses, const CrossEntropyRows& rows,

@@ -154,8 +154,6 @@ void store_row(const TensorView& view, std::int64_t row, double value) {
     view.as<float>()[row] = static_cast<float>(value);
 }
 
-constexpr std::int64_t kOtherSlice = -1;
-
 void check_target(std::int64_t target, std::int64_t classes, bool sliced) {
   if (target >= 0 && target < classes) [[likely]]
     return;
@@ -216,6 +214,31 @@ void backward_row(const BackwardRow& row, DType dlogits_dtype, DType dtype, bool
   });
 }
 
+template <typename T>
+void combine_rows(const CrossEntropyRows& rows, const TensorView& slices,
+                  std::int64_t ignore_index) {
+  const std::int64_t ranks = slices.size(0), count = slices.size(2);
+  const auto* all = slices.as<const T>();
+  const auto at = [&](std::int64_t rank, std::int64_t which, std::int64_t row) {
+    return static_cast<double>(all[(rank * 2 + which) * count + row]);
+  };
+  for (std::int64_t row = 0; row < count; ++row) {
+    double top = -std::numeric_limits<double>::infinity();
+    for (std::int64_t r = 0; r < ranks; ++r) top = std::max(top, at(r, 1, row));
+    double exp_sum = 0.0;
+    double loss = 0.0;
+    for (std::int64_t r = 0; r < ranks; ++r) {
+      const double own = at(r, 1, row);
+      exp_sum += own == top ? 1.0 : std::exp(own - top);
+      loss += at(r, 0, row);
+    }
+    const double total = top + std::log(exp_sum);
+    const bool ignored = rows.targets.as<const std::int64_t>()[row] == ignore_index;
+    rows.lse.as<T>()[row] = static_cast<T>(total);
+    rows.losses.as<T>()[row] = ignored ? T{0} : static_cast<T>(total + loss);
+  }
+}
+
 }  // namespace
 
 void cross_entropy(const KernelContext& context, const CrossEntropyRows& rows,
@@ -244,6 +267,14 @@ void cross_entropy(const KernelContext& context, const CrossEntropyRows& rows,
                           : row_loss(statistics, logit, options.label_smoothing, classes));
     }
   });
+}
+
+void combine_class_slices(const CrossEntropyRows& rows, const TensorView& slices,
+                          std::int64_t ignore_index) {
+  if (rows.losses.dtype == DType::kFloat64)
+    combine_rows<double>(rows, slices, ignore_index);
+  else
+    combine_rows<float>(rows, slices, ignore_index);
 }
 
 void cross_entropy_backward(const KernelContext& context, const TensorView& dlogits,

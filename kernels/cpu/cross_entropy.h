@@ -8,6 +8,9 @@ namespace meshloom::kernels::cpu {
 
 /// As Backend::cross_entropy.
 void cross_entropy(const KernelContext&, const CrossEntropyRows&, const CrossEntropyOptions&);
+/// As Backend::combine_class_slices.
+void combine_class_slices(const CrossEntropyRows&, const TensorView& slices,
+                          std::int64_t ignore_index);
 /// As Backend::cross_entropy_backward.
 void cross_entropy_backward(const KernelContext&, const TensorView& dlogits,
                             const TensorView& grad_losses, const CrossEntropyRows&,

@@ -74,6 +74,18 @@ class ProfilingBackend final : public Backend {
                  const TensorView& ids) override;
   void embedding_backward(const KernelContext&, const TensorView& dweight, const TensorView& dy,
                           const TensorView& ids, std::int64_t padding_idx) override;
+  void slice_ids(const KernelContext& context, const TensorView& places, const TensorView& ids,
+                 const IdSlice& slice) override {
+    inner_.slice_ids(context, places, ids, slice);
+  }
+  void first_id_outside(const KernelContext& context, const TensorView& index,
+                        const TensorView& ids, std::int64_t limit, std::int64_t allowed) override {
+    inner_.first_id_outside(context, index, ids, limit, allowed);
+  }
+  void count_ids(const KernelContext& context, const TensorView& count, const TensorView& ids,
+                 std::int64_t id) override {
+    inner_.count_ids(context, count, ids, id);
+  }
   void matmul(const KernelContext&, const TensorView& y, const TensorView& a, const TensorView& b,
               const MatmulOptions&) override;
   void attention(const KernelContext&, const AttentionOutputs&, const AttentionInputs&,
@@ -88,6 +100,10 @@ class ProfilingBackend final : public Backend {
             const RopeOptions&) override;
   void cross_entropy(const KernelContext&, const CrossEntropyRows&,
                      const CrossEntropyOptions&) override;
+  void combine_class_slices(const KernelContext& context, const CrossEntropyRows& rows,
+                            const TensorView& slices, std::int64_t ignore_index) override {
+    inner_.combine_class_slices(context, rows, slices, ignore_index);
+  }
   void cross_entropy_backward(const KernelContext&, const TensorView& dlogits,
                               const TensorView& grad_losses, const CrossEntropyRows&,
                               const CrossEntropyOptions&) override;

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/ids.h"
+
+#include <algorithm>
+
+namespace meshloom::kernels::cpu {
+namespace {
+
+std::span<const std::int64_t> values_of(const TensorView& ids) {
+  return {ids.as<const std::int64_t>(), static_cast<std::size_t>(ids.numel())};
+}
+
+std::int64_t place_of(std::int64_t id, const IdSlice& slice) {
+  if (id == slice.special) return slice.special_place;
+  std::int64_t before = 0;
+  for (const IdRange& range : slice.ranges) {
+    if (id >= range.begin && id < range.end) return before + id - range.begin;
+    before += range.end - range.begin;
+  }
+  return kOtherSlice;
+}
+
+}  // namespace
+
+void slice_ids(const TensorView& places, const TensorView& ids, const IdSlice& slice) {
+  const std::span<const std::int64_t> from = values_of(ids);
+  std::transform(from.begin(), from.end(), places.as<std::int64_t>(),
+                 [&](std::int64_t id) { return place_of(id, slice); });
+}
+
+void first_id_outside(const TensorView& index, const TensorView& ids, std::int64_t limit,
+                      std::int64_t allowed) {
+  const std::span<const std::int64_t> all = values_of(ids);
+  const auto found = std::find_if(all.begin(), all.end(), [&](std::int64_t id) {
+    return (id < 0 || id >= limit) && id != allowed;
+  });
+  *index.as<std::int64_t>() = found == all.end() ? -1 : found - all.begin();
+}
+
+void count_ids(const TensorView& count, const TensorView& ids, std::int64_t id) {
+  const std::span<const std::int64_t> all = values_of(ids);
+  *count.as<std::int64_t>() = std::count(all.begin(), all.end(), id);
+}
+
+}  // namespace meshloom::kernels::cpu
