@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "planner/sharding/propagate.h"
+#include "daemon/tensor/local_call.h"
 
 namespace meshloom::dtensor {
 
@@ -18,8 +18,6 @@ struct InputUse {
   planner::SpecPtr to;        ///< and the one the local op takes it in
   planner::SpecPtr own_grad;  ///< how the gradient of a tensor in `from` is held, unless it differs
   planner::SpecPtr grad;      ///< how the local op's backward leaves the gradient
-  /// On this rank the local op gets zeros (ShardingDecision::bias_on_first_only).
-  bool silent = false;
 };
 
 /// Layouts are those of the engine's table.
@@ -29,6 +27,7 @@ struct Decided {
   std::vector<InputUse> uses;
   planner::ShardingDecision decision;
   planner::OpAttributes local_attributes;
+  const DistributedOp* implementation = nullptr;  ///< null: the op on local tensors is enough
   /// The inputs that are redistributed, with messages and without.
   std::vector<int> moved, sharded;
   std::vector<planner::LocalPart> parts;  ///< of the inputs, after redistribution

@@ -6,27 +6,11 @@
 
 #include "daemon/dtensor/engine_outside.h"
 #include "daemon/dtensor/engine_shared.h"
-#include "daemon/tensor/autograd/function_node.h"
-#include "daemon/tensor/ops/op_support.h"
+#include "daemon/tensor/ops/distributed_ops.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::dtensor {
 namespace {
-
-class GatheredTensor final : public PendingTensor {
- public:
-  GatheredTensor(Tensor sent, Tensor stacked, comm::WorkPtr work)
-      : sent_(std::move(sent)), stacked_(std::move(stacked)), work_(std::move(work)) {}
-  Tensor wait() override {
-    work_->wait_host();
-    return stacked_;
-  }
-
- private:
-  Tensor sent_;  ///< its memory is read until the gather has ended
-  Tensor stacked_;
-  comm::WorkPtr work_;
-};
 
 /// Room for the inputs of most ops; only joins of many tensors need more.
 constexpr std::size_t kFewInputs = 8;
@@ -46,26 +30,6 @@ class InputList {
   std::span<T> items_;
 };
 
-/// Zeros in place of x, which gets zeros as its gradient: the ranks' graphs stay alike.
-Tensor silenced(const Tensor& x) {
-  Tensor y = zeros(x.context(), x.shape(), x.dtype());
-  if (autograd::should_record({&x}))
-    autograd::record_op("zeros", {&x}, {&y},
-                        [](autograd::GradOutputs dy, autograd::GradSink& sink) {
-                          sink.emit(0, zeros(dy[0].context(), dy[0].shape(), dy[0].dtype()));
-                        });
-  return y;
-}
-
-/// Which input of an op is its bias.
-std::size_t bias_input(planner::OpId op) { return op == planner::OpId::kAddmm ? 0 : 2; }
-
-bool is_silent(const planner::ShardingDecision& decision, const std::vector<int>& coordinates) {
-  const auto& dims = decision.bias_on_first_only;
-  return std::any_of(dims.begin(), dims.end(),
-                     [&](int d) { return coordinates[static_cast<std::size_t>(d)] != 0; });
-}
-
 void note_redistributions(Decided& decided, planner::PlanCache& plans) {
   for (std::size_t i = 0; i < decided.uses.size(); ++i) {
     const InputUse& use = decided.uses[i];
@@ -80,7 +44,15 @@ void note_redistributions(Decided& decided, planner::PlanCache& plans) {
 }  // namespace
 
 DistributedEngine::DistributedEngine(const MeshContext& context)
-    : context_(context), specs_(context.mesh.layout()) {}
+    : context_(context), specs_(context.mesh.layout()), collectives_(context.mesh) {
+  for (const DistributedOp& implementation : ops::distributed_ops())
+    register_implementation(implementation);
+}
+
+void DistributedEngine::register_implementation(const DistributedOp& implementation) {
+  implementations_.insert_or_assign(implementation.op, implementation);
+  decisions_.clear();
+}
 
 const planner::DTensorSpec* DistributedEngine::spec_of(planner::OpId op, const Tensor& input) {
   if (!input) return nullptr;
@@ -101,7 +73,10 @@ const Decided& DistributedEngine::decide(planner::OpId op, DecisionCache::Specs 
                                          const planner::OpAttributes& attributes) {
   if (const Decided* known = decisions_.find(op, specs, attributes)) [[likely]]
     return *known;
-  planner::OpCall call{op, {}, attributes};
+  const auto implementation = implementations_.find(op);
+  const bool implemented = implementation != implementations_.end();
+  planner::OpCall call{
+      op, {}, attributes, implemented ? implementation->second.roles : planner::RoleSet()};
   for (const planner::DTensorSpec* spec : specs)
     call.inputs.push_back(spec ? specs_.find(spec) : nullptr);
   if (decisions_.size() >= kMostDecisions) {
@@ -132,10 +107,13 @@ const Decided& DistributedEngine::decide(planner::OpId op, DecisionCache::Specs 
   note_redistributions(*decided, context_.plans);
   if (context_.mesh.member()) {
     decided->local_attributes = planner::local_attributes(call, decision, coordinates);
-    if (is_silent(decision, coordinates)) decided->uses[bias_input(op)].silent = true;
+  }
+  if (!decision.roles.empty()) {
+    decided->implementation = &implementation->second;
     // Groups are made by all ranks together, but a rank without rows may not use its own.
-    for (const std::vector<int>* dims : {&decision.vocabulary_mesh_dims, &decision.label_mesh_dims})
-      if (!dims->empty()) context_.mesh.group(*dims);
+    for (const planner::RoleDims& role : decision.roles)
+      if (decided->implementation->communicates && context_.mesh.member())
+        context_.mesh.group(role.mesh_dims);
   }
   return decisions_.insert(std::move(decided));
 }
@@ -185,12 +163,12 @@ Tensor DistributedEngine::place(const Tensor& input, const InputUse& use) {
     else
       placed = use.from == use.to ? local : redistributed(local, use, use.own_grad);
   }
-  return use.silent ? silenced(placed) : placed;
+  return placed;
 }
 
 std::vector<Tensor> DistributedEngine::run(planner::OpId op, std::span<const Tensor* const> inputs,
                                            const planner::OpAttributes& attributes,
-                                           const LocalOp& local) {
+                                           OpOptions options, const LocalOp& local) {
   InputList<const planner::DTensorSpec*> specs(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) specs[i] = spec_of(op, *inputs[i]);
   const Decided& decided = decide(op, specs.span(), attributes);
@@ -202,8 +180,9 @@ std::vector<Tensor> DistributedEngine::run(planner::OpId op, std::span<const Ten
   const auto& outputs = decided.decision.outputs;
   std::vector<Tensor> results;
   if (context_.mesh.member()) [[likely]] {
-    results =
-        local({locals.span(), decided.local_attributes, decided.decision, decided.parts, *this});
+    const LocalCall call{locals.span(), decided.local_attributes,    options,     decided.decision,
+                         decided.parts, context_.mesh.coordinates(), collectives_};
+    results = decided.implementation ? decided.implementation->run(call) : local(call);
   } else {
     results = run_outside(op, attributes, locals.span(), outputs);
   }
@@ -220,20 +199,6 @@ Tensor DistributedEngine::relaid(const Tensor& x, const planner::SpecPtr& to) {
   planner::SpecPtr target = intern(to);
   Tensor local = redistribute_values(layout.local, layout.spec, target, context_);
   return with_interned_layout(std::move(local), std::move(target), *this);
-}
-
-std::unique_ptr<PendingTensor> DistributedEngine::stack_ranks(const Tensor& x,
-                                                              const std::vector<int>& mesh_dims) {
-  comm::ProcessGroup& group = context_.mesh.group(mesh_dims);
-  Shape shape = x.shape();
-  shape.insert(0, group.size());
-  Tensor stacked = empty(x.context(), shape, x.dtype());
-  std::vector<TensorView> views;
-  for (int rank = 0; rank < group.size(); ++rank)
-    views.push_back(
-        ops::alias(stacked, x.shape(), contiguous_strides(x.shape()), rank * x.numel()).view());
-  comm::WorkPtr work = group.all_gather(views, x.view());
-  return std::make_unique<GatheredTensor>(x, std::move(stacked), std::move(work));
 }
 
 }  // namespace meshloom::dtensor

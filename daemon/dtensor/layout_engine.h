@@ -2,8 +2,11 @@
 // The layout engine: runs ops on tensors of a mesh by their local tensors.
 #pragma once
 
+#include <map>
+
 #include "daemon/dtensor/engine_decisions.h"
 #include "daemon/dtensor/engine_specs.h"
+#include "daemon/dtensor/mesh_collectives.h"
 #include "daemon/dtensor/redistribute.h"
 #include "daemon/tensor/layout.h"
 
@@ -31,14 +34,18 @@ class DistributedEngine final : public LayoutEngine {
   explicit DistributedEngine(const MeshContext& context);
 
   std::vector<Tensor> run(planner::OpId op, std::span<const Tensor* const> inputs,
-                          const planner::OpAttributes& attributes, const LocalOp& local) override;
+                          const planner::OpAttributes& attributes, OpOptions options,
+                          const LocalOp& local) override;
   planner::SpecPtr intern(const planner::SpecPtr& spec) override { return specs_.intern(spec); }
   planner::SpecPtr gradient_of(const planner::SpecPtr& spec) override {
     return specs_.gradient_of(spec);
   }
   Tensor relaid(const Tensor& x, const planner::SpecPtr& to) override;
-  std::unique_ptr<PendingTensor> stack_ranks(const Tensor& x,
-                                             const std::vector<int>& mesh_dims) override;
+
+  /// From now on mesh dims may get these roles in the op, which then runs so, in place of the
+  /// implementation that was registered before. Those of ops::distributed_ops() are there from the
+  /// start. Every rank registers the same, between ops.
+  void register_implementation(const DistributedOp& implementation);
 
   const MeshContext& context() const { return context_; }
   /// Ops decided so far.
@@ -63,6 +70,8 @@ class DistributedEngine final : public LayoutEngine {
   MeshContext context_;
   SpecTable specs_;
   DecisionCache decisions_;
+  std::map<planner::OpId, DistributedOp> implementations_;
+  MeshCollectives collectives_;
   bool implicit_replication_ = false;
   Redistributing redistributing_ = Redistributing::kFreely;
 };

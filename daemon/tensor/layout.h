@@ -10,12 +10,11 @@
 #include <initializer_list>
 #include <memory>
 #include <span>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "daemon/tensor/local_call.h"
 #include "daemon/tensor/tensor.h"
-#include "planner/sharding/propagate.h"
 
 namespace meshloom {
 
@@ -48,48 +47,16 @@ struct TensorLayout {
   std::vector<SharedCopy> copies;  ///< kept by the engine
 };
 
-/// What a local run is given.
-struct LocalCall {
-  std::span<const Tensor> inputs;  ///< undefined where left out
-  const planner::OpAttributes& attributes;
-  const planner::ShardingDecision& decision;
-  /// What this rank holds of each input, after redistribution; empty where it was left out.
-  std::span<const planner::LocalPart> parts;
-  LayoutEngine& engine;
-};
-
-/// A reference to the callable that runs an op on local tensors: it must outlive the call.
-class LocalOp {
- public:
-  template <typename F, typename = std::enable_if_t<!std::is_same_v<std::decay_t<F>, LocalOp>>>
-  LocalOp(const F& op)  // NOLINT: implicit, as a lambda is passed
-      : op_(&op), call_([](const void* f, const LocalCall& c) -> std::vector<Tensor> {
-          return (*static_cast<const F*>(f))(c);
-        }) {}
-  std::vector<Tensor> operator()(const LocalCall& call) const { return call_(op_, call); }
-
- private:
-  const void* op_;
-  std::vector<Tensor> (*call_)(const void*, const LocalCall&);
-};
-
-/// A tensor whose values are still on their way from other ranks.
-class PendingTensor {
- public:
-  virtual ~PendingTensor() = default;
-  /// Waits for them. Once.
-  virtual Tensor wait() = 0;
-};
-
 /// Implemented in daemon/dtensor. One per rank and mesh.
 class LayoutEngine {
  public:
   virtual ~LayoutEngine() = default;
-  /// Chooses layouts, redistributes, runs `local` and wraps its results. An input without a layout
-  /// counts as replicated where it has one element, else InvalidArgument names the op. Every rank
-  /// of the mesh calls it with the same global arguments.
+  /// Chooses layouts, redistributes, runs `local` (or, if the layouts give mesh dims a role, the
+  /// op's registered distributed implementation, which gets `options`) and wraps the results. An
+  /// input without a layout counts as replicated if it has one element, else InvalidArgument names
+  /// the op. Every rank of the mesh calls it with the same global arguments.
   virtual std::vector<Tensor> run(planner::OpId op, std::span<const Tensor* const> inputs,
-                                  const planner::OpAttributes& attributes,
+                                  const planner::OpAttributes& attributes, OpOptions options,
                                   const LocalOp& local) = 0;
   /// The engine's own object for an equal spec: equal layouts are found by pointer.
   virtual planner::SpecPtr intern(const planner::SpecPtr& spec) = 0;
@@ -98,10 +65,6 @@ class LayoutEngine {
   /// x, a tensor of this engine, in layout `to` (any object that equals it); no gradient is
   /// recorded.
   virtual Tensor relaid(const Tensor& x, const planner::SpecPtr& to) = 0;
-  /// Begins to stack the x of every rank that differs along `mesh_dims` only in a new first dim, in
-  /// the order of the group. x has the same shape on all of them; no gradient. One all_gather.
-  virtual std::unique_ptr<PendingTensor> stack_ranks(const Tensor& x,
-                                                     const std::vector<int>& mesh_dims) = 0;
 };
 
 /// A tensor with layout `spec` (interned by the engine) whose shard on this rank is `local`; it
@@ -122,17 +85,24 @@ inline LayoutEngine* layout_engine(std::initializer_list<const Tensor*> inputs) 
   return nullptr;
 }
 
-/// Runs an op of one result: `local(call)` makes it.
+/// Runs an op of one result: `local(call)` makes it if the same op on local tensors is enough.
 template <typename Op>
 Tensor run_call(LayoutEngine& engine, planner::OpId op, std::initializer_list<const Tensor*> inputs,
-                const planner::OpAttributes& attributes, const Op& local) {
+                const planner::OpAttributes& attributes, OpOptions options, const Op& local) {
   const auto one = [&local](const LocalCall& call) {
     std::vector<Tensor> results;
     results.push_back(local(call));
     return results;
   };
   return std::move(engine.run(op, std::span<const Tensor* const>(inputs.begin(), inputs.size()),
-                              attributes, one)[0]);
+                              attributes, options, one)[0]);
+}
+
+/// The same for an op without options.
+template <typename Op>
+Tensor run_call(LayoutEngine& engine, planner::OpId op, std::initializer_list<const Tensor*> inputs,
+                const planner::OpAttributes& attributes, const Op& local) {
+  return run_call(engine, op, inputs, attributes, {}, local);
 }
 
 /// The same where the local op needs the local tensors alone: `local(inputs...)`.

@@ -40,10 +40,15 @@ void localize_tri(OpAttributes& attributes, const DTensorSpec& x,
 }
 
 Dims attention_place(const ShardingDecision& decision, const std::vector<int>& coordinates) {
-  const DTensorSpec& q = *decision.inputs[0];
-  const std::int64_t heads = q.shape()[1];
-  return {first_element(q, 0, coordinates), first_element(q, 1, coordinates), heads,
-          heads / std::max<std::int64_t>(1, decision.inputs[1]->shape()[1])};
+  const DTensorSpec &q = *decision.inputs[0], &k = *decision.inputs[1];
+  const std::int64_t heads = q.shape()[1], key_heads = k.shape()[1];
+  return {first_element(q, 0, coordinates),
+          first_element(q, 1, coordinates),
+          first_element(k, 1, coordinates),
+          heads,
+          heads / std::max<std::int64_t>(1, key_heads),
+          q.shape()[2],
+          k.shape()[2]};
 }
 
 }  // namespace

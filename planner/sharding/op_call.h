@@ -9,6 +9,7 @@
 
 #include "kernels/base/shape.h"
 #include "planner/dtensor_spec.h"
+#include "planner/sharding/mesh_role.h"
 
 namespace meshloom::planner {
 
@@ -42,11 +43,11 @@ enum class OpId : std::uint8_t {
   kBmm,
   kAddmm,
   kLinear,              ///< x, weight, bias?; ints[0] 1 where weight is [in, out], else [out, in]
-  kEmbedding,           ///< weight, ids; ints[0] padding_idx
+  kEmbedding,           ///< weight, ids; ints[0] padding_idx or -1
   kCrossEntropy,        ///< logits [N, C, ..], targets; ints[0] reduction (0 none, 1 mean, 2 sum)
   kLinearCrossEntropy,  ///< hidden [.., C], weight [V, C], bias?, targets; one sum over all labels
-  kAttention,  ///< q, k, v [B, H, S, D], bias?, document ids?, alibi by head in ints[0]; o, lse
-  kRope,       ///< x [B, H, S, D], cos, sin, positions?
+  kAttention,           ///< q, k, v [B, H, S, D], bias?, document ids?; outputs o and lse
+  kRope,                ///< x [B, H, S, D], cos, sin, positions?
   // shape
   kTranspose,  ///< ints[0], ints[1]
   kPermute,    ///< dims
@@ -69,12 +70,26 @@ struct OpAttributes {
   bool operator==(const OpAttributes&) const = default;
 };
 
+/// Where the dims of the local attributes of kAttention say which part of the call a rank has.
+enum AttentionDim : int {
+  kFirstRow,      ///< of the batch
+  kFirstHead,     ///< of the query heads
+  kFirstKeyHead,  ///< of the key heads that the rank holds
+  kHeads,         ///< query heads in all
+  kHeadGroup,     ///< query heads per key head
+  kQueries,       ///< queries in all, which is where dropout draws
+  kKeys,
+};
+
 /// Inputs in the order of the op; null for one that is left out. At least one is there, all on one
 /// mesh.
 struct OpCall {
   OpId op = OpId::kUnary;
   std::vector<SpecPtr> inputs;
   OpAttributes attributes;
+  /// What the caller has a distributed implementation of this op for: no mesh dim gets another
+  /// role.
+  RoleSet roles = RoleSet::all();
 };
 
 }  // namespace meshloom::planner

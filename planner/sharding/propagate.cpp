@@ -145,7 +145,7 @@ class DecisionBuilder {
     ShardingDecision decision;
     for (std::size_t i = 0; i < call_.inputs.size(); ++i) add_input(decision, i);
     for (std::size_t j = 0; j < rule_.outputs.size(); ++j) add_output(decision, j);
-    for (int m = 0; m < mesh_->ndim(); ++m) add_mesh_dim(decision, m);
+    for (int m = 0; m < mesh_->ndim(); ++m) add_role(decision, m);
     return decision;
   }
 
@@ -205,15 +205,14 @@ class DecisionBuilder {
     decision.outputs.push_back(std::move(output));
   }
 
-  void add_mesh_dim(ShardingDecision& decision, int m) {
-    if (const PartialStrategy* partial = search_.partial(strategy(m)))
-      if (partial->bias_first) decision.bias_on_first_only.push_back(m);
+  void add_role(ShardingDecision& decision, int m) {
     const ShardAxis* axis = search_.axis(strategy(m));
-    if (axis == nullptr) return;
-    if (axis->vocabulary) decision.vocabulary_mesh_dims.push_back(m);
-    if (axis->labels) decision.label_mesh_dims.push_back(m);
-    if (axis->bias_first) decision.bias_on_first_only.push_back(m);
-    if (axis->mean) decision.mean_divisor = rule_.mean_count;
+    const PartialStrategy* partial = search_.partial(strategy(m));
+    const auto role = axis ? axis->role : partial ? partial->role : std::nullopt;
+    if (!role) return;
+    for (RoleDims& known : decision.roles)
+      if (known.role == *role) return known.mesh_dims.push_back(m);
+    decision.roles.push_back({*role, {m}});
   }
 
   const OpCall& call_;
@@ -295,10 +294,22 @@ ShardingDecision cheapest(const OpCall& call, const OpRule& rule, StrategySearch
 
 }  // namespace
 
+const std::vector<int>& ShardingDecision::mesh_dims(MeshRole role) const {
+  static const std::vector<int> none;
+  for (const RoleDims& known : roles)
+    if (known.role == role) return known.mesh_dims;
+  return none;
+}
+
 ShardingDecision propagate(const OpCall& call, const RedistributeOptions& options,
                            PlanCache* plans) {
   check_mesh(call);
-  const OpRule rule = make_rule(call);
+  OpRule rule = make_rule(call);
+  const auto unavailable = [&call](const auto& strategy) {
+    return strategy.role && !call.roles.contains(*strategy.role);
+  };
+  std::erase_if(rule.axes, unavailable);
+  std::erase_if(rule.partials, unavailable);
   check_orders(call, rule);
   StrategySearch search(call, rule, options);
   const std::vector<StrategyChoice> choices = search.best(kCompared);

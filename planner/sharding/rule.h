@@ -11,6 +11,7 @@
 // the other. That is the form of einsum, to which every op here comes down: an axis is an index.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "planner/sharding/axis_sharding.h"
@@ -23,24 +24,20 @@ struct ShardAxis {
   std::vector<AxisUse> inputs;   ///< one per input
   std::vector<AxisUse> outputs;  ///< one per output
   Placement reduced = Placement::partial_of(PartialOp::kSum);
-  bool contiguous = false;  ///< every part must be one range
-  bool nonempty = false;    ///< no part may be empty
-  bool vocabulary = false;  ///< see ShardingDecision::vocabulary_mesh_dims
-  bool labels = false;      ///< see ShardingDecision::label_mesh_dims
-  bool mean = false;        ///< a mean runs over it
-  bool bias_first = false;  ///< see ShardingDecision::bias_on_first_only
+  bool contiguous = false;                      ///< every part must be one range
+  bool nonempty = false;                        ///< no part may be empty
+  std::optional<MeshRole> role = std::nullopt;  ///< of a mesh dim that shards it
 };
 
 struct PartialStrategy {
   Placements inputs, outputs;
-  bool bias_first = false;
+  std::optional<MeshRole> role = std::nullopt;
 };
 
 struct OpRule {
   std::vector<Shape> outputs;  ///< global shapes
   std::vector<ShardAxis> axes;
   std::vector<PartialStrategy> partials;
-  std::int64_t mean_count = 1;  ///< elements that one mean runs over
 };
 
 /// The dim in which input (output) `index` shows dim `dim` of input `source` as it is, element by

@@ -62,13 +62,6 @@ void check_arguments(const Tensor& q, const Tensor& k, const Tensor& v,
   }
 }
 
-/// Where the heads of q lie among those of all ranks.
-struct HeadPlace {
-  std::int64_t first_batch = 0;
-  std::int64_t first_head = 0;
-  std::int64_t total_heads = 0;
-};
-
 /// One attention call: tensors the kernel reads and its options, with views of them.
 struct Call {
   Tensor q, k, v;
@@ -78,8 +71,9 @@ struct Call {
   Shape scores;
   kernels::AttentionOptions options;
 
+  /// `place` by planner::AttentionDim: where q, k and v lie among those of all ranks.
   Call(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& given,
-       const HeadPlace& place);
+       const Dims& place);
   kernels::AttentionInputs inputs() const { return {q.view(), k.view(), v.view()}; }
 };
 
@@ -89,7 +83,7 @@ Tensor dense_rows(const Tensor& x) {
 }
 
 Call::Call(const Tensor& q_given, const Tensor& k_given, const Tensor& v_given,
-           const SdpaOptions& given, const HeadPlace& place)
+           const SdpaOptions& given, const Dims& place)
     : q(dense_rows(q_given)),
       k(dense_rows(k_given)),
       v(dense_rows(v_given)),
@@ -104,10 +98,11 @@ Call::Call(const Tensor& q_given, const Tensor& k_given, const Tensor& v_given,
     options.bias = broadcast_view(bias, scores);
   }
   if (given.alibi) {
-    const std::vector<float> values = alibi_slopes(static_cast<int>(place.total_heads));
-    slopes = from_values(q.context(), {q.size(1)},
-                         std::span(values).subspan(static_cast<std::size_t>(place.first_head),
-                                                   static_cast<std::size_t>(q.size(1))));
+    const std::vector<float> values = alibi_slopes(static_cast<int>(place[planner::kHeads]));
+    slopes =
+        from_values(q.context(), {q.size(1)},
+                    std::span(values).subspan(static_cast<std::size_t>(place[planner::kFirstHead]),
+                                              static_cast<std::size_t>(q.size(1))));
     options.alibi_slopes = slopes.view();
   }
   if (given.document_ids) {
@@ -117,11 +112,12 @@ Call::Call(const Tensor& q_given, const Tensor& k_given, const Tensor& v_given,
   }
   options.dropout_p = given.dropout_p;
   options.dropout_random = given.dropout_random;
-  options.dropout_first_head =
-      given.dropout_first_head + place.first_batch * place.total_heads + place.first_head;
-  options.dropout_total_heads = place.total_heads;
-  options.dropout_total_queries = q.size(2);
-  options.dropout_total_keys = k.size(2);
+  options.dropout_first_head = given.dropout_first_head +
+                               place[planner::kFirstRow] * place[planner::kHeads] +
+                               place[planner::kFirstHead];
+  options.dropout_total_heads = place[planner::kHeads];
+  options.dropout_total_queries = place[planner::kQueries];
+  options.dropout_total_keys = place[planner::kKeys];
 }
 
 /// Gradients of q, k and v. Where the three are slices of one packed projection, so are the
@@ -188,7 +184,7 @@ SdpaResult run_sdpa(const Call& call) {
 }
 
 SdpaResult attend(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& options,
-                  const HeadPlace& place) {
+                  const Dims& place) {
   const Call call(q, k, v, options, place);
   SdpaResult result = run_sdpa(call);
 
@@ -202,14 +198,6 @@ SdpaResult attend(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaO
     result.o = std::move(o);
   }
   return result;
-}
-
-/// First of the elements of a dim that a part holds.
-std::int64_t first_of(const planner::LocalPart& part, int dim, std::int64_t size) {
-  const planner::IndexRanges& ranges = part.ranges(dim);
-  check(ranges.size() <= 1, "{}: dim {} is sharded into stretches that do not follow each other",
-        kName, dim);
-  return ranges.empty() ? size : ranges[0].begin;
 }
 
 /// Of this rank's kv heads, from `first_kv` on, those that query heads [first, first + count) read,
@@ -229,15 +217,14 @@ Tensor heads_read(const Tensor& kv, std::int64_t first_kv, std::int64_t first, s
 
 /// This rank's heads and batch rows.
 SdpaResult attend_part(const LocalCall& call, SdpaOptions options) {
-  const Shape& q_shape = call.decision.inputs[0]->shape();
-  const Shape& kv_shape = call.decision.inputs[1]->shape();
-  const HeadPlace place{first_of(call.parts[0], 0, q_shape[0]),
-                        first_of(call.parts[0], 1, q_shape[1]), q_shape[1]};
+  const Dims& place = call.attributes.dims;
   const Tensor& q = call.inputs[0];
-  const std::int64_t first_kv = first_of(call.parts[1], 1, kv_shape[1]);
-  const std::int64_t group = kv_shape[1] == 0 ? 1 : q_shape[1] / kv_shape[1];
-  const Tensor k = heads_read(call.inputs[1], first_kv, place.first_head, q.size(1), group);
-  const Tensor v = heads_read(call.inputs[2], first_kv, place.first_head, q.size(1), group);
+  const auto read = [&](const Tensor& kv) {
+    return heads_read(kv, place[planner::kFirstKeyHead], place[planner::kFirstHead], q.size(1),
+                      place[planner::kHeadGroup]);
+  };
+  const Tensor k = read(call.inputs[1]);
+  const Tensor v = read(call.inputs[2]);
   options.bias = call.inputs[3];
   options.document_ids = call.inputs[4];
   return attend(q, k, v, options, place);
@@ -251,13 +238,15 @@ SdpaResult scaled_dot_product_attention(const Tensor& q, const Tensor& k, const 
   const Tensor* inputs[] = {&q, &k, &v, &options.bias, &options.document_ids};
   if (LayoutEngine* engine = layout_engine({inputs[0], inputs[1], inputs[2], inputs[3]})) {
     std::vector<Tensor> results = engine->run(
-        planner::OpId::kAttention, inputs, {{}, {options.alibi}}, [&](const LocalCall& c) {
+        planner::OpId::kAttention, inputs, {}, OpOptions(options), [&](const LocalCall& c) {
           SdpaResult local = attend_part(c, options);
           return std::vector<Tensor>{std::move(local.o), std::move(local.lse)};
         });
     return {std::move(results[0]), std::move(results[1])};
   }
-  return attend(q, k, v, options, {0, 0, q.size(1)});
+  return attend(
+      q, k, v, options,
+      {0, 0, 0, q.size(1), q.size(1) / std::max<std::int64_t>(1, k.size(1)), q.size(2), k.size(2)});
 }
 
 std::vector<float> alibi_slopes(int heads) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/part_positions.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
@@ -79,7 +80,8 @@ SliceExchange::Pending SliceExchange::begin(const TensorView& losses, const Tens
   std::memcpy(mine.data<std::byte>(), losses.data, losses.bytes());
   std::memcpy(mine.data<std::byte>() + losses.bytes(), lse.data, lse.bytes());
   Pending pending;
-  pending.stacked_ = call_.engine.stack_ranks(mine, call_.decision.vocabulary_mesh_dims);
+  pending.stacked_ =
+      call_.collectives.all_gather(mine, call_.decision.mesh_dims(planner::MeshRole::kVocabulary));
   pending.losses_ = losses;
   pending.lse_ = lse;
   pending.targets_ = targets;
@@ -93,6 +95,27 @@ void SliceExchange::Pending::finish() {
     combine_rows(stacked, targets, losses_.as<double>(), lse_.as<double>());
   else
     combine_rows(stacked, targets, losses_.as<float>(), lse_.as<float>());
+}
+
+ClassTargets whole_targets(const char* op, const Tensor& targets, std::int64_t classes,
+                           std::int64_t ignored) {
+  check_indices(op, "target", targets, classes, ignored);
+  ClassTargets result{contiguous(targets), {}, {}};
+  result.options.ignore_index = ignored;
+  return result;
+}
+
+ClassTargets slice_targets(const char* op, const LocalCall& call, int input, int class_dim,
+                           std::int64_t ignored) {
+  const SliceExchange exchange(call, input, class_dim);
+  const planner::IndexRanges& slice = call.parts[static_cast<std::size_t>(input)].ranges(class_dim);
+  ClassTargets result{
+      slice_places(op, "target", call.inputs.back(), slice, exchange.slice().total, ignored),
+      {},
+      exchange};
+  result.options.ignore_index = kIgnoredClass;
+  result.options.slice = exchange.slice();
+  return result;
 }
 
 }  // namespace meshloom::ops

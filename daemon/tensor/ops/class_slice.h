@@ -7,10 +7,9 @@
 // gradient. Source of the scheme: Shoeybi et al., "Megatron-LM", 2019, section 3.
 #pragma once
 
-#include <memory>
 #include <optional>
 
-#include "daemon/tensor/layout.h"
+#include "daemon/tensor/local_call.h"
 #include "kernels/options.h"
 
 namespace meshloom::ops {
@@ -39,7 +38,7 @@ class SliceExchange {
 
    private:
     friend class SliceExchange;
-    std::unique_ptr<PendingTensor> stacked_;
+    PendingTensorPtr stacked_;
     TensorView losses_, lse_, targets_;
   };
 
@@ -59,5 +58,21 @@ class SliceExchange {
   ExecutionContext& context_;
   std::int64_t total_, widest_;
 };
+
+/// Targets as places among the classes that this rank holds, dense, and what kernels need to know
+/// of them.
+struct ClassTargets {
+  Tensor places;
+  kernels::CrossEntropyOptions options;
+  std::optional<SliceExchange> exchange;  ///< if the rank holds a slice of the classes
+};
+/// Throws InvalidArgument naming op and value for a target outside [0, classes) that is not
+/// `ignored`.
+ClassTargets whole_targets(const char* op, const Tensor& targets, std::int64_t classes,
+                           std::int64_t ignored);
+/// The same for the last input of the call as targets, and dim `class_dim` of input `input` as the
+/// classes. The call outlives the result.
+ClassTargets slice_targets(const char* op, const LocalCall& call, int input, int class_dim,
+                           std::int64_t ignored);
 
 }  // namespace meshloom::ops

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/tensor/ops/embedding.h"
 
+#include "daemon/tensor/layout.h"
 #include "daemon/tensor/ops/class_slice.h"
+#include "daemon/tensor/ops/distributed_ops.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/part_positions.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::ops {
-
 namespace {
 
 using autograd::GradOutputs;
@@ -41,35 +42,33 @@ Tensor look_up(const Tensor& weight_given, const Tensor& ids, const Tensor& grad
   return y;
 }
 
-/// This rank's rows of the table; every id is one rank's, so that the sum over ranks is the result.
-Tensor slice_embedding(const LocalCall& call, std::int64_t vocabulary, std::int64_t padding_idx) {
+}  // namespace
+
+/// This rank's rows of the table. Every id is one rank's, so that the sum over ranks is the result.
+std::vector<Tensor> embedding_by_rows(const LocalCall& call) {
   const planner::IndexRanges& slice = call.parts[0].ranges(0);
-  const Tensor ids =
-      slice_places("embedding", "id", call.inputs[1], slice, vocabulary, std::nullopt);
+  const std::int64_t padding_idx = call.attributes.ints[0];
+  const Tensor ids = slice_places("embedding", "id", call.inputs[1], slice,
+                                  call.decision.inputs[0]->shape()[0], std::nullopt);
   if (padding_idx < 0 || local_index(slice, padding_idx) < 0)
-    return look_up(call.inputs[0], ids, ids, kOtherSlice);
+    return {look_up(call.inputs[0], ids, ids, kOtherSlice)};
   const Tensor grad_ids = empty_like(ids);
   const auto* from = ids.data<std::int64_t>();
   auto* to = grad_ids.data<std::int64_t>();
   const std::int64_t padding = local_index(slice, padding_idx);
   for (std::int64_t i = 0, n = ids.numel(); i < n; ++i)
     to[i] = from[i] == padding ? kOtherSlice : from[i];
-  return look_up(call.inputs[0], ids, grad_ids, kOtherSlice);
+  return {look_up(call.inputs[0], ids, grad_ids, kOtherSlice)};
 }
-
-}  // namespace
 
 Tensor embedding(const Tensor& weight, const Tensor& ids_given, std::int64_t padding_idx) {
   check_floating("embedding", weight);
   check_dtype("embedding", "ids", ids_given, DType::kInt64);
   check(weight.ndim() == 2, "embedding: weight of shape {}, expected [V,C]", weight.shape());
   if (LayoutEngine* engine = layout_engine({&weight, &ids_given}))
-    return run_call(*engine, planner::OpId::kEmbedding, {&weight, &ids_given}, {{}, {padding_idx}},
-                    [&](const LocalCall& c) {
-                      return c.decision.vocabulary_mesh_dims.empty()
-                                 ? embedding(c.inputs[0], c.inputs[1], padding_idx)
-                                 : slice_embedding(c, weight.size(0), padding_idx);
-                    });
+    return run_call(
+        *engine, planner::OpId::kEmbedding, {&weight, &ids_given}, {{}, {padding_idx}},
+        [&](const LocalCall& c) { return embedding(c.inputs[0], c.inputs[1], padding_idx); });
   check_indices("embedding", "id", ids_given, weight.size(0));
   const Tensor ids = contiguous(ids_given);
   return look_up(weight, ids, ids, padding_idx);

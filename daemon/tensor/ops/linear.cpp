@@ -124,12 +124,10 @@ Tensor linear_with_layout(LayoutEngine& engine, const Tensor& x, const Tensor& w
     options.input_activation = Activation::kNone;
     return linear(gelu(x, tanh_approximation), weight, bias, options);
   }
-  return run_local(
-      engine, planner::OpId::kLinear, {{}, {options.weight_is_in_out}},
-      [&](const Tensor& lx, const Tensor& lw, const Tensor& lb) {
-        return linear(lx, lw, lb, options);
-      },
-      x, weight, bias);
+  return run_call(engine, planner::OpId::kLinear, {&x, &weight, &bias},
+                  {{}, {options.weight_is_in_out}}, OpOptions(options), [&](const LocalCall& c) {
+                    return linear(c.inputs[0], c.inputs[1], c.inputs[2], options);
+                  });
 }
 
 }  // namespace

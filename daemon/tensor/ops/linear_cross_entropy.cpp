@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/tensor/autograd/leaf_grad.h"
+#include "daemon/tensor/layout.h"
 #include "daemon/tensor/ops/class_slice.h"
+#include "daemon/tensor/ops/distributed_ops.h"
 #include "daemon/tensor/ops/loss.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/output_loss.h"
@@ -65,34 +67,8 @@ void check_unit_gradient(const Tensor& grad) {
                     grad.item()));
 }
 
-/// Targets as places among weight's rows, and what the loss needs to know of them.
-struct Targets {
-  Tensor places;
-  kernels::CrossEntropyOptions options;
-  std::optional<SliceExchange> exchange;  ///< if weight's rows are a slice of the classes
-};
-
-Targets whole_targets(const Tensor& targets, const Tensor& weight,
-                      const LinearCrossEntropyOptions& options) {
-  check_indices(kName, "target", targets, weight.size(0), options.ignore_index);
-  Targets result{contiguous(targets), {}, {}};
-  result.options.ignore_index = options.ignore_index;
-  return result;
-}
-
-Targets slice_targets(const LocalCall& call, std::int64_t vocabulary,
-                      const LinearCrossEntropyOptions& options) {
-  Targets result{slice_places(kName, "target", call.inputs[3], call.parts[1].ranges(0), vocabulary,
-                              options.ignore_index),
-                 {},
-                 SliceExchange(call, 1, 0)};
-  result.options.ignore_index = kIgnoredClass;
-  result.options.slice = result.exchange->slice();
-  return result;
-}
-
-Tensor run(const Tensor& hidden_given, const Tensor& weight, const Tensor& bias, Targets targets,
-           double grad_scale) {
+Tensor run(const Tensor& hidden_given, const Tensor& weight, const Tensor& bias,
+           ClassTargets targets, double grad_scale) {
   const Tensor hidden = contiguous(hidden_given);
   ExecutionContext& context = hidden.context();
   const bool recording = autograd::should_record({&hidden, &weight, &bias});
@@ -145,15 +121,20 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Te
                             const Tensor& targets, const LinearCrossEntropyOptions& options) {
   check_arguments(hidden, weight, bias, targets);
   if (LayoutEngine* engine = layout_engine({&hidden, &weight, &bias, &targets}))
-    return run_call(*engine, planner::OpId::kLinearCrossEntropy,
-                    {&hidden, &weight, &bias, &targets}, {}, [&](const LocalCall& c) {
-                      const bool sliced = !c.decision.vocabulary_mesh_dims.empty();
-                      return run(c.inputs[0], c.inputs[1], c.inputs[2],
-                                 sliced ? slice_targets(c, weight.size(0), options)
-                                        : whole_targets(c.inputs[3], c.inputs[1], options),
-                                 options.grad_scale);
-                    });
-  return run(hidden, weight, bias, whole_targets(targets, weight, options), options.grad_scale);
+    return run_call(
+        *engine, planner::OpId::kLinearCrossEntropy, {&hidden, &weight, &bias, &targets}, {},
+        OpOptions(options), [&](const LocalCall& c) {
+          return linear_cross_entropy(c.inputs[0], c.inputs[1], c.inputs[2], c.inputs[3], options);
+        });
+  return run(hidden, weight, bias,
+             whole_targets(kName, targets, weight.size(0), options.ignore_index),
+             options.grad_scale);
+}
+
+std::vector<Tensor> linear_cross_entropy_by_vocabulary(const LocalCall& call) {
+  const auto& options = call.options.as<LinearCrossEntropyOptions>();
+  return {run(call.inputs[0], call.inputs[1], call.inputs[2],
+              slice_targets(kName, call, 1, 0, options.ignore_index), options.grad_scale)};
 }
 
 }  // namespace meshloom::ops

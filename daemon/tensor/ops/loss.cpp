@@ -2,10 +2,10 @@
 #include "daemon/tensor/ops/loss.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "daemon/tensor/layout.h"
 #include "daemon/tensor/ops/class_slice.h"
+#include "daemon/tensor/ops/distributed_ops.h"
 #include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/reduce.h"
@@ -19,8 +19,8 @@ using autograd::GradOutputs;
 using autograd::GradSink;
 
 /// logits [rows, V], targets [rows] -> losses [rows]. `exchange`: V is a slice of the classes.
-Tensor row_losses(const Tensor& logits, const Tensor& targets,
-                  const kernels::CrossEntropyOptions& options, const SliceExchange* exchange) {
+Tensor kernel_losses(const Tensor& logits, const Tensor& targets,
+                     const kernels::CrossEntropyOptions& options, const SliceExchange* exchange) {
   ExecutionContext& context = logits.context();
   Tensor losses = empty(context, targets.shape(), accumulation_dtype(logits.dtype()));
   const Tensor lse = empty_like(losses);
@@ -93,16 +93,52 @@ std::int64_t counted_rows(const Tensor& targets, std::int64_t ignore_index) {
   return targets.numel() - std::count(t, t + targets.numel(), ignore_index);
 }
 
+/// The losses of a rank's rows as they count.
+struct Rows {
+  Tensor losses;
+  Tensor weights;  ///< undefined: all alike
+  Tensor places;   ///< of the targets, `ignored` for those that do not count
+  std::int64_t ignored;
+
+  /// What a mean of these rows is over.
+  double counted() const {
+    return weights ? sum(weights).item() : static_cast<double>(counted_rows(places, ignored));
+  }
+};
+
+Rows row_losses(const Tensor& logits, const Tensor& targets, ClassTargets known,
+                const CrossEntropyOptions& options) {
+  known.options.label_smoothing = options.label_smoothing;
+  Rows rows{{}, {}, reshape(known.places, {targets.numel()}), known.options.ignore_index};
+  rows.losses = kernel_losses(class_dim_last(logits), rows.places, known.options,
+                              known.exchange ? &*known.exchange : nullptr);
+  if (options.class_weights) {
+    rows.weights = row_weights(targets, rows.losses.dtype(), options);
+    rows.losses = mul(rows.losses, rows.weights);
+  }
+  return rows;
+}
+
+Tensor reduced(const Rows& rows, Reduction reduction, const Shape& shape) {
+  switch (reduction) {
+    case Reduction::kNone: return reshape(rows.losses, shape);
+    case Reduction::kSum: return sum(rows.losses);
+    case Reduction::kMean: break;
+  }
+  const double counted = rows.counted();
+  return div(sum(rows.losses), counted);
+}
+
 /// The mean of rows that lie on several ranks: sums and counts are exchanged, and the gradient of
 /// this rank's sum is the mean's over the number of all.
-Tensor mean_of_parts(const Tensor& losses, double counted, const LocalCall& call) {
-  const Tensor part = sum(losses);
+Tensor mean_over_ranks(const Rows& rows, const LocalCall& call) {
+  const double counted = rows.counted();
+  const Tensor part = sum(rows.losses);
   ExecutionContext& context = part.context();
   const double mine[] = {part.detach().item(), counted};
+  const Tensor sent = from_values(context, {2}, std::span<const double>(mine), DType::kFloat64);
   const std::vector<double> all =
-      call.engine
-          .stack_ranks(from_values(context, {2}, std::span<const double>(mine), DType::kFloat64),
-                       call.decision.label_mesh_dims)
+      call.collectives.all_gather(sent, call.decision.mesh_dims(planner::MeshRole::kLabels))
           ->wait()
           .to_vector();
   double total = 0.0, count = 0.0;
@@ -118,52 +154,6 @@ Tensor mean_of_parts(const Tensor& losses, double counted, const LocalCall& call
   return mean;
 }
 
-/// `call` where logits and targets are parts of what the op was given.
-Tensor run_cross_entropy(const Tensor& logits, const Tensor& targets,
-                         const CrossEntropyOptions& options, std::int64_t classes,
-                         const LocalCall* call) {
-  kernels::CrossEntropyOptions kernel_options;
-  kernel_options.ignore_index = options.ignore_index;
-  kernel_options.label_smoothing = options.label_smoothing;
-  std::optional<SliceExchange> exchange;
-  Tensor flat_targets;
-  if (call && !call->decision.vocabulary_mesh_dims.empty()) {
-    const int class_dim = logits.ndim() == 1 ? 0 : 1;
-    kernel_options.ignore_index = kIgnoredClass;
-    exchange.emplace(*call, 0, class_dim);
-    kernel_options.slice = exchange->slice();
-    const auto& slice = call->parts[0].ranges(class_dim);
-    flat_targets = reshape(
-        slice_places("cross_entropy", "target", targets, slice, classes, options.ignore_index),
-        {targets.numel()});
-  } else {
-    check_indices("cross_entropy", "target", targets, classes, options.ignore_index);
-    flat_targets = reshape(contiguous(targets), {targets.numel()});
-  }
-  Tensor losses = row_losses(class_dim_last(logits), flat_targets, kernel_options,
-                             exchange ? &*exchange : nullptr);
-  Tensor weights;
-  if (options.class_weights) {
-    weights = row_weights(targets, losses.dtype(), options);
-    losses = mul(losses, weights);
-  }
-  Tensor result;
-  switch (options.reduction) {
-    case Reduction::kNone: result = reshape(losses, targets.shape()); break;
-    case Reduction::kSum: result = sum(losses); break;
-    case Reduction::kMean: {
-      const double counted =
-          weights ? sum(weights).item()
-                  : static_cast<double>(counted_rows(flat_targets, kernel_options.ignore_index));
-      result = call && !call->decision.label_mesh_dims.empty()
-                   ? mean_of_parts(losses, counted, *call)
-                   : div(sum(losses), counted);
-      break;
-    }
-  }
-  return cast(result, logits.dtype());
-}
-
 }  // namespace
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
@@ -176,11 +166,31 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
   const std::int64_t classes = logits.size(logits.ndim() == 1 ? 0 : 1);
   check_class_weights(options, classes);
   if (LayoutEngine* engine = layout_engine({&logits, &targets}))
-    return run_call(*engine, planner::OpId::kCrossEntropy, {&logits, &targets},
-                    {{}, {static_cast<std::int64_t>(options.reduction)}}, [&](const LocalCall& c) {
-                      return run_cross_entropy(c.inputs[0], c.inputs[1], options, classes, &c);
-                    });
-  return run_cross_entropy(logits, targets, options, classes, nullptr);
+    return run_call(
+        *engine, planner::OpId::kCrossEntropy, {&logits, &targets},
+        {{}, {static_cast<std::int64_t>(options.reduction)}}, OpOptions(options),
+        [&](const LocalCall& c) { return cross_entropy(c.inputs[0], c.inputs[1], options); });
+  const Rows rows =
+      row_losses(logits, targets,
+                 whole_targets("cross_entropy", targets, classes, options.ignore_index), options);
+  return cast(reduced(rows, options.reduction, targets.shape()), logits.dtype());
+}
+
+std::vector<Tensor> cross_entropy_of_shards(const LocalCall& call) {
+  const auto& options = call.options.as<CrossEntropyOptions>();
+  const Tensor &logits = call.inputs[0], &targets = call.inputs[1];
+  const int class_dim = logits.ndim() == 1 ? 0 : 1;
+  const bool sliced = call.decision.has(planner::MeshRole::kVocabulary);
+  const Rows rows = row_losses(
+      logits, targets,
+      sliced
+          ? slice_targets("cross_entropy", call, 0, class_dim, options.ignore_index)
+          : whole_targets("cross_entropy", targets, logits.size(class_dim), options.ignore_index),
+      options);
+  const Tensor result = call.decision.has(planner::MeshRole::kLabels)
+                            ? mean_over_ranks(rows, call)
+                            : reduced(rows, options.reduction, targets.shape());
+  return {cast(result, logits.dtype())};
 }
 
 }  // namespace meshloom::ops

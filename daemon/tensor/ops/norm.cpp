@@ -146,7 +146,7 @@ NormedSum add_norm(NormKind kind, const char* name, const Tensor& x_given,
   const Tensor* inputs[] = {&x_given, &residual_given, &weight_given, &bias_given};
   if (LayoutEngine* engine = layout_engine({inputs[0], inputs[1], inputs[2], inputs[3]})) {
     std::vector<Tensor> results =
-        engine->run(OpId::kAddNorm, inputs, {{}, {1}}, [=](const LocalCall& c) {
+        engine->run(OpId::kAddNorm, inputs, {}, {}, [=](const LocalCall& c) {
           NormedSum local =
               add_norm(kind, name, c.inputs[0], c.inputs[1], c.inputs[2], c.inputs[3], eps);
           return std::vector<Tensor>{std::move(local.normed), std::move(local.sum)};

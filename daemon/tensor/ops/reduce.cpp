@@ -5,6 +5,7 @@
 #include <array>
 
 #include "daemon/tensor/layout.h"
+#include "daemon/tensor/ops/distributed_ops.h"
 #include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/shape.h"
@@ -88,8 +89,8 @@ OpId layout_op(ReduceOp op) {
 Tensor reduce(ReduceOp op, const char* name, const Tensor& x, const Dims& dims, bool keepdim,
               double correction = 0.0);
 
-/// The share of these elements in a mean over `divisor` of them on all ranks: divided before it is
-/// rounded, since the sum of many 16-bit floats may be larger than any of them.
+/// The share of these elements in a mean over `divisor` of them on all ranks. The sum is divided
+/// before it is rounded, since the sum of many 16-bit floats may be larger than any of them.
 Tensor share_of_mean(const Tensor& x, const Dims& dims, bool keepdim, std::int64_t divisor) {
   const Reduction r = plan_reduction("mean", x, dims);
   const double factor = 1.0 / static_cast<double>(divisor);
@@ -122,8 +123,6 @@ Tensor reduce_with_layout(LayoutEngine& engine, ReduceOp op, const char* name, c
   const bool no_gradient = !x.requires_grad() || !context.grad_enabled();
   if (op == ReduceOp::kAmax && no_gradient && !context.checkpoint_frame()) attributes.ints[1] = 1;
   return run_call(engine, layout_op(op), {&x}, attributes, [&](const LocalCall& c) {
-    if (const auto divisor = c.decision.mean_divisor)
-      return share_of_mean(c.inputs[0], c.attributes.dims, keepdim, *divisor);
     return reduce(op, name, c.inputs[0], c.attributes.dims, keepdim, correction);
   });
 }
@@ -161,6 +160,13 @@ Tensor reduce(ReduceOp op, const char* name, const Tensor& x, const Dims& dims, 
 }
 
 }  // namespace
+
+std::vector<Tensor> mean_of_shards(const LocalCall& call) {
+  std::int64_t count = 1;
+  for (const std::int64_t d : call.attributes.dims)
+    count *= call.decision.inputs[0]->shape()[static_cast<int>(d)];
+  return {share_of_mean(call.inputs[0], call.attributes.dims, call.attributes.ints[0] != 0, count)};
+}
 
 Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
   return reduce(ReduceOp::kSum, "sum", x, dims, keepdim);

@@ -59,16 +59,18 @@ Tensor rotate_with_layout(LayoutEngine& engine, const Tensor& x, const Tensor& c
                           const Tensor& sin, const Tensor& positions,
                           std::int64_t position_offset) {
   const Tensor none;
-  return run_call(engine, planner::OpId::kRope, {&x, &none, &none, &positions}, {},
-                  [&](const LocalCall& c) {
-                    const Tensor& local = c.inputs[0];
-                    if (c.inputs[3]) check_indices("rope", "position", c.inputs[3], cos.size(0));
-                    if (c.inputs[3])
-                      return rotate(local, cos, sin, contiguous(c.inputs[3]), 0, false);
-                    const bool all_rows = c.decision.inputs[0]->sharding_dims(2).empty();
-                    return all_rows ? rotate(local, cos, sin, none, position_offset, false)
-                                    : rotate_part(local, c.parts[0], cos, sin, position_offset);
-                  });
+  return run_call(
+      engine, planner::OpId::kRope, {&x, &none, &none, &positions}, {}, [&](const LocalCall& c) {
+        const Tensor& local = c.inputs[0];
+        if (c.inputs[3]) check_indices("rope", "position", c.inputs[3], cos.size(0));
+        if (c.inputs[3]) return rotate(local, cos, sin, contiguous(c.inputs[3]), 0, false);
+        const planner::LocalPart& part = c.parts[0];
+        const bool one_range = c.decision.inputs[0]->sharding_dims(2).empty() ||
+                               (part.is_product() && part.ranges(2).size() == 1);
+        return one_range
+                   ? rotate(local, cos, sin, none, position_offset + c.attributes.dims[0], false)
+                   : rotate_part(local, part, cos, sin, position_offset);
+      });
 }
 
 }  // namespace

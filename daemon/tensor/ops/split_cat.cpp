@@ -104,13 +104,14 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t split_size, std::int64_t
   const std::int64_t size = x.shape()[dim];
   if (LayoutEngine* engine = layout_engine({&x})) {
     const Tensor* inputs[] = {&x};
-    return engine->run(OpId::kSplit, inputs, {{}, {split_size, dim}}, [dim](const LocalCall& c) {
-      std::vector<Tensor> pieces = split(c.inputs[0], c.attributes.ints[0], dim);
-      // A rank that holds nothing gives as many pieces as the others.
-      while (pieces.size() < c.decision.outputs.size())
-        pieces.push_back(slice(c.inputs[0], dim, 0, 0));
-      return pieces;
-    });
+    return engine->run(OpId::kSplit, inputs, {{}, {split_size, dim}}, {},
+                       [dim](const LocalCall& c) {
+                         std::vector<Tensor> pieces = split(c.inputs[0], c.attributes.ints[0], dim);
+                         // A rank that holds nothing gives as many pieces as the others.
+                         while (pieces.size() < c.decision.outputs.size())
+                           pieces.push_back(slice(c.inputs[0], dim, 0, 0));
+                         return pieces;
+                       });
   }
 
   std::vector<Tensor> pieces;
@@ -157,7 +158,7 @@ Tensor cat(const std::vector<Tensor>& xs, std::int64_t dim_given) {
     const auto local = [dim](const LocalCall& c) -> std::vector<Tensor> {
       return {cat({c.inputs.begin(), c.inputs.end()}, dim)};
     };
-    return engine->run(OpId::kCat, inputs, {{}, {dim}}, local)[0];
+    return engine->run(OpId::kCat, inputs, {{}, {dim}}, {}, local)[0];
   }
 
   Tensor y = empty(xs[0].context(), whole, xs[0].dtype());

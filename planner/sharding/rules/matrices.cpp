@@ -60,7 +60,7 @@ void add_biased_partials(OpRule& rule, const OpCall& call, int a, int b, int bia
   for (const int factor : {a, b}) {
     if (has_input(call, bias)) {
       add_partial(rule, call, {factor, bias}, PartialOp::kSum);
-      add_partial(rule, call, {factor}, PartialOp::kSum).bias_first = true;
+      add_partial(rule, call, {factor}, PartialOp::kSum).role = MeshRole::kBias;
     } else {
       add_partial(rule, call, {factor}, PartialOp::kSum);
     }
@@ -78,7 +78,7 @@ OpRule addmm(const OpCall& call) {
   rule.outputs.push_back(out);
   add_axis(rule, a[0], {batch_dim(input, 0, out, 0), 0, -1}, {0});
   add_axis(rule, b[1], {batch_dim(input, 0, out, 1), -1, 1}, {1});
-  add_axis(rule, a[1], {-1, 1, 0}, {-1}).bias_first = true;
+  add_axis(rule, a[1], {-1, 1, 0}, {-1}).role = MeshRole::kBias;
   add_biased_partials(rule, call, 1, 2, 0);
   return rule;
 }
@@ -101,7 +101,8 @@ OpRule linear(const OpCall& call) {
   rule.outputs.push_back(out);
   for (int d = 0; d < last; ++d) add_axis(rule, x[d], {d, -1, -1}, {d});
   add_axis(rule, weight[1 - in], {-1, 1 - in, 0}, {last});
-  add_axis(rule, x[last], {last, in, -1}, {-1}).bias_first = biased;
+  ShardAxis& contraction = add_axis(rule, x[last], {last, in, -1}, {-1});
+  if (biased) contraction.role = MeshRole::kBias;
   for (ShardAxis& axis : rule.axes) axis.inputs.resize(call.inputs.size());
   add_biased_partials(rule, call, 0, 1, 2);
   return rule;

@@ -21,7 +21,7 @@ void add_reduced_axis(OpRule& rule, const OpCall& call, int dim, std::int64_t si
   const bool adds = call.op == OpId::kSum || call.op == OpId::kMean;
   if (!adds && !may_be_partial_max(call)) return;
   ShardAxis& axis = add_axis(rule, size, {dim}, {-1});
-  axis.mean = call.op == OpId::kMean;
+  if (call.op == OpId::kMean) axis.role = MeshRole::kMean;
   if (adds) return;
   axis.reduced = Placement::partial_of(PartialOp::kMax);
   axis.nonempty = true;
@@ -42,7 +42,6 @@ OpRule reduction(const OpCall& call) {
       out.push_back(x[d]);
       continue;
     }
-    rule.mean_count *= x[d];
     add_reduced_axis(rule, call, d, x[d]);
     if (keepdim) out.push_back(1);
   }

@@ -46,7 +46,7 @@ void pass_partial(OpRule& rule, const OpCall& call, std::initializer_list<Partia
   for (const PartialOp op : ops) {
     const Placement partial = Placement::partial_of(op);
     rule.partials.push_back(
-        {Placements(call.inputs.size(), partial), Placements(rule.outputs.size(), partial), false});
+        {Placements(call.inputs.size(), partial), Placements(rule.outputs.size(), partial), {}});
   }
 }
 

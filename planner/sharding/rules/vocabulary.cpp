@@ -20,7 +20,7 @@ OpRule embedding(const OpCall& call) {
   add_axis(rule, weight[1], {1, -1}, {ids.size()});
   ShardAxis& vocabulary = add_axis(rule, weight[0], {0, -1}, {-1});
   vocabulary.contiguous = true;
-  vocabulary.vocabulary = true;
+  vocabulary.role = MeshRole::kVocabulary;
   add_partial(rule, call, {0}, PartialOp::kSum);
   add_partial(rule, call, {0}, PartialOp::kAvg);
   return rule;
@@ -40,13 +40,14 @@ OpRule cross_entropy(const OpCall& call) {
   for (int d = 0; d < targets.size(); ++d) {
     const int in_logits = d < classes ? d : d + 1;
     ShardAxis& axis = add_axis(rule, targets[d], {in_logits, d}, {reduction == kNone ? d : -1});
-    axis.labels = reduction == kMean;
-    if (axis.labels) axis.reduced = Placement::replicate();
+    if (reduction != kMean) continue;
+    axis.role = MeshRole::kLabels;
+    axis.reduced = Placement::replicate();
   }
   ShardAxis& axis = add_axis(rule, logits[classes], {classes, -1}, {-1});
   axis.reduced = Placement::replicate();
   axis.contiguous = true;
-  axis.vocabulary = true;
+  axis.role = MeshRole::kVocabulary;
   return rule;
 }
 
@@ -68,7 +69,7 @@ OpRule linear_cross_entropy(const OpCall& call) {
   ShardAxis& axis = add_axis(rule, weight[0], {-1, 0, has_input(call, 2) ? 0 : -1, -1}, {-1});
   axis.reduced = Placement::replicate();
   axis.contiguous = true;
-  axis.vocabulary = true;
+  axis.role = MeshRole::kVocabulary;
   return rule;
 }
 

@@ -21,6 +21,7 @@ namespace meshloom::test {
 namespace {
 
 using planner::DTensorSpec;
+using planner::MeshRole;
 using planner::OpAttributes;
 using planner::OpCall;
 using planner::OpId;
@@ -91,7 +92,8 @@ Tensor embedding_of_a_range(const DTensorSpec& weight_spec, const std::vector<in
 }
 
 bool adds_bias(const ShardingDecision& decision, const std::vector<int>& at) {
-  return std::all_of(decision.bias_on_first_only.begin(), decision.bias_on_first_only.end(),
+  const std::vector<int>& dims = decision.mesh_dims(MeshRole::kBias);
+  return std::all_of(dims.begin(), dims.end(),
                      [&](int m) { return at[static_cast<std::size_t>(m)] == 0; });
 }
 
@@ -163,13 +165,15 @@ std::vector<Tensor> run_local_op(const OpCall& call, const ShardingDecision& dec
     const Tensor whole = dropout_mask(x[0].context(), decision.inputs[0]->shape());
     return {ops::mul(x[0], local_value(*without_partial(decision.inputs[0]), at, whole))};
   }
-  if (call.op == OpId::kMean && decision.mean_divisor) {
-    const double scale = 1.0 / static_cast<double>(*decision.mean_divisor);
-    return {ops::mul(run_op(OpId::kSum, x, attributes)[0], scale)};
+  if (decision.has(MeshRole::kMean)) {
+    // So many elements of the input go into one of the output.
+    const std::int64_t count =
+        numel(decision.inputs[0]->shape()) / numel(decision.outputs[0]->shape());
+    return {ops::mul(run_op(OpId::kSum, x, attributes)[0], 1.0 / static_cast<double>(count))};
   }
   if (call.op == OpId::kLinear && !adds_bias(decision, at)) x.resize(2);
   if (call.op == OpId::kAddmm && !adds_bias(decision, at)) return {ops::matmul(x[1], x[2])};
-  if (call.op == OpId::kEmbedding && !decision.vocabulary_mesh_dims.empty())
+  if (call.op == OpId::kEmbedding && decision.has(MeshRole::kVocabulary))
     return {embedding_of_a_range(*decision.inputs[0], at, x[0], x[1], attributes.ints[0])};
   if (call.op == OpId::kRope && x.size() == 3) {
     const planner::LocalPart part = decision.inputs[0]->local_part(at);
@@ -195,7 +199,8 @@ std::vector<Tensor> run_local_op(const OpCall& call, const ShardingDecision& dec
             zeros(x[0].context(), decision.outputs[1]->local_shape(at), DType::kFloat32)};
   if (call.op == OpId::kAttention && decision.inputs[1]->sharding_dims(1).empty()) {
     for (const std::size_t i : {1, 2})
-      x[i] = heads_for(x[i], attributes.dims[1], x[0].size(1), attributes.dims[3]);
+      x[i] = heads_for(x[i], attributes.dims[planner::kFirstHead], x[0].size(1),
+                       attributes.dims[planner::kHeadGroup]);
   }
   std::vector<Tensor> results = run_op(call.op, x, attributes);
   while (call.op == OpId::kSplit && results.size() < decision.outputs.size())

@@ -101,7 +101,7 @@ TEST_P(FusedHeads, PassesABlockWithoutAMessage) {
                         {merged.outputs[0], projection, spec(mesh, {model}, {"R"})},
                         {{}, {1, 0, 0, 0}}});
   EXPECT_EQ(to_string(product.outputs[0]->placement(0)), "P(sum)");
-  EXPECT_EQ(product.bias_on_first_only, std::vector<int>{0});
+  EXPECT_EQ(product.mesh_dims(MeshRole::kBias), std::vector<int>{0});
 }
 
 INSTANTIATE_TEST_SUITE_P(Heads, FusedHeads,
@@ -139,7 +139,7 @@ TEST(Propagate, GroupedHeadsAreShardedAlikeWhereTheyFit) {
   const OpCall call{OpId::kAttention, {q, whole, whole}, {}};
   const ShardingDecision shared = free_of_messages(call);
   EXPECT_EQ(to_string(shared.input_grads[1]->placement(0)), "P(sum)");
-  EXPECT_EQ(local_attributes(call, shared, {1}).dims, (Dims{0, 4, 8, 8}));
+  EXPECT_EQ(local_attributes(call, shared, {1}).dims, (Dims{0, 4, 0, 8, 8, 4, 4}));
 }
 
 TEST(Propagate, FewKeyHeadsDoNotIdleRanks) {
@@ -154,8 +154,10 @@ TEST(Propagate, FewKeyHeadsDoNotIdleRanks) {
 TEST(Propagate, AttentionRunsOnWholeSequences) {
   const MeshPtr mesh = make_mesh({2});
   const SpecPtr q = spec(mesh, {1, 8, 4, 2}, {"S(2)"});
-  const ShardingDecision decision = propagate({OpId::kAttention, {q, q, q}, {}});
+  const ShardingDecision decision =
+      propagate({OpId::kAttention, {q, q, q}, {}, RoleSet::all().without(MeshRole::kSequence)});
   for (const SpecPtr& input : decision.inputs) EXPECT_NE(input->placement(0), Placement::shard(2));
+  EXPECT_TRUE(decision.roles.empty());
 }
 
 TEST(Propagate, VocabularyAndLabels) {
@@ -164,19 +166,19 @@ TEST(Propagate, VocabularyAndLabels) {
       free_of_messages({OpId::kEmbedding,
                         {spec(mesh, {7, 4}, {"R", "S(0)"}), spec(mesh, {2, 5}, {"S(0)", "R"})},
                         {}});
-  EXPECT_EQ(table.vocabulary_mesh_dims, std::vector<int>{1});
+  EXPECT_EQ(table.mesh_dims(MeshRole::kVocabulary), std::vector<int>{1});
   EXPECT_EQ(to_string(table.outputs[0]->placements()), "[S(0), P(sum)]");
   EXPECT_EQ(to_string(table.input_grads[0]->placements()), "[P(sum), S(0)]");
   const SpecPtr logits = spec(mesh, {6, 7}, {"S(0)", "S(1)"});
   const SpecPtr targets = spec(mesh, {6}, {"S(0)", "R"});
   const ShardingDecision mean =
       free_of_messages({OpId::kCrossEntropy, {logits, targets}, {{}, {1, 0, 0, 0}}});
-  EXPECT_EQ(mean.vocabulary_mesh_dims, std::vector<int>{1});
-  EXPECT_EQ(mean.label_mesh_dims, std::vector<int>{0});
+  EXPECT_EQ(mean.mesh_dims(MeshRole::kVocabulary), std::vector<int>{1});
+  EXPECT_EQ(mean.mesh_dims(MeshRole::kLabels), std::vector<int>{0});
   EXPECT_TRUE(mean.outputs[0]->replicated());
   const ShardingDecision sum =
       free_of_messages({OpId::kCrossEntropy, {logits, targets}, {{}, {2, 0, 0, 0}}});
-  EXPECT_TRUE(sum.label_mesh_dims.empty());
+  EXPECT_FALSE(sum.has(MeshRole::kLabels));
   EXPECT_EQ(to_string(sum.outputs[0]->placements()), "[P(sum), R]");
   const ShardingDecision none =
       free_of_messages({OpId::kCrossEntropy, {logits, targets}, {{}, {0, 0, 0, 0}}});
@@ -193,14 +195,14 @@ TEST(Propagate, VocabularyIsOneRangePerRank) {
   EXPECT_TRUE(decision.inputs[0]->local_part({1}).contiguous());
 }
 
-TEST(Propagate, MeansDivideByAllElements) {
+TEST(Propagate, MeansOverShardsHaveARole) {
   const MeshPtr mesh = make_mesh({4});
   const ShardingDecision sharded =
       free_of_messages({OpId::kMean, {spec(mesh, {6, 5}, {"S(0)"})}, {{0, 1}, {}}});
-  EXPECT_EQ(sharded.mean_divisor, 30);
+  EXPECT_EQ(sharded.mesh_dims(MeshRole::kMean), std::vector<int>{0});
   const ShardingDecision whole =
       free_of_messages({OpId::kMean, {spec(mesh, {6, 5}, {"S(0)"})}, {{1}, {}}});
-  EXPECT_FALSE(whole.mean_divisor.has_value());
+  EXPECT_TRUE(whole.roles.empty());
 }
 
 TEST(Propagate, PartialPassesWhereTheOpIsLinear) {

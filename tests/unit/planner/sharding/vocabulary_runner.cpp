@@ -20,8 +20,9 @@ using planner::ShardingDecision;
 /// The layout after gathering over the mesh dims of the distributed implementation.
 DTensorSpec gathered(const DTensorSpec& spec, const ShardingDecision& decision) {
   planner::Placements placements = spec.placements();
-  for (const auto* dims : {&decision.vocabulary_mesh_dims, &decision.label_mesh_dims})
-    for (const int m : *dims) placements[static_cast<std::size_t>(m)] = Placement::replicate();
+  for (const planner::RoleDims& role : decision.roles)
+    for (const int m : role.mesh_dims)
+      placements[static_cast<std::size_t>(m)] = Placement::replicate();
   planner::ShardOrder order;
   std::vector<planner::DimOrderPtr> orders(placements.size());
   for (const planner::DimShardOrder& entry : spec.shard_order()) {

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/dtensor/mesh_collectives.h"
+
+#include "daemon/tensor/ops/op_support.h"
+#include "daemon/tensor/ops/shape.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::dtensor {
+namespace {
+
+class TensorInFlight final : public PendingTensor {
+ public:
+  /// `sent` is read until the collective has ended.
+  TensorInFlight(Tensor sent, Tensor result, comm::WorkPtr work)
+      : sent_(std::move(sent)), result_(std::move(result)), work_(std::move(work)) {}
+  bool poll() override { return work_->poll(); }
+  Tensor wait() override {
+    work_->wait_host();
+    return std::move(result_);
+  }
+
+ private:
+  Tensor sent_, result_;
+  comm::WorkPtr work_;
+};
+
+comm::ReduceOp reduce_op(planner::PartialOp op) {
+  check(op != planner::PartialOp::kAvg, "all_reduce: expected a sum, maximum or minimum");
+  if (op == planner::PartialOp::kMax) return comm::ReduceOp::kMax;
+  return op == planner::PartialOp::kMin ? comm::ReduceOp::kMin : comm::ReduceOp::kSum;
+}
+
+}  // namespace
+
+PendingTensorPtr MeshCollectives::all_gather(const Tensor& x, const std::vector<int>& mesh_dims) {
+  comm::ProcessGroup& group = mesh_.group(mesh_dims);
+  const Tensor sent = ops::contiguous(x.detach());
+  Shape shape = x.shape();
+  shape.insert(0, group.size());
+  Tensor stacked = empty(x.context(), shape, x.dtype());
+  std::vector<TensorView> parts;
+  for (int rank = 0; rank < group.size(); ++rank)
+    parts.push_back(
+        ops::alias(stacked, x.shape(), contiguous_strides(x.shape()), rank * x.numel()).view());
+  comm::WorkPtr work = group.all_gather(parts, sent.view());
+  return std::make_unique<TensorInFlight>(sent, std::move(stacked), std::move(work));
+}
+
+PendingTensorPtr MeshCollectives::all_reduce(const Tensor& x, planner::PartialOp op,
+                                             const std::vector<int>& mesh_dims) {
+  const comm::ReduceOp reduce = reduce_op(op);
+  Tensor sum = empty(x.context(), x.shape(), x.dtype());
+  copy_into(sum, x.detach());
+  comm::WorkPtr work = mesh_.group(mesh_dims).all_reduce(sum.view(), reduce);
+  return std::make_unique<TensorInFlight>(Tensor(), std::move(sum), std::move(work));
+}
+
+PendingTensorPtr MeshCollectives::send_recv(const Tensor& x, int to, int from,
+                                            const Shape& received,
+                                            const std::vector<int>& mesh_dims) {
+  comm::ProcessGroup& group = mesh_.group(mesh_dims);
+  const Tensor sent = ops::contiguous(x.detach());
+  Tensor result = empty(x.context(), received, x.dtype());
+  const TensorView nothing = make_view(nullptr, x.dtype(), Shape{0}, x.device());
+  std::vector<TensorView> outputs(static_cast<std::size_t>(group.size()), nothing);
+  std::vector<TensorView> inputs = outputs;
+  inputs.at(static_cast<std::size_t>(to)) = sent.view();
+  outputs.at(static_cast<std::size_t>(from)) = result.view();
+  comm::WorkPtr work = group.send_recv(outputs, inputs);
+  return std::make_unique<TensorInFlight>(sent, std::move(result), std::move(work));
+}
+
+}  // namespace meshloom::dtensor

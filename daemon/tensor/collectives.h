@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives: what distributed implementations of ops exchange with other ranks.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "daemon/tensor/tensor.h"
+#include "planner/placement.h"
+
+namespace meshloom {
+
+/// A tensor whose values are still on their way from other ranks.
+class PendingTensor {
+ public:
+  virtual ~PendingTensor() = default;
+  /// Moves data; true if wait() will not wait.
+  virtual bool poll() = 0;
+  /// Waits for the values. Called once; a tensor that is dropped before poisons its group.
+  virtual Tensor wait() = 0;
+};
+
+using PendingTensorPtr = std::unique_ptr<PendingTensor>;
+
+/// Implemented in daemon/dtensor; lives as long as the layout engine, so that backward may use it
+/// too. Each call concerns the ranks of the mesh that differ along `mesh_dims` only. All of them
+/// make it, in the same order. Ranks are counted in row-major order of those dims. Each call is one
+/// collective, is in flight when it returns, and records no gradient.
+class Collectives {
+ public:
+  virtual ~Collectives() = default;
+  virtual int size(const std::vector<int>& mesh_dims) const = 0;
+  /// The place of this rank, from 0.
+  virtual int rank(const std::vector<int>& mesh_dims) const = 0;
+
+  /// The x of every rank, stacked in a new first dim in rank order. x has one shape on all of them.
+  virtual PendingTensorPtr all_gather(const Tensor& x, const std::vector<int>& mesh_dims) = 0;
+  /// The sum, maximum or minimum over the ranks, in memory of its own; sums run in rank order in
+  /// float32 (float64 for float64). x has one shape on all ranks. Throws InvalidArgument for kAvg.
+  virtual PendingTensorPtr all_reduce(const Tensor& x, planner::PartialOp op,
+                                      const std::vector<int>& mesh_dims) = 0;
+  /// Sends x to rank `to` and gives what rank `from` sends, of shape `received` and x's dtype. The
+  /// ranks agree on who sends to whom, and on the shapes. Sending to itself costs a copy.
+  virtual PendingTensorPtr send_recv(const Tensor& x, int to, int from, const Shape& received,
+                                     const std::vector<int>& mesh_dims) = 0;
+};
+
+}  // namespace meshloom
