@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention and rotary embedding. Attention runs on whole sequences; batch and heads are axes.
+// Attention and rotary embedding. Batch and heads are axes of attention; along its sequence only a
+// distributed implementation can run.
 #include "planner/sharding/rules/rules.h"
 
 namespace meshloom::planner::rules {
@@ -43,6 +44,11 @@ OpRule sdpa(const OpCall& call) {
   alike.inputs[1].suffix = alike.inputs[2].suffix = group;
   // Any sharding of the query heads; each rank takes what it needs of all key heads.
   add(q[1], {1, -1, -1, bias_dim(call, 1, q[1]), -1}, {1, 1});
+  if (q[2] == k[2]) {
+    ShardAxis& sequence = add(q[2], {2, 2, 2, bias_dim(call, 2, q[2]), documents ? 1 : -1}, {2, 2});
+    sequence.contiguous = false;  // positions that were permuted for balance
+    sequence.role = MeshRole::kSequence;
+  }
   return rule;
 }
 

@@ -160,6 +160,30 @@ TEST(Propagate, AttentionRunsOnWholeSequences) {
   EXPECT_TRUE(decision.roles.empty());
 }
 
+TEST(Propagate, AttentionKeepsASequenceThatAnImplementationTakes) {
+  const MeshPtr mesh = make_mesh({2, 2});
+  const Shape shape{1, 8, 6, 2};
+  const SpecPtr q = spec(mesh, shape, {"S(1)", "S(2)"});
+  const SpecPtr bias = spec(mesh, {6, 6}, {"R", "S(0)"}),
+                documents = spec(mesh, {1, 6}, {"R", "S(1)"});
+  const ShardingDecision decision =
+      free_of_messages({OpId::kAttention, {q, q, q, bias, documents}, {}});
+  EXPECT_EQ(decision.mesh_dims(MeshRole::kSequence), std::vector<int>{1});
+  EXPECT_EQ(*decision.outputs[0], *q);
+  EXPECT_EQ(to_string(decision.outputs[1]->placements()), "[S(1), S(2)]");
+  // A rank has its rows of the bias, and its heads' share of their gradient.
+  EXPECT_EQ(to_string(decision.input_grads[3]->placements()), "[P(sum), S(0)]");
+  // Positions that were permuted for balance stay where they are.
+  const SpecPtr zigzag =
+      spec(mesh, shape, {"S(2)", "S(1)"}, DimOrder::listed(6, {{{0, 1}, {4, 6}}, {{1, 4}}}));
+  const ShardingDecision balanced =
+      free_of_messages({OpId::kAttention, {zigzag, zigzag, zigzag}, {}});
+  EXPECT_EQ(*balanced.outputs[0], *zigzag);
+  // Other queries than keys are no one sequence.
+  const SpecPtr keys = spec(mesh, {1, 8, 4, 2}, {"R", "S(2)"});
+  EXPECT_FALSE(propagate({OpId::kAttention, {q, keys, keys}, {}}).has(MeshRole::kSequence));
+}
+
 TEST(Propagate, VocabularyAndLabels) {
   const MeshPtr mesh = make_mesh({2, 2});
   const ShardingDecision table =
