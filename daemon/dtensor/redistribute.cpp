@@ -2,7 +2,7 @@
 #include "daemon/dtensor/redistribute.h"
 
 #include "daemon/dtensor/across_meshes.h"
-#include "daemon/dtensor/engine_outside.h"
+#include "daemon/dtensor/outside_mesh.h"
 #include "daemon/dtensor/step_cache.h"
 #include "daemon/dtensor/step_run.h"
 #include "daemon/tensor/autograd/function_node.h"

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "daemon/dtensor/layout_engine.h"
+#include "daemon/dtensor/distributed_engine.h"
 #include "daemon/nn/module.h"
 
 namespace meshloom::parallel {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/parallel/parallelize_model.h"
 
-#include "daemon/dtensor/layout_engine.h"
+#include "daemon/dtensor/distributed_engine.h"
 #include "daemon/parallel/tensor_parallel/default_plan.h"
 #include "daemon/parallel/tensor_parallel/parallelize_module.h"
 #include "kernels/base/error.h"

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/comm/mesh/local_bootstrap.h"
-#include "daemon/dtensor/layout_engine.h"
+#include "daemon/dtensor/distributed_engine.h"
 #include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/shape.h"
 #include "tests/bench/bench.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/conformance/module_kind.h"
 
-#include "daemon/dtensor/layout_engine.h"
+#include "daemon/dtensor/distributed_engine.h"
 #include "daemon/dtensor/without_partial.h"
 #include "daemon/parallel/tensor_parallel/parallelize_module.h"
 #include "daemon/tensor/autograd/backward.h"

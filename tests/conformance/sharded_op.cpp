@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/conformance/sharded_op.h"
 
-#include "daemon/dtensor/layout_engine.h"
+#include "daemon/dtensor/distributed_engine.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "kernels/base/error.h"
 #include "tests/conformance/local_run.h"

@@ -2,7 +2,7 @@
 // Comparing tensors of many ranks.
 #pragma once
 
-#include "daemon/dtensor/layout_engine.h"
+#include "daemon/dtensor/distributed_engine.h"
 
 namespace meshloom::dtensor {
 

@@ -2,7 +2,7 @@
 #include "daemon/dtensor/api/factories.h"
 
 #include "daemon/dtensor/api/layout_of.h"
-#include "daemon/dtensor/engine_outside.h"
+#include "daemon/dtensor/outside_mesh.h"
 #include "daemon/tensor/ops/part_positions.h"
 #include "kernels/base/error.h"
 

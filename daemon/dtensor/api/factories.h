@@ -2,7 +2,7 @@
 // New tensors with a layout. Each rank makes its own part; nothing is sent.
 #pragma once
 
-#include "daemon/dtensor/layout_engine.h"
+#include "daemon/dtensor/distributed_engine.h"
 #include "kernels/base/philox.h"
 
 namespace meshloom::dtensor {

@@ -3,7 +3,7 @@
 
 #include "daemon/dtensor/api/agreement.h"
 #include "daemon/dtensor/api/layout_of.h"
-#include "daemon/dtensor/engine_outside.h"
+#include "daemon/dtensor/outside_mesh.h"
 #include "daemon/tensor/autograd/function_node.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"

@@ -2,7 +2,7 @@
 // What the calls on tensors with a layout share.
 #pragma once
 
-#include "daemon/dtensor/layout_engine.h"
+#include "daemon/dtensor/distributed_engine.h"
 
 namespace meshloom::dtensor {
 

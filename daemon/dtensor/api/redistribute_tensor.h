@@ -2,7 +2,7 @@
 // Another layout of the same tensor, asked for explicitly.
 #pragma once
 
-#include "daemon/dtensor/layout_engine.h"
+#include "daemon/dtensor/distributed_engine.h"
 
 namespace meshloom::dtensor {
 

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "daemon/dtensor/layout_engine.h"
+#include "daemon/dtensor/distributed_engine.h"
 
 namespace meshloom::dtensor {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "daemon/comm/mesh/thread_bootstrap.h"
-#include "daemon/dtensor/layout_engine.h"
+#include "daemon/dtensor/distributed_engine.h"
 
 namespace meshloom::test {
 

@@ -11,7 +11,7 @@
 #include <random>
 
 #include "daemon/comm/mesh/thread_bootstrap.h"
-#include "daemon/dtensor/layout_engine.h"
+#include "daemon/dtensor/distributed_engine.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "kernels/base/error.h"
 #include "tests/support/draws.h"

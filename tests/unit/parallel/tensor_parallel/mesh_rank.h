@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-#include "daemon/dtensor/layout_engine.h"
+#include "daemon/dtensor/distributed_engine.h"
 #include "daemon/parallel/tensor_parallel/style_mesh.h"
 #include "tests/support/thread_ranks.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/dtensor/engine_decisions.h"
+#include "daemon/dtensor/decision_cache.h"
 
 namespace meshloom::dtensor {
 namespace {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layout engine: runs ops on tensors of a mesh by their local tensors.
+// DistributedEngine: the layout step of ops, by the local tensors of a mesh.
 #pragma once
 
 #include <map>
 
-#include "daemon/dtensor/engine_decisions.h"
-#include "daemon/dtensor/engine_specs.h"
+#include "daemon/dtensor/decision_cache.h"
 #include "daemon/dtensor/mesh_collectives.h"
 #include "daemon/dtensor/redistribute.h"
+#include "daemon/dtensor/spec_table.h"
 #include "daemon/tensor/layout.h"
 
 namespace meshloom::dtensor {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/dtensor/engine_outside.h"
+#include "daemon/dtensor/outside_mesh.h"
 
 #include <algorithm>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/dtensor/engine_specs.h"
+#include "daemon/dtensor/spec_table.h"
 
+#include "daemon/dtensor/without_partial.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::dtensor {
@@ -19,15 +20,7 @@ planner::SpecPtr SpecTable::gradient_of(const planner::SpecPtr& spec) {
   if (!spec->has_partial()) return spec;
   const auto found = gradients_.find(spec.get());
   if (found != gradients_.end()) return found->second;
-  planner::Placements placements = spec->placements();
-  for (planner::Placement& p : placements)
-    if (p.is_partial()) p = planner::Placement::replicate();
-  std::vector<planner::DimOrderPtr> orders;
-  if (spec->has_dim_orders())
-    for (int d = 0; d < spec->mesh().ndim(); ++d) orders.push_back(spec->dim_order(d));
-  planner::SpecPtr gradient = intern(std::make_shared<planner::DTensorSpec>(
-      spec->mesh_ptr(), std::move(placements), spec->shape(),
-      spec->default_order() ? planner::ShardOrder() : spec->shard_order(), std::move(orders)));
+  planner::SpecPtr gradient = intern(without_partial(spec));
   // Only layouts of the table have an address that stays theirs.
   if (known_.contains(spec.get())) gradients_.emplace(spec.get(), gradient);
   return gradient;

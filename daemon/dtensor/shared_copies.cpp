@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/dtensor/engine_shared.h"
+#include "daemon/dtensor/shared_copies.h"
 
 #include "daemon/tensor/autograd/node.h"
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/dtensor/layout_engine.h"
+#include "daemon/dtensor/distributed_engine.h"
 
 #include <algorithm>
 #include <array>
 
-#include "daemon/dtensor/engine_outside.h"
-#include "daemon/dtensor/engine_shared.h"
+#include "daemon/dtensor/outside_mesh.h"
+#include "daemon/dtensor/shared_copies.h"
 #include "daemon/tensor/ops/distributed_ops.h"
 #include "kernels/base/error.h"
 

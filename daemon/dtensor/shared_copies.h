@@ -2,7 +2,7 @@
 // Redistributed copies that the uses of one tensor share.
 #pragma once
 
-#include "daemon/dtensor/engine_decisions.h"
+#include "daemon/dtensor/decision_cache.h"
 #include "daemon/tensor/layout.h"
 
 namespace meshloom::dtensor {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/dtensor/layout_engine.h"
+#include "daemon/dtensor/distributed_engine.h"
 
 #include <gtest/gtest.h>
 
@@ -60,7 +60,7 @@ void on_ranks(int size, const std::function<void(Rank&)>& body) {
   });
 }
 
-TEST(LayoutEngine, ReducesOncePerTensorWhereUsesAreAlike) {
+TEST(DistributedEngine, ReducesOncePerTensorWhereUsesAreAlike) {
   on_ranks(2, [](Rank& rank) {
     // Three column-parallel products of one replicated activation: one all_reduce backward.
     const Tensor x = ops::mul(rank.tensor("R", {3, 4}, true), 1.0);
@@ -76,7 +76,7 @@ TEST(LayoutEngine, ReducesOncePerTensorWhereUsesAreAlike) {
   });
 }
 
-TEST(LayoutEngine, NormsAreMadeAgainBehindABoundary) {
+TEST(DistributedEngine, NormsAreMadeAgainBehindABoundary) {
   on_ranks(2, [](Rank& rank) {
     const Tensor x = ops::mul(rank.tensor("R", {64, 32}, true), 1.0);
     Tensor normed = ops::layer_norm(x, {}, {}, 1e-5f);
@@ -89,7 +89,7 @@ TEST(LayoutEngine, NormsAreMadeAgainBehindABoundary) {
   });
 }
 
-TEST(LayoutEngine, GathersOncePerTensorWhereUsesAreAlike) {
+TEST(DistributedEngine, GathersOncePerTensorWhereUsesAreAlike) {
   on_ranks(2, [](Rank& rank) {
     const Tensor x = ops::mul(rank.tensor("S(0)", {40, 4}, true), 1.0);
     rank.mesh.reset_counters();
@@ -104,7 +104,7 @@ TEST(LayoutEngine, GathersOncePerTensorWhereUsesAreAlike) {
   });
 }
 
-TEST(LayoutEngine, LeafKeepsTheGradientOfItsFirstUse) {
+TEST(DistributedEngine, LeafKeepsTheGradientOfItsFirstUse) {
   on_ranks(2, [](Rank& rank) {
     const Tensor weight = rank.tensor("R", {5, 4}, true);
     EXPECT_EQ(weight.layout()->grad_spec, nullptr);
@@ -135,7 +135,7 @@ TEST(LayoutEngine, LeafKeepsTheGradientOfItsFirstUse) {
   });
 }
 
-TEST(LayoutEngine, BiasOfPartialProductIsAddedOnce) {
+TEST(DistributedEngine, BiasOfPartialProductIsAddedOnce) {
   on_ranks(3, [](Rank& rank) {
     const Tensor x = rank.tensor("S(1)", {2, 7});
     const Tensor weight = rank.tensor("S(1)", {5, 7});
@@ -152,7 +152,7 @@ TEST(LayoutEngine, BiasOfPartialProductIsAddedOnce) {
   });
 }
 
-TEST(LayoutEngine, DecidesOnceForEqualLayouts) {
+TEST(DistributedEngine, DecidesOnceForEqualLayouts) {
   on_ranks(2, [](Rank& rank) {
     for (int i = 0; i < 3; ++i) ops::tanh(rank.tensor("S(0)", {5, 4}));
     EXPECT_EQ(rank.engine.decisions(), 1u);
@@ -163,7 +163,7 @@ TEST(LayoutEngine, DecidesOnceForEqualLayouts) {
   });
 }
 
-TEST(LayoutEngine, ForgetsLayoutsThatNobodyHolds) {
+TEST(DistributedEngine, ForgetsLayoutsThatNobodyHolds) {
   const auto mesh =
       std::make_shared<const planner::MeshLayout>(std::vector<planner::MeshDim>{{"tp", 2}});
   SpecTable table(mesh);
@@ -183,7 +183,7 @@ TEST(LayoutEngine, ForgetsLayoutsThatNobodyHolds) {
   EXPECT_EQ(table.gradient_of(held), table.gradient_of(held));
 }
 
-TEST(LayoutEngine, PlainTensorsNeedPermission) {
+TEST(DistributedEngine, PlainTensorsNeedPermission) {
   on_ranks(2, [](Rank& rank) {
     const Tensor x = rank.tensor("S(0)", {5, 4});
     const Tensor plain = full(rank.context, {5, 4}, 2.0, DType::kFloat32);
@@ -202,7 +202,7 @@ TEST(LayoutEngine, PlainTensorsNeedPermission) {
   });
 }
 
-TEST(LayoutEngine, RefusesMemoryAndForeignMeshes) {
+TEST(DistributedEngine, RefusesMemoryAndForeignMeshes) {
   on_ranks(2, [](Rank& rank) {
     const Tensor x = rank.tensor("S(0)", {5, 4});
     EXPECT_EQ(x.shape(), (Shape{5, 4}));
@@ -218,7 +218,7 @@ TEST(LayoutEngine, RefusesMemoryAndForeignMeshes) {
   });
 }
 
-TEST(LayoutEngine, CheckpointsGiveTheSameGradients) {
+TEST(DistributedEngine, CheckpointsGiveTheSameGradients) {
   on_ranks(2, [](Rank& rank) {
     const Tensor input = rank.tensor("R", {3, 4}, true);
     const Tensor up = rank.tensor("S(0)", {6, 4}, true), down = rank.tensor("S(1)", {4, 6}, true);
@@ -243,7 +243,7 @@ TEST(LayoutEngine, CheckpointsGiveTheSameGradients) {
   });
 }
 
-TEST(LayoutEngine, DropoutDoesNotDependOnTheLayout) {
+TEST(DistributedEngine, DropoutDoesNotDependOnTheLayout) {
   on_ranks(3, [](Rank& rank) {
     const PhiloxStream random{5, 6};
     const Shape shape{4, 5, 7};
@@ -260,7 +260,7 @@ TEST(LayoutEngine, DropoutDoesNotDependOnTheLayout) {
   });
 }
 
-TEST(LayoutEngine, LinearCrossEntropyNeverHoldsFullLogits) {
+TEST(DistributedEngine, LinearCrossEntropyNeverHoldsFullLogits) {
   on_ranks(2, [](Rank& rank) {
     const Tensor hidden = rank.tensor("R", {64, 4}, true);
     const Tensor weight = rank.tensor("S(0)", {4001, 4}, true);
@@ -279,7 +279,7 @@ TEST(LayoutEngine, LinearCrossEntropyNeverHoldsFullLogits) {
 }
 
 // behaviours.md 5.3, explicit redistribution.
-TEST(LayoutEngine, RefusesImplicitRedistributionInAStrictScope) {
+TEST(DistributedEngine, RefusesImplicitRedistributionInAStrictScope) {
   on_ranks(2, [](Rank& rank) {
     const Tensor a = rank.tensor("S(0)", {8, 4}), b = rank.tensor("S(0)", {4, 6});
     const Tensor whole = rank.tensor("R", {8, 4});
