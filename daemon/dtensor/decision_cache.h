@@ -8,23 +8,19 @@
 #include <unordered_map>
 #include <vector>
 
+#include "daemon/dtensor/redistribute_specs.h"
 #include "daemon/tensor/local_call.h"
 
 namespace meshloom::dtensor {
-
-/// One input of a decided op.
-struct InputUse {
-  planner::SpecPtr from;      ///< the layout it comes with; null where left out
-  planner::SpecPtr to;        ///< and the one the local op takes it in
-  planner::SpecPtr own_grad;  ///< how the gradient of a tensor in `from` is held, unless it differs
-  planner::SpecPtr grad;      ///< how the local op's backward leaves the gradient
-};
 
 /// Layouts are those of the engine's table.
 struct Decided {
   planner::OpId op;
   planner::OpAttributes attributes;
-  std::vector<InputUse> uses;
+  /// Of each input: from the layout it comes with to the one the local op takes it in, and back
+  /// from how the op leaves the gradient to how that of a tensor in `from` is held, unless the
+  /// tensor says otherwise. All null for one that is left out.
+  std::vector<RedistributeSpecs> uses;
   planner::ShardingDecision decision;
   planner::OpAttributes local_attributes;
   const DistributedOp* implementation = nullptr;  ///< null: the op on local tensors is enough

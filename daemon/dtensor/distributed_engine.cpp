@@ -32,7 +32,7 @@ class InputList {
 
 void note_redistributions(Decided& decided, planner::PlanCache& plans) {
   for (std::size_t i = 0; i < decided.uses.size(); ++i) {
-    const InputUse& use = decided.uses[i];
+    const RedistributeSpecs& use = decided.uses[i];
     if (use.from == use.to) continue;
     const auto& steps = plans.plan(use.from, use.to).steps;
     const bool sends = std::any_of(steps.begin(), steps.end(),
@@ -98,22 +98,19 @@ const Decided& DistributedEngine::decide(planner::OpId op, DecisionCache::Specs 
   const std::vector<int>& coordinates = context_.mesh.coordinates();
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
     const planner::SpecPtr& from = call.inputs[i];
-    decided->uses.push_back({from, decision.inputs[i], from ? specs_.gradient_of(from) : nullptr,
-                             decision.input_grads[i]});
+    decided->uses.push_back({from, decision.inputs[i], decision.input_grads[i],
+                             from ? specs_.gradient_of(from) : nullptr});
     const bool here = from && context_.mesh.member();
     decided->parts.push_back(here ? decision.inputs[i]->local_part(coordinates)
                                   : planner::LocalPart{});
   }
   note_redistributions(*decided, context_.plans);
+  if (!decision.roles.empty()) decided->implementation = &implementation->second;
   if (context_.mesh.member()) {
     decided->local_attributes = planner::local_attributes(call, decision, coordinates);
-  }
-  if (!decision.roles.empty()) {
-    decided->implementation = &implementation->second;
     // Groups are made by all ranks together, but a rank without rows may not use its own.
-    for (const planner::RoleDims& role : decision.roles)
-      if (decided->implementation->communicates && context_.mesh.member())
-        context_.mesh.group(role.mesh_dims);
+    if (decided->implementation && decided->implementation->communicates)
+      for (const planner::RoleDims& role : decision.roles) context_.mesh.group(role.mesh_dims);
   }
   return decisions_.insert(std::move(decided));
 }
@@ -122,7 +119,7 @@ void DistributedEngine::check_explicit(const Decided& decided) const {
   const bool free = redistributing_ == Redistributing::kWithoutMessages;
   for (const std::vector<int>* inputs : {&decided.moved, &decided.sharded}) {
     if (inputs->empty() || (free && inputs == &decided.sharded)) continue;
-    const InputUse& use = decided.uses[static_cast<std::size_t>(inputs->front())];
+    const RedistributeSpecs& use = decided.uses[static_cast<std::size_t>(inputs->front())];
     throw FailedPrecondition(fmt::format(
         "{}: input {} of shape {} has layout {}, the op takes it in {}; redistribute it where "
         "redistribution is explicit",
@@ -131,39 +128,29 @@ void DistributedEngine::check_explicit(const Decided& decided) const {
   }
 }
 
-Tensor DistributedEngine::redistributed(const Tensor& local, const InputUse& use,
-                                        const planner::SpecPtr& own_grad) const {
-  return redistribute_local(local, use.from, use.to, use.grad, own_grad, context_);
-}
-
 /// An input whose gradient is recorded.
-Tensor DistributedEngine::place_recorded(TensorLayout& layout, const InputUse& use) {
-  const bool leaf = layout.local.is_leaf();
-  if (leaf && !layout.grad_spec) layout.grad_spec = use.from == use.to ? use.grad : use.own_grad;
-  const planner::SpecPtr& own_grad = layout.grad_spec ? layout.grad_spec : use.own_grad;
-  if (use.from == use.to && own_grad == use.grad) return layout.local;
+Tensor DistributedEngine::place_recorded(TensorLayout& layout, const RedistributeSpecs& use) {
+  if (layout.local.is_leaf() && !layout.grad_spec)
+    layout.grad_spec = use.from == use.to ? use.grad_of_to : use.grad_of_from;
+  const planner::SpecPtr& held = layout.grad_spec ? layout.grad_spec : use.grad_of_from;
+  if (use.from == use.to && held == use.grad_of_to) return layout.local;
   if (Tensor shared = find_copy(layout, use)) return shared;
-  Tensor copy = redistributed(layout.local, use, own_grad);
+  Tensor copy =
+      redistribute_local(layout.local, {use.from, use.to, use.grad_of_to, held}, context_);
   keep_copy(layout, copy, use);
   return copy;
 }
 
-Tensor DistributedEngine::place(const Tensor& input, const InputUse& use) {
+Tensor DistributedEngine::place(const Tensor& input, const RedistributeSpecs& use) {
   if (!input) return input;
-  Tensor placed;
-  if (!input.has_layout()) {
-    placed = use.from == use.to && use.own_grad == use.grad
-                 ? input
-                 : redistributed(input, use, use.own_grad);
-  } else {
-    TensorLayout& layout = *input.layout();
-    const Tensor& local = layout.local;
-    if (local.requires_grad() && local.context().grad_enabled())
-      placed = place_recorded(layout, use);
-    else
-      placed = use.from == use.to ? local : redistributed(local, use, use.own_grad);
-  }
-  return placed;
+  const bool stays = use.from == use.to;
+  if (!input.has_layout())
+    return stays && use.grad_of_from == use.grad_of_to ? input
+                                                       : redistribute_local(input, use, context_);
+  TensorLayout& layout = *input.layout();
+  const Tensor& local = layout.local;
+  if (local.requires_grad() && local.context().grad_enabled()) return place_recorded(layout, use);
+  return stays ? local : redistribute_local(local, use, context_);
 }
 
 std::vector<Tensor> DistributedEngine::run(planner::OpId op, std::span<const Tensor* const> inputs,
@@ -192,12 +179,12 @@ std::vector<Tensor> DistributedEngine::run(planner::OpId op, std::span<const Ten
   return results;
 }
 
-Tensor DistributedEngine::relaid(const Tensor& x, const planner::SpecPtr& to) {
+Tensor DistributedEngine::redistribute(const Tensor& x, const planner::SpecPtr& to) {
   const TensorLayout& layout = *x.layout();
-  check_internal(layout.engine == this, "relaid: a tensor of another engine");
+  check_internal(layout.engine == this, "redistribute: a tensor of another engine");
   const NoGradGuard no_grad(x.context());
   planner::SpecPtr target = intern(to);
-  Tensor local = redistribute_values(layout.local, layout.spec, target, context_);
+  Tensor local = redistribute_local(layout.local, {layout.spec, target}, context_);
   return with_interned_layout(std::move(local), std::move(target), *this);
 }
 

@@ -40,7 +40,7 @@ class DistributedEngine final : public LayoutEngine {
   planner::SpecPtr gradient_of(const planner::SpecPtr& spec) override {
     return specs_.gradient_of(spec);
   }
-  Tensor relaid(const Tensor& x, const planner::SpecPtr& to) override;
+  Tensor redistribute(const Tensor& x, const planner::SpecPtr& to) override;
 
   /// From now on mesh dims may get these roles in the op, which then runs so, in place of the
   /// implementation that was registered before. Those of ops::distributed_ops() are there from the
@@ -61,11 +61,9 @@ class DistributedEngine final : public LayoutEngine {
   const planner::DTensorSpec* spec_of(planner::OpId op, const Tensor& input);
   const Decided& decide(planner::OpId op, DecisionCache::Specs specs,
                         const planner::OpAttributes& attributes);
-  Tensor place(const Tensor& input, const InputUse& use);
-  Tensor place_recorded(TensorLayout& layout, const InputUse& use);
+  Tensor place(const Tensor& input, const RedistributeSpecs& use);
+  Tensor place_recorded(TensorLayout& layout, const RedistributeSpecs& use);
   void check_explicit(const Decided& decided) const;
-  Tensor redistributed(const Tensor& local, const InputUse& use,
-                       const planner::SpecPtr& own_grad) const;
 
   MeshContext context_;
   SpecTable specs_;

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs redistribution plans on local tensors, with and without a gradient.
+// Redistribution of local tensors: at once, or in flight. Tensors with a layout: api/.
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "daemon/dtensor/device_mesh.h"
+#include "daemon/dtensor/redistribute_specs.h"
+#include "daemon/dtensor/step_run.h"
 #include "daemon/tensor/tensor.h"
 #include "planner/redistribute/planner.h"
 
@@ -17,11 +20,19 @@ struct MeshContext {
   planner::PlanCache& plans;
 };
 
-/// This rank's local tensor in the layout `to`; `local` itself (not a copy) where nothing is to be
-/// done. No gradient is recorded. Every rank of the mesh calls it. Partial sums are added in
-/// float32 in rank order.
-Tensor redistribute_values(const Tensor& local, const planner::SpecPtr& from,
-                           const planner::SpecPtr& to, const MeshContext& context);
+/// The mesh of a redistribution, or the two between which it goes. All outlive the graph.
+struct RedistributeMeshes {
+  RedistributeMeshes(const MeshContext& context)  // NOLINT: one mesh stands for both
+      : from(&context.mesh), to(&context.mesh), plans(&context.plans) {}
+  RedistributeMeshes(DeviceMesh& from_mesh, DeviceMesh& to_mesh, planner::PlanCache& cache)
+      : from(&from_mesh), to(&to_mesh), plans(&cache) {}
+
+  bool differ() const { return from != to; }
+
+  DeviceMesh* from;
+  DeviceMesh* to;
+  planner::PlanCache* plans;
+};
 
 struct RedistributeDtypes {
   /// Values are cast to it before communication; the result keeps it.
@@ -30,59 +41,51 @@ struct RedistributeDtypes {
   std::optional<DType> backward = std::nullopt;
 };
 
-/// The same with a gradient: backward takes the gradient of the result, held in `grad_of_to`, to
-/// `grad_of_from`. Legal in backward are all transitions and also R -> P(sum) and S -> P(sum).
-/// Throws InvalidArgument, before any collective, for dtypes that are not floating where a gradient
-/// is recorded, as all redistribution does for a P(avg) that changes while the dtype is none.
-Tensor redistribute_local(const Tensor& local, const planner::SpecPtr& from,
-                          const planner::SpecPtr& to, const planner::SpecPtr& grad_of_to,
-                          const planner::SpecPtr& grad_of_from, const MeshContext& context,
-                          const RedistributeDtypes& dtypes = {});
-
-/// From one mesh to another: other shapes, sub-meshes, disjoint ranks (recipes_across says which,
-/// and who calls it). `local` is of shape [0], or a zero of shape [], on a rank outside `from_mesh`
-/// (and has the dtype that the others have), the result on one outside `to_mesh`. A gradient is
-/// recorded where `local` requires one, which it does on all ranks or on none; the result's is held
-/// in `grad_of_to`, and it comes back in `grad_of_from`. Not for hot paths: what the ranks exchange
-/// is worked out anew each time.
-Tensor redistribute_across(const Tensor& local, const planner::SpecPtr& from, DeviceMesh& from_mesh,
-                           const planner::SpecPtr& to, DeviceMesh& to_mesh,
-                           const planner::SpecPtr& grad_of_to, const planner::SpecPtr& grad_of_from,
-                           planner::PlanCache& plans, const RedistributeDtypes& dtypes = {});
-
 /// A redistribution whose first collective is in flight. Later steps of its plan run in wait().
-/// Dropped before wait() it poisons its group, as any Work does.
+/// Dropped before wait() it poisons its group, as any Work does. Backward is not asynchronous.
 class RedistributeWork {
  public:
-  struct Impl;
-  explicit RedistributeWork(std::unique_ptr<Impl>);
-  ~RedistributeWork();
-  RedistributeWork(RedistributeWork&&) noexcept;
-  RedistributeWork& operator=(RedistributeWork&&) noexcept;
+  /// `local` is this rank's local tensor in layout specs.from, on the first mesh. Every rank of the
+  /// mesh makes one. Partial sums are added in float32 in rank order. In backward all transitions
+  /// are legal, and also R -> P(sum) and S -> P(sum).
+  ///
+  /// From one mesh to another (other shapes, sub-meshes, disjoint ranks: recipes_across says which,
+  /// and who calls), `local` is of shape [0], or a zero of shape [], on a rank outside the first
+  /// mesh, and has the dtype that the others have; the result is so on one outside the second. Then
+  /// `local` requires a gradient on all ranks or on none. Not for hot paths: what the ranks
+  /// exchange is worked out anew each time.
+  ///
+  /// Throws InvalidArgument, on all ranks before any collective, for what the planner refuses, for
+  /// a P(avg) that changes while the dtype is not floating, and for dtypes that are not floating if
+  /// a gradient is recorded.
+  RedistributeWork(const Tensor& local, RedistributeSpecs specs, const RedistributeMeshes& meshes,
+                   const RedistributeDtypes& dtypes = {});
 
-  /// Moves data; true where wait() will not wait for the first collective.
-  bool poll();
-  /// The result; a gradient is recorded where it was to be when this was started. Called once, by
-  /// all ranks in the same order relative to other collectives where the plan has several steps.
+  /// Moves data; true if wait() will not wait for the first collective.
+  bool poll() { return !first_ || first_->poll(); }
+  /// This rank's local tensor in layout specs.to, which is `local` itself if nothing is to be done.
+  /// A gradient is recorded if it was to be when this was made. Called once, by all ranks in the
+  /// same order relative to other collectives if the plan has several steps.
   Tensor wait();
 
  private:
-  std::unique_ptr<Impl> impl_;
+  Tensor local_, value_;
+  RedistributeSpecs specs_;
+  RedistributeMeshes meshes_;
+  RedistributeDtypes dtypes_;
+  bool records_ = false;
+  bool done_ = false;
+  std::shared_ptr<std::vector<StepRecipe>> recipes_;  ///< null if there is nothing to do
+  std::optional<StepRun> first_;
 };
 
-/// As redistribute_local, to be waited for by whoever uses it: compute in between. Backward is not
-/// asynchronous.
-RedistributeWork redistribute_async(const Tensor& local, const planner::SpecPtr& from,
-                                    const planner::SpecPtr& to, const planner::SpecPtr& grad_of_to,
-                                    const planner::SpecPtr& grad_of_from,
-                                    const MeshContext& context,
-                                    const RedistributeDtypes& dtypes = {});
-/// As redistribute_across.
-RedistributeWork redistribute_across_async(const Tensor& local, const planner::SpecPtr& from,
-                                           DeviceMesh& from_mesh, const planner::SpecPtr& to,
-                                           DeviceMesh& to_mesh, const planner::SpecPtr& grad_of_to,
-                                           const planner::SpecPtr& grad_of_from,
-                                           planner::PlanCache& plans,
-                                           const RedistributeDtypes& dtypes = {});
+/// The same, waited for at once.
+inline Tensor redistribute_local(const Tensor& local, RedistributeSpecs specs,
+                                 const RedistributeMeshes& meshes,
+                                 const RedistributeDtypes& dtypes = {}) {
+  const bool stays = specs.from == specs.to && specs.grad_of_to == specs.grad_of_from;
+  if (stays && !meshes.differ() && !dtypes.forward && !dtypes.backward) return local;
+  return RedistributeWork(local, std::move(specs), meshes, dtypes).wait();
+}
 
 }  // namespace meshloom::dtensor

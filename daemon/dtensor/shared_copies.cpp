@@ -11,16 +11,16 @@ bool gone(const SharedCopy& copy) {
   return !node || node->released();
 }
 
-bool is_identity(const InputUse& use) { return use.from == use.to; }
+bool is_identity(const RedistributeSpecs& use) { return use.from == use.to; }
 
 }  // namespace
 
-Tensor find_copy(TensorLayout& layout, const InputUse& use) {
+Tensor find_copy(TensorLayout& layout, const RedistributeSpecs& use) {
   if (layout.copies.empty()) return {};
   ExecutionContext& context = layout.local.context();
   for (const SharedCopy& c : layout.copies) {
     // The two runs of an activation checkpoint have graphs of their own.
-    if (c.spec != use.to || c.grad_of != use.grad || c.frame != context.checkpoint_frame())
+    if (c.spec != use.to || c.grad_of != use.grad_of_to || c.frame != context.checkpoint_frame())
       continue;
     std::shared_ptr<autograd::Node> node = c.node.lock();
     if (!node || node->released()) continue;
@@ -40,12 +40,12 @@ Tensor find_copy(TensorLayout& layout, const InputUse& use) {
   return {};
 }
 
-void keep_copy(TensorLayout& layout, const Tensor& copy, const InputUse& use) {
+void keep_copy(TensorLayout& layout, const Tensor& copy, const RedistributeSpecs& use) {
   if (is_identity(use)) copy.impl()->recompute = layout.local.impl()->recompute;
   std::erase_if(layout.copies, gone);
   // A parameter lives for ever, and a gathered copy of it would too.
   if (!copy.grad_fn() || (layout.local.is_leaf() && !is_identity(use))) return;
-  layout.copies.push_back({use.to, use.grad, copy.grad_fn(), copy.impl()->output_index,
+  layout.copies.push_back({use.to, use.grad_of_to, copy.grad_fn(), copy.impl()->output_index,
                            copy.storage(), copy.storage_offset(), copy.shape(), copy.strides(),
                            layout.local.context().checkpoint_frame()});
 }

@@ -53,11 +53,11 @@ StepRun::StepRun(StepRecipe& recipe, Tensor input, bool may_overwrite)
     return;
   }
   switch (recipe.kind) {
-    case StepKind::kAllReduce: start_all_reduce(may_overwrite); break;
-    case StepKind::kReduceScatter: start_reduce_scatter(); break;
-    case StepKind::kAllGather: start_all_gather(); break;
+    case StepKind::kAllReduce: issue_all_reduce(may_overwrite); break;
+    case StepKind::kReduceScatter: issue_reduce_scatter(); break;
+    case StepKind::kAllGather: issue_all_gather(); break;
     case StepKind::kAllToAll:
-    case StepKind::kSendRecv: start_exchange(); break;
+    case StepKind::kSendRecv: issue_exchange(); break;
     case StepKind::kSlice: slice(); break;
     case StepKind::kToPartial: to_partial(); break;
     case StepKind::kConvertPartial: convert(); break;
@@ -68,7 +68,7 @@ Tensor StepRun::staging(std::int64_t elements) const {
   return elements == 0 ? Tensor() : empty(input_.context(), {elements}, input_.dtype());
 }
 
-void StepRun::start_all_reduce(bool may_overwrite) {
+void StepRun::issue_all_reduce(bool may_overwrite) {
   if (may_overwrite && input_.contiguous()) {
     output_ = input_;
   } else {
@@ -78,7 +78,7 @@ void StepRun::start_all_reduce(bool may_overwrite) {
   work_ = recipe_.group->all_reduce(output_.view(), recipe_.reduce);
 }
 
-void StepRun::start_all_gather() {
+void StepRun::issue_all_gather() {
   input_ = ops::contiguous(input_);
   output_ = empty(input_.context(), recipe_.out_shape, input_.dtype());
   staged_in_ = staging(recipe_.staged_in);
@@ -89,7 +89,7 @@ void StepRun::start_all_gather() {
   work_ = recipe_.group->all_gather(recipe_.receive_views, input_.view());
 }
 
-void StepRun::start_reduce_scatter() {
+void StepRun::issue_reduce_scatter() {
   input_ = ops::contiguous(input_);
   output_ = empty(input_.context(), recipe_.out_shape, input_.dtype());
   staged_out_ = staging(recipe_.staged_out);
@@ -104,7 +104,7 @@ void StepRun::start_reduce_scatter() {
   work_ = recipe_.group->reduce_scatter(output_.view(), recipe_.send_views, recipe_.reduce);
 }
 
-void StepRun::start_exchange() {
+void StepRun::issue_exchange() {
   input_ = ops::contiguous(input_);
   output_ = empty(input_.context(), recipe_.out_shape, input_.dtype());
   staged_in_ = staging(recipe_.staged_in);

@@ -21,10 +21,10 @@ class StepRun {
   bool poll() { return work_ == nullptr || work_->poll(); }
 
  private:
-  void start_all_reduce(bool may_overwrite);
-  void start_all_gather();
-  void start_reduce_scatter();
-  void start_exchange();
+  void issue_all_reduce(bool may_overwrite);
+  void issue_all_gather();
+  void issue_reduce_scatter();
+  void issue_exchange();
   void slice();
   void to_partial();
   void convert();

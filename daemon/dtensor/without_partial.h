@@ -16,9 +16,8 @@ inline planner::SpecPtr without_partial(const planner::SpecPtr& spec) {
     if (spec->has_dim_orders()) orders.push_back(spec->dim_order(static_cast<int>(d)));
   }
   planner::ShardOrder order = spec->default_order() ? planner::ShardOrder() : spec->shard_order();
-  return std::make_shared<const planner::DTensorSpec>(spec->mesh_ptr(), std::move(placements),
-                                                      spec->shape(), std::move(order),
-                                                      std::move(orders));
+  return std::make_shared<const planner::DTensorSpec>(
+      spec->mesh_ptr(), std::move(placements), spec->shape(), std::move(order), std::move(orders));
 }
 
 }  // namespace meshloom::dtensor

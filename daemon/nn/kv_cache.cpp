@@ -53,7 +53,8 @@ Tensor KvCache::append_to(Memory& memory, const Tensor& next) const {
     if (!memory.first) memory.first = with_positions(*next.layout()->spec, next.size(kPositions));
     const bool kept = sharded_alike(*next.layout()->spec, *memory.first);
     local = local_of(
-        kept ? next : engine->relaid(next, with_positions(*memory.first, next.size(kPositions))));
+        kept ? next
+             : engine->redistribute(next, with_positions(*memory.first, next.size(kPositions))));
   }
   const std::int64_t end = length_ + local.size(kPositions);
   if (!memory.values)

@@ -39,8 +39,9 @@ struct SharedCopy {
 struct TensorLayout {
   planner::SpecPtr spec;
   /// How the gradient of this tensor is held. Null: the spec with Partial replaced by Replicate. A
-  /// leaf may hold Partial where the spec says Replicate: its first recorded use decides, and sets
-  /// this; it stays.
+  /// leaf may hold Partial where the spec says Replicate. A parallel plan sets this for every
+  /// parameter that it lays out, before any use; of a leaf that comes without it the first recorded
+  /// use decides, and sets it. It stays.
   planner::SpecPtr grad_spec;
   LayoutEngine* engine = nullptr;  ///< outlives the tensor
   Tensor local;
@@ -64,7 +65,7 @@ class LayoutEngine {
   virtual planner::SpecPtr gradient_of(const planner::SpecPtr& spec) = 0;
   /// x, a tensor of this engine, in layout `to` (any object that equals it); no gradient is
   /// recorded.
-  virtual Tensor relaid(const Tensor& x, const planner::SpecPtr& to) = 0;
+  virtual Tensor redistribute(const Tensor& x, const planner::SpecPtr& to) = 0;
 };
 
 /// A tensor with layout `spec` (interned by the engine) whose shard on this rank is `local`; it

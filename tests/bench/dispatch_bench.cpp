@@ -106,10 +106,10 @@ void measure_redistribution(const Options& options, comm::ProcessGroup& world, J
   const SpecPtr replicated = spec_of(mesh.layout(), {Placement::replicate()}, shape);
   const Tensor local = full(context, {16}, 1.0, DType::kFloat32);
   result["no_op_redistribute_us"] = microseconds(options, options.repeats, [&] {
-    dtensor::redistribute_local(local, sharded, equal, sharded, sharded, on_mesh);
+    dtensor::redistribute_local(local, {sharded, equal, sharded, sharded}, on_mesh);
   });
   result["shard_to_replicate_us"] = microseconds(options, options.repeats / 4, [&] {
-    dtensor::redistribute_local(local, sharded, replicated, replicated, sharded, on_mesh);
+    dtensor::redistribute_local(local, {sharded, replicated, replicated, sharded}, on_mesh);
   });
 }
 

@@ -176,7 +176,8 @@ class ModuleRun {
       if (!mine) mine = zeros(rank_.context, h.leaf.shape(), DType::kFloat32);
       if (h.spec) {
         const SpecPtr from = gradient_spec(p.parameter->value);
-        mine = dtensor::redistribute_values(mine, from, engine_.gradient_of(h.spec), mesh_.context);
+        mine =
+            dtensor::redistribute_local(mine, {from, engine_.gradient_of(h.spec)}, mesh_.context);
         copy_into(h.leaf.leaf_grad()->buffer(), mine);
         h.leaf.leaf_grad()->mark_written();
       }

@@ -61,8 +61,10 @@ void run(const Case& c, const TensorFile& file, RankContext& rank, CaseResults& 
   if (backward) x.set_requires_grad(true);
   mesh.reset_counters();
   const Tensor y =
-      dtensor::redistribute_local(x, layouts.from, layouts.to, dtensor::without_partial(layouts.to),
-                                  dtensor::without_partial(layouts.from), context);
+      dtensor::redistribute_local(x,
+                                  {layouts.from, layouts.to, dtensor::without_partial(layouts.to),
+                                   dtensor::without_partial(layouts.from)},
+                                  context);
   store_counters(mesh.counters(), "forward", results);
   results.placements["y"] = layouts.to->placements();
   results.local_shapes["y"] = y.shape();

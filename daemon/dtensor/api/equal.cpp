@@ -15,7 +15,7 @@ bool equal(const Tensor& a, const Tensor& b) {
   const NoGradGuard no_grad(a.context());
   const planner::SpecPtr common = engine.gradient_of(a.layout()->spec);
   const auto values = [&](const Tensor& x) {
-    return redistribute_values(x.layout()->local, x.layout()->spec, common, engine.context())
+    return redistribute_local(x.layout()->local, {x.layout()->spec, common}, engine.context())
         .to_vector();
   };
   const std::vector<double> of_a = values(a), of_b = values(b);

@@ -22,16 +22,12 @@ planner::SpecPtr layout_for(DistributedEngine& engine, const planner::Placements
       mesh, planner::normalize_placements(placements, shape.size()), shape, std::move(order)));
 }
 
-planner::SpecPtr settled_grad_spec(const Tensor& x) {
-  TensorLayout& layout = *x.layout();
-  if (!layout.grad_spec) layout.grad_spec = layout.engine->gradient_of(layout.spec);
-  return layout.grad_spec;
-}
-
 planner::SpecPtr recorded_grad_spec(const Tensor& x) {
-  const Tensor& local = x.layout()->local;
-  const bool recorded = local.requires_grad() && local.context().grad_enabled();
-  return recorded ? settled_grad_spec(x) : gradient_spec(x);
+  TensorLayout& layout = *x.layout();
+  const bool recorded = layout.local.requires_grad() && layout.local.context().grad_enabled();
+  planner::SpecPtr held = gradient_spec(x);
+  if (recorded) layout.grad_spec = held;
+  return held;
 }
 
 Tensor wrap(Tensor local, const planner::SpecPtr& spec, DistributedEngine& engine,

@@ -14,9 +14,8 @@ DistributedEngine& engine_of(const Tensor& x, const char* call);
 planner::SpecPtr layout_for(DistributedEngine& engine, const planner::Placements& placements,
                             const Shape& shape, const char* call, planner::ShardOrder order = {});
 
-/// How the gradient of x is held from now on: a leaf that no op has used yet keeps this.
-planner::SpecPtr settled_grad_spec(const Tensor& x);
-/// The same where a gradient is recorded now; else how it is held so far, which settles nothing.
+/// How the gradient of x is held. If a gradient is recorded now, it stays so: a leaf that no op has
+/// used yet keeps it.
 planner::SpecPtr recorded_grad_spec(const Tensor& x);
 
 /// with_layout whose gradient is held in `grad_spec` (interned), or as usual where it is null.

@@ -2,7 +2,6 @@
 #include "daemon/dtensor/api/to_local.h"
 
 #include "daemon/dtensor/api/layout_of.h"
-#include "daemon/tensor/autograd/node.h"
 
 namespace meshloom::dtensor {
 namespace {
@@ -18,9 +17,7 @@ planner::SpecPtr grad_layout(DistributedEngine& engine, const planner::SpecPtr& 
 Tensor local_in(const Tensor& x, DistributedEngine& engine, const planner::SpecPtr& to,
                 const planner::SpecPtr& grad_of_to) {
   const TensorLayout& layout = *x.layout();
-  if (!autograd::should_record({&layout.local}))
-    return redistribute_values(layout.local, layout.spec, to, engine.context());
-  return redistribute_local(layout.local, layout.spec, to, grad_of_to, settled_grad_spec(x),
+  return redistribute_local(layout.local, {layout.spec, to, grad_of_to, recorded_grad_spec(x)},
                             engine.context());
 }
 

@@ -46,8 +46,8 @@ Tensor change_layout(const Tensor& x, const SpecPtr& to, bool partial_grad, cons
   if (from == target) return x;
   const SpecPtr grad_of_to =
       partial_grad ? summands_of(from, target, mesh.engine) : mesh.engine.gradient_of(target);
-  const Tensor local = dtensor::redistribute_local(x.layout()->local, from, target, grad_of_to,
-                                                   gradient_spec(x), mesh.context);
+  const Tensor local = dtensor::redistribute_local(
+      x.layout()->local, {from, target, grad_of_to, gradient_spec(x)}, mesh.context);
   Tensor result = with_layout(local, target, mesh.engine);
   result.layout()->grad_spec = grad_of_to;
   return result;
@@ -58,7 +58,7 @@ Tensor unwrap_local(const Tensor& x, const StyleMesh& mesh) {
   const SpecPtr grad_of_local = mesh.engine.gradient_of(spec);
   const SpecPtr held = gradient_spec(x);
   if (held == grad_of_local || *held == *grad_of_local) return x.layout()->local;
-  return dtensor::redistribute_local(x.layout()->local, spec, spec, grad_of_local, held,
+  return dtensor::redistribute_local(x.layout()->local, {spec, spec, grad_of_local, held},
                                      mesh.context);
 }
 

@@ -75,8 +75,8 @@ TEST(AcrossMeshes, ALeafThatHoldsItsGradientPartial) {
       autograd::backward(std::span(&out, 1), std::span(&grad, 1));
     }
     // Four rows of ones, and one use on the other mesh.
-    const Tensor total = redistribute_values(
-        local.grad(), gradient_spec(w), make_spec(rank.mesh, {"R"}, {3}), rank.engine.context());
+    const Tensor total = redistribute_local(
+        local.grad(), {gradient_spec(w), make_spec(rank.mesh, {"R"}, {3})}, rank.engine.context());
     EXPECT_EQ(total.to_vector(), (std::vector<double>{5, 5, 5}));
   });
 }
@@ -167,7 +167,7 @@ TEST(AcrossMeshes, OrdersAndDtypes) {
         Tensor leaf = to_local(before).detach();
         leaf.set_requires_grad(true);
         const Tensor source = from_local(leaf, rank.engine, placements({"R", "R"}));
-        const Tensor y = in_flight ? start_redistribute(source, turned.engine, to, dtypes).wait()
+        const Tensor y = in_flight ? redistribute_async(source, turned.engine, to, dtypes).wait()
                                    : redistribute(source, turned.engine, to, dtypes);
         EXPECT_EQ(y.dtype(), DType::kBFloat16);
         expect_local(to_local(y), *to, turned.mesh->coordinates());
@@ -184,15 +184,15 @@ TEST(RedistributeInFlight, DtypesAndLayouts) {
     const Shape shape{7, 3};
     const planner::SpecPtr to = make_spec(rank.mesh, {"S(0)", "S(0)"}, shape, {{0, {1, 0}}});
     const Tensor x = part(rank.context, rank.mesh, rank.engine, {"S(0)", "S(1)"}, shape);
-    const Tensor y = start_redistribute(x, to, {DType::kBFloat16, DType::kBFloat16}).wait();
+    const Tensor y = redistribute_async(x, to, {DType::kBFloat16, DType::kBFloat16}).wait();
     EXPECT_EQ(y.dtype(), DType::kBFloat16);
     expect_local(to_local(y), *to, rank.mesh.coordinates());
     feed_values(y, rank.mesh);
     expect_local(x.layout()->local.grad(), *x.layout()->spec, rank.mesh.coordinates());
     // The same layout with another dtype, and nothing at all.
-    const Tensor same = start_redistribute(x, x.layout()->spec, {DType::kFloat64}).wait();
+    const Tensor same = redistribute_async(x, x.layout()->spec, {DType::kFloat64}).wait();
     EXPECT_EQ(same.dtype(), DType::kFloat64);
-    expect_local(to_local(start_redistribute(x, x.layout()->spec).wait()), *x.layout()->spec,
+    expect_local(to_local(redistribute_async(x, x.layout()->spec).wait()), *x.layout()->spec,
                  rank.mesh.coordinates());
   });
 }
@@ -204,7 +204,7 @@ TEST(RedistributeTensor, SettlesNoGradientWhereNoneIsRecorded) {
     const Tensor w = with_layout(local, make_spec(rank.mesh, {"R"}, {3}), rank.engine);
     {
       const NoGradGuard no_grad(rank.context);
-      start_redistribute(w, placements({"S(0)"})).wait();
+      redistribute_async(w, placements({"S(0)"})).wait();
       redistribute(w, placements({"S(0)"}));
     }
     EXPECT_EQ(w.layout()->grad_spec, nullptr);

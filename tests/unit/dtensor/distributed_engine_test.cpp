@@ -122,11 +122,12 @@ TEST(DistributedEngine, LeafKeepsTheGradientOfItsFirstUse) {
     const Tensor grad = weight.grad();
     EXPECT_EQ(rank.layout(grad), "[P(sum)]");
     // Ranks' gradients add up to that of one rank: column sums of both inputs.
-    const Tensor total =
-        redistribute_values(local_of(grad), grad.layout()->spec,
-                            rank.engine.gradient_of(weight.layout()->spec), rank.engine.context());
-    const Tensor once = redistribute_values(local_of(sharded), sharded.layout()->spec,
-                                            replicated.layout()->spec, rank.engine.context());
+    const Tensor total = redistribute_local(
+        local_of(grad), {grad.layout()->spec, rank.engine.gradient_of(weight.layout()->spec)},
+        rank.engine.context());
+    const Tensor once =
+        redistribute_local(local_of(sharded), {sharded.layout()->spec, replicated.layout()->spec},
+                           rank.engine.context());
     const std::vector<double> expected =
         ops::sum(ops::add(once, local_of(replicated)), {0}).to_vector();
     for (int row = 0; row < 5; ++row)

@@ -57,7 +57,7 @@ void ProgramBuilder::relayout(const Ref& x) {
        [=](Inputs in) -> Outputs {
          if (!in[0].has_layout()) return {in[0]};
          const planner::Placements to = random_placements(in[0], seed);
-         return {in_flight ? start_redistribute(in[0], to).wait() : redistribute(in[0], to)};
+         return {in_flight ? redistribute_async(in[0], to).wait() : redistribute(in[0], to)};
        });
 }
 

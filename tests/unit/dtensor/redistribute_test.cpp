@@ -68,7 +68,7 @@ void check_round(Rank& rank, const SpecPtr& from, const SpecPtr& to, DType dtype
   Tensor x = make_local(rank.context, *from, at, dtype);
   if (dtype_is_floating(dtype)) x.set_requires_grad(true);
   const SpecPtr grad_to = without_partial(to), grad_from = without_partial(from);
-  const Tensor y = redistribute_local(x, from, to, grad_to, grad_from, rank.on_mesh());
+  const Tensor y = redistribute_local(x, {from, to, grad_to, grad_from}, rank.on_mesh());
   ASSERT_EQ(y.dtype(), dtype);
   expect_local(y, *to, at, test::partial_factor(*from));
   if (!dtype_is_floating(dtype)) return;
@@ -107,7 +107,7 @@ TEST(Redistribute, OneDimTable) {
         x.set_requires_grad(true);
         rank.mesh.reset_counters();
         const SpecPtr grad_to = without_partial(to), grad_from = without_partial(from);
-        const Tensor y = redistribute_local(x, from, to, grad_to, grad_from, rank.on_mesh());
+        const Tensor y = redistribute_local(x, {from, to, grad_to, grad_from}, rank.on_mesh());
         expect_local(y, *to, at, test::partial_factor(*from));
         EXPECT_EQ(rank.all_calls(), *row.forward ? 1u : 0u) << row.from << " -> " << row.to;
         if (*row.forward) {
@@ -135,10 +135,10 @@ TEST(Redistribute, PartialGradientIsReducedInBackward) {
                   partial = make_spec(rank.mesh, {"P"}, shape);
     Tensor x = make_local(rank.context, *sharded, rank.mesh.coordinates());
     x.set_requires_grad(true);
-    const Tensor y = redistribute_local(x, sharded, whole, partial, sharded, rank.on_mesh());
+    const Tensor y = redistribute_local(x, {sharded, whole, partial, sharded}, rank.on_mesh());
     Tensor z = make_local(rank.context, *whole, rank.mesh.coordinates());
     z.set_requires_grad(true);
-    const Tensor w = redistribute_local(z, whole, whole, partial, whole, rank.on_mesh());
+    const Tensor w = redistribute_local(z, {whole, whole, partial, whole}, rank.on_mesh());
     rank.mesh.reset_counters();
     const Tensor outputs[] = {y, w};
     const Tensor grads[] = {full(rank.context, shape, 1.0, DType::kFloat32),
@@ -161,15 +161,15 @@ TEST(Redistribute, IntoPartial) {
       const SpecPtr from = make_spec(rank.mesh, texts, shape);
       rank.mesh.reset_counters();
       const Tensor x = make_local(rank.context, *from, rank.mesh.coordinates());
-      const Tensor y = redistribute_values(x, from, partial, rank.on_mesh());
+      const Tensor y = redistribute_local(x, {from, partial}, rank.on_mesh());
       EXPECT_EQ(rank.all_calls(), 0u);
-      expect_local(redistribute_values(y, partial, whole, rank.on_mesh()), *whole,
+      expect_local(redistribute_local(y, {partial, whole}, rank.on_mesh()), *whole,
                    rank.mesh.coordinates());
     }
     const SpecPtr avg = make_spec(rank.mesh, {"P(avg)", "P(avg)"}, shape);
     const Tensor x = make_local(rank.context, *partial, rank.mesh.coordinates());
-    const Tensor y = redistribute_values(x, partial, avg, rank.on_mesh());
-    expect_local(redistribute_values(y, avg, whole, rank.on_mesh()), *whole,
+    const Tensor y = redistribute_local(x, {partial, avg}, rank.on_mesh());
+    expect_local(redistribute_local(y, {avg, whole}, rank.on_mesh()), *whole,
                  rank.mesh.coordinates(), test::partial_factor(*partial));
   });
 }
@@ -181,8 +181,8 @@ TEST(Redistribute, IntoPartialFromAShardOfAllInAnOrderOfItsOwn) {
     const SpecPtr partial = make_spec(rank.mesh, {"P"}, {4, 2}),
                   whole = make_spec(rank.mesh, {"R"}, {4, 2});
     const Tensor x = make_local(rank.context, *from, rank.mesh.coordinates());
-    const Tensor y = redistribute_values(x, from, partial, rank.on_mesh());
-    expect_local(redistribute_values(y, partial, whole, rank.on_mesh()), *whole,
+    const Tensor y = redistribute_local(x, {from, partial}, rank.on_mesh());
+    expect_local(redistribute_local(y, {partial, whole}, rank.on_mesh()), *whole,
                  rank.mesh.coordinates());
   });
 }
@@ -200,7 +200,7 @@ TEST(Redistribute, DtypesOfForwardAndBackward) {
           Tensor x = make_local(rank.context, *sharded, rank.mesh.coordinates(), dtype);
           x.set_requires_grad(true);
           rank.mesh.reset_counters();
-          const Tensor y = redistribute_local(x, sharded, whole, whole, sharded, rank.on_mesh(),
+          const Tensor y = redistribute_local(x, {sharded, whole, whole, sharded}, rank.on_mesh(),
                                               {forward, backward});
           EXPECT_EQ(y.dtype(), forward.value_or(dtype));
           expect_local(y, *whole, rank.mesh.coordinates());
@@ -350,8 +350,8 @@ TEST(Redistribute, OrdersByRowAcrossMeshes) {
     };
     Tensor x = place(left, from);
     x.set_requires_grad(true);
-    const Tensor y = redistribute_across(x, from, left, to, right, without_partial(to),
-                                         without_partial(from), plans);
+    const Tensor y = redistribute_local(x, {from, to, without_partial(to), without_partial(from)},
+                                        {left, right, plans});
     if (right.member()) expect_local(y, *to, right.coordinates());
     const Tensor outputs[] = {y}, grads[] = {place(right, to)};
     autograd::backward(outputs, grads);
@@ -367,7 +367,7 @@ TEST(Redistribute, MergedStepsSumInRankOrder) {
     // Rank order matters to these: ((1e8 + 1) - 1e8) + 1 = 1 in float32.
     const double shares[] = {1e8, 1, -1e8, 1};
     const Tensor x = full(rank.context, shape, shares[rank.mesh.rank()], DType::kFloat32);
-    for (const double v : redistribute_values(x, partial, whole, rank.on_mesh()).to_vector())
+    for (const double v : redistribute_local(x, {partial, whole}, rank.on_mesh()).to_vector())
       EXPECT_EQ(v, 1.0);
     EXPECT_EQ(rank.calls("all_reduce"), 1u);
     // The input was not written to.
@@ -383,9 +383,9 @@ TEST(Redistribute, StridedLocalTensor) {
     const Tensor strided = ops::transpose(ops::contiguous(ops::transpose(dense, 0, 1)), 0, 1);
     for (const char* to : {"R", "S(1)", "P"}) {
       const SpecPtr target = make_spec(rank.mesh, {to}, shape);
-      const Tensor y = redistribute_values(strided, sharded, target, rank.on_mesh());
+      const Tensor y = redistribute_local(strided, {sharded, target}, rank.on_mesh());
       const SpecPtr whole = make_spec(rank.mesh, {"R"}, shape);
-      expect_local(redistribute_values(y, target, whole, rank.on_mesh()), *whole,
+      expect_local(redistribute_local(y, {target, whole}, rank.on_mesh()), *whole,
                    rank.mesh.coordinates());
     }
   });
@@ -399,9 +399,9 @@ TEST(Redistribute, NothingToDoGivesTheSameTensor) {
                   c = make_spec(rank.mesh, {"S(0)", "P"}, shape);
     const Tensor x = make_local(rank.context, *a, rank.mesh.coordinates());
     for (const SpecPtr& to : {a, make_spec(rank.mesh, {"S(0)", "S(1)"}, shape)})
-      EXPECT_EQ(redistribute_values(x, a, to, rank.on_mesh()).impl(), x.impl());
-    expect_local(redistribute_values(x, a, b, rank.on_mesh()), *b, rank.mesh.coordinates());
-    expect_local(redistribute_values(x, c, b, rank.on_mesh()), *b, rank.mesh.coordinates());
+      EXPECT_EQ(redistribute_local(x, {a, to}, rank.on_mesh()).impl(), x.impl());
+    expect_local(redistribute_local(x, {a, b}, rank.on_mesh()), *b, rank.mesh.coordinates());
+    expect_local(redistribute_local(x, {c, b}, rank.on_mesh()), *b, rank.mesh.coordinates());
     EXPECT_EQ(rank.all_calls(), 0u);
   });
 }
@@ -413,8 +413,8 @@ TEST(Redistribute, InFlight) {
                   to = make_spec(rank.mesh, {"R", "R"}, shape);
     Tensor x = make_local(rank.context, *from, rank.mesh.coordinates());
     x.set_requires_grad(true);
-    RedistributeWork one = redistribute_async(x, from, to, to, from, rank.on_mesh());
-    RedistributeWork two = redistribute_async(x, from, from, from, from, rank.on_mesh());
+    RedistributeWork one(x, {from, to, to, from}, rank.on_mesh());
+    RedistributeWork two(x, {from, from, from, from}, rank.on_mesh());
     expect_local(two.wait(), *from, rank.mesh.coordinates());
     while (!one.poll()) {
     }
@@ -445,8 +445,8 @@ TEST(Redistribute, AcrossMeshes) {
       const SpecPtr from = make_spec(a, from_text, shape), to = make_spec(b, to_text, shape);
       Tensor x = place(a, from);
       x.set_requires_grad(true);
-      const Tensor y =
-          redistribute_across(x, from, a, to, b, without_partial(to), without_partial(from), plans);
+      const Tensor y = redistribute_local(x, {from, to, without_partial(to), without_partial(from)},
+                                          {a, b, plans});
       if (b.member())
         expect_local(y, *to, b.coordinates(), test::partial_factor(*from));
       else
@@ -471,7 +471,7 @@ TEST(Redistribute, RefusedOnAllRanksAndUsableAfterwards) {
     const Tensor x = make_local(rank.context, *sharded, rank.mesh.coordinates());
     const auto error = [&](const SpecPtr& from, const SpecPtr& to) -> std::string {
       try {
-        redistribute_values(x, from, to, rank.on_mesh());
+        redistribute_local(x, {from, to}, rank.on_mesh());
       } catch (const InvalidArgument& e) {
         return e.what();
       }
@@ -488,7 +488,7 @@ TEST(Redistribute, RefusedOnAllRanksAndUsableAfterwards) {
                   wide_whole = make_spec(rank.mesh, {"R"}, {16, 3});
     EXPECT_NE(error(wide, wide_whole).find("local tensor"), std::string::npos);
     EXPECT_EQ(rank.all_calls(), 0u);
-    expect_local(redistribute_values(x, sharded, whole, rank.on_mesh()), *whole,
+    expect_local(redistribute_local(x, {sharded, whole}, rank.on_mesh()), *whole,
                  rank.mesh.coordinates());
   });
 }

@@ -60,7 +60,7 @@ std::vector<double> whole_gradient(const nn::NamedParameter& p, const LocalParam
   if (!local.spec) return grad.to_vector();
   const auto all = std::make_shared<const planner::DTensorSpec>(
       local.spec->mesh_ptr(), planner::Placements(1), p.parameter->value.shape());
-  return dtensor::redistribute_values(grad, local.spec, all, *mesh).to_vector();
+  return dtensor::redistribute_local(grad, {local.spec, all}, *mesh).to_vector();
 }
 
 Outcome run_model(comm::ProcessGroup& world, const nn::ModelConfig& config,

@@ -254,7 +254,7 @@ TEST(RedistributeTensor, InFlight) {
   on_engine_mesh({2}, [](EngineRank& rank) {
     const Shape shape{5, 3};
     const Tensor x = wrapped(rank, {"S(0)"}, shape);
-    TensorWork work = start_redistribute(x, placements({"R"}));
+    TensorWork work = redistribute_async(x, placements({"R"}));
     const Tensor other = ops::mul(x, 2.0);
     const Tensor y = work.wait();
     const planner::SpecPtr whole = make_spec(rank.mesh, {"R"}, shape);

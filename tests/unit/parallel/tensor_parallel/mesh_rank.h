@@ -34,7 +34,7 @@ class MeshRank {
     const NoGradGuard no_grad(context_);
     const auto all = this->spec(
         spec->shape(), planner::Placements(static_cast<std::size_t>(mesh_.layout()->ndim())));
-    return dtensor::redistribute_values(local, spec, all, engine_.context()).to_vector();
+    return dtensor::redistribute_local(local, {spec, all}, engine_.context()).to_vector();
   }
   /// Collectives since the last reset, without those that did not run.
   std::map<std::string, int> calls() const {

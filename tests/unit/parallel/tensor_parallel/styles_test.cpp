@@ -110,9 +110,9 @@ TEST(Styles, ActAlongTheirOwnDimAndLeaveTheOthersAlone) {
       EXPECT_EQ(weight.spec->placements(), (Placements{kWhole, Placement::shard(dim)}));
 
       const auto x_spec = rank.spec(x_shape, {Placement::shard(1), kWhole});
-      const Tensor local = dtensor::redistribute_values(values(rank.context(), x_shape, 8),
-                                                        rank.spec(x_shape, Placements(2)), x_spec,
-                                                        rank.engine().context());
+      const Tensor local = dtensor::redistribute_local(values(rank.context(), x_shape, 8),
+                                                       {rank.spec(x_shape, Placements(2)), x_spec},
+                                                       rank.engine().context());
       const Tensor y = linear(with_layout(local, x_spec, rank.engine()));
       EXPECT_EQ(y.layout()->spec->placements(), (Placements{Placement::shard(1), kWhole}));
       expect_near(rank.whole(y.layout()->local.detach(), y.layout()->spec), expected.y);
