@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/parallel/parallelize_model.h"
 
-#include "daemon/dtensor/distributed_engine.h"
+#include "daemon/dtensor/api/from_local.h"
+#include "daemon/dtensor/api/to_local.h"
 #include "daemon/parallel/tensor_parallel/default_plan.h"
 #include "daemon/parallel/tensor_parallel/parallelize_module.h"
 #include "kernels/base/error.h"
@@ -24,19 +25,18 @@ StylePlan with_layouts_kept(StylePlan plan) {
 
 struct ParallelModel::Impl {
   explicit Impl(dtensor::DeviceMesh& device_mesh)
-      : engine({device_mesh, plans}), mesh(engine, engine.context(), "tp") {}
+      : engine({device_mesh, plans}), mesh(engine, "tp") {}
 
   /// Plain tensors of a batch are the same on all ranks; results are made whole and plain.
   void add_root_hook(nn::Model& model) {
     nn::ForwardHook hook;
     hook.before = [this](std::span<Tensor> in) {
       for (Tensor& x : in)
-        if (x && !x.has_layout()) x = wrap_local(x, whole(x.shape()), mesh);
+        if (x && !x.has_layout()) x = dtensor::from_local(x, engine, whole(x.shape()));
     };
     hook.after = [this](std::span<Tensor> out) {
       for (Tensor& x : out)
-        if (x && x.has_layout())
-          x = unwrap_local(change_layout(x, whole(x.shape()), false, mesh), mesh);
+        if (x && x.has_layout()) x = dtensor::full_tensor(x);
     };
     model.add_hook(std::move(hook));
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/conformance/module_kind.h"
 
-#include "daemon/dtensor/distributed_engine.h"
+#include "daemon/dtensor/api/from_local.h"
+#include "daemon/dtensor/api/to_local.h"
 #include "daemon/dtensor/without_partial.h"
 #include "daemon/parallel/tensor_parallel/parallelize_module.h"
 #include "daemon/tensor/autograd/backward.h"
@@ -61,7 +62,7 @@ class ModuleRun {
         read_(read_case(c)),
         device_mesh_(rank.world, c.mesh),
         engine_({device_mesh_, plans_}),
-        mesh_{engine_, engine_.context()},
+        mesh_(engine_),
         made_(make_module(module_json(c), rank.context)) {}
 
   void run() {
@@ -98,7 +99,7 @@ class ModuleRun {
     input_ = scatter_global(file_.load(rank_.context, name), *input_spec_, rank_);
     const bool wanted = file_.has("grad." + read_.input.name);
     if (wanted) input_.set_requires_grad(true);
-    return input_spec_->replicated() ? input_ : parallel::wrap_local(input_, input_spec_, mesh_);
+    return input_spec_->replicated() ? input_ : dtensor::from_local(input_, engine_, input_spec_);
   }
 
   Tensor forward(const Tensor& x) {
@@ -116,7 +117,7 @@ class ModuleRun {
       check(y.layout()->spec->placements() == output_spec_->placements(),
             "output {} has layout {}, the case names {}", name, to_string(*y.layout()->spec),
             to_string(*output_spec_));
-    local_output_ = y.has_layout() ? parallel::unwrap_local(y, mesh_) : y;
+    local_output_ = y.has_layout() ? dtensor::to_local(y) : y;
     results_.placements[name] = output_spec_->placements();
     results_.local_shapes[name] = local_output_.shape();
     results_.tensors["out." + name] = gather_global(local_output_.detach(), *output_spec_, rank_);
@@ -176,8 +177,8 @@ class ModuleRun {
       if (!mine) mine = zeros(rank_.context, h.leaf.shape(), DType::kFloat32);
       if (h.spec) {
         const SpecPtr from = gradient_spec(p.parameter->value);
-        mine =
-            dtensor::redistribute_local(mine, {from, engine_.gradient_of(h.spec)}, mesh_.context);
+        mine = dtensor::redistribute_local(mine, {from, engine_.gradient_of(h.spec)},
+                                           engine_.context());
         copy_into(h.leaf.leaf_grad()->buffer(), mine);
         h.leaf.leaf_grad()->mark_written();
       }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/conformance/sharded_sdpa.h"
 
-#include "daemon/dtensor/distributed_engine.h"
+#include "daemon/dtensor/api/from_local.h"
+#include "daemon/dtensor/api/to_local.h"
 #include "daemon/dtensor/without_partial.h"
-#include "daemon/parallel/tensor_parallel/style_mesh.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "kernels/base/error.h"
 #include "tests/conformance/spec_tensors.h"
@@ -20,8 +20,7 @@ class ShardedSdpa {
         rank_(rank),
         results_(results),
         device_mesh_(rank.world, rank.mesh),
-        engine_({device_mesh_, plans_}),
-        mesh_{engine_, engine_.context()} {}
+        engine_({device_mesh_, plans_}) {}
 
   void run(ops::SdpaOptions options) {
     const Tensor q = load("q"), k = load("k"), v = load("v");
@@ -70,13 +69,13 @@ class ShardedSdpa {
       local.set_requires_grad(true);
       inputs_.push_back({name, local, spec});
     }
-    return parallel::wrap_local(local, spec, mesh_);
+    return dtensor::from_local(local, engine_, spec);
   }
 
   /// Returns the local tensor.
   Tensor store(const std::string& name, const Tensor& value) {
     const planner::SpecPtr spec = value.layout()->spec;
-    const Tensor local = parallel::unwrap_local(value, mesh_);
+    const Tensor local = dtensor::to_local(value);
     results_.placements[name] = spec->placements();
     results_.local_shapes[name] = local.shape();
     results_.tensors["out." + name] = gather_global(local.detach(), *spec, rank_);
@@ -105,7 +104,6 @@ class ShardedSdpa {
   dtensor::DeviceMesh device_mesh_;
   planner::PlanCache plans_;
   dtensor::DistributedEngine engine_;
-  parallel::StyleMesh mesh_;
   std::vector<Input> inputs_;
   planner::SpecPtr o_spec_;
 };

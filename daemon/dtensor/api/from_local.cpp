@@ -32,6 +32,22 @@ Strides global_strides(const Tensor& local, const planner::Placements& placement
   return strides;
 }
 
+void check_part(const Tensor& local, const planner::DTensorSpec& spec, const DeviceMesh& mesh) {
+  const Shape expected = spec.local_shape(mesh.coordinates());
+  check(local.shape() == expected,
+        "from_local: the local tensor is {}, layout {} of {} has {} on rank {}; uneven shards need "
+        "the global shape and strides",
+        local.shape(), spec, spec.shape(), expected, mesh.rank());
+}
+
+/// What a rank outside the mesh holds of it. Ranks record the same graph, so that all of them run
+/// its collectives in backward.
+Tensor outside_part(const Tensor& local, const Shape& shape) {
+  Tensor none = outside_local(local.context(), shape, local.dtype());
+  if (local.requires_grad()) none.set_requires_grad(true);
+  return none;
+}
+
 /// How a local tensor is seen.
 struct Seen {
   planner::SpecPtr spec;
@@ -56,11 +72,7 @@ Seen see(const Tensor& local, DistributedEngine& engine, const planner::Placemen
     for (int d = 0; d < shape.size(); ++d) shape[d] *= shards_of(known, *mesh.layout(), d);
   const planner::SpecPtr spec = layout_for(engine, known, shape, "from_local", options.order);
   if (!mesh.member()) return {spec, contiguous_strides(shape)};
-  const Shape expected = spec->local_shape(mesh.coordinates());
-  check(local.shape() == expected,
-        "from_local: the local tensor is {}, layout {} of {} has {} on rank {}; uneven shards need "
-        "the global shape and strides",
-        local.shape(), *spec, shape, expected, mesh.rank());
+  check_part(local, *spec, mesh);
   return {spec, options.strides ? *options.strides : global_strides(local, known, *mesh.layout())};
 }
 
@@ -113,16 +125,21 @@ Tensor from_local(const Tensor& local, DistributedEngine& engine,
   const bool agree = options.run_check && mesh.member();
   const auto [spec, strides] = agree ? see_alike(local, engine, placements, options)
                                      : see(local, engine, placements, options);
-  if (!mesh.member()) {
-    Tensor none = outside_local(local.context(), spec->shape(), local.dtype());
-    // Ranks record the same graph, so that all of them run its collectives in backward.
-    if (local.requires_grad()) none.set_requires_grad(true);
-    return wrap(none, spec, engine, engine.gradient_of(spec));
-  }
+  if (!mesh.member())
+    return wrap(outside_part(local, spec->shape()), spec, engine, engine.gradient_of(spec));
   const Tensor held = options.run_check ? first_replica(local, *spec, mesh) : local;
   Tensor x = wrap(held, spec, engine, engine.gradient_of(spec));
   x.impl()->strides = strides;
   return x;
+}
+
+Tensor from_local(const Tensor& local, DistributedEngine& engine, const planner::SpecPtr& layout) {
+  check(local.defined() && !local.has_layout(), "from_local: expected a local tensor");
+  const DeviceMesh& mesh = engine.context().mesh;
+  const planner::SpecPtr spec = engine.intern(layout);
+  if (mesh.member()) check_part(local, *spec, mesh);
+  return wrap(mesh.member() ? local : outside_part(local, spec->shape()), spec, engine,
+              engine.gradient_of(spec));
 }
 
 }  // namespace meshloom::dtensor

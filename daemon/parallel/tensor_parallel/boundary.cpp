@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "daemon/dtensor/api/from_local.h"
+#include "daemon/dtensor/api/redistribute_tensor.h"
+#include "daemon/dtensor/api/to_local.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::parallel {
@@ -16,6 +19,24 @@ constexpr std::size_t kMostKnown = 64;
 
 bool features_last(const planner::Placement& placement, int ndim) {
   return placement.is_shard() && placement.dim == ndim - 1;
+}
+
+/// How the gradient of a gathered tensor may be held, so that going back is one reduce_scatter:
+/// Partial where a shard becomes whole. Null if none does.
+SpecPtr summands_of(const SpecPtr& from, const SpecPtr& to) {
+  planner::Placements placements = to->placements();
+  bool any = false;
+  for (std::size_t d = 0; d < placements.size(); ++d) {
+    const bool gathered = from->placements()[d].is_shard() && placements[d].is_replicate();
+    any = any || gathered;
+    if (gathered)
+      placements[d] = planner::Placement::partial_of(planner::PartialOp::kSum);
+    else if (placements[d].is_partial())
+      placements[d] = planner::Placement::replicate();
+  }
+  if (!any) return nullptr;
+  return std::make_shared<const planner::DTensorSpec>(to->mesh_ptr(), std::move(placements),
+                                                      to->shape(), to->shard_order());
 }
 
 }  // namespace
@@ -34,14 +55,15 @@ void Boundary::apply(std::span<Tensor> tensors) {
 void Boundary::apply(Tensor& x, const ArgumentRule& rule) {
   if (!x.has_layout()) {
     if (!rule.given) return;
-    x = wrap(x, rule);
+    x = with_given_layout(x, rule);
   }
   if (rule.desired) {
-    const SpecPtr to = target(x, rule);
-    if (to != x.layout()->spec)
-      x = change_layout(x, to, rule.partial_grad && !rule.to_local, mesh_);
+    const SpecPtr from = x.layout()->spec, to = target(x, rule);
+    const bool summands = rule.partial_grad && !rule.to_local;
+    if (from != to)
+      x = dtensor::redistribute(x, to, {}, summands ? summands_of(from, to) : nullptr);
   }
-  if (rule.to_local) x = unwrap_local(x, mesh_);
+  if (rule.to_local) x = dtensor::to_local(x);
 }
 
 SpecPtr Boundary::make_spec(const Placements& placements, const Shape& shape,
@@ -58,7 +80,7 @@ SpecPtr Boundary::make_spec(const Placements& placements, const Shape& shape,
       mesh_.layout(), placements, shape, planner::ShardOrder{}, std::move(orders)));
 }
 
-Tensor Boundary::wrap(const Tensor& x, const ArgumentRule& rule) const {
+Tensor Boundary::with_given_layout(const Tensor& x, const ArgumentRule& rule) const {
   try {
     const Placements placements =
         mesh_.dims.on_mesh(planner::normalize_placements(*rule.given, x.ndim()));
@@ -72,7 +94,7 @@ Tensor Boundary::wrap(const Tensor& x, const ArgumentRule& rule) const {
     const bool sharded = std::any_of(placements.begin(), placements.end(),
                                      [&](const auto& p) { return features_last(p, x.ndim()); });
     if (sharded && rule.features > 0) shape[x.ndim() - 1] = rule.features;
-    return wrap_local(x, make_spec(placements, shape, rule), mesh_);
+    return dtensor::from_local(x, mesh_.engine, make_spec(placements, shape, rule));
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(fmt::format("{}: {}", where_, error.what()));
   }

@@ -20,7 +20,7 @@ struct ArgumentRule {
   /// What it is brought into along the acting dims; none: it keeps its layout.
   ArgumentLayout desired = {};
   bool to_local = false;  ///< then it becomes plain
-  /// Where a shard is gathered, its gradient comes back as summands (change_layout).
+  /// Where a shard is gathered, its gradient comes back as summands .
   bool partial_grad = false;
   /// Features (the last dim) that the module shards: their number and how, by mesh dim; null
   /// entries for the ceil rule. Empty where the module does not shard them.
@@ -41,7 +41,7 @@ class Boundary {
 
  private:
   void apply(Tensor& x, const ArgumentRule& rule);
-  Tensor wrap(const Tensor& x, const ArgumentRule& rule) const;
+  Tensor with_given_layout(const Tensor& x, const ArgumentRule& rule) const;
   planner::SpecPtr target(const Tensor& x, const ArgumentRule& rule);
   planner::SpecPtr make_spec(const planner::Placements& placements, const Shape& shape,
                              const ArgumentRule& rule) const;

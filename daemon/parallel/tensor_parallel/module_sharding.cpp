@@ -116,7 +116,7 @@ void distribute_parameter(const ParameterLayout& layout, const StyleMesh& mesh,
   const SpecPtr spec = mesh.engine.intern(layout.spec);
   const NoGradGuard no_grad(value.context());
   const bool wanted = value.requires_grad();
-  const planner::LocalPart part = spec->local_part(mesh.context.mesh.coordinates());
+  const planner::LocalPart part = spec->local_part(mesh.mesh().coordinates());
   Tensor local;
   if (!has_memory(value)) {
     local = deferred(value.context(), part.shape(), value.dtype());
@@ -124,9 +124,7 @@ void distribute_parameter(const ParameterLayout& layout, const StyleMesh& mesh,
     Tensor whole = value.detach();
     if (src_data_rank && mesh.dims.parts() > 1) {
       whole = ops::contiguous(whole);
-      mesh.context.mesh.group(mesh.dims.acting())
-          .broadcast(whole.view(), *src_data_rank)
-          ->wait_host();
+      mesh.mesh().group(mesh.dims.acting()).broadcast(whole.view(), *src_data_rank)->wait_host();
     }
     local = part_of(whole, part);
   }

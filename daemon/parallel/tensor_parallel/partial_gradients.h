@@ -10,7 +10,7 @@
 
 namespace meshloom::parallel {
 
-/// Which parameters those are, the first use of a parameter decides: norms and biases of modules
+/// Which parameters those are, the plan says (TensorLayout::grad_spec): norms and biases of modules
 /// that compute on a part of the tokens.
 class PartialGradients {
  public:

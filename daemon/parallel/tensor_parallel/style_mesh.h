@@ -1,41 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// StyleMesh: what styles need of the mesh they act on, and the three steps they are made of.
+// StyleMesh: the engine of the mesh that styles act on, and the dims of it.
 #pragma once
 
-#include "daemon/dtensor/redistribute.h"
+#include <string>
+
+#include "daemon/dtensor/distributed_engine.h"
 #include "daemon/parallel/tensor_parallel/style_dims.h"
-#include "daemon/tensor/layout.h"
 
 namespace meshloom::parallel {
 
-/// All that is referred to outlives the modules that were given styles.
+/// The engine outlives the modules that were given styles.
 struct StyleMesh {
   /// Styles act along all dims of the mesh.
-  StyleMesh(LayoutEngine& layouts, const dtensor::MeshContext& mesh)
-      : engine(layouts), context(mesh), dims(mesh.mesh.layout()) {}
+  explicit StyleMesh(dtensor::DistributedEngine& layouts)
+      : engine(layouts), dims(layouts.context().mesh.layout()) {}
   /// Styles act along the dim of this name.
-  StyleMesh(LayoutEngine& layouts, const dtensor::MeshContext& mesh, const std::string& dim)
-      : engine(layouts), context(mesh), dims(mesh.mesh.layout(), dim) {}
+  StyleMesh(dtensor::DistributedEngine& layouts, const std::string& dim)
+      : engine(layouts), dims(layouts.context().mesh.layout(), dim) {}
 
-  LayoutEngine& engine;
-  dtensor::MeshContext context;
+  dtensor::DeviceMesh& mesh() const { return engine.context().mesh; }
+  const planner::MeshPtr& layout() const { return mesh().layout(); }
+
+  dtensor::DistributedEngine& engine;
   StyleDims dims;
-
-  const planner::MeshPtr& layout() const { return context.mesh.layout(); }
 };
-
-/// A plain local tensor as this rank's part of one of layout `spec`. Gradients come back in that
-/// layout, Partial replaced by Replicate. Throws InvalidArgument where the local shape does not
-/// fit.
-Tensor wrap_local(const Tensor& local, const planner::SpecPtr& spec, const StyleMesh& mesh);
-
-/// The tensor in another layout. With `partial_grad`, where a shard is gathered the gradient of the
-/// result may be held as summands, so that going back is one reduce_scatter.
-Tensor change_layout(const Tensor& x, const planner::SpecPtr& to, bool partial_grad,
-                     const StyleMesh& mesh);
-
-/// This rank's local tensor; its gradient is taken to be held in the tensor's layout, Partial
-/// replaced by Replicate.
-Tensor unwrap_local(const Tensor& x, const StyleMesh& mesh);
 
 }  // namespace meshloom::parallel

@@ -15,9 +15,7 @@ namespace meshloom::testing {
 class MeshRank {
  public:
   MeshRank(comm::ProcessGroup& world, planner::MeshLayout layout)
-      : mesh_(world, std::move(layout)),
-        engine_({mesh_, plans_}),
-        style_mesh_{engine_, engine_.context()} {}
+      : mesh_(world, std::move(layout)), engine_({mesh_, plans_}), style_mesh_(engine_) {}
 
   ExecutionContext& context() { return context_; }
   dtensor::DeviceMesh& mesh() { return mesh_; }

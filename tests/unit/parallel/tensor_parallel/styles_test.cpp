@@ -97,7 +97,7 @@ TEST(Styles, ActAlongTheirOwnDimAndLeaveTheOthersAlone) {
   const LinearReference expected = linear_reference(x_shape, 5);
   for (const StyleKind kind : {StyleKind::kColwise, StyleKind::kRowwise}) {
     run_mesh(planner::MeshLayout({{"cp", 2}, {"tp", 2}}), [&](MeshRank& rank) {
-      const StyleMesh along(rank.engine(), rank.engine().context(), "tp");
+      const StyleMesh along(rank.engine(), "tp");
       nn::Linear linear(rank.context(), 7, 5, DType::kFloat32, {});
       nn::initialize_parameters(linear, 4);
       const ParallelStyle style{.kind = kind,
@@ -121,9 +121,8 @@ TEST(Styles, ActAlongTheirOwnDimAndLeaveTheOthersAlone) {
 }
 
 TEST(Styles, ADimThatTheMeshHasNotIsRefused) {
-  run_mesh(tp_mesh(2), [&](MeshRank& rank) {
-    EXPECT_THROW(StyleMesh(rank.engine(), rank.engine().context(), "cp"), InvalidArgument);
-  });
+  run_mesh(tp_mesh(2),
+           [&](MeshRank& rank) { EXPECT_THROW(StyleMesh(rank.engine(), "cp"), InvalidArgument); });
 }
 
 TEST(Styles, GathersASequenceOnceAndScattersItsGradient) {
