@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 
 #include "kernels/base/parallel_for.h"
@@ -141,7 +142,7 @@ class Backend {
   /// index (int64 [1]) = that of the first id outside [0, limit) that is not `allowed`, or -1.
   virtual void first_id_outside(const KernelContext&, const TensorView& index,
                                 const TensorView& ids, std::int64_t limit,
-                                std::int64_t allowed) = 0;
+                                std::optional<std::int64_t> allowed) = 0;
   /// count (int64 [1]) = how many of the ids are `id`.
   virtual void count_ids(const KernelContext&, const TensorView& count, const TensorView& ids,
                          std::int64_t id) = 0;

@@ -74,7 +74,7 @@ void add_mesh_options(CLI::App& command, PlanOptions& options) {
   command.add_option("--plan", options.plan_file,
                      "A YAML file with mesh and plan, as in a job; flags win over it");
   command.add_flag("--sequence-parallel", options.sequence_parallel,
-                   "AxisSharding the residual stream's tokens over tp");
+                   "Shard the residual stream's tokens over tp");
   command.add_option("--shard-policy", options.shard_policy,
                      "fully_shard: dim0, or largest_divisible");
   command.add_flag("--no-reshard", options.no_reshard,

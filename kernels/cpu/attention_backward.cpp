@@ -432,7 +432,7 @@ std::int64_t choose_stripes(const AttentionProblem& p, int threads) {
   const std::int64_t heads = p.batch * p.kv_heads;
   for (std::int64_t stripes = 1; stripes < p.key_tiles; ++stripes) {
     const std::int64_t items = heads * stripes;
-    const std::int64_t rounds = divide_up(items, threads);
+    const std::int64_t rounds = divide_up<std::int64_t>(items, threads);
     if (items * 10 >= rounds * threads * 9) return stripes;
   }
   return p.key_tiles;
@@ -449,7 +449,7 @@ void attention_backward_tiles(const KernelContext& context, const AttentionGrads
   const std::int64_t stripes = choose_stripes(problem, threads);
   const std::int64_t heads = problem.batch * problem.kv_heads;
   // Heads go in waves of about one item per thread: dq shares exist for one wave at a time.
-  const std::int64_t wave = std::min<std::int64_t>(heads, divide_up(threads, stripes));
+  const std::int64_t wave = std::min<std::int64_t>(heads, divide_up<std::int64_t>(threads, stripes));
   const std::int64_t share = problem.group * query_rows(problem) * problem.dims_padded;
   const std::size_t worker_bytes = problem.pairs ? BackwardScratch<Bf16Pair>::bytes(problem)
                                                  : BackwardScratch<float>::bytes(problem);

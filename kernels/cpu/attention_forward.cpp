@@ -324,7 +324,7 @@ std::int64_t choose_parts(const AttentionProblem& p, int threads) {
   const std::int64_t most = std::max<std::int64_t>(p.query_tiles, 1);
   for (std::int64_t parts = 1; parts < most; ++parts) {
     const std::int64_t items = heads * parts;
-    const std::int64_t rounds = divide_up(items, threads);
+    const std::int64_t rounds = divide_up<std::int64_t>(items, threads);
     if (items * 10 >= rounds * threads * 9) return parts;
   }
   return most;

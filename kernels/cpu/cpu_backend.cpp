@@ -143,7 +143,7 @@ class CpuBackend final : public Backend {
     cpu::slice_ids(places, ids, slice);
   }
   void first_id_outside(const KernelContext&, const TensorView& index, const TensorView& ids,
-                        std::int64_t limit, std::int64_t allowed) override {
+                        std::int64_t limit, std::optional<std::int64_t> allowed) override {
     cpu::first_id_outside(index, ids, limit, allowed);
   }
   void count_ids(const KernelContext&, const TensorView& count, const TensorView& ids,

@@ -29,7 +29,7 @@ void slice_ids(const TensorView& places, const TensorView& ids, const IdSlice& s
 }
 
 void first_id_outside(const TensorView& index, const TensorView& ids, std::int64_t limit,
-                      std::int64_t allowed) {
+                      std::optional<std::int64_t> allowed) {
   const std::span<const std::int64_t> all = values_of(ids);
   const auto found = std::find_if(all.begin(), all.end(), [&](std::int64_t id) {
     return (id < 0 || id >= limit) && id != allowed;

@@ -79,7 +79,8 @@ class ProfilingBackend final : public Backend {
     inner_.slice_ids(context, places, ids, slice);
   }
   void first_id_outside(const KernelContext& context, const TensorView& index,
-                        const TensorView& ids, std::int64_t limit, std::int64_t allowed) override {
+                        const TensorView& ids, std::int64_t limit,
+                        std::optional<std::int64_t> allowed) override {
     inner_.first_id_outside(context, index, ids, limit, allowed);
   }
   void count_ids(const KernelContext& context, const TensorView& count, const TensorView& ids,

@@ -2,42 +2,13 @@
 #include "daemon/tensor/ops/class_slice.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <limits>
+#include <vector>
 
 #include "daemon/tensor/ops/op_support.h"
-#include "daemon/tensor/ops/part_positions.h"
 #include "daemon/tensor/ops/shape.h"
-#include "kernels/base/error.h"
 
 namespace meshloom::ops {
 namespace {
-
-/// stacked [ranks, 2, rows]: of each rank its losses (its share, without lse) and lse. In rank
-/// order and in double: every rank gets the same bits.
-template <typename T>
-void combine_rows(const Tensor& stacked, const std::int64_t* targets, T* losses, T* lse) {
-  const std::int64_t ranks = stacked.size(0), rows = stacked.size(2);
-  const auto* all = stacked.data<T>();
-  const auto at = [&](std::int64_t rank, std::int64_t which, std::int64_t row) {
-    return static_cast<double>(all[(rank * 2 + which) * rows + row]);
-  };
-  for (std::int64_t row = 0; row < rows; ++row) {
-    double top = -std::numeric_limits<double>::infinity();
-    for (std::int64_t r = 0; r < ranks; ++r) top = std::max(top, at(r, 1, row));
-    double exp_sum = 0.0;
-    double loss = 0.0;
-    for (std::int64_t r = 0; r < ranks; ++r) {
-      const double own = at(r, 1, row);
-      exp_sum += own == top ? 1.0 : std::exp(own - top);
-      loss += at(r, 0, row);
-    }
-    const double total = top + std::log(exp_sum);
-    lse[row] = static_cast<T>(total);
-    losses[row] = targets[row] == kIgnoredClass ? T{0} : static_cast<T>(total + loss);
-  }
-}
 
 std::int64_t widest_part(const planner::DTensorSpec& spec, int dim) {
   std::int64_t widest = 0;
@@ -48,22 +19,16 @@ std::int64_t widest_part(const planner::DTensorSpec& spec, int dim) {
 
 }  // namespace
 
-Tensor slice_places(const char* op, const char* what, const Tensor& ids_given,
-                    const planner::IndexRanges& slice, std::int64_t vocabulary,
-                    std::optional<std::int64_t> ignored) {
+Tensor slice_places(const Tensor& ids_given, const planner::IndexRanges& slice,
+                    std::optional<std::int64_t> special, std::int64_t special_place) {
   const Tensor ids = contiguous(ids_given);
   const Tensor places = empty(ids.context(), ids.shape(), DType::kInt64);
-  const auto* from = ids.data<std::int64_t>();
-  auto* to = places.data<std::int64_t>();
-  for (std::int64_t i = 0, n = ids.numel(); i < n; ++i) {
-    if (from[i] == ignored) {
-      to[i] = kIgnoredClass;
-      continue;
-    }
-    check(from[i] >= 0 && from[i] < vocabulary, "{}: {} at element {} is {}, outside [0, {})", op,
-          what, i, from[i], vocabulary);
-    to[i] = local_index(slice, from[i]);
-  }
+  std::vector<kernels::IdRange> ranges;
+  for (const planner::ShardRange& range : slice) ranges.push_back({range.begin, range.end});
+  kernels::IdSlice to{.ranges = ranges};
+  if (special) to = {ranges, *special, special_place};
+  ExecutionContext& context = ids.context();
+  context.backend().slice_ids(context.kernel_context(), places.view(), ids.view(), to);
   return places;
 }
 
@@ -77,24 +42,21 @@ SliceExchange::SliceExchange(const LocalCall& call, int input, int class_dim)
 SliceExchange::Pending SliceExchange::begin(const TensorView& losses, const TensorView& lse,
                                             const TensorView& targets) const {
   const Tensor mine = empty(context_, {2, losses.size(0)}, losses.dtype);
-  std::memcpy(mine.data<std::byte>(), losses.data, losses.bytes());
-  std::memcpy(mine.data<std::byte>() + losses.bytes(), lse.data, lse.bytes());
+  const kernels::KernelContext& kernel = context_.kernel_context();
+  context_.backend().copy(kernel, alias(mine, losses.shape, {1}).view(), losses);
+  context_.backend().copy(kernel, alias(mine, lse.shape, {1}, losses.size(0)).view(), lse);
   Pending pending;
   pending.stacked_ =
       call_.collectives.all_gather(mine, call_.decision.mesh_dims(planner::MeshRole::kVocabulary));
-  pending.losses_ = losses;
-  pending.lse_ = lse;
-  pending.targets_ = targets;
+  pending.rows_ = {{}, targets, losses, lse};
   return pending;
 }
 
 void SliceExchange::Pending::finish() {
   const Tensor stacked = stacked_->wait();
-  const auto* targets = targets_.as<const std::int64_t>();
-  if (losses_.dtype == DType::kFloat64)
-    combine_rows(stacked, targets, losses_.as<double>(), lse_.as<double>());
-  else
-    combine_rows(stacked, targets, losses_.as<float>(), lse_.as<float>());
+  ExecutionContext& context = stacked.context();
+  context.backend().combine_class_slices(context.kernel_context(), rows_, stacked.view(),
+                                         kIgnoredClass);
 }
 
 ClassTargets whole_targets(const char* op, const Tensor& targets, std::int64_t classes,
@@ -109,10 +71,9 @@ ClassTargets slice_targets(const char* op, const LocalCall& call, int input, int
                            std::int64_t ignored) {
   const SliceExchange exchange(call, input, class_dim);
   const planner::IndexRanges& slice = call.parts[static_cast<std::size_t>(input)].ranges(class_dim);
-  ClassTargets result{
-      slice_places(op, "target", call.inputs.back(), slice, exchange.slice().total, ignored),
-      {},
-      exchange};
+  const Tensor& targets = call.inputs.back();
+  check_indices(op, "target", targets, exchange.slice().total, ignored);
+  ClassTargets result{slice_places(targets, slice, ignored, kIgnoredClass), {}, exchange};
   result.options.ignore_index = kIgnoredClass;
   result.options.slice = exchange.slice();
   return result;

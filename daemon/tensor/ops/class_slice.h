@@ -14,16 +14,14 @@
 
 namespace meshloom::ops {
 
-/// How targets and ids are written for kernels: places in the rank's slice.
-inline constexpr std::int64_t kOtherSlice = -1;
+/// The place of a target that does not count, beside kernels::kOtherSlice.
 inline constexpr std::int64_t kIgnoredClass = -2;
 
 /// The same ids as places in the rank's part of the vocabulary, contiguous int64: kOtherSlice where
-/// another rank holds one, kIgnoredClass for `ignored`. Throws InvalidArgument naming op and value
-/// outside [0, vocabulary).
-Tensor slice_places(const char* op, const char* what, const Tensor& ids,
-                    const planner::IndexRanges& slice, std::int64_t vocabulary,
-                    std::optional<std::int64_t> ignored);
+/// another rank holds one, `special_place` for the id `special`. Ids are in the vocabulary.
+Tensor slice_places(const Tensor& ids, const planner::IndexRanges& slice,
+                    std::optional<std::int64_t> special = std::nullopt,
+                    std::int64_t special_place = kernels::kOtherSlice);
 
 /// The exchange between the ranks that hold slices of the classes: every one of them makes one for
 /// the same call and begins as many exchanges, in the same order, for as many rows.
@@ -39,7 +37,7 @@ class SliceExchange {
    private:
     friend class SliceExchange;
     PendingTensorPtr stacked_;
-    TensorView losses_, lse_, targets_;
+    kernels::CrossEntropyRows rows_;  ///< without logits
   };
 
   /// Dim `class_dim` of input `input` of the call is this rank's slice. The call outlives this.

@@ -5,7 +5,6 @@
 #include "daemon/tensor/ops/class_slice.h"
 #include "daemon/tensor/ops/distributed_ops.h"
 #include "daemon/tensor/ops/op_support.h"
-#include "daemon/tensor/ops/part_positions.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
 
@@ -48,17 +47,11 @@ Tensor look_up(const Tensor& weight_given, const Tensor& ids, const Tensor& grad
 std::vector<Tensor> embedding_by_rows(const LocalCall& call) {
   const planner::IndexRanges& slice = call.parts[0].ranges(0);
   const std::int64_t padding_idx = call.attributes.ints[0];
-  const Tensor ids = slice_places("embedding", "id", call.inputs[1], slice,
-                                  call.decision.inputs[0]->shape()[0], std::nullopt);
-  if (padding_idx < 0 || local_index(slice, padding_idx) < 0)
-    return {look_up(call.inputs[0], ids, ids, kOtherSlice)};
-  const Tensor grad_ids = empty_like(ids);
-  const auto* from = ids.data<std::int64_t>();
-  auto* to = grad_ids.data<std::int64_t>();
-  const std::int64_t padding = local_index(slice, padding_idx);
-  for (std::int64_t i = 0, n = ids.numel(); i < n; ++i)
-    to[i] = from[i] == padding ? kOtherSlice : from[i];
-  return {look_up(call.inputs[0], ids, grad_ids, kOtherSlice)};
+  const Tensor& ids = call.inputs[1];
+  check_indices("embedding", "id", ids, call.decision.inputs[0]->shape()[0]);
+  const Tensor places = slice_places(ids, slice);
+  const Tensor grad_places = padding_idx < 0 ? places : slice_places(ids, slice, padding_idx);
+  return {look_up(call.inputs[0], places, grad_places, kernels::kOtherSlice)};
 }
 
 Tensor embedding(const Tensor& weight, const Tensor& ids_given, std::int64_t padding_idx) {

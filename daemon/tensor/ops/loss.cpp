@@ -89,8 +89,11 @@ void check_class_weights(const CrossEntropyOptions& options, std::int64_t classe
 }
 
 std::int64_t counted_rows(const Tensor& targets, std::int64_t ignore_index) {
-  const auto* t = targets.data<std::int64_t>();
-  return targets.numel() - std::count(t, t + targets.numel(), ignore_index);
+  ExecutionContext& context = targets.context();
+  const Tensor ignored = empty(context, {1}, DType::kInt64);
+  context.backend().count_ids(context.kernel_context(), ignored.view(), targets.view(),
+                              ignore_index);
+  return targets.numel() - static_cast<std::int64_t>(ignored.item());
 }
 
 /// The losses of a rank's rows as they count.

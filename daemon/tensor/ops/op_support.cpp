@@ -25,10 +25,15 @@ void check_dtype(const char* op, const char* what, const Tensor& x, DType expect
 void check_indices(const char* op, const char* what, const Tensor& x, std::int64_t limit,
                    std::optional<std::int64_t> allowed) {
   const Tensor dense = contiguous(x);
-  const auto* values = dense.data<std::int64_t>();
-  for (std::int64_t i = 0, n = dense.numel(); i < n; ++i)
-    check((values[i] >= 0 && values[i] < limit) || values[i] == allowed,
-          "{}: {} at element {} is {}, outside [0, {})", op, what, i, values[i], limit);
+  ExecutionContext& context = x.context();
+  const Tensor found = empty(context, {1}, DType::kInt64);
+  context.backend().first_id_outside(context.kernel_context(), found.view(), dense.view(), limit,
+                                     allowed);
+  const auto at = static_cast<std::int64_t>(found.item());
+  if (at >= 0)
+    throw InvalidArgument(fmt::format("{}: {} at element {} is {}, outside [0, {})", op, what, at,
+                                      static_cast<std::int64_t>(alias(dense, {1}, {1}, at).item()),
+                                      limit));
 }
 
 Tensor alias(const Tensor& x, const Shape& shape, const Strides& strides, std::int64_t offset) {

@@ -59,14 +59,4 @@ void for_each_run(const Shape& whole, const planner::LocalPart& part, const Run&
     for_each_run_of(block, whole, part.shape(), strides, local, run);
 }
 
-/// The place in a rank's part of element `global` of a dim, or -1 where another rank holds it.
-inline std::int64_t local_index(const planner::IndexRanges& ranges, std::int64_t global) {
-  std::int64_t before = 0;
-  for (const planner::ShardRange& r : ranges) {
-    if (global >= r.begin && global < r.end) return before + global - r.begin;
-    before += r.size();
-  }
-  return -1;
-}
-
 }  // namespace meshloom::ops

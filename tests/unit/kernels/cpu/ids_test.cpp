@@ -12,7 +12,7 @@ HostTensor ids_of(const std::vector<std::int64_t>& values) {
 }
 
 std::int64_t first_outside(const std::vector<std::int64_t>& ids, std::int64_t limit,
-                           std::int64_t allowed) {
+                           std::optional<std::int64_t> allowed) {
   const HostTensor index({1}, DType::kInt64);
   backend().first_id_outside({}, index, ids_of(ids), limit, allowed);
   return static_cast<std::int64_t>(index.get(0));
@@ -36,6 +36,7 @@ TEST(FirstIdOutside, IsTheFirstThatIsNotAllowed) {
   EXPECT_EQ(first_outside({0, 6, -100, 3}, 7, 0), 2);
   EXPECT_EQ(first_outside({0, 7, -1}, 7, -1), 1);
   EXPECT_EQ(first_outside({}, 7, -1), -1);
+  EXPECT_EQ(first_outside({0, 6, 7, -1}, 7, std::nullopt), 2);
 }
 
 TEST(CountIds, CountsOne) {
