@@ -44,9 +44,8 @@ v1::ParameterPlacement to_message(const planner::ParameterLayout& p) {
   for (const planner::Placement& placement : p.placements)
     m.add_placements(planner::to_string(placement));
   m.mutable_local_shape()->Add(p.local.begin(), p.local.end());
-  if (p.placements[3].is_shard() && (p.sharding.groups > 1 || p.sharding.unit > 1))
-    m.set_units(p.sharding.groups > 1 ? fmt::format("{} x {}", p.sharding.groups, p.sharding.unit)
-                                      : std::to_string(p.sharding.unit));
+  if (p.placements[3].is_shard() && (p.groups > 1 || p.unit > 1))
+    m.set_units(p.groups > 1 ? fmt::format("{} x {}", p.groups, p.unit) : std::to_string(p.unit));
   return m;
 }
 

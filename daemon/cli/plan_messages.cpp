@@ -52,22 +52,22 @@ v1::Mesh to_message(const planner::MeshSizes& mesh) {
   return m;
 }
 
-v1::ParallelPlan to_message(const planner::PlanChoice& plan) {
+v1::ParallelPlan to_message(const planner::ParallelPlan& plan) {
   v1::ParallelPlan m;
   m.set_tensor_parallel(plan.tensor_parallel);
   m.set_sequence_parallel(plan.sequence_parallel);
   m.set_fully_shard(plan.fully_shard);
   if (plan.fully_shard) {
     v1::FullyShardOptions& options = *m.mutable_fully_shard_options();
-    options.set_reshard_after_forward(plan.reshard_after_forward);
+    options.set_reshard_after_forward(plan.shards.reshard_after_forward);
     if (plan.shards.policy == planner::ShardPolicy::kLargestDivisible) {
       options.set_policy(v1::SHARD_POLICY_LARGEST_DIVISIBLE);
       options.set_min_elements(plan.shards.min_elements);
     }
   }
-  m.set_activation_checkpoint(plan.checkpointing == planner::Checkpointing::kFull
+  m.set_activation_checkpoint(plan.checkpointing == planner::ActivationCheckpoint::kFull
                                   ? v1::ACTIVATION_CHECKPOINT_FULL
-                              : plan.checkpointing == planner::Checkpointing::kSelective
+                              : plan.checkpointing == planner::ActivationCheckpoint::kSelective
                                   ? v1::ACTIVATION_CHECKPOINT_SELECTIVE
                                   : v1::ACTIVATION_CHECKPOINT_NONE);
   m.set_dtype(dtype_name(plan.dtype));

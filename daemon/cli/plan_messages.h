@@ -11,7 +11,7 @@
 namespace meshloom::cli {
 
 v1::Mesh to_message(const planner::MeshSizes& mesh);
-v1::ParallelPlan to_message(const planner::PlanChoice& plan);
+v1::ParallelPlan to_message(const planner::ParallelPlan& plan);
 v1::TrafficEstimate to_message(const planner::Traffic& traffic);
 /// `memory_limit` 0: not known.
 v1::PlanEstimate to_message(const planner::Estimate& estimate, const std::string& cluster,

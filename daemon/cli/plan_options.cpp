@@ -10,8 +10,9 @@
 #include "daemon/base/yaml_reader.h"
 #include "daemon/cli/clusters.h"
 #include "daemon/cli/exit_code.h"
-#include "daemon/plan/plan_choice.h"
+#include "daemon/plan/parallel_plan.h"
 #include "kernels/base/error.h"
+#include "planner/estimate/styled_model.h"
 #include "planner/rank_count.h"
 
 namespace meshloom::cli {
@@ -47,6 +48,18 @@ void check_against_mesh(const PlanOptions& options, const v1::ParallelPlan& plan
     throw CliError(kUsage, fmt::format("plan.fully_shard is false, but fsdp is {}", mesh.fsdp));
   if (options.no_reshard && mesh.fsdp <= 1 && !plan.fully_shard())
     throw CliError(kUsage, "--no-reshard is an option of fully_shard, and the mesh has no fsdp");
+}
+
+/// A pattern that matches nothing is a mistake of the file.
+void check_patterns(const planner::ParallelPlan& plan, const planner::ModelShape& model) {
+  const std::vector<std::string> texts = planner::unmatched_styles(model, plan);
+  if (!texts.empty()) throw CliError(kUsage, "plan.styles: " + texts.front());
+  if (plan.shards.choices.empty()) return;
+  try {
+    planner::shard_options(plan.shards, planner::parameter_names(model));
+  } catch (const Error& error) {
+    throw CliError(kUsage, fmt::format("plan.fully_shard_options.choices: {}", error.what()));
+  }
 }
 
 }  // namespace
@@ -154,10 +167,10 @@ DType make_dtype(const std::string& name, const planner::Machine& machine) {
   throw CliError(kUsage, fmt::format("dtype must be float32, bfloat16 or auto, got \"{}\"", name));
 }
 
-planner::Checkpointing make_checkpointing(const std::string& name) {
-  if (name == "none") return planner::Checkpointing::kNone;
-  if (name == "selective") return planner::Checkpointing::kSelective;
-  if (name == "full") return planner::Checkpointing::kFull;
+planner::ActivationCheckpoint make_checkpointing(const std::string& name) {
+  if (name == "none") return planner::ActivationCheckpoint::kNone;
+  if (name == "selective") return planner::ActivationCheckpoint::kSelective;
+  if (name == "full") return planner::ActivationCheckpoint::kFull;
   throw CliError(kUsage, fmt::format("--activation-checkpoint must be none, selective or full, "
                                      "got \"{}\"",
                                      name));
@@ -181,16 +194,17 @@ MeshAndPlan make_mesh_and_plan(const PlanOptions& options, const planner::ModelS
   result.mesh = options.mesh.empty() ? from_file([&] { return plan::make_mesh_sizes(file.mesh()); })
                                      : parse_mesh(options.mesh);
   check_against_mesh(options, file.plan(), result.mesh);
-  result.plan = from_file([&] { return plan::make_plan_choice(file.plan(), result.mesh, model); });
-  planner::PlanChoice& plan = result.plan;
+  result.plan =
+      from_file([&] { return plan::read_parallel_plan(file.plan(), result.mesh, "plan"); });
+  planner::ParallelPlan& plan = result.plan;
+  check_patterns(plan, model);
   if (options.sequence_parallel) plan.sequence_parallel = true;
-  if (options.no_reshard) plan.reshard_after_forward = false;
+  if (options.no_reshard) plan.shards.reshard_after_forward = false;
   if (!options.shard_policy.empty()) plan.shards.policy = make_shard_policy(options.shard_policy);
   if (!options.activation_checkpoint.empty())
     plan.checkpointing = make_checkpointing(options.activation_checkpoint);
   if (dtype.empty()) dtype = file.plan().dtype();
   plan.dtype = make_dtype(dtype, machine);
-  plan.optimizer = make_optimizer_state(options.optimizer);
   return result;
 }
 
@@ -199,6 +213,7 @@ planner::Workload make_workload(const PlanOptions& options, const planner::Model
   planner::Workload work;
   work.sequence = options.sequence > 0 ? options.sequence : model.positions;
   work.micro_batch = options.micro_batch > 0 ? options.micro_batch : 1;
+  work.optimizer = make_optimizer_state(options.optimizer);
   work.global_batch = options.global_batch > 0
                           ? options.global_batch
                           : work.micro_batch * std::int64_t{mesh.dp} * mesh.fsdp;

@@ -8,7 +8,7 @@
 
 #include "daemon/base/yaml_reader.h"
 #include "planner/estimate/machine.h"
-#include "planner/estimate/plan_choice.h"
+#include "planner/estimate/workload.h"
 #include "v1/plan.pb.h"
 
 namespace meshloom::cli {
@@ -48,7 +48,7 @@ planner::MeshSizes parse_mesh(const std::string& text);
 
 struct MeshAndPlan {
   planner::MeshSizes mesh;
-  planner::PlanChoice plan;
+  planner::ParallelPlan plan;
 };
 /// From the plan file, then the flags, which win; tensor_parallel and fully_shard are on where the
 /// mesh has such ranks. `machine` decides what "auto" means. Throws CliError (kUsage).
@@ -56,7 +56,7 @@ MeshAndPlan make_mesh_and_plan(const PlanOptions& options, const planner::ModelS
                                const planner::Machine& machine);
 
 DType make_dtype(const std::string& name, const planner::Machine& machine);
-planner::Checkpointing make_checkpointing(const std::string& name);
+planner::ActivationCheckpoint make_checkpointing(const std::string& name);
 planner::OptimizerState make_optimizer_state(const std::string& name);
 /// Defaults: the model's context, one sample a micro batch, one micro batch a rank.
 planner::Workload make_workload(const PlanOptions& options, const planner::ModelShape& model,

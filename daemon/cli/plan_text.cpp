@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "daemon/base/enum_names.h"
-#include "planner/estimate/plan_choice.h"
+#include "planner/plan/mesh_sizes.h"
 
 namespace meshloom::cli {
 namespace {

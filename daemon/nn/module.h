@@ -11,11 +11,14 @@
 #include <string>
 #include <vector>
 
-#include "daemon/nn/feature_sharding.h"
 #include "daemon/tensor/tensor.h"
 #include "kernels/base/philox.h"
+#include "planner/plan/feature_sharding.h"
 
 namespace meshloom::nn {
+
+using planner::FeatureSharding;
+using planner::FeatureUnits;
 
 /// How a parameter gets its first values: by position from (seed, stream of its name), the same on
 /// every mesh.

@@ -3,7 +3,6 @@
 
 #include "daemon/dtensor/api/from_local.h"
 #include "daemon/dtensor/api/to_local.h"
-#include "daemon/parallel/tensor_parallel/default_plan.h"
 #include "daemon/parallel/tensor_parallel/parallelize_module.h"
 #include "kernels/base/error.h"
 
@@ -12,14 +11,6 @@ namespace {
 
 using planner::Placements;
 using planner::SpecPtr;
-
-/// Inside a model activations keep their layouts unless a style says otherwise.
-StylePlan with_layouts_kept(StylePlan plan) {
-  for (PatternStyles& entry : plan)
-    for (ParallelStyle& style : entry.styles)
-      if (!style.use_local_output) style.use_local_output = false;
-  return plan;
-}
 
 }  // namespace
 
@@ -53,16 +44,15 @@ struct ParallelModel::Impl {
   std::vector<std::unique_ptr<nn::Parameter>> locals;
 };
 
-ParallelModel::ParallelModel(nn::Model& model, dtensor::DeviceMesh* mesh, const ModelPlan& plan)
+ParallelModel::ParallelModel(nn::Model& model, dtensor::DeviceMesh* mesh,
+                             const planner::ParallelPlan& plan)
     : model_(model) {
   check(!plan.sequence_parallel || plan.tensor_parallel,
         "plan.sequence_parallel needs plan.tensor_parallel");
   const bool sharded = mesh != nullptr && plan.tensor_parallel && mesh->layout()->size() > 1;
   if (sharded) {
     impl_ = std::make_unique<Impl>(*mesh);
-    const StylePlan styles = plan.styles.empty()
-                                 ? default_plan(model.config().architecture, plan.sequence_parallel)
-                                 : with_layouts_kept(plan.styles);
+    const planner::StylePlan styles = planner::styles_of(plan, model.config().architecture);
     const ParallelizeOptions own_values{.src_data_rank = std::nullopt};
     warnings_ = parallelize_module(model, impl_->mesh, styles, own_values).warnings;
     replicate_parameters(model, impl_->mesh, own_values);

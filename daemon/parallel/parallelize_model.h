@@ -12,18 +12,10 @@
 
 #include "daemon/dtensor/device_mesh.h"
 #include "daemon/nn/models/model.h"
-#include "daemon/parallel/tensor_parallel/style.h"
 #include "planner/dtensor_spec.h"
+#include "planner/plan/parallel_plan.h"
 
 namespace meshloom::parallel {
-
-struct ModelPlan {
-  bool tensor_parallel = false;
-  bool sequence_parallel = false;  ///< needs tensor_parallel
-  /// Empty: the model's default plan (default_plan.h). use_local_output is false where a style does
-  /// not say, since all parameters get layouts, those of other modules too.
-  StylePlan styles;
-};
 
 /// One parameter as this rank holds it.
 struct LocalParameter {
@@ -45,7 +37,7 @@ class ParallelModel {
   /// parameters. `mesh` null, or without tensor_parallel: nothing changes and all functions still
   /// work. Throws InvalidArgument, the same on every rank, for a plan that does not fit the model;
   /// no collectives take place.
-  ParallelModel(nn::Model& model, dtensor::DeviceMesh* mesh, const ModelPlan& plan);
+  ParallelModel(nn::Model& model, dtensor::DeviceMesh* mesh, const planner::ParallelPlan& plan);
   ~ParallelModel();
   ParallelModel(const ParallelModel&) = delete;
   ParallelModel& operator=(const ParallelModel&) = delete;

@@ -2,58 +2,59 @@
 #include "daemon/plan/job_memory.h"
 
 #include <algorithm>
+#include <map>
 
 #include "daemon/plan/model_shape.h"
-#include "daemon/plan/plan_choice.h"
+#include "daemon/plan/parallel_plan.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::plan {
 namespace {
 
 /// All blocks as those that keep most: the modes are in the order of what they free.
-void level_checkpoints(v1::ParallelPlan& plan) {
-  v1::ActivationCheckpoint mode = plan.activation_checkpoint();
-  for (const v1::CheckpointChoice& choice : plan.activation_checkpoint_choices())
-    mode = std::min(mode, choice.mode());
-  plan.set_activation_checkpoint(mode);
-  plan.clear_activation_checkpoint_choices();
+void level_checkpoints(planner::ParallelPlan& plan) {
+  for (const planner::CheckpointChoice& choice : plan.checkpoint_choices)
+    plan.checkpointing = std::min(plan.checkpointing, choice.mode);
+  plan.checkpoint_choices.clear();
 }
 
 /// Parameters that some layers shard otherwise than the others are whole in all.
-void level_layers(planner::ShardOptions& shards, const planner::ModelShape& model) {
-  if (shards.dims.empty()) return;
-  const planner::ModelParameters all = planner::model_parameters(model);
-  for (const planner::ParameterShape& p : all.block) {
-    const auto name = [&](std::int64_t layer) {
-      return fmt::format("{}.{}.{}", all.block_prefix, layer, p.name);
-    };
-    const auto choice = [&](std::int64_t layer) { return shards.dims.find(name(layer)); };
-    const auto end = shards.dims.end();
-    const auto first = choice(0);
-    bool alike = true;
-    for (std::int64_t layer = 1; layer < model.layers && alike; ++layer) {
-      const auto other = choice(layer);
-      alike = (first == end) == (other == end) && (first == end || first->second == other->second);
+void level_layers(planner::FullyShardPlan& plan, const planner::ModelShape& model) {
+  if (plan.choices.empty()) return;
+  const planner::ModelModules all = planner::model_modules(model);
+  const std::map<std::string, std::optional<int>> dims =
+      planner::shard_options(plan, planner::parameter_names(model)).dims;
+  for (const planner::ModuleShape& module : all.block) {
+    for (const planner::ParameterShape& p : module.parameters) {
+      const auto choice = [&](std::int64_t layer) {
+        const auto found = dims.find(planner::full_name(all, module.name, layer) + "." + p.name);
+        return found == dims.end() ? std::nullopt : std::optional(found->second);
+      };
+      bool alike = true;
+      for (std::int64_t layer = 1; layer < model.layers && alike; ++layer)
+        alike = choice(layer) == choice(0);
+      // An exact name goes before every pattern.
+      for (std::int64_t layer = 0; layer < model.layers && !alike; ++layer) {
+        const std::string name = planner::full_name(all, module.name, layer) + "." + p.name;
+        std::erase_if(plan.choices, [&](const auto& other) { return other.pattern == name; });
+        plan.choices.push_back({name, std::nullopt});
+      }
     }
-    if (alike) continue;
-    for (std::int64_t layer = 0; layer < model.layers; ++layer)
-      shards.dims[name(layer)] = std::nullopt;
   }
 }
 
-planner::PlanChoice make_upper_choice(v1::ParallelPlan plan, const planner::MeshSizes& mesh,
-                                      const planner::ModelShape& model) {
+/// Of a plan that is the same for all layers. Styles that have no estimate count as if tp sharded
+/// nothing.
+planner::LocalModel upper_model(const planner::ModelShape& model, const planner::MeshSizes& mesh,
+                                planner::ParallelPlan plan, const planner::Workload& work) {
   level_checkpoints(plan);
-  planner::PlanChoice choice;
+  level_layers(plan.shards, model);
   try {
-    choice = make_plan_choice(plan, mesh, model);
+    return planner::local_model(model, mesh, plan, work);
   } catch (const Unimplemented&) {
-    plan.clear_styles();
-    choice = make_plan_choice(plan, mesh, model);
-    choice.tensor_groups = {false, false, false, false};
+    plan.styles = {{"no module", {}}};
+    return planner::local_model(model, mesh, plan, work);
   }
-  level_layers(choice.shards, model);
-  return choice;
 }
 
 }  // namespace
@@ -63,18 +64,15 @@ planner::MemoryEstimate estimate_job_memory(const v1::RunConfig& resolved,
   const planner::ModelShape model = make_model_shape(config);
   planner::check_model_shape(model);
   const planner::MeshSizes mesh = make_mesh_sizes(resolved.mesh());
-  planner::PlanChoice choice = make_upper_choice(resolved.plan(), mesh, model);
-  const std::optional<DType> dtype = dtype_from_name(resolved.plan().dtype());
-  check_internal(dtype.has_value(), "memory of a job: the dtype \"{}\" is not resolved",
-                 resolved.plan().dtype());
-  choice.dtype = *dtype;
-  choice.optimizer = make_optimizer_state(resolved.optimizer());
+  const planner::ParallelPlan plan = read_parallel_plan(resolved.plan(), mesh, "run.plan");
+  check_internal(dtype_from_name(resolved.plan().dtype()).has_value(),
+                 "memory of a job: the dtype \"{}\" is not resolved", resolved.plan().dtype());
   const v1::TrainingConfig& training = resolved.training();
   const planner::Workload work{training.global_batch_size(), training.micro_batch_size(),
-                               training.seq_len()};
-  if (const auto reason = planner::why_invalid(model, mesh, choice, work))
+                               training.seq_len(), make_optimizer_state(resolved.optimizer())};
+  if (const auto reason = planner::why_invalid(model, mesh, plan, work))
     throw InvalidArgument("memory of a job: " + *reason, "INVALID_PLAN");
-  return planner::estimate_memory(planner::local_model(model, mesh, choice, work));
+  return planner::estimate_memory(upper_model(model, mesh, plan, work));
 }
 
 }  // namespace meshloom::plan

@@ -6,15 +6,6 @@
 namespace meshloom::plan {
 namespace {
 
-planner::ModelKind kind_of(nn::Architecture architecture) {
-  switch (architecture) {
-    case nn::Architecture::kGpt2: return planner::ModelKind::kGpt2;
-    case nn::Architecture::kLlama: return planner::ModelKind::kLlama;
-    case nn::Architecture::kBert: return planner::ModelKind::kBert;
-  }
-  throw InternalError("unknown architecture");
-}
-
 planner::MlpActivation activation_of(nn::ActivationKind activation) {
   switch (activation) {
     case nn::ActivationKind::kGelu:
@@ -28,7 +19,7 @@ planner::MlpActivation activation_of(nn::ActivationKind activation) {
 }  // namespace
 
 planner::ModelShape make_model_shape(const nn::ModelConfig& c) {
-  return {.kind = kind_of(c.architecture),
+  return {.kind = c.architecture,
           .layers = c.num_layers,
           .hidden = c.hidden_size,
           .heads = c.num_heads,

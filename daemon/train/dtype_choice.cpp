@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/dtype_choice.h"
 
-#include "daemon/train/field_error.h"
+#include "daemon/base/field_error.h"
 #include "kernels/backend.h"
 #include "kernels/base/error.h"
 
@@ -10,11 +10,12 @@ namespace meshloom::train {
 DType dtype_of(const v1::ParallelPlan& plan) {
   const auto dtype = dtype_from_name(plan.dtype());
   if (dtype == DType::kFloat16)
-    field_not_offered(
+    base::field_not_offered(
         "run.plan.dtype",
         "float16 is not offered for training (no loss scaling); use bfloat16 or float32");
   if (dtype != DType::kFloat32 && dtype != DType::kBFloat16)
-    refuse_field("run.plan.dtype", "must be float32, bfloat16 or auto, got \"{}\"", plan.dtype());
+    base::refuse_field("run.plan.dtype", "must be float32, bfloat16 or auto, got \"{}\"",
+                       plan.dtype());
   return *dtype;
 }
 

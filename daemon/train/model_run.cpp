@@ -24,9 +24,8 @@ ExecutionContext::Options run_context_options(const ExecutionContext& rank, std:
 
 ModelStateOptions model_state_options(const v1::RunConfig& config) {
   ModelStateOptions options;
-  options.dtype = dtype_of(config.plan());
   options.optimizer = make_optimizer_settings(config.optimizer());
-  options.plan = config.plan();
+  options.plan = make_plan(config);
   return options;
 }
 
@@ -52,7 +51,7 @@ ModelRun::ModelRun(const RankResources& resources, const v1::RunConfig& config,
                                           *mesh_)) {
   std::vector<std::string> names;
   for (const nn::NamedParameter& p : state_->optimizer().parameters()) names.push_back(p.name);
-  block_checkpoints_ = make_block_checkpoints(config_.plan(), names);
+  block_checkpoints_ = planner::block_checkpoints(make_plan(config_), names);
 }
 
 ComputeClass ModelRun::compute_class() const {

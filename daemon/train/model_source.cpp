@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/model_source.h"
 
+#include "daemon/base/field_error.h"
 #include "daemon/base/input_file.h"
 #include "daemon/nn/models/presets.h"
-#include "daemon/train/field_error.h"
 #include "daemon/train/paths.h"
 #include "kernels/base/error.h"
 
@@ -23,24 +23,26 @@ nn::ModelConfig load_model_config(const v1::ModelSource& source,
   const int given = (source.preset().empty() ? 0 : 1) + (source.config().empty() ? 0 : 1) +
                     (source.hf_folder().empty() ? 0 : 1);
   if (given != 1)
-    refuse_field("run.model", "give exactly one of preset, config and hf_folder (got {})", given);
+    base::refuse_field("run.model", "give exactly one of preset, config and hf_folder (got {})",
+                       given);
   nn::ModelConfig config;
   if (!source.preset().empty()) {
-    config = with_field("run.model.preset", [&] { return nn::preset_config(source.preset()); });
+    config =
+        base::with_field("run.model.preset", [&] { return nn::preset_config(source.preset()); });
   } else if (!source.config().empty()) {
     const auto path = resolve_path(source.config(), data_dir, "run.model.config");
-    config = with_field("run.model.config", [&] { return read_model_config(path); });
+    config = base::with_field("run.model.config", [&] { return read_model_config(path); });
   } else {
     const auto folder = resolve_path(source.hf_folder(), data_dir, "run.model.hf_folder");
     if (!std::filesystem::exists(folder / "config.json"))
       throw NotFound(fmt::format("run.model.hf_folder: {} has no config.json", source.hf_folder()),
                      "NOT_FOUND", {{"field", "run.model.hf_folder"}});
-    config = with_field("run.model.hf_folder",
-                        [&] { return read_model_config(folder / "config.json"); });
+    config = base::with_field("run.model.hf_folder",
+                              [&] { return read_model_config(folder / "config.json"); });
   }
   if (source.has_dropout()) {
     if (!(source.dropout() >= 0.0 && source.dropout() < 1.0))
-      refuse_field("run.model.dropout", "must be in [0, 1), got {}", source.dropout());
+      base::refuse_field("run.model.dropout", "must be in [0, 1), got {}", source.dropout());
     config.embedding_dropout = config.attention_dropout = config.residual_dropout =
         source.dropout();
   }

@@ -9,7 +9,6 @@
 #include "daemon/train/parameter_spec.h"
 #include "daemon/train/resolve_plan.h"
 #include "daemon/train/status_agreement.h"
-#include "daemon/train/tensor_plan.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
@@ -35,6 +34,13 @@ std::vector<int> sharded_dims(const planner::SpecPtr& spec) {
   return dims;
 }
 
+std::optional<parallel::FullyShardOptions> fully_shard_options(
+    const planner::ParallelPlan& plan, const std::vector<std::string>& parameters) {
+  if (!plan.fully_shard) return std::nullopt;
+  return parallel::FullyShardOptions{planner::shard_options(plan.shards, parameters),
+                                     plan.shards.reshard_after_forward};
+}
+
 }  // namespace
 
 ModelState::ModelState(ExecutionContext& context, const nn::ModelConfig& config,
@@ -42,15 +48,15 @@ ModelState::ModelState(ExecutionContext& context, const nn::ModelConfig& config,
     : context_(context), mesh_(mesh) {
   {
     const DeferParametersGuard defer(context);
-    model_ = nn::make_model(context, config, options.dtype);
+    model_ = nn::make_model(context, config, options.plan.dtype);
   }
   shard_parameters(options);
   make_optimizer(options);
 }
 
 void ModelState::shard_parameters(const ModelStateOptions& options) {
-  tensor_model_ = std::make_unique<parallel::ParallelModel>(*model_, mesh_.tensor_mesh(),
-                                                            make_tensor_plan(options.plan));
+  tensor_model_ =
+      std::make_unique<parallel::ParallelModel>(*model_, mesh_.tensor_mesh(), options.plan);
   const auto of_model = model_->named_parameters();
   const auto& locals = tensor_model_->local_parameters();
   std::vector<parallel::DataParallelInput> inputs;
@@ -63,7 +69,7 @@ void ModelState::shard_parameters(const ModelStateOptions& options) {
         {{names[i], values[i].shape(), sharded_dims(locals[i].spec)}, locals[i].parameter});
   }
   data_parallel_ = parallel::make_data_parallel(context_, mesh_.data_parallel_groups(), inputs,
-                                                make_fully_shard_options(options.plan, names));
+                                                fully_shard_options(options.plan, names));
   partial_gradients_ = std::make_unique<parallel::PartialGradients>(
       context_, mesh_.tensor(), data_parallel_->parameters(), std::move(values));
   for (std::size_t i = 0; i < inputs.size(); ++i)
@@ -73,7 +79,7 @@ void ModelState::shard_parameters(const ModelStateOptions& options) {
 
 void ModelState::make_optimizer(const ModelStateOptions& options) {
   std::vector<Tensor> masters;
-  if (options.dtype != DType::kFloat32)
+  if (options.plan.dtype != DType::kFloat32)
     for (const nn::NamedParameter& p : data_parallel_->parameters())
       masters.push_back(empty(context_, p.parameter->value.shape(), DType::kFloat32));
   NormGroup norm;

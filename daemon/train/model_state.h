@@ -20,9 +20,8 @@
 namespace meshloom::train {
 
 struct ModelStateOptions {
-  DType dtype = DType::kFloat32;  ///< of computing; masters are float32
   OptimizerSettings optimizer;
-  v1::ParallelPlan plan;  ///< resolved; styles and fully_shard are read from it
+  planner::ParallelPlan plan;  ///< its dtype is that of computing; masters are float32
 };
 
 /// The model in its compute dtype and the optimizer with its float32 masters, this rank's part of

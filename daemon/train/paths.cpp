@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "daemon/base/field_error.h"
 #include "daemon/base/files.h"
-#include "daemon/train/field_error.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
@@ -43,7 +43,7 @@ fs::path resolve_path(const std::string& name, const fs::path& root, const std::
   const fs::path given(name);
   if (std::find(given.begin(), given.end(), "..") != given.end()) refuse("must not hold \"..\"");
   const fs::path full = given.is_absolute() ? given : root / given;
-  if (!with_field(field, [&] { return is_inside(followed(full), followed(root)); }))
+  if (!base::with_field(field, [&] { return is_inside(followed(full), followed(root)); }))
     refuse(fmt::format("lies outside the data folder {}", root.string()));
   std::error_code error;
   if (!fs::exists(full, error))

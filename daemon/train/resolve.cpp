@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "daemon/base/field_error.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/data/batch_plan.h"
 #include "daemon/train/data/data_identity.h"
 #include "daemon/train/dtype_choice.h"
-#include "daemon/train/field_error.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/paths.h"
 #include "daemon/train/resolve_plan.h"
@@ -30,16 +30,18 @@ void check_range(const std::string& field, double value, double low, double high
   const bool ok =
       std::isfinite(value) && value >= low && (high_open ? value < high : value <= high);
   if (!ok)
-    refuse_field(field, "must be in [{}, {}{}, got {}", low, high, high_open ? ")" : "]", value);
+    base::refuse_field(field, "must be in [{}, {}{}, got {}", low, high, high_open ? ")" : "]",
+                       value);
 }
 
 void check_count(const std::string& field, std::int64_t value, std::int64_t low) {
-  if (value < low) refuse_field(field, "must be at least {}, got {}", low, value);
-  if (value > kMaxSize) refuse_field(field, "must be at most {} (2^40), got {}", kMaxSize, value);
+  if (value < low) base::refuse_field(field, "must be at least {}, got {}", low, value);
+  if (value > kMaxSize)
+    base::refuse_field(field, "must be at most {} (2^40), got {}", kMaxSize, value);
 }
 
 void check_at_most(const std::string& field, std::int64_t value, std::int64_t most) {
-  if (value > most) refuse_field(field, "must be at most {}, got {}", most, value);
+  if (value > most) base::refuse_field(field, "must be at most {}, got {}", most, value);
 }
 
 void resolve_training(v1::TrainingConfig& training, const nn::ModelConfig& model, int dp) {
@@ -51,34 +53,35 @@ void resolve_training(v1::TrainingConfig& training, const nn::ModelConfig& model
   check_count("run.training.micro_batch_size", training.micro_batch_size(), 0);
   if (training.seq_len() == 0) training.set_seq_len(model.max_position_embeddings);
   if (training.seq_len() > model.max_position_embeddings)
-    refuse_field("run.training.seq_len", "{} is longer than the model's context of {}",
-                 training.seq_len(), model.max_position_embeddings);
+    base::refuse_field("run.training.seq_len", "{} is longer than the model's context of {}",
+                       training.seq_len(), model.max_position_embeddings);
   const std::int64_t per_rank = divide_up<std::int64_t>(training.global_batch_size(), dp);
   if (training.micro_batch_size() == 0) training.set_micro_batch_size(per_rank);
   if (training.micro_batch_size() > per_rank)
-    refuse_field("run.training.micro_batch_size",
-                 "{} is more than a rank's share of the global batch, {}",
-                 training.micro_batch_size(), per_rank);
+    base::refuse_field("run.training.micro_batch_size",
+                       "{} is more than a rank's share of the global batch, {}",
+                       training.micro_batch_size(), per_rank);
   if (training.micro_batch_size() * training.seq_len() > planner::kMostTokensAtOnce)
-    refuse_field("run.training.micro_batch_size",
-                 "{} samples of {} tokens are {} tokens at once, at most {} are allowed",
-                 training.micro_batch_size(), training.seq_len(),
-                 training.micro_batch_size() * training.seq_len(), planner::kMostTokensAtOnce);
+    base::refuse_field("run.training.micro_batch_size",
+                       "{} samples of {} tokens are {} tokens at once, at most {} are allowed",
+                       training.micro_batch_size(), training.seq_len(),
+                       training.micro_batch_size() * training.seq_len(),
+                       planner::kMostTokensAtOnce);
   if (!training.has_max_norm()) training.set_max_norm(1.0);
   check_range("run.training.max_norm", training.max_norm(), 0.0, 1e30);
   check_range("run.training.peak_flops", training.peak_flops(), 0.0, 1e30);
   if (!training.has_deterministic()) training.set_deterministic(true);
   if (!training.deterministic())
-    field_not_offered("run.training.deterministic",
-                      "false is not offered: nothing would be faster");
+    base::field_not_offered("run.training.deterministic",
+                            "false is not offered: nothing would be faster");
 }
 
 void resolve_optimizer(v1::OptimizerConfig& optimizer) {
   if (optimizer.type() == v1::OPTIMIZER_TYPE_UNSPECIFIED)
     optimizer.set_type(v1::OPTIMIZER_TYPE_ADAMW);
   if (!v1::OptimizerType_IsValid(optimizer.type()))
-    refuse_field("run.optimizer.type", "has the unknown value {}",
-                 static_cast<int>(optimizer.type()));
+    base::refuse_field("run.optimizer.type", "has the unknown value {}",
+                       static_cast<int>(optimizer.type()));
   if (optimizer.lr() == 0.0) optimizer.set_lr(3e-4);
   if (!optimizer.has_beta1()) optimizer.set_beta1(0.9);
   if (!optimizer.has_beta2()) optimizer.set_beta2(0.95);
@@ -94,22 +97,22 @@ void resolve_optimizer(v1::OptimizerConfig& optimizer) {
   check_range("run.optimizer.momentum", optimizer.momentum(), 0.0, 1.0, true);
   const bool sgd = optimizer.type() == v1::OPTIMIZER_TYPE_SGD;
   if (!sgd && optimizer.momentum() != 0.0)
-    refuse_field("run.optimizer.momentum", "is for sgd only");
-  if (!sgd && optimizer.nesterov()) refuse_field("run.optimizer.nesterov", "is for sgd only");
+    base::refuse_field("run.optimizer.momentum", "is for sgd only");
+  if (!sgd && optimizer.nesterov()) base::refuse_field("run.optimizer.nesterov", "is for sgd only");
   if (optimizer.nesterov() && optimizer.momentum() == 0.0)
-    refuse_field("run.optimizer.nesterov", "needs a momentum above 0");
+    base::refuse_field("run.optimizer.nesterov", "needs a momentum above 0");
 }
 
 void resolve_schedule(v1::LrSchedulerConfig& schedule, std::int64_t steps) {
   if (schedule.decay_type() == v1::DECAY_TYPE_UNSPECIFIED)
     schedule.set_decay_type(v1::DECAY_TYPE_COSINE);
   if (!v1::DecayType_IsValid(schedule.decay_type()))
-    refuse_field("run.lr_scheduler.decay_type", "has the unknown value {}",
-                 static_cast<int>(schedule.decay_type()));
+    base::refuse_field("run.lr_scheduler.decay_type", "has the unknown value {}",
+                       static_cast<int>(schedule.decay_type()));
   check_count("run.lr_scheduler.warmup_steps", schedule.warmup_steps(), 0);
   if (schedule.warmup_steps() > steps)
-    refuse_field("run.lr_scheduler.warmup_steps", "{} is more than the job's {} steps",
-                 schedule.warmup_steps(), steps);
+    base::refuse_field("run.lr_scheduler.warmup_steps", "{} is more than the job's {} steps",
+                       schedule.warmup_steps(), steps);
   if (!schedule.has_decay_ratio())
     schedule.set_decay_ratio(schedule.decay_type() == v1::DECAY_TYPE_WSD ? 0.2 : 1.0);
   if (!schedule.has_min_lr_factor()) schedule.set_min_lr_factor(0.1);
@@ -119,10 +122,11 @@ void resolve_schedule(v1::LrSchedulerConfig& schedule, std::int64_t steps) {
 
 void resolve_data(v1::DataConfig& data) {
   if (!v1::DataFormat_IsValid(data.format()))
-    refuse_field("run.data.format", "has the unknown value {}", static_cast<int>(data.format()));
+    base::refuse_field("run.data.format", "has the unknown value {}",
+                       static_cast<int>(data.format()));
   if (data.tokenizer().empty()) data.set_tokenizer("bytes");
   if (data.tokenizer() != "bytes")
-    field_not_offered(
+    base::field_not_offered(
         "run.data.tokenizer",
         "\"{}\" is not offered: text is read by bytes; other vocabularies come as token files",
         data.tokenizer());
@@ -130,18 +134,19 @@ void resolve_data(v1::DataConfig& data) {
   check_range("run.data.validation_split", data.validation_split(), 0.0, 1.0, true);
   if (!data.has_pack_documents()) data.set_pack_documents(true);
   if (data.has_document_end() && data.document_end() < 0)
-    refuse_field("run.data.document_end", "must be a token id, got {}", data.document_end());
+    base::refuse_field("run.data.document_end", "must be a token id, got {}", data.document_end());
 }
 
 /// Which tokens of a sample a masked language model is asked for.
 void resolve_masked_lm(v1::DataConfig& data, const nn::ModelConfig& model) {
   const std::string field = "run.data.masked_lm";
   if (model.architecture != nn::Architecture::kBert) {
-    if (data.has_masked_lm()) refuse_field(field, "is for BERT; other models learn the next token");
+    if (data.has_masked_lm())
+      base::refuse_field(field, "is for BERT; other models learn the next token");
     return;
   }
   if (!data.masked_lm().has_mask_token())
-    refuse_field(field + ".mask_token", "is needed for BERT: the token that hides others");
+    base::refuse_field(field + ".mask_token", "is needed for BERT: the token that hides others");
   v1::MaskedLmConfig& masked = *data.mutable_masked_lm();
   if (!masked.has_probability()) masked.set_probability(0.15);
   if (!masked.has_mask_share()) masked.set_mask_share(0.8);
@@ -151,12 +156,12 @@ void resolve_masked_lm(v1::DataConfig& data, const nn::ModelConfig& model) {
   check_range(field + ".mask_share", masked.mask_share(), 0.0, 1.0);
   check_range(field + ".random_share", masked.random_share(), 0.0, 1.0);
   if (masked.mask_share() + masked.random_share() > 1.0 + 1e-9)
-    refuse_field(field + ".random_share", "{} and mask_share {} are more than 1 together",
-                 masked.random_share(), masked.mask_share());
+    base::refuse_field(field + ".random_share", "{} and mask_share {} are more than 1 together",
+                       masked.random_share(), masked.mask_share());
   const auto check_token = [&](const char* name, std::int64_t token) {
     if (token < 0 || token >= model.vocab_size)
-      refuse_field(fmt::format("{}.{}", field, name),
-                   "{} is not a token of the model (vocab_size {})", token, model.vocab_size);
+      base::refuse_field(fmt::format("{}.{}", field, name),
+                         "{} is not a token of the model (vocab_size {})", token, model.vocab_size);
   };
   check_token("mask_token", masked.mask_token());
   for (const std::int64_t token : masked.special_tokens()) check_token("special_tokens", token);
@@ -187,18 +192,18 @@ void resolve_services(v1::RunConfig& config) {
   if (exported.dtype().empty()) exported.set_dtype("float32");
   if (exported.dtype() != "float32" && exported.dtype() != "bfloat16" &&
       exported.dtype() != "float16")
-    refuse_field("run.export.dtype", "must be float32, bfloat16 or float16, got \"{}\"",
-                 exported.dtype());
+    base::refuse_field("run.export.dtype", "must be float32, bfloat16 or float16, got \"{}\"",
+                       exported.dtype());
   const fs::path folder(exported.hf_folder());
   if (!folder.empty() &&
       (folder.is_absolute() || std::find(folder.begin(), folder.end(), "..") != folder.end()))
-    refuse_field("run.export.hf_folder", "\"{}\" must be a name below the job's folder",
-                 exported.hf_folder());
+    base::refuse_field("run.export.hf_folder", "\"{}\" must be a name below the job's folder",
+                       exported.hf_folder());
 }
 
 void resolve_sample(v1::SampleConfig& sample, const nn::ModelConfig& model) {
   if (model.architecture == nn::Architecture::kBert)
-    refuse_field("run.sample", "is for causal models; BERT does not generate");
+    base::refuse_field("run.sample", "is for causal models; BERT does not generate");
   if (!sample.prompt().empty() || sample.token_ids_size() > 0)
     prompt_tokens(sample.prompt(), sample.token_ids(), prompt_limits(model), "run.sample.");
   resolve_sampling_params(*sample.mutable_params(), "run.sample.params");
@@ -216,7 +221,7 @@ TokenFormat format_of(v1::DataFormat format) {
 std::shared_ptr<const TokenStream> open_stream(const std::string& name, v1::DataFormat format,
                                                const fs::path& data_dir, const std::string& field) {
   const fs::path path = resolve_path(name, data_dir, field);
-  return with_field(field, [&] {
+  return base::with_field(field, [&] {
     return std::make_shared<const TokenStream>(
         TokenStream::open(path, format_of(format), data_dir));
   });
@@ -225,25 +230,26 @@ std::shared_ptr<const TokenStream> open_stream(const std::string& name, v1::Data
 void check_documents(const v1::DataConfig& data, const TokenStream& stream) {
   const bool wanted = !data.pack_documents() || data.document_mask();
   if (wanted && stream.format() != TokenFormat::kText && !data.has_document_end())
-    refuse_field("run.data.document_end", "is needed to find the documents of a {} file",
-                 token_format_name(stream.format()));
+    base::refuse_field("run.data.document_end", "is needed to find the documents of a {} file",
+                       token_format_name(stream.format()));
 }
 
 void check_enough(const v1::RunConfig& config, const RunData& data) {
   const std::int64_t needed = config.training().seq_len() + 1;
   if (data.training->size() == 0)
-    refuse_field("run.data.path", "{} training tokens hold no sample of seq_len + 1 = {} tokens",
-                 data.training->tokens(), needed);
+    base::refuse_field("run.data.path",
+                       "{} training tokens hold no sample of seq_len + 1 = {} tokens",
+                       data.training->tokens(), needed);
   if (data.training->size() < config.training().global_batch_size())
-    refuse_field("run.training.global_batch_size",
-                 "{} is more than the {} samples of {} tokens that the data holds",
-                 config.training().global_batch_size(), data.training->size(),
-                 config.training().seq_len());
+    base::refuse_field("run.training.global_batch_size",
+                       "{} is more than the {} samples of {} tokens that the data holds",
+                       config.training().global_batch_size(), data.training->size(),
+                       config.training().seq_len());
   if (config.validation().interval() > 0 && data.validation->size() == 0)
-    refuse_field(config.data().validation_path().empty() ? "run.data.validation_split"
-                                                         : "run.data.validation_path",
-                 "{} validation tokens hold no sample of seq_len + 1 = {} tokens",
-                 data.validation->tokens(), needed);
+    base::refuse_field(config.data().validation_path().empty() ? "run.data.validation_split"
+                                                               : "run.data.validation_path",
+                       "{} validation tokens hold no sample of seq_len + 1 = {} tokens",
+                       data.validation->tokens(), needed);
 }
 
 }  // namespace
@@ -254,8 +260,8 @@ RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
   const auto stream = open_stream(data.path(), data.format(), data_dir, "run.data.path");
   check_documents(data, *stream);
   if (stream->format() == TokenFormat::kText && model.vocab_size < 256)
-    refuse_field("run.data.path", "text has 256 byte tokens, the model's vocab_size is {}",
-                 model.vocab_size);
+    base::refuse_field("run.data.path", "text has 256 byte tokens, the model's vocab_size is {}",
+                       model.vocab_size);
   DatasetOptions options;
   options.seq_len = config.training().seq_len();
   options.vocab_size = model.vocab_size;
@@ -268,7 +274,8 @@ RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
     if (!data.pack_documents()) options.document_mask = true;
   }
 
-  const v1::DataIdentity identity = with_field("run.data.path", [&] { return identify(*stream); });
+  const v1::DataIdentity identity =
+      base::with_field("run.data.path", [&] { return identify(*stream); });
   const TokenRange all = {0, stream->size()};
   if (!data.validation_path().empty()) {
     const auto other =

@@ -2,12 +2,11 @@
 // The mesh and plan of a config: defaults, refusals, and what they stand for.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "daemon/nn/models/model.h"
-#include "daemon/parallel/fully_shard/shard_plan.h"
+#include "planner/plan/parallel_plan.h"
 #include "v1/config.pb.h"
 
 namespace meshloom::train {
@@ -22,15 +21,7 @@ void resolve_mesh_and_plan(v1::RunConfig& config, int world_size);
 /// InvalidArgument with the field.
 std::vector<std::string> check_plan_fits(const v1::RunConfig& config, const nn::ModelConfig& model);
 
-/// What every block keeps for backward, in the order of the blocks of these parameters. Throws
-/// InvalidArgument with the field for a pattern that matches no block.
-std::vector<nn::ActivationCheckpoint> make_block_checkpoints(
-    const v1::ParallelPlan& plan, const std::vector<std::string>& parameters);
-
-/// What a resolved plan says about fully_shard, patterns resolved against the model's parameter
-/// names; nullopt where it says no. Throws InvalidArgument with the field for a pattern that
-/// matches nothing and for two that match equally well.
-std::optional<parallel::FullyShardOptions> make_fully_shard_options(
-    const v1::ParallelPlan& plan, const std::vector<std::string>& parameters);
+/// The plan of a resolved config.
+planner::ParallelPlan make_plan(const v1::RunConfig& config);
 
 }  // namespace meshloom::train

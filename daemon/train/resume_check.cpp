@@ -5,9 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "daemon/base/field_error.h"
 #include "daemon/train/data/data_identity.h"
 #include "daemon/train/dtype_choice.h"
-#include "daemon/train/field_error.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/run.h"
 #include "kernels/base/error.h"
@@ -99,7 +99,7 @@ void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* config,
                         const std::filesystem::path& data_dir) {
   const v1::RunConfig& resolved = *config;
   const std::string& label = resolved.checkpoint().resume_from();
-  with_field(kField, [&] {
+  base::with_field(kField, [&] {
     const Manifest manifest = read_manifest(folder);
     if (dtype_is_auto(given.plan())) keep_dtype(manifest, config->mutable_plan());
     check_resumable(manifest, resolved, load_model_config(resolved.model(), data_dir), label);
@@ -107,9 +107,10 @@ void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* config,
       check_same_data(data_identity_from_json(manifest.data_identity), resolved.data().identity(),
                       resolved.data().allow_changed(), label);
     if (manifest.step < resolved.training().steps()) return;
-    refuse_field("run.training.steps",
-                 "the job has {} steps and begins with {}, which has done {}: give more steps",
-                 resolved.training().steps(), label, manifest.step);
+    base::refuse_field(
+        "run.training.steps",
+        "the job has {} steps and begins with {}, which has done {}: give more steps",
+        resolved.training().steps(), label, manifest.step);
   });
 }
 

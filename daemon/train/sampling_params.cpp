@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "daemon/base/field_error.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/dtype_choice.h"
-#include "daemon/train/field_error.h"
 
 namespace meshloom::train {
 namespace {
@@ -24,14 +24,15 @@ std::int64_t cache_bytes(const nn::ModelConfig& config, std::int64_t kv_heads, D
 void resolve_sampling_params(v1::SamplingParams& params, const std::string& where) {
   if (params.max_tokens() == 0) params.set_max_tokens(kDefaultTokens);
   if (params.max_tokens() < 0)
-    refuse_field(where + ".max_tokens", "{} is negative", params.max_tokens());
+    base::refuse_field(where + ".max_tokens", "{} is negative", params.max_tokens());
   if (!params.has_temperature()) params.set_temperature(1.0);
   if (!std::isfinite(params.temperature()) || params.temperature() < 0)
-    refuse_field(where + ".temperature", "{} is not a number of 0 or more", params.temperature());
+    base::refuse_field(where + ".temperature", "{} is not a number of 0 or more",
+                       params.temperature());
   if (!params.has_top_p()) params.set_top_p(1.0);
   if (!(params.top_p() > 0 && params.top_p() <= 1))
-    refuse_field(where + ".top_p", "{} is not above 0 and at most 1", params.top_p());
-  if (params.top_k() < 0) refuse_field(where + ".top_k", "{} is negative", params.top_k());
+    base::refuse_field(where + ".top_p", "{} is not above 0 and at most 1", params.top_p());
+  if (params.top_k() < 0) base::refuse_field(where + ".top_k", "{} is negative", params.top_k());
 }
 
 PromptLimits prompt_limits(const nn::ModelConfig& config) {
@@ -57,7 +58,7 @@ std::vector<std::int64_t> prompt_tokens(const std::string& text,
     throw Unimplemented(fmt::format("{}: the model does not generate: it is not causal", field),
                         "NOT_CAUSAL", {{"field", field}});
   if (text.empty() == ids.empty())
-    refuse_field(where + "prompt", "give either a prompt or token_ids");
+    base::refuse_field(where + "prompt", "give either a prompt or token_ids");
   if (!text.empty() && limits.vocab_size != kByteVocabulary)
     throw Unimplemented(
         fmt::format("{}: the model's vocabulary has {} tokens and tokenizers are not part of this "

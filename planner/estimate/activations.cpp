@@ -9,118 +9,100 @@
 namespace meshloom::planner {
 namespace {
 
-/// Tensors of a layer by their width, in elements per token; what is of the residual stream apart,
-/// since sequence parallelism shards its tokens.
-struct Widths {
-  std::int64_t local = 0;   ///< for every token of the micro batch
-  std::int64_t stream = 0;  ///< for the tokens of the residual stream that are here
+/// Tensors of a layer, in elements.
+struct LayerElements {
+  std::int64_t kept = 0, forward = 0, backward = 0;
 };
-
-struct LayerWidths {
-  Widths kept, forward, backward;
-};
-
-/// With sequence parallelism the inputs of the column-wise projections, the norms' outputs gathered
-/// over tokens, are kept.
-void shard_stream(const LocalModel& local, LayerWidths& w) {
-  const std::int64_t c = local.model.hidden;
-  w.kept.local += 2 * c;
-  w.forward.local += c;
-  w.backward.local += c;
-}
 
 /// What the ops of a layer keep (daemon/tensor/ops): norms their input, attention q, k, v and its
 /// output, GELU projections the pre-activation, SwiGLU both halves. Outputs of norms and of SwiGLU
-/// are made again.
-LayerWidths layer_widths(const LocalModel& local) {
-  const std::int64_t c = local.model.hidden;
-  LayerWidths w;
-  w.kept = {local.q + 2 * local.kv + local.q, 2 * c};
-  if (local.whole_kv) {
-    // Attention takes the heads that this rank's queries use.
-    const std::int64_t shared = local.model.heads / local.model.kv_heads;
-    w.kept.local += 2 * divide_up(local.heads, shared) * local.model.head_dim;
-  }
+/// are made again, but for those that a message gathered, which projections keep.
+LayerElements layer_elements(const LocalModel& local) {
+  const LayerSizes& s = local.pass.layer;
+  const bool llama = local.model.kind == Architecture::kLlama;
+  LayerElements e;
+  e.kept = s.norms + s.attention + s.received + s.inner;
   // At the last projection: its input and output, the norms' outputs, attention's projection.
-  w.forward = {local.inner, local.model.kind == ModelKind::kGpt2 ? 4 * c : 3 * c};
+  e.forward = s.inner + (local.model.kind == Architecture::kGpt2 ? 4 : 3) * s.stream;
   // There too: the gradient of its output, of its input, and its input again.
-  w.backward = {2 * local.inner, c};
-  switch (local.model.activation) {
-    case MlpActivation::kGelu: w.kept.local += local.inner; break;
-    case MlpActivation::kRelu: w.kept.local += local.inner; break;
-    case MlpActivation::kSilu:
-      w.kept.local += 2 * local.inner;
-      // A plain SiLU keeps what GELU has in passing.
-      if (local.model.kind != ModelKind::kLlama) {
-        w.forward.local = 0;
-        w.backward.local = local.inner;
-      }
-      break;
+  e.backward = 2 * s.inner + s.stream;
+  if (local.model.activation == MlpActivation::kSilu) {
+    e.kept += s.inner;
+    // A plain SiLU keeps what GELU has in passing.
+    if (!llama) {
+      e.forward -= s.inner;
+      e.backward -= s.inner;
+    }
   }
   // SwiGLU's backward: three gradients as wide as the MLP.
-  if (local.model.kind == ModelKind::kLlama) w.backward.local = 3 * local.inner;
-  if (local.plan.sequence_parallel) shard_stream(local, w);
-  return w;
-}
-
-std::int64_t bytes_of(const LocalModel& local, const Widths& widths) {
-  return (widths.local * local.rows + widths.stream * local.stream_rows) * local.element_bytes;
+  if (llama) e.backward = 3 * s.inner + s.stream;
+  e.forward += s.in_passing;
+  // A gradient that is summed over tp is there twice.
+  e.backward += s.in_passing + s.weight_gradient;
+  return e;
 }
 
 /// Means and deviations of the norms and attention's logsumexp, float32.
 std::int64_t statistics(const LocalModel& local) {
-  const std::int64_t norms = local.model.kind == ModelKind::kLlama ? 2 : 4;
-  return (norms * local.stream_rows + local.heads * local.rows) * 4;
+  const std::int64_t of_norm = local.model.kind == Architecture::kLlama ? 1 : 2;
+  return (of_norm * local.pass.layer.norm_rows + local.pass.layer.logsumexp) * 4;
+}
+
+std::int64_t stream_bytes(const LocalModel& local) {
+  return local.pass.layer.stream * local.element_bytes;
 }
 
 /// Before the first layer and after the last.
 std::int64_t end_bytes(const LocalModel& local) {
-  const std::int64_t c = local.model.hidden;
-  const std::int64_t stream = local.stream_rows * c * local.element_bytes;
   const std::int64_t ids = 4 * local.rows * 8;
   // BERT: the embedding norm's input, the transform's output and what its activation gives.
-  if (local.model.kind == ModelKind::kBert) return 3 * stream + ids;
-  return stream + ids;
+  return (local.model.kind == Architecture::kBert ? 3 : 1) * stream_bytes(local) + ids;
+}
+
+/// What selective checkpoints keep: attention's output.
+std::int64_t attention_bytes(const LocalModel& local) {
+  return local.pass.layer.queries * local.element_bytes + local.pass.layer.logsumexp * 4;
 }
 
 /// Of a checkpointed layer: its inputs (residual stream and what is added to it), and with
 /// selective attention's output too.
 std::int64_t boundary_bytes(const LocalModel& local) {
-  const std::int64_t inputs = local.model.kind == ModelKind::kBert ? 1 : 2;
-  std::int64_t bytes = inputs * local.model.hidden * local.stream_rows * local.element_bytes;
-  if (local.plan.checkpointing == Checkpointing::kSelective)
-    bytes += local.rows * (local.q * local.element_bytes + local.heads * 4);
-  return bytes;
+  const std::int64_t inputs = local.pass.layer.boundary * local.element_bytes;
+  return local.plan.checkpointing == ActivationCheckpoint::kSelective
+             ? inputs + attention_bytes(local)
+             : inputs;
 }
+
+/// Tokens whose loss a rank computes.
+std::int64_t loss_rows(const LocalModel& local) { return local.pass.hidden / local.model.hidden; }
 
 /// As tensor/ops/output_loss takes memory, in bfloat16 on a CPU that has its products: chunks of
 /// logits, two of them if the vocabulary is sharded and there are several, and gradients.
 std::int64_t logits_bytes(const LocalModel& local) {
   constexpr std::int64_t kFloat = 4;
-  const std::int64_t row = local.vocab * kFloat;
+  const std::int64_t row = local.pass.vocab * kFloat;
   const auto chunks = [&](std::int64_t rows) {
-    return (local.mesh.tp > 1 && rows < local.rows ? 2 : 1) * rows * row;
+    return (local.pass.vocab < local.model.vocab && rows < loss_rows(local) ? 2 : 1) * rows * row;
   };
   if (local.plan.dtype != DType::kBFloat16)
-    return chunks(kernels::rows_per_piece(local.rows, row, kernels::kLogitsBytes));
+    return chunks(kernels::rows_per_piece(loss_rows(local), row, kernels::kLogitsBytes));
   const std::int64_t block =
-      kernels::rows_per_piece(local.rows, row / 2, kernels::kLogitGradientBytes);
+      kernels::rows_per_piece(loss_rows(local), row / 2, kernels::kLogitGradientBytes);
   return block * (row / 2) +
          chunks(kernels::rows_per_piece(block, row, kernels::kPassingLogitsBytes));
 }
 
 std::int64_t peak_of(const LocalModel& local, const ActivationEstimate& a) {
   const std::int64_t layers = local.model.layers;
-  const bool checkpointed = local.plan.checkpointing != Checkpointing::kNone;
-  const std::int64_t stream = local.model.hidden * local.stream_rows * local.element_bytes;
+  const bool checkpointed = local.plan.checkpointing != ActivationCheckpoint::kNone;
+  const std::int64_t stream = stream_bytes(local);
   const std::int64_t kept = layers * (checkpointed ? a.boundary : a.block);
   const std::int64_t in_loss = kept + a.ends + a.loss;
   // The last layer is at work: its own tensors are counted in `kept` unless it runs again.
   if (!checkpointed) return std::max({in_loss, kept + a.forward, kept + a.backward});
   // It runs again: forward with the gradient of its output waiting, then backward.
   std::int64_t again = kept + a.block + stream;
-  if (local.plan.checkpointing == Checkpointing::kSelective)
-    again -= local.rows * (local.q * local.element_bytes + local.heads * 4);
+  if (local.plan.checkpointing == ActivationCheckpoint::kSelective) again -= attention_bytes(local);
   // The embeddings: of a causal model the first layer's one input, of BERT in a norm of their own.
   again += local.model.causal() ? -stream : stream;
   // In backward the layer's output is still there; its inputs are not, where norms keep them.
@@ -131,17 +113,17 @@ std::int64_t peak_of(const LocalModel& local, const ActivationEstimate& a) {
 }  // namespace
 
 ActivationEstimate estimate_activations(const LocalModel& local) {
-  const LayerWidths widths = layer_widths(local);
+  const LayerElements layer = layer_elements(local);
   ActivationEstimate a;
-  a.block = bytes_of(local, widths.kept) + statistics(local);
+  a.block = layer.kept * local.element_bytes + statistics(local);
   a.boundary = boundary_bytes(local);
-  a.forward = bytes_of(local, widths.forward);
-  a.backward = bytes_of(local, widths.backward);
+  a.forward = layer.forward * local.element_bytes;
+  a.backward = layer.backward * local.element_bytes;
   a.ends = end_bytes(local);
-  // The last norm's output and its gradient; with tp the rows of the stream are gathered. Losses
-  // and sums of exponentials of the rows, and logits.
-  const std::int64_t hidden = local.model.hidden * local.rows * local.element_bytes;
-  a.loss = 2 * hidden + 2 * local.rows * 4 + logits_bytes(local);
+  // The last norm's output and its gradient. Losses and sums of exponentials of the rows, and
+  // logits.
+  const std::int64_t hidden = local.pass.hidden * local.element_bytes;
+  a.loss = 2 * hidden + 2 * loss_rows(local) * 4 + logits_bytes(local);
   a.peak = peak_of(local, a);
   return a;
 }

@@ -11,6 +11,7 @@ std::string to_string(CollectiveKind kind) {
     case CollectiveKind::kAllReduce: return "all_reduce";
     case CollectiveKind::kAllGather: return "all_gather";
     case CollectiveKind::kReduceScatter: return "reduce_scatter";
+    case CollectiveKind::kAllToAll: return "all_to_all";
   }
   return "";
 }
@@ -25,6 +26,7 @@ std::int64_t bytes_sent(CollectiveKind kind, std::int64_t elements, std::int64_t
     case CollectiveKind::kAllReduce:
       if (elements * element_bytes <= kOneShotBytes) return (size - 1) * elements * element_bytes;
       return (gathered + scattered) * element_bytes;
+    case CollectiveKind::kAllToAll: return own * element_bytes;
   }
   return 0;
 }

@@ -5,7 +5,7 @@
 
 namespace meshloom::planner {
 
-Estimate estimate(const ModelShape& model, const MeshSizes& mesh, const PlanChoice& plan,
+Estimate estimate(const ModelShape& model, const MeshSizes& mesh, const ParallelPlan& plan,
                   const Workload& work, const Machine& machine) {
   check_model_shape(model);
   if (const auto reason = why_invalid(model, mesh, plan, work))

@@ -11,7 +11,7 @@ namespace meshloom::planner {
 
 struct Estimate {
   MeshSizes mesh;
-  PlanChoice plan;
+  ParallelPlan plan;
   Workload work;
   std::int64_t parameters = 0;        ///< of the model
   std::int64_t local_parameters = 0;  ///< elements of them that stay on the fullest rank
@@ -22,7 +22,7 @@ struct Estimate {
 
 /// `machine` describes a rank or, where shared_by_ranks, a host. Throws InvalidArgument with the
 /// reason where the choice cannot run.
-Estimate estimate(const ModelShape& model, const MeshSizes& mesh, const PlanChoice& plan,
+Estimate estimate(const ModelShape& model, const MeshSizes& mesh, const ParallelPlan& plan,
                   const Workload& work, const Machine& machine);
 
 }  // namespace meshloom::planner

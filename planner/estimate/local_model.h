@@ -5,7 +5,8 @@
 
 #include <cstdint>
 
-#include "planner/estimate/plan_choice.h"
+#include "planner/estimate/model_pass.h"
+#include "planner/estimate/workload.h"
 
 namespace meshloom::planner {
 
@@ -13,7 +14,7 @@ namespace meshloom::planner {
 struct UnitSize {
   std::int64_t tensor_parallel = 0;  ///< after tp's sharding: what computing needs
   std::int64_t sharded = 0;          ///< after fsdp's too: what stays
-  std::int64_t replicated = 0;       ///< of `sharded`: elements that tp does not shard
+  std::int64_t summands = 0;         ///< of `sharded`: whose gradients are sums over tp
   std::int64_t gathered = 0;         ///< of `tensor_parallel`: elements that fsdp shards
   std::int64_t shards = 0;           ///< of `sharded`: theirs
   std::int64_t packed = 0;           ///< of `gathered`: elements that travel in one message,
@@ -36,31 +37,28 @@ struct GradientSums {
 struct LocalModel {
   ModelShape model;
   MeshSizes mesh;
-  PlanChoice plan;
+  ParallelPlan plan;
   Workload work;
 
-  UnitSize block{};                                  ///< one layer
-  UnitSize root{};                                   ///< all that is in no layer
-  std::int64_t q = 0, kv = 0, inner = 0, vocab = 0;  ///< local widths
-  std::int64_t heads = 0;                            ///< local query heads
-  bool whole_kv = false;         ///< more tp ranks than key-value heads: each has all of them
-  std::int64_t rows = 0;         ///< tokens of a micro batch
-  std::int64_t stream_rows = 0;  ///< of them, those the residual stream holds here
+  UnitSize block{};       ///< one layer
+  UnitSize root{};        ///< all that is in no layer
+  ModelPass pass;         ///< of a micro batch over tp
+  std::int64_t rows = 0;  ///< tokens of a micro batch
   std::int64_t element_bytes = 4;
-  /// tp shards a projection's inputs but not its bias, whose gradient is then a sum over tp.
-  std::int64_t row_biases = 0;   ///< elements of one layer
+  /// Whether summands are the gradients of biases alone, as without sequence parallelism.
+  bool biases_alone = true;
   GradientSums gradient_sums{};  ///< of parameters that fsdp does not shard
 
   UnitSize all() const;
 };
 
-/// The choice must be valid. Throws InvalidArgument for dims of fully_shard that do not fit the
-/// parameters, and Unimplemented where layers would be sharded each in its own way.
-LocalModel local_model(const ModelShape& model, const MeshSizes& mesh, const PlanChoice& plan,
+/// The choice must be valid. Throws InvalidArgument for dims of fully_shard and styles that do not
+/// fit the model, and Unimplemented for layers that are sharded each in its own way, blocks that
+/// keep different things for backward, and as styled_model and model_pass do.
+LocalModel local_model(const ModelShape& model, const MeshSizes& mesh, const ParallelPlan& plan,
                        const Workload& work);
-/// The same from parameters that were described before, their shardings settled (tensor_groups.h):
-/// for searches.
-LocalModel local_model(const ModelShape& model, const ModelParameters& parameters,
-                       const MeshSizes& mesh, const PlanChoice& plan, const Workload& work);
+/// The same from what was worked out before, for searches: neither depends on dp and fsdp.
+LocalModel local_model(const ModelShape& model, const StyledModel& styled, const ModelPass& pass,
+                       const MeshSizes& mesh, const ParallelPlan& plan, const Workload& work);
 
 }  // namespace meshloom::planner

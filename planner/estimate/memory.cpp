@@ -23,11 +23,11 @@ constexpr std::int64_t kPanels = 7 << 19;
 std::int64_t workspace_bytes(const LocalModel& local) {
   // Of the loss: float32 sums of the hidden states' gradients over panels of the vocabulary.
   const bool panels =
-      local.plan.dtype == DType::kBFloat16 && local.vocab > kernels::kLogitPanelColumns;
-  const std::int64_t sums =
-      panels ? kernels::rows_per_piece(local.rows, local.vocab * 2, kernels::kLogitGradientBytes) *
-                   local.model.hidden * kFloat
-             : 0;
+      local.plan.dtype == DType::kBFloat16 && local.pass.vocab > kernels::kLogitPanelColumns;
+  const std::int64_t sums = panels ? kernels::rows_per_piece(local.rows, local.pass.vocab * 2,
+                                                             kernels::kLogitGradientBytes) *
+                                         local.model.hidden * kFloat
+                                   : 0;
   // Attention: float32 sums of dq for about a head at a time, and tiles.
   const std::int64_t attention = 2 * local.work.sequence * local.model.head_dim * kFloat *
                                      (local.model.heads / local.model.kv_heads) +
@@ -54,10 +54,10 @@ std::int64_t gathered_bytes(const LocalModel& local, const ActivationEstimate& a
   const std::int64_t gradients = local.block.gathered * kFloat;
   // What is not sharded along dim 0 in large pieces is copied into a message: the weights of a
   // layer that is fetched, and the gradients of the one that is reduced meanwhile, two layers on.
-  const bool reshard = local.plan.reshard_after_forward;
+  const bool reshard = local.plan.shards.reshard_after_forward;
   const std::int64_t message =
       local.block.packed * (kFloat + (reshard && layers > 2 ? local.element_bytes : 0));
-  const bool checkpointed = local.plan.checkpointing != Checkpointing::kNone;
+  const bool checkpointed = local.plan.checkpointing != ActivationCheckpoint::kNone;
   std::int64_t sum = local.root.gathered * (local.element_bytes + kFloat) + gradients +
                      weights * (reshard ? std::min<std::int64_t>(2, layers) : layers) + message;
   const std::int64_t less =
@@ -97,7 +97,7 @@ MemoryEstimate estimate_memory(const LocalModel& local) {
   memory.parameters = elements * local.element_bytes;
   memory.gradients = elements * kFloat;
   memory.optimizer =
-      elements * (state_bytes_per_element(local.plan.optimizer) + (masters ? kFloat : 0));
+      elements * (state_bytes_per_element(local.work.optimizer) + (masters ? kFloat : 0));
   const ActivationEstimate activations = estimate_activations(local);
   memory.activations = activations.peak;
   memory.gathered = gathered_bytes(local, activations);

@@ -2,104 +2,136 @@
 #include "planner/estimate/model_shape.h"
 
 #include "kernels/base/error.h"
-#include "planner/shard.h"
 
 namespace meshloom::planner {
 namespace {
 
-using Parameters = std::vector<ParameterShape>;
+struct LinearShape {
+  std::int64_t in, out;
+  bool bias = true;
+  bool weight_is_in_out = false;
+  FeatureUnits in_units = {}, out_units = {};
+};
 
-constexpr TensorSharding kWhole{};
-constexpr TensorSharding kRows{0, 1, 1};
-constexpr TensorSharding kColumns{1, 1, 1};
-
-void add_layer_norm(Parameters& list, const std::string& name, std::int64_t width) {
-  list.push_back({name + ".weight", {width}, kWhole});
-  list.push_back({name + ".bias", {width}, kWhole});
+ModuleShape linear(const std::string& name, const LinearShape& l) {
+  ModuleShape module{.name = name, .positionwise = true};
+  module.parameters.push_back(
+      {"weight", l.weight_is_in_out ? Shape{l.in, l.out} : Shape{l.out, l.in}});
+  FeatureSharding columns{.shards_output = true}, rows{.shards_input = true};
+  columns.parameters.push_back({"weight", l.weight_is_in_out ? 1 : 0, l.out_units});
+  rows.parameters.push_back({"weight", l.weight_is_in_out ? 0 : 1, l.in_units});
+  if (l.bias) {
+    module.parameters.push_back({"bias", {l.out}});
+    columns.parameters.push_back({"bias", 0, l.out_units});
+    rows.parameters.push_back({"bias"});
+  }
+  module.columns = std::move(columns);
+  module.rows = std::move(rows);
+  return module;
 }
 
-/// weight [out, in] and maybe a bias, sharded by outputs (dim 0), by inputs (dim 1) or not at all.
-void add_linear(Parameters& list, const std::string& name, std::int64_t out, std::int64_t in,
-                bool bias, const TensorSharding& sharding) {
-  list.push_back({name + ".weight", {out, in}, sharding});
-  if (bias) list.push_back({name + ".bias", {out}, sharding.dim == 0 ? sharding : kWhole});
+ModuleShape embedding(const std::string& name, std::int64_t count, std::int64_t width) {
+  return {.name = name,
+          .parameters = {{"weight", {count, width}}},
+          .columns = FeatureSharding{.parameters = {{"weight", 1}}, .shards_output = true},
+          .rows = FeatureSharding{.parameters = {{"weight", 0}}},
+          .positionwise = true};
 }
 
-/// The same with the weight as [in, out].
-void add_conv1d(Parameters& list, const std::string& name, std::int64_t in, std::int64_t out,
-                const TensorSharding& sharding) {
-  list.push_back({name + ".weight", {in, out}, sharding});
-  list.push_back({name + ".bias",
-                  {out},
-                  sharding.dim == 1 ? TensorSharding{0, sharding.groups, sharding.unit} : kWhole});
+ModuleShape norm(const std::string& name, std::int64_t width, bool bias) {
+  ModuleShape module{.name = name,
+                     .parameters = {{"weight", {width}}},
+                     .positionwise = true,
+                     .inputs = {"input", "residual"}};
+  if (bias) module.parameters.push_back({"bias", {width}});
+  return module;
 }
 
-ModelParameters gpt2(const ModelShape& m) {
-  ModelParameters all;
-  all.block_prefix = "transformer.h";
-  all.before = {{"transformer.wte.weight", {m.vocab, m.hidden}, kRows},
-                {"transformer.wpe.weight", {m.positions, m.hidden}, kWhole}};
-  add_layer_norm(all.block, "ln_1", m.hidden);
-  add_conv1d(all.block, "attn.c_attn", m.hidden, 3 * m.hidden, {1, 3, m.head_dim});
-  add_conv1d(all.block, "attn.c_proj", m.hidden, m.hidden, {0, 1, m.head_dim});
-  add_layer_norm(all.block, "ln_2", m.hidden);
-  add_conv1d(all.block, "mlp.c_fc", m.hidden, m.intermediate, kColumns);
-  add_conv1d(all.block, "mlp.c_proj", m.intermediate, m.hidden, kRows);
-  add_layer_norm(all.after, "transformer.ln_f", m.hidden);
-  if (!m.tied) add_linear(all.after, "lm_head", m.vocab, m.hidden, false, kRows);
-  return all;
+/// The weight of its own has this name; "" where it is the embedding's.
+ModuleShape output_projection(const std::string& name, const ModelShape& m,
+                              const std::string& weight, bool bias) {
+  ModuleShape module{.name = name, .columns = FeatureSharding{.shards_output = true}};
+  const auto add = [&](const std::string& parameter, const Shape& shape) {
+    module.parameters.push_back({parameter, shape});
+    module.columns->parameters.push_back({parameter, 0});
+  };
+  if (!weight.empty()) add(weight, {m.vocab, m.hidden});
+  if (bias) add("bias", {m.vocab});
+  return module;
 }
 
-ModelParameters llama(const ModelShape& m) {
-  // Query heads stay with the kv head they share.
-  const TensorSharding q{0, 1, m.head_dim, m.heads / m.kv_heads};
-  const TensorSharding kv{0, 1, m.head_dim, 1, m.heads != m.kv_heads};
-  ModelParameters all;
-  all.block_prefix = "model.layers";
-  all.before = {{"model.embed_tokens.weight", {m.vocab, m.hidden}, kRows}};
-  add_linear(all.block, "self_attn.q_proj", m.q_width(), m.hidden, m.attention_bias, q);
-  add_linear(all.block, "self_attn.k_proj", m.kv_width(), m.hidden, m.attention_bias, kv);
-  add_linear(all.block, "self_attn.v_proj", m.kv_width(), m.hidden, m.attention_bias, kv);
-  add_linear(all.block, "self_attn.o_proj", m.hidden, m.q_width(), m.attention_bias,
-             {1, 1, q.unit, q.bundle});
-  add_linear(all.block, "mlp.gate_proj", m.intermediate, m.hidden, m.mlp_bias, kRows);
-  add_linear(all.block, "mlp.up_proj", m.intermediate, m.hidden, m.mlp_bias, kRows);
-  add_linear(all.block, "mlp.down_proj", m.hidden, m.intermediate, m.mlp_bias, kColumns);
-  all.block.push_back({"input_layernorm.weight", {m.hidden}, kWhole});
-  all.block.push_back({"post_attention_layernorm.weight", {m.hidden}, kWhole});
-  all.after = {{"model.norm.weight", {m.hidden}, kWhole}};
-  if (!m.tied) add_linear(all.after, "lm_head", m.vocab, m.hidden, false, kRows);
-  return all;
+ModuleShape container(const std::string& name, std::vector<std::string> inputs = {"input"}) {
+  return {.name = name, .inputs = std::move(inputs)};
 }
 
-ModelParameters bert(const ModelShape& m) {
-  const TensorSharding heads{0, 1, m.head_dim};
-  ModelParameters all;
-  all.block_prefix = "bert.encoder.layer";
-  all.before = {
-      {"cls.predictions.bias", {m.vocab}, kRows},
-      {"bert.embeddings.word_embeddings.weight", {m.vocab, m.hidden}, kRows},
-      {"bert.embeddings.position_embeddings.weight", {m.positions, m.hidden}, kWhole},
-      {"bert.embeddings.token_type_embeddings.weight", {m.token_types, m.hidden}, kWhole}};
-  if (!m.tied)
-    all.before.insert(all.before.begin(),
-                      {"cls.predictions.decoder.weight", {m.vocab, m.hidden}, kRows});
-  add_layer_norm(all.before, "bert.embeddings.LayerNorm", m.hidden);
-  for (const char* name : {"query", "key", "value"})
-    add_linear(all.block, std::string("attention.self.") + name, m.hidden, m.hidden, true, heads);
-  add_linear(all.block, "attention.output.dense", m.hidden, m.hidden, true, {1, 1, m.head_dim});
-  add_layer_norm(all.block, "attention.output.LayerNorm", m.hidden);
-  add_linear(all.block, "intermediate.dense", m.intermediate, m.hidden, true, kRows);
-  add_linear(all.block, "output.dense", m.hidden, m.intermediate, true, kColumns);
-  add_layer_norm(all.block, "output.LayerNorm", m.hidden);
-  add_linear(all.after, "cls.predictions.transform.dense", m.hidden, m.hidden, true, kWhole);
-  add_layer_norm(all.after, "cls.predictions.transform.LayerNorm", m.hidden);
-  return all;
+ModelModules gpt2(const ModelShape& m) {
+  const std::int64_t c = m.hidden, inner = m.intermediate;
+  const auto conv1d = [](const char* name, LinearShape l) {
+    l.weight_is_in_out = true;
+    return linear(name, l);
+  };
+  return {"transformer.h",
+          {embedding("transformer.wte", m.vocab, c), embedding("transformer.wpe", m.positions, c)},
+          {container("", {"input", "residual"}), norm("ln_1", c, true), container("attn"),
+           conv1d("attn.c_attn", {.in = c, .out = 3 * c, .out_units = {3, m.head_dim}}),
+           conv1d("attn.c_proj", {.in = c, .out = c, .in_units = {1, m.head_dim}}),
+           norm("ln_2", c, true), container("mlp"), conv1d("mlp.c_fc", {.in = c, .out = inner}),
+           conv1d("mlp.c_proj", {.in = inner, .out = c})},
+          {norm("transformer.ln_f", c, true),
+           output_projection("lm_head", m, m.tied ? "" : "weight", false)}};
 }
 
-std::int64_t count(const Parameters& list) {
+ModelModules llama(const ModelShape& m) {
+  const std::int64_t c = m.hidden, inner = m.intermediate;
+  // Query heads stay with the key-value head that they share.
+  const FeatureUnits q{1, m.head_dim, m.heads / m.kv_heads};
+  const FeatureUnits kv{1, m.head_dim, 1, m.heads != m.kv_heads};
+  const bool bias = m.attention_bias;
+  const auto mlp = [&](const char* name, std::int64_t in, std::int64_t out) {
+    return linear(name, {.in = in, .out = out, .bias = m.mlp_bias});
+  };
+  return {
+      "model.layers",
+      {embedding("model.embed_tokens", m.vocab, c)},
+      {container("", {"input", "residual"}), container("self_attn"),
+       linear("self_attn.q_proj", {.in = c, .out = m.q_width(), .bias = bias, .out_units = q}),
+       linear("self_attn.k_proj", {.in = c, .out = m.kv_width(), .bias = bias, .out_units = kv}),
+       linear("self_attn.v_proj", {.in = c, .out = m.kv_width(), .bias = bias, .out_units = kv}),
+       linear("self_attn.o_proj", {.in = m.q_width(), .out = c, .bias = bias, .in_units = q}),
+       container("mlp"), mlp("mlp.gate_proj", c, inner), mlp("mlp.up_proj", c, inner),
+       mlp("mlp.down_proj", inner, c), norm("input_layernorm", c, false),
+       norm("post_attention_layernorm", c, false)},
+      {norm("model.norm", c, false),
+       output_projection("lm_head", m, m.tied ? "" : "weight", false)}};
+}
+
+ModelModules bert(const ModelShape& m) {
+  const std::int64_t c = m.hidden;
+  const FeatureUnits heads{1, m.head_dim};
+  const auto projection = [&](const char* name) {
+    return linear(name, {.in = c, .out = c, .out_units = heads});
+  };
+  return {
+      "bert.encoder.layer",
+      {output_projection("cls.predictions", m, m.tied ? "" : "decoder.weight", true),
+       embedding("bert.embeddings.word_embeddings", m.vocab, c),
+       embedding("bert.embeddings.position_embeddings", m.positions, c),
+       embedding("bert.embeddings.token_type_embeddings", m.token_types, c),
+       norm("bert.embeddings.LayerNorm", c, true)},
+      {container(""), container("attention.self"), projection("attention.self.query"),
+       projection("attention.self.key"), projection("attention.self.value"),
+       linear("attention.output.dense", {.in = c, .out = c, .in_units = heads}),
+       norm("attention.output.LayerNorm", c, true),
+       linear("intermediate.dense", {.in = c, .out = m.intermediate}),
+       linear("output.dense", {.in = m.intermediate, .out = c}), norm("output.LayerNorm", c, true)},
+      {linear("cls.predictions.transform.dense", {.in = c, .out = c}),
+       norm("cls.predictions.transform.LayerNorm", c, true)}};
+}
+
+std::int64_t count(const std::vector<ModuleShape>& modules) {
   std::int64_t sum = 0;
-  for (const ParameterShape& p : list) sum += numel(p.shape);
+  for (const ModuleShape& module : modules)
+    for (const ParameterShape& p : module.parameters) sum += numel(p.shape);
   return sum;
 }
 
@@ -121,52 +153,45 @@ void check_model_shape(const ModelShape& m) {
   if (m.heads % m.kv_heads != 0)
     throw InvalidArgument(
         fmt::format("model: {} kv_heads do not divide {} heads", m.kv_heads, m.heads));
-  if (m.kind != ModelKind::kLlama && (m.kv_heads != m.heads || m.q_width() != m.hidden))
+  if (m.kind != Architecture::kLlama && (m.kv_heads != m.heads || m.q_width() != m.hidden))
     throw InvalidArgument(
         fmt::format("model: {} heads of {} with {} kv_heads do not make up the hidden size {}, as "
                     "this kind's do",
                     m.heads, m.head_dim, m.kv_heads, m.hidden));
 }
 
-ModelParameters model_parameters(const ModelShape& model) {
+ModelModules model_modules(const ModelShape& model) {
   switch (model.kind) {
-    case ModelKind::kGpt2: return gpt2(model);
-    case ModelKind::kLlama: return llama(model);
-    case ModelKind::kBert: return bert(model);
+    case Architecture::kGpt2: return gpt2(model);
+    case Architecture::kLlama: return llama(model);
+    case Architecture::kBert: return bert(model);
   }
-  throw InternalError("model_parameters: unknown kind of model");
+  throw InternalError("model_modules: unknown architecture");
+}
+
+std::string full_name(const ModelModules& modules, const std::string& module, std::int64_t layer) {
+  if (layer < 0) return module;
+  const std::string block = fmt::format("{}.{}", modules.block_prefix, layer);
+  return module.empty() ? block : block + "." + module;
+}
+
+std::vector<std::string> parameter_names(const ModelShape& model) {
+  const ModelModules all = model_modules(model);
+  std::vector<std::string> names;
+  const auto add = [&](const std::vector<ModuleShape>& modules, std::int64_t layer) {
+    for (const ModuleShape& module : modules)
+      for (const ParameterShape& p : module.parameters)
+        names.push_back(full_name(all, module.name, layer) + "." + p.name);
+  };
+  add(all.before, -1);
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) add(all.block, layer);
+  add(all.after, -1);
+  return names;
 }
 
 std::int64_t parameter_count(const ModelShape& model) {
-  const ModelParameters all = model_parameters(model);
+  const ModelModules all = model_modules(model);
   return count(all.before) + model.layers * count(all.block) + count(all.after);
-}
-
-std::int64_t shard_size(std::int64_t size, const TensorSharding& sharding, std::int64_t parts,
-                        std::int64_t index) {
-  const std::int64_t stretch = size / sharding.groups;
-  const std::int64_t units = (stretch + sharding.unit - 1) / sharding.unit;
-  const ShardRange range = shard_range(units, parts, index);
-  const auto element = [&](std::int64_t unit) { return std::min(unit * sharding.unit, stretch); };
-  return sharding.groups * (element(range.end) - element(range.begin));
-}
-
-TensorSharding settle(const TensorSharding& sharding, std::int64_t size, std::int64_t parts) {
-  if (sharding.dim < 0) return sharding;
-  const std::int64_t units = size / (sharding.groups * sharding.unit);
-  if (sharding.whole_where_few && units < parts) return {.whole_where_few = true};
-  const bool bundled = units % sharding.bundle == 0 && units / sharding.bundle >= parts;
-  return {sharding.dim, sharding.groups, sharding.unit * (bundled ? sharding.bundle : 1)};
-}
-
-Shape tensor_parallel_shape(const ParameterShape& parameter, std::int64_t parts,
-                            std::int64_t index) {
-  Shape shape = parameter.shape;
-  if (parameter.sharding.dim < 0) return shape;
-  const TensorSharding sharding = settle(parameter.sharding, shape[parameter.sharding.dim], parts);
-  if (sharding.dim >= 0)
-    shape[sharding.dim] = shard_size(shape[sharding.dim], sharding, parts, index);
-  return shape;
 }
 
 }  // namespace meshloom::planner

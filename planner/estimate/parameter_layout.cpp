@@ -7,15 +7,15 @@
 namespace meshloom::planner {
 namespace {
 
-ParameterLayout layout_of(const ParameterShape& p, const ShardChoice& choice, const MeshSizes& mesh,
-                          const PlanChoice& plan, const std::vector<int>& coordinates) {
-  ParameterLayout layout{
-      .name = p.name, .shape = p.shape, .sharding = p.sharding, .local = p.shape};
+ParameterLayout layout_of(const ModelParameter& p, const ShardChoice& choice, const MeshSizes& mesh,
+                          const std::vector<int>& coordinates) {
+  ParameterLayout layout{.name = p.name,
+                         .shape = p.shape,
+                         .groups = p.groups,
+                         .unit = p.unit,
+                         .local = p.local_shape(coordinates[3])};
   layout.placements.assign(4, Placement::replicate());
-  if (plan.tensor_parallel && p.sharding.dim >= 0) {
-    layout.placements[3] = Placement::shard(p.sharding.dim);
-    layout.local = tensor_parallel_shape(p, mesh.tp, coordinates[3]);
-  }
+  layout.placements[3] = p.spec->placement(0);
   if (choice.dim) {
     layout.placements[1] = Placement::shard(*choice.dim);
     std::int64_t& size = layout.local[*choice.dim];
@@ -28,21 +28,24 @@ ParameterLayout layout_of(const ParameterShape& p, const ShardChoice& choice, co
 }  // namespace
 
 std::vector<ParameterLayout> parameter_layouts(const ModelShape& model, const MeshSizes& mesh,
-                                               const PlanChoice& plan,
+                                               const ParallelPlan& plan,
                                                const std::vector<int>& coordinates) {
-  const ModelParameters all = model_parameters(model, plan.tensor_groups, mesh.tp);
-  const ModelShards shards = model_shards(all, model.layers, mesh, plan);
+  const StyledModel styled = styled_model(model, plan, mesh.tp);
+  const ModelShards shards = model_shards(styled, model, mesh, plan);
   std::vector<ParameterLayout> layouts;
-  for (std::size_t i = 0; i < all.before.size(); ++i)
-    layouts.push_back(layout_of(all.before[i], shards.before[i], mesh, plan, coordinates));
-  for (std::size_t i = 0; i < all.block.size(); ++i) {
-    ParameterLayout layout = layout_of(all.block[i], shards.block[i], mesh, plan, coordinates);
-    layout.name = all.block_prefix + ".*." + all.block[i].name;
-    layout.count = static_cast<int>(model.layers);
-    layouts.push_back(std::move(layout));
-  }
-  for (std::size_t i = 0; i < all.after.size(); ++i)
-    layouts.push_back(layout_of(all.after[i], shards.after[i], mesh, plan, coordinates));
+  const auto add = [&](const std::vector<StyledModule>& modules,
+                       const std::vector<ShardChoice>& choices, bool of_layers) {
+    const std::vector<ModelParameter> parameters = parameters_of(modules);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      layouts.push_back(layout_of(parameters[i], choices[i], mesh, coordinates));
+      if (!of_layers) continue;
+      layouts.back().name = styled.block_prefix + ".*." + parameters[i].name;
+      layouts.back().count = static_cast<int>(model.layers);
+    }
+  };
+  add(styled.before, shards.before, false);
+  add(styled.block, shards.block, true);
+  add(styled.after, shards.after, false);
   return layouts;
 }
 

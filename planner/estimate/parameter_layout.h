@@ -5,8 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "planner/estimate/plan_choice.h"
+#include "planner/estimate/model_shape.h"
 #include "planner/placement.h"
+#include "planner/plan/mesh_sizes.h"
+#include "planner/plan/parallel_plan.h"
 
 namespace meshloom::planner {
 
@@ -15,7 +17,8 @@ struct ParameterLayout {
   int count = 1;     ///< layers that have it
   Shape shape;
   Placements placements{};     ///< over dp, fsdp, cp and tp
-  TensorSharding sharding;     ///< units of tp's sharding
+  int groups = 1;              ///< of tp's sharding: stretches,
+  std::int64_t unit = 1;       ///< and how many features stay together in each
   Shape local;                 ///< what the rank holds between steps
   std::string shard_reason{};  ///< why fsdp shards it so, or not (ShardChoice); "" without fsdp
 };
@@ -23,7 +26,7 @@ struct ParameterLayout {
 /// On the rank at these coordinates of dp, fsdp, cp, tp. Where fsdp and tp shard one dim, tp shards
 /// first.
 std::vector<ParameterLayout> parameter_layouts(const ModelShape& model, const MeshSizes& mesh,
-                                               const PlanChoice& plan,
+                                               const ParallelPlan& plan,
                                                const std::vector<int>& coordinates);
 
 }  // namespace meshloom::planner

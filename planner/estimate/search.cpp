@@ -2,6 +2,7 @@
 #include "planner/estimate/search.h"
 
 #include <algorithm>
+#include <map>
 #include <tuple>
 
 #include "kernels/base/error.h"
@@ -45,7 +46,7 @@ class Search {
 
   SearchResult run() {
     for (const int tp : divisors(request_.ranks)) {
-      parameters_ = model_parameters(model_, {}, tp);
+      spreads_.clear();
       for (const int fsdp : divisors(request_.ranks / tp))
         try_mesh({static_cast<int>(request_.ranks / tp / fsdp), fsdp, 1, tp});
     }
@@ -69,38 +70,47 @@ class Search {
   }
 
   void try_mesh(const MeshSizes& mesh);
-  void try_plan(const MeshSizes& mesh, const PlanChoice& plan, const Workload& work);
-  std::vector<PlanChoice> plans_of(const MeshSizes& mesh) const;
+  void try_plan(const MeshSizes& mesh, const ParallelPlan& plan, const Workload& work);
+  std::vector<ParallelPlan> plans_of(const MeshSizes& mesh) const;
 
   const ModelShape& model_;
-  ModelParameters parameters_;  ///< with the shardings of the tp that is tried
   std::int64_t parameter_count_;
   const SearchRequest& request_;
   Machine share_;
   std::int64_t limit_;
   SearchResult result_;
+  /// What styles make of the model and of micro batches of some size: the same for all dp and fsdp.
+  struct Spread {
+    bool sequence_parallel;
+    StyledModel styled;
+    std::map<std::int64_t, ModelPass> passes;
+  };
+  Spread& spread_of(const MeshSizes& mesh, const ParallelPlan& plan);
+  std::vector<Spread> spreads_;  ///< of the tp that is tried
   // Of the mesh that is tried.
   std::optional<Estimate> best_;
   std::int64_t least_ = 0;
-  PlanChoice least_plan_;
+  ParallelPlan least_plan_;
   Workload least_work_;
 };
 
-std::vector<PlanChoice> Search::plans_of(const MeshSizes& mesh) const {
-  std::vector<PlanChoice> plans;
-  PlanChoice plan{.tensor_parallel = mesh.tp > 1,
-                  .fully_shard = mesh.fsdp > 1,
-                  .dtype = request_.dtype,
-                  .optimizer = request_.optimizer};
-  for (const bool sequence : {false, true}) {
-    if (sequence && mesh.tp == 1) continue;
+std::vector<ParallelPlan> Search::plans_of(const MeshSizes& mesh) const {
+  ParallelPlan whole{
+      .tensor_parallel = mesh.tp > 1, .fully_shard = mesh.fsdp > 1, .dtype = request_.dtype};
+  std::vector<ParallelPlan> spreads = {whole};
+  if (mesh.tp > 1) {
+    spreads.push_back(whole);
+    spreads.back().sequence_parallel = true;
+  }
+  std::vector<ParallelPlan> plans;
+  for (ParallelPlan& plan : spreads) {
     for (const bool reshard : {false, true}) {
       if (!reshard && mesh.fsdp == 1) continue;
-      for (const Checkpointing c :
-           {Checkpointing::kNone, Checkpointing::kSelective, Checkpointing::kFull}) {
+      for (const ActivationCheckpoint c :
+           {ActivationCheckpoint::kNone, ActivationCheckpoint::kSelective,
+            ActivationCheckpoint::kFull}) {
         if (request_.checkpointing && *request_.checkpointing != c) continue;
-        plan.sequence_parallel = sequence;
-        plan.reshard_after_forward = reshard;
+        plan.shards.reshard_after_forward = reshard;
         plan.checkpointing = c;
         plans.push_back(plan);
       }
@@ -109,9 +119,23 @@ std::vector<PlanChoice> Search::plans_of(const MeshSizes& mesh) const {
   return plans;
 }
 
-void Search::try_plan(const MeshSizes& mesh, const PlanChoice& plan, const Workload& work) {
+Search::Spread& Search::spread_of(const MeshSizes& mesh, const ParallelPlan& plan) {
+  for (Spread& spread : spreads_)
+    if (spread.sequence_parallel == plan.sequence_parallel) return spread;
+  return spreads_.emplace_back(
+      Spread{plan.sequence_parallel, styled_model(model_, plan, mesh.tp), {}});
+}
+
+void Search::try_plan(const MeshSizes& mesh, const ParallelPlan& plan, const Workload& work) {
   ++result_.plans_tried;
-  const LocalModel local = local_model(model_, parameters_, mesh, plan, work);
+  Spread& spread = spread_of(mesh, plan);
+  auto pass = spread.passes.find(work.micro_batch);
+  if (pass == spread.passes.end())
+    pass = spread.passes
+               .emplace(work.micro_batch,
+                        model_pass(model_, spread.styled, work.micro_batch, work.sequence))
+               .first;
+  const LocalModel local = local_model(model_, spread.styled, pass->second, mesh, plan, work);
   const MemoryEstimate memory = estimate_memory(local);
   if (least_ == 0 || memory.total() < least_) {
     least_ = memory.total();
@@ -147,9 +171,9 @@ void Search::try_mesh(const MeshSizes& mesh) {
   const std::vector<std::int64_t> choices = request_.micro_batch > 0
                                                 ? std::vector<std::int64_t>{request_.micro_batch}
                                                 : micro_batch_choices(samples);
-  for (const PlanChoice& plan : plans_of(mesh))
+  for (const ParallelPlan& plan : plans_of(mesh))
     for (const std::int64_t micro : choices)
-      try_plan(mesh, plan, {request_.global_batch, micro, request_.sequence});
+      try_plan(mesh, plan, {request_.global_batch, micro, request_.sequence, request_.optimizer});
   if (best_) {
     result_.candidates.push_back({std::move(*best_)});
   } else {

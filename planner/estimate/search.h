@@ -20,7 +20,7 @@ struct SearchRequest {
   DType dtype = DType::kFloat32;
   OptimizerState optimizer = OptimizerState::kAdam;
   /// Where given, the only one tried.
-  std::optional<Checkpointing> checkpointing{};
+  std::optional<ActivationCheckpoint> checkpointing{};
   int max_tensor_parallel = 0;  ///< 0: as many as there are heads
 };
 
@@ -43,9 +43,9 @@ struct SearchResult {
 };
 
 /// Tries every factorization of `ranks` into dp, fsdp and tp, uneven shardings included, with
-/// sequence parallelism, activation checkpoints, resharding and micro batches. Ranks among equals
-/// by bytes sent, then by memory. Deterministic. Throws InvalidArgument for a request that makes no
-/// sense.
+/// sequence parallelism, activation checkpoints, resharding and micro batches. Ranks
+/// among equals by bytes sent, then by memory. Deterministic. Throws InvalidArgument for a request
+/// that makes no sense.
 SearchResult search_plans(const ModelShape& model, const SearchRequest& request,
                           const Machine& machine);
 

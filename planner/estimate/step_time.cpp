@@ -11,25 +11,44 @@ struct ForwardFlops {
   double layer_matmul = 0.0, layer_attention = 0.0, output = 0.0;
 };
 
-ForwardFlops forward_flops(const LocalModel& local) {
-  const ModelShape& m = local.model;
-  const auto d = [](std::int64_t n) { return static_cast<double>(n); };
-  const double projections = d(m.hidden) * d(local.q + 2 * local.kv) + d(local.q) * d(m.hidden);
-  const double mlp = d(m.hidden) * d(local.inner) * (m.kind == ModelKind::kLlama ? 3.0 : 2.0);
+double to_double(std::int64_t n) { return static_cast<double>(n); }
+
+/// Of the projections `matmul` multiplications, of `queries` features and `vocab` tokens.
+ForwardFlops flops_of(const ModelShape& m, std::int64_t sequence, double matmul, double queries,
+                      double vocab) {
   ForwardFlops flops;
-  flops.layer_matmul = 2.0 * (projections + mlp);
+  flops.layer_matmul = 2.0 * matmul;
   // q k^T and the product with v; causal attention sees half.
-  flops.layer_attention = 4.0 * d(local.work.sequence) * d(local.q) * (m.causal() ? 0.5 : 1.0);
-  flops.output = 2.0 * d(m.hidden) * d(local.vocab);
-  if (m.kind == ModelKind::kBert) flops.output += 2.0 * d(m.hidden) * d(m.hidden);
+  flops.layer_attention = 4.0 * to_double(sequence) * queries * (m.causal() ? 0.5 : 1.0);
+  flops.output = 2.0 * to_double(m.hidden) * vocab;
+  if (m.kind == Architecture::kBert)
+    flops.output += 2.0 * to_double(m.hidden) * to_double(m.hidden);
   return flops;
+}
+
+/// Of this rank. The loss of a part of the tokens counts as that of a part of the vocabulary.
+ForwardFlops forward_flops(const LocalModel& local) {
+  const double rows = to_double(local.rows);
+  const double loss_share = to_double(local.pass.hidden / local.model.hidden) / rows;
+  return flops_of(local.model, local.work.sequence, local.pass.layer.matmul,
+                  to_double(local.pass.layer.queries) / rows,
+                  to_double(local.pass.vocab) * loss_share);
+}
+
+/// Of the whole model.
+ForwardFlops model_flops(const ModelShape& m, std::int64_t sequence) {
+  const double projections = to_double(m.hidden) * to_double(m.q_width() + 2 * m.kv_width()) +
+                             to_double(m.q_width()) * to_double(m.hidden);
+  const double mlp = to_double(m.hidden) * to_double(m.intermediate) *
+                     (m.kind == Architecture::kLlama ? 3.0 : 2.0);
+  return flops_of(m, sequence, projections + mlp, to_double(m.q_width()), to_double(m.vocab));
 }
 
 /// Bytes of memory that norms, activations and additions move per micro batch, forward and
 /// backward; each counted once per read or write.
 double elementwise_bytes(const LocalModel& local, double forwards) {
-  const auto stream = static_cast<double>(local.stream_rows * local.model.hidden);
-  const auto inner = static_cast<double>(local.rows * local.inner);
+  const double stream = to_double(local.pass.layer.stream);
+  const double inner = to_double(local.pass.layer.inner);
   // Forward: two norms with their additions (2 reads, 2 writes each) and the activation; backward:
   // norms made again (2), their backward (3 reads, 1 write), activation made again and backward.
   const double layer = forwards * (8.0 * stream + 2.0 * inner) + 12.0 * stream + 5.0 * inner;
@@ -38,7 +57,7 @@ double elementwise_bytes(const LocalModel& local, double forwards) {
 
 double optimizer_seconds(const LocalModel& local, const Machine& machine) {
   double bytes = 4.0;  // the norm reads gradients
-  switch (local.plan.optimizer) {
+  switch (local.work.optimizer) {
     case OptimizerState::kAdam: bytes += 28.0; break;         // reads 4 float32, writes 3
     case OptimizerState::kSgdMomentum: bytes += 20.0; break;  // reads 3, writes 2
     case OptimizerState::kSgd: bytes += 12.0; break;
@@ -86,11 +105,11 @@ StepTime estimate_step_time(const LocalModel& local, const std::vector<Traffic>&
   const double tokens = micro * static_cast<double>(local.rows);
   const auto layers = static_cast<double>(local.model.layers);
   const ForwardFlops flops = forward_flops(local);
-  const Checkpointing mode = local.plan.checkpointing;
+  const ActivationCheckpoint mode = local.plan.checkpointing;
   // Backward is twice a forward; a checkpointed layer runs forward once more.
-  const double matmul_passes = mode == Checkpointing::kNone ? 3.0 : 4.0;
+  const double matmul_passes = mode == ActivationCheckpoint::kNone ? 3.0 : 4.0;
   // Attention's backward makes the scores again: 5 products where forward has 2.
-  const double attention_passes = mode == Checkpointing::kFull ? 4.5 : 3.5;
+  const double attention_passes = mode == ActivationCheckpoint::kFull ? 4.5 : 3.5;
   const double rate = machine.flops(local.plan.dtype);
 
   StepTime time;
@@ -115,11 +134,10 @@ StepTime estimate_step_time(const LocalModel& local, const std::vector<Traffic>&
   const double step_tokens =
       static_cast<double>(local.work.global_batch) * static_cast<double>(local.work.sequence);
   time.tokens_per_second = step_tokens / time.total;
-  LocalModel whole = local_model(local.model, ModelParameters{}, {}, local.plan, local.work);
-  const ForwardFlops needed = forward_flops(whole);
-  const double model_flops =
+  const ForwardFlops needed = model_flops(local.model, local.work.sequence);
+  const double step_flops =
       3.0 * step_tokens * (layers * (needed.layer_matmul + needed.layer_attention) + needed.output);
-  time.utilization = model_flops / (time.total * rate * static_cast<double>(local.mesh.ranks()));
+  time.utilization = step_flops / (time.total * rate * static_cast<double>(local.mesh.ranks()));
   return time;
 }
 

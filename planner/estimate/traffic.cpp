@@ -1,12 +1,77 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/estimate/traffic.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
 #include "planner/shard.h"
 
 namespace meshloom::planner {
 namespace {
 
 constexpr std::int64_t kFloat = 4;
+
+/// Equal collectives of a step, of one part of a layer or of several.
+struct PassUse {
+  PassCollective collective;
+  std::vector<std::string> parts;
+  std::int64_t calls = 0;
+};
+
+/// Gathers equal collectives of passes over the step.
+class PassUses {
+ public:
+  void add(const std::vector<PassCollective>& collectives, std::int64_t passes, bool twice) {
+    for (const PassCollective& c : collectives) {
+      if (c.backward) {
+        note(backward_, c, passes);
+      } else if (twice) {
+        note(forward_, c, c.unshared ? passes : 2 * passes);
+      } else if (!c.unshared) {
+        note(forward_, c, passes);
+      }
+    }
+  }
+  /// Backward runs from the last to the first; what only some models exchange inside attention is
+  /// listed behind what all do.
+  std::vector<PassUse> forward_then_backward() {
+    std::reverse(backward_.begin(), backward_.end());
+    std::stable_partition(backward_.begin(), backward_.end(), [](const PassUse& use) {
+      return use.collective.label.name != "keys and values";
+    });
+    forward_.insert(forward_.end(), backward_.begin(), backward_.end());
+    return std::move(forward_);
+  }
+
+ private:
+  static bool alike(const PassCollective& a, const PassCollective& b) {
+    return a.kind == b.kind && a.label.name == b.label.name && a.elements == b.elements &&
+           a.own == b.own && a.label.part.empty() == b.label.part.empty();
+  }
+  static void note(std::vector<PassUse>& uses, const PassCollective& c, std::int64_t calls) {
+    auto use = std::find_if(uses.begin(), uses.end(),
+                            [&](const PassUse& u) { return alike(u.collective, c); });
+    if (use == uses.end()) use = uses.insert(uses.end(), {c, {}, 0});
+    use->calls += calls;
+    const std::string& part = c.label.part;
+    if (!part.empty() && std::find(use->parts.begin(), use->parts.end(), part) == use->parts.end())
+      use->parts.push_back(part);
+  }
+
+  std::vector<PassUse> forward_, backward_;
+};
+
+/// "attention and MLP outputs", "gradient of the token embedding"
+std::string what_of(const PassUse& use) {
+  const TensorLabel& label = use.collective.label;
+  const bool several = label.name.ends_with('s');
+  const std::string name = use.parts.empty()
+                               ? label.name
+                               : fmt::format("{} {}", fmt::join(use.parts, " and "), label.name);
+  if (!use.collective.backward) return name;
+  return several ? "gradients of " + name : "gradient of the " + name;
+}
 
 class StepTraffic {
  public:
@@ -28,7 +93,7 @@ class StepTraffic {
   struct Use {
     Kind kind;
     Phase phase;
-    const char* what;
+    std::string what;
     std::int64_t calls, elements, own, element_bytes;
     bool can_overlap = false;
   };
@@ -40,14 +105,6 @@ class StepTraffic {
          use.can_overlap});
   }
 
-  /// On a tensor of the residual stream, [rows, hidden].
-  void add_stream(Kind kind, Phase phase, const char* what, std::int64_t calls) {
-    const std::int64_t elements = local_.rows * local_.model.hidden;
-    const std::int64_t own = kind == Kind::kAllReduce
-                                 ? shard_range(elements, local_.mesh.tp, 0).size()
-                                 : local_.stream_rows * local_.model.hidden;
-    add("tp", local_.mesh.tp, {kind, phase, what, calls, elements, own, local_.element_bytes});
-  }
   /// A sum over a group of what all its ranks hold.
   void add_sum(const char* dim, int size, const char* what, std::int64_t calls,
                std::int64_t elements, bool can_overlap) {
@@ -57,9 +114,6 @@ class StepTraffic {
   }
 
   void tensor_parallel();
-  void sequence_parallel(std::int64_t layers, std::int64_t forwards);
-  void whole_keys(std::int64_t layers);
-  void loss();
   void fully_shard();
   void data_parallel();
 
@@ -69,71 +123,26 @@ class StepTraffic {
 };
 
 void StepTraffic::tensor_parallel() {
-  const std::int64_t layers = local_.model.layers * micro_batches_;
-  // Checkpointed layers run forward twice.
-  const std::int64_t forwards =
-      local_.plan.checkpointing == Checkpointing::kNone ? layers : 2 * layers;
-  if (local_.plan.sequence_parallel) return sequence_parallel(layers, forwards);
-  const TensorGroups& groups = local_.plan.tensor_groups;
-  const std::int64_t parts = (groups.attention ? 1 : 0) + (groups.mlp ? 1 : 0);
-  if (groups.embedding)
-    add_stream(Kind::kAllReduce, Phase::kForward, "token embedding", micro_batches_);
-  const bool both = parts == 2;
-  add_stream(Kind::kAllReduce, Phase::kForward,
-             both               ? "attention and MLP outputs"
-             : groups.attention ? "attention outputs"
-                                : "MLP outputs",
-             parts * forwards);
-  if (groups.output) {
-    loss();
-    add_stream(Kind::kAllReduce, Phase::kBackward, "gradient of the last norm's output",
-               micro_batches_);
+  // Checkpointed layers run forward twice, first without recording a gradient.
+  const bool checkpointed = local_.plan.checkpointing != ActivationCheckpoint::kNone;
+  PassUses uses;
+  uses.add(local_.pass.before, micro_batches_, false);
+  for (const LayerCollectives& equal : local_.pass.layers)
+    uses.add(equal.collectives, equal.layers * micro_batches_, checkpointed);
+  uses.add(local_.pass.after, micro_batches_, false);
+  for (const PassUse& use : uses.forward_then_backward()) {
+    const PassCollective& c = use.collective;
+    const std::string what = what_of(use);
+    add("tp", local_.mesh.tp,
+        {c.kind, c.backward ? Phase::kBackward : Phase::kForward, what, use.calls, c.elements,
+         c.own, c.element_bytes > 0 ? c.element_bytes : local_.element_bytes});
   }
-  add_stream(Kind::kAllReduce, Phase::kBackward,
-             both               ? "gradients of attention and MLP inputs"
-             : groups.attention ? "gradients of attention inputs"
-                                : "gradients of MLP inputs",
-             parts * layers);
-  whole_keys(layers);
-  // Each rank adds a share of these biases: their gradients are sums over tp.
-  add_sum("tp", local_.mesh.tp, "gradients of row-wise biases", 1,
-          local_.model.layers * local_.row_biases, false);
-}
-
-void StepTraffic::sequence_parallel(std::int64_t layers, std::int64_t forwards) {
-  add_stream(Kind::kReduceScatter, Phase::kForward, "token embedding", micro_batches_);
-  add_stream(Kind::kAllGather, Phase::kForward, "attention and MLP inputs", 2 * forwards);
-  add_stream(Kind::kReduceScatter, Phase::kForward, "attention and MLP outputs", 2 * forwards);
-  add_stream(Kind::kAllGather, Phase::kForward, "last norm's output", micro_batches_);
-  loss();
-  add_stream(Kind::kReduceScatter, Phase::kBackward, "gradient of the last norm's output",
-             micro_batches_);
-  add_stream(Kind::kAllGather, Phase::kBackward, "gradients of attention and MLP outputs",
-             2 * layers);
-  add_stream(Kind::kReduceScatter, Phase::kBackward, "gradients of attention and MLP inputs",
-             2 * layers);
-  add_stream(Kind::kAllGather, Phase::kBackward, "gradient of the token embedding", micro_batches_);
-  whole_keys(layers);
-  // Each rank saw a part of the tokens: gradients of what tp does not shard are sums over tp.
-  add_sum("tp", local_.mesh.tp, "gradients of replicated parameters", 1, local_.all().replicated,
-          false);
-}
-
-/// Keys and values that every rank computes, but uses with its own query heads only.
-void StepTraffic::whole_keys(std::int64_t layers) {
-  if (!local_.whole_kv) return;
-  const std::int64_t elements = local_.rows * local_.kv;
-  add("tp", local_.mesh.tp,
-      {Kind::kAllReduce, Phase::kBackward, "gradients of keys and values", 2 * layers, elements,
-       shard_range(elements, local_.mesh.tp, 0).size(), local_.element_bytes});
-}
-
-/// Over a sharded vocabulary: what each rank knows of each token's loss, two floats.
-void StepTraffic::loss() {
-  const std::int64_t own = 2 * local_.rows;
-  add("tp", local_.mesh.tp,
-      {Kind::kAllGather, Phase::kForward, "loss", micro_batches_, own * local_.mesh.tp, own,
-       kFloat});
+  // Every rank computes a share of these: with sequence parallelism it sees a part of the tokens,
+  // and a bias that is added to a sum is added by one rank.
+  add_sum(
+      "tp", local_.mesh.tp,
+      local_.biases_alone ? "gradients of row-wise biases" : "gradients of replicated parameters",
+      1, local_.all().summands, false);
 }
 
 void StepTraffic::fully_shard() {
@@ -157,7 +166,7 @@ void StepTraffic::fully_shard() {
            local_.root);
   unit_use(Kind::kAllGather, Phase::kForward, "parameters of layers", layers, local_.block);
   // The last layer's are still there.
-  if (local_.plan.reshard_after_forward)
+  if (local_.plan.shards.reshard_after_forward)
     unit_use(Kind::kAllGather, Phase::kBackward, "parameters of layers", layers - micro_batches_,
              local_.block);
   unit_use(Kind::kReduceScatter, Phase::kBackward, "gradients of layers", layers, local_.block);

@@ -60,7 +60,6 @@ planner::Placements rows_of(const planner::MeshLayout& mesh) {
 train::ModelStateOptions state_options(const ModelPlan& plan,
                                        const std::optional<OptimizerPlan>& optimizer) {
   train::ModelStateOptions options;
-  options.dtype = plan.dtype;
   if (optimizer) options.optimizer = optimizer->settings;
   options.plan = plan.parallel;
   return options;
@@ -82,7 +81,7 @@ class ModelRun {
                state_options(plan_, optimizer_plan_), mesh_),
         data_parallel_(state_.data_parallel()) {
     train::run_agreed(rank.world, [&] { load(c); });
-    forward_.activation_checkpoint = plan_.activation_checkpoint;
+    forward_.activation_checkpoint = plan_.parallel.checkpointing;
   }
 
   void run() {
@@ -143,7 +142,7 @@ class ModelRun {
   void store_logits() {
     const Shape ids = file_.shape("in.input_ids");
     const std::int64_t vocabulary = state_.model().config().vocab_size;
-    Tensor local = empty(rank_.context, {0, ids[1], vocabulary}, plan_.dtype);
+    Tensor local = empty(rank_.context, {0, ids[1], vocabulary}, plan_.parallel.dtype);
     train::run_agreed(rank_.world, [&] {
       const NoGradGuard no_grad(rank_.context);
       if (!has_rows()) return data_parallel_.take_part_forward();

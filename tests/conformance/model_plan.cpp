@@ -6,10 +6,10 @@
 namespace meshloom::conformance {
 namespace {
 
-nn::ActivationCheckpoint read_activation_checkpoint(const std::string& text) {
-  if (text == "none") return nn::ActivationCheckpoint::kNone;
-  if (text == "selective") return nn::ActivationCheckpoint::kSelective;
-  if (text == "full") return nn::ActivationCheckpoint::kFull;
+planner::ActivationCheckpoint read_activation_checkpoint(const std::string& text) {
+  if (text == "none") return planner::ActivationCheckpoint::kNone;
+  if (text == "selective") return planner::ActivationCheckpoint::kSelective;
+  if (text == "full") return planner::ActivationCheckpoint::kFull;
   throw InvalidArgument(
       fmt::format("plan.activation_checkpoint is '{}', expected none, selective or full", text));
 }
@@ -58,16 +58,16 @@ ModelPlan read_model_plan(const Case& c) {
   ModelPlan plan;
   if (!c.keys.contains("plan")) return plan;
   ObjectReader reader(c.keys.at("plan"), "plan");
-  plan.parallel.set_tensor_parallel(reader.boolean_or("tensor_parallel", false));
-  plan.parallel.set_sequence_parallel(reader.boolean_or("sequence_parallel", false));
-  plan.parallel.set_fully_shard(reader.boolean_or("fully_shard", false));
+  plan.parallel.tensor_parallel = reader.boolean_or("tensor_parallel", false);
+  plan.parallel.sequence_parallel = reader.boolean_or("sequence_parallel", false);
+  plan.parallel.fully_shard = reader.boolean_or("fully_shard", false);
   if (reader.has("context_parallel")) {
     check_context_parallel(reader.value("context_parallel"));
     plan.not_built = "context_parallel";
   }
-  plan.activation_checkpoint =
+  plan.parallel.checkpointing =
       read_activation_checkpoint(reader.string_or("activation_checkpoint", "none"));
-  plan.dtype = read_dtype(reader.string_or("dtype", "float32"));
+  plan.parallel.dtype = read_dtype(reader.string_or("dtype", "float32"));
   reader.finish();
   return plan;
 }

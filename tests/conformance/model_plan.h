@@ -4,17 +4,14 @@
 
 #include <optional>
 
-#include "daemon/nn/models/model.h"
 #include "daemon/train/optim/optimizer.h"
+#include "planner/plan/parallel_plan.h"
 #include "tests/conformance/case.h"
 
 namespace meshloom::conformance {
 
 struct ModelPlan {
-  DType dtype = DType::kFloat32;
-  nn::ActivationCheckpoint activation_checkpoint = nn::ActivationCheckpoint::kNone;
-  /// What a job's config would say.
-  v1::ParallelPlan parallel;
+  planner::ParallelPlan parallel;
   /// What the plan asks for and is not offered ("context_parallel"), or empty.
   std::string not_built;
 };

@@ -6,8 +6,8 @@
 namespace meshloom::conformance {
 namespace {
 
-using parallel::ArgumentLayout;
-using parallel::ArgumentLayouts;
+using planner::ArgumentLayout;
+using planner::ArgumentLayouts;
 
 /// One argument: null, "S(0)", or one placement per mesh dim.
 ArgumentLayout read_layout(const Json& value, const planner::MeshLayout& mesh,
@@ -47,15 +47,15 @@ std::map<std::string, ArgumentLayout> read_named(ObjectReader& reader, const cha
   return layouts;
 }
 
-parallel::ParallelStyle read_style(const Json& value, const planner::MeshLayout& mesh,
-                                   const std::string& where) {
-  parallel::ParallelStyle style;
+planner::ParallelStyle read_style(const Json& value, const planner::MeshLayout& mesh,
+                                  const std::string& where) {
+  planner::ParallelStyle style;
   if (value.is_string()) {
-    style.kind = parallel::style_from_name(value.get<std::string>());
+    style.kind = planner::style_from_name(value.get<std::string>());
     return style;
   }
   ObjectReader reader(value, where);
-  style.kind = parallel::style_from_name(reader.string("style"));
+  style.kind = planner::style_from_name(reader.string("style"));
   style.input_layouts = read_layouts(reader, "input_layouts", mesh);
   style.desired_input_layouts = read_layouts(reader, "desired_input_layouts", mesh);
   style.input_kwarg_layouts = read_named(reader, "input_kwarg_layouts", mesh);
@@ -71,12 +71,12 @@ parallel::ParallelStyle read_style(const Json& value, const planner::MeshLayout&
 
 }  // namespace
 
-parallel::StylePlan read_style_plan(const Json& plan, const planner::MeshLayout& mesh) {
+planner::StylePlan read_style_plan(const Json& plan, const planner::MeshLayout& mesh) {
   check(plan.is_object(), "plan: expected a map of name pattern to style, not {}", plan.dump());
-  parallel::StylePlan result;
+  planner::StylePlan result;
   for (const auto& [pattern, value] : plan.items()) {
     const std::string where = fmt::format("plan[\"{}\"]", pattern);
-    parallel::PatternStyles entry{pattern, {}};
+    planner::PatternStyles entry{pattern, {}};
     if (value.is_array())
       for (const Json& item : value) entry.styles.push_back(read_style(item, mesh, where));
     else

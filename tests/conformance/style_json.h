@@ -2,7 +2,7 @@
 // A plan of parallel styles as a case spells it.
 #pragma once
 
-#include "daemon/parallel/tensor_parallel/style.h"
+#include "planner/plan/style.h"
 #include "tests/conformance/case.h"
 
 namespace meshloom::conformance {
@@ -10,6 +10,6 @@ namespace meshloom::conformance {
 /// A map of name pattern to style, or list of styles: a name, or an object with "style" and its
 /// options. A layout is one placement, a list of them, or null. Throws InvalidArgument naming what
 /// is wrong.
-parallel::StylePlan read_style_plan(const Json& plan, const planner::MeshLayout& mesh);
+planner::StylePlan read_style_plan(const Json& plan, const planner::MeshLayout& mesh);
 
 }  // namespace meshloom::conformance

@@ -3,11 +3,11 @@
 
 #include <fmt/ranges.h>
 
+#include "daemon/base/field_error.h"
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/job_state.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/train/checkpoint/manifest.h"
-#include "daemon/train/field_error.h"
 #include "daemon/train/paths.h"
 #include "daemon/train/run.h"
 #include "kernels/base/log.h"
@@ -85,11 +85,10 @@ void resolve_resume(const v1::RunConfig& given, v1::RunConfig* config, const Job
   std::string& name = *config->mutable_checkpoint()->mutable_resume_from();
   if (name.empty()) return;
   if (names_a_job(name)) {
-    name = train::with_field(kField,
-                             [&] { return existing_checkpoint(name, fallback, store, state); });
+    name =
+        base::with_field(kField, [&] { return existing_checkpoint(name, fallback, store, state); });
   } else if (!train::is_checkpoint(train::resolve_path(name, data_dir, kField))) {
-    train::refuse_field(kField, "\"{}\" is no checkpoint: it has no {}", name,
-                        train::kManifestName);
+    base::refuse_field(kField, "\"{}\" is no checkpoint: it has no {}", name, train::kManifestName);
   }
   train::settle_resume_from(given, config, resume_folder(*config, state, data_dir), data_dir);
 }

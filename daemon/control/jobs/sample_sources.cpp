@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/jobs/sample_sources.h"
 
+#include "daemon/base/field_error.h"
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
-#include "daemon/train/field_error.h"
 
 namespace meshloom::control {
 
@@ -28,7 +28,7 @@ SampleSources::Place SampleSources::find(const v1::GenerateRequest& request, boo
   } else if (request.has_hf_folder()) {
     place.folder = admission_.find_hf_folder(request.hf_folder());
   } else {
-    train::refuse_field("source", "give a job, a checkpoint or an hf_folder");
+    base::refuse_field("source", "give a job, a checkpoint or an hf_folder");
   }
   return place;
 }

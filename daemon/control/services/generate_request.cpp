@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <string>
 
+#include "daemon/base/field_error.h"
 #include "daemon/control/jobs/token_channel.h"
-#include "daemon/train/field_error.h"
 #include "daemon/train/sampling_params.h"
 
 namespace meshloom::control {
@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kMostPromptTokens = 262'144;  // a byte of text is a token
 
 std::size_t samples_of(const v1::GenerateRequest& request) {
-  if (request.samples() < 0) train::refuse_field("samples", "{} is negative", request.samples());
+  if (request.samples() < 0) base::refuse_field("samples", "{} is negative", request.samples());
   return static_cast<std::size_t>(std::max(request.samples(), 1));
 }
 
@@ -29,7 +29,7 @@ std::size_t prompt_size(const Given& given) {
 template <typename Given>
 void check_one_way(const Given& given, const std::string& where) {
   if (given.prompt().empty() == (given.token_ids_size() == 0))
-    train::refuse_field(where + "prompt", "give either a prompt or token_ids");
+    base::refuse_field(where + "prompt", "give either a prompt or token_ids");
 }
 
 std::string place_of(int prompt) { return fmt::format("prompts[{}].", prompt); }
@@ -43,7 +43,7 @@ std::string prompt_field(const v1::GenerateRequest& request) {
 void check_prompts(const v1::GenerateRequest& request) {
   if (request.prompts_size() == 0) return check_one_way(request, "");
   if (!request.prompt().empty() || request.token_ids_size() > 0)
-    train::refuse_field("prompts", "give either prompts or one prompt or token_ids");
+    base::refuse_field("prompts", "give either prompts or one prompt or token_ids");
   for (int i = 0; i < request.prompts_size(); ++i) check_one_way(request.prompts(i), place_of(i));
 }
 
@@ -59,18 +59,18 @@ void check_amounts(const v1::GenerateRequest& request, const v1::SamplingParams&
   const std::size_t prompts = static_cast<std::size_t>(std::max(request.prompts_size(), 1));
   const std::size_t sequences = prompts * samples;
   if (prompts > kMostSequences || samples > kMostSequences || sequences > kMostSequences)
-    train::refuse_field(samples > 1 ? "samples" : "prompts",
-                        "{} prompts with {} samples each are {} sequences, more than {}", prompts,
-                        samples, sequences, kMostSequences);
+    base::refuse_field(samples > 1 ? "samples" : "prompts",
+                       "{} prompts with {} samples each are {} sequences, more than {}", prompts,
+                       samples, sequences, kMostSequences);
   const std::size_t tokens = static_cast<std::size_t>(params.max_tokens()) * sequences;
   if (tokens > kMostTokens)
-    train::refuse_field("params.max_tokens", "{} for each of {} sequences are {}, more than {}",
-                        params.max_tokens(), sequences, tokens, kMostTokens);
+    base::refuse_field("params.max_tokens", "{} for each of {} sequences are {}, more than {}",
+                       params.max_tokens(), sequences, tokens, kMostTokens);
   const std::size_t prompt_tokens = all_prompt_tokens(request, samples);
   if (prompt_tokens > kMostPromptTokens)
-    train::refuse_field(prompt_field(request),
-                        "{} tokens of {} sequences are more than the {} that a request may give",
-                        prompt_tokens, sequences, kMostPromptTokens);
+    base::refuse_field(prompt_field(request),
+                       "{} tokens of {} sequences are more than the {} that a request may give",
+                       prompt_tokens, sequences, kMostPromptTokens);
 }
 
 }  // namespace

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/job_service.h"
 
+#include "daemon/base/field_error.h"
 #include "daemon/control/jobs/token_channel.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/services/watch_stream.h"
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_key.h"
-#include "daemon/train/field_error.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -21,23 +21,23 @@ void check_spec(const v1::JobSpec& spec) {
     try {
       parse_job_name(spec.name());
     } catch (const InvalidArgument& error) {
-      train::refuse_field("name", "{}", error.what());
+      base::refuse_field("name", "{}", error.what());
     }
     if (spec.name().find('/') != std::string::npos)
-      train::refuse_field("name", "must not have a slash");
+      base::refuse_field("name", "must not have a slash");
   }
-  if (!spec.has_run()) train::refuse_field("run", "is missing: it says what to train");
+  if (!spec.has_run()) base::refuse_field("run", "is missing: it says what to train");
   if (spec.ByteSizeLong() > kLargestSpec)
-    train::refuse_field("run", "the job takes {} bytes, at most {} are allowed",
-                        spec.ByteSizeLong(), kLargestSpec);
+    base::refuse_field("run", "the job takes {} bytes, at most {} are allowed", spec.ByteSizeLong(),
+                       kLargestSpec);
   if (const int tokens = spec.run().sample().params().max_tokens(); tokens > kMostTokens)
-    train::refuse_field("run.sample.params.max_tokens", "{} is more than {}", tokens, kMostTokens);
+    base::refuse_field("run.sample.params.max_tokens", "{} is more than {}", tokens, kMostTokens);
   const auto& hf_folder = spec.run().export_().hf_folder();
   if (!hf_folder.empty() && !is_export_name(hf_folder))
-    train::refuse_field("run.export.hf_folder",
-                        "\"{}\" is not a name for a folder beside \"checkpoints\", expected "
-                        "[A-Za-z0-9][A-Za-z0-9._-]{{0,62}}",
-                        hf_folder.substr(0, 80));
+    base::refuse_field("run.export.hf_folder",
+                       "\"{}\" is not a name for a folder beside \"checkpoints\", expected "
+                       "[A-Za-z0-9][A-Za-z0-9._-]{{0,62}}",
+                       hf_folder.substr(0, 80));
 }
 
 }  // namespace

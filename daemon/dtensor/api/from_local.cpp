@@ -26,9 +26,9 @@ Strides global_strides(const Tensor& local, const planner::Placements& placement
                        const planner::MeshLayout& mesh) {
   Strides strides = local.strides();
   for (int d = 0; d < local.ndim(); ++d)
-    for (int sharding = 0; sharding < local.ndim(); ++sharding)
-      if (sharding != d && local.strides()[d] > local.strides()[sharding])
-        strides[d] *= shards_of(placements, mesh, sharding);
+    for (int inner = 0; inner < local.ndim(); ++inner)
+      if (inner != d && local.strides()[d] > local.strides()[inner])
+        strides[d] *= shards_of(placements, mesh, inner);
   return strides;
 }
 

@@ -10,6 +10,7 @@
 #include "daemon/nn/kv_cache.h"
 #include "daemon/nn/models/model_config.h"
 #include "daemon/nn/module.h"
+#include "planner/plan/activation_checkpoint.h"
 
 namespace meshloom::nn {
 
@@ -24,8 +25,7 @@ struct Batch {
   Tensor document_ids;         ///< int64 [B,S]: attention stays inside a document
 };
 
-/// What a block keeps for backward: all, the attention's output alone, or nothing but its input.
-enum class ActivationCheckpoint { kNone, kSelective, kFull };
+using planner::ActivationCheckpoint;
 
 struct ForwardOptions {
   bool training = false;  ///< dropout on
@@ -46,9 +46,6 @@ struct ForwardOptions {
 /// are given the batch's tensors in the order of `input_names`, then the one result.
 class Model : public Module {
  public:
-  /// The tensors that modules of a model take and give have at most so many: [B,S,C].
-  static constexpr int kMostDims = 3;
-
   using Module::Module;
   virtual const ModelConfig& config() const = 0;
 

@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "kernels/base/dtype.h"
+#include "planner/plan/architecture.h"
 
 namespace meshloom::nn {
 
-enum class Architecture { kGpt2, kLlama, kBert };
+using planner::Architecture;
 enum class ActivationKind { kGelu, kGeluTanh, kSilu, kRelu };
 
 /// Frequency scaling of rotary embeddings as Llama 3.1 defines it ("rope_type": "llama3").

@@ -3,12 +3,20 @@
 
 #include <algorithm>
 
-#include "daemon/parallel/tensor_parallel/style_action.h"
+#include "daemon/parallel/tensor_parallel/boundary.h"
+#include "daemon/parallel/tensor_parallel/distribute_parameter.h"
 #include "kernels/base/error.h"
 #include "planner/name_pattern.h"
+#include "planner/plan/style_action.h"
 
 namespace meshloom::parallel {
 namespace {
+
+using planner::ParameterSpec;
+using planner::PatternStyles;
+using planner::StyleAction;
+using planner::StyleDims;
+using planner::StylePlan;
 
 std::vector<std::string> names_of(const std::vector<nn::NamedModule>& modules) {
   std::vector<std::string> names;
@@ -46,15 +54,27 @@ std::vector<std::string> patterns_of(const StylePlan& plan) {
   return patterns;
 }
 
+struct PlannedAction {
+  nn::Module* module;
+  StyleAction action;
+};
+
 /// All is worked out, and refused where it does not fit, before anything is changed.
 struct PlannedModules {
-  std::vector<StyleAction> actions;
+  std::vector<PlannedAction> actions;
   ParallelizeReport report;
 };
 
+void check_plain(nn::Module& module, const StyleAction& action) {
+  if (action.parameters.empty()) return;
+  for (const nn::NamedParameter& own : module.own_parameters())
+    check(!own.parameter->value.has_layout(), "{}: {} is spread over the mesh already",
+          action.where, own.name);
+}
+
 std::size_t count_sharded(const StyleAction& action) {
   return static_cast<std::size_t>(std::count_if(
-      action.parameters.begin(), action.parameters.end(), [](const ParameterLayout& parameter) {
+      action.parameters.begin(), action.parameters.end(), [](const ParameterSpec& parameter) {
         const planner::Placements& placements = parameter.spec->placements();
         return std::any_of(placements.begin(), placements.end(),
                            [](const planner::Placement& p) { return p.is_shard(); });
@@ -74,18 +94,48 @@ PlannedModules plan_modules(nn::Module& root, const StyleDims& dims, const Style
       report.warnings.push_back(planner::unmatched_text(pattern, names));
   for (const Match& m : match(modules, patterns)) {
     std::vector<std::string> texts;
-    for (const ParallelStyle& style : plan[m.pattern].styles) {
-      planned.actions.push_back(plan_style(m.module, style, dims));
-      report.sharded_parameters += count_sharded(planned.actions.back());
+    const planner::ModuleShape shape = module_shape(m.module);
+    for (const planner::ParallelStyle& style : plan[m.pattern].styles) {
+      StyleAction action = planner::plan_style(shape, style, dims);
+      check_plain(*m.module.module, action);
+      report.sharded_parameters += count_sharded(action);
+      planned.actions.push_back({m.module.module, std::move(action)});
       texts.push_back(to_string(style));
     }
-    check_sharded_once(m.module, plan[m.pattern].styles);
+    planner::check_sharded_once(shape, plan[m.pattern].styles);
     report.applied.push_back(fmt::format("{}: {}", m.module.name, fmt::join(texts, ", ")));
   }
   return planned;
 }
 
+/// Distributes the parameters and adds the hook.
+void apply_action(const PlannedAction& planned, const StyleMesh& mesh,
+                  std::optional<int> src_data_rank) {
+  const StyleAction& action = planned.action;
+  const std::vector<nn::NamedParameter> own = planned.module->own_parameters();
+  for (std::size_t i = 0; i < action.parameters.size(); ++i)
+    distribute_parameter(*own[i].parameter, action.parameters[i], mesh, src_data_rank);
+  const auto before = std::make_shared<Boundary>(mesh, action.inputs, action.where);
+  const auto after = std::make_shared<Boundary>(mesh, action.outputs, action.where);
+  nn::ForwardHook hook;
+  if (!before->empty()) hook.before = [before](std::span<Tensor> in) { before->apply(in); };
+  if (!after->empty()) hook.after = [after](std::span<Tensor> out) { after->apply(out); };
+  if (hook.before || hook.after) planned.module->add_hook(std::move(hook));
+}
+
 }  // namespace
+
+planner::ModuleShape module_shape(const nn::NamedModule& named) {
+  nn::Module& module = *named.module;
+  planner::ModuleShape shape{.name = named.name,
+                             .columns = module.column_sharding(),
+                             .rows = module.row_sharding(),
+                             .positionwise = module.positionwise(),
+                             .inputs = module.input_names()};
+  for (const nn::NamedParameter& own : module.own_parameters())
+    shape.parameters.push_back({own.name, own.parameter->value.shape()});
+  return shape;
+}
 
 ParallelizeReport check_styles(nn::Module& root, const StyleDims& dims, const StylePlan& plan) {
   return plan_modules(root, dims, plan).report;
@@ -95,7 +145,7 @@ ParallelizeReport parallelize_module(nn::Module& root, const StyleMesh& mesh, co
                                      const ParallelizeOptions& options) {
   check_options(mesh, options);
   const PlannedModules planned = plan_modules(root, mesh.dims, plan);
-  for (const StyleAction& action : planned.actions)
+  for (const PlannedAction& action : planned.actions)
     apply_action(action, mesh, options.src_data_rank);
   return planned.report;
 }
@@ -109,7 +159,7 @@ void replicate_parameters(nn::Module& root, const StyleMesh& mesh,
     if (value.has_layout()) continue;
     const auto spec =
         std::make_shared<const planner::DTensorSpec>(mesh.layout(), whole, value.shape());
-    distribute_parameter({p.parameter, spec}, mesh, options.src_data_rank);
+    distribute_parameter(*p.parameter, {p.name, spec}, mesh, options.src_data_rank);
   }
 }
 

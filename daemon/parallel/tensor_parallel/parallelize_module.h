@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "daemon/nn/module.h"
-#include "daemon/parallel/tensor_parallel/style.h"
 #include "daemon/parallel/tensor_parallel/style_mesh.h"
+#include "planner/plan/module_shape.h"
+#include "planner/plan/style.h"
 
 namespace meshloom::parallel {
 
@@ -17,6 +18,9 @@ struct ParallelizeOptions {
   /// rank keeps its own part of its own values, without communication.
   std::optional<int> src_data_rank = 0;
 };
+
+/// What styles have to know of a module.
+planner::ModuleShape module_shape(const nn::NamedModule& module);
 
 /// What became of a plan.
 struct ParallelizeReport {
@@ -34,12 +38,14 @@ struct ParallelizeReport {
 /// it with the same arguments. Before anything is changed it throws InvalidArgument, the same on
 /// every rank, naming the module and the style that does not fit it. Parameters without memory stay
 /// so.
-ParallelizeReport parallelize_module(nn::Module& root, const StyleMesh& mesh, const StylePlan& plan,
+ParallelizeReport parallelize_module(nn::Module& root, const StyleMesh& mesh,
+                                     const planner::StylePlan& plan,
                                      const ParallelizeOptions& options = {});
 
 /// What parallelize_module would throw or report along such dims; nothing is changed, and there
 /// need be no such ranks.
-ParallelizeReport check_styles(nn::Module& root, const StyleDims& dims, const StylePlan& plan);
+ParallelizeReport check_styles(nn::Module& root, const planner::StyleDims& dims,
+                               const planner::StylePlan& plan);
 
 /// Gives every parameter of the tree that has no layout yet one in which all ranks hold it whole.
 void replicate_parameters(nn::Module& root, const StyleMesh& mesh,

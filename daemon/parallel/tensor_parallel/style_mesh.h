@@ -5,7 +5,7 @@
 #include <string>
 
 #include "daemon/dtensor/distributed_engine.h"
-#include "daemon/parallel/tensor_parallel/style_dims.h"
+#include "planner/plan/style_dims.h"
 
 namespace meshloom::parallel {
 
@@ -22,7 +22,7 @@ struct StyleMesh {
   const planner::MeshPtr& layout() const { return mesh().layout(); }
 
   dtensor::DistributedEngine& engine;
-  StyleDims dims;
+  planner::StyleDims dims;
 };
 
 }  // namespace meshloom::parallel

@@ -130,7 +130,7 @@ TEST(PlanOptions, PlansComeFromTheMeshAFileAndFlags) {
   made = make_mesh_and_plan(options, model, machine);
   EXPECT_EQ(made.mesh, (planner::MeshSizes{1, 1, 1, 3}));
   EXPECT_TRUE(made.plan.sequence_parallel);
-  EXPECT_EQ(made.plan.checkpointing, planner::Checkpointing::kFull);
+  EXPECT_EQ(made.plan.checkpointing, planner::ActivationCheckpoint::kFull);
   EXPECT_EQ(made.plan.dtype, DType::kFloat32);
 
   options.mesh = "tp=4";
@@ -139,7 +139,7 @@ TEST(PlanOptions, PlansComeFromTheMeshAFileAndFlags) {
   made = make_mesh_and_plan(options, model, machine);
   EXPECT_EQ(made.mesh.tp, 4);
   EXPECT_EQ(made.plan.dtype, DType::kBFloat16);
-  EXPECT_EQ(made.plan.checkpointing, planner::Checkpointing::kNone);
+  EXPECT_EQ(made.plan.checkpointing, planner::ActivationCheckpoint::kNone);
 
   options.dtype = "float8";
   EXPECT_THAT(refusal([&] { make_mesh_and_plan(options, model, machine); }), HasSubstr("float8"));
@@ -149,7 +149,7 @@ TEST(PlanOptions, PlansComeFromTheMeshAFileAndFlags) {
   options.mesh.clear();
   made = make_mesh_and_plan(options, model, machine);
   EXPECT_TRUE(made.plan.fully_shard);
-  EXPECT_FALSE(made.plan.reshard_after_forward);
+  EXPECT_FALSE(made.plan.shards.reshard_after_forward);
 
   write(options.plan_file, "plan: {tensor_paralel: true}\n");
   EXPECT_THAT(refusal([&] { make_mesh_and_plan(options, model, machine); }),
@@ -166,7 +166,7 @@ MeshAndPlan read_plan(const std::string& text) {
 }
 
 TEST(PlanOptions, DimsOfFullyShardComeFromPolicyAndPatterns) {
-  const planner::ShardOptions shards =
+  const planner::FullyShardPlan shards =
       read_plan(
           "mesh: {fsdp: 2}\nplan: {fully_shard_options: {policy: largest_divisible, min_elements: "
           "7, choices: [{pattern: transformer.h.*.mlp.c_fc.weight, dim: 1}, {pattern: "
@@ -174,9 +174,9 @@ TEST(PlanOptions, DimsOfFullyShardComeFromPolicyAndPatterns) {
           .plan.shards;
   EXPECT_EQ(shards.policy, planner::ShardPolicy::kLargestDivisible);
   EXPECT_EQ(shards.min_elements, 7);
-  ASSERT_EQ(shards.dims.size(), 13u);
-  EXPECT_EQ(shards.dims.at("transformer.h.11.mlp.c_fc.weight"), 1);
-  EXPECT_EQ(shards.dims.at("transformer.wpe.weight"), std::nullopt);
+  const std::vector<planner::DimChoice> choices = {{"transformer.h.*.mlp.c_fc.weight", 1},
+                                                   {"transformer.wpe.weight", std::nullopt}};
+  EXPECT_EQ(shards.choices, choices);
   EXPECT_THAT(
       refusal([] {
         read_plan("mesh: {fsdp: 2}\nplan: {fully_shard_options: {choices: [{pattern: a.b}]}}\n");
@@ -184,34 +184,27 @@ TEST(PlanOptions, DimsOfFullyShardComeFromPolicyAndPatterns) {
       HasSubstr("plan.fully_shard_options.choices: pattern \"a.b\" matches nothing"));
 }
 
-TEST(PlanOptions, StylesTellWhichPartsAreSharded) {
-  const auto groups = [](const std::string& styles) {
-    return planner::to_string(
-        read_plan("mesh: {tp: 2}\nplan:\n  styles:\n" + styles).plan.tensor_groups);
+TEST(PlanOptions, StylesAreReadAsAJobReadsThem) {
+  const auto styles = [](const std::string& text) {
+    return read_plan("mesh: {tp: 2}\nplan:\n  styles:\n" + text).plan.styles;
   };
   const auto entry = [](const std::string& pattern, const std::string& style) {
     return "    - {pattern: " + pattern + ", styles: [{style: " + style + "}]}\n";
   };
-  const std::string fc = entry("transformer.h.*.mlp.c_fc", "ColwiseParallel");
-  const std::string proj = entry("transformer.h.*.mlp.c_proj", "RowwiseParallel");
-  EXPECT_EQ(groups(fc + proj), "mlp");
-  EXPECT_EQ(groups(entry("transformer.h.*.attn.c_attn", "ColwiseParallel, input_layouts: [R]") +
-                   entry("transformer.h.*.attn.c_proj", "RowwiseParallel, output_layouts: [R]")),
-            "attention");
-  EXPECT_THAT(refusal([&] { groups(fc); }), HasSubstr("mlp.c_proj are not both sharded"));
-  EXPECT_THAT(refusal([&] { groups(entry("transformer.h.*.mlp.c_fc", "RowwiseParallel") + proj); }),
-              HasSubstr("RowwiseParallel of transformer.h.0.mlp.c_fc is not estimated"));
-  EXPECT_THAT(
-      refusal([&] {
-        groups(entry("transformer.h.*.mlp.c_fc", "ColwiseParallel, output_layouts: [R]") + proj);
-      }),
-      HasSubstr("is not estimated"));
-  EXPECT_THAT(refusal([&] { groups(fc + proj + entry("transformer.ln_f", "SequenceParallel")); }),
-              HasSubstr("SequenceParallel of transformer.ln_f is not estimated"));
-  EXPECT_THAT(refusal([&] {
-                groups(entry("transformer.wte", "RowwiseParallel, input_layouts: [R]") + fc + proj);
-              }),
-              HasSubstr("share their weight"));
+  const std::string fc = "transformer.h.*.mlp.c_fc";
+  const planner::StylePlan read = styles(entry(fc, "ColwiseParallel, output_layouts: [R]"));
+  const planner::StylePlan expected = {
+      {fc,
+       {{.kind = planner::StyleKind::kColwise,
+         .output_layouts =
+             planner::ArgumentLayouts{planner::Placements{planner::Placement::replicate()}}}}}};
+  EXPECT_EQ(read, expected);
+  EXPECT_THAT(refusal([&] { styles(entry("transformer.h.*.mlp.fc", "ColwiseParallel")); }),
+              HasSubstr("plan.styles: pattern \"transformer.h.*.mlp.fc\" matches nothing"));
+  EXPECT_THAT(refusal([&] { styles(entry(fc, "DiagonalParallel")); }),
+              HasSubstr("plan.styles[0].styles[0].style: unknown style DiagonalParallel"));
+  EXPECT_THAT(refusal([&] { styles(entry(fc, "ColwiseParallel, sequence_dim: 1")); }),
+              HasSubstr("is no option of ColwiseParallel"));
 }
 
 TEST(PlanOptions, EveryPlanOfTheConfigsIsEstimated) {

@@ -8,10 +8,10 @@
 #include <random>
 
 #include "daemon/dtensor/redistribute.h"
-#include "daemon/parallel/tensor_parallel/default_plan.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/layout.h"
 #include "kernels/base/error.h"
+#include "planner/plan/default_styles.h"
 #include "tests/support/generate.h"
 #include "tests/support/partial_gradients.h"
 #include "tests/support/thread_ranks.h"
@@ -21,6 +21,10 @@ namespace meshloom::parallel {
 namespace {
 
 using nn::ActivationCheckpoint;
+using planner::ArgumentLayouts;
+using planner::PatternStyles;
+using planner::StyleKind;
+using planner::StylePlan;
 using Values = std::map<std::string, std::vector<double>>;
 
 /// What one run of a model gives, by name.
@@ -180,7 +184,7 @@ TEST(ParallelModel, ActivationCheckpointsChangeNothing) {
 StylePlan random_plan(nn::Architecture architecture, std::mt19937& random) {
   StylePlan plan;
   while (plan.empty())
-    for (const PatternStyles& entry : default_plan(architecture, random() % 2 == 0))
+    for (const PatternStyles& entry : planner::default_styles(architecture, random() % 2 == 0))
       if (random() % 3 != 0) plan.push_back(entry);
   return plan;
 }

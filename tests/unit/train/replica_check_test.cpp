@@ -20,8 +20,8 @@ std::string said(const v1::Mesh& sizes, int rank, const std::string& name) {
     ExecutionContext context;
     RunMesh mesh(world, mesh_layout(sizes));
     ModelStateOptions options;
-    options.plan.set_fully_shard(sizes.fsdp() > 1);
-    options.plan.set_tensor_parallel(sizes.tp() > 1);
+    options.plan.fully_shard = sizes.fsdp() > 1;
+    options.plan.tensor_parallel = sizes.tp() > 1;
     ModelState state(context, nn::parse_hf_config(testing::tiny_gpt2_config()), options, mesh);
     state.initialize(3);
     EXPECT_NO_THROW(check_replicas(state, 1));

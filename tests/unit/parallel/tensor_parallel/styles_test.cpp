@@ -15,8 +15,12 @@
 namespace meshloom::parallel {
 namespace {
 
+using planner::ArgumentLayouts;
+using planner::ParallelStyle;
 using planner::Placement;
 using planner::Placements;
+using planner::StyleKind;
+using planner::StylePlan;
 using testing::MeshRank;
 using testing::run_mesh;
 using testing::tp_mesh;
@@ -337,7 +341,7 @@ TEST(Styles, AWrongLocalShapeIsNamed) {
 
 TEST(Styles, UnknownNamesAreRefusedWithTheKnownOnes) {
   try {
-    style_from_name("DiagonalParallel");
+    planner::style_from_name("DiagonalParallel");
     FAIL();
   } catch (const InvalidArgument& error) {
     const std::string text = error.what();

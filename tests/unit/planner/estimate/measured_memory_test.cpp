@@ -13,18 +13,9 @@
 namespace meshloom::planner {
 namespace {
 
-nn::ActivationCheckpoint mode_of(Checkpointing checkpointing) {
-  switch (checkpointing) {
-    case Checkpointing::kNone: return nn::ActivationCheckpoint::kNone;
-    case Checkpointing::kSelective: return nn::ActivationCheckpoint::kSelective;
-    case Checkpointing::kFull: return nn::ActivationCheckpoint::kFull;
-  }
-  return nn::ActivationCheckpoint::kNone;
-}
-
 struct Run {
   std::int64_t batch, sequence;
-  Checkpointing checkpointing;
+  ActivationCheckpoint checkpointing;
   DType dtype;
 };
 
@@ -40,7 +31,7 @@ std::int64_t measured_peak(const ModelShape& shape, const Run& run) {
   batch.labels = meshloom::testing::random_ids(context, run.batch, run.sequence, shape.vocab, 2);
   nn::ForwardOptions options;
   options.training = true;
-  options.activation_checkpoint = mode_of(run.checkpointing);
+  options.activation_checkpoint = run.checkpointing;
   for (int step = 0; step < 2; ++step) {
     context.allocator().reset_peak();
     autograd::backward(model->loss(batch, 1.0f, options));
@@ -49,7 +40,7 @@ std::int64_t measured_peak(const ModelShape& shape, const Run& run) {
 }
 
 void expect_close(const ModelShape& shape, const Run& run, double tolerance) {
-  const PlanChoice plan{.checkpointing = run.checkpointing, .dtype = run.dtype};
+  const ParallelPlan plan{.checkpointing = run.checkpointing, .dtype = run.dtype};
   const MemoryEstimate estimate =
       estimate_memory(local_model(shape, {}, plan, {run.batch, run.batch, run.sequence}));
   const auto states = estimate.parameters + estimate.gradients;
@@ -62,8 +53,9 @@ void expect_close(const ModelShape& shape, const Run& run, double tolerance) {
 }
 
 void expect_all_close(const ModelShape& shape, double tolerance = 0.03) {
-  for (const Checkpointing checkpointing :
-       {Checkpointing::kNone, Checkpointing::kSelective, Checkpointing::kFull}) {
+  for (const ActivationCheckpoint checkpointing :
+       {ActivationCheckpoint::kNone, ActivationCheckpoint::kSelective,
+        ActivationCheckpoint::kFull}) {
     expect_close(shape, {3, 128, checkpointing, DType::kFloat32}, tolerance);
   }
 }
@@ -79,7 +71,7 @@ ModelShape small_gpt2() {
 
 TEST(MeasuredMemory, Gpt2) {
   expect_all_close(small_gpt2());
-  expect_close(small_gpt2(), {1, 200, Checkpointing::kNone, DType::kFloat32}, 0.05);
+  expect_close(small_gpt2(), {1, 200, ActivationCheckpoint::kNone, DType::kFloat32}, 0.05);
 }
 
 TEST(MeasuredMemory, Gpt2WithOtherActivationsAndDropout) {
@@ -130,7 +122,8 @@ TEST(MeasuredMemory, OneLayer) {
 // Products of bfloat16 take scratch of their own, by CPU; it is not in the estimate.
 TEST(MeasuredMemory, Bfloat16) {
   ModelShape model = small_gpt2();
-  for (const Checkpointing checkpointing : {Checkpointing::kNone, Checkpointing::kFull})
+  for (const ActivationCheckpoint checkpointing :
+       {ActivationCheckpoint::kNone, ActivationCheckpoint::kFull})
     expect_close(model, {8, 256, checkpointing, DType::kBFloat16}, 0.15);
 }
 

@@ -2,16 +2,19 @@
 // Estimates of tensor parallelism against what its ranks count.
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "daemon/comm/mesh/thread_bootstrap.h"
 #include "daemon/dtensor/device_mesh.h"
 #include "daemon/nn/models/model.h"
 #include "daemon/parallel/parallelize_model.h"
-#include "daemon/parallel/tensor_parallel/default_plan.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/autograd/leaf_grad.h"
+#include "kernels/base/error.h"
 #include "planner/estimate/memory.h"
 #include "planner/estimate/parameter_layout.h"
 #include "planner/estimate/traffic.h"
+#include "planner/plan/default_styles.h"
 #include "tests/support/partial_gradients.h"
 #include "tests/unit/nn/model_test_support.h"
 #include "tests/unit/planner/estimate/model_configs.h"
@@ -28,33 +31,8 @@ struct Counted {
 
 constexpr std::int64_t kBatch = 3, kSequence = 80;
 
-nn::ActivationCheckpoint mode_of(Checkpointing checkpointing) {
-  return checkpointing == Checkpointing::kNone        ? nn::ActivationCheckpoint::kNone
-         : checkpointing == Checkpointing::kSelective ? nn::ActivationCheckpoint::kSelective
-                                                      : nn::ActivationCheckpoint::kFull;
-}
-
-/// The entries of the model's default plan that shard these parts.
-parallel::StylePlan styles_of(const ModelShape& shape, const TensorGroups& groups) {
-  parallel::StylePlan plan;
-  std::vector<ModuleStyle> named;
-  for (const parallel::PatternStyles& entry :
-       parallel::default_plan(testing::config_of(shape).architecture, false)) {
-    const auto of = [&](const char* text) { return entry.pattern.find(text) != std::string::npos; };
-    const bool wanted = of("attn.")     ? groups.attention
-                        : of("mlp.")    ? groups.mlp
-                        : of("lm_head") ? groups.output
-                                        : groups.embedding;
-    if (!wanted) continue;
-    plan.push_back(entry);
-    named.push_back({entry.pattern, parallel::style_name(entry.styles[0].kind)});
-  }
-  EXPECT_EQ(groups_of_styles(shape, named), groups);
-  return plan;
-}
-
 /// What rank 0 counts in its second step; every rank checks its shapes.
-Counted run(const ModelShape& shape, int tp, const PlanChoice& plan) {
+Counted run(const ModelShape& shape, int tp, const ParallelPlan& plan) {
   Counted counted;
   comm::run_thread_ranks(tp, [&](comm::RankRuntime& runtime) {
     ExecutionContext::Options context_options;
@@ -64,12 +42,7 @@ Counted run(const ModelShape& shape, int tp, const PlanChoice& plan) {
     dtensor::DeviceMesh mesh(*world, MeshLayout({{"tp", tp}}));
     const auto model = nn::make_model(context, testing::config_of(shape), plan.dtype);
     nn::initialize_parameters(*model, 1);
-    parallel::ParallelModel parallel(
-        *model, &mesh,
-        {.tensor_parallel = true,
-         .sequence_parallel = plan.sequence_parallel,
-         .styles = plan.tensor_groups.all() ? parallel::StylePlan()
-                                            : styles_of(shape, plan.tensor_groups)});
+    parallel::ParallelModel parallel(*model, &mesh, plan);
     const auto layouts = parameter_layouts(shape, {1, 1, 1, tp}, plan, {0, 0, 0, world->rank()});
     std::int64_t elements = 0, expected = 0;
     for (const auto& [name, parameter] : parallel.named_local_parameters()) {
@@ -83,7 +56,7 @@ Counted run(const ModelShape& shape, int tp, const PlanChoice& plan) {
     batch.labels = meshloom::testing::random_ids(context, kBatch, kSequence, shape.vocab, 2);
     nn::ForwardOptions options;
     options.training = true;
-    options.activation_checkpoint = mode_of(plan.checkpointing);
+    options.activation_checkpoint = plan.checkpointing;
     for (int step = 0; step < 2; ++step) {
       context.allocator().reset_peak();
       mesh.reset_counters();
@@ -97,7 +70,7 @@ Counted run(const ModelShape& shape, int tp, const PlanChoice& plan) {
   return counted;
 }
 
-void expect_close(const ModelShape& shape, int tp, const PlanChoice& plan, double tolerance) {
+void expect_close(const ModelShape& shape, int tp, const ParallelPlan& plan, double tolerance) {
   const Counted counted = run(shape, tp, plan);
   const LocalModel local = local_model(shape, {1, 1, 1, tp}, plan, {kBatch, kBatch, kSequence});
   std::map<std::string, comm::CommCounter> expected;
@@ -130,7 +103,7 @@ ModelShape small_gpt2() {
 
 void expect_all_close(const ModelShape& shape) {
   for (const bool sequence : {false, true})
-    for (const Checkpointing c : {Checkpointing::kNone, Checkpointing::kFull})
+    for (const ActivationCheckpoint c : {ActivationCheckpoint::kNone, ActivationCheckpoint::kFull})
       for (const int tp : {2, 3})
         expect_close(shape, tp,
                      {.tensor_parallel = true, .sequence_parallel = sequence, .checkpointing = c},
@@ -139,43 +112,14 @@ void expect_all_close(const ModelShape& shape) {
 
 TEST(MeasuredParallel, Gpt2) { expect_all_close(small_gpt2()); }
 
-// Plans that shard some parts of a model only.
-TEST(MeasuredParallel, OwnStyles) {
-  ModelShape llama = testing::small_llama();
-  llama.vocab = 300;
-  llama.layers = 3;
-  for (const int tp : {2, 3})
-    for (const ModelShape& shape : {small_gpt2(), llama})
-      for (const TensorGroups groups :
-           {TensorGroups{false, false, true, false}, TensorGroups{false, true, false, false},
-            TensorGroups{true, false, false, true}, TensorGroups{false, true, true, false}})
-        expect_close(shape, tp, {.tensor_parallel = true, .tensor_groups = groups}, 0.1);
-  for (const TensorGroups groups :
-       {TensorGroups{false, false, false, true}, TensorGroups{true, true, true, false}})
-    expect_close(llama, 2, {.tensor_parallel = true, .tensor_groups = groups}, 0.1);
-}
-
-TEST(MeasuredParallel, Llama) {
+ModelShape llama_of_three() {
   ModelShape model = testing::small_llama();
   model.vocab = 300;
   model.layers = 3;
-  expect_all_close(model);
+  return model;
 }
 
-// More ranks than key-value heads: every rank has all of them.
-TEST(MeasuredParallel, FewKeyValueHeads) {
-  ModelShape model = testing::small_llama();
-  model.vocab = 300;
-  model.layers = 2;
-  model.kv_heads = 2;
-  for (const bool sequence : {false, true})
-    for (const Checkpointing c : {Checkpointing::kNone, Checkpointing::kFull})
-      expect_close(model, 3,
-                   {.tensor_parallel = true, .sequence_parallel = sequence, .checkpointing = c},
-                   0.1);
-}
-
-TEST(MeasuredParallel, Bert) {
+ModelShape bert_of_three() {
   ModelShape model = testing::small_bert();
   model.layers = 3;
   model.hidden = 192;
@@ -184,7 +128,119 @@ TEST(MeasuredParallel, Bert) {
   model.intermediate = 700;
   model.vocab = 300;
   model.positions = 256;
-  expect_all_close(model);
+  return model;
+}
+
+ArgumentLayouts layouts(const char* placement) { return {Placements{parse_placement(placement)}}; }
+
+PatternStyles columns(const std::string& pattern, const char* output = nullptr) {
+  ParallelStyle style{.kind = StyleKind::kColwise};
+  if (output != nullptr) style.output_layouts = layouts(output);
+  return {pattern, {style}};
+}
+
+PatternStyles by_rows(const std::string& pattern, const char* input = nullptr) {
+  ParallelStyle style{.kind = StyleKind::kRowwise};
+  if (input != nullptr) style.input_layouts = layouts(input);
+  return {pattern, {style}};
+}
+
+PatternStyles prepared(const std::string& pattern, const char* from, const char* to) {
+  return {pattern,
+          {{.kind = StyleKind::kPrepareInput,
+            .input_layouts = layouts(from),
+            .desired_input_layouts = layouts(to)}}};
+}
+
+PatternStyles sequence(const std::string& pattern) {
+  return {pattern, {{.kind = StyleKind::kSequence}}};
+}
+
+std::string text_of(const StylePlan& styles) {
+  std::string text;
+  for (const PatternStyles& entry : styles)
+    text += entry.pattern + " " + to_string(entry.styles.front()) + "; ";
+  return text;
+}
+
+void expect_styles_close(const ModelShape& shape, int tp, const StylePlan& styles,
+                         double tolerance) {
+  SCOPED_TRACE(text_of(styles));
+  for (const ActivationCheckpoint c : {ActivationCheckpoint::kNone, ActivationCheckpoint::kFull})
+    expect_close(shape, tp, {.tensor_parallel = true, .styles = styles, .checkpointing = c},
+                 tolerance);
+}
+
+// What users write: a module or two, layers of an MLP alone, the residual stream by positions.
+TEST(MeasuredParallel, OwnStylesOfGpt2) {
+  const std::string mlp = "transformer.h.*.mlp.", attn = "transformer.h.*.attn.";
+  const StylePlan plans[] = {
+      {columns(mlp + "c_fc"), by_rows(mlp + "c_proj")},
+      {columns(attn + "c_attn"), by_rows(attn + "c_proj")},
+      {by_rows("transformer.wte", "R"), columns("lm_head", "R")},
+      {columns("lm_head")},
+      {columns("transformer.wte")},
+      {columns(mlp + "c_fc")},
+      {columns(mlp + "c_fc", "R")},
+      {by_rows(mlp + "c_proj", "R")},
+      {by_rows(mlp + "c_fc"), columns(mlp + "c_proj")},
+      {columns(attn + "c_attn")},
+      {columns(attn + "c_proj", "R")},
+      {sequence("transformer.h.*.ln_1")},
+      {sequence("transformer.h.*.ln_[12]"), columns(mlp + "c_fc"), by_rows(mlp + "c_proj")},
+      {prepared("transformer.h.*.mlp", "S(1)", "R"), columns(mlp + "c_fc"),
+       by_rows(mlp + "c_proj")},
+      {prepared("transformer.h.*.mlp", "S(1)", "S(1)")}};
+  for (const int tp : {2, 3}) {
+    for (const StylePlan& plan : plans) expect_styles_close(small_gpt2(), tp, plan, 0.25);
+    // Gradients of whole weights are most of what is there in passing.
+    expect_styles_close(small_gpt2(), tp, {prepared("transformer.h.*", "R", "S(1)")}, 0.45);
+  }
+}
+
+/// Any of the default styles, of either plan.
+StylePlan random_styles(Architecture architecture, std::mt19937& random) {
+  StylePlan plan;
+  while (plan.empty())
+    for (const PatternStyles& entry : default_styles(architecture, random() % 2 == 0))
+      if (random() % 2 == 0) plan.push_back(entry);
+  return plan;
+}
+
+TEST(MeasuredParallel, AnyMixOfStyles) {
+  std::mt19937 random(5);
+  for (const ModelShape& shape : {small_gpt2(), llama_of_three(), bert_of_three()})
+    for (int i = 0; i < 8; ++i)
+      expect_styles_close(shape, 2 + i % 2, random_styles(shape.kind, random), 0.35);
+}
+
+TEST(MeasuredParallel, Llama) { expect_all_close(llama_of_three()); }
+
+// More ranks than key-value heads: every rank has all of them.
+TEST(MeasuredParallel, FewKeyValueHeads) {
+  ModelShape model = testing::small_llama();
+  model.vocab = 300;
+  model.layers = 2;
+  model.kv_heads = 2;
+  for (const bool sequence : {false, true})
+    for (const ActivationCheckpoint c : {ActivationCheckpoint::kNone, ActivationCheckpoint::kFull})
+      expect_close(model, 3,
+                   {.tensor_parallel = true, .sequence_parallel = sequence, .checkpointing = c},
+                   0.1);
+}
+
+TEST(MeasuredParallel, Bert) { expect_all_close(bert_of_three()); }
+
+TEST(MeasuredParallel, StylesWithoutAnEstimateAreRefused) {
+  const auto refuse = [](const StylePlan& styles) {
+    const ParallelPlan plan{.tensor_parallel = true, .styles = styles};
+    EXPECT_THROW(local_model(small_gpt2(), {1, 1, 1, 2}, plan, {}), Unimplemented)
+        << text_of(styles);
+  };
+  refuse({columns("transformer.h.[01].mlp.c_fc")});
+  ParallelStyle plain{.kind = StyleKind::kColwise, .use_local_output = true};
+  refuse({{"transformer.h.*.mlp.c_fc", {plain}}});
+  refuse({prepared("", "R", "R")});
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ void step(nn::Model& model, parallel::FullyShard& sharded, const nn::Batch& batc
 }
 
 /// What rank 0 counts in its second step.
-Counted run(const ModelShape& shape, const MeshSizes& mesh, const PlanChoice& plan) {
+Counted run(const ModelShape& shape, const MeshSizes& mesh, const ParallelPlan& plan) {
   Counted counted;
   const MeshLayout layout({{"dp", mesh.dp}, {"fsdp", mesh.fsdp}});
   comm::run_thread_ranks(layout.size(), [&](comm::RankRuntime& runtime) {
@@ -58,8 +58,8 @@ Counted run(const ModelShape& shape, const MeshSizes& mesh, const PlanChoice& pl
     for (const auto& [name, parameter] : model->named_parameters())
       inputs.push_back({{name, parameter->value.shape(), {}}, parameter});
     parallel::FullyShardOptions options;
-    static_cast<ShardOptions&>(options) = plan.shards;
-    options.reshard_after_forward = plan.reshard_after_forward;
+    static_cast<ShardOptions&>(options) = shard_options(plan.shards, parameter_names(shape));
+    options.reshard_after_forward = plan.shards.reshard_after_forward;
     parallel::FullyShard sharded(
         context, {gather.get(), reduce.get(), mesh.dp > 1 ? replicas.get() : nullptr, world.get()},
         inputs, options);
@@ -104,7 +104,7 @@ void expect_counts(const LocalModel& local, const std::string& dim, bool whole,
   }
 }
 
-void expect_close(const ModelShape& shape, const MeshSizes& mesh, const PlanChoice& plan) {
+void expect_close(const ModelShape& shape, const MeshSizes& mesh, const ParallelPlan& plan) {
   const Counted counted = run(shape, mesh, plan);
   const LocalModel local = local_model(
       shape, mesh, plan, {mesh.dp * mesh.fsdp * kBatch * kMicroBatches, kBatch, kSequence});
@@ -124,11 +124,12 @@ void expect_close(const ModelShape& shape, const MeshSizes& mesh, const PlanChoi
                                << counted.peak;
 }
 
-void expect_all_close(const ModelShape& shape, const ShardOptions& shards = {}) {
+void expect_all_close(const ModelShape& shape, FullyShardPlan shards = {}) {
   for (const MeshSizes mesh : {MeshSizes{1, 2, 1, 1}, MeshSizes{1, 3, 1, 1}, MeshSizes{2, 2, 1, 1}})
-    for (const bool reshard : {true, false})
-      expect_close(shape, mesh,
-                   {.fully_shard = true, .reshard_after_forward = reshard, .shards = shards});
+    for (const bool reshard : {true, false}) {
+      shards.reshard_after_forward = reshard;
+      expect_close(shape, mesh, {.fully_shard = true, .shards = shards});
+    }
 }
 
 TEST(MeasuredSharded, Gpt2) {
@@ -169,26 +170,23 @@ TEST(MeasuredSharded, ChosenByHand) {
   ModelShape model = testing::small_llama();
   model.vocab = 600;
   model.layers = 2;
-  ShardOptions shards;
-  shards.dims["model.embed_tokens.weight"] = std::nullopt;
-  shards.dims["model.norm.weight"] = std::nullopt;
-  for (const char* layer : {"0", "1"}) {
-    const std::string block = std::string("model.layers.") + layer;
-    shards.dims[block + ".mlp.down_proj.weight"] = 1;
-    shards.dims[block + ".self_attn.q_proj.weight"] = std::nullopt;
-  }
+  FullyShardPlan shards;
+  shards.choices = {{"model.embed_tokens.weight", std::nullopt},
+                    {"model.norm.weight", std::nullopt},
+                    {"model.layers.*.mlp.down_proj.weight", 1},
+                    {"model.layers.*.self_attn.q_proj.weight", std::nullopt}};
   expect_all_close(model, shards);
 }
 
 TEST(MeasuredSharded, ChoicesThatDoNotFitAreRefused) {
   const ModelShape model = testing::small_llama();
   const MeshSizes mesh{1, 2, 1, 1};
-  PlanChoice plan{.fully_shard = true};
-  plan.shards.dims["model.layers.0.mlp.down_proj.weight"] = 1;
+  ParallelPlan plan{.fully_shard = true};
+  plan.shards.choices = {{"model.layers.0.mlp.down_proj.weight", 1}};
   EXPECT_THROW(local_model(model, mesh, plan, {}), Unimplemented);
-  plan.shards.dims = {{"model.norm.weight", 1}};
+  plan.shards.choices = {{"model.norm.weight", 1}};
   EXPECT_THROW(local_model(model, mesh, plan, {}), InvalidArgument);
-  plan.shards.dims = {{"model.norm.bias", 0}};
+  plan.shards.choices = {{"model.norm.bias", 0}};
   EXPECT_THROW(local_model(model, mesh, plan, {}), InvalidArgument);
 }
 

@@ -16,19 +16,19 @@ std::int64_t elements_by_spec(const ModelShape& model, const MeshSizes& mesh,
                               const std::vector<int>& coordinates) {
   const auto layout = std::make_shared<const MeshLayout>(mesh_layout(mesh));
   std::int64_t sum = 0;
-  const ModelParameters all = model_parameters(model, {}, mesh.tp);
-  const auto add = [&](const std::vector<ParameterShape>& list, std::int64_t times) {
-    for (const ParameterShape& p : list) {
+  const StyledModel all = styled_model(model, {.tensor_parallel = true}, mesh.tp);
+  const auto add = [&](const std::vector<StyledModule>& modules, std::int64_t times) {
+    for (const ModelParameter& p : parameters_of(modules)) {
       Placements placements(4, Placement::replicate());
       ShardOrder order;
       std::vector<DimOrderPtr> dim_orders(4);
       placements[1] = Placement::shard(0);
-      if (p.sharding.dim >= 0) {
-        placements[3] = Placement::shard(p.sharding.dim);
-        dim_orders[3] =
-            DimOrder::blocked(p.shape[p.sharding.dim], mesh.tp, p.sharding.groups, p.sharding.unit);
+      const int dim = p.sharded_dim();
+      if (dim >= 0) {
+        placements[3] = Placement::shard(dim);
+        dim_orders[3] = DimOrder::blocked(p.shape[dim], mesh.tp, p.groups, p.unit);
       }
-      if (p.sharding.dim == 0) order = {{0, {3, 1}}};
+      if (dim == 0) order = {{0, {3, 1}}};
       const DTensorSpec spec(layout, placements, p.shape, order, dim_orders);
       sum += times * numel(spec.local_shape(coordinates));
     }
@@ -44,7 +44,7 @@ TEST(Memory, HoldsTheElementsThatTheLayoutsGiveTheFullestRank) {
        {testing::byte_gpt(), testing::small_llama(), testing::small_bert()}) {
     for (const MeshSizes mesh : {MeshSizes{1, 1, 1, 1}, MeshSizes{1, 2, 1, 2},
                                  MeshSizes{1, 3, 1, 5}, MeshSizes{2, 7, 1, 3}}) {
-      const PlanChoice plan{.tensor_parallel = true, .fully_shard = true};
+      const ParallelPlan plan{.tensor_parallel = true, .fully_shard = true};
       const LocalModel local = local_model(model, mesh, plan, {64, 1, 16});
       std::int64_t most = 0, sum = 0;
       for (int f = 0; f < mesh.fsdp; ++f)
@@ -58,23 +58,23 @@ TEST(Memory, HoldsTheElementsThatTheLayoutsGiveTheFullestRank) {
   }
 }
 
-MemoryEstimate one_rank(const ModelShape& model, Checkpointing checkpointing, DType dtype,
+MemoryEstimate one_rank(const ModelShape& model, ActivationCheckpoint checkpointing, DType dtype,
                         std::int64_t batch, std::int64_t sequence) {
-  const PlanChoice plan{.checkpointing = checkpointing, .dtype = dtype};
+  const ParallelPlan plan{.checkpointing = checkpointing, .dtype = dtype};
   return estimate_memory(local_model(model, {}, plan, {batch, batch, sequence}));
 }
 
 struct Measured {
   ModelShape model;
   std::int64_t batch, sequence;
-  Checkpointing checkpointing;
+  ActivationCheckpoint checkpointing;
   DType dtype;
   std::int64_t allocator_peak;  ///< meshloom-bench train, allocator_peak_bytes
 };
 
 // What training on one rank took, on the CPU.
 TEST(Memory, IsCloseToWhatTrainingTakes) {
-  using enum Checkpointing;
+  using enum ActivationCheckpoint;
   constexpr DType kF32 = DType::kFloat32, kBf16 = DType::kBFloat16;
   const Measured all[] = {
       {testing::gpt2_124m(), 1, 1024, kNone, kF32, 2449111104},
@@ -113,24 +113,24 @@ TEST(Memory, ActivationsOfOneGpt2LayerByHand) {
 TEST(Memory, ShardingAndCheckpointsOnlyTakeAway) {
   const ModelShape model = testing::llama3_8b();
   const Workload work{16, 1, 4096};
-  const auto memory = [&](const MeshSizes& mesh, const PlanChoice& plan) {
+  const auto memory = [&](const MeshSizes& mesh, const ParallelPlan& plan) {
     return estimate_memory(local_model(model, mesh, plan, work));
   };
-  const PlanChoice none{.dtype = DType::kBFloat16};
-  PlanChoice sharded = none, tensor = none, sequence = none, full = none;
+  const ParallelPlan none{.dtype = DType::kBFloat16};
+  ParallelPlan sharded = none, tensor = none, sequence = none, full = none;
   sharded.fully_shard = true;
   tensor.tensor_parallel = true;
   sequence.tensor_parallel = sequence.sequence_parallel = true;
-  full.checkpointing = Checkpointing::kFull;
+  full.checkpointing = ActivationCheckpoint::kFull;
   const std::int64_t whole = memory({8, 1, 1, 1}, none).total();
   EXPECT_LT(memory({1, 8, 1, 1}, sharded).total(), whole / 3);
   EXPECT_LT(memory({1, 1, 1, 8}, tensor).total(), whole / 3);
   full.tensor_parallel = sequence.tensor_parallel;
   full.sequence_parallel = sequence.sequence_parallel;
-  tensor.checkpointing = Checkpointing::kFull;
+  tensor.checkpointing = ActivationCheckpoint::kFull;
   EXPECT_LT(memory({1, 1, 1, 8}, full).activations, memory({1, 1, 1, 8}, tensor).activations / 2);
   EXPECT_LT(memory({8, 1, 1, 1}, full).activations, memory({8, 1, 1, 1}, none).activations / 4);
-  sharded.reshard_after_forward = false;
+  sharded.shards.reshard_after_forward = false;
   const MemoryEstimate kept = memory({1, 8, 1, 1}, sharded);
   EXPECT_GT(kept.gathered, model.layers * 200'000'000);
 }

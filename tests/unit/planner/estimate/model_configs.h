@@ -9,9 +9,7 @@ namespace meshloom::planner::testing {
 
 inline nn::ModelConfig config_of(const ModelShape& m) {
   nn::ModelConfig config;
-  config.architecture = m.kind == ModelKind::kGpt2    ? nn::Architecture::kGpt2
-                        : m.kind == ModelKind::kLlama ? nn::Architecture::kLlama
-                                                      : nn::Architecture::kBert;
+  config.architecture = m.kind;
   config.vocab_size = m.vocab;
   config.hidden_size = m.hidden;
   config.num_layers = m.layers;

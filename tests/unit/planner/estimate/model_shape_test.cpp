@@ -4,9 +4,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fmt/ranges.h>
+
+#include <map>
+#include <mutex>
+
+#include "daemon/comm/mesh/thread_bootstrap.h"
+#include "daemon/dtensor/device_mesh.h"
 #include "daemon/nn/models/model.h"
+#include "daemon/parallel/parallelize_model.h"
+#include "daemon/parallel/tensor_parallel/parallelize_module.h"
 #include "kernels/base/error.h"
-#include "planner/dim_order.h"
+#include "planner/estimate/styled_model.h"
 #include "tests/unit/planner/estimate/model_configs.h"
 #include "tests/unit/planner/estimate/models.h"
 
@@ -15,15 +24,16 @@ namespace {
 
 /// Names and shapes.
 std::vector<std::string> described(const ModelShape& model) {
-  const ModelParameters all = model_parameters(model);
+  const ModelModules all = model_modules(model);
   std::vector<std::string> lines;
-  const auto add = [&](const std::string& prefix, const std::vector<ParameterShape>& list) {
-    for (const ParameterShape& p : list) lines.push_back(prefix + p.name + to_string(p.shape));
+  const auto add = [&](const std::vector<ModuleShape>& list, std::int64_t layer) {
+    for (const ModuleShape& module : list)
+      for (const ParameterShape& p : module.parameters)
+        lines.push_back(full_name(all, module.name, layer) + "." + p.name + to_string(p.shape));
   };
-  add("", all.before);
-  for (std::int64_t i = 0; i < model.layers; ++i)
-    add(fmt::format("{}.{}.", all.block_prefix, i), all.block);
-  add("", all.after);
+  add(all.before, -1);
+  for (std::int64_t i = 0; i < model.layers; ++i) add(all.block, i);
+  add(all.after, -1);
   return lines;
 }
 
@@ -67,31 +77,107 @@ TEST(ModelShape, CountsParametersOfKnownModels) {
   EXPECT_EQ(parameter_count(testing::llama3_8b()), 8'030'261'248);
 }
 
-// Every part of every sharding against DimOrder, and all parts together against the whole.
-TEST(ModelShape, ShardsAsTheLayoutsDo) {
-  for (const ModelShape& model :
-       {testing::byte_gpt(), testing::small_llama(), testing::small_bert()}) {
-    const ModelParameters all = model_parameters(model);
-    for (const auto* list : {&all.before, &all.block, &all.after}) {
-      for (const ParameterShape& p : *list) {
-        if (p.sharding.dim < 0) continue;
-        const std::int64_t size = p.shape[p.sharding.dim];
-        for (const int parts : {1, 2, 3, 4, 5, 8, 13}) {
-          const TensorSharding sharding = settle(p.sharding, size, parts);
-          if (sharding.dim < 0) {
-            EXPECT_EQ(tensor_parallel_shape(p, parts, parts - 1), p.shape);
-            continue;
+/// How a module may be sharded, as text.
+std::string text_of(const std::optional<FeatureSharding>& sharding) {
+  if (!sharding) return "none";
+  std::string text = fmt::format("in {} out {}", sharding->shards_input, sharding->shards_output);
+  for (const ParameterSharding& p : sharding->parameters)
+    text += fmt::format("; {} dim {} units {}x{} bundle {} whole {}", p.name, p.dim, p.units.groups,
+                        p.units.unit, p.units.bundle, p.units.whole_where_few);
+  return text;
+}
+
+std::string text_of(const ModuleShape& module, const std::string& name) {
+  std::string text =
+      fmt::format("{}: positionwise {}, inputs {}, columns {}, rows {}", name, module.positionwise,
+                  fmt::join(module.inputs, " "), text_of(module.columns), text_of(module.rows));
+  for (const ParameterShape& p : module.parameters) text += " | " + p.name + to_string(p.shape);
+  return text;
+}
+
+/// Plain heads, grouped ones, uneven ones, fewer key-value heads than ranks; own and tied outputs.
+std::vector<ModelShape> shapes() {
+  ModelShape gpt2 = testing::byte_gpt(), llama = testing::small_llama(),
+             bert = testing::small_bert();
+  gpt2.layers = llama.layers = 2;
+  std::vector<ModelShape> all = {gpt2, llama, bert};
+  gpt2.hidden = 30;
+  gpt2.heads = gpt2.kv_heads = 5;
+  gpt2.head_dim = 6;
+  gpt2.intermediate = 71;
+  gpt2.vocab = 259;
+  gpt2.tied = false;
+  llama.heads = 6;
+  llama.kv_heads = 3;
+  llama.head_dim = 10;
+  llama.attention_bias = llama.mlp_bias = llama.tied = true;
+  bert.tied = false;
+  all.insert(all.end(), {gpt2, llama, bert});
+  return all;
+}
+
+// What estimates describe is what the modules say of themselves, module by module.
+TEST(ModelShape, DescribesModulesAsTheyAre) {
+  for (const ModelShape& shape : shapes()) {
+    ExecutionContext context;
+    const DeferParametersGuard defer(context);
+    const auto model = nn::make_model(context, testing::config_of(shape), DType::kFloat32);
+    std::vector<std::string> of_model, of_shape;
+    for (const nn::NamedModule& module : model->named_modules())
+      if (!module.name.empty())
+        of_model.push_back(text_of(parallel::module_shape(module), module.name));
+    const ModelModules all = model_modules(shape);
+    const auto add = [&](const std::vector<ModuleShape>& list, std::int64_t layer) {
+      for (const ModuleShape& module : list)
+        of_shape.push_back(text_of(module, full_name(all, module.name, layer)));
+    };
+    add(all.before, -1);
+    for (std::int64_t i = 0; i < shape.layers; ++i) add(all.block, i);
+    add(all.after, -1);
+    EXPECT_THAT(of_shape, ::testing::UnorderedElementsAreArray(of_model));
+  }
+}
+
+/// Local shapes of all parameters on every rank.
+std::map<std::string, std::vector<Shape>> estimated_parts(const ModelShape& shape,
+                                                          const ParallelPlan& plan, int tp) {
+  const StyledModel styled = styled_model(shape, plan, tp);
+  std::map<std::string, std::vector<Shape>> parts;
+  const auto add = [&](const std::vector<StyledModule>& modules, const std::string& prefix) {
+    for (const ModelParameter& p : parameters_of(modules))
+      for (int rank = 0; rank < tp; ++rank) parts[prefix + p.name].push_back(p.local_shape(rank));
+  };
+  add(styled.before, "");
+  for (std::int64_t i = 0; i < shape.layers; ++i)
+    add(styled.block, fmt::format("{}.{}.", styled.block_prefix, i));
+  add(styled.after, "");
+  return parts;
+}
+
+// The default styles shard a described model as they shard the real one.
+TEST(ModelShape, IsShardedAsTheModelIs) {
+  for (const ModelShape& shape : shapes()) {
+    for (const bool sequence : {false, true}) {
+      for (int tp = 1; tp <= 8; ++tp) {
+        const ParallelPlan plan{.tensor_parallel = true, .sequence_parallel = sequence};
+        std::map<std::string, std::vector<Shape>> real_parts;
+        std::mutex mutex;
+        comm::run_thread_ranks(tp, [&](comm::RankRuntime& runtime) {
+          ExecutionContext context;
+          const auto world = runtime.make_world_group({});
+          dtensor::DeviceMesh mesh(*world, MeshLayout({{"tp", tp}}));
+          const DeferParametersGuard defer(context);
+          const auto model = nn::make_model(context, testing::config_of(shape), DType::kFloat32);
+          const parallel::ParallelModel parallel(*model, &mesh, plan);
+          const std::lock_guard lock(mutex);
+          for (const auto& [name, parameter] : parallel.named_local_parameters()) {
+            std::vector<Shape>& parts = real_parts[name];
+            parts.resize(static_cast<std::size_t>(tp));
+            parts[static_cast<std::size_t>(world->rank())] = parameter->value.shape();
           }
-          const auto order = DimOrder::blocked(size, parts, sharding.groups, sharding.unit);
-          std::int64_t sum = 0;
-          for (int i = 0; i < parts; ++i) {
-            const Shape local = tensor_parallel_shape(p, parts, i);
-            EXPECT_EQ(local[p.sharding.dim], order->part_size(i))
-                << p.name << " " << i << "/" << parts;
-            sum += local[p.sharding.dim];
-          }
-          EXPECT_EQ(sum, size) << p.name;
-        }
+        });
+        EXPECT_EQ(estimated_parts(shape, plan, tp), real_parts)
+            << to_string(plan) << " on " << tp << " ranks";
       }
     }
   }

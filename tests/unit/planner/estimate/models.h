@@ -7,7 +7,7 @@
 namespace meshloom::planner::testing {
 
 inline ModelShape gpt2_124m() {
-  return {.kind = ModelKind::kGpt2,
+  return {.kind = Architecture::kGpt2,
           .layers = 12,
           .hidden = 768,
           .heads = 12,
@@ -19,7 +19,7 @@ inline ModelShape gpt2_124m() {
 }
 
 inline ModelShape byte_gpt() {
-  return {.kind = ModelKind::kGpt2,
+  return {.kind = Architecture::kGpt2,
           .layers = 6,
           .hidden = 384,
           .heads = 6,
@@ -32,7 +32,7 @@ inline ModelShape byte_gpt() {
 
 /// As configs/models/llama_debug.json.
 inline ModelShape small_llama() {
-  return {.kind = ModelKind::kLlama,
+  return {.kind = Architecture::kLlama,
           .layers = 6,
           .hidden = 256,
           .heads = 16,
@@ -46,7 +46,7 @@ inline ModelShape small_llama() {
 }
 
 inline ModelShape llama3_8b() {
-  return {.kind = ModelKind::kLlama,
+  return {.kind = Architecture::kLlama,
           .layers = 32,
           .hidden = 4096,
           .heads = 32,
@@ -60,7 +60,7 @@ inline ModelShape llama3_8b() {
 }
 
 inline ModelShape small_bert() {
-  return {.kind = ModelKind::kBert,
+  return {.kind = Architecture::kBert,
           .layers = 2,
           .hidden = 24,
           .heads = 3,

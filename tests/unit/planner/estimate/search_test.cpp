@@ -66,11 +66,11 @@ TEST(Search, FindsTheBestThereIs) {
             for (std::int64_t micro = 1; micro <= 12; ++micro) {
               const MeshSizes mesh{dp, fsdp, 1, tp};
               if (mesh.ranks() != 6 || 12 < dp * fsdp) continue;
-              const PlanChoice plan{.tensor_parallel = tp > 1,
-                                    .sequence_parallel = (bits & 1) != 0,
-                                    .fully_shard = fsdp > 1,
-                                    .reshard_after_forward = (bits & 2) != 0,
-                                    .checkpointing = static_cast<Checkpointing>(c)};
+              const ParallelPlan plan{.tensor_parallel = tp > 1,
+                                      .sequence_parallel = (bits & 1) != 0,
+                                      .fully_shard = fsdp > 1,
+                                      .shards = {.reshard_after_forward = (bits & 2) != 0},
+                                      .checkpointing = static_cast<ActivationCheckpoint>(c)};
               const Workload work{12, micro, 256};
               const bool tried =
                   (micro & (micro - 1)) == 0 || micro == samples_per_rank(mesh, work);

@@ -34,13 +34,13 @@ TEST(StepTime, ComputeByHand) {
 
 TEST(StepTime, CheckpointsCostAForward) {
   const ModelShape model = testing::gpt2_124m();
-  const auto seconds = [&](Checkpointing c) {
+  const auto seconds = [&](ActivationCheckpoint c) {
     return estimate_step_time(local_model(model, {}, {.checkpointing = c}, {1, 1, 1024}), {},
                               machine());
   };
-  const StepTime none = seconds(Checkpointing::kNone);
-  const StepTime selective = seconds(Checkpointing::kSelective);
-  const StepTime full = seconds(Checkpointing::kFull);
+  const StepTime none = seconds(ActivationCheckpoint::kNone);
+  const StepTime selective = seconds(ActivationCheckpoint::kSelective);
+  const StepTime full = seconds(ActivationCheckpoint::kFull);
   EXPECT_DOUBLE_EQ(selective.attention, none.attention);
   EXPECT_GT(full.attention, none.attention);
   EXPECT_DOUBLE_EQ(selective.matmul, full.matmul);

@@ -46,6 +46,7 @@ std::uint64_t counted(Kind kind, std::int64_t elements, int size) {
         world->all_reduce(make_view(data.data(), DType::kFloat32, {elements}), comm::ReduceOp::kSum)
             ->wait_host();
         break;
+      case Kind::kAllToAll: ADD_FAILURE() << "not asked for"; break;
       case Kind::kAllGather: world->all_gather(parts, own)->wait_host(); break;
       case Kind::kReduceScatter:
         world->reduce_scatter(output, parts, comm::ReduceOp::kSum)->wait_host();
@@ -109,11 +110,11 @@ TEST(Traffic, DataParallelGradientsGoRoundOnce) {
 
   // The buckets that training fills.
   std::vector<std::int64_t> sizes;
-  const ModelParameters all = model_parameters(model);
-  for (const ParameterShape& p : all.before) sizes.push_back(numel(p.shape));
+  const StyledModel all = styled_model(model, {}, 1);
+  for (const ModelParameter& p : parameters_of(all.before)) sizes.push_back(numel(p.shape));
   for (int layer = 0; layer < 12; ++layer)
-    for (const ParameterShape& p : all.block) sizes.push_back(numel(p.shape));
-  for (const ParameterShape& p : all.after) sizes.push_back(numel(p.shape));
+    for (const ModelParameter& p : parameters_of(all.block)) sizes.push_back(numel(p.shape));
+  for (const ModelParameter& p : parameters_of(all.after)) sizes.push_back(numel(p.shape));
   const auto buckets = plan_gradient_buckets(sizes, (8 << 20) / 4);
   std::int64_t sent = 0;
   for (const GradientBucket& b : buckets)
@@ -124,7 +125,7 @@ TEST(Traffic, DataParallelGradientsGoRoundOnce) {
 
 TEST(Traffic, FullyShardGathersTwiceAndScattersOnceAMicroBatch) {
   const ModelShape model = testing::gpt2_124m();
-  PlanChoice plan{.fully_shard = true, .dtype = DType::kBFloat16};
+  ParallelPlan plan{.fully_shard = true, .dtype = DType::kBFloat16};
   const auto sent = [&] {
     return static_cast<double>(
         total_bytes_sent(step_traffic(local_model(model, {1, 4, 1, 1}, plan, {32, 4, 64}))));
@@ -132,7 +133,7 @@ TEST(Traffic, FullyShardGathersTwiceAndScattersOnceAMicroBatch) {
   const double root = 50257.0 * 768 + 1024.0 * 768 + 2 * 768;
   const double layers = static_cast<double>(parameter_count(model)) - root;
   EXPECT_NEAR(sent() / (2 * 0.75 * (layers * (2 + 2 * 11.0 / 12 + 4) + root * (2 + 4))), 1.0, 1e-3);
-  plan.reshard_after_forward = false;
+  plan.shards.reshard_after_forward = false;
   EXPECT_NEAR(sent() / (2 * 0.75 * (layers * (2 + 4) + root * (2 + 4))), 1.0, 1e-3);
 }
 

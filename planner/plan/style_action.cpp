@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/parallel/tensor_parallel/style_action.h"
+#include "planner/plan/style_action.h"
 
 #include <algorithm>
 
 #include "kernels/base/error.h"
 
-namespace meshloom::parallel {
+namespace meshloom::planner {
 namespace {
-
-using planner::Placement;
-using planner::Placements;
 
 /// What every planning function is told.
 struct Planning {
-  const nn::NamedModule& module;
+  const ModuleShape& module;
   const ParallelStyle& style;
   const StyleDims& dims;
   std::string where;
@@ -29,8 +26,8 @@ struct Planning {
 ArgumentLayout checked(const Planning& p, const ArgumentLayout& layout) {
   if (layout)
     check(static_cast<int>(layout->size()) == p.dims.count(),
-          "{}: the layout {} has {} placements for a mesh of {} dims", p.where,
-          planner::to_string(*layout), layout->size(), p.dims.count());
+          "{}: the layout {} has {} placements for a mesh of {} dims", p.where, to_string(*layout),
+          layout->size(), p.dims.count());
   return layout;
 }
 
@@ -49,16 +46,16 @@ void check_arguments(const Planning& p, std::size_t count, std::size_t have, con
 
 /// A style that shards the module: its one input is brought into `desired`, its output is taken to
 /// be `made` and brought into the output layouts.
-StyleAction sharded_action(const Planning& p, const nn::FeatureSharding& sharding, bool columns) {
-  ModuleSharding parts = shard_module(*p.module.module, sharding, p.dims, p.where);
-  StyleAction action{p.module.module, p.where, std::move(parts.parameters), {}, {}};
+StyleAction sharded_action(const Planning& p, const FeatureSharding& sharding, bool columns) {
+  ModuleSharding parts = shard_module(p.module, sharding, p.dims, p.where);
+  StyleAction action{p.where, std::move(parts.parameters), {}, {}};
   const ShardedFeatures& features = parts.features;
   const bool shards_input = sharding.shards_input && !features.whole;
   const bool shards_output = sharding.shards_output && !features.whole;
 
   const Placements wanted = shards_input ? p.features() : p.whole();
   const ArgumentLayouts given = given_or(p, p.style.input_layouts, wanted);
-  check_arguments(p, given.size(), p.module.module->input_names().size(), "inputs");
+  check_arguments(p, given.size(), p.module.inputs.size(), "inputs");
   for (std::size_t i = 0; i < given.size(); ++i) {
     ArgumentRule rule{.given = given[i], .partial_grad = columns && !features.whole};
     if (i == 0) rule.desired = wanted;
@@ -83,8 +80,7 @@ StyleAction sharded_action(const Planning& p, const nn::FeatureSharding& shardin
 
 StyleAction plan_sharded(const Planning& p) {
   const bool columns = p.style.kind == StyleKind::kColwise;
-  const auto sharding =
-      columns ? p.module.module->column_sharding() : p.module.module->row_sharding();
+  const std::optional<FeatureSharding>& sharding = columns ? p.module.columns : p.module.rows;
   check(sharding.has_value(), "{}: the module cannot be sharded by {}", p.where,
         columns ? "output features" : "input features");
   check(!p.style.desired_input_layouts && !p.style.desired_output_layouts &&
@@ -94,20 +90,17 @@ StyleAction plan_sharded(const Planning& p) {
 }
 
 StyleAction plan_sequence(const Planning& p) {
-  check(p.module.module->positionwise(),
-        "{}: the module mixes positions, its sequence cannot be sharded", p.where);
-  StyleAction action{p.module.module, p.where, {}, {}, {}};
-  for (const nn::NamedParameter& own : p.module.module->own_parameters()) {
-    const Tensor& value = own.parameter->value;
-    check(!value.has_layout(), "{}: {} is spread over the mesh already", p.where, own.name);
-    action.parameters.push_back({own.parameter,
-                                 std::make_shared<const planner::DTensorSpec>(
-                                     p.dims.mesh(), p.dims.on_mesh(p.whole()), value.shape()),
-                                 true});
-  }
+  check(p.module.positionwise, "{}: the module mixes positions, its sequence cannot be sharded",
+        p.where);
+  StyleAction action{p.where, {}, {}, {}};
+  for (const ParameterShape& own : p.module.parameters)
+    action.parameters.push_back(
+        {own.name,
+         std::make_shared<const DTensorSpec>(p.dims.mesh(), p.dims.on_mesh(p.whole()), own.shape),
+         true});
   const Placements sequence =
       p.everywhere(Placement::shard(static_cast<int>(p.style.sequence_dim)));
-  const std::size_t count = p.module.module->input_names().size();
+  const std::size_t count = p.module.inputs.size();
   ArgumentLayouts given(count, sequence);
   if (p.style.input_layouts) given = given_or(p, p.style.input_layouts, sequence);
   check_arguments(p, given.size(), count, "inputs");
@@ -146,7 +139,7 @@ void add_named(const Planning& p, std::vector<ArgumentRule>& rules, bool to_loca
             std::equal(given.begin(), given.end(), desired.begin(),
                        [](const auto& a, const auto& b) { return a.first == b.first; }),
         "{}: layouts and desired layouts are given for different names of inputs", p.where);
-  const std::vector<std::string> names = p.module.module->input_names();
+  const std::vector<std::string> names = p.module.inputs;
   for (const auto& [name, layout] : given) {
     const auto at = std::find(names.begin(), names.end(), name);
     check(at != names.end(), "{}: a layout for input \"{}\", but the inputs are {}", p.where, name,
@@ -160,7 +153,7 @@ void add_named(const Planning& p, std::vector<ArgumentRule>& rules, bool to_loca
 }
 
 StyleAction plan_prepare(const Planning& p) {
-  StyleAction action{p.module.module, p.where, {}, {}, {}};
+  StyleAction action{p.where, {}, {}, {}};
   const ParallelStyle& s = p.style;
   const ArgumentLayouts none;
   if (s.kind != StyleKind::kPrepareOutput) {
@@ -170,7 +163,7 @@ StyleAction plan_prepare(const Planning& p) {
     action.inputs = prepare(p, s.input_layouts.value_or(none),
                             s.desired_input_layouts.value_or(none), "input", to_local);
     add_named(p, action.inputs, to_local);
-    check_arguments(p, action.inputs.size(), p.module.module->input_names().size(), "inputs");
+    check_arguments(p, action.inputs.size(), p.module.inputs.size(), "inputs");
     check(!action.inputs.empty(), "{}: no input layouts are given", p.where);
   }
   if (s.kind != StyleKind::kPrepareInput) {
@@ -186,14 +179,14 @@ bool takes_parameters(StyleKind kind) {
   return kind == StyleKind::kColwise || kind == StyleKind::kRowwise || kind == StyleKind::kSequence;
 }
 
-std::string place_of(const nn::NamedModule& module, StyleKind kind) {
+std::string place_of(const ModuleShape& module, StyleKind kind) {
   return fmt::format("{} of {}", style_name(kind),
                      module.name.empty() ? "the module itself" : module.name);
 }
 
 }  // namespace
 
-StyleAction plan_style(const nn::NamedModule& module, const ParallelStyle& style,
+StyleAction plan_style(const ModuleShape& module, const ParallelStyle& style,
                        const StyleDims& dims) {
   const Planning p{module, style, dims, place_of(module, style.kind)};
   switch (style.kind) {
@@ -204,7 +197,7 @@ StyleAction plan_style(const nn::NamedModule& module, const ParallelStyle& style
   }
 }
 
-void check_sharded_once(const nn::NamedModule& module, const std::vector<ParallelStyle>& styles) {
+void check_sharded_once(const ModuleShape& module, const std::vector<ParallelStyle>& styles) {
   const ParallelStyle* first = nullptr;
   for (const ParallelStyle& style : styles) {
     if (!takes_parameters(style.kind)) continue;
@@ -214,16 +207,4 @@ void check_sharded_once(const nn::NamedModule& module, const std::vector<Paralle
   }
 }
 
-void apply_action(const StyleAction& action, const StyleMesh& mesh,
-                  std::optional<int> src_data_rank) {
-  for (const ParameterLayout& layout : action.parameters)
-    distribute_parameter(layout, mesh, src_data_rank);
-  const auto before = std::make_shared<Boundary>(mesh, action.inputs, action.where);
-  const auto after = std::make_shared<Boundary>(mesh, action.outputs, action.where);
-  nn::ForwardHook hook;
-  if (!before->empty()) hook.before = [before](std::span<Tensor> in) { before->apply(in); };
-  if (!after->empty()) hook.after = [after](std::span<Tensor> out) { after->apply(out); };
-  if (hook.before || hook.after) action.module->add_hook(std::move(hook));
-}
-
-}  // namespace meshloom::parallel
+}  // namespace meshloom::planner

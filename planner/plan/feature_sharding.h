@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a module says about how its features may be sharded over ranks: plain values, since modules
-// know nothing of ranks.
+// What a module says about how its features may be sharded over ranks.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-namespace meshloom::nn {
+namespace meshloom::planner {
 
 /// How a dim of features is built: `groups` equal stretches (queries, keys and values in one
 /// projection), each of units of `unit` features that are never sharded (a head).
@@ -36,4 +35,4 @@ struct FeatureSharding {
   bool shards_output = false;
 };
 
-}  // namespace meshloom::nn
+}  // namespace meshloom::planner

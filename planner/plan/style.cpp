@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/parallel/tensor_parallel/style.h"
+#include "planner/plan/style.h"
 
 #include <array>
 
 #include "kernels/base/error.h"
 
-namespace meshloom::parallel {
+namespace meshloom::planner {
 namespace {
 
 constexpr std::array kKinds = {StyleKind::kColwise,       StyleKind::kRowwise,
@@ -14,7 +14,7 @@ constexpr std::array kKinds = {StyleKind::kColwise,       StyleKind::kRowwise,
 
 std::string layout_text(const ArgumentLayout& layout) {
   if (!layout) return "None";
-  return layout->size() == 1 ? planner::to_string(layout->front()) : planner::to_string(*layout);
+  return layout->size() == 1 ? to_string(layout->front()) : to_string(*layout);
 }
 
 void append(std::vector<std::string>& parts, const char* name,
@@ -72,4 +72,4 @@ std::string to_string(const ParallelStyle& style) {
   return fmt::format("{}({})", style_name(style.kind), fmt::join(parts, "; "));
 }
 
-}  // namespace meshloom::parallel
+}  // namespace meshloom::planner

@@ -12,7 +12,7 @@
 
 #include "planner/placement.h"
 
-namespace meshloom::parallel {
+namespace meshloom::planner {
 
 enum class StyleKind : std::uint8_t {
   kColwise,             ///< the module's output features are sharded
@@ -30,8 +30,10 @@ StyleKind style_from_name(const std::string& name);
 
 /// The layout of one argument: one placement per mesh dim. A list of one stands for every mesh dim
 /// of a 1-D mesh only. nullopt: the argument is left alone.
-using ArgumentLayout = std::optional<planner::Placements>;
+using ArgumentLayout = std::optional<Placements>;
 using ArgumentLayouts = std::vector<ArgumentLayout>;
+/// The tensors that modules of a model take and give have at most so many: [B,S,C].
+inline constexpr int kMostActivationDims = 3;
 
 struct ParallelStyle {
   StyleKind kind = StyleKind::kColwise;
@@ -66,4 +68,4 @@ using StylePlan = std::vector<PatternStyles>;
 /// "RowwiseParallel(input S(2), output R)"
 std::string to_string(const ParallelStyle& style);
 
-}  // namespace meshloom::parallel
+}  // namespace meshloom::planner

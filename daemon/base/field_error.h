@@ -6,7 +6,7 @@
 
 #include "kernels/base/error.h"
 
-namespace meshloom::train {
+namespace meshloom::base {
 
 template <typename... Args>
 [[noreturn]] void refuse_field(const std::string& field, fmt::format_string<Args...> format,
@@ -42,4 +42,4 @@ auto with_field(const std::string& field, Body&& body) {
   }
 }
 
-}  // namespace meshloom::train
+}  // namespace meshloom::base

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/parallel/tensor_parallel/module_sharding.h"
+#include "planner/plan/module_sharding.h"
 
 #include <gtest/gtest.h>
 
-namespace meshloom::parallel {
+namespace meshloom::planner {
 namespace {
 
-using planner::IndexRanges;
-using planner::MeshLayout;
-
-planner::MeshPtr mesh_of(int size) {
-  return std::make_shared<const MeshLayout>(MeshLayout({{"tp", size}}));
-}
+MeshPtr mesh_of(int size) { return std::make_shared<const MeshLayout>(MeshLayout({{"tp", size}})); }
 
 std::vector<IndexRanges> parts_of(const ShardedFeatures& features, int parts) {
   std::vector<IndexRanges> result;
@@ -37,7 +32,7 @@ TEST(ShardedFeatures, FusedProjectionsAreShardedStretchByStretch) {
 }
 
 TEST(ShardedFeatures, QueriesOfAGroupStayTogetherWhereTheyCan) {
-  const nn::FeatureUnits queries{.unit = 2, .bundle = 3};  // 9 heads, 3 of one key each
+  const FeatureUnits queries{.unit = 2, .bundle = 3};  // 9 heads, 3 of one key each
   EXPECT_EQ(parts_of(shard_features(18, queries, mesh_of(2)), 2),
             (std::vector<IndexRanges>{{{0, 12}}, {{12, 18}}}));
   // Fewer groups than ranks: single heads.
@@ -46,10 +41,10 @@ TEST(ShardedFeatures, QueriesOfAGroupStayTogetherWhereTheyCan) {
 }
 
 TEST(ShardedFeatures, FewKeyHeadsStayWhole) {
-  const nn::FeatureUnits keys{.unit = 2, .whole_where_few = true};
+  const FeatureUnits keys{.unit = 2, .whole_where_few = true};
   EXPECT_FALSE(shard_features(6, keys, mesh_of(3)).whole);
   EXPECT_TRUE(shard_features(6, keys, mesh_of(4)).whole);
 }
 
 }  // namespace
-}  // namespace meshloom::parallel
+}  // namespace meshloom::planner

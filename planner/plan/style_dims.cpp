@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/parallel/tensor_parallel/style_dims.h"
+#include "planner/plan/style_dims.h"
 
 #include <utility>
 
 #include "kernels/base/error.h"
 
-namespace meshloom::parallel {
+namespace meshloom::planner {
 
-StyleDims::StyleDims(planner::MeshPtr mesh) : mesh_(std::move(mesh)) {
+StyleDims::StyleDims(MeshPtr mesh) : mesh_(std::move(mesh)) {
   for (int d = 0; d < mesh_->ndim(); ++d) acting_.push_back(d);
 }
 
-StyleDims::StyleDims(planner::MeshPtr mesh, const std::string& name) : mesh_(std::move(mesh)) {
+StyleDims::StyleDims(MeshPtr mesh, const std::string& name) : mesh_(std::move(mesh)) {
   const auto dim = mesh_->find_dim(name);
   check(dim.has_value(), "styles are to act along mesh dim '{}', but the mesh is {}", name, *mesh_);
   acting_.push_back(*dim);
@@ -23,13 +23,12 @@ int StyleDims::parts() const {
   return parts;
 }
 
-planner::Placements StyleDims::on_mesh(const planner::Placements& along,
-                                       const planner::Placements& elsewhere) const {
-  planner::Placements placements = elsewhere;
+Placements StyleDims::on_mesh(const Placements& along, const Placements& elsewhere) const {
+  Placements placements = elsewhere;
   if (placements.empty()) placements.resize(static_cast<std::size_t>(mesh_->ndim()));
   for (std::size_t i = 0; i < acting_.size(); ++i)
     placements[static_cast<std::size_t>(acting_[i])] = along[i];
   return placements;
 }
 
-}  // namespace meshloom::parallel
+}  // namespace meshloom::planner

@@ -1,46 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/estimate/plan_choice.h"
+#include "planner/estimate/workload.h"
 
 #include <fmt/format.h>
 
 #include "planner/shard.h"
 
 namespace meshloom::planner {
-
-std::string to_string(const MeshSizes& mesh) {
-  std::string text;
-  const auto add = [&](const char* name, int size) {
-    if (size > 1) text += fmt::format("{}{}={}", text.empty() ? "" : ",", name, size);
-  };
-  add("dp", mesh.dp);
-  add("fsdp", mesh.fsdp);
-  add("cp", mesh.cp);
-  add("tp", mesh.tp);
-  return text.empty() ? "1 rank" : text;
-}
-
-MeshLayout mesh_layout(const MeshSizes& mesh) {
-  return MeshLayout({{"dp", mesh.dp}, {"fsdp", mesh.fsdp}, {"cp", mesh.cp}, {"tp", mesh.tp}});
-}
-
-std::string to_string(const PlanChoice& plan) {
-  std::string text;
-  const auto add = [&](bool wanted, const char* part) {
-    if (wanted) text += fmt::format("{}{}", text.empty() ? "" : ", ", part);
-  };
-  const std::string styles = "tensor_parallel of " + to_string(plan.tensor_groups);
-  add(plan.tensor_parallel, plan.tensor_groups.all() ? "tensor_parallel" : styles.c_str());
-  add(plan.sequence_parallel, "sequence_parallel");
-  add(plan.fully_shard, "fully_shard");
-  add(plan.fully_shard && plan.shards.policy == ShardPolicy::kLargestDivisible,
-      "policy largest_divisible");
-  add(plan.fully_shard && !plan.shards.dims.empty(), "chosen dims");
-  add(plan.fully_shard && !plan.reshard_after_forward, "no reshard after forward");
-  add(plan.checkpointing == Checkpointing::kSelective, "activation_checkpoint selective");
-  add(plan.checkpointing == Checkpointing::kFull, "activation_checkpoint full");
-  add(true, dtype_name(plan.dtype));
-  return text;
-}
 
 std::int64_t samples_per_rank(const MeshSizes& mesh, const Workload& work) {
   return shard_range(work.global_batch, std::int64_t{mesh.dp} * mesh.fsdp, 0).size();
@@ -52,7 +17,7 @@ std::int64_t micro_batches(const MeshSizes& mesh, const Workload& work) {
 }
 
 std::optional<std::string> why_invalid(const ModelShape& model, const MeshSizes& mesh,
-                                       const PlanChoice& plan, const Workload& work) {
+                                       const ParallelPlan& plan, const Workload& work) {
   if (mesh.dp < 1 || mesh.fsdp < 1 || mesh.cp < 1 || mesh.tp < 1)
     return fmt::format("mesh sizes must be at least 1, got dp={},fsdp={},cp={},tp={}", mesh.dp,
                        mesh.fsdp, mesh.cp, mesh.tp);
@@ -63,9 +28,8 @@ std::optional<std::string> why_invalid(const ModelShape& model, const MeshSizes&
     return fmt::format("fsdp={} needs fully_shard", mesh.fsdp);
   if (plan.sequence_parallel && !plan.tensor_parallel)
     return "sequence_parallel needs tensor_parallel, a mesh with tp larger than 1";
-  if (plan.sequence_parallel && !plan.tensor_groups.all())
-    return fmt::format("sequence_parallel is not estimated with styles that shard {} only",
-                       to_string(plan.tensor_groups));
+  if (plan.sequence_parallel && !plan.styles.empty())
+    return "sequence_parallel is a choice between default styles, but styles are given";
   if (plan.dtype != DType::kFloat32 && plan.dtype != DType::kBFloat16)
     return fmt::format("dtype must be float32 or bfloat16, got {}", dtype_name(plan.dtype));
   if (work.global_batch < 1 || work.micro_batch < 1 || work.sequence < 1)

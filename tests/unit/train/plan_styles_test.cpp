@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Styles of a config, checked against a model without memory or ranks.
-#include "daemon/train/tensor_plan.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/parallel/tensor_parallel/default_plan.h"
+#include "planner/plan/default_styles.h"
 
 #include "kernels/base/error.h"
 
-namespace meshloom::parallel {
+namespace meshloom::planner {
 namespace {
-
-using planner::Placement;
 
 /// What the styles of one plan have in common.
 class PlanMaker {
@@ -62,10 +60,10 @@ class PlanMaker {
     plan_.push_back({pattern, {std::move(style)}});
   }
   ArgumentLayouts stream() const { return {stream_}; }
-  ArgumentLayouts whole() const { return {planner::Placements{Placement::replicate()}}; }
+  ArgumentLayouts whole() const { return {Placements{Placement::replicate()}}; }
 
   bool sequence_parallel_;
-  planner::Placements stream_;
+  Placements stream_;
   StylePlan plan_;
 };
 
@@ -117,15 +115,15 @@ void bert(PlanMaker& plan) {
 
 }  // namespace
 
-StylePlan default_plan(nn::Architecture architecture, bool sequence_parallel) {
+StylePlan default_styles(Architecture architecture, bool sequence_parallel) {
   PlanMaker plan(sequence_parallel);
   switch (architecture) {
-    case nn::Architecture::kGpt2: gpt2(plan); break;
-    case nn::Architecture::kLlama: llama(plan); break;
-    case nn::Architecture::kBert: bert(plan); break;
-    default: throw InternalError("default_plan: unknown architecture");
+    case Architecture::kGpt2: gpt2(plan); break;
+    case Architecture::kLlama: llama(plan); break;
+    case Architecture::kBert: bert(plan); break;
+    default: throw InternalError("default_styles: unknown architecture");
   }
   return plan.take();
 }
 
-}  // namespace meshloom::parallel
+}  // namespace meshloom::planner

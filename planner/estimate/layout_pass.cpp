@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/estimate/layout_pass.h"
+
+#include <algorithm>
+
+#include "kernels/base/error.h"
+
+namespace meshloom::planner {
+namespace {
+
+const std::vector<int> kFirstRank = {0};
+
+/// How a gradient is held unless something else is said: whole where the value is Partial.
+SpecPtr gradient_of(const SpecPtr& spec) {
+  if (!spec->has_partial()) return spec;
+  return std::make_shared<const DTensorSpec>(spec->mesh_ptr(), Placements(1), spec->shape());
+}
+
+std::optional<CollectiveKind> kind_of(const RedistributeStep& step) {
+  switch (step.kind) {
+    case StepKind::kAllReduce: return CollectiveKind::kAllReduce;
+    case StepKind::kReduceScatter: return CollectiveKind::kReduceScatter;
+    case StepKind::kAllGather: return CollectiveKind::kAllGather;
+    case StepKind::kAllToAll: return CollectiveKind::kAllToAll;
+    case StepKind::kSendRecv:
+      throw Unimplemented(fmt::format("plan.styles: {} is not estimated", step.to_string()));
+    default: return std::nullopt;
+  }
+}
+
+/// What rank 0 holds before an all_to_all and not after it.
+std::int64_t sent_elements(const RedistributeStep& step) {
+  const LocalPart before = step.from->local_part(kFirstRank);
+  return numel(before.shape()) -
+         count_elements(common_boxes(before, step.to->local_part(kFirstRank)));
+}
+
+}  // namespace
+
+SpecPtr LayoutPass::whole(const Shape& shape) const {
+  return std::make_shared<const DTensorSpec>(dims_.mesh(), Placements(1), shape);
+}
+
+PassTensorPtr LayoutPass::made(const SpecPtr& spec, const SpecPtr& grad,
+                               const TensorLabel& label) const {
+  return std::make_shared<PassTensor>(PassTensor{
+      .spec = spec, .grad = grad, .local = spec->local_shape(kFirstRank), .label = label});
+}
+
+PassTensorPtr LayoutPass::input(const SpecPtr& spec, const TensorLabel& label,
+                                bool recorded) const {
+  PassTensorPtr tensor = made(spec, gradient_of(spec), label);
+  tensor->recorded = recorded;
+  return tensor;
+}
+
+PassTensorPtr LayoutPass::parameter(const SpecPtr& spec, bool summands,
+                                    const TensorLabel& label) const {
+  SpecPtr grad = gradient_of(spec);
+  if (summands && spec->replicated())
+    grad = std::make_shared<const DTensorSpec>(
+        spec->mesh_ptr(), Placements{Placement::partial_of(PartialOp::kSum)}, spec->shape());
+  PassTensorPtr tensor = made(spec, grad, label);
+  tensor->leaf = true;
+  return tensor;
+}
+
+bool LayoutPass::move(const SpecPtr& from, const SpecPtr& to, const TensorLabel& label,
+                      bool backward, bool unshared) {
+  if (from == to || *from == *to) return false;
+  bool sent = false;
+  for (const RedistributeStep& step : plans_.plan(from, to).steps) {
+    const std::optional<CollectiveKind> kind = kind_of(step);
+    if (!kind) continue;
+    sent = true;
+    PassCollective c{.kind = *kind, .backward = backward, .unshared = unshared, .label = label};
+    c.elements = numel(to->shape());
+    switch (*kind) {
+      case CollectiveKind::kAllReduce:
+        c.own = shard_range(c.elements, dims_.parts(), 0).size();
+        break;
+      case CollectiveKind::kReduceScatter: c.own = numel(step.to->local_shape(kFirstRank)); break;
+      case CollectiveKind::kAllGather: c.own = numel(step.from->local_shape(kFirstRank)); break;
+      case CollectiveKind::kAllToAll: c.own = sent_elements(step); break;
+    }
+    note(std::move(c));
+  }
+  return sent;
+}
+
+PlacedInput LayoutPass::place(PassTensor& tensor, const SpecPtr& to, const SpecPtr& grad) {
+  const bool identity = *tensor.spec == *to;
+  if (identity && (!tensor.recorded || *tensor.grad == *grad))
+    return {tensor.local, std::exchange(tensor.received, false)};
+  for (const PassTensor::Copy& copy : tensor.copies) {
+    if (*copy.spec != *to || *copy.grad != *grad) continue;
+    move(tensor.spec, to, tensor.label, false, true);
+    return {to->local_shape(kFirstRank), false};
+  }
+  bool received = move(tensor.spec, to, tensor.label, false);
+  if (identity) received = std::exchange(tensor.received, false);
+  if (tensor.recorded) {
+    const bool summed = move(grad, tensor.grad, tensor.label, true);
+    // Copies of parameters that were moved are not kept: they would live as long as these.
+    if (!tensor.leaf || identity) tensor.copies.push_back({to, grad});
+    return {to->local_shape(kFirstRank), received, !identity, summed};
+  }
+  return {to->local_shape(kFirstRank), received, !identity, false};
+}
+
+PassResult LayoutPass::run(OpId op, const std::vector<PassTensorPtr>& inputs,
+                           const OpAttributes& attributes,
+                           const std::vector<TensorLabel>& outputs) {
+  OpCall call{op, {}, attributes};
+  for (const PassTensorPtr& x : inputs) {
+    if (x && !x->spec)
+      throw Unimplemented(
+          fmt::format("plan.styles: {} of a plain local tensor, {}, is not estimated; leave "
+                      "use_local_output out",
+                      op_name(op), x->label.name));
+    call.inputs.push_back(x ? x->spec : nullptr);
+  }
+  PassResult result{
+      .outputs = {}, .inputs = {}, .decision = propagate(call, plans_.options(), &plans_)};
+  const ShardingDecision& decision = result.decision;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    result.inputs.push_back(
+        inputs[i] ? place(*inputs[i], decision.inputs[i], decision.input_grads[i]) : PlacedInput{});
+  const bool recorded =
+      std::any_of(inputs.begin(), inputs.end(), [](const auto& x) { return x && x->recorded; });
+  for (std::size_t i = 0; i < decision.outputs.size(); ++i) {
+    const SpecPtr& spec = decision.outputs[i];
+    result.outputs.push_back(
+        made(spec, gradient_of(spec), i < outputs.size() ? outputs[i] : TensorLabel{}));
+    result.outputs.back()->recorded = recorded;
+  }
+  return result;
+}
+
+PassTensorPtr LayoutPass::relaid(const PassTensor& tensor, const SpecPtr& to, const SpecPtr& grad) {
+  PassTensorPtr moved = made(to, grad, tensor.label);
+  moved->received = move(tensor.spec, to, tensor.label, false);
+  moved->recorded = tensor.recorded;
+  if (tensor.recorded) move(grad, tensor.grad, tensor.label, true);
+  return moved;
+}
+
+PassTensorPtr LayoutPass::apply(const ArgumentRule& rule, const PassTensorPtr& tensor) {
+  PassTensorPtr x = tensor;
+  if (!x) return x;
+  if (!x->spec) {
+    if (!rule.given) return x;
+    const SpecPtr spec = given_spec(rule, x->local, dims_);
+    const bool recorded = x->recorded;
+    x = made(spec, gradient_of(spec), x->label);
+    x->recorded = recorded;
+  }
+  if (rule.desired) {
+    const SpecPtr to = desired_spec(rule, x->spec, dims_);
+    if (*to != *x->spec) {
+      const SpecPtr gathered =
+          rule.partial_grad && !rule.to_local ? gathered_gradient(x->spec, to) : nullptr;
+      x = relaid(*x, to, gathered ? gathered : gradient_of(to));
+    }
+  }
+  if (!rule.to_local) return x;
+  if (x->recorded) move(gradient_of(x->spec), x->grad, x->label, true);
+  auto plain = std::make_shared<PassTensor>(*x);
+  plain->spec = plain->grad = nullptr;
+  plain->copies.clear();
+  return plain;
+}
+
+}  // namespace meshloom::planner

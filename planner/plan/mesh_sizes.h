@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// MeshSizes: how many ranks each dim of a run's mesh has.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "planner/mesh_layout.h"
+
+namespace meshloom::planner {
+
+/// Outermost first: tp neighbours are neighbours in rank.
+struct MeshSizes {
+  int dp = 1;
+  int fsdp = 1;
+  int cp = 1;
+  int tp = 1;
+
+  std::int64_t ranks() const { return std::int64_t{dp} * fsdp * cp * tp; }
+  bool operator==(const MeshSizes&) const = default;
+};
+
+/// "dp=2,tp=2"; dims of size 1 are left out, "1 rank" where all are.
+std::string to_string(const MeshSizes& mesh);
+/// All four dims by name.
+MeshLayout mesh_layout(const MeshSizes& mesh);
+
+}  // namespace meshloom::planner
