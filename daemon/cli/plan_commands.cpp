@@ -26,6 +26,7 @@ struct SearchOptions {
   PlanOptions plan;
   std::int64_t ranks = 0;
   int max_tp = 0;
+  std::string styles_file;
   int top = 10;
   int rejected = 10;
 };
@@ -114,6 +115,7 @@ planner::SearchRequest make_request(const SearchOptions& options, const planner:
   if (!o.activation_checkpoint.empty())
     request.checkpointing = make_checkpointing(o.activation_checkpoint);
   request.max_tensor_parallel = options.max_tp;
+  if (!options.styles_file.empty()) request.styles = read_styles(options.styles_file, model);
   return request;
 }
 
@@ -211,6 +213,8 @@ void add_search(CLI::App& plan, CommandContext& context) {
   add_machine_options(*command, options->plan);
   command->add_option("--max-tp", options->max_tp, "Largest tp; default: the model's heads")
       ->check(CLI::PositiveNumber);
+  command->add_option("--styles", options->styles_file,
+                      "A YAML file with plan.styles, tried on tp besides the model's default ones");
   command->add_option("--top", options->top, "Plans to show")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -41,6 +41,27 @@ v1::StepTimeEstimate to_message(const planner::StepTime& time) {
   return m;
 }
 
+/// Layouts as a file spells them: of one mesh dim, "-" for an argument that is left alone.
+void add_layouts(const std::optional<planner::ArgumentLayouts>& layouts,
+                 google::protobuf::RepeatedPtrField<std::string>* texts) {
+  if (!layouts) return;
+  for (const planner::ArgumentLayout& layout : *layouts)
+    texts->Add(layout ? planner::to_string(layout->front()) : "-");
+}
+
+v1::ParallelStyle to_message(const planner::ParallelStyle& style) {
+  v1::ParallelStyle m;
+  m.set_style(planner::style_name(style.kind));
+  add_layouts(style.input_layouts, m.mutable_input_layouts());
+  add_layouts(style.desired_input_layouts, m.mutable_desired_input_layouts());
+  add_layouts(style.output_layouts, m.mutable_output_layouts());
+  add_layouts(style.desired_output_layouts, m.mutable_desired_output_layouts());
+  if (style.use_local_input) m.set_use_local_input(*style.use_local_input);
+  if (style.use_local_output) m.set_use_local_output(*style.use_local_output);
+  if (style.kind == planner::StyleKind::kSequence) m.set_sequence_dim(style.sequence_dim);
+  return m;
+}
+
 }  // namespace
 
 v1::Mesh to_message(const planner::MeshSizes& mesh) {
@@ -71,6 +92,12 @@ v1::ParallelPlan to_message(const planner::ParallelPlan& plan) {
                                   ? v1::ACTIVATION_CHECKPOINT_SELECTIVE
                                   : v1::ACTIVATION_CHECKPOINT_NONE);
   m.set_dtype(dtype_name(plan.dtype));
+  for (const planner::PatternStyles& entry : plan.styles) {
+    v1::PatternStyles& styles = *m.add_styles();
+    styles.set_pattern(entry.pattern);
+    for (const planner::ParallelStyle& style : entry.styles)
+      *styles.add_styles() = to_message(style);
+  }
   return m;
 }
 

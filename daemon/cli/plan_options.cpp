@@ -185,6 +185,20 @@ planner::OptimizerState make_optimizer_state(const std::string& name) {
       fmt::format("--optimizer must be adamw, adam, sgd or sgd_momentum, got \"{}\"", name));
 }
 
+planner::StylePlan read_styles(const std::string& path, const planner::ModelShape& model) {
+  v1::PlanFile file = read_plan_file(path);
+  const planner::ParallelPlan plan =
+      from_file([&] { return plan::read_parallel_plan(file.plan(), {}, "plan"); });
+  check_patterns(plan, model);
+  file.mutable_plan()->clear_styles();
+  file.mutable_plan()->clear_tensor_parallel();
+  if (plan.styles.empty() || file.has_mesh() || file.plan().ByteSizeLong() > 0)
+    throw CliError(kUsage, fmt::format("--styles {}: expected plan.styles alone, the search finds "
+                                       "mesh and plan",
+                                       path));
+  return plan.styles;
+}
+
 MeshAndPlan make_mesh_and_plan(const PlanOptions& options, const planner::ModelShape& model,
                                const planner::Machine& machine) {
   MeshAndPlan result;

@@ -46,6 +46,9 @@ v1::PlanFile read_plan_file(const std::string& path, base::SourceLines* lines = 
 /// "dp=2,tp=2". Throws CliError (kUsage) naming what is wrong.
 planner::MeshSizes parse_mesh(const std::string& text);
 
+/// The styles of a file as for --plan that says nothing else. Throws CliError (kUsage).
+planner::StylePlan read_styles(const std::string& path, const planner::ModelShape& model);
+
 struct MeshAndPlan {
   planner::MeshSizes mesh;
   planner::ParallelPlan plan;

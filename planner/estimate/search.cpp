@@ -81,6 +81,7 @@ class Search {
   SearchResult result_;
   /// What styles make of the model and of micro batches of some size: the same for all dp and fsdp.
   struct Spread {
+    std::vector<PatternStyles> styles;  ///< empty: the default ones
     bool sequence_parallel;
     StyledModel styled;
     std::map<std::int64_t, ModelPass> passes;
@@ -101,6 +102,10 @@ std::vector<ParallelPlan> Search::plans_of(const MeshSizes& mesh) const {
   if (mesh.tp > 1) {
     spreads.push_back(whole);
     spreads.back().sequence_parallel = true;
+    if (!request_.styles.empty()) {
+      spreads.push_back(whole);
+      spreads.back().styles = request_.styles;
+    }
   }
   std::vector<ParallelPlan> plans;
   for (ParallelPlan& plan : spreads) {
@@ -121,9 +126,10 @@ std::vector<ParallelPlan> Search::plans_of(const MeshSizes& mesh) const {
 
 Search::Spread& Search::spread_of(const MeshSizes& mesh, const ParallelPlan& plan) {
   for (Spread& spread : spreads_)
-    if (spread.sequence_parallel == plan.sequence_parallel) return spread;
+    if (spread.sequence_parallel == plan.sequence_parallel && spread.styles == plan.styles)
+      return spread;
   return spreads_.emplace_back(
-      Spread{plan.sequence_parallel, styled_model(model_, plan, mesh.tp), {}});
+      Spread{plan.styles, plan.sequence_parallel, styled_model(model_, plan, mesh.tp), {}});
 }
 
 void Search::try_plan(const MeshSizes& mesh, const ParallelPlan& plan, const Workload& work) {

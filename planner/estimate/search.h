@@ -22,6 +22,7 @@ struct SearchRequest {
   /// Where given, the only one tried.
   std::optional<ActivationCheckpoint> checkpointing{};
   int max_tensor_parallel = 0;  ///< 0: as many as there are heads
+  StylePlan styles = {};        ///< where given, tried on tp besides the default ones
 };
 
 /// The best plan of a mesh that fits.
@@ -43,7 +44,7 @@ struct SearchResult {
 };
 
 /// Tries every factorization of `ranks` into dp, fsdp and tp, uneven shardings included, with
-/// sequence parallelism, activation checkpoints, resharding and micro batches. Ranks
+/// sequence parallelism, own styles, activation checkpoints, resharding and micro batches. Ranks
 /// among equals by bytes sent, then by memory. Deterministic. Throws InvalidArgument for a request
 /// that makes no sense.
 SearchResult search_plans(const ModelShape& model, const SearchRequest& request,

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "kernels/base/error.h"
+#include "planner/plan/default_styles.h"
 #include "tests/unit/planner/estimate/models.h"
 
 namespace meshloom::planner {
@@ -95,6 +96,26 @@ TEST(Search, NothingFits) {
   const SearchResult result = search_plans(testing::llama3_8b(), request, gpu());
   EXPECT_TRUE(result.candidates.empty());
   EXPECT_EQ(result.rejected.size(), 3u);
+}
+
+// Styles that cost less than the default ones on a mesh are chosen there, and others are not.
+TEST(Search, TriesOwnStylesBesideTheDefaultOnes) {
+  SearchRequest request{.ranks = 2, .global_batch = 1, .sequence = 64};
+  const auto best = [&] {
+    for (const Candidate& c : search_plans(testing::byte_gpt(), request, gpu()).candidates)
+      if (c.estimate.mesh.tp == 2) return c.estimate;
+    return Estimate{};
+  };
+  const Estimate before = best();
+  request.styles = {{"transformer.h.*.mlp.c_fc", {{.kind = StyleKind::kColwise}}}};
+  EXPECT_TRUE(best().plan.styles.empty());
+  request.styles = default_styles(Architecture::kGpt2, false);
+  std::erase_if(request.styles, [](const PatternStyles& entry) {
+    return entry.pattern == "transformer.wte" || entry.pattern == "lm_head";
+  });
+  const Estimate own = best();
+  EXPECT_EQ(own.plan.styles, request.styles);
+  EXPECT_LT(own.time.total, before.time.total);
 }
 
 TEST(Search, IsFastForAHundredThousandRanks) {
