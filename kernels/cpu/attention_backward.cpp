@@ -449,7 +449,8 @@ void attention_backward_tiles(const KernelContext& context, const AttentionGrads
   const std::int64_t stripes = choose_stripes(problem, threads);
   const std::int64_t heads = problem.batch * problem.kv_heads;
   // Heads go in waves of about one item per thread: dq shares exist for one wave at a time.
-  const std::int64_t wave = std::min<std::int64_t>(heads, divide_up<std::int64_t>(threads, stripes));
+  const std::int64_t wave =
+      std::min<std::int64_t>(heads, divide_up<std::int64_t>(threads, stripes));
   const std::int64_t share = problem.group * query_rows(problem) * problem.dims_padded;
   const std::size_t worker_bytes = problem.pairs ? BackwardScratch<Bf16Pair>::bytes(problem)
                                                  : BackwardScratch<float>::bytes(problem);

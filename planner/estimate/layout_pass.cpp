@@ -111,7 +111,7 @@ PlacedInput LayoutPass::place(PassTensor& tensor, const SpecPtr& to, const SpecP
 PassResult LayoutPass::run(OpId op, const std::vector<PassTensorPtr>& inputs,
                            const OpAttributes& attributes,
                            const std::vector<TensorLabel>& outputs) {
-  OpCall call{op, {}, attributes};
+  OpCall call{op, {}, attributes, implemented_roles(op)};
   for (const PassTensorPtr& x : inputs) {
     if (x && !x->spec)
       throw Unimplemented(

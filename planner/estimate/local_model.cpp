@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "planner/communication_sizes.h"
 #include "kernels/base/error.h"
+#include "planner/communication_sizes.h"
 #include "planner/estimate/collective_bytes.h"
 #include "planner/estimate/model_shards.h"
 #include "planner/shard.h"

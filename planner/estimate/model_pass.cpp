@@ -322,7 +322,7 @@ void Walk::loss(const PassTensorPtr& hidden, ModelPass& result) {
     result.vocab = r.inputs[1].local[0];
     // Over a sharded vocabulary: what each rank knows of each token's loss, two floats.
     const std::int64_t own = 2 * (result.hidden / m_.hidden);
-    if (!r.decision.vocabulary_mesh_dims.empty() && pass_.dims().parts() > 1)
+    if (r.decision.has(MeshRole::kVocabulary) && pass_.dims().parts() > 1)
       pass_.note({.kind = CollectiveKind::kAllGather,
                   .label = {"", "loss"},
                   .elements = own * pass_.dims().parts(),

@@ -92,4 +92,19 @@ struct OpCall {
   RoleSet roles = RoleSet::all();
 };
 
+/// The roles that the distributed implementations which come with the ops take (daemon/tensor/ops);
+/// whoever decides without an engine counts on these.
+constexpr RoleSet implemented_roles(OpId op) {
+  using enum MeshRole;
+  switch (op) {
+    case OpId::kEmbedding:
+    case OpId::kLinearCrossEntropy: return {kVocabulary};
+    case OpId::kCrossEntropy: return {kVocabulary, kLabels};
+    case OpId::kMean: return {kMean};
+    case OpId::kLinear:
+    case OpId::kAddmm: return {kBias};
+    default: return {};
+  }
+}
+
 }  // namespace meshloom::planner

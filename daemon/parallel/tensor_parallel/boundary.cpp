@@ -39,7 +39,8 @@ void Boundary::apply(Tensor& x, const ArgumentRule& rule) {
     const SpecPtr from = x.layout()->spec, to = target(x, rule);
     const bool summands = rule.partial_grad && !rule.to_local;
     if (from != to)
-      x = dtensor::redistribute(x, to, {}, summands ? planner::gathered_gradient(from, to) : nullptr);
+      x = dtensor::redistribute(x, to, {},
+                                summands ? planner::gathered_gradient(from, to) : nullptr);
   }
   if (rule.to_local) x = dtensor::to_local(x);
 }

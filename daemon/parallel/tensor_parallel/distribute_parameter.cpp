@@ -51,9 +51,7 @@ void distribute_parameter(nn::Parameter& parameter, const planner::ParameterSpec
     Tensor whole = value.detach();
     if (src_data_rank && mesh.dims.parts() > 1) {
       whole = ops::contiguous(whole);
-      mesh.mesh().group(mesh.dims.acting())
-          .broadcast(whole.view(), *src_data_rank)
-          ->wait_host();
+      mesh.mesh().group(mesh.dims.acting()).broadcast(whole.view(), *src_data_rank)->wait_host();
     }
     local = part_of(whole, part);
   }
