@@ -137,7 +137,8 @@ PassResult LayoutPass::run(OpId op, const std::vector<PassTensorPtr>& inputs,
   return result;
 }
 
-PassTensorPtr LayoutPass::relaid(const PassTensor& tensor, const SpecPtr& to, const SpecPtr& grad) {
+PassTensorPtr LayoutPass::redistributed(const PassTensor& tensor, const SpecPtr& to,
+                                        const SpecPtr& grad) {
   PassTensorPtr moved = made(to, grad, tensor.label);
   moved->received = move(tensor.spec, to, tensor.label, false);
   moved->recorded = tensor.recorded;
@@ -160,7 +161,7 @@ PassTensorPtr LayoutPass::apply(const ArgumentRule& rule, const PassTensorPtr& t
     if (*to != *x->spec) {
       const SpecPtr gathered =
           rule.partial_grad && !rule.to_local ? gathered_gradient(x->spec, to) : nullptr;
-      x = relaid(*x, to, gathered ? gathered : gradient_of(to));
+      x = redistributed(*x, to, gathered ? gathered : gradient_of(to));
     }
   }
   if (!rule.to_local) return x;
