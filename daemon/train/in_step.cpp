@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/base/as_error.h"
 #include "daemon/train/status_agreement.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
@@ -12,15 +13,8 @@ namespace {
 
 /// "INVALID_ARGUMENT: text", for the abort record.
 std::string short_text(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const Error& e) {
-    return fmt::format("{}: {}", error_kind_name(e.kind()), e.what());
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "an exception of unknown type";
-  }
+  const Error known = base::as_error(error);
+  return fmt::format("{}: {}", error_kind_name(known.kind()), known.what());
 }
 
 bool was_woken(const std::exception_ptr& error) {

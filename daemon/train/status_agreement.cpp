@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/status_agreement.h"
 
-#include <filesystem>
-#include <new>
 #include <nlohmann/json.hpp>
 
+#include "daemon/base/as_error.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
@@ -63,15 +62,6 @@ template <typename Mark>
   throw Agreed<ErrorKind::kInternal, Mark>(message, reason, metadata);
 }
 
-Json describe(ErrorKind kind, const std::string& reason, const char* message,
-              Error::Metadata metadata, int rank) {
-  metadata["rank"] = std::to_string(rank);
-  return {{"kind", static_cast<int>(kind)},
-          {"reason", reason},
-          {"message", message},
-          {"metadata", metadata}};
-}
-
 }  // namespace
 
 bool ends_the_group(const std::exception_ptr& error) {
@@ -90,20 +80,13 @@ void rethrow_comm_error(const std::exception_ptr& error) {
 }
 
 std::string encode_error(const std::exception_ptr& error, int rank) {
-  Json json;
-  try {
-    std::rethrow_exception(error);
-  } catch (const Error& e) {
-    json = describe(e.kind(), e.reason(), e.what(), e.metadata(), rank);
-  } catch (const std::filesystem::filesystem_error& e) {
-    json = describe(ErrorKind::kIo, "IO_ERROR", e.what(), {}, rank);
-  } catch (const std::bad_alloc&) {
-    json = describe(ErrorKind::kResourceExhausted, "OUT_OF_MEMORY", "out of memory", {}, rank);
-  } catch (const std::exception& e) {
-    json = describe(ErrorKind::kInternal, "INTERNAL", e.what(), {}, rank);
-  } catch (...) {
-    json = describe(ErrorKind::kInternal, "INTERNAL", "an exception of unknown type", {}, rank);
-  }
+  const Error known = base::as_error(error);
+  Error::Metadata metadata = known.metadata();
+  metadata["rank"] = std::to_string(rank);
+  const Json json = {{"kind", static_cast<int>(known.kind())},
+                     {"reason", known.reason()},
+                     {"message", known.what()},
+                     {"metadata", metadata}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -24,8 +24,8 @@ bool ends_the_group(const std::exception_ptr& error);
 /// Throws `error` again where it is an error of a collective.
 void rethrow_comm_error(const std::exception_ptr& error);
 
-/// An exception as text that rethrow_encoded() turns back into the same typed error. Exceptions
-/// from elsewhere become kIo (filesystem_error), kResourceExhausted (bad_alloc) or kInternal.
+/// An exception (base::as_error) as text that rethrow_encoded() turns back into the same typed
+/// error.
 std::string encode_error(const std::exception_ptr& error, int rank);
 [[noreturn]] void rethrow_encoded(const std::string& text);
 /// The same for an error that one rank of several met: text and metadata ("failed_rank") say which.

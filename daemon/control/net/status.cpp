@@ -2,10 +2,8 @@
 #include "daemon/control/net/status.h"
 
 #include <array>
-#include <filesystem>
-#include <new>
 
-#include "daemon/base/files.h"
+#include "daemon/base/as_error.h"
 #include "daemon/base/utf8.h"
 #include "kernels/base/log.h"
 
@@ -81,32 +79,8 @@ v1::ErrorDetails to_details(const Error& error) {
   return details;
 }
 
-namespace {
-
-v1::ErrorDetails details_of(const std::filesystem::filesystem_error& refused) {
-  try {
-    base::throw_input_error("cannot use", refused.path1(), refused.code().value());
-  } catch (const Error& known) {
-    return to_details(known);
-  }
-}
-
-}  // namespace
-
 v1::ErrorDetails to_details(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const Error& known) {
-    return to_details(known);
-  } catch (const std::filesystem::filesystem_error& refused) {
-    return details_of(refused);
-  } catch (const std::bad_alloc&) {
-    return to_details(ResourceExhausted("out of memory", "OUT_OF_MEMORY"));
-  } catch (const std::exception& other) {
-    return to_details(InternalError(other.what()));
-  } catch (...) {
-    return to_details(InternalError("an exception of unknown type"));
-  }
+  return to_details(base::as_error(error));
 }
 
 grpc::Status to_status(const v1::ErrorDetails& details) {

@@ -57,7 +57,7 @@ TEST(StatusAgreement, EveryKindOfErrorComesBackAsItself) {
   expect_round_trip<InternalError, InternalError>(
       InternalError("bytes that are no UTF-8: \xff\xfe"));
   expect_round_trip<std::bad_alloc, ResourceExhausted>(std::bad_alloc());
-  expect_round_trip<std::filesystem::filesystem_error, IoError>(
+  expect_round_trip<std::filesystem::filesystem_error, FailedPrecondition>(
       std::filesystem::filesystem_error("a", std::make_error_code(std::errc::permission_denied)));
   expect_round_trip<std::out_of_range, InternalError>(std::out_of_range("a"));
 }
