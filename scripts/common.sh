@@ -46,6 +46,19 @@ usable_cores() {
   say "$((cores > 0 ? cores : 1))"
 }
 
+# wait_until SECONDS COMMAND...: until the command succeeds; false where it does not in time.
+wait_until() {
+  local end=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    [ "$SECONDS" -lt "$end" ] || return 1
+    sleep 0.05
+  done
+}
+
+# daemon_serves STATE: a daemon on this state folder answers the client, which finds it by its address file.
+daemon_serves() { [ -s "$1/address" ] && meshloom status >/dev/null 2>&1; }
+
 # A compile can take 1.5 GB: fewer jobs where memory is short.
 build_jobs() {
   local cores memory_jobs

@@ -136,12 +136,7 @@ start_daemon() {
     </dev/null >"$record/daemon.log" 2>&1 &
   daemon_session=$!
   disown
-  local tries=600
-  until [ -s "$state/address" ] && meshloom status >/dev/null 2>&1; do
-    [ "$tries" -gt 0 ] || die "the daemon did not start: $(tail -n 5 "$record/daemon.log")"
-    sleep 0.1
-    tries=$((tries - 1))
-  done
+  wait_until 60 daemon_serves "$state" || die "the daemon did not start: $(tail -n 5 "$record/daemon.log")"
 }
 
 stop_daemon() {

@@ -84,31 +84,16 @@ start_daemon() {
     </dev/null >>"$work/daemon.log" 2>&1 &
   daemon_session=$!
   disown
-  local tries=600
-  until [ -s "$work/state/address" ] && meshloom status >/dev/null 2>&1; do
-    [ "$tries" -gt 0 ] || die "the daemon did not start: $(tail -n 20 "$work/daemon.log")"
-    sleep 0.1
-    tries=$((tries - 1))
-  done
+  wait_until 60 daemon_serves "$work/state" || die "the daemon did not start: $(tail -n 20 "$work/daemon.log")"
 }
 
 now() { date +%s.%N; }
 since() { echo "$(now) $1" | awk '{printf "%.2f", $1 - $2}'; }
 step_of() { meshloom --json job show "$1" | tr -d ' \n' | grep -oE '"step":"?[0-9]+' | head -n 1 | grep -oE '[0-9]+$' || echo 0; }
-# shellcheck disable=SC2317  # it is called by wait_for
+# shellcheck disable=SC2317  # it is called by wait_until
 past() { [ "$(step_of cut)" -gt "$1" ]; }
 # shellcheck disable=SC2317
 succeeded() { grep -q '"succeeded"' <<<"$(meshloom --json job show cut)"; }
-# Waits until `$2...` succeeds, at most $1 seconds.
-wait_for() {
-  local end
-  end=$(($(date +%s) + $1))
-  shift
-  until "$@"; do
-    [ "$(date +%s)" -lt "$end" ] || return 1
-    sleep 0.05
-  done
-}
 losses() { grep grad_norm "$work/state/jobs/$1/metrics.jsonl" | grep -oE '"(loss|step)":[^,}]*' | paste - - | sort -u; }
 failed=0
 expect() {  # text, then the condition
@@ -124,20 +109,20 @@ start_daemon
 meshloom job submit "$work/job.yaml" --name whole --follow >/dev/null
 say "cut_off: an undisturbed job of $steps steps ended on two hosts"
 meshloom job submit "$work/job.yaml" --name cut >/dev/null
-wait_for 60 past 1000 || die "the job does not train"
+wait_until 60 past 1000 || die "the job does not train"
 
 # shellcheck disable=SC2317  # The exit code of status is that of the ranks' health.
 named() { grep -q "rank 1 is silent" <<<"$(meshloom status 2>&1 || true)"; }
 cut=$(now)
 ip -n "$there" link set cable down
-expect "rank 1 is named as silent" wait_for 10 named
+expect "rank 1 is named as silent" wait_until 10 named
 name_time=$(since "$cut")
 say "  named $name_time s after the cut"
 expect "that is within 2.5 s" awk "BEGIN {exit !($name_time < 2.5)}"
 sleep "$(awk "BEGIN {print $name_time < 6 ? 6 - $name_time : 0}")"
 ip -n "$there" link set cable up
 back=$(step_of cut)
-expect "the job goes on when the cable is back" wait_for 30 past $((back + 100))
+expect "the job goes on when the cable is back" wait_until 30 past $((back + 100))
 
 cut=$(now)
 ip -n "$there" link set cable down
@@ -148,7 +133,7 @@ ended() {
     [ "$(cat "/proc/$pid/comm" 2>/dev/null)" != meshloomd ] || return 1
   done
 }
-expect "rank 0 gives up when the rank stays away" wait_for 60 ended
+expect "rank 0 gives up when the rank stays away" wait_until 60 ended
 say "  ended $(since "$cut") s after the cut"
 # mpirun itself waits for its own daemon on the host that it cannot reach.
 end_session "$daemon_session" 0 KILL
@@ -157,7 +142,7 @@ ip -n "$there" link set cable up
 daemon_session=""
 start_daemon
 expect "the job goes on and succeeds after a new start" \
-  wait_for 300 succeeded
+  wait_until 300 succeeded
 losses whole >"$work/whole" && losses cut >"$work/cut"
 expect "all $steps losses are those of the undisturbed job" cmp -s "$work/whole" "$work/cut"
 meshloom shutdown >/dev/null

@@ -48,21 +48,14 @@ start_daemon() {
     --state-dir "$work/state" --data-dir "$work/data" --threads 1 </dev/null >>"$work/daemon.log" 2>&1 &
   daemon_session=$!
   disown
-  local tries=600
-  until [ -s "$work/state/address" ] && meshloom status >/dev/null 2>&1; do
-    [ "$tries" -gt 0 ] || die "the daemon did not start: $(tail -n 5 "$work/daemon.log")"
-    sleep 0.1
-    tries=$((tries - 1))
-  done
+  wait_until 60 daemon_serves "$work/state" || die "the daemon did not start: $(tail -n 5 "$work/daemon.log")"
 }
 
+# shellcheck disable=SC2317  # it is called by wait_until
+nobody_left() { [ -z "$(session_members "$daemon_session")" ]; }
 wait_until_gone() {
-  local tries=300
-  while [ -n "$(session_members "$daemon_session")" ]; do
-    [ "$tries" -gt 0 ] || die "processes outlived the kill: $(session_members "$daemon_session" | tr '\n' ' ')"
-    sleep 0.1
-    tries=$((tries - 1))
-  done
+  wait_until 30 nobody_left ||
+    die "processes outlived the kill: $(session_members "$daemon_session" | tr '\n' ' ')"
   daemon_session=""
 }
 
@@ -133,12 +126,9 @@ while [ "$done_kills" -lt "$kills" ]; do
     "$(find "$work/state/jobs/swept/checkpoints" -maxdepth 1 -name 'step-*' -printf '%f\n' | sort -V | tail -n 1)"
   start_daemon
 done
-tries=6000
-until state=$(state_of swept) && [ "$state" != running ] && [ "$state" != preparing ] && [ "$state" != recovering ]; do
-  [ "$tries" -gt 0 ] || die "the job does not end"
-  sleep 0.1
-  tries=$((tries - 1))
-done
+# shellcheck disable=SC2317  # it is called by wait_until
+has_ended() { state=$(state_of swept) && ! [[ $state =~ ^(running|preparing|recovering)$ ]]; }
+wait_until 600 has_ended || die "the job does not end"
 [ "$state" = succeeded ] || die "the job is $state: $(meshloom job show swept)"
 equal=$(comm -12 <(losses whole | sort) <(losses swept | sort) | wc -l)
 say "kills $done_kills, losses equal $equal of $steps, state $state"
