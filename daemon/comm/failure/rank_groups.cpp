@@ -77,6 +77,13 @@ void RankGroups::poll_all() {
   give_up_if_noticed();
 }
 
+const Failure* RankGroups::poll() {
+  poll_all();
+  if (raised(Clock::now())) notice();
+  give_up_if_noticed();
+  return noticed();
+}
+
 void RankGroups::notice() {
   if (!noticed_) noticed_ = channel_->first(epoch_);
 }

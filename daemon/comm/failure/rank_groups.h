@@ -91,6 +91,7 @@ class RankGroups final : public FailureDomain {
   std::uint64_t epoch() const override { return epoch_; }
   void begin_verb() override { ++verb_; }
   void raise(const std::string& error) override { raise(error, verb_); }
+  const Failure* poll() override;
   Recovery recover(const std::string& report) override;
   void on_raise(std::function<void(std::uint64_t, const Failure&)> callback) override {
     on_raise_ = std::move(callback);

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Segment: memory that other processes of the host can map, without a name in any file system.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace meshloom::comm {
+
+/// 128 random bits that lie in a segment. Who reads them there sees the owner's memory: with PID
+/// namespaces the same pid and descriptor number exist on several "hosts" and are several memories.
+using Nonce = std::array<std::uint64_t, 2>;
+
+/// How a peer finds a segment; plain data, the same bytes for every peer. Valid as long as the
+/// owner holds the segment.
+struct SegmentName {
+  Nonce nonce{};
+  std::uint64_t bytes = 0;
+  std::int64_t pid = 0;
+  std::int64_t fd = -1;
+  std::uint64_t start_time = 0;  ///< of the process, see peer_process.h
+  std::uint64_t object = 0;      ///< address of the owner's Segment, for ranks of its process
+};
+
+/// A memfd and its mapping. It never grows and never moves; its size is sealed, so that no peer can
+/// cut it off under the others. When the last process that maps it ends, however, it is gone.
+/// Thread-safe: nothing changes after construction.
+class Segment : public std::enable_shared_from_this<Segment> {
+ public:
+  static constexpr std::size_t kPage = 4096;
+
+  /// New memory of at least `bytes` (a multiple of a page), zero, aligned to 2 MiB where at least
+  /// that large. Every page is touched by the caller, so that it lies on its NUMA node. Throws
+  /// ResourceExhausted naming the sizes where the memory is not there (see memory_room.h), IoError
+  /// where the kernel refuses memfd.
+  static std::shared_ptr<Segment> create(std::size_t bytes);
+
+  /// A peer's segment through an open descriptor, which it takes. Throws IoError if it is another
+  /// memory than `name` says, or cannot be mapped.
+  static std::shared_ptr<Segment> map(int fd, const SegmentName& name);
+
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return name_.bytes; }
+  const SegmentName& name() const { return name_; }
+  /// Whether `pointer` is inside, or at the end.
+  bool contains(const void* pointer) const {
+    const auto* at = static_cast<const std::byte*>(pointer);
+    return at >= data_ && at <= data_ + bytes();
+  }
+  /// The owner's descriptor; -1 in a peer.
+  int fd() const { return fd_; }
+
+ private:
+  Segment() = default;
+  void map_memory(int fd);
+
+  int fd_ = -1;
+  std::byte* data_ = nullptr;
+  SegmentName name_;
+};
+
+}  // namespace meshloom::comm

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/comm/symm_mem/segment_directory.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "daemon/comm/backoff.h"
+#include "daemon/comm/symm_mem/peer_process.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::comm {
+namespace {
+
+constexpr std::size_t kLongestText = 256;
+
+void put_text(char (&to)[kLongestText], const std::string& text) {
+  std::memcpy(to, text.data(), std::min(text.size(), kLongestText - 1));
+}
+
+/// Whether this process itself has the segment open under the owner's number. A forked child has
+/// its parent's descriptors too, but another pid.
+bool is_own_process(const SegmentName& name) {
+  Nonce seen{};
+  return name.pid == getpid() && name.start_time == own_start_time() &&
+         pread(static_cast<int>(name.fd), seen.data(), sizeof(seen),
+               static_cast<off_t>(name.bytes)) == static_cast<ssize_t>(sizeof(seen)) &&
+         seen == name.nonce;
+}
+
+}  // namespace
+
+/// What a rank tells the others of its piece.
+struct SegmentDirectory::Card {
+  bool given = false;
+  SegmentName name;
+  std::uint64_t offset = 0, bytes = 0;
+  MailboxAddress mailbox;
+  char trouble[kLongestText] = {};
+};
+
+const char* to_string(Sharing sharing) {
+  switch (sharing) {
+    case Sharing::kNone: break;
+    case Sharing::kSameProcess: return "same process";
+    case Sharing::kFdFolder: return "fd folder";
+    case Sharing::kSocket: return "socket";
+  }
+  return "none";
+}
+
+SegmentDirectory::SegmentDirectory(SharingMode mode) : mode_(mode) {
+  if (mode != SharingMode::kAuto && mode != SharingMode::kSocket) return;
+  try {
+    mailbox_ = std::make_unique<SegmentMailbox>();
+  } catch (const Error& error) {
+    no_mailbox_ = error.what();
+  }
+}
+
+GatheredSegments SegmentDirectory::gather(ProcessGroup& group, const SegmentPiece& mine) {
+  const auto size = static_cast<std::size_t>(group.size());
+  const auto rank = static_cast<std::size_t>(group.rank());
+  Card own;
+  own.given = mine.segment != nullptr;
+  if (mine.segment) own.name = mine.segment->name();
+  own.offset = mine.offset;
+  own.bytes = mine.bytes;
+  if (mailbox_) own.mailbox = mailbox_->address();
+  put_text(own.trouble, mine.trouble);
+  std::vector<Card> cards(size);
+  std::memcpy(cards.data(), exchange(group, &own, sizeof(own)).data(), sizeof(Card) * size);
+
+  GatheredSegments all{{size, nullptr}, {}, {}, std::vector<Sharing>(size, Sharing::kNone), {}};
+  std::vector<std::uint8_t> wanted(size, 0);
+  std::vector<std::string> reasons(size);
+  for (std::size_t r = 0; r < size; ++r) {
+    all.offsets.push_back(cards[r].offset);
+    all.bytes.push_back(cards[r].bytes);
+    if (r == rank) all.segments[r] = mine.segment;
+    if (r == rank || !cards[r].given) continue;
+    all.segments[r] = open_directly(cards[r], all.ways[r], reasons[r]);
+    wanted[r] = all.segments[r] == nullptr;
+  }
+  deliver(group, cards, wanted, mine.segment);
+  std::string trouble = mine.trouble;
+  for (std::size_t r = 0; r < size; ++r) {
+    if (!wanted[r]) continue;
+    all.ways[r] = Sharing::kSocket;
+    all.segments[r] = open_arrived(cards[r]);
+    if (!all.segments[r] && trouble.empty())
+      trouble = fmt::format("no way to the memory of rank {}: {}", r, reasons[r]);
+  }
+  all.why_not = agree(group, trouble);
+  if (!all.why_not.empty()) all.segments.assign(size, nullptr);
+  return all;
+}
+
+std::shared_ptr<Segment> SegmentDirectory::open_directly(const Card& card, Sharing& way,
+                                                         std::string& why) {
+  if (mode_ == SharingMode::kNone) {
+    why = "sharing is turned off";
+    return nullptr;
+  }
+  if (mode_ == SharingMode::kAuto && is_own_process(card.name)) {
+    way = Sharing::kSameProcess;
+    // The owner holds it until all ranks of the group have agreed.
+    return reinterpret_cast<Segment*>(card.name.object)->shared_from_this();
+  }
+  std::erase_if(mapped_, [](const auto& one) { return one.second.segment.expired(); });
+  const auto known = mapped_.find(card.name.nonce);
+  if (known != mapped_.end()) {
+    way = known->second.way;
+    return known->second.segment.lock();
+  }
+  if (mode_ == SharingMode::kSocket) {
+    why = "no descriptor came over the socket " + no_mailbox_;
+    return nullptr;
+  }
+  const std::string path = fmt::format("/proc/{}/fd/{}", card.name.pid, card.name.fd);
+  try {
+    const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (fd < 0) throw IoError(std::strerror(errno));
+    auto segment = Segment::map(fd, card.name);
+    mapped_[card.name.nonce] = {segment, Sharing::kFdFolder};
+    way = Sharing::kFdFolder;
+    return segment;
+  } catch (const Error& error) {
+    why = fmt::format("{}: {}; by socket: nothing came {}", path, error.what(), no_mailbox_);
+    return nullptr;
+  }
+}
+
+std::shared_ptr<Segment> SegmentDirectory::open_arrived(const Card& card) {
+  const int fd = mailbox_ ? mailbox_->take(card.name.nonce) : -1;
+  if (fd < 0) return nullptr;
+  try {
+    auto segment = Segment::map(fd, card.name);
+    mapped_[card.name.nonce] = {segment, Sharing::kSocket};
+    return segment;
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+void SegmentDirectory::deliver(ProcessGroup& group, const std::vector<Card>& cards,
+                               const std::vector<std::uint8_t>& wanted,
+                               const std::shared_ptr<Segment>& mine) {
+  const std::size_t size = wanted.size();
+  const std::vector<std::uint8_t> all = exchange(group, wanted.data(), size);
+  if (std::find(all.begin(), all.end(), 1) == all.end()) return;
+  for (std::size_t r = 0; r < size && mailbox_ && mine; ++r)
+    if (all[r * size + static_cast<std::size_t>(group.rank())] && cards[r].mailbox.name_bytes > 0)
+      mailbox_->post(cards[r].mailbox, mine);
+  // A queue holds few messages, and its owner takes them in as it comes here: more than that needs
+  // no long wait, and whoever never comes is found by the group's own deadline.
+  const auto until = Clock::now() + std::chrono::seconds(2);
+  for (Backoff backoff; mailbox_ && mailbox_->pending() && Clock::now() < until; backoff.pause())
+    mailbox_->pump();
+  const std::uint8_t sent = 1;
+  exchange(group, &sent, 1);
+  if (mailbox_) mailbox_->pump();
+}
+
+std::string SegmentDirectory::agree(ProcessGroup& group, const std::string& trouble) {
+  char mine[kLongestText] = {};
+  put_text(mine, trouble);
+  const std::vector<std::uint8_t> all = exchange(group, mine, sizeof(mine));
+  for (std::size_t r = 0; r < all.size() / kLongestText; ++r) {
+    const std::string text = reinterpret_cast<const char*>(all.data() + r * kLongestText);
+    if (!text.empty()) return fmt::format("rank {}: {}", r, text);
+  }
+  return {};
+}
+
+std::vector<std::uint8_t> SegmentDirectory::exchange(ProcessGroup& group, const void* mine,
+                                                     std::size_t bytes) {
+  const auto length = static_cast<std::int64_t>(bytes);
+  std::vector<std::uint8_t> all(bytes * static_cast<std::size_t>(group.size()));
+  std::vector<TensorView> parts;
+  for (int r = 0; r < group.size(); ++r)
+    parts.push_back(
+        make_view(all.data() + bytes * static_cast<std::size_t>(r), DType::kUInt8, Shape{length}));
+  TensorView& own = parts[static_cast<std::size_t>(group.rank())];
+  std::memcpy(own.data, mine, bytes);
+  const WorkPtr work = group.all_gather(parts, own);
+  // Peers whose messages wait for room here are in this exchange only after that.
+  for (Backoff backoff; !work->poll(); backoff.pause())
+    if (mailbox_) mailbox_->pump();
+  return all;
+}
+
+}  // namespace meshloom::comm

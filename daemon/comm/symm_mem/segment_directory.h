@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// SegmentDirectory: how the ranks of a group come to see each other's segments.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/comm/process_group.h"
+#include "daemon/comm/symm_mem/segment.h"
+#include "daemon/comm/symm_mem/segment_mailbox.h"
+
+namespace meshloom::comm {
+
+/// How a rank reaches the memory of another one.
+enum class Sharing : std::uint8_t {
+  kNone,
+  kSameProcess,  ///< both are threads of one process and use one mapping
+  kFdFolder,     ///< /proc/PID/fd/N
+  kSocket,       ///< descriptors by SCM_RIGHTS over a Unix socket
+};
+
+/// "none", "same process", "fd folder" or "socket".
+const char* to_string(Sharing sharing);
+
+/// Which ways are tried.
+enum class SharingMode : std::uint8_t {
+  kAuto,      ///< the first that works, in the order of Sharing
+  kFdFolder,  ///< this one alone, also between threads
+  kSocket,
+  kNone,
+};
+
+/// What one gather() gave. `why_not` is the same text on all ranks of the group, and empty where
+/// every rank sees every segment; else there are no segments.
+struct GatheredSegments {
+  std::vector<std::shared_ptr<Segment>> segments;  ///< by rank; a rank that brought none: null
+  std::vector<std::uint64_t> offsets, bytes;       ///< by rank, as they were given
+  std::vector<Sharing> ways;                       ///< by rank; kNone for this rank itself
+  std::string why_not;
+};
+
+/// What this rank brings to gather(): a piece of a segment that it owns, or why there is none.
+struct SegmentPiece {
+  std::shared_ptr<Segment> segment;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  std::string trouble;
+};
+
+/// One per rank, used by its training thread. A peer's segment is mapped once, whatever the number
+/// of groups and pieces, and stays mapped as long as one of them is held.
+class SegmentDirectory {
+ public:
+  explicit SegmentDirectory(SharingMode mode);
+
+  /// Every rank of the group calls it, with none of its errors in between: a rank's own trouble
+  /// travels with it. Two ranks count as being on one host only where each reads the nonce of the
+  /// other's memory. Throws what the group's collectives throw.
+  GatheredSegments gather(ProcessGroup& group, const SegmentPiece& mine);
+
+ private:
+  struct Card;
+  struct Mapped {
+    std::weak_ptr<Segment> segment;
+    Sharing way = Sharing::kNone;
+  };
+  /// Sends `mine` to those who asked for it, and takes what was sent here.
+  void deliver(ProcessGroup& group, const std::vector<Card>& cards,
+               const std::vector<std::uint8_t>& wanted, const std::shared_ptr<Segment>& mine);
+  std::shared_ptr<Segment> open_directly(const Card& card, Sharing& way, std::string& why);
+  std::shared_ptr<Segment> open_arrived(const Card& card);
+  std::string agree(ProcessGroup& group, const std::string& trouble);
+  /// Bytes of the same number from each rank, in rank order.
+  std::vector<std::uint8_t> exchange(ProcessGroup& group, const void* mine, std::size_t bytes);
+
+  SharingMode mode_;
+  std::unique_ptr<SegmentMailbox> mailbox_;  ///< null: refused, or not wanted
+  std::string no_mailbox_;
+  std::map<Nonce, Mapped> mapped_;
+};
+
+}  // namespace meshloom::comm

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// SegmentMailbox: descriptors of segments by SCM_RIGHTS, where the fd folder of a process is
+// closed.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "daemon/comm/symm_mem/segment.h"
+
+namespace meshloom::comm {
+
+/// Where a mailbox takes messages; plain data that peers are told.
+struct MailboxAddress {
+  Nonce secret{};      ///< messages without it are thrown away: any local user can send one
+  char name[16] = {};  ///< of an abstract Unix socket, which is gone with the process
+  std::uint32_t name_bytes = 0;  ///< 0: there is no mailbox
+};
+
+/// A datagram socket. A message arrives in the moment in which it is sent, so the owner need not
+/// serve anybody later; what a full queue refuses waits here for the next pump(). Used by one
+/// thread.
+class SegmentMailbox {
+ public:
+  /// Throws IoError where sockets are refused.
+  SegmentMailbox();
+  ~SegmentMailbox();
+  SegmentMailbox(const SegmentMailbox&) = delete;
+  SegmentMailbox& operator=(const SegmentMailbox&) = delete;
+
+  const MailboxAddress& address() const { return address_; }
+
+  /// Sends the descriptor of a segment that this process owns.
+  void post(const MailboxAddress& to, std::shared_ptr<const Segment> segment);
+  /// Sends what waits and takes in what came; never blocks.
+  void pump();
+  /// Whether a message still waits for room in a peer's queue.
+  bool pending() const { return !waiting_.empty(); }
+  /// The descriptor of the segment with this nonce, now the caller's; -1 if none came.
+  int take(const Nonce& nonce);
+  /// Why the last message that could not be sent at all was not; empty if all were.
+  const std::string& refusal() const { return refusal_; }
+
+ private:
+  struct Outgoing {
+    MailboxAddress to;
+    std::shared_ptr<const Segment> segment;
+  };
+  bool send(const Outgoing& one);
+  bool receive();
+
+  int socket_ = -1;
+  MailboxAddress address_;
+  std::deque<Outgoing> waiting_;
+  std::map<Nonce, int> arrived_;
+  std::string refusal_;
+};
+
+}  // namespace meshloom::comm
