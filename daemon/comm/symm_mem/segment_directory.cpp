@@ -82,15 +82,15 @@ GatheredSegments SegmentDirectory::gather(ProcessGroup& group, const SegmentPiec
     all.bytes.push_back(cards[r].bytes);
     if (r == rank) all.segments[r] = mine.segment;
     if (r == rank || !cards[r].given) continue;
-    all.segments[r] = open_directly(cards[r], all.ways[r], reasons[r]);
+    all.segments[r] = open(cards[r].name, all.ways[r], reasons[r]);
     wanted[r] = all.segments[r] == nullptr;
   }
   deliver(group, cards, wanted, mine.segment);
   std::string trouble = mine.trouble;
   for (std::size_t r = 0; r < size; ++r) {
     if (!wanted[r]) continue;
-    all.ways[r] = Sharing::kSocket;
-    all.segments[r] = open_arrived(cards[r]);
+    reasons[r].clear();
+    all.segments[r] = open(cards[r].name, all.ways[r], reasons[r]);
     if (!all.segments[r] && trouble.empty())
       trouble = fmt::format("no way to the memory of rank {}: {}", r, reasons[r]);
   }
@@ -99,51 +99,64 @@ GatheredSegments SegmentDirectory::gather(ProcessGroup& group, const SegmentPiec
   return all;
 }
 
-std::shared_ptr<Segment> SegmentDirectory::open_directly(const Card& card, Sharing& way,
-                                                         std::string& why) {
+std::shared_ptr<Segment> SegmentDirectory::open(const SegmentName& name, Sharing& way,
+                                                std::string& why) {
   if (mode_ == SharingMode::kNone) {
     why = "sharing is turned off";
     return nullptr;
   }
-  if (mode_ == SharingMode::kAuto && is_own_process(card.name)) {
+  if (mode_ == SharingMode::kAuto && is_own_process(name)) {
     way = Sharing::kSameProcess;
     // The owner holds it until all ranks of the group have agreed.
-    return reinterpret_cast<Segment*>(card.name.object)->shared_from_this();
+    return reinterpret_cast<Segment*>(name.object)->shared_from_this();
   }
   std::erase_if(mapped_, [](const auto& one) { return one.second.segment.expired(); });
-  const auto known = mapped_.find(card.name.nonce);
-  if (known != mapped_.end()) {
+  if (const auto known = mapped_.find(name.nonce); known != mapped_.end()) {
     way = known->second.way;
     return known->second.segment.lock();
   }
-  if (mode_ == SharingMode::kSocket) {
-    why = "no descriptor came over the socket " + no_mailbox_;
-    return nullptr;
+  std::shared_ptr<Segment> segment;
+  way = Sharing::kFdFolder;
+  if (mode_ != SharingMode::kSocket) segment = open_by_folder(name, why);
+  if (!segment && mode_ != SharingMode::kFdFolder) {
+    way = Sharing::kSocket;
+    segment = open_arrived(name, why);
   }
-  const std::string path = fmt::format("/proc/{}/fd/{}", card.name.pid, card.name.fd);
+  if (segment) mapped_[name.nonce] = {segment, way};
+  return segment;
+}
+
+std::shared_ptr<Segment> SegmentDirectory::open_by_folder(const SegmentName& name,
+                                                          std::string& why) {
+  const std::string path = fmt::format("/proc/{}/fd/{}", name.pid, name.fd);
   try {
-    const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
     if (fd < 0) throw IoError(std::strerror(errno));
-    auto segment = Segment::map(fd, card.name);
-    mapped_[card.name.nonce] = {segment, Sharing::kFdFolder};
-    way = Sharing::kFdFolder;
-    return segment;
+    return Segment::map(fd, name);
   } catch (const Error& error) {
-    why = fmt::format("{}: {}; by socket: nothing came {}", path, error.what(), no_mailbox_);
+    why = fmt::format("{}: {}; ", path, error.what());
     return nullptr;
   }
 }
 
-std::shared_ptr<Segment> SegmentDirectory::open_arrived(const Card& card) {
-  const int fd = mailbox_ ? mailbox_->take(card.name.nonce) : -1;
-  if (fd < 0) return nullptr;
-  try {
-    auto segment = Segment::map(fd, card.name);
-    mapped_[card.name.nonce] = {segment, Sharing::kSocket};
-    return segment;
-  } catch (const Error&) {
+std::shared_ptr<Segment> SegmentDirectory::open_arrived(const SegmentName& name, std::string& why) {
+  if (!mailbox_) {
+    why += no_mailbox_;
     return nullptr;
   }
+  mailbox_->pump();
+  const int fd = mailbox_->take(name.nonce);
+  try {
+    if (fd >= 0) return Segment::map(fd, name);
+    why += "no descriptor came over the socket";
+  } catch (const Error& error) {
+    why += error.what();
+  }
+  return nullptr;
+}
+
+void SegmentDirectory::announce(const std::shared_ptr<Segment>& segment) {
+  for (const auto& [secret, address] : correspondents_) mailbox_->post(address, segment);
 }
 
 void SegmentDirectory::deliver(ProcessGroup& group, const std::vector<Card>& cards,
@@ -152,9 +165,13 @@ void SegmentDirectory::deliver(ProcessGroup& group, const std::vector<Card>& car
   const std::size_t size = wanted.size();
   const std::vector<std::uint8_t> all = exchange(group, wanted.data(), size);
   if (std::find(all.begin(), all.end(), 1) == all.end()) return;
-  for (std::size_t r = 0; r < size && mailbox_ && mine; ++r)
-    if (all[r * size + static_cast<std::size_t>(group.rank())] && cards[r].mailbox.name_bytes > 0)
-      mailbox_->post(cards[r].mailbox, mine);
+  for (std::size_t r = 0; r < size && mailbox_ && mine; ++r) {
+    const MailboxAddress& peer = cards[r].mailbox;
+    if (all[r * size + static_cast<std::size_t>(group.rank())] == 0 || peer.name_bytes == 0)
+      continue;
+    correspondents_[peer.secret] = peer;
+    mailbox_->post(peer, mine);
+  }
   // A queue holds few messages, and its owner takes them in as it comes here: more than that needs
   // no long wait, and whoever never comes is found by the group's own deadline.
   const auto until = Clock::now() + std::chrono::seconds(2);
@@ -162,7 +179,7 @@ void SegmentDirectory::deliver(ProcessGroup& group, const std::vector<Card>& car
     mailbox_->pump();
   const std::uint8_t sent = 1;
   exchange(group, &sent, 1);
-  if (mailbox_) mailbox_->pump();
+  pump();
 }
 
 std::string SegmentDirectory::agree(ProcessGroup& group, const std::string& trouble) {
@@ -188,8 +205,7 @@ std::vector<std::uint8_t> SegmentDirectory::exchange(ProcessGroup& group, const 
   std::memcpy(own.data, mine, bytes);
   const WorkPtr work = group.all_gather(parts, own);
   // Peers whose messages wait for room here are in this exchange only after that.
-  for (Backoff backoff; !work->poll(); backoff.pause())
-    if (mailbox_) mailbox_->pump();
+  for (Backoff backoff; !work->poll(); backoff.pause()) pump();
   return all;
 }
 

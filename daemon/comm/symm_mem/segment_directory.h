@@ -60,6 +60,17 @@ class SegmentDirectory {
   /// other's memory. Throws what the group's collectives throw.
   GatheredSegments gather(ProcessGroup& group, const SegmentPiece& mine);
 
+  /// Without the other ranks: a segment that a peer of an earlier gather() has told of. Null, and
+  /// why, where it cannot be opened, or its descriptor has not come yet.
+  std::shared_ptr<Segment> open(const SegmentName& name, Sharing& way, std::string& why);
+  /// Sends the descriptor of a new segment of this rank to all peers that cannot open it
+  /// themselves, ahead of their need: an owner that computes serves nobody.
+  void announce(const std::shared_ptr<Segment>& segment);
+  /// Sends and takes descriptors that wait; never blocks.
+  void pump() {
+    if (mailbox_) mailbox_->pump();
+  }
+
  private:
   struct Card;
   struct Mapped {
@@ -69,8 +80,8 @@ class SegmentDirectory {
   /// Sends `mine` to those who asked for it, and takes what was sent here.
   void deliver(ProcessGroup& group, const std::vector<Card>& cards,
                const std::vector<std::uint8_t>& wanted, const std::shared_ptr<Segment>& mine);
-  std::shared_ptr<Segment> open_directly(const Card& card, Sharing& way, std::string& why);
-  std::shared_ptr<Segment> open_arrived(const Card& card);
+  std::shared_ptr<Segment> open_by_folder(const SegmentName& name, std::string& why);
+  std::shared_ptr<Segment> open_arrived(const SegmentName& name, std::string& why);
   std::string agree(ProcessGroup& group, const std::string& trouble);
   /// Bytes of the same number from each rank, in rank order.
   std::vector<std::uint8_t> exchange(ProcessGroup& group, const void* mine, std::size_t bytes);
@@ -78,6 +89,7 @@ class SegmentDirectory {
   SharingMode mode_;
   std::unique_ptr<SegmentMailbox> mailbox_;  ///< null: refused, or not wanted
   std::string no_mailbox_;
+  std::map<Nonce, MailboxAddress> correspondents_;  ///< peers that once asked for a descriptor
   std::map<Nonce, Mapped> mapped_;
 };
 

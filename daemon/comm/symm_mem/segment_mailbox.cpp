@@ -61,7 +61,10 @@ SegmentMailbox::~SegmentMailbox() {
 }
 
 void SegmentMailbox::post(const MailboxAddress& to, std::shared_ptr<const Segment> segment) {
-  waiting_.push_back({to, std::move(segment)});
+  const bool waits = std::any_of(waiting_.begin(), waiting_.end(), [&](const Outgoing& one) {
+    return one.segment == segment && one.to.secret == to.secret;
+  });
+  if (!waits) waiting_.push_back({to, std::move(segment)});
   pump();
 }
 

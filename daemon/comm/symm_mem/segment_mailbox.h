@@ -33,7 +33,7 @@ class SegmentMailbox {
 
   const MailboxAddress& address() const { return address_; }
 
-  /// Sends the descriptor of a segment that this process owns.
+  /// Sends the descriptor of a segment that this process owns, unless it waits already.
   void post(const MailboxAddress& to, std::shared_ptr<const Segment> segment);
   /// Sends what waits and takes in what came; never blocks.
   void pump();

@@ -20,12 +20,14 @@ std::exception_ptr make(const std::string& text, const char* reason, Error::Meta
 }  // namespace
 
 std::string SignalWatch::describe(const Call& call) const {
-  return fmt::format("{} on channel {} of group '{}' on rank {} of {}", call.name, call.channel,
-                     group_.name(), group_.rank(), group_.size());
+  const std::string channel = call.channel < 0 ? "" : fmt::format(" on channel {}", call.channel);
+  return fmt::format("{}{} of group '{}' on rank {} of {}", call.name, channel, group_.name(),
+                     group_.rank(), group_.size());
 }
 
 std::exception_ptr SignalWatch::look(const Call& call, const std::vector<int>& missing,
                                      Progress& progress) {
+  directory_.pump();
   if (abort_ != nullptr && abort_->raised.load(std::memory_order_acquire))
     return make<Aborted>(describe(call) + ": given up, since the abort flag was raised",
                          "COLLECTIVE_ABORTED", {});

@@ -11,6 +11,7 @@
 #include "daemon/comm/backoff.h"
 #include "daemon/comm/process_group.h"
 #include "daemon/comm/symm_mem/peer_process.h"
+#include "daemon/comm/symm_mem/segment_directory.h"
 
 namespace meshloom::comm {
 
@@ -19,18 +20,19 @@ class SignalWatch {
  public:
   struct Call {
     const char* name;  ///< "wait_signal"
-    int channel;
+    int channel;       ///< -1: it has none
     std::chrono::milliseconds timeout;
   };
 
-  /// `processes` by rank; null for this rank and for threads of this process. `group` and `abort`
-  /// (may be null) outlive it.
-  SignalWatch(ProcessGroup& group, const AbortFlag* abort,
+  /// `processes` by rank; null for this rank and for threads of this process. `group`, `abort`
+  /// (may be null) and `directory` outlive it.
+  SignalWatch(ProcessGroup& group, const AbortFlag* abort, SegmentDirectory& directory,
               std::vector<std::unique_ptr<PeerProcess>> processes)
-      : group_(group), abort_(abort), processes_(std::move(processes)) {}
+      : group_(group), abort_(abort), directory_(directory), processes_(std::move(processes)) {}
 
   /// Waits until `ready()`; `missing()` gives the ranks that it waits for. All collectives of this
-  /// rank move meanwhile, since a peer may wait for one of them first. Throws
+  /// rank move meanwhile, and descriptors that it owes, since a peer may wait for those first.
+  /// Throws
   /// - DeadlineExceeded (SYMM_MEM_TIMEOUT) naming call, channel, group, rank, and each missing peer
   ///   with what its process does,
   /// - CommError (SYMM_MEM_PEER_GONE) once the process of a missing peer has ended, within
@@ -72,6 +74,7 @@ class SignalWatch {
 
   ProcessGroup& group_;
   const AbortFlag* abort_;
+  SegmentDirectory& directory_;
   std::vector<std::unique_ptr<PeerProcess>> processes_;
 };
 

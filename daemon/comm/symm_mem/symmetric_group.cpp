@@ -43,7 +43,7 @@ void SymmetricGroup::make_pads() {
         own ? nullptr
             : std::make_unique<PeerProcess>(name.pid, name.start_time, memory_.options().watch));
   }
-  watch_.emplace(group_, memory_.options().abort, std::move(processes));
+  watch_.emplace(group_, memory_.options().abort, memory_.directory(), std::move(processes));
 }
 
 Sharing SymmetricGroup::sharing(int rank) const {
@@ -155,6 +155,26 @@ std::shared_ptr<SymmetricBuffer> SymmetricGroup::workspace(std::size_t bytes) {
         "SYMM_MEM_NO_ROOM");
   workspace_ = std::make_shared<SymmetricBuffer>(std::move(all), rank());
   return workspace_;
+}
+
+std::shared_ptr<Segment> SymmetricGroup::attach(int rank, const SegmentName& name,
+                                                Timeout timeout) {
+  check_enabled("attach");
+  check_rank(rank, size(), "attach");
+  Sharing way = Sharing::kNone;
+  std::string why;
+  std::shared_ptr<Segment> segment = memory_.directory().open(name, way, why);
+  if (!segment && sharing(rank) == Sharing::kSocket)
+    watch_->wait(
+        call("attach", -1, timeout),
+        [&] { return (segment = memory_.directory().open(name, way, why)) != nullptr; },
+        [&] { return std::vector<int>{rank}; });
+  if (!segment)
+    throw CommError(
+        fmt::format("attach in group '{}' on rank {}: no way to a segment of rank {}: {}",
+                    group_.name(), this->rank(), rank, why),
+        "SYMM_MEM_UNAVAILABLE", {{"missing", std::to_string(rank)}});
+  return segment;
 }
 
 void SymmetricGroup::check_signal(const char* name, int peer, int channel) {

@@ -60,6 +60,12 @@ class SymmetricGroup {
   /// only grows: a larger size is a new segment, and who holds the one before keeps it. Throws
   /// ResourceExhausted on all ranks where one has no memory.
   std::shared_ptr<SymmetricBuffer> workspace(std::size_t bytes);
+  /// A further segment of `rank`, which has told its name, in memory that is shared already for
+  /// instance; mapped when it is first asked for, without help of its owner, and not again as long
+  /// as somebody holds it. The owner holds it meanwhile. Where descriptors go over sockets it
+  /// waits, as signals do, for one that is still on its way; else throws CommError
+  /// (SYMM_MEM_UNAVAILABLE) where it cannot be opened.
+  std::shared_ptr<Segment> attach(int rank, const SegmentName& name, Timeout timeout = {});
 
  private:
   friend class SymmetricMemory;

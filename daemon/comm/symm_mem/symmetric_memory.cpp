@@ -15,6 +15,7 @@ SymmetricMemory::~SymmetricMemory() = default;
 std::shared_ptr<Segment> SymmetricMemory::allocate(std::size_t bytes) {
   auto segment = Segment::create(bytes);
   segments_.push_back(segment);
+  directory_.announce(segment);
   return segment;
 }
 

@@ -34,8 +34,9 @@ class SymmetricMemory {
   const SymmetricOptions& options() const { return options_; }
   SegmentDirectory& directory() { return directory_; }
 
-  /// New memory of this rank alone, as Segment::create; peers hear of it by a rendezvous. It is
-  /// given back when the caller and all buffers of all ranks have let go of it.
+  /// New memory of this rank alone, as Segment::create; peers hear of it by a rendezvous, or by its
+  /// name (SymmetricGroup::attach). It is given back when the caller and all buffers of all ranks
+  /// have let go of it.
   std::shared_ptr<Segment> allocate(std::size_t bytes);
   /// The segment of this rank that holds `bytes` at `data`; null if there is none.
   std::shared_ptr<Segment> find(const void* data, std::size_t bytes);

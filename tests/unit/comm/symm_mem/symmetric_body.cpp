@@ -289,6 +289,37 @@ void check_enable_and_workspace(RankRuntime& runtime, const SymmetricOptions& op
   world.symmetric.barrier(0);
 }
 
+void check_further_segments(RankRuntime& runtime, const SymmetricOptions& options) {
+  World world(runtime, options);
+  SymmetricGroup& symmetric = world.symmetric;
+  constexpr int kSegments = 30;
+  const auto names = world.memory.allocate(kSegments * sizeof(SegmentName));
+  const auto buffer = symmetric.rendezvous(
+      make_view(names->data(), DType::kUInt8, Shape{static_cast<std::int64_t>(names->bytes())}));
+  ASSERT_NE(buffer, nullptr);
+  std::vector<std::shared_ptr<Segment>> mine;
+  for (int i = 0; i < kSegments; ++i) {
+    mine.push_back(world.memory.allocate(4096));
+    *ints(*mine.back(), 0, 1).as<std::int32_t>() = world.rank() * 100 + i;
+    reinterpret_cast<SegmentName*>(names->data())[i] = mine.back()->name();
+  }
+  symmetric.barrier(0);
+  for (int r = 0; r < world.size(); ++r) {
+    if (r == world.rank()) continue;
+    const auto* theirs = buffer->view(r, Shape{1}, DType::kUInt8).as<const SegmentName>();
+    for (int i = kSegments - 1; i >= 0; --i) {
+      const auto segment = symmetric.attach(r, theirs[i]);
+      ASSERT_EQ(*ints(*segment, 0, 1).as<std::int32_t>(), r * 100 + i);
+      EXPECT_EQ(symmetric.attach(r, theirs[i]), segment) << "mapped once";
+    }
+    // Nobody has this memory.
+    SegmentName unknown = theirs[0];
+    unknown.nonce[0] ^= 1;
+    EXPECT_THROW(symmetric.attach(r, unknown, 20ms), Error);
+  }
+  symmetric.barrier(0);
+}
+
 void check_abort_flag_ends_waits(RankRuntime& runtime, const SymmetricOptions& options) {
   AbortFlag abort;
   SymmetricOptions with_flag = options;

@@ -21,6 +21,9 @@ void check_wrong_ranks_and_channels(RankRuntime&, const SymmetricOptions&);
 /// World, halves and overlapping pairs with the same channels at once.
 void check_groups_at_once(RankRuntime&, const SymmetricOptions&);
 void check_enable_and_workspace(RankRuntime&, const SymmetricOptions&);
+/// Segments that are made later are mapped when they are first needed; also more of them than a
+/// socket queues.
+void check_further_segments(RankRuntime&, const SymmetricOptions&);
 void check_abort_flag_ends_waits(RankRuntime&, const SymmetricOptions&);
 /// A failed rank ends waits, and after the recovery all signals begin anew.
 void check_signals_after_recovery(RankRuntime&, const SymmetricOptions&);
@@ -40,6 +43,7 @@ inline constexpr SymmetricCheck kSymmetricChecks[] = {
     {"wrong_ranks_and_channels", check_wrong_ranks_and_channels},
     {"groups_at_once", check_groups_at_once},
     {"enable_and_workspace", check_enable_and_workspace},
+    {"further_segments", check_further_segments},
     {"abort_flag", check_abort_flag_ends_waits},
     {"after_recovery", check_signals_after_recovery},
 };
