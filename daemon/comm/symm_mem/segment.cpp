@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -23,8 +24,11 @@ namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
+/// 4 KiB, on some ARM systems 64 KiB; the same for all processes of a host.
+std::size_t page() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
+
 /// Behind the data lies one page with the nonce.
-std::size_t file_bytes(std::size_t bytes) { return bytes + Segment::kPage; }
+std::size_t file_bytes(std::size_t bytes) { return bytes + page(); }
 
 std::string reason() { return std::strerror(errno); }
 
@@ -79,7 +83,7 @@ std::byte* aligned_place(std::size_t bytes) {
 }  // namespace
 
 std::shared_ptr<Segment> Segment::create(std::size_t bytes) {
-  const std::size_t whole = (std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
+  const std::size_t whole = (std::max<std::size_t>(bytes, 1) + page() - 1) / page() * page();
   if (whole < bytes || whole > SIZE_MAX / 4)
     throw ResourceExhausted(fmt::format("symmetric memory: a segment of {} bytes", bytes),
                             "SYMM_MEM_NO_ROOM", {{"bytes", std::to_string(bytes)}});

@@ -29,9 +29,7 @@ struct SegmentName {
 /// Thread-safe: nothing changes after construction.
 class Segment : public std::enable_shared_from_this<Segment> {
  public:
-  static constexpr std::size_t kPage = 4096;
-
-  /// New memory of at least `bytes` (a multiple of a page), zero, aligned to 2 MiB where at least
+  /// New memory of at least `bytes` (rounded up to a page), zero, aligned to 2 MiB where at least
   /// that large. Every page is touched by the caller, so that it lies on its NUMA node. Throws
   /// ResourceExhausted naming the sizes where the memory is not there (see memory_room.h), IoError
   /// where the kernel refuses memfd.

@@ -43,7 +43,8 @@ class SymmetricMemory {
 
   /// Makes the signals of a group. Every rank of the group calls it; again, it gives the same one
   /// and communicates nothing. Where the ranks do not share memory the group is there, too: see
-  /// SymmetricGroup::enabled().
+  /// SymmetricGroup::enabled(). Where it throws on some rank because one has failed, all ranks call
+  /// disable() before they try again.
   SymmetricGroup& enable(ProcessGroup& group);
   /// Null: it was never enabled.
   SymmetricGroup* enabled(const ProcessGroup& group) const;

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 TEST(Segment, IsZeroAlignedAndOfFixedSize) {
   const auto segment = Segment::create((3 << 20) + 1);
-  EXPECT_EQ(segment->bytes(), (3u << 20) + Segment::kPage);
+  EXPECT_EQ(segment->bytes(), (3u << 20) + static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(segment->data()) % (2 << 20), 0u);
   for (std::size_t i = 0; i < segment->bytes(); i += 1000)
     ASSERT_EQ(segment->data()[i], std::byte{0});

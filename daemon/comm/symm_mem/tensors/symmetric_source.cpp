@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/comm/symm_mem/tensors/symmetric_source.h"
+
+#include <map>
+
+namespace meshloom::comm {
+namespace {
+
+class SymmetricSource final : public SegmentSource {
+ public:
+  explicit SymmetricSource(SymmetricMemory& memory) : memory_(memory) {}
+
+  Device device() const override { return kCpuDevice; }
+
+  std::byte* acquire(std::size_t bytes) override {
+    std::shared_ptr<Segment> segment = memory_.allocate(bytes);
+    std::byte* const data = segment->data();
+    held_[data] = std::move(segment);
+    return data;
+  }
+
+  bool extend(std::byte*, std::size_t, std::size_t) override { return false; }
+  void release(std::byte* data, std::size_t) override { held_.erase(data); }
+  std::size_t granularity() const override { return std::size_t{2} << 20; }
+
+ private:
+  SymmetricMemory& memory_;
+  std::map<std::byte*, std::shared_ptr<Segment>> held_;
+};
+
+}  // namespace
+
+std::unique_ptr<SegmentSource> make_symmetric_source(SymmetricMemory& memory) {
+  return std::make_unique<SymmetricSource>(memory);
+}
+
+}  // namespace meshloom::comm

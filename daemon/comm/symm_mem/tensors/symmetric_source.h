@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Symmetric memory as a source of tensors: what is asked with MemoryKind::kSymmetric lies there.
+#pragma once
+
+#include <memory>
+
+#include "daemon/comm/symm_mem/symmetric_memory.h"
+#include "daemon/tensor/allocator.h"
+
+namespace meshloom::comm {
+
+/// A source for Allocator::create, whose allocator is ExecutionContext's symmetric_allocator. Each
+/// segment is one of `memory` (which outlives the source), so that a view of any tensor in it is
+/// found by SymmetricGroup::rendezvous. Segments never grow: the allocator takes another one.
+/// Acquires on the rank's training thread; throws what SymmetricMemory::allocate throws. A segment
+/// that is released stays mapped as long as a buffer of some rank holds it.
+std::unique_ptr<SegmentSource> make_symmetric_source(SymmetricMemory& memory);
+
+}  // namespace meshloom::comm
