@@ -2,6 +2,7 @@
 #include "daemon/comm/symm_mem/peer_process.h"
 
 #include <poll.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -38,7 +39,13 @@ ProcessStatus read_status(const std::string& process) {
 
 std::uint64_t own_start_time() { return read_status("self").start_time; }
 
-PeerProcess::PeerProcess(std::int64_t pid, std::uint64_t start_time, Watch watch)
+std::uint64_t own_pid_namespace() {
+  struct stat status {};
+  return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
+PeerProcess::PeerProcess(std::int64_t pid, std::uint64_t start_time, std::uint64_t pid_namespace,
+                         Watch watch)
     : pid_(pid), start_time_(start_time) {
   if (watch != Watch::kStartTime)
     pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
@@ -50,6 +57,8 @@ PeerProcess::PeerProcess(std::int64_t pid, std::uint64_t start_time, Watch watch
     pidfd_ = -1;
   }
   by_proc_ = visible_ && pidfd_ < 0 && watch != Watch::kPidfd;
+  ended_before_ =
+      !visible_ && start_time != 0 && pid_namespace != 0 && pid_namespace == own_pid_namespace();
 }
 
 PeerProcess::~PeerProcess() {
@@ -61,10 +70,11 @@ bool PeerProcess::gone() const {
     pollfd one{pidfd_, POLLIN, 0};
     return ::poll(&one, 1, 0) == 1;
   }
-  return by_proc_ && state() == State::kGone;
+  return ended_before_ || (by_proc_ && state() == State::kGone);
 }
 
 PeerProcess::State PeerProcess::state() const {
+  if (ended_before_) return State::kGone;
   if (!visible_) return State::kUnknown;
   const ProcessStatus status = read_status(std::to_string(pid_));
   if (status.start_time != start_time_ || status.state == 'Z' || status.state == 'X')

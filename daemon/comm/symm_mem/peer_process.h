@@ -11,6 +11,8 @@ namespace meshloom::comm {
 /// pid it names a process for good. 0 where /proc is closed. Read anew in every call, since a
 /// forked child has another one.
 std::uint64_t own_start_time();
+/// Names the PID namespace of this process (inode of /proc/self/ns/pid); 0 where /proc is closed.
+std::uint64_t own_pid_namespace();
 
 /// Another process of the host. Used by one thread.
 class PeerProcess {
@@ -22,9 +24,11 @@ class PeerProcess {
     kStartTime,  ///< /proc/PID/stat alone
   };
 
-  /// `pid` and `start_time` are what the peer told of itself. A process that cannot be seen
-  /// (another PID namespace, /proc closed) stays kUnknown.
-  PeerProcess(std::int64_t pid, std::uint64_t start_time, Watch watch = Watch::kAuto);
+  /// `pid`, `start_time` and `pid_namespace` are what the peer told of itself. A process that
+  /// cannot be seen stays kUnknown (another PID namespace, /proc closed); in this one's namespace
+  /// it has ended since.
+  PeerProcess(std::int64_t pid, std::uint64_t start_time, std::uint64_t pid_namespace,
+              Watch watch = Watch::kAuto);
   ~PeerProcess();
   PeerProcess(const PeerProcess&) = delete;
   PeerProcess& operator=(const PeerProcess&) = delete;
@@ -43,6 +47,7 @@ class PeerProcess {
   int pidfd_ = -1;
   bool visible_ = false;  ///< /proc shows it with its start time
   bool by_proc_ = false;
+  bool ended_before_ = false;  ///< before this object was made
 };
 
 /// "running", "stopped (SIGSTOP or a debugger)", "gone" or "not visible".

@@ -97,6 +97,7 @@ std::shared_ptr<Segment> Segment::create(std::size_t bytes) {
   name.pid = getpid();
   name.fd = segment->fd_;
   name.start_time = own_start_time();
+  name.pid_namespace = own_pid_namespace();
   name.object = reinterpret_cast<std::uintptr_t>(segment.get());
   take_memory(segment->fd_, file_bytes(whole));
   segment->map_memory(segment->fd_);

@@ -20,8 +20,9 @@ struct SegmentName {
   std::uint64_t bytes = 0;
   std::int64_t pid = 0;
   std::int64_t fd = -1;
-  std::uint64_t start_time = 0;  ///< of the process, see peer_process.h
-  std::uint64_t object = 0;      ///< address of the owner's Segment, for ranks of its process
+  std::uint64_t start_time = 0;     ///< of the process, see peer_process.h
+  std::uint64_t pid_namespace = 0;  ///< likewise
+  std::uint64_t object = 0;         ///< address of the owner's Segment, for ranks of its process
 };
 
 /// A memfd and its mapping. It never grows and never moves; its size is sealed, so that no peer can

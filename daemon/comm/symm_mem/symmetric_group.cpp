@@ -39,9 +39,10 @@ void SymmetricGroup::make_pads() {
     const SegmentName& name = segment.name();
     const bool own =
         name.pid == mine.segment->name().pid && name.start_time == mine.segment->name().start_time;
-    processes.push_back(
-        own ? nullptr
-            : std::make_unique<PeerProcess>(name.pid, name.start_time, memory_.options().watch));
+    processes.push_back(own ? nullptr
+                            : std::make_unique<PeerProcess>(name.pid, name.start_time,
+                                                            name.pid_namespace,
+                                                            memory_.options().watch));
   }
   watch_.emplace(group_, memory_.options().abort, memory_.directory(), std::move(processes));
 }
