@@ -5,7 +5,7 @@ set -euo pipefail
 # shellcheck source=tests/house/assert.sh
 . "$(dirname "$0")/assert.sh"
 
-run cmake -S "$repository" -B "$work/build" -DMESHLOOM_CUDA=ON
+run cmake -G Ninja -S "$repository" -B "$work/build" -DMESHLOOM_CUDA=ON
 expect_status 1 "MESHLOOM_CUDA=ON"
 expect_line "this tree has no CUDA backend yet" "MESHLOOM_CUDA=ON"
 finish

@@ -199,7 +199,8 @@ TEST_F(ServicesTest, AStopWaitsForNoEvaluationWhichIsMadeUpFor) {
     if (step == 0) {
       ASSERT_TRUE(submit(long_one).ok());
     } else {
-      plan_.batch_time = 0ms;  // those of step 0
+      plan_.batch_time = 0ms;   // those of step 0
+      plan_.step_time = 300ms;  // so that those of step 5 are slow again in time
       start();
       daemon_->wait_for_step("long", 1);
       plan_.batch_time = 5ms;
@@ -214,6 +215,7 @@ TEST_F(ServicesTest, AStopWaitsForNoEvaluationWhichIsMadeUpFor) {
     daemon_.reset();
   }
   plan_.batch_time = 0ms;
+  plan_.step_time = 0ms;
   start();
   EXPECT_EQ(daemon_->wait_for("long", v1::JOB_STATE_SUCCEEDED).step(), 5);
   std::ifstream metrics(folder_ / "state/jobs/long/metrics.jsonl");
