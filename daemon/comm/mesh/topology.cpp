@@ -11,6 +11,7 @@
 #include <cstring>
 #include <map>
 
+#include "daemon/base/unique_fd.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::comm {
@@ -29,32 +30,27 @@ class SecretMemory {
   SecretMemory() {
     beacon_.pid = getpid();
     gethostname(beacon_.hostname, sizeof(beacon_.hostname) - 1);
-    fd_ = memfd_create("meshloom-probe", MFD_CLOEXEC);
-    beacon_.fd = fd_;
+    fd_.reset(memfd_create("meshloom-probe", MFD_CLOEXEC));
+    beacon_.fd = fd_.get();
     auto& secret = beacon_.secret;
-    if (fd_ < 0 ||
-        getrandom(secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size()) ||
-        pwrite(fd_, secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size()))
+    if (!fd_ || getrandom(secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size()) ||
+        pwrite(fd_.get(), secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size()))
       throw IoError(fmt::format("topology: no memory to probe with: {}", std::strerror(errno)));
   }
-  ~SecretMemory() { close(fd_); }
-  SecretMemory(const SecretMemory&) = delete;
-  SecretMemory& operator=(const SecretMemory&) = delete;
 
   const Beacon& beacon() const { return beacon_; }
 
  private:
-  int fd_ = -1;
+  base::UniqueFd fd_;
   Beacon beacon_;
 };
 
 bool shares_memory_with(const Beacon& peer) {
   const std::string path = fmt::format("/proc/{}/fd/{}", peer.pid, peer.fd);
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
+  const base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return false;
   std::array<std::byte, 16> seen{};
-  const ssize_t bytes = pread(fd, seen.data(), seen.size(), 0);
-  close(fd);
+  const ssize_t bytes = pread(fd.get(), seen.data(), seen.size(), 0);
   return bytes == static_cast<ssize_t>(seen.size()) && seen == peer.secret;
 }
 

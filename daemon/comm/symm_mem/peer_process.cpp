@@ -48,26 +48,19 @@ PeerProcess::PeerProcess(std::int64_t pid, std::uint64_t start_time, std::uint64
                          Watch watch)
     : pid_(pid), start_time_(start_time) {
   if (watch != Watch::kStartTime)
-    pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
+    pidfd_.reset(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
   // Looked at after the pidfd is open: if the peer is still itself now, the pidfd is of it.
   const ProcessStatus status = read_status(std::to_string(pid));
   visible_ = start_time != 0 && status.start_time == start_time;
-  if (!visible_ && pidfd_ >= 0) {
-    close(pidfd_);
-    pidfd_ = -1;
-  }
-  by_proc_ = visible_ && pidfd_ < 0 && watch != Watch::kPidfd;
+  if (!visible_) pidfd_.reset();
+  by_proc_ = visible_ && !pidfd_ && watch != Watch::kPidfd;
   ended_before_ =
       !visible_ && start_time != 0 && pid_namespace != 0 && pid_namespace == own_pid_namespace();
 }
 
-PeerProcess::~PeerProcess() {
-  if (pidfd_ >= 0) close(pidfd_);
-}
-
 bool PeerProcess::gone() const {
-  if (pidfd_ >= 0) {
-    pollfd one{pidfd_, POLLIN, 0};
+  if (pidfd_) {
+    pollfd one{pidfd_.get(), POLLIN, 0};
     return ::poll(&one, 1, 0) == 1;
   }
   return ended_before_ || (by_proc_ && state() == State::kGone);
@@ -83,7 +76,7 @@ PeerProcess::State PeerProcess::state() const {
 }
 
 const char* PeerProcess::watched_by() const {
-  if (pidfd_ >= 0) return "pidfd";
+  if (pidfd_) return "pidfd";
   return by_proc_ ? "/proc start time" : "nothing";
 }
 

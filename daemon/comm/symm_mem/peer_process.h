@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "daemon/base/unique_fd.h"
+
 namespace meshloom::comm {
 
 /// When this process was started, in clock ticks since boot (field 22 of /proc/self/stat): with the
@@ -29,9 +31,6 @@ class PeerProcess {
   /// it has ended since.
   PeerProcess(std::int64_t pid, std::uint64_t start_time, std::uint64_t pid_namespace,
               Watch watch = Watch::kAuto);
-  ~PeerProcess();
-  PeerProcess(const PeerProcess&) = delete;
-  PeerProcess& operator=(const PeerProcess&) = delete;
 
   std::int64_t pid() const { return pid_; }
   /// Whether it has ended; one system call with a pidfd, a few otherwise.
@@ -44,7 +43,7 @@ class PeerProcess {
  private:
   std::int64_t pid_;
   std::uint64_t start_time_;
-  int pidfd_ = -1;
+  base::UniqueFd pidfd_;
   bool visible_ = false;  ///< /proc shows it with its start time
   bool by_proc_ = false;
   bool ended_before_ = false;  ///< before this object was made

@@ -14,6 +14,7 @@
 #include "daemon/comm/symm_mem/memory_room.h"
 #include "daemon/comm/symm_mem/peer_process.h"
 #include "kernels/base/error.h"
+#include "kernels/base/integer_math.h"
 
 #ifndef MFD_NOEXEC_SEAL  // glibc 2.36 does not know it, Linux 6.3 does
 #define MFD_NOEXEC_SEAL 0x0008U
@@ -32,12 +33,12 @@ std::size_t file_bytes(std::size_t bytes) { return bytes + page(); }
 
 std::string reason() { return std::strerror(errno); }
 
-int open_memory() {
+base::UniqueFd open_memory() {
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-  int fd = memfd_create("meshloom-symm", kFlags | MFD_NOEXEC_SEAL);
+  base::UniqueFd fd(memfd_create("meshloom-symm", kFlags | MFD_NOEXEC_SEAL));
   // Kernels before 6.3 do not know the flag.
-  if (fd < 0 && errno == EINVAL) fd = memfd_create("meshloom-symm", kFlags);
-  if (fd < 0) throw IoError("symmetric memory: memfd_create: " + reason(), "SYMM_MEM_NO_MEMFD");
+  if (!fd && errno == EINVAL) fd.reset(memfd_create("meshloom-symm", kFlags));
+  if (!fd) throw IoError("symmetric memory: memfd_create: " + reason(), "SYMM_MEM_NO_MEMFD");
   return fd;
 }
 
@@ -83,7 +84,7 @@ std::byte* aligned_place(std::size_t bytes) {
 }  // namespace
 
 std::shared_ptr<Segment> Segment::create(std::size_t bytes) {
-  const std::size_t whole = (std::max<std::size_t>(bytes, 1) + page() - 1) / page() * page();
+  const std::size_t whole = round_up(std::max<std::size_t>(bytes, 1), page());
   if (whole < bytes || whole > SIZE_MAX / 4)
     throw ResourceExhausted(fmt::format("symmetric memory: a segment of {} bytes", bytes),
                             "SYMM_MEM_NO_ROOM", {{"bytes", std::to_string(bytes)}});
@@ -95,32 +96,31 @@ std::shared_ptr<Segment> Segment::create(std::size_t bytes) {
     throw IoError("symmetric memory: getrandom: " + reason());
   name.bytes = whole;
   name.pid = getpid();
-  name.fd = segment->fd_;
+  name.fd = segment->fd();
   name.start_time = own_start_time();
   name.pid_namespace = own_pid_namespace();
   name.object = reinterpret_cast<std::uintptr_t>(segment.get());
-  take_memory(segment->fd_, file_bytes(whole));
-  segment->map_memory(segment->fd_);
+  take_memory(segment->fd(), file_bytes(whole));
+  segment->map_memory(segment->fd());
   std::memcpy(segment->data_ + whole, name.nonce.data(), sizeof(Nonce));
   return segment;
 }
 
-std::shared_ptr<Segment> Segment::map(int fd, const SegmentName& name) {
-  // The mapping keeps the memory; the descriptor is of no more use.
-  const std::unique_ptr<int, void (*)(int*)> closing(&fd, [](int* open) { close(*open); });
+std::shared_ptr<Segment> Segment::map(base::UniqueFd fd, const SegmentName& name) {
   struct stat status {};
   Nonce seen{};
   // The size comes first: memory behind the end of a file is SIGBUS.
-  if (fstat(fd, &status) != 0 ||
+  if (fstat(fd.get(), &status) != 0 ||
       static_cast<std::uint64_t>(status.st_size) != file_bytes(name.bytes) ||
-      pread(fd, seen.data(), sizeof(seen), static_cast<off_t>(name.bytes)) !=
+      pread(fd.get(), seen.data(), sizeof(seen), static_cast<off_t>(name.bytes)) !=
           static_cast<ssize_t>(sizeof(seen)) ||
       seen != name.nonce)
     throw IoError("another memory lies there, so the peer is on another host",
                   "SYMM_MEM_NOT_SHARED");
   std::shared_ptr<Segment> segment(new Segment);
   segment->name_ = name;
-  segment->map_memory(fd);
+  // The mapping keeps the memory; the descriptor is of no more use.
+  segment->map_memory(fd.get());
   return segment;
 }
 
@@ -141,7 +141,6 @@ void Segment::map_memory(int fd) {
 
 Segment::~Segment() {
   if (data_ != nullptr) munmap(data_, file_bytes(name_.bytes));
-  if (fd_ >= 0) close(fd_);
 }
 
 }  // namespace meshloom::comm

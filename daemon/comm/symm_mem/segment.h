@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "daemon/base/unique_fd.h"
+
 namespace meshloom::comm {
 
 /// 128 random bits that lie in a segment. Who reads them there sees the owner's memory: with PID
@@ -38,7 +40,7 @@ class Segment : public std::enable_shared_from_this<Segment> {
 
   /// A peer's segment through an open descriptor, which it takes. Throws IoError if it is another
   /// memory than `name` says, or cannot be mapped.
-  static std::shared_ptr<Segment> map(int fd, const SegmentName& name);
+  static std::shared_ptr<Segment> map(base::UniqueFd fd, const SegmentName& name);
 
   ~Segment();
   Segment(const Segment&) = delete;
@@ -53,13 +55,13 @@ class Segment : public std::enable_shared_from_this<Segment> {
     return at >= data_ && at <= data_ + bytes();
   }
   /// The owner's descriptor; -1 in a peer.
-  int fd() const { return fd_; }
+  int fd() const { return fd_.get(); }
 
  private:
   Segment() = default;
   void map_memory(int fd);
 
-  int fd_ = -1;
+  base::UniqueFd fd_;
   std::byte* data_ = nullptr;
   SegmentName name_;
 };

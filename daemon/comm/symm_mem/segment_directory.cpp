@@ -130,9 +130,9 @@ std::shared_ptr<Segment> SegmentDirectory::open_by_folder(const SegmentName& nam
                                                           std::string& why) {
   const std::string path = fmt::format("/proc/{}/fd/{}", name.pid, name.fd);
   try {
-    const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-    if (fd < 0) throw IoError(std::strerror(errno));
-    return Segment::map(fd, name);
+    base::UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    if (!fd) throw IoError(std::strerror(errno));
+    return Segment::map(std::move(fd), name);
   } catch (const Error& error) {
     why = fmt::format("{}: {}; ", path, error.what());
     return nullptr;
@@ -145,9 +145,9 @@ std::shared_ptr<Segment> SegmentDirectory::open_arrived(const SegmentName& name,
     return nullptr;
   }
   mailbox_->pump();
-  const int fd = mailbox_->take(name.nonce);
+  base::UniqueFd fd = mailbox_->take(name.nonce);
   try {
-    if (fd >= 0) return Segment::map(fd, name);
+    if (fd) return Segment::map(std::move(fd), name);
     why += "no descriptor came over the socket";
   } catch (const Error& error) {
     why += error.what();

@@ -23,41 +23,36 @@ struct Letter {
 
 constexpr std::size_t kNameOffset = offsetof(sockaddr_un, sun_path);
 
-/// The one descriptor that came with a message, or -1.
-int descriptor_of(msghdr& message) {
+/// The one descriptor that came with a message.
+base::UniqueFd descriptor_of(msghdr& message) {
   int fd = -1;
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part))
     if (part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS)
       std::memcpy(&fd, CMSG_DATA(part), sizeof(fd));
-  return fd;
+  return base::UniqueFd(fd);
 }
 
 }  // namespace
 
 SegmentMailbox::SegmentMailbox() {
-  socket_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  socket_.reset(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
   socklen_t length = sizeof(name);
   // A bind without a name lets the kernel choose an abstract one.
   const bool open =
-      socket_ >= 0 && bind(socket_, reinterpret_cast<sockaddr*>(&name), sizeof(sa_family_t)) == 0 &&
-      getsockname(socket_, reinterpret_cast<sockaddr*>(&name), &length) == 0 &&
+      socket_ &&
+      bind(socket_.get(), reinterpret_cast<sockaddr*>(&name), sizeof(sa_family_t)) == 0 &&
+      getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&name), &length) == 0 &&
       length - kNameOffset <= sizeof(address_.name) &&
       getrandom(address_.secret.data(), sizeof(Nonce), 0) == static_cast<ssize_t>(sizeof(Nonce));
   if (!open) {
     const std::string text = std::strerror(errno);
-    if (socket_ >= 0) close(socket_);
     throw IoError("symmetric memory: no Unix socket for descriptors: " + text,
                   "SYMM_MEM_NO_SOCKET");
   }
   address_.name_bytes = static_cast<std::uint32_t>(length - kNameOffset);
   std::memcpy(address_.name, name.sun_path, address_.name_bytes);
-}
-
-SegmentMailbox::~SegmentMailbox() {
-  for (const auto& [nonce, fd] : arrived_) close(fd);
-  close(socket_);
 }
 
 void SegmentMailbox::post(const MailboxAddress& to, std::shared_ptr<const Segment> segment) {
@@ -74,12 +69,9 @@ void SegmentMailbox::pump() {
   std::erase_if(waiting_, [this](const Outgoing& one) { return send(one); });
 }
 
-int SegmentMailbox::take(const Nonce& nonce) {
-  const auto found = arrived_.find(nonce);
-  if (found == arrived_.end()) return -1;
-  const int fd = found->second;
-  arrived_.erase(found);
-  return fd;
+base::UniqueFd SegmentMailbox::take(const Nonce& nonce) {
+  auto found = arrived_.extract(nonce);
+  return found.empty() ? base::UniqueFd() : std::move(found.mapped());
 }
 
 /// False if it has to wait: the peer's queue is full.
@@ -103,7 +95,7 @@ bool SegmentMailbox::send(const Outgoing& one) {
   part->cmsg_len = CMSG_LEN(sizeof(int));
   const int fd = one.segment->fd();
   std::memcpy(CMSG_DATA(part), &fd, sizeof(fd));
-  if (sendmsg(socket_, &message, MSG_NOSIGNAL) >= 0) return true;
+  if (sendmsg(socket_.get(), &message, MSG_NOSIGNAL) >= 0) return true;
   // Too many descriptors on their way end as the peer takes them in.
   if (errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS || errno == ENOBUFS) return false;
   refusal_ = std::strerror(errno);
@@ -120,12 +112,12 @@ bool SegmentMailbox::receive() {
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
-  const ssize_t got = recvmsg(socket_, &message, MSG_CMSG_CLOEXEC);
+  const ssize_t got = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
   if (got < 0) return errno == EINTR;
-  const int fd = descriptor_of(message);
-  if (fd < 0) return true;
+  base::UniqueFd fd = descriptor_of(message);
+  if (!fd) return true;
   const bool ours = got == static_cast<ssize_t>(sizeof(letter)) && letter.secret == address_.secret;
-  if (!ours || !arrived_.emplace(letter.segment, fd).second) close(fd);
+  if (ours) arrived_.try_emplace(letter.segment, std::move(fd));
   return true;
 }
 

@@ -27,7 +27,6 @@ class SegmentMailbox {
  public:
   /// Throws IoError where sockets are refused.
   SegmentMailbox();
-  ~SegmentMailbox();
   SegmentMailbox(const SegmentMailbox&) = delete;
   SegmentMailbox& operator=(const SegmentMailbox&) = delete;
 
@@ -39,8 +38,8 @@ class SegmentMailbox {
   void pump();
   /// Whether a message still waits for room in a peer's queue.
   bool pending() const { return !waiting_.empty(); }
-  /// The descriptor of the segment with this nonce, now the caller's; -1 if none came.
-  int take(const Nonce& nonce);
+  /// The descriptor of the segment with this nonce; none if none came.
+  base::UniqueFd take(const Nonce& nonce);
   /// Why the last message that could not be sent at all was not; empty if all were.
   const std::string& refusal() const { return refusal_; }
 
@@ -52,10 +51,10 @@ class SegmentMailbox {
   bool send(const Outgoing& one);
   bool receive();
 
-  int socket_ = -1;
+  base::UniqueFd socket_;
   MailboxAddress address_;
   std::deque<Outgoing> waiting_;
-  std::map<Nonce, int> arrived_;
+  std::map<Nonce, base::UniqueFd> arrived_;
   std::string refusal_;
 };
 

@@ -31,7 +31,7 @@ TEST(Segment, IsZeroAlignedAndOfFixedSize) {
 
 TEST(Segment, APeerSeesTheSameMemory) {
   const auto segment = Segment::create(100);
-  const auto peer = Segment::map(dup(segment->fd()), segment->name());
+  const auto peer = Segment::map(base::UniqueFd(dup(segment->fd())), segment->name());
   EXPECT_NE(peer->data(), segment->data());
   segment->data()[99] = std::byte{7};
   EXPECT_EQ(peer->data()[99], std::byte{7});
@@ -40,8 +40,10 @@ TEST(Segment, APeerSeesTheSameMemory) {
 TEST(Segment, AnotherMemoryIsNotTaken) {
   const auto one = Segment::create(100), other = Segment::create(100),
              large = Segment::create(9000);
-  EXPECT_THROW(Segment::map(dup(other->fd()), one->name()), IoError) << "another nonce";
-  EXPECT_THROW(Segment::map(dup(large->fd()), one->name()), IoError) << "another size";
+  EXPECT_THROW(Segment::map(base::UniqueFd(dup(other->fd())), one->name()), IoError)
+      << "another nonce";
+  EXPECT_THROW(Segment::map(base::UniqueFd(dup(large->fd())), one->name()), IoError)
+      << "another size";
 }
 
 TEST(Segment, TooLargeIsRefusedBeforeItIsTaken) {
