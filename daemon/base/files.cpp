@@ -31,7 +31,7 @@ void put_all(std::span<const std::byte> bytes, const fs::path& path, const Put& 
   while (!bytes.empty()) {
     const ssize_t count = put(bytes);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw_output_error("cannot write", path, errno);
+    if (count < 0) throw_io_error("cannot write", path, errno);
     bytes = bytes.subspan(static_cast<std::size_t>(count));
   }
 }
@@ -58,7 +58,7 @@ void throw_input_error(const char* action, const fs::path& path, int error) {
   }
 }
 
-void throw_output_error(const char* action, const fs::path& path, int error) {
+void throw_io_error(const char* action, const fs::path& path, int error) {
   const std::string text = text_of(action, path, error);
   const Error::Metadata metadata = metadata_of(path, error);
   if (error == ENOSPC || error == EDQUOT || error == EFBIG)
@@ -68,7 +68,7 @@ void throw_output_error(const char* action, const fs::path& path, int error) {
 
 UniqueFd open_output(const fs::path& path, int flags, unsigned mode) {
   UniqueFd fd(::open(path.c_str(), flags | O_CLOEXEC, mode));
-  if (!fd) throw_output_error("cannot open", path, errno);
+  if (!fd) throw_io_error("cannot open", path, errno);
   return fd;
 }
 
@@ -86,11 +86,11 @@ void write_all_at(int fd, std::string_view bytes, std::uint64_t offset, const fs
 }
 
 void sync_file(int fd, const fs::path& path) {
-  if (::fsync(fd) != 0) throw_output_error("cannot sync", path, errno);
+  if (::fsync(fd) != 0) throw_io_error("cannot sync", path, errno);
 }
 
 void sync_data(int fd, const fs::path& path) {
-  if (::fdatasync(fd) != 0) throw_output_error("cannot sync", path, errno);
+  if (::fdatasync(fd) != 0) throw_io_error("cannot sync", path, errno);
 }
 
 void sync_folder(const fs::path& folder) {
@@ -98,7 +98,7 @@ void sync_folder(const fs::path& folder) {
 }
 
 void rename_file(const fs::path& from, const fs::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) throw_output_error("cannot rename", from, errno);
+  if (::rename(from.c_str(), to.c_str()) != 0) throw_io_error("cannot rename", from, errno);
 }
 
 ReplacementFile::ReplacementFile(const fs::path& path, unsigned mode)

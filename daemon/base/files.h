@@ -22,12 +22,12 @@ std::string shown(const std::filesystem::path& path);
 /// text: "cannot open".
 [[noreturn]] void throw_input_error(const char* action, const std::filesystem::path& path,
                                     int error);
-/// The same for what the program itself writes: ResourceExhausted (DISK_FULL) where disk, quota or
-/// the longest file are reached, else IoError (IO_ERROR).
-[[noreturn]] void throw_output_error(const char* action, const std::filesystem::path& path,
-                                     int error);
+/// The same for an open file, and for what the program itself makes, where nobody's naming is to
+/// blame: ResourceExhausted (DISK_FULL) where disk, quota or the longest file are reached, else
+/// IoError (IO_ERROR).
+[[noreturn]] void throw_io_error(const char* action, const std::filesystem::path& path, int error);
 
-// --- Each throws as throw_output_error; `path` is for the text.
+// --- Each throws as throw_io_error; `path` is for the text.
 /// open(2) with O_CLOEXEC.
 UniqueFd open_output(const std::filesystem::path& path, int flags, unsigned mode = 0);
 /// All bytes, at the file's position, or at `offset`.

@@ -45,7 +45,7 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
     const ssize_t got = ::pread(fd_.get(), out.data(), out.size(), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
-      throw_output_error(fmt::format("cannot read byte {} of", offset).c_str(), path_, errno);
+      throw_io_error(fmt::format("cannot read byte {} of", offset).c_str(), path_, errno);
     if (got == 0) {
       struct stat now {};
       const auto end =

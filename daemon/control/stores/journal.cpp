@@ -49,13 +49,13 @@ std::uint32_t header_check(std::uint32_t length, std::uint64_t offset) {
 
 std::string read_all(int fd, const std::filesystem::path& path) {
   struct stat status {};
-  if (::fstat(fd, &status) != 0) base::throw_output_error("cannot read journal", path, errno);
+  if (::fstat(fd, &status) != 0) base::throw_io_error("cannot read journal", path, errno);
   std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
   for (std::size_t done = 0; done < bytes.size();) {
     const auto got =
         ::pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) base::throw_output_error("cannot read journal", path, errno);
+    if (got < 0) base::throw_io_error("cannot read journal", path, errno);
     if (got == 0) bytes.resize(done);
     done += static_cast<std::size_t>(got);
   }
@@ -117,7 +117,7 @@ int set_aside(int fd, std::uint64_t from, std::uint64_t until) {
 base::UniqueFd open_existing(const std::filesystem::path& path) {
   base::UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd && errno == ENOENT) return fd;
-  if (!fd) base::throw_output_error("cannot open journal", path, errno);
+  if (!fd) base::throw_io_error("cannot open journal", path, errno);
   struct stat status {};
   if (::fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode)) return fd;
   throw IoError(fmt::format("journal {} is no regular file", path.string()));
@@ -198,7 +198,7 @@ void Journal::cut_tail(std::string_view tail, bool keep) {
     cut_file_ = kept;
   }
   if (::ftruncate(fd_.get(), static_cast<off_t>(end_)) != 0)
-    base::throw_output_error("cannot cut journal after its last whole record", path_, errno);
+    base::throw_io_error("cannot cut journal after its last whole record", path_, errno);
 }
 
 void Journal::append(std::string_view payload, Room room) {
@@ -206,8 +206,7 @@ void Journal::append(std::string_view payload, Room room) {
   const std::uint64_t after = end_ + record.size();
   const bool reserved =
       try_reserve(after + kReserve) || (room == Room::kUseReserve && try_reserve(after));
-  if (reserves_ && !reserved)
-    base::throw_output_error("cannot write journal", path_, reserve_error_);
+  if (reserves_ && !reserved) base::throw_io_error("cannot write journal", path_, reserve_error_);
   try {
     base::write_all_at(fd_.get(), record, end_, path_);
     base::sync_data(fd_.get(), path_);
@@ -215,7 +214,7 @@ void Journal::append(std::string_view payload, Room room) {
     // The next append must not follow half a record. Cutting gives back what was set aside.
     reserved_ = 0;
     if (::ftruncate(fd_.get(), static_cast<off_t>(end_)) != 0)
-      base::throw_output_error("cannot cut back journal", path_, errno);
+      base::throw_io_error("cannot cut back journal", path_, errno);
     try_reserve(end_ + kReserve);
     throw;
   }
@@ -229,7 +228,7 @@ void Journal::rewrite(const std::function<void(const Visit& append)>& produce) {
   const std::uint64_t end = next.size();
   if (reserves_)
     if (const int error = set_aside(next.fd(), 0, end + kReserve))
-      base::throw_output_error("cannot rewrite journal", path_, error);
+      base::throw_io_error("cannot rewrite journal", path_, error);
   fd_ = next.commit();
   end_ = end;
   reserved_ = end + kReserve;

@@ -27,7 +27,7 @@ class PosixFile : public OutputFile {
     const auto bytes = static_cast<off_t>(expected_bytes);
     if (::fallocate(file_.get(), FALLOC_FL_KEEP_SIZE, 0, bytes) == 0) return;
     if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR)
-      base::throw_output_error("cannot reserve space for", path, errno);
+      base::throw_io_error("cannot reserve space for", path, errno);
   }
 
   void write(std::span<const std::byte> bytes) override {
@@ -43,7 +43,7 @@ class PosixFile : public OutputFile {
   void sync() override { base::sync_file(file_.get(), path_); }
 
   void close() override {
-    if (::close(file_.release()) != 0) base::throw_output_error("cannot close", path_, errno);
+    if (::close(file_.release()) != 0) base::throw_io_error("cannot close", path_, errno);
   }
 
  private:
@@ -62,7 +62,7 @@ class PosixFileSystem : public FileSystem {
   void create_directories(const fs::path& path) override {
     std::error_code error;
     fs::create_directories(path, error);
-    if (error) base::throw_output_error("cannot create folder", path, error.value());
+    if (error) base::throw_io_error("cannot create folder", path, error.value());
   }
 
   void sync_directory(const fs::path& path) override { base::sync_folder(path); }
@@ -72,7 +72,7 @@ class PosixFileSystem : public FileSystem {
   void replace_directory(const fs::path& from, const fs::path& to) override {
     if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return;
     const int code = errno;
-    if (code != EINVAL && code != ENOSYS) base::throw_output_error("cannot replace", to, code);
+    if (code != EINVAL && code != ENOSYS) base::throw_io_error("cannot replace", to, code);
     remove_all(to);
     rename(from, to);
   }
@@ -80,7 +80,7 @@ class PosixFileSystem : public FileSystem {
   void remove_all(const fs::path& path) override {
     std::error_code error;
     fs::remove_all(path, error);
-    if (error) base::throw_output_error("cannot remove", path, error.value());
+    if (error) base::throw_io_error("cannot remove", path, error.value());
   }
 };
 

@@ -127,7 +127,7 @@ void SafetensorsWriter::close() {
   check_internal(next_ == entries_.size(), "{}: {} of {} tensors were written", label_, next_,
                  entries_.size());
   base::sync_file(fd_.get(), path_);
-  if (::close(fd_.release()) != 0) base::throw_output_error("cannot close", path_, errno);
+  if (::close(fd_.release()) != 0) base::throw_io_error("cannot close", path_, errno);
 }
 
 void write_safetensors(const std::filesystem::path& path, const std::vector<NamedView>& tensors,

@@ -88,8 +88,8 @@ TEST_F(FilesTest, WritingReachesTheEndOrNamesTheFile) {
 TEST_F(FilesTest, TheSameRefusalMeansSomethingElseToWhoReadsAndToWhoWrites) {
   EXPECT_THROW(throw_input_error("cannot open", "a", ENOENT), NotFound);
   EXPECT_THROW(throw_input_error("cannot open", "a", EACCES), FailedPrecondition);
-  EXPECT_THROW(throw_output_error("cannot open", "a", ENOENT), IoError);
-  EXPECT_THROW(throw_output_error("cannot write", "a", EDQUOT), ResourceExhausted);
+  EXPECT_THROW(throw_io_error("cannot open", "a", ENOENT), IoError);
+  EXPECT_THROW(throw_io_error("cannot write", "a", EDQUOT), ResourceExhausted);
   EXPECT_THROW(open_output(folder_.path() / "no" / "file", O_WRONLY | O_CREAT, 0600), IoError);
   EXPECT_THROW(sync_folder(folder_.path() / "no"), IoError);
   EXPECT_THROW(rename_file(folder_.path() / "no", file()), IoError);
