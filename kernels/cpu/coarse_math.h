@@ -48,9 +48,7 @@ HWY_INLINE V silu(D d, V x) {
 
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V silu_derivative(D d, V x) {
-  const V one = hn::Set(d, 1.0f);
-  const V s = sigmoid(d, x);
-  return hn::Mul(s, hn::MulAdd(x, hn::Sub(one, s), one));
+  return simd::silu_derivative(d, x, sigmoid(d, x));
 }
 
 /// -2 u / ln 2 with u = sqrt(2 / pi) (x + 0.044715 x^3), for x2 = min(x^2, 128): beyond, the

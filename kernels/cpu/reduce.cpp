@@ -352,21 +352,15 @@ double squares_range(std::span<const TensorView> xs, std::int64_t begin, std::in
   return total;
 }
 
-std::int64_t first_in_range(const TensorView& x, std::int64_t begin, std::int64_t end) {
-  for (std::int64_t i = begin; i < end; i += kRowBlock) {
-    const std::int64_t n = std::min(kRowBlock, end - i);
-    if (!HWY_DYNAMIC_DISPATCH(any_nonfinite)(x.dtype, at(x, i), n)) continue;
-    std::int64_t index = i;
-    dispatch_float(x.dtype, "first_nonfinite", [&]<typename T>(TypeTag<T>) {
-      while (std::isfinite(static_cast<float>(x.as<const T>()[index]))) ++index;
-    });
-    return index;
-  }
-  return -1;
+bool any_in_range(const TensorView& x, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t i = begin; i < end; i += kRowBlock)
+    if (HWY_DYNAMIC_DISPATCH(any_nonfinite)(x.dtype, at(x, i), std::min(kRowBlock, end - i)))
+      return true;
+  return false;
 }
 
 // Any strides and float64.
-std::int64_t first_nonfinite_slow(const TensorView& x) {
+bool has_nonfinite_slow(const TensorView& x) {
   const Strides order = contiguous_strides(x.shape);
   for (std::int64_t i = 0; i < x.numel(); ++i) {
     std::int64_t offset = 0;
@@ -375,23 +369,23 @@ std::int64_t first_nonfinite_slow(const TensorView& x) {
     dispatch_any(x.dtype, "first_nonfinite", [&]<typename T>(TypeTag<T>) {
       finite = std::isfinite(convert<double>(x.as<const T>()[offset]));
     });
-    if (!finite) return i;
+    if (!finite) return true;
   }
-  return -1;
+  return false;
 }
 
 bool has_nonfinite(const KernelContext& context, const TensorView& x) {
   if (!dtype_is_floating(x.dtype) || x.numel() == 0) return false;
-  if (!is_short_float(x.dtype) || !x.contiguous()) return first_nonfinite_slow(x) >= 0;
+  if (!is_short_float(x.dtype) || !x.contiguous()) return has_nonfinite_slow(x);
   const std::int64_t n = x.numel();
   const std::int64_t parts = std::min<std::int64_t>(
       {std::max(context.threads.count, 1), kMaxParts, (n + kElementGrain - 1) / kElementGrain});
-  std::array<std::int64_t, kMaxParts> found;
+  std::array<bool, kMaxParts> found;
   parallel_for({static_cast<int>(parts)}, parts, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t p = first; p < last; ++p)
-      found[p] = first_in_range(x, n * p / parts, n * (p + 1) / parts);
+      found[p] = any_in_range(x, n * p / parts, n * (p + 1) / parts);
   });
-  return std::any_of(found.begin(), found.begin() + parts, [](std::int64_t at) { return at >= 0; });
+  return std::find(found.begin(), found.begin() + parts, true) != found.begin() + parts;
 }
 
 }  // namespace

@@ -171,11 +171,16 @@ HWY_INLINE V silu(D d, V x) {
   return hn::Div(x, hn::Add(hn::Set(d, 1.0f), exp(d, hn::Neg(x))));
 }
 
+/// s is sigmoid(x).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V silu_derivative(D d, V x, V s) {
+  const V one = hn::Set(d, 1.0f);
+  return hn::Mul(s, hn::MulAdd(x, hn::Sub(one, s), one));
+}
+
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V silu_derivative(D d, V x) {
-  const V one = hn::Set(d, 1.0f);
-  const V s = sigmoid(d, x);
-  return hn::Mul(s, hn::MulAdd(x, hn::Sub(one, s), one));
+  return silu_derivative(d, x, sigmoid(d, x));
 }
 
 /// GELU by tanh, written as x * sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3).
