@@ -57,8 +57,7 @@ GradientReducer::Bucket GradientReducer::make_bucket(
 
 void GradientReducer::begin() {
   if (group_.size() == 1) return;
-  check_internal(!active_, "gradient reducer: begin was called twice");
-  active_ = true;
+  check_internal(!poll_point_, "gradient reducer: begin was called twice");
   failure_ = nullptr;
   next_ = 0;
   for (Bucket& bucket : buckets_) {
@@ -69,7 +68,7 @@ void GradientReducer::begin() {
 }
 
 void GradientReducer::on_ready(std::size_t b, std::size_t s) {
-  if (!active_) return;
+  if (!poll_point_) return;
   Bucket& bucket = buckets_[b];
   Slot& slot = bucket.slots[s];
   check_internal(b >= next_, "gradient reducer: the gradient of {} changed after it was sent",
@@ -115,7 +114,7 @@ void GradientReducer::poll() {
 
 void GradientReducer::finish() {
   if (group_.size() == 1) return;
-  if (!active_) begin();
+  if (!poll_point_) begin();
   try {
     if (failure_) std::rethrow_exception(failure_);
     send_full(true);
@@ -138,7 +137,6 @@ void GradientReducer::finish() {
 }
 
 void GradientReducer::end_step() {
-  active_ = false;
   poll_point_.reset();
   for (Bucket& bucket : buckets_) bucket.work.reset();
 }

@@ -50,9 +50,6 @@ class GradientReducer {
   /// inside backward.
   void finish();
 
-  /// Moves what is in flight, between the ops from begin() on.
-  void poll();
-
   std::size_t bucket_count() const { return buckets_.size(); }
 
  private:
@@ -77,13 +74,14 @@ class GradientReducer {
   void send_full(bool rest);
   void send(Bucket& bucket);
   void end_step();
+  /// Moves what is in flight, between the ops from begin() on.
+  void poll();
 
   ExecutionContext& context_;
   comm::ProcessGroup& group_;
   std::vector<Bucket> buckets_;
   std::size_t next_ = 0;                 ///< first bucket that was not sent
-  bool active_ = false;                  ///< between begin and finish
-  std::optional<PollPoint> poll_point_;  ///< while active
+  std::optional<PollPoint> poll_point_;  ///< between begin and finish
   std::exception_ptr failure_;
 };
 

@@ -25,17 +25,14 @@ class ExecutionContext::AllocatorWorkspace final : public kernels::Workspace {
 
 ExecutionContext::ExecutionContext() : ExecutionContext(Options{}) {}
 
-ExecutionContext::ExecutionContext(Options options)
-    : options_(std::move(options)),
-      backend_(options_.backend != nullptr ? options_.backend
-                                           : &kernels::backend_for(options_.device)) {
+ExecutionContext::ExecutionContext(Options options) : options_(std::move(options)) {
+  if (options_.backend == nullptr) options_.backend = &kernels::backend_for(options_.device);
   if (!options_.allocator)
     options_.allocator = Allocator::create(make_heap_source(options_.threads));
   check(options_.allocator->device() == options_.device,
         "execution context: the allocator's memory is on another device");
   check(!options_.symmetric_allocator || options_.symmetric_allocator->device() == options_.device,
         "execution context: the symmetric allocator's memory is on another device");
-  options_.backend = backend_;
   workspace_ = std::make_unique<AllocatorWorkspace>(*options_.allocator);
   kernel_context_ = {options_.threads, Stream{}, workspace_.get()};
 }

@@ -48,7 +48,7 @@ class ExecutionContext {
   }
   /// What this context was made of, for another one on the same device and allocators.
   const Options& options() const { return options_; }
-  kernels::Backend& backend() const { return *backend_; }
+  kernels::Backend& backend() const { return *options_.backend; }
   const kernels::KernelContext& kernel_context() const { return kernel_context_; }
 
   bool grad_enabled() const { return grad_enabled_; }
@@ -77,7 +77,6 @@ class ExecutionContext {
   friend class PollPoint;
 
   Options options_;
-  kernels::Backend* backend_;
   std::unique_ptr<AllocatorWorkspace> workspace_;
   kernels::KernelContext kernel_context_;
   std::vector<const PollPoint*> poll_points_;

@@ -104,11 +104,12 @@ double ModelRun::forward_backward(const StepBatch& batch) {
     run_micro_batch(batch.micro_batches[k], batch, batch.last && k + 1 == count, loss);
   const PhaseTimer timer(phases_, "reduce");
   world_.all_reduce(loss.view(), comm::ReduceOp::kSum)->wait_host();
+  const double of_all_ranks = loss.item();
   Pending pending = pending_.value_or(Pending{});
-  pending.loss += loss.item();
+  pending.loss += of_all_ranks;
   pending.summed = batch.last;
   pending_ = pending;
-  return loss.item();
+  return of_all_ranks;
 }
 
 void ModelRun::run_micro_batch(const HostBatch& batch, const StepBatch& step, bool last,
