@@ -93,17 +93,7 @@ TEST(MeasuredMemory, Llama) {
   expect_all_close(model, 0.05);
 }
 
-TEST(MeasuredMemory, Bert) {
-  ModelShape model = testing::small_bert();
-  model.layers = 4;
-  model.hidden = 192;
-  model.heads = model.kv_heads = 3;
-  model.head_dim = 64;
-  model.intermediate = 700;
-  model.vocab = 300;
-  model.positions = 256;
-  expect_all_close(model);
-}
+TEST(MeasuredMemory, Bert) { expect_all_close(testing::measured_bert(4)); }
 
 // Where the loss is the fullest moment: few narrow layers, a wide vocabulary.
 TEST(MeasuredMemory, WideVocabulary) {

@@ -119,18 +119,6 @@ ModelShape llama_of_three() {
   return model;
 }
 
-ModelShape bert_of_three() {
-  ModelShape model = testing::small_bert();
-  model.layers = 3;
-  model.hidden = 192;
-  model.heads = model.kv_heads = 3;
-  model.head_dim = 64;
-  model.intermediate = 700;
-  model.vocab = 300;
-  model.positions = 256;
-  return model;
-}
-
 ArgumentLayouts layouts(const char* placement) { return {Placements{parse_placement(placement)}}; }
 
 PatternStyles columns(const std::string& pattern, const char* output = nullptr) {
@@ -209,7 +197,7 @@ StylePlan random_styles(Architecture architecture, std::mt19937& random) {
 
 TEST(MeasuredParallel, AnyMixOfStyles) {
   std::mt19937 random(5);
-  for (const ModelShape& shape : {small_gpt2(), llama_of_three(), bert_of_three()})
+  for (const ModelShape& shape : {small_gpt2(), llama_of_three(), testing::measured_bert(3)})
     for (int i = 0; i < 8; ++i)
       expect_styles_close(shape, 2 + i % 2, random_styles(shape.kind, random), 0.35);
 }
@@ -229,7 +217,7 @@ TEST(MeasuredParallel, FewKeyValueHeads) {
                    0.1);
 }
 
-TEST(MeasuredParallel, Bert) { expect_all_close(bert_of_three()); }
+TEST(MeasuredParallel, Bert) { expect_all_close(testing::measured_bert(3)); }
 
 TEST(MeasuredParallel, StylesWithoutAnEstimateAreRefused) {
   const auto refuse = [](const StylePlan& styles) {

@@ -72,4 +72,17 @@ inline ModelShape small_bert() {
           .token_types = 2};
 }
 
+/// Of sizes at which tensors outweigh what a process takes beside them.
+inline ModelShape measured_bert(int layers) {
+  ModelShape model = small_bert();
+  model.layers = layers;
+  model.hidden = 192;
+  model.heads = model.kv_heads = 3;
+  model.head_dim = 64;
+  model.intermediate = 700;
+  model.vocab = 300;
+  model.positions = 256;
+  return model;
+}
+
 }  // namespace meshloom::planner::testing
