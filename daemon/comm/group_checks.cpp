@@ -34,9 +34,11 @@ void check_same_size(const TensorView& a, const TensorView& b, const char* colle
         dtype_name(b.dtype), b.shape);
 }
 
-void check_reducible(DType dtype, const char* collective) {
+void check_reducible(DType dtype, ReduceOp op, const char* collective) {
   if (dtype == DType::kFloat8E4M3 || dtype == DType::kFloat8E5M2)
     throw Unimplemented(fmt::format("{}: no reduction of {}", collective, dtype_name(dtype)));
+  check(op != ReduceOp::kAvg || dtype_is_floating(dtype),
+        "{}: avg of {}, which is no floating dtype", collective, dtype_name(dtype));
 }
 
 void check_peer(const char* collective, int peer, int rank, int size, int tag) {

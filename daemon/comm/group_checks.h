@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "daemon/comm/process_group.h"
 #include "kernels/base/tensor_view.h"
 
 namespace meshloom::comm {
@@ -18,8 +19,8 @@ void check_buffer(const TensorView& view, const char* collective, const char* wh
 void check_parts(std::span<const TensorView> parts, int size, DType dtype, const char* collective,
                  const char* what, const Device& device = kCpuDevice);
 void check_same_size(const TensorView& a, const TensorView& b, const char* collective);
-/// Throws Unimplemented if no group reduces the dtype.
-void check_reducible(DType dtype, const char* collective);
+/// Throws Unimplemented if no group reduces the dtype, InvalidArgument if it has no such reduction.
+void check_reducible(DType dtype, ReduceOp op, const char* collective);
 void check_peer(const char* collective, int peer, int rank, int size, int tag);
 /// Every rank of a group of `size` exactly once.
 void check_partition(const std::vector<std::vector<int>>& parts, int size);

@@ -17,7 +17,10 @@
 
 namespace meshloom::comm {
 
-enum class ReduceOp : std::uint8_t { kSum, kMax, kMin };
+/// kAvg is the sum divided by the number of ranks before it is rounded, of floating dtypes alone.
+enum class ReduceOp : std::uint8_t { kSum, kMax, kMin, kAvg, kProd };
+/// "sum", "max", "min", "avg" or "prod".
+const char* reduce_op_name(ReduceOp op);
 
 /// Raised by anyone who knows that the other ranks will not come; checked by every poll.
 struct AbortFlag {
@@ -39,7 +42,7 @@ struct CommCounter {
 
 /// Every rank of the group calls the same collectives in the same order with matching shapes (sizes
 /// of a rank's own part may differ where stated). Views are contiguous. Calls are asynchronous.
-/// Reductions add in rank order in float32 (float64 for float64), whatever the number of
+/// Reductions work in rank order in float32 (float64 for float64), whatever the number of
 /// collectives in flight or how data is sliced, so results are bitwise reproducible. After an
 /// error the group is poisoned: further calls throw FailedPrecondition. Once a rank of the world
 /// has failed alone (see failure.h), waits and calls throw PeerFailed until all have recovered.
@@ -69,6 +72,10 @@ class ProcessGroup {
   /// the root's own input.
   virtual WorkPtr scatter(const TensorView& output, std::span<const TensorView> inputs,
                           int root) = 0;
+  /// outputs[r] on the root receives rank r's input; sizes may differ between ranks and be 0.
+  /// `outputs` is read on the root alone. outputs[root] may be the root's own input.
+  virtual WorkPtr gather(std::span<const TensorView> outputs, const TensorView& input,
+                         int root) = 0;
   virtual WorkPtr send(const TensorView& data, int destination, int tag) = 0;
   virtual WorkPtr recv(const TensorView& data, int source, int tag) = 0;
   virtual WorkPtr barrier() = 0;

@@ -3,6 +3,17 @@
 
 namespace meshloom::comm {
 
+const char* reduce_op_name(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum: return "sum";
+    case ReduceOp::kMax: return "max";
+    case ReduceOp::kMin: return "min";
+    case ReduceOp::kAvg: return "avg";
+    case ReduceOp::kProd: return "prod";
+  }
+  return "?";
+}
+
 const char* kind_name(CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::kNone: return "no collective";
@@ -13,6 +24,7 @@ const char* kind_name(CollectiveKind kind) {
     case CollectiveKind::kSendRecv: return "send_recv";
     case CollectiveKind::kBroadcast: return "broadcast";
     case CollectiveKind::kScatter: return "scatter";
+    case CollectiveKind::kGather: return "gather";
     case CollectiveKind::kBarrier: return "barrier";
     case CollectiveKind::kSend: return "send";
     case CollectiveKind::kRecv: return "recv";
@@ -36,8 +48,9 @@ std::string to_string(const Signature& s) {
   if (s.kind == CollectiveKind::kNone || s.kind == CollectiveKind::kBarrier) return text;
   text += fmt::format(" of {}", dtype_name(s.dtype));
   if (s.kind == CollectiveKind::kAllReduce || s.kind == CollectiveKind::kReduceScatter)
-    text += s.op == ReduceOp::kSum ? " (sum)" : s.op == ReduceOp::kMax ? " (max)" : " (min)";
-  if (s.root >= 0) text += fmt::format(" from root {}", s.root);
+    text += fmt::format(" ({})", reduce_op_name(s.op));
+  if (s.root >= 0)
+    text += fmt::format(" {} root {}", s.kind == CollectiveKind::kGather ? "to" : "from", s.root);
   if (s.elements >= 0) text += fmt::format(", {} elements", s.elements);
   return text + fmt::format(", {} bytes between the two", s.pair_bytes);
 }

@@ -21,6 +21,7 @@ enum class CollectiveKind : std::uint8_t {
   kSendRecv,
   kBroadcast,
   kScatter,
+  kGather,
   kBarrier,
   kSend,  ///< of a user, as kRecv: without a signature, since ranks may have different numbers
   kRecv,

@@ -24,9 +24,9 @@ class SingleProcessGroup : public ProcessGroup {
   int rank() const override { return 0; }
   int size() const override { return 1; }
 
-  WorkPtr all_reduce(const TensorView& data, ReduceOp) override {
+  WorkPtr all_reduce(const TensorView& data, ReduceOp op) override {
     check_buffer(data, "all_reduce", "data");
-    check_reducible(data.dtype, "all_reduce");
+    check_reducible(data.dtype, op, "all_reduce");
     return done();
   }
   WorkPtr all_gather(std::span<const TensorView> outputs, const TensorView& input) override {
@@ -34,9 +34,9 @@ class SingleProcessGroup : public ProcessGroup {
     return copy(outputs[0], input, "all_gather");
   }
   WorkPtr reduce_scatter(const TensorView& output, std::span<const TensorView> inputs,
-                         ReduceOp) override {
+                         ReduceOp op) override {
     check_parts(inputs, 1, output.dtype, "reduce_scatter", "inputs");
-    check_reducible(output.dtype, "reduce_scatter");
+    check_reducible(output.dtype, op, "reduce_scatter");
     return copy(output, inputs[0], "reduce_scatter");
   }
   WorkPtr all_to_all(std::span<const TensorView> outputs,
@@ -59,6 +59,11 @@ class SingleProcessGroup : public ProcessGroup {
     check(root == 0, "scatter: root {} is not one of 1 ranks", root);
     check_parts(inputs, 1, output.dtype, "scatter", "inputs");
     return copy(output, inputs[0], "scatter");
+  }
+  WorkPtr gather(std::span<const TensorView> outputs, const TensorView& input, int root) override {
+    check(root == 0, "gather: root {} is not one of 1 ranks", root);
+    check_parts(outputs, 1, input.dtype, "gather", "outputs");
+    return copy(outputs[0], input, "gather");
   }
   WorkPtr send(const TensorView&, int destination, int tag) override {
     check_peer("send", destination, 0, 1, tag);

@@ -56,6 +56,11 @@ class RecordingGroup final : public comm::ProcessGroup {
     record(fmt::format("scatter from {}", root), {});
     return group_->scatter(output, inputs, root);
   }
+  comm::WorkPtr gather(std::span<const TensorView> outputs, const TensorView& input,
+                       int root) override {
+    record(fmt::format("gather to {}", root), {});
+    return group_->gather(outputs, input, root);
+  }
   comm::WorkPtr send(const TensorView& data, int destination, int tag) override {
     return group_->send(data, destination, tag);
   }

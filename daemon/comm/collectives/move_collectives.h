@@ -7,7 +7,7 @@
 namespace meshloom::comm {
 
 /// One round of sends and receives, one for each peer at most: all_gather, all_to_all, scatter,
-/// send, recv.
+/// gather, send, recv.
 class Exchange : public Collective {
  public:
   struct Piece {

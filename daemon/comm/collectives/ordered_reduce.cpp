@@ -27,7 +27,15 @@ struct Accumulator<float16> {
   using type = float;
 };
 
-struct Sum {
+/// An operation without an end of its own: what was reduced is the result.
+struct AsReduced {
+  template <typename A>
+  A finish(A reduced, std::size_t) const {
+    return reduced;
+  }
+};
+
+struct Sum : AsReduced {
   template <typename A>
   A operator()(A a, A b) const {
     if constexpr (std::is_same_v<A, bool>) {
@@ -41,15 +49,36 @@ struct Sum {
   }
 };
 
+struct Avg : Sum {
+  template <typename A>
+  A finish(A sum, std::size_t ranks) const {
+    return sum / static_cast<A>(ranks);
+  }
+};
+
+struct Prod : AsReduced {
+  template <typename A>
+  A operator()(A a, A b) const {
+    if constexpr (std::is_same_v<A, bool>) {
+      return a && b;
+    } else if constexpr (std::is_integral_v<A>) {
+      // As 64 bits: narrow types would be widened to int, whose overflow is undefined.
+      return static_cast<A>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+    } else {
+      return a * b;
+    }
+  }
+};
+
 // A NaN on either side wins, so that no rank's NaN is lost.
-struct Max {
+struct Max : AsReduced {
   template <typename A>
   A operator()(A a, A b) const {
     return a >= b || a != a ? a : b;
   }
 };
 
-struct Min {
+struct Min : AsReduced {
   template <typename A>
   A operator()(A a, A b) const {
     return a <= b || a != a ? a : b;
@@ -68,7 +97,8 @@ void reduce_block(T* out, std::span<const void* const> inputs, std::int64_t begi
     const T* next = static_cast<const T*>(inputs[r]) + begin;
     for (std::int64_t i = 0; i < count; ++i) sums[i] = op(sums[i], static_cast<A>(next[i]));
   }
-  for (std::int64_t i = 0; i < count; ++i) out[begin + i] = static_cast<T>(sums[i]);
+  for (std::int64_t i = 0; i < count; ++i)
+    out[begin + i] = static_cast<T>(op.finish(sums[i], inputs.size()));
 }
 
 template <typename T, typename Op>
@@ -86,6 +116,9 @@ void reduce_by_op(Threads threads, ReduceOp op, void* out, std::span<const void*
     case ReduceOp::kSum: return reduce_typed<T, Sum>(threads, out, inputs, n);
     case ReduceOp::kMax: return reduce_typed<T, Max>(threads, out, inputs, n);
     case ReduceOp::kMin: return reduce_typed<T, Min>(threads, out, inputs, n);
+    case ReduceOp::kProd: return reduce_typed<T, Prod>(threads, out, inputs, n);
+    case ReduceOp::kAvg:
+      if constexpr (!std::is_integral_v<T>) reduce_typed<T, Avg>(threads, out, inputs, n);
   }
 }
 
@@ -93,6 +126,7 @@ void reduce_by_op(Threads threads, ReduceOp op, void* out, std::span<const void*
 
 void reduce_in_order(Threads threads, DType dtype, ReduceOp op, void* out,
                      std::span<const void* const> inputs, std::int64_t n) {
+  check_reducible(dtype, op, "reduce");
   switch (dtype) {
     case DType::kFloat32: return reduce_by_op<float>(threads, op, out, inputs, n);
     case DType::kBFloat16: return reduce_by_op<bfloat16>(threads, op, out, inputs, n);
@@ -103,7 +137,7 @@ void reduce_in_order(Threads threads, DType dtype, ReduceOp op, void* out,
     case DType::kUInt8: return reduce_by_op<std::uint8_t>(threads, op, out, inputs, n);
     case DType::kBool: return reduce_by_op<bool>(threads, op, out, inputs, n);
     case DType::kFloat8E4M3:
-    case DType::kFloat8E5M2: check_reducible(dtype, "reduce");
+    case DType::kFloat8E5M2: break;
   }
 }
 

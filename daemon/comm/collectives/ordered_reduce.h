@@ -12,8 +12,9 @@ namespace meshloom::comm {
 
 /// out[i] = ((inputs[0][i] op inputs[1][i]) op inputs[2][i]) ... for n elements. Sums of float32,
 /// bfloat16 and float16 are kept in float32 and rounded once; float64 in float64; integers wrap;
-/// bool sums are "or". kMax and kMin give NaN if any input is NaN. `out` may be one of the
-/// inputs. Throws Unimplemented for float8.
+/// bool sums are "or", products "and". kAvg divides the sum by the number of inputs before it is
+/// rounded. kMax and kMin give NaN if any input is NaN. `out` may be one of the inputs. Throws
+/// Unimplemented for float8, InvalidArgument for kAvg of what is not floating.
 void reduce_in_order(Threads threads, DType dtype, ReduceOp op, void* out,
                      std::span<const void* const> inputs, std::int64_t n);
 

@@ -55,6 +55,7 @@ class TransportAlgorithms final : public Algorithms {
         return std::make_unique<Broadcast>(context(call), memory_of(call.outputs[0]),
                                            call.outputs[0].bytes(), call.signature.root);
       case CollectiveKind::kScatter: return scatter(call);
+      case CollectiveKind::kGather: return gather(call);
       case CollectiveKind::kBarrier: return std::make_unique<Barrier>(context(call));
       case CollectiveKind::kSend: return direct(call, {}, {piece(call.inputs[0], call.peer)});
       case CollectiveKind::kRecv: return direct(call, {piece(call.outputs[0], call.peer)}, {});
@@ -140,6 +141,25 @@ class TransportAlgorithms final : public Algorithms {
       }
     } else {
       receives.push_back(piece(call.outputs[0], root));
+    }
+    return std::make_unique<Exchange>(context(call), receives, sends);
+  }
+
+  std::unique_ptr<Collective> gather(const Call& call) {
+    const int root = call.signature.root;
+    const int next = (rank() + 1) % size(), previous = (rank() - 1 + size()) % size();
+    std::vector<Piece> receives, sends;
+    // Without data, for the signature.
+    if (root != rank()) receives.push_back({nullptr, 0, previous});
+    if (root != next) sends.push_back({nullptr, 0, next});
+    if (root == rank()) {
+      copy_bytes(call.outputs[static_cast<std::size_t>(root)], call.inputs[0]);
+      for (int step = 1; step < size(); ++step) {
+        const int r = (root + step) % size();
+        receives.push_back(piece(call.outputs[static_cast<std::size_t>(r)], r));
+      }
+    } else {
+      sends.push_back(piece(call.inputs[0], root));
     }
     return std::make_unique<Exchange>(context(call), receives, sends);
   }

@@ -31,7 +31,7 @@ class CollectiveGroup final : public ProcessGroup {
   WorkPtr all_reduce(const TensorView& data, ReduceOp op) override {
     state_.check_usable("all_reduce");
     check_memory(data, "all_reduce", "data");
-    check_reducible(data.dtype, "all_reduce");
+    check_reducible(data.dtype, op, "all_reduce");
     Signature signature = make_signature(CollectiveKind::kAllReduce, data.dtype, {&data, 1});
     signature.op = op;
     return issue(signature, {&data, 1}, {&data, 1}, data.bytes());
@@ -51,7 +51,7 @@ class CollectiveGroup final : public ProcessGroup {
     check_parts(inputs, size(), output.dtype, "reduce_scatter", "inputs", device());
     check_memory(output, "reduce_scatter", "output");
     check_same_size(output, own(inputs), "reduce_scatter");
-    check_reducible(output.dtype, "reduce_scatter");
+    check_reducible(output.dtype, op, "reduce_scatter");
     Signature signature = make_signature(CollectiveKind::kReduceScatter, output.dtype, inputs);
     signature.op = op;
     return issue(signature, {&output, 1}, inputs, bytes_of(inputs));
@@ -83,6 +83,18 @@ class CollectiveGroup final : public ProcessGroup {
     }
     return issue(make_signature(CollectiveKind::kScatter, output.dtype, root), {&output, 1},
                  root == rank() ? inputs : Views{}, output.bytes());
+  }
+
+  WorkPtr gather(Views outputs, const TensorView& input, int root) override {
+    state_.check_usable("gather");
+    check_memory(input, "gather", "input");
+    check_root(root, "gather");
+    if (root == rank()) {
+      check_parts(outputs, size(), input.dtype, "gather", "outputs", device());
+      check_same_size(own(outputs), input, "gather");
+    }
+    return issue(make_signature(CollectiveKind::kGather, input.dtype, root),
+                 root == rank() ? outputs : Views{}, {&input, 1}, input.bytes());
   }
 
   WorkPtr send(const TensorView& data, int destination, int tag) override {

@@ -64,6 +64,11 @@ void scatter(ProcessGroup& group, std::int64_t size, int root) {
   group.scatter(out.at(0), in.views(), root)->wait_host();
 }
 
+void gather_to(ProcessGroup& group, std::int64_t size, int root) {
+  Parts in(1, size), out(group.size(), size);
+  group.gather(out.views(), in.at(0), root)->wait_host();
+}
+
 std::vector<Call> calls(int ranks) {
   std::vector<std::int64_t> even(static_cast<std::size_t>(ranks), 5), uneven = even;
   ++uneven.front();
@@ -91,6 +96,8 @@ std::vector<Call> calls(int ranks) {
       {"broadcast #", [](Group& g) { g.broadcast(Parts(1, 5).at(0), 1)->wait_host(); }},
       {"scatter #", [](Group& g) { scatter(g, 5, 0); }},
       {"scatter #", [](Group& g) { scatter(g, 5, 1); }},
+      {"gather #", [](Group& g) { gather_to(g, 5, 0); }},
+      {"gather #", [](Group& g) { gather_to(g, 5, 1); }},
       {"barrier #", [](Group& g) { g.barrier()->wait_host(); }},
   };
 }

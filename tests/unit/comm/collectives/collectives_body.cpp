@@ -38,6 +38,7 @@ int reduced(ReduceOp op, int ranks, std::int64_t i) {
     if (op == ReduceOp::kSum) result += next;
     if (op == ReduceOp::kMax) result = std::max(result, next);
     if (op == ReduceOp::kMin) result = std::min(result, next);
+    if (op == ReduceOp::kProd) result *= next;
   }
   return result;
 }
@@ -54,6 +55,24 @@ void check_all_reduce(ProcessGroup& group, ReduceOp op, std::int64_t n) {
   }
 }
 
+/// Averages, of which every dtype holds the sum exactly.
+template <typename T>
+void check_average(ProcessGroup& group, std::int64_t n) {
+  std::vector<T> values = numbers<T>(group.rank(), n), parts = values;
+  group.all_reduce(view_of(values), ReduceOp::kAvg)->wait_host();
+  std::vector<TensorView> inputs(static_cast<std::size_t>(group.size()), view_of(parts));
+  std::vector<T> part(static_cast<std::size_t>(n));
+  group.reduce_scatter(view_of(part), inputs, ReduceOp::kAvg)->wait_host();
+  for (std::int64_t i = 0; i < n; ++i) {
+    using A = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    const T expected = static_cast<T>(static_cast<A>(reduced(ReduceOp::kSum, group.size(), i)) /
+                                      static_cast<A>(group.size()));
+    const auto at = static_cast<std::size_t>(i);
+    ASSERT_EQ(static_cast<A>(values[at]), static_cast<A>(expected)) << "element " << i;
+    ASSERT_EQ(static_cast<A>(part[at]), static_cast<A>(expected)) << "element " << i;
+  }
+}
+
 /// Each rank's own size, some of them 0.
 std::int64_t uneven(int rank, int round) {
   return rank == 1 ? 0 : (rank * 5 + round * 977) % 100'003;
@@ -63,7 +82,7 @@ std::int64_t uneven(int rank, int round) {
 
 void check_all_reduce_dtypes_and_ops(RankRuntime& runtime) {
   const auto group = make_group(runtime);
-  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin}) {
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kProd}) {
     for (const std::int64_t n : {257, 70'001}) {
       check_all_reduce<float>(*group, op, n);
       check_all_reduce<double>(*group, op, n);
@@ -82,6 +101,20 @@ void check_all_reduce_dtypes_and_ops(RankRuntime& runtime) {
   float nan = group->rank() == 0 ? std::nanf("") : 1.0f;
   group->all_reduce(make_view(&nan, DType::kFloat32, {1}), ReduceOp::kMax)->wait_host();
   EXPECT_TRUE(std::isnan(nan));
+}
+
+void check_averages(RankRuntime& runtime) {
+  const auto group = make_group(runtime);
+  for (const std::int64_t n : {257, 70'001}) {
+    check_average<float>(*group, n);
+    check_average<double>(*group, n);
+    check_average<bfloat16>(*group, n);
+    check_average<float16>(*group, n);
+  }
+  std::vector<std::int64_t> integers(5, 1);
+  EXPECT_THROW(group->all_reduce(view_of(integers), ReduceOp::kAvg), InvalidArgument);
+  const std::vector<TensorView> inputs(static_cast<std::size_t>(group->size()), view_of(integers));
+  EXPECT_THROW(group->reduce_scatter(view_of(integers), inputs, ReduceOp::kAvg), InvalidArgument);
 }
 
 void check_all_reduce_sizes(RankRuntime& runtime) {
@@ -187,6 +220,31 @@ void check_scatter_uneven(RankRuntime& runtime) {
     group->scatter(view_of(output), views, root)->wait_host();
     EXPECT_EQ(output, numbers<float>(root + group->rank(), uneven(group->rank(), 40'000)));
   }
+}
+
+void check_gather_uneven(RankRuntime& runtime) {
+  const auto group = make_group(runtime);
+  for (int root = 0; root < group->size(); ++root) {
+    std::vector<float> input = numbers<float>(root + group->rank(), uneven(group->rank(), 40'000));
+    std::vector<std::vector<float>> outputs;
+    std::vector<TensorView> views;
+    for (int r = 0; group->rank() == root && r < group->size(); ++r)
+      outputs.emplace_back(static_cast<std::size_t>(uneven(r, 40'000)), -1.0f);
+    for (auto& output : outputs) views.push_back(view_of(output));
+    // In every other round the root's own output is its input.
+    const bool alias = root % 2 == 1;
+    if (alias && group->rank() == root) views[static_cast<std::size_t>(root)] = view_of(input);
+    group->gather(views, view_of(input), root)->wait_host();
+    for (int r = 0; r < static_cast<int>(outputs.size()); ++r) {
+      if (alias && r == root) continue;
+      EXPECT_EQ(outputs[static_cast<std::size_t>(r)], numbers<float>(root + r, uneven(r, 40'000)))
+          << "rank " << r << " of root " << root;
+    }
+  }
+  EXPECT_EQ(group->counter("gather").calls,
+            group->size() == 1 ? 0u : static_cast<std::uint64_t>(group->size()));
+  std::vector<float> input(3);
+  EXPECT_THROW(group->gather({}, view_of(input), group->size()), InvalidArgument);
 }
 
 void check_broadcast(RankRuntime& runtime) {
@@ -335,12 +393,14 @@ void check_topology_is_one_host(RankRuntime& runtime) {
 
 void check_everything(RankRuntime& runtime) {
   check_all_reduce_dtypes_and_ops(runtime);
+  check_averages(runtime);
   check_all_reduce_sizes(runtime);
   check_all_reduce_is_in_rank_order(runtime);
   check_reduce_scatter_uneven(runtime);
   check_all_gather_uneven(runtime);
   check_all_to_all_uneven(runtime);
   check_scatter_uneven(runtime);
+  check_gather_uneven(runtime);
   check_broadcast(runtime);
   check_send_recv(runtime);
   check_barrier(runtime);

@@ -9,11 +9,14 @@ namespace meshloom::comm::testing {
 
 /// Each is called by every rank; failures are gtest expectations on the rank that sees them.
 void check_all_reduce_dtypes_and_ops(RankRuntime&);
+void check_averages(RankRuntime&);
 void check_all_reduce_sizes(RankRuntime&);
 void check_all_reduce_is_in_rank_order(RankRuntime&);
 void check_reduce_scatter_uneven(RankRuntime&);
 void check_all_gather_uneven(RankRuntime&);
 void check_all_to_all_uneven(RankRuntime&);
+void check_scatter_uneven(RankRuntime&);
+void check_gather_uneven(RankRuntime&);
 void check_broadcast(RankRuntime&);
 void check_send_recv(RankRuntime&);
 void check_barrier(RankRuntime&);

@@ -62,8 +62,52 @@ TEST(OrderedReduce, IntegerSumsWrap) {
   EXPECT_EQ(out[0], std::numeric_limits<std::int32_t>::min());
 }
 
+TEST(OrderedReduce, AveragesAreDividedBeforeTheyAreRounded) {
+  // (256 + 1 + 1) / 3 is 86. Rounded to bfloat16 first, 257 of the two-rank sum would be 256.
+  const bfloat16 big[1] = {bfloat16(256.0f)}, one[1] = {bfloat16(1.0f)};
+  const void* inputs[] = {big, one, one};
+  bfloat16 out[1];
+  reduce_in_order({}, DType::kBFloat16, ReduceOp::kAvg, out, inputs, 1);
+  EXPECT_EQ(static_cast<float>(out[0]), 86.0f);
+  reduce_in_order({}, DType::kBFloat16, ReduceOp::kAvg, out, {inputs, 2}, 1);
+  EXPECT_EQ(static_cast<float>(out[0]), 128.0f);
+  const double x[1] = {1.0}, y[1] = {0x1p-40};
+  const void* doubles[] = {x, y};
+  double half[1];
+  reduce_in_order({}, DType::kFloat64, ReduceOp::kAvg, half, doubles, 1);
+  EXPECT_EQ(half[0], 0.5 + 0x1p-41);
+}
+
+TEST(OrderedReduce, RefusesAveragesOfIntegers) {
+  for (const DType dtype : {DType::kInt64, DType::kInt32, DType::kUInt8, DType::kBool}) {
+    std::int64_t value[1] = {4};
+    const void* inputs[] = {value};
+    try {
+      reduce_in_order({}, dtype, ReduceOp::kAvg, value, inputs, 1);
+      ADD_FAILURE() << "an average of " << dtype_name(dtype);
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string(error.what()).find(dtype_name(dtype)), std::string::npos);
+    }
+    EXPECT_EQ(value[0], 4);
+  }
+}
+
+TEST(OrderedReduce, ProductsAreKeptInFloatAndRoundedOnce) {
+  // 1.0390625 cubed is 1.1218, so 1.125; rounded after the first product it would be 1.1171875.
+  const bfloat16 step[1] = {bfloat16(1.0390625f)};
+  const void* inputs[] = {step, step, step};
+  bfloat16 out[1];
+  reduce_in_order({}, DType::kBFloat16, ReduceOp::kProd, out, inputs, 1);
+  EXPECT_EQ(static_cast<float>(out[0]), 1.125f);
+  const std::int32_t large[1] = {0x10001}, also[1] = {0x10000};
+  const void* integers[] = {large, also};
+  std::int32_t wrapped[1];
+  reduce_in_order({}, DType::kInt32, ReduceOp::kProd, wrapped, integers, 1);
+  EXPECT_EQ(wrapped[0], 0x10000);
+}
+
 TEST(OrderedReduce, RefusesFloat8) {
-  EXPECT_THROW(check_reducible(DType::kFloat8E5M2, "all_reduce"), Unimplemented);
+  EXPECT_THROW(check_reducible(DType::kFloat8E5M2, ReduceOp::kSum, "all_reduce"), Unimplemented);
 }
 
 }  // namespace
