@@ -18,8 +18,8 @@ enum class DType : std::uint8_t {
   kInt32,
   kUInt8,
   kBool,
-  kFloat8E4M3,  ///< storage only
-  kFloat8E5M2,  ///< storage only
+  kFloat8E4M3,  ///< for storage: copied and converted only
+  kFloat8E5M2,  ///< likewise
 };
 
 /// Bytes per element.

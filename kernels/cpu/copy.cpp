@@ -273,8 +273,8 @@ void copy(const KernelContext& context, const TensorView& dst, const TensorView&
   const bool dense = loop.row_stride(0) == 1 && loop.row_stride(1) == 1;
   if (dense && is_short_float(dst.dtype) && is_short_float(src.dtype))
     return convert_dense_rows(context.threads, loop, dst, src);
-  dispatch_any(dst.dtype, "copy", [&]<typename To>(TypeTag<To>) {
-    dispatch_any(src.dtype, "copy", [&]<typename From>(TypeTag<From>) {
+  dispatch_stored(dst.dtype, "copy", [&]<typename To>(TypeTag<To>) {
+    dispatch_stored(src.dtype, "copy", [&]<typename From>(TypeTag<From>) {
       convert_any_rows(context.threads, loop, dst.as<To>(), src.as<const From>());
     });
   });
@@ -283,7 +283,7 @@ void copy(const KernelContext& context, const TensorView& dst, const TensorView&
 void fill(const KernelContext& context, const TensorView& dst, double value) {
   if (dst.numel() == 0) return;
   const StridedLoop<1> loop = make_strided_loop<1>({&dst});
-  dispatch_any(dst.dtype, "fill", [&]<typename T>(TypeTag<T>) {
+  dispatch_stored(dst.dtype, "fill", [&]<typename T>(TypeTag<T>) {
     const T element = convert<T>(value);
     const std::int64_t stride = loop.row_stride(0);
     for_each_row(context.threads, loop, [&](const auto& offsets, std::int64_t n) {

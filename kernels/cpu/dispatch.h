@@ -9,6 +9,7 @@
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/error.h"
+#include "kernels/base/float8.h"
 #include "kernels/base/half.h"
 
 namespace meshloom::kernels::cpu {
@@ -54,6 +55,19 @@ void dispatch_any(DType dtype, const char* op, Fn&& fn) {
   throw Unimplemented(fmt::format("{}: dtype {} is for storage only", op, dtype_name(dtype)));
 }
 
+/// The same with the float8 types too: for what only moves and converts.
+template <typename Fn>
+void dispatch_stored(DType dtype, const char* op, Fn&& fn) {
+  if (dtype == DType::kFloat8E4M3) return fn(TypeTag<float8_e4m3>{});
+  if (dtype == DType::kFloat8E5M2) return fn(TypeTag<float8_e5m2>{});
+  dispatch_any(dtype, op, fn);
+}
+
+template <typename T>
+inline constexpr bool kIsShortFloat =
+    std::is_same_v<T, bfloat16> || std::is_same_v<T, float16> || std::is_same_v<T, float8_e4m3> ||
+    std::is_same_v<T, float8_e5m2>;
+
 /// Nearest float, except that an inexact result gets an odd last bit: rounding it again to a
 /// shorter type gives what rounding the double once would.
 inline float round_to_odd(double value) {
@@ -71,11 +85,11 @@ template <typename To, typename From>
 To convert(From value) {
   if constexpr (std::is_same_v<From, Bool8>) {
     return convert<To>(value.byte);
-  } else if constexpr (std::is_same_v<From, bfloat16> || std::is_same_v<From, float16>) {
+  } else if constexpr (kIsShortFloat<From>) {
     return convert<To>(static_cast<float>(value));
   } else if constexpr (std::is_same_v<To, Bool8>) {
     return Bool8{static_cast<std::uint8_t>(value != From{})};
-  } else if constexpr (std::is_same_v<To, bfloat16> || std::is_same_v<To, float16>) {
+  } else if constexpr (kIsShortFloat<To>) {
     if constexpr (std::is_same_v<From, float>)
       return To(value);
     else
