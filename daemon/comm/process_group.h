@@ -17,6 +17,8 @@
 
 namespace meshloom::comm {
 
+class SymmetricMemory;
+
 /// kAvg is the sum divided by the number of ranks before it is rounded, of floating dtypes alone.
 enum class ReduceOp : std::uint8_t { kSum, kMax, kMin, kAvg, kProd };
 /// "sum", "max", "min", "avg" or "prod".
@@ -38,6 +40,9 @@ struct GroupOptions {
 struct CommCounter {
   std::uint64_t calls = 0;
   std::uint64_t bytes_sent = 0;
+  /// What this rank copied to and from staging memory in collectives over symmetric memory: 0 where
+  /// the tensors lie in it.
+  std::uint64_t bytes_staged = 0;
 };
 
 /// Every rank of the group calls the same collectives in the same order with matching shapes (sizes
@@ -96,6 +101,10 @@ class ProcessGroup {
 
   /// What all groups of this rank do when a rank fails alone; null for a group of one rank.
   virtual FailureDomain* failures() { return nullptr; }
+
+  /// Memory of this rank in which data of this group's collectives is not copied; the same one for
+  /// all groups of the rank. Null if the group has none.
+  virtual std::shared_ptr<SymmetricMemory> symmetric_memory() { return nullptr; }
 };
 
 /// A group of this rank alone: every collective is done when it is issued and costs nothing.

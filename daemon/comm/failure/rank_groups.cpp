@@ -105,7 +105,7 @@ std::string RankGroups::last_collective() const {
 }
 
 void RankGroups::after_drop(const std::string& why) noexcept {
-  if (broken_ || given_up_ || !channel_->has_leftovers()) return;
+  if (broken_ || given_up_ || !has_leftovers()) return;
   try {
     if (!noticed_) raise(why);
     give_up_all();
@@ -119,7 +119,7 @@ void RankGroups::after_break() noexcept {
   broken_ = true;
   try {
     channel_->let_receives_end();
-    if (channel_->has_leftovers())
+    if (has_leftovers())
       for (RecoverableGroup* group : groups_) group->abandon_memory();
   } catch (...) {
     // What is left stays so: MpiTransport refuses to go on.
@@ -135,6 +135,7 @@ void RankGroups::give_up_all() {
     for (RecoverableGroup* group : groups_) group->abandon_memory();
     throw;
   }
+  peer_access_->open = false;
   given_up_ = true;
 }
 

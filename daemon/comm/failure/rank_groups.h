@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/comm/failure/failure_channel.h"
+#include "daemon/comm/failure/peer_access.h"
 #include "daemon/comm/training_pulse.h"
 
 namespace meshloom::comm {
@@ -54,6 +55,8 @@ class RankGroups final : public FailureDomain {
  public:
   /// `pulse`: where the groups tell what they do; may be null.
   explicit RankGroups(std::unique_ptr<FailureChannel> channel, TrainingPulse* pulse = nullptr);
+  /// What the groups of this rank tell of memory that peers may still touch.
+  const std::shared_ptr<PeerAccess>& peer_access() const { return peer_access_; }
   ~RankGroups() override;
 
   void add(RecoverableGroup* group) { groups_.push_back(group); }
@@ -82,8 +85,8 @@ class RankGroups final : public FailureDomain {
   /// A collective failed by itself (a deadline, a lost peer), and its group has ended all that it
   /// had in flight: no rank is waited for any more.
   void after_break() noexcept;
-  /// Whether MPI may still touch buffers of transfers that were given up.
-  bool has_leftovers() const { return channel_->has_leftovers(); }
+  /// Whether MPI or peers may still touch buffers of collectives that were given up.
+  bool has_leftovers() const { return peer_access_->open || channel_->has_leftovers(); }
   /// The ranks are in different collectives: this rank fails, and whatever verb the others are in,
   /// their waits end.
   void raise_for_all(const std::string& error) { raise(error, 0); }
@@ -106,6 +109,7 @@ class RankGroups final : public FailureDomain {
 
   std::unique_ptr<FailureChannel> channel_;
   TrainingPulse* pulse_;
+  std::shared_ptr<PeerAccess> peer_access_ = std::make_shared<PeerAccess>();
   std::vector<RecoverableGroup*> groups_;
   std::uint64_t worlds_ = 0;
   std::uint64_t epoch_ = 0;

@@ -14,8 +14,16 @@ class SharedMemoryFailureChannel final : public FailureChannel {
  public:
   SharedMemoryFailureChannel(std::shared_ptr<const FailureField> field,
                              std::shared_ptr<RingEndpoint> endpoint,
-                             std::chrono::milliseconds timeout)
-      : field_(std::move(field)), endpoint_(std::move(endpoint)), timeout_(timeout) {}
+                             std::chrono::milliseconds timeout, bool quiesces)
+      : field_(std::move(field)),
+        endpoint_(std::move(endpoint)),
+        timeout_(timeout),
+        quiesces_(quiesces) {}
+
+  // A rank that ends touches nothing any more, whether it has heard of a failure or not.
+  ~SharedMemoryFailureChannel() override {
+    seat_of(rank()).quiet.store(Seat::kLeft, std::memory_order_release);
+  }
 
   int rank() const override { return endpoint_->rank(); }
 
@@ -48,8 +56,12 @@ class SharedMemoryFailureChannel final : public FailureChannel {
   }
 
   bool has_leftovers() const override { return false; }
-  // A rank touches its own buffers alone, and only for requests that it has.
-  void quiesce() override {}
+  // Over rings a rank touches its own buffers alone, and only for requests that it has.
+  void quiesce() override {
+    if (!quiesces_) return;
+    seat_of(rank()).quiet.store(++quiesced_, std::memory_order_release);
+    for (int r = 0; r < field_->world_size; ++r) wait_for(seat_of(r).quiet, quiesced_, r);
+  }
   void let_receives_end() override {}
 
   std::vector<std::string> exchange(const std::string& mine) override {
@@ -108,16 +120,18 @@ class SharedMemoryFailureChannel final : public FailureChannel {
   std::shared_ptr<const FailureField> field_;
   std::shared_ptr<RingEndpoint> endpoint_;
   std::chrono::milliseconds timeout_;
+  bool quiesces_;
   std::uint64_t round_ = 0;
+  std::uint64_t quiesced_ = 0;
 };
 
 }  // namespace
 
 std::unique_ptr<FailureChannel> make_shared_memory_failure_channel(
     std::shared_ptr<const FailureField> field, std::shared_ptr<RingEndpoint> endpoint,
-    std::chrono::milliseconds timeout) {
+    std::chrono::milliseconds timeout, bool quiesces) {
   return std::make_unique<SharedMemoryFailureChannel>(std::move(field), std::move(endpoint),
-                                                      timeout);
+                                                      timeout, quiesces);
 }
 
 }  // namespace meshloom::comm

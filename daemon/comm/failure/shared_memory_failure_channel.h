@@ -31,8 +31,10 @@ struct FailureBoard {
 /// Where a rank puts its part of an exchange. Rounds count from 1.
 struct Seat {
   static constexpr std::size_t kBytes = 8192;
+  static constexpr std::uint64_t kLeft = ~std::uint64_t{0};
   alignas(64) std::atomic<std::uint64_t> written;  ///< rounds that this rank has written
   std::atomic<std::uint64_t> read;                 ///< rounds in which it has read all others
+  std::atomic<std::uint64_t> quiet;                ///< how often it has quiesced; kLeft: it is gone
   std::uint64_t total;                             ///< bytes over all rounds of this exchange
   std::uint64_t begin;                             ///< where this round's bytes belong
   char text[kBytes];
@@ -45,9 +47,10 @@ struct FailureField {
   int world_size = 0;
 };
 
-/// `endpoint` is this rank's. `timeout` is for each wait for all ranks after a failure.
+/// `endpoint` is this rank's. `timeout` is for each wait for all ranks after a failure. `quiesces`,
+/// the same on all ranks: they meet before waits end, since they touch each other's buffers.
 std::unique_ptr<FailureChannel> make_shared_memory_failure_channel(
     std::shared_ptr<const FailureField> field, std::shared_ptr<RingEndpoint> endpoint,
-    std::chrono::milliseconds timeout);
+    std::chrono::milliseconds timeout, bool quiesces);
 
 }  // namespace meshloom::comm

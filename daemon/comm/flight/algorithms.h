@@ -26,6 +26,7 @@ struct Call {
   std::size_t bytes = 0;  ///< for the record
   /// The collective adds what it sends; counted when it is complete.
   std::uint64_t* bytes_sent = nullptr;
+  std::uint64_t* bytes_staged = nullptr;  ///< likewise; see CommCounter
 };
 
 /// A collective in flight: a state machine that never waits. Destroying one that is not done gives
@@ -54,6 +55,8 @@ class Algorithms {
   virtual int size() const = 0;
   /// Where the memory of its calls lies.
   virtual Device device() const { return kCpuDevice; }
+  /// As ProcessGroup::symmetric_memory.
+  virtual std::shared_ptr<SymmetricMemory> symmetric_memory() const { return nullptr; }
 
   /// The state machine of a call. Every member starts the same collectives in the same order, sends
   /// and receives aside; each compares the signature with a peer's before it uses the peer's data.

@@ -120,6 +120,9 @@ class CollectiveGroup final : public ProcessGroup {
   void reset_counters() override { state_.reset_counters(); }
   std::string flight_record() const override { return state_.flight_record(); }
   FailureDomain* failures() override { return state_.groups().get(); }
+  std::shared_ptr<SymmetricMemory> symmetric_memory() override {
+    return state_.algorithms().symmetric_memory();
+  }
 
  private:
   Device device() const { return state_.algorithms().device(); }

@@ -19,6 +19,7 @@ struct GroupState::InFlight {
   CollectiveKind kind = CollectiveKind::kNone;
   std::uint64_t sequence = 0;
   std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes_staged = 0;
   std::unique_ptr<Collective> collective;
   bool done = false;
   bool moving = false;
@@ -121,6 +122,7 @@ WorkPtr GroupState::issue(Call call) {
     call.signature.sequence = collectives_++;
   }
   call.bytes_sent = &one->bytes_sent;
+  call.bytes_staged = &one->bytes_staged;
   one->collective = algorithms_->start(call);
   in_flight_.push_back(one);
   auto work = std::make_unique<InFlightWork>(*this, std::move(one));
@@ -181,6 +183,7 @@ void GroupState::complete(InFlight& one, Clock::time_point now) {
   CommCounter& counter = counters_[counter_name(one.kind)];
   ++counter.calls;
   counter.bytes_sent += one.bytes_sent;
+  counter.bytes_staged += one.bytes_staged;
   ++one.seen_progress;
   one.collective.reset();
   recorder_.set_state(one.sequence, FlightState::kDone, now);

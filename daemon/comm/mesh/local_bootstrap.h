@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "daemon/comm/mesh/rank_runtime.h"
+#include "daemon/comm/mesh/symmetric_environment.h"
 
 namespace meshloom::comm {
 
@@ -15,6 +16,7 @@ namespace meshloom::comm {
 /// before any thread is started and before MPI, gRPC or OpenMP are used. Bootstrap runs over Unix
 /// socket pairs, the process group over memory that is mapped before the fork.
 int run_local_ranks(int world_size, const std::function<int(RankRuntime&)>& body,
-                    std::chrono::milliseconds timeout = std::chrono::seconds(100));
+                    std::chrono::milliseconds timeout = std::chrono::seconds(100),
+                    const SymmetricOptions& symmetric = symmetric_from_environment());
 
 }  // namespace meshloom::comm

@@ -15,6 +15,7 @@
 #include "daemon/comm/mesh/mpi_environment.h"
 #include "daemon/comm/mesh/mpi_segment_folder.h"
 #include "daemon/comm/mpi_check.h"
+#include "daemon/comm/symm_collectives/symmetric_algorithms.h"
 #include "daemon/comm/transport/mpi_transport.h"
 #include "kernels/base/error.h"
 
@@ -34,7 +35,8 @@ MpiRuntime::MpiRuntime(const MpiRuntimeOptions& options)
     : options_(options),
       launched_by_mpirun_(comm::launched_by_mpirun()),
       segments_(std::make_unique<MpiSegmentFolder>()),
-      leftovers_(std::make_shared<MpiLeftovers>()) {
+      leftovers_(std::make_shared<MpiLeftovers>()),
+      memory_(std::make_shared<SymmetricMemory>(options.symmetric)) {
   if (launched_by_mpirun_ && options_.parent_death_signal != 0)
     die_with_parent(options_.parent_death_signal);
   for (const auto& [name, value] : mpi_defaults(process_environment(), options_.interface))
@@ -66,6 +68,8 @@ std::unique_ptr<ProcessGroup> MpiRuntime::make_world_group(const GroupOptions& o
   if (world_size_ == 1) return make_single_process_group(options);
   auto algorithms =
       make_transport_algorithms(make_mpi_transport(MPI_COMM_WORLD, leftovers_), options.threads);
+  algorithms = make_symmetric_algorithms(
+      std::move(algorithms), {memory_, groups_->peer_access(), options.threads, options.timeout});
   return make_collective_group(std::move(algorithms), options, groups_);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "daemon/comm/mesh/rank_runtime.h"
+#include "daemon/comm/mesh/symmetric_environment.h"
 #include "daemon/comm/training_pulse.h"
 
 namespace meshloom::comm {
@@ -23,6 +24,7 @@ struct MpiRuntimeOptions {
   std::chrono::milliseconds bootstrap_timeout{100'000};
   /// What MPI's traffic between hosts takes; see mpi_defaults().
   std::string interface {};
+  SymmetricOptions symmetric = symmetric_from_environment();  ///< the same on all ranks
 };
 
 /// One per process, made before other threads start and before gRPC, and used by that thread alone
@@ -63,6 +65,7 @@ class MpiRuntime : public RankRuntime {
   std::unique_ptr<Bootstrap> bootstrap_;
   std::shared_ptr<MpiLeftovers> leftovers_;
   std::shared_ptr<RankGroups> groups_;
+  std::shared_ptr<SymmetricMemory> memory_;
 };
 
 }  // namespace meshloom::comm

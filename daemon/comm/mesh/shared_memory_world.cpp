@@ -8,6 +8,7 @@
 
 #include "daemon/comm/collectives/transport_algorithms.h"
 #include "daemon/comm/flight/collective_group.h"
+#include "daemon/comm/symm_collectives/symmetric_algorithms.h"
 #include "daemon/comm/transport/shared_memory_transport.h"
 #include "kernels/base/error.h"
 
@@ -39,13 +40,15 @@ SharedMemoryWorld::~SharedMemoryWorld() {
 }
 
 SharedMemoryRank::SharedMemoryRank(const std::shared_ptr<SharedMemoryWorld>& world, int rank,
-                                   std::chrono::milliseconds timeout) {
+                                   std::chrono::milliseconds timeout,
+                                   const SymmetricOptions& symmetric)
+    : memory_(std::make_shared<SymmetricMemory>(symmetric)) {
   auto endpoint = std::make_shared<RingEndpoint>(
       std::shared_ptr<const RingField>(world, &world->rings()), rank);
   transport_ = make_shared_memory_transport(endpoint);
   groups_ = std::make_shared<RankGroups>(make_shared_memory_failure_channel(
-      std::shared_ptr<const FailureField>(world, &world->failures()), std::move(endpoint),
-      timeout));
+      std::shared_ptr<const FailureField>(world, &world->failures()), std::move(endpoint), timeout,
+      symmetric.sharing != SharingMode::kNone));
 }
 
 std::unique_ptr<ProcessGroup> SharedMemoryRank::make_world_group(const GroupOptions& options) {
@@ -54,6 +57,9 @@ std::unique_ptr<ProcessGroup> SharedMemoryRank::make_world_group(const GroupOpti
   std::iota(all.begin(), all.end(), 0);
   auto algorithms =
       make_transport_algorithms(transport_->split({all}, ++channels_), options.threads);
+  if (transport_->size() > 1)
+    algorithms = make_symmetric_algorithms(
+        std::move(algorithms), {memory_, groups_->peer_access(), options.threads, options.timeout});
   return make_collective_group(std::move(algorithms), options, groups_);
 }
 

@@ -9,6 +9,7 @@
 #include "daemon/comm/failure/rank_groups.h"
 #include "daemon/comm/failure/shared_memory_failure_channel.h"
 #include "daemon/comm/process_group.h"
+#include "daemon/comm/symm_mem/symmetric_memory.h"
 #include "daemon/comm/transport/byte_ring.h"
 #include "daemon/comm/transport/transport.h"
 
@@ -35,9 +36,10 @@ class SharedMemoryWorld {
 /// One rank's messages and groups; made once for each rank, and used by its training thread.
 class SharedMemoryRank {
  public:
-  /// `timeout` is for each wait for all ranks after a failure.
+  /// `timeout` is for each wait for all ranks after a failure. `symmetric` is the same on all
+  /// ranks.
   SharedMemoryRank(const std::shared_ptr<SharedMemoryWorld>& world, int rank,
-                   std::chrono::milliseconds timeout);
+                   std::chrono::milliseconds timeout, const SymmetricOptions& symmetric = {});
 
   /// As RankRuntime::make_world_group.
   std::unique_ptr<ProcessGroup> make_world_group(const GroupOptions& options);
@@ -45,6 +47,7 @@ class SharedMemoryRank {
 
  private:
   std::unique_ptr<Transport> transport_;
+  std::shared_ptr<SymmetricMemory> memory_;
   std::shared_ptr<RankGroups> groups_;
   std::uint64_t channels_ = 0;
 };

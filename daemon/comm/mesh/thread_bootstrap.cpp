@@ -80,8 +80,8 @@ class ThreadBootstrap : public Bootstrap {
 class ThreadRank : public RankRuntime {
  public:
   ThreadRank(MeetingPoint& meeting, const std::shared_ptr<SharedMemoryWorld>& world, int rank,
-             std::chrono::milliseconds timeout)
-      : bootstrap_(meeting, rank, world->world_size()), self_(world, rank, timeout) {}
+             std::chrono::milliseconds timeout, const SymmetricOptions& symmetric)
+      : bootstrap_(meeting, rank, world->world_size()), self_(world, rank, timeout, symmetric) {}
 
   int rank() const override { return bootstrap_.rank(); }
   int world_size() const override { return bootstrap_.world_size(); }
@@ -114,13 +114,13 @@ void rethrow_first(const std::vector<std::exception_ptr>& errors) {
 }  // namespace
 
 void run_thread_ranks(int world_size, const std::function<void(RankRuntime&)>& body,
-                      std::chrono::milliseconds timeout) {
+                      std::chrono::milliseconds timeout, const SymmetricOptions& symmetric) {
   MeetingPoint meeting(world_size, timeout);
   const auto world = std::make_shared<SharedMemoryWorld>(world_size);
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(world_size));
   const auto run = [&](int rank) {
     try {
-      ThreadRank self(meeting, world, rank, timeout);
+      ThreadRank self(meeting, world, rank, timeout, symmetric);
       try {
         body(self);
       } catch (const std::exception& error) {

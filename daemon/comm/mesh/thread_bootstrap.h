@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "daemon/comm/mesh/rank_runtime.h"
+#include "daemon/comm/symm_mem/symmetric_memory.h"
 
 namespace meshloom::comm {
 
@@ -13,6 +14,7 @@ namespace meshloom::comm {
 /// thrown again, after every thread has ended: a rank that fails ends the waits of the others, in
 /// the bootstrap and in groups (PeerFailed, which counts last).
 void run_thread_ranks(int world_size, const std::function<void(RankRuntime&)>& body,
-                      std::chrono::milliseconds timeout = std::chrono::seconds(100));
+                      std::chrono::milliseconds timeout = std::chrono::seconds(100),
+                      const SymmetricOptions& symmetric = {});
 
 }  // namespace meshloom::comm

@@ -21,6 +21,20 @@ void put_text(char (&to)[kLongestText], const std::string& text) {
   std::memcpy(to, text.data(), std::min(text.size(), kLongestText - 1));
 }
 
+class GroupExchange final : public PeerExchange {
+ public:
+  explicit GroupExchange(ProcessGroup& group) : group_(group) {}
+  int rank() const override { return group_.rank(); }
+  int size() const override { return group_.size(); }
+  void all_gather(std::span<const TensorView> parts, const std::function<void()>& idle) override {
+    const WorkPtr work = group_.all_gather(parts, parts[static_cast<std::size_t>(rank())]);
+    for (Backoff backoff; !work->poll(); backoff.pause()) idle();
+  }
+
+ private:
+  ProcessGroup& group_;
+};
+
 /// Whether this process itself has the segment open under the owner's number. A forked child has
 /// its parent's descriptors too, but another pid.
 bool is_own_process(const SegmentName& name) {
@@ -62,6 +76,11 @@ SegmentDirectory::SegmentDirectory(SharingMode mode) : mode_(mode) {
 }
 
 GatheredSegments SegmentDirectory::gather(ProcessGroup& group, const SegmentPiece& mine) {
+  GroupExchange exchange(group);
+  return gather(exchange, mine);
+}
+
+GatheredSegments SegmentDirectory::gather(PeerExchange& group, const SegmentPiece& mine) {
   const auto size = static_cast<std::size_t>(group.size());
   const auto rank = static_cast<std::size_t>(group.rank());
   Card own;
@@ -159,7 +178,7 @@ void SegmentDirectory::announce(const std::shared_ptr<Segment>& segment) {
   for (const auto& [secret, address] : correspondents_) mailbox_->post(address, segment);
 }
 
-void SegmentDirectory::deliver(ProcessGroup& group, const std::vector<Card>& cards,
+void SegmentDirectory::deliver(PeerExchange& group, const std::vector<Card>& cards,
                                const std::vector<std::uint8_t>& wanted,
                                const std::shared_ptr<Segment>& mine) {
   const std::size_t size = wanted.size();
@@ -182,7 +201,7 @@ void SegmentDirectory::deliver(ProcessGroup& group, const std::vector<Card>& car
   pump();
 }
 
-std::string SegmentDirectory::agree(ProcessGroup& group, const std::string& trouble) {
+std::string SegmentDirectory::agree(PeerExchange& group, const std::string& trouble) {
   char mine[kLongestText] = {};
   put_text(mine, trouble);
   const std::vector<std::uint8_t> all = exchange(group, mine, sizeof(mine));
@@ -193,7 +212,7 @@ std::string SegmentDirectory::agree(ProcessGroup& group, const std::string& trou
   return {};
 }
 
-std::vector<std::uint8_t> SegmentDirectory::exchange(ProcessGroup& group, const void* mine,
+std::vector<std::uint8_t> SegmentDirectory::exchange(PeerExchange& group, const void* mine,
                                                      std::size_t bytes) {
   const auto length = static_cast<std::int64_t>(bytes);
   std::vector<std::uint8_t> all(bytes * static_cast<std::size_t>(group.size()));
@@ -201,11 +220,9 @@ std::vector<std::uint8_t> SegmentDirectory::exchange(ProcessGroup& group, const 
   for (int r = 0; r < group.size(); ++r)
     parts.push_back(
         make_view(all.data() + bytes * static_cast<std::size_t>(r), DType::kUInt8, Shape{length}));
-  TensorView& own = parts[static_cast<std::size_t>(group.rank())];
-  std::memcpy(own.data, mine, bytes);
-  const WorkPtr work = group.all_gather(parts, own);
+  std::memcpy(parts[static_cast<std::size_t>(group.rank())].data, mine, bytes);
   // Peers whose messages wait for room here are in this exchange only after that.
-  for (Backoff backoff; !work->poll(); backoff.pause()) pump();
+  group.all_gather(parts, [this] { pump(); });
   return all;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon/comm/process_group.h"
+#include "daemon/comm/symm_mem/peer_exchange.h"
 #include "daemon/comm/symm_mem/segment.h"
 #include "daemon/comm/symm_mem/segment_mailbox.h"
 
@@ -59,6 +60,8 @@ class SegmentDirectory {
   /// travels with it. Two ranks count as being on one host only where each reads the nonce of the
   /// other's memory. Throws what the group's collectives throw.
   GatheredSegments gather(ProcessGroup& group, const SegmentPiece& mine);
+  /// The same before there is a group. Throws what the exchange throws.
+  GatheredSegments gather(PeerExchange& group, const SegmentPiece& mine);
 
   /// Without the other ranks: a segment that a peer of an earlier gather() has told of. Null, and
   /// why, where it cannot be opened, or its descriptor has not come yet.
@@ -78,13 +81,13 @@ class SegmentDirectory {
     Sharing way = Sharing::kNone;
   };
   /// Sends `mine` to those who asked for it, and takes what was sent here.
-  void deliver(ProcessGroup& group, const std::vector<Card>& cards,
+  void deliver(PeerExchange& group, const std::vector<Card>& cards,
                const std::vector<std::uint8_t>& wanted, const std::shared_ptr<Segment>& mine);
   std::shared_ptr<Segment> open_by_folder(const SegmentName& name, std::string& why);
   std::shared_ptr<Segment> open_arrived(const SegmentName& name, std::string& why);
-  std::string agree(ProcessGroup& group, const std::string& trouble);
+  std::string agree(PeerExchange& group, const std::string& trouble);
   /// Bytes of the same number from each rank, in rank order.
-  std::vector<std::uint8_t> exchange(ProcessGroup& group, const void* mine, std::size_t bytes);
+  std::vector<std::uint8_t> exchange(PeerExchange& group, const void* mine, std::size_t bytes);
 
   SharingMode mode_;
   std::unique_ptr<SegmentMailbox> mailbox_;  ///< null: refused, or not wanted

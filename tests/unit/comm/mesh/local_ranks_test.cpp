@@ -16,24 +16,38 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(LocalRanks, Collectives) {
-  for (const int world_size : {1, 2, 3}) {
-    const int result = run_local_ranks(world_size, [](RankRuntime& runtime) {
-      testing::check_everything(runtime);
-      return ::testing::Test::HasFailure() ? 1 : 0;
-    });
+/// Forked ranks that share memory as `mode` says.
+void run_checks(SharingMode mode, std::initializer_list<int> world_sizes,
+                void (*check)(RankRuntime&)) {
+  SymmetricOptions symmetric;
+  symmetric.sharing = mode;
+  for (const int world_size : world_sizes) {
+    const int result = run_local_ranks(
+        world_size,
+        [check](RankRuntime& runtime) {
+          check(runtime);
+          return ::testing::Test::HasFailure() ? 1 : 0;
+        },
+        100s, symmetric);
     EXPECT_EQ(result, 0) << world_size << " ranks";
   }
 }
 
+TEST(LocalRanks, Collectives) {
+  run_checks(SharingMode::kAuto, {1, 2, 3}, testing::check_everything);
+}
+TEST(LocalRanks, CollectivesOverSockets) {
+  run_checks(SharingMode::kSocket, {2, 3}, testing::check_everything);
+}
+TEST(LocalRanks, CollectivesOverRings) {
+  run_checks(SharingMode::kNone, {1, 2, 3}, testing::check_everything);
+}
+
 TEST(LocalRanks, Failures) {
-  for (const int world_size : {1, 2, 4}) {
-    const int result = run_local_ranks(world_size, [](RankRuntime& runtime) {
-      testing::check_all_failures(runtime);
-      return ::testing::Test::HasFailure() ? 1 : 0;
-    });
-    EXPECT_EQ(result, 0) << world_size << " ranks";
-  }
+  run_checks(SharingMode::kAuto, {1, 2, 4}, testing::check_all_failures);
+}
+TEST(LocalRanks, FailuresOverRings) {
+  run_checks(SharingMode::kNone, {1, 2, 4}, testing::check_all_failures);
 }
 
 TEST(LocalRanks, BootstrapExchanges) {

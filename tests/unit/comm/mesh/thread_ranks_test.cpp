@@ -15,6 +15,8 @@
 namespace meshloom::comm {
 namespace {
 
+using namespace std::chrono_literals;
+
 struct Check {
   const char* name;
   void (*run)(RankRuntime&);
@@ -56,28 +58,35 @@ constexpr Check kFailures[] = {
     {"of_many_that_differ", testing::check_many_that_differ},
 };
 
-class ThreadRanks : public ::testing::TestWithParam<std::tuple<int, Check>> {};
+/// Through symmetric memory, and over rings alone.
+constexpr SharingMode kModes[] = {SharingMode::kAuto, SharingMode::kNone};
+
+class ThreadRanks : public ::testing::TestWithParam<std::tuple<SharingMode, int, Check>> {};
 
 TEST_P(ThreadRanks, Collectives) {
-  const auto& [world_size, check] = GetParam();
-  run_thread_ranks(world_size, check.run);
+  const auto& [mode, world_size, check] = GetParam();
+  SymmetricOptions symmetric;
+  symmetric.sharing = mode;
+  run_thread_ranks(world_size, check.run, 100s, symmetric);
+}
+
+std::string name_of(const ::testing::TestParamInfo<ThreadRanks::ParamType>& test) {
+  const auto& [mode, world_size, check] = test.param;
+  return std::string(check.name) + "_" + std::to_string(world_size) +
+         (mode == SharingMode::kNone ? "_over_rings" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ThreadRanks,
-                         ::testing::Combine(::testing::Values(1, 2, 3, 4, 5, 8),
+                         ::testing::Combine(::testing::ValuesIn(kModes),
+                                            ::testing::Values(1, 2, 3, 4, 5, 8),
                                             ::testing::ValuesIn(kChecks)),
-                         [](const auto& test) {
-                           return std::string(std::get<1>(test.param).name) + "_" +
-                                  std::to_string(std::get<0>(test.param));
-                         });
+                         name_of);
 
 INSTANTIATE_TEST_SUITE_P(Failure, ThreadRanks,
-                         ::testing::Combine(::testing::Values(1, 2, 3, 4),
+                         ::testing::Combine(::testing::ValuesIn(kModes),
+                                            ::testing::Values(1, 2, 3, 4),
                                             ::testing::ValuesIn(kFailures)),
-                         [](const auto& test) {
-                           return std::string(std::get<1>(test.param).name) + "_" +
-                                  std::to_string(std::get<0>(test.param));
-                         });
+                         name_of);
 
 TEST(ThreadBootstrap, ExchangesInRankOrder) {
   run_thread_ranks(4, [](RankRuntime& runtime) {

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the environment says about symmetric memory.
+#pragma once
+
+#include "daemon/comm/mesh/mpi_environment.h"
+#include "daemon/comm/symm_mem/symmetric_memory.h"
+
+namespace meshloom::comm {
+
+/// MESHLOOM_SYMMETRIC_MEMORY: "auto" (the default), "fd_folder" or "socket", by which way alone
+/// descriptors are handed over, or "off": collectives inside a host go over messages too. Throws
+/// InvalidArgument naming another value.
+SymmetricOptions symmetric_from_environment(const EnvironmentLookup& = process_environment());
+
+}  // namespace meshloom::comm

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// SymmetricContext: what the collectives of one group in symmetric memory share.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "daemon/comm/failure/peer_access.h"
+#include "daemon/comm/symm_collectives/collective_pad.h"
+#include "daemon/comm/symm_collectives/shared_segments.h"
+#include "daemon/comm/symm_mem/peer_process.h"
+#include "kernels/base/parallel_for.h"
+
+namespace meshloom::comm {
+
+/// What a rank saw last of a peer in the collective that a slot is used for.
+struct PeerView {
+  bool arrived = false;
+  std::uint64_t ready = 0;     ///< slices that can be read
+  std::uint64_t consumed = 0;  ///< slices that the peer needs no more
+  std::byte* data = nullptr;   ///< its share for this rank; null: not resolved yet
+  std::size_t ring = 0, stride = 0;
+};
+
+/// One per rank and group, used by the rank's training thread.
+class SymmetricContext {
+ public:
+  /// Slices of 512 KiB keep what a rank stages, sums and copies in its second-level cache; four of
+  /// them let a rank fill ahead of its peers.
+  static constexpr std::size_t kSliceBytes = 512 << 10;
+  static constexpr std::size_t kRing = 4;
+
+  /// `pads` holds the memory of each rank's pad.
+  SymmetricContext(std::shared_ptr<SymmetricMemory> memory, GatheredSegments pads, int rank,
+                   Threads threads, std::shared_ptr<PeerAccess> access);
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(pads_.size()); }
+  Threads threads() const { return threads_; }
+  SharedSegments& segments() { return segments_; }
+  const CollectivePad& pad(int rank) const { return pads_[static_cast<std::size_t>(rank)]; }
+  const CollectivePad& own_pad() const { return pad(rank_); }
+
+  std::uint64_t value(std::uint64_t number, std::uint64_t slices) const {
+    return FlagValue::of(generation_, number, slices);
+  }
+  /// Whether all ranks have finished what the slot of this collective was used for before.
+  bool admits(std::uint64_t number);
+  /// Whether a rank has finished what the slot of this collective was used for before.
+  bool has_left(int rank, std::uint64_t number) const {
+    const CollectivePad::Flag& finished = pad(rank).finished();
+    return number < FlagValue::number(finished.load(std::memory_order_acquire), generation_) +
+                        CollectivePad::kSlots;
+  }
+  /// What is known of the peers in an admitted collective, by rank.
+  std::vector<PeerView>& peers(std::uint64_t number) {
+    return peers_[static_cast<std::size_t>(number % CollectivePad::kSlots)];
+  }
+  /// This rank has read all that it reads in this collective.
+  void finish(std::uint64_t number);
+
+  /// kRing * stride bytes of symmetric memory; give_back() when all peers have read them.
+  std::shared_ptr<Segment> take_staging(std::size_t stride);
+  void give_back(std::shared_ptr<Segment> staging) { staging_.push_back(std::move(staging)); }
+
+  /// Peers may touch memory of a collective that was given up, until all ranks have met.
+  void note_peer_access() { access_->open = true; }
+  /// A rank among `ranks` whose process has ended; -1: none, or not asked again so soon.
+  int find_gone(const std::vector<int>& ranks);
+  std::int64_t pid(int rank) const;
+
+  /// Moves descriptors that wait to be sent or taken.
+  void pump() {
+    if (by_socket_) memory_->directory().pump();
+  }
+  /// Everything begins anew, with no collective left on any rank.
+  void renew();
+  /// Staging memory is neither used again nor freed.
+  void abandon_memory();
+
+  const std::shared_ptr<SymmetricMemory>& memory() const { return memory_; }
+  const std::shared_ptr<PeerAccess>& access() const { return access_; }
+
+ private:
+  std::shared_ptr<SymmetricMemory> memory_;
+  GatheredSegments pad_memory_;
+  int rank_;
+  Threads threads_;
+  std::shared_ptr<PeerAccess> access_;
+  std::vector<CollectivePad> pads_;
+  SharedSegments segments_;
+  bool by_socket_ = false;
+  std::vector<std::unique_ptr<PeerProcess>> processes_;  ///< null: a thread of this process
+  Clock::time_point processes_seen_;
+
+  std::uint64_t generation_ = 0;
+  std::uint64_t finished_ = 0;         ///< collectives before this number are all finished
+  std::uint64_t finished_behind_ = 0;  ///< bit i: number finished_ + i is finished
+  std::uint64_t finished_by_all_ = 0;
+  std::array<std::vector<PeerView>, CollectivePad::kSlots> peers_;
+  std::vector<std::shared_ptr<Segment>> staging_;
+};
+
+}  // namespace meshloom::comm
