@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks of a rank's own arguments of the fused operations. They throw InvalidArgument naming the
+// op, what was given and what was expected.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "daemon/comm/process_group.h"
+#include "daemon/tensor/tensor.h"
+
+namespace meshloom::comm {
+
+/// `dim` counted from the front; `name` is the argument's ("gather_dim").
+int checked_dim(const char* op, const char* name, std::int64_t dim, const Tensor& a);
+
+/// A has at least two dims, B two, neither has a layout or lies elsewhere than in host memory.
+void check_matrices(const char* op, const Tensor& a, const Tensor& b);
+/// Inner sizes that this rank sees whole.
+void check_inner(const char* op, const Tensor& a, const Tensor& b);
+/// Of the plain products: one floating dtype, no float8.
+void check_plain_dtypes(const char* op, const Tensor& a, const Tensor& b,
+                        const std::optional<DType>& out);
+/// sum or avg.
+void check_reduce_op(const char* op, ReduceOp reduce_op);
+
+/// Of the scaled products, where A is a [.., K] and B b [K, N].
+void check_scaled(const char* op, const Tensor& a, const Tensor& b, const Tensor& a_scale,
+                  const Tensor& b_scale);
+void check_scaled_terms(const char* op, const Tensor& b, const Tensor& bias,
+                        const Tensor& result_scale, DType out);
+/// A list of one entry per B, or none.
+void check_list(const char* op, const char* name, std::size_t entries, std::size_t bs);
+
+}  // namespace meshloom::comm

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Views and memory orders that gathers and scatters along any dim need.
+#pragma once
+
+#include "daemon/tensor/tensor.h"
+
+namespace meshloom::comm {
+
+/// The same elements with `dim` as the first one, the others in their order.
+TensorView with_dim_first(const TensorView& view, int dim);
+/// Elements [begin, begin + count) of a dim.
+TensorView range_of_dim(const TensorView& view, int dim, std::int64_t begin, std::int64_t count);
+/// A contiguous view as [rows, last size].
+TensorView folded_rows(const TensorView& view);
+
+/// The same values and shape in memory where `dim` (counted from the end where negative) is
+/// outermost, so that its shards are contiguous and a fused operation along it copies nothing; x
+/// itself where it lies so already.
+Tensor restride_outermost(const Tensor& x, std::int64_t dim);
+/// The same for the shard that fused_all_gather_matmul gathers. Gathers along the last dim go by
+/// rows, so that plain contiguous memory is best for those.
+Tensor restride_shard_for_gather(const Tensor& x, std::int64_t gather_dim);
+/// The same for A of fused_matmul_reduce_scatter; scatters along the last dim cut B instead.
+Tensor restride_for_scatter(const Tensor& x, std::int64_t scatter_dim);
+
+}  // namespace meshloom::comm
