@@ -41,7 +41,8 @@ std::string stat_of(pid_t pid) {
   return end == std::string::npos ? "" : text.substr(end + 2);
 }
 
-void kill_session(pid_t session) {
+std::vector<pid_t> members_of(pid_t session) {
+  std::vector<pid_t> members;
   for (const auto& item : fs::directory_iterator("/proc")) {
     const pid_t pid = std::atoi(item.path().filename().c_str());
     if (pid <= 0) continue;
@@ -50,8 +51,9 @@ void kill_session(pid_t session) {
     if (std::sscanf(stat_of(pid).c_str(), "%c %d %d %d", &state, &parent, &group, &its_session) ==
             4 &&
         its_session == session)
-      ::kill(pid, SIGKILL);
+      members.push_back(pid);
   }
+  return members;
 }
 
 }  // namespace
@@ -70,10 +72,17 @@ Process::Process(const Arguments& arguments, const fs::path& output, const fs::p
 }
 
 Process::~Process() {
-  kill_session(pid_);
-  wait(std::chrono::seconds(10));
-  while (::waitpid(-1, nullptr, WNOHANG) > 0) {
-  }
+  // Orphans of the session come to this process. The children of other sessions belong to their own
+  // Process, which would never learn an exit code that was collected here.
+  eventually(std::chrono::seconds(10), [&] {
+    const bool ended = wait(std::chrono::milliseconds(0)).has_value();
+    const std::vector<pid_t> left = members_of(pid_);
+    for (const pid_t pid : left) {
+      ::kill(pid, SIGKILL);
+      if (pid != pid_) ::waitpid(pid, nullptr, WNOHANG);
+    }
+    return ended && left.empty();
+  });
 }
 
 void Process::signal(int number) const {
