@@ -37,7 +37,7 @@ void check_tiling(std::int64_t size, const std::vector<IndexRanges>& parts) {
   check(next == size, "dim order of size {}: nobody holds element {}", size, next);
 }
 
-/// Neighbouring ranges merged, empty ones dropped. Throws where the parts are no sharding.
+/// Neighbouring ranges merged, empty ones dropped. Throws if the parts are no sharding.
 std::vector<IndexRanges> checked_parts(std::int64_t size, std::vector<IndexRanges> parts) {
   for (IndexRanges& part : parts)
     std::erase_if(part, [](const ShardRange& range) { return range.size() == 0; });

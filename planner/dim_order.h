@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DimOrder: which elements of a tensor dim each part of a mesh dim holds, where that is not the
+// DimOrder: which elements of a tensor dim each part of a mesh dim holds, if that is not the
 // ceil rule of shard.h.
 #pragma once
 
@@ -26,7 +26,7 @@ class DimOrder {
   /// Throws InvalidArgument unless size is a multiple of groups, and groups, unit, parts >= 1.
   static DimOrderPtr blocked(std::int64_t size, int parts, int groups, std::int64_t unit);
   /// Any sharding: ranges[p] is what part p holds, in its order (a balanced sequence). Throws
-  /// InvalidArgument where the ranges overlap or leave something out.
+  /// InvalidArgument if the ranges overlap or leave something out.
   static DimOrderPtr listed(std::int64_t size, std::vector<IndexRanges> ranges);
   /// A sharding for every row of tensor dim `row_dim` (documents that differ from sequence to
   /// sequence of a batch): in row b part p holds rows[b][p]. Rows that are all alike make a
@@ -34,20 +34,20 @@ class DimOrder {
   /// differ in size between rows, since a local tensor is rectangular.
   static DimOrderPtr listed_by_row(std::int64_t size, int row_dim,
                                    std::vector<std::vector<IndexRanges>> rows);
-  /// The same order of a tensor whose rows lie in another dim; `order` itself where it has no rows
+  /// The same order of a tensor whose rows lie in another dim; `order` itself if it has no rows
   /// or they lie there. Shares the lists.
   static DimOrderPtr with_row_dim(const DimOrderPtr& order, int row_dim);
 
   std::int64_t size() const { return size_; }
   int parts() const { return parts_; }
-  /// 0 where it was made of lists.
+  /// 0 if it was made of lists.
   int groups() const { return groups_; }
   std::int64_t unit() const { return unit_; }
-  /// True where rows differ; their dim (else -1) and number (else 0).
+  /// True if rows differ; their dim (else -1) and number (else 0).
   bool by_row() const { return rows_ != nullptr; }
   int row_dim() const { return row_dim_; }
   std::int64_t rows() const { return rows_ ? static_cast<std::int64_t>(rows_->size()) : 0; }
-  /// What part `index` holds; neighbouring ranges are merged. Throws InvalidArgument where rows
+  /// What part `index` holds; neighbouring ranges are merged. Throws InvalidArgument if rows
   /// differ.
   IndexRanges part(int index) const;
   /// The same in row `row`; of an order without rows in any.
@@ -58,7 +58,7 @@ class DimOrder {
   std::uint64_t digest() const { return digest_; }
   /// The digest but for the dim that rows lie in.
   std::uint64_t lists_digest() const { return lists_digest_; }
-  /// True where the parts are those of the ceil rule.
+  /// True if the parts are those of the ceil rule.
   bool plain() const { return plain_; }
 
  private:
@@ -72,8 +72,8 @@ class DimOrder {
   int parts_ = 1;
   int groups_ = 0;
   std::int64_t unit_ = 1;
-  std::vector<IndexRanges> ranges_;   ///< empty where blocked or by row
-  std::shared_ptr<const Rows> rows_;  ///< null where not by row
+  std::vector<IndexRanges> ranges_;   ///< empty if blocked or by row
+  std::shared_ptr<const Rows> rows_;  ///< null if not by row
   int row_dim_ = -1;
   std::uint64_t digest_ = 0;
   std::uint64_t lists_digest_ = 0;

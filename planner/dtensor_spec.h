@@ -50,7 +50,7 @@ class DTensorSpec {
   /// Complete: every sharded tensor dim is listed.
   const ShardOrder& shard_order() const { return order_; }
   bool default_order() const { return default_order_; }
-  /// Mesh dims that shard `tensor_dim`, outermost first; empty where none does.
+  /// Mesh dims that shard `tensor_dim`, outermost first; empty if none does.
   const std::vector<int>& sharding_dims(int tensor_dim) const;
   /// Null: the ceil rule.
   const DimOrderPtr& dim_order(int mesh_dim) const;
@@ -69,7 +69,7 @@ class DTensorSpec {
 
  private:
   void settle_dim_orders();  ///< checks them and drops plain ones
-  /// What is held of a dim, in one row where its order is by rows.
+  /// What is held of a dim, in one row if its order is by rows.
   IndexRanges shard_dim(const DimShardOrder& shards, const std::vector<int>& coordinates,
                         std::int64_t row) const;
   std::uint64_t compute_hash() const;

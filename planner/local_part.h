@@ -38,9 +38,9 @@ class LocalPart {
   static LocalPart none();
 
   const Shape& shape() const { return shape_; }
-  /// The list of a dim. Throws InternalError where the dim has one per row.
+  /// The list of a dim. Throws InternalError if the dim has one per row.
   const IndexRanges& ranges(int dim) const;
-  /// All of them: the part is their outer product. Throws InternalError where a dim has a list per
+  /// All of them: the part is their outer product. Throws InternalError if a dim has a list per
   /// row.
   const std::vector<IndexRanges>& product() const;
   bool is_product() const { return rows_.empty(); }
@@ -49,10 +49,10 @@ class LocalPart {
   /// The list of `dim` in row `row` of the local tensor, counted along the dim's row dim.
   const IndexRanges& ranges_of_row(int dim, std::int64_t row) const;
 
-  /// The part as outer products: one where is_product(), else one per run of rows that are alike,
-  /// in their order. None where the part is empty.
+  /// The part as outer products: one if is_product(), else one per run of rows that are alike,
+  /// in their order. None if the part is empty.
   std::vector<PartBlock> blocks() const;
-  /// First global index per dim where every dim is one range; of an empty dim, its size.
+  /// First global index per dim if every dim is one range; of an empty dim, its size.
   Dims offset(const Shape& global) const;
   bool contiguous() const;  ///< every dim is at most one range
 

@@ -14,7 +14,7 @@
 namespace meshloom::planner {
 
 struct MeshDim {
-  std::string name;  ///< may be empty where a mesh is used by index only
+  std::string name;  ///< may be empty if a mesh is used by index only
   int size = 1;
 
   bool operator==(const MeshDim&) const = default;
@@ -22,15 +22,15 @@ struct MeshDim {
 
 /// Ranks 0 .. size-1 of the mesh laid out over the dims, the last dim fastest. Mesh rank i is rank
 /// i of the world, or that of a list (a sub-mesh, flattened dims, some hosts only). A value: no
-/// communication, and cheap for 100,000 ranks. "Rank" means mesh rank where nothing else is said.
+/// communication, and cheap for 100,000 ranks. "Rank" means mesh rank if nothing else is said.
 class MeshLayout {
  public:
   /// One rank, no dims.
   MeshLayout() = default;
   /// Throws InvalidArgument for sizes below 1, equal names, or more than 2^31 - 1 ranks.
   explicit MeshLayout(std::vector<MeshDim> dims);
-  /// Mesh rank i is `world_ranks[i]`. Throws InvalidArgument also where their number is not the
-  /// mesh's size, or where one is negative or comes twice.
+  /// Mesh rank i is `world_ranks[i]`. Throws InvalidArgument also if their number is not the
+  /// mesh's size, or if one is negative or comes twice.
   MeshLayout(std::vector<MeshDim> dims, std::vector<int> world_ranks);
 
   int size() const { return size_; }
@@ -38,7 +38,7 @@ class MeshLayout {
   const std::vector<MeshDim>& dims() const { return dims_; }
   int dim_size(int dim) const { return dims_[static_cast<std::size_t>(dim)].size; }
   std::optional<int> find_dim(std::string_view name) const;
-  /// 1 where there is no such dim.
+  /// 1 if there is no such dim.
   int size_of(std::string_view name) const;
 
   /// One coordinate per dim. Throws InvalidArgument outside the mesh.
@@ -48,9 +48,9 @@ class MeshLayout {
   int world_rank(int rank) const {
     return world_ranks_ ? (*world_ranks_)[static_cast<std::size_t>(rank)] : rank;
   }
-  /// None where the world's rank is not in this mesh.
+  /// None if the world's rank is not in this mesh.
   std::optional<int> find_world_rank(int world_rank) const;
-  /// True where mesh rank i is the world's rank i.
+  /// True if mesh rank i is the world's rank i.
   bool row_major() const { return world_ranks_ == nullptr; }
 
   /// The indices of dims by name; a name that `flatten` made stands for the dims it was made of

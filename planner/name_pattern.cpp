@@ -75,7 +75,7 @@ std::vector<Token> tokens_of(std::string_view component, std::string_view patter
   return tokens;
 }
 
-/// Greedy matching that returns to the last `*` where it fails.
+/// Greedy matching that returns to the last `*` if it fails.
 bool matches_component(const std::vector<Token>& tokens, std::string_view text) {
   std::size_t t = 0, i = 0;
   std::size_t star = tokens.size(), star_text = 0;
@@ -156,7 +156,7 @@ std::optional<std::size_t> best_pattern(std::span<const std::string> patterns,
                                         std::string_view name) {
   std::optional<std::size_t> best;
   std::size_t best_literals = 0;
-  std::size_t rival = 0;  // matches as well as the best where `tie`
+  std::size_t rival = 0;  // matches as well as the best if `tie`
   bool tie = false;
   for (std::size_t i = 0; i < patterns.size(); ++i) {
     if (!matches_pattern(patterns[i], name)) continue;

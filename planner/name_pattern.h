@@ -16,11 +16,11 @@
 namespace meshloom::planner {
 
 /// "transformer.h.*.ln_1.weight" matches every layer's. Throws InvalidArgument naming the pattern
-/// where a set is not closed, empty or runs backwards.
+/// if a set is not closed, empty or runs backwards.
 bool matches_pattern(std::string_view pattern, std::string_view name);
 
 /// Which of `patterns` applies to `name`: an exact name before a pattern, then the one with more
-/// literal characters; nullopt where none matches. Throws InvalidArgument naming both where two
+/// literal characters; nullopt if none matches. Throws InvalidArgument naming both if two
 /// that are equally good match.
 std::optional<std::size_t> best_pattern(std::span<const std::string> patterns,
                                         std::string_view name);

@@ -14,7 +14,7 @@
 namespace meshloom::planner {
 
 enum class ShardPolicy {
-  kDim0,              ///< dim 0 of every parameter (as PyTorch's FSDP2), uneven where need be
+  kDim0,              ///< dim 0 of every parameter (as PyTorch's FSDP2), uneven if need be
   kLargestDivisible,  ///< the largest dim that nothing else shards and that divides evenly
 };
 
@@ -40,7 +40,7 @@ struct ShardChoice {
   std::string reason;      ///< "dim0", "largest_divisible", "small", "no dim divides", "override"
 };
 
-/// The choice for a group of `ranks`. Throws InvalidArgument naming the parameter where one made by
+/// The choice for a group of `ranks`. Throws InvalidArgument naming the parameter if one made by
 /// hand is no dim of it.
 ShardChoice choose_shard(const ShardCandidate& candidate, int ranks, const ShardOptions& options);
 /// One choice per candidate. Throws InvalidArgument also for a name in `dims` that is no parameter.

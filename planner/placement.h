@@ -42,7 +42,7 @@ std::string to_string(const Placement&);
 std::string to_string(std::span<const Placement>);  ///< "[R, S(0)]"
 
 /// The placements with dims counted from the end made positive. Throws InvalidArgument naming the
-/// placement where its dim is outside a tensor of `ndim` dims.
+/// placement if its dim is outside a tensor of `ndim` dims.
 Placements normalize_placements(const Placements&, int ndim);
 
 }  // namespace meshloom::planner

@@ -12,7 +12,7 @@ namespace meshloom::base {
 
 /// JOB_STATE_RUNNING -> "running".
 std::string enum_spelling(const google::protobuf::EnumValueDescriptor& value);
-/// "running" -> JOB_STATE_RUNNING; null where no value is spelled so, and for "unspecified".
+/// "running" -> JOB_STATE_RUNNING; null if no value is spelled so, and for "unspecified".
 const google::protobuf::EnumValueDescriptor* find_enum_value(
     const google::protobuf::EnumDescriptor& type, std::string_view spelling);
 /// What a user may write: "constant", "linear", "cosine", "wsd".

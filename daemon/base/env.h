@@ -26,7 +26,7 @@ struct Environment {
   std::optional<std::string> host;
 };
 
-/// Empty variables count as not set. Throws InvalidArgument naming the variable where a value is
+/// Empty variables count as not set. Throws InvalidArgument naming the variable if a value is
 /// wrong.
 Environment read_environment();
 

@@ -23,7 +23,7 @@ std::string shown(const std::filesystem::path& path);
 [[noreturn]] void throw_input_error(const char* action, const std::filesystem::path& path,
                                     int error);
 /// The same for an open file, and for what the program itself makes, where nobody's naming is to
-/// blame: ResourceExhausted (DISK_FULL) where disk, quota or the longest file are reached, else
+/// blame: ResourceExhausted (DISK_FULL) if disk, quota or the longest file are reached, else
 /// IoError (IO_ERROR).
 [[noreturn]] void throw_io_error(const char* action, const std::filesystem::path& path, int error);
 

@@ -26,10 +26,10 @@ class InputFile {
   /// Bytes when it was opened.
   std::uint64_t size() const { return size_; }
 
-  /// Fills `out` with the bytes from `offset`. Throws IoError naming the file: FILE_TRUNCATED where
-  /// it ends before, IO_ERROR where the system refuses.
+  /// Fills `out` with the bytes from `offset`. Throws IoError naming the file: FILE_TRUNCATED if
+  /// it ends before, IO_ERROR if the system refuses.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
-  /// The whole of it. Throws InvalidArgument (FILE_TOO_LARGE) where it is larger than `most` bytes.
+  /// The whole of it. Throws InvalidArgument (FILE_TOO_LARGE) if it is larger than `most` bytes.
   std::string read_text(std::uint64_t most) const;
 
  private:

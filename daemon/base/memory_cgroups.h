@@ -21,7 +21,7 @@ struct MemoryCgroup {
 std::vector<MemoryCgroup> memory_cgroups(const std::filesystem::path& proc,
                                          const std::filesystem::path& cgroups);
 
-/// The number that a file begins with; none for "max", or where there is no such file.
+/// The number that a file begins with; none for "max", or if there is no such file.
 std::optional<std::int64_t> number_in(const std::filesystem::path& file);
 /// The number after `name` in a file of lines "NAME NUMBER ...", such as /proc/meminfo.
 std::optional<std::int64_t> number_after(const std::filesystem::path& file,

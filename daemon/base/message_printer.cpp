@@ -71,7 +71,7 @@ Json map_of(const Message& message, const FieldDescriptor& field) {
   return map;
 }
 
-/// True where YAML reads the text as itself without quotes.
+/// True if YAML reads the text as itself without quotes.
 bool is_plain(const std::string& text) {
   if (text.empty() || text == "true" || text == "false" || text == "null") return false;
   if (!std::isalpha(static_cast<unsigned char>(text[0]))) return false;

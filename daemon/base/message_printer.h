@@ -15,7 +15,7 @@ namespace meshloom::base {
 std::string to_yaml(const google::protobuf::Message& message);
 
 /// Field names as in the schema, numbers as JSON numbers, enum values in lower case without prefix.
-/// Fields without presence are always there; messages and optional fields only where set. NaN and
+/// Fields without presence are always there; messages and optional fields only if set. NaN and
 /// infinities become null.
 nlohmann::ordered_json to_json(const google::protobuf::Message& message);
 

@@ -12,7 +12,7 @@ namespace meshloom::base {
 /// alignment).
 int edit_distance(std::string_view a, std::string_view b);
 
-/// The candidate with the least edit distance; empty where none is closer than half the name's
+/// The candidate with the least edit distance; empty if none is closer than half the name's
 /// length.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 

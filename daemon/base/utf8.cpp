@@ -8,7 +8,7 @@ namespace {
 
 constexpr unsigned char kDelete = 0x7F;
 
-/// Bytes of the character that `bytes` begins with; 0 where it begins with none.
+/// Bytes of the character that `bytes` begins with; 0 if it begins with none.
 std::size_t character_length(std::string_view bytes) {
   const auto at = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
   const int more = utf8_continuation_bytes(at(0));

@@ -17,7 +17,7 @@ bool utf8_second_byte_fits(unsigned char first, unsigned char second);
 bool is_utf8(std::string_view bytes);
 
 /// The same text with control characters and bytes that are not UTF-8 written as \xNN; a newline
-/// stays where `keep_newlines`. At most `most` bytes, cut between characters.
+/// stays if `keep_newlines`. At most `most` bytes, cut between characters.
 std::string printable_text(std::string_view bytes, std::size_t most = std::string::npos,
                            bool keep_newlines = true);
 

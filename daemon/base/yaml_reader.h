@@ -28,7 +28,7 @@ struct YamlLimits {
 SourceLines read_yaml(const std::string& text, const std::string& name,
                       google::protobuf::Message* message, const YamlLimits& limits = {});
 
-/// The same from a file. Throws NotFound where there is none, IoError where it cannot be read,
+/// The same from a file. Throws NotFound if there is none, IoError if it cannot be read,
 /// InvalidArgument for a folder.
 SourceLines read_yaml_file(const std::filesystem::path& path, google::protobuf::Message* message,
                            const YamlLimits& limits = {});

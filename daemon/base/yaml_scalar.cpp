@@ -18,7 +18,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-/// The whole text as a T; empty where it is not one or does not fit.
+/// The whole text as a T; empty if it is not one or does not fit.
 template <typename T>
 std::optional<T> parse_number(const YamlScalar& scalar) {
   if (scalar.quoted) return std::nullopt;

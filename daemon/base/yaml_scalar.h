@@ -13,7 +13,7 @@ struct YamlScalar {
   bool quoted;  ///< a quoted scalar is text, never a number or a boolean
 };
 
-/// Sets (or, for a repeated field, appends) the value. Returns what is wrong with it, empty where
+/// Sets (or, for a repeated field, appends) the value. Returns what is wrong with it, empty if
 /// nothing is.
 std::string set_scalar(const YamlScalar& scalar, const google::protobuf::FieldDescriptor& field,
                        google::protobuf::Message* message);

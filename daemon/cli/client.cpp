@@ -41,7 +41,7 @@ bool unpack(const google::protobuf::Any& any, const char* type, Message* message
          message->ParseFromString(any.value());
 }
 
-/// What a refusal by gRPC itself means, before or beside any handler: its own texts, where there
+/// What a refusal by gRPC itself means, before or beside any handler: its own texts, if there
 /// are any, speak of its insides.
 std::string meaning_of(grpc::StatusCode code) {
   switch (code) {
@@ -85,7 +85,7 @@ std::chrono::milliseconds Client::pause_before(int attempt) {
 void Client::fail(const grpc::Status& status) const {
   v1::ErrorDetails details = details_of(status);
   const ExitCode code = exit_code_of(details);
-  // A daemon that answers is reachable, also where it says UNAVAILABLE: it gives a reason.
+  // A daemon that answers is reachable, even if it says UNAVAILABLE: it gives a reason.
   if (code == kUnreachable && details.info().reason().empty())
     throw CliError(
         code,

@@ -48,12 +48,12 @@ class Client {
   /// Throws what the status means, for calls that stream.
   [[noreturn]] void fail(const grpc::Status& status) const;
 
-  /// Returns early where a connection stands. gRPC connects again only while somebody waits for it:
+  /// Returns early if a connection stands. gRPC connects again only while somebody waits for it:
   /// a plain sleep between two calls would let the second fail as the first did.
   void wait_for_connection(std::chrono::milliseconds timeout);
 
   enum class Health { kUnreachable, kNotServing, kServing };
-  /// What the daemon's health service says; it serves where all ranks have joined and none is
+  /// What the daemon's health service says; it serves if all ranks have joined and none is
   /// frozen or stuck.
   Health health();
   bool serving() { return health() == Health::kServing; }
@@ -71,7 +71,7 @@ class Client {
   std::unique_ptr<v1::WorkerService::Stub> workers_;
 };
 
-/// The details that travel with a status; code and message alone where there are none.
+/// The details that travel with a status; code and message alone if there are none.
 v1::ErrorDetails details_of(const grpc::Status& status);
 
 /// A random UUID (version 4).

@@ -15,7 +15,7 @@ struct DownloadResult {
 };
 
 /// Writes the files to FOLDER.part and renames it when every file has its size and digest. Throws
-/// CliError: kUsage where the folder exists, kFailed for a wrong digest or a file name that leads
+/// CliError: kUsage if the folder exists, kFailed for a wrong digest or a file name that leads
 /// outside.
 DownloadResult download_checkpoint(Client& client, const std::string& name,
                                    const std::string& folder);

@@ -24,7 +24,7 @@ class CliError : public std::runtime_error {
   CliError(ExitCode code, const std::string& message, v1::ErrorDetails details = {})
       : std::runtime_error(message), code_(code), details_(std::move(details)) {}
   ExitCode code() const { return code_; }
-  /// As the daemon gave them; empty where it was not the daemon's error.
+  /// As the daemon gave them; empty if it was not the daemon's error.
   const v1::ErrorDetails& details() const { return details_; }
 
  private:

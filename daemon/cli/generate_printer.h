@@ -15,13 +15,13 @@ namespace meshloom::cli {
 /// ids, separated by blanks, take the place of text for vocabularies that are not bytes.
 class GeneratePrinter {
  public:
-  /// `prompts`: the text in front of each sequence, by index; empty where it was given as ids.
+  /// `prompts`: the text in front of each sequence, by index; empty if it was given as ids.
   /// `seed` is that of the first sequence.
   GeneratePrinter(bool json, const std::vector<std::string>& prompts, std::uint64_t seed);
 
   void print(const v1::GenerateResponse& response);
   /// After the last response. What has not ended by then is shown as far as it came; says on
-  /// standard error where the weights changed meanwhile.
+  /// standard error if the weights changed meanwhile.
   void end();
 
  private:

@@ -11,16 +11,16 @@ namespace meshloom::cli {
 
 struct JobSource {
   v1::JobSpec spec;
-  std::string file;              ///< empty where the job is made from one that the daemon knows
+  std::string file;              ///< empty if the job is made from one that the daemon knows
   base::SourceLines lines;       ///< of `file`
-  std::string plan_file;         ///< empty where there is none
+  std::string plan_file;         ///< empty if there is none
   base::SourceLines plan_lines;  ///< of `plan_file`, by the path in it ("mesh.tp")
 
   /// Throws CliError (kUsage) naming file and line of what is wrong.
   static JobSource read(const std::string& file);
 
   /// The file's mesh and plan, whole, instead of the job's: what the job says of them is gone, but
-  /// for the dtype where the file has none. Throws CliError (kUsage).
+  /// for the dtype if the file has none. Throws CliError (kUsage).
   void use_plan(const std::string& path);
 
   /// "file:line: " of the field that the daemon refuses or warns of ("run.mesh.tp"), or of the

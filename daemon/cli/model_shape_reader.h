@@ -8,7 +8,7 @@
 
 namespace meshloom::cli {
 
-/// Throws CliError (kUsage) where there is no such preset or file, or where it is no supported
+/// Throws CliError (kUsage) if there is no such preset or file, or if it is no supported
 /// config.
 planner::ModelShape read_model_shape(const std::string& model);
 

@@ -13,7 +13,7 @@
 
 namespace meshloom::cli {
 
-/// As given; 0 and "" where not.
+/// As given; 0 and "" if not.
 struct PlanOptions {
   std::string model;
   std::string mesh;
@@ -40,7 +40,7 @@ void add_work_options(CLI::App& command, PlanOptions& options);
 void add_machine_options(CLI::App& command, PlanOptions& options);
 
 /// A file for --plan. Throws CliError (kUsage) naming file and line of what is wrong.
-/// `lines` gets the lines of its fields where given.
+/// `lines` gets the lines of its fields if given.
 v1::PlanFile read_plan_file(const std::string& path, base::SourceLines* lines = nullptr);
 
 /// "dp=2,tp=2". Throws CliError (kUsage) naming what is wrong.
@@ -53,7 +53,7 @@ struct MeshAndPlan {
   planner::MeshSizes mesh;
   planner::ParallelPlan plan;
 };
-/// From the plan file, then the flags, which win; tensor_parallel and fully_shard are on where the
+/// From the plan file, then the flags, which win; tensor_parallel and fully_shard are on if the
 /// mesh has such ranks. `machine` decides what "auto" means. Throws CliError (kUsage).
 MeshAndPlan make_mesh_and_plan(const PlanOptions& options, const planner::ModelShape& model,
                                const planner::Machine& machine);

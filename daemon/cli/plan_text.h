@@ -8,7 +8,7 @@
 
 namespace meshloom::cli {
 
-/// "dp=2,tp=2"; dims of one rank are left out, "1 rank" where all are.
+/// "dp=2,tp=2"; dims of one rank are left out, "1 rank" if all are.
 std::string mesh_text(const v1::Mesh& mesh);
 
 /// "tensor_parallel, sequence_parallel, fully_shard largest_divisible, activation_checkpoint full,

@@ -60,7 +60,7 @@ void print_workers(const v1::ListWorkersResponse& response) {
     if (!worker.trouble().empty()) fmt::print("rank {}: {}\n", worker.rank(), worker.trouble());
 }
 
-/// Of the whole daemon: ranks are named where it is for them that it does not serve.
+/// Of the whole daemon: ranks are named if it is for them that it does not serve.
 std::string state_of(const v1::ListWorkersResponse& response, bool serving) {
   std::vector<std::string> troubled;
   for (const auto& worker : response.workers())

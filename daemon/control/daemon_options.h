@@ -29,7 +29,7 @@ void declare_daemon_options(CLI::App& app, DaemonFlags& flags);
 
 struct ParsedDaemonOptions {
   DaemonOptions options;
-  std::optional<int> exit_code;  ///< set where --help or --version was answered, or usage was wrong
+  std::optional<int> exit_code;  ///< set if --help or --version was answered, or usage was wrong
 };
 
 /// Throws InvalidArgument or NotFound for values that are wrong, such as a data dir that does not

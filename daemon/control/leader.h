@@ -33,7 +33,7 @@ class Leader final : private RankHub::Observer {
     int size = 1;
     std::vector<HostMemory> hosts;  ///< that of rank 0 first
   };
-  /// Locks the state dir, replays the journal and listens on both ports. Throws where one of these
+  /// Locks the state dir, replays the journal and listens on both ports. Throws if one of these
   /// fails.
   Leader(const DaemonOptions& options, const World& world, comm::AbortFlag& abort,
          comm::TrainingPulse& pulse);

@@ -22,7 +22,7 @@ std::vector<int> places_of(const DeviceMesh& mesh, int group_size) {
   return places;
 }
 
-/// By rank of the root mesh where `in_root`, else of the group that it was made on.
+/// By rank of the root mesh if `in_root`, else of the group that it was made on.
 std::vector<int> places_of(const MeshFrame& frame, int group_size, bool in_root) {
   std::vector<int> places(static_cast<std::size_t>(group_size), -1);
   const DeviceMesh& root = *frame.root;

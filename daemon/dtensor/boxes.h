@@ -16,7 +16,7 @@ using planner::Boxes;
 /// One block, of this whole shape.
 bool covers(const Boxes&, const Shape& shape);
 
-/// Elements of a row-major tensor of `shape` from which the block is one piece of memory; -1 where
+/// Elements of a row-major tensor of `shape` from which the block is one piece of memory; -1 if
 /// it is not.
 std::int64_t dense_offset(const Dims& first, const Shape& size, const Shape& shape);
 

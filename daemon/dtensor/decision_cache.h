@@ -34,10 +34,10 @@ struct Decided {
 /// are.
 class DecisionCache {
  public:
-  /// Layouts of the inputs; null where left out.
+  /// Layouts of the inputs; null if left out.
   using Specs = std::span<const planner::DTensorSpec* const>;
 
-  /// Null where there is none.
+  /// Null if there is none.
   const Decided* find(planner::OpId op, Specs specs, const planner::OpAttributes& attributes) const;
   const Decided& insert(std::unique_ptr<Decided> decided);
   std::size_t size() const { return size_; }

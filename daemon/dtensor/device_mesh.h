@@ -19,7 +19,7 @@ class DeviceMesh;
 /// Where a mesh lies in the one that it was taken from.
 struct MeshFrame {
   DeviceMesh* root = nullptr;  ///< the mesh that was not taken from another one
-  DeviceMesh* mesh = nullptr;  ///< that has `layout`; null where dims of the root were flattened
+  DeviceMesh* mesh = nullptr;  ///< that has `layout`; null if dims of the root were flattened
   std::shared_ptr<const planner::MeshLayout> layout;  ///< of all ranks of the root
   std::vector<int> dims;                              ///< of `layout` that are the mesh's own
 };
@@ -29,9 +29,9 @@ struct MeshFrame {
 /// when they are asked for first, which every rank of the mesh does together.
 class DeviceMesh {
  public:
-  /// Mesh rank i is the parent's rank ranks[i] where ranks are given, else that of the layout (i,
+  /// Mesh rank i is the parent's rank ranks[i] if ranks are given, else that of the layout (i,
   /// or its world rank); the parent's other ranks are outside the mesh (but take part in making
-  /// it). Throws InvalidArgument where the sizes do not fit. The parent outlives the mesh.
+  /// it). Throws InvalidArgument if the sizes do not fit. The parent outlives the mesh.
   DeviceMesh(comm::ProcessGroup& parent, planner::MeshLayout layout,
              const std::vector<int>& ranks = {});
   ~DeviceMesh();
@@ -41,9 +41,9 @@ class DeviceMesh {
   const std::shared_ptr<const planner::MeshLayout>& layout() const { return layout_; }
   /// False on a rank of the parent that the mesh leaves out; such a rank holds empty local tensors.
   bool member() const { return rank_ >= 0; }
-  /// In the mesh; -1 where not a member.
+  /// In the mesh; -1 if not a member.
   int rank() const { return rank_; }
-  /// One per mesh dim; empty where not a member.
+  /// One per mesh dim; empty if not a member.
   const std::vector<int>& coordinates() const { return coordinates_; }
   comm::ProcessGroup& parent() const { return parent_; }
   /// Mesh rank i is this rank of the parent.

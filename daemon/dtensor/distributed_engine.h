@@ -26,7 +26,7 @@ enum class Redistributing {
 /// input that has to be redistributed takes its gradient back with that; one that is Replicate and
 /// whose gradient the op leaves Partial goes through an identity whose backward reduces. Both are
 /// shared by the uses of one tensor that need the same. A leaf whose first recorded use leaves its
-/// gradient Partial keeps it so (TensorLayout::grad_spec). Where decisions become very many (a
+/// gradient Partial keeps it so (TensorLayout::grad_spec). If decisions become very many (a
 /// sequence that grows by a token at a time) all are forgotten, with the layouts nobody holds.
 class DistributedEngine final : public LayoutEngine {
  public:

@@ -10,13 +10,13 @@
 
 namespace meshloom::dtensor {
 
-/// What such a rank holds of a tensor of this global shape: no elements, or a zero where the shape
+/// What such a rank holds of a tensor of this global shape: no elements, or a zero if the shape
 /// has no dims.
 Tensor outside_local(ExecutionContext& context, const Shape& global, DType dtype);
 
 /// In place of running the op: results of the dtypes that the members get. The graph is like
 /// theirs, so that what backward does between meshes is done by all: a node whose gradients are
-/// zeros. `inputs` are local tensors, undefined where left out.
+/// zeros. `inputs` are local tensors, undefined if left out.
 std::vector<Tensor> run_outside(planner::OpId op, const planner::OpAttributes& attributes,
                                 std::span<const Tensor> inputs,
                                 const std::vector<planner::SpecPtr>& outputs);

@@ -13,7 +13,7 @@ namespace meshloom::dtensor {
 using Recipes = std::vector<StepRecipe>;
 
 /// By the plan's address, checked against what it says, since plans may go and others take their
-/// place. Forgets all where it grows beyond kMostPlans (shapes that never come again).
+/// place. Forgets all if it grows beyond kMostPlans (shapes that never come again).
 class StepCache {
  public:
   /// Held by runs in flight beyond the cache.

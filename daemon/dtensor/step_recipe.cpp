@@ -16,7 +16,7 @@ std::int64_t offset_in(const Box& box, bool source, const Shape& local) {
   return dense_offset(source ? box.from : box.to, box.size, local);
 }
 
-/// The message's memory where it is not a piece of the local tensor.
+/// The message's memory if it is not a piece of the local tensor.
 std::int64_t staged(const std::vector<Message>& messages) {
   std::int64_t elements = 0;
   for (const Message& message : messages)
@@ -43,7 +43,7 @@ void set_reduction(StepRecipe& recipe, const planner::RedistributeStep& step) {
   recipe.reduce = found.value_or(comm::ReduceOp::kSum);
 }
 
-/// All of a part of this shape as one message, in the local tensor of shape `local` itself where it
+/// All of a part of this shape as one message, in the local tensor of shape `local` itself if it
 /// is dense there.
 Message whole_part(const Boxes& boxes, const Shape& part, bool source, const Shape& local) {
   Message message{boxes, part, numel(part), -1};

@@ -15,7 +15,7 @@ struct Message {
   Boxes boxes;
   Shape shape;               ///< of the memory it travels in
   std::int64_t numel = 0;    ///< elements of shape
-  std::int64_t direct = -1;  ///< where it is one piece of the local tensor: its first element
+  std::int64_t direct = -1;  ///< if it is one piece of the local tensor: its first element
 };
 
 /// Which fields mean something depends on the kind. Works for any layout of the ranks, since all
@@ -41,7 +41,7 @@ struct StepRecipe {
   std::vector<TensorView> send_views, receive_views;
 };
 
-/// Collective where the step's group is used for the first time. Throws InternalError for a step
+/// Collective if the step's group is used for the first time. Throws InternalError for a step
 /// that no planner makes (a Partial source in an all_to_all).
 StepRecipe make_recipe(const planner::RedistributeStep& step, DeviceMesh& mesh);
 /// A step of direct messages from one mesh to another, called by all ranks of `group`, which are

@@ -14,7 +14,7 @@ std::byte* element(const Tensor& tensor, std::int64_t index) {
   return tensor.data<std::byte>() + index * static_cast<std::int64_t>(dtype_size(tensor.dtype()));
 }
 
-/// Sets the views' memory: pieces of `direct` where a message is one, else `staged` in turn, but
+/// Sets the views' memory: pieces of `direct` if a message is one, else `staged` in turn, but
 /// for message `skip`, which has memory elsewhere.
 void place(const std::vector<Message>& messages, std::vector<TensorView>& views,
            const Tensor& direct, const Tensor& staged, int skip) {

@@ -13,7 +13,7 @@ class StepRun {
  public:
   /// `input` is this rank's local tensor before the step. `may_overwrite`: nobody else holds it.
   /// The recipe outlives the run and serves one run at a time until its collective was issued.
-  /// Throws InvalidArgument where input's shape is not the layout's.
+  /// Throws InvalidArgument if input's shape is not the layout's.
   StepRun(StepRecipe& recipe, Tensor input, bool may_overwrite);
 
   /// Waits and gives the local tensor after the step. Called once.

@@ -6,7 +6,7 @@
 
 namespace meshloom::dtensor {
 
-/// The layout with Partial replaced by Replicate; the same object where none is Partial.
+/// The layout with Partial replaced by Replicate; the same object if none is Partial.
 inline planner::SpecPtr without_partial(const planner::SpecPtr& spec) {
   if (!spec->has_partial()) return spec;
   planner::Placements placements = spec->placements();

@@ -16,7 +16,7 @@ namespace meshloom::nn {
 struct GenerateOptions {
   SamplingOptions sampling;
   std::int64_t max_tokens = 256;
-  /// Generation ends after one of these; Model::config()'s eos ids are added where `stop_at_eos`.
+  /// Generation ends after one of these; Model::config()'s eos ids are added if `stop_at_eos`.
   std::vector<std::int64_t> stop_tokens;
   bool stop_at_eos = true;
   /// Tokens at the end of the prompt that were drawn before, with the same seed: the next one is
@@ -46,7 +46,7 @@ struct GeneratedToken {
 /// that it has alone, bit for bit, whichever others there are: prompts are fed one at a time, in
 /// the passes that each takes alone, and only the next tokens of several sequences share a pass
 /// (Model::decode). Equal arguments and weights give equal tokens, however much time lies between
-/// the passes. Where weights change in between, what was fed before keeps the keys and values that
+/// the passes. If weights change in between, what was fed before keeps the keys and values that
 /// it had.
 ///
 /// When the model's context is full, a sequence goes on with the last half of it fed anew as a

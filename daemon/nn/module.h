@@ -49,9 +49,9 @@ struct NamedModule {
 };
 
 /// What acts around a module's forward: layouts, gathering of parameters. Either may be empty, and
-/// both run again where a checkpointed segment is computed again.
+/// both run again when a checkpointed segment is computed again.
 struct ForwardHook {
-  /// Given the tensors that the module was called with (undefined where left out); may replace
+  /// Given the tensors that the module was called with (undefined if left out); may replace
   /// them.
   std::function<void(std::span<Tensor> inputs)> before;
   /// Given the tensors that the forward made; may replace them.

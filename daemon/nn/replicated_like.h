@@ -6,7 +6,7 @@
 
 namespace meshloom::nn {
 
-/// `values`, the same on all ranks, beside `reference`: where that is a tensor of many ranks, the
+/// `values`, the same on all ranks, beside `reference`: if that is a tensor of many ranks, the
 /// values become one that every rank holds whole, else they come back as they are. No gradient.
 Tensor replicated_like(const Tensor& values, const Tensor& reference);
 

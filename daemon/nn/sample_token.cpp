@@ -39,7 +39,7 @@ std::uint32_t falling_key(float logit) {
 }
 
 /// All ids by falling logit, equal ones by id: three stable counting passes, since comparing takes
-/// longer than a small model's pass where the vocabulary is large.
+/// longer than a small model's pass if the vocabulary is large.
 std::vector<std::uint32_t> by_falling_logit(std::span<const float> logits) {
   constexpr int kBits = 11, kPasses = 3;
   constexpr std::uint64_t kMask = (1u << kBits) - 1;

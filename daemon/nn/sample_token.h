@@ -18,7 +18,7 @@ struct SamplingOptions {
 void check_sampling_options(const SamplingOptions& options);
 
 /// The token number `index` of a generation: depends on logits, options and index alone. Tokens are
-/// taken in order of probability, equal ones by id. Throws NumericError where a logit is NaN or all
+/// taken in order of probability, equal ones by id. Throws NumericError if a logit is NaN or all
 /// are -inf.
 std::int64_t sample_token(std::span<const float> logits, const SamplingOptions& options,
                           std::uint64_t index);

@@ -34,7 +34,7 @@ struct DataParallelInput {
 /// end_backward. A rank without samples calls take_part instead, as do those that share its
 /// samples; so does one whose forward or backward failed, instead of what is missing. Any number of
 /// micro batches makes a step. The gradients of parameters() are the global ones after the micro
-/// batch that was announced as the last, whose sums overlap its backward; where none was, after
+/// batch that was announced as the last, whose sums overlap its backward; if none was, after
 /// sum_gradients().
 ///
 /// The base class is that of a rank alone, which has nothing to do.
@@ -79,7 +79,7 @@ class DataParallel {
   std::vector<nn::NamedParameter> parameters_;
 };
 
-/// FullyShard where options are given and there are ranks to shard over: leaves then lose their
+/// FullyShard if options are given and there are ranks to shard over: leaves then lose their
 /// memory and values. Else leaves without memory get some, and over several ranks gradients are
 /// summed by a GradientReducer. Context, groups and parameters outlive the result.
 std::unique_ptr<DataParallel> make_data_parallel(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// distribute_module: a module's parameters laid out by a function, where no style fits.
+// distribute_module: a module's parameters laid out by a function, if no style fits.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,7 @@ struct DistributeModuleOptions {
 /// Gives every parameter of the module a layout on the engine's mesh, in order of registration;
 /// every rank calls it, before the optimizer is made. Parameters have memory. Throws
 /// FailedPrecondition naming the first parameter that has a layout already (a module is distributed
-/// once), and what distribute_tensor throws, before any collective where placements do not fit.
+/// once), and what distribute_tensor throws, before any collective if placements do not fit.
 void distribute_module(nn::Module& module, dtensor::DistributedEngine& engine,
                        const DistributeModuleOptions& options = {});
 

@@ -70,7 +70,7 @@ class GradientReducer {
   Bucket make_bucket(const std::vector<nn::NamedParameter>& parameters,
                      const planner::GradientBucket& plan);
   void on_ready(std::size_t bucket, std::size_t slot);
-  /// Sends full buckets, in order; all of them where `rest`.
+  /// Sends full buckets, in order; all of them if `rest`.
   void send_full(bool rest);
   void send(Bucket& bucket);
   void end_step();

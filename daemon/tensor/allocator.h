@@ -17,12 +17,12 @@ class SegmentSource {
  public:
   virtual ~SegmentSource() = default;
   virtual Device device() const = 0;
-  /// At least `bytes` (a multiple of `granularity()`), aligned to 2 MiB where at least that large,
+  /// At least `bytes` (a multiple of `granularity()`), aligned to 2 MiB if at least that large,
   /// touched. Throws ResourceExhausted naming the size.
   virtual std::byte* acquire(std::size_t bytes) = 0;
   /// Makes the segment at `data`, now of `bytes`, longer by `more` (a multiple of granularity()) at
-  /// its end, touched. False where this source or this segment cannot grow: then acquire another
-  /// one. Throws ResourceExhausted where there is no memory.
+  /// its end, touched. False if this source or this segment cannot grow: then acquire another
+  /// one. Throws ResourceExhausted if there is no memory.
   virtual bool extend(std::byte* data, std::size_t bytes, std::size_t more) = 0;
   /// Takes back a whole segment; `bytes` includes what it grew by.
   virtual void release(std::byte* data, std::size_t bytes) = 0;

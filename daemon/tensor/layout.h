@@ -26,7 +26,7 @@ class LayoutEngine;
 struct SharedCopy {
   planner::SpecPtr spec;               ///< of the copy
   planner::SpecPtr grad_of;            ///< how the gradient of the copy is held
-  std::weak_ptr<autograd::Node> node;  ///< that made it, or the tensor where nothing was to be done
+  std::weak_ptr<autograd::Node> node;  ///< that made it, or the tensor if nothing was to be done
   int output_index = 0;
   std::shared_ptr<Storage> storage;
   std::int64_t offset = 0;
@@ -69,7 +69,7 @@ class LayoutEngine {
 };
 
 /// A tensor with layout `spec` (interned by the engine) whose shard on this rank is `local`; it
-/// requires a gradient where `local` does. The local shape is not checked.
+/// requires a gradient if `local` does. The local shape is not checked.
 Tensor with_layout(Tensor local, const planner::SpecPtr& spec, LayoutEngine& engine);
 /// The same for a spec that is the engine's own object already.
 Tensor with_interned_layout(Tensor local, planner::SpecPtr spec, LayoutEngine& engine);
@@ -106,7 +106,7 @@ Tensor run_call(LayoutEngine& engine, planner::OpId op, std::initializer_list<co
   return run_call(engine, op, inputs, attributes, {}, local);
 }
 
-/// The same where the local op needs the local tensors alone: `local(inputs...)`.
+/// The same if the local op needs the local tensors alone: `local(inputs...)`.
 template <typename Op, typename... Inputs>
 Tensor run_local(LayoutEngine& engine, planner::OpId op, const planner::OpAttributes& attributes,
                  const Op& local, const Inputs&... inputs) {

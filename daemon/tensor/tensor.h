@@ -42,7 +42,7 @@ class Tensor {
   const Shape& shape() const;
   const Strides& strides() const;
   int ndim() const { return shape().size(); }
-  /// Size of a dim, counted from the end where negative.
+  /// Size of a dim, counted from the end if negative.
   std::int64_t size(std::int64_t dim) const;
   std::int64_t numel() const { return meshloom::numel(shape()); }
   bool contiguous() const { return is_contiguous(shape(), strides()); }
@@ -115,7 +115,7 @@ Tensor deferred(ExecutionContext&, const Shape&, DType, StorageProvider* provide
 bool has_memory(const Tensor&);
 /// Takes a tensor's memory away: from here on it is asked for from `provider`.
 void defer(const Tensor&, StorageProvider* provider);
-/// Gives a deferred tensor memory of its own (undefined values); nothing where it has some. Other
+/// Gives a deferred tensor memory of its own (undefined values); nothing if it has some. Other
 /// tensors on the same storage stay without.
 void materialize(const Tensor&);
 Tensor zeros(ExecutionContext&, const Shape&, DType);

@@ -15,7 +15,7 @@ const std::string& name_of(const planner::DTensorSpec& spec, int mesh_dim) {
   return spec.mesh().dims()[static_cast<std::size_t>(mesh_dim)].name;
 }
 
-/// What a sharding keeps together, where not single rows or columns.
+/// What a sharding keeps together, if not single rows or columns.
 std::string units_text(const planner::DimOrderPtr& order) {
   if (!order) return "";
   if (order->groups() == 0) return " in an order of its own";
@@ -52,7 +52,7 @@ std::string layout_text(const planner::DTensorSpec& spec, const std::string& rea
 
 /// A line, for the blocks that share it.
 struct Line {
-  std::string before, after;  ///< of the block's number; `after` alone where there is no block
+  std::string before, after;  ///< of the block's number; `after` alone if there is no block
   std::string layout;
   std::vector<int> blocks;
 };
@@ -78,7 +78,7 @@ std::string describe_parameters(const std::vector<DescribedParameter>& parameter
   std::map<std::string, std::size_t> known;
   for (const DescribedParameter& p : parameters) {
     const std::string_view unit = parallel::unit_of(p.name);
-    const std::size_t dot = unit.empty() ? 0 : unit.rfind('.') + 1;  // 0 where the number leads
+    const std::size_t dot = unit.empty() ? 0 : unit.rfind('.') + 1;  // 0 if the number leads
     Line line;
     line.before = unit.substr(0, dot);
     line.after = p.name.substr(unit.size());

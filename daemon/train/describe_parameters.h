@@ -16,7 +16,7 @@ struct DescribedParameter {
 };
 
 /// "transformer.h.[0-3].attn.c_attn.weight [64, 192]  fsdp S(0) (dim0), tp S(1) by heads, 3 x 16".
-/// Only mesh dims that shard are named, those of size 1 are left out; where two shard the same
+/// Only mesh dims that shard are named, those of size 1 are left out; if two shard the same
 /// dim, the one that shards first is named ("tp before fsdp"). Blocks that are alike share a line.
 std::string describe_parameters(const std::vector<DescribedParameter>& parameters);
 

@@ -27,7 +27,7 @@ bool was_woken(const std::exception_ptr& error) {
   }
 }
 
-/// Meets all ranks; `mine` is empty where this rank has no error of its own.
+/// Meets all ranks; `mine` is empty if this rank has no error of its own.
 [[noreturn]] void recover(comm::ProcessGroup& world, const std::string& mine) {
   const comm::FailureDomain::Recovery recovery = world.failures()->recover(mine);
   const auto& reports = recovery.reports;

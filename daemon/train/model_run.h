@@ -73,7 +73,7 @@ class ModelRun {
   double forward_backward(const StepBatch& batch);
   bool has_gradients() const { return pending_.has_value(); }
   /// Clips gradients to the norm (0: not) and updates. Returns the norm before clipping. Throws
-  /// NumericError naming step and first parameter where loss or norm is NaN or infinite: the
+  /// NumericError naming step and first parameter if loss or norm is NaN or infinite: the
   /// parameters are then untouched, the gradients gone.
   float optim_step(double lr, double max_norm);
 
@@ -94,7 +94,7 @@ class ModelRun {
   void run_micro_batch(const HostBatch& batch, const StepBatch& step, bool last,
                        const Tensor& loss_sum);
   void end_micro_batch(bool last);
-  /// Throws where config.debug asks for it on this rank in this step.
+  /// Throws if config.debug asks for it on this rank in this step.
   void fail_on_purpose() const;
   void refuse_nonfinite(double loss, float norm);
 

@@ -10,7 +10,7 @@
 namespace meshloom::train {
 
 /// The architecture that exactly one of preset, config and hf_folder names, its dropout replaced
-/// where given. Throws InvalidArgument or NotFound with the field in the metadata.
+/// if given. Throws InvalidArgument or NotFound with the field in the metadata.
 nn::ModelConfig load_model_config(const v1::ModelSource&, const std::filesystem::path& data_dir);
 
 }  // namespace meshloom::train

@@ -51,7 +51,7 @@ class ModelState {
   void initialize(std::uint64_t seed);
   /// Weights of a Hugging Face folder, kept in float32; moments are zero.
   void load_hf(const std::filesystem::path& folder);
-  /// Weights and moments of a checkpoint of any mesh. Throws FailedPrecondition where it is of
+  /// Weights and moments of a checkpoint of any mesh. Throws FailedPrecondition if it is of
   /// another model or optimizer.
   void load(const CheckpointReader& checkpoint);
 

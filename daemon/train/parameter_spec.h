@@ -9,7 +9,7 @@
 
 namespace meshloom::train {
 
-/// `tensor_spec`: over a mesh of the one dim tp, or null where every rank has the whole parameter.
+/// `tensor_spec`: over a mesh of the one dim tp, or null if every rank has the whole parameter.
 /// `shard_dim`: the dim of what tensor parallelism leaves that fully_shard shards over fsdp. The
 /// result is over `mesh`; a dim that both shard is sharded by tp first.
 planner::SpecPtr parameter_spec(const planner::MeshPtr& mesh, const Shape& shape,

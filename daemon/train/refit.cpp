@@ -40,7 +40,7 @@ v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& 
   *config.mutable_mesh() = given.mesh();
   *config.mutable_plan() = given.plan();
   config.mutable_plan()->set_dtype(resolved.plan().dtype());
-  // Said, since a job that an older daemon resolved means false where it says nothing.
+  // Said, since a job that an older daemon resolved means false if it says nothing.
   config.mutable_checkpoint()->set_fallback(resolved.checkpoint().fallback());
   config.mutable_training()->set_micro_batch_size(given.training().micro_batch_size());
   try {

@@ -176,7 +176,7 @@ std::vector<std::string> check_plan_fits(const v1::RunConfig& config,
   check_pattern_counts(config.plan(), model.num_layers);
   ExecutionContext context;
   const DeferParametersGuard defer(context);
-  // Layers are alike where no pattern tells them apart.
+  // Layers are alike if no pattern tells them apart.
   nn::ModelConfig looked_at = model;
   if (!has_patterns(config.plan())) looked_at.num_layers = 1;
   const auto described = nn::make_model(context, looked_at, DType::kFloat32);

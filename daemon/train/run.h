@@ -24,7 +24,7 @@ class FileSystem;
 /// What a rank brings to its runs; outlives them.
 struct RankResources {
   ExecutionContext* context = nullptr;
-  comm::ProcessGroup* world = nullptr;  ///< all ranks; a group of size 1 where there is only one
+  comm::ProcessGroup* world = nullptr;  ///< all ranks; a group of size 1 if there is only one
 };
 
 struct RunOptions {
@@ -59,15 +59,15 @@ class NeedsOtherRanks : public FailedPrecondition {
 };
 
 /// A resolved config for another number of ranks: mesh, plan and micro batch are resolved again
-/// from what the user gave; everything else stays, the dtype too. `resolved` itself where its mesh
-/// has world_size ranks. Throws NeedsOtherRanks where what was given does not fit so many ranks.
+/// from what the user gave; everything else stays, the dtype too. `resolved` itself if its mesh
+/// has world_size ranks. Throws NeedsOtherRanks if what was given does not fit so many ranks.
 v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& resolved,
                                int world_size, const std::filesystem::path& data_dir);
 
-/// Prepares a resolved config to go on from the checkpoint in `folder`: where `given` left the
+/// Prepares a resolved config to go on from the checkpoint in `folder`: if `given` left the
 /// dtype open, it becomes the checkpoint's, so that a job goes on in the numbers that it began
-/// with. Throws InvalidArgument with the field run.checkpoint.resume_from where a run of the config
-/// cannot go on from it, and with run.training.steps where it would have nothing left to do.
+/// with. Throws InvalidArgument with the field run.checkpoint.resume_from if a run of the config
+/// cannot go on from it, and with run.training.steps if it would have nothing left to do.
 void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* resolved,
                         const std::filesystem::path& folder, const std::filesystem::path& data_dir);
 
@@ -77,7 +77,7 @@ struct LossSum {
   double labels = 0.0;  ///< that count
 };
 
-/// Throws InvalidArgument where no label counts.
+/// Throws InvalidArgument if no label counts.
 double mean_loss(std::span<const LossSum> batches);
 
 /// What a sequence of a sample begins with. The prompt is one that the model can continue
@@ -123,7 +123,7 @@ class Run {
   /// Things the user should know, such as a fallback to an older checkpoint or a change of CPU
   /// class.
   virtual const std::vector<std::string>& notes() const = 0;
-  /// How the ranks of the mesh hold each kind of parameter, a line each; empty where it is not
+  /// How the ranks of the mesh hold each kind of parameter, a line each; empty if it is not
   /// known.
   virtual std::string plan_text() const { return {}; }
   /// What its model can continue.
@@ -132,13 +132,13 @@ class Run {
   /// Gradients of the next global batch (all its micro batches), reduced over ranks.
   virtual void forward_backward() = 0;
   /// Clips and updates. Returns the step's metrics, the same on every rank. Throws NumericError
-  /// naming step and first parameter where loss or gradient norm is NaN or infinite; the parameters
+  /// naming step and first parameter if loss or gradient norm is NaN or infinite; the parameters
   /// are then untouched.
   virtual v1::StepMetrics optim_step() = 0;
   /// Seconds of the last step by phase: data, forward, backward, reduce, optimizer, checkpoint.
   virtual std::map<std::string, double> phase_seconds() const = 0;
   /// Validation losses of `batches` global batches from `first` on, always the same ones, each
-  /// summed over its labels; fewer where the data end.
+  /// summed over its labels; fewer if the data end.
   virtual std::vector<LossSum> evaluate(std::int64_t first, std::int64_t batches) = 0;
   /// Writes checkpoint_dir/step-N and prunes to keep_latest_k. A failure (full disk) throws on
   /// every rank and leaves training state and older checkpoints as they were. Returns the folder.
@@ -156,7 +156,7 @@ class Sampler {
  public:
   static std::unique_ptr<Sampler> load(const ExecutionContext::Options&,
                                        const std::filesystem::path& folder);
-  /// What the weights of load(folder) take, from the folder's config. Throws as load does where
+  /// What the weights of load(folder) take, from the folder's config. Throws as load does if
   /// there is none.
   static std::int64_t weight_bytes(const std::filesystem::path& folder);
   virtual ~Sampler() = default;

@@ -20,13 +20,13 @@ using GroupCounters = std::map<std::pair<std::string, std::string>, comm::CommCo
 /// The mesh dims dp, fsdp, cp and tp over all ranks of the world, row-major in this order.
 planner::MeshLayout mesh_layout(const v1::Mesh& resolved);
 
-/// Every rank of the world makes it at the same moment. Groups have one member where the mesh lacks
+/// Every rank of the world makes it at the same moment. Groups have one member if the mesh lacks
 /// their dims.
 class RunMesh {
  public:
   /// `layout` has dims named from dp, fsdp, cp and tp in any order, over the whole world, which
   /// outlives the mesh. Throws, on every rank alike and before any collective, InvalidArgument
-  /// naming a dim with another name and FailedPrecondition (MESH_SIZE) where the world has another
+  /// naming a dim with another name and FailedPrecondition (MESH_SIZE) if the world has another
   /// size.
   RunMesh(comm::ProcessGroup& world, planner::MeshLayout layout);
 

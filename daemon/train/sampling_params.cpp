@@ -43,7 +43,7 @@ PromptLimits prompt_limits(const nn::ModelConfig& config) {
 
 PromptLimits prompt_limits(const nn::ModelConfig& config, const v1::RunConfig& resolved) {
   PromptLimits limits = prompt_limits(config);
-  // Where there are more ranks than heads of keys and values, each rank has one.
+  // If there are more ranks than heads of keys and values, each rank has one.
   const std::int64_t heads = std::max<std::int64_t>(config.num_kv_heads, resolved.mesh().tp());
   limits.cache_bytes = cache_bytes(config, heads, dtype_of(resolved.plan()));
   limits.cache_copies = std::max(resolved.mesh().fsdp(), 1);

@@ -109,7 +109,7 @@ void agree(comm::ProcessGroup& group, const std::exception_ptr& mine) {
     if (mine) std::rethrow_exception(mine);
     return;
   }
-  // The lowest failing rank, or the size where there is none: exact in float32.
+  // The lowest failing rank, or the size if there is none: exact in float32.
   float first = static_cast<float>(mine ? group.rank() : group.size());
   group.all_reduce(make_view(&first, DType::kFloat32, {1}), comm::ReduceOp::kMin)->wait_host();
   const int failing = static_cast<int>(first);

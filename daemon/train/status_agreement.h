@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Agreement on failure: where one rank fails, all ranks throw its error, so that they stay in step.
+// Agreement on failure: if one rank fails, all ranks throw its error, so that they stay in step.
 #pragma once
 
 #include <exception>
@@ -11,7 +11,7 @@
 namespace meshloom::train {
 
 /// Every rank of `group` calls it, with the exception its own work ended with, or null. Returns
-/// where all are null; else throws the lowest failing rank's error on every rank, with its kind,
+/// if all are null; else throws the lowest failing rank's error on every rank, with its kind,
 /// reason, message and metadata (and "rank"). An error of a collective (kComm, kDeadlineExceeded,
 /// kAborted) is rethrown at once: the group is poisoned then.
 void agree(comm::ProcessGroup& group, const std::exception_ptr& mine);
@@ -21,7 +21,7 @@ void run_agreed(comm::ProcessGroup& group, const std::function<void()>& body);
 
 /// Whether it is an error of a collective (see agree).
 bool ends_the_group(const std::exception_ptr& error);
-/// Throws `error` again where it is an error of a collective.
+/// Throws `error` again if it is an error of a collective.
 void rethrow_comm_error(const std::exception_ptr& error);
 
 /// An exception (base::as_error) as text that rethrow_encoded() turns back into the same typed

@@ -105,7 +105,7 @@ std::int64_t peak_of(const LocalModel& local, const ActivationEstimate& a) {
   if (local.plan.checkpointing == ActivationCheckpoint::kSelective) again -= attention_bytes(local);
   // The embeddings: of a causal model the first layer's one input, of BERT in a norm of their own.
   again += local.model.causal() ? -stream : stream;
-  // In backward the layer's output is still there; its inputs are not, where norms keep them.
+  // In backward the layer's output is still there; its inputs are not, if norms keep them.
   const std::int64_t backward = a.backward + (local.model.causal() ? -stream : stream);
   return std::max(in_loss, again + std::max(a.forward, backward));
 }

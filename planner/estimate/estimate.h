@@ -20,8 +20,8 @@ struct Estimate {
   StepTime time{};
 };
 
-/// `machine` describes a rank or, where shared_by_ranks, a host. Throws InvalidArgument with the
-/// reason where the choice cannot run.
+/// `machine` describes a rank or, if shared_by_ranks, a host. Throws InvalidArgument with the
+/// reason if the choice cannot run.
 Estimate estimate(const ModelShape& model, const MeshSizes& mesh, const ParallelPlan& plan,
                   const Workload& work, const Machine& machine);
 

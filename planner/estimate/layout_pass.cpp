@@ -10,7 +10,7 @@ namespace {
 
 const std::vector<int> kFirstRank = {0};
 
-/// How a gradient is held unless something else is said: whole where the value is Partial.
+/// How a gradient is held unless something else is said: whole if the value is Partial.
 SpecPtr gradient_of(const SpecPtr& spec) {
   if (!spec->has_partial()) return spec;
   return std::make_shared<const DTensorSpec>(spec->mesh_ptr(), Placements(1), spec->shape());

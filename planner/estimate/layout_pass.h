@@ -75,7 +75,7 @@ class LayoutPass {
   SpecPtr whole(const Shape& shape) const;
   /// A tensor that is there before the pass.
   PassTensorPtr input(const SpecPtr& spec, const TensorLabel& label, bool recorded) const;
-  /// `summands`: its gradient is held as summands where it is whole.
+  /// `summands`: its gradient is held as summands if it is whole.
   PassTensorPtr parameter(const SpecPtr& spec, bool summands, const TensorLabel& label) const;
 
   /// Inputs that are left out are null. Throws Unimplemented for a plain input.

@@ -20,7 +20,7 @@ struct Machine {
   double memory_bytes_per_second = 0.0;
   std::int64_t memory_bytes = 0;  ///< of one rank; 0: not known
   Topology topology;
-  /// Part of the communication that can hide behind computing; 0 where the ranks' own cores move
+  /// Part of the communication that can hide behind computing; 0 if the ranks' own cores move
   /// the bytes.
   double overlap = 0.0;
   /// Rates and memory are those of a host, and its ranks share them.

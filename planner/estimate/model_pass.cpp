@@ -35,7 +35,7 @@ class Walk {
   PassTensorPtr leaf(const ModelParameter& p) const {
     return pass_.parameter(p.spec, p.summands, {"", p.name});
   }
-  /// Of a module here; null where it has none of that name.
+  /// Of a module here; null if it has none of that name.
   PassTensorPtr parameter(const std::string& module_name, const char* name) const {
     const auto found = leaves_.find(module_name + "." + name);
     return found == leaves_.end() ? nullptr : found->second;

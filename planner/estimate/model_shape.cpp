@@ -47,7 +47,7 @@ ModuleShape norm(const std::string& name, std::int64_t width, bool bias) {
   return module;
 }
 
-/// The weight of its own has this name; "" where it is the embedding's.
+/// The weight of its own has this name; "" if it is the embedding's.
 ModuleShape output_projection(const std::string& name, const ModelShape& m,
                               const std::string& weight, bool bias) {
   ModuleShape module{.name = name, .columns = FeatureSharding{.shards_output = true}};

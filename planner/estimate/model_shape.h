@@ -56,7 +56,7 @@ struct ModelModules {
 /// heads of a key-value head) that are never sharded.
 ModelModules model_modules(const ModelShape& model);
 
-/// Of a module of layer `layer`, or where it is negative of one outside the layers.
+/// Of a module of layer `layer`, or if it is negative of one outside the layers.
 std::string full_name(const ModelModules& modules, const std::string& module, std::int64_t layer);
 
 /// The names of all parameters of all layers, in order.

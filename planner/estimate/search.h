@@ -13,16 +13,16 @@ namespace meshloom::planner {
 
 struct SearchRequest {
   std::int64_t ranks = 1;
-  std::int64_t memory_limit = 0;  ///< bytes of a rank; 0: the machine's, none where that is 0 too
+  std::int64_t memory_limit = 0;  ///< bytes of a rank; 0: the machine's, none if that is 0 too
   std::int64_t global_batch = 1;
   std::int64_t sequence = 1;
   std::int64_t micro_batch = 0;  ///< 0: chosen by the search
   DType dtype = DType::kFloat32;
   OptimizerState optimizer = OptimizerState::kAdam;
-  /// Where given, the only one tried.
+  /// If given, the only one tried.
   std::optional<ActivationCheckpoint> checkpointing{};
   int max_tensor_parallel = 0;  ///< 0: as many as there are heads
-  StylePlan styles = {};        ///< where given, tried on tp besides the default ones
+  StylePlan styles = {};        ///< if given, tried on tp besides the default ones
 };
 
 /// The best plan of a mesh that fits.
@@ -34,7 +34,7 @@ struct Candidate {
 struct Rejected {
   MeshSizes mesh;
   std::string reason;
-  std::int64_t least_memory = 0;  ///< of any of its plans; 0 where none could be tried
+  std::int64_t least_memory = 0;  ///< of any of its plans; 0 if none could be tried
 };
 
 struct SearchResult {

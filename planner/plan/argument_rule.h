@@ -17,10 +17,10 @@ struct ArgumentRule {
   /// What it is brought into along the acting dims; none: it keeps its layout.
   ArgumentLayout desired = {};
   bool to_local = false;  ///< then it becomes plain
-  /// Where a shard is gathered, its gradient comes back as summands (gathered_gradient).
+  /// If a shard is gathered, its gradient comes back as summands (gathered_gradient).
   bool partial_grad = false;
   /// Features (the last dim) that the module shards: their number and how, by mesh dim; null
-  /// entries for the ceil rule. Empty where the module does not shard them.
+  /// entries for the ceil rule. Empty if the module does not shard them.
   std::int64_t features = 0;
   std::vector<DimOrderPtr> feature_orders = {};
 };
@@ -28,11 +28,11 @@ struct ArgumentRule {
 /// The layout of a plain tensor whose local part has shape `local`; the rule says what it is taken
 /// to be. Throws InvalidArgument for a dim that the tensor has not.
 SpecPtr given_spec(const ArgumentRule& rule, const Shape& local, const StyleDims& dims);
-/// The layout that a tensor of layout `from` is brought into; `from` itself where nothing changes.
+/// The layout that a tensor of layout `from` is brought into; `from` itself if nothing changes.
 /// The rule desires one. Throws InvalidArgument for a dim that the tensor has not.
 SpecPtr desired_spec(const ArgumentRule& rule, const SpecPtr& from, const StyleDims& dims);
 /// How the gradient of a tensor may be held that was brought from `from` into `to` by gathering:
-/// Partial where a shard became whole, so that going back is one reduce_scatter. Null where nothing
+/// Partial if a shard became whole, so that going back is one reduce_scatter. Null if nothing
 /// was gathered.
 SpecPtr gathered_gradient(const SpecPtr& from, const SpecPtr& to);
 

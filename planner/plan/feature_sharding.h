@@ -13,10 +13,10 @@ namespace meshloom::planner {
 struct FeatureUnits {
   int groups = 1;
   std::int64_t unit = 1;
-  /// So many neighbouring units stay on one rank (the query heads of one key-value head) where that
+  /// So many neighbouring units stay on one rank (the query heads of one key-value head) if that
   /// leaves at least one bundle for each rank.
   std::int64_t bundle = 1;
-  /// Where there are fewer units than ranks, every rank holds all of them (key-value heads).
+  /// If there are fewer units than ranks, every rank holds all of them (key-value heads).
   bool whole_where_few = false;
 };
 

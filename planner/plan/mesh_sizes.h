@@ -20,7 +20,7 @@ struct MeshSizes {
   bool operator==(const MeshSizes&) const = default;
 };
 
-/// "dp=2,tp=2"; dims of size 1 are left out, "1 rank" where all are.
+/// "dp=2,tp=2"; dims of size 1 are left out, "1 rank" if all are.
 std::string to_string(const MeshSizes& mesh);
 /// All four dims by name.
 MeshLayout mesh_layout(const MeshSizes& mesh);

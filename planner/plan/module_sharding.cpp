@@ -9,7 +9,7 @@
 namespace meshloom::planner {
 namespace {
 
-/// Null where the ceil rule shards the same.
+/// Null if the ceil rule shards the same.
 DimOrderPtr order_of(std::int64_t count, int parts, int groups, std::int64_t unit) {
   const DimOrderPtr order = DimOrder::blocked(count, parts, groups, unit);
   for (int p = 0; p < parts; ++p) {

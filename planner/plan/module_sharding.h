@@ -14,7 +14,7 @@ namespace meshloom::planner {
 struct ParameterSpec {
   std::string name;  ///< as the module registered it
   SpecPtr spec;
-  /// Where a rank holds it whole, it computes a share of its gradient only (its part of the
+  /// If a rank holds it whole, it computes a share of its gradient only (its part of the
   /// sequence; a bias that counts once): the gradient is held as summands.
   bool summands = false;
   /// Of the dim that is sharded: its stretches, and how many features stay together in each.

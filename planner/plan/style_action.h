@@ -16,13 +16,13 @@ struct StyleAction {
   std::vector<ArgumentRule> inputs, outputs;
 };
 
-/// Throws InvalidArgument naming style and module where they do not fit: a module that cannot be
+/// Throws InvalidArgument naming style and module if they do not fit: a module that cannot be
 /// sharded so, layouts that are as many as neither arguments nor desired layouts, or of other
 /// length than there are acting dims.
 StyleAction plan_style(const ModuleShape& module, const ParallelStyle& style,
                        const StyleDims& dims);
 
-/// Throws InvalidArgument where more than one style of a module shards or replicates its
+/// Throws InvalidArgument if more than one style of a module shards or replicates its
 /// parameters.
 void check_sharded_once(const ModuleShape& module, const std::vector<ParallelStyle>& styles);
 

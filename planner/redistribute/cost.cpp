@@ -22,7 +22,7 @@ int next_coordinate(const SearchSpace& space, unsigned mask, std::array<int, kMa
 }
 
 /// How many members of the group of mesh rank 0 along `mask` share its host. Members are counted in
-/// ascending order of mesh rank, which ends the count at the first one of another host where ranks
+/// ascending order of mesh rank, which ends the count at the first one of another host if ranks
 /// are laid out row-major.
 double count_near(const SearchSpace& space, unsigned mask, int ranks_per_host) {
   const MeshLayout& mesh = space.mesh();

@@ -60,10 +60,10 @@ class StepCost {
   static Volume volume(StepKind kind, double ranks, double elements, double result, bool in_place);
   double seconds(StepKind kind, unsigned dim_mask, double elements, double result,
                  bool in_place) const;
-  /// True where the shards of a reduce_scatter or all_gather lie one after the other.
+  /// True if the shards of a reduce_scatter or all_gather lie one after the other.
   bool in_place(StepKind kind, const DimList& dims, const LayoutState& state,
                 const LayoutState& next) const;
-  /// True where shards of `tensor_dim` lie one after the other in memory.
+  /// True if shards of `tensor_dim` lie one after the other in memory.
   bool outermost(const LayoutState& state, int tensor_dim) const;
 
   const SearchSpace& space_;

@@ -14,7 +14,7 @@ namespace {
 constexpr double kMostCountedPairs = 4096;
 
 /// `spec` with every Partial replaced; in place of P come shards of `tensor_dim`, the innermost
-/// ones, or R where it is negative.
+/// ones, or R if it is negative.
 SpecPtr without_partial(const SpecPtr& spec, int tensor_dim) {
   if (!spec->has_partial()) return spec;
   Placements placements = spec->placements();

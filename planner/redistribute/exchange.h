@@ -11,7 +11,7 @@
 namespace meshloom::planner {
 
 /// The ranks that do a step together: member i is mesh rank from[i] before the step and to[i] after
-/// it, -1 where it is outside that mesh (it then holds a local tensor of shape [0]).
+/// it, -1 if it is outside that mesh (it then holds a local tensor of shape [0]).
 struct StepMembers {
   std::vector<int> from, to;
 
@@ -38,7 +38,7 @@ struct RankExchange {
 };
 
 /// Of several members that hold the same elements, a receiver that is one of them takes its own,
-/// else that of number (receiver mod their number), in order of members. Throws InternalError where
+/// else that of number (receiver mod their number), in order of members. Throws InternalError if
 /// the members do not hold all of the step's result, and for a Partial layout in kAllToAll or
 /// kSendRecv: no planner makes such a step.
 RankExchange rank_exchange(const RedistributeStep& step, const StepMembers& members, int own);

@@ -8,11 +8,11 @@
 
 namespace meshloom::planner {
 
-/// True where the greedy planner applies: both shard orders left to right, no dim orders.
+/// True if the greedy planner applies: both shard orders left to right, no dim orders.
 bool greedy_applies(const SearchSpace&);
 
 /// The moves from start to goal, in order; same counts as `_redistribute.py`. First from the inner
-/// to the outer mesh dims: a mesh dim goes to its target, or is replicated where its target is
+/// to the outer mesh dims: a mesh dim goes to its target, or is replicated if its target is
 /// S(d) and the outer mesh dims do not yet shard d as the target has it. Then outer to inner for
 /// what is left.
 std::vector<Move> greedy_moves(const SearchSpace&);

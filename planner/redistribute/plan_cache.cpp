@@ -58,7 +58,7 @@ struct PlanCache::Impl {
     by_pointer.assign(64, Slot{});
   }
 
-  /// The plan of equal layouts, now a recent one; null where there is none.
+  /// The plan of equal layouts, now a recent one; null if there is none.
   PlanPtr find_equal(const SpecPair& pair) {
     if (const auto found = recent.find(pair); found != recent.end()) return found->second;
     const auto found = older.find(pair);

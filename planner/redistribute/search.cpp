@@ -11,7 +11,7 @@ namespace {
 // Makes the shorter of equally cheap plans win: far fewer than 1000 steps.
 constexpr double kUnitStep = 1e-3;
 
-/// True where the shardings of `tensor_dim` up to and including `place` are those of the goal.
+/// True if the shardings of `tensor_dim` up to and including `place` are those of the goal.
 bool in_place(const SearchSpace& space, const LayoutState& state, int tensor_dim, int place) {
   const auto d = static_cast<std::size_t>(tensor_dim);
   const LayoutState& goal = space.goal();

@@ -11,7 +11,7 @@ namespace meshloom::planner {
 namespace {
 
 /// From which layouts the exchanges of a group were visited. An exchange costs by what the ranks
-/// hold before and after, so that a way to the same base is of no use where another one was at
+/// hold before and after, so that a way to the same base is of no use if another one was at
 /// least as cheap for the smallest and for the largest result.
 class VisitedExchanges {
  public:

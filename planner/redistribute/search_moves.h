@@ -16,7 +16,7 @@ namespace meshloom::planner {
 /// - all_to_all: the last shardings of any tensor dims, any number of each, come off, and the mesh
 /// dims
 ///   that held them shard any tensor dims behind what stayed, in any order;
-/// - into Partial, and between sum and avg, where the goal asks for it.
+/// - into Partial, and between sum and avg, if the goal asks for it.
 /// First shardings follow the ceil rule or the dim order that an end has there. Within the group of
 /// a move every element is held once before, and once after.
 ///
@@ -25,8 +25,7 @@ namespace meshloom::planner {
 /// - bool exchange(base, mask): whether to visit the all_to_alls of the mesh dims in `mask`, which
 ///   are replicated in `base` and hold shards before;
 /// - bool promises(state, left): of these, whether to visit those where the mesh dims in `left`
-/// shard
-///   behind what `state` shards.
+///   shard behind what `state` shards.
 template <typename Visitor>
 class SearchMoves {
  public:

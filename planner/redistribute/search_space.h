@@ -83,7 +83,7 @@ struct LayoutState {
 /// Everything that is fixed while a plan is searched.
 class SearchSpace {
  public:
-  /// Both on one mesh, of one shape. Throws InvalidArgument where more than kMaxSearchDims mesh
+  /// Both on one mesh, of one shape. Throws InvalidArgument if more than kMaxSearchDims mesh
   /// dims are larger than 1.
   SearchSpace(SpecPtr from, SpecPtr to);
 
@@ -118,7 +118,7 @@ class SearchSpace {
   void fill_plain_sizes();
   std::int64_t ordered_size(const LayoutState&, int tensor_dim) const;
   const DimOrderPtr& order_of(int mesh_dim, DimOrderChoice order) const;
-  /// Where the rows lie of the order by which a state shards `tensor_dim`; -1 where it has none.
+  /// Where the rows lie of the order by which a state shards `tensor_dim`; -1 if it has none.
   int row_dim(const LayoutState& state, int tensor_dim) const;
   bool rows_meet(const LayoutState& state, int tensor_dim, const DimOrder& order) const;
 

@@ -13,21 +13,21 @@
 
 namespace meshloom::planner {
 
-/// Throws InvalidArgument, its text holding "partial", where a mesh dim would change into a Partial
+/// Throws InvalidArgument, its text holding "partial", if a mesh dim would change into a Partial
 /// that it may not become: S and R become P(sum) alone, P(sum) and P(avg) change into each other.
 void check_partial_changes(const DTensorSpec& from, const DTensorSpec& to);
 
-/// True where a Partial may be converted without communication.
+/// True if a Partial may be converted without communication.
 bool convertible(HoldCode from, HoldCode to);
 
 /// By mesh dim the tensor dims (a bit each) that it may shard on the way.
 using AllowedShards = std::array<std::uint8_t, kMaxSearchDims>;
 
-/// The kind of step that takes one mesh dim from a hold to another; none where there is no such
+/// The kind of step that takes one mesh dim from a hold to another; none if there is no such
 /// step.
 std::optional<StepKind> step_between(HoldCode from, HoldCode to);
 
-/// Appends all one-step transitions from `state`. Into Partial only where the goal asks for it.
+/// Appends all one-step transitions from `state`. Into Partial only if the goal asks for it.
 void append_one_step_moves(const SearchSpace&, const AllowedShards&, const LayoutState& state,
                            std::vector<Move>& moves);
 

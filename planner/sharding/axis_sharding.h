@@ -37,7 +37,7 @@ struct AxisSharding {
   std::int64_t unit = 1;  ///< what the chunk was made of: a nicer spelling of the same sharding
   std::int64_t chunk = 0;
   std::int64_t inner_unit = 1;
-  /// Where the sharding was read off a tensor: its order, and how that tensor, an input, shows the
+  /// If the sharding was read off a tensor: its order, and how that tensor, an input, shows the
   /// axis.
   bool read = false;
   DimOrderPtr order;
@@ -62,7 +62,7 @@ struct DimSharding {
   bool fits = false;
   DimOrderPtr order;  ///< of the first mesh dim; null: the ceil rule
 };
-/// The sharding as the order of a tensor dim of `dim_size`; does not fit where a boundary falls
+/// The sharding as the order of a tensor dim of `dim_size`; does not fit if a boundary falls
 /// inside an element of that dim. An order by rows fits a tensor that shows both the axis and the
 /// rows as the tensor it was read off does: its `row_dim`, else -1.
 DimSharding sharding_of_dim(const AxisSharding& sharding, const MeshLayout& mesh,

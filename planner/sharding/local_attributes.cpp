@@ -7,7 +7,7 @@
 namespace meshloom::planner {
 namespace {
 
-/// First global element of a dim that a rank holds; where it holds none, the dim's size.
+/// First global element of a dim that a rank holds; if it holds none, the dim's size.
 std::int64_t first_element(const DTensorSpec& spec, int dim, const std::vector<int>& coordinates) {
   if (spec.sharding_dims(dim).empty()) return 0;
   const LocalPart part = spec.local_part(coordinates);

@@ -15,7 +15,7 @@ namespace meshloom::planner {
 
 enum class OpId : std::uint8_t {
   // elementwise
-  // ints[0]: 1 + the new dtype where it changes
+  // ints[0]: 1 + the new dtype if it changes
   kUnaryLinear,  ///< neg, mul and div by a number, cast: f(P) is P of sum and avg
   kUnary,        ///< every other function of one tensor (add of a number too)
   kAdd,          ///< a + b, a - b
@@ -26,7 +26,7 @@ enum class OpId : std::uint8_t {
   kDropout,
   kSwiglu,  ///< gate, up
   kTri,     ///< triu and tril: ints[0] diagonal, ints[1] 1 for upper
-  // reductions: dims (normalised; none: all), ints[0] keepdim; kAmax: ints[1] 1 where no gradient
+  // reductions: dims (normalised; none: all), ints[0] keepdim; kAmax: ints[1] 1 if no gradient
   // will be wanted (then ranks may take the maximum of their shards)
   kSum,
   kMean,
@@ -42,7 +42,7 @@ enum class OpId : std::uint8_t {
   kMatmul,
   kBmm,
   kAddmm,
-  kLinear,              ///< x, weight, bias?; ints[0] 1 where weight is [in, out], else [out, in]
+  kLinear,              ///< x, weight, bias?; ints[0] 1 if weight is [in, out], else [out, in]
   kEmbedding,           ///< weight, ids; ints[0] padding_idx or -1
   kCrossEntropy,        ///< logits [N, C, ..], targets; ints[0] reduction (0 none, 1 mean, 2 sum)
   kLinearCrossEntropy,  ///< hidden [.., C], weight [V, C], bias?, targets; one sum over all labels

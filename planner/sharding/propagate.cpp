@@ -11,7 +11,7 @@
 namespace meshloom::planner {
 namespace {
 
-/// Choices that the planner is asked about where estimates come close.
+/// Choices that the planner is asked about if estimates come close.
 constexpr std::size_t kCompared = 8;
 constexpr double kClose = 1.25;
 /// Costs this close, relatively, are equal: then the estimates' order stands, which prefers what
@@ -30,7 +30,7 @@ void check_mesh(const OpCall& call) {
   if (first == nullptr) throw InvalidArgument(fmt::format("{}: no inputs", op_name(call.op)));
 }
 
-/// The order that `mesh_dim` gives an axis of an input, where it shards it.
+/// The order that `mesh_dim` gives an axis of an input, if it shards it.
 struct HeldOrder {
   bool sharding = false;
   DimOrderPtr order;
@@ -234,7 +234,7 @@ class InputCosts {
   InputCosts(const OpCall& call, const RedistributeOptions& options, PlanCache* plans)
       : call_(call), options_(options), plans_(plans), known_(call.inputs.size()) {}
 
-  /// Stops where the sum passes `limit`, by a cost above it.
+  /// Stops as soon as the sum passes `limit`, by a cost above it.
   InputCost of(ShardingDecision& decision, double limit) {
     InputCost total;
     for (std::size_t i = 0; i < call_.inputs.size() && total.cost <= limit; ++i) {

@@ -17,7 +17,7 @@ namespace meshloom::planner {
 /// Replicate; where it is Replicate, Replicate if every rank of that dim computed the same, else
 /// Partial(sum).
 struct ShardingDecision {
-  std::vector<SpecPtr> inputs;  ///< what each input is redistributed to first; null where left out
+  std::vector<SpecPtr> inputs;  ///< what each input is redistributed to first; null if left out
   std::vector<SpecPtr> input_grads;
   std::vector<SpecPtr> outputs;
   /// Cost of redistributing the inputs, by the cost model that chose.
@@ -26,13 +26,13 @@ struct ShardingDecision {
   /// same op on local tensors.
   std::vector<RoleDims> roles;
 
-  /// The mesh dims of a role, ascending; empty where none has it.
+  /// The mesh dims of a role, ascending; empty if none has it.
   const std::vector<int>& mesh_dims(MeshRole role) const;
   bool has(MeshRole role) const { return !mesh_dims(role).empty(); }
 };
 
 /// The cheapest strategy per mesh dim (rule.h). What needs no message is taken before all else,
-/// fewer changed placements first; where messages are needed, outputs that become Partial count
+/// fewer changed placements first; if messages are needed, outputs that become Partial count
 /// what reducing them will cost. Equal layouts come back as the same object as the input they
 /// equal.
 ///
@@ -43,14 +43,14 @@ ShardingDecision propagate(const OpCall& call, const RedistributeOptions& option
 
 /// The attributes that the rank at `coordinates` gives its local op. Those of the call, but for
 ///   kReshape, kExpand  dims: the shape of the local output
-///   kSlice             bounds of the same piece in the local dim, where that dim is sharded
+///   kSlice             bounds of the same piece in the local dim, if that dim is sharded
 ///   kSplit             ints[0]: the size of a local piece (at least 1; a rank that holds nothing
 ///                      gives as many empty pieces as there are outputs)
 ///   kTri               ints[0]: the diagonal counted from the local corner
 ///   kAttention         dims: this rank's part by AttentionDim, so that dropout, ALiBi and grouped
 ///                      heads are global. Local query head h uses key head
 ///                      (dims[kFirstHead] + h) / dims[kHeadGroup].
-///   kRope              dims: {first position of this rank}, for a call without positions. Where
+///   kRope              dims: {first position of this rank}, for a call without positions. If
 ///                      the sequence is held as several ranges, its LocalPart lists the positions.
 OpAttributes local_attributes(const OpCall& call, const ShardingDecision& decision,
                               const std::vector<int>& coordinates);

@@ -28,7 +28,7 @@ class StrategySearch {
   StrategySearch(const OpCall& call, const OpRule& rule, const RedistributeOptions& options);
 
   /// The best choices, cheapest first: by messages, then by fewer changes, then as listed. Only
-  /// the first where it needs no message.
+  /// the first if it needs no message.
   std::vector<StrategyChoice> best(std::size_t count);
 
   // --- What a choice means
@@ -71,7 +71,7 @@ class StrategySearch {
   SolvedAxis solve_axis(int index, const std::vector<int>& mesh_dims) const;
   std::vector<AxisSharding> candidates(const ShardAxis& axis,
                                        const std::vector<int>& mesh_dims) const;
-  /// Cost of bringing the inputs into this sharding; none where some tensor cannot show it.
+  /// Cost of bringing the inputs into this sharding; none if some tensor cannot show it.
   std::optional<double> cost_of_sharding(const ShardAxis& axis, const AxisSharding& sharding) const;
   bool idles_ranks(const DTensorSpec& spec, const AxisUse& use, const AxisSharding& sharding) const;
   double reshard(std::size_t input, const AxisUse& use, const AxisSharding& sharding,

@@ -9,7 +9,7 @@ namespace meshloom::control {
 int raise_descriptor_limit();
 
 /// How many connections may be open at once beside what is open now, `promised` descriptors more
-/// and 256 for files, 1,024 at most. Throws FailedPrecondition (DESCRIPTOR_LIMIT) where it is not
+/// and 256 for files, 1,024 at most. Throws FailedPrecondition (DESCRIPTOR_LIMIT) if it is not
 /// enough to serve.
 int connection_capacity(int promised);
 

@@ -18,7 +18,7 @@
 namespace meshloom::control {
 namespace {
 
-/// One character per core: '1' where this process may run on it.
+/// One character per core: '1' if this process may run on it.
 std::string affinity_mask() {
   cpu_set_t set;
   CPU_ZERO(&set);

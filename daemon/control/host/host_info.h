@@ -20,7 +20,7 @@ int cores_of_quota(const std::string& cpu_max);
 /// The class of its CPU: amx, avx512_bf16, avx512, avx2 or sse4.
 std::string cpu_name();
 
-/// The address by which other hosts reach this one: `configured` where given, else the first IPv4
+/// The address by which other hosts reach this one: `configured` if given, else the first IPv4
 /// address that is up and not a loopback, else 127.0.0.1.
 std::string host_address(const std::string& configured);
 

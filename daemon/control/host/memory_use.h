@@ -11,7 +11,7 @@ struct MemoryUse {
   std::int64_t peak = 0;      ///< bytes, the most that were resident
 };
 
-/// Of this process, from /proc; zeros where that is not there.
+/// Of this process, from /proc; zeros if that is not there.
 MemoryUse process_memory();
 
 }  // namespace meshloom::control

@@ -41,7 +41,7 @@ class JobDriver {
   void run();
   void drive(const std::string& id);
   void run_job(const std::string& id);
-  /// False where the job is held until there are other ranks.
+  /// False if the job is held until there are other ranks.
   bool fit_to_ranks(const std::string& id);
   void end_job(const std::string& id, v1::JobState end, const v1::ErrorDetails& details);
 

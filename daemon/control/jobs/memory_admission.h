@@ -51,8 +51,8 @@ class MemoryAdmission {
                                        bool overcommit) const;
 
   /// Counts a model that rank 0 loads for generation until the result is let go, which may outlive
-  /// this. `job_bytes`: what the running job takes of a rank, 0 where none runs. Throws
-  /// ResourceExhausted (MEMORY_ESTIMATE) where both, and what is loaded already, are more than the
+  /// this. `job_bytes`: what the running job takes of a rank, 0 if none runs. Throws
+  /// ResourceExhausted (MEMORY_ESTIMATE) if both, and what is loaded already, are more than the
   /// host has.
   std::shared_ptr<const void> hold_source(std::int64_t weight_bytes, std::int64_t job_bytes);
 

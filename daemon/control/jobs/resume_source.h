@@ -12,16 +12,16 @@ namespace meshloom::control {
 
 /// Checks checkpoint.resume_from of a config that is resolved otherwise, and writes out which
 /// checkpoint it is: "checkpoints/JOB" becomes that of the newest step. A dtype that `given` left
-/// open becomes the checkpoint's. Throws with the field run.checkpoint.resume_from where there is
+/// open becomes the checkpoint's. Throws with the field run.checkpoint.resume_from if there is
 /// none, its job goes on (its checkpoints are pruned), or it is of another model or other data.
 void resolve_resume(const v1::RunConfig& given, v1::RunConfig* config, const JobStore& store,
                     const StateDir& state, const std::filesystem::path& data_dir);
 
-/// Whether, where that checkpoint is damaged, an older one of its job may take its place: only
-/// where the user named the job and no step of it.
+/// Whether, if that checkpoint is damaged, an older one of its job may take its place: only
+/// if the user named the job and no step of it.
 bool may_resume_older(const v1::Job& job);
 
-/// The folder of the checkpoint that a resolved config names, not looked at; empty where it names
+/// The folder of the checkpoint that a resolved config names, not looked at; empty if it names
 /// none.
 std::filesystem::path resume_folder(const v1::RunConfig& resolved, const StateDir& state,
                                     const std::filesystem::path& data_dir);

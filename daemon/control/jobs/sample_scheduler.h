@@ -24,7 +24,7 @@ namespace meshloom::control {
 /// What to draw from: a run of the ranks, or a source that rank 0 has loaded.
 struct SampleTask {
   std::string run;
-  std::string source;  ///< where run is empty
+  std::string source;  ///< if run is empty
   std::vector<train::SampleStart> sequences;
 };
 

@@ -7,7 +7,7 @@
 
 namespace meshloom::control {
 
-/// Used by one thread. Looks back over a second, longer where one piece alone needs more.
+/// Used by one thread. Looks back over a second, longer if one piece alone needs more.
 class TimeShare {
  public:
   using Clock = std::chrono::steady_clock;

@@ -34,7 +34,7 @@ class TokenChannel {
     }
     wake_();
   }
-  /// The last one; null where all tokens were drawn.
+  /// The last one; null if all tokens were drawn.
   void end(const std::exception_ptr& error) {
     {
       const std::lock_guard lock(mutex_);

@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds kPause{20};
 constexpr std::chrono::seconds kLogPause{10};
 
 /// The number of the socket behind a descriptor, which no other socket has as long as it is open;
-/// 0 where it is closed.
+/// 0 if it is closed.
 ino_t socket_number(int fd) {
   struct stat status {};
   return ::fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode) ? status.st_ino : 0;
@@ -48,7 +48,7 @@ void set_port(SocketAddress* address, int port) {
     reinterpret_cast<sockaddr_in*>(&address->storage)->sin_port = number;
 }
 
-/// Nothing with errno set where the kernel refuses.
+/// Nothing with errno set if the kernel refuses.
 base::UniqueFd listen_on(const SocketAddress& address) {
   base::UniqueFd fd(
       ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));

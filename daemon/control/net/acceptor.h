@@ -52,7 +52,7 @@ class Acceptor {
 
   void run();
   void accept_from(int listener);
-  /// False where the kernel had none to give, or no descriptor for it.
+  /// False if the kernel had none to give, or no descriptor for it.
   bool accept_one(int listener);
   void admit(int listener, base::UniqueFd connection, const SocketAddress& peer);
   void refuse_without_descriptor(int listener);

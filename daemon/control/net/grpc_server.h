@@ -37,7 +37,7 @@ class UnknownMethods final : public grpc::CallbackGenericService {
 
 class GrpcServer {
  public:
-  /// Throws FailedPrecondition (CANNOT_LISTEN) where the address is not free or not this host's.
+  /// Throws FailedPrecondition (CANNOT_LISTEN) if the address is not free or not this host's.
   explicit GrpcServer(const GrpcServerOptions& options);
   ~GrpcServer();
   GrpcServer(const GrpcServer&) = delete;

@@ -39,7 +39,7 @@ struct FreeAddresses {
 };
 using AddressList = std::unique_ptr<addrinfo, FreeAddresses>;
 
-/// Null with `error` set where there is none.
+/// Null with `error` set if there is none.
 AddressList look_up(const std::string& host, int port, int flags, int* error) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -76,7 +76,7 @@ ListenAddress resolve_listen_address(const std::string& text, const std::string&
   const HostPort where = parse_host_port(text, what);
   int error = 0;
   AddressList list = look_up(without_brackets(where.host), where.port, AI_PASSIVE, &error);
-  // RFC 6761, 6.3: it is the loopback address, also where no file or server says so.
+  // RFC 6761, 6.3: it is the loopback address, even if no file or server says so.
   if (!list && where.host == "localhost") list = look_up("127.0.0.1", where.port, 0, &error);
   if (!list)
     throw FailedPrecondition(fmt::format("cannot listen on {}: {}", text, ::gai_strerror(error)),

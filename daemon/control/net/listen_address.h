@@ -28,7 +28,7 @@ struct ListenAddress {
   std::vector<SocketAddress> addresses;
 };
 /// `text` is host:port, IPv6 in brackets. Throws InvalidArgument naming `what`, and
-/// FailedPrecondition (CANNOT_LISTEN) where the name means no address.
+/// FailedPrecondition (CANNOT_LISTEN) if the name means no address.
 ListenAddress resolve_listen_address(const std::string& text, const std::string& what);
 
 /// Whether only processes of this host can reach it: every address is one of 127.0.0.0/8 or ::1,

@@ -41,7 +41,7 @@ class Slots {
     std::string client_;
   };
 
-  /// Nothing where all are taken, or the client's share is. `client`: see client_of().
+  /// Nothing if all are taken, or the client's share is. `client`: see client_of().
   std::optional<Slot> try_take(const std::string& client) {
     const std::lock_guard lock(mutex_);
     const auto held = held_.find(client);

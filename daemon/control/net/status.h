@@ -17,7 +17,7 @@ v1::ErrorDetails to_details(const std::exception_ptr& error);
 v1::ErrorDetails to_details(const Error& error);
 
 /// A status whose trailer holds the details as google.rpc.Status with ErrorInfo, and BadRequest and
-/// RetryInfo where they apply.
+/// RetryInfo if they apply.
 grpc::Status to_status(const v1::ErrorDetails& details);
 
 /// For a caller that does not prove who it is. Nothing throws it, so it is no kind of Error.

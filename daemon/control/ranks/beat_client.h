@@ -14,7 +14,7 @@
 namespace meshloom::control {
 
 /// Has a thread of its own, which answers rank 0's beats, so that it wakes once for both, and sends
-/// without being asked where none came. A connection that is lost is made anew.
+/// without being asked if none came. A connection that is lost is made anew.
 class BeatClient {
  public:
   struct Options {
@@ -35,9 +35,9 @@ class BeatClient {
   using Clock = std::chrono::steady_clock;
 
   void run();
-  /// Throws where rank 0 does not answer.
+  /// Throws if rank 0 does not answer.
   BeatConnection connect();
-  /// Waits until the socket is ready or `end`; false where the client is destroyed meanwhile.
+  /// Waits until the socket is ready or `end`; false if the client is destroyed meanwhile.
   bool wait(int socket, short events, Clock::time_point end);
   /// Whether rank 0 was heard. A connection that has ended is given up.
   bool hear(std::optional<BeatConnection>& connection);

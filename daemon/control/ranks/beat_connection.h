@@ -25,10 +25,10 @@ class BeatConnection {
   explicit BeatConnection(base::UniqueFd socket) : socket_(std::move(socket)) {}
 
   int fd() const { return socket_.get(); }
-  /// Dropped where the peer has not taken the one before, which is as good. False where the
+  /// Dropped if the peer has not taken the one before, which is as good. False if the
   /// connection has ended.
   bool send(std::string_view message);
-  /// Adds the messages that have come since. False where the connection has ended, or the peer
+  /// Adds the messages that have come since. False if the connection has ended, or the peer
   /// sends something else.
   bool receive(std::vector<std::string>* messages);
 

@@ -73,7 +73,7 @@ void BeatServer::run() {
 void BeatServer::tick() {
   peers_.remove_if([this](Peer& peer) { return !hear(peer); });
   const auto now = Clock::now();
-  // Where this process did not run for a while, the answers are as old as that: ask again first.
+  // If this process did not run for a while, the answers are as old as that: ask again first.
   skipped_ = !skipped_ && now - asked_ > 2 * kHeartbeatPeriod;
   if (!skipped_) on_tick_();
   beat();

@@ -49,7 +49,7 @@ class BeatServer {
 
   void run();
   void tick();
-  /// What its connection has to say; false where it is to be closed.
+  /// What its connection has to say; false if it is to be closed.
   bool hear(Peer& peer);
   bool introduce(Peer& peer, const std::string& message) const;
   void beat();

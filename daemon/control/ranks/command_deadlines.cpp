@@ -18,7 +18,7 @@ constexpr double kBytesPerSecond = 10e6;
 constexpr double kFlopsPerSecond = 100e6;  // of a rank
 constexpr double kStateBytes = 16;         // of a parameter: weight, two moments, a copy in float32
 
-/// Of all files below a folder; 0 where it is not there.
+/// Of all files below a folder; 0 if it is not there.
 double bytes_below(const fs::path& folder) {
   double bytes = 0;
   std::error_code error;
@@ -70,8 +70,7 @@ double CommandDeadlines::seconds(const v1::RankCommand& command, const RunSize& 
   const double forward = size.forward_flops / kFlopsPerSecond;
   switch (command.verb_case()) {
     case v1::RankCommand::kCreateRun: return size.source_bytes / kBytesPerSecond + files;
-    case v1::RankCommand::kForwardBackward:
-      return 4 * forward;  // forward twice, where checkpointed
+    case v1::RankCommand::kForwardBackward: return 4 * forward;  // forward twice, if checkpointed
     case v1::RankCommand::kEvaluate:
       return forward * static_cast<double>(command.evaluate().batches());
     case v1::RankCommand::kAdvanceSample: return forward;  // of one pass, which is progress

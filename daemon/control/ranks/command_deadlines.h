@@ -16,7 +16,7 @@ namespace meshloom::control {
 /// the work at 10 MB/s of files and 100 MFLOP/s of each rank.
 class CommandDeadlines {
  public:
-  /// Sets deadline_ms where it is 0 and the size is known.
+  /// Sets deadline_ms if it is 0 and the size is known.
   void set(v1::RankCommand* command);
 
  private:

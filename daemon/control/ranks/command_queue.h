@@ -19,7 +19,7 @@ inline constexpr std::size_t kLargestCommand = std::size_t{32} << 20;
 class CommandSink {
  public:
   virtual ~CommandSink() = default;
-  /// Does not wait for the command to run. Returns false where the rank can no longer be reached.
+  /// Does not wait for the command to run. Returns false if the rank can no longer be reached.
   virtual bool send(const v1::RankCommand& command) = 0;
 };
 
@@ -35,7 +35,7 @@ class CommandQueue : public CommandSink {
     return true;
   }
 
-  /// Lets pop() return nothing at once, also where commands are left.
+  /// Lets pop() return nothing at once, even if commands are left.
   void close() {
     const std::lock_guard lock(mutex_);
     closed_ = true;

@@ -14,7 +14,7 @@ namespace meshloom::control {
 template <typename Message>
 class Outbox {
  public:
-  /// `write` returns false where the stream has ended, and may wait for the peer; nothing is
+  /// `write` returns false if the stream has ended, and may wait for the peer; nothing is
   /// written after that.
   explicit Outbox(std::function<bool(const Message&)> write)
       : write_(std::move(write)), thread_([this] { run(); }) {}
@@ -22,7 +22,7 @@ class Outbox {
   Outbox(const Outbox&) = delete;
   Outbox& operator=(const Outbox&) = delete;
 
-  /// False where the stream has ended.
+  /// False if the stream has ended.
   bool send(Message message) {
     const std::lock_guard lock(mutex_);
     if (closed_) return false;

@@ -81,9 +81,9 @@ class RankHub {
   RankWatch watch_;
   LaunchCard card_;
   RankServiceImpl service_;
-  std::unique_ptr<GrpcServer> server_;  ///< null where there is one rank
+  std::unique_ptr<GrpcServer> server_;  ///< null if there is one rank
   std::unique_ptr<BeatServer> beats_;   ///< likewise
-  std::unique_ptr<Ticker> ticker_;      ///< in place of heartbeats where there is one rank
+  std::unique_ptr<Ticker> ticker_;      ///< in place of heartbeats if there is one rank
 };
 
 }  // namespace meshloom::control

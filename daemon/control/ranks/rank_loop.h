@@ -16,7 +16,7 @@ enum class LoopEnd {
   kOutOfStep,  ///< this rank failed in a way that leaves the ranks out of step
 };
 
-/// Takes commands, marks them in `pulse` where it is not null, and reports each result. Returns
+/// Takes commands, marks them in `pulse` if it is not null, and reports each result. Returns
 /// only at the end.
 LoopEnd run_commands(CommandQueue& queue, RankWorker& worker,
                      const std::function<void(const v1::RankResult&)>& report,

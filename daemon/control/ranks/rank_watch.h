@@ -19,7 +19,7 @@ namespace meshloom::control {
 
 /// Silence, or a call of the transport, that lasts so long is named.
 inline constexpr std::chrono::milliseconds kNamedAfter{1500};
-/// How often rank 0 looks where it is alone; else with each heartbeat.
+/// How often rank 0 looks if it is alone; else with each heartbeat.
 inline constexpr std::chrono::milliseconds kLookPeriod{400};
 
 /// Rank 0 watches all ranks, and each other one watches rank 0. Any thread may call any method.
@@ -41,7 +41,7 @@ class RankWatch {
   void left(int rank);
   /// Whether rank 0 is the last one.
   bool others_left() const;
-  /// Any sign of life, with what the rank tells where it is a heartbeat.
+  /// Any sign of life, with what the rank tells if it is a heartbeat.
   void heard(int rank, const v1::Heartbeat* heartbeat = nullptr,
              Clock::time_point now = Clock::now());
 

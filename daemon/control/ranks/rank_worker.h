@@ -36,11 +36,11 @@ class RankWorker {
   struct LiveSample {
     std::string run;                         ///< empty: of a source
     std::shared_ptr<train::Sampler> source;  ///< null on other ranks
-    std::unique_ptr<train::Sample> sample;   ///< null where nothing is drawn on this rank
+    std::unique_ptr<train::Sample> sample;   ///< null if nothing is drawn on this rank
   };
 
   void recover(const v1::RecoverCommand& command);
-  /// Throws where the ranks have recovered and the recover command has not come yet.
+  /// Throws if the ranks have recovered and the recover command has not come yet.
   void check_recovered() const;
   /// After an error of one rank alone: what runs hold is undefined.
   void spoil_runs(const std::string& failure);

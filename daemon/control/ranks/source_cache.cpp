@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Folder and files with their sizes and times: another one where a file was replaced.
+/// Folder and files with their sizes and times: another one if a file was replaced.
 std::string identity(const fs::path& folder) {
   std::error_code error;
   std::vector<std::string> files;
@@ -39,7 +39,7 @@ SourceCache::Source stopped() {
 
 }  // namespace
 
-/// Outlives the cache where sources do.
+/// Outlives the cache if sources do.
 struct SourceCache::Shared {
   struct Request {
     fs::path folder;

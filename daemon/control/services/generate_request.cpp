@@ -19,7 +19,7 @@ std::size_t samples_of(const v1::GenerateRequest& request) {
   return static_cast<std::size_t>(std::max(request.samples(), 1));
 }
 
-/// Tokens of a prompt, or more where both ways of giving one are used.
+/// Tokens of a prompt, or more if both ways of giving one are used.
 template <typename Given>
 std::size_t prompt_size(const Given& given) {
   return std::max<std::size_t>(given.prompt().size(),

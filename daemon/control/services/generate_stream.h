@@ -18,7 +18,7 @@
 namespace meshloom::control {
 
 /// The request is checked against its model before the ranks hear of it. Its sequences are one
-/// sample of the scheduler, drawn together. Where the sample's run ends, those that are not done go
+/// sample of the scheduler, drawn together. If the sample's run ends, those that are not done go
 /// on with the job's newest model.
 class GenerateStream final : public Stream<v1::GenerateResponse> {
  public:

@@ -17,7 +17,7 @@
 namespace meshloom::control {
 
 /// Derived classes say what is written by produce(). Made by std::make_shared; the handler returns
-/// open(). A stream lives until gRPC is done with its call, or longer where others hold it.
+/// open(). A stream lives until gRPC is done with its call, or longer if others hold it.
 template <typename Response>
 class Stream : public grpc::ServerWriteReactor<Response>,
                public StreamHost::Guest,

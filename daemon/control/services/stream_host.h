@@ -32,7 +32,7 @@ class StreamHost {
   class Guest {
    public:
     virtual ~Guest() = default;
-    /// Cuts the stream off where its client has taken nothing since `limit`; whether it did.
+    /// Cuts the stream off if its client has taken nothing since `limit`; whether it did.
     virtual bool cut_off_if_stuck(Clock::time_point limit) = 0;
   };
 

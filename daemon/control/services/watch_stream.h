@@ -19,7 +19,7 @@ class WatchStream final : public Stream<v1::WatchJobResponse> {
 
  private:
   bool produce() override;
-  /// False where there is nothing after what the client knows.
+  /// False if there is nothing after what the client knows.
   bool begin();
 
   JobStore& store_;

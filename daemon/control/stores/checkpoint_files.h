@@ -14,13 +14,13 @@
 
 namespace meshloom::control {
 
-/// The complete checkpoints of a job, oldest step first, then its export where it has one.
+/// The complete checkpoints of a job, oldest step first, then its export if it has one.
 std::vector<v1::Checkpoint> list_checkpoints(const StateDir& state, const v1::Job& job);
 
 /// Steps of the complete checkpoints of a job, oldest first.
 std::vector<std::int64_t> checkpoint_steps(const StateDir& state, const std::string& id);
 
-/// The newest complete checkpoint, else the export; empty where there is neither.
+/// The newest complete checkpoint, else the export; empty if there is neither.
 std::filesystem::path newest_model(const StateDir& state, const v1::Job& job);
 
 /// The folder behind a checkpoint's name. Throws NotFound.
@@ -43,7 +43,7 @@ class OpenFile {
   base::InputFile file_;
 };
 
-/// Every regular file below `folder`, by name. Throws NotFound where it has gone,
+/// Every regular file below `folder`, by name. Throws NotFound if it has gone,
 /// FailedPrecondition (FILE_NAME_NOT_UTF8) for a name that no answer could hold.
 std::vector<OpenFile> open_files(const std::filesystem::path& folder);
 

@@ -22,7 +22,7 @@ struct JobConfig {
 };
 using SharedJobConfig = std::shared_ptr<const JobConfig>;
 
-/// Takes spec.run and resolved out of the job; null where it has neither.
+/// Takes spec.run and resolved out of the job; null if it has neither.
 SharedJobConfig take_config(v1::Job* job);
 /// Puts them back.
 void put_config(const SharedJobConfig& config, v1::Job* job);
@@ -65,7 +65,7 @@ class JobEntry {
   /// Gives the event the next revision. It is told once the record of `ticket` is durable and all
   /// events before it were told; 0: it need not be durable itself.
   void add_event(v1::JobEvent event, Ledger::Ticket ticket);
-  /// True where something was told.
+  /// True if something was told.
   bool publish(Ledger::Ticket durable);
   bool behind() const { return !pending_.empty(); }
   /// The record that its newest untold event waits for; 0: all is told.

@@ -63,7 +63,7 @@ class JobStore {
 
   // For clients.
   /// The job a repeated request made; nothing for a new request. Throws InvalidArgument
-  /// (REQUEST_ID_REUSED), NotFound where the job was deleted.
+  /// (REQUEST_ID_REUSED), NotFound if the job was deleted.
   std::optional<v1::Job> find_request(const RequestKey& key) const;
   /// Queues a job whose config was resolved. A repeat gets the first job. Throws AlreadyExists,
   /// ResourceExhausted.
@@ -78,12 +78,12 @@ class JobStore {
   /// A job that waits, for whatever reason, is taken again by the driver.
   v1::Job release(const std::string& id, const RequestKey& key);
   /// Removes a job that has ended, and its folder. Throws JobInUse. The name is free again when it
-  /// returns; where the folder could not be removed it throws IoError, and a repeat or the next
+  /// returns; if the folder could not be removed it throws IoError, and a repeat or the next
   /// start goes on.
   void remove(const std::string& id, const RequestKey& key);
-  /// Events after `revision`; empty where there are none yet, and nobody waits for one:
-  /// subscribe(). OutOfRange where they are no longer kept (start again with the present state) or
-  /// do not exist yet. Unavailable where there are none and the store is closed.
+  /// Events after `revision`; empty if there are none yet, and nobody waits for one:
+  /// subscribe(). OutOfRange if they are no longer kept (start again with the present state) or
+  /// do not exist yet. Unavailable if there are none and the store is closed.
   std::vector<v1::JobEvent> events_after(const std::string& id, std::int64_t revision) const;
   /// Calls `notify` after every event of the job that is told and when the store is closed, from
   /// the driver's or the ledger's thread. It must not block or wait for a change; it may read from
@@ -95,9 +95,9 @@ class JobStore {
   /// closed.
   std::optional<std::string> wait_for_job();
   /// A new attempt: PREPARING with the next epoch, which the journal promises to give out once.
-  /// Waits for that promise where the disk is full; Unavailable once closed.
+  /// Waits for that promise if the disk is full; Unavailable once closed.
   v1::Job begin_attempt(const std::string& id);
-  /// HELD until the daemon is started again; nothing where the job was cancelled meanwhile.
+  /// HELD until the daemon is started again; nothing if the job was cancelled meanwhile.
   void hold(const std::string& id, v1::HoldCode code, const std::string& reason);
   /// Applies a change and checks the move of state.
   void update(const std::string& id, const std::function<void(v1::Job*)>& change);

@@ -103,7 +103,7 @@ ReadRecord read_record(std::string_view file, std::uint64_t offset,
   corrupt(path, offset, "a record fails its digest");
 }
 
-/// Sets space aside up to `until` without making the file longer. The errno where it cannot.
+/// Sets space aside up to `until` without making the file longer. The errno if it cannot.
 int set_aside(int fd, std::uint64_t from, std::uint64_t until) {
   int result = 0;
   do {
@@ -113,7 +113,7 @@ int set_aside(int fd, std::uint64_t from, std::uint64_t until) {
   return result == 0 ? 0 : errno;
 }
 
-/// None where there is no such file.
+/// None if there is no such file.
 base::UniqueFd open_existing(const std::filesystem::path& path) {
   base::UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd && errno == ENOENT) return fd;

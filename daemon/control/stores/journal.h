@@ -21,7 +21,7 @@ namespace meshloom::control {
 /// space that the file system has set aside without making the file longer, so that a disk that
 /// others have filled still takes what matters most.
 ///
-/// Reading: an unfinished last record (a torn append that was never acknowledged) is cut off; where
+/// Reading: an unfinished last record (a torn append that was never acknowledged) is cut off; if
 /// it has its full length and only its digest is wrong, its bytes are kept beside the journal
 /// first. A record that is damaged and followed by others, or a header that is damaged, throws
 /// DataLoss (JOURNAL_CORRUPT) with the offset; nothing is changed then. A newer version throws
@@ -33,7 +33,7 @@ class Journal {
   using Visit = std::function<void(std::string_view payload)>;
 
   enum class Room {
-    kLeaveReserve,  ///< refused where it would use up what is set aside
+    kLeaveReserve,  ///< refused if it would use up what is set aside
     kUseReserve,
   };
 
@@ -55,7 +55,7 @@ class Journal {
   std::uint64_t cut_bytes() const { return cut_bytes_; }
   /// Where they were kept: a record of its full length, but with a wrong digest.
   const std::optional<std::filesystem::path>& cut_file() const { return cut_file_; }
-  /// False where the file system cannot set space aside.
+  /// False if the file system cannot set space aside.
   bool reserves() const { return reserves_; }
 
  private:

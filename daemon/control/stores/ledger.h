@@ -56,7 +56,7 @@ class Ledger {
   /// Queues; does not block.
   Ticket append(v1::JournalRecord record, Need need = Need::kKept);
 
-  /// True once the record is on disk; false where an attempt to write it has failed and it is tried
+  /// True once the record is on disk; false if an attempt to write it has failed and it is tried
   /// again. Throws what refused a refusable one.
   bool wait(Ticket ticket);
 

@@ -18,7 +18,7 @@ namespace meshloom::control {
 /// synchronised.
 class RequestLog {
  public:
-  /// What a client's repeat is to find; nothing where it gave no request id.
+  /// What a client's repeat is to find; nothing if it gave no request id.
   static std::optional<v1::RequestRecord> record_of(const RequestKey& key,
                                                     const std::string& resource);
 

@@ -9,7 +9,7 @@
 
 namespace meshloom::control {
 
-/// Has a thread of its own where there is anything to remove ever. Ends once the store is closed.
+/// Has a thread of its own if there is anything to remove ever. Ends once the store is closed.
 class Retention {
  public:
   Retention(JobStore& store, JobStore::Keep keep);

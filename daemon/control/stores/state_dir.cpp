@@ -58,7 +58,7 @@ std::string owner_of_lock(const fs::path& lock) {
   }
 }
 
-/// Throws where another process has it; a file system without such locks is none's.
+/// Throws if another process has it; a file system without such locks is none's.
 void lock_or_refuse(int fd, const fs::path& root) {
   if (::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
   const std::string pid = owner_of_lock(root / "lock");

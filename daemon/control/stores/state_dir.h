@@ -14,7 +14,7 @@ namespace meshloom::control {
 ///   jobs/NAME/{resolved.yaml, metrics.jsonl, checkpoints/step-N, EXPORT}
 class StateDir {
  public:
-  /// Makes the folder (mode 0700) where it is missing and locks it for the life of the object: the
+  /// Makes the folder (mode 0700) if it is missing and locks it for the life of the object: the
   /// folder itself, so that it stays locked when the lock file is removed. One that other users
   /// could read becomes private with all that lies in it. Rank 0 only. Throws FailedPrecondition
   /// (STATE_DIR_LOCKED) naming the other daemon's pid.
@@ -28,7 +28,7 @@ class StateDir {
   std::filesystem::path job(const std::string& id) const { return root_ / "jobs" / id; }
   std::filesystem::path checkpoints(const std::string& id) const { return job(id) / "checkpoints"; }
 
-  /// Throws FailedPrecondition (STATE_DIR_GONE) where the folder or its journal was removed or
+  /// Throws FailedPrecondition (STATE_DIR_GONE) if the folder or its journal was removed or
   /// replaced, so that nothing that is written would be found again.
   void check_in_place() const;
 

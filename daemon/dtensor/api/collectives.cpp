@@ -27,7 +27,7 @@ int dim_of(const char* call, const Tensor& x, std::int64_t dim) {
   return static_cast<int>(at);
 }
 
-/// One per rank, of which the pieces of `whole` are made; as of a sharded dim where none are given.
+/// One per rank, of which the pieces of `whole` are made; as of a sharded dim if none are given.
 RankSizes piece_sizes(const char* call, const RankSizes& given, std::int64_t whole, int ranks) {
   if (given.empty()) {
     RankSizes sizes;

@@ -139,7 +139,7 @@ Tensor own_part(const Tensor& tensor, const DTensorSpec& layout, std::optional<i
   return copy;
 }
 
-/// `make_layout` throws InvalidArgument where it does not fit.
+/// `make_layout` throws InvalidArgument if it does not fit.
 template <typename MakeLayout>
 Tensor distribute(const Tensor& tensor, DistributedEngine& engine, const MakeLayout& make_layout,
                   std::optional<int> src_data_rank) {

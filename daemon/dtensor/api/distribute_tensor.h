@@ -8,7 +8,7 @@
 
 namespace meshloom::dtensor {
 
-/// A leaf with this layout and memory of its own, which requires a gradient where `tensor` does.
+/// A leaf with this layout and memory of its own, which requires a gradient if `tensor` does.
 /// With a source the values are those of the rank at coordinate `src_data_rank` of every mesh dim:
 /// a scatter per S, a broadcast per R dim; every rank gives a tensor of the same shape and dtype,
 /// which they agree on first (not counted as communication): what does not fit is the same error on

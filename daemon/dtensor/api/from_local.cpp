@@ -21,7 +21,7 @@ std::int64_t shards_of(const planner::Placements& placements, const planner::Mes
   return shards;
 }
 
-/// Global strides where all shards are alike: a dim outside a sharded one lies further apart.
+/// Global strides if all shards are alike: a dim outside a sharded one lies further apart.
 Strides global_strides(const Tensor& local, const planner::Placements& placements,
                        const planner::MeshLayout& mesh) {
   Strides strides = local.strides();

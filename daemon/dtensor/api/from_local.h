@@ -24,7 +24,7 @@ struct FromLocalOptions {
 /// Replicate; run_check does not change that. Throws InvalidArgument for another number of
 /// placements than mesh dims, strides of another number of dims than the shape, and a local shape
 /// that is not this rank's; with run_check, on all ranks alike, naming those with an error, and
-/// where they differ. Without it uneven shards without a shape are not noticed.
+/// if they differ. Without it uneven shards without a shape are not noticed.
 Tensor from_local(const Tensor& local, DistributedEngine& engine,
                   const planner::Placements& placements, const FromLocalOptions& options = {});
 /// The same for any layout, which says the global shape and in what order a dim is sharded.

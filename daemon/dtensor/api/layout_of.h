@@ -10,7 +10,7 @@ namespace meshloom::dtensor {
 DistributedEngine& engine_of(const Tensor& x, const char* call);
 
 /// The engine's layout of these placements (dims may count from the end). Throws InvalidArgument
-/// naming `call` where their number is not the mesh's.
+/// naming `call` if their number is not the mesh's.
 planner::SpecPtr layout_for(DistributedEngine& engine, const planner::Placements& placements,
                             const Shape& shape, const char* call, planner::ShardOrder order = {});
 
@@ -18,7 +18,7 @@ planner::SpecPtr layout_for(DistributedEngine& engine, const planner::Placements
 /// used yet keeps it.
 planner::SpecPtr recorded_grad_spec(const Tensor& x);
 
-/// with_layout whose gradient is held in `grad_spec` (interned), or as usual where it is null.
+/// with_layout whose gradient is held in `grad_spec` (interned), or as usual if it is null.
 Tensor wrap(Tensor local, const planner::SpecPtr& spec, DistributedEngine& engine,
             const planner::SpecPtr& grad_spec = nullptr);
 

@@ -8,8 +8,8 @@
 
 namespace meshloom::dtensor {
 
-/// This rank's local tensor; the stored one itself where no gradient is recorded.
-/// `grad_placements` says how the gradient that will come back is held ([P] where each rank's is a
+/// This rank's local tensor; the stored one itself if no gradient is recorded.
+/// `grad_placements` says how the gradient that will come back is held ([P] if each rank's is a
 /// summand); left out: in the tensor's layout, Partial replaced by Replicate. Throws
 /// InvalidArgument for a plain tensor or another number of placements.
 Tensor to_local(const Tensor& x,

@@ -19,7 +19,7 @@ class JsonReader {
 
   bool has(const char* key) const;
   bool written(const char* key) const { return object_.contains(key); }  ///< null too
-  /// Throws where the key is missing.
+  /// Throws if the key is missing.
   std::int64_t required_size(const char* key) const;
   /// An integer from 1 to `most`.
   std::int64_t size(const char* key, std::int64_t fallback,

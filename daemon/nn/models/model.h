@@ -34,7 +34,7 @@ struct ForwardOptions {
   std::uint64_t first_sample =
       0;  ///< global index of this batch's first row, for dropout by position
   ActivationCheckpoint activation_checkpoint = ActivationCheckpoint::kNone;
-  /// By block, where blocks differ; empty: activation_checkpoint for all.
+  /// By block, if blocks differ; empty: activation_checkpoint for all.
   std::vector<ActivationCheckpoint> block_checkpoints = {};
 
   ActivationCheckpoint checkpoint_of(std::size_t block) const {
@@ -59,7 +59,7 @@ class Model : public Module {
   /// only; BERT throws Unimplemented.
   virtual std::unique_ptr<KvCache> make_cache(std::int64_t max_length) = 0;
   /// Appends input_ids [1,S] to the cache and returns the logits of the last position [1,V],
-  /// float32. Records no gradient. Throws InvalidArgument where the cache has no room for S more.
+  /// float32. Records no gradient. Throws InvalidArgument if the cache has no room for S more.
   Tensor decode(const Tensor& input_ids, KvCache& cache);
   /// The same for the next id of each of B sequences, input_ids [B,1], each with a cache of its own
   /// and at a position of its own. A row of the logits [B,V] has the bits that decoding its

@@ -102,7 +102,7 @@ ModelConfig parse_gpt2(const JsonReader& json) {
   config.num_heads = json.size("n_head", 12, planner::kMostHeads);
   config.intermediate_size =
       json.size("n_inner", 4 * config.hidden_size, planner::kMostIntermediate);
-  // n_ctx is the older name; where both are given transformers reads n_positions.
+  // n_ctx is the older name; if both are given transformers reads n_positions.
   config.max_position_embeddings = json.size("n_positions", 1024, planner::kMostPositions);
   config.activation = parse_activation(json, "activation_function", "gelu_new");
   config.norm_eps = json.number("layer_norm_epsilon", 1e-5);

@@ -27,7 +27,7 @@ Tensor position_range(const Tensor& input_ids, std::int64_t start);
 /// for several.
 Tensor cached_positions(const Tensor& input_ids, KvCaches caches);
 /// float32 [B,1,1,S] to add to attention scores: 0, and -inf for keys whose mask is 0, so that a
-/// query that sees no other gets 0. Undefined where there is no mask.
+/// query that sees no other gets 0. Undefined if there is no mask.
 Tensor mask_bias(const Tensor& attention_mask);
 /// [B,S,H*D] -> [B,H,S,D], a view.
 Tensor split_heads(const Tensor& x, std::int64_t heads);

@@ -31,7 +31,7 @@ class LayerNorm : public Module {
     return {out[0], out[1]};
   }
   bool positionwise() const override { return true; }
-  /// The second is undefined where the norm is called without.
+  /// The second is undefined if the norm is called without.
   std::vector<std::string> input_names() const override { return {"input", "residual"}; }
 
  private:

@@ -89,7 +89,7 @@ class FullyShard final : public DataParallel {
   void set_hooks();
   void keep_blocks(std::int64_t bytes);
   void use(std::size_t unit);
-  /// False where the pass has no more.
+  /// False if the pass has no more.
   bool start_next_gather();
   bool gather_in_flight() const;
   void on_ready(std::size_t unit);
@@ -97,7 +97,7 @@ class FullyShard final : public DataParallel {
   void finish_oldest();
   void visit_rest();
   void release_all();
-  /// Each of the two: a step of what is left of backward; false where it has to wait.
+  /// Each of the two: a step of what is left of backward; false if it has to wait.
   bool step_gathers();
   bool step_reductions();
   void finish_step();

@@ -58,7 +58,7 @@ class ShardUnit {
   bool gathered() const { return gathered_; }
   bool gathering() const { return gathering_; }
   void start_gather();
-  /// Moves what is in flight; true where the values are all here.
+  /// Moves what is in flight; true if the values are all here.
   bool poll_gather();
   /// Waits and gives the leaves their memory.
   void finish_gather();
@@ -70,7 +70,7 @@ class ShardUnit {
   void provide_gradients();
   /// Leaves without a gradient count as zero. `first`: overwrite the shards' gradients, else add.
   void start_reduce(bool first);
-  /// Moves what is in flight; true where the sums are all here.
+  /// Moves what is in flight; true if the sums are all here.
   bool poll_reduce();
   /// Waits, adds to the shards' gradients and takes the leaves' gradient memory back. `last`: sums
   /// over the replicas are begun now.

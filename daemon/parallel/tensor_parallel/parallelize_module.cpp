@@ -59,7 +59,7 @@ struct PlannedAction {
   StyleAction action;
 };
 
-/// All is worked out, and refused where it does not fit, before anything is changed.
+/// All is worked out, and refused if it does not fit, before anything is changed.
 struct PlannedModules {
   std::vector<PlannedAction> actions;
   ParallelizeReport report;

@@ -33,7 +33,7 @@ struct ParallelizeReport {
 };
 
 /// Shards parameters (each becomes a leaf with a layout, whose local tensor holds this rank's part)
-/// and adds hooks that bring inputs and outputs into the layouts of the styles. Where several
+/// and adds hooks that bring inputs and outputs into the layouts of the styles. If several
 /// patterns match a module, the best one acts (planner::best_pattern). Every rank of the mesh calls
 /// it with the same arguments. Before anything is changed it throws InvalidArgument, the same on
 /// every rank, naming the module and the style that does not fit it. Parameters without memory stay

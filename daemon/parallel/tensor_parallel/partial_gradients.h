@@ -21,7 +21,7 @@ class PartialGradients {
                    std::vector<nn::NamedParameter> parameters, std::vector<Tensor> of_model);
 
   /// Once a step, after data parallelism has summed the gradients; every rank of the group calls
-  /// it. One all_reduce of all of them, none where there are none.
+  /// it. One all_reduce of all of them, none if there are none.
   void sum();
 
  private:

@@ -40,7 +40,7 @@ class CaptureNode final : public Node {
   Tensor grad_;
 };
 
-/// A handle of its own on x's memory (its local memory, where it has a layout).
+/// A handle of its own on x's memory (its local memory, if it has a layout).
 Tensor own_local(const Tensor& x) {
   return Tensor(std::make_shared<TensorImpl>(*local_of(x).impl()));
 }

@@ -36,7 +36,7 @@ class CheckpointFrame {
   };
   /// In the second run: the results of the segment's next attention op, if they were kept.
   std::optional<Attention> replay_attention();
-  /// In the first run: keeps them where that was asked for.
+  /// In the first run: keeps them if that was asked for.
   void keep_attention(const Tensor& o, const Tensor& lse);
   void start_replay() { replaying_ = true; }
 

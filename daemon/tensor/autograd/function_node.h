@@ -29,7 +29,7 @@ class FunctionNode final : public Node {
   std::optional<Backward> backward_;
 };
 
-/// Call only where should_record(inputs). `backward(GradOutputs, GradSink&)` captures detached
+/// Call only if should_record(inputs). `backward(GradOutputs, GradSink&)` captures detached
 /// tensors by value.
 template <typename Backward>
 void record_op(const char* name, TensorRefs inputs, OutputRefs outputs, Backward&& backward) {

@@ -21,7 +21,7 @@ class LeafGrad {
   /// Undefined while nothing was accumulated since the last clear.
   Tensor value() const { return has_value_ ? buffer_ : Tensor(); }
   bool has_value() const { return has_value_; }
-  /// float32 (float64 of a float64 leaf), contiguous, shape of the leaf; made where missing.
+  /// float32 (float64 of a float64 leaf), contiguous, shape of the leaf; made if missing.
   /// Contents are undefined unless has_value().
   const Tensor& buffer();
   /// Replaces the buffer; throws InvalidArgument unless it is contiguous, of the shape and dtype

@@ -22,20 +22,20 @@ struct Edge {
   bool wanted() const { return node != nullptr || leaf != nullptr; }
 };
 
-/// Where a tensor's gradient goes (that of its local tensor where it has a layout).
+/// Where a tensor's gradient goes (that of its local tensor if it has a layout).
 Edge edge_of(const Tensor& tensor);
 
 /// What a node writes its results to during backward.
 class GradSink {
  public:
   virtual ~GradSink() = default;
-  /// False where nobody asks for input i's gradient: skip computing it.
+  /// False if nobody asks for input i's gradient: skip computing it.
   virtual bool wants(int input) const = 0;
   /// Hands over the gradient of input i (shape of that input, any strides), at most once per input.
   virtual void emit(int input, Tensor grad) = 0;
 
   /// A leaf's own float32 buffer (float64 of a float64 leaf), so that kernels add into it directly:
-  /// `accumulate` false means it holds nothing yet and is to be overwritten. nullopt where input i
+  /// `accumulate` false means it holds nothing yet and is to be overwritten. nullopt if input i
   /// is not a leaf (use emit).
   struct LeafBuffer {
     TensorView view;
@@ -59,7 +59,7 @@ class Node {
   Node& operator=(const Node&) = delete;
 
   virtual const char* name() const = 0;
-  /// grad_outputs[i] is undefined where no gradient reached output i; at least one is defined. Runs
+  /// grad_outputs[i] is undefined if no gradient reached output i; at least one is defined. Runs
   /// with recording off.
   virtual void backward(std::span<const Tensor> grad_outputs, GradSink& sink) = 0;
   /// Frees saved tensors; called right after backward.
@@ -88,9 +88,9 @@ class Node {
   std::size_t task_ = 0;
 };
 
-/// True where any input requires a gradient and its context records. Every op asks this for all of
+/// True if any input requires a gradient and its context records. Every op asks this for all of
 /// its inputs, also when recording is off: that is how a checkpoint learns which leaves its segment
-/// uses. Where an input requires a gradient it is a poll point too: forward has one per op.
+/// uses. If an input requires a gradient it is a poll point too: forward has one per op.
 bool should_record(TensorRefs inputs);
 bool should_record(std::span<const Tensor> inputs);
 /// Links node's edges to inputs and makes node the grad_fn of outputs.

@@ -120,7 +120,7 @@ Call::Call(const Tensor& q_given, const Tensor& k_given, const Tensor& v_given,
   options.dropout_total_keys = place[planner::kKeys];
 }
 
-/// Gradients of q, k and v. Where the three are slices of one packed projection, so are the
+/// Gradients of q, k and v. If the three are slices of one packed projection, so are the
 /// gradients: then the backward of `split` finds them joined and copies nothing.
 struct QkvGrads {
   Tensor dq, dk, dv;

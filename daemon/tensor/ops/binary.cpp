@@ -34,7 +34,7 @@ OpId layout_op(BinaryOp op) {
 
 /// Where an input of a broadcasting op came from.
 struct Operand {
-  Tensor value;  ///< undefined where the formula does not need it
+  Tensor value;  ///< undefined if the formula does not need it
   Shape shape;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What embedding and the cross entropies share where the vocabulary lies on several ranks.
+// What embedding and the cross entropies share if the vocabulary lies on several ranks.
 //
 // A rank holds some rows of the table (columns of the logits). Of every row of logits it knows its
 // own logarithm of the sum of exponentials and, if the target is among its classes, the target's

@@ -19,7 +19,7 @@ TensorView transposed(TensorView view) {
   return view;
 }
 
-/// What backward needs. x is the pre-activation, [rows, in]; undefined where `recompute` makes it
+/// What backward needs. x is the pre-activation, [rows, in]; undefined if `recompute` makes it
 /// again.
 struct Saved {
   Tensor x, weight, bias;

@@ -58,7 +58,7 @@ void check_matmul(const char* name, const Tensor& a, const Tensor& b) {
         a.shape(), b.shape(), a.size(-1), inner);
 }
 
-/// One product for all of a's leading dims where b has none: fewer, larger matrices.
+/// One product for all of a's leading dims if b has none: fewer, larger matrices.
 Tensor folded_product(const char* name, const Tensor& a, const Tensor& b) {
   if (a.ndim() <= 2 || b.ndim() != 2) return product(name, a, b);
   Shape shape = a.shape();

@@ -22,7 +22,7 @@ struct LinearOptions {
   Activation input_activation = Activation::kNone;
 };
 
-/// x [.., in] times weight (transposed where [out, in]) plus bias [out] (may be undefined). Weight
+/// x [.., in] times weight (transposed if [out, in]) plus bias [out] (may be undefined). Weight
 /// and bias gradients go straight into the leaves' float32 buffers.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const LinearOptions& = {});
 

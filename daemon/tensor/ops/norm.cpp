@@ -49,7 +49,7 @@ struct Saved {
   Stats stats;
 };
 
-/// The gradient of the norm's input, added into `residual_grad` where that is given (and may be
+/// The gradient of the norm's input, added into `residual_grad` if that is given (and may be
 /// overwritten). Inputs `weight_input` and the next one are weight and bias.
 Tensor norm_backward(const Saved& saved, const Tensor& grad, Tensor residual_grad, int weight_input,
                      GradSink& sink) {
@@ -126,7 +126,7 @@ Tensor norm(NormKind kind, const char* name, const Tensor& input, const Tensor& 
   return y;
 }
 
-/// A gradient that backward may add into: the engine's own tensor where nobody else holds it, else
+/// A gradient that backward may add into: the engine's own tensor if nobody else holds it, else
 /// a copy.
 Tensor writable(const Tensor& grad) {
   const bool sole = grad.impl().use_count() == 1 && grad.storage().use_count() == 1;

@@ -59,13 +59,13 @@ class ParamGrad {
   autograd::GradSink& sink_;
   int input_;
   Tensor param_;
-  Tensor own_;  ///< undefined where the leaf's buffer is used
+  Tensor own_;  ///< undefined if the leaf's buffer is used
   TensorView view_;
   bool accumulate_ = false;
 };
 
 /// For kernels with one `accumulate` flag for both: the flag, after clearing the one that is empty
-/// where they differ.
+/// if they differ.
 bool common_accumulate(ParamGrad& a, ParamGrad& b);
 
 }  // namespace meshloom::ops

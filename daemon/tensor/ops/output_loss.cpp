@@ -28,7 +28,7 @@ class Loop {
   }
 
   void run() {
-    Chunk behind{};  // none where it has no rows
+    Chunk behind{};  // none if it has no rows
     std::size_t buffer = 0;
     for (std::int64_t block = 0; block < rows_; block += plan_.block) {
       const std::int64_t end = std::min(block + plan_.block, rows_);

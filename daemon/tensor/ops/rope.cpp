@@ -31,8 +31,8 @@ Tensor rotate(const Tensor& given, const Tensor& cos, const Tensor& sin, const T
   return y;
 }
 
-/// Positions of this rank's rows [B,S], where they do not simply follow position_offset; [H,S]
-/// where they differ by head (`row_dim` 1).
+/// Positions of this rank's rows [B,S], if they do not simply follow position_offset; [H,S]
+/// if they differ by head (`row_dim` 1).
 Tensor part_positions(ExecutionContext& context, const planner::LocalPart& part, int row_dim,
                       std::int64_t position_offset) {
   std::vector<std::int64_t> values;

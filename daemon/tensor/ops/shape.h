@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Views (no copy where strides allow) and concatenation.
+// Views (no copy if strides allow) and concatenation.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@ namespace meshloom::ops {
 
 Tensor transpose(const Tensor& x, std::int64_t dim0, std::int64_t dim1);
 Tensor permute(const Tensor& x, const Dims& dims);
-/// One size may be -1. Copies where the strides do not allow a view.
+/// One size may be -1. Copies if the strides do not allow a view.
 Tensor reshape(const Tensor& x, const Shape& shape);
 Tensor unsqueeze(const Tensor& x, std::int64_t dim);
 /// The dim must have size 1, else x comes back as it is (as in torch).
@@ -23,7 +23,7 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t split_size, std::int64_t
 /// -1 keeps a size; new leading dims are allowed.
 Tensor expand(const Tensor& x, const Shape& shape);
 Tensor cat(const std::vector<Tensor>& xs, std::int64_t dim);
-/// x itself where it is contiguous, else a copy.
+/// x itself if it is contiguous, else a copy.
 Tensor contiguous(const Tensor& x);
 
 }  // namespace meshloom::ops

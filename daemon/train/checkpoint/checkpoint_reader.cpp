@@ -26,7 +26,7 @@ Manifest read_verified(comm::ProcessGroup& world, const fs::path& folder) {
 }
 
 /// The newest of the entries that is sound; `bad` gets those that were passed over. Throws the
-/// newest one's error where none is.
+/// newest one's error if none is.
 FoundCheckpoint newest_sound(comm::ProcessGroup& world, const std::vector<CheckpointEntry>& entries,
                              std::vector<CheckpointEntry>* bad) {
   std::exception_ptr newest_error;

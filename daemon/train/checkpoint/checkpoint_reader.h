@@ -17,7 +17,7 @@
 
 namespace meshloom::train {
 
-/// Throws DataLoss naming the file where size or digest of files share, share + shares, share + 2
+/// Throws DataLoss naming the file if size or digest of files share, share + shares, share + 2
 /// shares, ... differ from the manifest, or one is missing.
 void verify_files(const std::filesystem::path& folder, const Manifest& manifest, int share = 0,
                   int shares = 1);
@@ -31,7 +31,7 @@ class CheckpointReader {
   /// The whole tensor's shape. Throws NotFound.
   const Shape& shape(const std::string& name) const;
   /// Copies the whole tensor into `out` (converts dtype). Throws FailedPrecondition naming both
-  /// shapes where they differ, NotFound where there is none of that name, DataLoss where the shards
+  /// shapes if they differ, NotFound if there is none of that name, DataLoss if the shards
   /// do not add up.
   void read(const std::string& name, const Tensor& out) const;
   /// The same for a piece of the tensor, whose whole shape the reader of the checkpoint expects to
@@ -66,14 +66,14 @@ struct FoundCheckpoint {
 /// DataLoss on every rank alike.
 FoundCheckpoint open_checkpoint(comm::ProcessGroup& world, const std::filesystem::path& folder);
 
-/// The same; where it is damaged, the newest sound one of those beside it that are older, with a
-/// note. Where all are damaged its own error is thrown.
+/// The same; if it is damaged, the newest sound one of those beside it that are older, with a
+/// note. If all are damaged its own error is thrown.
 FoundCheckpoint open_checkpoint_or_older(comm::ProcessGroup& world,
                                          const std::filesystem::path& folder);
 
-/// The newest checkpoint, verified (each rank of `world` a share of the files); nullopt where there
+/// The newest checkpoint, verified (each rank of `world` a share of the files); nullopt if there
 /// is none. A damaged one throws DataLoss naming it, on every rank; with
-/// `allow_fallback` it is renamed to damaged-step-N, noted, and the one before is taken. Where all
+/// `allow_fallback` it is renamed to damaged-step-N, noted, and the one before is taken. If all
 /// are damaged the newest's error is thrown.
 std::optional<FoundCheckpoint> find_checkpoint(comm::ProcessGroup& world,
                                                const CheckpointLocation& location,

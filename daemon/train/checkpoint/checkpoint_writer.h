@@ -28,7 +28,7 @@ struct CheckpointLocation {
 /// writing, and no copy of the state is made. Protocol: everything goes to .tmp-step-N, files are
 /// synced, then the manifest is written and synced, then the folder is synced, renamed and its
 /// parent synced: a crash at any moment leaves the checkpoints that were there, or those and the
-/// new one. Where a rank fails (a full disk), all throw its error and the unfinished folder is
+/// new one. If a rank fails (a full disk), all throw its error and the unfinished folder is
 /// removed. Returns the folder.
 std::filesystem::path write_checkpoint(comm::ProcessGroup& world,
                                        const CheckpointLocation& location, Manifest manifest,

@@ -21,12 +21,12 @@ class OutputFile {
   virtual void close() = 0;
 };
 
-/// Every call throws ResourceExhausted where the disk or quota is full, else IoError; both name
+/// Every call throws ResourceExhausted if the disk or quota is full, else IoError; both name
 /// path and reason.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
-  /// Creates or empties the file. `expected_bytes` is reserved where the file system can, so that a
+  /// Creates or empties the file. `expected_bytes` is reserved if the file system can, so that a
   /// full disk shows at once.
   virtual std::unique_ptr<OutputFile> create(const std::filesystem::path&,
                                              std::size_t expected_bytes) = 0;
@@ -34,11 +34,11 @@ class FileSystem {
   /// Makes the names in a folder survive a crash.
   virtual void sync_directory(const std::filesystem::path&) = 0;
   virtual void rename(const std::filesystem::path& from, const std::filesystem::path& to) = 0;
-  /// Makes `from` appear under the name `to` in one step where `to` exists; what was there is then
+  /// Makes `from` appear under the name `to` in one step if `to` exists; what was there is then
   /// named `from`. On file systems that cannot, `to` is removed first.
   virtual void replace_directory(const std::filesystem::path& from,
                                  const std::filesystem::path& to) = 0;
-  /// A file or a whole folder; nothing where it does not exist.
+  /// A file or a whole folder; nothing if it does not exist.
   virtual void remove_all(const std::filesystem::path&) = 0;
 };
 

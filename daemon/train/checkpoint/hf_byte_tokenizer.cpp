@@ -6,7 +6,7 @@
 namespace meshloom::train {
 namespace {
 
-/// Byte-level BPE writes every byte as one printable character: itself where it is printable in
+/// Byte-level BPE writes every byte as one printable character: itself if it is printable in
 /// Latin-1, else the next free code point from 256 on.
 bool stands_for_itself(int byte) {
   return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) ||

@@ -104,7 +104,7 @@ void HfFolder::add_file(const std::shared_ptr<SafetensorsFile>& file) {
   }
 }
 
-/// A tied weight that was stored under its second name only. Where both are there, transformers
+/// A tied weight that was stored under its second name only. If both are there, transformers
 /// takes the first.
 void HfFolder::add_tied_copies() {
   for (auto& [name, source] : tied_copies_) parameters_.try_emplace(name, source);

@@ -78,7 +78,7 @@ struct HfParameter {
 
 /// Writes config.json, generation_config.json and the weights, so that transformers loads the
 /// folder without a warning. Written under another name and put in place at the end: `folder` is
-/// complete, or as it was before; an older one is replaced. Throws ResourceExhausted where the disk
+/// complete, or as it was before; an older one is replaced. Throws ResourceExhausted if the disk
 /// is full, IoError.
 void save_hf_folder(const std::filesystem::path& folder, const nn::ModelConfig& config,
                     const std::vector<NamedTensor>& tensors, const HfSaveOptions& options = {});

@@ -77,8 +77,8 @@ Manifest manifest_from_json(const std::string& text, const std::string& label);
 /// Whether a folder is a checkpoint: the manifest is written last, so one without it never was.
 bool is_checkpoint(const std::filesystem::path& folder);
 
-/// Reads and checks folder/manifest.json. Throws NotFound where the folder is no checkpoint,
-/// DataLoss naming it where it is damaged.
+/// Reads and checks folder/manifest.json. Throws NotFound if the folder is no checkpoint,
+/// DataLoss naming it if it is damaged.
 Manifest read_manifest(const std::filesystem::path& folder);
 
 /// "step-200": the folder of the checkpoint after so many optimizer steps.
@@ -91,7 +91,7 @@ struct CheckpointEntry {
   std::int64_t step = 0;
   std::filesystem::path folder;
 };
-/// All checkpoints step-N below `directory`, ascending by N, damaged or not. Empty where there is
+/// All checkpoints step-N below `directory`, ascending by N, damaged or not. Empty if there is
 /// no such directory.
 std::vector<CheckpointEntry> list_checkpoints(const std::filesystem::path& directory);
 

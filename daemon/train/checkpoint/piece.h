@@ -25,7 +25,7 @@ Piece whole_piece(const Shape& shape);
 /// Rows (of the first dim, counted inside the piece) of a piece.
 Piece rows_of_piece(const Piece& piece, const planner::ShardRange& rows);
 
-/// What `rank` of `world_size` holds of a tensor of the state with this shape: all of it where
+/// What `rank` of `world_size` holds of a tensor of the state with this shape: all of it if
 /// `spec` is null, else its part in the spec, whose mesh is the world.
 Piece held_piece(const Shape& shape, const planner::SpecPtr& spec, int rank);
 /// The rows of its local tensor that `rank` writes into a checkpoint: ranks that hold the same
@@ -38,7 +38,7 @@ planner::ShardRange written_rows(const Shape& shape, const planner::SpecPtr& spe
 std::int64_t copy_common(ExecutionContext& context, const TensorView& to, const Piece& to_piece,
                          const TensorView& from, const Piece& from_piece);
 /// The same from a tensor of a file that holds `from_piece`, row-major. Reads the rows of the first
-/// dim that both have, a block at a time; where they are what `to` holds, straight into it.
+/// dim that both have, a block at a time; if they are what `to` holds, straight into it.
 std::int64_t read_common(ExecutionContext& context, const TensorView& to, const Piece& to_piece,
                          const SafetensorsFile& file, const SafetensorsEntry& entry,
                          const Piece& from_piece);

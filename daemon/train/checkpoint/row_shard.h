@@ -9,7 +9,7 @@
 
 namespace meshloom::train {
 
-/// Rows of the first dim (one row where there is none).
+/// Rows of the first dim (one row if there is none).
 inline std::int64_t row_count(const Shape& shape) { return shape.empty() ? 1 : shape[0]; }
 
 /// The shape of some rows of a tensor.

@@ -30,7 +30,7 @@ class SafetensorsFile {
   /// In order of their data.
   const std::vector<SafetensorsEntry>& entries() const { return header_.entries; }
   const SafetensorsMetadata& metadata() const { return header_.metadata; }
-  /// Null where there is no tensor of that name.
+  /// Null if there is no tensor of that name.
   const SafetensorsEntry* find(std::string_view name) const;
   bool contains(std::string_view name) const { return find(name) != nullptr; }
 
@@ -60,7 +60,7 @@ class SafetensorsWriter {
   using Observer = std::function<void(std::span<const std::byte>)>;
 
   /// Creates or truncates `path` and writes the header. `entries` need name, dtype and shape.
-  /// `observer` sees every byte in order (for digests). Throws IoError, or ResourceExhausted where
+  /// `observer` sees every byte in order (for digests). Throws IoError, or ResourceExhausted if
   /// the disk is full.
   SafetensorsWriter(const std::filesystem::path& path, std::vector<SafetensorsEntry> entries,
                     const SafetensorsMetadata& metadata, Observer observer = {});

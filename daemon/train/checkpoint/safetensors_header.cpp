@@ -25,7 +25,7 @@ bool is_printable_name(std::string_view name) {
          std::all_of(name.begin(), name.end(), [](char c) { return c >= 0x20 && c <= 0x7e; });
 }
 
-/// Bytes of a tensor, or nullopt where the product overflows 63 bits.
+/// Bytes of a tensor, or nullopt if the product overflows 63 bits.
 std::optional<std::uint64_t> checked_bytes(const Shape& shape, DType dtype) {
   std::int64_t product = static_cast<std::int64_t>(dtype_size(dtype));
   bool overflow = false;

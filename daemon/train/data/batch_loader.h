@@ -24,8 +24,8 @@ struct HostBatch {
 class BatchLoader {
  public:
   /// Sample g of the whole training is element g % n of the order of epoch g / n, n = dataset size:
-  /// a keyed permutation where `shuffle`, else the natural order.
-  /// Where the dataset's options say masked, tokens are hidden by `seed` and place (mask_sample).
+  /// a keyed permutation if `shuffle`, else the natural order.
+  /// If the dataset's options say masked, tokens are hidden by `seed` and place (mask_sample).
   BatchLoader(std::shared_ptr<const Dataset> dataset, BatchPlan plan, std::uint64_t seed,
               bool shuffle);
 

@@ -35,13 +35,13 @@ class DataFeed {
   void go_on_from(const Progress& progress) { progress_ = progress; }
 
   /// The global batch at the present position; advance() makes it the past. Every rank of `world`
-  /// calls it; `counts`: this rank speaks for those that share its samples. Where one rank's data
-  /// are bad, all throw its error; InvalidArgument where no label of the batch counts.
+  /// calls it; `counts`: this rank speaks for those that share its samples. If one rank's data
+  /// are bad, all throw its error; InvalidArgument if no label of the batch counts.
   FedBatch next(comm::ProcessGroup& world, bool counts) const;
   void advance(std::int64_t labels);
 
-  /// Validation batches from number `first` on, always the same ones; fewer than `batches` where
-  /// the data end. Throws FailedPrecondition where there are no validation data. No collectives.
+  /// Validation batches from number `first` on, always the same ones; fewer than `batches` if
+  /// the data end. Throws FailedPrecondition if there are no validation data. No collectives.
   std::int64_t validation_batches(std::int64_t first, std::int64_t batches) const;
   std::vector<HostBatch> validation_batch(std::int64_t index) const;
 

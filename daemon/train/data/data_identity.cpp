@@ -42,7 +42,7 @@ Files by_name(const v1::DataIdentity& identity) {
   return files;
 }
 
-/// Of the files that both lists name, and of all where the lists are whole.
+/// Of the files that both lists name, and of all if the lists are whole.
 std::vector<std::string> changed_files(const v1::DataIdentity& before,
                                        const v1::DataIdentity& now) {
   const Files old_files = by_name(before), new_files = by_name(now);

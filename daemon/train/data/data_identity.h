@@ -9,13 +9,13 @@
 
 namespace meshloom::train {
 
-/// Reads the first and last MiB of every file, less of each where there are very many.
+/// Reads the first and last MiB of every file, less of each if there are very many.
 v1::DataIdentity identify(const TokenStream& stream);
 
-/// What was and what is, where they differ; empty where they are the same.
+/// What was and what is, if they differ; empty if they are the same.
 std::string difference(const v1::DataIdentity& before, const v1::DataIdentity& now);
 
-/// Empty where they are the same; a note where they differ and may. Else throws FailedPrecondition
+/// Empty if they are the same; a note if they differ and may. Else throws FailedPrecondition
 /// (DATA_CHANGED) that names the differences. `whose` says where `before` comes from: "checkpoint
 /// step-20".
 std::string check_same_data(const v1::DataIdentity& before, const v1::DataIdentity& now,

@@ -41,7 +41,7 @@ struct TokenRange {
   std::int64_t size() const { return end - begin; }
 };
 
-/// The first document that begins at `position` or later (the stream's end where there is none).
+/// The first document that begins at `position` or later (the stream's end if there is none).
 std::int64_t next_document_start(const TokenStream&, const DatasetOptions&, std::int64_t position);
 
 class Dataset {
@@ -51,7 +51,7 @@ class Dataset {
   Dataset(std::shared_ptr<const TokenStream> stream, TokenRange range,
           const DatasetOptions& options);
 
-  /// Samples; 0 where the range is shorter than one.
+  /// Samples; 0 if the range is shorter than one.
   std::int64_t size() const { return size_; }
   /// Tokens of the range.
   std::int64_t tokens() const { return range_.size(); }

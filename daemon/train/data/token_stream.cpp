@@ -29,7 +29,7 @@ constexpr std::array<LlmcVariant, 2> kLlmcVariants = {{{20240520, 1, 2}, {202408
 
 using LlmcHeader = std::array<std::int32_t, kLlmcHeaderWords>;
 
-/// The first words of a file; nothing where it has fewer.
+/// The first words of a file; nothing if it has fewer.
 std::optional<LlmcHeader> read_llmc_header(const base::InputFile& file) {
   if (file.size() < kLlmcHeaderBytes) return std::nullopt;
   LlmcHeader header;

@@ -43,7 +43,7 @@ class TokenStream {
   /// Name of the file that holds a position: for error texts.
   std::string file_of(std::int64_t position) const;
   /// out[i] = token begin + i; [begin, begin + out.size()) lies inside the stream. Throws IoError
-  /// naming the file where it was cut since it was opened, or cannot be read.
+  /// naming the file if it was cut since it was opened, or cannot be read.
   void read(std::int64_t begin, std::span<std::int64_t> out) const;
 
  private:

@@ -33,19 +33,19 @@ struct OptimizerSettings {
 /// From a resolved config.
 OptimizerSettings make_optimizer_settings(const v1::OptimizerConfig&);
 
-/// Where parameters are shards: which of them count in the global gradient norm on this rank, so
+/// If parameters are shards: which of them count in the global gradient norm on this rank, so
 /// that over the ranks of `group` every element counts once.
 struct NormGroup {
   comm::ProcessGroup* group = nullptr;  ///< null: every rank holds everything
   std::vector<bool> counted;            ///< one per parameter; empty: all
 };
 
-/// Holds float32 master weights (the parameters themselves where they are float32) and moments of
+/// Holds float32 master weights (the parameters themselves if they are float32) and moments of
 /// this rank's parameters or shards. Not thread-safe. Gradients are expected to be the global ones
 /// already; the only collective is the norm's.
 class Optimizer {
  public:
-  /// `masters[i]`, where given, becomes parameter i's master weight and must be float32 of its
+  /// `masters[i]`, if given, becomes parameter i's master weight and must be float32 of its
   /// shape; else bfloat16 parameters get a master converted from their value. Parameters outlive
   /// the optimizer. Throws InvalidArgument for a decay pattern that matches no parameter and for a
   /// tie, Unimplemented for dtypes other than float32 and bfloat16.
@@ -75,7 +75,7 @@ class Optimizer {
 
   /// The master weights and moments: "model.NAME", "optimizer.moment1.NAME",
   /// "optimizer.moment2.NAME". Writing into them (loading) is followed by refresh_working_copies().
-  /// `specs`: how the ranks hold each parameter, one per parameter, or none where all hold all.
+  /// `specs`: how the ranks hold each parameter, one per parameter, or none if all hold all.
   std::vector<StateTensor> state(const std::vector<planner::SpecPtr>& specs = {}) const;
   void refresh_working_copies();
   /// float32 master of parameter i.
@@ -91,7 +91,7 @@ class Optimizer {
   };
 
   std::vector<TensorView> counted_gradients() const;
-  /// Of parameter i on this rank; undefined where there is none or it is empty.
+  /// Of parameter i on this rank; undefined if there is none or it is empty.
   Tensor gradient(std::size_t i) const;
   /// Parameters without a gradient are left out.
   std::vector<kernels::OptimizerTensor> tensors_to_step() const;

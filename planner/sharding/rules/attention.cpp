@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kBias = 3, kDocuments = 4;
 
-/// An input that broadcasts against [B, H, S, S] has dim d only where it is not 1.
+/// An input that broadcasts against [B, H, S, S] has dim d only if it is not 1.
 int bias_dim(const OpCall& call, int d, std::int64_t size) {
   if (!has_input(call, kBias)) return -1;
   const Shape& bias = shape_of(call, kBias);

@@ -54,7 +54,7 @@ OpRule matmul(const OpCall& call) {
   return rule;
 }
 
-/// Products whose result gets a bias: where the result is Partial the bias is Partial too, or R and
+/// Products whose result gets a bias: if the result is Partial the bias is Partial too, or R and
 /// added by one rank.
 void add_biased_partials(OpRule& rule, const OpCall& call, int a, int b, int bias) {
   for (const int factor : {a, b}) {

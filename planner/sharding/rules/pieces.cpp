@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slice, split and cat. Along the dim itself a sharding passes where every rank takes the same
+// Slice, split and cat. Along the dim itself a sharding passes if every rank takes the same
 // share of every piece: the whole dim, or equal pieces of a dim that is sharded stretch by stretch
 // (a fused QKV projection sharded by heads).
 #include <algorithm>

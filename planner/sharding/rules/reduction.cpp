@@ -11,7 +11,7 @@ bool is_reduced(const Dims& dims, int dim) {
   return dims.empty() || std::find(dims.begin(), dims.end(), dim) != dims.end();
 }
 
-/// The maximum's own gradient is local only where no gradient is wanted: a rank cannot know whether
+/// The maximum's own gradient is local only if no gradient is wanted: a rank cannot know whether
 /// its maximum is that of all.
 bool may_be_partial_max(const OpCall& call) {
   return call.op == OpId::kAmax && call.attributes.ints[1] != 0;
