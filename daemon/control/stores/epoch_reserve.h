@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "daemon/control/stores/ledger.h"
-
 namespace meshloom::control {
 
 /// Epochs are promised in blocks, so that few records are written and no epoch is given out twice,
@@ -24,18 +22,10 @@ class EpochReserve {
   std::int64_t give() { return ++newest_; }
 
   bool running_out() const { return asked_ - newest_ < kBlock / 2; }
-  /// Asks for the next block.
-  void ask(Ledger& ledger) {
-    v1::JournalRecord record;
-    asked_ = newest_ + kBlock;
-    record.set_epoch(asked_);
-    ticket_ = ledger.append(std::move(record));
-  }
-  /// Of the record that asked last.
-  Ledger::Ticket ticket() const { return ticket_; }
-  void durable(Ledger::Ticket upto) {
-    if (ticket_ <= upto) promised_ = asked_;
-  }
+  /// Asks for the next block: returns what the record of it holds.
+  std::int64_t ask() { return asked_ = newest_ + kBlock; }
+  /// Such a record is durable.
+  void promise(std::int64_t epoch) { promised_ = std::max(promised_, epoch); }
 
  private:
   static constexpr std::int64_t kBlock = 64;
@@ -43,7 +33,6 @@ class EpochReserve {
   std::int64_t newest_ = 0;    ///< that was given out
   std::int64_t asked_ = 0;     ///< the journal is to promise up to here
   std::int64_t promised_ = 0;  ///< and it has up to here
-  Ledger::Ticket ticket_ = 0;
 };
 
 }  // namespace meshloom::control

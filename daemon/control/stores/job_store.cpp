@@ -6,6 +6,7 @@
 #include "daemon/control/host/timestamp.h"
 #include "daemon/control/stores/job_state.h"
 #include "daemon/control/stores/names.h"
+#include "daemon/control/stores/request_log.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -39,7 +40,9 @@ JobStore::JobStore(const Options& options)
     : options_(options),
       ledger_(options.journal, [this](const v1::JournalRecord& record) { apply(record); }) {
   settle_after_restart(options.hold_unfinished);
-  start_ledger();
+  ledger_.start({[this](const Ledger::Visit& append) { snapshot(append); },
+                 [this](Ledger::Ticket upto) { on_durable(upto); },
+                 [this](Ledger::Ticket ticket) { on_refused(ticket); }});
 }
 
 JobEntry& JobStore::entry(const std::string& id) const {
@@ -92,10 +95,7 @@ v1::JournalRecord JobStore::state_record(JobEntry& entry) {
 
 Ledger::Ticket JobStore::save(JobEntry& entry, const std::optional<v1::RequestRecord>& request) {
   v1::JournalRecord record = state_record(entry);
-  if (request) {
-    *record.mutable_request() = *request;
-    requests_.remember(*request);
-  }
+  if (request) *record.mutable_request() = *request;
   return ledger_.append(std::move(record));
 }
 
@@ -111,15 +111,15 @@ v1::Job JobStore::repeat(const v1::RequestRecord& record) const {
 }
 
 std::optional<v1::Job> JobStore::find_request(const RequestKey& key) const {
-  const std::lock_guard lock(mutex_);
-  if (const auto* first = requests_.find(key)) return repeat(*first);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !undecided("", key); });
+  if (const auto first = ledger_.find_request(key)) return repeat(*first);
   return std::nullopt;
 }
 
 bool JobStore::undecided(const std::string& id, const RequestKey& key) const {
   return std::any_of(undecided_.begin(), undecided_.end(), [&](const Undecided& item) {
-    return (!id.empty() && item.id == id) ||
-           (!key.id.empty() && item.request && item.request->request_id() == key.id);
+    return (!id.empty() && item.id == id) || (!key.id.empty() && item.request_id == key.id);
   });
 }
 
@@ -136,7 +136,7 @@ v1::Job JobStore::submit(const v1::JobSpec& spec, const v1::RunConfig& resolved,
     std::unique_lock lock(mutex_);
     // How another one with this name or request id ends decides about this one.
     changed_.wait(lock, [&] { return !undecided(wanted, key); });
-    if (const auto* first = requests_.find(key)) return repeat(*first);
+    if (const auto first = ledger_.find_request(key)) return repeat(*first);
     if (closed_) throw Unavailable("the daemon is stopping", "STOPPING");
     const std::size_t waiting = unfinished_.size() + undecided_.size();
     if (waiting >= kMostQueued)
@@ -155,7 +155,7 @@ v1::Job JobStore::submit(const v1::JobSpec& spec, const v1::RunConfig& resolved,
     const auto request = RequestLog::record_of(key, answer.name());
     if (request) *record.mutable_request() = *request;
     ticket = ledger_.append(std::move(record), Ledger::Need::kRefusable);
-    undecided_.push_back({ticket, id, std::move(fresh), request});
+    undecided_.push_back({ticket, id, std::move(fresh), key.id});
   }
   ledger_.wait(ticket);
   return answer;
@@ -206,7 +206,7 @@ v1::Job JobStore::cancel(const std::string& id, const RequestKey& key) {
   Ledger::Ticket ticket = 0;
   {
     const Change locked(*this);
-    if (const auto* first = requests_.find(key)) return repeat(*first);
+    if (const auto first = ledger_.find_request(key)) return repeat(*first);
     JobEntry& target = entry(id);
     const v1::JobState state = target.job.state();
     if (state == v1::JOB_STATE_CANCELLED || state == v1::JOB_STATE_CANCELLING) {
@@ -234,7 +234,7 @@ v1::Job JobStore::release(const std::string& id, const RequestKey& key) {
   Ledger::Ticket ticket = 0;
   {
     const Change locked(*this);
-    if (const auto* first = requests_.find(key)) return repeat(*first);
+    if (const auto first = ledger_.find_request(key)) return repeat(*first);
     JobEntry& target = entry(id);
     if (is_final(target.job.state()) || !target.waits)
       throw FailedPrecondition(fmt::format("job \"{}\" is not held", id), "JOB_NOT_HELD",

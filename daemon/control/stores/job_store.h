@@ -15,11 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "daemon/control/stores/epoch_reserve.h"
 #include "daemon/control/stores/job_entry.h"
 #include "daemon/control/stores/ledger.h"
 #include "daemon/control/stores/request_key.h"
-#include "daemon/control/stores/request_log.h"
 #include "daemon/control/stores/subscribers.h"
 #include "daemon/train/checkpoint/file_system.h"
 #include "kernels/base/error.h"
@@ -147,14 +145,13 @@ class JobStore {
     Ledger::Ticket ticket = 0;
     std::string id;
     std::unique_ptr<JobEntry> fresh;  ///< null: a removal
-    std::optional<v1::RequestRecord> request;
+    std::string request_id;
   };
 
   // Replay and restart.
   void apply(const v1::JournalRecord& record);
   void settle_after_restart(bool hold);
   void settle_entry(JobEntry& entry, bool hold);
-  void start_ledger();
 
   // Called by the ledger's thread.
   void snapshot(const Ledger::Visit& append) const;
@@ -191,8 +188,6 @@ class JobStore {
   std::set<JobEntry*> behind_;           ///< with events that are not told
   std::vector<Undecided> undecided_;     ///< in order of tickets
   std::set<std::string> removed_;        ///< gone, but for what may be left of the folder
-  RequestLog requests_;
-  EpochReserve epochs_;
   std::int64_t next_job_ = 1;
   std::int64_t next_number_ = 1;
   std::int64_t ends_ = 0;

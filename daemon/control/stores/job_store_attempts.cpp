@@ -26,8 +26,8 @@ v1::Job JobStore::begin_attempt(const std::string& id) {
   v1::Job begun;
   {
     Change locked(*this);
-    changed_.wait(locked.lock(), [&] { return closed_ || epochs_.can_give(); });
-    if (!epochs_.can_give())
+    changed_.wait(locked.lock(), [&] { return closed_ || ledger_.can_give_epoch(); });
+    if (!ledger_.can_give_epoch())
       throw Unavailable("the daemon is stopping and the journal cannot be written", "STOPPING");
     JobEntry& target = entry(id);
     check_internal(can_move(target.job.state(), v1::JOB_STATE_PREPARING),
@@ -39,10 +39,9 @@ v1::Job JobStore::begin_attempt(const std::string& id) {
     target.active = true;
     target.hold_back();
     target.job.set_state(v1::JOB_STATE_PREPARING);
-    target.job.set_epoch(epochs_.give());
+    target.job.set_epoch(ledger_.give_epoch());
     target.job.set_attempt(target.job.attempt() + 1);
     target.job.set_stalled_attempts(target.job.stalled_attempts() + 1);
-    if (epochs_.running_out()) epochs_.ask(ledger_);
     ticket = save(target);
     add_job_event(target, ticket);
     begun = target.job;
@@ -162,9 +161,6 @@ bool JobStore::cancel_requested(const std::string& id) const {
   return entry(id).job.state() == v1::JOB_STATE_CANCELLING;
 }
 
-std::int64_t JobStore::epoch() const {
-  const std::lock_guard lock(mutex_);
-  return epochs_.newest();
-}
+std::int64_t JobStore::epoch() const { return ledger_.newest_epoch(); }
 
 }  // namespace meshloom::control

@@ -31,14 +31,11 @@ void JobStore::erase_entry(const std::string& id) {
 }
 
 void JobStore::apply(const v1::JournalRecord& record) {
-  epochs_.skip(std::max({record.epoch(), record.job().epoch(), record.state().epoch()}));
   next_job_ = std::max(next_job_, record.next_job());
   if (const std::string& id = record.deleted_job(); !id.empty()) {
     erase_entry(id);
     removed_.insert(id);
-    requests_.forget_resource(job_resource(id));
   }
-  if (record.has_request()) requests_.remember(record.request());
   if (!record.has_job() && !record.has_state()) return;
   v1::Job job = record.has_job() ? record.job() : record.state();
   const std::string id = parse_job_name(job.name());
@@ -98,30 +95,13 @@ void JobStore::settle_entry(JobEntry& entry, bool hold) {
                job.hold_reason(), entry.id());
 }
 
-void JobStore::start_ledger() {
-  ledger_.start({[this](const Ledger::Visit& append) { snapshot(append); },
-                 [this](Ledger::Ticket upto) { on_durable(upto); },
-                 [this](Ledger::Ticket ticket) { on_refused(ticket); }});
-  Ledger::Ticket ticket = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    epochs_.ask(ledger_);
-    ticket = epochs_.ticket();
-  }
-  ledger_.wait(ticket);
-}
-
 void JobStore::snapshot(const Ledger::Visit& append) const {
   std::vector<v1::JournalRecord> records(1);
   std::vector<std::int64_t> numbers;
   {
     const std::lock_guard lock(mutex_);
-    records[0].set_epoch(epochs_.asked());
     records[0].set_next_job(next_job_);
     for (const std::string& id : removed_) records.emplace_back().set_deleted_job(id);
-    requests_.visit([&](const v1::RequestRecord& request) {
-      *records.emplace_back().mutable_request() = request;
-    });
     for (const auto& item : entries_) numbers.push_back(item.first);
   }
   for (const v1::JournalRecord& record : records) append(record);
@@ -149,7 +129,6 @@ void JobStore::on_durable(Ledger::Ticket upto) {
     undecided_.erase(undecided_.begin());
     decide(std::move(decided));
   }
-  epochs_.durable(upto);
   for (auto item = behind_.begin(); item != behind_.end();) {
     JobEntry& late = **item;
     if (late.publish(upto)) {
@@ -169,9 +148,7 @@ void JobStore::decide(Undecided decided) {
   } else {
     erase_entry(decided.id);
     removed_.insert(decided.id);
-    requests_.forget_resource(job_resource(decided.id));
   }
-  if (decided.request) requests_.remember(*decided.request);
 }
 
 void JobStore::on_refused(Ledger::Ticket ticket) {

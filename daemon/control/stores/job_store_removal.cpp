@@ -6,6 +6,7 @@
 #include "daemon/control/stores/job_state.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/names.h"
+#include "daemon/control/stores/request_log.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -32,7 +33,7 @@ void JobStore::remove(const std::string& id, const RequestKey& key) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !undecided(id, key); });
     const bool gone = removed_.count(id) > 0;
-    if (!gone && requests_.find(key)) return;
+    if (!gone && ledger_.find_request(key)) return;
     if (!gone) {
       check_removable(id);
       v1::JournalRecord record;
@@ -43,7 +44,7 @@ void JobStore::remove(const std::string& id, const RequestKey& key) {
         *record.mutable_request() = *request;
       }
       ticket = ledger_.append(std::move(record), Ledger::Need::kRefusableUrgent);
-      undecided_.push_back({ticket, id, nullptr, request});
+      undecided_.push_back({ticket, id, nullptr, key.id});
     }
   }
   if (ticket > 0) ledger_.wait(ticket);

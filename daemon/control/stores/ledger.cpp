@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
@@ -13,12 +14,11 @@ constexpr std::size_t kLargestBatch = 4 << 20;
 constexpr std::uint64_t kSmallJournal = 1 << 20;  // not worth compacting
 constexpr std::chrono::milliseconds kBetweenAttempts{500};
 
-void replay_payload(std::string_view payload, const Ledger::Replay& replay) {
+v1::JournalRecord parse(std::string_view payload) {
   v1::JournalRecord record;
   if (!record.ParseFromArray(payload.data(), static_cast<int>(payload.size())))
     throw DataLoss("journal: a record with a right digest cannot be parsed", "JOURNAL_CORRUPT");
-  if (record.group_size() == 0) return replay(record);
-  for (const auto& item : record.group()) replay(item);
+  return record;
 }
 
 bool refusable(Ledger::Need need) { return need != Ledger::Need::kKept; }
@@ -26,7 +26,7 @@ bool refusable(Ledger::Need need) { return need != Ledger::Need::kKept; }
 }  // namespace
 
 Ledger::Ledger(const std::filesystem::path& file, const Replay& replay)
-    : journal_(file, [&](std::string_view payload) { replay_payload(payload, replay); }) {
+    : journal_(file, [&](std::string_view payload) { replay_one(parse(payload), replay); }) {
   if (journal_.cut_file())
     spdlog::warn(
         "journal: its last record has a wrong digest; its {} bytes were cut off and are kept in {}",
@@ -51,18 +51,49 @@ Ledger::~Ledger() {
                   queue_.size());
 }
 
+void Ledger::replay_one(const v1::JournalRecord& record, const Replay& rest) {
+  for (const auto& item : record.group()) replay_one(item, rest);
+  if (record.group_size() > 0) return;
+  epochs_.skip(std::max({record.epoch(), record.job().epoch(), record.state().epoch()}));
+  learn(record);
+  rest(record);
+}
+
+void Ledger::learn(const v1::JournalRecord& record) {
+  if (const std::string& id = record.deleted_job(); !id.empty())
+    requests_.forget_resource(job_resource(id));
+  if (record.has_request()) requests_.remember(record.request());
+}
+
 void Ledger::start(Hooks hooks) {
   hooks_ = std::move(hooks);
   compact();
   thread_ = std::thread([this] { run(); });
+  Ticket epochs = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    epochs = ask_epochs();
+  }
+  wait(epochs);
 }
 
 Ledger::Ticket Ledger::append(v1::JournalRecord record, Need need) {
-  const std::size_t bytes = record.ByteSizeLong();
   const std::lock_guard lock(mutex_);
+  if (!refusable(need)) learn(record);
+  return queue(std::move(record), need);
+}
+
+Ledger::Ticket Ledger::queue(v1::JournalRecord record, Need need) {
+  const std::size_t bytes = record.ByteSizeLong();
   queue_.push_back({++last_, need, std::move(record), bytes});
   work_.notify_one();
   return last_;
+}
+
+Ledger::Ticket Ledger::ask_epochs() {
+  v1::JournalRecord record;
+  record.set_epoch(epochs_.ask());
+  return queue(std::move(record), Need::kKept);
 }
 
 bool Ledger::wait(Ticket ticket) {
@@ -75,6 +106,29 @@ bool Ledger::wait(Ticket ticket) {
     std::rethrow_exception(error);
   }
   return durable_ >= ticket;
+}
+
+std::optional<v1::RequestRecord> Ledger::find_request(const RequestKey& key) const {
+  const std::lock_guard lock(mutex_);
+  const v1::RequestRecord* found = requests_.find(key);
+  return found ? std::optional(*found) : std::nullopt;
+}
+
+bool Ledger::can_give_epoch() const {
+  const std::lock_guard lock(mutex_);
+  return epochs_.can_give();
+}
+
+std::int64_t Ledger::give_epoch() {
+  const std::lock_guard lock(mutex_);
+  const std::int64_t epoch = epochs_.give();
+  if (epochs_.running_out()) ask_epochs();
+  return epoch;
+}
+
+std::int64_t Ledger::newest_epoch() const {
+  const std::lock_guard lock(mutex_);
+  return epochs_.newest();
 }
 
 void Ledger::run() {
@@ -129,7 +183,7 @@ void Ledger::write_batch(std::vector<Item> batch) {
       refuse(batch, std::current_exception());
     }
   }
-  settle(upto);
+  settle(batch, upto);
   compact_if_large();
 }
 
@@ -161,7 +215,14 @@ void Ledger::keep(std::vector<Item> batch, const std::string& error) {
   settled_.notify_all();
 }
 
-void Ledger::settle(Ticket upto) {
+void Ledger::settle(const std::vector<Item>& written, Ticket upto) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Item& item : written) {
+      epochs_.promise(item.record.epoch());
+      if (refusable(item.need)) learn(item.record);
+    }
+  }
   hooks_.durable(upto);
   const std::lock_guard lock(mutex_);
   if (failing_) spdlog::info("journal: written again, nothing was lost");
@@ -177,12 +238,27 @@ void Ledger::compact_if_large() {
 void Ledger::compact() {
   try {
     journal_.rewrite([&](const Journal::Visit& append) {
-      hooks_.snapshot([&](const v1::JournalRecord& record) { append(record.SerializeAsString()); });
+      const auto write = [&](const v1::JournalRecord& record) {
+        append(record.SerializeAsString());
+      };
+      // The requests first: what one of them changed is then in the store's records.
+      for (const v1::JournalRecord& record : own_snapshot()) write(record);
+      hooks_.snapshot(write);
     });
   } catch (const Error& error) {
     spdlog::warn("journal is not compacted: {}", error.what());
   }
   compact_at_ = std::max(2 * journal_.size(), journal_.size() + kSmallJournal);
+}
+
+std::vector<v1::JournalRecord> Ledger::own_snapshot() const {
+  std::vector<v1::JournalRecord> records(1);
+  const std::lock_guard lock(mutex_);
+  records[0].set_epoch(epochs_.asked());
+  requests_.visit([&](const v1::RequestRecord& request) {
+    *records.emplace_back().mutable_request() = request;
+  });
+  return records;
 }
 
 }  // namespace meshloom::control

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ledger: the one writer of the journal, below the stores.
+// Ledger: the one writer of the journal, with the request ids and epochs in it, below the stores.
 #pragma once
 
 #include <condition_variable>
@@ -9,10 +9,13 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
+#include "daemon/control/stores/epoch_reserve.h"
 #include "daemon/control/stores/journal.h"
+#include "daemon/control/stores/request_log.h"
 #include "v1/journal.pb.h"
 
 namespace meshloom::control {
@@ -20,6 +23,10 @@ namespace meshloom::control {
 /// A store changes its memory, appends the record under its own mutex, and waits without it. One
 /// thread writes what has come together since its last write with one fdatasync, and compacts the
 /// journal when it has grown to twice what lives in it. All methods may be called from any thread.
+///
+/// The ledger itself reads what a record says of requests, epochs and deleted resources. That of a
+/// kept record counts at once, that of a refusable one once it is durable, before the store is
+/// told.
 class Ledger {
  public:
   /// Numbers records in the order of append, from 1.
@@ -34,8 +41,8 @@ class Ledger {
   using Replay = std::function<void(const v1::JournalRecord&)>;
   using Visit = std::function<void(const v1::JournalRecord&)>;
   struct Hooks {
-    /// Everything that must survive, as records: what was appended and not refused, but not those
-    /// refusable ones of which `durable` has not told.
+    /// Everything that must survive but requests and epochs, as records: what was appended and not
+    /// refused, but not those refusable ones of which `durable` has not told.
     std::function<void(const Visit& append)> snapshot;
     /// All records up to this one are on disk, but for those that were refused.
     std::function<void(Ticket)> durable;
@@ -49,8 +56,9 @@ class Ledger {
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
-  /// Compacts the journal and starts writing. The hooks are called by the writing thread without
-  /// the ledger's mutex, before any `wait` for the record returns; `snapshot` also by this call.
+  /// Compacts the journal, starts writing and asks for the first epochs. The hooks are called by
+  /// the writing thread without the ledger's mutex, before any `wait` for the record returns;
+  /// `snapshot` also by this call.
   void start(Hooks hooks);
 
   /// Queues; does not block.
@@ -60,6 +68,16 @@ class Ledger {
   /// again. Throws what refused a refusable one.
   bool wait(Ticket ticket);
 
+  /// Nothing for a new request. Throws InvalidArgument (REQUEST_ID_REUSED).
+  std::optional<v1::RequestRecord> find_request(const RequestKey& key) const;
+
+  /// True if the journal has promised another epoch, which it may have whenever `durable` is
+  /// called.
+  bool can_give_epoch() const;
+  /// An epoch that was never given out before. Only while can_give_epoch().
+  std::int64_t give_epoch();
+  std::int64_t newest_epoch() const;
+
  private:
   struct Item {
     Ticket ticket = 0;
@@ -68,19 +86,28 @@ class Ledger {
     std::size_t bytes = 0;
   };
 
+  void replay_one(const v1::JournalRecord& record, const Replay& rest);
+  // With the mutex held, or before anybody else has the ledger.
+  void learn(const v1::JournalRecord& record);
+  Ticket queue(v1::JournalRecord record, Need need);
+  Ticket ask_epochs();
+
   void run();
   std::vector<Item> take_batch();
   void write_batch(std::vector<Item> batch);
   void refuse(std::vector<Item>& batch, const std::exception_ptr& error);
   void keep(std::vector<Item> batch, const std::string& error);
-  void settle(Ticket upto);
+  void settle(const std::vector<Item>& written, Ticket upto);
   void compact_if_large();
   void compact();
+  std::vector<v1::JournalRecord> own_snapshot() const;
 
-  Journal journal_;
+  mutable std::mutex mutex_;
+  RequestLog requests_;
+  EpochReserve epochs_;
+  Journal journal_;  ///< behind what its replay fills
   Hooks hooks_;
   std::uint64_t compact_at_ = 0;
-  std::mutex mutex_;
   std::condition_variable work_;     ///< for the writer
   std::condition_variable settled_;  ///< for those who wait
   std::deque<Item> queue_;

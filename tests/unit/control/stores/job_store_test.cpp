@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 #include <set>
 #include <thread>
 
@@ -118,6 +119,18 @@ TEST_F(JobStoreTest, AHundredRepeatsAtOnceMakeOneJob) {
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(names.size(), 1u);
   EXPECT_EQ(store->list(0, 1000).first.size(), 1u);
+}
+
+TEST_F(JobStoreTest, WhoFindsARequestFindsItsJob) {
+  const auto store = open();
+  constexpr int kJobs = 200;
+  const auto key_of = [](int i) { return key(fmt::format("id-{}", i), ""); };
+  auto finds_all = std::async(std::launch::async, [&] {
+    for (int i = 0; i < kJobs; ++i)
+      while (!store->find_request(key_of(i))) std::this_thread::yield();
+  });
+  for (int i = 0; i < kJobs; ++i) submit(*store, "", key_of(i));
+  EXPECT_NO_THROW(finds_all.get()) << "a request that is known before its job is listed";
 }
 
 TEST_F(JobStoreTest, CancellingFollowsTheStates) {

@@ -16,8 +16,8 @@ namespace {
 
 v1::JournalRecord named(const std::string& id, std::size_t padding = 0) {
   v1::JournalRecord record;
-  record.mutable_request()->set_request_id(id);
-  record.mutable_request()->set_digest(std::string(padding, 'd'));
+  record.mutable_job()->set_name(id);
+  record.mutable_job()->set_hold_reason(std::string(padding, 'x'));
   return record;
 }
 
@@ -37,7 +37,7 @@ class LedgerTest : public ::testing::Test {
   std::vector<std::string> ids() {
     std::vector<std::string> found;
     const Ledger ledger(folder_ / "journal", [&](const v1::JournalRecord& record) {
-      found.push_back(record.request().request_id());
+      if (record.has_job()) found.push_back(record.job().name());
     });
     return found;
   }
@@ -124,6 +124,54 @@ TEST_F(LedgerTest, TheJournalStaysInProportionToWhatLives) {
   EXPECT_LT(largest, 3u << 20) << "10 MB were appended";
   EXPECT_GE(snapshots_, 5);
   EXPECT_EQ(ids().back(), "999");
+}
+
+TEST_F(LedgerTest, ARequestIsKnownAtOnceOrOnceItsRecordIsDurable) {
+  const auto asked = [](const std::string& id) {
+    v1::JournalRecord record;
+    record.mutable_request()->set_request_id(id);
+    record.mutable_request()->set_resource("jobs/a");
+    return record;
+  };
+  with_ledger([&](Ledger& ledger) {
+    {
+      const test::FileSizeLimit full(size() + 1);
+      const Ledger::Ticket kept = ledger.append(asked("kept"));
+      EXPECT_TRUE(ledger.find_request({"kept", ""}));
+      EXPECT_THROW(ledger.find_request({"kept", "other"}), InvalidArgument);
+      const Ledger::Ticket refused = ledger.append(asked("refused"), Ledger::Need::kRefusable);
+      EXPECT_THROW(ledger.wait(refused), Error);
+      EXPECT_FALSE(ledger.find_request({"refused", ""}));
+      ledger.wait(kept);
+    }
+    ledger.wait(ledger.append(asked("later"), Ledger::Need::kRefusable));
+    EXPECT_TRUE(ledger.find_request({"later", ""}));
+    EXPECT_FALSE(ledger.find_request({"", ""}));
+    v1::JournalRecord removal;
+    removal.set_deleted_job("a");
+    EXPECT_FALSE(ledger.find_request({"later", ""})->gone());
+    ledger.wait(ledger.append(std::move(removal), Ledger::Need::kRefusableUrgent));
+  });
+  // This one replays what was appended, the next one the snapshot that this one begins with.
+  with_ledger([&](Ledger& ledger) { EXPECT_TRUE(ledger.find_request({"kept", ""})->gone()); });
+  with_ledger([&](Ledger& ledger) {
+    EXPECT_TRUE(ledger.find_request({"later", ""})->gone());
+    EXPECT_FALSE(ledger.find_request({"refused", ""}));
+  });
+}
+
+TEST_F(LedgerTest, NoEpochIsGivenOutTwice) {
+  std::int64_t last = 0;
+  for (int start = 0; start < 3; ++start)
+    with_ledger([&](Ledger& ledger) {
+      for (int i = 0; i < 100; ++i) {
+        while (!ledger.can_give_epoch()) std::this_thread::yield();
+        const std::int64_t epoch = ledger.give_epoch();
+        EXPECT_GT(epoch, last);
+        EXPECT_EQ(ledger.newest_epoch(), epoch);
+        last = epoch;
+      }
+    });
 }
 
 }  // namespace
