@@ -63,16 +63,17 @@ void check_shapes(const Tensor& logits, const Tensor& targets) {
         logits.shape(), expected);
 }
 
-/// One factor per row, from targets as they were given (those of this rank).
+/// One factor per row, from targets as they were given (those of this rank); 0 if it is ignored.
 Tensor row_weights(const Tensor& targets, DType dtype, const CrossEntropyOptions& options) {
-  const std::vector<double> of_class = local_of(options.class_weights).to_vector();
-  std::vector<double> of_row;
-  for (const double target : targets.to_vector()) {
-    const auto c = static_cast<std::int64_t>(target);
-    const bool counts = c != options.ignore_index;
-    of_row.push_back(counts ? of_class[static_cast<std::size_t>(c)] : 0.0);
-  }
-  return from_values(targets.context(), {targets.numel()}, std::span<const double>(of_row), dtype);
+  const Tensor of_class = contiguous(cast(local_of(options.class_weights).detach(), dtype));
+  const Tensor places = slice_places(targets, {{0, of_class.numel()}}, options.ignore_index);
+  ExecutionContext& context = targets.context();
+  Tensor of_row = empty(context, {targets.numel()}, dtype);
+  context.backend().embedding(context.kernel_context(),
+                              alias(of_row, {targets.numel(), 1}, {1, 1}).view(),
+                              alias(of_class, {of_class.numel(), 1}, {1, 1}).view(),
+                              alias(places, {targets.numel()}, {1}).view());
+  return of_row;
 }
 
 void check_class_weights(const CrossEntropyOptions& options, std::int64_t classes) {
