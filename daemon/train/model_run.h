@@ -93,7 +93,6 @@ class ModelRun {
   /// Adds this rank's share of the loss to `loss_sum`.
   void run_micro_batch(const HostBatch& batch, const StepBatch& step, bool last,
                        const Tensor& loss_sum);
-  void end_micro_batch(bool last);
   /// Throws if config.debug asks for it on this rank in this step.
   void fail_on_purpose() const;
   void refuse_nonfinite(double loss, float norm);
