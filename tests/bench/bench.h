@@ -26,6 +26,8 @@ inline double percentile(std::vector<double> values, double p) {
 // benchmarks print a table unless asked for JSON. argv[0] is the benchmark's name.
 int run_train_bench(int argc, char** argv);
 int run_checkpoint_bench(int argc, char** argv);
+/// Under mpirun, or with --local-ranks; a table unless asked for JSON.
+int run_collectives_bench(int argc, char** argv);
 int run_startup_bench(int argc, char** argv);
 int run_plan_bench(int argc, char** argv);
 int run_dispatch_bench(int argc, char** argv);

@@ -17,6 +17,8 @@ struct Entry {
 constexpr Entry kBenchmarks[] = {
     {"train", meshloom::bench::run_train_bench, "training steps of a model"},
     {"checkpoint", meshloom::bench::run_checkpoint_bench, "saving and loading against a raw write"},
+    {"collectives", meshloom::bench::run_collectives_bench,
+     "collectives against Open MPI's and against copies"},
     {"generate", meshloom::bench::run_generate_bench, "prompts and single tokens of a model"},
     {"kernels", meshloom::bench::run_kernels_bench, "memory-bound kernels against copies"},
     {"matmul", meshloom::bench::run_matmul_bench, "matrix products against a register-only probe"},
