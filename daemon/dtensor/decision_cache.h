@@ -23,6 +23,8 @@ struct Decided {
   std::vector<RedistributeSpecs> uses;
   planner::ShardingDecision decision;
   planner::OpAttributes local_attributes;
+  /// Some output is Partial: its parts are communicated before it can be used.
+  bool partial_outputs = false;
   const DistributedOp* implementation = nullptr;  ///< null: the op on local tensors is enough
   /// The inputs that are redistributed, with messages and without.
   std::vector<int> moved, sharded;

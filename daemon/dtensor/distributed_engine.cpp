@@ -30,6 +30,13 @@ class InputList {
   std::span<T> items_;
 };
 
+ExecutionContext& context_of(std::span<const Tensor> tensors) {
+  const auto given = std::find_if(tensors.begin(), tensors.end(),
+                                  [](const Tensor& tensor) { return static_cast<bool>(tensor); });
+  check_internal(given != tensors.end(), "a distributed op without a tensor");
+  return given->context();
+}
+
 void note_redistributions(Decided& decided, planner::PlanCache& plans) {
   for (std::size_t i = 0; i < decided.uses.size(); ++i) {
     const RedistributeSpecs& use = decided.uses[i];
@@ -105,6 +112,8 @@ const Decided& DistributedEngine::decide(planner::OpId op, DecisionCache::Specs 
                                   : planner::LocalPart{});
   }
   note_redistributions(*decided, context_.plans);
+  for (const planner::SpecPtr& output : decision.outputs)
+    decided->partial_outputs = decided->partial_outputs || (output && output->has_partial());
   if (!decision.roles.empty()) decided->implementation = &implementation->second;
   if (context_.mesh.member()) {
     decided->local_attributes = planner::local_attributes(call, decision, coordinates);
@@ -169,6 +178,9 @@ std::vector<Tensor> DistributedEngine::run(planner::OpId op, std::span<const Ten
   if (context_.mesh.member()) [[likely]] {
     const LocalCall call{locals.span(), decided.local_attributes,    options,     decided.decision,
                          decided.parts, context_.mesh.coordinates(), collectives_};
+    const OutputMemory memory(context_of(locals.span()), decided.partial_outputs
+                                                             ? MemoryKind::kSymmetric
+                                                             : MemoryKind::kDevice);
     results = decided.implementation ? decided.implementation->run(call) : local(call);
   } else {
     results = run_outside(op, attributes, locals.span(), outputs);

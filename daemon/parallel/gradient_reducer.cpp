@@ -39,7 +39,7 @@ GradientReducer::Bucket GradientReducer::make_bucket(
   const auto count = static_cast<std::int64_t>(plan.slots.size());
   Bucket bucket;
   // Gaps between slots travel too: they are zero from here on.
-  bucket.flat = zeros(context_, {plan.size + count}, DType::kFloat32);
+  bucket.flat = zeros(context_, {plan.size + count}, DType::kFloat32, MemoryKind::kSymmetric);
   bucket.flags = ops::alias(bucket.flat, {count}, {1}, plan.size);
   for (const planner::BucketSlot& place : plan.slots) {
     const nn::NamedParameter& named = parameters[static_cast<std::size_t>(place.parameter)];

@@ -66,6 +66,9 @@ class ExecutionContext {
   bool defer_parameters() const { return defer_parameters_; }
   void set_defer_parameters(bool defer) { defer_parameters_ = defer; }
 
+  /// Where tensors are made that ask for no kind of their own; set by OutputMemory.
+  MemoryKind output_memory() const { return output_memory_; }
+
   /// Numbers autograd nodes in order of recording, and backward runs.
   std::uint64_t next_sequence() { return ++sequence_; }
   /// The activation checkpoint whose segment runs now, or null (autograd/checkpoint.h).
@@ -75,6 +78,7 @@ class ExecutionContext {
  private:
   class AllocatorWorkspace;
   friend class PollPoint;
+  friend class OutputMemory;
 
   Options options_;
   std::unique_ptr<AllocatorWorkspace> workspace_;
@@ -83,8 +87,26 @@ class ExecutionContext {
   bool grad_enabled_ = true;
   bool batch_invariant_ = false;
   bool defer_parameters_ = false;
+  MemoryKind output_memory_ = MemoryKind::kDevice;
   std::uint64_t sequence_ = 0;
   autograd::CheckpointFrame* checkpoint_frame_ = nullptr;
+};
+
+/// While it lives, what ops make lies in memory of a kind: results that will be communicated are
+/// written where peers can read them.
+class OutputMemory {
+ public:
+  OutputMemory(ExecutionContext& context, MemoryKind kind)
+      : context_(context), before_(context.output_memory_) {
+    context_.output_memory_ = kind;
+  }
+  ~OutputMemory() { context_.output_memory_ = before_; }
+  OutputMemory(const OutputMemory&) = delete;
+  OutputMemory& operator=(const OutputMemory&) = delete;
+
+ private:
+  ExecutionContext& context_;
+  MemoryKind before_;
 };
 
 /// Runs a function between the ops of a context for as long as it lives. The function may end no

@@ -30,6 +30,7 @@ Tensor empty(ExecutionContext& context, const Shape& shape, DType dtype, MemoryK
   const std::size_t bytes = size_in_bytes(shape, dtype);
   auto impl = std::make_shared<TensorImpl>();
   impl->context = &context;
+  if (kind == MemoryKind::kDevice) kind = context.output_memory();
   impl->storage = context.allocator(kind).allocate(bytes);
   impl->shape = shape;
   impl->strides = contiguous_strides(shape);
@@ -64,8 +65,10 @@ void materialize(const Tensor& tensor) {
   tensor.impl()->storage = tensor.context().allocator().allocate(tensor.storage()->bytes());
 }
 
-Tensor zeros(ExecutionContext& context, const Shape& shape, DType dtype) {
-  return full(context, shape, 0.0, dtype);
+Tensor zeros(ExecutionContext& context, const Shape& shape, DType dtype, MemoryKind kind) {
+  Tensor result = empty(context, shape, dtype, kind);
+  context.backend().fill(context.kernel_context(), result.view(), 0.0);
+  return result;
 }
 
 Tensor full(ExecutionContext& context, const Shape& shape, double value, DType dtype) {

@@ -108,6 +108,7 @@ struct TensorImpl {
 inline bool Tensor::has_layout() const { return impl_ && impl_->layout; }
 
 // --- Factories (no gradient)
+/// kDevice: of the kind that an OutputMemory of the context asks for, if there is one.
 Tensor empty(ExecutionContext&, const Shape&, DType, MemoryKind = MemoryKind::kDevice);
 /// A tensor described without memory: `provider` is asked for it at every first use (and outlives
 /// the tensor); without one the tensor can be looked at, but not used, until materialize().
@@ -118,7 +119,7 @@ void defer(const Tensor&, StorageProvider* provider);
 /// Gives a deferred tensor memory of its own (undefined values); nothing if it has some. Other
 /// tensors on the same storage stay without.
 void materialize(const Tensor&);
-Tensor zeros(ExecutionContext&, const Shape&, DType);
+Tensor zeros(ExecutionContext&, const Shape&, DType, MemoryKind = MemoryKind::kDevice);
 Tensor full(ExecutionContext&, const Shape&, double value, DType);
 Tensor empty_like(const Tensor&);
 /// Copies host values.

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "daemon/comm/symm_mem/tensors/symmetric_source.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/train/all_reduce_values.h"
 #include "daemon/train/dtype_choice.h"
@@ -16,9 +17,11 @@
 namespace meshloom::train {
 namespace {
 
-ExecutionContext::Options run_context_options(const ExecutionContext& rank, std::uint64_t seed) {
-  ExecutionContext::Options options = rank.options();
+ExecutionContext::Options run_context_options(const RankResources& rank, std::uint64_t seed) {
+  ExecutionContext::Options options = rank.context->options();
   options.seed = seed;
+  if (!options.symmetric_allocator)
+    options.symmetric_allocator = comm::make_symmetric_allocator(*rank.world);
   return options;
 }
 
@@ -43,7 +46,7 @@ void add_value(const Tensor& sum, const Tensor& value) {
 ModelRun::ModelRun(const RankResources& resources, const v1::RunConfig& config,
                    const nn::ModelConfig& model, std::unique_ptr<RunMesh> mesh)
     : world_(*resources.world),
-      context_(run_context_options(*resources.context, config.training().seed())),
+      context_(run_context_options(resources, config.training().seed())),
       config_(config),
       model_config_(model),
       mesh_(std::move(mesh)),

@@ -122,8 +122,10 @@ void ShardUnit::place_shards() {
 
 void ShardUnit::make_shards() {
   const std::int64_t size = shard_offsets_[static_cast<std::size_t>(groups_.gather->rank())].back();
-  shards_ = zeros(context_, {size}, dtype_);
-  shard_grads_ = zeros(context_, {size}, DType::kFloat32);
+  // Peers read what is gathered, the inputs of a reduction, and what replicas sum.
+  shards_ = zeros(context_, {size}, dtype_, MemoryKind::kSymmetric);
+  shard_grads_ = zeros(context_, {size}, DType::kFloat32,
+                       groups_.replicas != nullptr ? MemoryKind::kSymmetric : MemoryKind::kDevice);
   for (ShardedParameter& parameter : parameters_) {
     Tensor& shard = parameter.shard.value;
     shard = tensor_of(shards_, shard_part(shards_, parameter));
@@ -220,7 +222,7 @@ void ShardUnit::release() {
 void ShardUnit::provide_gradients() {
   check_internal(!reducing_, "fully_shard: a gradient of {} changed after it was sent", name_);
   if (grads_) return;
-  grads_ = empty(context_, {full_elements_}, DType::kFloat32);
+  grads_ = empty(context_, {full_elements_}, DType::kFloat32, MemoryKind::kSymmetric);
   for (const ShardedParameter& parameter : parameters_)
     if (parameter.full.numel() > 0)
       parameter.full_grad.storage()->set_data(
@@ -238,7 +240,7 @@ void ShardUnit::zero_missing_gradients() {
 }
 
 void ShardUnit::pack_gradients() {
-  packed_grads_ = empty(context_, {packed_begin_.back()}, DType::kFloat32);
+  packed_grads_ = empty(context_, {packed_begin_.back()}, DType::kFloat32, MemoryKind::kSymmetric);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const ShardedParameter& parameter = parameters_[i];
     if (direct(parameter)) continue;

@@ -8,12 +8,12 @@ namespace {
 
 class SymmetricSource final : public SegmentSource {
  public:
-  explicit SymmetricSource(SymmetricMemory& memory) : memory_(memory) {}
+  explicit SymmetricSource(std::shared_ptr<SymmetricMemory> memory) : memory_(std::move(memory)) {}
 
   Device device() const override { return kCpuDevice; }
 
   std::byte* acquire(std::size_t bytes) override {
-    std::shared_ptr<Segment> segment = memory_.allocate(bytes);
+    std::shared_ptr<Segment> segment = memory_->allocate(bytes);
     std::byte* const data = segment->data();
     held_[data] = std::move(segment);
     return data;
@@ -24,14 +24,19 @@ class SymmetricSource final : public SegmentSource {
   std::size_t granularity() const override { return std::size_t{2} << 20; }
 
  private:
-  SymmetricMemory& memory_;
+  std::shared_ptr<SymmetricMemory> memory_;
   std::map<std::byte*, std::shared_ptr<Segment>> held_;
 };
 
 }  // namespace
 
-std::unique_ptr<SegmentSource> make_symmetric_source(SymmetricMemory& memory) {
-  return std::make_unique<SymmetricSource>(memory);
+std::unique_ptr<SegmentSource> make_symmetric_source(std::shared_ptr<SymmetricMemory> memory) {
+  return std::make_unique<SymmetricSource>(std::move(memory));
+}
+
+std::shared_ptr<Allocator> make_symmetric_allocator(ProcessGroup& group) {
+  std::shared_ptr<SymmetricMemory> memory = group.symmetric_memory();
+  return memory ? Allocator::create(make_symmetric_source(std::move(memory))) : nullptr;
 }
 
 }  // namespace meshloom::comm

@@ -107,8 +107,8 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Pipelines, ::testing::Values(1, 2, 3, 4, 8));
 
 TEST(LowContention, SymmetricInputIsReadWhereItLies) {
   meshloom::testing::run_ranks(3, [](ProcessGroup& world) {
-    SymmetricMemory memory;
-    SymmetricGroup& group = memory.enable(world);
+    const auto memory = std::make_shared<SymmetricMemory>();
+    SymmetricGroup& group = memory->enable(world);
     ExecutionContext::Options options;
     options.symmetric_allocator = Allocator::create(make_symmetric_source(memory));
     ExecutionContext context(options);

@@ -11,7 +11,7 @@
 namespace meshloom::comm {
 namespace {
 
-ExecutionContext::Options options_on(SymmetricMemory& memory) {
+ExecutionContext::Options options_on(const std::shared_ptr<SymmetricMemory>& memory) {
   ExecutionContext::Options options;
   options.symmetric_allocator = Allocator::create(make_symmetric_source(memory));
   return options;
@@ -19,8 +19,8 @@ ExecutionContext::Options options_on(SymmetricMemory& memory) {
 
 TEST(SymmetricSource, PeersSeeATensorWhereItLies) {
   meshloom::testing::run_ranks(3, [](ProcessGroup& group) {
-    SymmetricMemory memory;
-    SymmetricGroup& symmetric = memory.enable(group);
+    const auto memory = std::make_shared<SymmetricMemory>();
+    SymmetricGroup& symmetric = memory->enable(group);
     ExecutionContext context(options_on(memory));
     const int rank = group.rank(), next = (rank + 1) % 3;
     // Offsets in the segments differ between ranks.
@@ -40,36 +40,36 @@ TEST(SymmetricSource, PeersSeeATensorWhereItLies) {
 
 TEST(SymmetricSource, TensorsOfTheDeviceAreNotSymmetric) {
   meshloom::testing::run_ranks(2, [](ProcessGroup& group) {
-    SymmetricMemory memory;
+    const auto memory = std::make_shared<SymmetricMemory>();
     ExecutionContext context(options_on(memory));
     const Tensor tensor = empty(context, {8}, DType::kFloat32);
-    EXPECT_EQ(memory.enable(group).rendezvous(tensor.view()), nullptr);
+    EXPECT_EQ(memory->enable(group).rendezvous(tensor.view()), nullptr);
   });
 }
 
 TEST(SymmetricSource, MoreRoomIsAFurtherSegment) {
-  SymmetricMemory memory;
+  const auto memory = std::make_shared<SymmetricMemory>();
   const auto allocator = Allocator::create(make_symmetric_source(memory));
   const auto first = allocator->allocate(3 << 20);
   const auto second = allocator->allocate(9 << 20);
   EXPECT_EQ(allocator->stats().segments_acquired, 2u);
   EXPECT_NE(first->segment(), second->segment());
   for (const auto& storage : {first, second}) {
-    const auto segment = memory.find(storage->data(), storage->bytes());
+    const auto segment = memory->find(storage->data(), storage->bytes());
     ASSERT_NE(segment, nullptr);
     EXPECT_EQ(segment->data() + storage->offset(), storage->data());
   }
 }
 
 TEST(SymmetricSource, TrimGivesSegmentsBack) {
-  SymmetricMemory memory;
+  const auto memory = std::make_shared<SymmetricMemory>();
   const auto allocator = Allocator::create(make_symmetric_source(memory));
   auto storage = allocator->allocate(1000);
   std::byte* const data = storage->data();
   storage.reset();
-  EXPECT_NE(memory.find(data, 1), nullptr) << "kept for the next tensor";
+  EXPECT_NE(memory->find(data, 1), nullptr) << "kept for the next tensor";
   allocator->trim();
-  EXPECT_EQ(memory.find(data, 1), nullptr);
+  EXPECT_EQ(memory->find(data, 1), nullptr);
 }
 
 }  // namespace
