@@ -111,6 +111,11 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
   group.abort = &abort;
   group.threads = Threads{threads};
   const auto world = runtime.make_world_group(group);
+  if (rank == 0 && runtime.world_size() > 1)
+    spdlog::info("ranks exchange data {}",
+                 runtime.symmetric_refusal().empty()
+                     ? "through symmetric memory"
+                     : fmt::format("by messages over MPI: {}", runtime.symmetric_refusal()));
   TrainFactory factory(*world, threads);
   const v1::RankHello hello = make_hello(rank, topology, threads);
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "daemon/comm/signature.h"
@@ -42,6 +43,8 @@ class Collective {
   virtual std::uint64_t progress() const = 0;
   /// Ranks of the group it waits for.
   virtual std::vector<int> missing() const = 0;
+  /// What else is known of a rank that it waits for: "whose process 123 is stopped".
+  virtual std::string about(int /*rank*/) const { return {}; }
 };
 
 /// What a group needs in order to offer every collective. GroupState does the rest for each

@@ -196,9 +196,14 @@ void GroupState::check_deadline(InFlight& one, Clock::time_point now) {
   one.waited += std::min<Clock::duration>(now - one.last_poll, kLongestPollGap);
   one.last_poll = now;
   if (one.waited < options_.timeout) return;
-  const std::string missing = ranks_text(one.collective->missing());
-  throw DeadlineExceeded(fmt::format("{}: nothing moved for {} ms; missing {}", describe(one),
-                                     options_.timeout.count(), missing),
+  const std::vector<int> ranks = one.collective->missing();
+  const std::string missing = ranks_text(ranks);
+  std::string known;
+  for (const int rank : ranks)
+    if (const std::string about = one.collective->about(rank); !about.empty())
+      known += fmt::format("; rank {}: {}", rank_text(rank), about);
+  throw DeadlineExceeded(fmt::format("{}: nothing moved for {} ms; missing {}{}", describe(one),
+                                     options_.timeout.count(), missing, known),
                          "COLLECTIVE_TIMEOUT",
                          {{"collective", kind_name(one.kind)},
                           {"sequence", std::to_string(one.sequence)},

@@ -51,6 +51,9 @@ class MpiRuntime : public RankRuntime {
   /// On a communicator of its own.
   std::unique_ptr<ProcessGroup> make_world_group(const GroupOptions& = {}) override;
 
+  /// Why collectives inside a host go over messages; empty: they go through symmetric memory.
+  const std::string& symmetric_refusal() const { return memory_->refusal(); }
+
   /// Says that all went well: every rank gets here, so that the destructor may finalise.
   void finish() { finished_ = true; }
 

@@ -138,7 +138,10 @@ std::unique_ptr<Algorithms> make_symmetric_algorithms(std::unique_ptr<Algorithms
     mine.trouble = error.what();
   }
   GatheredSegments pads = setup.memory->directory().gather(exchange, mine);
-  if (!pads.why_not.empty()) return messages;
+  if (!pads.why_not.empty()) {
+    setup.memory->note_refusal(pads.why_not);
+    return messages;
+  }
   return std::make_unique<SymmetricAlgorithms>(std::move(messages), setup, std::move(pads));
 }
 

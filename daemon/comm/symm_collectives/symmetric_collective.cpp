@@ -191,15 +191,24 @@ bool SymmetricCollective::resolve() {
     peer.ring = head.ring;
     peer.stride = head.stride;
     rings_ = rings_ || head.ring > 0;
-    peer.data =
-        share.segment == Share::kInline
-            ? pad.inline_data(number_) + share.offset
-            : context_.segments().resolve(
-                  p, share,
-                  head.ring > 0 ? (head.ring - 1) * peer.stride + slice_bytes_ : share.bytes);
+    peer.data = share.segment == Share::kInline ? pad.inline_data(number_) + share.offset
+                                                : resolve(p, head, share);
     all = all && peer.data != nullptr;
   }
   return all;
+}
+
+std::byte* SymmetricCollective::resolve(int peer, const CollectivePad::Head& head,
+                                        const Share& share) const {
+  const std::size_t used =
+      head.ring > 0 ? std::size_t{head.ring - 1} * head.stride + slice_bytes_ : share.bytes;
+  try {
+    return context_.segments().resolve(peer, share, used);
+  } catch (const CommError&) {
+    // The memory of a process that has ended cannot be opened any more.
+    if (context_.is_gone(peer)) throw_gone(peer);
+    throw;
+  }
 }
 
 void SymmetricCollective::take_what_is_ready() {

@@ -28,6 +28,7 @@ class SymmetricCollective : public Collective {
   bool advance() final;
   std::uint64_t progress() const final { return moved_; }
   std::vector<int> missing() const final;
+  std::string about(int rank) const final { return context_.about(rank); }
 
  protected:
   /// Memory of this rank that peers read.
@@ -83,6 +84,7 @@ class SymmetricCollective : public Collective {
   void compare(int peer) const;
   /// Finds the peers' memory; false while a descriptor is on its way.
   bool resolve();
+  std::byte* resolve(int peer, const CollectivePad::Head& head, const Share& share) const;
   void take_what_is_ready();
   void retire();
   bool consumed_by_all(std::uint64_t slice) const;

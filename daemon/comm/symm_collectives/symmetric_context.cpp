@@ -76,15 +76,19 @@ int SymmetricContext::find_gone(const std::vector<int>& ranks) {
   const Clock::time_point now = Clock::now();
   if (now - processes_seen_ < kProcessInterval) return -1;
   processes_seen_ = now;
-  for (const int rank : ranks) {
-    const auto& process = processes_[static_cast<std::size_t>(rank)];
-    if (process && process->gone()) return rank;
-  }
+  for (const int rank : ranks)
+    if (is_gone(rank)) return rank;
   return -1;
 }
 
 std::int64_t SymmetricContext::pid(int rank) const {
   return processes_[static_cast<std::size_t>(rank)]->pid();
+}
+
+std::string SymmetricContext::about(int rank) const {
+  const auto& process = processes_[static_cast<std::size_t>(rank)];
+  if (!process) return "a thread of this process";
+  return fmt::format("its process {} is {}", process->pid(), to_string(process->state()));
 }
 
 void SymmetricContext::renew() {

@@ -68,7 +68,13 @@ class SymmetricContext {
   void note_peer_access() { access_->open = true; }
   /// A rank among `ranks` whose process has ended; -1: none, or not asked again so soon.
   int find_gone(const std::vector<int>& ranks);
+  bool is_gone(int rank) const {
+    const auto& process = processes_[static_cast<std::size_t>(rank)];
+    return process && process->gone();
+  }
   std::int64_t pid(int rank) const;
+  /// "its process 123 is stopped (SIGSTOP or a debugger)".
+  std::string about(int rank) const;
 
   /// Moves descriptors that wait to be sent or taken.
   void pump() {

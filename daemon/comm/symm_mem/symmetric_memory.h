@@ -34,6 +34,11 @@ class SymmetricMemory {
   const SymmetricOptions& options() const { return options_; }
   SegmentDirectory& directory() { return directory_; }
 
+  /// Why the ranks of a group do not share memory, told by whoever made the group; empty: all that
+  /// were made do.
+  const std::string& refusal() const { return refusal_; }
+  void note_refusal(std::string why) { refusal_ = std::move(why); }
+
   /// New memory of this rank alone, as Segment::create; peers hear of it by a rendezvous, or by its
   /// name (SymmetricGroup::attach). It is given back when the caller and all buffers of all ranks
   /// have let go of it.
@@ -54,6 +59,7 @@ class SymmetricMemory {
  private:
   SymmetricOptions options_;
   SegmentDirectory directory_;
+  std::string refusal_;
   std::vector<std::weak_ptr<Segment>> segments_;
   std::map<const ProcessGroup*, std::unique_ptr<SymmetricGroup>> groups_;
 };

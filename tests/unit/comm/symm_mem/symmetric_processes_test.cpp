@@ -3,24 +3,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <cstring>
-#include <filesystem>
-#include <set>
 #include <thread>
 
 #include "daemon/comm/mesh/local_bootstrap.h"
 #include "kernels/base/error.h"
+#include "tests/unit/comm/symm_mem/shared_verdict.h"
 #include "tests/unit/comm/symm_mem/symmetric_body.h"
 
 namespace meshloom::comm {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::files_in_shared_memory;
 using ::testing::HasSubstr;
+using testing::SharedVerdict;
 
 SymmetricOptions with(SharingMode mode, PeerProcess::Watch watch = PeerProcess::Watch::kAuto) {
   SymmetricOptions options;
@@ -29,45 +28,6 @@ SymmetricOptions with(SharingMode mode, PeerProcess::Watch watch = PeerProcess::
   options.timeout = 20s;
   return options;
 }
-
-std::set<std::string> files_in_shared_memory() {
-  std::set<std::string> files;
-  std::error_code none;
-  for (const auto& file : std::filesystem::directory_iterator("/dev/shm", none))
-    files.insert(file.path());
-  return files;
-}
-
-/// What a rank tells the test in memory that outlives it.
-struct Verdict {
-  char text[2048] = {};
-  char reason[64] = {};
-  std::int64_t struck_at = 0;  ///< ns of the steady clock
-  std::int64_t heard_at = 0;
-};
-
-class SharedVerdict {
- public:
-  SharedVerdict()
-      : verdict_(new (mmap(nullptr, sizeof(Verdict), PROT_READ | PROT_WRITE,
-                           MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Verdict) {}
-  ~SharedVerdict() { munmap(verdict_, sizeof(Verdict)); }
-  SharedVerdict(const SharedVerdict&) = delete;
-  SharedVerdict& operator=(const SharedVerdict&) = delete;
-  Verdict* operator->() { return verdict_; }
-  std::chrono::nanoseconds delay() const {
-    return std::chrono::nanoseconds(verdict_->heard_at - verdict_->struck_at);
-  }
-  void hear(const Error& error) {
-    verdict_->heard_at = now();
-    std::strncpy(verdict_->text, error.what(), sizeof(verdict_->text) - 1);
-    std::strncpy(verdict_->reason, error.reason().c_str(), sizeof(verdict_->reason) - 1);
-  }
-  static std::int64_t now() { return Clock::now().time_since_epoch().count(); }
-
- private:
-  Verdict* verdict_;
-};
 
 /// Rank 2 strikes rank 1, which waits for rank 0, which waits for rank 1 and tells what it hears.
 int strike(int signal, const SymmetricOptions& options, SharedVerdict& verdict) {
