@@ -53,7 +53,6 @@ class GatherProducts {
 
  private:
   bool scaled() const { return a_scale_.defined(); }
-  bool scaled_by_row() const { return scaled() && a_scale_.numel() != 1; }
 
   TensorView front_dim_first(const TensorView& view) const {
     return along_last_ ? view : with_dim_first(view, dim_);
@@ -62,7 +61,7 @@ class GatherProducts {
   /// The row scales that travel with the shard, in the order of its rows.
   Tensor side() const {
     if (!scaled() || along_last_) return Tensor();
-    if (!scaled_by_row()) return a_scale_;
+    if (a_scale_.numel() == 1) return a_scale_;
     return ops::contiguous(
         ops::transpose(ops::reshape(a_scale_, Shape{before(), a_.size(dim_), behind()}), 0, 1));
   }
@@ -88,10 +87,9 @@ class GatherProducts {
     call.splits = std::max(splits, 1);
     call.agreed = {{"gather_dim", dim_},
                    {"the inner size of B", terms_.front().b.size(0)},
-                   {"the number of Bs", static_cast<std::int64_t>(terms_.size())},
-                   {"scaling A by row", scaled_by_row()}};
+                   {"the number of Bs", static_cast<std::int64_t>(terms_.size())}};
     // Along the last dim one scale serves the whole product.
-    if (scaled() && along_last_ && !scaled_by_row())
+    if (scaled() && along_last_ && a_scale_.numel() == 1)
       call.agreed.push_back(
           {"A_scale (its bits)", std::bit_cast<std::int32_t>(a_scale_.data<float>()[0])});
     return call;
@@ -128,7 +126,7 @@ class GatherProducts {
     const TensorView scales = place(row_scales_.view(), piece);
     TensorView source{piece.side.data, DType::kFloat32, scales.shape, {}, kCpuDevice};
     source.strides = contiguous_strides(scales.shape);
-    if (!scaled_by_row())
+    if (piece.side.numel() == 1)
       for (int d = 0; d < source.ndim(); ++d) source.strides[d] = 0;
     context_.backend().copy(kernel, scales, source);
   }
@@ -143,7 +141,8 @@ class GatherProducts {
     }
     Factors factors;
     if (scaled())
-      factors = {piece.side.as<float>(), scaled_by_row() ? std::int64_t{1} : std::int64_t{0}};
+      factors = {piece.side.as<float>(),
+                 piece.side.numel() == 1 ? std::int64_t{0} : std::int64_t{1}};
     factors = factors.from(piece.first_row * before() * behind());
     for (std::size_t i = 0; i < terms_.size(); ++i) {
       const TensorView there = place(results_.products[i].view(), piece);

@@ -121,6 +121,23 @@ TEST_P(ScaledMatmul, ReduceScatterAddsTheBiasOnceAfterTheAverage) {
   });
 }
 
+TEST_P(ScaledMatmul, ShardsOfOneRowAndNoneHaveScalesByRow) {
+  run_fused(GetParam(), [](FusedRank& rank) {
+    for (std::int64_t rows = 0; rows <= 10; ++rows) {
+      const Scaled c = make_case(rank.context, {rows, 13}, 7, true);
+      const std::optional<DType> out = DType::kFloat32;
+      for (const int splits : {0, 2}) {
+        const Tensor got =
+            fused_all_gather_scaled_matmul(
+                rank.group, part_of(c.a, 0, rank), {&c.b, 1}, part_of(c.a_scale, 0, rank),
+                {&c.b_scale, 1}, 0, {{&c.bias, 1}, {&c.result_scale, 1}, {&out, 1}, {}}, {splits})
+                .products[0];
+        expect_near(got, expected(c, 1.0), 2e-5, 1e-5, fmt::format("{} rows", rows));
+      }
+    }
+  });
+}
+
 TEST_P(ScaledMatmul, EachShardHasTheScaleOfItsRank) {
   run_fused(GetParam(), [](FusedRank& rank) {
     const Tensor ones = full(rank.context, {2, 4}, 1.0, DType::kFloat8E4M3);
