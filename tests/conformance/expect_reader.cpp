@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kPhases[] = {"forward", "backward"};
 constexpr std::string_view kCollectives[] = {"all_reduce", "all_gather", "reduce_scatter",
                                              "all_to_all", "broadcast",  "scatter",
-                                             "send_recv"};
+                                             "gather",     "send_recv"};
 
 template <typename Names>
 bool is_one_of(const std::string& name, const Names& names) {

@@ -7,7 +7,7 @@
 #include "tests/conformance/plan_kind.h"
 #include "tests/conformance/redistribute_kind.h"
 #include "tests/conformance/sdpa_kind.h"
-#include "tests/conformance/unbuilt_kinds.h"
+#include "tests/conformance/symm_mem_kind.h"
 
 namespace meshloom::conformance {
 
