@@ -10,6 +10,7 @@
 #include "daemon/comm/symm_mem/fused/pipeline.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
+#include "planner/shard.h"
 
 namespace meshloom::comm {
 namespace {
@@ -22,16 +23,17 @@ constexpr const char* kScaled = "fused_all_gather_scaled_matmul";
 class GatherProducts {
  public:
   GatherProducts(const char* op, SymmetricGroup& group, const Tensor& a, int dim,
-                 std::vector<ProductTerms> terms, const Tensor& a_scale, int splits)
+                 std::vector<ProductTerms> terms, const Tensor& a_scale,
+                 const FusedOptions& options)
       : context_(a.context()),
         a_(a),
         dim_(dim),
         along_last_(dim == a.ndim() - 1),
-        by_pieces_(splits > 0 && !along_last_),
+        by_pieces_(options.splits > 0 && !along_last_),
         terms_(std::move(terms)),
         a_scale_(a_scale.defined() ? ops::contiguous(a_scale) : a_scale),
         side_(side()),
-        pipeline_(context_, group, call(op, splits)) {
+        pipeline_(context_, group, call(op, options.splits)) {
     Shape shape = a.shape();
     shape[dim_] = pipeline_.total();
     const std::int64_t inner = terms_.front().b.size(0);
@@ -39,6 +41,7 @@ class GatherProducts {
                      fmt::format("{}: the gathered A has shape {} and B {}: inner sizes are {} and "
                                  "{}",
                                  op, shape, terms_.front().b.shape(), shape.back(), inner));
+    if (options.shards_by_ceil_rule) expect_ceil_rule(op, group.size());
     make_results(shape);
   }
 
@@ -52,6 +55,17 @@ class GatherProducts {
   }
 
  private:
+  void expect_ceil_rule(const char* op, int ranks) const {
+    const int dim = along_last_ ? dim_ : 0;
+    for (int r = 0; r < ranks; ++r) {
+      const std::int64_t size = pipeline_.shape(r)[dim];
+      const std::int64_t expected = planner::shard_range(pipeline_.total(), ranks, r).size();
+      pipeline_.expect(size == expected,
+                       fmt::format("{}: rank {} brings {} of {} along gather_dim, expected {}", op,
+                                   r, size, pipeline_.total(), expected));
+    }
+  }
+
   bool scaled() const { return a_scale_.defined(); }
 
   TensorView front_dim_first(const TensorView& view) const {
@@ -209,7 +223,7 @@ GatheredProducts fused_all_gather_matmul(SymmetricGroup& group, const Tensor& a,
     terms.push_back({bs[i], {}, {}, 1.0f, out});
   }
   const NoGradGuard no_grad(a.context());
-  return GatherProducts(kPlain, group, a, dim, std::move(terms), {}, options.splits).run();
+  return GatherProducts(kPlain, group, a, dim, std::move(terms), {}, options).run();
 }
 
 GatheredProducts fused_all_gather_scaled_matmul(SymmetricGroup& group, const Tensor& a,
@@ -240,7 +254,7 @@ GatheredProducts fused_all_gather_scaled_matmul(SymmetricGroup& group, const Ten
   for (std::size_t i = 0; i < bs.size(); ++i)
     terms.push_back(make_terms(bs[i], b_scales[i], given[i].bias, given[i].result_scale,
                                given[i].out_dtype.value_or(a.dtype())));
-  return GatherProducts(kScaled, group, a, dim, std::move(terms), a_scale, options.splits).run();
+  return GatherProducts(kScaled, group, a, dim, std::move(terms), a_scale, options).run();
 }
 
 }  // namespace meshloom::comm

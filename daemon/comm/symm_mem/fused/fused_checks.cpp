@@ -40,6 +40,16 @@ void check_inner(const char* op, const Tensor& a, const Tensor& b) {
         op, a.shape(), b.shape(), a.size(-1), b.size(0));
 }
 
+void check_summands(const char* op, const Tensor& first_a, const Tensor& first_b, const Tensor& a,
+                    const Tensor& b) {
+  Shape first = first_a.shape(), shape = a.shape();
+  first[first.size() - 1] = first_b.size(1);
+  shape[shape.size() - 1] = b.size(1);
+  check(shape == first && a.dtype() == first_a.dtype(),
+        "{}: products of shapes {} and {}, of {} and {}, cannot be added", op, first, shape,
+        dtype_name(first_a.dtype()), dtype_name(a.dtype()));
+}
+
 void check_plain_dtypes(const char* op, const Tensor& a, const Tensor& b,
                         const std::optional<DType>& out) {
   check(dtype_is_floating(a.dtype()) && !is_float8(a.dtype()),

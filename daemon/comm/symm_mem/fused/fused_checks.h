@@ -18,6 +18,9 @@ int checked_dim(const char* op, const char* name, std::int64_t dim, const Tensor
 void check_matrices(const char* op, const Tensor& a, const Tensor& b);
 /// Inner sizes that this rank sees whole.
 void check_inner(const char* op, const Tensor& a, const Tensor& b);
+/// A and B make a product of the same shape and dtype as the first ones.
+void check_summands(const char* op, const Tensor& first_a, const Tensor& first_b, const Tensor& a,
+                    const Tensor& b);
 /// Of the plain products: one floating dtype, no float8.
 void check_plain_dtypes(const char* op, const Tensor& a, const Tensor& b,
                         const std::optional<DType>& out);

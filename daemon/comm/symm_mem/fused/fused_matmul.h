@@ -2,7 +2,8 @@
 // Matrix products that gather or scatter an operand on the way: fused_all_gather_matmul,
 // fused_matmul_reduce_scatter and their scaled variants for float8.
 //
-// Every rank of the group calls them with tensors of its own (no layouts, nothing is recorded).
+// Every rank of the group calls them with tensors of its own (no layouts; nothing is recorded, see
+// fused_autograd.h).
 // Shards are those of torch's ops: sizes along the gathered dim may differ between ranks, results
 // are scattered by the ceil rule, and dims may be negative. Tensors may have any strides; results
 // are contiguous. Arguments that are wrong by themselves are refused before anything is written or
@@ -24,6 +25,8 @@ struct FusedOptions {
   /// shard travels and is multiplied in N pieces, while others are still on their way. All ranks
   /// alike. Bits may differ between the two, as products of fewer rows may be summed otherwise.
   int splits = 0;
+  /// Of gathers: refuse shards that do not follow the ceil rule.
+  bool shards_by_ceil_rule = false;
 };
 
 struct GatheredProducts {
@@ -45,6 +48,12 @@ GatheredProducts fused_all_gather_matmul(SymmetricGroup& group, const Tensor& a,
 Tensor fused_matmul_reduce_scatter(SymmetricGroup& group, const Tensor& a, const Tensor& b,
                                    ReduceOp reduce_op, std::int64_t scatter_dim,
                                    const FusedOptions& options = {},
+                                   std::optional<DType> out_dtype = {});
+
+/// The sum of several products, A[i] B[i], each as above: their leading sizes and N are the same.
+Tensor fused_matmul_reduce_scatter(SymmetricGroup& group, std::span<const Tensor> as,
+                                   std::span<const Tensor> bs, ReduceOp reduce_op,
+                                   std::int64_t scatter_dim, const FusedOptions& options = {},
                                    std::optional<DType> out_dtype = {});
 
 /// What goes with the Bs of a scaled gather; each list is empty or has one entry per B (undefined

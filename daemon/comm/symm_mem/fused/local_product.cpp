@@ -8,10 +8,15 @@ namespace meshloom::comm {
 bool is_float8(DType dtype) { return dtype == DType::kFloat8E4M3 || dtype == DType::kFloat8E5M2; }
 
 void multiply(ExecutionContext& context, const TensorView& y, const TensorView& a,
-              const TensorView& b) {
+              const TensorView& b, bool accumulate) {
   if (y.numel() == 0) return;
-  if (a.size(1) == 0) return context.backend().fill(context.kernel_context(), y, 0.0);
-  context.backend().matmul(context.kernel_context(), y, a, b, {});
+  if (a.size(1) == 0) {
+    if (!accumulate) context.backend().fill(context.kernel_context(), y, 0.0);
+    return;
+  }
+  kernels::MatmulOptions options;
+  options.beta = accumulate ? 1.0f : 0.0f;
+  context.backend().matmul(context.kernel_context(), y, a, b, options);
 }
 
 DType decoded_dtype(const ExecutionContext& context, std::int64_t inner) {

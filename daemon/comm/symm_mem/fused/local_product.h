@@ -11,9 +11,10 @@ namespace meshloom::comm {
 
 bool is_float8(DType dtype);
 
-/// y [M,N] = a [M,K] b [K,N], any of the sizes 0; strides and dtypes as Backend::matmul takes them.
+/// y [M,N] = a [M,K] b [K,N], or y + that, any of the sizes 0; strides and dtypes as
+/// Backend::matmul takes them.
 void multiply(ExecutionContext& context, const TensorView& y, const TensorView& a,
-              const TensorView& b);
+              const TensorView& b, bool accumulate = false);
 
 /// What float8 operands with K inner elements are decoded to, without loss.
 DType decoded_dtype(const ExecutionContext& context, std::int64_t inner);

@@ -24,24 +24,31 @@ Tensor folded(const Tensor& x) {
   return ops::reshape(x, Shape{rows, x.shape().back()});
 }
 
-/// One call. Partial products are float32 (float64 of float64) and have their own rank's scales
-/// applied; bias and result scale come after the sum.
+/// One call, of one A and B or of the sum of several products. Partial products are float32
+/// (float64 of float64) and have their own rank's scales applied; bias and result scale come after
+/// the sum.
 class ScatterProduct {
  public:
-  ScatterProduct(const char* op, SymmetricGroup& group, const Tensor& a, int dim,
-                 ProductTerms terms, const Tensor& a_scale, ReduceOp reduce_op, int splits)
-      : context_(a.context()),
+  /// The other Bs are those behind terms.b; `a_scale` goes with a single A.
+  ScatterProduct(const char* op, SymmetricGroup& group, std::span<const Tensor> as, int dim,
+                 ProductTerms terms, std::span<const Tensor> other_bs, const Tensor& a_scale,
+                 ReduceOp reduce_op, int splits)
+      : context_(as[0].context()),
         ranks_(group.size()),
         rank_(group.rank()),
-        a_(a),
+        as_(as.begin(), as.end()),
+        a_(as[0]),
         dim_(dim),
-        along_last_(dim == a.ndim() - 1),
+        along_last_(dim == a_.ndim() - 1),
         terms_(std::move(terms)),
         a_scale_(a_scale),
         reduce_op_(reduce_op),
-        sums_(a.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32),
+        sums_(a_.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32),
         pipeline_(context_, group, call(op, splits)),
-        result_(empty(context_, pipeline_.part(rank_), terms_.out)) {}
+        result_(empty(context_, pipeline_.part(rank_), terms_.out)),
+        bs_{terms_.b} {
+    bs_.insert(bs_.end(), other_bs.begin(), other_bs.end());
+  }
 
   Tensor run() {
     pipeline_.run([&](const ProducedRows& rows) { produce(rows); },
@@ -75,8 +82,11 @@ class ScatterProduct {
     if (prepared_ >= 0 && (along_last_ || prepared_ == destination)) return;
     prepared_ = destination;
     const planner::ShardRange rows = range(destination);
-    const Tensor part = along_last_ ? a_ : ops::slice(a_, dim_, rows.begin, rows.end);
-    rows_ = decoded(folded(part), a_.shape().back());
+    rows_.clear();
+    for (const Tensor& a : as_) {
+      const Tensor part = along_last_ ? a : ops::slice(a, dim_, rows.begin, rows.end);
+      rows_.push_back(decoded(folded(part), a.shape().back()));
+    }
     if (!scaled()) return;
     const bool by_row = a_scale_.numel() != 1;
     scales_ = ops::contiguous(
@@ -86,14 +96,12 @@ class ScatterProduct {
 
   void produce(const ProducedRows& piece) {
     prepare(piece.destination);
-    TensorView b = terms_.b.view();
-    Factors columns = terms_.columns();
-    if (along_last_) {
-      const planner::ShardRange of_columns = range(piece.destination);
-      b = range_of_dim(b, 1, of_columns.begin, of_columns.size());
-      columns = columns.from(of_columns.begin);
-    }
-    multiply(context_, piece.rows, rows_of(rows_.view(), piece.first_row, piece.rows.size(0)), b);
+    const planner::ShardRange of_columns =
+        along_last_ ? range(piece.destination) : planner::ShardRange{0, terms_.b.size(1)};
+    for (std::size_t i = 0; i < as_.size(); ++i)
+      multiply(context_, piece.rows, rows_of(rows_[i].view(), piece.first_row, piece.rows.size(0)),
+               range_of_dim(bs_[i].view(), 1, of_columns.begin, of_columns.size()), i > 0);
+    const Factors columns = terms_.columns().from(of_columns.begin);
     if (scaled())
       apply(context_.threads(), piece.rows,
             {factors_.from(piece.first_row), columns, nullptr, 1.0f});
@@ -117,7 +125,8 @@ class ScatterProduct {
 
   ExecutionContext& context_;
   int ranks_, rank_;
-  Tensor a_;
+  std::vector<Tensor> as_;
+  Tensor a_;  ///< the first of them
   int dim_;
   bool along_last_;
   ProductTerms terms_;
@@ -126,8 +135,10 @@ class ScatterProduct {
   DType sums_;
   ExchangePipeline pipeline_;
   Tensor result_;
+  std::vector<Tensor> bs_;
   int prepared_ = -1;
-  Tensor rows_, scales_;  ///< of the destination that was prepared last
+  std::vector<Tensor> rows_;  ///< of the destination that was prepared last
+  Tensor scales_;             ///< likewise
   Factors factors_;
 };
 
@@ -136,15 +147,29 @@ class ScatterProduct {
 Tensor fused_matmul_reduce_scatter(SymmetricGroup& group, const Tensor& a, const Tensor& b,
                                    ReduceOp reduce_op, std::int64_t scatter_dim,
                                    const FusedOptions& options, std::optional<DType> out_dtype) {
-  check_matrices(kPlain, a, b);
+  return fused_matmul_reduce_scatter(group, {&a, 1}, {&b, 1}, reduce_op, scatter_dim, options,
+                                     out_dtype);
+}
+
+Tensor fused_matmul_reduce_scatter(SymmetricGroup& group, std::span<const Tensor> as,
+                                   std::span<const Tensor> bs, ReduceOp reduce_op,
+                                   std::int64_t scatter_dim, const FusedOptions& options,
+                                   std::optional<DType> out_dtype) {
+  check(!as.empty() && as.size() == bs.size(), "{}: {} As and {} Bs, expected as many, one or more",
+        kPlain, as.size(), bs.size());
+  for (std::size_t i = 0; i < as.size(); ++i) {
+    check_matrices(kPlain, as[i], bs[i]);
+    check_inner(kPlain, as[i], bs[i]);
+    check_plain_dtypes(kPlain, as[i], bs[i], out_dtype);
+    check_summands(kPlain, as[0], bs[0], as[i], bs[i]);
+  }
   check_reduce_op(kPlain, reduce_op);
-  const int dim = checked_dim(kPlain, "scatter_dim", scatter_dim, a);
-  check_inner(kPlain, a, b);
-  check_plain_dtypes(kPlain, a, b, out_dtype);
+  const int dim = checked_dim(kPlain, "scatter_dim", scatter_dim, as[0]);
   if (options.splits != 0) check_splits(kPlain, group, options.splits);
-  const NoGradGuard no_grad(a.context());
-  ProductTerms terms{b, {}, {}, 1.0f, out_dtype.value_or(b.dtype())};
-  return ScatterProduct(kPlain, group, a, dim, std::move(terms), {}, reduce_op, options.splits)
+  const NoGradGuard no_grad(as[0].context());
+  ProductTerms terms{bs[0], {}, {}, 1.0f, out_dtype.value_or(bs[0].dtype())};
+  return ScatterProduct(kPlain, group, as, dim, std::move(terms), bs.subspan(1), {}, reduce_op,
+                        options.splits)
       .run();
 }
 
@@ -161,8 +186,8 @@ Tensor fused_scaled_matmul_reduce_scatter(SymmetricGroup& group, const Tensor& a
   check_scaled_terms(kScaled, b, given.bias, given.result_scale, out);
   if (options.splits != 0) check_splits(kScaled, group, options.splits);
   const NoGradGuard no_grad(a.context());
-  return ScatterProduct(kScaled, group, a, dim,
-                        make_terms(b, b_scale, given.bias, given.result_scale, out), a_scale,
+  return ScatterProduct(kScaled, group, {&a, 1}, dim,
+                        make_terms(b, b_scale, given.bias, given.result_scale, out), {}, a_scale,
                         reduce_op, options.splits)
       .run();
 }
