@@ -33,6 +33,8 @@ int run_plan_bench(int argc, char** argv);
 int run_dispatch_bench(int argc, char** argv);
 int run_generate_bench(int argc, char** argv);
 int run_kernels_bench(int argc, char** argv);
+/// At the layer shapes of GPT-2 and Llama, tensor-parallel.
+int run_fused_bench(int argc, char** argv);
 /// At the shapes of GPT-2 and the quickstart model, or at one given with --shape.
 int run_matmul_bench(int argc, char** argv);
 /// Forward and backward at several sequence lengths.

@@ -24,6 +24,7 @@ constexpr Entry kBenchmarks[] = {
     {"matmul", meshloom::bench::run_matmul_bench, "matrix products against a register-only probe"},
     {"attention", meshloom::bench::run_attention_bench, "attention against a matrix product"},
     {"dispatch", meshloom::bench::run_dispatch_bench, "what an op costs beside its kernel"},
+    {"fused", meshloom::bench::run_fused_bench, "products that gather or scatter on the way"},
     {"plan", meshloom::bench::run_plan_bench, "redistribution plans, searched and from the cache"},
     {"startup", meshloom::bench::run_startup_bench, "mpirun to a serving daemon"},
 };
