@@ -17,11 +17,19 @@ namespace {
 constexpr const char* kPlain = "fused_matmul_reduce_scatter";
 constexpr const char* kScaled = "fused_scaled_matmul_reduce_scatter";
 
+// A product for each rank reads all of B every time: with fewer rows (or columns, where these are
+// scattered) than this for a rank, one product and a copy into the slots is faster.
+constexpr std::int64_t kRowsOfOwnProduct = 256;
+
+std::int64_t folded_row_count(const Shape& shape) {
+  std::int64_t rows = 1;
+  for (int d = 0; d + 1 < shape.size(); ++d) rows *= shape[d];
+  return rows;
+}
+
 /// x as [rows, last], copied only where its strides do not allow a view.
 Tensor folded(const Tensor& x) {
-  std::int64_t rows = 1;
-  for (int d = 0; d + 1 < x.ndim(); ++d) rows *= x.size(d);
-  return ops::reshape(x, Shape{rows, x.shape().back()});
+  return ops::reshape(x, Shape{folded_row_count(x.shape()), x.shape().back()});
 }
 
 /// One call, of one A and B or of the sum of several products. Partial products are float32
@@ -48,6 +56,9 @@ class ScatterProduct {
         result_(empty(context_, pipeline_.part(rank_), terms_.out)),
         bs_{terms_.b} {
     bs_.insert(bs_.end(), other_bs.begin(), other_bs.end());
+    const Shape part = pipeline_.part(0);
+    const std::int64_t rows = along_last_ ? part.back() : folded_row_count(part);
+    at_once_ = splits == 0 && rows < kRowsOfOwnProduct;
   }
 
   Tensor run() {
@@ -77,34 +88,51 @@ class ScatterProduct {
     return planner::shard_range(along_last_ ? terms_.b.size(1) : a_.size(dim_), ranks_, rank);
   }
 
-  /// The rows of A, and their scales, that make the part of a rank: along the last dim all of them.
-  void prepare(int destination) {
-    if (prepared_ >= 0 && (along_last_ || prepared_ == destination)) return;
-    prepared_ = destination;
-    const planner::ShardRange rows = range(destination);
+  /// Makes ready the rows of A, and their scales, that lie in a range of the scattered dim; along
+  /// the last dim that is all of them.
+  void prepare(const planner::ShardRange& range) {
     rows_.clear();
     for (const Tensor& a : as_) {
-      const Tensor part = along_last_ ? a : ops::slice(a, dim_, rows.begin, rows.end);
+      const Tensor part = along_last_ ? a : ops::slice(a, dim_, range.begin, range.end);
       rows_.push_back(decoded(folded(part), a.shape().back()));
     }
     if (!scaled()) return;
     const bool by_row = a_scale_.numel() != 1;
     scales_ = ops::contiguous(
-        by_row && !along_last_ ? ops::slice(a_scale_, dim_, rows.begin, rows.end) : a_scale_);
+        by_row && !along_last_ ? ops::slice(a_scale_, dim_, range.begin, range.end) : a_scale_);
     factors_ = {scales_.data<float>(), by_row ? std::int64_t{1} : std::int64_t{0}};
   }
 
-  void produce(const ProducedRows& piece) {
-    prepare(piece.destination);
-    const planner::ShardRange of_columns =
-        along_last_ ? range(piece.destination) : planner::ShardRange{0, terms_.b.size(1)};
+  /// y [rows, columns] from the prepared rows, beginning with one of them, and columns of B.
+  void multiply_rows(const TensorView& y, std::int64_t first_row, std::int64_t first_column) {
     for (std::size_t i = 0; i < as_.size(); ++i)
-      multiply(context_, piece.rows, rows_of(rows_[i].view(), piece.first_row, piece.rows.size(0)),
-               range_of_dim(bs_[i].view(), 1, of_columns.begin, of_columns.size()), i > 0);
-    const Factors columns = terms_.columns().from(of_columns.begin);
+      multiply(context_, y, rows_of(rows_[i].view(), first_row, y.size(0)),
+               range_of_dim(bs_[i].view(), 1, first_column, y.size(1)), i > 0);
     if (scaled())
-      apply(context_.threads(), piece.rows,
-            {factors_.from(piece.first_row), columns, nullptr, 1.0f});
+      apply(context_.threads(), y,
+            {factors_.from(first_row), terms_.columns().from(first_column), nullptr, 1.0f});
+  }
+
+  void produce(const ProducedRows& piece) {
+    const planner::ShardRange own = range(piece.destination);
+    if (at_once_) return copy_part(piece, own);
+    if (prepared_ < 0 || (!along_last_ && prepared_ != piece.destination)) prepare(own);
+    prepared_ = piece.destination;
+    multiply_rows(piece.rows, piece.first_row, along_last_ ? own.begin : 0);
+  }
+
+  /// From the product of all rows, which the first call makes. A slot has one piece then.
+  void copy_part(const ProducedRows& piece, const planner::ShardRange& own) {
+    if (!product_.defined()) {
+      prepare({0, a_.size(dim_)});
+      Shape shape = a_.shape();
+      shape[a_.ndim() - 1] = terms_.b.size(1);
+      product_ = empty(context_, shape, sums_);
+      multiply_rows(folded_rows(product_.view()), 0, 0);
+    }
+    const TensorView part = range_of_dim(product_.view(), dim_, own.begin, own.size());
+    context_.backend().copy(context_.kernel_context(),
+                            make_view(piece.rows.data, sums_, part.shape), part);
   }
 
   void reduce(const ReceivedRows& piece) {
@@ -136,6 +164,8 @@ class ScatterProduct {
   ExchangePipeline pipeline_;
   Tensor result_;
   std::vector<Tensor> bs_;
+  bool at_once_ = false;
+  Tensor product_;  ///< of all rows, if at_once_
   int prepared_ = -1;
   std::vector<Tensor> rows_;  ///< of the destination that was prepared last
   Tensor scales_;             ///< likewise

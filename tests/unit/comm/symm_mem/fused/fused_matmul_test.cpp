@@ -37,6 +37,10 @@ std::vector<Sizes> random_sizes(unsigned seed) {
   }
   all.push_back({{37, 19}, 23, 0});
   all.push_back({{3, 29, 17}, 21, 1});
+  // Parts that are large enough for products of their own.
+  all.push_back({{2100, 13}, 9, 0});
+  all.push_back({{5, 13}, 2100, 1});
+  all.push_back({{90, 24, 13}, 5, 1});
   return all;
 }
 
