@@ -33,7 +33,7 @@ class GatherProducts {
         terms_(std::move(terms)),
         a_scale_(a_scale.defined() ? ops::contiguous(a_scale) : a_scale),
         side_(side()),
-        pipeline_(context_, group, call(op, options.splits)) {
+        pipeline_(context_, group, call(op, options)) {
     Shape shape = a.shape();
     shape[dim_] = pipeline_.total();
     const std::int64_t inner = terms_.front().b.size(0);
@@ -91,14 +91,15 @@ class GatherProducts {
     return count;
   }
 
-  GatherCall call(const char* op, int splits) const {
+  GatherCall call(const char* op, const FusedOptions& options) const {
     GatherCall call;
     call.op = op;
     call.shard = front_dim_first(a_.view());
     if (side_.defined())
       call.side = make_view(side_.data<float>(), DType::kFloat32, {side_.numel()});
     call.free_dim = along_last_ ? dim_ : 0;
-    call.splits = std::max(splits, 1);
+    call.splits = std::max(options.splits, 1);
+    call.symmetric = options.symmetric;
     call.agreed = {{"gather_dim", dim_},
                    {"the inner size of B", terms_.front().b.size(0)},
                    {"the number of Bs", static_cast<std::int64_t>(terms_.size())}};

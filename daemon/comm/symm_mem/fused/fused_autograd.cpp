@@ -14,6 +14,9 @@ namespace {
 using autograd::GradOutputs;
 using autograd::GradSink;
 
+/// Gradients lie elsewhere than the shards.
+FusedOptions of_gradients(const FusedOptions& options) { return {options.splits}; }
+
 /// x with a dim in front, or back again.
 Tensor moved(const Tensor& x, int from, int to) {
   Dims order;
@@ -109,7 +112,7 @@ GatheredProducts all_gather_matmul(SymmetricGroup& group, const Tensor& a,
   GatheredProducts result = fused_all_gather_matmul(group, a, bs, gather_dim, forward);
   if (!records) return result;
   GatherBackward backward{
-      &group, {}, {}, normalize_dim(gather_dim, a.ndim(), "gather_dim"), options};
+      &group, {}, {}, normalize_dim(gather_dim, a.ndim(), "gather_dim"), of_gradients(options)};
   for (const Tensor& b : bs) {
     backward.bs.push_back(b.detach());
     if (b.requires_grad()) backward.gathered = result.gathered.detach();
@@ -134,7 +137,7 @@ Tensor matmul_reduce_scatter(SymmetricGroup& group, const Tensor& a, const Tenso
                            normalize_dim(scatter_dim, a.ndim(), "scatter_dim"),
                            reduce_op == ReduceOp::kAvg ? 1.0 / group.size() : 1.0,
                            b.detach(),
-                           options};
+                           of_gradients(options)};
   autograd::record_op("matmul_reduce_scatter", {&a, &b}, {&y}, std::move(backward));
   return y;
 }

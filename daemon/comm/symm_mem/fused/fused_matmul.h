@@ -11,6 +11,7 @@
 // seen and what was expected.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -27,6 +28,10 @@ struct FusedOptions {
   int splits = 0;
   /// Of gathers: refuse shards that do not follow the ceil rule.
   bool shards_by_ceil_rule = false;
+  /// Of gathers: the rendezvous of the shards of all ranks (given on all or on none), each as it
+  /// lies with the gathered dim outermost (restride_shard_for_gather). They are read where they
+  /// are, without a copy, and may be written again when the call returns.
+  std::shared_ptr<SymmetricBuffer> symmetric = nullptr;
 };
 
 struct GatheredProducts {

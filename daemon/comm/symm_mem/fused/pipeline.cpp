@@ -36,7 +36,10 @@ GatherPipeline::GatherPipeline(ExecutionContext& context, SymmetricGroup& group,
   const TensorView& shard = call_.shard;
   check(shard.ndim() >= 1 && call_.free_dim >= 0 && call_.free_dim < shard.ndim(),
         "{}: a shard of shape {} has no dim {}", call_.op, shard.shape, call_.free_dim);
-  check(!call_.symmetric || shard.contiguous(), "{}: the symmetric shard {} has strides {}",
+  check(!call_.symmetric ||
+            (shard.contiguous() &&
+             call_.symmetric->view(group.rank(), shard.shape, shard.dtype).data == shard.data),
+        "{}: the shard of shape {} and strides {} does not lie as it did in its rendezvous",
         call_.op, shard.shape, shard.strides);
   check_splits(call_.op, group_, call_.splits);
   std::vector<AgreedValue> agreed = call_.agreed;

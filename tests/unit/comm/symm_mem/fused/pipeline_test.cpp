@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "daemon/comm/symm_mem/fused/fused_matmul.h"
 #include "daemon/comm/symm_mem/fused/layout.h"
 #include "daemon/comm/symm_mem/fused/low_contention.h"
 #include "daemon/comm/symm_mem/tensors/symmetric_source.h"
@@ -123,6 +124,36 @@ TEST(LowContention, SymmetricInputIsReadWhereItLies) {
                      full(context, {4, 5}, r + round, DType::kFloat32), "gathered");
       const Tensor sum = low_contention_reduce_scatter(group, shard, ReduceOp::kSum, buffer);
       expect_equal(sum, full(context, sum.shape(), 3.0 + 3 * round, DType::kFloat32), "sum");
+    }
+  });
+}
+
+TEST(LowContention, ShardsOfFusedProductsAreReadWhereTheyLie) {
+  meshloom::testing::run_ranks(3, [](ProcessGroup& world) {
+    const auto memory = std::make_shared<SymmetricMemory>();
+    SymmetricGroup& group = memory->enable(world);
+    ExecutionContext::Options options;
+    options.symmetric_allocator = Allocator::create(make_symmetric_source(memory));
+    ExecutionContext context(options);
+    FusedRank rank{context, group, world.rank(), world.size()};
+    const Tensor whole = numbers(context, {4, 7, 5}, DType::kFloat32, 1, true);
+    const Tensor b = numbers(context, {5, 3}, DType::kFloat32, 2, true);
+    const Tensor part = part_of(whole, 1, rank);
+    // The gathered dim is outermost in memory.
+    const Tensor rows =
+        empty(context, {part.size(1), 4, 5}, DType::kFloat32, MemoryKind::kSymmetric);
+    copy_into(rows, ops::transpose(part, 0, 1));
+    const Tensor shard = ops::transpose(rows, 0, 1);
+    const auto buffer = group.rendezvous(rows.view());
+    ASSERT_NE(buffer, nullptr);
+    for (const int splits : {0, 2}) {
+      FusedOptions fused{splits};
+      fused.symmetric = buffer;
+      const GatheredProducts got = fused_all_gather_matmul(group, shard, {&b, 1}, 1, fused);
+      expect_equal(got.gathered, whole, "gathered");
+      expect_equal(got.products[0], testing::product_tensor(whole, b), "product");
+      EXPECT_THROW(fused_all_gather_matmul(group, empty_like(shard), {&b, 1}, 1, fused),
+                   InvalidArgument);
     }
   });
 }
