@@ -37,10 +37,10 @@ class GatherProducts {
     Shape shape = a.shape();
     shape[dim_] = pipeline_.total();
     const std::int64_t inner = terms_.front().b.size(0);
-    pipeline_.expect(shape.back() == inner,
-                     fmt::format("{}: the gathered A has shape {} and B {}: inner sizes are {} and "
-                                 "{}",
-                                 op, shape, terms_.front().b.shape(), shape.back(), inner));
+    if (shape.back() != inner)
+      pipeline_.refuse(
+          fmt::format("{}: the gathered A has shape {} and B {}: inner sizes are {} and {}", op,
+                      shape, terms_.front().b.shape(), shape.back(), inner));
     if (options.shards_by_ceil_rule) expect_ceil_rule(op, group.size());
     make_results(shape);
   }
@@ -60,9 +60,9 @@ class GatherProducts {
     for (int r = 0; r < ranks; ++r) {
       const std::int64_t size = pipeline_.shape(r)[dim];
       const std::int64_t expected = planner::shard_range(pipeline_.total(), ranks, r).size();
-      pipeline_.expect(size == expected,
-                       fmt::format("{}: rank {} brings {} of {} along gather_dim, expected {}", op,
-                                   r, size, pipeline_.total(), expected));
+      if (size != expected)
+        pipeline_.refuse(fmt::format("{}: rank {} brings {} of {} along gather_dim, expected {}",
+                                     op, r, size, pipeline_.total(), expected));
     }
   }
 

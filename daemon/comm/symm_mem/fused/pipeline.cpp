@@ -59,10 +59,6 @@ GatherPipeline::GatherPipeline(ExecutionContext& context, SymmetricGroup& group,
   workspace_ = group_.workspace(kCardBytes + most);
 }
 
-void GatherPipeline::expect(bool holds, const std::string& text) const {
-  if (!holds) refuse_together(group_, text);
-}
-
 GatherPiece GatherPipeline::piece(int source, int split) const {
   const auto from = static_cast<std::size_t>(source);
   const Shape& shape = shapes_[from];

@@ -53,7 +53,7 @@ class GatherPipeline {
   std::int64_t total() const { return begins_.back(); }
   std::int64_t begin(int rank) const { return begins_[static_cast<std::size_t>(rank)]; }
   /// Refuses on all ranks what all saw alike (total(), shape()); instead of run().
-  void expect(bool holds, const std::string& text) const;
+  [[noreturn]] void refuse(const std::string& text) const { refuse_together(group_, text); }
 
   /// Calls consume for every piece once: those of this rank first, then of the ranks behind it. An
   /// empty shard has pieces too.
