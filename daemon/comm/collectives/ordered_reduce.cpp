@@ -85,41 +85,106 @@ struct Min : AsReduced {
   }
 };
 
+/// Elements [begin, begin + count), at most kBlock of them.
 template <typename T, typename Op>
 void reduce_block(T* out, std::span<const void* const> inputs, std::int64_t begin,
                   std::int64_t count) {
   using A = typename Accumulator<T>::type;
-  A sums[kBlock];
   const Op op;
-  const T* first = static_cast<const T*>(inputs[0]) + begin;
-  for (std::int64_t i = 0; i < count; ++i) sums[i] = static_cast<A>(first[i]);
-  for (std::size_t r = 1; r < inputs.size(); ++r) {
-    const T* next = static_cast<const T*>(inputs[r]) + begin;
+  const std::size_t ranks = inputs.size();
+  const auto input = [&](std::size_t r) { return static_cast<const T*>(inputs[r]) + begin; };
+  const T* first = input(0);
+  T* const to = out + begin;
+  if (ranks == 1) {
+    for (std::int64_t i = 0; i < count; ++i)
+      to[i] = static_cast<T>(op.finish(static_cast<A>(first[i]), ranks));
+    return;
+  }
+  const T* second = input(1);
+  if (ranks == 2) {
+    for (std::int64_t i = 0; i < count; ++i)
+      to[i] =
+          static_cast<T>(op.finish(op(static_cast<A>(first[i]), static_cast<A>(second[i])), ranks));
+    return;
+  }
+  A sums[kBlock];
+  for (std::int64_t i = 0; i < count; ++i)
+    sums[i] = op(static_cast<A>(first[i]), static_cast<A>(second[i]));
+  for (std::size_t r = 2; r < ranks; ++r) {
+    const T* next = input(r);
     for (std::int64_t i = 0; i < count; ++i) sums[i] = op(sums[i], static_cast<A>(next[i]));
   }
-  for (std::int64_t i = 0; i < count; ++i)
-    out[begin + i] = static_cast<T>(op.finish(sums[i], inputs.size()));
+  for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(op.finish(sums[i], ranks));
 }
 
+/// What is to be reduced.
+struct Reduction {
+  DType dtype;
+  ReduceOp op;
+  void* out;
+  std::span<const void* const> inputs;
+};
+
 template <typename T, typename Op>
-void reduce_typed(Threads threads, void* out, std::span<const void* const> inputs, std::int64_t n) {
-  parallel_for(threads, n, kGrain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; i += kBlock)
-      reduce_block<T, Op>(static_cast<T*>(out), inputs, i, std::min(kBlock, end - i));
-  });
+void reduce_typed(const Reduction& all, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t i = begin; i < end; i += kBlock)
+    reduce_block<T, Op>(static_cast<T*>(all.out), all.inputs, i, std::min(kBlock, end - i));
 }
 
 template <typename T>
-void reduce_by_op(Threads threads, ReduceOp op, void* out, std::span<const void* const> inputs,
-                  std::int64_t n) {
-  switch (op) {
-    case ReduceOp::kSum: return reduce_typed<T, Sum>(threads, out, inputs, n);
-    case ReduceOp::kMax: return reduce_typed<T, Max>(threads, out, inputs, n);
-    case ReduceOp::kMin: return reduce_typed<T, Min>(threads, out, inputs, n);
-    case ReduceOp::kProd: return reduce_typed<T, Prod>(threads, out, inputs, n);
+void reduce_by_op(const Reduction& all, std::int64_t begin, std::int64_t end) {
+  switch (all.op) {
+    case ReduceOp::kSum: return reduce_typed<T, Sum>(all, begin, end);
+    case ReduceOp::kMax: return reduce_typed<T, Max>(all, begin, end);
+    case ReduceOp::kMin: return reduce_typed<T, Min>(all, begin, end);
+    case ReduceOp::kProd: return reduce_typed<T, Prod>(all, begin, end);
     case ReduceOp::kAvg:
-      if constexpr (!std::is_integral_v<T>) reduce_typed<T, Avg>(threads, out, inputs, n);
+      if constexpr (!std::is_integral_v<T>) reduce_typed<T, Avg>(all, begin, end);
   }
+}
+
+inline void reduce_range(const Reduction& all, std::int64_t begin, std::int64_t end) {
+  switch (all.dtype) {
+    case DType::kFloat32: return reduce_by_op<float>(all, begin, end);
+    case DType::kBFloat16: return reduce_by_op<bfloat16>(all, begin, end);
+    case DType::kFloat16: return reduce_by_op<float16>(all, begin, end);
+    case DType::kFloat64: return reduce_by_op<double>(all, begin, end);
+    case DType::kInt64: return reduce_by_op<std::int64_t>(all, begin, end);
+    case DType::kInt32: return reduce_by_op<std::int32_t>(all, begin, end);
+    case DType::kUInt8: return reduce_by_op<std::uint8_t>(all, begin, end);
+    case DType::kBool: return reduce_by_op<bool>(all, begin, end);
+    case DType::kFloat8E4M3:
+    case DType::kFloat8E5M2: break;
+  }
+}
+
+using RangeLoop = void (*)(const Reduction&, std::int64_t, std::int64_t);
+
+// The same loops, compiled for wider registers. Nothing here is a product followed by a sum, so
+// their width changes no bit.
+void reduce_range_anywhere(const Reduction& all, std::int64_t begin, std::int64_t end) {
+  reduce_range(all, begin, end);
+}
+#if defined(__x86_64__)
+__attribute__((target("avx2"), flatten)) void reduce_range_avx2(const Reduction& all,
+                                                                std::int64_t begin,
+                                                                std::int64_t end) {
+  reduce_range(all, begin, end);
+}
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"), flatten)) void reduce_range_avx512(
+    const Reduction& all, std::int64_t begin, std::int64_t end) {
+  reduce_range(all, begin, end);
+}
+#endif
+
+RangeLoop widest_loop() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512dq"))
+    return reduce_range_avx512;
+  if (__builtin_cpu_supports("avx2")) return reduce_range_avx2;
+#endif
+  return reduce_range_anywhere;
 }
 
 }  // namespace
@@ -127,18 +192,10 @@ void reduce_by_op(Threads threads, ReduceOp op, void* out, std::span<const void*
 void reduce_in_order(Threads threads, DType dtype, ReduceOp op, void* out,
                      std::span<const void* const> inputs, std::int64_t n) {
   check_reducible(dtype, op, "reduce");
-  switch (dtype) {
-    case DType::kFloat32: return reduce_by_op<float>(threads, op, out, inputs, n);
-    case DType::kBFloat16: return reduce_by_op<bfloat16>(threads, op, out, inputs, n);
-    case DType::kFloat16: return reduce_by_op<float16>(threads, op, out, inputs, n);
-    case DType::kFloat64: return reduce_by_op<double>(threads, op, out, inputs, n);
-    case DType::kInt64: return reduce_by_op<std::int64_t>(threads, op, out, inputs, n);
-    case DType::kInt32: return reduce_by_op<std::int32_t>(threads, op, out, inputs, n);
-    case DType::kUInt8: return reduce_by_op<std::uint8_t>(threads, op, out, inputs, n);
-    case DType::kBool: return reduce_by_op<bool>(threads, op, out, inputs, n);
-    case DType::kFloat8E4M3:
-    case DType::kFloat8E5M2: break;
-  }
+  static const RangeLoop loop = widest_loop();
+  const Reduction all{dtype, op, out, inputs};
+  parallel_for(threads, n, kGrain,
+               [&](std::int64_t begin, std::int64_t end) { loop(all, begin, end); });
 }
 
 }  // namespace meshloom::comm
