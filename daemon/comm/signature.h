@@ -26,6 +26,7 @@ enum class CollectiveKind : std::uint8_t {
   kSend,  ///< of a user, as kRecv: without a signature, since ranks may have different numbers
   kRecv,
 };
+inline constexpr std::size_t kCollectiveKinds = static_cast<std::size_t>(CollectiveKind::kRecv) + 1;
 
 const char* kind_name(CollectiveKind);
 /// What calls of this kind are counted as: sends and receives are messages of "send_recv".

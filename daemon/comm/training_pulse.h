@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <set>
 #include <string>
 
 namespace meshloom::comm {
@@ -30,13 +31,22 @@ class TrainingPulse {
   }
   void end_command() { begin_command(0); }
 
-  /// `name` is a string literal.
-  void begin_collective(const char* name, std::uint64_t sequence, const std::string& group) {
-    advance();
+  /// A group's name as begin_collective takes it; it stays as long as the pulse.
+  const std::string* keep_name(const std::string& group) {
     const std::lock_guard lock(mutex_);
-    name_ = name;
-    sequence_ = sequence;
-    group_ = group;
+    return &*groups_.insert(group).first;
+  }
+
+  /// `name` is a string literal, `group` comes from keep_name().
+  void begin_collective(const char* name, std::uint64_t sequence, const std::string* group) {
+    advance();
+    // Odd while the three change; release stores keep the order.
+    const std::uint64_t version = version_.load(std::memory_order_relaxed);
+    version_.store(version + 1, std::memory_order_relaxed);
+    name_.store(name, std::memory_order_release);
+    sequence_.store(sequence, std::memory_order_release);
+    group_.store(group, std::memory_order_release);
+    version_.store(version + 2, std::memory_order_release);
   }
 
   void enter_transport() {
@@ -50,22 +60,33 @@ class TrainingPulse {
     Reading reading{progress_.load(std::memory_order_relaxed),
                     command_.load(std::memory_order_relaxed),
                     transport_.load(std::memory_order_relaxed), ""};
-    const std::lock_guard lock(mutex_);
-    if (*name_ != '\0')
-      reading.last_collective =
-          std::string(name_) + " #" + std::to_string(sequence_) + " of group '" + group_ + "'";
+    reading.last_collective = last_collective();
     return reading;
   }
 
  private:
+  std::string last_collective() const {
+    while (true) {
+      const std::uint64_t version = version_.load(std::memory_order_acquire);
+      const char* const name = name_.load(std::memory_order_acquire);
+      const std::uint64_t sequence = sequence_.load(std::memory_order_acquire);
+      const std::string* const group = group_.load(std::memory_order_acquire);
+      if (version % 2 != 0 || version_.load(std::memory_order_relaxed) != version) continue;
+      if (name == nullptr) return {};
+      return std::string(name) + " #" + std::to_string(sequence) + " of group '" + *group + "'";
+    }
+  }
+
   std::atomic<std::uint64_t> progress_{0};
   std::atomic<std::int64_t> command_{0};
   std::atomic<std::uint64_t> transport_{0};
   int depth_ = 0;  ///< of the training thread
-  mutable std::mutex mutex_;
-  const char* name_ = "";
-  std::uint64_t sequence_ = 0;
-  std::string group_;
+  std::atomic<std::uint64_t> version_{0};
+  std::atomic<const char*> name_{nullptr};
+  std::atomic<std::uint64_t> sequence_{0};
+  std::atomic<const std::string*> group_{nullptr};
+  std::mutex mutex_;
+  std::set<std::string> groups_;  ///< names that were ever used
 };
 
 /// Marks a call of a transport; `pulse` may be null.

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "daemon/comm/mesh/local_bootstrap.h"
@@ -101,34 +102,43 @@ class Bench {
     return views;
   }
 
-  Call ours(const std::string& name, std::int64_t n) {
+  /// A collective on buffers, whose views are made once, as a program does that calls it again.
+  struct Views {
+    TensorView input, output;
+    std::vector<TensorView> inputs, outputs;
+  };
+
+  Call ours(const std::string& name, std::int64_t n, const std::vector<Buffers>& buffers) {
     const auto rank = static_cast<std::size_t>(group_->rank());
-    if (name == "barrier") return [this](const Buffers&) { group_->barrier()->wait_host(); };
-    if (name == "all_reduce")
-      return [=, this](const Buffers& b) {
-        group_->all_reduce(view(b.in, 0, n), comm::ReduceOp::kSum)->wait_host();
-      };
-    if (name == "reduce_scatter")
-      return [=, this](const Buffers& b) {
-        const auto inputs = parts(b.in, n);
-        group_->reduce_scatter(view(b.out, 0, inputs[rank].numel()), inputs, comm::ReduceOp::kSum)
-            ->wait_host();
-      };
-    if (name == "all_gather")
-      return [=, this](const Buffers& b) {
-        const auto outputs = parts(b.out, n);
-        group_->all_gather(outputs, view(b.in, 0, outputs[rank].numel()))->wait_host();
-      };
-    check(name == "all_to_all", "no collective {}", name);
-    return [=, this](const Buffers& b) {
-      // Each rank has as much for every other one.
-      const auto block = n / group_->size();
-      std::vector<TensorView> inputs, outputs;
-      for (int r = 0; r < group_->size(); ++r) {
-        inputs.push_back(view(b.in, r * block, block));
-        outputs.push_back(view(b.out, r * block, block));
+    auto all = std::make_shared<std::map<const std::byte*, Views>>();
+    for (const Buffers& b : buffers) {
+      Views& views = (*all)[b.in];
+      views.inputs = parts(b.in, n);
+      views.outputs = parts(b.out, n);
+      if (name == "all_to_all")
+        // Each rank has as much for every other one.
+        for (std::size_t r = 0; r < views.inputs.size(); ++r) {
+          const auto block = n / group_->size(), at = static_cast<std::int64_t>(r) * block;
+          views.inputs[r] = view(b.in, at, block);
+          views.outputs[r] = view(b.out, at, block);
+        }
+      const std::int64_t own = views.inputs[rank].numel();
+      views.input = view(b.in, 0, name == "all_reduce" ? n : own);
+      views.output = view(b.out, 0, own);
+    }
+    return [this, all, name](const Buffers& b) {
+      const Views& views = all->at(b.in);
+      if (name == "barrier") {
+        group_->barrier()->wait_host();
+      } else if (name == "all_reduce") {
+        group_->all_reduce(views.input, comm::ReduceOp::kSum)->wait_host();
+      } else if (name == "reduce_scatter") {
+        group_->reduce_scatter(views.output, views.inputs, comm::ReduceOp::kSum)->wait_host();
+      } else if (name == "all_gather") {
+        group_->all_gather(views.outputs, views.input)->wait_host();
+      } else {
+        group_->all_to_all(views.outputs, views.inputs)->wait_host();
       }
-      group_->all_to_all(outputs, inputs)->wait_host();
     };
   }
 
@@ -172,11 +182,12 @@ class Bench {
   void measure(const std::string& name, std::size_t bytes) {
     const auto n = static_cast<std::int64_t>(bytes / dtype_size(dtype_));
     const auto ranks = static_cast<std::size_t>(group_->size());
-    // What one rank has to move at least.
-    const std::size_t moved = bytes / ranks * (ranks - 1) * (name == "all_reduce" ? 2 : 1);
+    // What one rank has to write at least; the other buffer takes its own part, too.
+    const std::size_t moved = name == "reduce_scatter" ? bytes / ranks : bytes;
     std::vector<Contender> all;
-    if (!symmetric_.empty()) all.push_back({"symmetric", ours(name, n), &symmetric_, {}});
-    all.push_back({"ordinary", ours(name, n), &ordinary_, {}});
+    if (!symmetric_.empty())
+      all.push_back({"symmetric", ours(name, n, symmetric_), &symmetric_, {}});
+    all.push_back({"ordinary", ours(name, n, ordinary_), &ordinary_, {}});
     if (mpi_) all.push_back({"mpi", of_mpi(name, n, false), &ordinary_, {}});
     if (mpi_ && name == "all_reduce")
       all.push_back({"mpi_in_place", of_mpi(name, n, true), &ordinary_, {}});

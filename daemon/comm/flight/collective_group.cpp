@@ -113,8 +113,9 @@ class CollectiveGroup final : public ProcessGroup {
                                       const std::string& name) override;
 
   CommCounter counter(const std::string& collective) const override {
-    const auto found = state_.counters().find(collective);
-    return found == state_.counters().end() ? CommCounter{} : found->second;
+    const std::map<std::string, CommCounter> all = state_.counters();
+    const auto found = all.find(collective);
+    return found == all.end() ? CommCounter{} : found->second;
   }
   std::map<std::string, CommCounter> counters() const override { return state_.counters(); }
   void reset_counters() override { state_.reset_counters(); }

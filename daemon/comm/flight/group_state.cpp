@@ -76,6 +76,7 @@ GroupState::GroupState(std::unique_ptr<Algorithms> algorithms, GroupOptions opti
       groups_(std::move(groups)),
       place_(std::move(place)) {
   groups_->add(this);
+  if (TrainingPulse* pulse = groups_->pulse()) name_in_pulse_ = pulse->keep_name(options_.name);
 }
 
 GroupState::~GroupState() {
@@ -111,7 +112,7 @@ WorkPtr GroupState::issue(Call call) {
   one->last_poll = Clock::now();
   one->sequence = recorder_.issue(kind_name(kind), call.bytes, one->last_poll);
   if (TrainingPulse* pulse = groups_->pulse())
-    pulse->begin_collective(kind_name(kind), one->sequence, options_.name);
+    pulse->begin_collective(kind_name(kind), one->sequence, name_in_pulse_);
   // Collectives alone have a number that all ranks agree on: of sends and receives ranks may have
   // different numbers.
   if (kind == CollectiveKind::kSend) {
@@ -125,18 +126,17 @@ WorkPtr GroupState::issue(Call call) {
   call.bytes_staged = &one->bytes_staged;
   one->collective = algorithms_->start(call);
   in_flight_.push_back(one);
+  const Clock::time_point now = one->last_poll;
   auto work = std::make_unique<InFlightWork>(*this, std::move(one));
-  poll();
+  poll_at(now);
   groups_->give_up_if_noticed();
   return work;
 }
 
 std::uint64_t GroupState::next_split_key() { return mix(place_.key + mix(++splits_)); }
 
-void GroupState::poll() {
-  if (in_flight_.empty()) return;
+void GroupState::poll_at(Clock::time_point now) {
   const InTransport mark(groups_->pulse());
-  const Clock::time_point now = Clock::now();
   try {
     algorithms_->progress();
   } catch (const Error& error) {
@@ -180,13 +180,26 @@ void GroupState::advance(InFlight& one, Clock::time_point now) {
 }
 
 void GroupState::complete(InFlight& one, Clock::time_point now) {
-  CommCounter& counter = counters_[counter_name(one.kind)];
+  CommCounter& counter = counters_[static_cast<std::size_t>(one.kind)];
   ++counter.calls;
   counter.bytes_sent += one.bytes_sent;
   counter.bytes_staged += one.bytes_staged;
   ++one.seen_progress;
   one.collective.reset();
   recorder_.set_state(one.sequence, FlightState::kDone, now);
+}
+
+std::map<std::string, CommCounter> GroupState::counters() const {
+  std::map<std::string, CommCounter> named;
+  for (std::size_t kind = 0; kind < counters_.size(); ++kind) {
+    const CommCounter& one = counters_[kind];
+    if (one.calls == 0) continue;
+    CommCounter& counter = named[counter_name(static_cast<CollectiveKind>(kind))];
+    counter.calls += one.calls;
+    counter.bytes_sent += one.bytes_sent;
+    counter.bytes_staged += one.bytes_staged;
+  }
+  return named;
 }
 
 void GroupState::check_deadline(InFlight& one, Clock::time_point now) {

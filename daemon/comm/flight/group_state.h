@@ -2,6 +2,7 @@
 // GroupState: what a group has in flight, and all that is true of it whatever its algorithms are.
 #pragma once
 
+#include <array>
 #include <exception>
 #include <functional>
 #include <list>
@@ -40,8 +41,9 @@ class GroupState final : public RecoverableGroup {
   const GroupPlace& place() const { return place_; }
   const std::shared_ptr<RankGroups>& groups() const { return groups_; }
   std::size_t in_flight() const { return in_flight_.size(); }
-  const std::map<std::string, CommCounter>& counters() const { return counters_; }
-  void reset_counters() { counters_.clear(); }
+  /// Of the kinds that were called.
+  std::map<std::string, CommCounter> counters() const;
+  void reset_counters() { counters_.fill({}); }
   std::string flight_record() const { return recorder_.text(); }
 
   /// Throws PeerFailed if a rank of the world has failed, FailedPrecondition if the group is
@@ -52,7 +54,9 @@ class GroupState final : public RecoverableGroup {
   /// The key of the next group that is split from this one.
   std::uint64_t next_split_key();
 
-  void poll() override;
+  void poll() override {
+    if (!in_flight_.empty()) poll_at(Clock::now());
+  }
   GroupStanding standing() const override;
   std::optional<LastIssued> last_issued() const override;
   void give_up() override;
@@ -63,6 +67,7 @@ class GroupState final : public RecoverableGroup {
   friend class InFlightWork;
   struct InFlight;
 
+  void poll_at(Clock::time_point now);
   void advance(InFlight& one, Clock::time_point now);
   void complete(InFlight& one, Clock::time_point now);
   /// Throws once the abort flag is raised or nothing has moved for too long.
@@ -89,7 +94,8 @@ class GroupState final : public RecoverableGroup {
   std::uint64_t collectives_ = 0;
   std::int64_t unmatched_ = 0;  ///< sends less receives since the group was new
   FlightRecorder recorder_;
-  std::map<std::string, CommCounter> counters_;
+  const std::string* name_in_pulse_ = nullptr;
+  std::array<CommCounter, kCollectiveKinds> counters_{};  ///< by kind
   std::list<std::shared_ptr<InFlight>> in_flight_;
   std::string poison_;  ///< why the group is of no more use; empty: it is
   bool ended_ = false;  ///< by a recovery, for good

@@ -13,6 +13,9 @@ constexpr std::uint64_t kAllSlices = FlagValue::kMostSlices;
 
 constexpr std::size_t kAlignment = 64;
 
+// Polls that moved nothing until a look at the peers' processes: soon enough when polls sleep.
+constexpr std::uint32_t kLookEvery = 8;
+
 }  // namespace
 
 SymmetricCollective::SymmetricCollective(SymmetricContext& context, const Call& call, int pieces)
@@ -269,7 +272,7 @@ bool SymmetricCollective::step() {
 bool SymmetricCollective::advance() {
   const std::uint64_t before = moved_;
   if (step()) return true;
-  if (moved_ != before) return false;
+  if (moved_ != before || ++idle_ % kLookEvery != 0) return false;
   const int gone = context_.find_gone(missing());
   // What it did before it ended may be all that was needed.
   if (gone >= 0 && !step() && moved_ == before) throw_gone(gone);

@@ -109,6 +109,7 @@ class SymmetricCollective : public Collective {
   std::uint64_t taken_ = 0;    ///< slices of the peers that this rank has
   std::uint64_t retired_ = 0;  ///< staged slices that no peer needs any more
   std::uint64_t moved_ = 0;
+  std::uint32_t idle_ = 0;  ///< polls that moved nothing
   std::shared_ptr<Segment> ring_;
 };
 

@@ -183,7 +183,7 @@ TEST_F(StreamTest, HeartbeatsGoBothWaysAndTellWhatTheTrainingThreadDoes) {
   command.set_deadline_ms(1);
   executor_.submit(command);
   pulse.begin_command(1);
-  pulse.begin_collective("all_reduce", 7, "dp");
+  pulse.begin_collective("all_reduce", 7, pulse.keep_name("dp"));
   std::optional<Error> stuck;
   EXPECT_TRUE(eventually([&] {
     stuck = watch_.look().fatal;

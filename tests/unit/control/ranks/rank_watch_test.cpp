@@ -164,7 +164,7 @@ TEST(PulseSampler, TellsHowLongNothingMoved) {
   EXPECT_EQ(sample().still_ms(), 0);
   EXPECT_EQ(sample().still_ms(), 0) << "idle";
   pulse.begin_command(3);
-  pulse.begin_collective("all_gather", 4, "fsdp");
+  pulse.begin_collective("all_gather", 4, pulse.keep_name("fsdp"));
   EXPECT_EQ(sample().still_ms(), 0);
   pulse.enter_transport();
   pulse.enter_transport();
