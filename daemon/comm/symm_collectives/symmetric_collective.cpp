@@ -13,6 +13,9 @@ constexpr std::uint64_t kAllSlices = FlagValue::kMostSlices;
 
 constexpr std::size_t kAlignment = 64;
 
+// As long as the end of a process may take.
+constexpr auto kLongestEnd = std::chrono::milliseconds(500);
+
 // Polls that moved nothing until a look at the peers' processes: soon enough when polls sleep.
 constexpr std::uint32_t kLookEvery = 8;
 
@@ -202,15 +205,18 @@ bool SymmetricCollective::resolve() {
 }
 
 std::byte* SymmetricCollective::resolve(int peer, const CollectivePad::Head& head,
-                                        const Share& share) const {
+                                        const Share& share) {
   const std::size_t used =
       head.ring > 0 ? std::size_t{head.ring - 1} * head.stride + slice_bytes_ : share.bytes;
   try {
     return context_.segments().resolve(peer, share, used);
   } catch (const CommError&) {
-    // The memory of a process that has ended cannot be opened any more.
+    // A process that ends loses its descriptors a moment before it has ended.
     if (context_.is_gone(peer)) throw_gone(peer);
-    throw;
+    const Clock::time_point now = Clock::now();
+    if (!unopened_since_) unopened_since_ = now;
+    if (now - *unopened_since_ > kLongestEnd) throw;
+    return nullptr;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "daemon/comm/flight/algorithms.h"
@@ -84,7 +85,7 @@ class SymmetricCollective : public Collective {
   void compare(int peer) const;
   /// Finds the peers' memory; false while a descriptor is on its way.
   bool resolve();
-  std::byte* resolve(int peer, const CollectivePad::Head& head, const Share& share) const;
+  std::byte* resolve(int peer, const CollectivePad::Head& head, const Share& share);
   void take_what_is_ready();
   void retire();
   bool consumed_by_all(std::uint64_t slice) const;
@@ -109,6 +110,7 @@ class SymmetricCollective : public Collective {
   std::uint64_t taken_ = 0;    ///< slices of the peers that this rank has
   std::uint64_t retired_ = 0;  ///< staged slices that no peer needs any more
   std::uint64_t moved_ = 0;
+  std::optional<Clock::time_point> unopened_since_;
   std::uint32_t idle_ = 0;  ///< polls that moved nothing
   std::shared_ptr<Segment> ring_;
 };
