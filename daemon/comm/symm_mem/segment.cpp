@@ -16,6 +16,9 @@
 #include "kernels/base/error.h"
 #include "kernels/base/integer_math.h"
 
+#ifndef MADV_COLLAPSE  // Linux 6.1 knows it
+#define MADV_COLLAPSE 25
+#endif
 #ifndef MFD_NOEXEC_SEAL  // glibc 2.36 does not know it, Linux 6.3 does
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
@@ -65,6 +68,14 @@ void take_memory(int fd, std::size_t bytes) {
     throw IoError("symmetric memory: the size of a segment cannot be sealed: " + reason());
 }
 
+/// Puts touched memory together into pages of 2 MiB, which products read and write at full speed;
+/// peers that map it afterwards get them too. Shared memory has them in no other way if the system
+/// does not turn them on for all. Without them (before Linux 6.1) all works the same.
+void use_huge_pages(std::byte* data, std::size_t bytes) {
+  const std::size_t huge = bytes / kHugePage * kHugePage;
+  if (huge > 0) madvise(data, huge, MADV_COLLAPSE);
+}
+
 /// Where a mapping of `bytes` may go: a piece of address space that begins at a multiple of 2 MiB
 /// if it is that large. Null: anywhere.
 std::byte* aligned_place(std::size_t bytes) {
@@ -103,6 +114,7 @@ std::shared_ptr<Segment> Segment::create(std::size_t bytes) {
   take_memory(segment->fd(), file_bytes(whole));
   segment->map_memory(segment->fd());
   std::memcpy(segment->data_ + whole, name.nonce.data(), sizeof(Nonce));
+  use_huge_pages(segment->data_, whole);
   return segment;
 }
 

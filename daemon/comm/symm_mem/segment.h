@@ -33,7 +33,8 @@ struct SegmentName {
 class Segment : public std::enable_shared_from_this<Segment> {
  public:
   /// New memory of at least `bytes` (rounded up to a page), zero, aligned to 2 MiB where at least
-  /// that large. Every page is touched by the caller, so that it lies on its NUMA node. Throws
+  /// that large, and then in huge pages if the kernel makes them (MADV_COLLAPSE). Every page is
+  /// touched by the caller, so that it lies on its NUMA node. Throws
   /// ResourceExhausted naming the sizes where the memory is not there (see memory_room.h), IoError
   /// where the kernel refuses memfd.
   static std::shared_ptr<Segment> create(std::size_t bytes);

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cinttypes>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
@@ -95,6 +97,30 @@ TEST_F(Folders, VersionOne) {
   write("cgroup/memory/job/memory.usage_in_bytes", "3000\n");
   write("cgroup/memory/job/memory.stat", "inactive_file 1\ntotal_inactive_file 500\n");
   EXPECT_EQ(room().bytes, 2500);
+}
+
+/// Bytes of the mapping at `data` that lie in huge pages, as the kernel tells; -1: it does not.
+std::int64_t huge_bytes(const std::byte* data) {
+  std::ifstream maps("/proc/self/smaps");
+  const std::string begin = fmt::format("{:x}-", reinterpret_cast<std::uintptr_t>(data));
+  bool inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    inside = inside || line.rfind(begin, 0) == 0;
+    std::int64_t kib = 0;
+    if (inside && std::sscanf(line.c_str(), "ShmemPmdMapped: %" SCNd64, &kib) == 1)
+      return kib * 1024;
+  }
+  return -1;
+}
+
+TEST(Segment, LargeOnesLieInHugePages) {
+  constexpr std::size_t kBytes = std::size_t{5} << 20;
+  const auto segment = Segment::create(kBytes);
+  const auto peer = Segment::map(base::UniqueFd(dup(segment->fd())), segment->name());
+  if (huge_bytes(segment->data()) <= 0)
+    GTEST_SKIP() << "this kernel makes no huge pages of shared memory on request (MADV_COLLAPSE)";
+  EXPECT_EQ(huge_bytes(segment->data()), std::int64_t{4} << 20);
+  EXPECT_EQ(huge_bytes(peer->data()), std::int64_t{4} << 20);
 }
 
 }  // namespace
