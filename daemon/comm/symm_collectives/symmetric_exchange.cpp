@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/comm/symm_collectives/symmetric_exchange.h"
 
-#include <cstring>
-
-#include "daemon/comm/group_checks.h"
+#include "daemon/comm/symm_collectives/copy_memory.h"
 
 namespace meshloom::comm {
 namespace {
-
-// Threads share a copy only where each gets enough of it.
-constexpr std::int64_t kGrain = 64 << 10;
 
 /// Kinds in which a rank gives every peer the same.
 bool gives_the_same(CollectiveKind kind) {
@@ -64,7 +59,7 @@ SymmetricExchange::SymmetricExchange(SymmetricContext& context, const Call& call
   }
   const Piece mine = give_[index(rank)], to = take_[index(rank)];
   if (mine.bytes > 0 && to.bytes > 0 && mine.data != to.data)
-    std::memcpy(to.data, mine.data, mine.bytes);
+    copy_memory(context.threads(), to.data, mine.data, mine.bytes);
   give_[index(rank)] = take_[index(rank)] = {};
   for (const Piece& give : give_) {
     *call.bytes_sent += give.bytes;
@@ -84,10 +79,7 @@ void SymmetricExchange::take(std::uint64_t first, std::uint64_t count) {
     if (bytes == 0) continue;
     std::byte* const data = to.data + first * slice_bytes();
     const std::byte* const from = at(peer, first);
-    parallel_for(context().threads(), static_cast<std::int64_t>(bytes), kGrain,
-                 [&](std::int64_t begin, std::int64_t end) {
-                   std::memcpy(data + begin, from + begin, static_cast<std::size_t>(end - begin));
-                 });
+    copy_memory(context().threads(), data, from, bytes);
   }
 }
 

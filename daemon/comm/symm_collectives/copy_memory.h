@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies between the memory of two ranks.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/base/parallel_for.h"
+
+namespace meshloom::comm {
+
+/// By all threads if there is enough for each. What no cache holds afterwards anyway is written
+/// past the caches, in order before whatever this thread stores next.
+void copy_memory(Threads threads, std::byte* to, const std::byte* from, std::size_t bytes);
+
+}  // namespace meshloom::comm
