@@ -24,6 +24,13 @@ enum class ReduceOp : std::uint8_t { kSum, kMax, kMin, kAvg, kProd };
 /// "sum", "max", "min", "avg" or "prod".
 const char* reduce_op_name(ReduceOp op);
 
+/// How an all_reduce goes. All give the same bits; kAuto takes what is faster for the size.
+enum class AllReduceAlgorithm : std::uint8_t {
+  kAuto,
+  kOneShot,  ///< every rank gets the data of all and sums by itself
+  kTwoShot,  ///< every rank sums its part and gives it to all
+};
+
 /// Raised by anyone who knows that the other ranks will not come; checked by every poll.
 struct AbortFlag {
   std::atomic<bool> raised{false};
@@ -58,8 +65,9 @@ class ProcessGroup {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// In place.
-  virtual WorkPtr all_reduce(const TensorView& data, ReduceOp op) = 0;
+  /// In place. Every rank names the same algorithm.
+  virtual WorkPtr all_reduce(const TensorView& data, ReduceOp op,
+                             AllReduceAlgorithm = AllReduceAlgorithm::kAuto) = 0;
   /// outputs[r] receives rank r's input; sizes may differ between ranks and be 0. outputs[rank] may
   /// be input.
   virtual WorkPtr all_gather(std::span<const TensorView> outputs, const TensorView& input) = 0;

@@ -24,7 +24,7 @@ class SingleProcessGroup : public ProcessGroup {
   int rank() const override { return 0; }
   int size() const override { return 1; }
 
-  WorkPtr all_reduce(const TensorView& data, ReduceOp op) override {
+  WorkPtr all_reduce(const TensorView& data, ReduceOp op, AllReduceAlgorithm) override {
     check_buffer(data, "all_reduce", "data");
     check_reducible(data.dtype, op, "all_reduce");
     return done();

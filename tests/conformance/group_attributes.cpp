@@ -21,11 +21,12 @@ bool has_root(const std::string& op) {
   return op == "broadcast" || op == "scatter" || op == "gather";
 }
 
-Algorithm read_algorithm(const std::string& text) {
+comm::AllReduceAlgorithm read_algorithm(const std::string& text) {
   check(text == "auto" || text == "one_shot" || text == "two_shot",
         "all_reduce: algorithm is '{}', expected auto, one_shot or two_shot", text);
-  if (text == "auto") return Algorithm::kAuto;
-  return text == "one_shot" ? Algorithm::kOneShot : Algorithm::kTwoShot;
+  if (text == "auto") return comm::AllReduceAlgorithm::kAuto;
+  return text == "one_shot" ? comm::AllReduceAlgorithm::kOneShot
+                            : comm::AllReduceAlgorithm::kTwoShot;
 }
 
 Counts read_counts_of(const Json& list, const std::string& op, int ranks) {

@@ -10,10 +10,8 @@
 
 namespace meshloom::conformance {
 
-enum class Algorithm : std::uint8_t { kAuto, kOneShot, kTwoShot };
-
 struct GroupAttributes {
-  Algorithm algorithm = Algorithm::kAuto;
+  comm::AllReduceAlgorithm algorithm = comm::AllReduceAlgorithm::kAuto;
   comm::ReduceOp reduce_op = comm::ReduceOp::kSum;
   bool in_place = false;
   int root = 0;

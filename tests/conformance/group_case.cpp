@@ -26,13 +26,6 @@ constexpr std::array<std::string_view, 10> kOps{"all_reduce",
                                                 "gather",
                                                 "send_recv"};
 
-/// The group takes no choice of an algorithm: it makes its own, by size. What a case asks for is
-/// one of those whose results are the same.
-void all_reduce_by(Algorithm, comm::ProcessGroup& world, const TensorView& data,
-                   comm::ReduceOp op) {
-  world.all_reduce(data, op)->wait_host();
-}
-
 void clear(const Tensor& x) {
   std::fill_n(static_cast<std::byte*>(x.view().data), x.view().bytes(), std::byte{0});
 }
@@ -106,7 +99,7 @@ class GroupCall {
     if (op_ == "broadcast")
       world_.broadcast(y.view(), attributes_.root)->wait_host();
     else
-      all_reduce_by(attributes_.algorithm, world_, y.view(), attributes_.reduce_op);
+      world_.all_reduce(y.view(), attributes_.reduce_op, attributes_.algorithm)->wait_host();
     return y;
   }
 

@@ -24,9 +24,11 @@ class RecordingGroup final : public comm::ProcessGroup {
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
 
-  comm::WorkPtr all_reduce(const TensorView& data, comm::ReduceOp op) override {
+  comm::WorkPtr all_reduce(
+      const TensorView& data, comm::ReduceOp op,
+      comm::AllReduceAlgorithm algorithm = comm::AllReduceAlgorithm::kAuto) override {
     record("all_reduce", {&data, 1});
-    return group_->all_reduce(data, op);
+    return group_->all_reduce(data, op, algorithm);
   }
   comm::WorkPtr all_gather(std::span<const TensorView> outputs, const TensorView& input) override {
     record("all_gather", outputs);

@@ -5,13 +5,10 @@
 #include "daemon/comm/collectives/reduce_collective.h"
 #include "daemon/comm/group_checks.h"
 #include "kernels/base/error.h"
-#include "planner/communication_sizes.h"
 #include "planner/shard.h"
 
 namespace meshloom::comm {
 namespace {
-
-constexpr std::size_t kOneShotBytes = planner::kOneShotBytes;
 
 // Collectives use the lower half of a transport's tags, two each; sends and receives of the user
 // use the upper half.
@@ -85,7 +82,7 @@ class TransportAlgorithms final : public Algorithms {
   std::unique_ptr<Collective> all_reduce(const Call& call) {
     const TensorView& data = call.outputs[0];
     const ReduceOp op = call.signature.op;
-    if (data.bytes() <= kOneShotBytes)
+    if (call.one_shot)
       return std::make_unique<OneShotAllReduce>(context(call), memory_of(data), data.numel(),
                                                 data.dtype, op);
     ReduceCollective::Job job{shard_parts(data, size()), nullptr, data.dtype, op, true};

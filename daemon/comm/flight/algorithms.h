@@ -25,6 +25,9 @@ struct Call {
   int peer = -1;          ///< of a send or receive
   int tag = 0;            ///< of a send or receive
   std::size_t bytes = 0;  ///< for the record
+  /// Of an all_reduce: every rank sums all of it, instead of a part for all. Ranks that differ are
+  /// told apart by the bytes between two of them.
+  bool one_shot = false;
   /// The collective adds what it sends; counted when it is complete.
   std::uint64_t* bytes_sent = nullptr;
   std::uint64_t* bytes_staged = nullptr;  ///< likewise; see CommCounter

@@ -6,6 +6,7 @@
 #include "daemon/comm/flight/group_state.h"
 #include "daemon/comm/group_checks.h"
 #include "kernels/base/error.h"
+#include "planner/communication_sizes.h"
 
 namespace meshloom::comm {
 namespace {
@@ -28,13 +29,18 @@ class CollectiveGroup final : public ProcessGroup {
   int rank() const override { return state_.algorithms().rank(); }
   int size() const override { return state_.algorithms().size(); }
 
-  WorkPtr all_reduce(const TensorView& data, ReduceOp op) override {
+  WorkPtr all_reduce(const TensorView& data, ReduceOp op, AllReduceAlgorithm algorithm) override {
     state_.check_usable("all_reduce");
     check_memory(data, "all_reduce", "data");
     check_reducible(data.dtype, op, "all_reduce");
     Signature signature = make_signature(CollectiveKind::kAllReduce, data.dtype, {&data, 1});
     signature.op = op;
-    return issue(signature, {&data, 1}, {&data, 1}, data.bytes());
+    Call call{signature, {&data, 1}, {&data, 1}};
+    call.bytes = data.bytes();
+    const bool small = data.bytes() <= planner::kOneShotBytes;
+    call.one_shot =
+        algorithm == AllReduceAlgorithm::kAuto ? small : algorithm == AllReduceAlgorithm::kOneShot;
+    return state_.issue(call);
   }
 
   WorkPtr all_gather(Views outputs, const TensorView& input) override {

@@ -88,8 +88,7 @@ class SymmetricAlgorithms final : public Algorithms {
         return std::make_unique<CountedMessage>(messages_->start(call), in_flight_);
       case CollectiveKind::kReduceScatter: return std::make_unique<SymmetricReduce>(context_, call);
       case CollectiveKind::kAllReduce:
-        if (call.outputs[0].bytes() <= CollectivePad::kInlineBytes)
-          return std::make_unique<SymmetricOneShot>(context_, call);
+        if (call.one_shot) return std::make_unique<SymmetricOneShot>(context_, call);
         return std::make_unique<SymmetricReduce>(context_, call);
       default: return SymmetricExchange::start(context_, call);
     }

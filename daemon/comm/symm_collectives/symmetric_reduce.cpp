@@ -23,12 +23,14 @@ SymmetricOneShot::SymmetricOneShot(SymmetricContext& context, const Call& call)
   *call.bytes_sent += data_.bytes * static_cast<std::size_t>(context.size() - 1);
 }
 
-void SymmetricOneShot::take(std::uint64_t, std::uint64_t) {
+void SymmetricOneShot::take(std::uint64_t first, std::uint64_t count) {
+  std::byte* const data = data_.data + first * slice_bytes();
+  const std::size_t bytes = bytes_in(data_.bytes, first, count);
   std::vector<const void*> inputs;
   for (int r = 0; r < context().size(); ++r)
-    inputs.push_back(r == context().rank() ? data_.data : at(r, 0));
-  reduce_in_order(Threads{1}, dtype_, op_, data_.data, inputs,
-                  static_cast<std::int64_t>(data_.bytes / dtype_size(dtype_)));
+    inputs.push_back(r == context().rank() ? data : at(r, first));
+  reduce_in_order(context().threads(), dtype_, op_, data, inputs,
+                  static_cast<std::int64_t>(bytes / dtype_size(dtype_)));
 }
 
 SymmetricReduce::SymmetricReduce(SymmetricContext& context, const Call& call)

@@ -8,7 +8,8 @@
 
 namespace meshloom::comm {
 
-/// Small data: every rank reads that of all and sums by itself. Peers wait for each other once.
+/// Every rank reads the data of all and sums by itself: for small data, for which peers wait for
+/// each other once.
 class SymmetricOneShot final : public SymmetricCollective {
  public:
   SymmetricOneShot(SymmetricContext& context, const Call& call);

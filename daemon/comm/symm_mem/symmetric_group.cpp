@@ -141,6 +141,7 @@ std::shared_ptr<SymmetricBuffer> SymmetricGroup::rendezvous(const TensorView& mi
 
 std::shared_ptr<SymmetricBuffer> SymmetricGroup::workspace(std::size_t bytes) {
   check_enabled("workspace");
+  follow_generation();
   if (workspace_ && workspace_->bytes(rank()) >= bytes) return workspace_;
   SegmentPiece piece;
   try {
@@ -199,6 +200,8 @@ void SymmetricGroup::follow_generation() {
   std::fill(puts_.begin(), puts_.end(), 0);
   std::fill(takes_.begin(), takes_.end(), 0);
   std::fill(barriers_.begin(), barriers_.end(), 0);
+  // The failure may have come while it grew, on some ranks before and on some after.
+  workspace_.reset();
 }
 
 SignalWatch::Call SymmetricGroup::call(const char* name, int channel, Timeout timeout) const {

@@ -124,6 +124,22 @@ void check_all_reduce_sizes(RankRuntime& runtime) {
     check_all_reduce<float>(*group, ReduceOp::kSum, n);
 }
 
+void check_all_reduce_algorithms(RankRuntime& runtime) {
+  const auto group = make_group(runtime);
+  for (const std::int64_t n : {0, 1, 3, 1000, 8193, 300'007, 1'000'003}) {
+    std::mt19937 random(static_cast<unsigned>(group->rank() + 1));
+    std::normal_distribution<float> normal;
+    std::vector<float> values(static_cast<std::size_t>(n));
+    for (float& value : values) value = normal(random);
+    std::vector<float> one_shot = values, two_shot = values;
+    group->all_reduce(view_of(values), ReduceOp::kSum)->wait_host();
+    group->all_reduce(view_of(one_shot), ReduceOp::kSum, AllReduceAlgorithm::kOneShot)->wait_host();
+    group->all_reduce(view_of(two_shot), ReduceOp::kSum, AllReduceAlgorithm::kTwoShot)->wait_host();
+    EXPECT_EQ(one_shot, values) << n << " elements";
+    EXPECT_EQ(two_shot, values) << n << " elements";
+  }
+}
+
 void check_all_reduce_is_in_rank_order(RankRuntime& runtime) {
   const auto group = make_group(runtime);
   for (const std::int64_t n : {std::int64_t{1000}, std::int64_t{400'000}}) {
@@ -395,6 +411,7 @@ void check_everything(RankRuntime& runtime) {
   check_all_reduce_dtypes_and_ops(runtime);
   check_averages(runtime);
   check_all_reduce_sizes(runtime);
+  check_all_reduce_algorithms(runtime);
   check_all_reduce_is_in_rank_order(runtime);
   check_reduce_scatter_uneven(runtime);
   check_all_gather_uneven(runtime);

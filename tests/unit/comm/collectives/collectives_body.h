@@ -11,6 +11,7 @@ namespace meshloom::comm::testing {
 void check_all_reduce_dtypes_and_ops(RankRuntime&);
 void check_averages(RankRuntime&);
 void check_all_reduce_sizes(RankRuntime&);
+void check_all_reduce_algorithms(RankRuntime&);
 void check_all_reduce_is_in_rank_order(RankRuntime&);
 void check_reduce_scatter_uneven(RankRuntime&);
 void check_all_gather_uneven(RankRuntime&);

@@ -25,6 +25,7 @@ struct Check {
 constexpr Check kChecks[] = {
     {"all_reduce_dtypes_and_ops", testing::check_all_reduce_dtypes_and_ops},
     {"all_reduce_sizes", testing::check_all_reduce_sizes},
+    {"all_reduce_algorithms", testing::check_all_reduce_algorithms},
     {"all_reduce_is_in_rank_order", testing::check_all_reduce_is_in_rank_order},
     {"reduce_scatter_uneven", testing::check_reduce_scatter_uneven},
     {"all_gather_uneven", testing::check_all_gather_uneven},

@@ -345,6 +345,7 @@ void check_signals_after_recovery(RankRuntime& runtime, const SymmetricOptions& 
   for (int round = 0; round < 20; ++round) {
     const int failing = round % size;
     std::string mine;
+    const auto workspace = symmetric.workspace(100);
     symmetric.put_signal(next, 0);  // some of these are never taken
     if (world.rank() == failing) {
       mine = "broken on purpose";
@@ -359,6 +360,7 @@ void check_signals_after_recovery(RankRuntime& runtime, const SymmetricOptions& 
       }
     }
     world.group->failures()->recover(mine);
+    EXPECT_NE(symmetric.workspace(100), workspace) << "ranks may hold different ones";
     for (int again = 0; again < 5; ++again) {
       symmetric.put_signal(next, 0);
       symmetric.wait_signal(before, 0);
