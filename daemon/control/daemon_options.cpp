@@ -133,7 +133,8 @@ void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
   app.footer(
       "Example: mpirun -n 2 --bind-to none meshloomd --state-dir state --data-dir data\n"
       "The client is called meshloom. Environment: MESHLOOM_STATE_DIR, MESHLOOM_DATA_DIR, "
-      "MESHLOOM_THREADS,\nMESHLOOM_LOG_LEVEL, MESHLOOM_HOST (this host's address for other hosts),\n"
+      "MESHLOOM_THREADS,\nMESHLOOM_LOG_LEVEL, MESHLOOM_HOST (this host's address for other "
+      "hosts),\n"
       "MESHLOOM_SYMMETRIC_MEMORY (auto, fd_folder, socket, off: how ranks of a host share memory). "
       "Flags "
       "win over them.");

@@ -85,9 +85,6 @@ class SymmetricContext {
   /// Staging memory is neither used again nor freed.
   void abandon_memory();
 
-  const std::shared_ptr<SymmetricMemory>& memory() const { return memory_; }
-  const std::shared_ptr<PeerAccess>& access() const { return access_; }
-
  private:
   std::shared_ptr<SymmetricMemory> memory_;
   GatheredSegments pad_memory_;
