@@ -2,7 +2,6 @@
 #include "daemon/comm/symm_collectives/symmetric_algorithms.h"
 
 #include "daemon/comm/backoff.h"
-#include "daemon/comm/group_checks.h"
 #include "daemon/comm/symm_collectives/symmetric_exchange.h"
 #include "daemon/comm/symm_collectives/symmetric_reduce.h"
 #include "kernels/base/error.h"

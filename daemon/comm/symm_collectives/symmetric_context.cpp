@@ -28,17 +28,10 @@ SymmetricContext::SymmetricContext(std::shared_ptr<SymmetricMemory> memory, Gath
       threads_(threads),
       access_(std::move(access)),
       pads_(pads_in(pad_memory_)),
-      segments_(memory_, rank, pads_, pad_memory_.ways) {
-  for (std::size_t r = 0; r < pads_.size(); ++r) {
-    const Sharing way = pad_memory_.ways[r];
-    by_socket_ = by_socket_ || way == Sharing::kSocket;
-    const SegmentName& name = pad_memory_.segments[r]->name();
-    const bool own = static_cast<int>(r) == rank || way == Sharing::kSameProcess;
-    processes_.push_back(own ? nullptr
-                             : std::make_unique<PeerProcess>(name.pid, name.start_time,
-                                                             name.pid_namespace,
-                                                             memory_->options().watch));
-  }
+      segments_(memory_, rank, pads_, pad_memory_.ways),
+      by_socket_(std::find(pad_memory_.ways.begin(), pad_memory_.ways.end(), Sharing::kSocket) !=
+                 pad_memory_.ways.end()),
+      processes_(processes_of(pad_memory_, rank, memory_->options().watch)) {
   for (std::vector<PeerView>& views : peers_) views.resize(pads_.size());
 }
 

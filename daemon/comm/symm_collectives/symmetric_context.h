@@ -9,7 +9,6 @@
 #include "daemon/comm/failure/peer_access.h"
 #include "daemon/comm/symm_collectives/collective_pad.h"
 #include "daemon/comm/symm_collectives/shared_segments.h"
-#include "daemon/comm/symm_mem/peer_process.h"
 #include "kernels/base/parallel_for.h"
 
 namespace meshloom::comm {
@@ -93,7 +92,7 @@ class SymmetricContext {
   std::shared_ptr<PeerAccess> access_;
   std::vector<CollectivePad> pads_;
   SharedSegments segments_;
-  bool by_socket_ = false;
+  bool by_socket_;
   std::vector<std::unique_ptr<PeerProcess>> processes_;  ///< null: a thread of this process
   Clock::time_point processes_seen_;
 

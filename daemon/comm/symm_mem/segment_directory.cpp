@@ -66,6 +66,20 @@ const char* to_string(Sharing sharing) {
   return "none";
 }
 
+std::vector<std::unique_ptr<PeerProcess>> processes_of(const GatheredSegments& all, int rank,
+                                                       PeerProcess::Watch watch) {
+  const SegmentName& mine = all.segments[static_cast<std::size_t>(rank)]->name();
+  std::vector<std::unique_ptr<PeerProcess>> processes;
+  for (const auto& segment : all.segments) {
+    const SegmentName& name = segment->name();
+    const bool own = name.pid == mine.pid && name.start_time == mine.start_time;
+    processes.push_back(
+        own ? nullptr
+            : std::make_unique<PeerProcess>(name.pid, name.start_time, name.pid_namespace, watch));
+  }
+  return processes;
+}
+
 SegmentDirectory::SegmentDirectory(SharingMode mode) : mode_(mode) {
   if (mode != SharingMode::kAuto && mode != SharingMode::kSocket) return;
   try {

@@ -9,6 +9,7 @@
 
 #include "daemon/comm/process_group.h"
 #include "daemon/comm/symm_mem/peer_exchange.h"
+#include "daemon/comm/symm_mem/peer_process.h"
 #include "daemon/comm/symm_mem/segment.h"
 #include "daemon/comm/symm_mem/segment_mailbox.h"
 
@@ -41,6 +42,10 @@ struct GatheredSegments {
   std::vector<Sharing> ways;                       ///< by rank; kNone for this rank itself
   std::string why_not;
 };
+
+/// The processes of the ranks, by rank; null for `rank` itself and for threads of its process.
+std::vector<std::unique_ptr<PeerProcess>> processes_of(const GatheredSegments& all, int rank,
+                                                       PeerProcess::Watch watch);
 
 /// What this rank brings to gather(): a piece of a segment that it owns, or why there is none.
 struct SegmentPiece {

@@ -32,19 +32,9 @@ void SymmetricGroup::make_pads() {
   for (const std::uint64_t bytes : pad_memory_.bytes)
     check(bytes == mine.bytes, "symmetric memory of group '{}': the ranks differ in channels",
           group_.name());
-  std::vector<std::unique_ptr<PeerProcess>> processes;
-  for (std::size_t r = 0; r < pad_memory_.segments.size(); ++r) {
-    const Segment& segment = *pad_memory_.segments[r];
-    pads_.emplace_back(segment.data(), size());
-    const SegmentName& name = segment.name();
-    const bool own =
-        name.pid == mine.segment->name().pid && name.start_time == mine.segment->name().start_time;
-    processes.push_back(own ? nullptr
-                            : std::make_unique<PeerProcess>(name.pid, name.start_time,
-                                                            name.pid_namespace,
-                                                            memory_.options().watch));
-  }
-  watch_.emplace(group_, memory_.options().abort, memory_.directory(), std::move(processes));
+  for (const auto& segment : pad_memory_.segments) pads_.emplace_back(segment->data(), size());
+  watch_.emplace(group_, memory_.options().abort, memory_.directory(),
+                 processes_of(pad_memory_, rank(), memory_.options().watch));
 }
 
 Sharing SymmetricGroup::sharing(int rank) const {
