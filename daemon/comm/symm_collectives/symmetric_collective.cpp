@@ -43,8 +43,7 @@ std::byte* SymmetricCollective::at(int peer, std::uint64_t slice) const {
 }
 
 std::byte* SymmetricCollective::staged(int peer, std::uint64_t slice) const {
-  const std::size_t stride = slice_bytes_ * static_cast<std::size_t>(pieces_);
-  return ring_->data() + slice % SymmetricContext::kRing * stride +
+  return ring_->data() + slice % SymmetricContext::kRing * stride() +
          (pieces_ > 1 ? static_cast<std::size_t>(peer) * slice_bytes_ : 0);
 }
 
@@ -71,10 +70,8 @@ bool SymmetricCollective::show() {
     show_inline(shares);
   } else if (!show_in_place(shares)) {
     show_staged(head, shares);
-    fill();
-    return true;
   }
-  publish();
+  fill();
   return true;
 }
 
@@ -105,10 +102,9 @@ bool SymmetricCollective::show_in_place(Share* shares) {
 }
 
 void SymmetricCollective::show_staged(CollectivePad::Head& head, Share* shares) {
-  const std::size_t stride = slice_bytes_ * static_cast<std::size_t>(pieces_);
-  ring_ = context_.take_staging(stride);
+  ring_ = context_.take_staging(stride());
   head.ring = SymmetricContext::kRing;
-  head.stride = static_cast<std::uint32_t>(stride);
+  head.stride = static_cast<std::uint32_t>(stride());
   for (int peer = 0; peer < context_.size(); ++peer) {
     if (peer == context_.rank()) continue;
     const std::optional<Share> share = context_.segments().share(staged(peer, 0), slice_bytes_);
@@ -137,10 +133,6 @@ void SymmetricCollective::fill() {
     ++ready_;
     ++moved_;
   }
-  publish();
-}
-
-void SymmetricCollective::publish() {
   context_.own_pad().head(number_).arrived.store(context_.value(number_, 1 + ready_),
                                                  std::memory_order_release);
 }

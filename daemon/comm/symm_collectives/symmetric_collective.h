@@ -72,14 +72,15 @@ class SymmetricCollective : public Collective {
   std::byte* staged(int peer, std::uint64_t slice) const;
 
  private:
+  /// Bytes of a slice of all pieces in staging memory.
+  std::size_t stride() const { return slice_bytes_ * static_cast<std::size_t>(pieces_); }
   /// Shows what this rank has; false while the slot is in use.
   bool show();
   void show_inline(Share* shares);
   bool show_in_place(Share* shares);
   void show_staged(CollectivePad::Head& head, Share* shares);
-  /// Fills the ring as far as there is room, and says so.
+  /// Fills the ring, if there is one, as far as there is room, and says what can be read.
   void fill();
-  void publish();
   /// Looks at the flags of all peers; true once all are here and agree.
   bool see();
   void compare(int peer) const;
