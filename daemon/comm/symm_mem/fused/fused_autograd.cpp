@@ -17,21 +17,14 @@ using autograd::GradSink;
 /// Gradients lie elsewhere than the shards.
 FusedOptions of_gradients(const FusedOptions& options) { return {options.splits}; }
 
-/// x with a dim in front, or back again.
-Tensor moved(const Tensor& x, int from, int to) {
-  Dims order;
-  for (int d = 0; d < x.ndim(); ++d)
-    if (d != from) order.push_back(d);
-  order.insert(to, from);
-  return ops::permute(x, order);
-}
-
 Tensor gathered_along(SymmetricGroup& group, const Tensor& x, int dim) {
-  return ops::contiguous(moved(low_contention_all_gather(group, moved(x, dim, 0)), 0, dim));
+  return ops::contiguous(
+      with_dim_moved(low_contention_all_gather(group, with_dim_moved(x, dim, 0)), 0, dim));
 }
 
 Tensor scattered_along(SymmetricGroup& group, const Tensor& x, int dim) {
-  return moved(low_contention_reduce_scatter(group, moved(x, dim, 0), ReduceOp::kSum), 0, dim);
+  return with_dim_moved(
+      low_contention_reduce_scatter(group, with_dim_moved(x, dim, 0), ReduceOp::kSum), 0, dim);
 }
 
 /// The gradient of B [K,N]: A^T dy, of all leading dims of A [.., K] and dy [.., N].

@@ -23,21 +23,28 @@ TensorView range_of_dim(const TensorView& view, int dim, std::int64_t begin, std
   return part;
 }
 
-TensorView folded_rows(const TensorView& view) {
+std::int64_t row_count(const Shape& shape) {
   std::int64_t rows = 1;
-  for (int d = 0; d + 1 < view.ndim(); ++d) rows *= view.size(d);
-  return make_view(view.data, view.dtype, Shape{rows, view.shape.back()}, view.device);
+  for (int d = 0; d + 1 < shape.size(); ++d) rows *= shape[d];
+  return rows;
+}
+
+TensorView folded_rows(const TensorView& view) {
+  return make_view(view.data, view.dtype, Shape{row_count(view.shape), view.shape.back()},
+                   view.device);
+}
+
+Tensor with_dim_moved(const Tensor& x, int from, int to) {
+  Dims order;
+  for (int d = 0; d < x.ndim(); ++d)
+    if (d != from) order.push_back(d);
+  order.insert(to, from);
+  return ops::permute(x, order);
 }
 
 Tensor restride_outermost(const Tensor& x, std::int64_t dim) {
   const int first = normalize_dim(dim, x.ndim(), "restride_outermost");
-  Dims order, back;
-  for (int d = 0; d < x.ndim(); ++d) {
-    if (d != first) order.push_back(d);
-    back.push_back(d < first ? d + 1 : d == first ? 0 : d);
-  }
-  order.insert(0, first);
-  return ops::permute(ops::contiguous(ops::permute(x, order)), back);
+  return with_dim_moved(ops::contiguous(with_dim_moved(x, first, 0)), 0, first);
 }
 
 Tensor restride_shard_for_gather(const Tensor& x, std::int64_t gather_dim) {

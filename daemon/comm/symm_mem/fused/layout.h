@@ -10,9 +10,13 @@ namespace meshloom::comm {
 TensorView with_dim_first(const TensorView& view, int dim);
 /// Elements [begin, begin + count) of a dim.
 TensorView range_of_dim(const TensorView& view, int dim, std::int64_t begin, std::int64_t count);
-/// A contiguous view as [rows, last size].
+/// Elements of all dims but the last, which is there.
+std::int64_t row_count(const Shape& shape);
+/// A contiguous view as [row_count, last size].
 TensorView folded_rows(const TensorView& view);
 
+/// The same elements with the dim `from` at the place `to`, the others in their order: a view.
+Tensor with_dim_moved(const Tensor& x, int from, int to);
 /// The same values and shape in memory where `dim` (counted from the end where negative) is
 /// outermost, so that its shards are contiguous and a fused operation along it copies nothing; x
 /// itself where it lies so already.
@@ -20,7 +24,7 @@ Tensor restride_outermost(const Tensor& x, std::int64_t dim);
 /// The same for the shard that fused_all_gather_matmul gathers. Gathers along the last dim go by
 /// rows, so that plain contiguous memory is best for those.
 Tensor restride_shard_for_gather(const Tensor& x, std::int64_t gather_dim);
-/// The same for A of fused_matmul_reduce_scatter; scatters along the last dim cut B instead.
+/// The same for A of fused_matmul_reduce_scatter; scatters along the last dim shard B instead.
 Tensor restride_for_scatter(const Tensor& x, std::int64_t scatter_dim);
 
 }  // namespace meshloom::comm

@@ -21,15 +21,9 @@ constexpr const char* kScaled = "fused_scaled_matmul_reduce_scatter";
 // scattered) than this for a rank, one product and a copy into the slots is faster.
 constexpr std::int64_t kRowsOfOwnProduct = 256;
 
-std::int64_t folded_row_count(const Shape& shape) {
-  std::int64_t rows = 1;
-  for (int d = 0; d + 1 < shape.size(); ++d) rows *= shape[d];
-  return rows;
-}
-
 /// x as [rows, last], copied only where its strides do not allow a view.
 Tensor folded(const Tensor& x) {
-  return ops::reshape(x, Shape{folded_row_count(x.shape()), x.shape().back()});
+  return ops::reshape(x, Shape{row_count(x.shape()), x.shape().back()});
 }
 
 /// One call, of one A and B or of the sum of several products. Partial products are float32
@@ -52,12 +46,12 @@ class ScatterProduct {
         a_scale_(a_scale),
         reduce_op_(reduce_op),
         sums_(a_.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32),
-        pipeline_(context_, group, call(op, splits)),
+        pipeline_(group, call(op, splits)),
         result_(empty(context_, pipeline_.part(rank_), terms_.out)),
         bs_{terms_.b} {
     bs_.insert(bs_.end(), other_bs.begin(), other_bs.end());
     const Shape part = pipeline_.part(0);
-    const std::int64_t rows = along_last_ ? part.back() : folded_row_count(part);
+    const std::int64_t rows = along_last_ ? part.back() : row_count(part);
     at_once_ = splits == 0 && rows < kRowsOfOwnProduct;
   }
 

@@ -4,13 +4,15 @@
 #include <algorithm>
 #include <cstring>
 
+#include "daemon/comm/symm_mem/fused/layout.h"
 #include "kernels/base/error.h"
+#include "kernels/base/integer_math.h"
 #include "planner/shard.h"
 
 namespace meshloom::comm {
 namespace {
 
-std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+std::size_t aligned(std::size_t bytes) { return round_up<std::size_t>(bytes, 64); }
 
 std::size_t bytes_of(const Shape& shape, DType dtype) {
   return static_cast<std::size_t>(numel(shape)) * dtype_size(dtype);
@@ -121,7 +123,7 @@ void gather_and_consume(ExecutionContext& context, SymmetricGroup& group, const 
 
 // --- Produce and exchange
 
-ExchangePipeline::ExchangePipeline(ExecutionContext&, SymmetricGroup& group, ExchangeCall call)
+ExchangePipeline::ExchangePipeline(SymmetricGroup& group, ExchangeCall call)
     : group_(group), call_(std::move(call)) {
   check(call_.whole.size() >= 1 && call_.dim >= 0 && call_.dim < call_.whole.size(),
         "{}: a result of shape {} has no dim {}", call_.op, call_.whole, call_.dim);
@@ -143,8 +145,7 @@ Shape ExchangePipeline::part(int rank) const {
 
 TensorView ExchangePipeline::slot(int owner, int source, int split, std::int64_t& first_row) const {
   const Shape shape = part(owner);
-  std::int64_t rows = 1;
-  for (int d = 0; d + 1 < shape.size(); ++d) rows *= shape[d];
+  const std::int64_t rows = row_count(shape);
   const TensorView whole =
       view_at(*workspace_, owner, kCardBytes + slot_bytes_ * static_cast<std::size_t>(source),
               Shape{rows, shape.back()}, call_.dtype);
@@ -178,7 +179,7 @@ void ExchangePipeline::run(const std::function<void(const ProducedRows&)>& produ
 }
 
 void produce_and_exchange(
-    ExecutionContext& context, SymmetricGroup& group, const Shape& whole, int dim, DType dtype,
+    SymmetricGroup& group, const Shape& whole, int dim, DType dtype,
     const std::function<void(int destination, const TensorView& slot)>& produce,
     const std::function<void(std::span<const TensorView> slots)>& consume) {
   ExchangeCall call;
@@ -186,7 +187,7 @@ void produce_and_exchange(
   call.whole = whole;
   call.dim = dim;
   call.dtype = dtype;
-  ExchangePipeline(context, group, std::move(call))
+  ExchangePipeline(group, std::move(call))
       .run([&](const ProducedRows& rows) { produce(rows.destination, rows.rows); },
            [&](const ReceivedRows& received) { consume(received.slots); });
 }

@@ -95,7 +95,7 @@ struct ReceivedRows {
 /// Used once, as GatherPipeline.
 class ExchangePipeline {
  public:
-  ExchangePipeline(ExecutionContext& context, SymmetricGroup& group, ExchangeCall call);
+  ExchangePipeline(SymmetricGroup& group, ExchangeCall call);
 
   /// The part of the whole that a rank owns.
   Shape part(int rank) const;
@@ -124,7 +124,7 @@ void gather_and_consume(ExecutionContext& context, SymmetricGroup& group, const 
 /// rank's last; consume(slots) gets those that all ranks filled for this one, by source. `whole` as
 /// in ExchangeCall. Every rank of the group calls it.
 void produce_and_exchange(
-    ExecutionContext& context, SymmetricGroup& group, const Shape& whole, int dim, DType dtype,
+    SymmetricGroup& group, const Shape& whole, int dim, DType dtype,
     const std::function<void(int destination, const TensorView& slot)>& produce,
     const std::function<void(std::span<const TensorView> slots)>& consume);
 

@@ -58,8 +58,8 @@ TEST(FusedFailure, TheOthersHearOfItAndTheGroupGoesOn) {
                              [&](const TensorView&, int) { maybe_fail(); });
         } else {
           produce_and_exchange(
-              context, rank.group, {7, 3}, 0, DType::kFloat32,
-              [&](int, const TensorView&) { maybe_fail(); }, [](std::span<const TensorView>) {});
+              rank.group, {7, 3}, 0, DType::kFloat32, [&](int, const TensorView&) { maybe_fail(); },
+              [](std::span<const TensorView>) {});
         }
         if (fails) throw OwnFailure("broken afterwards");
         world->barrier()->wait_host();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of fused operations share: ranks as threads with symmetric memory, tensors cut among
-// them, and products in double.
+// What tests of fused operations share: ranks as threads with symmetric memory, tensors sharded
+// among them, and products in double.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "daemon/comm/symm_mem/symmetric_memory.h"
+#include "daemon/comm/symm_mem/tensors/symmetric_source.h"
 #include "daemon/tensor/ops/shape.h"
 #include "daemon/tensor/tensor.h"
 #include "planner/shard.h"
@@ -24,12 +25,15 @@ struct FusedRank {
   int size;
 };
 
-/// Runs body on `ranks` threads, each with its own context and symmetric memory.
+/// Runs body on `ranks` threads, each with its own context and symmetric memory, in which tensors
+/// of MemoryKind::kSymmetric lie.
 inline void run_fused(int ranks, const std::function<void(FusedRank&)>& body) {
   meshloom::testing::run_ranks(ranks, [&](ProcessGroup& world) {
-    SymmetricMemory memory;
-    SymmetricGroup& group = memory.enable(world);
-    ExecutionContext context;
+    const auto memory = std::make_shared<SymmetricMemory>();
+    SymmetricGroup& group = memory->enable(world);
+    ExecutionContext::Options options;
+    options.symmetric_allocator = Allocator::create(make_symmetric_source(memory));
+    ExecutionContext context(options);
     FusedRank rank{context, group, world.rank(), world.size()};
     body(rank);
   });

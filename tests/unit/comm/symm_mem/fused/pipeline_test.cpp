@@ -10,7 +10,6 @@
 #include "daemon/comm/symm_mem/fused/fused_matmul.h"
 #include "daemon/comm/symm_mem/fused/layout.h"
 #include "daemon/comm/symm_mem/fused/low_contention.h"
-#include "daemon/comm/symm_mem/tensors/symmetric_source.h"
 #include "kernels/base/error.h"
 #include "tests/unit/comm/symm_mem/fused/fused_fixture.h"
 
@@ -57,7 +56,7 @@ TEST_P(Pipelines, ExchangeFillsEverySlotOnceAndTheOwnOneLast) {
       std::vector<int> destinations;
       int consumed = 0;
       produce_and_exchange(
-          rank.context, rank.group, whole, 1, DType::kInt32,
+          rank.group, whole, 1, DType::kInt32,
           [&](int destination, const TensorView& slot) {
             destinations.push_back(destination);
             std::fill_n(slot.as<std::int32_t>(), slot.numel(),
@@ -107,17 +106,14 @@ TEST_P(Pipelines, LowContentionCollectivesOfAnyDType) {
 INSTANTIATE_TEST_SUITE_P(Ranks, Pipelines, ::testing::Values(1, 2, 3, 4, 8));
 
 TEST(LowContention, SymmetricInputIsReadWhereItLies) {
-  meshloom::testing::run_ranks(3, [](ProcessGroup& world) {
-    const auto memory = std::make_shared<SymmetricMemory>();
-    SymmetricGroup& group = memory->enable(world);
-    ExecutionContext::Options options;
-    options.symmetric_allocator = Allocator::create(make_symmetric_source(memory));
-    ExecutionContext context(options);
+  run_fused(3, [](FusedRank& rank) {
+    ExecutionContext& context = rank.context;
+    SymmetricGroup& group = rank.group;
     const Tensor shard = empty(context, {4, 5}, DType::kFloat32, MemoryKind::kSymmetric);
     const auto buffer = group.rendezvous(shard.view());
     ASSERT_NE(buffer, nullptr);
     for (int round = 0; round < 5; ++round) {
-      copy_into(shard, full(context, {4, 5}, world.rank() + round, DType::kFloat32));
+      copy_into(shard, full(context, {4, 5}, rank.rank + round, DType::kFloat32));
       const Tensor joined = low_contention_all_gather(group, shard, buffer);
       for (int r = 0; r < 3; ++r)
         expect_equal(ops::slice(joined, 0, 4 * r, 4 * r + 4),
@@ -129,13 +125,9 @@ TEST(LowContention, SymmetricInputIsReadWhereItLies) {
 }
 
 TEST(LowContention, ShardsOfFusedProductsAreReadWhereTheyLie) {
-  meshloom::testing::run_ranks(3, [](ProcessGroup& world) {
-    const auto memory = std::make_shared<SymmetricMemory>();
-    SymmetricGroup& group = memory->enable(world);
-    ExecutionContext::Options options;
-    options.symmetric_allocator = Allocator::create(make_symmetric_source(memory));
-    ExecutionContext context(options);
-    FusedRank rank{context, group, world.rank(), world.size()};
+  run_fused(3, [](FusedRank& rank) {
+    ExecutionContext& context = rank.context;
+    SymmetricGroup& group = rank.group;
     const Tensor whole = numbers(context, {4, 7, 5}, DType::kFloat32, 1, true);
     const Tensor b = numbers(context, {5, 3}, DType::kFloat32, 2, true);
     const Tensor part = part_of(whole, 1, rank);
