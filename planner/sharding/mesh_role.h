@@ -30,9 +30,10 @@ enum class MeshRole : std::uint8_t {
   /// with a coordinate other than 0 on any of the mesh dims run without it. Their gradient of it is
   /// zero, that of the others whole, so that it is Partial(sum).
   kBias,
-  /// kAttention along one sequence of queries and keys: a rank holds the same positions of q, k, v
-  /// and of the outputs (and of document ids; of a bias its rows), its queries see the keys of all
-  /// ranks, and the gradients of its keys and values come from the queries of all ranks.
+  /// kAttention along the sequence of the queries: a rank holds the same positions of q and of the
+  /// outputs (and of a bias its rows; document ids are whole). If keys are of the same sequence, it
+  /// holds those positions of k and v, its queries see the keys of all ranks, and the gradients of
+  /// its keys and values come from the queries of all ranks; else k and v are whole.
   kSequence,
 };
 

@@ -44,11 +44,12 @@ OpRule sdpa(const OpCall& call) {
   alike.inputs[1].suffix = alike.inputs[2].suffix = group;
   // Any sharding of the query heads; each rank takes what it needs of all key heads.
   add(q[1], {1, -1, -1, bias_dim(call, 1, q[1]), -1}, {1, 1});
-  if (q[2] == k[2]) {
-    ShardAxis& sequence = add(q[2], {2, 2, 2, bias_dim(call, 2, q[2]), documents ? 1 : -1}, {2, 2});
-    sequence.contiguous = false;  // positions that were permuted for balance
-    sequence.role = MeshRole::kSequence;
-  }
+  // Documents and the keys of a bias are whole on every rank. Of sequences of two lengths that of
+  // the queries is sharded and the keys are whole, too.
+  const int keys = q[2] == k[2] ? 2 : -1;
+  ShardAxis& sequence = add(q[2], {2, keys, keys, bias_dim(call, 2, q[2]), -1}, {2, 2});
+  sequence.contiguous = false;  // positions that were permuted for balance
+  sequence.role = MeshRole::kSequence;
   return rule;
 }
 

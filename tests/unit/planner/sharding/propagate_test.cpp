@@ -165,7 +165,7 @@ TEST(Propagate, AttentionKeepsASequenceThatAnImplementationTakes) {
   const Shape shape{1, 8, 6, 2};
   const SpecPtr q = spec(mesh, shape, {"S(1)", "S(2)"});
   const SpecPtr bias = spec(mesh, {6, 6}, {"R", "S(0)"}),
-                documents = spec(mesh, {1, 6}, {"R", "S(1)"});
+                documents = spec(mesh, {1, 6}, {"R", "R"});
   const ShardingDecision decision =
       free_of_messages({OpId::kAttention, {q, q, q, bias, documents}, {}});
   EXPECT_EQ(decision.mesh_dims(MeshRole::kSequence), std::vector<int>{1});
@@ -179,9 +179,11 @@ TEST(Propagate, AttentionKeepsASequenceThatAnImplementationTakes) {
   const ShardingDecision balanced =
       free_of_messages({OpId::kAttention, {zigzag, zigzag, zigzag}, {}});
   EXPECT_EQ(*balanced.outputs[0], *zigzag);
-  // Other queries than keys are no one sequence.
-  const SpecPtr keys = spec(mesh, {1, 8, 4, 2}, {"R", "S(2)"});
-  EXPECT_FALSE(propagate({OpId::kAttention, {q, keys, keys}, {}}).has(MeshRole::kSequence));
+  // Queries of one sequence see the keys of another whole, and have a share of their gradient.
+  const SpecPtr keys = spec(mesh, {1, 8, 4, 2}, {"S(1)", "R"});
+  const ShardingDecision crossed = free_of_messages({OpId::kAttention, {q, keys, keys}, {}});
+  EXPECT_EQ(crossed.mesh_dims(MeshRole::kSequence), std::vector<int>{1});
+  EXPECT_EQ(to_string(crossed.input_grads[1]->placements()), "[S(1), P(sum)]");
 }
 
 TEST(Propagate, VocabularyAndLabels) {

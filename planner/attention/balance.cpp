@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/attention/balance.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "kernels/base/error.h"
+#include "planner/attention/document_balance.h"
+
+namespace meshloom::planner {
+namespace {
+
+struct NamedBalancer {
+  LoadBalancer balancer;
+  const char* name;
+};
+constexpr std::array kBalancers{NamedBalancer{LoadBalancer::kAuto, "auto"},
+                                NamedBalancer{LoadBalancer::kNone, "none"},
+                                NamedBalancer{LoadBalancer::kHeadTail, "head_tail"},
+                                NamedBalancer{LoadBalancer::kPerDocument, "per_document"},
+                                NamedBalancer{LoadBalancer::kMaskArea, "mask_area"}};
+/// Chunks per rank of kMaskArea.
+constexpr std::int64_t kAreaChunks = 16;
+
+std::vector<IndexRanges> contiguous_parts(std::int64_t size, int ranks) {
+  std::vector<IndexRanges> parts(static_cast<std::size_t>(ranks));
+  for (int r = 0; r < ranks; ++r)
+    append_range(parts[static_cast<std::size_t>(r)], shard_range(size, ranks, r));
+  return parts;
+}
+
+/// Which of the ranks have one token more: those whose two chunks grow together with the fewest
+/// other tokens before them. Of an odd number of tokens the head has the larger half.
+std::vector<IndexRanges> head_tail_parts(std::int64_t size, int ranks) {
+  std::vector<ChunkPair> chunks(static_cast<std::size_t>(ranks));
+  for (int r = 0; r < ranks; ++r) {
+    const std::int64_t tokens = token_budget(size, ranks, r);
+    chunks[static_cast<std::size_t>(r)] = {tokens - tokens / 2, tokens / 2};
+  }
+  return zigzag(chunks, {0, size});
+}
+
+/// Chunks of equal size go to ranks, the largest area first, each to the rank that has the least.
+std::vector<IndexRanges> area_parts(std::int64_t size, int ranks, const RowMask& row) {
+  struct Chunk {
+    ShardRange range;
+    std::int64_t area;
+  };
+  const auto count = static_cast<std::size_t>(ranks);
+  std::vector<std::int64_t> room(count), area(count, 0);
+  for (int r = 0; r < ranks; ++r) room[static_cast<std::size_t>(r)] = token_budget(size, ranks, r);
+  const std::int64_t step = std::max<std::int64_t>(1, size / ranks / kAreaChunks);
+  const IndexRanges all{{0, size}};
+  std::vector<Chunk> chunks;
+  for (std::int64_t begin = 0; begin < size; begin += step) {
+    const ShardRange range{begin, std::min(size, begin + step)};
+    chunks.push_back({range, visible_area(row, {range}, all)});
+  }
+  std::stable_sort(chunks.begin(), chunks.end(),
+                   [](const Chunk& a, const Chunk& b) { return a.area > b.area; });
+  std::vector<std::vector<ShardRange>> held(count);
+  for (const Chunk& chunk : chunks) {
+    // A chunk for which no rank has room goes to several.
+    for (std::int64_t begin = chunk.range.begin; begin < chunk.range.end;) {
+      std::size_t best = count;
+      for (std::size_t r = 0; r < count; ++r)
+        if (room[r] > 0 && (best == count || area[r] < area[best])) best = r;
+      const std::int64_t end = std::min(chunk.range.end, begin + room[best]);
+      held[best].push_back({begin, end});
+      room[best] -= end - begin;
+      area[best] += visible_area(row, {{begin, end}}, all);
+      begin = end;
+    }
+  }
+  return joined_parts(std::move(held));
+}
+
+LoadBalancer resolved(LoadBalancer balancer, const RowMask& row) {
+  if (balancer != LoadBalancer::kAuto) return balancer;
+  if (row.documents) return LoadBalancer::kPerDocument;
+  const bool window = row.mask.window_left >= 0 || row.mask.window_right >= 0;
+  return window ? LoadBalancer::kMaskArea : LoadBalancer::kHeadTail;
+}
+
+}  // namespace
+
+const char* to_string(LoadBalancer balancer) {
+  return kBalancers[static_cast<std::size_t>(balancer)].name;
+}
+
+std::optional<LoadBalancer> find_load_balancer(std::string_view name) {
+  for (const NamedBalancer& known : kBalancers)
+    if (name == known.name) return known.balancer;
+  return std::nullopt;
+}
+
+std::vector<IndexRanges> balanced_parts(LoadBalancer balancer, std::int64_t size, int ranks,
+                                        const RowMask& row) {
+  check(ranks >= 1 && size >= 0, "a sequence of {} for {} ranks", size, ranks);
+  check(!row.documents || row.documents->size() == size,
+        "documents of a sequence of {}, expected {}", row.documents ? row.documents->size() : 0,
+        size);
+  switch (resolved(balancer, row)) {
+    case LoadBalancer::kHeadTail: return head_tail_parts(size, ranks);
+    case LoadBalancer::kMaskArea: return area_parts(size, ranks, row);
+    case LoadBalancer::kPerDocument:
+      check(row.documents != nullptr, "load_balancer per_document needs documents");
+      return document_parts(*row.documents, row.mask, ranks);
+    default: return contiguous_parts(size, ranks);
+  }
+}
+
+DimOrderPtr balanced_order(LoadBalancer balancer, std::int64_t size, int ranks, int row_dim,
+                           const std::vector<RowMask>& rows) {
+  std::vector<std::vector<IndexRanges>> parts;
+  for (const RowMask& row : rows) {
+    const bool again = !parts.empty() && !row.documents && !rows.front().documents;
+    parts.push_back(again ? parts.front() : balanced_parts(balancer, size, ranks, row));
+  }
+  if (parts.empty()) return nullptr;
+  const DimOrderPtr order = DimOrder::listed_by_row(size, row_dim, std::move(parts));
+  return order->plain() ? nullptr : order;
+}
+
+double balance_of(const std::vector<IndexRanges>& parts, const RowMask& row) {
+  IndexRanges all;
+  std::int64_t size = 0;
+  for (const IndexRanges& part : parts) size += total_size(part);
+  append_range(all, {0, size});
+  std::int64_t sum = 0, largest = 0;
+  for (const IndexRanges& part : parts) {
+    const std::int64_t area = visible_area(row, part, all);
+    sum += area;
+    largest = std::max(largest, area);
+  }
+  if (largest == 0) return 1.0;
+  return static_cast<double>(sum) / static_cast<double>(parts.size()) /
+         static_cast<double>(largest);
+}
+
+}  // namespace meshloom::planner

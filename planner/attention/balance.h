@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the tokens of a sequence are dealt to ranks so that attention is as much work for each.
+//
+// Zigzag order: "Striped Attention" (Brandon et al., 2023) describes the imbalance of causal masks,
+// Megatron's and PyTorch's context parallelism the head and tail chunks that are used here.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "planner/attention/mask.h"
+#include "planner/dim_order.h"
+
+namespace meshloom::planner {
+
+enum class LoadBalancer : std::uint8_t {
+  kAuto,      ///< kPerDocument if there are documents, else kMaskArea for windows, else kHeadTail
+  kNone,      ///< neighbouring tokens, by the ceil rule
+  kHeadTail,  ///< rank r holds chunk r and chunk 2 * ranks - 1 - r of 2 * ranks
+  kPerDocument,  ///< head and tail of every document; a short document goes whole to one rank
+  kMaskArea,     ///< chunks of a sixteenth of a rank's tokens, by what the mask lets them see
+};
+
+/// "auto", "none", "head_tail", "per_document", "mask_area".
+const char* to_string(LoadBalancer balancer);
+std::optional<LoadBalancer> find_load_balancer(std::string_view name);
+
+/// What each rank holds of a sequence of `size` elements, in the order in which it holds it. Every
+/// rank holds floor(size / ranks) elements or one more, and which of them have one more depends on
+/// the size alone; kNone follows the ceil rule (shard.h) instead. `row` is the mask of queries and
+/// keys of this sequence; kPerDocument without documents throws InvalidArgument, and so do
+/// documents of another size. Takes O(size) with documents, else O(ranks).
+std::vector<IndexRanges> balanced_parts(LoadBalancer balancer, std::int64_t size, int ranks,
+                                        const RowMask& row);
+
+/// The same for a batch whose rows may differ in their documents, as the order of the sequence dim
+/// of a tensor whose rows lie in dim `row_dim`; null if it is the ceil rule.
+DimOrderPtr balanced_order(LoadBalancer balancer, std::int64_t size, int ranks, int row_dim,
+                           const std::vector<RowMask>& rows);
+
+/// Mean over the largest of the areas that the ranks compute: 1 is perfect; 1 if nothing is seen.
+double balance_of(const std::vector<IndexRanges>& parts, const RowMask& row);
+
+}  // namespace meshloom::planner

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rotate: how keys and values come to the ranks whose queries see them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace meshloom::planner {
+
+enum class Rotate : std::uint8_t {
+  kAuto,       ///< the cheapest by sizes, mask and topology (rotate_cost.h)
+  kAllGather,  ///< every rank gathers all keys at once
+  kAllToAll,   ///< keys go round a ring, a rank at a time
+  kPull,       ///< every rank gets the keys alone that its queries see
+  kUlysses,    ///< ranks exchange heads, so that each has all keys of some heads
+};
+
+/// "auto", "allgather", "alltoall", "pull", "ulysses".
+const char* to_string(Rotate rotate);
+std::optional<Rotate> find_rotate(std::string_view name);
+
+}  // namespace meshloom::planner
