@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/dtensor/mesh_collectives.h"
 
+#include <numeric>
+
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
@@ -23,6 +25,17 @@ class TensorInFlight final : public PendingTensor {
   Tensor sent_, result_;
   comm::WorkPtr work_;
 };
+
+/// Pieces of a contiguous tensor, one after the other.
+std::vector<TensorView> pieces_of(const Tensor& x, std::span<const std::int64_t> sizes) {
+  std::vector<TensorView> pieces;
+  std::int64_t first = 0;
+  for (const std::int64_t size : sizes) {
+    pieces.push_back(ops::alias(x, {size}, {1}, first).view());
+    first += size;
+  }
+  return pieces;
+}
 
 comm::ReduceOp reduce_op(planner::PartialOp op) {
   check(op != planner::PartialOp::kAvg, "all_reduce: expected a sum, maximum or minimum");
@@ -68,6 +81,17 @@ PendingTensorPtr MeshCollectives::send_recv(const Tensor& x, int to, int from,
   outputs.at(static_cast<std::size_t>(from)) = result.view();
   comm::WorkPtr work = group.send_recv(outputs, inputs);
   return std::make_unique<TensorInFlight>(sent, std::move(result), std::move(work));
+}
+
+PendingTensorPtr MeshCollectives::all_to_all(const Tensor& x, std::span<const std::int64_t> sent,
+                                             std::span<const std::int64_t> received,
+                                             const std::vector<int>& mesh_dims) {
+  const Tensor from = ops::contiguous(x.detach());
+  const std::int64_t all = std::accumulate(received.begin(), received.end(), std::int64_t{0});
+  Tensor to = empty(x.context(), Shape{all}, x.dtype());
+  comm::WorkPtr work =
+      mesh_.group(mesh_dims).all_to_all(pieces_of(to, received), pieces_of(from, sent));
+  return std::make_unique<TensorInFlight>(from, std::move(to), std::move(work));
 }
 
 }  // namespace meshloom::dtensor

@@ -25,6 +25,9 @@ class MeshCollectives final : public Collectives {
                               const std::vector<int>& mesh_dims) override;
   PendingTensorPtr send_recv(const Tensor& x, int to, int from, const Shape& received,
                              const std::vector<int>& mesh_dims) override;
+  PendingTensorPtr all_to_all(const Tensor& x, std::span<const std::int64_t> sent,
+                              std::span<const std::int64_t> received,
+                              const std::vector<int>& mesh_dims) override;
 
  private:
   DeviceMesh& mesh_;

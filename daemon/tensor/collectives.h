@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "daemon/tensor/tensor.h"
@@ -43,6 +44,12 @@ class Collectives {
   /// ranks agree on who sends to whom, and on the shapes. Sending to itself costs a copy.
   virtual PendingTensorPtr send_recv(const Tensor& x, int to, int from, const Shape& received,
                                      const std::vector<int>& mesh_dims) = 0;
+  /// Sends the first sent[0] elements of x, which has one dim, to rank 0, the next sent[1] to rank
+  /// 1 and so on, and gives what the ranks send, received[p] elements of rank p one after the
+  /// other. The ranks agree on the numbers, which may be 0.
+  virtual PendingTensorPtr all_to_all(const Tensor& x, std::span<const std::int64_t> sent,
+                                      std::span<const std::int64_t> received,
+                                      const std::vector<int>& mesh_dims) = 0;
 };
 
 }  // namespace meshloom

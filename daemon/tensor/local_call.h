@@ -2,6 +2,7 @@
 // LocalCall: what an op is given when it runs on the local tensors of a rank.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <type_traits>
 #include <typeinfo>
@@ -49,7 +50,7 @@ struct LocalCall {
 struct DistributedOp {
   planner::OpId op;
   planner::RoleSet roles;  ///< all of the roles that it can run with
-  std::vector<Tensor> (*run)(const LocalCall&);
+  std::function<std::vector<Tensor>(const LocalCall&)> run;
   /// It uses the collectives, over the mesh dims of its roles.
   bool communicates = false;
 };

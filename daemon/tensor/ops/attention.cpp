@@ -2,10 +2,10 @@
 #include "daemon/tensor/ops/attention.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "daemon/tensor/autograd/checkpoint.h"
 #include "daemon/tensor/layout.h"
+#include "daemon/tensor/ops/attention_part.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
@@ -65,9 +65,8 @@ void check_arguments(const Tensor& q, const Tensor& k, const Tensor& v,
 /// One attention call: tensors the kernel reads and its options, with views of them.
 struct Call {
   Tensor q, k, v;
-  Tensor bias;       ///< float32
+  AttentionPart part;
   Tensor documents;  ///< contiguous
-  Tensor slopes;
   Shape scores;
   kernels::AttentionOptions options;
 
@@ -77,47 +76,20 @@ struct Call {
   kernels::AttentionInputs inputs() const { return {q.view(), k.view(), v.view()}; }
 };
 
-// Kernels want dense rows of the last dim.
-Tensor dense_rows(const Tensor& x) {
-  return x.size(3) <= 1 || x.strides()[3] == 1 ? x.detach() : contiguous(x.detach());
-}
-
 Call::Call(const Tensor& q_given, const Tensor& k_given, const Tensor& v_given,
            const SdpaOptions& given, const Dims& place)
     : q(dense_rows(q_given)),
       k(dense_rows(k_given)),
       v(dense_rows(v_given)),
-      scores{q.size(0), q.size(1), q.size(2), k.size(2)} {
-  options.scale = given.scale;
-  options.is_causal = given.is_causal;
-  if (given.causal_bottom_right) options.query_offset = k.size(2) - q.size(2);
-  options.window_left = given.window_left;
-  options.window_right = given.window_right;
-  if (given.bias) {
-    bias = converted(given.bias.detach(), DType::kFloat32);
-    options.bias = broadcast_view(bias, scores);
-  }
-  if (given.alibi) {
-    const std::vector<float> values = alibi_slopes(static_cast<int>(place[planner::kHeads]));
-    slopes =
-        from_values(q.context(), {q.size(1)},
-                    std::span(values).subspan(static_cast<std::size_t>(place[planner::kFirstHead]),
-                                              static_cast<std::size_t>(q.size(1))));
-    options.alibi_slopes = slopes.view();
-  }
+      part(q, given, place),
+      scores{q.size(0), q.size(1), q.size(2), k.size(2)},
+      options(part.options) {
+  if (part.bias) options.bias = broadcast_view(part.bias, scores);
   if (given.document_ids) {
     documents = contiguous(given.document_ids);
     options.query_documents = documents.view();
     options.key_documents = documents.view();
   }
-  options.dropout_p = given.dropout_p;
-  options.dropout_random = given.dropout_random;
-  options.dropout_first_head = given.dropout_first_head +
-                               place[planner::kFirstRow] * place[planner::kHeads] +
-                               place[planner::kFirstHead];
-  options.dropout_total_heads = place[planner::kHeads];
-  options.dropout_total_queries = place[planner::kQueries];
-  options.dropout_total_keys = place[planner::kKeys];
 }
 
 /// Gradients of q, k and v. If the three are slices of one packed projection, so are the
@@ -200,31 +172,12 @@ SdpaResult attend(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaO
   return result;
 }
 
-/// Of this rank's kv heads, from `first_kv` on, those that query heads [first, first + count) read,
-/// `group` of them one kv head: one kv head per equal number of query heads.
-Tensor heads_read(const Tensor& kv, std::int64_t first_kv, std::int64_t first, std::int64_t count,
-                  std::int64_t group) {
-  if (count == 0) return slice(kv, 1, 0, 0);
-  const std::int64_t from = first / group - first_kv;
-  const std::int64_t to = (first + count - 1) / group - first_kv + 1;
-  if (to - from == 1 || (first % group == 0 && count % group == 0))
-    return from == 0 && to == kv.size(1) ? kv : slice(kv, 1, from, to);
-  std::vector<Tensor> heads;
-  for (std::int64_t h = first; h < first + count; ++h)
-    heads.push_back(slice(kv, 1, h / group - first_kv, h / group - first_kv + 1));
-  return cat(heads, 1);
-}
-
 /// This rank's heads and batch rows.
 SdpaResult attend_part(const LocalCall& call, SdpaOptions options) {
   const Dims& place = call.attributes.dims;
   const Tensor& q = call.inputs[0];
-  const auto read = [&](const Tensor& kv) {
-    return heads_read(kv, place[planner::kFirstKeyHead], place[planner::kFirstHead], q.size(1),
-                      place[planner::kHeadGroup]);
-  };
-  const Tensor k = read(call.inputs[1]);
-  const Tensor v = read(call.inputs[2]);
+  const Tensor k = heads_read(call.inputs[1], q.size(1), place);
+  const Tensor v = heads_read(call.inputs[2], q.size(1), place);
   options.bias = call.inputs[3];
   options.document_ids = call.inputs[4];
   return attend(q, k, v, options, place);
@@ -247,24 +200,6 @@ SdpaResult scaled_dot_product_attention(const Tensor& q, const Tensor& k, const 
   return attend(
       q, k, v, options,
       {0, 0, 0, q.size(1), q.size(1) / std::max<std::int64_t>(1, k.size(1)), q.size(2), k.size(2)});
-}
-
-std::vector<float> alibi_slopes(int heads) {
-  // For a power of two n: 2^(-8 i / n). Other counts take those of the power below, then every
-  // second one of the power above.
-  const auto power_of_two = [](int n) {
-    std::vector<float> slopes;
-    for (int i = 1; i <= n; ++i) slopes.push_back(static_cast<float>(std::pow(2.0, -8.0 * i / n)));
-    return slopes;
-  };
-  int below = 1;
-  while (below * 2 <= heads) below *= 2;
-  std::vector<float> slopes = power_of_two(below);
-  const std::vector<float> above = power_of_two(2 * below);
-  for (std::size_t i = 0; static_cast<int>(slopes.size()) < heads; i += 2)
-    slopes.push_back(above[i]);
-  slopes.resize(static_cast<std::size_t>(std::max(heads, 0)));
-  return slopes;
 }
 
 }  // namespace meshloom::ops

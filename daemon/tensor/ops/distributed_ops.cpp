@@ -7,7 +7,7 @@ namespace meshloom::ops {
 
 std::span<const DistributedOp> distributed_ops() {
   using planner::OpId;
-  static constexpr std::array<DistributedOp, 6> all = {{
+  static const std::array<DistributedOp, 6> all = {{
       {OpId::kEmbedding, planner::implemented_roles(OpId::kEmbedding), embedding_by_rows},
       {OpId::kCrossEntropy, planner::implemented_roles(OpId::kCrossEntropy),
        cross_entropy_of_shards, true},
