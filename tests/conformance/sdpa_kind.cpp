@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/conformance/sdpa_kind.h"
 
-#include <fmt/ranges.h>
-
-#include <algorithm>
-#include <array>
+#include <optional>
 
 #include "daemon/tensor/ops/attention.h"
 #include "kernels/base/error.h"
@@ -54,29 +51,39 @@ std::vector<std::string> present_inputs(const TensorFile& file) {
   return names;
 }
 
-void check_context_parallel(const Case& c) {
-  if (!c.keys.contains("context_parallel")) return;
+std::optional<ContextParallelCase> read_context_parallel(const Case& c) {
+  if (!c.keys.contains("context_parallel")) return std::nullopt;
   ObjectReader reader(c.keys["context_parallel"], "context_parallel");
-  reader.string("mesh_dim");
+  ContextParallelCase result;
+  result.mesh_dim = reader.string("mesh_dim");
   const std::string balancer = reader.string_or("load_balancer", "none");
-  check(balancer == "none" || balancer == "head_tail" || balancer == "per_document",
-        "context_parallel: load_balancer is '{}', expected none, head_tail or per_document",
-        balancer);
+  const auto known_balancer = planner::find_load_balancer(balancer);
+  check(
+      known_balancer.has_value(),
+      "context_parallel: load_balancer is '{}', expected none, head_tail, per_document, mask_area "
+      "or auto",
+      balancer);
+  result.balancer = *known_balancer;
   const std::string rotate = reader.string_or("rotate", "allgather");
-  constexpr std::array kRotates{"allgather", "alltoall", "pull", "ulysses", "auto"};
-  check(std::find(kRotates.begin(), kRotates.end(), rotate) != kRotates.end(),
-        "context_parallel: rotate is '{}', expected one of {}", rotate, fmt::join(kRotates, ", "));
+  const auto known_rotate = planner::find_rotate(rotate);
+  check(known_rotate.has_value(),
+        "context_parallel: rotate is '{}', expected allgather, alltoall, pull, ulysses or auto",
+        rotate);
+  result.options.rotate = *known_rotate;
   if (reader.has("ulysses_degree")) {
     const std::int64_t degree = reader.integer("ulysses_degree");
     check(rotate == "ulysses", "context_parallel: ulysses_degree is {}, but rotate is {}", degree,
           rotate);
+    check(degree >= 1, "context_parallel: ulysses_degree is {}, expected 1 or more", degree);
+    result.options.ulysses_degree = static_cast<int>(degree);
   }
   reader.finish();
+  return result;
 }
 
 void validate(const Case& c, const TensorFile& file) {
   read_options(c);
-  check_context_parallel(c);
+  read_context_parallel(c);
   const std::vector<std::string> names = present_inputs(file);
   for (const std::string& name : names)
     check(dtype_is_floating(file.dtype("in." + name)),
@@ -102,12 +109,11 @@ void run_local(const Case& c, const TensorFile& file, RankContext& rank, CaseRes
 }
 
 void run(const Case& c, const TensorFile& file, RankContext& rank, CaseResults& results) {
-  if (c.keys.contains("context_parallel"))
-    throw Unimplemented("sdpa with context_parallel is not built yet");
-  if (c.mesh.size() == 1)
+  const auto context_parallel = read_context_parallel(c);
+  if (c.mesh.size() == 1 && !context_parallel)
     run_local(c, file, rank, results);
   else
-    run_sharded_sdpa(file, rank, read_options(c), results);
+    run_sharded_sdpa(file, rank, read_options(c), context_parallel, results);
 }
 
 }  // namespace

@@ -15,14 +15,24 @@ using planner::Placement;
 
 class ShardedSdpa {
  public:
-  ShardedSdpa(const TensorFile& file, RankContext& rank, CaseResults& results)
+  ShardedSdpa(const TensorFile& file, RankContext& rank,
+              const std::optional<ContextParallelCase>& context_parallel, CaseResults& results)
       : file_(file),
         rank_(rank),
+        context_parallel_(context_parallel),
         results_(results),
         device_mesh_(rank.world, rank.mesh),
-        engine_({device_mesh_, plans_}) {}
+        engine_({device_mesh_, plans_}) {
+    if (!context_parallel_) return;
+    const std::string& name = context_parallel_->mesh_dim;
+    sequence_ = device_mesh_.layout()->find_dim(name);
+    check(sequence_.has_value(), "context_parallel: there is no mesh dim '{}' in {}", name,
+          *device_mesh_.layout());
+    parallel::enable_context_parallel(engine_, context_parallel_->options);
+  }
 
   void run(ops::SdpaOptions options) {
+    deal_sequence(options);
     const Tensor q = load("q"), k = load("k"), v = load("v");
     if (file_.has("in.bias")) options.bias = load("bias");
     if (file_.has("in.document_ids")) options.document_ids = load("document_ids");
@@ -41,11 +51,42 @@ class ShardedSdpa {
     planner::SpecPtr spec;
   };
 
+  /// The orders in which ranks hold queries and keys.
+  void deal_sequence(const ops::SdpaOptions& options) {
+    if (!sequence_) return;
+    const Shape q = file_.shape("in.q"), k = file_.shape("in.k");
+    const planner::LoadBalancer balancer = context_parallel_->balancer;
+    check(balancer != planner::LoadBalancer::kHeadTail || !options.is_causal || q[2] == k[2],
+          "context_parallel: load_balancer head_tail with is_causal takes sequences of one length, "
+          "got {} queries and {} keys",
+          q[2], k[2]);
+    const std::int64_t shift = options.causal_bottom_right ? k[2] - q[2] : 0;
+    planner::RowMask row{{options.is_causal, shift, options.window_left, options.window_right}, {}};
+    std::vector<planner::RowMask> rows(static_cast<std::size_t>(q[0]), row);
+    if (file_.has("in.document_ids")) {
+      const Tensor ids = file_.load(rank_.context, "in.document_ids");
+      check(ids.shape() == Shape{q[0], q[2]} && q[2] == k[2],
+            "context_parallel: document_ids of shape {} for q {} and k {}", ids.shape(), q, k);
+      for (std::int64_t b = 0; b < q[0]; ++b)
+        rows[static_cast<std::size_t>(b)].documents =
+            std::make_shared<const planner::SequenceDocuments>(std::span(
+                ids.view().as<std::int64_t>() + b * q[2], static_cast<std::size_t>(q[2])));
+    }
+    const int ranks = device_mesh_.layout()->dims()[static_cast<std::size_t>(*sequence_)].size;
+    query_order_ = planner::balanced_order(balancer, q[2], ranks, 0, rows);
+    key_order_ = planner::balanced_order(balancer, k[2], ranks, 0, rows);
+  }
+
   /// Dims of [B, H, S, D] (a bias may lack leading ones) that are sharded: those of the batch over
-  /// dp, of the heads over tp, where there are as many.
-  planner::Placements placements(const Shape& shape, std::int64_t batch, int missing) const {
+  /// dp, of the heads over tp, where there are as many, and the sequence.
+  planner::Placements placements(const std::string& name, const Shape& shape, std::int64_t batch,
+                                 int missing) const {
     planner::Placements result;
     for (const planner::MeshDim& dim : rank_.mesh.dims()) {
+      if (context_parallel_ && dim.name == context_parallel_->mesh_dim) {
+        result.push_back(sequence_placement(name, shape, missing));
+        continue;
+      }
       if (dim.name != "dp" && dim.name != "tp")
         throw Unimplemented(fmt::format("sdpa on mesh dim {} without context_parallel", dim.name));
       const int at = (dim.name == "dp" ? 0 : 1) - missing;
@@ -58,12 +99,33 @@ class ShardedSdpa {
     return result;
   }
 
+  /// Documents are whole on every rank, and so is a bias that has no rows by query, or whose rows
+  /// are one batch row for several orders.
+  Placement sequence_placement(const std::string& name, const Shape& shape, int missing) const {
+    const int at = 2 - missing;
+    const bool by_row = query_order_ && query_order_->by_row();
+    const bool rows = name != "bias" || (at >= 0 && shape[at] == file_.shape("in.q")[2] &&
+                                         (!by_row || (missing == 0 && shape[0] != 1)));
+    return name == "document_ids" || !rows ? Placement::replicate() : Placement::shard(at);
+  }
+
+  std::vector<planner::DimOrderPtr> dim_orders(const std::string& name,
+                                               const planner::Placements& placements) const {
+    std::vector<planner::DimOrderPtr> orders(placements.size());
+    if (!sequence_) return {};
+    const auto at = static_cast<std::size_t>(*sequence_);
+    if (placements[at] != Placement::replicate())
+      orders[at] = name == "k" || name == "v" ? key_order_ : query_order_;
+    return orders;
+  }
+
   Tensor load(const std::string& name) {
     const Tensor whole = file_.load(rank_.context, "in." + name);
     const Shape shape = whole.shape();
     const int missing = name == "bias" ? 4 - shape.size() : 0;
+    const planner::Placements held = placements(name, shape, file_.shape("in.q")[0], missing);
     const auto spec = engine_.intern(std::make_shared<const planner::DTensorSpec>(
-        device_mesh_.layout(), placements(shape, file_.shape("in.q")[0], missing), shape));
+        device_mesh_.layout(), held, shape, planner::ShardOrder{}, dim_orders(name, held)));
     Tensor local = scatter_global(whole, *spec, rank_);
     if (file_.has("grad." + name) && file_.has("grad_out.o")) {
       local.set_requires_grad(true);
@@ -100,19 +162,23 @@ class ShardedSdpa {
 
   const TensorFile& file_;
   RankContext& rank_;
+  const std::optional<ContextParallelCase>& context_parallel_;
   CaseResults& results_;
   dtensor::DeviceMesh device_mesh_;
   planner::PlanCache plans_;
   dtensor::DistributedEngine engine_;
   std::vector<Input> inputs_;
   planner::SpecPtr o_spec_;
+  std::optional<int> sequence_;  ///< its mesh dim
+  planner::DimOrderPtr query_order_, key_order_;
 };
 
 }  // namespace
 
 void run_sharded_sdpa(const TensorFile& file, RankContext& rank, ops::SdpaOptions options,
+                      const std::optional<ContextParallelCase>& context_parallel,
                       CaseResults& results) {
-  ShardedSdpa(file, rank, results).run(std::move(options));
+  ShardedSdpa(file, rank, context_parallel, results).run(std::move(options));
 }
 
 }  // namespace meshloom::conformance

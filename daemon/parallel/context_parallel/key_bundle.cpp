@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/parallel/context_parallel/key_bundle.h"
+
+#include "daemon/tensor/execution_context.h"
+#include "daemon/tensor/ops/op_support.h"
+
+namespace meshloom::parallel {
+namespace {
+
+using planner::IndexRanges;
+using planner::ShardRange;
+
+/// Places [range) of dim 2 of x [B,H,n,E]: a view.
+Tensor places_of(const Tensor& x, ShardRange range) {
+  return ops::alias(x, {x.size(0), x.size(1), range.size(), x.size(3)}, x.strides(),
+                    range.begin * x.strides()[2]);
+}
+
+/// Calls `pair(piece of all, piece of some)` for keys and then for values.
+template <typename Pair>
+void for_each_piece(const std::vector<KeyBlock>& all, const std::vector<KeyBlock>& some,
+                    const Pair& pair) {
+  for (std::size_t g = 0; g < some.size(); ++g) {
+    std::int64_t next = 0;
+    for (const ShardRange& place : places_in(all[g].keys, some[g].keys)) {
+      const ShardRange here{next, next + place.size()};
+      next = here.end;
+      pair(places_of(all[g].k, place), places_of(some[g].k, here));
+      pair(places_of(all[g].v, place), places_of(some[g].v, here));
+    }
+  }
+}
+
+}  // namespace
+
+KeyBundle::KeyBundle(const SequencePlan& plan, const KeySizes& sizes, std::vector<IndexRanges> keys)
+    : plan_(plan), sizes_(sizes), keys_(std::move(keys)) {
+  for (std::size_t g = 0; g < keys_.size(); ++g) {
+    first_.push_back(numel_);
+    numel_ +=
+        plan.groups[g].count * sizes.heads * total_size(keys_[g]) * (sizes.dims + sizes.dims_v);
+  }
+}
+
+KeyBundle KeyBundle::of_member(const SequencePlan& plan, const KeySizes& sizes, int member) {
+  std::vector<IndexRanges> keys;
+  for (const RowGroup& group : plan.groups)
+    keys.push_back(group.parts[static_cast<std::size_t>(member)].keys);
+  return {plan, sizes, std::move(keys)};
+}
+
+std::vector<KeyBlock> KeyBundle::blocks(const Tensor& flat, std::int64_t base) const {
+  std::vector<KeyBlock> blocks;
+  for (std::size_t g = 0; g < keys_.size(); ++g) {
+    const Shape k{plan_.groups[g].count, sizes_.heads, total_size(keys_[g]), sizes_.dims};
+    const Shape v{k[0], k[1], k[2], sizes_.dims_v};
+    const std::int64_t at = base + first_[g];
+    blocks.push_back({ops::alias(flat, k, contiguous_strides(k), at),
+                      ops::alias(flat, v, contiguous_strides(v), at + meshloom::numel(k)),
+                      keys_[g]});
+  }
+  return blocks;
+}
+
+void copy_keys(const std::vector<KeyBlock>& some, const std::vector<KeyBlock>& all) {
+  for_each_piece(all, some, [](const Tensor& from, const Tensor& to) { copy_into(to, from); });
+}
+
+void add_keys(const std::vector<KeyBlock>& all, const std::vector<KeyBlock>& some) {
+  for_each_piece(all, some, [](const Tensor& sum, const Tensor& x) { add_into(sum, x); });
+}
+
+void add_into(const Tensor& y, const Tensor& x) {
+  if (y.numel() == 0) return;
+  ExecutionContext& context = y.context();
+  context.backend().binary(context.kernel_context(), kernels::BinaryOp::kAdd, y.view(), y.view(),
+                           x.view());
+}
+
+std::vector<KeyBlock> own_blocks(const SequencePlan& plan, const Tensor& k, const Tensor& v) {
+  std::vector<KeyBlock> blocks;
+  for (const RowGroup& group : plan.groups)
+    blocks.push_back({rows_of(k, group), rows_of(v, group),
+                      group.parts[static_cast<std::size_t>(plan.member)].keys});
+  return blocks;
+}
+
+}  // namespace meshloom::parallel

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/parallel/context_parallel/sequence_plan.h"
+
+#include <algorithm>
+
+#include "daemon/tensor/ops/op_support.h"
+#include "daemon/tensor/ops/shape.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::parallel {
+namespace {
+
+using planner::IndexRanges;
+using planner::LocalPart;
+using planner::MeshRole;
+using planner::SequencePart;
+
+constexpr int kSequenceDim = 2;  // of [B,H,S,D]
+constexpr std::size_t kQuery = 0, kKey = 1, kBias = 3, kDocuments = 4;
+
+/// What every rank along `mesh_dims` holds of an input; ranks count in row-major order.
+std::vector<LocalPart> parts_of_ranks(const LocalCall& call, std::size_t input,
+                                      const std::vector<int>& mesh_dims, int ranks) {
+  const planner::DTensorSpec& spec = *call.decision.inputs[input];
+  std::vector<LocalPart> parts;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<int> coordinates(call.coordinates.begin(), call.coordinates.end());
+    int rest = rank;
+    for (auto dim = mesh_dims.rbegin(); dim != mesh_dims.rend(); ++dim) {
+      const int size = spec.mesh().dims()[static_cast<std::size_t>(*dim)].size;
+      coordinates[static_cast<std::size_t>(*dim)] = rest % size;
+      rest /= size;
+    }
+    parts.push_back(spec.local_part(coordinates));
+  }
+  return parts;
+}
+
+bool rows_differ(const std::vector<LocalPart>& parts) {
+  return std::any_of(parts.begin(), parts.end(),
+                     [](const LocalPart& part) { return !part.is_product(); });
+}
+
+/// The ids of row `row`, on the host.
+std::vector<std::int64_t> document_ids(const Tensor& ids, std::int64_t row) {
+  const Tensor one = ops::contiguous(ops::slice(ids.detach(), 0, row, row + 1));
+  std::vector<std::int64_t> values(static_cast<std::size_t>(ids.size(1)));
+  ExecutionContext& context = ids.context();
+  context.backend().copy_to_host(context.kernel_context(),
+                                 make_view(values.data(), DType::kInt64, one.shape()), one.view());
+  return values;
+}
+
+IndexRanges joined(const std::vector<LocalPart>& parts, int first, int count, std::int64_t row) {
+  IndexRanges all;
+  for (int rank = first; rank < first + count; ++rank)
+    for (const planner::ShardRange& range :
+         parts[static_cast<std::size_t>(rank)].ranges_of_row(kSequenceDim, row))
+      append_range(all, range);
+  return all;
+}
+
+class PlanMaker {
+ public:
+  PlanMaker(const LocalCall& call, const ops::SdpaOptions& options, int neighbours)
+      : call_(call), options_(options) {
+    plan_.mesh_dims = call.decision.mesh_dims(MeshRole::kSequence);
+    plan_.ranks = call.collectives.size(plan_.mesh_dims);
+    plan_.rank = call.collectives.rank(plan_.mesh_dims);
+    plan_.neighbours = neighbours;
+    keys_whole_ = call.decision.inputs[kKey]->sharding_dims(kSequenceDim).empty();
+    for (int rank = plan_.rank % neighbours; rank < plan_.ranks; rank += neighbours)
+      plan_.members.push_back(rank);
+    plan_.member = plan_.rank / neighbours;
+    if (keys_whole_) {
+      plan_.neighbours = 1;
+      plan_.members = {plan_.rank};
+      plan_.member = 0;
+    }
+  }
+
+  SequencePlan make() {
+    queries_ = parts_of_ranks(call_, kQuery, plan_.mesh_dims, plan_.ranks);
+    keys_ = parts_of_ranks(call_, kKey, plan_.mesh_dims, plan_.ranks);
+    for (int r = 0; r < plan_.ranks; ++r) {
+      plan_.queries.push_back(queries_[static_cast<std::size_t>(r)].shape()[kSequenceDim]);
+      plan_.keys.push_back(keys_[static_cast<std::size_t>(r)].shape()[kSequenceDim]);
+    }
+    if (const planner::SpecPtr& bias = call_.decision.inputs[kBias]) {
+      const int dim = bias->shape().size() - 2;
+      plan_.bias_by_query = dim >= 0 && !bias->sharding_dims(dim).empty();
+    }
+    const std::int64_t rows = call_.inputs[kQuery].size(0);
+    const bool alone = rows_differ(queries_) || rows_differ(keys_) || call_.inputs[kDocuments];
+    for (std::int64_t row = 0; row < rows; row += alone ? 1 : rows)
+      plan_.groups.push_back(make_group(row, alone ? 1 : rows));
+    return std::move(plan_);
+  }
+
+ private:
+  RowGroup make_group(std::int64_t row, std::int64_t count) const {
+    RowGroup group{row, count, {}, {}, {}, {}};
+    planner::RowMask mask{mask_of(), nullptr};
+    if (call_.inputs[kDocuments]) {
+      group.documents = document_ids(call_.inputs[kDocuments], row);
+      mask.documents = std::make_shared<planner::SequenceDocuments>(group.documents);
+    }
+    for (const int member : plan_.members) {
+      const int first = member - member % plan_.neighbours;
+      group.parts.push_back({joined(queries_, first, plan_.neighbours, row),
+                             joined(keys_, first, plan_.neighbours, row)});
+    }
+    group.steps = planner::attention_schedule(plan_.member, group.parts, mask);
+    group.requested = planner::requested_keys(plan_.member, group.parts, mask);
+    return group;
+  }
+
+  planner::AttentionMask mask_of() const {
+    const Dims& place = call_.attributes.dims;
+    const std::int64_t shift =
+        options_.causal_bottom_right ? place[planner::kKeys] - place[planner::kQueries] : 0;
+    return {options_.is_causal, shift, options_.window_left, options_.window_right};
+  }
+
+  const LocalCall& call_;
+  const ops::SdpaOptions& options_;
+  SequencePlan plan_;
+  bool keys_whole_ = false;
+  std::vector<LocalPart> queries_, keys_;
+};
+
+}  // namespace
+
+Tensor rows_of(const Tensor& x, const RowGroup& group) {
+  if (x.size(0) == group.count) return x;
+  Shape shape = x.shape();
+  shape[0] = group.count;
+  return x.size(0) == 1 ? x : ops::alias(x, shape, x.strides(), group.first * x.strides()[0]);
+}
+
+SequencePlan make_sequence_plan(const LocalCall& call, const ops::SdpaOptions& options,
+                                int neighbours) {
+  return PlanMaker(call, options, neighbours).make();
+}
+
+}  // namespace meshloom::parallel
