@@ -234,6 +234,34 @@ bool DTensorSpec::operator==(const DTensorSpec& other) const {
          (mesh_ == other.mesh_ || *mesh_ == *other.mesh_);
 }
 
+SpecPtr with_placements(const DTensorSpec& spec, Placements placements,
+                        std::vector<DimOrderPtr> orders) {
+  const int dims = spec.mesh().ndim();
+  if (orders.empty()) orders.resize(static_cast<std::size_t>(dims));
+  ShardOrder order;
+  for (int t = 0; t < spec.shape().size(); ++t) {
+    DimShardOrder shards{t, {}};
+    const auto shards_it = [&](int d) {
+      const Placement& placement = placements[static_cast<std::size_t>(d)];
+      return placement.is_shard() && placement.dim == t;
+    };
+    for (const int d : spec.sharding_dims(t))
+      if (shards_it(d)) shards.mesh_dims.push_back(d);
+    for (int d = 0; d < dims; ++d)
+      if (shards_it(d) &&
+          std::find(shards.mesh_dims.begin(), shards.mesh_dims.end(), d) == shards.mesh_dims.end())
+        shards.mesh_dims.push_back(d);
+    if (!shards.mesh_dims.empty()) order.push_back(std::move(shards));
+  }
+  for (int d = 0; d < dims; ++d) {
+    DimOrderPtr& kept = orders[static_cast<std::size_t>(d)];
+    if (!kept && placements[static_cast<std::size_t>(d)] == spec.placement(d))
+      kept = spec.dim_order(d);
+  }
+  return std::make_shared<const DTensorSpec>(spec.mesh_ptr(), std::move(placements), spec.shape(),
+                                             std::move(order), std::move(orders));
+}
+
 std::string to_string(const DTensorSpec& spec) {
   std::string text = to_string(spec.placements());
   if (!spec.default_order()) {

@@ -85,6 +85,12 @@ class DTensorSpec {
 
 using SpecPtr = std::shared_ptr<const DTensorSpec>;
 
+/// The layout with other placements. Mesh dims whose placement stays keep their dim order, unless
+/// `orders` (empty, or one per mesh dim) has another; of a tensor dim those that sharded it before
+/// do so first.
+SpecPtr with_placements(const DTensorSpec& spec, Placements placements,
+                        std::vector<DimOrderPtr> orders = {});
+
 /// "[S(0), R]", with an order "[S(0), S(0)] order 0:[1, 0]".
 std::string to_string(const DTensorSpec&);
 

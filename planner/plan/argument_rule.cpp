@@ -10,18 +10,18 @@ bool features_last(const Placement& placement, int ndim) {
   return placement.is_shard() && placement.dim == ndim - 1;
 }
 
-SpecPtr make_spec(const Placements& placements, const Shape& shape, const ArgumentRule& rule,
-                  const StyleDims& dims) {
+/// The orders in which a module's features are sharded, by mesh dim; empty if it has none.
+std::vector<DimOrderPtr> feature_orders(const Placements& placements, const Shape& shape,
+                                        const ArgumentRule& rule) {
   std::vector<DimOrderPtr> orders;
-  if (!rule.feature_orders.empty() && shape.size() > 0 && shape.back() == rule.features) {
-    orders = rule.feature_orders;
-    for (std::size_t d = 0; d < orders.size(); ++d)
-      if (!features_last(placements[d], shape.size())) orders[d] = nullptr;
-    if (std::all_of(orders.begin(), orders.end(), [](const auto& o) { return o == nullptr; }))
-      orders.clear();
-  }
-  return std::make_shared<const DTensorSpec>(dims.mesh(), placements, shape, ShardOrder{},
-                                             std::move(orders));
+  if (rule.feature_orders.empty() || shape.size() == 0 || shape.back() != rule.features)
+    return orders;
+  orders = rule.feature_orders;
+  for (std::size_t d = 0; d < orders.size(); ++d)
+    if (!features_last(placements[d], shape.size())) orders[d] = nullptr;
+  if (std::all_of(orders.begin(), orders.end(), [](const auto& o) { return o == nullptr; }))
+    orders.clear();
+  return orders;
 }
 
 }  // namespace
@@ -38,14 +38,16 @@ SpecPtr given_spec(const ArgumentRule& rule, const Shape& local, const StyleDims
   const bool sharded = std::any_of(placements.begin(), placements.end(),
                                    [&](const auto& p) { return features_last(p, local.size()); });
   if (sharded && rule.features > 0) shape[local.size() - 1] = rule.features;
-  return make_spec(placements, shape, rule, dims);
+  return std::make_shared<const DTensorSpec>(dims.mesh(), placements, shape, ShardOrder{},
+                                             feature_orders(placements, shape, rule));
 }
 
 SpecPtr desired_spec(const ArgumentRule& rule, const SpecPtr& from, const StyleDims& dims) {
   const Placements desired =
       dims.on_mesh(normalize_placements(*rule.desired, from->shape().size()), from->placements());
   // The same sharding in another order of elements is what the module works on as it is.
-  return desired == from->placements() ? from : make_spec(desired, from->shape(), rule, dims);
+  if (desired == from->placements()) return from;
+  return with_placements(*from, desired, feature_orders(desired, from->shape(), rule));
 }
 
 SpecPtr gathered_gradient(const SpecPtr& from, const SpecPtr& to) {
@@ -60,8 +62,7 @@ SpecPtr gathered_gradient(const SpecPtr& from, const SpecPtr& to) {
   // What is neither gathered nor whole keeps its place; Partial of `to` itself is whole again.
   for (std::size_t d = 0; d < placements.size(); ++d)
     if (to->placements()[d].is_partial()) placements[d] = Placement::replicate();
-  return std::make_shared<const DTensorSpec>(to->mesh_ptr(), placements, to->shape(),
-                                             to->shard_order());
+  return with_placements(*to, std::move(placements));
 }
 
 }  // namespace meshloom::planner

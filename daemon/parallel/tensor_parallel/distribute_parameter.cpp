@@ -31,8 +31,7 @@ SpecPtr summands_of(const SpecPtr& spec, const StyleMesh& mesh) {
     if (placement.is_replicate())
       placement = planner::Placement::partial_of(planner::PartialOp::kSum);
   }
-  return mesh.engine.intern(std::make_shared<const planner::DTensorSpec>(
-      spec->mesh_ptr(), placements, spec->shape(), spec->shard_order()));
+  return mesh.engine.intern(planner::with_placements(*spec, std::move(placements)));
 }
 
 }  // namespace
