@@ -1,29 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/parallel/parallelize_model.h"
 
+#include <algorithm>
+
 #include "daemon/dtensor/api/from_local.h"
 #include "daemon/dtensor/api/to_local.h"
+#include "daemon/parallel/context_parallel/batch_order.h"
+#include "daemon/parallel/context_parallel/context_attention.h"
 #include "daemon/parallel/tensor_parallel/parallelize_module.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::parallel {
 namespace {
 
+using planner::Placement;
 using planner::Placements;
 using planner::SpecPtr;
+
+/// The mesh dim of this name, if it has more than one rank.
+std::optional<int> wide_dim(const planner::MeshLayout& mesh, const char* name) {
+  const auto dim = mesh.find_dim(name);
+  return dim && mesh.size_of(name) > 1 ? dim : std::nullopt;
+}
 
 }  // namespace
 
 struct ParallelModel::Impl {
-  explicit Impl(dtensor::DeviceMesh& device_mesh)
-      : engine({device_mesh, plans}), mesh(engine, "tp") {}
+  Impl(dtensor::DeviceMesh& device_mesh, const planner::ContextParallelPlan& plan)
+      : engine({device_mesh, plans}),
+        mesh(device_mesh.layout()->find_dim("tp") ? StyleMesh(engine, "tp") : StyleMesh(engine)),
+        sequence(wide_dim(*device_mesh.layout(), "cp")),
+        context_parallel(plan) {
+    if (sequence) enable_context_parallel(engine, plan);
+  }
 
   /// Plain tensors of a batch are the same on all ranks; results are made whole and plain.
   void add_root_hook(nn::Model& model) {
     nn::ForwardHook hook;
-    hook.before = [this](std::span<Tensor> in) {
+    hook.before = [this, &model](std::span<Tensor> in) {
       for (Tensor& x : in)
         if (x && !x.has_layout()) x = dtensor::from_local(x, engine, whole(x.shape()));
+      if (sequence) shard_batch(engine, *sequence, context_parallel, model, in);
     };
     hook.after = [this](std::span<Tensor> out) {
       for (Tensor& x : out)
@@ -37,9 +54,21 @@ struct ParallelModel::Impl {
         mesh.layout(), Placements(static_cast<std::size_t>(mesh.layout()->ndim())), shape));
   }
 
+  /// Ranks of cp compute other tokens: each keeps its summand, and data parallelism adds them up.
+  void leave_summands(const nn::Parameter& parameter) {
+    TensorLayout& layout = *parameter.value.layout();
+    Placements placements = layout.grad_spec->placements();
+    placements[static_cast<std::size_t>(*sequence)] =
+        Placement::partial_of(planner::PartialOp::kSum);
+    layout.grad_spec =
+        engine.intern(planner::with_placements(*layout.grad_spec, std::move(placements)));
+  }
+
   planner::PlanCache plans;
   dtensor::DistributedEngine engine;
   StyleMesh mesh;
+  std::optional<int> sequence;  ///< the mesh dim cp
+  planner::ContextParallelPlan context_parallel;
   /// The local parts as parameters of their own.
   std::vector<std::unique_ptr<nn::Parameter>> locals;
 };
@@ -49,12 +78,16 @@ ParallelModel::ParallelModel(nn::Model& model, dtensor::DeviceMesh* mesh,
     : model_(model) {
   check(!plan.sequence_parallel || plan.tensor_parallel,
         "plan.sequence_parallel needs plan.tensor_parallel");
-  const bool sharded = mesh != nullptr && plan.tensor_parallel && mesh->layout()->size() > 1;
+  const bool tensor_parallel =
+      mesh != nullptr && plan.tensor_parallel && wide_dim(*mesh->layout(), "tp");
+  const bool sharded = tensor_parallel || (mesh != nullptr && wide_dim(*mesh->layout(), "cp"));
   if (sharded) {
-    impl_ = std::make_unique<Impl>(*mesh);
-    const planner::StylePlan styles = planner::styles_of(plan, model.config().architecture);
+    impl_ = std::make_unique<Impl>(*mesh, plan.context_parallel);
     const ParallelizeOptions own_values{.src_data_rank = std::nullopt};
-    warnings_ = parallelize_module(model, impl_->mesh, styles, own_values).warnings;
+    if (tensor_parallel) {
+      const planner::StylePlan styles = planner::styles_of(plan, model.config().architecture);
+      warnings_ = parallelize_module(model, impl_->mesh, styles, own_values).warnings;
+    }
     replicate_parameters(model, impl_->mesh, own_values);
     impl_->add_root_hook(model);
   }
@@ -62,6 +95,7 @@ ParallelModel::ParallelModel(nn::Model& model, dtensor::DeviceMesh* mesh,
     LocalParameter local{p.name, p.parameter, nullptr};
     if (sharded) {
       const Tensor& value = p.parameter->value;
+      if (impl_->sequence) impl_->leave_summands(*p.parameter);
       local.spec = value.layout()->spec;
       impl_->locals.push_back(
           std::make_unique<nn::Parameter>(nn::Parameter{value.layout()->local, p.parameter->init}));

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// ParallelModel: a model whose parameters are sharded over a tensor-parallel mesh, seen from one
-// rank.
+// ParallelModel: a model whose parameters are sharded over tp and whose sequences are sharded over
+// cp, seen from one rank.
 //
-// Only the tensor-parallel mesh (dim tp) has to do with layouts. Data parallelism and fully_shard
-// work on what this gives them: plain local parameters, plain batches, plain losses.
+// Only the mesh of the ranks that share samples (dims cp and tp) has to do with layouts. Data
+// parallelism and fully_shard work on what this gives them: plain local parameters, plain batches,
+// plain losses.
 #pragma once
 
 #include <memory>
@@ -21,12 +22,16 @@ namespace meshloom::parallel {
 struct LocalParameter {
   std::string name;          ///< of the model
   nn::Parameter* parameter;  ///< its value is a plain leaf: this rank's part
-  planner::SpecPtr spec;     ///< over the tensor-parallel mesh; null: whole on every rank
+  planner::SpecPtr spec;     ///< over the mesh; null: whole on every rank
 };
 
 /// Styles act along the mesh dim tp. Every rank of the mesh makes one, at the same moment and with
 /// the same plan. The model is not used after this object is gone: its hooks and layouts belong to
 /// it.
+///
+/// Over cp, a batch with labels is sharded along its sequence as the plan's balancer deals it (by
+/// the documents of each row, if it has any); a batch without labels is computed by every rank of
+/// cp alike.
 class ParallelModel {
  public:
   /// Shards the parameters of `model` (which outlives this) as the plan says: each becomes a tensor
@@ -34,9 +39,9 @@ class ParallelModel {
   /// later through local_parameters(). From here on the model's own functions (loss, logits,
   /// decode) take the same plain tensors on all ranks of the mesh, which call them together, and
   /// give plain tensors that are the same on all; backward leaves gradients at the local
-  /// parameters. `mesh` null, or without tensor_parallel: nothing changes and all functions still
-  /// work. Throws InvalidArgument, the same on every rank, for a plan that does not fit the model;
-  /// no collectives take place.
+  /// parameters, where ranks of cp have summands. `mesh` null, or of one rank: nothing changes and
+  /// all functions still work. Throws InvalidArgument, the same on every rank, for a plan that does
+  /// not fit the model; no collectives take place.
   ParallelModel(nn::Model& model, dtensor::DeviceMesh* mesh, const planner::ParallelPlan& plan);
   ~ParallelModel();
   ParallelModel(const ParallelModel&) = delete;

@@ -162,6 +162,37 @@ std::vector<planner::CheckpointChoice> read_checkpoint_choices(const v1::Paralle
   return choices;
 }
 
+planner::ContextParallelPlan read_context_parallel(const v1::ContextParallelPlan& given, int ranks,
+                                                   const std::string& field) {
+  planner::ContextParallelPlan plan;
+  if (!given.load_balancer().empty()) {
+    const auto balancer = planner::find_load_balancer(given.load_balancer());
+    if (!balancer)
+      base::refuse_field(field + ".load_balancer",
+                         "is '{}', expected auto, none, head_tail, per_document or mask_area",
+                         given.load_balancer());
+    plan.load_balancer = *balancer;
+  }
+  if (!given.rotate().empty()) {
+    const auto rotate = planner::find_rotate(given.rotate());
+    if (!rotate)
+      base::refuse_field(field + ".rotate",
+                         "is '{}', expected auto, allgather, alltoall, pull or ulysses",
+                         given.rotate());
+    plan.rotate = *rotate;
+  }
+  const int degree = given.ulysses_degree();
+  if (degree == 0) return plan;
+  if (plan.rotate != planner::Rotate::kUlysses)
+    base::refuse_field(field + ".ulysses_degree", "is {}, but rotate is {}", degree,
+                       planner::to_string(plan.rotate));
+  if (degree < 0 || ranks % degree != 0)
+    base::refuse_field(field + ".ulysses_degree", "is {}, which does not divide the {} ranks of cp",
+                       degree, ranks);
+  plan.ulysses_degree = degree;
+  return plan;
+}
+
 }  // namespace
 
 planner::MeshSizes make_mesh_sizes(const v1::Mesh& mesh) {
@@ -178,11 +209,11 @@ planner::MeshSizes make_mesh_sizes(const v1::Mesh& mesh) {
 
 planner::ParallelPlan read_parallel_plan(const v1::ParallelPlan& given,
                                          const planner::MeshSizes& mesh, const std::string& field) {
-  if (given.has_context_parallel())
-    base::field_not_offered(field + ".context_parallel", "is not offered by this build");
   return {.tensor_parallel = given.tensor_parallel() || mesh.tp > 1,
           .sequence_parallel = given.sequence_parallel(),
           .styles = read_styles(given, field),
+          .context_parallel =
+              read_context_parallel(given.context_parallel(), mesh.cp, field + ".context_parallel"),
           .fully_shard = given.fully_shard() || mesh.fsdp > 1,
           .shards = read_shards(given.fully_shard_options(), field + ".fully_shard_options"),
           .checkpointing =

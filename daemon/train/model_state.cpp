@@ -33,10 +33,10 @@ std::vector<int> sharded_dims(const planner::SpecPtr& spec) {
   return dims;
 }
 
-/// The layout of a parameter over the whole mesh of a run. `tensor_spec`: over a mesh of the one
-/// dim tp, or null if every rank has the whole parameter. `shard_dim`: the dim of what tensor
-/// parallelism leaves that fully_shard shards over fsdp. A dim that both shard is sharded by tp
-/// first.
+/// The layout of a parameter over the whole mesh of a run. `tensor_spec`: over the mesh of the
+/// ranks that share samples, or null if every rank has the whole parameter. `shard_dim`: the dim of
+/// what tensor parallelism leaves that fully_shard shards over fsdp. A dim that both shard is
+/// sharded by tp first.
 planner::SpecPtr parameter_spec(const planner::MeshPtr& mesh, const Shape& shape,
                                 const planner::SpecPtr& tensor_spec, std::optional<int> shard_dim) {
   const auto dims = static_cast<std::size_t>(mesh->ndim());
@@ -44,12 +44,13 @@ planner::SpecPtr parameter_spec(const planner::MeshPtr& mesh, const Shape& shape
   std::vector<planner::DimOrderPtr> orders;
   planner::ShardOrder order;
   const std::optional<int> tp = mesh->find_dim("tp"), fsdp = mesh->find_dim("fsdp");
-  if (tensor_spec && tensor_spec->placement(0).is_shard()) {
+  const std::optional<int> acting = tensor_spec ? tensor_spec->mesh().find_dim("tp") : std::nullopt;
+  if (acting && tensor_spec->placement(*acting).is_shard()) {
     check_internal(tp.has_value(), "a parameter is sharded over tp on the mesh {}", *mesh);
-    placements[static_cast<std::size_t>(*tp)] = tensor_spec->placement(0);
+    placements[static_cast<std::size_t>(*tp)] = tensor_spec->placement(*acting);
     if (tensor_spec->has_dim_orders()) {
       orders.resize(dims);
-      orders[static_cast<std::size_t>(*tp)] = tensor_spec->dim_order(0);
+      orders[static_cast<std::size_t>(*tp)] = tensor_spec->dim_order(*acting);
     }
   }
   if (shard_dim) {
@@ -93,7 +94,7 @@ ModelState::ModelState(ExecutionContext& context, const nn::ModelConfig& config,
 
 void ModelState::shard_parameters(const ModelStateOptions& options) {
   tensor_model_ =
-      std::make_unique<parallel::ParallelModel>(*model_, mesh_.tensor_mesh(), options.plan);
+      std::make_unique<parallel::ParallelModel>(*model_, mesh_.sample_mesh(), options.plan);
   const auto of_model = model_->named_parameters();
   const auto& locals = tensor_model_->local_parameters();
   std::vector<parallel::DataParallelInput> inputs;

@@ -24,24 +24,28 @@ void check_sizes(const v1::Mesh& mesh) {
   check_size("fsdp", mesh.fsdp());
   check_size("cp", mesh.cp());
   check_size("tp", mesh.tp());
-  if (mesh.cp() > 1)
-    base::field_not_offered("run.mesh.cp", "size {} is not offered by this build", mesh.cp());
 }
 
 /// The field that a refusal of the mesh as a whole names.
 const char* last_shard(const v1::Mesh& mesh) {
   if (mesh.tp() > 1) return "run.mesh.tp";
+  if (mesh.cp() > 1) return "run.mesh.cp";
   return mesh.fsdp() > 1 ? "run.mesh.fsdp" : "run.mesh.dp";
+}
+
+/// "dp=2,fsdp=1,tp=1"; cp is named if it is used.
+std::string mesh_text(const v1::Mesh& mesh) {
+  const std::string cp = mesh.cp() > 1 ? fmt::format("cp={},", mesh.cp()) : std::string();
+  return fmt::format("dp={},fsdp={},{}tp={}", mesh.dp(), mesh.fsdp(), cp, mesh.tp());
 }
 
 /// All sizes are at least 1.
 int ranks_of(const v1::Mesh& mesh) {
   const std::optional<int> count =
-      planner::rank_count(std::array{mesh.dp(), mesh.fsdp(), mesh.tp()});
+      planner::rank_count(std::array{mesh.dp(), mesh.fsdp(), mesh.cp(), mesh.tp()});
   if (!count)
-    base::refuse_field(last_shard(mesh),
-                       "the mesh dp={},fsdp={},tp={} has more than 2^31 - 1 ranks", mesh.dp(),
-                       mesh.fsdp(), mesh.tp());
+    base::refuse_field(last_shard(mesh), "the mesh {} has more than 2^31 - 1 ranks",
+                       mesh_text(mesh));
   return *count;
 }
 
@@ -52,7 +56,7 @@ void resolve_mesh(v1::Mesh& mesh, bool fully_shard, int world_size) {
   const bool free_dp = !free_fsdp && mesh.dp() == 0;
   if (mesh.dp() == 0) mesh.set_dp(1);
   if (mesh.fsdp() == 0) mesh.set_fsdp(1);
-  mesh.set_cp(1);
+  if (mesh.cp() == 0) mesh.set_cp(1);
   if (mesh.tp() == 0) mesh.set_tp(1);
   const int fixed = ranks_of(mesh);
   if ((free_fsdp || free_dp) && world_size % fixed == 0) {
@@ -64,8 +68,8 @@ void resolve_mesh(v1::Mesh& mesh, bool fully_shard, int world_size) {
     }
   }
   if (ranks_of(mesh) != world_size)
-    base::refuse_field(last_shard(mesh), "the mesh dp={},fsdp={},tp={} has {} ranks, the daemon {}",
-                       mesh.dp(), mesh.fsdp(), mesh.tp(), ranks_of(mesh), world_size);
+    base::refuse_field(last_shard(mesh), "the mesh {} has {} ranks, the daemon {}", mesh_text(mesh),
+                       ranks_of(mesh), world_size);
 }
 
 void resolve_min_elements(v1::FullyShardOptions& options) {
@@ -167,6 +171,11 @@ std::vector<std::string> check_styles(const planner::ParallelPlan& plan, int tp,
 
 void resolve_mesh_and_plan(v1::RunConfig& config, int world_size) {
   v1::ParallelPlan& plan = *config.mutable_plan();
+  if (plan.context_parallel().load_balancer() ==
+          planner::to_string(planner::LoadBalancer::kPerDocument) &&
+      !config.data().document_mask())
+    base::refuse_field("run.plan.context_parallel.load_balancer",
+                       "is per_document, which needs run.data.document_mask: true");
   resolve_mesh(*config.mutable_mesh(), plan.fully_shard(), world_size);
   resolve_plan(plan, config.mesh(), world_size);
 }

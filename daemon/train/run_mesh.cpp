@@ -41,18 +41,30 @@ RunMesh::RunMesh(comm::ProcessGroup& world, planner::MeshLayout layout)
   gathers_ = same_ranks(shard, "fsdp_gathers");
   reductions_ = same_ranks(shard, "fsdp_sums");
   model_ = &group_of({"fsdp", "tp"});
-  if (mesh_.layout()->find_dim("tp")) {
-    tensor_mesh_ = mesh_.sub_mesh({"tp"});
-    tensor_ = &tensor_mesh_->group(0);
-  } else {
-    tensor_ = &group_of({"tp"});
-  }
-  sequence_ = &group_of({"cp"});
+  make_sample_mesh();
   // Without cp these are groups that there are already: no second one of the same ranks is made.
   const bool sharded = sequence_->size() > 1;
   replicas_ = sharded ? &group_of({"dp", "cp"}) : &group_of({"dp"});
   gradients_ = sharded ? &group_of({"dp", "fsdp", "cp"}) : data_;
-  same_samples_ = sharded ? &group_of({"cp", "tp"}) : tensor_;
+}
+
+void RunMesh::make_sample_mesh() {
+  const planner::MeshLayout& layout = *mesh_.layout();
+  const bool tensor = layout.find_dim("tp").has_value();
+  const bool sequence = layout.find_dim("cp") && layout.size_of("cp") > 1;
+  // In the order of the mesh, as a sub-mesh has them.
+  std::vector<std::string> names;
+  for (const planner::MeshDim& dim : layout.dims())
+    if ((sequence && dim.name == "cp") || dim.name == "tp") names.push_back(dim.name);
+  if (!names.empty()) sample_mesh_ = mesh_.sub_mesh(names);
+  const auto group = [&](bool there, const char* name) {
+    return there ? &sample_mesh_->group(*sample_mesh_->layout()->find_dim(name))
+                 : &group_of({name});
+  };
+  tensor_ = group(tensor, "tp");
+  sequence_ = group(sequence, "cp");
+  const bool both = tensor && sequence;
+  same_samples_ = both ? &sample_mesh_->group({0, 1}) : sequence ? sequence_ : tensor_;
 }
 
 comm::ProcessGroup& RunMesh::group_of(std::initializer_list<const char*> names) {

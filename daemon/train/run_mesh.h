@@ -37,13 +37,12 @@ class RunMesh {
   comm::ProcessGroup& data() const { return *data_; }
   /// Ranks that have parts of the same samples' sequences: cp.
   comm::ProcessGroup& sequence() const { return *sequence_; }
-  /// Ranks that compute the same tokens together: tp. A tensor-parallel model's layouts live on
-  /// tensor_mesh().
+  /// Ranks that compute the same tokens together: tp.
   comm::ProcessGroup& tensor() const { return *tensor_; }
-  /// Null if there is no dim tp.
-  dtensor::DeviceMesh* tensor_mesh() { return tensor_mesh_.get(); }
-  /// Ranks that share samples: cp x tp.
+  /// Ranks that share samples: cp x tp. A model's layouts live on sample_mesh().
   comm::ProcessGroup& same_samples() const { return *same_samples_; }
+  /// Of the dims cp, if it has more than one rank, and tp. Null if there is neither.
+  dtensor::DeviceMesh* sample_mesh() { return sample_mesh_.get(); }
   /// Ranks whose gradients are summed, since they have computed other tokens: dp x fsdp x cp.
   comm::ProcessGroup& gradients() const { return *gradients_; }
   /// Ranks among which parameters are sharded: fsdp x tp.
@@ -59,10 +58,11 @@ class RunMesh {
 
  private:
   comm::ProcessGroup& group_of(std::initializer_list<const char*> names);
+  void make_sample_mesh();
 
   comm::ProcessGroup& world_;
   dtensor::DeviceMesh mesh_;
-  std::unique_ptr<dtensor::DeviceMesh> tensor_mesh_;
+  std::unique_ptr<dtensor::DeviceMesh> sample_mesh_;
   /// Along fsdp, for fully_shard alone.
   std::unique_ptr<comm::ProcessGroup> gathers_, reductions_;
   comm::ProcessGroup *data_, *sequence_, *gradients_, *replicas_, *tensor_, *same_samples_, *model_;

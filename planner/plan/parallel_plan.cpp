@@ -36,6 +36,9 @@ std::string to_string(const ParallelPlan& plan) {
   add(plan.tensor_parallel,
       plan.styles.empty() ? "tensor_parallel" : "tensor_parallel with own styles");
   add(plan.sequence_parallel, "sequence_parallel");
+  const ContextParallelPlan& sequences = plan.context_parallel;
+  add(sequences.load_balancer != LoadBalancer::kAuto, to_string(sequences.load_balancer));
+  add(sequences.rotate != Rotate::kAuto, to_string(sequences.rotate));
   add(plan.fully_shard, "fully_shard");
   add(plan.fully_shard && plan.shards.policy == ShardPolicy::kLargestDivisible,
       "policy largest_divisible");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/base/dtype.h"
+#include "planner/attention/context_parallel_plan.h"
 #include "planner/parameter_shards.h"
 #include "planner/plan/activation_checkpoint.h"
 #include "planner/plan/architecture.h"
@@ -46,7 +47,8 @@ struct ParallelPlan {
   bool tensor_parallel = false;    ///< styles act along the mesh dim tp
   bool sequence_parallel = false;  ///< a choice between default styles; needs tensor_parallel
   StylePlan styles = {};           ///< empty: the model's default styles
-  bool fully_shard = false;        ///< over the mesh dim fsdp
+  ContextParallelPlan context_parallel = {};  ///< sequences are sharded over the mesh dim cp
+  bool fully_shard = false;                   ///< over the mesh dim fsdp
   FullyShardPlan shards = {};
   ActivationCheckpoint checkpointing = ActivationCheckpoint::kNone;  ///< of all blocks, but for
   std::vector<CheckpointChoice> checkpoint_choices = {};             ///< these

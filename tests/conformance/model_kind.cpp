@@ -12,8 +12,8 @@
 namespace meshloom::conformance {
 namespace {
 
-constexpr const char* kBatchInputs[] = {"input_ids", "labels", "attention_mask", "token_type_ids",
-                                        "position_ids"};
+constexpr const char* kBatchInputs[] = {"input_ids",      "labels",       "attention_mask",
+                                        "token_type_ids", "position_ids", "document_ids"};
 
 std::filesystem::path model_folder(const Case& c) {
   return c.file.parent_path() / ObjectReader(c.keys, "case").string("model_dir");
@@ -41,13 +41,6 @@ void validate(const Case& c, const TensorFile& file) {
   }
 }
 
-void check_offered(const Case& c, const ModelPlan& plan) {
-  if (c.mesh.size_of("cp") > 1)
-    throw Unimplemented(fmt::format("model on mesh {} is not built yet", to_string(c.mesh)));
-  if (!plan.not_built.empty())
-    throw Unimplemented(fmt::format("model with plan.{} is not built yet", plan.not_built));
-}
-
 /// The batch is sharded over the mesh dims whose ranks have samples of their own.
 planner::Placements rows_of(const planner::MeshLayout& mesh) {
   planner::Placements placements;
@@ -57,11 +50,11 @@ planner::Placements rows_of(const planner::MeshLayout& mesh) {
   return placements;
 }
 
-train::ModelStateOptions state_options(const ModelPlan& plan,
+train::ModelStateOptions state_options(const planner::ParallelPlan& plan,
                                        const std::optional<OptimizerPlan>& optimizer) {
   train::ModelStateOptions options;
   if (optimizer) options.optimizer = optimizer->settings;
-  options.plan = plan.parallel;
+  options.plan = plan;
   return options;
 }
 
@@ -81,7 +74,7 @@ class ModelRun {
                state_options(plan_, optimizer_plan_), mesh_),
         data_parallel_(state_.data_parallel()) {
     train::run_agreed(rank.world, [&] { load(c); });
-    forward_.activation_checkpoint = plan_.parallel.checkpointing;
+    forward_.activation_checkpoint = plan_.checkpointing;
   }
 
   void run() {
@@ -108,8 +101,8 @@ class ModelRun {
  private:
   void load(const Case& c) {
     state_.load_hf(folder_);
-    Tensor* const members[] = {&batch_.input_ids, &batch_.labels, &batch_.attention_mask,
-                               &batch_.token_type_ids, &batch_.position_ids};
+    Tensor* const members[] = {&batch_.input_ids,      &batch_.labels,       &batch_.attention_mask,
+                               &batch_.token_type_ids, &batch_.position_ids, &batch_.document_ids};
     for (std::size_t i = 0; i < std::size(members); ++i) {
       const std::string name = std::string("in.") + kBatchInputs[i];
       if (file_.has(name))
@@ -142,7 +135,7 @@ class ModelRun {
   void store_logits() {
     const Shape ids = file_.shape("in.input_ids");
     const std::int64_t vocabulary = state_.model().config().vocab_size;
-    Tensor local = empty(rank_.context, {0, ids[1], vocabulary}, plan_.parallel.dtype);
+    Tensor local = empty(rank_.context, {0, ids[1], vocabulary}, plan_.dtype);
     train::run_agreed(rank_.world, [&] {
       const NoGradGuard no_grad(rank_.context);
       if (!has_rows()) return data_parallel_.take_part_forward();
@@ -235,7 +228,7 @@ class ModelRun {
   const TensorFile& file_;
   RankContext& rank_;
   CaseResults& results_;
-  ModelPlan plan_;
+  planner::ParallelPlan plan_;
   std::optional<OptimizerPlan> optimizer_plan_;
   planner::Placements by_rows_;
   std::filesystem::path folder_;
@@ -248,7 +241,6 @@ class ModelRun {
 };
 
 void run(const Case& c, const TensorFile& file, RankContext& rank, CaseResults& results) {
-  check_offered(c, read_model_plan(c));
   ModelRun(c, file, rank, results).run();
 }
 

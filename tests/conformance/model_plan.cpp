@@ -2,6 +2,7 @@
 #include "tests/conformance/model_plan.h"
 
 #include "kernels/base/error.h"
+#include "tests/conformance/context_parallel_json.h"
 
 namespace meshloom::conformance {
 namespace {
@@ -18,18 +19,6 @@ DType read_dtype(const std::string& text) {
   if (text == "float32") return DType::kFloat32;
   if (text == "bfloat16") return DType::kBFloat16;
   throw InvalidArgument(fmt::format("plan.dtype is '{}', expected float32 or bfloat16", text));
-}
-
-void check_context_parallel(const Json& value) {
-  ObjectReader reader(value, "plan.context_parallel");
-  const std::string balancer = reader.string_or("load_balancer", "none");
-  check(balancer == "none" || balancer == "head_tail" || balancer == "per_document",
-        "plan.context_parallel.load_balancer is '{}', expected none, head_tail or per_document",
-        balancer);
-  const std::string rotate = reader.string_or("rotate", "allgather");
-  check(rotate == "allgather" || rotate == "alltoall",
-        "plan.context_parallel.rotate is '{}', expected allgather or alltoall", rotate);
-  reader.finish();
 }
 
 void read_betas(ObjectReader& reader, train::OptimizerSettings& settings) {
@@ -54,20 +43,21 @@ void read_kind(ObjectReader& reader, train::OptimizerSettings& settings) {
 
 }  // namespace
 
-ModelPlan read_model_plan(const Case& c) {
-  ModelPlan plan;
+planner::ParallelPlan read_model_plan(const Case& c) {
+  planner::ParallelPlan plan;
   if (!c.keys.contains("plan")) return plan;
   ObjectReader reader(c.keys.at("plan"), "plan");
-  plan.parallel.tensor_parallel = reader.boolean_or("tensor_parallel", false);
-  plan.parallel.sequence_parallel = reader.boolean_or("sequence_parallel", false);
-  plan.parallel.fully_shard = reader.boolean_or("fully_shard", false);
+  plan.tensor_parallel = reader.boolean_or("tensor_parallel", false);
+  plan.sequence_parallel = reader.boolean_or("sequence_parallel", false);
+  plan.fully_shard = reader.boolean_or("fully_shard", false);
   if (reader.has("context_parallel")) {
-    check_context_parallel(reader.value("context_parallel"));
-    plan.not_built = "context_parallel";
+    ObjectReader context_parallel(reader.value("context_parallel"), "plan.context_parallel");
+    plan.context_parallel = read_context_parallel_plan(context_parallel);
+    context_parallel.finish();
   }
-  plan.parallel.checkpointing =
+  plan.checkpointing =
       read_activation_checkpoint(reader.string_or("activation_checkpoint", "none"));
-  plan.parallel.dtype = read_dtype(reader.string_or("dtype", "float32"));
+  plan.dtype = read_dtype(reader.string_or("dtype", "float32"));
   reader.finish();
   return plan;
 }

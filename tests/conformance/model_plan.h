@@ -10,12 +10,6 @@
 
 namespace meshloom::conformance {
 
-struct ModelPlan {
-  planner::ParallelPlan parallel;
-  /// What the plan asks for and is not offered ("context_parallel"), or empty.
-  std::string not_built;
-};
-
 struct OptimizerPlan {
   train::OptimizerSettings settings;
   double lr = 0.0;
@@ -24,7 +18,7 @@ struct OptimizerPlan {
 };
 
 /// These throw InvalidArgument naming the key.
-ModelPlan read_model_plan(const Case&);
+planner::ParallelPlan read_model_plan(const Case&);
 std::optional<OptimizerPlan> read_optimizer_plan(const Case&);
 
 }  // namespace meshloom::conformance

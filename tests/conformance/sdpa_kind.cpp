@@ -5,6 +5,7 @@
 
 #include "daemon/tensor/ops/attention.h"
 #include "kernels/base/error.h"
+#include "tests/conformance/context_parallel_json.h"
 #include "tests/conformance/local_run.h"
 #include "tests/conformance/sharded_sdpa.h"
 
@@ -56,27 +57,7 @@ std::optional<ContextParallelCase> read_context_parallel(const Case& c) {
   ObjectReader reader(c.keys["context_parallel"], "context_parallel");
   ContextParallelCase result;
   result.mesh_dim = reader.string("mesh_dim");
-  const std::string balancer = reader.string_or("load_balancer", "none");
-  const auto known_balancer = planner::find_load_balancer(balancer);
-  check(
-      known_balancer.has_value(),
-      "context_parallel: load_balancer is '{}', expected none, head_tail, per_document, mask_area "
-      "or auto",
-      balancer);
-  result.balancer = *known_balancer;
-  const std::string rotate = reader.string_or("rotate", "allgather");
-  const auto known_rotate = planner::find_rotate(rotate);
-  check(known_rotate.has_value(),
-        "context_parallel: rotate is '{}', expected allgather, alltoall, pull, ulysses or auto",
-        rotate);
-  result.options.rotate = *known_rotate;
-  if (reader.has("ulysses_degree")) {
-    const std::int64_t degree = reader.integer("ulysses_degree");
-    check(rotate == "ulysses", "context_parallel: ulysses_degree is {}, but rotate is {}", degree,
-          rotate);
-    check(degree >= 1, "context_parallel: ulysses_degree is {}, expected 1 or more", degree);
-    result.options.ulysses_degree = static_cast<int>(degree);
-  }
+  result.plan = read_context_parallel_plan(reader);
   reader.finish();
   return result;
 }

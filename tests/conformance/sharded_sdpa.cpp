@@ -4,6 +4,7 @@
 #include "daemon/dtensor/api/from_local.h"
 #include "daemon/dtensor/api/to_local.h"
 #include "daemon/dtensor/without_partial.h"
+#include "daemon/parallel/context_parallel/context_attention.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "kernels/base/error.h"
 #include "tests/conformance/spec_tensors.h"
@@ -28,7 +29,7 @@ class ShardedSdpa {
     sequence_ = device_mesh_.layout()->find_dim(name);
     check(sequence_.has_value(), "context_parallel: there is no mesh dim '{}' in {}", name,
           *device_mesh_.layout());
-    parallel::enable_context_parallel(engine_, context_parallel_->options);
+    parallel::enable_context_parallel(engine_, context_parallel_->plan);
   }
 
   void run(ops::SdpaOptions options) {
@@ -55,7 +56,7 @@ class ShardedSdpa {
   void deal_sequence(const ops::SdpaOptions& options) {
     if (!sequence_) return;
     const Shape q = file_.shape("in.q"), k = file_.shape("in.k");
-    const planner::LoadBalancer balancer = context_parallel_->balancer;
+    const planner::LoadBalancer balancer = context_parallel_->plan.load_balancer;
     check(balancer != planner::LoadBalancer::kHeadTail || !options.is_causal || q[2] == k[2],
           "context_parallel: load_balancer head_tail with is_causal takes sequences of one length, "
           "got {} queries and {} keys",

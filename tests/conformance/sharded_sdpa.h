@@ -6,17 +6,15 @@
 #include <optional>
 #include <string>
 
-#include "daemon/parallel/context_parallel/context_attention.h"
 #include "daemon/tensor/ops/attention.h"
-#include "planner/attention/balance.h"
+#include "planner/attention/context_parallel_plan.h"
 #include "tests/conformance/case.h"
 
 namespace meshloom::conformance {
 
 struct ContextParallelCase {
   std::string mesh_dim;
-  planner::LoadBalancer balancer = planner::LoadBalancer::kNone;
-  parallel::ContextParallelOptions options;
+  planner::ContextParallelPlan plan;
 };
 
 /// Runs attention on a mesh, and its backward where the file has a gradient of the output;

@@ -128,7 +128,7 @@ class SequenceAttention {
   BlockCall blocks_;
 };
 
-int neighbours_of(const ContextParallelOptions& options, int ranks) {
+int neighbours_of(const planner::ContextParallelPlan& options, int ranks) {
   if (options.rotate != Rotate::kUlysses) return 1;
   const int degree = options.ulysses_degree == 0 ? ranks : options.ulysses_degree;
   check(degree >= 1 && ranks % degree == 0,
@@ -148,7 +148,7 @@ ops::SdpaResult attend_once(const SequenceAttention& attention, ExecutionContext
 }
 
 std::vector<Tensor> attend_along_sequence(const LocalCall& call,
-                                          const ContextParallelOptions& options) {
+                                          const planner::ContextParallelPlan& options) {
   const auto& given = call.options.as<ops::SdpaOptions>();
   const Tensor& q = call.inputs[0];
   const Tensor k = ops::heads_read(call.inputs[1], q.size(1), call.attributes.dims);
@@ -186,7 +186,7 @@ std::vector<Tensor> attend_along_sequence(const LocalCall& call,
 }  // namespace
 
 void enable_context_parallel(dtensor::DistributedEngine& engine,
-                             const ContextParallelOptions& options) {
+                             const planner::ContextParallelPlan& options) {
   check(options.ulysses_degree == 0 || options.rotate == Rotate::kUlysses,
         "context_parallel: ulysses_degree is {}, but rotate is {}", options.ulysses_degree,
         to_string(options.rotate));

@@ -6,16 +6,9 @@
 #pragma once
 
 #include "daemon/dtensor/distributed_engine.h"
-#include "planner/attention/rotate.h"
+#include "planner/attention/context_parallel_plan.h"
 
 namespace meshloom::parallel {
-
-struct ContextParallelOptions {
-  planner::Rotate rotate = planner::Rotate::kAuto;
-  /// With kUlysses: how many neighbouring ranks exchange heads; it divides the ranks of the
-  /// sequence. Between neighbourhoods keys travel as with kPull. 0: all ranks.
-  int ulysses_degree = 0;
-};
 
 /// From now on attention of tensors of `engine` may be sharded along its sequence: q, k, v and o
 /// [B,H,S,D] are S(2) over a mesh dim, in any order of positions, the documents and the key dim of
@@ -23,9 +16,10 @@ struct ContextParallelOptions {
 /// of planner::attention_schedule and in float32; gradients of keys and values are added in a fixed
 /// order. Results do not depend on timing.
 ///
-/// All ranks of the mesh call it alike, between ops. Throws InvalidArgument if ulysses_degree is
-/// given without kUlysses; that it divides the ranks is checked by the op.
+/// Of the plan the balancer is not used: it has made the order. All ranks of the mesh call it
+/// alike, between ops. Throws InvalidArgument if ulysses_degree is given without kUlysses; that it
+/// divides the ranks is checked by the op.
 void enable_context_parallel(dtensor::DistributedEngine& engine,
-                             const ContextParallelOptions& options);
+                             const planner::ContextParallelPlan& plan);
 
 }  // namespace meshloom::parallel

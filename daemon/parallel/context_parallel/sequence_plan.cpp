@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/parallel/context_parallel/document_rows.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
@@ -39,16 +40,6 @@ std::vector<LocalPart> parts_of_ranks(const LocalCall& call, std::size_t input,
 bool rows_differ(const std::vector<LocalPart>& parts) {
   return std::any_of(parts.begin(), parts.end(),
                      [](const LocalPart& part) { return !part.is_product(); });
-}
-
-/// The ids of row `row`, on the host.
-std::vector<std::int64_t> document_ids(const Tensor& ids, std::int64_t row) {
-  const Tensor one = ops::contiguous(ops::slice(ids.detach(), 0, row, row + 1));
-  std::vector<std::int64_t> values(static_cast<std::size_t>(ids.size(1)));
-  ExecutionContext& context = ids.context();
-  context.backend().copy_to_host(context.kernel_context(),
-                                 make_view(values.data(), DType::kInt64, one.shape()), one.view());
-  return values;
 }
 
 IndexRanges joined(const std::vector<LocalPart>& parts, int first, int count, std::int64_t row) {
@@ -102,7 +93,7 @@ class PlanMaker {
     RowGroup group{row, count, {}, {}, {}, {}};
     planner::RowMask mask{mask_of(), nullptr};
     if (call_.inputs[kDocuments]) {
-      group.documents = document_ids(call_.inputs[kDocuments], row);
+      group.documents = document_ids_of_row(call_.inputs[kDocuments], row);
       mask.documents = std::make_shared<planner::SequenceDocuments>(group.documents);
     }
     for (const int member : plan_.members) {

@@ -75,8 +75,17 @@ TEST(ReadParallelPlan, ReadsEveryField) {
 
 TEST(ReadParallelPlan, RefusalsNameTheField) {
   v1::ParallelPlan plan;
-  plan.mutable_context_parallel();
-  EXPECT_THAT(refusal(plan), HasSubstr("run.plan.context_parallel | "));
+  v1::ContextParallelPlan& context_parallel = *plan.mutable_context_parallel();
+  context_parallel.set_load_balancer("tail_head");
+  EXPECT_THAT(refusal(plan), HasSubstr("run.plan.context_parallel.load_balancer | "));
+  context_parallel.set_load_balancer("head_tail");
+  context_parallel.set_rotate("round");
+  EXPECT_THAT(refusal(plan), HasSubstr("run.plan.context_parallel.rotate | "));
+  context_parallel.set_rotate("pull");
+  context_parallel.set_ulysses_degree(2);
+  EXPECT_THAT(refusal(plan), HasSubstr("run.plan.context_parallel.ulysses_degree | "));
+  context_parallel.set_rotate("ulysses");
+  EXPECT_THAT(refusal(plan), HasSubstr("does not divide the 1 ranks of cp"));
   plan = {};
   plan.add_activation_checkpoint_choices()->set_pattern("h.0");
   EXPECT_THAT(refusal(plan), HasSubstr("run.plan.activation_checkpoint_choices[0].mode | "));

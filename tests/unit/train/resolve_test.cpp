@@ -255,7 +255,7 @@ TEST_F(ResolveTest, NamesTheWrongField) {
                 },
                 2),
             "run.mesh.tp");
-  EXPECT_EQ(field([](auto& c) { c.mutable_mesh()->set_cp(2); }, 2), "run.mesh.cp");
+  EXPECT_EQ(field([](auto& c) { c.mutable_mesh()->set_cp(3); }, 2), "run.mesh.cp");
   EXPECT_EQ(field([](auto& c) { c.mutable_plan()->set_sequence_parallel(true); }),
             "run.plan.sequence_parallel");
   EXPECT_EQ(field([](auto& c) { c.mutable_plan()->mutable_fully_shard_options(); }),
@@ -290,8 +290,14 @@ TEST_F(ResolveTest, NamesTheWrongField) {
                 },
                 2),
             "run.plan.styles[0].styles[0].style");
-  EXPECT_EQ(field([](auto& c) { c.mutable_plan()->mutable_context_parallel(); }),
-            "run.plan.context_parallel");
+  EXPECT_EQ(field([](auto& c) {
+              c.mutable_plan()->mutable_context_parallel()->set_load_balancer("tail_head");
+            }),
+            "run.plan.context_parallel.load_balancer");
+  EXPECT_EQ(field([](auto& c) {
+              c.mutable_plan()->mutable_context_parallel()->set_load_balancer("per_document");
+            }),
+            "run.plan.context_parallel.load_balancer");
   EXPECT_EQ(field([](auto& c) { c.mutable_plan()->set_dtype("float16"); }), "run.plan.dtype");
   EXPECT_EQ(field([](auto& c) { c.mutable_plan()->set_dtype("fp8"); }), "run.plan.dtype");
   EXPECT_EQ(field([](auto& c) { c.mutable_training()->set_steps(0); }), "run.training.steps");

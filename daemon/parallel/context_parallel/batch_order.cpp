@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/parallel/context_parallel/batch_order.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "daemon/nn/replicated_like.h"
+#include "daemon/parallel/context_parallel/document_rows.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::parallel {
+namespace {
+
+using planner::RowMask;
+
+constexpr int kRows = 0, kSequence = 1;  // dims of [B,S]
+
+/// The tensors of a batch by name.
+class BatchTensors {
+ public:
+  BatchTensors(const nn::Model& model, std::span<Tensor> in)
+      : names_(model.input_names()), tensors_(in) {}
+
+  Tensor& operator[](const char* name) {
+    const auto found = std::find(names_.begin(), names_.end(), name);
+    check_internal(found != names_.end(), "a model has no input {}", name);
+    return tensors_[static_cast<std::size_t>(found - names_.begin())];
+  }
+
+ private:
+  std::vector<std::string> names_;
+  std::span<Tensor> tensors_;
+};
+
+/// 0, 1, 2 .. in every row of ids' shape.
+Tensor row_positions(const Tensor& ids) {
+  const std::int64_t length = ids.size(kSequence);
+  std::vector<std::int64_t> values(static_cast<std::size_t>(ids.numel()));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::int64_t>(i) % length;
+  return nn::replicated_like(
+      from_values(ids.context(), ids.shape(), std::span<const std::int64_t>(values)), ids);
+}
+
+std::vector<RowMask> row_masks(const nn::ModelConfig& config, const Tensor& ids,
+                               const Tensor& documents) {
+  const RowMask whole{{.is_causal = config.architecture != nn::Architecture::kBert}, nullptr};
+  std::vector<RowMask> rows(static_cast<std::size_t>(ids.size(kRows)), whole);
+  if (!documents) return rows;
+  for (std::size_t row = 0; row < rows.size(); ++row)
+    rows[row].documents = std::make_shared<const planner::SequenceDocuments>(
+        document_ids_of_row(local_of(documents), static_cast<std::int64_t>(row)));
+  return rows;
+}
+
+}  // namespace
+
+void shard_batch(dtensor::DistributedEngine& engine, int mesh_dim,
+                 const planner::ContextParallelPlan& plan, const nn::Model& model,
+                 std::span<Tensor> in) {
+  BatchTensors batch(model, in);
+  if (!batch["labels"]) return;
+  Tensor& ids = batch["input_ids"];
+  if (ids.ndim() != 2) return;  // refused by the model
+  const nn::ModelConfig& config = model.config();
+  const planner::MeshPtr& mesh = engine.context().mesh.layout();
+  const int ranks = mesh->dims()[static_cast<std::size_t>(mesh_dim)].size;
+  if (!batch["position_ids"]) batch["position_ids"] = row_positions(ids);
+  if (!batch["token_type_ids"] && config.architecture == nn::Architecture::kBert)
+    batch["token_type_ids"] =
+        nn::replicated_like(zeros(ids.context(), ids.shape(), DType::kInt64), ids);
+  const planner::DimOrderPtr order =
+      planner::balanced_order(plan.load_balancer, ids.size(kSequence), ranks, kRows,
+                              row_masks(config, ids, batch["document_ids"]));
+  planner::Placements placements(static_cast<std::size_t>(mesh->ndim()));
+  placements[static_cast<std::size_t>(mesh_dim)] = planner::Placement::shard(kSequence);
+  std::vector<planner::DimOrderPtr> orders(placements.size());
+  orders[static_cast<std::size_t>(mesh_dim)] = order;
+  const auto spec = std::make_shared<const planner::DTensorSpec>(mesh, placements, ids.shape(),
+                                                                 planner::ShardOrder{}, orders);
+  for (const char* name : {"input_ids", "token_type_ids", "position_ids"}) {
+    Tensor& x = batch[name];
+    if (x && x.shape() == ids.shape()) x = engine.redistribute(x, spec);
+  }
+}
+
+}  // namespace meshloom::parallel

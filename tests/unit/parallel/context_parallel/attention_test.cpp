@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention over sequences that are sharded over ranks, against attention of the whole on one rank,
+// on random masks, documents, shapes, balancers and ways of moving keys; and against float64.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <mutex>
+#include <random>
+
+#include "daemon/dtensor/api/from_local.h"
+#include "daemon/parallel/context_parallel/context_attention.h"
+#include "daemon/tensor/autograd/backward.h"
+#include "daemon/tensor/ops/attention.h"
+#include "kernels/base/error.h"
+#include "planner/attention/balance.h"
+#include "tests/unit/dtensor/engine_rank.h"
+#include "tests/unit/dtensor/global_values.h"
+
+namespace meshloom::test {
+namespace {
+
+using planner::ContextParallelPlan;
+using planner::LoadBalancer;
+using planner::Rotate;
+using Generator = std::mt19937_64;
+
+std::int64_t draw(Generator& generator, std::int64_t low, std::int64_t high) {
+  return std::uniform_int_distribution<std::int64_t>(low, high)(generator);
+}
+
+/// One call of attention with its inputs, whole.
+struct Problem {
+  Shape q, k, v, bias;  ///< bias empty: none
+  std::vector<std::int64_t> documents;
+  ops::SdpaOptions options;
+  DType dtype = DType::kFloat32;
+  ContextParallelPlan plan;
+  std::uint64_t seed = 0;
+};
+
+Problem random_problem(Generator& generator, int ranks) {
+  Problem p;
+  const std::int64_t batch = draw(generator, 1, 3), kv_heads = draw(generator, 1, 3);
+  const std::int64_t length = draw(generator, 1, 40), dims = draw(generator, 1, 9);
+  const bool crossed = draw(generator, 0, 3) == 0;
+  p.q = {batch, kv_heads * draw(generator, 1, 3), length, dims};
+  p.k = {batch, kv_heads, crossed ? draw(generator, 1, 40) : length, dims};
+  p.v = {batch, kv_heads, p.k[2], draw(generator, 1, 9)};
+  p.options.enable_gqa = true;
+  p.options.is_causal = draw(generator, 0, 1) == 1;
+  p.options.causal_bottom_right = draw(generator, 0, 2) == 0;
+  if (draw(generator, 0, 3) == 0) p.options.window_left = draw(generator, 0, 12);
+  if (draw(generator, 0, 3) == 0) p.options.window_right = draw(generator, 0, 12);
+  p.options.alibi = draw(generator, 0, 3) == 0;
+  if (draw(generator, 0, 3) == 0) {
+    p.options.dropout_p = 0.3f;
+    p.options.dropout_random = {static_cast<std::uint64_t>(draw(generator, 0, 99)), 3};
+  }
+  if (p.q[2] == p.k[2] && draw(generator, 0, 2) == 0) {
+    for (std::int64_t i = 0, id = 0; i < batch * length; ++i) {
+      if (draw(generator, 0, 5) == 0) id = draw(generator, -3, 3);
+      p.documents.push_back(id);
+    }
+  }
+  if (draw(generator, 0, 3) == 0) {
+    const auto or_one = [&](std::int64_t size) { return draw(generator, 0, 1) == 0 ? 1 : size; };
+    p.bias = {batch, or_one(p.q[1]), or_one(p.q[2]), or_one(p.k[2])};
+  }
+  const bool crossed_causal = p.options.is_causal && p.q[2] != p.k[2];
+  do {
+    p.plan.load_balancer = static_cast<LoadBalancer>(draw(generator, 0, 4));
+  } while ((p.plan.load_balancer == LoadBalancer::kPerDocument && p.documents.empty()) ||
+           (p.plan.load_balancer == LoadBalancer::kHeadTail && crossed_causal));
+  p.plan.rotate = static_cast<Rotate>(draw(generator, 0, 4));
+  if (p.plan.rotate == Rotate::kUlysses) {
+    do {
+      p.plan.ulysses_degree = static_cast<int>(draw(generator, 1, ranks));
+    } while (ranks % p.plan.ulysses_degree != 0);
+  }
+  p.seed = static_cast<std::uint64_t>(draw(generator, 0, 1 << 30));
+  return p;
+}
+
+Tensor random_tensor(ExecutionContext& context, const Shape& shape, DType dtype,
+                     std::uint64_t seed) {
+  Generator generator(seed);
+  std::normal_distribution<double> normal;
+  std::vector<double> values(static_cast<std::size_t>(numel(shape)));
+  for (double& value : values) value = normal(generator);
+  return from_values(context, shape, values, dtype);
+}
+
+struct Results {
+  std::map<std::string, std::vector<double>> values;  ///< local parts in their order
+  std::map<std::string, SpecPtr> specs;
+};
+
+/// The order of each sequence, and what every rank holds.
+struct Layouts {
+  planner::DimOrderPtr queries, keys;
+
+  Layouts(const Problem& p, int ranks) {
+    const std::int64_t shift = p.options.causal_bottom_right ? p.k[2] - p.q[2] : 0;
+    std::vector<planner::RowMask> rows(
+        static_cast<std::size_t>(p.q[0]),
+        {{p.options.is_causal, shift, p.options.window_left, p.options.window_right}, nullptr});
+    for (std::size_t b = 0; !p.documents.empty() && b < rows.size(); ++b)
+      rows[b].documents = std::make_shared<const planner::SequenceDocuments>(
+          std::span(p.documents)
+              .subspan(b * static_cast<std::size_t>(p.q[2]), static_cast<std::size_t>(p.q[2])));
+    queries = planner::balanced_order(p.plan.load_balancer, p.q[2], ranks, 0, rows);
+    keys = planner::balanced_order(p.plan.load_balancer, p.k[2], ranks, 0, rows);
+  }
+};
+
+/// `ranks` 0: the whole on one rank, without a layout.
+Results run_attention(EngineRank& rank, const Problem& p, int ranks) {
+  Results results;
+  const Layouts layouts(p, std::max(1, ranks));
+  std::map<std::string, Tensor> leaves;
+  const auto make = [&](const std::string& name, const Shape& shape, DType dtype, const char* text,
+                        const planner::DimOrderPtr& order) {
+    Tensor whole =
+        random_tensor(rank.context, shape, dtype, p.seed + std::hash<std::string>()(name));
+    if (ranks == 0) {
+      leaves[name] = whole;
+      whole.set_requires_grad(true);
+      return whole;
+    }
+    const bool sharded = std::string(text) != "R";
+    const SpecPtr spec = rank.engine.intern(
+        make_spec(rank.mesh, {text}, shape, {}, {sharded ? order : planner::DimOrderPtr()}));
+    results.specs["grad." + name] = spec;
+    const std::vector<double> all = whole.to_vector();
+    std::vector<double> held;
+    for (const std::int64_t index : held_indices(*spec, rank.mesh.coordinates()))
+      held.push_back(all[static_cast<std::size_t>(index)]);
+    Tensor local =
+        from_values(rank.context, spec->local_shape(rank.mesh.coordinates()), held, dtype);
+    local.set_requires_grad(true);
+    leaves[name] = local;
+    return dtensor::from_local(local, rank.engine, spec);
+  };
+  const Tensor q = make("q", p.q, p.dtype, "S(2)", layouts.queries);
+  const Tensor k = make("k", p.k, p.dtype, "S(2)", layouts.keys);
+  const Tensor v = make("v", p.v, p.dtype, "S(2)", layouts.keys);
+  ops::SdpaOptions options = p.options;
+  if (!p.bias.empty()) {
+    const bool by_query = p.bias[2] == p.q[2] && p.q[2] != 1;
+    options.bias = make("bias", p.bias, DType::kFloat32, by_query ? "S(2)" : "R", layouts.queries);
+  }
+  if (!p.documents.empty()) {
+    const Tensor ids =
+        from_values(rank.context, {p.q[0], p.q[2]}, std::span<const std::int64_t>(p.documents));
+    options.document_ids =
+        ranks == 0
+            ? ids
+            : dtensor::from_local(ids, rank.engine,
+                                  rank.engine.intern(make_spec(rank.mesh, {"R"}, ids.shape())));
+  }
+  const ops::SdpaResult result = ops::scaled_dot_product_attention(q, k, v, options);
+  const auto store = [&](const std::string& name, const Tensor& x) {
+    results.values[name] = local_of(x).to_vector();
+    if (x.has_layout()) results.specs[name] = x.layout()->spec;
+  };
+  store("o", result.o);
+  store("lse", result.lse);
+  const Shape o{p.q[0], p.q[1], p.q[2], p.v[3]};
+  const std::vector<double> grads =
+      random_tensor(rank.context, o, p.dtype, p.seed + 77).to_vector();
+  std::vector<double> held = grads;
+  if (ranks > 0) {
+    held.clear();
+    for (const std::int64_t index : held_indices(*result.o.layout()->spec, rank.mesh.coordinates()))
+      held.push_back(grads[static_cast<std::size_t>(index)]);
+  }
+  const Tensor outputs[] = {local_of(result.o)};
+  const Tensor incoming[] = {from_values(rank.context, outputs[0].shape(), held, p.dtype)};
+  autograd::backward(outputs, incoming);
+  for (const auto& [name, leaf] : leaves) {
+    Tensor grad = leaf.grad();
+    if (!grad) grad = zeros(rank.context, leaf.shape(), DType::kFloat32);
+    results.values["grad." + name] = grad.to_vector();
+  }
+  return results;
+}
+
+void expect_part(const Results& parts, const Results& whole, EngineRank& rank, double tolerance) {
+  for (const auto& [name, seen] : parts.values) {
+    const auto indices = held_indices(*parts.specs.at(name), rank.mesh.coordinates());
+    const std::vector<double>& all = whole.values.at(name);
+    ASSERT_EQ(seen.size(), indices.size()) << name;
+    for (std::size_t i = 0; i < seen.size(); ++i) {
+      const double wanted = all[static_cast<std::size_t>(indices[i])];
+      if (seen[i] == wanted) continue;  // both -inf
+      ASSERT_NEAR(seen[i], wanted, tolerance * (1.0 + std::abs(wanted))) << name << " " << i;
+    }
+  }
+}
+
+class ContextAttention : public ::testing::TestWithParam<int> {};
+
+TEST_P(ContextAttention, EqualsOneRankOnRandomProblems) {
+  const int ranks = GetParam();
+  on_engine_mesh({ranks}, [ranks](EngineRank& rank) {
+    Generator generator(static_cast<std::uint64_t>(100 + ranks));
+    for (int i = 0; i < 100; ++i) {
+      const Problem p = random_problem(generator, ranks);
+      SCOPED_TRACE(fmt::format("problem {}: q {} k {} v {} {} {} degree {}", i, p.q, p.k, p.v,
+                               to_string(p.plan.load_balancer), to_string(p.plan.rotate),
+                               p.plan.ulysses_degree));
+      const Results whole = run_attention(rank, p, 0);
+      parallel::enable_context_parallel(rank.engine, p.plan);
+      const Results parts = run_attention(rank, p, ranks);
+      ASSERT_NO_FATAL_FAILURE(expect_part(parts, whole, rank, 1e-4));
+      const Results again = run_attention(rank, p, ranks);
+      ASSERT_EQ(parts.values, again.values) << "another run has other bits";
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ContextAttention, ::testing::Values(1, 2, 3, 4, 5, 6));
+
+/// Root of the mean square of a - b, and the largest difference.
+struct Error {
+  double rms = 0.0, largest = 0.0;
+};
+
+/// Attention of one head in float64, causal or not.
+std::vector<double> exact_output(const Problem& p, ExecutionContext& context) {
+  const auto values = [&](const char* name, const Shape& shape) {
+    return random_tensor(context, shape, p.dtype, p.seed + std::hash<std::string>()(name))
+        .to_vector();
+  };
+  const std::vector<double> q = values("q", p.q), k = values("k", p.k), v = values("v", p.v);
+  const auto n = static_cast<std::size_t>(p.q[2]), d = static_cast<std::size_t>(p.q[3]);
+  const auto dv = static_cast<std::size_t>(p.v[3]);
+  const double scale = 1.0 / std::sqrt(static_cast<double>(d));
+  std::vector<double> o(n * dv, 0.0), scores(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t seen = p.options.is_causal ? i + 1 : n;
+    double most = -INFINITY, sum = 0.0;
+    for (std::size_t j = 0; j < seen; ++j) {
+      scores[j] = 0.0;
+      for (std::size_t e = 0; e < d; ++e) scores[j] += q[i * d + e] * k[j * d + e] * scale;
+      most = std::max(most, scores[j]);
+    }
+    for (std::size_t j = 0; j < seen; ++j) sum += scores[j] = std::exp(scores[j] - most);
+    for (std::size_t j = 0; j < seen; ++j)
+      for (std::size_t e = 0; e < dv; ++e) o[i * dv + e] += scores[j] / sum * v[j * dv + e];
+  }
+  return o;
+}
+
+Error error_of(const std::vector<double>& seen, const std::vector<double>& exact) {
+  Error error;
+  for (std::size_t i = 0; i < seen.size(); ++i) {
+    const double difference = seen[i] - exact[i];
+    error.rms += difference * difference;
+    error.largest = std::max(error.largest, std::abs(difference));
+  }
+  error.rms = std::sqrt(error.rms / static_cast<double>(seen.size()));
+  return error;
+}
+
+/// The output of `ranks` ranks put together, and that of one.
+std::pair<std::vector<double>, std::vector<double>> outputs_of(const Problem& p, int ranks) {
+  std::vector<double> whole, joined;
+  std::mutex mutex;
+  on_engine_mesh({ranks}, [&](EngineRank& rank) {
+    const Results one = run_attention(rank, p, 0);
+    parallel::enable_context_parallel(rank.engine, p.plan);
+    const Results parts = run_attention(rank, p, ranks);
+    const auto indices = held_indices(*parts.specs.at("o"), rank.mesh.coordinates());
+    const std::lock_guard lock(mutex);
+    whole = one.values.at("o");
+    joined.resize(whole.size());
+    for (std::size_t i = 0; i < indices.size(); ++i)
+      joined[static_cast<std::size_t>(indices[i])] = parts.values.at("o")[i];
+  });
+  return {joined, whole};
+}
+
+TEST(ContextAttentionError, IsThatOfOneRankAgainstFloat64) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16})
+    for (const auto& [length, dims] : {std::pair{17, 40}, {401, 64}, {257, 128}, {600, 96}}) {
+      Problem p;
+      p.q = p.k = p.v = {1, 1, length, dims};
+      p.options.is_causal = true;
+      p.dtype = dtype;
+      p.plan = {LoadBalancer::kHeadTail, Rotate::kPull, 0};
+      ExecutionContext context;
+      const std::vector<double> exact = exact_output(p, context);
+      const auto [joined, whole] = outputs_of(p, 3);
+      const Error here = error_of(joined, exact), local = error_of(whole, exact);
+      const double rms = error_of(std::vector<double>(exact.size(), 0.0), exact).rms;
+      const double epsilon = std::pow(2.0, dtype == DType::kFloat32 ? -23 : -8);
+      EXPECT_LE(here.rms, 1.25 * local.rms + 0.25 * epsilon * rms) << to_string(p.q);
+      EXPECT_LE(here.largest, 2.0 * local.largest + epsilon * 4.0 * rms) << to_string(p.q);
+    }
+}
+
+TEST(ContextAttentionPlan, RefusesDegreesThatDoNotDivide) {
+  on_engine_mesh({2}, [](EngineRank& rank) {
+    EXPECT_THROW(
+        parallel::enable_context_parallel(rank.engine, {LoadBalancer::kNone, Rotate::kPull, 2}),
+        InvalidArgument);
+    parallel::enable_context_parallel(rank.engine, {LoadBalancer::kNone, Rotate::kUlysses, 5});
+    Problem p;
+    p.q = p.k = p.v = {1, 2, 6, 4};
+    p.plan.load_balancer = LoadBalancer::kNone;
+    EXPECT_NE(
+        error_text<InvalidArgument>([&] { run_attention(rank, p, 2); }).find("ulysses_degree 5"),
+        std::string::npos);
+  });
+}
+
+}  // namespace
+}  // namespace meshloom::test
