@@ -90,7 +90,7 @@ GradientSums gradient_sums(const StyledModel& styled, std::int64_t layers,
       if (!choices[i].dim) result.push_back(numel(list[i].local_shape(0)));
     return result;
   };
-  Buckets buckets(mesh.dp * mesh.fsdp);
+  Buckets buckets(mesh.dp * mesh.fsdp * mesh.cp);
   for (const std::int64_t size : sizes(styled.after, shards.after)) buckets.add(size);
   const std::vector<std::int64_t> block = sizes(styled.block, shards.block);
   for (std::int64_t layer = 0; layer < layers; ++layer)
@@ -142,8 +142,8 @@ LocalModel local_model(const ModelShape& model, const StyledModel& styled, const
   for (const std::vector<ModelParameter>* list : {&block, &root})
     for (const ModelParameter& p : *list)
       if (p.summands && !p.name.ends_with("bias")) local.biases_alone = false;
-  local.rows = work.micro_batch * work.sequence;
-  if (mesh.dp * mesh.fsdp > 1)
+  local.rows = work.micro_batch * tokens_per_rank(mesh, work);
+  if (mesh.dp * mesh.fsdp * mesh.cp > 1)
     local.gradient_sums = gradient_sums(styled, model.layers, shards, mesh);
   local.element_bytes = static_cast<std::int64_t>(dtype_size(plan.dtype));
   return local;
@@ -152,8 +152,8 @@ LocalModel local_model(const ModelShape& model, const StyledModel& styled, const
 LocalModel local_model(const ModelShape& model, const MeshSizes& mesh, const ParallelPlan& plan,
                        const Workload& work) {
   const StyledModel styled = styled_model(model, plan, mesh.tp);
-  return local_model(model, styled, model_pass(model, styled, work.micro_batch, work.sequence),
-                     mesh, plan, work);
+  const ModelPass pass = model_pass(model, styled, work.micro_batch, tokens_per_rank(mesh, work));
+  return local_model(model, styled, pass, mesh, plan, work);
 }
 
 }  // namespace meshloom::planner

@@ -76,10 +76,17 @@ std::int64_t communication_bytes(const LocalModel& local) {
   const MeshSizes& mesh = local.mesh;
   const std::int64_t activations = local.rows * local.model.hidden * local.element_bytes;
   std::int64_t sum = 0;
-  if (mesh.dp > 1)
-    sum += staging_of(std::min(kGradientBucketBytes, local.all().sharded * kFloat), mesh.dp);
+  if (mesh.dp * mesh.cp > 1)
+    sum +=
+        staging_of(std::min(kGradientBucketBytes, local.all().sharded * kFloat), mesh.dp * mesh.cp);
   if (mesh.fsdp > 1) sum += staging_of(local.block.gathered * kFloat, mesh.fsdp);
   if (mesh.tp > 1) sum += staging_of(activations, mesh.tp);
+  if (mesh.cp > 1) {
+    // In backward: keys as they came and were sent, float32 sums of their gradients there and back,
+    // and of the rank's own queries and keys.
+    const std::int64_t keys = remote_key_elements(local.model, mesh, local.work);
+    sum += 2 * keys * (local.element_bytes + kFloat) + local.pass.layer.attention * kFloat;
+  }
   return sum;
 }
 

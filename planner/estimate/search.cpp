@@ -4,11 +4,15 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "kernels/base/error.h"
 
 namespace meshloom::planner {
 namespace {
+
+/// Tokens of a sample that a rank of cp has at least: with fewer, its matrix products are small.
+constexpr std::int64_t kLeastTokens = 1024;
 
 std::vector<int> divisors(std::int64_t n) {
   std::vector<int> small, large;
@@ -48,7 +52,9 @@ class Search {
     for (const int tp : divisors(request_.ranks)) {
       spreads_.clear();
       for (const int fsdp : divisors(request_.ranks / tp))
-        try_mesh({static_cast<int>(request_.ranks / tp / fsdp), fsdp, 1, tp});
+        for (const int cp : divisors(request_.ranks / tp / fsdp))
+          if (cp == 1 || request_.sequence / cp >= kLeastTokens)
+            try_mesh({static_cast<int>(request_.ranks / tp / fsdp / cp), fsdp, cp, tp});
     }
     std::sort(result_.candidates.begin(), result_.candidates.end(),
               [](const Candidate& a, const Candidate& b) {
@@ -84,7 +90,7 @@ class Search {
     std::vector<PatternStyles> styles;  ///< empty: the default ones
     bool sequence_parallel;
     StyledModel styled;
-    std::map<std::int64_t, ModelPass> passes;
+    std::map<std::pair<std::int64_t, std::int64_t>, ModelPass> passes;  ///< by rows and tokens
   };
   Spread& spread_of(const MeshSizes& mesh, const ParallelPlan& plan);
   std::vector<Spread> spreads_;  ///< of the tp that is tried
@@ -135,11 +141,10 @@ Search::Spread& Search::spread_of(const MeshSizes& mesh, const ParallelPlan& pla
 void Search::try_plan(const MeshSizes& mesh, const ParallelPlan& plan, const Workload& work) {
   ++result_.plans_tried;
   Spread& spread = spread_of(mesh, plan);
-  auto pass = spread.passes.find(work.micro_batch);
+  const std::pair size{work.micro_batch, tokens_per_rank(mesh, work)};
+  auto pass = spread.passes.find(size);
   if (pass == spread.passes.end())
-    pass = spread.passes
-               .emplace(work.micro_batch,
-                        model_pass(model_, spread.styled, work.micro_batch, work.sequence))
+    pass = spread.passes.emplace(size, model_pass(model_, spread.styled, size.first, size.second))
                .first;
   const LocalModel local = local_model(model_, spread.styled, pass->second, mesh, plan, work);
   const MemoryEstimate memory = estimate_memory(local);

@@ -43,10 +43,10 @@ struct SearchResult {
   std::int64_t plans_tried = 0;
 };
 
-/// Tries every factorization of `ranks` into dp, fsdp and tp, uneven shardings included, with
-/// sequence parallelism, own styles, activation checkpoints, resharding and micro batches. Ranks
-/// among equals by bytes sent, then by memory. Deterministic. Throws InvalidArgument for a request
-/// that makes no sense.
+/// Tries every factorization of `ranks` into dp, fsdp, cp and tp, uneven shardings included (cp
+/// where a rank keeps 1024 tokens of a sample), with sequence parallelism, own styles, activation
+/// checkpoints, resharding and micro batches. Ranks among equals by bytes sent, then by memory.
+/// Deterministic. Throws InvalidArgument for a request that makes no sense.
 SearchResult search_plans(const ModelShape& model, const SearchRequest& request,
                           const Machine& machine);
 

@@ -77,6 +77,9 @@ Group group_of(const std::string& dim, const MeshSizes& mesh) {
   if (dim == "cp") return {mesh.tp, mesh.cp};
   if (dim == "fsdp") return {std::int64_t{mesh.tp} * mesh.cp, mesh.fsdp};
   if (dim == "dp+fsdp") return {std::int64_t{mesh.tp} * mesh.cp, mesh.dp * mesh.fsdp};
+  if (dim == "dp+cp") return {mesh.tp, mesh.dp * mesh.cp};
+  if (dim == "fsdp+cp") return {mesh.tp, mesh.fsdp * mesh.cp};
+  if (dim == "dp+fsdp+cp") return {mesh.tp, mesh.dp * mesh.fsdp * mesh.cp};
   return {std::int64_t{mesh.tp} * mesh.cp * mesh.fsdp, mesh.dp};
 }
 

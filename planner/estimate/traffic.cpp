@@ -80,6 +80,7 @@ class StepTraffic {
 
   std::vector<Traffic> run() {
     if (local_.mesh.tp > 1) tensor_parallel();
+    if (local_.mesh.cp > 1) context_parallel();
     if (local_.mesh.fsdp > 1) fully_shard();
     data_parallel();
     return std::move(list_);
@@ -114,6 +115,7 @@ class StepTraffic {
   }
 
   void tensor_parallel();
+  void context_parallel();
   void fully_shard();
   void data_parallel();
 
@@ -143,6 +145,21 @@ void StepTraffic::tensor_parallel() {
       "tp", local_.mesh.tp,
       local_.biases_alone ? "gradients of row-wise biases" : "gradients of replicated parameters",
       1, local_.all().summands, false);
+}
+
+/// Keys as `pull` moves them.
+void StepTraffic::context_parallel() {
+  const std::int64_t layers = local_.model.layers * micro_batches_;
+  const bool again = local_.plan.checkpointing == ActivationCheckpoint::kFull;
+  const std::int64_t keys = remote_key_elements(local_.model, local_.mesh, local_.work);
+  const auto exchange = [&](Phase phase, const char* what, std::int64_t calls,
+                            std::int64_t element_bytes) {
+    list_.push_back({"cp", Kind::kAllToAll, phase, what, calls, keys * element_bytes,
+                     calls * keys * element_bytes, true});
+  };
+  exchange(Phase::kForward, "keys and values", again ? 2 * layers : layers, local_.element_bytes);
+  exchange(Phase::kBackward, "keys and values", layers, local_.element_bytes);
+  exchange(Phase::kBackward, "gradients of keys and values", layers, kFloat);
 }
 
 void StepTraffic::fully_shard() {
@@ -175,19 +192,21 @@ void StepTraffic::fully_shard() {
 }
 
 void StepTraffic::data_parallel() {
-  if (local_.mesh.fsdp > 1 && local_.mesh.dp > 1) {
-    add_sum("dp", local_.mesh.dp, "gradients of layers", local_.model.layers, local_.block.flat,
-            true);
-    add_sum("dp", local_.mesh.dp, "gradients outside layers", 1, local_.root.flat, true);
+  // Ranks of cp hold copies of what those of dp hold copies of, too.
+  const MeshSizes& mesh = local_.mesh;
+  const int copies = mesh.dp * mesh.cp;
+  const char* of_copies = mesh.cp == 1 ? "dp" : mesh.dp == 1 ? "cp" : "dp+cp";
+  if (mesh.fsdp > 1 && copies > 1) {
+    add_sum(of_copies, copies, "gradients of layers", local_.model.layers, local_.block.flat, true);
+    add_sum(of_copies, copies, "gradients outside layers", 1, local_.root.flat, true);
   }
   const GradientSums& sums = local_.gradient_sums;
   if (sums.calls == 0) return;
-  const bool both = local_.mesh.fsdp > 1 && local_.mesh.dp > 1;
-  list_.push_back({both                   ? "dp+fsdp"
-                   : local_.mesh.fsdp > 1 ? "fsdp"
-                                          : "dp",
-                   Kind::kAllReduce, Phase::kGradients,
-                   local_.mesh.fsdp > 1 ? "gradients of whole parameters" : "gradients", sums.calls,
+  std::string dims = mesh.fsdp > 1 ? "" : of_copies;
+  if (mesh.fsdp > 1)
+    dims = std::string(mesh.dp > 1 ? "dp+" : "") + "fsdp" + (mesh.cp > 1 ? "+cp" : "");
+  list_.push_back({dims, Kind::kAllReduce, Phase::kGradients,
+                   mesh.fsdp > 1 ? "gradients of whole parameters" : "gradients", sums.calls,
                    sums.elements / sums.calls * kFloat, sums.bytes_sent, true});
 }
 

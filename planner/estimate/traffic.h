@@ -16,7 +16,7 @@ enum class TrafficPhase { kForward, kBackward, kGradients };
 
 /// Equal collectives of one use.
 struct Traffic {
-  std::string mesh_dim{};  ///< "dp", "fsdp", "dp+fsdp" (the two as one group) or "tp"
+  std::string mesh_dim{};  ///< "dp", "fsdp", "cp", "tp", or several as one group: "dp+fsdp"
   CollectiveKind kind = CollectiveKind::kAllReduce;
   TrafficPhase phase = TrafficPhase::kForward;
   std::string what{};           ///< "attention output"

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/base/integer_math.h"
 #include "planner/shard.h"
 
 namespace meshloom::planner {
@@ -16,12 +17,25 @@ std::int64_t micro_batches(const MeshSizes& mesh, const Workload& work) {
   return (samples + work.micro_batch - 1) / work.micro_batch;
 }
 
+std::int64_t tokens_per_rank(const MeshSizes& mesh, const Workload& work) {
+  return divide_up<std::int64_t>(work.sequence, mesh.cp);
+}
+
+std::int64_t remote_key_elements(const ModelShape& model, const MeshSizes& mesh,
+                                 const Workload& work) {
+  const std::int64_t others = work.sequence - tokens_per_rank(mesh, work);
+  const std::int64_t width = 2 * divide_up<std::int64_t>(model.kv_heads, mesh.tp) * model.head_dim;
+  const std::int64_t all = work.micro_batch * others * width;
+  return model.causal() ? all - all / 4 : all;
+}
+
 std::optional<std::string> why_invalid(const ModelShape& model, const MeshSizes& mesh,
                                        const ParallelPlan& plan, const Workload& work) {
   if (mesh.dp < 1 || mesh.fsdp < 1 || mesh.cp < 1 || mesh.tp < 1)
     return fmt::format("mesh sizes must be at least 1, got dp={},fsdp={},cp={},tp={}", mesh.dp,
                        mesh.fsdp, mesh.cp, mesh.tp);
-  if (mesh.cp > 1) return fmt::format("context parallelism (cp={}) is not offered", mesh.cp);
+  if (mesh.cp > work.sequence)
+    return fmt::format("cp={} is more than a sequence of {} tokens", mesh.cp, work.sequence);
   if (mesh.tp > 1 && !plan.tensor_parallel)
     return fmt::format("tp={} needs tensor_parallel", mesh.tp);
   if (mesh.fsdp > 1 && !plan.fully_shard)
