@@ -24,6 +24,8 @@ void add_status_commands(CLI::App& app, CommandContext& context);  ///< status, 
 void add_job_commands(CLI::App& app, CommandContext& context);
 void add_checkpoint_commands(CLI::App& app, CommandContext& context);
 void add_generate_command(CLI::App& app, CommandContext& context);
-void add_plan_commands(CLI::App& app, CommandContext& context);  ///< need no daemon
+void add_plan_commands(CLI::App& app, CommandContext& context);
+/// Below `plan`.
+void add_plan_attention(CLI::App& plan, CommandContext& context);
 
 }  // namespace meshloom::cli

@@ -235,11 +235,12 @@ void add_search(CLI::App& plan, CommandContext& context) {
 
 void add_plan_commands(CLI::App& app, CommandContext& context) {
   auto* plan = app.add_subcommand(
-      "plan", "Meshes and plans for a model: show, estimate, search; needs no daemon");
+      "plan", "Meshes and plans for a model: show, estimate, search, attention; needs no daemon");
   plan->require_subcommand(1);
   add_show(*plan, context);
   add_estimate(*plan, context);
   add_search(*plan, context);
+  add_plan_attention(*plan, context);
 }
 
 }  // namespace meshloom::cli

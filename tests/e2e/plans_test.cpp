@@ -24,6 +24,9 @@ const std::map<std::string, std::vector<std::string>> kShown = {
     {"tp3", {"mesh        tp=3"}},
     {"fsdp2_tp2", {"mesh        fsdp=2,tp=2", "fsdp S(0) (dim0), tp S(0)", "tp before fsdp"}},
     {"dp2_fsdp2", {"mesh        dp=2,fsdp=2"}},
+    {"cp2", {"mesh        cp=2"}},
+    {"cp2_tp2", {"mesh        cp=2,tp=2", "tensor_parallel, sequence_parallel"}},
+    {"fsdp2_cp2", {"mesh        fsdp=2,cp=2"}},
 };
 
 class PlansE2e : public DaemonTest {
@@ -80,13 +83,15 @@ class PlansE2e : public DaemonTest {
 };
 
 TEST_F(PlansE2e, PlansOfTwoRanks) {
-  check_plans(2, {"dp2", "fsdp2", "tp2", "tp2_sequence", "tp2_styles"});
+  check_plans(2, {"dp2", "fsdp2", "tp2", "tp2_sequence", "tp2_styles", "cp2"});
   EXPECT_EQ(step_losses("tp2"), step_losses("tp2_styles")) << "the default plan, spelled out";
 }
 
 TEST_F(PlansE2e, PlansOfThreeRanks) { check_plans(3, {"tp3"}); }
 
-TEST_F(PlansE2e, PlansOfFourRanks) { check_plans(4, {"fsdp2_tp2", "dp2_fsdp2"}); }
+TEST_F(PlansE2e, PlansOfFourRanks) {
+  check_plans(4, {"fsdp2_tp2", "dp2_fsdp2", "cp2_tp2", "fsdp2_cp2"});
+}
 
 TEST_F(PlansE2e, APlanThatDoesNotFitIsRefusedAndTheDaemonServesOn) {
   start(2);

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "daemon/cli/commands.h"
@@ -47,6 +50,44 @@ json run_json(const std::string& arguments) {
   const Answer answer = run(arguments, true);
   EXPECT_EQ(answer.code, kOk) << answer.text;
   return json::parse(answer.text);
+}
+
+TEST(PlanCommands, AttentionShowsWhoReadsWhoseKeys) {
+  const json schedule = run_json("plan attention --ranks 4 --seq 64 --balancer head_tail");
+  EXPECT_EQ(schedule["ranks"].size(), 4u);
+  EXPECT_GT(schedule["balance"].get<double>(), 0.99);
+  std::int64_t pairs = 0;
+  for (const json& rank : schedule["ranks"]) pairs += std::stoll(rank["pairs"].get<std::string>());
+  EXPECT_EQ(pairs, 64 * 65 / 2);
+  // The last rank's queries see half of the keys of those before it.
+  EXPECT_EQ(schedule["ranks"][3]["remote_keys"], "24");
+  const Answer table = run("plan attention --ranks 2 --documents 20,10,6");
+  EXPECT_EQ(table.code, kOk) << table.text;
+  EXPECT_THAT(table.text, HasSubstr("36 tokens over 2 ranks, causal"));
+}
+
+TEST(PlanCommands, AttentionIsDrawn) {
+  const std::string file = ::testing::TempDir() + "attention_schedule.svg";
+  const Answer answer = run("plan attention --ranks 3 --seq 300 --svg " + file);
+  EXPECT_EQ(answer.code, kOk) << answer.text;
+  std::ifstream in(file);
+  const std::string svg((std::istreambuf_iterator<char>(in)), {});
+  std::remove(file.c_str());
+  EXPECT_THAT(svg, ::testing::StartsWith("<svg"));
+  EXPECT_THAT(svg, HasSubstr("keys of rank 2"));
+  EXPECT_EQ(run("plan attention --ranks 3 --seq 30 --svg /nonexistent/x.svg").code, kFailed);
+}
+
+TEST(PlanCommands, AttentionRefusesWhatDoesNotFit) {
+  for (const auto& [arguments, text] :
+       {std::pair{"plan attention --ranks 2", "--seq is 0"},
+        {"plan attention --ranks 2 --seq 9 --documents 4,4", "--documents have 8 tokens"},
+        {"plan attention --ranks 2 --seq 9 --balancer even", "--balancer is 'even'"},
+        {"plan attention --ranks 2 --seq 9 --balancer per_document", "needs documents"}}) {
+    const Answer answer = run(arguments);
+    EXPECT_EQ(answer.code, kUsage) << arguments;
+    EXPECT_THAT(answer.text, HasSubstr(text));
+  }
 }
 
 TEST(PlanCommands, ShowPrintsPlacementsAndLocalShapes) {
@@ -126,7 +167,7 @@ TEST(PlanCommands, WrongUsageIsRefused) {
       {"plan show", "--model"},
       {"plan search --model gpt2_124m", "--ranks"},
       {"plan show --model gpt2_124m --mesh tp=2 --rank 2", "--rank 2 is not one of"},
-      {"plan estimate --model gpt2_124m --mesh cp=2", "context parallelism (cp=2)"},
+      {"plan estimate --model gpt2_124m --mesh cp=2048", "cp=2048 is more than a sequence"},
       {"plan estimate --model gpt2_124m --seq 4096", "longer than the model's context"},
       {"plan estimate --model gpt2_124m --sequence-parallel", "needs tensor_parallel"},
       {"plan estimate --model gpt2_124m --optimizer lion", "--optimizer must be"},

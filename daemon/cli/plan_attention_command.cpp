@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// plan attention: who computes what, when, of attention over a sequence that ranks share.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <memory>
+#include <numeric>
+
+#include "daemon/cli/attention_schedule.h"
+#include "daemon/cli/commands.h"
+#include "daemon/cli/output.h"
+#include "kernels/base/error.h"
+#include "planner/attention/balance.h"
+#include "planner/attention/schedule.h"
+#include "planner/attention/tile_area.h"
+
+namespace meshloom::cli {
+namespace {
+
+using planner::IndexRanges;
+using planner::RowMask;
+using planner::SequencePart;
+
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
+constexpr int kMostRanks = 4096;
+/// Tiles are looked at one by one.
+constexpr std::int64_t kMostTiledTokens = 32768;
+
+struct AttentionOptions {
+  std::int64_t sequence = 0;
+  int ranks = 0;
+  bool full = false;
+  std::int64_t window = -1;
+  std::vector<std::int64_t> documents;
+  std::string balancer = "auto";
+  std::string svg;
+};
+
+RowMask row_of(AttentionOptions& options) {
+  RowMask row{{.is_causal = !options.full, .window_left = options.window}, nullptr};
+  if (options.full && options.window >= 0) row.mask.window_right = options.window;
+  if (options.documents.empty()) return row;
+  const std::int64_t sum =
+      std::accumulate(options.documents.begin(), options.documents.end(), std::int64_t{0});
+  if (options.sequence == 0) options.sequence = sum;
+  if (sum != options.sequence)
+    throw CliError(kUsage,
+                   fmt::format("--documents have {} tokens, --seq is {}", sum, options.sequence));
+  std::vector<std::int64_t> ids;
+  for (std::size_t d = 0; d < options.documents.size(); ++d)
+    ids.insert(ids.end(), static_cast<std::size_t>(options.documents[d]),
+               static_cast<std::int64_t>(d));
+  row.documents = std::make_shared<const planner::SequenceDocuments>(ids);
+  return row;
+}
+
+template <typename Message>
+void add_ranges(const IndexRanges& ranges, Message* messages) {
+  for (const planner::ShardRange& range : ranges) {
+    v1::PositionRange& message = *messages->Add();
+    message.set_begin(range.begin);
+    message.set_end(range.end);
+  }
+}
+
+v1::AttentionSchedule make_schedule(AttentionOptions& options) {
+  const auto balancer = planner::find_load_balancer(options.balancer);
+  if (!balancer)
+    throw CliError(kUsage, fmt::format("--balancer is '{}', expected auto, none, head_tail, "
+                                       "per_document or mask_area",
+                                       options.balancer));
+  const RowMask row = row_of(options);
+  if (options.sequence < 1 || options.sequence > kMostTokens)
+    throw CliError(kUsage,
+                   fmt::format("--seq is {}, expected 1 to {}", options.sequence, kMostTokens));
+  const auto held = planner::balanced_parts(*balancer, options.sequence, options.ranks, row);
+  std::vector<SequencePart> parts;
+  for (const IndexRanges& part : held) parts.push_back({part, part});
+  v1::AttentionSchedule schedule;
+  schedule.set_sequence(options.sequence);
+  schedule.set_ranks_count(options.ranks);
+  schedule.set_load_balancer(options.balancer);
+  schedule.set_causal(!options.full);
+  schedule.set_balance(planner::balance_of(held, row));
+  if (options.sequence <= kMostTiledTokens)
+    schedule.set_tile_balance(planner::tile_balance_of(held, row));
+  for (int r = 0; r < options.ranks; ++r) {
+    v1::AttentionRank& rank = *schedule.add_ranks();
+    const auto steps = planner::attention_schedule(r, parts, row);
+    rank.set_rank(r);
+    rank.set_tokens(total_size(held[static_cast<std::size_t>(r)]));
+    add_ranges(held[static_cast<std::size_t>(r)], rank.mutable_positions());
+    rank.set_remote_keys(planner::remote_keys(r, steps));
+    for (const planner::AttentionStep& step : steps) {
+      v1::AttentionStep& message = *rank.add_steps();
+      message.set_source(step.source);
+      add_ranges(step.keys, message.mutable_keys());
+      message.set_pairs(step.area);
+      rank.set_pairs(rank.pairs() + step.area);
+    }
+  }
+  return schedule;
+}
+
+ExitCode run(bool json, AttentionOptions& options) {
+  v1::AttentionSchedule schedule;
+  try {
+    schedule = make_schedule(options);
+  } catch (const Error& error) {
+    throw CliError(kUsage, error.what());
+  }
+  if (!options.svg.empty()) {
+    std::ofstream file(options.svg);
+    file << attention_schedule_svg(schedule);
+    file.close();
+    if (!file) throw CliError(kFailed, fmt::format("{} could not be written", options.svg));
+  }
+  if (json) {
+    print_json(schedule);
+  } else {
+    print_attention_schedule(schedule);
+    if (!options.svg.empty()) fmt::print("drawn in {}\n", options.svg);
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_plan_attention(CLI::App& plan, CommandContext& context) {
+  auto* command = plan.add_subcommand(
+      "attention", "Who attends to whose keys when, for a sequence that ranks of cp share");
+  auto options = std::make_shared<AttentionOptions>();
+  command->add_option("--seq", options->sequence, "Tokens; default: those of --documents");
+  command->add_option("--ranks", options->ranks, "Ranks of cp")
+      ->required()
+      ->check(CLI::Range(1, kMostRanks));
+  command->add_flag("--full", options->full, "Every query sees all keys; default: causal");
+  command->add_option("--window", options->window, "Keys that a query sees before itself")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--documents", options->documents, "Lengths of packed documents")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--balancer", options->balancer,
+                   "auto, none, head_tail, per_document or mask_area")
+      ->capture_default_str();
+  command->add_option("--svg", options->svg, "Draws it to this file, too");
+  command->footer(
+      "Example: meshloom plan attention --ranks 4 --documents 9000,3000,4000 --svg plan.svg");
+  command->callback([&context, options] {
+    context.action = [&context, options](Client&) { return run(context.json, *options); };
+  });
+}
+
+}  // namespace meshloom::cli
