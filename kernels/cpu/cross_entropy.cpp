@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numbers>
 
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/streaming.h"
@@ -14,6 +15,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernels/cpu/coarse_math.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/simd_math.h"
 
@@ -39,32 +41,47 @@ namespace hn = hwy::HWY_NAMESPACE;
 using simd::FloatTag;
 using V = hn::Vec<FloatTag>;
 
-// Elements that one step of the running softmax takes in: they are read from memory once and stay
-// in the first-level cache for the second look.
+// Logits of one float32 sum; the sums are added in double.
 constexpr std::size_t kChunk = 2048;
 
+constexpr float kLog2E = 1.44269504f;
+
+// The sum of 2^(x log2(e) - center).
+template <class T>
+float exp2_sum(const T* x, std::size_t n, float center) {
+  const FloatTag d;
+  const V scale = hn::Set(d, kLog2E);
+  const V c = hn::Set(d, center);
+  return simd::reduce_row(
+      n, [d, scale, c](V v) HWY_ATTR { return simd::exp2(d, hn::MulSub(v, scale, c)); }, x);
+}
+
+// One look at each logit: exponentials are taken from the largest logit of the first chunk, which
+// any later one may well exceed. Only a chunk that exceeds it far is looked at again, from its own.
 template <class T>
 RowStatistics row_statistics_typed(const T* x, std::size_t n, bool want_sum) {
-  const FloatTag d;
-  float top = -std::numeric_limits<float>::max();
+  // Far below any logit, and still finite in units of log2.
+  constexpr float kLowest = -1e38f;
+  // A larger sum has exponents that are rounded too coarsely.
+  constexpr float kLargestSum = 65536.0f;
+  float center = kLog2E * simd::row_max(x, n < kChunk ? n : kChunk, kLowest);
   double exp_sum = 0.0;
   double sum = 0.0;
   for (std::size_t i = 0; i < n; i += kChunk) {
     const std::size_t count = n - i < kChunk ? n - i : kChunk;
-    const float chunk_top = simd::row_max(x + i, count, top);
-    if (chunk_top > top) {
-      exp_sum *= std::exp(static_cast<double>(top) - chunk_top);
-      top = chunk_top;
+    float part = exp2_sum(x + i, count, center);
+    if (!(part <= kLargestSum)) {
+      const float higher = kLog2E * simd::row_max(x + i, count, kLowest);
+      exp_sum *= std::exp2(static_cast<double>(center) - higher);
+      center = higher;
+      part = exp2_sum(x + i, count, center);
     }
-    const V center = hn::Set(d, top);
-    exp_sum += simd::reduce_row(
-        count, [d, center](V v) HWY_ATTR { return simd::exp_bounded(d, hn::Sub(v, center)); },
-        x + i);
+    exp_sum += part;
     if (want_sum)
       sum += simd::reduce_row(
           count, [](V v) HWY_ATTR { return v; }, x + i);
   }
-  return {top + std::log(exp_sum), sum};
+  return {center * std::numbers::ln2 + std::log(exp_sum), sum};
 }
 
 RowStatistics row_statistics(DType dtype, const void* x, std::size_t n, bool want_sum) {
@@ -75,28 +92,43 @@ RowStatistics row_statistics(DType dtype, const void* x, std::size_t n, bool wan
   return result;
 }
 
+// What is rounded to bfloat16 is computed only as well as that needs.
 template <class D, class T>
 void probability_row_typed(bool stream, D* dx, const T* x, std::size_t n, float lse, float scale,
                            float uniform) {
   const FloatTag d;
-  const V l = hn::Set(d, lse);
   const V s = hn::Set(d, scale);
   const V u = hn::Set(d, -scale * uniform);
-  simd::map_row(
-      stream, dx, n,
-      [d, l, s, u](V v) HWY_ATTR { return hn::MulAdd(simd::exp_bounded(d, hn::Sub(v, l)), s, u); },
-      x);
+  if constexpr (simd::kCoarseSuffices<D>) {
+    const V log2_e = hn::Set(d, kLog2E);
+    const V l = hn::Set(d, lse * kLog2E);
+    simd::map_row(
+        stream, dx, n,
+        [d, log2_e, l, s, u](V v)
+            HWY_ATTR { return hn::MulAdd(simd::coarse::exp2(d, hn::MulSub(v, log2_e, l)), s, u); },
+        x);
+  } else {
+    const V l = hn::Set(d, lse);
+    simd::map_row(
+        stream, dx, n,
+        [d, l, s, u](V v)
+            HWY_ATTR { return hn::MulAdd(simd::exp_bounded(d, hn::Sub(v, l)), s, u); },
+        x);
+  }
 }
 
 // dx = scale * (exp(x - lse) - uniform), of x's dtype or bfloat16.
 void probability_row(DType dx_dtype, DType dtype, bool stream, void* dx, const void* x,
                      std::size_t n, float lse, float scale, float uniform) {
-  dispatch_float(dtype, "cross_entropy_backward", [&]<typename T>(TypeTag<T>) HWY_ATTR {
+  constexpr const char* kOp = "cross_entropy_backward";
+  dispatch_float(dtype, kOp, [&]<typename T>(TypeTag<T>) HWY_ATTR {
     const T* from = static_cast<const T*>(x);
-    if (dx_dtype == DType::kBFloat16)
-      probability_row_typed(stream, static_cast<bfloat16*>(dx), from, n, lse, scale, uniform);
-    else
-      probability_row_typed(stream, static_cast<T*>(dx), from, n, lse, scale, uniform);
+    if (dx_dtype != DType::kBFloat16)
+      return probability_row_typed(stream, static_cast<T*>(dx), from, n, lse, scale, uniform);
+    simd::dispatch_computed(dx_dtype, kOp, [&]<typename D>(TypeTag<D>) HWY_ATTR {
+      if constexpr (simd::kCoarseSuffices<D>)
+        probability_row_typed(stream, static_cast<D*>(dx), from, n, lse, scale, uniform);
+    });
   });
 }
 
@@ -114,7 +146,8 @@ HWY_EXPORT(probability_row);
 
 RowStatistics row_statistics_double(const double* x, std::int64_t n) {
   if (n == 0) return {-std::numeric_limits<double>::infinity(), 0.0};
-  const double top = *std::max_element(x, x + n);
+  // Finite, so that -inf everywhere gives -inf.
+  const double top = std::max(*std::max_element(x, x + n), std::numeric_limits<double>::lowest());
   RowStatistics result;
   double exp_sum = 0.0;
   for (std::int64_t i = 0; i < n; ++i) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// float32 vector functions for Highway kernels: exp, log, tanh, erf, sigmoid, GELU, sine and cosine
-// of a turn. Included once per target after hwy/highway.h (the guard toggles). The polynomials are
-// minimax fits made for this file; where FMA exists exp, log, tanh and erf stay within 2 ulp
-// (tests/unit/kernels/ simd_math_test.cpp). NaN in gives NaN out.
+// float32 vector functions for Highway kernels: exp, exp2, log, tanh, sigmoid, GELU, sine and
+// cosine of a turn. Included once per target after hwy/highway.h (the guard toggles). The
+// polynomials are minimax fits made for this file; where FMA exists exp, exp2, log and tanh stay
+// within 2 ulp (tests/unit/kernels/cpu/simd_math_test.cpp). NaN in gives NaN out.
 #if defined(MESHLOOM_KERNELS_CPU_SIMD_MATH_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MESHLOOM_KERNELS_CPU_SIMD_MATH_H_
 #undef MESHLOOM_KERNELS_CPU_SIMD_MATH_H_
@@ -66,6 +66,50 @@ HWY_INLINE V exp(D d, V x) {
   return hn::IfThenElse(hn::Gt(x, hn::Set(d, 88.7228394f)), inf, low);
 }
 
+/// 2^r for r in [-1/2, 1/2], within 2^-24.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exp2_fraction(D d, V r) {
+  V p = hn::MulAdd(hn::Set(d, 0.000155946575f), r, hn::Set(d, 0.00134066434f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.00961769279f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.0555031039f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.240226522f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.693147242f));
+  return hn::MulAdd(p, r, hn::Set(d, 1.0f));
+}
+
+#if HWY_TARGET == HWY_AVX3
+/// t less the nearest integer, 0 for infinity.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V distance_to_integer(D, V t) {
+  return V{_mm512_reduce_ps(t.raw, 0)};
+}
+/// x * 2^round(t): over- and underflow are known to it.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V scale_by_exp2(D, V x, V t) {
+  return V{_mm512_scalef_ps(x.raw, hn::Round(t).raw)};
+}
+
+/// 2^t for any t: overflow gives +inf. About 1.5 ulp.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exp2(D d, V t) {
+  return scale_by_exp2(d, exp2_fraction(d, distance_to_integer(d, t)), t);
+}
+#else
+/// 2^t for any t: +inf from 127.5 on, results below 2^-126 are flushed to 0. About 1.5 ulp.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exp2(D d, V t) {
+  const hn::RebindToSigned<D> di;
+  // As in exp_bounded; at 128 the exponent field is that of infinity. Min keeps a NaN of its second
+  // argument.
+  const V magic = hn::Set(d, 12582912.0f + 127.0f);
+  const V bounded = hn::Min(hn::Set(d, 128.0f), t);
+  const V shifted = hn::Add(bounded, magic);
+  const V p = exp2_fraction(d, hn::Sub(bounded, hn::Sub(shifted, magic)));
+  const V power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted)));
+  return hn::IfThenZeroElse(hn::Lt(t, hn::Set(d, -126.0f)), hn::Mul(p, power));
+}
+#endif
+
 /// Natural logarithm: 0 gives -inf, negative NaN, +inf +inf; subnormals are handled.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V log(D d, V x) {
@@ -113,51 +157,6 @@ HWY_INLINE V tanh(D d, V x) {
   return hn::IfThenElse(hn::Lt(a, hn::Set(d, 0.6f)), small, hn::CopySign(large, x));
 }
 
-/// erf for |x| below 0.93, and erfc for a >= 0.93 (0 beyond 4.8, where it is under 2e-11): the two
-/// pieces of erf and of the normal distribution.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V erf_near_zero(D d, V x) {
-  const V x2 = hn::Mul(x, x);
-  V q = hn::MulAdd(hn::Set(d, 8.316753e-05f), x2, hn::Set(d, -8.130006e-04f));
-  q = hn::MulAdd(q, x2, hn::Set(d, 5.199906e-03f));
-  q = hn::MulAdd(q, x2, hn::Set(d, -2.685894e-02f));
-  q = hn::MulAdd(q, x2, hn::Set(d, 1.12836875e-01f));
-  q = hn::MulAdd(q, x2, hn::Set(d, -3.7612632e-01f));
-  q = hn::MulAdd(q, x2, hn::Set(d, 0.128379166f));
-  return hn::MulAdd(x, q, x);
-}
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V erfc_tail(D d, V a) {
-  // exp(g(a)) with g a fit of log(erfc).
-  V g = hn::MulAdd(hn::Set(d, -2.0828527e-05f), a, hn::Set(d, 4.3139257e-04f));
-  g = hn::MulAdd(g, a, hn::Set(d, -4.1562505e-03f));
-  g = hn::MulAdd(g, a, hn::Set(d, 2.5080604e-02f));
-  g = hn::MulAdd(g, a, hn::Set(d, -1.0822037e-01f));
-  g = hn::MulAdd(g, a, hn::Set(d, -6.3340086e-01f));
-  g = hn::MulAdd(g, a, hn::Set(d, -1.1294883e+00f));
-  g = hn::MulAdd(g, a, hn::Set(d, 1.6920391e-04f));
-  return hn::IfThenZeroElse(hn::Gt(a, hn::Set(d, 4.8f)), exp_bounded(d, g));
-}
-
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V erf(D d, V x) {
-  const V a = hn::Abs(x);
-  const V large = hn::CopySign(hn::Sub(hn::Set(d, 1.0f), erfc_tail(d, a)), x);
-  return hn::IfThenElse(hn::Ge(a, hn::Set(d, 0.93f)), large, erf_near_zero(d, x));
-}
-
-/// The normal distribution function; its lower tail keeps its relative accuracy.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V normal_cdf(D d, V x) {
-  const V half = hn::Set(d, 0.5f);
-  const V z = hn::Mul(x, hn::Set(d, 0.707106781f));
-  const V a = hn::Abs(z);
-  const V tail = hn::Mul(half, erfc_tail(d, a));
-  const V large = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(hn::Set(d, 1.0f), tail));
-  const V small = hn::MulAdd(half, erf_near_zero(d, z), half);
-  return hn::IfThenElse(hn::Ge(a, hn::Set(d, 0.93f)), large, small);
-}
-
 /// 1 / (1 + exp(-x)).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V sigmoid(D d, V x) {
@@ -203,19 +202,52 @@ HWY_INLINE V gelu_tanh_derivative(D d, V x) {
   return hn::MulAdd(hn::Mul(x, slope), hn::Mul(s, hn::Sub(one, s)), s);
 }
 
-/// GELU by erf.
+/// min(|x|, most); a NaN stays.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V gelu(D d, V x) {
-  return hn::Mul(x, normal_cdf(d, x));
+HWY_INLINE V bounded_abs(D d, V x, float most) {
+  return hn::Min(hn::Set(d, most), hn::Abs(x));
 }
 
+/// GELU by erf: max(x, 0) - a Phi(-a) with a = |x|, where Phi(-a) is half of 2^t with t a fit of
+/// log2(2 Phi(-a)). From 10 on, where the product is 1e-22, a stays 10.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V gelu(D d, V x) {
+  const V a = bounded_abs(d, x, 10.0f);
+  V t = hn::MulAdd(hn::Set(d, 1.80815851e-09f), a, hn::Set(d, -7.23840614e-08f));
+  t = hn::MulAdd(t, a, hn::Set(d, 1.27603005e-06f));
+  t = hn::MulAdd(t, a, hn::Set(d, -1.29142327e-05f));
+  t = hn::MulAdd(t, a, hn::Set(d, 8.03193179e-05f));
+  t = hn::MulAdd(t, a, hn::Set(d, -0.000277206942f));
+  t = hn::MulAdd(t, a, hn::Set(d, -2.72563721e-05f));
+  t = hn::MulAdd(t, a, hn::Set(d, 0.00699968683f));
+  t = hn::MulAdd(t, a, hn::Set(d, -0.0524865985f));
+  t = hn::MulAdd(t, a, hn::Set(d, -0.459203839f));
+  t = hn::MulAdd(t, a, hn::Set(d, -1.15110624f));
+  const V tail = exp2(d, hn::Mul(t, a));
+  // Max keeps a NaN of its second argument.
+  return hn::NegMulAdd(hn::Mul(a, hn::Set(d, 0.5f)), tail, hn::Max(hn::Zero(d), x));
+}
+
+/// Its derivative from that at -|x|, which is exp(-x^2 / 2) times a polynomial; the derivatives at
+/// x and -x add up to 1. From 6 on, where it is within 1e-7 of 0 or 1, the polynomial is that at 6.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V gelu_derivative(D d, V x) {
-  const V pdf =
-      hn::Mul(hn::Set(d, 0.398942280f), exp_bounded(d, hn::Mul(hn::Mul(x, x), hn::Set(d, -0.5f))));
-  // x * pdf is 0 at infinity, where the product would be NaN.
-  const V tail = hn::IfThenElseZero(hn::Gt(pdf, hn::Zero(d)), hn::Mul(x, pdf));
-  return hn::Add(normal_cdf(d, x), tail);
+  const V a = bounded_abs(d, x, 6.0f);
+  V s = hn::MulAdd(hn::Set(d, 3.86123666e-08f), a, hn::Set(d, -1.13828264e-06f));
+  s = hn::MulAdd(s, a, hn::Set(d, 1.5198154e-05f));
+  s = hn::MulAdd(s, a, hn::Set(d, -0.00012291802f));
+  s = hn::MulAdd(s, a, hn::Set(d, 0.000683219987f));
+  s = hn::MulAdd(s, a, hn::Set(d, -0.00282883039f));
+  s = hn::MulAdd(s, a, hn::Set(d, 0.00930722803f));
+  s = hn::MulAdd(s, a, hn::Set(d, -0.0257086828f));
+  s = hn::MulAdd(s, a, hn::Set(d, 0.0620276965f));
+  s = hn::MulAdd(s, a, hn::Set(d, -0.132825539f));
+  s = hn::MulAdd(s, a, hn::Set(d, 0.249972269f));
+  s = hn::MulAdd(s, a, hn::Set(d, -0.797882497f));
+  s = hn::MulAdd(s, a, hn::Set(d, 0.5f));
+  const V normal = exp2(d, hn::Mul(hn::Mul(x, x), hn::Set(d, -0.72134752f)));
+  const V lower = hn::Mul(normal, s);
+  return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), lower, hn::Sub(hn::Set(d, 1.0f), lower));
 }
 
 /// Sine and cosine of `turns` * 2 pi, turns in [0, 1].

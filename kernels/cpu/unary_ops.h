@@ -192,6 +192,13 @@ struct CoarseFunction<UnaryOp::kSilu> {
 };
 
 template <>
+struct CoarseFunction<UnaryOp::kGelu> {
+  FloatTag d;
+  HWY_INLINE UnaryV value(UnaryV x) const { return coarse::gelu(d, x); }
+  HWY_INLINE UnaryV slope(UnaryV x, UnaryV) const { return coarse::gelu_derivative(d, x); }
+};
+
+template <>
 struct CoarseFunction<UnaryOp::kGeluTanh> {
   FloatTag d;
   HWY_INLINE UnaryV value(UnaryV x) const { return coarse::gelu_tanh(d, x); }
@@ -205,6 +212,7 @@ HWY_INLINE void dispatch_unary(UnaryOp op, float scalar, const Fn& fn) {
   if constexpr (kCoarseSuffices<T>) {
     if (op == UnaryOp::kSigmoid) return fn(CoarseFunction<UnaryOp::kSigmoid>{});
     if (op == UnaryOp::kSilu) return fn(CoarseFunction<UnaryOp::kSilu>{});
+    if (op == UnaryOp::kGelu) return fn(CoarseFunction<UnaryOp::kGelu>{});
     if (op == UnaryOp::kGeluTanh) return fn(CoarseFunction<UnaryOp::kGeluTanh>{});
   }
   switch (op) {

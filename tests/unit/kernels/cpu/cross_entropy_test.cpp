@@ -53,6 +53,36 @@ TEST(CrossEntropy, LossesAndLse) {
   }
 }
 
+// Later logits lie far above or below the first ones, or are -inf: sums must be taken from where
+// the large ones are.
+TEST(CrossEntropy, LogitsThatRiseAndFall) {
+  Rng rng(5);
+  constexpr std::int64_t kClasses = 7001;
+  const double inf = std::numeric_limits<double>::infinity();
+  for (const DType dtype : kFloatDTypes) {
+    HostTensor logits = random_tensor({6, kClasses}, dtype, rng, -5.0, 5.0);
+    for (std::int64_t i = 0; i < kClasses; ++i) {
+      logits.set(i, logits.get(i) + static_cast<double>(i) * 0.02);
+      logits.set(kClasses + i, logits.get(kClasses + i) - static_cast<double>(i) * 0.02);
+      if (i < 5000) logits.set(2 * kClasses + i, -inf);
+      if (i == 6500) logits.set(3 * kClasses + i, 3e4);
+      logits.set(4 * kClasses + i, logits.get(4 * kClasses + i) - 3e4);
+      logits.set(5 * kClasses + i, -inf);
+    }
+    HostTensor targets({6}, DType::kInt64);
+    for (std::int64_t r = 0; r < 6; ++r) targets.set(r, 6500);
+    for_all_settings([&](const KernelContext& context) {
+      HostTensor losses({6}, DType::kFloat32), lse({6}, DType::kFloat32);
+      backend().cross_entropy(context, {logits, targets, losses, lse}, {});
+      for (std::int64_t r = 0; r < 5; ++r) {
+        const double expected = row_lse(logits, r, kClasses);
+        EXPECT_NEAR(lse.get(r), expected, 1e-5 + 2e-7 * std::abs(expected)) << r;
+      }
+      EXPECT_EQ(lse.get(5), -inf);
+    });
+  }
+}
+
 TEST(CrossEntropy, GradientsAreFiniteDifferences) {
   Rng rng(2);
   for (const DType dtype : kFloatDTypes) {

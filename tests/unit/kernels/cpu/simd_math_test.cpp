@@ -25,12 +25,17 @@ enum class Function {
   kExpBounded,
   kLog,
   kTanh,
-  kErf,
+  kExp2,
+  kGelu,
+  kGeluDerivative,
   kSine,
   kCosine,
+  kCoarseExp2,
   kCoarseSigmoid,
   kCoarseSilu,
   kCoarseGelu,
+  kCoarseGeluDerivative,
+  kCoarseGeluTanh,
 };
 }  // namespace meshloom::kernels::cpu
 #endif
@@ -49,10 +54,15 @@ hn::Vec<simd::FloatTag> evaluate(Function function, hn::Vec<simd::FloatTag> x) {
     case Function::kExpBounded: return simd::exp_bounded(d, x);
     case Function::kLog: return simd::log(d, x);
     case Function::kTanh: return simd::tanh(d, x);
-    case Function::kErf: return simd::erf(d, x);
+    case Function::kExp2: return simd::exp2(d, x);
+    case Function::kGelu: return simd::gelu(d, x);
+    case Function::kGeluDerivative: return simd::gelu_derivative(d, x);
+    case Function::kCoarseExp2: return simd::coarse::exp2(d, x);
     case Function::kCoarseSigmoid: return simd::coarse::sigmoid(d, x);
     case Function::kCoarseSilu: return simd::coarse::silu(d, x);
-    case Function::kCoarseGelu: return simd::coarse::gelu_tanh(d, x);
+    case Function::kCoarseGelu: return simd::coarse::gelu(d, x);
+    case Function::kCoarseGeluDerivative: return simd::coarse::gelu_derivative(d, x);
+    case Function::kCoarseGeluTanh: return simd::coarse::gelu_tanh(d, x);
     case Function::kSine:
     case Function::kCosine: break;
   }
@@ -164,8 +174,8 @@ const std::vector<Range> kRanges{
     {Function::kLog, 1.0, 1e6, [](double x) { return std::log(x); }, 2.0},
     {Function::kTanh, -1.0, 1.0, [](double x) { return std::tanh(x); }, 2.0},
     {Function::kTanh, -12.0, 12.0, [](double x) { return std::tanh(x); }, 2.0},
-    {Function::kErf, -1.2, 1.2, [](double x) { return std::erf(x); }, 2.0},
-    {Function::kErf, -6.0, 6.0, [](double x) { return std::erf(x); }, 2.0},
+    {Function::kExp2, -125.9, 127.4, [](double x) { return std::exp2(x); }, 2.0},
+    {Function::kExp2, -1.0, 1.0, [](double x) { return std::exp2(x); }, 2.0},
     {Function::kSine, 0.0, 1.0, [](double x) { return std::sin(2 * M_PI * x); }, 2.0},
     {Function::kCosine, 0.0, 1.0, [](double x) { return std::cos(2 * M_PI * x); }, 2.0},
 };
@@ -194,6 +204,33 @@ TEST(SimdMath, ErrorsStayWithinTwoUlp) {
       }
     });
   }
+}
+
+double normal_cdf(double x) { return 0.5 * std::erfc(-x * M_SQRT1_2); }
+double gelu(double x) { return x * normal_cdf(x); }
+double gelu_derivative(double x) {
+  return normal_cdf(x) + x * std::exp(-0.5 * x * x) / std::sqrt(2.0 * M_PI);
+}
+
+// Relative to the value down to where the normal distribution ends, and absolute beyond.
+TEST(SimdMath, GeluKeepsItsLowerTail) {
+  constexpr std::size_t kPoints = 1 << 18;
+  std::vector<float> x(kPoints), y(kPoints);
+  for (std::size_t i = 0; i < kPoints; ++i)
+    x[i] = static_cast<float>(-12.0 + 24.0 * static_cast<double>(i) / kPoints);
+  for_all_targets([&] {
+    HWY_DYNAMIC_DISPATCH(evaluate_all)(Function::kGelu, y.data(), x.data(), kPoints);
+    for (std::size_t i = 0; i < kPoints; ++i) {
+      // Exponents are rounded, so that the error grows with x^2.
+      const double relative = 5e-7 + 8e-8 * (x[i] < 0 ? static_cast<double>(x[i]) * x[i] : 0.0);
+      ASSERT_NEAR(y[i], gelu(x[i]), relative * std::abs(gelu(x[i])) + 2e-11) << x[i];
+    }
+    HWY_DYNAMIC_DISPATCH(evaluate_all)(Function::kGeluDerivative, y.data(), x.data(), kPoints);
+    for (std::size_t i = 0; i < kPoints; ++i) {
+      const double wanted = gelu_derivative(x[i]);
+      ASSERT_NEAR(y[i], wanted, 4e-7 * std::abs(wanted) + 1e-7) << x[i];
+    }
+  });
 }
 
 TEST(SimdMath, EdgesAndNan) {
@@ -233,11 +270,30 @@ TEST(SimdMath, EdgesAndNan) {
     EXPECT_EQ(y[2], inf);
     EXPECT_FLOAT_EQ(y[8], std::log(1e-40));
     for (const int i : {3, 4, 9, 12, 13}) EXPECT_TRUE(std::isnan(y[i])) << i;
-    for (const Function odd : {Function::kTanh, Function::kErf}) {
-      HWY_DYNAMIC_DISPATCH(evaluate_all)(odd, y, x, 16);
+    HWY_DYNAMIC_DISPATCH(evaluate_all)(Function::kTanh, y, x, 16);
+    EXPECT_EQ(y[0], 0.0f);
+    EXPECT_EQ(y[2], 1.0f);
+    EXPECT_EQ(y[3], -1.0f);
+    for (const int i : {4, 12, 13}) EXPECT_TRUE(std::isnan(y[i])) << i;
+    for (const Function function : {Function::kExp2, Function::kCoarseExp2}) {
+      HWY_DYNAMIC_DISPATCH(evaluate_all)(function, y, x, 16);
+      for (const int i : {0, 1}) EXPECT_NEAR(y[i], 1.0f, 2e-6f) << i;
+      for (const int i : {3, 7, 11}) EXPECT_EQ(y[i], 0.0f) << i;
+      for (const int i : {2, 10}) EXPECT_EQ(y[i], inf) << i;
+      for (const int i : {4, 12, 13}) EXPECT_TRUE(std::isnan(y[i])) << i;
+    }
+    for (const Function function : {Function::kGelu, Function::kCoarseGelu}) {
+      HWY_DYNAMIC_DISPATCH(evaluate_all)(function, y, x, 16);
       EXPECT_EQ(y[0], 0.0f);
-      EXPECT_EQ(y[2], 1.0f);
-      EXPECT_EQ(y[3], -1.0f);
+      for (const int i : {2, 5, 10}) EXPECT_EQ(y[i], x[i]) << i;
+      for (const int i : {3, 6, 7, 11}) EXPECT_NEAR(y[i], 0.0f, 1e-20f) << i;
+      for (const int i : {4, 12, 13}) EXPECT_TRUE(std::isnan(y[i])) << i;
+    }
+    for (const Function function : {Function::kGeluDerivative, Function::kCoarseGeluDerivative}) {
+      HWY_DYNAMIC_DISPATCH(evaluate_all)(function, y, x, 16);
+      EXPECT_NEAR(y[0], 0.5f, 1e-5f);
+      for (const int i : {2, 5, 10}) EXPECT_EQ(y[i], 1.0f) << i;
+      for (const int i : {3, 6, 7, 11}) EXPECT_EQ(y[i], 0.0f) << i;
       for (const int i : {4, 12, 13}) EXPECT_TRUE(std::isnan(y[i])) << i;
     }
   });
@@ -321,13 +377,13 @@ TEST(SimdConversion, PairsOfVectorsRoundAlike) {
 // Every bfloat16 as input; results below the normal numbers may be 0.
 TEST(CoarseMath, StaysFarBelowTheRoundingOfBfloat16) {
   const auto sigmoid = [](double x) { return 1.0 / (1.0 + std::exp(-x)); };
-  const auto gelu = [&](double x) {
+  const auto gelu_tanh = [&](double x) {
     return x * sigmoid(2.0 * std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x));
   };
   std::vector<float> x(65536), y(65536);
   for (std::size_t i = 0; i < x.size(); ++i)
     x[i] = std::bit_cast<float>(static_cast<std::uint32_t>(i) << 16);
-  const auto check = [&](Function function, const auto& expected) {
+  const auto check = [&](Function function, const auto& expected, double absolute = 2e-36) {
     HWY_DYNAMIC_DISPATCH(evaluate_all)(function, y.data(), x.data(), x.size());
     for (std::size_t i = 0; i < x.size(); ++i) {
       if (std::isnan(x[i])) {
@@ -335,13 +391,15 @@ TEST(CoarseMath, StaysFarBelowTheRoundingOfBfloat16) {
       }
       if (!std::isfinite(x[i])) continue;
       const double wanted = expected(x[i]);
-      ASSERT_NEAR(y[i], wanted, std::abs(wanted) * 0x1p-16 + 2e-36) << x[i];
+      ASSERT_NEAR(y[i], wanted, std::abs(wanted) * 0x1p-16 + absolute) << x[i];
     }
   };
   for_all_targets([&] {
     check(Function::kCoarseSigmoid, sigmoid);
     check(Function::kCoarseSilu, [&](double v) { return v * sigmoid(v); });
-    check(Function::kCoarseGelu, gelu);
+    check(Function::kCoarseGeluTanh, gelu_tanh);
+    check(Function::kCoarseGelu, gelu, 1e-10);
+    check(Function::kCoarseGeluDerivative, gelu_derivative, 1e-6);
   });
 }
 
