@@ -18,6 +18,36 @@ TEST(Embedding, CopiesRows) {
   }
 }
 
+// Of a size that is written past the caches, aligned and not, with gaps between the table's rows.
+TEST(Embedding, LargeResults) {
+  Rng rng(3);
+  constexpr std::int64_t kRows = 1 << 15, kColumns = 272;
+  HostTensor table = random_tensor({30, kColumns + 5}, DType::kFloat32, rng);
+  TensorView weight = table;
+  weight.shape = {30, kColumns};
+  HostTensor ids = random_ids({kRows}, 30, rng);
+  ids.set(77, -1);
+  const HostTensor y({kRows * kColumns + 16}, DType::kFloat32);
+  const auto past = reinterpret_cast<std::uintptr_t>(y.view().data) % 64 / sizeof(float);
+  for_all_settings([&](const KernelContext& context) {
+    if (context.threads.count != 2) return;
+    for (const std::int64_t start :
+         {(16 - static_cast<std::int64_t>(past)) % 16, std::int64_t{1}}) {
+      TensorView out = y;
+      out.shape = {kRows, kColumns};
+      out.strides = {kColumns, 1};
+      out.data = y.view().as<float>() + start;
+      backend().embedding(context, out, weight, ids);
+      for (std::int64_t i = 0; i < kRows; ++i) {
+        const float* row = out.as<const float>() + i * kColumns;
+        const auto id = static_cast<std::int64_t>(ids.get(i));
+        for (std::int64_t c = 0; c < kColumns; ++c)
+          ASSERT_EQ(row[c], id < 0 ? 0.0f : weight.as<const float>()[id * (kColumns + 5) + c]);
+      }
+    }
+  });
+}
+
 TEST(Embedding, RefusesIdsOutside) {
   const HostTensor weight({5, 3}, DType::kFloat32);
   HostTensor ids({2}, DType::kInt64);
