@@ -100,7 +100,6 @@ void group_stats(const NormArgs<T, float>& args, const T* x, std::int64_t rows, 
 
 template <class T>
 void norm_group(const NormArgs<T, float>& args, std::int64_t begin, std::int64_t rows) {
-  const auto n = static_cast<std::size_t>(args.columns);
   const T* x = (args.residual != nullptr ? args.sum : args.x) + begin * args.columns;
   if (args.residual != nullptr)
     for (std::int64_t r = 0; r < rows; ++r) add_row(args, begin + r);
@@ -110,8 +109,6 @@ void norm_group(const NormArgs<T, float>& args, std::int64_t begin, std::int64_t
     const std::int64_t row = begin + r;
     if (args.mean != nullptr) args.mean[row] = stats[r].mean;
     if (args.rstd != nullptr) args.rstd[row] = stats[r].rstd;
-    simd::prefetch_row(args.x + row * args.columns, n, rows);
-    if (args.residual != nullptr) simd::prefetch_row(args.residual + row * args.columns, n, rows);
     scale_row(args, row, x + r * args.columns, stats[r].mean, stats[r].rstd);
   }
 }

@@ -63,59 +63,47 @@ RowSums row_sums(const NormBackwardArgs<T, float>& args, const RowStats& stats, 
   return {grad, product};
 }
 
-// dweight += dy * n, dbias += dy.
-template <class T>
-void add_to_parameters(const NormBackwardArgs<T, float>& args, const RowStats& stats, const T* dy,
-                       const T* x) {
-  const V mean = stats.mean;
-  const V rstd = stats.rstd;
-  if (args.dweight != nullptr)
-    simd::map_row(
-        false, args.dweight, args.columns,
-        [mean, rstd](V sum, V g, V v)
-            HWY_ATTR { return hn::MulAdd(g, hn::Mul(hn::Sub(v, mean), rstd), sum); },
-        args.dweight, dy, x);
-  if (args.dbias != nullptr)
-    simd::map_row(
-        false, args.dbias, args.columns, [](V sum, V g) HWY_ATTR { return hn::Add(sum, g); },
-        args.dbias, dy);
-}
-
-template <class T>
-void write_dx(const NormBackwardArgs<T, float>& args, const RowStats& stats, const RowSums& sums,
-              const T* dy, const T* x, T* dx) {
+// One pass over a row's columns: dweight += dy * n, dbias += dy, and dx = a g + b (x - mean) + c
+// with the row's own a, b, c. Out is T or a type that rounds faster. Nothing is asked for ahead: a
+// row's share of the first-level cache is too large for more rows in it.
+template <class Out, class T>
+void finish_row(const NormBackwardArgs<T, float>& args, const RowStats& stats, const RowSums& sums,
+                const T* dy, const T* x, T* dx) {
   const FloatTag d;
   const auto n = static_cast<float>(args.columns);
-  // dx = a g + b (x - mean) + c with the row's own a, b, c.
   const float rstd = hn::GetLane(stats.rstd);
-  const float slope = -rstd * rstd * sums.product / n;
-  const float offset = args.mean != nullptr ? -rstd * sums.grad / n : 0.0f;
-  const V mean = stats.mean;
+  const V b = hn::Set(d, -rstd * rstd * sums.product / n);
+  const V c = hn::Set(d, args.mean != nullptr ? -rstd * sums.grad / n : 0.0f);
   const V a = stats.rstd;
-  const V b = hn::Set(d, slope);
-  const V c = hn::Set(d, offset);
-  const auto weighted = [a, b, c, mean](V g, V v, V w) HWY_ATTR {
-    return hn::MulAdd(hn::Mul(g, w), a, hn::MulAdd(hn::Sub(v, mean), b, c));
+  const V mean = stats.mean;
+  const float* weight = args.weight;
+  float* dweight = args.dweight;
+  float* dbias = args.dbias;
+  const T* old = args.accumulate_dx ? dx : nullptr;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto add_to = [=](float* to, std::size_t count, auto sum) HWY_ATTR {
+    const V result = sum(simd::load_up_to(d, to, count));
+    if (count == lanes)
+      simd::store(d, result, to);
+    else
+      simd::store_n(d, result, to, count);
   };
-  const auto plain = [a, b, c, mean](V g, V v)
-                         HWY_ATTR { return hn::MulAdd(g, a, hn::MulAdd(hn::Sub(v, mean), b, c)); };
-  const auto columns = static_cast<std::size_t>(args.columns);
-  if (args.weight != nullptr && args.accumulate_dx)
-    simd::map_row(
-        false, dx, columns,
-        [weighted](V old, V g, V v, V w) HWY_ATTR { return hn::Add(old, weighted(g, v, w)); }, dx,
-        dy, x, args.weight);
-  else if (args.weight != nullptr)
-    simd::map_row(args.stream, dx, columns, weighted, dy, x, args.weight);
-  else if (args.accumulate_dx)
-    simd::map_row(
-        false, dx, columns, [plain](V old, V g, V v) HWY_ATTR { return hn::Add(old, plain(g, v)); },
-        dx, dy, x);
-  else
-    simd::map_row(args.stream, dx, columns, plain, dy, x);
+  const bool stream = args.stream && old == nullptr;
+  auto* out = reinterpret_cast<Out*>(dx);
+  simd::write_row(stream, out, args.columns, [=](std::size_t i, std::size_t count) HWY_ATTR {
+    V g = simd::load_up_to(d, dy + i, count);
+    const V distance = hn::Sub(simd::load_up_to(d, x + i, count), mean);
+    if (dweight != nullptr)
+      add_to(dweight + i, count,
+             [=](V sum) HWY_ATTR { return hn::MulAdd(g, hn::Mul(distance, a), sum); });
+    if (dbias != nullptr) add_to(dbias + i, count, [=](V sum) HWY_ATTR { return hn::Add(sum, g); });
+    if (weight != nullptr) g = hn::Mul(g, simd::load_up_to(d, weight + i, count));
+    const V result = hn::MulAdd(g, a, hn::MulAdd(distance, b, c));
+    return old == nullptr ? result : hn::Add(simd::load_up_to(d, old + i, count), result);
+  });
 }
 
-template <class T>
+template <class Out, class T>
 void norm_backward_rows_typed(const NormBackwardArgs<T, float>& args, std::int64_t begin,
                               std::int64_t end) {
   const FloatTag d;
@@ -126,24 +114,31 @@ void norm_backward_rows_typed(const NormBackwardArgs<T, float>& args, std::int64
     const T* x = args.x + at;
     const T* dy = args.dy + at;
     const RowSums sums = row_sums(args, stats, dy, x);
-    simd::prefetch_row(x, static_cast<std::size_t>(args.columns));
-    simd::prefetch_row(dy, static_cast<std::size_t>(args.columns));
-    add_to_parameters(args, stats, dy, x);
-    write_dx(args, stats, sums, dy, x, args.dx + at);
+    finish_row<Out>(args, stats, sums, dy, x, args.dx + at);
   }
 }
 
 void norm_backward_rows_float32(const NormBackwardArgs<float, float>& args, std::int64_t begin,
                                 std::int64_t end) {
-  norm_backward_rows_typed(args, begin, end);
+  norm_backward_rows_typed<float>(args, begin, end);
 }
 void norm_backward_rows_bfloat16(const NormBackwardArgs<bfloat16, float>& args, std::int64_t begin,
                                  std::int64_t end) {
-  norm_backward_rows_typed(args, begin, end);
+#if HWY_TARGET == HWY_AVX3
+  if (bfloat16_dot_products()) return norm_backward_rows_typed<NativeBFloat16>(args, begin, end);
+#endif
+  norm_backward_rows_typed<bfloat16>(args, begin, end);
 }
 void norm_backward_rows_float16(const NormBackwardArgs<float16, float>& args, std::int64_t begin,
                                 std::int64_t end) {
-  norm_backward_rows_typed(args, begin, end);
+  norm_backward_rows_typed<float16>(args, begin, end);
+}
+
+// total += block, block = 0.
+void move_sums(float* total, float* block, std::size_t n) {
+  simd::map_row(
+      false, total, n, [](V a, V b) HWY_ATTR { return hn::Add(a, b); }, total, block);
+  std::memset(block, 0, n * sizeof(float));
 }
 
 }  // namespace
@@ -158,6 +153,7 @@ namespace {
 HWY_EXPORT(norm_backward_rows_float32);
 HWY_EXPORT(norm_backward_rows_bfloat16);
 HWY_EXPORT(norm_backward_rows_float16);
+HWY_EXPORT(move_sums);
 
 // Rows summed in one go before they are added to the thread's total: bounds the rounding of long
 // sums.
@@ -181,6 +177,14 @@ void backward_rows(const NormBackwardArgs<double, double, S>& args, std::int64_t
   norm_backward_rows_double(args, begin, end);
 }
 
+void move_sums(float* total, float* block, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(move_sums)(total, block, static_cast<std::size_t>(n));
+}
+void move_sums(double* total, double* block, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) total[i] += block[i];
+  std::fill(block, block + n, 0.0);
+}
+
 // One thread's scratch: sums of the current block, then totals, for dweight and dbias.
 template <typename F>
 struct ThreadSums {
@@ -189,12 +193,8 @@ struct ThreadSums {
 
   F* block(int which) const { return data + which * columns; }
   F* total(int which) const { return data + (2 + which) * columns; }
-  void clear_blocks() const { std::fill(data, data + 2 * columns, F{0}); }
   void clear() const { std::fill(data, data + 4 * columns, F{0}); }
-  void flush() const {
-    for (std::int64_t i = 0; i < 2 * columns; ++i) data[2 * columns + i] += data[i];
-    clear_blocks();
-  }
+  void flush() const { move_sums(total(0), block(0), 2 * columns); }
 };
 
 template <typename F>

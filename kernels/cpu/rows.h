@@ -30,27 +30,45 @@ HWY_INLINE std::size_t lanes_to_alignment(const T* y) {
   return past == 0 ? 0 : (bytes - past) / sizeof(T);
 }
 
-/// y[i] = f(in[i]...) for i in [0, n), f taking and giving float32 vectors; y may be one of the
-/// inputs. `stream` writes past the caches (float only): for outputs that no cache would keep; the
+/// Fills y[0..n) with f(i, count): the vector of elements from i on, of which `count` are asked
+/// for. `stream` writes past the caches (float only): for outputs that no cache would keep; the
 /// caller ends its part with finish_streaming.
-template <class T, class F, class... In>
-HWY_INLINE void map_row(bool stream, T* y, std::size_t n, const F& f, const In*... in) {
+template <class T, class F>
+HWY_INLINE void write_row(bool stream, T* y, std::size_t n, const F& f) {
   const FloatTag d;
   const std::size_t lanes = hn::Lanes(d);
   std::size_t i = 0;
   if constexpr (std::is_same_v<T, float>) {
     if (stream && n >= 4 * lanes) {
       i = lanes_to_alignment(y);
-      if (i != 0) store_n(d, f(load_n(d, in, i)...), y, i);
-      for (; i + lanes <= n; i += lanes) hn::Stream(f(load(d, in + i)...), d, y + i);
+      if (i != 0) store_n(d, f(std::size_t{0}, i), y, i);
+      for (; i + lanes <= n; i += lanes) hn::Stream(f(i, lanes), d, y + i);
     }
   }
   if constexpr (kStoresTwo<T>) {
-    for (; i + 2 * lanes <= n; i += 2 * lanes)
-      store_two(d, f(load(d, in + i)...), f(load(d, in + i + lanes)...), y + i);
+    for (; i + 2 * lanes <= n; i += 2 * lanes) {
+      const auto low = f(i, lanes);
+      store_two(d, low, f(i + lanes, lanes), y + i);
+    }
   }
-  for (; i + lanes <= n; i += lanes) store(d, f(load(d, in + i)...), y + i);
-  if (i < n) store_n(d, f(load_n(d, in + i, n - i)...), y + i, n - i);
+  for (; i + lanes <= n; i += lanes) store(d, f(i, lanes), y + i);
+  if (i < n) store_n(d, f(i, n - i), y + i, n - i);
+}
+
+/// `count` elements at p, a whole vector or fewer.
+template <class D, class T>
+HWY_INLINE hn::Vec<D> load_up_to(D d, const T* p, std::size_t count) {
+  return count == hn::Lanes(d) ? load(d, p) : load_n(d, p, count);
+}
+
+/// y[i] = f(in[i]...) for i in [0, n), f taking and giving float32 vectors; y may be one of the
+/// inputs. `stream` as in write_row.
+template <class T, class F, class... In>
+HWY_INLINE void map_row(bool stream, T* y, std::size_t n, const F& f, const In*... in) {
+  const FloatTag d;
+  write_row(stream, y, n, [d, &f, in...](std::size_t i, std::size_t count) HWY_ATTR {
+    return f(load_up_to(d, in + i, count)...);
+  });
 }
 
 /// dispatch_float for kernels that compute: bfloat16 is NativeBFloat16 where the CPU has it.
@@ -60,22 +78,6 @@ HWY_INLINE void dispatch_computed(DType dtype, const char* op, Fn&& fn) {
   if (dtype == DType::kBFloat16 && bfloat16_dot_products()) return fn(TypeTag<NativeBFloat16>{});
 #endif
   dispatch_float(dtype, op, fn);
-}
-
-/// Asks for a row that is needed soon, so that its way from memory overlaps with the work on this
-/// one: the row `rows_ahead(n)` further on (asking beyond the end of memory does no harm), but not
-/// fewer than `least`, where so many rows are worked on together.
-template <class T>
-HWY_INLINE std::size_t rows_ahead(std::size_t n) {
-  constexpr std::size_t kDistance = 8192;
-  return 1 + kDistance / (n * sizeof(T) + 1);
-}
-template <class T>
-HWY_INLINE void prefetch_row(const T* row, std::size_t n, std::size_t least = 1) {
-  constexpr std::size_t kLine = 64 / sizeof(T);
-  const std::size_t rows = rows_ahead<T>(n);
-  const T* ahead = row + (rows < least ? least : rows) * n;
-  for (std::size_t i = 0; i < n; i += kLine) hwy::Prefetch(ahead + i);
 }
 
 /// y[i] = f(in[i]...) as map_row, and returns the sum of y before it was rounded to T.

@@ -46,7 +46,6 @@ void softmax_row(bool stream, T* y, const T* x, std::size_t n) {
   if (n <= kScratch) {
     alignas(HWY_MAX_BYTES) float scratch[kScratch];
     const V scale = hn::Set(d, 1.0f / simd::map_and_sum_row(scratch, n, exponential, x));
-    simd::prefetch_row(x, n);
     simd::map_row(
         stream, y, n, [scale](V v) HWY_ATTR { return hn::Mul(v, scale); }, scratch);
     return;
