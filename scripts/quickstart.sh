@@ -144,6 +144,7 @@ stop_daemon() {
 }
 
 allow_mpi_as_root
+let_survivors_tell
 [ -n "$build_dir" ] || install_and_build
 prepare_work
 make_text

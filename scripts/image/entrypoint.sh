@@ -19,6 +19,7 @@ esac
 
 umask 077
 allow_mpi_as_root
+let_survivors_tell
 mpirun -n "${RANKS:-1}" --bind-to none --oversubscribe "$repository/bin/meshloomd" \
   --state-dir "${STATE_DIR:-/state}" --data-dir "${DATA_DIR:-/data}" --world-size "${RANKS:-1}" "$@" &
 mpirun_pid=$!
