@@ -67,8 +67,9 @@ Meeting read_meeting(const std::vector<std::string>& packed) {
 
 }  // namespace
 
-RankGroups::RankGroups(std::unique_ptr<FailureChannel> channel, TrainingPulse* pulse)
-    : channel_(std::move(channel)), pulse_(pulse) {}
+RankGroups::RankGroups(std::unique_ptr<FailureChannel> channel,
+                       std::shared_ptr<const FlightField> flight, TrainingPulse* pulse)
+    : channel_(std::move(channel)), flight_(std::move(flight)), pulse_(pulse) {}
 
 RankGroups::~RankGroups() = default;
 
@@ -94,6 +95,13 @@ void RankGroups::raise(const std::string& error, std::uint64_t verb) {
   channel_->raise(epoch_, verb, text.substr(0, FailureChannel::kLongestText));
   noticed_ = channel_->first(epoch_);
   if (on_raise_) on_raise_(epoch_, *noticed_);
+}
+
+AbortRecord RankGroups::abort(const AbortRecord& mine) {
+  AbortBoard& board = flight_->abort_board();
+  if (!board.claim(epoch_, mine)) return board.read(epoch_).value_or(mine);
+  if (on_abort_) on_abort_(mine);
+  return mine;
 }
 
 std::string RankGroups::last_collective() const {

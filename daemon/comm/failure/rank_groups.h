@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/comm/diagnosis/flight_field.h"
 #include "daemon/comm/failure/failure_channel.h"
 #include "daemon/comm/failure/peer_access.h"
 #include "daemon/comm/training_pulse.h"
@@ -53,8 +54,10 @@ class RecoverableGroup {
 /// were made.
 class RankGroups final : public FailureDomain {
  public:
-  /// `pulse`: where the groups tell what they do; may be null.
-  explicit RankGroups(std::unique_ptr<FailureChannel> channel, TrainingPulse* pulse = nullptr);
+  /// `flight`: the logs of all ranks; groups write to this rank's. `pulse`: where the groups tell
+  /// what they do; may be null.
+  RankGroups(std::unique_ptr<FailureChannel> channel, std::shared_ptr<const FlightField> flight,
+             TrainingPulse* pulse = nullptr);
   /// What the groups of this rank tell of memory that peers may still touch.
   const std::shared_ptr<PeerAccess>& peer_access() const { return peer_access_; }
   ~RankGroups() override;
@@ -66,6 +69,19 @@ class RankGroups final : public FailureDomain {
   std::uint64_t next_world() { return ++worlds_; }
 
   TrainingPulse* pulse() const { return pulse_; }
+  const FlightField& flight() const { return *flight_; }
+
+  /// The abort record of this epoch; none as long as no rank of the host has written it.
+  std::optional<AbortRecord> aborted() const {
+    AbortBoard& board = flight_->abort_board();
+    return board.written(epoch_) ? board.read(epoch_) : std::nullopt;
+  }
+  /// `mine` becomes the record unless there is one; gives the record that stands.
+  AbortRecord abort(const AbortRecord& mine);
+  /// Called on the rank whose record stands, before its waits throw.
+  void on_abort(std::function<void(const AbortRecord&)> callback) {
+    on_abort_ = std::move(callback);
+  }
 
   /// Moves all that is in flight in all groups: a peer may wait for another one first.
   void poll_all();
@@ -108,6 +124,7 @@ class RankGroups final : public FailureDomain {
   std::string last_collective() const;
 
   std::unique_ptr<FailureChannel> channel_;
+  std::shared_ptr<const FlightField> flight_;
   TrainingPulse* pulse_;
   std::shared_ptr<PeerAccess> peer_access_ = std::make_shared<PeerAccess>();
   std::vector<RecoverableGroup*> groups_;
@@ -118,6 +135,7 @@ class RankGroups final : public FailureDomain {
   bool given_up_ = false;
   bool broken_ = false;
   std::function<void(std::uint64_t, const Failure&)> on_raise_;
+  std::function<void(const AbortRecord&)> on_abort_;
 };
 
 }  // namespace meshloom::comm

@@ -5,46 +5,46 @@
 
 #include <algorithm>
 #include <iterator>
+#include <vector>
 
 namespace meshloom::comm {
 namespace {
 
-const char* state_name(FlightState state) {
-  switch (state) {
-    case FlightState::kIssued: return "issued";
-    case FlightState::kMoving: return "moving";
-    case FlightState::kDone: return "done";
-    case FlightState::kFailed: return "failed";
-  }
-  return "?";
-}
+// Lines of a text: what a person reads of one group.
+constexpr std::size_t kMostLines = 64;
 
 }  // namespace
 
-std::uint64_t FlightRecorder::issue(const char* name, std::size_t bytes, Clock::time_point now) {
-  last_ = next_ % kEntries;
-  entries_[last_] = {next_, name, bytes, FlightState::kIssued, now, now};
-  return next_++;
-}
-
-void FlightRecorder::set_state(std::uint64_t sequence, FlightState state, Clock::time_point now) {
-  Entry& entry = entries_[sequence % kEntries];
-  if (entry.sequence != sequence) return;  // pushed out by later ones
-  entry.state = state;
-  entry.changed = now;
+FlightRecorder::Issued FlightRecorder::issue(const Signature& signature, std::int64_t number,
+                                             int peer, std::size_t bytes, Clock::time_point now) {
+  FlightEntry entry;
+  entry.group = group_;
+  entry.sequence = next_;
+  entry.number = number;
+  entry.kind = signature.kind;
+  entry.dtype = signature.dtype;
+  entry.op = signature.op;
+  entry.root = number < 0 ? peer : signature.root;
+  entry.bytes = bytes;
+  entry.elements = signature.elements;
+  last_kind_ = signature.kind;
+  last_issue_ = now;
+  return {next_++, log_.issue(entry, now)};
 }
 
 std::string FlightRecorder::text() const {
-  std::string out;
-  const std::uint64_t count = std::min<std::uint64_t>(next_, kEntries);
+  const auto log = log_.read();
+  std::vector<FlightEntry> mine;
+  for (const FlightEntry& entry : log->entries)
+    if (entry.group == group_) mine.push_back(entry);
   const auto seconds = [&](Clock::time_point t) {
     return std::chrono::duration<double>(t - start_).count();
   };
-  for (std::uint64_t i = next_ - count; i < next_; ++i) {
-    const Entry& e = entries_[i % kEntries];
-    if (e.sequence != i || *e.name == '\0') continue;  // a number that was skipped
+  std::string out;
+  for (std::size_t i = mine.size() - std::min(mine.size(), kMostLines); i < mine.size(); ++i) {
+    const FlightEntry& e = mine[i];
     fmt::format_to(std::back_inserter(out), "#{} {} {} bytes {} issued {:.6f} {} {:.6f}\n",
-                   e.sequence, e.name, e.bytes, state_name(e.state), seconds(e.issued),
+                   e.sequence, kind_name(e.kind), e.bytes, to_string(e.state), seconds(e.issued),
                    e.state == FlightState::kDone ? "done" : "changed", seconds(e.changed));
   }
   return out;

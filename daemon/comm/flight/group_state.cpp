@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "daemon/comm/backoff.h"
+#include "daemon/comm/diagnosis/diagnosis.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::comm {
@@ -13,11 +14,15 @@ namespace {
 // waiting.
 constexpr auto kLongestPollGap = std::chrono::milliseconds(100);
 
+constexpr const char* kAbortedReason = "COLLECTIVE_ABORTED";
+
 }  // namespace
 
 struct GroupState::InFlight {
   CollectiveKind kind = CollectiveKind::kNone;
   std::uint64_t sequence = 0;
+  std::int64_t number = -1;  ///< that all ranks agree on; -1: a send or a receive
+  FlightLog::Ticket ticket = 0;
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_staged = 0;
   std::unique_ptr<Collective> collective;
@@ -74,7 +79,8 @@ GroupState::GroupState(std::unique_ptr<Algorithms> algorithms, GroupOptions opti
     : algorithms_(std::move(algorithms)),
       options_(std::move(options)),
       groups_(std::move(groups)),
-      place_(std::move(place)) {
+      place_(std::move(place)),
+      recorder_(groups_->flight().own(), options_.name, members_digest(), place_.world_ranks) {
   groups_->add(this);
   if (TrainingPulse* pulse = groups_->pulse()) name_in_pulse_ = pulse->keep_name(options_.name);
 }
@@ -110,9 +116,6 @@ WorkPtr GroupState::issue(Call call) {
   auto one = std::make_shared<InFlight>();
   one->kind = kind;
   one->last_poll = Clock::now();
-  one->sequence = recorder_.issue(kind_name(kind), call.bytes, one->last_poll);
-  if (TrainingPulse* pulse = groups_->pulse())
-    pulse->begin_collective(kind_name(kind), one->sequence, name_in_pulse_);
   // Collectives alone have a number that all ranks agree on: of sends and receives ranks may have
   // different numbers.
   if (kind == CollectiveKind::kSend) {
@@ -120,8 +123,15 @@ WorkPtr GroupState::issue(Call call) {
   } else if (kind == CollectiveKind::kRecv) {
     --unmatched_;
   } else {
+    one->number = static_cast<std::int64_t>(first_number_ + collectives_);
     call.signature.sequence = collectives_++;
   }
+  const FlightRecorder::Issued issued =
+      recorder_.issue(call.signature, one->number, call.peer, call.bytes, one->last_poll);
+  one->sequence = issued.sequence;
+  one->ticket = issued.ticket;
+  if (TrainingPulse* pulse = groups_->pulse())
+    pulse->begin_collective(kind_name(kind), one->sequence, name_in_pulse_);
   call.bytes_sent = &one->bytes_sent;
   call.bytes_staged = &one->bytes_staged;
   one->collective = algorithms_->start(call);
@@ -140,8 +150,7 @@ void GroupState::poll_at(Clock::time_point now) {
   try {
     algorithms_->progress();
   } catch (const Error& error) {
-    fail(*in_flight_.front(), std::current_exception(), error.what());
-    groups_->after_break();
+    fail_as_recorded(*in_flight_.front(), error);
     return;
   }
   for (auto it = in_flight_.begin(); it != in_flight_.end();) {
@@ -164,7 +173,7 @@ void GroupState::advance(InFlight& one, Clock::time_point now) {
       one.seen_progress = progress;
       one.waited = {};
       one.last_poll = now;
-      if (!one.moving) recorder_.set_state(one.sequence, FlightState::kMoving, now);
+      if (!one.moving) recorder_.set_state(one.ticket, FlightState::kStarted, now);
       one.moving = true;
     } else if (groups_->raised(now)) {
       groups_->notice();
@@ -174,8 +183,7 @@ void GroupState::advance(InFlight& one, Clock::time_point now) {
   } catch (const SignatureDiffers& difference) {
     fail_for_all(one, difference);
   } catch (const Error& error) {
-    fail(one, std::current_exception(), error.what());
-    groups_->after_break();
+    fail_as_recorded(one, error);
   }
 }
 
@@ -186,7 +194,7 @@ void GroupState::complete(InFlight& one, Clock::time_point now) {
   counter.bytes_staged += one.bytes_staged;
   ++one.seen_progress;
   one.collective.reset();
-  recorder_.set_state(one.sequence, FlightState::kDone, now);
+  recorder_.set_state(one.ticket, FlightState::kDone, now);
 }
 
 std::map<std::string, CommCounter> GroupState::counters() const {
@@ -204,8 +212,10 @@ std::map<std::string, CommCounter> GroupState::counters() const {
 
 void GroupState::check_deadline(InFlight& one, Clock::time_point now) {
   if (options_.abort != nullptr && options_.abort->raised.load(std::memory_order_acquire))
-    throw Aborted(describe(one) + ": given up, since the abort flag was raised",
-                  "COLLECTIVE_ABORTED");
+    throw Aborted(describe(one) + ": given up, since the abort flag was raised", kAbortedReason);
+  // In another group this rank may still be waited for.
+  if (const auto record = groups_->aborted(); record && record->group_id == members_digest())
+    std::rethrow_exception(error_of(one, *record, nullptr));
   one.waited += std::min<Clock::duration>(now - one.last_poll, kLongestPollGap);
   one.last_poll = now;
   if (one.waited < options_.timeout) return;
@@ -237,6 +247,70 @@ void GroupState::fail(const InFlight& one, const std::exception_ptr& error,
   });
 }
 
+void GroupState::fail_as_recorded(const InFlight& one, const Error& error) {
+  std::exception_ptr shown = std::current_exception();
+  std::string why = error.what();
+  const bool to_record = error.kind() == ErrorKind::kDeadlineExceeded ||
+                         error.kind() == ErrorKind::kComm || error.reason() == kAbortedReason;
+  if (to_record && !error.metadata().contains("recorded_by")) {
+    const AbortRecord record = groups_->abort(record_of(one, error));
+    shown = error_of(one, record, &error);
+    why = record.text;
+  }
+  fail(one, shown, why);
+  groups_->after_break();
+}
+
+AbortRecord GroupState::record_of(const InFlight& one, const Error& error) const {
+  AbortRecord record;
+  record.rank = place_.world_ranks[static_cast<std::size_t>(algorithms_->rank())];
+  record.kind = error.kind();
+  record.reason = error.reason();
+  record.collective = kind_name(one.kind);
+  record.sequence = one.sequence;
+  record.group = options_.name;
+  record.group_id = members_digest();
+  if (const auto missing = error.metadata().find("missing"); missing != error.metadata().end())
+    record.missing = missing->second;
+  record.text = error.what();
+  if (record.text.find(describe(one)) == std::string::npos)
+    record.text = describe(one) + ": " + record.text;
+  const FlightReport report = read_flight_report(groups_->flight());
+  if (const OpenCollective* open = find_open(report, record.group_id, one.number, record.rank))
+    record.root_cause = open->root_cause;
+  if (!record.root_cause.empty()) record.text += "; root cause: " + record.root_cause;
+  return record;
+}
+
+std::exception_ptr GroupState::error_of(const InFlight& one, const AbortRecord& record,
+                                        const Error* own) const {
+  const int rank = algorithms_->rank();
+  const bool mine = record.rank == place_.world_ranks[static_cast<std::size_t>(rank)] &&
+                    record.group_id == members_digest() && record.sequence == one.sequence;
+  std::string text = record.text;
+  if (!mine)
+    text = own != nullptr
+               ? fmt::format("{}; rank {} found first: {}", own->what(), record.rank, record.text)
+               : fmt::format("{}: given up, as rank {} found: {}", describe(one), record.rank,
+                             record.text);
+  Error::Metadata metadata;
+  if (own != nullptr) metadata = own->metadata();
+  metadata.insert({{"collective", kind_name(one.kind)},
+                   {"sequence", std::to_string(one.sequence)},
+                   {"group", options_.name},
+                   {"rank", std::to_string(rank)},
+                   {"missing", record.missing},
+                   {"root_cause", record.root_cause},
+                   {"recorded_by", std::to_string(record.rank)}});
+  const ErrorKind kind = own != nullptr ? own->kind() : record.kind;
+  const std::string reason = own != nullptr ? own->reason() : record.reason;
+  if (kind == ErrorKind::kAborted)
+    return std::make_exception_ptr(Aborted(text, reason, std::move(metadata)));
+  if (kind == ErrorKind::kComm)
+    return std::make_exception_ptr(CommError(text, reason, std::move(metadata)));
+  return std::make_exception_ptr(DeadlineExceeded(text, reason, std::move(metadata)));
+}
+
 void GroupState::fail_for_all(InFlight& one, const SignatureDiffers& difference) {
   const int rank = algorithms_->rank();
   const std::string mine = to_string(difference.mine()), theirs = to_string(difference.theirs());
@@ -259,20 +333,28 @@ void GroupState::end_all(const std::function<std::exception_ptr(const InFlight&)
     InFlight& one = *in_flight_.back();
     one.error = error_of(one);
     one.collective.reset();
-    recorder_.set_state(one.sequence, FlightState::kFailed, now);
+    recorder_.set_state(one.ticket, FlightState::kFailed, now);
     in_flight_.pop_back();
   }
 }
 
 GroupStanding GroupState::standing() const {
-  GroupStanding standing{
-      place_.key, place_.key, algorithms_->size(), collectives_, recorder_.next_sequence(),
-      true,       0};
-  for (const int rank : place_.world_ranks)
-    standing.members = mix(standing.members + static_cast<std::uint64_t>(rank));
+  GroupStanding standing{place_.key,
+                         members_digest(),
+                         algorithms_->size(),
+                         collectives_,
+                         recorder_.next_sequence(),
+                         true,
+                         0};
   standing.whole = ended_ || (in_flight_.empty() && poison_.empty());
   standing.unmatched = ended_ ? 0 : unmatched_;
   return standing;
+}
+
+std::uint64_t GroupState::members_digest() const {
+  std::uint64_t digest = place_.key;
+  for (const int rank : place_.world_ranks) digest = mix(digest + static_cast<std::uint64_t>(rank));
+  return digest;
 }
 
 std::optional<RecoverableGroup::LastIssued> GroupState::last_issued() const {
@@ -300,6 +382,7 @@ void GroupState::start_over(std::uint64_t sequence, const std::string& cause) {
   recorder_.skip_to(sequence);
   // A split may have failed on some ranks alone; every split takes a number of the sequence.
   splits_ = sequence;
+  first_number_ = sequence;
   collectives_ = 0;
   unmatched_ = 0;
   poison_.clear();

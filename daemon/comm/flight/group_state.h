@@ -74,6 +74,13 @@ class GroupState final : public RecoverableGroup {
   void check_deadline(InFlight& one, Clock::time_point now);
   /// Poisons the group and ends all that is in flight: `one` with `error`, the rest because of it.
   void fail(const InFlight& one, const std::exception_ptr& error, const std::string& why);
+  /// A deadline or a death, which all ranks of the host are to show alike: this rank's becomes
+  /// their abort record, or that which stands becomes this rank's.
+  void fail_as_recorded(const InFlight& one, const Error& error);
+  AbortRecord record_of(const InFlight& one, const Error& error) const;
+  /// What this rank throws of a record, whoever wrote it; `own` is what it found itself, if it did.
+  std::exception_ptr error_of(const InFlight& one, const AbortRecord& record,
+                              const Error* own) const;
   /// Ends `one` with an error that names both sides, and everyone's waits.
   void fail_for_all(InFlight& one, const SignatureDiffers& difference);
   /// Newest first: a message that still comes must not go to a younger receive (MpiTransport).
@@ -84,6 +91,8 @@ class GroupState final : public RecoverableGroup {
   std::string describe(const InFlight& one) const;
   /// "2", or "2 (world rank 6)".
   std::string rank_text(int rank) const;
+  /// Of the group's key and members: the same on all of them, another one in every other group.
+  std::uint64_t members_digest() const;
   std::string ranks_text(const std::vector<int>& ranks) const;
 
   std::unique_ptr<Algorithms> algorithms_;
@@ -92,6 +101,8 @@ class GroupState final : public RecoverableGroup {
   GroupPlace place_;
   std::uint64_t splits_ = 0;
   std::uint64_t collectives_ = 0;
+  /// Of collectives in the log since the last recovery, so that no number comes twice.
+  std::uint64_t first_number_ = 0;
   std::int64_t unmatched_ = 0;  ///< sends less receives since the group was new
   FlightRecorder recorder_;
   const std::string* name_in_pulse_ = nullptr;

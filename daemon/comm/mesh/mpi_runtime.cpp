@@ -12,6 +12,7 @@
 #include "daemon/comm/collectives/transport_algorithms.h"
 #include "daemon/comm/failure/mpi_failure_channel.h"
 #include "daemon/comm/flight/collective_group.h"
+#include "daemon/comm/mesh/flight_exchange.h"
 #include "daemon/comm/mesh/mpi_environment.h"
 #include "daemon/comm/mesh/mpi_segment_folder.h"
 #include "daemon/comm/mpi_check.h"
@@ -52,9 +53,15 @@ MpiRuntime::MpiRuntime(const MpiRuntimeOptions& options)
   // Every rank has mapped its neighbours' segments by now: their files are needed no more.
   bootstrap_->barrier();
   segments_->hide();
+  flight_ = share_flight_logs(*bootstrap_, *memory_);
   if (world_size_ > 1)
     groups_ = std::make_shared<RankGroups>(
-        make_mpi_failure_channel(MPI_COMM_WORLD, leftovers_, options_.bootstrap_timeout), &pulse_);
+        make_mpi_failure_channel(MPI_COMM_WORLD, leftovers_, options_.bootstrap_timeout), flight_,
+        &pulse_);
+}
+
+void MpiRuntime::on_abort(std::function<void(const AbortRecord&)> callback) {
+  if (groups_) groups_->on_abort(std::move(callback));
 }
 
 MpiRuntime::~MpiRuntime() {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "daemon/comm/diagnosis/flight_field.h"
 #include "daemon/comm/mesh/rank_runtime.h"
 #include "daemon/comm/mesh/symmetric_environment.h"
 #include "daemon/comm/training_pulse.h"
@@ -51,6 +53,12 @@ class MpiRuntime : public RankRuntime {
   /// On a communicator of its own.
   std::unique_ptr<ProcessGroup> make_world_group(const GroupOptions& = {}) override;
 
+  /// The flight logs of all ranks, for any thread.
+  const std::shared_ptr<const FlightField>& flight() const { return flight_; }
+  /// Called on this rank's training thread when the abort record of the host is this rank's, before
+  /// its waits throw.
+  void on_abort(std::function<void(const AbortRecord&)> callback);
+
   /// Why collectives inside a host go over messages; empty: they go through symmetric memory.
   const std::string& symmetric_refusal() const { return memory_->refusal(); }
 
@@ -67,6 +75,7 @@ class MpiRuntime : public RankRuntime {
   std::unique_ptr<MpiSegmentFolder> segments_;
   std::unique_ptr<Bootstrap> bootstrap_;
   std::shared_ptr<MpiLeftovers> leftovers_;
+  std::shared_ptr<const FlightField> flight_;
   std::shared_ptr<RankGroups> groups_;
   std::shared_ptr<SymmetricMemory> memory_;
 };

@@ -17,7 +17,19 @@ namespace {
 
 std::size_t field_bytes(int world_size) {
   const auto ranks = static_cast<std::size_t>(world_size);
-  return sizeof(ByteRing) * ranks * ranks + sizeof(Seat) * ranks + sizeof(FailureBoard);
+  return sizeof(ByteRing) * ranks * ranks + sizeof(Seat) * ranks + sizeof(FailureBoard) +
+         FlightLog::bytes() * ranks;
+}
+
+/// This rank's log is its own from here on.
+std::shared_ptr<const FlightField> open_flight_field(
+    const std::shared_ptr<SharedMemoryWorld>& world, int rank) {
+  auto field = std::make_shared<FlightField>();
+  field->rank = rank;
+  for (int r = 0; r < world->world_size(); ++r)
+    field->logs.push_back({world->flight_log(r), {}, world});
+  field->own().begin(rank, own_start_time(), own_pid_namespace());
+  return field;
 }
 
 }  // namespace
@@ -33,6 +45,11 @@ SharedMemoryWorld::SharedMemoryWorld(int world_size) {
   rings_ = {static_cast<ByteRing*>(memory), world_size};
   Seat* seats = reinterpret_cast<Seat*>(rings_.rings + world_size * world_size);
   failures_ = {reinterpret_cast<FailureBoard*>(seats + world_size), seats, world_size};
+  flight_logs_ = reinterpret_cast<std::byte*>(failures_.board + 1);
+}
+
+FlightLog SharedMemoryWorld::flight_log(int rank) const {
+  return FlightLog(flight_logs_ + FlightLog::bytes() * static_cast<std::size_t>(rank));
 }
 
 SharedMemoryWorld::~SharedMemoryWorld() {
@@ -46,9 +63,11 @@ SharedMemoryRank::SharedMemoryRank(const std::shared_ptr<SharedMemoryWorld>& wor
   auto endpoint = std::make_shared<RingEndpoint>(
       std::shared_ptr<const RingField>(world, &world->rings()), rank);
   transport_ = make_shared_memory_transport(endpoint);
-  groups_ = std::make_shared<RankGroups>(make_shared_memory_failure_channel(
-      std::shared_ptr<const FailureField>(world, &world->failures()), std::move(endpoint), timeout,
-      symmetric.sharing != SharingMode::kNone));
+  groups_ = std::make_shared<RankGroups>(
+      make_shared_memory_failure_channel(
+          std::shared_ptr<const FailureField>(world, &world->failures()), std::move(endpoint),
+          timeout, symmetric.sharing != SharingMode::kNone),
+      open_flight_field(world, rank));
 }
 
 std::unique_ptr<ProcessGroup> SharedMemoryRank::make_world_group(const GroupOptions& options) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 
+#include "daemon/comm/diagnosis/flight_field.h"
 #include "daemon/comm/failure/rank_groups.h"
 #include "daemon/comm/failure/shared_memory_failure_channel.h"
 #include "daemon/comm/process_group.h"
@@ -15,7 +16,8 @@
 
 namespace meshloom::comm {
 
-/// The rings and what failures need, in an anonymous mapping that forked children share.
+/// The rings, the flight logs and what failures need, in an anonymous mapping that forked children
+/// share.
 class SharedMemoryWorld {
  public:
   /// Throws ResourceExhausted naming the size.
@@ -27,10 +29,12 @@ class SharedMemoryWorld {
   int world_size() const { return rings_.world_size; }
   const RingField& rings() const { return rings_; }
   const FailureField& failures() const { return failures_; }
+  FlightLog flight_log(int rank) const;
 
  private:
   RingField rings_;
   FailureField failures_;
+  std::byte* flight_logs_ = nullptr;
 };
 
 /// One rank's messages and groups; made once for each rank, and used by its training thread.

@@ -95,6 +95,18 @@ GatheredSegments SegmentDirectory::gather(ProcessGroup& group, const SegmentPiec
 }
 
 GatheredSegments SegmentDirectory::gather(PeerExchange& group, const SegmentPiece& mine) {
+  ReachedSegments reached = reach(group, mine);
+  GatheredSegments all = std::move(reached.memory);
+  std::string trouble = mine.trouble;
+  for (std::size_t r = 0; r < reached.why_not.size() && trouble.empty(); ++r)
+    if (!reached.why_not[r].empty())
+      trouble = fmt::format("no way to the memory of rank {}: {}", r, reached.why_not[r]);
+  all.why_not = agree(group, trouble);
+  if (!all.why_not.empty()) all.segments.assign(all.segments.size(), nullptr);
+  return all;
+}
+
+ReachedSegments SegmentDirectory::reach(PeerExchange& group, const SegmentPiece& mine) {
   const auto size = static_cast<std::size_t>(group.size());
   const auto rank = static_cast<std::size_t>(group.rank());
   Card own;
@@ -107,9 +119,11 @@ GatheredSegments SegmentDirectory::gather(PeerExchange& group, const SegmentPiec
   std::vector<Card> cards(size);
   std::memcpy(cards.data(), exchange(group, &own, sizeof(own)).data(), sizeof(Card) * size);
 
-  GatheredSegments all{{size, nullptr}, {}, {}, std::vector<Sharing>(size, Sharing::kNone), {}};
+  ReachedSegments reached{{{size, nullptr}, {}, {}, std::vector<Sharing>(size, Sharing::kNone), {}},
+                          std::vector<std::string>(size)};
+  GatheredSegments& all = reached.memory;
   std::vector<std::uint8_t> wanted(size, 0);
-  std::vector<std::string> reasons(size);
+  std::vector<std::string>& reasons = reached.why_not;
   for (std::size_t r = 0; r < size; ++r) {
     all.offsets.push_back(cards[r].offset);
     all.bytes.push_back(cards[r].bytes);
@@ -117,19 +131,16 @@ GatheredSegments SegmentDirectory::gather(PeerExchange& group, const SegmentPiec
     if (r == rank || !cards[r].given) continue;
     all.segments[r] = open(cards[r].name, all.ways[r], reasons[r]);
     wanted[r] = all.segments[r] == nullptr;
+    if (all.segments[r]) reasons[r].clear();
   }
   deliver(group, cards, wanted, mine.segment);
-  std::string trouble = mine.trouble;
   for (std::size_t r = 0; r < size; ++r) {
     if (!wanted[r]) continue;
     reasons[r].clear();
     all.segments[r] = open(cards[r].name, all.ways[r], reasons[r]);
-    if (!all.segments[r] && trouble.empty())
-      trouble = fmt::format("no way to the memory of rank {}: {}", r, reasons[r]);
+    if (all.segments[r]) reasons[r].clear();
   }
-  all.why_not = agree(group, trouble);
-  if (!all.why_not.empty()) all.segments.assign(size, nullptr);
-  return all;
+  return reached;
 }
 
 std::shared_ptr<Segment> SegmentDirectory::open(const SegmentName& name, Sharing& way,

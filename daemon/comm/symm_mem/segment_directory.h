@@ -43,6 +43,12 @@ struct GatheredSegments {
   std::string why_not;
 };
 
+/// What one reach() gave.
+struct ReachedSegments {
+  GatheredSegments memory;           ///< a rank whose segment cannot be reached: null
+  std::vector<std::string> why_not;  ///< by rank; empty: it was reached, or brought none
+};
+
 /// The processes of the ranks, by rank; null for `rank` itself and for threads of its process.
 std::vector<std::unique_ptr<PeerProcess>> processes_of(const GatheredSegments& all, int rank,
                                                        PeerProcess::Watch watch);
@@ -67,6 +73,9 @@ class SegmentDirectory {
   GatheredSegments gather(ProcessGroup& group, const SegmentPiece& mine);
   /// The same before there is a group. Throws what the exchange throws.
   GatheredSegments gather(PeerExchange& group, const SegmentPiece& mine);
+  /// As gather(), but each rank keeps what it sees, whatever the others see. Owners hold their
+  /// segments until all have come back from it.
+  ReachedSegments reach(PeerExchange& group, const SegmentPiece& mine);
 
   /// Without the other ranks: a segment that a peer of an earlier gather() has told of. Null, and
   /// why, where it cannot be opened, or its descriptor has not come yet.

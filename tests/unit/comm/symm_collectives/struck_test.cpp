@@ -55,6 +55,21 @@ const Kind kKinds[] = {
        const auto views = views_of(data);
        return group.all_to_all(views, views);
      }},
+    {"send_recv",
+     [](ProcessGroup& group, auto& data) {
+       const auto views = views_of(data);
+       return group.send_recv(views, views);
+     }},
+    {"scatter",
+     [](ProcessGroup& group, auto& data) {
+       const auto views = views_of(data);
+       return group.scatter(views[static_cast<std::size_t>(group.rank())], views, 1);
+     }},
+    {"gather",
+     [](ProcessGroup& group, auto& data) {
+       const auto views = views_of(data);
+       return group.gather(views, views[static_cast<std::size_t>(group.rank())], 1);
+     }},
     {"broadcast",
      [](ProcessGroup& group, auto& data) { return group.broadcast(view_of(data[0]), 1); }},
     {"barrier", [](ProcessGroup& group, auto&) { return group.barrier(); }},
@@ -102,19 +117,25 @@ TEST(StruckCollective, AKilledRankIsNamedAtOnce) {
     EXPECT_STREQ(verdict->reason, "SYMM_MEM_PEER_GONE") << kind.name;
     EXPECT_THAT(std::string(verdict->text), HasSubstr(kind.name));
     EXPECT_THAT(std::string(verdict->text), HasSubstr("rank 1 (pid ")) << kind.name;
+    EXPECT_THAT(std::string(verdict->text), HasSubstr("root cause: rank 1 ")) << kind.name;
     EXPECT_LT(verdict.delay(), 1s) << kind.name;
   }
   EXPECT_EQ(files_in_shared_memory(), before);
 }
 
 TEST(StruckCollective, AStoppedRankIsToldApart) {
+  const auto before = files_in_shared_memory();
   for (const Kind& kind : kKinds) {
     SharedVerdict verdict;
-    EXPECT_EQ(strike(kind, SIGSTOP, 500ms, verdict), 0) << kind.name;
+    EXPECT_EQ(strike(kind, SIGSTOP, 1500ms, verdict), 0) << kind.name;
     EXPECT_STREQ(verdict->reason, "COLLECTIVE_TIMEOUT") << kind.name;
     EXPECT_THAT(std::string(verdict->text), HasSubstr("rank 1: its process")) << kind.name;
     EXPECT_THAT(std::string(verdict->text), HasSubstr("is stopped (SIGSTOP")) << kind.name;
+    EXPECT_THAT(std::string(verdict->text), HasSubstr("root cause: rank 1 ")) << kind.name;
+    // The deadline, and what else is allowed until the others know.
+    EXPECT_LT(verdict.delay(), 2s) << kind.name;
   }
+  EXPECT_EQ(files_in_shared_memory(), before);
 }
 
 }  // namespace
