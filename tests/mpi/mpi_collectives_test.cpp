@@ -9,6 +9,7 @@
 
 #include "daemon/comm/mesh/mpi_runtime.h"
 #include "tests/unit/comm/collectives/collectives_body.h"
+#include "tests/unit/comm/collectives/soak_body.h"
 #include "tests/unit/comm/failure/failure_body.h"
 #include "tests/unit/comm/mismatch_body.h"
 
@@ -19,6 +20,8 @@ meshloom::comm::MpiRuntime* runtime = nullptr;
 TEST(MpiRanks, Failures) { meshloom::comm::testing::check_all_failures(*runtime); }
 
 TEST(MpiRanks, Collectives) { meshloom::comm::testing::check_everything(*runtime); }
+
+TEST(MpiRanks, Soak) { meshloom::comm::testing::check_soak(*runtime); }
 
 TEST(MpiRanks, CollectivesThatDiffer) {
   meshloom::comm::testing::check_collectives_that_differ(*runtime);

@@ -8,6 +8,7 @@
 #include "kernels/base/error.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/unit/comm/collectives/collectives_body.h"
+#include "tests/unit/comm/collectives/soak_body.h"
 #include "tests/unit/comm/failure/failure_body.h"
 #include "tests/unit/comm/flight/group_body.h"
 #include "tests/unit/comm/mismatch_body.h"
@@ -36,6 +37,7 @@ constexpr Check kChecks[] = {
     {"many_in_flight", testing::check_many_in_flight},
     {"waits_in_any_order", testing::check_waits_in_any_order},
     {"random_delays", testing::check_random_delays},
+    {"soak", testing::check_soak},
     {"split", testing::check_split},
     {"counters_and_record", testing::check_counters_and_record},
     {"wrong_arguments", testing::check_wrong_arguments},
