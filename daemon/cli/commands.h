@@ -20,7 +20,7 @@ struct CommandContext {
 /// The whole parser of `meshloom`: its options and all commands.
 void declare_commands(CLI::App& app, CommandContext& context);
 
-void add_status_commands(CLI::App& app, CommandContext& context);  ///< status, shutdown
+void add_status_commands(CLI::App& app, CommandContext& context);  ///< status, shutdown, worker
 void add_job_commands(CLI::App& app, CommandContext& context);
 void add_checkpoint_commands(CLI::App& app, CommandContext& context);
 void add_generate_command(CLI::App& app, CommandContext& context);

@@ -116,6 +116,19 @@ ExitCode shutdown(Client& client, bool json, double wait_seconds) {
   return kOk;
 }
 
+ExitCode dump(Client& client, bool json, int entries) {
+  v1::DumpFlightRequest request;
+  request.set_entries(entries);
+  const auto response =
+      client.call(client.workers(), &v1::WorkerService::Stub::DumpFlight, request);
+  if (json) {
+    print_json(response);
+  } else {
+    fmt::print("{}", response.text());
+  }
+  return kOk;
+}
+
 }  // namespace
 
 void add_status_commands(CLI::App& app, CommandContext& context) {
@@ -138,6 +151,24 @@ void add_status_commands(CLI::App& app, CommandContext& context) {
   shutdown_command->callback([&context, gone] {
     context.action = [&context, gone](Client& client) {
       return shutdown(client, context.json, *gone);
+    };
+  });
+
+  auto* worker = app.add_subcommand("worker", "Look at the ranks of the daemon");
+  worker->require_subcommand(1);
+  auto* dump_command = worker->add_subcommand(
+      "dump",
+      "Show the collectives of all ranks side by side, and who keeps the others waiting; no rank "
+      "has to answer, so it works while they train or hang, and disturbs none");
+  auto entries = std::make_shared<int>(16);
+  dump_command
+      ->add_option("--entries", *entries,
+                   "The last so many calls of each rank; 0: all that are recorded")
+      ->check(CLI::NonNegativeNumber);
+  dump_command->footer("Example: meshloom worker dump --entries 64");
+  dump_command->callback([&context, entries] {
+    context.action = [&context, entries](Client& client) {
+      return dump(client, context.json, *entries);
     };
   });
 }

@@ -15,6 +15,7 @@
 #include "daemon/control/ranks/follower.h"
 #include "daemon/control/ranks/launch_card.h"
 #include "daemon/control/ranks/rank_loop.h"
+#include "daemon/control/services/flight_dump.h"
 #include "daemon/control/train_factory.h"
 #include "kernels/base/log.h"
 
@@ -125,7 +126,7 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
   LaunchCard card;
   if (rank == 0) {
     try {
-      const Leader::World ranks{hello, runtime.world_size(), std::move(hosts)};
+      const Leader::World ranks{hello, runtime.world_size(), std::move(hosts), runtime.flight()};
       leader = std::make_unique<Leader>(options, ranks, abort, runtime.pulse());
       card = leader->card();
     } catch (const std::exception& error) {
@@ -136,6 +137,10 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
   card = launch_card_from(runtime.bootstrap().broadcast(to_bytes(card), 0));
   if (!card.failure.empty()) return {1, true};
   init_log({rank, config.log_level(), log_file(config.state_dir(), rank).string()});
+  runtime.on_abort(
+      [&runtime, path = flight_file(config.state_dir(), rank)](const comm::AbortRecord& record) {
+        write_flight_file(*runtime.flight(), path, record.text);
+      });
   if (rank == 0 && world->failures())
     world->failures()->on_raise([&](std::uint64_t epoch, const comm::Failure& failure) {
       leader->report_failure(epoch, failure_text(failure));

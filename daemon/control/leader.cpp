@@ -5,6 +5,7 @@
 #include "daemon/control/host/host_info.h"
 #include "daemon/control/host/leave_soon.h"
 #include "daemon/control/host/stop_signal.h"
+#include "daemon/control/services/flight_dump.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -60,8 +61,10 @@ LocalAdmission::Options admission_options(const v1::DaemonConfig& config,
 Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag& abort,
                comm::TrainingPulse& pulse)
     : options_(options),
+      flight_(world.flight),
       listen_(checked_listen(options.config)),
       state_(options.config.state_dir()),
+      flight_file_(flight_file(state_.root(), world.self.rank())),
       store_(store_options(state_, options.config)),
       retention_(store_, kept_jobs(options.config.retention())),
       ranks_(hub_options(options, world), abort, pulse, *this),
@@ -75,7 +78,7 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       checkpoint_service_(store_, state_),
       worker_service_(ranks_.executor(), ranks_.service(), ranks_.watch(),
                       {world.self, options.version, state_.root().string(),
-                       [this](const std::string& cause) { request_stop(cause); }}) {
+                       [this](const std::string& cause) { request_stop(cause); }, world.flight}) {
   ranks_.executor().set_epoch(store_.epoch());
   server_ = std::make_unique<GrpcServer>(
       GrpcServerOptions{listen_,
@@ -124,6 +127,10 @@ void Leader::all_ranks_joined() {
   driver_.start();
   server_->set_serving(true);
   spdlog::info("all ranks have joined");
+}
+
+void Leader::ranks_lost(const Error& cause) {
+  write_flight_file(*flight_, flight_file_, cause.what());
 }
 
 void Leader::request_stop(const std::string& cause) {

@@ -32,6 +32,7 @@ class Leader final : private RankHub::Observer {
     v1::RankHello self;
     int size = 1;
     std::vector<HostMemory> hosts;  ///< that of rank 0 first
+    std::shared_ptr<const comm::FlightField> flight;
   };
   /// Locks the state dir, replays the journal and listens on both ports. Throws if one of these
   /// fails.
@@ -53,14 +54,17 @@ class Leader final : private RankHub::Observer {
  private:
   void all_ranks_joined() override;
   void request_stop(const std::string& cause) override;
+  void ranks_lost(const Error& cause) override;
   /// What the watch finds: in the log, at the job and in the health.
   void ranks_looked_at(const RankWatch::Findings& findings) override;
   /// Calls that wait for tokens or models end.
   void end_generations();
 
   const DaemonOptions& options_;
+  const std::shared_ptr<const comm::FlightField> flight_;
   const ListenAddress listen_;
   StateDir state_;
+  const std::filesystem::path flight_file_;
   JobStore store_;
   Retention retention_;
   RankHub ranks_;

@@ -14,7 +14,7 @@ RankHub::RankHub(Options options, comm::AbortFlag& abort, comm::TrainingPulse& p
       pulse_(pulse),
       observer_(observer),
       own_pulse_(pulse),
-      executor_(options_.world_size, [this](const Error&) { fail(); }),
+      executor_(options_.world_size, [this](const Error& cause) { fail(cause); }),
       watch_(options_.world_size, options_.limits,
              [this](std::int64_t seq) { return executor_.unanswered(seq); }),
       card_{"", "", make_secret(), ""},
@@ -45,10 +45,12 @@ void RankHub::listen() {
   card_.beats = fmt::format("{}:{}", options_.host, beats_->port());
 }
 
-void RankHub::fail() {
+void RankHub::fail(const Error& cause) {
+  // First, since a file system may hang.
+  leave_soon("rank 0");
+  observer_.ranks_lost(cause);
   abort_.raised = true;
   commands_.close();
-  leave_soon("rank 0");
 }
 
 void RankHub::start() {

@@ -30,6 +30,8 @@ class RankHub {
     virtual void all_ranks_joined() = 0;
     /// A rank was told to stop, and with it the daemon.
     virtual void request_stop(const std::string& cause) = 0;
+    /// A failure has left the ranks out of step; called before waits end for it.
+    virtual void ranks_lost(const Error& cause) = 0;
     /// Of each look at the ranks, a few times a second.
     virtual void ranks_looked_at(const RankWatch::Findings& findings) = 0;
   };
@@ -68,7 +70,7 @@ class RankHub {
 
  private:
   void listen();
-  void fail();
+  void fail(const Error& cause);
   void look();
 
   const Options options_;

@@ -3,6 +3,8 @@
 
 #include "daemon/control/host/memory_use.h"
 #include "daemon/control/net/status.h"
+#include "daemon/control/services/flight_dump.h"
+#include "kernels/base/error.h"
 
 namespace meshloom::control {
 
@@ -42,6 +44,22 @@ grpc::Status WorkerServiceImpl::ListWorkers(grpc::ServerContext*, const v1::List
     response->set_last_failure(recoveries.last_failure);
     const auto up = std::chrono::steady_clock::now() - started_;
     response->set_uptime_seconds(std::chrono::duration_cast<std::chrono::seconds>(up).count());
+  });
+}
+
+grpc::Status WorkerServiceImpl::DumpFlight(grpc::ServerContext*,
+                                           const v1::DumpFlightRequest* request,
+                                           v1::DumpFlightResponse* response) {
+  return guarded("DumpFlight", [&] {
+    check(request->entries() >= 0, "entries is {}, expected 0 (all) or more", request->entries());
+    const std::size_t entries = request->entries() == 0
+                                    ? comm::FlightLog::kEntries
+                                    : static_cast<std::size_t>(request->entries());
+    std::vector<std::string> hosts(options_.flight->logs.size());
+    hosts[static_cast<std::size_t>(options_.self.rank())] = options_.self.host();
+    for (const auto& hello : ranks_.hellos())
+      hosts[static_cast<std::size_t>(hello.rank())] = hello.host();
+    fill_flight_dump(comm::read_flight_report(*options_.flight), hosts, entries, response);
   });
 }
 

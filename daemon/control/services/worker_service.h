@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 
+#include "daemon/comm/diagnosis/flight_field.h"
 #include "daemon/control/ranks/executor.h"
 #include "daemon/control/ranks/rank_service.h"
 #include "v1/worker_service.grpc.pb.h"
@@ -19,6 +21,7 @@ class WorkerServiceImpl final : public v1::WorkerService::Service {
     std::string version;
     std::string state_dir;
     std::function<void(const std::string& cause)> on_stop;
+    std::shared_ptr<const comm::FlightField> flight;
   };
   WorkerServiceImpl(const Executor& executor, const RankServiceImpl& ranks, const RankWatch& watch,
                     Options options);
@@ -27,6 +30,8 @@ class WorkerServiceImpl final : public v1::WorkerService::Service {
                            v1::ListWorkersResponse* response) override;
   grpc::Status Shutdown(grpc::ServerContext*, const v1::ShutdownRequest* request,
                         v1::ShutdownResponse* response) override;
+  grpc::Status DumpFlight(grpc::ServerContext*, const v1::DumpFlightRequest* request,
+                          v1::DumpFlightResponse* response) override;
 
  private:
   v1::Worker describe(const v1::RankHello& hello) const;

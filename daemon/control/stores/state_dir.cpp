@@ -67,6 +67,14 @@ void lock_or_refuse(int fd, const fs::path& root) {
       "STATE_DIR_LOCKED", {{"pid", pid}});
 }
 
+fs::path logs_folder(const fs::path& state_dir) {
+  make_private_folder(state_dir);
+  const fs::path folder = state_dir / "logs";
+  std::error_code error;
+  fs::create_directories(folder, error);
+  return folder;
+}
+
 }  // namespace
 
 StateDir::StateDir(fs::path root) : root_(fs::absolute(std::move(root))) {
@@ -111,11 +119,11 @@ void StateDir::publish_address(const std::string& address) {
 }
 
 fs::path log_file(const fs::path& state_dir, int rank) {
-  make_private_folder(state_dir);
-  const fs::path folder = state_dir / "logs";
-  std::error_code error;
-  fs::create_directories(folder, error);
-  return folder / fmt::format("rank-{}.log", rank);
+  return logs_folder(state_dir) / fmt::format("rank-{}.log", rank);
+}
+
+fs::path flight_file(const fs::path& state_dir, int rank) {
+  return logs_folder(state_dir) / fmt::format("flight-rank-{}.txt", rank);
 }
 
 }  // namespace meshloom::control

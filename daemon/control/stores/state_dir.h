@@ -10,7 +10,7 @@
 namespace meshloom::control {
 
 ///   lock, address, journal
-///   logs/rank-N.log
+///   logs/rank-N.log, logs/flight-rank-N.txt
 ///   jobs/NAME/{resolved.yaml, metrics.jsonl, checkpoints/step-N, EXPORT}
 class StateDir {
  public:
@@ -44,5 +44,8 @@ class StateDir {
 
 /// The log file of one rank; the folder is made. Every rank may call it.
 std::filesystem::path log_file(const std::filesystem::path& state_dir, int rank);
+/// Where a rank writes the collectives of all ranks when one of them has met its deadline; the
+/// newest alone is kept.
+std::filesystem::path flight_file(const std::filesystem::path& state_dir, int rank);
 
 }  // namespace meshloom::control
