@@ -105,9 +105,18 @@ lint_tidy() {
   say "tidy: ${#sources[@]} sources, no findings"
 }
 
+# A part ends at its first command that fails. A function that is called in a condition would go on behind it and
+# report the status of its last line.
 failed=()
 for part in "${parts[@]}"; do
-  "lint_$part" || failed+=("$part")
+  set +e
+  (
+    set -e
+    "lint_$part"
+  )
+  status=$?
+  set -e
+  [ $status = 0 ] || failed+=("$part")
 done
 if [ ${#failed[@]} -gt 0 ]; then
   say "lint: FAILED: ${failed[*]}"

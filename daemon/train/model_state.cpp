@@ -2,6 +2,7 @@
 #include "daemon/train/model_state.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "daemon/nn/initialize_part.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
@@ -14,8 +15,8 @@ namespace meshloom::train {
 namespace {
 
 std::vector<int> all_dims(const planner::MeshLayout& mesh) {
-  std::vector<int> dims;
-  for (int d = 0; d < mesh.ndim(); ++d) dims.push_back(d);
+  std::vector<int> dims(static_cast<std::size_t>(mesh.ndim()));
+  std::iota(dims.begin(), dims.end(), 0);
   return dims;
 }
 
@@ -179,7 +180,7 @@ Tensor ModelState::gather(const Tensor& part, std::size_t i) {
     if (sends(world.rank())) world.send(part.view(), 0, 0)->wait_host();
     return {};
   }
-  const Tensor whole = empty(context_, spec.shape(), DType::kFloat32);
+  Tensor whole = empty(context_, spec.shape(), DType::kFloat32);
   const Piece target = whole_piece(spec.shape());
   for (int rank = 0; rank < world.size(); ++rank) {
     if (!sends(rank)) continue;

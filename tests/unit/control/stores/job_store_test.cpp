@@ -107,11 +107,11 @@ TEST_F(JobStoreTest, ARepeatedRequestGetsTheFirstAnswer) {
 
 TEST_F(JobStoreTest, AHundredRepeatsAtOnceMakeOneJob) {
   const auto store = open();
-  std::vector<std::thread> threads;
+  std::vector<std::thread> threads(100);
   std::set<std::string> names;
   std::mutex mutex;
-  for (int i = 0; i < 100; ++i)
-    threads.emplace_back([&] {
+  for (std::thread& thread : threads)
+    thread = std::thread([&] {
       const auto job = submit(*store, "", key("same", ""));
       const std::lock_guard lock(mutex);
       names.insert(job.name());

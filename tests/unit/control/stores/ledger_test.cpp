@@ -54,9 +54,9 @@ TEST_F(LedgerTest, WhatWasWaitedForIsReadBackInOrder) {
   constexpr int kThreads = 8;
   constexpr int kEach = 50;
   with_ledger([&](Ledger& ledger) {
-    std::vector<std::thread> threads;
+    std::vector<std::thread> threads(kThreads);
     for (int t = 0; t < kThreads; ++t)
-      threads.emplace_back([&, t] {
+      threads[static_cast<std::size_t>(t)] = std::thread([&, t] {
         for (int i = 0; i < kEach; ++i) {
           const Ledger::Ticket ticket = ledger.append(named(fmt::format("{} {}", t, i)));
           EXPECT_TRUE(ledger.wait(ticket));

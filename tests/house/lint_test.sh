@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# scripts/lint.sh fails if one of its tools finds something, names the part, and still runs the others. Stand-ins for
+# the tools: one has a finding in every file that holds the word FAULTY.
+set -euo pipefail
+# shellcheck source=tests/house/assert.sh
+. "$(dirname "$0")/assert.sh"
+
+tree=$work/tree
+for tool in clang-tidy shellcheck clang-format-14; do
+  # shellcheck disable=SC2016
+  write "bin/$tool" '#!/bin/sh' '[ "$1" != --version ] || { echo "version 14.0.6"; exit; }' \
+    'found=0' 'for file; do [ ! -f "$file" ] || ! grep -n FAULTY "$file" || found=1; done' 'exit $found'
+  chmod +x "$work/bin/$tool"
+done
+export PATH=$work/bin:$PATH
+mkdir -p "$tree/.ci"
+cp -r "$repository/scripts" "$tree"
+for folder in kernels planner daemon tests; do write "tree/$folder/right.cpp" 'int right;'; done
+write tree/build/release/compile_commands.json '[]'
+write tree/.ci/run '#!/bin/sh'
+write tree/.gitignore build
+git -C "$tree" init -q -b main
+git -C "$tree" add -A
+git -C "$tree" -c user.name=test -c user.email=test@localhost commit -q -m "tree: Begin"
+
+lint() { run "$tree/scripts/lint.sh" --base HEAD "$@"; }
+
+lint tidy shell
+expect_status 0 "nothing to find"
+expect_line "tidy: nothing changed" "nothing to find"
+expect_line "lint: PASSED" "nothing to find"
+
+write tree/daemon/new.cpp 'int fine;'
+lint tidy
+expect_status 0 "a new source without a finding"
+expect_line "tidy: 1 sources, no findings" "a new source without a finding"
+
+write tree/daemon/a.cpp 'int FAULTY;'
+lint tidy shell
+expect_status 1 "a finding of tidy"
+expect_line "1:int FAULTY;" "a finding of tidy"
+expect_line "shell: no findings" "the part behind one that failed"
+expect_line "lint: FAILED: tidy" "a finding of tidy"
+rm "$tree/daemon/a.cpp"
+
+write tree/tests/a.sh 'FAULTY'
+lint shell tidy
+expect_status 1 "a finding of shellcheck"
+expect_line "lint: FAILED: shell" "a finding of shellcheck"
+expect_line "tidy: 1 sources, no findings" "the part behind one that failed"
+rm "$tree/tests/a.sh"
+
+write tree/daemon/a.cpp 'int FAULTY;'
+lint --fix format
+expect_status 1 "a tool that fails"
+expect_line "lint: FAILED: format" "a tool that fails"
+finish
