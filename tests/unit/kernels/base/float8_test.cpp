@@ -46,7 +46,9 @@ TEST(Float8, EveryCodeHasItsValueAndComesBack) {
       } else {
         EXPECT_EQ(value, expected) << code;
         EXPECT_EQ(std::signbit(value), std::signbit(expected)) << code;
-        if (!std::isinf(expected)) EXPECT_EQ(format.from(value), bits);
+        if (!std::isinf(expected)) {
+          EXPECT_EQ(format.from(value), bits);
+        }
       }
     }
   }
