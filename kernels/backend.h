@@ -6,8 +6,10 @@
 // Kernels own nothing and allocate nothing; scratch memory comes from KernelContext::workspace.
 //
 // Views are checked by the ops above (daemon/tensor/ops). Kernels trust shapes and dtypes, and
-// throw Unimplemented for a dtype that they do not offer. All memory is the device's, scalars too,
-// except in the calls that say "host".
+// throw Unimplemented for a dtype that they do not offer. Ids, targets and positions that lie in
+// device memory are not trusted: one that is outside reads and writes nothing outside, and the
+// result is of no use (first_id_outside tells). All memory is the device's, scalars too, except in
+// the calls that say "host".
 //
 // Elementwise calls, copy, reduce and matmul take any strides; the calls that say "contiguous" want
 // rows of the last dim to be dense (stride 1) and row-major.
@@ -125,11 +127,12 @@ class Backend {
   virtual void norm_backward(const KernelContext&, const NormGrads&) = 0;
 
   // --- Embedding
-  /// y[i] = weight[ids[i]], zeros where ids[i] is -1; ids int64 contiguous, y [ids.., C].
+  /// y[i] = weight[ids[i]], zeros where weight has no such row; ids int64 contiguous, y [ids.., C].
   virtual void embedding(const KernelContext&, const TensorView& y, const TensorView& weight,
                          const TensorView& ids) = 0;
-  /// dweight[ids[i]] += dy[i], in the order of i for every row (deterministic). ids equal to
-  /// padding_idx are skipped. dweight is float32 (float64 for float64) and is not cleared first.
+  /// dweight[ids[i]] += dy[i], in the order of i for every row (deterministic). Skipped are ids
+  /// equal to padding_idx and those without a row. dweight is float32 (float64 for float64) and is
+  /// not cleared first.
   virtual void embedding_backward(const KernelContext&, const TensorView& dweight,
                                   const TensorView& dy, const TensorView& ids,
                                   std::int64_t padding_idx) = 0;
@@ -139,8 +142,9 @@ class Backend {
   /// it, special_place if it is `special`.
   virtual void slice_ids(const KernelContext&, const TensorView& places, const TensorView& ids,
                          const IdSlice&) = 0;
-  /// index (int64 [1]) = that of the first id outside [0, limit) that is not `allowed`, or -1.
-  virtual void first_id_outside(const KernelContext&, const TensorView& index,
+  /// found (int64 [2]) = index and value of the first id outside [0, limit) that is not `allowed`,
+  /// or -1 and 0.
+  virtual void first_id_outside(const KernelContext&, const TensorView& found,
                                 const TensorView& ids, std::int64_t limit,
                                 std::optional<std::int64_t> allowed) = 0;
   /// count (int64 [1]) = how many of the ids are `id`.

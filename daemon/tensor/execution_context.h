@@ -16,6 +16,7 @@ namespace meshloom {
 namespace autograd {
 class CheckpointFrame;
 }
+class DeferredChecks;
 class PollPoint;
 
 /// One per rank, run or test. Tensors carry a pointer to theirs; it outlives them, and trims its
@@ -66,6 +67,10 @@ class ExecutionContext {
   bool defer_parameters() const { return defer_parameters_; }
   void set_defer_parameters(bool defer) { defer_parameters_ = defer; }
 
+  /// Where checks of values go that need not be made at once, or null (deferred_checks.h).
+  DeferredChecks* deferred_checks() const { return deferred_checks_; }
+  void set_deferred_checks(DeferredChecks* checks) { deferred_checks_ = checks; }
+
   /// Where tensors are made that ask for no kind of their own; set by OutputMemory.
   MemoryKind output_memory() const { return output_memory_; }
 
@@ -87,6 +92,7 @@ class ExecutionContext {
   bool grad_enabled_ = true;
   bool batch_invariant_ = false;
   bool defer_parameters_ = false;
+  DeferredChecks* deferred_checks_ = nullptr;
   MemoryKind output_memory_ = MemoryKind::kDevice;
   std::uint64_t sequence_ = 0;
   autograd::CheckpointFrame* checkpoint_frame_ = nullptr;

@@ -142,9 +142,9 @@ class CpuBackend final : public Backend {
                  const IdSlice& slice) override {
     cpu::slice_ids(places, ids, slice);
   }
-  void first_id_outside(const KernelContext&, const TensorView& index, const TensorView& ids,
+  void first_id_outside(const KernelContext&, const TensorView& found, const TensorView& ids,
                         std::int64_t limit, std::optional<std::int64_t> allowed) override {
-    cpu::first_id_outside(index, ids, limit, allowed);
+    cpu::first_id_outside(found, ids, limit, allowed);
   }
   void count_ids(const KernelContext&, const TensorView& count, const TensorView& ids,
                  std::int64_t id) override {

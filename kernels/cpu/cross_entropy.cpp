@@ -187,11 +187,9 @@ void store_row(const TensorView& view, std::int64_t row, double value) {
     view.as<float>()[row] = static_cast<float>(value);
 }
 
-void check_target(std::int64_t target, std::int64_t classes, bool sliced) {
-  if (target >= 0 && target < classes) [[likely]]
-    return;
-  if (sliced && target == kOtherSlice) return;
-  throw OutOfRange(fmt::format("cross_entropy: target {} is not in [0, {})", target, classes));
+// A target that is none of these classes has no logit here, whoever has it.
+std::int64_t column_of(std::int64_t target, std::int64_t classes) {
+  return target >= 0 && target < classes ? target : kOtherSlice;
 }
 
 // -(1 - smoothing) log p[target] - smoothing * mean of log p over all classes.
@@ -284,7 +282,6 @@ void cross_entropy(const KernelContext& context, const CrossEntropyRows& rows,
     for (std::int64_t r = begin; r < end; ++r) {
       const std::int64_t target = targets.as<const std::int64_t>()[r];
       const bool ignored = target == options.ignore_index;
-      if (!ignored) check_target(target, classes, total > 0);
       store_row(losses, r, 0.0);
       if (ignored && !lse.defined()) continue;
       const std::byte* x = row_of(logits, r);
@@ -294,7 +291,8 @@ void cross_entropy(const KernelContext& context, const CrossEntropyRows& rows,
                                                       options.label_smoothing != 0.0);
       if (lse.defined()) store_row(lse, r, statistics.lse);
       if (ignored) continue;
-      const double logit = target == kOtherSlice ? 0.0 : element(logits.dtype, x, target);
+      const std::int64_t column = column_of(target, classes);
+      const double logit = column == kOtherSlice ? 0.0 : element(logits.dtype, x, column);
       store_row(losses, r,
                 total > 0 ? slice_loss(statistics, logit, options.label_smoothing, total)
                           : row_loss(statistics, logit, options.label_smoothing, classes));
@@ -326,11 +324,10 @@ void cross_entropy_backward(const KernelContext& context, const TensorView& dlog
         std::memset(dx, 0, row_bytes);
         continue;
       }
-      check_target(target, classes, total > 0);
       const double grad = grad_losses.defined() ? load_row(grad_losses, r) : 1.0;
       const BackwardRow row{dx,
                             row_of(logits, r),
-                            target,
+                            column_of(target, classes),
                             load_row(lse, r),
                             grad * options.grad_scale,
                             total > 0 ? total : classes};

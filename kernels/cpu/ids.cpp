@@ -28,13 +28,15 @@ void slice_ids(const TensorView& places, const TensorView& ids, const IdSlice& s
                  [&](std::int64_t id) { return place_of(id, slice); });
 }
 
-void first_id_outside(const TensorView& index, const TensorView& ids, std::int64_t limit,
+void first_id_outside(const TensorView& found, const TensorView& ids, std::int64_t limit,
                       std::optional<std::int64_t> allowed) {
   const std::span<const std::int64_t> all = values_of(ids);
-  const auto found = std::find_if(all.begin(), all.end(), [&](std::int64_t id) {
+  const auto first = std::find_if(all.begin(), all.end(), [&](std::int64_t id) {
     return (id < 0 || id >= limit) && id != allowed;
   });
-  *index.as<std::int64_t>() = found == all.end() ? -1 : found - all.begin();
+  const bool any = first != all.end();
+  found.as<std::int64_t>()[0] = any ? first - all.begin() : -1;
+  found.as<std::int64_t>()[1] = any ? *first : 0;
 }
 
 void count_ids(const TensorView& count, const TensorView& ids, std::int64_t id) {

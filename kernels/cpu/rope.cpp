@@ -124,7 +124,9 @@ void rotate_rows_double(const RopeRows& rows) {
 std::int64_t position_of(const RopeOptions& options, std::int64_t b, std::int64_t s) {
   if (!options.positions.defined()) return options.position_offset + s;
   const TensorView& positions = options.positions;
-  return positions.as<const std::int64_t>()[b * positions.stride(0) + s * positions.stride(1)];
+  const std::int64_t position =
+      positions.as<const std::int64_t>()[b * positions.stride(0) + s * positions.stride(1)];
+  return position >= 0 && position < options.cos.size(0) ? position : 0;
 }
 
 void check_position(std::int64_t position, std::int64_t count) {

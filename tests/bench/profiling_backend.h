@@ -78,10 +78,10 @@ class ProfilingBackend final : public Backend {
                  const IdSlice& slice) override {
     inner_.slice_ids(context, places, ids, slice);
   }
-  void first_id_outside(const KernelContext& context, const TensorView& index,
+  void first_id_outside(const KernelContext& context, const TensorView& found,
                         const TensorView& ids, std::int64_t limit,
                         std::optional<std::int64_t> allowed) override {
-    inner_.first_id_outside(context, index, ids, limit, allowed);
+    inner_.first_id_outside(context, found, ids, limit, allowed);
   }
   void count_ids(const KernelContext& context, const TensorView& count, const TensorView& ids,
                  std::int64_t id) override {

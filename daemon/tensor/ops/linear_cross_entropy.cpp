@@ -61,10 +61,12 @@ struct ForwardGrad {
 };
 
 void check_unit_gradient(const Tensor& grad) {
-  if (grad.item() != 1.0)
-    throw FailedPrecondition(
-        fmt::format("{}: backward got the gradient {}, expected 1: use grad_scale to scale", kName,
-                    grad.item()));
+  check_value(grad, 1.0, [grad] {
+    if (grad.item() != 1.0)
+      throw FailedPrecondition(
+          fmt::format("{}: backward got the gradient {}, expected 1: use grad_scale to scale",
+                      kName, grad.item()));
+  });
 }
 
 Tensor run(const Tensor& hidden_given, const Tensor& weight, const Tensor& bias,

@@ -89,14 +89,6 @@ void check_class_weights(const CrossEntropyOptions& options, std::int64_t classe
     throw Unimplemented("cross_entropy: class weights together with label smoothing");
 }
 
-std::int64_t counted_rows(const Tensor& targets, std::int64_t ignore_index) {
-  ExecutionContext& context = targets.context();
-  const Tensor ignored = empty(context, {1}, DType::kInt64);
-  context.backend().count_ids(context.kernel_context(), ignored.view(), targets.view(),
-                              ignore_index);
-  return targets.numel() - static_cast<std::int64_t>(ignored.item());
-}
-
 /// The losses of a rank's rows as they count.
 struct Rows {
   Tensor losses;
@@ -104,11 +96,21 @@ struct Rows {
   Tensor places;   ///< of the targets, `ignored` for those that do not count
   std::int64_t ignored;
 
-  /// What a mean of these rows is over.
-  double counted() const {
-    return weights ? sum(weights).item() : static_cast<double>(counted_rows(places, ignored));
+  /// What a mean of these rows is over: float64, a scalar.
+  Tensor counted() const {
+    if (weights) return converted(sum(weights), DType::kFloat64);
+    ExecutionContext& context = places.context();
+    const Tensor left_out = empty(context, {}, DType::kInt64);
+    context.backend().count_ids(context.kernel_context(), alias(left_out, {1}, {1}).view(),
+                                places.view(), ignored);
+    return sub(static_cast<double>(places.numel()), converted(left_out, DType::kFloat64));
   }
 };
+
+/// x / count, by the product with 1 / count rounded to x's dtype, as div by a number.
+Tensor div_by_count(const Tensor& x, const Tensor& count) {
+  return mul(x, converted(div(1.0, count), x.dtype()));
+}
 
 Rows row_losses(const Tensor& logits, const Tensor& targets, ClassTargets known,
                 const CrossEntropyOptions& options) {
@@ -129,32 +131,30 @@ Tensor reduced(const Rows& rows, Reduction reduction, const Shape& shape) {
     case Reduction::kSum: return sum(rows.losses);
     case Reduction::kMean: break;
   }
-  const double counted = rows.counted();
-  return div(sum(rows.losses), counted);
+  return div_by_count(sum(rows.losses), rows.counted());
 }
 
 /// The mean of rows that lie on several ranks: sums and counts are exchanged, and the gradient of
 /// this rank's sum is the mean's over the number of all.
 Tensor mean_over_ranks(const Rows& rows, const LocalCall& call) {
-  const double counted = rows.counted();
   const Tensor part = sum(rows.losses);
   ExecutionContext& context = part.context();
-  const double mine[] = {part.detach().item(), counted};
-  const Tensor sent = from_values(context, {2}, std::span<const double>(mine), DType::kFloat64);
-  const std::vector<double> all =
-      call.collectives.all_gather(sent, call.decision.mesh_dims(planner::MeshRole::kLabels))
-          ->wait()
-          .to_vector();
-  double total = 0.0, count = 0.0;
-  for (std::size_t i = 0; i < all.size(); i += 2) {
-    total += all[i];
-    count += all[i + 1];
-  }
-  Tensor mean = full(context, {}, total / count, part.dtype());
+  const Tensor mine = empty(context, {2}, DType::kFloat64);
+  copy_into(alias(mine, {}, {}), part.detach());
+  copy_into(alias(mine, {}, {}, 1), rows.counted());
+  const Tensor all =
+      call.collectives.all_gather(mine, call.decision.mesh_dims(planner::MeshRole::kLabels))
+          ->wait();
+  // In rank order, so that every rank gets the same bits.
+  Tensor both = zeros(context, {2}, DType::kFloat64);
+  for (std::int64_t rank = 0; rank < all.size(0); ++rank)
+    both = add(both, alias(all, {2}, {1}, 2 * rank));
+  const Tensor total = alias(both, {}, {}), count = alias(both, {}, {}, 1);
+  Tensor mean = converted(div(total, count), part.dtype());
   if (autograd::should_record({&part}))
     autograd::record_op(
         "cross_entropy mean", {&part}, {&mean},
-        [count](GradOutputs dy, GradSink& sink) { sink.emit(0, div(dy[0], count)); });
+        [count](GradOutputs dy, GradSink& sink) { sink.emit(0, div_by_count(dy[0], count)); });
   return mean;
 }
 

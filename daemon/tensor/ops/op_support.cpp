@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/tensor/ops/op_support.h"
 
+#include "daemon/tensor/deferred_checks.h"
 #include "daemon/tensor/ops/reduce.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
@@ -22,18 +23,27 @@ void check_dtype(const char* op, const char* what, const Tensor& x, DType expect
         dtype_name(x.dtype()));
 }
 
+void check_value(const Tensor& value, double expected, std::function<void()> raise) {
+  if (DeferredChecks* deferred = value.context().deferred_checks())
+    deferred->add(value, expected, std::move(raise));
+  else
+    raise();
+}
+
 void check_indices(const char* op, const char* what, const Tensor& x, std::int64_t limit,
                    std::optional<std::int64_t> allowed) {
-  const Tensor dense = contiguous(x);
   ExecutionContext& context = x.context();
-  const Tensor found = empty(context, {1}, DType::kInt64);
-  context.backend().first_id_outside(context.kernel_context(), found.view(), dense.view(), limit,
-                                     allowed);
-  const auto at = static_cast<std::int64_t>(found.item());
-  if (at >= 0)
-    throw InvalidArgument(fmt::format("{}: {} at element {} is {}, outside [0, {})", op, what, at,
-                                      static_cast<std::int64_t>(alias(dense, {1}, {1}, at).item()),
-                                      limit));
+  const OutputMemory memory(context, MemoryKind::kDevice);
+  const Tensor found = empty(context, {2}, DType::kInt64);
+  context.backend().first_id_outside(context.kernel_context(), found.view(), contiguous(x).view(),
+                                     limit, allowed);
+  const Tensor index = alias(found, {1}, {1}), id = alias(found, {1}, {1}, 1);
+  check_value(index, -1.0, [op, what, index, id, limit] {
+    const auto at = static_cast<std::int64_t>(index.item());
+    if (at >= 0)
+      throw InvalidArgument(fmt::format("{}: {} at element {} is {}, outside [0, {})", op, what, at,
+                                        static_cast<std::int64_t>(id.item()), limit));
+  });
 }
 
 Tensor alias(const Tensor& x, const Shape& shape, const Strides& strides, std::int64_t offset) {

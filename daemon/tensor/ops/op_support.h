@@ -5,6 +5,7 @@
 // arguments, run the kernel on views, record the gradient (autograd/function_node.h).
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "daemon/tensor/autograd/function_node.h"
@@ -17,7 +18,10 @@ void check_floating(const char* op, const Tensor& x);
 void check_same_dtype(const char* op, const Tensor& a, const Tensor& b);
 /// `what` names the argument ("targets").
 void check_dtype(const char* op, const char* what, const Tensor& x, DType expected);
-/// Every value of x (int64) is in [0, limit) or equal to `allowed`.
+/// The one element of `value` is `expected`, else `raise`, which reads it, throws. It is called at
+/// once, or at the end of a step that defers checks (DeferredChecks).
+void check_value(const Tensor& value, double expected, std::function<void()> raise);
+/// By check_value: every value of x (int64) is in [0, limit) or equal to `allowed`.
 void check_indices(const char* op, const char* what, const Tensor& x, std::int64_t limit,
                    std::optional<std::int64_t> allowed = std::nullopt);
 

@@ -11,11 +11,12 @@ HostTensor ids_of(const std::vector<std::int64_t>& values) {
   return ids;
 }
 
-std::int64_t first_outside(const std::vector<std::int64_t>& ids, std::int64_t limit,
-                           std::optional<std::int64_t> allowed) {
-  const HostTensor index({1}, DType::kInt64);
-  backend().first_id_outside({}, index, ids_of(ids), limit, allowed);
-  return static_cast<std::int64_t>(index.get(0));
+/// Index and value.
+std::vector<double> first_outside(const std::vector<std::int64_t>& ids, std::int64_t limit,
+                                  std::optional<std::int64_t> allowed) {
+  const HostTensor found({2}, DType::kInt64);
+  backend().first_id_outside({}, found, ids_of(ids), limit, allowed);
+  return found.values();
 }
 
 TEST(SliceIds, PlacesAreThoseInTheRangesOneBehindTheOther) {
@@ -32,11 +33,12 @@ TEST(SliceIds, PlacesAreThoseInTheRangesOneBehindTheOther) {
 }
 
 TEST(FirstIdOutside, IsTheFirstThatIsNotAllowed) {
-  EXPECT_EQ(first_outside({0, 6, -100, 3}, 7, -100), -1);
-  EXPECT_EQ(first_outside({0, 6, -100, 3}, 7, 0), 2);
-  EXPECT_EQ(first_outside({0, 7, -1}, 7, -1), 1);
-  EXPECT_EQ(first_outside({}, 7, -1), -1);
-  EXPECT_EQ(first_outside({0, 6, 7, -1}, 7, std::nullopt), 2);
+  using Found = std::vector<double>;
+  EXPECT_EQ(first_outside({0, 6, -100, 3}, 7, -100), (Found{-1, 0}));
+  EXPECT_EQ(first_outside({0, 6, -100, 3}, 7, 0), (Found{2, -100}));
+  EXPECT_EQ(first_outside({0, 7, -1}, 7, -1), (Found{1, 7}));
+  EXPECT_EQ(first_outside({}, 7, -1), (Found{-1, 0}));
+  EXPECT_EQ(first_outside({0, 6, 7, -1}, 7, std::nullopt), (Found{2, 7}));
 }
 
 TEST(CountIds, CountsOne) {

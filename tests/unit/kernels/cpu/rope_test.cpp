@@ -131,5 +131,25 @@ TEST(Rope, RefusesPositionsOutsideTheTable) {
   EXPECT_THROW(backend().rope({}, x, x, options), OutOfRange);
 }
 
+// Those in device memory cannot be refused by a throw.
+TEST(Rope, GivenPositionsOutsideTheTableReadItsFirstRow) {
+  const Tables tables = make_tables(10, 2);
+  Rng rng(6);
+  const HostTensor x = random_tensor({1, 2, 3, 4}, DType::kFloat32, rng);
+  const HostTensor y({1, 2, 3, 4}, DType::kFloat32), expected({1, 2, 3, 4}, DType::kFloat32);
+  HostTensor positions({1, 3}, DType::kInt64);
+  positions.set(1, 9.0);
+  RopeOptions options;
+  options.cos = tables.cos;
+  options.sin = tables.sin;
+  options.positions = positions;
+  backend().rope({}, expected, x, options);
+  for (const double bad : {-1.0, 10.0, 1e18}) {
+    positions.set(2, bad);
+    backend().rope({}, y, x, options);
+    EXPECT_EQ(y.values(), expected.values());
+  }
+}
+
 }  // namespace
 }  // namespace meshloom::kernels::test

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeferredChecks: what ops have to refuse by values in device memory, asked at the end of a step
+// and not inside it.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "daemon/tensor/tensor.h"
+
+namespace meshloom {
+
+/// An op that must look at values (ids in range, say) computes whether they are right and does not
+/// wait for the answer. Whoever runs the step spoils a number that it reads at the end anyway, such
+/// as the loss, and asks for the reason only if that number is NaN. Ops between a check that failed
+/// and the end of the step compute results of no use, but touch no memory that is not theirs.
+class DeferredChecks {
+ public:
+  /// `value` has one element, which is `expected` if all is right. `raise` reads the device and
+  /// throws if it is not; what it holds lives as long as these checks.
+  void add(const Tensor& value, double expected, std::function<void()> raise);
+  /// Adds NaN to a floating tensor of one element if a check failed, else 0. Waits for no device.
+  void spoil(const Tensor& value) const;
+  /// Throws what the first check that failed throws. Waits for the device.
+  void raise() const;
+
+ private:
+  Tensor squares_;  ///< float64 [1]: sum of the squared differences; undefined: no check yet
+  std::vector<std::function<void()>> raises_;
+};
+
+/// Checks of ops are deferred for a scope. Without one they are made at once.
+class DeferChecksGuard {
+ public:
+  DeferChecksGuard(ExecutionContext& context, DeferredChecks& checks)
+      : context_(context), before_(context.deferred_checks()) {
+    context_.set_deferred_checks(&checks);
+  }
+  ~DeferChecksGuard() { context_.set_deferred_checks(before_); }
+  DeferChecksGuard(const DeferChecksGuard&) = delete;
+  DeferChecksGuard& operator=(const DeferChecksGuard&) = delete;
+
+ private:
+  ExecutionContext& context_;
+  DeferredChecks* before_;
+};
+
+}  // namespace meshloom
