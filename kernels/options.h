@@ -240,8 +240,9 @@ struct StepScalars {
   TensorView step{};  ///< int64: of this step, 1 for the first (bias correction, first momentum)
   /// float32: all gradients are multiplied by it (clipping). Undefined: 1.
   TensorView grad_factor{};
-  /// float32. If it is NaN or infinite the step changes nothing. Undefined: not asked.
-  TensorView grad_norm{};
+  /// float32 norm of the gradients and float64 loss. If one of them is NaN or infinite the step
+  /// changes nothing. Undefined: not asked.
+  TensorView grad_norm{}, loss{};
 };
 
 struct AdamOptions {

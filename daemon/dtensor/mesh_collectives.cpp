@@ -17,7 +17,7 @@ class TensorInFlight final : public PendingTensor {
       : sent_(std::move(sent)), result_(std::move(result)), work_(std::move(work)) {}
   bool poll() override { return work_->poll(); }
   Tensor wait() override {
-    work_->wait_host();
+    work_->enqueue_wait(result_.context().kernel_context().stream);
     return std::move(result_);
   }
 

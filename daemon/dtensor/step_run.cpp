@@ -167,7 +167,7 @@ void StepRun::unstage() {
 
 Tensor StepRun::finish() {
   if (work_ == nullptr) return std::move(output_);
-  work_->wait_host();
+  work_->enqueue_wait(input_.context().kernel_context().stream);
   work_.reset();
   unstage();
   if (recipe_.scale != 1.0) return ops::mul(output_, recipe_.scale);

@@ -91,7 +91,9 @@ void GradientReducer::send_full(bool rest) {
 
 void GradientReducer::send(Bucket& bucket) {
   std::vector<float> flags;
+  bucket.all_here = true;
   for (const Slot& slot : bucket.slots) {
+    bucket.all_here = bucket.all_here && slot.leaf->has_value();
     flags.push_back(slot.leaf->has_value() ? 1.0f : 0.0f);
     if (!slot.leaf->has_value())
       context_.backend().fill(context_.kernel_context(), slot.gradient.view(), 0.0);
@@ -119,7 +121,9 @@ void GradientReducer::finish() {
     if (failure_) std::rethrow_exception(failure_);
     send_full(true);
     for (Bucket& bucket : buckets_) {
-      bucket.work->wait_host();
+      bucket.work->enqueue_wait(context_.kernel_context().stream);
+      // What this rank has, all have. Only for the rest are the flags read.
+      if (bucket.all_here) continue;
       const std::vector<double> flags = bucket.flags.to_vector();
       for (std::size_t s = 0; s < bucket.slots.size(); ++s) {
         if (flags[s] > 0.0) {

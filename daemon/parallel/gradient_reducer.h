@@ -64,6 +64,7 @@ class GradientReducer {
     Tensor flags;  ///< by slot: on how many ranks it has a gradient
     std::vector<Slot> slots;
     std::size_t missing = 0;  ///< slots that are not ready
+    bool all_here = false;    ///< sent: this rank has the gradients of all slots
     comm::WorkPtr work;
   };
 

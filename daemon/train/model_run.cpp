@@ -3,9 +3,11 @@
 
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "daemon/comm/symm_mem/tensors/symmetric_source.h"
 #include "daemon/tensor/autograd/backward.h"
+#include "daemon/tensor/ops/op_support.h"
 #include "daemon/train/all_reduce_values.h"
 #include "daemon/train/dtype_choice.h"
 #include "daemon/train/generation.h"
@@ -93,7 +95,7 @@ nn::ForwardOptions ModelRun::forward_options(const HostBatch& batch) const {
   return options;
 }
 
-double ModelRun::forward_backward(const StepBatch& batch) {
+void ModelRun::forward_backward(const StepBatch& batch) {
   if (pending_ && pending_->summed)
     throw FailedPrecondition(
         "forward_backward: the gradients of the step before were not used yet; call optim_step");
@@ -101,18 +103,22 @@ double ModelRun::forward_backward(const StepBatch& batch) {
     state_->optimizer().zero_grad();
     state_->data_parallel().begin_step();
   }
+  DeferredChecks checks;
   const Tensor loss = zeros(context_, {1}, DType::kFloat64);
   const std::size_t count = batch.micro_batches.size();
-  for (std::size_t k = 0; k < count; ++k)
-    run_micro_batch(batch.micro_batches[k], batch, batch.last && k + 1 == count, loss);
+  {
+    const DeferChecksGuard defer(context_, checks);
+    for (std::size_t k = 0; k < count; ++k)
+      run_micro_batch(batch.micro_batches[k], batch, batch.last && k + 1 == count, loss);
+  }
   const PhaseTimer timer(phases_, "reduce");
-  world_.all_reduce(loss.view(), comm::ReduceOp::kSum)->wait_host();
-  const double of_all_ranks = loss.item();
-  Pending pending = pending_.value_or(Pending{});
-  pending.loss += of_all_ranks;
-  pending.summed = batch.last;
-  pending_ = pending;
-  return of_all_ranks;
+  checks.spoil(loss);
+  world_.all_reduce(loss.view(), comm::ReduceOp::kSum)
+      ->enqueue_wait(context_.kernel_context().stream);
+  if (!pending_) pending_ = Pending{zeros(context_, {1}, DType::kFloat64), {}, false};
+  add_value(pending_->loss, loss);
+  pending_->checks.push_back(std::move(checks));
+  pending_->summed = batch.last;
 }
 
 void ModelRun::run_micro_batch(const HostBatch& batch, const StepBatch& step, bool last,
@@ -151,8 +157,8 @@ void ModelRun::fail_on_purpose() const {
       "FAILED_ON_PURPOSE", {{"step", std::to_string(drill.fail_step())}});
 }
 
-void ModelRun::refuse_nonfinite(double loss, float norm) {
-  if (std::isfinite(loss) && std::isfinite(norm)) return;
+void ModelRun::refuse(const StepResult& result, const Pending& pending) {
+  for (const DeferredChecks& checks : pending.checks) checks.raise();
   const auto& parameters = state_->optimizer().parameters();
   const std::int64_t mine = state_->optimizer().first_nonfinite_gradient();
   std::array<double, 1> first = {static_cast<double>(mine < 0 ? parameters.size() : mine)};
@@ -163,15 +169,15 @@ void ModelRun::refuse_nonfinite(double loss, float norm) {
   const auto where = parameter.empty()
                          ? std::string("every gradient is finite")
                          : fmt::format("the first bad gradient is that of {}", parameter);
-  throw NumericError(fmt::format("step {}: loss {}, gradient norm {}; {}", step, loss, norm, where),
-                     "NON_FINITE", {{"step", std::to_string(step)}, {"parameter", parameter}});
+  throw NumericError(
+      fmt::format("step {}: loss {}, gradient norm {}; {}", step, result.loss, result.norm, where),
+      "NON_FINITE", {{"step", std::to_string(step)}, {"parameter", parameter}});
 }
 
-float ModelRun::optim_step(double lr, double max_norm) {
+StepResult ModelRun::optim_step(double lr, double max_norm) {
   if (!pending_)
     throw FailedPrecondition("optim_step: there are no gradients; call forward_backward first");
-  const Pending pending = *pending_;
-  pending_.reset();
+  const Pending pending = *std::exchange(pending_, std::nullopt);
   if (!pending.summed) {
     const PhaseTimer timer(phases_, "reduce");
     state_->data_parallel().sum_gradients();
@@ -180,12 +186,16 @@ float ModelRun::optim_step(double lr, double max_norm) {
   const PhaseTimer timer(phases_, "optimizer");
   Optimizer& optimizer = state_->optimizer();
   optimizer.clip(max_norm);
-  if (std::isfinite(pending.loss)) optimizer.step(step_ + 1, lr);
-  const float norm = optimizer.norm();
-  refuse_nonfinite(pending.loss, norm);
+  optimizer.step(step_ + 1, lr, pending.loss);
+  const Tensor loss_and_norm = empty(context_, {2}, DType::kFloat64);
+  copy_into(ops::alias(loss_and_norm, {1}, {1}), pending.loss);
+  copy_into(ops::alias(loss_and_norm, {1}, {1}, 1), optimizer.norm());
+  const std::vector<double> values = loss_and_norm.to_vector();
+  const StepResult result{values[0], static_cast<float>(values[1])};
+  if (!std::isfinite(result.loss) || !std::isfinite(result.norm)) refuse(result, pending);
   if (config_.debug().check_replicas()) check_replicas(*state_, step_ + 1);
   ++step_;
-  return norm;
+  return result;
 }
 
 LossSum ModelRun::forward(const HostBatch& batch, std::int64_t seq_len) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/tensor/deferred_checks.h"
 #include "daemon/train/checkpoint/checkpoint_reader.h"
 #include "daemon/train/checkpoint/checkpoint_writer.h"
 #include "daemon/train/data/batch_loader.h"
@@ -31,6 +32,12 @@ struct StepBatch {
   /// No other batch comes before optim_step: gradients are summed while backward runs. Else they
   /// are summed by optim_step. A step's numbers are the same within rounding.
   bool last = false;
+};
+
+/// Of one optimizer step, the same on every rank.
+struct StepResult {
+  double loss = 0.0;  ///< of all its batches over all ranks
+  float norm = 0.0f;  ///< of the gradients, before clipping
 };
 
 /// Every rank of the mesh calls the same verbs in the same order. What a verb throws on one rank
@@ -68,14 +75,15 @@ class ModelRun {
   }
 
   // --- Training
-  /// Adds the gradients of a batch to those since the last optim_step. Returns its loss over all
-  /// ranks. Throws FailedPrecondition after a batch that was announced as the last.
-  double forward_backward(const StepBatch& batch);
+  /// Adds the gradients of a batch to those since the last optim_step. Waits for no value of the
+  /// device. Throws FailedPrecondition after a batch that was announced as the last.
+  void forward_backward(const StepBatch& batch);
   bool has_gradients() const { return pending_.has_value(); }
-  /// Clips gradients to the norm (0: not) and updates. Returns the norm before clipping. Throws
-  /// NumericError naming step and first parameter if loss or norm is NaN or infinite: the
-  /// parameters are then untouched, the gradients gone.
-  float optim_step(double lr, double max_norm);
+  /// Clips gradients to the norm (0: not) and updates; the one place of a step where the device is
+  /// waited for. Throws NumericError naming step and first parameter if loss or norm is NaN or
+  /// infinite, and InvalidArgument on a rank whose batch had ids or labels that the model does not
+  /// have: the parameters are then untouched, on all ranks, the gradients gone.
+  StepResult optim_step(double lr, double max_norm);
 
   /// The loss of this rank's share of a batch: summed over ranks it is that of the batch. The ranks
   /// that share samples leave it to one of them.
@@ -85,17 +93,19 @@ class ModelRun {
  private:
   /// What forward_backward left for optim_step.
   struct Pending {
-    double loss = 0.0;
-    bool summed = false;  ///< gradients are the global ones
+    Tensor loss;  ///< float64 [1], over all ranks; NaN if a check of any rank failed
+    std::vector<DeferredChecks> checks;  ///< of this rank's batches
+    bool summed = false;                 ///< gradients are the global ones
   };
 
   nn::ForwardOptions forward_options(const HostBatch& batch) const;
-  /// Adds this rank's share of the loss to `loss_sum`.
+  /// Adds this rank's share of the loss to `loss_sum` (float64 [1]).
   void run_micro_batch(const HostBatch& batch, const StepBatch& step, bool last,
                        const Tensor& loss_sum);
   /// Throws if config.debug asks for it on this rank in this step.
   void fail_on_purpose() const;
-  void refuse_nonfinite(double loss, float norm);
+  /// Of a step that changed nothing because loss or norm is NaN or infinite: throws the reason.
+  [[noreturn]] void refuse(const StepResult& result, const Pending& pending);
 
   comm::ProcessGroup& world_;
   ExecutionContext context_;  ///< the rank's device and allocator with the run's seed

@@ -150,18 +150,19 @@ void TrainRun::forward_backward() {
   }
   step.seq_len = config_.training().seq_len();
   step.last = true;
-  last.loss = model_->forward_backward(step);
+  model_->forward_backward(step);
   last_ = last;
 }
 
 v1::StepMetrics TrainRun::optim_step() {
   v1::StepMetrics metrics;
   const double lr = config_.optimizer().lr() * schedule_.factor(model_->step());
-  metrics.set_grad_norm(model_->optim_step(lr, config_.training().max_norm()));
+  const StepResult result = model_->optim_step(lr, config_.training().max_norm());
+  metrics.set_grad_norm(result.norm);
   metrics.set_lr(lr);
   feed_->advance(last_.labels);
   metrics.set_step(model_->step());
-  metrics.set_loss(last_.loss);
+  metrics.set_loss(result.loss);
   metrics.set_tokens(feed_->progress().tokens);
   std::array<double, 2> most = {seconds_since(last_.start),
                                 static_cast<double>(peak_resident_bytes())};

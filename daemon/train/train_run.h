@@ -43,7 +43,6 @@ class TrainRun final : public Run {
  private:
   /// The last forward_backward; model_ knows whether optim_step has used it.
   struct LastStep {
-    double loss = 0.0;
     std::int64_t labels = 0;
     std::chrono::steady_clock::time_point start;
   };

@@ -169,7 +169,9 @@ float factor_of(const StepScalars& scalars) {
 }
 
 bool leaves_all_untouched(const StepScalars& scalars) {
-  return scalars.grad_norm.defined() && !std::isfinite(*scalars.grad_norm.as<float>());
+  const auto& [lr, step, grad_factor, norm, loss] = scalars;
+  return (norm.defined() && !std::isfinite(*norm.as<float>())) ||
+         (loss.defined() && !std::isfinite(*loss.as<double>()));
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ class ModelRun {
       train::Optimizer& optimizer = state_.optimizer();
       optimizer.clip(optimizer_plan_->max_norm);
       optimizer.step(step + 1, optimizer_plan_->lr);
-      norms.push_back(optimizer.norm());
+      norms.push_back(optimizer.norm().item());
     }
     store("out.loss", {}, std::span(losses).first(1));
     if (!optimizer_plan_) return;

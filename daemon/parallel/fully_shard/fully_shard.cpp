@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/parallel/fully_shard/fully_shard.h"
 
+#include <algorithm>
+
 #include "daemon/comm/backoff.h"
 #include "kernels/base/error.h"
 
@@ -287,8 +289,12 @@ void FullyShard::agree_on_gradients() {
     for (const bool had : unit.shards->had_gradients()) flags.push_back(had ? 1.0f : 0.0f);
   const Tensor all = from_values(context_, {static_cast<std::int64_t>(flags.size())},
                                  std::span<const float>(flags), DType::kFloat32);
-  groups_.data->all_reduce(all.view(), comm::ReduceOp::kMax)->wait_host();
-  const std::vector<double> had = all.to_vector();
+  groups_.data->all_reduce(all.view(), comm::ReduceOp::kMax)
+      ->enqueue_wait(context_.kernel_context().stream);
+  // What this rank has, all have. Only if it lacks some are the flags read.
+  const bool all_here = std::all_of(flags.begin(), flags.end(), [](float f) { return f > 0.0f; });
+  const std::vector<double> had =
+      all_here ? std::vector<double>(flags.begin(), flags.end()) : all.to_vector();
   std::size_t i = 0;
   for (Unit& unit : units_) {
     for (ShardedParameter& parameter : unit.shards->parameters()) {

@@ -38,8 +38,8 @@ bool poll_all(const std::vector<comm::WorkPtr>& works) {
   return true;
 }
 
-void wait_all(std::vector<comm::WorkPtr>& works) {
-  for (const comm::WorkPtr& work : works) work->wait_host();
+void wait_all(std::vector<comm::WorkPtr>& works, Stream stream) {
+  for (const comm::WorkPtr& work : works) work->enqueue_wait(stream);
   works.clear();
 }
 
@@ -198,7 +198,7 @@ bool ShardUnit::poll_gather() { return poll_all(gather_works_); }
 void ShardUnit::finish_gather() {
   if (gathered_) return;
   start_gather();
-  wait_all(gather_works_);
+  wait_all(gather_works_, context_.kernel_context().stream);
   if (packed_values_) unpack_values();
   gathering_ = false;
   gathered_ = true;
@@ -279,7 +279,7 @@ void ShardUnit::start_reduce(bool first) {
 }
 
 void ShardUnit::finish_reduce(bool last) {
-  wait_all(reduce_works_);
+  wait_all(reduce_works_, context_.kernel_context().stream);
   packed_grads_ = grads_ = Tensor();
   if (reduce_adds_ && shard_grads_.numel() > 0)
     context_.backend().binary(context_.kernel_context(), kernels::BinaryOp::kAdd,
@@ -301,7 +301,7 @@ void ShardUnit::start_replicas() {
 bool ShardUnit::poll_reduce() { return poll_all(reduce_works_); }
 
 void ShardUnit::finish_replicas() {
-  if (replica_work_) replica_work_->wait_host();
+  if (replica_work_) replica_work_->enqueue_wait(context_.kernel_context().stream);
   replica_work_.reset();
 }
 

@@ -52,7 +52,8 @@ void PartialGradients::sum() {
   each([&](const TensorView& grad, const TensorView& place) {
     context_.backend().copy(context_.kernel_context(), place, grad);
   });
-  tensor_.all_reduce(message.view(), comm::ReduceOp::kSum)->wait_host();
+  tensor_.all_reduce(message.view(), comm::ReduceOp::kSum)
+      ->enqueue_wait(context_.kernel_context().stream);
   each([&](const TensorView& grad, const TensorView& place) {
     context_.backend().copy(context_.kernel_context(), grad, place);
   });

@@ -125,8 +125,6 @@ void Optimizer::clip(double max_norm) {
   clipped_ = true;
 }
 
-float Optimizer::norm() const { return static_cast<float>(scalars_.norm.item()); }
-
 std::int64_t Optimizer::first_nonfinite_gradient() const {
   std::vector<TensorView> gradients;
   std::vector<std::int64_t> owners;
@@ -161,12 +159,13 @@ std::vector<kernels::OptimizerTensor> Optimizer::tensors_to_step() const {
   return tensors;
 }
 
-void Optimizer::step(std::int64_t number, double lr) {
+void Optimizer::step(std::int64_t number, double lr, const Tensor& loss) {
   kernels::Backend& backend = context_.backend();
   const kernels::KernelContext& kernel = context_.kernel_context();
   backend.fill(kernel, scalars_.lr.view(), lr);
   backend.fill(kernel, scalars_.step.view(), static_cast<double>(number));
-  kernels::StepScalars scalars{.lr = scalars_.lr.view(), .step = scalars_.step.view()};
+  kernels::StepScalars scalars{
+      .lr = scalars_.lr.view(), .step = scalars_.step.view(), .loss = loss.view()};
   if (clipped_) {
     scalars.grad_factor = scalars_.grad_factor.view();
     scalars.grad_norm = scalars_.norm.view();

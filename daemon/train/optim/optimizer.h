@@ -62,12 +62,13 @@ class Optimizer {
   /// with 1. The ranks of the norm group call it together. Waits for no device.
   void clip(double max_norm);
   /// Updates masters, moments and working copies in step `number` (1 for the first, which decides
-  /// the bias correction). Parameters without a gradient are left as they are, and all of them are
-  /// if clip found a norm that is NaN or infinite. Waits for no device.
-  void step(std::int64_t number, double lr);
-  /// The norm that the last clip measured, before clipping; the same on every rank of the norm
-  /// group. Waits until the device has it.
-  float norm() const;
+  /// the bias correction). Parameters without a gradient are left as they are. So are all of them
+  /// if the norm that clip found is NaN or infinite, or `loss` is (float64 [1]; undefined: not
+  /// asked). Waits for no device.
+  void step(std::int64_t number, double lr, const Tensor& loss = {});
+  /// The norm that the last clip measured, before clipping: float32 [1], the same on every rank of
+  /// the norm group. The next clip writes it anew.
+  const Tensor& norm() const { return scalars_.norm; }
   /// Index of this rank's first parameter whose gradient holds a NaN or infinity, or -1.
   std::int64_t first_nonfinite_gradient() const;
   /// Marks all gradients empty.

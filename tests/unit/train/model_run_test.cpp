@@ -6,12 +6,16 @@
 #include <gtest/gtest.h>
 
 #include "daemon/train/data/data_feed.h"
+#include "daemon/train/in_step.h"
 #include "daemon/train/model_source.h"
 #include "kernels/base/error.h"
+#include "tests/bench/profiling_backend.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
 namespace {
+
+using ::testing::HasSubstr;
 
 class ModelRunTest : public RunFixture {
  protected:
@@ -58,18 +62,17 @@ class ModelRunTest : public RunFixture {
       for (int i = 0; i < 3; ++i) {
         StepBatch step = fed.next(world);
         step.seq_len = c.training().seq_len();
-        double loss = 0.0;
         if (announced) {
-          loss = fed.run->forward_backward(step);
+          fed.run->forward_backward(step);
         } else {
           for (HostBatch& micro : step.micro_batches)
-            loss += fed.run->forward_backward({{micro}, step.seq_len, step.labels, false});
+            fed.run->forward_backward({{micro}, step.seq_len, step.labels, false});
         }
-        const float norm = fed.run->optim_step(1e-2, 1.0);
+        const StepResult result = fed.run->optim_step(1e-2, 1.0);
         EXPECT_EQ(fed.run->step(), i + 1);
         if (world.rank() != 0) continue;
-        trace.losses.push_back(loss);
-        trace.norms.push_back(norm);
+        trace.losses.push_back(result.loss);
+        trace.norms.push_back(result.norm);
       }
     });
     return trace;
@@ -86,6 +89,72 @@ TEST_F(ModelRunTest, TheLastMicroBatchNeedNotBeAnnounced) {
       EXPECT_NEAR(open.losses[i], announced.losses[i], 1e-6);
       EXPECT_NEAR(open.norms[i], announced.norms[i], 1e-6 * announced.norms[i]);
     }
+  }
+}
+
+/// Copies from the device to the host since the last call.
+std::int64_t reads(kernels::ProfilingBackend& backend) {
+  std::int64_t calls = 0;
+  for (const auto& [key, profile] : backend.take())
+    if (key.second == "copy_to_host") calls += profile.calls;
+  return calls;
+}
+
+TEST_F(ModelRunTest, AStepReadsTheDeviceOnce) {
+  for (const MeshSize& m : {MeshSize{}, MeshSize{2, 1, 1}, MeshSize{1, 2, 1}, MeshSize{2, 2, 1},
+                            MeshSize{1, 1, 2}, MeshSize{1, 1, 2, true}, MeshSize{1, 2, 2, true}}) {
+    SCOPED_TRACE(fmt::format("dp{} fsdp{} tp{}", m.dp, m.fsdp, m.tp));
+    v1::RunConfig c = on(m);
+    c.mutable_debug()->set_check_replicas(false);
+    testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
+      kernels::ProfilingBackend backend(kernels::backend_for(kCpuDevice));
+      ExecutionContext::Options options;
+      options.backend = &backend;
+      ExecutionContext context(options);
+      Fed fed = make(world, context, c);
+      for (int i = 0; i < 2; ++i) {
+        StepBatch step = fed.next(world);
+        step.seq_len = c.training().seq_len();
+        reads(backend);
+        fed.run->forward_backward(step);
+        EXPECT_EQ(reads(backend), 0) << "forward_backward";
+        fed.run->optim_step(1e-2, 1.0);
+        EXPECT_EQ(reads(backend), 1) << "optim_step";
+      }
+    });
+  }
+}
+
+// A loader that checks nothing: what the kernels find stops the step on all ranks, names the id,
+// and leaves every parameter as it was.
+TEST_F(ModelRunTest, AnIdThatTheModelDoesNotHaveChangesNothing) {
+  for (const MeshSize& m : {MeshSize{}, MeshSize{2, 1, 1}, MeshSize{1, 2, 1}, MeshSize{1, 1, 2}}) {
+    SCOPED_TRACE(fmt::format("dp{} fsdp{} tp{}", m.dp, m.fsdp, m.tp));
+    const v1::RunConfig c = on(m);
+    testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
+      ExecutionContext context;
+      Fed fed = make(world, context, c);
+      StepBatch step = fed.next(world);
+      step.seq_len = c.training().seq_len();
+      const HostBatch good = step.micro_batches.front();
+      const double before = fed.run->forward(good, step.seq_len).loss;
+      const bool bad = m.tp > 1 || world.rank() == m.ranks() - 1;  // ranks of tp share samples
+      if (bad) step.micro_batches.front().inputs[3] = 1'000'000;
+      const auto verbs = [&] {
+        fed.run->forward_backward(step);
+        fed.run->optim_step(1e-2, 1.0);
+      };
+      try {
+        run_in_step(world, verbs);
+        ADD_FAILURE() << "rank " << world.rank() << " went on";
+      } catch (const InvalidArgument& error) {
+        EXPECT_THAT(error.what(), HasSubstr("embedding: id at element 3 is 1000000, outside [0, "));
+      }
+      EXPECT_EQ(fed.run->step(), 0);
+      if (m.ranks() == 1 || m.dp > 1) {  // other meshes have lost their groups with the failure
+        EXPECT_EQ(fed.run->forward(good, step.seq_len).loss, before);
+      }
+    });
   }
 }
 

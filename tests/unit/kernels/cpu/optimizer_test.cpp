@@ -52,7 +52,7 @@ struct Scalars {
   StepScalars views(std::int64_t number) {
     step.set(0, static_cast<double>(number));
     return {lr, step, clipped ? grad_factor.view() : TensorView{},
-            clipped ? grad_norm.view() : TensorView{}};
+            clipped ? grad_norm.view() : TensorView{}, clipped ? loss.view() : TensorView{}};
   }
   void clip(double factor, double norm) {
     grad_factor.set(0, factor);
@@ -62,6 +62,7 @@ struct Scalars {
 
   HostTensor lr{{1}, DType::kFloat32}, step{{1}, DType::kInt64};
   HostTensor grad_factor{{1}, DType::kFloat32}, grad_norm{{1}, DType::kFloat32};
+  HostTensor loss{{1}, DType::kFloat64};
   bool clipped = false;
 };
 
@@ -121,12 +122,16 @@ TEST(Adam, FiveStepsMatchTheDefinition) {
   }
 }
 
-TEST(Step, ANormThatIsNotFiniteLeavesEverythingAsItIs) {
-  for (const double norm : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+TEST(Step, ANormOrLossThatIsNotFiniteLeavesEverythingAsItIs) {
+  const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
+  const std::vector<std::pair<double, double>> pairs{
+      {nan, 2.0}, {infinity, 2.0}, {1.0, nan}, {1.0, -infinity}, {1.0, infinity}};
+  for (const auto& [norm, loss] : pairs) {
     Rng rng(5);
     Problem problem(rng);
     Scalars scalars(0.01f);
     scalars.clip(0.5, norm);
+    scalars.loss.set(0, loss);
     backend().adam_step({}, problem.tensors(true), scalars.views(1), {});
     backend().sgd_step({}, problem.tensors(true), scalars.views(1), {.momentum = 0.9f});
     for (std::size_t k = 0; k < problem.master.size(); ++k) {

@@ -176,7 +176,7 @@ TEST(Optimizer, ClipsByTheGlobalNorm) {
     const auto gradients = toy.gradients();
     optimizer.clip(max_norm);
     optimizer.step(1, 0.1);
-    EXPECT_NEAR(optimizer.norm(), norm, 1e-5);
+    EXPECT_NEAR(optimizer.norm().item(), norm, 1e-5);
     const auto after = toy.values();
     for (std::size_t p = 0; p < before.size(); ++p)
       for (std::size_t i = 0; i < before[p].size(); ++i)
@@ -196,8 +196,16 @@ TEST(Optimizer, NamesTheFirstBadGradient) {
   const auto before = toy.values();
   optimizer.clip(1.0);
   optimizer.step(1, 0.1);
-  EXPECT_FALSE(std::isfinite(optimizer.norm()));
+  EXPECT_FALSE(std::isfinite(optimizer.norm().item()));
   EXPECT_EQ(toy.values(), before);
+
+  toy.set_gradients(1);
+  optimizer.clip(1.0);
+  optimizer.step(1, 0.1, full(context, {1}, std::nan(""), DType::kFloat64));
+  EXPECT_EQ(toy.values(), before) << "a loss that is NaN";
+  optimizer.clip(1.0);
+  optimizer.step(1, 0.1, full(context, {1}, 3.0, DType::kFloat64));
+  EXPECT_NE(toy.values(), before);
 }
 
 // Updates far below bfloat16's resolution add up in the master and reach the working copy.
