@@ -26,10 +26,6 @@ DType result_dtype(OpId op, const planner::OpAttributes& attributes, std::span<c
   }
 }
 
-bool differentiable(OpId op, std::size_t output, const Tensor& result) {
-  return dtype_is_floating(result.dtype()) && !(op == OpId::kAttention && output == 1);
-}
-
 struct NothingBackward {
   struct Input {
     Shape shape;
@@ -51,8 +47,10 @@ struct NothingBackward {
 
 void record_nothing(OpId op, std::span<const Tensor> inputs, std::vector<Tensor>& results) {
   std::vector<Tensor> recorded;
-  for (std::size_t i = 0; i < results.size(); ++i)
-    if (differentiable(op, i, results[i])) recorded.push_back(results[i]);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const bool is_lse = op == OpId::kAttention && i == 1;
+    if (dtype_is_floating(results[i].dtype()) && !is_lse) recorded.push_back(results[i]);
+  }
   if (recorded.empty() || !autograd::should_record(inputs)) return;
   NothingBackward backward{&recorded[0].context(), {}, op == OpId::kAddNorm};
   for (const Tensor& x : inputs)

@@ -90,25 +90,6 @@ void plan_exchange(StepRecipe& recipe, const RankExchange& exchange) {
   recipe.staged_out = staged(recipe.sends);
 }
 
-void plan_to_partial(StepRecipe& recipe, const planner::RedistributeStep& step,
-                     const std::vector<int>& coordinates) {
-  for (const int d : step.mesh_dims) {
-    const bool sum = step.to->placement(d).partial == planner::PartialOp::kSum;
-    const bool was_whole = step.from->placement(d).is_replicate();
-    if (sum && was_whole && coordinates[static_cast<std::size_t>(d)] != 0)
-      recipe.holds_value = false;
-  }
-}
-
-void plan_conversion(StepRecipe& recipe, const planner::RedistributeStep& step) {
-  for (const int d : step.mesh_dims) {
-    const double size = step.from->mesh().dim_size(d);
-    const bool was_avg = step.from->placement(d).partial == planner::PartialOp::kAvg;
-    const bool is_avg = step.to->placement(d).partial == planner::PartialOp::kAvg;
-    if (was_avg != is_avg) recipe.scale *= is_avg ? size : 1.0 / size;
-  }
-}
-
 std::vector<TensorView> views_of(const std::vector<Message>& messages) {
   std::vector<TensorView> views;
   for (const Message& message : messages)
@@ -136,8 +117,20 @@ StepRecipe start_recipe(const planner::RedistributeStep& step, comm::ProcessGrou
 
 StepRecipe make_local_recipe(const planner::RedistributeStep& step, const DeviceMesh& mesh) {
   StepRecipe recipe = start_recipe(step, nullptr, rank_exchange(step, mesh.rank()), 0);
-  if (step.kind == StepKind::kToPartial) plan_to_partial(recipe, step, mesh.coordinates());
-  if (step.kind == StepKind::kConvertPartial) plan_conversion(recipe, step);
+  for (const int d : step.mesh_dims) {
+    const planner::Placement &from = step.from->placement(d), &to = step.to->placement(d);
+    if (step.kind == StepKind::kToPartial) {
+      // Of a sum the first rank holds the value, the others 0.
+      const bool first = mesh.coordinates()[static_cast<std::size_t>(d)] == 0;
+      if (to.partial == planner::PartialOp::kSum && from.is_replicate() && !first)
+        recipe.holds_value = false;
+    } else if (step.kind == StepKind::kConvertPartial) {
+      const double size = step.from->mesh().dim_size(d);
+      const bool was_avg = from.partial == planner::PartialOp::kAvg;
+      const bool is_avg = to.partial == planner::PartialOp::kAvg;
+      if (was_avg != is_avg) recipe.scale *= is_avg ? size : 1.0 / size;
+    }
+  }
   return recipe;
 }
 

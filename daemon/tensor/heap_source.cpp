@@ -12,24 +12,20 @@ namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-// Makes the kernel give the pages now, so that no step pays for a page fault.
-void touch_range(std::byte* data, std::size_t bytes) {
-#ifdef MADV_POPULATE_WRITE
-  if (madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return;
-#endif
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  for (std::size_t at = 0; at < bytes; at += page)
-    *static_cast<volatile std::byte*>(data + at) = std::byte{0};
-}
-
-// Clearing pages is bound by one core's speed, so all threads share it. `bytes` is whole huge
-// pages.
+// Makes the kernel give the pages now, so that no step pays for a page fault. Clearing pages is
+// bound by one core's speed, so all threads share it. `bytes` is whole huge pages.
 void touch(Threads threads, std::byte* data, std::size_t bytes) {
-  parallel_for(threads, static_cast<std::int64_t>(bytes / kHugePage), 2,
-               [&](std::int64_t begin, std::int64_t end) {
-                 touch_range(data + static_cast<std::size_t>(begin) * kHugePage,
-                             static_cast<std::size_t>(end - begin) * kHugePage);
-               });
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const auto huge_pages = static_cast<std::int64_t>(bytes / kHugePage);
+  parallel_for(threads, huge_pages, 2, [&](std::int64_t begin, std::int64_t end) {
+    std::byte* from = data + static_cast<std::size_t>(begin) * kHugePage;
+    const std::size_t size = static_cast<std::size_t>(end - begin) * kHugePage;
+#ifdef MADV_POPULATE_WRITE
+    if (madvise(from, size, MADV_POPULATE_WRITE) == 0) return;
+#endif
+    for (std::size_t at = 0; at < size; at += page)
+      *static_cast<volatile std::byte*>(from + at) = std::byte{0};
+  });
 }
 
 [[noreturn]] void refuse(std::size_t bytes) {

@@ -23,22 +23,17 @@ std::string units_text(const planner::DimOrderPtr& order) {
   return fmt::format(" by heads of {}", order->unit());
 }
 
-std::string sharding_text(const planner::DTensorSpec& spec, int mesh_dim,
-                          const std::string& reason) {
-  const std::string& name = name_of(spec, mesh_dim);
-  const bool fsdp = name == "fsdp" && !reason.empty();
-  if (spec.placement(mesh_dim).is_replicate())
-    return fsdp ? fmt::format("fsdp whole ({})", reason) : std::string();
-  return fmt::format("{} {}{}{}", name, to_string(spec.placement(mesh_dim)),
-                     units_text(spec.dim_order(mesh_dim)),
-                     fsdp ? fmt::format(" ({})", reason) : std::string());
-}
-
 std::string layout_text(const planner::DTensorSpec& spec, const std::string& reason) {
   std::vector<std::string> parts;
   for (int d = 0; d < spec.mesh().ndim(); ++d) {
     if (spec.mesh().dims()[static_cast<std::size_t>(d)].size == 1) continue;
-    if (std::string part = sharding_text(spec, d, reason); !part.empty()) parts.push_back(part);
+    const bool fsdp = name_of(spec, d) == "fsdp" && !reason.empty();
+    if (!spec.placement(d).is_replicate())
+      parts.push_back(fmt::format("{} {}{}{}", name_of(spec, d), to_string(spec.placement(d)),
+                                  units_text(spec.dim_order(d)),
+                                  fsdp ? fmt::format(" ({})", reason) : std::string()));
+    else if (fsdp)
+      parts.push_back(fmt::format("fsdp whole ({})", reason));
   }
   for (const planner::DimShardOrder& sharding : spec.shard_order()) {
     std::vector<std::string> names;

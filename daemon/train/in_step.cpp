@@ -11,12 +11,6 @@
 namespace meshloom::train {
 namespace {
 
-/// "INVALID_ARGUMENT: text", for the abort record.
-std::string short_text(const std::exception_ptr& error) {
-  const Error known = base::as_error(error);
-  return fmt::format("{}: {}", error_kind_name(known.kind()), known.what());
-}
-
 bool was_woken(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -52,7 +46,8 @@ bool was_woken(const std::exception_ptr& error) {
   if (failures == nullptr || is_agreed(error)) std::rethrow_exception(error);
   if (was_woken(error)) recover(world, {});
   rethrow_comm_error(error);
-  failures->raise(short_text(error));
+  const Error known = base::as_error(error);
+  failures->raise(fmt::format("{}: {}", error_kind_name(known.kind()), known.what()));
   recover(world, encode_error(error, world.rank()));
 }
 

@@ -72,7 +72,9 @@ void resolve_mesh(v1::Mesh& mesh, bool fully_shard, int world_size) {
                        ranks_of(mesh), world_size);
 }
 
-void resolve_min_elements(v1::FullyShardOptions& options) {
+void resolve_fully_shard(v1::ParallelPlan& plan) {
+  v1::FullyShardOptions& options = *plan.mutable_fully_shard_options();
+  if (options.policy() == v1::SHARD_POLICY_UNSPECIFIED) options.set_policy(v1::SHARD_POLICY_DIM0);
   const char* field = "run.plan.fully_shard_options.min_elements";
   if (options.policy() == v1::SHARD_POLICY_LARGEST_DIVISIBLE) {
     if (!options.has_min_elements()) options.set_min_elements(std::int64_t{1} << 18);
@@ -83,12 +85,6 @@ void resolve_min_elements(v1::FullyShardOptions& options) {
   }
   if (options.min_elements() < 0)
     base::refuse_field(field, "must not be negative, got {}", options.min_elements());
-}
-
-void resolve_fully_shard(v1::ParallelPlan& plan) {
-  v1::FullyShardOptions& options = *plan.mutable_fully_shard_options();
-  if (options.policy() == v1::SHARD_POLICY_UNSPECIFIED) options.set_policy(v1::SHARD_POLICY_DIM0);
-  resolve_min_elements(options);
   if (!options.has_reshard_after_forward()) options.set_reshard_after_forward(true);
 }
 

@@ -99,19 +99,6 @@ RedistributeStep send_step(const SpecPtr& from, const SpecPtr& to,
   return step;
 }
 
-/// The way to `between` on the mesh of `from`, then the messages to `target`.
-std::shared_ptr<RedistributePlan> plan_through(const SpecPtr& from, const SpecPtr& between,
-                                               const SpecPtr& target,
-                                               const RedistributeOptions& options) {
-  auto plan = std::make_shared<RedistributePlan>();
-  plan->from = from;
-  if (between != from) *plan = *plan_redistribute(from, between, options);
-  // Without steps the two differ in names of mesh dims of size 1 alone.
-  plan->steps.push_back(send_step(plan->steps.empty() ? from : between, target, options));
-  plan->cost += plan->steps.back().cost;
-  return plan;
-}
-
 }  // namespace
 
 PlanPtr plan_across_meshes(const SpecPtr& from, const SpecPtr& to,
@@ -124,7 +111,14 @@ PlanPtr plan_across_meshes(const SpecPtr& from, const SpecPtr& to,
   std::shared_ptr<RedistributePlan> best;
   const int tensor_dims = from->has_partial() ? from->shape().size() : 0;
   for (int d = -1; d < tensor_dims; ++d) {
-    auto plan = plan_through(from, without_partial(from, d), target, options);
+    // The way to `between` on the mesh of `from`, then the messages to `target`.
+    const SpecPtr between = without_partial(from, d);
+    auto plan = std::make_shared<RedistributePlan>();
+    plan->from = from;
+    if (between != from) *plan = *plan_redistribute(from, between, options);
+    // Without steps the two differ in names of mesh dims of size 1 alone.
+    plan->steps.push_back(send_step(plan->steps.empty() ? from : between, target, options));
+    plan->cost += plan->steps.back().cost;
     if (!best || plan->cost < best->cost) best = std::move(plan);
   }
   if (target != to) {

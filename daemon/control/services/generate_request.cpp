@@ -34,24 +34,11 @@ void check_one_way(const Given& given, const std::string& where) {
 
 std::string place_of(int prompt) { return fmt::format("prompts[{}].", prompt); }
 
-/// The name of what is too long, for the error.
-std::string prompt_field(const v1::GenerateRequest& request) {
-  if (request.prompts_size() > 0) return "prompts";
-  return request.prompt().empty() ? "token_ids" : "prompt";
-}
-
 void check_prompts(const v1::GenerateRequest& request) {
   if (request.prompts_size() == 0) return check_one_way(request, "");
   if (!request.prompt().empty() || request.token_ids_size() > 0)
     base::refuse_field("prompts", "give either prompts or one prompt or token_ids");
   for (int i = 0; i < request.prompts_size(); ++i) check_one_way(request.prompts(i), place_of(i));
-}
-
-/// Tokens of the prompts of all sequences.
-std::size_t all_prompt_tokens(const v1::GenerateRequest& request, std::size_t samples) {
-  std::size_t tokens = prompt_size(request);
-  for (const v1::Prompt& prompt : request.prompts()) tokens += prompt_size(prompt);
-  return tokens * samples;
 }
 
 void check_amounts(const v1::GenerateRequest& request, const v1::SamplingParams& params) {
@@ -66,9 +53,12 @@ void check_amounts(const v1::GenerateRequest& request, const v1::SamplingParams&
   if (tokens > kMostTokens)
     base::refuse_field("params.max_tokens", "{} for each of {} sequences are {}, more than {}",
                        params.max_tokens(), sequences, tokens, kMostTokens);
-  const std::size_t prompt_tokens = all_prompt_tokens(request, samples);
+  std::size_t prompt_tokens = prompt_size(request);
+  for (const v1::Prompt& prompt : request.prompts()) prompt_tokens += prompt_size(prompt);
+  prompt_tokens *= samples;
+  const char* given = request.prompt().empty() ? "token_ids" : "prompt";
   if (prompt_tokens > kMostPromptTokens)
-    base::refuse_field(prompt_field(request),
+    base::refuse_field(request.prompts_size() > 0 ? "prompts" : given,
                        "{} tokens of {} sequences are more than the {} that a request may give",
                        prompt_tokens, sequences, kMostPromptTokens);
 }

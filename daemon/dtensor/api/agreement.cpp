@@ -28,13 +28,6 @@ struct Record {
 };
 static_assert(sizeof(Record) == 512);
 
-/// FNV-1a.
-std::uint64_t digest_of(const std::string& text) {
-  std::uint64_t digest = 0xCBF29CE484222325ull;
-  for (const char c : text) digest = (digest ^ static_cast<unsigned char>(c)) * 0x100000001B3ull;
-  return digest;
-}
-
 /// `call` is named once for all errors.
 Record record_of(const char* call, const Given& given) {
   Record record;
@@ -42,7 +35,9 @@ Record record_of(const char* call, const Given& given) {
   std::string text = given.error.empty() ? given.text : given.error;
   const std::string prefix = fmt::format("{}: ", call);
   if (record.failed != 0 && text.starts_with(prefix)) text.erase(0, prefix.size());
-  record.digest = digest_of(text);
+  record.digest = 0xCBF29CE484222325ull;  // FNV-1a
+  for (const char c : text)
+    record.digest = (record.digest ^ static_cast<unsigned char>(c)) * 0x100000001B3ull;
   record.length = static_cast<std::int64_t>(std::min(text.size(), kTextBytes));
   std::memcpy(record.text, text.data(), static_cast<std::size_t>(record.length));
   return record;

@@ -113,28 +113,25 @@ Tensor from_source(const Tensor& tensor, const DTensorSpec& layout, int source, 
   return value;
 }
 
-/// A copy of this rank's part of a tensor that it holds whole.
-Tensor shard_own(const Tensor& tensor, const DTensorSpec& layout, const DeviceMesh& mesh) {
-  ExecutionContext& context = tensor.context();
-  const LocalPart part = layout.local_part(mesh.coordinates());
-  const DTensorSpec whole(layout.mesh_ptr(),
-                          Placements(layout.placements().size(), planner::Placement::replicate()),
-                          layout.shape());
-  const Tensor mine = empty(context, part.shape(), tensor.dtype());
-  copy_boxes(context.kernel_context(), context.backend(),
-             common_boxes(whole.local_part(mesh.coordinates()), part), mine.view(), tensor.view());
-  return mine;
-}
-
 /// This rank's part as a leaf.
 Tensor own_part(const Tensor& tensor, const DTensorSpec& layout, std::optional<int> src_data_rank,
                 DeviceMesh& mesh) {
-  if (!mesh.member()) return outside_local(tensor.context(), layout.shape(), tensor.dtype());
-  if (!src_data_rank) return shard_own(tensor, layout, mesh);
+  ExecutionContext& context = tensor.context();
+  if (!mesh.member()) return outside_local(context, layout.shape(), tensor.dtype());
+  if (!src_data_rank) {
+    // A copy of the part, out of this rank's own tensor.
+    const LocalPart part = layout.local_part(mesh.coordinates());
+    const DTensorSpec whole = partly_sharded(layout, {}, 0);
+    const Tensor mine = empty(context, part.shape(), tensor.dtype());
+    copy_boxes(context.kernel_context(), context.backend(),
+               common_boxes(whole.local_part(mesh.coordinates()), part), mine.view(),
+               tensor.view());
+    return mine;
+  }
   const Tensor part = from_source(tensor.detach(), layout, *src_data_rank, mesh);
   if (part.storage() != tensor.storage()) return ops::contiguous(part);
   // Nothing had to be moved.
-  const Tensor copy = empty(tensor.context(), tensor.shape(), tensor.dtype());
+  const Tensor copy = empty(context, tensor.shape(), tensor.dtype());
   copy_into(copy, tensor);
   return copy;
 }

@@ -76,15 +76,6 @@ Seen see(const Tensor& local, DistributedEngine& engine, const planner::Placemen
   return {spec, options.strides ? *options.strides : global_strides(local, known, *mesh.layout())};
 }
 
-/// What all ranks must agree on.
-std::string in_words(const Tensor& local, const Seen& seen, bool shape_given) {
-  return fmt::format("{} {} strides {} {}, {}{}", dtype_name(local.dtype()),
-                     to_string(seen.spec->shape()), to_string(seen.strides),
-                     local.requires_grad() ? "with gradient" : "without gradient",
-                     to_string(*seen.spec),
-                     shape_given ? "" : " (shards taken to be alike: if not, give the shape)");
-}
-
 /// As see, agreed on by all ranks.
 Seen see_alike(const Tensor& local, DistributedEngine& engine,
                const planner::Placements& placements, const FromLocalOptions& options) {
@@ -92,7 +83,11 @@ Seen see_alike(const Tensor& local, DistributedEngine& engine,
   Given given;
   try {
     seen = see(local, engine, placements, options);
-    given.text = in_words(local, seen, options.shape.has_value());
+    given.text = fmt::format(
+        "{} {} strides {} {}, {}{}", dtype_name(local.dtype()), to_string(seen.spec->shape()),
+        to_string(seen.strides), local.requires_grad() ? "with gradient" : "without gradient",
+        to_string(*seen.spec),
+        options.shape ? "" : " (shards taken to be alike: if not, give the shape)");
   } catch (const InvalidArgument& error) {
     given.error = error.what();
   }

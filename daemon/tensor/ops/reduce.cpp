@@ -54,19 +54,16 @@ Tensor run_reduce(ReduceOp op, const Tensor& x, const Reduction& r, double corre
   return y;
 }
 
-/// 1 where x equals the maximum y, 0 elsewhere: relu's derivative tells y - x > 0 from y - x == 0.
-Tensor is_maximum(const Tensor& x, const Tensor& y) {
+Tensor amax_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const Reduction& r) {
+  // 1 where x equals the maximum y, 0 elsewhere: relu's derivative tells y - x > 0 from
+  // y - x == 0.
   const Tensor below = sub(y, x);
   Tensor positive = full(x.context(), x.shape(), 1.0, x.dtype());
   ExecutionContext& context = x.context();
   context.backend().unary_backward(context.kernel_context(), kernels::UnaryOp::kRelu,
                                    positive.view(), positive.view(), below.view(), below.view(),
                                    0.0);
-  return sub(1.0, positive);
-}
-
-Tensor amax_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const Reduction& r) {
-  const Tensor equal = is_maximum(x, y);
+  const Tensor equal = sub(1.0, positive);
   const Tensor share = div(dy, run_reduce(ReduceOp::kSum, equal, r, 0.0));
   return mul(equal, share);
 }

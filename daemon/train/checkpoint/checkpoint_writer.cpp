@@ -121,23 +121,19 @@ std::vector<ManifestFile> gather_files(comm::ProcessGroup& world, const Manifest
   return files;
 }
 
-/// Out of sight in one step, then deleted: a crash in between leaves no half checkpoint.
-void discard(FileSystem& files, const fs::path& folder) {
-  const fs::path hidden =
-      folder.parent_path() / (std::string(kDiscardedPrefix) + folder.filename().string());
-  files.remove_all(hidden);
-  files.rename(folder, hidden);
-  files.remove_all(hidden);
-}
-
 void prune(FileSystem& files, const CheckpointLocation& location) {
   auto entries = list_checkpoints(location.directory);
   const auto keep = static_cast<std::size_t>(std::max(location.keep_latest_k, 1));
   if (entries.size() <= keep) return;
   entries.resize(entries.size() - keep);
   for (const CheckpointEntry& entry : entries) {
+    // Out of sight in one step, then deleted: a crash in between leaves no half checkpoint.
+    const fs::path hidden = entry.folder.parent_path() /
+                            (std::string(kDiscardedPrefix) + entry.folder.filename().string());
     try {
-      discard(files, entry.folder);
+      files.remove_all(hidden);
+      files.rename(entry.folder, hidden);
+      files.remove_all(hidden);
     } catch (const Error& error) {
       spdlog::warn("old checkpoint {} could not be deleted: {}", entry.folder.string(),
                    error.what());
@@ -146,15 +142,14 @@ void prune(FileSystem& files, const CheckpointLocation& location) {
 }
 
 /// Rank 0: the manifest and the rename that makes the checkpoint one.
-void commit(FileSystem& files, const CheckpointLocation& location, const fs::path& temporary,
-            const fs::path& target, const Manifest& manifest) {
+void commit(FileSystem& files, const fs::path& temporary, const fs::path& target,
+            const Manifest& manifest) {
   const std::string text = manifest_to_json(manifest);
   const auto file = files.create(temporary / kManifestName, text.size());
   file->write(std::as_bytes(std::span(text)));
   file->sync();
   file->close();
   put_in_place(files, temporary, target);
-  prune(files, location);
 }
 
 void remove_quietly(FileSystem& files, const fs::path& path) {
@@ -189,7 +184,9 @@ fs::path write_checkpoint(comm::ProcessGroup& world, const CheckpointLocation& l
     for (int rank = 0; rank < world.size(); ++rank)
       manifest.files[static_cast<std::size_t>(rank)].pieces = pieces_of(state, rank, world.size());
     run_agreed(world, [&] {
-      if (leader) commit(files, location, temporary, target, manifest);
+      if (!leader) return;
+      commit(files, temporary, target, manifest);
+      prune(files, location);
     });
   } catch (const Error&) {
     if (leader) remove_quietly(files, temporary);

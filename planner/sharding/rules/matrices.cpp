@@ -22,11 +22,6 @@ Shape batch_of(const Shape& shape, int matrix_dims) {
   return batch;
 }
 
-void add_product_partials(OpRule& rule, const OpCall& call, int a, int b) {
-  add_partial(rule, call, {a}, PartialOp::kSum);
-  add_partial(rule, call, {b}, PartialOp::kSum);
-}
-
 OpRule matmul(const OpCall& call) {
   const Shape &a = shape_of(call, 0), &b = shape_of(call, 1);
   const int a_dims = a.size() == 1 ? 1 : 2, b_dims = b.size() == 1 ? 1 : 2;
@@ -50,7 +45,8 @@ OpRule matmul(const OpCall& call) {
   }
   add_axis(rule, a.back(), {a.size() - 1, b.size() - b_dims}, {-1});
   rule.outputs.push_back(out);
-  add_product_partials(rule, call, 0, 1);
+  add_partial(rule, call, {0}, PartialOp::kSum);
+  add_partial(rule, call, {1}, PartialOp::kSum);
   return rule;
 }
 

@@ -26,15 +26,6 @@ std::vector<AxisUse> uses_of(const Shape& shape, Span span) {
   return uses;
 }
 
-/// Is there a sharding that falls between elements of both dims?
-bool may_share_sharding(const AxisUse& a, std::int64_t a_size, const AxisUse& b,
-                        std::int64_t b_size) {
-  const std::int64_t groups = std::lcm(a.prefix, b.prefix);
-  return a_size % (groups / a.prefix) == 0 && b_size % (groups / b.prefix) == 0;
-}
-
-bool is_sharded(const DTensorSpec& spec, int dim) { return !spec.sharding_dims(dim).empty(); }
-
 /// One axis per pair of old and new dim: the pair that leads the group, and those that may keep a
 /// sharding that is there.
 void add_group(OpRule& rule, const DTensorSpec& spec, const Shape& out, Span from, Span to) {
@@ -45,8 +36,10 @@ void add_group(OpRule& rule, const DTensorSpec& spec, const Shape& out, Span fro
     for (const AxisUse& b : uses_of(out, to)) {
       const bool same = a.prefix == b.prefix && a.suffix == b.suffix;
       const bool leading = a.prefix == 1 && b.prefix == 1;
-      if (!same && !leading && !is_sharded(spec, a.dim)) continue;
-      if (!may_share_sharding(a, in[a.dim], b, out[b.dim])) continue;
+      if (!same && !leading && spec.sharding_dims(a.dim).empty()) continue;
+      // Is there a sharding that falls between elements of both dims?
+      const std::int64_t groups = std::lcm(a.prefix, b.prefix);
+      if (in[a.dim] % (groups / a.prefix) != 0 || out[b.dim] % (groups / b.prefix) != 0) continue;
       ShardAxis& axis = rule.axes.emplace_back();
       axis.size = same ? in[a.dim] : size;
       axis.inputs = {same ? AxisUse{a.dim} : a};
