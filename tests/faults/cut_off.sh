@@ -34,6 +34,7 @@ allow_mpi_as_root
 here=meshloom-$$-a there=meshloom-$$-b subnet=10.$((64 + $$ % 64)).$(($$ / 64 % 256))
 work=$(mktemp -d)
 daemon_session=""
+# shellcheck disable=SC2317  # the trap calls it
 clean_up() {
   [ -z "$daemon_session" ] || end_session "$daemon_session" 0 KILL
   for host in "$here" "$there"; do
