@@ -52,6 +52,7 @@ PendingTensorPtr MeshCollectives::all_gather(const Tensor& x, const std::vector<
   shape.insert(0, group.size());
   Tensor stacked = empty(x.context(), shape, x.dtype());
   std::vector<TensorView> parts;
+  parts.reserve(static_cast<std::size_t>(group.size()));
   for (int rank = 0; rank < group.size(); ++rank)
     parts.push_back(
         ops::alias(stacked, x.shape(), contiguous_strides(x.shape()), rank * x.numel()).view());

@@ -92,6 +92,7 @@ void plan_exchange(StepRecipe& recipe, const RankExchange& exchange) {
 
 std::vector<TensorView> views_of(const std::vector<Message>& messages) {
   std::vector<TensorView> views;
+  views.reserve(messages.size());
   for (const Message& message : messages)
     views.push_back(make_view(nullptr, DType::kFloat32, {message.numel}));
   return views;

@@ -50,6 +50,7 @@ std::vector<Record> exchanged(Record& mine, ExecutionContext& context, comm::Pro
   };
   std::vector<Record> all(static_cast<std::size_t>(group.size()));
   std::vector<TensorView> views;
+  views.reserve(all.size());
   for (Record& record : all) views.push_back(view_of(&record));
   group.all_gather(views, view_of(&mine))->wait_host();
   return all;

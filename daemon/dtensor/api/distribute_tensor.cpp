@@ -84,9 +84,9 @@ Tensor scatter_along(const Tensor& value, const DTensorSpec& before, const DTens
                parts.back().view(), value.view());
     views.push_back(parts.back().view());
   }
-  const Tensor mine = group.rank() == source
-                          ? parts[static_cast<std::size_t>(source)]
-                          : empty(context, after.local_shape(mesh.coordinates()), value.dtype());
+  Tensor mine = group.rank() == source
+                    ? parts[static_cast<std::size_t>(source)]
+                    : empty(context, after.local_shape(mesh.coordinates()), value.dtype());
   group.scatter(mine.view(), views, source)->wait_host();
   return mine;
 }
@@ -122,7 +122,7 @@ Tensor own_part(const Tensor& tensor, const DTensorSpec& layout, std::optional<i
     // A copy of the part, out of this rank's own tensor.
     const LocalPart part = layout.local_part(mesh.coordinates());
     const DTensorSpec whole = partly_sharded(layout, {}, 0);
-    const Tensor mine = empty(context, part.shape(), tensor.dtype());
+    Tensor mine = empty(context, part.shape(), tensor.dtype());
     copy_boxes(context.kernel_context(), context.backend(),
                common_boxes(whole.local_part(mesh.coordinates()), part), mine.view(),
                tensor.view());
@@ -131,7 +131,7 @@ Tensor own_part(const Tensor& tensor, const DTensorSpec& layout, std::optional<i
   const Tensor part = from_source(tensor.detach(), layout, *src_data_rank, mesh);
   if (part.storage() != tensor.storage()) return ops::contiguous(part);
   // Nothing had to be moved.
-  const Tensor copy = empty(context, tensor.shape(), tensor.dtype());
+  Tensor copy = empty(context, tensor.shape(), tensor.dtype());
   copy_into(copy, tensor);
   return copy;
 }

@@ -27,6 +27,7 @@ FullyShard::FullyShard(ExecutionContext& context, const FullyShardGroups& groups
                        const FullyShardOptions& options)
     : context_(context), groups_(groups), options_(options) {
   std::vector<ShardCandidate> candidates;
+  candidates.reserve(inputs.size());
   for (const DataParallelInput& input : inputs) candidates.push_back(input.candidate);
   choices_ = choose_shards(candidates, groups.gather->size(), options);
   // The root comes first, wherever its parameters do.

@@ -166,6 +166,7 @@ void ShardUnit::start_gather() {
   for (const ShardedParameter& parameter : parameters_) {
     if (!direct(parameter)) continue;
     std::vector<TensorView> outputs;
+    outputs.reserve(static_cast<std::size_t>(groups_.gather->size()));
     for (int rank = 0; rank < groups_.gather->size(); ++rank)
       outputs.push_back(part(values_, parameter, rank));
     gather_works_.push_back(groups_.gather->all_gather(outputs, shard_part(shards_, parameter)));
@@ -265,6 +266,7 @@ void ShardUnit::start_reduce(bool first) {
   for (const ShardedParameter& parameter : parameters_) {
     if (!direct(parameter)) continue;
     std::vector<TensorView> inputs;
+    inputs.reserve(static_cast<std::size_t>(groups_.gather->size()));
     for (int rank = 0; rank < groups_.gather->size(); ++rank)
       inputs.push_back(part(grads_, parameter, rank));
     reduce_works_.push_back(groups_.reduce->reduce_scatter(shard_part(target, parameter), inputs,
