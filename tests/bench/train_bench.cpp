@@ -53,7 +53,8 @@ v1::Mesh mesh_of(const Options& options) {
     const auto* field = v1::Mesh::descriptor()->FindFieldByName(name);
     const int size = equals == std::string::npos ? 0 : std::atoi(dim.c_str() + equals + 1);
     if (field == nullptr || size < 1)
-      throw CLI::ValidationError("--mesh", "dims dp, fsdp and tp with their sizes are expected");
+      throw CLI::ValidationError("--mesh",
+                                 "dims dp, fsdp, cp and tp with their sizes are expected");
     v1::Mesh::GetReflection()->SetInt32(&mesh, field, size);
   }
   return mesh;
@@ -63,7 +64,8 @@ v1::Mesh mesh_of(const Options& options) {
 int ranks_of(const Options& options) {
   if (options.mesh.empty()) return options.local_ranks;
   const v1::Mesh mesh = mesh_of(options);
-  return std::max(1, mesh.dp()) * std::max(1, mesh.fsdp()) * std::max(1, mesh.tp());
+  return std::max(1, mesh.dp()) * std::max(1, mesh.fsdp()) * std::max(1, mesh.cp()) *
+         std::max(1, mesh.tp());
 }
 
 /// Random tokens, enough for all steps.
@@ -240,7 +242,7 @@ int run_train_bench(int argc, char** argv) {
   Options options;
   CLI::App app("Times training steps on random tokens.", "meshloom-bench train");
   app.add_option("--model", options.model, "preset, or a config.json")->capture_default_str();
-  app.add_option("--mesh", options.mesh, "dims and sizes, such as dp=2 or fsdp=2,tp=2");
+  app.add_option("--mesh", options.mesh, "dims and sizes, such as dp=2, cp=2 or fsdp=2,tp=2");
   app.add_flag("--sequence-parallel", options.sequence_parallel, "with tp");
   app.add_flag("--no-reshard", options.no_reshard,
                "with fsdp: keeps parameters between forward and backward");
