@@ -355,9 +355,6 @@ TEST_F(ResolveTest, NamesTheWrongField) {
 
 TEST_F(ResolveTest, RefusalsOfWhatIsNotOfferedAreUnimplemented) {
   v1::RunConfig changed = config();
-  changed.mutable_mesh()->set_cp(2);
-  EXPECT_THROW(resolve_run_config(changed, 2, folder_.path()), Unimplemented);
-  changed = config();
   changed.mutable_plan()->set_dtype("float16");
   EXPECT_THROW(resolve_run_config(changed, 1, folder_.path()), Unimplemented);
 }

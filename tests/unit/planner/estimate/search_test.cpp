@@ -33,8 +33,9 @@ TEST(Search, FindsWhatFitsAndSaysWhyTheRestDoesNot) {
   const SearchResult result = search_plans(testing::llama3_8b(), request, gpu());
   ASSERT_FALSE(result.candidates.empty());
   ASSERT_FALSE(result.rejected.empty());
-  // 4 * 4 * 2 ... = 10 factorizations of 8 into three factors.
-  EXPECT_EQ(result.candidates.size() + result.rejected.size(), 10u);
+  // 10 factorizations of 8 into dp, fsdp and tp; a sequence of 2048 is shared by two ranks at most,
+  // and 4 has 6.
+  EXPECT_EQ(result.candidates.size() + result.rejected.size(), 16u);
   double before = 0.0;
   for (const Candidate& c : result.candidates) {
     EXPECT_LE(c.estimate.memory.total(), request.memory_limit);
@@ -50,6 +51,20 @@ TEST(Search, FindsWhatFitsAndSaysWhyTheRestDoesNot) {
   ASSERT_NE(dp, result.rejected.end());
   EXPECT_GT(dp->least_memory, std::int64_t{140} * 1000 * 1000 * 1000);
   EXPECT_THAT(dp->reason, ::testing::HasSubstr("of 40.00 GiB"));
+}
+
+// One sample of 64k tokens: no other dim divides its activations without dividing layers.
+TEST(Search, ProposesContextParallelismForLongSequences) {
+  ModelShape model = testing::llama3_8b();
+  model.positions = 1 << 17;
+  const SearchRequest request{.ranks = 8,
+                              .memory_limit = std::int64_t{80} << 30,
+                              .global_batch = 1,
+                              .sequence = 1 << 16,
+                              .dtype = DType::kBFloat16};
+  const SearchResult result = search_plans(model, request, gpu());
+  EXPECT_TRUE(std::any_of(result.candidates.begin(), result.candidates.end(),
+                          [](const Candidate& c) { return c.estimate.mesh.cp > 1; }));
 }
 
 // Every plan of every mesh, tried one by one through estimate().

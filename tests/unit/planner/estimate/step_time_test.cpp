@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "kernels/base/error.h"
+#include "planner/attention/balance.h"
+#include "planner/attention/schedule.h"
 #include "planner/estimate/estimate.h"
 #include "tests/unit/planner/estimate/models.h"
 
@@ -86,10 +90,36 @@ TEST(StepTime, OverlapHidesGradients) {
   EXPECT_LT(run(0.5).total, run(0.0).total);
 }
 
+TEST(Estimate, ContextParallelismDividesActivationsAndMovesKeys) {
+  ModelShape model = testing::byte_gpt();
+  model.positions = 8192;
+  const Workload work{1, 1, 8192};
+  const Estimate one = estimate(model, {}, {}, work, machine());
+  const Estimate four = estimate(model, {1, 1, 4, 1}, {}, work, machine());
+  EXPECT_NEAR(static_cast<double>(four.memory.activations),
+              0.25 * static_cast<double>(one.memory.activations),
+              0.05 * static_cast<double>(one.memory.activations));
+  EXPECT_EQ(four.memory.parameters, one.memory.parameters);
+  EXPECT_NEAR(four.time.attention, one.time.attention / 4.0, 1e-9 + 1e-6 * one.time.attention);
+  // Keys as the schedule of heads and tails moves them, on the average of the ranks.
+  const RowMask causal{{.is_causal = true}, nullptr};
+  std::vector<SequencePart> parts;
+  for (const IndexRanges& part : balanced_parts(LoadBalancer::kHeadTail, 8192, 4, causal))
+    parts.push_back({part, part});
+  std::int64_t keys = 0;
+  for (int rank = 0; rank < 4; ++rank)
+    keys += remote_keys(rank, attention_schedule(rank, parts, causal));
+  EXPECT_EQ(remote_key_elements(model, {1, 1, 4, 1}, work),
+            keys / 4 * 2 * model.kv_heads * model.head_dim);
+  const auto moved = std::count_if(four.traffic.begin(), four.traffic.end(),
+                                   [](const Traffic& t) { return t.mesh_dim == "cp"; });
+  EXPECT_EQ(moved, 4);  // keys twice, their gradients, and the gradients of parameters
+}
+
 TEST(Estimate, RefusesWhatCannotRun) {
   const ModelShape model = testing::byte_gpt();
   const Workload work{4, 1, 64};
-  EXPECT_THROW(estimate(model, {1, 1, 2, 1}, {}, work, machine()), InvalidArgument);
+  EXPECT_THROW(estimate(model, {1, 1, 65, 1}, {}, work, machine()), InvalidArgument);
   EXPECT_THROW(estimate(model, {1, 1, 1, 2}, {}, work, machine()), InvalidArgument);
   EXPECT_THROW(estimate(model, {1, 2, 1, 1}, {}, work, machine()), InvalidArgument);
   EXPECT_THROW(estimate(model, {}, {.sequence_parallel = true}, work, machine()), InvalidArgument);
