@@ -30,8 +30,7 @@ class MeshSample final : public Sample {
     std::vector<nn::GenerateSequence> sequences = make_generate_sequences(starts);
     for (const nn::GenerateSequence& sequence : sequences)
       nn::check_generate_arguments(state.model().config(), sequence.prompt, sequence.options);
-    if (state.mesh().data_parallel_groups().replicas->rank() == 0)
-      drawing_.emplace(state.model(), std::move(sequences));
+    if (state.mesh().in_first_copy()) drawing_.emplace(state.model(), std::move(sequences));
   }
 
   std::vector<SampledToken> advance(std::chrono::milliseconds budget) override {
@@ -80,8 +79,8 @@ class MeshSample final : public Sample {
     } catch (...) {
       error = std::current_exception();
       rethrow_comm_error(error);
-      // Ranks that share the matmuls cannot go on without this one.
-      if (state_.mesh().tensor().size() > 1) throw;
+      // Ranks that compute together cannot go on without this one.
+      if (state_.mesh().same_samples().size() > 1) throw;
       data_parallel.take_part_pass();
       go_on(false);
     }
@@ -91,7 +90,7 @@ class MeshSample final : public Sample {
 
   ModelState& state_;
   comm::ProcessGroup& world_;
-  std::optional<nn::Generation> drawing_;  ///< on the ranks of the first replica
+  std::optional<nn::Generation> drawing_;  ///< on the ranks of the first copy along dp
 };
 
 nn::GenerateOptions make_generate_options(const SampleStart& start) {

@@ -19,10 +19,10 @@ std::vector<nn::GenerateSequence> make_generate_sequences(
 void draw_pass(nn::Generation& generation, std::vector<SampledToken>& tokens);
 
 /// Every rank of the world calls it, and advance() of what it returns. The ranks that hold the
-/// first replica of the model (fsdp x tp of rank 0) draw the same tokens together, the others wait.
-/// Blocks that fully_shard shards are gathered as they are used, once per pass; those that fit into
-/// half of the memory that the allocators of all ranks hold free stay until advance() ends. What
-/// fails on a rank is thrown by all, after the pass that the others were at.
+/// first replica of the model (fsdp x cp x tp of rank 0) draw the same tokens together, the others
+/// wait. Blocks that fully_shard shards are gathered as they are used, once per pass; those that
+/// fit into half of the memory that the allocators of all ranks hold free stay until advance()
+/// ends. What fails on a rank is thrown by all, after the pass that the others were at.
 std::unique_ptr<Sample> begin_sample_on_mesh(ModelState& state,
                                              const std::vector<SampleStart>& sequences);
 

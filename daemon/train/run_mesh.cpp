@@ -74,6 +74,11 @@ comm::ProcessGroup& RunMesh::group_of(std::initializer_list<const char*> names) 
   return mesh_.group(dims);
 }
 
+bool RunMesh::in_first_copy() const {
+  const auto dp = layout()->find_dim("dp");
+  return !dp || coordinates()[static_cast<std::size_t>(*dp)] == 0;
+}
+
 GroupCounters RunMesh::counters() const {
   GroupCounters all;
   std::vector<const comm::ProcessGroup*> seen;

@@ -49,6 +49,8 @@ class RunMesh {
   comm::ProcessGroup& model() const { return *model_; }
   /// Whether this rank speaks for those that share its samples.
   bool leads_samples() const { return same_samples_->rank() == 0; }
+  /// Whether this rank is one of the first copy of the model along dp: of fsdp x cp x tp.
+  bool in_first_copy() const;
   parallel::DataParallelGroups data_parallel_groups() const {
     return {gradients_, gathers_.get(), reductions_.get(), replicas_};
   }
