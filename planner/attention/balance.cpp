@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "kernels/base/error.h"
 #include "planner/attention/document_balance.h"
@@ -30,8 +29,8 @@ std::vector<IndexRanges> contiguous_parts(std::int64_t size, int ranks) {
   return parts;
 }
 
-/// Which of the ranks have one token more: those whose two chunks grow together with the fewest
-/// other tokens before them. Of an odd number of tokens the head has the larger half.
+/// Of an odd number of tokens the head has the larger half, and the first ranks have one token
+/// more: there a causal query sees least.
 std::vector<IndexRanges> head_tail_parts(std::int64_t size, int ranks) {
   std::vector<ChunkPair> chunks(static_cast<std::size_t>(ranks));
   for (int r = 0; r < ranks; ++r) {

@@ -2,7 +2,6 @@
 #include "daemon/parallel/context_parallel/batch_order.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "daemon/nn/replicated_like.h"
 #include "daemon/parallel/context_parallel/document_rows.h"

@@ -3,7 +3,6 @@
 
 #include "daemon/parallel/context_parallel/key_bundle.h"
 #include "daemon/tensor/ops/op_support.h"
-#include "planner/shard.h"
 
 namespace meshloom::parallel {
 namespace {

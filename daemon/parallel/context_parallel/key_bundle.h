@@ -34,7 +34,6 @@ class KeyBundle {
   static KeyBundle of_member(const SequencePlan& plan, const KeySizes& sizes, int member);
 
   std::int64_t numel() const { return numel_; }
-  const planner::IndexRanges& keys(std::size_t group) const { return keys_[group]; }
   /// The blocks of a bundle that begins at element `base` of a flat tensor: views.
   std::vector<KeyBlock> blocks(const Tensor& flat, std::int64_t base) const;
 

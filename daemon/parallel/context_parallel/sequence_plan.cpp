@@ -6,7 +6,6 @@
 #include "daemon/parallel/context_parallel/document_rows.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/shape.h"
-#include "kernels/base/error.h"
 
 namespace meshloom::parallel {
 namespace {
