@@ -42,6 +42,10 @@ class DaemonTest : public ::testing::Test {
 
   /// Starts mpirun and waits until the daemon serves on a free port.
   void start(int ranks = 2, const Arguments& flags = {});
+  /// With these lines as the daemon's --config.
+  void start_with(const std::string& settings, int ranks = 2) {
+    start(ranks, {"--config", write_text("daemon.yaml", settings)});
+  }
   /// The same without waiting for it to serve.
   std::unique_ptr<Process> launch(int ranks, const Arguments& flags, const std::string& log);
   /// kill -9 of mpirun and every rank.

@@ -27,9 +27,6 @@ class FrozenE2e : public DaemonTest {
     job.checkpoint_interval = 100;
     return job;
   }
-  void start_with(const std::string& settings, int ranks = 2) {
-    start(ranks, {"--config", write_text("daemon.yaml", settings)});
-  }
   /// As ListWorkers tells, which must answer at once.
   std::string worker_state(int rank) const {
     const auto begin = Clock::now();

@@ -24,9 +24,6 @@ class HangsE2e : public DaemonTest {
     job.steps = 10'000'000;
     return job;
   }
-  void start_with(const std::string& settings, int ranks = 2) {
-    start(ranks, {"--config", write_text("daemon.yaml", settings)});
-  }
   Json dump(int entries = 0) const {
     return client_json({"worker", "dump", "--entries", std::to_string(entries)});
   }
