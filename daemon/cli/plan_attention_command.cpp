@@ -66,9 +66,8 @@ void add_ranges(const IndexRanges& ranges, Message* messages) {
 v1::AttentionSchedule make_schedule(AttentionOptions& options) {
   const auto balancer = planner::find_load_balancer(options.balancer);
   if (!balancer)
-    throw CliError(kUsage, fmt::format("--balancer is '{}', expected auto, none, head_tail, "
-                                       "per_document or mask_area",
-                                       options.balancer));
+    throw CliError(kUsage, fmt::format("--balancer is '{}', expected {}", options.balancer,
+                                       planner::kLoadBalancerNames));
   const RowMask row = row_of(options);
   if (options.sequence < 1 || options.sequence > kMostTokens)
     throw CliError(kUsage,
@@ -140,9 +139,7 @@ void add_plan_attention(CLI::App& plan, CommandContext& context) {
   command->add_option("--documents", options->documents, "Lengths of packed documents")
       ->delimiter(',')
       ->check(CLI::PositiveNumber);
-  command
-      ->add_option("--balancer", options->balancer,
-                   "auto, none, head_tail, per_document or mask_area")
+  command->add_option("--balancer", options->balancer, planner::kLoadBalancerNames)
       ->capture_default_str();
   command->add_option("--svg", options->svg, "Draws it to this file, too");
   command->footer(

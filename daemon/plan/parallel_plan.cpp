@@ -168,17 +168,15 @@ planner::ContextParallelPlan read_context_parallel(const v1::ContextParallelPlan
   if (!given.load_balancer().empty()) {
     const auto balancer = planner::find_load_balancer(given.load_balancer());
     if (!balancer)
-      base::refuse_field(field + ".load_balancer",
-                         "is '{}', expected auto, none, head_tail, per_document or mask_area",
-                         given.load_balancer());
+      base::refuse_field(field + ".load_balancer", "is '{}', expected {}", given.load_balancer(),
+                         planner::kLoadBalancerNames);
     plan.load_balancer = *balancer;
   }
   if (!given.rotate().empty()) {
     const auto rotate = planner::find_rotate(given.rotate());
     if (!rotate)
-      base::refuse_field(field + ".rotate",
-                         "is '{}', expected auto, allgather, alltoall, pull or ulysses",
-                         given.rotate());
+      base::refuse_field(field + ".rotate", "is '{}', expected {}", given.rotate(),
+                         planner::kRotateNames);
     plan.rotate = *rotate;
   }
   const int degree = given.ulysses_degree();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "kernels/base/error.h"
 #include "planner/attention/document_balance.h"
@@ -122,20 +123,21 @@ DimOrderPtr balanced_order(LoadBalancer balancer, std::int64_t size, int ranks, 
   return order->plain() ? nullptr : order;
 }
 
+double balance_of(const std::vector<std::int64_t>& work) {
+  const std::int64_t largest = work.empty() ? 0 : *std::max_element(work.begin(), work.end());
+  if (largest == 0) return 1.0;
+  const std::int64_t sum = std::accumulate(work.begin(), work.end(), std::int64_t{0});
+  return static_cast<double>(sum) / static_cast<double>(work.size()) / static_cast<double>(largest);
+}
+
 double balance_of(const std::vector<IndexRanges>& parts, const RowMask& row) {
-  IndexRanges all;
   std::int64_t size = 0;
   for (const IndexRanges& part : parts) size += total_size(part);
+  IndexRanges all;
   append_range(all, {0, size});
-  std::int64_t sum = 0, largest = 0;
-  for (const IndexRanges& part : parts) {
-    const std::int64_t area = visible_area(row, part, all);
-    sum += area;
-    largest = std::max(largest, area);
-  }
-  if (largest == 0) return 1.0;
-  return static_cast<double>(sum) / static_cast<double>(parts.size()) /
-         static_cast<double>(largest);
+  std::vector<std::int64_t> areas;
+  for (const IndexRanges& part : parts) areas.push_back(visible_area(row, part, all));
+  return balance_of(areas);
 }
 
 }  // namespace meshloom::planner

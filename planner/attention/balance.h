@@ -24,7 +24,9 @@ enum class LoadBalancer : std::uint8_t {
   kMaskArea,     ///< chunks of a sixteenth of a rank's tokens, by what the mask lets them see
 };
 
-/// "auto", "none", "head_tail", "per_document", "mask_area".
+/// The names, for error texts and help.
+inline constexpr const char* kLoadBalancerNames =
+    "auto, none, head_tail, per_document or mask_area";
 const char* to_string(LoadBalancer balancer);
 std::optional<LoadBalancer> find_load_balancer(std::string_view name);
 
@@ -41,6 +43,8 @@ std::vector<IndexRanges> balanced_parts(LoadBalancer balancer, std::int64_t size
 DimOrderPtr balanced_order(LoadBalancer balancer, std::int64_t size, int ranks, int row_dim,
                            const std::vector<RowMask>& rows);
 
+/// Mean over the largest of what ranks have to do: 1 is perfect; 1 if there is nothing.
+double balance_of(const std::vector<std::int64_t>& work);
 /// Mean over the largest of the areas that the ranks compute: 1 is perfect; 1 if nothing is seen.
 double balance_of(const std::vector<IndexRanges>& parts, const RowMask& row);
 

@@ -16,7 +16,8 @@ enum class Rotate : std::uint8_t {
   kUlysses,    ///< ranks exchange heads, so that each has all keys of some heads
 };
 
-/// "auto", "allgather", "alltoall", "pull", "ulysses".
+/// The names, for error texts.
+inline constexpr const char* kRotateNames = "auto, allgather, alltoall, pull or ulysses";
 const char* to_string(Rotate rotate);
 std::optional<Rotate> find_rotate(std::string_view name);
 

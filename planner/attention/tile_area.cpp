@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "planner/attention/balance.h"
+
 namespace meshloom::planner {
 namespace {
 
@@ -29,15 +31,10 @@ std::int64_t tile_area(int rank, const std::vector<IndexRanges>& parts, const Ro
 }
 
 double tile_balance_of(const std::vector<IndexRanges>& parts, const RowMask& row) {
-  std::int64_t sum = 0, largest = 0;
-  for (int rank = 0; rank < static_cast<int>(parts.size()); ++rank) {
-    const std::int64_t tiles = tile_area(rank, parts, row);
-    sum += tiles;
-    largest = std::max(largest, tiles);
-  }
-  if (largest == 0) return 1.0;
-  return static_cast<double>(sum) / static_cast<double>(parts.size()) /
-         static_cast<double>(largest);
+  std::vector<std::int64_t> tiles;
+  for (int rank = 0; rank < static_cast<int>(parts.size()); ++rank)
+    tiles.push_back(tile_area(rank, parts, row));
+  return balance_of(tiles);
 }
 
 }  // namespace meshloom::planner

@@ -12,12 +12,6 @@ namespace {
 using planner::IndexRanges;
 using planner::ShardRange;
 
-/// int64 [n], or [rows,n] with equal rows.
-Tensor id_tensor(ExecutionContext& context, const std::vector<std::int64_t>& ids,
-                 const Shape& shape) {
-  return from_values(context, shape, std::span<const std::int64_t>(ids));
-}
-
 std::vector<std::int64_t> elements(const IndexRanges& ranges) {
   std::vector<std::int64_t> all;
   for (const ShardRange& range : ranges)
@@ -31,7 +25,8 @@ Tensor documents_at(ExecutionContext& context, const RowGroup& group,
   std::vector<std::int64_t> ids;
   for (const std::int64_t p : positions)
     ids.push_back(group.documents[static_cast<std::size_t>(p)]);
-  return id_tensor(context, ids, {1, static_cast<std::int64_t>(ids.size())});
+  return from_values(context, {1, static_cast<std::int64_t>(ids.size())},
+                     std::span<const std::int64_t>(ids));
 }
 
 /// A list of key positions as pieces of a bias's key dim, and the other way.
@@ -111,8 +106,10 @@ class Block {
     const auto of_queries =
         elements(group_.parts[static_cast<std::size_t>(call.plan->member)].queries);
     const auto of_keys = elements(block_.keys);
-    query_positions_ = id_tensor(context, of_queries, {q_.size(2)});
-    key_positions_ = id_tensor(context, of_keys, {block_.k.size(2)});
+    query_positions_ =
+        from_values(context, {q_.size(2)}, std::span<const std::int64_t>(of_queries));
+    key_positions_ =
+        from_values(context, {block_.k.size(2)}, std::span<const std::int64_t>(of_keys));
     options_.query_positions = query_positions_.view();
     options_.key_positions = key_positions_.view();
     if (!group_.documents.empty()) {
@@ -148,7 +145,7 @@ bool has_work(const BlockCall& call, const RowGroup& group, int step) {
 
 int step_count(const SequencePlan& plan) { return static_cast<int>(plan.members.size()); }
 
-/// Rows of a group of x [B,H,n], as rows_of.
+/// The rows of a group of o [B,H,n,Dv] and lse [B,H,n].
 kernels::AttentionOutputs outputs_of(const Tensor& o, const Tensor& lse, const RowGroup& group,
                                      bool carry) {
   return {rows_of(o, group).view(), rows_of(lse, group).view(), carry};

@@ -39,11 +39,8 @@ class HeadExchange {
                    std::int64_t heads) const;
 
  private:
-  int first() const { return plan_.rank - plan_.rank % plan_.neighbours; }
+  /// The place of this rank among its neighbours.
   std::size_t own() const { return static_cast<std::size_t>(plan_.rank % plan_.neighbours); }
-  std::int64_t places_of(const std::vector<std::int64_t>& places, int neighbour) const {
-    return places[static_cast<std::size_t>(first() + neighbour)];
-  }
 
   const SequencePlan& plan_;
   Collectives& collectives_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 
 #include "daemon/tensor/execution_context.h"
 
@@ -164,18 +165,13 @@ std::vector<std::int64_t> requested_sizes(const Part& part) {
   return sizes;
 }
 
-std::int64_t sum_of(const std::vector<std::int64_t>& sizes) {
-  std::int64_t sum = 0;
-  for (const std::int64_t size : sizes) sum += size;
-  return sum;
-}
-
 class PulledKeys final : public KeyExchange {
  public:
   explicit PulledKeys(Part part) : part_(std::move(part)), places_(part_) {
     if (part_.members.count() == 1) return;
     const std::vector<std::int64_t> sent = requested_sizes(part_);
-    const Tensor flat = part_.flat(sum_of(sent), part_.k.dtype());
+    const Tensor flat =
+        part_.flat(std::accumulate(sent.begin(), sent.end(), std::int64_t{0}), part_.k.dtype());
     const std::vector<KeyBlock> own = own_blocks(part_.plan, part_.k, part_.v);
     std::int64_t base = 0;
     for (int m = 0; m < part_.members.count(); ++m) {
