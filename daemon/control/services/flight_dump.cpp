@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <mutex>
+#include <span>
 
 #include "daemon/base/files.h"
+#include "daemon/base/input_file.h"
 #include "daemon/control/host/timestamp.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
@@ -53,6 +55,16 @@ void fill_open(const comm::OpenCollective& open, v1::OpenCollective* out) {
   out->set_root_cause(open.root_cause);
 }
 
+/// What a flight file holds already, shortened.
+std::string earlier_dumps(const std::filesystem::path& path) {
+  constexpr std::uint64_t kMostKept = 1 << 20;
+  if (!std::filesystem::exists(path)) return {};
+  const base::InputFile file(path, base::InputFile::Links::kRefuse);
+  std::string text(static_cast<std::size_t>(std::min(file.size(), kMostKept)), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return "\n" + text;
+}
+
 }  // namespace
 
 void fill_flight_dump(comm::FlightReport report, const std::vector<std::string>& hosts,
@@ -83,10 +95,11 @@ void write_flight_file(const comm::FlightField& flight, const std::filesystem::p
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   try {
-    base::replace_file(path,
-                       fmt::format("{}: {}\n{}", now_rfc3339(), cause,
-                                   comm::to_text(comm::read_flight_report(flight), kEntries)),
-                       0600);
+    base::replace_file(
+        path,
+        fmt::format("{}: {}\n{}{}", now_rfc3339(), cause,
+                    comm::to_text(comm::read_flight_report(flight), kEntries), earlier_dumps(path)),
+        0600);
     spdlog::critical("{}; the collectives of all ranks are in {}", cause, path.string());
   } catch (const Error& error) {
     spdlog::critical("{}; the collectives of all ranks could not be written: {}", cause,

@@ -18,7 +18,8 @@ void fill_flight_dump(comm::FlightReport report, const std::vector<std::string>&
                       std::size_t entries, v1::DumpFlightResponse* response);
 
 /// Writes what all ranks of the host did last to a file, with the time and the cause, which goes to
-/// the log too. Thread-safe; a later one takes the place of the one before. A file that cannot be
+/// the log too. Thread-safe; what the file held stands behind it, as far as it fits into 1 MiB: a
+/// death is found by its connection and by its collective, in either order. A file that cannot be
 /// written is said in the log.
 void write_flight_file(const comm::FlightField& flight, const std::filesystem::path& path,
                        const std::string& cause);
