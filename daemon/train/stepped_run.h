@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// SteppedRun: a model on a mesh with its optimizer on this rank, driven by a client's verbs.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/train/run.h"
+#include "v1/config.pb.h"
+#include "v1/step.pb.h"
+
+namespace meshloom::train {
+
+struct SteppedRunOptions {
+  std::string name;
+  std::filesystem::path data_dir;
+  /// The model's Hugging Face folder, absolute. Empty: as config.model says.
+  std::filesystem::path model_folder;
+  /// What it begins with: a folder that save_state wrote, on any mesh. Empty: the model's values.
+  std::filesystem::path state_folder;
+  bool with_optimizer = true;  ///< of state_folder: also moments and step
+  bool dropout = false;        ///< forward_backward draws the dropout of the model's config
+};
+
+/// Fills in every default of what a stepped run reads of a config (model, mesh, plan, optimizer,
+/// training.seed, .seq_len: the longest datum, and .micro_batch_size) and checks it against
+/// world_size. `model_folder` as in SteppedRunOptions. Sections that only a job reads (data,
+/// lr_scheduler, validation, checkpoint, export, sample) and training.steps are refused by name if
+/// they are given. Throws as resolve_run_config.
+v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, int world_size,
+                                     const std::filesystem::path& data_dir,
+                                     const std::filesystem::path& model_folder,
+                                     std::vector<std::string>* warnings = nullptr);
+
+/// Every rank of the world calls the same verbs with equal arguments in the same order. A verb may
+/// throw on one rank alone; the caller brings that to all of them (run_in_step). What all ranks
+/// throw alike leaves the run as it was before, but where a verb says otherwise. InvalidArgument
+/// has the metadata "field", the path inside the verb's message ("data[3].targets[17]").
+class SteppedRun {
+ public:
+  static std::unique_ptr<SteppedRun> create(const RankResources&, const v1::RunConfig& resolved,
+                                            const SteppedRunOptions&);
+  virtual ~SteppedRun() = default;
+
+  /// Optimizer steps done.
+  virtual std::int64_t step() const = 0;
+  virtual std::string plan_text() const = 0;
+  virtual PromptLimits prompt_limits() const = 0;
+  virtual const std::vector<std::string>& notes() const = 0;
+
+  /// Adds the gradients of a batch to those since the last optim_step. Returns its outputs on rank
+  /// 0, nothing on the others. Whatever it throws poisons those gradients.
+  virtual v1::LossOutput forward_backward(const v1::LossBatch&) = 0;
+  /// The same outputs, bit for bit, without gradients. `train`: with the dropout that the next
+  /// forward_backward would draw.
+  virtual v1::LossOutput forward(const v1::LossBatch&, bool train) = 0;
+  /// The gradients since the last optim_step are not to be applied: the next one fails, naming
+  /// `cause`. The first cause counts.
+  virtual void poison(const std::string& cause) = 0;
+  /// Clips and updates, and zeroes the gradients. Throws FailedPrecondition without gradients
+  /// (NO_GRADIENTS) and with poisoned ones (GRADIENTS_POISONED), which are then gone, and
+  /// NumericError if loss or norm is NaN or infinite: parameters are then as before, gradients
+  /// gone.
+  virtual v1::OptimStepOutput optim_step(const v1::OptimStepParams&) = 0;
+
+  /// Writes parameters, optimizer state, step and `user_metadata` to `folder`, which must not be
+  /// there, complete or not at all; durable when it returns. Gathered gradients are no part of it.
+  virtual void save_state(const std::filesystem::path& folder,
+                          const std::map<std::string, std::string>& user_metadata) = 0;
+  /// Takes parameters (and moments and step, if `with_optimizer`; else these begin anew) from a
+  /// folder that save_state wrote on any mesh. Gradients since the last optim_step are dropped.
+  virtual void load_state(const std::filesystem::path& folder, bool with_optimizer) = 0;
+  /// Writes a Hugging Face folder (rank 0), complete or not at all.
+  virtual void export_hf(const std::filesystem::path& folder, const std::string& dtype) = 0;
+
+  /// Whole parameters by name, on rank 0. Throws NotFound naming one that there is not.
+  virtual std::vector<v1::ParameterValue> get_parameters(const std::vector<std::string>& names) = 0;
+  /// Replaces whole parameters; moments stay. All names, shapes, dtypes and sizes are checked
+  /// before anything is written. Gradients since the last optim_step are dropped.
+  virtual void set_parameters(const std::vector<v1::ParameterValue>& values) = 0;
+
+  /// As Run::begin_sample.
+  virtual std::unique_ptr<Sample> begin_sample(const std::vector<SampleStart>& sequences) = 0;
+};
+
+}  // namespace meshloom::train
