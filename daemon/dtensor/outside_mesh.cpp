@@ -48,8 +48,8 @@ struct NothingBackward {
 void record_nothing(OpId op, std::span<const Tensor> inputs, std::vector<Tensor>& results) {
   std::vector<Tensor> recorded;
   for (std::size_t i = 0; i < results.size(); ++i) {
-    const bool is_lse = op == OpId::kAttention && i == 1;
-    if (dtype_is_floating(results[i].dtype()) && !is_lse) recorded.push_back(results[i]);
+    const bool is_extra = (op == OpId::kAttention || op == OpId::kLinearCrossEntropy) && i == 1;
+    if (dtype_is_floating(results[i].dtype()) && !is_extra) recorded.push_back(results[i]);
   }
   if (recorded.empty() || !autograd::should_record(inputs)) return;
   NothingBackward backward{&recorded[0].context(), {}, op == OpId::kAddNorm};

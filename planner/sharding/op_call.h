@@ -45,7 +45,7 @@ enum class OpId : std::uint8_t {
   kLinear,              ///< x, weight, bias?; ints[0] 1 if weight is [in, out], else [out, in]
   kEmbedding,           ///< weight, ids; ints[0] padding_idx or -1
   kCrossEntropy,        ///< logits [N, C, ..], targets; ints[0] reduction (0 none, 1 mean, 2 sum)
-  kLinearCrossEntropy,  ///< hidden [.., C], weight [V, C], bias?, targets; one sum over all labels
+  kLinearCrossEntropy,  ///< hidden, weight [V, C], bias?, targets, weights?; LinearLossResults
   kAttention,           ///< q, k, v [B, H, S, D], bias?, document ids?; outputs o and lse
   kRope,                ///< x [B, H, S, D], cos, sin, positions?
   // shape

@@ -67,11 +67,10 @@ ClassTargets whole_targets(const char* op, const Tensor& targets, std::int64_t c
   return result;
 }
 
-ClassTargets slice_targets(const char* op, const LocalCall& call, int input, int class_dim,
-                           std::int64_t ignored) {
+ClassTargets slice_targets(const char* op, const LocalCall& call, const Tensor& targets, int input,
+                           int class_dim, std::int64_t ignored) {
   const SliceExchange exchange(call, input, class_dim);
   const planner::IndexRanges& slice = call.parts[static_cast<std::size_t>(input)].ranges(class_dim);
-  const Tensor& targets = call.inputs.back();
   check_indices(op, "target", targets, exchange.slice().total, ignored);
   ClassTargets result{slice_places(targets, slice, ignored, kIgnoredClass), {}, exchange};
   result.options.ignore_index = kIgnoredClass;

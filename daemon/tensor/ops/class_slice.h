@@ -68,9 +68,9 @@ struct ClassTargets {
 /// `ignored`.
 ClassTargets whole_targets(const char* op, const Tensor& targets, std::int64_t classes,
                            std::int64_t ignored);
-/// The same for the last input of the call as targets, and dim `class_dim` of input `input` as the
+/// The same for this rank's targets of the call, with dim `class_dim` of input `input` as the
 /// classes. The call outlives the result.
-ClassTargets slice_targets(const char* op, const LocalCall& call, int input, int class_dim,
-                           std::int64_t ignored);
+ClassTargets slice_targets(const char* op, const LocalCall& call, const Tensor& targets, int input,
+                           int class_dim, std::int64_t ignored);
 
 }  // namespace meshloom::ops

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
+
 #include "daemon/tensor/autograd/leaf_grad.h"
 #include "daemon/tensor/layout.h"
 #include "daemon/tensor/ops/class_slice.h"
 #include "daemon/tensor/ops/distributed_ops.h"
+#include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/loss.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/output_loss.h"
 #include "daemon/tensor/ops/reduce.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
+#include "planner/sharding/linear_loss_results.h"
 
 namespace meshloom::ops {
 namespace {
@@ -35,6 +39,9 @@ void check_arguments(const Tensor& hidden, const Tensor& weight, const Tensor& b
           kName, bias.shape(), weight.size(0));
   }
 }
+
+/// [1, n] of a dense tensor.
+TensorView as_row(const Tensor& x) { return alias(x, {1, x.numel()}, {x.numel(), 1}).view(); }
 
 /// Where the forward call writes a parameter's gradient: a leaf's own buffer, or a tensor that
 /// backward hands on.
@@ -69,14 +76,17 @@ void check_unit_gradient(const Tensor& grad) {
   });
 }
 
-Tensor run(const Tensor& hidden_given, const Tensor& weight, const Tensor& bias,
-           ClassTargets targets, double grad_scale) {
+/// `row_weights`: undefined for 1.
+WeightedLoss run(const Tensor& hidden_given, const Tensor& weight, const Tensor& bias,
+                 ClassTargets targets, const Tensor& row_weights, double grad_scale) {
   const Tensor hidden = contiguous(hidden_given);
   ExecutionContext& context = hidden.context();
   const bool recording = autograd::should_record({&hidden, &weight, &bias});
 
   const std::int64_t rows = targets.places.numel();
   const Tensor losses = empty(context, {rows}, accumulation_dtype(hidden.dtype()));
+  const Tensor weights =
+      row_weights ? alias(contiguous(row_weights.detach()), {rows}, {1}) : Tensor();
   Tensor dhidden = recording && hidden.requires_grad() ? empty_like(hidden) : Tensor();
   const ForwardGrad dweight(recording ? weight : Tensor());
   const ForwardGrad dbias(recording ? bias : Tensor());
@@ -86,20 +96,21 @@ Tensor run(const Tensor& hidden_given, const Tensor& weight, const Tensor& bias,
     dbias.clear(context);
   }
   targets.options.grad_scale = grad_scale;
-  run_output_loss(context, {.losses = losses.view(),
+  run_output_loss(context, {.losses = as_row(losses),
                             .dhidden = dhidden ? rows_view(dhidden) : TensorView{},
                             .dweight = dweight.view(),
                             .dbias = dbias.view(),
                             .hidden = rows_view(hidden),
                             .weight = weight.view(),
                             .bias = bias.view(),
-                            .targets = alias(targets.places, {rows}, {1}).view(),
+                            .targets = as_row(targets.places),
+                            .row_weights = weights ? weights.view() : TensorView{},
                             .options = targets.options,
                             .accumulate = accumulate,
                             .exchange = targets.exchange ? &*targets.exchange : nullptr});
   dweight.done();
   dbias.done();
-  Tensor y = sum(losses, {}, true);
+  Tensor y = sum(weights ? mul(losses, weights) : losses, {}, true);
   context.backend().unary(context.kernel_context(), kernels::UnaryOp::kMul, y.view(), y.view(),
                           grad_scale);
 
@@ -114,7 +125,7 @@ Tensor run(const Tensor& hidden_given, const Tensor& weight, const Tensor& bias,
     };
     autograd::record_op(kName, {&hidden, &weight, &bias}, {&y}, std::move(backward));
   }
-  return y;
+  return {y, alias(losses, targets.places.shape(), targets.places.strides())};
 }
 
 }  // namespace
@@ -129,14 +140,45 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Te
           return linear_cross_entropy(c.inputs[0], c.inputs[1], c.inputs[2], c.inputs[3], options);
         });
   return run(hidden, weight, bias,
-             whole_targets(kName, targets, weight.size(0), options.ignore_index),
-             options.grad_scale);
+             whole_targets(kName, targets, weight.size(0), options.ignore_index), {},
+             options.grad_scale)
+      .sum;
+}
+
+WeightedLoss weighted_linear_cross_entropy(const Tensor& hidden, const Tensor& weight,
+                                           const Tensor& bias, const Tensor& targets,
+                                           const Tensor& row_weights,
+                                           const LinearCrossEntropyOptions& options) {
+  check_arguments(hidden, weight, bias, targets);
+  check_dtype(kName, "row weights", row_weights, accumulation_dtype(hidden.dtype()));
+  check(row_weights.shape() == targets.shape(), "{}: row weights of shape {} for targets {}", kName,
+        row_weights.shape(), targets.shape());
+  LayoutEngine* engine = layout_engine({&hidden, &weight, &bias, &targets, &row_weights});
+  if (!engine)
+    return run(hidden, weight, bias,
+               whole_targets(kName, targets, weight.size(0), options.ignore_index), row_weights,
+               options.grad_scale);
+  const std::array<const Tensor*, 5> inputs = {&hidden, &weight, &bias, &targets, &row_weights};
+  std::vector<Tensor> results =
+      engine->run(planner::OpId::kLinearCrossEntropy, inputs, {{}, {planner::kWeightedSum}},
+                  OpOptions(options), [&](const LocalCall& c) -> std::vector<Tensor> {
+                    WeightedLoss loss = weighted_linear_cross_entropy(
+                        c.inputs[0], c.inputs[1], c.inputs[2], c.inputs[3], c.inputs[4], options);
+                    return {std::move(loss.sum), std::move(loss.losses)};
+                  });
+  return {std::move(results[0]), std::move(results[1])};
 }
 
 std::vector<Tensor> linear_cross_entropy_by_vocabulary(const LocalCall& call) {
+  if (call.attributes.ints[0] == planner::kTokenLosses)
+    return {linear_token_losses_by_vocabulary(call)};
   const auto& options = call.options.as<LinearCrossEntropyOptions>();
-  return {run(call.inputs[0], call.inputs[1], call.inputs[2],
-              slice_targets(kName, call, 1, 0, options.ignore_index), options.grad_scale)};
+  const bool weighted = call.attributes.ints[0] == planner::kWeightedSum;
+  WeightedLoss loss = run(call.inputs[0], call.inputs[1], call.inputs[2],
+                          slice_targets(kName, call, call.inputs[3], 1, 0, options.ignore_index),
+                          weighted ? call.inputs[4] : Tensor(), options.grad_scale);
+  if (!weighted) return {std::move(loss.sum)};
+  return {std::move(loss.sum), std::move(loss.losses)};
 }
 
 }  // namespace meshloom::ops

@@ -188,7 +188,7 @@ std::vector<Tensor> cross_entropy_of_shards(const LocalCall& call) {
   const Rows rows = row_losses(
       logits, targets,
       sliced
-          ? slice_targets("cross_entropy", call, 0, class_dim, options.ignore_index)
+          ? slice_targets("cross_entropy", call, targets, 0, class_dim, options.ignore_index)
           : whole_targets("cross_entropy", targets, logits.size(class_dim), options.ignore_index),
       options);
   const Tensor result = call.decision.has(planner::MeshRole::kLabels)

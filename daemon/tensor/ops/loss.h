@@ -38,4 +38,25 @@ struct LinearCrossEntropyOptions {
 Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
                             const Tensor& targets, const LinearCrossEntropyOptions&);
 
+/// The loss of some rows, and of each.
+struct WeightedLoss {
+  Tensor sum;     ///< [1]
+  Tensor losses;  ///< of targets' shape, 0 where a target is ignored; no gradient goes through them
+};
+
+/// The same with sum = sum(row_weights * losses) * grad_scale: row_weights are float32 (float64 for
+/// float64) of targets' shape, of any sign, and get no gradient. Weights of 1 give the bits of
+/// linear_cross_entropy.
+WeightedLoss weighted_linear_cross_entropy(const Tensor& hidden, const Tensor& weight,
+                                           const Tensor& bias, const Tensor& targets,
+                                           const Tensor& row_weights,
+                                           const LinearCrossEntropyOptions&);
+
+/// The loss of each target, -log p, for targets [..] or [.., K] of hidden [.., C]: float32 (float64
+/// for float64) of targets' shape, 0 where a target is `ignore_index`. Any gradient may come back;
+/// logits are made again for it, chunk by chunk. The values have the bits of
+/// weighted_linear_cross_entropy's losses.
+Tensor linear_token_losses(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
+                           const Tensor& targets, std::int64_t ignore_index = -100);
+
 }  // namespace meshloom::ops

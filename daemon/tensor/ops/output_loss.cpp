@@ -22,7 +22,8 @@ class Loop {
     const bool two = loss.exchange && plan_.chunk < rows_;
     for (std::size_t i = 0; i < (two ? 2 : 1); ++i)
       logits_[i] = empty(context, {plan_.chunk, plan_.row}, plan_.logits);
-    lse_ = empty(context, {rows_}, plan_.logits);
+    if (!loss.lse.defined()) own_lse_ = empty(context, {rows_}, plan_.logits);
+    lse_ = loss.lse.defined() ? loss.lse : own_lse_.view();
     if (with_gradient() && plan_.gradient != plan_.logits)
       gradients_ = empty(context, {plan_.block, plan_.row}, plan_.gradient);
   }
@@ -62,11 +63,12 @@ class Loop {
     return view;
   }
 
-  kernels::CrossEntropyRows rows_of_chunk(const Chunk& chunk) const {
+  kernels::CrossEntropyRows rows_of_chunk(const Chunk& chunk, std::int64_t target = 0) const {
     const auto part = [&](const TensorView& view) {
-      return rows_of(view, chunk.begin, chunk.count);
+      return part_of_target(view, target, chunk.begin, chunk.count);
     };
-    return {chunk.logits, part(loss_.targets), part(loss_.losses), part(lse_.view())};
+    return {chunk.logits, part(loss_.targets), part(loss_.losses),
+            rows_of(lse_, chunk.begin, chunk.count)};
   }
   kernels::OutputProjection projection(std::int64_t begin, std::int64_t count) const {
     return {rows_of(loss_.hidden, begin, count), loss_.weight, loss_.bias};
@@ -75,10 +77,19 @@ class Loop {
   Chunk begin_chunk(std::int64_t block, std::int64_t begin, std::int64_t count,
                     std::size_t buffer) const {
     Chunk chunk{block, begin, count, columns(logits_[buffer], 0, count), {}};
-    const kernels::CrossEntropyRows rows = rows_of_chunk(chunk);
-    context_.backend().output_loss_chunk(context_.kernel_context(), rows, projection(begin, count),
-                                         loss_.options);
-    if (loss_.exchange) chunk.exchange = loss_.exchange->begin(rows.losses, rows.lse, rows.targets);
+    for (std::int64_t target = 0; target < loss_.targets.size(0); ++target) {
+      const kernels::CrossEntropyRows rows = rows_of_chunk(chunk, target);
+      const kernels::KernelContext& kernel = context_.kernel_context();
+      if (target == 0) {
+        context_.backend().output_loss_chunk(kernel, rows, projection(begin, count), loss_.options);
+      } else {
+        // An exchange replaces lse, which is that of this rank's slice until then.
+        if (loss_.exchange) chunk.exchange.finish();
+        context_.backend().cross_entropy(kernel, rows, loss_.options);
+      }
+      if (loss_.exchange)
+        chunk.exchange = loss_.exchange->begin(rows.losses, rows.lse, rows.targets);
+    }
     return chunk;
   }
 
@@ -88,7 +99,8 @@ class Loop {
     const auto [block, begin, count] = std::array{chunk.block, chunk.begin, chunk.count};
     const TensorView gradient =
         gradients_ ? columns(gradients_, begin - block, count) : chunk.logits;
-    context_.backend().cross_entropy_backward(context_.kernel_context(), gradient, {},
+    context_.backend().cross_entropy_backward(context_.kernel_context(), gradient,
+                                              rows_of(loss_.row_weights, begin, count),
                                               rows_of_chunk(chunk), loss_.options);
     const std::int64_t end = std::min(block + plan_.block, rows_);
     if (begin + count < end) return;
@@ -105,15 +117,29 @@ class Loop {
   std::int64_t rows_;
   kernels::OutputLossPlan plan_;
   std::array<Tensor, 2> logits_;
-  Tensor lse_, gradients_;
+  Tensor own_lse_, gradients_;
+  TensorView lse_;
 };
 
 }  // namespace
 
 void run_output_loss(ExecutionContext& context, const OutputLoss& loss) {
   if (loss.hidden.size(0) > 0) return Loop(context, loss).run();
-  for (const TensorView& gradient : {loss.dweight, loss.dbias})
-    if (gradient.defined() && !loss.accumulate)
+  clear_unless_added(context, loss.dweight, loss.dbias, loss.accumulate);
+}
+
+TensorView part_of_target(const TensorView& view, std::int64_t k, std::int64_t begin,
+                          std::int64_t count) {
+  TensorView row = rows_of(view, k, 1);
+  row.shape.erase(0);
+  row.strides.erase(0);
+  return rows_of(row, begin, count);
+}
+
+void clear_unless_added(ExecutionContext& context, const TensorView& dweight,
+                        const TensorView& dbias, bool accumulate) {
+  for (const TensorView& gradient : {dweight, dbias})
+    if (gradient.defined() && !accumulate)
       context.backend().fill(context.kernel_context(), gradient, 0.0);
 }
 

@@ -2,6 +2,9 @@
 // Ops with a vocabulary: embedding and both cross entropies. Along the vocabulary the local op is
 // not enough (ids and labels are global, rows are normalised over all ranks): these axes ask for
 // the op's distributed implementation.
+#include <array>
+
+#include "planner/sharding/linear_loss_results.h"
 #include "planner/sharding/rules/rules.h"
 
 namespace meshloom::planner::rules {
@@ -56,17 +59,32 @@ OpRule linear_cross_entropy(const OpCall& call) {
               &targets = shape_of(call, 3);
   require(call, hidden.size() >= 1 && weight.size() == 2 && hidden.back() == weight[1],
           "hidden {} does not fit weight {}", to_string(hidden), to_string(weight));
-  Shape expected = hidden;
+  const std::int64_t results = call.attributes.ints[0];
+  Shape rows = hidden, expected = hidden;
+  rows.erase(hidden.size() - 1);
   expected.erase(hidden.size() - 1);
+  const bool several = results == kTokenLosses && targets.size() == hidden.size();
+  if (several) expected.push_back(targets.back());
   require(call, targets == expected, "targets of shape {}, expected {}", to_string(targets),
           to_string(expected));
+  if (results == kWeightedSum)
+    require(call, shape_of(call, 4) == targets, "row weights of shape {} for targets {}",
+            to_string(shape_of(call, 4)), to_string(targets));
   if (has_input(call, 2))
     require(call, shape_of(call, 2) == Shape{weight[0]}, "bias {} does not fit weight {}",
             to_string(shape_of(call, 2)), to_string(weight));
   OpRule rule;
-  rule.outputs.push_back(Shape{1});
-  for (int d = 0; d < targets.size(); ++d) add_axis(rule, targets[d], {d, -1, -1, d}, {-1});
-  ShardAxis& axis = add_axis(rule, weight[0], {-1, 0, has_input(call, 2) ? 0 : -1, -1}, {-1});
+  if (results != kTokenLosses) rule.outputs.push_back(Shape{1});
+  if (results != kLossSum) rule.outputs.push_back(targets);
+  const auto axis_of = [&](std::int64_t size, std::array<int, 4> in, int row) -> ShardAxis& {
+    ShardAxis& axis = add_axis(rule, size, {in[0], in[1], in[2], in[3]}, {});
+    if (results == kWeightedSum) axis.inputs.push_back({row});
+    if (results != kTokenLosses) axis.outputs.push_back({-1});
+    if (results != kLossSum) axis.outputs.push_back({row});
+    return axis;
+  };
+  for (int d = 0; d < rows.size(); ++d) axis_of(rows[d], {d, -1, -1, d}, d);
+  ShardAxis& axis = axis_of(weight[0], {-1, 0, has_input(call, 2) ? 0 : -1, -1}, -1);
   axis.reduced = Placement::replicate();
   axis.contiguous = true;
   axis.role = MeshRole::kVocabulary;

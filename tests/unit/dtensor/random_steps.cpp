@@ -448,6 +448,19 @@ void ProgramBuilder::linear_loss(const Ref& x) {
   const std::int64_t vocabulary = pick(1, 13);
   ops::LinearCrossEntropyOptions options;
   options.grad_scale = 0.25f;
+  if (chance(0.3)) {
+    Shape several = rows;
+    several.push_back(pick(1, 3));
+    step("linear_token_losses",
+         {x, leaf({vocabulary, shape.back()}, -1, 1, dtype),
+          chance(0.5) ? leaf({vocabulary}, -1, 1, dtype) : Ref(),
+          ids(chance(0.5) ? several : rows, vocabulary, -100)},
+         [](Inputs in) -> Outputs {
+           return {ops::linear_token_losses(in[0], in[1], in[2], in[3])};
+         });
+    ended_ = true;
+    return;
+  }
   step("linear_cross_entropy",
        {x, leaf({vocabulary, shape.back()}, -1, 1, dtype),
         chance(0.5) ? leaf({vocabulary}, -1, 1, dtype) : Ref(), ids(rows, vocabulary, -100)},

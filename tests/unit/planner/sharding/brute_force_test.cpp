@@ -15,6 +15,7 @@
 #include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/reduce.h"
 #include "kernels/base/error.h"
+#include "planner/sharding/linear_loss_results.h"
 #include "tests/support/random_rows.h"
 #include "tests/support/random_tensor.h"
 #include "tests/unit/planner/sharding/op_runner.h"
@@ -111,6 +112,18 @@ std::vector<OpCase> op_cases() {
        OpId::kLinearCrossEntropy,
        {{{2, 5, 3}}, {{6, 3}}, {{6}}, {{2, 5}, kIds}},
        {},
+       6,
+       1e-5},
+      {"linear_cross_entropy_weighted",
+       OpId::kLinearCrossEntropy,
+       {{{2, 5, 3}}, {{6, 3}}, {{6}}, {{2, 5}, kIds}, {{2, 5}, Values::kNoGrad}},
+       with_ints(planner::kWeightedSum),
+       6,
+       1e-5},
+      {"linear_token_losses",
+       OpId::kLinearCrossEntropy,
+       {{{2, 5, 3}}, {{6, 3}}, {{6}}, {{2, 5, 2}, kIds}},
+       with_ints(planner::kTokenLosses),
        6,
        1e-5},
       {"attention",

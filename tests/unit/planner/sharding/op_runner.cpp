@@ -15,6 +15,7 @@
 #include "daemon/tensor/ops/shape.h"
 #include "daemon/tensor/ops/softmax.h"
 #include "kernels/base/error.h"
+#include "planner/sharding/linear_loss_results.h"
 #include "tests/unit/planner/sharding/simulated_ranks.h"
 
 namespace meshloom::test {
@@ -99,6 +100,30 @@ bool adds_bias(const ShardingDecision& decision, const std::vector<int>& at) {
 
 }  // namespace
 
+std::vector<Tensor> losses_of_logits(const Tensor& logits, const Tensor& targets,
+                                     const Tensor& weights, std::int64_t results) {
+  const Tensor rows = ops::reshape(logits, {-1, logits.size(-1)});
+  if (results == planner::kLossSum)
+    return {ops::reshape(cross_entropy(rows, ops::reshape(targets, {-1}), 2), {1})};
+  if (results == planner::kWeightedSum) {
+    const Tensor losses =
+        ops::reshape(cross_entropy(rows, ops::reshape(targets, {-1}), 0), targets.shape());
+    return {ops::reshape(ops::sum(ops::mul(losses, weights)), {1}), losses};
+  }
+  const std::int64_t each = targets.ndim() == logits.ndim() ? targets.size(-1) : 1;
+  const auto ids = targets.to_vector();
+  std::vector<Tensor> of_target;
+  for (std::int64_t k = 0; k < each; ++k) {
+    std::vector<std::int64_t> own;
+    for (std::size_t i = static_cast<std::size_t>(k); i < ids.size();
+         i += static_cast<std::size_t>(each))
+      own.push_back(static_cast<std::int64_t>(ids[i]));
+    const Tensor places = from_values(logits.context(), {rows.size(0)}, own);
+    of_target.push_back(ops::unsqueeze(cross_entropy(rows, places, 0), 1));
+  }
+  return {ops::reshape(ops::cat(of_target, 1), targets.shape())};
+}
+
 std::vector<Tensor> run_op(OpId op, const std::vector<Tensor>& x, const OpAttributes& attributes) {
   const auto& ints = attributes.ints;
   const Dims& dims = attributes.dims;
@@ -134,11 +159,9 @@ std::vector<Tensor> run_op(OpId op, const std::vector<Tensor>& x, const OpAttrib
     }
     case OpId::kEmbedding: return {ops::embedding(x[0], x[1], ints[0])};
     case OpId::kCrossEntropy: return {cross_entropy(x[0], x[1], ints[0])};
-    case OpId::kLinearCrossEntropy: {
-      const Tensor logits = ops::linear(x[0], x[1], x[2]);
-      const Tensor rows = ops::reshape(logits, {-1, logits.size(-1)});
-      return {ops::reshape(cross_entropy(rows, ops::reshape(x[3], {-1}), 2), {1})};
-    }
+    case OpId::kLinearCrossEntropy:
+      return losses_of_logits(ops::linear(x[0], x[1], x[2]), x[3], x.size() > 4 ? x[4] : Tensor(),
+                              ints[0]);
     case OpId::kAttention: return attention(x);
     case OpId::kRope:
       return {

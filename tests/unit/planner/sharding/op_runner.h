@@ -15,6 +15,10 @@ inline constexpr double kMaskedValue = 0.75;
 std::vector<Tensor> run_op(planner::OpId op, const std::vector<Tensor>& inputs,
                            const planner::OpAttributes& attributes);
 
+/// Results of kLinearCrossEntropy (LinearLossResults) from logits [.., V].
+std::vector<Tensor> losses_of_logits(const Tensor& logits, const Tensor& targets,
+                                     const Tensor& weights, std::int64_t results);
+
 /// The local op of the rank at `coordinates` on its local inputs, with what a decision asks for
 /// beyond it: biases left out, means of sums, a share of the vocabulary. Cross entropies over a
 /// sharded vocabulary or over counted labels need other ranks and are not run here.

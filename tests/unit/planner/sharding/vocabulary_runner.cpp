@@ -103,15 +103,11 @@ std::vector<Tensor> run_vocabulary_op(const planner::OpCall& call, const Shardin
                                       const std::vector<int>& at, const std::vector<Tensor>& x,
                                       const std::vector<Tensor>& globals) {
   const Tensor logits = logits_of(call, decision, at, x, globals);
-  const std::size_t last = x.size() - 1;
-  const Tensor targets = local_value(gathered(*decision.inputs[last], decision), at, globals[last]);
+  const std::size_t ids = call.op == OpId::kCrossEntropy ? 1 : 3;
+  const Tensor targets = local_value(gathered(*decision.inputs[ids], decision), at, globals[ids]);
   if (call.op == OpId::kCrossEntropy)
     return run_op(OpId::kCrossEntropy, {logits, targets}, call.attributes);
-  const Tensor flat = ops::reshape(logits, {-1, logits.size(-1)});
-  planner::OpAttributes sum;
-  sum.ints[0] = 2;
-  const Tensor loss = run_op(OpId::kCrossEntropy, {flat, ops::reshape(targets, {-1})}, sum)[0];
-  return {ops::reshape(loss, {1})};
+  return losses_of_logits(logits, targets, x.size() > 4 ? x[4] : Tensor(), call.attributes.ints[0]);
 }
 
 }  // namespace meshloom::test

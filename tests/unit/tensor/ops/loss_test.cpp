@@ -218,6 +218,86 @@ TEST_F(LossTest, LinearCrossEntropyRules) {
                InvalidArgument);
 }
 
+TEST_F(LossTest, LinearCrossEntropyWithRowWeights) {
+  for (const DType dtype : {DType::kFloat64, DType::kFloat32, DType::kBFloat16}) {
+    const DType sums = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
+    const auto leaf = [&](const Shape& shape) {
+      return random_tensor(context_, shape, rng_, dtype).set_requires_grad(true);
+    };
+    Tensor hidden = leaf({3, 7, 16}), weight = leaf({37, 16}), bias = leaf({37});
+    std::vector<std::int64_t> ids;
+    for (int i = 0; i < 21; ++i) ids.push_back(i % 5 == 0 ? -100 : (i * 7) % 37);
+    const Tensor targets = from_values(context_, {3, 7}, ids);
+    const Tensor ones = full(context_, {3, 7}, 1.0, sums);
+    const auto grads = [&] {
+      std::vector<std::vector<double>> all;
+      for (const Tensor& x : {hidden, weight, bias}) {
+        all.push_back(x.grad().to_vector());
+        x.leaf_grad()->clear();
+      }
+      return all;
+    };
+    const LinearCrossEntropyOptions options{.grad_scale = 0.25};
+    const Tensor plain = linear_cross_entropy(hidden, weight, bias, targets, options);
+    autograd::backward(plain);
+    const auto plain_grads = grads();
+    const WeightedLoss same =
+        weighted_linear_cross_entropy(hidden, weight, bias, targets, ones, options);
+    autograd::backward(same.sum);
+    EXPECT_EQ(same.sum.to_vector(), plain.to_vector());
+    EXPECT_EQ(grads(), plain_grads);
+
+    // Any weights: the sum and the gradients of the losses that were told.
+    const Tensor weights = random_tensor(context_, {3, 7}, rng_, sums, -2, 2);
+    const WeightedLoss loss =
+        weighted_linear_cross_entropy(hidden, weight, bias, targets, weights, options);
+    EXPECT_FALSE(loss.losses.requires_grad());
+    autograd::backward(loss.sum);
+    const auto weighted_grads = grads();
+    const Tensor losses = linear_token_losses(hidden, weight, bias, targets);
+    EXPECT_EQ(losses.to_vector(), loss.losses.to_vector());
+    EXPECT_EQ(losses.to_vector(), same.losses.to_vector());
+    const Tensor back = mul(weights, 0.25);
+    autograd::backward(std::span(&losses, 1), std::span(&back, 1));
+    const auto token_grads = grads();
+    const double tolerance = dtype == DType::kBFloat16 ? 0.02 : 1e-6;
+    double sum = 0.0;
+    for (int i = 0; i < 21; ++i)
+      sum += 0.25 * weights.to_vector()[static_cast<std::size_t>(i)] *
+             losses.to_vector()[static_cast<std::size_t>(i)];
+    EXPECT_NEAR(loss.sum.item(), sum, 1e-5);
+    for (std::size_t p = 0; p < 3; ++p)
+      for (std::size_t i = 0; i < token_grads[p].size(); ++i)
+        EXPECT_NEAR(token_grads[p][i], weighted_grads[p][i], tolerance);
+  }
+}
+
+TEST_F(LossTest, LinearTokenLossesOfSeveralTargets) {
+  Tensor hidden, weight, bias;
+  for (const std::int64_t count : {1, 3}) {
+    hidden = random_tensor(context_, {2, 5, 6}, rng_);
+    weight = random_tensor(context_, {9, 6}, rng_);
+    bias = random_tensor(context_, {9}, rng_);
+    std::vector<std::int64_t> ids;
+    for (std::int64_t i = 0; i < 10 * count; ++i)
+      ids.push_back(i / count == 4 ? -100 : (i * i + i / count) % 9);
+    const Tensor targets = from_values(context_, {2, 5, count}, ids);
+    const auto losses = [&](const std::vector<Tensor>& in) {
+      return linear_token_losses(in[0], in[1], in[2], targets);
+    };
+    const Tensor given = losses({hidden, weight, bias});
+    ASSERT_EQ(given.shape(), targets.shape());
+    // Each target by itself gives the same bits.
+    for (std::int64_t k = 0; k < count; ++k)
+      EXPECT_EQ(linear_token_losses(hidden, weight, bias, squeeze(slice(targets, 2, k, k + 1), 2))
+                    .to_vector(),
+                squeeze(slice(given, 2, k, k + 1), 2).to_vector());
+    test::expect_gradients(losses, {hidden, weight, bias});
+  }
+  EXPECT_THROW(linear_token_losses(hidden, weight, {}, random_ids(context_, {2, 4}, rng_, 9)),
+               InvalidArgument);
+}
+
 TEST_F(LossTest, EmbeddingGradients) {
   const Tensor ids = from_values(context_, {2, 3}, std::vector<std::int64_t>{4, 0, 4, 2, 1, 1});
   for (const std::int64_t padding : {-1, 1}) {
