@@ -89,37 +89,43 @@ std::vector<GeneratedToken> Generation::advance() {
   const Tensor input =
       from_values(model_.context(), {batch, positions}, std::span<const std::int64_t>(ids));
   const Tensor logits = model_.decode(input, caches);
-  std::vector<GeneratedToken> drawn;
-  if (sequences_[rows[0]].unfed() > 0) return drawn;
-  const std::vector<std::int64_t> next = sample_rows(rows, logits);
-  for (std::size_t i = 0; i < rows.size(); ++i) drawn.push_back(add(rows[i], next[i]));
+  if (sequences_[rows[0]].unfed() > 0) return {};
+  std::vector<GeneratedToken> drawn = sample_rows(rows, logits);
+  for (GeneratedToken& token : drawn) add(token);
   return drawn;
 }
 
-std::vector<std::int64_t> Generation::sample_rows(const std::vector<std::size_t>& rows,
-                                                  const Tensor& logits) const {
+std::vector<GeneratedToken> Generation::sample_rows(const std::vector<std::size_t>& rows,
+                                                    const Tensor& logits) const {
   std::vector<float> values(static_cast<std::size_t>(logits.numel()));
   ExecutionContext& context = model_.context();
   context.backend().copy_to_host(context.kernel_context(),
                                  make_view(values.data(), DType::kFloat32, logits.shape()),
                                  logits.view());
   const std::size_t vocabulary = values.size() / rows.size();
-  std::vector<std::int64_t> ids(rows.size());
+  std::vector<GeneratedToken> tokens(rows.size());
   const auto sample = [&](std::int64_t row) {
     const auto i = static_cast<std::size_t>(row);
     const Sequence& sequence = sequences_[rows[i]];
     const GenerateOptions& options = sequence.options;
-    ids[i] = sample_token(std::span(values).subspan(i * vocabulary, vocabulary), options.sampling,
-                          options.drawn_before + static_cast<std::uint64_t>(sequence.drawn));
+    const auto own = std::span<const float>(values).subspan(i * vocabulary, vocabulary);
+    GeneratedToken& token = tokens[i];
+    token.sequence = rows[i];
+    token.id = sample_token(own, options.sampling,
+                            options.drawn_before + static_cast<std::uint64_t>(sequence.drawn));
+    const double temperature = options.sampling.temperature;
+    token.log_prob = static_cast<float>(token_log_prob(own, token.id));
+    token.tempered_log_prob = temperature == 1.0
+                                  ? token.log_prob
+                                  : static_cast<float>(token_log_prob(own, token.id, temperature));
   };
   parallel_dynamic(context.threads(), static_cast<std::int64_t>(rows.size()), sample);
-  return ids;
+  return tokens;
 }
 
-GeneratedToken Generation::add(std::size_t number, std::int64_t id) {
-  Sequence& sequence = sequences_[number];
+void Generation::add(GeneratedToken& token) {
+  Sequence& sequence = sequences_[token.sequence];
   const GenerateOptions& options = sequence.options;
-  GeneratedToken token{number, id, false};
   sequence.tokens.push_back(token.id);
   const auto& stops = options.stop_tokens;
   token.last = ++sequence.drawn == options.max_tokens ||
@@ -128,7 +134,6 @@ GeneratedToken Generation::add(std::size_t number, std::int64_t id) {
     sequence.cache.reset();
     --left_;
   }
-  return token;
 }
 
 }  // namespace meshloom::nn

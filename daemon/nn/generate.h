@@ -40,6 +40,8 @@ struct GeneratedToken {
   std::size_t sequence = 0;
   std::int64_t id = 0;
   bool last = false;  ///< of its sequence
+  /// By token_log_prob: of the model's own softmax, and at the temperature that it was drawn with.
+  float log_prob = 0.0f, tempered_log_prob = 0.0f;
 };
 
 /// Sequences with prompts of any lengths, drawn pass by pass. The tokens of a sequence are those
@@ -82,10 +84,11 @@ class Generation {
   void make_room(Sequence& sequence) const;
   /// Those of the next pass: one with more than a token to be fed, else all whose turn it is.
   std::vector<std::size_t> next_pass();
-  /// The next token of each of the sequences `rows`, from logits [rows, vocabulary].
-  std::vector<std::int64_t> sample_rows(const std::vector<std::size_t>& rows,
-                                        const Tensor& logits) const;
-  GeneratedToken add(std::size_t number, std::int64_t id);
+  /// The next token of each of the sequences `rows`, from logits [rows, vocabulary]; not added yet.
+  std::vector<GeneratedToken> sample_rows(const std::vector<std::size_t>& rows,
+                                          const Tensor& logits) const;
+  /// Adds a token to its sequence, of which it may be the last.
+  void add(GeneratedToken& token);
 
   Model& model_;
   std::vector<Sequence> sequences_;

@@ -109,4 +109,12 @@ std::int64_t sample_token(std::span<const float> logits, const SamplingOptions& 
   return order[count - 1];
 }
 
+double token_log_prob(std::span<const float> logits, std::int64_t id, double temperature) {
+  if (temperature == 0.0) return 0.0;
+  const double top = *std::max_element(logits.begin(), logits.end());
+  double sum = 0.0;
+  for (const float logit : logits) sum += std::exp((logit - top) / temperature);
+  return (logits[static_cast<std::size_t>(id)] - top) / temperature - std::log(sum);
+}
+
 }  // namespace meshloom::nn

@@ -23,4 +23,8 @@ void check_sampling_options(const SamplingOptions& options);
 std::int64_t sample_token(std::span<const float> logits, const SamplingOptions& options,
                           std::uint64_t index);
 
+/// The log-prob of token `id` under softmax(logits / temperature), over all tokens, whatever top_k
+/// and top_p leave of them. Temperature 0: that of the choice of the likeliest token, 0.
+double token_log_prob(std::span<const float> logits, std::int64_t id, double temperature = 1.0);
+
 }  // namespace meshloom::nn

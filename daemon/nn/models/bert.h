@@ -65,7 +65,8 @@ class Bert : public Model {
 
  protected:
   Tensor compute_loss(const Batch& batch, float grad_scale, const ForwardOptions& options) override;
-  Tensor compute_logits(const Batch& batch, const ForwardOptions& options) override;
+  Tensor compute_hidden(const Batch& batch, const ForwardOptions& options) override;
+  const OutputProjection& output_projection() const override { return predictions_; }
   Tensor compute_decode(const Batch& batch, KvCaches caches) override;
 
  private:

@@ -22,9 +22,9 @@ Tensor CausalModel::compute_loss(const Batch& batch, float grad_scale,
   return lm_head().loss(hidden(batch, options, {}), labels, grad_scale);
 }
 
-Tensor CausalModel::compute_logits(const Batch& batch, const ForwardOptions& options) {
+Tensor CausalModel::compute_hidden(const Batch& batch, const ForwardOptions& options) {
   check_causal_batch(batch, config_);
-  return lm_head()(hidden(batch, options, {}));
+  return hidden(batch, options, {});
 }
 
 std::unique_ptr<KvCache> CausalModel::make_cache(std::int64_t max_length) {

@@ -18,7 +18,8 @@ class CausalModel : public Model {
 
  protected:
   Tensor compute_loss(const Batch& batch, float grad_scale, const ForwardOptions& options) override;
-  Tensor compute_logits(const Batch& batch, const ForwardOptions& options) override;
+  Tensor compute_hidden(const Batch& batch, const ForwardOptions& options) override;
+  const OutputProjection& output_projection() const override { return lm_head(); }
   Tensor compute_decode(const Batch& batch, KvCaches caches) override;
   /// The normed output [B,S,C] of the last block. With caches the ids of each row follow the
   /// positions of its cache.

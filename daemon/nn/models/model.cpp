@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/nn/models/model.h"
 
+#include "daemon/nn/modules/output_projection.h"
+
 namespace meshloom::nn {
 namespace {
 
-using BatchTensors = std::array<Tensor, 6>;
+using BatchTensors = std::array<Tensor, 7>;
 
 BatchTensors tensors_of(const Batch& b) {
-  return {b.input_ids,      b.labels,       b.attention_mask,
-          b.token_type_ids, b.position_ids, b.document_ids};
+  return {b.input_ids,    b.labels,       b.attention_mask, b.token_type_ids,
+          b.position_ids, b.document_ids, b.label_weights};
 }
 
 Batch batch_of(const BatchTensors& t, bool labels_shifted) {
@@ -18,29 +20,48 @@ Batch batch_of(const BatchTensors& t, bool labels_shifted) {
           .attention_mask = t[2],
           .token_type_ids = t[3],
           .position_ids = t[4],
-          .document_ids = t[5]};
+          .document_ids = t[5],
+          .label_weights = t[6]};
 }
 
 }  // namespace
 
 std::vector<std::string> Model::input_names() const {
-  return {"input_ids",      "labels",       "attention_mask",
-          "token_type_ids", "position_ids", "document_ids"};
+  return {"input_ids",    "labels",       "attention_mask", "token_type_ids",
+          "position_ids", "document_ids", "label_weights"};
 }
 
 template <typename Forward>
-Tensor Model::call_batch(const Batch& batch, Forward&& forward) {
-  return call(tensors_of(batch), [&](const BatchTensors& in) {
-    return std::array{forward(batch_of(in, batch.labels_shifted))};
-  })[0];
+auto Model::call_batch(const Batch& batch, Forward&& forward) {
+  return call(tensors_of(batch),
+              [&](const BatchTensors& in) { return forward(batch_of(in, batch.labels_shifted)); });
 }
 
 Tensor Model::loss(const Batch& batch, float grad_scale, const ForwardOptions& options) {
-  return call_batch(batch, [&](const Batch& b) { return compute_loss(b, grad_scale, options); });
+  return call_batch(
+      batch, [&](const Batch& b) { return std::array{compute_loss(b, grad_scale, options)}; })[0];
+}
+
+ops::WeightedLoss Model::weighted_loss(const Batch& batch, float grad_scale,
+                                       const ForwardOptions& options) {
+  auto results = call_batch(batch, [&](const Batch& b) {
+    const ops::WeightedLoss loss = output_projection().weighted_loss(
+        compute_hidden(b, options), b.labels, b.label_weights, grad_scale);
+    return std::array{loss.sum, loss.losses};
+  });
+  return {std::move(results[0]), std::move(results[1])};
+}
+
+Tensor Model::token_losses(const Batch& batch, const ForwardOptions& options) {
+  return call_batch(batch, [&](const Batch& b) {
+    return std::array{output_projection().token_losses(compute_hidden(b, options), b.labels)};
+  })[0];
 }
 
 Tensor Model::logits(const Batch& batch, const ForwardOptions& options) {
-  return call_batch(batch, [&](const Batch& b) { return compute_logits(b, options); });
+  return call_batch(batch, [&](const Batch& b) {
+    return std::array{output_projection()(compute_hidden(b, options))};
+  })[0];
 }
 
 Tensor Model::decode(const Tensor& input_ids, KvCache& cache) {
@@ -53,7 +74,8 @@ Tensor Model::decode(const Tensor& input_ids, KvCaches caches) {
   const BatchInvariantGuard invariant(context(), caches.size() > 1);
   Batch batch;
   batch.input_ids = input_ids;
-  return call_batch(batch, [&](const Batch& b) { return compute_decode(b, caches); });
+  return call_batch(batch,
+                    [&](const Batch& b) { return std::array{compute_decode(b, caches)}; })[0];
 }
 
 }  // namespace meshloom::nn

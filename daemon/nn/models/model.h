@@ -10,6 +10,7 @@
 #include "daemon/nn/kv_cache.h"
 #include "daemon/nn/models/model_config.h"
 #include "daemon/nn/module.h"
+#include "daemon/tensor/ops/loss.h"
 #include "planner/plan/activation_checkpoint.h"
 
 namespace meshloom::nn {
@@ -17,15 +18,18 @@ namespace meshloom::nn {
 /// Tokens of one micro batch on this rank. Undefined tensors mean "not given".
 struct Batch {
   Tensor input_ids;            ///< int64 [B,S]
-  Tensor labels;               ///< int64 [B,S], -100 is not counted
+  Tensor labels;               ///< int64 [B,S], -100 is not counted; token_losses: or [B,S,K]
   bool labels_shifted = true;  ///< false: the label of position s is labels[s + 1] (causal models)
   Tensor attention_mask;       ///< int64 or bool [B,S], 0: a key nobody sees
   Tensor token_type_ids;       ///< int64 [B,S] (BERT alone)
   Tensor position_ids;         ///< int64 [B,S]
   Tensor document_ids;         ///< int64 [B,S]: attention stays inside a document
+  Tensor label_weights;        ///< float32 [B,S] (weighted_loss alone)
 };
 
 using planner::ActivationCheckpoint;
+
+class OutputProjection;
 
 struct ForwardOptions {
   bool training = false;  ///< dropout on
@@ -43,7 +47,7 @@ struct ForwardOptions {
 };
 
 /// The functions that take a batch run the model's own hooks around it (Module::add_hook), which
-/// are given the batch's tensors in the order of `input_names`, then the one result.
+/// are given the batch's tensors in the order of `input_names`, then the results.
 class Model : public Module {
  public:
   using Module::Module;
@@ -52,6 +56,12 @@ class Model : public Module {
   /// float32 [1]: sum of token losses * grad_scale, the output projection fused with the loss.
   /// While recording, backward with gradient 1 must follow.
   Tensor loss(const Batch& batch, float grad_scale, const ForwardOptions& options);
+  /// The same with each token's loss times its label_weights in the sum; labels come shifted.
+  ops::WeightedLoss weighted_loss(const Batch& batch, float grad_scale,
+                                  const ForwardOptions& options);
+  /// float32, of labels' shape: -log p of each label, which come shifted
+  /// (ops::linear_token_losses); the bits of weighted_loss's losses.
+  Tensor token_losses(const Batch& batch, const ForwardOptions& options);
   /// [B,S,V], compute dtype.
   Tensor logits(const Batch& batch, const ForwardOptions& options);
 
@@ -71,12 +81,14 @@ class Model : public Module {
  protected:
   virtual Tensor compute_loss(const Batch& batch, float grad_scale,
                               const ForwardOptions& options) = 0;
-  virtual Tensor compute_logits(const Batch& batch, const ForwardOptions& options) = 0;
+  /// What the output projection takes, [B,S,C], of a batch that was checked.
+  virtual Tensor compute_hidden(const Batch& batch, const ForwardOptions& options) = 0;
+  virtual const OutputProjection& output_projection() const = 0;
   virtual Tensor compute_decode(const Batch& batch, KvCaches caches) = 0;
 
  private:
   template <typename Forward>
-  Tensor call_batch(const Batch& batch, Forward&& forward);
+  auto call_batch(const Batch& batch, Forward&& forward);
 };
 
 /// Parameters in `dtype`, not initialised (nn::initialize_parameters, or load_hf_weights).

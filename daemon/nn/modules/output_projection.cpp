@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/nn/modules/output_projection.h"
 
-#include "daemon/tensor/ops/loss.h"
 #include "daemon/tensor/ops/matmul.h"
 #include "kernels/base/error.h"
 
@@ -21,12 +20,36 @@ Tensor OutputProjection::operator()(const Tensor& hidden) const {
   return call(hidden, [&](const Tensor& in) { return ops::linear(in, weight(), bias()); });
 }
 
+template <typename Loss>
+void OutputProjection::call_for_loss(const Tensor& hidden, Loss&& loss) const {
+  call(std::array{hidden}, [&](const std::array<Tensor, 1>& in) {
+    loss(in[0]);
+    return std::array<Tensor, 0>{};
+  });
+}
+
 Tensor OutputProjection::loss(const Tensor& hidden, const Tensor& labels, float grad_scale) const {
   Tensor result;
-  // No logits come out of this forward: hooks see its input alone.
-  call(std::array{hidden}, [&](const std::array<Tensor, 1>& in) {
-    result = ops::linear_cross_entropy(in[0], weight(), bias(), labels, {.grad_scale = grad_scale});
-    return std::array<Tensor, 0>{};
+  call_for_loss(hidden, [&](const Tensor& in) {
+    result = ops::linear_cross_entropy(in, weight(), bias(), labels, {.grad_scale = grad_scale});
+  });
+  return result;
+}
+
+ops::WeightedLoss OutputProjection::weighted_loss(const Tensor& hidden, const Tensor& labels,
+                                                  const Tensor& weights, float grad_scale) const {
+  ops::WeightedLoss result;
+  call_for_loss(hidden, [&](const Tensor& in) {
+    result = ops::weighted_linear_cross_entropy(in, weight(), bias(), labels, weights,
+                                                {.grad_scale = grad_scale});
+  });
+  return result;
+}
+
+Tensor OutputProjection::token_losses(const Tensor& hidden, const Tensor& labels) const {
+  Tensor result;
+  call_for_loss(hidden, [&](const Tensor& in) {
+    result = ops::linear_token_losses(in, weight(), bias(), labels);
   });
   return result;
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "daemon/nn/modules/embedding.h"
+#include "daemon/tensor/ops/loss.h"
 
 namespace meshloom::nn {
 
@@ -25,11 +26,19 @@ class OutputProjection : public Module {
   Tensor operator()(const Tensor& hidden) const;
   /// float32 [1]: sum of the losses of counted labels * grad_scale (ops::linear_cross_entropy).
   Tensor loss(const Tensor& hidden, const Tensor& labels, float grad_scale) const;
+  /// ops::weighted_linear_cross_entropy: weights [..] as labels.
+  ops::WeightedLoss weighted_loss(const Tensor& hidden, const Tensor& labels, const Tensor& weights,
+                                  float grad_scale) const;
+  /// ops::linear_token_losses: labels [..] or [.., K].
+  Tensor token_losses(const Tensor& hidden, const Tensor& labels) const;
 
   /// By vocabulary: each rank has the logits of its tokens.
   std::optional<FeatureSharding> column_sharding() const override;
 
  private:
+  /// No logits come out of a forward that ends in losses: hooks see its input alone.
+  template <typename Loss>
+  void call_for_loss(const Tensor& hidden, Loss&& loss) const;
   const Tensor& weight() const { return weight_ ? weight_->value : tied_->weight(); }
   Tensor bias() const { return bias_ ? bias_->value : Tensor(); }
 
