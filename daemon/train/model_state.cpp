@@ -155,17 +155,27 @@ void ModelState::load_hf(const std::filesystem::path& folder) {
   optimizer_->refresh_working_copies();
 }
 
-void ModelState::load(const CheckpointReader& checkpoint) {
-  for (const StateTensor& item : state()) {
-    if (!checkpoint.contains(item.name))
+void ModelState::load(const CheckpointReader& checkpoint, bool with_optimizer) {
+  std::vector<StateTensor> items = state();
+  if (!with_optimizer)
+    std::erase_if(items, [](const StateTensor& item) { return !item.name.starts_with("model."); });
+  for (const StateTensor& item : items)
+    if (!checkpoint.contains(item.name) || checkpoint.shape(item.name) != item.shape())
       throw FailedPrecondition(
-          fmt::format("the checkpoint has no tensor {}: it is of another model or optimizer",
-                      item.name),
+          fmt::format("the checkpoint has no tensor {} of shape {}: it is of another model or "
+                      "optimizer",
+                      item.name, item.shape()),
           "CHECKPOINT_MISMATCH", {{"tensor", item.name}});
+  for (const StateTensor& item : items)
     checkpoint.read(item.name, item.shape(),
                     held_piece(item.shape(), item.spec, mesh_.world().rank()), item.tensor);
-  }
+  if (!with_optimizer) optimizer_->reset_moments();
   optimizer_->refresh_working_copies();
+}
+
+void ModelState::set(std::size_t i, const TensorView& value) {
+  copy_common(context_, optimizer_->master(i).view(), held(i), value,
+              whole_piece(specs_[i]->shape()));
 }
 
 Tensor ModelState::gather(const Tensor& part, std::size_t i) {

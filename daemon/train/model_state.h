@@ -51,9 +51,12 @@ class ModelState {
   void initialize(std::uint64_t seed);
   /// Weights of a Hugging Face folder, kept in float32; moments are zero.
   void load_hf(const std::filesystem::path& folder);
-  /// Weights and moments of a checkpoint of any mesh. Throws FailedPrecondition if it is of
-  /// another model or optimizer.
-  void load(const CheckpointReader& checkpoint);
+  /// Weights and, if `with_optimizer`, moments of a checkpoint of any mesh; else moments are zero.
+  /// Throws FailedPrecondition if it is of another model or optimizer, before anything is written.
+  void load(const CheckpointReader& checkpoint, bool with_optimizer = true);
+  /// Replaces parameter i: `value` is a float32 view of the whole, the same on every rank.
+  /// refresh_working_copies() of the optimizer follows. No collectives.
+  void set(std::size_t i, const TensorView& value);
 
   /// For checkpoints.
   std::vector<StateTensor> state() const { return optimizer_->state(specs_); }

@@ -84,14 +84,23 @@ std::string to_json_text(const v1::RunConfig& config) {
   return text;
 }
 
+void check_same_model(const Manifest& manifest, const nn::ModelConfig& model,
+                      const v1::OptimizerConfig* optimizer, const std::string& label) {
+  check_model(manifest, model, label);
+  if (optimizer == nullptr) return;
+  v1::RunConfig config;
+  *config.mutable_optimizer() = *optimizer;
+  const auto type = [](const Json& run) { return value_of(value_of(run, "optimizer"), "type"); };
+  const Json before = type(Json::parse(manifest.run_config));
+  const Json now = type(Json::parse(to_json_text(config)));
+  if (before != now) refuse(label, "another optimizer", "optimizer.type", before, now);
+}
+
 void check_resumable(const Manifest& manifest, const v1::RunConfig& config,
                      const nn::ModelConfig& model, const std::string& label) {
-  check_model(manifest, model, label);
+  check_same_model(manifest, model, &config.optimizer(), label);
   const Json before = Json::parse(manifest.run_config), now = Json::parse(to_json_text(config));
   check_data(before, now, label);
-  const auto type = [](const Json& run) { return value_of(value_of(run, "optimizer"), "type"); };
-  if (type(before) != type(now))
-    refuse(label, "another optimizer", "optimizer.type", type(before), type(now));
 }
 
 void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* config,

@@ -13,6 +13,12 @@ namespace meshloom::train {
 std::string to_json_text(const v1::RunConfig& config);
 
 /// Throws FailedPrecondition (CHECKPOINT_MISMATCH) that names the checkpoint as `label` and the
+/// first key in which it is of another model (dropout may differ) or, if `optimizer` is given, of
+/// another kind of optimizer.
+void check_same_model(const Manifest& manifest, const nn::ModelConfig& model,
+                      const v1::OptimizerConfig* optimizer, const std::string& label);
+
+/// Throws FailedPrecondition (CHECKPOINT_MISMATCH) that names the checkpoint as `label` and the
 /// first key in which it is of another model (dropout may differ), of other data or another seq_len
 /// (its position counts samples of them), or of another optimizer. `config` is resolved; mesh,
 /// plan, batch sizes, learning rates and seed may be others.

@@ -160,14 +160,11 @@ void remove_quietly(FileSystem& files, const fs::path& path) {
   }
 }
 
-}  // namespace
-
-fs::path write_checkpoint(comm::ProcessGroup& world, const CheckpointLocation& location,
-                          Manifest manifest, std::span<const StateTensor> state) {
-  FileSystem& files = location.files();
-  const std::string name = checkpoint_folder_name(manifest.step);
-  const fs::path target = location.directory / name;
-  const fs::path temporary = location.directory / (std::string(kTemporaryPrefix) + name);
+/// All that write_checkpoint says of the protocol, at `target`.
+void write_folder(comm::ProcessGroup& world, FileSystem& files, const fs::path& target,
+                  Manifest manifest, std::span<const StateTensor> state) {
+  const fs::path temporary =
+      target.parent_path() / (std::string(kTemporaryPrefix) + target.filename().string());
   const bool leader = world.rank() == 0;
   try {
     run_agreed(world, [&] {
@@ -184,15 +181,32 @@ fs::path write_checkpoint(comm::ProcessGroup& world, const CheckpointLocation& l
     for (int rank = 0; rank < world.size(); ++rank)
       manifest.files[static_cast<std::size_t>(rank)].pieces = pieces_of(state, rank, world.size());
     run_agreed(world, [&] {
-      if (!leader) return;
-      commit(files, temporary, target, manifest);
-      prune(files, location);
+      if (leader) commit(files, temporary, target, manifest);
     });
   } catch (const Error&) {
     if (leader) remove_quietly(files, temporary);
     throw;
   }
+}
+
+}  // namespace
+
+fs::path write_checkpoint(comm::ProcessGroup& world, const CheckpointLocation& location,
+                          Manifest manifest, std::span<const StateTensor> state) {
+  const fs::path target = location.directory / checkpoint_folder_name(manifest.step);
+  write_folder(world, location.files(), target, std::move(manifest), state);
+  if (world.rank() == 0) prune(location.files(), location);
   return target;
+}
+
+void write_checkpoint_at(comm::ProcessGroup& world, const fs::path& folder, FileSystem& files,
+                         Manifest manifest, std::span<const StateTensor> state) {
+  run_agreed(world, [&] {
+    if (world.rank() == 0 && fs::exists(folder))
+      throw AlreadyExists(fmt::format("{} is there already", folder.string()), "ALREADY_EXISTS",
+                          {{"path", folder.string()}});
+  });
+  write_folder(world, files, folder, std::move(manifest), state);
 }
 
 void remove_leftovers(const CheckpointLocation& location) {

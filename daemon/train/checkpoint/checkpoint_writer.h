@@ -34,6 +34,10 @@ std::filesystem::path write_checkpoint(comm::ProcessGroup& world,
                                        const CheckpointLocation& location, Manifest manifest,
                                        std::span<const StateTensor> state);
 
+/// The same at exactly `folder`, without deleting others. Throws AlreadyExists if it is there.
+void write_checkpoint_at(comm::ProcessGroup& world, const std::filesystem::path& folder,
+                         FileSystem& files, Manifest manifest, std::span<const StateTensor> state);
+
 /// Removes what crashed saves and deletions left behind. Rank 0 alone does it.
 void remove_leftovers(const CheckpointLocation& location);
 

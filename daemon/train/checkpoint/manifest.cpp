@@ -90,6 +90,7 @@ Json to_json(const Manifest& manifest) {
                {"run_config", Json::parse(manifest.run_config)},
                {"tensors", std::move(tensors)},
                {"files", std::move(files)}};
+  if (!manifest.user_metadata.empty()) json["user_metadata"] = manifest.user_metadata;
   if (!manifest.data_identity.empty()) json["data_identity"] = Json::parse(manifest.data_identity);
   return json;
 }
@@ -109,6 +110,7 @@ Manifest from_json(const Json& json, int version) {
   manifest.model_config = json.at("model_config").dump(2);
   manifest.run_config = json.at("run_config").dump(2);
   if (json.contains("data_identity")) manifest.data_identity = json.at("data_identity").dump();
+  if (json.contains("user_metadata")) json.at("user_metadata").get_to(manifest.user_metadata);
   for (const Json& tensor : json.at("tensors")) {
     const auto sizes = tensor.at("shape").get<std::vector<std::int64_t>>();
     manifest.tensors.push_back(

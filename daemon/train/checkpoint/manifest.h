@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -65,6 +66,7 @@ struct Manifest {
   std::string model_config;        ///< config.json text as Hugging Face writes it
   std::string run_config;          ///< resolved RunConfig as JSON
   std::string data_identity = {};  ///< DataIdentity as JSON; empty in older checkpoints
+  std::map<std::string, std::string> user_metadata = {};  ///< of a client, kept as it is
   std::vector<ManifestTensor> tensors;
   std::vector<ManifestFile> files;
 };
