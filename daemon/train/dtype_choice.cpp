@@ -19,6 +19,13 @@ DType dtype_of(const v1::ParallelPlan& plan) {
   return *dtype;
 }
 
+DType export_dtype(const std::string& name) {
+  const auto dtype = dtype_from_name(name);
+  check(dtype == DType::kFloat32 || dtype == DType::kBFloat16 || dtype == DType::kFloat16,
+        "export: dtype must be float32, bfloat16 or float16, got \"{}\"", name);
+  return *dtype;
+}
+
 void resolve_dtype(v1::ParallelPlan* plan, const nn::ModelConfig& model) {
   if (dtype_is_auto(*plan))
     plan->set_dtype(dtype_name(kernels::backend_for(kCpuDevice).fast_dtype(model.hidden_size)));

@@ -14,6 +14,9 @@ namespace meshloom::train {
 /// for float16.
 DType dtype_of(const v1::ParallelPlan& plan);
 
+/// A dtype that weights can be exported in. Throws InvalidArgument for another name.
+DType export_dtype(const std::string& name);
+
 /// Writes out what `auto`, or nothing, means for this model on this CPU; throws as dtype_of.
 void resolve_dtype(v1::ParallelPlan* plan, const nn::ModelConfig& model);
 

@@ -116,7 +116,8 @@ std::vector<nn::GenerateSequence> make_generate_sequences(const std::vector<Samp
 
 void draw_pass(nn::Generation& generation, std::vector<SampledToken>& tokens) {
   for (const nn::GeneratedToken& token : generation.advance())
-    tokens.push_back({token.sequence, token.id, token.last});
+    tokens.push_back(
+        {token.sequence, token.id, token.last, token.log_prob, token.tempered_log_prob});
 }
 
 std::unique_ptr<Sample> begin_sample_on_mesh(ModelState& state,

@@ -43,6 +43,33 @@ void add_value(const Tensor& sum, const Tensor& value) {
                            sum.view(), wide.view());
 }
 
+nn::Batch to_batch(ExecutionContext& context, const TokenBatch& host) {
+  const Shape shape = {host.rows, host.length};
+  const auto tensor = [&](const auto& values) {
+    return values.empty() ? Tensor() : from_values(context, shape, std::span(values));
+  };
+  Shape labels = shape;
+  if (host.targets > 1) labels.push_back(host.targets);
+  nn::Batch batch;
+  batch.input_ids = tensor(host.inputs);
+  batch.labels = from_values(context, labels, std::span<const std::int64_t>(host.labels));
+  batch.position_ids = tensor(host.positions);
+  batch.document_ids = tensor(host.documents);
+  batch.label_weights = tensor(host.weights);
+  return batch;
+}
+
+/// Losses, -log p, as log-probs on the host.
+std::vector<float> to_log_probs(const Tensor& losses) {
+  std::vector<float> values(static_cast<std::size_t>(losses.numel()));
+  ExecutionContext& context = losses.context();
+  context.backend().copy_to_host(context.kernel_context(),
+                                 make_view(values.data(), DType::kFloat32, losses.shape()),
+                                 losses.detach().view());
+  for (float& value : values) value = -value;
+  return values;
+}
+
 }  // namespace
 
 ModelRun::ModelRun(const RankResources& resources, const v1::RunConfig& config,
@@ -67,35 +94,47 @@ ComputeClass ModelRun::compute_class() const {
           data_parallel ? std::string() : to_string(*mesh_->layout()) + sequence};
 }
 
-void ModelRun::load_state(const FoundCheckpoint& found) {
-  const Manifest& manifest = found.manifest;
-  check_resumable(manifest, config_, model_config_, found.folder.string());
-  state_->load(CheckpointReader(found.folder, manifest));
-  step_ = manifest.step;
+void ModelRun::load_state(const FoundCheckpoint& found, bool with_optimizer) {
+  state_->load(CheckpointReader(found.folder, found.manifest), with_optimizer);
+  step_ = with_optimizer ? found.manifest.step : 0;
+  drop_gradients();
 }
 
-std::filesystem::path ModelRun::save_state(const CheckpointLocation& location, Manifest manifest) {
+void ModelRun::describe(Manifest& manifest) const {
   manifest.step = step_;
   manifest.seed = config_.training().seed();
   manifest.compute = compute_class();
   manifest.model_config = nn::to_hf_config(model_config_);
   manifest.run_config = to_json_text(config_);
+}
+
+std::filesystem::path ModelRun::save_state(const CheckpointLocation& location, Manifest manifest) {
+  describe(manifest);
   const auto state = state_->state();
   return write_checkpoint(world_, location, std::move(manifest), state);
 }
 
-nn::ForwardOptions ModelRun::forward_options(const HostBatch& batch) const {
+void ModelRun::save_state_at(const std::filesystem::path& folder, FileSystem& files,
+                             Manifest manifest) {
+  describe(manifest);
+  const auto state = state_->state();
+  write_checkpoint_at(world_, folder, files, std::move(manifest), state);
+}
+
+nn::ForwardOptions ModelRun::forward_options(std::int64_t first_sample, bool dropout) const {
   nn::ForwardOptions options;
-  options.training = true;
+  options.training = dropout;
   // Dropout is drawn by (step, sample inside the global batch), so it does not depend on how a
   // batch is split.
   options.dropout_step = static_cast<std::uint64_t>(step_);
-  options.first_sample = static_cast<std::uint64_t>(batch.first_sample);
+  options.first_sample = static_cast<std::uint64_t>(first_sample);
   options.block_checkpoints = block_checkpoints_;
   return options;
 }
 
-void ModelRun::forward_backward(const StepBatch& batch) {
+template <typename RowsOf, typename Forward>
+DeferredChecks ModelRun::add_gradients(std::size_t micro_batches, bool last, const RowsOf& rows_of,
+                                       const Forward& forward) {
   if (pending_ && pending_->summed)
     throw FailedPrecondition(
         "forward_backward: the gradients of the step before were not used yet; call optim_step");
@@ -105,11 +144,10 @@ void ModelRun::forward_backward(const StepBatch& batch) {
   }
   DeferredChecks checks;
   const Tensor loss = zeros(context_, {1}, DType::kFloat64);
-  const std::size_t count = batch.micro_batches.size();
   {
     const DeferChecksGuard defer(context_, checks);
-    for (std::size_t k = 0; k < count; ++k)
-      run_micro_batch(batch.micro_batches[k], batch, batch.last && k + 1 == count, loss);
+    for (std::size_t k = 0; k < micro_batches; ++k)
+      run_micro_batch(rows_of(k), last && k + 1 == micro_batches, [&] { return forward(k, loss); });
   }
   const PhaseTimer timer(phases_, "reduce");
   checks.spoil(loss);
@@ -117,36 +155,80 @@ void ModelRun::forward_backward(const StepBatch& batch) {
       ->enqueue_wait(context_.kernel_context().stream);
   if (!pending_) pending_ = Pending{zeros(context_, {1}, DType::kFloat64), {}, false};
   add_value(pending_->loss, loss);
-  pending_->checks.push_back(std::move(checks));
-  pending_->summed = batch.last;
+  pending_->summed = last;
+  return checks;
 }
 
-void ModelRun::run_micro_batch(const HostBatch& batch, const StepBatch& step, bool last,
-                               const Tensor& loss_sum) {
+template <typename Forward>
+void ModelRun::run_micro_batch(std::int64_t rows, bool last, const Forward& forward) {
   parallel::DataParallel& data_parallel = state_->data_parallel();
-  if (batch.rows == 0) {
+  if (rows == 0) {
     data_parallel.take_part(last);
     if (last) state_->sum_partial_gradients();
     return;
   }
-  Tensor loss;
+  ForwardResult result;
   data_parallel.begin_forward(true);
   {
     const PhaseTimer timer(phases_, "forward");
-    const nn::Batch tensors = to_batch(context_, batch, step.seq_len);
-    loss = state_->model().loss(tensors, 1.0f / static_cast<float>(step.labels),
-                                forward_options(batch));
+    result = forward();
   }
   fail_on_purpose();
   {
     const PhaseTimer timer(phases_, "backward");
-    if (mesh_->leads_samples()) add_value(loss_sum, loss);
     data_parallel.begin_backward(last);
-    autograd::backward(loss);
+    autograd::backward(std::span(&result.output, 1),
+                       std::span(&result.gradient, result.gradient ? 1 : 0));
   }
   const PhaseTimer timer(phases_, "reduce");
   data_parallel.end_backward();
   if (last) state_->sum_partial_gradients();
+}
+
+void ModelRun::forward_backward(const StepBatch& batch) {
+  DeferredChecks checks = add_gradients(
+      batch.micro_batches.size(), batch.last,
+      [&](std::size_t k) { return batch.micro_batches[k].rows; },
+      [&](std::size_t k, const Tensor& loss_sum) -> ForwardResult {
+        const HostBatch& micro = batch.micro_batches[k];
+        const nn::Batch tensors = to_batch(context_, micro, batch.seq_len);
+        Tensor loss = state_->model().loss(tensors, 1.0f / static_cast<float>(batch.labels),
+                                           forward_options(micro.first_sample, true));
+        if (mesh_->leads_samples()) add_value(loss_sum, loss);
+        return {std::move(loss), {}};
+      });
+  pending_->checks.push_back(std::move(checks));
+}
+
+LogProbs ModelRun::forward_backward(const TokenCall& call) {
+  LogProbs log_probs(call.micro_batches.size());
+  add_gradients(
+      call.micro_batches.size(), false, [&](std::size_t k) { return call.micro_batches[k].rows; },
+      [&](std::size_t k, const Tensor& loss) {
+        return forward_tokens(call.micro_batches[k], call, loss, log_probs[k]);
+      });
+  return log_probs;
+}
+
+ModelRun::ForwardResult ModelRun::forward_tokens(const TokenBatch& batch, const TokenCall& call,
+                                                 const Tensor& loss,
+                                                 std::vector<float>& log_probs) {
+  const nn::Batch tensors = to_batch(context_, batch);
+  const nn::ForwardOptions options = forward_options(batch.first_sample, call.dropout);
+  if (!call.loss) {
+    ops::WeightedLoss result = state_->model().weighted_loss(tensors, call.scale, options);
+    if (mesh_->leads_samples()) add_value(loss, result.sum);
+    log_probs = to_log_probs(result.losses);
+    return {std::move(result.sum), {}};
+  }
+  Tensor losses = state_->model().token_losses(tensors, options);
+  log_probs = to_log_probs(losses);
+  LossOfLogProbs result = call.loss(batch, log_probs);
+  // The op gives losses, -log p.
+  for (float& gradient : result.gradients) gradient *= -call.scale;
+  if (mesh_->leads_samples())
+    add_value(loss, full(context_, {1}, result.loss * call.scale, DType::kFloat64));
+  return {losses, from_values(context_, losses.shape(), std::span<const float>(result.gradients))};
 }
 
 void ModelRun::fail_on_purpose() const {
@@ -174,7 +256,7 @@ void ModelRun::refuse(const StepResult& result, const Pending& pending) {
       "NON_FINITE", {{"step", std::to_string(step)}, {"parameter", parameter}});
 }
 
-StepResult ModelRun::optim_step(double lr, double max_norm) {
+StepResult ModelRun::optim_step(double lr, double max_norm, double factor) {
   if (!pending_)
     throw FailedPrecondition("optim_step: there are no gradients; call forward_backward first");
   const Pending pending = *std::exchange(pending_, std::nullopt);
@@ -185,6 +267,11 @@ StepResult ModelRun::optim_step(double lr, double max_norm) {
   }
   const PhaseTimer timer(phases_, "optimizer");
   Optimizer& optimizer = state_->optimizer();
+  if (factor != 1.0) {
+    optimizer.scale_gradients(factor);
+    context_.backend().unary(context_.kernel_context(), kernels::UnaryOp::kMul, pending.loss.view(),
+                             pending.loss.view(), factor);
+  }
   optimizer.clip(max_norm);
   optimizer.step(step_ + 1, lr, pending.loss);
   const Tensor loss_and_norm = empty(context_, {2}, DType::kFloat64);
@@ -196,6 +283,24 @@ StepResult ModelRun::optim_step(double lr, double max_norm) {
   if (config_.debug().check_replicas()) check_replicas(*state_, step_ + 1);
   ++step_;
   return result;
+}
+
+LogProbs ModelRun::forward(const TokenCall& call) {
+  const NoGradGuard no_grad(context_);
+  parallel::DataParallel& data_parallel = state_->data_parallel();
+  LogProbs log_probs(call.micro_batches.size());
+  for (std::size_t k = 0; k < log_probs.size(); ++k) {
+    const TokenBatch& batch = call.micro_batches[k];
+    if (batch.rows == 0) {
+      data_parallel.take_part_forward();
+      continue;
+    }
+    data_parallel.begin_forward(false);
+    log_probs[k] = to_log_probs(state_->model().token_losses(
+        to_batch(context_, batch), forward_options(batch.first_sample, call.dropout)));
+    data_parallel.end_forward();
+  }
+  return log_probs;
 }
 
 LossSum ModelRun::forward(const HostBatch& batch, std::int64_t seq_len) {

@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "daemon/train/checkpoint/checkpoint_reader.h"
 #include "daemon/train/checkpoint/checkpoint_writer.h"
 #include "daemon/train/data/batch_loader.h"
+#include "daemon/train/loss_batch.h"
 #include "daemon/train/model_state.h"
 #include "daemon/train/phase_timer.h"
 #include "daemon/train/run.h"
@@ -39,6 +42,28 @@ struct StepResult {
   double loss = 0.0;  ///< of all its batches over all ranks
   float norm = 0.0f;  ///< of the gradients, before clipping
 };
+
+/// The loss of a micro batch from the log-probs of its labels, [B,T,K].
+struct LossOfLogProbs {
+  double loss = 0.0;
+  std::vector<float> gradients;  ///< by each log-prob
+};
+using LossFunction =
+    std::function<LossOfLogProbs(const TokenBatch&, std::span<const float> log_probs)>;
+
+/// A batch whose loss is told by token: this rank's micro batches, as many on every rank, and equal
+/// on ranks that share samples.
+struct TokenCall {
+  std::vector<TokenBatch> micro_batches;
+  float scale = 1.0f;    ///< of the gradients and of the loss that optim_step returns
+  bool dropout = false;  ///< drawn by (optimizer step, TokenBatch::first_sample)
+  /// Null: the sum of weights * -log-prob, which is computed together with its gradient. Must not
+  /// throw: other ranks would wait.
+  LossFunction loss;
+};
+
+/// Of this rank's micro batches, [B,T,K] each; those of ranks that share samples are equal.
+using LogProbs = std::vector<std::vector<float>>;
 
 /// Every rank of the mesh calls the same verbs in the same order. What a verb throws on one rank
 /// alone is for the caller to bring to all (run_in_step).
@@ -66,10 +91,14 @@ class ModelRun {
   // --- Values: by position from `seed`; of a Hugging Face folder; of a checkpoint of any mesh.
   void initialize(std::uint64_t seed) { state_->initialize(seed); }
   void load_hf(const std::filesystem::path& folder) { state_->load_hf(folder); }
-  void load_state(const FoundCheckpoint& found);
+  /// Of a checkpoint that fits (resume_check.h). Without optimizer moments and step begin anew.
+  /// Gradients are dropped.
+  void load_state(const FoundCheckpoint& found, bool with_optimizer = true);
   /// Writes a checkpoint of this step. `manifest` has what the caller knows of the training (data
   /// position, tokens); what the model knows is filled in. Returns its folder.
   std::filesystem::path save_state(const CheckpointLocation& location, Manifest manifest);
+  /// The same at exactly `folder` (write_checkpoint_at).
+  void save_state_at(const std::filesystem::path& folder, FileSystem& files, Manifest manifest);
   void export_hf(const std::filesystem::path& folder, DType dtype) {
     state_->export_hf(folder, dtype);
   }
@@ -78,30 +107,56 @@ class ModelRun {
   /// Adds the gradients of a batch to those since the last optim_step. Waits for no value of the
   /// device. Throws FailedPrecondition after a batch that was announced as the last.
   void forward_backward(const StepBatch& batch);
+  /// The same of a batch whose loss is told by token, never as the last one; the caller has checked
+  /// ids and labels. Waits for the device in every micro batch. Returns the bits that
+  /// forward(TokenCall) returns.
+  LogProbs forward_backward(const TokenCall& call);
   bool has_gradients() const { return pending_.has_value(); }
-  /// Clips gradients to the norm (0: not) and updates; the one place of a step where the device is
-  /// waited for. Throws NumericError naming step and first parameter if loss or norm is NaN or
-  /// infinite, and InvalidArgument on a rank whose batch had ids or labels that the model does not
-  /// have: the parameters are then untouched, on all ranks, the gradients gone.
-  StepResult optim_step(double lr, double max_norm);
+  /// Those since the last optim_step are as if they had never been computed.
+  void drop_gradients() { pending_.reset(); }
+  /// Multiplies gradients and loss by `factor`, clips to the norm (0: not) and updates; the one
+  /// place of a step where the device is waited for. Throws NumericError naming step and first
+  /// parameter if loss or norm is NaN or infinite, and InvalidArgument on a rank whose batch had
+  /// ids or labels that the model does not have: the parameters are then untouched, on all ranks,
+  /// the gradients gone.
+  StepResult optim_step(double lr, double max_norm, double factor = 1.0);
+  /// For values of the optimizer and whole parameters.
+  ModelState& state() { return *state_; }
 
   /// The loss of this rank's share of a batch: summed over ranks it is that of the batch. The ranks
   /// that share samples leave it to one of them.
   LossSum forward(const HostBatch& batch, std::int64_t seq_len);
+  /// Log-probs alone; call.loss is not asked.
+  LogProbs forward(const TokenCall& call);
   std::unique_ptr<Sample> begin_sample(const std::vector<SampleStart>& sequences);
 
  private:
   /// What forward_backward left for optim_step.
   struct Pending {
     Tensor loss;  ///< float64 [1], over all ranks; NaN if a check of any rank failed
-    std::vector<DeferredChecks> checks;  ///< of this rank's batches
+    std::vector<DeferredChecks> checks;  ///< of this rank's batches that were not checked before
     bool summed = false;                 ///< gradients are the global ones
   };
 
-  nn::ForwardOptions forward_options(const HostBatch& batch) const;
-  /// Adds this rank's share of the loss to `loss_sum` (float64 [1]).
-  void run_micro_batch(const HostBatch& batch, const StepBatch& step, bool last,
-                       const Tensor& loss_sum);
+  /// What the forward of a micro batch gives to backward.
+  struct ForwardResult {
+    Tensor output;
+    Tensor gradient;  ///< of output; undefined: 1
+  };
+
+  nn::ForwardOptions forward_options(std::int64_t first_sample, bool dropout) const;
+  /// Forward and backward of micro batches, of which `rows_of(k)` says whether this rank has any:
+  /// `forward(k, loss)` computes number k and adds this rank's share of the loss to `loss` (float64
+  /// [1]). Returns what the ops have left to be checked.
+  template <typename RowsOf, typename Forward>
+  DeferredChecks add_gradients(std::size_t micro_batches, bool last, const RowsOf& rows_of,
+                               const Forward& forward);
+  template <typename Forward>
+  void run_micro_batch(std::int64_t rows, bool last, const Forward& forward);
+  ForwardResult forward_tokens(const TokenBatch& batch, const TokenCall& call, const Tensor& loss,
+                               std::vector<float>& log_probs);
+  /// Fills in what the model knows.
+  void describe(Manifest& manifest) const;
   /// Throws if config.debug asks for it on this rank in this step.
   void fail_on_purpose() const;
   /// Of a step that changed nothing because loss or norm is NaN or infinite: throws the reason.

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "daemon/base/field_error.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/data/batch_plan.h"
 #include "daemon/train/data/data_identity.h"
 #include "daemon/train/dtype_choice.h"
+#include "daemon/train/field_checks.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/paths.h"
 #include "daemon/train/resolve_plan.h"
@@ -21,28 +21,6 @@ namespace meshloom::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::int64_t kMaxSize = std::int64_t{1}
-                                  << 40;  ///< so that products of sizes stay inside 63 bits
-
-void check_range(const std::string& field, double value, double low, double high,
-                 bool high_open = false) {
-  const bool ok =
-      std::isfinite(value) && value >= low && (high_open ? value < high : value <= high);
-  if (!ok)
-    base::refuse_field(field, "must be in [{}, {}{}, got {}", low, high, high_open ? ")" : "]",
-                       value);
-}
-
-void check_count(const std::string& field, std::int64_t value, std::int64_t low) {
-  if (value < low) base::refuse_field(field, "must be at least {}, got {}", low, value);
-  if (value > kMaxSize)
-    base::refuse_field(field, "must be at most {} (2^40), got {}", kMaxSize, value);
-}
-
-void check_at_most(const std::string& field, std::int64_t value, std::int64_t most) {
-  if (value > most) base::refuse_field(field, "must be at most {}, got {}", most, value);
-}
 
 void resolve_training(v1::TrainingConfig& training, const nn::ModelConfig& model, int dp) {
   check_count("run.training.steps", training.steps(), 1);
@@ -74,33 +52,6 @@ void resolve_training(v1::TrainingConfig& training, const nn::ModelConfig& model
   if (!training.deterministic())
     base::field_not_offered("run.training.deterministic",
                             "false is not offered: nothing would be faster");
-}
-
-void resolve_optimizer(v1::OptimizerConfig& optimizer) {
-  if (optimizer.type() == v1::OPTIMIZER_TYPE_UNSPECIFIED)
-    optimizer.set_type(v1::OPTIMIZER_TYPE_ADAMW);
-  if (!v1::OptimizerType_IsValid(optimizer.type()))
-    base::refuse_field("run.optimizer.type", "has the unknown value {}",
-                       static_cast<int>(optimizer.type()));
-  if (optimizer.lr() == 0.0) optimizer.set_lr(3e-4);
-  if (!optimizer.has_beta1()) optimizer.set_beta1(0.9);
-  if (!optimizer.has_beta2()) optimizer.set_beta2(0.95);
-  if (!optimizer.has_eps()) optimizer.set_eps(1e-8);
-  if (!optimizer.has_weight_decay())
-    optimizer.set_weight_decay(optimizer.type() == v1::OPTIMIZER_TYPE_ADAMW ? 0.1 : 0.0);
-  if (!optimizer.has_momentum()) optimizer.set_momentum(0.0);
-  check_range("run.optimizer.lr", optimizer.lr(), 0.0, 1e6);
-  check_range("run.optimizer.beta1", optimizer.beta1(), 0.0, 1.0, true);
-  check_range("run.optimizer.beta2", optimizer.beta2(), 0.0, 1.0, true);
-  check_range("run.optimizer.eps", optimizer.eps(), 0.0, 1.0);
-  check_range("run.optimizer.weight_decay", optimizer.weight_decay(), 0.0, 1e6);
-  check_range("run.optimizer.momentum", optimizer.momentum(), 0.0, 1.0, true);
-  const bool sgd = optimizer.type() == v1::OPTIMIZER_TYPE_SGD;
-  if (!sgd && optimizer.momentum() != 0.0)
-    base::refuse_field("run.optimizer.momentum", "is for sgd only");
-  if (!sgd && optimizer.nesterov()) base::refuse_field("run.optimizer.nesterov", "is for sgd only");
-  if (optimizer.nesterov() && optimizer.momentum() == 0.0)
-    base::refuse_field("run.optimizer.nesterov", "needs a momentum above 0");
 }
 
 void resolve_schedule(v1::LrSchedulerConfig& schedule, std::int64_t steps) {
@@ -253,6 +204,33 @@ void check_enough(const v1::RunConfig& config, const RunData& data) {
 }
 
 }  // namespace
+
+void resolve_optimizer(v1::OptimizerConfig& optimizer) {
+  if (optimizer.type() == v1::OPTIMIZER_TYPE_UNSPECIFIED)
+    optimizer.set_type(v1::OPTIMIZER_TYPE_ADAMW);
+  if (!v1::OptimizerType_IsValid(optimizer.type()))
+    base::refuse_field("run.optimizer.type", "has the unknown value {}",
+                       static_cast<int>(optimizer.type()));
+  if (optimizer.lr() == 0.0) optimizer.set_lr(3e-4);
+  if (!optimizer.has_beta1()) optimizer.set_beta1(0.9);
+  if (!optimizer.has_beta2()) optimizer.set_beta2(0.95);
+  if (!optimizer.has_eps()) optimizer.set_eps(1e-8);
+  if (!optimizer.has_weight_decay())
+    optimizer.set_weight_decay(optimizer.type() == v1::OPTIMIZER_TYPE_ADAMW ? 0.1 : 0.0);
+  if (!optimizer.has_momentum()) optimizer.set_momentum(0.0);
+  check_range("run.optimizer.lr", optimizer.lr(), 0.0, 1e6);
+  check_range("run.optimizer.beta1", optimizer.beta1(), 0.0, 1.0, true);
+  check_range("run.optimizer.beta2", optimizer.beta2(), 0.0, 1.0, true);
+  check_range("run.optimizer.eps", optimizer.eps(), 0.0, 1.0);
+  check_range("run.optimizer.weight_decay", optimizer.weight_decay(), 0.0, 1e6);
+  check_range("run.optimizer.momentum", optimizer.momentum(), 0.0, 1.0, true);
+  const bool sgd = optimizer.type() == v1::OPTIMIZER_TYPE_SGD;
+  if (!sgd && optimizer.momentum() != 0.0)
+    base::refuse_field("run.optimizer.momentum", "is for sgd only");
+  if (!sgd && optimizer.nesterov()) base::refuse_field("run.optimizer.nesterov", "is for sgd only");
+  if (optimizer.nesterov() && optimizer.momentum() == 0.0)
+    base::refuse_field("run.optimizer.nesterov", "needs a momentum above 0");
+}
 
 RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
                       const fs::path& data_dir) {

@@ -18,6 +18,9 @@ struct RunData {
   v1::DataIdentity identity;                  ///< of data.path
 };
 
+/// Fills in the defaults of an optimizer's config and checks it (fields "run.optimizer. ..").
+void resolve_optimizer(v1::OptimizerConfig& optimizer);
+
 /// Opens and splits what config.data names. seq_len is filled in. Throws with the field in the
 /// metadata.
 RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,

@@ -94,6 +94,9 @@ struct SampledToken {
   std::size_t sequence = 0;  ///< index in what the sample began with
   std::int64_t id = 0;
   bool last = false;  ///< of its sequence
+  /// Under the model's own softmax over all tokens, and under that at the temperature it was drawn
+  /// with (equal at 1; 0 at temperature 0).
+  float log_prob = 0.0f, tempered_log_prob = 0.0f;
 };
 
 /// One or several sequences that are drawn bit by bit, each as it would be alone. Ends before the

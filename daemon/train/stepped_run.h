@@ -14,6 +14,9 @@
 
 namespace meshloom::train {
 
+/// micro_batch_size of a run that gives none: as many of the longest data as hold so many tokens.
+inline constexpr std::int64_t kMicroBatchTokens = 8192;
+
 struct SteppedRunOptions {
   std::string name;
   std::filesystem::path data_dir;
@@ -26,10 +29,11 @@ struct SteppedRunOptions {
 };
 
 /// Fills in every default of what a stepped run reads of a config (model, mesh, plan, optimizer,
-/// training.seed, .seq_len: the longest datum, and .micro_batch_size) and checks it against
-/// world_size. `model_folder` as in SteppedRunOptions. Sections that only a job reads (data,
-/// lr_scheduler, validation, checkpoint, export, sample) and training.steps are refused by name if
-/// they are given. Throws as resolve_run_config.
+/// training.seed, .seq_len: the longest datum, .micro_batch_size, and .max_norm: the grad_clip_norm
+/// of steps that give none) and checks it against world_size. `model_folder` as in
+/// SteppedRunOptions; config.model then names no source. Sections that only a job reads (data,
+/// lr_scheduler, validation, checkpoint, export, sample) and training.steps, .global_batch_size and
+/// .peak_flops are refused by name if they are given. Throws as resolve_run_config.
 v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, int world_size,
                                      const std::filesystem::path& data_dir,
                                      const std::filesystem::path& model_folder,
@@ -52,7 +56,8 @@ class SteppedRun {
   virtual const std::vector<std::string>& notes() const = 0;
 
   /// Adds the gradients of a batch to those since the last optim_step. Returns its outputs on rank
-  /// 0, nothing on the others. Whatever it throws poisons those gradients.
+  /// 0, nothing on the others (metrics: LossMetrics). Throws NumericError (NON_FINITE_LOSS) naming
+  /// datum and token. Whatever it throws poisons those gradients.
   virtual v1::LossOutput forward_backward(const v1::LossBatch&) = 0;
   /// The same outputs, bit for bit, without gradients. `train`: with the dropout that the next
   /// forward_backward would draw.
@@ -60,14 +65,16 @@ class SteppedRun {
   /// The gradients since the last optim_step are not to be applied: the next one fails, naming
   /// `cause`. The first cause counts.
   virtual void poison(const std::string& cause) = 0;
-  /// Clips and updates, and zeroes the gradients. Throws FailedPrecondition without gradients
-  /// (NO_GRADIENTS) and with poisoned ones (GRADIENTS_POISONED), which are then gone, and
-  /// NumericError if loss or norm is NaN or infinite: parameters are then as before, gradients
-  /// gone.
+  /// Clips and updates, and zeroes the gradients. Throws InvalidArgument for values that the
+  /// optimizer does not take, with the gradients left as they are; FailedPrecondition without
+  /// gradients (NO_GRADIENTS), with poisoned ones (GRADIENTS_POISONED) and for a mean over no target
+  /// (NO_TARGETS), and NumericError if loss or norm is NaN or infinite: parameters are then as
+  /// before, gradients gone.
   virtual v1::OptimStepOutput optim_step(const v1::OptimStepParams&) = 0;
 
-  /// Writes parameters, optimizer state, step and `user_metadata` to `folder`, which must not be
-  /// there, complete or not at all; durable when it returns. Gathered gradients are no part of it.
+  /// Writes parameters, optimizer state, step and `user_metadata` to `folder`, complete or not at
+  /// all; durable when it returns. Throws AlreadyExists if it is there. Gathered gradients are no
+  /// part of it.
   virtual void save_state(const std::filesystem::path& folder,
                           const std::map<std::string, std::string>& user_metadata) = 0;
   /// Takes parameters (and moments and step, if `with_optimizer`; else these begin anew) from a

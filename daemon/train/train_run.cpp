@@ -8,6 +8,7 @@
 #include "daemon/train/all_reduce_values.h"
 #include "daemon/train/checkpoint/checkpoint_writer.h"
 #include "daemon/train/data/data_identity.h"
+#include "daemon/train/dtype_choice.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/paths.h"
 #include "daemon/train/replica_check.h"
@@ -95,6 +96,7 @@ void TrainRun::restore_or_initialize() {
 
 void TrainRun::resume(const FoundCheckpoint& found) {
   const Manifest& manifest = found.manifest;
+  check_resumable(manifest, config_, model_->model_config(), found.folder.string());
   model_->load_state(found);
   feed_->go_on_from({manifest.data_position, manifest.tokens});
   notes_.insert(notes_.end(), found.notes.begin(), found.notes.end());
@@ -227,10 +229,7 @@ fs::path TrainRun::save_state() {
 }
 
 void TrainRun::export_hf(const fs::path& folder, const std::string& dtype) {
-  const auto wanted = dtype_from_name(dtype);
-  check(wanted == DType::kFloat32 || wanted == DType::kBFloat16 || wanted == DType::kFloat16,
-        "export: dtype must be float32, bfloat16 or float16, got \"{}\"", dtype);
-  model_->export_hf(folder, *wanted);
+  model_->export_hf(folder, export_dtype(dtype));
 }
 
 std::unique_ptr<Sample> TrainRun::begin_sample(const std::vector<SampleStart>& sequences) {

@@ -64,6 +64,7 @@ Optimizer::Optimizer(ExecutionContext& context, std::vector<nn::NamedParameter> 
     : context_(context),
       parameters_(std::move(parameters)),
       settings_(settings),
+      momentum_(settings.momentum),
       decays_(choose_decay(parameters_, settings)),
       masters_(std::move(masters)),
       norm_group_(std::move(norm_group)) {
@@ -110,6 +111,23 @@ std::vector<TensorView> Optimizer::counted_gradients() const {
     if (const Tensor grad = gradient(i)) views.push_back(grad.view());
   }
   return views;
+}
+
+void Optimizer::set_values(const OptimizerValues& values) {
+  check_internal(values.momentum == 0.0 || settings_.momentum != 0.0,
+                 "optimizer: a momentum of {} without buffers", values.momentum);
+  settings_.beta1 = values.beta1;
+  settings_.beta2 = values.beta2;
+  settings_.eps = values.eps;
+  settings_.weight_decay = values.weight_decay;
+  momentum_ = values.momentum;
+}
+
+void Optimizer::scale_gradients(double factor) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (const Tensor grad = gradient(i))
+      context_.backend().unary(context_.kernel_context(), kernels::UnaryOp::kMul, grad.view(),
+                               grad.view(), factor);
 }
 
 void Optimizer::clip(double max_norm) {
@@ -173,7 +191,7 @@ void Optimizer::step(std::int64_t number, double lr, const Tensor& loss) {
   clipped_ = false;
   const std::vector<kernels::OptimizerTensor> tensors = tensors_to_step();
   if (settings_.kind == Settings::Kind::kSgd) {
-    const kernels::SgdOptions options{.momentum = static_cast<float>(settings_.momentum),
+    const kernels::SgdOptions options{.momentum = static_cast<float>(momentum_),
                                       .dampening = static_cast<float>(settings_.dampening),
                                       .nesterov = settings_.nesterov};
     backend.sgd_step(kernel, tensors, scalars, options);
@@ -201,6 +219,12 @@ std::vector<StateTensor> Optimizer::state(const std::vector<planner::SpecPtr>& s
     if (!moments2_.empty()) state.push_back({"optimizer.moment2." + name, moments2_[i], spec});
   }
   return state;
+}
+
+void Optimizer::reset_moments() {
+  for (const std::vector<Tensor>* moments : {&moments1_, &moments2_})
+    for (const Tensor& moment : *moments)
+      context_.backend().fill(context_.kernel_context(), moment.view(), 0.0);
 }
 
 void Optimizer::refresh_working_copies() {

@@ -30,6 +30,15 @@ struct OptimizerSettings {
   std::vector<std::string> decay_patterns;
 };
 
+/// What may be another in every step.
+struct OptimizerValues {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  double momentum = 0.0;  ///< not 0 only if the settings' is not, which decides about its buffers
+};
+
 /// From a resolved config.
 OptimizerSettings make_optimizer_settings(const v1::OptimizerConfig&);
 
@@ -53,10 +62,14 @@ class Optimizer {
             std::vector<Tensor> masters = {}, NormGroup norm_group = {});
 
   const OptimizerSettings& settings() const { return settings_; }
+  /// From the next step on.
+  void set_values(const OptimizerValues& values);
   const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
   /// Whether parameter i is subject to weight decay.
   bool decays(std::size_t i) const { return decays_[i]; }
 
+  /// Multiplies all gradients. Waits for no device.
+  void scale_gradients(double factor);
   /// Measures the global norm (root of the sum of squares) of all gradients. The next step
   /// multiplies them with min(1, max_norm / (norm + 1e-6)), in its own pass over them; max_norm 0:
   /// with 1. The ranks of the norm group call it together. Waits for no device.
@@ -79,6 +92,8 @@ class Optimizer {
   /// `specs`: how the ranks hold each parameter, one per parameter, or none if all hold all.
   std::vector<StateTensor> state(const std::vector<planner::SpecPtr>& specs = {}) const;
   void refresh_working_copies();
+  /// As before the first step.
+  void reset_moments();
   /// float32 master of parameter i.
   const Tensor& master(std::size_t i) const { return masters_[i]; }
 
@@ -100,6 +115,7 @@ class Optimizer {
   ExecutionContext& context_;
   std::vector<nn::NamedParameter> parameters_;
   OptimizerSettings settings_;
+  double momentum_;  ///< of the next step; the settings' decides about buffers
   std::vector<bool> decays_;
   std::vector<Tensor> masters_, moments1_, moments2_;
   Scalars scalars_;

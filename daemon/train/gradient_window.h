@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// GradientWindow: what the calls of forward_backward since the last optimizer step have in common.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "v1/step.pb.h"
+
+namespace meshloom::train {
+
+/// The same on every rank, without collectives.
+class GradientWindow {
+ public:
+  /// Samples of all calls.
+  std::int64_t samples() const { return samples_; }
+  bool empty() const { return !reduction_; }
+
+  /// Before a call adds its gradients. Throws InvalidArgument with the field "reduction" or
+  /// "tokens" if it is reduced otherwise than those before it.
+  void check(const v1::LossBatch& batch) const;
+  /// A call that passed check() adds its gradients; `tokens` are its targets that count.
+  void add(const v1::LossBatch& batch, std::int64_t tokens);
+  /// By which a call multiplies its gradients at once.
+  static float scale(const v1::LossBatch& batch);
+
+  /// The first cause counts.
+  void poison(const std::string& cause);
+  /// By which the gradients of all calls are multiplied at the optimizer step, after which the
+  /// window is empty, whatever this throws: FailedPrecondition without gradients (NO_GRADIENTS),
+  /// with poisoned ones (GRADIENTS_POISONED), and if a mean is over no target (NO_TARGETS).
+  double close();
+
+ private:
+  struct Reduction {
+    bool mean = false;
+    std::int64_t tokens = 0;  ///< given with each call; 0: they are counted
+    bool operator==(const Reduction&) const = default;
+  };
+  static Reduction reduction_of(const v1::LossBatch& batch);
+
+  std::optional<Reduction> reduction_;
+  std::int64_t samples_ = 0, counted_ = 0;
+  std::optional<std::string> poison_;
+};
+
+}  // namespace meshloom::train

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/loss_batch.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "daemon/train/data/batch_plan.h"
+#include "daemon/train/data/dataset.h"
+#include "daemon/train/field_checks.h"
+#include "planner/limits.h"
+
+namespace meshloom::train {
+namespace {
+
+/// Checks one datum; names of fields begin with `path`.
+class DatumCheck {
+ public:
+  DatumCheck(const v1::Datum& datum, std::string path, const TokenLoss& loss,
+             const LossBatchLimits& limits)
+      : datum_(datum), path_(std::move(path)), loss_(loss), limits_(limits) {}
+
+  void run() const {
+    const std::int64_t tokens = datum_.tokens_size();
+    if (tokens == 0) refuse("tokens", "is empty: a datum has at least one token");
+    if (tokens > limits_.tokens)
+      refuse("tokens", "{} tokens are more than the run's longest datum of {}", tokens,
+             limits_.tokens);
+    check_ids("tokens", datum_.tokens(), limits_.vocab_size, "vocabulary");
+    check_targets(tokens);
+    if (loss_.weighted()) {
+      unused("logprobs", datum_.logprobs());
+      unused("advantages", datum_.advantages());
+      if (!datum_.weights().empty())
+        check_floats("weights", datum_.weights(), datum_.targets_size());
+    } else {
+      unused("weights", datum_.weights());
+      check_floats("logprobs", datum_.logprobs(), tokens);
+      check_floats("advantages", datum_.advantages(), tokens);
+    }
+    check_mask(tokens);
+    if (!datum_.document_ids().empty()) check_size("document_ids", datum_.document_ids(), tokens);
+    if (datum_.position_ids().empty()) return;
+    check_size("position_ids", datum_.position_ids(), tokens);
+    check_ids("position_ids", datum_.position_ids(), limits_.positions, "positions");
+  }
+
+ private:
+  template <typename... Args>
+  [[noreturn]] void refuse(const std::string& name, fmt::format_string<Args...> format,
+                           Args&&... args) const {
+    base::refuse_field(path_ + "." + name, format, std::forward<Args>(args)...);
+  }
+  template <typename Values>
+  void unused(const char* name, const Values& values) const {
+    if (!values.empty()) refuse(name, "loss {} has no use for it", loss_name(loss_.kind));
+  }
+  template <typename Values>
+  void check_size(const char* name, const Values& values, std::int64_t expected) const {
+    if (values.size() != expected)
+      refuse(name, "has {} values, expected {}", values.size(), expected);
+  }
+  template <typename Values>
+  void check_floats(const char* name, const Values& values, std::int64_t expected) const {
+    check_size(name, values, expected);
+    for (int i = 0; i < values.size(); ++i)
+      if (!std::isfinite(values[i]))
+        refuse(fmt::format("{}[{}]", name, i), "{} is not a finite number", values[i]);
+  }
+  template <typename Values>
+  void check_ids(const char* name, const Values& ids, std::int64_t limit, const char* what) const {
+    for (int i = 0; i < ids.size(); ++i)
+      if (ids[i] < 0 || ids[i] >= limit)
+        refuse(fmt::format("{}[{}]", name, i), "{} is outside the model's {} of {}", ids[i], what,
+               limit);
+  }
+  void check_targets(std::int64_t tokens) const {
+    const std::int64_t each = targets_per_token(datum_);
+    if (datum_.targets_per_token() < 0 || each > limits_.vocab_size)
+      refuse("targets_per_token", "{} is not a number from 0 to the vocabulary of {}",
+             datum_.targets_per_token(), limits_.vocab_size);
+    if (each > 1 && !loss_.weighted())
+      refuse("targets_per_token", "{}: loss {} takes one target a token", each,
+             loss_name(loss_.kind));
+    check_size("targets", datum_.targets(), tokens * each);
+    check_ids("targets", datum_.targets(), limits_.vocab_size, "vocabulary");
+  }
+  void check_mask(std::int64_t tokens) const {
+    const auto& mask = datum_.sequence_ratio_mask();
+    if (loss_.kind != LossKind::kGspo) return unused("sequence_ratio_mask", mask);
+    check_floats("sequence_ratio_mask", mask, tokens);
+    if (std::all_of(mask.begin(), mask.end(), [](float m) { return m == 0.0f; }))
+      refuse("sequence_ratio_mask", "is 0 everywhere: there is nothing to take a mean of");
+  }
+
+  const v1::Datum& datum_;
+  std::string path_;
+  const TokenLoss& loss_;
+  const LossBatchLimits& limits_;
+};
+
+void check_reduction(const v1::LossBatch& batch) {
+  if (!v1::LossReduction_IsValid(batch.reduction()))
+    base::refuse_field("reduction", "has the unknown value {}",
+                       static_cast<int>(batch.reduction()));
+  check_count("tokens", batch.tokens(), 0);
+  if (batch.tokens() > 0 && batch.reduction() != v1::LOSS_REDUCTION_TOKEN_MEAN)
+    base::refuse_field("tokens", "{} is given, but the reduction is not token_mean",
+                       batch.tokens());
+}
+
+/// Appends what `value` says of each token, then `padding` up to the micro batch's length.
+template <typename To, typename ValueOf>
+void append(std::vector<To>& to, const TokenBatch& batch, const v1::Datum& datum, To padding,
+            const ValueOf& value) {
+  for (int t = 0; t < datum.tokens_size(); ++t) to.push_back(static_cast<To>(value(t)));
+  to.resize(to.size() + static_cast<std::size_t>(batch.length - datum.tokens_size()), padding);
+}
+
+void append_labels(TokenBatch& batch, const v1::Datum& datum) {
+  // A datum with fewer targets a token than others of the micro batch leaves the rest ignored.
+  const std::int64_t each = targets_per_token(datum);
+  for (std::int64_t t = 0; t < batch.length; ++t)
+    for (std::int64_t k = 0; k < batch.targets; ++k)
+      batch.labels.push_back(t < datum.tokens_size() && k < each
+                                 ? datum.targets(static_cast<int>(t * each + k))
+                                 : kIgnoredLabel);
+}
+
+/// What of the optional tensors a micro batch has.
+struct Parts {
+  bool weights = false, documents = false, positions = false;
+};
+
+void append_datum(TokenBatch& batch, const v1::Datum& datum, const Parts& parts) {
+  append<std::int64_t>(batch.inputs, batch, datum, 0, [&](int t) { return datum.tokens(t); });
+  append_labels(batch, datum);
+  if (parts.weights)
+    append(batch.weights, batch, datum, 0.0f,
+           [&](int t) { return datum.weights().empty() ? 1.0f : datum.weights(t); });
+  const auto& documents = datum.document_ids();
+  if (parts.documents) {
+    const std::int64_t padding =
+        documents.empty() ? 1
+                          : std::int64_t{*std::max_element(documents.begin(), documents.end())} + 1;
+    append(batch.documents, batch, datum, padding,
+           [&](int t) { return documents.empty() ? 0 : documents[t]; });
+  }
+  if (parts.positions)
+    append<std::int64_t>(batch.positions, batch, datum, 0, [&](int t) {
+      return datum.position_ids().empty() ? t : datum.position_ids(t);
+    });
+}
+
+TokenBatch make_micro_batch(const v1::LossBatch& batch, const planner::ShardRange& range,
+                            const BatchCut& cut) {
+  TokenBatch micro;
+  micro.rows = range.size();
+  micro.first_datum = range.begin;
+  micro.first_sample = cut.first_sample + range.begin;
+  Parts parts{.weights = batch.loss() == loss_name(LossKind::kCrossEntropy),
+              .documents = cut.documents};
+  const auto data = [&](std::int64_t i) -> const v1::Datum& {
+    return batch.data(static_cast<int>(i));
+  };
+  for (std::int64_t i = range.begin; i < range.end; ++i) {
+    micro.length = std::max<std::int64_t>(micro.length, data(i).tokens_size());
+    micro.targets = std::max(micro.targets, targets_per_token(data(i)));
+    parts.documents = parts.documents || !data(i).document_ids().empty();
+    parts.positions = parts.positions || !data(i).position_ids().empty();
+  }
+  parts.weights = parts.weights && micro.targets == 1;
+  for (std::int64_t i = range.begin; i < range.end; ++i) append_datum(micro, data(i), parts);
+  return micro;
+}
+
+}  // namespace
+
+TokenLoss check_loss_batch(const v1::LossBatch& batch, const LossBatchLimits& limits) {
+  const TokenLoss loss =
+      make_token_loss(batch.loss(), {batch.loss_config().begin(), batch.loss_config().end()});
+  check_reduction(batch);
+  if (batch.data().empty()) base::refuse_field("data", "is empty: give at least one datum");
+  check_at_most("data", batch.data_size(), planner::kMostBatch);
+  if (batch.micro_batch_size() < 0)
+    base::refuse_field("micro_batch_size", "{} is negative", batch.micro_batch_size());
+  std::int64_t longest = 0, targets = 1;
+  for (int i = 0; i < batch.data_size(); ++i) {
+    DatumCheck(batch.data(i), fmt::format("data[{}]", i), loss, limits).run();
+    longest = std::max<std::int64_t>(longest, batch.data(i).tokens_size());
+    targets = std::max(targets, targets_per_token(batch.data(i)));
+  }
+  const std::int64_t size =
+      batch.micro_batch_size() > 0 ? batch.micro_batch_size() : limits.micro_batch_size;
+  const std::int64_t rows = std::min<std::int64_t>(size, batch.data_size());
+  if (rows * longest * targets > planner::kMostTokensAtOnce)
+    base::refuse_field("micro_batch_size",
+                       "{} samples of {} tokens with {} targets each are {} at once, at most {} "
+                       "are allowed",
+                       rows, longest, targets, rows * longest * targets,
+                       planner::kMostTokensAtOnce);
+  return loss;
+}
+
+std::vector<TokenBatch> cut_batch(const v1::LossBatch& batch, const BatchCut& cut,
+                                  std::int64_t rank) {
+  const BatchPlan plan{batch.data_size(), cut.micro_batch_size, cut.ranks};
+  std::vector<TokenBatch> micro_batches;
+  for (std::int64_t k = 0; k < plan.micro_batches(); ++k)
+    micro_batches.push_back(make_micro_batch(batch, plan.of(k, rank), cut));
+  return micro_batches;
+}
+
+}  // namespace meshloom::train

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// A LossBatch that was checked against a model, and its part that a rank computes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/nn/models/model_config.h"
+#include "daemon/train/losses.h"
+#include "v1/step.pb.h"
+
+namespace meshloom::train {
+
+/// What a batch has to fit.
+struct LossBatchLimits {
+  std::int64_t vocab_size = 0;
+  std::int64_t positions = 0;         ///< of the model
+  std::int64_t tokens = 0;            ///< of the longest datum
+  std::int64_t micro_batch_size = 1;  ///< of batches that give none
+};
+
+/// Throws InvalidArgument with the field inside the batch ("data[3].targets[17]") for what does not
+/// fit the loss, the model or itself. No collectives: every rank that has the batch throws alike.
+/// Returns the loss.
+TokenLoss check_loss_batch(const v1::LossBatch& batch, const LossBatchLimits& limits);
+
+/// The number of targets that each token of a datum has.
+inline std::int64_t targets_per_token(const v1::Datum& datum) {
+  return datum.targets_per_token() == 0 ? 1 : datum.targets_per_token();
+}
+
+/// One micro batch of a rank: data side by side, padded at the end to the longest. Padding has
+/// ignored labels, weight 0, and where there are documents one of its own.
+struct TokenBatch {
+  std::int64_t rows = 0;         ///< B; may be 0
+  std::int64_t first_datum = 0;  ///< of the batch
+  std::int64_t first_sample =
+      0;                     ///< index of row 0 among the samples since the last optimizer step
+  std::int64_t length = 0;   ///< T
+  std::int64_t targets = 1;  ///< K
+  std::vector<std::int64_t> inputs;     ///< [B,T]
+  std::vector<std::int64_t> labels;     ///< [B,T,K]
+  std::vector<float> weights;           ///< [B,T], of cross_entropy with K = 1; else empty
+  std::vector<std::int64_t> documents;  ///< [B,T] or empty
+  std::vector<std::int64_t> positions;  ///< [B,T] or empty
+};
+
+struct BatchCut {
+  std::int64_t micro_batch_size = 1;  ///< samples of a rank at once
+  std::int64_t ranks = 1;             ///< that have other samples: dp x fsdp
+  std::int64_t first_sample = 0;      ///< samples since the last optimizer step
+  /// A model that sees both sides must not see padding, and a plan may balance documents.
+  bool documents = false;
+};
+
+/// Rank `rank`'s micro batches, as many on every rank and possibly without rows (BatchPlan: the
+/// samples and their order are the same on every mesh).
+std::vector<TokenBatch> cut_batch(const v1::LossBatch& batch, const BatchCut& cut,
+                                  std::int64_t rank);
+
+}  // namespace meshloom::train

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "daemon/train/dtype_choice.h"
+#include "daemon/train/field_checks.h"
+#include "daemon/train/model_source.h"
+#include "daemon/train/resolve.h"
+#include "daemon/train/resolve_plan.h"
+#include "daemon/train/stepped_run.h"
+#include "planner/limits.h"
+
+namespace meshloom::train {
+namespace {
+
+void refuse_what_jobs_read(const v1::RunConfig& config) {
+  const auto refuse = [](bool given, const char* field) {
+    if (given)
+      base::refuse_field(field, "is for jobs: a run that is driven step by step has no use for it");
+  };
+  refuse(config.has_data(), "run.data");
+  refuse(config.has_lr_scheduler(), "run.lr_scheduler");
+  refuse(config.has_validation(), "run.validation");
+  refuse(config.has_checkpoint(), "run.checkpoint");
+  refuse(config.has_export_(), "run.export");
+  refuse(config.has_sample(), "run.sample");
+  refuse(config.training().steps() != 0, "run.training.steps");
+  refuse(config.training().global_batch_size() != 0, "run.training.global_batch_size");
+  refuse(config.training().peak_flops() != 0.0, "run.training.peak_flops");
+}
+
+void resolve_training(v1::TrainingConfig& training, const nn::ModelConfig& model) {
+  check_count("run.training.seq_len", training.seq_len(), 0);
+  check_count("run.training.micro_batch_size", training.micro_batch_size(), 0);
+  if (training.seq_len() == 0) training.set_seq_len(model.max_position_embeddings);
+  if (training.seq_len() > model.max_position_embeddings)
+    base::refuse_field("run.training.seq_len", "{} is longer than the model's context of {}",
+                       training.seq_len(), model.max_position_embeddings);
+  if (training.micro_batch_size() == 0)
+    training.set_micro_batch_size(
+        std::max<std::int64_t>(1, kMicroBatchTokens / training.seq_len()));
+  if (training.micro_batch_size() * training.seq_len() > planner::kMostTokensAtOnce)
+    base::refuse_field("run.training.micro_batch_size",
+                       "{} samples of {} tokens are {} tokens at once, at most {} are allowed",
+                       training.micro_batch_size(), training.seq_len(),
+                       training.micro_batch_size() * training.seq_len(),
+                       planner::kMostTokensAtOnce);
+  if (!training.has_max_norm()) training.set_max_norm(1.0);
+  check_range("run.training.max_norm", training.max_norm(), 0.0, 1e30);
+  if (!training.has_deterministic()) training.set_deterministic(true);
+  if (!training.deterministic())
+    base::field_not_offered("run.training.deterministic",
+                            "false is not offered: nothing would be faster");
+}
+
+}  // namespace
+
+v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, int world_size,
+                                     const std::filesystem::path& data_dir,
+                                     const std::filesystem::path& model_folder,
+                                     std::vector<std::string>* warnings) {
+  refuse_what_jobs_read(given);
+  v1::RunConfig config = given;
+  const nn::ModelConfig model = model_folder.empty()
+                                    ? load_model_config(config.model(), data_dir)
+                                    : load_folder_config(config.model(), model_folder);
+  resolve_mesh_and_plan(config, world_size);
+  resolve_dtype(config.mutable_plan(), model);
+  const std::vector<std::string> doubts = check_plan_fits(config, model);
+  if (warnings) warnings->insert(warnings->end(), doubts.begin(), doubts.end());
+  resolve_training(*config.mutable_training(), model);
+  resolve_optimizer(*config.mutable_optimizer());
+  return config;
+}
+
+}  // namespace meshloom::train

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/stepped_run.h"
+
+#include <chrono>
+
+#include "daemon/train/checkpoint/checkpoint_reader.h"
+#include "daemon/train/dtype_choice.h"
+#include "daemon/train/gradient_window.h"
+#include "daemon/train/loss_outputs.h"
+#include "daemon/train/model_run.h"
+#include "daemon/train/model_source.h"
+#include "daemon/train/optim/step_values.h"
+#include "daemon/train/paths.h"
+#include "daemon/train/replica_check.h"
+#include "daemon/train/resume_check.h"
+#include "daemon/train/status_agreement.h"
+#include "daemon/train/whole_parameters.h"
+
+namespace meshloom::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ModelSteppedRun final : public SteppedRun {
+ public:
+  ModelSteppedRun(const RankResources& resources, const v1::RunConfig& config,
+                  const SteppedRunOptions& options)
+      : world_(*resources.world), config_(config), options_(options) {
+    check_same_text(world_, "the resolved config", to_json_text(config_));
+    auto mesh = std::make_unique<RunMesh>(world_, mesh_layout(config_.mesh()));
+    run_agreed(world_, [&] {
+      const nn::ModelConfig model =
+          options_.model_folder.empty()
+              ? load_model_config(config_.model(), options_.data_dir)
+              : load_folder_config(config_.model(), options_.model_folder);
+      model_ = std::make_unique<ModelRun>(resources, config_, model, std::move(mesh));
+    });
+    fill_values();
+    for (const std::string& warning : model_->warnings())
+      notes_.push_back(fmt::format("run.plan.styles: {}", warning));
+  }
+
+  std::int64_t step() const override { return model_->step(); }
+  std::string plan_text() const override { return model_->plan_text(); }
+  PromptLimits prompt_limits() const override {
+    return train::prompt_limits(model_->model_config(), config_);
+  }
+  const std::vector<std::string>& notes() const override { return notes_; }
+
+  v1::LossOutput forward_backward(const v1::LossBatch& batch) override {
+    try {
+      const TokenLoss loss = check_loss_batch(batch, limits());
+      window_.check(batch);
+      v1::LossOutput output = run_call(loss, batch, options_.dropout, true);
+      std::int64_t tokens = 0;
+      for (const v1::Datum& datum : batch.data()) tokens += counted_tokens(loss, datum);
+      window_.add(batch, tokens);
+      return output;
+    } catch (const std::exception& error) {
+      window_.poison(error.what());
+      throw;
+    }
+  }
+
+  v1::LossOutput forward(const v1::LossBatch& batch, bool train) override {
+    return run_call(check_loss_batch(batch, limits()), batch, options_.dropout && train, false);
+  }
+
+  void poison(const std::string& cause) override { window_.poison(cause); }
+
+  v1::OptimStepOutput optim_step(const v1::OptimStepParams& params) override {
+    const auto start = std::chrono::steady_clock::now();
+    const StepValues values =
+        step_values(params, config_.optimizer(), config_.training().max_norm());
+    double factor = 1.0;
+    try {
+      factor = window_.close();
+    } catch (const Error&) {
+      model_->drop_gradients();
+      throw;
+    }
+    model_->state().optimizer().set_values(values.optimizer);
+    const StepResult result = model_->optim_step(values.lr, values.max_norm, factor);
+    v1::OptimStepOutput output;
+    output.set_step(model_->step());
+    output.set_grad_norm(result.norm);
+    output.set_lr(values.lr);
+    output.set_loss(result.loss);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    output.set_seconds(seconds.count());
+    return output;
+  }
+
+  void save_state(const fs::path& folder,
+                  const std::map<std::string, std::string>& user_metadata) override {
+    Manifest manifest;
+    manifest.user_metadata = user_metadata;
+    model_->save_state_at(folder, posix_file_system(), std::move(manifest));
+  }
+
+  void load_state(const fs::path& folder, bool with_optimizer) override {
+    const FoundCheckpoint found = open_checkpoint(world_, folder);
+    run_agreed(world_, [&] {
+      check_same_model(found.manifest, model_->model_config(),
+                       with_optimizer ? &config_.optimizer() : nullptr, folder.string());
+      model_->load_state(found, with_optimizer);
+    });
+    window_ = {};
+  }
+
+  void export_hf(const fs::path& folder, const std::string& dtype) override {
+    model_->export_hf(folder, export_dtype(dtype));
+  }
+
+  std::vector<v1::ParameterValue> get_parameters(const std::vector<std::string>& names) override {
+    return whole_parameters(model_->state(), names);
+  }
+
+  void set_parameters(const std::vector<v1::ParameterValue>& values) override {
+    set_whole_parameters(model_->state(), values);
+    model_->drop_gradients();
+    window_ = {};
+  }
+
+  std::unique_ptr<Sample> begin_sample(const std::vector<SampleStart>& sequences) override {
+    return model_->begin_sample(sequences);
+  }
+
+ private:
+  void fill_values() {
+    if (!options_.state_folder.empty())
+      return load_state(options_.state_folder, options_.with_optimizer);
+    run_agreed(world_, [&] {
+      if (!options_.model_folder.empty()) {
+        model_->load_hf(options_.model_folder);
+      } else if (!config_.model().hf_folder().empty()) {
+        model_->load_hf(
+            resolve_path(config_.model().hf_folder(), options_.data_dir, "run.model.hf_folder"));
+      } else {
+        model_->initialize(config_.training().seed());
+      }
+    });
+  }
+
+  LossBatchLimits limits() const {
+    const nn::ModelConfig& model = model_->model_config();
+    return {model.vocab_size, model.max_position_embeddings, config_.training().seq_len(),
+            config_.training().micro_batch_size()};
+  }
+
+  BatchCut cut_of(const v1::LossBatch& batch) const {
+    BatchCut cut;
+    cut.micro_batch_size = batch.micro_batch_size() > 0 ? batch.micro_batch_size()
+                                                        : config_.training().micro_batch_size();
+    cut.ranks = model_->mesh().data().size();
+    cut.first_sample = window_.samples();
+    cut.documents = model_->model_config().architecture == nn::Architecture::kBert;
+    return cut;
+  }
+
+  /// Of a batch that was checked.
+  v1::LossOutput run_call(const TokenLoss& loss, const v1::LossBatch& batch, bool dropout,
+                          bool backward) {
+    const BatchCut cut = cut_of(batch);
+    TokenCall call;
+    call.micro_batches = cut_batch(batch, cut, model_->mesh().data().rank());
+    call.scale = GradientWindow::scale(batch);
+    call.dropout = dropout;
+    // One target a token and weights: the loss has an op of its own.
+    bool several = false;
+    for (const v1::Datum& datum : batch.data()) several = several || targets_per_token(datum) > 1;
+    if (!loss.weighted() || several) call.loss = loss_function(loss, batch);
+    const LogProbs mine = backward ? model_->forward_backward(call) : model_->forward(call);
+    const auto log_probs = gather_log_probs(model_->mesh(), batch, cut, call.micro_batches, mine);
+    v1::LossOutput output;
+    run_agreed(world_, [&] {
+      if (world_.rank() == 0) output = loss_output(loss, batch, log_probs);
+    });
+    return output;
+  }
+
+  comm::ProcessGroup& world_;
+  v1::RunConfig config_;
+  SteppedRunOptions options_;
+  std::unique_ptr<ModelRun> model_;
+  GradientWindow window_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace
+
+std::unique_ptr<SteppedRun> SteppedRun::create(const RankResources& resources,
+                                               const v1::RunConfig& resolved,
+                                               const SteppedRunOptions& options) {
+  return std::make_unique<ModelSteppedRun>(resources, resolved, options);
+}
+
+}  // namespace meshloom::train

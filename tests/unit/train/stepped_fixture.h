@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs driven by verbs beside jobs on the same samples, on ranks that are threads.
+#pragma once
+
+#include <functional>
+#include <random>
+
+#include "daemon/train/data/batch_loader.h"
+#include "daemon/train/model_source.h"
+#include "daemon/train/resolve.h"
+#include "daemon/train/stepped_run.h"
+#include "tests/unit/train/run_fixture.h"
+
+namespace meshloom::train {
+
+struct WholeMesh {
+  const char* name = "one";
+  int dp = 1, fsdp = 1, cp = 1, tp = 1;
+  bool sequence = false;
+  int ranks() const { return dp * fsdp * cp * tp; }
+  bool operator==(const WholeMesh&) const = default;
+};
+
+inline const std::vector<WholeMesh> kWholeMeshes = {
+    {"one"},
+    {"dp2", 2},
+    {"fsdp2", 1, 2},
+    {"tp2", 1, 1, 1, 2},
+    {"tp2_sequence", 1, 1, 1, 2, true},
+    {"cp2", 1, 1, 2, 1},
+    {"fsdp2_tp2", 1, 2, 1, 2},
+    {"dp2_cp2", 2, 1, 2, 1},
+};
+
+class SteppedFixture : public RunFixture {
+ protected:
+  static constexpr int kVocabulary = 256, kContext = testing::kTinyContext;
+
+  /// Of the tiny model, on a mesh.
+  v1::RunConfig stepped_config(const WholeMesh& m) const {
+    v1::RunConfig c;
+    c.mutable_model()->set_config("config.json");
+    c.mutable_plan()->set_dtype("float32");
+    c.mutable_plan()->set_sequence_parallel(m.sequence);
+    c.mutable_training()->set_seed(11);
+    c.mutable_training()->set_micro_batch_size(2);
+    c.mutable_optimizer()->set_lr(1e-2);
+    c.mutable_mesh()->set_dp(m.dp);
+    c.mutable_mesh()->set_fsdp(m.fsdp);
+    c.mutable_mesh()->set_cp(m.cp);
+    c.mutable_mesh()->set_tp(m.tp);
+    c.mutable_debug()->set_check_replicas(true);
+    return c;
+  }
+
+  std::unique_ptr<SteppedRun> make(comm::ProcessGroup& world, ExecutionContext& context,
+                                   const v1::RunConfig& config,
+                                   SteppedRunOptions options = {}) const {
+    options.data_dir = folder_.path();
+    const v1::RunConfig resolved =
+        resolve_stepped_config(config, world.size(), folder_.path(), options.model_folder);
+    return SteppedRun::create({&context, &world}, resolved, options);
+  }
+
+  /// Runs `body(run, world)` on every rank of a mesh.
+  using Body = std::function<void(SteppedRun&, comm::ProcessGroup&)>;
+  void on_mesh(const WholeMesh& m, const Body& body, const SteppedRunOptions& options = {}) const {
+    on_mesh(m, stepped_config(m), body, options);
+  }
+  void on_mesh(const WholeMesh& m, const v1::RunConfig& config, const Body& body,
+               const SteppedRunOptions& options = {}) const {
+    SCOPED_TRACE(m.name);
+    testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
+      ExecutionContext context;
+      const auto run = make(world, context, config, options);
+      body(*run, world);
+    });
+  }
+
+  /// A datum of `tokens` random tokens, each of which is followed by the next.
+  static v1::Datum random_datum(std::mt19937_64& rng, int tokens) {
+    v1::Datum datum;
+    const auto draw = [&] { return static_cast<int>(rng() % kVocabulary); };
+    int next = draw();
+    for (int t = 0; t < tokens; ++t) {
+      datum.add_tokens(next);
+      datum.add_targets(next = draw());
+    }
+    return datum;
+  }
+  /// Data of lengths from 1 to the model's context, of loss `loss`, with all that it takes.
+  static v1::LossBatch random_batch(const std::string& loss, int data, std::uint64_t seed) {
+    std::mt19937_64 rng(seed);
+    std::uniform_real_distribution<float> signed_number(-1.0f, 1.0f);
+    v1::LossBatch batch;
+    batch.set_loss(loss);
+    for (int i = 0; i < data; ++i) {
+      v1::Datum& datum = *batch.add_data();
+      datum = random_datum(rng, 1 + static_cast<int>(rng() % kContext));
+      for (int t = 0; t < datum.tokens_size(); ++t) {
+        if (loss == "cross_entropy") {
+          datum.add_weights(signed_number(rng));
+          continue;
+        }
+        // Near what an untrained model says, so that ratios lie on both sides of the clips.
+        datum.add_logprobs(-5.5f + 1.5f * signed_number(rng));
+        datum.add_advantages(signed_number(rng));
+        if (loss == "gspo") datum.add_sequence_ratio_mask(t == 0 || rng() % 3 != 0 ? 1.0f : 0.0f);
+      }
+    }
+    return batch;
+  }
+
+  static void expect_same_outputs(const v1::LossOutput& a, const v1::LossOutput& b) {
+    ASSERT_EQ(a.outputs_size(), b.outputs_size());
+    for (int i = 0; i < a.outputs_size(); ++i)
+      EXPECT_EQ(a.outputs(i).SerializeAsString(), b.outputs(i).SerializeAsString())
+          << "datum " << i;
+    using Metrics = std::map<std::string, double>;
+    EXPECT_EQ(Metrics(a.metrics().begin(), a.metrics().end()),
+              Metrics(b.metrics().begin(), b.metrics().end()));
+  }
+
+  /// Rank 0's parameters after the body ran on a mesh, by name.
+  static std::map<std::string, std::vector<float>> parameters_of(SteppedRun& run) {
+    std::map<std::string, std::vector<float>> values;
+    for (const v1::ParameterValue& value : run.get_parameters(parameter_names())) {
+      std::vector<float>& floats = values[value.name()];
+      floats.resize(value.data().size() / sizeof(float));
+      std::memcpy(floats.data(), value.data().data(), value.data().size());
+    }
+    return values;
+  }
+  static std::vector<std::string> parameter_names() {
+    std::vector<std::string> names = {"transformer.wte.weight", "transformer.wpe.weight",
+                                      "transformer.ln_f.weight", "transformer.ln_f.bias"};
+    for (const char* block : {"0", "1"})
+      for (const char* part :
+           {"ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"})
+        for (const char* kind : {"weight", "bias"})
+          names.push_back(fmt::format("transformer.h.{}.{}.{}", block, part, kind));
+    return names;
+  }
+};
+
+}  // namespace meshloom::train

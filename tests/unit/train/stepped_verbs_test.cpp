@@ -1,0 +1,520 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verbs of a stepped run one by one: optimizer values, poisoned windows, dropout, state,
+// parameters, samples, refusals.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <mutex>
+
+#include "daemon/train/checkpoint/manifest.h"
+#include "kernels/base/error.h"
+#include "tests/unit/train/stepped_fixture.h"
+
+namespace meshloom::train {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+template <typename Kind>
+const Kind& thrown_by(const std::function<void()>& call, std::optional<Kind>& kept) {
+  try {
+    call();
+  } catch (const Kind& error) {
+    return kept.emplace(error);
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return kept.emplace("nothing was thrown");
+}
+/// Reason of the error of this kind that a call throws.
+template <typename Kind>
+std::string reason_of(const std::function<void()>& call) {
+  std::optional<Kind> kept;
+  return thrown_by<Kind>(call, kept).reason();
+}
+std::string field_of(const std::function<void()>& call) {
+  std::optional<InvalidArgument> kept;
+  const auto& metadata = thrown_by<InvalidArgument>(call, kept).metadata();
+  return metadata.contains("field") ? metadata.at("field") : kept->what();
+}
+
+class SteppedVerbsTest : public SteppedFixture {};
+
+// AdamW by hand, in float64, on the gradient that SGD tells.
+TEST_F(SteppedVerbsTest, EveryValueOfAStepCounts) {
+  const v1::LossBatch batch = random_batch("cross_entropy", 3, 5);
+  const std::string name = "transformer.h.0.attn.c_attn.weight";
+  std::vector<double> gradient;
+  double norm = 0.0;
+  v1::RunConfig sgd = stepped_config({});
+  sgd.mutable_optimizer()->set_type(v1::OPTIMIZER_TYPE_SGD);
+  on_mesh({}, sgd, [&](SteppedRun& run, comm::ProcessGroup&) {
+    const auto before = parameters_of(run);
+    v1::OptimStepParams params;
+    params.set_lr(1.0);
+    params.set_grad_clip_norm(0.0);
+    run.forward_backward(batch);
+    norm = run.optim_step(params).grad_norm();
+    const auto after = parameters_of(run);
+    for (std::size_t i = 0; i < before.at(name).size(); ++i)
+      gradient.push_back(static_cast<double>(before.at(name)[i]) - after.at(name)[i]);
+  });
+  v1::OptimStepParams all;
+  all.set_lr(3e-3);
+  all.set_beta1(0.5);
+  all.set_beta2(0.7);
+  all.set_eps(1e-3);
+  all.set_weight_decay(0.25);
+  all.set_grad_clip_norm(norm / 2);
+  on_mesh({}, [&](SteppedRun& run, comm::ProcessGroup&) {
+    const std::vector<float> before = parameters_of(run).at(name);
+    run.forward_backward(batch);
+    const v1::OptimStepOutput output = run.optim_step(all);
+    EXPECT_EQ(output.step(), 1);
+    EXPECT_EQ(output.lr(), 3e-3);
+    EXPECT_NEAR(output.grad_norm(), norm, 1e-5 * norm);
+    const std::vector<float> after = parameters_of(run).at(name);
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      const double g = gradient[i] / 2;
+      // In the first step the bias corrections leave the gradient itself.
+      const double update = g / (std::abs(g) + 1e-3);
+      EXPECT_NEAR(after[i], before[i] * (1 - 3e-3 * 0.25) - 3e-3 * update, 2e-6) << i;
+    }
+    // A second step by other betas: m and v go on from the first.
+    run.forward_backward(batch);
+    v1::OptimStepParams other = all;
+    other.set_beta1(0.9);
+    EXPECT_EQ(run.optim_step(other).step(), 2);
+    EXPECT_NE(parameters_of(run).at(name), after);
+  });
+}
+
+TEST_F(SteppedVerbsTest, ValuesThatAnOptimizerHasNoUseForAreRefused) {
+  const v1::LossBatch batch = random_batch("cross_entropy", 2, 6);
+  const auto with = [](const auto& set) {
+    v1::OptimStepParams params;
+    set(params);
+    return params;
+  };
+  const auto refused = [&](SteppedRun& run, const v1::OptimStepParams& params) {
+    return field_of([&] { run.optim_step(params); });
+  };
+  on_mesh({}, [&](SteppedRun& run, comm::ProcessGroup&) {
+    run.forward_backward(batch);
+    EXPECT_EQ(refused(run, with([](auto& p) { p.set_momentum(0.9); })), "momentum");
+    EXPECT_EQ(refused(run, with([](auto& p) { p.set_lr(-1.0); })), "lr");
+    EXPECT_EQ(refused(run, with([](auto& p) { p.set_lr(NAN); })), "lr");
+    EXPECT_EQ(refused(run, with([](auto& p) { p.set_beta1(1.0); })), "beta1");
+    EXPECT_EQ(refused(run, with([](auto& p) { p.set_beta2(-0.1); })), "beta2");
+    EXPECT_EQ(refused(run, with([](auto& p) { p.set_eps(INFINITY); })), "eps");
+    EXPECT_EQ(refused(run, with([](auto& p) { p.set_weight_decay(-1.0); })), "weight_decay");
+    EXPECT_EQ(refused(run, with([](auto& p) { p.set_grad_clip_norm(NAN); })), "grad_clip_norm");
+    // The gradients are there still.
+    EXPECT_EQ(run.optim_step({}).step(), 1);
+  });
+  v1::RunConfig sgd = stepped_config({});
+  sgd.mutable_optimizer()->set_type(v1::OPTIMIZER_TYPE_SGD);
+  on_mesh({}, sgd, [&](SteppedRun& run, comm::ProcessGroup&) {
+    run.forward_backward(batch);
+    EXPECT_EQ(refused(run, with([](auto& p) { p.set_beta1(0.5); })), "beta1");
+    EXPECT_EQ(refused(run, with([](auto& p) { p.set_beta2(0.5); })), "beta2");
+    EXPECT_EQ(refused(run, with([](auto& p) { p.set_eps(1e-3); })), "eps");
+    EXPECT_EQ(refused(run, with([](auto& p) { p.set_momentum(0.5); })), "momentum");
+  });
+  sgd.mutable_optimizer()->set_momentum(0.9);
+  on_mesh({}, sgd, [&](SteppedRun& run, comm::ProcessGroup&) {
+    run.forward_backward(batch);
+    EXPECT_EQ(run.optim_step(with([](auto& p) { p.set_momentum(0.5); })).step(), 1);
+  });
+}
+
+TEST_F(SteppedVerbsTest, AFailedCallPoisonsTheWindow) {
+  const v1::LossBatch good = random_batch("ppo", 3, 7);
+  v1::LossBatch bad = good, far = good;
+  bad.mutable_data(1)->set_targets(0, kVocabulary);
+  far.mutable_data(2)->set_logprobs(0, -1e6f);
+  for (const WholeMesh& m : kWholeMeshes) {
+    on_mesh(m, [&](SteppedRun& run, comm::ProcessGroup&) {
+      EXPECT_EQ(reason_of<FailedPrecondition>([&] { run.optim_step({}); }), "NO_GRADIENTS");
+      run.forward_backward(good);
+      run.optim_step({});
+      const auto before = parameters_of(run);
+      run.forward_backward(good);
+      EXPECT_EQ(field_of([&] { run.forward_backward(bad); }), "data[1].targets[0]");
+      run.forward_backward(good);
+      EXPECT_EQ(reason_of<NumericError>([&] { run.forward_backward(far); }), "NON_FINITE_LOSS");
+      std::optional<FailedPrecondition> error;
+      thrown_by<FailedPrecondition>([&] { run.optim_step({}); }, error);
+      EXPECT_EQ(error->reason(), "GRADIENTS_POISONED");
+      EXPECT_THAT(error->what(), HasSubstr("data[1].targets[0]"));
+      EXPECT_EQ(parameters_of(run), before);
+      EXPECT_EQ(reason_of<FailedPrecondition>([&] { run.optim_step({}); }), "NO_GRADIENTS");
+      run.poison("the second call was cancelled");
+      run.poison("later");
+      thrown_by<FailedPrecondition>([&] { run.optim_step({}); }, error);
+      EXPECT_THAT(error->what(), HasSubstr("the second call was cancelled"));
+      // A failing forward is no matter of gradients.
+      run.forward_backward(good);
+      EXPECT_EQ(field_of([&] { run.forward(bad, false); }), "data[1].targets[0]");
+      EXPECT_EQ(run.optim_step({}).step(), 2);
+    });
+  }
+}
+
+// Nothing of what was discarded is in the next step.
+TEST_F(SteppedVerbsTest, APoisonedWindowLeavesNoTrace) {
+  const v1::LossBatch good = random_batch("cross_entropy", 4, 8);
+  for (const WholeMesh& m : kWholeMeshes) {
+    std::map<std::string, std::vector<float>> plain, after_poison;
+    on_mesh(m, [&](SteppedRun& run, comm::ProcessGroup& world) {
+      run.forward_backward(good);
+      run.optim_step({});
+      const auto values = parameters_of(run);
+      if (world.rank() == 0) plain = values;
+    });
+    on_mesh(m, [&](SteppedRun& run, comm::ProcessGroup& world) {
+      run.forward_backward(random_batch("cross_entropy", 5, 9));
+      run.poison("a test");
+      EXPECT_THROW(run.optim_step({}), FailedPrecondition);
+      run.forward_backward(good);
+      run.optim_step({});
+      const auto values = parameters_of(run);
+      if (world.rank() == 0) after_poison = values;
+    });
+    EXPECT_EQ(after_poison, plain);
+  }
+}
+
+TEST_F(SteppedVerbsTest, MixedReductionsAreRefused) {
+  v1::LossBatch sum = random_batch("cross_entropy", 2, 10), mean = sum, counted = sum;
+  mean.set_reduction(v1::LOSS_REDUCTION_TOKEN_MEAN);
+  counted = mean;
+  counted.set_tokens(50);
+  on_mesh({}, [&](SteppedRun& run, comm::ProcessGroup&) {
+    run.forward_backward(sum);
+    EXPECT_EQ(field_of([&] { run.forward_backward(mean); }), "reduction");
+    EXPECT_THROW(run.optim_step({}), FailedPrecondition);
+    run.forward_backward(mean);
+    EXPECT_EQ(field_of([&] { run.forward_backward(counted); }), "tokens");
+    EXPECT_THROW(run.optim_step({}), FailedPrecondition);
+    v1::LossBatch nothing = mean;
+    for (v1::Datum& datum : *nothing.mutable_data())
+      for (int i = 0; i < datum.weights_size(); ++i) datum.set_weights(i, 0.0f);
+    run.forward_backward(nothing);
+    EXPECT_EQ(reason_of<FailedPrecondition>([&] { run.optim_step({}); }), "NO_TARGETS");
+  });
+}
+
+TEST_F(SteppedVerbsTest, DropoutIsThatOfTheNextForwardBackward) {
+  const v1::LossBatch batch = random_batch("cross_entropy", 5, 11);
+  SteppedRunOptions with;
+  with.dropout = true;
+  double expected = 0.0;  // of one rank
+  for (const WholeMesh& m : kWholeMeshes) {
+    v1::RunConfig c = stepped_config(m);
+    c.mutable_model()->set_config("dropout.json");
+    v1::LossOutput off;
+    on_mesh(m, c, [&](SteppedRun& run, comm::ProcessGroup& world) {
+      const v1::LossOutput trained = run.forward_backward(batch);
+      expect_same_outputs(run.forward(batch, true), run.forward(batch, false));
+      if (world.rank() == 0) off = trained;
+    });
+    v1::LossOutput first;
+    on_mesh(
+        m, c,
+        [&](SteppedRun& run, comm::ProcessGroup& world) {
+          const v1::LossOutput evaluated = run.forward(batch, false);
+          const v1::LossOutput drawn = run.forward(batch, true);
+          const v1::LossOutput trained = run.forward_backward(batch);
+          const v1::LossOutput again = run.forward_backward(batch);  // the window's next samples
+          if (world.rank() != 0) return;
+          expect_same_outputs(drawn, trained);
+          EXPECT_NE(evaluated.metrics().at("loss:sum"), trained.metrics().at("loss:sum"));
+          EXPECT_NE(again.metrics().at("loss:sum"), trained.metrics().at("loss:sum"));
+          EXPECT_NEAR(evaluated.metrics().at("loss:sum"), off.metrics().at("loss:sum"), 1e-4);
+          first = trained;
+        },
+        with);
+    EXPECT_NE(first.metrics().at("loss:sum"), off.metrics().at("loss:sum"));
+    if (m == WholeMesh{}) expected = first.metrics().at("loss:sum");
+    EXPECT_NEAR(first.metrics().at("loss:sum"), expected, 1e-4) << m.name;
+  }
+}
+
+TEST_F(SteppedVerbsTest, StateGoesFromAnyMeshToAnyMesh) {
+  const v1::LossBatch first = random_batch("cross_entropy", 5, 12);
+  const v1::LossBatch second = random_batch("ppo", 4, 13);
+  // A large eps, so that a step is smooth in gradients near 0.
+  v1::OptimStepParams params;
+  params.set_eps(0.1);
+  const test::TempFolder states;
+  std::map<std::string, std::vector<float>> expected, warm;
+  on_mesh({"fsdp2_tp2", 1, 2, 1, 2}, [&](SteppedRun& run, comm::ProcessGroup& world) {
+    for (int i = 0; i < 3; ++i) {
+      run.forward_backward(first);
+      run.optim_step(params);
+    }
+    run.forward_backward(second);  // gathered gradients are no part of a state
+    run.save_state(states.path() / "a", {{"loop", "7"}, {"next", "x"}});
+    EXPECT_EQ(reason_of<AlreadyExists>([&] { run.save_state(states.path() / "a", {}); }),
+              "ALREADY_EXISTS");
+    EXPECT_EQ(run.optim_step(params).step(), 4);
+    const auto values = parameters_of(run);
+    if (world.rank() == 0) expected = values;
+  });
+  const Manifest manifest = read_manifest(states.path() / "a");
+  EXPECT_EQ(manifest.step, 3);
+  EXPECT_THAT(manifest.user_metadata,
+              UnorderedElementsAre(std::pair<const std::string, std::string>("loop", "7"),
+                                   std::pair<const std::string, std::string>("next", "x")));
+  for (const WholeMesh& m : kWholeMeshes) {
+    SCOPED_TRACE(m.name);
+    const auto go_on = [&](SteppedRun& run, comm::ProcessGroup& world) {
+      EXPECT_EQ(run.step(), 3);
+      run.forward_backward(second);
+      EXPECT_EQ(run.optim_step(params).step(), 4);
+      for (const auto& [name, values] : parameters_of(run))
+        for (std::size_t i = 0; i < values.size(); ++i)
+          ASSERT_NEAR(values[i], expected.at(name)[i], 1e-5) << name << " " << i;
+      (void)world;
+    };
+    SteppedRunOptions options;
+    options.state_folder = states.path() / "a";
+    on_mesh(m, go_on, options);
+    on_mesh(m, [&](SteppedRun& run, comm::ProcessGroup& world) {
+      run.forward_backward(first);
+      run.load_state(states.path() / "a", true);
+      EXPECT_EQ(reason_of<FailedPrecondition>([&] { run.optim_step(params); }), "NO_GRADIENTS");
+      go_on(run, world);
+      // Without optimizer: moments and steps begin anew.
+      run.load_state(states.path() / "a", false);
+      EXPECT_EQ(run.step(), 0);
+      run.forward_backward(second);
+      EXPECT_EQ(run.optim_step(params).step(), 1);
+      const auto values = parameters_of(run);
+      if (world.rank() != 0) return;
+      EXPECT_NE(values, expected);
+      if (warm.empty()) warm = values;
+      for (const auto& [name, own] : values)
+        for (std::size_t i = 0; i < own.size(); ++i)
+          ASSERT_NEAR(own[i], warm.at(name)[i], 1e-5) << name << " " << i;
+    });
+  }
+}
+
+TEST_F(SteppedVerbsTest, AStateOfAnotherModelOrOptimizerIsRefused) {
+  const test::TempFolder states;
+  on_mesh({}, [&](SteppedRun& run, comm::ProcessGroup&) {
+    run.save_state(states.path() / "adamw", {});
+    EXPECT_THROW(run.load_state(states.path() / "missing", true), NotFound);
+  });
+  v1::RunConfig sgd = stepped_config({});
+  sgd.mutable_optimizer()->set_type(v1::OPTIMIZER_TYPE_SGD);
+  on_mesh({}, sgd, [&](SteppedRun& run, comm::ProcessGroup&) {
+    EXPECT_EQ(reason_of<FailedPrecondition>([&] { run.load_state(states.path() / "adamw", true); }),
+              "CHECKPOINT_MISMATCH");
+    run.load_state(states.path() / "adamw", false);
+  });
+}
+
+TEST_F(SteppedVerbsTest, WholeParametersGoOutAndIn) {
+  const v1::LossBatch batch = random_batch("cross_entropy", 3, 14);
+  std::vector<v1::ParameterValue> saved;
+  double loss = 0.0;
+  on_mesh({}, [&](SteppedRun& run, comm::ProcessGroup&) {
+    run.forward_backward(batch);
+    run.optim_step({});
+    saved = run.get_parameters(parameter_names());
+    loss = run.forward(batch, false).metrics().at("loss:sum");
+  });
+  ASSERT_EQ(saved.size(), parameter_names().size());
+  EXPECT_EQ(saved[0].name(), "transformer.wte.weight");
+  EXPECT_THAT(saved[0].shape(), ::testing::ElementsAre(256, 16));
+  for (const WholeMesh& m : kWholeMeshes) {
+    on_mesh(m, [&](SteppedRun& run, comm::ProcessGroup& world) {
+      run.forward_backward(batch);
+      run.set_parameters(saved);
+      EXPECT_EQ(reason_of<FailedPrecondition>([&] { run.optim_step({}); }), "NO_GRADIENTS");
+      const auto told = run.get_parameters(parameter_names());
+      const v1::LossOutput output = run.forward(batch, false);
+      ASSERT_EQ(told.size(), world.rank() == 0 ? saved.size() : 0u);
+      for (std::size_t i = 0; i < told.size(); ++i)
+        EXPECT_EQ(told[i].SerializeAsString(), saved[i].SerializeAsString());
+      if (world.rank() == 0) {
+        EXPECT_NEAR(output.metrics().at("loss:sum"), loss, 1e-4);
+      }
+      EXPECT_THROW(run.get_parameters({"transformer.wte.weight", "lm_head"}), NotFound);
+      const auto refused = [&](const auto& change) {
+        std::vector<v1::ParameterValue> values = {saved[0], saved[1]};
+        change(values);
+        return field_of([&] { run.set_parameters(values); });
+      };
+      EXPECT_EQ(refused([](auto& v) { v[1] = v[0]; }), "values[1].name");
+      EXPECT_EQ(refused([](auto& v) { v[1].set_dtype("float16"); }), "values[1].dtype");
+      EXPECT_EQ(refused([](auto& v) { v[0].set_shape(0, 128); }), "values[0].shape");
+      EXPECT_EQ(refused([](auto& v) { v[0].mutable_data()->pop_back(); }), "values[0].data");
+      const float bad = NAN;
+      EXPECT_EQ(refused([&](auto& v) { std::memcpy(v[1].mutable_data()->data(), &bad, 4); }),
+                "values[1].data");
+      EXPECT_THROW(run.set_parameters({[&] {
+        v1::ParameterValue value = saved[0];
+        value.set_name("wte");
+        return value;
+      }()}),
+                   NotFound);
+      EXPECT_EQ(run.forward(batch, false).metrics().contains("loss:sum"), world.rank() == 0);
+    });
+  }
+}
+
+TEST_F(SteppedVerbsTest, AnExportedFolderIsAModelToBeginWith) {
+  const v1::LossBatch batch = random_batch("dro", 3, 15);
+  const test::TempFolder folders;
+  double loss = 0.0;
+  on_mesh({"tp2", 1, 1, 1, 2}, [&](SteppedRun& run, comm::ProcessGroup& world) {
+    run.forward_backward(batch);
+    run.optim_step({});
+    run.export_hf(folders.path() / "hf", "float32");
+    const v1::LossOutput output = run.forward(batch, false);
+    if (world.rank() == 0) loss = output.metrics().at("loss:sum");
+    EXPECT_THROW(run.export_hf(folders.path() / "hf", "int8"), InvalidArgument);
+  });
+  v1::RunConfig c = stepped_config({"dp2", 2});
+  c.clear_model();
+  SteppedRunOptions options;
+  options.model_folder = folders.path() / "hf";
+  on_mesh(
+      {"dp2", 2}, c,
+      [&](SteppedRun& run, comm::ProcessGroup& world) {
+        EXPECT_EQ(run.step(), 0);
+        const v1::LossOutput output = run.forward(batch, false);
+        if (world.rank() == 0) {
+          EXPECT_NEAR(output.metrics().at("loss:sum"), loss, 1e-4);
+        }
+      },
+      options);
+}
+
+// What a sampler says of its tokens is what forward says of them.
+TEST_F(SteppedVerbsTest, SamplesHaveTheLogProbsOfForward) {
+  for (const WholeMesh& m : kWholeMeshes) {
+    for (const double temperature : {1.0, 0.7, 0.0}) {
+      SCOPED_TRACE(fmt::format("{} temperature {}", m.name, temperature));
+      on_mesh(m, [&](SteppedRun& run, comm::ProcessGroup& world) {
+        run.forward_backward(random_batch("cross_entropy", 4, 16));  // sampling leaves it alone
+        SampleStart start{{10, 20, 30}, {}, 0};
+        start.params.set_max_tokens(10);
+        start.params.set_temperature(temperature);
+        start.params.set_seed(3);
+        const auto sample = run.begin_sample({start, start});
+        std::vector<std::int64_t> ids = start.prompt;
+        std::vector<float> log_probs, tempered;
+        for (int pass = 0; pass < 40; ++pass)
+          for (const SampledToken& token : sample->advance(std::chrono::minutes(1))) {
+            if (token.sequence != 0) continue;
+            ids.push_back(token.id);
+            log_probs.push_back(token.log_prob);
+            tempered.push_back(token.tempered_log_prob);
+          }
+        // All ranks need the tokens for the next verb.
+        ids.resize(13);
+        world.broadcast(make_view(ids.data(), DType::kInt64, {13}), 0)->wait_host();
+        v1::LossBatch batch;
+        batch.set_loss("cross_entropy");
+        v1::Datum& datum = *batch.add_data();
+        for (std::size_t t = 0; t + 1 < ids.size(); ++t) {
+          datum.add_tokens(static_cast<int>(ids[t]));
+          datum.add_targets(static_cast<int>(ids[t + 1]));
+        }
+        const v1::LossOutput output = run.forward(batch, false);
+        EXPECT_EQ(run.optim_step({}).step(), 1);
+        if (world.rank() != 0) return;
+        ASSERT_EQ(log_probs.size(), 10u);
+        for (std::size_t t = 0; t < log_probs.size(); ++t) {
+          EXPECT_NEAR(log_probs[t], output.outputs(0).logprobs(static_cast<int>(t) + 2), 1e-5);
+          if (temperature == 1.0) {
+            EXPECT_EQ(tempered[t], log_probs[t]);
+          } else if (temperature == 0.0) {
+            EXPECT_EQ(tempered[t], 0.0f);
+          } else {
+            EXPECT_NE(tempered[t], log_probs[t]);
+          }
+        }
+      });
+    }
+  }
+}
+
+// A model that sees both sides sees no padding.
+TEST_F(SteppedVerbsTest, PaddingIsSeenByNobody) {
+  folder_.write_text("bert.json", R"({"model_type": "bert", "architectures": ["BertForMaskedLM"],
+      "vocab_size": 256, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
+      "num_attention_heads": 3, "max_position_embeddings": 16, "type_vocab_size": 2,
+      "hidden_act": "gelu", "layer_norm_eps": 1e-12, "initializer_range": 0.1})");
+  v1::LossBatch batch = random_batch("cross_entropy", 5, 18);
+  for (const char* model : {"config.json", "bert.json"}) {
+    v1::RunConfig c = stepped_config({});
+    c.mutable_model()->set_config(model);
+    on_mesh({}, c, [&](SteppedRun& run, comm::ProcessGroup&) {
+      batch.set_micro_batch_size(5);
+      const v1::LossOutput together = run.forward(batch, false);
+      batch.set_micro_batch_size(1);
+      const v1::LossOutput alone = run.forward(batch, false);
+      for (int i = 0; i < 5; ++i)
+        for (int t = 0; t < alone.outputs(i).logprobs_size(); ++t)
+          EXPECT_NEAR(together.outputs(i).logprobs(t), alone.outputs(i).logprobs(t), 1e-5);
+    });
+  }
+}
+
+// What cannot be represented stops the step and changes nothing.
+TEST_F(SteppedVerbsTest, AGradientThatOverflowsChangesNothing) {
+  v1::LossBatch batch = random_batch("cross_entropy", 3, 19);
+  for (v1::Datum& datum : *batch.mutable_data())
+    for (int i = 0; i < datum.weights_size(); ++i) datum.set_weights(i, 1e37f);
+  for (const WholeMesh& m : kWholeMeshes) {
+    on_mesh(m, [&](SteppedRun& run, comm::ProcessGroup&) {
+      const auto before = parameters_of(run);
+      run.forward_backward(batch);
+      EXPECT_EQ(reason_of<NumericError>([&] { run.optim_step({}); }), "NON_FINITE");
+      EXPECT_EQ(parameters_of(run), before);
+      EXPECT_EQ(reason_of<FailedPrecondition>([&] { run.optim_step({}); }), "NO_GRADIENTS");
+      EXPECT_EQ(run.step(), 0);
+    });
+  }
+}
+
+TEST_F(SteppedVerbsTest, ConfigsOfJobsAreRefusedByName) {
+  const auto refused = [&](const std::function<void(v1::RunConfig&)>& change) {
+    v1::RunConfig c = stepped_config({});
+    change(c);
+    return field_of([&] { resolve_stepped_config(c, 1, folder_.path(), {}); });
+  };
+  EXPECT_EQ(refused([](auto& c) { c.mutable_data()->set_path("text.txt"); }), "run.data");
+  EXPECT_EQ(refused([](auto& c) { c.mutable_lr_scheduler(); }), "run.lr_scheduler");
+  EXPECT_EQ(refused([](auto& c) { c.mutable_validation(); }), "run.validation");
+  EXPECT_EQ(refused([](auto& c) { c.mutable_checkpoint(); }), "run.checkpoint");
+  EXPECT_EQ(refused([](auto& c) { c.mutable_export_(); }), "run.export");
+  EXPECT_EQ(refused([](auto& c) { c.mutable_sample(); }), "run.sample");
+  EXPECT_EQ(refused([](auto& c) { c.mutable_training()->set_steps(3); }), "run.training.steps");
+  EXPECT_EQ(refused([](auto& c) { c.mutable_training()->set_global_batch_size(3); }),
+            "run.training.global_batch_size");
+  EXPECT_EQ(refused([](auto& c) { c.mutable_training()->set_seq_len(kContext + 1); }),
+            "run.training.seq_len");
+  EXPECT_EQ(refused([](auto& c) { c.mutable_optimizer()->set_beta1(1.5); }), "run.optimizer.beta1");
+  EXPECT_EQ(refused([](auto& c) { c.mutable_mesh()->set_tp(3); }).substr(0, 8), "run.mesh");
+  v1::RunConfig given = stepped_config({});
+  given.mutable_training()->clear_micro_batch_size();
+  const v1::RunConfig resolved = resolve_stepped_config(given, 1, folder_.path(), {});
+  EXPECT_EQ(resolved.training().seq_len(), kContext);
+  EXPECT_EQ(resolved.training().micro_batch_size(), kMicroBatchTokens / kContext);
+  EXPECT_EQ(resolved.training().max_norm(), 1.0);
+  EXPECT_EQ(resolved.optimizer().type(), v1::OPTIMIZER_TYPE_ADAMW);
+  EXPECT_FALSE(resolved.has_data());
+  EXPECT_EQ(field_of([&] { resolve_stepped_config(given, 1, folder_.path(), "/nowhere"); }),
+            "run.model");
+}
+
+}  // namespace
+}  // namespace meshloom::train
