@@ -448,25 +448,30 @@ void ProgramBuilder::linear_loss(const Ref& x) {
   const std::int64_t vocabulary = pick(1, 13);
   ops::LinearCrossEntropyOptions options;
   options.grad_scale = 0.25f;
-  if (chance(0.3)) {
-    Shape several = rows;
-    several.push_back(pick(1, 3));
-    step("linear_token_losses",
-         {x, leaf({vocabulary, shape.back()}, -1, 1, dtype),
-          chance(0.5) ? leaf({vocabulary}, -1, 1, dtype) : Ref(),
-          ids(chance(0.5) ? several : rows, vocabulary, -100)},
-         [](Inputs in) -> Outputs {
-           return {ops::linear_token_losses(in[0], in[1], in[2], in[3])};
-         });
-    ended_ = true;
-    return;
+  const Ref weight = leaf({vocabulary, shape.back()}, -1, 1, dtype);
+  const Ref bias = chance(0.5) ? leaf({vocabulary}, -1, 1, dtype) : Ref();
+  const int kind = pick(0, 3);
+  Shape targets = rows;
+  if (kind == 1) targets.push_back(pick(1, 3));
+  const Ref labels = ids(targets, vocabulary, -100);
+  if (kind <= 1) {
+    step("linear_token_losses", {x, weight, bias, labels}, [](Inputs in) -> Outputs {
+      return {ops::linear_token_losses(in[0], in[1], in[2], in[3])};
+    });
+  } else if (kind == 2) {
+    const DType sums = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
+    step(
+        "weighted_linear_cross_entropy", {x, weight, bias, labels, ids(rows, 5)},
+        [=](Inputs in) -> Outputs {
+          const Tensor weights = ops::sub(ops::mul(ops::cast(in[4], sums), 0.5), 0.75);
+          return {
+              ops::weighted_linear_cross_entropy(in[0], in[1], in[2], in[3], weights, options).sum};
+        });
+  } else {
+    step("linear_cross_entropy", {x, weight, bias, labels}, [=](Inputs in) -> Outputs {
+      return {ops::linear_cross_entropy(in[0], in[1], in[2], in[3], options)};
+    });
   }
-  step("linear_cross_entropy",
-       {x, leaf({vocabulary, shape.back()}, -1, 1, dtype),
-        chance(0.5) ? leaf({vocabulary}, -1, 1, dtype) : Ref(), ids(rows, vocabulary, -100)},
-       [=](Inputs in) -> Outputs {
-         return {ops::linear_cross_entropy(in[0], in[1], in[2], in[3], options)};
-       });
   ended_ = true;
 }
 
