@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/losses.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 
 #include "daemon/base/field_error.h"
-#include "daemon/base/nearest_name.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {

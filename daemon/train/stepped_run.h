@@ -67,9 +67,9 @@ class SteppedRun {
   virtual void poison(const std::string& cause) = 0;
   /// Clips and updates, and zeroes the gradients. Throws InvalidArgument for values that the
   /// optimizer does not take, with the gradients left as they are; FailedPrecondition without
-  /// gradients (NO_GRADIENTS), with poisoned ones (GRADIENTS_POISONED) and for a mean over no target
-  /// (NO_TARGETS), and NumericError if loss or norm is NaN or infinite: parameters are then as
-  /// before, gradients gone.
+  /// gradients (NO_GRADIENTS), with poisoned ones (GRADIENTS_POISONED) and for a mean over no
+  /// target (NO_TARGETS), and NumericError if loss or norm is NaN or infinite: parameters are then
+  /// as before, gradients gone.
   virtual v1::OptimStepOutput optim_step(const v1::OptimStepParams&) = 0;
 
   /// Writes parameters, optimizer state, step and `user_metadata` to `folder`, complete or not at

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/whole_parameters.h"
 
+#include <fmt/ranges.h>
+
 #include <bit>
 #include <cmath>
 #include <cstring>

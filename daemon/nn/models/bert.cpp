@@ -156,8 +156,9 @@ Tensor Bert::hidden(const Batch& batch, const ForwardOptions& options) const {
 }
 
 Tensor Bert::compute_loss(const Batch& batch, float grad_scale, const ForwardOptions& options) {
+  check_batch(batch, config_.max_position_embeddings);
   check(batch.labels.defined(), "loss: labels are not given");
-  return predictions_.loss(compute_hidden(batch, options), batch.labels, grad_scale);
+  return predictions_.loss(hidden(batch, options), batch.labels, grad_scale);
 }
 
 Tensor Bert::compute_hidden(const Batch& batch, const ForwardOptions& options) {

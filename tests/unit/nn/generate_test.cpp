@@ -219,6 +219,23 @@ TEST(SampleToken, TopKAndTopP) {
   EXPECT_TRUE(both.contains(2)) << "the lower id of two equals";
 }
 
+TEST(SampleToken, LogProbsAreThoseOfTheSoftmax) {
+  const std::vector<float> logits = {1.0f, -2.0f, 3.0f, 3.0f, -INFINITY};
+  for (const double temperature : {1.0, 0.5, 4.0}) {
+    double total = 0.0, sum = 0.0;
+    for (const float logit : logits) total += std::exp(logit / temperature);
+    for (std::int64_t id = 0; id < 4; ++id) {
+      const double log_prob = token_log_prob(logits, id, temperature);
+      EXPECT_NEAR(log_prob, logits[static_cast<std::size_t>(id)] / temperature - std::log(total),
+                  1e-12);
+      sum += std::exp(log_prob);
+    }
+    EXPECT_NEAR(sum, 1.0, 1e-12);
+  }
+  EXPECT_EQ(token_log_prob(logits, 2, 0.0), 0.0);
+  EXPECT_NEAR(token_log_prob(std::vector<float>{1e4f, 0.0f}, 1), -1e4, 1e-8);
+}
+
 TEST(SampleToken, GreedyTakesTheLowestOfEquals) {
   EXPECT_EQ(sample_token(std::vector<float>{1, 3, 3, 2}, {.temperature = 0}, 0), 1);
   EXPECT_EQ(sample_token(std::vector<float>{1, 3, 3, 2}, {.temperature = 5, .top_k = 1}, 0), 1);

@@ -9,8 +9,6 @@
 namespace meshloom::train {
 namespace {
 
-using ::testing::HasSubstr;
-
 constexpr const char* kLosses[] = {"cross_entropy", "importance_sampling", "ppo", "cispo", "dro",
                                    "gspo"};
 
@@ -122,10 +120,10 @@ TEST_F(SteppedLossesTest, FewerDataThanRanks) {
   }
 }
 
-// -sum of w lp by the losses themselves: the gradient against central differences of the parameter
-// with the largest one.
+// Central differences of the parameter with the largest gradient, for the losses without clips and
+// constants.
 TEST_F(SteppedLossesTest, GradientsAreThoseOfTheLoss) {
-  for (const char* loss : kLosses) {
+  for (const char* loss : {"cross_entropy", "importance_sampling", "dro"}) {
     SCOPED_TRACE(loss);
     const v1::LossBatch batch = random_batch(loss, 3, 23);
     const Window window = run_window({}, {batch});
@@ -135,10 +133,6 @@ TEST_F(SteppedLossesTest, GradientsAreThoseOfTheLoss) {
         std::max_element(gradient.begin(), gradient.end(),
                          [](double a, double b) { return std::abs(a) < std::abs(b); }) -
         gradient.begin());
-    // Constants behind sg() as they were, and no clip in between.
-    const bool smooth = std::string(loss) == "cross_entropy" || std::string(loss) == "dro" ||
-                        std::string(loss) == "importance_sampling";
-    if (!smooth) continue;
     on_mesh({}, sgd({}), [&](SteppedRun& run, comm::ProcessGroup&) {
       std::vector<v1::ParameterValue> value = run.get_parameters({name});
       const auto loss_at = [&](float distance) {

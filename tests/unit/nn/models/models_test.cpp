@@ -11,6 +11,7 @@
 #include "daemon/nn/models/presets.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/autograd/leaf_grad.h"
+#include "daemon/tensor/ops/loss.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
 #include "tests/unit/nn/model_test_support.h"
@@ -218,6 +219,31 @@ TEST_P(Models, LabelsOfMinus100DoNotCount) {
     parts += loss_of(*model, batch, {});
   }
   EXPECT_NEAR(parts, all, 1e-5 * all);
+}
+
+TEST_P(Models, LossesByTokenAreThoseOfTheLogits) {
+  ExecutionContext context;
+  const auto model = make_random_model(context, GetParam()());
+  Batch batch = random_batch(context, 2, 9, 17);
+  const NoGradGuard no_grad(context);
+  const Tensor logits = ops::reshape(model->logits(batch, {}), {18, -1});
+  const Tensor expected = ops::cross_entropy(logits, ops::reshape(batch.labels, {18}),
+                                             {.reduction = ops::Reduction::kNone});
+  const std::vector<double> losses = model->token_losses(batch, {}).to_vector();
+  ASSERT_EQ(losses.size(), 18u);
+  for (std::size_t i = 0; i < losses.size(); ++i)
+    EXPECT_NEAR(losses[i], expected.to_vector()[i], 1e-5);
+
+  batch.label_weights = full(context, {2, 9}, 0.5, DType::kFloat32);
+  const ops::WeightedLoss weighted = model->weighted_loss(batch, 2.0f, {});
+  EXPECT_EQ(weighted.losses.to_vector(), losses);
+  EXPECT_NEAR(weighted.sum.item(), loss_of(*model, batch, {}), 1e-4);
+
+  // The same labels twice for each token.
+  batch.label_weights = {};
+  batch.labels = ops::contiguous(ops::expand(ops::unsqueeze(batch.labels, 2), {2, 9, 2}));
+  const std::vector<double> twice = model->token_losses(batch, {}).to_vector();
+  for (std::size_t i = 0; i < twice.size(); ++i) EXPECT_EQ(twice[i], losses[i / 2]);
 }
 
 TEST_P(Models, Bfloat16IsClose) {
