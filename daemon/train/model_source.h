@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which model a config names: a preset, a config.json or a Hugging Face folder.
+// Which model a config names: a preset, a config.json, a Hugging Face folder or a model of the
+// daemon.
 #pragma once
 
 #include <filesystem>
@@ -9,11 +10,14 @@
 
 namespace meshloom::train {
 
-/// The architecture that exactly one of preset, config and hf_folder names, its dropout replaced
-/// if given. Throws InvalidArgument or NotFound with the field in the metadata.
-nn::ModelConfig load_model_config(const v1::ModelSource&, const std::filesystem::path& data_dir);
-/// The same of the Hugging Face folder at `folder`, which is named in place of the three. Throws
-/// InvalidArgument if one of them is given too.
-nn::ModelConfig load_folder_config(const v1::ModelSource&, const std::filesystem::path& folder);
+/// The architecture that exactly one of preset, config, hf_folder and name names, its dropout
+/// replaced if given. `model_folder` is the absolute folder of the model that `name` names, with
+/// its config.json. Throws InvalidArgument or NotFound with the field in the metadata.
+nn::ModelConfig load_model_config(const v1::ModelSource&, const std::filesystem::path& data_dir,
+                                  const std::filesystem::path& model_folder = {});
+
+/// The Hugging Face folder whose weights training begins with; empty if it begins from scratch.
+std::filesystem::path weights_folder(const v1::ModelSource&, const std::filesystem::path& data_dir,
+                                     const std::filesystem::path& model_folder = {});
 
 }  // namespace meshloom::train

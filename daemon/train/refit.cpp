@@ -34,7 +34,8 @@ bool depends_on_ranks(const std::string& field) {
 }  // namespace
 
 v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& resolved,
-                               int world_size, const std::filesystem::path& data_dir) {
+                               int world_size, const std::filesystem::path& data_dir,
+                               const std::filesystem::path& model_folder) {
   if (ranks_of(resolved.mesh()) == world_size) return resolved;
   v1::RunConfig config = resolved;
   *config.mutable_mesh() = given.mesh();
@@ -44,7 +45,7 @@ v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& 
   config.mutable_checkpoint()->set_fallback(resolved.checkpoint().fallback());
   config.mutable_training()->set_micro_batch_size(given.training().micro_batch_size());
   try {
-    return resolve_run_config(config, world_size, data_dir);
+    return resolve_run_config(config, world_size, data_dir, nullptr, model_folder);
   } catch (const InvalidArgument& error) {
     const auto field = error.metadata().find("field");
     if (field == error.metadata().end() || !depends_on_ranks(field->second)) throw;

@@ -273,9 +273,10 @@ RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
 }
 
 v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
-                                 const fs::path& data_dir, std::vector<std::string>* warnings) {
+                                 const fs::path& data_dir, std::vector<std::string>* warnings,
+                                 const fs::path& model_folder) {
   v1::RunConfig config = given;
-  const nn::ModelConfig model = load_model_config(config.model(), data_dir);
+  const nn::ModelConfig model = load_model_config(config.model(), data_dir, model_folder);
   resolve_mesh_and_plan(config, world_size);
   resolve_dtype(config.mutable_plan(), model);
   const std::vector<std::string> doubts = check_plan_fits(config, model);

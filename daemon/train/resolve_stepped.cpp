@@ -60,9 +60,7 @@ v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, int world_size,
                                      std::vector<std::string>* warnings) {
   refuse_what_jobs_read(given);
   v1::RunConfig config = given;
-  const nn::ModelConfig model = model_folder.empty()
-                                    ? load_model_config(config.model(), data_dir)
-                                    : load_folder_config(config.model(), model_folder);
+  const nn::ModelConfig model = load_model_config(config.model(), data_dir, model_folder);
   resolve_mesh_and_plan(config, world_size);
   resolve_dtype(config.mutable_plan(), model);
   const std::vector<std::string> doubts = check_plan_fits(config, model);

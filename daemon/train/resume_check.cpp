@@ -104,14 +104,15 @@ void check_resumable(const Manifest& manifest, const v1::RunConfig& config,
 }
 
 void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* config,
-                        const std::filesystem::path& folder,
-                        const std::filesystem::path& data_dir) {
+                        const std::filesystem::path& folder, const std::filesystem::path& data_dir,
+                        const std::filesystem::path& model_folder) {
   const v1::RunConfig& resolved = *config;
   const std::string& label = resolved.checkpoint().resume_from();
   base::with_field(kField, [&] {
     const Manifest manifest = read_manifest(folder);
     if (dtype_is_auto(given.plan())) keep_dtype(manifest, config->mutable_plan());
-    check_resumable(manifest, resolved, load_model_config(resolved.model(), data_dir), label);
+    check_resumable(manifest, resolved, load_model_config(resolved.model(), data_dir, model_folder),
+                    label);
     if (!manifest.data_identity.empty())
       check_same_data(data_identity_from_json(manifest.data_identity), resolved.data().identity(),
                       resolved.data().allow_changed(), label);

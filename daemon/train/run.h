@@ -30,6 +30,8 @@ struct RankResources {
 struct RunOptions {
   std::string name;
   std::filesystem::path data_dir;
+  /// Absolute folder of the model that config.model.name names; empty if it names none.
+  std::filesystem::path model_folder;
   /// The job's checkpoints, of which the newest is loaded. Empty: none.
   std::filesystem::path checkpoint_dir;
   /// A checkpoint to begin with if checkpoint_dir has none.
@@ -46,10 +48,12 @@ struct RunOptions {
 /// files, dtype, mesh against world_size, plans that are not offered. Throws InvalidArgument (or
 /// Unimplemented, NotFound) whose metadata has "field", the path of the wrong field
 /// ("run.training.steps"). What is no error but may be a mistake, such as a pattern of
-/// run.plan.styles that matches no module, is added to `warnings`.
+/// run.plan.styles that matches no module, is added to `warnings`. `model_folder` here and below:
+/// as in RunOptions.
 v1::RunConfig resolve_run_config(const v1::RunConfig&, int world_size,
                                  const std::filesystem::path& data_dir,
-                                 std::vector<std::string>* warnings = nullptr);
+                                 std::vector<std::string>* warnings = nullptr,
+                                 const std::filesystem::path& model_folder = {});
 
 /// What a config asks for does not fit the ranks that there are.
 class NeedsOtherRanks : public FailedPrecondition {
@@ -62,14 +66,16 @@ class NeedsOtherRanks : public FailedPrecondition {
 /// from what the user gave; everything else stays, the dtype too. `resolved` itself if its mesh
 /// has world_size ranks. Throws NeedsOtherRanks if what was given does not fit so many ranks.
 v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& resolved,
-                               int world_size, const std::filesystem::path& data_dir);
+                               int world_size, const std::filesystem::path& data_dir,
+                               const std::filesystem::path& model_folder = {});
 
 /// Prepares a resolved config to go on from the checkpoint in `folder`: if `given` left the
 /// dtype open, it becomes the checkpoint's, so that a job goes on in the numbers that it began
 /// with. Throws InvalidArgument with the field run.checkpoint.resume_from if a run of the config
 /// cannot go on from it, and with run.training.steps if it would have nothing left to do.
 void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* resolved,
-                        const std::filesystem::path& folder, const std::filesystem::path& data_dir);
+                        const std::filesystem::path& folder, const std::filesystem::path& data_dir,
+                        const std::filesystem::path& model_folder = {});
 
 /// The loss of a batch.
 struct LossSum {

@@ -30,9 +30,7 @@ class ModelSteppedRun final : public SteppedRun {
     auto mesh = std::make_unique<RunMesh>(world_, mesh_layout(config_.mesh()));
     run_agreed(world_, [&] {
       const nn::ModelConfig model =
-          options_.model_folder.empty()
-              ? load_model_config(config_.model(), options_.data_dir)
-              : load_folder_config(config_.model(), options_.model_folder);
+          load_model_config(config_.model(), options_.data_dir, options_.model_folder);
       model_ = std::make_unique<ModelRun>(resources, config_, model, std::move(mesh));
     });
     fill_values();
@@ -131,11 +129,10 @@ class ModelSteppedRun final : public SteppedRun {
     if (!options_.state_folder.empty())
       return load_state(options_.state_folder, options_.with_optimizer);
     run_agreed(world_, [&] {
-      if (!options_.model_folder.empty()) {
-        model_->load_hf(options_.model_folder);
-      } else if (!config_.model().hf_folder().empty()) {
-        model_->load_hf(
-            resolve_path(config_.model().hf_folder(), options_.data_dir, "run.model.hf_folder"));
+      const fs::path weights =
+          weights_folder(config_.model(), options_.data_dir, options_.model_folder);
+      if (!weights.empty()) {
+        model_->load_hf(weights);
       } else {
         model_->initialize(config_.training().seed());
       }

@@ -20,7 +20,7 @@ inline constexpr std::int64_t kMicroBatchTokens = 8192;
 struct SteppedRunOptions {
   std::string name;
   std::filesystem::path data_dir;
-  /// The model's Hugging Face folder, absolute. Empty: as config.model says.
+  /// The absolute folder of the model that config.model.name names, if it names one.
   std::filesystem::path model_folder;
   /// What it begins with: a folder that save_state wrote, on any mesh. Empty: the model's values.
   std::filesystem::path state_folder;
@@ -31,7 +31,7 @@ struct SteppedRunOptions {
 /// Fills in every default of what a stepped run reads of a config (model, mesh, plan, optimizer,
 /// training.seed, .seq_len: the longest datum, .micro_batch_size, and .max_norm: the grad_clip_norm
 /// of steps that give none) and checks it against world_size. `model_folder` as in
-/// SteppedRunOptions; config.model then names no source. Sections that only a job reads (data,
+/// SteppedRunOptions. Sections that only a job reads (data,
 /// lr_scheduler, validation, checkpoint, export, sample) and training.steps, .global_batch_size and
 /// .peak_flops are refused by name if they are given. Throws as resolve_run_config.
 v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, int world_size,

@@ -47,7 +47,8 @@ TrainRun::TrainRun(const RankResources& resources, const v1::RunConfig& config,
   check_same_text(world_, "the resolved config", to_json_text(config_));
   auto mesh = std::make_unique<RunMesh>(world_, mesh_layout(config_.mesh()));
   run_agreed(world_, [&] {
-    const nn::ModelConfig model = load_model_config(config_.model(), options_.data_dir);
+    const nn::ModelConfig model =
+        load_model_config(config_.model(), options_.data_dir, options_.model_folder);
     feed_ = std::make_unique<DataFeed>(config_, open_run_data(config_, model, options_.data_dir),
                                        mesh->data());
     model_ = std::make_unique<ModelRun>(resources, config_, model, std::move(mesh));
@@ -85,9 +86,10 @@ void TrainRun::restore_or_initialize() {
     if (found) {
       resume(*found);
       if (own) saved_step_ = model_->step();
-    } else if (!config_.model().hf_folder().empty()) {
-      model_->load_hf(
-          resolve_path(config_.model().hf_folder(), options_.data_dir, "run.model.hf_folder"));
+    } else if (const auto weights =
+                   weights_folder(config_.model(), options_.data_dir, options_.model_folder);
+               !weights.empty()) {
+      model_->load_hf(weights);
     } else {
       model_->initialize(config_.training().seed());
     }

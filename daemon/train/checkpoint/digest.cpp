@@ -32,6 +32,18 @@ std::string digest_of(std::span<const std::byte> bytes) {
   return to_hex(XXH3_128bits(bytes.data(), bytes.size()));
 }
 
+std::string digest_of_ends(const base::InputFile& file, std::uint64_t window) {
+  Digest digest;
+  std::vector<std::byte> bytes(std::min(window, file.size()));
+  file.read(0, bytes);
+  digest.update(bytes);
+  const std::uint64_t tail = std::max(file.size() - bytes.size(), bytes.size());
+  bytes.resize(file.size() - tail);
+  file.read(tail, bytes);
+  digest.update(bytes);
+  return digest.hex();
+}
+
 std::string digest_of_file(const std::filesystem::path& path) {
   // Pieces that stay in the cache between the read and the digest.
   constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;

@@ -5,10 +5,13 @@
 #include <xxhash.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
+
+#include "daemon/base/input_file.h"
 
 namespace meshloom::train {
 
@@ -27,6 +30,8 @@ class Digest {
 };
 
 std::string digest_of(std::span<const std::byte> bytes);
+/// Of a file's first and last `window` bytes, of all if it has no more.
+std::string digest_of_ends(const base::InputFile& file, std::uint64_t window);
 /// Of a whole file, read piece by piece. Throws as base::InputFile.
 std::string digest_of_file(const std::filesystem::path& path);
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "daemon/tensor/execution_context.h"
 #include "daemon/train/checkpoint/hf_names.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
@@ -154,6 +155,20 @@ void HfFolder::read(const std::string& parameter, const Shape& whole, const Piec
   check_internal(piece.shape() == dst.shape(), "{}: a piece of {} is read into {}", label_,
                  piece.shape(), dst.shape());
   read_common(dst.context(), dst.view(), piece, *source.file, *source.entry, whole_piece(whole));
+}
+
+bool has_hf_weights(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / kSingleFile, ignored) || fs::exists(folder / kIndexFile, ignored);
+}
+
+nn::ModelConfig check_hf_folder(const fs::path& folder) {
+  const HfFolder opened = HfFolder::open(folder);
+  ExecutionContext context;
+  const DeferParametersGuard defer(context);
+  const auto described = nn::make_model(context, opened.config(), DType::kFloat32);
+  opened.check_parameters(described->named_parameters());
+  return opened.config();
 }
 
 void load_hf_weights(const HfFolder& folder, nn::Module& module) {

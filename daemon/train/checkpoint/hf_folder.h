@@ -54,6 +54,14 @@ class HfFolder {
   std::map<std::string, Source> tied_copies_;  ///< by the parameter that they are copies of
 };
 
+/// Whether there are weights beside its config.json, whole or not.
+bool has_hf_weights(const std::filesystem::path& folder);
+
+/// What the headers of a folder's files say, for one that is to be kept: opens it and checks names,
+/// shapes and dtypes of its tensors against its config. Reads no weights and allocates none.
+/// Throws as HfFolder::open and check_parameters.
+nn::ModelConfig check_hf_folder(const std::filesystem::path& folder);
+
 /// check_parameters, then every parameter of the module.
 void load_hf_weights(const HfFolder& folder, nn::Module& module);
 

@@ -45,8 +45,9 @@ std::string read_header(const base::InputFile& file, const std::string& label) {
 
 }  // namespace
 
-std::shared_ptr<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
-  const std::string label = label_of(path);
+std::shared_ptr<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path,
+                                                       const std::string& given_label) {
+  const std::string label = given_label.empty() ? label_of(path) : given_label;
   std::shared_ptr<SafetensorsFile> file(new SafetensorsFile(label, base::InputFile(path)));
   const std::string text = read_header(file->file_, label);
   file->data_offset_ = sizeof(std::uint64_t) + text.size();
@@ -57,6 +58,15 @@ std::shared_ptr<SafetensorsFile> SafetensorsFile::open(const std::filesystem::pa
   std::sort(file->by_name_.begin(), file->by_name_.end(),
             [&](std::size_t a, std::size_t b) { return entries[a].name < entries[b].name; });
   return file;
+}
+
+bool decides_safetensors_header(const base::InputFile& file, std::uint64_t bytes) {
+  std::uint64_t length = 0;
+  if (file.size() < sizeof length) return true;
+  if (bytes < sizeof length) return false;
+  file.read(0, std::as_writable_bytes(std::span(&length, 1)));
+  return length > kMaxSafetensorsHeader || length > file.size() - sizeof length ||
+         sizeof length + length <= bytes;
 }
 
 void SafetensorsFile::read(const SafetensorsEntry& entry, std::uint64_t offset,

@@ -22,8 +22,9 @@ namespace meshloom::train {
 class SafetensorsFile {
  public:
   /// Throws as base::InputFile, and InvalidArgument (MALFORMED_SAFETENSORS) for what is no
-  /// safetensors file.
-  static std::shared_ptr<SafetensorsFile> open(const std::filesystem::path& path);
+  /// safetensors file. `label`, if not empty, is what messages call it.
+  static std::shared_ptr<SafetensorsFile> open(const std::filesystem::path& path,
+                                               const std::string& label = {});
 
   /// "folder/name", for messages.
   const std::string& label() const { return label_; }
@@ -52,6 +53,10 @@ class SafetensorsFile {
   std::uint64_t data_offset_ = 0;     ///< where the data part begins
   mutable std::vector<std::unique_ptr<std::byte[]>> views_;
 };
+
+/// For a file that is still arriving: whether its first `bytes` bytes are enough for open() to
+/// decide about the header. They hold it, or a length that no header of a file of this size has.
+bool decides_safetensors_header(const base::InputFile& file, std::uint64_t bytes);
 
 /// Writes one file, tensor by tensor, so that nothing needs to be held whole. The file is neither
 /// synced nor renamed before close(); one that was not closed is not complete.

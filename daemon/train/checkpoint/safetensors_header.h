@@ -42,9 +42,9 @@ struct SafetensorsHeader {
 /// Reads a header and checks every rule of the format: an object of nothing but tensors and
 /// string-valued metadata, no duplicate keys, names of at most 256 printable ASCII bytes, known
 /// dtypes, sizes that follow from shapes without overflow, and data that cover [0, data_bytes)
-/// once, without holes. Two empty tensors at one offset are refused too. Takes time and memory
-/// linear in the text. Throws InvalidArgument (reason MALFORMED_SAFETENSORS) that begins with
-/// `file` and names the tensor.
+/// once, without holes. Empty tensors may share an offset. Takes time and memory linear in the
+/// text. Throws InvalidArgument (reason MALFORMED_SAFETENSORS) that begins with `file` and names
+/// the tensor.
 SafetensorsHeader parse_safetensors_header(std::string_view text, std::uint64_t data_bytes,
                                            const std::string& file);
 

@@ -22,18 +22,6 @@ constexpr std::uint64_t kAllWindows = std::uint64_t{128} << 20;
 constexpr int kListedFiles = 64;
 constexpr std::size_t kShownDifferences = 4;
 
-std::string digest_of_ends(const base::InputFile& file, std::uint64_t window) {
-  Digest digest;
-  std::vector<std::byte> bytes(std::min(window, file.size()));
-  file.read(0, bytes);
-  digest.update(bytes);
-  const std::uint64_t tail = std::max(file.size() - bytes.size(), bytes.size());
-  bytes.resize(file.size() - tail);
-  file.read(tail, bytes);
-  digest.update(bytes);
-  return digest.hex();
-}
-
 using Files = std::map<std::string, const v1::DataFile*>;
 
 Files by_name(const v1::DataIdentity& identity) {

@@ -382,6 +382,7 @@ TEST_F(SteppedVerbsTest, AnExportedFolderIsAModelToBeginWith) {
   });
   v1::RunConfig c = stepped_config({"dp2", 2});
   c.clear_model();
+  c.mutable_model()->set_name("tuned");
   SteppedRunOptions options;
   options.model_folder = folders.path() / "hf";
   on_mesh(
