@@ -8,6 +8,7 @@
 #include "daemon/base/utf8.h"
 #include "daemon/control/net/listen_address.h"
 #include "daemon/control/ranks/rank_watch.h"
+#include "daemon/control/stores/upload_store.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -45,6 +46,7 @@ v1::DaemonConfig merge(const DaemonFlags& flags, const base::Environment& env) {
   if (config.resolve_timeout_ms() == 0) config.set_resolve_timeout_ms(60'000);
   if (config.stop_timeout_ms() == 0) config.set_stop_timeout_ms(600'000);
   if (!config.has_generation_share()) config.set_generation_share(1.0 / 3.0);
+  *config.mutable_uploads() = with_upload_defaults(config.uploads());
   return config;
 }
 

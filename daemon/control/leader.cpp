@@ -26,11 +26,27 @@ ListenAddress checked_listen(const v1::DaemonConfig& config) {
       "LISTEN_INSECURE");
 }
 
-JobStore::Options store_options(const StateDir& state, const v1::DaemonConfig& config) {
+JobStore::Options store_options(const StateDir& state, const v1::DaemonConfig& config,
+                                std::vector<JournaledStore*> others) {
   return {.journal = state.journal(),
           .jobs_dir = state.root() / "jobs",
           .hold_unfinished = config.no_resume(),
-          .most_stalled_attempts = config.max_stalled_attempts()};
+          .most_stalled_attempts = config.max_stalled_attempts(),
+          .others = std::move(others)};
+}
+
+ModelStore::Options model_options(const StateDir& state, const v1::DaemonConfig& config) {
+  return {.folder = state.root() / "models",
+          .data_dir = config.data_dir(),
+          .resolve_timeout = milliseconds(config.resolve_timeout_ms())};
+}
+
+void look_after(UploadStore& uploads) {
+  try {
+    uploads.upkeep();
+  } catch (const std::exception& error) {
+    spdlog::warn("uploads are not looked after: {}", error.what());
+  }
 }
 
 JobStore::Keep kept_jobs(const v1::RetentionConfig& config) {
@@ -48,12 +64,13 @@ RankHub::Options hub_options(const DaemonOptions& options, const Leader::World& 
 }
 
 LocalAdmission::Options admission_options(const v1::DaemonConfig& config,
-                                          const Leader::World& world) {
+                                          const Leader::World& world, ModelStore& models) {
   return {.world_size = world.size,
           .threads = world.self.threads(),
           .data_dir = config.data_dir(),
           .resolve_timeout = milliseconds(config.resolve_timeout_ms()),
-          .hosts = world.hosts};
+          .hosts = world.hosts,
+          .models = &models};
 }
 
 }  // namespace
@@ -65,10 +82,13 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       listen_(checked_listen(options.config)),
       state_(options.config.state_dir()),
       flight_file_(flight_file(state_.root(), world.self.rank())),
-      store_(store_options(state_, options.config)),
+      uploads_({state_.root() / "blobs", options.config.uploads()}),
+      models_(model_options(state_, options.config), uploads_),
+      store_(store_options(state_, options.config, {&uploads_, &models_})),
+      upkeep_(seconds(1), [this] { look_after(uploads_); }),
       retention_(store_, kept_jobs(options.config.retention())),
       ranks_(hub_options(options, world), abort, pulse, *this),
-      admission_(store_, state_, admission_options(options.config, world)),
+      admission_(store_, state_, admission_options(options.config, world, models_)),
       driver_(store_, ranks_.executor(), state_, options.config.data_dir(), admission_),
       job_service_(store_, admission_),
       generate_service_(SampleSources(store_, scheduler_, sources_, state_, admission_)),
@@ -78,11 +98,14 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       checkpoint_service_(store_, state_),
       worker_service_(ranks_.executor(), ranks_.service(), ranks_.watch(),
                       {world.self, options.version, state_.root().string(),
-                       [this](const std::string& cause) { request_stop(cause); }, world.flight}) {
+                       [this](const std::string& cause) { request_stop(cause); }, world.flight}),
+      upload_service_(uploads_, {.silence = seconds(options.config.uploads().message_seconds())}),
+      model_service_(models_, store_) {
   ranks_.executor().set_epoch(store_.epoch());
   server_ = std::make_unique<GrpcServer>(
       GrpcServerOptions{listen_,
-                        {&job_service_, &generate_service_, &checkpoint_service_, &worker_service_},
+                        {&job_service_, &generate_service_, &checkpoint_service_, &worker_service_,
+                         &upload_service_, &model_service_},
                         connection_capacity(RankHub::most_connections(world.size)),
                         true});
 }
@@ -114,11 +137,12 @@ DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
   if (end == LoopEnd::kStopped && !ranks_.others_leave()) end = LoopEnd::kClosed;
   ranks_.stop_watching();
   admission_.stop_calls();
+  models_.stop_calls();
   server_->set_serving(false);
   server_->shutdown();
   ranks_.shutdown();
   generate_service_.stop();
-  const bool hanging = admission_.hanging();
+  const bool hanging = admission_.hanging() || models_.hanging();
   spdlog::info("meshloomd has stopped{}", end == LoopEnd::kStopped ? "" : " after a failure");
   return end == LoopEnd::kStopped ? DaemonEnd{0, true, hanging} : DaemonEnd{1, false, hanging};
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/control/daemon.h"
+#include "daemon/control/host/ticker.h"
 #include "daemon/control/jobs/job_driver.h"
 #include "daemon/control/jobs/local_admission.h"
 #include "daemon/control/jobs/sample_scheduler.h"
@@ -18,10 +19,14 @@
 #include "daemon/control/services/checkpoint_service.h"
 #include "daemon/control/services/generate_service.h"
 #include "daemon/control/services/job_service.h"
+#include "daemon/control/services/model_service.h"
+#include "daemon/control/services/upload_service.h"
 #include "daemon/control/services/worker_service.h"
 #include "daemon/control/stores/job_store.h"
+#include "daemon/control/stores/model_store.h"
 #include "daemon/control/stores/retention.h"
 #include "daemon/control/stores/state_dir.h"
+#include "daemon/control/stores/upload_store.h"
 
 namespace meshloom::control {
 
@@ -65,7 +70,10 @@ class Leader final : private RankHub::Observer {
   const ListenAddress listen_;
   StateDir state_;
   const std::filesystem::path flight_file_;
-  JobStore store_;
+  UploadStore uploads_;
+  ModelStore models_;
+  JobStore store_;  ///< with the journal of the two above
+  Ticker upkeep_;
   Retention retention_;
   RankHub ranks_;
   LocalAdmission admission_;
@@ -76,6 +84,8 @@ class Leader final : private RankHub::Observer {
   SampleScheduler scheduler_;
   CheckpointServiceImpl checkpoint_service_;
   WorkerServiceImpl worker_service_;
+  UploadServiceImpl upload_service_;
+  ModelServiceImpl model_service_;
   std::unique_ptr<GrpcServer> server_;
   bool in_trouble_ = false;
   std::mutex stop_mutex_;

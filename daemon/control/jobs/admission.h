@@ -19,6 +19,8 @@ namespace meshloom::control {
 struct Admitted {
   v1::RunConfig resolved;
   std::vector<std::string> warnings;  ///< what may be a mistake
+  /// Keeps what the config names from being removed; let go once the job can be seen in the store.
+  std::shared_ptr<const void> hold = nullptr;
 };
 
 /// Compares requests with the ranks, the files and the memory that there are. Any thread may call
@@ -33,6 +35,9 @@ class Admission {
   virtual std::optional<v1::RunConfig> refit(const v1::Job& job) = 0;
   /// The path of a Hugging Face folder below the data dir.
   virtual std::filesystem::path find_hf_folder(const std::string& name) = 0;
+  /// The absolute folder of the model that a resolved config names by run.model.name, looked at;
+  /// empty if it names none. Throws NotFound, FailedPrecondition (DATA_CHANGED).
+  virtual std::filesystem::path model_folder(const v1::RunConfig& resolved) = 0;
   /// What the model of a resolved config can continue.
   virtual train::PromptLimits prompt_limits(const v1::RunConfig& resolved) = 0;
   /// Counts the memory of caches until the result is let go. Throws ResourceExhausted.

@@ -81,6 +81,7 @@ void JobAttempt::prepare() {
   create.set_data_dir(folders_.data_dir.string());
   create.set_checkpoint_dir(folders_.checkpoints.string());
   create.set_resume_from(folders_.resume_from.string());
+  create.set_model_folder(folders_.model.string());
   create.set_resume_older(folders_.resume_older);
   create.set_allow_fallback(config_.checkpoint().fallback());
   run_exists_ = true;

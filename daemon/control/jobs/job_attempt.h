@@ -23,7 +23,8 @@ struct JobFolders {
   std::filesystem::path checkpoints;
   std::filesystem::path resume_from;  ///< what a job without checkpoints begins with; may be empty
   std::filesystem::path data_dir;
-  bool resume_older = false;  ///< if resume_from is damaged, an older one beside it
+  std::filesystem::path model;  ///< that run.model.name names; empty if it names none
+  bool resume_older = false;    ///< if resume_from is damaged, an older one beside it
 };
 
 enum class AttemptEnd {

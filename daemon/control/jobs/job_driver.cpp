@@ -113,8 +113,10 @@ void JobDriver::end_job(const std::string& id, v1::JobState end, const v1::Error
 }
 
 void JobDriver::run_job(const std::string& id) {
+  std::filesystem::path model;
   try {
     if (!fit_to_ranks(id)) return;
+    model = admission_.model_folder(store_.get(id).resolved());
   } catch (...) {
     if (stop_) return;  // what a stop has interrupted says nothing about the job
     return end_job(id, v1::JOB_STATE_FAILED, to_details(std::current_exception()));
@@ -125,8 +127,11 @@ void JobDriver::run_job(const std::string& id) {
   v1::JobState end = v1::JOB_STATE_FAILED;
   v1::ErrorDetails details;
   try {
-    const JobFolders folders = {state_.job(id), state_.checkpoints(id),
-                                resume_folder(job.resolved(), state_, data_dir_), data_dir_,
+    const JobFolders folders = {state_.job(id),
+                                state_.checkpoints(id),
+                                resume_folder(job.resolved(), state_, data_dir_),
+                                data_dir_,
+                                model,
                                 may_resume_older(job)};
     JobAttempt attempt(store_, executor_, job, folders, stop_);
     switch (attempt.run()) {

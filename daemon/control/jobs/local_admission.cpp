@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/jobs/local_admission.h"
 
+#include "daemon/base/field_error.h"
 #include "daemon/control/jobs/resume_source.h"
+#include "daemon/control/stores/names.h"
 #include "daemon/plan/job_memory.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/paths.h"
@@ -11,6 +13,8 @@
 
 namespace meshloom::control {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr int kMostCalls = 64;
 
@@ -24,14 +28,43 @@ LocalAdmission::LocalAdmission(const JobStore& store, const StateDir& state, Opt
       calls_(options_.resolve_timeout, kMostCalls),
       loads_(std::chrono::hours(24), 1) {}
 
+fs::path LocalAdmission::find_model(const v1::ModelSource& source) const {
+  if (source.name().empty() || !options_.models) return {};
+  return options_.models->folder(parse_model_name(source.name()));
+}
+
+std::shared_ptr<const void> LocalAdmission::hold_model(const v1::ModelSource& source) const {
+  if (source.name().empty() || !options_.models) return nullptr;
+  const std::string id = parse_model_name(source.name());
+  constexpr const char* kUser = "a job that is being submitted";
+  options_.models->pin(id, kUser);
+  return {nullptr, [models = options_.models, id](const void*) { models->unpin(id, kUser); }};
+}
+
+nn::ModelConfig LocalAdmission::load_config(const v1::ModelSource& source) const {
+  return train::load_model_config(source, options_.data_dir, find_model(source));
+}
+
+fs::path LocalAdmission::model_folder(const v1::RunConfig& resolved) {
+  return calls_.run<fs::path>([this, source = resolved.model()] { return find_model(source); });
+}
+
 Admitted LocalAdmission::admit(const v1::JobSpec& spec) {
-  return calls_.run<Admitted>([this, spec] {
+  const auto hold =
+      base::with_field("run.model.name", [&] { return hold_model(spec.run().model()); });
+  return calls_.run<Admitted>([this, spec, hold] {
     state_.check_in_place();
     Admitted job;
+    job.hold = hold;
+    const fs::path folder =
+        base::with_field("run.model.name", [&] { return find_model(spec.run().model()); });
     job.resolved = train::resolve_run_config(spec.run(), options_.world_size, options_.data_dir,
-                                             &job.warnings);
-    resolve_resume(spec.run(), &job.resolved, store_, state_, options_.data_dir);
-    const nn::ModelConfig model = train::load_model_config(job.resolved.model(), options_.data_dir);
+                                             &job.warnings, folder);
+    if (!folder.empty())
+      job.resolved.mutable_model()->set_name(parse_model_name(spec.run().model().name()));
+    resolve_resume(spec.run(), &job.resolved, store_, state_, options_.data_dir, folder);
+    const nn::ModelConfig model =
+        train::load_model_config(job.resolved.model(), options_.data_dir, folder);
     if (auto note = memory_.check_job(job.resolved, model, spec.overcommit()))
       job.warnings.push_back(std::move(*note));
     return job;
@@ -42,7 +75,7 @@ std::optional<v1::RunConfig> LocalAdmission::refit(const v1::Job& job) {
   if (train::mesh_layout(job.resolved().mesh()).size() == options_.world_size) return std::nullopt;
   return calls_.run<v1::RunConfig>([this, job] {
     return train::refit_run_config(job.spec().run(), job.resolved(), options_.world_size,
-                                   options_.data_dir);
+                                   options_.data_dir, find_model(job.resolved().model()));
   });
 }
 
@@ -52,10 +85,8 @@ std::filesystem::path LocalAdmission::find_hf_folder(const std::string& name) {
 }
 
 train::PromptLimits LocalAdmission::prompt_limits(const v1::RunConfig& resolved) {
-  return calls_.run<train::PromptLimits>([this, resolved] {
-    return train::prompt_limits(train::load_model_config(resolved.model(), options_.data_dir),
-                                resolved);
-  });
+  return calls_.run<train::PromptLimits>(
+      [this, resolved] { return train::prompt_limits(load_config(resolved.model()), resolved); });
 }
 
 std::shared_ptr<const void> LocalAdmission::hold_cache(const CacheNeed& need) {
@@ -79,8 +110,7 @@ std::int64_t LocalAdmission::job_bytes() const {
   const auto job = store_.active_job();
   if (!job) return 0;
   try {
-    const nn::ModelConfig running =
-        train::load_model_config(job->resolved().model(), options_.data_dir);
+    const nn::ModelConfig running = load_config(job->resolved().model());
     return plan::estimate_job_memory(job->resolved(), running).total();
   } catch (const Error& error) {
     spdlog::warn("the memory of {} is not counted beside a generation: {}", job->name(),

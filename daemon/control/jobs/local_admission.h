@@ -13,6 +13,7 @@
 #include "daemon/control/jobs/admission.h"
 #include "daemon/control/ranks/source_cache.h"
 #include "daemon/control/stores/job_store.h"
+#include "daemon/control/stores/model_store.h"
 #include "daemon/control/stores/state_dir.h"
 
 namespace meshloom::control {
@@ -27,12 +28,14 @@ class LocalAdmission final : public Admission {
     std::filesystem::path data_dir;
     std::chrono::milliseconds resolve_timeout{10'000};
     std::vector<HostMemory> hosts;  ///< that of rank 0 first
+    ModelStore* models = nullptr;   ///< null: no job names one
   };
   LocalAdmission(const JobStore& store, const StateDir& state, Options options);
 
   Admitted admit(const v1::JobSpec& spec) override;
   std::optional<v1::RunConfig> refit(const v1::Job& job) override;
   std::filesystem::path find_hf_folder(const std::string& name) override;
+  std::filesystem::path model_folder(const v1::RunConfig& resolved) override;
   train::PromptLimits prompt_limits(const v1::RunConfig& resolved) override;
   std::shared_ptr<const void> hold_cache(const CacheNeed& need) override;
   /// A model for generation, with the memory that it is counted by. Under no limit of time: models
@@ -46,6 +49,10 @@ class LocalAdmission final : public Admission {
   bool hanging() const { return calls_.running() > 0 || loads_.running() > 0; }
 
  private:
+  /// As model_folder, on the calling thread.
+  std::filesystem::path find_model(const v1::ModelSource& source) const;
+  std::shared_ptr<const void> hold_model(const v1::ModelSource& source) const;
+  nn::ModelConfig load_config(const v1::ModelSource& source) const;
   /// The estimate of the running job's memory on a rank; 0 if none runs.
   std::int64_t job_bytes() const;
 

@@ -80,7 +80,7 @@ bool may_resume_older(const v1::Job& job) {
 }
 
 void resolve_resume(const v1::RunConfig& given, v1::RunConfig* config, const JobStore& store,
-                    const StateDir& state, const fs::path& data_dir) {
+                    const StateDir& state, const fs::path& data_dir, const fs::path& model_folder) {
   const bool fallback = config->checkpoint().fallback();
   std::string& name = *config->mutable_checkpoint()->mutable_resume_from();
   if (name.empty()) return;
@@ -90,7 +90,8 @@ void resolve_resume(const v1::RunConfig& given, v1::RunConfig* config, const Job
   } else if (!train::is_checkpoint(train::resolve_path(name, data_dir, kField))) {
     base::refuse_field(kField, "\"{}\" is no checkpoint: it has no {}", name, train::kManifestName);
   }
-  train::settle_resume_from(given, config, resume_folder(*config, state, data_dir), data_dir);
+  train::settle_resume_from(given, config, resume_folder(*config, state, data_dir), data_dir,
+                            model_folder);
 }
 
 }  // namespace meshloom::control

@@ -12,10 +12,12 @@ namespace meshloom::control {
 
 /// Checks checkpoint.resume_from of a config that is resolved otherwise, and writes out which
 /// checkpoint it is: "checkpoints/JOB" becomes that of the newest step. A dtype that `given` left
-/// open becomes the checkpoint's. Throws with the field run.checkpoint.resume_from if there is
-/// none, its job goes on (its checkpoints are pruned), or it is of another model or other data.
+/// open becomes the checkpoint's. `model_folder` as in train::RunOptions. Throws with the field
+/// run.checkpoint.resume_from if there is none, its job goes on (its checkpoints are pruned), or it
+/// is of another model or other data.
 void resolve_resume(const v1::RunConfig& given, v1::RunConfig* config, const JobStore& store,
-                    const StateDir& state, const std::filesystem::path& data_dir);
+                    const StateDir& state, const std::filesystem::path& data_dir,
+                    const std::filesystem::path& model_folder);
 
 /// Whether, if that checkpoint is damaged, an older one of its job may take its place: only
 /// if the user named the job and no step of it.

@@ -54,8 +54,9 @@ CommandDeadlines::RunSize CommandDeadlines::size_of(const v1::CreateRunCommand& 
   for (const auto* folder : {&command.checkpoint_dir(), &command.resume_from()})
     if (!folder->empty()) size.source_bytes += bytes_below(*folder);
   const auto& config = command.config();
-  const nn::ModelConfig model = train::load_model_config(config.model(), command.data_dir());
-  if (!config.model().hf_folder().empty())
+  const nn::ModelConfig model =
+      train::load_model_config(config.model(), command.data_dir(), command.model_folder());
+  if (!config.model().hf_folder().empty() || !config.model().name().empty())
     size.source_bytes += 4 * static_cast<double>(nn::parameter_count(model));
   size.state_bytes = kStateBytes * static_cast<double>(nn::parameter_count(model));
   const auto& training = config.training();

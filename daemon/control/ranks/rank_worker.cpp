@@ -136,6 +136,7 @@ void RankWorker::create_run(const v1::CreateRunCommand& command, v1::CreateRunRe
   train::RunOptions options;
   options.name = command.run();
   options.data_dir = command.data_dir();
+  options.model_folder = command.model_folder();
   options.checkpoint_dir = command.checkpoint_dir();
   options.resume_from = command.resume_from();
   options.resume_older = command.resume_older();

@@ -37,12 +37,24 @@ const char* past_of(v1::JobState state) {
 }  // namespace
 
 JobStore::JobStore(const Options& options)
-    : options_(options),
-      ledger_(options.journal, [this](const v1::JournalRecord& record) { apply(record); }) {
+    : options_(options), ledger_(options.journal, [this](const v1::JournalRecord& record) {
+        apply(record);
+        for (JournaledStore* other : options_.others) other->replay(record);
+      }) {
   settle_after_restart(options.hold_unfinished);
-  ledger_.start({[this](const Ledger::Visit& append) { snapshot(append); },
-                 [this](Ledger::Ticket upto) { on_durable(upto); },
-                 [this](Ledger::Ticket ticket) { on_refused(ticket); }});
+  for (JournaledStore* other : options_.others) other->join(ledger_);
+  ledger_.start({[this](const Ledger::Visit& append) {
+                   snapshot(append);
+                   for (JournaledStore* other : options_.others) other->snapshot(append);
+                 },
+                 [this](Ledger::Ticket upto) {
+                   on_durable(upto);
+                   for (JournaledStore* other : options_.others) other->on_durable(upto);
+                 },
+                 [this](Ledger::Ticket ticket) {
+                   on_refused(ticket);
+                   for (JournaledStore* other : options_.others) other->on_refused(ticket);
+                 }});
 }
 
 JobEntry& JobStore::entry(const std::string& id) const {

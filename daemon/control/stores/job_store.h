@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "daemon/control/stores/job_entry.h"
+#include "daemon/control/stores/journaled_store.h"
 #include "daemon/control/stores/ledger.h"
 #include "daemon/control/stores/request_key.h"
 #include "daemon/control/stores/subscribers.h"
@@ -54,6 +55,8 @@ class JobStore {
     /// Of so many ended jobs more than a summary is kept.
     std::size_t most_detailed = 1000;
     train::FileSystem* files = &train::posix_file_system();
+    /// Other stores whose records are in the same journal; they outlive this one.
+    std::vector<JournaledStore*> others = {};
   };
   /// Replays the journal: jobs that ran become RECOVERING, those that were being cancelled
   /// CANCELLED; deletions that were not finished are.
@@ -79,6 +82,8 @@ class JobStore {
   /// returns; if the folder could not be removed it throws IoError, and a repeat or the next
   /// start goes on.
   void remove(const std::string& id, const RequestKey& key);
+  /// A job that has not ended and whose config names the model, if there is one.
+  std::optional<std::string> user_of_model(const std::string& model) const;
   /// Events after `revision`; empty if there are none yet, and nobody waits for one:
   /// subscribe(). OutOfRange if they are no longer kept (start again with the present state) or
   /// do not exist yet. Unavailable if there are none and the store is closed.

@@ -27,6 +27,18 @@ void JobStore::check_removable(const std::string& id) const {
     if (item.fresh) check_user(*item.fresh);
 }
 
+std::optional<std::string> JobStore::user_of_model(const std::string& model) const {
+  const auto uses = [&](const JobEntry& job) {
+    return job.config && job.config->resolved.model().name() == model;
+  };
+  const std::lock_guard lock(mutex_);
+  for (const auto& [number, job] : unfinished_)
+    if (uses(*job)) return job->id();
+  for (const Undecided& item : undecided_)
+    if (item.fresh && uses(*item.fresh)) return item.fresh->id();
+  return std::nullopt;
+}
+
 void JobStore::remove(const std::string& id, const RequestKey& key) {
   Ledger::Ticket ticket = 0;
   {

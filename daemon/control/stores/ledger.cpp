@@ -62,6 +62,10 @@ void Ledger::replay_one(const v1::JournalRecord& record, const Replay& rest) {
 void Ledger::learn(const v1::JournalRecord& record) {
   if (const std::string& id = record.deleted_job(); !id.empty())
     requests_.forget_resource(job_resource(id));
+  if (const std::string& id = record.deleted_upload(); !id.empty())
+    requests_.forget_resource(upload_resource(id));
+  if (const std::string& id = record.deleted_model(); !id.empty())
+    requests_.forget_resource(model_resource(id));
   if (record.has_request()) requests_.remember(record.request());
 }
 

@@ -16,6 +16,14 @@ constexpr std::size_t kLongestName = 63;
 
 bool is_lower_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
 
+bool is_letter_or_digit(char c) { return is_lower_or_digit(c) || (c >= 'A' && c <= 'Z'); }
+
+bool is_plain(const std::string& name) {
+  return std::all_of(name.begin(), name.end(), [](char c) {
+    return is_letter_or_digit(c) || c == '.' || c == '_' || c == '-';
+  });
+}
+
 bool is_job_id(const std::string& id) {
   return !id.empty() && id.size() <= kLongestName && is_lower_or_digit(id[0]) &&
          std::all_of(id.begin(), id.end(),
@@ -28,6 +36,12 @@ bool is_job_id(const std::string& id) {
                         "NAME_INVALID", {{"name", shown}});
 }
 
+std::string parse_name(const char* kind, std::string_view prefix, const std::string& name) {
+  const std::string id = name.rfind(prefix, 0) == 0 ? name.substr(prefix.size()) : name;
+  if (!is_job_id(id)) bad_name(fmt::format("{} name", kind), name, "[a-z0-9][a-z0-9_-]{0,62}");
+  return id;
+}
+
 std::uint32_t token_check(const std::string& scope, std::int64_t position) {
   const std::string text = fmt::format("{}:{}", scope, position);
   return XXH32(text.data(), text.size(), 0x6d6c);
@@ -35,20 +49,28 @@ std::uint32_t token_check(const std::string& scope, std::int64_t position) {
 
 }  // namespace
 
-std::string parse_job_name(const std::string& name) {
-  constexpr std::string_view kPrefix = "jobs/";
-  const std::string id = name.rfind(kPrefix, 0) == 0 ? name.substr(kPrefix.size()) : name;
-  if (!is_job_id(id)) bad_name("job name", name, "[a-z0-9][a-z0-9_-]{0,62}");
-  return id;
-}
-
+std::string parse_job_name(const std::string& name) { return parse_name("job", "jobs/", name); }
 std::string job_resource(const std::string& id) { return "jobs/" + id; }
 
+std::string parse_model_name(const std::string& name) {
+  return parse_name("model", "models/", name);
+}
+std::string model_resource(const std::string& id) { return "models/" + id; }
+
+std::string parse_upload_name(const std::string& name) {
+  return parse_name("upload", "uploads/", name);
+}
+std::string upload_resource(const std::string& id) { return "uploads/" + id; }
+
 bool is_folder_name(const std::string& name) {
-  const auto alnum = [](char c) { return is_lower_or_digit(c) || (c >= 'A' && c <= 'Z'); };
-  return !name.empty() && name.size() <= kLongestName && alnum(name[0]) &&
-         std::all_of(name.begin(), name.end(),
-                     [&](char c) { return alnum(c) || c == '.' || c == '_' || c == '-'; });
+  return !name.empty() && name.size() <= kLongestName && is_letter_or_digit(name[0]) &&
+         is_plain(name);
+}
+
+bool is_file_name(const std::string& name) {
+  constexpr std::size_t kLongest = 128;
+  return !name.empty() && name.size() <= kLongest &&
+         (is_letter_or_digit(name[0]) || name[0] == '_') && is_plain(name);
 }
 
 CheckpointName parse_checkpoint_name(const std::string& name) {

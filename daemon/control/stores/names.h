@@ -12,6 +12,15 @@ namespace meshloom::control {
 std::string parse_job_name(const std::string& name);
 std::string job_resource(const std::string& id);  ///< "x" -> "jobs/x"
 
+/// The same with "models/" and "uploads/".
+std::string parse_model_name(const std::string& name);
+std::string model_resource(const std::string& id);
+std::string parse_upload_name(const std::string& name);
+std::string upload_resource(const std::string& id);
+
+/// A plain name of a file: [A-Za-z0-9_][A-Za-z0-9._-]{0,127}.
+bool is_file_name(const std::string& name);
+
 struct CheckpointName {
   std::string job;
   std::string folder;  ///< "step-100", or the folder of an export

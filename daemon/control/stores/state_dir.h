@@ -12,6 +12,7 @@ namespace meshloom::control {
 ///   lock, address, journal
 ///   logs/rank-N.log, logs/flight-rank-N.txt
 ///   jobs/NAME/{resolved.yaml, metrics.jsonl, checkpoints/step-N, EXPORT}
+///   blobs/{SHA256, incoming/UPLOAD}, models/NAME/
 class StateDir {
  public:
   /// Makes the folder (mode 0700) if it is missing and locks it for the life of the object: the

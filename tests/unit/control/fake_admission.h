@@ -26,6 +26,7 @@ class FakeAdmission final : public Admission {
   }
   std::optional<v1::RunConfig> refit(const v1::Job&) override { return std::nullopt; }
   std::filesystem::path find_hf_folder(const std::string& name) override { return folder_ / name; }
+  std::filesystem::path model_folder(const v1::RunConfig&) override { return {}; }
   train::PromptLimits prompt_limits(const v1::RunConfig&) override { return plan_.limits(); }
   /// Takes of FakePlan::cache_room until the result is let go.
   std::shared_ptr<const void> hold_cache(const CacheNeed& need) override {

@@ -111,7 +111,7 @@ TEST(Journal, ANewerVersionIsRefused) {
   const auto path = folder / "journal";
   write_records(path, kRecords);
   std::string bytes = bytes_of(path);
-  bytes[8] = 3;
+  bytes[8] = 4;
   set_bytes(path, bytes);
   try {
     replay(path);
@@ -131,7 +131,7 @@ TEST(Journal, AnOlderVersionIsReadAndGoesOnAsThisOne) {
   bytes[8] = 1;
   set_bytes(path, bytes);
   EXPECT_EQ(replay(path), kRecords);
-  EXPECT_EQ(bytes_of(path)[8], 2);
+  EXPECT_EQ(bytes_of(path)[8], 3);
 }
 
 TEST(Journal, OnlyAFileThatDoesNotExistIsMade) {

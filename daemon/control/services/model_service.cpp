@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/services/model_service.h"
+
+#include "daemon/control/net/client_name.h"
+#include "daemon/control/net/status.h"
+#include "daemon/control/stores/names.h"
+
+namespace meshloom::control {
+
+std::optional<std::string> ModelServiceImpl::job_with(const std::string& model) const {
+  const auto job = jobs_.user_of_model(model);
+  return job ? std::optional(job_resource(*job)) : std::nullopt;
+}
+
+grpc::Status ModelServiceImpl::CreateModel(grpc::ServerContext* context,
+                                           const v1::CreateModelRequest* request,
+                                           v1::CreateModelResponse* response) {
+  return guarded("CreateModel", [&] {
+    const RequestKey key = make_request_key("CreateModel", *request);
+    *response->mutable_model() = models_.create(client_name(*context), *request, key);
+  });
+}
+
+grpc::Status ModelServiceImpl::GetModel(grpc::ServerContext*, const v1::GetModelRequest* request,
+                                        v1::GetModelResponse* response) {
+  return guarded("GetModel", [&] {
+    const std::string id = parse_model_name(request->name());
+    *response->mutable_model() = models_.get(id);
+    if (const auto job = job_with(id)) response->mutable_model()->add_users(*job);
+  });
+}
+
+grpc::Status ModelServiceImpl::ListModels(grpc::ServerContext*,
+                                          const v1::ListModelsRequest* request,
+                                          v1::ListModelsResponse* response) {
+  return guarded("ListModels", [&] {
+    const auto position = parse_page_token("models", request->page_token());
+    auto [models, next] = models_.list(position, page_size_or_default(request->page_size()));
+    for (auto& model : models) *response->add_models() = std::move(model);
+    if (next > 0) response->set_next_page_token(make_page_token("models", next));
+  });
+}
+
+grpc::Status ModelServiceImpl::DeleteModel(grpc::ServerContext*,
+                                           const v1::DeleteModelRequest* request,
+                                           v1::DeleteModelResponse*) {
+  return guarded("DeleteModel", [&] {
+    const RequestKey key = make_request_key("DeleteModel", *request);
+    models_.remove(parse_model_name(request->name()), key,
+                   [this](const std::string& id) { return job_with(id); });
+  });
+}
+
+}  // namespace meshloom::control

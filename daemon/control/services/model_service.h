@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// ModelService: the models that the daemon holds.
+#pragma once
+
+#include "daemon/control/stores/job_store.h"
+#include "daemon/control/stores/model_store.h"
+#include "v1/model_service.grpc.pb.h"
+
+namespace meshloom::control {
+
+class ModelServiceImpl final : public v1::ModelService::Service {
+ public:
+  /// `jobs`: what uses models.
+  ModelServiceImpl(ModelStore& models, const JobStore& jobs) : models_(models), jobs_(jobs) {}
+
+  grpc::Status CreateModel(grpc::ServerContext* context, const v1::CreateModelRequest* request,
+                           v1::CreateModelResponse* response) override;
+  grpc::Status GetModel(grpc::ServerContext*, const v1::GetModelRequest* request,
+                        v1::GetModelResponse* response) override;
+  grpc::Status ListModels(grpc::ServerContext*, const v1::ListModelsRequest* request,
+                          v1::ListModelsResponse* response) override;
+  grpc::Status DeleteModel(grpc::ServerContext*, const v1::DeleteModelRequest* request,
+                           v1::DeleteModelResponse*) override;
+
+ private:
+  std::optional<std::string> job_with(const std::string& model) const;
+
+  ModelStore& models_;
+  const JobStore& jobs_;
+};
+
+}  // namespace meshloom::control

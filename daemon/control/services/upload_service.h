@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// UploadService: files that clients send in pieces.
+#pragma once
+
+#include <chrono>
+
+#include "daemon/control/net/slots.h"
+#include "daemon/control/services/silence_watch.h"
+#include "daemon/control/stores/upload_store.h"
+#include "v1/upload_service.grpc.pb.h"
+
+namespace meshloom::control {
+
+/// A stream holds a thread of gRPC and one that hashes as long as it lasts, so few are served at
+/// once.
+class UploadServiceImpl final : public v1::UploadService::Service {
+ public:
+  struct Options {
+    int most_streams = 16;
+    std::chrono::milliseconds silence{30'000};  ///< that ends a stream
+  };
+  UploadServiceImpl(UploadStore& store, const Options& options);
+
+  grpc::Status CreateUpload(grpc::ServerContext* context, const v1::CreateUploadRequest* request,
+                            v1::CreateUploadResponse* response) override;
+  grpc::Status WriteUpload(grpc::ServerContext* context,
+                           grpc::ServerReader<v1::WriteUploadRequest>* chunks,
+                           v1::WriteUploadResponse* response) override;
+  grpc::Status GetUpload(grpc::ServerContext* context, const v1::GetUploadRequest* request,
+                         v1::GetUploadResponse* response) override;
+  grpc::Status FinishUpload(grpc::ServerContext* context, const v1::FinishUploadRequest* request,
+                            v1::FinishUploadResponse* response) override;
+  grpc::Status AbortUpload(grpc::ServerContext* context, const v1::AbortUploadRequest* request,
+                           v1::AbortUploadResponse* response) override;
+  grpc::Status ListUploads(grpc::ServerContext* context, const v1::ListUploadsRequest* request,
+                           v1::ListUploadsResponse* response) override;
+
+ private:
+  std::int64_t receive(grpc::ServerContext& context,
+                       grpc::ServerReader<v1::WriteUploadRequest>& chunks);
+
+  UploadStore& store_;
+  Slots slots_;
+  SilenceWatch silence_;
+};
+
+}  // namespace meshloom::control

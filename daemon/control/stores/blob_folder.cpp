@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/stores/blob_folder.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+#include <vector>
+
+#include "daemon/base/files.h"
+#include "kernels/base/error.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr unsigned kReadOnly = 0400;
+
+void remove_if_there(const fs::path& path) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT)
+    base::throw_io_error("cannot remove", path, errno);
+}
+
+void remove_unknown(const fs::path& folder, const std::function<bool(const std::string&)>& knows) {
+  std::vector<fs::path> unknown;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const fs::path& path = entry.path();
+    if (path.filename() != "incoming" && !knows(path.filename().string())) unknown.push_back(path);
+  }
+  for (const fs::path& path : unknown) {
+    spdlog::info("{} belongs to nothing and is removed", path.string());
+    std::error_code error;
+    fs::remove_all(path, error);
+    if (error) spdlog::warn("{} stays: {}", path.string(), error.message());
+  }
+}
+
+}  // namespace
+
+BlobFolder::BlobFolder(fs::path root) : root_(std::move(root)) {
+  std::error_code error;
+  fs::create_directories(root_ / "incoming", error);
+  if (error) throw IoError(fmt::format("{} cannot be made: {}", root_.string(), error.message()));
+}
+
+bool BlobFolder::has_blob(const std::string& sha256, std::int64_t size) const {
+  struct stat status {};
+  return ::lstat(blob(sha256).c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+         status.st_size == size;
+}
+
+void BlobFolder::create_incoming(const std::string& id, std::int64_t size) const {
+  const fs::path path = incoming(id);
+  const base::UniqueFd file =
+      base::open_output(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+  if (::ftruncate(file.get(), size) != 0) {
+    const int error = errno;
+    remove_if_there(path);
+    base::throw_io_error("cannot make room for", path, error);
+  }
+  base::sync_file(file.get(), path);
+  base::sync_folder(path.parent_path());
+}
+
+base::UniqueFd BlobFolder::open_incoming(const std::string& id) const {
+  const fs::path path = incoming(id);
+  base::UniqueFd file = base::open_output(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK);
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) base::throw_io_error("cannot look at", path, errno);
+  if (!S_ISREG(status.st_mode) || status.st_nlink != 1)
+    throw DataLoss(fmt::format("{} was replaced: it is no file of its own", path.string()),
+                   "UPLOAD_FILE_REPLACED", {{"upload", id}});
+  return file;
+}
+
+void BlobFolder::remove_incoming(const std::string& id) const { remove_if_there(incoming(id)); }
+
+void BlobFolder::keep(const std::string& id, const std::string& sha256) const {
+  const fs::path from = incoming(id), to = blob(sha256);
+  if (::chmod(from.c_str(), kReadOnly) != 0) base::throw_io_error("cannot close", from, errno);
+  if (::link(from.c_str(), to.c_str()) != 0 && errno != EEXIST)
+    base::throw_io_error("cannot link", to, errno);
+  base::sync_folder(root_);
+}
+
+void BlobFolder::remove_blob(const std::string& sha256) const {
+  remove_if_there(blob(sha256));
+  base::sync_folder(root_);
+}
+
+void BlobFolder::sweep(const std::function<bool(const std::string&)>& knows_blob,
+                       const std::function<bool(const std::string&)>& knows_upload) const {
+  remove_unknown(root_, knows_blob);
+  remove_unknown(root_ / "incoming", knows_upload);
+}
+
+std::int64_t BlobFolder::available_bytes() const {
+  struct statvfs status {};
+  if (::statvfs(root_.c_str(), &status) != 0)
+    base::throw_io_error("cannot look at the room of", root_, errno);
+  std::int64_t bytes = 0;
+  if (__builtin_mul_overflow(static_cast<std::int64_t>(status.f_bavail),
+                             static_cast<std::int64_t>(status.f_frsize), &bytes))
+    return std::numeric_limits<std::int64_t>::max();
+  return bytes;
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/stores/model_store.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "daemon/base/field_error.h"
+#include "daemon/base/files.h"
+#include "daemon/base/input_file.h"
+#include "daemon/control/host/timestamp.h"
+#include "daemon/control/stores/model_files.h"
+#include "daemon/control/stores/names.h"
+#include "daemon/control/stores/request_log.h"
+#include "daemon/nn/models/presets.h"
+#include "daemon/train/checkpoint/file_system.h"
+#include "daemon/train/checkpoint/hf_folder.h"
+#include "daemon/train/checkpoint/safetensors.h"
+#include "daemon/train/paths.h"
+#include "kernels/base/error.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kConfig = "config.json";
+constexpr const char* kUnfinished = ".new";  // no model's name
+constexpr std::uint64_t kMostConfigBytes = std::uint64_t{1} << 20;
+constexpr int kMostCalls = 16;
+constexpr int kMostFiles = 10'000;
+
+/// A folder for a model that is being made; what is left of it goes with the object.
+class UnfinishedFolder {
+ public:
+  UnfinishedFolder(const fs::path& models, std::int64_t number, const std::string& name)
+      : above_(models / kUnfinished / std::to_string(number)), path_(above_ / name) {
+    train::posix_file_system().create_directories(path_);
+  }
+  ~UnfinishedFolder() {
+    std::error_code ignored;
+    fs::remove_all(above_, ignored);
+  }
+  UnfinishedFolder(const UnfinishedFolder&) = delete;
+  UnfinishedFolder& operator=(const UnfinishedFolder&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path above_, path_;
+};
+
+std::string config_text(const fs::path& folder) {
+  return base::InputFile(folder / kConfig).read_text(kMostConfigBytes);
+}
+
+void link_blob(const fs::path& blob, const fs::path& name) {
+  if (::link(blob.c_str(), name.c_str()) != 0) base::throw_io_error("cannot link", name, errno);
+}
+
+/// What of an upload must be there before a model's headers can be looked at.
+void check_there(const UploadStore::Content& content, const std::string& field, bool whole) {
+  const v1::StoredUpload& upload = content.upload;
+  const std::int64_t bytes = upload.committed_bytes();
+  bool enough = upload.complete() || (!whole && bytes == upload.size_bytes());
+  if (!enough && !whole && upload.file_name().ends_with(".safetensors"))
+    enough = train::decides_safetensors_header(base::InputFile(content.path),
+                                               static_cast<std::uint64_t>(bytes));
+  if (enough) return;
+  throw FailedPrecondition(
+      fmt::format("{}: upload \"{}\" ({}) has {} of {} bytes{}", field, upload.id(),
+                  upload.file_name(), bytes, upload.size_bytes(),
+                  whole && bytes == upload.size_bytes() ? " and was not finished" : ""),
+      "UPLOAD_INCOMPLETE",
+      {{"upload", upload.id()}, {"field", field}, {"committed_bytes", std::to_string(bytes)}});
+}
+
+}  // namespace
+
+ModelStore::ModelStore(const Options& options, UploadStore& uploads)
+    : options_(options), uploads_(uploads), calls_(options.resolve_timeout, kMostCalls) {
+  uploads_.set_other_needs([this](const std::string& digest) { return needs_blob(digest); });
+}
+
+const v1::StoredModel& ModelStore::stored(const std::string& id) const {
+  const auto found = number_of_.find(id);
+  if (found == number_of_.end())
+    throw NotFound(fmt::format("model \"{}\" does not exist", id), "MODEL_NOT_FOUND",
+                   {{"model", id}});
+  return models_.at(found->second);
+}
+
+v1::Model ModelStore::told(const v1::StoredModel& stored, bool whole) const {
+  v1::Model model;
+  model.set_name(model_resource(stored.id()));
+  model.set_create_time(stored.create_time());
+  model.set_preset(stored.preset());
+  model.set_data_folder(stored.data_folder());
+  model.set_file_count(stored.files_size());
+  model.set_architecture(stored.architecture());
+  model.set_parameters(stored.parameters());
+  model.set_has_weights(stored.files_size() > 0);
+  if (whole) model.set_config(stored.config());
+  for (const v1::StoredModelFile& file : stored.files()) {
+    model.set_size_bytes(model.size_bytes() + file.size_bytes());
+    if (!whole) continue;
+    v1::ModelFile& item = *model.add_files();
+    item.set_name(file.name());
+    item.set_size_bytes(file.size_bytes());
+    item.set_sha256(file.sha256());
+  }
+  if (const auto pins = pins_.find(stored.id()); pins != pins_.end())
+    for (const std::string& user : pins->second) model.add_users(user);
+  return model;
+}
+
+std::optional<v1::Model> ModelStore::repeat(const RequestKey& key) const {
+  const auto first = ledger().find_request(key);
+  if (!first) return std::nullopt;
+  const std::string id = parse_model_name(first->resource());
+  if (first->gone())
+    throw NotFound(fmt::format("model \"{}\" of this request was deleted", id), "MODEL_NOT_FOUND",
+                   {{"model", id}});
+  return get(id);
+}
+
+void ModelStore::check_name_is_free(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  if (number_of_.count(id) > 0)
+    throw AlreadyExists(fmt::format("a model named \"{}\" exists already; choose another name", id),
+                        "MODEL_EXISTS", {{"model", id}, {"field", "name"}});
+}
+
+v1::Model ModelStore::create(const std::string& client, const v1::CreateModelRequest& request,
+                             const RequestKey& key) {
+  if (!request.validate_only())
+    if (auto first = repeat(key)) return *first;
+  v1::StoredModel model;
+  const bool unnamed = request.name().empty() && request.validate_only();
+  model.set_id(unnamed ? "model" : parse_model_name(request.name()));
+  model.set_client(client);
+  model.set_create_time(now_rfc3339());
+  if (!unnamed) check_name_is_free(model.id());
+  std::int64_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    number = next_folder_++;
+  }
+  const UnfinishedFolder made(options_.folder, number, model.id());
+  take_source(client, request, made.path(), &model);
+  if (!request.validate_only()) {
+    keep(model, made.path(), key);
+    return get(model.id());
+  }
+  const std::lock_guard lock(mutex_);
+  return told(model, true);
+}
+
+void ModelStore::take_source(const std::string& client, const v1::CreateModelRequest& request,
+                             const fs::path& folder, v1::StoredModel* model) {
+  switch (request.source_case()) {
+    case v1::CreateModelRequest::kPreset:
+      base::with_field("preset",
+                       [&] { describe_config(nn::preset_text(request.preset()), model); });
+      model->set_preset(request.preset());
+      break;
+    case v1::CreateModelRequest::kConfig:
+      check(request.config().size() <= kMostConfigBytes, "config has {} bytes, at most {} are read",
+            request.config().size(), kMostConfigBytes);
+      base::with_field("config", [&] { describe_config(request.config(), model); });
+      break;
+    case v1::CreateModelRequest::kDataFolder: return take_data_folder(request.data_folder(), model);
+    case v1::CreateModelRequest::kUploads: return take_uploads(client, request, folder, model);
+    case v1::CreateModelRequest::SOURCE_NOT_SET:
+      throw InvalidArgument("give one of preset, config, data_folder and uploads",
+                            "INVALID_ARGUMENT", {{"field", "source"}});
+  }
+  base::replace_file(folder / kConfig, model->config());
+}
+
+void ModelStore::take_data_folder(const std::string& name, v1::StoredModel* model) {
+  // On a thread that may outlive the wait: it has nothing of this object.
+  *model =
+      calls_.run<v1::StoredModel>([name, data_dir = options_.data_dir, found = *model]() mutable {
+        const fs::path folder = train::resolve_path(name, data_dir, "data_folder");
+        base::with_field("data_folder", [&] {
+          train::check_hf_folder(folder);
+          describe_config(config_text(folder), &found);
+        });
+        found.set_data_folder(fs::relative(folder, data_dir).string());
+        for (v1::StoredModelFile& file : identify_files(folder))
+          *found.add_files() = std::move(file);
+        return found;
+      });
+}
+
+void ModelStore::take_uploads(const std::string& client, const v1::CreateModelRequest& request,
+                              const fs::path& folder, v1::StoredModel* model) {
+  const auto& files = request.uploads().files();
+  check(files.size() <= kMostFiles, "uploads.files: {} files, at most {} are taken", files.size(),
+        kMostFiles);
+  std::set<std::string> names;
+  for (int i = 0; i < files.size(); ++i) {
+    const std::string field = fmt::format("uploads.files[{}]", i);
+    const std::string& name = files[i].name();
+    if (!is_file_name(name))
+      base::refuse_field(field + ".name", "\"{}\" is no plain file name", name.substr(0, 80));
+    if (!names.insert(name).second)
+      base::refuse_field(field + ".name", "\"{}\" is there twice", name);
+    const UploadStore::Content content =
+        uploads_.content(client, parse_upload_name(files[i].upload()));
+    check_there(content, field + ".upload", !request.validate_only());
+    if (content.upload.complete())
+      link_blob(content.path, folder / name);
+    else
+      fs::create_symlink(content.path, folder / name);
+    v1::StoredModelFile& item = *model->add_files();
+    item.set_name(name);
+    item.set_size_bytes(content.upload.size_bytes());
+    item.set_sha256(content.upload.sha256());
+  }
+  base::with_field("uploads", [&] {
+    train::check_hf_folder(folder);
+    describe_config(config_text(folder), model);
+  });
+}
+
+void ModelStore::keep(const v1::StoredModel& model, const fs::path& made, const RequestKey& key) {
+  const std::lock_guard deciding(change_mutex_);
+  if (repeat(key)) return;
+  check_name_is_free(model.id());
+  const fs::path target = options_.folder / model.id();
+  if (model.data_folder().empty()) train::put_in_place(train::posix_file_system(), made, target);
+  v1::JournalRecord record;
+  *record.mutable_model() = model;
+  if (const auto answered = RequestLog::record_of(key, model_resource(model.id())))
+    *record.mutable_request() = *answered;
+  try {
+    commit(record);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(target, ignored);
+    throw;
+  }
+  spdlog::info("model {}: {} with {} parameters", model.id(), model.architecture(),
+               model.parameters());
+}
+
+v1::Model ModelStore::get(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  return told(stored(id), true);
+}
+
+std::pair<std::vector<v1::Model>, std::int64_t> ModelStore::list(std::int64_t position,
+                                                                 int size) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<v1::Model> models;
+  std::int64_t last = position;
+  for (auto item = models_.upper_bound(position); item != models_.end(); ++item) {
+    if (models.size() == static_cast<std::size_t>(size)) return {std::move(models), last};
+    models.push_back(told(item->second, false));
+    last = item->first;
+  }
+  return {std::move(models), 0};
+}
+
+std::string ModelStore::why_in_use(const std::string& id) const {
+  const auto pins = pins_.find(id);
+  return pins == pins_.end() ? "" : *pins->second.begin();
+}
+
+void ModelStore::remove(
+    const std::string& id, const RequestKey& key,
+    const std::function<std::optional<std::string>(const std::string&)>& user_of) {
+  const std::lock_guard deciding(change_mutex_);
+  if (ledger().find_request(key)) return;
+  std::string user;
+  {
+    const std::lock_guard lock(mutex_);
+    stored(id);
+    user = why_in_use(id);
+  }
+  // After the pins: who submits a job holds a pin until the job can be seen.
+  if (user.empty()) user = user_of(id).value_or("");
+  if (!user.empty())
+    throw FailedPrecondition(fmt::format("model \"{}\" is used by {}", id, user), "MODEL_IN_USE",
+                             {{"model", id}, {"used_by", user}});
+  v1::JournalRecord record;
+  record.set_deleted_model(id);
+  if (auto request = RequestLog::record_of(key, model_resource(id))) {
+    request->set_gone(true);
+    *record.mutable_request() = *request;
+  }
+  commit(record, Ledger::Need::kRefusableUrgent);
+  train::posix_file_system().remove_all(options_.folder / id);
+  spdlog::info("model {} is deleted", id);
+}
+
+fs::path ModelStore::folder(const std::string& id) const {
+  v1::StoredModel model;
+  {
+    const std::lock_guard lock(mutex_);
+    model = stored(id);
+  }
+  if (model.data_folder().empty()) {
+    const fs::path own = options_.folder / id;
+    std::error_code ignored;
+    if (!fs::exists(own / kConfig, ignored))
+      throw DataLoss(fmt::format("model \"{}\": its files are gone from the state dir", id),
+                     "MODEL_FILES_GONE", {{"model", id}});
+    return own;
+  }
+  const fs::path data = options_.data_dir / model.data_folder();
+  check_same_files(model, data);
+  return data;
+}
+
+void ModelStore::pin(const std::string& id, const std::string& user) {
+  // Not between a removal's look at the pins and its end.
+  const std::lock_guard deciding(change_mutex_);
+  const std::lock_guard lock(mutex_);
+  stored(id);
+  pins_[id].insert(user);
+}
+
+void ModelStore::unpin(const std::string& id, const std::string& user) {
+  const std::lock_guard lock(mutex_);
+  const auto pins = pins_.find(id);
+  if (pins == pins_.end()) return;
+  if (const auto one = pins->second.find(user); one != pins->second.end()) pins->second.erase(one);
+  if (pins->second.empty()) pins_.erase(pins);
+}
+
+bool ModelStore::needs_blob(const std::string& sha256) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(models_.begin(), models_.end(), [&](const auto& item) {
+    const auto& files = item.second.files();
+    return std::any_of(files.begin(), files.end(),
+                       [&](const auto& file) { return file.sha256() == sha256; });
+  });
+}
+
+void ModelStore::apply(const v1::JournalRecord& record) {
+  if (const std::string& id = record.deleted_model(); !id.empty()) {
+    if (const auto found = number_of_.find(id); found != number_of_.end()) {
+      models_.erase(found->second);
+      number_of_.erase(found);
+    }
+  }
+  if (!record.has_model()) return;
+  const auto [place, fresh] = number_of_.try_emplace(record.model().id(), next_number_);
+  if (fresh) ++next_number_;
+  models_[place->second] = record.model();
+}
+
+void ModelStore::snapshot(const Ledger::Visit& append) const {
+  std::vector<v1::JournalRecord> records;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& item : models_) *records.emplace_back().mutable_model() = item.second;
+  }
+  for (const v1::JournalRecord& record : records) append(record);
+}
+
+void ModelStore::build_folder(const v1::StoredModel& model) const {
+  const UnfinishedFolder made(options_.folder, 0, model.id());
+  for (const v1::StoredModelFile& file : model.files())
+    link_blob(uploads_.blobs().blob(file.sha256()), made.path() / file.name());
+  if (model.files().empty()) base::replace_file(made.path() / kConfig, model.config());
+  train::put_in_place(train::posix_file_system(), made.path(), options_.folder / model.id());
+}
+
+void ModelStore::settle_after_restart() {
+  train::FileSystem& files = train::posix_file_system();
+  files.create_directories(options_.folder);
+  std::vector<fs::path> unknown;
+  const std::lock_guard lock(mutex_);
+  for (const auto& entry : fs::directory_iterator(options_.folder))
+    if (number_of_.count(entry.path().filename().string()) == 0) unknown.push_back(entry.path());
+  for (const fs::path& path : unknown) {
+    try {
+      files.remove_all(path);
+    } catch (const Error& error) {
+      spdlog::warn("{} belongs to no model and stays: {}", path.string(), error.what());
+    }
+  }
+  std::error_code ignored;
+  for (const auto& [number, model] : models_) {
+    if (!model.data_folder().empty() || fs::exists(options_.folder / model.id(), ignored)) continue;
+    try {
+      build_folder(model);
+    } catch (const Error& error) {
+      spdlog::error("model {}: its files are gone from the state dir: {}", model.id(),
+                    error.what());
+    }
+  }
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+// UploadStore: what clients ask for. Replay and upkeep: upload_store_durable.cpp.
+#include "daemon/control/stores/upload_store.h"
+
+#include <algorithm>
+
+#include "daemon/base/files.h"
+#include "daemon/control/host/timestamp.h"
+#include "daemon/control/stores/names.h"
+#include "daemon/control/stores/request_log.h"
+#include "daemon/control/stores/upload_numbers.h"
+#include "daemon/control/stores/upload_writer.h"
+#include "daemon/train/checkpoint/safetensors.h"
+#include "kernels/base/error.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+v1::StoredUpload checked(const std::string& client, const v1::CreateUploadRequest& request) {
+  if (!is_file_name(request.file_name()))
+    throw InvalidArgument(
+        fmt::format("file_name \"{}\" is not valid, expected [A-Za-z0-9_][A-Za-z0-9._-]{{0,127}}",
+                    request.file_name().substr(0, 80)),
+        "NAME_INVALID", {{"field", "file_name"}});
+  if (request.size_bytes() < 0)
+    throw InvalidArgument(fmt::format("size_bytes is {}, expected 0 or more", request.size_bytes()),
+                          "INVALID_ARGUMENT", {{"field", "size_bytes"}});
+  if (!base::is_sha256(request.sha256()))
+    throw InvalidArgument(
+        fmt::format("sha256 \"{}\" is not valid, expected 64 lower-case hexadecimal digits",
+                    request.sha256().substr(0, 80)),
+        "INVALID_ARGUMENT", {{"field", "sha256"}});
+  v1::StoredUpload upload;
+  upload.set_client(client);
+  upload.set_file_name(request.file_name());
+  upload.set_size_bytes(request.size_bytes());
+  upload.set_sha256(request.sha256());
+  upload.set_create_time(now_rfc3339());
+  return upload;
+}
+
+[[noreturn]] void quota_exceeded(const std::string& what, std::int64_t used, std::int64_t asked,
+                                 std::int64_t limit) {
+  throw ResourceExhausted(
+      fmt::format("{}: {} are taken and {} are asked for, {} are allowed; finished uploads that no "
+                  "model needs go when they are aborted and their bytes after a time",
+                  what, used, asked, limit),
+      "QUOTA_EXCEEDED",
+      {{"used", std::to_string(used)}, {"limit", std::to_string(limit)}, {"what", what}});
+}
+
+}  // namespace
+
+v1::UploadConfig with_upload_defaults(v1::UploadConfig limits) {
+  const auto settle = [](const char* name, std::int64_t given, std::int64_t otherwise) {
+    check(given >= 0, "uploads.{} is {}, expected 1 or more (0: the default, {})", name, given,
+          otherwise);
+    return given == 0 ? otherwise : given;
+  };
+  constexpr std::int64_t kDay = 86'400;
+  constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+  limits.set_client_bytes(settle("client_bytes", limits.client_bytes(), 256 * kGiB));
+  limits.set_total_bytes(settle("total_bytes", limits.total_bytes(), 1024 * kGiB));
+  limits.set_client_uploads(settle("client_uploads", limits.client_uploads(), 1000));
+  limits.set_total_uploads(settle("total_uploads", limits.total_uploads(), 10'000));
+  limits.set_idle_seconds(settle("idle_seconds", limits.idle_seconds(), kDay));
+  limits.set_keep_blobs_seconds(
+      settle("keep_blobs_seconds", limits.keep_blobs_seconds(), 7 * kDay));
+  limits.set_message_seconds(settle("message_seconds", limits.message_seconds(), 30));
+  return limits;
+}
+
+UploadStore::UploadStore(const Options& options)
+    : limits_(options.limits), folder_(options.folder) {}
+
+UploadStore::~UploadStore() = default;
+
+UploadStore::Entry& UploadStore::entry(const std::string& client, const std::string& id) {
+  const auto found = entries_.find(upload_number(id).value_or(0));
+  if (found == entries_.end() || found->second.record.client() != client)
+    throw NotFound(fmt::format("upload \"{}\" does not exist", id), "UPLOAD_NOT_FOUND",
+                   {{"upload", id}});
+  found->second.used = uptime();
+  return found->second;
+}
+
+v1::Upload UploadStore::told(const Entry& entry) const {
+  const v1::StoredUpload& record = entry.record;
+  v1::Upload upload;
+  upload.set_name(upload_resource(record.id()));
+  upload.set_file_name(record.file_name());
+  upload.set_size_bytes(record.size_bytes());
+  upload.set_sha256(record.sha256());
+  upload.set_committed_bytes(record.committed_bytes());
+  upload.set_state(record.complete() ? v1::UPLOAD_STATE_COMPLETE : v1::UPLOAD_STATE_RECEIVING);
+  upload.set_client(record.client());
+  upload.set_create_time(record.create_time());
+  return upload;
+}
+
+v1::JournalRecord UploadStore::record_now() const {
+  v1::JournalRecord record;
+  record.set_uptime_seconds(uptime());
+  return record;
+}
+
+std::optional<v1::Upload> UploadStore::repeat(const std::string& client, const RequestKey& key) {
+  const auto first = ledger().find_request(key);
+  if (!first) return std::nullopt;
+  const std::string id = parse_upload_name(first->resource());
+  if (first->gone())
+    throw NotFound(fmt::format("upload \"{}\" of this request is gone", id), "UPLOAD_NOT_FOUND",
+                   {{"upload", id}});
+  return get(client, id);
+}
+
+void UploadStore::check_quota(const std::string& client, std::int64_t size) const {
+  std::int64_t own_bytes = 0, all_bytes = 0, own_uploads = 0;
+  for (const auto& [number, item] : entries_) {
+    const bool own = item.record.client() == client;
+    own_uploads += own ? 1 : 0;
+    if (item.record.complete()) continue;  // counted as a blob
+    all_bytes += item.record.size_bytes();
+    own_bytes += own ? item.record.size_bytes() : 0;
+  }
+  for (const auto& [digest, blob] : blobs_) {
+    all_bytes += blob.size_bytes();
+    const auto& owners = blob.clients();
+    if (std::find(owners.begin(), owners.end(), client) != owners.end())
+      own_bytes += blob.size_bytes();
+  }
+  if (own_uploads >= limits_.client_uploads())
+    quota_exceeded("uploads of this client", own_uploads, 1, limits_.client_uploads());
+  const auto uploads = static_cast<std::int64_t>(entries_.size());
+  if (uploads >= limits_.total_uploads())
+    quota_exceeded("uploads of all clients", uploads, 1, limits_.total_uploads());
+  if (size > limits_.client_bytes() - own_bytes)
+    quota_exceeded("bytes of this client", own_bytes, size, limits_.client_bytes());
+  if (size > limits_.total_bytes() - all_bytes)
+    quota_exceeded("bytes of all clients", all_bytes, size, limits_.total_bytes());
+}
+
+v1::Upload UploadStore::create(const std::string& client, const v1::CreateUploadRequest& request,
+                               const RequestKey& key) {
+  v1::StoredUpload upload = checked(client, request);
+  const std::lock_guard deciding(change_mutex_);
+  if (auto first = repeat(client, key)) return *first;
+  v1::JournalRecord record = record_now();
+  {
+    const std::lock_guard lock(mutex_);
+    const auto blob = blobs_.find(upload.sha256());
+    if (blob != blobs_.end() && blob->second.size_bytes() == upload.size_bytes()) {
+      const auto& owners = blob->second.clients();
+      upload.set_complete(std::find(owners.begin(), owners.end(), client) != owners.end());
+    }
+    check_quota(client, upload.complete() ? 0 : upload.size_bytes());
+    upload.set_id(upload_id(next_upload_));
+    record.set_next_upload(next_upload_ + 1);
+  }
+  upload.set_committed_bytes(upload.complete() ? upload.size_bytes() : 0);
+  upload.set_used(record.uptime_seconds());
+  if (!upload.complete()) {
+    const std::int64_t room = folder_.available_bytes();
+    if (upload.size_bytes() > room)
+      throw ResourceExhausted(
+          fmt::format("the file has {} bytes, the daemon's disk has room for {}",
+                      upload.size_bytes(), room),
+          "DISK_FULL", {{"available_bytes", std::to_string(room)}});
+    folder_.create_incoming(upload.id(), upload.size_bytes());
+  }
+  *record.mutable_upload() = upload;
+  if (const auto answered = RequestLog::record_of(key, upload_resource(upload.id())))
+    *record.mutable_request() = *answered;
+  try {
+    commit(record);
+  } catch (...) {
+    if (!upload.complete()) folder_.remove_incoming(upload.id());
+    throw;
+  }
+  return get(client, upload.id());
+}
+
+v1::Upload UploadStore::get(const std::string& client, const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  return told(entry(client, id));
+}
+
+std::pair<std::vector<v1::Upload>, std::int64_t> UploadStore::list(const std::string& client,
+                                                                   std::int64_t position,
+                                                                   int size) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<v1::Upload> uploads;
+  std::int64_t last = position;
+  for (auto item = entries_.upper_bound(position); item != entries_.end(); ++item) {
+    if (item->second.record.client() != client) continue;
+    if (uploads.size() == static_cast<std::size_t>(size)) return {std::move(uploads), last};
+    uploads.push_back(told(item->second));
+    last = item->first;
+  }
+  return {std::move(uploads), 0};
+}
+
+UploadStore::Content UploadStore::content(const std::string& client, const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  const v1::StoredUpload& upload = entry(client, id).record;
+  return {upload, upload.complete() ? folder_.blob(upload.sha256()) : folder_.incoming(id)};
+}
+
+std::pair<v1::StoredUpload, FileDigest> UploadStore::lease(const std::string& client,
+                                                           const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  Entry& leased = entry(client, id);
+  if (leased.leased)
+    throw Aborted(fmt::format("another call writes upload \"{}\" or finishes it", id),
+                  "UPLOAD_BUSY", {{"upload", id}});
+  leased.leased = true;
+  FileDigest known;
+  if (leased.digest) known = std::move(*leased.digest);
+  leased.digest.reset();
+  return {leased.record, std::move(known)};
+}
+
+void UploadStore::unlease(const std::string& id, std::optional<FileDigest> digest) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(upload_number(id).value_or(0));
+  if (found == entries_.end()) return;
+  found->second.leased = false;
+  found->second.digest = std::move(digest);
+  found->second.used = uptime();
+}
+
+std::unique_ptr<UploadWriter> UploadStore::open_writer(const std::string& client,
+                                                       const std::string& id) {
+  auto [upload, known] = lease(client, id);
+  try {
+    if (upload.complete())
+      throw FailedPrecondition(fmt::format("upload \"{}\" is complete", id), "UPLOAD_COMPLETE",
+                               {{"upload", id}});
+    return std::unique_ptr<UploadWriter>(new UploadWriter(*this, upload, std::move(known)));
+  } catch (...) {
+    unlease(id, std::nullopt);
+    throw;
+  }
+}
+
+void UploadStore::commit_bytes(const std::string& id, std::int64_t committed) {
+  const std::lock_guard deciding(change_mutex_);
+  v1::JournalRecord record = record_now();
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(upload_number(id).value_or(0));
+    if (found == entries_.end())
+      throw Aborted(fmt::format("upload \"{}\" was aborted meanwhile", id), "UPLOAD_ABORTED",
+                    {{"upload", id}});
+    *record.mutable_upload() = found->second.record;
+  }
+  record.mutable_upload()->set_committed_bytes(committed);
+  record.mutable_upload()->set_used(record.uptime_seconds());
+  commit(record);
+}
+
+v1::Upload UploadStore::finish(const std::string& client, const std::string& id) {
+  auto [upload, known] = lease(client, id);
+  std::optional<FileDigest> digest;
+  try {
+    if (!upload.complete()) {
+      if (upload.committed_bytes() < upload.size_bytes())
+        throw FailedPrecondition(
+            fmt::format("upload \"{}\" has {} of {} bytes", id, upload.committed_bytes(),
+                        upload.size_bytes()),
+            "UPLOAD_INCOMPLETE",
+            {{"upload", id}, {"committed_bytes", std::to_string(upload.committed_bytes())}});
+      digest = DigestThread(folder_.incoming(id), std::move(known), upload.size_bytes()).finish();
+      complete(upload, digest->sha256.hex());
+    }
+  } catch (...) {
+    unlease(id, std::move(digest));
+    throw;
+  }
+  unlease(id, std::nullopt);
+  return get(client, id);
+}
+
+void UploadStore::complete(const v1::StoredUpload& upload, const std::string& found) {
+  const std::string& id = upload.id();
+  if (found != upload.sha256()) {
+    discard(id);
+    throw InvalidArgument(
+        fmt::format("upload \"{}\" has SHA-256 {}, declared was {}: it is discarded", id, found,
+                    upload.sha256()),
+        "DIGEST_MISMATCH", {{"upload", id}, {"sha256", found}});
+  }
+  if (upload.file_name().ends_with(".safetensors")) {
+    try {
+      train::SafetensorsFile::open(folder_.incoming(id), upload.file_name());
+    } catch (const InvalidArgument&) {
+      discard(id);
+      throw;
+    }
+  }
+  // Against a collection of the same bytes: it comes before and they are kept anew, or it sees
+  // that they are needed.
+  const std::lock_guard deciding(change_mutex_);
+  v1::JournalRecord record = record_now();
+  {
+    const std::lock_guard lock(mutex_);
+    const auto blob = blobs_.find(upload.sha256());
+    if (blob != blobs_.end()) *record.mutable_blob() = blob->second;
+    if (entries_.count(upload_number(id).value_or(0)) == 0)
+      throw Aborted(fmt::format("upload \"{}\" was aborted meanwhile", id), "UPLOAD_ABORTED",
+                    {{"upload", id}});
+  }
+  folder_.keep(id, upload.sha256());
+  v1::StoredBlob& kept = *record.mutable_blob();
+  const bool fresh = kept.sha256().empty();
+  kept.set_sha256(upload.sha256());
+  kept.set_size_bytes(upload.size_bytes());
+  kept.set_unneeded_since(0);
+  const auto& owners = kept.clients();
+  if (std::find(owners.begin(), owners.end(), upload.client()) == owners.end())
+    kept.add_clients(upload.client());
+  *record.mutable_upload() = upload;
+  record.mutable_upload()->set_complete(true);
+  record.mutable_upload()->set_used(record.uptime_seconds());
+  try {
+    commit(record, Ledger::Need::kRefusableUrgent);
+  } catch (...) {
+    if (fresh) folder_.remove_blob(upload.sha256());
+    throw;
+  }
+  folder_.remove_incoming(id);
+  spdlog::info("upload {}: {} is complete, {} bytes", id, upload.file_name(), upload.size_bytes());
+}
+
+void UploadStore::discard(const std::string& id, const RequestKey& key) {
+  const std::lock_guard deciding(change_mutex_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (entries_.count(upload_number(id).value_or(0)) == 0) return;
+  }
+  v1::JournalRecord record = record_now();
+  record.set_deleted_upload(id);
+  if (auto request = RequestLog::record_of(key, upload_resource(id))) {
+    request->set_gone(true);
+    *record.mutable_request() = *request;
+  }
+  commit(record, Ledger::Need::kRefusableUrgent);
+  folder_.remove_incoming(id);
+}
+
+void UploadStore::abort(const std::string& client, const std::string& id, const RequestKey& key) {
+  if (ledger().find_request(key)) return;
+  get(client, id);
+  discard(id, key);
+}
+
+}  // namespace meshloom::control

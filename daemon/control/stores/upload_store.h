@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// UploadStore: files that clients send, durable piece by piece, and kept by their content.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/control/stores/blob_folder.h"
+#include "daemon/control/stores/digest_thread.h"
+#include "daemon/control/stores/journaled_store.h"
+#include "daemon/control/stores/request_key.h"
+#include "v1/config.pb.h"
+#include "v1/stored.pb.h"
+#include "v1/upload_service.pb.h"
+
+namespace meshloom::control {
+
+class UploadWriter;
+
+/// All methods may be called from any thread. Ids are names without "uploads/". A client sees its
+/// own uploads: those of others are NotFound (UPLOAD_NOT_FOUND). What a method says to be so is
+/// durable when it returns.
+class UploadStore final : public JournaledStore {
+ public:
+  struct Options {
+    std::filesystem::path folder;  ///< for a BlobFolder
+    v1::UploadConfig limits;       ///< all fields set: with_upload_defaults()
+  };
+  explicit UploadStore(const Options& options);
+  ~UploadStore() override;
+
+  /// A repeat gets the first upload. Throws InvalidArgument with the field, ResourceExhausted
+  /// (QUOTA_EXCEEDED, DISK_FULL).
+  v1::Upload create(const std::string& client, const v1::CreateUploadRequest& request,
+                    const RequestKey& key);
+  v1::Upload get(const std::string& client, const std::string& id);
+  /// Up to `size` of the client's after position (0 at first), oldest first, and the position to go
+  /// on from, 0 at the end.
+  std::pair<std::vector<v1::Upload>, std::int64_t> list(const std::string& client,
+                                                        std::int64_t position, int size) const;
+  /// The one writer. Aborted (UPLOAD_BUSY) if there is another, FailedPrecondition
+  /// (UPLOAD_COMPLETE). Ends before the store.
+  std::unique_ptr<UploadWriter> open_writer(const std::string& client, const std::string& id);
+  /// Compares size and digest; what is complete stays so. FailedPrecondition (UPLOAD_INCOMPLETE),
+  /// Aborted (UPLOAD_BUSY); InvalidArgument (DIGEST_MISMATCH) after which the upload is gone.
+  v1::Upload finish(const std::string& client, const std::string& id);
+  void abort(const std::string& client, const std::string& id, const RequestKey& key);
+
+  /// An upload as its bytes lie on disk.
+  struct Content {
+    v1::StoredUpload upload;
+    std::filesystem::path path;  ///< of the declared size, right up to committed_bytes
+  };
+  Content content(const std::string& client, const std::string& id);
+  const BlobFolder& blobs() const { return folder_; }
+
+  /// Whether something beside uploads needs the bytes of a digest. Set before upkeep().
+  void set_other_needs(std::function<bool(const std::string& sha256)> needs) {
+    other_needs_ = std::move(needs);
+  }
+  /// Ends idle uploads, collects blobs that nothing has needed for long, and writes the uptime down
+  /// now and then. Called every second or so.
+  void upkeep();
+  /// Seconds in which daemons were up on this state dir.
+  std::int64_t uptime() const;
+
+  void snapshot(const Ledger::Visit& append) const override;
+
+ private:
+  friend class UploadWriter;
+  struct Entry {
+    v1::StoredUpload record;
+    std::int64_t used = 0;
+    bool leased = false;               ///< somebody writes or finishes it
+    std::optional<FileDigest> digest;  ///< of what is committed, if it is known
+  };
+
+  void apply(const v1::JournalRecord& record) override;
+  void settle_after_restart() override;
+
+  // With mutex_ held.
+  Entry& entry(const std::string& client, const std::string& id);
+  v1::Upload told(const Entry& entry) const;
+  bool needs_blob(const std::string& sha256) const;
+  void check_quota(const std::string& client, std::int64_t size) const;
+
+  std::optional<v1::Upload> repeat(const std::string& client, const RequestKey& key);
+  v1::JournalRecord record_now() const;
+  std::pair<v1::StoredUpload, FileDigest> lease(const std::string& client, const std::string& id);
+  void unlease(const std::string& id, std::optional<FileDigest> digest);
+  /// Of a writer: bytes up to here are on disk.
+  void commit_bytes(const std::string& id, std::int64_t committed);
+  void discard(const std::string& id, const RequestKey& key = {});
+  void complete(const v1::StoredUpload& upload, const std::string& found);
+  void end_idle_uploads();
+  void look_after_blob(const std::string& sha256);
+  void keep_uptime();
+
+  const v1::UploadConfig limits_;
+  const BlobFolder folder_;
+  std::function<bool(const std::string&)> other_needs_ = [](const std::string&) { return false; };
+  std::map<std::int64_t, Entry> entries_;  ///< by number
+  std::map<std::string, v1::StoredBlob> blobs_;
+  std::int64_t next_upload_ = 1;
+  std::int64_t uptime_before_ = 0;  ///< of earlier daemons
+  std::int64_t uptime_written_ = 0;
+  const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+};
+
+/// What is not given gets its default. Throws InvalidArgument for negative limits.
+v1::UploadConfig with_upload_defaults(v1::UploadConfig limits);
+
+}  // namespace meshloom::control
