@@ -67,13 +67,16 @@ grpc::ByteBuffer empty_request() {
 
 }  // namespace
 
-Client::Client(const std::string& address)
+Client::Client(const std::string& address, std::string name)
     : address_(address),
+      name_(std::move(name)),
       channel_(make_channel(address)),
       jobs_(v1::JobService::NewStub(channel_)),
       generation_(v1::GenerateService::NewStub(channel_)),
       checkpoints_(v1::CheckpointService::NewStub(channel_)),
-      workers_(v1::WorkerService::NewStub(channel_)) {}
+      workers_(v1::WorkerService::NewStub(channel_)),
+      uploads_(v1::UploadService::NewStub(channel_)),
+      models_(v1::ModelService::NewStub(channel_)) {}
 
 std::chrono::milliseconds Client::pause_before(int attempt) {
   static thread_local std::minstd_rand random{std::random_device{}()};

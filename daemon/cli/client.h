@@ -12,6 +12,8 @@
 #include "v1/checkpoint_service.grpc.pb.h"
 #include "v1/generate_service.grpc.pb.h"
 #include "v1/job_service.grpc.pb.h"
+#include "v1/model_service.grpc.pb.h"
+#include "v1/upload_service.grpc.pb.h"
 #include "v1/worker_service.grpc.pb.h"
 
 namespace meshloom::cli {
@@ -19,23 +21,27 @@ namespace meshloom::cli {
 /// Connects with the first call. Used by one thread.
 class Client {
  public:
-  explicit Client(const std::string& address);
+  /// `name`: what this client is called, so that it finds its uploads again; empty: by its address.
+  explicit Client(const std::string& address, std::string name = "");
 
   const std::string& address() const { return address_; }
   v1::JobService::Stub& jobs() { return *jobs_; }
   v1::GenerateService::Stub& generation() { return *generation_; }
   v1::CheckpointService::Stub& checkpoints() { return *checkpoints_; }
   v1::WorkerService::Stub& workers() { return *workers_; }
+  v1::UploadService::Stub& uploads() { return *uploads_; }
+  v1::ModelService::Stub& models() { return *models_; }
 
   /// A unary call with a deadline. UNAVAILABLE alone is tried again, kAttempts times in all, with
   /// growing pauses. Mutating requests carry a request_id, so that a repeat is harmless.
   template <typename Stub, typename Request, typename Response>
   Response call(Stub& stub,
                 grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                const Request& request) {
+                const Request& request, std::chrono::seconds deadline = kDeadline) {
     for (int attempt = 1;; ++attempt) {
       grpc::ClientContext context;
-      context.set_deadline(std::chrono::system_clock::now() + kDeadline);
+      introduce(context);
+      context.set_deadline(std::chrono::system_clock::now() + deadline);
       Response response;
       const grpc::Status status = (stub.*method)(&context, request, &response);
       if (status.ok()) return response;
@@ -43,6 +49,11 @@ class Client {
         fail(status);
       wait_for_connection(pause_before(attempt + 1));
     }
+  }
+
+  /// Says who calls. call() does it by itself; calls that stream need it.
+  void introduce(grpc::ClientContext& context) const {
+    if (!name_.empty()) context.AddMetadata("meshloom-client", name_);
   }
 
   /// Throws what the status means, for calls that stream.
@@ -64,11 +75,14 @@ class Client {
   static std::chrono::milliseconds pause_before(int attempt);
 
   std::string address_;
+  std::string name_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::JobService::Stub> jobs_;
   std::unique_ptr<v1::GenerateService::Stub> generation_;
   std::unique_ptr<v1::CheckpointService::Stub> checkpoints_;
   std::unique_ptr<v1::WorkerService::Stub> workers_;
+  std::unique_ptr<v1::UploadService::Stub> uploads_;
+  std::unique_ptr<v1::ModelService::Stub> models_;
 };
 
 /// The details that travel with a status; code and message alone if there are none.

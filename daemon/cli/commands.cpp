@@ -10,6 +10,7 @@ constexpr const char* kFooter =
     "  meshloom job submit configs/jobs/quickstart.yaml --follow\n"
     "  meshloom job list --json\n"
     "  meshloom generate --job job-1 --prompt \"In the beginning\"\n"
+    "  meshloom model create my-model path/to/hf_folder\n"
     "  meshloom plan search --model llama3_8b --ranks 64 --cluster h100\n"
     "  meshloom shutdown\n"
     "Exit codes: 0 ok, 1 the job or request failed, 2 usage or config, 3 no daemon reached, 4 "
@@ -31,11 +32,17 @@ void declare_commands(CLI::App& app, CommandContext& context) {
   app.set_version_flag("--version", std::string("meshloom ") + MESHLOOM_VERSION);
   app.add_option("--address,--server", context.address,
                  "host:port of the daemon; default 127.0.0.1:7420");
+  app.add_option(
+      "--client", context.client,
+      "What this client is called: its uploads are found again under that name. Default: "
+      "by its address");
   app.add_flag("--json", context.json, "Answer in JSON; streams as one value a line");
   add_status_commands(app, context);
   add_job_commands(app, context);
   add_checkpoint_commands(app, context);
   add_generate_command(app, context);
+  add_upload_commands(app, context);
+  add_model_commands(app, context);
   add_plan_commands(app, context);
   app.require_subcommand(1);
   app.footer(kFooter);

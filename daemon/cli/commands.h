@@ -13,6 +13,7 @@ namespace meshloom::cli {
 /// What all commands share. Outlives the parser's callbacks.
 struct CommandContext {
   std::string address;
+  std::string client;  ///< name of this client; empty: by its address
   bool json = false;
   std::function<ExitCode(Client&)> action;
 };
@@ -24,6 +25,8 @@ void add_status_commands(CLI::App& app, CommandContext& context);  ///< status, 
 void add_job_commands(CLI::App& app, CommandContext& context);
 void add_checkpoint_commands(CLI::App& app, CommandContext& context);
 void add_generate_command(CLI::App& app, CommandContext& context);
+void add_upload_commands(CLI::App& app, CommandContext& context);
+void add_model_commands(CLI::App& app, CommandContext& context);
 void add_plan_commands(CLI::App& app, CommandContext& context);
 /// Below `plan`.
 void add_plan_attention(CLI::App& plan, CommandContext& context);

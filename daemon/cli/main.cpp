@@ -40,7 +40,7 @@ int run(int argc, char** argv) {
     return app.exit(error) == 0 ? kOk : kUsage;
   }
   try {
-    Client client(context.address);
+    Client client(context.address, context.client);
     return context.action(client);
   } catch (const CliError& error) {
     print_error(error, context.json);

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sending local files to the daemon: what it has is not sent again, and a break is gone on from.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "daemon/base/input_file.h"
+#include "daemon/cli/client.h"
+#include "daemon/cli/transfer_progress.h"
+
+namespace meshloom::cli {
+
+/// A local file on its way.
+struct Transfer {
+  base::InputFile file;
+  std::string name;  ///< for the daemon
+  v1::Upload upload;
+};
+
+/// Used by one thread.
+class Uploader {
+ public:
+  /// `quiet`: shows no progress.
+  Uploader(Client& client, bool quiet);
+
+  /// Reads the file for its digest, and takes up an upload of the same file that this client began,
+  /// or makes one. Throws CliError; Error as base::InputFile.
+  Transfer begin(const std::filesystem::path& path);
+  /// Sends the file's bytes up to `end`, from where the daemon says on. After UNAVAILABLE it
+  /// connects again.
+  void send(Transfer& transfer, std::int64_t end);
+  /// Sends the rest and lets the daemon compare the digest.
+  void finish(Transfer& transfer);
+
+ private:
+  bool find_earlier(Transfer& transfer);
+  grpc::Status stream(Transfer& transfer, std::int64_t end);
+  void show(const std::string& text) const;
+
+  Client& client_;
+  const bool quiet_;
+  TransferProgress progress_;
+};
+
+/// Bytes at the beginning of a safetensors file that hold its header; all of them if it has none.
+std::int64_t header_bytes(const base::InputFile& file);
+
+}  // namespace meshloom::cli
