@@ -84,28 +84,32 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       flight_file_(flight_file(state_.root(), world.self.rank())),
       uploads_({state_.root() / "blobs", options.config.uploads()}),
       models_(model_options(state_, options.config), uploads_),
-      store_(store_options(state_, options.config, {&uploads_, &models_})),
+      store_(store_options(state_, options.config, {&uploads_, &models_, &run_store_})),
       upkeep_(seconds(1), [this] { look_after(uploads_); }),
       retention_(store_, kept_jobs(options.config.retention())),
       ranks_(hub_options(options, world), abort, pulse, *this),
       admission_(store_, state_, admission_options(options.config, world, models_)),
-      driver_(store_, ranks_.executor(), state_, options.config.data_dir(), admission_),
+      driver_(store_, ranks_.executor(), turn_, state_, options.config.data_dir(), admission_),
       job_service_(store_, admission_),
       generate_service_(SampleSources(store_, scheduler_, sources_, state_, admission_)),
       sources_([this](const auto& folder) { return admission_.load_source(folder); }),
       scheduler_(ranks_.executor(), options.config.generation_share(),
                  [this] { return driver_.busy(); }),
+      runs_({ranks_.executor(), turn_, run_store_, scheduler_, admission_, state_,
+             options.config.data_dir()}),
+      run_service_(runs_),
+      operation_service_(runs_),
       checkpoint_service_(store_, state_),
       worker_service_(ranks_.executor(), ranks_.service(), ranks_.watch(),
                       {world.self, options.version, state_.root().string(),
                        [this](const std::string& cause) { request_stop(cause); }, world.flight}),
       upload_service_(uploads_, {.silence = seconds(options.config.uploads().message_seconds())}),
-      model_service_(models_, store_) {
+      model_service_(models_, store_, run_store_) {
   ranks_.executor().set_epoch(store_.epoch());
   server_ = std::make_unique<GrpcServer>(
       GrpcServerOptions{listen_,
-                        {&job_service_, &generate_service_, &checkpoint_service_, &worker_service_,
-                         &upload_service_, &model_service_},
+                        {&job_service_, &run_service_, &operation_service_, &generate_service_,
+                         &checkpoint_service_, &worker_service_, &upload_service_, &model_service_},
                         connection_capacity(RankHub::most_connections(world.size)),
                         true});
 }
@@ -127,8 +131,10 @@ DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
   ranks_.start();
   LoopEnd end = ranks_.run(factory, sources_);
   driver_.request_stop();
+  runs_.request_stop();
   end_generations();
   driver_.join();
+  runs_.join();
   {
     const std::lock_guard lock(stop_mutex_);
     stop_requested_ = true;  // no stopper is started from here on
@@ -142,6 +148,7 @@ DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
   server_->shutdown();
   ranks_.shutdown();
   generate_service_.stop();
+  operation_service_.stop();
   const bool hanging = admission_.hanging() || models_.hanging();
   spdlog::info("meshloomd has stopped{}", end == LoopEnd::kStopped ? "" : " after a failure");
   return end == LoopEnd::kStopped ? DaemonEnd{0, true, hanging} : DaemonEnd{1, false, hanging};
@@ -149,6 +156,7 @@ DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
 
 void Leader::all_ranks_joined() {
   driver_.start();
+  runs_.start();
   server_->set_serving(true);
   spdlog::info("all ranks have joined");
 }
@@ -165,10 +173,12 @@ void Leader::request_stop(const std::string& cause) {
   leave_after("a stop in good order", milliseconds(options_.config.stop_timeout_ms()));
   admission_.stop_calls();
   driver_.request_stop();
+  runs_.request_stop();
   end_generations();
   // The running job saves and lets go, then the ranks stop.
   stopper_ = std::thread([this] {
     driver_.join();
+    runs_.join();
     ranks_.executor().stop();
   });
 }

@@ -16,15 +16,19 @@
 #include "daemon/control/net/grpc_server.h"
 #include "daemon/control/ranks/rank_hub.h"
 #include "daemon/control/ranks/source_cache.h"
+#include "daemon/control/runs/run_manager.h"
 #include "daemon/control/services/checkpoint_service.h"
 #include "daemon/control/services/generate_service.h"
 #include "daemon/control/services/job_service.h"
 #include "daemon/control/services/model_service.h"
+#include "daemon/control/services/operation_service.h"
+#include "daemon/control/services/run_service.h"
 #include "daemon/control/services/upload_service.h"
 #include "daemon/control/services/worker_service.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/model_store.h"
 #include "daemon/control/stores/retention.h"
+#include "daemon/control/stores/run_store.h"
 #include "daemon/control/stores/state_dir.h"
 #include "daemon/control/stores/upload_store.h"
 
@@ -72,16 +76,21 @@ class Leader final : private RankHub::Observer {
   const std::filesystem::path flight_file_;
   UploadStore uploads_;
   ModelStore models_;
-  JobStore store_;  ///< with the journal of the two above
+  RunStore run_store_;
+  JobStore store_;  ///< with the journal of the three above
   Ticker upkeep_;
   Retention retention_;
   RankHub ranks_;
   LocalAdmission admission_;
+  RanksTurn turn_;
   JobDriver driver_;
   JobServiceImpl job_service_;
   GenerateServiceImpl generate_service_;  ///< what follows calls its streams
   SourceCache sources_;
   SampleScheduler scheduler_;
+  RunManager runs_;
+  RunServiceImpl run_service_;
+  OperationServiceImpl operation_service_;
   CheckpointServiceImpl checkpoint_service_;
   WorkerServiceImpl worker_service_;
   UploadServiceImpl upload_service_;

@@ -24,6 +24,11 @@ std::unique_ptr<train::Run> TrainFactory::create(const v1::RunConfig& resolved,
   return train::Run::create({&context(), &world_}, resolved, options);
 }
 
+std::unique_ptr<train::SteppedRun> TrainFactory::create_stepped(
+    const v1::RunConfig& resolved, const train::SteppedRunOptions& options) {
+  return train::SteppedRun::create({&context(), &world_}, resolved, options);
+}
+
 void TrainFactory::run_in_step(const std::function<void()>& verb) {
   train::run_in_step(world_, verb);
 }

@@ -29,6 +29,8 @@ int run_checkpoint_bench(int argc, char** argv);
 /// Under mpirun, or with --local-ranks; a table unless asked for JSON.
 int run_collectives_bench(int argc, char** argv);
 int run_startup_bench(int argc, char** argv);
+/// With a daemon of its own, as the one above.
+int run_control_bench(int argc, char** argv);
 int run_plan_bench(int argc, char** argv);
 int run_dispatch_bench(int argc, char** argv);
 int run_generate_bench(int argc, char** argv);

@@ -26,6 +26,7 @@ constexpr Entry kBenchmarks[] = {
     {"dispatch", meshloom::bench::run_dispatch_bench, "what an op costs beside its kernel"},
     {"fused", meshloom::bench::run_fused_bench, "products that gather or scatter on the way"},
     {"plan", meshloom::bench::run_plan_bench, "redistribution plans, searched and from the cache"},
+    {"control", meshloom::bench::run_control_bench, "verbs of runs that clients drive"},
     {"startup", meshloom::bench::run_startup_bench, "mpirun to a serving daemon"},
 };
 

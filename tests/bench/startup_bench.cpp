@@ -1,10 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -13,9 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "kernels/base/error.h"
 #include "tests/bench/bench.h"
-#include "tests/support/temp_folder.h"
+#include "tests/bench/daemon_process.h"
 
 namespace meshloom::bench {
 namespace {
@@ -29,40 +23,6 @@ struct Options {
   int repeats = 5;
   double idle_seconds = 5.0;
 };
-
-int free_port() {
-  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  if (::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
-      ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0)
-    throw IoError("startup: no free port");
-  ::close(listener);
-  return ntohs(address.sin_port);
-}
-
-/// Starts a program in a process group of its own with its output in `log`.
-pid_t start(const std::vector<std::string>& command, const fs::path& log) {
-  const pid_t child = ::fork();
-  if (child != 0) return child;
-  ::setpgid(0, 0);
-  const int file = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
-  ::dup2(file, 1);
-  ::dup2(file, 2);
-  std::vector<char*> arguments;
-  for (const std::string& part : command) arguments.push_back(const_cast<char*>(part.c_str()));
-  arguments.push_back(nullptr);
-  ::execvp(arguments[0], arguments.data());
-  ::_exit(127);
-}
-
-int wait_for(pid_t child) {
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
 
 /// Processes whose command line names the daemon and this state dir.
 std::vector<pid_t> ranks_of(const fs::path& state_dir) {
@@ -107,32 +67,12 @@ struct Sample {
 };
 
 Sample measure(const Options& options, bool idle) {
-  const test::TempFolder folder;
-  const std::string address = "127.0.0.1:" + std::to_string(free_port());
-  const fs::path state = folder.path() / "state";
-  const fs::path log = folder.path() / "log.txt";
-  fs::create_directories(folder.path() / "data");
   const auto begin = Clock::now();
-  const pid_t daemon =
-      start({"mpirun", "--oversubscribe", "--bind-to", "none", "-n", std::to_string(options.ranks),
-             options.daemon, "--listen", address, "--state-dir", state.string(), "--data-dir",
-             (folder.path() / "data").string()},
-            log);
+  const DaemonProcess daemon({options.daemon, options.client, options.ranks});
   Sample sample;
-  while (wait_for(start({options.client, "status", "--address", address}, "/dev/null")) != 0) {
-    if (seconds_since(begin) > 30.0) {
-      ::kill(-daemon, SIGKILL);
-      wait_for(daemon);
-      std::ifstream file(log);
-      throw DeadlineExceeded(
-          "startup: the daemon did not serve within 30 s:\n" +
-          std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()});
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
   sample.ready_seconds = seconds_since(begin);
   if (idle) {
-    const auto ranks = ranks_of(state);
+    const auto ranks = ranks_of(daemon.state_dir());
     double before = 0.0, after = 0.0;
     std::this_thread::sleep_for(std::chrono::seconds(1));
     for (const pid_t rank : ranks) {
@@ -143,8 +83,6 @@ Sample measure(const Options& options, bool idle) {
     for (const pid_t rank : ranks) after += cpu_seconds(rank);
     sample.idle_cpu_share = (after - before) / options.idle_seconds;
   }
-  wait_for(start({options.client, "shutdown", "--address", address}, log));
-  wait_for(daemon);
   return sample;
 }
 
@@ -165,10 +103,6 @@ int run_startup_bench(int argc, char** argv) {
   app.add_option("--idle-seconds", options.idle_seconds, "how long idle CPU time is watched")
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
-  if (::geteuid() == 0) {
-    ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-  }
   std::vector<double> ready;
   Sample idle;
   for (int i = 0; i < options.repeats; ++i) {

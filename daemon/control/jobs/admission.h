@@ -12,10 +12,11 @@
 #include "daemon/train/sampling_params.h"
 #include "v1/config.pb.h"
 #include "v1/job.pb.h"
+#include "v1/run.pb.h"
 
 namespace meshloom::control {
 
-/// A job that can be taken.
+/// A job or a run that can be taken.
 struct Admitted {
   v1::RunConfig resolved;
   std::vector<std::string> warnings;  ///< what may be a mistake
@@ -30,6 +31,10 @@ class Admission {
   virtual ~Admission() = default;
   /// Fills in defaults and checks a job against ranks, data, memory and what this build offers.
   virtual Admitted admit(const v1::JobSpec& spec) = 0;
+  /// The same for a run that a client drives.
+  virtual Admitted admit_run(const v1::RunSpec& spec) = 0;
+  /// Counts the memory of a run that has the ranks until the result is let go.
+  virtual std::shared_ptr<const void> hold_run(const v1::RunConfig& resolved) = 0;
   /// The config of a job for the ranks that there are if they are others than it was resolved for;
   /// nothing if it fits as it is. Throws train::NeedsOtherRanks if it cannot be made to fit.
   virtual std::optional<v1::RunConfig> refit(const v1::Job& job) = 0;

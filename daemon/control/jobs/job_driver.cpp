@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/jobs/job_driver.h"
 
+#include <fmt/ranges.h>
+
 #include "daemon/base/enum_names.h"
 #include "daemon/control/jobs/job_attempt.h"
 #include "daemon/control/jobs/resume_source.h"
 #include "daemon/control/net/status.h"
+#include "daemon/control/stores/names.h"
 #include "daemon/train/run.h"
 #include "daemon/train/run_mesh.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
 
-JobDriver::JobDriver(JobStore& store, Executor& executor, const StateDir& state,
+JobDriver::JobDriver(JobStore& store, Executor& executor, RanksTurn& turn, const StateDir& state,
                      std::filesystem::path data_dir, Admission& admission)
     : store_(store),
       executor_(executor),
+      turn_(turn),
       state_(state),
       data_dir_(std::move(data_dir)),
       admission_(admission) {}
@@ -68,6 +72,7 @@ void JobDriver::run() {
   while (!stop_ && !executor_.fatal()) {
     const auto id = store_.wait_for_job();
     if (!id || stop_) return;
+    if (!take_turn(*id)) continue;
     drive(*id);
     try {
       run_job(*id);
@@ -75,7 +80,17 @@ void JobDriver::run() {
       spdlog::error("job {}: {}", *id, error.what());
     }
     drive("");
+    turn_.release(job_resource(*id));
   }
+}
+
+bool JobDriver::take_turn(const std::string& id) {
+  const std::string name = job_resource(id);
+  const auto ahead = turn_.ahead_of(name);
+  if (!ahead.empty())
+    store_.add_note(id, fmt::format("waits for the ranks behind {}", fmt::join(ahead, ", ")));
+  // The job that comes first may be cancelled, or another one may come before it meanwhile.
+  return turn_.acquire(name, [&] { return stop_ || store_.next_job() != id; });
 }
 
 bool JobDriver::fit_to_ranks(const std::string& id) {

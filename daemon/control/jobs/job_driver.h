@@ -11,6 +11,7 @@
 
 #include "daemon/control/jobs/admission.h"
 #include "daemon/control/ranks/executor.h"
+#include "daemon/control/ranks/ranks_turn.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/state_dir.h"
 
@@ -18,8 +19,8 @@ namespace meshloom::control {
 
 class JobDriver {
  public:
-  /// `admission` fits jobs to the ranks that there are.
-  JobDriver(JobStore& store, Executor& executor, const StateDir& state,
+  /// `admission` fits jobs to the ranks that there are; each waits for its turn to have them.
+  JobDriver(JobStore& store, Executor& executor, RanksTurn& turn, const StateDir& state,
             std::filesystem::path data_dir, Admission& admission);
   ~JobDriver();
   JobDriver(const JobDriver&) = delete;
@@ -39,6 +40,8 @@ class JobDriver {
 
  private:
   void run();
+  /// Waits for the ranks; false if the job is not the next one any more.
+  bool take_turn(const std::string& id);
   void drive(const std::string& id);
   void run_job(const std::string& id);
   /// False if the job is held until there are other ranks.
@@ -47,6 +50,7 @@ class JobDriver {
 
   JobStore& store_;
   Executor& executor_;
+  RanksTurn& turn_;
   const StateDir& state_;
   std::filesystem::path data_dir_;
   Admission& admission_;

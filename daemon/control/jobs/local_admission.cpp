@@ -9,6 +9,7 @@
 #include "daemon/train/paths.h"
 #include "daemon/train/run.h"
 #include "daemon/train/run_mesh.h"
+#include "daemon/train/stepped_run.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -36,7 +37,7 @@ fs::path LocalAdmission::find_model(const v1::ModelSource& source) const {
 std::shared_ptr<const void> LocalAdmission::hold_model(const v1::ModelSource& source) const {
   if (source.name().empty() || !options_.models) return nullptr;
   const std::string id = parse_model_name(source.name());
-  constexpr const char* kUser = "a job that is being submitted";
+  constexpr const char* kUser = "a job or run that is being made";
   options_.models->pin(id, kUser);
   return {nullptr, [models = options_.models, id](const void*) { models->unpin(id, kUser); }};
 }
@@ -69,6 +70,32 @@ Admitted LocalAdmission::admit(const v1::JobSpec& spec) {
       job.warnings.push_back(std::move(*note));
     return job;
   });
+}
+
+Admitted LocalAdmission::admit_run(const v1::RunSpec& spec) {
+  const v1::ModelSource& source = spec.config().model();
+  const auto hold = base::with_field("run.model.name", [&] { return hold_model(source); });
+  return calls_.run<Admitted>([this, spec, hold] {
+    state_.check_in_place();
+    Admitted run;
+    run.hold = hold;
+    const fs::path folder = base::with_field(
+        "run.model.name", [&] { return find_model(spec.config().model()); });
+    run.resolved = train::resolve_stepped_config(spec.config(), options_.world_size,
+                                                 options_.data_dir, folder, &run.warnings);
+    if (!folder.empty())
+      run.resolved.mutable_model()->set_name(parse_model_name(spec.config().model().name()));
+    const nn::ModelConfig model =
+        train::load_model_config(run.resolved.model(), options_.data_dir, folder);
+    if (auto note = memory_.check_job(run.resolved, model, spec.overcommit()))
+      run.warnings.push_back(std::move(*note));
+    return run;
+  });
+}
+
+std::shared_ptr<const void> LocalAdmission::hold_run(const v1::RunConfig& resolved) {
+  *run_bytes_ = calls_.run<std::int64_t>([this, resolved] { return bytes_of(resolved); });
+  return {nullptr, [bytes = run_bytes_](const void*) { *bytes = 0; }};
 }
 
 std::optional<v1::RunConfig> LocalAdmission::refit(const v1::Job& job) {
@@ -108,12 +135,14 @@ SourceCache::Loaded LocalAdmission::load_source(const std::filesystem::path& fol
 
 std::int64_t LocalAdmission::job_bytes() const {
   const auto job = store_.active_job();
-  if (!job) return 0;
+  return job ? bytes_of(job->resolved()) : run_bytes_->load();
+}
+
+std::int64_t LocalAdmission::bytes_of(const v1::RunConfig& resolved) const {
   try {
-    const nn::ModelConfig running = load_config(job->resolved().model());
-    return plan::estimate_job_memory(job->resolved(), running).total();
+    return plan::estimate_job_memory(resolved, load_config(resolved.model())).total();
   } catch (const Error& error) {
-    spdlog::warn("the memory of {} is not counted beside a generation: {}", job->name(),
+    spdlog::warn("the memory of what has the ranks is not counted beside a generation: {}",
                  error.what());
     return 0;
   }

@@ -2,6 +2,7 @@
 // LocalAdmission: requests against the files, the memory and the ranks of this daemon.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -33,6 +34,8 @@ class LocalAdmission final : public Admission {
   LocalAdmission(const JobStore& store, const StateDir& state, Options options);
 
   Admitted admit(const v1::JobSpec& spec) override;
+  Admitted admit_run(const v1::RunSpec& spec) override;
+  std::shared_ptr<const void> hold_run(const v1::RunConfig& resolved) override;
   std::optional<v1::RunConfig> refit(const v1::Job& job) override;
   std::filesystem::path find_hf_folder(const std::string& name) override;
   std::filesystem::path model_folder(const v1::RunConfig& resolved) override;
@@ -53,15 +56,19 @@ class LocalAdmission final : public Admission {
   std::filesystem::path find_model(const v1::ModelSource& source) const;
   std::shared_ptr<const void> hold_model(const v1::ModelSource& source) const;
   nn::ModelConfig load_config(const v1::ModelSource& source) const;
-  /// The estimate of the running job's memory on a rank; 0 if none runs.
+  /// The estimate of the memory on a rank of the job or run that has the ranks; 0 if there is none.
   std::int64_t job_bytes() const;
+  /// Of a job or run that was taken; 0 with a warning if its model cannot be read any more.
+  std::int64_t bytes_of(const v1::RunConfig& resolved) const;
 
   const JobStore& store_;
   const StateDir& state_;
   const Options options_;
   MemoryAdmission memory_;
-  BoundedCalls calls_;  ///< into the file systems that requests name
-  BoundedCalls loads_;  ///< of models for generation
+  std::shared_ptr<std::atomic<std::int64_t>> run_bytes_ =
+      std::make_shared<std::atomic<std::int64_t>>(0);  ///< of the run that has the ranks, on a rank
+  BoundedCalls calls_;                                 ///< into the file systems that requests name
+  BoundedCalls loads_;                                 ///< of models for generation
 };
 
 }  // namespace meshloom::control

@@ -104,6 +104,18 @@ Advice advice_for(const v1::RunConfig& run, const planner::MemoryEstimate& m) {
 
 }  // namespace
 
+CacheNeed cache_need(const train::PromptLimits& limits,
+                     const std::vector<train::SampleStart>& sequences) {
+  CacheNeed need;
+  need.copies = limits.cache_copies;
+  need.sequences = static_cast<std::int64_t>(sequences.size());
+  for (const train::SampleStart& start : sequences) {
+    const auto tokens = static_cast<std::int64_t>(start.prompt.size()) + start.params.max_tokens();
+    need.bytes += std::min(limits.context_length, tokens) * limits.cache_bytes;
+  }
+  return need;
+}
+
 MemoryAdmission::MemoryAdmission(std::vector<HostMemory> hosts, ReadLimit read_limit)
     : hosts_(std::move(hosts)), read_limit_(std::move(read_limit)) {
   check_internal(!hosts_.empty(), "memory admission: there is no host");

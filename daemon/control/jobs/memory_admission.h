@@ -12,6 +12,7 @@
 
 #include "daemon/control/host/memory_limit.h"
 #include "daemon/nn/models/model_config.h"
+#include "daemon/train/run.h"
 #include "planner/estimate/memory.h"
 #include "v1/job.pb.h"
 
@@ -30,6 +31,10 @@ struct CacheNeed {
   std::int64_t bytes = 0;  ///< of all of them, held once
   int copies = 1;          ///< how often they are held, over all ranks
 };
+
+/// Of a model's sequences that are to be drawn to their ends.
+CacheNeed cache_need(const train::PromptLimits& limits,
+                     const std::vector<train::SampleStart>& sequences);
 
 /// The reason of a refusal.
 inline constexpr const char* kMemoryEstimate = "MEMORY_ESTIMATE";

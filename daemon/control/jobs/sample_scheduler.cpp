@@ -115,7 +115,8 @@ void SampleScheduler::collect(const Slice& slice) {
     }
     for (const v1::SampledToken& token : result.tokens())
       sample.channel->token({token.token_id(), result.weights_step(),
-                             static_cast<std::size_t>(token.sequence()), token.last()});
+                             static_cast<std::size_t>(token.sequence()), token.last(),
+                             token.logprob(), token.tempered_logprob()});
     if (result.done()) sample.over = true;
   } catch (...) {
     if (!sample.over) sample.error = std::current_exception();

@@ -19,6 +19,7 @@ struct DrawnToken {
   std::int64_t weights_step = 0;  ///< optimizer steps behind the weights; 0: not known
   std::size_t sequence = 0;       ///< of the sample's task
   bool last = false;              ///< of its sequence
+  float log_prob = 0.0f, tempered_log_prob = 0.0f;  ///< as of train::SampledToken
 };
 
 /// Holds at most kMostTokens, so nobody waits for a client. Any thread may call any method.

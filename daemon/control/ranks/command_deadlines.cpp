@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
+#include "daemon/control/ranks/stepped_verbs.h"
 #include "daemon/nn/models/model_config.h"
 #include "daemon/train/model_source.h"
 #include "kernels/base/error.h"
@@ -43,8 +45,16 @@ std::string run_of(const v1::RankCommand& command) {
     case v1::RankCommand::kSample: return command.sample().run();
     case v1::RankCommand::kAdvanceSample: return command.advance_sample().run();
     case v1::RankCommand::kDeleteRun: return command.delete_run().run();
-    default: return {};
+    case v1::RankCommand::kCreateSteppedRun: return command.create_stepped_run().run();
+    default: return stepped_run_of(command);
   }
+}
+
+/// Tokens of all samples.
+double tokens_of(const v1::LossBatch& batch) {
+  double tokens = 0;
+  for (const v1::Datum& datum : batch.data()) tokens += datum.tokens_size();
+  return tokens;
 }
 
 }  // namespace
@@ -65,15 +75,34 @@ CommandDeadlines::RunSize CommandDeadlines::size_of(const v1::CreateRunCommand& 
   return size;
 }
 
+CommandDeadlines::RunSize CommandDeadlines::size_of(const v1::CreateSteppedRunCommand& command) {
+  RunSize size;
+  for (const auto* folder : {&command.model_folder(), &command.state_folder()})
+    if (!folder->empty()) size.source_bytes += bytes_below(*folder);
+  const v1::ModelSource& source = command.config().model();
+  const nn::ModelConfig model =
+      train::load_model_config(source, command.data_dir(), command.model_folder());
+  const auto parameters = static_cast<double>(nn::parameter_count(model));
+  if (!source.hf_folder().empty()) size.source_bytes += 4 * parameters;
+  size.state_bytes = kStateBytes * parameters;
+  const std::int64_t longest = command.config().training().seq_len();
+  size.token_flops = nn::flops_per_token(model, longest) / 3;
+  size.forward_flops = size.token_flops * static_cast<double>(longest);
+  return size;
+}
+
 double CommandDeadlines::seconds(const v1::RankCommand& command, const RunSize& size) {
   const double files = size.state_bytes / kBytesPerSecond;
   // A rank may have all of the samples.
   const double forward = size.forward_flops / kFlopsPerSecond;
   switch (command.verb_case()) {
-    case v1::RankCommand::kCreateRun: return size.source_bytes / kBytesPerSecond + files;
+    case v1::RankCommand::kCreateRun:
+    case v1::RankCommand::kCreateSteppedRun: return size.source_bytes / kBytesPerSecond + files;
     case v1::RankCommand::kForwardBackward: return 4 * forward;  // forward twice, if checkpointed
     case v1::RankCommand::kEvaluate:
       return forward * static_cast<double>(command.evaluate().batches());
+    case v1::RankCommand::kLoss:
+      return 4 * size.token_flops * tokens_of(command.loss().batch()) / kFlopsPerSecond;
     case v1::RankCommand::kAdvanceSample: return forward;  // of one pass, which is progress
     default: return files;
   }
@@ -82,16 +111,15 @@ double CommandDeadlines::seconds(const v1::RankCommand& command, const RunSize& 
 void CommandDeadlines::set(v1::RankCommand* command) {
   const std::string run = run_of(*command);
   if (run.empty() || command->deadline_ms() != 0) return;
-  RunSize size;
-  if (command->has_create_run()) {
-    try {
-      size = size_of(command->create_run());
-    } catch (const Error&) {
-      return;  // a model that cannot be read: the command itself says why
-    }
+  std::optional<RunSize> made;
+  try {
+    if (command->has_create_run()) made = size_of(command->create_run());
+    if (command->has_create_stepped_run()) made = size_of(command->create_stepped_run());
+  } catch (const Error&) {
+    return;  // a model that cannot be read: the command itself says why
   }
   const std::lock_guard lock(mutex_);
-  if (command->has_create_run()) runs_[run] = size;
+  if (made) runs_[run] = *made;
   const auto known = runs_.find(run);
   if (known == runs_.end()) return;
   command->set_deadline_ms(

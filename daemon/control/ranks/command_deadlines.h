@@ -23,10 +23,12 @@ class CommandDeadlines {
   struct RunSize {
     double state_bytes = 0;    ///< weights and optimizer
     double source_bytes = 0;   ///< of the files that it is loaded from
-    double forward_flops = 0;  ///< of a global batch
+    double forward_flops = 0;  ///< of a global batch; of the longest datum for a client's run
+    double token_flops = 0;    ///< of a token, forward
   };
 
   static RunSize size_of(const v1::CreateRunCommand& command);
+  static RunSize size_of(const v1::CreateSteppedRunCommand& command);
   static double seconds(const v1::RankCommand& command, const RunSize& size);
 
   std::mutex mutex_;

@@ -9,10 +9,13 @@ namespace {
 
 v1::ErrorScope scope_of(const std::exception_ptr& error) {
   if (train::ends_the_group(error)) return v1::ERROR_SCOPE_RANKS;
+  if (train::is_failed_alone(error)) return v1::ERROR_SCOPE_RUN_LOST;
   try {
     std::rethrow_exception(error);
   } catch (const RunGone&) {
     return v1::ERROR_SCOPE_RUN_GONE;
+  } catch (const RunLost&) {
+    return v1::ERROR_SCOPE_RUN_LOST;
   } catch (...) {
     return v1::ERROR_SCOPE_UNSPECIFIED;
   }
@@ -29,6 +32,7 @@ void throw_error(const v1::RankResult& result) {
   const Error error = to_error(result.error());
   if (result.error_scope() == v1::ERROR_SCOPE_RUN_GONE)
     throw RunGone(error.what(), error.metadata());
+  if (result.error_scope() == v1::ERROR_SCOPE_RUN_LOST) throw RunLost(error);
   throw error;
 }
 

@@ -16,10 +16,18 @@ class RunGone : public NotFound {
       : NotFound(message, "RUN_NOT_FOUND", std::move(metadata)) {}
 };
 
+/// What a run holds on the ranks is undefined, since one of them failed alone, now or before. It
+/// has the kind and the reason of that error.
+class RunLost : public Error {
+ public:
+  explicit RunLost(const Error& error) : Error(error) {}
+};
+
 /// Fills in the error of a result and its scope.
 void set_error(const std::exception_ptr& error, v1::RankResult* result);
 
-/// Throws the error of a result: RunGone if its scope says so, else an Error of its kind.
+/// Throws the error of a result: RunGone or RunLost if its scope says so, else an Error of its
+/// kind.
 [[noreturn]] void throw_error(const v1::RankResult& result);
 
 }  // namespace meshloom::control

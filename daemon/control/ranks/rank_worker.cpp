@@ -7,11 +7,23 @@
 #include "daemon/control/host/memory_use.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/ranks/rank_error.h"
+#include "daemon/control/ranks/stepped_verbs.h"
 #include "daemon/train/status_agreement.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
 namespace {
+
+/// Of a run that was made, a job's or a client's.
+template <typename AnyRun>
+void describe(const AnyRun& run, v1::CreateRunResult* result) {
+  const train::PromptLimits limits = run.prompt_limits();
+  result->set_step_count(run.step());
+  result->set_vocab_size(limits.vocab_size);
+  result->set_context_length(limits.context_length);
+  for (const auto& note : run.notes()) result->add_notes(note);
+  result->set_plan(run.plan_text());
+}
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -88,19 +100,32 @@ void RankWorker::dispatch(const v1::RankCommand& command, v1::RankResult* result
       saved.set_seconds(seconds_since(begin));
       return;
     }
-    case v1::RankCommand::kExport: {
-      const auto& verb = command.export_();
-      return run_verb(verb.run(),
-                      [&](train::Run& run) { run.export_hf(verb.folder(), verb.dtype()); });
-    }
+    case v1::RankCommand::kCreateSteppedRun:
+      return create_stepped_run(command.create_stepped_run(), result->mutable_create_run());
+    case v1::RankCommand::kExport: return export_run(command.export_());
     case v1::RankCommand::kSample: return begin_sample(command.sample());
     case v1::RankCommand::kAdvanceSample:
       return advance_sample(command.advance_sample(), result->mutable_advance_sample());
     case v1::RankCommand::kEndSample: samples_.erase(command.end_sample().sample()); return;
     case v1::RankCommand::kRecover: return recover(command.recover());
     case v1::RankCommand::kDeleteRun: return delete_run(command.delete_run().run());
-    default: throw InternalError(fmt::format("rank {}: a command without a verb", rank_));
+    default: break;
   }
+  const std::string name = stepped_run_of(command);
+  if (name.empty()) throw InternalError(fmt::format("rank {}: a command without a verb", rank_));
+  train::SteppedRun* run = live(name).stepped.get();
+  if (!run) throw FailedPrecondition(fmt::format("run \"{}\" is a job's", name), "RUN_OF_JOB");
+  factory_.run_in_step([&] { run_stepped_verb(*run, command, result); });
+}
+
+void RankWorker::export_run(const v1::ExportCommand& command) {
+  LiveRun& target = live(command.run());
+  factory_.run_in_step([&] {
+    if (target.job)
+      target.job->export_hf(command.folder(), command.dtype());
+    else
+      target.stepped->export_hf(command.folder(), command.dtype());
+  });
 }
 
 void RankWorker::recover(const v1::RecoverCommand& command) {
@@ -117,9 +142,10 @@ void RankWorker::recover(const v1::RecoverCommand& command) {
 
 void RankWorker::check_recovered() const {
   if (factory_.recoveries() != recoveries_)
-    throw FailedPrecondition(fmt::format("rank {} has given this command up with earlier ones: {}",
-                                         rank_, last_failure_),
-                             "RANKS_RECOVERING");
+    throw RunLost(
+        FailedPrecondition(fmt::format("rank {} has given this command up with earlier ones: {}",
+                                       rank_, last_failure_),
+                           "RANKS_RECOVERING"));
 }
 
 void RankWorker::spoil_runs(const std::string& failure) {
@@ -143,14 +169,26 @@ void RankWorker::create_run(const v1::CreateRunCommand& command, v1::CreateRunRe
   options.allow_fallback = command.allow_fallback();
   std::unique_ptr<train::Run> run;
   factory_.run_in_step([&] { run = factory_.create(command.config(), options); });
-  const train::PromptLimits limits = run->prompt_limits();
-  result->set_step_count(run->step());
-  result->set_vocab_size(limits.vocab_size);
-  result->set_context_length(limits.context_length);
-  for (const auto& note : run->notes()) result->add_notes(note);
-  result->set_plan(run->plan_text());
+  describe(*run, result);
   delete_run(command.run());
-  runs_[command.run()].run = std::move(run);
+  runs_[command.run()].job = std::move(run);
+}
+
+void RankWorker::create_stepped_run(const v1::CreateSteppedRunCommand& command,
+                                    v1::CreateRunResult* result) {
+  check_recovered();
+  train::SteppedRunOptions options;
+  options.name = command.run();
+  options.data_dir = command.data_dir();
+  options.model_folder = command.model_folder();
+  options.state_folder = command.state_folder();
+  options.with_optimizer = !command.without_optimizer();
+  options.dropout = command.dropout();
+  std::unique_ptr<train::SteppedRun> run;
+  factory_.run_in_step([&] { run = factory_.create_stepped(command.config(), options); });
+  describe(*run, result);
+  delete_run(command.run());
+  runs_[command.run()].stepped = std::move(run);
 }
 
 void RankWorker::delete_run(const std::string& name) {
@@ -166,7 +204,11 @@ void RankWorker::begin_sample(const v1::SampleCommand& command) {
                       static_cast<std::uint64_t>(sequence.drawn_before())});
   LiveSample sample{command.run(), nullptr, nullptr};
   if (!command.run().empty()) {
-    run_verb(command.run(), [&](train::Run& run) { sample.sample = run.begin_sample(starts); });
+    LiveRun& target = live(command.run());
+    factory_.run_in_step([&] {
+      sample.sample =
+          target.job ? target.job->begin_sample(starts) : target.stepped->begin_sample(starts);
+    });
   } else if (sources_) {
     sample.source = sources_->find(command.source());
     sample.sample = sample.source->begin_sample(starts);
@@ -181,7 +223,7 @@ void RankWorker::advance_sample(const v1::AdvanceSampleCommand& command,
     throw RunGone(
         fmt::format("sample {} has ended with its run on rank {}", command.sample(), rank_));
   LiveSample& sample = found->second;
-  const std::int64_t step = !sample.run.empty() ? live(sample.run).run->step()
+  const std::int64_t step = !sample.run.empty() ? live(sample.run).step()
                             : sample.source     ? sample.source->step()
                                                 : 0;
   if (!sample.sample) return;
@@ -198,6 +240,8 @@ void RankWorker::advance_sample(const v1::AdvanceSampleCommand& command,
     told.set_token_id(token.id);
     told.set_sequence(static_cast<int>(token.sequence));
     told.set_last(token.last);
+    told.set_logprob(token.log_prob);
+    told.set_tempered_logprob(token.tempered_log_prob);
   }
   result->set_seconds(seconds_since(begin));
   result->set_weights_step(step);
@@ -210,20 +254,28 @@ RankWorker::LiveRun& RankWorker::live(const std::string& name) {
     throw RunGone(fmt::format("run \"{}\" does not exist on rank {}", name, rank_));
   check_recovered();
   if (!found->second.failure.empty())
-    throw FailedPrecondition(
-        fmt::format("run \"{}\" failed before: {}", name, found->second.failure), "RUN_FAILED");
+    throw RunLost(FailedPrecondition(
+        fmt::format("run \"{}\" failed before: {}", name, found->second.failure), "RUN_FAILED"));
   return found->second;
 }
 
+train::Run& RankWorker::live_job(const std::string& name) {
+  LiveRun& found = live(name);
+  if (!found.job)
+    throw FailedPrecondition(fmt::format("run \"{}\" is not a job's", name), "RUN_OF_CLIENT");
+  return *found.job;
+}
+
 void RankWorker::run_verb(const std::string& name, const std::function<void(train::Run&)>& verb) {
-  train::Run& run = *live(name).run;
+  train::Run& run = live_job(name);
   factory_.run_in_step([&] { verb(run); });
 }
 
 void RankWorker::change(const std::string& name, const std::function<void(train::Run&)>& verb) {
+  train::Run& run = live_job(name);
   LiveRun& target = live(name);
   try {
-    factory_.run_in_step([&] { verb(*target.run); });
+    factory_.run_in_step([&] { verb(run); });
   } catch (const std::exception& error) {
     target.failure = error.what();
     throw;

@@ -30,8 +30,11 @@ class RankWorker {
 
  private:
   struct LiveRun {
-    std::unique_ptr<train::Run> run;
+    std::unique_ptr<train::Run> job;             ///< of a job
+    std::unique_ptr<train::SteppedRun> stepped;  ///< or one that a client drives
     std::string failure;
+
+    std::int64_t step() const { return job ? job->step() : stepped->step(); }
   };
   struct LiveSample {
     std::string run;                         ///< empty: of a source
@@ -46,11 +49,15 @@ class RankWorker {
   void spoil_runs(const std::string& failure);
   void dispatch(const v1::RankCommand& command, v1::RankResult* result);
   void create_run(const v1::CreateRunCommand& command, v1::CreateRunResult* result);
+  void create_stepped_run(const v1::CreateSteppedRunCommand& command, v1::CreateRunResult* result);
+  void export_run(const v1::ExportCommand& command);
   void delete_run(const std::string& name);
   void begin_sample(const v1::SampleCommand& command);
   void advance_sample(const v1::AdvanceSampleCommand& command, v1::AdvanceSampleResult* result);
   LiveRun& live(const std::string& name);
-  /// Runs a verb that all ranks of the run take part in: it ends alike on all of them.
+  /// The run of a job. Throws FailedPrecondition for one that a client drives.
+  train::Run& live_job(const std::string& name);
+  /// Runs a verb that all ranks of a job's run take part in: it ends alike on all of them.
   void run_verb(const std::string& name, const std::function<void(train::Run&)>& verb);
   /// The same for one that changes the training state: a failure spoils the run.
   void change(const std::string& name, const std::function<void(train::Run&)>& verb);

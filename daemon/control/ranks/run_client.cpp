@@ -71,6 +71,70 @@ Answer<void> RunClient::remove() const {
   return submit(std::move(command));
 }
 
+Answer<v1::CreateRunResult> RunClient::create(v1::CreateSteppedRunCommand command) const {
+  command.set_run(run_);
+  v1::RankCommand verb;
+  *verb.mutable_create_stepped_run() = std::move(command);
+  return {executor_, executor_.submit(std::move(verb)),
+          [](v1::RankResult result) { return std::move(*result.mutable_create_run()); }};
+}
+
+Answer<v1::LossOutput> RunClient::loss(v1::LossCommand command) const {
+  command.set_run(run_);
+  v1::RankCommand verb;
+  *verb.mutable_loss() = std::move(command);
+  return {executor_, executor_.submit(std::move(verb)),
+          [](v1::RankResult result) { return std::move(*result.mutable_loss()); }};
+}
+
+Answer<void> RunClient::poison(const std::string& cause) const {
+  v1::RankCommand command;
+  command.mutable_poison()->set_run(run_);
+  command.mutable_poison()->set_cause(cause);
+  return submit(std::move(command));
+}
+
+Answer<v1::OptimStepOutput> RunClient::apply_gradients(const v1::OptimStepParams& params) const {
+  v1::RankCommand command;
+  command.mutable_apply_gradients()->set_run(run_);
+  *command.mutable_apply_gradients()->mutable_params() = params;
+  return {executor_, executor_.submit(std::move(command)),
+          [](v1::RankResult result) { return std::move(*result.mutable_apply_gradients()); }};
+}
+
+Answer<v1::WriteStateResult> RunClient::write_state(v1::WriteStateCommand command) const {
+  command.set_run(run_);
+  v1::RankCommand verb;
+  *verb.mutable_write_state() = std::move(command);
+  return {executor_, executor_.submit(std::move(verb)),
+          [](v1::RankResult result) { return std::move(*result.mutable_write_state()); }};
+}
+
+Answer<void> RunClient::load_state(const std::filesystem::path& folder,
+                                   bool without_optimizer) const {
+  v1::RankCommand command;
+  v1::LoadStateCommand& verb = *command.mutable_load_state();
+  verb.set_run(run_);
+  verb.set_folder(folder.string());
+  verb.set_without_optimizer(without_optimizer);
+  return submit(std::move(command));
+}
+
+Answer<v1::ParametersOutput> RunClient::get_parameters(v1::GetParametersCommand command) const {
+  command.set_run(run_);
+  v1::RankCommand verb;
+  *verb.mutable_get_parameters() = std::move(command);
+  return {executor_, executor_.submit(std::move(verb)),
+          [](v1::RankResult result) { return std::move(*result.mutable_parameters()); }};
+}
+
+Answer<void> RunClient::set_parameters(v1::SetParametersCommand command) const {
+  command.set_run(run_);
+  v1::RankCommand verb;
+  *verb.mutable_set_parameters() = std::move(command);
+  return submit(std::move(verb));
+}
+
 Answer<void> RunClient::begin_sample(std::int64_t sample, const std::string& source,
                                      const std::vector<train::SampleStart>& sequences) const {
   v1::RankCommand command;

@@ -54,6 +54,17 @@ class RunClient {
   Answer<void> export_hf(const std::filesystem::path& folder, const std::string& dtype) const;
   Answer<void> remove() const;
 
+  // --- Of a run that a client drives (train/stepped_run.h). Messages are taken as they are; their
+  // field `run` is filled in.
+  Answer<v1::CreateRunResult> create(v1::CreateSteppedRunCommand command) const;
+  Answer<v1::LossOutput> loss(v1::LossCommand command) const;
+  Answer<void> poison(const std::string& cause) const;
+  Answer<v1::OptimStepOutput> apply_gradients(const v1::OptimStepParams& params) const;
+  Answer<v1::WriteStateResult> write_state(v1::WriteStateCommand command) const;
+  Answer<void> load_state(const std::filesystem::path& folder, bool without_optimizer) const;
+  Answer<v1::ParametersOutput> get_parameters(v1::GetParametersCommand command) const;
+  Answer<void> set_parameters(v1::SetParametersCommand command) const;
+
   /// Begins a sample, which draws nothing until it is advanced. `sample` is a number that no other
   /// sample has; `source` is where it is drawn from if there is no run.
   Answer<void> begin_sample(std::int64_t sample, const std::string& source,

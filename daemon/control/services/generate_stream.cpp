@@ -93,23 +93,8 @@ train::SampleStart GenerateStream::start_of(const Sequence& sequence) const {
   return start;
 }
 
-CacheNeed GenerateStream::cache_need() const {
-  CacheNeed need;
-  need.copies = limits_.cache_copies;
-  for (const Sequence& sequence : sequences_) {
-    if (sequence.done) continue;
-    const auto wanted = static_cast<std::int64_t>(sequence.tokens.size()) +
-                        sequence.params.max_tokens() - sequence.drawn;
-    ++need.sequences;
-    need.bytes += std::min(limits_.context_length, wanted) * limits_.cache_bytes;
-  }
-  return need;
-}
-
 void GenerateStream::start_sample() {
   if (sequences_.empty()) begin_sequences();
-  cache_memory_.reset();
-  cache_memory_ = sources_.hold_cache(cache_need());
   SampleTask task{live_run_, loaded_.id, {}};
   drawing_.clear();
   for (std::size_t i = 0; i < sequences_.size(); ++i) {
@@ -117,6 +102,8 @@ void GenerateStream::start_sample() {
     drawing_.push_back(i);
     task.sequences.push_back(start_of(sequences_[i]));
   }
+  cache_memory_.reset();
+  cache_memory_ = sources_.hold_cache(cache_need(limits_, task.sequences));
   channel_ = std::make_shared<TokenChannel>(waker());
   sources_.scheduler().start(std::move(task), channel_);
 }

@@ -43,8 +43,6 @@ class GenerateStream final : public Stream<v1::GenerateResponse> {
 
   void begin_sequences();
   train::SampleStart start_of(const Sequence& sequence) const;
-  /// Of the caches of those that are not done.
-  CacheNeed cache_need() const;
   void start_sample();
   void write_drawn(const TokenChannel::Drawn& drawn);
   void write_token(const DrawnToken& token);

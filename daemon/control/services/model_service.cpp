@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/model_service.h"
 
-#include "daemon/control/net/client_name.h"
+#include "daemon/control/net/call_metadata.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/stores/names.h"
 
 namespace meshloom::control {
 
-std::optional<std::string> ModelServiceImpl::job_with(const std::string& model) const {
-  const auto job = jobs_.user_of_model(model);
-  return job ? std::optional(job_resource(*job)) : std::nullopt;
+std::optional<std::string> ModelServiceImpl::user_of(const std::string& model) const {
+  if (const auto job = jobs_.user_of_model(model)) return job_resource(*job);
+  if (const auto run = runs_.user_of_model(model)) return run_resource(*run);
+  return std::nullopt;
 }
 
 grpc::Status ModelServiceImpl::CreateModel(grpc::ServerContext* context,
@@ -26,7 +27,7 @@ grpc::Status ModelServiceImpl::GetModel(grpc::ServerContext*, const v1::GetModel
   return guarded("GetModel", [&] {
     const std::string id = parse_model_name(request->name());
     *response->mutable_model() = models_.get(id);
-    if (const auto job = job_with(id)) response->mutable_model()->add_users(*job);
+    if (const auto user = user_of(id)) response->mutable_model()->add_users(*user);
   });
 }
 
@@ -47,7 +48,7 @@ grpc::Status ModelServiceImpl::DeleteModel(grpc::ServerContext*,
   return guarded("DeleteModel", [&] {
     const RequestKey key = make_request_key("DeleteModel", *request);
     models_.remove(parse_model_name(request->name()), key,
-                   [this](const std::string& id) { return job_with(id); });
+                   [this](const std::string& id) { return user_of(id); });
   });
 }
 

@@ -4,14 +4,16 @@
 
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/model_store.h"
+#include "daemon/control/stores/run_store.h"
 #include "v1/model_service.grpc.pb.h"
 
 namespace meshloom::control {
 
 class ModelServiceImpl final : public v1::ModelService::Service {
  public:
-  /// `jobs`: what uses models.
-  ModelServiceImpl(ModelStore& models, const JobStore& jobs) : models_(models), jobs_(jobs) {}
+  /// `jobs` and `runs`: what uses models.
+  ModelServiceImpl(ModelStore& models, const JobStore& jobs, const RunStore& runs)
+      : models_(models), jobs_(jobs), runs_(runs) {}
 
   grpc::Status CreateModel(grpc::ServerContext* context, const v1::CreateModelRequest* request,
                            v1::CreateModelResponse* response) override;
@@ -23,10 +25,12 @@ class ModelServiceImpl final : public v1::ModelService::Service {
                            v1::DeleteModelResponse*) override;
 
  private:
-  std::optional<std::string> job_with(const std::string& model) const;
+  /// The resource that uses it.
+  std::optional<std::string> user_of(const std::string& model) const;
 
   ModelStore& models_;
   const JobStore& jobs_;
+  const RunStore& runs_;
 };
 
 }  // namespace meshloom::control

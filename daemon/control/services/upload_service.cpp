@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/upload_service.h"
 
-#include "daemon/control/net/client_name.h"
+#include "daemon/control/net/call_metadata.h"
 #include "daemon/control/net/listen_address.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/stores/names.h"

@@ -97,6 +97,8 @@ class JobStore {
   /// The next job to run; waits for one. Those that took the daemon down come last. Nothing once
   /// closed.
   std::optional<std::string> wait_for_job();
+  /// The same without waiting: nothing if there is none.
+  std::optional<std::string> next_job() const;
   /// A new attempt: PREPARING with the next epoch, which the journal promises to give out once.
   /// Waits for that promise if the disk is full; Unavailable once closed.
   v1::Job begin_attempt(const std::string& id);
@@ -164,6 +166,7 @@ class JobStore {
   void on_refused(Ledger::Ticket ticket);
   void decide(Undecided decided);
 
+  const JobEntry* first_waiting() const;
   JobEntry& entry(const std::string& id) const;
   JobEntry& add_entry(std::unique_ptr<JobEntry> fresh);
   void erase_entry(const std::string& id);

@@ -10,15 +10,25 @@ namespace meshloom::control {
 std::optional<std::string> JobStore::wait_for_job() {
   std::unique_lock lock(mutex_);
   while (!closed_) {
-    const JobEntry* next = nullptr;
-    for (const auto& [number, item] : unfinished_) {
-      if (item->waits || item->active) continue;
-      if (!next || item->job.stalled_attempts() < next->job.stalled_attempts()) next = item;
-    }
-    if (next) return next->id();
+    if (const JobEntry* next = first_waiting()) return next->id();
     changed_.wait(lock);
   }
   return std::nullopt;
+}
+
+std::optional<std::string> JobStore::next_job() const {
+  const std::lock_guard lock(mutex_);
+  const JobEntry* next = closed_ ? nullptr : first_waiting();
+  return next ? std::optional(next->id()) : std::nullopt;
+}
+
+const JobEntry* JobStore::first_waiting() const {
+  const JobEntry* next = nullptr;
+  for (const auto& [number, item] : unfinished_) {
+    if (item->waits || item->active) continue;
+    if (!next || item->job.stalled_attempts() < next->job.stalled_attempts()) next = item;
+  }
+  return next;
 }
 
 v1::Job JobStore::begin_attempt(const std::string& id) {

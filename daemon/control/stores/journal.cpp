@@ -20,7 +20,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "records are written as they lie in memory");
 
 constexpr char kMagic[8] = {'M', 'L', 'J', 'O', 'U', 'R', 'N', '\n'};
-// 1: without states, groups and deletions; 2: without uploads and models.
+// 1: without states, groups and deletions; 2: without uploads, models and runs.
 constexpr std::uint32_t kVersion = 3;
 constexpr std::uint64_t kFileHeader = 16;
 constexpr std::uint64_t kRecordHeader = 16;

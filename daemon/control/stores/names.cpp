@@ -24,7 +24,7 @@ bool is_plain(const std::string& name) {
   });
 }
 
-bool is_job_id(const std::string& id) {
+bool is_id(const std::string& id) {
   return !id.empty() && id.size() <= kLongestName && is_lower_or_digit(id[0]) &&
          std::all_of(id.begin(), id.end(),
                      [](char c) { return is_lower_or_digit(c) || c == '_' || c == '-'; });
@@ -36,9 +36,9 @@ bool is_job_id(const std::string& id) {
                         "NAME_INVALID", {{"name", shown}});
 }
 
-std::string parse_name(const char* kind, std::string_view prefix, const std::string& name) {
+std::string parse_id(const char* kind, std::string_view prefix, const std::string& name) {
   const std::string id = name.rfind(prefix, 0) == 0 ? name.substr(prefix.size()) : name;
-  if (!is_job_id(id)) bad_name(fmt::format("{} name", kind), name, "[a-z0-9][a-z0-9_-]{0,62}");
+  if (!is_id(id)) bad_name(fmt::format("{} name", kind), name, "[a-z0-9][a-z0-9_-]{0,62}");
   return id;
 }
 
@@ -49,18 +49,35 @@ std::uint32_t token_check(const std::string& scope, std::int64_t position) {
 
 }  // namespace
 
-std::string parse_job_name(const std::string& name) { return parse_name("job", "jobs/", name); }
+std::string parse_job_name(const std::string& name) { return parse_id("job", "jobs/", name); }
 std::string job_resource(const std::string& id) { return "jobs/" + id; }
 
 std::string parse_model_name(const std::string& name) {
-  return parse_name("model", "models/", name);
+  return parse_id("model", "models/", name);
 }
 std::string model_resource(const std::string& id) { return "models/" + id; }
 
 std::string parse_upload_name(const std::string& name) {
-  return parse_name("upload", "uploads/", name);
+  return parse_id("upload", "uploads/", name);
 }
 std::string upload_resource(const std::string& id) { return "uploads/" + id; }
+std::string parse_run_name(const std::string& name) { return parse_id("run", "runs/", name); }
+std::string run_resource(const std::string& id) { return "runs/" + id; }
+
+StateName parse_state_name(const std::string& name) {
+  constexpr std::string_view kRuns = "runs/", kStates = "/states/";
+  constexpr const char* kExpected = "runs/RUN/states/NAME";
+  const auto states = name.find(kStates);
+  if (name.rfind(kRuns, 0) != 0 || states == std::string::npos)
+    bad_name("state name", name, kExpected);
+  StateName parsed{name.substr(kRuns.size(), states - kRuns.size()),
+                   name.substr(states + kStates.size())};
+  if (!is_id(parsed.run) || !is_folder_name(parsed.state)) bad_name("state name", name, kExpected);
+  return parsed;
+}
+std::string state_resource(const std::string& run, const std::string& state) {
+  return fmt::format("runs/{}/states/{}", run, state);
+}
 
 bool is_folder_name(const std::string& name) {
   return !name.empty() && name.size() <= kLongestName && is_letter_or_digit(name[0]) &&
@@ -81,7 +98,7 @@ CheckpointName parse_checkpoint_name(const std::string& name) {
   if (slash == std::string::npos) bad_name("checkpoint name", name, kExpected);
   CheckpointName parsed{name.substr(kPrefix.size(), slash - kPrefix.size()),
                         name.substr(slash + 1)};
-  if (!is_job_id(parsed.job) || !is_folder_name(parsed.folder))
+  if (!is_id(parsed.job) || !is_folder_name(parsed.folder))
     bad_name("checkpoint name", name, kExpected);
   return parsed;
 }

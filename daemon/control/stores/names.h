@@ -21,6 +21,18 @@ std::string upload_resource(const std::string& id);
 /// A plain name of a file: [A-Za-z0-9_][A-Za-z0-9._-]{0,127}.
 bool is_file_name(const std::string& name);
 
+/// As parse_job_name, with "runs/".
+std::string parse_run_name(const std::string& name);
+std::string run_resource(const std::string& id);
+
+struct StateName {
+  std::string run;
+  std::string state;
+};
+/// "runs/RUN/states/NAME"; the last is named as the folder of a checkpoint.
+StateName parse_state_name(const std::string& name);
+std::string state_resource(const std::string& run, const std::string& state);
+
 struct CheckpointName {
   std::string job;
   std::string folder;  ///< "step-100", or the folder of an export

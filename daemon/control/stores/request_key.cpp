@@ -28,6 +28,12 @@ std::string deterministic_bytes(const google::protobuf::Message& message) {
 
 }  // namespace
 
+std::string message_digest(const std::string& method, const google::protobuf::Message& message) {
+  const std::string bytes = method + '\0' + deterministic_bytes(message);
+  const auto hash = XXH3_128bits(bytes.data(), bytes.size());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
 RequestKey make_request_key(const std::string& method, const google::protobuf::Message& request) {
   std::unique_ptr<google::protobuf::Message> copy(request.New());
   copy->CopyFrom(request);
@@ -44,9 +50,7 @@ RequestKey make_request_key(const std::string& method, const google::protobuf::M
     throw InvalidArgument("request_id is not valid, expected a UUID or [A-Za-z0-9_-]{1,64}",
                           "REQUEST_ID_INVALID", {{"field", "request_id"}});
   copy->GetReflection()->ClearField(copy.get(), field);
-  const std::string bytes = method + '\0' + deterministic_bytes(*copy);
-  const auto hash = XXH3_128bits(bytes.data(), bytes.size());
-  key.digest = fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+  key.digest = message_digest(method, *copy);
   return key;
 }
 

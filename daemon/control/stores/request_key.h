@@ -8,6 +8,9 @@
 
 namespace meshloom::control {
 
+/// XXH3-128, hexadecimal. Equal messages of one method have equal digests.
+std::string message_digest(const std::string& method, const google::protobuf::Message& message);
+
 /// Equal keys are the same request. Empty id: the client does not ask for it.
 struct RequestKey {
   std::string id;

@@ -24,6 +24,8 @@ class FakeAdmission final : public Admission {
                             {{"field", "run.training.steps"}});
     return {spec.run(), {}};
   }
+  Admitted admit_run(const v1::RunSpec& spec) override { return {spec.config(), {}}; }
+  std::shared_ptr<const void> hold_run(const v1::RunConfig&) override { return nullptr; }
   std::optional<v1::RunConfig> refit(const v1::Job&) override { return std::nullopt; }
   std::filesystem::path find_hf_folder(const std::string& name) override { return folder_ / name; }
   std::filesystem::path model_folder(const v1::RunConfig&) override { return {}; }

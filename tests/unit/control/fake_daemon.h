@@ -14,6 +14,9 @@
 #include "daemon/control/services/checkpoint_service.h"
 #include "daemon/control/services/generate_service.h"
 #include "daemon/control/services/job_service.h"
+#include "daemon/control/stores/run_store.h"
+#include "daemon/control/services/operation_service.h"
+#include "daemon/control/services/run_service.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/control/fake_admission.h"
 #include "tests/unit/control/fake_run.h"
@@ -32,17 +35,22 @@ class FakeDaemon {
   FakeDaemon(const std::filesystem::path& folder, FakePlan& plan, int world_size,
              const FakeDaemonOptions& options = {})
       : state_(folder),
-        store_({state_.journal(), state_.root() / "jobs", false}),
+        store_({.journal = state_.journal(),
+                .jobs_dir = state_.root() / "jobs",
+                .others = {&run_store_}}),
         executor_(world_size, [this](const Error&) { close_queues(); }),
         admission_(plan, folder, options.on_resolve),
-        driver_(store_, executor_, state_, folder, admission_),
+        driver_(store_, executor_, turn_, state_, folder, admission_),
         job_service_(store_, admission_, options.watches),
         generate_service_(SampleSources(store_, scheduler_, sources_, state_, admission_)),
         checkpoint_service_(store_, state_, options.downloads),
         sources_([&plan](const std::filesystem::path& source) {
           return SourceCache::Loaded{nullptr, load_fake_sampler(plan, source)};
         }),
-        scheduler_(executor_, 1.0 / 3.0, [this] { return driver_.busy(); }) {
+        scheduler_(executor_, 1.0 / 3.0, [this] { return driver_.busy(); }),
+        runs_({executor_, turn_, run_store_, scheduler_, admission_, state_, folder}),
+        run_service_(runs_),
+        operation_service_(runs_) {
     for (int rank = 0; rank < world_size; ++rank) {
       queues_.push_back(std::make_unique<CommandQueue>());
       executor_.attach(rank, queues_.back().get());
@@ -51,11 +59,13 @@ class FakeDaemon {
       ranks_.emplace_back([this, &plan, rank] { run_rank(plan, rank); });
     server_ = std::make_unique<GrpcServer>(
         GrpcServerOptions{resolve_listen_address("127.0.0.1:0", "listen"),
-                          {&job_service_, &generate_service_, &checkpoint_service_},
+                          {&job_service_, &generate_service_, &run_service_, &operation_service_,
+                           &checkpoint_service_},
                           64,
                           true});
     server_->set_serving(true);
     driver_.start();
+    runs_.start();
   }
 
   ~FakeDaemon() { stop(); }
@@ -63,14 +73,17 @@ class FakeDaemon {
   /// As SIGTERM does.
   void stop() {
     driver_.request_stop();
+    runs_.request_stop();
     scheduler_.stop();
     sources_.stop();
     driver_.join();
+    runs_.join();
     executor_.stop();
     for (auto& rank : ranks_)
       if (rank.joinable()) rank.join();
     server_->shutdown();
     generate_service_.stop();
+    operation_service_.stop();
   }
 
   std::string address() const { return "127.0.0.1:" + std::to_string(server_->port()); }
@@ -110,16 +123,21 @@ class FakeDaemon {
   }
 
   StateDir state_;
+  RunStore run_store_;
   JobStore store_;
   std::vector<std::unique_ptr<CommandQueue>> queues_;
   Executor executor_;
   FakeAdmission admission_;
+  RanksTurn turn_;
   JobDriver driver_;
   JobServiceImpl job_service_;
   GenerateServiceImpl generate_service_;  ///< what follows calls its streams
   CheckpointServiceImpl checkpoint_service_;
   SourceCache sources_;
   SampleScheduler scheduler_;
+  RunManager runs_;
+  RunServiceImpl run_service_;
+  OperationServiceImpl operation_service_;
   std::unique_ptr<GrpcServer> server_;
   std::vector<std::thread> ranks_;
 };

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "daemon/control/ranks/run_factory.h"
+#include "daemon/train/status_agreement.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -19,6 +20,8 @@ namespace meshloom::control {
 struct FakePlan {
   std::int64_t fail_at_step = -1;       ///< optim_step throws NumericError
   std::int64_t lose_rank_at_step = -1;  ///< optim_step throws CommError
+  /// optim_step of a client's run fails on rank 1 alone.
+  std::atomic<std::int64_t> fail_alone_at_step{-1};
   std::int64_t fail_save_at_step = -1;
   std::atomic<bool> fail_saves{false};
   std::chrono::milliseconds step_time{0};
@@ -26,6 +29,7 @@ struct FakePlan {
   std::int64_t context_length = 64;
   std::chrono::milliseconds token_time{0};
   std::atomic<std::chrono::milliseconds> batch_time{std::chrono::milliseconds(0)};  ///< validation
+  std::size_t parameter_bytes = 0;  ///< of get_parameters, beside the value
   std::atomic<int> live_runs{0};
   std::atomic<int> sources{0};                    ///< loaded at this moment
   std::atomic<std::int64_t> cache_room{1 << 30};  ///< bytes for keys and values of sequences
@@ -143,6 +147,111 @@ class FakeRun final : public train::Run {
   std::vector<std::string> notes_;
 };
 
+/// Gradients are sums of weights of samples, parameters one number: a step takes lr times the
+/// gradients from it. What fails is in FakePlan.
+class FakeSteppedRun final : public train::SteppedRun {
+ public:
+  FakeSteppedRun(FakePlan& plan, const train::SteppedRunOptions& options, bool writes)
+      : plan_(plan), writes_(writes) {
+    ++plan_.live_runs;
+    if (!options.state_folder.empty()) load_state(options.state_folder, options.with_optimizer);
+  }
+  ~FakeSteppedRun() override { --plan_.live_runs; }
+
+  std::int64_t step() const override { return step_; }
+  std::string plan_text() const override { return "one number"; }
+  train::PromptLimits prompt_limits() const override { return plan_.limits(); }
+  const std::vector<std::string>& notes() const override { return notes_; }
+  v1::LossOutput forward_backward(const v1::LossBatch& batch) override {
+    std::this_thread::sleep_for(plan_.step_time);
+    v1::LossOutput output;
+    try {
+      output = forward(batch, false);
+    } catch (const Error& error) {
+      poison(error.what());
+      throw;
+    }
+    gradient_ += output.metrics().at("loss:sum");
+    has_gradients_ = true;
+    return output;
+  }
+  v1::LossOutput forward(const v1::LossBatch& batch, bool) override {
+    v1::LossOutput output;
+    double sum = 0;
+    for (const v1::Datum& datum : batch.data()) {
+      v1::DatumOutput& told = *output.add_outputs();
+      for (int i = 0; i < datum.tokens_size(); ++i) {
+        if (datum.tokens(i) < 0)
+          throw InvalidArgument("a token is negative", "INVALID_ARGUMENT",
+                                {{"field", "data[0].tokens[0]"}});
+        sum += datum.tokens(i);
+        told.add_losses(static_cast<float>(datum.tokens(i)));
+      }
+    }
+    (*output.mutable_metrics())["loss:sum"] = sum;
+    return output;
+  }
+  void poison(const std::string& cause) override {
+    if (poison_.empty()) poison_ = cause;
+  }
+  v1::OptimStepOutput optim_step(const v1::OptimStepParams& params) override {
+    if (step_ + 1 == plan_.fail_alone_at_step)
+      train::rethrow_failed_alone(
+          train::encode_error(std::make_exception_ptr(InternalError("odd", "ODD")), 1), 1);
+    const bool gradients = std::exchange(has_gradients_, false);
+    const double gradient = std::exchange(gradient_, 0.0);
+    if (const std::string cause = std::exchange(poison_, ""); !cause.empty())
+      throw FailedPrecondition("gradients are poisoned: " + cause, "GRADIENTS_POISONED");
+    if (!gradients) throw FailedPrecondition("there are no gradients", "NO_GRADIENTS");
+    weight_ -= params.lr() * gradient;
+    v1::OptimStepOutput output;
+    output.set_step(++step_);
+    output.set_grad_norm(std::abs(gradient));
+    return output;
+  }
+  void save_state(const std::filesystem::path& folder,
+                  const std::map<std::string, std::string>&) override {
+    if (plan_.fail_saves) throw ResourceExhausted("no space left on device", "DISK_FULL");
+    if (!writes_) return;
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / "state") << step_ << ' ' << weight_;
+  }
+  void load_state(const std::filesystem::path& folder, bool with_optimizer) override {
+    std::ifstream(folder / "state") >> step_ >> weight_;
+    if (!with_optimizer) step_ = 0;
+    gradient_ = 0;
+    has_gradients_ = false;
+    poison_.clear();
+  }
+  void export_hf(const std::filesystem::path& folder, const std::string&) override {
+    if (writes_) std::filesystem::create_directories(folder);
+  }
+  std::vector<v1::ParameterValue> get_parameters(const std::vector<std::string>& names) override {
+    std::vector<v1::ParameterValue> values(names.size());
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      values[i].set_name(names[i]);
+      values[i].set_data(std::to_string(weight_) + std::string(plan_.parameter_bytes, ' '));
+    }
+    return values;
+  }
+  void set_parameters(const std::vector<v1::ParameterValue>& values) override {
+    for (const v1::ParameterValue& value : values) weight_ = std::stod(value.data());
+  }
+  std::unique_ptr<train::Sample> begin_sample(
+      const std::vector<train::SampleStart>& sequences) override {
+    return std::make_unique<FakeSample>(plan_, sequences, 'a', true);
+  }
+
+ private:
+  FakePlan& plan_;
+  bool writes_;
+  std::int64_t step_ = 0;
+  double weight_ = 0, gradient_ = 0;
+  bool has_gradients_ = false;
+  std::string poison_;
+  std::vector<std::string> notes_;
+};
+
 class FakeSampler final : public train::Sampler {
  public:
   explicit FakeSampler(FakePlan& plan) : plan_(plan) { ++plan_.sources; }
@@ -164,6 +273,10 @@ class FakeFactory final : public RunFactory {
   std::unique_ptr<train::Run> create(const v1::RunConfig& config,
                                      const train::RunOptions& options) override {
     return std::make_unique<FakeRun>(plan_, config, options, rank_ == 0);
+  }
+  std::unique_ptr<train::SteppedRun> create_stepped(
+      const v1::RunConfig&, const train::SteppedRunOptions& options) override {
+    return std::make_unique<FakeSteppedRun>(plan_, options, rank_ == 0);
   }
 
  private:

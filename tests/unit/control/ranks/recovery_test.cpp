@@ -80,6 +80,10 @@ class AloneFactory final : public RunFactory {
     if (alike) return std::make_unique<AlikeRun>(std::move(run), recoveries_);
     return run;
   }
+  std::unique_ptr<train::SteppedRun> create_stepped(const v1::RunConfig&,
+                                                    const train::SteppedRunOptions&) override {
+    throw InternalError("no client drives a run here");
+  }
   std::uint64_t recoveries() const override { return recoveries_; }
   void join_recovery() override {
     ++joins;

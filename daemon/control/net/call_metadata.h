@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who calls: the name that a client chose, or where it calls from.
+// What a call says beside its request: who calls, tokens.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -7,6 +7,9 @@
 #include <string>
 
 namespace meshloom::control {
+
+/// The value of a metadata key; empty if the client gave none.
+std::string metadata_of(const grpc::ServerContextBase& context, const char* key);
 
 /// The metadata "meshloom-client", or "address:" and the peer's address (client_of_peer), which no
 /// chosen name can be. It tells clients apart and proves nothing. Throws InvalidArgument

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/control/net/client_name.h"
+#include "daemon/control/net/call_metadata.h"
 
 #include <algorithm>
 
@@ -23,6 +23,12 @@ bool is_client_name(const std::string& name) {
 }
 
 }  // namespace
+
+std::string metadata_of(const grpc::ServerContextBase& context, const char* key) {
+  const auto found = context.client_metadata().find(key);
+  if (found == context.client_metadata().end()) return {};
+  return {found->second.data(), found->second.size()};
+}
 
 std::string client_name(const grpc::ServerContextBase& context) {
   const auto& metadata = context.client_metadata();

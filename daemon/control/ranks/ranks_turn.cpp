@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/ranks/ranks_turn.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace meshloom::control {
+
+bool RanksTurn::acquire(const std::string& who, const std::function<bool()>& given_up) {
+  constexpr std::chrono::milliseconds kLookUp{50};
+  std::unique_lock lock(mutex_);
+  queue_.push_back(who);
+  while (true) {
+    lock.unlock();
+    const bool over = given_up();
+    lock.lock();
+    const bool mine = holder_.empty() && queue_.front() == who;
+    if (over || mine) {
+      queue_.erase(std::find(queue_.begin(), queue_.end(), who));
+      if (!over) holder_ = who;
+      changed_.notify_all();
+      return !over;
+    }
+    changed_.wait_for(lock, kLookUp);
+  }
+}
+
+void RanksTurn::release(const std::string& who) {
+  const std::lock_guard lock(mutex_);
+  if (holder_ == who) holder_.clear();
+  changed_.notify_all();
+}
+
+std::vector<std::string> RanksTurn::ahead_of(const std::string& who) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> ahead;
+  if (!holder_.empty() && holder_ != who) ahead.push_back(holder_);
+  ahead.insert(ahead.end(), queue_.begin(), std::find(queue_.begin(), queue_.end(), who));
+  return ahead;
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// RanksTurn: who has the ranks. Jobs and runs that clients drive take turns, first come first
+// served.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace meshloom::control {
+
+/// Any thread may call any method.
+class RanksTurn {
+ public:
+  /// Waits until nobody has the ranks and all that asked before have had them or given up. False if
+  /// `given_up`, asked from time to time without a lock, says so first. `who` is the name of a
+  /// resource, which waits or has its turn once at a time.
+  bool acquire(const std::string& who, const std::function<bool()>& given_up);
+  void release(const std::string& who);
+  /// Who has the ranks, then those that come before `who`, in order; all that wait, if it does not.
+  std::vector<std::string> ahead_of(const std::string& who) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::string> queue_;
+  std::string holder_;  ///< empty: nobody
+};
+
+}  // namespace meshloom::control

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/runs/run_manager.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include "daemon/base/field_error.h"
+#include "daemon/control/host/timestamp.h"
+#include "daemon/control/net/status.h"
+#include "daemon/control/runs/run_token.h"
+#include "daemon/control/stores/names.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+constexpr std::size_t kMostResultBytes = std::size_t{1} << 30;
+constexpr std::size_t kMostOpen = 100;    // runs that have not ended
+constexpr std::size_t kMostEnded = 1000;  // runs without saved states that are kept
+constexpr std::int64_t kLongestLease = 24 * 3600;
+constexpr std::int64_t kLongestGap = 3600;
+constexpr std::chrono::milliseconds kTick{20};
+
+void check_seconds(const char* field, std::int64_t seconds, std::int64_t most) {
+  if (seconds < 0 || seconds > most)
+    base::refuse_field(field, "must be in [0, {}], got {}", most, seconds);
+}
+
+void check_spec(const v1::RunSpec& spec) {
+  if (!spec.name().empty() && parse_run_name(spec.name()) != spec.name())
+    base::refuse_field("spec.name", "must not have a slash");
+  if (!spec.has_config()) base::refuse_field("spec.config", "is missing: it says what to train");
+  check_seconds("spec.lease_seconds", spec.lease_seconds(), kLongestLease);
+  check_seconds("spec.gap_timeout_seconds", spec.gap_timeout_seconds(), kLongestGap);
+  if (spec.without_optimizer() && spec.state().empty())
+    base::refuse_field("spec.without_optimizer", "is of a state: spec.state is empty");
+}
+
+}  // namespace
+
+RunManager::RunManager(const Parts& parts)
+    : parts_(parts), operations_(kMostResultBytes), world_{parts.executor,
+                                                           parts.turn,
+                                                           parts.store,
+                                                           operations_,
+                                                           parts.scheduler,
+                                                           parts.state,
+                                                           parts.data_dir,
+                                                           [this](const std::string& name) { return find_state(name); },
+             [this](const v1::RunConfig& resolved) {
+               return parts_.admission.model_folder(resolved);
+             }} {
+  std::vector<v1::RunRecord> records;
+  for (auto& [id, record] : parts_.store.all()) records.push_back(std::move(record));
+  std::stable_sort(records.begin(), records.end(), [](const auto& a, const auto& b) {
+    return a.run().create_time() < b.run().create_time();
+  });
+  for (v1::RunRecord& record : records) {
+    const bool open = !has_ended(record.run());
+    v1::RunRecord now = RunSession::restarted(std::move(record));
+    if (open) parts_.store.put_kept(now);
+    add(std::move(now));
+  }
+  ticker_ = std::make_unique<Ticker>(kTick, [this] { check_times(); });
+}
+
+RunManager::~RunManager() {
+  request_stop();
+  join();
+  ticker_.reset();
+}
+
+void RunManager::add(v1::RunRecord record) {
+  const auto session = std::make_shared<RunSession>(world_, std::move(record));
+  const std::lock_guard lock(mutex_);
+  const std::int64_t number = next_number_++;
+  by_id_[session->id()] = number;
+  Item& item = items_[number];
+  item.session = session;
+  if (!session->ended()) item.thread = std::thread([this, session] { drive(session); });
+}
+
+void RunManager::drive(const SessionPtr& session) {
+  {
+    std::unique_lock lock(mutex_);
+    started_changed_.wait(lock, [&] { return started_ || world_.stopping; });
+  }
+  const std::string name = run_resource(session->id());
+  const auto given_up = [&] { return world_.stopping || session->ended(); };
+  if (!parts_.turn.acquire(name, given_up)) return;
+  try {
+    const auto memory = parts_.admission.hold_run(session->view().resolved());
+    session->drive();
+  } catch (const std::exception& error) {
+    spdlog::error("run {}: {}", session->id(), error.what());
+  }
+  parts_.turn.release(name);
+}
+
+void RunManager::start() {
+  const std::lock_guard lock(mutex_);
+  started_ = true;
+  started_changed_.notify_all();
+}
+
+void RunManager::request_stop() {
+  const std::lock_guard lock(mutex_);
+  world_.stopping = true;
+  started_changed_.notify_all();
+  for (const auto& [number, item] : items_) item.session->wake();
+}
+
+void RunManager::join() {
+  const std::lock_guard one(joining_);
+  std::vector<std::thread> threads;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [number, item] : items_)
+      if (item.thread.joinable()) threads.push_back(std::move(item.thread));
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+RunManager::SessionPtr RunManager::find(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end())
+    throw NotFound(fmt::format("run \"{}\" does not exist", id), "RUN_NOT_FOUND", {{"run", id}});
+  return items_.at(found->second).session;
+}
+
+std::string RunManager::free_id(const std::string& wanted) const {
+  const std::lock_guard lock(mutex_);
+  const auto taken = [&](const std::string& id) {
+    return by_id_.count(id) > 0 || std::filesystem::exists(parts_.state.run(id));
+  };
+  if (!wanted.empty()) {
+    if (taken(wanted))
+      throw AlreadyExists(
+          fmt::format("a run named \"{}\" exists already; choose another name", wanted),
+          "RUN_EXISTS", {{"run", wanted}, {"field", "spec.name"}});
+    return wanted;
+  }
+  std::int64_t number = next_number_;
+  while (taken(fmt::format("run-{}", number))) ++number;
+  return fmt::format("run-{}", number);
+}
+
+RunManager::Created RunManager::create(const v1::RunSpec& spec, const RequestKey& key,
+                                       const std::string& client) {
+  const std::lock_guard one(creating_);
+  Created created;
+  created.token = make_token();
+  if (const auto first = parts_.store.find_request(key)) {
+    const SessionPtr session = find(*first);
+    session->replace_token(token_digest(created.token));
+    created.run = session->view();
+    return created;
+  }
+  if (world_.stopping) throw Unavailable("the daemon is stopping", "STOPPING");
+  check_spec(spec);
+  if (!spec.state().empty()) find_state(spec.state());
+  const Admitted admitted = parts_.admission.admit_run(spec);
+  forget_oldest();
+  v1::RunRecord record;
+  record.set_token_digest(token_digest(created.token));
+  v1::Run& run = *record.mutable_run();
+  const std::string id = free_id(spec.name());
+  run.set_name(run_resource(id));
+  run.set_state(v1::RUN_STATE_QUEUED);
+  *run.mutable_spec() = spec;
+  run.mutable_spec()->set_name(id);
+  *run.mutable_resolved() = admitted.resolved;
+  run.set_client(client);
+  run.set_epoch(1);
+  run.set_next_seq(1);
+  run.set_create_time(now_rfc3339());
+  parts_.store.put(record, key);
+  std::filesystem::create_directories(parts_.state.run(id) / "states");
+  add(record);
+  spdlog::info("run {}: client {} makes it", id, client);
+  created.run = find(id)->view();
+  created.warnings = admitted.warnings;
+  return created;
+}
+
+void RunManager::forget_oldest() {
+  std::vector<std::string> forgotten;
+  std::vector<std::thread> threads;
+  {
+    const std::lock_guard lock(mutex_);
+    std::size_t open = 0, bare = 0;
+    for (auto& [number, item] : items_) {
+      if (!item.session->ended()) {
+        ++open;
+        continue;
+      }
+      if (item.thread.joinable()) threads.push_back(std::move(item.thread));
+      bare += item.session->view().saved().empty() ? 1 : 0;
+    }
+    if (open >= kMostOpen)
+      throw ResourceExhausted(fmt::format("{} runs are open, no more are taken", open),
+                              "TOO_MANY_RUNS");
+    for (auto item = items_.begin(); item != items_.end() && bare > kMostEnded;) {
+      if (!item->second.session->ended() || !item->second.session->view().saved().empty()) {
+        ++item;
+        continue;
+      }
+      forgotten.push_back(item->second.session->id());
+      by_id_.erase(forgotten.back());
+      item = items_.erase(item);
+      --bare;
+    }
+  }
+  for (std::thread& thread : threads) thread.join();  // they have ended, or are about to
+  for (const std::string& id : forgotten) {
+    parts_.store.remove(id);
+    std::error_code error;
+    std::filesystem::remove_all(parts_.state.run(id), error);
+  }
+}
+
+std::pair<std::vector<v1::Run>, std::int64_t> RunManager::list(std::int64_t position,
+                                                               int size) const {
+  std::vector<std::pair<std::int64_t, SessionPtr>> sessions;
+  std::int64_t next = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto item = items_.upper_bound(position); item != items_.end(); ++item) {
+      if (sessions.size() == static_cast<std::size_t>(size)) {
+        next = sessions.back().first;
+        break;
+      }
+      sessions.emplace_back(item->first, item->second.session);
+    }
+  }
+  std::vector<v1::Run> runs;
+  for (const auto& [number, session] : sessions) {
+    v1::Run run = session->view();
+    run.clear_resolved();
+    run.clear_notes();
+    run.clear_plan();
+    runs.push_back(std::move(run));
+  }
+  return {std::move(runs), next};
+}
+
+v1::SavedState RunManager::find_state(const std::string& name) const {
+  const StateName parsed = parse_state_name(name);
+  try {
+    return find(parsed.run)->find_state(name);
+  } catch (const NotFound&) {
+    throw NotFound(fmt::format("{} does not exist", name), "STATE_NOT_FOUND", {{"state", name}});
+  }
+}
+
+v1::Operation RunManager::operation(const std::string& name) {
+  // "operations/RUN/EPOCH/KEY"
+  constexpr std::string_view kPrefix = "operations/";
+  const auto slash = name.find('/', kPrefix.size());
+  SessionPtr session;
+  if (name.rfind(kPrefix, 0) == 0 && slash != std::string::npos) {
+    const std::lock_guard lock(mutex_);
+    const auto found = by_id_.find(name.substr(kPrefix.size(), slash - kPrefix.size()));
+    if (found != by_id_.end()) session = items_.at(found->second).session;
+  }
+  if (!operations_.has(name) && session) {
+    std::int64_t epoch = 0;
+    std::from_chars(name.data() + slash + 1, name.data() + name.size(), epoch);
+    session->explain_lost(epoch);
+  }
+  v1::Operation operation = operations_.get(name);
+  if (!session) return operation;
+  session->renew_lease();
+  if (operation.state() == v1::OPERATION_STATE_WAITING)
+    operation.set_waits_for(session->waits_for(operation));
+  return operation;
+}
+
+std::shared_ptr<const void> RunManager::hold_cache(
+    const RunSession& run, const std::vector<train::SampleStart>& starts) const {
+  const train::PromptLimits limits = parts_.admission.prompt_limits(run.view().resolved());
+  return parts_.admission.hold_cache(cache_need(limits, starts));
+}
+
+void RunManager::check_times() const {
+  std::vector<SessionPtr> sessions;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, item] : items_)
+      if (!item.session->ended()) sessions.push_back(item.session);
+  }
+  for (const SessionPtr& session : sessions) session->check_times();
+}
+
+}  // namespace meshloom::control

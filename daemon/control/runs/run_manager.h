@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// RunManager: all runs that clients drive.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "daemon/control/host/ticker.h"
+#include "daemon/control/jobs/admission.h"
+#include "daemon/control/runs/run_session.h"
+
+namespace meshloom::control {
+
+/// Any thread may call any method. Ids are names without "runs/".
+class RunManager {
+ public:
+  struct Parts {
+    Executor& executor;
+    RanksTurn& turn;
+    RunStore& store;
+    SampleScheduler& scheduler;
+    Admission& admission;
+    const StateDir& state;
+    std::filesystem::path data_dir;
+  };
+  /// Runs of an earlier daemon that had not ended wait for the ranks again.
+  explicit RunManager(const Parts& parts);
+  ~RunManager();
+  RunManager(const RunManager&) = delete;
+  RunManager& operator=(const RunManager&) = delete;
+
+  /// Lets runs have the ranks. Call when all have joined.
+  void start();
+  /// The run that has the ranks is saved as "stop-STEP" once its verbs in flight are done, for a
+  /// later daemon; nothing is begun. Does not wait.
+  void request_stop();
+  void join();
+
+  struct Created {
+    v1::Run run;
+    std::string token;
+    std::vector<std::string> warnings;
+  };
+  Created create(const v1::RunSpec& spec, const RequestKey& key, const std::string& client);
+  /// Throws NotFound (RUN_NOT_FOUND).
+  std::shared_ptr<RunSession> find(const std::string& id) const;
+  /// Up to `size` runs after `position` (0 at first), oldest first; the position to go on from, 0
+  /// at the end.
+  std::pair<std::vector<v1::Run>, std::int64_t> list(std::int64_t position, int size) const;
+
+  Operations& operations() { return operations_; }
+  /// The operation, with what it waits for; its run's lease is renewed. Throws Aborted
+  /// (RUN_RECOVERED) for one that was lost with its epoch, NotFound.
+  v1::Operation operation(const std::string& name);
+  /// Counts the memory of keys and values of a sample until the result is let go.
+  std::shared_ptr<const void> hold_cache(const RunSession& run,
+                                         const std::vector<train::SampleStart>& starts) const;
+
+ private:
+  using SessionPtr = std::shared_ptr<RunSession>;
+  struct Item {
+    SessionPtr session;
+    std::thread thread;  ///< that drives it
+  };
+
+  void add(v1::RunRecord record);
+  void drive(const SessionPtr& session);
+  std::string free_id(const std::string& wanted) const;
+  v1::SavedState find_state(const std::string& name) const;
+  void check_times() const;
+  void forget_oldest();
+
+  const Parts parts_;
+  Operations operations_;
+  RunWorld world_;
+  mutable std::mutex mutex_;
+  std::condition_variable started_changed_;
+  bool started_ = false;
+  std::int64_t next_number_ = 1;
+  std::map<std::int64_t, Item> items_;  ///< in order of creation
+  std::map<std::string, std::int64_t> by_id_;
+  std::mutex joining_;   ///< taken before the other
+  std::mutex creating_;  ///< one creation at a time; taken before the other
+  std::unique_ptr<Ticker> ticker_;
+};
+
+}  // namespace meshloom::control

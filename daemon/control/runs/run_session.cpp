@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+// RunSession for clients: verbs, the lease, views.
+#include "daemon/control/runs/run_session.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "daemon/control/host/timestamp.h"
+#include "daemon/control/net/status.h"
+#include "daemon/control/runs/run_sample.h"
+#include "daemon/control/runs/run_token.h"
+#include "daemon/control/stores/names.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+constexpr std::size_t kMostWaitingBytes = 256 << 20;
+constexpr std::int64_t kMostAhead = 10'000;  // numbers before the next one that may arrive
+constexpr std::int64_t kRemembered = 10'000;
+
+std::chrono::seconds gap_timeout_of(const v1::RunSpec& spec) {
+  return std::chrono::seconds(spec.gap_timeout_seconds() > 0 ? spec.gap_timeout_seconds() : 60);
+}
+
+std::chrono::seconds lease_of(const v1::RunSpec& spec) {
+  return std::chrono::seconds(spec.lease_seconds() > 0 ? spec.lease_seconds() : 600);
+}
+
+}  // namespace
+
+RunSession::RunSession(RunWorld& world, v1::RunRecord record)
+    : world_(world),
+      id_(parse_run_name(record.run().name())),
+      ranks_(world.executor, id_),
+      record_(std::move(record)),
+      run_(*record_.mutable_run()),
+      sequence_(run_.next_seq(), gap_timeout_of(run_.spec())),
+      renewed_(Clock::now()) {}
+
+v1::RunRecord RunSession::restarted(v1::RunRecord record) {
+  v1::Run& run = *record.mutable_run();
+  if (control::has_ended(run)) return record;
+  if (run.state() == v1::RUN_STATE_CLOSING) {
+    run.set_state(v1::RUN_STATE_CLOSED);
+    run.set_end_time(now_rfc3339());
+    return record;
+  }
+  run.set_epoch(run.epoch() + 1);
+  run.set_next_seq(run.saved().empty() ? 1 : run.saved().rbegin()->next_seq());
+  run.set_step(run.saved().empty() ? 0 : run.saved().rbegin()->step());
+  if (run.state() != v1::RUN_STATE_QUEUED) run.set_state(v1::RUN_STATE_RECOVERING);
+  return record;
+}
+
+std::string RunSession::operation_name(std::int64_t epoch, const std::string& key) const {
+  return fmt::format("operations/{}/{}/{}", id_, epoch, key);
+}
+
+v1::Run RunSession::view() const {
+  v1::Run seen;
+  {
+    const std::lock_guard lock(mutex_);
+    seen = run_;
+    seen.set_next_seq(sequence_.next_new());
+    const auto left = lease_of(run_.spec()) - (Clock::now() - renewed_);
+    if (!has_ended())
+      seen.set_lease_left_ms(std::max<std::int64_t>(
+          0, std::chrono::duration_cast<std::chrono::milliseconds>(left).count()));
+  }
+  if (queued())
+    for (std::string& name : world_.turn.ahead_of(seen.name())) seen.add_ahead(std::move(name));
+  return seen;
+}
+
+void RunSession::check_token(const std::string& token) const {
+  const std::string digest = token_digest(token);
+  const std::lock_guard lock(mutex_);
+  if (equal_in_constant_time(digest, record_.token_digest())) return;
+  throw FailedPrecondition(
+      fmt::format("this is not the token of run \"{}\": send the one that CreateRun returned as "
+                  "metadata \"{}\"",
+                  id_, kRunTokenKey),
+      "TOKEN_INVALID", {{"run", id_}});
+}
+
+void RunSession::replace_token(const std::string& digest) {
+  {
+    const std::lock_guard lock(mutex_);
+    record_.set_token_digest(digest);
+  }
+  persist();
+}
+
+void RunSession::renew_lease() {
+  const std::lock_guard lock(mutex_);
+  renewed_ = Clock::now();
+}
+
+v1::HeartbeatResponse RunSession::heartbeat() {
+  renew_lease();
+  const v1::Run seen = view();
+  v1::HeartbeatResponse response;
+  response.set_state(seen.state());
+  response.set_epoch(seen.epoch());
+  response.set_lease_left_ms(seen.lease_left_ms());
+  return response;
+}
+
+bool RunSession::ended() const {
+  const std::lock_guard lock(mutex_);
+  return has_ended();
+}
+
+const v1::SavedState* RunSession::newest_state() const {
+  return run_.saved().empty() ? nullptr : &*run_.saved().rbegin();
+}
+
+Error RunSession::recovered_error(const std::string& cause) const {
+  const v1::SavedState* state = newest_state();
+  const std::string from = state ? fmt::format("from {} (step {})", state->name(), state->step())
+                                 : "from its initial weights";
+  return Aborted(fmt::format("{}; run \"{}\" begins anew {}, epoch {}, next number {}", cause, id_,
+                             from, run_.epoch(), sequence_.next_new()),
+                 "RUN_RECOVERED",
+                 {{"run", id_},
+                  {"state", state ? state->name() : ""},
+                  {"step", std::to_string(state ? state->step() : 0)},
+                  {"epoch", std::to_string(run_.epoch())},
+                  {"next_seq", std::to_string(sequence_.next_new())}});
+}
+
+void RunSession::check_open(std::int64_t epoch) const {
+  if (has_ended() || end_ || run_.state() == v1::RUN_STATE_CLOSING) {
+    const v1::ErrorDetails& cause = run_.cause();
+    const bool lease = cause.info().reason() == "LEASE_ENDED";
+    const v1::SavedState* state = newest_state();
+    throw FailedPrecondition(fmt::format("run \"{}\" is closed{}", id_,
+                                         cause.message().empty() ? "" : ": " + cause.message()),
+                             lease ? "LEASE_ENDED" : "RUN_CLOSED",
+                             {{"run", id_},
+                              {"state", state ? state->name() : ""},
+                              {"next_seq", std::to_string(state ? state->next_seq() : 1)}});
+  }
+  if (epoch == run_.epoch()) return;
+  if (epoch > 0 && epoch < run_.epoch())
+    throw recovered_error(fmt::format("epoch {} has ended", epoch));
+  throw InvalidArgument(fmt::format("epoch {} is not the run's, which is {}", epoch, run_.epoch()),
+                        "EPOCH_UNKNOWN", {{"field", "id.epoch"}});
+}
+
+void RunSession::refuse_used(std::int64_t seq, const std::string& digest) const {
+  const auto known = digests_.find(seq);
+  if (known != digests_.end() && known->second != digest)
+    throw InvalidArgument(
+        fmt::format("number {} of run \"{}\" was given to another verb", seq, id_),
+        "SEQUENCE_REUSED", {{"field", "id.seq"}, {"run", id_}});
+  throw FailedPrecondition(fmt::format("number {} of run \"{}\" is used up; the next one is {}",
+                                       seq, id_, sequence_.next_new()),
+                           "SEQUENCE_USED",
+                           {{"run", id_}, {"next_seq", std::to_string(sequence_.next_new())}});
+}
+
+v1::Operation RunSession::submit(Verb::Request request) {
+  const v1::VerbId id = id_of(request);
+  const std::string digest = digest_of(request);
+  const std::size_t bytes = bytes_of(request);
+  const std::lock_guard lock(mutex_);
+  renewed_ = Clock::now();
+  check_open(id.epoch());
+  if (id.seq() < 1 || id.seq() - sequence_.next() > kMostAhead)
+    throw InvalidArgument(fmt::format("number {} is out of range: the next one is {}, at most {} "
+                                      "may be ahead of it",
+                                      id.seq(), sequence_.next_new(), kMostAhead),
+                          "SEQUENCE_INVALID", {{"field", "id.seq"}});
+  const std::string name = operation_name(id.epoch(), std::to_string(id.seq()));
+  if (sequence_.used_up(id.seq())) {
+    const auto known = digests_.find(id.seq());
+    if (known != digests_.end() && known->second == digest && world_.operations.has(name))
+      return world_.operations.get(name);
+    refuse_used(id.seq(), digest);
+  }
+  auto verb = std::make_shared<Verb>(Verb{std::move(request), ""});
+  digests_[id.seq()] = digest;
+  if (digests_.size() > kRemembered) digests_.erase(digests_.begin());
+  try {
+    check_verb(verb->request);
+    if (waiting_bytes_ + bytes > kMostWaitingBytes)
+      throw ResourceExhausted(
+          fmt::format("verbs of {} bytes wait already, {} may", waiting_bytes_, kMostWaitingBytes),
+          "VERBS_FULL", {{"run", id_}});
+    v1::Operation operation = world_.operations.add(id_, name, name_of(verb->request));
+    verb->operation = name;
+    waiting_bytes_ += bytes;
+    sequence_.add(id.seq(), std::move(verb), Clock::now());
+    changed_.notify_all();
+    return operation;
+  } catch (...) {
+    // Its number is used up: those behind it go on.
+    sequence_.add(id.seq(), std::move(verb), Clock::now());
+    changed_.notify_all();
+    throw;
+  }
+}
+
+v1::Operation RunSession::sample(std::int64_t epoch, const std::vector<train::SampleStart>& starts,
+                                 int samples, std::optional<std::int64_t> weights_step,
+                                 std::shared_ptr<const void> memory) {
+  std::string name;
+  v1::Operation operation;
+  {
+    const std::lock_guard lock(mutex_);
+    renewed_ = Clock::now();
+    check_open(epoch);
+    if (run_.state() != v1::RUN_STATE_READY)
+      throw FailedPrecondition(fmt::format("run \"{}\" does not have the ranks yet", id_),
+                               "RUN_NOT_READY", {{"run", id_}});
+    if (weights_step && *weights_step != run_.step())
+      throw stale_weights(*weights_step, run_.step());
+    name = operation_name(epoch, fmt::format("sample-{}", next_sample_++));
+    operation = world_.operations.add(id_, name, "sample");
+  }
+  try {
+    RunSample::start(world_.scheduler, world_.operations,
+                     {name, id_, starts, samples, weights_step, std::move(memory)});
+  } catch (...) {
+    world_.operations.fail(name, to_details(std::current_exception()));
+    throw;
+  }
+  return operation;
+}
+
+train::PromptLimits RunSession::prompt_limits() const {
+  const std::lock_guard lock(mutex_);
+  if (run_.state() != v1::RUN_STATE_READY)
+    throw FailedPrecondition(fmt::format("run \"{}\" does not have the ranks yet", id_),
+                             "RUN_NOT_READY", {{"run", id_}});
+  return limits_;
+}
+
+void RunSession::close(const std::optional<Error>& cause) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (has_ended() || end_) return;
+    end_ = End{cause.has_value()};
+    if (cause) *run_.mutable_cause() = to_details(*cause);
+    changed_.notify_all();
+    if (driven_) return;
+  }
+  end_as(v1::RUN_STATE_CLOSED);  // the ranks know nothing of it
+}
+
+void RunSession::end_as(v1::RunState state) {
+  {
+    const std::lock_guard lock(mutex_);
+    fail_waiting(FailedPrecondition(fmt::format("run \"{}\" was closed before", id_), "RUN_CLOSED",
+                                    {{"run", id_}}));
+  }
+  set_state(state);
+  world_.operations.close_run(id_);
+}
+
+v1::SavedState RunSession::find_state(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  const auto found =
+      std::find_if(run_.saved().begin(), run_.saved().end(),
+                   [&](const v1::SavedState& state) { return state.name() == name; });
+  if (found == run_.saved().end())
+    throw NotFound(fmt::format("{} does not exist", name), "STATE_NOT_FOUND", {{"state", name}});
+  return *found;
+}
+
+void RunSession::explain_lost(std::int64_t epoch) const {
+  const std::lock_guard lock(mutex_);
+  if (epoch > 0 && epoch < run_.epoch())
+    throw recovered_error(fmt::format("epoch {} has ended with its operations", epoch));
+}
+
+std::string RunSession::waits_for(const v1::Operation& operation) const {
+  const std::lock_guard lock(mutex_);
+  if (run_.state() == v1::RUN_STATE_QUEUED) {
+    const auto ahead = world_.turn.ahead_of(run_.name());
+    return fmt::format("the ranks, behind {}", fmt::join(ahead, ", "));
+  }
+  std::int64_t seq = 0;
+  const auto slash = operation.name().rfind('/');
+  std::from_chars(operation.name().data() + slash + 1,
+                  operation.name().data() + operation.name().size(), seq);
+  if (const auto missing = sequence_.missing(); missing && seq > *missing)
+    return fmt::format("number {}, which has not arrived", *missing);
+  return fmt::format("{} verbs before it", static_cast<std::int64_t>(in_flight_.size()) +
+                                               std::max<std::int64_t>(0, seq - sequence_.next()));
+}
+
+bool RunSession::queued() const {
+  const std::lock_guard lock(mutex_);
+  return run_.state() == v1::RUN_STATE_QUEUED || run_.state() == v1::RUN_STATE_RECOVERING;
+}
+
+void RunSession::wake() {
+  const std::lock_guard lock(mutex_);
+  changed_.notify_all();
+}
+
+void RunSession::check_times() {
+  std::unique_lock lock(mutex_);
+  if (has_ended() || end_) return;
+  const auto now = Clock::now();
+  if (const auto gap = sequence_.gap_ends(); gap && now >= *gap) {
+    const std::int64_t missing = *sequence_.missing();
+    const auto verbs = sequence_.give_up_gap();
+    const std::int64_t next = sequence_.next();
+    waiting_bytes_ = 0;
+    // What is behind the gap may have been gradients, and what was lost in it too.
+    gap_poison_ = fmt::format("verb {} never arrived", missing);
+    fail_verbs(verbs, Aborted(fmt::format("verb {} of run \"{}\" has not arrived in {} s; the next "
+                                          "number is {}",
+                                          missing, id_, gap_timeout_of(run_.spec()).count(), next),
+                              "SEQUENCE_GAP",
+                              {{"run", id_},
+                               {"missing_seq", std::to_string(missing)},
+                               {"next_seq", std::to_string(next)}}));
+    changed_.notify_all();
+  }
+  if (world_.operations.open_of(id_) > 0) renewed_ = now;
+  if (now - renewed_ < lease_of(run_.spec())) return;
+  lock.unlock();
+  spdlog::warn("run {}: its lease has ended", id_);
+  close(FailedPrecondition(fmt::format("its lease of {} s has ended: no call came for it",
+                                       lease_of(run_.spec()).count()),
+                           "LEASE_ENDED", {{"run", id_}}));
+}
+
+void RunSession::fail_verbs(const std::vector<VerbSequence::VerbPtr>& verbs, const Error& error) {
+  const v1::ErrorDetails details = to_details(error);
+  for (const auto& verb : verbs)
+    if (!verb->operation.empty()) world_.operations.fail(verb->operation, details);
+}
+
+void RunSession::fail_waiting(const Error& error) {
+  waiting_bytes_ = 0;
+  fail_verbs(sequence_.take_all(), error);
+}
+
+void RunSession::persist() {
+  const std::lock_guard one(persist_mutex_);
+  v1::RunRecord record;
+  {
+    const std::lock_guard lock(mutex_);
+    record = record_;
+    record.mutable_run()->set_next_seq(sequence_.next());
+  }
+  world_.store.put_kept(record);
+}
+
+v1::SavedState RunSession::keep_state(v1::SavedState saved) {
+  const std::lock_guard one(persist_mutex_);
+  v1::RunRecord record;
+  std::string replaced;
+  {
+    const std::lock_guard lock(mutex_);
+    record = record_;
+    auto& states = *record.mutable_run()->mutable_saved();
+    for (auto state = states.begin(); state != states.end(); ++state) {
+      if (state->name() != saved.name()) continue;
+      replaced = state->folder();
+      states.erase(state);
+      break;
+    }
+    *states.Add() = saved;
+  }
+  world_.store.put(record);
+  {
+    const std::lock_guard lock(mutex_);
+    *run_.mutable_saved() = record.run().saved();
+  }
+  std::error_code error;
+  if (!replaced.empty()) std::filesystem::remove_all(world_.state.root() / replaced, error);
+  return saved;
+}
+
+void RunSession::delete_state(const std::string& name) {
+  const std::string folder = find_state(name).folder();
+  {
+    const std::lock_guard lock(mutex_);
+    auto& states = *run_.mutable_saved();
+    for (auto state = states.begin(); state != states.end(); ++state) {
+      if (state->name() != name) continue;
+      states.erase(state);
+      break;
+    }
+  }
+  persist();
+  std::error_code error;
+  std::filesystem::remove_all(world_.state.root() / folder, error);
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// RunSession: one run that a client drives: its verbs in order, its lease, its states.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/control/jobs/sample_scheduler.h"
+#include "daemon/control/ranks/ranks_turn.h"
+#include "daemon/control/runs/operations.h"
+#include "daemon/control/runs/verb_launch.h"
+#include "daemon/control/runs/verb_sequence.h"
+#include "daemon/control/stores/run_store.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::control {
+
+/// What all runs of a daemon share; outlives them.
+struct RunWorld {
+  Executor& executor;
+  RanksTurn& turn;
+  RunStore& store;
+  Operations& operations;
+  SampleScheduler& scheduler;
+  const StateDir& state;
+  std::filesystem::path data_dir;
+  /// Finds the saved state of any run by its name. Throws NotFound (STATE_NOT_FOUND).
+  std::function<v1::SavedState(const std::string& name)> find_state;
+  /// As Admission::model_folder.
+  std::function<std::filesystem::path(const v1::RunConfig& resolved)> model_folder;
+  std::atomic<bool> stopping{false};
+};
+
+/// One thread calls drive(); all other methods may be called from any thread. Shared by those who
+/// use it.
+class RunSession : public std::enable_shared_from_this<RunSession> {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// A run that is durable already. After a restart of the daemon it is as restarted() made it.
+  RunSession(RunWorld& world, v1::RunRecord record);
+
+  /// What a record becomes when the daemon that wrote it has ended: the next epoch of a run that
+  /// has not ended, from its last saved state.
+  static v1::RunRecord restarted(v1::RunRecord record);
+
+  // --- For clients.
+  const std::string& id() const { return id_; }
+  v1::Run view() const;
+  /// Throws PermissionDenied-like FailedPrecondition (TOKEN_INVALID) unless it is the run's token.
+  void check_token(const std::string& token) const;
+  /// A repeat of the creation: the token before it ends.
+  void replace_token(const std::string& digest);
+  void renew_lease();
+  v1::HeartbeatResponse heartbeat();
+  v1::Operation submit(Verb::Request request);
+  v1::Operation sample(std::int64_t epoch, const std::vector<train::SampleStart>& starts,
+                       int samples, std::optional<std::int64_t> weights_step,
+                       std::shared_ptr<const void> memory);
+  train::PromptLimits prompt_limits() const;
+  /// Cancels what has not begun and lets the ranks go when what has begun is done. Saved first as
+  /// "lease-STEP" if a cause is given.
+  void close(const std::optional<Error>& cause = std::nullopt);
+  /// Removes a saved state. Throws NotFound.
+  void delete_state(const std::string& name);
+  v1::SavedState find_state(const std::string& name) const;
+  /// Why an operation that is not kept is gone: throws Aborted (RUN_RECOVERED) if it is of an
+  /// earlier epoch.
+  void explain_lost(std::int64_t epoch) const;
+  /// In words, for an operation that waits.
+  std::string waits_for(const v1::Operation& operation) const;
+
+  // --- For the manager.
+  bool ended() const;   ///< CLOSED or FAILED
+  bool queued() const;  ///< waits for the ranks
+  /// Ends gaps and leases whose time has come.
+  void check_times();
+  /// Has the ranks: makes the run on them and carries out verbs until it is closed or the daemon
+  /// stops.
+  void drive();
+  /// Something that drive() waits for may have changed.
+  void wake();
+
+ private:
+  struct End {
+    bool save = false;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  std::string operation_name(std::int64_t epoch, const std::string& key) const;
+  bool has_ended() const { return control::has_ended(run_); }
+  void check_open(std::int64_t epoch) const;
+  [[noreturn]] void refuse_used(std::int64_t seq, const std::string& digest) const;
+  Error recovered_error(const std::string& cause) const;
+  const v1::SavedState* newest_state() const;
+  void fail_waiting(const Error& error);
+  void fail_verbs(const std::vector<VerbSequence::VerbPtr>& verbs, const Error& error);
+  void set_state(v1::RunState state);
+  void end_as(v1::RunState state);
+  void persist();  ///< without the mutex
+  v1::SavedState keep_state(v1::SavedState saved);
+
+  // The thread of drive(), and the one that collects answers.
+  bool make_on_ranks();
+  bool may_start() const;
+  void start_next(Lock& lock);
+  void poison(const std::string& cause);
+  void collect();
+  bool begin_anew(Lock& lock);
+  void save_last(const std::string& name);
+  void end_on_ranks();
+  /// After the last verb; `made`: the ranks have it.
+  void finish(bool made);
+
+  RunWorld& world_;
+  const std::string id_;
+  const RunClient ranks_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  v1::RunRecord record_;
+  v1::Run& run_;  ///< of record_
+  VerbSequence sequence_;
+  std::map<std::int64_t, std::string> digests_;  ///< of verbs of this epoch, by number
+  std::size_t waiting_bytes_ = 0;                ///< of verbs that have not begun
+  std::deque<VerbInFlight> in_flight_;
+  bool collecting_ = false;
+  /// Why gradients are missing that no verb tells of; the ranks are not told yet.
+  std::optional<std::string> gap_poison_;
+  std::optional<Error> lost_;  ///< what the run held on the ranks is lost
+  std::optional<End> end_;     ///< it is to end
+  bool driven_ = false;        ///< the ranks may know of it
+  Clock::time_point renewed_;
+  train::PromptLimits limits_;
+  std::int64_t next_sample_ = 1;
+  std::mutex persist_mutex_;  ///< taken before the other
+};
+
+}  // namespace meshloom::control

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// RunSession with the ranks: verbs become commands, answers become results.
+#include <thread>
+
+#include "daemon/control/host/timestamp.h"
+#include "daemon/control/net/status.h"
+#include "daemon/control/ranks/rank_error.h"
+#include "daemon/control/runs/run_session.h"
+#include "daemon/control/stores/names.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+constexpr std::size_t kMostInFlight = 8;
+
+/// What a failed verb or creation says of the run: that its weights are lost.
+bool loses_run(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const RunLost&) {
+    return true;
+  } catch (const RunGone&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+Error error_of(const std::exception_ptr& error) { return to_error(to_details(error)); }
+
+}  // namespace
+
+void RunSession::set_state(v1::RunState state) {
+  {
+    const std::lock_guard lock(mutex_);
+    run_.set_state(state);
+    if (has_ended()) run_.set_end_time(now_rfc3339());
+    changed_.notify_all();
+  }
+  persist();
+  spdlog::info("run {}: {}", id_,
+               v1::RunState_Name(state).substr(std::string("RUN_STATE_").size()));
+}
+
+bool RunSession::make_on_ranks() {
+  v1::CreateSteppedRunCommand command;
+  {
+    const std::lock_guard lock(mutex_);
+    *command.mutable_config() = run_.resolved();
+    command.set_data_dir(world_.data_dir.string());
+    command.set_dropout(run_.spec().dropout());
+    if (const v1::SavedState* own = newest_state()) {
+      command.set_state_folder((world_.state.root() / own->folder()).string());
+    } else if (!run_.spec().state().empty()) {
+      command.set_without_optimizer(run_.spec().without_optimizer());
+    }
+  }
+  try {
+    command.set_model_folder(world_.model_folder(command.config()).string());
+    if (command.state_folder().empty() && !run_.spec().state().empty())
+      command.set_state_folder(
+          (world_.state.root() / world_.find_state(run_.spec().state()).folder()).string());
+    const v1::CreateRunResult made = ranks_.create(std::move(command)).get();
+    const std::lock_guard lock(mutex_);
+    run_.set_step(made.step_count());
+    run_.set_plan(made.plan());
+    run_.set_vocab_size(made.vocab_size());
+    run_.set_context_length(made.context_length());
+    for (const std::string& note : made.notes()) run_.add_notes(note);
+    limits_ = {made.vocab_size(), made.context_length()};
+    run_.clear_cause();
+    return true;
+  } catch (...) {
+    const Error error = error_of(std::current_exception());
+    spdlog::error("run {} cannot be made: {}", id_, error.what());
+    const std::lock_guard lock(mutex_);
+    *run_.mutable_cause() = to_details(error);
+    return false;
+  }
+}
+
+bool RunSession::may_start() const {
+  const Verb* next = sequence_.front();
+  if (!next || lost_) return false;
+  return reads_files(next->request) ? in_flight_.empty() : in_flight_.size() < kMostInFlight;
+}
+
+void RunSession::poison(const std::string& cause) {
+  try {
+    ranks_.poison(cause);
+  } catch (const Error& error) {
+    spdlog::debug("run {}: its gradients are not poisoned: {}", id_, error.what());
+  }
+}
+
+void RunSession::start_next(Lock& lock) {
+  const auto verb = sequence_.take();
+  const bool refused = verb->operation.empty();
+  waiting_bytes_ -= refused ? 0 : std::min(waiting_bytes_, bytes_of(verb->request));
+  const std::optional<std::string> gap = std::exchange(gap_poison_, std::nullopt);
+  const std::int64_t seq = id_of(verb->request).seq();
+  const VerbPlace place{world_.state, id_, run_.epoch(), world_.find_state,
+                        [this](v1::SavedState saved) { return keep_state(std::move(saved)); }};
+  lock.unlock();
+  if (gap) poison(*gap);
+  const bool skip = std::holds_alternative<v1::SkipRequest>(verb->request);
+  const bool begun = !refused && world_.operations.begin(verb->operation);
+  std::optional<VerbInFlight> started;
+  if (begun) {
+    try {
+      started = launch(ranks_, *verb, place);
+    } catch (...) {
+      world_.operations.fail(verb->operation, to_details(std::current_exception()));
+    }
+  }
+  if ((!started || skip) && adds_gradients(verb->request))
+    poison(fmt::format("verb {} ({}) {}", seq, name_of(verb->request),
+                       skip      ? "never arrived"
+                       : refused ? "was refused"
+                       : begun   ? "did not reach the ranks"
+                                 : "was cancelled"));
+  lock.lock();
+  if (!started) return;
+  in_flight_.push_back(std::move(*started));
+  changed_.notify_all();
+}
+
+void RunSession::collect() {
+  Lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return !collecting_ || !in_flight_.empty(); });
+    if (in_flight_.empty()) return;
+    VerbInFlight& verb = in_flight_.front();  // a deque's elements stay where they are
+    lock.unlock();
+    std::optional<v1::VerbResult> result;
+    std::exception_ptr error;
+    try {
+      result = verb.finish();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    if (result && result->has_optim_step()) run_.set_step(result->optim_step().step());
+    if (result && result->has_saved_weights())
+      result->mutable_saved_weights()->set_step(run_.step());
+    if (error && loses_run(error) && !lost_) lost_ = error_of(error);
+    const std::string operation = verb.operation;
+    in_flight_.pop_front();
+    lock.unlock();
+    if (result)
+      world_.operations.succeed(operation, std::move(*result));
+    else
+      world_.operations.fail(operation, to_details(error));
+    lock.lock();
+    changed_.notify_all();
+  }
+}
+
+bool RunSession::begin_anew(Lock& lock) {
+  const Error cause = *std::exchange(lost_, std::nullopt);
+  run_.set_epoch(run_.epoch() + 1);
+  const v1::SavedState* state = newest_state();
+  const auto verbs = sequence_.take_all();
+  waiting_bytes_ = 0;
+  digests_.clear();
+  gap_poison_.reset();
+  sequence_ = VerbSequence(state ? state->next_seq() : 1, sequence_.gap_timeout());
+  run_.set_step(state ? state->step() : 0);
+  *run_.mutable_cause() = to_details(cause);
+  fail_verbs(verbs, recovered_error(fmt::format("its weights were lost: {}", cause.what())));
+  run_.add_notes(
+      fmt::format("epoch {} began since the weights were lost: {}", run_.epoch(), cause.what()));
+  lock.unlock();
+  set_state(v1::RUN_STATE_RECOVERING);
+  const bool made = make_on_ranks();
+  if (made) set_state(v1::RUN_STATE_READY);
+  lock.lock();
+  return made;
+}
+
+void RunSession::save_last(const std::string& name) {
+  try {
+    v1::SavedState saved;
+    v1::WriteStateCommand command;
+    {
+      const std::lock_guard lock(mutex_);
+      saved.set_epoch(run_.epoch());
+      saved.set_next_seq(sequence_.next());
+      saved.set_step(run_.step());
+    }
+    const std::string state = fmt::format("{}-{}", name, saved.step());
+    saved.set_name(state_resource(id_, state));
+    saved.set_create_time(now_rfc3339());
+    saved.set_folder(
+        fmt::format("runs/{}/states/{}-{}-{}", id_, state, saved.epoch(), saved.next_seq()));
+    command.set_folder((world_.state.root() / saved.folder()).string());
+    ranks_.write_state(std::move(command)).get();
+    keep_state(std::move(saved));
+    spdlog::info("run {}: saved as {}", id_, state);
+  } catch (const Error& error) {
+    spdlog::error("run {}: its last state is not saved: {}", id_, error.what());
+    const std::lock_guard lock(mutex_);
+    run_.add_notes(fmt::format("its last state was not saved: {}", error.what()));
+  }
+}
+
+void RunSession::end_on_ranks() {
+  try {
+    ranks_.remove().get();
+  } catch (const Error& error) {
+    spdlog::warn("run {} was not deleted from the ranks: {}", id_, error.what());
+  }
+}
+
+void RunSession::drive() {
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (has_ended() || end_) return;
+    driven_ = true;
+    first = run_.state() == v1::RUN_STATE_QUEUED;
+  }
+  if (first) set_state(v1::RUN_STATE_CREATING);
+  bool made = make_on_ranks();
+  if (made) {
+    set_state(v1::RUN_STATE_READY);
+    collecting_ = true;
+    std::thread collector([this] { collect(); });
+    Lock lock(mutex_);
+    const auto over = [&] { return end_ || world_.stopping || world_.executor.fatal(); };
+    while (made && !over()) {
+      if (lost_ && in_flight_.empty())
+        made = begin_anew(lock);
+      else if (may_start())
+        start_next(lock);
+      else
+        changed_.wait(lock);
+    }
+    collecting_ = false;
+    changed_.notify_all();
+    lock.unlock();
+    collector.join();  // it takes the answers of all that have begun
+  }
+  finish(made);
+}
+
+void RunSession::finish(bool made) {
+  bool closed = false, save = false, lost = false;
+  {
+    const std::lock_guard lock(mutex_);
+    closed = end_.has_value();
+    save = closed ? end_->save : world_.stopping.load();
+    lost = lost_.has_value();
+  }
+  if (world_.executor.fatal()) return;  // the next daemon begins it anew
+  if (made && save && !lost) save_last(closed ? "lease" : "stop");
+  if (made) end_on_ranks();
+  if (!closed && made) {
+    const std::lock_guard lock(mutex_);
+    fail_waiting(Unavailable("the daemon is stopping", "STOPPING"));
+    return;
+  }
+  end_as(made || closed ? v1::RUN_STATE_CLOSED : v1::RUN_STATE_FAILED);
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/runs/verb.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "daemon/base/field_error.h"
+#include "daemon/control/stores/names.h"
+#include "daemon/control/stores/request_key.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::control {
+namespace {
+
+constexpr std::size_t kLargestMetadata = 64 << 10;
+
+void check_folder_name(const std::string& field, const std::string& name) {
+  if (!is_folder_name(name))
+    base::refuse_field(field, "\"{}\" is not a name, expected [A-Za-z0-9][A-Za-z0-9._-]{{0,62}}",
+                       name.substr(0, 80));
+}
+
+void check_one(const v1::ForwardBackwardRequest&) {}
+void check_one(const v1::ForwardRequest&) {}
+void check_one(const v1::OptimStepRequest&) {}
+void check_one(const v1::SetParametersRequest&) {}
+void check_one(const v1::GetParametersRequest& request) {
+  if (request.names().empty()) base::refuse_field("names", "is empty: name the parameters");
+}
+void check_one(const v1::SaveStateRequest& request) {
+  check_folder_name("name", request.name());
+  std::size_t bytes = 0;
+  for (const auto& [key, value] : request.user_metadata()) bytes += key.size() + value.size();
+  if (bytes > kLargestMetadata)
+    base::refuse_field("user_metadata", "has {} bytes, at most {} are kept", bytes,
+                       kLargestMetadata);
+}
+void check_one(const v1::LoadStateRequest& request) { parse_state_name(request.state()); }
+void check_one(const v1::SaveWeightsRequest& request) { check_folder_name("name", request.name()); }
+void check_one(const v1::SkipRequest& request) {
+  constexpr std::array<std::string_view, 9> kVerbs = {
+      "",           "forward_backward", "forward",        "optim_step",    "save_state",
+      "load_state", "save_weights",     "get_parameters", "set_parameters"};
+  if (std::find(kVerbs.begin(), kVerbs.end(), request.verb()) == kVerbs.end())
+    base::refuse_field("verb", "there is no ordered verb \"{}\"", request.verb().substr(0, 80));
+}
+
+const char* name_one(const v1::ForwardBackwardRequest&) { return "forward_backward"; }
+const char* name_one(const v1::ForwardRequest&) { return "forward"; }
+const char* name_one(const v1::OptimStepRequest&) { return "optim_step"; }
+const char* name_one(const v1::SaveStateRequest&) { return "save_state"; }
+const char* name_one(const v1::LoadStateRequest&) { return "load_state"; }
+const char* name_one(const v1::SaveWeightsRequest&) { return "save_weights"; }
+const char* name_one(const v1::GetParametersRequest&) { return "get_parameters"; }
+const char* name_one(const v1::SetParametersRequest&) { return "set_parameters"; }
+const char* name_one(const v1::SkipRequest&) { return "skip"; }
+
+}  // namespace
+
+const v1::VerbId& id_of(const Verb::Request& request) {
+  return std::visit([](const auto& verb) -> const v1::VerbId& { return verb.id(); }, request);
+}
+
+const char* name_of(const Verb::Request& request) {
+  return std::visit([](const auto& verb) { return name_one(verb); }, request);
+}
+
+std::string digest_of(const Verb::Request& request) {
+  return std::visit([](const auto& verb) { return message_digest(name_one(verb), verb); }, request);
+}
+
+std::size_t bytes_of(const Verb::Request& request) {
+  return std::visit([](const auto& verb) { return verb.ByteSizeLong(); }, request);
+}
+
+bool adds_gradients(const Verb::Request& request) {
+  if (const auto* skip = std::get_if<v1::SkipRequest>(&request))
+    return skip->verb().empty() || skip->verb() == "forward_backward";
+  return std::holds_alternative<v1::ForwardBackwardRequest>(request);
+}
+
+bool reads_files(const Verb::Request& request) {
+  return std::holds_alternative<v1::SaveStateRequest>(request) ||
+         std::holds_alternative<v1::LoadStateRequest>(request) ||
+         std::holds_alternative<v1::SaveWeightsRequest>(request);
+}
+
+void check_verb(const Verb::Request& request) {
+  std::visit([](const auto& verb) { check_one(verb); }, request);
+}
+
+}  // namespace meshloom::control

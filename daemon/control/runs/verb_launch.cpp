@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/runs/verb_launch.h"
+
+#include <filesystem>
+
+#include "daemon/control/host/timestamp.h"
+#include "daemon/control/stores/names.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::control {
+namespace {
+
+namespace fs = std::filesystem;
+using Finish = std::function<v1::VerbResult()>;
+
+Finish finish_loss(const Answer<v1::LossOutput>& answer) {
+  return [answer] {
+    v1::VerbResult result;
+    *result.mutable_loss() = answer.get();
+    return result;
+  };
+}
+
+Finish finish_nothing(const Answer<void>& answer) {
+  return [answer] {
+    answer.get();
+    return v1::VerbResult();
+  };
+}
+
+Finish start(const RunClient& run, const v1::ForwardBackwardRequest& verb, const VerbPlace&) {
+  v1::LossCommand command;
+  *command.mutable_batch() = verb.batch();
+  command.set_backward(true);
+  return finish_loss(run.loss(std::move(command)));
+}
+
+Finish start(const RunClient& run, const v1::ForwardRequest& verb, const VerbPlace&) {
+  v1::LossCommand command;
+  *command.mutable_batch() = verb.batch();
+  command.set_train(verb.train());
+  return finish_loss(run.loss(std::move(command)));
+}
+
+Finish start(const RunClient& run, const v1::OptimStepRequest& verb, const VerbPlace&) {
+  return [answer = run.apply_gradients(verb.params())] {
+    v1::VerbResult result;
+    *result.mutable_optim_step() = answer.get();
+    return result;
+  };
+}
+
+Finish start(const RunClient& run, const v1::SaveStateRequest& verb, const VerbPlace& place) {
+  const std::string name = state_resource(place.run, verb.name());
+  if (!verb.overwrite() && place.state_exists(name))
+    throw AlreadyExists(fmt::format("{} exists already; choose another name, or overwrite", name),
+                        "STATE_EXISTS", {{"state", name}, {"field", "name"}});
+  v1::SavedState saved;
+  saved.set_name(name);
+  saved.set_epoch(place.epoch);
+  saved.set_next_seq(verb.id().seq() + 1);
+  saved.set_create_time(now_rfc3339());
+  saved.set_folder(state_folder_of(place, verb.name(), verb.id().seq()));
+  *saved.mutable_user_metadata() = verb.user_metadata();
+  v1::WriteStateCommand command;
+  command.set_folder((place.state.root() / saved.folder()).string());
+  *command.mutable_user_metadata() = verb.user_metadata();
+  return [answer = run.write_state(std::move(command)), saved, keep = place.keep_state]() mutable {
+    saved.set_step(answer.get().step());
+    v1::VerbResult result;
+    *result.mutable_saved_state() = keep(std::move(saved));
+    return result;
+  };
+}
+
+Finish start(const RunClient& run, const v1::LoadStateRequest& verb, const VerbPlace& place) {
+  const v1::SavedState state = place.find_state(verb.state());
+  return finish_nothing(
+      run.load_state(place.state.root() / state.folder(), verb.without_optimizer()));
+}
+
+Finish start(const RunClient& run, const v1::SaveWeightsRequest& verb, const VerbPlace& place) {
+  const fs::path folder = place.state.run(place.run) / "weights" / verb.name();
+  if (fs::exists(folder))
+    throw AlreadyExists(
+        fmt::format("weights \"{}\" exist already; choose another name", verb.name()),
+        "WEIGHTS_EXIST", {{"weights", verb.name()}, {"field", "name"}});
+  fs::create_directories(folder.parent_path());
+  return [answer = run.export_hf(folder, verb.dtype()), folder] {
+    answer.get();
+    v1::VerbResult result;
+    result.mutable_saved_weights()->set_folder(folder.string());
+    return result;
+  };
+}
+
+Finish start(const RunClient& run, const v1::GetParametersRequest& verb, const VerbPlace&) {
+  v1::GetParametersCommand command;
+  *command.mutable_names() = verb.names();
+  return [answer = run.get_parameters(std::move(command))] {
+    v1::VerbResult result;
+    *result.mutable_parameters() = answer.get();
+    return result;
+  };
+}
+
+Finish start(const RunClient& run, const v1::SetParametersRequest& verb, const VerbPlace&) {
+  v1::SetParametersCommand command;
+  *command.mutable_parameters() = verb.parameters();
+  return finish_nothing(run.set_parameters(std::move(command)));
+}
+
+Finish start(const RunClient&, const v1::SkipRequest&, const VerbPlace&) {
+  return [] { return v1::VerbResult(); };
+}
+
+}  // namespace
+
+bool VerbPlace::state_exists(const std::string& name) const {
+  try {
+    find_state(name);
+    return true;
+  } catch (const NotFound&) {
+    return false;
+  }
+}
+
+std::string state_folder_of(const VerbPlace& place, const std::string& state, std::int64_t seq) {
+  return fmt::format("runs/{}/states/{}-{}-{}", place.run, state, place.epoch, seq);
+}
+
+VerbInFlight launch(const RunClient& run, const Verb& verb, const VerbPlace& place) {
+  return {
+      verb.operation, id_of(verb.request).seq(), adds_gradients(verb.request),
+      std::visit([&](const auto& request) { return start(run, request, place); }, verb.request)};
+}
+
+}  // namespace meshloom::control

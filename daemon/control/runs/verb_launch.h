@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// From verbs of clients to commands of the ranks.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "daemon/control/ranks/run_client.h"
+#include "daemon/control/runs/verb.h"
+#include "daemon/control/stores/state_dir.h"
+
+namespace meshloom::control {
+
+/// A verb that the ranks have.
+struct VerbInFlight {
+  std::string operation;
+  std::int64_t seq = 0;
+  bool adds_gradients = false;
+  /// Waits for the ranks. Throws what the verb throws. Called once.
+  std::function<v1::VerbResult()> finish;
+};
+
+/// What verbs that name files need to know of their run. `states` says which folder of the state
+/// dir a saved state has; it throws NotFound.
+struct VerbPlace {
+  const StateDir& state;
+  std::string run;
+  std::int64_t epoch = 0;
+  std::function<v1::SavedState(const std::string& name)> find_state;
+  /// Makes a state that the ranks have written durable, and returns it complete. Throws where the
+  /// disk is full.
+  std::function<v1::SavedState(v1::SavedState saved)> keep_state;
+  bool state_exists(const std::string& name) const;
+};
+
+/// Where a state that the verb `seq` writes lies: below StateDir::root().
+std::string state_folder_of(const VerbPlace& place, const std::string& state, std::int64_t seq);
+
+/// Gives the ranks the verb's commands. Throws AlreadyExists for the name of a state or of weights
+/// that is taken, NotFound for a state that is not there, and what Executor::submit throws: the
+/// ranks have then heard nothing.
+VerbInFlight launch(const RunClient& run, const Verb& verb, const VerbPlace& place);
+
+}  // namespace meshloom::control

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/services/operation_service.h"
+
+#include "daemon/control/net/call_metadata.h"
+#include "daemon/control/net/status.h"
+#include "daemon/control/runs/run_token.h"
+#include "daemon/control/services/operation_wait.h"
+#include "daemon/control/services/stream.h"
+#include "daemon/control/stores/names.h"
+
+namespace meshloom::control {
+namespace {
+
+constexpr int kMostOperations = 500;
+
+/// The serialised result of an operation in pieces.
+class ResultStream final : public Stream<v1::ReadResultResponse> {
+ public:
+  ResultStream(StreamHost& host, grpc::CallbackServerContext& context, RunManager& runs,
+               const v1::ReadResultRequest& request)
+      : Stream(host, context, "ReadResult"), runs_(runs), request_(request) {}
+
+ private:
+  bool produce() override {
+    if (!opened_) open_result();
+    constexpr std::size_t kPiece = 1 << 20;
+    if (offset_ < bytes_.size()) {
+      v1::ReadResultResponse piece;
+      piece.set_data(bytes_.substr(offset_, kPiece));
+      offset_ += piece.data().size();
+      write(std::move(piece));
+      return true;
+    }
+    runs_.operations().told(request_.name());
+    finish();
+    return false;
+  }
+
+  void open_result() {
+    opened_ = true;
+    const v1::Operation operation = runs_.operation(request_.name());
+    if (operation.state() != v1::OPERATION_STATE_SUCCEEDED)
+      throw FailedPrecondition(
+          fmt::format("operation \"{}\" has no result: it is {}", request_.name(),
+                      v1::OperationState_Name(operation.state())),
+          "OPERATION_NOT_SUCCEEDED", {{"operation", request_.name()}});
+    runs_.operations().result(request_.name())->SerializeToString(&bytes_);
+    if (request_.offset() < 0 || static_cast<std::size_t>(request_.offset()) > bytes_.size())
+      throw OutOfRange(fmt::format("offset {} is not inside the result of {} bytes",
+                                   request_.offset(), bytes_.size()),
+                       "OFFSET_INVALID", {{"field", "offset"}});
+    offset_ = static_cast<std::size_t>(request_.offset());
+  }
+
+  RunManager& runs_;
+  const v1::ReadResultRequest request_;
+  bool opened_ = false;
+  std::string bytes_;
+  std::size_t offset_ = 0;
+};
+
+}  // namespace
+
+OperationServiceImpl::OperationServiceImpl(RunManager& runs, const StreamHost::Options& reads)
+    : runs_(runs), reads_(reads) {}
+
+grpc::Status OperationServiceImpl::GetOperation(grpc::ServerContext*,
+                                                const v1::GetOperationRequest* request,
+                                                v1::GetOperationResponse* response) {
+  return guarded("GetOperation",
+                 [&] { *response->mutable_operation() = runs_.operation(request->name()); });
+}
+
+grpc::ServerUnaryReactor* OperationServiceImpl::WaitOperation(
+    grpc::CallbackServerContext*, const v1::WaitOperationRequest* request,
+    v1::WaitOperationResponse* response) {
+  return OperationWait::begin(runs_, *request, response);
+}
+
+grpc::Status OperationServiceImpl::ListOperations(grpc::ServerContext*,
+                                                  const v1::ListOperationsRequest* request,
+                                                  v1::ListOperationsResponse* response) {
+  return guarded("ListOperations", [&] {
+    const std::string run = parse_run_name(request->run());
+    runs_.find(run);
+    const std::string scope = "operations of " + run;
+    const auto position = parse_page_token(scope, request->page_token());
+    auto [operations, next] = runs_.operations().list(
+        run, position, page_size_or_default(request->page_size(), kMostOperations));
+    for (v1::Operation& operation : operations) *response->add_operations() = std::move(operation);
+    if (next > 0) response->set_next_page_token(make_page_token(scope, next));
+  });
+}
+
+grpc::Status OperationServiceImpl::CancelOperation(grpc::ServerContext* context,
+                                                   const v1::CancelOperationRequest* request,
+                                                   v1::CancelOperationResponse* response) {
+  return guarded("CancelOperation", [&] {
+    runs_.find(runs_.operations().run_of(request->name()))
+        ->check_token(metadata_of(*context, kRunTokenKey));
+    *response->mutable_operation() = runs_.operations().cancel(request->name());
+  });
+}
+
+grpc::ServerWriteReactor<v1::ReadResultResponse>* OperationServiceImpl::ReadResult(
+    grpc::CallbackServerContext* context, const v1::ReadResultRequest* request) {
+  return std::make_shared<ResultStream>(reads_, *context, runs_, *request)->open();
+}
+
+}  // namespace meshloom::control

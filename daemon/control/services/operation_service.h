@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// OperationService: what became of the verbs of runs.
+#pragma once
+
+#include "daemon/control/runs/run_manager.h"
+#include "daemon/control/services/stream_host.h"
+#include "v1/operation_service.grpc.pb.h"
+
+namespace meshloom::control {
+
+class OperationServiceImpl final
+    : public v1::OperationService::WithCallbackMethod_WaitOperation<
+          v1::OperationService::WithCallbackMethod_ReadResult<v1::OperationService::Service>> {
+ public:
+  OperationServiceImpl(RunManager& runs,
+                       const StreamHost::Options& reads = {"reads of results", 64, 2});
+
+  grpc::Status GetOperation(grpc::ServerContext*, const v1::GetOperationRequest* request,
+                            v1::GetOperationResponse* response) override;
+  grpc::ServerUnaryReactor* WaitOperation(grpc::CallbackServerContext* context,
+                                          const v1::WaitOperationRequest* request,
+                                          v1::WaitOperationResponse* response) override;
+  grpc::Status ListOperations(grpc::ServerContext*, const v1::ListOperationsRequest* request,
+                              v1::ListOperationsResponse* response) override;
+  grpc::Status CancelOperation(grpc::ServerContext*, const v1::CancelOperationRequest* request,
+                               v1::CancelOperationResponse* response) override;
+  grpc::ServerWriteReactor<v1::ReadResultResponse>* ReadResult(
+      grpc::CallbackServerContext* context, const v1::ReadResultRequest* request) override;
+  /// After the server's shutdown: the runs may end then.
+  void stop() { reads_.stop(); }
+
+ private:
+  RunManager& runs_;
+  StreamHost reads_;
+};
+
+}  // namespace meshloom::control

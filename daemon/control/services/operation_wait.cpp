@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/services/operation_wait.h"
+
+#include <chrono>
+
+#include "daemon/base/field_error.h"
+#include "daemon/control/net/status.h"
+
+namespace meshloom::control {
+namespace {
+
+constexpr std::int64_t kLongestMs = 60'000;
+
+}  // namespace
+
+OperationWait* OperationWait::begin(RunManager& runs, const v1::WaitOperationRequest& request,
+                                    v1::WaitOperationResponse* response) {
+  const std::shared_ptr<OperationWait> call(new OperationWait(runs, request.name(), response));
+  call->self_ = call;
+  const grpc::Status status = guarded("WaitOperation", [&] {
+    if (request.timeout_ms() < 0)
+      base::refuse_field("timeout_ms", "{} is negative", request.timeout_ms());
+    runs.operation(request.name());  // it exists, and its run's lease is renewed
+    call->wait(request.timeout_ms() == 0 ? kLongestMs : std::min(request.timeout_ms(), kLongestMs));
+  });
+  if (!status.ok()) call->answer(status);
+  return call.get();
+}
+
+void OperationWait::wait(std::int64_t timeout_ms) {
+  const std::int64_t waiter = runs_.operations().when_ended(name_, [weak = weak_from_this()] {
+    // Locks of the run may be held here, so that only the operations are asked.
+    if (const auto self = weak.lock())
+      self->answer_with([&] { return self->runs_.operations().get(self->name_); });
+  });
+  if (waiter == 0) return;  // it had ended
+  const std::lock_guard lock(mutex_);
+  waiter_ = waiter;
+  if (answered_) return;
+  alarm_.Set(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms),
+             [self = shared_from_this()](bool rang) {
+               if (rang) self->answer_with([&] { return self->runs_.operation(self->name_); });
+             });
+}
+
+void OperationWait::answer(const grpc::Status& status) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (answered_) return;
+    answered_ = true;
+  }
+  Finish(status);
+}
+
+void OperationWait::answer_with(const std::function<v1::Operation()>& look) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (answered_) return;
+    answered_ = true;
+  }
+  Finish(guarded("WaitOperation", [&] { *response_->mutable_operation() = look(); }));
+}
+
+void OperationWait::OnCancel() { answer(grpc::Status::CANCELLED); }
+
+void OperationWait::OnDone() {
+  std::int64_t waiter = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    waiter = waiter_;
+  }
+  runs_.operations().forget_waiter(name_, waiter);
+  alarm_.Cancel();
+  const auto last = std::move(self_);
+}
+
+}  // namespace meshloom::control

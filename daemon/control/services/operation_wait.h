@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call that waits for an operation and occupies no thread meanwhile.
+#pragma once
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "daemon/control/runs/run_manager.h"
+#include "v1/operation_service.pb.h"
+
+namespace meshloom::control {
+
+/// Lives until gRPC is done with the call and its alarm has rung or was cancelled.
+class OperationWait final : public grpc::ServerUnaryReactor,
+                            public std::enable_shared_from_this<OperationWait> {
+ public:
+  static OperationWait* begin(RunManager& runs, const v1::WaitOperationRequest& request,
+                              v1::WaitOperationResponse* response);
+
+ private:
+  OperationWait(RunManager& runs, std::string name, v1::WaitOperationResponse* response)
+      : runs_(runs), name_(std::move(name)), response_(response) {}
+  void wait(std::int64_t timeout_ms);
+  /// The first call counts. Any thread.
+  void answer(const grpc::Status& status);
+  /// With the operation as it is now, which `look` finds.
+  void answer_with(const std::function<v1::Operation()>& look);
+  void OnCancel() override;
+  void OnDone() override;
+
+  RunManager& runs_;
+  const std::string name_;
+  v1::WaitOperationResponse* response_;
+  std::mutex mutex_;
+  bool answered_ = false;
+  std::int64_t waiter_ = 0;
+  grpc::Alarm alarm_;
+  std::shared_ptr<OperationWait> self_;  ///< until OnDone
+};
+
+}  // namespace meshloom::control

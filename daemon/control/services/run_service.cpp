@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/services/run_service.h"
+
+#include <algorithm>
+
+#include "daemon/base/field_error.h"
+#include "daemon/control/net/call_metadata.h"
+#include "daemon/control/net/status.h"
+#include "daemon/control/runs/run_token.h"
+#include "daemon/control/services/generate_request.h"
+#include "daemon/control/stores/names.h"
+#include "daemon/control/stores/request_key.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+constexpr int kMostRuns = 500;
+
+}  // namespace
+
+std::shared_ptr<RunSession> RunServiceImpl::own_run(const grpc::ServerContext& context,
+                                                    const std::string& name) const {
+  auto run = runs_.find(parse_run_name(name));
+  run->check_token(metadata_of(context, kRunTokenKey));
+  return run;
+}
+
+template <typename Request, typename Response>
+grpc::Status RunServiceImpl::submit(const char* method, const grpc::ServerContext& context,
+                                    const Request& request, Response* response) const {
+  return guarded(method, [&] {
+    *response->mutable_operation() = own_run(context, request.id().run())->submit(request);
+  });
+}
+
+grpc::Status RunServiceImpl::CreateRun(grpc::ServerContext* context,
+                                       const v1::CreateRunRequest* request,
+                                       v1::CreateRunResponse* response) {
+  return guarded("CreateRun", [&] {
+    RunManager::Created created =
+        runs_.create(request->spec(), make_request_key("CreateRun", *request), client_name(*context));
+    *response->mutable_run() = std::move(created.run);
+    response->set_token(created.token);
+    for (std::string& warning : created.warnings) response->add_warnings(std::move(warning));
+  });
+}
+
+grpc::Status RunServiceImpl::GetRun(grpc::ServerContext*, const v1::GetRunRequest* request,
+                                    v1::GetRunResponse* response) {
+  return guarded("GetRun", [&] {
+    *response->mutable_run() = runs_.find(parse_run_name(request->name()))->view();
+  });
+}
+
+grpc::Status RunServiceImpl::ListRuns(grpc::ServerContext*, const v1::ListRunsRequest* request,
+                                      v1::ListRunsResponse* response) {
+  return guarded("ListRuns", [&] {
+    const auto position = parse_page_token("runs", request->page_token());
+    auto [runs, next] = runs_.list(position, page_size_or_default(request->page_size(), kMostRuns));
+    for (v1::Run& run : runs) *response->add_runs() = std::move(run);
+    if (next > 0) response->set_next_page_token(make_page_token("runs", next));
+  });
+}
+
+grpc::Status RunServiceImpl::CloseRun(grpc::ServerContext* context,
+                                      const v1::CloseRunRequest* request,
+                                      v1::CloseRunResponse* response) {
+  return guarded("CloseRun", [&] {
+    const auto run = own_run(*context, request->name());
+    spdlog::info("run {}: its client closes it", run->id());
+    run->close();
+    *response->mutable_run() = run->view();
+  });
+}
+
+grpc::Status RunServiceImpl::Heartbeat(grpc::ServerContext* context,
+                                       const v1::HeartbeatRequest* request,
+                                       v1::HeartbeatResponse* response) {
+  return guarded("Heartbeat", [&] { *response = own_run(*context, request->name())->heartbeat(); });
+}
+
+grpc::Status RunServiceImpl::DeleteState(grpc::ServerContext* context,
+                                         const v1::DeleteStateRequest* request,
+                                         v1::DeleteStateResponse*) {
+  return guarded("DeleteState", [&] {
+    const StateName name = parse_state_name(request->name());
+    own_run(*context, name.run)->delete_state(request->name());
+  });
+}
+
+grpc::Status RunServiceImpl::ForwardBackward(grpc::ServerContext* context,
+                                             const v1::ForwardBackwardRequest* request,
+                                             v1::ForwardBackwardResponse* response) {
+  return submit("ForwardBackward", *context, *request, response);
+}
+
+grpc::Status RunServiceImpl::Forward(grpc::ServerContext* context,
+                                     const v1::ForwardRequest* request,
+                                     v1::ForwardResponse* response) {
+  return submit("Forward", *context, *request, response);
+}
+
+grpc::Status RunServiceImpl::OptimStep(grpc::ServerContext* context,
+                                       const v1::OptimStepRequest* request,
+                                       v1::OptimStepResponse* response) {
+  return submit("OptimStep", *context, *request, response);
+}
+
+grpc::Status RunServiceImpl::SaveState(grpc::ServerContext* context,
+                                       const v1::SaveStateRequest* request,
+                                       v1::SaveStateResponse* response) {
+  return submit("SaveState", *context, *request, response);
+}
+
+grpc::Status RunServiceImpl::LoadState(grpc::ServerContext* context,
+                                       const v1::LoadStateRequest* request,
+                                       v1::LoadStateResponse* response) {
+  return submit("LoadState", *context, *request, response);
+}
+
+grpc::Status RunServiceImpl::SaveWeights(grpc::ServerContext* context,
+                                         const v1::SaveWeightsRequest* request,
+                                         v1::SaveWeightsResponse* response) {
+  return submit("SaveWeights", *context, *request, response);
+}
+
+grpc::Status RunServiceImpl::GetParameters(grpc::ServerContext* context,
+                                           const v1::GetParametersRequest* request,
+                                           v1::GetParametersResponse* response) {
+  return submit("GetParameters", *context, *request, response);
+}
+
+grpc::Status RunServiceImpl::SetParameters(grpc::ServerContext* context,
+                                           const v1::SetParametersRequest* request,
+                                           v1::SetParametersResponse* response) {
+  return submit("SetParameters", *context, *request, response);
+}
+
+grpc::Status RunServiceImpl::Skip(grpc::ServerContext* context, const v1::SkipRequest* request,
+                                  v1::SkipResponse* response) {
+  return submit("Skip", *context, *request, response);
+}
+
+grpc::Status RunServiceImpl::Sample(grpc::ServerContext* context, const v1::SampleRequest* request,
+                                    v1::SampleResponse* response) {
+  return guarded("Sample", [&] {
+    const auto run = own_run(*context, request->run());
+    v1::GenerateRequest asked;
+    *asked.mutable_prompts() = request->prompts();
+    asked.set_samples(request->samples());
+    *asked.mutable_params() = request->params();
+    if (asked.prompts().empty()) base::refuse_field("prompts", "is empty: give one or more");
+    const v1::SamplingParams params = checked_params(asked);
+    const auto starts = sequence_starts(asked, params, run->prompt_limits());
+    std::optional<std::int64_t> step;
+    if (request->has_weights_step()) step = request->weights_step();
+    *response->mutable_operation() =
+        run->sample(request->epoch(), starts, std::max(request->samples(), 1), step,
+                    runs_.hold_cache(*run, starts));
+  });
+}
+
+}  // namespace meshloom::control

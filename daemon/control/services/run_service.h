@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// RunService: runs that clients drive step by step.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "daemon/control/runs/run_manager.h"
+#include "v1/run_service.grpc.pb.h"
+
+namespace meshloom::control {
+
+class RunServiceImpl final : public v1::RunService::Service {
+ public:
+  explicit RunServiceImpl(RunManager& runs) : runs_(runs) {}
+
+  grpc::Status CreateRun(grpc::ServerContext* context, const v1::CreateRunRequest* request,
+                         v1::CreateRunResponse* response) override;
+  grpc::Status GetRun(grpc::ServerContext* context, const v1::GetRunRequest* request,
+                      v1::GetRunResponse* response) override;
+  grpc::Status ListRuns(grpc::ServerContext* context, const v1::ListRunsRequest* request,
+                        v1::ListRunsResponse* response) override;
+  grpc::Status CloseRun(grpc::ServerContext* context, const v1::CloseRunRequest* request,
+                        v1::CloseRunResponse* response) override;
+  grpc::Status Heartbeat(grpc::ServerContext* context, const v1::HeartbeatRequest* request,
+                         v1::HeartbeatResponse* response) override;
+  grpc::Status DeleteState(grpc::ServerContext* context, const v1::DeleteStateRequest* request,
+                           v1::DeleteStateResponse* response) override;
+
+  grpc::Status ForwardBackward(grpc::ServerContext* context,
+                               const v1::ForwardBackwardRequest* request,
+                               v1::ForwardBackwardResponse* response) override;
+  grpc::Status Forward(grpc::ServerContext* context, const v1::ForwardRequest* request,
+                       v1::ForwardResponse* response) override;
+  grpc::Status OptimStep(grpc::ServerContext* context, const v1::OptimStepRequest* request,
+                         v1::OptimStepResponse* response) override;
+  grpc::Status SaveState(grpc::ServerContext* context, const v1::SaveStateRequest* request,
+                         v1::SaveStateResponse* response) override;
+  grpc::Status LoadState(grpc::ServerContext* context, const v1::LoadStateRequest* request,
+                         v1::LoadStateResponse* response) override;
+  grpc::Status SaveWeights(grpc::ServerContext* context, const v1::SaveWeightsRequest* request,
+                           v1::SaveWeightsResponse* response) override;
+  grpc::Status GetParameters(grpc::ServerContext* context, const v1::GetParametersRequest* request,
+                             v1::GetParametersResponse* response) override;
+  grpc::Status SetParameters(grpc::ServerContext* context, const v1::SetParametersRequest* request,
+                             v1::SetParametersResponse* response) override;
+  grpc::Status Skip(grpc::ServerContext* context, const v1::SkipRequest* request,
+                    v1::SkipResponse* response) override;
+  grpc::Status Sample(grpc::ServerContext* context, const v1::SampleRequest* request,
+                      v1::SampleResponse* response) override;
+
+ private:
+  /// The run of that name, if the call has its token.
+  std::shared_ptr<RunSession> own_run(const grpc::ServerContext& context,
+                                      const std::string& name) const;
+  template <typename Request, typename Response>
+  grpc::Status submit(const char* method, const grpc::ServerContext& context,
+                      const Request& request, Response* response) const;
+
+  RunManager& runs_;
+};
+
+}  // namespace meshloom::control

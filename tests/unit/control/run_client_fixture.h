@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// A client of runs over real gRPC, and a daemon with fake runs on two ranks for it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/control/runs/run_token.h"
+#include "tests/unit/control/fake_daemon.h"
+
+namespace meshloom::control {
+
+inline v1::ErrorInfo info_of(const grpc::Status& status) {
+  v1::RpcStatus wire;
+  v1::ErrorInfo info;
+  if (wire.ParseFromString(status.error_details()) && wire.details_size() > 0)
+    info.ParseFromString(wire.details(0).value());
+  return info;
+}
+
+/// A client of one run.
+class Client {
+ public:
+  explicit Client(const std::shared_ptr<grpc::Channel>& channel)
+      : runs_(v1::RunService::NewStub(channel)),
+        operations_(v1::OperationService::NewStub(channel)) {}
+
+  grpc::Status create(v1::RunSpec spec = {}, const std::string& request_id = "") {
+    spec.mutable_config();
+    v1::CreateRunRequest request;
+    *request.mutable_spec() = spec;
+    request.set_request_id(request_id);
+    grpc::ClientContext context;
+    context.AddMetadata("meshloom-client", "tester");
+    v1::CreateRunResponse response;
+    const grpc::Status status = runs_->CreateRun(&context, request, &response);
+    if (status.ok()) {
+      run_ = response.run();
+      token_ = response.token();
+    }
+    return status;
+  }
+  v1::Run get() {
+    v1::GetRunRequest request;
+    request.set_name(run_.name());
+    grpc::ClientContext context;
+    v1::GetRunResponse response;
+    runs_->GetRun(&context, request, &response);
+    return response.run();
+  }
+  v1::Run wait_for(v1::RunState state) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (get().state() != state && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return get();
+  }
+
+  grpc::Status forward_backward(std::int64_t seq, const std::vector<int>& tokens,
+                                std::int64_t epoch = 1) {
+    v1::ForwardBackwardRequest request;
+    v1::Datum& datum = *request.mutable_batch()->add_data();
+    for (const int token : tokens) datum.add_tokens(token);
+    return call<v1::ForwardBackwardResponse>(&v1::RunService::Stub::ForwardBackward, request, seq,
+                                             epoch);
+  }
+  grpc::Status optim_step(std::int64_t seq, double lr = 1, std::int64_t epoch = 1) {
+    v1::OptimStepRequest request;
+    request.mutable_params()->set_lr(lr);
+    return call<v1::OptimStepResponse>(&v1::RunService::Stub::OptimStep, request, seq, epoch);
+  }
+  grpc::Status save_state(std::int64_t seq, const std::string& name, std::int64_t epoch = 1) {
+    v1::SaveStateRequest request;
+    request.set_name(name);
+    return call<v1::SaveStateResponse>(&v1::RunService::Stub::SaveState, request, seq, epoch);
+  }
+  grpc::Status load_state(std::int64_t seq, const std::string& state) {
+    v1::LoadStateRequest request;
+    request.set_state(state);
+    return call<v1::LoadStateResponse>(&v1::RunService::Stub::LoadState, request, seq, 1);
+  }
+  grpc::Status get_weight(std::int64_t seq, std::int64_t epoch = 1) {
+    v1::GetParametersRequest request;
+    request.add_names("w");
+    return call<v1::GetParametersResponse>(&v1::RunService::Stub::GetParameters, request, seq,
+                                           epoch);
+  }
+  grpc::Status skip(std::int64_t seq) {
+    return call<v1::SkipResponse>(&v1::RunService::Stub::Skip, v1::SkipRequest(), seq, 1);
+  }
+  grpc::Status close() {
+    v1::CloseRunRequest request;
+    request.set_name(run_.name());
+    grpc::ClientContext context;
+    context.AddMetadata(kRunTokenKey, token_);
+    v1::CloseRunResponse response;
+    return runs_->CloseRun(&context, request, &response);
+  }
+  grpc::Status sample(int samples, int max_tokens) {
+    v1::SampleRequest request;
+    request.set_run(run_.name());
+    request.set_epoch(1);
+    request.add_prompts()->set_prompt("ab");
+    request.set_samples(samples);
+    request.mutable_params()->set_max_tokens(max_tokens);
+    grpc::ClientContext context;
+    context.AddMetadata(kRunTokenKey, token_);
+    v1::SampleResponse response;
+    const grpc::Status status = runs_->Sample(&context, request, &response);
+    last_ = response.operation();
+    return status;
+  }
+
+  std::string name_of(std::int64_t seq, std::int64_t epoch = 1) const {
+    return fmt::format("operations/{}/{}/{}", run_.name().substr(5), epoch, seq);
+  }
+  v1::Operation wait(const std::string& name, std::int64_t timeout_ms = 20'000) {
+    v1::WaitOperationRequest request;
+    request.set_name(name);
+    request.set_timeout_ms(timeout_ms);
+    grpc::ClientContext context;
+    v1::WaitOperationResponse response;
+    status_ = operations_->WaitOperation(&context, request, &response);
+    return response.operation();
+  }
+  v1::Operation wait(std::int64_t seq) { return wait(name_of(seq)); }
+  grpc::Status cancel(std::int64_t seq) {
+    v1::CancelOperationRequest request;
+    request.set_name(name_of(seq));
+    grpc::ClientContext context;
+    context.AddMetadata(kRunTokenKey, token_);
+    v1::CancelOperationResponse response;
+    return operations_->CancelOperation(&context, request, &response);
+  }
+  std::string read_result(const std::string& name, std::vector<std::size_t>* pieces) {
+    v1::ReadResultRequest request;
+    request.set_name(name);
+    grpc::ClientContext context;
+    auto reader = operations_->ReadResult(&context, request);
+    std::string bytes;
+    for (v1::ReadResultResponse piece; reader->Read(&piece);) {
+      bytes += piece.data();
+      pieces->push_back(piece.data().size());
+    }
+    status_ = reader->Finish();
+    return bytes;
+  }
+
+  v1::Run run_;
+  std::string token_;
+  v1::Operation last_;
+  grpc::Status status_;
+
+ private:
+  template <typename Response, typename Method, typename Request>
+  grpc::Status call(Method method, Request request, std::int64_t seq, std::int64_t epoch) {
+    request.mutable_id()->set_run(run_.name());
+    request.mutable_id()->set_epoch(epoch);
+    request.mutable_id()->set_seq(seq);
+    grpc::ClientContext context;
+    context.AddMetadata(kRunTokenKey, token_);
+    Response response;
+    const grpc::Status status = (runs_.get()->*method)(&context, request, &response);
+    last_ = response.operation();
+    return status;
+  }
+
+  std::unique_ptr<v1::RunService::Stub> runs_;
+  std::unique_ptr<v1::OperationService::Stub> operations_;
+};
+
+class RunServiceTest : public ::testing::Test {
+ protected:
+  void start() { daemon_ = std::make_unique<FakeDaemon>(folder_ / "state", plan_, 2); }
+  void restart() {
+    daemon_.reset();
+    start();
+  }
+  Client client() { return Client(daemon_->channel()); }
+  Client with_run(v1::RunSpec spec = {}) {
+    Client made = client();
+    const grpc::Status status = made.create(std::move(spec));
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return made;
+  }
+  static double weight(const v1::Operation& operation) {
+    return std::stod(operation.result().parameters().parameters(0).data());
+  }
+
+  test::TempFolder folder_;
+  FakePlan plan_;
+  std::unique_ptr<FakeDaemon> daemon_;
+};
+
+}  // namespace meshloom::control

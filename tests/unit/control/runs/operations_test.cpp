@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/runs/operations.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/base/error.h"
+
+namespace meshloom::control {
+namespace {
+
+v1::VerbResult result_of(std::size_t bytes) {
+  v1::VerbResult result;
+  result.mutable_parameters()->add_parameters()->set_data(std::string(bytes, 'x'));
+  return result;
+}
+
+std::string name_of(int i) { return "operations/r/1/" + std::to_string(i); }
+
+TEST(Operations, AResultStaysUntilItWasTold) {
+  Operations operations(1 << 20);
+  const int many = static_cast<int>(Operations::kKept) + 50;
+  for (int i = 0; i < many; ++i) {
+    operations.add("r", name_of(i), "forward");
+    operations.succeed(name_of(i), result_of(10));
+  }
+  for (int i = 0; i < many; ++i) EXPECT_TRUE(operations.has(name_of(i))) << i;
+  for (int i = 0; i < many; ++i) EXPECT_GT(operations.get(name_of(i)).result_bytes(), 0);
+  operations.add("r", name_of(many), "forward");
+  for (int i = 0; i < 20; ++i) {
+    operations.add("r", name_of(many + 1 + i), "forward");
+    operations.fail(name_of(many + 1 + i), {});
+  }
+  EXPECT_FALSE(operations.has(name_of(0)));
+  EXPECT_TRUE(operations.has(name_of(many - 1)));
+  EXPECT_EQ(operations.open_of("r"), 1);
+}
+
+TEST(Operations, WhatIsNotFetchedRefusesNewOnes) {
+  Operations operations(1000);
+  operations.add("r", name_of(0), "forward");
+  operations.succeed(name_of(0), result_of(2000));
+  try {
+    operations.add("r", name_of(1), "forward");
+    FAIL();
+  } catch (const ResourceExhausted& error) {
+    EXPECT_EQ(error.reason(), "RESULTS_FULL");
+  }
+  EXPECT_TRUE(operations.has(name_of(0)));
+}
+
+TEST(Operations, OneThatHasBegunIsNotCancelled) {
+  Operations operations(1000);
+  operations.add("r", name_of(0), "forward");
+  EXPECT_TRUE(operations.begin(name_of(0)));
+  EXPECT_THROW(operations.cancel(name_of(0)), FailedPrecondition);
+  operations.add("r", name_of(1), "forward");
+  EXPECT_EQ(operations.cancel(name_of(1)).state(), v1::OPERATION_STATE_CANCELLED);
+  EXPECT_EQ(operations.cancel(name_of(1)).state(), v1::OPERATION_STATE_CANCELLED);
+  EXPECT_FALSE(operations.begin(name_of(1)));
+  operations.succeed(name_of(1), result_of(1));
+  EXPECT_EQ(operations.get(name_of(1)).state(), v1::OPERATION_STATE_CANCELLED);
+}
+
+TEST(Operations, ALargeResultIsNotTakenAlong) {
+  Operations operations(std::size_t{1} << 30);
+  operations.add("r", name_of(0), "get_parameters");
+  operations.succeed(name_of(0), result_of(Operations::kInlineBytes + 1));
+  const v1::Operation seen = operations.get(name_of(0));
+  EXPECT_FALSE(seen.has_result());
+  EXPECT_GT(seen.result_bytes(), static_cast<std::int64_t>(Operations::kInlineBytes));
+  ASSERT_NE(operations.result(name_of(0)), nullptr);
+}
+
+TEST(Operations, WaitersAreCalledOnce) {
+  Operations operations(1000);
+  int called = 0;
+  operations.add("r", name_of(0), "forward");
+  operations.when_ended(name_of(0), [&] { ++called; });
+  const auto forgotten = operations.when_ended(name_of(0), [&] { called += 100; });
+  operations.forget_waiter(name_of(0), forgotten);
+  operations.succeed(name_of(0), {});
+  operations.fail(name_of(0), {});
+  EXPECT_EQ(called, 1);
+  EXPECT_EQ(operations.when_ended(name_of(0), [&] { ++called; }), 0);
+  EXPECT_EQ(called, 2);
+}
+
+}  // namespace
+}  // namespace meshloom::control

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs that clients drive, over real gRPC, with fake runs on two ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "tests/unit/control/run_client_fixture.h"
+
+namespace meshloom::control {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+TEST_F(RunServiceTest, VerbsRunInTheOrderOfTheirNumbers) {
+  start();
+  std::mt19937 random(3);
+  for (int round = 0; round < 5; ++round) {
+    Client client = with_run();
+    // Gradients of 1, 2, 4 in two steps, then the weight.
+    std::vector<std::function<grpc::Status()>> verbs = {[&] { return client.forward_backward(1, {1}); },
+                                                        [&] { return client.optim_step(2, 10); },
+                                                        [&] { return client.forward_backward(3, {2}); },
+                                                        [&] { return client.forward_backward(4, {4}); },
+                                                        [&] { return client.optim_step(5, 1); },
+                                                        [&] { return client.get_weight(6); }};
+    std::shuffle(verbs.begin(), verbs.end(), random);
+    for (const auto& verb : verbs) EXPECT_TRUE(verb().ok());
+    EXPECT_EQ(weight(client.wait(6)), -16.0);
+    EXPECT_EQ(client.wait(5).result().optim_step().step(), 2);
+    EXPECT_EQ(client.get().step(), 2);
+    EXPECT_EQ(client.get().next_seq(), 7);
+    EXPECT_TRUE(client.close().ok());
+    EXPECT_EQ(client.wait_for(v1::RUN_STATE_CLOSED).state(), v1::RUN_STATE_CLOSED);
+  }
+  EXPECT_EQ(plan_.live_runs, 0);
+}
+
+TEST_F(RunServiceTest, ARepeatGetsTheSameOperationAndAnotherVerbIsRefused) {
+  start();
+  Client client = with_run();
+  ASSERT_TRUE(client.forward_backward(1, {1}).ok());
+  client.wait(1);
+  ASSERT_TRUE(client.forward_backward(1, {1}).ok());
+  EXPECT_EQ(client.last_.name(), client.name_of(1));
+  EXPECT_EQ(client.last_.state(), v1::OPERATION_STATE_SUCCEEDED);
+  EXPECT_EQ(info_of(client.forward_backward(1, {2})).reason(), "SEQUENCE_REUSED");
+  client.optim_step(2);
+  client.get_weight(3);
+  EXPECT_EQ(weight(client.wait(3)), -1.0);
+}
+
+TEST_F(RunServiceTest, AFailedForwardBackwardPoisonsTheStep) {
+  start();
+  Client client = with_run();
+  client.forward_backward(1, {5});
+  client.forward_backward(2, {-1});
+  client.optim_step(3);
+  client.forward_backward(4, {3});
+  client.optim_step(5);
+  client.get_weight(6);
+  EXPECT_EQ(client.wait(1).state(), v1::OPERATION_STATE_SUCCEEDED);
+  EXPECT_EQ(client.wait(2).error().info().metadata().at("field"), "data[0].tokens[0]");
+  EXPECT_EQ(client.wait(3).error().info().reason(), "GRADIENTS_POISONED");
+  EXPECT_EQ(client.wait(5).state(), v1::OPERATION_STATE_SUCCEEDED);
+  EXPECT_EQ(weight(client.wait(6)), -3.0);
+}
+
+TEST_F(RunServiceTest, ARefusedVerbUsesItsNumberUpAndPoisons) {
+  start();
+  Client client = with_run();
+  EXPECT_EQ(info_of(client.save_state(1, "no/slash")).reason(), "INVALID_ARGUMENT");
+  client.forward_backward(2, {5});
+  EXPECT_TRUE(client.skip(3).ok());  // a ForwardBackward that never arrived
+  client.optim_step(4);
+  client.get_weight(5);
+  EXPECT_EQ(client.wait(4).error().info().reason(), "GRADIENTS_POISONED");
+  EXPECT_THAT(client.wait(4).error().message(), HasSubstr("verb 3 (skip) never arrived"));
+  EXPECT_EQ(weight(client.wait(5)), 0.0);
+  EXPECT_EQ(info_of(client.forward_backward(1, {1})).reason(), "SEQUENCE_REUSED");
+}
+
+TEST_F(RunServiceTest, AGapFailsWhatWaitsAndNamesTheNextNumber) {
+  start();
+  v1::RunSpec spec;
+  spec.set_gap_timeout_seconds(1);
+  Client client = with_run(spec);
+  client.forward_backward(1, {5});
+  client.optim_step(3);
+  client.optim_step(4);
+  const v1::Operation waiting = client.wait(client.name_of(3), 1);
+  EXPECT_EQ(waiting.state(), v1::OPERATION_STATE_WAITING);
+  const v1::Operation lost = client.wait(3);
+  EXPECT_EQ(lost.error().info().reason(), "SEQUENCE_GAP");
+  EXPECT_EQ(lost.error().info().metadata().at("missing_seq"), "2");
+  EXPECT_EQ(lost.error().info().metadata().at("next_seq"), "5");
+  EXPECT_EQ(info_of(client.forward_backward(2, {1})).reason(), "SEQUENCE_USED");
+  client.optim_step(5);
+  EXPECT_EQ(client.wait(5).error().info().reason(), "GRADIENTS_POISONED");
+  client.forward_backward(6, {2});
+  client.optim_step(7);
+  EXPECT_EQ(client.wait(7).state(), v1::OPERATION_STATE_SUCCEEDED);
+}
+
+TEST_F(RunServiceTest, ACancelledForwardBackwardPoisons) {
+  plan_.step_time = 50ms;
+  start();
+  Client client = with_run();
+  for (int seq = 1; seq <= 12; ++seq) client.forward_backward(seq, {1});
+  EXPECT_TRUE(client.cancel(12).ok());
+  client.optim_step(13);
+  EXPECT_EQ(client.wait(12).state(), v1::OPERATION_STATE_CANCELLED);
+  EXPECT_THAT(client.wait(13).error().message(),
+              HasSubstr("verb 12 (forward_backward) was cancelled"));
+  EXPECT_EQ(info_of(client.cancel(13)).reason(), "OPERATION_ENDED");
+}
+
+TEST_F(RunServiceTest, TokensAndEpochsAreChecked) {
+  start();
+  Client client = with_run();
+  EXPECT_EQ(client.token_.size(), 32u);
+  EXPECT_EQ(client.get().client(), "tester");
+  const std::string token = client.token_;
+  client.token_ = make_token();
+  EXPECT_EQ(info_of(client.forward_backward(1, {1})).reason(), "TOKEN_INVALID");
+  EXPECT_EQ(info_of(client.close()).reason(), "TOKEN_INVALID");
+  client.token_ = token;
+  EXPECT_EQ(info_of(client.forward_backward(1, {1}, 2)).reason(), "EPOCH_UNKNOWN");
+  EXPECT_EQ(info_of(client.forward_backward(0, {1})).reason(), "SEQUENCE_INVALID");
+  EXPECT_TRUE(client.forward_backward(1, {1}).ok());
+}
+
+TEST_F(RunServiceTest, ARunWaitsBehindAnotherAndBehindAJob) {
+  plan_.step_time = 1ms;
+  start();
+  Client first = with_run();
+  first.wait_for(v1::RUN_STATE_READY);
+  v1::JobSpec job;
+  job.set_name("between");
+  job.mutable_run()->mutable_training()->set_steps(3);
+  daemon_->store().submit(job, job.run(), {});
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  while (daemon_->store().get("between").notes_size() == 0 &&
+         std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(1ms);
+  Client second = with_run();
+  second.forward_backward(1, {1});
+  EXPECT_THAT(daemon_->store().get("between").notes(0), HasSubstr("behind " + first.run_.name()));
+  std::vector<std::string> ahead;
+  for (int i = 0; i < 2000 && ahead.size() < 2; ++i) {
+    const v1::Run seen = second.get();
+    ahead.assign(seen.ahead().begin(), seen.ahead().end());
+    std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_EQ(ahead, (std::vector<std::string>{first.run_.name(), "jobs/between"}));
+  EXPECT_THAT(second.wait(second.name_of(1), 1).waits_for(), HasSubstr("jobs/between"));
+  EXPECT_EQ(daemon_->store().get("between").state(), v1::JOB_STATE_QUEUED);
+  first.close();
+  EXPECT_EQ(second.wait(1).state(), v1::OPERATION_STATE_SUCCEEDED);
+  EXPECT_EQ(daemon_->store().get("between").state(), v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST_F(RunServiceTest, ALeaseThatEndsSavesAndFreesTheRanks) {
+  start();
+  v1::RunSpec spec;
+  spec.set_lease_seconds(1);
+  Client client = with_run(spec);
+  client.forward_backward(1, {1});
+  client.optim_step(2);
+  client.wait(2);
+  const v1::Run closed = client.wait_for(v1::RUN_STATE_CLOSED);
+  EXPECT_EQ(closed.state(), v1::RUN_STATE_CLOSED);
+  EXPECT_EQ(closed.cause().info().reason(), "LEASE_ENDED");
+  ASSERT_EQ(closed.saved_size(), 1);
+  EXPECT_EQ(closed.saved(0).name(), client.run_.name() + "/states/lease-1");
+  const v1::ErrorInfo refused = info_of(client.forward_backward(3, {1}));
+  EXPECT_EQ(refused.reason(), "LEASE_ENDED");
+  EXPECT_EQ(refused.metadata().at("next_seq"), "3");
+  v1::RunSpec next;
+  next.set_state(closed.saved(0).name());
+  Client after = with_run(next);
+  after.get_weight(1);
+  EXPECT_EQ(weight(after.wait(1)), -1.0);
+  EXPECT_EQ(after.get().step(), 1);
+}
+
+TEST_F(RunServiceTest, SavedStatesAreLoadedAndReplacedOnRequestAlone) {
+  start();
+  Client client = with_run();
+  client.forward_backward(1, {1});
+  client.optim_step(2);
+  client.save_state(3, "a");
+  client.forward_backward(4, {1});
+  client.optim_step(5);
+  client.save_state(6, "a");
+  client.load_state(7, client.run_.name() + "/states/a");
+  client.get_weight(8);
+  client.load_state(9, client.run_.name() + "/states/b");
+  EXPECT_EQ(client.wait(3).result().saved_state().next_seq(), 4);
+  EXPECT_EQ(client.wait(3).result().saved_state().step(), 1);
+  EXPECT_EQ(client.wait(6).error().info().reason(), "STATE_EXISTS");
+  EXPECT_EQ(weight(client.wait(8)), -1.0);
+  EXPECT_EQ(client.wait(9).error().info().reason(), "STATE_NOT_FOUND");
+}
+
+TEST_F(RunServiceTest, ARestartGoesOnFromTheLastSavedState) {
+  start();
+  Client client = with_run();
+  client.forward_backward(1, {1});
+  client.optim_step(2);
+  client.save_state(3, "a");
+  client.wait(3);
+  const std::string name = client.run_.name(), token = client.token_;
+  restart();
+  Client after = this->client();
+  after.run_.set_name(name);
+  after.token_ = token;
+  v1::Run run = after.wait_for(v1::RUN_STATE_READY);
+  EXPECT_EQ(run.epoch(), 2);
+  EXPECT_EQ(run.step(), 1);
+  after.wait(after.name_of(2));
+  EXPECT_EQ(info_of(after.status_).reason(), "RUN_RECOVERED");
+  const v1::ErrorInfo stale = info_of(after.forward_backward(4, {1}));
+  EXPECT_EQ(stale.reason(), "RUN_RECOVERED");
+  EXPECT_EQ(stale.metadata().at("epoch"), "2");
+  EXPECT_EQ(stale.metadata().at("next_seq"), std::to_string(run.next_seq()));
+  after.get_weight(run.next_seq(), 2);
+  EXPECT_EQ(weight(after.wait(after.name_of(run.next_seq(), 2))), -1.0);
+}
+
+TEST_F(RunServiceTest, ARankThatFailsAloneBeginsTheNextEpoch) {
+  plan_.fail_alone_at_step = 2;
+  start();
+  Client client = with_run();
+  client.forward_backward(1, {1});
+  client.optim_step(2);
+  client.save_state(3, "a");
+  client.wait(3);
+  client.forward_backward(4, {1});
+  client.forward_backward(6, {1});  // waits for number 5
+  client.optim_step(5);
+  EXPECT_EQ(client.wait(5).error().info().reason(), "ODD");
+  EXPECT_NE(client.wait(6).state(), v1::OPERATION_STATE_SUCCEEDED);
+  plan_.fail_alone_at_step = -1;
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  while ((client.get().epoch() != 2 || client.get().state() != v1::RUN_STATE_READY) &&
+         std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(1ms);
+  const v1::ErrorInfo stale = info_of(client.forward_backward(7, {1}));
+  EXPECT_EQ(stale.reason(), "RUN_RECOVERED");
+  EXPECT_EQ(stale.metadata().at("next_seq"), "4");
+  EXPECT_EQ(stale.metadata().at("state"), client.run_.name() + "/states/a");
+  client.get_weight(4, 2);
+  EXPECT_EQ(weight(client.wait(client.name_of(4, 2))), -1.0);
+  EXPECT_EQ(plan_.live_runs, 2);
+}
+
+TEST_F(RunServiceTest, ALargeResultIsReadInPieces) {
+  plan_.parameter_bytes = 3'000'000;
+  start();
+  Client client = with_run();
+  client.get_weight(1);
+  const v1::Operation done = client.wait(1);
+  EXPECT_EQ(done.state(), v1::OPERATION_STATE_SUCCEEDED);
+  EXPECT_FALSE(done.has_result());
+  std::vector<std::size_t> pieces;
+  v1::VerbResult result;
+  ASSERT_TRUE(result.ParseFromString(client.read_result(client.name_of(1), &pieces)));
+  EXPECT_EQ(pieces.size(), 3u);
+  EXPECT_GT(result.parameters().parameters(0).data().size(), 3'000'000u);
+}
+
+TEST_F(RunServiceTest, SamplesAreOperations) {
+  start();
+  Client client = with_run();
+  client.wait_for(v1::RUN_STATE_READY);
+  ASSERT_TRUE(client.sample(3, 4).ok());
+  const v1::Operation done = client.wait(client.last_.name());
+  ASSERT_EQ(done.state(), v1::OPERATION_STATE_SUCCEEDED) << done.error().message();
+  ASSERT_EQ(done.result().sample().sequences_size(), 3);
+  for (const v1::SampledSequence& sequence : done.result().sample().sequences()) {
+    EXPECT_EQ(sequence.token_ids_size(), 4);
+    EXPECT_EQ(sequence.finish_reason(), "length");
+    EXPECT_EQ(sequence.prompt(), 0);
+  }
+}
+
+TEST_F(RunServiceTest, ARepeatedCreationIsTheSameRunWithANewToken) {
+  start();
+  Client client = this->client();
+  v1::RunSpec spec;
+  ASSERT_TRUE(client.create(spec, "0b3c").ok());
+  const std::string name = client.run_.name(), token = client.token_;
+  ASSERT_TRUE(client.create(spec, "0b3c").ok());
+  EXPECT_EQ(client.run_.name(), name);
+  EXPECT_TRUE(client.forward_backward(1, {1}).ok());
+  client.token_ = token;
+  EXPECT_EQ(info_of(client.forward_backward(2, {1})).reason(), "TOKEN_INVALID");
+}
+
+}  // namespace
+}  // namespace meshloom::control
