@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Client of meshloomd: training runs driven step by step."""
+
+from meshloom.client import Client
+from meshloom.data import Datum, LossResult, OptimStepResult, SampledSequence, SavedState
+from meshloom.errors import (Aborted, AlreadyExists, Cancelled, DeadlineExceeded, FailedPrecondition,
+                             GradientsPoisoned, InvalidArgument, LeaseEnded, MeshloomError, NotFound, RequestTooLarge,
+                             ResourceExhausted, RunClosed, RunRecovered, SequenceGap, Unavailable, Violation)
+from meshloom.future import Future
+from meshloom.run import TrainingRun
+
+__all__ = [
+    "Aborted", "AlreadyExists", "Cancelled", "Client", "Datum", "DeadlineExceeded", "FailedPrecondition", "Future",
+    "GradientsPoisoned", "InvalidArgument", "LeaseEnded", "LossResult", "MeshloomError", "NotFound",
+    "OptimStepResult", "RequestTooLarge", "ResourceExhausted", "RunClosed", "RunRecovered", "SampledSequence",
+    "SavedState", "SequenceGap", "TrainingRun", "Unavailable", "Violation",
+]

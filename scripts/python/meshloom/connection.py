@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connection: one channel to a daemon, its calls with deadlines and retries."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any, Callable, Iterator
+
+import grpc
+
+from meshloom import errors
+from meshloom.v1 import (job_service_pb2_grpc, operation_service_pb2_grpc, run_pb2, operation_service_pb2,
+                         run_service_pb2_grpc, worker_service_pb2_grpc)
+
+CALL_SECONDS = 30.0
+TOKEN_KEY = "meshloom-run-token"
+_OPTIONS = [
+    ("grpc.max_receive_message_length", 32 << 20),
+    ("grpc.max_send_message_length", -1),  # the daemon says what is too large
+    ("grpc.enable_retries", 0),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+]
+
+
+class Connection:
+    """May be used by several threads. `retry_seconds`: how long calls are tried again while the daemon is not there."""
+
+    def __init__(self, address: str, client: str, retry_seconds: float) -> None:
+        self.address = address
+        self.retry_seconds = retry_seconds
+        self._metadata = (("meshloom-client", client),)
+        self._channel = grpc.insecure_channel(address, options=_OPTIONS)
+        self.runs: Any = run_service_pb2_grpc.RunServiceStub(self._channel)
+        self.operations: Any = operation_service_pb2_grpc.OperationServiceStub(self._channel)
+        self.jobs: Any = job_service_pb2_grpc.JobServiceStub(self._channel)
+        self.workers: Any = worker_service_pb2_grpc.WorkerServiceStub(self._channel)
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def call(self, method: Callable[..., Any], request: Any, token: str = "", seconds: float = CALL_SECONDS,
+             retry_seconds: float | None = None) -> Any:
+        """A unary call. UNAVAILABLE alone is tried again, so a request must be harmless when it is repeated."""
+        end = time.monotonic() + (self.retry_seconds if retry_seconds is None else retry_seconds)
+        metadata = self._metadata + (((TOKEN_KEY, token),) if token else ())
+        pause = 0.05
+        while True:
+            try:
+                return method(request, timeout=seconds, metadata=metadata)
+            except grpc.RpcError as error:
+                if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() + pause > end:
+                    raise errors.from_rpc(error) from None
+            except ValueError as error:  # grpc's word for a channel that was closed
+                raise errors.Unavailable(f"the client was closed ({error})", grpc.StatusCode.UNAVAILABLE) from None
+            time.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, 2.0)
+
+    def wait(self, name: str, token: str) -> run_pb2.Operation:
+        """The operation once it has ended. Throws only where the daemon does not tell what became of it."""
+        request = operation_service_pb2.WaitOperationRequest(name=name, timeout_ms=20_000)
+        while True:
+            operation = self.call(self.operations.WaitOperation, request, token).operation
+            if operation.state in (run_pb2.OPERATION_STATE_SUCCEEDED, run_pb2.OPERATION_STATE_FAILED,
+                                   run_pb2.OPERATION_STATE_CANCELLED):
+                return operation
+
+    def result(self, operation: run_pb2.Operation, token: str) -> run_pb2.VerbResult:
+        """What an operation that has ended returned; large results are read as a stream. Throws its error."""
+        if operation.state != run_pb2.OPERATION_STATE_SUCCEEDED:
+            raise errors.from_details(operation.error)
+        if operation.HasField("result") or operation.result_bytes == 0:
+            return operation.result
+        data = bytearray()
+        end = time.monotonic() + self.retry_seconds
+        while len(data) < operation.result_bytes:
+            try:
+                for piece in self._pieces(operation.name, len(data), token):
+                    data += piece
+            except grpc.RpcError as error:
+                if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() > end:
+                    raise errors.from_rpc(error) from None
+                time.sleep(0.1)
+        return run_pb2.VerbResult.FromString(bytes(data))
+
+    def _pieces(self, name: str, offset: int, token: str) -> Iterator[bytes]:
+        request = operation_service_pb2.ReadResultRequest(name=name, offset=offset)
+        for piece in self.operations.ReadResult(request, metadata=self._metadata + ((TOKEN_KEY, token),)):
+            yield piece.data

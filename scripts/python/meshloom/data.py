@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What verbs take and return, with numpy arrays wherever tokens or floats are."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from meshloom.messages import refuse
+from meshloom.v1 import run_pb2, step_pb2
+
+IntArray = npt.NDArray[np.int32]
+FloatArray = npt.NDArray[np.float32]
+
+
+def as_ints(values: npt.ArrayLike, field: str) -> IntArray:
+    """Whole numbers of 32 bits, flat. Raises InvalidArgument for others: nothing is rounded or wrapped."""
+    array = np.asarray(values)
+    if array.size == 0:
+        return np.zeros(0, np.int32)
+    if array.dtype.kind not in "iu":
+        raise refuse(field, f"has values of type {array.dtype}, expected whole numbers")
+    low, high = int(array.min()), int(array.max())
+    if low < -(2**31) or high >= 2**31:
+        raise refuse(field, f"has values from {low} to {high}, expected 32 bits")
+    return array.astype(np.int32).reshape(-1)
+
+
+def as_floats(values: npt.ArrayLike, field: str) -> FloatArray:
+    """float32, flat; what is not finite is left for the daemon to refuse."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "iufb":
+        raise refuse(field, f"has values of type {array.dtype}, expected numbers")
+    return array.astype(np.float32).reshape(-1)
+
+
+@dataclasses.dataclass
+class Datum:
+    """One sequence of N tokens with what its loss needs. Targets are shifted already: those of position i are what
+    tokens[i] is to be followed by. `targets` and `weights` may be (N, K), for cross_entropy alone.
+
+    cross_entropy takes `weights` (any sign, default 1 each); the other losses `logprobs` (of the targets, under the
+    weights that drew them) and `advantages`; gspo `sequence_ratio_mask` as well.
+    """
+
+    tokens: npt.ArrayLike
+    targets: npt.ArrayLike
+    weights: npt.ArrayLike | None = None
+    logprobs: npt.ArrayLike | None = None
+    advantages: npt.ArrayLike | None = None
+    sequence_ratio_mask: npt.ArrayLike | None = None
+    document_ids: npt.ArrayLike | None = None
+    position_ids: npt.ArrayLike | None = None
+
+    @classmethod
+    def next_token(cls, tokens: npt.ArrayLike, **inputs: Any) -> Datum:
+        """Of a sequence of N + 1 tokens: each is to be followed by the next."""
+        array = as_ints(tokens, "tokens")
+        return cls(array[:-1], array[1:], **inputs)
+
+    def to_message(self) -> step_pb2.Datum:
+        targets = np.asarray(self.targets)
+        message = step_pb2.Datum(targets_per_token=targets.shape[1] if targets.ndim == 2 else 0)
+        message.tokens.extend(as_ints(self.tokens, "tokens").tolist())
+        message.targets.extend(as_ints(targets, "targets").tolist())
+        for name in ("weights", "logprobs", "advantages", "sequence_ratio_mask"):
+            if getattr(self, name) is not None:
+                getattr(message, name).extend(as_floats(getattr(self, name), name).tolist())
+        for name in ("document_ids", "position_ids"):
+            if getattr(self, name) is not None:
+                getattr(message, name).extend(as_ints(getattr(self, name), name).tolist())
+        return message
+
+
+REDUCTIONS = {"sum": step_pb2.LOSS_REDUCTION_SUM, "token_mean": step_pb2.LOSS_REDUCTION_TOKEN_MEAN}
+
+
+def loss_batch(data: Sequence[Datum], loss: str, loss_config: Mapping[str, float] | None, reduction: str, tokens: int,
+               micro_batch_size: int) -> step_pb2.LossBatch:
+    if reduction not in REDUCTIONS:
+        raise refuse("reduction", f"{reduction!r} is unknown, expected one of {', '.join(REDUCTIONS)}")
+    batch = step_pb2.LossBatch(loss=loss, reduction=REDUCTIONS[reduction], tokens=tokens,
+                               micro_batch_size=micro_batch_size, loss_config=dict(loss_config or {}))
+    batch.data.extend(datum.to_message() for datum in data)
+    return batch
+
+
+@dataclasses.dataclass(frozen=True)
+class LossResult:
+    """Of each datum `logprobs` of its targets (in their shape) and `losses` of its tokens; `metrics` by
+    "name:reduction", "loss:sum" and "tokens:sum" always among them."""
+
+    logprobs: list[FloatArray]
+    losses: list[FloatArray]
+    metrics: dict[str, float]
+
+    @property
+    def loss(self) -> float:
+        """The sum over all tokens."""
+        return self.metrics["loss:sum"]
+
+
+def loss_result(result: run_pb2.VerbResult, shapes: Sequence[tuple[int, ...]]) -> LossResult:
+    outputs = result.loss.outputs
+    return LossResult([np.array(item.logprobs, np.float32).reshape(shape) for item, shape in zip(outputs, shapes)],
+                      [np.array(item.losses, np.float32) for item in outputs], dict(result.loss.metrics))
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimStepResult:
+    """`step`: optimizer steps done; `grad_norm` before clipping; `loss` of all calls since the last step."""
+
+    step: int
+    grad_norm: float
+    lr: float
+    seconds: float
+    loss: float
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedState:
+    """`name` is what load_state and create_training_run(state=...) take; `next_seq` the number behind it."""
+
+    name: str
+    step: int
+    next_seq: int
+    epoch: int
+    user_metadata: dict[str, str]
+
+
+def saved_state(message: run_pb2.SavedState) -> SavedState:
+    return SavedState(message.name, message.step, message.next_seq, message.epoch, dict(message.user_metadata))
+
+
+@dataclasses.dataclass(frozen=True)
+class SampledSequence:
+    """`tokens` that continue prompt number `prompt`, with their log-probs under the model's own distribution, and
+    under that at the temperature where it is not 1. `weights_step`: optimizer steps behind the weights that drew it."""
+
+    prompt: int
+    tokens: IntArray
+    logprobs: FloatArray
+    tempered_logprobs: FloatArray | None
+    finish_reason: str
+    weights_step: int
+
+    @property
+    def text(self) -> str:
+        """Of models of 256 bytes."""
+        return bytes(self.tokens.tolist()).decode("utf-8", errors="replace")
+
+
+def sampled_sequences(result: run_pb2.VerbResult) -> list[SampledSequence]:
+    return [
+        SampledSequence(item.prompt, np.array(item.token_ids, np.int32), np.array(item.logprobs, np.float32),
+                        np.array(item.tempered_logprobs, np.float32) if item.tempered_logprobs else None,
+                        item.finish_reason, item.weights_step)
+        for item in result.sample.sequences
+    ]
+
+
+def parameter_values(parameters: Mapping[str, npt.ArrayLike]) -> list[step_pb2.ParameterValue]:
+    values = []
+    for name, given in parameters.items():
+        array = np.asarray(given)
+        if array.dtype.kind not in "iuf":
+            raise refuse(f"parameters[{name}]", f"has values of type {array.dtype}, expected numbers")
+        values.append(step_pb2.ParameterValue(name=name, dtype="float32", shape=array.shape,
+                                              data=array.astype("<f4").tobytes()))
+    return values
+
+
+def parameter_arrays(result: run_pb2.VerbResult) -> dict[str, FloatArray]:
+    return {item.name: np.frombuffer(item.data, "<f4").reshape(tuple(item.shape)).astype(np.float32)
+            for item in result.parameters.parameters}

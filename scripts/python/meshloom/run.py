@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TrainingRun: a model on the daemon's ranks with its optimizer, driven verb by verb."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+import time
+from types import TracebackType
+from typing import Any, Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from meshloom import custom_loss, data as shapes, errors
+from meshloom.connection import Connection
+from meshloom.data import Datum, FloatArray, LossResult, OptimStepResult, SampledSequence, SavedState
+from meshloom.future import Future
+from meshloom.messages import fill
+from meshloom.v1 import config_pb2, generate_service_pb2, run_pb2, run_service_pb2, step_pb2
+from meshloom.verbs import Verb, VerbStream
+
+_SAMPLERS = 8  # samples that are waited for at once
+Prompt = str | npt.ArrayLike
+
+
+class TrainingRun:
+    """Made by Client. Every verb returns a Future at once and several may be under way: ordered verbs (all but
+    `sample`) run in the order of the calls, whatever thread makes them. `with` closes the run at its end.
+
+    Gradients add up over calls of forward_backward until optim_step takes them. One that fails poisons them: the next
+    optim_step raises GradientsPoisoned and discards them. Heartbeats keep the lease while this object lives.
+    """
+
+    def __init__(self, connection: Connection, run: run_pb2.Run, token: str) -> None:
+        self.name: str = run.name  #: "runs/NAME"
+        self.token = token  #: opens the run again: Client.open_training_run(name, token)
+        self._connection = connection
+        self._verbs = VerbStream(connection, run.name, token, run.epoch, run.next_seq)
+        self._samplers = concurrent.futures.ThreadPoolExecutor(_SAMPLERS, f"{run.name} sampler")
+        self._closed = threading.Event()
+        lease = run.spec.lease_seconds or 600
+        self._pause = min(10.0, lease / 4)
+        self._heart = threading.Thread(target=self._beat, name=f"{run.name} heartbeat", daemon=True)
+        self._heart.start()
+
+    def __enter__(self) -> TrainingRun:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        if kind is None:
+            self._verbs.stop()
+        self.close()
+
+    # --- Training.
+
+    def forward_backward(self, data: Sequence[Datum], loss: str = "cross_entropy", *,
+                         loss_config: Mapping[str, float] | None = None, reduction: str = "sum", tokens: int = 0,
+                         micro_batch_size: int = 0) -> Future[LossResult]:
+        """Adds the gradients of the loss, summed over all tokens of all data, to those since the last optim_step.
+
+        `loss`: cross_entropy, importance_sampling, ppo, cispo, dro or gspo; `loss_config` their
+        clip_low_threshold, clip_high_threshold and beta. `reduction` "token_mean" divides by the targets of all calls
+        of the step, or by `tokens` at once. `micro_batch_size`: data computed at once on a rank.
+        """
+        return self._loss("forward_backward", lambda: run_service_pb2.ForwardBackwardRequest(
+            batch=shapes.loss_batch(data, loss, loss_config, reduction, tokens, micro_batch_size)), data)
+
+    def forward(self, data: Sequence[Datum], loss: str = "cross_entropy", *,
+                loss_config: Mapping[str, float] | None = None, reduction: str = "sum", tokens: int = 0,
+                micro_batch_size: int = 0, train: bool = False) -> Future[LossResult]:
+        """The same log-probs, losses and metrics, bit for bit, without gradients. `train`: with the dropout that the
+        next forward_backward would draw."""
+        return self._loss("forward", lambda: run_service_pb2.ForwardRequest(
+            batch=shapes.loss_batch(data, loss, loss_config, reduction, tokens, micro_batch_size), train=train), data)
+
+    def forward_backward_custom(self, data: Sequence[Datum], fn: custom_loss.LossFunction, *,
+                                micro_batch_size: int = 0) -> Future[LossResult]:
+        """A loss of your own: `fn(data, logprobs)` gets the log-probs of every datum's targets and returns the loss C.
+
+        With torch, `logprobs` are tensors with gradients and C a scalar tensor; otherwise `logprobs` are numpy arrays
+        and `fn` returns C and its gradient by each of them: (C, [dC/dlogprobs...]). It may also return metrics as
+        the last of a tuple: (C, metrics) or (C, gradients, metrics).
+
+        Costs one forward more: then cross_entropy with the weights -dC/dlogprobs gives C's gradient. `fn` runs on a
+        thread of its own; verbs that are called later wait for it. In the result "loss:sum" is C.
+        """
+        plain = [Datum(item.tokens, item.targets, document_ids=item.document_ids, position_ids=item.position_ids)
+                 for item in data]
+        first = self._loss_verb("forward", lambda: run_service_pb2.ForwardRequest(
+            batch=shapes.loss_batch(plain, "cross_entropy", None, "sum", 0, micro_batch_size), train=True), plain)
+        custom = custom_loss.CustomLoss(data, fn)
+
+        def weighted() -> run_service_pb2.ForwardBackwardRequest:
+            batch = shapes.loss_batch(custom.weighted(first.future.result()), "cross_entropy", None, "sum", 0,
+                                      micro_batch_size)
+            return run_service_pb2.ForwardBackwardRequest(batch=batch)
+
+        second = self._loss_verb("forward_backward", weighted, plain)
+        read = second.read
+        second.read = lambda result: custom.result(read(result))
+        self._verbs.submit(first, second)
+        return second.future
+
+    def optim_step(self, *, lr: float | None = None, beta1: float | None = None, beta2: float | None = None,
+                   eps: float | None = None, weight_decay: float | None = None, momentum: float | None = None,
+                   grad_clip_norm: float | None = None) -> Future[OptimStepResult]:
+        """Clips, updates and zeroes the gradients. What is left out is as the run was made; a value that its kind of
+        optimizer has no use for is refused. grad_clip_norm 0: not clipped."""
+        given = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
+                 "momentum": momentum, "grad_clip_norm": grad_clip_norm}
+        params = {name: value for name, value in given.items() if value is not None}
+
+        def read(result: run_pb2.VerbResult) -> OptimStepResult:
+            out = result.optim_step
+            return OptimStepResult(out.step, out.grad_norm, out.lr, out.seconds, out.loss)
+
+        return self._submit("optim_step", self._connection.runs.OptimStep, lambda: run_service_pb2.OptimStepRequest(
+            params=fill(step_pb2.OptimStepParams(), params, "params")), read)
+
+    # --- Sampling.
+
+    def sample(self, prompts: Prompt | Sequence[Prompt], *, samples: int = 1, max_tokens: int = 0,
+               temperature: float | None = None, top_k: int = 0, top_p: float | None = None, seed: int = 0,
+               weights_step: int | None = None) -> Future[list[SampledSequence]]:
+        """Continues each prompt `samples` times; a prompt is text (models of 256 bytes) or token ids. Sequence i of all
+        is drawn with seed + i.
+
+        Not ordered: it draws from the weights as they are then. To draw from those after an optim_step, wait for its
+        result first; `weights_step` makes sure (WEIGHTS_STALE otherwise).
+        """
+        params = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        future: Future[list[SampledSequence]] = Future("sample")
+        future._cancel = self._verbs._cancel
+
+        def draw() -> list[SampledSequence]:
+            request = run_service_pb2.SampleRequest(run=self.name, epoch=self._verbs.epoch, samples=samples,
+                                                    weights_step=weights_step)
+            request.prompts.extend(_prompt(item) for item in _several(prompts))
+            fill(request.params, {name: value for name, value in params.items() if value is not None}, "params")
+            self.wait_ready()
+            operation = self._connection.call(self._connection.runs.Sample, request, self.token, retry_seconds=0.0)
+            future.operation = operation.operation.name
+            ended = self._connection.wait(future.operation, self.token)
+            return shapes.sampled_sequences(self._connection.result(ended, self.token))
+
+        self._samplers.submit(future.finish, draw)
+        return future
+
+    # --- States and parameters.
+
+    def save_state(self, name: str, *, overwrite: bool = False,
+                   user_metadata: Mapping[str, str] | None = None) -> Future[SavedState]:
+        """Weights, moments and step, durable once the future has its result. Gathered gradients are no part of it."""
+        return self._submit("save_state", self._connection.runs.SaveState, lambda: run_service_pb2.SaveStateRequest(
+            name=name, overwrite=overwrite, user_metadata=dict(user_metadata or {})),
+            lambda result: shapes.saved_state(result.saved_state))
+
+    def load_state(self, state: str, *, with_optimizer: bool = True) -> Future[None]:
+        """`state`: the name that save_state gave, of any run ("runs/RUN/states/NAME"). Drops gathered gradients."""
+        return self._submit("load_state", self._connection.runs.LoadState, lambda: run_service_pb2.LoadStateRequest(
+            state=state, without_optimizer=not with_optimizer), lambda result: None)
+
+    def save_weights(self, name: str, *, dtype: str = "float32") -> Future[str]:
+        """Writes a Hugging Face folder; returns its path on the host of rank 0. `dtype`: float32, bfloat16, float16."""
+        return self._submit("save_weights", self._connection.runs.SaveWeights,
+                            lambda: run_service_pb2.SaveWeightsRequest(name=name, dtype=dtype),
+                            lambda result: str(result.saved_weights.folder))
+
+    def get_parameters(self, names: Sequence[str]) -> Future[dict[str, FloatArray]]:
+        """Whole parameters, named as in the model's Hugging Face folder."""
+        return self._submit("get_parameters", self._connection.runs.GetParameters,
+                            lambda: run_service_pb2.GetParametersRequest(names=names), shapes.parameter_arrays)
+
+    def set_parameters(self, parameters: Mapping[str, npt.ArrayLike]) -> Future[None]:
+        """Replaces whole parameters; all are checked before one is written. Moments stay, gathered gradients go."""
+        return self._submit("set_parameters", self._connection.runs.SetParameters,
+                            lambda: run_service_pb2.SetParametersRequest(
+                                parameters=shapes.parameter_values(parameters)), lambda result: None)
+
+    # --- The run itself.
+
+    def info(self) -> run_pb2.Run:
+        """The run as the daemon sees it."""
+        return self._connection.call(self._connection.runs.GetRun, run_service_pb2.GetRunRequest(name=self.name)).run
+
+    def wait_ready(self, timeout: float | None = None) -> run_pb2.Run:
+        """Waits until the run has the ranks. Raises its cause where it has ended, TimeoutError after `timeout`."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while (run := self.info()).state != run_pb2.RUN_STATE_READY:
+            if run.state in (run_pb2.RUN_STATE_FAILED, run_pb2.RUN_STATE_CLOSED, run_pb2.RUN_STATE_CLOSING):
+                raise (errors.from_details(run.cause) if run.HasField("cause") else
+                       errors.RunClosed(f"{self.name} is closed", reason="RUN_CLOSED"))
+            if end is not None and time.monotonic() > end:
+                raise TimeoutError(f"{self.name} does not have the ranks after {timeout} s, it waits behind "
+                                   f"{', '.join(run.ahead) or 'nobody'}")
+            time.sleep(0.02)
+        return run
+
+    def recover(self) -> SavedState | None:
+        """After RunRecovered: waits until the run is ready again and goes on with its epoch and next number. Returns
+        the state that it began anew from; None: its initial weights."""
+        run = self.wait_ready()
+        self._verbs.begin_epoch(run.epoch, run.next_seq)
+        return shapes.saved_state(run.saved[-1]) if run.saved else None
+
+    def close(self) -> None:
+        """Gives the ranks back. What waits is cancelled; saved states stay."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._samplers.shutdown(wait=False, cancel_futures=False)
+        try:
+            request = run_service_pb2.CloseRunRequest(name=self.name)
+            self._connection.call(self._connection.runs.CloseRun, request, self.token)
+        finally:
+            self._verbs.stop()
+            self._samplers.shutdown()
+
+    def detach(self) -> None:
+        """Ends this object and its heartbeats once all verbs have ended; the run stays for as long as its lease."""
+        self._closed.set()
+        self._verbs.stop()
+        self._samplers.shutdown()
+
+    def _beat(self) -> None:
+        request = run_service_pb2.HeartbeatRequest(name=self.name)
+        while not self._closed.wait(self._pause):
+            try:
+                self._connection.call(self._connection.runs.Heartbeat, request, self.token, retry_seconds=0.0)
+            except (errors.Unavailable, errors.DeadlineExceeded):
+                continue  # verbs tell of it
+            except errors.MeshloomError:
+                return  # the run has ended
+
+    def _loss_verb(self, name: str, make: Callable[[], Any], data: Sequence[Datum]) -> Verb:
+        runs = self._connection.runs
+        return Verb(name, runs.Forward if name == "forward" else runs.ForwardBackward, make,
+                    lambda result: shapes.loss_result(result, [np.shape(item.targets) for item in data]), Future(name))
+
+    def _loss(self, name: str, make: Callable[[], Any], data: Sequence[Datum]) -> Future[LossResult]:
+        request = make()  # now: the caller may change the arrays afterwards, and gets what is wrong at once
+        verb = self._loss_verb(name, lambda: request, data)
+        self._verbs.submit(verb)
+        return verb.future
+
+    def _submit(self, name: str, method: Any, make: Callable[[], Any],
+                read: Callable[[run_pb2.VerbResult], Any]) -> Future[Any]:
+        request = make()
+        verb = Verb(name, method, lambda: request, read, Future(name))
+        self._verbs.submit(verb)
+        return verb.future
+
+
+def _several(prompts: Prompt | Sequence[Prompt]) -> Sequence[Any]:
+    """One prompt, text or flat ids, is a list of one."""
+    if isinstance(prompts, str):
+        return [prompts]
+    items: Any = prompts
+    one = len(items) > 0 and all(np.ndim(item) == 0 and not isinstance(item, str) for item in items)
+    return [items] if one else items
+
+
+def _prompt(prompt: Prompt) -> generate_service_pb2.Prompt:
+    if isinstance(prompt, str):
+        return generate_service_pb2.Prompt(prompt=prompt)
+    return generate_service_pb2.Prompt(token_ids=shapes.as_ints(prompt, "prompts").tolist())

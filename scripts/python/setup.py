@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the package; the protocol's stubs are made from proto/v1 on the way."""
+
+import atexit
+import pathlib
+import shutil
+import sys
+import tempfile
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import generate_stubs  # noqa: E402  (found by the line above)
+
+
+class BuildWithStubs(build_py):
+    def run(self) -> None:
+        super().run()
+        generate_stubs.generate(HERE.parent.parent / "proto", pathlib.Path(self.build_lib).resolve())
+
+
+# Nothing of a build stays in the source tree.
+scratch = tempfile.mkdtemp(prefix="meshloom-python-")
+atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+
+setup(
+    name="meshloom",
+    version="1.0.0",
+    description="Client of meshloomd: training runs driven step by step",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    install_requires=["grpcio>=1.51", "protobuf>=3.21", "numpy>=1.24"],
+    packages=["meshloom"],
+    package_data={"meshloom": ["py.typed"]},
+    cmdclass={"build_py": BuildWithStubs},
+    options={"build": {"build_base": scratch}, "egg_info": {"egg_base": scratch}},
+)
