@@ -46,7 +46,8 @@ bool unpack(const google::protobuf::Any& any, const char* type, Message* message
 std::string meaning_of(grpc::StatusCode code) {
   switch (code) {
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
-      return "refused the call: a message is larger than allowed (4 MiB for requests), or too many "
+      return "refused the call: a message is larger than allowed (16 MiB for requests), or too "
+             "many "
              "calls are served at once";
     case grpc::StatusCode::UNIMPLEMENTED:
       return "does not know this call, or could not read its request: it is of another version, or "
@@ -76,7 +77,9 @@ Client::Client(const std::string& address, std::string name)
       checkpoints_(v1::CheckpointService::NewStub(channel_)),
       workers_(v1::WorkerService::NewStub(channel_)),
       uploads_(v1::UploadService::NewStub(channel_)),
-      models_(v1::ModelService::NewStub(channel_)) {}
+      models_(v1::ModelService::NewStub(channel_)),
+      runs_(v1::RunService::NewStub(channel_)),
+      operations_(v1::OperationService::NewStub(channel_)) {}
 
 std::chrono::milliseconds Client::pause_before(int attempt) {
   static thread_local std::minstd_rand random{std::random_device{}()};

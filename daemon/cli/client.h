@@ -13,10 +13,17 @@
 #include "v1/generate_service.grpc.pb.h"
 #include "v1/job_service.grpc.pb.h"
 #include "v1/model_service.grpc.pb.h"
+#include "v1/operation_service.grpc.pb.h"
+#include "v1/run_service.grpc.pb.h"
 #include "v1/upload_service.grpc.pb.h"
 #include "v1/worker_service.grpc.pb.h"
 
 namespace meshloom::cli {
+
+struct CallOptions {
+  std::chrono::seconds deadline{30};
+  std::string run_token = {};  ///< of the run that the call is about, if it needs one
+};
 
 /// Connects with the first call. Used by one thread.
 class Client {
@@ -31,17 +38,21 @@ class Client {
   v1::WorkerService::Stub& workers() { return *workers_; }
   v1::UploadService::Stub& uploads() { return *uploads_; }
   v1::ModelService::Stub& models() { return *models_; }
+  v1::RunService::Stub& runs() { return *runs_; }
+  v1::OperationService::Stub& operations() { return *operations_; }
 
   /// A unary call with a deadline. UNAVAILABLE alone is tried again, kAttempts times in all, with
-  /// growing pauses. Mutating requests carry a request_id, so that a repeat is harmless.
+  /// growing pauses. Mutating requests carry a request_id or a number, so that a repeat is
+  /// harmless.
   template <typename Stub, typename Request, typename Response>
   Response call(Stub& stub,
                 grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                const Request& request, std::chrono::seconds deadline = kDeadline) {
+                const Request& request, const CallOptions& options = {}) {
     for (int attempt = 1;; ++attempt) {
       grpc::ClientContext context;
       introduce(context);
-      context.set_deadline(std::chrono::system_clock::now() + deadline);
+      context.set_deadline(std::chrono::system_clock::now() + options.deadline);
+      if (!options.run_token.empty()) context.AddMetadata("meshloom-run-token", options.run_token);
       Response response;
       const grpc::Status status = (stub.*method)(&context, request, &response);
       if (status.ok()) return response;
@@ -70,7 +81,6 @@ class Client {
   bool serving() { return health() == Health::kServing; }
 
  private:
-  static constexpr std::chrono::seconds kDeadline{30};
   static constexpr int kAttempts = 4;
   static std::chrono::milliseconds pause_before(int attempt);
 
@@ -83,6 +93,8 @@ class Client {
   std::unique_ptr<v1::WorkerService::Stub> workers_;
   std::unique_ptr<v1::UploadService::Stub> uploads_;
   std::unique_ptr<v1::ModelService::Stub> models_;
+  std::unique_ptr<v1::RunService::Stub> runs_;
+  std::unique_ptr<v1::OperationService::Stub> operations_;
 };
 
 /// The details that travel with a status; code and message alone if there are none.

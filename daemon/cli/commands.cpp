@@ -9,6 +9,7 @@ constexpr const char* kFooter =
     "  meshloom status\n"
     "  meshloom job submit configs/jobs/quickstart.yaml --follow\n"
     "  meshloom job list --json\n"
+    "  meshloom run list\n"
     "  meshloom generate --job job-1 --prompt \"In the beginning\"\n"
     "  meshloom model create my-model path/to/hf_folder\n"
     "  meshloom plan search --model llama3_8b --ranks 64 --cluster h100\n"
@@ -39,6 +40,8 @@ void declare_commands(CLI::App& app, CommandContext& context) {
   app.add_flag("--json", context.json, "Answer in JSON; streams as one value a line");
   add_status_commands(app, context);
   add_job_commands(app, context);
+  add_run_commands(app, context);
+  add_operation_commands(app, context);
   add_checkpoint_commands(app, context);
   add_generate_command(app, context);
   add_upload_commands(app, context);

@@ -23,6 +23,8 @@ void declare_commands(CLI::App& app, CommandContext& context);
 
 void add_status_commands(CLI::App& app, CommandContext& context);  ///< status, shutdown, worker
 void add_job_commands(CLI::App& app, CommandContext& context);
+void add_run_commands(CLI::App& app, CommandContext& context);
+void add_operation_commands(CLI::App& app, CommandContext& context);
 void add_checkpoint_commands(CLI::App& app, CommandContext& context);
 void add_generate_command(CLI::App& app, CommandContext& context);
 void add_upload_commands(CLI::App& app, CommandContext& context);

@@ -1,25 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "daemon/cli/commands.h"
 #include "daemon/cli/generate_printer.h"
-#include "daemon/cli/generate_prompts.h"
 #include "daemon/cli/interrupt.h"
+#include "daemon/cli/sampling_options.h"
 
 namespace meshloom::cli {
 namespace {
 
-struct GenerateOptions {
+struct GenerateOptions : SamplingOptions {
   std::string job, checkpoint, hf_folder;
-  PromptOptions prompts;
-  int samples = 1;
-  std::optional<double> temperature, top_p;
-  int max_tokens = 0;
-  int top_k = 0;
-  std::uint64_t seed = 0;
 };
 
 v1::GenerateRequest make_request(const GenerateOptions& options,
@@ -35,12 +28,7 @@ v1::GenerateRequest make_request(const GenerateOptions& options,
     request.mutable_prompts()->Assign(prompts.begin(), prompts.end());
   }
   request.set_samples(options.samples);
-  auto& params = *request.mutable_params();
-  params.set_max_tokens(options.max_tokens);
-  params.set_top_k(options.top_k);
-  params.set_seed(options.seed);
-  if (options.temperature) params.set_temperature(*options.temperature);
-  if (options.top_p) params.set_top_p(*options.top_p);
+  *request.mutable_params() = options.params();
   return request;
 }
 
@@ -73,26 +61,6 @@ ExitCode generate(Client& client, bool json, const GenerateOptions& options) {
   return kOk;
 }
 
-void add_prompt_options(CLI::App& command, GenerateOptions& options) {
-  auto* prompt = command.add_option_group("prompt", "What to continue");
-  prompt
-      ->add_option("--prompt", options.prompts.texts,
-                   "Text, for models of bytes. Given several times: several sequences, drawn "
-                   "together, each as it would be alone")
-      ->allow_extra_args(false);
-  prompt
-      ->add_option("--tokens", options.prompts.tokens,
-                   "Token ids, separated by commas. Given several times: as --prompt")
-      ->allow_extra_args(false);
-  prompt->add_option("--prompts-file", options.prompts.file,
-                     "A file with one prompt of text in each line");
-  prompt->require_option(1);
-  command
-      .add_option("--samples", options.samples,
-                  "Sequences of each prompt, default 1; at most 64 in all")
-      ->check(CLI::Range(1, 64));
-}
-
 }  // namespace
 
 void add_generate_command(CLI::App& app, CommandContext& context) {
@@ -106,16 +74,7 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
   source->add_option("--hf-folder", options->hf_folder,
                      "A Hugging Face folder below the daemon's data dir");
   source->require_option(1);
-  add_prompt_options(*command, *options);
-  command->add_option("--max-tokens", options->max_tokens, "Of each sequence, default 256");
-  command->add_option("--temperature", options->temperature,
-                      "Default 1; 0 takes the likeliest token");
-  command->add_option("--top-k", options->top_k, "Only among the k likeliest tokens; 0: all");
-  command->add_option("--top-p", options->top_p,
-                      "Only among the likeliest tokens that make up this probability");
-  command->add_option("--seed", options->seed,
-                      "The same seed gives the same text; of several sequences the first takes the "
-                      "seed, each other one the next number");
+  add_sampling_options(*command, *options);
   command->footer(
       "Tokenizers are not part of this version: models whose vocabulary is not the 256 bytes take "
       "and give token ids.\nOf several sequences each is shown whole when it has ended, in their "

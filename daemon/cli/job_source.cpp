@@ -11,6 +11,12 @@
 namespace meshloom::cli {
 namespace {
 
+bool is_below(const std::string& field, const std::string& parent) {
+  return field == parent || field.rfind(parent + ".", 0) == 0;
+}
+
+}  // namespace
+
 std::string place_in(const std::string& file, const base::SourceLines& lines, std::string field) {
   while (!field.empty()) {
     const auto line = lines.find(field);
@@ -20,12 +26,6 @@ std::string place_in(const std::string& file, const base::SourceLines& lines, st
   }
   return file.empty() ? "" : file + ": ";
 }
-
-bool is_below(const std::string& field, const std::string& parent) {
-  return field == parent || field.rfind(parent + ".", 0) == 0;
-}
-
-}  // namespace
 
 JobSource JobSource::read(const std::string& file) {
   try {

@@ -9,6 +9,10 @@
 
 namespace meshloom::cli {
 
+/// "file:line: " of a field, or of the nearest field above it that the file sets; "file: " where
+/// there is none, nothing without a file.
+std::string place_in(const std::string& file, const base::SourceLines& lines, std::string field);
+
 struct JobSource {
   v1::JobSpec spec;
   std::string file;              ///< empty if the job is made from one that the daemon knows

@@ -20,10 +20,6 @@ std::string dump(const google::protobuf::Message& message, int indent) {
                                      nlohmann::ordered_json::error_handler_t::replace);
 }
 
-void line(const char* key, const std::string& value) {
-  if (!value.empty()) fmt::print("{:<12}{}\n", key, value);
-}
-
 /// How parameters are held, and what that costs on the wire.
 void print_plan(const v1::Job& job) {
   if (!job.plan().empty()) fmt::print("parameters\n");
@@ -58,6 +54,10 @@ void print_table(const std::vector<std::vector<std::string>>& rows) {
   }
 }
 
+void print_line(const char* key, const std::string& value) {
+  if (!value.empty()) fmt::print("{:<12}{}\n", key, value);
+}
+
 std::string short_name(const std::string& resource) {
   const auto slash = resource.find('/');
   return slash == std::string::npos ? resource : resource.substr(slash + 1);
@@ -84,31 +84,32 @@ std::string duration_text(double seconds) {
 }
 
 void print_job(const v1::Job& job) {
-  line("job", short_name(job.name()));
-  line("state", state_name(job.state()));
+  print_line("job", short_name(job.name()));
+  print_line("state", state_name(job.state()));
   if (job.pending_state() != v1::JOB_STATE_UNSPECIFIED)
-    line("", fmt::format("{} has taken effect and is not yet durable",
-                         state_name(job.pending_state())));
-  line("held", job.hold_reason());
-  line("step", fmt::format("{} of {}", job.step(), job.steps()));
+    print_line("", fmt::format("{} has taken effect and is not yet durable",
+                               state_name(job.pending_state())));
+  print_line("held", job.hold_reason());
+  print_line("step", fmt::format("{} of {}", job.step(), job.steps()));
   if (job.has_last_step())
-    line("last step", fmt::format("loss {:.4f}, {:.0f} tokens/s", job.last_step().loss(),
-                                  job.last_step().tokens_per_second()));
+    print_line("last step", fmt::format("loss {:.4f}, {:.0f} tokens/s", job.last_step().loss(),
+                                        job.last_step().tokens_per_second()));
   if (job.has_first_validation())
-    line("validation", fmt::format("loss {:.4f} at step {}, {:.4f} at step {}",
-                                   job.first_validation().loss(), job.first_validation().step(),
-                                   job.last_validation().loss(), job.last_validation().step()));
-  line("error", job.error().message());
-  for (const auto& note : job.notes()) line("note", note);
+    print_line("validation",
+               fmt::format("loss {:.4f} at step {}, {:.4f} at step {}",
+                           job.first_validation().loss(), job.first_validation().step(),
+                           job.last_validation().loss(), job.last_validation().step()));
+  print_line("error", job.error().message());
+  for (const auto& note : job.notes()) print_line("note", note);
   if (job.has_resolved()) {
-    line("mesh", mesh_text(job.resolved().mesh()));
-    line("plan", plan_text(job.resolved().plan()));
+    print_line("mesh", mesh_text(job.resolved().mesh()));
+    print_line("plan", plan_text(job.resolved().plan()));
   }
-  if (job.summary()) line("kept", "a summary; resolved.yaml in the folder has the config");
-  line("created", job.create_time());
-  line("finished", job.finish_time());
-  line("folder", job.output_dir());
-  line("model", job.hf_folder());
+  if (job.summary()) print_line("kept", "a summary; resolved.yaml in the folder has the config");
+  print_line("created", job.create_time());
+  print_line("finished", job.finish_time());
+  print_line("folder", job.output_dir());
+  print_line("model", job.hf_folder());
   print_plan(job);
   if (!job.sample().empty()) fmt::print("sample\n{}\n", job.sample());
 }

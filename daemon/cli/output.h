@@ -19,7 +19,10 @@ void print_json_line(const google::protobuf::Message& message);
 /// Columns as wide as their widest cell; the first row is the heading.
 void print_table(const std::vector<std::vector<std::string>>& rows);
 
-std::string short_name(const std::string& resource);  ///< "jobs/x" -> "x"
+/// "key         value"; nothing where the value is empty.
+void print_line(const char* key, const std::string& value);
+
+std::string short_name(const std::string& resource);  ///< "jobs/x", "runs/x" -> "x"
 std::string state_name(v1::JobState state);           ///< "running"
 std::string bytes_text(std::int64_t bytes);           ///< "1.5 GiB"
 std::string duration_text(double seconds);            ///< "2m05s"

@@ -144,7 +144,7 @@ void Uploader::finish(Transfer& transfer) {
     request.set_name(transfer.upload.name());
     transfer.upload = client_
                           .call(client_.uploads(), &v1::UploadService::Stub::FinishUpload, request,
-                                kFinishDeadline)
+                                {.deadline = kFinishDeadline})
                           .upload();
   }
   show(progress_.end(TransferProgress::Clock::now()));

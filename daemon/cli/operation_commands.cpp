@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "daemon/cli/commands.h"
+#include "daemon/cli/operation_output.h"
+#include "daemon/cli/output.h"
+
+namespace meshloom::cli {
+namespace {
+
+struct CancelOptions {
+  std::string operation, token;
+};
+
+ExitCode list(Client& client, bool json, const std::string& run) {
+  v1::ListOperationsRequest request;
+  request.set_run(run);
+  v1::ListOperationsResponse all;
+  do {
+    auto page =
+        client.call(client.operations(), &v1::OperationService::Stub::ListOperations, request);
+    request.set_page_token(page.next_page_token());
+    for (auto& operation : *page.mutable_operations()) *all.add_operations() = std::move(operation);
+  } while (!request.page_token().empty());
+  if (json) {
+    print_json(all);
+    return kOk;
+  }
+  std::vector<std::vector<std::string>> rows{{"operation", "verb", "state", "seconds", "result"}};
+  for (const auto& operation : all.operations())
+    rows.push_back({operation.name(), operation.verb(), state_name(operation.state()),
+                    fmt::format("{:.3f}", operation.seconds()),
+                    operation.has_error() ? operation.error().info().reason()
+                                          : bytes_text(operation.result_bytes())});
+  print_table(rows);
+  return kOk;
+}
+
+ExitCode show(Client& client, bool json, const std::string& name) {
+  v1::GetOperationRequest request;
+  request.set_name(name);
+  const v1::Operation operation =
+      client.call(client.operations(), &v1::OperationService::Stub::GetOperation, request)
+          .operation();
+  if (json) {
+    print_json(operation);
+  } else {
+    print_operation(operation);
+  }
+  return kOk;
+}
+
+ExitCode cancel(Client& client, bool json, const CancelOptions& options) {
+  v1::CancelOperationRequest request;
+  request.set_name(options.operation);
+  const v1::Operation operation =
+      client
+          .call(client.operations(), &v1::OperationService::Stub::CancelOperation, request,
+                {.run_token = options.token})
+          .operation();
+  if (json) {
+    print_json(operation);
+  } else {
+    fmt::print("{}: {}\n", operation.name(), state_name(operation.state()));
+  }
+  return kOk;
+}
+
+void add_named(CLI::App& operations, CommandContext& context, const char* name, const char* text,
+               const char* argument, const char* argument_text,
+               ExitCode (*action)(Client&, bool json, const std::string& name)) {
+  auto* command = operations.add_subcommand(name, text);
+  auto value = std::make_shared<std::string>();
+  command->add_option(argument, *value, argument_text)->required();
+  command->callback([&context, value, action] {
+    context.action = [&context, value, action](Client& client) {
+      return action(client, context.json, *value);
+    };
+  });
+}
+
+}  // namespace
+
+void add_operation_commands(CLI::App& app, CommandContext& context) {
+  auto* operations = app.add_subcommand(
+      "operation", "List, show and cancel the verbs of runs that are driven step by step");
+  operations->require_subcommand(1);
+  add_named(*operations, context, "list", "The operations of a run that are kept, oldest first",
+            "run", "The run", &list);
+  add_named(*operations, context, "show",
+            "One operation with its result, which the daemon may then forget", "operation",
+            "operations/RUN/EPOCH/NUMBER, as operation list shows it", &show);
+  auto* command = operations->add_subcommand(
+      "cancel",
+      "Cancel an operation that has not begun; a forward_backward that is cancelled poisons the "
+      "gradients that it would have added to");
+  auto options = std::make_shared<CancelOptions>();
+  command->add_option("operation", options->operation, "operations/RUN/EPOCH/NUMBER")->required();
+  command->add_option("--token", options->token, "The run's, as run create printed it")->required();
+  command->callback([&context, options] {
+    context.action = [&context, options](Client& client) {
+      return cancel(client, context.json, *options);
+    };
+  });
+}
+
+}  // namespace meshloom::cli

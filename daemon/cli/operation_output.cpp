@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/operation_output.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "daemon/base/enum_names.h"
+#include "daemon/cli/output.h"
+
+namespace meshloom::cli {
+namespace {
+
+std::string enum_name(const google::protobuf::EnumDescriptor& type, int number) {
+  const auto* value = type.FindValueByNumber(number);
+  return value ? base::enum_spelling(*value) : std::to_string(number);
+}
+
+void print_loss(const v1::LossOutput& loss) {
+  print_line("data", std::to_string(loss.outputs_size()));
+  for (const auto& [name, value] : loss.metrics()) fmt::print("{:<12}{:.6g}\n", name, value);
+}
+
+void print_result(const v1::VerbResult& result) {
+  if (result.has_loss()) print_loss(result.loss());
+  if (result.has_optim_step()) {
+    const v1::OptimStepOutput& step = result.optim_step();
+    print_line("step", std::to_string(step.step()));
+    print_line("loss", fmt::format("{:.6g}", step.loss()));
+    print_line("grad norm", fmt::format("{:.6g}", step.grad_norm()));
+  }
+  if (result.has_saved_state()) {
+    print_line("state", result.saved_state().name());
+    print_line("step", std::to_string(result.saved_state().step()));
+  }
+  if (result.has_saved_weights()) print_line("folder", result.saved_weights().folder());
+  if (result.has_sample())
+    print_line("sequences", std::to_string(result.sample().sequences_size()));
+  for (const v1::ParameterValue& value : result.parameters().parameters())
+    print_line("parameter", fmt::format("{} {} [{}]", value.name(), value.dtype(),
+                                        fmt::join(value.shape(), ",")));
+}
+
+bool has_ended(const v1::Operation& operation) {
+  return operation.state() == v1::OPERATION_STATE_SUCCEEDED ||
+         operation.state() == v1::OPERATION_STATE_FAILED ||
+         operation.state() == v1::OPERATION_STATE_CANCELLED;
+}
+
+}  // namespace
+
+std::string state_name(v1::RunState state) { return enum_name(*v1::RunState_descriptor(), state); }
+
+std::string state_name(v1::OperationState state) {
+  return enum_name(*v1::OperationState_descriptor(), state);
+}
+
+void print_operation(const v1::Operation& operation) {
+  print_line("operation", operation.name());
+  print_line("verb", operation.verb());
+  print_line("state", state_name(operation.state()));
+  print_line("waits for", operation.waits_for());
+  print_line("taken", duration_text(operation.seconds()));
+  print_line("error", operation.error().message());
+  print_line("reason", operation.error().info().reason());
+  print_result(operation.result());
+  if (operation.result_bytes() > 0) print_line("result", bytes_text(operation.result_bytes()));
+}
+
+v1::Operation wait_for_operation(Client& client, const std::string& name,
+                                 const std::string& run_token) {
+  v1::WaitOperationRequest request;
+  request.set_name(name);
+  request.set_timeout_ms(20'000);
+  v1::Operation operation;
+  do {
+    operation = client
+                    .call(client.operations(), &v1::OperationService::Stub::WaitOperation, request,
+                          {.run_token = run_token})
+                    .operation();
+  } while (!has_ended(operation));
+  if (operation.state() == v1::OPERATION_STATE_SUCCEEDED) return operation;
+  throw CliError(operation.state() == v1::OPERATION_STATE_CANCELLED ? kCancelled : kFailed,
+                 fmt::format("{}: {}", name, operation.error().message()), operation.error());
+}
+
+}  // namespace meshloom::cli

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs that are driven step by step and the operations of their verbs, as the client shows them.
+#pragma once
+
+#include <string>
+
+#include "daemon/cli/client.h"
+#include "v1/run.pb.h"
+
+namespace meshloom::cli {
+
+std::string state_name(v1::RunState state);        ///< "ready"
+std::string state_name(v1::OperationState state);  ///< "succeeded"
+
+/// An operation in full, its result included; of bulk results (log-probs, parameters) what they
+/// are.
+void print_operation(const v1::Operation& operation);
+
+/// Waits until an operation has ended. Throws CliError with its error if it has failed or was
+/// cancelled.
+v1::Operation wait_for_operation(Client& client, const std::string& name,
+                                 const std::string& run_token);
+
+}  // namespace meshloom::cli

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "daemon/base/message_printer.h"
+#include "daemon/base/yaml_reader.h"
+#include "daemon/cli/commands.h"
+#include "daemon/cli/job_source.h"
+#include "daemon/cli/operation_output.h"
+#include "daemon/cli/output.h"
+#include "daemon/cli/plan_text.h"
+#include "daemon/cli/run_verb_commands.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::cli {
+namespace {
+
+struct CreateOptions {
+  std::string file, name, request_id;
+};
+
+struct CloseOptions {
+  std::string run, token;
+};
+
+/// Where the file says what the daemon refuses: its fields are those of RunSpec, the daemon's paths
+/// begin with "run." for what is below `config` and with "spec." for the rest.
+std::string place_of(const std::string& file, const base::SourceLines& lines,
+                     const v1::ErrorDetails& details) {
+  if (details.violations().empty()) return "";
+  std::string field = details.violations(0).field();
+  if (field.rfind("run.", 0) == 0) field = "config." + field.substr(4);
+  if (field.rfind("spec.", 0) == 0) field = field.substr(5);
+  return place_in(file, lines, field);
+}
+
+v1::CreateRunResponse send_run(Client& client, const CreateOptions& options) {
+  v1::CreateRunRequest request;
+  request.set_request_id(options.request_id.empty() ? make_request_id() : options.request_id);
+  base::SourceLines lines;
+  try {
+    lines = base::read_yaml_file(options.file, request.mutable_spec());
+  } catch (const Error& error) {
+    throw CliError(kUsage, error.what());
+  }
+  if (!options.name.empty()) request.mutable_spec()->set_name(options.name);
+  try {
+    return client.call(client.runs(), &v1::RunService::Stub::CreateRun, request);
+  } catch (const CliError& error) {
+    throw CliError(error.code(), place_of(options.file, lines, error.details()) + error.what(),
+                   error.details());
+  }
+}
+
+ExitCode create(Client& client, bool json, const CreateOptions& options) {
+  const v1::CreateRunResponse made = send_run(client, options);
+  for (const std::string& warning : made.warnings()) fmt::print(stderr, "warning: {}\n", warning);
+  if (json) {
+    print_json(made);
+  } else {
+    print_line("run", short_name(made.run().name()));
+    print_line("token", made.token());
+  }
+  return kOk;
+}
+
+ExitCode list(Client& client, bool json) {
+  v1::ListRunsRequest request;
+  v1::ListRunsResponse all;
+  do {
+    auto page = client.call(client.runs(), &v1::RunService::Stub::ListRuns, request);
+    request.set_page_token(page.next_page_token());
+    for (auto& run : *page.mutable_runs()) *all.add_runs() = std::move(run);
+  } while (!request.page_token().empty());
+  if (json) {
+    print_json(all);
+    return kOk;
+  }
+  std::vector<std::vector<std::string>> rows{
+      {"run", "state", "client", "epoch", "step", "next", "states", "created"}};
+  for (const auto& run : all.runs())
+    rows.push_back({short_name(run.name()), state_name(run.state()), run.client(),
+                    std::to_string(run.epoch()), std::to_string(run.step()),
+                    std::to_string(run.next_seq()), std::to_string(run.saved_size()),
+                    run.create_time()});
+  print_table(rows);
+  return kOk;
+}
+
+void print_run(const v1::Run& run) {
+  print_line("run", short_name(run.name()));
+  print_line("state", state_name(run.state()));
+  if (run.ahead_size() > 0) print_line("behind", fmt::format("{}", fmt::join(run.ahead(), ", ")));
+  print_line("cause", run.cause().message());
+  print_line("client", run.client());
+  print_line("epoch", std::to_string(run.epoch()));
+  print_line("step", std::to_string(run.step()));
+  print_line("next", fmt::format("number {}", run.next_seq()));
+  if (run.lease_left_ms() > 0)
+    print_line("lease", duration_text(static_cast<double>(run.lease_left_ms()) / 1000) + " left");
+  for (const auto& note : run.notes()) print_line("note", note);
+  if (run.has_resolved()) {
+    print_line("mesh", mesh_text(run.resolved().mesh()));
+    print_line("plan", plan_text(run.resolved().plan()));
+  }
+  for (const auto& state : run.saved())
+    print_line("saved", fmt::format("{}, step {}, next number {}, {}", state.name(), state.step(),
+                                    state.next_seq(), state.create_time()));
+  print_line("created", run.create_time());
+  print_line("finished", run.end_time());
+}
+
+ExitCode show(Client& client, bool json, const std::string& name) {
+  const v1::Run run = get_run(client, name);
+  if (json) {
+    print_json(run);
+  } else {
+    print_run(run);
+  }
+  return kOk;
+}
+
+ExitCode close(Client& client, bool json, const CloseOptions& options) {
+  v1::CloseRunRequest request;
+  request.set_name(options.run);
+  const v1::Run run =
+      client.call(client.runs(), &v1::RunService::Stub::CloseRun, request,
+                  {.run_token = options.token}).run();
+  if (json) {
+    print_json(run);
+  } else {
+    fmt::print("{}: closed; {} saved states stay\n", short_name(run.name()), run.saved_size());
+  }
+  return kOk;
+}
+
+void add_create(CLI::App& runs, CommandContext& context) {
+  auto* command = runs.add_subcommand(
+      "create", "Make the run that a YAML file declares; prints its name and its token");
+  auto options = std::make_shared<CreateOptions>();
+  command
+      ->add_option("file", options->file,
+                   "Its keys are the fields of RunSpec in proto/v1/run.proto")
+      ->required();
+  command->add_option("--name", options->name, "Name of the run, instead of the file's");
+  command->add_option("--request-id", options->request_id,
+                      "Makes a repeat of this command harmless: the same id gives the same run "
+                      "with a new token");
+  command->footer(
+      "The token is needed for every verb and kept nowhere.\n"
+      "Example: meshloom run create run.yaml");
+  command->callback([&context, options] {
+    context.action = [&context, options](Client& client) {
+      return create(client, context.json, *options);
+    };
+  });
+}
+
+void add_close(CLI::App& runs, CommandContext& context) {
+  auto* command = runs.add_subcommand(
+      "close", "End a run: what waits is cancelled, the ranks are given back, saved states stay");
+  auto options = std::make_shared<CloseOptions>();
+  add_run_and_token(*command, options->run, options->token);
+  command->callback([&context, options] {
+    context.action = [&context, options](Client& client) {
+      return close(client, context.json, *options);
+    };
+  });
+}
+
+}  // namespace
+
+v1::Run get_run(Client& client, const std::string& name) {
+  v1::GetRunRequest request;
+  request.set_name(name);
+  return client.call(client.runs(), &v1::RunService::Stub::GetRun, request).run();
+}
+
+void add_run_and_token(CLI::App& command, std::string& run, std::string& token) {
+  command.add_option("run", run, "The run")->required();
+  command.add_option("--token", token, "The run's, as run create printed it")->required();
+}
+
+void add_run_commands(CLI::App& app, CommandContext& context) {
+  auto* runs = app.add_subcommand(
+      "run", "Make, list, show, save, sample and close runs that are driven step by step");
+  runs->require_subcommand(1);
+  add_create(*runs, context);
+  auto* list_command = runs->add_subcommand("list", "All runs, oldest first");
+  list_command->callback([&context] {
+    context.action = [&context](Client& client) { return list(client, context.json); };
+  });
+  auto* show_command = runs->add_subcommand("show", "One run in full, with its saved states");
+  auto name = std::make_shared<std::string>();
+  show_command->add_option("run", *name, "The run")->required();
+  show_command->callback([&context, name] {
+    context.action = [&context, name](Client& client) { return show(client, context.json, *name); };
+  });
+  add_close(*runs, context);
+  add_run_verbs(*runs, context);
+}
+
+}  // namespace meshloom::cli
