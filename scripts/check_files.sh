@@ -33,7 +33,7 @@ source_files() {
   done
   find "${top[@]}" -path tests/golden -prune -o -type f \
     \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.proto' -o -name '*.cmake' \
-    -o -name '*.sh' -o -name '*.supp' -o -name '*.yaml' -o -name 'CMakeLists.txt' -o -name 'Dockerfile' \
+    -o -name '*.sh' -o -name '*.py' -o -name '*.supp' -o -name '*.yaml' -o -name 'CMakeLists.txt' -o -name 'Dockerfile' \
     -o -path '.ci/run' -o -path scripts/layers.txt \) -print0 | sort -z
 }
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Usage: scripts/setup.sh [--lint] [--dry-run]
+# Usage: scripts/setup.sh [--lint] [--python] [--dry-run]
 #
 # Installs the Debian packages that Meshloom is built, tested and run with, as far as they are missing.
 # Works on Debian 12 and 13 as root or through sudo; a second run finds everything and does nothing.
 #
 #   --lint      also the developer tools of scripts/lint.sh, ccache and mold
+#   --python    also what the Python package of scripts/python is built, used and tested with
 #   --dry-run   only say what would be installed
 set -euo pipefail
 # shellcheck source=scripts/common.sh
@@ -20,6 +21,9 @@ build_packages=(
 test_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
 run_packages=(openmpi-bin bible-kjv)
 lint_packages=(clang-format clang-tidy shellcheck ccache mold)
+python_packages=(
+  python3-grpcio python3-protobuf python3-numpy python3-setuptools python3-wheel python3-venv protobuf-compiler-grpc mypy
+)
 
 # Prints those of its arguments that are not installed.
 missing_packages() {
@@ -80,6 +84,7 @@ main() {
   while [ $# -gt 0 ]; do
     case $1 in
       --lint) packages+=("${lint_packages[@]}") ;;
+      --python) packages+=("${python_packages[@]}") ;;
       --dry-run) dry_run=true ;;
       -h | --help) print_help && exit 0 ;;
       *) usage_error "unknown argument $1" ;;

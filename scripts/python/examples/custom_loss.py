@@ -17,9 +17,9 @@ BETA = 0.5
 PAIRS = [("the sky is blue", "the sky is loud"), ("water is wet", "water is shy"), ("stone is hard", "stone is kind")]
 
 
-def main_loss(reference: np.ndarray):
+def preference_loss(reference: np.ndarray):
     def loss(data: Sequence[meshloom.Datum], logprobs: Sequence[np.ndarray]):
-        """The loss and its gradient by each log-prob. With torch, tensors come in and the loss alone is enough."""
+        """The loss and its gradient by each log-prob; with framework="torch" the loss alone would be enough."""
         totals = np.array([float(lp.sum()) for lp in logprobs])
         margins = BETA * ((totals[0::2] - totals[1::2]) - reference)
         by_margin = -BETA / (1.0 + np.exp(margins))  # of chosen, and the opposite of rejected
@@ -36,7 +36,7 @@ async def main(steps: int) -> None:
     data = [meshloom.Datum.next_token(np.frombuffer(text.encode(), np.uint8)) for pair in PAIRS for text in pair]
     with meshloom.Client() as client, client.create_training_run(config) as run:
         start = np.array([lp.sum() for lp in (await run.forward(data)).logprobs])
-        loss = main_loss(start[0::2] - start[1::2])
+        loss = preference_loss(start[0::2] - start[1::2])
         for step in range(steps):
             result = run.forward_backward_custom(data, loss)
             update = run.optim_step()

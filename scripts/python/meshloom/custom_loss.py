@@ -16,26 +16,24 @@ import numpy as np
 from meshloom.data import Datum, FloatArray, LossResult
 from meshloom.messages import refuse
 
-try:
-    import torch
-except ImportError:
-    torch = None
-
 LossFunction = Callable[[Sequence[Datum], Sequence[Any]], Any]
 
 
 class CustomLoss:
     """One call of forward_backward_custom."""
 
-    def __init__(self, data: Sequence[Datum], fn: LossFunction) -> None:
+    def __init__(self, data: Sequence[Datum], fn: LossFunction, framework: str) -> None:
+        if framework not in ("numpy", "torch"):
+            raise refuse("framework", f"{framework!r} is unknown, expected numpy or torch")
         self._data = list(data)
         self._fn = fn
+        self._gradients = _with_torch if framework == "torch" else _with_numpy
         self._value = math.nan
         self._metrics: dict[str, float] = {}
 
     def weighted(self, forward: LossResult) -> list[Datum]:
         """The data whose cross_entropy has the gradient of the loss."""
-        gradients = self._gradients(forward.logprobs)
+        self._value, gradients, self._metrics = self._gradients(self._fn, self._data, forward.logprobs)
         if len(gradients) != len(self._data):
             raise refuse("fn", f"gave gradients for {len(gradients)} data, expected {len(self._data)}")
         weighted = []
@@ -55,25 +53,31 @@ class CustomLoss:
         metrics.update(self._metrics)
         return dataclasses.replace(surrogate, metrics=metrics)
 
-    def _gradients(self, logprobs: Sequence[FloatArray]) -> list[FloatArray]:
-        if torch is None:
-            return self._keep(self._fn(self._data, logprobs))
-        tensors = [torch.from_numpy(item.copy()).requires_grad_() for item in logprobs]
-        returned = self._fn(self._data, tensors)
-        loss, *rest = returned if isinstance(returned, tuple) else (returned,)
-        if not isinstance(loss, torch.Tensor):
-            return self._keep(returned)
-        loss.backward()
-        self._keep_values(loss.item(), rest[0] if rest else {})
-        return [np.zeros_like(item) if tensor.grad is None else tensor.grad.numpy()
-                for item, tensor in zip(logprobs, tensors)]
 
-    def _keep(self, returned: Any) -> list[FloatArray]:
-        if not isinstance(returned, tuple) or len(returned) not in (2, 3):
-            raise refuse("fn", "returned no (loss, gradients): without torch the gradients by the log-probs are needed")
-        self._keep_values(returned[0], returned[2] if len(returned) == 3 else {})
-        return [np.asarray(item, np.float32) for item in returned[1]]
+Evaluated = tuple[float, list[FloatArray], dict[str, float]]
 
-    def _keep_values(self, loss: float, metrics: Mapping[str, float]) -> None:
-        self._value = float(loss)
-        self._metrics = {name: float(value) for name, value in metrics.items()}
+
+def _with_numpy(fn: LossFunction, data: Sequence[Datum], logprobs: Sequence[FloatArray]) -> Evaluated:
+    returned = fn(data, logprobs)
+    if not isinstance(returned, tuple) or len(returned) not in (2, 3):
+        raise refuse("fn", f"returned {type(returned).__name__}, expected (loss, gradients) or (loss, gradients, "
+                           f"metrics)")
+    return float(returned[0]), [np.asarray(item, np.float32) for item in returned[1]], _metrics(returned[2:])
+
+
+def _with_torch(fn: LossFunction, data: Sequence[Datum], logprobs: Sequence[FloatArray]) -> Evaluated:
+    import torch  # where it is installed
+
+    tensors = [torch.from_numpy(item.copy()).requires_grad_() for item in logprobs]
+    returned = fn(data, tensors)
+    loss, *rest = returned if isinstance(returned, tuple) else (returned,)
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or len(rest) > 1:
+        raise refuse("fn", f"returned {type(loss).__name__}, expected a scalar tensor or (scalar tensor, metrics)")
+    loss.backward()
+    gradients = [np.zeros_like(item) if tensor.grad is None else tensor.grad.numpy()
+                 for item, tensor in zip(logprobs, tensors)]
+    return float(loss.item()), gradients, _metrics(rest)
+
+
+def _metrics(rest: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: float(value) for given in rest for name, value in given.items()}

@@ -76,21 +76,21 @@ class TrainingRun:
             batch=shapes.loss_batch(data, loss, loss_config, reduction, tokens, micro_batch_size), train=train), data)
 
     def forward_backward_custom(self, data: Sequence[Datum], fn: custom_loss.LossFunction, *,
-                                micro_batch_size: int = 0) -> Future[LossResult]:
+                                framework: str = "numpy", micro_batch_size: int = 0) -> Future[LossResult]:
         """A loss of your own: `fn(data, logprobs)` gets the log-probs of every datum's targets and returns the loss C.
 
-        With torch, `logprobs` are tensors with gradients and C a scalar tensor; otherwise `logprobs` are numpy arrays
-        and `fn` returns C and its gradient by each of them: (C, [dC/dlogprobs...]). It may also return metrics as
-        the last of a tuple: (C, metrics) or (C, gradients, metrics).
+        `framework` "numpy": `logprobs` are arrays and `fn` returns (C, [dC/dlogprobs...]). "torch", where it is
+        installed: they are tensors with gradients and `fn` returns a scalar tensor. Metrics may be the last of a tuple:
+        (C, gradients, metrics) or (C, metrics).
 
         Costs one forward more: then cross_entropy with the weights -dC/dlogprobs gives C's gradient. `fn` runs on a
         thread of its own; verbs that are called later wait for it. In the result "loss:sum" is C.
         """
+        custom = custom_loss.CustomLoss(data, fn, framework)
         plain = [Datum(item.tokens, item.targets, document_ids=item.document_ids, position_ids=item.position_ids)
                  for item in data]
         first = self._loss_verb("forward", lambda: run_service_pb2.ForwardRequest(
             batch=shapes.loss_batch(plain, "cross_entropy", None, "sum", 0, micro_batch_size), train=True), plain)
-        custom = custom_loss.CustomLoss(data, fn)
 
         def weighted() -> run_service_pb2.ForwardBackwardRequest:
             batch = shapes.loss_batch(custom.weighted(first.future.result()), "cross_entropy", None, "sum", 0,
