@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Python package as a user installs it, its examples and its own tests, against a real daemon.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+#include <stdlib.h>
+
+#include "tests/e2e/daemon_fixture.h"
+
+namespace meshloom::e2e {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kPython = "/usr/bin/python3";  // for which Debian's packages are
+
+/// Debian packages that the Python package needs and that are not here.
+std::vector<std::string> missing_packages() {
+  const std::pair<const char*, const char*> modules[] = {
+      {"grpc", "python3-grpcio"}, {"google.protobuf", "python3-protobuf"},
+      {"numpy", "python3-numpy"}, {"setuptools", "python3-setuptools"},
+      {"wheel", "python3-wheel"}, {"ensurepip", "python3-venv"},
+  };
+  std::vector<std::string> missing;
+  if (!std::filesystem::exists(kPython)) return {"python3"};
+  for (const auto& [module, package] : modules)
+    if (run_command({kPython, "-c", fmt::format("import {}", module)}, 60s).exit_code != 0)
+      missing.push_back(package);
+  if (run_command({"sh", "-c", "command -v grpc_python_plugin protoc"}, 10s).exit_code != 0)
+    missing.push_back("protobuf-compiler-grpc");
+  return missing;
+}
+
+class PythonE2e : public DaemonTest {
+ protected:
+  static void SetUpTestSuite() {
+    missing_ = missing_packages();
+    if (!missing_.empty()) return;
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "meshloom venv XXXXXX").string();
+    venv_ = ::mkdtemp(pattern.data());
+    const CommandResult made =
+        run_command({kPython, "-m", "venv", "--system-site-packages", venv_}, 60s);
+    ASSERT_EQ(made.exit_code, 0) << made.output << made.errors;
+    const CommandResult installed = run_command(
+        {venv_ + "/bin/python", "-m", "pip", "install", "--no-build-isolation", "--no-index",
+         "--disable-pip-version-check", MESHLOOM_SOURCE "/scripts/python"},
+        120s);
+    ASSERT_EQ(installed.exit_code, 0) << installed.output << installed.errors;
+  }
+  static void TearDownTestSuite() {
+    if (!venv_.empty()) std::filesystem::remove_all(venv_);
+  }
+  void SetUp() override {
+    if (!missing_.empty())
+      GTEST_SKIP() << fmt::format("missing packages: {} (scripts/setup.sh --python)",
+                                  fmt::join(missing_, " "));
+    start();
+  }
+
+  CommandResult python(const std::string& file, const Arguments& arguments = {}) const {
+    Arguments all{"env", "MESHLOOM_ADDRESS=" + address_, venv_ + "/bin/python",
+                  std::string(MESHLOOM_SOURCE) + "/" + file};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    return run_command(all, 200s);
+  }
+
+  static inline std::vector<std::string> missing_;
+  static inline std::string venv_;
+
+  /// The numbers behind each place of `key` in a text.
+  static std::vector<double> numbers_behind(const std::string& text, const std::string& key) {
+    std::vector<double> numbers;
+    for (auto at = text.find(key); at != std::string::npos; at = text.find(key, at + 1))
+      numbers.push_back(std::stod(text.substr(at + key.size())));
+    return numbers;
+  }
+};
+
+TEST_F(PythonE2e, ThePackageDoesWhatItsTestsSay) {
+  const CommandResult result = python("tests/e2e/python/package_test.py");
+  EXPECT_EQ(result.exit_code, 0) << result.output << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("OK"));
+  shut_down();
+}
+
+TEST_F(PythonE2e, FineTuningAHuggingFaceFolderLearns) {
+  TinyJob job;
+  job.steps = 5;
+  job.extra = "  export: {hf_folder: hf}\n";
+  submit(job, "base");
+  ASSERT_TRUE(reaches("base", "succeeded"));
+  std::filesystem::copy(state_ / "jobs/base/hf", data_ / "base");
+  const CommandResult result =
+      python("scripts/python/examples/supervised.py", {"base", data_ / "text.txt", "40"});
+  ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
+  const auto before = numbers_behind(result.output, "last batch: ");
+  const auto after = numbers_behind(result.output, "before, ");
+  ASSERT_EQ(before.size() + after.size(), 2u) << result.output;
+  EXPECT_LT(after[0], before[0] - 1.0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("/states/tuned at step 40"));
+  shut_down();
+}
+
+TEST_F(PythonE2e, APolicyGradientRaisesTheReward) {
+  const CommandResult result = python("scripts/python/examples/policy_gradient.py");
+  ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
+  const auto rewards = numbers_behind(result.output, "reward ");
+  ASSERT_EQ(rewards.size(), 40u) << result.output;
+  EXPECT_LT(rewards.front(), 0.3) << result.output;
+  EXPECT_GT(rewards.back(), 1.0) << result.output;
+  shut_down();
+}
+
+TEST_F(PythonE2e, ALossOfOnesOwnGetsItsPairsRight) {
+  const CommandResult result = python("scripts/python/examples/custom_loss.py");
+  ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
+  const auto losses = numbers_behind(result.output, "loss ");
+  ASSERT_GE(losses.size(), 2u) << result.output;
+  EXPECT_LT(losses.back(), 0.5 * losses.front()) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("3 of 3 pairs right")) << result.output;
+  shut_down();
+}
+
+}  // namespace
+}  // namespace meshloom::e2e

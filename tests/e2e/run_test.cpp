@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs that a client drives step by step through a real daemon on two ranks: beside jobs, over a
+// kill, by hand.
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "daemon/train/data/batch_loader.h"
+#include "daemon/train/model_source.h"
+#include "daemon/train/resolve.h"
+#include "tests/e2e/daemon_fixture.h"
+#include "tests/e2e/run_client.h"
+
+namespace meshloom::e2e {
+namespace {
+
+constexpr int kSteps = 6, kSeqLen = 32, kBatch = 5;
+
+/// The config of a job of which runs and jobs share model, mesh, plan, optimizer and seed.
+v1::RunConfig job_config(const v1::Mesh& mesh) {
+  v1::RunConfig config;
+  config.mutable_model()->set_preset("byte_gpt_tiny");
+  *config.mutable_mesh() = mesh;
+  config.mutable_plan()->set_dtype("float32");
+  config.mutable_optimizer()->set_lr(3e-3);
+  v1::TrainingConfig& training = *config.mutable_training();
+  training.set_seed(7);
+  training.set_seq_len(kSeqLen);
+  training.set_micro_batch_size(2);
+  training.set_global_batch_size(kBatch);
+  training.set_steps(kSteps);
+  training.set_max_norm(0.5);
+  config.mutable_lr_scheduler()->set_decay_type(v1::DECAY_TYPE_CONSTANT);
+  config.mutable_data()->set_path("text.txt");
+  return config;
+}
+
+v1::RunSpec run_spec(const v1::Mesh& mesh, const std::string& name) {
+  v1::RunSpec spec;
+  spec.set_name(name);
+  v1::RunConfig config = job_config(mesh);
+  config.clear_lr_scheduler();
+  config.clear_data();
+  config.mutable_training()->clear_steps();
+  config.mutable_training()->clear_global_batch_size();
+  *spec.mutable_config() = config;
+  return spec;
+}
+
+class RunE2e : public DaemonTest {
+ protected:
+  /// The samples of the job's steps, in their order.
+  std::vector<v1::LossBatch> batches(const v1::RunConfig& config) const {
+    const v1::RunConfig resolved = train::resolve_run_config(config, 2, data_);
+    const auto model = train::load_model_config(resolved.model(), data_);
+    const train::RunData data = train::open_run_data(resolved, model, data_);
+    const train::BatchLoader loader(data.training, {kBatch, kBatch, 1}, resolved.training().seed(),
+                                    true);
+    std::vector<v1::LossBatch> all;
+    for (int step = 0; step < kSteps; ++step) {
+      const train::HostBatch host = loader.load(step * kBatch, 0).front();
+      v1::LossBatch& batch = all.emplace_back();
+      batch.set_loss("cross_entropy");
+      batch.set_reduction(v1::LOSS_REDUCTION_TOKEN_MEAN);
+      batch.set_tokens(kBatch * kSeqLen);
+      for (std::size_t row = 0; row < kBatch; ++row) {
+        v1::Datum& datum = *batch.add_data();
+        for (std::size_t t = row * kSeqLen; t < (row + 1) * kSeqLen; ++t) {
+          datum.add_tokens(static_cast<int>(host.inputs[t]));
+          datum.add_targets(static_cast<int>(host.labels[t]));
+        }
+      }
+    }
+    return all;
+  }
+
+  static double step(RunClient& client, const v1::LossBatch& batch) {
+    const Outcome gradients = client.forward_backward(batch);
+    EXPECT_TRUE(gradients.ok()) << gradients.message;
+    const Outcome stepped = client.optim_step();
+    EXPECT_TRUE(stepped.ok()) << stepped.message;
+    return stepped.operation.result().optim_step().loss();
+  }
+
+  static std::string weights(RunClient& client) {
+    const Outcome saved = client.save_weights("end");
+    EXPECT_TRUE(saved.ok()) << saved.message;
+    return read_file(saved.operation.result().saved_weights().folder() + "/model.safetensors");
+  }
+
+  void submit_job(const v1::Mesh& mesh, const std::string& name) {
+    const std::string file =
+        write_text(name + ".yaml", fmt::format(R"(run:
+  model: {{preset: byte_gpt_tiny}}
+  mesh: {{dp: {}, fsdp: {}, cp: {}, tp: {}}}
+  plan: {{dtype: float32}}
+  optimizer: {{lr: 3.0e-3}}
+  training: {{seed: 7, seq_len: {}, micro_batch_size: 2, global_batch_size: {}, steps: {}, max_norm: 0.5}}
+  lr_scheduler: {{decay_type: constant}}
+  data: {{path: text.txt}}
+  export: {{hf_folder: hf}}
+)",
+                                               mesh.dp(), mesh.fsdp(), mesh.cp(), mesh.tp(),
+                                               kSeqLen, kBatch, kSteps));
+    const auto result = client({"job", "submit", file, "--name", name});
+    ASSERT_EQ(result.exit_code, 0) << result.errors;
+  }
+};
+
+v1::Mesh mesh_of(int dp, int fsdp, int cp, int tp) {
+  v1::Mesh mesh;
+  mesh.set_dp(dp);
+  mesh.set_fsdp(fsdp);
+  mesh.set_cp(cp);
+  mesh.set_tp(tp);
+  return mesh;
+}
+
+TEST_F(RunE2e, VerbsGiveTheLossesAndWeightsOfAJobBitForBit) {
+  start();
+  int number = 0;
+  for (const v1::Mesh& mesh :
+       {mesh_of(2, 1, 1, 1), mesh_of(1, 2, 1, 1), mesh_of(1, 1, 2, 1), mesh_of(1, 1, 1, 2)}) {
+    SCOPED_TRACE(mesh.ShortDebugString());
+    const std::string id = std::to_string(++number);
+    submit_job(mesh, "job" + id);
+    ASSERT_TRUE(reaches("job" + id, "succeeded")) << job("job" + id).dump(2);
+    const std::map<int, double> expected = step_losses("job" + id);
+    ASSERT_EQ(expected.size(), static_cast<std::size_t>(kSteps));
+    RunClient client(address_);
+    ASSERT_TRUE(client.create(run_spec(mesh, "run" + id)));
+    const auto data = batches(job_config(mesh));
+    for (int i = 0; i < kSteps; ++i)
+      EXPECT_EQ(step(client, data[static_cast<std::size_t>(i)]), expected.at(i + 1)) << i;
+    const std::string whole = read_file(state_ / "jobs" / ("job" + id) / "hf/model.safetensors");
+    ASSERT_GT(whole.size(), 1000u);
+    EXPECT_TRUE(weights(client) == whole);
+    EXPECT_TRUE(client.close().ok());
+  }
+  shut_down();
+}
+
+TEST_F(RunE2e, AfterKillOfEverythingAClientGoesOnFromTheNamedStateToTheSameWeights) {
+  start();
+  const v1::Mesh mesh = mesh_of(1, 2, 1, 1);
+  const auto data = batches(job_config(mesh));
+  std::string undisturbed;
+  {
+    RunClient client(address_);
+    ASSERT_TRUE(client.create(run_spec(mesh, "undisturbed")));
+    for (const auto& batch : data) step(client, batch);
+    undisturbed = weights(client);
+    EXPECT_TRUE(client.close().ok());
+  }
+  RunClient client(address_);
+  ASSERT_TRUE(client.create(run_spec(mesh, "killed")));
+  for (std::size_t i = 0; i < 3; ++i) step(client, data[i]);
+  ASSERT_TRUE(client.save_state("three").ok());
+  step(client, data[3]);
+  EXPECT_TRUE(client.forward_backward(data[4]).ok());  // is lost with everything since the state
+  kill_everything();
+  start();
+
+  RunClient again(address_);
+  again.name = client.name;
+  again.token = client.token;
+  again.epoch = client.epoch;
+  again.next_seq = client.next_seq;
+  const Outcome lost = again.optim_step();
+  EXPECT_EQ(lost.code, grpc::StatusCode::ABORTED);
+  EXPECT_EQ(lost.reason, "RUN_RECOVERED") << lost.message;
+  EXPECT_NE(lost.message.find("runs/killed/states/three"), std::string::npos) << lost.message;
+  ASSERT_TRUE(again.wait_ready());
+  EXPECT_EQ(again.epoch, client.epoch + 1);
+  EXPECT_EQ(again.next_seq, again.get().saved(0).next_seq());
+  EXPECT_EQ(again.get().step(), 3);
+  for (std::size_t i = 3; i < data.size(); ++i) step(again, data[i]);
+  EXPECT_TRUE(weights(again) == undisturbed);
+  EXPECT_TRUE(again.close().ok());
+  shut_down();
+}
+
+TEST_F(RunE2e, AJobWaitsForTheRanksOfARunAndARunForThoseOfAJob) {
+  start();
+  const v1::Mesh mesh = mesh_of(2, 1, 1, 1);
+  RunClient first(address_);
+  ASSERT_TRUE(first.create(run_spec(mesh, "first")));
+  submit_job(mesh, "job");
+  RunClient second(address_);
+  ASSERT_TRUE(second.submit(run_spec(mesh, "second")).ok());
+  const auto data = batches(job_config(mesh));
+  for (const auto& batch : data) step(first, batch);
+  EXPECT_EQ(job("job")["state"], "queued");
+  const v1::Run waiting = second.get();
+  EXPECT_EQ(waiting.state(), v1::RUN_STATE_QUEUED);
+  ASSERT_GE(waiting.ahead_size(), 2) << waiting.ShortDebugString();
+  EXPECT_EQ(waiting.ahead(0), "runs/first");
+  EXPECT_EQ(waiting.ahead(1), "jobs/job");
+  EXPECT_TRUE(first.close().ok());
+  EXPECT_TRUE(reaches("job", "succeeded")) << job("job").dump(2);
+  ASSERT_TRUE(second.wait_ready());
+  step(second, data[0]);
+  EXPECT_TRUE(second.close().ok());
+  shut_down();
+}
+
+TEST_F(RunE2e, TheClientMakesShowsSamplesSavesAndClosesARun) {
+  start();
+  const std::string file = write_text("run.yaml", R"(config:
+  model: {preset: byte_gpt_tiny}
+  plan: {dtype: float32}
+  training: {seq_len: 32}
+)");
+  const Json made = client_json({"run", "create", file, "--name", "by-hand"});
+  const std::string token = made["token"];
+  EXPECT_EQ(token.size(), 32u);
+  const auto ready = [&] { return client_json({"run", "show", "by-hand"})["state"] == "ready"; };
+  ASSERT_TRUE(eventually(30s, ready));
+  const Json drawn = client_json({"run", "sample", "by-hand", "--token", token, "--prompt", "ab",
+                                  "--samples", "3", "--max-tokens", "5"});
+  EXPECT_EQ(drawn["result"]["sample"]["sequences"].size(), 3u) << drawn.dump();
+  const Json saved = client_json({"run", "save-state", "by-hand", "s1", "--token", token});
+  EXPECT_EQ(saved["result"]["saved_state"]["name"], "runs/by-hand/states/s1") << saved.dump();
+  const auto twice = client({"run", "save-state", "by-hand", "s1", "--token", token});
+  EXPECT_EQ(twice.exit_code, 1) << twice.output;
+  EXPECT_NE(twice.errors.find("exists already"), std::string::npos) << twice.errors;
+  const Json weights = client_json({"run", "save-weights", "by-hand", "hf", "--token", token});
+  EXPECT_TRUE(
+      std::filesystem::exists(weights["result"]["saved_weights"]["folder"].get<std::string>()));
+  const Json all = client_json({"operation", "list", "by-hand"});
+  EXPECT_EQ(all["operations"].size(), 4u) << all.dump(2);
+  const auto shown = client({"operation", "show", "operations/by-hand/1/2"});
+  EXPECT_NE(shown.output.find("STATE_EXISTS"), std::string::npos) << shown.output;
+  EXPECT_EQ(client({"operation", "cancel", "operations/by-hand/1/1", "--token", token}).exit_code,
+            1);
+  EXPECT_EQ(client({"run", "close", "by-hand", "--token", "0"}).exit_code, 1);
+  EXPECT_EQ(client({"run", "close", "by-hand", "--token", token}).exit_code, 0);
+  EXPECT_TRUE(eventually(30s, [&] {
+    return client_json({"run", "list"})["runs"][0]["state"] == "closed";
+  }));
+  const auto wrong =
+      client({"run", "create", write_text("bad.yaml", "config:\n  model: {preset: x}\n")});
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_NE(wrong.errors.find("bad.yaml:2: "), std::string::npos) << wrong.errors;
+  shut_down();
+}
+
+}  // namespace
+}  // namespace meshloom::e2e
