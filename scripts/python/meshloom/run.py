@@ -130,6 +130,8 @@ class TrainingRun:
         Not ordered: it draws from the weights as they are then. To draw from those after an optim_step, wait for its
         result first; `weights_step` makes sure (WEIGHTS_STALE otherwise).
         """
+        if self._closed.is_set():
+            raise errors.RunClosed(f"{self.name} was closed by this client", reason="RUN_CLOSED")
         params = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         future: Future[list[SampledSequence]] = Future("sample")
         future._cancel = self._verbs._cancel
