@@ -46,6 +46,14 @@ TEST_F(JobMemory, CountsStateByParametersAndOptimizer) {
   EXPECT_EQ(estimate().parameters, 2 * parameters);
 }
 
+TEST_F(JobMemory, ARunWithoutAGlobalBatchIsAJobWithAnyNumberOfMicroBatches) {
+  run_.mutable_mesh()->set_dp(2);
+  run_.mutable_training()->set_global_batch_size(12);
+  const std::int64_t job = estimate().total();
+  run_.mutable_training()->clear_global_batch_size();
+  EXPECT_EQ(estimate().total(), job);
+}
+
 TEST_F(JobMemory, StylesWithoutAnEstimateCountAsUnsharded) {
   const std::int64_t whole = estimate().parameters;
   run_.mutable_mesh()->set_tp(2);
