@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <random>
 
@@ -70,7 +71,9 @@ std::unique_ptr<Process> DaemonTest::launch(int ranks, const Arguments& flags,
 }
 
 void DaemonTest::start(int ranks, const Arguments& flags) {
-  Arguments all{"--listen", "127.0.0.1:0"};
+  Arguments all;
+  if (std::find(flags.begin(), flags.end(), "--listen") == flags.end())
+    all = {"--listen", "127.0.0.1:0"};
   all.insert(all.end(), flags.begin(), flags.end());
   fs::remove(state_ / "address");
   daemon_ = launch(ranks, all, "daemon.log");

@@ -40,7 +40,7 @@ class DaemonTest : public ::testing::Test {
   DaemonTest();
   ~DaemonTest() override;
 
-  /// Starts mpirun and waits until the daemon serves on a free port.
+  /// Starts mpirun and waits until the daemon serves, on a free port unless the flags name one.
   void start(int ranks = 2, const Arguments& flags = {});
   /// With these lines as the daemon's --config.
   void start_with(const std::string& settings, int ranks = 2) {

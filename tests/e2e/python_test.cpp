@@ -84,6 +84,21 @@ TEST_F(PythonE2e, ThePackageDoesWhatItsTestsSay) {
   shut_down();
 }
 
+TEST_F(PythonE2e, ALoopOutlivesAKillOfEverythingWithTheSameWeights) {
+  const std::filesystem::path log = folder_ / "survivor.log", restarted = folder_ / "restarted";
+  Process loop({"env", "MESHLOOM_ADDRESS=" + address_, venv_ + "/bin/python",
+                MESHLOOM_SOURCE "/tests/e2e/python/survivor.py", restarted},
+               log);
+  ASSERT_TRUE(eventually(60s, [&] { return read_file(log).find("kill") != std::string::npos; }))
+      << read_file(log);
+  kill_everything();
+  start(2, {"--listen", address_});
+  write_text("restarted", "");
+  EXPECT_EQ(loop.wait(60s), 0) << read_file(log);
+  EXPECT_THAT(read_file(log), HasSubstr("the same weights"));
+  shut_down();
+}
+
 TEST_F(PythonE2e, FineTuningAHuggingFaceFolderLearns) {
   TinyJob job;
   job.steps = 5;
