@@ -35,7 +35,7 @@ class MeshloomError(Exception):
 
     @property
     def field(self) -> str:
-        """The path of the first field that is wrong, such as "batch.data[3].targets[17]"; empty where none is."""
+        """The path of the first field that is wrong, such as "data[3].targets[17]"; empty where none is."""
         return self.violations[0].field if self.violations else self.metadata.get("field", "")
 
 

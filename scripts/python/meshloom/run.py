@@ -117,7 +117,7 @@ class TrainingRun:
             return OptimStepResult(out.step, out.grad_norm, out.lr, out.seconds, out.loss)
 
         return self._submit("optim_step", self._connection.runs.OptimStep, lambda: run_service_pb2.OptimStepRequest(
-            params=fill(step_pb2.OptimStepParams(), params, "params")), read)
+            params=fill(step_pb2.OptimStepParams(), params)), read)
 
     # --- Sampling.
 
