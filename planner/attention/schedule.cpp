@@ -8,28 +8,48 @@
 namespace meshloom::planner {
 namespace {
 
-/// The keys of all ranks by position.
-struct HeldKeys {
-  ShardRange range;
-  int rank;
-};
-
-std::vector<HeldKeys> keys_by_position(const std::vector<SequencePart>& parts) {
-  std::vector<HeldKeys> keys;
-  for (std::size_t r = 0; r < parts.size(); ++r)
-    for (const ShardRange& range : parts[r].keys) keys.push_back({range, static_cast<int>(r)});
-  std::sort(keys.begin(), keys.end(),
-            [](const HeldKeys& a, const HeldKeys& b) { return a.range.begin < b.range.begin; });
-  return keys;
+std::int64_t end_of_keys(const std::vector<SequencePart>& parts) {
+  std::int64_t end = 0;
+  for (const SequencePart& part : parts)
+    for (const ShardRange& range : part.keys) end = std::max(end, range.end);
+  return end;
 }
 
-/// Collects per source what queries see.
-class ScheduleMaker {
+/// Which keys some queries see.
+class SeenKeys {
  public:
-  ScheduleMaker(const std::vector<SequencePart>& parts, const RowMask& row)
-      : row_(row), keys_(keys_by_position(parts)), seen_(parts.size()), area_(parts.size(), 0) {
-    for (const HeldKeys& held : keys_) end_ = std::max(end_, held.range.end);
+  /// `end`: of all keys.
+  SeenKeys(const RowMask& row, std::int64_t end) : row_(row), end_(end) {}
+
+  /// From now on those of `queries`.
+  void look_from(const IndexRanges& queries) {
+    pairs_.clear();
+    for (const ShardRange& range : queries) add_queries(range);
+    const auto by_key = [](const Pair& a, const Pair& b) { return a.keys.begin < b.keys.begin; };
+    if (!std::is_sorted(pairs_.begin(), pairs_.end(), by_key))
+      std::sort(pairs_.begin(), pairs_.end(), by_key);
+    reached_.clear();
+    for (const Pair& pair : pairs_)
+      reached_.push_back(std::max(pair.keys.end, reached_.empty() ? 0 : reached_.back()));
   }
+
+  /// Those of the keys `held`, in their order; adds to `area`, if it is given, how many pairs of a
+  /// query and a key of them see each other.
+  IndexRanges among(const IndexRanges& held, std::int64_t* area = nullptr) const {
+    IndexRanges keys;
+    keys.reserve(held.size());
+    for_each_part(held, [&](const Pair& pair, ShardRange part, ShardRange unseen) {
+      append_range(keys, unseen);
+      if (area) *area += visible_area(row_.mask, pair.queries, part);
+    });
+    return keys;
+  }
+
+ private:
+  /// Neighbouring queries of one document, and a stretch of it that some of them sees.
+  struct Pair {
+    ShardRange queries, keys;
+  };
 
   void add_queries(ShardRange queries) {
     if (!row_.documents) return add_pair(queries, {0, end_});
@@ -44,49 +64,35 @@ class ScheduleMaker {
     }
   }
 
-  AttentionStep step(int source, const SequencePart& part, std::int64_t queries) {
-    AttentionStep step{source, {}, area_[static_cast<std::size_t>(source)], false};
-    std::vector<ShardRange>& seen = seen_[static_cast<std::size_t>(source)];
-    std::sort(seen.begin(), seen.end(),
-              [](const ShardRange& a, const ShardRange& b) { return a.begin < b.begin; });
-    for (const ShardRange& held : part.keys) append_seen(step.keys, seen, held);
-    step.whole = step.area == queries * total_size(step.keys);
-    return step;
-  }
-
- private:
   void add_pair(ShardRange queries, ShardRange keys) {
     const ShardRange visible = visible_keys(row_.mask, queries, end_);
-    const ShardRange wanted{std::max(visible.begin, keys.begin), std::min(visible.end, keys.end)};
-    auto held = std::partition_point(
-        keys_.begin(), keys_.end(), [&](const HeldKeys& k) { return k.range.end <= wanted.begin; });
-    for (; held != keys_.end() && held->range.begin < wanted.end; ++held) {
-      const ShardRange part{std::max(wanted.begin, held->range.begin),
-                            std::min(wanted.end, held->range.end)};
-      const auto source = static_cast<std::size_t>(held->rank);
-      seen_[source].push_back(part);
-      area_[source] += visible_area(row_.mask, queries, part);
-    }
+    const ShardRange seen{std::max(visible.begin, keys.begin), std::min(visible.end, keys.end)};
+    if (seen.begin < seen.end) pairs_.push_back({queries, seen});
   }
 
-  /// The union of what is seen inside one range that is held; `seen` is sorted.
-  static void append_seen(IndexRanges& keys, const std::vector<ShardRange>& seen, ShardRange held) {
-    std::int64_t reached = held.begin;
-    for (const ShardRange& range : seen) {
-      if (range.begin >= held.end) break;
-      const std::int64_t begin = std::max(range.begin, reached);
-      const std::int64_t end = std::min(range.end, held.end);
-      if (begin >= end) continue;
-      append_range(keys, {begin, end});
-      reached = end;
+  /// Calls `part(pair, keys, rest)` for each pair and each range that is held and meets it: the
+  /// keys that they share, and those of them that no earlier pair had.
+  template <typename Part>
+  void for_each_part(const IndexRanges& held, const Part& part) const {
+    for (const ShardRange& range : held) {
+      std::int64_t covered = range.begin;
+      const auto first = std::partition_point(reached_.begin(), reached_.end(),
+                                              [&](std::int64_t end) { return end <= range.begin; });
+      for (auto pair = pairs_.begin() + (first - reached_.begin());
+           pair != pairs_.end() && pair->keys.begin < range.end; ++pair) {
+        const ShardRange common{std::max(pair->keys.begin, range.begin),
+                                std::min(pair->keys.end, range.end)};
+        if (common.begin >= common.end) continue;
+        part(*pair, common, {std::max(common.begin, covered), std::max(common.end, covered)});
+        covered = std::max(covered, common.end);
+      }
     }
   }
 
   const RowMask& row_;
-  std::vector<HeldKeys> keys_;
-  std::int64_t end_ = 0;
-  std::vector<std::vector<ShardRange>> seen_;
-  std::vector<std::int64_t> area_;
+  std::int64_t end_;
+  std::vector<Pair> pairs_;            ///< by their first keys
+  std::vector<std::int64_t> reached_;  ///< the furthest end of a pair and those before it
 };
 
 }  // namespace
@@ -94,28 +100,30 @@ class ScheduleMaker {
 std::vector<AttentionStep> attention_schedule(int rank, const std::vector<SequencePart>& parts,
                                               const RowMask& row) {
   const SequencePart& own = parts[static_cast<std::size_t>(rank)];
-  ScheduleMaker maker(parts, row);
-  for (const ShardRange& queries : own.queries) maker.add_queries(queries);
+  SeenKeys seen(row, end_of_keys(parts));
+  seen.look_from(own.queries);
+  const std::int64_t queries = total_size(own.queries);
   const int ranks = static_cast<int>(parts.size());
   std::vector<AttentionStep> steps;
   for (int s = 0; s < ranks; ++s) {
     const int source = (rank - s + ranks) % ranks;
-    steps.push_back(
-        maker.step(source, parts[static_cast<std::size_t>(source)], total_size(own.queries)));
+    const IndexRanges& held = parts[static_cast<std::size_t>(source)].keys;
+    AttentionStep step{source, {}, 0, false};
+    step.keys = seen.among(held, &step.area);
+    step.whole = step.area == queries * total_size(step.keys);
+    steps.push_back(std::move(step));
   }
   return steps;
 }
 
 std::vector<IndexRanges> requested_keys(int source, const std::vector<SequencePart>& parts,
                                         const RowMask& row) {
-  std::vector<SequencePart> alone(parts.size());
-  const auto at = static_cast<std::size_t>(source);
-  alone[at].keys = parts[at].keys;
+  const IndexRanges& held = parts[static_cast<std::size_t>(source)].keys;
+  SeenKeys seen(row, end_of_keys(parts));
   std::vector<IndexRanges> requested;
   for (const SequencePart& part : parts) {
-    ScheduleMaker maker(alone, row);
-    for (const ShardRange& queries : part.queries) maker.add_queries(queries);
-    requested.push_back(maker.step(source, parts[at], total_size(part.queries)).keys);
+    seen.look_from(part.queries);
+    requested.push_back(seen.among(held));
   }
   return requested;
 }

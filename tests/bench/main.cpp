@@ -25,6 +25,8 @@ constexpr Entry kBenchmarks[] = {
     {"attention", meshloom::bench::run_attention_bench, "attention against a matrix product"},
     {"dispatch", meshloom::bench::run_dispatch_bench, "what an op costs beside its kernel"},
     {"fused", meshloom::bench::run_fused_bench, "products that gather or scatter on the way"},
+    {"context_plan", meshloom::bench::run_context_plan_bench,
+     "one rank's plan of context-parallel attention"},
     {"plan", meshloom::bench::run_plan_bench, "redistribution plans, searched and from the cache"},
     {"control", meshloom::bench::run_control_bench, "verbs of runs that clients drive"},
     {"startup", meshloom::bench::run_startup_bench, "mpirun to a serving daemon"},
