@@ -31,7 +31,7 @@ struct ParallelModel::Impl {
         mesh(device_mesh.layout()->find_dim("tp") ? StyleMesh(engine, "tp") : StyleMesh(engine)),
         sequence(wide_dim(*device_mesh.layout(), "cp")),
         context_parallel(plan) {
-    if (sequence) enable_context_parallel(engine, plan);
+    if (sequence) sequence_plans = enable_context_parallel(engine, plan);
   }
 
   /// Plain tensors of a batch are the same on all ranks; results are made whole and plain.
@@ -40,7 +40,8 @@ struct ParallelModel::Impl {
     hook.before = [this, &model](std::span<Tensor> in) {
       for (Tensor& x : in)
         if (x && !x.has_layout()) x = dtensor::from_local(x, engine, whole(x.shape()));
-      if (sequence) shard_batch(engine, *sequence, context_parallel, model, in);
+      if (sequence)
+        shard_batch(engine, *sequence, context_parallel, model, in, sequence_plans->documents());
     };
     hook.after = [this](std::span<Tensor> out) {
       for (Tensor& x : out)
@@ -69,6 +70,7 @@ struct ParallelModel::Impl {
   StyleMesh mesh;
   std::optional<int> sequence;  ///< the mesh dim cp
   planner::ContextParallelPlan context_parallel;
+  std::shared_ptr<SequencePlanCache> sequence_plans;
   /// The local parts as parameters of their own.
   std::vector<std::unique_ptr<nn::Parameter>> locals;
 };

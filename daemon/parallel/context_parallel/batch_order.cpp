@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "daemon/nn/replicated_like.h"
-#include "daemon/parallel/context_parallel/document_rows.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::parallel {
@@ -41,13 +40,13 @@ Tensor row_positions(const Tensor& ids) {
 }
 
 std::vector<RowMask> row_masks(const nn::ModelConfig& config, const Tensor& ids,
-                               const Tensor& documents) {
+                               const Tensor& documents, DocumentReader& reader) {
   const RowMask whole{{.is_causal = config.architecture != nn::Architecture::kBert}, nullptr};
   std::vector<RowMask> rows(static_cast<std::size_t>(ids.size(kRows)), whole);
   if (!documents) return rows;
+  const auto of_rows = reader.rows(local_of(documents));
   for (std::size_t row = 0; row < rows.size(); ++row)
-    rows[row].documents = std::make_shared<const planner::SequenceDocuments>(
-        document_ids_of_row(local_of(documents), static_cast<std::int64_t>(row)));
+    rows[row].documents = of_rows->at(row).documents;
   return rows;
 }
 
@@ -55,7 +54,7 @@ std::vector<RowMask> row_masks(const nn::ModelConfig& config, const Tensor& ids,
 
 void shard_batch(dtensor::DistributedEngine& engine, int mesh_dim,
                  const planner::ContextParallelPlan& plan, const nn::Model& model,
-                 std::span<Tensor> in) {
+                 std::span<Tensor> in, DocumentReader& documents) {
   BatchTensors batch(model, in);
   if (!batch["labels"]) return;
   Tensor& ids = batch["input_ids"];
@@ -69,7 +68,7 @@ void shard_batch(dtensor::DistributedEngine& engine, int mesh_dim,
         nn::replicated_like(zeros(ids.context(), ids.shape(), DType::kInt64), ids);
   const planner::DimOrderPtr order =
       planner::balanced_order(plan.load_balancer, ids.size(kSequence), ranks, kRows,
-                              row_masks(config, ids, batch["document_ids"]));
+                              row_masks(config, ids, batch["document_ids"], documents));
   planner::Placements placements(static_cast<std::size_t>(mesh->ndim()));
   placements[static_cast<std::size_t>(mesh_dim)] = planner::Placement::shard(kSequence);
   std::vector<planner::DimOrderPtr> orders(placements.size());

@@ -6,6 +6,7 @@
 
 #include "daemon/dtensor/distributed_engine.h"
 #include "daemon/nn/models/model.h"
+#include "daemon/parallel/context_parallel/document_rows.h"
 #include "planner/attention/context_parallel_plan.h"
 
 namespace meshloom::parallel {
@@ -15,11 +16,12 @@ namespace meshloom::parallel {
 /// of nn::Model::input_names, replicated, as an nn::ForwardHook has them. Ids, token types and
 /// positions are sharded (those that were left out are filled in, since one row of them for all
 /// would not show whose order it has); labels, which may have to be shifted first, the mask and
-/// documents stay whole. Nothing is sent. A batch without labels stays as it is.
+/// documents stay whole. `documents` reads the ids. Nothing is sent. A batch without labels stays
+/// as it is.
 ///
 /// Throws InvalidArgument if the plan balances documents and there are none.
 void shard_batch(dtensor::DistributedEngine& engine, int mesh_dim,
                  const planner::ContextParallelPlan& plan, const nn::Model& model,
-                 std::span<Tensor> in);
+                 std::span<Tensor> in, DocumentReader& documents);
 
 }  // namespace meshloom::parallel

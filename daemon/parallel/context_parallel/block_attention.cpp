@@ -24,7 +24,7 @@ Tensor documents_at(ExecutionContext& context, const RowGroup& group,
                     const std::vector<std::int64_t>& positions) {
   std::vector<std::int64_t> ids;
   for (const std::int64_t p : positions)
-    ids.push_back(group.documents[static_cast<std::size_t>(p)]);
+    ids.push_back(group.documents->ids[static_cast<std::size_t>(p)]);
   return from_values(context, {1, static_cast<std::int64_t>(ids.size())},
                      std::span<const std::int64_t>(ids));
 }
@@ -112,7 +112,7 @@ class Block {
         from_values(context, {block_.k.size(2)}, std::span<const std::int64_t>(of_keys));
     options_.query_positions = query_positions_.view();
     options_.key_positions = key_positions_.view();
-    if (!group_.documents.empty()) {
+    if (group_.documents) {
       query_documents_ = documents_at(context, group_, of_queries);
       key_documents_ = documents_at(context, group_, of_keys);
       options_.query_documents = query_documents_.view();

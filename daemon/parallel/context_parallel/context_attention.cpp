@@ -148,15 +148,15 @@ ops::SdpaResult attend_once(const SequenceAttention& attention, ExecutionContext
 }
 
 std::vector<Tensor> attend_along_sequence(const LocalCall& call,
-                                          const planner::ContextParallelPlan& options) {
+                                          const planner::ContextParallelPlan& options,
+                                          SequencePlanCache& plans) {
   const auto& given = call.options.as<ops::SdpaOptions>();
   const Tensor& q = call.inputs[0];
   const Tensor k = ops::heads_read(call.inputs[1], q.size(1), call.attributes.dims);
   const Tensor v = ops::heads_read(call.inputs[2], q.size(1), call.attributes.dims);
   const Tensor& bias = call.inputs[kBias];
   const int ranks = call.collectives.size(call.decision.mesh_dims(MeshRole::kSequence));
-  const auto plan = std::make_shared<const SequencePlan>(
-      make_sequence_plan(call, given, neighbours_of(options, ranks)));
+  const auto plan = plans.plan(call, given, neighbours_of(options, ranks));
   const bool record = autograd::should_record({&q, &k, &v, &bias});
   const Rotate rotate = options.rotate == Rotate::kAllGather || options.rotate == Rotate::kAllToAll
                             ? options.rotate
@@ -185,16 +185,19 @@ std::vector<Tensor> attend_along_sequence(const LocalCall& call,
 
 }  // namespace
 
-void enable_context_parallel(dtensor::DistributedEngine& engine,
-                             const planner::ContextParallelPlan& options) {
+std::shared_ptr<SequencePlanCache> enable_context_parallel(
+    dtensor::DistributedEngine& engine, const planner::ContextParallelPlan& options) {
   check(options.ulysses_degree == 0 || options.rotate == Rotate::kUlysses,
         "context_parallel: ulysses_degree is {}, but rotate is {}", options.ulysses_degree,
         to_string(options.rotate));
-  engine.register_implementation(
-      {planner::OpId::kAttention,
-       {MeshRole::kSequence},
-       [options](const LocalCall& call) { return attend_along_sequence(call, options); },
-       true});
+  auto plans = std::make_shared<SequencePlanCache>();
+  engine.register_implementation({planner::OpId::kAttention,
+                                  {MeshRole::kSequence},
+                                  [options, plans](const LocalCall& call) {
+                                    return attend_along_sequence(call, options, *plans);
+                                  },
+                                  true});
+  return plans;
 }
 
 }  // namespace meshloom::parallel

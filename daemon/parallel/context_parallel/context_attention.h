@@ -5,7 +5,10 @@
 // partial results and the backward from the final lse are Dao, "FlashAttention-2", 2023.
 #pragma once
 
+#include <memory>
+
 #include "daemon/dtensor/distributed_engine.h"
+#include "daemon/parallel/context_parallel/sequence_plan.h"
 #include "planner/attention/context_parallel_plan.h"
 
 namespace meshloom::parallel {
@@ -19,7 +22,9 @@ namespace meshloom::parallel {
 /// Of the plan the balancer is not used: it has made the order. All ranks of the mesh call it
 /// alike, between ops. Throws InvalidArgument if ulysses_degree is given without kUlysses; that it
 /// divides the ranks is checked by the op.
-void enable_context_parallel(dtensor::DistributedEngine& engine,
-                             const planner::ContextParallelPlan& plan);
+///
+/// Returns the plans that calls share; document ids are read once for them (DocumentReader).
+std::shared_ptr<SequencePlanCache> enable_context_parallel(
+    dtensor::DistributedEngine& engine, const planner::ContextParallelPlan& plan);
 
 }  // namespace meshloom::parallel

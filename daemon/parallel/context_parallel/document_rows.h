@@ -1,15 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-// Document ids on the host, where schedules are made.
+// DocumentReader: document ids on the host, where schedules are made.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "daemon/tensor/tensor.h"
+#include "planner/attention/mask.h"
 
 namespace meshloom::parallel {
 
-/// Row `row` of ids, int64 [B,S] without a layout. Waits for the device.
-std::vector<std::int64_t> document_ids_of_row(const Tensor& ids, std::int64_t row);
+/// The documents of one row.
+struct DocumentRow {
+  std::vector<std::int64_t> ids;  ///< by position
+  std::shared_ptr<const planner::SequenceDocuments> documents;
+};
+using DocumentRows = std::vector<DocumentRow>;
+
+/// Reads the document ids of a batch once for its loader, all layers and all passes.
+class DocumentReader {
+ public:
+  /// Of `ids`, int64 [B,S] without a layout. The first call for a tensor waits for the device;
+  /// tensors with the same memory get the same rows for as long as its storage lives, so ids must
+  /// not be written to after that: other documents are another tensor.
+  std::shared_ptr<const DocumentRows> rows(const Tensor& ids);
+  /// How often the device was read.
+  std::int64_t reads() const { return reads_; }
+
+ private:
+  struct Entry {
+    std::weak_ptr<const Storage> storage;
+    std::int64_t offset;
+    Shape shape;
+    Strides strides;
+    std::shared_ptr<const DocumentRows> rows;
+  };
+
+  std::vector<Entry> entries_;  ///< the latest last
+  std::int64_t reads_ = 0;
+};
 
 }  // namespace meshloom::parallel

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "daemon/parallel/context_parallel/document_rows.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/shape.h"
 
@@ -17,6 +16,8 @@ using planner::SequencePart;
 
 constexpr int kSequenceDim = 2;  // of [B,H,S,D]
 constexpr std::size_t kQuery = 0, kKey = 1, kBias = 3, kDocuments = 4;
+/// Those of the layers of a model, which may differ in their windows, in a step and an evaluation.
+constexpr std::size_t kMostPlans = 16;
 
 /// What every rank along `mesh_dims` holds of an input; ranks count in row-major order.
 std::vector<LocalPart> parts_of_ranks(const LocalCall& call, std::size_t input,
@@ -52,8 +53,10 @@ IndexRanges joined(const std::vector<LocalPart>& parts, int first, int count, st
 
 class PlanMaker {
  public:
-  PlanMaker(const LocalCall& call, const ops::SdpaOptions& options, int neighbours)
-      : call_(call), options_(options) {
+  PlanMaker(const LocalCall& call, const planner::AttentionMask& mask, int neighbours,
+            std::shared_ptr<const DocumentRows> documents)
+      : call_(call), mask_(mask) {
+    plan_.documents = std::move(documents);
     plan_.mesh_dims = call.decision.mesh_dims(MeshRole::kSequence);
     plan_.ranks = call.collectives.size(plan_.mesh_dims);
     plan_.rank = call.collectives.rank(plan_.mesh_dims);
@@ -81,7 +84,7 @@ class PlanMaker {
       plan_.bias_by_query = dim >= 0 && !bias->sharding_dims(dim).empty();
     }
     const std::int64_t rows = call_.inputs[kQuery].size(0);
-    const bool alone = rows_differ(queries_) || rows_differ(keys_) || call_.inputs[kDocuments];
+    const bool alone = rows_differ(queries_) || rows_differ(keys_) || plan_.documents;
     for (std::int64_t row = 0; row < rows; row += alone ? 1 : rows)
       plan_.groups.push_back(make_group(row, alone ? 1 : rows));
     return std::move(plan_);
@@ -89,11 +92,11 @@ class PlanMaker {
 
  private:
   RowGroup make_group(std::int64_t row, std::int64_t count) const {
-    RowGroup group{row, count, {}, {}, {}, {}};
-    planner::RowMask mask{mask_of(), nullptr};
-    if (call_.inputs[kDocuments]) {
-      group.documents = document_ids_of_row(call_.inputs[kDocuments], row);
-      mask.documents = std::make_shared<planner::SequenceDocuments>(group.documents);
+    RowGroup group{row, count, {}, {}, {}, nullptr};
+    planner::RowMask mask{mask_, nullptr};
+    if (plan_.documents) {
+      group.documents = &(*plan_.documents)[static_cast<std::size_t>(row)];
+      mask.documents = group.documents->documents;
     }
     for (const int member : plan_.members) {
       const int first = member - member % plan_.neighbours;
@@ -105,19 +108,23 @@ class PlanMaker {
     return group;
   }
 
-  planner::AttentionMask mask_of() const {
-    const Dims& place = call_.attributes.dims;
-    const std::int64_t shift =
-        options_.causal_bottom_right ? place[planner::kKeys] - place[planner::kQueries] : 0;
-    return {options_.is_causal, shift, options_.window_left, options_.window_right};
-  }
-
   const LocalCall& call_;
-  const ops::SdpaOptions& options_;
+  const planner::AttentionMask& mask_;
   SequencePlan plan_;
   bool keys_whole_ = false;
   std::vector<LocalPart> queries_, keys_;
 };
+
+planner::AttentionMask mask_of(const LocalCall& call, const ops::SdpaOptions& options) {
+  const Dims& place = call.attributes.dims;
+  const std::int64_t shift =
+      options.causal_bottom_right ? place[planner::kKeys] - place[planner::kQueries] : 0;
+  return {options.is_causal, shift, options.window_left, options.window_right};
+}
+
+bool same_layout(const planner::SpecPtr& a, const planner::SpecPtr& b) {
+  return a == b || (a != nullptr && b != nullptr && *a == *b);
+}
 
 }  // namespace
 
@@ -128,9 +135,33 @@ Tensor rows_of(const Tensor& x, const RowGroup& group) {
   return x.size(0) == 1 ? x : ops::alias(x, shape, x.strides(), group.first * x.strides()[0]);
 }
 
-SequencePlan make_sequence_plan(const LocalCall& call, const ops::SdpaOptions& options,
-                                int neighbours) {
-  return PlanMaker(call, options, neighbours).make();
+bool SequencePlanCache::Key::operator==(const Key& other) const {
+  return documents == other.documents && mask == other.mask && neighbours == other.neighbours &&
+         coordinates == other.coordinates && same_layout(queries, other.queries) &&
+         same_layout(keys, other.keys) && same_layout(bias, other.bias);
+}
+
+std::shared_ptr<const SequencePlan> SequencePlanCache::plan(const LocalCall& call,
+                                                            const ops::SdpaOptions& options,
+                                                            int neighbours) {
+  const auto& inputs = call.decision.inputs;
+  const Tensor& ids = call.inputs[kDocuments];
+  Key key{inputs[kQuery],
+          inputs[kKey],
+          inputs[kBias],
+          {call.coordinates.begin(), call.coordinates.end()},
+          mask_of(call, options),
+          neighbours,
+          ids ? documents_.rows(ids) : nullptr};
+  const auto known = std::find_if(entries_.begin(), entries_.end(),
+                                  [&](const Entry& entry) { return entry.key == key; });
+  if (known != entries_.end()) return known->plan;
+  auto plan = std::make_shared<const SequencePlan>(
+      PlanMaker(call, key.mask, neighbours, key.documents).make());
+  ++made_;
+  if (entries_.size() == kMostPlans) entries_.erase(entries_.begin());
+  entries_.push_back({std::move(key), plan});
+  return plan;
 }
 
 }  // namespace meshloom::parallel

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // SequencePlan: who holds what of a sequence, and the schedule of this rank, for one attention
-// call.
+// call; the calls of a batch share it.
 #pragma once
 
 #include <memory>
 #include <vector>
 
+#include "daemon/parallel/context_parallel/document_rows.h"
 #include "daemon/tensor/local_call.h"
 #include "daemon/tensor/ops/attention.h"
 #include "planner/attention/schedule.h"
@@ -19,7 +20,7 @@ struct RowGroup {
   std::vector<planner::SequencePart> parts;     ///< by member
   std::vector<planner::AttentionStep> steps;    ///< of this member
   std::vector<planner::IndexRanges> requested;  ///< by member: which of this one's keys it reads
-  std::vector<std::int64_t> documents;          ///< ids of the whole sequence; empty: none
+  const DocumentRow* documents = nullptr;       ///< of the whole sequence; null: none
 };
 
 /// Members are those ranks along the mesh dims of the sequence that exchange keys: all of them, or,
@@ -32,16 +33,46 @@ struct SequencePlan {
   std::vector<int> members;  ///< ranks, ascending
   int member = 0;            ///< the place of this rank among them
   std::vector<RowGroup> groups;
-  std::vector<std::int64_t> queries, keys;  ///< of a row, by rank
+  std::shared_ptr<const DocumentRows> documents;  ///< what the groups point to; null: none
+  std::vector<std::int64_t> queries, keys;        ///< of a row, by rank
   bool bias_by_query = false;  ///< a rank has the rows of a bias that belong to its queries
 };
 
 /// The rows of a group of x [B,...]: a view. A dim of size 1 that stands for all rows stays.
 Tensor rows_of(const Tensor& x, const RowGroup& group);
 
-/// `neighbours` divides the ranks along the mesh dims that have the role of a sequence. The keys
-/// are sharded as the queries are, or whole on every rank: then each is its only member.
-SequencePlan make_sequence_plan(const LocalCall& call, const ops::SdpaOptions& options,
-                                int neighbours);
+/// The plans of the attention calls of an engine: one for all layers and passes of a batch that
+/// have the same layouts, mask and documents.
+class SequencePlanCache {
+ public:
+  /// `neighbours` divides the ranks along the mesh dims that have the role of a sequence. The keys
+  /// are sharded as the queries are, or whole on every rank: then each is its only member. Nothing
+  /// is sent.
+  std::shared_ptr<const SequencePlan> plan(const LocalCall& call, const ops::SdpaOptions& options,
+                                           int neighbours);
+  DocumentReader& documents() { return documents_; }
+  /// How many plans were made.
+  std::int64_t made() const { return made_; }
+
+ private:
+  /// What a plan depends on.
+  struct Key {
+    planner::SpecPtr queries, keys, bias;
+    std::vector<int> coordinates;
+    planner::AttentionMask mask;
+    int neighbours;
+    std::shared_ptr<const DocumentRows> documents;
+
+    bool operator==(const Key& other) const;
+  };
+  struct Entry {
+    Key key;
+    std::shared_ptr<const SequencePlan> plan;
+  };
+
+  DocumentReader documents_;
+  std::vector<Entry> entries_;  ///< the latest last
+  std::int64_t made_ = 0;
+};
 
 }  // namespace meshloom::parallel

@@ -300,6 +300,55 @@ TEST(ContextAttentionError, IsThatOfOneRankAgainstFloat64) {
     }
 }
 
+/// Attention of random q, k and v over two ranks in the order that the documents ask for.
+void attend(EngineRank& rank, const Tensor& ids, const planner::DimOrderPtr& order,
+            const ops::SdpaOptions& given) {
+  const SpecPtr spec =
+      rank.engine.intern(make_spec(rank.mesh, {"S(2)"}, {2, 2, ids.size(1), 4}, {}, {order}));
+  const auto make = [&](std::uint64_t seed) {
+    return dtensor::from_local(
+        random_tensor(rank.context, spec->local_shape(rank.mesh.coordinates()), DType::kFloat32,
+                      seed),
+        rank.engine, spec);
+  };
+  ops::SdpaOptions options = given;
+  options.document_ids = dtensor::from_local(
+      ids, rank.engine, rank.engine.intern(make_spec(rank.mesh, {"R"}, ids.shape())));
+  ops::scaled_dot_product_attention(make(1), make(2), make(3), options);
+}
+
+TEST(ContextAttentionPlan, IsMadeOnceForTheCallsOfABatch) {
+  on_engine_mesh({2}, [](EngineRank& rank) {
+    const auto plans =
+        parallel::enable_context_parallel(rank.engine, {LoadBalancer::kNone, Rotate::kPull, 0});
+    ops::SdpaOptions causal;
+    causal.is_causal = true;
+    const std::vector<std::int64_t> values{0, 0, 0, 1, 1, 1, 0, 0, 2, 2, 2, 2};
+    const auto ids = [&] {
+      return from_values(rank.context, {2, 6}, std::span<const std::int64_t>(values));
+    };
+    const Tensor of_batch = ids();
+    for (int layer = 0; layer < 5; ++layer) attend(rank, of_batch, nullptr, causal);
+    EXPECT_EQ(plans->made(), 1);
+    EXPECT_EQ(plans->documents().reads(), 1);
+    // Layers with a window of their own share the documents.
+    ops::SdpaOptions window = causal;
+    window.window_left = 2;
+    for (int layer = 0; layer < 4; ++layer)
+      attend(rank, of_batch, nullptr, layer % 2 == 0 ? window : causal);
+    EXPECT_EQ(plans->made(), 2);
+    EXPECT_EQ(plans->documents().reads(), 1);
+    // Another order of the same documents, then other documents in the memory of the next batch.
+    attend(rank, of_batch, planner::DimOrder::listed(6, {{{0, 1}, {4, 6}}, {{1, 4}}}), causal);
+    EXPECT_EQ(plans->made(), 3);
+    for (int batch = 1; batch <= 20; ++batch) {
+      attend(rank, ids(), nullptr, causal);
+      EXPECT_EQ(plans->made(), 3 + batch);
+      EXPECT_EQ(plans->documents().reads(), 1 + batch);
+    }
+  });
+}
+
 TEST(ContextAttentionPlan, RefusesDegreesThatDoNotDivide) {
   on_engine_mesh({2}, [](EngineRank& rank) {
     EXPECT_THROW(

@@ -11,6 +11,7 @@
 #include "daemon/parallel/parallelize_model.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "kernels/base/error.h"
+#include "tests/bench/profiling_backend.h"
 #include "tests/support/partial_gradients.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/unit/nn/model_test_support.h"
@@ -171,6 +172,38 @@ TEST(ContextParallelModel, ActivationCheckpointsRecomputeTheSame) {
 
 TEST(ContextParallelModel, MoreRanksThanTokensOfSomeDocuments) {
   expect_one_rank(testing::tiny_gpt2(), {.cp = 6, .documents = true});
+}
+
+/// Copies from the device to the host since the last call.
+std::int64_t reads(kernels::ProfilingBackend& backend) {
+  std::int64_t calls = 0;
+  for (const auto& [key, profile] : backend.take())
+    if (key.second == "copy_to_host") calls += profile.calls;
+  return calls;
+}
+
+TEST(ContextParallelModel, DocumentIdsAreReadOnceForAllLayersAndPasses) {
+  testing::run_ranks(2, [](comm::ProcessGroup& world) {
+    kernels::ProfilingBackend backend(kernels::backend_for(kCpuDevice));
+    ExecutionContext::Options options;
+    options.backend = &backend;
+    ExecutionContext context(options);
+    dtensor::DeviceMesh mesh(world, planner::MeshLayout({{"cp", 2}}));
+    nn::ModelConfig config = testing::tiny_llama();
+    config.num_layers = 4;
+    const auto model = testing::make_random_model(context, config);
+    const ParallelModel parallel(*model, &mesh, plan_of({.cp = 2}));
+    const auto reads_of_step = [&](bool documents) {
+      const nn::Batch batch = make_batch(context, config, {.cp = 2, .documents = documents});
+      reads(backend);
+      autograd::backward(model->loss(
+          batch, 0.125f,
+          {.training = true, .activation_checkpoint = nn::ActivationCheckpoint::kFull}));
+      return reads(backend);
+    };
+    // Ids and labels are checked by reading, too.
+    for (int step = 0; step < 3; ++step) EXPECT_EQ(reads_of_step(true), reads_of_step(false) + 1);
+  });
 }
 
 TEST(ContextParallelModel, RefusesDocumentsThatAreNotThere) {
