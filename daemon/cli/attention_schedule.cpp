@@ -33,6 +33,21 @@ std::int64_t largest_work(const v1::AttentionSchedule& schedule) {
   return most;
 }
 
+std::string way_text(const v1::RotateCost& way) {
+  return way.ulysses_degree() == 0 ? way.rotate()
+                                   : fmt::format("{} {}", way.rotate(), way.ulysses_degree());
+}
+
+void print_ways(const v1::AttentionSchedule& schedule) {
+  fmt::print("\nrotate auto is {}; a call costs a rank, forward and backward, by fixed rates\n",
+             way_text(schedule.ways(0)));
+  std::vector<std::vector<std::string>> rows{{"rotate", "bytes", "attention", "communication"}};
+  for (const v1::RotateCost& way : schedule.ways())
+    rows.push_back({way_text(way), bytes_text(way.bytes()), seconds_text(way.attention_seconds()),
+                    seconds_text(way.communication_seconds())});
+  print_table(rows);
+}
+
 constexpr int kLabel = 90, kWidth = 900, kRow = 34, kTop = 40;
 
 /// A colour for each source, the same in every row.
@@ -75,6 +90,7 @@ void print_attention_schedule(const v1::AttentionSchedule& schedule) {
     }
   }
   print_table(rows);
+  if (!schedule.ways().empty()) print_ways(schedule);
 }
 
 std::string attention_schedule_svg(const v1::AttentionSchedule& schedule) {

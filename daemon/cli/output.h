@@ -25,6 +25,7 @@ void print_line(const char* key, const std::string& value);
 std::string short_name(const std::string& resource);  ///< "jobs/x", "runs/x" -> "x"
 std::string state_name(v1::JobState state);           ///< "running"
 std::string bytes_text(std::int64_t bytes);           ///< "1.5 GiB"
+std::string seconds_text(double seconds);             ///< "1.25 s", "3.0 ms", "8.1 us"
 std::string duration_text(double seconds);            ///< "2m05s"
 
 /// A job in full.

@@ -13,6 +13,8 @@
 #include "planner/attention/balance.h"
 #include "planner/attention/schedule.h"
 #include "planner/attention/tile_area.h"
+#include "planner/estimate/rotate_choice.h"
+#include "planner/limits.h"
 
 namespace meshloom::cli {
 namespace {
@@ -33,6 +35,9 @@ struct AttentionOptions {
   std::int64_t window = -1;
   std::vector<std::int64_t> documents;
   std::string balancer = "auto";
+  std::int64_t heads = 32, kv_heads = 0, head_dim = 128;
+  std::string dtype = "bfloat16";
+  int ranks_per_host = 0;
   std::string svg;
 };
 
@@ -63,11 +68,45 @@ void add_ranges(const IndexRanges& ranges, Message* messages) {
   }
 }
 
+/// What every way of moving keys costs, given what the ranks' queries see.
+void add_ways(const AttentionOptions& options, v1::AttentionSchedule& schedule) {
+  planner::AttentionSizes sizes{
+      .tokens = options.sequence,
+      .heads = options.heads,
+      .kv_heads = options.kv_heads == 0 ? options.heads : options.kv_heads,
+      .dims = options.head_dim,
+      .dims_v = options.head_dim,
+      .element_bytes = options.dtype == "float32" ? 4 : 2,
+      .ranks = options.ranks,
+      .balance = schedule.balance()};
+  std::int64_t seen = 0, others = 0, pairs = 0;
+  for (const v1::AttentionRank& rank : schedule.ranks()) {
+    seen += rank.remote_keys();
+    others += options.sequence - rank.tokens();
+    pairs += rank.pairs();
+  }
+  sizes.pairs = static_cast<double>(pairs);
+  sizes.seen_share = others == 0 ? 0.0 : static_cast<double>(seen) / static_cast<double>(others);
+  const planner::SequencePlace place{
+      1, options.ranks_per_host == 0 ? options.ranks : options.ranks_per_host};
+  for (const planner::RotateCost& cost : planner::rotate_costs(sizes, place)) {
+    v1::RotateCost& way = *schedule.add_ways();
+    way.set_rotate(planner::to_string(cost.rotate));
+    way.set_ulysses_degree(cost.ulysses_degree);
+    way.set_attention_seconds(cost.attention_seconds);
+    way.set_communication_seconds(cost.communication_seconds);
+    way.set_bytes(cost.bytes);
+  }
+}
+
 v1::AttentionSchedule make_schedule(AttentionOptions& options) {
   const auto balancer = planner::find_load_balancer(options.balancer);
   if (!balancer)
     throw CliError(kUsage, fmt::format("--balancer is '{}', expected {}", options.balancer,
                                        planner::kLoadBalancerNames));
+  if (options.kv_heads > 0 && options.heads % options.kv_heads != 0)
+    throw CliError(kUsage, fmt::format("--kv-heads {} does not divide --heads {}", options.kv_heads,
+                                       options.heads));
   const RowMask row = row_of(options);
   if (options.sequence < 1 || options.sequence > kMostTokens)
     throw CliError(kUsage,
@@ -98,6 +137,7 @@ v1::AttentionSchedule make_schedule(AttentionOptions& options) {
       rank.set_pairs(rank.pairs() + step.area);
     }
   }
+  if (options.ranks > 1) add_ways(options, schedule);
   return schedule;
 }
 
@@ -141,6 +181,19 @@ void add_plan_attention(CLI::App& plan, CommandContext& context) {
       ->check(CLI::PositiveNumber);
   command->add_option("--balancer", options->balancer, planner::kLoadBalancerNames)
       ->capture_default_str();
+  command->add_option("--heads", options->heads, "Query heads, by which ways of moving keys cost")
+      ->check(CLI::Range(std::int64_t{1}, planner::kMostHeads))
+      ->capture_default_str();
+  command->add_option("--kv-heads", options->kv_heads, "Key-value heads; default: --heads")
+      ->check(CLI::Range(std::int64_t{1}, planner::kMostHeads));
+  command->add_option("--head-dim", options->head_dim, "Channels of a head")
+      ->check(CLI::Range(std::int64_t{1}, planner::kMostHeadDim))
+      ->capture_default_str();
+  command->add_option("--dtype", options->dtype, "float32 or bfloat16")
+      ->check(CLI::IsMember({"float32", "bfloat16"}))
+      ->capture_default_str();
+  command->add_option("--ranks-per-host", options->ranks_per_host, "Default: one host")
+      ->check(CLI::PositiveNumber);
   command->add_option("--svg", options->svg, "Draws it to this file, too");
   command->footer(
       "Example: meshloom plan attention --ranks 4 --documents 9000,3000,4000 --svg plan.svg");

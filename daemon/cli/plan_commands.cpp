@@ -13,6 +13,7 @@
 #include "daemon/cli/plan_report.h"
 #include "kernels/base/error.h"
 #include "planner/estimate/parameter_layout.h"
+#include "planner/estimate/rotate_choice.h"
 
 namespace meshloom::cli {
 namespace {
@@ -52,10 +53,13 @@ v1::ParameterPlacement to_message(const planner::ParameterLayout& p) {
 
 ExitCode show(bool json, const ShowOptions& options) {
   const planner::ModelShape model = read_model_shape(options.plan.model);
-  const auto [mesh, plan] = make_mesh_and_plan(options.plan, model, make_machine(options.plan));
+  const planner::Machine machine = make_machine(options.plan);
+  const auto [mesh, given] = make_mesh_and_plan(options.plan, model, machine);
   const planner::Workload work = make_workload(options.plan, model, mesh);
-  if (const auto reason = planner::why_invalid(model, mesh, plan, work))
+  if (const auto reason = planner::why_invalid(model, mesh, given, work))
     throw CliError(kUsage, *reason);
+  const planner::ParallelPlan plan =
+      planner::resolve_rotate(given, model, mesh, work, machine.topology.ranks_per_host);
   if (options.rank < 0 || options.rank >= mesh.ranks())
     throw CliError(kUsage, fmt::format("--rank {} is not one of the mesh's {} ranks", options.rank,
                                        mesh.ranks()));

@@ -11,12 +11,6 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-std::string seconds_text(double seconds) {
-  if (seconds >= 1.0) return fmt::format("{:.2f} s", seconds);
-  if (seconds >= 1e-3) return fmt::format("{:.1f} ms", 1e3 * seconds);
-  return fmt::format("{:.1f} us", 1e6 * seconds);
-}
-
 std::string count_text(double n) {
   if (n >= 1e9) return fmt::format("{:.2f}B", n / 1e9);
   if (n >= 1e6) return fmt::format("{:.1f}M", n / 1e6);

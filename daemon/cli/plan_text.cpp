@@ -29,6 +29,16 @@ std::string fully_shard_text(const v1::FullyShardOptions& options) {
   return text;
 }
 
+/// What was chosen: nothing where cp has one rank.
+std::string context_parallel_text(const v1::ContextParallelPlan& plan) {
+  std::vector<std::string> parts;
+  const auto named = [](const std::string& name) { return !name.empty() && name != "auto"; };
+  if (named(plan.load_balancer())) parts.push_back(plan.load_balancer());
+  if (named(plan.rotate())) parts.push_back(plan.rotate());
+  if (plan.ulysses_degree() > 0) parts.back() += fmt::format(" {}", plan.ulysses_degree());
+  return parts.empty() ? "" : fmt::format("context_parallel {}", fmt::join(parts, " "));
+}
+
 std::string checkpoint_text(const v1::ParallelPlan& plan) {
   std::string text;
   if (plan.activation_checkpoint() > v1::ACTIVATION_CHECKPOINT_NONE)
@@ -51,6 +61,9 @@ std::string plan_text(const v1::ParallelPlan& plan) {
   std::vector<std::string> parts;
   if (plan.tensor_parallel()) parts.push_back("tensor_parallel");
   if (plan.sequence_parallel()) parts.push_back("sequence_parallel");
+  if (plan.has_context_parallel())
+    if (const std::string text = context_parallel_text(plan.context_parallel()); !text.empty())
+      parts.push_back(text);
   if (plan.fully_shard()) parts.push_back(fully_shard_text(plan.fully_shard_options()));
   if (const std::string text = checkpoint_text(plan); !text.empty()) parts.push_back(text);
   parts.push_back(plan.dtype());

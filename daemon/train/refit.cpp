@@ -31,21 +31,37 @@ bool depends_on_ranks(const std::string& field) {
          field == "run.training.micro_batch_size";
 }
 
+/// If it was left open, keys travel as before, since cp has as many ranks as before. A job that an
+/// older daemon resolved names no way: it pulled its keys.
+void keep_rotate(const v1::RunConfig& given, const v1::RunConfig& resolved,
+                 v1::ParallelPlan* plan) {
+  const auto open = [](const v1::RunConfig& c) {
+    const std::string& rotate = c.plan().context_parallel().rotate();
+    return rotate.empty() || rotate == "auto";
+  };
+  if (!open(given) || resolved.mesh().cp() <= 1) return;
+  const v1::ContextParallelPlan& before = resolved.plan().context_parallel();
+  v1::ContextParallelPlan& kept = *plan->mutable_context_parallel();
+  kept.set_rotate(open(resolved) ? "pull" : before.rotate());
+  kept.set_ulysses_degree(before.ulysses_degree());
+}
+
 }  // namespace
 
 v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& resolved,
                                int world_size, const std::filesystem::path& data_dir,
-                               const std::filesystem::path& model_folder) {
+                               const std::filesystem::path& model_folder, int ranks_per_host) {
   if (ranks_of(resolved.mesh()) == world_size) return resolved;
   v1::RunConfig config = resolved;
   *config.mutable_mesh() = given.mesh();
   *config.mutable_plan() = given.plan();
   config.mutable_plan()->set_dtype(resolved.plan().dtype());
+  keep_rotate(given, resolved, config.mutable_plan());
   // Said, since a job that an older daemon resolved means false if it says nothing.
   config.mutable_checkpoint()->set_fallback(resolved.checkpoint().fallback());
   config.mutable_training()->set_micro_batch_size(given.training().micro_batch_size());
   try {
-    return resolve_run_config(config, world_size, data_dir, nullptr, model_folder);
+    return resolve_run_config(config, world_size, data_dir, nullptr, model_folder, ranks_per_host);
   } catch (const InvalidArgument& error) {
     const auto field = error.metadata().find("field");
     if (field == error.metadata().end() || !depends_on_ranks(field->second)) throw;

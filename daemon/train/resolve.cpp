@@ -274,7 +274,7 @@ RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
 
 v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
                                  const fs::path& data_dir, std::vector<std::string>* warnings,
-                                 const fs::path& model_folder) {
+                                 const fs::path& model_folder, int ranks_per_host) {
   v1::RunConfig config = given;
   const nn::ModelConfig model = load_model_config(config.model(), data_dir, model_folder);
   resolve_mesh_and_plan(config, world_size);
@@ -282,6 +282,7 @@ v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
   const std::vector<std::string> doubts = check_plan_fits(config, model);
   if (warnings) warnings->insert(warnings->end(), doubts.begin(), doubts.end());
   resolve_training(*config.mutable_training(), model, config.mesh().dp() * config.mesh().fsdp());
+  resolve_rotate(config, model, ranks_per_host == 0 ? world_size : ranks_per_host);
   resolve_optimizer(*config.mutable_optimizer());
   resolve_schedule(*config.mutable_lr_scheduler(), config.training().steps());
   resolve_data(*config.mutable_data());

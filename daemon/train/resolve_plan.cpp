@@ -7,8 +7,10 @@
 
 #include "daemon/base/field_error.h"
 #include "daemon/parallel/tensor_parallel/parallelize_module.h"
+#include "daemon/plan/model_shape.h"
 #include "daemon/plan/parallel_plan.h"
 #include "daemon/train/resolve.h"
+#include "planner/estimate/rotate_choice.h"
 #include "planner/limits.h"
 #include "planner/rank_count.h"
 
@@ -174,6 +176,21 @@ void resolve_mesh_and_plan(v1::RunConfig& config, int world_size) {
                        "is per_document, which needs run.data.document_mask: true");
   resolve_mesh(*config.mutable_mesh(), plan.fully_shard(), world_size);
   resolve_plan(plan, config.mesh(), world_size);
+}
+
+void resolve_rotate(v1::RunConfig& config, const nn::ModelConfig& model, int ranks_per_host) {
+  if (config.mesh().cp() <= 1) return;
+  const v1::TrainingConfig& training = config.training();
+  const planner::Workload work{.global_batch = training.global_batch_size(),
+                               .micro_batch = training.micro_batch_size(),
+                               .sequence = training.seq_len()};
+  const planner::ContextParallelPlan resolved =
+      planner::resolve_rotate(make_plan(config), plan::make_model_shape(model),
+                              plan::make_mesh_sizes(config.mesh()), work, ranks_per_host)
+          .context_parallel;
+  v1::ContextParallelPlan& plan = *config.mutable_plan()->mutable_context_parallel();
+  plan.set_rotate(planner::to_string(resolved.rotate));
+  plan.set_ulysses_degree(resolved.ulysses_degree);
 }
 
 std::vector<std::string> check_plan_fits(const v1::RunConfig& config,

@@ -15,6 +15,10 @@ namespace meshloom::train {
 /// Unimplemented with the field in the metadata.
 void resolve_mesh_and_plan(v1::RunConfig& config, int world_size);
 
+/// Writes out which way of moving keys run.plan.context_parallel.rotate: auto is, if cp has more
+/// than one rank. Mesh, dtype, sequence and micro batch are resolved.
+void resolve_rotate(v1::RunConfig& config, const nn::ModelConfig& model, int ranks_per_host);
+
 /// Checks what a resolved plan says about modules, parameters and blocks against the model, of
 /// which nothing takes memory. Returns what is no error but may be a mistake: patterns of modules
 /// that match nothing, styles that shard nothing, more ranks of tp than heads. Throws

@@ -57,7 +57,7 @@ void resolve_training(v1::TrainingConfig& training, const nn::ModelConfig& model
 v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, int world_size,
                                      const std::filesystem::path& data_dir,
                                      const std::filesystem::path& model_folder,
-                                     std::vector<std::string>* warnings) {
+                                     std::vector<std::string>* warnings, int ranks_per_host) {
   refuse_what_jobs_read(given);
   v1::RunConfig config = given;
   const nn::ModelConfig model = load_model_config(config.model(), data_dir, model_folder);
@@ -66,6 +66,7 @@ v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, int world_size,
   const std::vector<std::string> doubts = check_plan_fits(config, model);
   if (warnings) warnings->insert(warnings->end(), doubts.begin(), doubts.end());
   resolve_training(*config.mutable_training(), model);
+  resolve_rotate(config, model, ranks_per_host == 0 ? world_size : ranks_per_host);
   resolve_optimizer(*config.mutable_optimizer());
   return config;
 }

@@ -73,6 +73,23 @@ void keep_dtype(const Manifest& manifest, v1::ParallelPlan* plan) {
   if (dtype.is_string()) plan->set_dtype(dtype.get<std::string>());
 }
 
+bool rotate_is_auto(const v1::ParallelPlan& plan) {
+  const std::string& rotate = plan.context_parallel().rotate();
+  return rotate.empty() || rotate == "auto";
+}
+
+/// Runs whose config names no way pulled their keys.
+void keep_rotate(const Manifest& manifest, v1::RunConfig* config) {
+  const Json run = Json::parse(manifest.run_config);
+  if (config->mesh().cp() <= 1 || value_of(value_of(run, "mesh"), "cp") != config->mesh().cp())
+    return;
+  const Json before = value_of(value_of(run, "plan"), "context_parallel");
+  const Json rotate = value_of(before, "rotate"), degree = value_of(before, "ulysses_degree");
+  v1::ContextParallelPlan& plan = *config->mutable_plan()->mutable_context_parallel();
+  plan.set_rotate(rotate.is_string() && rotate != "auto" ? rotate.get<std::string>() : "pull");
+  plan.set_ulysses_degree(degree.is_number_integer() ? degree.get<int>() : 0);
+}
+
 }  // namespace
 
 std::string to_json_text(const v1::RunConfig& config) {
@@ -111,6 +128,7 @@ void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* config,
   base::with_field(kField, [&] {
     const Manifest manifest = read_manifest(folder);
     if (dtype_is_auto(given.plan())) keep_dtype(manifest, config->mutable_plan());
+    if (rotate_is_auto(given.plan())) keep_rotate(manifest, config);
     check_resumable(manifest, resolved, load_model_config(resolved.model(), data_dir, model_folder),
                     label);
     if (!manifest.data_identity.empty())

@@ -49,11 +49,13 @@ struct RunOptions {
 /// Unimplemented, NotFound) whose metadata has "field", the path of the wrong field
 /// ("run.training.steps"). What is no error but may be a mistake, such as a pattern of
 /// run.plan.styles that matches no module, is added to `warnings`. `model_folder` here and below:
-/// as in RunOptions.
+/// as in RunOptions. `ranks_per_host` decides with the sizes what
+/// run.plan.context_parallel.rotate: auto becomes; 0: all ranks are on one host.
 v1::RunConfig resolve_run_config(const v1::RunConfig&, int world_size,
                                  const std::filesystem::path& data_dir,
                                  std::vector<std::string>* warnings = nullptr,
-                                 const std::filesystem::path& model_folder = {});
+                                 const std::filesystem::path& model_folder = {},
+                                 int ranks_per_host = 0);
 
 /// What a config asks for does not fit the ranks that there are.
 class NeedsOtherRanks : public FailedPrecondition {
@@ -67,12 +69,14 @@ class NeedsOtherRanks : public FailedPrecondition {
 /// has world_size ranks. Throws NeedsOtherRanks if what was given does not fit so many ranks.
 v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& resolved,
                                int world_size, const std::filesystem::path& data_dir,
-                               const std::filesystem::path& model_folder = {});
+                               const std::filesystem::path& model_folder = {},
+                               int ranks_per_host = 0);
 
 /// Prepares a resolved config to go on from the checkpoint in `folder`: if `given` left the
-/// dtype open, it becomes the checkpoint's, so that a job goes on in the numbers that it began
-/// with. Throws InvalidArgument with the field run.checkpoint.resume_from if a run of the config
-/// cannot go on from it, and with run.training.steps if it would have nothing left to do.
+/// dtype open, it becomes the checkpoint's, and so does the way in which keys travel between as
+/// many ranks of cp, so that a job goes on in the numbers that it began with. Throws
+/// InvalidArgument with the field run.checkpoint.resume_from if a run of the config cannot go on
+/// from it, and with run.training.steps if it would have nothing left to do.
 void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* resolved,
                         const std::filesystem::path& folder, const std::filesystem::path& data_dir,
                         const std::filesystem::path& model_folder = {});

@@ -37,7 +37,8 @@ struct SteppedRunOptions {
 v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, int world_size,
                                      const std::filesystem::path& data_dir,
                                      const std::filesystem::path& model_folder,
-                                     std::vector<std::string>* warnings = nullptr);
+                                     std::vector<std::string>* warnings = nullptr,
+                                     int ranks_per_host = 0);
 
 /// Every rank of the world calls the same verbs with equal arguments in the same order. A verb may
 /// throw on one rank alone; the caller brings that to all of them (run_in_step). What all ranks

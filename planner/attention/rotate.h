@@ -9,7 +9,7 @@
 namespace meshloom::planner {
 
 enum class Rotate : std::uint8_t {
-  kAuto,       ///< kPull: of the ways that move keys it moves the fewest
+  kAuto,       ///< for whoever plans a run to choose (planner/estimate/rotate_choice.h); else kPull
   kAllGather,  ///< every rank gathers all keys at once
   kAllToAll,   ///< keys go round a ring, a rank at a time
   kPull,       ///< every rank gets the keys alone that its queries see

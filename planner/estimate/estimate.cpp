@@ -2,14 +2,17 @@
 #include "planner/estimate/estimate.h"
 
 #include "kernels/base/error.h"
+#include "planner/estimate/rotate_choice.h"
 
 namespace meshloom::planner {
 
-Estimate estimate(const ModelShape& model, const MeshSizes& mesh, const ParallelPlan& plan,
+Estimate estimate(const ModelShape& model, const MeshSizes& mesh, const ParallelPlan& given,
                   const Workload& work, const Machine& machine) {
   check_model_shape(model);
-  if (const auto reason = why_invalid(model, mesh, plan, work))
+  if (const auto reason = why_invalid(model, mesh, given, work))
     throw InvalidArgument("estimate: " + *reason, "INVALID_PLAN");
+  const ParallelPlan plan =
+      resolve_rotate(given, model, mesh, work, machine.topology.ranks_per_host);
   const LocalModel local = local_model(model, mesh, plan, work);
   Estimate result{.mesh = mesh, .plan = plan, .work = work};
   result.parameters = parameter_count(model);

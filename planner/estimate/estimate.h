@@ -11,7 +11,7 @@ namespace meshloom::planner {
 
 struct Estimate {
   MeshSizes mesh;
-  ParallelPlan plan;
+  ParallelPlan plan;  ///< with the way in which keys travel that auto stands for
   Workload work;
   std::int64_t parameters = 0;        ///< of the model
   std::int64_t local_parameters = 0;  ///< elements of them that stay on the fullest rank

@@ -7,6 +7,7 @@
 #include "kernels/base/loss_pieces.h"
 #include "planner/communication_sizes.h"
 #include "planner/estimate/activations.h"
+#include "planner/estimate/rotate_choice.h"
 #include "planner/shard.h"
 
 namespace meshloom::planner {
@@ -82,10 +83,10 @@ std::int64_t communication_bytes(const LocalModel& local) {
   if (mesh.fsdp > 1) sum += staging_of(local.block.gathered * kFloat, mesh.fsdp);
   if (mesh.tp > 1) sum += staging_of(activations, mesh.tp);
   if (mesh.cp > 1) {
-    // In backward: keys as they came and were sent, float32 sums of their gradients there and back,
-    // and of the rank's own queries and keys.
-    const std::int64_t keys = remote_key_elements(local.model, mesh, local.work);
-    sum += 2 * keys * (local.element_bytes + kFloat) + local.pass.layer.attention * kFloat;
+    // In backward, with float32 sums of the gradients of the rank's own queries and keys.
+    sum += attention_message_bytes(attention_sizes(local.model, mesh, local.plan, local.work),
+                                   local.plan.context_parallel) +
+           local.pass.layer.attention * kFloat;
   }
   return sum;
 }

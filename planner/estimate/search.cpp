@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "planner/estimate/rotate_choice.h"
 
 namespace meshloom::planner {
 namespace {
@@ -76,7 +77,7 @@ class Search {
   }
 
   void try_mesh(const MeshSizes& mesh);
-  void try_plan(const MeshSizes& mesh, const ParallelPlan& plan, const Workload& work);
+  void try_plan(const MeshSizes& mesh, const ParallelPlan& given, const Workload& work);
   std::vector<ParallelPlan> plans_of(const MeshSizes& mesh) const;
 
   const ModelShape& model_;
@@ -138,8 +139,10 @@ Search::Spread& Search::spread_of(const MeshSizes& mesh, const ParallelPlan& pla
       Spread{plan.styles, plan.sequence_parallel, styled_model(model_, plan, mesh.tp), {}});
 }
 
-void Search::try_plan(const MeshSizes& mesh, const ParallelPlan& plan, const Workload& work) {
+void Search::try_plan(const MeshSizes& mesh, const ParallelPlan& given, const Workload& work) {
   ++result_.plans_tried;
+  const ParallelPlan plan =
+      resolve_rotate(given, model_, mesh, work, share_.topology.ranks_per_host);
   Spread& spread = spread_of(mesh, plan);
   const std::pair size{work.micro_batch, tokens_per_rank(mesh, work)};
   auto pass = spread.passes.find(size);

@@ -86,7 +86,8 @@ Group group_of(const std::string& dim, const MeshSizes& mesh) {
 }  // namespace
 
 double traffic_seconds(const Traffic& traffic, const MeshSizes& mesh, const Topology& topology) {
-  const Group group = group_of(traffic.mesh_dim, mesh);
+  Group group = group_of(traffic.mesh_dim, mesh);
+  if (traffic.size > 0) group = {group.stride * traffic.stride, traffic.size};
   if (group.size == 1) return 0.0;
   const std::int64_t members =
       std::clamp<std::int64_t>(topology.ranks_per_host / group.stride, 1, group.size);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "planner/estimate/rotate_choice.h"
 #include "planner/shard.h"
 
 namespace meshloom::planner {
@@ -147,19 +148,21 @@ void StepTraffic::tensor_parallel() {
       1, local_.all().summands, false);
 }
 
-/// Keys as `pull` moves them.
 void StepTraffic::context_parallel() {
   const std::int64_t layers = local_.model.layers * micro_batches_;
-  const bool again = local_.plan.checkpointing == ActivationCheckpoint::kFull;
-  const std::int64_t keys = remote_key_elements(local_.model, local_.mesh, local_.work);
-  const auto exchange = [&](Phase phase, const char* what, std::int64_t calls,
-                            std::int64_t element_bytes) {
-    list_.push_back({"cp", Kind::kAllToAll, phase, what, calls, keys * element_bytes,
-                     calls * keys * element_bytes, true});
-  };
-  exchange(Phase::kForward, "keys and values", again ? 2 * layers : layers, local_.element_bytes);
-  exchange(Phase::kBackward, "keys and values", layers, local_.element_bytes);
-  exchange(Phase::kBackward, "gradients of keys and values", layers, kFloat);
+  const ActivationCheckpoint kept = local_.plan.checkpointing;
+  const AttentionSizes sizes = attention_sizes(local_.model, local_.mesh, local_.plan, local_.work);
+  for (const AttentionExchange& e : attention_exchanges(sizes, local_.plan.context_parallel)) {
+    // A layer that is computed again exchanges heads once more, and keys unless the result of
+    // attention was kept.
+    const bool again = !e.backward && (kept == ActivationCheckpoint::kFull ||
+                                       (e.of_heads && kept != ActivationCheckpoint::kNone));
+    const std::int64_t calls = e.calls * (again ? 2 * layers : layers);
+    const std::int64_t bytes = e.elements * e.element_bytes;
+    const std::int64_t data = e.kind == Kind::kAllGather ? bytes / (e.size - 1) * e.size : bytes;
+    list_.push_back({"cp", e.kind, e.backward ? Phase::kBackward : Phase::kForward, e.what, calls,
+                     data, calls * bytes, !e.of_heads, e.stride, e.size});
+  }
 }
 
 void StepTraffic::fully_shard() {

@@ -25,6 +25,9 @@ struct Traffic {
   std::int64_t bytes_sent = 0;  ///< by the rank that sends most, in all calls together
   /// Whether nothing waits for it at once: it can travel while the rank computes.
   bool can_overlap = false;
+  /// Where not all ranks of the mesh dim take part: ranks of it from one that does to the next, and
+  /// how many do; 0: all.
+  int stride = 1, size = 0;
 };
 
 /// All collectives of an optimizer step that carry tensors; the few scalars of a step are left out.

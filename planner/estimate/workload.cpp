@@ -21,14 +21,6 @@ std::int64_t tokens_per_rank(const MeshSizes& mesh, const Workload& work) {
   return divide_up<std::int64_t>(work.sequence, mesh.cp);
 }
 
-std::int64_t remote_key_elements(const ModelShape& model, const MeshSizes& mesh,
-                                 const Workload& work) {
-  const std::int64_t others = work.sequence - tokens_per_rank(mesh, work);
-  const std::int64_t width = 2 * divide_up<std::int64_t>(model.kv_heads, mesh.tp) * model.head_dim;
-  const std::int64_t all = work.micro_batch * others * width;
-  return model.causal() ? all - all / 4 : all;
-}
-
 std::optional<std::string> why_invalid(const ModelShape& model, const MeshSizes& mesh,
                                        const ParallelPlan& plan, const Workload& work) {
   if (mesh.dp < 1 || mesh.fsdp < 1 || mesh.cp < 1 || mesh.tp < 1)

@@ -27,11 +27,6 @@ std::int64_t micro_batches(const MeshSizes& mesh, const Workload& work);
 
 /// Tokens of a sample on the rank of cp that has most.
 std::int64_t tokens_per_rank(const MeshSizes& mesh, const Workload& work);
-/// Elements of keys and values that a rank gets in one attention call from other ranks of cp: all
-/// that its queries see; with a causal mask and heads and tails that is all of half of the sequence
-/// behind it and half of that before it, three quarters on the average.
-std::int64_t remote_key_elements(const ModelShape& model, const MeshSizes& mesh,
-                                 const Workload& work);
 
 /// Why this choice cannot run, or nothing.
 std::optional<std::string> why_invalid(const ModelShape& model, const MeshSizes& mesh,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/jobs/local_admission.h"
 
+#include <algorithm>
+
 #include "daemon/base/field_error.h"
 #include "daemon/control/jobs/resume_source.h"
 #include "daemon/control/stores/names.h"
@@ -18,6 +20,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMostCalls = 64;
+
+/// Of the host with the fewest.
+int ranks_per_host(const LocalAdmission::Options& options) {
+  int fewest = options.world_size;
+  for (const HostMemory& host : options.hosts) fewest = std::min(fewest, host.ranks);
+  return std::max(1, fewest);
+}
 
 }  // namespace
 
@@ -60,7 +69,7 @@ Admitted LocalAdmission::admit(const v1::JobSpec& spec) {
     const fs::path folder =
         base::with_field("run.model.name", [&] { return find_model(spec.run().model()); });
     job.resolved = train::resolve_run_config(spec.run(), options_.world_size, options_.data_dir,
-                                             &job.warnings, folder);
+                                             &job.warnings, folder, ranks_per_host(options_));
     if (!folder.empty())
       job.resolved.mutable_model()->set_name(parse_model_name(spec.run().model().name()));
     resolve_resume(spec.run(), &job.resolved, store_, state_, options_.data_dir, folder);
@@ -82,7 +91,8 @@ Admitted LocalAdmission::admit_run(const v1::RunSpec& spec) {
     const fs::path folder = base::with_field(
         "run.model.name", [&] { return find_model(spec.config().model()); });
     run.resolved = train::resolve_stepped_config(spec.config(), options_.world_size,
-                                                 options_.data_dir, folder, &run.warnings);
+                                                 options_.data_dir, folder, &run.warnings,
+                                                 ranks_per_host(options_));
     if (!folder.empty())
       run.resolved.mutable_model()->set_name(parse_model_name(spec.config().model().name()));
     const nn::ModelConfig model =
@@ -102,7 +112,8 @@ std::optional<v1::RunConfig> LocalAdmission::refit(const v1::Job& job) {
   if (train::mesh_layout(job.resolved().mesh()).size() == options_.world_size) return std::nullopt;
   return calls_.run<v1::RunConfig>([this, job] {
     return train::refit_run_config(job.spec().run(), job.resolved(), options_.world_size,
-                                   options_.data_dir, find_model(job.resolved().model()));
+                                   options_.data_dir, find_model(job.resolved().model()),
+                                   ranks_per_host(options_));
   });
 }
 

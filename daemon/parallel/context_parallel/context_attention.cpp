@@ -38,8 +38,9 @@ class SequenceAttention {
                     const Tensor& v, const Tensor& bias)
       : plan_(std::move(plan)),
         heads_(*plan_, call.collectives),
-        query_heads_(query_heads_of(q.size(1), plan_->neighbours)),
-        key_heads_(key_heads_of(query_heads_, q.size(1) / std::max<std::int64_t>(1, k.size(1)))),
+        query_heads_(planner::query_heads_of(q.size(1), plan_->neighbours)),
+        key_heads_(
+            planner::key_heads_of(query_heads_, q.size(1) / std::max<std::int64_t>(1, k.size(1)))),
         query_count_(q.size(1)),
         key_count_(k.size(1)),
         blocks_(make_blocks(call, options, rotate, q, k, v, bias)) {}

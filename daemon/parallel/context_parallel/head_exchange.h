@@ -9,17 +9,11 @@
 
 #include "daemon/parallel/context_parallel/sequence_plan.h"
 #include "daemon/tensor/tensor.h"
+#include "planner/attention/head_lists.h"
 
 namespace meshloom::parallel {
 
-/// The heads that each of the neighbours computes, in order.
-using HeadLists = std::vector<std::vector<std::int64_t>>;
-
-/// `heads` query heads as evenly as possible, the first neighbours first.
-HeadLists query_heads_of(std::int64_t heads, int neighbours);
-/// The kv heads that these query heads read, `group` of them one kv head: each once, in order, if
-/// every query head then finds its own by the ratio of their numbers; else one per query head.
-HeadLists key_heads_of(const HeadLists& query_heads, std::int64_t group);
+using planner::HeadLists;
 
 /// Every rank along the plan's mesh dims makes the same calls in the same order; each is one
 /// all_to_all.

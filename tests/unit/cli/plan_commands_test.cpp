@@ -66,6 +66,20 @@ TEST(PlanCommands, AttentionShowsWhoReadsWhoseKeys) {
   EXPECT_THAT(table.text, HasSubstr("36 tokens over 2 ranks, causal"));
 }
 
+TEST(PlanCommands, AttentionSaysWhatAutoTakes) {
+  const json schedule = run_json("plan attention --ranks 4 --seq 8192 --kv-heads 8");
+  EXPECT_EQ(schedule["ways"][0]["rotate"], "pull");
+  EXPECT_EQ(schedule["ways"].size(), 5u);
+  EXPECT_THAT(run("plan attention --ranks 4 --seq 8192").text,
+              HasSubstr("rotate auto is ulysses 4"));
+  // Documents that lie on one rank have nothing to move.
+  EXPECT_THAT(run("plan attention --ranks 2 --documents 64,64,64,64,64,64,64,64").text,
+              HasSubstr("rotate auto is pull"));
+  EXPECT_THAT(run("plan estimate --model gpt2_124m --mesh cp=4 --seq 1024 --global-batch 4").text,
+              HasSubstr("context_parallel ulysses 4"));
+  EXPECT_EQ(run("plan attention --ranks 2 --seq 64 --heads 6 --kv-heads 4").code, kUsage);
+}
+
 TEST(PlanCommands, AttentionIsDrawn) {
   const std::string file = ::testing::TempDir() + "attention_schedule.svg";
   const Answer answer = run("plan attention --ranks 3 --seq 300 --svg " + file);

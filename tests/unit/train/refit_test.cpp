@@ -51,6 +51,45 @@ TEST_F(RefitTest, WhatHasNothingToDoWithRanksStaysAsItWasResolved) {
   EXPECT_EQ(same.SerializeAsString(), resolved.SerializeAsString());
 }
 
+TEST_F(RefitTest, KeysTravelAsBefore) {
+  v1::RunConfig given = config(8);
+  given.mutable_mesh()->set_cp(2);
+  v1::RunConfig resolved = resolve_run_config(given, 2, folder_.path());
+  resolved.mutable_plan()->mutable_context_parallel()->set_rotate("allgather");
+  const auto rotate = [&] {
+    return refit_run_config(given, resolved, 4, folder_.path()).plan().context_parallel().rotate();
+  };
+  EXPECT_EQ(rotate(), "allgather");
+  resolved.mutable_plan()->clear_context_parallel();  // resolved by a daemon that always pulled
+  EXPECT_EQ(rotate(), "pull");
+  given.mutable_plan()->mutable_context_parallel()->set_rotate("alltoall");
+  EXPECT_EQ(rotate(), "alltoall");
+}
+
+TEST_F(RefitTest, AResumedCheckpointKeepsHowKeysTravel) {
+  const test::TempFolder checkpoints;
+  v1::RunConfig given = config(4);
+  given.mutable_mesh()->set_cp(2);
+  given.mutable_plan()->mutable_context_parallel()->set_rotate("allgather");
+  testing::run_ranks(2, [&](comm::ProcessGroup& world) {
+    ExecutionContext context;
+    create(world, context, resolve_run_config(given, 2, folder_.path()), checkpoints.path())
+        ->save_state();
+  });
+  const auto resumed = [&](const char* rotate, int cp) {
+    v1::RunConfig next = given;
+    next.mutable_mesh()->set_cp(cp);
+    next.mutable_plan()->mutable_context_parallel()->set_rotate(rotate);
+    v1::RunConfig resolved = resolve_run_config(next, 4, folder_.path());
+    settle_resume_from(next, &resolved, checkpoints.path() / "step-0", folder_.path());
+    return resolved.plan().context_parallel().rotate();
+  };
+  EXPECT_EQ(resumed("auto", 2), "allgather");
+  EXPECT_EQ(resumed("", 2), "allgather");
+  EXPECT_EQ(resumed("alltoall", 2), "alltoall");
+  EXPECT_NE(resumed("auto", 4), "allgather") << "other ranks add in another order anyway";
+}
+
 TEST_F(RefitTest, AMeshThatDoesNotFitTellsWhatItNeeds) {
   v1::RunConfig given = config(8);
   given.mutable_mesh()->set_tp(2);

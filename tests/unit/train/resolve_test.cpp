@@ -75,6 +75,19 @@ TEST_F(ResolveTest, FillsInEveryDefault) {
             resolved.SerializeAsString());
 }
 
+TEST_F(ResolveTest, WritesOutHowKeysTravel) {
+  v1::RunConfig given = config();
+  EXPECT_FALSE(resolve_run_config(given, 2, folder_.path()).plan().has_context_parallel());
+  given.mutable_mesh()->set_cp(2);
+  const v1::RunConfig resolved = resolve_run_config(given, 2, folder_.path());
+  EXPECT_EQ(resolved.plan().context_parallel().rotate(), "pull");
+  EXPECT_EQ(resolve_run_config(resolved, 2, folder_.path()).SerializeAsString(),
+            resolved.SerializeAsString());
+  given.mutable_plan()->mutable_context_parallel()->set_rotate("alltoall");
+  EXPECT_EQ(resolve_run_config(given, 2, folder_.path()).plan().context_parallel().rotate(),
+            "alltoall");
+}
+
 TEST_F(ResolveTest, OneDimOfTheMeshTakesTheRanksThatAreLeft) {
   const auto mesh = [&](int dp, int fsdp, int tp, bool fully_shard, int world) {
     v1::RunConfig given = config();

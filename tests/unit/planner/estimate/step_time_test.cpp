@@ -9,6 +9,7 @@
 #include "planner/attention/balance.h"
 #include "planner/attention/schedule.h"
 #include "planner/estimate/estimate.h"
+#include "planner/estimate/rotate_choice.h"
 #include "tests/unit/planner/estimate/models.h"
 
 namespace meshloom::planner {
@@ -94,8 +95,9 @@ TEST(Estimate, ContextParallelismDividesActivationsAndMovesKeys) {
   ModelShape model = testing::byte_gpt();
   model.positions = 8192;
   const Workload work{1, 1, 8192};
+  const ParallelPlan pull{.context_parallel = {.rotate = Rotate::kPull}};
   const Estimate one = estimate(model, {}, {}, work, machine());
-  const Estimate four = estimate(model, {1, 1, 4, 1}, {}, work, machine());
+  const Estimate four = estimate(model, {1, 1, 4, 1}, pull, work, machine());
   EXPECT_NEAR(static_cast<double>(four.memory.activations),
               0.25 * static_cast<double>(one.memory.activations),
               0.05 * static_cast<double>(one.memory.activations));
@@ -109,7 +111,8 @@ TEST(Estimate, ContextParallelismDividesActivationsAndMovesKeys) {
   std::int64_t keys = 0;
   for (int rank = 0; rank < 4; ++rank)
     keys += remote_keys(rank, attention_schedule(rank, parts, causal));
-  EXPECT_EQ(remote_key_elements(model, {1, 1, 4, 1}, work),
+  const AttentionSizes sizes = attention_sizes(model, {1, 1, 4, 1}, {}, work);
+  EXPECT_EQ(attention_exchanges(sizes, {.rotate = Rotate::kPull}).front().elements,
             keys / 4 * 2 * model.kv_heads * model.head_dim);
   const auto moved = std::count_if(four.traffic.begin(), four.traffic.end(),
                                    [](const Traffic& t) { return t.mesh_dim == "cp"; });

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `rotate: auto` stands for: the cheapest way of moving keys by sizes, mask and hosts alone.
+#pragma once
+
+#include <vector>
+
+#include "planner/estimate/attention_exchange.h"
+#include "planner/estimate/workload.h"
+
+namespace meshloom::planner {
+
+/// Where the ranks of a sequence are: `stride` ranks apart, on hosts of `ranks_per_host`.
+struct SequencePlace {
+  int stride = 1;
+  int ranks_per_host = 1;
+};
+
+/// One way, forward and backward.
+struct RotateCost {
+  Rotate rotate = Rotate::kPull;
+  int ulysses_degree = 0;          ///< of kUlysses
+  double attention_seconds = 0.0;  ///< on the rank that computes most
+  double communication_seconds = 0.0;
+  std::int64_t bytes = 0;  ///< that a rank gets from others
+
+  double seconds() const { return attention_seconds + communication_seconds; }
+};
+
+/// All ways, the cheapest first; of two that cost the same pull, allgather, alltoall, ulysses in
+/// this order, and the larger degree. The rates behind the seconds are fixed (those of a socket of
+/// a host with a network, configs/clusters/cpu_cluster.yaml) and nothing is measured, so that the
+/// choice, which decides the order of sums, is the same in every run. Nothing counts as hidden
+/// behind computing, since ranks on CPUs move their bytes themselves.
+std::vector<RotateCost> rotate_costs(const AttentionSizes& sizes, const SequencePlace& place);
+
+/// An attention call of a micro batch on a rank of the mesh. The documents of batches are not
+/// known; a row counts as one.
+AttentionSizes attention_sizes(const ModelShape& model, const MeshSizes& mesh,
+                               const ParallelPlan& plan, const Workload& work);
+
+/// `plan` with the cheapest way instead of kAuto; itself if it names one or if cp has one rank.
+ParallelPlan resolve_rotate(const ParallelPlan& plan, const ModelShape& model,
+                            const MeshSizes& mesh, const Workload& work, int ranks_per_host);
+
+}  // namespace meshloom::planner
