@@ -19,7 +19,7 @@ struct KernelProfile {
 };
 
 /// Used from one thread, as an ExecutionContext is.
-class ProfilingBackend final : public Backend {
+class ProfilingBackend : public Backend {
  public:
   explicit ProfilingBackend(Backend& inner) : inner_(inner) {}
 

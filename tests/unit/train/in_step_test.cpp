@@ -7,6 +7,7 @@
 
 #include "daemon/train/status_agreement.h"
 #include "kernels/base/error.h"
+#include "tests/bench/profiling_backend.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -71,6 +72,78 @@ TEST_F(InStepTest, AFailureInsideAStepReachesAllAndTheNextRunTrainsAsOnAFreshWor
       EXPECT_EQ(after[r].losses, fresh[r].losses) << "rank " << r;
       EXPECT_EQ(after[r].norms, fresh[r].norms) << "rank " << r;
     }
+  }
+}
+
+/// Runs out of memory in one of the blocks of attention.
+class FailingAttention final : public kernels::ProfilingBackend {
+ public:
+  /// `forward`, `backward`: which call fails; 0: none.
+  FailingAttention(int forward, int backward)
+      : ProfilingBackend(kernels::backend_for(kCpuDevice)),
+        forward_(forward),
+        backward_(backward) {}
+
+  void attention(const kernels::KernelContext& context, const kernels::AttentionOutputs& out,
+                 const kernels::AttentionInputs& in,
+                 const kernels::AttentionOptions& options) override {
+    count(forward_);
+    ProfilingBackend::attention(context, out, in, options);
+  }
+  void attention_backward(const kernels::KernelContext& context,
+                          const kernels::AttentionGrads& grads, const kernels::AttentionInputs& in,
+                          const kernels::AttentionOptions& options) override {
+    count(backward_);
+    ProfilingBackend::attention_backward(context, grads, in, options);
+  }
+
+ private:
+  static void count(int& left) {
+    if (left > 0 && --left == 0) throw ResourceExhausted("no memory for a block", "OUT_OF_MEMORY");
+  }
+  int forward_, backward_;
+};
+
+TEST_F(InStepTest, AFailureInsideContextAttentionReachesAllWhileKeysTravel) {
+  constexpr int kRanks = 3;
+  for (const char* rotate : {"allgather", "alltoall", "pull", "ulysses"}) {
+    v1::RunConfig c = config();
+    c.mutable_mesh()->set_cp(kRanks);
+    c.mutable_plan()->mutable_context_parallel()->set_rotate(rotate);
+    Trace fresh;
+    meshloom::testing::run_ranks(kRanks, [&](comm::ProcessGroup& world) {
+      const Trace mine = train(world, c);
+      if (world.rank() == 0) fresh = mine;
+    });
+    // Of two layers the second block of the first one, and in backward that of the last one; with
+    // exchanged heads there is one block.
+    const int call = std::string(rotate) == "ulysses" ? 1 : 2;
+    for (const auto& [forward, backward] : {std::pair{call, 0}, {0, call}})
+      meshloom::testing::run_ranks(
+          kRanks, [&, forward = forward, backward = backward](comm::ProcessGroup& world) {
+            SCOPED_TRACE(fmt::format("{} {} {}", rotate, forward, backward));
+            // With exchanged heads the last rank has none of the two.
+            const int failing = 1;
+            FailingAttention backend(world.rank() == failing ? forward : 0,
+                                     world.rank() == failing ? backward : 0);
+            ExecutionContext::Options options;
+            options.backend = &backend;
+            ExecutionContext context(options);
+            const auto run = create(world, context, c);
+            const auto start = Clock::now();
+            Trace trace;
+            try {
+              steps(*run, 1, trace);
+              ADD_FAILURE() << "rank " << world.rank() << " went on";
+            } catch (const ResourceExhausted& error) {
+              EXPECT_EQ(std::string(error.what()), "rank 1 failed alone: no memory for a block");
+              EXPECT_EQ(error.metadata().at("failed_rank"), "1");
+            }
+            EXPECT_LT(Clock::now() - start, 10s);
+            const Trace after = train(world, c);
+            EXPECT_EQ(after.losses, fresh.losses);
+            EXPECT_EQ(after.norms, fresh.norms);
+          });
   }
 }
 
