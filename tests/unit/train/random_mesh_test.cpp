@@ -6,6 +6,7 @@
 //   MESHLOOM_TEST_DRAWS=5000 unit_train --gtest_filter='RandomMeshTest.*'
 #include <random>
 
+#include "daemon/train/run_mesh.h"
 #include "tests/support/draws.h"
 #include "tests/unit/train/run_fixture.h"
 
@@ -54,11 +55,20 @@ void draw_mesh(Draw& draw, v1::Mesh& mesh) {
   do {
     mesh.set_dp(draw.pick({1, 1, 2, 3, 4}));
     mesh.set_fsdp(draw.pick({1, 1, 2, 3, 4}));
+    mesh.set_cp(draw.pick({1, 1, 1, 2, 3, 4}));
     mesh.set_tp(draw.pick({1, 1, 2, 3, 4}));
-  } while (mesh.dp() * mesh.fsdp() * mesh.tp() < 2 || mesh.dp() * mesh.fsdp() * mesh.tp() > 8);
+  } while (mesh_layout(mesh).size() < 2 || mesh_layout(mesh).size() > 8);
 }
 
-void draw_plan(Draw& draw, const v1::Mesh& mesh, v1::ParallelPlan& plan) {
+void draw_context_parallel(Draw& draw, bool documents, v1::ContextParallelPlan& plan) {
+  const char* const balancers[] = {"auto", "none", "head_tail", "mask_area", "per_document"};
+  const char* const ways[] = {"auto", "allgather", "alltoall", "pull", "ulysses"};
+  plan.set_load_balancer(balancers[draw.pick({0, 1, 2, 3, documents ? 4 : 0})]);
+  plan.set_rotate(ways[draw.pick({0, 1, 2, 3, 4})]);
+}
+
+void draw_plan(Draw& draw, const v1::Mesh& mesh, bool documents, v1::ParallelPlan& plan) {
+  if (mesh.cp() > 1) draw_context_parallel(draw, documents, *plan.mutable_context_parallel());
   plan.set_sequence_parallel(mesh.tp() > 1 && draw.once_in(2));
   if (mesh.fsdp() > 1) {
     auto& options = *plan.mutable_fully_shard_options();
@@ -102,10 +112,9 @@ TEST_F(RandomMeshTest, TrainsAsOneRank) {
     const v1::RunConfig reference = draw_run(draw);
     v1::RunConfig c = reference;
     draw_mesh(draw, *c.mutable_mesh());
-    draw_plan(draw, c.mesh(), *c.mutable_plan());
+    draw_plan(draw, c.mesh(), c.data().document_mask(), *c.mutable_plan());
     SCOPED_TRACE(fmt::format("MESHLOOM_TEST_SEED={}\n{}", seed, c.ShortDebugString()));
-    const int ranks = c.mesh().dp() * c.mesh().fsdp() * c.mesh().tp();
-    expect_close(run_training(c, ranks, 3), run_training(reference, 1, 3));
+    expect_close(run_training(c, mesh_layout(c.mesh()).size(), 3), run_training(reference, 1, 3));
   }
 }
 
