@@ -3,7 +3,6 @@
 // on random masks, documents, shapes, balancers and ways of moving keys; and against float64.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <mutex>
 #include <random>
 
@@ -13,6 +12,7 @@
 #include "daemon/tensor/ops/attention.h"
 #include "kernels/base/error.h"
 #include "planner/attention/balance.h"
+#include "planner/estimate/attention_exchange.h"
 #include "tests/unit/dtensor/engine_rank.h"
 #include "tests/unit/dtensor/global_values.h"
 
@@ -221,85 +221,6 @@ TEST_P(ContextAttention, EqualsOneRankOnRandomProblems) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ContextAttention, ::testing::Values(1, 2, 3, 4, 5, 6));
 
-/// Root of the mean square of a - b, and the largest difference.
-struct Error {
-  double rms = 0.0, largest = 0.0;
-};
-
-/// Attention of one head in float64, causal or not.
-std::vector<double> exact_output(const Problem& p, ExecutionContext& context) {
-  const auto values = [&](const char* name, const Shape& shape) {
-    return random_tensor(context, shape, p.dtype, p.seed + std::hash<std::string>()(name))
-        .to_vector();
-  };
-  const std::vector<double> q = values("q", p.q), k = values("k", p.k), v = values("v", p.v);
-  const auto n = static_cast<std::size_t>(p.q[2]), d = static_cast<std::size_t>(p.q[3]);
-  const auto dv = static_cast<std::size_t>(p.v[3]);
-  const double scale = 1.0 / std::sqrt(static_cast<double>(d));
-  std::vector<double> o(n * dv, 0.0), scores(n);
-  for (std::size_t i = 0; i < n; ++i) {
-    const std::size_t seen = p.options.is_causal ? i + 1 : n;
-    double most = -INFINITY, sum = 0.0;
-    for (std::size_t j = 0; j < seen; ++j) {
-      scores[j] = 0.0;
-      for (std::size_t e = 0; e < d; ++e) scores[j] += q[i * d + e] * k[j * d + e] * scale;
-      most = std::max(most, scores[j]);
-    }
-    for (std::size_t j = 0; j < seen; ++j) sum += scores[j] = std::exp(scores[j] - most);
-    for (std::size_t j = 0; j < seen; ++j)
-      for (std::size_t e = 0; e < dv; ++e) o[i * dv + e] += scores[j] / sum * v[j * dv + e];
-  }
-  return o;
-}
-
-Error error_of(const std::vector<double>& seen, const std::vector<double>& exact) {
-  Error error;
-  for (std::size_t i = 0; i < seen.size(); ++i) {
-    const double difference = seen[i] - exact[i];
-    error.rms += difference * difference;
-    error.largest = std::max(error.largest, std::abs(difference));
-  }
-  error.rms = std::sqrt(error.rms / static_cast<double>(seen.size()));
-  return error;
-}
-
-/// The output of `ranks` ranks put together, and that of one.
-std::pair<std::vector<double>, std::vector<double>> outputs_of(const Problem& p, int ranks) {
-  std::vector<double> whole, joined;
-  std::mutex mutex;
-  on_engine_mesh({ranks}, [&](EngineRank& rank) {
-    const Results one = run_attention(rank, p, 0);
-    parallel::enable_context_parallel(rank.engine, p.plan);
-    const Results parts = run_attention(rank, p, ranks);
-    const auto indices = held_indices(*parts.specs.at("o"), rank.mesh.coordinates());
-    const std::lock_guard lock(mutex);
-    whole = one.values.at("o");
-    joined.resize(whole.size());
-    for (std::size_t i = 0; i < indices.size(); ++i)
-      joined[static_cast<std::size_t>(indices[i])] = parts.values.at("o")[i];
-  });
-  return {joined, whole};
-}
-
-TEST(ContextAttentionError, IsThatOfOneRankAgainstFloat64) {
-  for (const DType dtype : {DType::kFloat32, DType::kBFloat16})
-    for (const auto& [length, dims] : {std::pair{17, 40}, {401, 64}, {257, 128}, {600, 96}}) {
-      Problem p;
-      p.q = p.k = p.v = {1, 1, length, dims};
-      p.options.is_causal = true;
-      p.dtype = dtype;
-      p.plan = {LoadBalancer::kHeadTail, Rotate::kPull, 0};
-      ExecutionContext context;
-      const std::vector<double> exact = exact_output(p, context);
-      const auto [joined, whole] = outputs_of(p, 3);
-      const Error here = error_of(joined, exact), local = error_of(whole, exact);
-      const double rms = error_of(std::vector<double>(exact.size(), 0.0), exact).rms;
-      const double epsilon = std::pow(2.0, dtype == DType::kFloat32 ? -23 : -8);
-      EXPECT_LE(here.rms, 1.25 * local.rms + 0.25 * epsilon * rms) << to_string(p.q);
-      EXPECT_LE(here.largest, 2.0 * local.largest + epsilon * 4.0 * rms) << to_string(p.q);
-    }
-}
-
 /// Attention of random q, k and v over two ranks in the order that the documents ask for.
 void attend(EngineRank& rank, const Tensor& ids, const planner::DimOrderPtr& order,
             const ops::SdpaOptions& given) {
@@ -347,6 +268,46 @@ TEST(ContextAttentionPlan, IsMadeOnceForTheCallsOfABatch) {
       EXPECT_EQ(plans->documents().reads(), 1 + batch);
     }
   });
+}
+
+// What the planner counts on, by which it chooses between the ways: calls, and bytes over all
+// ranks.
+TEST(ContextAttentionTraffic, IsThatOfThePlanner) {
+  for (const auto& [rotate, degree] : {std::pair{Rotate::kPull, 0},
+                                       {Rotate::kAllGather, 0},
+                                       {Rotate::kAllToAll, 0},
+                                       {Rotate::kUlysses, 4},
+                                       {Rotate::kUlysses, 2}}) {
+    Problem p;
+    p.q = {2, 8, 64, 6};
+    p.k = {2, 4, 64, 6};
+    p.v = {2, 4, 64, 10};
+    p.options.is_causal = p.options.enable_gqa = true;
+    p.plan = {LoadBalancer::kHeadTail, rotate, degree};
+    std::map<std::string, std::uint64_t> calls, bytes, wanted_calls, wanted_bytes;
+    std::mutex mutex;
+    on_engine_mesh({4}, [&](EngineRank& rank) {
+      parallel::enable_context_parallel(rank.engine, p.plan);
+      run_attention(rank, p, 4);
+      const std::lock_guard lock(mutex);
+      for (const auto& [name, counter] : rank.mesh.counters()) {
+        if (rank.world.rank() == 0) calls[name] = counter.calls;
+        bytes[name] += counter.bytes_sent;
+      }
+    });
+    const planner::AttentionSizes sizes{
+        .rows = 2, .tokens = 64, .heads = 8, .kv_heads = 4, .dims = 6, .dims_v = 10, .ranks = 4};
+    for (const planner::AttentionExchange& e : planner::attention_exchanges(sizes, p.plan)) {
+      const std::string name =
+          e.kind == planner::CollectiveKind::kAllGather ? "all_gather" : "all_to_all";
+      wanted_calls[name] += static_cast<std::uint64_t>(e.calls);
+      wanted_bytes[name] += static_cast<std::uint64_t>(4 * e.calls * e.elements * e.element_bytes);
+    }
+    std::erase_if(calls, [](const auto& entry) { return entry.second == 0; });
+    std::erase_if(bytes, [](const auto& entry) { return entry.second == 0; });
+    EXPECT_EQ(calls, wanted_calls) << to_string(rotate) << " " << degree;
+    EXPECT_EQ(bytes, wanted_bytes) << to_string(rotate) << " " << degree;
+  }
 }
 
 TEST(ContextAttentionPlan, RefusesDegreesThatDoNotDivide) {
