@@ -61,6 +61,16 @@ void DistributedEngine::register_implementation(const DistributedOp& implementat
   decisions_.clear();
 }
 
+const DistributedOp* DistributedEngine::implementation_of(planner::OpId op) const {
+  const auto found = implementations_.find(op);
+  return found == implementations_.end() ? nullptr : &found->second;
+}
+
+void DistributedEngine::remove_implementation(planner::OpId op) {
+  implementations_.erase(op);
+  decisions_.clear();
+}
+
 const planner::DTensorSpec* DistributedEngine::spec_of(planner::OpId op, const Tensor& input) {
   if (!input) return nullptr;
   if (input.has_layout()) {

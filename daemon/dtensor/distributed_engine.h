@@ -46,6 +46,10 @@ class DistributedEngine final : public LayoutEngine {
   /// implementation that was registered before. Those of ops::distributed_ops() are there from the
   /// start. Every rank registers the same, between ops.
   void register_implementation(const DistributedOp& implementation);
+  /// The one that is registered for the op; null: none. Stays until another is.
+  const DistributedOp* implementation_of(planner::OpId op) const;
+  /// From now on the op has none.
+  void remove_implementation(planner::OpId op);
 
   const MeshContext& context() const { return context_; }
   /// Ops decided so far.

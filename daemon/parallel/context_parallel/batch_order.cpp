@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "daemon/nn/replicated_like.h"
+#include "daemon/parallel/context_parallel/sequence_sharding.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::parallel {
@@ -60,8 +61,7 @@ void shard_batch(dtensor::DistributedEngine& engine, int mesh_dim,
   Tensor& ids = batch["input_ids"];
   if (ids.ndim() != 2) return;  // refused by the model
   const nn::ModelConfig& config = model.config();
-  const planner::MeshPtr& mesh = engine.context().mesh.layout();
-  const int ranks = mesh->dims()[static_cast<std::size_t>(mesh_dim)].size;
+  const int ranks = engine.context().mesh.layout()->dim_size(mesh_dim);
   if (!batch["position_ids"]) batch["position_ids"] = row_positions(ids);
   if (!batch["token_type_ids"] && config.architecture == nn::Architecture::kBert)
     batch["token_type_ids"] =
@@ -69,15 +69,9 @@ void shard_batch(dtensor::DistributedEngine& engine, int mesh_dim,
   const planner::DimOrderPtr order =
       planner::balanced_order(plan.load_balancer, ids.size(kSequence), ranks, kRows,
                               row_masks(config, ids, batch["document_ids"], documents));
-  planner::Placements placements(static_cast<std::size_t>(mesh->ndim()));
-  placements[static_cast<std::size_t>(mesh_dim)] = planner::Placement::shard(kSequence);
-  std::vector<planner::DimOrderPtr> orders(placements.size());
-  orders[static_cast<std::size_t>(mesh_dim)] = order;
-  const auto spec = std::make_shared<const planner::DTensorSpec>(mesh, placements, ids.shape(),
-                                                                 planner::ShardOrder{}, orders);
   for (const char* name : {"input_ids", "token_type_ids", "position_ids"}) {
     Tensor& x = batch[name];
-    if (x && x.shape() == ids.shape()) x = engine.redistribute(x, spec);
+    if (x && x.shape() == ids.shape()) x = shard_in_order(x, kSequence, mesh_dim, order);
   }
 }
 
