@@ -27,13 +27,14 @@ std::string layout_text(const planner::DTensorSpec& spec, const std::string& rea
   std::vector<std::string> parts;
   for (int d = 0; d < spec.mesh().ndim(); ++d) {
     if (spec.mesh().dims()[static_cast<std::size_t>(d)].size == 1) continue;
-    const bool fsdp = name_of(spec, d) == "fsdp" && !reason.empty();
+    // "fsdp", or "fsdp_cp" where both are one dim.
+    const bool fsdp = name_of(spec, d).starts_with("fsdp") && !reason.empty();
     if (!spec.placement(d).is_replicate())
       parts.push_back(fmt::format("{} {}{}{}", name_of(spec, d), to_string(spec.placement(d)),
                                   units_text(spec.dim_order(d)),
                                   fsdp ? fmt::format(" ({})", reason) : std::string()));
     else if (fsdp)
-      parts.push_back(fmt::format("fsdp whole ({})", reason));
+      parts.push_back(fmt::format("{} whole ({})", name_of(spec, d), reason));
   }
   for (const planner::DimShardOrder& sharding : spec.shard_order()) {
     std::vector<std::string> names;

@@ -20,10 +20,11 @@ std::vector<int> all_dims(const planner::MeshLayout& mesh) {
   return dims;
 }
 
-std::vector<int> model_dims(const planner::MeshLayout& mesh) {
+/// Of the mesh of the state: those over which parameters are sharded.
+std::vector<int> model_dims(const RunMesh& mesh) {
   std::vector<int> dims;
-  for (const char* name : {"fsdp", "tp"})
-    if (const auto dim = mesh.find_dim(name)) dims.push_back(*dim);
+  if (const auto dim = mesh.shard_dim()) dims.push_back(*dim);
+  if (const auto dim = mesh.state_layout()->find_dim("tp")) dims.push_back(*dim);
   return dims;
 }
 
@@ -34,17 +35,18 @@ std::vector<int> sharded_dims(const planner::SpecPtr& spec) {
   return dims;
 }
 
-/// The layout of a parameter over the whole mesh of a run. `tensor_spec`: over the mesh of the
+/// The layout of a parameter over the mesh of a run's state. `tensor_spec`: over the mesh of the
 /// ranks that share samples, or null if every rank has the whole parameter. `shard_dim`: the dim of
-/// what tensor parallelism leaves that fully_shard shards over fsdp. A dim that both shard is
-/// sharded by tp first.
-planner::SpecPtr parameter_spec(const planner::MeshPtr& mesh, const Shape& shape,
+/// what tensor parallelism leaves that fully_shard shards. A dim that both shard is sharded by tp
+/// first.
+planner::SpecPtr parameter_spec(const RunMesh& run_mesh, const Shape& shape,
                                 const planner::SpecPtr& tensor_spec, std::optional<int> shard_dim) {
+  const planner::MeshPtr& mesh = run_mesh.state_layout();
   const auto dims = static_cast<std::size_t>(mesh->ndim());
   planner::Placements placements(dims, planner::Placement::replicate());
   std::vector<planner::DimOrderPtr> orders;
   planner::ShardOrder order;
-  const std::optional<int> tp = mesh->find_dim("tp"), fsdp = mesh->find_dim("fsdp");
+  const std::optional<int> tp = mesh->find_dim("tp"), fsdp = run_mesh.shard_dim();
   const std::optional<int> acting = tensor_spec ? tensor_spec->mesh().find_dim("tp") : std::nullopt;
   if (acting && tensor_spec->placement(*acting).is_shard()) {
     check_internal(tp.has_value(), "a parameter is sharded over tp on the mesh {}", *mesh);
@@ -112,7 +114,7 @@ void ModelState::shard_parameters(const ModelStateOptions& options) {
   partial_gradients_ = std::make_unique<parallel::PartialGradients>(
       context_, mesh_.tensor(), data_parallel_->parameters(), std::move(values));
   for (std::size_t i = 0; i < inputs.size(); ++i)
-    specs_.push_back(parameter_spec(mesh_.layout(), inputs[i].candidate.shape, locals[i].spec,
+    specs_.push_back(parameter_spec(mesh_, inputs[i].candidate.shape, locals[i].spec,
                                     data_parallel_->shard_dim(i)));
 }
 
@@ -124,8 +126,7 @@ void ModelState::make_optimizer(const ModelStateOptions& options) {
   NormGroup norm;
   norm.group = &mesh_.model();
   for (const planner::SpecPtr& spec : specs_)
-    norm.counted.push_back(
-        speaks_for_part(*spec, mesh_.coordinates(), model_dims(*mesh_.layout())));
+    norm.counted.push_back(speaks_for_part(*spec, mesh_.state_coordinates(), model_dims(mesh_)));
   optimizer_ = std::make_unique<Optimizer>(context_, data_parallel_->parameters(),
                                            options.optimizer, std::move(masters), std::move(norm));
 }

@@ -213,7 +213,7 @@ std::vector<std::string> check_plan_fits(const v1::RunConfig& config,
                    [&] { planner::block_checkpoints(plan, names); });
   if (plan.fully_shard)
     base::with_field("run.plan.fully_shard_options.choices", [&] {
-      planner::choose_shards(candidates, config.mesh().fsdp(),
+      planner::choose_shards(candidates, plan::make_mesh_sizes(config.mesh()).parameter_shards(),
                              planner::shard_options(plan.shards, names));
     });
   std::vector<std::string> notes = check_styles(plan, config.mesh().tp(), *described);

@@ -2,6 +2,7 @@
 #include "daemon/train/run_mesh.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 
 #include "kernels/base/error.h"
@@ -36,16 +37,49 @@ planner::MeshLayout mesh_layout(const v1::Mesh& mesh) {
 
 RunMesh::RunMesh(comm::ProcessGroup& world, planner::MeshLayout layout)
     : world_(world), mesh_(world, checked(std::move(layout), world.size())) {
+  make_state_layout();
+  const bool flattened = shards_over_sequence();
   data_ = &group_of({"dp", "fsdp"});
-  comm::ProcessGroup& shard = group_of({"fsdp"});
+  comm::ProcessGroup& shard = mesh_.group(shard_dims());
   gathers_ = same_ranks(shard, "fsdp_gathers");
   reductions_ = same_ranks(shard, "fsdp_sums");
-  model_ = &group_of({"fsdp", "tp"});
+  std::vector<int> model = shard_dims();
+  if (const auto tp = mesh_.layout()->find_dim("tp")) model.push_back(*tp);
+  model_ = &mesh_.group(model);
   make_sample_mesh();
   // Without cp these are groups that there are already: no second one of the same ranks is made.
   const bool sharded = sequence_->size() > 1;
-  replicas_ = sharded ? &group_of({"dp", "cp"}) : &group_of({"dp"});
+  replicas_ = sharded && !flattened ? &group_of({"dp", "cp"}) : &group_of({"dp"});
   gradients_ = sharded ? &group_of({"dp", "fsdp", "cp"}) : data_;
+}
+
+void RunMesh::make_state_layout() {
+  const planner::MeshLayout& layout = *mesh_.layout();
+  state_layout_ = mesh_.layout();
+  const auto fsdp = layout.find_dim("fsdp"), cp = layout.find_dim("cp");
+  if (!fsdp || !cp || std::abs(*fsdp - *cp) != 1) return;
+  if (layout.size_of("fsdp") == 1 || layout.size_of("cp") == 1) return;
+  // Neighbours count as one dim in the same order of ranks.
+  const int first = std::min(*fsdp, *cp);
+  state_layout_ =
+      std::make_shared<const planner::MeshLayout>(layout.flatten({first, first + 1}, "fsdp_cp"));
+}
+
+std::vector<int> RunMesh::shard_dims() const {
+  const planner::MeshLayout& layout = *mesh_.layout();
+  const auto fsdp = layout.find_dim("fsdp");
+  if (!fsdp) return {};
+  if (!shards_over_sequence()) return {*fsdp};
+  const int first = std::min(*fsdp, *layout.find_dim("cp"));
+  return {first, first + 1};
+}
+
+std::vector<int> RunMesh::state_coordinates() const {
+  return state_layout_->coordinates(world_.rank());
+}
+
+std::optional<int> RunMesh::shard_dim() const {
+  return state_layout_->find_dim(shards_over_sequence() ? "fsdp_cp" : "fsdp");
 }
 
 void RunMesh::make_sample_mesh() {
@@ -93,11 +127,12 @@ GroupCounters RunMesh::counters() const {
   };
   add("world", world_);
   add("dp_fsdp", *data_);
-  add("fsdp", *gathers_);
-  add("fsdp", *reductions_);
-  if (sequence_->size() == 1) add("dp", *replicas_);
+  const bool flattened = shards_over_sequence();
+  add(flattened ? "fsdp_cp" : "fsdp", *gathers_);
+  add(flattened ? "fsdp_cp" : "fsdp", *reductions_);
+  if (flattened || sequence_->size() == 1) add("dp", *replicas_);
   add("tp", *tensor_);
-  add("fsdp_tp", *model_);
+  add(flattened ? "fsdp_cp_tp" : "fsdp_tp", *model_);
   add("cp", *sequence_);
   add("dp_cp", *replicas_);
   add("dp_fsdp_cp", *gradients_);

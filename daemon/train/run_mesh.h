@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -45,8 +46,17 @@ class RunMesh {
   dtensor::DeviceMesh* sample_mesh() { return sample_mesh_.get(); }
   /// Ranks whose gradients are summed, since they have computed other tokens: dp x fsdp x cp.
   comm::ProcessGroup& gradients() const { return *gradients_; }
-  /// Ranks among which parameters are sharded: fsdp x tp.
+  /// Ranks among which parameters are sharded: fsdp x tp, and cp where fully_shard shards over it.
   comm::ProcessGroup& model() const { return *model_; }
+
+  /// The mesh on which parameters and their states lie: that of the run, but that fsdp and cp are
+  /// one dim, fsdp_cp, if both have several ranks and are neighbours in the mesh. Then fully_shard
+  /// shards over both, since ranks of cp compute other tokens with the same parameters.
+  const planner::MeshPtr& state_layout() const { return state_layout_; }
+  /// This rank's, in state_layout().
+  std::vector<int> state_coordinates() const;
+  /// Of state_layout(): what fully_shard shards over, if there is such a dim.
+  std::optional<int> shard_dim() const;
   /// Whether this rank speaks for those that share its samples.
   bool leads_samples() const { return same_samples_->rank() == 0; }
   /// Whether this rank is one of the first copy of the model along dp: of fsdp x cp x tp.
@@ -61,11 +71,17 @@ class RunMesh {
  private:
   comm::ProcessGroup& group_of(std::initializer_list<const char*> names);
   void make_sample_mesh();
+  void make_state_layout();
+  /// The mesh dims that shard_dim() stands for.
+  std::vector<int> shard_dims() const;
+  /// Whether fsdp and cp are one dim of state_layout().
+  bool shards_over_sequence() const { return state_layout_ != mesh_.layout(); }
 
   comm::ProcessGroup& world_;
   dtensor::DeviceMesh mesh_;
   std::unique_ptr<dtensor::DeviceMesh> sample_mesh_;
-  /// Along fsdp, for fully_shard alone.
+  planner::MeshPtr state_layout_;
+  /// Along shard_dim(), for fully_shard alone.
   std::unique_ptr<comm::ProcessGroup> gathers_, reductions_;
   comm::ProcessGroup *data_, *sequence_, *gradients_, *replicas_, *tensor_, *same_samples_, *model_;
 };

@@ -23,7 +23,8 @@ UnitSize size_of(const std::vector<ModelParameter>& list, const Choices& choices
     const std::int64_t whole = numel(shape);
     sum.tensor_parallel += whole;
     if (const std::optional<int> dim = choices[i].dim) {
-      if (shape[*dim] > 0) shape[*dim] = shard_range(shape[*dim], mesh.fsdp, 0).size();
+      if (shape[*dim] > 0)
+        shape[*dim] = shard_range(shape[*dim], mesh.parameter_shards(), 0).size();
       const std::int64_t shard = numel(shape);
       sum.gathered += whole;
       sum.shards += shard;
@@ -41,7 +42,7 @@ UnitSize size_of(const std::vector<ModelParameter>& list, const Choices& choices
   for (std::size_t i = 0; i < list.size(); ++i) {
     if (!choices[i].dim) continue;
     Shape shape = list[i].local_shape(0);
-    shape[*choices[i].dim] = shard_range(shape[*choices[i].dim], mesh.fsdp, 0).size();
+    shape[*choices[i].dim] = shard_range(shape[*choices[i].dim], mesh.parameter_shards(), 0).size();
     if (shards_travel_alone(*choices[i].dim, numel(shape)))
       sum.flat = align_shard(sum.flat) + numel(shape);
   }

@@ -77,10 +77,10 @@ std::int64_t communication_bytes(const LocalModel& local) {
   const MeshSizes& mesh = local.mesh;
   const std::int64_t activations = local.rows * local.model.hidden * local.element_bytes;
   std::int64_t sum = 0;
-  if (mesh.dp * mesh.cp > 1)
-    sum +=
-        staging_of(std::min(kGradientBucketBytes, local.all().sharded * kFloat), mesh.dp * mesh.cp);
-  if (mesh.fsdp > 1) sum += staging_of(local.block.gathered * kFloat, mesh.fsdp);
+  if (mesh.parameter_copies() > 1)
+    sum += staging_of(std::min(kGradientBucketBytes, local.all().sharded * kFloat),
+                      mesh.parameter_copies());
+  if (mesh.fsdp > 1) sum += staging_of(local.block.gathered * kFloat, mesh.parameter_shards());
   if (mesh.tp > 1) sum += staging_of(activations, mesh.tp);
   if (mesh.cp > 1) {
     // In backward, with float32 sums of the gradients of the rank's own queries and keys.

@@ -36,15 +36,15 @@ ModelShards model_shards(const StyledModel& styled, const ModelShape& model, con
   const ShardOptions options = options_of(model, plan);
   if (!plan.fully_shard || mesh.fsdp == 1) return shards;
   for (std::size_t i = 0; i < before.size(); ++i)
-    shards.before[i] = choose(before[i], before[i].name, mesh.fsdp, options);
+    shards.before[i] = choose(before[i], before[i].name, mesh.parameter_shards(), options);
   for (std::size_t i = 0; i < after.size(); ++i)
-    shards.after[i] = choose(after[i], after[i].name, mesh.fsdp, options);
+    shards.after[i] = choose(after[i], after[i].name, mesh.parameter_shards(), options);
   // Layers differ in what was chosen by hand alone.
   const std::int64_t looked_at = options.dims.empty() ? 1 : model.layers;
   for (std::size_t i = 0; i < block.size(); ++i) {
     for (std::int64_t layer = 0; layer < looked_at; ++layer) {
       const std::string name = fmt::format("{}.{}.{}", styled.block_prefix, layer, block[i].name);
-      const ShardChoice choice = choose(block[i], name, mesh.fsdp, options);
+      const ShardChoice choice = choose(block[i], name, mesh.parameter_shards(), options);
       if (layer > 0 && choice.dim != shards.block[i].dim)
         throw Unimplemented(
             fmt::format("estimate: layers {} and 0 shard {} differently; choices that hold for "

@@ -18,8 +18,10 @@ ParameterLayout layout_of(const ModelParameter& p, const ShardChoice& choice, co
   layout.placements[3] = p.spec->placement(0);
   if (choice.dim) {
     layout.placements[1] = Placement::shard(*choice.dim);
+    if (mesh.cp > 1) layout.placements[2] = layout.placements[1];
     std::int64_t& size = layout.local[*choice.dim];
-    size = shard_range(size, mesh.fsdp, coordinates[1]).size();
+    size = shard_range(size, mesh.parameter_shards(), coordinates[1] * mesh.cp + coordinates[2])
+               .size();
   }
   layout.shard_reason = choice.reason;
   return layout;

@@ -16,7 +16,8 @@ struct ParameterLayout {
   std::string name;  ///< of layers "PREFIX.*.NAME": all are alike
   int count = 1;     ///< layers that have it
   Shape shape;
-  Placements placements{};     ///< over dp, fsdp, cp and tp
+  /// Over dp, fsdp, cp and tp. What fsdp shards, cp shards too: both count as one dim.
+  Placements placements{};
   int groups = 1;              ///< of tp's sharding: stretches,
   std::int64_t unit = 1;       ///< and how many features stay together in each
   Shape local;                 ///< what the rank holds between steps

@@ -178,7 +178,7 @@ void StepTraffic::fully_shard() {
                   kind == Kind::kAllGather ? local_.element_bytes : kFloat,
                   true};
     if (calls == 0 || unit.messages == 0) return;
-    add("fsdp", local_.mesh.fsdp, use);
+    add(local_.mesh.cp > 1 ? "fsdp+cp" : "fsdp", local_.mesh.parameter_shards(), use);
     list_.back().calls *= unit.messages;
     list_.back().data_bytes /= unit.messages;
   };
@@ -195,10 +195,10 @@ void StepTraffic::fully_shard() {
 }
 
 void StepTraffic::data_parallel() {
-  // Ranks of cp hold copies of what those of dp hold copies of, too.
+  // Without fsdp ranks of cp hold copies of what those of dp hold copies of, too.
   const MeshSizes& mesh = local_.mesh;
-  const int copies = mesh.dp * mesh.cp;
-  const char* of_copies = mesh.cp == 1 ? "dp" : mesh.dp == 1 ? "cp" : "dp+cp";
+  const int copies = mesh.parameter_copies();
+  const char* of_copies = mesh.cp == 1 || mesh.fsdp > 1 ? "dp" : mesh.dp == 1 ? "cp" : "dp+cp";
   if (mesh.fsdp > 1 && copies > 1) {
     add_sum(of_copies, copies, "gradients of layers", local_.model.layers, local_.block.flat, true);
     add_sum(of_copies, copies, "gradients outside layers", 1, local_.root.flat, true);

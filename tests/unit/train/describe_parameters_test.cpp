@@ -47,6 +47,18 @@ TEST_F(DescribeParametersTest, BlocksThatDifferAreToldApart) {
             "[0-1].w [4, 6]  tp S(1)\n.w [4, 6]  tp S(1)\n");
 }
 
+TEST_F(DescribeParametersTest, FsdpAndCpAsOneDim) {
+  const auto flat = std::make_shared<const planner::MeshLayout>(
+      std::vector<planner::MeshDim>{{"dp", 1}, {"fsdp_cp", 4}, {"tp", 1}});
+  const auto spec = [&](Placement placement) {
+    return std::make_shared<const DTensorSpec>(flat, planner::Placements{whole, placement, whole},
+                                               Shape{8, 6});
+  };
+  EXPECT_EQ(describe_parameters({{"w", spec(Placement::shard(0)), "dim0"},
+                                 {"b", spec(whole), "below min_elements"}}),
+            "w [8, 6]  fsdp_cp S(0) (dim0)\nb [8, 6]  fsdp_cp whole (below min_elements)\n");
+}
+
 TEST_F(DescribeParametersTest, ShardsAreToldByTheNamesOfMeshDims) {
   const auto both = mesh(2, 2, 3);
   const auto heads = DimOrder::blocked(24, 3, 3, 2);

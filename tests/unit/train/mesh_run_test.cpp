@@ -17,7 +17,8 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 
 std::string name_of(const MeshSize& m) {
-  return fmt::format("dp{}_fsdp{}_tp{}{}", m.dp, m.fsdp, m.tp, m.sequence ? "_sequence" : "");
+  return fmt::format("dp{}_fsdp{}_cp{}_tp{}{}", m.dp, m.fsdp, m.cp, m.tp,
+                     m.sequence ? "_sequence" : "");
 }
 
 class MeshRunTest : public RunFixture {
@@ -26,6 +27,7 @@ class MeshRunTest : public RunFixture {
     v1::RunConfig c = config(batch);
     c.mutable_mesh()->set_dp(m.dp);
     c.mutable_mesh()->set_fsdp(m.fsdp);
+    c.mutable_mesh()->set_cp(m.cp);
     c.mutable_mesh()->set_tp(m.tp);
     c.mutable_plan()->set_sequence_parallel(m.sequence);
     c.mutable_debug()->set_check_replicas(true);
@@ -50,9 +52,11 @@ class MeshRunTest : public RunFixture {
   }
 };
 
-const std::vector<MeshSize> kMeshes = {{1, 2, 1}, {1, 3, 1},       {2, 2, 1}, {1, 8, 1},
-                                       {1, 1, 2}, {1, 1, 2, true}, {1, 1, 3}, {2, 1, 2},
-                                       {1, 2, 2}, {2, 2, 2, true}};
+const std::vector<MeshSize> kMeshes = {
+    {1, 2, 1},           {1, 3, 1},           {2, 2, 1},           {1, 8, 1},
+    {1, 1, 2},           {1, 1, 2, true},     {1, 1, 3},           {2, 1, 2},
+    {1, 2, 2},           {2, 2, 2, true},     {1, 2, 1, false, 2},  // parameters over fsdp x cp
+    {1, 3, 1, false, 2}, {2, 1, 1, false, 2}, {1, 2, 2, false, 2}};
 
 TEST_F(MeshRunTest, EveryMeshGivesTheNumbersOfOneRank) {
   const Trace one = run_training(config(), 1, 6);

@@ -24,7 +24,8 @@ namespace fs = std::filesystem;
 struct MeshSize {
   int dp = 1, fsdp = 1, tp = 1;
   bool sequence = false;
-  int ranks() const { return dp * fsdp * tp; }
+  int cp = 1;
+  int ranks() const { return dp * fsdp * cp * tp; }
 };
 
 /// Losses, gradient norms and the weights after training.

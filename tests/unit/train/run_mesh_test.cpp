@@ -40,8 +40,8 @@ std::vector<int> expected(const planner::MeshLayout& mesh, int rank,
 }
 
 TEST(RunMesh, GroupsHoldTheRanksThatTheySay) {
-  for (const auto& [dp, fsdp, cp, tp] :
-       std::vector<std::array<int, 4>>{{2, 1, 2, 2}, {1, 2, 3, 1}, {2, 2, 1, 2}, {1, 1, 4, 2}}) {
+  for (const auto& [dp, fsdp, cp, tp] : std::vector<std::array<int, 4>>{
+           {2, 1, 2, 2}, {1, 2, 3, 1}, {2, 2, 1, 2}, {1, 1, 4, 2}, {2, 2, 2, 1}, {1, 2, 2, 2}}) {
     const planner::MeshLayout layout({{"dp", dp}, {"fsdp", fsdp}, {"cp", cp}, {"tp", tp}});
     testing::run_ranks(layout.size(), [&](comm::ProcessGroup& world) {
       RunMesh mesh(world, layout);
@@ -53,12 +53,24 @@ TEST(RunMesh, GroupsHoldTheRanksThatTheySay) {
       check(mesh.tensor(), {"tp"});
       check(mesh.same_samples(), {"cp", "tp"});
       check(mesh.gradients(), {"dp", "fsdp", "cp"});
-      check(mesh.model(), {"fsdp", "tp"});
       const parallel::DataParallelGroups groups = mesh.data_parallel_groups();
-      check(*groups.gather, {"fsdp"});
-      check(*groups.reduce, {"fsdp"});
-      check(*groups.replicas, {"dp", "cp"});
       check(*groups.data, {"dp", "fsdp", "cp"});
+      if (fsdp > 1) {
+        // fully_shard shards over both; where cp has one rank that makes no difference.
+        check(mesh.model(), {"fsdp", "cp", "tp"});
+        check(*groups.gather, {"fsdp", "cp"});
+        check(*groups.reduce, {"fsdp", "cp"});
+        check(*groups.replicas, {"dp"});
+        ASSERT_TRUE(mesh.shard_dim().has_value());
+        EXPECT_EQ(mesh.state_layout()->dim_size(*mesh.shard_dim()), fsdp * cp);
+        EXPECT_EQ(mesh.state_coordinates()[static_cast<std::size_t>(*mesh.shard_dim())],
+                  groups.gather->rank());
+      } else {
+        check(mesh.model(), {"fsdp", "tp"});
+        check(*groups.gather, {"fsdp"});
+        check(*groups.replicas, {"dp", "cp"});
+        EXPECT_EQ(mesh.state_layout(), mesh.layout());
+      }
       const std::vector<int> at = layout.coordinates(world.rank());
       EXPECT_EQ(mesh.leads_samples(), at[2] == 0 && at[3] == 0);
     });

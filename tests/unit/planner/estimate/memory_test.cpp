@@ -11,10 +11,11 @@
 namespace meshloom::planner {
 namespace {
 
-/// Elements on a rank by DTensorSpec, parameter by parameter.
+/// Elements on a rank by DTensorSpec, parameter by parameter. fsdp and cp are one dim.
 std::int64_t elements_by_spec(const ModelShape& model, const MeshSizes& mesh,
                               const std::vector<int>& coordinates) {
-  const auto layout = std::make_shared<const MeshLayout>(mesh_layout(mesh));
+  const auto layout = std::make_shared<const MeshLayout>(
+      mesh_layout({mesh.dp, mesh.parameter_shards(), 1, mesh.tp}));
   std::int64_t sum = 0;
   const StyledModel all = styled_model(model, {.tensor_parallel = true}, mesh.tp);
   const auto add = [&](const std::vector<StyledModule>& modules, std::int64_t times) {
@@ -42,12 +43,14 @@ std::int64_t elements_by_spec(const ModelShape& model, const MeshSizes& mesh,
 TEST(Memory, HoldsTheElementsThatTheLayoutsGiveTheFullestRank) {
   for (const ModelShape& model :
        {testing::byte_gpt(), testing::small_llama(), testing::small_bert()}) {
-    for (const MeshSizes mesh : {MeshSizes{1, 1, 1, 1}, MeshSizes{1, 2, 1, 2},
-                                 MeshSizes{1, 3, 1, 5}, MeshSizes{2, 7, 1, 3}}) {
+    for (const MeshSizes mesh :
+         {MeshSizes{1, 1, 1, 1}, MeshSizes{1, 2, 1, 2}, MeshSizes{1, 3, 1, 5},
+          MeshSizes{2, 7, 1, 3}, MeshSizes{1, 2, 2, 1}, MeshSizes{2, 3, 2, 2},
+          MeshSizes{1, 1, 4, 2}}) {
       const ParallelPlan plan{.tensor_parallel = true, .fully_shard = true};
       const LocalModel local = local_model(model, mesh, plan, {64, 1, 16});
       std::int64_t most = 0, sum = 0;
-      for (int f = 0; f < mesh.fsdp; ++f)
+      for (int f = 0; f < mesh.parameter_shards(); ++f)
         for (int t = 0; t < mesh.tp; ++t)
           most = std::max(most, elements_by_spec(model, mesh, {0, f, 0, t}));
       EXPECT_EQ(local.all().sharded, most) << to_string(mesh);
@@ -108,6 +111,20 @@ TEST(Memory, ActivationsOfOneGpt2LayerByHand) {
   const ActivationEstimate a = estimate_activations(local);
   EXPECT_EQ(a.block, 1024 * 4 * (2 * 768 + 3 * 768 + 768 + 3072 + 4 + 12));
   EXPECT_EQ(a.boundary, 1024 * 4 * 2 * 768);
+}
+
+TEST(Memory, RanksOfASequenceShareParametersWhereFsdpDoes) {
+  const auto memory = [](const MeshSizes& mesh) {
+    const ParallelPlan plan{.fully_shard = mesh.fsdp > 1};
+    return estimate_memory(local_model(testing::gpt2_124m(), mesh, plan, {4, 1, 1024}));
+  };
+  const MemoryEstimate one = memory({}), two = memory({1, 2, 1, 1}), both = memory({1, 2, 2, 1});
+  EXPECT_EQ(memory({1, 1, 2, 1}).parameters, one.parameters) << "without fsdp they are whole";
+  EXPECT_NEAR(static_cast<double>(two.parameters), 0.5 * static_cast<double>(one.parameters), 1e6);
+  EXPECT_NEAR(static_cast<double>(both.parameters), 0.25 * static_cast<double>(one.parameters),
+              1e6);
+  EXPECT_EQ(both.parameters, memory({1, 4, 1, 1}).parameters);
+  EXPECT_EQ(both.optimizer, memory({1, 4, 1, 1}).optimizer);
 }
 
 TEST(Memory, ShardingAndCheckpointsOnlyTakeAway) {
