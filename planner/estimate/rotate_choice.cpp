@@ -64,7 +64,9 @@ std::vector<RotateCost> rotate_costs(const AttentionSizes& sizes, const Sequence
   std::vector<RotateCost> costs;
   for (const Rotate rotate : {Rotate::kPull, Rotate::kAllGather, Rotate::kAllToAll})
     costs.push_back(cost_of(sizes, place, rotate, 1));
-  for (int degree = sizes.ranks; degree > 1; --degree)
+  // With a degree beyond the heads some ranks would have none.
+  for (int degree = static_cast<int>(std::min<std::int64_t>(sizes.ranks, sizes.heads)); degree > 1;
+       --degree)
     if (sizes.ranks % degree == 0) costs.push_back(cost_of(sizes, place, Rotate::kUlysses, degree));
   std::stable_sort(costs.begin(), costs.end(), [](const RotateCost& a, const RotateCost& b) {
     return a.seconds() < b.seconds();

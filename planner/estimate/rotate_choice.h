@@ -26,11 +26,12 @@ struct RotateCost {
   double seconds() const { return attention_seconds + communication_seconds; }
 };
 
-/// All ways, the cheapest first; of two that cost the same pull, allgather, alltoall, ulysses in
-/// this order, and the larger degree. The rates behind the seconds are fixed (those of a socket of
-/// a host with a network, configs/clusters/cpu_cluster.yaml) and nothing is measured, so that the
-/// choice, which decides the order of sums, is the same in every run. Nothing counts as hidden
-/// behind computing, since ranks on CPUs move their bytes themselves.
+/// All ways (ulysses with degrees up to the number of heads), the cheapest first; of two that cost
+/// the same pull, allgather, alltoall, ulysses in this order, and the larger degree. The rates
+/// behind the seconds are fixed (those of a socket of a host with a network,
+/// configs/clusters/cpu_cluster.yaml) and nothing is measured, so that the choice, which decides
+/// the order of sums, is the same in every run. Nothing counts as hidden behind computing, since
+/// ranks on CPUs move their bytes themselves.
 std::vector<RotateCost> rotate_costs(const AttentionSizes& sizes, const SequencePlace& place);
 
 /// An attention call of a micro batch on a rank of the mesh. The documents of batches are not

@@ -94,6 +94,10 @@ class Search {
     std::map<std::pair<std::int64_t, std::int64_t>, ModelPass> passes;  ///< by rows and tokens
   };
   Spread& spread_of(const MeshSizes& mesh, const ParallelPlan& plan);
+  /// How keys travel depends on cp, tp and the micro batch alone: plans have one dtype.
+  const ContextParallelPlan& rotate_of(const MeshSizes& mesh, const ParallelPlan& plan,
+                                       const Workload& work);
+  std::map<std::tuple<int, int, std::int64_t>, ContextParallelPlan> rotates_;
   std::vector<Spread> spreads_;  ///< of the tp that is tried
   // Of the mesh that is tried.
   std::optional<Estimate> best_;
@@ -139,10 +143,19 @@ Search::Spread& Search::spread_of(const MeshSizes& mesh, const ParallelPlan& pla
       Spread{plan.styles, plan.sequence_parallel, styled_model(model_, plan, mesh.tp), {}});
 }
 
+const ContextParallelPlan& Search::rotate_of(const MeshSizes& mesh, const ParallelPlan& plan,
+                                             const Workload& work) {
+  const auto [known, is_new] = rotates_.try_emplace({mesh.cp, mesh.tp, work.micro_batch});
+  if (is_new)
+    known->second =
+        resolve_rotate(plan, model_, mesh, work, share_.topology.ranks_per_host).context_parallel;
+  return known->second;
+}
+
 void Search::try_plan(const MeshSizes& mesh, const ParallelPlan& given, const Workload& work) {
   ++result_.plans_tried;
-  const ParallelPlan plan =
-      resolve_rotate(given, model_, mesh, work, share_.topology.ranks_per_host);
+  ParallelPlan plan = given;
+  if (mesh.cp > 1) plan.context_parallel = rotate_of(mesh, given, work);
   Spread& spread = spread_of(mesh, plan);
   const std::pair size{work.micro_batch, tokens_per_rank(mesh, work)};
   auto pass = spread.passes.find(size);
