@@ -181,7 +181,9 @@ void resolve_mesh_and_plan(v1::RunConfig& config, int world_size) {
 void resolve_rotate(v1::RunConfig& config, const nn::ModelConfig& model, int ranks_per_host) {
   if (config.mesh().cp() <= 1) return;
   const v1::TrainingConfig& training = config.training();
-  const planner::Workload work{.global_batch = training.global_batch_size(),
+  // A run that is driven step by step has no global batch.
+  const planner::Workload work{.global_batch = std::max(training.global_batch_size(),
+                                                        training.micro_batch_size()),
                                .micro_batch = training.micro_batch_size(),
                                .sequence = training.seq_len()};
   const planner::ContextParallelPlan resolved =

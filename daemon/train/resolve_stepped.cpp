@@ -44,7 +44,7 @@ void resolve_training(v1::TrainingConfig& training, const nn::ModelConfig& model
                        training.micro_batch_size(), training.seq_len(),
                        training.micro_batch_size() * training.seq_len(),
                        planner::kMostTokensAtOnce);
-  if (!training.has_max_norm()) training.set_max_norm(1.0);
+  if (!training.has_max_norm()) training.set_max_norm(0.0);
   check_range("run.training.max_norm", training.max_norm(), 0.0, 1e30);
   if (!training.has_deterministic()) training.set_deterministic(true);
   if (!training.deterministic())

@@ -510,7 +510,7 @@ TEST_F(SteppedVerbsTest, ConfigsOfJobsAreRefusedByName) {
   const v1::RunConfig resolved = resolve_stepped_config(given, 1, folder_.path(), {});
   EXPECT_EQ(resolved.training().seq_len(), kContext);
   EXPECT_EQ(resolved.training().micro_batch_size(), kMicroBatchTokens / kContext);
-  EXPECT_EQ(resolved.training().max_norm(), 1.0);
+  EXPECT_EQ(resolved.training().max_norm(), 0.0);
   EXPECT_EQ(resolved.optimizer().type(), v1::OPTIMIZER_TYPE_ADAMW);
   EXPECT_FALSE(resolved.has_data());
   EXPECT_EQ(field_of([&] { resolve_stepped_config(given, 1, folder_.path(), "/nowhere"); }),
