@@ -45,6 +45,7 @@ const Operations::Entry& Operations::entry(const std::string& name) const {
 v1::Operation Operations::add(const std::string& run, const std::string& name,
                               const std::string& verb) {
   const std::lock_guard lock(mutex_);
+  if (bytes_ > most_bytes_) make_room();
   if (bytes_ > most_bytes_)
     throw ResourceExhausted(
         fmt::format(
@@ -220,8 +221,7 @@ void Operations::prune(OfRun& run) {
     const Entry& oldest = entries_.at(item->second);
     const bool many = run.names.size() > kKept;
     const bool old = oldest.has_ended() && Clock::now() - oldest.ended > kLongest;
-    const bool free = oldest.has_ended() && (oldest.told || run.closed || !oldest.result);
-    if (!(many || old) || !free) {
+    if (!(many || old) || !oldest.may_go(run.closed)) {
       ++item;
       continue;
     }
@@ -229,6 +229,32 @@ void Operations::prune(OfRun& run) {
     entries_.erase(item->second);
     item = run.names.erase(item);
   }
+}
+
+void Operations::make_room() {
+  for (auto& [name, of_run] : runs_) {
+    for (auto item = of_run.names.begin(); item != of_run.names.end() && bytes_ > most_bytes_;) {
+      const Entry& oldest = entries_.at(item->second);
+      if (!oldest.result || !oldest.may_go(of_run.closed)) {
+        ++item;
+        continue;
+      }
+      bytes_ -= size_of(oldest.result);
+      entries_.erase(item->second);
+      item = of_run.names.erase(item);
+    }
+  }
+}
+
+void Operations::forget_run(const std::string& run) {
+  const std::lock_guard lock(mutex_);
+  const auto found = runs_.find(run);
+  if (found == runs_.end()) return;
+  for (const auto& [number, name] : found->second.names) {
+    bytes_ -= size_of(entries_.at(name).result);
+    entries_.erase(name);
+  }
+  runs_.erase(found);
 }
 
 }  // namespace meshloom::control

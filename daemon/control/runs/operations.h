@@ -19,14 +19,15 @@ namespace meshloom::control {
 /// All methods may be called from any thread. Names that are not known throw NotFound
 /// (OPERATION_NOT_FOUND).
 ///
-/// An operation whose result was not told yet stays until its run is closed; what was told stays
-/// while it is among the newest kKept of its run and younger than a week.
+/// An operation whose result was not told yet stays until its run is closed; what was told, or is of
+/// a closed run, stays while it is among the newest kKept of its run, younger than a week, and there
+/// is room for new results.
 class Operations {
  public:
   static constexpr std::size_t kKept = 1000;
   static constexpr std::size_t kInlineBytes = 1 << 20;
 
-  /// `most_bytes`: of all results together, beyond which no operation is taken.
+  /// `most_bytes`: of all results that were not told together, beyond which no operation is taken.
   explicit Operations(std::size_t most_bytes) : most_bytes_(most_bytes) {}
 
   /// A new one, WAITING. Throws ResourceExhausted (RESULTS_FULL).
@@ -58,6 +59,8 @@ class Operations {
   void told(const std::string& name);
   /// Results that were not told may go from here on.
   void close_run(const std::string& run);
+  /// A closed run with all its operations.
+  void forget_run(const std::string& run);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -71,6 +74,10 @@ class Operations {
     Clock::time_point taken, ended;
     Waiters waiters;
 
+    /// Nobody waits for it.
+    bool may_go(bool run_closed) const {
+      return has_ended() && (told || run_closed || !result);
+    }
     bool has_ended() const { return operation.state() >= v1::OPERATION_STATE_SUCCEEDED; }
     v1::Operation view() const;
   };
@@ -87,6 +94,7 @@ class Operations {
               std::shared_ptr<const v1::VerbResult> result);
   static void notify(const Waiters& waiters);
   void prune(OfRun& run);
+  void make_room();
 
   const std::size_t most_bytes_;
   mutable std::mutex mutex_;

@@ -216,6 +216,7 @@ void RunManager::forget_oldest() {
   for (std::thread& thread : threads) thread.join();  // they have ended, or are about to
   for (const std::string& id : forgotten) {
     parts_.store.remove(id);
+    operations_.forget_run(id);
     std::error_code error;
     std::filesystem::remove_all(parts_.state.run(id), error);
   }

@@ -46,6 +46,10 @@ TEST(Operations, WhatIsNotFetchedRefusesNewOnes) {
     EXPECT_EQ(error.reason(), "RESULTS_FULL");
   }
   EXPECT_TRUE(operations.has(name_of(0)));
+  // What was told makes room.
+  operations.get(name_of(0));
+  operations.add("r", name_of(1), "forward");
+  EXPECT_FALSE(operations.has(name_of(0)));
 }
 
 TEST(Operations, OneThatHasBegunIsNotCancelled) {
