@@ -2,7 +2,10 @@
 // Runs driven by verbs beside jobs on the same samples, on ranks that are threads.
 #pragma once
 
+#include <cstring>
 #include <functional>
+#include <map>
+#include <optional>
 #include <random>
 
 #include "daemon/train/data/batch_loader.h"
@@ -31,6 +34,30 @@ inline const std::vector<WholeMesh> kWholeMeshes = {
     {"fsdp2_tp2", 1, 2, 1, 2},
     {"dp2_cp2", 2, 1, 2, 1},
 };
+
+/// The error of this kind that a call throws, in `kept`.
+template <typename Kind>
+const Kind& thrown_by(const std::function<void()>& call, std::optional<Kind>& kept) {
+  try {
+    call();
+  } catch (const Kind& error) {
+    return kept.emplace(error);
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return kept.emplace("nothing was thrown");
+}
+/// Reason of the error of this kind that a call throws.
+template <typename Kind>
+std::string reason_of(const std::function<void()>& call) {
+  std::optional<Kind> kept;
+  return thrown_by<Kind>(call, kept).reason();
+}
+/// The field that an InvalidArgument names.
+inline std::string field_of(const std::function<void()>& call) {
+  std::optional<InvalidArgument> kept;
+  const auto& metadata = thrown_by<InvalidArgument>(call, kept).metadata();
+  return metadata.contains("field") ? metadata.at("field") : kept->what();
+}
 
 class SteppedFixture : public RunFixture {
  protected:
