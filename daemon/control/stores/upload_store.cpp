@@ -40,6 +40,29 @@ v1::StoredUpload checked(const std::string& client, const v1::CreateUploadReques
   return upload;
 }
 
+/// Whether a client has sent these bytes itself.
+bool is_sender(const v1::StoredBlob& blob, const std::string& client) {
+  const auto& clients = blob.clients();
+  return std::find(clients.begin(), clients.end(), client) != clients.end();
+}
+
+/// Whether the whole file is what it was declared to be. Throws what is wrong with it.
+void check_bytes(const v1::StoredUpload& upload, const std::filesystem::path& file,
+                 const std::string& sha256) {
+  if (sha256 != upload.sha256())
+    throw InvalidArgument(
+        fmt::format("upload \"{}\" has SHA-256 {}, declared was {}: it is discarded", upload.id(),
+                    sha256, upload.sha256()),
+        "DIGEST_MISMATCH", {{"upload", upload.id()}, {"sha256", sha256}});
+  if (upload.file_name().ends_with(".safetensors"))
+    train::SafetensorsFile::open(file, upload.file_name());
+}
+
+[[noreturn]] void aborted_meanwhile(const std::string& id) {
+  throw Aborted(fmt::format("upload \"{}\" was aborted meanwhile", id), "UPLOAD_ABORTED",
+                {{"upload", id}});
+}
+
 [[noreturn]] void quota_exceeded(const std::string& what, std::int64_t used, std::int64_t asked,
                                  std::int64_t limit) {
   throw ResourceExhausted(
@@ -126,9 +149,7 @@ void UploadStore::check_quota(const std::string& client, std::int64_t size) cons
   }
   for (const auto& [digest, blob] : blobs_) {
     all_bytes += blob.size_bytes();
-    const auto& owners = blob.clients();
-    if (std::find(owners.begin(), owners.end(), client) != owners.end())
-      own_bytes += blob.size_bytes();
+    own_bytes += is_sender(blob, client) ? blob.size_bytes() : 0;
   }
   if (own_uploads >= limits_.client_uploads())
     quota_exceeded("uploads of this client", own_uploads, 1, limits_.client_uploads());
@@ -141,44 +162,47 @@ void UploadStore::check_quota(const std::string& client, std::int64_t size) cons
     quota_exceeded("bytes of all clients", all_bytes, size, limits_.total_bytes());
 }
 
-v1::Upload UploadStore::create(const std::string& client, const v1::CreateUploadRequest& request,
-                               const RequestKey& key) {
-  v1::StoredUpload upload = checked(client, request);
-  const std::lock_guard deciding(change_mutex_);
-  if (auto first = repeat(client, key)) return *first;
+v1::JournalRecord UploadStore::begin(v1::StoredUpload upload) {
   v1::JournalRecord record = record_now();
-  {
-    const std::lock_guard lock(mutex_);
-    const auto blob = blobs_.find(upload.sha256());
-    if (blob != blobs_.end() && blob->second.size_bytes() == upload.size_bytes()) {
-      const auto& owners = blob->second.clients();
-      upload.set_complete(std::find(owners.begin(), owners.end(), client) != owners.end());
-    }
-    check_quota(client, upload.complete() ? 0 : upload.size_bytes());
-    upload.set_id(upload_id(next_upload_));
-    record.set_next_upload(next_upload_ + 1);
-  }
+  const std::lock_guard lock(mutex_);
+  const auto blob = blobs_.find(upload.sha256());
+  upload.set_complete(blob != blobs_.end() && blob->second.size_bytes() == upload.size_bytes() &&
+                      is_sender(blob->second, upload.client()));
+  check_quota(upload.client(), upload.complete() ? 0 : upload.size_bytes());
+  upload.set_id(upload_id(next_upload_));
   upload.set_committed_bytes(upload.complete() ? upload.size_bytes() : 0);
   upload.set_used(record.uptime_seconds());
-  if (!upload.complete()) {
-    const std::int64_t room = folder_.available_bytes();
-    if (upload.size_bytes() > room)
-      throw ResourceExhausted(
-          fmt::format("the file has {} bytes, the daemon's disk has room for {}",
-                      upload.size_bytes(), room),
-          "DISK_FULL", {{"available_bytes", std::to_string(room)}});
-    folder_.create_incoming(upload.id(), upload.size_bytes());
-  }
-  *record.mutable_upload() = upload;
-  if (const auto answered = RequestLog::record_of(key, upload_resource(upload.id())))
+  record.set_next_upload(next_upload_ + 1);
+  *record.mutable_upload() = std::move(upload);
+  return record;
+}
+
+void UploadStore::make_file(const v1::StoredUpload& upload) const {
+  const std::int64_t room = folder_.available_bytes();
+  if (upload.size_bytes() > room)
+    throw ResourceExhausted(fmt::format("the file has {} bytes, the daemon's disk has room for {}",
+                                        upload.size_bytes(), room),
+                            "DISK_FULL", {{"available_bytes", std::to_string(room)}});
+  folder_.create_incoming(upload.id(), upload.size_bytes());
+}
+
+v1::Upload UploadStore::create(const std::string& client, const v1::CreateUploadRequest& request,
+                               const RequestKey& key) {
+  const v1::StoredUpload asked = checked(client, request);
+  const std::lock_guard deciding(change_mutex_);
+  if (auto first = repeat(client, key)) return *first;
+  v1::JournalRecord record = begin(asked);
+  const std::string id = record.upload().id();
+  if (const auto answered = RequestLog::record_of(key, upload_resource(id)))
     *record.mutable_request() = *answered;
+  if (!record.upload().complete()) make_file(record.upload());
   try {
     commit(record);
   } catch (...) {
-    if (!upload.complete()) folder_.remove_incoming(upload.id());
+    folder_.remove_incoming(id);
     throw;
   }
-  return get(client, upload.id());
+  return get(client, id);
 }
 
 v1::Upload UploadStore::get(const std::string& client, const std::string& id) {
@@ -250,9 +274,7 @@ void UploadStore::commit_bytes(const std::string& id, std::int64_t committed) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(upload_number(id).value_or(0));
-    if (found == entries_.end())
-      throw Aborted(fmt::format("upload \"{}\" was aborted meanwhile", id), "UPLOAD_ABORTED",
-                    {{"upload", id}});
+    if (found == entries_.end()) aborted_meanwhile(id);
     *record.mutable_upload() = found->second.record;
   }
   record.mutable_upload()->set_committed_bytes(committed);
@@ -282,22 +304,13 @@ v1::Upload UploadStore::finish(const std::string& client, const std::string& id)
   return get(client, id);
 }
 
-void UploadStore::complete(const v1::StoredUpload& upload, const std::string& found) {
+void UploadStore::complete(const v1::StoredUpload& upload, const std::string& sha256) {
   const std::string& id = upload.id();
-  if (found != upload.sha256()) {
+  try {
+    check_bytes(upload, folder_.incoming(id), sha256);
+  } catch (const InvalidArgument&) {
     discard(id);
-    throw InvalidArgument(
-        fmt::format("upload \"{}\" has SHA-256 {}, declared was {}: it is discarded", id, found,
-                    upload.sha256()),
-        "DIGEST_MISMATCH", {{"upload", id}, {"sha256", found}});
-  }
-  if (upload.file_name().ends_with(".safetensors")) {
-    try {
-      train::SafetensorsFile::open(folder_.incoming(id), upload.file_name());
-    } catch (const InvalidArgument&) {
-      discard(id);
-      throw;
-    }
+    throw;
   }
   // Against a collection of the same bytes: it comes before and they are kept anew, or it sees
   // that they are needed.
@@ -305,28 +318,24 @@ void UploadStore::complete(const v1::StoredUpload& upload, const std::string& fo
   v1::JournalRecord record = record_now();
   {
     const std::lock_guard lock(mutex_);
-    const auto blob = blobs_.find(upload.sha256());
-    if (blob != blobs_.end()) *record.mutable_blob() = blob->second;
-    if (entries_.count(upload_number(id).value_or(0)) == 0)
-      throw Aborted(fmt::format("upload \"{}\" was aborted meanwhile", id), "UPLOAD_ABORTED",
-                    {{"upload", id}});
+    if (entries_.count(upload_number(id).value_or(0)) == 0) aborted_meanwhile(id);
+    const auto known = blobs_.find(sha256);
+    if (known != blobs_.end()) *record.mutable_blob() = known->second;
   }
-  folder_.keep(id, upload.sha256());
-  v1::StoredBlob& kept = *record.mutable_blob();
-  const bool fresh = kept.sha256().empty();
-  kept.set_sha256(upload.sha256());
-  kept.set_size_bytes(upload.size_bytes());
-  kept.set_unneeded_since(0);
-  const auto& owners = kept.clients();
-  if (std::find(owners.begin(), owners.end(), upload.client()) == owners.end())
-    kept.add_clients(upload.client());
+  v1::StoredBlob& blob = *record.mutable_blob();
+  const bool fresh = blob.sha256().empty();
+  blob.set_sha256(sha256);
+  blob.set_size_bytes(upload.size_bytes());
+  blob.set_unneeded_since(0);
+  if (!is_sender(blob, upload.client())) blob.add_clients(upload.client());
   *record.mutable_upload() = upload;
   record.mutable_upload()->set_complete(true);
   record.mutable_upload()->set_used(record.uptime_seconds());
+  folder_.keep(id, sha256);
   try {
     commit(record, Ledger::Need::kRefusableUrgent);
   } catch (...) {
-    if (fresh) folder_.remove_blob(upload.sha256());
+    if (fresh) folder_.remove_blob(sha256);
     throw;
   }
   folder_.remove_incoming(id);

@@ -92,6 +92,9 @@ class UploadStore final : public JournaledStore {
   bool needs_blob(const std::string& sha256) const;
   void check_quota(const std::string& client, std::int64_t size) const;
 
+  /// The record of a new upload; checks the quotas.
+  v1::JournalRecord begin(v1::StoredUpload upload);
+  void make_file(const v1::StoredUpload& upload) const;
   std::optional<v1::Upload> repeat(const std::string& client, const RequestKey& key);
   v1::JournalRecord record_now() const;
   std::pair<v1::StoredUpload, FileDigest> lease(const std::string& client, const std::string& id);
@@ -99,7 +102,7 @@ class UploadStore final : public JournaledStore {
   /// Of a writer: bytes up to here are on disk.
   void commit_bytes(const std::string& id, std::int64_t committed);
   void discard(const std::string& id, const RequestKey& key = {});
-  void complete(const v1::StoredUpload& upload, const std::string& found);
+  void complete(const v1::StoredUpload& upload, const std::string& sha256);
   void end_idle_uploads();
   void look_after_blob(const std::string& sha256);
   void keep_uptime();

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "tests/support/full_disk.h"
 #include "tests/unit/control/stores/transfer_fixture.h"
 
 namespace meshloom::control {
@@ -16,7 +17,6 @@ namespace fs = std::filesystem;
 
 class UploadStoreTest : public TransferTest {
  protected:
-  /// Blocks on disk, each inode once.
   std::int64_t blob_count() const {
     std::int64_t count = 0;
     for (const auto& entry : fs::directory_iterator(state() / "blobs"))
@@ -277,6 +277,36 @@ TEST_F(UploadStoreTest, FilesThatBelongToNothingAreRemovedAtTheStart) {
   EXPECT_FALSE(fs::exists(stray_upload));
   EXPECT_TRUE(incoming(id));
   EXPECT_EQ(blob_count(), 1);
+}
+
+TEST_F(UploadStoreTest, AFullDiskRefusesBytesAndLosesNone) {
+  const test::SmallDisk disk(64);
+  if (!disk.mounted()) GTEST_SKIP() << "no right to mount";
+  fs::remove_all(state());
+  fs::create_directory_symlink(disk / "", state());
+  open();
+  const std::string bytes = random_bytes(3 * kLargestChunk, 30);
+  const std::string id = create("a.bin", bytes);
+  append(*uploads().open_writer("me", id), bytes.substr(0, kLargestChunk));
+  disk.fill();
+  EXPECT_EQ(reason_of([&] { create("b.bin", bytes); }), "DISK_FULL");
+  EXPECT_EQ(reason_of([&] {
+              append(*uploads().open_writer("me", id), bytes.substr(kLargestChunk, kLargestChunk));
+            }),
+            "DISK_FULL");
+  EXPECT_EQ(uploads().get("me", id).committed_bytes(), static_cast<std::int64_t>(kLargestChunk));
+  fs::remove(disk / "filler");
+  append(*uploads().open_writer("me", id), bytes.substr(kLargestChunk, kLargestChunk));
+  append(*uploads().open_writer("me", id), bytes.substr(2 * kLargestChunk));
+  EXPECT_EQ(uploads().finish("me", id).state(), v1::UPLOAD_STATE_COMPLETE);
+  stores_.reset();
+}
+
+TEST_F(UploadStoreTest, LimitsHaveDefaultsAndAreNotNegative) {
+  EXPECT_EQ(with_upload_defaults({}).idle_seconds(), 86'400);
+  EXPECT_EQ(with_upload_defaults(limits_).keep_blobs_seconds(), 7 * 86'400);
+  limits_.set_total_uploads(-1);
+  EXPECT_THROW(with_upload_defaults(limits_), InvalidArgument);
 }
 
 TEST_F(UploadStoreTest, NothingIsWrittenThroughALink) {
