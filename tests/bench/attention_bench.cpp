@@ -9,6 +9,7 @@
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/targets.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/context_attention.h"
 #include "tests/bench/kernel_timing.h"
 #include "tests/bench/probe.h"
 
@@ -23,6 +24,8 @@ struct Options {
   bool full = false;
   double seconds = 0.5;
   bool json = false;
+  int ranks = 0;
+  std::string rotate = "pull";
 };
 
 // Queries, keys and values as one projection leaves them: [B, S, (Hq + 2 Hkv) D].
@@ -162,11 +165,31 @@ int run_attention_bench(int argc, char** argv) {
   app.add_flag("--full", options.full, "No causal mask");
   app.add_option("--seconds", options.seconds, "Time per direction")->capture_default_str();
   app.add_flag("--json", options.json, "One JSON line per sequence length");
+  app.add_option("--ranks", options.ranks,
+                 "Context parallel on so many forked ranks of --threads each, beside their own "
+                 "blocks on private copies and the whole on each")
+      ->check(CLI::Range(1, 64));
+  app.add_option("--rotate", options.rotate, "Of --ranks: how keys travel")
+      ->check(CLI::IsMember({"allgather", "alltoall", "pull", "ulysses"}))
+      ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   const std::optional<DType> dtype = dtype_from_name(options.dtype);
   if (dtype != DType::kFloat32 && dtype != DType::kBFloat16)
     throw CLI::ValidationError("--dtype", "float32 or bfloat16");
   if (options.kv_heads == 0) options.kv_heads = options.heads;
+  if (options.ranks > 0)
+    return run_context_attention({.ranks = options.ranks,
+                                  .threads = options.threads,
+                                  .dtype = *dtype,
+                                  .sequences = options.sequences,
+                                  .batch = options.batch,
+                                  .heads = options.heads,
+                                  .kv_heads = options.kv_heads,
+                                  .dims = options.dims,
+                                  .is_causal = !options.full,
+                                  .rotate = *planner::find_rotate(options.rotate),
+                                  .seconds = options.seconds,
+                                  .json = options.json});
   // Settled before targets are chosen.
   const char* cpu_class = kernels::cpu::cpu_class_name(kernels::cpu::cpu_class());
   if (!options.json)

@@ -42,5 +42,6 @@ int run_fused_bench(int argc, char** argv);
 int run_matmul_bench(int argc, char** argv);
 /// Forward and backward at several sequence lengths.
 int run_attention_bench(int argc, char** argv);
+int run_attention_error_bench(int argc, char** argv);
 
 }  // namespace meshloom::bench

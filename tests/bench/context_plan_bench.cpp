@@ -76,7 +76,7 @@ nlohmann::ordered_json time_plan(int ranks, const Options& options) {
   }
   entry["schedule_ms"] = schedule;
   entry["requested_keys_ms"] = requests;
-  entry["own_part_ms"] = schedule + requests;
+  entry["own_part_ms"] = std::round((schedule + requests) * 1e4) / 1e4;
   return entry;
 }
 

@@ -23,6 +23,8 @@ constexpr Entry kBenchmarks[] = {
     {"kernels", meshloom::bench::run_kernels_bench, "memory-bound kernels against copies"},
     {"matmul", meshloom::bench::run_matmul_bench, "matrix products against a register-only probe"},
     {"attention", meshloom::bench::run_attention_bench, "attention against a matrix product"},
+    {"attention_error", meshloom::bench::run_attention_error_bench,
+     "errors of context-parallel attention against float64"},
     {"dispatch", meshloom::bench::run_dispatch_bench, "what an op costs beside its kernel"},
     {"fused", meshloom::bench::run_fused_bench, "products that gather or scatter on the way"},
     {"context_plan", meshloom::bench::run_context_plan_bench,
@@ -36,7 +38,7 @@ int usage() {
   std::fprintf(stderr,
                "usage: meshloom-bench NAME [options]; --help after a name shows its options\n");
   for (const Entry& entry : kBenchmarks)
-    std::fprintf(stderr, "  %-12s %s\n", entry.name, entry.what);
+    std::fprintf(stderr, "  %-16s %s\n", entry.name, entry.what);
   return 2;
 }
 
