@@ -17,10 +17,11 @@ namespace meshloom::parallel {
 /// The groups of a run's mesh that this rank is in; all outlive their users. Gathers and sums of
 /// shards need groups that nothing else uses (FullyShardGroups).
 struct DataParallelGroups {
-  comm::ProcessGroup* data;      ///< ranks that sum gradients: dp, fsdp and cp together
-  comm::ProcessGroup* gather;    ///< over which fully_shard shards parameters (fsdp), for values
+  comm::ProcessGroup* data;  ///< ranks that sum gradients: dp, fsdp and cp together
+  /// Over which fully_shard shards parameters (fsdp, and cp with it), for values.
+  comm::ProcessGroup* gather;
   comm::ProcessGroup* reduce;    ///< the same ranks, for gradients
-  comm::ProcessGroup* replicas;  ///< over which shards are copies (dp)
+  comm::ProcessGroup* replicas;  ///< over which shards are copies (dp, without fsdp cp too)
 };
 
 /// A parameter: the leaf is what this rank computes with (with tensor parallelism its local part),
