@@ -37,7 +37,13 @@ void check_one(const v1::SaveStateRequest& request) {
                        kLargestMetadata);
 }
 void check_one(const v1::LoadStateRequest& request) { parse_state_name(request.state()); }
-void check_one(const v1::SaveWeightsRequest& request) { check_folder_name("name", request.name()); }
+void check_one(const v1::SaveWeightsRequest& request) {
+  check_folder_name("name", request.name());
+  constexpr std::array<std::string_view, 4> kDtypes = {"", "float32", "bfloat16", "float16"};
+  if (std::find(kDtypes.begin(), kDtypes.end(), request.dtype()) == kDtypes.end())
+    base::refuse_field("dtype", "\"{}\" is unknown, expected float32, bfloat16 or float16",
+                       request.dtype().substr(0, 80));
+}
 void check_one(const v1::SkipRequest& request) {
   constexpr std::array<std::string_view, 9> kVerbs = {
       "",           "forward_backward", "forward",        "optim_step",    "save_state",

@@ -86,7 +86,7 @@ Finish start(const RunClient& run, const v1::SaveWeightsRequest& verb, const Ver
         fmt::format("weights \"{}\" exist already; choose another name", verb.name()),
         "WEIGHTS_EXIST", {{"weights", verb.name()}, {"field", "name"}});
   fs::create_directories(folder.parent_path());
-  return [answer = run.export_hf(folder, verb.dtype()), folder] {
+  return [answer = run.export_hf(folder, verb.dtype().empty() ? "float32" : verb.dtype()), folder] {
     answer.get();
     v1::VerbResult result;
     result.mutable_saved_weights()->set_folder(folder.string());
