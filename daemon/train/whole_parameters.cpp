@@ -79,7 +79,7 @@ void set_whole_parameters(ModelState& state, const std::vector<v1::ParameterValu
   std::vector<std::size_t> indices;
   std::set<std::string> seen;
   for (std::size_t v = 0; v < values.size(); ++v) {
-    const std::string path = fmt::format("values[{}]", v);
+    const std::string path = fmt::format("parameters[{}]", v);
     if (!seen.insert(values[v].name()).second)
       base::refuse_field(path + ".name", "\"{}\" is given twice", values[v].name());
     indices.push_back(find_parameter(state, values[v].name(), path + ".name"));

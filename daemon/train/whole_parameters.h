@@ -17,7 +17,7 @@ std::vector<v1::ParameterValue> whole_parameters(ModelState& state,
 
 /// Replaces parameters; moments stay. Every rank calls it with the same values; no collectives.
 /// Throws, before anything is written, NotFound or InvalidArgument with the field
-/// ("values[2].data") for a name that there is not or that comes twice, another dtype, shape or
+/// ("parameters[2].data") for a name that there is not or that comes twice, another dtype, shape or
 /// size, and a value that is not finite.
 void set_whole_parameters(ModelState& state, const std::vector<v1::ParameterValue>& values);
 

@@ -125,13 +125,13 @@ TEST_F(SteppedStateTest, WholeParametersGoOutAndIn) {
         change(values);
         return field_of([&] { run.set_parameters(values); });
       };
-      EXPECT_EQ(refused([](auto& v) { v[1] = v[0]; }), "values[1].name");
-      EXPECT_EQ(refused([](auto& v) { v[1].set_dtype("float16"); }), "values[1].dtype");
-      EXPECT_EQ(refused([](auto& v) { v[0].set_shape(0, 128); }), "values[0].shape");
-      EXPECT_EQ(refused([](auto& v) { v[0].mutable_data()->pop_back(); }), "values[0].data");
+      EXPECT_EQ(refused([](auto& v) { v[1] = v[0]; }), "parameters[1].name");
+      EXPECT_EQ(refused([](auto& v) { v[1].set_dtype("float16"); }), "parameters[1].dtype");
+      EXPECT_EQ(refused([](auto& v) { v[0].set_shape(0, 128); }), "parameters[0].shape");
+      EXPECT_EQ(refused([](auto& v) { v[0].mutable_data()->pop_back(); }), "parameters[0].data");
       const float bad = NAN;
       EXPECT_EQ(refused([&](auto& v) { std::memcpy(v[1].mutable_data()->data(), &bad, 4); }),
-                "values[1].data");
+                "parameters[1].data");
       EXPECT_THROW(run.set_parameters({[&] {
         v1::ParameterValue value = saved[0];
         value.set_name("wte");
