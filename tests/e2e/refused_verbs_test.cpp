@@ -116,7 +116,8 @@ Refusals wrong_losses() {
        datum_with([](v1::Datum& d) { d.set_advantages(1, kNan); }, policy_batch("dro"))},
       {"gspo without a mask", code, reason, "sequence_ratio_mask",
        datum_with([](v1::Datum&) {}, policy_batch("gspo"))},
-      {"a ratio that is not finite", StatusCode::INVALID_ARGUMENT, "NON_FINITE_LOSS", "1",
+      {"a ratio that is not finite", StatusCode::FAILED_PRECONDITION, "NON_FINITE_LOSS",
+       "data[1], token 2",
        datum_with([](v1::Datum& d) { d.set_logprobs(2, -1e30f); },
                   policy_batch("importance_sampling"))},
       {"an unknown loss", code, reason, "cross_entropie",
@@ -172,12 +173,14 @@ Refusals wrong_steps() {
   };
 }
 
-v1::ParameterValue parameter(const std::string& name, std::vector<std::int64_t> shape, int bytes) {
+/// With `bytes` times this byte as its values: 0, or what makes every value NaN.
+v1::ParameterValue parameter(const std::string& name, std::vector<std::int64_t> shape, int bytes,
+                             char byte = 0) {
   v1::ParameterValue value;
   value.set_name(name);
   value.set_dtype("float32");
   for (const std::int64_t size : shape) value.add_shape(size);
-  value.set_data(std::string(static_cast<std::size_t>(bytes), '\0'));
+  value.set_data(std::string(static_cast<std::size_t>(bytes), byte));
   return value;
 }
 
@@ -210,7 +213,7 @@ Refusals wrong_states_and_parameters() {
          request.set_state("runs/nobody/states/none");
          return c.run(&Runs::LoadState, request);
        }},
-      {"weights of an unknown dtype", code, reason, "float8",
+      {"weights of an unknown dtype", code, reason, "dtype: \"float8\"",
        [](RunClient& c) {
          v1::SaveWeightsRequest request;
          request.set_name("hf");
@@ -227,11 +230,15 @@ Refusals wrong_states_and_parameters() {
        }},
       {"an unknown parameter to set", StatusCode::NOT_FOUND, "NOT_FOUND", "no_such",
        set_parameter(parameter("no_such.weight", {1}, 4))},
-      {"a parameter of another shape", code, reason, "shape",
+      {"a parameter of another shape", code, reason, "parameters[0].shape",
        set_parameter(parameter("transformer.ln_f.weight", {3, 5}, 60))},
-      {"a parameter with a negative size", code, reason, "shape",
+      {"a parameter with a negative size", code, reason, "parameters[0].shape",
        set_parameter(parameter("transformer.ln_f.weight", {-64}, 4))},
-      {"a parameter of another dtype", code, reason, "dtype",
+      {"a parameter whose values are no numbers", code, reason, "parameters[0].data",
+       set_parameter(parameter("transformer.ln_f.weight", {64}, 256, '\xff'))},
+      {"fewer bytes than the shape says", code, reason, "parameters[0].data",
+       set_parameter(parameter("transformer.ln_f.weight", {64}, 4))},
+      {"a parameter of another dtype", code, reason, "parameters[0].dtype",
        [](RunClient& c) {
          v1::SetParametersRequest request;
          v1::ParameterValue& value = *request.add_parameters();

@@ -8,6 +8,7 @@
 #include "daemon/train/data/batch_loader.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/resolve.h"
+#include "daemon/train/run.h"
 #include "tests/e2e/daemon_fixture.h"
 #include "tests/e2e/run_client.h"
 
