@@ -5,12 +5,13 @@ import asyncio
 import time
 import unittest
 
+import grpc
 import numpy as np
 
 import meshloom
 from meshloom.data import as_ints
 from meshloom.messages import fill
-from meshloom.v1 import config_pb2
+from meshloom.v1 import config_pb2, run_service_pb2
 
 CONFIG = {"model": {"preset": "byte_gpt_tiny"}, "plan": {"dtype": "float32"},
           "training": {"seq_len": 128, "seed": 3, "micro_batch_size": 8}, "optimizer": {"type": "sgd", "lr": 0.1}}
@@ -104,6 +105,27 @@ class RunTest(unittest.TestCase):
         with self.assertRaises(meshloom.RequestTooLarge):
             refused.result(20)
         self.assertEqual(len(behind.result(20).logprobs), 3)
+
+    def test_verbs_behind_a_lost_connection_do_not_wait_for_its_number(self) -> None:
+        call = self.run_._connection.call
+        for arrives in (False, True):
+            lost: list[int] = []
+
+            def losing(method, request, *arguments, arrives=arrives, lost=lost, **named):
+                if isinstance(request, run_service_pb2.ForwardRequest) and not lost:
+                    lost.append(request.id.seq)
+                    if arrives:  # the answer alone is lost
+                        call(method, request, *arguments, **named)
+                    raise meshloom.Unavailable("the connection is lost", grpc.StatusCode.UNAVAILABLE)
+                return call(method, request, *arguments, **named)
+
+            self.run_._connection.call = losing
+            first, second = self.run_.forward(data()), self.run_.forward(data())
+            with self.subTest(arrives=arrives):
+                with self.assertRaises(meshloom.Unavailable):
+                    first.result(20)
+                self.assertEqual(second.result(20).metrics["tokens:sum"], 60)
+                self.assertEqual(lost, [first.seq])
 
     def test_large_results_come_as_a_stream(self) -> None:
         many = data(1100, 128)
