@@ -28,7 +28,6 @@ struct RankResources {
 };
 
 struct RunOptions {
-  std::string name;
   std::filesystem::path data_dir;
   /// Absolute folder of the model that config.model.name names; empty if it names none.
   std::filesystem::path model_folder;

@@ -18,7 +18,6 @@ namespace meshloom::train {
 inline constexpr std::int64_t kMicroBatchTokens = 8192;
 
 struct SteppedRunOptions {
-  std::string name;
   std::filesystem::path data_dir;
   /// The absolute folder of the model that config.model.name names, if it names one.
   std::filesystem::path model_folder;

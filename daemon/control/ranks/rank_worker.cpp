@@ -160,7 +160,6 @@ void RankWorker::create_run(const v1::CreateRunCommand& command, v1::CreateRunRe
     throw InvalidArgument("a run has a name; commands without one are about samples of a source",
                           "RUN_UNNAMED");
   train::RunOptions options;
-  options.name = command.run();
   options.data_dir = command.data_dir();
   options.model_folder = command.model_folder();
   options.checkpoint_dir = command.checkpoint_dir();
@@ -178,7 +177,6 @@ void RankWorker::create_stepped_run(const v1::CreateSteppedRunCommand& command,
                                     v1::CreateRunResult* result) {
   check_recovered();
   train::SteppedRunOptions options;
-  options.name = command.run();
   options.data_dir = command.data_dir();
   options.model_folder = command.model_folder();
   options.state_folder = command.state_folder();
