@@ -53,8 +53,9 @@ std::vector<fs::path> model_files(const std::string& folder) {
 }
 
 v1::Model create(Client& client, const v1::CreateModelRequest& request) {
-  return client.call(client.models(), &v1::ModelService::Stub::CreateModel, request,
-                     {.deadline = kCheckDeadline})
+  return client
+      .call(client.models(), &v1::ModelService::Stub::CreateModel, request,
+            {.deadline = kCheckDeadline})
       .model();
 }
 

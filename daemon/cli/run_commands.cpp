@@ -126,9 +126,10 @@ ExitCode show(Client& client, bool json, const std::string& name) {
 ExitCode close(Client& client, bool json, const CloseOptions& options) {
   v1::CloseRunRequest request;
   request.set_name(options.run);
-  const v1::Run run =
-      client.call(client.runs(), &v1::RunService::Stub::CloseRun, request,
-                  {.run_token = options.token}).run();
+  const v1::Run run = client
+                          .call(client.runs(), &v1::RunService::Stub::CloseRun, request,
+                                {.run_token = options.token})
+                          .run();
   if (json) {
     print_json(run);
   } else {

@@ -49,9 +49,8 @@ ExitCode save_state(Client& client, bool json, const SaveOptions& options) {
   auto request = next_verb<v1::SaveStateRequest>(client, options.run);
   request.set_name(options.name);
   request.set_overwrite(options.overwrite);
-  const auto response =
-      client.call(client.runs(), &v1::RunService::Stub::SaveState, request,
-                  {.run_token = options.token});
+  const auto response = client.call(client.runs(), &v1::RunService::Stub::SaveState, request,
+                                    {.run_token = options.token});
   return show_end(client, json, response.operation(), options.token);
 }
 
@@ -59,9 +58,8 @@ ExitCode save_weights(Client& client, bool json, const SaveOptions& options) {
   auto request = next_verb<v1::SaveWeightsRequest>(client, options.run);
   request.set_name(options.name);
   request.set_dtype(options.dtype);
-  const auto response =
-      client.call(client.runs(), &v1::RunService::Stub::SaveWeights, request,
-                  {.run_token = options.token});
+  const auto response = client.call(client.runs(), &v1::RunService::Stub::SaveWeights, request,
+                                    {.run_token = options.token});
   return show_end(client, json, response.operation(), options.token);
 }
 
@@ -90,9 +88,8 @@ void print_sequences(const v1::SampleRequest& request, const v1::SampleOutput& o
 ExitCode sample(Client& client, bool json, const SampleOptions& options) {
   const v1::Run run = get_run(client, options.run);
   const v1::SampleRequest request = make_request(run, options);
-  const auto response =
-      client.call(client.runs(), &v1::RunService::Stub::Sample, request,
-                  {.run_token = options.token});
+  const auto response = client.call(client.runs(), &v1::RunService::Stub::Sample, request,
+                                    {.run_token = options.token});
   const v1::Operation operation =
       wait_for_operation(client, response.operation().name(), options.token);
   if (json) {

@@ -182,10 +182,10 @@ void resolve_rotate(v1::RunConfig& config, const nn::ModelConfig& model, int ran
   if (config.mesh().cp() <= 1) return;
   const v1::TrainingConfig& training = config.training();
   // A run that is driven step by step has no global batch.
-  const planner::Workload work{.global_batch = std::max(training.global_batch_size(),
-                                                        training.micro_batch_size()),
-                               .micro_batch = training.micro_batch_size(),
-                               .sequence = training.seq_len()};
+  const planner::Workload work{
+      .global_batch = std::max(training.global_batch_size(), training.micro_batch_size()),
+      .micro_batch = training.micro_batch_size(),
+      .sequence = training.seq_len()};
   const planner::ContextParallelPlan resolved =
       planner::resolve_rotate(make_plan(config), plan::make_model_shape(model),
                               plan::make_mesh_sizes(config.mesh()), work, ranks_per_host)

@@ -29,8 +29,8 @@ struct SteppedRunOptions {
 
 /// Fills in every default of what a stepped run reads of a config (model, mesh, plan, optimizer,
 /// training.seed, .seq_len: the longest datum, .micro_batch_size, and .max_norm: the grad_clip_norm
-/// of steps that give none, default 0: sums have no scale to be clipped at) and checks it against world_size. `model_folder` as in
-/// SteppedRunOptions. Sections that only a job reads (data,
+/// of steps that give none, default 0: sums have no scale to be clipped at) and checks it against
+/// world_size. `model_folder` as in SteppedRunOptions. Sections that only a job reads (data,
 /// lr_scheduler, validation, checkpoint, export, sample) and training.steps, .global_batch_size and
 /// .peak_flops are refused by name if they are given. Throws as resolve_run_config.
 v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, int world_size,

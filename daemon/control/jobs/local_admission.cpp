@@ -88,11 +88,11 @@ Admitted LocalAdmission::admit_run(const v1::RunSpec& spec) {
     state_.check_in_place();
     Admitted run;
     run.hold = hold;
-    const fs::path folder = base::with_field(
-        "run.model.name", [&] { return find_model(spec.config().model()); });
-    run.resolved = train::resolve_stepped_config(spec.config(), options_.world_size,
-                                                 options_.data_dir, folder, &run.warnings,
-                                                 ranks_per_host(options_));
+    const fs::path folder =
+        base::with_field("run.model.name", [&] { return find_model(spec.config().model()); });
+    run.resolved =
+        train::resolve_stepped_config(spec.config(), options_.world_size, options_.data_dir, folder,
+                                      &run.warnings, ranks_per_host(options_));
     if (!folder.empty())
       run.resolved.mutable_model()->set_name(parse_model_name(spec.config().model().name()));
     const nn::ModelConfig model =

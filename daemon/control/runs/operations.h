@@ -19,9 +19,9 @@ namespace meshloom::control {
 /// All methods may be called from any thread. Names that are not known throw NotFound
 /// (OPERATION_NOT_FOUND).
 ///
-/// An operation whose result was not told yet stays until its run is closed; what was told, or is of
-/// a closed run, stays while it is among the newest kKept of its run, younger than a week, and there
-/// is room for new results.
+/// An operation whose result was not told yet stays until its run is closed; what was told, or is
+/// of a closed run, stays while it is among the newest kKept of its run, younger than a week, and
+/// there is room for new results.
 class Operations {
  public:
   static constexpr std::size_t kKept = 1000;
@@ -75,9 +75,7 @@ class Operations {
     Waiters waiters;
 
     /// Nobody waits for it.
-    bool may_go(bool run_closed) const {
-      return has_ended() && (told || run_closed || !result);
-    }
+    bool may_go(bool run_closed) const { return has_ended() && (told || run_closed || !result); }
     bool has_ended() const { return operation.state() >= v1::OPERATION_STATE_SUCCEEDED; }
     v1::Operation view() const;
   };

@@ -40,14 +40,16 @@ void check_spec(const v1::RunSpec& spec) {
 }  // namespace
 
 RunManager::RunManager(const Parts& parts)
-    : parts_(parts), operations_(kMostResultBytes), world_{parts.executor,
-                                                           parts.turn,
-                                                           parts.store,
-                                                           operations_,
-                                                           parts.scheduler,
-                                                           parts.state,
-                                                           parts.data_dir,
-                                                           [this](const std::string& name) { return find_state(name); },
+    : parts_(parts),
+      operations_(kMostResultBytes),
+      world_{parts.executor,
+             parts.turn,
+             parts.store,
+             operations_,
+             parts.scheduler,
+             parts.state,
+             parts.data_dir,
+             [this](const std::string& name) { return find_state(name); },
              [this](const v1::RunConfig& resolved) {
                return parts_.admission.model_folder(resolved);
              }} {

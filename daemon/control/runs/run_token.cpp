@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/runs/run_token.h"
 
-#include <openssl/crypto.h>
-#include <openssl/rand.h>
+#include <sys/random.h>
 
 #include <array>
 #include <span>
@@ -13,8 +12,8 @@
 namespace meshloom::control {
 std::string make_token() {
   std::array<unsigned char, 16> bytes{};
-  if (RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) != 1)
-    throw InternalError("libcrypto gives no random bytes");
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    throw InternalError("the system gives no random bytes");
   std::string token;
   for (const unsigned char byte : bytes) token += fmt::format("{:02x}", byte);
   return token;
@@ -27,7 +26,11 @@ std::string token_digest(const std::string& token) {
 }
 
 bool equal_in_constant_time(const std::string& a, const std::string& b) {
-  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+  if (a.size() != b.size()) return false;
+  volatile unsigned char difference = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    difference = difference | static_cast<unsigned char>(a[i] ^ b[i]);
+  return difference == 0;
 }
 
 }  // namespace meshloom::control

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/control/net/request_size.h"
 #include "daemon/control/ranks/rank_error.h"
 #include "daemon/control/services/generate_request.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
@@ -34,6 +35,7 @@ GenerateStream::~GenerateStream() {
 bool GenerateStream::produce() {
   if (!begun_) {
     begun_ = true;
+    check_request_size(request_);
     params_ = checked_params(request_);
     begin(/*live=*/true);
   }

@@ -3,6 +3,7 @@
 
 #include "daemon/base/field_error.h"
 #include "daemon/control/jobs/token_channel.h"
+#include "daemon/control/net/request_size.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/services/watch_stream.h"
 #include "daemon/control/stores/checkpoint_files.h"
@@ -47,6 +48,7 @@ JobServiceImpl::JobServiceImpl(JobStore& store, Admission& admission,
     : store_(store), admission_(admission), watches_(watches) {}
 
 v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request) {
+  check_request_size(request);
   const RequestKey key = make_request_key("SubmitJob", request);
   v1::SubmitJobResponse response;
   v1::Job& job = *response.mutable_job();

@@ -2,6 +2,7 @@
 #include "daemon/control/services/model_service.h"
 
 #include "daemon/control/net/call_metadata.h"
+#include "daemon/control/net/request_size.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/stores/names.h"
 
@@ -17,6 +18,7 @@ grpc::Status ModelServiceImpl::CreateModel(grpc::ServerContext* context,
                                            const v1::CreateModelRequest* request,
                                            v1::CreateModelResponse* response) {
   return guarded("CreateModel", [&] {
+    check_request_size(*request);
     const RequestKey key = make_request_key("CreateModel", *request);
     *response->mutable_model() = models_.create(client_name(*context), *request, key);
   });

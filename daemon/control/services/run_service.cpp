@@ -5,6 +5,7 @@
 
 #include "daemon/base/field_error.h"
 #include "daemon/control/net/call_metadata.h"
+#include "daemon/control/net/request_size.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/runs/run_token.h"
 #include "daemon/control/services/generate_request.h"
@@ -38,8 +39,9 @@ grpc::Status RunServiceImpl::CreateRun(grpc::ServerContext* context,
                                        const v1::CreateRunRequest* request,
                                        v1::CreateRunResponse* response) {
   return guarded("CreateRun", [&] {
-    RunManager::Created created =
-        runs_.create(request->spec(), make_request_key("CreateRun", *request), client_name(*context));
+    check_request_size(*request);
+    RunManager::Created created = runs_.create(
+        request->spec(), make_request_key("CreateRun", *request), client_name(*context));
     *response->mutable_run() = std::move(created.run);
     response->set_token(created.token);
     for (std::string& warning : created.warnings) response->add_warnings(std::move(warning));
@@ -145,6 +147,7 @@ grpc::Status RunServiceImpl::Skip(grpc::ServerContext* context, const v1::SkipRe
 grpc::Status RunServiceImpl::Sample(grpc::ServerContext* context, const v1::SampleRequest* request,
                                     v1::SampleResponse* response) {
   return guarded("Sample", [&] {
+    check_request_size(*request);
     const auto run = own_run(*context, request->run());
     v1::GenerateRequest asked;
     *asked.mutable_prompts() = request->prompts();

@@ -52,9 +52,7 @@ std::uint32_t token_check(const std::string& scope, std::int64_t position) {
 std::string parse_job_name(const std::string& name) { return parse_id("job", "jobs/", name); }
 std::string job_resource(const std::string& id) { return "jobs/" + id; }
 
-std::string parse_model_name(const std::string& name) {
-  return parse_id("model", "models/", name);
-}
+std::string parse_model_name(const std::string& name) { return parse_id("model", "models/", name); }
 std::string model_resource(const std::string& id) { return "models/" + id; }
 
 std::string parse_upload_name(const std::string& name) {

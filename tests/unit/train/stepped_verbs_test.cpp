@@ -333,6 +333,7 @@ TEST_F(SteppedVerbsTest, ConfigsOfJobsAreRefusedByName) {
   EXPECT_EQ(resolved.training().max_norm(), 0.0);
   EXPECT_EQ(resolved.optimizer().type(), v1::OPTIMIZER_TYPE_ADAMW);
   EXPECT_FALSE(resolved.has_data());
+  given.mutable_model()->set_name("tuned");
   EXPECT_EQ(field_of([&] { resolve_stepped_config(given, 1, folder_.path(), "/nowhere"); }),
             "run.model");
 }

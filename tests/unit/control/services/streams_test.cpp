@@ -256,7 +256,7 @@ TEST_F(StreamsTest, RefusalsSayWhy) {
       << unknown.error_message();
   // What gRPC refuses before any handler has no text; the client gives it one.
   const auto large =
-      call_with_bytes(channel, "/meshloom.v1.JobService/SubmitJob", std::string(5 << 20, 'x'));
+      call_with_bytes(channel, "/meshloom.v1.JobService/SubmitJob", std::string(17 << 20, 'x'));
   EXPECT_EQ(large.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_FALSE(call_with_bytes(channel, "/meshloom.v1.JobService/SubmitJob", "\xff\xff").ok());
   EXPECT_TRUE(call_with_bytes(channel, "/meshloom.v1.JobService/ListJobs", "").ok());

@@ -49,7 +49,7 @@ class UploadServiceTest : public TransferTest {
     server_.reset();
     upload_service_ = std::make_unique<UploadServiceImpl>(
         uploads(), UploadServiceImpl::Options{.most_streams = 4, .silence = silence});
-    model_service_ = std::make_unique<ModelServiceImpl>(models(), stores_->jobs);
+    model_service_ = std::make_unique<ModelServiceImpl>(models(), stores_->jobs, stores_->runs);
     server_ = std::make_unique<GrpcServer>(
         GrpcServerOptions{resolve_listen_address("127.0.0.1:0", "listen"),
                           {upload_service_.get(), model_service_.get()}});

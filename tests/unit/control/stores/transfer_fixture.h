@@ -14,6 +14,7 @@
 #include "daemon/base/sha256.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/model_store.h"
+#include "daemon/control/stores/run_store.h"
 #include "daemon/control/stores/upload_store.h"
 #include "daemon/control/stores/upload_writer.h"
 #include "tests/support/temp_folder.h"
@@ -28,10 +29,11 @@ struct Stores {
         models({state / "models", data}, uploads),
         jobs({.journal = state / "journal",
               .jobs_dir = state / "jobs",
-              .others = {&uploads, &models}}) {}
+              .others = {&uploads, &models, &runs}}) {}
 
   UploadStore uploads;
   ModelStore models;
+  RunStore runs;
   JobStore jobs;
 };
 
