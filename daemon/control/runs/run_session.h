@@ -116,6 +116,7 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   void start_next(Lock& lock);
   void poison(const std::string& cause);
   void collect();
+  v1::ErrorDetails details_of(const VerbInFlight& verb, const std::exception_ptr& error);
   bool begin_anew(Lock& lock);
   void save_last(const std::string& name);
   void end_on_ranks();
@@ -134,6 +135,8 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   std::size_t waiting_bytes_ = 0;                ///< of verbs that have not begun
   std::deque<VerbInFlight> in_flight_;
   bool collecting_ = false;
+  /// The first verb since the last optimizer step whose gradients failed on the ranks.
+  std::optional<std::int64_t> failed_gradients_;
   /// Why gradients are missing that no verb tells of; the ranks are not told yet.
   std::optional<std::string> gap_poison_;
   std::optional<Error> lost_;  ///< what the run held on the ranks is lost

@@ -126,6 +126,17 @@ void RunSession::start_next(Lock& lock) {
   changed_.notify_all();
 }
 
+v1::ErrorDetails RunSession::details_of(const VerbInFlight& verb, const std::exception_ptr& error) {
+  v1::ErrorDetails details = to_details(error);
+  if (verb.adds_gradients && !failed_gradients_) failed_gradients_ = verb.seq;
+  if (details.info().reason() != "GRADIENTS_POISONED" || !failed_gradients_) return details;
+  // The ranks know the cause, and not the number that its verb has for the client.
+  details.set_message(
+      fmt::format("verb {} (forward_backward) failed: {}", *failed_gradients_, details.message()));
+  (*details.mutable_info()->mutable_metadata())["seq"] = std::to_string(*failed_gradients_);
+  return details;
+}
+
 void RunSession::collect() {
   Lock lock(mutex_);
   while (true) {
@@ -146,12 +157,15 @@ void RunSession::collect() {
       result->mutable_saved_weights()->set_step(run_.step());
     if (error && loses_run(error) && !lost_) lost_ = error_of(error);
     const std::string operation = verb.operation;
+    v1::ErrorDetails details;
+    if (error) details = details_of(verb, error);
+    if (verb.applies_gradients) failed_gradients_.reset();
     in_flight_.pop_front();
     lock.unlock();
     if (result)
       world_.operations.succeed(operation, std::move(*result));
     else
-      world_.operations.fail(operation, to_details(error));
+      world_.operations.fail(operation, details);
     lock.lock();
     changed_.notify_all();
   }
@@ -165,6 +179,7 @@ bool RunSession::begin_anew(Lock& lock) {
   waiting_bytes_ = 0;
   digests_.clear();
   gap_poison_.reset();
+  failed_gradients_.reset();
   sequence_ = VerbSequence(state ? state->next_seq() : 1, sequence_.gap_timeout());
   run_.set_step(state ? state->step() : 0);
   *run_.mutable_cause() = to_details(cause);

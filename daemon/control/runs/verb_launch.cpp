@@ -132,6 +132,7 @@ std::string state_folder_of(const VerbPlace& place, const std::string& state, st
 VerbInFlight launch(const RunClient& run, const Verb& verb, const VerbPlace& place) {
   return {
       verb.operation, id_of(verb.request).seq(), adds_gradients(verb.request),
+      std::holds_alternative<v1::OptimStepRequest>(verb.request),
       std::visit([&](const auto& request) { return start(run, request, place); }, verb.request)};
 }
 

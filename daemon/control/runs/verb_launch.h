@@ -17,7 +17,7 @@ namespace meshloom::control {
 struct VerbInFlight {
   std::string operation;
   std::int64_t seq = 0;
-  bool adds_gradients = false;
+  bool adds_gradients = false, applies_gradients = false;
   /// Waits for the ranks. Throws what the verb throws. Called once.
   std::function<v1::VerbResult()> finish;
 };

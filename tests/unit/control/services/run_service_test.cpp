@@ -64,6 +64,8 @@ TEST_F(RunServiceTest, AFailedForwardBackwardPoisonsTheStep) {
   EXPECT_EQ(client.wait(1).state(), v1::OPERATION_STATE_SUCCEEDED);
   EXPECT_EQ(client.wait(2).error().info().metadata().at("field"), "data[0].tokens[0]");
   EXPECT_EQ(client.wait(3).error().info().reason(), "GRADIENTS_POISONED");
+  EXPECT_THAT(client.wait(3).error().message(), HasSubstr("verb 2 (forward_backward) failed"));
+  EXPECT_EQ(client.wait(3).error().info().metadata().at("seq"), "2");
   EXPECT_EQ(client.wait(5).state(), v1::OPERATION_STATE_SUCCEEDED);
   EXPECT_EQ(weight(client.wait(6)), -3.0);
 }
