@@ -152,13 +152,13 @@ void append_datum(TokenBatch& batch, const v1::Datum& datum, const Parts& parts)
 }
 
 TokenBatch make_micro_batch(const v1::LossBatch& batch, const planner::ShardRange& range,
-                            const BatchCut& cut) {
+                            const BatchSplit& split) {
   TokenBatch micro;
   micro.rows = range.size();
   micro.first_datum = range.begin;
-  micro.first_sample = cut.first_sample + range.begin;
+  micro.first_sample = split.first_sample + range.begin;
   Parts parts{.weights = batch.loss() == loss_name(LossKind::kCrossEntropy),
-              .documents = cut.documents};
+              .documents = split.documents};
   const auto data = [&](std::int64_t i) -> const v1::Datum& {
     return batch.data(static_cast<int>(i));
   };
@@ -201,12 +201,12 @@ TokenLoss check_loss_batch(const v1::LossBatch& batch, const LossBatchLimits& li
   return loss;
 }
 
-std::vector<TokenBatch> cut_batch(const v1::LossBatch& batch, const BatchCut& cut,
-                                  std::int64_t rank) {
-  const BatchPlan plan{batch.data_size(), cut.micro_batch_size, cut.ranks};
+std::vector<TokenBatch> split_batch(const v1::LossBatch& batch, const BatchSplit& split,
+                                    std::int64_t rank) {
+  const BatchPlan plan{batch.data_size(), split.micro_batch_size, split.ranks};
   std::vector<TokenBatch> micro_batches;
   for (std::int64_t k = 0; k < plan.micro_batches(); ++k)
-    micro_batches.push_back(make_micro_batch(batch, plan.of(k, rank), cut));
+    micro_batches.push_back(make_micro_batch(batch, plan.of(k, rank), split));
   return micro_batches;
 }
 

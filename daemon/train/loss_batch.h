@@ -45,7 +45,7 @@ struct TokenBatch {
   std::vector<std::int64_t> positions;  ///< [B,T] or empty
 };
 
-struct BatchCut {
+struct BatchSplit {
   std::int64_t micro_batch_size = 1;  ///< samples of a rank at once
   std::int64_t ranks = 1;             ///< that have other samples: dp x fsdp
   std::int64_t first_sample = 0;      ///< samples since the last optimizer step
@@ -55,7 +55,7 @@ struct BatchCut {
 
 /// Rank `rank`'s micro batches, as many on every rank and possibly without rows (BatchPlan: the
 /// samples and their order are the same on every mesh).
-std::vector<TokenBatch> cut_batch(const v1::LossBatch& batch, const BatchCut& cut,
-                                  std::int64_t rank);
+std::vector<TokenBatch> split_batch(const v1::LossBatch& batch, const BatchSplit& split,
+                                    std::int64_t rank);
 
 }  // namespace meshloom::train

@@ -26,11 +26,11 @@ Place place_of(const planner::MeshLayout& mesh, int rank) {
 
 /// The data whose log-probs a rank sends, in the order of its message.
 std::vector<std::int64_t> sent_data(const RunMesh& mesh, const v1::LossBatch& batch,
-                                    const BatchCut& cut, int rank) {
+                                    const BatchSplit& split, int rank) {
   std::vector<std::int64_t> data;
   const Place place = place_of(*mesh.layout(), rank);
   if (!place.leads) return data;
-  const BatchPlan plan{batch.data_size(), cut.micro_batch_size, cut.ranks};
+  const BatchPlan plan{batch.data_size(), split.micro_batch_size, split.ranks};
   for (std::int64_t k = 0; k < plan.micro_batches(); ++k) {
     const planner::ShardRange range = plan.of(k, place.data);
     for (std::int64_t i = range.begin; i < range.end; ++i) data.push_back(i);
@@ -73,7 +73,7 @@ std::vector<float> row_log_probs(const TokenBatch& batch, std::int64_t row, cons
 }
 
 std::vector<std::vector<float>> gather_log_probs(const RunMesh& mesh, const v1::LossBatch& batch,
-                                                 const BatchCut& cut,
+                                                 const BatchSplit& split,
                                                  const std::vector<TokenBatch>& mine,
                                                  const LogProbs& log_probs) {
   comm::ProcessGroup& world = mesh.world();
@@ -87,7 +87,7 @@ std::vector<std::vector<float>> gather_log_probs(const RunMesh& mesh, const v1::
   std::vector<std::vector<float>> messages;
   std::vector<TensorView> views;
   for (int rank = 0; rank < world.size(); ++rank) {
-    data.push_back(sent_data(mesh, batch, cut, rank));
+    data.push_back(sent_data(mesh, batch, split, rank));
     std::size_t size = 0;
     for (const std::int64_t i : data.back())
       size += static_cast<std::size_t>(datum_of(batch, i).targets_size());

@@ -145,22 +145,22 @@ class ModelSteppedRun final : public SteppedRun {
             config_.training().micro_batch_size()};
   }
 
-  BatchCut cut_of(const v1::LossBatch& batch) const {
-    BatchCut cut;
-    cut.micro_batch_size = batch.micro_batch_size() > 0 ? batch.micro_batch_size()
-                                                        : config_.training().micro_batch_size();
-    cut.ranks = model_->mesh().data().size();
-    cut.first_sample = window_.samples();
-    cut.documents = model_->model_config().architecture == nn::Architecture::kBert;
-    return cut;
+  BatchSplit split_of(const v1::LossBatch& batch) const {
+    BatchSplit split;
+    split.micro_batch_size = batch.micro_batch_size() > 0 ? batch.micro_batch_size()
+                                                          : config_.training().micro_batch_size();
+    split.ranks = model_->mesh().data().size();
+    split.first_sample = window_.samples();
+    split.documents = model_->model_config().architecture == nn::Architecture::kBert;
+    return split;
   }
 
   /// Of a batch that was checked.
   v1::LossOutput run_call(const TokenLoss& loss, const v1::LossBatch& batch, bool dropout,
                           bool backward) {
-    const BatchCut cut = cut_of(batch);
+    const BatchSplit split = split_of(batch);
     TokenCall call;
-    call.micro_batches = cut_batch(batch, cut, model_->mesh().data().rank());
+    call.micro_batches = split_batch(batch, split, model_->mesh().data().rank());
     call.scale = GradientWindow::scale(batch);
     call.dropout = dropout;
     // One target a token and weights: the loss has an op of its own.
@@ -168,7 +168,7 @@ class ModelSteppedRun final : public SteppedRun {
     for (const v1::Datum& datum : batch.data()) several = several || targets_per_token(datum) > 1;
     if (!loss.weighted() || several) call.loss = loss_function(loss, batch);
     const LogProbs mine = backward ? model_->forward_backward(call) : model_->forward(call);
-    const auto log_probs = gather_log_probs(model_->mesh(), batch, cut, call.micro_batches, mine);
+    const auto log_probs = gather_log_probs(model_->mesh(), batch, split, call.micro_batches, mine);
     v1::LossOutput output;
     run_agreed(world_, [&] {
       if (world_.rank() == 0) output = loss_output(loss, batch, log_probs);

@@ -126,11 +126,11 @@ TEST(LossBatch, EveryDatumIsCutOnceAndPadded) {
   const v1::LossBatch batch = batch_of("cross_entropy");
   for (const std::int64_t ranks : {1, 2, 3, 7}) {
     for (const std::int64_t size : {1, 2, 9}) {
-      const BatchCut cut{.micro_batch_size = size, .ranks = ranks, .first_sample = 20};
+      const BatchSplit split{.micro_batch_size = size, .ranks = ranks, .first_sample = 20};
       std::vector<int> seen(4, 0);
       std::size_t micro_batches = 0;
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
-        const auto parts = cut_batch(batch, cut, rank);
+        const auto parts = split_batch(batch, split, rank);
         if (rank == 0) micro_batches = parts.size();
         EXPECT_EQ(parts.size(), micro_batches);
         for (const TokenBatch& part : parts) {
@@ -167,7 +167,7 @@ TEST(LossBatch, DocumentsPositionsAndTargetsFillUp) {
   first.set_targets_per_token(2);
   first.add_targets(3);
   first.add_weights(1.0f);
-  const TokenBatch whole = cut_batch(batch, {.micro_batch_size = 4}, 0).front();
+  const TokenBatch whole = split_batch(batch, {.micro_batch_size = 4}, 0).front();
   EXPECT_EQ(whole.targets, 2);
   EXPECT_TRUE(whole.weights.empty());
   using Values = std::vector<std::int64_t>;
