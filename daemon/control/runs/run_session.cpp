@@ -40,21 +40,6 @@ RunSession::RunSession(RunWorld& world, v1::RunRecord record)
       sequence_(run_.next_seq(), gap_timeout_of(run_.spec())),
       renewed_(Clock::now()) {}
 
-v1::RunRecord RunSession::restarted(v1::RunRecord record) {
-  v1::Run& run = *record.mutable_run();
-  if (control::has_ended(run)) return record;
-  if (run.state() == v1::RUN_STATE_CLOSING) {
-    run.set_state(v1::RUN_STATE_CLOSED);
-    run.set_end_time(now_rfc3339());
-    return record;
-  }
-  run.set_epoch(run.epoch() + 1);
-  run.set_next_seq(run.saved().empty() ? 1 : run.saved().rbegin()->next_seq());
-  run.set_step(run.saved().empty() ? 0 : run.saved().rbegin()->step());
-  if (run.state() != v1::RUN_STATE_QUEUED) run.set_state(v1::RUN_STATE_RECOVERING);
-  return record;
-}
-
 std::string RunSession::operation_name(std::int64_t epoch, const std::string& key) const {
   return fmt::format("operations/{}/{}/{}", id_, epoch, key);
 }
@@ -112,10 +97,6 @@ v1::HeartbeatResponse RunSession::heartbeat() {
 bool RunSession::ended() const {
   const std::lock_guard lock(mutex_);
   return has_ended();
-}
-
-const v1::SavedState* RunSession::newest_state() const {
-  return run_.saved().empty() ? nullptr : &*run_.saved().rbegin();
 }
 
 Error RunSession::recovered_error(const std::string& cause) const {
@@ -262,16 +243,6 @@ void RunSession::end_as(v1::RunState state) {
   world_.operations.close_run(id_);
 }
 
-v1::SavedState RunSession::find_state(const std::string& name) const {
-  const std::lock_guard lock(mutex_);
-  const auto found =
-      std::find_if(run_.saved().begin(), run_.saved().end(),
-                   [&](const v1::SavedState& state) { return state.name() == name; });
-  if (found == run_.saved().end())
-    throw NotFound(fmt::format("{} does not exist", name), "STATE_NOT_FOUND", {{"state", name}});
-  return *found;
-}
-
 void RunSession::explain_lost(std::int64_t epoch) const {
   const std::lock_guard lock(mutex_);
   if (epoch > 0 && epoch < run_.epoch())
@@ -342,59 +313,6 @@ void RunSession::fail_verbs(const std::vector<VerbSequence::VerbPtr>& verbs, con
 void RunSession::fail_waiting(const Error& error) {
   waiting_bytes_ = 0;
   fail_verbs(sequence_.take_all(), error);
-}
-
-void RunSession::persist() {
-  const std::lock_guard one(persist_mutex_);
-  v1::RunRecord record;
-  {
-    const std::lock_guard lock(mutex_);
-    record = record_;
-    record.mutable_run()->set_next_seq(sequence_.next());
-  }
-  world_.store.put_kept(record);
-}
-
-v1::SavedState RunSession::keep_state(v1::SavedState saved) {
-  const std::lock_guard one(persist_mutex_);
-  v1::RunRecord record;
-  std::string replaced;
-  {
-    const std::lock_guard lock(mutex_);
-    record = record_;
-    auto& states = *record.mutable_run()->mutable_saved();
-    for (auto state = states.begin(); state != states.end(); ++state) {
-      if (state->name() != saved.name()) continue;
-      replaced = state->folder();
-      states.erase(state);
-      break;
-    }
-    *states.Add() = saved;
-  }
-  world_.store.put(record);
-  {
-    const std::lock_guard lock(mutex_);
-    *run_.mutable_saved() = record.run().saved();
-  }
-  std::error_code error;
-  if (!replaced.empty()) std::filesystem::remove_all(world_.state.root() / replaced, error);
-  return saved;
-}
-
-void RunSession::delete_state(const std::string& name) {
-  const std::string folder = find_state(name).folder();
-  {
-    const std::lock_guard lock(mutex_);
-    auto& states = *run_.mutable_saved();
-    for (auto state = states.begin(); state != states.end(); ++state) {
-      if (state->name() != name) continue;
-      states.erase(state);
-      break;
-    }
-  }
-  persist();
-  std::error_code error;
-  std::filesystem::remove_all(world_.state.root() / folder, error);
 }
 
 }  // namespace meshloom::control

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// RunSession and what survives it: its record in the journal, and its saved states.
+#include <algorithm>
+
+#include "daemon/control/host/timestamp.h"
+#include "daemon/control/runs/run_session.h"
+
+namespace meshloom::control {
+
+v1::RunRecord RunSession::restarted(v1::RunRecord record) {
+  v1::Run& run = *record.mutable_run();
+  if (control::has_ended(run)) return record;
+  if (run.state() == v1::RUN_STATE_CLOSING) {
+    run.set_state(v1::RUN_STATE_CLOSED);
+    run.set_end_time(now_rfc3339());
+    return record;
+  }
+  run.set_epoch(run.epoch() + 1);
+  run.set_next_seq(run.saved().empty() ? 1 : run.saved().rbegin()->next_seq());
+  run.set_step(run.saved().empty() ? 0 : run.saved().rbegin()->step());
+  if (run.state() != v1::RUN_STATE_QUEUED) run.set_state(v1::RUN_STATE_RECOVERING);
+  return record;
+}
+
+const v1::SavedState* RunSession::newest_state() const {
+  return run_.saved().empty() ? nullptr : &*run_.saved().rbegin();
+}
+
+v1::SavedState RunSession::find_state(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  const auto found =
+      std::find_if(run_.saved().begin(), run_.saved().end(),
+                   [&](const v1::SavedState& state) { return state.name() == name; });
+  if (found == run_.saved().end())
+    throw NotFound(fmt::format("{} does not exist", name), "STATE_NOT_FOUND", {{"state", name}});
+  return *found;
+}
+
+void RunSession::persist() {
+  const std::lock_guard one(persist_mutex_);
+  v1::RunRecord record;
+  {
+    const std::lock_guard lock(mutex_);
+    record = record_;
+    record.mutable_run()->set_next_seq(sequence_.next());
+  }
+  world_.store.put_kept(record);
+}
+
+v1::SavedState RunSession::keep_state(v1::SavedState saved) {
+  const std::lock_guard one(persist_mutex_);
+  v1::RunRecord record;
+  std::string replaced;
+  {
+    const std::lock_guard lock(mutex_);
+    record = record_;
+    auto& states = *record.mutable_run()->mutable_saved();
+    for (auto state = states.begin(); state != states.end(); ++state) {
+      if (state->name() != saved.name()) continue;
+      replaced = state->folder();
+      states.erase(state);
+      break;
+    }
+    *states.Add() = saved;
+  }
+  world_.store.put(record);
+  {
+    const std::lock_guard lock(mutex_);
+    *run_.mutable_saved() = record.run().saved();
+  }
+  std::error_code error;
+  if (!replaced.empty()) std::filesystem::remove_all(world_.state.root() / replaced, error);
+  return saved;
+}
+
+void RunSession::delete_state(const std::string& name) {
+  const std::string folder = find_state(name).folder();
+  {
+    const std::lock_guard lock(mutex_);
+    auto& states = *run_.mutable_saved();
+    for (auto state = states.begin(); state != states.end(); ++state) {
+      if (state->name() != name) continue;
+      states.erase(state);
+      break;
+    }
+  }
+  persist();
+  std::error_code error;
+  std::filesystem::remove_all(world_.state.root() / folder, error);
+}
+
+}  // namespace meshloom::control
