@@ -22,24 +22,6 @@ using autograd::GradSink;
 
 constexpr const char* kName = "linear_cross_entropy";
 
-void check_arguments(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
-                     const Tensor& targets) {
-  check_floating(kName, hidden);
-  check_same_dtype(kName, hidden, weight);
-  check_dtype(kName, "targets", targets, DType::kInt64);
-  check(hidden.ndim() >= 1 && weight.ndim() == 2 && hidden.size(-1) == weight.size(1),
-        "{}: hidden of shape {} does not fit weight {}", kName, hidden.shape(), weight.shape());
-  Shape expected = hidden.shape();
-  expected.erase(expected.size() - 1);
-  check(targets.shape() == expected, "{}: targets of shape {} for hidden {}", kName,
-        targets.shape(), hidden.shape());
-  if (bias) {
-    check_same_dtype(kName, hidden, bias);
-    check(bias.ndim() == 1 && bias.size(0) == weight.size(0), "{}: bias of shape {}, expected [{}]",
-          kName, bias.shape(), weight.size(0));
-  }
-}
-
 /// [1, n] of a dense tensor.
 TensorView as_row(const Tensor& x) { return alias(x, {1, x.numel()}, {x.numel(), 1}).view(); }
 
@@ -132,7 +114,7 @@ WeightedLoss run(const Tensor& hidden_given, const Tensor& weight, const Tensor&
 
 Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
                             const Tensor& targets, const LinearCrossEntropyOptions& options) {
-  check_arguments(hidden, weight, bias, targets);
+  check_output_loss(kName, hidden, weight, bias, targets, false);
   if (LayoutEngine* engine = layout_engine({&hidden, &weight, &bias, &targets}))
     return run_call(
         *engine, planner::OpId::kLinearCrossEntropy, {&hidden, &weight, &bias, &targets}, {},
@@ -149,7 +131,7 @@ WeightedLoss weighted_linear_cross_entropy(const Tensor& hidden, const Tensor& w
                                            const Tensor& bias, const Tensor& targets,
                                            const Tensor& row_weights,
                                            const LinearCrossEntropyOptions& options) {
-  check_arguments(hidden, weight, bias, targets);
+  check_output_loss(kName, hidden, weight, bias, targets, false);
   check_dtype(kName, "row weights", row_weights, accumulation_dtype(hidden.dtype()));
   check(row_weights.shape() == targets.shape(), "{}: row weights of shape {} for targets {}", kName,
         row_weights.shape(), targets.shape());

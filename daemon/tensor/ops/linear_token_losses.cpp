@@ -17,24 +17,6 @@ using autograd::GradSink;
 
 constexpr const char* kName = "linear_token_losses";
 
-void check_arguments(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
-                     const Tensor& targets) {
-  check_floating(kName, hidden);
-  check_same_dtype(kName, hidden, weight);
-  check_dtype(kName, "targets", targets, DType::kInt64);
-  check(hidden.ndim() >= 1 && weight.ndim() == 2 && hidden.size(-1) == weight.size(1),
-        "{}: hidden of shape {} does not fit weight {}", kName, hidden.shape(), weight.shape());
-  Shape expected = hidden.shape();
-  expected.erase(expected.size() - 1);
-  if (targets.ndim() == hidden.ndim()) expected.push_back(targets.size(-1));
-  check(targets.shape() == expected, "{}: targets of shape {} for hidden {}", kName,
-        targets.shape(), hidden.shape());
-  if (!bias) return;
-  check_same_dtype(kName, hidden, bias);
-  check(bias.ndim() == 1 && bias.size(0) == weight.size(0), "{}: bias of shape {}, expected [{}]",
-        kName, bias.shape(), weight.size(0));
-}
-
 /// [.., K] of `rows` rows as [K, rows], and back.
 Tensor by_target(const Tensor& x, std::int64_t rows, std::int64_t targets) {
   return contiguous(transpose(alias(contiguous(x), {rows, targets}, {targets, 1}), 0, 1));
@@ -106,7 +88,7 @@ Tensor run(const Tensor& hidden_given, const Tensor& weight, const Tensor& bias,
 
 Tensor linear_token_losses(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
                            const Tensor& targets, std::int64_t ignore_index) {
-  check_arguments(hidden, weight, bias, targets);
+  check_output_loss(kName, hidden, weight, bias, targets, true);
   if (LayoutEngine* engine = layout_engine({&hidden, &weight, &bias, &targets}))
     return run_call(*engine, planner::OpId::kLinearCrossEntropy,
                     {&hidden, &weight, &bias, &targets}, {{}, {planner::kTokenLosses}},

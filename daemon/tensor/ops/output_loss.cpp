@@ -5,6 +5,8 @@
 #include <array>
 #include <utility>
 
+#include "daemon/tensor/ops/op_support.h"
+
 namespace meshloom::ops {
 namespace {
 
@@ -122,6 +124,24 @@ class Loop {
 };
 
 }  // namespace
+
+void check_output_loss(const char* name, const Tensor& hidden, const Tensor& weight,
+                       const Tensor& bias, const Tensor& targets, bool several) {
+  check_floating(name, hidden);
+  check_same_dtype(name, hidden, weight);
+  check_dtype(name, "targets", targets, DType::kInt64);
+  check(hidden.ndim() >= 1 && weight.ndim() == 2 && hidden.size(-1) == weight.size(1),
+        "{}: hidden of shape {} does not fit weight {}", name, hidden.shape(), weight.shape());
+  Shape expected = hidden.shape();
+  expected.erase(expected.size() - 1);
+  if (several && targets.ndim() == hidden.ndim()) expected.push_back(targets.size(-1));
+  check(targets.shape() == expected, "{}: targets of shape {} for hidden {}", name, targets.shape(),
+        hidden.shape());
+  if (!bias) return;
+  check_same_dtype(name, hidden, bias);
+  check(bias.ndim() == 1 && bias.size(0) == weight.size(0), "{}: bias of shape {}, expected [{}]",
+        name, bias.shape(), weight.size(0));
+}
 
 void run_output_loss(ExecutionContext& context, const OutputLoss& loss) {
   if (loss.hidden.size(0) > 0) return Loop(context, loss).run();

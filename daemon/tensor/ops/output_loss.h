@@ -24,6 +24,12 @@ struct OutputLoss {
   const SliceExchange* exchange = nullptr;
 };
 
+/// Throws InvalidArgument unless these are arguments of an output projection with a loss: hidden
+/// [.., C], weight [V, C] and, if given, bias [V] of one floating dtype, and int64 targets [..], or
+/// with `several` also [.., K].
+void check_output_loss(const char* name, const Tensor& hidden, const Tensor& weight,
+                       const Tensor& bias, const Tensor& targets, bool several);
+
 /// Full logits never exist: memory for a chunk or two of them, and in bfloat16 for a block of their
 /// gradients, comes from the context's allocator.
 void run_output_loss(ExecutionContext& context, const OutputLoss& loss);
