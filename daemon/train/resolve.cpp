@@ -24,34 +24,18 @@ namespace fs = std::filesystem;
 
 void resolve_training(v1::TrainingConfig& training, const nn::ModelConfig& model, int dp) {
   check_count("run.training.steps", training.steps(), 1);
-  check_count("run.training.seq_len", training.seq_len(), 0);
   check_count("run.training.global_batch_size", training.global_batch_size(), 1);
   check_at_most("run.training.global_batch_size", training.global_batch_size(),
                 planner::kMostBatch);
-  check_count("run.training.micro_batch_size", training.micro_batch_size(), 0);
-  if (training.seq_len() == 0) training.set_seq_len(model.max_position_embeddings);
-  if (training.seq_len() > model.max_position_embeddings)
-    base::refuse_field("run.training.seq_len", "{} is longer than the model's context of {}",
-                       training.seq_len(), model.max_position_embeddings);
+  resolve_seq_len(training, model);
   const std::int64_t per_rank = divide_up<std::int64_t>(training.global_batch_size(), dp);
   if (training.micro_batch_size() == 0) training.set_micro_batch_size(per_rank);
   if (training.micro_batch_size() > per_rank)
     base::refuse_field("run.training.micro_batch_size",
                        "{} is more than a rank's share of the global batch, {}",
                        training.micro_batch_size(), per_rank);
-  if (training.micro_batch_size() * training.seq_len() > planner::kMostTokensAtOnce)
-    base::refuse_field("run.training.micro_batch_size",
-                       "{} samples of {} tokens are {} tokens at once, at most {} are allowed",
-                       training.micro_batch_size(), training.seq_len(),
-                       training.micro_batch_size() * training.seq_len(),
-                       planner::kMostTokensAtOnce);
-  if (!training.has_max_norm()) training.set_max_norm(1.0);
-  check_range("run.training.max_norm", training.max_norm(), 0.0, 1e30);
   check_range("run.training.peak_flops", training.peak_flops(), 0.0, 1e30);
-  if (!training.has_deterministic()) training.set_deterministic(true);
-  if (!training.deterministic())
-    base::field_not_offered("run.training.deterministic",
-                            "false is not offered: nothing would be faster");
+  resolve_step(training, 1.0);
 }
 
 void resolve_schedule(v1::LrSchedulerConfig& schedule, std::int64_t steps) {
@@ -204,6 +188,30 @@ void check_enough(const v1::RunConfig& config, const RunData& data) {
 }
 
 }  // namespace
+
+void resolve_seq_len(v1::TrainingConfig& training, const nn::ModelConfig& model) {
+  check_count("run.training.seq_len", training.seq_len(), 0);
+  check_count("run.training.micro_batch_size", training.micro_batch_size(), 0);
+  if (training.seq_len() == 0) training.set_seq_len(model.max_position_embeddings);
+  if (training.seq_len() > model.max_position_embeddings)
+    base::refuse_field("run.training.seq_len", "{} is longer than the model's context of {}",
+                       training.seq_len(), model.max_position_embeddings);
+}
+
+void resolve_step(v1::TrainingConfig& training, double default_max_norm) {
+  if (training.micro_batch_size() * training.seq_len() > planner::kMostTokensAtOnce)
+    base::refuse_field("run.training.micro_batch_size",
+                       "{} samples of {} tokens are {} tokens at once, at most {} are allowed",
+                       training.micro_batch_size(), training.seq_len(),
+                       training.micro_batch_size() * training.seq_len(),
+                       planner::kMostTokensAtOnce);
+  if (!training.has_max_norm()) training.set_max_norm(default_max_norm);
+  check_range("run.training.max_norm", training.max_norm(), 0.0, 1e30);
+  if (!training.has_deterministic()) training.set_deterministic(true);
+  if (!training.deterministic())
+    base::field_not_offered("run.training.deterministic",
+                            "false is not offered: nothing would be faster");
+}
 
 void resolve_optimizer(v1::OptimizerConfig& optimizer) {
   if (optimizer.type() == v1::OPTIMIZER_TYPE_UNSPECIFIED)

@@ -21,6 +21,12 @@ struct RunData {
 /// Fills in the defaults of an optimizer's config and checks it (fields "run.optimizer. ..").
 void resolve_optimizer(v1::OptimizerConfig& optimizer);
 
+/// Fills in seq_len and checks it and micro_batch_size, which may be 0.
+void resolve_seq_len(v1::TrainingConfig& training, const nn::ModelConfig& model);
+/// Checks how many tokens a resolved micro batch computes at once, and fills in and checks max_norm
+/// and deterministic.
+void resolve_step(v1::TrainingConfig& training, double default_max_norm);
+
 /// Opens and splits what config.data names. seq_len is filled in. Throws with the field in the
 /// metadata.
 RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "daemon/base/field_error.h"
 #include "daemon/train/dtype_choice.h"
-#include "daemon/train/field_checks.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/resolve.h"
 #include "daemon/train/resolve_plan.h"
 #include "daemon/train/stepped_run.h"
-#include "planner/limits.h"
 
 namespace meshloom::train {
 namespace {
@@ -29,27 +28,11 @@ void refuse_what_jobs_read(const v1::RunConfig& config) {
 }
 
 void resolve_training(v1::TrainingConfig& training, const nn::ModelConfig& model) {
-  check_count("run.training.seq_len", training.seq_len(), 0);
-  check_count("run.training.micro_batch_size", training.micro_batch_size(), 0);
-  if (training.seq_len() == 0) training.set_seq_len(model.max_position_embeddings);
-  if (training.seq_len() > model.max_position_embeddings)
-    base::refuse_field("run.training.seq_len", "{} is longer than the model's context of {}",
-                       training.seq_len(), model.max_position_embeddings);
+  resolve_seq_len(training, model);
   if (training.micro_batch_size() == 0)
     training.set_micro_batch_size(
         std::max<std::int64_t>(1, kMicroBatchTokens / training.seq_len()));
-  if (training.micro_batch_size() * training.seq_len() > planner::kMostTokensAtOnce)
-    base::refuse_field("run.training.micro_batch_size",
-                       "{} samples of {} tokens are {} tokens at once, at most {} are allowed",
-                       training.micro_batch_size(), training.seq_len(),
-                       training.micro_batch_size() * training.seq_len(),
-                       planner::kMostTokensAtOnce);
-  if (!training.has_max_norm()) training.set_max_norm(0.0);
-  check_range("run.training.max_norm", training.max_norm(), 0.0, 1e30);
-  if (!training.has_deterministic()) training.set_deterministic(true);
-  if (!training.deterministic())
-    base::field_not_offered("run.training.deterministic",
-                            "false is not offered: nothing would be faster");
+  resolve_step(training, 0.0);
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <charconv>
 
-#include "daemon/control/host/timestamp.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/runs/run_sample.h"
 #include "daemon/control/runs/run_token.h"
