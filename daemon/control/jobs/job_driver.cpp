@@ -50,7 +50,10 @@ void JobDriver::note(const std::string& text) {
     const std::lock_guard lock(driven_mutex_);
     id = driven_;
   }
-  if (id.empty()) return;
+  if (!id.empty()) note_at(id, text);
+}
+
+void JobDriver::note_at(const std::string& id, const std::string& text) {
   try {
     store_.add_note(id, text);
   } catch (const Error& error) {
@@ -88,7 +91,7 @@ bool JobDriver::take_turn(const std::string& id) {
   const std::string name = job_resource(id);
   const auto ahead = turn_.ahead_of(name);
   if (!ahead.empty())
-    store_.add_note(id, fmt::format("waits for the ranks behind {}", fmt::join(ahead, ", ")));
+    note_at(id, fmt::format("waits for the ranks behind {}", fmt::join(ahead, ", ")));
   // The job that comes first may be cancelled, or another one may come before it meanwhile.
   return turn_.acquire(name, [&] { return stop_ || store_.next_job() != id; });
 }
