@@ -113,6 +113,7 @@ std::vector<GeneratedToken> Generation::sample_rows(const std::vector<std::size_
     token.sequence = rows[i];
     token.id = sample_token(own, options.sampling,
                             options.drawn_before + static_cast<std::uint64_t>(sequence.drawn));
+    if (!options.log_probs) return;
     const double temperature = options.sampling.temperature;
     token.log_prob = static_cast<float>(token_log_prob(own, token.id));
     token.tempered_log_prob = temperature == 1.0

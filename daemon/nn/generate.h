@@ -19,6 +19,8 @@ struct GenerateOptions {
   /// Generation ends after one of these; Model::config()'s eos ids are added if `stop_at_eos`.
   std::vector<std::int64_t> stop_tokens;
   bool stop_at_eos = true;
+  bool log_probs =
+      false;  ///< tells those of the tokens, which takes a pass over the vocabulary each
   /// Tokens at the end of the prompt that were drawn before, with the same seed: the next one is
   /// drawn as if this sample had drawn them.
   std::uint64_t drawn_before = 0;
@@ -40,7 +42,8 @@ struct GeneratedToken {
   std::size_t sequence = 0;
   std::int64_t id = 0;
   bool last = false;  ///< of its sequence
-  /// By token_log_prob: of the model's own softmax, and at the temperature that it was drawn with.
+  /// By token_log_prob: of the model's own softmax, and at the temperature that it was drawn with;
+  /// 0 unless they were asked for.
   float log_prob = 0.0f, tempered_log_prob = 0.0f;
 };
 

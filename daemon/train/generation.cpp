@@ -102,6 +102,7 @@ nn::GenerateOptions make_generate_options(const SampleStart& start) {
   options.sampling.top_k = params.top_k();
   options.sampling.seed = params.seed();
   options.drawn_before = start.drawn_before;
+  options.log_probs = start.log_probs;
   return options;
 }
 

@@ -96,6 +96,7 @@ struct SampleStart {
   v1::SamplingParams params;
   /// Tokens at the end of the prompt that another sample of the same seed has drawn.
   std::uint64_t drawn_before = 0;
+  bool log_probs = false;  ///< its tokens tell theirs
 };
 
 /// One token of a sample.
@@ -104,7 +105,7 @@ struct SampledToken {
   std::int64_t id = 0;
   bool last = false;  ///< of its sequence
   /// Under the model's own softmax over all tokens, and under that at the temperature it was drawn
-  /// with (equal at 1; 0 at temperature 0).
+  /// with (equal at 1; 0 at temperature 0). Both 0 unless the sequence began with log_probs.
   float log_prob = 0.0f, tempered_log_prob = 0.0f;
 };
 

@@ -121,7 +121,9 @@ class ModelSteppedRun final : public SteppedRun {
   }
 
   std::unique_ptr<Sample> begin_sample(const std::vector<SampleStart>& sequences) override {
-    return model_->begin_sample(sequences);
+    std::vector<SampleStart> starts = sequences;
+    for (SampleStart& start : starts) start.log_probs = true;
+    return model_->begin_sample(starts);
   }
 
  private:

@@ -89,7 +89,7 @@ class SteppedRun {
   /// before anything is written. Gradients since the last optim_step are dropped.
   virtual void set_parameters(const std::vector<v1::ParameterValue>& values) = 0;
 
-  /// As Run::begin_sample.
+  /// As Run::begin_sample, with log-probs.
   virtual std::unique_ptr<Sample> begin_sample(const std::vector<SampleStart>& sequences) = 0;
 };
 
