@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "daemon/train/resolve_plan.h"
 #include "daemon/train/run.h"
 #include "kernels/base/error.h"
 
@@ -35,14 +36,10 @@ bool depends_on_ranks(const std::string& field) {
 /// older daemon resolved names no way: it pulled its keys.
 void keep_rotate(const v1::RunConfig& given, const v1::RunConfig& resolved,
                  v1::ParallelPlan* plan) {
-  const auto open = [](const v1::RunConfig& c) {
-    const std::string& rotate = c.plan().context_parallel().rotate();
-    return rotate.empty() || rotate == "auto";
-  };
-  if (!open(given) || resolved.mesh().cp() <= 1) return;
+  if (!rotate_is_auto(given.plan()) || resolved.mesh().cp() <= 1) return;
   const v1::ContextParallelPlan& before = resolved.plan().context_parallel();
   v1::ContextParallelPlan& kept = *plan->mutable_context_parallel();
-  kept.set_rotate(open(resolved) ? "pull" : before.rotate());
+  kept.set_rotate(rotate_is_auto(resolved.plan()) ? "pull" : before.rotate());
   kept.set_ulysses_degree(before.ulysses_degree());
 }
 

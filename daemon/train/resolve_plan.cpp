@@ -178,6 +178,11 @@ void resolve_mesh_and_plan(v1::RunConfig& config, int world_size) {
   resolve_plan(plan, config.mesh(), world_size);
 }
 
+bool rotate_is_auto(const v1::ParallelPlan& plan) {
+  const std::string& rotate = plan.context_parallel().rotate();
+  return rotate.empty() || rotate == "auto";
+}
+
 void resolve_rotate(v1::RunConfig& config, const nn::ModelConfig& model, int ranks_per_host) {
   if (config.mesh().cp() <= 1) return;
   const v1::TrainingConfig& training = config.training();

@@ -15,6 +15,8 @@ namespace meshloom::train {
 /// Unimplemented with the field in the metadata.
 void resolve_mesh_and_plan(v1::RunConfig& config, int world_size);
 
+/// Whether a plan leaves open how keys travel along cp.
+bool rotate_is_auto(const v1::ParallelPlan& plan);
 /// Writes out which way of moving keys run.plan.context_parallel.rotate: auto is, if cp has more
 /// than one rank. Mesh, dtype, sequence and micro batch are resolved.
 void resolve_rotate(v1::RunConfig& config, const nn::ModelConfig& model, int ranks_per_host);

@@ -9,6 +9,7 @@
 #include "daemon/train/data/data_identity.h"
 #include "daemon/train/dtype_choice.h"
 #include "daemon/train/model_source.h"
+#include "daemon/train/resolve_plan.h"
 #include "daemon/train/run.h"
 #include "kernels/base/error.h"
 
@@ -71,11 +72,6 @@ void check_data(const Json& before, const Json& now, const std::string& label) {
 void keep_dtype(const Manifest& manifest, v1::ParallelPlan* plan) {
   const Json dtype = value_of(value_of(Json::parse(manifest.run_config), "plan"), "dtype");
   if (dtype.is_string()) plan->set_dtype(dtype.get<std::string>());
-}
-
-bool rotate_is_auto(const v1::ParallelPlan& plan) {
-  const std::string& rotate = plan.context_parallel().rotate();
-  return rotate.empty() || rotate == "auto";
 }
 
 /// Runs whose config names no way pulled their keys.
