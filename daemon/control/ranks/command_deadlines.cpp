@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "daemon/control/ranks/stepped_verbs.h"
+#include "daemon/control/ranks/rank_command.h"
 #include "daemon/nn/models/model_config.h"
 #include "daemon/train/model_source.h"
 #include "kernels/base/error.h"
@@ -31,23 +31,6 @@ double bytes_below(const fs::path& folder) {
     if (!no_size) bytes += static_cast<double>(size);
   }
   return bytes;
-}
-
-/// The run that a command is about; empty: none.
-std::string run_of(const v1::RankCommand& command) {
-  switch (command.verb_case()) {
-    case v1::RankCommand::kCreateRun: return command.create_run().run();
-    case v1::RankCommand::kForwardBackward: return command.forward_backward().run();
-    case v1::RankCommand::kOptimStep: return command.optim_step().run();
-    case v1::RankCommand::kEvaluate: return command.evaluate().run();
-    case v1::RankCommand::kSaveState: return command.save_state().run();
-    case v1::RankCommand::kExport: return command.export_().run();
-    case v1::RankCommand::kSample: return command.sample().run();
-    case v1::RankCommand::kAdvanceSample: return command.advance_sample().run();
-    case v1::RankCommand::kDeleteRun: return command.delete_run().run();
-    case v1::RankCommand::kCreateSteppedRun: return command.create_stepped_run().run();
-    default: return stepped_run_of(command);
-  }
 }
 
 /// Tokens of all samples.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "daemon/control/net/status.h"
+#include "daemon/control/ranks/rank_command.h"
 #include "daemon/control/ranks/rank_error.h"
 #include "kernels/base/log.h"
 
@@ -18,12 +19,6 @@ struct Executor::Pending {
 };
 
 namespace {
-
-std::string verb_name(const v1::RankCommand& command) {
-  const auto* oneof = v1::RankCommand::descriptor()->FindOneofByName("verb");
-  const auto* field = command.GetReflection()->GetOneofFieldDescriptor(command, oneof);
-  return field ? field->name() : "nothing";
-}
 
 void check_size(const v1::RankCommand& command) {
   const std::size_t bytes = command.ByteSizeLong();

@@ -6,6 +6,7 @@
 
 #include "daemon/control/host/memory_use.h"
 #include "daemon/control/net/status.h"
+#include "daemon/control/ranks/rank_command.h"
 #include "daemon/control/ranks/rank_error.h"
 #include "daemon/control/ranks/stepped_verbs.h"
 #include "daemon/train/status_agreement.h"
@@ -111,7 +112,7 @@ void RankWorker::dispatch(const v1::RankCommand& command, v1::RankResult* result
     case v1::RankCommand::kDeleteRun: return delete_run(command.delete_run().run());
     default: break;
   }
-  const std::string name = stepped_run_of(command);
+  const std::string name = run_of(command);
   if (name.empty()) throw InternalError(fmt::format("rank {}: a command without a verb", rank_));
   train::SteppedRun* run = live(name).stepped.get();
   if (!run) throw FailedPrecondition(fmt::format("run \"{}\" is a job's", name), "RUN_OF_JOB");

@@ -5,19 +5,6 @@
 
 namespace meshloom::control {
 
-std::string stepped_run_of(const v1::RankCommand& command) {
-  switch (command.verb_case()) {
-    case v1::RankCommand::kLoss: return command.loss().run();
-    case v1::RankCommand::kPoison: return command.poison().run();
-    case v1::RankCommand::kApplyGradients: return command.apply_gradients().run();
-    case v1::RankCommand::kWriteState: return command.write_state().run();
-    case v1::RankCommand::kLoadState: return command.load_state().run();
-    case v1::RankCommand::kGetParameters: return command.get_parameters().run();
-    case v1::RankCommand::kSetParameters: return command.set_parameters().run();
-    default: return {};
-  }
-}
-
 void run_stepped_verb(train::SteppedRun& run, const v1::RankCommand& command,
                       v1::RankResult* result) {
   switch (command.verb_case()) {
