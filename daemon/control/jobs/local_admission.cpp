@@ -60,46 +60,42 @@ fs::path LocalAdmission::model_folder(const v1::RunConfig& resolved) {
 }
 
 Admitted LocalAdmission::admit(const v1::JobSpec& spec) {
-  const auto hold =
-      base::with_field("run.model.name", [&] { return hold_model(spec.run().model()); });
-  return calls_.run<Admitted>([this, spec, hold] {
-    state_.check_in_place();
-    Admitted job;
-    job.hold = hold;
-    const fs::path folder =
-        base::with_field("run.model.name", [&] { return find_model(spec.run().model()); });
-    job.resolved = train::resolve_run_config(spec.run(), options_.world_size, options_.data_dir,
-                                             &job.warnings, folder, ranks_per_host(options_));
-    if (!folder.empty())
-      job.resolved.mutable_model()->set_name(parse_model_name(spec.run().model().name()));
-    resolve_resume(spec.run(), &job.resolved, store_, state_, options_.data_dir, folder);
-    const nn::ModelConfig model =
-        train::load_model_config(job.resolved.model(), options_.data_dir, folder);
-    if (auto note = memory_.check_job(job.resolved, model, spec.overcommit()))
-      job.warnings.push_back(std::move(*note));
-    return job;
-  });
+  return admit_config(
+      spec.run(), spec.overcommit(),
+      [this, spec](const fs::path& folder, std::vector<std::string>* warnings) {
+        v1::RunConfig resolved =
+            train::resolve_run_config(spec.run(), options_.world_size, options_.data_dir, warnings,
+                                      folder, ranks_per_host(options_));
+        resolve_resume(spec.run(), &resolved, store_, state_, options_.data_dir, folder);
+        return resolved;
+      });
 }
 
 Admitted LocalAdmission::admit_run(const v1::RunSpec& spec) {
-  const v1::ModelSource& source = spec.config().model();
-  const auto hold = base::with_field("run.model.name", [&] { return hold_model(source); });
-  return calls_.run<Admitted>([this, spec, hold] {
+  return admit_config(spec.config(), spec.overcommit(),
+                      [this, spec](const fs::path& folder, std::vector<std::string>* warnings) {
+                        return train::resolve_stepped_config(spec.config(), options_.world_size,
+                                                             options_.data_dir, folder, warnings,
+                                                             ranks_per_host(options_));
+                      });
+}
+
+Admitted LocalAdmission::admit_config(const v1::RunConfig& given, bool overcommit,
+                                      const Resolve& resolve) {
+  const auto hold = base::with_field("run.model.name", [&] { return hold_model(given.model()); });
+  return calls_.run<Admitted>([this, source = given.model(), overcommit, resolve, hold] {
     state_.check_in_place();
-    Admitted run;
-    run.hold = hold;
-    const fs::path folder =
-        base::with_field("run.model.name", [&] { return find_model(spec.config().model()); });
-    run.resolved =
-        train::resolve_stepped_config(spec.config(), options_.world_size, options_.data_dir, folder,
-                                      &run.warnings, ranks_per_host(options_));
+    Admitted admitted;
+    admitted.hold = hold;
+    const fs::path folder = base::with_field("run.model.name", [&] { return find_model(source); });
+    admitted.resolved = resolve(folder, &admitted.warnings);
     if (!folder.empty())
-      run.resolved.mutable_model()->set_name(parse_model_name(spec.config().model().name()));
+      admitted.resolved.mutable_model()->set_name(parse_model_name(source.name()));
     const nn::ModelConfig model =
-        train::load_model_config(run.resolved.model(), options_.data_dir, folder);
-    if (auto note = memory_.check_job(run.resolved, model, spec.overcommit()))
-      run.warnings.push_back(std::move(*note));
-    return run;
+        train::load_model_config(admitted.resolved.model(), options_.data_dir, folder);
+    if (auto note = memory_.check_job(admitted.resolved, model, overcommit))
+      admitted.warnings.push_back(std::move(*note));
+    return admitted;
   });
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -52,6 +53,10 @@ class LocalAdmission final : public Admission {
   bool hanging() const { return calls_.running() > 0 || loads_.running() > 0; }
 
  private:
+  /// Resolves a config, whose model lies in `folder` if it names one.
+  using Resolve = std::function<v1::RunConfig(const std::filesystem::path& folder,
+                                              std::vector<std::string>* warnings)>;
+  Admitted admit_config(const v1::RunConfig& given, bool overcommit, const Resolve& resolve);
   /// As model_folder, on the calling thread.
   std::filesystem::path find_model(const v1::ModelSource& source) const;
   std::shared_ptr<const void> hold_model(const v1::ModelSource& source) const;
