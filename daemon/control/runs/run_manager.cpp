@@ -20,7 +20,7 @@ constexpr std::size_t kMostOpen = 100;    // runs that have not ended
 constexpr std::size_t kMostEnded = 1000;  // runs without saved states that are kept
 constexpr std::int64_t kLongestLease = 24 * 3600;
 constexpr std::int64_t kLongestGap = 3600;
-constexpr std::chrono::milliseconds kTick{20};
+constexpr std::chrono::milliseconds kTick{200};  // leases and gaps are of seconds
 
 void check_seconds(const char* field, std::int64_t seconds, std::int64_t most) {
   if (seconds < 0 || seconds > most)

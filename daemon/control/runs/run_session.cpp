@@ -194,9 +194,7 @@ v1::Operation RunSession::sample(std::int64_t epoch, const std::vector<train::Sa
     const std::lock_guard lock(mutex_);
     renewed_ = Clock::now();
     check_open(epoch);
-    if (run_.state() != v1::RUN_STATE_READY)
-      throw FailedPrecondition(fmt::format("run \"{}\" does not have the ranks yet", id_),
-                               "RUN_NOT_READY", {{"run", id_}});
+    check_ready();
     if (weights_step && *weights_step != run_.step())
       throw stale_weights(*weights_step, run_.step());
     name = operation_name(epoch, fmt::format("sample-{}", next_sample_++));
@@ -212,11 +210,15 @@ v1::Operation RunSession::sample(std::int64_t epoch, const std::vector<train::Sa
   return operation;
 }
 
-train::PromptLimits RunSession::prompt_limits() const {
-  const std::lock_guard lock(mutex_);
+void RunSession::check_ready() const {
   if (run_.state() != v1::RUN_STATE_READY)
     throw FailedPrecondition(fmt::format("run \"{}\" does not have the ranks yet", id_),
                              "RUN_NOT_READY", {{"run", id_}});
+}
+
+train::PromptLimits RunSession::prompt_limits() const {
+  const std::lock_guard lock(mutex_);
+  check_ready();
   return limits_;
 }
 

@@ -59,6 +59,12 @@ void link_blob(const fs::path& blob, const fs::path& name) {
   if (::link(blob.c_str(), name.c_str()) != 0) base::throw_io_error("cannot link", name, errno);
 }
 
+/// To look at headers alone: the file has not been finished.
+void link_incoming(const fs::path& incoming, const fs::path& name) {
+  if (::symlink(incoming.c_str(), name.c_str()) != 0)
+    base::throw_io_error("cannot link", name, errno);
+}
+
 /// What of an upload must be there before a model's headers can be looked at.
 void check_there(const UploadStore::Content& content, const std::string& field, bool whole) {
   const v1::StoredUpload& upload = content.upload;
@@ -214,7 +220,7 @@ void ModelStore::take_uploads(const std::string& client, const v1::CreateModelRe
     if (content.upload.complete())
       link_blob(content.path, folder / name);
     else
-      fs::create_symlink(content.path, folder / name);
+      link_incoming(content.path, folder / name);
     v1::StoredModelFile& item = *model->add_files();
     item.set_name(name);
     item.set_size_bytes(content.upload.size_bytes());
