@@ -145,6 +145,9 @@ __attribute__((target("amx-tile,amx-bf16"))) double tile_once(std::int64_t round
   TileConfig config;
   std::fill(config.column_bytes, config.column_bytes + 8, std::uint16_t{64});
   std::fill(config.rows, config.rows + 8, std::uint8_t{16});
+  // GCC 12's intrinsic says that it reads eight bytes: without this the compiler drops the stores
+  // to the other 56.
+  __asm__ volatile("" : : "r"(&config) : "memory");
   _tile_loadconfig(&config);
   _tile_zero(0);
   _tile_zero(1);
