@@ -110,6 +110,8 @@ CpuClass settle() {
   return wanted;
 }
 
+bool model_tiles = false;
+
 }  // namespace
 
 const char* cpu_class_name(CpuClass cpu_class) {
@@ -133,6 +135,14 @@ CpuClass cpu_class() {
   static const CpuClass in_use = settle();
   return in_use;
 }
+
+TileRegisters tile_registers() {
+  if (!bfloat16_dot_products()) return TileRegisters::kNone;
+  if (cpu_class() >= CpuClass::kAmx) return TileRegisters::kAmx;
+  return model_tiles ? TileRegisters::kModel : TileRegisters::kNone;
+}
+
+void force_model_tiles(bool model) { model_tiles = model; }
 
 bool bfloat16_dot_products() { return cpu_class() >= CpuClass::kAvx512Bf16 && runs_avx512(); }
 

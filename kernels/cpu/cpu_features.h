@@ -33,6 +33,15 @@ CpuClass cpu_class();
 /// instruction set of own kernels is not forced below.
 bool bfloat16_dot_products();
 
+/// Which tile registers (matrix_tiles.h) own kernels multiply bfloat16 with now: those of AMX where
+/// the class has them and the instruction set of own kernels is not forced below.
+enum class TileRegisters { kNone, kModel, kAmx };
+TileRegisters tile_registers();
+
+/// From now on all own kernels of the process use the model where the CPU has none, or no longer:
+/// for tests. It needs AVX512_BF16. Not to be called while kernels run.
+void force_model_tiles(bool model);
+
 /// What `dtype: auto` means on a CPU of this class for a model of so many channels (hidden size):
 /// bfloat16 where that trains faster than float32, else float32. A fixed table; nothing is timed.
 DType fast_dtype(CpuClass cpu_class, std::int64_t channels);

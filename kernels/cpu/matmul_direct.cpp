@@ -52,7 +52,11 @@ std::optional<DirectProduct> DirectProduct::plan(Threads threads, const TensorVi
       break;
     case MatmulProvider::kPacked:
       if (!runs_avx512() || !product.fits_target()) return {};
-      product.packed_ = plan_packed_product(product.gemm_, {a.dtype, product.result_}, threads);
+      product.packed_ = plan_packed_product(
+          product.gemm_,
+          {a.dtype, product.result_,
+           a.dtype == DType::kBFloat16 && tile_registers() != TileRegisters::kNone},
+          threads);
       product.provider_bytes_ = product.packed_.scratch_bytes();
       break;
     case MatmulProvider::kOneDnnMatmul: {

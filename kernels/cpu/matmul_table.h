@@ -13,7 +13,7 @@ namespace meshloom::kernels::cpu {
 
 /// Raised whenever an entry or the order of a kernel's sums changes, and stored in checkpoints:
 /// numbers are bitwise comparable within one version.
-inline constexpr int kMatmulTableVersion = 5;
+inline constexpr int kMatmulTableVersion = 6;
 
 enum class MatmulProvider : std::uint8_t {
   kOneDnnSgemm,   ///< float32, oneDNN's BLAS-like entry: no primitive, no extra memory

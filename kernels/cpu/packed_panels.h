@@ -17,6 +17,7 @@
 
 #include "kernels/base/half.h"
 #include "kernels/cpu/bf16_pair.h"
+#include "kernels/cpu/matrix_tiles.h"
 #include "kernels/cpu/simd.h"
 
 #if HWY_TARGET == HWY_AVX3
@@ -178,12 +179,14 @@ void pack_across(std::uint32_t* HWY_RESTRICT to, std::int64_t panel_step,
 }
 
 /// Panels of kWidth lines: to[p * kWidth * depth + i * kWidth + j] = element i of line p * kWidth +
-/// j, of `count` lines and their next `values` values (depth elements). Lines behind `count` are 0.
+/// j, of `count` lines and their next `values` values, which are `depth` elements or fewer. Lines
+/// behind `count` and elements behind `values` are 0.
 template <typename Element, int kWidth>
-void pack_panels(Element* to, const Lines<Element>& lines, std::int64_t count,
-                 std::int64_t values) {
+void pack_panels(Element* to, const Lines<Element>& lines, std::int64_t count, std::int64_t values,
+                 std::int64_t depth) {
   auto* bits = reinterpret_cast<std::uint32_t*>(to);
-  const std::int64_t panel_step = kWidth * elements_of<Element>(values);
+  const std::int64_t panel_step = kWidth * depth;
+  const std::int64_t filled = kWidth * elements_of<Element>(values);
   constexpr std::int64_t kGroup = kWidth < 16 ? 8 : 5;
   const std::int64_t whole = lines.dense ? 0 : count / kWidth;
   for (std::int64_t p = 0; p < whole; p += kGroup)
@@ -197,6 +200,47 @@ void pack_panels(Element* to, const Lines<Element>& lines, std::int64_t count,
     else
       pack_singly<Element, kWidth>(bits + p * panel_step, rest, 0, left, values);
   }
+  for (std::int64_t p = 0; filled < panel_step && p * kWidth < count; ++p)
+    std::fill(bits + p * panel_step + filled, bits + (p + 1) * panel_step, 0u);
+}
+
+// One tile of pairs, 16 lines by 16 pairs one behind the other: lines from `count` on and values
+// from `values` on are 0.
+inline void pack_tile(std::uint32_t* to, const Lines<Bf16Pair>& lines, std::int64_t count,
+                      std::int64_t values) {
+  constexpr int kSide = static_cast<int>(kTileSide);
+  constexpr std::int64_t kValues = 2 * kTileSide;
+  if (count < kSide || values < kValues) {
+    const std::int64_t step = lines.dense ? 1 : lines.ld;
+    std::fill_n(to, kSide * kSide, 0u);
+    for (std::int64_t r = 0; r < std::min<std::int64_t>(count, kSide); ++r) {
+      const bfloat16* line = lines.data + (lines.dense ? r * lines.ld : r);
+      for (std::int64_t i = 0; 2 * i < std::min(values, kValues); ++i)
+        to[r * kSide + i] = element_bits<Bf16Pair>(line, step, i, values);
+    }
+  } else if (lines.dense) {
+    for (std::int64_t r = 0; r < kSide; ++r)
+      _mm512_storeu_si512(to + r * kSide, _mm512_loadu_si512(lines.data + r * lines.ld));
+  } else {
+    alignas(64) std::uint32_t across[kSide * kSide];
+    pack_across<Bf16Pair, kSide>(across, 0, lines, 1, kValues);
+    transpose_lines<kSide>(reinterpret_cast<const std::uint8_t*>(across), kSide * sizeof(*to), to,
+                           kSide);
+  }
+}
+
+/// Tiles of 16 lines by 16 pairs for the tile registers, of 16 lines after the other: to[(l * depth
+/// + i) * 16 ..] = tile of lines 16 * l and pairs i, of `count` lines and their next `values`
+/// values. `depth` is a multiple of 16 pairs; what is behind `count` and `values` is 0.
+inline void pack_tiles(Bf16Pair* to, const Lines<Bf16Pair>& lines, std::int64_t count,
+                       std::int64_t values, std::int64_t depth) {
+  auto* bits = reinterpret_cast<std::uint32_t*>(to);
+  // Two tiles of values that lie next to each other fill a cache line.
+  constexpr std::int64_t kGroup = 2 * kTileSide;
+  for (std::int64_t first = 0; first < count; first += kGroup)
+    for (std::int64_t i = 0; i < depth; i += kTileSide)
+      for (std::int64_t l = first; l < std::min(first + kGroup, count); l += kTileSide)
+        pack_tile(bits + l * depth + i * kTileSide, lines.at(l, 2 * i), count - l, values - 2 * i);
 }
 
 }  // namespace packed

@@ -13,13 +13,29 @@ namespace meshloom::kernels::cpu {
 /// (bfloat16_dot_products()); y is float32 or, of bfloat16 operands, bfloat16.
 struct PackedTypes {
   DType operands = DType::kFloat32, y = DType::kFloat32;
+  /// Of bfloat16 operands: by the tile registers of AMX, or their model where the CPU has none.
+  bool tiles = false;
 };
 
-/// A register tile: rows of a by columns of b, with three vectors per row.
-inline constexpr std::int64_t kPackedRows = 8;
-inline constexpr std::int64_t kPackedColumns = 48;
-/// Columns of b that are packed at once: they fill less than half of a second-level cache of 1 MiB.
-inline constexpr std::int64_t kBlockColumns = 3 * kPackedColumns;
+/// What is computed at a time.
+struct PackedShape {
+  std::int64_t rows, columns;  ///< of y whose sums are in registers
+  std::int64_t block_columns;  ///< of b, packed at once: they stay in the second-level cache
+  std::int64_t least_depth;    ///< elements along k are padded with zeros to a multiple of it
+  std::int64_t most_depth;     ///< elements along k that are summed before sums go to memory
+  std::int64_t most_rows;      ///< of a tile of y
+  std::int64_t least_work;     ///< products of a task: it takes longer than waking a thread for it
+};
+/// Three vectors per row. 8 rows of a fill half of a first-level cache of 48 KiB, a block of b less
+/// than half of a second-level cache of 1 MiB, where a tile's sums stay as well.
+inline constexpr PackedShape kVectorShape{8, 48, 144, 1, 768, 512, 1 << 19};
+/// Two by two tile registers. They multiply so fast that b is to be packed for many rows of a;
+/// a block of b fills less than half of a second-level cache of 2 MiB.
+inline constexpr PackedShape kMatrixShape{32, 32, 384, 16, 512, 1024, 1 << 22};
+
+constexpr const PackedShape& packed_shape(const PackedTypes& types) {
+  return types.tiles ? kMatrixShape : kVectorShape;
+}
 
 /// Tasks are tiles of y; a task computes one part of k after the other.
 struct PackedPlan {

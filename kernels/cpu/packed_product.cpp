@@ -3,8 +3,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <type_traits>
 
 #include "kernels/base/error.h"
+#include "kernels/base/integer_math.h"
+#include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/matrix_tiles.h"
+#include "kernels/cpu/native_bfloat16.h"
 #include "kernels/cpu/span_workspace.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -29,8 +34,7 @@ using packed::Value;
 using tile::F32;
 using tile::V;
 
-constexpr int kRows = static_cast<int>(kPackedRows);
-constexpr std::int64_t kLanes = kPackedColumns / 3;
+constexpr std::int64_t kLanes = kVectorShape.columns / 3;
 
 // Where a register tile's sums go.
 template <typename Out>
@@ -65,45 +69,18 @@ HWY_INLINE void store_columns(V v, T* p, std::int64_t count) {
   simd::store_n(F32(), v, p, static_cast<std::size_t>(count));
 }
 
-// A register tile's sums: its rows are kPackedColumns apart.
-using Tile = float[kPackedRows * kPackedColumns];
-
-// kRows rows of a (one behind the other in a panel, or row_step apart where they lie) by kVectors
-// vectors of b's columns. It does nothing else, so that all sums stay in registers.
-template <int kVectors, bool kPanel, typename Element>
-HWY_NOINLINE void multiply_tile(std::int64_t depth, const Element* a, std::int64_t row_step,
-                                const Element* b, Tile& sums) {
-  V acc[kRows][kVectors];
-  tile::clear(acc);
-  if constexpr (kPanel)
-    tile::multiply<kRows, kVectors, 1, kRows>(depth, a, b, kPackedColumns, acc);
-  else
-    tile::multiply_rows<kRows, kVectors>(depth, a, row_step, b, kPackedColumns, acc);
-#pragma GCC unroll 8
-  for (int m = 0; m < kRows; ++m)
-#pragma GCC unroll 3
-    for (int v = 0; v < kVectors; ++v)
-      hn::Store(acc[m][v], F32(), sums + m * kPackedColumns + v * kLanes);
-}
-
-template <bool kPanel, typename Element>
-void multiply_tile(std::int64_t depth, const Element* a, std::int64_t row_step, const Element* b,
-                   std::int64_t columns, Tile& sums) {
-  if (columns > 2 * kLanes) return multiply_tile<3, kPanel>(depth, a, row_step, b, sums);
-  if (columns > kLanes) return multiply_tile<2, kPanel>(depth, a, row_step, b, sums);
-  multiply_tile<1, kPanel>(depth, a, row_step, b, sums);
-}
-
+// The sums of `rows` rows, `ld` apart, and `columns` columns, to where they go.
 template <typename Out>
-void store_tile(const Tile& tile, const Target<Out>& to, std::int64_t rows, std::int64_t columns) {
+void store_sums(const float* sums, std::int64_t ld, const Target<Out>& to, std::int64_t rows,
+                std::int64_t columns) {
   for (std::int64_t m = 0; m < rows; ++m) {
     for (std::int64_t column = 0; column < columns; column += kLanes) {
       const std::int64_t count = columns - column;
-      float* sums = to.sums + m * to.ld_sums + column;
-      V value = hn::Load(F32(), tile + m * kPackedColumns + column);
-      if (to.add_sums) value = hn::Add(value, load_columns(sums, count));
+      float* former = to.sums + m * to.ld_sums + column;
+      V value = hn::Load(F32(), sums + m * ld + column);
+      if (to.add_sums) value = hn::Add(value, load_columns(former, count));
       if (!to.last) {
-        store_columns(value, sums, count);
+        store_columns(value, former, count);
         continue;
       }
       Out* y = to.y + m * to.ldy + column;
@@ -123,10 +100,112 @@ void prefetch_tile(const T* p, std::int64_t ld, std::int64_t rows, std::int64_t 
       __builtin_prefetch(p + m * ld + column, 1, 3);
 }
 
+// What a worker computes at a time, by multiply-adds of vectors: rows of a are read in panels of
+// kRows, or where they lie.
+template <typename ElementType>
+class VectorUnit {
+ public:
+  using Element = ElementType;
+  static constexpr PackedShape kShape = kVectorShape;
+
+  static void pack_a(Element* to, const Lines<Element>& lines, std::int64_t count,
+                     std::int64_t values, std::int64_t depth) {
+    packed::pack_panels<Element, kRows>(to, lines, count, values, depth);
+  }
+
+  // The first of them (row_step 0) or a row where it lies, the next row_step further on.
+  template <typename Out>
+  void multiply(std::int64_t depth, const Element* a, std::int64_t row_step, const Element* b,
+                const Target<Out>& to, std::int64_t rows, std::int64_t columns) {
+    if (to.add_sums || !to.last) prefetch_tile(to.sums, to.ld_sums, rows, columns);
+    if (to.last) prefetch_tile(to.y, to.ldy, rows, columns);
+    if (row_step == 0)
+      multiply_columns<true>(depth, a, row_step, b, columns);
+    else
+      multiply_columns<false>(depth, a, row_step, b, columns);
+    store_sums(sums_, kShape.columns, to, rows, columns);
+  }
+
+ private:
+  static constexpr int kRows = static_cast<int>(kShape.rows);
+
+  template <bool kPanel>
+  void multiply_columns(std::int64_t depth, const Element* a, std::int64_t row_step,
+                        const Element* b, std::int64_t columns) {
+    if (columns > 2 * kLanes) return multiply_vectors<3, kPanel>(depth, a, row_step, b);
+    if (columns > kLanes) return multiply_vectors<2, kPanel>(depth, a, row_step, b);
+    multiply_vectors<1, kPanel>(depth, a, row_step, b);
+  }
+
+  // kRows rows of a (one behind the other in a panel, or row_step apart where they lie) by kVectors
+  // vectors of b's columns. It does nothing else, so that all sums stay in registers.
+  template <int kVectors, bool kPanel>
+  HWY_NOINLINE void multiply_vectors(std::int64_t depth, const Element* a, std::int64_t row_step,
+                                     const Element* b) {
+    V acc[kRows][kVectors];
+    tile::clear(acc);
+    if constexpr (kPanel)
+      tile::multiply<kRows, kVectors, 1, kRows>(depth, a, b, kShape.columns, acc);
+    else
+      tile::multiply_rows<kRows, kVectors>(depth, a, row_step, b, kShape.columns, acc);
+#pragma GCC unroll 8
+    for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 3
+      for (int v = 0; v < kVectors; ++v)
+        hn::Store(acc[m][v], F32(), sums_ + m * kShape.columns + v * kLanes);
+  }
+
+  alignas(64) float sums_[kShape.rows * kShape.columns];
+};
+
+// The same by tile registers. Sums of former parts of k are their first values.
+template <typename Tiles>
+class MatrixUnit {
+ public:
+  using Element = Bf16Pair;
+  static constexpr PackedShape kShape = kMatrixShape;
+
+  static void pack_a(Bf16Pair* to, const Lines<Bf16Pair>& lines, std::int64_t count,
+                     std::int64_t values, std::int64_t depth) {
+    packed::pack_tiles(to, lines, count, values, depth);
+  }
+
+  template <typename Out>
+  void multiply(std::int64_t depth, const Bf16Pair* a, std::int64_t, const Bf16Pair* b,
+                const Target<Out>& to, std::int64_t rows, std::int64_t columns) {
+    const TileOperands in{depth,         a, kTileSide, kTileSide * kTileSide, kTileSide * depth, b,
+                          kShape.columns};
+    // Registers are loaded and stored whole.
+    const bool whole = rows == kShape.rows && columns == kShape.columns;
+    const bool as_it_is = !to.last || (std::is_same_v<Out, float> && to.bias == nullptr);
+    const float* from = !to.add_sums ? nullptr : whole ? to.sums : former_sums(to, rows, columns);
+    const std::int64_t ld_from = whole ? to.ld_sums : kShape.columns;
+    if (whole && as_it_is)
+      return multiply_tiles(tiles_, rows, columns, in, from, ld_from, to.sums, to.ld_sums);
+    multiply_tiles(tiles_, rows, columns, in, from, ld_from, sums_, kShape.columns);
+    Target<Out> rest = to;
+    rest.add_sums = false;
+    store_sums(sums_, kShape.columns, rest, rows, columns);
+  }
+
+ private:
+  template <typename Out>
+  const float* former_sums(const Target<Out>& to, std::int64_t rows, std::int64_t columns) {
+    for (std::int64_t m = 0; m < rows; ++m)
+      std::copy_n(to.sums + m * to.ld_sums, columns, sums_ + m * kShape.columns);
+    return sums_;
+  }
+
+  Tiles tiles_;
+  alignas(64) float sums_[kShape.rows * kShape.columns] = {};
+};
+
 // One worker's way through tiles of y.
-template <typename Element, typename Out>
+template <typename Unit, typename Out>
 class Worker {
  public:
+  using Element = typename Unit::Element;
+
   Worker(const Gemm& g, const PackedPlan& plan, const float* bias, std::byte* scratch)
       : g_(g),
         plan_(plan),
@@ -144,57 +223,51 @@ class Worker {
     const std::int64_t end = std::min(begin + plan_.tile_columns, g_.n);
     // Where y holds the sums between parts of k, a is packed once for all columns of the tile; else
     // the columns come one block at a time, so that their sums stay in the cache.
-    const std::int64_t step = plan_.keeps_sums ? kBlockColumns : end - begin;
+    const std::int64_t step = plan_.keeps_sums ? kShape.block_columns : end - begin;
     for (std::int64_t first = begin; first < end; first += step)
       for (std::int64_t k = 0; k < g_.k; k += plan_.part_depth)
         run_part(k, first, std::min(first + step, end));
   }
 
  private:
+  static constexpr PackedShape kShape = Unit::kShape;
+  static constexpr std::int64_t kRows = kShape.rows;
+
   // Values [k, k + part_depth) of all rows of the tile and these columns.
   void run_part(std::int64_t k, std::int64_t begin, std::int64_t end) {
     values_ = std::min(plan_.part_depth, g_.k - k);
-    depth_ = elements_of<Element>(values_);
+    depth_ = round_up(elements_of<Element>(values_), kShape.least_depth);
     if (plan_.packs_a) pack_a(k);
-    for (std::int64_t column = begin; column < end; column += kBlockColumns)
-      run_block(k, column, std::min(column + kBlockColumns, end));
+    for (std::int64_t column = begin; column < end; column += kShape.block_columns)
+      run_block(k, column, std::min(column + kShape.block_columns, end));
   }
 
-  void pack_a(std::int64_t k) {
-    packed::pack_panels<Element, kRows>(a_panels_, a_.at(row_, k), rows_, values_);
-  }
+  void pack_a(std::int64_t k) { Unit::pack_a(a_panels_, a_.at(row_, k), rows_, values_, depth_); }
 
   void run_block(std::int64_t k, std::int64_t begin, std::int64_t end) {
-    packed::pack_panels<Element, static_cast<int>(kPackedColumns)>(b_panels_, b_.at(begin, k),
-                                                                   end - begin, values_);
+    packed::pack_panels<Element, static_cast<int>(kShape.columns)>(b_panels_, b_.at(begin, k),
+                                                                   end - begin, values_, depth_);
     const Target<Out> to = target(k, begin);
     std::int64_t i = 0;
     for (; i + kRows <= rows_; i += kRows) {
       if (plan_.packs_a) {
-        run_rows<true>(a_panels_ + i * depth_, 0, to, i, kRows, end - begin);
+        run_rows(a_panels_ + i * depth_, 0, to, i, kRows, end - begin);
       } else {
         const auto* rows = reinterpret_cast<const Element*>(a_.at(row_ + i, k).data);
-        run_rows<false>(rows, a_.ld / kPerElement<Element>, to, i, kRows, end - begin);
+        run_rows(rows, a_.ld / kPerElement<Element>, to, i, kRows, end - begin);
       }
     }
     if (i == rows_) return;
     Element* rest = plan_.packs_a ? a_panels_ + i * depth_ : a_panels_;
-    if (!plan_.packs_a)
-      packed::pack_panels<Element, kRows>(rest, a_.at(row_ + i, k), rows_ - i, values_);
-    run_rows<true>(rest, 0, to, i, rows_ - i, end - begin);
+    if (!plan_.packs_a) Unit::pack_a(rest, a_.at(row_ + i, k), rows_ - i, values_, depth_);
+    run_rows(rest, 0, to, i, rows_ - i, end - begin);
   }
 
-  template <bool kPanel>
   void run_rows(const Element* a, std::int64_t row_step, const Target<Out>& to, std::int64_t row,
                 std::int64_t rows, std::int64_t columns) {
-    for (std::int64_t j = 0; j < columns; j += kPackedColumns) {
-      const std::int64_t count = std::min(kPackedColumns, columns - j);
-      const Target<Out> tile = to.at(row, j);
-      if (tile.add_sums || !tile.last) prefetch_tile(tile.sums, tile.ld_sums, rows, count);
-      if (tile.last) prefetch_tile(tile.y, tile.ldy, rows, count);
-      multiply_tile<kPanel>(depth_, a, row_step, b_panels_ + j * depth_, count, tile_);
-      store_tile(tile_, tile, rows, count);
-    }
+    for (std::int64_t j = 0; j < columns; j += kShape.columns)
+      unit_.multiply(depth_, a, row_step, b_panels_ + j * depth_, to.at(row, j), rows,
+                     std::min(kShape.columns, columns - j));
   }
 
   Target<Out> target(std::int64_t k, std::int64_t column) const {
@@ -209,7 +282,7 @@ class Worker {
       to.add_sums = k > 0 || g_.beta != 0.0f;
     } else {
       to.sums = sums_;
-      to.ld_sums = kBlockColumns;
+      to.ld_sums = kShape.block_columns;
       to.add_sums = k > 0;
       to.add_y = g_.beta != 0.0f;
     }
@@ -223,24 +296,37 @@ class Worker {
   Element* a_panels_;
   Element* b_panels_;
   float* sums_;
-  alignas(64) Tile tile_;
+  Unit unit_;
   std::int64_t row_ = 0, rows_ = 0;
   std::int64_t values_ = 0, depth_ = 0;  // of this part of k
 };
 
-template <typename Element, typename Out>
+template <typename Unit, typename Out>
 void work(const Gemm& g, const PackedPlan& plan, const float* bias, std::byte* scratch,
           std::atomic<std::int64_t>& next) {
-  Worker<Element, Out> worker(g, plan, bias, scratch);
+  Worker<Unit, Out> worker(g, plan, bias, scratch);
   for (std::int64_t task; (task = next.fetch_add(1)) < plan.tasks();) worker.run(task);
+}
+
+template <typename Unit>
+void work_to(const Gemm& g, const PackedPlan& plan, const float* bias, std::byte* scratch,
+             std::atomic<std::int64_t>& next) {
+  if (plan.types.y == DType::kFloat32) return work<Unit, float>(g, plan, bias, scratch, next);
+  work<Unit, bfloat16>(g, plan, bias, scratch, next);
 }
 
 void work_on(const Gemm& g, const PackedPlan& plan, const float* bias, std::byte* scratch,
              std::atomic<std::int64_t>& next) {
   const PackedTypes& types = plan.types;
-  if (types.operands == DType::kFloat32) return work<float, float>(g, plan, bias, scratch, next);
-  if (types.y == DType::kFloat32) return work<Bf16Pair, float>(g, plan, bias, scratch, next);
-  work<Bf16Pair, bfloat16>(g, plan, bias, scratch, next);
+  if (types.operands == DType::kFloat32)
+    return work<VectorUnit<float>, float>(g, plan, bias, scratch, next);
+  if (!types.tiles) return work_to<VectorUnit<Bf16Pair>>(g, plan, bias, scratch, next);
+  if (tile_registers() != TileRegisters::kAmx)
+    return work_to<MatrixUnit<ModelTiles>>(g, plan, bias, scratch, next);
+  if (types.y == DType::kFloat32)
+    return work<MatrixUnit<AmxTiles>, float>(g, plan, bias, scratch, next);
+  // Sums of tiles come so fast that rounding them in integers would take as long.
+  work<MatrixUnit<AmxTiles>, NativeBFloat16>(g, plan, bias, scratch, next);
 }
 
 #else

@@ -23,9 +23,10 @@ struct Case {
 };
 
 std::string describe(const Case& c, const PackedTypes& types) {
-  return fmt::format("[{}, {}, {}] {}{}{}{} {} -> {}", c.m, c.n, c.k, c.a_transposed ? 'T' : 'N',
+  return fmt::format("[{}, {}, {}] {}{}{}{} {} -> {}{}", c.m, c.n, c.k, c.a_transposed ? 'T' : 'N',
                      c.b_transposed ? 'T' : 'N', c.with_bias ? " bias" : "",
-                     c.accumulate ? " +" : "", dtype_name(types.operands), dtype_name(types.y));
+                     c.accumulate ? " +" : "", dtype_name(types.operands), dtype_name(types.y),
+                     types.tiles ? " by tiles" : "");
 }
 
 /// Operands with rows (or columns) that are `padding` elements apart, and what the product gives.
@@ -89,9 +90,10 @@ class Product {
 
 std::vector<PackedTypes> all_types() {
   std::vector<PackedTypes> types{{DType::kFloat32, DType::kFloat32}};
-  if (bfloat16_dot_products()) {
-    types.push_back({DType::kBFloat16, DType::kFloat32});
-    types.push_back({DType::kBFloat16, DType::kBFloat16});
+  for (const DType y : {DType::kFloat32, DType::kBFloat16}) {
+    if (bfloat16_dot_products()) types.push_back({DType::kBFloat16, y});
+    // On CPUs without tile registers by their model.
+    types.push_back({DType::kBFloat16, y, true});
   }
   return types;
 }
@@ -184,11 +186,14 @@ TEST(PackedPlan, TilesCoverTheResultAndFeedTheThreads) {
     gemm.a = {nullptr, gemm.k, random() % 2 == 0};
     gemm.b = {nullptr, gemm.n, random() % 2 == 0};
     const int threads = 1 + static_cast<int>(random() % 8);
+    const std::vector<PackedTypes> types = all_types();
     const PackedPlan plan =
-        plan_packed_product(gemm, {DType::kFloat32, DType::kFloat32}, {threads});
+        plan_packed_product(gemm, types[static_cast<std::size_t>(round) % types.size()], {threads});
+    const PackedShape& shape = packed_shape(plan.types);
     SCOPED_TRACE(fmt::format("[{}, {}, {}] on {}", gemm.m, gemm.n, gemm.k, threads));
-    EXPECT_EQ(plan.tile_rows % kPackedRows, 0);
-    EXPECT_EQ(plan.tile_columns % kPackedColumns, 0);
+    EXPECT_EQ(plan.tile_rows % shape.rows, 0);
+    EXPECT_EQ(plan.tile_columns % shape.columns, 0);
+    EXPECT_EQ(plan.part_depth % shape.least_depth, 0);
     EXPECT_GE(plan.row_tiles * plan.tile_rows, gemm.m);
     EXPECT_LT((plan.row_tiles - 1) * plan.tile_rows, gemm.m);
     EXPECT_GE(plan.column_tiles * plan.tile_columns, gemm.n);
