@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "kernels/base/integer_math.h"
+#include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/span_workspace.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -16,6 +17,7 @@
 #include "kernels/cpu/attention_pack.h"
 #include "kernels/cpu/attention_products.h"
 #include "kernels/cpu/attention_tile.h"
+#include "kernels/cpu/attention_tiles.h"
 
 #ifndef MESHLOOM_KERNELS_CPU_ATTENTION_BACKWARD_ITEM
 #define MESHLOOM_KERNELS_CPU_ATTENTION_BACKWARD_ITEM
@@ -54,8 +56,8 @@ struct BackwardScratch {
   static std::int64_t elements(std::int64_t values) { return elements_of<Element>(values); }
   static std::size_t bytes(const AttentionProblem& p) {
     const std::int64_t rows = query_rows(p);
-    return piece_bytes<Element>(rows * elements(p.dims)) +
-           piece_bytes<Element>(rows * elements(p.dims_v)) +
+    return piece_bytes<Element>(rows * elements(p.dims_across())) +
+           piece_bytes<Element>(rows * elements(p.dims_v_across())) +
            piece_bytes<Element>(elements(rows) * p.dims_padded) +
            piece_bytes<Element>(elements(rows) * p.dims_v_padded) + 2 * piece_bytes<float>(rows) +
            piece_bytes<Element>(kTile * elements(p.dims_padded)) +
@@ -68,8 +70,8 @@ struct BackwardScratch {
   BackwardScratch(SpanCutter cutter, const AttentionProblem& problem) {
     const AttentionProblem& a = problem;
     const std::int64_t rows = query_rows(a);
-    queries_across = cutter.take<Element>(rows * elements(a.dims));
-    grads_across = cutter.take<Element>(rows * elements(a.dims_v));
+    queries_across = cutter.take<Element>(rows * elements(a.dims_across()));
+    grads_across = cutter.take<Element>(rows * elements(a.dims_v_across()));
     queries = cutter.take<Element>(elements(rows) * a.dims_padded);
     grads = cutter.take<Element>(elements(rows) * a.dims_v_padded);
     lse = cutter.take<float>(rows);
@@ -100,9 +102,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 using tile::F32;
 using tile::V;
 
-template <typename Element>
+template <typename Products>
 class BackwardTiles {
  public:
+  using Element = typename Products::Element;
+
   BackwardTiles(const AttentionProblem& problem, const AttentionGrads& grads, SpanCutter memory)
       : p_(problem), grads_(grads), s_(memory, problem) {}
 
@@ -131,13 +135,13 @@ class BackwardTiles {
     const HeadRows go = head_rows(grads_.grad_o, head.b, head.h);
     for (std::int64_t t = 0; t < p_.query_tiles; ++t) {
       const std::int64_t first = t * kTile, count = std::min(kTile, p_.queries - first);
-      Element* q_across = s_.queries_across + first * elements(p_.dims);
-      Element* go_across = s_.grads_across + first * elements(p_.dims_v);
+      Element* q_across = s_.queries_across + first * elements(p_.dims_across());
+      Element* go_across = s_.grads_across + first * elements(p_.dims_v_across());
       Element* q_rows = s_.queries + elements(first) * p_.dims_padded;
       Element* go_rows = s_.grads + elements(first) * p_.dims_v_padded;
       if constexpr (kPairs) {
-        tile::pack_transposed(q_across, kTile, q, first, count, kTile, p_.dims);
-        tile::pack_transposed(go_across, kTile, go, first, count, kTile, p_.dims_v);
+        tile::pack_across(q_across, q, first, count, p_.dims, p_.dims_across());
+        tile::pack_across(go_across, go, first, count, p_.dims_v, p_.dims_v_across());
         tile::pack_row_pairs(q_rows, p_.dims_padded, q, first, count, kTile, p_.dims);
         tile::pack_row_pairs(go_rows, p_.dims_v_padded, go, first, count, kTile, p_.dims_v);
       } else {
@@ -166,9 +170,15 @@ class BackwardTiles {
     for (std::int64_t query_tile = 0; query_tile < p_.query_tiles; ++query_tile) {
       const TileMap map = map_tile(p_, head.b, query_tile, t);
       if (map.all == Seen::kNone) continue;
+      if constexpr (Products::kTiles) multiply_blocks(map, query_tile);
       for (int panel = 0; panel < map.query_panels; ++panel)
         for (int unit = 0; unit < map.key_units; ++unit)
           make_unit(head, map, query_tile, t, unit, panel);
+      if constexpr (Products::kTiles) {
+        narrow_all(map);
+        add_blocks(map, query_tile);
+        continue;
+      }
       if constexpr (kPairs) narrow(map);
       add_key_gradients(map, query_tile);
       add_query_gradients(map, query_tile);
@@ -178,7 +188,7 @@ class BackwardTiles {
   void pack_keys(std::int64_t b, std::int64_t kv, std::int64_t t) {
     const HeadRows k = head_rows(p_.in.k, b, kv), v = head_rows(p_.in.v, b, kv);
     const std::int64_t first = t * kTile, count = std::min(kTile, p_.keys - first);
-    const std::int64_t padded = (count + kUnit - 1) / kUnit * kUnit;
+    const std::int64_t padded = Products::kTiles ? kTile : round_up(count, kUnit);
     tile::pack_rows(s_.keys, elements(p_.dims_padded), k, first, count, padded, p_.dims);
     tile::pack_rows(s_.values, elements(p_.dims_v_padded), v, first, count, padded, p_.dims_v);
     if constexpr (kPairs)
@@ -188,15 +198,66 @@ class BackwardTiles {
   // Probabilities and score gradients as the products of the gradients read them.
   void narrow(const TileMap& map) {
     for (int unit = 0; unit < map.key_units; ++unit)
+      for (int panel = 0; panel < map.query_panels; ++panel)
+        if (map.used[unit][panel] != 0 || map.zero[unit][panel] != 0) narrow_unit(unit, panel);
+  }
+
+  void narrow_unit(int unit, int panel) {
+    const std::int64_t row = unit * kUnit, column = panel * kPanel;
+    const std::int64_t at = row * kTile + column, pair = at / 2;
+    tile::ScoreRows<Element>::narrow_rows(s_.p + at, s_.p_pairs + pair);
+    tile::ScoreRows<Element>::narrow_rows(s_.ds + at, s_.ds_pairs + pair);
+    tile::ScoreRows<Element>::narrow_row_pairs(s_.ds + at,
+                                               s_.ds_key_pairs + row / 2 * kTile + column);
+  }
+
+  // The same with zeros for all that is not seen.
+  void narrow_all(const TileMap& map) {
+    for (int unit = 0; unit < kUnits; ++unit)
       for (int panel = 0; panel < map.query_panels; ++panel) {
-        if (map.used[unit][panel] == 0 && map.zero[unit][panel] == 0) continue;
+        if (unit < map.key_units && map.used[unit][panel] != 0) {
+          narrow_unit(unit, panel);
+          continue;
+        }
         const std::int64_t row = unit * kUnit, column = panel * kPanel;
-        const std::int64_t at = row * kTile + column, pair = (row * kTile + column) / 2;
-        tile::ScoreRows<Element>::narrow_rows(s_.p + at, s_.p_pairs + pair);
-        tile::ScoreRows<Element>::narrow_rows(s_.ds + at, s_.ds_pairs + pair);
-        tile::ScoreRows<Element>::narrow_row_pairs(s_.ds + at,
-                                                   s_.ds_key_pairs + row / 2 * kTile + column);
+        tile::clear_rows(s_.p_pairs + (row * kTile + column) / 2);
+        tile::clear_rows(s_.ds_pairs + (row * kTile + column) / 2);
+        tile::clear_row_pairs(s_.ds_key_pairs + row / 2 * kTile + column);
       }
+  }
+
+  // Products of keys and queries in p, of values and gradients in ds.
+  void multiply_blocks(const TileMap& map, std::int64_t query_tile) {
+    const std::int64_t depth = elements(p_.dims_padded), depth_v = elements(p_.dims_v_padded);
+    for (int panel = 0; panel < map.query_panels; ++panel)
+      for (int block = 0; block < tile::kBlocks; ++block) {
+        if (!tile::block_used(map, block, panel)) continue;
+        const std::int64_t at = block * kPanel * kTile + panel * kPanel;
+        products_.multiply(depth, s_.keys + block * kPanel * depth, depth,
+                           s_.queries_across + query_tile * kTile * depth + panel * kPanel, kTile,
+                           s_.p + at, kTile);
+        products_.multiply(depth_v, s_.values + block * kPanel * depth_v, depth_v,
+                           s_.grads_across + query_tile * kTile * depth_v + panel * kPanel, kTile,
+                           s_.ds + at, kTile);
+      }
+  }
+
+  // dv += p^T do, dk += ds^T q, dq += ds k.
+  void add_blocks(const TileMap& map, std::int64_t query_tile) {
+    constexpr std::int64_t kRow = kTile / 2;
+    const std::int64_t depth = map.query_panels * kPanel / 2;
+    for (std::int64_t key = 0; key < map.key_units * kUnit; key += kPanel) {
+      products_.add(depth, s_.p_pairs + key * kRow, kRow,
+                    s_.grads + query_tile * kRow * p_.dims_v_padded, p_.dims_v_padded,
+                    s_.dv + key * p_.dims_v_padded, p_.dims_v_padded, p_.dims_v_padded);
+      products_.add(depth, s_.ds_pairs + key * kRow, kRow,
+                    s_.queries + query_tile * kRow * p_.dims_padded, p_.dims_padded,
+                    s_.dk + key * p_.dims_padded, p_.dims_padded, p_.dims_padded);
+    }
+    for (int panel = 0; panel < map.query_panels; ++panel)
+      products_.add_turned(s_.ds_key_pairs + panel * kPanel, s_.key_pairs, p_.dims_padded,
+                           dq_ + (query_tile * kTile + panel * kPanel) * p_.dims_padded,
+                           p_.dims_padded, p_.dims_padded);
   }
 
   // Probabilities and score gradients of one key unit by one query panel.
@@ -209,18 +270,24 @@ class BackwardTiles {
       return;
     }
     const std::int64_t query = query_tile * kTile + panel * kPanel;
+    const bool partly = used == Seen::kPartly;
+    if constexpr (Products::kTiles) {
+      if (!partly && !p_.modified) return finish_plain_unit(at, query);
+      tile::scale_unit(s_.p + at, p_.scale * tile::kLog2E);
+      tile::modify_unit(head, s_.p + at, query, t * kTile + unit * kUnit, partly);
+      return finish_unit(head, at, query, t * kTile + unit * kUnit);
+    }
     const Element* queries =
         s_.queries_across + query_tile * kTile * elements(p_.dims) + panel * kPanel;
     const Element* grads =
         s_.grads_across + query_tile * kTile * elements(p_.dims_v) + panel * kPanel;
     const Element* keys = s_.keys + unit * kUnit * elements(p_.dims_padded);
     const Element* values = s_.values + unit * kUnit * elements(p_.dims_v_padded);
-    if (used == Seen::kAll && !p_.modified)
-      return plain_unit(keys, values, queries, grads, at, query);
+    if (!partly && !p_.modified) return plain_unit(keys, values, queries, grads, at, query);
     product_unit(elements(p_.dims), keys, elements(p_.dims_padded), queries,
                  kPairs ? p_.scale * tile::kLog2E : 1.0f, s_.p + at);
     product_unit(elements(p_.dims_v), values, elements(p_.dims_v_padded), grads, 1.0f, s_.ds + at);
-    tile::modify_unit(head, s_.p + at, query, t * kTile + unit * kUnit, used == Seen::kPartly);
+    tile::modify_unit(head, s_.p + at, query, t * kTile + unit * kUnit, partly);
     finish_unit(head, at, query, t * kTile + unit * kUnit);
   }
 
@@ -256,6 +323,22 @@ class BackwardTiles {
                        ds + offset);
           }
       }
+  }
+
+  // The elementwise steps of plain_unit on products that lie in p and ds.
+  void finish_plain_unit(std::int64_t at, std::int64_t query) {
+    const F32 d;
+    const V scale = hn::Set(d, p_.scale * tile::kLog2E);
+    for (std::int64_t q = 0; q < kPanel; q += tile::lanes()) {
+      const V lse = hn::LoadU(d, s_.lse + query + q), delta = hn::LoadU(d, s_.delta + query + q);
+      for (int k = 0; k < kUnit; ++k) {
+        float* p_at = s_.p + at + k * kTile + q;
+        float* ds_at = s_.ds + at + k * kTile + q;
+        const V p = tile::exp2(hn::MulSub(hn::LoadU(d, p_at), scale, lse));
+        hn::StoreU(p, d, p_at);
+        hn::StoreU(hn::Mul(p, hn::Sub(hn::LoadU(d, ds_at), delta)), d, ds_at);
+      }
+    }
   }
 
   HWY_INLINE void probabilities(const Element* keys, const Element* queries, const float* lse,
@@ -378,14 +461,20 @@ class BackwardTiles {
   const AttentionGrads& grads_;
   const BackwardScratch<Element> s_;
   float* dq_ = nullptr;
+  Products products_;
 };
 
 void backward_item(const AttentionProblem& problem, const AttentionGrads& grads, SpanCutter memory,
                    const BackwardItem& item) {
 #if HWY_TARGET == HWY_AVX3
-  if (problem.pairs) return BackwardTiles<Bf16Pair>(problem, grads, memory).run(item);
+  if (problem.tiles && tile_registers() == TileRegisters::kAmx)
+    return BackwardTiles<tile::TileProducts<AmxTiles>>(problem, grads, memory).run(item);
+  if (problem.tiles)
+    return BackwardTiles<tile::TileProducts<ModelTiles>>(problem, grads, memory).run(item);
+  if (problem.pairs)
+    return BackwardTiles<tile::VectorProducts<Bf16Pair>>(problem, grads, memory).run(item);
 #endif
-  BackwardTiles<float>(problem, grads, memory).run(item);
+  BackwardTiles<tile::VectorProducts<float>>(problem, grads, memory).run(item);
 }
 
 // dq of one kv head's query rows [begin, end) of its group: the stripes' sum in order.
@@ -444,6 +533,7 @@ void attention_backward_tiles(const KernelContext& context, const AttentionGrads
                               const AttentionInputs& in, const AttentionOptions& options) {
   AttentionProblem problem = describe_attention(in, options);
   problem.pairs = problem.pairs && grads.grad_o.dtype == DType::kBFloat16;
+  problem.tiles = problem.tiles && problem.pairs;
   const int threads =
       shared_bias_gradient(problem, grads.grad_bias) ? 1 : std::max(context.threads.count, 1);
   const std::int64_t stripes = choose_stripes(problem, threads);

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "kernels/base/integer_math.h"
+#include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/span_workspace.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -17,6 +18,7 @@
 #include "kernels/cpu/attention_pack.h"
 #include "kernels/cpu/attention_products.h"
 #include "kernels/cpu/attention_tile.h"
+#include "kernels/cpu/attention_tiles.h"
 
 #ifndef MESHLOOM_KERNELS_CPU_ATTENTION_FORWARD_ITEM
 #define MESHLOOM_KERNELS_CPU_ATTENTION_FORWARD_ITEM
@@ -47,7 +49,8 @@ struct ForwardScratch {
   static std::size_t bytes(const AttentionProblem& p) {
     return piece_bytes<Element>(p.key_tiles * kTile * elements(p.dims_padded)) +
            piece_bytes<Element>(p.key_tiles * elements(kTile) * p.dims_v_padded) +
-           piece_bytes<Element>(kTile * elements(p.dims)) + piece_bytes<float>(kTile * kTile) +
+           piece_bytes<Element>(kTile * elements(p.dims_across())) +
+           piece_bytes<float>(kTile * kTile) +
            piece_bytes<Element>(kPairs ? elements(kTile) * kTile : 0) +
            piece_bytes<float>(kTile * p.dims_v_padded) + 3 * piece_bytes<float>(kTile) +
            piece_bytes<float>(kUnit * kPanel) + piece_bytes<std::uint8_t>(p.key_tiles);
@@ -55,7 +58,7 @@ struct ForwardScratch {
   ForwardScratch(SpanCutter cutter, const AttentionProblem& p)
       : keys(cutter.take<Element>(p.key_tiles * kTile * elements(p.dims_padded))),
         values(cutter.take<Element>(p.key_tiles * elements(kTile) * p.dims_v_padded)),
-        queries(cutter.take<Element>(kTile * elements(p.dims))),
+        queries(cutter.take<Element>(kTile * elements(p.dims_across()))),
         scores(cutter.take<float>(kTile * kTile)),
         probabilities(cutter.take<Element>(kPairs ? elements(kTile) * kTile : 0)),
         out(cutter.take<float>(kTile * p.dims_v_padded)),
@@ -78,9 +81,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 using tile::F32;
 using tile::V;
 
-template <typename Element>
+template <typename Products>
 class ForwardTiles {
  public:
+  using Element = typename Products::Element;
+
   ForwardTiles(const AttentionProblem& problem, const AttentionOutputs& out, SpanCutter memory)
       : p_(problem),
         out_(out),
@@ -105,7 +110,7 @@ class ForwardTiles {
     const std::int64_t count = std::min(kTile, p_.queries - first);
     const HeadRows queries = head_rows(p_.in.q, head.b, head.h);
     if constexpr (kPairs)
-      tile::pack_transposed(s_.queries, kTile, queries, first, count, kTile, p_.dims);
+      tile::pack_across(s_.queries, queries, first, count, p_.dims, p_.dims_across());
     else
       tile::pack_transposed(s_.queries, kTile, queries, first, count, kTile, p_.dims,
                             p_.scale * tile::kLog2E);
@@ -116,6 +121,7 @@ class ForwardTiles {
       const TileMap map = map_tile(p_, head.b, query_tile, t);
       if (map.all == Seen::kNone) continue;
       pack_keys(t);
+      if constexpr (Products::kTiles) multiply_blocks(map, t);
       make_scores(head, map, first, t);
       for (int panel = 0; panel < map.query_panels; ++panel) make_probabilities(map, panel);
       if (head.options.dropout_p > 0.0f) drop(head, map, first, t * kTile);
@@ -128,7 +134,7 @@ class ForwardTiles {
     if (s_.packed[t] != 0) return;
     s_.packed[t] = 1;
     const std::int64_t first = t * kTile, count = std::min(kTile, p_.keys - first);
-    const std::int64_t padded = (count + kUnit - 1) / kUnit * kUnit;
+    const std::int64_t padded = Products::kTiles ? kTile : round_up(count, kUnit);
     tile::pack_rows(s_.keys + first * key_elements_, key_elements_, keys_, first, count, padded,
                     p_.dims);
     Element* values = s_.values + elements_of<Element>(first) * p_.dims_v_padded;
@@ -138,6 +144,15 @@ class ForwardTiles {
       tile::pack_rows(values, p_.dims_v_padded, values_, first, count, padded, p_.dims_v);
   }
 
+  void multiply_blocks(const TileMap& map, std::int64_t t) {
+    for (int panel = 0; panel < map.query_panels; ++panel)
+      for (int block = 0; block < tile::kBlocks; ++block)
+        if (tile::block_used(map, block, panel))
+          products_.multiply(key_elements_, s_.keys + (t * kTile + block * kPanel) * key_elements_,
+                             key_elements_, s_.queries + panel * kPanel, kTile,
+                             s_.scores + block * kPanel * kTile + panel * kPanel, kTile);
+  }
+
   void make_scores(const tile::HeadScope& head, const TileMap& map, std::int64_t query,
                    std::int64_t t) {
     for (int panel = 0; panel < map.query_panels; ++panel)
@@ -145,8 +160,11 @@ class ForwardTiles {
         float* scores = s_.scores + unit * kUnit * kTile + panel * kPanel;
         const auto used = static_cast<Seen>(map.used[unit][panel]);
         if (used == Seen::kNone) continue;
-        score_unit(s_.keys + (t * kTile + unit * kUnit) * key_elements_,
-                   s_.queries + panel * kPanel, scores);
+        if constexpr (Products::kTiles)
+          tile::scale_unit(scores, p_.scale * tile::kLog2E);
+        else
+          score_unit(s_.keys + (t * kTile + unit * kUnit) * key_elements_,
+                     s_.queries + panel * kPanel, scores);
         if (used == Seen::kPartly || p_.modified)
           tile::modify_unit(head, scores, query + panel * kPanel, t * kTile + unit * kUnit,
                             used == Seen::kPartly);
@@ -254,8 +272,9 @@ class ForwardTiles {
 
   // out = out * rescale + probabilities * values.
   void add_values(const TileMap& map, std::int64_t t) {
-    const Element* p = probabilities(map);
     const Element* values = s_.values + t * elements_of<Element>(kTile) * p_.dims_v_padded;
+    if constexpr (Products::kTiles) return add_blocks(map, values);
+    const Element* p = probabilities(map);
     for (int unit = 0; unit < map.query_units; ++unit) {
       const std::int64_t first = map.first_key[unit] * elements_of<Element>(kUnit);
       const std::int64_t depth = map.end_key[unit] * elements_of<Element>(kUnit) - first;
@@ -264,6 +283,25 @@ class ForwardTiles {
                                          values + first * p_.dims_v_padded, p_.dims_v_padded,
                                          s_.out + unit * kUnit * p_.dims_v_padded, p_.dims_v_padded,
                                          p_.dims_v_padded, s_.rescale + unit * kUnit);
+    }
+  }
+
+  void add_blocks(const TileMap& map, const Element* values) {
+    for (int panel = 0; panel < map.query_panels; ++panel) {
+      for (int unit = 0; unit < kUnits; ++unit) {
+        const std::int64_t row = unit * kUnit;
+        Element* p = s_.probabilities + row / 2 * kTile + panel * kPanel;
+        if (unit < map.key_units && map.used[unit][panel] != 0)
+          tile::ScoreRows<Element>::narrow_row_pairs(s_.scores + row * kTile + panel * kPanel, p);
+        else
+          tile::clear_row_pairs(p);
+      }
+      float* out = s_.out + panel * kPanel * p_.dims_v_padded;
+      for (std::int64_t q = 0; q < kPanel; ++q)
+        tile::scale_row(out + q * p_.dims_v_padded, p_.dims_v_padded,
+                        s_.rescale[panel * kPanel + q]);
+      products_.add_turned(s_.probabilities + panel * kPanel, values, p_.dims_v_padded, out,
+                           p_.dims_v_padded, p_.dims_v_padded);
     }
   }
 
@@ -295,15 +333,21 @@ class ForwardTiles {
   const AttentionOutputs& out_;
   const ForwardScratch<Element> s_;
   const std::int64_t key_elements_;  // of a row of keys
+  Products products_;
   HeadRows keys_, values_;
 };
 
 void forward_item(const AttentionProblem& problem, const AttentionOutputs& out, SpanCutter memory,
                   const ForwardItem& item) {
 #if HWY_TARGET == HWY_AVX3
-  if (problem.pairs) return ForwardTiles<Bf16Pair>(problem, out, memory).run(item);
+  if (problem.tiles && tile_registers() == TileRegisters::kAmx)
+    return ForwardTiles<tile::TileProducts<AmxTiles>>(problem, out, memory).run(item);
+  if (problem.tiles)
+    return ForwardTiles<tile::TileProducts<ModelTiles>>(problem, out, memory).run(item);
+  if (problem.pairs)
+    return ForwardTiles<tile::VectorProducts<Bf16Pair>>(problem, out, memory).run(item);
 #endif
-  ForwardTiles<float>(problem, out, memory).run(item);
+  ForwardTiles<tile::VectorProducts<float>>(problem, out, memory).run(item);
 }
 
 }  // namespace

@@ -203,6 +203,14 @@ inline void pack_transposed(Bf16Pair* HWY_RESTRICT dst, std::int64_t ld, const H
           r < valid ? pair_of(base + r * src.row_stride, src.stride, i, dims) : Bf16Pair{};
 }
 
+/// A tile's rows across, as pack_transposed; what lies behind `dims` up to `across` is 0.
+inline void pack_across(Bf16Pair* dst, const HeadRows& src, std::int64_t first, std::int64_t valid,
+                        std::int64_t dims, std::int64_t across) {
+  pack_transposed(dst, kTile, src, first, valid, kTile, dims);
+  std::fill(dst + elements_of<Bf16Pair>(dims) * kTile, dst + elements_of<Bf16Pair>(across) * kTile,
+            Bf16Pair{});
+}
+
 /// dst[r / 2 * ld + i] = element i of rows first + r and first + r + 1, r even; columns from dims
 /// to ld and rows from valid to total are 0. total is even.
 inline void pack_row_pairs(Bf16Pair* HWY_RESTRICT dst, std::int64_t ld, const HeadRows& src,

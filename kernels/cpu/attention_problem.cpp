@@ -7,6 +7,7 @@
 
 #include "kernels/base/integer_math.h"
 #include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/matrix_tiles.h"
 
 namespace meshloom::kernels::cpu {
 namespace {
@@ -215,8 +216,6 @@ AttentionProblem describe_attention(const AttentionInputs& in, const AttentionOp
   p.dims_v = in.v.size(3);
   p.query_tiles = round_up(p.queries, kTile) / kTile;
   p.key_tiles = round_up(p.keys, kTile) / kTile;
-  p.dims_padded = round_up(p.dims, kVectorFloats);
-  p.dims_v_padded = round_up(p.dims_v, kVectorFloats);
   p.scale = options.scale != 0.0 ? static_cast<float>(options.scale)
                                  : 1.0f / std::sqrt(static_cast<float>(p.dims));
   constexpr std::int32_t kFar = std::numeric_limits<std::int32_t>::max();
@@ -229,6 +228,10 @@ AttentionProblem describe_attention(const AttentionInputs& in, const AttentionOp
               options.query_documents.defined();
   p.pairs = in.q.dtype == DType::kBFloat16 && in.k.dtype == DType::kBFloat16 &&
             in.v.dtype == DType::kBFloat16 && bfloat16_dot_products();
+  p.tiles = p.pairs && tile_registers() != TileRegisters::kNone;
+  const std::int64_t padding = p.tiles ? 2 * kTileSide : kVectorFloats;
+  p.dims_padded = round_up(p.dims, padding);
+  p.dims_v_padded = round_up(p.dims_v, padding);
   p.modified = options.bias.defined() || options.alibi_slopes.defined() || options.dropout_p > 0.0f;
   return p;
 }

@@ -66,7 +66,12 @@ struct AttentionProblem {
   IdTable query_documents, key_documents;  ///< one table after the other, per batch row
   bool limited = false;                    ///< some mask may hide a key
   bool pairs = false;  ///< products read Bf16Pair: all operands are bfloat16, the CPU has the dot
+  bool tiles = false;  ///< of pairs: by tile registers, or by their model
   bool modified = false;  ///< bias, ALiBi or dropout change scores or probabilities
+
+  /// Values of a row that lies across: tile registers read whole tiles.
+  std::int64_t dims_across() const { return tiles ? dims_padded : dims; }
+  std::int64_t dims_v_across() const { return tiles ? dims_v_padded : dims_v; }
 
   /// The tables of one batch row.
   IdTable documents_of_queries(std::int64_t b) const;

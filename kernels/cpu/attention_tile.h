@@ -111,6 +111,26 @@ HWY_INLINE std::int32_t shifted_position(std::int32_t position, std::int64_t by)
   return static_cast<std::int32_t>(std::clamp(position + by, kLow, kHigh));
 }
 
+/// Products of one unit of keys by one panel of queries to scores.
+HWY_INLINE void scale_unit(float* scores, float factor) {
+  const F32 d;
+  const V scale = hn::Set(d, factor);
+  for (std::int64_t k = 0; k < kUnit; ++k)
+    for (std::int64_t q = 0; q < kPanel; q += lanes()) {
+      float* at = scores + k * kTile + q;
+      hn::StoreU(hn::Mul(hn::LoadU(d, at), scale), d, at);
+    }
+}
+
+/// row *= factor; whole vectors.
+HWY_INLINE void scale_row(float* row, std::int64_t count, float factor) {
+  if (factor == 1.0f) return;
+  const F32 d;
+  const V scale = hn::Set(d, factor);
+  for (std::int64_t i = 0; i < count; i += lanes())
+    hn::StoreU(hn::Mul(hn::LoadU(d, row + i), scale), d, row + i);
+}
+
 /// -inf where a query does not see a key.
 HWY_INLINE void mask_unit(const HeadScope& head, float* scores, std::int64_t query,
                           std::int64_t key) {

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 
 #include "kernels/cpu/attention_reference.h"
+#include "kernels/cpu/cpu_features.h"
 #include "tests/unit/kernels/cpu/attention_problem.h"
 #include "tests/unit/kernels/cpu/compute_fixture.h"
 
@@ -201,6 +203,25 @@ TEST(Attention, MatchesBruteForceInBFloat16AndFloat16) {
   }
 }
 
+// The model of tile registers where the CPU has none, while it lives.
+struct WithTiles {
+  WithTiles() { force_model_tiles(true); }
+  ~WithTiles() { force_model_tiles(false); }
+};
+
+TEST(Attention, MatchesBruteForceByTileRegisters) {
+  if (!bfloat16_dot_products()) GTEST_SKIP() << "this CPU class widens bfloat16";
+  const WithTiles with_tiles;
+  std::mt19937 random(20244);
+  for (int i = 0; i < 12; ++i) {
+    SCOPED_TRACE(i);
+    Problem p = random_problem(random, DType::kBFloat16, random_sizes(random));
+    random_options(random, p);
+    check_everywhere(p);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST(Attention, MatchesBruteForceInFloat64) {
   std::mt19937 random(20242);
   for (int i = 0; i < 12; ++i) {
@@ -269,9 +290,9 @@ Problem key_block(const Problem& p, std::int64_t begin, std::int64_t end) {
   return block;
 }
 
-TEST(Attention, SeveralKeyBlocksEqualOne) {
+void several_key_blocks_equal_one(std::initializer_list<DType> dtypes) {
   std::mt19937 random(11);
-  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat64}) {
+  for (const DType dtype : dtypes) {
     Problem p = random_problem(random, dtype, {2, 4, 2, 150, 210, 32, 48});
     p.options.is_causal = true;
     p.options.query_offset = 60;
@@ -319,6 +340,13 @@ TEST(Attention, SeveralKeyBlocksEqualOne) {
     expect_near(dk.values(), want.dk, gradients, "dk");
     expect_near(dv.values(), want.dv, gradients, "dv");
   }
+}
+
+TEST(Attention, SeveralKeyBlocksEqualOne) {
+  several_key_blocks_equal_one({DType::kFloat32, DType::kBFloat16, DType::kFloat64});
+  if (!bfloat16_dot_products()) return;
+  const WithTiles with_tiles;
+  several_key_blocks_equal_one({DType::kBFloat16});
 }
 
 TEST(Attention, QueriesThatSeeNothingAreZero) {
