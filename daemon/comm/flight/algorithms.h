@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/comm/exposure.h"
 #include "daemon/comm/signature.h"
 
 namespace meshloom::comm {
@@ -28,6 +29,9 @@ struct Call {
   /// Of an all_reduce: every rank sums all of it, instead of a part for all. Ranks that differ are
   /// told apart by the bytes between two of them.
   bool one_shot = false;
+  /// Of an exposure, whose views are `inputs`: where those of the peers are told. `signature` has
+  /// the kind that it is counted as.
+  std::shared_ptr<ExposedViews> exposed = nullptr;
   /// The collective adds what it sends; counted when it is complete.
   std::uint64_t* bytes_sent = nullptr;
   std::uint64_t* bytes_staged = nullptr;  ///< likewise; see CommCounter
@@ -46,6 +50,8 @@ class Collective {
   virtual std::uint64_t progress() const = 0;
   /// Ranks of the group it waits for.
   virtual std::vector<int> missing() const = 0;
+  /// False while it is this rank's turn: then time does not count for the deadline.
+  virtual bool waits() const { return true; }
   /// What else is known of a rank that it waits for: "whose process 123 is stopped".
   virtual std::string about(int /*rank*/) const { return {}; }
 };
@@ -63,6 +69,9 @@ class Algorithms {
   virtual Device device() const { return kCpuDevice; }
   /// As ProcessGroup::symmetric_memory.
   virtual std::shared_ptr<SymmetricMemory> symmetric_memory() const { return nullptr; }
+
+  /// Whether it carries out exposures of so many views; the same answer on all members.
+  virtual bool exposes(std::size_t /*views*/) const { return false; }
 
   /// The state machine of a call. Every member starts the same collectives in the same order, sends
   /// and receives aside; each compares the signature with a peer's before it uses the peer's data.

@@ -3,6 +3,8 @@
 
 #include <numeric>
 
+#include "daemon/comm/backoff.h"
+#include "daemon/comm/exposure.h"
 #include "daemon/comm/flight/group_state.h"
 #include "daemon/comm/group_checks.h"
 #include "kernels/base/error.h"
@@ -18,6 +20,32 @@ std::size_t bytes_of(Views views) {
   for (const TensorView& view : views) bytes += view.bytes();
   return bytes;
 }
+
+class ExposureInFlight final : public Exposure {
+ public:
+  ExposureInFlight(WorkPtr work, std::shared_ptr<ExposedViews> exposed)
+      : work_(std::move(work)), exposed_(std::move(exposed)) {}
+
+  bool poll() override { return work_->poll(); }
+  void enqueue_wait(Stream) override { wait_host(); }
+  void wait_host() override {
+    exposed_->released = true;
+    work_->wait_host();
+  }
+  std::span<const TensorView> of(int rank) override {
+    const std::vector<TensorView>& views = exposed_->peers.at(static_cast<std::size_t>(rank));
+    for (Backoff backoff; views.empty(); backoff.pause()) work_->poll();
+    return views;
+  }
+  void release() override {
+    exposed_->released = true;
+    work_->poll();
+  }
+
+ private:
+  WorkPtr work_;
+  std::shared_ptr<ExposedViews> exposed_;
+};
 
 class CollectiveGroup final : public ProcessGroup {
  public:
@@ -115,6 +143,22 @@ class CollectiveGroup final : public ProcessGroup {
     return issue(make_signature(CollectiveKind::kBarrier, DType{}), {}, {}, 0);
   }
 
+  std::unique_ptr<Exposure> expose(CollectiveKind kind, Views views, std::size_t bytes) {
+    const char* const name = kind_name(kind);
+    check_internal(kind == CollectiveKind::kAllGather || kind == CollectiveKind::kAllToAll,
+                   "an exposure counted as {}", name);
+    state_.check_usable(name);
+    if (!state_.algorithms().exposes(views.size())) return nullptr;
+    Signature signature = make_signature(kind, views[0].dtype);
+    // No collective of this kind that moves data has this digest.
+    signature.shares = mix(~std::uint64_t{views.size()});
+    Call call{signature, {}, views};
+    call.bytes = bytes;
+    call.exposed = std::make_shared<ExposedViews>();
+    call.exposed->peers.resize(static_cast<std::size_t>(size()));
+    return std::make_unique<ExposureInFlight>(state_.issue(call), call.exposed);
+  }
+
   std::unique_ptr<ProcessGroup> split(const std::vector<std::vector<int>>& parts,
                                       const std::string& name) override;
 
@@ -196,6 +240,12 @@ std::unique_ptr<ProcessGroup> CollectiveGroup::split(const std::vector<std::vect
 }
 
 }  // namespace
+
+std::unique_ptr<Exposure> expose(ProcessGroup& group, CollectiveKind kind,
+                                 std::span<const TensorView> views, std::size_t bytes) {
+  auto* const collective = dynamic_cast<CollectiveGroup*>(&group);
+  return collective != nullptr ? collective->expose(kind, views, bytes) : nullptr;
+}
 
 std::unique_ptr<ProcessGroup> make_collective_group(std::unique_ptr<Algorithms> algorithms,
                                                     const GroupOptions& options,

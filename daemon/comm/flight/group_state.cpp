@@ -216,6 +216,10 @@ void GroupState::check_deadline(InFlight& one, Clock::time_point now) {
   // In another group this rank may still be waited for.
   if (const auto record = groups_->aborted(); record && record->group_id == members_digest())
     std::rethrow_exception(error_of(one, *record, nullptr));
+  if (!one.collective->waits()) {
+    one.last_poll = now;
+    return;
+  }
   one.waited += std::min<Clock::duration>(now - one.last_poll, kLongestPollGap);
   one.last_poll = now;
   if (one.waited < options_.timeout) return;

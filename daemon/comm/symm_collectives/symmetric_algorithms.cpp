@@ -3,6 +3,7 @@
 
 #include "daemon/comm/backoff.h"
 #include "daemon/comm/symm_collectives/symmetric_exchange.h"
+#include "daemon/comm/symm_collectives/symmetric_exposure.h"
 #include "daemon/comm/symm_collectives/symmetric_reduce.h"
 #include "kernels/base/error.h"
 
@@ -80,7 +81,10 @@ class SymmetricAlgorithms final : public Algorithms {
   int size() const override { return messages_->size(); }
   std::shared_ptr<SymmetricMemory> symmetric_memory() const override { return setup_.memory; }
 
+  bool exposes(std::size_t views) const override { return SymmetricExposure::fits(views); }
+
   std::unique_ptr<Collective> start(const Call& call) override {
+    if (call.exposed) return std::make_unique<SymmetricExposure>(context_, call);
     switch (call.signature.kind) {
       case CollectiveKind::kSend:
       case CollectiveKind::kRecv:

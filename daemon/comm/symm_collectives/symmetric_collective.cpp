@@ -68,6 +68,7 @@ bool SymmetricCollective::show() {
   ready_ = kAllSlices;
   if (bytes <= CollectivePad::kInlineBytes && !(answered() && bytes > 0)) {
     show_inline(shares);
+    lent_ = lends();
   } else if (!show_in_place(shares)) {
     show_staged(head, shares);
   }
@@ -108,11 +109,7 @@ void SymmetricCollective::show_staged(CollectivePad::Head& head, Share* shares) 
   for (int peer = 0; peer < context_.size(); ++peer) {
     if (peer == context_.rank()) continue;
     const std::optional<Share> share = context_.segments().share(staged(peer, 0), slice_bytes_);
-    if (!share)
-      throw ResourceExhausted(
-          fmt::format("symmetric memory: more than {} segments are in use by one group",
-                      CollectivePad::kTableEntries),
-          "SYMM_MEM_NO_ROOM");
+    if (!share) throw_no_entry();
     shares[peer] = *share;
     shares[peer].bytes = piece(peer).bytes;
   }
@@ -183,23 +180,26 @@ bool SymmetricCollective::resolve() {
   for (int p = 0; p < context_.size(); ++p) {
     PeerView& peer = peers[static_cast<std::size_t>(p)];
     if (p == context_.rank() || peer.data != nullptr || expected(p) == 0) continue;
+    if (!peer.arrived) {
+      all = false;
+      continue;
+    }
     const CollectivePad& pad = context_.pad(p);
     const CollectivePad::Head& head = pad.head(number_);
     const Share& share = pad.shares(number_)[context_.rank()];
     peer.ring = head.ring;
     peer.stride = head.stride;
     rings_ = rings_ || head.ring > 0;
+    const std::size_t used =
+        head.ring > 0 ? std::size_t{head.ring - 1} * head.stride + slice_bytes_ : share.bytes;
     peer.data = share.segment == Share::kInline ? pad.inline_data(number_) + share.offset
-                                                : resolve(p, head, share);
+                                                : resolve(p, share, used);
     all = all && peer.data != nullptr;
   }
   return all;
 }
 
-std::byte* SymmetricCollective::resolve(int peer, const CollectivePad::Head& head,
-                                        const Share& share) {
-  const std::size_t used =
-      head.ring > 0 ? std::size_t{head.ring - 1} * head.stride + slice_bytes_ : share.bytes;
+std::byte* SymmetricCollective::resolve(int peer, const Share& share, std::size_t used) {
   try {
     return context_.segments().resolve(peer, share, used);
   } catch (const CommError&) {
@@ -258,7 +258,8 @@ bool SymmetricCollective::is_done() const {
 bool SymmetricCollective::step() {
   if (!shown_ && !show()) return false;
   agreed_ = see();
-  if (!agreed_ || (!resolved_ && !(resolved_ = resolve()))) return false;
+  if (!resolved_) resolved_ = resolve();
+  if (!may_take() || !agreed_ || !resolved_) return false;
   take_what_is_ready();
   if (ring_) retire();
   if (!is_done()) return false;
@@ -288,9 +289,16 @@ bool SymmetricCollective::lags(int p) const {
   if (!shown_) return !context_.has_left(p, number_);
   const PeerView& peer = context_.peers(number_)[static_cast<std::size_t>(p)];
   if (!peer.arrived) return true;
-  if (!resolved_) return agreed_ && peer.data == nullptr && expected(p) > 0;
+  if (!resolved_) return peer.data == nullptr && expected(p) > 0;
   if (bytes_in(expected(p), taken_) > 0 && peer.ready <= taken_) return true;
   return lent_ && peer.consumed < slices(piece(p).bytes);
+}
+
+void SymmetricCollective::throw_no_entry() {
+  throw ResourceExhausted(
+      fmt::format("symmetric memory: more than {} segments are in use by one group",
+                  CollectivePad::kTableEntries),
+      "SYMM_MEM_NO_ROOM");
 }
 
 void SymmetricCollective::throw_gone(int peer) const {

@@ -18,8 +18,8 @@ namespace meshloom::comm {
 /// through a ring of staging memory. Then each rank takes, slice by slice, what it needs of its
 /// peers' data, and says so. It is done when it has all and no peer touches its memory any more.
 ///
-/// How a rank shows its data is its own choice; slices are counted alike on all ranks. Nothing of
-/// the peers is used before all signatures were compared.
+/// How a rank shows its data is its own choice; slices are counted alike on all ranks. Nothing of a
+/// peer is used before its signature was compared, and nothing is taken before all were.
 class SymmetricCollective : public Collective {
  public:
   ~SymmetricCollective() override;
@@ -55,6 +55,17 @@ class SymmetricCollective : public Collective {
   void count_staged(std::size_t bytes) { *bytes_staged_ += bytes; }
   /// Whether the pieces may be read in place while this rank takes.
   virtual bool readable_in_place() const { return true; }
+  /// Peers touch memory of this rank until they say that they have taken all, however it is shown.
+  virtual bool lends() const { return false; }
+  /// Asked again and again, from when the first peer has come, until this rank may take.
+  virtual bool may_take() { return agreed_; }
+  /// Whether the peer is in the same collective, and its share is mapped.
+  bool has_come(int peer) const {
+    return context_.peers(number_)[static_cast<std::size_t>(peer)].data != nullptr;
+  }
+  /// The memory of a share; null while its descriptor is on its way.
+  std::byte* resolve(int peer, const Share& share, std::size_t used);
+  [[noreturn]] static void throw_no_entry();
 
   SymmetricContext& context() const { return context_; }
   std::size_t slice_bytes() const { return slice_bytes_; }
@@ -84,9 +95,9 @@ class SymmetricCollective : public Collective {
   /// Looks at the flags of all peers; true once all are here and agree.
   bool see();
   void compare(int peer) const;
-  /// Finds the peers' memory; false while a descriptor is on its way.
+  /// Finds the memory of the peers that have come; false while one is missing or its descriptor is
+  /// on its way.
   bool resolve();
-  std::byte* resolve(int peer, const CollectivePad::Head& head, const Share& share);
   void take_what_is_ready();
   void retire();
   bool consumed_by_all(std::uint64_t slice) const;

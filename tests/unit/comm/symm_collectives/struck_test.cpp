@@ -8,6 +8,7 @@
 #include <functional>
 #include <thread>
 
+#include "daemon/comm/exposure.h"
 #include "daemon/comm/mesh/local_bootstrap.h"
 #include "tests/unit/comm/comm_fixture.h"
 #include "tests/unit/comm/symm_mem/shared_verdict.h"
@@ -72,6 +73,12 @@ const Kind kKinds[] = {
      }},
     {"broadcast",
      [](ProcessGroup& group, auto& data) { return group.broadcast(view_of(data[0]), 1); }},
+    // Counted as an all_gather; of a rank that shows two of its tensors.
+    {"all_gather",
+     [](ProcessGroup& group, auto& data) -> WorkPtr {
+       const TensorView views[] = {view_of(data[0]), view_of(data[1])};
+       return expose(group, CollectiveKind::kAllGather, views, 0);
+     }},
     {"barrier", [](ProcessGroup& group, auto&) { return group.barrier(); }},
 };
 
