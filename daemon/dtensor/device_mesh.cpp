@@ -227,6 +227,7 @@ std::map<std::string, comm::CommCounter> DeviceMesh::counters() const {
     for (const auto& [collective, counter] : group->counters()) {
       sums[collective].calls += counter.calls;
       sums[collective].bytes_sent += counter.bytes_sent;
+      sums[collective].bytes_staged += counter.bytes_staged;
     }
   }
   return sums;

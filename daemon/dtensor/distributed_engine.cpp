@@ -188,9 +188,9 @@ std::vector<Tensor> DistributedEngine::run(planner::OpId op, std::span<const Ten
   if (context_.mesh.member()) [[likely]] {
     const LocalCall call{locals.span(), decided.local_attributes,    options,     decided.decision,
                          decided.parts, context_.mesh.coordinates(), collectives_};
-    const OutputMemory memory(context_of(locals.span()), decided.partial_outputs
-                                                             ? MemoryKind::kSymmetric
-                                                             : MemoryKind::kDevice);
+    ExecutionContext& context = context_of(locals.span());
+    const OutputMemory memory(
+        context, decided.partial_outputs ? MemoryKind::kSymmetric : context.output_memory());
     results = decided.implementation ? decided.implementation->run(call) : local(call);
   } else {
     results = run_outside(op, attributes, locals.span(), outputs);

@@ -3,6 +3,8 @@
 
 #include <numeric>
 
+#include "daemon/comm/exposure.h"
+#include "daemon/tensor/execution_context.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
@@ -24,6 +26,37 @@ class TensorInFlight final : public PendingTensor {
  private:
   Tensor sent_, result_;
   comm::WorkPtr work_;
+};
+
+/// A tensor over memory of a peer, which the exposure keeps mapped.
+Tensor tensor_of_peer(ExecutionContext& context, const TensorView& view) {
+  auto impl = std::make_shared<TensorImpl>();
+  impl->context = &context;
+  impl->storage = std::make_shared<Storage>(view.as<std::byte>(), view.bytes(), nullptr);
+  impl->shape = view.shape;
+  impl->strides = view.strides;
+  impl->dtype = view.dtype;
+  return Tensor(std::move(impl));
+}
+
+class TensorsInSight final : public ExposedTensors {
+ public:
+  /// `own` is read by others until the exposure is closed.
+  TensorsInSight(std::vector<Tensor> own, std::unique_ptr<comm::Exposure> exposure)
+      : own_(std::move(own)), exposure_(std::move(exposure)) {}
+
+  std::vector<Tensor> of(int rank) override {
+    std::vector<Tensor> tensors;
+    for (const TensorView& view : exposure_->of(rank))
+      tensors.push_back(tensor_of_peer(own_[0].context(), view));
+    return tensors;
+  }
+  void release() override { exposure_->release(); }
+  void close() override { exposure_->wait_host(); }
+
+ private:
+  std::vector<Tensor> own_;
+  std::unique_ptr<comm::Exposure> exposure_;
 };
 
 /// Pieces of a contiguous tensor, one after the other.
@@ -93,6 +126,35 @@ PendingTensorPtr MeshCollectives::all_to_all(const Tensor& x, std::span<const st
   comm::WorkPtr work =
       mesh_.group(mesh_dims).all_to_all(pieces_of(to, received), pieces_of(from, sent));
   return std::make_unique<TensorInFlight>(from, std::move(to), std::move(work));
+}
+
+Tensor MeshCollectives::exposable(const Tensor& x, const std::vector<int>& mesh_dims) {
+  comm::ProcessGroup& group = mesh_.group(mesh_dims);
+  const bool shares = group.symmetric_memory() != nullptr;
+  if (!shares || x.numel() == 0 || comm::is_in_symmetric_memory(group, x.view())) return x;
+  Tensor copy = empty(x.context(), x.shape(), x.dtype(), MemoryKind::kSymmetric);
+  copy_into(copy, x.detach());
+  return copy;
+}
+
+std::unique_ptr<ExposedTensors> MeshCollectives::expose(std::span<const Tensor> tensors,
+                                                        planner::CollectiveKind stands_for,
+                                                        std::int64_t sent,
+                                                        const std::vector<int>& mesh_dims) {
+  check_internal(!tensors.empty(), "expose: no tensors");
+  std::vector<Tensor> own;
+  std::vector<TensorView> views;
+  for (const Tensor& x : tensors) {
+    own.push_back(exposable(x, mesh_dims));
+    views.push_back(own.back().view());
+  }
+  const comm::CollectiveKind kind = stands_for == planner::CollectiveKind::kAllGather
+                                        ? comm::CollectiveKind::kAllGather
+                                        : comm::CollectiveKind::kAllToAll;
+  auto exposure = comm::expose(mesh_.group(mesh_dims), kind, views,
+                               static_cast<std::size_t>(sent) * dtype_size(tensors[0].dtype()));
+  if (!exposure) return nullptr;
+  return std::make_unique<TensorsInSight>(std::move(own), std::move(exposure));
 }
 
 }  // namespace meshloom::dtensor

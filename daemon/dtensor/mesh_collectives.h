@@ -28,6 +28,10 @@ class MeshCollectives final : public Collectives {
   PendingTensorPtr all_to_all(const Tensor& x, std::span<const std::int64_t> sent,
                               std::span<const std::int64_t> received,
                               const std::vector<int>& mesh_dims) override;
+  Tensor exposable(const Tensor& x, const std::vector<int>& mesh_dims) override;
+  std::unique_ptr<ExposedTensors> expose(std::span<const Tensor> tensors,
+                                         planner::CollectiveKind stands_for, std::int64_t sent,
+                                         const std::vector<int>& mesh_dims) override;
 
  private:
   DeviceMesh& mesh_;

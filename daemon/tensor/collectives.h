@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "daemon/tensor/tensor.h"
+#include "planner/estimate/collective_bytes.h"
 #include "planner/placement.h"
 
 namespace meshloom {
@@ -22,6 +23,20 @@ class PendingTensor {
 };
 
 using PendingTensorPtr = std::unique_ptr<PendingTensor>;
+
+/// Tensors of the ranks that the others read where they lie, one collective. Dropped before close()
+/// it poisons its group.
+class ExposedTensors {
+ public:
+  virtual ~ExposedTensors() = default;
+  /// Those of another rank, in the order in which it gave them: read alone, until release(). Waits
+  /// for that rank alone.
+  virtual std::vector<Tensor> of(int rank) = 0;
+  /// This rank reads no more.
+  virtual void release() = 0;
+  /// Releases, and waits until nobody reads those of this rank, which may then change.
+  virtual void close() = 0;
+};
 
 /// Implemented in daemon/dtensor; lives as long as the layout engine, so that backward may use it
 /// too. Each call concerns the ranks of the mesh that differ along `mesh_dims` only. All of them
@@ -50,6 +65,17 @@ class Collectives {
   virtual PendingTensorPtr all_to_all(const Tensor& x, std::span<const std::int64_t> sent,
                                       std::span<const std::int64_t> received,
                                       const std::vector<int>& mesh_dims) = 0;
+
+  /// x, or a copy that peers can read where they lie: expose() copies nothing then. Concerns this
+  /// rank alone.
+  virtual Tensor exposable(const Tensor& x, const std::vector<int>& mesh_dims) = 0;
+  /// Shows the other ranks some tensors, on each of them as many of one dtype, which stay as they
+  /// are until close(). It stands for an all_gather or an all_to_all in which this rank sends
+  /// `sent` elements, and is counted so. Null on all ranks if they do not share memory.
+  virtual std::unique_ptr<ExposedTensors> expose(std::span<const Tensor> tensors,
+                                                 planner::CollectiveKind stands_for,
+                                                 std::int64_t sent,
+                                                 const std::vector<int>& mesh_dims) = 0;
 };
 
 }  // namespace meshloom

@@ -47,13 +47,19 @@ class ContextParallelE2e : public DaemonTest, public ::testing::WithParamInterfa
   void disturb(const std::string& name, int step, int signal, const std::string& became) {
     ASSERT_TRUE(reaches_step(name, step)) << daemon_log();
     const pid_t pid = pids_[1];
-    const auto begin = Clock::now();
-    ::kill(pid, signal);
     const std::string text = fmt::format("process {} is {}", pid, became);
-    EXPECT_TRUE(eventually(10s, [&] { return told_by_others().find(text) != std::string::npos; }))
-        << daemon_log();
-    EXPECT_LT(Clock::now() - begin, 2s);
-    ::kill(pid, SIGCONT);
+    const auto told = [&] { return told_by_others().find(text) != std::string::npos; };
+    // A rank that is stopped between two steps keeps nobody waiting for keys: it goes on, and is
+    // stopped at another moment.
+    bool named = false;
+    for (int attempt = 0; attempt < 8 && !named; ++attempt) {
+      const auto begin = Clock::now();
+      ::kill(pid, signal);
+      named = eventually(2s, told);
+      EXPECT_LT(Clock::now() - begin, 3s);
+      ::kill(pid, SIGCONT);
+    }
+    EXPECT_TRUE(named) << daemon_log();
     EXPECT_NE(wait_for_end(40s), 0);
   }
 };

@@ -5,6 +5,7 @@
 
 #include "daemon/nn/replicated_like.h"
 #include "daemon/tensor/autograd/checkpoint.h"
+#include "daemon/tensor/execution_context.h"
 #include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
@@ -60,8 +61,12 @@ Tensor BertSelfAttention::attend(const Tensor& x, const BertPass& pass) const {
   ops::SdpaOptions options = attention_options(pass.dropout, config_.attention_dropout, layer_,
                                                config_.num_heads, pass.document_ids);
   options.bias = pass.bias;
-  return merge_heads(
-      ops::scaled_dot_product_attention(heads(query_), heads(key_), heads(value_), options).o);
+  const Tensor q = heads(query_);
+  const auto [k, v] = [&] {
+    const OutputMemory memory(x.context(), memory_of_keys(x));
+    return std::pair(heads(key_), heads(value_));
+  }();
+  return merge_heads(ops::scaled_dot_product_attention(q, k, v, options).o);
 }
 
 BertBlock::BertBlock(ExecutionContext& context, const ModelConfig& config, std::int64_t layer,

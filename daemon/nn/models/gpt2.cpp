@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "daemon/tensor/execution_context.h"
 #include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/shape.h"
 
@@ -52,7 +53,10 @@ Tensor Gpt2Attention::operator()(const Tensor& x, const Gpt2Pass& pass) const {
 }
 
 Tensor Gpt2Attention::attend(const Tensor& x, const Gpt2Pass& pass) const {
-  const std::vector<Tensor> qkv = ops::split(in_(x), config_.hidden_size, -1);
+  const std::vector<Tensor> qkv = [&] {
+    const OutputMemory memory(x.context(), memory_of_keys(x));
+    return ops::split(in_(x), config_.hidden_size, -1);
+  }();
   const Tensor q = split_heads(qkv[0], config_.num_heads);
   const KvCache::KeyValue kv{split_heads(qkv[1], config_.num_heads),
                              split_heads(qkv[2], config_.num_heads)};

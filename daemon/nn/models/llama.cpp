@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "daemon/tensor/execution_context.h"
 #include "daemon/tensor/ops/elementwise.h"
 
 namespace meshloom::nn {
@@ -68,8 +69,11 @@ Tensor LlamaAttention::attend(const Tensor& x, const LlamaPass& pass) const {
                      pass.position_offset);
   };
   const Tensor q = rotated(q_, config_.num_heads);
-  const KvCache::KeyValue kv{rotated(k_, config_.num_kv_heads),
+  const KvCache::KeyValue kv = [&] {
+    const OutputMemory memory(x.context(), memory_of_keys(x));
+    return KvCache::KeyValue{rotated(k_, config_.num_kv_heads),
                              split_heads(v_(x), config_.num_kv_heads)};
+  }();
   ops::SdpaOptions options = attention_options(pass.dropout, config_.attention_dropout, layer_,
                                                config_.num_heads, pass.document_ids);
   options.bias = pass.bias;

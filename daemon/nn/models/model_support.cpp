@@ -6,6 +6,7 @@
 
 #include "daemon/nn/replicated_like.h"
 #include "daemon/tensor/autograd/checkpoint.h"
+#include "daemon/tensor/layout.h"
 #include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
@@ -118,6 +119,11 @@ ops::SdpaOptions attention_options(const DropoutState& dropout, double p, std::i
   options.dropout_random = dropout.stream(layer, DropoutSite::kAttention);
   options.dropout_first_head = static_cast<std::int64_t>(dropout.first_sample) * heads;
   return options;
+}
+
+MemoryKind memory_of_keys(const Tensor& x) {
+  const bool whole = !x.has_layout() || x.layout()->spec->sharding_dims(1).empty();
+  return whole ? MemoryKind::kDevice : MemoryKind::kSymmetric;
 }
 
 Tensor cached_attention(const Tensor& q, const KvCache::KeyValue& next, KvCaches caches,

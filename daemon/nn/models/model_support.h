@@ -46,6 +46,10 @@ DropoutState dropout_state(const ExecutionContext& context, const ForwardOptions
 ops::SdpaOptions attention_options(const DropoutState& dropout, double p, std::int64_t layer,
                                    std::int64_t heads, const Tensor& document_ids);
 
+/// Where keys and values of x [B,S,C] are to be made: if its sequence lies on several ranks, where
+/// these can read them.
+MemoryKind memory_of_keys(const Tensor& x);
+
 /// Attention of queries [B,Hq,S,D] over keys and values [B,Hkv,S,D], [B,Hq,S,D]. With caches these
 /// are appended to layer `layer` of the cache of each row, and its queries see all that it holds.
 /// Several rows take one query each, and a row's result is that of its sequence alone.

@@ -3,6 +3,8 @@
 
 #include <limits>
 
+#include "daemon/parallel/context_parallel/gradient_return.h"
+#include "daemon/parallel/context_parallel/key_exchange.h"
 #include "daemon/tensor/execution_context.h"
 #include "daemon/tensor/ops/op_support.h"
 
@@ -172,6 +174,7 @@ ops::SdpaResult attend_blocks(const BlockCall& call) {
       begun[g] = true;
     }
   }
+  exchange->release();
   for (std::size_t g = 0; g < begun.size(); ++g) {
     if (begun[g] || shape[1] == 0 || shape[2] == 0) continue;
     const auto nothing = outputs_of(sum, lse, plan.groups[g], false);
@@ -179,9 +182,10 @@ ops::SdpaResult attend_blocks(const BlockCall& call) {
     context.backend().fill(context.kernel_context(), nothing.lse,
                            -std::numeric_limits<double>::infinity());
   }
-  if (call.q.dtype() == DType::kFloat32) return {sum, lse};
-  const Tensor o = ops::empty_heads(context, shape, call.q.dtype());
-  copy_into(o, sum);
+  const bool rounded = call.q.dtype() != DType::kFloat32;
+  const Tensor o = rounded ? ops::empty_heads(context, shape, call.q.dtype()) : sum;
+  if (rounded) copy_into(o, sum);
+  exchange->close();
   return {o, lse};
 }
 
@@ -223,13 +227,11 @@ BlockGrads attend_blocks_backward(const BlockCall& call, const ops::SdpaResult& 
     }
     gradients->close();
   }
-  all.dk = empty(context, call.k.shape(), DType::kFloat32);
-  all.dv = empty(context, call.v.shape(), DType::kFloat32);
-  const std::vector<KeyBlock> own = gradients->finish();
-  for (std::size_t g = 0; g < own.size(); ++g) {
-    copy_into(rows_of(all.dk, plan.groups[g]), own[g].k);
-    copy_into(rows_of(all.dv, plan.groups[g]), own[g].v);
-  }
+  exchange->release();
+  KeyGrads keys = gradients->finish();
+  all.dk = std::move(keys.dk);
+  all.dv = std::move(keys.dv);
+  exchange->close();
   return all;
 }
 

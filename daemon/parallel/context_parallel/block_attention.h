@@ -4,8 +4,9 @@
 
 #include <memory>
 
-#include "daemon/parallel/context_parallel/key_exchange.h"
+#include "daemon/parallel/context_parallel/sequence_plan.h"
 #include "daemon/tensor/ops/attention_part.h"
+#include "planner/attention/rotate.h"
 
 namespace meshloom::parallel {
 

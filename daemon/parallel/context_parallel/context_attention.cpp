@@ -75,12 +75,26 @@ class SequenceAttention {
     here.document_ids = {};
     here.bias = bias;
     Dims place = call.attributes.dims;
-    if (plan_->neighbours == 1)
-      return {plan_, rotate, &call.collectives, q, k, v, ops::AttentionPart(q, here, place)};
+    if (plan_->neighbours == 1) {
+      // The ring passes on copies in any case.
+      const auto shown = [&](const Tensor& x) {
+        const bool alone = plan_->members.size() == 1 || rotate == Rotate::kAllToAll;
+        return alone ? x : call.collectives.exposable(x, plan_->mesh_dims);
+      };
+      return {plan_,
+              rotate,
+              &call.collectives,
+              q,
+              shown(k),
+              shown(v),
+              ops::AttentionPart(q, here, place)};
+    }
     if (bias) here.bias = bias_to_heads(ops::converted(bias, DType::kFloat32));
     const auto& own = query_heads_[static_cast<std::size_t>(plan_->rank % plan_->neighbours)];
     if (!own.empty()) place[planner::kFirstHead] += own.front();
     const Tensor of_heads = heads_.to_heads(q, query_heads_, plan_->queries);
+    const OutputMemory memory(
+        q.context(), plan_->members.size() > 1 ? MemoryKind::kSymmetric : MemoryKind::kDevice);
     return {plan_,
             rotate,
             &call.collectives,

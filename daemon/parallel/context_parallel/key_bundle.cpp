@@ -16,6 +16,10 @@ Tensor places_of(const Tensor& x, ShardRange range) {
                     range.begin * x.strides()[2]);
 }
 
+Tensor empty_like_places(const Tensor& x, std::int64_t count) {
+  return empty(x.context(), {x.size(0), x.size(1), count, x.size(3)}, x.dtype());
+}
+
 /// Calls `pair(piece of all, piece of some)` for keys and then for values.
 template <typename Pair>
 void for_each_piece(const std::vector<KeyBlock>& all, const std::vector<KeyBlock>& some,
@@ -60,6 +64,16 @@ std::vector<KeyBlock> KeyBundle::blocks(const Tensor& flat, std::int64_t base) c
                       keys_[g]});
   }
   return blocks;
+}
+
+KeyBlock some_keys(const KeyBlock& all, const IndexRanges& keys) {
+  const IndexRanges places = places_in(all.keys, keys);
+  if (places.size() == 1)
+    return {places_of(all.k, places.front()), places_of(all.v, places.front()), keys};
+  const std::int64_t count = total_size(keys);
+  KeyBlock some{empty_like_places(all.k, count), empty_like_places(all.v, count), keys};
+  copy_keys({some}, {all});
+  return some;
 }
 
 void copy_keys(const std::vector<KeyBlock>& some, const std::vector<KeyBlock>& all) {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <random>
 
+#include "daemon/comm/symm_mem/tensors/symmetric_source.h"
 #include "daemon/dtensor/api/from_local.h"
 #include "daemon/parallel/context_parallel/context_attention.h"
 #include "daemon/tensor/autograd/backward.h"
@@ -220,6 +221,59 @@ TEST_P(ContextAttention, EqualsOneRankOnRandomProblems) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ContextAttention, ::testing::Values(1, 2, 3, 4, 5, 6));
+
+/// The results of each rank for the same random problems, and what they copied into staging memory.
+struct PathResults {
+  std::vector<std::vector<Results>> by_rank;
+  std::uint64_t bytes_staged = 0;
+};
+
+PathResults run_path(int ranks, comm::SharingMode sharing, bool symmetric_tensors) {
+  PathResults path;
+  path.by_rank.resize(static_cast<std::size_t>(ranks));
+  std::mutex mutex;
+  comm::SymmetricOptions symmetric;
+  symmetric.sharing = sharing;
+  const auto body = [&](comm::RankRuntime& runtime) {
+    const auto world = runtime.make_world_group({"world", std::chrono::seconds(20), nullptr, {}});
+    ExecutionContext::Options options;
+    if (symmetric_tensors) options.symmetric_allocator = comm::make_symmetric_allocator(*world);
+    ExecutionContext context(options);
+    dtensor::DeviceMesh mesh(*world, planner::MeshLayout({{"", ranks}}));
+    planner::PlanCache plans;
+    dtensor::DistributedEngine engine({mesh, plans});
+    EngineRank rank{context, *world, mesh, engine};
+    Generator generator(9);
+    for (int i = 0; i < 40; ++i) {
+      const Problem p = random_problem(generator, ranks);
+      parallel::enable_context_parallel(engine, p.plan);
+      path.by_rank[static_cast<std::size_t>(world->rank())].push_back(
+          run_attention(rank, p, ranks));
+    }
+    const std::lock_guard lock(mutex);
+    for (const auto& [name, counter] : mesh.counters()) path.bytes_staged += counter.bytes_staged;
+  };
+  comm::run_thread_ranks(ranks, body, std::chrono::seconds(100), symmetric);
+  return path;
+}
+
+// Whether keys and gradients are read in place or come by messages changes no bit.
+TEST(ContextAttentionPaths, GiveTheSameBits) {
+  for (const int ranks : {2, 3, 4}) {
+    const PathResults messages = run_path(ranks, comm::SharingMode::kNone, false);
+    const PathResults in_place = run_path(ranks, comm::SharingMode::kAuto, true);
+    const PathResults copied = run_path(ranks, comm::SharingMode::kAuto, false);
+    EXPECT_EQ(in_place.bytes_staged, 0u);
+    EXPECT_GT(copied.bytes_staged, 0u);
+    for (std::size_t r = 0; r < messages.by_rank.size(); ++r)
+      for (std::size_t i = 0; i < messages.by_rank[r].size(); ++i) {
+        ASSERT_EQ(in_place.by_rank[r][i].values, messages.by_rank[r][i].values)
+            << "problem " << i << " on rank " << r << " of " << ranks;
+        ASSERT_EQ(copied.by_rank[r][i].values, messages.by_rank[r][i].values)
+            << "problem " << i << " on rank " << r << " of " << ranks;
+      }
+  }
+}
 
 /// Attention of random q, k and v over two ranks in the order that the documents ask for.
 void attend(EngineRank& rank, const Tensor& ids, const planner::DimOrderPtr& order,
