@@ -15,6 +15,7 @@
 #include "kernels/base/error.h"
 #include "planner/shard.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/rank_turns.h"
 
 namespace meshloom::bench {
 namespace {
@@ -48,13 +49,6 @@ std::vector<Layer> layers() {
           {"llama_1b down", false, 8192, {2048}}};
 }
 
-Tensor values(ExecutionContext& context, const Shape& shape, DType dtype) {
-  std::vector<float> numbers(static_cast<std::size_t>(numel(shape)));
-  for (std::size_t i = 0; i < numbers.size(); ++i)
-    numbers[i] = static_cast<float>(i * 7919 % 1000) * 1e-3f - 0.5f;
-  return from_values(context, shape, numbers, dtype);
-}
-
 /// One layer on one rank.
 class Measurement {
  public:
@@ -63,39 +57,19 @@ class Measurement {
       : layer_(layer), options_(options), world_(world), group_(group), context_(context) {
     const std::int64_t tokens = options.tokens;
     const std::int64_t own_in = share(layer.in);
-    whole_ = values(context, {tokens, layer.gathers ? layer.in : own_in}, dtype);
-    shard_ = values(context, {share(tokens), layer.in}, dtype);
+    whole_ = bench_values(context, {tokens, layer.gathers ? layer.in : own_in}, dtype);
+    shard_ = bench_values(context, {share(tokens), layer.in}, dtype);
     for (const std::int64_t columns : layer.columns)
-      bs_.push_back(values(
+      bs_.push_back(bench_values(
           context, {layer.gathers ? layer.in : own_in, layer.gathers ? share(columns) : columns},
           dtype));
   }
 
   nlohmann::json run() {
-    struct Way {
-      const char* name;
-      std::function<void()> call;
-      std::vector<double> seconds{};
-    };
     std::array ways{Way{"local", [&] { local(); }}, Way{"fused", [&] { fused(0); }},
                     Way{"pieces", [&] { fused(options_.splits); }},
                     Way{"unfused", [&] { unfused(); }}};
-    for (Way& way : ways) way.call();
-    // In turns, so that a swing of the clock meets all of them.
-    const Clock::time_point start = Clock::now();
-    double go_on = 1.0;
-    while (go_on > 0.0) {
-      for (Way& way : ways) {
-        world_.barrier()->wait_host();
-        const Clock::time_point begin = Clock::now();
-        way.call();
-        // Until all ranks are done: with fewer cores than ranks a local product, which waits for
-        // nobody, would else seem to have a core of its own.
-        world_.barrier()->wait_host();
-        way.seconds.push_back(slowest(seconds_since(begin)));
-      }
-      go_on = slowest(options_.seconds - seconds_since(start));
-    }
+    run_in_turns(world_, ways, options_.seconds);
     const double local = percentile(ways[0].seconds, 0.5);
     nlohmann::json line{{"bench", "fused"},
                         {"layer", layer_.name},
@@ -118,12 +92,6 @@ class Measurement {
  private:
   std::int64_t share(std::int64_t size) const {
     return planner::shard_range(size, world_.size(), world_.rank()).size();
-  }
-
-  /// Of all ranks.
-  double slowest(double seconds) {
-    world_.all_reduce(make_view(&seconds, DType::kFloat64, {1}), comm::ReduceOp::kMax)->wait_host();
-    return seconds;
   }
 
   void local() {
