@@ -34,24 +34,21 @@ double seconds_of(const AttentionExchange& exchange, const SequencePlace& place)
          static_cast<double>(exchange.calls) * latency;
 }
 
-double attention_seconds(const AttentionSizes& sizes, int degree) {
-  const int members = sizes.ranks / degree;
+double attention_seconds(const AttentionSizes& sizes, const ContextParallelPlan& plan) {
   const auto tokens = static_cast<double>(sizes.tokens);
   const double pairs = sizes.pairs > 0.0 ? sizes.pairs : 0.5 * tokens * tokens;
-  // Neighbours that exchange heads have the places of all of them, evenly; heads may not divide.
-  const double share = 1.0 / members / (members > 1 ? sizes.balance : 1.0);
-  const auto heads = static_cast<double>(divide_up<std::int64_t>(sizes.heads, degree));
+  const double heads = static_cast<double>(sizes.heads) / sizes.ranks * busiest_share(sizes, plan);
   const double rate = sizes.element_bytes == 2 ? kBFloat16Flops : kFloat32Flops;
-  return kProducts * static_cast<double>(sizes.rows * (sizes.dims + sizes.dims_v)) * pairs * share *
-         heads / rate;
+  return kProducts * static_cast<double>(sizes.rows * (sizes.dims + sizes.dims_v)) * pairs * heads /
+         rate;
 }
 
 RotateCost cost_of(const AttentionSizes& sizes, const SequencePlace& place, Rotate rotate,
                    int degree) {
   RotateCost cost{rotate, rotate == Rotate::kUlysses ? degree : 0, 0.0, 0.0, 0};
-  cost.attention_seconds = attention_seconds(sizes, degree);
-  for (const AttentionExchange& exchange :
-       attention_exchanges(sizes, {LoadBalancer::kAuto, rotate, cost.ulysses_degree})) {
+  const ContextParallelPlan plan{LoadBalancer::kAuto, rotate, cost.ulysses_degree};
+  cost.attention_seconds = attention_seconds(sizes, plan);
+  for (const AttentionExchange& exchange : attention_exchanges(sizes, plan)) {
     cost.communication_seconds += seconds_of(exchange, place);
     cost.bytes += exchange.calls * exchange.elements * exchange.element_bytes;
   }
@@ -95,6 +92,16 @@ AttentionSizes attention_sizes(const ModelShape& model, const MeshSizes& mesh,
     sizes.balance = mesh.cp / (2.0 * mesh.cp - 1.0);
   }
   return sizes;
+}
+
+double busiest_share(const AttentionSizes& sizes, const ContextParallelPlan& plan) {
+  int degree = 1;
+  if (plan.rotate == Rotate::kUlysses)
+    degree = plan.ulysses_degree == 0 ? sizes.ranks : plan.ulysses_degree;
+  // Neighbours that exchange heads have the places of all of them, evenly.
+  const double balance = sizes.ranks > degree ? sizes.balance : 1.0;
+  const auto heads = static_cast<double>(divide_up<std::int64_t>(sizes.heads, degree));
+  return heads * degree / static_cast<double>(sizes.heads) / balance;
 }
 
 ParallelPlan resolve_rotate(const ParallelPlan& plan, const ModelShape& model,

@@ -39,6 +39,11 @@ std::vector<RotateCost> rotate_costs(const AttentionSizes& sizes, const Sequence
 AttentionSizes attention_sizes(const ModelShape& model, const MeshSizes& mesh,
                                const ParallelPlan& plan, const Workload& work);
 
+/// What the rank that computes most has of the call's attention, over the mean of all ranks:
+/// balance of the mask, and query heads that the neighbours of Ulysses cannot share evenly. 1 if
+/// there is one rank.
+double busiest_share(const AttentionSizes& sizes, const ContextParallelPlan& plan);
+
 /// `plan` with the cheapest way instead of kAuto; itself if it names one or if cp has one rank.
 ParallelPlan resolve_rotate(const ParallelPlan& plan, const ModelShape& model,
                             const MeshSizes& mesh, const Workload& work, int ranks_per_host);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "planner/estimate/rotate_choice.h"
+
 namespace meshloom::planner {
 namespace {
 
@@ -118,7 +120,9 @@ StepTime estimate_step_time(const LocalModel& local, const std::vector<Traffic>&
 
   StepTime time;
   time.matmul = tokens * (layers * flops.layer_matmul * matmul_passes + 3.0 * flops.output) / rate;
-  time.attention = tokens * layers * flops.layer_attention * attention_passes /
+  const AttentionSizes sizes = attention_sizes(local.model, local.mesh, local.plan, local.work);
+  time.attention = tokens * layers * flops.layer_attention * attention_passes *
+                   busiest_share(sizes, local.plan.context_parallel) /
                    (rate * machine.attention_efficiency);
   time.memory =
       micro * elementwise_bytes(local, matmul_passes - 2.0) / machine.memory_bytes_per_second;

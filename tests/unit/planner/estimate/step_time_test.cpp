@@ -119,6 +119,28 @@ TEST(Estimate, ContextParallelismDividesActivationsAndMovesKeys) {
   EXPECT_EQ(moved, 4);  // keys twice, their gradients, and the gradients of parameters
 }
 
+// A step lasts as long as on the rank with the most heads and the most of the mask.
+TEST(Estimate, AttentionTakesAsLongAsOnTheBusiestRank) {
+  ModelShape model = testing::gpt2_124m();
+  model.positions = 8192;
+  const auto seconds = [&](int ranks, const ContextParallelPlan& plan) {
+    return estimate(model, {1, 1, ranks, 1}, {.context_parallel = plan}, {1, 1, 8000}, machine())
+        .time.attention;
+  };
+  const double one = estimate(model, {}, {}, {1, 1, 8000}, machine()).time.attention;
+  const auto over_the_mean = [&](int ranks, const ContextParallelPlan& plan) {
+    return seconds(ranks, plan) * ranks / one;
+  };
+  // 12 heads: 3 on the first two of five ranks, 2 on the others; 2 on the first four of eight.
+  EXPECT_NEAR(over_the_mean(5, {.rotate = Rotate::kUlysses}), 15.0 / 12.0, 1e-6);
+  EXPECT_NEAR(over_the_mean(8, {.rotate = Rotate::kUlysses}), 16.0 / 12.0, 1e-6);
+  EXPECT_NEAR(over_the_mean(8, {.rotate = Rotate::kUlysses, .ulysses_degree = 4}), 1.0, 1e-6);
+  EXPECT_NEAR(over_the_mean(10, {.rotate = Rotate::kUlysses, .ulysses_degree = 5}), 1.25, 1e-6);
+  // The second half of a causal sequence sees three quarters of it.
+  EXPECT_NEAR(over_the_mean(2, {LoadBalancer::kNone, Rotate::kPull, 0}), 1.5, 1e-6);
+  EXPECT_NEAR(over_the_mean(5, {.rotate = Rotate::kPull}), 1.0, 1e-6);
+}
+
 TEST(Estimate, RefusesWhatCannotRun) {
   const ModelShape model = testing::byte_gpt();
   const Workload work{4, 1, 64};
