@@ -490,8 +490,10 @@ void store_queries(const AttentionProblem& p, const AttentionGrads& grads, const
       for (std::int64_t c = 0; c < p.dims_padded; c += tile::lanes())
         hn::StoreU(hn::Add(hn::LoadU(d, sum + c), hn::LoadU(d, sum + s * stripe_floats + c)), d,
                    sum + c);
-    tile::store_row(head_rows(grads.dq, item.b, item.kv * p.group + g), query, sum, p.dims, p.scale,
-                    grads.accumulate);
+    const HeadRows dq = head_rows(grads.dq, item.b, item.kv * p.group + g);
+    if (query + tile::kRowsAhead < p.queries)
+      tile::prefetch_stored(dq, query + tile::kRowsAhead, p.dims);
+    tile::store_row(dq, query, sum, p.dims, p.scale, grads.accumulate);
   }
 }
 

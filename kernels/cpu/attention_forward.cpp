@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <numbers>
 
 #include "kernels/base/integer_math.h"
 #include "kernels/cpu/cpu_features.h"
@@ -127,7 +128,12 @@ class ForwardTiles {
       if (head.options.dropout_p > 0.0f) drop(head, map, first, t * kTile);
       add_values(map, t);
     }
-    for (std::int64_t q = 0; q < count; ++q) finish_row(head, first + q, q);
+    const HeadRows o = head_rows(out_.o, head.b, head.h);
+    for (std::int64_t q = 0; q < count; ++q) {
+      if (q + tile::kRowsAhead < count)
+        tile::prefetch_stored(o, first + q + tile::kRowsAhead, p_.dims_v);
+      finish_row(head, o, first + q, q);
+    }
   }
 
   void pack_keys(std::int64_t t) {
@@ -306,27 +312,28 @@ class ForwardTiles {
   }
 
   // Normalizes one query's row, merges it with what the output holds where asked, and stores it.
-  void finish_row(const tile::HeadScope& head, std::int64_t query, std::int64_t q) {
+  void finish_row(const tile::HeadScope& head, const HeadRows& o, std::int64_t query,
+                  std::int64_t q) {
     const float sum = s_.sum[q];
-    float lse = sum == 0.0f ? tile::kMinusInfinity : tile::kLn2 * s_.top[q] + std::log(sum);
+    double lse = tile::kMinusInfinity;
+    if (sum != 0.0f)
+      lse = std::numbers::ln2 * static_cast<double>(s_.top[q]) + std::log(static_cast<double>(sum));
     float weight = sum == 0.0f ? 0.0f : 1.0f / sum;
-    const HeadRows o = head_rows(out_.o, head.b, head.h);
     float& lse_out = out_.lse.as<float>()[head.b * out_.lse.stride(0) +
                                           head.h * out_.lse.stride(1) + query * out_.lse.stride(2)];
     const bool merge = out_.carry && lse_out != tile::kMinusInfinity;
     if (merge) {
-      const float high = std::max(lse, lse_out);
-      const float total = lse == tile::kMinusInfinity
-                              ? lse_out
-                              : high + std::log1p(std::exp(std::min(lse, lse_out) - high));
-      const float old_weight = std::exp(lse_out - total);
-      weight *= lse == tile::kMinusInfinity ? 0.0f : std::exp(lse - total);
-      lse = total;
+      // The two weights make one whatever the roundings of lse are; exp(lse - total) would scale
+      // the whole row by that of the total, once for every block that is merged.
+      const double more = lse - lse_out;
+      const auto old_weight = static_cast<float>(1.0 / (1.0 + std::exp(more)));
+      weight *= static_cast<float>(1.0 / (1.0 + std::exp(-more)));
+      lse = std::max<double>(lse, lse_out) + std::log1p(std::exp(-std::abs(more)));
       float* row = reinterpret_cast<float*>(o.row(query));
       for (std::int64_t i = 0; i < p_.dims_v; ++i) row[i * o.stride] *= old_weight;
     }
     tile::store_row(o, query, s_.out + q * p_.dims_v_padded, p_.dims_v, weight, merge);
-    lse_out = lse;
+    lse_out = static_cast<float>(lse);
   }
 
   const AttentionProblem& p_;

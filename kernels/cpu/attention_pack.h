@@ -33,6 +33,10 @@ HWY_INLINE void prefetch_row(const T* row, std::int64_t dims) {
   for (std::int64_t i = 0; i < dims; i += kLine) hwy::Prefetch(row + i);
 }
 inline constexpr std::int64_t kRowsAhead = 12;
+/// A row that store_row writes soon.
+HWY_INLINE void prefetch_stored(const HeadRows& rows, std::int64_t row, std::int64_t dims) {
+  prefetch_row(rows.row(row), dims * static_cast<std::int64_t>(dtype_size(rows.dtype)));
+}
 
 /// dst[i * ld + r] = factor * element (first + r, i), i < dims; rows r in [valid, total) are 0.
 /// total is a multiple of 4.

@@ -159,7 +159,10 @@ ops::SdpaResult attend_blocks(const BlockCall& call) {
   const SequencePlan& plan = *call.plan;
   ExecutionContext& context = call.q.context();
   const Shape shape{call.q.size(0), call.q.size(1), call.q.size(2), call.v.size(3)};
-  const Tensor sum = ops::empty_heads(context, shape, DType::kFloat32);
+  const bool rounded = call.q.dtype() != DType::kFloat32;
+  // What is rounded in the end is summed with its rows side by side.
+  const Tensor sum = rounded ? empty(context, shape, DType::kFloat32)
+                             : ops::empty_heads(context, shape, DType::kFloat32);
   const Tensor lse = empty(context, {shape[0], shape[1], shape[2]}, DType::kFloat32);
   const auto exchange = exchange_keys(call.rotate, plan, *call.collectives, call.k, call.v);
   std::vector<bool> begun(plan.groups.size(), false);
@@ -182,7 +185,6 @@ ops::SdpaResult attend_blocks(const BlockCall& call) {
     context.backend().fill(context.kernel_context(), nothing.lse,
                            -std::numeric_limits<double>::infinity());
   }
-  const bool rounded = call.q.dtype() != DType::kFloat32;
   const Tensor o = rounded ? ops::empty_heads(context, shape, call.q.dtype()) : sum;
   if (rounded) copy_into(o, sum);
   exchange->close();
@@ -199,7 +201,9 @@ BlockGrads attend_blocks_backward(const BlockCall& call, const ops::SdpaResult& 
   const Tensor delta = empty(context, result.lse.shape(), DType::kFloat32);
   context.backend().attention_delta(kernel_context, delta.view(), grad_o.view(), result.o.view());
   BlockGrads all;
-  all.dq = ops::empty_heads(context, call.q.shape(), DType::kFloat32);
+  all.dq = call.q.dtype() == DType::kFloat32
+               ? ops::empty_heads(context, call.q.shape(), DType::kFloat32)
+               : empty(context, call.q.shape(), DType::kFloat32);
   context.backend().fill(kernel_context, all.dq.view(), 0.0);
   if (wants_bias) all.dbias = zeros(context, call.part.bias.shape(), DType::kFloat32);
   for (int step = 0; step < step_count(plan); ++step) {
