@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/parallel/context_parallel/block_attention.h"
 
+#include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "daemon/parallel/context_parallel/gradient_return.h"
 #include "daemon/parallel/context_parallel/key_exchange.h"
@@ -145,6 +147,18 @@ bool has_work(const BlockCall& call, const RowGroup& group, int step) {
          call.q.size(2) > 0;
 }
 
+/// Sequences of so few keys, a tile of the kernel, are attended to at once: merging blocks of some
+/// keys each would round more often than one rank does.
+constexpr std::int64_t kKeysAtOnce = 96;
+
+bool at_once(const SequencePlan& plan) {
+  return std::all_of(plan.groups.begin(), plan.groups.end(), [](const RowGroup& group) {
+    std::int64_t keys = 0;
+    for (const planner::SequencePart& part : group.parts) keys += total_size(part.keys);
+    return keys <= kKeysAtOnce;
+  });
+}
+
 int step_count(const SequencePlan& plan) { return static_cast<int>(plan.members.size()); }
 
 /// The rows of a group of o [B,H,n,Dv] and lse [B,H,n].
@@ -166,11 +180,14 @@ ops::SdpaResult attend_blocks(const BlockCall& call) {
   const Tensor lse = empty(context, {shape[0], shape[1], shape[2]}, DType::kFloat32);
   const auto exchange = exchange_keys(call.rotate, plan, *call.collectives, call.k, call.v);
   std::vector<bool> begun(plan.groups.size(), false);
-  for (int step = 0; step < step_count(plan); ++step) {
+  const int steps = step_count(plan), together = at_once(plan) ? steps : 1;
+  std::vector<std::vector<KeyBlock>> waiting(plan.groups.size());
+  for (int step = 0; step < steps; ++step) {
     const std::vector<KeyBlock> blocks = exchange->take(step);
     for (std::size_t g = 0; g < blocks.size(); ++g) {
-      if (!has_work(call, plan.groups[g], step)) continue;
-      const Block block(call, g, blocks[g]);
+      if (has_work(call, plan.groups[g], step)) waiting[g].push_back(blocks[g]);
+      if ((step + 1) % together != 0 || waiting[g].empty()) continue;
+      const Block block(call, g, join_keys(std::exchange(waiting[g], {})));
       context.backend().attention(context.kernel_context(),
                                   outputs_of(sum, lse, block.group(), begun[g]), block.inputs(),
                                   block.options());

@@ -76,6 +76,23 @@ KeyBlock some_keys(const KeyBlock& all, const IndexRanges& keys) {
   return some;
 }
 
+KeyBlock join_keys(const std::vector<KeyBlock>& blocks) {
+  if (blocks.size() == 1) return blocks.front();
+  std::int64_t count = 0;
+  for (const KeyBlock& block : blocks) count += total_size(block.keys);
+  KeyBlock all{
+      empty_like_places(blocks.front().k, count), empty_like_places(blocks.front().v, count), {}};
+  std::int64_t next = 0;
+  for (const KeyBlock& block : blocks) {
+    const ShardRange here{next, next + total_size(block.keys)};
+    next = here.end;
+    copy_into(places_of(all.k, here), block.k);
+    copy_into(places_of(all.v, here), block.v);
+    all.keys.insert(all.keys.end(), block.keys.begin(), block.keys.end());
+  }
+  return all;
+}
+
 void copy_keys(const std::vector<KeyBlock>& some, const std::vector<KeyBlock>& all) {
   for_each_piece(all, some, [](const Tensor& from, const Tensor& to) { copy_into(to, from); });
 }

@@ -49,6 +49,8 @@ class KeyBundle {
 std::vector<KeyBlock> own_blocks(const SequencePlan& plan, const Tensor& k, const Tensor& v);
 /// The keys of `all` at positions `keys`: a view if they lie there in one piece, else a copy.
 KeyBlock some_keys(const KeyBlock& all, const planner::IndexRanges& keys);
+/// One behind the other; they have the same rows. A block alone stays what it is.
+KeyBlock join_keys(const std::vector<KeyBlock>& blocks);
 /// Copies into `some` those keys of `all` that it names, group by group; they have the same rows.
 void copy_keys(const std::vector<KeyBlock>& some, const std::vector<KeyBlock>& all);
 /// Adds `some` to those keys of `all` that it names.
