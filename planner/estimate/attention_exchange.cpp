@@ -158,13 +158,12 @@ std::int64_t attention_message_bytes(const AttentionSizes& sizes, const ContextP
   const OfHeads of_heads(sizes, degree);
   const std::int64_t own = of_heads.own_keys(sizes);
   switch (plan.rotate) {
-    // All keys stay, while a sum of gradients is added to and another is on its way.
-    case Rotate::kAllGather: return of_heads.members * own * sizes.element_bytes + 2 * own * kFloat;
+    // A sum of gradients is added to and another is on its way.
+    case Rotate::kAllGather: return 2 * own * kFloat;
     case Rotate::kAllToAll: return 2 * own * (sizes.element_bytes + kFloat);
     default: break;
   }
-  const std::int64_t pulled = 2 * of_heads.seen_keys(sizes) * (sizes.element_bytes + kFloat) *
-                              (of_heads.members > 1 ? 1 : 0);
+  const std::int64_t pulled = of_heads.members > 1 ? of_heads.seen_keys(sizes) * kFloat : 0;
   if (degree == 1) return pulled;
   // The float32 gradient of the queries or of the keys, as it is sent and as it comes.
   const std::int64_t widest =

@@ -47,8 +47,10 @@ struct AttentionExchange {
 std::vector<AttentionExchange> attention_exchanges(const AttentionSizes& sizes,
                                                    const ContextParallelPlan& plan);
 
-/// Bytes of messages that lie in a rank at once in backward, when most do: keys as they came and
-/// were sent, and float32 sums of their gradients.
+/// Bytes that the exchange needs in a rank in backward, when it needs most: float32 sums of the
+/// gradients of keys, and keys that are passed round a ring. Those of other ways are read in place;
+/// between hosts they come by messages, which are not counted: a rank does not know yet who is on
+/// its host, and they are those of one layer.
 std::int64_t attention_message_bytes(const AttentionSizes& sizes, const ContextParallelPlan& plan);
 
 }  // namespace meshloom::planner

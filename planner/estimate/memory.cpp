@@ -83,10 +83,12 @@ std::int64_t communication_bytes(const LocalModel& local) {
   if (mesh.fsdp > 1) sum += staging_of(local.block.gathered * kFloat, mesh.parameter_shards());
   if (mesh.tp > 1) sum += staging_of(activations, mesh.tp);
   if (mesh.cp > 1) {
-    // In backward, with float32 sums of the gradients of the rank's own queries and keys.
     sum += attention_message_bytes(attention_sizes(local.model, mesh, local.plan, local.work),
-                                   local.plan.context_parallel) +
-           local.pass.layer.attention * kFloat;
+                                   local.plan.context_parallel);
+    // Gradients of the rank's own queries, keys and values are summed in float32, beside what a
+    // rank alone makes of them.
+    if (local.plan.dtype != DType::kFloat32)
+      sum += (local.pass.layer.attention - local.pass.layer.queries) * kFloat;
   }
   return sum;
 }
