@@ -11,6 +11,8 @@
 #include <thread>
 
 #include "daemon/comm/mesh/local_bootstrap.h"
+#include "daemon/comm/symm_mem/tensors/symmetric_source.h"
+#include "daemon/plan/job_memory.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/run.h"
 #include "kernels/backend.h"
@@ -118,6 +120,9 @@ struct Result {
   v1::StepMetrics last;
   double flops_per_second_of_probe = 0.0;
   std::uint64_t late_segments = 0;  ///< system allocations after the first step
+  std::size_t states_bytes = 0;     ///< of tensors between two steps
+  /// The fullest moment of a step. Two allocators are full at different times: no more than this.
+  std::size_t tensor_peak_bytes = 0;
   AllocatorStats memory;
   std::map<std::pair<std::string, std::string>, kernels::KernelProfile> profiles;
 };
@@ -137,11 +142,18 @@ Result measure(const Options& options, ExecutionContext& context, comm::ProcessG
     result.last = run->optim_step();
     return seconds_since(begin);
   };
+  std::vector<std::shared_ptr<Allocator>> allocators{context.options().allocator};
+  if (const auto& symmetric = context.options().symmetric_allocator)
+    allocators.push_back(symmetric);
   const double first = step();
   result.first_step_seconds = seconds_since(start) - first;
   const std::uint64_t segments = context.allocator().stats().segments_acquired;
   for (std::int64_t i = 1; i < options.warmup; ++i) step();
   profiler.take();
+  for (const auto& allocator : allocators) {
+    allocator->reset_peak();
+    result.states_bytes += allocator->stats().bytes_in_use;
+  }
   for (std::int64_t i = 0; i < options.steps; ++i) {
     result.step_seconds.push_back(step());
     for (const auto& [phase, seconds] : run->phase_seconds())
@@ -149,6 +161,8 @@ Result measure(const Options& options, ExecutionContext& context, comm::ProcessG
   }
   result.profiles = profiler.take();
   result.memory = context.allocator().stats();
+  for (const auto& allocator : allocators)
+    result.tensor_peak_bytes += allocator->stats().peak_bytes_in_use;
   result.late_segments = result.memory.segments_acquired - segments;
   // All ranks probe at once, as they compute at once.
   world.barrier()->wait_host();
@@ -204,6 +218,8 @@ void print(const Options& options, int threads, int ranks, const v1::RunConfig& 
   const std::int64_t seq = config.training().seq_len();
   const double tokens = static_cast<double>(options.batch * seq);
   const double flops = nn::flops_per_token(model, seq) * tokens / p50;
+  const planner::MemoryEstimate estimate = plan::estimate_job_memory(config, model);
+  const std::int64_t states = estimate.parameters + estimate.gradients + estimate.optimizer;
   const nlohmann::json line = {
       {"bench", "train"},
       {"model", options.model},
@@ -223,6 +239,11 @@ void print(const Options& options, int threads, int ranks, const v1::RunConfig& 
       {"phase_seconds", result.phases},
       {"seconds_to_first_step_less_step", result.first_step_seconds},
       {"peak_rss_bytes", result.last.memory_bytes()},
+      {"states_bytes", result.states_bytes},
+      {"states_bytes_estimated", states},
+      {"activation_bytes", result.tensor_peak_bytes - result.states_bytes},
+      {"activation_bytes_estimated", estimate.tensors() - states},
+      {"communication_bytes_estimated", estimate.communication},
       {"allocator_peak_bytes", result.memory.peak_bytes_in_use},
       {"allocator_segment_bytes", result.memory.segment_bytes},
       {"system_allocations_after_first_step", result.late_segments},
@@ -277,8 +298,9 @@ int run_train_bench(int argc, char** argv) {
         options.threads > 0 ? options.threads : std::max(1, cores / ranks);
     kernels::ProfilingBackend profiler(kernels::backend_for(context_options.device));
     if (options.profile) context_options.backend = &profiler;
-    ExecutionContext context(context_options);
     const auto world = runtime.make_world_group({.threads = context_options.threads});
+    context_options.symmetric_allocator = comm::make_symmetric_allocator(*world);
+    ExecutionContext context(context_options);
     const nn::ModelConfig model = train::load_model_config(given.model(), folder.path());
     const std::int64_t seq = options.seq > 0 ? options.seq : model.max_position_embeddings;
     if (runtime.rank() == 0)

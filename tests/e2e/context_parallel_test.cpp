@@ -58,6 +58,7 @@ class ContextParallelE2e : public DaemonTest, public ::testing::WithParamInterfa
       named = eventually(2s, told);
       EXPECT_LT(Clock::now() - begin, 3s);
       ::kill(pid, SIGCONT);
+      if (!named) std::this_thread::sleep_for(50ms * (attempt + 1));
     }
     EXPECT_TRUE(named) << daemon_log();
     EXPECT_NE(wait_for_end(40s), 0);
