@@ -16,8 +16,8 @@ namespace meshloom::comm {
 /// has released what it reads and every other rank what it reads of this one.
 class Exposure : public Work {
  public:
-  /// The views of another rank, in the order in which it gave them, valid until release(). Waits
-  /// for that rank alone; throws as Work::wait_host does.
+  /// The views of a rank, in the order in which it gave them, valid until release(). Waits for that
+  /// rank alone; throws as Work::wait_host does.
   virtual std::span<const TensorView> of(int rank) = 0;
   /// This rank reads no more.
   virtual void release() = 0;
@@ -38,7 +38,7 @@ bool is_in_symmetric_memory(ProcessGroup& group, const TensorView& view);
 
 /// What an exposure's handle and the state machine behind it share.
 struct ExposedViews {
-  std::vector<std::vector<TensorView>> peers;  ///< by rank; empty: not there yet
+  std::vector<std::vector<TensorView>> peers;  ///< by rank, this one too; empty: not there yet
   bool released = false;
 };
 

@@ -156,6 +156,7 @@ class CollectiveGroup final : public ProcessGroup {
     call.bytes = bytes;
     call.exposed = std::make_shared<ExposedViews>();
     call.exposed->peers.resize(static_cast<std::size_t>(size()));
+    call.exposed->peers[static_cast<std::size_t>(rank())].assign(views.begin(), views.end());
     return std::make_unique<ExposureInFlight>(state_.issue(call), call.exposed);
   }
 

@@ -94,7 +94,7 @@ void check_rounds(RankRuntime& runtime) {
     const WorkPtr reduced =
         group->all_reduce(make_view(&sum, DType::kFloat32, {1}), ReduceOp::kSum);
     if ((round + group->rank()) % 5 == 0) std::this_thread::sleep_for(1ms);
-    for (int step = 1; step < group->size(); ++step) {
+    for (int step = 0; step < group->size(); ++step) {
       const int peer = (group->rank() + step) % group->size();
       ASSERT_NO_FATAL_FAILURE(Shown::expect(b->of(peer), peer, round + 1));
       ASSERT_NO_FATAL_FAILURE(Shown::expect(a->of(peer), peer, round));
