@@ -26,9 +26,9 @@ void GradientWindow::check(const v1::LossBatch& batch) const {
                        now.tokens, reduction_->tokens);
 }
 
-void GradientWindow::add(const v1::LossBatch& batch, std::int64_t tokens) {
+void GradientWindow::add(const v1::LossBatch& batch, std::int64_t samples, std::int64_t tokens) {
   reduction_ = reduction_of(batch);
-  samples_ += batch.data_size();
+  samples_ += samples;
   counted_ += tokens;
 }
 

@@ -20,8 +20,8 @@ class GradientWindow {
   /// Before a call adds its gradients. Throws InvalidArgument with the field "reduction" or
   /// "tokens" if it is reduced otherwise than those before it.
   void check(const v1::LossBatch& batch) const;
-  /// A call that passed check() adds its gradients; `tokens` are its targets that count.
-  void add(const v1::LossBatch& batch, std::int64_t tokens);
+  /// A call that passed check() adds its gradients; its targets that count are `tokens`.
+  void add(const v1::LossBatch& batch, std::int64_t samples, std::int64_t tokens);
   /// By which a call multiplies its gradients at once.
   static float scale(const v1::LossBatch& batch);
 

@@ -151,26 +151,39 @@ void append_datum(TokenBatch& batch, const v1::Datum& datum, const Parts& parts)
     });
 }
 
-TokenBatch make_micro_batch(const v1::LossBatch& batch, const planner::ShardRange& range,
-                            const BatchSplit& split) {
+/// `first_datum`: where the data of the range are in the batch.
+TokenBatch make_micro_batch(const v1::LossBatch& batch, std::int64_t first_datum,
+                            const planner::ShardRange& range, const BatchSplit& split) {
   TokenBatch micro;
   micro.rows = range.size();
-  micro.first_datum = range.begin;
+  micro.first_datum = first_datum;
   micro.first_sample = split.first_sample + range.begin;
   Parts parts{.weights = batch.loss() == loss_name(LossKind::kCrossEntropy),
               .documents = split.documents};
   const auto data = [&](std::int64_t i) -> const v1::Datum& {
     return batch.data(static_cast<int>(i));
   };
-  for (std::int64_t i = range.begin; i < range.end; ++i) {
+  const std::int64_t end = first_datum + range.size();
+  for (std::int64_t i = first_datum; i < end; ++i) {
     micro.length = std::max<std::int64_t>(micro.length, data(i).tokens_size());
     micro.targets = std::max(micro.targets, targets_per_token(data(i)));
     parts.documents = parts.documents || !data(i).document_ids().empty();
     parts.positions = parts.positions || !data(i).position_ids().empty();
   }
   parts.weights = parts.weights && micro.targets == 1;
-  for (std::int64_t i = range.begin; i < range.end; ++i) append_datum(micro, data(i), parts);
+  for (std::int64_t i = first_datum; i < end; ++i) append_datum(micro, data(i), parts);
   return micro;
+}
+
+void check_size_at_once(const v1::LossBatch& batch, std::int64_t samples, std::int64_t longest,
+                        std::int64_t targets, const LossBatchLimits& limits) {
+  const std::int64_t rows = std::min(micro_batch_size_of(batch, limits.micro_batch_size), samples);
+  if (rows * longest * targets > planner::kMostTokensAtOnce)
+    base::refuse_field("micro_batch_size",
+                       "{} samples of {} tokens with {} targets each are {} at once, at most {} "
+                       "are allowed",
+                       rows, longest, targets, rows * longest * targets,
+                       planner::kMostTokensAtOnce);
 }
 
 }  // namespace
@@ -179,34 +192,42 @@ TokenLoss check_loss_batch(const v1::LossBatch& batch, const LossBatchLimits& li
   const TokenLoss loss =
       make_token_loss(batch.loss(), {batch.loss_config().begin(), batch.loss_config().end()});
   check_reduction(batch);
-  if (batch.data().empty()) base::refuse_field("data", "is empty: give at least one datum");
-  check_at_most("data", batch.data_size(), planner::kMostBatch);
   if (batch.micro_batch_size() < 0)
     base::refuse_field("micro_batch_size", "{} is negative", batch.micro_batch_size());
+  if (batch.data().empty()) base::refuse_field("data", "is empty: give at least one datum");
+  check_at_most("data", batch.data_size(), planner::kMostBatch);
   std::int64_t longest = 0, targets = 1;
   for (int i = 0; i < batch.data_size(); ++i) {
     DatumCheck(batch.data(i), fmt::format("data[{}]", i), loss, limits).run();
     longest = std::max<std::int64_t>(longest, batch.data(i).tokens_size());
     targets = std::max(targets, targets_per_token(batch.data(i)));
   }
-  const std::int64_t size =
-      batch.micro_batch_size() > 0 ? batch.micro_batch_size() : limits.micro_batch_size;
-  const std::int64_t rows = std::min<std::int64_t>(size, batch.data_size());
-  if (rows * longest * targets > planner::kMostTokensAtOnce)
-    base::refuse_field("micro_batch_size",
-                       "{} samples of {} tokens with {} targets each are {} at once, at most {} "
-                       "are allowed",
-                       rows, longest, targets, rows * longest * targets,
-                       planner::kMostTokensAtOnce);
+  check_size_at_once(batch, batch.data_size(), longest, targets, limits);
   return loss;
+}
+
+WholeBatch whole_batch(const TokenLoss& loss, const v1::LossBatch& batch) {
+  WholeBatch whole{batch.data_size(), 0, false};
+  for (const v1::Datum& datum : batch.data()) {
+    whole.counted_tokens += counted_tokens(loss, datum);
+    whole.several_targets = whole.several_targets || targets_per_token(datum) > 1;
+  }
+  return whole;
 }
 
 std::vector<TokenBatch> split_batch(const v1::LossBatch& batch, const BatchSplit& split,
                                     std::int64_t rank) {
-  const BatchPlan plan{batch.data_size(), split.micro_batch_size, split.ranks};
+  const BatchPlan plan{split.samples, split.micro_batch_size, split.ranks};
+  const bool has_all = batch.data_size() == split.samples;
   std::vector<TokenBatch> micro_batches;
-  for (std::int64_t k = 0; k < plan.micro_batches(); ++k)
-    micro_batches.push_back(make_micro_batch(batch, plan.of(k, rank), split));
+  std::int64_t next = 0;
+  for (std::int64_t k = 0; k < plan.micro_batches(); ++k) {
+    const planner::ShardRange range = plan.of(k, rank);
+    micro_batches.push_back(make_micro_batch(batch, has_all ? range.begin : next, range, split));
+    next += range.size();
+  }
+  check_internal(has_all || next == batch.data_size(), "{} data where {} belong to the rank",
+                 batch.data_size(), next);
   return micro_batches;
 }
 

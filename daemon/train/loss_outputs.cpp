@@ -1,42 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/loss_outputs.h"
 
-#include "daemon/train/data/batch_plan.h"
+#include "daemon/train/batch_parts.h"
 
 namespace meshloom::train {
 namespace {
-
-/// A rank's place among those that have other samples, and whether it speaks for those that share
-/// its samples.
-struct Place {
-  std::int64_t data = 0;
-  bool leads = true;
-};
-
-Place place_of(const planner::MeshLayout& mesh, int rank) {
-  const std::vector<int> at = mesh.coordinates(rank);
-  const auto coordinate = [&](const char* name) {
-    const auto dim = mesh.find_dim(name);
-    return dim ? at[static_cast<std::size_t>(*dim)] : 0;
-  };
-  const std::int64_t fsdp = mesh.find_dim("fsdp") ? mesh.size_of("fsdp") : 1;
-  return {coordinate("dp") * fsdp + coordinate("fsdp"),
-          coordinate("cp") == 0 && coordinate("tp") == 0};
-}
-
-/// The data whose log-probs a rank sends, in the order of its message.
-std::vector<std::int64_t> sent_data(const RunMesh& mesh, const v1::LossBatch& batch,
-                                    const BatchSplit& split, int rank) {
-  std::vector<std::int64_t> data;
-  const Place place = place_of(*mesh.layout(), rank);
-  if (!place.leads) return data;
-  const BatchPlan plan{batch.data_size(), split.micro_batch_size, split.ranks};
-  for (std::int64_t k = 0; k < plan.micro_batches(); ++k) {
-    const planner::ShardRange range = plan.of(k, place.data);
-    for (std::int64_t i = range.begin; i < range.end; ++i) data.push_back(i);
-  }
-  return data;
-}
 
 const v1::Datum& datum_of(const v1::LossBatch& batch, std::int64_t i) {
   return batch.data(static_cast<int>(i));
@@ -86,8 +54,10 @@ std::vector<std::vector<float>> gather_log_probs(const RunMesh& mesh, const v1::
   std::vector<std::vector<std::int64_t>> data;
   std::vector<std::vector<float>> messages;
   std::vector<TensorView> views;
+  const BatchPlan plan{split.samples, split.micro_batch_size, split.ranks};
   for (int rank = 0; rank < world.size(); ++rank) {
-    data.push_back(sent_data(mesh, batch, split, rank));
+    const SamplePlace place = sample_place(*mesh.layout(), rank);
+    data.push_back(place.leads ? samples_of(plan, place.data) : std::vector<std::int64_t>());
     std::size_t size = 0;
     for (const std::int64_t i : data.back())
       size += static_cast<std::size_t>(datum_of(batch, i).targets_size());

@@ -15,8 +15,8 @@ std::vector<float> row_log_probs(const TokenBatch& batch, std::int64_t row, cons
                                  std::span<const float> log_probs);
 
 /// Rank 0: those of every datum of a batch, in their order; nothing on the others. Every rank of
-/// the world calls it with the batch, how it was split and what its own micro batches gave. One
-/// gather, in which one of the ranks that share samples speaks.
+/// the world calls it with what it has of the batch (rank 0: everything), how it was split and what
+/// its own micro batches gave. One gather, in which one of the ranks that share samples speaks.
 std::vector<std::vector<float>> gather_log_probs(const RunMesh& mesh, const v1::LossBatch& batch,
                                                  const BatchSplit& split,
                                                  const std::vector<TokenBatch>& mine,

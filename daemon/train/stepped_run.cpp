@@ -45,23 +45,24 @@ class ModelSteppedRun final : public SteppedRun {
   }
   const std::vector<std::string>& notes() const override { return notes_; }
 
-  v1::LossOutput forward_backward(const v1::LossBatch& batch) override {
+  LossBatchLimits limits() const override {
+    const nn::ModelConfig& model = model_->model_config();
+    return {model.vocab_size, model.max_position_embeddings, config_.training().seq_len(),
+            config_.training().micro_batch_size()};
+  }
+
+  v1::LossOutput forward_backward(const v1::LossBatch& batch, const WholeBatch& whole) override {
     try {
-      const TokenLoss loss = check_loss_batch(batch, limits());
       window_.check(batch);
-      v1::LossOutput output = run_call(loss, batch, options_.dropout, true);
-      std::int64_t tokens = 0;
-      for (const v1::Datum& datum : batch.data()) tokens += counted_tokens(loss, datum);
-      window_.add(batch, tokens);
-      return output;
+      return run_call(batch, whole, options_.dropout, true);
     } catch (const std::exception& error) {
       window_.poison(error.what());
       throw;
     }
   }
 
-  v1::LossOutput forward(const v1::LossBatch& batch, bool train) override {
-    return run_call(check_loss_batch(batch, limits()), batch, options_.dropout && train, false);
+  v1::LossOutput forward(const v1::LossBatch& batch, const WholeBatch& whole, bool train) override {
+    return run_call(batch, whole, options_.dropout && train, false);
   }
 
   void poison(const std::string& cause) override { window_.poison(cause); }
@@ -141,40 +142,34 @@ class ModelSteppedRun final : public SteppedRun {
     });
   }
 
-  LossBatchLimits limits() const {
-    const nn::ModelConfig& model = model_->model_config();
-    return {model.vocab_size, model.max_position_embeddings, config_.training().seq_len(),
-            config_.training().micro_batch_size()};
-  }
-
-  BatchSplit split_of(const v1::LossBatch& batch) const {
+  BatchSplit split_of(const v1::LossBatch& batch, const WholeBatch& whole) const {
     BatchSplit split;
-    split.micro_batch_size = batch.micro_batch_size() > 0 ? batch.micro_batch_size()
-                                                          : config_.training().micro_batch_size();
+    split.samples = whole.samples;
+    split.micro_batch_size = micro_batch_size_of(batch, config_.training().micro_batch_size());
     split.ranks = model_->mesh().data().size();
     split.first_sample = window_.samples();
     split.documents = model_->model_config().architecture == nn::Architecture::kBert;
     return split;
   }
 
-  /// Of a batch that was checked.
-  v1::LossOutput run_call(const TokenLoss& loss, const v1::LossBatch& batch, bool dropout,
+  v1::LossOutput run_call(const v1::LossBatch& batch, const WholeBatch& whole, bool dropout,
                           bool backward) {
-    const BatchSplit split = split_of(batch);
+    const TokenLoss loss =
+        make_token_loss(batch.loss(), {batch.loss_config().begin(), batch.loss_config().end()});
+    const BatchSplit split = split_of(batch, whole);
     TokenCall call;
     call.micro_batches = split_batch(batch, split, model_->mesh().data().rank());
     call.scale = GradientWindow::scale(batch);
     call.dropout = dropout;
     // One target a token and weights: the loss has an op of its own.
-    bool several = false;
-    for (const v1::Datum& datum : batch.data()) several = several || targets_per_token(datum) > 1;
-    if (!loss.weighted() || several) call.loss = loss_function(loss, batch);
+    if (!loss.weighted() || whole.several_targets) call.loss = loss_function(loss, batch);
     const LogProbs mine = backward ? model_->forward_backward(call) : model_->forward(call);
     const auto log_probs = gather_log_probs(model_->mesh(), batch, split, call.micro_batches, mine);
     v1::LossOutput output;
     run_agreed(world_, [&] {
       if (world_.rank() == 0) output = loss_output(loss, batch, log_probs);
     });
+    if (backward) window_.add(batch, whole.samples, whole.counted_tokens);
     return output;
   }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/train/loss_batch.h"
 #include "daemon/train/run.h"
 #include "v1/config.pb.h"
 #include "v1/step.pb.h"
@@ -39,7 +40,8 @@ v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, int world_size,
                                      std::vector<std::string>* warnings = nullptr,
                                      int ranks_per_host = 0);
 
-/// Every rank of the world calls the same verbs with equal arguments in the same order. A verb may
+/// Every rank of the world calls the same verbs with equal arguments in the same order; of a batch
+/// rank 0 has all data and the others have what they compute (rank_part). A verb may
 /// throw on one rank alone; the caller brings that to all of them (run_in_step). What all ranks
 /// throw alike leaves the run as it was before, but where a verb says otherwise. InvalidArgument
 /// has the metadata "field", the path inside the verb's message ("data[3].targets[17]").
@@ -55,13 +57,16 @@ class SteppedRun {
   virtual PromptLimits prompt_limits() const = 0;
   virtual const std::vector<std::string>& notes() const = 0;
 
-  /// Adds the gradients of a batch to those since the last optim_step. Returns its outputs on rank
-  /// 0, nothing on the others (metrics: LossMetrics). Throws NumericError (NON_FINITE_LOSS) naming
-  /// datum and token. Whatever it throws poisons those gradients.
-  virtual v1::LossOutput forward_backward(const v1::LossBatch&) = 0;
+  /// What batches have to fit (check_loss_batch, before their data are cut over the ranks).
+  virtual LossBatchLimits limits() const = 0;
+
+  /// Adds the gradients of a batch that was checked to those since the last optim_step. Returns its
+  /// outputs on rank 0, nothing on the others (metrics: LossMetrics). Throws NumericError
+  /// (NON_FINITE_LOSS) naming datum and token. Whatever it throws poisons those gradients.
+  virtual v1::LossOutput forward_backward(const v1::LossBatch&, const WholeBatch&) = 0;
   /// The same outputs, bit for bit, without gradients. `train`: with the dropout that the next
   /// forward_backward would draw.
-  virtual v1::LossOutput forward(const v1::LossBatch&, bool train) = 0;
+  virtual v1::LossOutput forward(const v1::LossBatch&, const WholeBatch&, bool train) = 0;
   /// The gradients since the last optim_step are not to be applied: the next one fails, naming
   /// `cause`. The first cause counts.
   virtual void poison(const std::string& cause) = 0;

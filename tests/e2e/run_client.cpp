@@ -167,6 +167,26 @@ Outcome RunClient::cancel(const std::string& operation) {
   return outcome_of(operations_->CancelOperation(&context, request, &response));
 }
 
+Outcome RunClient::look(const std::string& operation) {
+  v1::GetOperationRequest request;
+  request.set_name(operation);
+  grpc::ClientContext context;
+  prepare(context);
+  v1::GetOperationResponse response;
+  Outcome outcome = outcome_of(operations_->GetOperation(&context, request, &response));
+  outcome.operation = response.operation();
+  return outcome;
+}
+
+Outcome RunClient::heartbeat() {
+  v1::HeartbeatRequest request;
+  request.set_name(name);
+  grpc::ClientContext context;
+  prepare(context);
+  v1::HeartbeatResponse response;
+  return outcome_of(runs_->Heartbeat(&context, request, &response));
+}
+
 v1::Datum next_token_datum(const std::vector<int>& tokens) {
   v1::Datum datum;
   for (std::size_t i = 0; i + 1 < tokens.size(); ++i) {

@@ -40,7 +40,7 @@ class RunClient {
   v1::Run get() const;
   Outcome close();
 
-  /// Takes the next number for a verb and waits for its end.
+  /// Takes the next number for a verb and waits for its end, unless the client is not to.
   template <typename Response, typename Request>
   Outcome run(grpc::Status (Runs::*method)(grpc::ClientContext*, const Request&, Response*),
               Request request) {
@@ -57,7 +57,10 @@ class RunClient {
     prepare(context);
     Response response;
     const grpc::Status status = (runs_.get()->*method)(&context, request, &response);
-    return status.ok() ? wait(response.operation().name()) : outcome_of(status);
+    if (!status.ok()) return outcome_of(status);
+    Outcome begun;
+    begun.operation = response.operation();
+    return waits ? wait(begun.operation.name()) : begun;
   }
   Outcome forward_backward(const v1::LossBatch& batch);
   Outcome forward(const v1::LossBatch& batch);
@@ -67,9 +70,13 @@ class RunClient {
   Outcome sample(const v1::SampleRequest& request);
   Outcome wait(const std::string& operation);
   Outcome cancel(const std::string& operation);
+  /// The operation as it is now.
+  Outcome look(const std::string& operation);
+  Outcome heartbeat();
 
   std::string name, token;
   std::int64_t epoch = 1, next_seq = 1;
+  bool waits = true;  ///< for the end of verbs
 
  private:
   void prepare(grpc::ClientContext& context) const;

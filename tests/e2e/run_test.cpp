@@ -141,6 +141,51 @@ TEST_F(RunE2e, VerbsGiveTheLossesAndWeightsOfAJobBitForBit) {
   shut_down();
 }
 
+/// A batch of about so many bytes whose tokens have several targets with weights: large and soon
+/// computed.
+v1::LossBatch large_batch(std::size_t bytes) {
+  v1::LossBatch batch;
+  batch.set_loss("cross_entropy");
+  batch.set_micro_batch_size(8);
+  constexpr int kTargets = 120;
+  for (std::size_t size = 0; size < bytes; size += kSeqLen * (1 + kTargets * 5)) {
+    v1::Datum& datum = *batch.add_data();
+    datum.set_targets_per_token(kTargets);
+    for (int t = 0; t < kSeqLen; ++t) {
+      datum.add_tokens(static_cast<int>(batch.data_size() + t) % 100);
+      for (int k = 0; k < kTargets; ++k) {
+        datum.add_targets(k);
+        datum.add_weights(0.01f * static_cast<float>(k % 7));
+      }
+    }
+  }
+  return batch;
+}
+
+TEST_F(RunE2e, HeartbeatsAndCancelsAreAnsweredWhileALargeVerbTravelsAndRuns) {
+  start();
+  RunClient client(address_);
+  ASSERT_TRUE(client.create(run_spec(mesh_of(2, 1, 1, 1), "large")));
+  const v1::LossBatch batch = large_batch(15u << 20);
+  ASSERT_GT(batch.ByteSizeLong(), std::size_t{14} << 20);
+  client.waits = false;
+  const std::string first = client.forward_backward(batch).operation.name();
+  // More than the ranks are given at once, so that the last one has not begun.
+  for (int i = 0; i < 9; ++i) ASSERT_FALSE(client.optim_step().operation.name().empty());
+  const std::string last =
+      client.forward_backward(batches(job_config(mesh_of(2, 1, 1, 1)))[0]).operation.name();
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(client.heartbeat().ok());
+  const Outcome cancelled = client.cancel(last);
+  EXPECT_TRUE(cancelled.ok()) << cancelled.message;
+  EXPECT_LT(client.look(first).operation.state(), v1::OPERATION_STATE_SUCCEEDED)
+      << "the large verb has ended before: make it larger";
+  const Outcome done = client.wait(first);
+  EXPECT_TRUE(done.ok()) << done.message;
+  EXPECT_EQ(client.wait(last).operation.state(), v1::OPERATION_STATE_CANCELLED);
+  EXPECT_TRUE(client.close().ok());
+  shut_down();
+}
+
 TEST_F(RunE2e, AfterKillOfEverythingAClientGoesOnFromTheNamedStateToTheSameWeights) {
   start();
   const v1::Mesh mesh = mesh_of(1, 2, 1, 1);

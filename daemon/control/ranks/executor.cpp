@@ -11,7 +11,7 @@
 namespace meshloom::control {
 
 struct Executor::Pending {
-  v1::RankCommand command;
+  CommandInfo info;
   std::vector<std::optional<v1::RankResult>> results;
   int answered = 0;
 
@@ -20,13 +20,17 @@ struct Executor::Pending {
 
 namespace {
 
+/// Of a command with a client's data, which travels in pieces.
+constexpr std::size_t kLargestBulk = std::size_t{1} << 30;
+
 void check_size(const v1::RankCommand& command) {
   const std::size_t bytes = command.ByteSizeLong();
-  if (bytes <= kLargestCommand) return;
-  throw ResourceExhausted(
-      fmt::format("command {} has {} bytes, at most {} fit into a message to the ranks",
-                  verb_name(command), bytes, kLargestCommand),
-      "COMMAND_TOO_LARGE", {{"bytes", std::to_string(bytes)}});
+  const std::size_t most =
+      command.has_loss() || command.has_set_parameters() ? kLargestBulk : kLargestCommand;
+  if (bytes <= most) return;
+  throw ResourceExhausted(fmt::format("command {} has {} bytes, at most {} are sent to the ranks",
+                                      verb_name(command), bytes, most),
+                          "COMMAND_TOO_LARGE", {{"bytes", std::to_string(bytes)}});
 }
 
 }  // namespace
@@ -54,9 +58,9 @@ bool Executor::all_attached() const {
 }
 
 void Executor::send_to_all(const v1::RankCommand& command) {
-  // Rank 0 last: the others' messages travel while its thread wakes up.
-  for (auto sink = sinks_.rbegin(); sink != sinks_.rend(); ++sink)
-    if (*sink) (*sink)->send(command);
+  const auto shared = std::make_shared<const v1::RankCommand>(command);
+  for (CommandSink* sink : sinks_)
+    if (sink) sink->send(shared);
 }
 
 Executor::Ticket Executor::submit(v1::RankCommand command) {
@@ -69,11 +73,27 @@ std::vector<Executor::Ticket> Executor::submit_together(std::vector<v1::RankComm
   const std::lock_guard lock(mutex_);
   // Refused before one has a seq, so that no rank waits for a command that others cannot be sent.
   for (const auto& command : commands) check_size(command);
-  for (auto& command : commands) tickets.push_back(submit_locked(std::move(command)));
+  for (auto& command : commands) {
+    std::vector<v1::RankCommand> one;
+    one.push_back(std::move(command));
+    tickets.push_back(submit_locked(std::move(one)));
+  }
   return tickets;
 }
 
-Executor::Ticket Executor::submit_locked(v1::RankCommand command) {
+Executor::Ticket Executor::submit_parts(std::vector<v1::RankCommand> parts) {
+  check_internal(parts.size() == sinks_.size(), "{} parts for {} ranks", parts.size(),
+                 sinks_.size());
+  deadlines_.set(&parts.front());
+  for (auto& part : parts) {
+    part.set_deadline_ms(parts.front().deadline_ms());
+    check_size(part);
+  }
+  const std::lock_guard lock(mutex_);
+  return submit_locked(std::move(parts));
+}
+
+Executor::Ticket Executor::submit_locked(std::vector<v1::RankCommand> parts) {
   if (fatal_) throw *fatal_;
   if (stopping_) throw Unavailable("the daemon is stopping", "STOPPING");
   const auto missing = std::find(sinks_.begin(), sinks_.end(), nullptr);
@@ -82,12 +102,19 @@ Executor::Ticket Executor::submit_locked(v1::RankCommand command) {
         fmt::format("rank {} of {} has not joined yet", missing - sinks_.begin(), world_size_),
         "RANKS_MISSING");
   auto pending = std::make_shared<Pending>();
-  command.set_seq(next_seq_++);
-  command.set_epoch(epoch_);
-  pending->command = std::move(command);
+  pending->info = {verb_name(parts.front()), parts.front().deadline_ms()};
   pending->results.resize(sinks_.size());
-  pending_[pending->command.seq()] = pending;
-  send_to_all(pending->command);
+  const std::int64_t seq = next_seq_++;
+  pending_[seq] = pending;
+  std::vector<CommandPtr> commands;
+  for (v1::RankCommand& part : parts) {
+    part.set_seq(seq);
+    part.set_epoch(epoch_);
+    commands.push_back(std::make_shared<const v1::RankCommand>(std::move(part)));
+  }
+  // Rank 0 last: the others' messages travel while its thread wakes up.
+  for (std::size_t rank = sinks_.size(); rank-- > 0;)
+    sinks_[rank]->send(commands.size() == 1 ? commands.front() : commands[rank]);
   return pending;
 }
 
@@ -108,8 +135,7 @@ std::optional<CommandInfo> Executor::unanswered(std::int64_t seq) const {
   const std::lock_guard lock(mutex_);
   const auto found = pending_.find(seq);
   if (found == pending_.end()) return std::nullopt;
-  const v1::RankCommand& command = found->second->command;
-  return CommandInfo{verb_name(command), command.deadline_ms()};
+  return found->second->info;
 }
 
 void Executor::set_epoch(std::int64_t epoch) {
@@ -155,9 +181,9 @@ void Executor::recover(std::uint64_t epoch, const std::string& cause) {
   if (fatal_ || stopping_ || epoch < recoveries_.count) return;
   recoveries_ = {epoch + 1, cause};
   spdlog::error("the ranks recover: {}", cause);
-  v1::RankCommand command;
-  command.mutable_recover()->set_epoch(epoch);
-  command.mutable_recover()->set_cause(cause);
+  std::vector<v1::RankCommand> command(1);
+  command[0].mutable_recover()->set_epoch(epoch);
+  command[0].mutable_recover()->set_cause(cause);
   try {
     submit_locked(std::move(command));
   } catch (const Error& error) {

@@ -48,8 +48,12 @@ class Executor {
 
   /// Gives the command its seq, the current epoch and a deadline by the size of its run, and sends
   /// it to every rank. Waits for no rank. Throws ResourceExhausted (COMMAND_TOO_LARGE) for one of
-  /// more than kLargestCommand bytes.
+  /// more than kLargestCommand bytes, or of 1 GiB where it has a client's data.
   Ticket submit(v1::RankCommand command);
+  /// One verb of which every rank gets a part of its own, in the order of ranks. The deadline is by
+  /// that of rank 0.
+  Ticket submit_parts(std::vector<v1::RankCommand> parts);
+  int world_size() const { return world_size_; }
   /// Commands that no other one comes between, in their order.
   std::vector<Ticket> submit_together(std::vector<v1::RankCommand> commands);
   /// Waits until every rank has answered. Returns rank 0's result, with the largest memory of all
@@ -86,7 +90,8 @@ class Executor {
   std::optional<Error> fatal() const;
 
  private:
-  Ticket submit_locked(v1::RankCommand command);
+  /// As many parts as ranks, or one for all.
+  Ticket submit_locked(std::vector<v1::RankCommand> parts);
   void send_to_all(const v1::RankCommand& command);
   void fail_locked(const Error& cause, std::unique_lock<std::mutex>& lock);
 

@@ -38,6 +38,8 @@ Follower::Follower(Options options)
   outbox_ = std::make_unique<Outbox<v1::RankMessage>>(
       [this](const v1::RankMessage& message) { return stream_->Write(message); });
   outbox_->send(hello);
+  fetches_ = std::make_unique<Outbox<CommandPtr>>(
+      [this](const CommandPtr& announcement) { return fetch(announcement); });
   reader_ = std::thread([this] { read_commands(); });
   beats_ = std::make_unique<BeatClient>(BeatClient::Options{
       options_.beats, options_.secret, options_.hello.rank(), [this] { return heartbeat(); },
@@ -49,6 +51,41 @@ Follower::~Follower() {
   if (!left_) context_.TryCancel();
   outbox_.reset();
   if (reader_.joinable()) reader_.join();
+  end_fetches();
+}
+
+void Follower::end_fetches() {
+  {
+    const std::lock_guard lock(fetch_mutex_);
+    fetch_no_more_ = true;
+    if (fetching_) fetching_->TryCancel();
+  }
+  fetches_.reset();
+}
+
+bool Follower::fetch(const CommandPtr& announcement) {
+  {
+    const std::lock_guard lock(fetch_mutex_);
+    if (fetch_no_more_) return false;
+    fetching_ = std::make_unique<grpc::ClientContext>();
+    fetching_->AddMetadata(kSecretKey, options_.secret);
+  }
+  v1::FetchCommandRequest request;
+  request.set_rank(options_.hello.rank());
+  request.set_seq(announcement->seq());
+  const auto pieces = stub_->FetchCommand(fetching_.get(), request);
+  std::string bytes;
+  for (v1::CommandPiece piece; pieces->Read(&piece);) bytes += piece.data();
+  const grpc::Status status = pieces->Finish();
+  auto command = std::make_shared<v1::RankCommand>();
+  const bool whole = status.ok() && command->ParseFromString(bytes);
+  if (whole) commands_.replace(std::move(command));
+  const std::lock_guard lock(fetch_mutex_);
+  fetching_.reset();
+  if (!whole && !fetch_no_more_)
+    abort(fmt::format("rank 0 was lost: command seq {} did not come whole: {}", announcement->seq(),
+                      status.error_message()));
+  return whole;
 }
 
 void Follower::read_commands() {
@@ -59,8 +96,10 @@ void Follower::read_commands() {
       abort(command.abort().cause());
       return;
     }
-    commands_.send(command);
-    if (command.has_stop()) return;
+    auto shared = std::make_shared<const v1::RankCommand>(std::move(command));
+    commands_.send(shared);
+    if (shared->has_bulk()) fetches_->send(shared);
+    if (shared->has_stop()) return;
   }
   abort("rank 0 was lost: its command stream ended");
 }

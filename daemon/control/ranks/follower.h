@@ -21,8 +21,8 @@
 namespace meshloom::control {
 
 /// Joins at construction. A thread of its own reads, so that an abort is heard while the training
-/// thread is inside a collective; one writes results; and one sends and hears heartbeats and
-/// watches rank 0.
+/// thread is inside a collective; one fetches large commands beside that stream; one writes
+/// results; and one sends and hears heartbeats and watches rank 0.
 class Follower {
  public:
   struct Options {
@@ -53,8 +53,11 @@ class Follower {
 
  private:
   void read_commands();
+  /// False if the connection has broken.
+  bool fetch(const CommandPtr& announcement);
   void look_at_rank0();
   void abort(const std::string& cause);
+  void end_fetches();
   v1::Heartbeat heartbeat();
 
   Options options_;
@@ -66,6 +69,10 @@ class Follower {
   std::unique_ptr<PulseSampler> sampler_;
   std::once_flag aborted_;
   std::unique_ptr<Outbox<v1::RankMessage>> outbox_;
+  std::unique_ptr<grpc::ClientContext> fetching_;  ///< of the call of now, under fetch_mutex_
+  std::mutex fetch_mutex_;
+  bool fetch_no_more_ = false;
+  std::unique_ptr<Outbox<CommandPtr>> fetches_;
   std::unique_ptr<BeatClient> beats_;
   std::thread reader_;
   bool left_ = false;

@@ -11,6 +11,12 @@ namespace {
 
 using Stream = grpc::ServerReaderWriter<v1::RankCommand, v1::RankMessage>;
 
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+
+grpc::Status no_member_of_launch() {
+  return unauthenticated("this port is for the ranks of one launch", "SECRET_WRONG");
+}
+
 }  // namespace
 
 /// A rank that has joined, as long as it is there: it gets the commands and is watched.
@@ -19,23 +25,39 @@ class RankServiceImpl::Member final : public CommandSink {
   Member(RankServiceImpl& service, const v1::RankHello& hello, Stream& stream)
       : service_(service),
         rank_(hello.rank()),
-        outbox_([&stream](const v1::RankCommand& command) { return stream.Write(command); }) {
+        outbox_([&stream](const CommandPtr& command) { return stream.Write(*command); }) {
     service_.watch_.joined(rank_, describe(hello));
     service_.executor_.attach(rank_, this);
   }
   ~Member() override {
     service_.executor_.detach(rank_);
     service_.watch_.left(rank_);
+    const std::lock_guard lock(service_.mutex_);
+    std::erase_if(service_.announced_, [&](const auto& item) { return item.first.first == rank_; });
   }
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
 
-  bool send(const v1::RankCommand& command) override { return outbox_.send(command); }
+  bool send(CommandPtr command) override {
+    if (command->ByteSizeLong() > kLargestInline) command = announce(std::move(command));
+    return outbox_.send(std::move(command));
+  }
 
  private:
+  CommandPtr announce(CommandPtr command) {
+    v1::RankCommand announcement;
+    announcement.set_epoch(command->epoch());
+    announcement.set_seq(command->seq());
+    announcement.set_deadline_ms(command->deadline_ms());
+    announcement.mutable_bulk();
+    const std::lock_guard lock(service_.mutex_);
+    service_.announced_[{rank_, command->seq()}] = std::move(command);
+    return std::make_shared<const v1::RankCommand>(std::move(announcement));
+  }
+
   RankServiceImpl& service_;
   const int rank_;
-  Outbox<v1::RankCommand> outbox_;
+  Outbox<CommandPtr> outbox_;
 };
 
 std::string describe(const v1::RankHello& hello) {
@@ -58,12 +80,39 @@ v1::RankHello RankServiceImpl::join(Stream& stream) {
   return message.hello();
 }
 
+bool RankServiceImpl::is_of_launch(const grpc::ServerContext& context) const {
+  const auto secret = context.client_metadata().find(kSecretKey);
+  return secret != context.client_metadata().end() &&
+         same_secret({secret->second.data(), secret->second.size()}, options_.secret);
+}
+
 grpc::Status RankServiceImpl::Follow(grpc::ServerContext* context, Stream* stream) {
-  const auto secret = context->client_metadata().find(kSecretKey);
-  if (secret == context->client_metadata().end() ||
-      !same_secret({secret->second.data(), secret->second.size()}, options_.secret))
-    return unauthenticated("this port is for the ranks of one launch", "SECRET_WRONG");
+  if (!is_of_launch(*context)) return no_member_of_launch();
   return guarded("Follow", [&] { serve(join(*stream), *stream); });
+}
+
+grpc::Status RankServiceImpl::FetchCommand(grpc::ServerContext* context,
+                                           const v1::FetchCommandRequest* request,
+                                           grpc::ServerWriter<v1::CommandPiece>* pieces) {
+  if (!is_of_launch(*context)) return no_member_of_launch();
+  return guarded("FetchCommand", [&] {
+    CommandPtr command;
+    {
+      const std::lock_guard lock(mutex_);
+      auto found = announced_.extract({request->rank(), request->seq()});
+      if (found.empty())
+        throw NotFound(
+            fmt::format("no command {} is kept for rank {}", request->seq(), request->rank()));
+      command = std::move(found.mapped());
+    }
+    const std::string bytes = command->SerializeAsString();
+    command.reset();
+    v1::CommandPiece piece;
+    for (std::size_t at = 0; at < bytes.size(); at += kPieceBytes) {
+      piece.set_data(bytes.substr(at, kPieceBytes));
+      if (!pieces->Write(piece)) return;
+    }
+  });
 }
 
 void RankServiceImpl::serve(const v1::RankHello& hello, Stream& stream) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/control/ranks/executor.h"
@@ -21,6 +22,9 @@ inline constexpr const char* kSecretKey = "meshloom-launch-secret";
 /// "rank 1 (pid 12 on host)".
 std::string describe(const v1::RankHello& hello);
 
+/// Commands above this are announced on the stream of commands and fetched beside it.
+inline constexpr std::size_t kLargestInline = std::size_t{64} << 10;
+
 /// A rank whose stream ends before a stop is lost: the executor fails with its name.
 class RankServiceImpl final : public v1::RankService::Service {
  public:
@@ -34,6 +38,8 @@ class RankServiceImpl final : public v1::RankService::Service {
 
   grpc::Status Follow(grpc::ServerContext* context,
                       grpc::ServerReaderWriter<v1::RankCommand, v1::RankMessage>* stream) override;
+  grpc::Status FetchCommand(grpc::ServerContext* context, const v1::FetchCommandRequest* request,
+                            grpc::ServerWriter<v1::CommandPiece>* pieces) override;
 
   /// What the ranks that joined told about themselves.
   std::vector<v1::RankHello> hellos() const;
@@ -41,6 +47,7 @@ class RankServiceImpl final : public v1::RankService::Service {
  private:
   class Member;
 
+  bool is_of_launch(const grpc::ServerContext& context) const;
   v1::RankHello join(grpc::ServerReaderWriter<v1::RankCommand, v1::RankMessage>& stream);
   void serve(const v1::RankHello& hello,
              grpc::ServerReaderWriter<v1::RankCommand, v1::RankMessage>& stream);
@@ -51,6 +58,8 @@ class RankServiceImpl final : public v1::RankService::Service {
   std::once_flag all_joined_;
   mutable std::mutex mutex_;
   std::map<int, v1::RankHello> joined_;
+  /// Large commands that no rank has fetched yet, by rank and seq.
+  std::map<std::pair<int, std::int64_t>, CommandPtr> announced_;
 };
 
 }  // namespace meshloom::control

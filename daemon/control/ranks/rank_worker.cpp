@@ -186,6 +186,12 @@ void RankWorker::create_stepped_run(const v1::CreateSteppedRunCommand& command,
   std::unique_ptr<train::SteppedRun> run;
   factory_.run_in_step([&] { run = factory_.create_stepped(command.config(), options); });
   describe(*run, result);
+  const train::LossBatchLimits limits = run->limits();
+  v1::LossLimits& told = *result->mutable_loss_limits();
+  told.set_vocab_size(limits.vocab_size);
+  told.set_positions(limits.positions);
+  told.set_tokens(limits.tokens);
+  told.set_micro_batch_size(limits.micro_batch_size);
   delete_run(command.run());
   runs_[command.run()].stepped = std::move(run);
 }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "daemon/train/batch_parts.h"
+
 namespace meshloom::control {
 namespace {
 
@@ -79,11 +81,25 @@ Answer<v1::CreateRunResult> RunClient::create(v1::CreateSteppedRunCommand comman
           [](v1::RankResult result) { return std::move(*result.mutable_create_run()); }};
 }
 
-Answer<v1::LossOutput> RunClient::loss(v1::LossCommand command) const {
-  command.set_run(run_);
-  v1::RankCommand verb;
-  *verb.mutable_loss() = std::move(command);
-  return {executor_, executor_.submit(std::move(verb)),
+Answer<v1::LossOutput> RunClient::loss(v1::LossCommand command, const BatchRules& rules) const {
+  const v1::LossBatch& batch = command.batch();
+  const train::TokenLoss loss = train::check_loss_batch(batch, rules.limits);
+  const train::WholeBatch whole = train::whole_batch(loss, batch);
+  std::vector<v1::RankCommand> parts(static_cast<std::size_t>(executor_.world_size()));
+  for (std::size_t rank = parts.size(); rank-- > 0;) {
+    v1::LossCommand& part = *parts[rank].mutable_loss();
+    part.set_run(run_);
+    part.set_backward(command.backward());
+    part.set_train(command.train());
+    part.set_samples(whole.samples);
+    part.set_counted_tokens(whole.counted_tokens);
+    part.set_several_targets(whole.several_targets);
+    *part.mutable_batch() = rank == 0
+                                ? std::move(*command.mutable_batch())
+                                : train::rank_part(batch, rules.mesh, rules.limits.micro_batch_size,
+                                                   static_cast<int>(rank));
+  }
+  return {executor_, executor_.submit_parts(std::move(parts)),
           [](v1::RankResult result) { return std::move(*result.mutable_loss()); }};
 }
 

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "daemon/control/ranks/executor.h"
+#include "daemon/train/loss_batch.h"
 #include "daemon/train/run.h"
+#include "planner/mesh_layout.h"
 
 namespace meshloom::control {
 
@@ -57,7 +59,14 @@ class RunClient {
   // --- Of a run that a client drives (train/stepped_run.h). Messages are taken as they are; their
   // field `run` is filled in.
   Answer<v1::CreateRunResult> create(v1::CreateSteppedRunCommand command) const;
-  Answer<v1::LossOutput> loss(v1::LossCommand command) const;
+  /// What the batches of a run are checked against and cut by.
+  struct BatchRules {
+    train::LossBatchLimits limits;
+    planner::MeshLayout mesh;
+  };
+  /// Rank 0 gets the whole batch, every other rank the data that it computes. Throws as
+  /// check_loss_batch: the ranks have then heard nothing.
+  Answer<v1::LossOutput> loss(v1::LossCommand command, const BatchRules& rules) const;
   Answer<void> poison(const std::string& cause) const;
   Answer<v1::OptimStepOutput> apply_gradients(const v1::OptimStepParams& params) const;
   Answer<v1::WriteStateResult> write_state(v1::WriteStateCommand command) const;

@@ -10,8 +10,10 @@ void run_stepped_verb(train::SteppedRun& run, const v1::RankCommand& command,
   switch (command.verb_case()) {
     case v1::RankCommand::kLoss: {
       const v1::LossCommand& verb = command.loss();
-      *result->mutable_loss() = verb.backward() ? run.forward_backward(verb.batch())
-                                                : run.forward(verb.batch(), verb.train());
+      const train::WholeBatch whole = {verb.samples(), verb.counted_tokens(),
+                                       verb.several_targets()};
+      *result->mutable_loss() = verb.backward() ? run.forward_backward(verb.batch(), whole)
+                                                : run.forward(verb.batch(), whole, verb.train());
       return;
     }
     case v1::RankCommand::kPoison: return run.poison(command.poison().cause());

@@ -145,6 +145,7 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   bool driven_ = false;        ///< the ranks may know of it
   Clock::time_point renewed_;
   train::PromptLimits limits_;
+  RunClient::BatchRules rules_;  ///< of the thread of drive()
   std::int64_t next_sample_ = 1;
   std::mutex persist_mutex_;  ///< taken before the other
 };

@@ -7,6 +7,7 @@
 #include "daemon/control/ranks/rank_error.h"
 #include "daemon/control/runs/run_session.h"
 #include "daemon/control/stores/names.h"
+#include "daemon/train/run_mesh.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -69,6 +70,9 @@ bool RunSession::make_on_ranks() {
     run_.set_context_length(made.context_length());
     for (const std::string& note : made.notes()) run_.add_notes(note);
     limits_ = {made.vocab_size(), made.context_length()};
+    const v1::LossLimits& limits = made.loss_limits();
+    rules_ = {{limits.vocab_size(), limits.positions(), limits.tokens(), limits.micro_batch_size()},
+              train::mesh_layout(run_.resolved().mesh())};
     run_.clear_cause();
     return true;
   } catch (...) {
@@ -100,7 +104,11 @@ void RunSession::start_next(Lock& lock) {
   waiting_bytes_ -= refused ? 0 : std::min(waiting_bytes_, bytes_of(verb->request));
   const std::optional<std::string> gap = std::exchange(gap_poison_, std::nullopt);
   const std::int64_t seq = id_of(verb->request).seq();
-  const VerbPlace place{world_.state, id_, run_.epoch(), world_.find_state,
+  const VerbPlace place{world_.state,
+                        id_,
+                        run_.epoch(),
+                        rules_,
+                        world_.find_state,
                         [this](v1::SavedState saved) { return keep_state(std::move(saved)); }};
   lock.unlock();
   if (gap) poison(*gap);

@@ -28,18 +28,23 @@ Finish finish_nothing(const Answer<void>& answer) {
   };
 }
 
-Finish start(const RunClient& run, const v1::ForwardBackwardRequest& verb, const VerbPlace&) {
+Finish start(const RunClient& run, v1::ForwardBackwardRequest& verb, const VerbPlace& place) {
   v1::LossCommand command;
-  *command.mutable_batch() = verb.batch();
   command.set_backward(true);
-  return finish_loss(run.loss(std::move(command)));
+  try {
+    *command.mutable_batch() = std::move(*verb.mutable_batch());
+    return finish_loss(run.loss(std::move(command), place.rules));
+  } catch (const InvalidArgument& refused) {
+    run.poison(refused.what());
+    return [refused]() -> v1::VerbResult { throw refused; };
+  }
 }
 
-Finish start(const RunClient& run, const v1::ForwardRequest& verb, const VerbPlace&) {
+Finish start(const RunClient& run, v1::ForwardRequest& verb, const VerbPlace& place) {
   v1::LossCommand command;
-  *command.mutable_batch() = verb.batch();
+  *command.mutable_batch() = std::move(*verb.mutable_batch());
   command.set_train(verb.train());
-  return finish_loss(run.loss(std::move(command)));
+  return finish_loss(run.loss(std::move(command), place.rules));
 }
 
 Finish start(const RunClient& run, const v1::OptimStepRequest& verb, const VerbPlace&) {
@@ -104,9 +109,9 @@ Finish start(const RunClient& run, const v1::GetParametersRequest& verb, const V
   };
 }
 
-Finish start(const RunClient& run, const v1::SetParametersRequest& verb, const VerbPlace&) {
+Finish start(const RunClient& run, v1::SetParametersRequest& verb, const VerbPlace&) {
   v1::SetParametersCommand command;
-  *command.mutable_parameters() = verb.parameters();
+  command.mutable_parameters()->Swap(verb.mutable_parameters());
   return finish_nothing(run.set_parameters(std::move(command)));
 }
 
@@ -129,11 +134,10 @@ std::string state_folder_of(const VerbPlace& place, const std::string& state, st
   return fmt::format("runs/{}/states/{}-{}-{}", place.run, state, place.epoch, seq);
 }
 
-VerbInFlight launch(const RunClient& run, const Verb& verb, const VerbPlace& place) {
-  return {
-      verb.operation, id_of(verb.request).seq(), adds_gradients(verb.request),
-      std::holds_alternative<v1::OptimStepRequest>(verb.request),
-      std::visit([&](const auto& request) { return start(run, request, place); }, verb.request)};
+VerbInFlight launch(const RunClient& run, Verb& verb, const VerbPlace& place) {
+  return {verb.operation, id_of(verb.request).seq(), adds_gradients(verb.request),
+          std::holds_alternative<v1::OptimStepRequest>(verb.request),
+          std::visit([&](auto& request) { return start(run, request, place); }, verb.request)};
 }
 
 }  // namespace meshloom::control

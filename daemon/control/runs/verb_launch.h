@@ -28,6 +28,7 @@ struct VerbPlace {
   const StateDir& state;
   std::string run;
   std::int64_t epoch = 0;
+  const RunClient::BatchRules& rules;
   std::function<v1::SavedState(const std::string& name)> find_state;
   /// Makes a state that the ranks have written durable, and returns it complete. Throws where the
   /// disk is full.
@@ -40,7 +41,9 @@ std::string state_folder_of(const VerbPlace& place, const std::string& state, st
 
 /// Gives the ranks the verb's commands. Throws AlreadyExists for the name of a state or of weights
 /// that is taken, NotFound for a state that is not there, and what Executor::submit throws: the
-/// ranks have then heard nothing.
-VerbInFlight launch(const RunClient& run, const Verb& verb, const VerbPlace& place);
+/// ranks have then heard nothing. A batch that does not fit the run is a verb that fails in its
+/// turn; gradients that it should have added are poisoned.
+/// The verb's data are moved out of it.
+VerbInFlight launch(const RunClient& run, Verb& verb, const VerbPlace& place);
 
 }  // namespace meshloom::control

@@ -24,7 +24,15 @@ class FakeAdmission final : public Admission {
                             {{"field", "run.training.steps"}});
     return {spec.run(), {}};
   }
-  Admitted admit_run(const v1::RunSpec& spec) override { return {spec.config(), {}}; }
+  Admitted admit_run(const v1::RunSpec& spec) override {
+    Admitted admitted{spec.config(), {}};
+    v1::Mesh& mesh = *admitted.resolved.mutable_mesh();
+    mesh.set_dp(plan_.ranks);
+    mesh.set_fsdp(1);
+    mesh.set_cp(1);
+    mesh.set_tp(1);
+    return admitted;
+  }
   std::shared_ptr<const void> hold_run(const v1::RunConfig&) override { return nullptr; }
   std::optional<v1::RunConfig> refit(const v1::Job&) override { return std::nullopt; }
   std::filesystem::path find_hf_folder(const std::string& name) override { return folder_ / name; }

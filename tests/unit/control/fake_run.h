@@ -18,6 +18,7 @@ namespace meshloom::control {
 
 /// Shared by all ranks of a test; set before the run begins.
 struct FakePlan {
+  int ranks = 2;                        ///< of runs that a client drives, as dp
   std::int64_t fail_at_step = -1;       ///< optim_step throws NumericError
   std::int64_t lose_rank_at_step = -1;  ///< optim_step throws CommError
   /// optim_step of a client's run fails on rank 1 alone.
@@ -147,8 +148,11 @@ class FakeRun final : public train::Run {
   std::vector<std::string> notes_;
 };
 
-/// Gradients are sums of weights of samples, parameters one number: a step takes lr times the
-/// gradients from it. What fails is in FakePlan.
+/// A token that every rank of a FakeSteppedRun refuses.
+inline constexpr int kBadToken = 255;
+
+/// Gradients are sums of tokens, parameters one number: a step takes lr times the gradients from
+/// it. Rank 0, which has all data, counts. What fails is in FakePlan.
 class FakeSteppedRun final : public train::SteppedRun {
  public:
   FakeSteppedRun(FakePlan& plan, const train::SteppedRunOptions& options, bool writes)
@@ -162,11 +166,13 @@ class FakeSteppedRun final : public train::SteppedRun {
   std::string plan_text() const override { return "one number"; }
   train::PromptLimits prompt_limits() const override { return plan_.limits(); }
   const std::vector<std::string>& notes() const override { return notes_; }
-  v1::LossOutput forward_backward(const v1::LossBatch& batch) override {
+  train::LossBatchLimits limits() const override { return {plan_.vocab_size, 64, 1 << 22, 1}; }
+  v1::LossOutput forward_backward(const v1::LossBatch& batch,
+                                  const train::WholeBatch& whole) override {
     std::this_thread::sleep_for(plan_.step_time);
     v1::LossOutput output;
     try {
-      output = forward(batch, false);
+      output = forward(batch, whole, false);
     } catch (const Error& error) {
       poison(error.what());
       throw;
@@ -175,15 +181,13 @@ class FakeSteppedRun final : public train::SteppedRun {
     has_gradients_ = true;
     return output;
   }
-  v1::LossOutput forward(const v1::LossBatch& batch, bool) override {
+  v1::LossOutput forward(const v1::LossBatch& batch, const train::WholeBatch&, bool) override {
     v1::LossOutput output;
     double sum = 0;
     for (const v1::Datum& datum : batch.data()) {
       v1::DatumOutput& told = *output.add_outputs();
       for (int i = 0; i < datum.tokens_size(); ++i) {
-        if (datum.tokens(i) < 0)
-          throw InvalidArgument("a token is negative", "INVALID_ARGUMENT",
-                                {{"field", "data[0].tokens[0]"}});
+        if (datum.tokens(i) == kBadToken) throw NumericError("a token is bad", "NON_FINITE_LOSS");
         sum += datum.tokens(i);
         told.add_losses(static_cast<float>(datum.tokens(i)));
       }

@@ -62,8 +62,12 @@ class Client {
   grpc::Status forward_backward(std::int64_t seq, const std::vector<int>& tokens,
                                 std::int64_t epoch = 1) {
     v1::ForwardBackwardRequest request;
+    request.mutable_batch()->set_loss("cross_entropy");
     v1::Datum& datum = *request.mutable_batch()->add_data();
-    for (const int token : tokens) datum.add_tokens(token);
+    for (const int token : tokens) {
+      datum.add_tokens(token);
+      datum.add_targets(0);
+    }
     return call<v1::ForwardBackwardResponse>(&v1::RunService::Stub::ForwardBackward, request, seq,
                                              epoch);
   }

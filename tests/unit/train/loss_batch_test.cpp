@@ -5,7 +5,10 @@
 
 #include <cmath>
 #include <functional>
+#include <map>
+#include <random>
 
+#include "daemon/train/batch_parts.h"
 #include "daemon/train/data/dataset.h"
 #include "kernels/base/error.h"
 
@@ -126,7 +129,8 @@ TEST(LossBatch, EveryDatumIsCutOnceAndPadded) {
   const v1::LossBatch batch = batch_of("cross_entropy");
   for (const std::int64_t ranks : {1, 2, 3, 7}) {
     for (const std::int64_t size : {1, 2, 9}) {
-      const BatchSplit split{.micro_batch_size = size, .ranks = ranks, .first_sample = 20};
+      const BatchSplit split{
+          .samples = 4, .micro_batch_size = size, .ranks = ranks, .first_sample = 20};
       std::vector<int> seen(4, 0);
       std::size_t micro_batches = 0;
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
@@ -158,6 +162,48 @@ TEST(LossBatch, EveryDatumIsCutOnceAndPadded) {
   }
 }
 
+// What a rank makes of its part is what it makes of the whole batch, and no rank gets more.
+TEST(LossBatch, ARankGetsItsOwnDataAndNoMore) {
+  std::mt19937_64 random(5);
+  const auto draw = [&](int most) { return 1 + static_cast<int>(random() % most); };
+  for (int round = 0; round < 200; ++round) {
+    const planner::MeshLayout mesh(
+        {{"dp", draw(3)}, {"fsdp", draw(3)}, {"cp", draw(2)}, {"tp", draw(2)}});
+    v1::LossBatch batch;
+    batch.set_loss("cross_entropy");
+    const int data = draw(20), of_run = draw(3);
+    if (random() % 2 == 0) batch.set_micro_batch_size(draw(4));
+    for (int i = 0; i < data; ++i) {
+      v1::Datum& datum = *batch.add_data();
+      for (int t = draw(8); t > 0; --t) {
+        datum.add_tokens(i);
+        datum.add_targets(t);
+      }
+    }
+    const BatchSplit split{.samples = data,
+                           .micro_batch_size = micro_batch_size_of(batch, of_run),
+                           .ranks = sample_ranks(mesh)};
+    std::map<std::int64_t, int> copies;
+    for (int rank = 0; rank < mesh.size(); ++rank) {
+      const SamplePlace place = sample_place(mesh, rank);
+      const v1::LossBatch part = rank_part(batch, mesh, of_run, rank);
+      for (const v1::Datum& datum : part.data()) ++copies[datum.tokens(0)];
+      const auto mine = split_batch(part, split, place.data);
+      const auto whole = split_batch(batch, split, place.data);
+      ASSERT_EQ(mine.size(), whole.size());
+      for (std::size_t k = 0; k < mine.size(); ++k) {
+        EXPECT_EQ(mine[k].rows, whole[k].rows);
+        EXPECT_EQ(mine[k].first_sample, whole[k].first_sample);
+        EXPECT_EQ(mine[k].inputs, whole[k].inputs);
+        EXPECT_EQ(mine[k].labels, whole[k].labels);
+        EXPECT_EQ(mine[k].weights, whole[k].weights);
+      }
+    }
+    // Once for each of the ranks that share samples.
+    for (int i = 0; i < data; ++i) EXPECT_EQ(copies[i], mesh.size_of("cp") * mesh.size_of("tp"));
+  }
+}
+
 TEST(LossBatch, DocumentsPositionsAndTargetsFillUp) {
   v1::LossBatch batch = batch_of("cross_entropy");
   v1::Datum& last = *batch.mutable_data(3);
@@ -167,7 +213,7 @@ TEST(LossBatch, DocumentsPositionsAndTargetsFillUp) {
   first.set_targets_per_token(2);
   first.add_targets(3);
   first.add_weights(1.0f);
-  const TokenBatch whole = split_batch(batch, {.micro_batch_size = 4}, 0).front();
+  const TokenBatch whole = split_batch(batch, {.samples = 4, .micro_batch_size = 4}, 0).front();
   EXPECT_EQ(whole.targets, 2);
   EXPECT_TRUE(whole.weights.empty());
   using Values = std::vector<std::int64_t>;

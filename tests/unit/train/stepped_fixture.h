@@ -8,9 +8,11 @@
 #include <optional>
 #include <random>
 
+#include "daemon/train/batch_parts.h"
 #include "daemon/train/data/batch_loader.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/resolve.h"
+#include "daemon/train/run_mesh.h"
 #include "daemon/train/stepped_run.h"
 #include "tests/unit/train/run_fixture.h"
 
@@ -59,6 +61,72 @@ inline std::string field_of(const std::function<void()>& call) {
   return metadata.contains("field") ? metadata.at("field") : kept->what();
 }
 
+/// A rank of a run whose callers have whole batches: they are checked as rank 0's control plane
+/// does, and the rank gets its part.
+class WholeBatchRun final : public SteppedRun {
+ public:
+  WholeBatchRun(std::unique_ptr<SteppedRun> run, planner::MeshLayout mesh, int rank)
+      : run_(std::move(run)), mesh_(std::move(mesh)), rank_(rank) {}
+
+  v1::LossOutput forward_backward(const v1::LossBatch& batch) {
+    try {
+      const TokenLoss loss = check_loss_batch(batch, limits());
+      return forward_backward(part_of(batch), whole_batch(loss, batch));
+    } catch (const InvalidArgument& refused) {
+      poison(refused.what());
+      throw;
+    }
+  }
+  v1::LossOutput forward(const v1::LossBatch& batch, bool train) {
+    const TokenLoss loss = check_loss_batch(batch, limits());
+    return forward(part_of(batch), whole_batch(loss, batch), train);
+  }
+
+  std::int64_t step() const override { return run_->step(); }
+  std::string plan_text() const override { return run_->plan_text(); }
+  PromptLimits prompt_limits() const override { return run_->prompt_limits(); }
+  const std::vector<std::string>& notes() const override { return run_->notes(); }
+  LossBatchLimits limits() const override { return run_->limits(); }
+  v1::LossOutput forward_backward(const v1::LossBatch& part, const WholeBatch& whole) override {
+    return run_->forward_backward(part, whole);
+  }
+  v1::LossOutput forward(const v1::LossBatch& part, const WholeBatch& whole, bool train) override {
+    return run_->forward(part, whole, train);
+  }
+  void poison(const std::string& cause) override { run_->poison(cause); }
+  v1::OptimStepOutput optim_step(const v1::OptimStepParams& params) override {
+    return run_->optim_step(params);
+  }
+  void save_state(const std::filesystem::path& folder,
+                  const std::map<std::string, std::string>& user_metadata) override {
+    run_->save_state(folder, user_metadata);
+  }
+  void load_state(const std::filesystem::path& folder, bool with_optimizer) override {
+    run_->load_state(folder, with_optimizer);
+  }
+  void export_hf(const std::filesystem::path& folder, const std::string& dtype) override {
+    run_->export_hf(folder, dtype);
+  }
+  std::vector<v1::ParameterValue> get_parameters(const std::vector<std::string>& names) override {
+    return run_->get_parameters(names);
+  }
+  void set_parameters(const std::vector<v1::ParameterValue>& values) override {
+    run_->set_parameters(values);
+  }
+  std::unique_ptr<Sample> begin_sample(const std::vector<SampleStart>& sequences) override {
+    return run_->begin_sample(sequences);
+  }
+
+ private:
+  v1::LossBatch part_of(const v1::LossBatch& batch) const {
+    return rank_ == 0 ? batch : rank_part(batch, mesh_, limits().micro_batch_size, rank_);
+  }
+
+  std::unique_ptr<SteppedRun> run_;
+  planner::MeshLayout mesh_;
+  int rank_;
+};
+
 class SteppedFixture : public RunFixture {
  protected:
   static constexpr int kVocabulary = 256, kContext = testing::kTinyContext;
@@ -80,17 +148,19 @@ class SteppedFixture : public RunFixture {
     return c;
   }
 
-  std::unique_ptr<SteppedRun> make(comm::ProcessGroup& world, ExecutionContext& context,
-                                   const v1::RunConfig& config,
-                                   SteppedRunOptions options = {}) const {
+  std::unique_ptr<WholeBatchRun> make(comm::ProcessGroup& world, ExecutionContext& context,
+                                      const v1::RunConfig& config,
+                                      SteppedRunOptions options = {}) const {
     options.data_dir = folder_.path();
     const v1::RunConfig resolved =
         resolve_stepped_config(config, world.size(), folder_.path(), options.model_folder);
-    return SteppedRun::create({&context, &world}, resolved, options);
+    return std::make_unique<WholeBatchRun>(
+        SteppedRun::create({&context, &world}, resolved, options), mesh_layout(resolved.mesh()),
+        world.rank());
   }
 
   /// Runs `body(run, world)` on every rank of a mesh.
-  using Body = std::function<void(SteppedRun&, comm::ProcessGroup&)>;
+  using Body = std::function<void(WholeBatchRun&, comm::ProcessGroup&)>;
   void on_mesh(const WholeMesh& m, const Body& body, const SteppedRunOptions& options = {}) const {
     on_mesh(m, stepped_config(m), body, options);
   }

@@ -47,7 +47,7 @@ class SteppedLossesTest : public SteppedFixture {
   };
   Window run_window(const WholeMesh& m, const std::vector<v1::LossBatch>& calls) const {
     Window window;
-    on_mesh(m, sgd(m), [&](SteppedRun& run, comm::ProcessGroup& world) {
+    on_mesh(m, sgd(m), [&](WholeBatchRun& run, comm::ProcessGroup& world) {
       Window mine;
       mine.before = parameters_of(run);
       for (const v1::LossBatch& batch : calls) {
@@ -133,7 +133,7 @@ TEST_F(SteppedLossesTest, GradientsAreThoseOfTheLoss) {
         std::max_element(gradient.begin(), gradient.end(),
                          [](double a, double b) { return std::abs(a) < std::abs(b); }) -
         gradient.begin());
-    on_mesh({}, sgd({}), [&](SteppedRun& run, comm::ProcessGroup&) {
+    on_mesh({}, sgd({}), [&](WholeBatchRun& run, comm::ProcessGroup&) {
       std::vector<v1::ParameterValue> value = run.get_parameters({name});
       const auto loss_at = [&](float distance) {
         std::vector<v1::ParameterValue> moved = value;

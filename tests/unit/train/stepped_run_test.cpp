@@ -60,7 +60,7 @@ class SteppedRunTest : public SteppedFixture {
     const v1::RunConfig resolved = resolve_run_config(job, m.ranks(), folder_.path());
     const test::TempFolder states;
     Trace trace;
-    on_mesh(m, c, [&](SteppedRun& run, comm::ProcessGroup& world) {
+    on_mesh(m, c, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
       Trace mine;
       for (int step = 0; step < count; ++step) {
         v1::LossBatch batch = samples_of(resolved, step);

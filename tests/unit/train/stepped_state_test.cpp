@@ -25,7 +25,7 @@ TEST_F(SteppedStateTest, StateGoesFromAnyMeshToAnyMesh) {
   params.set_eps(0.1);
   const test::TempFolder states;
   std::map<std::string, std::vector<float>> expected, warm;
-  on_mesh({"fsdp2_tp2", 1, 2, 1, 2}, [&](SteppedRun& run, comm::ProcessGroup& world) {
+  on_mesh({"fsdp2_tp2", 1, 2, 1, 2}, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
     for (int i = 0; i < 3; ++i) {
       run.forward_backward(first);
       run.optim_step(params);
@@ -45,7 +45,7 @@ TEST_F(SteppedStateTest, StateGoesFromAnyMeshToAnyMesh) {
                                    std::pair<const std::string, std::string>("next", "x")));
   for (const WholeMesh& m : kWholeMeshes) {
     SCOPED_TRACE(m.name);
-    const auto go_on = [&](SteppedRun& run, comm::ProcessGroup& world) {
+    const auto go_on = [&](WholeBatchRun& run, comm::ProcessGroup& world) {
       EXPECT_EQ(run.step(), 3);
       run.forward_backward(second);
       EXPECT_EQ(run.optim_step(params).step(), 4);
@@ -57,7 +57,7 @@ TEST_F(SteppedStateTest, StateGoesFromAnyMeshToAnyMesh) {
     SteppedRunOptions options;
     options.state_folder = states.path() / "a";
     on_mesh(m, go_on, options);
-    on_mesh(m, [&](SteppedRun& run, comm::ProcessGroup& world) {
+    on_mesh(m, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
       run.forward_backward(first);
       run.load_state(states.path() / "a", true);
       EXPECT_EQ(reason_of<FailedPrecondition>([&] { run.optim_step(params); }), "NO_GRADIENTS");
@@ -80,13 +80,13 @@ TEST_F(SteppedStateTest, StateGoesFromAnyMeshToAnyMesh) {
 
 TEST_F(SteppedStateTest, AStateOfAnotherModelOrOptimizerIsRefused) {
   const test::TempFolder states;
-  on_mesh({}, [&](SteppedRun& run, comm::ProcessGroup&) {
+  on_mesh({}, [&](WholeBatchRun& run, comm::ProcessGroup&) {
     run.save_state(states.path() / "adamw", {});
     EXPECT_THROW(run.load_state(states.path() / "missing", true), NotFound);
   });
   v1::RunConfig sgd = stepped_config({});
   sgd.mutable_optimizer()->set_type(v1::OPTIMIZER_TYPE_SGD);
-  on_mesh({}, sgd, [&](SteppedRun& run, comm::ProcessGroup&) {
+  on_mesh({}, sgd, [&](WholeBatchRun& run, comm::ProcessGroup&) {
     EXPECT_EQ(reason_of<FailedPrecondition>([&] { run.load_state(states.path() / "adamw", true); }),
               "CHECKPOINT_MISMATCH");
     run.load_state(states.path() / "adamw", false);
@@ -97,7 +97,7 @@ TEST_F(SteppedStateTest, WholeParametersGoOutAndIn) {
   const v1::LossBatch batch = random_batch("cross_entropy", 3, 14);
   std::vector<v1::ParameterValue> saved;
   double loss = 0.0;
-  on_mesh({}, [&](SteppedRun& run, comm::ProcessGroup&) {
+  on_mesh({}, [&](WholeBatchRun& run, comm::ProcessGroup&) {
     run.forward_backward(batch);
     run.optim_step({});
     saved = run.get_parameters(parameter_names());
@@ -107,7 +107,7 @@ TEST_F(SteppedStateTest, WholeParametersGoOutAndIn) {
   EXPECT_EQ(saved[0].name(), "transformer.wte.weight");
   EXPECT_THAT(saved[0].shape(), ::testing::ElementsAre(256, 16));
   for (const WholeMesh& m : kWholeMeshes) {
-    on_mesh(m, [&](SteppedRun& run, comm::ProcessGroup& world) {
+    on_mesh(m, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
       run.forward_backward(batch);
       run.set_parameters(saved);
       EXPECT_EQ(reason_of<FailedPrecondition>([&] { run.optim_step({}); }), "NO_GRADIENTS");
@@ -147,7 +147,7 @@ TEST_F(SteppedStateTest, AnExportedFolderIsAModelToBeginWith) {
   const v1::LossBatch batch = random_batch("dro", 3, 15);
   const test::TempFolder folders;
   double loss = 0.0;
-  on_mesh({"tp2", 1, 1, 1, 2}, [&](SteppedRun& run, comm::ProcessGroup& world) {
+  on_mesh({"tp2", 1, 1, 1, 2}, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
     run.forward_backward(batch);
     run.optim_step({});
     run.export_hf(folders.path() / "hf", "float32");
@@ -162,7 +162,7 @@ TEST_F(SteppedStateTest, AnExportedFolderIsAModelToBeginWith) {
   options.model_folder = folders.path() / "hf";
   on_mesh(
       {"dp2", 2}, c,
-      [&](SteppedRun& run, comm::ProcessGroup& world) {
+      [&](WholeBatchRun& run, comm::ProcessGroup& world) {
         EXPECT_EQ(run.step(), 0);
         const v1::LossOutput output = run.forward(batch, false);
         if (world.rank() == 0) {

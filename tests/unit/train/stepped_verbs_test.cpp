@@ -24,7 +24,7 @@ TEST_F(SteppedVerbsTest, EveryValueOfAStepCounts) {
   double norm = 0.0;
   v1::RunConfig sgd = stepped_config({});
   sgd.mutable_optimizer()->set_type(v1::OPTIMIZER_TYPE_SGD);
-  on_mesh({}, sgd, [&](SteppedRun& run, comm::ProcessGroup&) {
+  on_mesh({}, sgd, [&](WholeBatchRun& run, comm::ProcessGroup&) {
     const auto before = parameters_of(run);
     v1::OptimStepParams params;
     params.set_lr(1.0);
@@ -42,7 +42,7 @@ TEST_F(SteppedVerbsTest, EveryValueOfAStepCounts) {
   all.set_eps(1e-3);
   all.set_weight_decay(0.25);
   all.set_grad_clip_norm(norm / 2);
-  on_mesh({}, [&](SteppedRun& run, comm::ProcessGroup&) {
+  on_mesh({}, [&](WholeBatchRun& run, comm::ProcessGroup&) {
     const std::vector<float> before = parameters_of(run).at(name);
     run.forward_backward(batch);
     const v1::OptimStepOutput output = run.optim_step(all);
@@ -75,7 +75,7 @@ TEST_F(SteppedVerbsTest, ValuesThatAnOptimizerHasNoUseForAreRefused) {
   const auto refused = [&](SteppedRun& run, const v1::OptimStepParams& params) {
     return field_of([&] { run.optim_step(params); });
   };
-  on_mesh({}, [&](SteppedRun& run, comm::ProcessGroup&) {
+  on_mesh({}, [&](WholeBatchRun& run, comm::ProcessGroup&) {
     run.forward_backward(batch);
     EXPECT_EQ(refused(run, with([](auto& p) { p.set_momentum(0.9); })), "momentum");
     EXPECT_EQ(refused(run, with([](auto& p) { p.set_lr(-1.0); })), "lr");
@@ -90,7 +90,7 @@ TEST_F(SteppedVerbsTest, ValuesThatAnOptimizerHasNoUseForAreRefused) {
   });
   v1::RunConfig sgd = stepped_config({});
   sgd.mutable_optimizer()->set_type(v1::OPTIMIZER_TYPE_SGD);
-  on_mesh({}, sgd, [&](SteppedRun& run, comm::ProcessGroup&) {
+  on_mesh({}, sgd, [&](WholeBatchRun& run, comm::ProcessGroup&) {
     run.forward_backward(batch);
     EXPECT_EQ(refused(run, with([](auto& p) { p.set_beta1(0.5); })), "beta1");
     EXPECT_EQ(refused(run, with([](auto& p) { p.set_beta2(0.5); })), "beta2");
@@ -98,7 +98,7 @@ TEST_F(SteppedVerbsTest, ValuesThatAnOptimizerHasNoUseForAreRefused) {
     EXPECT_EQ(refused(run, with([](auto& p) { p.set_momentum(0.5); })), "momentum");
   });
   sgd.mutable_optimizer()->set_momentum(0.9);
-  on_mesh({}, sgd, [&](SteppedRun& run, comm::ProcessGroup&) {
+  on_mesh({}, sgd, [&](WholeBatchRun& run, comm::ProcessGroup&) {
     run.forward_backward(batch);
     EXPECT_EQ(run.optim_step(with([](auto& p) { p.set_momentum(0.5); })).step(), 1);
   });
@@ -110,7 +110,7 @@ TEST_F(SteppedVerbsTest, AFailedCallPoisonsTheWindow) {
   bad.mutable_data(1)->set_targets(0, kVocabulary);
   far.mutable_data(2)->set_logprobs(0, -1e6f);
   for (const WholeMesh& m : kWholeMeshes) {
-    on_mesh(m, [&](SteppedRun& run, comm::ProcessGroup&) {
+    on_mesh(m, [&](WholeBatchRun& run, comm::ProcessGroup&) {
       EXPECT_EQ(reason_of<FailedPrecondition>([&] { run.optim_step({}); }), "NO_GRADIENTS");
       run.forward_backward(good);
       run.optim_step({});
@@ -142,13 +142,13 @@ TEST_F(SteppedVerbsTest, APoisonedWindowLeavesNoTrace) {
   const v1::LossBatch good = random_batch("cross_entropy", 4, 8);
   for (const WholeMesh& m : kWholeMeshes) {
     std::map<std::string, std::vector<float>> plain, after_poison;
-    on_mesh(m, [&](SteppedRun& run, comm::ProcessGroup& world) {
+    on_mesh(m, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
       run.forward_backward(good);
       run.optim_step({});
       const auto values = parameters_of(run);
       if (world.rank() == 0) plain = values;
     });
-    on_mesh(m, [&](SteppedRun& run, comm::ProcessGroup& world) {
+    on_mesh(m, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
       run.forward_backward(random_batch("cross_entropy", 5, 9));
       run.poison("a test");
       EXPECT_THROW(run.optim_step({}), FailedPrecondition);
@@ -166,7 +166,7 @@ TEST_F(SteppedVerbsTest, MixedReductionsAreRefused) {
   mean.set_reduction(v1::LOSS_REDUCTION_TOKEN_MEAN);
   counted = mean;
   counted.set_tokens(50);
-  on_mesh({}, [&](SteppedRun& run, comm::ProcessGroup&) {
+  on_mesh({}, [&](WholeBatchRun& run, comm::ProcessGroup&) {
     run.forward_backward(sum);
     EXPECT_EQ(field_of([&] { run.forward_backward(mean); }), "reduction");
     EXPECT_THROW(run.optim_step({}), FailedPrecondition);
@@ -190,7 +190,7 @@ TEST_F(SteppedVerbsTest, DropoutIsThatOfTheNextForwardBackward) {
     v1::RunConfig c = stepped_config(m);
     c.mutable_model()->set_config("dropout.json");
     v1::LossOutput off;
-    on_mesh(m, c, [&](SteppedRun& run, comm::ProcessGroup& world) {
+    on_mesh(m, c, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
       const v1::LossOutput trained = run.forward_backward(batch);
       expect_same_outputs(run.forward(batch, true), run.forward(batch, false));
       if (world.rank() == 0) off = trained;
@@ -198,7 +198,7 @@ TEST_F(SteppedVerbsTest, DropoutIsThatOfTheNextForwardBackward) {
     v1::LossOutput first;
     on_mesh(
         m, c,
-        [&](SteppedRun& run, comm::ProcessGroup& world) {
+        [&](WholeBatchRun& run, comm::ProcessGroup& world) {
           const v1::LossOutput evaluated = run.forward(batch, false);
           const v1::LossOutput drawn = run.forward(batch, true);
           const v1::LossOutput trained = run.forward_backward(batch);
@@ -222,7 +222,7 @@ TEST_F(SteppedVerbsTest, SamplesHaveTheLogProbsOfForward) {
   for (const WholeMesh& m : kWholeMeshes) {
     for (const double temperature : {1.0, 0.7, 0.0}) {
       SCOPED_TRACE(fmt::format("{} temperature {}", m.name, temperature));
-      on_mesh(m, [&](SteppedRun& run, comm::ProcessGroup& world) {
+      on_mesh(m, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
         run.forward_backward(random_batch("cross_entropy", 4, 16));  // sampling leaves it alone
         SampleStart start{{10, 20, 30}, {}, 0};
         start.params.set_max_tokens(10);
@@ -277,7 +277,7 @@ TEST_F(SteppedVerbsTest, PaddingIsSeenByNobody) {
   for (const char* model : {"config.json", "bert.json"}) {
     v1::RunConfig c = stepped_config({});
     c.mutable_model()->set_config(model);
-    on_mesh({}, c, [&](SteppedRun& run, comm::ProcessGroup&) {
+    on_mesh({}, c, [&](WholeBatchRun& run, comm::ProcessGroup&) {
       batch.set_micro_batch_size(5);
       const v1::LossOutput together = run.forward(batch, false);
       batch.set_micro_batch_size(1);
@@ -295,7 +295,7 @@ TEST_F(SteppedVerbsTest, AGradientThatOverflowsChangesNothing) {
   for (v1::Datum& datum : *batch.mutable_data())
     for (int i = 0; i < datum.weights_size(); ++i) datum.set_weights(i, 1e37f);
   for (const WholeMesh& m : kWholeMeshes) {
-    on_mesh(m, [&](SteppedRun& run, comm::ProcessGroup&) {
+    on_mesh(m, [&](WholeBatchRun& run, comm::ProcessGroup&) {
       const auto before = parameters_of(run);
       run.forward_backward(batch);
       EXPECT_EQ(reason_of<NumericError>([&] { run.optim_step({}); }), "NON_FINITE");

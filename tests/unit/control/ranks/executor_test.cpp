@@ -14,8 +14,8 @@ namespace {
 /// Answers by hand.
 struct Recorder : CommandSink {
   std::vector<v1::RankCommand> commands;
-  bool send(const v1::RankCommand& command) override {
-    commands.push_back(command);
+  bool send(CommandPtr command) override {
+    commands.push_back(*command);
     return true;
   }
 };
@@ -41,6 +41,19 @@ TEST_F(ExecutorTest, EveryRankGetsTheSameCommandsInOrder) {
       EXPECT_EQ(rank.commands[i].epoch(), 7);
     }
   }
+}
+
+TEST_F(ExecutorTest, EveryRankGetsItsPartOfOneVerb) {
+  executor_.submit(optim_step("before"));
+  const auto ticket = executor_.submit_parts({optim_step("zero"), optim_step("one")});
+  EXPECT_EQ(ranks_[0].commands[1].optim_step().run(), "zero");
+  EXPECT_EQ(ranks_[1].commands[1].optim_step().run(), "one");
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(ranks_[rank].commands[1].seq(), 2);
+    executor_.complete(answer(2, rank));
+  }
+  EXPECT_EQ(executor_.wait(ticket).seq(), 2);
+  EXPECT_THROW(executor_.submit_parts({optim_step("alone")}), InternalError);
 }
 
 TEST_F(ExecutorTest, NothingComesBetweenCommandsThatAreSubmittedTogether) {

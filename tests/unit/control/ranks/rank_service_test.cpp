@@ -40,7 +40,7 @@ TEST(Follower, LeavesWhereNothingIsHeardOfRank0) {
                        cause = text;
                      },
                      nullptr, std::chrono::milliseconds(1500)});
-  EXPECT_FALSE(follower.commands().pop().has_value());
+  EXPECT_FALSE(follower.commands().pop());
   follower.wait_for_end();
   const std::lock_guard lock(mutex);
   EXPECT_NE(cause.find("rank 0 is given up: nothing was heard of it for 1."), std::string::npos)
@@ -146,8 +146,76 @@ TEST_F(StreamTest, AnAbortReachesTheFollower) {
   auto follower = join("secret", 1);
   ASSERT_TRUE(eventually([&] { return joined_.load(); }));
   executor_.fail(CommError("rank 0 failed"));
-  EXPECT_FALSE(follower->commands().pop().has_value());
+  EXPECT_FALSE(follower->commands().pop());
   EXPECT_EQ(abort_cause_, "rank 0 failed");
+}
+
+// Whatever the large one's bytes are doing, what is behind it on the stream of commands is heard.
+TEST_F(StreamTest, NothingWaitsBehindTheBytesOfALargeCommand) {
+  const auto stub = v1::RankService::NewStub(grpc::CreateChannel(
+      "127.0.0.1:" + std::to_string(server_.port()), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context, fetching;
+  context.AddMetadata(kSecretKey, "secret");
+  fetching.AddMetadata(kSecretKey, "secret");
+  const auto stream = stub->Follow(&context);
+  v1::RankMessage hello;
+  hello.mutable_hello()->set_rank(1);
+  stream->Write(hello);
+  ASSERT_TRUE(eventually([&] { return joined_.load(); }));
+  executor_.submit(sample_of(4'000'000));  // 20 MB
+  executor_.submit(optim_step("behind it"));
+  v1::RankCommand command;
+  ASSERT_TRUE(stream->Read(&command));
+  EXPECT_TRUE(command.has_bulk());
+  EXPECT_LT(command.ByteSizeLong(), 64u);
+  v1::FetchCommandRequest request;
+  request.set_rank(1);
+  request.set_seq(command.seq());
+  const auto pieces = stub->FetchCommand(&fetching, request);
+  v1::CommandPiece piece;
+  ASSERT_TRUE(pieces->Read(&piece));
+  ASSERT_TRUE(stream->Read(&command));
+  EXPECT_EQ(command.optim_step().run(), "behind it");
+  executor_.fail(CommError("over"));
+  ASSERT_TRUE(stream->Read(&command));
+  EXPECT_TRUE(command.has_abort());
+  std::string bytes = piece.data();
+  while (pieces->Read(&piece)) {
+    EXPECT_LE(piece.data().size(), std::size_t{1} << 20);
+    bytes += piece.data();
+  }
+  EXPECT_TRUE(pieces->Finish().ok());
+  ASSERT_TRUE(command.ParseFromString(bytes));
+  EXPECT_EQ(command.seq(), request.seq());
+  EXPECT_EQ(command.sample().sequences(0).token_ids_size(), 4'000'000);
+  grpc::ClientContext again;
+  again.AddMetadata(kSecretKey, "secret");
+  EXPECT_EQ(stub->FetchCommand(&again, request)->Finish().error_code(),
+            grpc::StatusCode::NOT_FOUND);
+  grpc::ClientContext stranger;
+  EXPECT_EQ(stub->FetchCommand(&stranger, request)->Finish().error_code(),
+            grpc::StatusCode::UNAUTHENTICATED);
+  context.TryCancel();
+}
+
+TEST_F(StreamTest, LargeCommandsKeepTheirPlace) {
+  auto follower = join("secret", 1);
+  ASSERT_TRUE(eventually([&] { return joined_.load(); }));
+  for (int i = 1; i <= 20; ++i)
+    executor_.submit(i % 3 == 0 ? sample_of(100'000 * i) : optim_step("a"));
+  for (int i = 1; i <= 20; ++i) {
+    const CommandPtr command = follower->commands().pop();
+    ASSERT_TRUE(command);
+    EXPECT_EQ(command->seq(), i);
+    EXPECT_EQ(command->has_sample(), i % 3 == 0);
+    if (command->has_sample()) {
+      EXPECT_EQ(command->sample().sequences(0).token_ids_size(), 100'000 * i);
+    }
+  }
+  EXPECT_EQ(abort_cause_, "");
+  executor_.stop();
+  EXPECT_TRUE(follower->commands().pop()->has_stop());
+  follower->leave();
 }
 
 TEST_F(StreamTest, APeerThatReadsNothingHoldsNobodyUp) {
@@ -162,10 +230,10 @@ TEST_F(StreamTest, APeerThatReadsNothingHoldsNobodyUp) {
   stream->Write(hello);
   ASSERT_TRUE(eventually([&] { return joined_.load(); }));
   // Far more than the windows of HTTP/2 and TCP hold.
-  auto large = optim_step(std::string(1 << 20, 'a'));
+  auto large = optim_step(std::string(60 << 10, 'a'));
   const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < 64; ++i) executor_.submit(large);
-  EXPECT_FALSE(executor_.unanswered(65));
+  for (int i = 0; i < 1024; ++i) executor_.submit(large);
+  EXPECT_FALSE(executor_.unanswered(1025));
   executor_.fail(CommError("rank 1 is given up"));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
   context.TryCancel();
@@ -204,7 +272,7 @@ TEST_F(StreamTest, StrangersAndImpossibleRanksDoNotJoin) {
   for (const auto& [secret, rank] :
        {std::pair{"secreT", 1}, {"", 1}, {"secret", 0}, {"secret", 2}, {"secret", -1}}) {
     auto stranger = join(secret, rank);
-    EXPECT_FALSE(stranger->commands().pop().has_value());
+    EXPECT_FALSE(stranger->commands().pop());
     EXPECT_FALSE(joined_);
   }
   EXPECT_FALSE(executor_.fatal());

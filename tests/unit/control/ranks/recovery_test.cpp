@@ -13,8 +13,8 @@ namespace {
 
 class Recorder final : public CommandSink {
  public:
-  bool send(const v1::RankCommand& command) override {
-    commands.push_back(command);
+  bool send(CommandPtr command) override {
+    commands.push_back(*command);
     return true;
   }
   std::vector<v1::RankCommand> commands;

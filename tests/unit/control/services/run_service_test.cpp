@@ -52,6 +52,20 @@ TEST_F(RunServiceTest, ARepeatGetsTheSameOperationAndAnotherVerbIsRefused) {
   EXPECT_EQ(weight(client.wait(3)), -1.0);
 }
 
+TEST_F(RunServiceTest, AForwardBackwardThatFailsOnTheRanksPoisonsTheStep) {
+  start();
+  Client client = with_run();
+  client.forward_backward(1, {5});
+  client.forward_backward(2, {1, kBadToken});
+  client.optim_step(3);
+  client.forward_backward(4, {3});
+  client.optim_step(5);
+  EXPECT_EQ(client.wait(2).error().info().reason(), "NON_FINITE_LOSS");
+  EXPECT_THAT(client.wait(3).error().message(), HasSubstr("verb 2 (forward_backward) failed"));
+  EXPECT_EQ(client.wait(3).error().info().metadata().at("seq"), "2");
+  EXPECT_EQ(client.wait(5).state(), v1::OPERATION_STATE_SUCCEEDED);
+}
+
 TEST_F(RunServiceTest, AFailedForwardBackwardPoisonsTheStep) {
   start();
   Client client = with_run();
