@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <memory>
+#include <optional>
 
 #include "daemon/cli/operation_output.h"
 #include "daemon/cli/output.h"
@@ -18,6 +19,32 @@ constexpr std::int64_t kByteVocabulary = 256;
 struct SaveOptions {
   std::string run, token, name, dtype;
   bool overwrite = false;
+};
+
+struct BatchOptions {
+  std::string run, token, data, reduction = "sum";
+  std::int64_t samples = 1, first_sample = 0, epoch = 0, seq_len = 0;
+  bool forward_only = false, document_mask = false;
+
+  v1::LossBatch batch() const {
+    v1::LossBatch batch;
+    batch.set_loss("cross_entropy");
+    batch.set_reduction(reduction == "sum" ? v1::LOSS_REDUCTION_SUM
+                                           : v1::LOSS_REDUCTION_TOKEN_MEAN);
+    v1::DataReference& reference = *batch.mutable_reference();
+    reference.mutable_data()->set_path(data);
+    reference.mutable_data()->set_document_mask(document_mask);
+    reference.set_samples(samples);
+    reference.set_first_sample(first_sample);
+    reference.set_epoch(epoch);
+    reference.set_seq_len(seq_len);
+    return batch;
+  }
+};
+
+struct StepOptions {
+  std::string run, token;
+  std::optional<double> lr, grad_clip_norm;
 };
 
 struct SampleOptions : SamplingOptions {
@@ -63,6 +90,35 @@ ExitCode save_weights(Client& client, bool json, const SaveOptions& options) {
   return show_end(client, json, response.operation(), options.token);
 }
 
+ExitCode train_on(Client& client, bool json, const BatchOptions& options) {
+  v1::Operation begun;
+  if (options.forward_only) {
+    auto request = next_verb<v1::ForwardRequest>(client, options.run);
+    *request.mutable_batch() = options.batch();
+    begun = client
+                .call(client.runs(), &v1::RunService::Stub::Forward, request,
+                      {.run_token = options.token})
+                .operation();
+  } else {
+    auto request = next_verb<v1::ForwardBackwardRequest>(client, options.run);
+    *request.mutable_batch() = options.batch();
+    begun = client
+                .call(client.runs(), &v1::RunService::Stub::ForwardBackward, request,
+                      {.run_token = options.token})
+                .operation();
+  }
+  return show_end(client, json, begun, options.token);
+}
+
+ExitCode optim_step(Client& client, bool json, const StepOptions& options) {
+  auto request = next_verb<v1::OptimStepRequest>(client, options.run);
+  if (options.lr) request.mutable_params()->set_lr(*options.lr);
+  if (options.grad_clip_norm) request.mutable_params()->set_grad_clip_norm(*options.grad_clip_norm);
+  const auto response = client.call(client.runs(), &v1::RunService::Stub::OptimStep, request,
+                                    {.run_token = options.token});
+  return show_end(client, json, response.operation(), options.token);
+}
+
 v1::SampleRequest make_request(const v1::Run& run, const SampleOptions& options) {
   v1::SampleRequest request;
   request.set_run(run.name());
@@ -100,15 +156,55 @@ ExitCode sample(Client& client, bool json, const SampleOptions& options) {
   return kOk;
 }
 
+constexpr const char* kTakesNextNumber =
+    "It takes the run's next number: a client that drives the run must not send verbs meanwhile.";
+
+void add_train_on(CLI::App& runs, CommandContext& context) {
+  auto* command = runs.add_subcommand(
+      "forward-backward", "Add the gradients of samples of data that the daemon's ranks read");
+  auto options = std::make_shared<BatchOptions>();
+  add_run_and_token(*command, options->run, options->token);
+  command->add_option("--data", options->data, "A file or a folder below the daemon's data dir")
+      ->required();
+  command->add_option("--samples", options->samples, "How many")->capture_default_str();
+  command->add_option("--first", options->first_sample, "The first of them in its epoch")
+      ->capture_default_str();
+  command->add_option("--epoch", options->epoch, "Whose order numbers them")->capture_default_str();
+  command->add_option("--seq", options->seq_len, "Tokens of a sample; 0: the run's longest datum");
+  command->add_option("--reduction", options->reduction, "sum or token_mean")
+      ->check(CLI::IsMember({"sum", "token_mean"}));
+  command->add_flag("--document-mask", options->document_mask,
+                    "Attention and loss stay inside a document");
+  command->add_flag("--forward-only", options->forward_only, "Losses alone, no gradients");
+  command->footer(kTakesNextNumber);
+  command->callback([&context, options] {
+    context.action = [&context, options](Client& client) {
+      return train_on(client, context.json, *options);
+    };
+  });
+}
+
+void add_optim_step(CLI::App& runs, CommandContext& context) {
+  auto* command = runs.add_subcommand("optim-step", "Apply the gradients since the last one");
+  auto options = std::make_shared<StepOptions>();
+  add_run_and_token(*command, options->run, options->token);
+  command->add_option("--lr", options->lr, "Learning rate; left out: the run's");
+  command->add_option("--grad-clip-norm", options->grad_clip_norm, "0: not clipped");
+  command->footer(kTakesNextNumber);
+  command->callback([&context, options] {
+    context.action = [&context, options](Client& client) {
+      return optim_step(client, context.json, *options);
+    };
+  });
+}
+
 using SaveAction = ExitCode (*)(Client&, bool json, const SaveOptions&);
 
 std::shared_ptr<SaveOptions> add_save(CLI::App& command, CommandContext& context,
                                       SaveAction action) {
   auto options = std::make_shared<SaveOptions>();
   add_run_and_token(command, options->run, options->token);
-  command.footer(
-      "It takes the run's next number: a client that drives the run must not send verbs "
-      "meanwhile.");
+  command.footer(kTakesNextNumber);
   command.callback([&context, options, action] {
     context.action = [&context, options, action](Client& client) {
       return action(client, context.json, *options);
@@ -132,6 +228,8 @@ void add_sample(CLI::App& runs, CommandContext& context) {
 }  // namespace
 
 void add_run_verbs(CLI::App& runs, CommandContext& context) {
+  add_train_on(runs, context);
+  add_optim_step(runs, context);
   auto* state = runs.add_subcommand("save-state", "Save weights, moments and step under a name");
   const auto state_options = add_save(*state, context, &save_state);
   state->add_option("name", state_options->name, "Of the state, such as step-100")->required();

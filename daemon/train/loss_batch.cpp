@@ -12,6 +12,9 @@
 namespace meshloom::train {
 namespace {
 
+/// Places of samples stay far inside 63 bits.
+constexpr std::int64_t kMostEpochs = 1 << 20;
+
 /// Checks one datum; names of fields begin with `path`.
 class DatumCheck {
  public:
@@ -186,6 +189,28 @@ void check_size_at_once(const v1::LossBatch& batch, std::int64_t samples, std::i
                        planner::kMostTokensAtOnce);
 }
 
+void check_reference(const v1::LossBatch& batch, const TokenLoss& loss,
+                     const LossBatchLimits& limits) {
+  const v1::DataReference& reference = batch.reference();
+  if (!batch.data().empty())
+    base::refuse_field("data", "is given beside a reference: a batch has one of the two");
+  if (!loss.weighted())
+    base::refuse_field("reference",
+                       "loss {} needs log-probs and advantages, which data do not have",
+                       loss_name(loss.kind));
+  check_count("reference.samples", reference.samples(), 1);
+  check_at_most("reference.samples", reference.samples(), planner::kMostBatch);
+  check_count("reference.first_sample", reference.first_sample(), 0);
+  check_count("reference.epoch", reference.epoch(), 0);
+  check_at_most("reference.epoch", reference.epoch(), kMostEpochs);
+  check_count("reference.seq_len", reference.seq_len(), 0);
+  if (reference.seq_len() > limits.tokens)
+    base::refuse_field("reference.seq_len", "{} tokens are more than the run's longest datum of {}",
+                       reference.seq_len(), limits.tokens);
+  const std::int64_t length = reference.seq_len() > 0 ? reference.seq_len() : limits.tokens;
+  check_size_at_once(batch, reference.samples(), length, 1, limits);
+}
+
 }  // namespace
 
 TokenLoss check_loss_batch(const v1::LossBatch& batch, const LossBatchLimits& limits) {
@@ -194,6 +219,10 @@ TokenLoss check_loss_batch(const v1::LossBatch& batch, const LossBatchLimits& li
   check_reduction(batch);
   if (batch.micro_batch_size() < 0)
     base::refuse_field("micro_batch_size", "{} is negative", batch.micro_batch_size());
+  if (batch.has_reference()) {
+    check_reference(batch, loss, limits);
+    return loss;
+  }
   if (batch.data().empty()) base::refuse_field("data", "is empty: give at least one datum");
   check_at_most("data", batch.data_size(), planner::kMostBatch);
   std::int64_t longest = 0, targets = 1;

@@ -20,8 +20,8 @@ struct LossBatchLimits {
 };
 
 /// Throws InvalidArgument with the field inside the batch ("data[3].targets[17]") for what does not
-/// fit the loss, the model or itself. Returns
-/// the loss.
+/// fit the loss, the model or itself. Of a reference, what needs no file is checked. Returns the
+/// loss.
 TokenLoss check_loss_batch(const v1::LossBatch& batch, const LossBatchLimits& limits);
 
 /// The number of targets that each token of a datum has.

@@ -55,26 +55,26 @@ void resolve_schedule(v1::LrSchedulerConfig& schedule, std::int64_t steps) {
   check_range("run.lr_scheduler.min_lr_factor", schedule.min_lr_factor(), 0.0, 1.0);
 }
 
-void resolve_data(v1::DataConfig& data) {
+void resolve_source(v1::DataConfig& data, const std::string& field) {
   if (!v1::DataFormat_IsValid(data.format()))
-    base::refuse_field("run.data.format", "has the unknown value {}",
+    base::refuse_field(field + ".format", "has the unknown value {}",
                        static_cast<int>(data.format()));
   if (data.tokenizer().empty()) data.set_tokenizer("bytes");
   if (data.tokenizer() != "bytes")
     base::field_not_offered(
-        "run.data.tokenizer",
+        field + ".tokenizer",
         "\"{}\" is not offered: text is read by bytes; other vocabularies come as token files",
         data.tokenizer());
   if (!data.has_validation_split()) data.set_validation_split(0.05);
-  check_range("run.data.validation_split", data.validation_split(), 0.0, 1.0, true);
+  check_range(field + ".validation_split", data.validation_split(), 0.0, 1.0, true);
   if (!data.has_pack_documents()) data.set_pack_documents(true);
   if (data.has_document_end() && data.document_end() < 0)
-    base::refuse_field("run.data.document_end", "must be a token id, got {}", data.document_end());
+    base::refuse_field(field + ".document_end", "must be a token id, got {}", data.document_end());
 }
 
 /// Which tokens of a sample a masked language model is asked for.
-void resolve_masked_lm(v1::DataConfig& data, const nn::ModelConfig& model) {
-  const std::string field = "run.data.masked_lm";
+void resolve_masked_lm(v1::DataConfig& data, const nn::ModelConfig& model,
+                       const std::string& field) {
   if (model.architecture != nn::Architecture::kBert) {
     if (data.has_masked_lm())
       base::refuse_field(field, "is for BERT; other models learn the next token");
@@ -162,10 +162,11 @@ std::shared_ptr<const TokenStream> open_stream(const std::string& name, v1::Data
   });
 }
 
-void check_documents(const v1::DataConfig& data, const TokenStream& stream) {
+void check_documents(const v1::DataConfig& data, const TokenStream& stream,
+                     const std::string& field) {
   const bool wanted = !data.pack_documents() || data.document_mask();
   if (wanted && stream.format() != TokenFormat::kText && !data.has_document_end())
-    base::refuse_field("run.data.document_end", "is needed to find the documents of a {} file",
+    base::refuse_field(field + ".document_end", "is needed to find the documents of a {} file",
                        token_format_name(stream.format()));
 }
 
@@ -240,13 +241,18 @@ void resolve_optimizer(v1::OptimizerConfig& optimizer) {
     base::refuse_field("run.optimizer.nesterov", "needs a momentum above 0");
 }
 
+void resolve_data(v1::DataConfig& data, const nn::ModelConfig& model, const std::string& field) {
+  resolve_source(data, field);
+  resolve_masked_lm(data, model, field + ".masked_lm");
+}
+
 RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
-                      const fs::path& data_dir) {
+                      const fs::path& data_dir, const std::string& field) {
   const v1::DataConfig& data = config.data();
-  const auto stream = open_stream(data.path(), data.format(), data_dir, "run.data.path");
-  check_documents(data, *stream);
+  const auto stream = open_stream(data.path(), data.format(), data_dir, field + ".path");
+  check_documents(data, *stream, field);
   if (stream->format() == TokenFormat::kText && model.vocab_size < 256)
-    base::refuse_field("run.data.path", "text has 256 byte tokens, the model's vocab_size is {}",
+    base::refuse_field(field + ".path", "text has 256 byte tokens, the model's vocab_size is {}",
                        model.vocab_size);
   DatasetOptions options;
   options.seq_len = config.training().seq_len();
@@ -261,12 +267,12 @@ RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
   }
 
   const v1::DataIdentity identity =
-      base::with_field("run.data.path", [&] { return identify(*stream); });
+      base::with_field(field + ".path", [&] { return identify(*stream); });
   const TokenRange all = {0, stream->size()};
   if (!data.validation_path().empty()) {
     const auto other =
-        open_stream(data.validation_path(), data.format(), data_dir, "run.data.validation_path");
-    check_documents(data, *other);
+        open_stream(data.validation_path(), data.format(), data_dir, field + ".validation_path");
+    check_documents(data, *other, field);
     return {std::make_shared<const Dataset>(stream, all, options),
             std::make_shared<const Dataset>(other, TokenRange{0, other->size()}, options),
             identity};
@@ -293,8 +299,7 @@ v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
   resolve_rotate(config, model, ranks_per_host == 0 ? world_size : ranks_per_host);
   resolve_optimizer(*config.mutable_optimizer());
   resolve_schedule(*config.mutable_lr_scheduler(), config.training().steps());
-  resolve_data(*config.mutable_data());
-  resolve_masked_lm(*config.mutable_data(), model);
+  resolve_data(*config.mutable_data(), model);
   resolve_services(config);
   if (config.has_sample()) resolve_sample(*config.mutable_sample(), model);
   const RunData data = open_run_data(config, model, data_dir);

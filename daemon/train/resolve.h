@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
 
 #include "daemon/nn/models/model_config.h"
 #include "daemon/train/data/dataset.h"
@@ -27,9 +28,12 @@ void resolve_seq_len(v1::TrainingConfig& training, const nn::ModelConfig& model)
 /// and deterministic.
 void resolve_step(v1::TrainingConfig& training, double default_max_norm);
 
-/// Opens and splits what config.data names. seq_len is filled in. Throws with the field in the
-/// metadata.
+/// Fills in the defaults of a section `data` and checks it; `field` is its path in messages.
+void resolve_data(v1::DataConfig& data, const nn::ModelConfig& model,
+                  const std::string& field = "run.data");
+/// Opens and splits what config.data, resolved, names. seq_len is filled in. Throws with the field
+/// in the metadata.
 RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
-                      const std::filesystem::path& data_dir);
+                      const std::filesystem::path& data_dir, const std::string& field = "run.data");
 
 }  // namespace meshloom::train

@@ -11,6 +11,7 @@
 #include "daemon/train/model_source.h"
 #include "daemon/train/optim/step_values.h"
 #include "daemon/train/paths.h"
+#include "daemon/train/reference_data.h"
 #include "daemon/train/replica_check.h"
 #include "daemon/train/resume_check.h"
 #include "daemon/train/status_agreement.h"
@@ -32,6 +33,7 @@ class ModelSteppedRun final : public SteppedRun {
       const nn::ModelConfig model =
           load_model_config(config_.model(), options_.data_dir, options_.model_folder);
       model_ = std::make_unique<ModelRun>(resources, config_, model, std::move(mesh));
+      references_ = std::make_unique<ReferenceData>(config_, model, options_.data_dir);
     });
     fill_values();
     for (const std::string& warning : model_->warnings())
@@ -54,7 +56,7 @@ class ModelSteppedRun final : public SteppedRun {
   v1::LossOutput forward_backward(const v1::LossBatch& batch, const WholeBatch& whole) override {
     try {
       window_.check(batch);
-      return run_call(batch, whole, options_.dropout, true);
+      return call(batch, whole, options_.dropout, true);
     } catch (const std::exception& error) {
       window_.poison(error.what());
       throw;
@@ -62,7 +64,7 @@ class ModelSteppedRun final : public SteppedRun {
   }
 
   v1::LossOutput forward(const v1::LossBatch& batch, const WholeBatch& whole, bool train) override {
-    return run_call(batch, whole, options_.dropout && train, false);
+    return call(batch, whole, options_.dropout && train, false);
   }
 
   void poison(const std::string& cause) override { window_.poison(cause); }
@@ -152,6 +154,15 @@ class ModelSteppedRun final : public SteppedRun {
     return split;
   }
 
+  v1::LossOutput call(const v1::LossBatch& batch, const WholeBatch& whole, bool dropout,
+                      bool backward) {
+    if (!batch.has_reference()) return run_call(batch, whole, dropout, backward);
+    const ReferenceData::Samples read = references_->read(batch, model_->mesh());
+    v1::LossOutput output = run_call(read.batch, read.whole, dropout, backward);
+    if (world_.rank() == 0) *output.mutable_data_identity() = read.identity;
+    return output;
+  }
+
   v1::LossOutput run_call(const v1::LossBatch& batch, const WholeBatch& whole, bool dropout,
                           bool backward) {
     const TokenLoss loss =
@@ -177,6 +188,7 @@ class ModelSteppedRun final : public SteppedRun {
   v1::RunConfig config_;
   SteppedRunOptions options_;
   std::unique_ptr<ModelRun> model_;
+  std::unique_ptr<ReferenceData> references_;
   GradientWindow window_;
   std::vector<std::string> notes_;
 };

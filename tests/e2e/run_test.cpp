@@ -75,6 +75,22 @@ class RunE2e : public DaemonTest {
     return all;
   }
 
+  /// The same samples, for the ranks to read.
+  static std::vector<v1::LossBatch> references() {
+    std::vector<v1::LossBatch> all;
+    for (int step = 0; step < kSteps; ++step) {
+      v1::LossBatch& batch = all.emplace_back();
+      batch.set_loss("cross_entropy");
+      batch.set_reduction(v1::LOSS_REDUCTION_TOKEN_MEAN);
+      batch.set_tokens(kBatch * kSeqLen);
+      v1::DataReference& reference = *batch.mutable_reference();
+      reference.mutable_data()->set_path("text.txt");
+      reference.set_first_sample(step * kBatch);
+      reference.set_samples(kBatch);
+    }
+    return all;
+  }
+
   static double step(RunClient& client, const v1::LossBatch& batch) {
     const Outcome gradients = client.forward_backward(batch);
     EXPECT_TRUE(gradients.ok()) << gradients.message;
@@ -128,15 +144,19 @@ TEST_F(RunE2e, VerbsGiveTheLossesAndWeightsOfAJobBitForBit) {
     ASSERT_TRUE(reaches("job" + id, "succeeded")) << job("job" + id).dump(2);
     const std::map<int, double> expected = step_losses("job" + id);
     ASSERT_EQ(expected.size(), static_cast<std::size_t>(kSteps));
-    RunClient client(address_);
-    ASSERT_TRUE(client.create(run_spec(mesh, "run" + id)));
-    const auto data = batches(job_config(mesh));
-    for (int i = 0; i < kSteps; ++i)
-      EXPECT_EQ(step(client, data[static_cast<std::size_t>(i)]), expected.at(i + 1)) << i;
     const std::string whole = read_file(state_ / "jobs" / ("job" + id) / "hf/model.safetensors");
     ASSERT_GT(whole.size(), 1000u);
-    EXPECT_TRUE(weights(client) == whole);
-    EXPECT_TRUE(client.close().ok());
+    const std::map<std::string, std::vector<v1::LossBatch>> ways = {
+        {"sent", batches(job_config(mesh))}, {"read", references()}};
+    for (const auto& [way, data] : ways) {
+      SCOPED_TRACE(way);
+      RunClient client(address_);
+      ASSERT_TRUE(client.create(run_spec(mesh, way + id)));
+      for (int i = 0; i < kSteps; ++i)
+        EXPECT_EQ(step(client, data[static_cast<std::size_t>(i)]), expected.at(i + 1)) << i;
+      EXPECT_TRUE(weights(client) == whole);
+      EXPECT_TRUE(client.close().ok());
+    }
   }
   shut_down();
 }
@@ -262,6 +282,16 @@ TEST_F(RunE2e, TheClientMakesShowsSamplesSavesAndClosesARun) {
   EXPECT_EQ(token.size(), 32u);
   const auto ready = [&] { return client_json({"run", "show", "by-hand"})["state"] == "ready"; };
   ASSERT_TRUE(eventually(30s, ready));
+  const Json gradients = client_json({"run", "forward-backward", "by-hand", "--token", token,
+                                      "--data", "text.txt", "--samples", "3", "--first", "4"});
+  EXPECT_EQ(gradients["result"]["loss"]["outputs"].size(), 3u) << gradients.dump();
+  const Json stepped =
+      client_json({"run", "optim-step", "by-hand", "--token", token, "--lr", "0.001"});
+  EXPECT_EQ(stepped["result"]["optim_step"]["step"], 1) << stepped.dump();
+  const auto beyond = client({"run", "forward-backward", "by-hand", "--token", token, "--data",
+                              "text.txt", "--first", "1000000", "--forward-only", "--json"});
+  EXPECT_NE(beyond.output.find("DATA_OUT_OF_RANGE"), std::string::npos)
+      << beyond.output << beyond.errors;
   const Json drawn = client_json({"run", "sample", "by-hand", "--token", token, "--prompt", "ab",
                                   "--samples", "3", "--max-tokens", "5"});
   EXPECT_EQ(drawn["result"]["sample"]["sequences"].size(), 3u) << drawn.dump();
@@ -274,8 +304,8 @@ TEST_F(RunE2e, TheClientMakesShowsSamplesSavesAndClosesARun) {
   EXPECT_TRUE(
       std::filesystem::exists(weights["result"]["saved_weights"]["folder"].get<std::string>()));
   const Json all = client_json({"operation", "list", "by-hand"});
-  EXPECT_EQ(all["operations"].size(), 4u) << all.dump(2);
-  const auto shown = client({"operation", "show", "operations/by-hand/1/2"});
+  EXPECT_EQ(all["operations"].size(), 7u) << all.dump(2);
+  const auto shown = client({"operation", "show", "operations/by-hand/1/5"});
   EXPECT_NE(shown.output.find("STATE_EXISTS"), std::string::npos) << shown.output;
   EXPECT_EQ(client({"operation", "cancel", "operations/by-hand/1/1", "--token", token}).exit_code,
             1);

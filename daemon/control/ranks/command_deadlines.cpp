@@ -33,9 +33,11 @@ double bytes_below(const fs::path& folder) {
   return bytes;
 }
 
-/// Tokens of all samples.
-double tokens_of(const v1::LossBatch& batch) {
-  double tokens = 0;
+/// Tokens of all samples; `longest`: of a sample of a reference that does not say.
+double tokens_of(const v1::LossBatch& batch, double longest) {
+  const v1::DataReference& read = batch.reference();
+  double tokens = static_cast<double>(read.samples()) *
+                  (read.seq_len() > 0 ? static_cast<double>(read.seq_len()) : longest);
   for (const v1::Datum& datum : batch.data()) tokens += datum.tokens_size();
   return tokens;
 }
@@ -69,6 +71,7 @@ CommandDeadlines::RunSize CommandDeadlines::size_of(const v1::CreateSteppedRunCo
   if (!source.hf_folder().empty()) size.source_bytes += 4 * parameters;
   size.state_bytes = kStateBytes * parameters;
   const std::int64_t longest = command.config().training().seq_len();
+  size.longest = static_cast<double>(longest);
   size.token_flops = nn::flops_per_token(model, longest) / 3;
   size.forward_flops = size.token_flops * static_cast<double>(longest);
   return size;
@@ -85,7 +88,8 @@ double CommandDeadlines::seconds(const v1::RankCommand& command, const RunSize& 
     case v1::RankCommand::kEvaluate:
       return forward * static_cast<double>(command.evaluate().batches());
     case v1::RankCommand::kLoss:
-      return 4 * size.token_flops * tokens_of(command.loss().batch()) / kFlopsPerSecond;
+      return 4 * size.token_flops * tokens_of(command.loss().batch(), size.longest) /
+             kFlopsPerSecond;
     case v1::RankCommand::kAdvanceSample: return forward;  // of one pass, which is progress
     default: return files;
   }

@@ -25,6 +25,7 @@ class CommandDeadlines {
     double source_bytes = 0;   ///< of the files that it is loaded from
     double forward_flops = 0;  ///< of a global batch; of the longest datum for a client's run
     double token_flops = 0;    ///< of a token, forward
+    double longest = 0;        ///< tokens of the longest datum of a client's run
   };
 
   static RunSize size_of(const v1::CreateRunCommand& command);

@@ -2,7 +2,7 @@
 """Client of meshloomd: training runs driven step by step."""
 
 from meshloom.client import Client
-from meshloom.data import Datum, LossResult, OptimStepResult, SampledSequence, SavedState
+from meshloom.data import DataReference, Datum, LossResult, OptimStepResult, SampledSequence, SavedState
 from meshloom.errors import (Aborted, AlreadyExists, Cancelled, DeadlineExceeded, FailedPrecondition,
                              GradientsPoisoned, InvalidArgument, LeaseEnded, MeshloomError, NotFound, RequestTooLarge,
                              ResourceExhausted, RunClosed, RunRecovered, SequenceGap, Unavailable, Violation)
@@ -10,8 +10,8 @@ from meshloom.future import Future
 from meshloom.run import TrainingRun
 
 __all__ = [
-    "Aborted", "AlreadyExists", "Cancelled", "Client", "Datum", "DeadlineExceeded", "FailedPrecondition", "Future",
-    "GradientsPoisoned", "InvalidArgument", "LeaseEnded", "LossResult", "MeshloomError", "NotFound",
-    "OptimStepResult", "RequestTooLarge", "ResourceExhausted", "RunClosed", "RunRecovered", "SampledSequence",
-    "SavedState", "SequenceGap", "TrainingRun", "Unavailable", "Violation",
+    "Aborted", "AlreadyExists", "Cancelled", "Client", "DataReference", "Datum", "DeadlineExceeded",
+    "FailedPrecondition", "Future", "GradientsPoisoned", "InvalidArgument", "LeaseEnded", "LossResult",
+    "MeshloomError", "NotFound", "OptimStepResult", "RequestTooLarge", "ResourceExhausted", "RunClosed",
+    "RunRecovered", "SampledSequence", "SavedState", "SequenceGap", "TrainingRun", "Unavailable", "Violation",
 ]

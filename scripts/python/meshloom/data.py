@@ -9,8 +9,8 @@ from typing import Any, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from meshloom.messages import refuse
-from meshloom.v1 import run_pb2, step_pb2
+from meshloom.messages import fill, refuse
+from meshloom.v1 import config_pb2, run_pb2, step_pb2
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float32]
@@ -75,27 +75,56 @@ class Datum:
         return message
 
 
+@dataclasses.dataclass(frozen=True)
+class DataReference:
+    """Samples of a file or folder below the daemon's data dir, which its ranks read themselves: for cross_entropy.
+
+    `data` is a path, or as the section `data` of a job file. Samples are those of a job on the same data: epoch
+    `epoch` in the order that the run's seed decides, from `first_sample` on. `seq_len` 0: the run's longest datum.
+    `identity`: LossResult.data_identity of an earlier call; other data fail with DATA_CHANGED.
+    """
+
+    data: str | Mapping[str, Any]
+    samples: int
+    first_sample: int = 0
+    epoch: int = 0
+    seq_len: int = 0
+    identity: config_pb2.DataIdentity | None = None
+
+    def to_message(self) -> step_pb2.DataReference:
+        message = step_pb2.DataReference(samples=self.samples, first_sample=self.first_sample, epoch=self.epoch,
+                                         seq_len=self.seq_len)
+        fill(message.data, {"path": self.data} if isinstance(self.data, str) else self.data, "data")
+        if self.identity is not None:
+            message.data.identity.CopyFrom(self.identity)
+        return message
+
+
 REDUCTIONS = {"sum": step_pb2.LOSS_REDUCTION_SUM, "token_mean": step_pb2.LOSS_REDUCTION_TOKEN_MEAN}
 
 
-def loss_batch(data: Sequence[Datum], loss: str, loss_config: Mapping[str, float] | None, reduction: str, tokens: int,
-               micro_batch_size: int) -> step_pb2.LossBatch:
+def loss_batch(data: Sequence[Datum] | DataReference, loss: str, loss_config: Mapping[str, float] | None,
+               reduction: str, tokens: int, micro_batch_size: int) -> step_pb2.LossBatch:
     if reduction not in REDUCTIONS:
         raise refuse("reduction", f"{reduction!r} is unknown, expected one of {', '.join(REDUCTIONS)}")
     batch = step_pb2.LossBatch(loss=loss, reduction=REDUCTIONS[reduction], tokens=tokens,
                                micro_batch_size=micro_batch_size, loss_config=dict(loss_config or {}))
-    batch.data.extend(datum.to_message() for datum in data)
+    if isinstance(data, DataReference):
+        batch.reference.CopyFrom(data.to_message())
+    else:
+        batch.data.extend(datum.to_message() for datum in data)
     return batch
 
 
 @dataclasses.dataclass(frozen=True)
 class LossResult:
     """Of each datum `logprobs` of its targets (in their shape) and `losses` of its tokens; `metrics` by
-    "name:reduction", "loss:sum" and "tokens:sum" always among them."""
+    "name:reduction", "loss:sum" and "tokens:sum" always among them. `data_identity`: of what a DataReference named."""
 
     logprobs: list[FloatArray]
     losses: list[FloatArray]
     metrics: dict[str, float]
+    data_identity: config_pb2.DataIdentity | None = None
 
     @property
     def loss(self) -> float:
@@ -103,10 +132,18 @@ class LossResult:
         return self.metrics["loss:sum"]
 
 
+def shapes_of(data: Sequence[Datum] | DataReference) -> list[tuple[int, ...]]:
+    """Of log-probs; all flat where the ranks have read the data."""
+    if isinstance(data, DataReference):
+        return [(-1,)] * data.samples
+    return [np.shape(item.targets) for item in data]
+
+
 def loss_result(result: run_pb2.VerbResult, shapes: Sequence[tuple[int, ...]]) -> LossResult:
     outputs = result.loss.outputs
     return LossResult([np.array(item.logprobs, np.float32).reshape(shape) for item, shape in zip(outputs, shapes)],
-                      [np.array(item.losses, np.float32) for item in outputs], dict(result.loss.metrics))
+                      [np.array(item.losses, np.float32) for item in outputs], dict(result.loss.metrics),
+                      result.loss.data_identity if result.loss.HasField("data_identity") else None)
 
 
 @dataclasses.dataclass(frozen=True)

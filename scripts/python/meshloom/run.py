@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from meshloom import custom_loss, data as shapes, errors
 from meshloom.connection import Connection
-from meshloom.data import Datum, FloatArray, LossResult, OptimStepResult, SampledSequence, SavedState
+from meshloom.data import DataReference, Datum, FloatArray, LossResult, OptimStepResult, SampledSequence, SavedState
 from meshloom.future import Future
 from meshloom.messages import fill
 from meshloom.v1 import config_pb2, generate_service_pb2, run_pb2, run_service_pb2, step_pb2
@@ -55,19 +55,20 @@ class TrainingRun:
 
     # --- Training.
 
-    def forward_backward(self, data: Sequence[Datum], loss: str = "cross_entropy", *,
+    def forward_backward(self, data: Sequence[Datum] | DataReference, loss: str = "cross_entropy", *,
                          loss_config: Mapping[str, float] | None = None, reduction: str = "sum", tokens: int = 0,
                          micro_batch_size: int = 0) -> Future[LossResult]:
         """Adds the gradients of the loss, summed over all tokens of all data, to those since the last optim_step.
 
         `loss`: cross_entropy, importance_sampling, ppo, cispo, dro or gspo; `loss_config` their
         clip_low_threshold, clip_high_threshold and beta. `reduction` "token_mean" divides by the targets of all calls
-        of the step, or by `tokens` at once. `micro_batch_size`: data computed at once on a rank.
+        of the step, or by `tokens` at once. `micro_batch_size`: data computed at once on a rank. A DataReference in
+        place of data is read by the ranks themselves.
         """
         return self._loss("forward_backward", lambda: run_service_pb2.ForwardBackwardRequest(
             batch=shapes.loss_batch(data, loss, loss_config, reduction, tokens, micro_batch_size)), data)
 
-    def forward(self, data: Sequence[Datum], loss: str = "cross_entropy", *,
+    def forward(self, data: Sequence[Datum] | DataReference, loss: str = "cross_entropy", *,
                 loss_config: Mapping[str, float] | None = None, reduction: str = "sum", tokens: int = 0,
                 micro_batch_size: int = 0, train: bool = False) -> Future[LossResult]:
         """The same log-probs, losses and metrics, bit for bit, without gradients. `train`: with the dropout that the
@@ -236,12 +237,12 @@ class TrainingRun:
             except errors.MeshloomError:
                 return  # the run has ended
 
-    def _loss_verb(self, name: str, make: Callable[[], Any], data: Sequence[Datum]) -> Verb:
+    def _loss_verb(self, name: str, make: Callable[[], Any], data: Sequence[Datum] | DataReference) -> Verb:
         runs = self._connection.runs
         return Verb(name, runs.Forward if name == "forward" else runs.ForwardBackward, make,
-                    lambda result: shapes.loss_result(result, [np.shape(item.targets) for item in data]), Future(name))
+                    lambda result: shapes.loss_result(result, shapes.shapes_of(data)), Future(name))
 
-    def _loss(self, name: str, make: Callable[[], Any], data: Sequence[Datum]) -> Future[LossResult]:
+    def _loss(self, name: str, make: Callable[[], Any], data: Sequence[Datum] | DataReference) -> Future[LossResult]:
         request = make()  # now: the caller may change the arrays afterwards, and gets what is wrong at once
         verb = self._loss_verb(name, lambda: request, data)
         self._verbs.submit(verb)

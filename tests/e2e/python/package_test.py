@@ -2,6 +2,7 @@
 """The Python package against a real daemon on two ranks at MESHLOOM_ADDRESS."""
 
 import asyncio
+import dataclasses
 import time
 import unittest
 
@@ -105,6 +106,24 @@ class RunTest(unittest.TestCase):
         with self.assertRaises(meshloom.RequestTooLarge):
             refused.result(20)
         self.assertEqual(len(behind.result(20).logprobs), 3)
+
+    def test_data_that_the_ranks_read(self) -> None:
+        reference = meshloom.DataReference("text.txt", samples=4, seq_len=32)
+        first = self.run_.forward(reference).result(20)
+        self.assertEqual([item.shape for item in first.logprobs], [(32,)] * 4)
+        self.assertEqual(first.metrics["tokens:sum"], 4 * 32)
+        identity = first.data_identity
+        self.assertGreater(identity.tokens, 1000)
+        same = dataclasses.replace(reference, identity=identity)
+        self.run_.forward_backward(same)
+        self.assertEqual(self.run_.optim_step().result(20).step, 1)
+        other = config_pb2.DataIdentity(tokens=1, digest="0" * 32)
+        with self.assertRaises(meshloom.FailedPrecondition) as changed:
+            self.run_.forward(dataclasses.replace(reference, identity=other)).result(20)
+        self.assertEqual(changed.exception.reason, "DATA_CHANGED")
+        with self.assertRaises(meshloom.MeshloomError) as beyond:
+            self.run_.forward(dataclasses.replace(reference, first_sample=1 << 30)).result(20)
+        self.assertEqual(beyond.exception.reason, "DATA_OUT_OF_RANGE")
 
     def test_verbs_behind_a_lost_connection_do_not_wait_for_its_number(self) -> None:
         call = self.run_._connection.call

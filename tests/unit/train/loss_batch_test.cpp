@@ -204,6 +204,31 @@ TEST(LossBatch, ARankGetsItsOwnDataAndNoMore) {
   }
 }
 
+TEST(LossBatch, AReferenceHasNoDataAndFitsTheRun) {
+  const auto refuses = [](const std::function<void(v1::LossBatch&)>& change) {
+    return refused("cross_entropy", [&](v1::LossBatch& batch) {
+      batch.clear_data();
+      batch.mutable_reference()->set_samples(3);
+      change(batch);
+    });
+  };
+  EXPECT_EQ(refuses([](v1::LossBatch&) {}), "");
+  EXPECT_EQ(refuses([](v1::LossBatch& b) { b.add_data(); }), "data");
+  EXPECT_EQ(refuses([](v1::LossBatch& b) { b.set_loss("ppo"); }), "reference");
+  EXPECT_EQ(refuses([](v1::LossBatch& b) { b.mutable_reference()->set_samples(0); }),
+            "reference.samples");
+  EXPECT_EQ(refuses([](v1::LossBatch& b) { b.mutable_reference()->set_first_sample(-1); }),
+            "reference.first_sample");
+  EXPECT_EQ(refuses([](v1::LossBatch& b) { b.mutable_reference()->set_epoch(-1); }),
+            "reference.epoch");
+  EXPECT_EQ(refuses([](v1::LossBatch& b) { b.mutable_reference()->set_epoch(INT64_MAX); }),
+            "reference.epoch");
+  EXPECT_EQ(refuses([](v1::LossBatch& b) { b.mutable_reference()->set_samples(INT64_MAX); }),
+            "reference.samples");
+  EXPECT_EQ(refuses([](v1::LossBatch& b) { b.mutable_reference()->set_seq_len(9); }),
+            "reference.seq_len");
+}
+
 TEST(LossBatch, DocumentsPositionsAndTargetsFillUp) {
   v1::LossBatch batch = batch_of("cross_entropy");
   v1::Datum& last = *batch.mutable_data(3);

@@ -49,11 +49,38 @@ class SteppedRunTest : public SteppedFixture {
     return result;
   }
 
+  enum class Way { kTokens, kWeightedTokens, kReference };
+  v1::LossBatch batch_of(Way way, const v1::RunConfig& resolved, std::int64_t step) const {
+    switch (way) {
+      case Way::kTokens: return samples_of(resolved, step);
+      case Way::kWeightedTokens: return weighted_samples_of(resolved, step);
+      case Way::kReference: return reference_of(resolved, step);
+    }
+    return {};
+  }
+  /// The same as tokens with weights, and as a reference that the ranks read.
+  v1::LossBatch weighted_samples_of(const v1::RunConfig& resolved, std::int64_t step) const {
+    v1::LossBatch batch = samples_of(resolved, step);
+    for (v1::Datum& datum : *batch.mutable_data())
+      for (int t = 0; t < datum.tokens_size(); ++t) datum.add_weights(1.0f);
+    return batch;
+  }
+  v1::LossBatch reference_of(const v1::RunConfig& resolved, std::int64_t step) const {
+    v1::LossBatch batch = samples_of(resolved, step);
+    v1::DataReference& reference = *batch.mutable_reference();
+    *reference.mutable_data() = resolved.data();
+    reference.set_seq_len(resolved.training().seq_len());
+    reference.set_samples(batch.data_size());
+    reference.set_first_sample(step * batch.data_size());
+    batch.clear_data();
+    return batch;
+  }
+
   Trace run_job(const WholeMesh& m, const v1::RunConfig& c, int count) const {
     return run_training(c, m.ranks(), count);
   }
 
-  Trace run_verbs(const WholeMesh& m, const v1::RunConfig& job, int count, bool weights) const {
+  Trace run_verbs(const WholeMesh& m, const v1::RunConfig& job, int count, Way way) const {
     v1::RunConfig c = stepped_config(m);
     *c.mutable_plan() = job.plan();
     c.mutable_training()->set_max_norm(0.5);
@@ -63,11 +90,7 @@ class SteppedRunTest : public SteppedFixture {
     on_mesh(m, c, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
       Trace mine;
       for (int step = 0; step < count; ++step) {
-        v1::LossBatch batch = samples_of(resolved, step);
-        if (weights)
-          for (v1::Datum& datum : *batch.mutable_data())
-            for (int t = 0; t < datum.tokens_size(); ++t) datum.add_weights(1.0f);
-        run.forward_backward(batch);
+        run.forward_backward(batch_of(way, resolved, step));
         const v1::OptimStepOutput output = run.optim_step({});
         mine.losses.push_back(output.loss());
         mine.norms.push_back(output.grad_norm());
@@ -87,8 +110,9 @@ TEST_F(SteppedRunTest, GivesTheBitsOfAJob) {
     const v1::RunConfig job = job_config(m, 7);
     const Trace expected = run_job(m, job, 4);
     ASSERT_EQ(expected.losses.size(), 4u);
-    expect_equal(run_verbs(m, job, 4, false), expected);
-    expect_equal(run_verbs(m, job, 4, true), expected);
+    expect_equal(run_verbs(m, job, 4, Way::kTokens), expected);
+    expect_equal(run_verbs(m, job, 4, Way::kWeightedTokens), expected);
+    expect_equal(run_verbs(m, job, 4, Way::kReference), expected);
   }
 }
 
@@ -100,7 +124,7 @@ TEST_F(SteppedRunTest, GivesTheBitsOfAJobInBFloat16AndWithCheckpoints) {
     c.mutable_plan()->set_dtype("bfloat16");
     c.mutable_plan()->set_activation_checkpoint(v1::ACTIVATION_CHECKPOINT_FULL);
     const v1::RunConfig job = job_config(c, 5);
-    expect_equal(run_verbs(m, job, 3, true), run_job(m, job, 3));
+    expect_equal(run_verbs(m, job, 3, Way::kWeightedTokens), run_job(m, job, 3));
   }
 }
 
