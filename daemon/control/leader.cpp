@@ -96,14 +96,19 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       scheduler_(ranks_.executor(), options.config.generation_share(),
                  [this] { return driver_.busy(); }),
       runs_({ranks_.executor(), turn_, run_store_, scheduler_, admission_, state_,
-             options.config.data_dir()}),
+             options.config.data_dir(), uploads_.transients()}),
       run_service_(runs_),
       operation_service_(runs_),
       checkpoint_service_(store_, state_),
       worker_service_(ranks_.executor(), ranks_.service(), ranks_.watch(),
                       {world.self, options.version, state_.root().string(),
                        [this](const std::string& cause) { request_stop(cause); }, world.flight}),
-      upload_service_(uploads_, {.silence = seconds(options.config.uploads().message_seconds())}),
+      upload_service_(uploads_,
+                      {.silence = seconds(options.config.uploads().message_seconds()),
+                       .own_run =
+                           [this](const grpc::ServerContext& context, const std::string& run) {
+                             return run_service_.own_open_run(context, run);
+                           }}),
       model_service_(models_, store_, run_store_) {
   ranks_.executor().set_epoch(store_.epoch());
   server_ = std::make_unique<GrpcServer>(

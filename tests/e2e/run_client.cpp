@@ -5,6 +5,7 @@
 
 #include <chrono>
 
+#include "daemon/base/crc32c.h"
 #include "tests/e2e/process.h"
 #include "v1/error.pb.h"
 
@@ -28,6 +29,7 @@ RunClient::RunClient(const std::string& address) {
   const auto channel = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
   runs_ = v1::RunService::NewStub(channel);
   operations_ = v1::OperationService::NewStub(channel);
+  uploads_ = v1::UploadService::NewStub(channel);
 }
 
 void RunClient::prepare(grpc::ClientContext& context) const {
@@ -185,6 +187,45 @@ Outcome RunClient::heartbeat() {
   prepare(context);
   v1::HeartbeatResponse response;
   return outcome_of(runs_->Heartbeat(&context, request, &response));
+}
+
+Outcome RunClient::upload(const std::string& bytes, std::string* upload) {
+  v1::CreateUploadRequest create;
+  create.set_kind(v1::UPLOAD_KIND_TRANSIENT);
+  create.set_run(name);
+  create.set_size_bytes(static_cast<std::int64_t>(bytes.size()));
+  v1::CreateUploadResponse created;
+  grpc::ClientContext creating, writing, finishing;
+  for (grpc::ClientContext* context : {&creating, &writing, &finishing}) prepare(*context);
+  grpc::Status status = uploads_->CreateUpload(&creating, create, &created);
+  if (!status.ok()) return outcome_of(status);
+  *upload = created.upload().name();
+  v1::WriteUploadResponse written;
+  const auto stream = uploads_->WriteUpload(&writing, &written);
+  for (std::size_t at = 0; at < bytes.size(); at += 1 << 20) {
+    v1::WriteUploadRequest chunk;
+    chunk.set_upload(*upload);
+    chunk.set_write_offset(static_cast<std::int64_t>(at));
+    chunk.set_data(bytes.substr(at, 1 << 20));
+    chunk.set_crc32c(base::crc32c(std::as_bytes(std::span(chunk.data()))));
+    if (!stream->Write(chunk)) break;
+  }
+  stream->WritesDone();
+  status = stream->Finish();
+  if (!status.ok()) return outcome_of(status);
+  v1::FinishUploadRequest finish;
+  finish.set_name(*upload);
+  v1::FinishUploadResponse finished;
+  return outcome_of(uploads_->FinishUpload(&finishing, finish, &finished));
+}
+
+Outcome RunClient::upload_state(const std::string& upload) {
+  v1::GetUploadRequest request;
+  request.set_name(upload);
+  grpc::ClientContext context;
+  prepare(context);
+  v1::GetUploadResponse response;
+  return outcome_of(uploads_->GetUpload(&context, request, &response));
 }
 
 v1::Datum next_token_datum(const std::vector<int>& tokens) {

@@ -11,6 +11,7 @@
 
 #include "v1/operation_service.grpc.pb.h"
 #include "v1/run_service.grpc.pb.h"
+#include "v1/upload_service.grpc.pb.h"
 
 namespace meshloom::e2e {
 
@@ -73,6 +74,9 @@ class RunClient {
   /// The operation as it is now.
   Outcome look(const std::string& operation);
   Outcome heartbeat();
+  /// Sends bytes as a complete transient upload of the run; its name is put into `upload`.
+  Outcome upload(const std::string& bytes, std::string* upload);
+  Outcome upload_state(const std::string& upload);
 
   std::string name, token;
   std::int64_t epoch = 1, next_seq = 1;
@@ -84,6 +88,7 @@ class RunClient {
 
   std::unique_ptr<v1::RunService::Stub> runs_;
   std::unique_ptr<v1::OperationService::Stub> operations_;
+  std::unique_ptr<v1::UploadService::Stub> uploads_;
 };
 
 /// Tokens that are followed by the next one each, of a run's text.

@@ -206,6 +206,48 @@ TEST_F(RunE2e, HeartbeatsAndCancelsAreAnsweredWhileALargeVerbTravelsAndRuns) {
   shut_down();
 }
 
+TEST_F(RunE2e, AVerbTakesItsDataFromAnUploadThatGoesWithIt) {
+  start();
+  const v1::Mesh mesh = mesh_of(1, 2, 1, 1);
+  const v1::LossBatch batch = large_batch(20u << 20);  // more than a request may have
+  RunClient client(address_);
+  ASSERT_TRUE(client.create(run_spec(mesh, "uploads")));
+  EXPECT_EQ(client.forward(batch).code, grpc::StatusCode::RESOURCE_EXHAUSTED);
+  // No handler has seen it: its number is not used up.
+  --client.next_seq;
+  v1::ForwardRequest request;
+  const Outcome sent = client.upload(batch.SerializeAsString(), request.mutable_upload());
+  ASSERT_TRUE(sent.ok()) << sent.message;
+  const Outcome whole = client.run(&RunClient::Runs::Forward, request);
+  EXPECT_TRUE(whole.ok()) << whole.message;
+  EXPECT_GT(whole.operation.result_bytes(), 1 << 20);
+  const Outcome again = client.run(&RunClient::Runs::Forward, request);
+  EXPECT_EQ(again.code, grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(again.reason, "UPLOAD_NOT_FOUND") << again.message;
+
+  // The same bits as the data in a request.
+  v1::LossBatch small = large_batch(1u << 20);
+  ASSERT_TRUE(client.upload(small.SerializeAsString(), request.mutable_upload()).ok());
+  const Outcome uploaded = client.run(&RunClient::Runs::Forward, request);
+  const Outcome inlined = client.forward(small);
+  ASSERT_TRUE(uploaded.ok() && inlined.ok()) << uploaded.message << inlined.message;
+  EXPECT_EQ(uploaded.operation.result().loss().metrics().at("loss:sum"),
+            inlined.operation.result().loss().metrics().at("loss:sum"));
+
+  ASSERT_TRUE(client.upload("no batch", request.mutable_upload()).ok());
+  const Outcome malformed = client.run(&RunClient::Runs::Forward, request);
+  EXPECT_EQ(malformed.code, grpc::StatusCode::INVALID_ARGUMENT) << malformed.message;
+  EXPECT_EQ(malformed.field, "upload");
+  std::string left;
+  ASSERT_TRUE(client.upload(small.SerializeAsString(), &left).ok());
+  EXPECT_TRUE(client.upload_state(left).ok());
+  EXPECT_TRUE(client.close().ok());
+  EXPECT_TRUE(eventually(20s, [&] {
+    return client.upload_state(left).reason == "UPLOAD_NOT_FOUND";
+  })) << "it goes with its run";
+  shut_down();
+}
+
 TEST_F(RunE2e, AfterKillOfEverythingAClientGoesOnFromTheNamedStateToTheSameWeights) {
   start();
   const v1::Mesh mesh = mesh_of(1, 2, 1, 1);

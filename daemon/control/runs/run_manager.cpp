@@ -42,17 +42,17 @@ void check_spec(const v1::RunSpec& spec) {
 RunManager::RunManager(const Parts& parts)
     : parts_(parts),
       operations_(kMostResultBytes),
-      world_{parts.executor,
-             parts.turn,
-             parts.store,
-             operations_,
-             parts.scheduler,
-             parts.state,
-             parts.data_dir,
-             [this](const std::string& name) { return find_state(name); },
-             [this](const v1::RunConfig& resolved) {
-               return parts_.admission.model_folder(resolved);
-             }} {
+      world_{
+          parts.executor,
+          parts.turn,
+          parts.store,
+          operations_,
+          parts.scheduler,
+          parts.state,
+          parts.data_dir,
+          [this](const std::string& name) { return find_state(name); },
+          [this](const v1::RunConfig& resolved) { return parts_.admission.model_folder(resolved); },
+          parts.uploads} {
   std::vector<v1::RunRecord> records;
   for (auto& [id, record] : parts_.store.all()) records.push_back(std::move(record));
   std::stable_sort(records.begin(), records.end(), [](const auto& a, const auto& b) {

@@ -30,6 +30,7 @@ class RunManager {
     Admission& admission;
     const StateDir& state;
     std::filesystem::path data_dir;
+    TransientUploads& uploads;
   };
   /// Runs of an earlier daemon that had not ended wait for the ranks again.
   explicit RunManager(const Parts& parts);

@@ -167,6 +167,8 @@ v1::Operation RunSession::submit(Verb::Request request) {
   if (digests_.size() > kRemembered) digests_.erase(digests_.begin());
   try {
     check_verb(verb->request);
+    if (const std::string upload = upload_of(verb->request); !upload.empty())
+      world_.uploads.check_complete(run_.name(), parse_upload_name(upload));
     if (waiting_bytes_ + bytes > kMostWaitingBytes)
       throw ResourceExhausted(
           fmt::format("verbs of {} bytes wait already, {} may", waiting_bytes_, kMostWaitingBytes),
@@ -242,6 +244,7 @@ void RunSession::end_as(v1::RunState state) {
   }
   set_state(state);
   world_.operations.close_run(id_);
+  world_.uploads.drop_run(run_.name());
 }
 
 void RunSession::explain_lost(std::int64_t epoch) const {

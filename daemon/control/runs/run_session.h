@@ -21,6 +21,7 @@
 #include "daemon/control/runs/verb_launch.h"
 #include "daemon/control/runs/verb_sequence.h"
 #include "daemon/control/stores/run_store.h"
+#include "daemon/control/stores/transient_uploads.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -38,6 +39,7 @@ struct RunWorld {
   std::function<v1::SavedState(const std::string& name)> find_state;
   /// As Admission::model_folder.
   std::function<std::filesystem::path(const v1::RunConfig& resolved)> model_folder;
+  TransientUploads& uploads;
   std::atomic<bool> stopping{false};
 };
 

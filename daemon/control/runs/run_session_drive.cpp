@@ -108,6 +108,7 @@ void RunSession::start_next(Lock& lock) {
                         id_,
                         run_.epoch(),
                         rules_,
+                        world_.uploads,
                         world_.find_state,
                         [this](v1::SavedState saved) { return keep_state(std::move(saved)); }};
   lock.unlock();

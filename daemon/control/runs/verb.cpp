@@ -21,10 +21,23 @@ void check_folder_name(const std::string& field, const std::string& name) {
                        name.substr(0, 80));
 }
 
-void check_one(const v1::ForwardBackwardRequest&) {}
-void check_one(const v1::ForwardRequest&) {}
+/// Data come in the request or in an upload, not in both.
+void check_upload(const std::string& upload, bool data, const char* what) {
+  if (!upload.empty() && data)
+    base::refuse_field("upload", "\"{}\" is given beside {}: a verb takes one of the two",
+                       upload.substr(0, 80), what);
+}
+
+void check_one(const v1::ForwardBackwardRequest& request) {
+  check_upload(request.upload(), request.has_batch(), "batch");
+}
+void check_one(const v1::ForwardRequest& request) {
+  check_upload(request.upload(), request.has_batch(), "batch");
+}
 void check_one(const v1::OptimStepRequest&) {}
-void check_one(const v1::SetParametersRequest&) {}
+void check_one(const v1::SetParametersRequest& request) {
+  check_upload(request.upload(), request.parameters_size() > 0, "parameters");
+}
 void check_one(const v1::GetParametersRequest& request) {
   if (request.names().empty()) base::refuse_field("names", "is empty: name the parameters");
 }
@@ -90,6 +103,15 @@ bool reads_files(const Verb::Request& request) {
   return std::holds_alternative<v1::SaveStateRequest>(request) ||
          std::holds_alternative<v1::LoadStateRequest>(request) ||
          std::holds_alternative<v1::SaveWeightsRequest>(request);
+}
+
+std::string upload_of(const Verb::Request& request) {
+  return std::visit(
+      [](const auto& verb) -> std::string {
+        if constexpr (requires { verb.upload(); }) return verb.upload();
+        return "";
+      },
+      request);
 }
 
 void check_verb(const Verb::Request& request) {

@@ -28,6 +28,8 @@ std::size_t bytes_of(const Verb::Request& request);
 bool adds_gradients(const Verb::Request& request);
 /// It looks at files that verbs before it may write: it begins once they have ended.
 bool reads_files(const Verb::Request& request);
+/// The upload that holds its data; empty: it has them itself.
+std::string upload_of(const Verb::Request& request);
 /// What needs no run to be checked. Throws InvalidArgument with the field.
 void check_verb(const Verb::Request& request);
 

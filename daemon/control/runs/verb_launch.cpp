@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "daemon/base/field_error.h"
 #include "daemon/control/host/timestamp.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
@@ -28,11 +29,23 @@ Finish finish_nothing(const Answer<void>& answer) {
   };
 }
 
+/// What a verb takes: its own message, or that which its upload holds.
+template <typename Message>
+Message data_of(const std::string& upload, Message& own, const VerbPlace& place) {
+  if (upload.empty()) return std::move(own);
+  const std::string bytes = place.uploads.take(run_resource(place.run), parse_upload_name(upload));
+  Message message;
+  if (!message.ParseFromString(bytes))
+    base::refuse_field("upload", "\"{}\" holds no {} of {} bytes", upload, message.GetTypeName(),
+                       bytes.size());
+  return message;
+}
+
 Finish start(const RunClient& run, v1::ForwardBackwardRequest& verb, const VerbPlace& place) {
   v1::LossCommand command;
   command.set_backward(true);
   try {
-    *command.mutable_batch() = std::move(*verb.mutable_batch());
+    *command.mutable_batch() = data_of(verb.upload(), *verb.mutable_batch(), place);
     return finish_loss(run.loss(std::move(command), place.rules));
   } catch (const InvalidArgument& refused) {
     run.poison(refused.what());
@@ -42,7 +55,7 @@ Finish start(const RunClient& run, v1::ForwardBackwardRequest& verb, const VerbP
 
 Finish start(const RunClient& run, v1::ForwardRequest& verb, const VerbPlace& place) {
   v1::LossCommand command;
-  *command.mutable_batch() = std::move(*verb.mutable_batch());
+  *command.mutable_batch() = data_of(verb.upload(), *verb.mutable_batch(), place);
   command.set_train(verb.train());
   return finish_loss(run.loss(std::move(command), place.rules));
 }
@@ -109,9 +122,12 @@ Finish start(const RunClient& run, const v1::GetParametersRequest& verb, const V
   };
 }
 
-Finish start(const RunClient& run, v1::SetParametersRequest& verb, const VerbPlace&) {
+Finish start(const RunClient& run, v1::SetParametersRequest& verb, const VerbPlace& place) {
+  v1::ParameterValues own;
+  own.mutable_parameters()->Swap(verb.mutable_parameters());
+  v1::ParameterValues values = data_of(verb.upload(), own, place);
   v1::SetParametersCommand command;
-  command.mutable_parameters()->Swap(verb.mutable_parameters());
+  command.mutable_parameters()->Swap(values.mutable_parameters());
   return finish_nothing(run.set_parameters(std::move(command)));
 }
 

@@ -10,6 +10,7 @@
 #include "daemon/control/ranks/run_client.h"
 #include "daemon/control/runs/verb.h"
 #include "daemon/control/stores/state_dir.h"
+#include "daemon/control/stores/transient_uploads.h"
 
 namespace meshloom::control {
 
@@ -29,6 +30,7 @@ struct VerbPlace {
   std::string run;
   std::int64_t epoch = 0;
   const RunClient::BatchRules& rules;
+  TransientUploads& uploads;
   std::function<v1::SavedState(const std::string& name)> find_state;
   /// Makes a state that the ranks have written durable, and returns it complete. Throws where the
   /// disk is full.

@@ -27,6 +27,15 @@ std::shared_ptr<RunSession> RunServiceImpl::own_run(const grpc::ServerContext& c
   return run;
 }
 
+std::string RunServiceImpl::own_open_run(const grpc::ServerContext& context,
+                                         const std::string& name) const {
+  const auto run = own_run(context, name);
+  if (run->ended())
+    throw FailedPrecondition(fmt::format("run \"{}\" has ended", run->id()), "RUN_CLOSED",
+                             {{"run", run->id()}});
+  return run_resource(run->id());
+}
+
 template <typename Request, typename Response>
 grpc::Status RunServiceImpl::submit(const char* method, const grpc::ServerContext& context,
                                     const Request& request, Response* response) const {

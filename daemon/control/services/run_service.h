@@ -14,6 +14,10 @@ class RunServiceImpl final : public v1::RunService::Service {
  public:
   explicit RunServiceImpl(RunManager& runs) : runs_(runs) {}
 
+  /// The resource name of a run of this caller's. Throws NotFound, and FailedPrecondition for
+  /// another's token or a run that has ended.
+  std::string own_open_run(const grpc::ServerContext& context, const std::string& name) const;
+
   grpc::Status CreateRun(grpc::ServerContext* context, const v1::CreateRunRequest* request,
                          v1::CreateRunResponse* response) override;
   grpc::Status GetRun(grpc::ServerContext* context, const v1::GetRunRequest* request,

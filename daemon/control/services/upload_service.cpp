@@ -11,14 +11,19 @@
 namespace meshloom::control {
 
 UploadServiceImpl::UploadServiceImpl(UploadStore& store, const Options& options)
-    : store_(store), slots_("uploads", options.most_streams), silence_(options.silence) {}
+    : store_(store),
+      own_run_(options.own_run),
+      slots_("uploads", options.most_streams),
+      silence_(options.silence) {}
 
 grpc::Status UploadServiceImpl::CreateUpload(grpc::ServerContext* context,
                                              const v1::CreateUploadRequest* request,
                                              v1::CreateUploadResponse* response) {
   return guarded("CreateUpload", [&] {
     const RequestKey key = make_request_key("CreateUpload", *request);
-    *response->mutable_upload() = store_.create(client_name(*context), *request, key);
+    v1::CreateUploadRequest asked = *request;
+    if (asked.kind() == v1::UPLOAD_KIND_TRANSIENT) asked.set_run(own_run_(*context, asked.run()));
+    *response->mutable_upload() = store_.create(client_name(*context), asked, key);
   });
 }
 

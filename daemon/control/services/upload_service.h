@@ -3,6 +3,8 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <string>
 
 #include "daemon/control/net/slots.h"
 #include "daemon/control/services/silence_watch.h"
@@ -18,6 +20,9 @@ class UploadServiceImpl final : public v1::UploadService::Service {
   struct Options {
     int most_streams = 16;
     std::chrono::milliseconds silence{30'000};  ///< that ends a stream
+    /// The name of a run that a caller may send something for. Throws NotFound, and
+    /// FailedPrecondition for another's token or a run that has ended.
+    std::function<std::string(const grpc::ServerContext&, const std::string& run)> own_run{};
   };
   UploadServiceImpl(UploadStore& store, const Options& options);
 
@@ -40,6 +45,7 @@ class UploadServiceImpl final : public v1::UploadService::Service {
                        grpc::ServerReader<v1::WriteUploadRequest>& chunks);
 
   UploadStore& store_;
+  std::function<std::string(const grpc::ServerContext&, const std::string&)> own_run_;
   Slots slots_;
   SilenceWatch silence_;
 };

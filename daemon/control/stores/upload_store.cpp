@@ -31,6 +31,13 @@ v1::StoredUpload checked(const std::string& client, const v1::CreateUploadReques
         fmt::format("sha256 \"{}\" is not valid, expected 64 lower-case hexadecimal digits",
                     request.sha256().substr(0, 80)),
         "INVALID_ARGUMENT", {{"field", "sha256"}});
+  if (!v1::UploadKind_IsValid(request.kind()))
+    throw InvalidArgument(
+        fmt::format("kind has the unknown value {}", static_cast<int>(request.kind())),
+        "INVALID_ARGUMENT", {{"field", "kind"}});
+  if (!request.run().empty())
+    throw InvalidArgument("run is of transient uploads: a file that is kept belongs to no run",
+                          "INVALID_ARGUMENT", {{"field", "run"}});
   v1::StoredUpload upload;
   upload.set_client(client);
   upload.set_file_name(request.file_name());
@@ -95,7 +102,7 @@ v1::UploadConfig with_upload_defaults(v1::UploadConfig limits) {
 }
 
 UploadStore::UploadStore(const Options& options)
-    : limits_(options.limits), folder_(options.folder) {}
+    : limits_(options.limits), folder_(options.folder), transients_(options.folder / "incoming") {}
 
 UploadStore::~UploadStore() = default;
 
@@ -139,7 +146,10 @@ std::optional<v1::Upload> UploadStore::repeat(const std::string& client, const R
 }
 
 void UploadStore::check_quota(const std::string& client, std::int64_t size) const {
-  std::int64_t own_bytes = 0, all_bytes = 0, own_uploads = 0;
+  const TransientUploads::Use own_brief = transients_.use_of(client),
+                              brief = transients_.use_of("");
+  std::int64_t own_bytes = own_brief.bytes, all_bytes = brief.bytes;
+  std::int64_t own_uploads = own_brief.uploads;
   for (const auto& [number, item] : entries_) {
     const bool own = item.record.client() == client;
     own_uploads += own ? 1 : 0;
@@ -153,7 +163,7 @@ void UploadStore::check_quota(const std::string& client, std::int64_t size) cons
   }
   if (own_uploads >= limits_.client_uploads())
     quota_exceeded("uploads of this client", own_uploads, 1, limits_.client_uploads());
-  const auto uploads = static_cast<std::int64_t>(entries_.size());
+  const auto uploads = static_cast<std::int64_t>(entries_.size()) + brief.uploads;
   if (uploads >= limits_.total_uploads())
     quota_exceeded("uploads of all clients", uploads, 1, limits_.total_uploads());
   if (size > limits_.client_bytes() - own_bytes)
@@ -177,17 +187,30 @@ v1::JournalRecord UploadStore::begin(v1::StoredUpload upload) {
   return record;
 }
 
-void UploadStore::make_file(const v1::StoredUpload& upload) const {
+void UploadStore::check_room(std::int64_t bytes) const {
   const std::int64_t room = folder_.available_bytes();
-  if (upload.size_bytes() > room)
-    throw ResourceExhausted(fmt::format("the file has {} bytes, the daemon's disk has room for {}",
-                                        upload.size_bytes(), room),
-                            "DISK_FULL", {{"available_bytes", std::to_string(room)}});
-  folder_.create_incoming(upload.id(), upload.size_bytes());
+  if (bytes > room)
+    throw ResourceExhausted(
+        fmt::format("the file has {} bytes, the daemon's disk has room for {}", bytes, room),
+        "DISK_FULL", {{"available_bytes", std::to_string(room)}});
+}
+
+v1::Upload UploadStore::create_transient(const std::string& client,
+                                         const v1::CreateUploadRequest& request,
+                                         const RequestKey& key) {
+  const std::lock_guard deciding(change_mutex_);
+  if (auto first = transients_.repeat(client, key)) return *first;
+  {
+    const std::lock_guard lock(mutex_);
+    check_quota(client, request.size_bytes());
+  }
+  check_room(request.size_bytes());
+  return transients_.create(client, request, key);
 }
 
 v1::Upload UploadStore::create(const std::string& client, const v1::CreateUploadRequest& request,
                                const RequestKey& key) {
+  if (request.kind() == v1::UPLOAD_KIND_TRANSIENT) return create_transient(client, request, key);
   const v1::StoredUpload asked = checked(client, request);
   const std::lock_guard deciding(change_mutex_);
   if (auto first = repeat(client, key)) return *first;
@@ -195,7 +218,10 @@ v1::Upload UploadStore::create(const std::string& client, const v1::CreateUpload
   const std::string id = record.upload().id();
   if (const auto answered = RequestLog::record_of(key, upload_resource(id)))
     *record.mutable_request() = *answered;
-  if (!record.upload().complete()) make_file(record.upload());
+  if (!record.upload().complete()) {
+    check_room(record.upload().size_bytes());
+    folder_.create_incoming(id, record.upload().size_bytes());
+  }
   try {
     commit(record);
   } catch (...) {
@@ -206,6 +232,7 @@ v1::Upload UploadStore::create(const std::string& client, const v1::CreateUpload
 }
 
 v1::Upload UploadStore::get(const std::string& client, const std::string& id) {
+  if (TransientUploads::is_id(id)) return transients_.get(client, id);
   const std::lock_guard lock(mutex_);
   return told(entry(client, id));
 }
@@ -254,14 +281,15 @@ void UploadStore::unlease(const std::string& id, std::optional<FileDigest> diges
   found->second.used = uptime();
 }
 
-std::unique_ptr<UploadWriter> UploadStore::open_writer(const std::string& client,
-                                                       const std::string& id) {
+std::unique_ptr<ChunkWriter> UploadStore::open_writer(const std::string& client,
+                                                      const std::string& id) {
+  if (TransientUploads::is_id(id)) return transients_.open_writer(client, id);
   auto [upload, known] = lease(client, id);
   try {
     if (upload.complete())
       throw FailedPrecondition(fmt::format("upload \"{}\" is complete", id), "UPLOAD_COMPLETE",
                                {{"upload", id}});
-    return std::unique_ptr<UploadWriter>(new UploadWriter(*this, upload, std::move(known)));
+    return std::unique_ptr<ChunkWriter>(new UploadWriter(*this, upload, std::move(known)));
   } catch (...) {
     unlease(id, std::nullopt);
     throw;
@@ -283,6 +311,7 @@ void UploadStore::commit_bytes(const std::string& id, std::int64_t committed) {
 }
 
 v1::Upload UploadStore::finish(const std::string& client, const std::string& id) {
+  if (TransientUploads::is_id(id)) return transients_.finish(client, id);
   auto [upload, known] = lease(client, id);
   std::optional<FileDigest> digest;
   try {
@@ -359,6 +388,7 @@ void UploadStore::discard(const std::string& id, const RequestKey& key) {
 }
 
 void UploadStore::abort(const std::string& client, const std::string& id, const RequestKey& key) {
+  if (TransientUploads::is_id(id)) return transients_.abort(client, id);
   if (ledger().find_request(key)) return;
   get(client, id);
   discard(id, key);

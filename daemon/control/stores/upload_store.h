@@ -17,17 +17,17 @@
 #include "daemon/control/stores/digest_thread.h"
 #include "daemon/control/stores/journaled_store.h"
 #include "daemon/control/stores/request_key.h"
+#include "daemon/control/stores/transient_uploads.h"
 #include "v1/config.pb.h"
 #include "v1/stored.pb.h"
 #include "v1/upload_service.pb.h"
 
 namespace meshloom::control {
 
-class UploadWriter;
-
-/// All methods may be called from any thread. Ids are names without "uploads/". A client sees its
-/// own uploads: those of others are NotFound (UPLOAD_NOT_FOUND). What a method says to be so is
-/// durable when it returns.
+/// Transient uploads are asked for as any other and count against the same quotas; they are not
+/// listed. All methods may be called from any thread. Ids are names without "uploads/". A client
+/// sees its own uploads: those of others are NotFound (UPLOAD_NOT_FOUND). What a method says to be
+/// so is durable when it returns, but for transient ones.
 class UploadStore final : public JournaledStore {
  public:
   struct Options {
@@ -48,7 +48,7 @@ class UploadStore final : public JournaledStore {
                                                         std::int64_t position, int size) const;
   /// The one writer. Aborted (UPLOAD_BUSY) if there is another, FailedPrecondition
   /// (UPLOAD_COMPLETE). Ends before the store.
-  std::unique_ptr<UploadWriter> open_writer(const std::string& client, const std::string& id);
+  std::unique_ptr<ChunkWriter> open_writer(const std::string& client, const std::string& id);
   /// Compares size and digest; what is complete stays so. FailedPrecondition (UPLOAD_INCOMPLETE),
   /// Aborted (UPLOAD_BUSY); InvalidArgument (DIGEST_MISMATCH) after which the upload is gone.
   v1::Upload finish(const std::string& client, const std::string& id);
@@ -61,6 +61,7 @@ class UploadStore final : public JournaledStore {
   };
   Content content(const std::string& client, const std::string& id);
   const BlobFolder& blobs() const { return folder_; }
+  TransientUploads& transients() { return transients_; }
 
   /// Whether something beside uploads needs the bytes of a digest. Set before upkeep().
   void set_other_needs(std::function<bool(const std::string& sha256)> needs) {
@@ -94,7 +95,9 @@ class UploadStore final : public JournaledStore {
 
   /// The record of a new upload; checks the quotas.
   v1::JournalRecord begin(v1::StoredUpload upload);
-  void make_file(const v1::StoredUpload& upload) const;
+  v1::Upload create_transient(const std::string& client, const v1::CreateUploadRequest& request,
+                              const RequestKey& key);
+  void check_room(std::int64_t bytes) const;
   std::optional<v1::Upload> repeat(const std::string& client, const RequestKey& key);
   v1::JournalRecord record_now() const;
   std::pair<v1::StoredUpload, FileDigest> lease(const std::string& client, const std::string& id);
@@ -109,6 +112,7 @@ class UploadStore final : public JournaledStore {
 
   const v1::UploadConfig limits_;
   const BlobFolder folder_;
+  TransientUploads transients_;
   std::function<bool(const std::string&)> other_needs_ = [](const std::string&) { return false; };
   std::map<std::int64_t, Entry> entries_;  ///< by number
   std::map<std::string, v1::StoredBlob> blobs_;

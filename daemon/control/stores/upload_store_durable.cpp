@@ -79,6 +79,7 @@ void UploadStore::snapshot(const Ledger::Visit& append) const {
 
 void UploadStore::upkeep() {
   end_idle_uploads();
+  transients_.end_idle(std::chrono::seconds(limits_.idle_seconds()));
   std::vector<std::string> digests;
   {
     const std::lock_guard lock(mutex_);

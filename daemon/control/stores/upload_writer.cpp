@@ -18,6 +18,30 @@ bool is_safetensors(const std::string& name) { return name.ends_with(".safetenso
 
 }  // namespace
 
+void check_chunk(const std::string& upload, std::int64_t size, std::int64_t position,
+                 std::int64_t offset, const std::string& data, std::uint32_t crc32c) {
+  const Error::Metadata where = {{"upload", upload}, {"committed_bytes", std::to_string(position)}};
+  if (offset != position)
+    throw OutOfRange(
+        fmt::format("write_offset is {}, expected {}: go on from there", offset, position),
+        "WRONG_OFFSET", where);
+  if (data.size() > kLargestChunk)
+    throw InvalidArgument(
+        fmt::format("a chunk has {} bytes, at most {} are taken", data.size(), kLargestChunk),
+        "CHUNK_TOO_LARGE", {{"field", "data"}});
+  const auto end = position + static_cast<std::int64_t>(data.size());
+  if (end > size)
+    throw OutOfRange(
+        fmt::format("the chunk ends at {}, the upload was declared with {} bytes", end, size),
+        "WRONG_OFFSET", where);
+  const std::uint32_t found = base::crc32c(std::as_bytes(std::span(data)));
+  if (found != crc32c)
+    throw Aborted(fmt::format("the chunk at {} has CRC32C {:08x}, its sender says {:08x}: send it "
+                              "again from the committed size",
+                              offset, found, crc32c),
+                  "CHUNK_CHECKSUM_MISMATCH", where);
+}
+
 UploadWriter::UploadWriter(UploadStore& store, v1::StoredUpload upload, FileDigest known)
     : store_(store),
       upload_(std::move(upload)),
@@ -44,29 +68,9 @@ UploadWriter::~UploadWriter() {
 }
 
 void UploadWriter::append(std::int64_t offset, std::string data, std::uint32_t crc32c) {
-  const Error::Metadata where = {{"upload", upload_.id()},
-                                 {"committed_bytes", std::to_string(position_)}};
-  if (offset != position_)
-    throw OutOfRange(
-        fmt::format("write_offset is {}, expected {}: go on from there", offset, position_),
-        "WRONG_OFFSET", where);
-  if (data.size() > kLargestChunk)
-    throw InvalidArgument(
-        fmt::format("a chunk has {} bytes, at most {} are taken", data.size(), kLargestChunk),
-        "CHUNK_TOO_LARGE", {{"field", "data"}});
-  const auto end = position_ + static_cast<std::int64_t>(data.size());
-  if (end > upload_.size_bytes())
-    throw OutOfRange(fmt::format("the chunk ends at {}, the upload was declared with {} bytes", end,
-                                 upload_.size_bytes()),
-                     "WRONG_OFFSET", where);
-  const std::uint32_t found = base::crc32c(std::as_bytes(std::span(data)));
-  if (found != crc32c)
-    throw Aborted(fmt::format("the chunk at {} has CRC32C {:08x}, its sender says {:08x}: send it "
-                              "again from the committed size",
-                              offset, found, crc32c),
-                  "CHUNK_CHECKSUM_MISMATCH", where);
+  check_chunk(upload_.id(), upload_.size_bytes(), position_, offset, data, crc32c);
   base::write_all_at(file_.get(), data, static_cast<std::uint64_t>(offset), path_);
-  position_ = end;
+  position_ += static_cast<std::int64_t>(data.size());
   digest_->append(std::move(data));
   if (!header_checked_) check_header();
   if (position_ - committed_ >= kBetweenCommits) commit();

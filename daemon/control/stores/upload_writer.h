@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// UploadWriter: the one stream that fills an upload.
+// UploadWriter: the one stream that fills an upload that is kept.
 #pragma once
 
 #include <cstdint>
@@ -7,32 +7,25 @@
 #include <string>
 
 #include "daemon/base/unique_fd.h"
+#include "daemon/control/stores/chunk_writer.h"
 #include "daemon/control/stores/digest_thread.h"
 #include "daemon/control/stores/upload_store.h"
 
 namespace meshloom::control {
 
-/// Largest chunk that append() takes.
-inline constexpr std::size_t kLargestChunk = 1 << 20;
-
-/// Used by one thread.
-class UploadWriter {
+class UploadWriter final : public ChunkWriter {
  public:
-  ~UploadWriter();
+  ~UploadWriter() override;
   UploadWriter(const UploadWriter&) = delete;
   UploadWriter& operator=(const UploadWriter&) = delete;
 
-  /// Bytes that came, committed ones included.
-  std::int64_t position() const { return position_; }
-  std::int64_t committed() const { return committed_; }
-
-  /// OutOfRange (WRONG_OFFSET) unless offset is position(), or if the chunk passes the declared
-  /// size; Aborted (CHUNK_CHECKSUM_MISMATCH); InvalidArgument (CHUNK_TOO_LARGE). The upload and
-  /// what came before stay, but for a header that is no safetensors header (MALFORMED_SAFETENSORS):
-  /// then the upload is gone.
-  void append(std::int64_t offset, std::string data, std::uint32_t crc32c);
-  /// All that came is on disk, and stays if this throws nothing.
-  void commit();
+  std::int64_t committed() const override { return committed_; }
+  std::int64_t position() const override { return position_; }
+  /// Also InvalidArgument (MALFORMED_SAFETENSORS) for a header that is none: the upload is gone
+  /// then.
+  void append(std::int64_t offset, std::string data, std::uint32_t crc32c) override;
+  /// What came is on disk.
+  void commit() override;
 
  private:
   friend class UploadStore;

@@ -11,7 +11,7 @@ import grpc
 
 from meshloom import errors
 from meshloom.v1 import (job_service_pb2_grpc, operation_service_pb2_grpc, run_pb2, operation_service_pb2,
-                         run_service_pb2_grpc, worker_service_pb2_grpc)
+                         run_service_pb2_grpc, upload_service_pb2_grpc, worker_service_pb2_grpc)
 
 CALL_SECONDS = 30.0
 TOKEN_KEY = "meshloom-run-token"
@@ -39,6 +39,7 @@ class Connection:
         self.runs: Any = run_service_pb2_grpc.RunServiceStub(self._channel)
         self.operations: Any = operation_service_pb2_grpc.OperationServiceStub(self._channel)
         self.jobs: Any = job_service_pb2_grpc.JobServiceStub(self._channel)
+        self.uploads: Any = upload_service_pb2_grpc.UploadServiceStub(self._channel)
         self.workers: Any = worker_service_pb2_grpc.WorkerServiceStub(self._channel)
 
     def close(self) -> None:
@@ -60,6 +61,13 @@ class Connection:
                 raise errors.Unavailable(f"the client was closed ({error})", grpc.StatusCode.UNAVAILABLE) from None
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, 2.0)
+
+    def stream(self, method: Callable[..., Any], requests: Iterator[Any]) -> Any:
+        """A stream of requests with one answer; nothing is tried again."""
+        try:
+            return method(requests, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise errors.from_rpc(error) from None
 
     def wait(self, name: str, token: str) -> run_pb2.Operation:
         """The operation once it has ended. Throws only where the daemon does not tell what became of it."""

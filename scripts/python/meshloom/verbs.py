@@ -8,7 +8,7 @@ import queue
 import threading
 from typing import Any, Callable
 
-from meshloom import errors
+from meshloom import errors, uploads
 from meshloom.connection import Connection
 from meshloom.future import Future
 from meshloom.v1 import operation_service_pb2, run_pb2, run_service_pb2
@@ -101,7 +101,7 @@ class VerbStream:
         self._missing = [other for other in self._missing if other.epoch == verb.epoch]
         try:
             self._skip_missing()
-            request = verb.make()
+            request = uploads.shrink(self._connection, verb.make(), self._run, self._token)
         except BaseException:
             self._missing.append(verb)
             self._try_to_skip()

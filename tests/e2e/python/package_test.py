@@ -5,11 +5,13 @@ import asyncio
 import dataclasses
 import time
 import unittest
+import unittest.mock
 
 import grpc
 import numpy as np
 
 import meshloom
+from meshloom import uploads
 from meshloom.data import as_ints
 from meshloom.messages import fill
 from meshloom.v1 import config_pb2, run_service_pb2
@@ -45,6 +47,18 @@ class MessagesTest(unittest.TestCase):
             with self.assertRaises(meshloom.InvalidArgument):
                 as_ints(wrong, "tokens")
         self.assertEqual(as_ints(np.array([[1, 2], [3, 4]], np.uint8), "targets").tolist(), [1, 2, 3, 4])
+
+
+class ChecksumTest(unittest.TestCase):
+    def test_crc32c(self) -> None:
+        self.assertEqual(uploads.crc32c(b"123456789"), 0xE3069283)
+        self.assertEqual(uploads.crc32c(bytes(32)), 0x8A9136AA)  # RFC 3720, B.4
+        self.assertEqual(uploads.crc32c(bytes(range(32))), 0x46DD794E)
+        for size in (0, 1, 255, 256, 257, 5000):
+            whole, sums = bytes(i * i % 251 for i in range(size)), 0xFFFFFFFF
+            for byte in whole:
+                sums = int(uploads._TABLE[(sums ^ byte) & 0xFF]) ^ (sums >> 8)
+            self.assertEqual(uploads.crc32c(whole), sums ^ 0xFFFFFFFF)
 
 
 class RunTest(unittest.TestCase):
@@ -101,11 +115,23 @@ class RunTest(unittest.TestCase):
 
     def test_a_verb_that_is_too_large_is_skipped(self) -> None:
         too_large = {FINAL_NORM: np.zeros(5 << 20, np.float32)}
-        refused = self.run_.set_parameters(too_large)
-        behind = self.run_.forward(data())
-        with self.assertRaises(meshloom.RequestTooLarge):
-            refused.result(20)
-        self.assertEqual(len(behind.result(20).logprobs), 3)
+        with unittest.mock.patch.object(uploads, "LARGEST_REQUEST", 1 << 40):  # not sent as an upload
+            refused = self.run_.set_parameters(too_large)
+            behind = self.run_.forward(data())
+            with self.assertRaises(meshloom.RequestTooLarge):
+                refused.result(20)
+            self.assertEqual(len(behind.result(20).logprobs), 3)
+
+    def test_large_verbs_travel_as_uploads(self) -> None:
+        refused = self.run_.set_parameters({FINAL_NORM: np.zeros(5 << 20, np.float32)})
+        with self.assertRaises(meshloom.InvalidArgument) as caught:
+            refused.result(60)
+        self.assertEqual(caught.exception.field, "parameters[0].shape")
+        inline = self.run_.forward(data(40, 100)).result(60)
+        with unittest.mock.patch.object(uploads, "LARGEST_REQUEST", 1000):
+            uploaded = self.run_.forward(data(40, 100)).result(60)
+        self.assertEqual(uploaded.metrics, inline.metrics)
+        np.testing.assert_array_equal(np.concatenate(uploaded.logprobs), np.concatenate(inline.logprobs))
 
     def test_data_that_the_ranks_read(self) -> None:
         reference = meshloom.DataReference("text.txt", samples=4, seq_len=32)

@@ -16,7 +16,9 @@
 #include "daemon/control/services/job_service.h"
 #include "daemon/control/services/operation_service.h"
 #include "daemon/control/services/run_service.h"
+#include "daemon/control/services/upload_service.h"
 #include "daemon/control/stores/run_store.h"
+#include "daemon/control/stores/upload_store.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/control/fake_admission.h"
 #include "tests/unit/control/fake_run.h"
@@ -48,7 +50,14 @@ class FakeDaemon {
           return SourceCache::Loaded{nullptr, load_fake_sampler(plan, source)};
         }),
         scheduler_(executor_, 1.0 / 3.0, [this] { return driver_.busy(); }),
-        runs_({executor_, turn_, run_store_, scheduler_, admission_, state_, folder}),
+        uploads_({folder / "blobs", with_upload_defaults({})}),
+        upload_service_(uploads_,
+                        {.own_run =
+                             [this](const grpc::ServerContext& context, const std::string& run) {
+                               return run_service_.own_open_run(context, run);
+                             }}),
+        runs_({executor_, turn_, run_store_, scheduler_, admission_, state_, folder,
+               uploads_.transients()}),
         run_service_(runs_),
         operation_service_(runs_) {
     for (int rank = 0; rank < world_size; ++rank) {
@@ -60,7 +69,7 @@ class FakeDaemon {
     server_ = std::make_unique<GrpcServer>(
         GrpcServerOptions{resolve_listen_address("127.0.0.1:0", "listen"),
                           {&job_service_, &generate_service_, &run_service_, &operation_service_,
-                           &checkpoint_service_},
+                           &checkpoint_service_, &upload_service_},
                           64,
                           true});
     server_->set_serving(true);
@@ -135,6 +144,8 @@ class FakeDaemon {
   CheckpointServiceImpl checkpoint_service_;
   SourceCache sources_;
   SampleScheduler scheduler_;
+  UploadStore uploads_;  ///< for transient ones
+  UploadServiceImpl upload_service_;
   RunManager runs_;
   RunServiceImpl run_service_;
   OperationServiceImpl operation_service_;

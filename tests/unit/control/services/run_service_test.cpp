@@ -316,5 +316,27 @@ TEST_F(RunServiceTest, ARepeatedCreationIsTheSameRunWithANewToken) {
   EXPECT_EQ(info_of(client.forward_backward(2, {1})).reason(), "TOKEN_INVALID");
 }
 
+TEST_F(RunServiceTest, UploadsOfVerbsNeedTheTokenOfARunThatIsOpen) {
+  start();
+  Client client = with_run();
+  const auto uploads = v1::UploadService::NewStub(daemon_->channel());
+  v1::CreateUploadRequest request;
+  request.set_kind(v1::UPLOAD_KIND_TRANSIENT);
+  request.set_size_bytes(3);
+  const auto create = [&](const std::string& run, const std::string& token) {
+    request.set_run(run);
+    grpc::ClientContext context;
+    context.AddMetadata(kRunTokenKey, token);
+    v1::CreateUploadResponse response;
+    return uploads->CreateUpload(&context, request, &response);
+  };
+  EXPECT_EQ(info_of(create("runs/nobody", client.token_)).reason(), "RUN_NOT_FOUND");
+  EXPECT_EQ(info_of(create(client.run_.name(), make_token())).reason(), "TOKEN_INVALID");
+  EXPECT_TRUE(create(client.run_.name(), client.token_).ok());
+  client.close();
+  client.wait_for(v1::RUN_STATE_CLOSED);
+  EXPECT_EQ(info_of(create(client.run_.name(), client.token_)).reason(), "RUN_CLOSED");
+}
+
 }  // namespace
 }  // namespace meshloom::control

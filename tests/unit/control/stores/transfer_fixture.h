@@ -55,7 +55,7 @@ inline std::string file_text(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-inline void append(UploadWriter& writer, const std::string& bytes) {
+inline void append(ChunkWriter& writer, const std::string& bytes) {
   writer.append(writer.position(), bytes, base::crc32c(std::as_bytes(std::span(bytes))));
 }
 

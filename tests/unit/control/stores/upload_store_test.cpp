@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "daemon/control/stores/names.h"
 #include "tests/support/full_disk.h"
 #include "tests/unit/control/stores/transfer_fixture.h"
 
@@ -127,6 +128,32 @@ TEST_F(UploadStoreTest, WrongRequestsAreRefusedWithTheirField) {
   EXPECT_EQ(field_of(asked), "sha256");
 }
 
+TEST_F(UploadStoreTest, TransientUploadsCountAgainstTheSameQuotas) {
+  limits_.set_client_bytes(1000);
+  limits_.set_client_uploads(3);
+  open();
+  send("a.bin", random_bytes(300, 4));
+  v1::CreateUploadRequest asked;
+  asked.set_kind(v1::UPLOAD_KIND_TRANSIENT);
+  asked.set_run("runs/a");
+  asked.set_size_bytes(600);
+  const std::string id = parse_upload_name(uploads().create("me", asked, {}).name());
+  EXPECT_EQ(uploads().get("me", id).kind(), v1::UPLOAD_KIND_TRANSIENT);
+  EXPECT_EQ(reason_of([&] { create("b.bin", random_bytes(101, 5)); }), "QUOTA_EXCEEDED");
+  asked.set_size_bytes(101);
+  EXPECT_EQ(reason_of([&] { uploads().create("me", asked, {}); }), "QUOTA_EXCEEDED");
+  asked.set_size_bytes(1);
+  uploads().create("me", asked, {});
+  EXPECT_EQ(reason_of([&] { uploads().create("me", asked, {}); }), "QUOTA_EXCEEDED") << "a fourth";
+  uploads().abort("me", id, {});
+  create("b.bin", random_bytes(600, 5));
+  EXPECT_EQ(uploads().list("me", 0, 10).first.size(), 2u) << "they are not listed";
+  // Files that are kept belong to no run.
+  v1::CreateUploadRequest kept = request("c", "abc");
+  kept.set_run("runs/a");
+  EXPECT_EQ(reason_of([&] { uploads().create("me", kept, {}); }), "INVALID_ARGUMENT");
+}
+
 TEST_F(UploadStoreTest, QuotasAreKeptBeforeAnyByteIsTaken) {
   limits_.set_client_bytes(1000);
   limits_.set_total_bytes(1500);
@@ -184,7 +211,7 @@ TEST_F(UploadStoreTest, AnyBreaksInAnyPlaceGiveTheSameBytes) {
   for (unsigned round = 0; round < 6; ++round) {
     const std::string bytes = random_bytes(random() % 200'000, 9 + round);
     const std::string id = create("a.bin", bytes);
-    std::unique_ptr<UploadWriter> writer;
+    std::unique_ptr<ChunkWriter> writer;
     std::int64_t known = 0;
     while (known < static_cast<std::int64_t>(bytes.size())) {
       if (!writer) writer = uploads().open_writer("me", id);
