@@ -344,13 +344,30 @@ class RefusedVerbs : public DaemonTest {
   }
 
   static void expect_refused(RunClient& client, const Refusals& refusals) {
+    for (const Refusal& refusal : refusals) expect_refused(refusal, refusal.send(client));
+  }
+
+  /// The same of a run that waits for the ranks: some are refused at once, the others once it has
+  /// them. Returns what is left to be told.
+  static std::vector<std::pair<Refusal, std::string>> send_all(RunClient& client,
+                                                               const Refusals& refusals) {
+    std::vector<std::pair<Refusal, std::string>> waiting;
+    client.waits = false;
     for (const Refusal& refusal : refusals) {
-      SCOPED_TRACE(refusal.name);
       const Outcome outcome = refusal.send(client);
-      EXPECT_EQ(outcome.code, refusal.code) << outcome.message;
-      EXPECT_EQ(outcome.reason, refusal.reason) << outcome.message;
-      EXPECT_NE(outcome.message.find(refusal.message), std::string::npos) << outcome.message;
+      if (outcome.ok())
+        waiting.emplace_back(refusal, outcome.operation.name());
+      else
+        expect_refused(refusal, outcome);
     }
+    client.waits = true;
+    return waiting;
+  }
+  static void expect_refused(const Refusal& refusal, const Outcome& outcome) {
+    SCOPED_TRACE(refusal.name);
+    EXPECT_EQ(outcome.code, refusal.code) << outcome.message;
+    EXPECT_EQ(outcome.reason, refusal.reason) << outcome.message;
+    EXPECT_NE(outcome.message.find(refusal.message), std::string::npos) << outcome.message;
   }
 
   /// Two steps; the weights behind them.
@@ -398,6 +415,47 @@ TEST_F(RefusedVerbs, EachHasItsCodeAndReasonAndTheRunGoesOnWithTheSameBits) {
   const Outcome closed = client.forward(good_batch());
   EXPECT_EQ(closed.code, StatusCode::FAILED_PRECONDITION);
   EXPECT_EQ(closed.reason, "RUN_CLOSED") << closed.message;
+  shut_down();
+}
+
+TEST_F(RefusedVerbs, AJobThatTrainsMeanwhileKeepsItsBits) {
+  start();
+  TinyJob tiny;
+  tiny.steps = 400;
+  submit(tiny, "undisturbed");
+  ASSERT_TRUE(reaches("undisturbed", "succeeded")) << job("undisturbed").dump(2);
+  RunClient clean(address_), closed(address_), queued(address_);
+  ASSERT_TRUE(clean.create(spec("clean")));
+  const std::string expected = train(clean);
+  EXPECT_TRUE(clean.close().ok());
+  ASSERT_TRUE(closed.create(spec("closed")));
+  EXPECT_TRUE(closed.close().ok());
+
+  submit(tiny, "beside");
+  ASSERT_TRUE(reaches_step("beside", 3)) << job("beside").dump(2);
+  ASSERT_TRUE(queued.submit(spec("queued")).ok());
+  std::vector<std::pair<Refusal, std::string>> waiting;
+  for (const Refusals& refusals :
+       {wrong_steps(), wrong_tokens(), wrong_losses(), wrong_states_and_parameters()}) {
+    for (auto& left : send_all(queued, refusals)) waiting.push_back(std::move(left));
+    for (const Refusal& refusal : refusals) {
+      const Outcome outcome = refusal.send(closed);
+      EXPECT_EQ(outcome.code, StatusCode::FAILED_PRECONDITION) << refusal.name;
+      EXPECT_EQ(outcome.reason, "RUN_CLOSED") << refusal.name;
+    }
+  }
+  for (const Refusal& refusal : wrong_samples())
+    EXPECT_FALSE(refusal.send(queued).ok()) << refusal.name;
+  EXPECT_GT(waiting.size(), 20u);
+  EXPECT_EQ(queued.get().state(), v1::RUN_STATE_QUEUED);
+  EXPECT_EQ(job("beside")["state"], "running") << "the job has ended before: make it longer";
+  ASSERT_TRUE(reaches("beside", "succeeded")) << job("beside").dump(2);
+  EXPECT_EQ(step_losses("beside"), step_losses("undisturbed"));
+
+  for (const auto& [refusal, operation] : waiting) expect_refused(refusal, queued.wait(operation));
+  EXPECT_EQ(queued.optim_step().reason, "GRADIENTS_POISONED");
+  EXPECT_TRUE(train(queued) == expected);
+  EXPECT_TRUE(queued.close().ok());
   shut_down();
 }
 
