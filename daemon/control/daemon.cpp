@@ -118,7 +118,7 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
                      ? "through symmetric memory"
                      : fmt::format("by messages over MPI: {}", runtime.symmetric_refusal()));
   TrainFactory factory(*world, threads);
-  const v1::RankHello hello = make_hello(rank, topology, threads);
+  v1::RankHello hello = make_hello(rank, topology, threads);
 
   std::vector<HostMemory> hosts = gather_hosts(runtime.bootstrap(), topology);
 
@@ -136,7 +136,9 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
   }
   card = launch_card_from(runtime.bootstrap().broadcast(to_bytes(card), 0));
   if (!card.failure.empty()) return {1, true};
-  init_log({rank, config.log_level(), log_file(config.state_dir(), rank).string()});
+  hello.set_other_disk(!sees_probe(config.state_dir(), card.probe));
+  init_log({rank, config.log_level(),
+            hello.other_disk() ? "" : log_file(config.state_dir(), rank).string()});
   runtime.on_abort(
       [&runtime, path = flight_file(config.state_dir(), rank)](const comm::AbortRecord& record) {
         write_flight_file(*runtime.flight(), path, record.text);

@@ -53,14 +53,16 @@ JobStore::Keep kept_jobs(const v1::RetentionConfig& config) {
   return {.most_ended = config.max_ended_jobs(), .longest = seconds(config.max_age_seconds())};
 }
 
-RankHub::Options hub_options(const DaemonOptions& options, const Leader::World& world) {
+RankHub::Options hub_options(const DaemonOptions& options, const Leader::World& world,
+                             const StateDir& state) {
   const bool several_hosts = world.hosts.size() > 1;
   return {.self = world.self,
           .world_size = world.size,
           .several_hosts = several_hosts,
           .host = several_hosts ? host_address(options.host) : "127.0.0.1",
           .limits = {milliseconds(options.config.rank_timeout_ms()),
-                     milliseconds(options.config.join_timeout_ms())}};
+                     milliseconds(options.config.join_timeout_ms())},
+          .probe = write_probe(state.root())};
 }
 
 LocalAdmission::Options admission_options(const v1::DaemonConfig& config,
@@ -87,7 +89,7 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       store_(store_options(state_, options.config, {&uploads_, &models_, &run_store_})),
       upkeep_(seconds(1), [this] { look_after(uploads_); }),
       retention_(store_, kept_jobs(options.config.retention())),
-      ranks_(hub_options(options, world), abort, pulse, *this),
+      ranks_(hub_options(options, world, state_), abort, pulse, *this),
       admission_(store_, state_, admission_options(options.config, world, models_)),
       driver_(store_, ranks_.executor(), turn_, state_, options.config.data_dir(), admission_),
       job_service_(store_, admission_),
@@ -160,6 +162,16 @@ DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
 }
 
 void Leader::all_ranks_joined() {
+  for (const v1::RankHello& hello : ranks_.service().hellos()) {
+    if (!hello.other_disk()) continue;
+    ranks_.executor().fail(FailedPrecondition(
+        fmt::format(
+            "{} does not see rank 0's state folder {}: all hosts must have it, and the data "
+            "folder, under the same path",
+            describe(hello), state_.root().string()),
+        "DISKS_DIFFER", {{"rank", std::to_string(hello.rank())}, {"host", hello.host()}}));
+    return;
+  }
   driver_.start();
   runs_.start();
   server_->set_serving(true);

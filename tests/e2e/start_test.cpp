@@ -47,6 +47,26 @@ TEST_F(StartE2e, ASecondDaemonOnTheStateDirOrPortIsRefused) {
   EXPECT_TRUE(reaches("after", "succeeded"));
 }
 
+// Each "host" has a mount namespace of its own, and rank 1's state folder is an empty one.
+TEST_F(StartE2e, RanksThatDoNotShareTheStateFolderAreNamed) {
+  const std::string hide = fmt::format("mount -t tmpfs none '{}'", state_.string());
+  fs::create_directories(state_);
+  if (run_command({"unshare", "-m", "sh", "-c", hide}, 10s).exit_code != 0)
+    GTEST_SKIP() << "mount namespaces are not allowed here";
+  const std::string daemon =
+      fmt::format("exec '{}' --listen 127.0.0.1:0 --state-dir '{}' --data-dir '{}'",
+                  MESHLOOM_BIN "/meshloomd", state_.string(), data_.string());
+  Process ranks({"mpirun", "--bind-to", "none", "--oversubscribe", "-n", "1", "sh", "-c", daemon,
+                 ":", "-n", "1", "unshare", "-m", "sh", "-c", hide + " && " + daemon},
+                folder_ / "hidden.log");
+  const auto code = ranks.wait(60s);
+  const std::string log = read_file(folder_ / "hidden.log");
+  ASSERT_TRUE(code) << log;
+  EXPECT_NE(*code, 0) << log;
+  EXPECT_NE(log.find("rank 1 (pid"), std::string::npos) << log;
+  EXPECT_NE(log.find("does not see rank 0's state folder"), std::string::npos) << log;
+}
+
 TEST_F(StartE2e, WrongStartsExitWithTheirCode) {
   struct Case {
     Arguments flags;

@@ -41,6 +41,7 @@ class RankHub {
     bool several_hosts = false;
     std::string host;  ///< where ranks of other hosts find this one
     RankWatch::Limits limits;
+    std::string probe;  ///< LaunchCard::probe
   };
 
   /// Listens for the other ranks. `abort` is raised if a failure leaves the ranks out of step; the
