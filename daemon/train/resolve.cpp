@@ -291,6 +291,9 @@ v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
                                  const fs::path& model_folder, int ranks_per_host) {
   v1::RunConfig config = given;
   const nn::ModelConfig model = load_model_config(config.model(), data_dir, model_folder);
+  if (balances_documents(config.plan()) && !config.data().document_mask())
+    base::refuse_field("run.plan.context_parallel.load_balancer",
+                       "is per_document, which needs run.data.document_mask: true");
   resolve_mesh_and_plan(config, world_size);
   resolve_dtype(config.mutable_plan(), model);
   const std::vector<std::string> doubts = check_plan_fits(config, model);

@@ -169,13 +169,13 @@ std::vector<std::string> check_styles(const planner::ParallelPlan& plan, int tp,
 
 void resolve_mesh_and_plan(v1::RunConfig& config, int world_size) {
   v1::ParallelPlan& plan = *config.mutable_plan();
-  if (plan.context_parallel().load_balancer() ==
-          planner::to_string(planner::LoadBalancer::kPerDocument) &&
-      !config.data().document_mask())
-    base::refuse_field("run.plan.context_parallel.load_balancer",
-                       "is per_document, which needs run.data.document_mask: true");
   resolve_mesh(*config.mutable_mesh(), plan.fully_shard(), world_size);
   resolve_plan(plan, config.mesh(), world_size);
+}
+
+bool balances_documents(const v1::ParallelPlan& plan) {
+  return plan.context_parallel().load_balancer() ==
+         planner::to_string(planner::LoadBalancer::kPerDocument);
 }
 
 bool rotate_is_auto(const v1::ParallelPlan& plan) {

@@ -15,6 +15,9 @@ namespace meshloom::train {
 /// Unimplemented with the field in the metadata.
 void resolve_mesh_and_plan(v1::RunConfig& config, int world_size);
 
+/// Whether the ranks of cp share the work of each document, which batches must then tell.
+bool balances_documents(const v1::ParallelPlan& plan);
+
 /// Whether a plan leaves open how keys travel along cp.
 bool rotate_is_auto(const v1::ParallelPlan& plan);
 /// Writes out which way of moving keys run.plan.context_parallel.rotate: auto is, if cp has more

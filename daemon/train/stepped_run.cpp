@@ -13,6 +13,7 @@
 #include "daemon/train/paths.h"
 #include "daemon/train/reference_data.h"
 #include "daemon/train/replica_check.h"
+#include "daemon/train/resolve_plan.h"
 #include "daemon/train/resume_check.h"
 #include "daemon/train/status_agreement.h"
 #include "daemon/train/whole_parameters.h"
@@ -150,7 +151,8 @@ class ModelSteppedRun final : public SteppedRun {
     split.micro_batch_size = micro_batch_size_of(batch, config_.training().micro_batch_size());
     split.ranks = model_->mesh().data().size();
     split.first_sample = window_.samples();
-    split.documents = model_->model_config().architecture == nn::Architecture::kBert;
+    split.documents = model_->model_config().architecture == nn::Architecture::kBert ||
+                      balances_documents(config_.plan());
     return split;
   }
 

@@ -289,6 +289,48 @@ TEST_F(SteppedVerbsTest, PaddingIsSeenByNobody) {
   }
 }
 
+// A datum without documents is one document.
+TEST_F(SteppedVerbsTest, DocumentsOfBatchesAreBalancedOverTheRanks) {
+  v1::LossBatch batch = random_batch("cross_entropy", 6, 21);
+  std::mt19937_64 rng(22);
+  for (int i = 0; i < 4; ++i) {
+    v1::Datum& datum = *batch.mutable_data(i);
+    for (int t = 0, document = 3; t < datum.tokens_size(); ++t) {
+      datum.add_document_ids(document);
+      if (rng() % 4 == 0) ++document;
+    }
+  }
+  v1::LossOutput alone, shared;
+  double alone_norm = 0, shared_norm = 1;
+  const auto run_on = [&](const WholeMesh& m, const char* balancer, v1::LossOutput& output,
+                          double& norm) {
+    v1::RunConfig c = stepped_config(m);
+    c.mutable_plan()->mutable_context_parallel()->set_load_balancer(balancer);
+    on_mesh(m, c, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
+      const v1::LossOutput told = run.forward_backward(batch);
+      const double grad_norm = run.optim_step({}).grad_norm();
+      SampleStart start{{1, 2, 3}, {}};
+      start.params.set_max_tokens(3);
+      const auto sample = run.begin_sample({start});
+      for (int pass = 0; pass < 10; ++pass) sample->advance(std::chrono::minutes(1));
+      if (world.rank() != 0) return;
+      output = told;
+      norm = grad_norm;
+    });
+  };
+  run_on({}, "auto", alone, alone_norm);
+  for (const WholeMesh& m : {WholeMesh{"cp2", 1, 1, 2, 1}, WholeMesh{"dp2_cp2", 2, 1, 2, 1},
+                             WholeMesh{"cp2_tp2", 1, 1, 2, 2}}) {
+    run_on(m, "per_document", shared, shared_norm);
+    EXPECT_NEAR(shared_norm, alone_norm, 1e-4 * alone_norm) << m.name;
+    ASSERT_EQ(shared.outputs_size(), alone.outputs_size());
+    for (int i = 0; i < alone.outputs_size(); ++i)
+      for (int t = 0; t < alone.outputs(i).logprobs_size(); ++t)
+        EXPECT_NEAR(shared.outputs(i).logprobs(t), alone.outputs(i).logprobs(t), 1e-5)
+            << m.name << " datum " << i << " token " << t;
+  }
+}
+
 // What cannot be represented stops the step and changes nothing.
 TEST_F(SteppedVerbsTest, AGradientThatOverflowsChangesNothing) {
   v1::LossBatch batch = random_batch("cross_entropy", 3, 19);
