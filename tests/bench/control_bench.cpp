@@ -2,16 +2,19 @@
 #include <grpcpp/grpcpp.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <deque>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 
 #include "kernels/base/error.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/daemon_process.h"
 #include "v1/job_service.grpc.pb.h"
+#include "v1/model_service.grpc.pb.h"
 #include "v1/operation_service.grpc.pb.h"
 #include "v1/run_service.grpc.pb.h"
 
@@ -25,6 +28,7 @@ struct Options {
   int batch = 12;
   int steps = 8;
   int rounds = 5;
+  int models = 0, operations = 0;
 };
 
 void check(const grpc::Status& status, const char* call) {
@@ -71,6 +75,7 @@ class Run {
     request.set_verb("optim_step");
     return call<v1::SkipResponse>(&v1::RunService::Stub::Skip, request);
   }
+  const std::string& name() const { return name_; }
   v1::Operation wait(const std::string& operation) {
     v1::WaitOperationRequest request;
     request.set_name(operation);
@@ -152,6 +157,67 @@ nlohmann::json time_verbs(const DaemonProcess& daemon,
   return {{"idle_verb_ms", 1e3 * percentile(idle, 0.5)},
           {"tiny_forward_backward_ms", 1e3 * percentile(computing, 0.5)},
           {"pipelined_forward_backward_ms", 1e3 * percentile(pipelined, 0.5)}};
+}
+
+/// Milliseconds of each page of a list.
+template <typename Request, typename Response, typename Stub>
+std::vector<double> time_pages(Stub& stub,
+                               grpc::Status (Stub::*list)(grpc::ClientContext*, const Request&,
+                                                          Response*),
+                               Request request) {
+  std::vector<double> pages;
+  do {
+    grpc::ClientContext context;
+    Response response;
+    const auto begin = Clock::now();
+    check((stub.*list)(&context, request, &response), "a list");
+    pages.push_back(1e3 * seconds_since(begin));
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  return pages;
+}
+
+nlohmann::json summary(const std::vector<double>& pages) {
+  return {{"pages", pages.size()},
+          {"p50_ms", percentile(pages, 0.5)},
+          {"most_ms", percentile(pages, 1.0)}};
+}
+
+nlohmann::json time_models(int count, const std::shared_ptr<grpc::Channel>& channel) {
+  const auto models = v1::ModelService::NewStub(channel);
+  std::vector<std::thread> makers;
+  constexpr int kMakers = 16;  // whose records are written together
+  std::atomic<int> made{0};
+  for (int maker = 0; maker < kMakers; ++maker)
+    makers.emplace_back([&, maker] {
+      for (int i = maker; i < count; i += kMakers) {
+        v1::CreateModelRequest request;
+        request.set_name(fmt::format("m{}", i));
+        request.set_preset("byte_gpt_tiny");
+        grpc::ClientContext context;
+        v1::CreateModelResponse response;
+        if (models->CreateModel(&context, request, &response).ok()) ++made;
+      }
+    });
+  for (std::thread& maker : makers) maker.join();
+  if (made != count)
+    throw InternalError(fmt::format("{} of {} models were made", made.load(), count));
+  v1::ListModelsRequest request;
+  request.set_page_size(1000);
+  return summary(time_pages(*models, &v1::ModelService::Stub::ListModels, request));
+}
+
+nlohmann::json time_operations(int count, const DaemonProcess& daemon,
+                               const std::shared_ptr<grpc::Channel>& channel) {
+  Run run(channel, tiny_config(daemon));
+  std::string last;
+  for (int i = 0; i < count; ++i) last = run.skip();
+  run.wait(last);
+  const auto operations = v1::OperationService::NewStub(channel);
+  v1::ListOperationsRequest request;
+  request.set_run(run.name());
+  request.set_page_size(500);
+  return summary(time_pages(*operations, &v1::OperationService::Stub::ListOperations, request));
 }
 
 v1::RunConfig model_config(const Options& options) {
@@ -241,12 +307,19 @@ int run_control_bench(int argc, char** argv) {
   app.add_option("--rounds", options.rounds, "of a job and a run; 0: verbs alone")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  app.add_option("--models", options.models, "that are made and listed, 1000 a page")
+      ->capture_default_str();
+  app.add_option("--operations", options.operations, "of a run, listed 500 a page")
+      ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   const DaemonProcess daemon(options.daemon);
   write_text(daemon);
   const auto channel = grpc::CreateChannel(daemon.address(), grpc::InsecureChannelCredentials());
   nlohmann::json line = {{"bench", "control"}, {"ranks", options.daemon.ranks}};
   line.update(time_verbs(daemon, channel));
+  if (options.models > 0) line["list_models"] = time_models(options.models, channel);
+  if (options.operations > 0)
+    line["list_operations"] = time_operations(options.operations, daemon, channel);
   std::vector<double> job, run, ratio;
   for (int round = 0; round < options.rounds; ++round) {
     job.push_back(job_seconds_per_step(options, channel));
