@@ -16,7 +16,7 @@ build_packages=(
   g++ cmake ninja-build pkg-config
   libopenmpi-dev libgrpc++-dev protobuf-compiler-grpc protobuf-compiler libprotobuf-dev
   libspdlog-dev libfmt-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev
-  libdnnl-dev ocl-icd-opencl-dev libopenblas-openmp-dev libhwy-dev libxxhash-dev libssl-dev
+  libdnnl-dev ocl-icd-opencl-dev libopenblas-openmp-dev libhwy-dev libxxhash-dev libssl-dev libpcre2-dev
 )
 test_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
 run_packages=(openmpi-bin bible-kjv)

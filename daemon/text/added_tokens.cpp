@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/text/added_tokens.h"
+
+#include <algorithm>
+
+#include "daemon/text/unicode.h"
+#include "daemon/text/utf8.h"
+
+namespace meshloom::text {
+namespace {
+
+CharClass class_before(std::string_view text) {
+  return text.empty() ? CharClass{0} : CharClasses::get()[pop_char(text)];
+}
+
+CharClass class_after(std::string_view text) {
+  const char* at = text.data();
+  return text.empty() ? CharClass{0} : CharClasses::get()[next_char(at)];
+}
+
+}  // namespace
+
+TokenFinder::TokenFinder(const std::vector<const AddedToken*>& tokens,
+                         const std::vector<std::string>& texts)
+    : tokens_(1) {
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    std::uint32_t node = 0;
+    for (const char c : texts[i]) {
+      const auto byte = static_cast<unsigned char>(c);
+      const auto [at, is_new] = children_.try_emplace(std::uint64_t{node} << 8 | byte,
+                                                      static_cast<std::uint32_t>(tokens_.size()));
+      if (is_new) tokens_.push_back(nullptr);
+      node = at->second;
+    }
+    if (node == 0) continue;
+    begins_[static_cast<unsigned char>(texts[i][0])] = true;
+    if (tokens_[node] == nullptr) tokens_[node] = tokens[i];
+  }
+}
+
+bool TokenFinder::find(std::string_view text, std::size_t from, Match& match) const {
+  if (children_.empty()) return false;
+  for (std::size_t begin = from; begin < text.size(); ++begin) {
+    if (!begins_[static_cast<unsigned char>(text[begin])]) continue;
+    match.token = nullptr;
+    std::uint32_t node = 0;
+    for (std::size_t end = begin; end < text.size();) {
+      const auto at =
+          children_.find(std::uint64_t{node} << 8 | static_cast<unsigned char>(text[end++]));
+      if (at == children_.end()) break;
+      node = at->second;
+      if (tokens_[node] != nullptr) match = {begin, end, tokens_[node]};
+    }
+    if (match.token != nullptr) return true;
+  }
+  return false;
+}
+
+void TokenFinder::split(std::string_view text, const std::function<void(const AddedToken&)>& token,
+                        const std::function<void(std::string_view)>& rest) const {
+  std::size_t done = 0;
+  Match match{};
+  for (std::size_t from = 0; find(text, from, match); from = match.end) {
+    std::size_t begin = match.begin, end = match.end;
+    const AddedToken& found = *match.token;
+    if (found.single_word &&
+        ((class_before(text.substr(0, begin)) & kWord) || (class_after(text.substr(end)) & kWord)))
+      continue;
+    if (found.lstrip)
+      while (begin > done && (class_before(text.substr(0, begin)) & kSpace)) {
+        std::string_view before = text.substr(0, begin);
+        pop_char(before);
+        begin = before.size();
+      }
+    if (found.rstrip)
+      while (class_after(text.substr(end)) & kSpace)
+        end += static_cast<std::size_t>(utf8_length(static_cast<unsigned char>(text[end])));
+    if (done < begin) rest(text.substr(done, begin - done));
+    token(found);
+    // A token of white space behind one with rstrip may begin before the end of that.
+    done = end;
+  }
+  if (done < text.size()) rest(text.substr(done));
+}
+
+AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Normalizer& normalizer)
+    : tokens_(std::move(tokens)),
+      raw_(finder(false, normalizer)),
+      normalized_(finder(true, normalizer)) {}
+
+TokenFinder AddedTokens::finder(bool normalized, const Normalizer& normalizer) const {
+  std::vector<const AddedToken*> found;
+  std::vector<std::string> texts;
+  // Of texts that become equal a special one counts before the others.
+  for (const bool special : {true, false})
+    for (const AddedToken& token : tokens_) {
+      if (token.normalized != normalized || token.special != special) continue;
+      found.push_back(&token);
+      NormalText text{token.content};
+      if (normalized && normalizer && !text.text.empty()) normalizer(text);
+      texts.push_back(std::move(text.text));
+    }
+  return TokenFinder(found, texts);
+}
+
+}  // namespace meshloom::text

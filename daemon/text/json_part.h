@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// JsonPart: one part of a tokenizer's JSON files, read strictly: what is not known is refused by
+// its name.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace meshloom::text {
+
+/// A value and where it is. It does not own the value. Every error names the path: InvalidArgument
+/// for what is not as the format says, Unimplemented (NOT_OFFERED) for what this program does not
+/// know.
+class JsonPart {
+ public:
+  using Json = nlohmann::json;
+
+  JsonPart(const Json& json, std::string path) : json_(&json), path_(std::move(path)) {}
+
+  const Json& json() const { return *json_; }
+  const std::string& path() const { return path_; }
+
+  /// Refuses any key of this object that is not among `keys`.
+  void allow_only(std::initializer_list<std::string_view> keys) const;
+  /// Whether the key is there and not null.
+  bool has(std::string_view key) const;
+  /// The value of a key that must be there.
+  JsonPart at(std::string_view key) const;
+  /// The elements of an array under a key.
+  std::vector<JsonPart> elements(std::string_view key) const;
+
+  std::string text() const;
+  std::string text(std::string_view key) const { return at(key).text(); }
+  std::optional<std::string> optional_text(std::string_view key) const;
+  bool flag(std::string_view key) const;
+  bool flag(std::string_view key, bool otherwise) const;
+  /// An integer from 0 to `most`.
+  std::int64_t number(std::int64_t most) const;
+
+  [[noreturn]] void refuse(const std::string& text) const;
+  [[noreturn]] void not_offered(const std::string& text) const;
+
+ private:
+  const Json* json_;
+  std::string path_;
+};
+
+/// Parses a file's text; `path` is for errors.
+nlohmann::json parse_json(std::string_view text, const std::string& path);
+
+}  // namespace meshloom::text

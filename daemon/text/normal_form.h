@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Normal forms NFD and NFC (Unicode Standard Annex 15), of the version of the generated tables.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace meshloom::text {
+
+/// Canonical decomposition; `text` is valid UTF-8.
+std::string to_nfd(std::string_view text);
+/// Canonical decomposition, then composition.
+std::string to_nfc(std::string_view text);
+
+}  // namespace meshloom::text

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/text/normalizer.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <string_view>
+
+#include "daemon/text/json_part.h"
+#include "daemon/text/normal_form.h"
+#include "daemon/text/regex.h"
+#include "daemon/text/unicode.h"
+#include "daemon/text/utf8.h"
+
+namespace meshloom::text {
+namespace {
+
+/// Rewrites a text character by character: body(character, out).
+template <typename Body>
+void rewrite(NormalText& normal, Body&& body) {
+  const std::string& text = normal.text;
+  std::string out;
+  out.reserve(text.size() + text.size() / 8);
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  if (at < end) body(next_char(at), out);
+  if (out.empty()) normal.first = false;
+  while (at < end) body(next_char(at), out);
+  normal.text = std::move(out);
+}
+
+void lowercase(NormalText& text) { rewrite(text, append_lowercase); }
+
+/// Removes the characters with a flag.
+void remove(NormalText& text, CharClass flag) {
+  const CharClasses& classes = CharClasses::get();
+  rewrite(text, [&](char32_t c, std::string& out) {
+    if ((classes[c] & flag) == 0) append_utf8(c, out);
+  });
+}
+
+bool is_chinese(char32_t c) {
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
+         (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B81F) ||
+         (c >= 0x2B920 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) ||
+         (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
+void clean(NormalText& text, const BertNormalizerOptions& options) {
+  const CharClasses& classes = CharClasses::get();
+  rewrite(text, [&](char32_t c, std::string& out) {
+    const CharClass kind = classes[c];
+    if (options.clean_text && (kind & kControl)) return;
+    if (options.clean_text && (kind & kSpace)) c = ' ';
+    const bool stands_alone = options.handle_chinese_chars && is_chinese(c);
+    if (stands_alone) out += ' ';
+    append_utf8(c, out);
+    if (stands_alone) out += ' ';
+  });
+}
+
+void strip_white_space(NormalText& normal, bool left, bool right) {
+  const CharClasses& classes = CharClasses::get();
+  std::string_view rest = normal.text;
+  while (right && !rest.empty()) {
+    std::string_view before = rest;
+    if ((classes[pop_char(before)] & kSpace) == 0) break;
+    rest = before;
+  }
+  while (left && !rest.empty()) {
+    const char* at = rest.data();
+    if ((classes[next_char(at)] & kSpace) == 0) break;
+    rest.remove_prefix(static_cast<std::size_t>(at - rest.data()));
+    normal.first = false;
+  }
+  normal.text = std::string(rest);
+}
+
+Normalizer read_replace(const JsonPart& part) {
+  part.allow_only({"type", "pattern", "content"});
+  const JsonPart pattern = part.at("pattern");
+  pattern.allow_only({"String", "Regex"});
+  const std::string content = part.text("content");
+  if (pattern.has("String")) {
+    const std::string what = pattern.text("String");
+    if (what.empty()) pattern.refuse("got an empty text to be replaced");
+    return [what, content](NormalText& normal) {
+      if (content.empty() && normal.text.starts_with(what)) normal.first = false;
+      replace_all(normal.text, what, content);
+    };
+  }
+  return [regex = Regex(pattern.text("Regex")), content](NormalText& normal) {
+    const std::string text = std::move(normal.text);
+    normal.text.clear();
+    std::size_t from = 0;
+    regex.for_each_match(text, [&](std::size_t begin, std::size_t end) {
+      if (content.empty() && begin == 0 && end > 0) normal.first = false;
+      normal.text.append(text, from, begin - from).append(content);
+      from = end;
+    });
+    normal.text.append(text, from);
+  };
+}
+
+Normalizer read_bert(const JsonPart& part) {
+  part.allow_only({"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"});
+  BertNormalizerOptions options;
+  options.clean_text = part.flag("clean_text");
+  options.handle_chinese_chars = part.flag("handle_chinese_chars");
+  options.lowercase = part.flag("lowercase");
+  options.strip_accents = part.flag("strip_accents", options.lowercase);
+  return bert_normalizer(options);
+}
+
+Normalizer read_sequence(const JsonPart& part) {
+  part.allow_only({"type", "normalizers"});
+  std::vector<Normalizer> steps;
+  for (const JsonPart& step : part.elements("normalizers")) steps.push_back(read_normalizer(step));
+  return [steps](NormalText& text) {
+    for (const Normalizer& step : steps)
+      if (!text.text.empty()) step(text);
+  };
+}
+
+}  // namespace
+
+Normalizer bert_normalizer(const BertNormalizerOptions& options) {
+  return [options](NormalText& text) {
+    if (options.clean_text || options.handle_chinese_chars) clean(text, options);
+    if (options.strip_accents) {
+      text.text = to_nfd(text.text);
+      remove(text, kNonspacing);
+    }
+    if (options.lowercase) lowercase(text);
+  };
+}
+
+Normalizer read_normalizer(const JsonPart& part) {
+  const std::string type = part.text("type");
+  if (type == "Sequence") return read_sequence(part);
+  if (type == "BertNormalizer") return read_bert(part);
+  if (type == "Replace") return read_replace(part);
+  if (type == "Prepend") {
+    part.allow_only({"type", "prepend"});
+    return [prefix = part.text("prepend")](NormalText& text) { text.text.insert(0, prefix); };
+  }
+  if (type == "Strip") {
+    part.allow_only({"type", "strip_left", "strip_right"});
+    const bool left = part.flag("strip_left"), right = part.flag("strip_right");
+    return [=](NormalText& text) { strip_white_space(text, left, right); };
+  }
+  const std::map<std::string, Normalizer> plain = {
+      {"NFC", [](NormalText& text) { text.text = to_nfc(text.text); }},
+      {"NFD", [](NormalText& text) { text.text = to_nfd(text.text); }},
+      {"Lowercase", lowercase},
+      {"StripAccents", [](NormalText& text) { remove(text, kAccent); }}};
+  const auto at = plain.find(type);
+  if (at == plain.end()) part.not_offered(fmt::format("the normalizer \"{}\" is not known", type));
+  part.allow_only({"type"});
+  return at->second;
+}
+
+}  // namespace meshloom::text

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Normalizers: what changes the whole text before it is split.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "daemon/text/json_part.h"
+
+namespace meshloom::text {
+
+struct NormalText {
+  std::string text;   ///< valid UTF-8
+  bool first = true;  ///< begins where the text that was to be encoded begins: nothing was removed
+};
+
+/// Changes a text that is not empty. May be used by several threads at once.
+using Normalizer = std::function<void(NormalText& text)>;
+
+/// BertNormalizer's parts; accents are stripped as `lowercase` says where nothing else is.
+struct BertNormalizerOptions {
+  bool clean_text = true;
+  bool handle_chinese_chars = true;
+  bool strip_accents = true;
+  bool lowercase = true;
+};
+Normalizer bert_normalizer(const BertNormalizerOptions& options);
+
+/// The "normalizer" of a tokenizer.json. Throws Unimplemented naming a kind that is not known.
+Normalizer read_normalizer(const JsonPart& part);
+
+}  // namespace meshloom::text

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/text/pipeline_tokenizer.h"
+
+#include "daemon/text/utf8.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::text {
+
+const Vocabulary& vocabulary_of(const TokenModel& model) {
+  return std::visit([](const auto& kind) -> const Vocabulary& { return kind.vocabulary(); }, model);
+}
+
+PipelineTokenizer::PipelineTokenizer(Parts parts)
+    : model_(std::move(parts.model)),
+      normalizer_(std::move(parts.normalizer)),
+      pre_tokenizers_(std::move(parts.pre_tokenizers)),
+      around_(std::move(parts.around)),
+      decoder_(std::move(parts.decoder)),
+      added_(std::move(parts.added_tokens), normalizer_) {
+  const Vocabulary& known = vocabulary_of(model_);
+  for (TokenId id = 0; id < known.end(); ++id)
+    if (const std::string* token = known.token(id)) all_tokens_.add(*token, id);
+  for (const AddedToken& token : added_.tokens()) {
+    const auto id = known.find(token.content);
+    check(!id || *id == token.id, "the added token \"{}\" has id {}: expected the vocabulary's {}",
+          token.content, token.id, id.value_or(0));
+    all_tokens_.add(token.content, token.id);
+    if (token.special) special_.insert(token.id);
+  }
+}
+
+void PipelineTokenizer::encode(std::string_view bytes, bool with_template, WordCache& cache,
+                               std::vector<TokenId>& out) const {
+  std::string storage;
+  const std::string_view text = valid_utf8(bytes, storage);
+  const auto push = [&](const AddedToken& token) { out.push_back(token.id); };
+  if (with_template) out.insert(out.end(), around_.before.begin(), around_.before.end());
+  added_.in_raw_text().split(text, push, [&](std::string_view raw) {
+    NormalText normal{"", raw.data() == text.data()};
+    if (normalizer_) {
+      normal.text = raw;
+      normalizer_(normal);
+      raw = normal.text;
+    }
+    added_.in_normalized_text().split(raw, push, [&](std::string_view part) {
+      encode_normalized({part, normal.first && part.data() == raw.data()}, cache, out);
+    });
+  });
+  if (with_template) out.insert(out.end(), around_.after.begin(), around_.after.end());
+}
+
+void PipelineTokenizer::encode_normalized(const Piece& text, WordCache& cache,
+                                          std::vector<TokenId>& out) const {
+  if (const auto* bpe = std::get_if<Bpe>(&model_)) {
+    pre_tokenizers_.split(text, [&](const Piece& word) { bpe->encode(word.text, cache, out); });
+  } else if (const auto* word_piece = std::get_if<WordPiece>(&model_)) {
+    pre_tokenizers_.split(text, [&](const Piece& word) { word_piece->encode(word.text, out); });
+  } else if (const auto* word_level = std::get_if<WordLevel>(&model_)) {
+    pre_tokenizers_.split(text, [&](const Piece& word) { word_level->encode(word.text, out); });
+  } else {
+    const auto& unigram = std::get<Unigram>(model_);
+    pre_tokenizers_.split(text, [&](const Piece& word) { unigram.encode(word.text, out); });
+  }
+}
+
+std::string PipelineTokenizer::decode(std::span<const TokenId> tokens, bool skip_special) const {
+  std::vector<std::string> texts;
+  texts.reserve(tokens.size());
+  for (const TokenId id : tokens) {
+    const std::string* token = all_tokens_.token(id);
+    if (token == nullptr || (skip_special && special_.contains(id))) continue;
+    if (!decoder_ && !texts.empty()) texts.emplace_back(" ");
+    texts.push_back(*token);
+  }
+  if (decoder_) decoder_(texts);
+  std::string all;
+  for (const std::string& text : texts) all += text;
+  return all;
+}
+
+}  // namespace meshloom::text

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// PipelineTokenizer: added tokens, normaliser, pre-tokenizers, model, template and decoder, as a
+// tokenizer.json puts them together.
+#pragma once
+
+#include <unordered_set>
+#include <variant>
+
+#include "daemon/text/added_tokens.h"
+#include "daemon/text/bpe.h"
+#include "daemon/text/decoder.h"
+#include "daemon/text/normalizer.h"
+#include "daemon/text/pre_tokenizer.h"
+#include "daemon/text/template.h"
+#include "daemon/text/tokenizer.h"
+#include "daemon/text/unigram.h"
+#include "daemon/text/word_piece.h"
+
+namespace meshloom::text {
+
+using TokenModel = std::variant<Bpe, WordPiece, WordLevel, Unigram>;
+
+const Vocabulary& vocabulary_of(const TokenModel& model);
+
+class PipelineTokenizer : public Tokenizer {
+ public:
+  struct Parts {
+    TokenModel model;
+    std::vector<AddedToken> added_tokens = {};
+    Normalizer normalizer = nullptr;  ///< null: none
+    PreTokenizers pre_tokenizers = {};
+    Template around = {};
+    Decoder decoder = nullptr;  ///< null: tokens with blanks between them
+  };
+
+  /// Throws InvalidArgument where added tokens contradict the model's vocabulary.
+  explicit PipelineTokenizer(Parts parts);
+
+  using Tokenizer::encode;
+  void encode(std::string_view bytes, bool with_template, WordCache& cache,
+              std::vector<TokenId>& out) const override;
+  std::string decode(std::span<const TokenId> tokens, bool skip_special) const override;
+  TokenId end() const override { return all_tokens_.end(); }
+  std::optional<TokenId> find(std::string_view token) const override {
+    return all_tokens_.find(token);
+  }
+
+ private:
+  void encode_normalized(const Piece& text, WordCache& cache, std::vector<TokenId>& out) const;
+
+  TokenModel model_;
+  Normalizer normalizer_;
+  PreTokenizers pre_tokenizers_;
+  Template around_;
+  Decoder decoder_;
+  AddedTokens added_;
+  Vocabulary all_tokens_;  ///< the model's and the added ones
+  std::unordered_set<TokenId> special_;
+};
+
+/// From the text of a tokenizer.json; `path` is for errors. Truncation and padding in the file are
+/// the business of callers who ask for them, which nobody here does. Throws InvalidArgument for a
+/// file that is not as its format says, Unimplemented naming a part that is not known: no part is
+/// approximated.
+PipelineTokenizer read_tokenizer_json(std::string_view text, const std::string& path);
+
+}  // namespace meshloom::text

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/text/pre_tokenizer.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <span>
+#include <string>
+
+#include "daemon/text/regex.h"
+#include "daemon/text/split.h"
+#include "daemon/text/split_scanners.h"
+#include "daemon/text/unicode.h"
+#include "daemon/text/utf8.h"
+
+namespace meshloom::text {
+namespace {
+
+void run_steps(std::span<const PreTokenizer> steps, const Piece& piece, const PieceSink& sink) {
+  if (piece.text.empty()) return;
+  if (steps.empty()) return sink(piece);
+  if (steps.size() == 1) return steps.front()(piece, sink);
+  steps.front()(piece, [&](const Piece& part) { run_steps(steps.subspan(1), part, sink); });
+}
+
+PreTokenizer splitting(MatchFinder find, SplitBehavior behavior, bool invert = false) {
+  return [find = std::move(find), behavior, invert](const Piece& piece, const PieceSink& sink) {
+    split_at_matches(piece, find, behavior, invert, sink);
+  };
+}
+
+/// A finder of single characters with a flag.
+MatchFinder characters_with(CharClass flag) {
+  return characters_where(
+      [flag, &classes = CharClasses::get()](char32_t c) { return (classes[c] & flag) != 0; });
+}
+
+SplitBehavior read_behavior(const JsonPart& part) {
+  static const std::map<std::string, SplitBehavior> names = {
+      {"Removed", SplitBehavior::kRemoved},
+      {"Isolated", SplitBehavior::kIsolated},
+      {"MergedWithPrevious", SplitBehavior::kMergedWithPrevious},
+      {"MergedWithNext", SplitBehavior::kMergedWithNext},
+      {"Contiguous", SplitBehavior::kContiguous}};
+  const auto at = names.find(part.text());
+  if (at == names.end())
+    part.not_offered(fmt::format("the behavior \"{}\" is not known", part.text()));
+  return at->second;
+}
+
+PreTokenizer read_split(const JsonPart& part) {
+  part.allow_only({"type", "pattern", "behavior", "invert"});
+  const JsonPart pattern = part.at("pattern");
+  pattern.allow_only({"String", "Regex"});
+  const SplitBehavior behavior = read_behavior(part.at("behavior"));
+  const bool invert = part.flag("invert");
+  if (pattern.has("String")) {
+    if (pattern.text("String").empty()) pattern.refuse("got an empty text to split at");
+    return splitting(occurrences_of(pattern.text("String")), behavior, invert);
+  }
+  const std::string expression = pattern.text("Regex");
+  // The matches of the known patterns cover the text, so that what is removed when it is inverted,
+  // what lies between matches, is nothing.
+  const auto known = known_split_pattern(expression);
+  if (known && behavior == (invert ? SplitBehavior::kRemoved : SplitBehavior::kIsolated))
+    return [known](const Piece& piece, const PieceSink& sink) { scan(*known, piece, sink); };
+  return splitting(
+      [regex = Regex(expression)](std::string_view text, const auto& found) {
+        regex.for_each_match(text, found);
+      },
+      behavior, invert);
+}
+
+/// Puts `prefix` before a piece.
+void with_prefix(const Piece& piece, std::string_view prefix, const PieceSink& sink) {
+  sink({std::string(prefix).append(piece.text), piece.first});
+}
+
+void read_byte_level(const JsonPart& part, PreTokenizers& out) {
+  part.allow_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
+  if (part.flag("add_prefix_space"))
+    out.steps.push_back([](const Piece& piece, const PieceSink& sink) {
+      if (piece.text.front() == ' ')
+        sink(piece);
+      else
+        with_prefix(piece, " ", sink);
+    });
+  if (part.flag("use_regex", true))
+    out.steps.push_back(
+        [](const Piece& piece, const PieceSink& sink) { scan(SplitPattern::kGpt2, piece, sink); });
+  out.byte_level = true;
+}
+
+PreTokenizer read_metaspace(const JsonPart& part) {
+  part.allow_only(
+      {"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"});
+  const std::string mark = part.text("replacement");
+  std::string scheme = part.optional_text("prepend_scheme").value_or("always");
+  if (!part.flag("add_prefix_space", true)) {
+    if (part.has("prepend_scheme") && scheme != "never")
+      part.refuse(fmt::format("add_prefix_space is false and prepend_scheme \"{}\"", scheme));
+    scheme = "never";
+  }
+  if (scheme != "always" && scheme != "first" && scheme != "never")
+    part.not_offered(fmt::format("the prepend_scheme \"{}\" is not known", scheme));
+  const bool splits = part.flag("split", true);
+  return [=, find = occurrences_of(mark)](const Piece& piece, const PieceSink& sink) {
+    std::string text;
+    for (const char c : piece.text) c == ' ' ? text += mark : text += c;
+    const bool wanted = scheme == "always" || (scheme == "first" && piece.first);
+    if (wanted && !text.starts_with(mark)) text.insert(0, mark);
+    const Piece marked{text, piece.first};
+    if (splits)
+      split_at_matches(marked, find, SplitBehavior::kMergedWithNext, false, sink);
+    else
+      sink(marked);
+  };
+}
+
+/// Pre-tokenizers without fields.
+PreTokenizer plain_pre_tokenizer(const std::string& type) {
+  if (type == "BertPreTokenizer") return bert_pre_tokenizer();
+  if (type == "WhitespaceSplit") return splitting(characters_with(kSpace), SplitBehavior::kRemoved);
+  if (type != "Whitespace") return nullptr;
+  // Words, and what is neither word nor white space, in runs.
+  return [&classes = CharClasses::get()](const Piece& piece, const PieceSink& sink) {
+    const auto kind = [&](char32_t c) {
+      return (classes[c] & kWord) ? kWord : (classes[c] & kSpace);
+    };
+    const char* at = piece.text.data();
+    const char* const end = at + piece.text.size();
+    while (at < end) {
+      const char* const begin = at;
+      const auto run = kind(next_char(at));
+      for (const char* next = at; at < end && kind(next_char(next)) == run; at = next) {
+      }
+      if (run != kSpace)
+        sink({{begin, static_cast<std::size_t>(at - begin)},
+              piece.first && begin == piece.text.data()});
+    }
+  };
+}
+
+void add_pre_tokenizer(const JsonPart& part, PreTokenizers& out) {
+  const std::string type = part.text("type");
+  if (out.byte_level)
+    part.not_offered(fmt::format("the pre-tokenizer \"{}\" after ByteLevel is not known", type));
+  if (type == "Sequence") {
+    part.allow_only({"type", "pretokenizers"});
+    for (const JsonPart& step : part.elements("pretokenizers")) add_pre_tokenizer(step, out);
+  } else if (type == "ByteLevel") {
+    read_byte_level(part, out);
+  } else if (type == "Split") {
+    out.steps.push_back(read_split(part));
+  } else if (type == "Metaspace") {
+    out.steps.push_back(read_metaspace(part));
+  } else if (type == "Digits") {
+    part.allow_only({"type", "individual_digits"});
+    out.steps.push_back(splitting(characters_with(kNumeric), part.flag("individual_digits")
+                                                                 ? SplitBehavior::kIsolated
+                                                                 : SplitBehavior::kContiguous));
+  } else if (type == "Punctuation") {
+    part.allow_only({"type", "behavior"});
+    const auto behavior =
+        part.has("behavior") ? read_behavior(part.at("behavior")) : SplitBehavior::kIsolated;
+    out.steps.push_back(splitting(characters_with(kPunctuation), behavior));
+  } else if (auto plain = plain_pre_tokenizer(type)) {
+    part.allow_only({"type"});
+    out.steps.push_back(std::move(plain));
+  } else {
+    part.not_offered(fmt::format("the pre-tokenizer \"{}\" is not known", type));
+  }
+}
+
+}  // namespace
+
+void PreTokenizers::split(const Piece& text, const PieceSink& sink) const {
+  run_steps(steps, text, sink);
+}
+
+PreTokenizer bert_pre_tokenizer() {
+  return [spaces = splitting(characters_with(kSpace), SplitBehavior::kRemoved),
+          marks = splitting(characters_with(kPunctuation), SplitBehavior::kIsolated)](
+             const Piece& piece, const PieceSink& sink) {
+    spaces(piece, [&](const Piece& word) { marks(word, sink); });
+  };
+}
+
+PreTokenizers read_pre_tokenizers(const JsonPart& part) {
+  PreTokenizers out;
+  add_pre_tokenizer(part, out);
+  return out;
+}
+
+}  // namespace meshloom::text

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Splits a text at the matches of a pattern, in the five ways that tokenizer.json has.
+#pragma once
+
+#include <functional>
+
+#include "daemon/text/piece.h"
+
+namespace meshloom::text {
+
+/// Of "the-final--countdown" at "-":
+enum class SplitBehavior {
+  kRemoved,             ///< the, final, countdown
+  kIsolated,            ///< the, -, final, -, -, countdown
+  kMergedWithPrevious,  ///< the-, final-, -, countdown
+  kMergedWithNext,      ///< the, -final, -, -countdown
+  kContiguous,          ///< the, -, final, --, countdown
+};
+
+/// Calls its argument with the begin and end of every match, from left to right.
+using MatchFinder = std::function<void(
+    std::string_view text, const std::function<void(std::size_t begin, std::size_t end)>& found)>;
+
+/// `invert`: what lies between matches counts as matches. Empty pieces may come.
+void split_at_matches(const Piece& piece, const MatchFinder& find, SplitBehavior behavior,
+                      bool invert, const PieceSink& sink);
+
+/// A finder of single characters that satisfy `condition`.
+MatchFinder characters_where(std::function<bool(char32_t)> condition);
+/// A finder of a text that is not empty.
+MatchFinder occurrences_of(std::string text);
+
+}  // namespace meshloom::text

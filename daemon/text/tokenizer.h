@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tokenizer: text to the tokens of a model and back.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/text/bpe.h"
+#include "daemon/text/vocabulary.h"
+
+namespace meshloom::text {
+
+/// Const after it was made, and may be used by several threads at once, each with a cache of its
+/// own.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  /// Appends the tokens of `bytes`. What is no UTF-8 in them counts as U+FFFD (valid_utf8). The
+  /// template's tokens ([CLS], bos, eos, ...) stand around them if `with_template`; special tokens
+  /// that the text spells out are those tokens in any case.
+  virtual void encode(std::string_view bytes, bool with_template, WordCache& cache,
+                      std::vector<TokenId>& out) const = 0;
+  /// The text of tokens. Ids that the vocabulary has not are left out, special tokens too if
+  /// `skip_special`. Bytes that make no character become U+FFFD.
+  virtual std::string decode(std::span<const TokenId> tokens, bool skip_special) const = 0;
+
+  /// One more than the largest id.
+  virtual TokenId end() const = 0;
+  virtual std::optional<TokenId> find(std::string_view token) const = 0;
+
+  /// With a cache that ends with the call: for a prompt.
+  std::vector<TokenId> encode(std::string_view bytes, bool with_template) const {
+    WordCache cache;
+    std::vector<TokenId> out;
+    encode(bytes, with_template, cache, out);
+    return out;
+  }
+};
+
+}  // namespace meshloom::text

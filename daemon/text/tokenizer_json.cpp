@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "daemon/text/json_part.h"
+#include "daemon/text/pipeline_tokenizer.h"
+
+namespace meshloom::text {
+namespace {
+
+constexpr std::int64_t kMostCharacters = std::int64_t{1} << 40;
+
+/// "a b" or ["a", "b"].
+std::pair<std::string, std::string> read_merge(const JsonPart& part) {
+  if (part.json().is_array()) {
+    if (part.json().size() != 2) part.refuse("expected two tokens");
+    return {JsonPart(part.json()[0], part.path()).text(),
+            JsonPart(part.json()[1], part.path()).text()};
+  }
+  const std::string text = part.text();
+  const std::size_t blank = text.find(' ');
+  if (blank == std::string::npos || text.find(' ', blank + 1) != std::string::npos)
+    part.refuse(fmt::format("got \"{}\", expected two tokens with a blank between them", text));
+  return {text.substr(0, blank), text.substr(blank + 1)};
+}
+
+Bpe read_bpe(const JsonPart& part, bool byte_level) {
+  part.allow_only({"type", "dropout", "unk_token", "continuing_subword_prefix",
+                   "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges", "vocab",
+                   "merges"});
+  if (part.has("dropout") && part.at("dropout").json() != 0)
+    part.at("dropout").not_offered("merges that are dropped at random are not known");
+  BpeOptions options;
+  options.unknown = part.optional_text("unk_token").value_or("");
+  options.continuing_prefix = part.optional_text("continuing_subword_prefix").value_or("");
+  options.end_of_word_suffix = part.optional_text("end_of_word_suffix").value_or("");
+  options.fuse_unknown = part.flag("fuse_unk", false);
+  options.byte_fallback = part.flag("byte_fallback", false);
+  options.ignore_merges = part.flag("ignore_merges", false);
+  options.byte_level = byte_level;
+  std::vector<std::pair<std::string, std::string>> merges;
+  for (const JsonPart& merge : part.elements("merges")) merges.push_back(read_merge(merge));
+  return Bpe(Vocabulary(part.at("vocab")), merges, options);
+}
+
+WordPiece read_word_piece(const JsonPart& part) {
+  part.allow_only(
+      {"type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"});
+  WordPieceOptions options;
+  options.unknown = part.text("unk_token");
+  options.continuing_prefix = part.text("continuing_subword_prefix");
+  options.longest_word = part.at("max_input_chars_per_word").number(kMostCharacters);
+  return WordPiece(Vocabulary(part.at("vocab")), options);
+}
+
+Unigram read_unigram(const JsonPart& part) {
+  part.allow_only({"type", "unk_id", "vocab", "byte_fallback"});
+  std::vector<std::pair<std::string, double>> tokens;
+  const JsonPart vocab = part.at("vocab");
+  for (const JsonPart& pair : part.elements("vocab")) {
+    const auto& json = pair.json();
+    if (!json.is_array() || json.size() != 2 || !json[0].is_string() || !json[1].is_number())
+      pair.refuse("expected a token and its log-probability");
+    tokens.emplace_back(json[0].get<std::string>(), json[1].get<double>());
+  }
+  if (tokens.size() >= static_cast<std::size_t>(kMostTokens))
+    vocab.refuse(fmt::format("has {} tokens, expected less than {}", tokens.size(), kMostTokens));
+  std::optional<TokenId> unknown;
+  if (part.has("unk_id")) unknown = static_cast<TokenId>(part.at("unk_id").number(kMostTokens - 1));
+  return Unigram(tokens, unknown, part.flag("byte_fallback", false));
+}
+
+TokenModel read_model(const JsonPart& part, bool byte_level) {
+  // Files of old have no type where the model is BPE.
+  const std::string type = part.optional_text("type").value_or("BPE");
+  if (type != "BPE" && byte_level)
+    part.not_offered(fmt::format("the model \"{}\" behind ByteLevel is not known", type));
+  if (type == "BPE") return read_bpe(part, byte_level);
+  if (type == "WordPiece") return read_word_piece(part);
+  if (type == "Unigram") return read_unigram(part);
+  if (type != "WordLevel") part.not_offered(fmt::format("the model \"{}\" is not known", type));
+  part.allow_only({"type", "vocab", "unk_token"});
+  return WordLevel(Vocabulary(part.at("vocab")), part.text("unk_token"));
+}
+
+AddedToken read_added_token(const JsonPart& part) {
+  part.allow_only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
+  AddedToken token;
+  token.id = static_cast<TokenId>(part.at("id").number(kMostTokens - 1));
+  token.content = part.text("content");
+  token.single_word = part.flag("single_word");
+  token.lstrip = part.flag("lstrip");
+  token.rstrip = part.flag("rstrip");
+  token.normalized = part.flag("normalized");
+  token.special = part.flag("special");
+  return token;
+}
+
+}  // namespace
+
+PipelineTokenizer read_tokenizer_json(std::string_view text, const std::string& path) {
+  const nlohmann::json json = parse_json(text, path);
+  const JsonPart root(json, path);
+  root.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer",
+                   "pre_tokenizer", "post_processor", "decoder", "model"});
+  if (root.text("version") != "1.0")
+    root.not_offered(
+        fmt::format("version \"{}\" is not known, expected \"1.0\"", root.text("version")));
+  PreTokenizers pre_tokenizers;
+  if (root.has("pre_tokenizer")) pre_tokenizers = read_pre_tokenizers(root.at("pre_tokenizer"));
+  PipelineTokenizer::Parts parts{read_model(root.at("model"), pre_tokenizers.byte_level)};
+  parts.pre_tokenizers = std::move(pre_tokenizers);
+  if (root.has("added_tokens"))
+    for (const JsonPart& token : root.elements("added_tokens"))
+      parts.added_tokens.push_back(read_added_token(token));
+  if (root.has("normalizer")) parts.normalizer = read_normalizer(root.at("normalizer"));
+  if (root.has("post_processor")) parts.around = read_template(root.at("post_processor"));
+  if (root.has("decoder")) parts.decoder = read_decoder(root.at("decoder"));
+  return PipelineTokenizer(std::move(parts));
+}
+
+}  // namespace meshloom::text

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/text/unigram.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "daemon/text/utf8.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::text {
+namespace {
+
+/// How much less probable an unknown character is than the least probable token.
+constexpr double kUnknownPenalty = 10;
+
+}  // namespace
+
+Unigram::Unigram(const std::vector<std::pair<std::string, double>>& tokens,
+                 std::optional<TokenId> unknown, bool byte_fallback)
+    : unknown_(unknown), byte_fallback_(byte_fallback) {
+  check(!unknown || static_cast<std::size_t>(*unknown) < tokens.size(),
+        "the unknown token is {}: expected less than the {} tokens", unknown.value_or(0),
+        tokens.size());
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [token, score] : tokens) {
+    vocabulary_.add(token, static_cast<TokenId>(scores_.size()));
+    scores_.push_back(score);
+    least = std::min(least, score);
+  }
+  unknown_score_ = least - kUnknownPenalty;
+  byte_tokens_ = vocabulary_.byte_tokens();
+
+  // The nodes level by level: those of one parent are neighbours among the sorted tokens.
+  struct Range {
+    std::uint32_t node;
+    std::size_t begin, end, depth;
+  };
+  std::vector<std::pair<std::string_view, TokenId>> sorted;
+  for (TokenId id = 0; id < vocabulary_.end(); ++id) {
+    const std::string& token = *vocabulary_.token(id);
+    if (vocabulary_.find(token) == id) sorted.emplace_back(token, id);
+  }
+  std::sort(sorted.begin(), sorted.end());
+  nodes_.emplace_back();
+  std::vector<Range> ranges{{0, 0, sorted.size(), 0}};
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    auto [node, begin, end, depth] = ranges[i];
+    if (begin < end && sorted[begin].first.size() == depth)
+      nodes_[node].token = sorted[begin++].second;
+    nodes_[node].first_child = static_cast<std::uint32_t>(nodes_.size());
+    while (begin < end) {
+      const char byte = sorted[begin].first[depth];
+      std::size_t stop = begin;
+      while (stop < end && sorted[stop].first[depth] == byte) ++stop;
+      ranges.push_back({static_cast<std::uint32_t>(nodes_.size()), begin, stop, depth + 1});
+      nodes_.emplace_back().byte = static_cast<unsigned char>(byte);
+      ++nodes_[node].children;
+      begin = stop;
+    }
+  }
+}
+
+const Unigram::Node* Unigram::child(const Node& node, unsigned char byte) const {
+  const Node* const begin = nodes_.data() + node.first_child;
+  const Node* const end = begin + node.children;
+  const Node* const at = std::lower_bound(
+      begin, end, byte, [](const Node& a, unsigned char value) { return a.byte < value; });
+  return at != end && at->byte == byte ? at : nullptr;
+}
+
+std::vector<Unigram::Step> Unigram::best_steps(std::string_view text) const {
+  std::vector<Step> best(text.size() + 1);
+  for (std::size_t begin = 0; begin < text.size();) {
+    const auto length =
+        static_cast<std::size_t>(utf8_length(static_cast<unsigned char>(text[begin])));
+    const double here = best[begin].score;
+    const auto offer = [&](std::size_t end, double score, TokenId token) {
+      Step& step = best[end];
+      if (step.token == kNoToken || here + score > step.score)
+        step = {here + score, static_cast<std::uint32_t>(begin), token};
+    };
+    bool is_known = false;
+    const Node* node = nodes_.data();
+    for (std::size_t end = begin; end < text.size();) {
+      node = child(*node, static_cast<unsigned char>(text[end++]));
+      if (node == nullptr) break;
+      if (node->token < 0) continue;
+      offer(end, scores_[static_cast<std::size_t>(node->token)], node->token);
+      is_known |= end - begin == length;
+    }
+    if (!is_known) {
+      check(unknown_.has_value(), "the text has \"{}\", and the tokenizer no unknown token",
+            text.substr(begin, length));
+      offer(begin + length, unknown_score_, kUnknown);
+    }
+    begin += length;
+  }
+  return best;
+}
+
+void Unigram::add_unknown(std::string_view text, std::vector<TokenId>& out) const {
+  if (const auto id = vocabulary_.find(text))
+    out.push_back(*id);
+  else if (!byte_fallback_ || !append_bytes(text, byte_tokens_, out))
+    out.push_back(*unknown_);
+}
+
+void Unigram::encode(std::string_view text, std::vector<TokenId>& out) const {
+  check(text.size() < std::numeric_limits<std::uint32_t>::max(),
+        "a piece of text has {} bytes: expected less than 4 GiB", text.size());
+  const std::vector<Step> best = best_steps(text);
+  std::vector<std::pair<std::size_t, std::size_t>> cuts;  // Tokens from the last to the first.
+  const auto is_unknown = [&](const Step& step) {
+    return step.token == kUnknown || step.token == unknown_;
+  };
+  for (std::size_t end = text.size(); end > 0; end = best[end].begin) {
+    const bool joins =
+        !cuts.empty() && is_unknown(best[end]) && is_unknown(best[cuts.back().second]);
+    if (joins && cuts.back().first == end)
+      cuts.back().first = best[end].begin;
+    else
+      cuts.emplace_back(best[end].begin, end);
+  }
+  for (auto cut = cuts.rbegin(); cut != cuts.rend(); ++cut) {
+    const Step& last = best[cut->second];
+    if (is_unknown(last))
+      add_unknown(text.substr(cut->first, cut->second - cut->first), out);
+    else
+      out.push_back(last.token);
+  }
+}
+
+}  // namespace meshloom::text

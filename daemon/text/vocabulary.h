@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vocabulary: tokens by their ids and ids by their tokens.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/text/json_part.h"
+
+namespace meshloom::text {
+
+using TokenId = std::int32_t;
+
+/// Ids lie below this; there may be holes.
+inline constexpr TokenId kMostTokens = 1 << 24;
+
+class Vocabulary {
+ public:
+  Vocabulary() = default;
+  /// {token: id, ...}.
+  explicit Vocabulary(const JsonPart& part);
+
+  /// Replaces what had the id or the text.
+  void add(std::string_view token, TokenId id);
+
+  std::optional<TokenId> find(std::string_view token) const {
+    const auto at = ids_.find(token);
+    return at == ids_.end() ? std::nullopt : std::optional(at->second);
+  }
+  /// Nothing for ids that there are not.
+  const std::string* token(TokenId id) const {
+    const bool inside = id >= 0 && static_cast<std::size_t>(id) < tokens_.size();
+    return inside ? tokens_[static_cast<std::size_t>(id)] : nullptr;
+  }
+  /// Tokens, holes not counted.
+  std::size_t size() const { return ids_.size(); }
+  /// One more than the largest id.
+  TokenId end() const { return static_cast<TokenId>(tokens_.size()); }
+
+  /// The tokens "<0x00>" to "<0xFF>", as SentencePiece spells bytes; -1 for those that there are
+  /// not.
+  std::array<TokenId, 256> byte_tokens() const;
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const {
+      return std::hash<std::string_view>()(text);
+    }
+  };
+
+  std::unordered_map<std::string, TokenId, Hash, std::equal_to<>> ids_;
+  std::vector<const std::string*> tokens_;  ///< the keys of ids_, which never move
+};
+
+/// Appends the tokens of the bytes of `text`; does nothing and returns false if one of them has
+/// none.
+bool append_bytes(std::string_view text, const std::array<TokenId, 256>& byte_tokens,
+                  std::vector<TokenId>& out);
+
+}  // namespace meshloom::text

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every code point: what regular expressions, normalisers and pre-tokenizers make of it, as digests
+// of what the `tokenizers` package makes of it.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "daemon/base/input_file.h"
+#include "daemon/base/sha256.h"
+#include "daemon/text/normalizer.h"
+#include "daemon/text/pre_tokenizer.h"
+#include "daemon/text/regex.h"
+#include "daemon/text/utf8.h"
+
+namespace meshloom::text {
+namespace {
+
+nlohmann::json golden() {
+  const base::InputFile file(MESHLOOM_GOLDEN_DIR "/tokenizer/characters/characters.json");
+  return nlohmann::json::parse(file.read_text(1 << 20));
+}
+
+class Lines {
+ public:
+  void add(const std::string& line) {
+    text_ += line;
+    text_ += '\n';
+  }
+  std::string digest() const {
+    base::Sha256 digest;
+    digest.update(std::as_bytes(std::span(text_)));
+    return digest.hex();
+  }
+
+ private:
+  std::string text_;
+};
+
+template <typename Body>
+void for_each_character(Body&& body) {
+  for (char32_t c = 0; c < 0x110000; ++c) {
+    if (c >= 0xD800 && c < 0xE000) continue;
+    std::string text;
+    append_utf8(c, text);
+    body(text);
+  }
+}
+
+TEST(Characters, AreMatchedByRegularExpressionsAsInThePackage) {
+  std::string all;
+  for_each_character([&](const std::string& c) { all += c; });
+  for (const auto& [expression, digest] : golden().at("without_matches").items()) {
+    std::string rest;
+    std::size_t from = 0;
+    Regex(expression).for_each_match(all, [&](std::size_t begin, std::size_t end) {
+      rest.append(all, from, begin - from);
+      from = end;
+    });
+    Lines lines;
+    lines.add(rest.append(all, from));
+    EXPECT_EQ(lines.digest(), digest) << expression;
+  }
+}
+
+TEST(Characters, AreNormalizedAsInThePackage) {
+  for (const auto& [name, digest] : golden().at("normalized").items()) {
+    nlohmann::json json = {{"type", name}};
+    if (name == "BertNormalizer")
+      for (const char* key : {"clean_text", "handle_chinese_chars", "lowercase"}) json[key] = true;
+    const Normalizer normalizer = read_normalizer(JsonPart(json, name));
+    Lines lines;
+    for_each_character([&](const std::string& c) {
+      NormalText text{"a" + c + "b"};
+      normalizer(text);
+      lines.add(text.text);
+    });
+    EXPECT_EQ(lines.digest(), digest) << name;
+  }
+}
+
+TEST(Characters, AreSplitAsInThePackage) {
+  for (const auto& [name, digest] : golden().at("split").items()) {
+    const nlohmann::json json = {{"type", name}};
+    const PreTokenizers splitter = read_pre_tokenizers(JsonPart(json, name));
+    Lines lines;
+    for_each_character([&](const std::string& c) {
+      std::string joined;
+      splitter.split({"a" + c + "b", true}, [&](const Piece& piece) {
+        if (!joined.empty()) joined += '\n';
+        joined += piece.text;
+      });
+      lines.add(joined);
+    });
+    EXPECT_EQ(lines.digest(), digest) << name;
+  }
+}
+
+}  // namespace
+}  // namespace meshloom::text
