@@ -68,8 +68,8 @@ bool JsonPart::flag(std::string_view key, bool otherwise) const {
 }
 
 std::int64_t JsonPart::number(std::int64_t most) const {
-  const bool fits = json_->is_number_unsigned() &&
-                    json_->get<std::uint64_t>() <= static_cast<std::uint64_t>(most);
+  // A number is stored as signed or not depending on where it comes from.
+  const bool fits = json_->is_number_integer() && *json_ >= 0 && *json_ <= most;
   if (!fits) refuse(fmt::format("got {}, expected an integer from 0 to {}", shown(*json_), most));
   return json_->get<std::int64_t>();
 }

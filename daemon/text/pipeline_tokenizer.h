@@ -58,10 +58,12 @@ class PipelineTokenizer : public Tokenizer {
   std::unordered_set<TokenId> special_;
 };
 
-/// From the text of a tokenizer.json; `path` is for errors. Truncation and padding in the file are
+/// From what a tokenizer.json holds; `path` is for errors. Truncation and padding in the file are
 /// the business of callers who ask for them, which nobody here does. Throws InvalidArgument for a
 /// file that is not as its format says, Unimplemented naming a part that is not known: no part is
 /// approximated.
+PipelineTokenizer read_tokenizer(const nlohmann::json& json, const std::string& path);
+/// The same from the file's text.
 PipelineTokenizer read_tokenizer_json(std::string_view text, const std::string& path);
 
 }  // namespace meshloom::text

@@ -97,8 +97,7 @@ AddedToken read_added_token(const JsonPart& part) {
 
 }  // namespace
 
-PipelineTokenizer read_tokenizer_json(std::string_view text, const std::string& path) {
-  const nlohmann::json json = parse_json(text, path);
+PipelineTokenizer read_tokenizer(const nlohmann::json& json, const std::string& path) {
   const JsonPart root(json, path);
   root.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer",
                    "pre_tokenizer", "post_processor", "decoder", "model"});
@@ -116,6 +115,10 @@ PipelineTokenizer read_tokenizer_json(std::string_view text, const std::string& 
   if (root.has("post_processor")) parts.around = read_template(root.at("post_processor"));
   if (root.has("decoder")) parts.decoder = read_decoder(root.at("decoder"));
   return PipelineTokenizer(std::move(parts));
+}
+
+PipelineTokenizer read_tokenizer_json(std::string_view text, const std::string& path) {
+  return read_tokenizer(parse_json(text, path), path);
 }
 
 }  // namespace meshloom::text

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/text/stream_decoder.h"
+
+#include <utility>
+
+namespace meshloom::text {
+namespace {
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+/// Tokens that are waited for the rest of a character; then they are told as they are.
+constexpr std::size_t kMostPending = 64;
+
+}  // namespace
+
+StreamDecoder::StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special)
+    : tokenizer_(std::move(tokenizer)), skip_special_(skip_special) {}
+
+std::string StreamDecoder::add(TokenId token) {
+  window_.push_back(token);
+  const std::string text = tokenizer_->decode(window_, skip_special_);
+  // A run of tokens that stand for bytes has one U+FFFD for each of them until it is whole.
+  std::string_view sure = text;
+  if (window_.size() - pending_from_ < kMostPending)
+    while (sure.ends_with(kReplacement)) sure.remove_suffix(kReplacement.size());
+  if (!sure.starts_with(told_)) return "";
+  std::string fresh(sure.substr(told_.size()));
+  told_ = sure;
+  if (sure.size() < text.size()) return fresh;
+  // Here a character ends. Tokens that were told before the last such place are not needed, unless
+  // without them the others would be the first ones of a text.
+  const std::vector<TokenId> recent(window_.begin() + static_cast<std::ptrdiff_t>(pending_from_),
+                                    window_.end());
+  std::string recent_text = tokenizer_->decode(recent, skip_special_);
+  if (!recent_text.empty()) {
+    window_ = recent;
+    told_ = std::move(recent_text);
+  }
+  pending_from_ = window_.size();
+  return fresh;
+}
+
+std::string StreamDecoder::finish() {
+  const std::string text = tokenizer_->decode(window_, skip_special_);
+  const std::vector<TokenId> pending(window_.begin() + static_cast<std::ptrdiff_t>(pending_from_),
+                                     window_.end());
+  std::string rest = text.starts_with(told_) ? text.substr(told_.size())
+                                             : tokenizer_->decode(pending, skip_special_);
+  window_.clear();
+  told_.clear();
+  pending_from_ = 0;
+  return rest;
+}
+
+}  // namespace meshloom::text

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/text/tokenizer_folder.h"
+
+#include <array>
+
+#include "daemon/base/field_error.h"
+#include "daemon/base/input_file.h"
+#include "daemon/base/sha256.h"
+#include "daemon/text/pipeline_tokenizer.h"
+#include "daemon/text/slow_tokenizer_files.h"
+#include "daemon/text/unicode.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::text {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
+
+constexpr std::array kNames = {"tokenizer.json",
+                               "tokenizer_config.json",
+                               "tokenizer.model",
+                               "vocab.json",
+                               "merges.txt",
+                               "vocab.txt",
+                               "special_tokens_map.json",
+                               "added_tokens.json",
+                               "chat_template.jinja",
+                               "generation_config.json"};
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+/// Reads the files of a folder and keeps the digest of what it read.
+class FolderReader {
+ public:
+  explicit FolderReader(fs::path folder) : folder_(std::move(folder)) { update(unicode_version()); }
+
+  std::string path(const char* name) const { return (folder_ / name).string(); }
+  bool has(const char* name) const { return is_there(folder_ / name); }
+  std::string text(const char* name) {
+    std::string content = base::InputFile(folder_ / name).read_text(kMostBytes);
+    update(name);
+    update(std::to_string(content.size()));
+    update(content);
+    return content;
+  }
+  nlohmann::json json(const char* name) { return parse_json(text(name), path(name)); }
+  std::string digest() const { return digest_.hex(); }
+
+ private:
+  void update(std::string_view bytes) { digest_.update(std::as_bytes(std::span(bytes))); }
+
+  fs::path folder_;
+  base::Sha256 digest_;
+};
+
+}  // namespace
+
+std::span<const char* const> tokenizer_file_names() { return kNames; }
+
+bool has_tokenizer(const fs::path& folder) {
+  return is_there(folder / "tokenizer.json") || is_there(folder / "tokenizer.model") ||
+         is_there(folder / "vocab.txt") ||
+         (is_there(folder / "vocab.json") && is_there(folder / "merges.txt"));
+}
+
+FolderTokenizer open_tokenizer(const fs::path& folder) {
+  if (!has_tokenizer(folder))
+    throw NotFound(fmt::format("{} has no tokenizer: expected tokenizer.json, vocab.json and "
+                               "merges.txt, or vocab.txt",
+                               folder.string()),
+                   "NO_TOKENIZER", {{"path", folder.string()}});
+  FolderReader reader(folder);
+  const nlohmann::json config_json = reader.has("tokenizer_config.json")
+                                         ? reader.json("tokenizer_config.json")
+                                         : nlohmann::json::object();
+  const JsonPart config(config_json, reader.path("tokenizer_config.json"));
+  FolderTokenizer result;
+  std::string eos = special_token(config, "eos_token").value_or("");
+  if (reader.has("tokenizer.json")) {
+    result.tokenizer = std::make_shared<PipelineTokenizer>(
+        read_tokenizer(reader.json("tokenizer.json"), reader.path("tokenizer.json")));
+  } else if (reader.has("tokenizer.model")) {
+    // The sentencepiece library has a protobuf of its own inside that breaks every program with
+    // another one.
+    base::field_not_offered(reader.path("tokenizer.model"),
+                            "a sentencepiece model is not known; transformers makes a "
+                            "tokenizer.json of it");
+  } else if (reader.has("vocab.json")) {
+    const nlohmann::json vocab = reader.json("vocab.json");
+    result.tokenizer = std::make_shared<PipelineTokenizer>(read_tokenizer(
+        json_of_bpe_files(vocab, reader.text("merges.txt"), config), folder.string()));
+    if (eos.empty()) eos = "<|endoftext|>";
+  } else {
+    result.tokenizer = std::make_shared<PipelineTokenizer>(
+        read_tokenizer(json_of_word_piece_file(reader.text("vocab.txt"), config), folder.string()));
+    if (eos.empty()) eos = special_token(config, "sep_token").value_or("[SEP]");
+  }
+  if (!eos.empty()) result.eos = result.tokenizer->find(eos);
+  result.identity = reader.digest();
+  return result;
+}
+
+}  // namespace meshloom::text

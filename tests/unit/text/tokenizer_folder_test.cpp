@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/text/tokenizer_folder.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "daemon/base/input_file.h"
+#include "daemon/text/stream_decoder.h"
+#include "kernels/base/error.h"
+#include "tests/support/temp_folder.h"
+
+namespace meshloom::text {
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+Json golden(const std::string& name) {
+  const base::InputFile file(std::string(MESHLOOM_GOLDEN_DIR "/tokenizer/") + name + ".json");
+  return Json::parse(file.read_text(1 << 20));
+}
+
+void write(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+std::string bytes_of(const std::string& hex) {
+  std::string bytes;
+  for (std::size_t i = 0; i < hex.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  return bytes;
+}
+
+/// The folder's tokenizer makes of the golden texts what the golden one does.
+void expect_golden(const fs::path& folder, const Json& cases) {
+  const auto opened = open_tokenizer(folder);
+  for (const auto& one : cases) {
+    const std::vector<TokenId> tokens = one.at("tokens"), around = one.at("around");
+    EXPECT_EQ(opened.tokenizer->encode(bytes_of(one.at("bytes")), false), tokens);
+    EXPECT_EQ(opened.tokenizer->encode(bytes_of(one.at("bytes")), true), around);
+    EXPECT_EQ(opened.tokenizer->decode(tokens, true), one.at("text").get<std::string>());
+  }
+}
+
+TEST(TokenizerFolder, ReadsTokenizerJsonAndTheEndOfDocuments) {
+  const test::TempFolder folder;
+  const Json json = golden("gpt2");
+  write(folder.path() / "tokenizer.json", json.at("tokenizer").dump());
+  EXPECT_FALSE(open_tokenizer(folder.path()).eos.has_value());
+  const std::string before = open_tokenizer(folder.path()).identity;
+  write(folder.path() / "tokenizer_config.json", R"({"eos_token": {"content": "<|endoftext|>"}})");
+  EXPECT_EQ(open_tokenizer(folder.path()).eos, 0);
+  EXPECT_NE(open_tokenizer(folder.path()).identity, before);
+  expect_golden(folder.path(), json.at("cases"));
+}
+
+TEST(TokenizerFolder, ReadsVocabAndMergesOfGpt2AndQwen2) {
+  for (const auto& [name, class_name] :
+       {std::pair("gpt2", "GPT2Tokenizer"), std::pair("qwen2", "Qwen2TokenizerFast")}) {
+    const test::TempFolder folder;
+    const Json json = golden(name);
+    const Json& model = json.at("tokenizer").at("model");
+    write(folder.path() / "vocab.json", model.at("vocab").dump());
+    std::string merges = "#version: 0.2\n";
+    for (const auto& pair : model.at("merges"))
+      merges += pair[0].get<std::string>() + " " + pair[1].get<std::string>() + "\n";
+    write(folder.path() / "merges.txt", merges);
+    Json config = {{"tokenizer_class", class_name}};
+    for (Json token : json.at("tokenizer").at("added_tokens")) {
+      const std::string id = std::to_string(token.at("id").get<int>());
+      token.erase("id");
+      config["added_tokens_decoder"][id] = token;
+    }
+    write(folder.path() / "tokenizer_config.json", config.dump());
+    expect_golden(folder.path(), json.at("cases"));
+    EXPECT_EQ(open_tokenizer(folder.path()).eos, 0);
+
+    config["tokenizer_class"] = "StrangeTokenizer";
+    write(folder.path() / "tokenizer_config.json", config.dump());
+    EXPECT_THROW(open_tokenizer(folder.path()), Unimplemented);
+  }
+}
+
+TEST(TokenizerFolder, ReadsVocabTxtOfBert) {
+  for (const bool lowercase : {true, false}) {
+    const test::TempFolder folder;
+    const Json json = golden(lowercase ? "bert" : "bert_cased");
+    std::vector<std::string> lines(json.at("tokenizer").at("model").at("vocab").size());
+    for (const auto& [token, id] : json.at("tokenizer").at("model").at("vocab").items())
+      lines.at(id.get<std::size_t>()) = token;
+    std::string text;
+    for (const std::string& line : lines) text += line + "\n";
+    write(folder.path() / "vocab.txt", text);
+    write(folder.path() / "tokenizer_config.json", Json{{"do_lower_case", lowercase}}.dump());
+    Json cases = json.at("cases");
+    // The goldens take shorter words than BERT for unknown, whose token is 1.
+    std::erase_if(cases.get_ref<Json::array_t&>(), [](const Json& one) {
+      const std::vector<TokenId> tokens = one.at("tokens");
+      return std::count(tokens.begin(), tokens.end(), 1) > 0;
+    });
+    ASSERT_GE(cases.size(), 15u);
+    expect_golden(folder.path(), cases);
+    EXPECT_EQ(open_tokenizer(folder.path()).eos, 3);
+  }
+}
+
+TEST(TokenizerFolder, RefusesSentencePieceModelsByName) {
+  const test::TempFolder folder;
+  write(folder.path() / "tokenizer.model", "any");
+  EXPECT_TRUE(has_tokenizer(folder.path()));
+  EXPECT_THROW(open_tokenizer(folder.path()), Unimplemented);
+}
+
+TEST(TokenizerFolder, NamesWhatIsMissing) {
+  const test::TempFolder folder;
+  EXPECT_FALSE(has_tokenizer(folder.path()));
+  write(folder.path() / "vocab.json", "{}");
+  EXPECT_FALSE(has_tokenizer(folder.path()));
+  EXPECT_THROW(open_tokenizer(folder.path()), NotFound);
+  write(folder.path() / "merges.txt", "");
+  write(folder.path() / "vocab.json", "{");
+  EXPECT_THROW(open_tokenizer(folder.path()), InvalidArgument);
+}
+
+TEST(StreamDecoder, GivesWholeCharactersThatAddUpToTheText) {
+  for (const char* name : {"gpt2", "llama3", "bert", "unigram", "llama2"}) {
+    const test::TempFolder folder;
+    const Json json = golden(name);
+    write(folder.path() / "tokenizer.json", json.at("tokenizer").dump());
+    const auto tokenizer = open_tokenizer(folder.path()).tokenizer;
+    for (const auto& one : json.at("cases")) {
+      const std::vector<TokenId> tokens = one.at("tokens");
+      StreamDecoder decoder(tokenizer, true);
+      std::string text;
+      for (const TokenId token : tokens) {
+        const std::string part = decoder.add(token);
+        EXPECT_TRUE(part.empty() || (part.front() & 0xC0) != 0x80) << name;
+        text += part;
+      }
+      text += decoder.finish();
+      EXPECT_EQ(text, one.at("text").get<std::string>()) << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace meshloom::text
