@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/text/document_files.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "daemon/base/files.h"
+#include "daemon/base/input_file.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::text {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMostDocumentBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kReadBytes = std::uint64_t{4} << 20;
+constexpr std::uint64_t kLookedAt = std::uint64_t{64} << 10;
+constexpr std::array kOthers = {".npy",         ".npz",     ".bin",   ".idx", ".pkl", ".pt",
+                                ".safetensors", ".parquet", ".arrow", ".gz",  ".bz2", ".xz",
+                                ".zst",         ".zip",     ".tar",   ".json"};
+
+[[noreturn]] void refuse(const fs::path& path, const std::string& why) {
+  throw InvalidArgument(fmt::format("{} {}: expected files of text, or .jsonl", path.string(), why),
+                        "NOT_TEXT", {{"path", path.string()}});
+}
+
+DocumentFile checked(const fs::path& path) {
+  const std::string extension = path.extension().string();
+  if (std::find(kOthers.begin(), kOthers.end(), extension) != kOthers.end())
+    refuse(path, fmt::format("ends in {}", extension));
+  const base::InputFile file(path);
+  std::string head(std::min(file.size(), kLookedAt), '\0');
+  file.read(0, std::as_writable_bytes(std::span(head)));
+  if (head.find('\0') != std::string::npos)
+    refuse(path, fmt::format("has a zero byte at {}", head.find('\0')));
+  const bool is_lines = extension == ".jsonl" || extension == ".ndjson";
+  return {path, is_lines ? DocumentFormat::kJsonLines : DocumentFormat::kText};
+}
+
+std::string document_of_line(const std::string& line, const std::string& field,
+                             const fs::path& path, std::int64_t number) {
+  const auto fail = [&](const std::string& why) {
+    throw InvalidArgument(fmt::format("{}:{}: {}", path.string(), number, why), "INVALID_ARGUMENT",
+                          {{"path", path.string()}, {"line", std::to_string(number)}});
+  };
+  // Lines with bytes that are no UTF-8 are no JSON.
+  const auto json = nlohmann::json::parse(line, nullptr, false);
+  if (json.is_discarded()) fail("the line is no JSON");
+  if (!json.is_object() || !json.contains(field) || !json.at(field).is_string())
+    fail(fmt::format("the line has no text under \"{}\"", field));
+  return json.at(field).get<std::string>();
+}
+
+void for_each_line(const base::InputFile& file,
+                   const std::function<void(const std::string& line)>& body) {
+  std::string line, part;
+  for (std::uint64_t at = 0; at < file.size(); at += part.size()) {
+    part.resize(std::min(kReadBytes, file.size() - at));
+    file.read(at, std::as_writable_bytes(std::span(part)));
+    std::size_t from = 0;
+    for (std::size_t end; (end = part.find('\n', from)) != std::string::npos; from = end + 1) {
+      body(line.append(part, from, end - from));
+      line.clear();
+    }
+    line.append(part, from);
+    if (line.size() > kMostDocumentBytes)
+      throw InvalidArgument(fmt::format("{} has a line of more than {} bytes", file.path().string(),
+                                        kMostDocumentBytes),
+                            "FILE_TOO_LARGE", {{"path", file.path().string()}});
+  }
+  if (!line.empty()) body(line);
+}
+
+}  // namespace
+
+std::vector<DocumentFile> find_document_files(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return {checked(path)};
+  std::vector<fs::path> paths;
+  fs::recursive_directory_iterator entry(path, error);
+  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+    const bool is_hidden = entry->path().filename().string().starts_with('.');
+    if (is_hidden) entry.disable_recursion_pending();
+    if (!is_hidden && !entry->is_directory()) paths.push_back(entry->path());
+  }
+  if (error) base::throw_input_error("cannot list", path, error.value());
+  std::sort(paths.begin(), paths.end());
+  if (paths.empty())
+    throw InvalidArgument(fmt::format("{} holds no files", path.string()), "NOT_TEXT",
+                          {{"path", path.string()}});
+  std::vector<DocumentFile> files;
+  for (const fs::path& file : paths) files.push_back(checked(file));
+  return files;
+}
+
+void for_each_document(const DocumentFile& file, const std::string& field,
+                       const std::function<void(std::string document)>& body) {
+  const base::InputFile input(file.path);
+  if (file.format == DocumentFormat::kText) {
+    std::string text = input.read_text(kMostDocumentBytes);
+    if (!text.empty()) body(std::move(text));
+    return;
+  }
+  std::int64_t number = 0;
+  for_each_line(input, [&](const std::string& line) {
+    ++number;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) return;
+    std::string document = document_of_line(line, field, file.path, number);
+    if (!document.empty()) body(std::move(document));
+  });
+}
+
+}  // namespace meshloom::text

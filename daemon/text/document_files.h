@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of text as documents: what is a document in which kind of file.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace meshloom::text {
+
+enum class DocumentFormat {
+  kText,       ///< the file is one document
+  kJsonLines,  ///< .jsonl, .ndjson: each line is an object, a field of which is a document
+};
+
+struct DocumentFile {
+  std::filesystem::path path;
+  DocumentFormat format = DocumentFormat::kText;
+};
+
+/// The files of `path`: itself, or all below the folder, in order of their paths, hidden ones left
+/// out. Throws NotFound or IoError, and InvalidArgument (NOT_TEXT) naming a file that holds no
+/// text: arrays (.npy, .bin, .parquet and the like), archives, and whatever has a zero byte near
+/// its beginning.
+std::vector<DocumentFile> find_document_files(const std::filesystem::path& path);
+
+/// Calls body(document) for the documents of a file, in order; empty ones are left out. `field` is
+/// that of JSON lines. Throws InvalidArgument naming file and line where a line has no such text,
+/// and (FILE_TOO_LARGE) for a document of more than 1 GiB.
+void for_each_document(const DocumentFile& file, const std::string& field,
+                       const std::function<void(std::string document)>& body);
+
+}  // namespace meshloom::text

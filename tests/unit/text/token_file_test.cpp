@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/text/token_file.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "daemon/text/pipeline_tokenizer.h"
+#include "kernels/base/error.h"
+#include "tests/support/temp_folder.h"
+
+namespace meshloom::text {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Letters a to z are 0 to 25; everything else is left out.
+PipelineTokenizer letters() {
+  nlohmann::json vocab;
+  for (char c = 'a'; c <= 'z'; ++c) vocab[std::string(1, c)] = c - 'a';
+  const nlohmann::json json = {
+      {"version", "1.0"},
+      {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", nlohmann::json::array()}}}};
+  return read_tokenizer(json, "letters");
+}
+
+std::vector<std::string> documents_of(const fs::path& path, const std::string& field = "text") {
+  std::vector<std::string> documents;
+  for (const DocumentFile& file : find_document_files(path))
+    for_each_document(file, field, [&](std::string text) { documents.push_back(std::move(text)); });
+  return documents;
+}
+
+std::string reason_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.reason();
+  }
+  return "";
+}
+
+TEST(DocumentFiles, AreTextsAndLinesOfJson) {
+  const test::TempFolder folder;
+  folder.write("b/two.txt", "second\nfile");
+  folder.write("a.jsonl",
+               "{\"text\": \"first\"}\n\n{\"text\": \"\"}\r\n{\"text\": \"l\\u00e4st\", \"n\": 1}");
+  folder.write(".hidden", "never");
+  folder.write("b/.git/x", "never");
+  folder.write("c.md", "");
+  EXPECT_EQ(documents_of(folder.path()),
+            (std::vector<std::string>{"first", "l\xC3\xA4st", "second\nfile"}));
+}
+
+TEST(DocumentFiles, OfOtherKindsAreRefusedByName) {
+  const test::TempFolder folder;
+  const std::string zero("abc\0def", 7);
+  for (const fs::path& path : {folder.write("x.npy", "text"), folder.write("x.bin", "text"),
+                               folder.write("x.json", "{}"), folder.write("x.txt", zero)})
+    EXPECT_EQ(reason_of([&] { find_document_files(path); }), "NOT_TEXT") << path;
+  EXPECT_EQ(reason_of([&] { find_document_files(folder / "nothing"); }), "NOT_FOUND");
+  for (const std::string line : {"no json", "[1]", "{\"other\": \"x\"}", "{\"text\": 5}"}) {
+    const fs::path path = folder.write("bad.jsonl", "{\"text\": \"good\"}\n" + line + "\n");
+    EXPECT_THROW(documents_of(path), InvalidArgument) << line;
+  }
+  const fs::path other = folder.write("good.jsonl", "{\"body\": \"x\"}\n");
+  EXPECT_EQ(documents_of(other, "body"), std::vector<std::string>{"x"});
+}
+
+TEST(TokenFile, HasTheTokensOfAllDocumentsInOrderWhateverTheThreads) {
+  const test::TempFolder folder;
+  std::string lines;
+  std::vector<TokenId> expected;
+  for (int i = 0; i < 500; ++i) {
+    const std::string text(static_cast<std::size_t>(1 + i % 7), static_cast<char>('a' + i % 26));
+    lines += "{\"text\": \"" + text + "\"}\n";
+    expected.insert(expected.end(), text.size(), i % 26);
+    expected.push_back(99);
+  }
+  folder.write("text/t.jsonl", lines);
+  for (const int threads : {1, 4}) {
+    TokenizeOptions options;
+    options.end = 99;
+    options.threads = threads;
+    const auto summary = write_token_file(find_document_files(folder / "text"), letters(), options,
+                                          folder / "out.bin");
+    EXPECT_EQ(summary.documents, 500);
+    EXPECT_EQ(summary.tokens, static_cast<std::int64_t>(expected.size()));
+    const TokenFile file(folder / "out.bin");
+    EXPECT_EQ(file.read(0, file.size()), expected);
+    EXPECT_EQ(file.read(file.size() - 1, 10), std::vector<TokenId>{99});
+    EXPECT_FALSE(fs::exists(folder / "out.bin.new"));
+  }
+}
+
+TEST(TokenFile, StaysWhatItWasWhenTokenizingFails) {
+  const test::TempFolder folder;
+  folder.write("out.bin", "old");
+  folder.write("text/a.txt", "abc");
+  folder.write("text/b.jsonl", "no json");
+  EXPECT_THROW(
+      write_token_file(find_document_files(folder / "text"), letters(), {}, folder / "out.bin"),
+      InvalidArgument);
+  EXPECT_THROW(write_token_file(find_document_files(folder.write("e.txt", "123")), letters(), {},
+                                folder / "out.bin"),
+               InvalidArgument);
+  EXPECT_EQ(fs::file_size(folder / "out.bin"), 3u);
+  EXPECT_FALSE(fs::exists(folder / "out.bin.new"));
+  EXPECT_THROW(TokenFile(folder / "out.bin"), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace meshloom::text
