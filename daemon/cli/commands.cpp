@@ -12,6 +12,7 @@ constexpr const char* kFooter =
     "  meshloom run list\n"
     "  meshloom generate --job job-1 --prompt \"In the beginning\"\n"
     "  meshloom model create my-model path/to/hf_folder\n"
+    "  meshloom data tokenize --tokenizer path/to/hf_folder --out data/corpus.bin corpus/\n"
     "  meshloom plan search --model llama3_8b --ranks 64 --cluster h100\n"
     "  meshloom shutdown\n"
     "Exit codes: 0 ok, 1 the job or request failed, 2 usage or config, 3 no daemon reached, 4 "
@@ -46,6 +47,7 @@ void declare_commands(CLI::App& app, CommandContext& context) {
   add_generate_command(app, context);
   add_upload_commands(app, context);
   add_model_commands(app, context);
+  add_data_commands(app, context);
   add_plan_commands(app, context);
   app.require_subcommand(1);
   app.footer(kFooter);

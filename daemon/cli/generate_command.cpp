@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -7,12 +8,15 @@
 #include "daemon/cli/generate_printer.h"
 #include "daemon/cli/interrupt.h"
 #include "daemon/cli/sampling_options.h"
+#include "daemon/text/stream_decoder.h"
+#include "daemon/text/tokenizer_folder.h"
 
 namespace meshloom::cli {
 namespace {
 
 struct GenerateOptions : SamplingOptions {
   std::string job, checkpoint, hf_folder;
+  std::string tokenizer;  ///< a local folder
 };
 
 v1::GenerateRequest make_request(const GenerateOptions& options,
@@ -41,9 +45,47 @@ std::vector<std::string> texts_of(const GenerateOptions& options,
   return texts;
 }
 
+/// Text here, token ids on the wire: puts prompts into tokens and makes the tokens that come text.
+class LocalTokenizer {
+ public:
+  LocalTokenizer(const std::string& folder, std::size_t sequences)
+      : tokenizer_(text::open_tokenizer(folder).tokenizer) {
+    decoders_.reserve(sequences);
+    for (std::size_t i = 0; i < sequences; ++i) decoders_.emplace_back(tokenizer_, true);
+  }
+
+  /// The same prompts with their template's tokens in place of their text.
+  std::vector<v1::Prompt> encoded(const std::vector<v1::Prompt>& prompts) const {
+    std::vector<v1::Prompt> tokens(prompts);
+    for (v1::Prompt& prompt : tokens) {
+      if (prompt.prompt().empty()) continue;
+      for (const text::TokenId id : tokenizer_->encode(prompt.prompt(), true))
+        prompt.add_token_ids(id);
+      prompt.clear_prompt();
+    }
+    return tokens;
+  }
+
+  void add_text(v1::GenerateResponse& response) {
+    auto& decoder = decoders_.at(static_cast<std::size_t>(response.index()));
+    response.set_text(response.done()
+                          ? decoder.finish()
+                          : decoder.add(static_cast<text::TokenId>(response.token_id())));
+  }
+
+ private:
+  std::shared_ptr<const text::Tokenizer> tokenizer_;
+  std::vector<text::StreamDecoder> decoders_;
+};
+
 ExitCode generate(Client& client, bool json, const GenerateOptions& options) {
   const std::vector<v1::Prompt> prompts = read_prompts(options.prompts);
-  const v1::GenerateRequest request = make_request(options, prompts);
+  std::optional<LocalTokenizer> tokenizer;
+  if (!options.tokenizer.empty())
+    tokenizer.emplace(options.tokenizer,
+                      prompts.size() * static_cast<std::size_t>(options.samples));
+  const v1::GenerateRequest request =
+      make_request(options, tokenizer ? tokenizer->encoded(prompts) : prompts);
   grpc::ClientContext context;
   const auto stream = client.generation().Generate(&context, request);
   const InterruptScope interrupt([&] { context.TryCancel(); });
@@ -52,6 +94,7 @@ ExitCode generate(Client& client, bool json, const GenerateOptions& options) {
   while (stream->Read(&response)) {
     if (!printer)
       printer = std::make_unique<GeneratePrinter>(json, texts_of(options, prompts), options.seed);
+    if (tokenizer) tokenizer->add_text(response);
     printer->print(response);
   }
   if (printer) printer->end();
@@ -74,10 +117,13 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
   source->add_option("--hf-folder", options->hf_folder,
                      "A Hugging Face folder below the daemon's data dir");
   source->require_option(1);
+  command->add_option("--tokenizer", options->tokenizer,
+                      "A local Hugging Face folder whose tokenizer makes prompts tokens, with its "
+                      "template, and tokens text");
   add_sampling_options(*command, *options);
   command->footer(
-      "Tokenizers are not part of this version: models whose vocabulary is not the 256 bytes take "
-      "and give token ids.\nOf several sequences each is shown whole when it has ended, in their "
+      "Without --tokenizer, models whose vocabulary is not the 256 bytes take and give token "
+      "ids.\nOf several sequences each is shown whole when it has ended, in their "
       "order; with --json each line is a token with the index of its sequence.\n"
       "Example: meshloom generate --job job-1 --prompt \"In the beginning\" --temperature 0.8");
   command->callback([&context, options] {
