@@ -32,6 +32,7 @@ int run_startup_bench(int argc, char** argv);
 /// With a daemon of its own, as the one above.
 int run_control_bench(int argc, char** argv);
 int run_upload_bench(int argc, char** argv);
+int run_tokenize_bench(int argc, char** argv);
 int run_plan_bench(int argc, char** argv);
 int run_context_plan_bench(int argc, char** argv);
 int run_dispatch_bench(int argc, char** argv);

@@ -32,6 +32,7 @@ constexpr Entry kBenchmarks[] = {
     {"plan", meshloom::bench::run_plan_bench, "redistribution plans, searched and from the cache"},
     {"control", meshloom::bench::run_control_bench, "verbs of runs that clients drive"},
     {"startup", meshloom::bench::run_startup_bench, "mpirun to a serving daemon"},
+    {"tokenize", meshloom::bench::run_tokenize_bench, "a tokenizer on a text"},
     {"upload", meshloom::bench::run_upload_bench, "an upload against what its parts cost"},
 };
 
