@@ -98,10 +98,11 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       scheduler_(ranks_.executor(), options.config.generation_share(),
                  [this] { return driver_.busy(); }),
       runs_({ranks_.executor(), turn_, run_store_, scheduler_, admission_, state_,
-             options.config.data_dir(), uploads_.transients()}),
+             options.config.data_dir(), uploads_.transients(),
+             [this] { return uploads_.uptime(); }}),
       run_service_(runs_),
       operation_service_(runs_),
-      checkpoint_service_(store_, state_),
+      checkpoint_service_(store_, runs_, state_),
       worker_service_(ranks_.executor(), ranks_.service(), ranks_.watch(),
                       {world.self, options.version, state_.root().string(),
                        [this](const std::string& cause) { request_stop(cause); }, world.flight}),
@@ -156,6 +157,7 @@ DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
   ranks_.shutdown();
   generate_service_.stop();
   operation_service_.stop();
+  checkpoint_service_.stop();
   const bool hanging = admission_.hanging() || models_.hanging();
   spdlog::info("meshloomd has stopped{}", end == LoopEnd::kStopped ? "" : " after a failure");
   return end == LoopEnd::kStopped ? DaemonEnd{0, true, hanging} : DaemonEnd{1, false, hanging};

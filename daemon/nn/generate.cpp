@@ -9,9 +9,12 @@
 namespace meshloom::nn {
 namespace {
 
-void add_eos_tokens(const ModelConfig& config, std::vector<std::int64_t>& stops) {
-  if (config.eos_token_id) stops.push_back(*config.eos_token_id);
-  stops.insert(stops.end(), config.more_eos_token_ids.begin(), config.more_eos_token_ids.end());
+bool contains(const std::vector<std::int64_t>& ids, std::int64_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+bool is_eos(const ModelConfig& config, std::int64_t id) {
+  return config.eos_token_id == id || contains(config.more_eos_token_ids, id);
 }
 
 }  // namespace
@@ -20,6 +23,8 @@ void check_generate_arguments(const ModelConfig& config, std::span<const std::in
                               const GenerateOptions& options) {
   check_sampling_options(options.sampling);
   check(options.max_tokens >= 0, "max_tokens: {} is negative", options.max_tokens);
+  for (const auto& stop : options.stop_sequences)
+    check(!stop.empty(), "stop_sequences: one of them is empty");
   check(!prompt.empty(), "prompt: at least one token is needed");
   const auto length = static_cast<std::int64_t>(prompt.size());
   check(length <= config.max_position_embeddings,
@@ -36,8 +41,7 @@ Generation::Generation(Model& model, std::vector<GenerateSequence> sequences) : 
     check_generate_arguments(config, given.prompt, given.options);
   for (GenerateSequence& given : sequences) {
     Sequence sequence{std::move(given.options), std::move(given.prompt), 0, 0, nullptr};
-    GenerateOptions& options = sequence.options;
-    if (options.stop_at_eos) add_eos_tokens(config, options.stop_tokens);
+    const GenerateOptions& options = sequence.options;
     const std::int64_t wanted =
         static_cast<std::int64_t>(sequence.tokens.size()) + options.max_tokens;
     if (options.max_tokens > 0) {
@@ -124,14 +128,27 @@ std::vector<GeneratedToken> Generation::sample_rows(const std::vector<std::size_
   return tokens;
 }
 
+FinishReason Generation::finish_of(const Sequence& sequence) const {
+  const GenerateOptions& options = sequence.options;
+  const std::int64_t last = sequence.tokens.back();
+  if (options.stop_at_eos && is_eos(model_.config(), last)) return FinishReason::kEos;
+  if (contains(options.stop_tokens, last)) return FinishReason::kStopToken;
+  const auto ends_with = [&](const std::vector<std::int64_t>& stop) {
+    const auto length = static_cast<std::int64_t>(stop.size());
+    return length <= sequence.drawn &&
+           std::equal(stop.begin(), stop.end(), sequence.tokens.end() - length);
+  };
+  const auto& stops = options.stop_sequences;
+  if (std::any_of(stops.begin(), stops.end(), ends_with)) return FinishReason::kStopSequence;
+  return sequence.drawn == options.max_tokens ? FinishReason::kLength : FinishReason::kNone;
+}
+
 void Generation::add(GeneratedToken& token) {
   Sequence& sequence = sequences_[token.sequence];
-  const GenerateOptions& options = sequence.options;
   sequence.tokens.push_back(token.id);
-  const auto& stops = options.stop_tokens;
-  token.last = ++sequence.drawn == options.max_tokens ||
-               std::find(stops.begin(), stops.end(), token.id) != stops.end();
-  if (token.last) {
+  ++sequence.drawn;
+  token.finish = finish_of(sequence);
+  if (token.last()) {
     sequence.cache.reset();
     --left_;
   }

@@ -16,8 +16,10 @@ namespace meshloom::nn {
 struct GenerateOptions {
   SamplingOptions sampling;
   std::int64_t max_tokens = 256;
-  /// Generation ends after one of these; Model::config()'s eos ids are added if `stop_at_eos`.
+  /// Generation ends after one of these, or after any of these sequences of drawn tokens; after
+  /// Model::config()'s eos ids too if `stop_at_eos`.
   std::vector<std::int64_t> stop_tokens;
+  std::vector<std::vector<std::int64_t>> stop_sequences;
   bool stop_at_eos = true;
   bool log_probs =
       false;  ///< tells those of the tokens, which takes a pass over the vocabulary each
@@ -25,6 +27,10 @@ struct GenerateOptions {
   /// drawn as if this sample had drawn them.
   std::uint64_t drawn_before = 0;
 };
+
+/// Why a sequence goes no further. An eos token counts before stop tokens, these before stop
+/// sequences, and all before the length.
+enum class FinishReason { kNone, kLength, kEos, kStopToken, kStopSequence };
 
 /// Throws InvalidArgument for an empty prompt, a token outside the vocabulary, a prompt longer than
 /// the context and options out of range.
@@ -41,10 +47,12 @@ struct GenerateSequence {
 struct GeneratedToken {
   std::size_t sequence = 0;
   std::int64_t id = 0;
-  bool last = false;  ///< of its sequence
+  FinishReason finish = FinishReason::kNone;  ///< of its sequence's last
   /// By token_log_prob: of the model's own softmax, and at the temperature that it was drawn with;
   /// 0 unless they were asked for.
   float log_prob = 0.0f, tempered_log_prob = 0.0f;
+
+  bool last() const { return finish != FinishReason::kNone; }
 };
 
 /// Sequences with prompts of any lengths, drawn pass by pass. The tokens of a sequence are those
@@ -90,6 +98,7 @@ class Generation {
   /// The next token of each of the sequences `rows`, from logits [rows, vocabulary]; not added yet.
   std::vector<GeneratedToken> sample_rows(const std::vector<std::size_t>& rows,
                                           const Tensor& logits) const;
+  FinishReason finish_of(const Sequence& sequence) const;
   /// Adds a token to its sequence, of which it may be the last.
   void add(GeneratedToken& token);
 

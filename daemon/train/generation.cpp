@@ -103,7 +103,24 @@ nn::GenerateOptions make_generate_options(const SampleStart& start) {
   options.sampling.seed = params.seed();
   options.drawn_before = start.drawn_before;
   options.log_probs = start.log_probs;
+  options.stop_tokens.assign(start.stop.token_ids().begin(), start.stop.token_ids().end());
+  for (const std::string& bytes : start.stop.strings()) {
+    std::vector<std::int64_t>& ids = options.stop_sequences.emplace_back();
+    for (const char byte : bytes) ids.push_back(static_cast<unsigned char>(byte));
+  }
+  options.stop_at_eos = !start.stop.ignore_eos();
   return options;
+}
+
+v1::FinishReason to_message(nn::FinishReason finish) {
+  switch (finish) {
+    case nn::FinishReason::kLength: return v1::FINISH_REASON_LENGTH;
+    case nn::FinishReason::kEos: return v1::FINISH_REASON_EOS;
+    case nn::FinishReason::kStopToken: return v1::FINISH_REASON_STOP_TOKEN;
+    case nn::FinishReason::kStopSequence: return v1::FINISH_REASON_STOP_STRING;
+    case nn::FinishReason::kNone: break;
+  }
+  return v1::FINISH_REASON_UNSPECIFIED;
 }
 
 }  // namespace
@@ -117,8 +134,8 @@ std::vector<nn::GenerateSequence> make_generate_sequences(const std::vector<Samp
 
 void draw_pass(nn::Generation& generation, std::vector<SampledToken>& tokens) {
   for (const nn::GeneratedToken& token : generation.advance())
-    tokens.push_back(
-        {token.sequence, token.id, token.last, token.log_prob, token.tempered_log_prob});
+    tokens.push_back({token.sequence, token.id, to_message(token.finish), token.log_prob,
+                      token.tempered_log_prob});
 }
 
 std::unique_ptr<Sample> begin_sample_on_mesh(ModelState& state,

@@ -16,6 +16,7 @@
 #include "kernels/base/error.h"
 #include "v1/config.pb.h"
 #include "v1/job.pb.h"
+#include "v1/step.pb.h"
 
 namespace meshloom::train {
 
@@ -96,17 +97,20 @@ struct SampleStart {
   v1::SamplingParams params;
   /// Tokens at the end of the prompt that another sample of the same seed has drawn.
   std::uint64_t drawn_before = 0;
-  bool log_probs = false;  ///< its tokens tell theirs
+  bool log_probs = false;    ///< its tokens tell theirs
+  v1::SampleStop stop = {};  ///< strings for models of 256 bytes alone (check_sample_stop)
 };
 
 /// One token of a sample.
 struct SampledToken {
   std::size_t sequence = 0;  ///< index in what the sample began with
   std::int64_t id = 0;
-  bool last = false;  ///< of its sequence
+  v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;  ///< of its sequence's last
   /// Under the model's own softmax over all tokens, and under that at the temperature it was drawn
   /// with (equal at 1; 0 at temperature 0). Both 0 unless the sequence began with log_probs.
   float log_prob = 0.0f, tempered_log_prob = 0.0f;
+
+  bool last() const { return finish != v1::FINISH_REASON_UNSPECIFIED; }
 };
 
 /// One or several sequences that are drawn bit by bit, each as it would be alone. Ends before the

@@ -12,6 +12,8 @@ namespace meshloom::train {
 namespace {
 
 constexpr int kDefaultTokens = 256;
+constexpr int kMostStops = 64;  // of a kind
+constexpr std::size_t kLongestStop = 1024;
 
 /// Of one position: a key and a value of each layer.
 std::int64_t cache_bytes(const nn::ModelConfig& config, std::int64_t kv_heads, DType dtype) {
@@ -78,6 +80,29 @@ std::vector<std::int64_t> prompt_tokens(const std::string& text,
                                         field, token, limits.vocab_size),
                             "TOKEN_OUT_OF_RANGE", {{"field", field}});
   return tokens;
+}
+
+void check_sample_stop(const v1::SampleStop& stop, const PromptLimits& limits,
+                       const std::string& where) {
+  const int given = std::max(stop.token_ids_size(), stop.strings_size());
+  if (given > kMostStops)
+    base::refuse_field(where, "has {} token ids or strings, at most {} are looked for", given,
+                       kMostStops);
+  for (int i = 0; i < stop.token_ids_size(); ++i)
+    if (stop.token_ids(i) < 0 || stop.token_ids(i) >= limits.vocab_size)
+      base::refuse_field(fmt::format("{}.token_ids[{}]", where, i),
+                         "{} is outside the model's vocabulary of {}", stop.token_ids(i),
+                         limits.vocab_size);
+  if (stop.strings_size() > 0 && limits.vocab_size != kByteVocabulary)
+    throw Unimplemented(
+        fmt::format("{}.strings: the model's vocabulary has {} tokens and tokenizers are not part "
+                    "of this version: give token_ids",
+                    where, limits.vocab_size),
+        "TOKENIZER_NEEDED", {{"field", where + ".strings"}});
+  for (int i = 0; i < stop.strings_size(); ++i)
+    if (stop.strings(i).empty() || stop.strings(i).size() > kLongestStop)
+      base::refuse_field(fmt::format("{}.strings[{}]", where, i), "has {} bytes, expected 1 to {}",
+                         stop.strings(i).size(), kLongestStop);
 }
 
 }  // namespace meshloom::train

@@ -8,6 +8,7 @@
 
 #include "daemon/nn/models/model_config.h"
 #include "v1/config.pb.h"
+#include "v1/step.pb.h"
 
 namespace meshloom::train {
 
@@ -33,5 +34,11 @@ PromptLimits prompt_limits(const nn::ModelConfig& config, const v1::RunConfig& r
 std::vector<std::int64_t> prompt_tokens(const std::string& text,
                                         const google::protobuf::RepeatedField<std::int64_t>& ids,
                                         const PromptLimits& limits, const std::string& where = {});
+
+/// Throws with the field, `where` and ".token_ids[2]" or ".strings[0]": InvalidArgument for ids
+/// outside the vocabulary, empty strings and more of them than are looked for; Unimplemented
+/// (TOKENIZER_NEEDED) for strings of a model whose tokens are not bytes.
+void check_sample_stop(const v1::SampleStop& stop, const PromptLimits& limits,
+                       const std::string& where);
 
 }  // namespace meshloom::train

@@ -16,6 +16,7 @@
 #include "daemon/train/resolve_plan.h"
 #include "daemon/train/resume_check.h"
 #include "daemon/train/status_agreement.h"
+#include "daemon/train/weight_snapshots.h"
 #include "daemon/train/whole_parameters.h"
 
 namespace meshloom::train {
@@ -35,6 +36,7 @@ class ModelSteppedRun final : public SteppedRun {
           load_model_config(config_.model(), options_.data_dir, options_.model_folder);
       model_ = std::make_unique<ModelRun>(resources, config_, model, std::move(mesh));
       references_ = std::make_unique<ReferenceData>(config_, model, options_.data_dir);
+      snapshots_ = std::make_unique<WeightSnapshots>(model_->state());
     });
     fill_values();
     for (const std::string& warning : model_->warnings())
@@ -55,6 +57,7 @@ class ModelSteppedRun final : public SteppedRun {
   }
 
   v1::LossOutput forward_backward(const v1::LossBatch& batch, const WholeBatch& whole) override {
+    snapshots_->use(nullptr);
     try {
       window_.check(batch);
       return call(batch, whole, options_.dropout, true);
@@ -65,6 +68,7 @@ class ModelSteppedRun final : public SteppedRun {
   }
 
   v1::LossOutput forward(const v1::LossBatch& batch, const WholeBatch& whole, bool train) override {
+    snapshots_->use(nullptr);
     return call(batch, whole, options_.dropout && train, false);
   }
 
@@ -74,6 +78,7 @@ class ModelSteppedRun final : public SteppedRun {
     const auto start = std::chrono::steady_clock::now();
     const StepValues values =
         step_values(params, config_.optimizer(), config_.training().max_norm());
+    before_write();
     double factor = 1.0;
     try {
       factor = window_.close();
@@ -95,6 +100,7 @@ class ModelSteppedRun final : public SteppedRun {
 
   void save_state(const fs::path& folder,
                   const std::map<std::string, std::string>& user_metadata) override {
+    snapshots_->use(nullptr);
     Manifest manifest;
     manifest.user_metadata = user_metadata;
     model_->save_state_at(folder, posix_file_system(), std::move(manifest));
@@ -105,32 +111,85 @@ class ModelSteppedRun final : public SteppedRun {
     run_agreed(world_, [&] {
       check_same_model(found.manifest, model_->model_config(),
                        with_optimizer ? &config_.optimizer() : nullptr, folder.string());
+      snapshots_->before_write();
       model_->load_state(found, with_optimizer);
     });
     window_ = {};
   }
 
   void export_hf(const fs::path& folder, const std::string& dtype) override {
+    snapshots_->use(nullptr);
     model_->export_hf(folder, export_dtype(dtype));
   }
 
   std::vector<v1::ParameterValue> get_parameters(const std::vector<std::string>& names) override {
+    snapshots_->use(nullptr);
     return whole_parameters(model_->state(), names);
   }
 
   void set_parameters(const std::vector<v1::ParameterValue>& values) override {
+    before_write();
     set_whole_parameters(model_->state(), values);
     model_->drop_gradients();
     window_ = {};
   }
 
-  std::unique_ptr<Sample> begin_sample(const std::vector<SampleStart>& sequences) override {
+  void keep_snapshot(const std::string& name) override {
+    snapshots_->use(nullptr);
+    snapshots_->keep(name, model_->step());
+  }
+  void drop_snapshot(const std::string& name) override { snapshots_->drop(name); }
+
+  std::unique_ptr<SteppedSample> begin_sample(const std::vector<SampleStart>& sequences,
+                                              const std::string& snapshot) override {
+    const WeightSnapshots::Handle weights = snapshot.empty() ? nullptr : snapshots_->find(snapshot);
     std::vector<SampleStart> starts = sequences;
     for (SampleStart& start : starts) start.log_probs = true;
-    return model_->begin_sample(starts);
+    return std::make_unique<OwnSample>(*this, model_->begin_sample(starts), weights);
   }
 
  private:
+  /// Ends before the run.
+  class OwnSample final : public SteppedSample {
+   public:
+    OwnSample(ModelSteppedRun& run, std::unique_ptr<Sample> sample, WeightSnapshots::Handle weights)
+        : run_(run),
+          sample_(std::move(sample)),
+          weights_(std::move(weights)),
+          writes_(run.snapshots_->writes()) {}
+
+    std::vector<SampledToken> advance(std::chrono::milliseconds budget) override {
+      run_.snapshots_->use(weights_);
+      return sample_->advance(budget);
+    }
+    bool done() const override { return sample_->done(); }
+    std::int64_t step() const override { return weights_ ? weights_->step : run_.step(); }
+    v1::LossOutput score(const v1::LossBatch& batch) override {
+      if (!weights_ && run_.snapshots_->writes() != writes_)
+        throw FailedPrecondition(
+            "the weights were overwritten while the sample was drawn: draw from saved weights "
+            "(SaveWeights in memory) to have log-probs of Forward beside training",
+            "WEIGHTS_STALE", {{"step", std::to_string(run_.step())}});
+      const TokenLoss loss = check_loss_batch(batch, run_.limits());
+      run_.snapshots_->use(weights_);
+      return run_.run_call(batch, whole_batch(loss, batch), false, false);
+    }
+
+   private:
+    ModelSteppedRun& run_;
+    const std::unique_ptr<Sample> sample_;
+    const WeightSnapshots::Handle weights_;
+    const std::int64_t writes_;
+  };
+
+  /// The weights are about to be overwritten. What fails on a rank is thrown by all, before.
+  void before_write() {
+    if (snapshots_->to_be_copied())
+      run_agreed(world_, [&] { snapshots_->before_write(); });
+    else
+      snapshots_->before_write();
+  }
+
   void fill_values() {
     if (!options_.state_folder.empty())
       return load_state(options_.state_folder, options_.with_optimizer);
@@ -191,6 +250,7 @@ class ModelSteppedRun final : public SteppedRun {
   SteppedRunOptions options_;
   std::unique_ptr<ModelRun> model_;
   std::unique_ptr<ReferenceData> references_;
+  std::unique_ptr<WeightSnapshots> snapshots_;
   GradientWindow window_;
   std::vector<std::string> notes_;
 };

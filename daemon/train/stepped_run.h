@@ -40,6 +40,17 @@ v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, int world_size,
                                      std::vector<std::string>* warnings = nullptr,
                                      int ranks_per_host = 0);
 
+/// A sample of a run that is driven by verbs; all its tokens tell their log-probs.
+class SteppedSample : public Sample {
+ public:
+  /// Optimizer steps behind the weights that the next advance() draws from.
+  virtual std::int64_t step() const = 0;
+  /// What SteppedRun::forward returns of a batch whose data all ranks have, under the weights that
+  /// were drawn from. Throws FailedPrecondition (WEIGHTS_STALE) if these were the run's own and
+  /// were overwritten since.
+  virtual v1::LossOutput score(const v1::LossBatch&) = 0;
+};
+
 /// Every rank of the world calls the same verbs with equal arguments in the same order; of a batch
 /// rank 0 has all data and the others have what they compute (rank_part). A verb may
 /// throw on one rank alone; the caller brings that to all of them (run_in_step). What all ranks
@@ -94,8 +105,16 @@ class SteppedRun {
   /// before anything is written. Gradients since the last optim_step are dropped.
   virtual void set_parameters(const std::vector<v1::ParameterValue>& values) = 0;
 
-  /// As Run::begin_sample, with log-probs.
-  virtual std::unique_ptr<Sample> begin_sample(const std::vector<SampleStart>& sequences) = 0;
+  /// Keeps the weights as they are under a name; copied when they are about to be overwritten.
+  /// Throws AlreadyExists.
+  virtual void keep_snapshot(const std::string& name) = 0;
+  /// Nothing for a name that is not there. Samples that draw from it go on.
+  virtual void drop_snapshot(const std::string& name) = 0;
+
+  /// As Run::begin_sample. Draws from the snapshot, or, where that is empty, from the run's weights
+  /// as they are at each advance(). Throws FailedPrecondition (SNAPSHOT_STALE).
+  virtual std::unique_ptr<SteppedSample> begin_sample(const std::vector<SampleStart>& sequences,
+                                                      const std::string& snapshot) = 0;
 };
 
 }  // namespace meshloom::train

@@ -45,6 +45,9 @@ class Admission {
   virtual std::filesystem::path model_folder(const v1::RunConfig& resolved) = 0;
   /// What the model of a resolved config can continue.
   virtual train::PromptLimits prompt_limits(const v1::RunConfig& resolved) = 0;
+  /// Counts the memory of a copy of the weights of a run that has the ranks until the result is let
+  /// go. Throws ResourceExhausted.
+  virtual std::shared_ptr<const void> hold_snapshot(const v1::RunConfig& resolved) = 0;
   /// Counts the memory of caches until the result is let go. Throws ResourceExhausted.
   virtual std::shared_ptr<const void> hold_cache(const CacheNeed& need) = 0;
 };

@@ -238,7 +238,7 @@ void JobAttempt::write_sample() {
   const train::SampleStart start{
       train::prompt_tokens(sample.prompt(), sample.token_ids(), limits_, "run.sample."),
       sample.params()};
-  run_.begin_sample(kJobSample, "", {start}).get();
+  run_.begin_sample(kJobSample, {}, {start}).get();
   const bool bytes = limits_.vocab_size == train::kByteVocabulary;
   ByteText text;
   std::string shown = sample.prompt();

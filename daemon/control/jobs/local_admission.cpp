@@ -7,6 +7,7 @@
 #include "daemon/control/jobs/resume_source.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/plan/job_memory.h"
+#include "daemon/train/dtype_choice.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/paths.h"
 #include "daemon/train/run.h"
@@ -121,6 +122,18 @@ std::filesystem::path LocalAdmission::find_hf_folder(const std::string& name) {
 train::PromptLimits LocalAdmission::prompt_limits(const v1::RunConfig& resolved) {
   return calls_.run<train::PromptLimits>(
       [this, resolved] { return train::prompt_limits(load_config(resolved.model()), resolved); });
+}
+
+std::shared_ptr<const void> LocalAdmission::hold_snapshot(const v1::RunConfig& resolved) {
+  return calls_.run<std::shared_ptr<const void>>([this, resolved] {
+    const std::int64_t model =
+        nn::parameter_count(load_config(resolved.model())) *
+        static_cast<std::int64_t>(dtype_size(train::dtype_of(resolved.plan())));
+    const v1::Mesh& mesh = resolved.mesh();
+    const std::int64_t shards = std::max(1, mesh.fsdp()) * std::max(1, mesh.tp());
+    const int ranks = options_.hosts.front().ranks;
+    return memory_.hold_source((model * ranks + shards - 1) / shards, job_bytes());
+  });
 }
 
 std::shared_ptr<const void> LocalAdmission::hold_cache(const CacheNeed& need) {

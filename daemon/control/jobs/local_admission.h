@@ -41,6 +41,7 @@ class LocalAdmission final : public Admission {
   std::filesystem::path find_hf_folder(const std::string& name) override;
   std::filesystem::path model_folder(const v1::RunConfig& resolved) override;
   train::PromptLimits prompt_limits(const v1::RunConfig& resolved) override;
+  std::shared_ptr<const void> hold_snapshot(const v1::RunConfig& resolved) override;
   std::shared_ptr<const void> hold_cache(const CacheNeed& need) override;
   /// A model for generation, with the memory that it is counted by. Under no limit of time: models
   /// are large.

@@ -2,6 +2,7 @@
 #include "daemon/control/jobs/sample_scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
@@ -87,12 +88,7 @@ std::vector<SampleScheduler::Slice> SampleScheduler::submit(const std::vector<Sa
       continue;
     }
     try {
-      const RunClient run(executor_, sample->task.run);
-      std::optional<Answer<void>> begin;
-      if (!sample->begun)
-        begin = run.begin_sample(sample->number, sample->task.source, sample->task.sequences);
-      sample->begun = true;
-      slices.push_back({sample, begin, run.advance_sample(sample->number, kSampleSlice)});
+      slices.push_back(submit_one(sample));
     } catch (...) {
       sample->over = true;
       sample->error = std::current_exception();
@@ -101,27 +97,50 @@ std::vector<SampleScheduler::Slice> SampleScheduler::submit(const std::vector<Sa
   return slices;
 }
 
+SampleScheduler::Slice SampleScheduler::submit_one(const SamplePtr& sample) {
+  const RunClient run(executor_, sample->task.run);
+  Slice slice{sample, {}, {}, {}};
+  if (sample->drawn) {
+    slice.score = run.score_sample(sample->number, sample->task.to_score());
+    return slice;
+  }
+  if (!sample->begun)
+    slice.begin = run.begin_sample(sample->number, sample->task.origin, sample->task.sequences);
+  sample->begun = true;
+  slice.advance = run.advance_sample(sample->number, kSampleSlice);
+  return slice;
+}
+
 void SampleScheduler::collect(const Slice& slice) {
   Sample& sample = *slice.sample;
   try {
     if (slice.begin) slice.begin->get();
-    const v1::AdvanceSampleResult result = slice.advance.get();
-    if (result.seconds() > 0) {
-      const auto time = std::chrono::duration_cast<Clock::duration>(
-          std::chrono::duration<double>(result.seconds()));
-      share_.spent(time, Clock::now());
-      // A slow one counts for a while, so that several at once take no longer than was thought.
-      slice_time_ = std::max<Clock::duration>({kSampleSlice, time, (slice_time_ * 7 + time) / 8});
+    if (slice.advance) collect_tokens(sample, slice.advance->get());
+    if (slice.score) {
+      const v1::LossOutput output = slice.score->get();
+      if (!std::exchange(sample.over, true)) sample.task.scored(output);
     }
-    for (const v1::SampledToken& token : result.tokens())
-      sample.channel->token({token.token_id(), result.weights_step(),
-                             static_cast<std::size_t>(token.sequence()), token.last(),
-                             token.logprob(), token.tempered_logprob()});
-    if (result.done()) sample.over = true;
   } catch (...) {
     if (!sample.over) sample.error = std::current_exception();
     sample.over = true;
   }
+}
+
+void SampleScheduler::collect_tokens(Sample& sample, const v1::AdvanceSampleResult& result) {
+  if (result.seconds() > 0) {
+    const auto time = std::chrono::duration_cast<Clock::duration>(
+        std::chrono::duration<double>(result.seconds()));
+    share_.spent(time, Clock::now());
+    // A slow one counts for a while, so that several at once take no longer than was thought.
+    slice_time_ = std::max<Clock::duration>({kSampleSlice, time, (slice_time_ * 7 + time) / 8});
+  }
+  for (const v1::SampledToken& token : result.tokens())
+    sample.channel->token({token.token_id(), result.weights_step(),
+                           static_cast<std::size_t>(token.sequence()), token.finish_reason(),
+                           token.logprob(), token.tempered_logprob()});
+  if (!result.done()) return;
+  sample.drawn = true;
+  if (!sample.task.to_score) sample.over = true;
 }
 
 void SampleScheduler::requeue(const std::vector<SamplePtr>& turns) {

@@ -24,8 +24,13 @@ namespace meshloom::control {
 /// What to draw from: a run of the ranks, or a source that rank 0 has loaded.
 struct SampleTask {
   std::string run;
-  std::string source;  ///< if run is empty
+  RunClient::SampleOrigin origin;
   std::vector<train::SampleStart> sequences;
+  /// Of a run that a client drives: asked once all is drawn for what Forward is to compute, and
+  /// told its output before the channel ends. Neither if `to_score` is empty. Called by the
+  /// scheduler's thread.
+  std::function<v1::LossBatch()> to_score = {};
+  std::function<void(const v1::LossOutput&)> scored = {};
 };
 
 /// A sample draws for about as long; one pass of its model may take longer.
@@ -53,6 +58,7 @@ class SampleScheduler {
     SampleTask task;
     std::shared_ptr<TokenChannel> channel;
     bool begun = false;
+    bool drawn = false;  ///< all of it
     bool over = false;
     std::exception_ptr error;  ///< that it is over with
   };
@@ -60,7 +66,8 @@ class SampleScheduler {
   struct Slice {
     SamplePtr sample;
     std::optional<Answer<void>> begin;  ///< unless it was begun before
-    Answer<v1::AdvanceSampleResult> advance;
+    std::optional<Answer<v1::AdvanceSampleResult>> advance;
+    std::optional<Answer<v1::LossOutput>> score;  ///< instead of the two
   };
 
   void run();
@@ -69,7 +76,9 @@ class SampleScheduler {
   std::vector<SamplePtr> next_turns();
   void wait_for_room(std::unique_lock<std::mutex>& lock);
   std::vector<Slice> submit(const std::vector<SamplePtr>& turns);
+  Slice submit_one(const SamplePtr& sample);
   void collect(const Slice& slice);
+  void collect_tokens(Sample& sample, const v1::AdvanceSampleResult& result);
   /// Samples that are over leave, the others queue again, in the order of their turns.
   void requeue(const std::vector<SamplePtr>& turns);
   void end(const Sample& sample) noexcept;

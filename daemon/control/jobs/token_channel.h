@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "v1/step.pb.h"
+
 namespace meshloom::control {
 
 /// Tokens that one request may ask for, all of its sequences together.
@@ -18,8 +20,10 @@ struct DrawnToken {
   std::int64_t id = 0;
   std::int64_t weights_step = 0;  ///< optimizer steps behind the weights; 0: not known
   std::size_t sequence = 0;       ///< of the sample's task
-  bool last = false;              ///< of its sequence
-  float log_prob = 0.0f, tempered_log_prob = 0.0f;  ///< as of train::SampledToken
+  v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;  ///< of its sequence's last
+  float log_prob = 0.0f, tempered_log_prob = 0.0f;          ///< as of train::SampledToken
+
+  bool last() const { return finish != v1::FINISH_REASON_UNSPECIFIED; }
 };
 
 /// Holds at most kMostTokens, so nobody waits for a client. Any thread may call any method.

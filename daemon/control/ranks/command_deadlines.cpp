@@ -90,6 +90,9 @@ double CommandDeadlines::seconds(const v1::RankCommand& command, const RunSize& 
     case v1::RankCommand::kLoss:
       return 4 * size.token_flops * tokens_of(command.loss().batch(), size.longest) /
              kFlopsPerSecond;
+    case v1::RankCommand::kScoreSample:
+      return size.token_flops * tokens_of(command.score_sample().batch(), size.longest) /
+             kFlopsPerSecond;
     case v1::RankCommand::kAdvanceSample: return forward;  // of one pass, which is progress
     default: return files;
   }

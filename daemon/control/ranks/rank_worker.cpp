@@ -107,6 +107,8 @@ void RankWorker::dispatch(const v1::RankCommand& command, v1::RankResult* result
     case v1::RankCommand::kSample: return begin_sample(command.sample());
     case v1::RankCommand::kAdvanceSample:
       return advance_sample(command.advance_sample(), result->mutable_advance_sample());
+    case v1::RankCommand::kScoreSample:
+      return score_sample(command.score_sample(), result->mutable_loss());
     case v1::RankCommand::kEndSample: samples_.erase(command.end_sample().sample()); return;
     case v1::RankCommand::kRecover: return recover(command.recover());
     case v1::RankCommand::kDeleteRun: return delete_run(command.delete_run().run());
@@ -206,13 +208,20 @@ void RankWorker::begin_sample(const v1::SampleCommand& command) {
   for (const v1::SampleSequence& sequence : command.sequences())
     starts.push_back({{sequence.token_ids().begin(), sequence.token_ids().end()},
                       sequence.params(),
-                      static_cast<std::uint64_t>(sequence.drawn_before())});
+                      static_cast<std::uint64_t>(sequence.drawn_before()),
+                      false,
+                      sequence.stop()});
   LiveSample sample{command.run(), nullptr, nullptr};
   if (!command.run().empty()) {
     LiveRun& target = live(command.run());
     factory_.run_in_step([&] {
-      sample.sample =
-          target.job ? target.job->begin_sample(starts) : target.stepped->begin_sample(starts);
+      if (target.job) {
+        sample.sample = target.job->begin_sample(starts);
+        return;
+      }
+      auto stepped = target.stepped->begin_sample(starts, command.snapshot());
+      sample.stepped = stepped.get();
+      sample.sample = std::move(stepped);
     });
   } else if (sources_) {
     sample.source = sources_->find(command.source());
@@ -221,16 +230,30 @@ void RankWorker::begin_sample(const v1::SampleCommand& command) {
   samples_[command.sample()] = std::move(sample);
 }
 
+RankWorker::LiveSample& RankWorker::live_sample(std::int64_t number) {
+  const auto found = samples_.find(number);
+  if (found == samples_.end())
+    throw RunGone(fmt::format("sample {} has ended with its run on rank {}", number, rank_));
+  return found->second;
+}
+
+std::int64_t RankWorker::step_of(const LiveSample& sample) {
+  if (sample.run.empty()) return sample.source ? sample.source->step() : 0;
+  const std::int64_t step = live(sample.run).step();
+  return sample.stepped ? sample.stepped->step() : step;
+}
+
+void RankWorker::score_sample(const v1::ScoreSampleCommand& command, v1::LossOutput* result) {
+  LiveSample& sample = live_sample(command.sample());
+  live(sample.run);
+  check_internal(sample.stepped != nullptr, "sample {} is not of a client's run", command.sample());
+  factory_.run_in_step([&] { *result = sample.stepped->score(command.batch()); });
+}
+
 void RankWorker::advance_sample(const v1::AdvanceSampleCommand& command,
                                 v1::AdvanceSampleResult* result) {
-  const auto found = samples_.find(command.sample());
-  if (found == samples_.end())
-    throw RunGone(
-        fmt::format("sample {} has ended with its run on rank {}", command.sample(), rank_));
-  LiveSample& sample = found->second;
-  const std::int64_t step = !sample.run.empty() ? live(sample.run).step()
-                            : sample.source     ? sample.source->step()
-                                                : 0;
+  LiveSample& sample = live_sample(command.sample());
+  const std::int64_t step = step_of(sample);
   if (!sample.sample) return;
   const auto begin = std::chrono::steady_clock::now();
   const std::chrono::milliseconds budget(command.budget_ms());
@@ -244,7 +267,7 @@ void RankWorker::advance_sample(const v1::AdvanceSampleCommand& command,
     v1::SampledToken& told = *result->add_tokens();
     told.set_token_id(token.id);
     told.set_sequence(static_cast<int>(token.sequence));
-    told.set_last(token.last);
+    told.set_finish_reason(token.finish);
     told.set_logprob(token.log_prob);
     told.set_tempered_logprob(token.tempered_log_prob);
   }

@@ -37,9 +37,10 @@ class RankWorker {
     std::int64_t step() const { return job ? job->step() : stepped->step(); }
   };
   struct LiveSample {
-    std::string run;                         ///< empty: of a source
-    std::shared_ptr<train::Sampler> source;  ///< null on other ranks
-    std::unique_ptr<train::Sample> sample;   ///< null if nothing is drawn on this rank
+    std::string run;                          ///< empty: of a source
+    std::shared_ptr<train::Sampler> source;   ///< null on other ranks
+    std::unique_ptr<train::Sample> sample;    ///< null if nothing is drawn on this rank
+    train::SteppedSample* stepped = nullptr;  ///< the same, of a run that a client drives
   };
 
   void recover(const v1::RecoverCommand& command);
@@ -53,7 +54,10 @@ class RankWorker {
   void export_run(const v1::ExportCommand& command);
   void delete_run(const std::string& name);
   void begin_sample(const v1::SampleCommand& command);
+  LiveSample& live_sample(std::int64_t number);
+  std::int64_t step_of(const LiveSample& sample);
   void advance_sample(const v1::AdvanceSampleCommand& command, v1::AdvanceSampleResult* result);
+  void score_sample(const v1::ScoreSampleCommand& command, v1::LossOutput* result);
   LiveRun& live(const std::string& name);
   /// The run of a job. Throws FailedPrecondition for one that a client drives.
   train::Run& live_job(const std::string& name);

@@ -151,18 +151,34 @@ Answer<void> RunClient::set_parameters(v1::SetParametersCommand command) const {
   return submit(std::move(verb));
 }
 
-Answer<void> RunClient::begin_sample(std::int64_t sample, const std::string& source,
+Answer<void> RunClient::keep_snapshot(const std::string& name) const {
+  v1::RankCommand command;
+  command.mutable_keep_snapshot()->set_run(run_);
+  command.mutable_keep_snapshot()->set_name(name);
+  return submit(std::move(command));
+}
+
+Answer<void> RunClient::drop_snapshot(const std::string& name) const {
+  v1::RankCommand command;
+  command.mutable_drop_snapshot()->set_run(run_);
+  command.mutable_drop_snapshot()->set_name(name);
+  return submit(std::move(command));
+}
+
+Answer<void> RunClient::begin_sample(std::int64_t sample, const SampleOrigin& origin,
                                      const std::vector<train::SampleStart>& sequences) const {
   v1::RankCommand command;
   v1::SampleCommand& verb = *command.mutable_sample();
   verb.set_sample(sample);
   verb.set_run(run_);
-  verb.set_source(source);
+  verb.set_source(origin.source);
+  verb.set_snapshot(origin.snapshot);
   for (const train::SampleStart& start : sequences) {
     v1::SampleSequence& sequence = *verb.add_sequences();
     sequence.mutable_token_ids()->Add(start.prompt.begin(), start.prompt.end());
     *sequence.mutable_params() = start.params;
     sequence.set_drawn_before(static_cast<std::int64_t>(start.drawn_before));
+    *sequence.mutable_stop() = start.stop;
   }
   return submit(std::move(command));
 }
@@ -176,6 +192,16 @@ Answer<v1::AdvanceSampleResult> RunClient::advance_sample(std::int64_t sample,
   verb.set_budget_ms(static_cast<std::int32_t>(budget.count()));
   return {executor_, executor_.submit(std::move(command)),
           [](v1::RankResult result) { return std::move(*result.mutable_advance_sample()); }};
+}
+
+Answer<v1::LossOutput> RunClient::score_sample(std::int64_t sample, v1::LossBatch batch) const {
+  v1::RankCommand command;
+  v1::ScoreSampleCommand& verb = *command.mutable_score_sample();
+  verb.set_run(run_);
+  verb.set_sample(sample);
+  *verb.mutable_batch() = std::move(batch);
+  return {executor_, executor_.submit(std::move(command)),
+          [](v1::RankResult result) { return std::move(*result.mutable_loss()); }};
 }
 
 Answer<void> RunClient::end_sample(std::int64_t sample) const {

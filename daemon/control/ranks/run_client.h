@@ -74,12 +74,22 @@ class RunClient {
   Answer<v1::ParametersOutput> get_parameters(v1::GetParametersCommand command) const;
   Answer<void> set_parameters(v1::SetParametersCommand command) const;
 
+  Answer<void> keep_snapshot(const std::string& name) const;
+  Answer<void> drop_snapshot(const std::string& name) const;
+
+  /// What a sample is drawn from, beside the run.
+  struct SampleOrigin {
+    std::string source;    ///< if there is no run
+    std::string snapshot;  ///< of the run; empty: its weights as they are
+  };
   /// Begins a sample, which draws nothing until it is advanced. `sample` is a number that no other
-  /// sample has; `source` is where it is drawn from if there is no run.
-  Answer<void> begin_sample(std::int64_t sample, const std::string& source,
+  /// sample has.
+  Answer<void> begin_sample(std::int64_t sample, const SampleOrigin& origin,
                             const std::vector<train::SampleStart>& sequences) const;
   Answer<v1::AdvanceSampleResult> advance_sample(std::int64_t sample,
                                                  std::chrono::milliseconds budget) const;
+  /// Of a run that a client drives: Forward under the weights that the sample draws from.
+  Answer<v1::LossOutput> score_sample(std::int64_t sample, v1::LossBatch batch) const;
   Answer<void> end_sample(std::int64_t sample) const;
 
  private:

@@ -39,6 +39,8 @@ void run_stepped_verb(train::SteppedRun& run, const v1::RankCommand& command,
       const auto& values = command.set_parameters().parameters();
       return run.set_parameters({values.begin(), values.end()});
     }
+    case v1::RankCommand::kKeepSnapshot: return run.keep_snapshot(command.keep_snapshot().name());
+    case v1::RankCommand::kDropSnapshot: return run.drop_snapshot(command.drop_snapshot().name());
     default: throw InternalError("no verb of a run that a client drives");
   }
 }

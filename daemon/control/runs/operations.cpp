@@ -17,8 +17,12 @@ constexpr std::chrono::hours kLongest{7 * 24};
       "OPERATION_NOT_FOUND", {{"operation", name.substr(0, 200)}});
 }
 
-std::size_t size_of(const std::shared_ptr<const v1::VerbResult>& result) {
+std::size_t size_of(const Operations::Result& result) {
   return result ? result->ByteSizeLong() : 0;
+}
+
+void call_all(const std::vector<std::function<void()>>& calls) {
+  for (const auto& call : calls) call();
 }
 
 }  // namespace
@@ -43,7 +47,7 @@ const Operations::Entry& Operations::entry(const std::string& name) const {
 }
 
 v1::Operation Operations::add(const std::string& run, const std::string& name,
-                              const std::string& verb) {
+                              const std::string& verb, Progress progress) {
   const std::lock_guard lock(mutex_);
   if (bytes_ > most_bytes_) make_room();
   if (bytes_ > most_bytes_)
@@ -53,82 +57,101 @@ v1::Operation Operations::add(const std::string& run, const std::string& name,
             "(WaitOperation, ReadResult)",
             bytes_, most_bytes_),
         "RESULTS_FULL", {{"bytes", std::to_string(bytes_)}});
+  OfRun& of_run = runs_[run];
+  prune(of_run);
   Entry& fresh = entries_[name];
   fresh.operation.set_name(name);
   fresh.operation.set_state(v1::OPERATION_STATE_WAITING);
   fresh.operation.set_verb(verb);
   fresh.run = run;
+  fresh.progress = std::move(progress);
   fresh.number = next_number_++;
   fresh.taken = Clock::now();
-  OfRun& of_run = runs_[run];
   of_run.names[fresh.number] = name;
   ++of_run.open;
   return fresh.view();
 }
 
-bool Operations::begin(const std::string& name) {
-  const std::lock_guard lock(mutex_);
+bool Operations::begin(const std::string& name, std::function<void()> stop) {
+  std::unique_lock lock(mutex_);
   Entry& begun = entry(name);
   if (begun.has_ended()) return false;
   begun.operation.set_state(v1::OPERATION_STATE_RUNNING);
+  begun.begun = true;
+  begun.stop = std::move(stop);
+  const Calls calls = calls_of(begun);
+  lock.unlock();
+  call_all(calls);
   return true;
 }
 
-Operations::Waiters Operations::end(Entry& over, v1::OperationState state,
-                                    const v1::ErrorDetails* error,
-                                    std::shared_ptr<const v1::VerbResult> result) {
-  if (over.has_ended()) return {};
+void Operations::progressed(const std::string& name) {
+  std::unique_lock lock(mutex_);
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) return;
+  const Calls calls = calls_of(found->second);
+  lock.unlock();
+  call_all(calls);
+}
+
+Operations::Calls Operations::calls_of(const Entry& changed) {
+  Calls calls;
+  for (const auto& [number, waiter] : changed.waiters)
+    if (!waiter.at_end || changed.has_ended()) calls.push_back(waiter.call);
+  return calls;
+}
+
+Operations::Calls Operations::end(Entry& over, v1::OperationState state,
+                                  const v1::ErrorDetails* error, Result result) {
   over.operation.set_state(state);
   over.operation.set_result_bytes(static_cast<std::int64_t>(size_of(result)));
   if (error) *over.operation.mutable_error() = *error;
   over.ended = Clock::now();
   over.result = std::move(result);
+  if (!over.result) over.progress.reset();
+  over.stop = nullptr;
   bytes_ += size_of(over.result);
-  Waiters waiters = std::exchange(over.waiters, {});
   --runs_[over.run].open;
-  return waiters;
+  return calls_of(over);
 }
 
-void Operations::notify(const Waiters& waiters) {
-  for (const auto& [number, waiter] : waiters) waiter();
-}
-
-void Operations::succeed(const std::string& name, v1::VerbResult result) {
-  auto shared = std::make_shared<const v1::VerbResult>(std::move(result));
+void Operations::end_kept(const std::string& name, v1::OperationState state,
+                          const v1::ErrorDetails* error, Result result) {
   std::unique_lock lock(mutex_);
-  Entry& over = entry(name);
-  const Waiters waiters = end(over, v1::OPERATION_STATE_SUCCEEDED, nullptr, std::move(shared));
-  prune(runs_[over.run]);
+  const auto found = entries_.find(name);
+  if (found == entries_.end() || found->second.has_ended()) return;
+  const Calls calls = end(found->second, state, error, std::move(result));
   lock.unlock();
-  notify(waiters);
+  call_all(calls);
+}
+
+void Operations::succeed(const std::string& name, Result result) {
+  end_kept(name, v1::OPERATION_STATE_SUCCEEDED, nullptr, std::move(result));
 }
 
 void Operations::fail(const std::string& name, const v1::ErrorDetails& error) {
-  std::unique_lock lock(mutex_);
-  Entry& over = entry(name);
-  const Waiters waiters = end(over, v1::OPERATION_STATE_FAILED, &error, nullptr);
-  prune(runs_[over.run]);
-  lock.unlock();
-  notify(waiters);
+  end_kept(name, v1::OPERATION_STATE_FAILED, &error, nullptr);
 }
 
 v1::Operation Operations::cancel(const std::string& name) {
   std::unique_lock lock(mutex_);
   Entry& cancelled = entry(name);
   const v1::OperationState state = cancelled.operation.state();
-  if (state == v1::OPERATION_STATE_RUNNING)
+  if (state == v1::OPERATION_STATE_RUNNING && !cancelled.stop)
     throw FailedPrecondition(fmt::format("operation \"{}\" has begun already", name),
                              "OPERATION_BEGUN", {{"operation", name}});
   if (state == v1::OPERATION_STATE_SUCCEEDED || state == v1::OPERATION_STATE_FAILED)
     throw FailedPrecondition(fmt::format("operation \"{}\" has ended already", name),
                              "OPERATION_ENDED", {{"operation", name}});
+  if (state == v1::OPERATION_STATE_CANCELLED) return cancelled.view();
   const v1::ErrorDetails error =
       to_details(Cancelled("its client has cancelled it", "CANCELLED_BY_CLIENT"));
-  const Waiters waiters = end(cancelled, v1::OPERATION_STATE_CANCELLED, &error, nullptr);
+  const std::function<void()> stop = std::exchange(cancelled.stop, nullptr);
+  const Calls calls = end(cancelled, v1::OPERATION_STATE_CANCELLED, &error, nullptr);
   v1::Operation seen = cancelled.view();
-  prune(runs_[cancelled.run]);
   lock.unlock();
-  notify(waiters);
+  if (stop) stop();
+  call_all(calls);
   return seen;
 }
 
@@ -158,18 +181,31 @@ std::int64_t Operations::open_of(const std::string& run) const {
   return found == runs_.end() ? 0 : found->second.open;
 }
 
+std::int64_t Operations::add_waiter(Entry& waited, Waiter waiter) {
+  const std::int64_t number = next_number_++;
+  waited.waiters.emplace(number, std::move(waiter));
+  return number;
+}
+
 std::int64_t Operations::when_ended(const std::string& name, std::function<void()> ended) {
   {
     const std::lock_guard lock(mutex_);
     Entry& waited = entry(name);
-    if (!waited.has_ended()) {
-      const std::int64_t number = next_number_++;
-      waited.waiters.emplace(number, std::move(ended));
-      return number;
-    }
+    if (!waited.has_ended()) return add_waiter(waited, {std::move(ended), true});
   }
   ended();
   return 0;
+}
+
+std::int64_t Operations::watch(const std::string& name, std::function<void()> changed) {
+  const std::lock_guard lock(mutex_);
+  return add_waiter(entry(name), {std::move(changed), false});
+}
+
+Operations::Seen Operations::look(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  const Entry& seen = entry(name);
+  return {seen.view(), seen.begun, seen.progress};
 }
 
 void Operations::forget_waiter(const std::string& name, std::int64_t waiter) {
@@ -195,7 +231,7 @@ std::pair<std::vector<v1::Operation>, std::int64_t> Operations::list(const std::
   return {std::move(seen), 0};
 }
 
-std::shared_ptr<const v1::VerbResult> Operations::result(const std::string& name) const {
+Operations::Result Operations::result(const std::string& name) const {
   const std::lock_guard lock(mutex_);
   return entry(name).result;
 }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/control/runs/sample_progress.h"
 #include "v1/run.pb.h"
 
 namespace meshloom::control {
@@ -21,7 +22,7 @@ namespace meshloom::control {
 ///
 /// An operation whose result was not told yet stays until its run is closed; what was told, or is
 /// of a closed run, stays while it is among the newest kKept of its run, younger than a week, and
-/// there is room for new results.
+/// there is room for new results; while somebody waits for it or watches it, it stays in any case.
 class Operations {
  public:
   static constexpr std::size_t kKept = 1000;
@@ -30,12 +31,19 @@ class Operations {
   /// `most_bytes`: of all results that were not told together, beyond which no operation is taken.
   explicit Operations(std::size_t most_bytes) : most_bytes_(most_bytes) {}
 
+  using Progress = std::shared_ptr<const SampleProgress>;
+  using Result = std::shared_ptr<const v1::VerbResult>;
+
   /// A new one, WAITING. Throws ResourceExhausted (RESULTS_FULL).
-  v1::Operation add(const std::string& run, const std::string& name, const std::string& verb);
-  /// The ranks have it: it cannot be cancelled any more. False if it has ended.
-  bool begin(const std::string& name);
-  // Ends it; nothing happens if it has ended.
-  void succeed(const std::string& name, v1::VerbResult result);
+  v1::Operation add(const std::string& run, const std::string& name, const std::string& verb,
+                    Progress progress = nullptr);
+  /// The ranks have it. From here on it can be cancelled only by `stop`, which is called once for
+  /// that, after the operation has ended, and must not block. False if it has ended.
+  bool begin(const std::string& name, std::function<void()> stop = {});
+  /// Its progress has grown: tells those who watch it.
+  void progressed(const std::string& name);
+  // Ends it; nothing happens if it has ended. A result is never null.
+  void succeed(const std::string& name, Result result);
   void fail(const std::string& name, const v1::ErrorDetails& error);
   /// Throws FailedPrecondition (OPERATION_BEGUN, OPERATION_ENDED).
   v1::Operation cancel(const std::string& name);
@@ -47,15 +55,24 @@ class Operations {
   /// Operations of the run that have not ended.
   std::int64_t open_of(const std::string& run) const;
   /// Calls `ended` once the operation has ended, at once if it has, from the thread that ends it.
-  /// It must not block. Returns a number for forget_waiter.
+  /// It must not block. Returns a number for forget_waiter, 0 if it had ended.
   std::int64_t when_ended(const std::string& name, std::function<void()> ended);
+  /// Calls `changed` after each change of the operation and its progress, from the thread that
+  /// makes it. It must not block. Returns a number for forget_waiter.
+  std::int64_t watch(const std::string& name, std::function<void()> changed);
   void forget_waiter(const std::string& name, std::int64_t waiter);
+  struct Seen {
+    v1::Operation operation;  ///< without its result
+    bool begun = false;       ///< it was RUNNING once
+    Progress progress;        ///< of a sample, unless it has failed
+  };
+  Seen look(const std::string& name) const;
   /// Up to `size` operations of a run after `position` (0 at first), oldest first, without results;
   /// the position to go on from, 0 at the end.
   std::pair<std::vector<v1::Operation>, std::int64_t> list(const std::string& run,
                                                            std::int64_t position, int size) const;
   /// Null if it has none. Told once `told` is called.
-  std::shared_ptr<const v1::VerbResult> result(const std::string& name) const;
+  Result result(const std::string& name) const;
   void told(const std::string& name);
   /// Results that were not told may go from here on.
   void close_run(const std::string& run);
@@ -64,18 +81,25 @@ class Operations {
 
  private:
   using Clock = std::chrono::steady_clock;
-  using Waiters = std::map<std::int64_t, std::function<void()>>;
+  struct Waiter {
+    std::function<void()> call;
+    bool at_end = false;  ///< is called then alone
+  };
   struct Entry {
     v1::Operation operation;  ///< without its result
     std::string run;
     std::int64_t number = 0;  ///< in order of add
-    std::shared_ptr<const v1::VerbResult> result;
-    bool told = false;
+    Result result;
+    Progress progress;
+    std::function<void()> stop;
+    bool begun = false, told = false;
     Clock::time_point taken, ended;
-    Waiters waiters;
+    std::map<std::int64_t, Waiter> waiters;
 
     /// Nobody waits for it.
-    bool may_go(bool run_closed) const { return has_ended() && (told || run_closed || !result); }
+    bool may_go(bool run_closed) const {
+      return has_ended() && waiters.empty() && (told || run_closed || !result);
+    }
     bool has_ended() const { return operation.state() >= v1::OPERATION_STATE_SUCCEEDED; }
     v1::Operation view() const;
   };
@@ -87,10 +111,14 @@ class Operations {
 
   Entry& entry(const std::string& name);
   const Entry& entry(const std::string& name) const;
-  /// With the mutex held. Returns those to notify without it.
-  Waiters end(Entry& over, v1::OperationState state, const v1::ErrorDetails* error,
-              std::shared_ptr<const v1::VerbResult> result);
-  static void notify(const Waiters& waiters);
+  using Calls = std::vector<std::function<void()>>;
+  /// With the mutex held: what is to be called without it.
+  static Calls calls_of(const Entry& changed);
+  Calls end(Entry& over, v1::OperationState state, const v1::ErrorDetails* error, Result result);
+  /// The same with what belongs to it, unless it has ended or is not kept any more.
+  void end_kept(const std::string& name, v1::OperationState state, const v1::ErrorDetails* error,
+                Result result);
+  std::int64_t add_waiter(Entry& waited, Waiter waiter);
   void prune(OfRun& run);
   void make_room();
 

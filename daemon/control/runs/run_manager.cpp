@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 #include <string_view>
 
 #include "daemon/base/field_error.h"
@@ -52,7 +53,11 @@ RunManager::RunManager(const Parts& parts)
           parts.data_dir,
           [this](const std::string& name) { return find_state(name); },
           [this](const v1::RunConfig& resolved) { return parts_.admission.model_folder(resolved); },
-          parts.uploads} {
+          parts.uploads,
+          [this](const v1::RunConfig& resolved) {
+            return parts_.admission.hold_snapshot(resolved);
+          },
+          parts.uptime} {
   std::vector<v1::RunRecord> records;
   for (auto& [id, record] : parts_.store.all()) records.push_back(std::move(record));
   std::stable_sort(records.begin(), records.end(), [](const auto& a, const auto& b) {
@@ -258,24 +263,30 @@ v1::SavedState RunManager::find_state(const std::string& name) const {
   }
 }
 
-v1::Operation RunManager::operation(const std::string& name) {
+RunManager::SessionPtr RunManager::session_of(const std::string& operation) const {
   // "operations/RUN/EPOCH/KEY"
   constexpr std::string_view kPrefix = "operations/";
-  const auto slash = name.find('/', kPrefix.size());
+  const auto slash = operation.find('/', kPrefix.size());
   SessionPtr session;
-  if (name.rfind(kPrefix, 0) == 0 && slash != std::string::npos) {
+  if (operation.rfind(kPrefix, 0) == 0 && slash != std::string::npos) {
     const std::lock_guard lock(mutex_);
-    const auto found = by_id_.find(name.substr(kPrefix.size(), slash - kPrefix.size()));
+    const auto found = by_id_.find(operation.substr(kPrefix.size(), slash - kPrefix.size()));
     if (found != by_id_.end()) session = items_.at(found->second).session;
   }
-  if (!operations_.has(name) && session) {
+  if (!operations_.has(operation) && session) {
     std::int64_t epoch = 0;
-    std::from_chars(name.data() + slash + 1, name.data() + name.size(), epoch);
+    std::from_chars(operation.data() + slash + 1, operation.data() + operation.size(), epoch);
     session->explain_lost(epoch);
   }
-  v1::Operation operation = operations_.get(name);
-  if (!session) return operation;
+  const std::string run = operations_.run_of(operation);  // throws for one that is not kept
+  if (!session) session = find(run);
   session->renew_lease();
+  return session;
+}
+
+v1::Operation RunManager::operation(const std::string& name) {
+  const SessionPtr session = session_of(name);
+  v1::Operation operation = operations_.get(name);
   if (operation.state() == v1::OPERATION_STATE_WAITING)
     operation.set_waits_for(session->waits_for(operation));
   return operation;
@@ -295,6 +306,18 @@ void RunManager::check_times() const {
       if (!item.session->ended()) sessions.push_back(item.session);
   }
   for (const SessionPtr& session : sessions) session->check_times();
+  collect_states();
+}
+
+void RunManager::collect_states() const {
+  std::vector<SessionPtr> sessions;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, item] : items_) sessions.push_back(item.session);
+  }
+  std::set<std::string> needed;
+  for (const SessionPtr& session : sessions) needed.insert(session->needed_state());
+  for (const SessionPtr& session : sessions) session->collect_states(needed);
 }
 
 }  // namespace meshloom::control

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,6 +32,7 @@ class RunManager {
     const StateDir& state;
     std::filesystem::path data_dir;
     TransientUploads& uploads;
+    std::function<std::int64_t()> uptime;  ///< RunWorld::uptime
   };
   /// Runs of an earlier daemon that had not ended wait for the ranks again.
   explicit RunManager(const Parts& parts);
@@ -58,8 +60,10 @@ class RunManager {
   std::pair<std::vector<v1::Run>, std::int64_t> list(std::int64_t position, int size) const;
 
   Operations& operations() { return operations_; }
-  /// The operation, with what it waits for; its run's lease is renewed. Throws Aborted
-  /// (RUN_RECOVERED) for one that was lost with its epoch, NotFound.
+  /// The run of an operation that is kept; its lease is renewed. Throws Aborted (RUN_RECOVERED) for
+  /// one that was lost with its epoch, NotFound.
+  std::shared_ptr<RunSession> session_of(const std::string& operation) const;
+  /// The operation, with what it waits for. Throws as session_of.
   v1::Operation operation(const std::string& name);
   /// Counts the memory of keys and values of a sample until the result is let go.
   std::shared_ptr<const void> hold_cache(const RunSession& run,
@@ -77,6 +81,7 @@ class RunManager {
   std::string free_id(const std::string& wanted) const;
   v1::SavedState find_state(const std::string& name) const;
   void check_times() const;
+  void collect_states() const;
   void forget_oldest();
 
   const Parts parts_;

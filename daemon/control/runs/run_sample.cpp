@@ -4,6 +4,19 @@
 #include "daemon/control/net/status.h"
 
 namespace meshloom::control {
+namespace {
+
+/// Of tokens that each follow the one before.
+template <typename Drawn>
+void add_datum(const std::vector<std::int64_t>& prompt, const Drawn& drawn, v1::LossBatch* batch) {
+  v1::Datum& datum = *batch->add_data();
+  for (const std::int64_t id : prompt) datum.add_tokens(static_cast<std::int32_t>(id));
+  datum.mutable_tokens()->Add(drawn.begin(), drawn.end());
+  datum.mutable_targets()->Add(datum.tokens().begin() + 1, datum.tokens().end());
+  datum.mutable_tokens()->RemoveLast();
+}
+
+}  // namespace
 
 Error stale_weights(std::int64_t wanted, std::int64_t step) {
   return FailedPrecondition(
@@ -11,55 +24,102 @@ Error stale_weights(std::int64_t wanted, std::int64_t step) {
       "WEIGHTS_STALE", {{"step", std::to_string(step)}, {"weights_step", std::to_string(wanted)}});
 }
 
-RunSample::RunSample(Operations& operations, Task task)
-    : operations_(operations), task_(std::move(task)) {
-  for (std::size_t i = 0; i < task_.starts.size(); ++i)
-    output_.add_sequences()->set_prompt(static_cast<int>(i) / task_.samples);
+std::shared_ptr<SampleProgress> RunSample::make_progress(const SampleOrder& order) {
+  const v1::SamplingParams& params = order.starts.at(0).params;
+  return std::make_shared<SampleProgress>(SampleProgress::Shape{
+      static_cast<int>(order.starts.size()), order.samples,
+      params.has_temperature() && params.temperature() != 1.0, order.text, order.prompt_log_probs});
 }
 
-void RunSample::start(SampleScheduler& scheduler, Operations& operations, Task task) {
-  const std::shared_ptr<RunSample> sample(new RunSample(operations, std::move(task)));
+RunSample::RunSample(Operations& operations, std::string operation, SampleOrder order,
+                     std::shared_ptr<SampleProgress> progress)
+    : operations_(operations),
+      operation_(std::move(operation)),
+      order_(std::move(order)),
+      progress_(std::move(progress)) {}
+
+void RunSample::start(SampleScheduler& scheduler, Operations& operations, const std::string& run,
+                      const std::string& operation, SampleOrder order,
+                      std::shared_ptr<SampleProgress> progress) {
+  const std::shared_ptr<RunSample> sample(
+      new RunSample(operations, operation, std::move(order), std::move(progress)));
   sample->channel_ = std::make_shared<TokenChannel>([weak = std::weak_ptr(sample)] {
     if (const auto self = weak.lock()) self->collect();
   });
   sample->self_ = sample;
+  // Before it draws: whoever watches it sees that it runs before its tokens.
+  operations.begin(operation, [channel = sample->channel_] { channel->leave(); });
   try {
-    scheduler.start({sample->task_.run, "", sample->task_.starts}, sample->channel_);
+    SampleTask task{run, {"", sample->order_.snapshot}, sample->order_.starts};
+    if (sample->order_.exact_log_probs || !sample->scored_prompts().empty()) {
+      task.to_score = [sample] { return sample->to_score(); };
+      task.scored = [sample](const v1::LossOutput& output) { sample->take_scores(output); };
+    }
+    scheduler.start(std::move(task), sample->channel_);
   } catch (...) {
     sample->self_.reset();
     throw;
   }
-  operations.begin(sample->task_.operation);
-}
-
-void RunSample::add(const DrawnToken& token) {
-  v1::SampledSequence& sequence = *output_.mutable_sequences(static_cast<int>(token.sequence));
-  sequence.add_token_ids(static_cast<std::int32_t>(token.id));
-  sequence.add_logprobs(token.log_prob);
-  const auto& params = task_.starts[token.sequence].params;
-  if (params.has_temperature() && params.temperature() != 1.0)
-    sequence.add_tempered_logprobs(token.tempered_log_prob);
-  sequence.set_weights_step(token.weights_step);
-  if (task_.weights_step && token.weights_step != *task_.weights_step)
-    other_step_ = token.weights_step;
-  if (!token.last) return;
-  sequence.set_finish_reason(sequence.token_ids_size() >= params.max_tokens() ? "length" : "stop");
 }
 
 void RunSample::collect() {
   std::shared_ptr<RunSample> last;  // outlives the lock
   const std::lock_guard lock(mutex_);
   const TokenChannel::Drawn drawn = channel_->take();
-  for (const DrawnToken& token : drawn.tokens) add(token);
+  for (const DrawnToken& token : drawn.tokens) {
+    progress_->add(token);
+    if (order_.weights_step && token.weights_step != *order_.weights_step)
+      other_step_ = token.weights_step;
+  }
+  if (!drawn.tokens.empty()) operations_.progressed(operation_);
   if (!drawn.ended || !self_) return;
   last = std::move(self_);
-  if (drawn.error) return operations_.fail(task_.operation, to_details(drawn.error));
+  end(drawn.error);
+}
+
+void RunSample::end(const std::exception_ptr& error) {
+  if (error) return operations_.fail(operation_, to_details(error));
   if (other_step_)
-    return operations_.fail(task_.operation,
-                            to_details(stale_weights(*task_.weights_step, *other_step_)));
-  v1::VerbResult result;
-  *result.mutable_sample() = std::move(output_);
-  operations_.succeed(task_.operation, std::move(result));
+    return operations_.fail(operation_,
+                            to_details(stale_weights(*order_.weights_step, *other_step_)));
+  operations_.succeed(operation_, progress_->result());
+}
+
+std::vector<std::size_t> RunSample::scored_prompts() const {
+  std::vector<std::size_t> firsts;
+  const auto samples = static_cast<std::size_t>(order_.samples);
+  for (std::size_t i = 0; order_.prompt_log_probs && i < order_.starts.size(); i += samples)
+    if (order_.starts[i].prompt.size() > 1) firsts.push_back(i);
+  return firsts;
+}
+
+v1::LossBatch RunSample::to_score() const {
+  v1::LossBatch batch;
+  batch.set_loss("cross_entropy");
+  for (const std::size_t first : scored_prompts())
+    add_datum(order_.starts[first].prompt, std::vector<std::int32_t>(), &batch);
+  if (!order_.exact_log_probs) return batch;
+  const auto drawn = progress_->result();
+  for (std::size_t i = 0; i < order_.starts.size(); ++i)
+    add_datum(order_.starts[i].prompt, drawn->sample().sequences(static_cast<int>(i)).token_ids(),
+              &batch);
+  return batch;
+}
+
+void RunSample::take_scores(const v1::LossOutput& output) {
+  int next = 0;
+  progress_->complete([&](v1::SampleOutput& sample) {
+    for (const std::size_t first : scored_prompts())
+      *sample.mutable_prompts(static_cast<int>(first) / order_.samples)->mutable_logprobs() =
+          output.outputs(next++).logprobs();
+    for (std::size_t i = 0; order_.exact_log_probs && i < order_.starts.size(); ++i) {
+      const auto& logprobs = output.outputs(next++).logprobs();
+      const auto prompt = static_cast<int>(order_.starts[i].prompt.size());
+      sample.mutable_sequences(static_cast<int>(i))
+          ->mutable_exact_logprobs()
+          ->Add(logprobs.begin() + prompt - 1, logprobs.end());
+    }
+  });
 }
 
 }  // namespace meshloom::control

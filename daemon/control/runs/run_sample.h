@@ -14,33 +14,48 @@
 
 namespace meshloom::control {
 
+/// What a client wants of a run's weights.
+struct SampleOrder {
+  std::vector<train::SampleStart> starts;  ///< one for each sequence
+  int samples = 1;                         ///< of each prompt
+  bool text = false;                       ///< the model's tokens are bytes
+  std::optional<std::int64_t> weights_step;
+  std::string snapshot;  ///< of the run; empty: its weights as they are
+  // What is run through Forward once all is drawn.
+  bool prompt_log_probs = false, exact_log_probs = false;
+  std::shared_ptr<const void> memory = nullptr;  ///< held while it draws
+};
+
 /// Of a sample that was to be drawn from the weights of `wanted` steps.
 Error stale_weights(std::int64_t wanted, std::int64_t step);
 
-/// Lives until its operation has ended.
+/// Lives until the ranks know nothing more of it.
 class RunSample : public std::enable_shared_from_this<RunSample> {
  public:
-  struct Task {
-    std::string operation;
-    std::string run;
-    std::vector<train::SampleStart> starts;
-    int samples = 1;  ///< of each prompt
-    std::optional<std::int64_t> weights_step;
-    std::shared_ptr<const void> memory;  ///< held while it draws
-  };
+  /// Progress for the operation of an order.
+  static std::shared_ptr<SampleProgress> make_progress(const SampleOrder& order);
   /// Throws what SampleScheduler::start throws.
-  static void start(SampleScheduler& scheduler, Operations& operations, Task task);
+  static void start(SampleScheduler& scheduler, Operations& operations, const std::string& run,
+                    const std::string& operation, SampleOrder order,
+                    std::shared_ptr<SampleProgress> progress);
 
  private:
-  RunSample(Operations& operations, Task task);
+  RunSample(Operations& operations, std::string operation, SampleOrder order,
+            std::shared_ptr<SampleProgress> progress);
   /// Takes what was drawn; ends the operation after the last token.
   void collect();
-  void add(const DrawnToken& token);
+  void end(const std::exception_ptr& error);
+  /// Prompts, then prompts with what was drawn, as far as the order asks for them.
+  v1::LossBatch to_score() const;
+  void take_scores(const v1::LossOutput& output);
+  /// Prompts that have more than one token, by index: the first of their sequences.
+  std::vector<std::size_t> scored_prompts() const;
 
   Operations& operations_;
-  const Task task_;
+  const std::string operation_;
+  const SampleOrder order_;
+  const std::shared_ptr<SampleProgress> progress_;
   std::mutex mutex_;
-  v1::SampleOutput output_;
   std::optional<std::int64_t> other_step_;  ///< of weights that were not asked for
   std::shared_ptr<TokenChannel> channel_;
   std::shared_ptr<RunSample> self_;  ///< until it has ended

@@ -8,7 +8,6 @@
 #include <charconv>
 
 #include "daemon/control/net/status.h"
-#include "daemon/control/runs/run_sample.h"
 #include "daemon/control/runs/run_token.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/log.h"
@@ -54,6 +53,10 @@ v1::Run RunSession::view() const {
       seen.set_lease_left_ms(std::max<std::int64_t>(
           0, std::chrono::duration_cast<std::chrono::milliseconds>(left).count()));
   }
+  for (v1::SavedState& state : *seen.mutable_saved())
+    if (state.ttl_seconds() > 0)
+      state.set_expires_in_seconds(
+          std::max<std::int64_t>(0, state.saved_at() + state.ttl_seconds() - world_.uptime()));
   if (queued())
     for (std::string& name : world_.turn.ahead_of(seen.name())) seen.add_ahead(std::move(name));
   return seen;
@@ -187,41 +190,14 @@ v1::Operation RunSession::submit(Verb::Request request) {
   }
 }
 
-v1::Operation RunSession::sample(std::int64_t epoch, const std::vector<train::SampleStart>& starts,
-                                 int samples, std::optional<std::int64_t> weights_step,
-                                 std::shared_ptr<const void> memory) {
-  std::string name;
-  v1::Operation operation;
-  {
-    const std::lock_guard lock(mutex_);
-    renewed_ = Clock::now();
-    check_open(epoch);
-    check_ready();
-    if (weights_step && *weights_step != run_.step())
-      throw stale_weights(*weights_step, run_.step());
-    name = operation_name(epoch, fmt::format("sample-{}", next_sample_++));
-    operation = world_.operations.add(id_, name, "sample");
-  }
-  try {
-    RunSample::start(world_.scheduler, world_.operations,
-                     {name, id_, starts, samples, weights_step, std::move(memory)});
-  } catch (...) {
-    world_.operations.fail(name, to_details(std::current_exception()));
-    throw;
-  }
-  return operation;
-}
-
-void RunSession::check_ready() const {
-  if (run_.state() != v1::RUN_STATE_READY)
-    throw FailedPrecondition(fmt::format("run \"{}\" does not have the ranks yet", id_),
-                             "RUN_NOT_READY", {{"run", id_}});
-}
-
-train::PromptLimits RunSession::prompt_limits() const {
+std::shared_ptr<const void> RunSession::hold_lease() {
   const std::lock_guard lock(mutex_);
-  check_ready();
-  return limits_;
+  ++lease_holds_;
+  return {nullptr, [session = shared_from_this()](const void*) {
+            const std::lock_guard release(session->mutex_);
+            --session->lease_holds_;
+            session->renewed_ = Clock::now();
+          }};
 }
 
 void RunSession::close(const std::optional<Error>& cause) {
@@ -299,7 +275,7 @@ void RunSession::check_times() {
                                {"next_seq", std::to_string(next)}}));
     changed_.notify_all();
   }
-  if (world_.operations.open_of(id_) > 0) renewed_ = now;
+  if (lease_holds_ > 0 || world_.operations.open_of(id_) > 0) renewed_ = now;
   if (now - renewed_ < lease_of(run_.spec())) return;
   lock.unlock();
   spdlog::warn("run {}: its lease has ended", id_);

@@ -12,12 +12,14 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "daemon/control/jobs/sample_scheduler.h"
 #include "daemon/control/ranks/ranks_turn.h"
 #include "daemon/control/runs/operations.h"
+#include "daemon/control/runs/run_sample.h"
 #include "daemon/control/runs/verb_launch.h"
 #include "daemon/control/runs/verb_sequence.h"
 #include "daemon/control/stores/run_store.h"
@@ -40,6 +42,10 @@ struct RunWorld {
   /// As Admission::model_folder.
   std::function<std::filesystem::path(const v1::RunConfig& resolved)> model_folder;
   TransientUploads& uploads;
+  /// As Admission::hold_snapshot.
+  std::function<std::shared_ptr<const void>(const v1::RunConfig& resolved)> hold_snapshot;
+  /// Seconds of all daemons on the state dir together: what the age of a state is counted by.
+  std::function<std::int64_t()> uptime;
   std::atomic<bool> stopping{false};
 };
 
@@ -66,9 +72,9 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   void renew_lease();
   v1::HeartbeatResponse heartbeat();
   v1::Operation submit(Verb::Request request);
-  v1::Operation sample(std::int64_t epoch, const std::vector<train::SampleStart>& starts,
-                       int samples, std::optional<std::int64_t> weights_step,
-                       std::shared_ptr<const void> memory);
+  /// The order's starts fit prompt_limits(). Throws FailedPrecondition (RUN_NOT_READY,
+  /// WEIGHTS_STALE, SNAPSHOT_STALE), InvalidArgument for what Forward cannot take.
+  v1::Operation sample(std::int64_t epoch, SampleOrder order);
   train::PromptLimits prompt_limits() const;
   /// Cancels what has not begun and lets the ranks go when what has begun is done. Saved first as
   /// "lease-STEP" if a cause is given.
@@ -76,6 +82,11 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   /// Removes a saved state. Throws NotFound.
   void delete_state(const std::string& name);
   v1::SavedState find_state(const std::string& name) const;
+  /// Lets saved weights go. Throws NotFound (WEIGHTS_NOT_FOUND), as the next does.
+  void delete_weights(const std::string& name);
+  v1::SavedWeights find_weights(const std::string& name) const;
+  /// The lease does not run while the result is held.
+  std::shared_ptr<const void> hold_lease();
   /// Why an operation that is not kept is gone: throws Aborted (RUN_RECOVERED) if it is of an
   /// earlier epoch.
   void explain_lost(std::int64_t epoch) const;
@@ -87,6 +98,11 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   bool queued() const;  ///< waits for the ranks
   /// Ends gaps and leases whose time has come.
   void check_times();
+  /// Removes the states whose time to live is over, but for those that `needed` names and the one
+  /// that this run would begin anew from.
+  void collect_states(const std::set<std::string>& needed);
+  /// The state of another run that this one still needs to begin with; empty: none.
+  std::string needed_state() const;
   /// Has the ranks: makes the run on them and carries out verbs until it is closed or the daemon
   /// stops.
   void drive();
@@ -111,7 +127,13 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   void set_state(v1::RunState state);
   void end_as(v1::RunState state);
   void persist();  ///< without the mutex
+  v1::RunRecord durable_record() const;
   v1::SavedState keep_state(v1::SavedState saved);
+  VerbPlace place();
+  VerbPlace::Memory hold_snapshot();
+  v1::SavedWeights keep_weights(v1::SavedWeights saved, VerbPlace::Memory memory);
+  void drop_snapshots();  ///< the ranks have them no more
+  void check_sample(const SampleOrder& order) const;
 
   // The thread of drive(), and the one that collects answers.
   bool make_on_ranks();
@@ -121,7 +143,7 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   void collect();
   v1::ErrorDetails details_of(const VerbInFlight& verb, const std::exception_ptr& error);
   bool begin_anew(Lock& lock);
-  void save_last(const std::string& name);
+  void save_last(const std::string& name, std::int64_t ttl_seconds);
   void end_on_ranks();
   /// After the last verb; `made`: the ranks have it.
   void finish(bool made);
@@ -149,6 +171,9 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   train::PromptLimits limits_;
   RunClient::BatchRules rules_;  ///< of the thread of drive()
   std::int64_t next_sample_ = 1;
+  /// Of weights in memory, by their name.
+  std::map<std::string, VerbPlace::Memory> snapshot_memory_;
+  int lease_holds_ = 0;
   std::mutex persist_mutex_;  ///< taken before the other
 };
 

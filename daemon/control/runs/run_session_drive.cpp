@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // RunSession with the ranks: verbs become commands, answers become results.
+#include <algorithm>
 #include <thread>
 
 #include "daemon/control/host/timestamp.h"
@@ -14,6 +15,7 @@ namespace meshloom::control {
 namespace {
 
 constexpr std::size_t kMostInFlight = 8;
+constexpr std::int64_t kLeaseStateSeconds = std::int64_t{7} * 24 * 3600;
 
 /// What a failed verb or creation says of the run: that its weights are lost.
 bool loses_run(const std::exception_ptr& error) {
@@ -98,19 +100,32 @@ void RunSession::poison(const std::string& cause) {
   }
 }
 
+VerbPlace RunSession::place() {
+  return {world_.state,
+          id_,
+          run_.epoch(),
+          rules_,
+          world_.uploads,
+          world_.find_state,
+          [this](v1::SavedState saved) { return keep_state(std::move(saved)); },
+          [this] { return hold_snapshot(); },
+          [this](v1::SavedWeights saved, VerbPlace::Memory memory) {
+            return keep_weights(std::move(saved), std::move(memory));
+          },
+          [this](const std::string& name) {
+            const std::lock_guard lock(mutex_);
+            return std::any_of(run_.weights().begin(), run_.weights().end(),
+                               [&](const auto& saved) { return saved.name() == name; });
+          }};
+}
+
 void RunSession::start_next(Lock& lock) {
   const auto verb = sequence_.take();
   const bool refused = verb->operation.empty();
   waiting_bytes_ -= refused ? 0 : std::min(waiting_bytes_, bytes_of(verb->request));
   const std::optional<std::string> gap = std::exchange(gap_poison_, std::nullopt);
   const std::int64_t seq = id_of(verb->request).seq();
-  const VerbPlace place{world_.state,
-                        id_,
-                        run_.epoch(),
-                        rules_,
-                        world_.uploads,
-                        world_.find_state,
-                        [this](v1::SavedState saved) { return keep_state(std::move(saved)); }};
+  const VerbPlace where = place();
   lock.unlock();
   if (gap) poison(*gap);
   const bool skip = std::holds_alternative<v1::SkipRequest>(verb->request);
@@ -118,7 +133,7 @@ void RunSession::start_next(Lock& lock) {
   std::optional<VerbInFlight> started;
   if (begun) {
     try {
-      started = launch(ranks_, *verb, place);
+      started = launch(ranks_, *verb, where);
     } catch (...) {
       world_.operations.fail(verb->operation, to_details(std::current_exception()));
     }
@@ -162,8 +177,6 @@ void RunSession::collect() {
     }
     lock.lock();
     if (result && result->has_optim_step()) run_.set_step(result->optim_step().step());
-    if (result && result->has_saved_weights())
-      result->mutable_saved_weights()->set_step(run_.step());
     if (error && loses_run(error) && !lost_) lost_ = error_of(error);
     const std::string operation = verb.operation;
     v1::ErrorDetails details;
@@ -172,7 +185,8 @@ void RunSession::collect() {
     in_flight_.pop_front();
     lock.unlock();
     if (result)
-      world_.operations.succeed(operation, std::move(*result));
+      world_.operations.succeed(operation,
+                                std::make_shared<const v1::VerbResult>(std::move(*result)));
     else
       world_.operations.fail(operation, details);
     lock.lock();
@@ -189,6 +203,7 @@ bool RunSession::begin_anew(Lock& lock) {
   digests_.clear();
   gap_poison_.reset();
   failed_gradients_.reset();
+  drop_snapshots();
   sequence_ = VerbSequence(state ? state->next_seq() : 1, sequence_.gap_timeout());
   run_.set_step(state ? state->step() : 0);
   *run_.mutable_cause() = to_details(cause);
@@ -203,7 +218,7 @@ bool RunSession::begin_anew(Lock& lock) {
   return made;
 }
 
-void RunSession::save_last(const std::string& name) {
+void RunSession::save_last(const std::string& name, std::int64_t ttl_seconds) {
   try {
     v1::SavedState saved;
     v1::WriteStateCommand command;
@@ -215,6 +230,7 @@ void RunSession::save_last(const std::string& name) {
     }
     const std::string state = fmt::format("{}-{}", name, saved.step());
     saved.set_name(state_resource(id_, state));
+    saved.set_ttl_seconds(ttl_seconds);
     saved.set_create_time(now_rfc3339());
     saved.set_folder(
         fmt::format("runs/{}/states/{}-{}-{}", id_, state, saved.epoch(), saved.next_seq()));
@@ -278,8 +294,12 @@ void RunSession::finish(bool made) {
     lost = lost_.has_value();
   }
   if (world_.executor.fatal()) return;  // the next daemon begins it anew
-  if (made && save && !lost) save_last(closed ? "lease" : "stop");
+  if (made && save && !lost) save_last(closed ? "lease" : "stop", closed ? kLeaseStateSeconds : 0);
   if (made) end_on_ranks();
+  {
+    const std::lock_guard lock(mutex_);
+    drop_snapshots();
+  }
   if (!closed && made) {
     const std::lock_guard lock(mutex_);
     fail_waiting(Unavailable("the daemon is stopping", "STOPPING"));

@@ -4,6 +4,7 @@
 
 #include "daemon/control/host/timestamp.h"
 #include "daemon/control/runs/run_session.h"
+#include "kernels/base/log.h"
 
 namespace meshloom::control {
 
@@ -36,12 +37,22 @@ v1::SavedState RunSession::find_state(const std::string& name) const {
   return *found;
 }
 
+v1::RunRecord RunSession::durable_record() const {
+  v1::RunRecord record = record_;
+  auto& weights = *record.mutable_run()->mutable_weights();
+  weights.erase(
+      std::remove_if(weights.begin(), weights.end(),
+                     [](const auto& saved) { return saved.storage() != v1::WEIGHTS_STORAGE_DISK; }),
+      weights.end());
+  return record;
+}
+
 void RunSession::persist() {
   const std::lock_guard one(persist_mutex_);
   v1::RunRecord record;
   {
     const std::lock_guard lock(mutex_);
-    record = record_;
+    record = durable_record();
     record.mutable_run()->set_next_seq(sequence_.next());
   }
   world_.store.put_kept(record);
@@ -53,7 +64,8 @@ v1::SavedState RunSession::keep_state(v1::SavedState saved) {
   std::string replaced;
   {
     const std::lock_guard lock(mutex_);
-    record = record_;
+    saved.set_saved_at(world_.uptime());
+    record = durable_record();
     auto& states = *record.mutable_run()->mutable_saved();
     for (auto state = states.begin(); state != states.end(); ++state) {
       if (state->name() != saved.name()) continue;
@@ -87,6 +99,28 @@ void RunSession::delete_state(const std::string& name) {
   persist();
   std::error_code error;
   std::filesystem::remove_all(world_.state.root() / folder, error);
+}
+
+std::string RunSession::needed_state() const {
+  const std::lock_guard lock(mutex_);
+  return has_ended() || newest_state() ? "" : run_.spec().state();
+}
+
+void RunSession::collect_states(const std::set<std::string>& needed) {
+  std::vector<std::string> expired;
+  {
+    const std::lock_guard lock(mutex_);
+    const std::int64_t now = world_.uptime();
+    const v1::SavedState* own = has_ended() ? nullptr : newest_state();
+    for (const v1::SavedState& state : run_.saved())
+      if (state.ttl_seconds() > 0 && now - state.saved_at() >= state.ttl_seconds() &&
+          &state != own && needed.count(state.name()) == 0)
+        expired.push_back(state.name());
+  }
+  for (const std::string& name : expired) {
+    spdlog::info("{}: deleted, its time to live is over", name);
+    delete_state(name);
+  }
 }
 
 }  // namespace meshloom::control

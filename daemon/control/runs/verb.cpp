@@ -14,6 +14,7 @@ namespace meshloom::control {
 namespace {
 
 constexpr std::size_t kLargestMetadata = 64 << 10;
+constexpr std::int64_t kLongestTtl = std::int64_t{10} * 366 * 24 * 3600;
 
 void check_folder_name(const std::string& field, const std::string& name) {
   if (!is_folder_name(name))
@@ -48,6 +49,9 @@ void check_one(const v1::SaveStateRequest& request) {
   if (bytes > kLargestMetadata)
     base::refuse_field("user_metadata", "has {} bytes, at most {} are kept", bytes,
                        kLargestMetadata);
+  if (request.ttl_seconds() < 0 || request.ttl_seconds() > kLongestTtl)
+    base::refuse_field("ttl_seconds", "must be in [0, {}], got {}", kLongestTtl,
+                       request.ttl_seconds());
 }
 void check_one(const v1::LoadStateRequest& request) { parse_state_name(request.state()); }
 void check_one(const v1::SaveWeightsRequest& request) {
@@ -56,6 +60,11 @@ void check_one(const v1::SaveWeightsRequest& request) {
   if (std::find(kDtypes.begin(), kDtypes.end(), request.dtype()) == kDtypes.end())
     base::refuse_field("dtype", "\"{}\" is unknown, expected float32, bfloat16 or float16",
                        request.dtype().substr(0, 80));
+  if (!v1::WeightsStorage_IsValid(request.storage()))
+    base::refuse_field("storage", "{} is unknown", static_cast<int>(request.storage()));
+  if (request.storage() == v1::WEIGHTS_STORAGE_MEMORY && !request.dtype().empty())
+    base::refuse_field("dtype", "\"{}\" is of weights on disk: in memory they keep their own",
+                       request.dtype());
 }
 void check_one(const v1::SkipRequest& request) {
   constexpr std::array<std::string_view, 9> kVerbs = {

@@ -79,6 +79,7 @@ Finish start(const RunClient& run, const v1::SaveStateRequest& verb, const VerbP
   saved.set_next_seq(verb.id().seq() + 1);
   saved.set_create_time(now_rfc3339());
   saved.set_folder(state_folder_of(place, verb.name(), verb.id().seq()));
+  saved.set_ttl_seconds(verb.ttl_seconds());
   *saved.mutable_user_metadata() = verb.user_metadata();
   v1::WriteStateCommand command;
   command.set_folder((place.state.root() / saved.folder()).string());
@@ -99,15 +100,28 @@ Finish start(const RunClient& run, const v1::LoadStateRequest& verb, const VerbP
 
 Finish start(const RunClient& run, const v1::SaveWeightsRequest& verb, const VerbPlace& place) {
   const fs::path folder = place.state.run(place.run) / "weights" / verb.name();
-  if (fs::exists(folder))
+  v1::SavedWeights saved;
+  saved.set_name(weights_resource(place.run, verb.name()));
+  saved.set_storage(v1::WEIGHTS_STORAGE_DISK);
+  if (place.weights_exist(saved.name()) || fs::exists(folder))
     throw AlreadyExists(
         fmt::format("weights \"{}\" exist already; choose another name", verb.name()),
         "WEIGHTS_EXIST", {{"weights", verb.name()}, {"field", "name"}});
-  fs::create_directories(folder.parent_path());
-  return [answer = run.export_hf(folder, verb.dtype().empty() ? "float32" : verb.dtype()), folder] {
+  VerbPlace::Memory memory;
+  std::optional<Answer<void>> answer;
+  if (verb.storage() == v1::WEIGHTS_STORAGE_MEMORY) {
+    memory = place.hold_snapshot();
+    saved.set_storage(v1::WEIGHTS_STORAGE_MEMORY);
+    answer = run.keep_snapshot(verb.name());
+  } else {
+    fs::create_directories(folder.parent_path());
+    saved.set_folder(folder.string());
+    answer = run.export_hf(folder, verb.dtype().empty() ? "float32" : verb.dtype());
+  }
+  return [answer = *answer, saved, memory, keep = place.keep_weights]() mutable {
     answer.get();
     v1::VerbResult result;
-    result.mutable_saved_weights()->set_folder(folder.string());
+    *result.mutable_saved_weights() = keep(std::move(saved), std::move(memory));
     return result;
   };
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -35,6 +36,13 @@ struct VerbPlace {
   /// Makes a state that the ranks have written durable, and returns it complete. Throws where the
   /// disk is full.
   std::function<v1::SavedState(v1::SavedState saved)> keep_state;
+  using Memory = std::shared_ptr<const void>;
+  /// Memory for weights that are kept in it. Throws ResourceExhausted (TOO_MANY_SNAPSHOTS,
+  /// MEMORY_ESTIMATE).
+  std::function<Memory()> hold_snapshot;
+  /// The run has these weights from here on; returns them complete.
+  std::function<v1::SavedWeights(v1::SavedWeights saved, Memory memory)> keep_weights;
+  std::function<bool(const std::string& name)> weights_exist;
   bool state_exists(const std::string& name) const;
 };
 

@@ -7,9 +7,11 @@
 #include "daemon/control/stores/names.h"
 
 namespace meshloom::control {
-CheckpointServiceImpl::CheckpointServiceImpl(const JobStore& store, const StateDir& state,
+
+CheckpointServiceImpl::CheckpointServiceImpl(const JobStore& store, const RunManager& runs,
+                                             const StateDir& state,
                                              const StreamHost::Options& downloads)
-    : store_(store), state_(state), downloads_(downloads) {}
+    : store_(store), runs_(runs), state_(state), downloads_(downloads) {}
 
 std::vector<v1::Checkpoint> CheckpointServiceImpl::all_checkpoints(const std::string& job) const {
   if (!job.empty()) return list_checkpoints(state_, store_.get(parse_job_name(job)));
@@ -43,8 +45,24 @@ grpc::Status CheckpointServiceImpl::ListCheckpoints(grpc::ServerContext*,
 
 grpc::ServerWriteReactor<v1::ReadCheckpointResponse>* CheckpointServiceImpl::ReadCheckpoint(
     grpc::CallbackServerContext* context, const v1::ReadCheckpointRequest* request) {
-  return std::make_shared<DownloadStream>(downloads_, *context, store_, state_, request->name())
+  return std::make_shared<DownloadStream>(
+             downloads_, *context, [this](const std::string& name) { return find(name); }, *request)
       ->open();
+}
+
+DownloadStream::Source CheckpointServiceImpl::find(const std::string& name) const {
+  if (name.rfind("runs/", 0) != 0) {
+    const CheckpointName parsed = parse_checkpoint_name(name);
+    return {checkpoint_folder(state_, store_.get(parsed.job), parsed.folder), nullptr};
+  }
+  const WeightsName parsed = parse_weights_name(name);
+  const auto run = runs_.find(parsed.run);
+  const v1::SavedWeights saved = run->find_weights(name);
+  if (saved.storage() != v1::WEIGHTS_STORAGE_DISK)
+    throw FailedPrecondition(
+        fmt::format("{} are in memory: save weights on disk to download them", name),
+        "WEIGHTS_IN_MEMORY", {{"weights", name}});
+  return {state_.run(parsed.run) / "weights" / parsed.weights, run->hold_lease()};
 }
 
 }  // namespace meshloom::control

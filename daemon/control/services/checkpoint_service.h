@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// CheckpointService: which checkpoints and exports there are, and their files.
+// CheckpointService: which checkpoints and exports there are, and their files; those of runs'
+// weights too.
 #pragma once
 
+#include "daemon/control/runs/run_manager.h"
+#include "daemon/control/services/download_stream.h"
 #include "daemon/control/services/stream_host.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/state_dir.h"
@@ -12,18 +15,23 @@ namespace meshloom::control {
 class CheckpointServiceImpl final : public v1::CheckpointService::WithCallbackMethod_ReadCheckpoint<
                                         v1::CheckpointService::Service> {
  public:
-  CheckpointServiceImpl(const JobStore& store, const StateDir& state,
+  CheckpointServiceImpl(const JobStore& store, const RunManager& runs, const StateDir& state,
                         const StreamHost::Options& downloads = {"downloads", 8, 2});
 
   grpc::Status ListCheckpoints(grpc::ServerContext*, const v1::ListCheckpointsRequest* request,
                                v1::ListCheckpointsResponse* response) override;
   grpc::ServerWriteReactor<v1::ReadCheckpointResponse>* ReadCheckpoint(
       grpc::CallbackServerContext* context, const v1::ReadCheckpointRequest* request) override;
+  /// After the server's shutdown: the runs may end then.
+  void stop() { downloads_.stop(); }
 
  private:
   std::vector<v1::Checkpoint> all_checkpoints(const std::string& job) const;
 
+  DownloadStream::Source find(const std::string& name) const;
+
   const JobStore& store_;
+  const RunManager& runs_;
   const StateDir& state_;
   StreamHost downloads_;
 };

@@ -1,35 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/download_stream.h"
 
-#include "daemon/control/stores/names.h"
+#include <algorithm>
 
 namespace meshloom::control {
+namespace {
+
+constexpr std::int64_t kPiece = 1 << 20;
+
+}  // namespace
 
 void DownloadStream::open_all() {
   opened_ = true;
-  const CheckpointName name = parse_checkpoint_name(name_);
-  files_ = open_files(checkpoint_folder(state_, store_.get(name.job), name.folder));
+  source_ = find_(request_.name());
+  files_ = open_files(source_.folder);
+  std::erase_if(files_, [&](const OpenFile& file) { return file.name() <= request_.after_file(); });
+  const std::int64_t size = files_.empty() ? 0 : files_.front().size();
+  if (request_.offset() < 0 || request_.offset() > size)
+    throw OutOfRange(fmt::format("offset {} is not inside the {} bytes of {}", request_.offset(),
+                                 size, files_.empty() ? "no file" : files_.front().name()),
+                     "OFFSET_INVALID", {{"field", "offset"}});
+  offset_ = request_.offset();
+}
+
+std::string DownloadStream::read_piece(std::int64_t offset, std::int64_t end) {
+  const OpenFile& file = files_[file_];
+  const std::int64_t wanted = std::min(end - offset, kPiece);
+  std::string data = file.read(offset, static_cast<std::size_t>(wanted));
+  if (data.empty() && wanted > 0)
+    throw DataLoss(fmt::format("{} became shorter while it was read", file.name()), "FILE_CHANGED");
+  const auto bytes = std::as_bytes(std::span(data));
+  xxh3_.update(bytes);
+  if (request_.sha256()) sha256_.update(bytes);
+  digested_ += static_cast<std::int64_t>(data.size());
+  return data;
 }
 
 v1::ReadCheckpointResponse DownloadStream::next_piece() {
-  constexpr std::size_t kPiece = 1 << 20;
   const OpenFile& file = files_[file_];
   v1::ReadCheckpointResponse piece;
   piece.set_file(file.name());
   piece.set_file_size(file.size());
   piece.set_offset(offset_);
-  std::string data = file.read(offset_, kPiece);
-  if (data.empty() && offset_ < file.size())
-    throw DataLoss(fmt::format("{} became shorter while it was read", file.name()), "FILE_CHANGED");
-  digest_.update(std::as_bytes(std::span(data)));
-  offset_ += static_cast<std::int64_t>(data.size());
-  piece.set_data(std::move(data));
-  if (offset_ >= file.size()) {
-    piece.set_xxh3_128(digest_.hex());
-    digest_ = {};
-    offset_ = 0;
-    ++file_;
-  }
+  piece.set_data(read_piece(offset_, file.size()));
+  offset_ = digested_;
+  if (offset_ < file.size()) return piece;
+  piece.set_xxh3_128(xxh3_.hex());
+  if (request_.sha256()) piece.set_sha256(sha256_.hex());
+  xxh3_ = {};
+  sha256_ = {};
+  offset_ = digested_ = 0;
+  ++file_;
   return piece;
 }
 
@@ -39,7 +60,11 @@ bool DownloadStream::produce() {
     finish();
     return false;
   }
-  write(next_piece());
+  // What the client has is in the digests all the same.
+  if (digested_ < offset_)
+    read_piece(digested_, offset_);
+  else
+    write(next_piece());
   return true;
 }
 

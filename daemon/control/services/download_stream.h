@@ -1,41 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of a checkpoint or export, in pieces, each with its digest at its end.
+// The files of a folder, in pieces, each with its digests at its end.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "daemon/base/sha256.h"
 #include "daemon/control/services/stream.h"
 #include "daemon/control/stores/checkpoint_files.h"
-#include "daemon/control/stores/job_store.h"
 #include "daemon/train/checkpoint/digest.h"
 
 namespace meshloom::control {
 
 class DownloadStream final : public Stream<v1::ReadCheckpointResponse> {
  public:
-  /// `name`: checkpoints/JOB/FOLDER.
-  DownloadStream(StreamHost& host, grpc::CallbackServerContext& context, const JobStore& store,
-                 const StateDir& state, std::string name)
-      : Stream(host, context, "ReadCheckpoint"),
-        store_(store),
-        state_(state),
-        name_(std::move(name)) {}
+  struct Source {
+    std::filesystem::path folder;
+    std::shared_ptr<const void> hold;  ///< while it is read
+  };
+  /// Finds what the request names, by its first piece. May throw and block.
+  using Find = std::function<Source(const std::string& name)>;
+
+  DownloadStream(StreamHost& host, grpc::CallbackServerContext& context, Find find,
+                 const v1::ReadCheckpointRequest& request)
+      : Stream(host, context, "ReadCheckpoint"), find_(std::move(find)), request_(request) {}
 
  private:
   bool produce() override;
   void open_all();
+  std::string read_piece(std::int64_t offset, std::int64_t end);
   v1::ReadCheckpointResponse next_piece();
 
-  const JobStore& store_;
-  const StateDir& state_;
-  const std::string name_;
+  const Find find_;
+  const v1::ReadCheckpointRequest request_;
   bool opened_ = false;
+  Source source_;
   std::vector<OpenFile> files_;
-  std::size_t file_ = 0;  ///< the one that is read
-  std::int64_t offset_ = 0;
-  train::Digest digest_;  ///< of the file up to the offset
+  std::size_t file_ = 0;       ///< the one that is read
+  std::int64_t offset_ = 0;    ///< of the next piece
+  std::int64_t digested_ = 0;  ///< bytes of the file that are in the digests
+  train::Digest xxh3_;
+  base::Sha256 sha256_;
 };
 
 }  // namespace meshloom::control

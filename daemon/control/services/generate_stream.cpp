@@ -97,7 +97,7 @@ train::SampleStart GenerateStream::start_of(const Sequence& sequence) const {
 
 void GenerateStream::start_sample() {
   if (sequences_.empty()) begin_sequences();
-  SampleTask task{live_run_, loaded_.id, {}};
+  SampleTask task{live_run_, {loaded_.id, ""}, {}};
   drawing_.clear();
   for (std::size_t i = 0; i < sequences_.size(); ++i) {
     if (sequences_[i].done) continue;
@@ -135,7 +135,7 @@ void GenerateStream::write_token(const DrawnToken& token) {
   response.set_weights_step(token.weights_step);
   if (bytes) response.set_text(sequence.text.append(static_cast<unsigned char>(token.id)));
   write(std::move(response));
-  if (!token.last) return;
+  if (!token.last()) return;
   sequence.done = true;
   v1::GenerateResponse end;
   end.set_index(static_cast<int>(index));

@@ -5,6 +5,7 @@
 #include "daemon/control/net/status.h"
 #include "daemon/control/runs/run_token.h"
 #include "daemon/control/services/operation_wait.h"
+#include "daemon/control/services/operation_watch.h"
 #include "daemon/control/services/stream.h"
 #include "daemon/control/stores/names.h"
 
@@ -38,6 +39,7 @@ class ResultStream final : public Stream<v1::ReadResultResponse> {
 
   void open_result() {
     opened_ = true;
+    lease_ = runs_.session_of(request_.name())->hold_lease();
     const v1::Operation operation = runs_.operation(request_.name());
     if (operation.state() != v1::OPERATION_STATE_SUCCEEDED)
       throw FailedPrecondition(
@@ -55,14 +57,16 @@ class ResultStream final : public Stream<v1::ReadResultResponse> {
   RunManager& runs_;
   const v1::ReadResultRequest request_;
   bool opened_ = false;
+  std::shared_ptr<const void> lease_;
   std::string bytes_;
   std::size_t offset_ = 0;
 };
 
 }  // namespace
 
-OperationServiceImpl::OperationServiceImpl(RunManager& runs, const StreamHost::Options& reads)
-    : runs_(runs), reads_(reads) {}
+OperationServiceImpl::OperationServiceImpl(RunManager& runs, const StreamHost::Options& reads,
+                                           const StreamHost::Options& watches)
+    : runs_(runs), reads_(reads), watches_(watches) {}
 
 grpc::Status OperationServiceImpl::GetOperation(grpc::ServerContext*,
                                                 const v1::GetOperationRequest* request,
@@ -75,6 +79,11 @@ grpc::ServerUnaryReactor* OperationServiceImpl::WaitOperation(
     grpc::CallbackServerContext*, const v1::WaitOperationRequest* request,
     v1::WaitOperationResponse* response) {
   return OperationWait::begin(runs_, *request, response);
+}
+
+grpc::ServerWriteReactor<v1::WatchOperationResponse>* OperationServiceImpl::WatchOperation(
+    grpc::CallbackServerContext* context, const v1::WatchOperationRequest* request) {
+  return std::make_shared<OperationWatch>(watches_, *context, runs_, *request)->open();
 }
 
 grpc::Status OperationServiceImpl::ListOperations(grpc::ServerContext*,

@@ -10,16 +10,20 @@ namespace meshloom::control {
 
 class OperationServiceImpl final
     : public v1::OperationService::WithCallbackMethod_WaitOperation<
-          v1::OperationService::WithCallbackMethod_ReadResult<v1::OperationService::Service>> {
+          v1::OperationService::WithCallbackMethod_WatchOperation<
+              v1::OperationService::WithCallbackMethod_ReadResult<v1::OperationService::Service>>> {
  public:
   OperationServiceImpl(RunManager& runs,
-                       const StreamHost::Options& reads = {"reads of results", 64, 2});
+                       const StreamHost::Options& reads = {"reads of results", 64, 2},
+                       const StreamHost::Options& watches = {"watches of operations", 512, 2});
 
   grpc::Status GetOperation(grpc::ServerContext*, const v1::GetOperationRequest* request,
                             v1::GetOperationResponse* response) override;
   grpc::ServerUnaryReactor* WaitOperation(grpc::CallbackServerContext* context,
                                           const v1::WaitOperationRequest* request,
                                           v1::WaitOperationResponse* response) override;
+  grpc::ServerWriteReactor<v1::WatchOperationResponse>* WatchOperation(
+      grpc::CallbackServerContext* context, const v1::WatchOperationRequest* request) override;
   grpc::Status ListOperations(grpc::ServerContext*, const v1::ListOperationsRequest* request,
                               v1::ListOperationsResponse* response) override;
   grpc::Status CancelOperation(grpc::ServerContext*, const v1::CancelOperationRequest* request,
@@ -27,11 +31,15 @@ class OperationServiceImpl final
   grpc::ServerWriteReactor<v1::ReadResultResponse>* ReadResult(
       grpc::CallbackServerContext* context, const v1::ReadResultRequest* request) override;
   /// After the server's shutdown: the runs may end then.
-  void stop() { reads_.stop(); }
+  void stop() {
+    reads_.stop();
+    watches_.stop();
+  }
 
  private:
   RunManager& runs_;
   StreamHost reads_;
+  StreamHost watches_;
 };
 
 }  // namespace meshloom::control

@@ -11,6 +11,7 @@
 #include "daemon/control/services/generate_request.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_key.h"
+#include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -136,6 +137,14 @@ grpc::Status RunServiceImpl::SaveWeights(grpc::ServerContext* context,
   return submit("SaveWeights", *context, *request, response);
 }
 
+grpc::Status RunServiceImpl::DeleteWeights(grpc::ServerContext* context,
+                                           const v1::DeleteWeightsRequest* request,
+                                           v1::DeleteWeightsResponse*) {
+  return guarded("DeleteWeights", [&] {
+    own_run(*context, parse_weights_name(request->name()).run)->delete_weights(request->name());
+  });
+}
+
 grpc::Status RunServiceImpl::GetParameters(grpc::ServerContext* context,
                                            const v1::GetParametersRequest* request,
                                            v1::GetParametersResponse* response) {
@@ -153,23 +162,41 @@ grpc::Status RunServiceImpl::Skip(grpc::ServerContext* context, const v1::SkipRe
   return submit("Skip", *context, *request, response);
 }
 
+SampleOrder RunServiceImpl::order_of(const v1::SampleRequest& request,
+                                     const RunSession& run) const {
+  v1::GenerateRequest asked;
+  *asked.mutable_prompts() = request.prompts();
+  asked.set_samples(request.samples());
+  *asked.mutable_params() = request.params();
+  if (asked.prompts().empty()) base::refuse_field("prompts", "is empty: give one or more");
+  const v1::SamplingParams params = checked_params(asked);
+  const train::PromptLimits limits = run.prompt_limits();
+  train::check_sample_stop(request.stop(), limits, "stop");
+  SampleOrder order;
+  order.starts = sequence_starts(asked, params, limits);
+  for (train::SampleStart& start : order.starts) start.stop = request.stop();
+  order.samples = std::max(request.samples(), 1);
+  order.text = limits.vocab_size == train::kByteVocabulary;
+  if (request.has_weights_step()) order.weights_step = request.weights_step();
+  if (!request.weights().empty()) {
+    const WeightsName name = parse_weights_name(request.weights());
+    if (name.run != run.id())
+      base::refuse_field("weights", "{} are of another run than \"{}\"", request.weights(),
+                         run.id());
+    order.snapshot = name.weights;
+  }
+  order.prompt_log_probs = request.prompt_logprobs();
+  order.exact_log_probs = request.exact_logprobs();
+  order.memory = runs_.hold_cache(run, order.starts);
+  return order;
+}
+
 grpc::Status RunServiceImpl::Sample(grpc::ServerContext* context, const v1::SampleRequest* request,
                                     v1::SampleResponse* response) {
   return guarded("Sample", [&] {
     check_request_size(*request);
     const auto run = own_run(*context, request->run());
-    v1::GenerateRequest asked;
-    *asked.mutable_prompts() = request->prompts();
-    asked.set_samples(request->samples());
-    *asked.mutable_params() = request->params();
-    if (asked.prompts().empty()) base::refuse_field("prompts", "is empty: give one or more");
-    const v1::SamplingParams params = checked_params(asked);
-    const auto starts = sequence_starts(asked, params, run->prompt_limits());
-    std::optional<std::int64_t> step;
-    if (request->has_weights_step()) step = request->weights_step();
-    *response->mutable_operation() =
-        run->sample(request->epoch(), starts, std::max(request->samples(), 1), step,
-                    runs_.hold_cache(*run, starts));
+    *response->mutable_operation() = run->sample(request->epoch(), order_of(*request, *run));
   });
 }
 

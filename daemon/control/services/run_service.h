@@ -44,6 +44,8 @@ class RunServiceImpl final : public v1::RunService::Service {
                          v1::LoadStateResponse* response) override;
   grpc::Status SaveWeights(grpc::ServerContext* context, const v1::SaveWeightsRequest* request,
                            v1::SaveWeightsResponse* response) override;
+  grpc::Status DeleteWeights(grpc::ServerContext* context, const v1::DeleteWeightsRequest* request,
+                             v1::DeleteWeightsResponse* response) override;
   grpc::Status GetParameters(grpc::ServerContext* context, const v1::GetParametersRequest* request,
                              v1::GetParametersResponse* response) override;
   grpc::Status SetParameters(grpc::ServerContext* context, const v1::SetParametersRequest* request,
@@ -54,6 +56,7 @@ class RunServiceImpl final : public v1::RunService::Service {
                       v1::SampleResponse* response) override;
 
  private:
+  SampleOrder order_of(const v1::SampleRequest& request, const RunSession& run) const;
   /// The run of that name, if the call has its token.
   std::shared_ptr<RunSession> own_run(const grpc::ServerContext& context,
                                       const std::string& name) const;

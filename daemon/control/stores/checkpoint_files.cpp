@@ -108,7 +108,7 @@ std::vector<OpenFile> open_files(const fs::path& folder) {
       names.push_back(fs::relative(item.path(), folder).generic_string());
   }
   if (error)
-    throw NotFound("the checkpoint cannot be listed: " + error.message(), "CHECKPOINT_NOT_FOUND");
+    throw NotFound("the files cannot be listed: " + error.message(), "CHECKPOINT_NOT_FOUND");
   std::sort(names.begin(), names.end());
   std::vector<OpenFile> files;
   for (auto& name : names) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <string_view>
+#include <utility>
 
 #include "kernels/base/error.h"
 
@@ -30,7 +31,8 @@ bool is_id(const std::string& id) {
                      [](char c) { return is_lower_or_digit(c) || c == '_' || c == '-'; });
 }
 
-[[noreturn]] void bad_name(const std::string& what, const std::string& name, const char* expected) {
+[[noreturn]] void bad_name(const std::string& what, const std::string& name,
+                           const std::string& expected) {
   const std::string shown = name.substr(0, 80);
   throw InvalidArgument(fmt::format("{} \"{}\" is not valid, expected {}", what, shown, expected),
                         "NAME_INVALID", {{"name", shown}});
@@ -45,6 +47,20 @@ std::string parse_id(const char* kind, std::string_view prefix, const std::strin
 std::uint32_t token_check(const std::string& scope, std::int64_t position) {
   const std::string text = fmt::format("{}:{}", scope, position);
   return XXH32(text.data(), text.size(), 0x6d6c);
+}
+
+/// "runs/RUN/KIND/NAME".
+std::pair<std::string, std::string> parse_of_run(const char* what, const std::string& kind,
+                                                 const std::string& name) {
+  constexpr std::string_view kRuns = "runs/";
+  const std::string between = "/" + kind + "/";
+  const std::string expected = "runs/RUN" + between + "NAME";
+  const auto at = name.find(between);
+  if (name.rfind(kRuns, 0) != 0 || at == std::string::npos) bad_name(what, name, expected);
+  std::string run = name.substr(kRuns.size(), at - kRuns.size());
+  std::string last = name.substr(at + between.size());
+  if (!is_id(run) || !is_folder_name(last)) bad_name(what, name, expected);
+  return {std::move(run), std::move(last)};
 }
 
 }  // namespace
@@ -63,18 +79,19 @@ std::string parse_run_name(const std::string& name) { return parse_id("run", "ru
 std::string run_resource(const std::string& id) { return "runs/" + id; }
 
 StateName parse_state_name(const std::string& name) {
-  constexpr std::string_view kRuns = "runs/", kStates = "/states/";
-  constexpr const char* kExpected = "runs/RUN/states/NAME";
-  const auto states = name.find(kStates);
-  if (name.rfind(kRuns, 0) != 0 || states == std::string::npos)
-    bad_name("state name", name, kExpected);
-  StateName parsed{name.substr(kRuns.size(), states - kRuns.size()),
-                   name.substr(states + kStates.size())};
-  if (!is_id(parsed.run) || !is_folder_name(parsed.state)) bad_name("state name", name, kExpected);
-  return parsed;
+  auto [run, state] = parse_of_run("state name", "states", name);
+  return {std::move(run), std::move(state)};
 }
 std::string state_resource(const std::string& run, const std::string& state) {
   return fmt::format("runs/{}/states/{}", run, state);
+}
+
+WeightsName parse_weights_name(const std::string& name) {
+  auto [run, weights] = parse_of_run("name of weights", "weights", name);
+  return {std::move(run), std::move(weights)};
+}
+std::string weights_resource(const std::string& run, const std::string& weights) {
+  return fmt::format("runs/{}/weights/{}", run, weights);
 }
 
 bool is_folder_name(const std::string& name) {

@@ -33,6 +33,14 @@ struct StateName {
 StateName parse_state_name(const std::string& name);
 std::string state_resource(const std::string& run, const std::string& state);
 
+struct WeightsName {
+  std::string run;
+  std::string weights;
+};
+/// "runs/RUN/weights/NAME"; the last is named as the folder of a checkpoint.
+WeightsName parse_weights_name(const std::string& name);
+std::string weights_resource(const std::string& run, const std::string& weights);
+
 struct CheckpointName {
   std::string job;
   std::string folder;  ///< "step-100", or the folder of an export

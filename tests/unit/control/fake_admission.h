@@ -38,6 +38,10 @@ class FakeAdmission final : public Admission {
   std::filesystem::path find_hf_folder(const std::string& name) override { return folder_ / name; }
   std::filesystem::path model_folder(const v1::RunConfig&) override { return {}; }
   train::PromptLimits prompt_limits(const v1::RunConfig&) override { return plan_.limits(); }
+  std::shared_ptr<const void> hold_snapshot(const v1::RunConfig&) override {
+    ++plan_.snapshots;
+    return {nullptr, [&plan = plan_](const void*) { --plan.snapshots; }};
+  }
   /// Takes of FakePlan::cache_room until the result is let go.
   std::shared_ptr<const void> hold_cache(const CacheNeed& need) override {
     if (plan_.cache_room < need.bytes)

@@ -45,7 +45,6 @@ class FakeDaemon {
         driver_(store_, executor_, turn_, state_, folder, admission_),
         job_service_(store_, admission_, options.watches),
         generate_service_(SampleSources(store_, scheduler_, sources_, state_, admission_)),
-        checkpoint_service_(store_, state_, options.downloads),
         sources_([&plan](const std::filesystem::path& source) {
           return SourceCache::Loaded{nullptr, load_fake_sampler(plan, source)};
         }),
@@ -57,9 +56,10 @@ class FakeDaemon {
                                return run_service_.own_open_run(context, run);
                              }}),
         runs_({executor_, turn_, run_store_, scheduler_, admission_, state_, folder,
-               uploads_.transients()}),
+               uploads_.transients(), [&plan] { return plan.uptime.load(); }}),
         run_service_(runs_),
-        operation_service_(runs_) {
+        operation_service_(runs_),
+        checkpoint_service_(store_, runs_, state_, options.downloads) {
     for (int rank = 0; rank < world_size; ++rank) {
       queues_.push_back(std::make_unique<CommandQueue>());
       executor_.attach(rank, queues_.back().get());
@@ -93,6 +93,7 @@ class FakeDaemon {
     server_->shutdown();
     generate_service_.stop();
     operation_service_.stop();
+    checkpoint_service_.stop();
   }
 
   std::string address() const { return "127.0.0.1:" + std::to_string(server_->port()); }
@@ -101,6 +102,7 @@ class FakeDaemon {
   }
   JobStore& store() { return store_; }
   Executor& executor() { return executor_; }
+  RunManager& runs() { return runs_; }
   const StateDir& state() const { return state_; }
 
   v1::Job wait_for(const std::string& id, v1::JobState state) {
@@ -141,7 +143,6 @@ class FakeDaemon {
   JobDriver driver_;
   JobServiceImpl job_service_;
   GenerateServiceImpl generate_service_;  ///< what follows calls its streams
-  CheckpointServiceImpl checkpoint_service_;
   SourceCache sources_;
   SampleScheduler scheduler_;
   UploadStore uploads_;  ///< for transient ones
@@ -149,6 +150,7 @@ class FakeDaemon {
   RunManager runs_;
   RunServiceImpl run_service_;
   OperationServiceImpl operation_service_;
+  CheckpointServiceImpl checkpoint_service_;
   std::unique_ptr<GrpcServer> server_;
   std::vector<std::thread> ranks_;
 };

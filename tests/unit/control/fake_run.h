@@ -7,6 +7,8 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <string>
 #include <thread>
 
@@ -34,6 +36,8 @@ struct FakePlan {
   std::atomic<int> live_runs{0};
   std::atomic<int> sources{0};                    ///< loaded at this moment
   std::atomic<std::int64_t> cache_room{1 << 30};  ///< bytes for keys and values of sequences
+  std::atomic<int> snapshots{0};                  ///< whose memory is counted
+  std::atomic<std::int64_t> uptime{1000};         ///< seconds
   std::atomic<int> sources_made{0};               ///< loaded so far
 
   train::PromptLimits limits() const { return {vocab_size, context_length, 10, 1}; }
@@ -55,7 +59,8 @@ class FakeSample final : public train::Sample {
         if (ended(i)) continue;
         const auto at = sequences_[i].drawn_before + drawn_;
         tokens.push_back(
-            {i, first_of(i) + static_cast<std::int64_t>(at % 26), drawn_ + 1 == wanted(i)});
+            {i, first_of(i) + static_cast<std::int64_t>(at % 26),
+             drawn_ + 1 == wanted(i) ? v1::FINISH_REASON_LENGTH : v1::FINISH_REASON_UNSPECIFIED});
       }
       ++drawn_;
     }
@@ -81,6 +86,25 @@ class FakeSample final : public train::Sample {
   char first_;
   bool by_prompt_;
   std::uint64_t drawn_ = 0;  ///< of every sequence that has not ended
+};
+
+class FakeSteppedSample final : public train::SteppedSample {
+ public:
+  FakeSteppedSample(FakePlan& plan, const std::vector<train::SampleStart>& sequences,
+                    std::function<std::int64_t()> step,
+                    std::function<v1::LossOutput(const v1::LossBatch&)> score)
+      : sample_(plan, sequences, 'a', true), step_(std::move(step)), score_(std::move(score)) {}
+  std::vector<train::SampledToken> advance(std::chrono::milliseconds budget) override {
+    return sample_.advance(budget);
+  }
+  bool done() const override { return sample_.done(); }
+  std::int64_t step() const override { return step_(); }
+  v1::LossOutput score(const v1::LossBatch& batch) override { return score_(batch); }
+
+ private:
+  FakeSample sample_;
+  std::function<std::int64_t()> step_;
+  std::function<v1::LossOutput(const v1::LossBatch&)> score_;
 };
 
 class FakeRun final : public train::Run {
@@ -228,7 +252,10 @@ class FakeSteppedRun final : public train::SteppedRun {
     poison_.clear();
   }
   void export_hf(const std::filesystem::path& folder, const std::string&) override {
-    if (writes_) std::filesystem::create_directories(folder);
+    if (!writes_) return;
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / "config.json") << "{}";
+    std::ofstream(folder / "model.safetensors") << std::string(2'500'000, 'm') << weight_;
   }
   std::vector<v1::ParameterValue> get_parameters(const std::vector<std::string>& names) override {
     std::vector<v1::ParameterValue> values(names.size());
@@ -241,9 +268,25 @@ class FakeSteppedRun final : public train::SteppedRun {
   void set_parameters(const std::vector<v1::ParameterValue>& values) override {
     for (const v1::ParameterValue& value : values) weight_ = std::stod(value.data());
   }
-  std::unique_ptr<train::Sample> begin_sample(
-      const std::vector<train::SampleStart>& sequences) override {
-    return std::make_unique<FakeSample>(plan_, sequences, 'a', true);
+  void keep_snapshot(const std::string& name) override { snapshots_[name] = step_; }
+  void drop_snapshot(const std::string& name) override { snapshots_.erase(name); }
+  /// Scores of a token are its id.
+  std::unique_ptr<train::SteppedSample> begin_sample(
+      const std::vector<train::SampleStart>& sequences, const std::string& snapshot) override {
+    if (!snapshot.empty() && snapshots_.count(snapshot) == 0)
+      throw FailedPrecondition("no such snapshot", "SNAPSHOT_STALE");
+    const auto step = [this, snapshot] {
+      return snapshot.empty() ? step_ : snapshots_.at(snapshot);
+    };
+    const auto score = [](const v1::LossBatch& batch) {
+      v1::LossOutput output;
+      for (const v1::Datum& datum : batch.data()) {
+        v1::DatumOutput& told = *output.add_outputs();
+        for (const int target : datum.targets()) told.add_logprobs(static_cast<float>(target));
+      }
+      return output;
+    };
+    return std::make_unique<FakeSteppedSample>(plan_, sequences, step, score);
   }
 
  private:
@@ -252,6 +295,7 @@ class FakeSteppedRun final : public train::SteppedRun {
   std::int64_t step_ = 0;
   double weight_ = 0, gradient_ = 0;
   bool has_gradients_ = false;
+  std::map<std::string, std::int64_t> snapshots_;  ///< steps by name
   std::string poison_;
   std::vector<std::string> notes_;
 };

@@ -79,6 +79,10 @@ class Client {
   grpc::Status save_state(std::int64_t seq, const std::string& name, std::int64_t epoch = 1) {
     v1::SaveStateRequest request;
     request.set_name(name);
+    return save_state(seq, request, epoch);
+  }
+  grpc::Status save_state(std::int64_t seq, const v1::SaveStateRequest& request,
+                          std::int64_t epoch = 1) {
     return call<v1::SaveStateResponse>(&v1::RunService::Stub::SaveState, request, seq, epoch);
   }
   grpc::Status load_state(std::int64_t seq, const std::string& state) {
@@ -103,19 +107,56 @@ class Client {
     v1::CloseRunResponse response;
     return runs_->CloseRun(&context, request, &response);
   }
-  grpc::Status sample(int samples, int max_tokens) {
+  v1::SampleRequest sample_request(int samples, int max_tokens) const {
     v1::SampleRequest request;
     request.set_run(run_.name());
     request.set_epoch(1);
     request.add_prompts()->set_prompt("ab");
     request.set_samples(samples);
     request.mutable_params()->set_max_tokens(max_tokens);
+    return request;
+  }
+  grpc::Status sample(const v1::SampleRequest& request) {
     grpc::ClientContext context;
     context.AddMetadata(kRunTokenKey, token_);
     v1::SampleResponse response;
     const grpc::Status status = runs_->Sample(&context, request, &response);
     last_ = response.operation();
     return status;
+  }
+  grpc::Status sample(int samples, int max_tokens) {
+    return sample(sample_request(samples, max_tokens));
+  }
+  grpc::Status save_weights(std::int64_t seq, const std::string& name, v1::WeightsStorage storage) {
+    v1::SaveWeightsRequest request;
+    request.set_name(name);
+    request.set_storage(storage);
+    return call<v1::SaveWeightsResponse>(&v1::RunService::Stub::SaveWeights, request, seq, 1);
+  }
+  std::string weights_name(const std::string& name) const {
+    return run_.name() + "/weights/" + name;
+  }
+  grpc::Status delete_weights(const std::string& name) {
+    v1::DeleteWeightsRequest request;
+    request.set_name(weights_name(name));
+    grpc::ClientContext context;
+    context.AddMetadata(kRunTokenKey, token_);
+    v1::DeleteWeightsResponse response;
+    return runs_->DeleteWeights(&context, request, &response);
+  }
+  /// All that a watch tells; its status in status_.
+  std::vector<v1::WatchOperationResponse> watch(const std::string& name,
+                                                const std::vector<int>& known = {}) {
+    v1::WatchOperationRequest request;
+    request.set_name(name);
+    request.mutable_known_tokens()->Add(known.begin(), known.end());
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    const auto reader = operations_->WatchOperation(&context, request);
+    std::vector<v1::WatchOperationResponse> told;
+    for (v1::WatchOperationResponse response; reader->Read(&response);) told.push_back(response);
+    status_ = reader->Finish();
+    return told;
   }
 
   std::string name_of(std::int64_t seq, std::int64_t epoch = 1) const {
@@ -131,9 +172,10 @@ class Client {
     return response.operation();
   }
   v1::Operation wait(std::int64_t seq) { return wait(name_of(seq)); }
-  grpc::Status cancel(std::int64_t seq) {
+  grpc::Status cancel(std::int64_t seq) { return cancel(name_of(seq)); }
+  grpc::Status cancel(const std::string& name) {
     v1::CancelOperationRequest request;
-    request.set_name(name_of(seq));
+    request.set_name(name);
     grpc::ClientContext context;
     context.AddMetadata(kRunTokenKey, token_);
     v1::CancelOperationResponse response;

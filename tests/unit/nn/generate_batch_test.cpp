@@ -74,7 +74,7 @@ class GenerateBatch : public ::testing::TestWithParam<Case> {
       for (const GeneratedToken& token : generation.advance()) {
         ASSERT_FALSE(ended[token.sequence]);
         drawn[token.sequence].push_back(token.id);
-        ended[token.sequence] = token.last;
+        ended[token.sequence] = token.last();
       }
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       EXPECT_EQ(drawn[i], alone(sequences[i])) << "sequence " << i << " of " << sequences.size();

@@ -64,7 +64,7 @@ class GenerationBatchTest : public RunFixture {
     for (const SampledToken& token : run.begin_sample(starts)->advance(std::chrono::minutes(10))) {
       EXPECT_FALSE(ended[token.sequence]);
       drawn[token.sequence].push_back(token.id);
-      ended[token.sequence] = token.last;
+      ended[token.sequence] = token.last();
     }
     return drawn;
   }

@@ -228,7 +228,7 @@ TEST_F(SteppedVerbsTest, SamplesHaveTheLogProbsOfForward) {
         start.params.set_max_tokens(10);
         start.params.set_temperature(temperature);
         start.params.set_seed(3);
-        const auto sample = run.begin_sample({start, start});
+        const auto sample = run.begin_sample({start, start}, "");
         std::vector<std::int64_t> ids = start.prompt;
         std::vector<float> log_probs, tempered;
         for (int pass = 0; pass < 40; ++pass)

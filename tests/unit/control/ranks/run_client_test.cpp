@@ -76,11 +76,11 @@ TEST_F(RunClientTest, ASampleTellsItsTokensAndTheStepOfItsWeights) {
   run.step().optim_step.get();
   train::SampleStart start{{0}, {}};
   start.params.set_max_tokens(3);
-  run.begin_sample(7, "", {start}).get();
+  run.begin_sample(7, {}, {start}).get();
   const v1::AdvanceSampleResult drawn = run.advance_sample(7, 50ms).get();
   ASSERT_EQ(drawn.tokens_size(), 3);
   EXPECT_EQ(drawn.tokens(0).token_id(), 'a');
-  EXPECT_TRUE(drawn.tokens(2).last());
+  EXPECT_EQ(drawn.tokens(2).finish_reason(), v1::FINISH_REASON_LENGTH);
   EXPECT_TRUE(drawn.done());
   EXPECT_EQ(drawn.weights_step(), 1);
   run.end_sample(7).get();

@@ -8,9 +8,9 @@
 namespace meshloom::control {
 namespace {
 
-v1::VerbResult result_of(std::size_t bytes) {
-  v1::VerbResult result;
-  result.mutable_parameters()->add_parameters()->set_data(std::string(bytes, 'x'));
+Operations::Result result_of(std::size_t bytes) {
+  auto result = std::make_shared<v1::VerbResult>();
+  result->mutable_parameters()->add_parameters()->set_data(std::string(bytes, 'x'));
   return result;
 }
 
@@ -82,7 +82,7 @@ TEST(Operations, WaitersAreCalledOnce) {
   operations.when_ended(name_of(0), [&] { ++called; });
   const auto forgotten = operations.when_ended(name_of(0), [&] { called += 100; });
   operations.forget_waiter(name_of(0), forgotten);
-  operations.succeed(name_of(0), {});
+  operations.succeed(name_of(0), result_of(1));
   operations.fail(name_of(0), {});
   EXPECT_EQ(called, 1);
   EXPECT_EQ(operations.when_ended(name_of(0), [&] { ++called; }), 0);

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// RunSession and what is drawn from it: samples, and the weights that it keeps for them.
+#include <algorithm>
+
+#include "daemon/base/field_error.h"
+#include "daemon/control/net/status.h"
+#include "daemon/control/runs/run_session.h"
+#include "daemon/control/stores/names.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+constexpr std::size_t kMostSnapshots = 8;  // in memory
+
+}  // namespace
+
+void RunSession::check_ready() const {
+  if (run_.state() != v1::RUN_STATE_READY)
+    throw FailedPrecondition(fmt::format("run \"{}\" does not have the ranks yet", id_),
+                             "RUN_NOT_READY", {{"run", id_}});
+}
+
+train::PromptLimits RunSession::prompt_limits() const {
+  const std::lock_guard lock(mutex_);
+  check_ready();
+  return limits_;
+}
+
+void RunSession::check_sample(const SampleOrder& order) const {
+  std::int64_t step = run_.step();
+  if (!order.snapshot.empty()) {
+    const std::string name = weights_resource(id_, order.snapshot);
+    const auto found = std::find_if(run_.weights().begin(), run_.weights().end(),
+                                    [&](const auto& saved) { return saved.name() == name; });
+    if (found == run_.weights().end())
+      throw FailedPrecondition(fmt::format("{} are not there (any more)", name), "SNAPSHOT_STALE",
+                               {{"weights", name}, {"field", "weights"}});
+    if (found->storage() != v1::WEIGHTS_STORAGE_MEMORY)
+      throw Unimplemented(
+          fmt::format("{} are on disk: a run draws from its own weights and from those "
+                      "that it keeps in memory",
+                      name),
+          "WEIGHTS_ON_DISK", {{"weights", name}, {"field", "weights"}});
+    step = found->step();
+  }
+  if (order.weights_step && *order.weights_step != step)
+    throw stale_weights(*order.weights_step, step);
+  const std::int64_t longest = run_.resolved().training().seq_len();
+  for (const train::SampleStart& start : order.starts) {
+    const auto prompt = static_cast<std::int64_t>(start.prompt.size());
+    const std::int64_t whole = prompt + start.params.max_tokens();
+    const std::int64_t scored = order.exact_log_probs ? whole : order.prompt_log_probs ? prompt : 0;
+    if (longest > 0 && scored - 1 > longest)
+      base::refuse_field(order.exact_log_probs ? "exact_logprobs" : "prompt_logprobs",
+                         "needs Forward of {} tokens, more than the run's training.seq_len of {}",
+                         scored - 1, longest);
+  }
+}
+
+v1::Operation RunSession::sample(std::int64_t epoch, SampleOrder order) {
+  const auto progress = RunSample::make_progress(order);
+  std::string name;
+  v1::Operation operation;
+  {
+    const std::lock_guard lock(mutex_);
+    renewed_ = Clock::now();
+    check_open(epoch);
+    check_ready();
+    check_sample(order);
+    name = operation_name(epoch, fmt::format("sample-{}", next_sample_++));
+    operation = world_.operations.add(id_, name, "sample", progress);
+  }
+  try {
+    RunSample::start(world_.scheduler, world_.operations, id_, name, std::move(order), progress);
+  } catch (...) {
+    world_.operations.fail(name, to_details(std::current_exception()));
+    throw;
+  }
+  return operation;
+}
+
+VerbPlace::Memory RunSession::hold_snapshot() {
+  v1::RunConfig resolved;
+  {
+    const std::lock_guard lock(mutex_);
+    if (snapshot_memory_.size() >= kMostSnapshots)
+      throw ResourceExhausted(
+          fmt::format("run \"{}\" keeps {} weights in memory already, the most that it may; "
+                      "delete some (DeleteWeights)",
+                      id_, snapshot_memory_.size()),
+          "TOO_MANY_SNAPSHOTS", {{"run", id_}});
+    resolved = run_.resolved();
+  }
+  return world_.hold_snapshot(resolved);
+}
+
+v1::SavedWeights RunSession::keep_weights(v1::SavedWeights saved, VerbPlace::Memory memory) {
+  {
+    const std::lock_guard lock(mutex_);
+    // Answers come in the order of the verbs: this is the step behind those before it.
+    saved.set_step(run_.step());
+    *run_.add_weights() = saved;
+    if (saved.storage() == v1::WEIGHTS_STORAGE_MEMORY)
+      snapshot_memory_[saved.name()] = std::move(memory);
+  }
+  if (saved.storage() == v1::WEIGHTS_STORAGE_DISK) persist();
+  return saved;
+}
+
+v1::SavedWeights RunSession::find_weights(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  for (const v1::SavedWeights& saved : run_.weights())
+    if (saved.name() == name) return saved;
+  throw NotFound(fmt::format("{} do not exist", name), "WEIGHTS_NOT_FOUND", {{"weights", name}});
+}
+
+void RunSession::delete_weights(const std::string& name) {
+  const v1::SavedWeights found = find_weights(name);
+  const std::string weights = parse_weights_name(name).weights;
+  {
+    const std::lock_guard lock(mutex_);
+    auto& all = *run_.mutable_weights();
+    all.erase(std::remove_if(all.begin(), all.end(),
+                             [&](const auto& saved) { return saved.name() == name; }),
+              all.end());
+  }
+  if (found.storage() == v1::WEIGHTS_STORAGE_DISK) {
+    persist();
+    std::error_code error;
+    std::filesystem::remove_all(world_.state.run(id_) / "weights" / weights, error);
+    return;
+  }
+  try {
+    ranks_.drop_snapshot(weights);
+  } catch (const Error& error) {
+    spdlog::debug("{} are not dropped: {}", name, error.what());  // they go with the run
+  }
+  const std::lock_guard lock(mutex_);
+  snapshot_memory_.erase(name);
+}
+
+void RunSession::drop_snapshots() {
+  auto& weights = *run_.mutable_weights();
+  weights.erase(std::remove_if(weights.begin(), weights.end(),
+                               [](const auto& saved) {
+                                 return saved.storage() == v1::WEIGHTS_STORAGE_MEMORY;
+                               }),
+                weights.end());
+  snapshot_memory_.clear();
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/runs/sample_progress.h"
+
+#include <algorithm>
+
+#include "daemon/base/enum_names.h"
+
+namespace meshloom::control {
+namespace {
+
+template <typename Field>
+void copy_range(const Field& from, int first, int last, Field* to) {
+  to->Add(from.begin() + std::min(first, from.size()), from.begin() + std::min(last, from.size()));
+}
+
+}  // namespace
+
+std::string finish_reason_text(v1::FinishReason reason) {
+  if (reason == v1::FINISH_REASON_UNSPECIFIED) return "";
+  return base::enum_spelling(*v1::FinishReason_descriptor()->FindValueByNumber(reason));
+}
+
+SampleProgress::SampleProgress(const Shape& shape)
+    : shape_(shape), result_(std::make_shared<v1::VerbResult>()) {
+  for (int i = 0; i < shape_.sequences; ++i)
+    result_->mutable_sample()->add_sequences()->set_prompt(i / shape_.samples);
+  for (int i = 0; shape_.prompts && i < shape_.sequences; i += shape_.samples)
+    result_->mutable_sample()->add_prompts();
+}
+
+void SampleProgress::add(const DrawnToken& token) {
+  const std::lock_guard lock(mutex_);
+  v1::SampledSequence& sequence =
+      *result_->mutable_sample()->mutable_sequences(static_cast<int>(token.sequence));
+  if (sequence.token_ids().empty()) sequence.set_first_weights_step(token.weights_step);
+  sequence.set_weights_step(token.weights_step);
+  sequence.add_token_ids(static_cast<std::int32_t>(token.id));
+  sequence.add_logprobs(token.log_prob);
+  if (shape_.tempered) sequence.add_tempered_logprobs(token.tempered_log_prob);
+  sequence.set_finish_reason(finish_reason_text(token.finish));
+}
+
+std::optional<v1::SampledTokens> SampleProgress::after(int sequence, int known) const {
+  const std::lock_guard lock(mutex_);
+  const v1::SampledSequence& drawn = result_->sample().sequences(sequence);
+  const int last = std::min(drawn.token_ids_size(), known + kMostTold);
+  if (known >= last) return std::nullopt;
+  v1::SampledTokens told;
+  told.set_sequence(sequence);
+  told.set_first(known);
+  copy_range(drawn.token_ids(), known, last, told.mutable_token_ids());
+  copy_range(drawn.logprobs(), known, last, told.mutable_logprobs());
+  copy_range(drawn.tempered_logprobs(), known, last, told.mutable_tempered_logprobs());
+  if (shape_.text)
+    for (const std::int32_t id : told.token_ids())
+      told.mutable_text()->push_back(static_cast<char>(id));
+  if (last == drawn.token_ids_size()) told.set_finish_reason(drawn.finish_reason());
+  return told;
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// SampleProgress: what a sample has drawn so far, for those who read it meanwhile.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "daemon/control/jobs/token_channel.h"
+#include "v1/operation_service.pb.h"
+#include "v1/run.pb.h"
+
+namespace meshloom::control {
+
+/// "length", "stop_token", ...; empty while the sequence goes on.
+std::string finish_reason_text(v1::FinishReason reason);
+
+/// Readers keep positions of their own in what is here once, so that a slow one costs nothing. All
+/// methods may be called from any thread.
+class SampleProgress {
+ public:
+  struct Shape {
+    int sequences = 1;
+    int samples = 1;        ///< of each prompt
+    bool tempered = false;  ///< drawn at a temperature that is not 1
+    bool text = false;      ///< tokens are bytes
+    bool prompts = false;   ///< their log-probs are asked for
+  };
+  explicit SampleProgress(const Shape& shape);
+
+  void add(const DrawnToken& token);
+  int sequences() const { return shape_.sequences; }
+  /// What the sequence has drawn after its first `known` tokens, at most kMostTold of it; nothing
+  /// if that is nothing.
+  std::optional<v1::SampledTokens> after(int sequence, int known) const;
+  static constexpr int kMostTold = 4096;
+
+  /// Before result(): fills in what is not told while tokens are drawn.
+  template <typename Fill>
+  void complete(const Fill& fill) {
+    const std::lock_guard lock(mutex_);
+    fill(*result_->mutable_sample());
+  }
+  /// Once nothing more is added or completed.
+  std::shared_ptr<const v1::VerbResult> result() const { return result_; }
+
+ private:
+  const Shape shape_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<v1::VerbResult> result_;
+};
+
+}  // namespace meshloom::control

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// One client's view of an operation: its states, and the tokens of a sample as they are drawn.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "daemon/control/runs/run_manager.h"
+#include "daemon/control/services/stream.h"
+#include "v1/operation_service.pb.h"
+
+namespace meshloom::control {
+
+/// Keeps a position in what the operation has drawn, and nothing of it: a client that reads slowly
+/// gets more at once.
+class OperationWatch final : public Stream<v1::WatchOperationResponse> {
+ public:
+  OperationWatch(StreamHost& host, grpc::CallbackServerContext& context, RunManager& runs,
+                 const v1::WatchOperationRequest& request)
+      : Stream(host, context, "WatchOperation"), runs_(runs), request_(request) {}
+  ~OperationWatch() override;
+
+ private:
+  bool produce() override;
+  void begin();
+  /// These say whether they have written something.
+  bool tell_state(const Operations::Seen& seen);
+  bool tell_tokens();
+
+  RunManager& runs_;
+  const v1::WatchOperationRequest request_;
+  std::shared_ptr<RunSession> session_;
+  std::shared_ptr<const void> lease_;
+  std::int64_t waiter_ = 0;
+  /// A wake is on its way: there is never more than one.
+  std::shared_ptr<std::atomic<bool>> woken_ = std::make_shared<std::atomic<bool>>(false);
+  Operations::Progress progress_;
+  std::vector<int> known_;  ///< tokens of each sequence that were told
+  int turn_ = 0;            ///< the sequence that is told of next
+  v1::OperationState told_ = v1::OPERATION_STATE_UNSPECIFIED;
+};
+
+}  // namespace meshloom::control

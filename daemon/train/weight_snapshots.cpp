@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/weight_snapshots.h"
+
+#include <algorithm>
+
+#include "kernels/base/error.h"
+
+namespace meshloom::train {
+
+void WeightSnapshots::keep(const std::string& name, std::int64_t step) {
+  if (names_.count(name) > 0)
+    throw AlreadyExists(fmt::format("weights \"{}\" exist already; choose another name", name),
+                        "WEIGHTS_EXIST", {{"weights", name}, {"field", "name"}});
+  Handle current = current_.lock();
+  if (!current) current = std::make_shared<Weights>(Weights{step, {}, {}});
+  current_ = current;
+  names_[name] = std::move(current);
+}
+
+void WeightSnapshots::drop(const std::string& name) {
+  use(nullptr);
+  names_.erase(name);
+}
+
+WeightSnapshots::Handle WeightSnapshots::find(const std::string& name) const {
+  const auto found = names_.find(name);
+  if (found == names_.end())
+    throw FailedPrecondition(fmt::format("the weights \"{}\" are not there (any more)", name),
+                             "SNAPSHOT_STALE", {{"weights", name}, {"field", "weights"}});
+  return found->second;
+}
+
+void WeightSnapshots::before_write() {
+  use(nullptr);
+  if (const Handle current = current_.lock()) {
+    std::vector<Tensor> values;
+    std::int64_t largest = 0;
+    for (std::size_t i = 0; i < state_.optimizer().parameters().size(); ++i) {
+      const Tensor own = value(i).detach();
+      values.push_back(empty_like(own));
+      copy_into(values.back(), own);
+      largest = std::max(largest, own.numel() * static_cast<std::int64_t>(dtype_size(own.dtype())));
+    }
+    current->scratch = empty(state_.model().context(), {(largest + 3) / 4}, DType::kFloat32);
+    current->values = std::move(values);
+  }
+  current_.reset();
+  ++writes_;
+}
+
+void WeightSnapshots::exchange(Weights& weights) {
+  ExecutionContext& context = state_.model().context();
+  const auto copy = [&](const TensorView& to, const TensorView& from) {
+    context.backend().copy(context.kernel_context(), to, from);
+  };
+  for (std::size_t i = 0; i < weights.values.size(); ++i) {
+    const TensorView kept = weights.values[i].view(), own = value(i).view();
+    if (own.numel() == 0) continue;
+    const TensorView spare =
+        make_view(weights.scratch.view().data, own.dtype, own.shape, weights.scratch.device());
+    copy(spare, own);
+    copy(own, kept);
+    copy(kept, spare);
+  }
+}
+
+void WeightSnapshots::use(const Handle& weights) {
+  const Handle wanted = weights && !weights->values.empty() ? weights : nullptr;
+  if (wanted == in_place_) return;
+  if (in_place_) exchange(*in_place_);
+  in_place_ = wanted;
+  if (in_place_) exchange(*in_place_);
+}
+
+}  // namespace meshloom::train
