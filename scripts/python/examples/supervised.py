@@ -39,7 +39,7 @@ def main(folder: str, text: str, steps: int) -> None:
         print(f"last batch: {before.result().loss / (BATCH * SEQ_LEN):.4f} before, "
               f"{after.result().loss / (BATCH * SEQ_LEN):.4f} after")
         state = run.save_state("tuned", user_metadata={"text": text}).result()
-        print(f"saved as {state.name} at step {state.step}; weights in {run.save_weights('tuned').result()}")
+        print(f"saved as {state.name} at step {state.step}; weights in {run.save_weights('tuned').result().folder}")
 
 
 if __name__ == "__main__":

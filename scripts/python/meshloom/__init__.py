@@ -2,16 +2,20 @@
 """Client of meshloomd: training runs driven step by step."""
 
 from meshloom.client import Client
-from meshloom.data import DataReference, Datum, LossResult, OptimStepResult, SampledSequence, SavedState
+from meshloom.data import (DataReference, Datum, LossResult, OptimStepResult, SampledSequence, SampledTokens,
+                           SavedState)
 from meshloom.errors import (Aborted, AlreadyExists, Cancelled, DeadlineExceeded, FailedPrecondition,
                              GradientsPoisoned, InvalidArgument, LeaseEnded, MeshloomError, NotFound, RequestTooLarge,
                              ResourceExhausted, RunClosed, RunRecovered, SequenceGap, Unavailable, Violation)
 from meshloom.future import Future
 from meshloom.run import TrainingRun
+from meshloom.sample import SampleFuture
+from meshloom.weights import SavedWeights
 
 __all__ = [
     "Aborted", "AlreadyExists", "Cancelled", "Client", "DataReference", "Datum", "DeadlineExceeded",
     "FailedPrecondition", "Future", "GradientsPoisoned", "InvalidArgument", "LeaseEnded", "LossResult",
     "MeshloomError", "NotFound", "OptimStepResult", "RequestTooLarge", "ResourceExhausted", "RunClosed",
-    "RunRecovered", "SampledSequence", "SavedState", "SequenceGap", "TrainingRun", "Unavailable", "Violation",
+    "RunRecovered", "SampleFuture", "SampledSequence", "SampledTokens", "SavedState", "SavedWeights", "SequenceGap",
+    "TrainingRun", "Unavailable", "Violation",
 ]

@@ -10,8 +10,9 @@ from typing import Any, Callable, Iterator
 import grpc
 
 from meshloom import errors
-from meshloom.v1 import (job_service_pb2_grpc, operation_service_pb2_grpc, run_pb2, operation_service_pb2,
-                         run_service_pb2_grpc, upload_service_pb2_grpc, worker_service_pb2_grpc)
+from meshloom.v1 import (checkpoint_service_pb2_grpc, job_service_pb2_grpc, operation_service_pb2,
+                         operation_service_pb2_grpc, run_pb2, run_service_pb2_grpc, upload_service_pb2_grpc,
+                         worker_service_pb2_grpc)
 
 CALL_SECONDS = 30.0
 TOKEN_KEY = "meshloom-run-token"
@@ -40,6 +41,7 @@ class Connection:
         self.operations: Any = operation_service_pb2_grpc.OperationServiceStub(self._channel)
         self.jobs: Any = job_service_pb2_grpc.JobServiceStub(self._channel)
         self.uploads: Any = upload_service_pb2_grpc.UploadServiceStub(self._channel)
+        self.checkpoints: Any = checkpoint_service_pb2_grpc.CheckpointServiceStub(self._channel)
         self.workers: Any = worker_service_pb2_grpc.WorkerServiceStub(self._channel)
 
     def close(self) -> None:
@@ -85,18 +87,25 @@ class Connection:
         if operation.HasField("result") or operation.result_bytes == 0:
             return operation.result
         data = bytearray()
+        make = lambda: operation_service_pb2.ReadResultRequest(name=operation.name, offset=len(data))
+        for piece in self.stream(self.operations.ReadResult, make, token):
+            data += piece.data
+        return run_pb2.VerbResult.FromString(bytes(data))
+
+    def stream(self, method: Callable[..., Any], make: Callable[[], Any], token: str = "") -> Iterator[Any]:
+        """The messages of a stream. Where the connection breaks, it goes on with the request that `make` then gives,
+        which names what has come already; given up after retry_seconds without a message."""
+        metadata = self._metadata + (((TOKEN_KEY, token),) if token else ())
         end = time.monotonic() + self.retry_seconds
-        while len(data) < operation.result_bytes:
+        while True:
             try:
-                for piece in self._pieces(operation.name, len(data), token):
-                    data += piece
+                for message in method(make(), metadata=metadata):
+                    yield message
+                    end = time.monotonic() + self.retry_seconds
+                return
             except grpc.RpcError as error:
                 if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() > end:
                     raise errors.from_rpc(error) from None
-                time.sleep(0.1)
-        return run_pb2.VerbResult.FromString(bytes(data))
-
-    def _pieces(self, name: str, offset: int, token: str) -> Iterator[bytes]:
-        request = operation_service_pb2.ReadResultRequest(name=name, offset=offset)
-        for piece in self.operations.ReadResult(request, metadata=self._metadata + ((TOKEN_KEY, token),)):
-            yield piece.data
+            except ValueError as error:  # grpc's word for a channel that was closed
+                raise errors.Unavailable(f"the client was closed ({error})", grpc.StatusCode.UNAVAILABLE) from None
+            time.sleep(0.1)

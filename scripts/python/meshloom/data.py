@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshloom.messages import fill, refuse
-from meshloom.v1 import config_pb2, run_pb2, step_pb2
+from meshloom.v1 import config_pb2, operation_service_pb2, run_pb2, step_pb2
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float32]
@@ -159,23 +159,29 @@ class OptimStepResult:
 
 @dataclasses.dataclass(frozen=True)
 class SavedState:
-    """`name` is what load_state and create_training_run(state=...) take; `next_seq` the number behind it."""
+    """`name` is what load_state and create_training_run(state=...) take; `next_seq` the number behind it;
+    `ttl_seconds` how long it is kept while a daemon runs, 0 until it is deleted."""
 
     name: str
     step: int
     next_seq: int
     epoch: int
     user_metadata: dict[str, str]
+    ttl_seconds: int
 
 
 def saved_state(message: run_pb2.SavedState) -> SavedState:
-    return SavedState(message.name, message.step, message.next_seq, message.epoch, dict(message.user_metadata))
+    return SavedState(message.name, message.step, message.next_seq, message.epoch, dict(message.user_metadata),
+                      message.ttl_seconds)
 
 
 @dataclasses.dataclass(frozen=True)
 class SampledSequence:
     """`tokens` that continue prompt number `prompt`, with their log-probs under the model's own distribution, and
-    under that at the temperature where it is not 1. `weights_step`: optimizer steps behind the weights that drew it."""
+    under that at the temperature where it is not 1. `finish_reason`: length, eos, stop_token or stop_string.
+    `weights_step`: optimizer steps behind the weights that drew its last token, `first_weights_step` its first.
+    `exact_logprobs`: the bits that forward gives, where they were asked for; `prompt_logprobs` likewise, of the
+    prompt's tokens but the first."""
 
     prompt: int
     tokens: IntArray
@@ -183,6 +189,9 @@ class SampledSequence:
     tempered_logprobs: FloatArray | None
     finish_reason: str
     weights_step: int
+    first_weights_step: int
+    exact_logprobs: FloatArray | None
+    prompt_logprobs: FloatArray | None
 
     @property
     def text(self) -> str:
@@ -190,13 +199,41 @@ class SampledSequence:
         return bytes(self.tokens.tolist()).decode("utf-8", errors="replace")
 
 
+def _floats(values: Sequence[float]) -> FloatArray:
+    return np.array(values, np.float32)
+
+
 def sampled_sequences(result: run_pb2.VerbResult) -> list[SampledSequence]:
+    prompts = result.sample.prompts
     return [
-        SampledSequence(item.prompt, np.array(item.token_ids, np.int32), np.array(item.logprobs, np.float32),
-                        np.array(item.tempered_logprobs, np.float32) if item.tempered_logprobs else None,
-                        item.finish_reason, item.weights_step)
+        SampledSequence(item.prompt, np.array(item.token_ids, np.int32), _floats(item.logprobs),
+                        _floats(item.tempered_logprobs) if item.tempered_logprobs else None, item.finish_reason,
+                        item.weights_step, item.first_weights_step,
+                        _floats(item.exact_logprobs) if item.exact_logprobs else None,
+                        _floats(prompts[item.prompt].logprobs) if prompts else None)
         for item in result.sample.sequences
     ]
+
+
+@dataclasses.dataclass(frozen=True)
+class SampledTokens:
+    """What sequence number `sequence` of a sample has drawn since it was told of last, `first` the index of the first
+    of these tokens in it; `text` of models of 256 bytes, `finish_reason` with the last."""
+
+    sequence: int
+    first: int
+    tokens: IntArray
+    logprobs: FloatArray
+    tempered_logprobs: FloatArray | None
+    text: bytes
+    finish_reason: str
+
+
+def sampled_tokens(message: operation_service_pb2.SampledTokens) -> SampledTokens:
+    return SampledTokens(message.sequence, message.first, np.array(message.token_ids, np.int32),
+                         _floats(message.logprobs),
+                         _floats(message.tempered_logprobs) if message.tempered_logprobs else None, message.text,
+                         message.finish_reason)
 
 
 def parameter_values(parameters: Mapping[str, npt.ArrayLike]) -> list[step_pb2.ParameterValue]:

@@ -29,8 +29,8 @@ class Future(concurrent.futures.Future[Result]):
         return asyncio.shield(asyncio.wrap_future(self)).__await__()
 
     def cancel(self) -> bool:
-        """True if the verb had not begun and never will. A forward_backward that is cancelled poisons the gradients
-        that it would have added to."""
+        """True if the verb had not begun and never will, or is a sample, which then draws no more. A forward_backward
+        that is cancelled poisons the gradients that it would have added to."""
         if self.done() or not self.operation or self._cancel is None:
             return False
         try:

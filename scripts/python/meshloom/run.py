@@ -17,8 +17,10 @@ from meshloom.connection import Connection
 from meshloom.data import DataReference, Datum, FloatArray, LossResult, OptimStepResult, SampledSequence, SavedState
 from meshloom.future import Future
 from meshloom.messages import fill
+from meshloom.sample import SampleFuture
 from meshloom.v1 import config_pb2, generate_service_pb2, run_pb2, run_service_pb2, step_pb2
 from meshloom.verbs import Verb, VerbStream
+from meshloom.weights import SavedWeights, saved_weights
 
 _SAMPLERS = 8  # samples that are waited for at once
 Prompt = str | npt.ArrayLike
@@ -124,27 +126,38 @@ class TrainingRun:
 
     def sample(self, prompts: Prompt | Sequence[Prompt], *, samples: int = 1, max_tokens: int = 0,
                temperature: float | None = None, top_k: int = 0, top_p: float | None = None, seed: int = 0,
-               weights_step: int | None = None) -> Future[list[SampledSequence]]:
+               weights: str | SavedWeights = "", weights_step: int | None = None, stop_tokens: Sequence[int] = (),
+               stop_strings: Sequence[str | bytes] = (), ignore_eos: bool = False, prompt_logprobs: bool = False,
+               exact_logprobs: bool = False) -> SampleFuture:
         """Continues each prompt `samples` times; a prompt is text (models of 256 bytes) or token ids. Sequence i of all
-        is drawn with seed + i.
+        is drawn with seed + i. The future's `watch()` tells the tokens as they are drawn; `cancel()` ends it.
 
         Not ordered: it draws from the weights as they are then. To draw from those after an optim_step, wait for its
-        result first; `weights_step` makes sure (WEIGHTS_STALE otherwise).
+        result first; `weights_step` makes sure (WEIGHTS_STALE otherwise). `weights`: what save_weights(memory=True)
+        gave, whatever is trained meanwhile.
+
+        A sequence ends with a stop token, with the byte that completes a stop string, with the model's end of text
+        unless `ignore_eos`, or at `max_tokens`. `prompt_logprobs` and `exact_logprobs`: the bits that forward gives.
         """
         if self._closed.is_set():
             raise errors.RunClosed(f"{self.name} was closed by this client", reason="RUN_CLOSED")
         params = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-        future: Future[list[SampledSequence]] = Future("sample")
+        stop = step_pb2.SampleStop(
+            token_ids=stop_tokens, ignore_eos=ignore_eos,
+            strings=[item.encode() if isinstance(item, str) else item for item in stop_strings])
+        future = SampleFuture(self._connection, self.token)
         future._cancel = self._verbs._cancel
 
         def draw() -> list[SampledSequence]:
-            request = run_service_pb2.SampleRequest(run=self.name, epoch=self._verbs.epoch, samples=samples,
-                                                    weights_step=weights_step)
+            request = run_service_pb2.SampleRequest(
+                run=self.name, epoch=self._verbs.epoch, samples=samples, weights_step=weights_step, stop=stop,
+                weights=weights if isinstance(weights, str) else weights.name, prompt_logprobs=prompt_logprobs,
+                exact_logprobs=exact_logprobs)
             request.prompts.extend(_prompt(item) for item in _several(prompts))
             fill(request.params, {name: value for name, value in params.items() if value is not None}, "params")
             self.wait_ready()
             operation = self._connection.call(self._connection.runs.Sample, request, self.token, retry_seconds=0.0)
-            future.operation = operation.operation.name
+            future.begun(operation.operation.name)
             ended = self._connection.wait(future.operation, self.token)
             return shapes.sampled_sequences(self._connection.result(ended, self.token))
 
@@ -153,11 +166,13 @@ class TrainingRun:
 
     # --- States and parameters.
 
-    def save_state(self, name: str, *, overwrite: bool = False,
+    def save_state(self, name: str, *, overwrite: bool = False, ttl_seconds: int = 0,
                    user_metadata: Mapping[str, str] | None = None) -> Future[SavedState]:
-        """Weights, moments and step, durable once the future has its result. Gathered gradients are no part of it."""
+        """Weights, moments and step, durable once the future has its result. Gathered gradients are no part of it.
+        `ttl_seconds`: how long it is kept while a daemon runs, 0 until it is deleted; the newest of an open run stays
+        in any case."""
         return self._submit("save_state", self._connection.runs.SaveState, lambda: run_service_pb2.SaveStateRequest(
-            name=name, overwrite=overwrite, user_metadata=dict(user_metadata or {})),
+            name=name, overwrite=overwrite, ttl_seconds=ttl_seconds, user_metadata=dict(user_metadata or {})),
             lambda result: shapes.saved_state(result.saved_state))
 
     def load_state(self, state: str, *, with_optimizer: bool = True) -> Future[None]:
@@ -165,11 +180,14 @@ class TrainingRun:
         return self._submit("load_state", self._connection.runs.LoadState, lambda: run_service_pb2.LoadStateRequest(
             state=state, without_optimizer=not with_optimizer), lambda result: None)
 
-    def save_weights(self, name: str, *, dtype: str = "float32") -> Future[str]:
-        """Writes a Hugging Face folder; returns its path on the host of rank 0. `dtype`: float32, bfloat16, float16."""
+    def save_weights(self, name: str, *, dtype: str = "", memory: bool = False) -> Future[SavedWeights]:
+        """Keeps the weights under a name: as a Hugging Face folder on the host of rank 0, which `download()` copies
+        (`dtype`: float32, the default, bfloat16 or float16), or in the memory of the ranks, to sample from after later
+        steps. Those in memory are gone when the run closes or its epoch ends."""
+        storage = run_pb2.WEIGHTS_STORAGE_MEMORY if memory else run_pb2.WEIGHTS_STORAGE_DISK
         return self._submit("save_weights", self._connection.runs.SaveWeights,
-                            lambda: run_service_pb2.SaveWeightsRequest(name=name, dtype=dtype),
-                            lambda result: str(result.saved_weights.folder))
+                            lambda: run_service_pb2.SaveWeightsRequest(name=name, dtype=dtype, storage=storage),
+                            lambda result: saved_weights(result.saved_weights, self._connection, self.token))
 
     def get_parameters(self, names: Sequence[str]) -> Future[dict[str, FloatArray]]:
         """Whole parameters, named as in the model's Hugging Face folder."""

@@ -3,6 +3,8 @@
 
 import asyncio
 import dataclasses
+import pathlib
+import tempfile
 import time
 import unittest
 import unittest.mock
@@ -193,7 +195,20 @@ class RunTest(unittest.TestCase):
         self.assertGreater(self.run_.save_state("twice", overwrite=True).result().next_seq, state.next_seq)
         with self.assertRaises(meshloom.InvalidArgument):
             self.run_.set_parameters({FINAL_NORM: np.zeros((3, 5))}).result()
-        self.assertTrue(self.run_.save_weights("hf").result().endswith("/hf"))
+        weights = self.run_.save_weights("hf").result()
+        self.assertTrue(weights.folder.endswith("/hf"))
+        with tempfile.TemporaryDirectory() as folder:
+            copy = weights.download(pathlib.Path(folder) / "copy")
+            names = sorted(path.name for path in pathlib.Path(weights.folder).iterdir())
+            self.assertEqual(sorted(path.name for path in copy.iterdir()), names)
+            for name in names:
+                self.assertEqual((copy / name).read_bytes(), (pathlib.Path(weights.folder) / name).read_bytes())
+            with self.assertRaises(meshloom.InvalidArgument):
+                weights.download(copy)
+            weights.delete()
+            with self.assertRaises(meshloom.NotFound):
+                weights.download(pathlib.Path(folder) / "other")
+            self.assertEqual([path.name for path in pathlib.Path(folder).iterdir()], ["copy"])
 
     def test_samples(self) -> None:
         drawn = self.run_.sample(["in the", "word"], samples=3, max_tokens=7, seed=5, temperature=0.7).result()
@@ -208,6 +223,53 @@ class RunTest(unittest.TestCase):
         with self.assertRaises(meshloom.FailedPrecondition) as caught:
             self.run_.sample("a", max_tokens=2, weights_step=9).result()
         self.assertEqual(caught.exception.reason, "WEIGHTS_STALE")
+
+    def test_samples_are_watched_scored_stopped_and_cancelled(self) -> None:
+        future = self.run_.sample(["in the", "word"], samples=2, max_tokens=9, seed=5, exact_logprobs=True,
+                                  prompt_logprobs=True)
+        told: dict[int, list[int]] = {}
+        for some in future.watch():
+            self.assertEqual(some.first, len(told.setdefault(some.sequence, [])))
+            told[some.sequence].extend(some.tokens.tolist())
+            self.assertEqual(some.text, bytes(some.tokens.tolist()))
+        drawn = future.result()
+        self.assertEqual([told[i] for i in range(4)], [sequence.tokens.tolist() for sequence in drawn])
+        sequences = [np.concatenate([np.frombuffer(text, np.uint8), sequence.tokens])
+                     for text, sequence in zip((b"in the", b"in the", b"word", b"word"), drawn)]
+        forward = self.run_.forward([meshloom.Datum.next_token(item) for item in sequences]).result()
+        for logprobs, sequence in zip(forward.logprobs, drawn):
+            np.testing.assert_array_equal(logprobs[-9:], sequence.exact_logprobs)
+            np.testing.assert_allclose(logprobs[:-9], sequence.prompt_logprobs, atol=1e-5)
+            self.assertEqual((sequence.finish_reason, sequence.first_weights_step), ("length", 0))
+        pair = bytes(drawn[0].tokens[2:4].tolist())
+        stopped = self.run_.sample("in the", max_tokens=9, seed=5, stop_strings=[pair]).result()[0]
+        self.assertEqual(stopped.finish_reason, "stop_string")
+        np.testing.assert_array_equal(stopped.tokens, drawn[0].tokens[:4])
+        stopped = self.run_.sample("in the", max_tokens=9, seed=5, stop_tokens=[int(drawn[0].tokens[0])]).result()[0]
+        self.assertEqual((stopped.finish_reason, len(stopped.tokens)), ("stop_token", 1))
+        long = self.run_.sample("a", max_tokens=60000, ignore_eos=True)
+        next(iter(long.watch()))
+        self.assertTrue(long.cancel())
+        with self.assertRaises(meshloom.Cancelled):
+            long.result(20)
+
+    def test_weights_in_memory_are_sampled_from_after_later_steps(self) -> None:
+        weights = self.run_.save_weights("before", memory=True).result()
+        before = self.run_.sample("in the", max_tokens=8, seed=1).result()[0]
+        for _ in range(2):
+            self.run_.forward_backward(data(), reduction="token_mean")
+            self.run_.optim_step(lr=1.0)
+        logprobs = self.run_.forward(data()).result().logprobs
+        after = self.run_.sample("in the", max_tokens=8, seed=1, weights=weights, exact_logprobs=True).result()[0]
+        np.testing.assert_array_equal(before.tokens, after.tokens)
+        np.testing.assert_array_equal(before.logprobs, after.logprobs)
+        self.assertEqual((before.weights_step, after.weights_step), (0, 0))
+        np.testing.assert_array_equal(logprobs[0], self.run_.forward(data()).result().logprobs[0])
+        self.assertEqual(self.run_.sample("in the", max_tokens=8, seed=1).result()[0].weights_step, 2)
+        weights.delete()
+        with self.assertRaises(meshloom.FailedPrecondition) as caught:
+            self.run_.sample("a", max_tokens=2, weights=weights).result()
+        self.assertEqual(caught.exception.reason, "SNAPSHOT_STALE")
 
     def test_a_custom_loss_has_the_gradient_of_its_weights(self) -> None:
         weights = [np.linspace(-1, 2, 20, dtype=np.float32) for _ in range(3)]

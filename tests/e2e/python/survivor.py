@@ -30,7 +30,7 @@ def train(run: meshloom.TrainingRun, begin: int, end: int) -> None:
 
 
 def weights(run: meshloom.TrainingRun) -> bytes:
-    return (pathlib.Path(run.save_weights("end").result()) / "model.safetensors").read_bytes()
+    return (pathlib.Path(run.save_weights("end").result().folder) / "model.safetensors").read_bytes()
 
 
 def main(restarted: pathlib.Path) -> None:
