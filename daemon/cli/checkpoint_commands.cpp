@@ -2,19 +2,13 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "daemon/cli/commands.h"
-#include "daemon/cli/download.h"
+#include "daemon/cli/download_command.h"
 #include "daemon/cli/output.h"
 
 namespace meshloom::cli {
 namespace {
-
-struct DownloadOptions {
-  std::string name;
-  std::string folder;
-};
 
 ExitCode list(Client& client, bool json, const std::string& job) {
   v1::ListCheckpointsRequest request;
@@ -38,19 +32,6 @@ ExitCode list(Client& client, bool json, const std::string& job) {
   return kOk;
 }
 
-ExitCode fetch(Client& client, bool json, const DownloadOptions& options) {
-  const DownloadResult result = download_checkpoint(client, options.name, options.folder);
-  if (json) {
-    const nlohmann::ordered_json copied = {
-        {"name", options.name}, {"files", result.files}, {"size_bytes", result.bytes}};
-    fmt::print("{}\n", copied.dump());
-  } else {
-    fmt::print("{}: {} files, {}, digests right, in {}\n", options.name, result.files,
-               bytes_text(result.bytes), options.folder);
-  }
-  return kOk;
-}
-
 }  // namespace
 
 void add_checkpoint_commands(CLI::App& app, CommandContext& context) {
@@ -63,17 +44,9 @@ void add_checkpoint_commands(CLI::App& app, CommandContext& context) {
   list_command->callback([&context, job] {
     context.action = [&context, job](Client& client) { return list(client, context.json, *job); };
   });
-  auto* download_command =
-      checkpoints->add_subcommand("download", "Copy one into a new folder, digests checked");
-  auto options = std::make_shared<DownloadOptions>();
-  download_command->add_option("name", options->name, "As list shows it")->required();
-  download_command->add_option("folder", options->folder, "Folder to make")->required();
-  download_command->footer("Example: meshloom checkpoint download checkpoints/job-1/hf model");
-  download_command->callback([&context, options] {
-    context.action = [&context, options](Client& client) {
-      return fetch(client, context.json, *options);
-    };
-  });
+  auto* download = checkpoints->add_subcommand("download", "Copy one into a new folder");
+  add_download(*download, context, "As list shows it");
+  download->footer("Example: meshloom checkpoint download checkpoints/job-1/hf model");
 }
 
 }  // namespace meshloom::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copying a checkpoint or export from the daemon into a folder.
+// Copying a checkpoint, an export or a run's weights from the daemon into a folder.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,22 @@
 
 namespace meshloom::cli {
 
+struct DownloadOptions {
+  std::string name;     ///< as of ReadCheckpointRequest
+  std::string folder;   ///< to be made
+  bool resume = false;  ///< goes on with what a download of the same files has left behind
+};
+
 struct DownloadResult {
-  std::int64_t files = 0;
+  std::int64_t files = 0;  ///< in the folder
   std::int64_t bytes = 0;
 };
 
-/// Writes the files to FOLDER.part and renames it when every file has its size and digest. Throws
-/// CliError: kUsage if the folder exists, kFailed for a wrong digest or a file name that leads
-/// outside.
-DownloadResult download_checkpoint(Client& client, const std::string& name,
-                                   const std::string& folder);
+/// Writes the files to FOLDER.part, the one that is not complete to FOLDER.part.file, and renames
+/// the folder when every file has its size and digest. Connects again if the connection breaks,
+/// and goes on where it was; both stay for `resume` if that does not help. Throws CliError: kUsage
+/// if the folder exists or there is nothing to resume, kFailed for a wrong digest or a file name
+/// that leads outside.
+DownloadResult download_files(Client& client, const DownloadOptions& options);
 
 }  // namespace meshloom::cli

@@ -5,6 +5,7 @@
 
 #include "daemon/cli/commands.h"
 #include "daemon/cli/operation_output.h"
+#include "daemon/cli/operation_watch.h"
 #include "daemon/cli/output.h"
 
 namespace meshloom::cli {
@@ -52,6 +53,10 @@ ExitCode show(Client& client, bool json, const std::string& name) {
   return kOk;
 }
 
+ExitCode watch(Client& client, bool json, const std::string& name) {
+  return watch_operation(client, {.operation = name, .json = json});
+}
+
 ExitCode cancel(Client& client, bool json, const CancelOptions& options) {
   v1::CancelOperationRequest request;
   request.set_name(options.operation);
@@ -85,17 +90,20 @@ void add_named(CLI::App& operations, CommandContext& context, const char* name, 
 
 void add_operation_commands(CLI::App& app, CommandContext& context) {
   auto* operations = app.add_subcommand(
-      "operation", "List, show and cancel the verbs of runs that are driven step by step");
+      "operation", "List, show, watch and cancel the verbs of runs that are driven step by step");
   operations->require_subcommand(1);
   add_named(*operations, context, "list", "The operations of a run that are kept, oldest first",
             "run", "The run", &list);
   add_named(*operations, context, "show",
             "One operation with its result, which the daemon may then forget", "operation",
             "operations/RUN/EPOCH/NUMBER, as operation list shows it", &show);
+  add_named(*operations, context, "watch",
+            "One operation until it ends; of a sample the tokens as they are drawn", "operation",
+            "operations/RUN/EPOCH/NUMBER or .../sample-NUMBER", &watch);
   auto* command = operations->add_subcommand(
       "cancel",
-      "Cancel an operation that has not begun; a forward_backward that is cancelled poisons the "
-      "gradients that it would have added to");
+      "Cancel an operation that has not begun, or a sample; a forward_backward that is cancelled "
+      "poisons the gradients that it would have added to");
   auto options = std::make_shared<CancelOptions>();
   command->add_option("operation", options->operation, "operations/RUN/EPOCH/NUMBER")->required();
   command->add_option("--token", options->token, "The run's, as run create printed it")->required();

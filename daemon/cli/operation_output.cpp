@@ -32,18 +32,15 @@ void print_result(const v1::VerbResult& result) {
     print_line("state", result.saved_state().name());
     print_line("step", std::to_string(result.saved_state().step()));
   }
-  if (result.has_saved_weights()) print_line("folder", result.saved_weights().folder());
+  if (result.has_saved_weights()) {
+    print_line("weights", result.saved_weights().name());
+    print_line("folder", result.saved_weights().folder());
+  }
   if (result.has_sample())
     print_line("sequences", std::to_string(result.sample().sequences_size()));
   for (const v1::ParameterValue& value : result.parameters().parameters())
     print_line("parameter", fmt::format("{} {} [{}]", value.name(), value.dtype(),
                                         fmt::join(value.shape(), ",")));
-}
-
-bool has_ended(const v1::Operation& operation) {
-  return operation.state() == v1::OPERATION_STATE_SUCCEEDED ||
-         operation.state() == v1::OPERATION_STATE_FAILED ||
-         operation.state() == v1::OPERATION_STATE_CANCELLED;
 }
 
 }  // namespace
@@ -52,6 +49,23 @@ std::string state_name(v1::RunState state) { return enum_name(*v1::RunState_desc
 
 std::string state_name(v1::OperationState state) {
   return enum_name(*v1::OperationState_descriptor(), state);
+}
+
+std::string state_name(v1::WeightsStorage storage) {
+  return enum_name(*v1::WeightsStorage_descriptor(), storage);
+}
+
+bool has_ended(const v1::Operation& operation) {
+  return operation.state() == v1::OPERATION_STATE_SUCCEEDED ||
+         operation.state() == v1::OPERATION_STATE_FAILED ||
+         operation.state() == v1::OPERATION_STATE_CANCELLED;
+}
+
+void check_succeeded(const v1::Operation& operation) {
+  if (operation.state() == v1::OPERATION_STATE_SUCCEEDED) return;
+  throw CliError(operation.state() == v1::OPERATION_STATE_CANCELLED ? kCancelled : kFailed,
+                 fmt::format("{}: {}", operation.name(), operation.error().message()),
+                 operation.error());
 }
 
 void print_operation(const v1::Operation& operation) {
@@ -78,9 +92,8 @@ v1::Operation wait_for_operation(Client& client, const std::string& name,
                           {.run_token = run_token})
                     .operation();
   } while (!has_ended(operation));
-  if (operation.state() == v1::OPERATION_STATE_SUCCEEDED) return operation;
-  throw CliError(operation.state() == v1::OPERATION_STATE_CANCELLED ? kCancelled : kFailed,
-                 fmt::format("{}: {}", name, operation.error().message()), operation.error());
+  check_succeeded(operation);
+  return operation;
 }
 
 }  // namespace meshloom::cli

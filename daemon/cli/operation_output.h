@@ -9,8 +9,13 @@
 
 namespace meshloom::cli {
 
-std::string state_name(v1::RunState state);        ///< "ready"
-std::string state_name(v1::OperationState state);  ///< "succeeded"
+std::string state_name(v1::RunState state);          ///< "ready"
+std::string state_name(v1::OperationState state);    ///< "succeeded"
+std::string state_name(v1::WeightsStorage storage);  ///< "disk"
+
+bool has_ended(const v1::Operation& operation);
+/// Throws CliError with the operation's error if it has failed or was cancelled.
+void check_succeeded(const v1::Operation& operation);
 
 /// An operation in full, its result included; of bulk results (log-probs, parameters) what they
 /// are.

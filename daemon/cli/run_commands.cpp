@@ -90,6 +90,16 @@ ExitCode list(Client& client, bool json) {
   return kOk;
 }
 
+std::string state_text(const v1::SavedState& state) {
+  std::string text = fmt::format("{}, step {}, next number {}, {}", state.name(), state.step(),
+                                 state.next_seq(), state.create_time());
+  if (state.ttl_seconds() > 0)
+    text +=
+        fmt::format(", {} left", duration_text(static_cast<double>(state.expires_in_seconds())));
+  for (const auto& [key, value] : state.user_metadata()) text += fmt::format(", {}={}", key, value);
+  return text;
+}
+
 void print_run(const v1::Run& run) {
   print_line("run", short_name(run.name()));
   print_line("state", state_name(run.state()));
@@ -106,9 +116,10 @@ void print_run(const v1::Run& run) {
     print_line("mesh", mesh_text(run.resolved().mesh()));
     print_line("plan", plan_text(run.resolved().plan()));
   }
-  for (const auto& state : run.saved())
-    print_line("saved", fmt::format("{}, step {}, next number {}, {}", state.name(), state.step(),
-                                    state.next_seq(), state.create_time()));
+  for (const auto& state : run.saved()) print_line("saved", state_text(state));
+  for (const auto& weights : run.weights())
+    print_line("weights", fmt::format("{}, step {}, {}", weights.name(), weights.step(),
+                                      state_name(weights.storage())));
   print_line("created", run.create_time());
   print_line("finished", run.end_time());
 }

@@ -7,7 +7,9 @@
 #include <memory>
 #include <optional>
 
+#include "daemon/cli/download_command.h"
 #include "daemon/cli/operation_output.h"
+#include "daemon/cli/operation_watch.h"
 #include "daemon/cli/output.h"
 #include "daemon/cli/sampling_options.h"
 
@@ -18,7 +20,9 @@ constexpr std::int64_t kByteVocabulary = 256;
 
 struct SaveOptions {
   std::string run, token, name, dtype;
-  bool overwrite = false;
+  bool overwrite = false, memory = false;
+  std::int64_t ttl_seconds = 0;
+  std::vector<std::string> metadata;  ///< KEY=VALUE
 };
 
 struct BatchOptions {
@@ -48,7 +52,14 @@ struct StepOptions {
 };
 
 struct SampleOptions : SamplingOptions {
-  std::string run, token;
+  std::string run, token, weights;
+  std::vector<std::int64_t> stop_tokens;
+  std::vector<std::string> stop_strings;
+  bool ignore_eos = false, prompt_log_probs = false, exact_log_probs = false, watch = false;
+};
+
+struct DeleteOptions {
+  std::string name, token;
 };
 
 /// The run's next verb. Its number is taken from the run as it is now.
@@ -76,6 +87,13 @@ ExitCode save_state(Client& client, bool json, const SaveOptions& options) {
   auto request = next_verb<v1::SaveStateRequest>(client, options.run);
   request.set_name(options.name);
   request.set_overwrite(options.overwrite);
+  request.set_ttl_seconds(options.ttl_seconds);
+  for (const std::string& item : options.metadata) {
+    const auto equals = item.find('=');
+    if (equals == std::string::npos)
+      throw CliError(kUsage, fmt::format("--metadata {}: expected KEY=VALUE", item));
+    (*request.mutable_user_metadata())[item.substr(0, equals)] = item.substr(equals + 1);
+  }
   const auto response = client.call(client.runs(), &v1::RunService::Stub::SaveState, request,
                                     {.run_token = options.token});
   return show_end(client, json, response.operation(), options.token);
@@ -85,6 +103,7 @@ ExitCode save_weights(Client& client, bool json, const SaveOptions& options) {
   auto request = next_verb<v1::SaveWeightsRequest>(client, options.run);
   request.set_name(options.name);
   request.set_dtype(options.dtype);
+  if (options.memory) request.set_storage(v1::WEIGHTS_STORAGE_MEMORY);
   const auto response = client.call(client.runs(), &v1::RunService::Stub::SaveWeights, request,
                                     {.run_token = options.token});
   return show_end(client, json, response.operation(), options.token);
@@ -126,6 +145,13 @@ v1::SampleRequest make_request(const v1::Run& run, const SampleOptions& options)
   for (const v1::Prompt& prompt : read_prompts(options.prompts)) *request.add_prompts() = prompt;
   request.set_samples(options.samples);
   *request.mutable_params() = options.params();
+  request.set_weights(options.weights);
+  v1::SampleStop& stop = *request.mutable_stop();
+  stop.mutable_token_ids()->Add(options.stop_tokens.begin(), options.stop_tokens.end());
+  for (const std::string& text : options.stop_strings) stop.add_strings(text);
+  stop.set_ignore_eos(options.ignore_eos);
+  request.set_prompt_logprobs(options.prompt_log_probs);
+  request.set_exact_logprobs(options.exact_log_probs);
   return request;
 }
 
@@ -146,6 +172,7 @@ ExitCode sample(Client& client, bool json, const SampleOptions& options) {
   const v1::SampleRequest request = make_request(run, options);
   const auto response = client.call(client.runs(), &v1::RunService::Stub::Sample, request,
                                     {.run_token = options.token});
+  if (options.watch) return watch_operation(client, {response.operation().name(), json});
   const v1::Operation operation =
       wait_for_operation(client, response.operation().name(), options.token);
   if (json) {
@@ -153,6 +180,18 @@ ExitCode sample(Client& client, bool json, const SampleOptions& options) {
   } else {
     print_sequences(request, operation.result().sample(), run.vocab_size() == kByteVocabulary);
   }
+  return kOk;
+}
+
+ExitCode delete_weights(Client& client, bool json, const DeleteOptions& options) {
+  v1::DeleteWeightsRequest request;
+  request.set_name(options.name);
+  const auto response = client.call(client.runs(), &v1::RunService::Stub::DeleteWeights, request,
+                                    {.run_token = options.token});
+  if (json)
+    print_json(response);
+  else
+    fmt::print("{}: deleted\n", options.name);
   return kOk;
 }
 
@@ -213,11 +252,36 @@ std::shared_ptr<SaveOptions> add_save(CLI::App& command, CommandContext& context
   return options;
 }
 
+void add_delete_weights(CLI::App& runs, CommandContext& context) {
+  auto* command = runs.add_subcommand("delete-weights", "Let saved weights go, with their files");
+  auto options = std::make_shared<DeleteOptions>();
+  command->add_option("name", options->name, "runs/RUN/weights/NAME")->required();
+  command->add_option("--token", options->token, "The run's, as run create printed it")->required();
+  command->callback([&context, options] {
+    context.action = [&context, options](Client& client) {
+      return delete_weights(client, context.json, *options);
+    };
+  });
+}
+
 void add_sample(CLI::App& runs, CommandContext& context) {
-  auto* command = runs.add_subcommand("sample", "Draw tokens from a run's weights as they are");
+  auto* command =
+      runs.add_subcommand("sample", "Draw tokens from a run's weights, as they are or as saved");
   auto options = std::make_shared<SampleOptions>();
   add_run_and_token(*command, options->run, options->token);
   add_sampling_options(*command, *options);
+  command->add_option("--weights", options->weights,
+                      "Saved weights in memory to draw from, runs/RUN/weights/NAME, instead of the "
+                      "run's own");
+  command->add_option("--stop-token", options->stop_tokens, "Ends a sequence; several times");
+  command->add_option("--stop", options->stop_strings,
+                      "Text that ends a sequence, for models of bytes; several times");
+  command->add_flag("--ignore-eos", options->ignore_eos, "Go on after the model's end of text");
+  command->add_flag("--prompt-logprobs", options->prompt_log_probs,
+                    "Log-probs of the prompts' tokens too");
+  command->add_flag("--exact-logprobs", options->exact_log_probs,
+                    "Log-probs of the drawn tokens as forward gives them, bit for bit");
+  command->add_flag("--watch", options->watch, "Show tokens as they are drawn");
   command->callback([&context, options] {
     context.action = [&context, options](Client& client) {
       return sample(client, context.json, *options);
@@ -234,12 +298,21 @@ void add_run_verbs(CLI::App& runs, CommandContext& context) {
   const auto state_options = add_save(*state, context, &save_state);
   state->add_option("name", state_options->name, "Of the state, such as step-100")->required();
   state->add_flag("--overwrite", state_options->overwrite, "Take the place of one with this name");
-  auto* weights =
-      runs.add_subcommand("save-weights", "Write the weights as a Hugging Face folder at rank 0");
+  state->add_option("--ttl", state_options->ttl_seconds,
+                    "Seconds that it is kept for while a daemon runs; 0: until it is deleted");
+  state->add_option("--metadata", state_options->metadata, "KEY=VALUE, kept along; several times");
+  auto* weights = runs.add_subcommand(
+      "save-weights", "Keep the weights: as a Hugging Face folder at rank 0, or in memory");
   const auto weights_options = add_save(*weights, context, &save_weights);
   weights->add_option("name", weights_options->name, "Of the folder, below the run's")->required();
   weights->add_option("--dtype", weights_options->dtype,
                       "float32 (the default), bfloat16 or float16");
+  weights->add_flag("--memory", weights_options->memory,
+                    "In the memory of the ranks, to be sampled from after later steps");
+  auto* download =
+      runs.add_subcommand("download-weights", "Copy weights on disk into a new folder");
+  add_download(*download, context, "runs/RUN/weights/NAME, as run show shows it");
+  add_delete_weights(runs, context);
   add_sample(runs, context);
 }
 

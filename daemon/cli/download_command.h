@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// What commands that download files have in common.
+#pragma once
+
+#include "daemon/cli/commands.h"
+
+namespace meshloom::cli {
+
+/// Gives a command the name of what is downloaded (`name_text` says which), the folder, and
+/// --resume, and makes downloading its action.
+void add_download(CLI::App& command, CommandContext& context, const char* name_text);
+
+}  // namespace meshloom::cli
