@@ -108,7 +108,9 @@ Json set_fields(const Message& message) {
   std::vector<const FieldDescriptor*> fields;
   r.ListFields(message, &fields);
   for (const auto* field : fields) {
-    if (field->is_repeated()) {
+    if (field->is_map()) {
+      object[field->name()] = map_of(message, *field);
+    } else if (field->is_repeated()) {
       Json list = Json::array();
       for (int i = 0; i < r.FieldSize(message, field); ++i)
         list.push_back(value_of(message, *field, i));

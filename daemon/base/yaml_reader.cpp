@@ -48,6 +48,8 @@ class Reader {
  private:
   void read_field(const YAML::Node& value, const std::string& path, int depth,
                   const FieldDescriptor& field, Message* message);
+  void read_map(const YAML::Node& value, const std::string& path, int depth,
+                const FieldDescriptor& field, Message* message);
   void read_list(const YAML::Node& value, const std::string& path, int depth,
                  const FieldDescriptor& field, Message* message);
   void read_one(const YAML::Node& value, const std::string& path, int depth,
@@ -133,10 +135,42 @@ void Reader::read_message(const YAML::Node& node, const std::string& path, int d
 
 void Reader::read_field(const YAML::Node& value, const std::string& path, int depth,
                         const FieldDescriptor& field, Message* message) {
-  if (field.is_repeated()) {
+  if (field.is_map()) {
+    read_map(value, path, depth, field, message);
+  } else if (field.is_repeated()) {
     read_list(value, path, depth, field, message);
   } else {
     read_one(value, path, depth, field, message);
+  }
+}
+
+/// Keys are texts, and any are taken.
+void Reader::read_map(const YAML::Node& value, const std::string& path, int depth,
+                      const FieldDescriptor& field, Message* message) {
+  if (!count_node(value, path, depth)) return;
+  if (!value.IsMap()) {
+    problem(line_of(value), path, fmt::format("{}, expected a map of keys", kind_of(value)));
+    return;
+  }
+  const FieldDescriptor& key_field = *field.message_type()->map_key();
+  std::set<std::string> seen;
+  for (const auto& item : value) {
+    if (!item.first.IsScalar()) {
+      problem(line_of(item.first), path,
+              fmt::format("a key is {}, expected a name", kind_of(item.first)));
+      continue;
+    }
+    const std::string& key = item.first.Scalar();
+    const std::string item_path = path + "." + key;
+    if (!seen.insert(key).second) {
+      problem(line_of(item.first), item_path,
+              fmt::format("given twice, first on line {}", lines_[item_path]));
+      continue;
+    }
+    lines_[item_path] = line_of(item.first);
+    Message* entry = message->GetReflection()->AddMessage(message, &field);
+    entry->GetReflection()->SetString(entry, &key_field, key);
+    read_one(item.second, item_path, depth + 1, *field.message_type()->map_value(), entry);
   }
 }
 

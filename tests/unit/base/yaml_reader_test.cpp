@@ -188,6 +188,24 @@ run:
   EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(spec, again)) << printed;
 }
 
+TEST(YamlReader, MapsTakeAnyKeyOnce) {
+  const v1::JobSpec spec = read("labels: {team.a/b: x, '7': '1'}\n");
+  EXPECT_EQ(spec.labels().at("team.a/b"), "x");
+  EXPECT_EQ(spec.labels().at("7"), "1");
+  EXPECT_EQ(read(to_yaml(spec)).labels().size(), 2u);
+  const auto refusal = [](const std::string& text) -> std::string {
+    try {
+      read(text);
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(refusal("labels: {a: x, a: y}"), HasSubstr("labels.a: given twice"));
+  EXPECT_THAT(refusal("labels: {a: 1}"), HasSubstr("labels.a: "));
+  EXPECT_THAT(refusal("labels: [a]"), HasSubstr("labels: a list, expected a map"));
+}
+
 TEST(JobFile, NeedsARun) {
   const test::TempFolder folder;
   const auto path = folder.write("no_run.yaml", "name: a\n");
