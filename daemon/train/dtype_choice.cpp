@@ -1,11 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/dtype_choice.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
 #include "daemon/base/field_error.h"
+#include "daemon/train/offered.h"
 #include "kernels/backend.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
+namespace {
+
+bool is_offered(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+const std::vector<std::string>& offered_dtypes() {
+  static const std::vector<std::string> names{dtype_name(DType::kFloat32),
+                                              dtype_name(DType::kBFloat16)};
+  return names;
+}
+
+const std::vector<std::string>& offered_export_dtypes() {
+  static const std::vector<std::string> names{
+      dtype_name(DType::kFloat32), dtype_name(DType::kBFloat16), dtype_name(DType::kFloat16)};
+  return names;
+}
 
 DType dtype_of(const v1::ParallelPlan& plan) {
   const auto dtype = dtype_from_name(plan.dtype());
@@ -13,17 +37,16 @@ DType dtype_of(const v1::ParallelPlan& plan) {
     base::field_not_offered(
         "run.plan.dtype",
         "float16 is not offered for training (no loss scaling); use bfloat16 or float32");
-  if (dtype != DType::kFloat32 && dtype != DType::kBFloat16)
-    base::refuse_field("run.plan.dtype", "must be float32, bfloat16 or auto, got \"{}\"",
-                       plan.dtype());
+  if (!is_offered(offered_dtypes(), plan.dtype()))
+    base::refuse_field("run.plan.dtype", "must be {} or auto, got \"{}\"",
+                       fmt::join(offered_dtypes(), ", "), plan.dtype());
   return *dtype;
 }
 
 DType export_dtype(const std::string& name) {
-  const auto dtype = dtype_from_name(name);
-  check(dtype == DType::kFloat32 || dtype == DType::kBFloat16 || dtype == DType::kFloat16,
-        "export: dtype must be float32, bfloat16 or float16, got \"{}\"", name);
-  return *dtype;
+  check(is_offered(offered_export_dtypes(), name), "export: dtype must be one of {}, got \"{}\"",
+        fmt::join(offered_export_dtypes(), ", "), name);
+  return *dtype_from_name(name);
 }
 
 void resolve_dtype(v1::ParallelPlan* plan, const nn::ModelConfig& model) {

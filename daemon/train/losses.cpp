@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "daemon/base/field_error.h"
+#include "daemon/train/offered.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
@@ -84,6 +85,12 @@ std::vector<double> ratios(const TokenLoss& loss, const v1::Datum& datum,
   return result;
 }
 
+/// What config of the loss is read.
+std::vector<std::string> config_keys(const Named& loss) {
+  if (loss.clips) return {kLowKey, kHighKey};
+  return loss.has_beta ? std::vector<std::string>{kBetaKey} : std::vector<std::string>{};
+}
+
 DatumLoss cross_entropy(const v1::Datum& datum, std::span<const float> log_probs) {
   const auto tokens = static_cast<std::size_t>(datum.tokens_size());
   const std::size_t targets = log_probs.size() / tokens;
@@ -138,6 +145,12 @@ bool counts(const TokenLoss& loss, const v1::Datum& datum, int t) {
 }
 
 }  // namespace
+
+std::vector<OfferedLoss> offered_losses() {
+  std::vector<OfferedLoss> losses;
+  for (const Named& loss : kLosses) losses.push_back({loss.name, config_keys(loss)});
+  return losses;
+}
 
 const char* loss_name(LossKind kind) { return named(kind).name; }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/resolve.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -10,6 +12,7 @@
 #include "daemon/train/dtype_choice.h"
 #include "daemon/train/field_checks.h"
 #include "daemon/train/model_source.h"
+#include "daemon/train/offered.h"
 #include "daemon/train/paths.h"
 #include "daemon/train/resolve_plan.h"
 #include "daemon/train/run.h"
@@ -125,10 +128,10 @@ void resolve_services(v1::RunConfig& config) {
   if (!checkpoint.has_fallback()) checkpoint.set_fallback(true);
   auto& exported = *config.mutable_export_();
   if (exported.dtype().empty()) exported.set_dtype("float32");
-  if (exported.dtype() != "float32" && exported.dtype() != "bfloat16" &&
-      exported.dtype() != "float16")
-    base::refuse_field("run.export.dtype", "must be float32, bfloat16 or float16, got \"{}\"",
-                       exported.dtype());
+  if (const auto& offered = offered_export_dtypes();
+      std::find(offered.begin(), offered.end(), exported.dtype()) == offered.end())
+    base::refuse_field("run.export.dtype", "must be one of {}, got \"{}\"",
+                       fmt::join(offered, ", "), exported.dtype());
   const fs::path folder(exported.hf_folder());
   if (!folder.empty() &&
       (folder.is_absolute() || std::find(folder.begin(), folder.end(), "..") != folder.end()))
@@ -284,6 +287,15 @@ RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
   return {std::make_shared<const Dataset>(stream, TokenRange{0, split}, options),
           std::make_shared<const Dataset>(stream, TokenRange{split, stream->size()}, options),
           identity};
+}
+
+void resolve_settings(v1::RunConfig& config, const fs::path& data_dir,
+                      const fs::path& model_folder) {
+  check_count("run.training.steps", config.training().steps(), 1);
+  resolve_schedule(*config.mutable_lr_scheduler(), config.training().steps());
+  resolve_services(config);
+  const nn::ModelConfig model = load_model_config(config.model(), data_dir, model_folder);
+  check_enough(config, open_run_data(config, model, data_dir));
 }
 
 v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,

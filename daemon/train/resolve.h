@@ -28,6 +28,11 @@ void resolve_seq_len(v1::TrainingConfig& training, const nn::ModelConfig& model)
 /// and deterministic.
 void resolve_step(v1::TrainingConfig& training, double default_max_norm);
 
+/// Checks the settings of a job that was resolved and then changed (v1::JobSettings), and fills
+/// them in; whether there are data to validate on, too. `model_folder`: as in RunOptions.
+void resolve_settings(v1::RunConfig& config, const std::filesystem::path& data_dir,
+                      const std::filesystem::path& model_folder);
+
 /// Fills in the defaults of a section `data` and checks it; `field` is its path in messages.
 void resolve_data(v1::DataConfig& data, const nn::ModelConfig& model,
                   const std::string& field = "run.data");

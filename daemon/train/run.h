@@ -152,6 +152,8 @@ class Run {
   /// naming step and first parameter if loss or gradient norm is NaN or infinite; the parameters
   /// are then untouched.
   virtual v1::StepMetrics optim_step() = 0;
+  /// Steps behind this one go by other settings of a job, which are resolved.
+  virtual void edit(const v1::JobSettings& settings) = 0;
   /// Seconds of the last step by phase: data, forward, backward, reduce, optimizer, checkpoint.
   virtual std::map<std::string, double> phase_seconds() const = 0;
   /// Validation losses of `batches` global batches from `first` on, always the same ones, each

@@ -183,6 +183,13 @@ v1::StepMetrics TrainRun::optim_step() {
   return metrics;
 }
 
+void TrainRun::edit(const v1::JobSettings& settings) {
+  config_.mutable_training()->set_steps(settings.steps());
+  *config_.mutable_lr_scheduler() = settings.lr_scheduler();
+  config_.mutable_checkpoint()->set_keep_latest_k(settings.keep_latest_k());
+  schedule_ = make_lr_schedule(config_.lr_scheduler(), config_.training().steps());
+}
+
 void TrainRun::add_collectives(v1::StepMetrics& metrics) {
   GroupCounters now = model_->mesh().counters();
   for (const auto& [key, counter] : now) {

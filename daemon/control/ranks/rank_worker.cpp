@@ -93,6 +93,10 @@ void RankWorker::dispatch(const v1::RankCommand& command, v1::RankResult* result
         }
       });
     }
+    case v1::RankCommand::kEditRun: {
+      const auto& verb = command.edit_run();
+      return run_verb(verb.run(), [&](train::Run& run) { run.edit(verb.settings()); });
+    }
     case v1::RankCommand::kSaveState: {
       v1::SaveStateResult& saved = *result->mutable_save_state();
       const auto begin = std::chrono::steady_clock::now();

@@ -67,6 +67,13 @@ Answer<void> RunClient::export_hf(const std::filesystem::path& folder,
   return submit(std::move(command));
 }
 
+Answer<void> RunClient::edit(const v1::JobSettings& settings) const {
+  v1::RankCommand command;
+  command.mutable_edit_run()->set_run(run_);
+  *command.mutable_edit_run()->mutable_settings() = settings;
+  return submit(std::move(command));
+}
+
 Answer<void> RunClient::remove() const {
   v1::RankCommand command;
   command.mutable_delete_run()->set_run(run_);

@@ -53,6 +53,8 @@ class RunClient {
   Step step() const;
   Answer<v1::EvaluateResult> evaluate(std::int64_t first_batch, std::int64_t batches) const;
   Answer<v1::SaveStateResult> save_state() const;
+  /// From the next step on.
+  Answer<void> edit(const v1::JobSettings& settings) const;
   Answer<void> export_hf(const std::filesystem::path& folder, const std::string& dtype) const;
   Answer<void> remove() const;
 

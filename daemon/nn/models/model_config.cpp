@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "daemon/nn/models/architecture_names.h"
 #include "daemon/nn/models/json_reader.h"
 #include "kernels/base/error.h"
 #include "planner/limits.h"
@@ -244,6 +245,12 @@ void check_sizes(const JsonReader& json, const ModelConfig& config) {
 }
 
 }  // namespace
+
+std::vector<std::string> architecture_names() {
+  std::vector<std::string> names;
+  for (const auto& [architecture, name] : kModelTypes) names.emplace_back(name);
+  return names;
+}
 
 ModelConfig parse_hf_config(const std::string& text) {
   const nlohmann::json document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);

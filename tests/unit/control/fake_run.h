@@ -134,8 +134,13 @@ class FakeRun final : public train::Run {
     v1::StepMetrics metrics;
     metrics.set_step(++step_);
     metrics.set_loss(loss_at(step_));
+    metrics.set_lr(static_cast<double>(config_.training().steps()));
     metrics.set_tokens_per_second(1000);
     return metrics;
+  }
+  /// Steps tell it as their learning rate.
+  void edit(const v1::JobSettings& settings) override {
+    config_.mutable_training()->set_steps(settings.steps());
   }
   std::map<std::string, double> phase_seconds() const override { return {{"forward", 0.5}}; }
   std::vector<train::LossSum> evaluate(std::int64_t, std::int64_t batches) override {

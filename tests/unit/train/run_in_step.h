@@ -50,6 +50,9 @@ class InStepRun final : public Run {
   v1::StepMetrics optim_step() override {
     return in_step(world_, [&] { return run_->optim_step(); });
   }
+  void edit(const v1::JobSettings& settings) override {
+    run_in_step(world_, [&] { run_->edit(settings); });
+  }
   std::vector<LossSum> evaluate(std::int64_t first, std::int64_t batches) override {
     return in_step(world_, [&] { return run_->evaluate(first, batches); });
   }

@@ -50,6 +50,7 @@ class AlikeRun final : public train::Run {
   const std::vector<std::string>& notes() const override { return run_->notes(); }
   void forward_backward() override { run_->forward_backward(); }
   v1::StepMetrics optim_step() override { return run_->optim_step(); }
+  void edit(const v1::JobSettings& settings) override { run_->edit(settings); }
   std::map<std::string, double> phase_seconds() const override { return run_->phase_seconds(); }
   std::vector<train::LossSum> evaluate(std::int64_t first, std::int64_t batches) override {
     return run_->evaluate(first, batches);
