@@ -78,6 +78,7 @@ Client::Client(const std::string& address, std::string name)
       workers_(v1::WorkerService::NewStub(channel_)),
       uploads_(v1::UploadService::NewStub(channel_)),
       models_(v1::ModelService::NewStub(channel_)),
+      plans_(v1::PlanService::NewStub(channel_)),
       runs_(v1::RunService::NewStub(channel_)),
       operations_(v1::OperationService::NewStub(channel_)) {}
 

@@ -14,6 +14,7 @@
 #include "v1/job_service.grpc.pb.h"
 #include "v1/model_service.grpc.pb.h"
 #include "v1/operation_service.grpc.pb.h"
+#include "v1/plan_service.grpc.pb.h"
 #include "v1/run_service.grpc.pb.h"
 #include "v1/upload_service.grpc.pb.h"
 #include "v1/worker_service.grpc.pb.h"
@@ -38,6 +39,7 @@ class Client {
   v1::WorkerService::Stub& workers() { return *workers_; }
   v1::UploadService::Stub& uploads() { return *uploads_; }
   v1::ModelService::Stub& models() { return *models_; }
+  v1::PlanService::Stub& plans() { return *plans_; }
   v1::RunService::Stub& runs() { return *runs_; }
   v1::OperationService::Stub& operations() { return *operations_; }
 
@@ -93,6 +95,7 @@ class Client {
   std::unique_ptr<v1::WorkerService::Stub> workers_;
   std::unique_ptr<v1::UploadService::Stub> uploads_;
   std::unique_ptr<v1::ModelService::Stub> models_;
+  std::unique_ptr<v1::PlanService::Stub> plans_;
   std::unique_ptr<v1::RunService::Stub> runs_;
   std::unique_ptr<v1::OperationService::Stub> operations_;
 };

@@ -21,8 +21,11 @@ struct CommandContext {
 /// The whole parser of `meshloom`: its options and all commands.
 void declare_commands(CLI::App& app, CommandContext& context);
 
-void add_status_commands(CLI::App& app, CommandContext& context);  ///< status, shutdown, worker
+void add_status_commands(CLI::App& app, CommandContext& context);  ///< status, drain, states, ...
+void add_capabilities_command(CLI::App& app, CommandContext& context);
 void add_job_commands(CLI::App& app, CommandContext& context);
+/// pause, move, edit, label, logs and metrics, below `job`.
+void add_job_changes(CLI::App& jobs, CommandContext& context);
 void add_run_commands(CLI::App& app, CommandContext& context);
 void add_operation_commands(CLI::App& app, CommandContext& context);
 void add_checkpoint_commands(CLI::App& app, CommandContext& context);
@@ -33,5 +36,7 @@ void add_data_commands(CLI::App& app, CommandContext& context);
 void add_plan_commands(CLI::App& app, CommandContext& context);
 /// Below `plan`.
 void add_plan_attention(CLI::App& plan, CommandContext& context);
+/// create, list, get and delete, below `plan`.
+void add_stored_plans(CLI::App& plan, CommandContext& context);
 
 }  // namespace meshloom::cli

@@ -7,17 +7,13 @@
 
 #include <cstdio>
 
+#include "daemon/base/states.h"
 #include "daemon/cli/interrupt.h"
 #include "daemon/cli/output.h"
 #include "daemon/cli/progress.h"
 
 namespace meshloom::cli {
 namespace {
-
-bool is_final(v1::JobState state) {
-  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
-         state == v1::JOB_STATE_CANCELLED;
-}
 
 int terminal_columns() {
   winsize size{};
@@ -50,7 +46,7 @@ class Follow {
     while (true) {
       const grpc::Status status = read_stream();
       put(progress_.clear());
-      if (is_final(last_.state())) return finish();
+      if (base::is_final(last_.state())) return finish();
       if (interrupted_) return detach();
       // Events that this client was too slow for: the present state brings it up to date.
       if (status.error_code() == grpc::StatusCode::OUT_OF_RANGE) continue;

@@ -15,7 +15,7 @@ namespace meshloom::cli {
 namespace {
 
 struct GenerateOptions : SamplingOptions {
-  std::string job, checkpoint, hf_folder;
+  std::string job, checkpoint, hf_folder, model;
   std::string tokenizer;  ///< a local folder
 };
 
@@ -25,6 +25,7 @@ v1::GenerateRequest make_request(const GenerateOptions& options,
   if (!options.job.empty()) request.set_job(options.job);
   if (!options.checkpoint.empty()) request.set_checkpoint(options.checkpoint);
   if (!options.hf_folder.empty()) request.set_hf_folder(options.hf_folder);
+  if (!options.model.empty()) request.set_model(options.model);
   if (prompts.size() == 1) {
     request.set_prompt(prompts[0].prompt());
     *request.mutable_token_ids() = prompts[0].token_ids();
@@ -109,13 +110,14 @@ ExitCode generate(Client& client, bool json, const GenerateOptions& options) {
 void add_generate_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand("generate", "Continue a prompt with a model, token by token");
   auto options = std::make_shared<GenerateOptions>();
-  auto* source = command->add_option_group("model", "Where the model comes from");
+  auto* source = command->add_option_group("source", "Where the model comes from");
   source->add_option("--job", options->job,
                      "A job: as it is now where it runs, else its newest checkpoint or export");
   source->add_option("--checkpoint", options->checkpoint,
                      "checkpoints/JOB/step-N, as checkpoint list shows it");
   source->add_option("--hf-folder", options->hf_folder,
                      "A Hugging Face folder below the daemon's data dir");
+  source->add_option("--model", options->model, "A model of the daemon, as model list shows it");
   source->require_option(1);
   command->add_option("--tokenizer", options->tokenizer,
                       "A local Hugging Face folder whose tokenizer makes prompts tokens, with its "

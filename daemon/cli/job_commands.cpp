@@ -6,8 +6,10 @@
 #include "daemon/base/message_printer.h"
 #include "daemon/cli/commands.h"
 #include "daemon/cli/follow.h"
+#include "daemon/cli/job_changes.h"
 #include "daemon/cli/job_source.h"
 #include "daemon/cli/output.h"
+#include "daemon/cli/plan_report.h"
 
 namespace meshloom::cli {
 namespace {
@@ -18,6 +20,7 @@ struct SubmitOptions {
   std::string plan_file;
   std::string name;
   std::string request_id;
+  std::vector<std::string> labels;
   bool follow = false;
   bool validate_only = false;
 };
@@ -26,6 +29,11 @@ struct ResumeOptions : SubmitOptions {
   std::string checkpoint;
   std::int64_t steps = 0;
   bool allow_changed_data = false;
+
+  bool makes_another() const {
+    return !checkpoint.empty() || steps > 0 || allow_changed_data || !plan_file.empty() ||
+           !name.empty() || !labels.empty() || validate_only;
+  }
 };
 
 v1::Job get_job(Client& client, const std::string& name) {
@@ -34,19 +42,20 @@ v1::Job get_job(Client& client, const std::string& name) {
   return client.call(client.jobs(), &v1::JobService::Stub::GetJob, request).job();
 }
 
-v1::Job send_job(Client& client, const SubmitOptions& options, JobSource source) {
+v1::SubmitJobResponse send_job(Client& client, const SubmitOptions& options, JobSource source) {
   if (!options.name.empty()) source.spec.set_name(options.name);
   if (!options.plan_file.empty()) source.use_plan(options.plan_file);
   v1::SubmitJobRequest request;
   request.set_request_id(options.request_id.empty() ? make_request_id() : options.request_id);
   request.set_validate_only(options.validate_only);
+  for (const std::string& label : options.labels) add_label(label, source.spec.mutable_labels());
   *request.mutable_spec() = source.spec;
   try {
     const auto response = client.call(client.jobs(), &v1::JobService::Stub::SubmitJob, request);
     for (const std::string& warning : response.warnings())
       fmt::print(stderr, "{}warning: {}\n", source.place_of(warning.substr(0, warning.find(": "))),
                  warning);
-    return response.job();
+    return response;
   } catch (const CliError& error) {
     const auto& violations = error.details().violations();
     const std::string place = violations.empty() ? "" : source.place_of(violations[0].field());
@@ -55,15 +64,17 @@ v1::Job send_job(Client& client, const SubmitOptions& options, JobSource source)
 }
 
 ExitCode make_job(Client& client, bool json, const SubmitOptions& options, JobSource source) {
-  const v1::Job job = send_job(client, options, std::move(source));
+  const v1::SubmitJobResponse response = send_job(client, options, std::move(source));
+  const v1::Job& job = response.job();
   if (options.validate_only) {
     if (json) {
-      print_json(job);
+      print_json(response);
     } else {
       v1::JobSpec resolved;
       resolved.set_name(job.spec().name());
       *resolved.mutable_run() = job.resolved();
       fmt::print("# {} is valid; with every default:\n{}", options.source, base::to_yaml(resolved));
+      print_comment(response.estimate());
     }
     return kOk;
   }
@@ -80,9 +91,19 @@ ExitCode make_job(Client& client, bool json, const SubmitOptions& options, JobSo
   return kOk;
 }
 
-/// A new job that is the old one but for where it begins.
+/// A paused job goes on; of one that has ended a new job that is the old one but for where it
+/// begins.
 ExitCode resume(Client& client, bool json, const ResumeOptions& options) {
   const v1::Job job = get_job(client, options.source);
+  if (job.state() == v1::JOB_STATE_PAUSED || job.state() == v1::JOB_STATE_PAUSING) {
+    if (options.makes_another())
+      throw CliError(kUsage,
+                     fmt::format("job {} is paused and goes on as it is; `job edit` changes "
+                                 "what is ahead of it",
+                                 short_name(job.name())));
+    const ExitCode code = resume_paused(client, json, job.name());
+    return options.follow ? follow_job(client, job.name(), {json}) : code;
+  }
   if (job.summary())
     throw CliError(kFailed,
                    fmt::format("job {0} ended long ago and is kept as a summary; submit {1}/"
@@ -100,8 +121,9 @@ ExitCode resume(Client& client, bool json, const ResumeOptions& options) {
   return make_job(client, json, options, std::move(source));
 }
 
-ExitCode list(Client& client, bool json) {
+ExitCode list(Client& client, bool json, const std::vector<std::string>& labels) {
   v1::ListJobsRequest request;
+  for (const std::string& label : labels) add_label(label, request.mutable_labels());
   v1::ListJobsResponse all;
   do {
     auto page = client.call(client.jobs(), &v1::JobService::Stub::ListJobs, request);
@@ -112,12 +134,12 @@ ExitCode list(Client& client, bool json) {
     print_json(all);
     return kOk;
   }
-  std::vector<std::vector<std::string>> rows{{"job", "state", "step", "loss", "created"}};
+  std::vector<std::vector<std::string>> rows{{"job", "state", "step", "loss", "labels", "created"}};
   for (const auto& job : all.jobs())
     rows.push_back({short_name(job.name()), state_name(job.state()),
                     fmt::format("{}/{}", job.step(), job.steps()),
                     job.has_last_step() ? fmt::format("{:.4f}", job.last_step().loss()) : "-",
-                    job.create_time()});
+                    labels_text(job.spec().labels()), job.create_time()});
   print_table(rows);
   return kOk;
 }
@@ -183,8 +205,11 @@ void add_making_options(CLI::App& command, SubmitOptions& options) {
       "of the job's; of the job's plan only dtype stays, where the file has none");
   command.add_flag("--follow", options.follow,
                    "Show its progress until it ends; Ctrl-C leaves it running");
-  command.add_flag("--validate-only", options.validate_only,
-                   "Only let the daemon check it, and show it with every default");
+  command.add_flag("--dry-run,--validate-only", options.validate_only,
+                   "Only let the daemon check it, and show it with every default and what a step "
+                   "takes");
+  command.add_option("--label", options.labels, "KEY=VALUE; may be given several times")
+      ->allow_extra_args(false);
   command.add_option("--request-id", options.request_id,
                      "Makes a repeat of this command harmless: the same id gives the same job");
 }
@@ -210,9 +235,10 @@ void add_submit(CLI::App& jobs, CommandContext& context) {
 void add_resume(CLI::App& jobs, CommandContext& context) {
   auto* command = jobs.add_subcommand(
       "resume",
-      "Queue a new job that goes on from a checkpoint of a job that has ended, on any mesh");
+      "Let a paused job go on; or queue a new job that goes on from a checkpoint of a job that has "
+      "ended, on any mesh");
   auto options = std::make_shared<ResumeOptions>();
-  command->add_option("job", options->source, "The job that has ended")->required();
+  command->add_option("job", options->source, "The job that is paused or has ended")->required();
   command->add_option("--checkpoint", options->checkpoint,
                       "Its checkpoint, such as step-200; default: the newest");
   command
@@ -248,13 +274,20 @@ void add_named(CLI::App& jobs, CommandContext& context, const char* name, const 
 }  // namespace
 
 void add_job_commands(CLI::App& app, CommandContext& context) {
-  auto* jobs = app.add_subcommand("job", "Submit, follow, cancel, resume, release and delete jobs");
+  auto* jobs = app.add_subcommand(
+      "job", "Submit, follow, pause, resume, edit, move, label, cancel, release and delete jobs");
   jobs->require_subcommand(1);
   add_submit(*jobs, context);
   add_resume(*jobs, context);
   auto* list_command = jobs->add_subcommand("list", "All jobs, oldest first");
-  list_command->callback([&context] {
-    context.action = [&context](Client& client) { return list(client, context.json); };
+  auto labels = std::make_shared<std::vector<std::string>>();
+  list_command
+      ->add_option("--label", *labels, "Only jobs with this KEY=VALUE; several: with all of them")
+      ->allow_extra_args(false);
+  list_command->callback([&context, labels] {
+    context.action = [&context, labels](Client& client) {
+      return list(client, context.json, *labels);
+    };
   });
   add_named(*jobs, context, "show", "One job in full", &show_job);
   add_named(*jobs, context, "watch",
@@ -268,6 +301,7 @@ void add_job_commands(CLI::App& app, CommandContext& context) {
   add_named(*jobs, context, "delete",
             "Remove a job that has ended, with its checkpoints and everything in its folder",
             &delete_job);
+  add_job_changes(*jobs, context);
 }
 
 }  // namespace meshloom::cli

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "daemon/base/enum_names.h"
+#include "daemon/base/states.h"
 #include "daemon/cli/output.h"
 
 namespace meshloom::cli {
@@ -91,7 +92,7 @@ v1::Operation wait_for_operation(Client& client, const std::string& name,
                     .call(client.operations(), &v1::OperationService::Stub::WaitOperation, request,
                           {.run_token = run_token})
                     .operation();
-  } while (!has_ended(operation));
+  } while (!base::is_final(operation.state()));
   check_succeeded(operation);
   return operation;
 }

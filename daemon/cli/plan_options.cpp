@@ -8,11 +8,11 @@
 #include <set>
 
 #include "daemon/base/yaml_reader.h"
-#include "daemon/cli/clusters.h"
 #include "daemon/cli/exit_code.h"
+#include "daemon/plan/clusters.h"
 #include "daemon/plan/parallel_plan.h"
+#include "daemon/plan/plan_messages.h"
 #include "kernels/base/error.h"
-#include "planner/estimate/styled_model.h"
 #include "planner/rank_count.h"
 
 namespace meshloom::cli {
@@ -22,14 +22,23 @@ bool fits(const planner::MeshSizes& mesh) {
   return planner::rank_count(std::array{mesh.dp, mesh.fsdp, mesh.cp, mesh.tp}).has_value();
 }
 
-planner::ShardPolicy make_shard_policy(const std::string& name) {
-  if (name == "dim0") return planner::ShardPolicy::kDim0;
-  if (name == "largest_divisible") return planner::ShardPolicy::kLargestDivisible;
+v1::ShardPolicy make_shard_policy(const std::string& name) {
+  if (name == "dim0") return v1::SHARD_POLICY_DIM0;
+  if (name == "largest_divisible") return v1::SHARD_POLICY_LARGEST_DIVISIBLE;
   throw CliError(kUsage,
                  fmt::format("--shard-policy must be dim0 or largest_divisible, got \"{}\"", name));
 }
 
-/// What a plan file asks for and no estimate knows is a usage error.
+v1::ActivationCheckpoint make_checkpointing(const std::string& name) {
+  if (name == "none") return v1::ACTIVATION_CHECKPOINT_NONE;
+  if (name == "selective") return v1::ACTIVATION_CHECKPOINT_SELECTIVE;
+  if (name == "full") return v1::ACTIVATION_CHECKPOINT_FULL;
+  throw CliError(kUsage, fmt::format("--activation-checkpoint must be none, selective or full, "
+                                     "got \"{}\"",
+                                     name));
+}
+
+/// What a file asks for and is wrong is a usage error.
 template <typename Read>
 auto from_file(const Read& read) {
   try {
@@ -39,26 +48,40 @@ auto from_file(const Read& read) {
   }
 }
 
-/// A mesh that shards and a plan that says not to; an option for what is not there.
-void check_against_mesh(const PlanOptions& options, const v1::ParallelPlan& plan,
-                        const planner::MeshSizes& mesh) {
-  if (plan.has_tensor_parallel() && !plan.tensor_parallel() && mesh.tp > 1)
-    throw CliError(kUsage, fmt::format("plan.tensor_parallel is false, but tp is {}", mesh.tp));
-  if (plan.has_fully_shard() && !plan.fully_shard() && mesh.fsdp > 1)
-    throw CliError(kUsage, fmt::format("plan.fully_shard is false, but fsdp is {}", mesh.fsdp));
-  if (options.no_reshard && mesh.fsdp <= 1 && !plan.fully_shard())
+void apply_plan_flags(const PlanOptions& options, const v1::Mesh& mesh, v1::ParallelPlan* plan) {
+  if (options.no_reshard && mesh.fsdp() <= 1 && !plan->fully_shard())
     throw CliError(kUsage, "--no-reshard is an option of fully_shard, and the mesh has no fsdp");
+  if (options.sequence_parallel) plan->set_sequence_parallel(true);
+  if (options.no_reshard) plan->mutable_fully_shard_options()->set_reshard_after_forward(false);
+  if (!options.shard_policy.empty())
+    plan->mutable_fully_shard_options()->set_policy(make_shard_policy(options.shard_policy));
+  if (!options.activation_checkpoint.empty())
+    plan->set_activation_checkpoint(make_checkpointing(options.activation_checkpoint));
+  if (!options.dtype.empty()) plan->set_dtype(options.dtype);
 }
 
-/// A pattern that matches nothing is a mistake of the file.
-void check_patterns(const planner::ParallelPlan& plan, const planner::ModelShape& model) {
-  const std::vector<std::string> texts = planner::unmatched_styles(model, plan);
-  if (!texts.empty()) throw CliError(kUsage, "plan.styles: " + texts.front());
-  if (plan.shards.choices.empty()) return;
+/// The cluster with the numbers that flags replace; none where none is given.
+void add_cluster(const PlanOptions& options, v1::PlanQuery* query) {
+  const bool changed =
+      options.flops > 0.0 || options.bandwidth > 0.0 || options.link_bandwidth > 0.0;
+  if (options.cluster.empty() && !changed) return;
+  const std::string name = options.cluster.empty() ? "local_cpu" : options.cluster;
+  v1::Cluster& cluster = *query->mutable_cluster();
   try {
-    planner::shard_options(plan.shards, planner::parameter_names(model));
+    cluster = plan::read_cluster(name);
+    plan::make_machine(cluster, name);
   } catch (const Error& error) {
-    throw CliError(kUsage, fmt::format("plan.fully_shard_options.choices: {}", error.what()));
+    throw CliError(kUsage, fmt::format("--cluster: {}", error.what()));
+  }
+  if (cluster.name().empty()) cluster.set_name(name);
+  if (options.flops > 0.0) {
+    cluster.set_bfloat16_flops(cluster.bfloat16_flops() * options.flops / cluster.float32_flops());
+    cluster.set_float32_flops(options.flops);
+  }
+  if (options.bandwidth > 0.0) cluster.set_memory_bytes_per_second(options.bandwidth);
+  if (options.link_bandwidth > 0.0) {
+    if (!cluster.has_inter_host()) *cluster.mutable_inter_host() = cluster.intra_host();
+    cluster.mutable_intra_host()->set_bytes_per_second(options.link_bandwidth);
   }
 }
 
@@ -77,9 +100,17 @@ v1::PlanFile read_plan_file(const std::string& path, base::SourceLines* lines) {
 
 void add_model_option(CLI::App& command, PlanOptions& options) {
   command
-      .add_option("--model", options.model,
-                  "A preset (gpt2_124m), a config.json, or a Hugging Face folder")
+      .add_option(
+          "--model", options.model,
+          "A preset (gpt2_124m), a config.json, or a Hugging Face folder; of the daemon also "
+          "models/NAME")
       ->required();
+}
+
+void add_server_option(CLI::App& command, PlanOptions& options) {
+  command.add_flag("--server-side", options.server_side,
+                   "Let the daemon compute it, for a model that it can read and the ranks it has; "
+                   "files are below its data dir then");
 }
 
 void add_mesh_options(CLI::App& command, PlanOptions& options) {
@@ -106,15 +137,14 @@ void add_work_options(CLI::App& command, PlanOptions& options) {
   command.add_option("--dtype", options.dtype, "float32, bfloat16 or auto (what is faster there)");
   command.add_option("--activation-checkpoint", options.activation_checkpoint,
                      "none, selective or full");
-  command.add_option("--optimizer", options.optimizer, "adamw, adam, sgd or sgd_momentum")
-      ->capture_default_str();
+  command.add_option("--optimizer", options.optimizer,
+                     "adamw (default), adam, sgd or sgd_momentum");
 }
 
 void add_machine_options(CLI::App& command, PlanOptions& options) {
-  command
-      .add_option("--cluster", options.cluster,
-                  fmt::format("A YAML file, or one of {}", fmt::join(cluster_names(), ", ")))
-      ->capture_default_str();
+  command.add_option("--cluster", options.cluster,
+                     fmt::format("A YAML file, or one of {}; default: local_cpu",
+                                 fmt::join(plan::cluster_names(), ", ")));
   command.add_option("--flops", options.flops, "Replaces its rate of matrix products, per second")
       ->check(CLI::PositiveNumber);
   command
@@ -159,91 +189,35 @@ planner::MeshSizes parse_mesh(const std::string& text) {
   return mesh;
 }
 
-DType make_dtype(const std::string& name, const planner::Machine& machine) {
-  if (name.empty() || name == "auto")
-    return machine.bfloat16_flops > machine.float32_flops ? DType::kBFloat16 : DType::kFloat32;
-  if (name == "float32") return DType::kFloat32;
-  if (name == "bfloat16") return DType::kBFloat16;
-  throw CliError(kUsage, fmt::format("dtype must be float32, bfloat16 or auto, got \"{}\"", name));
-}
-
-planner::ActivationCheckpoint make_checkpointing(const std::string& name) {
-  if (name == "none") return planner::ActivationCheckpoint::kNone;
-  if (name == "selective") return planner::ActivationCheckpoint::kSelective;
-  if (name == "full") return planner::ActivationCheckpoint::kFull;
-  throw CliError(kUsage, fmt::format("--activation-checkpoint must be none, selective or full, "
-                                     "got \"{}\"",
-                                     name));
-}
-
-planner::OptimizerState make_optimizer_state(const std::string& name) {
-  if (name == "adamw" || name == "adam") return planner::OptimizerState::kAdam;
-  if (name == "sgd") return planner::OptimizerState::kSgd;
-  if (name == "sgd_momentum") return planner::OptimizerState::kSgdMomentum;
-  throw CliError(
-      kUsage,
-      fmt::format("--optimizer must be adamw, adam, sgd or sgd_momentum, got \"{}\"", name));
-}
-
-planner::StylePlan read_styles(const std::string& path, const planner::ModelShape& model) {
+v1::ParallelPlan read_styles(const std::string& path) {
   v1::PlanFile file = read_plan_file(path);
-  const planner::ParallelPlan plan =
-      from_file([&] { return plan::read_parallel_plan(file.plan(), {}, "plan"); });
-  check_patterns(plan, model);
-  file.mutable_plan()->clear_styles();
+  v1::ParallelPlan styles;
+  styles.mutable_styles()->Swap(file.mutable_plan()->mutable_styles());
   file.mutable_plan()->clear_tensor_parallel();
-  if (plan.styles.empty() || file.has_mesh() || file.plan().ByteSizeLong() > 0)
+  if (styles.styles().empty() || file.has_mesh() || file.plan().ByteSizeLong() > 0)
     throw CliError(kUsage, fmt::format("--styles {}: expected plan.styles alone, the search finds "
                                        "mesh and plan",
                                        path));
-  return plan.styles;
+  return styles;
 }
 
-MeshAndPlan make_mesh_and_plan(const PlanOptions& options, const planner::ModelShape& model,
-                               const planner::Machine& machine) {
-  MeshAndPlan result;
-  std::string dtype = options.dtype;
+v1::PlanQuery make_query(const PlanOptions& options) {
   const v1::PlanFile file =
       options.plan_file.empty() ? v1::PlanFile() : read_plan_file(options.plan_file);
-  result.mesh = options.mesh.empty() ? from_file([&] { return plan::make_mesh_sizes(file.mesh()); })
-                                     : parse_mesh(options.mesh);
-  check_against_mesh(options, file.plan(), result.mesh);
-  result.plan =
-      from_file([&] { return plan::read_parallel_plan(file.plan(), result.mesh, "plan"); });
-  planner::ParallelPlan& plan = result.plan;
-  check_patterns(plan, model);
-  if (options.sequence_parallel) plan.sequence_parallel = true;
-  if (options.no_reshard) plan.shards.reshard_after_forward = false;
-  if (!options.shard_policy.empty()) plan.shards.policy = make_shard_policy(options.shard_policy);
-  if (!options.activation_checkpoint.empty())
-    plan.checkpointing = make_checkpointing(options.activation_checkpoint);
-  if (dtype.empty()) dtype = file.plan().dtype();
-  plan.dtype = make_dtype(dtype, machine);
-  return result;
-}
-
-planner::Workload make_workload(const PlanOptions& options, const planner::ModelShape& model,
-                                const planner::MeshSizes& mesh) {
-  planner::Workload work;
-  work.sequence = options.sequence > 0 ? options.sequence : model.positions;
-  work.micro_batch = options.micro_batch > 0 ? options.micro_batch : 1;
-  work.optimizer = make_optimizer_state(options.optimizer);
-  work.global_batch = options.global_batch > 0
-                          ? options.global_batch
-                          : work.micro_batch * std::int64_t{mesh.dp} * mesh.fsdp;
-  return work;
-}
-
-planner::Machine make_machine(const PlanOptions& options) {
-  planner::Machine machine = load_cluster(options.cluster);
-  if (options.flops > 0.0) {
-    machine.bfloat16_flops *= options.flops / machine.float32_flops;
-    machine.float32_flops = options.flops;
-  }
-  if (options.bandwidth > 0.0) machine.memory_bytes_per_second = options.bandwidth;
-  if (options.link_bandwidth > 0.0)
-    machine.topology.intra_host.bytes_per_second = options.link_bandwidth;
-  return machine;
+  v1::PlanQuery query;
+  const planner::MeshSizes mesh =
+      options.mesh.empty() ? from_file([&] { return plan::make_mesh_sizes(file.mesh()); })
+                           : parse_mesh(options.mesh);
+  if (!options.mesh.empty() || file.has_mesh()) *query.mutable_mesh() = plan::to_message(mesh);
+  *query.mutable_plan() = file.plan();
+  apply_plan_flags(options, query.mesh(), query.mutable_plan());
+  query.set_seq_len(options.sequence);
+  query.set_micro_batch_size(options.micro_batch);
+  query.set_global_batch_size(options.global_batch);
+  query.set_optimizer(options.optimizer);
+  query.set_memory_limit_bytes(static_cast<std::int64_t>(options.memory));
+  add_cluster(options, &query);
+  return query;
 }
 
 }  // namespace meshloom::cli

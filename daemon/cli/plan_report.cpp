@@ -101,6 +101,16 @@ void print_estimate(const std::string& model, const v1::PlanEstimate& e) {
   print_traffic(e.traffic());
 }
 
+void print_comment(const v1::PlanEstimate& e) {
+  fmt::print("# a rank takes {}", bytes_text(e.memory().total()));
+  if (e.memory_limit_bytes() > 0)
+    fmt::print(" of {}{}", bytes_text(e.memory_limit_bytes()), e.fits() ? "" : ", does not fit");
+  fmt::print("\n");
+  if (e.has_seconds())
+    fmt::print("# a step takes {} on {} and sends {} from a rank\n",
+               seconds_text(e.seconds().total()), e.cluster(), bytes_text(e.bytes_sent()));
+}
+
 void print_description(const v1::PlanDescription& d) {
   fmt::print("{} on {}; {}\n", d.model(), mesh_text(d.mesh()), plan_text(d.plan()));
   fmt::print("{} parameters, {} of them on rank {}; placements over ({})\n\n",

@@ -3,8 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "daemon/base/states.h"
 #include "daemon/cli/commands.h"
 #include "daemon/cli/output.h"
 
@@ -86,6 +88,11 @@ ExitCode status(Client& client, bool json, double wait_seconds) {
              state, duration_text(static_cast<double>(workers.uptime_seconds())),
              workers.state_dir());
   print_workers(workers);
+  if (workers.drain() == v1::DRAIN_STATE_DRAINED)
+    fmt::print("drained: {}\n", workers.drain_reason());
+  if (workers.drain() == v1::DRAIN_STATE_DRAINING)
+    fmt::print("draining: {}; {} still has the ranks\n", workers.drain_reason(),
+               workers.has_ranks());
   if (workers.recoveries() > 0)
     fmt::print("failures of one rank that the daemon survived: {}; the last: {}\n",
                workers.recoveries(), workers.last_failure());
@@ -116,6 +123,42 @@ ExitCode shutdown(Client& client, bool json, double wait_seconds) {
   return kOk;
 }
 
+ExitCode drain(Client& client, bool json, const std::string& reason, double wait_seconds) {
+  v1::DrainRequest request;
+  request.set_reason(reason);
+  client.call(client.workers(), &v1::WorkerService::Stub::Drain, request);
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(wait_seconds));
+  v1::ListWorkersResponse now;
+  while (true) {
+    now = client.call(client.workers(), &v1::WorkerService::Stub::ListWorkers,
+                      v1::ListWorkersRequest());
+    if (now.drain() != v1::DRAIN_STATE_DRAINING || Clock::now() >= end) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  const bool drained = now.drain() == v1::DRAIN_STATE_DRAINED;
+  if (json)
+    print_json(now);
+  else if (drained)
+    fmt::print("drained: nothing has the ranks, and nothing begins before `meshloom undrain`\n");
+  else
+    fmt::print("draining: {} still has the ranks\n", now.has_ranks());
+  return drained || wait_seconds == 0 ? kOk : kFailed;
+}
+
+ExitCode undrain(Client& client, bool json) {
+  const auto response =
+      client.call(client.workers(), &v1::WorkerService::Stub::Undrain, v1::UndrainRequest());
+  if (json)
+    print_json(response);
+  else
+    fmt::print("jobs and runs begin again{}\n",
+               response.resumed().empty()
+                   ? ""
+                   : fmt::format("; {} goes on", fmt::join(response.resumed(), ", ")));
+  return kOk;
+}
+
 ExitCode dump(Client& client, bool json, int entries) {
   v1::DumpFlightRequest request;
   request.set_entries(entries);
@@ -126,6 +169,23 @@ ExitCode dump(Client& client, bool json, int entries) {
   } else {
     fmt::print("{}", response.text());
   }
+  return kOk;
+}
+
+/// The table that the daemon goes by, which this program is built with.
+ExitCode states(bool json) {
+  if (!json) {
+    fmt::print("{}", base::states_markdown(1));
+    return kOk;
+  }
+  nlohmann::ordered_json all;
+  for (const base::StateTable* table : base::state_tables())
+    for (const base::StateMove& move : table->moves)
+      all[table->resource].push_back({{"from", table->name(move.from)},
+                                      {"to", table->name(move.to)},
+                                      {"by", move.by},
+                                      {"when", move.when}});
+  fmt::print("{}\n", all.dump(2));
   return kOk;
 }
 
@@ -153,6 +213,30 @@ void add_status_commands(CLI::App& app, CommandContext& context) {
       return shutdown(client, context.json, *gone);
     };
   });
+
+  auto* drain_command = app.add_subcommand(
+      "drain",
+      "Save and pause the running job, save and close the running run, and begin nothing more");
+  auto drain_wait = std::make_shared<double>(0);
+  auto reason = std::make_shared<std::string>();
+  drain_command->add_option("--reason", *reason, "Shown by status");
+  drain_command->add_option("--wait", *drain_wait,
+                            "Wait up to so many seconds until it is drained");
+  drain_command->callback([&context, drain_wait, reason] {
+    context.action = [&context, drain_wait, reason](Client& client) {
+      return drain(client, context.json, *reason, *drain_wait);
+    };
+  });
+  auto* undrain_command = app.add_subcommand("undrain", "Let jobs and runs begin again");
+  undrain_command->callback([&context] {
+    context.action = [&context](Client& client) { return undrain(client, context.json); };
+  });
+  add_capabilities_command(app, context);
+
+  auto* states_command = app.add_subcommand(
+      "states", "The states of jobs, runs and operations, and every move between them");
+  states_command->callback(
+      [&context] { context.action = [&context](Client&) { return states(context.json); }; });
 
   auto* worker = app.add_subcommand("worker", "Look at the ranks of the daemon");
   worker->require_subcommand(1);

@@ -6,10 +6,10 @@
 
 #include <fstream>
 
-#include "daemon/cli/clusters.h"
 #include "daemon/cli/exit_code.h"
 #include "daemon/cli/model_shape_reader.h"
 #include "daemon/nn/models/presets.h"
+#include "daemon/plan/plan_query.h"
 #include "tests/support/temp_folder.h"
 
 namespace meshloom::cli {
@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
+/// The text of what refuses it as wrong usage.
 template <typename Action>
 std::string refusal(const Action& action) {
   try {
@@ -30,6 +31,22 @@ std::string refusal(const Action& action) {
 
 void write(const std::filesystem::path& path, const std::string& text) {
   std::ofstream(path) << text;
+}
+
+/// What the options ask of the planner.
+plan::MeshAndPlan make_mesh_and_plan(const PlanOptions& options, const planner::ModelShape& model) {
+  const v1::PlanQuery query = make_query(options);
+  try {
+    return plan::query_plan(query, model, plan::query_machine(query));
+  } catch (const Error& error) {
+    throw CliError(kUsage, error.what());
+  }
+}
+
+planner::Machine machine_of(const std::string& cluster) {
+  PlanOptions options;
+  options.cluster = cluster;
+  return plan::query_machine(make_query(options));
 }
 
 TEST(PlanOptions, ReadMeshes) {
@@ -64,16 +81,6 @@ TEST(PlanOptions, ModelsAreReadFromFilesAndFolders) {
               HasSubstr("not valid JSON"));
 }
 
-TEST(PlanOptions, EveryClusterIsSound) {
-  EXPECT_THAT(cluster_names(), ::testing::Contains("local_cpu"));
-  for (const std::string& name : cluster_names()) {
-    const planner::Machine machine = load_cluster(name);
-    EXPECT_EQ(machine.name, name);
-    EXPECT_NO_THROW(planner::share_of_rank(machine, 16)) << name;
-    EXPECT_GT(machine.memory_bytes, 0) << name;
-  }
-}
-
 TEST(PlanOptions, ClustersAreReadFromFilesWithPlaces) {
   const test::TempFolder folder;
   const std::string file = (folder.path() / "mine.yaml").string();
@@ -83,26 +90,25 @@ TEST(PlanOptions, ClustersAreReadFromFilesWithPlaces) {
   PlanOptions options;
   options.cluster = file;
   options.flops = 4e12;
-  const planner::Machine machine = make_machine(options);
+  const planner::Machine machine = plan::query_machine(make_query(options));
   EXPECT_EQ(machine.bfloat16_flops, 4e12);
   EXPECT_EQ(machine.topology.inter_host, machine.topology.intra_host);
   write(file, "float32_flop: 1.0e12\n");
-  EXPECT_THAT(refusal([&] { load_cluster(file); }),
+  EXPECT_THAT(refusal([&] { machine_of(file); }),
               HasSubstr("mine.yaml:1: unknown key \"float32_flop\"; did you mean"));
   write(file, "float32_flops: 1.0e12\noverlap: 2.0\n");
-  EXPECT_THAT(refusal([&] { load_cluster(file); }), HasSubstr("overlap 2 must be 0 to 1"));
-  EXPECT_THAT(refusal([] { load_cluster("moon"); }), HasSubstr("the clusters are a100"));
+  EXPECT_THAT(refusal([&] { machine_of(file); }), HasSubstr("overlap 2 must be 0 to 1"));
+  EXPECT_THAT(refusal([] { machine_of("moon"); }), HasSubstr("the clusters are a100"));
 }
 
 TEST(PlanOptions, NothingIsOverriddenOrWithoutEffect) {
-  const planner::Machine machine = load_cluster("h100");
   const planner::ModelShape model = read_model_shape("gpt2_124m");
   const test::TempFolder folder;
   PlanOptions options;
   options.plan_file = (folder.path() / "plan.yaml").string();
   const auto refused = [&](const char* file) {
     write(options.plan_file, file);
-    return refusal([&] { make_mesh_and_plan(options, model, machine); });
+    return refusal([&] { make_mesh_and_plan(options, model); });
   };
   EXPECT_THAT(refused("mesh: {tp: 2}\nplan: {tensor_parallel: false}\n"), HasSubstr("but tp is 2"));
   EXPECT_THAT(refused("mesh: {fsdp: 2}\nplan: {fully_shard: false}\n"), HasSubstr("but fsdp is 2"));
@@ -111,11 +117,11 @@ TEST(PlanOptions, NothingIsOverriddenOrWithoutEffect) {
 }
 
 TEST(PlanOptions, PlansComeFromTheMeshAFileAndFlags) {
-  const planner::Machine machine = load_cluster("h100");
   const planner::ModelShape model = read_model_shape("gpt2_124m");
   PlanOptions options;
+  options.cluster = "h100";
   options.mesh = "fsdp=2,tp=2";
-  MeshAndPlan made = make_mesh_and_plan(options, model, machine);
+  plan::MeshAndPlan made = make_mesh_and_plan(options, model);
   EXPECT_TRUE(made.plan.tensor_parallel);
   EXPECT_TRUE(made.plan.fully_shard);
   EXPECT_FALSE(made.plan.sequence_parallel);
@@ -127,7 +133,7 @@ TEST(PlanOptions, PlansComeFromTheMeshAFileAndFlags) {
   write(options.plan_file,
         "mesh: {tp: 3}\nplan: {tensor_parallel: true, sequence_parallel: true, dtype: float32, "
         "activation_checkpoint: full}\n");
-  made = make_mesh_and_plan(options, model, machine);
+  made = make_mesh_and_plan(options, model);
   EXPECT_EQ(made.mesh, (planner::MeshSizes{1, 1, 1, 3}));
   EXPECT_TRUE(made.plan.sequence_parallel);
   EXPECT_EQ(made.plan.checkpointing, planner::ActivationCheckpoint::kFull);
@@ -136,33 +142,33 @@ TEST(PlanOptions, PlansComeFromTheMeshAFileAndFlags) {
   options.mesh = "tp=4";
   options.dtype = "bfloat16";
   options.activation_checkpoint = "none";
-  made = make_mesh_and_plan(options, model, machine);
+  made = make_mesh_and_plan(options, model);
   EXPECT_EQ(made.mesh.tp, 4);
   EXPECT_EQ(made.plan.dtype, DType::kBFloat16);
   EXPECT_EQ(made.plan.checkpointing, planner::ActivationCheckpoint::kNone);
 
   options.dtype = "float8";
-  EXPECT_THAT(refusal([&] { make_mesh_and_plan(options, model, machine); }), HasSubstr("float8"));
+  EXPECT_THAT(refusal([&] { make_mesh_and_plan(options, model); }), HasSubstr("float8"));
   options.dtype.clear();
   write(options.plan_file,
         "mesh: {fsdp: 2}\nplan: {fully_shard_options: {reshard_after_forward: false}}\n");
   options.mesh.clear();
-  made = make_mesh_and_plan(options, model, machine);
+  made = make_mesh_and_plan(options, model);
   EXPECT_TRUE(made.plan.fully_shard);
   EXPECT_FALSE(made.plan.shards.reshard_after_forward);
 
   write(options.plan_file, "plan: {tensor_paralel: true}\n");
-  EXPECT_THAT(refusal([&] { make_mesh_and_plan(options, model, machine); }),
+  EXPECT_THAT(refusal([&] { make_mesh_and_plan(options, model); }),
               HasSubstr("plan.yaml:1: plan: unknown key \"tensor_paralel\""));
 }
 
 /// The plan of a file with this text for GPT-2.
-MeshAndPlan read_plan(const std::string& text) {
+plan::MeshAndPlan read_plan(const std::string& text) {
   const test::TempFolder folder;
   PlanOptions options;
   options.plan_file = (folder.path() / "plan.yaml").string();
   write(options.plan_file, text);
-  return make_mesh_and_plan(options, read_model_shape("gpt2_124m"), load_cluster("local_cpu"));
+  return make_mesh_and_plan(options, read_model_shape("gpt2_124m"));
 }
 
 TEST(PlanOptions, DimsOfFullyShardComeFromPolicyAndPatterns) {
@@ -208,7 +214,6 @@ TEST(PlanOptions, StylesAreReadAsAJobReadsThem) {
 }
 
 TEST(PlanOptions, EveryPlanOfTheConfigsIsEstimated) {
-  const planner::Machine machine = load_cluster("local_cpu");
   const planner::ModelShape model = read_model_shape("byte_gpt_10m");
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(MESHLOOM_CONFIGS "/plans")) {
@@ -216,8 +221,8 @@ TEST(PlanOptions, EveryPlanOfTheConfigsIsEstimated) {
     ++files;
     PlanOptions options;
     options.plan_file = entry.path().string();
-    const auto [mesh, plan] = make_mesh_and_plan(options, model, machine);
-    const planner::Workload work = make_workload(options, model, mesh);
+    const auto [mesh, plan] = make_mesh_and_plan(options, model);
+    const planner::Workload work = plan::query_work(make_query(options), model, mesh);
     EXPECT_EQ(planner::why_invalid(model, mesh, plan, work), std::nullopt) << entry.path();
     EXPECT_GT(mesh.ranks(), 1) << entry.path();
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/cli/plan_messages.h"
+#include "daemon/plan/plan_messages.h"
 
-namespace meshloom::cli {
+namespace meshloom::plan {
 namespace {
 
 const char* phase_name(planner::TrafficPhase phase) {
@@ -11,20 +11,6 @@ const char* phase_name(planner::TrafficPhase phase) {
     case planner::TrafficPhase::kGradients: return "gradients";
   }
   return "";
-}
-
-v1::MemoryEstimate to_message(const planner::MemoryEstimate& memory) {
-  v1::MemoryEstimate m;
-  m.set_parameters(memory.parameters);
-  m.set_gradients(memory.gradients);
-  m.set_optimizer(memory.optimizer);
-  m.set_activations(memory.activations);
-  m.set_gathered(memory.gathered);
-  m.set_workspace(memory.workspace);
-  m.set_communication(memory.communication);
-  m.set_process(memory.process);
-  m.set_total(memory.total());
-  return m;
 }
 
 v1::StepTimeEstimate to_message(const planner::StepTime& time) {
@@ -107,6 +93,20 @@ v1::ParallelPlan to_message(const planner::ParallelPlan& plan) {
   return m;
 }
 
+v1::MemoryEstimate to_message(const planner::MemoryEstimate& memory) {
+  v1::MemoryEstimate m;
+  m.set_parameters(memory.parameters);
+  m.set_gradients(memory.gradients);
+  m.set_optimizer(memory.optimizer);
+  m.set_activations(memory.activations);
+  m.set_gathered(memory.gathered);
+  m.set_workspace(memory.workspace);
+  m.set_communication(memory.communication);
+  m.set_process(memory.process);
+  m.set_total(memory.total());
+  return m;
+}
+
 v1::TrafficEstimate to_message(const planner::Traffic& traffic) {
   v1::TrafficEstimate m;
   m.set_mesh_dim(traffic.mesh_dim);
@@ -140,4 +140,4 @@ v1::PlanEstimate to_message(const planner::Estimate& e, const std::string& clust
   return m;
 }
 
-}  // namespace meshloom::cli
+}  // namespace meshloom::plan

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/plan/plan_query.h"
+
+#include <algorithm>
+
+#include "daemon/base/field_error.h"
+#include "daemon/plan/clusters.h"
+#include "daemon/plan/parallel_plan.h"
+#include "daemon/plan/plan_messages.h"
+#include "kernels/base/error.h"
+#include "planner/estimate/parameter_layout.h"
+#include "planner/estimate/rotate_choice.h"
+#include "planner/estimate/search.h"
+#include "planner/estimate/styled_model.h"
+
+namespace meshloom::plan {
+namespace {
+
+constexpr const char* kDefaultCluster = "local_cpu";
+constexpr int kDefaultPlans = 10;
+
+/// A mesh that shards and a plan that says not to.
+void check_against_mesh(const v1::ParallelPlan& plan, const planner::MeshSizes& mesh) {
+  if (!plan.name().empty())
+    base::refuse_field("plan.name", "\"{}\" names a plan where one is to be given", plan.name());
+  if (plan.has_tensor_parallel() && !plan.tensor_parallel() && mesh.tp > 1)
+    base::refuse_field("plan.tensor_parallel", "is false, but tp is {}", mesh.tp);
+  if (plan.has_fully_shard() && !plan.fully_shard() && mesh.fsdp > 1)
+    base::refuse_field("plan.fully_shard", "is false, but fsdp is {}", mesh.fsdp);
+}
+
+/// A pattern that matches nothing is a mistake.
+void check_patterns(const planner::ParallelPlan& plan, const planner::ModelShape& model) {
+  const std::vector<std::string> texts = planner::unmatched_styles(model, plan);
+  if (!texts.empty()) base::refuse_field("plan.styles", "{}", texts.front());
+  if (plan.shards.choices.empty()) return;
+  base::with_field("plan.fully_shard_options.choices",
+                   [&] { planner::shard_options(plan.shards, planner::parameter_names(model)); });
+}
+
+planner::OptimizerState query_optimizer(const std::string& name) {
+  if (name.empty() || name == "adamw" || name == "adam") return planner::OptimizerState::kAdam;
+  if (name == "sgd") return planner::OptimizerState::kSgd;
+  if (name == "sgd_momentum") return planner::OptimizerState::kSgdMomentum;
+  base::refuse_field("optimizer", "must be adamw, adam, sgd or sgd_momentum, got \"{}\"", name);
+}
+
+void check_amount(const char* field, std::int64_t amount) {
+  if (amount < 0) base::refuse_field(field, "{} is negative", amount);
+}
+
+v1::ParameterPlacement to_message(const planner::ParameterLayout& p) {
+  v1::ParameterPlacement m;
+  m.set_name(p.name);
+  m.set_count(p.count);
+  m.mutable_shape()->Add(p.shape.begin(), p.shape.end());
+  for (const planner::Placement& placement : p.placements)
+    m.add_placements(planner::to_string(placement));
+  m.mutable_local_shape()->Add(p.local.begin(), p.local.end());
+  if (p.placements[3].is_shard() && (p.groups > 1 || p.unit > 1))
+    m.set_units(p.groups > 1 ? fmt::format("{} x {}", p.groups, p.unit) : std::to_string(p.unit));
+  return m;
+}
+
+/// The planner's request, and what of the query's plan a search has no use for is refused.
+planner::SearchRequest search_request(const v1::PlanSearchQuery& search,
+                                      const planner::ModelShape& model,
+                                      const planner::Machine& machine) {
+  const v1::PlanQuery& query = search.query();
+  v1::ParallelPlan rest = query.plan();
+  rest.clear_dtype();
+  rest.clear_activation_checkpoint();
+  rest.clear_styles();
+  if (rest.ByteSizeLong() > 0 || query.mesh().ByteSizeLong() > 0)
+    base::refuse_field("query.plan",
+                       "the search finds mesh and plan; of a plan it takes dtype, "
+                       "activation_checkpoint and styles alone");
+  const planner::MeshSizes one{};
+  const planner::ParallelPlan given = read_parallel_plan(query.plan(), one, "plan");
+  check_patterns(given, model);
+  planner::SearchRequest request;
+  request.ranks = search.ranks();
+  request.memory_limit = query_memory_limit(query, machine, search.ranks());
+  request.global_batch = query.global_batch_size() > 0 ? query.global_batch_size() : search.ranks();
+  request.sequence = query.seq_len() > 0 ? query.seq_len() : model.positions;
+  request.micro_batch = query.micro_batch_size();
+  request.dtype = query_dtype(query.plan().dtype(), machine);
+  request.optimizer = query_optimizer(query.optimizer());
+  if (query.plan().activation_checkpoint() != v1::ACTIVATION_CHECKPOINT_UNSPECIFIED)
+    request.checkpointing = given.checkpointing;
+  request.max_tensor_parallel = search.max_tensor_parallel();
+  request.styles = given.styles;
+  return request;
+}
+
+}  // namespace
+
+planner::Machine query_machine(const v1::PlanQuery& query) {
+  const std::string name = query.cluster_name().empty() ? kDefaultCluster : query.cluster_name();
+  if (query.has_cluster()) return make_machine(query.cluster(), "cluster");
+  return make_machine(named_cluster(name), name);
+}
+
+DType query_dtype(const std::string& name, const planner::Machine& machine) {
+  if (name.empty() || name == "auto")
+    return machine.bfloat16_flops > machine.float32_flops ? DType::kBFloat16 : DType::kFloat32;
+  if (name == "float32") return DType::kFloat32;
+  if (name == "bfloat16") return DType::kBFloat16;
+  base::refuse_field("plan.dtype", "must be float32, bfloat16 or auto, got \"{}\"", name);
+}
+
+MeshAndPlan query_plan(const v1::PlanQuery& query, const planner::ModelShape& model,
+                       const planner::Machine& machine) {
+  MeshAndPlan result;
+  result.mesh = make_mesh_sizes(query.mesh());
+  check_against_mesh(query.plan(), result.mesh);
+  v1::ParallelPlan without_dtype = query.plan();
+  without_dtype.clear_dtype();
+  result.plan = read_parallel_plan(without_dtype, result.mesh, "plan");
+  check_patterns(result.plan, model);
+  result.plan.dtype = query_dtype(query.plan().dtype(), machine);
+  return result;
+}
+
+planner::Workload query_work(const v1::PlanQuery& query, const planner::ModelShape& model,
+                             const planner::MeshSizes& mesh) {
+  check_amount("seq_len", query.seq_len());
+  check_amount("micro_batch_size", query.micro_batch_size());
+  check_amount("global_batch_size", query.global_batch_size());
+  planner::Workload work;
+  work.sequence = query.seq_len() > 0 ? query.seq_len() : model.positions;
+  work.micro_batch = query.micro_batch_size() > 0 ? query.micro_batch_size() : 1;
+  work.optimizer = query_optimizer(query.optimizer());
+  work.global_batch = query.global_batch_size() > 0
+                          ? query.global_batch_size()
+                          : work.micro_batch * std::int64_t{mesh.dp} * mesh.fsdp;
+  return work;
+}
+
+std::int64_t query_memory_limit(const v1::PlanQuery& query, const planner::Machine& machine,
+                                std::int64_t ranks) {
+  check_amount("memory_limit_bytes", query.memory_limit_bytes());
+  return query.memory_limit_bytes() > 0 ? query.memory_limit_bytes()
+                                        : planner::share_of_rank(machine, ranks).memory_bytes;
+}
+
+v1::PlanDescription describe_plan(const std::string& name, const planner::ModelShape& model,
+                                  const v1::PlanQuery& query, std::int64_t rank) {
+  const planner::Machine machine = query_machine(query);
+  const auto [mesh, given] = query_plan(query, model, machine);
+  const planner::Workload work = query_work(query, model, mesh);
+  if (const auto reason = planner::why_invalid(model, mesh, given, work))
+    throw InvalidArgument(*reason, "INVALID_PLAN");
+  const planner::ParallelPlan plan =
+      planner::resolve_rotate(given, model, mesh, work, machine.topology.ranks_per_host);
+  if (rank < 0 || rank >= mesh.ranks())
+    base::refuse_field("rank", "{} is not one of the mesh's {} ranks", rank, mesh.ranks());
+  v1::PlanDescription d;
+  d.set_model(name);
+  *d.mutable_mesh() = plan::to_message(mesh);
+  *d.mutable_plan() = plan::to_message(plan);
+  d.set_rank(rank);
+  const planner::MeshLayout layout = planner::mesh_layout(mesh);
+  for (const planner::MeshDim& dim : layout.dims()) d.add_mesh_dims(dim.name);
+  std::int64_t local = 0;
+  for (const planner::ParameterLayout& p :
+       planner::parameter_layouts(model, mesh, plan, layout.coordinates(static_cast<int>(rank)))) {
+    *d.add_parameters() = to_message(p);
+    local += p.count * numel(p.local);
+  }
+  d.set_parameter_count(planner::parameter_count(model));
+  d.set_local_parameter_count(local);
+  for (const planner::Traffic& t :
+       planner::step_traffic(planner::local_model(model, mesh, plan, work)))
+    *d.add_traffic() = plan::to_message(t);
+  return d;
+}
+
+v1::PlanEstimate estimate_plan(const planner::ModelShape& model, const v1::PlanQuery& query) {
+  const planner::Machine machine = query_machine(query);
+  const auto [mesh, plan] = query_plan(query, model, machine);
+  const planner::Workload work = query_work(query, model, mesh);
+  return plan::to_message(planner::estimate(model, mesh, plan, work, machine), machine.name,
+                          query_memory_limit(query, machine, mesh.ranks()));
+}
+
+v1::PlanSearch search_plans(const std::string& name, const planner::ModelShape& model,
+                            const v1::PlanSearchQuery& query) {
+  const planner::Machine machine = query_machine(query.query());
+  const planner::SearchRequest request = search_request(query, model, machine);
+  const planner::SearchResult result = planner::search_plans(model, request, machine);
+  v1::PlanSearch m;
+  m.set_model(name);
+  m.set_ranks(request.ranks);
+  m.set_memory_limit_bytes(request.memory_limit);
+  m.set_cluster(machine.name);
+  m.set_plans_tried(result.plans_tried);
+  m.set_meshes_that_fit(static_cast<std::int64_t>(result.candidates.size()));
+  m.set_rejected_count(static_cast<std::int64_t>(result.rejected.size()));
+  const auto limit = [](std::size_t size, int most) {
+    return std::min(size, static_cast<std::size_t>(std::max(most, 0)));
+  };
+  const int most = query.most_plans() == 0 ? kDefaultPlans : query.most_plans();
+  for (std::size_t i = 0; i < limit(result.candidates.size(), most); ++i)
+    *m.add_plans() =
+        plan::to_message(result.candidates[i].estimate, machine.name, request.memory_limit);
+  for (std::size_t i = 0; i < limit(result.rejected.size(), query.most_rejected()); ++i) {
+    v1::RejectedMesh& rejected = *m.add_rejected();
+    *rejected.mutable_mesh() = plan::to_message(result.rejected[i].mesh);
+    rejected.set_reason(result.rejected[i].reason);
+    rejected.set_least_memory_bytes(result.rejected[i].least_memory);
+  }
+  return m;
+}
+
+}  // namespace meshloom::plan

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/plan/plan_query.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "daemon/nn/models/presets.h"
+#include "daemon/plan/clusters.h"
+#include "daemon/plan/model_shape.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::plan {
+namespace {
+
+using ::testing::HasSubstr;
+
+planner::ModelShape shape(const std::string& preset) {
+  return make_model_shape(nn::preset_config(preset));
+}
+
+template <typename Call>
+std::string refusal(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(PlanQuery, EveryClusterIsSound) {
+  EXPECT_THAT(cluster_names(), ::testing::Contains("local_cpu"));
+  for (const std::string& name : cluster_names()) {
+    v1::PlanQuery query;
+    query.set_cluster_name(name);
+    const planner::Machine machine = query_machine(query);
+    EXPECT_EQ(machine.name, name);
+    EXPECT_NO_THROW(planner::share_of_rank(machine, 16)) << name;
+    EXPECT_GT(machine.memory_bytes, 0) << name;
+  }
+}
+
+TEST(PlanQuery, AQueryIsEstimatedDescribedAndSearched) {
+  const planner::ModelShape model = shape("gpt2_124m");
+  v1::PlanQuery query;
+  query.mutable_mesh()->set_fsdp(2);
+  query.mutable_mesh()->set_tp(2);
+  query.mutable_plan()->set_dtype("float32");
+  query.set_memory_limit_bytes(std::int64_t{8} << 30);
+  const v1::PlanEstimate estimate = estimate_plan(model, query);
+  EXPECT_EQ(estimate.ranks(), 4);
+  EXPECT_TRUE(estimate.plan().fully_shard());
+  EXPECT_EQ(estimate.cluster(), "local_cpu");
+  EXPECT_EQ(estimate.global_batch_size(), 2);
+  EXPECT_GT(estimate.memory().total(), 0);
+  const v1::PlanDescription description = describe_plan("gpt2_124m", model, query, 3);
+  EXPECT_EQ(description.parameter_count(), estimate.parameters());
+  EXPECT_LT(description.local_parameter_count(), estimate.parameters());
+  v1::PlanSearchQuery search;
+  search.set_ranks(2);
+  search.set_most_plans(1);
+  search.mutable_query()->set_seq_len(64);
+  const v1::PlanSearch found = search_plans("gpt2_124m", model, search);
+  EXPECT_EQ(found.plans_size(), 1);
+  EXPECT_GE(found.meshes_that_fit(), found.plans_size());
+}
+
+TEST(PlanQuery, WhatIsWrongIsNamed) {
+  const planner::ModelShape model = shape("gpt2_124m");
+  const auto refused = [&](const std::function<void(v1::PlanQuery&)>& change) {
+    v1::PlanQuery query;
+    change(query);
+    return refusal([&] { estimate_plan(model, query); });
+  };
+  EXPECT_THAT(refused([](auto& q) { q.set_cluster_name("moon"); }), HasSubstr("the clusters are"));
+  EXPECT_THAT(refused([](auto& q) { q.set_seq_len(-1); }), HasSubstr("seq_len: -1 is negative"));
+  EXPECT_THAT(refused([](auto& q) { q.set_optimizer("lion"); }), HasSubstr("optimizer: must be"));
+  EXPECT_THAT(refused([](auto& q) { q.mutable_plan()->set_dtype("int8"); }),
+              HasSubstr("plan.dtype: must be"));
+  EXPECT_THAT(refused([](auto& q) { q.mutable_plan()->set_name("x"); }), HasSubstr("plan.name"));
+  EXPECT_THAT(refused([](auto& q) { q.mutable_mesh()->set_tp(-2); }), HasSubstr("tp"));
+  EXPECT_THAT(refused([](auto& q) { q.mutable_mesh()->set_tp(1000); }), HasSubstr("tp"));
+  EXPECT_THAT(refused([](auto& q) { q.mutable_cluster()->set_overlap(7); }),
+              HasSubstr("overlap 7"));
+  EXPECT_THAT(refused([](auto& q) { q.mutable_cluster(); }), HasSubstr("cluster"));
+  v1::PlanQuery query;
+  EXPECT_THAT(refusal([&] { describe_plan("m", model, query, 1); }), HasSubstr("rank: 1 is not"));
+  v1::PlanSearchQuery search;
+  search.set_ranks(2);
+  search.mutable_query()->mutable_plan()->set_sequence_parallel(true);
+  EXPECT_THAT(refusal([&] { search_plans("m", model, search); }),
+              HasSubstr("query.plan: the search"));
+}
+
+}  // namespace
+}  // namespace meshloom::plan
