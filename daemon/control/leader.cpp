@@ -5,6 +5,7 @@
 #include "daemon/control/host/host_info.h"
 #include "daemon/control/host/leave_soon.h"
 #include "daemon/control/host/stop_signal.h"
+#include "daemon/control/services/capabilities.h"
 #include "daemon/control/services/flight_dump.h"
 #include "kernels/base/log.h"
 
@@ -66,13 +67,15 @@ RankHub::Options hub_options(const DaemonOptions& options, const Leader::World& 
 }
 
 LocalAdmission::Options admission_options(const v1::DaemonConfig& config,
-                                          const Leader::World& world, ModelStore& models) {
+                                          const Leader::World& world, ModelStore& models,
+                                          PlanStore& plans) {
   return {.world_size = world.size,
           .threads = world.self.threads(),
           .data_dir = config.data_dir(),
           .resolve_timeout = milliseconds(config.resolve_timeout_ms()),
           .hosts = world.hosts,
-          .models = &models};
+          .models = &models,
+          .plans = &plans};
 }
 
 }  // namespace
@@ -86,13 +89,14 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       flight_file_(flight_file(state_.root(), world.self.rank())),
       uploads_({state_.root() / "blobs", options.config.uploads()}),
       models_(model_options(state_, options.config), uploads_),
-      store_(store_options(state_, options.config, {&uploads_, &models_, &run_store_})),
+      store_(store_options(state_, options.config,
+                           {&uploads_, &models_, &run_store_, &plans_, &drain_store_})),
       upkeep_(seconds(1), [this] { look_after(uploads_); }),
       retention_(store_, kept_jobs(options.config.retention())),
       ranks_(hub_options(options, world, state_), abort, pulse, *this),
-      admission_(store_, state_, admission_options(options.config, world, models_)),
+      admission_(store_, state_, admission_options(options.config, world, models_, plans_)),
       driver_(store_, ranks_.executor(), turn_, state_, options.config.data_dir(), admission_),
-      job_service_(store_, admission_),
+      job_service_(store_, admission_, state_),
       generate_service_(SampleSources(store_, scheduler_, sources_, state_, admission_)),
       sources_([this](const auto& folder) { return admission_.load_source(folder); }),
       scheduler_(ranks_.executor(), options.config.generation_share(),
@@ -100,26 +104,30 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       runs_({ranks_.executor(), turn_, run_store_, scheduler_, admission_, state_,
              options.config.data_dir(), uploads_.transients(),
              [this] { return uploads_.uptime(); }}),
+      drain_(drain_store_, turn_, store_, runs_),
       run_service_(runs_),
       operation_service_(runs_),
       checkpoint_service_(store_, runs_, state_),
-      worker_service_(ranks_.executor(), ranks_.service(), ranks_.watch(),
+      worker_service_(ranks_.executor(), ranks_.service(), ranks_.watch(), drain_,
                       {world.self, options.version, state_.root().string(),
-                       [this](const std::string& cause) { request_stop(cause); }, world.flight}),
+                       [this](const std::string& cause) { request_stop(cause); }, world.flight,
+                       describe_capabilities(options.version, options.config, world.size,
+                                             world.self.threads())}),
       upload_service_(uploads_,
                       {.silence = seconds(options.config.uploads().message_seconds()),
                        .own_run =
                            [this](const grpc::ServerContext& context, const std::string& run) {
                              return run_service_.own_open_run(context, run);
                            }}),
-      model_service_(models_, store_, run_store_) {
+      model_service_(models_, store_, run_store_),
+      plan_service_(plans_, admission_, store_, run_store_) {
   ranks_.executor().set_epoch(store_.epoch());
-  server_ = std::make_unique<GrpcServer>(
-      GrpcServerOptions{listen_,
-                        {&job_service_, &run_service_, &operation_service_, &generate_service_,
-                         &checkpoint_service_, &worker_service_, &upload_service_, &model_service_},
-                        connection_capacity(RankHub::most_connections(world.size)),
-                        true});
+  server_ = std::make_unique<GrpcServer>(GrpcServerOptions{
+      listen_,
+      {&job_service_, &run_service_, &operation_service_, &generate_service_, &checkpoint_service_,
+       &worker_service_, &upload_service_, &model_service_, &plan_service_},
+      connection_capacity(RankHub::most_connections(world.size)),
+      true});
 }
 
 Leader::~Leader() {

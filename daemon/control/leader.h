@@ -16,17 +16,21 @@
 #include "daemon/control/net/grpc_server.h"
 #include "daemon/control/ranks/rank_hub.h"
 #include "daemon/control/ranks/source_cache.h"
+#include "daemon/control/runs/drain.h"
 #include "daemon/control/runs/run_manager.h"
 #include "daemon/control/services/checkpoint_service.h"
 #include "daemon/control/services/generate_service.h"
 #include "daemon/control/services/job_service.h"
 #include "daemon/control/services/model_service.h"
 #include "daemon/control/services/operation_service.h"
+#include "daemon/control/services/plan_service.h"
 #include "daemon/control/services/run_service.h"
 #include "daemon/control/services/upload_service.h"
 #include "daemon/control/services/worker_service.h"
+#include "daemon/control/stores/drain_store.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/model_store.h"
+#include "daemon/control/stores/plan_store.h"
 #include "daemon/control/stores/retention.h"
 #include "daemon/control/stores/run_store.h"
 #include "daemon/control/stores/state_dir.h"
@@ -77,7 +81,9 @@ class Leader final : private RankHub::Observer {
   UploadStore uploads_;
   ModelStore models_;
   RunStore run_store_;
-  JobStore store_;  ///< with the journal of the three above
+  PlanStore plans_;
+  DrainStore drain_store_;
+  JobStore store_;  ///< with the journal of those above
   Ticker upkeep_;
   Retention retention_;
   RankHub ranks_;
@@ -89,12 +95,14 @@ class Leader final : private RankHub::Observer {
   SourceCache sources_;
   SampleScheduler scheduler_;
   RunManager runs_;
+  Drain drain_;
   RunServiceImpl run_service_;
   OperationServiceImpl operation_service_;
   CheckpointServiceImpl checkpoint_service_;
   WorkerServiceImpl worker_service_;
   UploadServiceImpl upload_service_;
   ModelServiceImpl model_service_;
+  PlanServiceImpl plan_service_;
   std::unique_ptr<GrpcServer> server_;
   bool in_trouble_ = false;
   std::mutex stop_mutex_;

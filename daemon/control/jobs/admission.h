@@ -12,6 +12,7 @@
 #include "daemon/train/sampling_params.h"
 #include "v1/config.pb.h"
 #include "v1/job.pb.h"
+#include "v1/plan.pb.h"
 #include "v1/run.pb.h"
 
 namespace meshloom::control {
@@ -38,11 +39,17 @@ class Admission {
   /// The config of a job for the ranks that there are if they are others than it was resolved for;
   /// nothing if it fits as it is. Throws train::NeedsOtherRanks if it cannot be made to fit.
   virtual std::optional<v1::RunConfig> refit(const v1::Job& job) = 0;
+  /// A resolved config with other settings (train::resolve_settings), checked and filled in.
+  virtual v1::RunConfig admit_settings(const v1::RunConfig& changed) = 0;
   /// The path of a Hugging Face folder below the data dir.
   virtual std::filesystem::path find_hf_folder(const std::string& name) = 0;
   /// The absolute folder of the model that a resolved config names by run.model.name, looked at;
   /// empty if it names none. Throws NotFound, FailedPrecondition (DATA_CHANGED).
   virtual std::filesystem::path model_folder(const v1::RunConfig& resolved) = 0;
+  /// What a step of a resolved job takes; the memory alone, and why in `warnings`, where there is
+  /// no more of an estimate.
+  virtual v1::PlanEstimate estimate(const v1::RunConfig& resolved,
+                                    std::vector<std::string>* warnings) = 0;
   /// What the model of a resolved config can continue.
   virtual train::PromptLimits prompt_limits(const v1::RunConfig& resolved) = 0;
   /// Counts the memory of a copy of the weights of a run that has the ranks until the result is let

@@ -7,6 +7,7 @@
 #include "daemon/base/message_printer.h"
 #include "daemon/control/jobs/byte_text.h"
 #include "daemon/control/jobs/sample_scheduler.h"
+#include "daemon/control/stores/job_settings.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/dtype_choice.h"
@@ -56,21 +57,62 @@ void JobAttempt::delete_run() noexcept {
   }
 }
 
-bool JobAttempt::interrupted() const { return stop_ || store_.cancel_requested(id_); }
+double JobAttempt::ran_seconds() const {
+  return job_.ran_seconds() + std::chrono::duration<double>(Clock::now() - begin_).count();
+}
+
+bool JobAttempt::time_is_up() const {
+  return time_limit_ > 0 && ran_seconds() >= static_cast<double>(time_limit_);
+}
+
+bool JobAttempt::interrupted() const {
+  return stop_ || store_.cancel_requested(id_) || store_.pause_requested(id_) || time_is_up();
+}
 
 AttemptEnd JobAttempt::run() {
   prepare();
-  train();
-  if (done_ >= config_.training().steps() && !validation_missing_) {
-    write_export();
-    write_sample();
-    delete_run();
-    return AttemptEnd::kSucceeded;
+  while (true) {
+    if (validation_missing_) evaluate();
+    train();
+    if (done_ >= end_ && !validation_missing_) {
+      succeed();
+      return AttemptEnd::kSucceeded;
+    }
+    const bool paused = store_.pause_requested(id_);
+    const bool cancelled = store_.cancel_requested(id_);
+    const bool saved = saved_ >= done_ || save_last();
+    if (!paused || saved || stop_ || cancelled || time_is_up()) {
+      delete_run();
+      if (cancelled) return AttemptEnd::kCancelled;
+      if (paused) return AttemptEnd::kPaused;
+      if (stop_) return AttemptEnd::kStopped;
+      throw DeadlineExceeded(
+          fmt::format("time_limit_seconds: the job has had the ranks for {} s; saved at step {} of "
+                      "{}",
+                      time_limit_, saved_, end_),
+          "TIME_LIMIT", {{"field", "time_limit_seconds"}, {"step", std::to_string(saved_)}});
+    }
+    store_.pause_failed(id_, "it could not be saved and goes on, it is not paused");
   }
-  const bool cancelled = store_.cancel_requested(id_);
-  if (saved_ < done_) save_last();
+}
+
+void JobAttempt::succeed() {
+  if (const std::int64_t steps = config_.training().steps(); end_ < steps)
+    add_note(fmt::format("its step limit ends it at step {} of {}", end_, steps));
+  write_export();
+  write_sample();
   delete_run();
-  return cancelled ? AttemptEnd::kCancelled : AttemptEnd::kStopped;
+}
+
+void JobAttempt::go_by(const JobStore::StepOrder& order, std::int64_t step) {
+  time_limit_ = order.time_limit_seconds;
+  const v1::JobSettings now = settings_for(order.config->resolved, order.config->edits, step);
+  end_ = end_step(now, order.step_limit);
+  if (order.config->edits.empty()) return;
+  if (now.SerializeAsString() == settings_of(config_).SerializeAsString()) return;
+  apply_settings(now, &config_);
+  run_.edit(now).get();
+  spdlog::info("job {}: goes by edited settings from step {} on", id_, step);
 }
 
 void JobAttempt::prepare() {
@@ -93,6 +135,7 @@ void JobAttempt::prepare() {
   metrics_ = std::make_unique<base::MetricsLog>(folders_.job / "metrics.jsonl", done_);
   for (const auto& note : created.notes()) add_note(note);
   if (done_ > 0) add_note(fmt::format("goes on from the checkpoint of step {}", done_));
+  go_by(store_.begin_step(id_, done_), done_ + 1);
   store_.update(id_, [&](v1::Job* job) {
     job->set_state(v1::JOB_STATE_RUNNING);
     job->set_step(done_);
@@ -110,7 +153,7 @@ void JobAttempt::add_note(const std::string& note) {
 }
 
 bool JobAttempt::is_due(std::int64_t interval, std::int64_t step) const {
-  return interval > 0 && (step == config_.training().steps() || step % interval == 0);
+  return interval > 0 && (step == end_ || step % interval == 0);
 }
 
 bool JobAttempt::validates(std::int64_t step) const {
@@ -118,11 +161,11 @@ bool JobAttempt::validates(std::int64_t step) const {
 }
 
 bool JobAttempt::saves(std::int64_t step) const {
-  return step == config_.training().steps() || is_due(config_.checkpoint().interval(), step);
+  return step == end_ || is_due(config_.checkpoint().interval(), step);
 }
 
 bool JobAttempt::may_submit() const {
-  if (submitted_ >= config_.training().steps() || interrupted()) return false;
+  if (submitted_ >= end_ || interrupted()) return false;
   if (in_flight_.empty()) return true;
   // What follows a step comes before the next one.
   const std::int64_t last = in_flight_.back().step;
@@ -130,8 +173,7 @@ bool JobAttempt::may_submit() const {
 }
 
 void JobAttempt::train() {
-  const std::int64_t steps = config_.training().steps();
-  while (done_ < steps) {
+  while (done_ < end_) {
     while (may_submit()) submit_step();
     if (in_flight_.empty()) return;
     finish_step();
@@ -139,6 +181,8 @@ void JobAttempt::train() {
 }
 
 void JobAttempt::submit_step() {
+  // Nobody can edit what this step goes by, or whether there is one, from here on.
+  go_by(store_.begin_step(id_, submitted_ + 1), submitted_ + 1);
   const RunClient::Step verbs = run_.step();
   in_flight_.push_back({++submitted_, verbs});
 }
@@ -160,7 +204,7 @@ void JobAttempt::finish_step() {
     run_.save_state().get();
     checkpoint_saved();
   } catch (const Error& error) {
-    if (executor_.fatal() || done_ == config_.training().steps()) throw;
+    if (executor_.fatal() || done_ == end_) throw;
     save_failed(error);
   }
 }
@@ -186,7 +230,7 @@ void JobAttempt::evaluate() {
   validation_missing_ = false;
 }
 
-void JobAttempt::save_last() {
+bool JobAttempt::save_last() {
   double save = 0;
   try {
     save = run_.save_state().get().seconds();
@@ -198,17 +242,18 @@ void JobAttempt::save_last() {
     store_.add_note(id_, fmt::format("the last checkpoint, of step {}, could not be saved, that of "
                                      "step {} is the newest: {}",
                                      done_, saved_, error.what()));
-    return;
+    return false;
   }
   const std::chrono::duration<double> stop = Clock::now() - trained_until_;
   checkpoint_saved();
   add_note(fmt::format("saved at step {} in {:.2f} s, begun {:.3f} s after the ranks last trained",
                        done_, save, stop.count() - save));
+  return true;
 }
 
 void JobAttempt::checkpoint_saved() {
   saved_ = done_;
-  store_.checkpoint_saved(id_, saved_);
+  store_.checkpoint_saved(id_, saved_, ran_seconds());
 }
 
 void JobAttempt::save_failed(const Error& error) {
@@ -244,7 +289,7 @@ void JobAttempt::write_sample() {
   std::string shown = sample.prompt();
   std::string ids;
   bool done = false;
-  while (!done && !interrupted()) {
+  while (!done && !stop_ && !store_.cancel_requested(id_)) {
     const v1::AdvanceSampleResult slice = run_.advance_sample(kJobSample, kSampleSlice).get();
     for (const v1::SampledToken& token : slice.tokens()) {
       if (bytes) shown += text.append(static_cast<unsigned char>(token.token_id()));

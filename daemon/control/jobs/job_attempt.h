@@ -30,6 +30,7 @@ struct JobFolders {
 enum class AttemptEnd {
   kSucceeded,
   kCancelled,
+  kPaused,   ///< saved; to be continued when it is resumed
   kStopped,  ///< saved; to be continued by a later daemon
 };
 
@@ -44,9 +45,11 @@ class JobAttempt {
   JobAttempt(const JobAttempt&) = delete;
   JobAttempt& operator=(const JobAttempt&) = delete;
 
-  /// Throws what a verb threw. The run is deleted on every path where the ranks can still be
-  /// reached.
+  /// Throws what a verb threw, and DeadlineExceeded (TIME_LIMIT) after the last save. The run is
+  /// deleted on every path where the ranks can still be reached.
   AttemptEnd run();
+  /// That the job had the ranks, in all attempts so far.
+  double ran_seconds() const;
 
  private:
   struct StepInFlight {
@@ -55,6 +58,9 @@ class JobAttempt {
   };
 
   void prepare();
+  void go_by(const JobStore::StepOrder& order, std::int64_t step);
+  bool time_is_up() const;
+  void succeed();
   void delete_run() noexcept;
   bool interrupted() const;
   void train();
@@ -67,8 +73,8 @@ class JobAttempt {
   /// Part by part; on a stop it remains to be done.
   void evaluate();
   void add_note(const std::string& note);  ///< in the log, too
-  /// On a stop: what fails is a note.
-  void save_last();
+  /// On a stop: what fails is a note, and false is returned.
+  bool save_last();
   void checkpoint_saved();
   void save_failed(const Error& error);
   void record_validation(std::int64_t step, double loss);
@@ -80,7 +86,10 @@ class JobAttempt {
   const v1::Job job_;
   const std::string id_;
   const RunClient run_;
-  const v1::RunConfig& config_;
+  v1::RunConfig config_;  ///< with the settings of the step that was submitted last
+  std::int64_t end_ = 0;  ///< the step after which it has succeeded
+  std::int64_t time_limit_ = 0;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   JobFolders folders_;
   const std::atomic<bool>& stop_;
   std::unique_ptr<base::MetricsLog> metrics_;

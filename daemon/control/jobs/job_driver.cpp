@@ -117,9 +117,11 @@ bool JobDriver::fit_to_ranks(const std::string& id) {
   return true;
 }
 
-void JobDriver::end_job(const std::string& id, v1::JobState end, const v1::ErrorDetails& details) {
+void JobDriver::end_job(const std::string& id, v1::JobState end, const v1::ErrorDetails& details,
+                        double ran_seconds) {
   store_.update(id, [&](v1::Job* changed) {
     changed->set_state(end);
+    if (ran_seconds > 0) changed->set_ran_seconds(ran_seconds);
     if (end == v1::JOB_STATE_FAILED) *changed->mutable_error() = details;
     // A daemon that stops in good order is no sign of a job that takes it down.
     if (!executor_.fatal()) changed->set_stalled_attempts(0);
@@ -144,6 +146,7 @@ void JobDriver::run_job(const std::string& id) {
   spdlog::info("job {} begins, attempt {}", id, job.attempt());
   v1::JobState end = v1::JOB_STATE_FAILED;
   v1::ErrorDetails details;
+  double ran_seconds = 0;
   try {
     const JobFolders folders = {state_.job(id),
                                 state_.checkpoints(id),
@@ -152,9 +155,12 @@ void JobDriver::run_job(const std::string& id) {
                                 model,
                                 may_resume_older(job)};
     JobAttempt attempt(store_, executor_, job, folders, stop_);
-    switch (attempt.run()) {
+    const AttemptEnd how = attempt.run();
+    ran_seconds = attempt.ran_seconds();
+    switch (how) {
       case AttemptEnd::kSucceeded: end = v1::JOB_STATE_SUCCEEDED; break;
       case AttemptEnd::kCancelled: end = v1::JOB_STATE_CANCELLED; break;
+      case AttemptEnd::kPaused: end = v1::JOB_STATE_PAUSED; break;
       case AttemptEnd::kStopped: end = v1::JOB_STATE_RECOVERING; break;
     }
   } catch (...) {
@@ -168,7 +174,7 @@ void JobDriver::run_job(const std::string& id) {
     store_.add_note(id, fmt::format("attempt {} ended: {}", job.attempt(), cause));
     end = v1::JOB_STATE_RECOVERING;
   }
-  end_job(id, end, details);
+  end_job(id, end, details, ran_seconds);
 }
 
 }  // namespace meshloom::control

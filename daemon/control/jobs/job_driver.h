@@ -48,7 +48,9 @@ class JobDriver {
   void run_job(const std::string& id);
   /// False if the job is held until there are other ranks.
   bool fit_to_ranks(const std::string& id);
-  void end_job(const std::string& id, v1::JobState end, const v1::ErrorDetails& details);
+  /// `ran_seconds`: 0 if nothing is known but what is saved.
+  void end_job(const std::string& id, v1::JobState end, const v1::ErrorDetails& details,
+               double ran_seconds = 0);
 
   JobStore& store_;
   Executor& executor_;

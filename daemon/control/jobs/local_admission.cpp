@@ -7,9 +7,13 @@
 #include "daemon/control/jobs/resume_source.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/plan/job_memory.h"
+#include "daemon/plan/model_shape.h"
+#include "daemon/plan/plan_messages.h"
+#include "daemon/plan/plan_query.h"
 #include "daemon/train/dtype_choice.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/paths.h"
+#include "daemon/train/resolve.h"
 #include "daemon/train/run.h"
 #include "daemon/train/run_mesh.h"
 #include "daemon/train/stepped_run.h"
@@ -27,6 +31,15 @@ int ranks_per_host(const LocalAdmission::Options& options) {
   int fewest = options.world_size;
   for (const HostMemory& host : options.hosts) fewest = std::min(fewest, host.ranks);
   return std::max(1, fewest);
+}
+
+/// Keeps a plan beside what is kept already.
+Admitted with_hold(Admitted admitted, std::shared_ptr<const void> plan) {
+  using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
+  // What is kept is in the deleter: the pointer itself is null.
+  if (plan.use_count() > 0)
+    admitted.hold = std::make_shared<Both>(std::move(plan), std::move(admitted.hold));
+  return admitted;
 }
 
 }  // namespace
@@ -60,25 +73,49 @@ fs::path LocalAdmission::model_folder(const v1::RunConfig& resolved) {
   return calls_.run<fs::path>([this, source = resolved.model()] { return find_model(source); });
 }
 
+v1::RunConfig LocalAdmission::with_plan(v1::RunConfig given,
+                                        std::shared_ptr<const void>* hold) const {
+  const std::string name = given.plan().name();
+  if (name.empty()) return given;
+  constexpr const char* kField = "run.plan.name";
+  given.mutable_plan()->clear_name();
+  if (given.plan().ByteSizeLong() > 0 || given.mesh().ByteSizeLong() > 0)
+    base::refuse_field(
+        kField, "mesh and plan are those of plan \"{}\", nothing else of them may be given", name);
+  if (!options_.plans) base::field_not_offered(kField, "this daemon keeps no plans");
+  const v1::StoredPlan plan =
+      base::with_field(kField, [&] { return options_.plans->pin(parse_plan_name(name), hold); });
+  *given.mutable_mesh() = plan.mesh();
+  *given.mutable_plan() = plan.plan();
+  given.mutable_plan()->set_name(plan.id());
+  return given;
+}
+
 Admitted LocalAdmission::admit(const v1::JobSpec& spec) {
-  return admit_config(
-      spec.run(), spec.overcommit(),
-      [this, spec](const fs::path& folder, std::vector<std::string>* warnings) {
-        v1::RunConfig resolved =
-            train::resolve_run_config(spec.run(), options_.world_size, options_.data_dir, warnings,
-                                      folder, ranks_per_host(options_));
-        resolve_resume(spec.run(), &resolved, store_, state_, options_.data_dir, folder);
-        return resolved;
-      });
+  std::shared_ptr<const void> hold;
+  const v1::RunConfig given = with_plan(spec.run(), &hold);
+  Admitted admitted =
+      admit_config(given, spec.overcommit(),
+                   [this, given](const fs::path& folder, std::vector<std::string>* warnings) {
+                     v1::RunConfig resolved =
+                         train::resolve_run_config(given, options_.world_size, options_.data_dir,
+                                                   warnings, folder, ranks_per_host(options_));
+                     resolve_resume(given, &resolved, store_, state_, options_.data_dir, folder);
+                     return resolved;
+                   });
+  return with_hold(std::move(admitted), std::move(hold));
 }
 
 Admitted LocalAdmission::admit_run(const v1::RunSpec& spec) {
-  return admit_config(spec.config(), spec.overcommit(),
-                      [this, spec](const fs::path& folder, std::vector<std::string>* warnings) {
-                        return train::resolve_stepped_config(spec.config(), options_.world_size,
-                                                             options_.data_dir, folder, warnings,
-                                                             ranks_per_host(options_));
-                      });
+  std::shared_ptr<const void> hold;
+  const v1::RunConfig given = with_plan(spec.config(), &hold);
+  Admitted admitted = admit_config(
+      given, spec.overcommit(),
+      [this, given](const fs::path& folder, std::vector<std::string>* warnings) {
+        return train::resolve_stepped_config(given, options_.world_size, options_.data_dir, folder,
+                                             warnings, ranks_per_host(options_));
+      });
+  return with_hold(std::move(admitted), std::move(hold));
 }
 
 Admitted LocalAdmission::admit_config(const v1::RunConfig& given, bool overcommit,
@@ -108,10 +145,64 @@ std::shared_ptr<const void> LocalAdmission::hold_run(const v1::RunConfig& resolv
 std::optional<v1::RunConfig> LocalAdmission::refit(const v1::Job& job) {
   if (train::mesh_layout(job.resolved().mesh()).size() == options_.world_size) return std::nullopt;
   return calls_.run<v1::RunConfig>([this, job] {
-    return train::refit_run_config(job.spec().run(), job.resolved(), options_.world_size,
-                                   options_.data_dir, find_model(job.resolved().model()),
-                                   ranks_per_host(options_));
+    v1::RunConfig given = job.spec().run();
+    if (!given.plan().name().empty()) {
+      // A plan has one mesh, which other ranks do not fit.
+      *given.mutable_mesh() = job.resolved().mesh();
+      *given.mutable_plan() = job.resolved().plan();
+    }
+    return train::refit_run_config(given, job.resolved(), options_.world_size, options_.data_dir,
+                                   find_model(job.resolved().model()), ranks_per_host(options_));
   });
+}
+
+v1::RunConfig LocalAdmission::admit_settings(const v1::RunConfig& changed) {
+  return calls_.run<v1::RunConfig>([this, config = changed]() mutable {
+    train::resolve_settings(config, options_.data_dir, find_model(config.model()));
+    return config;
+  });
+}
+
+v1::PlanEstimate LocalAdmission::estimate(const v1::RunConfig& resolved,
+                                          std::vector<std::string>* warnings) {
+  const nn::ModelConfig config = model_config(resolved.model());
+  const v1::TrainingConfig& training = resolved.training();
+  v1::PlanQuery query;
+  *query.mutable_mesh() = resolved.mesh();
+  *query.mutable_plan() = resolved.plan();
+  query.mutable_plan()->clear_name();
+  query.set_seq_len(training.seq_len());
+  query.set_micro_batch_size(training.micro_batch_size());
+  query.set_global_batch_size(training.global_batch_size());
+  const v1::OptimizerConfig& optimizer = resolved.optimizer();
+  if (optimizer.type() == v1::OPTIMIZER_TYPE_SGD)
+    query.set_optimizer(optimizer.momentum() > 0 ? "sgd_momentum" : "sgd");
+  query.set_memory_limit_bytes(memory_of_rank());
+  try {
+    return plan::estimate_plan(plan::make_model_shape(config), query);
+  } catch (const Unimplemented& error) {
+    warnings->push_back(
+        fmt::format("run.plan: the memory is an upper bound, and there is no "
+                    "estimate of time and bytes: {}",
+                    error.what()));
+    v1::PlanEstimate memory;
+    *memory.mutable_memory() = plan::to_message(plan::estimate_job_memory(resolved, config));
+    return memory;
+  }
+}
+
+std::int64_t LocalAdmission::memory_of_rank() const {
+  std::int64_t least = 0;
+  for (const HostMemory& host : options_.hosts) {
+    if (host.limit.bytes <= 0 || host.ranks <= 0) continue;
+    const std::int64_t share = host.limit.bytes / host.ranks;
+    if (least == 0 || share < least) least = share;
+  }
+  return least;
+}
+
+nn::ModelConfig LocalAdmission::model_config(const v1::ModelSource& source) {
+  return calls_.run<nn::ModelConfig>([this, source] { return load_config(source); });
 }
 
 std::filesystem::path LocalAdmission::find_hf_folder(const std::string& name) {

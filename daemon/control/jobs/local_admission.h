@@ -16,6 +16,7 @@
 #include "daemon/control/ranks/source_cache.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/model_store.h"
+#include "daemon/control/stores/plan_store.h"
 #include "daemon/control/stores/state_dir.h"
 
 namespace meshloom::control {
@@ -31,6 +32,7 @@ class LocalAdmission final : public Admission {
     std::chrono::milliseconds resolve_timeout{10'000};
     std::vector<HostMemory> hosts;  ///< that of rank 0 first
     ModelStore* models = nullptr;   ///< null: no job names one
+    PlanStore* plans = nullptr;     ///< null: no job names one
   };
   LocalAdmission(const JobStore& store, const StateDir& state, Options options);
 
@@ -38,8 +40,16 @@ class LocalAdmission final : public Admission {
   Admitted admit_run(const v1::RunSpec& spec) override;
   std::shared_ptr<const void> hold_run(const v1::RunConfig& resolved) override;
   std::optional<v1::RunConfig> refit(const v1::Job& job) override;
+  v1::RunConfig admit_settings(const v1::RunConfig& changed) override;
   std::filesystem::path find_hf_folder(const std::string& name) override;
   std::filesystem::path model_folder(const v1::RunConfig& resolved) override;
+  v1::PlanEstimate estimate(const v1::RunConfig& resolved,
+                            std::vector<std::string>* warnings) override;
+  /// The config of a model that a client names, its files looked at.
+  nn::ModelConfig model_config(const v1::ModelSource& source);
+  /// What a rank may use, of the host where it is least; 0: not known.
+  std::int64_t memory_of_rank() const;
+  int world_size() const { return options_.world_size; }
   train::PromptLimits prompt_limits(const v1::RunConfig& resolved) override;
   std::shared_ptr<const void> hold_snapshot(const v1::RunConfig& resolved) override;
   std::shared_ptr<const void> hold_cache(const CacheNeed& need) override;
@@ -62,6 +72,8 @@ class LocalAdmission final : public Admission {
   std::filesystem::path find_model(const v1::ModelSource& source) const;
   std::shared_ptr<const void> hold_model(const v1::ModelSource& source) const;
   nn::ModelConfig load_config(const v1::ModelSource& source) const;
+  /// With mesh and plan of the plan that it names, if it does; the plan is kept as long as `hold`.
+  v1::RunConfig with_plan(v1::RunConfig given, std::shared_ptr<const void>* hold) const;
   /// The estimate of the memory on a rank of the job or run that has the ranks; 0 if there is none.
   std::int64_t job_bytes() const;
   /// Of a job or run that was taken; 0 with a warning if its model cannot be read any more.

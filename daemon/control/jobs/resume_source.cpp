@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 
 #include "daemon/base/field_error.h"
+#include "daemon/base/states.h"
 #include "daemon/control/stores/checkpoint_files.h"
-#include "daemon/control/stores/job_state.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/train/checkpoint/manifest.h"
 #include "daemon/train/paths.h"
@@ -43,7 +43,7 @@ std::string existing_checkpoint(const std::string& name, bool fallback, const Jo
   const auto slash = rest.find('/');
   const std::string id = parse_job_name(rest.substr(0, slash));
   const v1::Job job = store.get(id);
-  if (!is_final(job.state()))
+  if (!base::is_final(job.state()))
     throw FailedPrecondition(
         fmt::format("job \"{}\" has not ended, its checkpoints come and go; wait for it or cancel "
                     "it first",

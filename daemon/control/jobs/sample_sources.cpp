@@ -4,6 +4,7 @@
 #include "daemon/base/field_error.h"
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
+#include "daemon/train/checkpoint/hf_folder.h"
 
 namespace meshloom::control {
 
@@ -27,8 +28,16 @@ SampleSources::Place SampleSources::find(const v1::GenerateRequest& request, boo
     place.folder = checkpoint_folder(state_, store_.get(name.job), name.folder);
   } else if (request.has_hf_folder()) {
     place.folder = admission_.find_hf_folder(request.hf_folder());
+  } else if (request.has_model()) {
+    v1::RunConfig config;
+    config.mutable_model()->set_name(request.model());
+    place.folder = admission_.model_folder(config);
+    if (!train::has_hf_weights(place.folder))
+      throw FailedPrecondition(
+          fmt::format("model \"{}\" has no weights to draw from", request.model()),
+          "MODEL_HAS_NO_WEIGHTS", {{"model", request.model()}});
   } else {
-    base::refuse_field("source", "give a job, a checkpoint or an hf_folder");
+    base::refuse_field("source", "give a job, a checkpoint, an hf_folder or a model");
   }
   return place;
 }

@@ -14,7 +14,7 @@ bool RanksTurn::acquire(const std::string& who, const std::function<bool()>& giv
     lock.unlock();
     const bool over = given_up();
     lock.lock();
-    const bool mine = holder_.empty() && queue_.front() == who;
+    const bool mine = open_ && holder_.empty() && queue_.front() == who;
     if (over || mine) {
       queue_.erase(std::find(queue_.begin(), queue_.end(), who));
       if (!over) holder_ = who;
@@ -29,6 +29,17 @@ void RanksTurn::release(const std::string& who) {
   const std::lock_guard lock(mutex_);
   if (holder_ == who) holder_.clear();
   changed_.notify_all();
+}
+
+void RanksTurn::set_open(bool open) {
+  const std::lock_guard lock(mutex_);
+  open_ = open;
+  changed_.notify_all();
+}
+
+std::string RanksTurn::holder() const {
+  const std::lock_guard lock(mutex_);
+  return holder_;
 }
 
 std::vector<std::string> RanksTurn::ahead_of(const std::string& who) const {

@@ -20,6 +20,10 @@ class RanksTurn {
   /// resource, which waits or has its turn once at a time.
   bool acquire(const std::string& who, const std::function<bool()>& given_up);
   void release(const std::string& who);
+  /// While it is closed nobody gets the ranks; who has them keeps them.
+  void set_open(bool open);
+  /// Who has the ranks; empty: nobody.
+  std::string holder() const;
   /// Who has the ranks, then those that come before `who`, in order; all that wait, if it does not.
   std::vector<std::string> ahead_of(const std::string& who) const;
 
@@ -28,6 +32,7 @@ class RanksTurn {
   std::condition_variable changed_;
   std::deque<std::string> queue_;
   std::string holder_;  ///< empty: nobody
+  bool open_ = true;
 };
 
 }  // namespace meshloom::control

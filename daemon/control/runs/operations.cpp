@@ -3,6 +3,7 @@
 
 #include <iterator>
 
+#include "daemon/base/states.h"
 #include "daemon/control/net/status.h"
 #include "kernels/base/error.h"
 
@@ -76,7 +77,7 @@ bool Operations::begin(const std::string& name, std::function<void()> stop) {
   std::unique_lock lock(mutex_);
   Entry& begun = entry(name);
   if (begun.has_ended()) return false;
-  begun.operation.set_state(v1::OPERATION_STATE_RUNNING);
+  base::move_to(begun.operation, v1::OPERATION_STATE_RUNNING);
   begun.begun = true;
   begun.stop = std::move(stop);
   const Calls calls = calls_of(begun);
@@ -103,7 +104,8 @@ Operations::Calls Operations::calls_of(const Entry& changed) {
 
 Operations::Calls Operations::end(Entry& over, v1::OperationState state,
                                   const v1::ErrorDetails* error, Result result) {
-  over.operation.set_state(state);
+  if (over.has_ended()) return {};
+  base::move_to(over.operation, state);
   over.operation.set_result_bytes(static_cast<std::int64_t>(size_of(result)));
   if (error) *over.operation.mutable_error() = *error;
   over.ended = Clock::now();

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/base/states.h"
 #include "daemon/control/runs/sample_progress.h"
 #include "v1/run.pb.h"
 
@@ -100,7 +101,7 @@ class Operations {
     bool may_go(bool run_closed) const {
       return has_ended() && waiters.empty() && (told || run_closed || !result);
     }
-    bool has_ended() const { return operation.state() >= v1::OPERATION_STATE_SUCCEEDED; }
+    bool has_ended() const { return base::is_final(operation.state()); }
     v1::Operation view() const;
   };
   struct OfRun {

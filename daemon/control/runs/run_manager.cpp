@@ -118,6 +118,18 @@ void RunManager::request_stop() {
   for (const auto& [number, item] : items_) item.session->wake();
 }
 
+void RunManager::drain() {
+  const std::string holder = parts_.turn.holder();
+  std::vector<SessionPtr> sessions;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, item] : items_)
+      if (run_resource(item.session->id()) == holder) sessions.push_back(item.session);
+  }
+  for (const SessionPtr& session : sessions)
+    session->close(FailedPrecondition("the daemon is drained", "DRAINED"));
+}
+
 void RunManager::join() {
   const std::lock_guard one(joining_);
   std::vector<std::thread> threads;

@@ -47,6 +47,9 @@ class RunManager {
   void request_stop();
   void join();
 
+  /// The run that has the ranks is saved and closed, as where its lease ends; those that wait do.
+  void drain();
+
   struct Created {
     v1::Run run;
     std::string token;

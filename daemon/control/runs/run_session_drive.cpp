@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "daemon/base/states.h"
 #include "daemon/control/host/timestamp.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/ranks/rank_error.h"
@@ -37,7 +38,7 @@ Error error_of(const std::exception_ptr& error) { return to_error(to_details(err
 void RunSession::set_state(v1::RunState state) {
   {
     const std::lock_guard lock(mutex_);
-    run_.set_state(state);
+    base::move_to(run_, state);
     if (has_ended()) run_.set_end_time(now_rfc3339());
     changed_.notify_all();
   }

@@ -2,6 +2,7 @@
 // RunSession and what survives it: its record in the journal, and its saved states.
 #include <algorithm>
 
+#include "daemon/base/states.h"
 #include "daemon/control/host/timestamp.h"
 #include "daemon/control/runs/run_session.h"
 #include "kernels/base/log.h"
@@ -12,14 +13,14 @@ v1::RunRecord RunSession::restarted(v1::RunRecord record) {
   v1::Run& run = *record.mutable_run();
   if (control::has_ended(run)) return record;
   if (run.state() == v1::RUN_STATE_CLOSING) {
-    run.set_state(v1::RUN_STATE_CLOSED);
+    base::move_to(run, v1::RUN_STATE_CLOSED);
     run.set_end_time(now_rfc3339());
     return record;
   }
   run.set_epoch(run.epoch() + 1);
   run.set_next_seq(run.saved().empty() ? 1 : run.saved().rbegin()->next_seq());
   run.set_step(run.saved().empty() ? 0 : run.saved().rbegin()->step());
-  if (run.state() != v1::RUN_STATE_QUEUED) run.set_state(v1::RUN_STATE_RECOVERING);
+  if (run.state() != v1::RUN_STATE_QUEUED) base::move_to(run, v1::RUN_STATE_RECOVERING);
   return record;
 }
 

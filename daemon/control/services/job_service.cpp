@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/job_service.h"
 
+#include <map>
+
 #include "daemon/base/field_error.h"
+#include "daemon/base/states.h"
 #include "daemon/control/jobs/token_channel.h"
 #include "daemon/control/net/request_size.h"
 #include "daemon/control/net/status.h"
+#include "daemon/control/services/line_streams.h"
 #include "daemon/control/services/watch_stream.h"
 #include "daemon/control/stores/checkpoint_files.h"
+#include "daemon/control/stores/labels.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_key.h"
 #include "kernels/base/log.h"
@@ -28,6 +33,10 @@ void check_spec(const v1::JobSpec& spec) {
       base::refuse_field("name", "must not have a slash");
   }
   if (!spec.has_run()) base::refuse_field("run", "is missing: it says what to train");
+  check_labels(spec.labels(), "labels");
+  if (spec.step_limit() < 0) base::refuse_field("step_limit", "{} is negative", spec.step_limit());
+  if (spec.time_limit_seconds() < 0)
+    base::refuse_field("time_limit_seconds", "{} is negative", spec.time_limit_seconds());
   if (spec.ByteSizeLong() > kLargestSpec)
     base::refuse_field("run", "the job takes {} bytes, at most {} are allowed", spec.ByteSizeLong(),
                        kLargestSpec);
@@ -41,11 +50,19 @@ void check_spec(const v1::JobSpec& spec) {
                        hf_folder.substr(0, 80));
 }
 
+/// A token is of the same list with the same filter.
+std::string list_scope(const LabelMap& labels) {
+  std::string scope = "jobs";
+  for (const auto& [key, value] : std::map<std::string, std::string>(labels.begin(), labels.end()))
+    scope += fmt::format(";{}={}", key, value);
+  return scope;
+}
+
 }  // namespace
 
-JobServiceImpl::JobServiceImpl(JobStore& store, Admission& admission,
+JobServiceImpl::JobServiceImpl(JobStore& store, Admission& admission, const StateDir& state,
                                const StreamHost::Options& watches)
-    : store_(store), admission_(admission), watches_(watches) {}
+    : store_(store), admission_(admission), state_(state), watches_(watches) {}
 
 v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request) {
   check_request_size(request);
@@ -65,7 +82,10 @@ v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request
   }
   *job.mutable_spec() = request.spec();
   *job.mutable_resolved() = admitted.resolved;
-  job.set_steps(admitted.resolved.training().steps());
+  job.set_steps(end_step(settings_of(admitted.resolved), request.spec().step_limit()));
+  std::vector<std::string> doubts;
+  *response.mutable_estimate() = admission_.estimate(admitted.resolved, &doubts);
+  for (std::string& doubt : doubts) response.add_warnings(std::move(doubt));
   return response;
 }
 
@@ -84,11 +104,12 @@ grpc::Status JobServiceImpl::ListJobs(grpc::ServerContext*, const v1::ListJobsRe
                                       v1::ListJobsResponse* response) {
   return guarded("ListJobs", [&] {
     constexpr int kMostJobs = 500;  // of a few KiB each: a page stays below the message limit
-    const auto position = parse_page_token("jobs", request->page_token());
-    auto [jobs, next] =
-        store_.list(position, page_size_or_default(request->page_size(), kMostJobs));
+    const std::string scope = list_scope(request->labels());
+    const auto position = parse_page_token(scope, request->page_token());
+    auto [jobs, next] = store_.list(position, page_size_or_default(request->page_size(), kMostJobs),
+                                    request->labels());
     for (auto& job : jobs) *response->add_jobs() = std::move(job);
-    if (next > 0) response->set_next_page_token(make_page_token("jobs", next));
+    if (next > 0) response->set_next_page_token(make_page_token(scope, next));
   });
 }
 
@@ -122,6 +143,86 @@ grpc::Status JobServiceImpl::DeleteJob(grpc::ServerContext*, const v1::DeleteJob
     store_.remove(parse_job_name(request->name()), key);
     spdlog::info("job {}: a client deletes it", parse_job_name(request->name()));
   });
+}
+
+grpc::Status JobServiceImpl::PauseJob(grpc::ServerContext*, const v1::PauseJobRequest* request,
+                                      v1::PauseJobResponse* response) {
+  return guarded("PauseJob", [&] {
+    const RequestKey key = make_request_key("PauseJob", *request);
+    const std::string id = parse_job_name(request->name());
+    *response->mutable_job() = store_.pause(id, v1::PAUSE_CODE_CLIENT, key);
+    spdlog::info("job {}: a client pauses it", id);
+  });
+}
+
+grpc::Status JobServiceImpl::ResumeJob(grpc::ServerContext*, const v1::ResumeJobRequest* request,
+                                       v1::ResumeJobResponse* response) {
+  return guarded("ResumeJob", [&] {
+    const RequestKey key = make_request_key("ResumeJob", *request);
+    const std::string id = parse_job_name(request->name());
+    *response->mutable_job() = store_.resume(id, key);
+    spdlog::info("job {}: a client resumes it", id);
+  });
+}
+
+grpc::Status JobServiceImpl::MoveJob(grpc::ServerContext*, const v1::MoveJobRequest* request,
+                                     v1::MoveJobResponse* response) {
+  return guarded("MoveJob", [&] {
+    const RequestKey key = make_request_key("MoveJob", *request);
+    const std::string id = parse_job_name(request->name());
+    v1::Job& job = *response->mutable_job();
+    if (request->has_before())
+      job = store_.move(id, JobStore::Place::kBefore, parse_job_name(request->before()), key);
+    else if (request->has_after())
+      job = store_.move(id, JobStore::Place::kAfter, parse_job_name(request->after()), key);
+    else if (request->first())
+      job = store_.move(id, JobStore::Place::kFirst, "", key);
+    else
+      base::refuse_field("place", "give first: true, before or after");
+  });
+}
+
+grpc::Status JobServiceImpl::LabelJob(grpc::ServerContext*, const v1::LabelJobRequest* request,
+                                      v1::LabelJobResponse* response) {
+  return guarded("LabelJob", [&] {
+    check_request_size(*request);
+    const RequestKey key = make_request_key("LabelJob", *request);
+    *response->mutable_job() =
+        store_.label(parse_job_name(request->name()), request->set(),
+                     {request->remove().begin(), request->remove().end()}, key);
+  });
+}
+
+v1::Job JobServiceImpl::edit(const v1::EditJobRequest& request) {
+  check_request_size(request);
+  const RequestKey key = make_request_key("EditJob", request);
+  if (const auto first = store_.find_request(key)) return *first;
+  const std::string id = parse_job_name(request.name());
+  const v1::Job job = store_.get(id);
+  v1::JobSpec before = job.spec();
+  *before.mutable_run() = job.resolved();
+  v1::JobSpec after =
+      edited_spec(before, request.spec(), {request.fields().begin(), request.fields().end()});
+  if (!base::is_final(job.state())) *after.mutable_run() = admission_.admit_settings(after.run());
+  return store_.edit(id, before, after, key);
+}
+
+grpc::Status JobServiceImpl::EditJob(grpc::ServerContext*, const v1::EditJobRequest* request,
+                                     v1::EditJobResponse* response) {
+  return guarded("EditJob", [&] {
+    *response->mutable_job() = edit(*request);
+    spdlog::info("job {}: a client edits it", parse_job_name(request->name()));
+  });
+}
+
+grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobServiceImpl::StreamLogs(
+    grpc::CallbackServerContext* context, const v1::StreamLogsRequest* request) {
+  return std::make_shared<LogStream>(watches_, *context, store_, state_, *request)->open();
+}
+
+grpc::ServerWriteReactor<v1::StreamMetricsResponse>* JobServiceImpl::StreamMetrics(
+    grpc::CallbackServerContext* context, const v1::StreamMetricsRequest* request) {
+  return std::make_shared<MetricsStream>(watches_, *context, store_, state_, *request)->open();
 }
 
 }  // namespace meshloom::control

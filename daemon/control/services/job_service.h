@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// JobService: submitting, listing, watching, cancelling, releasing and deleting jobs.
+// JobService: what clients do with jobs.
 #pragma once
 
 #include "daemon/control/jobs/admission.h"
 #include "daemon/control/services/stream_host.h"
 #include "daemon/control/stores/job_store.h"
+#include "daemon/control/stores/state_dir.h"
 #include "v1/job_service.grpc.pb.h"
 
 namespace meshloom::control {
 
-class JobServiceImpl final
-    : public v1::JobService::WithCallbackMethod_WatchJob<v1::JobService::Service> {
+/// Calls that stream hold no thread.
+using JobServiceBase =
+    v1::JobService::WithCallbackMethod_WatchJob<v1::JobService::WithCallbackMethod_StreamLogs<
+        v1::JobService::WithCallbackMethod_StreamMetrics<v1::JobService::Service>>>;
+
+class JobServiceImpl final : public JobServiceBase {
  public:
-  JobServiceImpl(JobStore& store, Admission& admission,
+  JobServiceImpl(JobStore& store, Admission& admission, const StateDir& state,
                  const StreamHost::Options& watches = {"watches of jobs", 64});
 
   grpc::Status SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest* request,
@@ -29,12 +34,28 @@ class JobServiceImpl final
                           v1::ReleaseJobResponse* response) override;
   grpc::Status DeleteJob(grpc::ServerContext*, const v1::DeleteJobRequest* request,
                          v1::DeleteJobResponse*) override;
+  grpc::Status PauseJob(grpc::ServerContext*, const v1::PauseJobRequest* request,
+                        v1::PauseJobResponse* response) override;
+  grpc::Status ResumeJob(grpc::ServerContext*, const v1::ResumeJobRequest* request,
+                         v1::ResumeJobResponse* response) override;
+  grpc::Status MoveJob(grpc::ServerContext*, const v1::MoveJobRequest* request,
+                       v1::MoveJobResponse* response) override;
+  grpc::Status LabelJob(grpc::ServerContext*, const v1::LabelJobRequest* request,
+                        v1::LabelJobResponse* response) override;
+  grpc::Status EditJob(grpc::ServerContext*, const v1::EditJobRequest* request,
+                       v1::EditJobResponse* response) override;
+  grpc::ServerWriteReactor<v1::StreamLogsResponse>* StreamLogs(
+      grpc::CallbackServerContext* context, const v1::StreamLogsRequest* request) override;
+  grpc::ServerWriteReactor<v1::StreamMetricsResponse>* StreamMetrics(
+      grpc::CallbackServerContext* context, const v1::StreamMetricsRequest* request) override;
 
  private:
   v1::SubmitJobResponse submit(const v1::SubmitJobRequest& request);
+  v1::Job edit(const v1::EditJobRequest& request);
 
   JobStore& store_;
   Admission& admission_;
+  const StateDir& state_;
   StreamHost watches_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/watch_stream.h"
 
-#include "daemon/control/stores/job_state.h"
+#include "daemon/base/states.h"
 #include "daemon/control/stores/names.h"
 
 namespace meshloom::control {
@@ -14,13 +14,13 @@ bool WatchStream::begin() {
   subscription_ = store_.subscribe(id_, waker());
   const v1::Job job = store_.get(id_);
   revision_ = request_.after_revision();
-  if (revision_ > 0) return !is_final(job.state()) || job.revision() != revision_;
+  if (revision_ > 0) return !base::is_final(job.state()) || job.revision() != revision_;
   revision_ = job.revision();
   v1::WatchJobResponse response;
   response.mutable_event()->set_revision(revision_);
   *response.mutable_event()->mutable_job() = job;
   write(std::move(response));
-  return !is_final(job.state());
+  return !base::is_final(job.state());
 }
 
 bool WatchStream::produce() {
@@ -31,7 +31,7 @@ bool WatchStream::produce() {
   auto events = store_.events_after(id_, revision_);
   for (auto& event : events) {
     revision_ = event.revision();
-    const bool ended = event.has_job() && is_final(event.job().state());
+    const bool ended = event.has_job() && base::is_final(event.job().state());
     v1::WatchJobResponse response;
     *response.mutable_event() = std::move(event);
     write(std::move(response));

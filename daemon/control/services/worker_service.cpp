@@ -1,16 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/worker_service.h"
 
+#include <set>
+
 #include "daemon/control/host/memory_use.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/services/flight_dump.h"
+#include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
+#include "kernels/base/log.h"
 
 namespace meshloom::control {
+namespace {
+
+constexpr std::size_t kLongestReason = 200;
+
+}  // namespace
 
 WorkerServiceImpl::WorkerServiceImpl(const Executor& executor, const RankServiceImpl& ranks,
-                                     const RankWatch& watch, Options options)
-    : executor_(executor), ranks_(ranks), watch_(watch), options_(std::move(options)) {}
+                                     const RankWatch& watch, control::Drain& drain, Options options)
+    : executor_(executor),
+      ranks_(ranks),
+      watch_(watch),
+      drain_(drain),
+      options_(std::move(options)) {}
 
 v1::Worker WorkerServiceImpl::describe(const v1::RankHello& hello) const {
   v1::Worker worker;
@@ -44,6 +57,10 @@ grpc::Status WorkerServiceImpl::ListWorkers(grpc::ServerContext*, const v1::List
     response->set_last_failure(recoveries.last_failure);
     const auto up = std::chrono::steady_clock::now() - started_;
     response->set_uptime_seconds(std::chrono::duration_cast<std::chrono::seconds>(up).count());
+    const control::Drain::State drain = drain_.state();
+    response->set_drain(drain.state);
+    response->set_drain_reason(drain.reason);
+    response->set_has_ranks(drain.has_ranks);
   });
 }
 
@@ -63,10 +80,45 @@ grpc::Status WorkerServiceImpl::DumpFlight(grpc::ServerContext*,
   });
 }
 
+grpc::Status WorkerServiceImpl::Drain(grpc::ServerContext*, const v1::DrainRequest* request,
+                                      v1::DrainResponse* response) {
+  return guarded("Drain", [&] {
+    const std::string reason = request->reason().substr(0, kLongestReason);
+    drain_.begin(reason.empty() ? "a client asked for it" : reason);
+    const control::Drain::State state = drain_.state();
+    response->set_state(state.state);
+    response->set_has_ranks(state.has_ranks);
+    spdlog::info("a client drains the daemon: {}", state.reason);
+  });
+}
+
+grpc::Status WorkerServiceImpl::Undrain(grpc::ServerContext*, const v1::UndrainRequest*,
+                                        v1::UndrainResponse* response) {
+  return guarded("Undrain", [&] {
+    for (const std::string& id : drain_.end()) response->add_resumed(job_resource(id));
+    spdlog::info("a client ends the drain, {} jobs go on", response->resumed_size());
+  });
+}
+
+grpc::Status WorkerServiceImpl::GetCapabilities(grpc::ServerContext*,
+                                                const v1::GetCapabilitiesRequest*,
+                                                v1::GetCapabilitiesResponse* response) {
+  return guarded("GetCapabilities", [&] {
+    *response = options_.capabilities;
+    std::set<std::string> devices{options_.self.device()}, cpus{options_.self.cpu()};
+    for (const auto& hello : ranks_.hellos()) {
+      devices.insert(hello.device());
+      cpus.insert(hello.cpu());
+    }
+    for (const std::string& device : devices) response->add_devices(device);
+    for (const std::string& cpu : cpus) response->add_cpus(cpu);
+  });
+}
+
 grpc::Status WorkerServiceImpl::Shutdown(grpc::ServerContext*, const v1::ShutdownRequest* request,
                                          v1::ShutdownResponse*) {
   return guarded("Shutdown", [&] {
-    const std::string reason = request->reason().substr(0, 200);
+    const std::string reason = request->reason().substr(0, kLongestReason);
     options_.on_stop(reason.empty() ? "a client asked for it" : "a client asked for it: " + reason);
   });
 }

@@ -10,6 +10,7 @@
 #include "daemon/comm/diagnosis/flight_field.h"
 #include "daemon/control/ranks/executor.h"
 #include "daemon/control/ranks/rank_service.h"
+#include "daemon/control/runs/drain.h"
 #include "v1/worker_service.grpc.pb.h"
 
 namespace meshloom::control {
@@ -22,9 +23,10 @@ class WorkerServiceImpl final : public v1::WorkerService::Service {
     std::string state_dir;
     std::function<void(const std::string& cause)> on_stop;
     std::shared_ptr<const comm::FlightField> flight;
+    v1::GetCapabilitiesResponse capabilities;  ///< but for the ranks' devices and CPUs
   };
   WorkerServiceImpl(const Executor& executor, const RankServiceImpl& ranks, const RankWatch& watch,
-                    Options options);
+                    control::Drain& drain, Options options);
 
   grpc::Status ListWorkers(grpc::ServerContext*, const v1::ListWorkersRequest* request,
                            v1::ListWorkersResponse* response) override;
@@ -32,6 +34,12 @@ class WorkerServiceImpl final : public v1::WorkerService::Service {
                         v1::ShutdownResponse* response) override;
   grpc::Status DumpFlight(grpc::ServerContext*, const v1::DumpFlightRequest* request,
                           v1::DumpFlightResponse* response) override;
+  grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest* request,
+                     v1::DrainResponse* response) override;
+  grpc::Status Undrain(grpc::ServerContext*, const v1::UndrainRequest*,
+                       v1::UndrainResponse* response) override;
+  grpc::Status GetCapabilities(grpc::ServerContext*, const v1::GetCapabilitiesRequest*,
+                               v1::GetCapabilitiesResponse* response) override;
 
  private:
   v1::Worker describe(const v1::RankHello& hello) const;
@@ -39,6 +47,7 @@ class WorkerServiceImpl final : public v1::WorkerService::Service {
   const Executor& executor_;
   const RankServiceImpl& ranks_;
   const RankWatch& watch_;
+  control::Drain& drain_;
   Options options_;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
 };

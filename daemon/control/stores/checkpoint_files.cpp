@@ -7,6 +7,7 @@
 
 #include "daemon/base/utf8.h"
 #include "daemon/control/host/timestamp.h"
+#include "daemon/control/stores/job_log.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/train/checkpoint/manifest.h"
 #include "kernels/base/error.h"
@@ -48,7 +49,7 @@ fs::path export_folder(const StateDir& state, const v1::Job& job) {
 
 bool is_export_name(const std::string& name) {
   return is_folder_name(name) && name != "checkpoints" && !train::step_of_folder_name(name) &&
-         name != "metrics.jsonl" && name != "resolved.yaml";
+         name != "metrics.jsonl" && name != "resolved.yaml" && name != kJobLog;
 }
 
 std::vector<v1::Checkpoint> list_checkpoints(const StateDir& state, const v1::Job& job) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "daemon/control/stores/job_log.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
 
@@ -13,9 +14,9 @@ namespace {
 constexpr std::size_t kHistory = 4096;
 
 bool is_heavy(int field) {
-  constexpr std::array kHeavy = {v1::Job::kSpecFieldNumber, v1::Job::kResolvedFieldNumber,
+  constexpr std::array kHeavy = {v1::Job::kSpecFieldNumber,  v1::Job::kResolvedFieldNumber,
                                  v1::Job::kNotesFieldNumber, v1::Job::kSampleFieldNumber,
-                                 v1::Job::kPlanFieldNumber};
+                                 v1::Job::kPlanFieldNumber,  v1::Job::kEditsFieldNumber};
   return std::find(kHeavy.begin(), kHeavy.end(), field) != kHeavy.end();
 }
 
@@ -41,6 +42,9 @@ SharedJobConfig take_config(v1::Job* job) {
   auto config = std::make_shared<JobConfig>();
   config->run.Swap(job->mutable_spec()->mutable_run());
   config->resolved.Swap(job->mutable_resolved());
+  config->edits.Swap(job->mutable_edits());
+  config->step_limit = job->spec().step_limit();
+  config->time_limit_seconds = job->spec().time_limit_seconds();
   job->mutable_spec()->clear_run();
   job->clear_resolved();
   return config;
@@ -50,6 +54,7 @@ void put_config(const SharedJobConfig& config, v1::Job* job) {
   if (!config) return;
   *job->mutable_spec()->mutable_run() = config->run;
   *job->mutable_resolved() = config->resolved;
+  *job->mutable_edits() = config->edits;
 }
 
 v1::Job summary_of(const v1::Job& job) {
@@ -73,6 +78,9 @@ v1::Job summary_of(const v1::Job& job) {
       case Field::CPPTYPE_ENUM:
         reflection->SetEnumValue(&summary, field, reflection->GetEnumValue(job, field));
         break;
+      case Field::CPPTYPE_DOUBLE:
+        reflection->SetDouble(&summary, field, reflection->GetDouble(job, field));
+        break;
       case Field::CPPTYPE_BOOL:
         reflection->SetBool(&summary, field, reflection->GetBool(job, field));
         break;
@@ -80,6 +88,9 @@ v1::Job summary_of(const v1::Job& job) {
     }
   }
   summary.mutable_spec()->set_name(job.spec().name());
+  *summary.mutable_spec()->mutable_labels() = job.spec().labels();
+  summary.mutable_spec()->set_step_limit(job.spec().step_limit());
+  summary.mutable_spec()->set_time_limit_seconds(job.spec().time_limit_seconds());
   return summary;
 }
 
@@ -129,6 +140,17 @@ void JobEntry::add_event(v1::JobEvent event, Ledger::Ticket ticket) {
   pending_.push_back({std::max(ticket, newest_ticket()), std::move(event)});
   // A disk that stays full must not fill the memory: those who watch then begin anew.
   if (pending_.size() > kHistory) pending_.pop_front();
+}
+
+std::string JobEntry::log_lines(Ledger::Ticket durable) const {
+  std::string lines;
+  v1::JobState before = told().state();
+  for (const Pending& item : pending_) {
+    if (item.ticket > durable) break;
+    lines += job_log_lines(item.event, before);
+    if (item.event.has_job()) before = item.event.job().state();
+  }
+  return lines;
 }
 
 bool JobEntry::publish(Ledger::Ticket durable) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/control/stores/job_settings.h"
 #include "daemon/control/stores/ledger.h"
 #include "v1/job.pb.h"
 
@@ -19,17 +20,21 @@ namespace meshloom::control {
 struct JobConfig {
   v1::RunConfig run;
   v1::RunConfig resolved;
+  JobEdits edits;  ///< that run and resolved contain
+  std::int64_t step_limit = 0;
+  std::int64_t time_limit_seconds = 0;
 };
 using SharedJobConfig = std::shared_ptr<const JobConfig>;
 
-/// Takes spec.run and resolved out of the job; null if it has neither.
+/// Takes spec.run, resolved and edits out of the job, and copies its limits; null if it has
+/// neither.
 SharedJobConfig take_config(v1::Job* job);
 /// Puts them back.
 void put_config(const SharedJobConfig& config, v1::Job* job);
 
 inline constexpr int kMostNotes = 100;
 
-/// Without what may be large: spec.run, resolved, notes, sample and plan.
+/// Without what may be large: spec.run, resolved, edits, notes, sample and plan.
 v1::Job summary_of(const v1::Job& job);
 
 /// As the journal holds it: without absolute paths, since a state dir may be moved.
@@ -43,13 +48,15 @@ class JobEntry {
  public:
   JobEntry(v1::Job job, std::int64_t number);
 
-  v1::Job job;  ///< as it is, without spec.run and resolved
+  v1::Job job;  ///< as it is, without what is in `config`
   SharedJobConfig config;
   std::int64_t number;  ///< order of submission
   /// The journal promises that none up to here is used again.
   std::int64_t reserved_revision = 0;
-  bool active = false;  ///< the driver has it
-  bool waits = false;   ///< held, or until a start without --no-resume
+  bool active = false;     ///< the driver has it
+  bool waits = false;      ///< held, or until a start without --no-resume
+  std::int64_t begun = 0;  ///< the last step that the ranks were given
+  bool editing = false;    ///< an edit is being written
 
   std::string id() const;
   const v1::Job& told() const { return told_ ? *told_ : job; }
@@ -65,13 +72,15 @@ class JobEntry {
   /// Gives the event the next revision. It is told once the record of `ticket` is durable and all
   /// events before it were told; 0: it need not be durable itself.
   void add_event(v1::JobEvent event, Ledger::Ticket ticket);
+  /// What the job's log gets from the next publish().
+  std::string log_lines(Ledger::Ticket durable) const;
   /// True if something was told.
   bool publish(Ledger::Ticket durable);
   bool behind() const { return !pending_.empty(); }
   /// The record that its newest untold event waits for; 0: all is told.
   Ledger::Ticket newest_ticket() const { return pending_.empty() ? 0 : pending_.back().ticket; }
 
-  /// Told events after `revision`, without spec.run and resolved, at most 256. Throws OutOfRange.
+  /// Told events after `revision`, without what is in `config`, at most 256. Throws OutOfRange.
   std::vector<v1::JobEvent> events_after(std::int64_t revision) const;
   void forget_events() { history_.clear(); }
   /// Keeps the summary alone. For jobs that have ended.

@@ -3,8 +3,9 @@
 
 #include <algorithm>
 
+#include "daemon/base/states.h"
 #include "daemon/control/host/timestamp.h"
-#include "daemon/control/stores/job_state.h"
+#include "daemon/control/stores/labels.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_log.h"
 #include "kernels/base/error.h"
@@ -20,7 +21,7 @@ v1::Job queued_job(const v1::JobSpec& spec, const v1::RunConfig& resolved) {
   *job.mutable_spec() = spec;
   *job.mutable_resolved() = resolved;
   job.set_state(v1::JOB_STATE_QUEUED);
-  job.set_steps(resolved.training().steps());
+  job.set_steps(end_step(settings_of(resolved), spec.step_limit()));
   job.set_create_time(now_rfc3339());
   job.set_revision(1);
   return job;
@@ -161,6 +162,8 @@ v1::Job JobStore::submit(const v1::JobSpec& spec, const v1::RunConfig& resolved,
       job->mutable_spec()->set_name(id);
     }
     for (v1::Job* job : {&fresh->job, &answer}) set_folders(job, options_.jobs_dir / id);
+    for (v1::Job* job : {&fresh->job, record.mutable_job(), &answer})
+      job->set_queue_place(last_place() + kQueueGap);
     fresh->reserved_revision = answer.revision() + kRevisionBlock;
     record.mutable_job()->set_revision(fresh->reserved_revision);
     record.set_next_job(next_job_);
@@ -201,12 +204,13 @@ v1::Job JobStore::get(const std::string& id) const {
   return job;
 }
 
-std::pair<std::vector<v1::Job>, std::int64_t> JobStore::list(std::int64_t position,
-                                                             int size) const {
+std::pair<std::vector<v1::Job>, std::int64_t> JobStore::list(std::int64_t position, int size,
+                                                             const Labels& labels) const {
   const std::lock_guard lock(mutex_);
   std::vector<v1::Job> jobs;
   std::int64_t last = position;
   for (auto item = entries_.upper_bound(position); item != entries_.end(); ++item) {
+    if (!has_labels(item->second->told().spec().labels(), labels)) continue;
     if (jobs.size() == static_cast<std::size_t>(size)) return {std::move(jobs), last};
     jobs.push_back(item->second->summary());
     last = item->first;
@@ -223,16 +227,17 @@ v1::Job JobStore::cancel(const std::string& id, const RequestKey& key) {
     const v1::JobState state = target.job.state();
     if (state == v1::JOB_STATE_CANCELLED || state == v1::JOB_STATE_CANCELLING) {
       ticket = target.newest_ticket();
-    } else if (is_final(state)) {
+    } else if (base::is_final(state)) {
       throw FailedPrecondition(
           fmt::format("job \"{}\" has ended already ({}) and cannot be cancelled", id,
                       past_of(state)),
           "JOB_FINISHED", {{"job", id}});
     } else {
       target.hold_back();
-      target.job.set_state(target.active ? v1::JOB_STATE_CANCELLING : v1::JOB_STATE_CANCELLED);
+      base::move_to(target.job, target.active ? v1::JOB_STATE_CANCELLING : v1::JOB_STATE_CANCELLED);
       target.job.clear_hold_reason();
       target.job.clear_hold_code();
+      target.job.clear_pause_code();
       if (!target.active) ended(target);
       ticket = save(target, RequestLog::record_of(key, target.job.name()));
       add_job_event(target, ticket);
@@ -248,15 +253,15 @@ v1::Job JobStore::release(const std::string& id, const RequestKey& key) {
     const Change locked(*this);
     if (const auto first = ledger_.find_request(key)) return repeat(*first);
     JobEntry& target = entry(id);
-    if (is_final(target.job.state()) || !target.waits)
+    if (base::is_final(target.job.state()) || !target.waits)
       throw FailedPrecondition(fmt::format("job \"{}\" is not held", id), "JOB_NOT_HELD",
                                {{"job", id}});
     target.hold_back();
     target.waits = false;
     target.job.set_stalled_attempts(0);
     if (target.job.state() == v1::JOB_STATE_HELD)
-      target.job.set_state(target.job.attempt() == 0 ? v1::JOB_STATE_QUEUED
-                                                     : v1::JOB_STATE_RECOVERING);
+      base::move_to(target.job,
+                    target.job.attempt() == 0 ? v1::JOB_STATE_QUEUED : v1::JOB_STATE_RECOVERING);
     target.job.clear_hold_reason();
     target.job.clear_hold_code();
     ticket = save(target, RequestLog::record_of(key, target.job.name()));

@@ -73,9 +73,30 @@ class JobStore {
   /// The job that the driver has.
   std::optional<v1::Job> active_job() const;
   /// Up to `size` jobs after position (0 at first), oldest first, without spec.run, resolved,
-  /// notes, sample and plan; the position to go on from, 0 at the end.
-  std::pair<std::vector<v1::Job>, std::int64_t> list(std::int64_t position, int size) const;
+  /// edits, notes, sample and plan; the position to go on from, 0 at the end.
+  using Labels = google::protobuf::Map<std::string, std::string>;
+  /// Those that have all of `labels`.
+  std::pair<std::vector<v1::Job>, std::int64_t> list(std::int64_t position, int size,
+                                                     const Labels& labels = {}) const;
   v1::Job cancel(const std::string& id, const RequestKey& key);
+  /// What runs is to be saved and let go, what waits is PAUSED at once. Throws FailedPrecondition
+  /// (JOB_FINISHED, JOB_CANCELLING).
+  v1::Job pause(const std::string& id, v1::PauseCode code, const RequestKey& key);
+  /// To the head of the queue. Throws FailedPrecondition (JOB_NOT_PAUSED).
+  v1::Job resume(const std::string& id, const RequestKey& key);
+  /// Where in the queue; `other` is a job that waits. Throws FailedPrecondition (JOB_NOT_QUEUED).
+  enum class Place { kFirst, kBefore, kAfter };
+  v1::Job move(const std::string& id, Place place, const std::string& other, const RequestKey& key);
+  /// Throws InvalidArgument for labels that are not valid or too many.
+  v1::Job label(const std::string& id, const Labels& set, const std::vector<std::string>& remove,
+                const RequestKey& key);
+  /// Changes what is ahead: settings of the run and limits, as `after` has them. `before` is what
+  /// `after` was made from. Has taken effect, and is durable, when it returns. Throws
+  /// FailedPrecondition (JOB_FINISHED, STEP_PASSED), Aborted (EDITED_MEANWHILE).
+  v1::Job edit(const std::string& id, const v1::JobSpec& before, const v1::JobSpec& after,
+               const RequestKey& key);
+  /// Jobs that a drain has paused wait again, those that were first first. Their ids.
+  std::vector<std::string> end_drain();
   /// A job that waits, for whatever reason, is taken again by the driver.
   v1::Job release(const std::string& id, const RequestKey& key);
   /// Removes a job that has ended, and its folder. Throws JobInUse. The name is free again when it
@@ -84,6 +105,8 @@ class JobStore {
   void remove(const std::string& id, const RequestKey& key);
   /// A job that has not ended and whose config names the model, if there is one.
   std::optional<std::string> user_of_model(const std::string& model) const;
+  /// The same of a plan, by its whole name.
+  std::optional<std::string> user_of_plan(const std::string& plan) const;
   /// Events after `revision`; empty if there are none yet, and nobody waits for one:
   /// subscribe(). OutOfRange if they are no longer kept (start again with the present state) or
   /// do not exist yet. Unavailable if there are none and the store is closed.
@@ -109,9 +132,22 @@ class JobStore {
   void publish_step(const std::string& id, const v1::StepMetrics& step);
   void publish_validation(const std::string& id, const v1::ValidationMetrics& validation);
   /// A checkpoint of this step is whole. Told from here on, also after a restart.
-  void checkpoint_saved(const std::string& id, std::int64_t step);
+  void checkpoint_saved(const std::string& id, std::int64_t step, double ran_seconds);
   void add_note(const std::string& id, const std::string& note);
   bool cancel_requested(const std::string& id) const;
+  bool pause_requested(const std::string& id) const;
+  /// The job could not be saved and goes on.
+  void pause_failed(const std::string& id, const std::string& why);
+  /// What decides about a step: settings_for() of this config, and limits.
+  struct StepOrder {
+    SharedJobConfig config;
+    std::int64_t step_limit = 0;
+    std::int64_t time_limit_seconds = 0;
+  };
+  /// This step is about to begin: no edit holds for it from here on. Waits for one that is being
+  /// written.
+  StepOrder begin_step(const std::string& id, std::int64_t step);
+  StepOrder step_order(const std::string& id) const;
   std::int64_t epoch() const;
 
   /// No more jobs are started; watchers are let go.
@@ -147,16 +183,22 @@ class JobStore {
     JobStore& store_;
     std::unique_lock<std::mutex> lock_;
   };
-  /// A submit or a removal that is being written.
+  /// A submit, an edit or a removal that is being written.
   struct Undecided {
     Ledger::Ticket ticket = 0;
     std::string id;
-    std::unique_ptr<JobEntry> fresh;  ///< null: a removal
+    std::unique_ptr<JobEntry> fresh;  ///< of a submit
     std::string request_id;
+    std::unique_ptr<v1::StoredJobEdit> edit = nullptr;
   };
+  /// Between the places of two jobs that were submitted one after the other. Places are odd: 0 is
+  /// that of a journal which knows none.
+  static constexpr std::int64_t kQueueGap = std::int64_t{1} << 20;
 
   // Replay and restart.
   void apply(const v1::JournalRecord& record);
+  void apply_edit(const v1::StoredJobEdit& record);
+  static void show_limits(JobEntry& target);
   void settle_after_restart(bool hold);
   void settle_entry(JobEntry& entry, bool hold);
 
@@ -165,8 +207,19 @@ class JobStore {
   void on_durable(Ledger::Ticket upto);
   void on_refused(Ledger::Ticket ticket);
   void decide(Undecided decided);
+  void decide_edit(const v1::StoredJobEdit& record);
 
+  std::optional<std::string> user_of(
+      const std::function<bool(const v1::RunConfig& resolved)>& uses) const;
   const JobEntry* first_waiting() const;
+  static StepOrder order_of(const JobEntry& entry);
+  /// Jobs that wait for the ranks, in the order in which they are taken.
+  std::vector<JobEntry*> queue() const;
+  /// Of the job that comes last; 1 if there is none.
+  std::int64_t last_place() const;
+  void queue_first(JobEntry& target);
+  Ledger::Ticket put_at(JobEntry& target, std::vector<JobEntry*> queue, std::size_t at,
+                        const std::optional<v1::RequestRecord>& request);
   JobEntry& entry(const std::string& id) const;
   JobEntry& add_entry(std::unique_ptr<JobEntry> fresh);
   void erase_entry(const std::string& id);

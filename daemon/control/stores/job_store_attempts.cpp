@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // JobStore for the driver: which job is next, its attempts, and what happens in them.
+#include "daemon/base/states.h"
 #include "daemon/control/host/timestamp.h"
-#include "daemon/control/stores/job_state.h"
 #include "daemon/control/stores/job_store.h"
 #include "kernels/base/error.h"
 
@@ -25,8 +25,11 @@ std::optional<std::string> JobStore::next_job() const {
 const JobEntry* JobStore::first_waiting() const {
   const JobEntry* next = nullptr;
   for (const auto& [number, item] : unfinished_) {
-    if (item->waits || item->active) continue;
-    if (!next || item->job.stalled_attempts() < next->job.stalled_attempts()) next = item;
+    if (item->waits || item->active || item->job.state() == v1::JOB_STATE_PAUSED) continue;
+    const auto place = [](const JobEntry& entry) {
+      return std::pair(entry.job.stalled_attempts(), entry.job.queue_place());
+    };
+    if (!next || place(*item) < place(*next)) next = item;
   }
   return next;
 }
@@ -40,15 +43,19 @@ v1::Job JobStore::begin_attempt(const std::string& id) {
     if (!ledger_.can_give_epoch())
       throw Unavailable("the daemon is stopping and the journal cannot be written", "STOPPING");
     JobEntry& target = entry(id);
-    check_internal(can_move(target.job.state(), v1::JOB_STATE_PREPARING),
-                   "job {} cannot begin in state {}", id, static_cast<int>(target.job.state()));
+    if (!base::can_move(target.job.state(), v1::JOB_STATE_PREPARING))
+      throw FailedPrecondition(
+          fmt::format("job \"{}\" does not wait for the ranks any more: it is {}", id,
+                      base::table_of<v1::JobState>().name(target.job.state())),
+          "JOB_NOT_QUEUED", {{"job", id}});
     for (const std::string& old : just_ended_)
       if (const auto found = by_id_.find(old); found != by_id_.end())
         found->second->forget_events();
     just_ended_.clear();
     target.active = true;
+    target.begun = target.job.checkpoint_step();
     target.hold_back();
-    target.job.set_state(v1::JOB_STATE_PREPARING);
+    base::move_to(target.job, v1::JOB_STATE_PREPARING);
     target.job.set_epoch(ledger_.give_epoch());
     target.job.set_attempt(target.job.attempt() + 1);
     target.job.set_stalled_attempts(target.job.stalled_attempts() + 1);
@@ -66,10 +73,10 @@ void JobStore::hold(const std::string& id, v1::HoldCode code, const std::string&
   {
     const Change locked(*this);
     JobEntry& target = entry(id);
-    if (!can_move(target.job.state(), v1::JOB_STATE_HELD)) return;
+    if (!base::can_move(target.job.state(), v1::JOB_STATE_HELD)) return;
     target.hold_back();
     target.waits = true;
-    target.job.set_state(v1::JOB_STATE_HELD);
+    base::move_to(target.job, v1::JOB_STATE_HELD);
     target.job.set_hold_code(code);
     target.job.set_hold_reason(reason);
     ticket = save(target);
@@ -81,7 +88,9 @@ void JobStore::hold(const std::string& id, v1::HoldCode code, const std::string&
 void JobStore::update(const std::string& id, const std::function<void(v1::Job*)>& change) {
   Ledger::Ticket ticket = 0;
   {
-    const Change locked(*this);
+    Change locked(*this);
+    // A whole job in the journal replaces what an edit that is being written says.
+    changed_.wait(locked.lock(), [&] { return !entry(id).editing; });
     JobEntry& target = entry(id);
     const v1::JobState before = target.job.state();
     v1::Job job = target.job;
@@ -89,13 +98,20 @@ void JobStore::update(const std::string& id, const std::function<void(v1::Job*)>
     if (before == v1::JOB_STATE_CANCELLING) {
       // A cancellation that came meanwhile stays.
       if (job.state() == v1::JOB_STATE_RUNNING) job.set_state(before);
-      if (job.state() == v1::JOB_STATE_RECOVERING) job.set_state(v1::JOB_STATE_CANCELLED);
+      if (job.state() == v1::JOB_STATE_RECOVERING || job.state() == v1::JOB_STATE_PAUSED)
+        job.set_state(v1::JOB_STATE_CANCELLED);
+    } else if (before == v1::JOB_STATE_PAUSING) {
+      // So does a pause.
+      if (job.state() == v1::JOB_STATE_RUNNING) job.set_state(before);
+      if (job.state() == v1::JOB_STATE_RECOVERING) job.set_state(v1::JOB_STATE_PAUSED);
     }
-    check_internal(job.state() == before || can_move(before, job.state()),
-                   "job {} cannot move from state {} to {}", id, static_cast<int>(before),
-                   static_cast<int>(job.state()));
+    if (job.state() != before)
+      base::check_move(base::table_of<v1::JobState>(), id, before, job.state());
     target.hold_back();
     target.job = std::move(job);
+    const bool paused = target.job.state() == v1::JOB_STATE_PAUSED;
+    // What asked for the pause has ended meanwhile.
+    if (paused && target.job.pause_code() == v1::PAUSE_CODE_UNSPECIFIED) queue_first(target);
     const bool other_config = target.job.has_resolved();
     if (other_config) {
       auto config = std::make_shared<JobConfig>(*target.config);
@@ -103,8 +119,9 @@ void JobStore::update(const std::string& id, const std::function<void(v1::Job*)>
       target.job.clear_resolved();
       target.config = std::move(config);
     }
-    if (is_final(target.job.state()) && !is_final(before)) ended(target);
-    if (is_final(target.job.state()) || target.job.state() == v1::JOB_STATE_RECOVERING)
+    if (base::is_final(target.job.state()) && !base::is_final(before)) ended(target);
+    if (base::is_final(target.job.state()) || target.job.state() == v1::JOB_STATE_RECOVERING ||
+        paused)
       target.active = false;
     v1::JournalRecord record = state_record(target);
     if (other_config) {
@@ -120,6 +137,7 @@ void JobStore::update(const std::string& id, const std::function<void(v1::Job*)>
 
 void JobStore::ended(JobEntry& entry) {
   entry.job.set_finish_time(now_rfc3339());
+  entry.job.clear_pause_code();
   unfinished_.erase(entry.number);
   just_ended_.push_back(entry.id());
   detailed_.insert(entry.number);
@@ -149,9 +167,10 @@ void JobStore::publish_validation(const std::string& id, const v1::ValidationMet
   add_event(target, std::move(event), 0);
 }
 
-void JobStore::checkpoint_saved(const std::string& id, std::int64_t step) {
+void JobStore::checkpoint_saved(const std::string& id, std::int64_t step, double ran_seconds) {
   const std::lock_guard lock(mutex_);
   JobEntry& target = entry(id);
+  target.job.set_ran_seconds(ran_seconds);
   target.set_checkpoint_step(step);
   save(target);
 }
@@ -169,6 +188,44 @@ void JobStore::add_note(const std::string& id, const std::string& note) {
 bool JobStore::cancel_requested(const std::string& id) const {
   const std::lock_guard lock(mutex_);
   return entry(id).job.state() == v1::JOB_STATE_CANCELLING;
+}
+
+bool JobStore::pause_requested(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  return entry(id).job.state() == v1::JOB_STATE_PAUSING;
+}
+
+void JobStore::pause_failed(const std::string& id, const std::string& why) {
+  Ledger::Ticket ticket = 0;
+  {
+    const Change locked(*this);
+    JobEntry& target = entry(id);
+    if (target.job.state() != v1::JOB_STATE_PAUSING) return;  // cancelled meanwhile
+    target.hold_back();
+    base::move_to(target.job, v1::JOB_STATE_RUNNING);
+    target.job.clear_pause_code();
+    ticket = save(target);
+    add_job_event(target, ticket);
+  }
+  ledger_.wait(ticket);
+  add_note(id, why);
+}
+
+JobStore::StepOrder JobStore::begin_step(const std::string& id, std::int64_t step) {
+  std::unique_lock lock(mutex_);
+  JobEntry& target = entry(id);
+  changed_.wait(lock, [&] { return !target.editing; });
+  target.begun = step;
+  return order_of(target);
+}
+
+JobStore::StepOrder JobStore::step_order(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  return order_of(entry(id));
+}
+
+JobStore::StepOrder JobStore::order_of(const JobEntry& entry) {
+  return {entry.config, entry.config->step_limit, entry.config->time_limit_seconds};
 }
 
 std::int64_t JobStore::epoch() const { return ledger_.newest_epoch(); }

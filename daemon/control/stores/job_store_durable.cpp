@@ -2,8 +2,9 @@
 // JobStore and the ledger: replay, what a restart makes of it, and what becomes durable.
 #include <algorithm>
 
+#include "daemon/base/states.h"
 #include "daemon/control/host/timestamp.h"
-#include "daemon/control/stores/job_state.h"
+#include "daemon/control/stores/job_log.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
@@ -36,6 +37,7 @@ void JobStore::apply(const v1::JournalRecord& record) {
     erase_entry(id);
     removed_.insert(id);
   }
+  if (record.has_job_edit()) return apply_edit(record.job_edit());
   if (!record.has_job() && !record.has_state()) return;
   v1::Job job = record.has_job() ? record.job() : record.state();
   const std::string id = parse_job_name(job.name());
@@ -50,12 +52,37 @@ void JobStore::apply(const v1::JournalRecord& record) {
   target.reserved_revision = job.revision();
   target.job = std::move(job);
   set_folders(&target.job, options_.jobs_dir / id);
+  // A state that was appended while an edit was being written does not have it.
+  if (target.config && !target.config->edits.empty()) show_limits(target);
+}
+
+void JobStore::apply_edit(const v1::StoredJobEdit& record) {
+  const auto found = by_id_.find(parse_job_name(record.job()));
+  if (found == by_id_.end() || !found->second->config) return;  // removed, or a summary, since then
+  JobEntry& target = *found->second;
+  auto config = std::make_shared<JobConfig>(*target.config);
+  add_edit(config->resolved, record.edit(), &config->edits);
+  apply_settings(record.edit().after(), &config->run);
+  apply_settings(record.edit().after(), &config->resolved);
+  config->step_limit = record.step_limit();
+  config->time_limit_seconds = record.time_limit_seconds();
+  target.config = std::move(config);
+  show_limits(target);
+}
+
+void JobStore::show_limits(JobEntry& target) {
+  const JobConfig& config = *target.config;
+  target.job.mutable_spec()->set_step_limit(config.step_limit);
+  target.job.mutable_spec()->set_time_limit_seconds(config.time_limit_seconds);
+  target.job.set_steps(end_step(settings_of(config.resolved), config.step_limit));
 }
 
 void JobStore::settle_after_restart(bool hold) {
   for (auto& [number, item] : entries_) {
-    if (!is_final(item->job.state())) unfinished_.emplace(number, item.get());
-    if (is_final(item->job.state()) && !item->job.summary()) detailed_.insert(number);
+    // Journals of versions without it: in order of submission.
+    if (item->job.queue_place() == 0) item->job.set_queue_place(number * kQueueGap + 1);
+    if (!base::is_final(item->job.state())) unfinished_.emplace(number, item.get());
+    if (base::is_final(item->job.state()) && !item->job.summary()) detailed_.insert(number);
   }
   for (const auto& [number, item] : std::map(unfinished_)) settle_entry(*item, hold);
   drop_details();
@@ -76,17 +103,20 @@ void JobStore::settle_entry(JobEntry& entry, bool hold) {
   job.clear_hold_reason();
   job.clear_hold_code();
   if (job.state() == v1::JOB_STATE_CANCELLING) {
-    job.set_state(v1::JOB_STATE_CANCELLED);
+    base::move_to(job, v1::JOB_STATE_CANCELLED);
     return ended(entry);
   }
+  if (job.state() == v1::JOB_STATE_PAUSING) base::move_to(job, v1::JOB_STATE_PAUSED);
+  if (job.state() == v1::JOB_STATE_PAUSED && job.pause_code() != v1::PAUSE_CODE_UNSPECIFIED) return;
+  if (job.state() == v1::JOB_STATE_PAUSED) return queue_first(entry);
   if (job.state() == v1::JOB_STATE_HELD && job.attempt() == 0) {
-    job.set_state(v1::JOB_STATE_QUEUED);
+    base::move_to(job, v1::JOB_STATE_QUEUED);
   } else if (job.state() != v1::JOB_STATE_QUEUED) {
-    job.set_state(v1::JOB_STATE_RECOVERING);
+    base::move_to(job, v1::JOB_STATE_RECOVERING);
   }
   if (job.stalled_attempts() < options_.most_stalled_attempts) return;
   entry.waits = true;
-  job.set_state(v1::JOB_STATE_HELD);
+  base::move_to(job, v1::JOB_STATE_HELD);
   job.set_hold_code(v1::HOLD_CODE_CRASH_LOOP);
   job.set_hold_reason(fmt::format(
       "CRASH_LOOP: the daemon ended in each of its last {} attempts before a step was done",
@@ -123,6 +153,14 @@ void JobStore::snapshot(const Ledger::Visit& append) const {
 }
 
 void JobStore::on_durable(Ledger::Ticket upto) {
+  // Before they are told, so that who hears of a job's end finds it in the log. Without the mutex:
+  // disks are slow, and only this thread tells what must be durable and takes jobs away.
+  std::map<std::string, std::string> logs;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const JobEntry* late : behind_) logs[late->id()] = late->log_lines(upto);
+  }
+  for (const auto& [id, lines] : logs) append_job_log(options_.jobs_dir / id, lines);
   const Change locked(*this);
   while (!undecided_.empty() && undecided_.front().ticket <= upto) {
     Undecided decided = std::move(undecided_.front());
@@ -133,7 +171,7 @@ void JobStore::on_durable(Ledger::Ticket upto) {
     JobEntry& late = **item;
     if (late.publish(upto)) {
       subscribers_.mark(late.id());
-      if (!late.behind() && is_final(late.job.state())) ++ends_;
+      if (!late.behind() && base::is_final(late.job.state())) ++ends_;
     }
     item = late.behind() ? std::next(item) : behind_.erase(item);
   }
@@ -142,7 +180,9 @@ void JobStore::on_durable(Ledger::Ticket upto) {
 }
 
 void JobStore::decide(Undecided decided) {
-  if (decided.fresh) {
+  if (decided.edit) {
+    decide_edit(*decided.edit);
+  } else if (decided.fresh) {
     JobEntry& added = add_entry(std::move(decided.fresh));
     unfinished_.emplace(added.number, &added);
   } else {
@@ -153,9 +193,12 @@ void JobStore::decide(Undecided decided) {
 
 void JobStore::on_refused(Ledger::Ticket ticket) {
   const Change locked(*this);
-  undecided_.erase(std::remove_if(undecided_.begin(), undecided_.end(),
-                                  [&](const Undecided& item) { return item.ticket == ticket; }),
-                   undecided_.end());
+  for (const Undecided& item : undecided_) {
+    const auto edited = by_id_.find(item.id);
+    if (item.ticket == ticket && item.edit && edited != by_id_.end())
+      edited->second->editing = false;
+  }
+  std::erase_if(undecided_, [&](const Undecided& item) { return item.ticket == ticket; });
   changed_.notify_all();
 }
 

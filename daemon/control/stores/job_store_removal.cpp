@@ -2,8 +2,8 @@
 // JobStore: deleting jobs that have ended.
 #include <algorithm>
 
+#include "daemon/base/states.h"
 #include "daemon/control/host/timestamp.h"
-#include "daemon/control/stores/job_state.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_log.h"
@@ -13,7 +13,7 @@ namespace meshloom::control {
 
 void JobStore::check_removable(const std::string& id) const {
   const JobEntry& target = entry(id);
-  if (!is_final(target.told().state()))
+  if (!base::is_final(target.told().state()))
     throw FailedPrecondition(
         fmt::format("job \"{}\" has not ended; cancel it before it is deleted", id),
         "JOB_NOT_FINISHED", {{"job", id}});
@@ -27,16 +27,25 @@ void JobStore::check_removable(const std::string& id) const {
     if (item.fresh) check_user(*item.fresh);
 }
 
-std::optional<std::string> JobStore::user_of_model(const std::string& model) const {
-  const auto uses = [&](const JobEntry& job) {
-    return job.config && job.config->resolved.model().name() == model;
+std::optional<std::string> JobStore::user_of(
+    const std::function<bool(const v1::RunConfig& resolved)>& uses) const {
+  const auto is_user = [&](const JobEntry& job) {
+    return job.config && uses(job.config->resolved);
   };
   const std::lock_guard lock(mutex_);
   for (const auto& [number, job] : unfinished_)
-    if (uses(*job)) return job->id();
+    if (is_user(*job)) return job->id();
   for (const Undecided& item : undecided_)
-    if (item.fresh && uses(*item.fresh)) return item.fresh->id();
+    if (item.fresh && is_user(*item.fresh)) return item.fresh->id();
   return std::nullopt;
+}
+
+std::optional<std::string> JobStore::user_of_model(const std::string& model) const {
+  return user_of([&](const v1::RunConfig& config) { return config.model().name() == model; });
+}
+
+std::optional<std::string> JobStore::user_of_plan(const std::string& plan) const {
+  return user_of([&](const v1::RunConfig& config) { return config.plan().name() == plan; });
 }
 
 void JobStore::remove(const std::string& id, const RequestKey& key) {
@@ -82,7 +91,8 @@ std::vector<std::string> JobStore::expired(const Keep& keep,
   std::vector<std::pair<std::string, std::string>> by_end;  // RFC 3339 in UTC sorts as text
   const std::lock_guard lock(mutex_);
   for (const auto& [number, item] : entries_)
-    if (is_final(item->told().state())) by_end.emplace_back(item->job.finish_time(), item->id());
+    if (base::is_final(item->told().state()))
+      by_end.emplace_back(item->job.finish_time(), item->id());
   std::sort(by_end.begin(), by_end.end());
   const auto surplus =
       keep.most_ended > 0 ? static_cast<std::int64_t>(by_end.size()) - keep.most_ended : 0;

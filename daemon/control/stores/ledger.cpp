@@ -66,6 +66,8 @@ void Ledger::learn(const v1::JournalRecord& record) {
     requests_.forget_resource(upload_resource(id));
   if (const std::string& id = record.deleted_model(); !id.empty())
     requests_.forget_resource(model_resource(id));
+  if (const std::string& id = record.deleted_plan(); !id.empty())
+    requests_.forget_resource(plan_resource(id));
   if (const std::string& id = record.deleted_run(); !id.empty())
     requests_.forget_resource(run_resource(id));
   if (record.has_request()) requests_.remember(record.request());

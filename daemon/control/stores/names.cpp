@@ -75,6 +75,19 @@ std::string parse_upload_name(const std::string& name) {
   return parse_id("upload", "uploads/", name);
 }
 std::string upload_resource(const std::string& id) { return "uploads/" + id; }
+std::string parse_plan_name(const std::string& name) {
+  constexpr std::string_view kPrefix = "plans/";
+  constexpr std::size_t kFewest = 8, kDigits = 64;
+  const std::string id = name.rfind(kPrefix, 0) == 0 ? name.substr(kPrefix.size()) : name;
+  const bool digits = std::all_of(id.begin(), id.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+  });
+  if (!digits || id.size() < kFewest || id.size() > kDigits)
+    bad_name("plan name", name, "8 to 64 hexadecimal digits");
+  return id;
+}
+std::string plan_resource(const std::string& id) { return "plans/" + id; }
+
 std::string parse_run_name(const std::string& name) { return parse_id("run", "runs/", name); }
 std::string run_resource(const std::string& id) { return "runs/" + id; }
 

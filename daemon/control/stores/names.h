@@ -18,6 +18,10 @@ std::string model_resource(const std::string& id);
 std::string parse_upload_name(const std::string& name);
 std::string upload_resource(const std::string& id);
 
+/// "plans/SHA256" or its digits, or at least 8 of them: in lower case, without "plans/".
+std::string parse_plan_name(const std::string& name);
+std::string plan_resource(const std::string& id);
+
 /// A plain name of a file: [A-Za-z0-9_][A-Za-z0-9._-]{0,127}.
 bool is_file_name(const std::string& name);
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/stores/run_store.h"
 
+#include "daemon/base/states.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_log.h"
 
 namespace meshloom::control {
 
-bool has_ended(const v1::Run& run) {
-  return run.state() == v1::RUN_STATE_CLOSED || run.state() == v1::RUN_STATE_FAILED;
-}
+bool has_ended(const v1::Run& run) { return base::is_final(run.state()); }
 
 void RunStore::apply(const v1::JournalRecord& record) {
   if (!record.deleted_run().empty()) runs_.erase(record.deleted_run());
@@ -61,6 +60,13 @@ std::optional<std::string> RunStore::user_of_model(const std::string& model) con
   const std::lock_guard lock(mutex_);
   for (const auto& [id, run] : runs_)
     if (!has_ended(run.run()) && run.run().resolved().model().name() == model) return id;
+  return std::nullopt;
+}
+
+std::optional<std::string> RunStore::user_of_plan(const std::string& plan) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, run] : runs_)
+    if (!has_ended(run.run()) && run.run().resolved().plan().name() == plan) return id;
   return std::nullopt;
 }
 

@@ -28,6 +28,9 @@ class RunStore final : public JournaledStore {
   /// A run that has not ended and whose config names the model, if there is one.
   std::optional<std::string> user_of_model(const std::string& model) const;
 
+  /// The same of a plan, by its whole name.
+  std::optional<std::string> user_of_plan(const std::string& plan) const;
+
   void snapshot(const Ledger::Visit& append) const override;
 
  private:

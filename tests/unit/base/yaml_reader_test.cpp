@@ -202,7 +202,7 @@ TEST(YamlReader, MapsTakeAnyKeyOnce) {
     return "";
   };
   EXPECT_THAT(refusal("labels: {a: x, a: y}"), HasSubstr("labels.a: given twice"));
-  EXPECT_THAT(refusal("labels: {a: 1}"), HasSubstr("labels.a: "));
+  EXPECT_THAT(refusal("labels: {a: [x]}"), HasSubstr("labels.a: "));
   EXPECT_THAT(refusal("labels: [a]"), HasSubstr("labels: a list, expected a map"));
 }
 

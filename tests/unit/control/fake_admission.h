@@ -35,8 +35,19 @@ class FakeAdmission final : public Admission {
   }
   std::shared_ptr<const void> hold_run(const v1::RunConfig&) override { return nullptr; }
   std::optional<v1::RunConfig> refit(const v1::Job&) override { return std::nullopt; }
+  v1::RunConfig admit_settings(const v1::RunConfig& changed) override {
+    if (changed.training().steps() < 1)
+      throw InvalidArgument("run.training.steps: 0, expected 1 or more", "INVALID_ARGUMENT",
+                            {{"field", "run.training.steps"}});
+    return changed;
+  }
   std::filesystem::path find_hf_folder(const std::string& name) override { return folder_ / name; }
   std::filesystem::path model_folder(const v1::RunConfig&) override { return {}; }
+  v1::PlanEstimate estimate(const v1::RunConfig& resolved, std::vector<std::string>*) override {
+    v1::PlanEstimate estimate;
+    estimate.set_ranks(resolved.mesh().dp());
+    return estimate;
+  }
   train::PromptLimits prompt_limits(const v1::RunConfig&) override { return plan_.limits(); }
   std::shared_ptr<const void> hold_snapshot(const v1::RunConfig&) override {
     ++plan_.snapshots;

@@ -11,6 +11,7 @@
 #include "daemon/control/net/grpc_server.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/ranks/rank_loop.h"
+#include "daemon/control/runs/drain.h"
 #include "daemon/control/services/checkpoint_service.h"
 #include "daemon/control/services/generate_service.h"
 #include "daemon/control/services/job_service.h"
@@ -39,11 +40,11 @@ class FakeDaemon {
       : state_(folder),
         store_({.journal = state_.journal(),
                 .jobs_dir = state_.root() / "jobs",
-                .others = {&run_store_}}),
+                .others = {&run_store_, &drain_store_}}),
         executor_(world_size, [this](const Error&) { close_queues(); }),
         admission_(plan, folder, options.on_resolve),
         driver_(store_, executor_, turn_, state_, folder, admission_),
-        job_service_(store_, admission_, options.watches),
+        job_service_(store_, admission_, state_, options.watches),
         generate_service_(SampleSources(store_, scheduler_, sources_, state_, admission_)),
         sources_([&plan](const std::filesystem::path& source) {
           return SourceCache::Loaded{nullptr, load_fake_sampler(plan, source)};
@@ -57,6 +58,7 @@ class FakeDaemon {
                              }}),
         runs_({executor_, turn_, run_store_, scheduler_, admission_, state_, folder,
                uploads_.transients(), [&plan] { return plan.uptime.load(); }}),
+        drain_(drain_store_, turn_, store_, runs_),
         run_service_(runs_),
         operation_service_(runs_),
         checkpoint_service_(store_, runs_, state_, options.downloads) {
@@ -103,6 +105,7 @@ class FakeDaemon {
   JobStore& store() { return store_; }
   Executor& executor() { return executor_; }
   RunManager& runs() { return runs_; }
+  Drain& drain() { return drain_; }
   const StateDir& state() const { return state_; }
 
   v1::Job wait_for(const std::string& id, v1::JobState state) {
@@ -135,6 +138,7 @@ class FakeDaemon {
 
   StateDir state_;
   RunStore run_store_;
+  DrainStore drain_store_;
   JobStore store_;
   std::vector<std::unique_ptr<CommandQueue>> queues_;
   Executor executor_;
@@ -148,6 +152,7 @@ class FakeDaemon {
   UploadStore uploads_;  ///< for transient ones
   UploadServiceImpl upload_service_;
   RunManager runs_;
+  Drain drain_;
   RunServiceImpl run_service_;
   OperationServiceImpl operation_service_;
   CheckpointServiceImpl checkpoint_service_;

@@ -6,7 +6,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "daemon/control/stores/job_state.h"
 #include "tests/unit/control/fake_daemon.h"
 
 namespace meshloom::control {

@@ -2,7 +2,6 @@
 // What the store tells, and what is left of it after a full disk or a restart.
 #include <atomic>
 
-#include "daemon/control/stores/job_state.h"
 #include "kernels/base/error.h"
 #include "tests/support/full_disk.h"
 #include "tests/unit/control/stores/job_store_fixture.h"
@@ -179,7 +178,7 @@ TEST_F(JobStoreDurableTest, TheJournalIsCompactedWhileJobsRun) {
     for (int i = 0; i < 100; ++i) store->add_note("a", std::string(300, 'n'));
     for (int i = 1; i <= 400; ++i) {
       publish_step(*store, "a", i);
-      store->checkpoint_saved("a", i);
+      store->checkpoint_saved("a", i, 0.5);
       store->update("a", [](v1::Job*) {});
       largest = std::max(largest, std::filesystem::file_size(folder_ / "journal"));
     }
@@ -205,7 +204,7 @@ TEST_F(JobStoreDurableTest, ValidationsCostNoJournalAndStayWithTheNextRecord) {
     }
     EXPECT_EQ(std::filesystem::file_size(folder_ / "journal"), before);
     publish_step(*store, "a", 100);
-    store->checkpoint_saved("a", 100);
+    store->checkpoint_saved("a", 100, 0.5);
   }
   const auto store = open();
   EXPECT_EQ(store->get("a").first_validation().step(), 1);
@@ -262,7 +261,9 @@ TEST(SummaryOf, KeepsEveryFieldThatIsNotLarge) {
   using Field = google::protobuf::FieldDescriptor;
   for (int i = 0; i < descriptor->field_count(); ++i) {
     const Field* field = descriptor->field(i);
-    if (field->is_repeated())
+    if (field->is_repeated() && field->cpp_type() == Field::CPPTYPE_MESSAGE)
+      reflection->AddMessage(&job, field);
+    else if (field->is_repeated())
       reflection->AddString(&job, field, "x");
     else if (field->cpp_type() == Field::CPPTYPE_MESSAGE)
       reflection->MutableMessage(&job, field);
@@ -270,6 +271,8 @@ TEST(SummaryOf, KeepsEveryFieldThatIsNotLarge) {
       reflection->SetString(&job, field, "x");
     else if (field->cpp_type() == Field::CPPTYPE_INT64)
       reflection->SetInt64(&job, field, 1);
+    else if (field->cpp_type() == Field::CPPTYPE_DOUBLE)
+      reflection->SetDouble(&job, field, 1.5);
     else if (field->cpp_type() == Field::CPPTYPE_ENUM)
       reflection->SetEnumValue(&job, field, 1);
     else
@@ -277,10 +280,13 @@ TEST(SummaryOf, KeepsEveryFieldThatIsNotLarge) {
   }
   job.mutable_spec()->set_name("x");
   job.mutable_spec()->mutable_run()->mutable_training()->set_steps(1);
+  (*job.mutable_spec()->mutable_labels())["team"] = "x";
+  job.mutable_spec()->set_step_limit(2);
+  job.mutable_spec()->set_time_limit_seconds(3);
   v1::Job expected = job;
-  expected.mutable_spec()->Clear();
-  expected.mutable_spec()->set_name("x");
+  expected.mutable_spec()->clear_run();
   expected.clear_resolved();
+  expected.clear_edits();
   expected.clear_notes();
   expected.clear_sample();
   expected.clear_plan();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/stores/job_store.h"
+#include "daemon/base/states.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +9,6 @@
 #include <set>
 #include <thread>
 
-#include "daemon/control/stores/job_state.h"
 #include "kernels/base/error.h"
 #include "tests/unit/control/stores/job_store_fixture.h"
 
@@ -46,7 +46,7 @@ TEST_F(JobStoreTest, ARestartFindsEverythingThatWasAcknowledged) {
     v1::ValidationMetrics validation;
     validation.set_loss(5.5);
     store->publish_validation("running", validation);
-    store->checkpoint_saved("running", 7);
+    store->checkpoint_saved("running", 7, 0.5);
     v1::StepMetrics step;
     step.set_step(8);
     store->publish_step("running", step);
@@ -212,7 +212,7 @@ TEST_F(JobStoreTest, WatchersGetEveryEventOnceInOrder) {
       if (event.has_step()) {
         EXPECT_EQ(event.step().step(), ++step);
       }
-      ended = event.has_job() && is_final(event.job().state());
+      ended = event.has_job() && base::is_final(event.job().state());
     }
     std::this_thread::yield();
   }
@@ -281,16 +281,6 @@ TEST_F(JobStoreTest, ListsPageByPage) {
   EXPECT_EQ(names.size(), 25u);
   EXPECT_EQ(names.front(), "jobs/job-1");
   EXPECT_EQ(names.back(), "jobs/job-25");
-}
-
-TEST(JobState, FinalStatesStay) {
-  for (int from = 1; from <= 9; ++from)
-    for (int to = 1; to <= 9; ++to)
-      if (is_final(static_cast<v1::JobState>(from))) {
-        EXPECT_FALSE(can_move(static_cast<v1::JobState>(from), static_cast<v1::JobState>(to)));
-      }
-  EXPECT_TRUE(can_move(v1::JOB_STATE_RECOVERING, v1::JOB_STATE_PREPARING));
-  EXPECT_FALSE(can_move(v1::JOB_STATE_QUEUED, v1::JOB_STATE_RUNNING));
 }
 
 }  // namespace

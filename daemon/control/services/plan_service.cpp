@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/services/plan_service.h"
+
+#include "daemon/base/field_error.h"
+#include "daemon/control/net/call_metadata.h"
+#include "daemon/control/net/request_size.h"
+#include "daemon/control/net/status.h"
+#include "daemon/control/stores/names.h"
+#include "daemon/plan/model_shape.h"
+#include "daemon/plan/parallel_plan.h"
+#include "daemon/plan/plan_messages.h"
+#include "daemon/plan/plan_query.h"
+#include "daemon/train/run.h"
+
+namespace meshloom::control {
+namespace {
+
+constexpr std::int64_t kMostSearchedRanks = 4096;
+
+/// What a model is called in an answer.
+std::string model_text(const v1::ModelSource& model) {
+  if (!model.name().empty()) return model_resource(parse_model_name(model.name()));
+  if (!model.preset().empty()) return model.preset();
+  return model.config().empty() ? model.hf_folder() : model.config();
+}
+
+v1::Plan told(const v1::StoredPlan& stored) {
+  v1::Plan plan;
+  if (!stored.id().empty()) plan.set_name(plan_resource(stored.id()));
+  plan.set_create_time(stored.create_time());
+  plan.set_client(stored.client());
+  *plan.mutable_model() = stored.model();
+  *plan.mutable_mesh() = stored.mesh();
+  *plan.mutable_plan() = stored.plan();
+  return plan;
+}
+
+}  // namespace
+
+planner::ModelShape PlanServiceImpl::shape_of(const v1::ModelSource& model) {
+  return base::with_field("model",
+                          [&] { return plan::make_model_shape(admission_.model_config(model)); });
+}
+
+v1::PlanQuery PlanServiceImpl::with_defaults(v1::PlanQuery query) const {
+  if (!query.has_mesh()) query.mutable_mesh()->set_dp(admission_.world_size());
+  if (query.memory_limit_bytes() == 0 && !query.has_cluster() && query.cluster_name().empty())
+    query.set_memory_limit_bytes(admission_.memory_of_rank());
+  return query;
+}
+
+std::optional<std::string> PlanServiceImpl::user_of(const std::string& plan) const {
+  if (const auto job = jobs_.user_of_plan(plan)) return job_resource(*job);
+  if (const auto run = runs_.user_of_plan(plan)) return run_resource(*run);
+  return std::nullopt;
+}
+
+grpc::Status PlanServiceImpl::DescribePlan(grpc::ServerContext*,
+                                           const v1::DescribePlanRequest* request,
+                                           v1::DescribePlanResponse* response) {
+  return guarded("DescribePlan", [&] {
+    check_request_size(*request);
+    *response->mutable_description() =
+        plan::describe_plan(model_text(request->model()), shape_of(request->model()),
+                            with_defaults(request->query()), request->rank());
+  });
+}
+
+grpc::Status PlanServiceImpl::EstimatePlan(grpc::ServerContext*,
+                                           const v1::EstimatePlanRequest* request,
+                                           v1::EstimatePlanResponse* response) {
+  return guarded("EstimatePlan", [&] {
+    check_request_size(*request);
+    *response->mutable_estimate() =
+        plan::estimate_plan(shape_of(request->model()), with_defaults(request->query()));
+  });
+}
+
+grpc::Status PlanServiceImpl::SearchPlans(grpc::ServerContext*,
+                                          const v1::SearchPlansRequest* request,
+                                          v1::SearchPlansResponse* response) {
+  return guarded("SearchPlans", [&] {
+    check_request_size(*request);
+    v1::PlanSearchQuery query = request->query();
+    if (query.ranks() == 0) query.set_ranks(admission_.world_size());
+    if (query.ranks() < 1 || query.ranks() > kMostSearchedRanks)
+      base::refuse_field("query.ranks", "must be in [1, {}], got {}", kMostSearchedRanks,
+                         query.ranks());
+    const bool mesh = query.query().has_mesh();
+    *query.mutable_query() = with_defaults(query.query());
+    if (!mesh) query.mutable_query()->clear_mesh();
+    const planner::ModelShape shape = shape_of(request->model());
+    const std::unique_lock one(searching_, std::try_to_lock);
+    if (!one.owns_lock())
+      throw ResourceExhausted("another search is under way; try again later", "SEARCH_UNDER_WAY");
+    *response->mutable_search() = plan::search_plans(model_text(request->model()), shape, query);
+  });
+}
+
+v1::CreatePlanResponse PlanServiceImpl::create(const std::string& client,
+                                               const v1::CreatePlanRequest& request) {
+  check_request_size(request);
+  const RequestKey key = make_request_key("CreatePlan", request);
+  const v1::PlanQuery query = with_defaults(request.query());
+  const planner::ModelShape shape = shape_of(request.model());
+  const planner::MeshSizes mesh = plan::make_mesh_sizes(query.mesh());
+  if (mesh.ranks() != admission_.world_size())
+    throw train::NeedsOtherRanks(
+        fmt::format("query.mesh: it has {} ranks, this daemon has {}", mesh.ranks(),
+                    admission_.world_size()),
+        {{"field", "query.mesh"}, {"ranks", std::to_string(mesh.ranks())}});
+  v1::CreatePlanResponse response;
+  *response.mutable_estimate() = plan::estimate_plan(shape, query);
+  v1::StoredPlan plan;
+  plan.set_client(client);
+  *plan.mutable_model() = request.model();
+  *plan.mutable_mesh() = plan::to_message(mesh);
+  *plan.mutable_plan() = query.plan();
+  *response.mutable_plan() =
+      told(request.validate_only() ? plan : plans_.create(std::move(plan), key));
+  return response;
+}
+
+grpc::Status PlanServiceImpl::CreatePlan(grpc::ServerContext* context,
+                                         const v1::CreatePlanRequest* request,
+                                         v1::CreatePlanResponse* response) {
+  return guarded("CreatePlan", [&] { *response = create(client_name(*context), *request); });
+}
+
+grpc::Status PlanServiceImpl::GetPlan(grpc::ServerContext*, const v1::GetPlanRequest* request,
+                                      v1::GetPlanResponse* response) {
+  return guarded("GetPlan", [&] {
+    const v1::StoredPlan plan = plans_.get(parse_plan_name(request->name()));
+    *response->mutable_plan() = told(plan);
+    if (const auto user = user_of(plan.id())) response->mutable_plan()->add_users(*user);
+  });
+}
+
+grpc::Status PlanServiceImpl::ListPlans(grpc::ServerContext*, const v1::ListPlansRequest* request,
+                                        v1::ListPlansResponse* response) {
+  return guarded("ListPlans", [&] {
+    const auto position = parse_page_token("plans", request->page_token());
+    const auto [plans, next] = plans_.list(position, page_size_or_default(request->page_size()));
+    for (const v1::StoredPlan& plan : plans) *response->add_plans() = told(plan);
+    if (next > 0) response->set_next_page_token(make_page_token("plans", next));
+  });
+}
+
+grpc::Status PlanServiceImpl::DeletePlan(grpc::ServerContext*, const v1::DeletePlanRequest* request,
+                                         v1::DeletePlanResponse*) {
+  return guarded("DeletePlan", [&] {
+    const RequestKey key = make_request_key("DeletePlan", *request);
+    plans_.remove(parse_plan_name(request->name()), key,
+                  [this](const std::string& id) { return user_of(id); });
+  });
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/stores/job_log.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "daemon/base/states.h"
+#include "daemon/control/host/timestamp.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+std::string line_of(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return fmt::format("{} {}\n", now_rfc3339(), text);
+}
+
+}  // namespace
+
+std::string job_log_lines(const v1::JobEvent& event, v1::JobState before) {
+  std::string lines;
+  if (event.has_job() && event.job().state() != before) {
+    const v1::Job& job = event.job();
+    std::string text =
+        fmt::format("{} at step {} of {}", base::table_of<v1::JobState>().name(job.state()),
+                    job.step(), job.steps());
+    if (job.state() == v1::JOB_STATE_FAILED) text += ": " + job.error().message();
+    if (job.state() == v1::JOB_STATE_HELD) text += ": " + job.hold_reason();
+    lines += line_of(std::move(text));
+  }
+  if (!event.note().empty()) lines += line_of(event.note());
+  return lines;
+}
+
+void append_job_log(const std::filesystem::path& folder, const std::string& lines) {
+  if (lines.empty()) return;
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  std::ofstream file(folder / kJobLog, std::ios::app | std::ios::binary);
+  file << lines << std::flush;
+  if (!file) spdlog::warn("{} is not written", (folder / kJobLog).string());
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/stores/plan_store.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
+#include <span>
+
+#include "daemon/base/sha256.h"
+#include "daemon/control/host/timestamp.h"
+#include "daemon/control/stores/names.h"
+#include "daemon/control/stores/request_log.h"
+#include "kernels/base/error.h"
+#include "v1/plan.pb.h"
+
+namespace meshloom::control {
+namespace {
+
+constexpr std::size_t kMostPlans = 10'000;
+
+std::string canonical_bytes(const google::protobuf::Message& message) {
+  std::string bytes;
+  google::protobuf::io::StringOutputStream stream(&bytes);
+  google::protobuf::io::CodedOutputStream out(&stream);
+  out.SetSerializationDeterministic(true);
+  message.SerializeToCodedStream(&out);
+  out.Trim();
+  return bytes;
+}
+
+}  // namespace
+
+std::string plan_digest(const v1::Mesh& mesh, const v1::ParallelPlan& plan) {
+  v1::PlanFile file;
+  *file.mutable_mesh() = mesh;
+  *file.mutable_plan() = plan;
+  base::Sha256 digest;
+  const std::string bytes = canonical_bytes(file);
+  digest.update(std::as_bytes(std::span(bytes)));
+  return digest.hex();
+}
+
+const v1::StoredPlan& PlanStore::stored(const std::string& id) const {
+  const auto found = number_of_.lower_bound(id);
+  if (found == number_of_.end() || !found->first.starts_with(id))
+    throw NotFound(fmt::format("plan \"{}\" does not exist", id), "PLAN_NOT_FOUND", {{"plan", id}});
+  if (const auto next = std::next(found);
+      found->first != id && next != number_of_.end() && next->first.starts_with(id))
+    throw InvalidArgument(fmt::format("several plans begin with \"{}\"; give more digits", id),
+                          "PLAN_AMBIGUOUS", {{"plan", id}});
+  return plans_.at(found->second);
+}
+
+v1::StoredPlan PlanStore::get(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  return stored(id);
+}
+
+std::optional<v1::StoredPlan> PlanStore::find_request(const RequestKey& key) const {
+  const auto found = ledger().find_request(key);
+  if (!found) return std::nullopt;
+  const std::string id = parse_plan_name(found->resource());
+  if (found->gone())
+    throw NotFound(fmt::format("plan \"{}\" of this request was deleted", id), "PLAN_DELETED",
+                   {{"plan", id}});
+  return get(id);
+}
+
+v1::StoredPlan PlanStore::create(v1::StoredPlan plan, const RequestKey& key) {
+  const std::lock_guard deciding(change_mutex_);
+  if (const auto first = find_request(key)) return *first;
+  plan.set_id(plan_digest(plan.mesh(), plan.plan()));
+  v1::JournalRecord record;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto same = number_of_.find(plan.id()); same != number_of_.end()) {
+      plan = plans_.at(same->second);
+    } else if (plans_.size() >= kMostPlans) {
+      throw ResourceExhausted(fmt::format("{} plans are kept, no more are taken", plans_.size()),
+                              "TOO_MANY_PLANS");
+    } else {
+      plan.set_create_time(now_rfc3339());
+      *record.mutable_plan() = plan;
+    }
+  }
+  const auto request = RequestLog::record_of(key, plan_resource(plan.id()));
+  if (request) *record.mutable_request() = *request;
+  if (record.has_plan() || request) commit(record);
+  return plan;
+}
+
+std::pair<std::vector<v1::StoredPlan>, std::int64_t> PlanStore::list(std::int64_t position,
+                                                                     int size) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<v1::StoredPlan> plans;
+  std::int64_t last = position;
+  for (auto item = plans_.upper_bound(position); item != plans_.end(); ++item) {
+    if (plans.size() == static_cast<std::size_t>(size)) return {std::move(plans), last};
+    plans.push_back(item->second);
+    last = item->first;
+  }
+  return {std::move(plans), 0};
+}
+
+void PlanStore::remove(
+    const std::string& id, const RequestKey& key,
+    const std::function<std::optional<std::string>(const std::string&)>& user_of) {
+  const std::lock_guard deciding(change_mutex_);
+  if (ledger().find_request(key)) return;
+  v1::JournalRecord record;
+  {
+    const std::lock_guard lock(mutex_);
+    record.set_deleted_plan(stored(id).id());
+  }
+  const std::string& whole = record.deleted_plan();
+  std::optional<std::string> user = user_of(whole);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!user && pins_.count(whole) > 0) user = "a job or run that is being made";
+  }
+  if (user)
+    throw FailedPrecondition(fmt::format("plan \"{}\" is used by {}", id, *user), "PLAN_IN_USE",
+                             {{"plan", id}, {"used_by", *user}});
+  if (auto request = RequestLog::record_of(key, plan_resource(whole))) {
+    request->set_gone(true);
+    *record.mutable_request() = *request;
+  }
+  commit(record, Ledger::Need::kRefusableUrgent);
+}
+
+v1::StoredPlan PlanStore::pin(const std::string& id, std::shared_ptr<const void>* hold) {
+  // Not between a removal's look at the pins and its end.
+  const std::lock_guard deciding(change_mutex_);
+  const std::lock_guard lock(mutex_);
+  const v1::StoredPlan plan = stored(id);
+  pins_.insert(plan.id());
+  *hold = {nullptr, [this, whole = plan.id()](const void*) {
+             const std::lock_guard unpinning(mutex_);
+             pins_.erase(pins_.find(whole));
+           }};
+  return plan;
+}
+
+void PlanStore::apply(const v1::JournalRecord& record) {
+  if (const auto found = number_of_.find(record.deleted_plan()); found != number_of_.end()) {
+    plans_.erase(found->second);
+    number_of_.erase(found);
+  }
+  if (!record.has_plan()) return;
+  const auto [place, fresh] = number_of_.try_emplace(record.plan().id(), next_number_);
+  if (fresh) ++next_number_;
+  plans_[place->second] = record.plan();
+}
+
+void PlanStore::snapshot(const Ledger::Visit& append) const {
+  std::vector<v1::JournalRecord> records;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& item : plans_) *records.emplace_back().mutable_plan() = item.second;
+  }
+  for (const v1::JournalRecord& record : records) append(record);
+}
+
+}  // namespace meshloom::control

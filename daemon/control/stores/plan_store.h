@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// PlanStore: the plans that the daemon keeps, by what they say.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/control/stores/journaled_store.h"
+#include "daemon/control/stores/request_key.h"
+#include "v1/plan_service.pb.h"
+#include "v1/stored.pb.h"
+
+namespace meshloom::control {
+
+/// SHA-256 of a mesh and a plan, hexadecimal: equal ones have equal names.
+std::string plan_digest(const v1::Mesh& mesh, const v1::ParallelPlan& plan);
+
+/// A plan never changes. All methods may be called from any thread. Ids are names without "plans/",
+/// or at least 8 digits with which one of them alone begins.
+class PlanStore final : public JournaledStore {
+ public:
+  /// Keeps a plan that was checked; `plan.id` is filled in. The same again gives the first one.
+  /// Throws ResourceExhausted (TOO_MANY_PLANS).
+  v1::StoredPlan create(v1::StoredPlan plan, const RequestKey& key);
+  /// The plan that a repeated request made; nothing for a new request. Throws NotFound
+  /// (PLAN_DELETED), InvalidArgument (REQUEST_ID_REUSED).
+  std::optional<v1::StoredPlan> find_request(const RequestKey& key) const;
+  /// Throws NotFound (PLAN_NOT_FOUND), InvalidArgument (PLAN_AMBIGUOUS).
+  v1::StoredPlan get(const std::string& id) const;
+  /// Up to `size` after position (0 at first), oldest first; the position to go on from, 0 at the
+  /// end.
+  std::pair<std::vector<v1::StoredPlan>, std::int64_t> list(std::int64_t position, int size) const;
+  /// `user_of` names what uses a plan. Throws FailedPrecondition (PLAN_IN_USE).
+  void remove(const std::string& id, const RequestKey& key,
+              const std::function<std::optional<std::string>(const std::string&)>& user_of);
+
+  /// The plan, which is not removed before `hold` is let go.
+  v1::StoredPlan pin(const std::string& id, std::shared_ptr<const void>* hold);
+
+  void snapshot(const Ledger::Visit& append) const override;
+
+ private:
+  void apply(const v1::JournalRecord& record) override;
+  void settle_after_restart() override {}
+  const v1::StoredPlan& stored(const std::string& id) const;  // with mutex_ held
+
+  std::map<std::int64_t, v1::StoredPlan> plans_;  ///< by order of creation
+  std::map<std::string, std::int64_t> number_of_;
+  std::multiset<std::string> pins_;
+  std::int64_t next_number_ = 1;
+};
+
+}  // namespace meshloom::control

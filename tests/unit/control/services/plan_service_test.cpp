@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans of the daemon: computed, kept, named by jobs; over a restart.
+#include "daemon/control/services/plan_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "daemon/control/stores/names.h"
+#include "tests/support/temp_folder.h"
+#include "tests/unit/control/run_client_fixture.h"
+#include "tests/unit/train/tiny_model.h"
+
+namespace meshloom::control {
+namespace {
+
+using ::testing::HasSubstr;
+
+class PlanServiceTest : public ::testing::Test {
+ protected:
+  PlanServiceTest() {
+    std::ofstream(data_.path() / "config.json") << testing::tiny_gpt2_config();
+    std::ofstream(data_.path() / "text.txt") << std::string(2000, 'a');
+    open();
+  }
+  void open() {
+    service_.reset();
+    admission_.reset();
+    store_.reset();
+    plans_ = std::make_unique<PlanStore>();
+    runs_ = std::make_unique<RunStore>();
+    store_ = std::make_unique<JobStore>(JobStore::Options{.journal = state_.journal(),
+                                                          .jobs_dir = state_.root() / "jobs",
+                                                          .others = {plans_.get(), runs_.get()}});
+    admission_ = std::make_unique<LocalAdmission>(
+        *store_, state_,
+        LocalAdmission::Options{.world_size = 2,
+                                .data_dir = data_.path(),
+                                .hosts = {{"here", 2, {std::int64_t{1} << 32, "a limit"}}},
+                                .plans = plans_.get()});
+    service_ = std::make_unique<PlanServiceImpl>(*plans_, *admission_, *store_, *runs_);
+  }
+  static v1::CreatePlanRequest request(int tp, const std::string& id = "") {
+    v1::CreatePlanRequest request;
+    request.set_request_id(id);
+    request.mutable_model()->set_config("config.json");
+    request.mutable_query()->mutable_mesh()->set_tp(tp);
+    if (tp == 1) request.mutable_query()->mutable_mesh()->set_dp(2);
+    return request;
+  }
+  v1::Plan stored(int tp) {
+    v1::StoredPlan plan;
+    *plan.mutable_mesh() = request(tp).query().mesh();
+    plan = plans_->create(plan, {});
+    v1::Plan told;
+    told.set_name(plan_resource(plan.id()));
+    return told;
+  }
+  static v1::JobSpec job(const std::string& plan) {
+    v1::JobSpec spec;
+    v1::RunConfig& run = *spec.mutable_run();
+    run.mutable_model()->set_config("config.json");
+    run.mutable_data()->set_path("text.txt");
+    run.mutable_training()->set_steps(1);
+    run.mutable_training()->set_global_batch_size(2);
+    run.mutable_plan()->set_name(plan);
+    return spec;
+  }
+  template <typename Call>
+  static std::string reason_of(const Call& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.reason();
+    }
+    return "";
+  }
+
+  const test::TempFolder data_;
+  const test::TempFolder folder_;
+  StateDir state_{folder_.path() / "state"};
+  std::unique_ptr<PlanStore> plans_;
+  std::unique_ptr<RunStore> runs_;
+  std::unique_ptr<JobStore> store_;
+  std::unique_ptr<LocalAdmission> admission_;
+  std::unique_ptr<PlanServiceImpl> service_;
+};
+
+TEST_F(PlanServiceTest, QueriesAreAnsweredForTheRanksThereAre) {
+  v1::EstimatePlanRequest estimate;
+  estimate.mutable_model()->set_config("config.json");
+  v1::EstimatePlanResponse estimated;
+  ASSERT_TRUE(service_->EstimatePlan(nullptr, &estimate, &estimated).ok());
+  EXPECT_EQ(estimated.estimate().ranks(), 2);
+  EXPECT_EQ(estimated.estimate().mesh().dp(), 2);
+  EXPECT_EQ(estimated.estimate().memory_limit_bytes(), std::int64_t{1} << 31);
+  v1::SearchPlansRequest search;
+  search.mutable_model()->set_config("config.json");
+  v1::SearchPlansResponse found;
+  ASSERT_TRUE(service_->SearchPlans(nullptr, &search, &found).ok());
+  EXPECT_EQ(found.search().ranks(), 2);
+  EXPECT_GT(found.search().plans_size(), 0);
+  v1::DescribePlanRequest describe;
+  describe.mutable_model()->set_config("config.json");
+  describe.set_rank(1);
+  v1::DescribePlanResponse described;
+  ASSERT_TRUE(service_->DescribePlan(nullptr, &describe, &described).ok());
+  EXPECT_EQ(described.description().model(), "config.json");
+  describe.set_rank(2);
+  EXPECT_EQ(service_->DescribePlan(nullptr, &describe, &described).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  describe.mutable_model()->set_config("../config.json");
+  EXPECT_FALSE(service_->DescribePlan(nullptr, &describe, &described).ok());
+  search.mutable_query()->set_ranks(1'000'000);
+  EXPECT_EQ(service_->SearchPlans(nullptr, &search, &found).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(PlanServiceTest, PlansAreKeptByWhatTheySay) {
+  const v1::Plan plan = stored(2);
+  EXPECT_EQ(stored(2).name(), plan.name());
+  EXPECT_NE(stored(1).name(), plan.name());
+  open();
+  const std::string id = parse_plan_name(plan.name());
+  EXPECT_EQ(plans_->get(id).id(), id);
+  EXPECT_EQ(plans_->get(id.substr(0, 8)).id(), id);
+  EXPECT_EQ(plans_->list(0, 10).first.size(), 2u);
+  EXPECT_EQ(plans_->list(0, 1).second, 1);
+  EXPECT_EQ(reason_of([&] { plans_->get("0123456789"); }), "PLAN_NOT_FOUND");
+  EXPECT_EQ(reason_of([&] { parse_plan_name("plans/xyz"); }), "NAME_INVALID");
+  EXPECT_EQ(reason_of([&] { parse_plan_name("abc"); }), "NAME_INVALID");
+}
+
+TEST_F(PlanServiceTest, JobsNamePlansWhichAreKeptAsLong) {
+  const v1::Plan plan = stored(2);
+  const std::string id = parse_plan_name(plan.name());
+  Admitted admitted = admission_->admit(job(id.substr(0, 10)));
+  EXPECT_EQ(admitted.resolved.mesh().tp(), 2);
+  EXPECT_EQ(admitted.resolved.plan().name(), id);
+  const auto no_user = [](const std::string&) { return std::nullopt; };
+  EXPECT_EQ(reason_of([&] { plans_->remove(id, {}, no_user); }), "PLAN_IN_USE");
+  store_->submit(job(id), admitted.resolved, {});
+  admitted.hold.reset();
+  v1::DeletePlanRequest remove;
+  v1::DeletePlanResponse removed;
+  remove.set_name(plan.name());
+  const grpc::Status status = service_->DeletePlan(nullptr, &remove, &removed);
+  EXPECT_EQ(info_of(status).reason(), "PLAN_IN_USE");
+  v1::GetPlanRequest get;
+  get.set_name(id.substr(0, 12));
+  v1::GetPlanResponse got;
+  ASSERT_TRUE(service_->GetPlan(nullptr, &get, &got).ok());
+  EXPECT_EQ(got.plan().users(0), "jobs/job-1");
+  open();
+  EXPECT_EQ(info_of(service_->DeletePlan(nullptr, &remove, &removed)).reason(), "PLAN_IN_USE");
+  store_->cancel("job-1", {});
+  EXPECT_TRUE(service_->DeletePlan(nullptr, &remove, &removed).ok());
+  EXPECT_EQ(reason_of([&] { plans_->get(id); }), "PLAN_NOT_FOUND");
+  EXPECT_EQ(reason_of([&] { admission_->admit(job(id)); }), "PLAN_NOT_FOUND");
+}
+
+TEST_F(PlanServiceTest, AJobGivesAPlanOrAMeshButNotBoth) {
+  const std::string id = parse_plan_name(stored(2).name());
+  v1::JobSpec both = job(id);
+  both.mutable_run()->mutable_mesh()->set_dp(2);
+  EXPECT_EQ(reason_of([&] { admission_->admit(both); }), "INVALID_ARGUMENT");
+  both.mutable_run()->clear_mesh();
+  both.mutable_run()->mutable_plan()->set_dtype("float32");
+  EXPECT_EQ(reason_of([&] { admission_->admit(both); }), "INVALID_ARGUMENT");
+}
+
+}  // namespace
+}  // namespace meshloom::control
