@@ -76,6 +76,27 @@ class Run {
     return call<v1::SkipResponse>(&v1::RunService::Stub::Skip, request);
   }
   const std::string& name() const { return name_; }
+  std::string sample(int samples, int max_tokens) {
+    v1::SampleRequest request;
+    request.set_run(name_);
+    request.set_epoch(1);
+    request.add_prompts()->set_prompt("abcdefgh");
+    request.set_samples(samples);
+    request.mutable_params()->set_max_tokens(max_tokens);
+    grpc::ClientContext context;
+    context.AddMetadata("meshloom-run-token", token_);
+    v1::SampleResponse response;
+    check(runs_->Sample(&context, request, &response), "Sample");
+    return response.operation().name();
+  }
+  void heartbeat() {
+    v1::HeartbeatRequest request;
+    request.set_name(name_);
+    grpc::ClientContext context;
+    context.AddMetadata("meshloom-run-token", token_);
+    v1::HeartbeatResponse response;
+    check(runs_->Heartbeat(&context, request, &response), "Heartbeat");
+  }
   v1::Operation wait(const std::string& operation) {
     v1::WaitOperationRequest request;
     request.set_name(operation);
@@ -220,6 +241,39 @@ nlohmann::json time_operations(int count, const DaemonProcess& daemon,
   return summary(time_pages(*operations, &v1::OperationService::Stub::ListOperations, request));
 }
 
+/// Heartbeats while 2,000 samples of a tiny model are in flight.
+nlohmann::json time_heartbeats(const DaemonProcess& daemon,
+                               const std::shared_ptr<grpc::Channel>& channel) {
+  constexpr int kSamples = 2000, kTokens = 64;
+  Run run(channel, tiny_config(daemon));
+  std::vector<double> idle, loaded;
+  const auto beat = [&](std::vector<double>& seconds) {
+    const auto begin = Clock::now();
+    run.heartbeat();
+    seconds.push_back(seconds_since(begin));
+  };
+  for (int i = 0; i < 50; ++i) beat(idle);
+  std::atomic<bool> over{false};
+  std::thread heart([&] {
+    for (; !over; std::this_thread::sleep_for(std::chrono::milliseconds(5))) beat(loaded);
+  });
+  const auto begin = Clock::now();
+  std::vector<std::string> samples;
+  for (int i = 0; i < kSamples; ++i) samples.push_back(run.sample(1, kTokens));
+  const double submitted = seconds_since(begin);
+  for (const std::string& sample : samples) run.wait(sample);
+  const double ended = seconds_since(begin);
+  over = true;
+  heart.join();
+  return {{"samples_in_flight", kSamples},
+          {"samples_submitted_s", submitted},
+          {"samples_ended_s", ended},
+          {"heartbeats", loaded.size()},
+          {"idle_heartbeat_ms", 1e3 * percentile(idle, 0.5)},
+          {"loaded_heartbeat_ms", 1e3 * percentile(loaded, 0.5)},
+          {"slowest_heartbeat_ms", 1e3 * percentile(loaded, 1.0)}};
+}
+
 v1::RunConfig model_config(const Options& options) {
   v1::RunConfig config;
   config.mutable_model()->set_preset(options.model);
@@ -278,6 +332,25 @@ double run_seconds_per_step(const Options& options, const std::shared_ptr<grpc::
   return std::chrono::duration<double>(end - begin).count() / options.steps;
 }
 
+/// Eight samples of one prompt together, beside the same one after another.
+nlohmann::json time_samples(const Options& options, const std::shared_ptr<grpc::Channel>& channel) {
+  constexpr int kBatch = 8, kTokens = 64;
+  Run run(channel, model_config(options));
+  std::vector<double> together, alone, ratio;
+  for (int round = 0; round <= options.rounds; ++round) {
+    auto begin = Clock::now();
+    run.wait(run.sample(kBatch, kTokens));
+    together.push_back(seconds_since(begin));
+    begin = Clock::now();
+    for (int i = 0; i < kBatch; ++i) run.wait(run.sample(1, kTokens));
+    alone.push_back(seconds_since(begin));
+    ratio.push_back(alone.back() / together.back());
+  }
+  return {{"eight_samples_together_s", percentile(together, 0.5)},
+          {"eight_samples_alone_s", percentile(alone, 0.5)},
+          {"alone_to_together", {{"p50", percentile(ratio, 0.5)}, {"all", ratio}}}};
+}
+
 void write_text(const DaemonProcess& daemon) {
   std::mt19937 random(3);
   std::ofstream file(daemon.data_dir() / "text.txt");
@@ -317,6 +390,8 @@ int run_control_bench(int argc, char** argv) {
   const auto channel = grpc::CreateChannel(daemon.address(), grpc::InsecureChannelCredentials());
   nlohmann::json line = {{"bench", "control"}, {"ranks", options.daemon.ranks}};
   line.update(time_verbs(daemon, channel));
+  line.update(time_heartbeats(daemon, channel));
+  line.update(time_samples(options, channel));
   if (options.models > 0) line["list_models"] = time_models(options.models, channel);
   if (options.operations > 0)
     line["list_operations"] = time_operations(options.operations, daemon, channel);
