@@ -150,6 +150,50 @@ TEST(Generate, EosOfTheConfigStops) {
   EXPECT_EQ(run(*model, {4}, options), plain);
 }
 
+TEST(Generate, SaysWhatItEndsWith) {
+  ExecutionContext context;
+  ModelConfig config = meshloom::testing::tiny_gpt2();
+  GenerateOptions options;
+  options.max_tokens = 20;
+  options.sampling = {.temperature = 1.5, .seed = 1};
+  const auto plain = run(*make_random_model(context, config), {4}, options);
+  const auto ends = [&](const ModelConfig& of, const GenerateOptions& with) {
+    const auto model = make_random_model(context, of);
+    Generation generation(*model, {{{4}, with}});
+    std::pair<std::size_t, FinishReason> end{0, FinishReason::kNone};
+    while (!generation.done())
+      for (const GeneratedToken& token : generation.advance()) {
+        EXPECT_EQ(end.second, FinishReason::kNone);
+        end = {end.first + 1, token.finish};
+      }
+    return end;
+  };
+  using End = std::pair<std::size_t, FinishReason>;
+  EXPECT_EQ(ends(config, options), (End{20, FinishReason::kLength}));
+  // The first place of a pair that does not lie across the prompt, brute force.
+  const std::vector<std::int64_t> pair = {plain[6], plain[7]};
+  const auto at = std::search(plain.begin(), plain.end(), pair.begin(), pair.end());
+  const auto length = static_cast<std::size_t>(at - plain.begin()) + 2;
+  options.stop_sequences = {{36, 35, 34, 33}, pair, {4, plain[0], plain[1], 1, 1}};
+  EXPECT_EQ(ends(config, options), (End{length, FinishReason::kStopSequence}));
+  const std::vector<std::int64_t> across = {4, plain[0]};  // begins in the prompt
+  ASSERT_EQ(std::search(plain.begin(), at, across.begin(), across.end()), at);
+  options.stop_sequences.push_back(across);
+  EXPECT_EQ(ends(config, options), (End{length, FinishReason::kStopSequence}));
+  const auto first_of = [&](std::int64_t id) {
+    return static_cast<std::size_t>(std::find(plain.begin(), plain.end(), id) - plain.begin()) + 1;
+  };
+  options.stop_sequences = {{plain[3]}};
+  options.stop_tokens = {plain[3]};
+  EXPECT_EQ(ends(config, options), (End{first_of(plain[3]), FinishReason::kStopToken}));
+  config.eos_token_id = plain[3];
+  EXPECT_EQ(ends(config, options), (End{first_of(plain[3]), FinishReason::kEos}));
+  options.stop_at_eos = false;
+  EXPECT_EQ(ends(config, options), (End{first_of(plain[3]), FinishReason::kStopToken}));
+  options.stop_sequences = {{}};
+  EXPECT_THROW(ends(config, options), InvalidArgument);
+}
+
 TEST(Generate, WrongArgumentsAreRefused) {
   ExecutionContext context;
   const auto model = make_random_model(context, meshloom::testing::tiny_gpt2());
