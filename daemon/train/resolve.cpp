@@ -58,15 +58,17 @@ void resolve_schedule(v1::LrSchedulerConfig& schedule, std::int64_t steps) {
   check_range("run.lr_scheduler.min_lr_factor", schedule.min_lr_factor(), 0.0, 1.0);
 }
 
-void resolve_source(v1::DataConfig& data, const std::string& field) {
+/// `vocab_size` is the model's.
+void resolve_source(v1::DataConfig& data, std::int64_t vocab_size, const std::string& field) {
   if (!v1::DataFormat_IsValid(data.format()))
     base::refuse_field(field + ".format", "has the unknown value {}",
                        static_cast<int>(data.format()));
-  if (data.tokenizer().empty()) data.set_tokenizer("bytes");
-  if (data.tokenizer() != "bytes")
+  if (data.tokenizer().empty() && vocab_size == kByteVocabulary) data.set_tokenizer("bytes");
+  if (!data.tokenizer().empty() && data.tokenizer() != "bytes")
     base::field_not_offered(
         field + ".tokenizer",
-        "\"{}\" is not offered: text is read by bytes; other vocabularies come as token files",
+        "\"{}\" is not offered: text is read by bytes; for other vocabularies \"meshloom data "
+        "tokenize\" makes a file of tokens of it",
         data.tokenizer());
   if (!data.has_validation_split()) data.set_validation_split(0.05);
   check_range(field + ".validation_split", data.validation_split(), 0.0, 1.0, true);
@@ -173,6 +175,21 @@ void check_documents(const v1::DataConfig& data, const TokenStream& stream,
                        token_format_name(stream.format()));
 }
 
+/// Text is bytes: for a model of other tokens only if the config says that its first ones are.
+void check_text(const v1::DataConfig& data, std::int64_t vocab_size, const std::string& field) {
+  if (vocab_size < kByteVocabulary)
+    base::refuse_field(field + ".path", "text has 256 byte tokens, the model's vocab_size is {}",
+                       vocab_size);
+  if (data.tokenizer().empty())
+    throw InvalidArgument(
+        fmt::format("{}.tokenizer: {} is text, and the model has {} tokens: give a file of "
+                    "tokens, which \"meshloom data tokenize\" makes of it, or say bytes if the "
+                    "model's first 256 tokens are bytes",
+                    field, data.path(), vocab_size),
+        "TOKENIZER_NEEDED",
+        {{"field", field + ".tokenizer"}, {"vocab_size", std::to_string(vocab_size)}});
+}
+
 void check_enough(const v1::RunConfig& config, const RunData& data) {
   const std::int64_t needed = config.training().seq_len() + 1;
   if (data.training->size() == 0)
@@ -245,7 +262,7 @@ void resolve_optimizer(v1::OptimizerConfig& optimizer) {
 }
 
 void resolve_data(v1::DataConfig& data, const nn::ModelConfig& model, const std::string& field) {
-  resolve_source(data, field);
+  resolve_source(data, model.vocab_size, field);
   resolve_masked_lm(data, model, field + ".masked_lm");
 }
 
@@ -254,9 +271,7 @@ RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
   const v1::DataConfig& data = config.data();
   const auto stream = open_stream(data.path(), data.format(), data_dir, field + ".path");
   check_documents(data, *stream, field);
-  if (stream->format() == TokenFormat::kText && model.vocab_size < 256)
-    base::refuse_field(field + ".path", "text has 256 byte tokens, the model's vocab_size is {}",
-                       model.vocab_size);
+  if (stream->format() == TokenFormat::kText) check_text(data, model.vocab_size, field);
   DatasetOptions options;
   options.seq_len = config.training().seq_len();
   options.vocab_size = model.vocab_size;

@@ -63,8 +63,8 @@ std::vector<std::int64_t> prompt_tokens(const std::string& text,
     base::refuse_field(where + "prompt", "give either a prompt or token_ids");
   if (!text.empty() && limits.vocab_size != kByteVocabulary)
     throw Unimplemented(
-        fmt::format("{}: the model's vocabulary has {} tokens and tokenizers are not part of this "
-                    "version: give token_ids instead of text",
+        fmt::format("{}: the model's vocabulary has {} tokens and the daemon reads no tokenizers: "
+                    "give token_ids instead of text (\"meshloom generate --tokenizer\" makes them)",
                     field, limits.vocab_size),
         "TOKENIZER_NEEDED", {{"field", field}, {"vocab_size", std::to_string(limits.vocab_size)}});
   std::vector<std::int64_t> tokens(ids.begin(), ids.end());

@@ -14,7 +14,7 @@ namespace {
 /// A model that no host of these tests holds: 8 billion parameters on each of two ranks.
 std::string too_large() {
   return config("{steps: 2, seq_len: 4096, micro_batch_size: 1, global_batch_size: 4}",
-                "{preset: llama3_8b}");
+                "{preset: llama3_8b}", "{path: text.txt, tokenizer: bytes}");
 }
 
 class RequestsE2e : public DaemonTest {

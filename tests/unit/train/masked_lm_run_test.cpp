@@ -30,6 +30,7 @@ class MaskedLmRunTest : public RunFixture {
   }
   v1::RunConfig bert(const MeshSize& m = {}, const char* model = "bert.json") const {
     v1::RunConfig c = config(6);
+    c.mutable_data()->set_tokenizer("bytes");  // and three more tokens
     c.mutable_model()->set_config(model);
     c.mutable_training()->set_micro_batch_size(m.ranks() == 1 ? 3 : 1);
     c.mutable_mesh()->set_dp(m.dp);

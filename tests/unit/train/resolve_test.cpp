@@ -228,6 +228,25 @@ TEST_F(ResolveTest, RefusesSizesAboveTheLimitsByNameValueAndLimit) {
             "for a model of 2 layers");
 }
 
+TEST_F(ResolveTest, TextOfOtherVocabulariesIsBytesOnlyWhereItIsSaid) {
+  std::string json = testing::tiny_gpt2_config();
+  json.replace(json.find("256"), 3, "259");
+  folder_.write_text("other.json", json);
+  v1::RunConfig given = config();
+  given.mutable_model()->set_config("other.json");
+  try {
+    resolve_run_config(given, 1, folder_.path());
+    ADD_FAILURE() << "accepted";
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.reason(), "TOKENIZER_NEEDED");
+    EXPECT_EQ(error.metadata().at("field"), "run.data.tokenizer");
+  }
+  given.mutable_data()->set_tokenizer("bytes");
+  const v1::RunConfig resolved = resolve_run_config(given, 1, folder_.path());
+  EXPECT_EQ(resolved.data().tokenizer(), "bytes");
+  EXPECT_EQ(resolve_run_config(config(), 1, folder_.path()).data().tokenizer(), "bytes");
+}
+
 TEST_F(ResolveTest, RefusesMoreTokensAtOnceThanARankTakes) {
   folder_.write_text("long.json", R"({"model_type": "gpt2", "vocab_size": 256, "n_embd": 16,
     "n_layer": 1024, "n_head": 2, "n_positions": 16777216})");
