@@ -99,8 +99,9 @@ class ModelRun {
   std::filesystem::path save_state(const CheckpointLocation& location, Manifest manifest);
   /// The same at exactly `folder` (write_checkpoint_at).
   void save_state_at(const std::filesystem::path& folder, FileSystem& files, Manifest manifest);
-  void export_hf(const std::filesystem::path& folder, DType dtype) {
-    state_->export_hf(folder, dtype);
+  void export_hf(const std::filesystem::path& folder, DType dtype,
+                 const std::filesystem::path& source) {
+    state_->export_hf(folder, dtype, source);
   }
 
   // --- Training

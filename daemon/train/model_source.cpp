@@ -66,4 +66,14 @@ std::filesystem::path weights_folder(const v1::ModelSource& source,
   return {};
 }
 
+std::filesystem::path source_folder(const v1::ModelSource& source,
+                                    const std::filesystem::path& data_dir,
+                                    const std::filesystem::path& model_folder) {
+  if (!source.config().empty())
+    return resolve_path(source.config(), data_dir, "run.model.config").parent_path();
+  if (!source.hf_folder().empty())
+    return resolve_path(source.hf_folder(), data_dir, "run.model.hf_folder");
+  return source.name().empty() ? std::filesystem::path() : model_folder;
+}
+
 }  // namespace meshloom::train

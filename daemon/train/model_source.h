@@ -20,4 +20,9 @@ nn::ModelConfig load_model_config(const v1::ModelSource&, const std::filesystem:
 std::filesystem::path weights_folder(const v1::ModelSource&, const std::filesystem::path& data_dir,
                                      const std::filesystem::path& model_folder = {});
 
+/// The folder that holds the model's other files, such as its tokenizer: of config, hf_folder or
+/// name; empty for a preset.
+std::filesystem::path source_folder(const v1::ModelSource&, const std::filesystem::path& data_dir,
+                                    const std::filesystem::path& model_folder = {});
+
 }  // namespace meshloom::train

@@ -34,6 +34,7 @@ class ModelSteppedRun final : public SteppedRun {
     run_agreed(world_, [&] {
       const nn::ModelConfig model =
           load_model_config(config_.model(), options_.data_dir, options_.model_folder);
+      source_ = source_folder(config_.model(), options_.data_dir, options_.model_folder);
       model_ = std::make_unique<ModelRun>(resources, config_, model, std::move(mesh));
       references_ = std::make_unique<ReferenceData>(config_, model, options_.data_dir);
       snapshots_ = std::make_unique<WeightSnapshots>(model_->state());
@@ -119,7 +120,7 @@ class ModelSteppedRun final : public SteppedRun {
 
   void export_hf(const fs::path& folder, const std::string& dtype) override {
     snapshots_->use(nullptr);
-    model_->export_hf(folder, export_dtype(dtype));
+    model_->export_hf(folder, export_dtype(dtype), source_);
   }
 
   std::vector<v1::ParameterValue> get_parameters(const std::vector<std::string>& names) override {
@@ -248,6 +249,7 @@ class ModelSteppedRun final : public SteppedRun {
   comm::ProcessGroup& world_;
   v1::RunConfig config_;
   SteppedRunOptions options_;
+  fs::path source_;  ///< whose files go along with exports
   std::unique_ptr<ModelRun> model_;
   std::unique_ptr<ReferenceData> references_;
   std::unique_ptr<WeightSnapshots> snapshots_;

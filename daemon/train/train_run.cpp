@@ -49,6 +49,7 @@ TrainRun::TrainRun(const RankResources& resources, const v1::RunConfig& config,
   run_agreed(world_, [&] {
     const nn::ModelConfig model =
         load_model_config(config_.model(), options_.data_dir, options_.model_folder);
+    source_ = source_folder(config_.model(), options_.data_dir, options_.model_folder);
     feed_ = std::make_unique<DataFeed>(config_, open_run_data(config_, model, options_.data_dir),
                                        mesh->data());
     model_ = std::make_unique<ModelRun>(resources, config_, model, std::move(mesh));
@@ -238,7 +239,7 @@ fs::path TrainRun::save_state() {
 }
 
 void TrainRun::export_hf(const fs::path& folder, const std::string& dtype) {
-  model_->export_hf(folder, export_dtype(dtype));
+  model_->export_hf(folder, export_dtype(dtype), source_);
 }
 
 std::unique_ptr<Sample> TrainRun::begin_sample(const std::vector<SampleStart>& sequences) {

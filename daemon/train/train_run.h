@@ -59,6 +59,7 @@ class TrainRun final : public Run {
   comm::ProcessGroup& world_;
   v1::RunConfig config_;
   RunOptions options_;
+  std::filesystem::path source_;  ///< whose files go along with exports
   LrSchedule schedule_;
   std::unique_ptr<DataFeed> feed_;
   std::unique_ptr<ModelRun> model_;

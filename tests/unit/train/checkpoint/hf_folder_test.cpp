@@ -114,6 +114,27 @@ TEST_P(HfFolders, SavingAndLoadingKeepsFloat32Exactly) {
   }
 }
 
+TEST(HfFolder, TokenizerAndGenerationConfigGoAlong) {
+  ExecutionContext context;
+  TempFolder temp;
+  const auto model = load(context, kGolden / "gpt2_hf");
+  temp.write("source/tokenizer.json", "{\"version\": \"1.0\"}");
+  temp.write("source/tokenizer_config.json", "{}");
+  temp.write("source/generation_config.json", "{\"top_k\": 7}");
+  temp.write("source/other.txt", "stays");
+  HfSaveOptions options;
+  options.source = temp / "source";
+  save_hf_folder(temp.path() / "out", *model, options);
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}) {
+    std::ifstream before(temp / "source" / name), after(temp / "out" / name);
+    const auto text = [](std::ifstream& in) {
+      return std::string(std::istreambuf_iterator<char>(in), {});
+    };
+    EXPECT_EQ(text(after), text(before)) << name;
+  }
+  EXPECT_FALSE(fs::exists(temp / "out" / "other.txt"));
+}
+
 TEST_P(HfFolders, HalfPrecisionIsRoundedOnce) {
   ExecutionContext context;
   TempFolder temp;
