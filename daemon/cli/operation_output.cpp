@@ -56,12 +56,6 @@ std::string state_name(v1::WeightsStorage storage) {
   return enum_name(*v1::WeightsStorage_descriptor(), storage);
 }
 
-bool has_ended(const v1::Operation& operation) {
-  return operation.state() == v1::OPERATION_STATE_SUCCEEDED ||
-         operation.state() == v1::OPERATION_STATE_FAILED ||
-         operation.state() == v1::OPERATION_STATE_CANCELLED;
-}
-
 void check_succeeded(const v1::Operation& operation) {
   if (operation.state() == v1::OPERATION_STATE_SUCCEEDED) return;
   throw CliError(operation.state() == v1::OPERATION_STATE_CANCELLED ? kCancelled : kFailed,

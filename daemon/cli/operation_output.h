@@ -13,7 +13,6 @@ std::string state_name(v1::RunState state);          ///< "ready"
 std::string state_name(v1::OperationState state);    ///< "succeeded"
 std::string state_name(v1::WeightsStorage storage);  ///< "disk"
 
-bool has_ended(const v1::Operation& operation);
 /// Throws CliError with the operation's error if it has failed or was cancelled.
 void check_succeeded(const v1::Operation& operation);
 

@@ -6,6 +6,7 @@
 
 #include <cstdio>
 
+#include "daemon/base/states.h"
 #include "daemon/cli/interrupt.h"
 #include "daemon/cli/operation_output.h"
 #include "daemon/cli/output.h"
@@ -24,7 +25,7 @@ class Watch {
       const std::int64_t before = messages_;
       const grpc::Status status = read();
       end_line();
-      if (has_ended(last_)) return finish();
+      if (base::is_final(last_.state())) return finish();
       if (interrupted_) return kInterrupted;
       attempt = messages_ > before ? 1 : attempt + 1;
       if (status.error_code() != grpc::StatusCode::UNAVAILABLE || attempt > kAttempts)
@@ -55,7 +56,7 @@ class Watch {
     if (response.has_tokens()) count(response.tokens());
     if (options_.json) return print_json_line(response);
     if (response.has_tokens()) return show_tokens(response.tokens());
-    if (has_ended(last_)) return;
+    if (base::is_final(last_.state())) return;
     end_line();
     fmt::print(stderr, "{}{}{}\n", state_name(last_.state()),
                last_.waits_for().empty() ? "" : ": waits for ", last_.waits_for());

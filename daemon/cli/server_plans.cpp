@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "daemon/base/message_printer.h"
 #include "daemon/cli/commands.h"

@@ -2,13 +2,10 @@
 #include "daemon/control/services/operation_watch.h"
 
 #include "daemon/base/field_error.h"
+#include "daemon/base/states.h"
 
 namespace meshloom::control {
 namespace {
-
-bool has_ended(const v1::Operation& operation) {
-  return operation.state() >= v1::OPERATION_STATE_SUCCEEDED;
-}
 
 v1::WatchOperationResponse response_of(v1::Operation operation) {
   v1::WatchOperationResponse response;
@@ -35,12 +32,12 @@ void OperationWatch::begin() {
   known_.assign(request_.known_tokens().begin(), request_.known_tokens().end());
   if (progress_) known_.resize(static_cast<std::size_t>(progress_->sequences()));
   // Its present state is its last one: that comes behind its tokens.
-  if (has_ended(seen.operation)) told_ = v1::OPERATION_STATE_RUNNING;
+  if (base::is_final(seen.operation.state())) told_ = v1::OPERATION_STATE_RUNNING;
 }
 
 bool OperationWatch::tell_state(const Operations::Seen& seen) {
   v1::Operation operation = seen.operation;
-  if (has_ended(operation)) {
+  if (base::is_final(operation.state())) {
     if (!seen.begun) return false;
     operation.set_state(v1::OPERATION_STATE_RUNNING);
     operation.clear_error();
@@ -75,7 +72,7 @@ bool OperationWatch::produce() {
   woken_->store(false);
   const Operations::Seen seen = runs_.operations().look(request_.name());
   if (tell_state(seen) || tell_tokens()) return true;
-  if (!has_ended(seen.operation)) return false;
+  if (!base::is_final(seen.operation.state())) return false;
   write(response_of(runs_.operations().get(request_.name())));
   finish();
   return false;

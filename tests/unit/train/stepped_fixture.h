@@ -113,8 +113,11 @@ class WholeBatchRun final : public SteppedRun {
   void set_parameters(const std::vector<v1::ParameterValue>& values) override {
     run_->set_parameters(values);
   }
-  std::unique_ptr<Sample> begin_sample(const std::vector<SampleStart>& sequences) override {
-    return run_->begin_sample(sequences);
+  void keep_snapshot(const std::string& name) override { run_->keep_snapshot(name); }
+  void drop_snapshot(const std::string& name) override { run_->drop_snapshot(name); }
+  std::unique_ptr<SteppedSample> begin_sample(const std::vector<SampleStart>& sequences,
+                                              const std::string& snapshot) override {
+    return run_->begin_sample(sequences, snapshot);
   }
 
  private:

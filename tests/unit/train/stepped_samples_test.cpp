@@ -41,7 +41,7 @@ class SteppedSamplesTest : public SteppedFixture {
     for (const SampleStart& start : starts) sequences.push_back({start.prompt, {}});
     return sequences;
   }
-  static std::vector<Sequence> draw_all(SteppedRun& run, const std::vector<SampleStart>& starts,
+  static std::vector<Sequence> draw_all(WholeBatchRun& run, const std::vector<SampleStart>& starts,
                                         const std::string& snapshot = "") {
     std::vector<Sequence> sequences = begin(starts);
     draw(*run.begin_sample(starts, snapshot), sequences);
@@ -66,7 +66,7 @@ class SteppedSamplesTest : public SteppedFixture {
     }
     return batch;
   }
-  static void train(SteppedRun& run, int steps, std::uint64_t seed) {
+  static void train(WholeBatchRun& run, int steps, std::uint64_t seed) {
     for (int i = 0; i < steps; ++i) {
       run.forward_backward(random_batch("cross_entropy", 5, seed + static_cast<std::uint64_t>(i)));
       run.optim_step({});
@@ -80,7 +80,7 @@ TEST_F(SteppedSamplesTest, TokensAndLogProbsAreTheSameBitsWhateverTheBatchMates)
     for (const WholeMesh& m : kWholeMeshes) {
       v1::RunConfig config = stepped_config(m);
       config.mutable_plan()->set_dtype(dtype);
-      on_mesh(m, config, [&](SteppedRun& run, comm::ProcessGroup& world) {
+      on_mesh(m, config, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
         train(run, 1, 3);
         const std::vector<Sequence> together = draw_all(run, starts);
         for (std::size_t i = 0; i < starts.size(); ++i) {
@@ -108,7 +108,7 @@ TEST_F(SteppedSamplesTest, ScoresAreTheBitsOfForward) {
     for (const WholeMesh& m : kWholeMeshes) {
       v1::RunConfig config = stepped_config(m);
       config.mutable_plan()->set_dtype(dtype);
-      on_mesh(m, config, [&](SteppedRun& run, comm::ProcessGroup& world) {
+      on_mesh(m, config, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
         const auto sample = run.begin_sample(starts, "");
         std::vector<Sequence> sequences = begin(starts);
         draw(*sample, sequences);
@@ -128,12 +128,12 @@ TEST_F(SteppedSamplesTest, SnapshotsStayWhateverIsTrainedAndTrainingStaysAsItIs)
       v1::RunConfig config = stepped_config(m);
       config.mutable_plan()->set_dtype(dtype);
       std::map<std::string, std::vector<float>> undisturbed;
-      on_mesh(m, config, [&](SteppedRun& run, comm::ProcessGroup& world) {
+      on_mesh(m, config, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
         train(run, 5, 20);
         const auto values = parameters_of(run);
         if (world.rank() == 0) undisturbed = values;
       });
-      on_mesh(m, config, [&](SteppedRun& run, comm::ProcessGroup& world) {
+      on_mesh(m, config, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
         run.keep_snapshot("start");
         run.keep_snapshot("same");
         const std::vector<Sequence> at_start = draw_all(run, starts);
@@ -176,7 +176,7 @@ TEST_F(SteppedSamplesTest, SnapshotsStayWhateverIsTrainedAndTrainingStaysAsItIs)
 TEST_F(SteppedSamplesTest, LoadingAndSettingLeaveSnapshotsAlone) {
   const std::vector<SampleStart> starts = ragged_starts(3);
   const WholeMesh fsdp2{"fsdp2", 1, 2};
-  on_mesh(fsdp2, [&](SteppedRun& run, comm::ProcessGroup&) {
+  on_mesh(fsdp2, [&](WholeBatchRun& run, comm::ProcessGroup&) {
     train(run, 1, 9);
     const auto folder = folder_.path() / "state";
     run.save_state(folder, {});
