@@ -10,6 +10,7 @@
 #include "daemon/cli/model_shape_reader.h"
 #include "daemon/nn/models/presets.h"
 #include "daemon/plan/plan_query.h"
+#include "kernels/base/error.h"
 #include "tests/support/temp_folder.h"
 
 namespace meshloom::cli {

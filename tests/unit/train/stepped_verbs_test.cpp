@@ -311,7 +311,7 @@ TEST_F(SteppedVerbsTest, DocumentsOfBatchesAreBalancedOverTheRanks) {
       const double grad_norm = run.optim_step({}).grad_norm();
       SampleStart start{{1, 2, 3}, {}};
       start.params.set_max_tokens(3);
-      const auto sample = run.begin_sample({start});
+      const auto sample = run.begin_sample({start}, "");
       for (int pass = 0; pass < 10; ++pass) sample->advance(std::chrono::minutes(1));
       if (world.rank() != 0) return;
       output = told;

@@ -89,7 +89,8 @@ TEST(BoundedCalls, AServerWithAHangingRequestShutsDown) {
       return true;
     });
   });
-  JobServiceImpl service(store, admission);
+  const StateDir state(folder / "state");
+  JobServiceImpl service(store, admission, state);
   GrpcServer server({resolve_listen_address("127.0.0.1:0", "listen"), {&service}, 16});
   const auto stub = v1::JobService::NewStub(grpc::CreateChannel(
       "127.0.0.1:" + std::to_string(server.port()), grpc::InsecureChannelCredentials()));

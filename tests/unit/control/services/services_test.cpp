@@ -457,9 +457,10 @@ TEST(StateDir, ASecondDaemonIsRefused) {
 TEST_F(ServicesTest, ASecondServerOnAPortIsRefused) {
   JobStore store({folder_ / "journal", folder_ / "jobs", false});
   FakeAdmission admission(plan_, folder_.path());
-  JobServiceImpl service(store, admission);
+  const StateDir state(folder_ / "state");
+  JobServiceImpl service(store, admission, state);
   const GrpcServer first({resolve_listen_address("127.0.0.1:0", "listen"), {&service}, 8, true, 8});
-  JobServiceImpl other(store, admission);
+  JobServiceImpl other(store, admission, state);
   for (const auto& address :
        {"127.0.0.1:" + std::to_string(first.port()), std::string("192.0.2.1:0")}) {
     try {
