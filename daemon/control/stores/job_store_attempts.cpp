@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // JobStore for the driver: which job is next, its attempts, and what happens in them.
+#include <algorithm>
+
 #include "daemon/base/states.h"
 #include "daemon/control/host/timestamp.h"
 #include "daemon/control/stores/job_store.h"
@@ -177,6 +179,10 @@ void JobStore::checkpoint_saved(const std::string& id, std::int64_t step, double
 
 void JobStore::add_note(const std::string& id, const std::string& note) {
   const Change locked(*this);
+  // Nothing may be appended behind the record that deletes the job.
+  if (std::any_of(undecided_.begin(), undecided_.end(),
+                  [&](const Undecided& item) { return item.id == id && !item.edit; }))
+    return;
   JobEntry& target = entry(id);
   target.hold_back();
   if (target.job.notes_size() < kMostNotes) target.job.add_notes(note);

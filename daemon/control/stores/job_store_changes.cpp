@@ -189,7 +189,10 @@ v1::Job JobStore::label(const std::string& id, const Labels& set,
                         const std::vector<std::string>& remove, const RequestKey& key) {
   Ledger::Ticket ticket = 0;
   {
-    const Change locked(*this);
+    Change locked(*this);
+    // Behind the record that deletes the job, one of its state would be of a job that the journal
+    // does not know.
+    changed_.wait(locked.lock(), [&] { return !undecided(id, key); });
     if (const auto first = ledger_.find_request(key)) return repeat(*first);
     JobEntry& target = entry(id);
     Labels labels = target.job.spec().labels();
