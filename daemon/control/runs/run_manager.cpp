@@ -22,6 +22,7 @@ constexpr std::size_t kMostEnded = 1000;  // runs without saved states that are 
 constexpr std::int64_t kLongestLease = 24 * 3600;
 constexpr std::int64_t kLongestGap = 3600;
 constexpr std::chrono::milliseconds kTick{200};  // leases and gaps are of seconds
+constexpr int kTicksOfStates = 25;               // between two looks at their times to live
 
 void check_seconds(const char* field, std::int64_t seconds, std::int64_t most) {
   if (seconds < 0 || seconds > most)
@@ -69,7 +70,7 @@ RunManager::RunManager(const Parts& parts)
     if (open) parts_.store.put_kept(now);
     add(std::move(now));
   }
-  ticker_ = std::make_unique<Ticker>(kTick, [this] { check_times(); });
+  ticker_ = std::make_unique<Ticker>(kTick, [this] { tick(); });
 }
 
 RunManager::~RunManager() {
@@ -310,6 +311,18 @@ std::shared_ptr<const void> RunManager::hold_cache(
   return parts_.admission.hold_cache(cache_need(limits, starts));
 }
 
+void RunManager::tick() {
+  // What leaves the ticker's thread would end the daemon.
+  try {
+    check_times();
+    if (++ticks_ < kTicksOfStates) return;
+    ticks_ = 0;
+    collect_states();
+  } catch (const std::exception& error) {
+    spdlog::warn("runs are not looked after: {}", error.what());
+  }
+}
+
 void RunManager::check_times() const {
   std::vector<SessionPtr> sessions;
   {
@@ -318,7 +331,6 @@ void RunManager::check_times() const {
       if (!item.session->ended()) sessions.push_back(item.session);
   }
   for (const SessionPtr& session : sessions) session->check_times();
-  collect_states();
 }
 
 void RunManager::collect_states() const {

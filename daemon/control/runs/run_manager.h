@@ -83,6 +83,7 @@ class RunManager {
   void drive(const SessionPtr& session);
   std::string free_id(const std::string& wanted) const;
   v1::SavedState find_state(const std::string& name) const;
+  void tick();
   void check_times() const;
   void collect_states() const;
   void forget_oldest();
@@ -98,6 +99,7 @@ class RunManager {
   std::map<std::string, std::int64_t> by_id_;
   std::mutex joining_;   ///< taken before the other
   std::mutex creating_;  ///< one creation at a time; taken before the other
+  int ticks_ = 0;        ///< since the last collect_states(); of the ticker's thread
   std::unique_ptr<Ticker> ticker_;
 };
 

@@ -119,8 +119,12 @@ void RunSession::collect_states(const std::set<std::string>& needed) {
         expired.push_back(state.name());
   }
   for (const std::string& name : expired) {
-    spdlog::info("{}: deleted, its time to live is over", name);
-    delete_state(name);
+    try {
+      delete_state(name);
+      spdlog::info("{}: deleted, its time to live is over", name);
+    } catch (const NotFound&) {
+      spdlog::debug("{}: a client has deleted it meanwhile", name);
+    }
   }
 }
 
