@@ -121,6 +121,11 @@ bool StateTable::leaves(int from) const {
                      [&](const StateMove& move) { return move.from == from; });
 }
 
+bool StateTable::reaches(int to) const {
+  return std::any_of(moves.begin(), moves.end(),
+                     [&](const StateMove& move) { return move.to == to; });
+}
+
 std::string StateTable::name(int state) const {
   const auto* value = states->FindValueByNumber(state);
   return value ? enum_spelling(*value) : std::to_string(state);

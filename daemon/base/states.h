@@ -22,8 +22,8 @@ struct StateMove {
   const char* when;  ///< and why
 };
 
-/// The life of one kind of resource. It begins in the first state of its first move; a state that
-/// no move leaves is final.
+/// The life of one kind of resource. It begins in the first state of its first move; a state to
+/// which a move goes, and that none leaves, is final.
 struct StateTable {
   const char* resource;  ///< "job"
   const google::protobuf::EnumDescriptor* states;
@@ -31,6 +31,7 @@ struct StateTable {
 
   bool has(int from, int to) const;
   bool leaves(int from) const;
+  bool reaches(int to) const;
   /// "running".
   std::string name(int state) const;
 };
@@ -47,10 +48,12 @@ const StateTable& table_of<v1::RunState>();
 template <>
 const StateTable& table_of<v1::OperationState>();
 
-/// SUCCEEDED, FAILED and CANCELLED, and CLOSED for runs.
+/// SUCCEEDED, FAILED and CANCELLED, and CLOSED for runs. Not UNSPECIFIED, and not what another
+/// version has beside these: whoever waits for the end goes on.
 template <typename State>
 bool is_final(State state) {
-  return !table_of<State>().leaves(state);
+  const StateTable& table = table_of<State>();
+  return table.reaches(state) && !table.leaves(state);
 }
 
 template <typename State>

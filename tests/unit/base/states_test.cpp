@@ -55,6 +55,17 @@ TEST(States, AnIllegalMoveIsAnErrorAndChangesNothing) {
   EXPECT_EQ(operation.state(), v1::OPERATION_STATE_FAILED);
 }
 
+TEST(States, WhatTheTableDoesNotKnowIsNotFinal) {
+  EXPECT_TRUE(is_final(v1::JOB_STATE_FAILED));
+  EXPECT_TRUE(is_final(v1::RUN_STATE_CLOSED));
+  EXPECT_TRUE(is_final(v1::OPERATION_STATE_CANCELLED));
+  EXPECT_FALSE(is_final(v1::OPERATION_STATE_RUNNING));
+  EXPECT_FALSE(is_final(v1::JOB_STATE_UNSPECIFIED));
+  EXPECT_FALSE(is_final(v1::RUN_STATE_UNSPECIFIED));
+  EXPECT_FALSE(is_final(v1::OPERATION_STATE_UNSPECIFIED));
+  EXPECT_FALSE(is_final(static_cast<v1::JobState>(1000)));
+}
+
 TEST(States, TheReadmeHasTheTablesOfTheCode) {
   std::ifstream file(MESHLOOM_SOURCE "/proto/v1/README.md");
   std::ostringstream text;
