@@ -112,9 +112,11 @@ class ModelSteppedRun final : public SteppedRun {
     run_agreed(world_, [&] {
       check_same_model(found.manifest, model_->model_config(),
                        with_optimizer ? &config_.optimizer() : nullptr, folder.string());
-      snapshots_->before_write();
-      model_->load_state(found, with_optimizer);
     });
+    before_write();
+    // Not agreed: a rank that fails here alone has other weights than the others, so the run is
+    // lost.
+    model_->load_state(found, with_optimizer);
     window_ = {};
   }
 
