@@ -126,12 +126,14 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   void fail_verbs(const std::vector<VerbSequence::VerbPtr>& verbs, const Error& error);
   void set_state(v1::RunState state);
   void end_as(v1::RunState state);
-  void persist();  ///< without the mutex
+  void persist();         ///< without the mutexes
+  void persist_locked();  ///< with persist_mutex_ alone
   v1::RunRecord durable_record() const;
   v1::SavedState keep_state(v1::SavedState saved);
   VerbPlace place();
   VerbPlace::Memory hold_snapshot();
   v1::SavedWeights keep_weights(v1::SavedWeights saved, VerbPlace::Memory memory);
+  v1::SavedWeights keep_weights_on_disk(v1::SavedWeights saved);
   void drop_snapshots();  ///< the ranks have them no more
   void check_sample(const SampleOrder& order) const;
 

@@ -96,15 +96,35 @@ VerbPlace::Memory RunSession::hold_snapshot() {
 }
 
 v1::SavedWeights RunSession::keep_weights(v1::SavedWeights saved, VerbPlace::Memory memory) {
+  if (saved.storage() == v1::WEIGHTS_STORAGE_DISK) return keep_weights_on_disk(std::move(saved));
+  const std::lock_guard lock(mutex_);
+  // Answers come in the order of the verbs: this is the step behind those before it.
+  saved.set_step(run_.step());
+  *run_.add_weights() = saved;
+  snapshot_memory_[saved.name()] = std::move(memory);
+  return saved;
+}
+
+v1::SavedWeights RunSession::keep_weights_on_disk(v1::SavedWeights saved) {
+  const std::lock_guard one(persist_mutex_);
+  v1::RunRecord record;
   {
     const std::lock_guard lock(mutex_);
-    // Answers come in the order of the verbs: this is the step behind those before it.
     saved.set_step(run_.step());
-    *run_.add_weights() = saved;
-    if (saved.storage() == v1::WEIGHTS_STORAGE_MEMORY)
-      snapshot_memory_[saved.name()] = std::move(memory);
+    record = durable_record();
+    record.mutable_run()->set_next_seq(sequence_.next());
+    *record.mutable_run()->add_weights() = saved;
   }
-  if (saved.storage() == v1::WEIGHTS_STORAGE_DISK) persist();
+  try {
+    world_.store.put(record);
+  } catch (...) {
+    // Else the name could not be used again.
+    std::error_code error;
+    std::filesystem::remove_all(saved.folder(), error);
+    throw;
+  }
+  const std::lock_guard lock(mutex_);
+  *run_.add_weights() = saved;
   return saved;
 }
 

@@ -50,6 +50,10 @@ v1::RunRecord RunSession::durable_record() const {
 
 void RunSession::persist() {
   const std::lock_guard one(persist_mutex_);
+  persist_locked();
+}
+
+void RunSession::persist_locked() {
   v1::RunRecord record;
   {
     const std::lock_guard lock(mutex_);
@@ -87,6 +91,8 @@ v1::SavedState RunSession::keep_state(v1::SavedState saved) {
 }
 
 void RunSession::delete_state(const std::string& name) {
+  // A state that is being kept is written with those that there were, and would bring it back.
+  const std::lock_guard one(persist_mutex_);
   const std::string folder = find_state(name).folder();
   {
     const std::lock_guard lock(mutex_);
@@ -97,7 +103,7 @@ void RunSession::delete_state(const std::string& name) {
       break;
     }
   }
-  persist();
+  persist_locked();
   std::error_code error;
   std::filesystem::remove_all(world_.state.root() / folder, error);
 }
