@@ -119,6 +119,9 @@ void JobStore::update(const std::string& id, const std::function<void(v1::Job*)>
       auto config = std::make_shared<JobConfig>(*target.config);
       config->resolved.Swap(target.job.mutable_resolved());
       target.job.clear_resolved();
+      // It was resolved from what there was before an edit that was decided meanwhile.
+      if (!config->edits.empty())
+        apply_settings(config->edits.rbegin()->after(), &config->resolved);
       target.config = std::move(config);
     }
     if (base::is_final(target.job.state()) && !base::is_final(before)) ended(target);

@@ -108,7 +108,11 @@ void JobStore::settle_entry(JobEntry& entry, bool hold) {
   }
   if (job.state() == v1::JOB_STATE_PAUSING) base::move_to(job, v1::JOB_STATE_PAUSED);
   if (job.state() == v1::JOB_STATE_PAUSED && job.pause_code() != v1::PAUSE_CODE_UNSPECIFIED) return;
-  if (job.state() == v1::JOB_STATE_PAUSED) return queue_first(entry);
+  if (job.state() == v1::JOB_STATE_PAUSED) {
+    queue_first(entry);
+    entry.waits = hold;  // not as one that a client resumes
+    return;
+  }
   if (job.state() == v1::JOB_STATE_HELD && job.attempt() == 0) {
     base::move_to(job, v1::JOB_STATE_QUEUED);
   } else if (job.state() != v1::JOB_STATE_QUEUED) {

@@ -90,6 +90,19 @@ TEST_F(JobStoreTest, HeldJobsWaitAndNewOnesRun) {
   EXPECT_EQ(store->get("old").state(), v1::JOB_STATE_CANCELLED);
 }
 
+TEST_F(JobStoreTest, AJobWhosePauseHasEndedWaitsAsWell) {
+  {
+    const auto store = open();
+    submit(*store, "old");
+    store->pause("old", v1::PAUSE_CODE_UNSPECIFIED, {});
+  }
+  const auto store = open(true);
+  EXPECT_EQ(store->get("old").state(), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(store->next_job(), std::nullopt);
+  store->release("old", {});
+  EXPECT_EQ(store->next_job(), "old");
+}
+
 TEST_F(JobStoreTest, ARepeatedRequestGetsTheFirstAnswer) {
   const auto store = open();
   const auto first = submit(*store, "a", key("id", "a"));
