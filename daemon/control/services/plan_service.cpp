@@ -11,6 +11,7 @@
 #include "daemon/plan/plan_messages.h"
 #include "daemon/plan/plan_query.h"
 #include "daemon/train/run.h"
+#include "kernels/base/log.h"
 
 namespace meshloom::control {
 namespace {
@@ -102,6 +103,17 @@ v1::CreatePlanResponse PlanServiceImpl::create(const std::string& client,
   check_request_size(request);
   const RequestKey key = make_request_key("CreatePlan", request);
   const v1::PlanQuery query = with_defaults(request.query());
+  v1::CreatePlanResponse response;
+  // A repeat gets its plan, also where the model has gone or the daemon has other ranks meanwhile.
+  if (const auto first = request.validate_only() ? std::nullopt : plans_.find_request(key)) {
+    *response.mutable_plan() = told(*first);
+    try {
+      *response.mutable_estimate() = plan::estimate_plan(shape_of(request.model()), query);
+    } catch (const Error& error) {
+      spdlog::debug("{} is told without an estimate: {}", response.plan().name(), error.what());
+    }
+    return response;
+  }
   const planner::ModelShape shape = shape_of(request.model());
   const planner::MeshSizes mesh = plan::make_mesh_sizes(query.mesh());
   if (mesh.ranks() != admission_.world_size())
@@ -109,7 +121,6 @@ v1::CreatePlanResponse PlanServiceImpl::create(const std::string& client,
         fmt::format("query.mesh: it has {} ranks, this daemon has {}", mesh.ranks(),
                     admission_.world_size()),
         {{"field", "query.mesh"}, {"ranks", std::to_string(mesh.ranks())}});
-  v1::CreatePlanResponse response;
   *response.mutable_estimate() = plan::estimate_plan(shape, query);
   v1::StoredPlan plan;
   plan.set_client(client);
