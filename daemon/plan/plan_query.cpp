@@ -12,6 +12,7 @@
 #include "planner/estimate/rotate_choice.h"
 #include "planner/estimate/search.h"
 #include "planner/estimate/styled_model.h"
+#include "planner/limits.h"
 
 namespace meshloom::plan {
 namespace {
@@ -49,6 +50,18 @@ void check_amount(const char* field, std::int64_t amount) {
   if (amount < 0) base::refuse_field(field, "{} is negative", amount);
 }
 
+void check_amount(const char* field, std::int64_t amount, std::int64_t most) {
+  check_amount(field, amount);
+  if (amount > most) base::refuse_field(field, "must be at most {}, got {}", most, amount);
+}
+
+/// Within what a step may be, so that the sums and products of an estimate stay inside 63 bits.
+void check_work(const v1::PlanQuery& query) {
+  check_amount("seq_len", query.seq_len(), planner::kMostPositions);
+  check_amount("micro_batch_size", query.micro_batch_size(), planner::kMostBatch);
+  check_amount("global_batch_size", query.global_batch_size(), planner::kMostBatch);
+}
+
 v1::ParameterPlacement to_message(const planner::ParameterLayout& p) {
   v1::ParameterPlacement m;
   m.set_name(p.name);
@@ -67,6 +80,8 @@ planner::SearchRequest search_request(const v1::PlanSearchQuery& search,
                                       const planner::ModelShape& model,
                                       const planner::Machine& machine) {
   const v1::PlanQuery& query = search.query();
+  if (search.ranks() < 1) base::refuse_field("ranks", "must be at least 1, got {}", search.ranks());
+  check_work(query);
   v1::ParallelPlan rest = query.plan();
   rest.clear_dtype();
   rest.clear_activation_checkpoint();
@@ -124,9 +139,7 @@ MeshAndPlan query_plan(const v1::PlanQuery& query, const planner::ModelShape& mo
 
 planner::Workload query_work(const v1::PlanQuery& query, const planner::ModelShape& model,
                              const planner::MeshSizes& mesh) {
-  check_amount("seq_len", query.seq_len());
-  check_amount("micro_batch_size", query.micro_batch_size());
-  check_amount("global_batch_size", query.global_batch_size());
+  check_work(query);
   planner::Workload work;
   work.sequence = query.seq_len() > 0 ? query.seq_len() : model.positions;
   work.micro_batch = query.micro_batch_size() > 0 ? query.micro_batch_size() : 1;

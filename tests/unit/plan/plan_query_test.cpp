@@ -76,6 +76,9 @@ TEST(PlanQuery, WhatIsWrongIsNamed) {
   };
   EXPECT_THAT(refused([](auto& q) { q.set_cluster_name("moon"); }), HasSubstr("the clusters are"));
   EXPECT_THAT(refused([](auto& q) { q.set_seq_len(-1); }), HasSubstr("seq_len: -1 is negative"));
+  EXPECT_THAT(refused([](auto& q) { q.set_seq_len(1 << 25); }), HasSubstr("at most 16777216"));
+  EXPECT_THAT(refused([](auto& q) { q.set_micro_batch_size(1 << 21); }),
+              HasSubstr("micro_batch_size: must be at most 1048576"));
   EXPECT_THAT(refused([](auto& q) { q.set_optimizer("lion"); }), HasSubstr("optimizer: must be"));
   EXPECT_THAT(refused([](auto& q) { q.mutable_plan()->set_dtype("int8"); }),
               HasSubstr("plan.dtype: must be"));
@@ -91,6 +94,12 @@ TEST(PlanQuery, WhatIsWrongIsNamed) {
   search.mutable_query()->mutable_plan()->set_sequence_parallel(true);
   EXPECT_THAT(refusal([&] { search_plans("m", model, search); }),
               HasSubstr("query.plan: the search"));
+  search.mutable_query()->clear_plan();
+  search.mutable_query()->set_global_batch_size(-3);
+  EXPECT_THAT(refusal([&] { search_plans("m", model, search); }),
+              HasSubstr("global_batch_size: -3 is negative"));
+  search.set_ranks(0);
+  EXPECT_THAT(refusal([&] { search_plans("m", model, search); }), HasSubstr("ranks: must be at"));
 }
 
 }  // namespace
