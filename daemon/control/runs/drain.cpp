@@ -31,6 +31,8 @@ void Drain::begin(const std::string& reason) {
     jobs_.pause(parse_job_name(holder), v1::PAUSE_CODE_DRAIN, {});
   } catch (const FailedPrecondition& error) {
     spdlog::info("drain: {}", error.what());  // it ends by itself
+  } catch (const NotFound& error) {
+    spdlog::info("drain: {}", error.what());  // it has ended, and was deleted
   }
 }
 

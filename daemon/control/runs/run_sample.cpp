@@ -48,7 +48,10 @@ void RunSample::start(SampleScheduler& scheduler, Operations& operations, const 
   });
   sample->self_ = sample;
   // Before it draws: whoever watches it sees that it runs before its tokens.
-  operations.begin(operation, [channel = sample->channel_] { channel->leave(); });
+  if (!operations.begin(operation, [channel = sample->channel_] { channel->leave(); })) {
+    sample->self_.reset();  // it was cancelled before
+    return;
+  }
   try {
     SampleTask task{run, {"", sample->order_.snapshot}, sample->order_.starts};
     if (sample->order_.exact_log_probs || !sample->scored_prompts().empty()) {

@@ -43,8 +43,9 @@ void SampleProgress::add(const DrawnToken& token) {
 std::optional<v1::SampledTokens> SampleProgress::after(int sequence, int known) const {
   const std::lock_guard lock(mutex_);
   const v1::SampledSequence& drawn = result_->sample().sequences(sequence);
-  const int last = std::min(drawn.token_ids_size(), known + kMostTold);
-  if (known >= last) return std::nullopt;
+  const int size = drawn.token_ids_size();
+  if (known >= size) return std::nullopt;
+  const int last = known + std::min(size - known, kMostTold);
   v1::SampledTokens told;
   told.set_sequence(sequence);
   told.set_first(known);
