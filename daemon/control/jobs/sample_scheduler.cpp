@@ -118,7 +118,9 @@ void SampleScheduler::collect(const Slice& slice) {
     if (slice.advance) collect_tokens(sample, slice.advance->get());
     if (slice.score) {
       const v1::LossOutput output = slice.score->get();
-      if (!std::exchange(sample.over, true)) sample.task.scored(output);
+      // It is over once that is taken, so that what fails there is its error.
+      if (!sample.over) sample.task.scored(output);
+      sample.over = true;
     }
   } catch (...) {
     if (!sample.over) sample.error = std::current_exception();
