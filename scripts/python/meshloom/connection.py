@@ -64,7 +64,7 @@ class Connection:
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, 2.0)
 
-    def stream(self, method: Callable[..., Any], requests: Iterator[Any]) -> Any:
+    def send_stream(self, method: Callable[..., Any], requests: Iterator[Any]) -> Any:
         """A stream of requests with one answer; nothing is tried again."""
         try:
             return method(requests, metadata=self._metadata)
@@ -94,17 +94,18 @@ class Connection:
 
     def stream(self, method: Callable[..., Any], make: Callable[[], Any], token: str = "") -> Iterator[Any]:
         """The messages of a stream. Where the connection breaks, it goes on with the request that `make` then gives,
-        which names what has come already; given up after retry_seconds without a message."""
+        which names what has come already; given up once it has been broken for retry_seconds."""
         metadata = self._metadata + (((TOKEN_KEY, token),) if token else ())
-        end = time.monotonic() + self.retry_seconds
+        failed: float | None = None  # since the last message
         while True:
             try:
                 for message in method(make(), metadata=metadata):
+                    failed = None
                     yield message
-                    end = time.monotonic() + self.retry_seconds
                 return
             except grpc.RpcError as error:
-                if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() > end:
+                failed = failed or time.monotonic()
+                if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() - failed >= self.retry_seconds:
                     raise errors.from_rpc(error) from None
             except ValueError as error:  # grpc's word for a channel that was closed
                 raise errors.Unavailable(f"the client was closed ({error})", grpc.StatusCode.UNAVAILABLE) from None

@@ -45,7 +45,8 @@ def _send(connection: Connection, data: bytes, run: str, token: str) -> str:
     at = upload.committed_bytes
     while at < len(data):
         try:
-            at = connection.stream(connection.uploads.WriteUpload, _chunks(upload.name, data, at)).committed_bytes
+            chunks = _chunks(upload.name, data, at)
+            at = connection.send_stream(connection.uploads.WriteUpload, chunks).committed_bytes
         except errors.Unavailable:
             if time.monotonic() > end:
                 raise

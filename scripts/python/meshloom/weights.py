@@ -28,13 +28,14 @@ class SavedWeights:
 
     def download(self, folder: str | os.PathLike[str]) -> pathlib.Path:
         """Copies weights on disk into a new folder, every file checked by its SHA-256. Goes on where it was after a
-        break of the connection. What is not complete is in FOLDER.part, which is gone after an error."""
+        break of the connection. What is not complete is in FOLDER.part, which is gone after an error and must not
+        be there before."""
         target = pathlib.Path(folder)
         if target.exists():
             raise refuse("folder", f"{target} exists already")
         part = target.with_name(target.name + ".part")
+        part.mkdir(parents=True)
         try:
-            part.mkdir(parents=True)
             _Files(self._connection, self.name, part).receive()
             part.rename(target)
         except BaseException:
