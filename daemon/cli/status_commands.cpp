@@ -27,6 +27,12 @@ bool wait_until_serving(Client& client, double seconds) {
   return true;
 }
 
+/// One that is being saved to be let go has them still.
+bool has_ranks(v1::JobState state) {
+  return state == v1::JOB_STATE_PREPARING || state == v1::JOB_STATE_RUNNING ||
+         state == v1::JOB_STATE_PAUSING || state == v1::JOB_STATE_CANCELLING;
+}
+
 v1::Job running_job(Client& client) {
   v1::ListJobsRequest request;
   v1::ListJobsResponse page;
@@ -34,8 +40,7 @@ v1::Job running_job(Client& client) {
   do {
     page = client.call(client.jobs(), &v1::JobService::Stub::ListJobs, request);
     for (const auto& job : page.jobs())
-      if (job.state() == v1::JOB_STATE_RUNNING || job.state() == v1::JOB_STATE_PREPARING)
-        running = job;
+      if (has_ranks(job.state())) running = job;
     request.set_page_token(page.next_page_token());
   } while (!request.page_token().empty());
   return running;
