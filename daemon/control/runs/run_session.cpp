@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "daemon/base/states.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/runs/run_token.h"
 #include "daemon/control/stores/names.h"
@@ -201,14 +202,18 @@ std::shared_ptr<const void> RunSession::hold_lease() {
 }
 
 void RunSession::close(const std::optional<Error>& cause) {
+  bool driven = false;
   {
     const std::lock_guard lock(mutex_);
     if (has_ended() || end_) return;
     end_ = End{cause.has_value()};
     if (cause) *run_.mutable_cause() = to_details(*cause);
+    driven = driven_;
+    if (driven) base::move_to(run_, v1::RUN_STATE_CLOSING);
     changed_.notify_all();
-    if (driven_) return;
   }
+  // Durably, so that the next daemon does not begin it anew.
+  if (driven) return persist();
   end_as(v1::RUN_STATE_CLOSED);  // the ranks know nothing of it
 }
 

@@ -38,6 +38,11 @@ Error error_of(const std::exception_ptr& error) { return to_error(to_details(err
 void RunSession::set_state(v1::RunState state) {
   {
     const std::lock_guard lock(mutex_);
+    if (run_.state() == v1::RUN_STATE_CLOSING) {
+      // A close that came meanwhile stays, and nothing else ends the run.
+      if (!base::is_final(state)) return;
+      state = v1::RUN_STATE_CLOSED;
+    }
     base::move_to(run_, state);
     if (has_ended()) run_.set_end_time(now_rfc3339());
     changed_.notify_all();
@@ -261,6 +266,8 @@ void RunSession::drive() {
     if (has_ended() || end_) return;
     driven_ = true;
     first = run_.state() == v1::RUN_STATE_QUEUED;
+    // At once: a run that is driven can become CLOSING, which one that is queued cannot.
+    if (first) base::move_to(run_, v1::RUN_STATE_CREATING);
   }
   if (first) set_state(v1::RUN_STATE_CREATING);
   bool made = make_on_ranks();

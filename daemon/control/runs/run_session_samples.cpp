@@ -23,6 +23,7 @@ void RunSession::check_ready() const {
 
 train::PromptLimits RunSession::prompt_limits() const {
   const std::lock_guard lock(mutex_);
+  if (run_.state() == v1::RUN_STATE_CLOSING) check_open(run_.epoch());
   check_ready();
   return limits_;
 }
