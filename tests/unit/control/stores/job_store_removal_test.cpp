@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ended jobs: summaries, deletion, retention.
 #include <fstream>
+#include <thread>
 
 #include "daemon/control/host/timestamp.h"
 #include "daemon/control/stores/retention.h"
@@ -118,6 +119,27 @@ TEST_F(JobStoreRemovalTest, ADeletionThatStoppedHalfWayIsFinishedAtTheNextStart)
   const auto store = open();
   EXPECT_FALSE(std::filesystem::exists(folder));
   EXPECT_EQ(submit(*store, "a").name(), "jobs/a");
+}
+
+TEST_F(JobStoreRemovalTest, ALabelBesideADeletionLeavesTheJournalWhole) {
+  {
+    const auto store = open();
+    for (int i = 0; i < 20; ++i) {
+      const std::string id = fmt::format("a{}", i);
+      submit(*store, id);
+      run_through(*store, id);
+      std::thread other([&] {
+        try {
+          while (true) store->label(id, JobStore::Labels(), {}, {});
+        } catch (const NotFound&) {
+          return;  // it is deleted
+        }
+      });
+      store->remove(id, {});
+      other.join();
+    }
+  }
+  EXPECT_NO_THROW(open());
 }
 
 TEST_F(JobStoreRemovalTest, RetentionKeepsTheNewestAndTheYoung) {
