@@ -85,14 +85,17 @@ Decoder read_replace(const JsonPart& part) {
 Decoder read_strip(const JsonPart& part) {
   part.allow_only({"type", "content", "start", "stop"});
   const std::string content = part.text("content");
+  if (content.empty()) part.at("content").refuse("got an empty text to be stripped");
   constexpr std::int64_t kMost = 1 << 20;
   const auto start = part.at("start").number(kMost), stop = part.at("stop").number(kMost);
   return [=](std::vector<std::string>& texts) {
     for (std::string& text : texts) {
-      for (std::int64_t i = 0; i < start && text.starts_with(content); ++i)
-        text.erase(0, content.size());
-      for (std::int64_t i = 0; i < stop && text.ends_with(content); ++i)
-        text.erase(text.size() - content.size());
+      std::string_view rest = text;
+      for (std::int64_t i = 0; i < start && rest.starts_with(content); ++i)
+        rest.remove_prefix(content.size());
+      for (std::int64_t i = 0; i < stop && rest.ends_with(content); ++i)
+        rest.remove_suffix(content.size());
+      if (rest.size() < text.size()) text = std::string(rest);
     }
   };
 }
@@ -101,6 +104,7 @@ Decoder read_metaspace(const JsonPart& part) {
   part.allow_only(
       {"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"});
   const std::string mark = part.text("replacement");
+  if (mark.empty()) part.at("replacement").refuse("got an empty text");
   const bool has_prefix = part.optional_text("prepend_scheme").value_or("always") != "never" &&
                           part.flag("add_prefix_space", true);
   return [=](std::vector<std::string>& texts) {

@@ -10,6 +10,7 @@ namespace meshloom::text {
 namespace {
 
 constexpr std::size_t kMostShown = 80;
+constexpr int kMostNested = 64;
 
 std::string shown(const nlohmann::json& json) {
   const auto text = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -81,8 +82,14 @@ void JsonPart::not_offered(const std::string& text) const {
 }
 
 nlohmann::json parse_json(std::string_view text, const std::string& path) {
+  // Copies and dump() recurse, so that deep nesting would take the whole stack.
+  const auto check_depth = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    if (depth > kMostNested)
+      base::refuse_field(path, "nests its values deeper than {} levels", kMostNested);
+    return true;
+  };
   try {
-    return nlohmann::json::parse(text);
+    return nlohmann::json::parse(text, check_depth);
   } catch (const nlohmann::json::exception& error) {
     base::refuse_field(path, "is no JSON: {}",
                        base::printable_text(error.what(), 2 * kMostShown, false));

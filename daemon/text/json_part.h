@@ -50,7 +50,8 @@ class JsonPart {
   std::string path_;
 };
 
-/// Parses a file's text; `path` is for errors.
+/// Parses a file's text; `path` is for errors. Refuses values that are nested deeper than 64
+/// levels.
 nlohmann::json parse_json(std::string_view text, const std::string& path);
 
 }  // namespace meshloom::text

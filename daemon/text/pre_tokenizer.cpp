@@ -95,6 +95,7 @@ PreTokenizer read_metaspace(const JsonPart& part) {
   part.allow_only(
       {"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"});
   const std::string mark = part.text("replacement");
+  if (mark.empty()) part.at("replacement").refuse("got an empty text");
   std::string scheme = part.optional_text("prepend_scheme").value_or("always");
   if (!part.flag("add_prefix_space", true)) {
     if (part.has("prepend_scheme") && scheme != "never")

@@ -77,8 +77,25 @@ TEST(TokenizerJson, RefusesWhatContradictsItself) {
                            {"normalized", false},
                            {"special", true}}};
   expect_refused<InvalidArgument>(json, "has id 7: expected the vocabulary's 2");
+  json = small();
+  json["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", ""}};
+  expect_refused<InvalidArgument>(json, "pre_tokenizer.replacement: got an empty text");
+  json = small();
+  json["decoder"] = {{"type", "Metaspace"}, {"replacement", ""}};
+  expect_refused<InvalidArgument>(json, "decoder.replacement: got an empty text");
+  json["decoder"] = {{"type", "Strip"}, {"content", ""}, {"start", 1}, {"stop", 0}};
+  expect_refused<InvalidArgument>(json, "decoder.content: got an empty text");
   EXPECT_THROW(read_tokenizer_json("{\"version\"", "t.json"), InvalidArgument);
   EXPECT_THROW(read_tokenizer_json("[]", "t.json"), InvalidArgument);
+}
+
+TEST(TokenizerJson, RefusesDeepNesting) {
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  EXPECT_THROW(read_tokenizer_json(deep, "t.json"), InvalidArgument);
+  Json json = small();
+  Json* inner = &json["decoder"];
+  for (int i = 0; i < 70; ++i) inner = &(*inner = Json::array({nullptr}))[0];
+  expect_refused<InvalidArgument>(json, "t.json: nests its values deeper than 64 levels");
 }
 
 TEST(RegularExpressions, AreRefusedWhereTheTwoSyntaxesDiffer) {
