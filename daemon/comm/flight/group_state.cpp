@@ -134,7 +134,14 @@ WorkPtr GroupState::issue(Call call) {
     pulse->begin_collective(kind_name(kind), one->sequence, name_in_pulse_);
   call.bytes_sent = &one->bytes_sent;
   call.bytes_staged = &one->bytes_staged;
-  one->collective = algorithms_->start(call);
+  try {
+    one->collective = algorithms_->start(call);
+  } catch (const Error& error) {
+    // Its number is taken, which the other ranks wait for: this rank cannot go on with the next.
+    in_flight_.push_back(one);
+    fail_as_recorded(*one, error);
+    std::rethrow_exception(one->error);
+  }
   in_flight_.push_back(one);
   const Clock::time_point now = one->last_poll;
   auto work = std::make_unique<InFlightWork>(*this, std::move(one));
