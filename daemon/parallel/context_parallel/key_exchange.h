@@ -28,8 +28,9 @@ class KeyExchange {
 /// kAllGather: one all_gather. kAllToAll: each member passes on what it got, one all_to_all a step.
 /// kPull: one all_to_all, in which every member gets those keys alone that its queries see. With
 /// kAllGather the members must be all ranks along the mesh dims. Where the ranks share memory,
-/// kAllGather and kPull read the keys of others in place (Collectives::expose), all but those that
-/// a step sees in several pieces, which are put side by side first. The bits are the same.
+/// kAllGather, of up to 8 members, and kPull read the keys of others in place
+/// (Collectives::expose), all but those that a step sees in several pieces, which are put side by
+/// side first. The bits are the same.
 std::unique_ptr<KeyExchange> exchange_keys(planner::Rotate rotate, const SequencePlan& plan,
                                            Collectives& collectives, const Tensor& k,
                                            const Tensor& v);
