@@ -22,18 +22,31 @@ std::string StreamDecoder::add(TokenId token) {
   std::string_view sure = text;
   if (window_.size() - pending_from_ < kMostPending)
     while (sure.ends_with(kReplacement)) sure.remove_suffix(kReplacement.size());
-  if (!sure.starts_with(told_)) return "";
+  if (!sure.starts_with(told_)) {
+    // What was told for bytes that made no character is another text by now and stays as it is.
+    if (window_.size() - pending_from_ >= kMostPending) {
+      told_ = text;
+      pending_from_ = window_.size();
+    }
+    return "";
+  }
   std::string fresh(sure.substr(told_.size()));
   told_ = sure;
   if (sure.size() < text.size()) return fresh;
   // Here a character ends. Tokens that were told before the last such place are not needed, unless
   // without them the others would be the first ones of a text.
-  const std::vector<TokenId> recent(window_.begin() + static_cast<std::ptrdiff_t>(pending_from_),
-                                    window_.end());
+  std::vector<TokenId> recent(window_.begin() + static_cast<std::ptrdiff_t>(pending_from_),
+                              window_.end());
   std::string recent_text = tokenizer_->decode(recent, skip_special_);
   if (!recent_text.empty()) {
-    window_ = recent;
+    window_ = std::move(recent);
     told_ = std::move(recent_text);
+  } else {
+    // Tokens that are left out wherever they stand would make the window grow for nothing. One that
+    // is empty only as the first of a text shows when it comes twice.
+    recent.insert(recent.end(), window_.begin() + static_cast<std::ptrdiff_t>(pending_from_),
+                  window_.end());
+    if (tokenizer_->decode(recent, skip_special_).empty()) window_.resize(pending_from_);
   }
   pending_from_ = window_.size();
   return fresh;
