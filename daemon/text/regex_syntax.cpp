@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
+#include "daemon/base/utf8.h"
 #include "daemon/text/regex.h"
 #include "daemon/text/unicode.h"
+#include "daemon/text/utf8.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::text {
 namespace {
+
+constexpr std::size_t kMostShown = 80;
 
 using Ranges = std::vector<std::pair<char32_t, char32_t>>;
 
@@ -54,6 +59,8 @@ class Translator {
         brackets();
       } else if (take("(?")) {
         group();
+      } else if (take("{")) {
+        brace();
       } else if (rest_.starts_with("}+")) {
         refuse("}+");
       } else if (take("(*")) {
@@ -68,15 +75,45 @@ class Translator {
 
  private:
   [[noreturn]] void refuse(std::string_view part) const {
+    const std::string all = base::printable_text(all_, kMostShown, false);
+    const std::string shown = base::printable_text(part, kMostShown, false);
     throw Unimplemented(
-        fmt::format("the regular expression \"{}\" has \"{}\", which is not known", all_, part),
-        "NOT_OFFERED", {{"expression", std::string(all_)}, {"part", std::string(part)}});
+        fmt::format("the regular expression \"{}\" has \"{}\", which is not known", all, shown),
+        "NOT_OFFERED", {{"expression", all}, {"part", shown}});
+  }
+
+  /// The first characters of what is left.
+  std::string_view front(int characters) const {
+    std::size_t end = 0;
+    for (; characters > 0 && end < rest_.size(); --characters)
+      end += static_cast<std::size_t>(utf8_length(static_cast<unsigned char>(rest_[end])));
+    return rest_.substr(0, end);
   }
 
   bool take(std::string_view part) {
     if (!rest_.starts_with(part)) return false;
     rest_.remove_prefix(part.size());
     return true;
+  }
+
+  /// After "{". Quantifiers that Oniguruma and every PCRE2 read alike stay as they are, as does a
+  /// brace that all take for itself: {,3} and {1, 3} are text for PCRE2 before 10.43, and for
+  /// Oniguruma {3}? is {0,3} in steps of 3.
+  void brace() {
+    const auto behind_digits = [this](std::size_t from) {
+      return std::min(rest_.find_first_not_of("0123456789", from), rest_.size());
+    };
+    const std::size_t first = behind_digits(0);
+    const bool is_range = first < rest_.size() && rest_[first] == ',';
+    const std::size_t end = is_range ? behind_digits(first + 1) : first;
+    const bool is_quantifier = first > 0 && end < rest_.size() && rest_[end] == '}';
+    const std::string_view words =
+        rest_.substr(std::min(rest_.find_first_not_of(" \t"), rest_.size()));
+    const bool may_be_one =
+        !words.empty() && ((words[0] >= '0' && words[0] <= '9') || words[0] == ',');
+    if (is_quantifier ? !is_range && rest_.substr(end).starts_with("}?") : may_be_one)
+      refuse(fmt::format("{{{}", front(8)));
+    out_ += '{';
   }
 
   void group() {
@@ -86,7 +123,7 @@ class Translator {
         out_ += kind;
         return;
       }
-    refuse(fmt::format("(?{}", rest_.substr(0, 2)));
+    refuse(fmt::format("(?{}", front(2)));
   }
 
   /// After "[".
@@ -99,7 +136,7 @@ class Translator {
       if (take("\\")) {
         out_ += escape(true);
       } else if (rest_.front() == '[' || rest_.starts_with("&&")) {
-        refuse(rest_.substr(0, 2));
+        refuse(front(2));
       } else {
         out_ += rest_.front();
         rest_.remove_prefix(1);
@@ -112,6 +149,7 @@ class Translator {
   std::string escape(bool in_brackets) {
     if (rest_.empty()) refuse("\\ at the end");
     const char letter = rest_.front();
+    const std::string_view character = front(1);
     rest_.remove_prefix(1);
     if (auto ranges = character_class(letter)) {
       const std::string inside = written_out(*ranges);
@@ -145,7 +183,7 @@ class Translator {
       default:
         if (static_cast<unsigned char>(letter) < 0x80 && !is_word(letter)) return {'\\', letter};
     }
-    refuse(std::string{'\\', letter});
+    refuse(fmt::format("\\{}", character));
   }
 
   /// The characters of \s, \p{L} and the like.

@@ -101,8 +101,11 @@ TEST(TokenizerJson, RefusesDeepNesting) {
 TEST(RegularExpressions, AreRefusedWhereTheTwoSyntaxesDiffer) {
   for (const char* expression :
        {"\\h+", "\\bword", "[[:alpha:]]", "[a-z&&b]", "(?m:a)", "\\p{Han}", "\\p{Letter}", "\\1",
-        "\\R", "a{1,2}+", "(?<name>a)", "\\K", "[a", "\\"})
+        "\\R", "a{1,2}+", "a{,3}", "a{1, 3}", "a{ 1,3}", "a{3}?", "(?<name>a)", "\\K", "[a", "\\"})
     EXPECT_THROW(Regex{expression}, Unimplemented) << expression;
+  for (const char* expression :
+       {"a{3}", "a{1,}?", "a{1,3}?", "{", "a{}", "{a,1}", "\\{1, 3}", "[{,]"})
+    EXPECT_NO_THROW(Regex{expression}) << expression;
   for (const char* expression : {"(a", "*a", "a{2,1}"})
     EXPECT_THROW(Regex{expression}, InvalidArgument) << expression;
 }
