@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <vector>
 
 #include "daemon/base/files.h"
@@ -15,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMostDocumentBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kMostDocumentBytes = std::uint64_t{128} << 20;
 constexpr std::uint64_t kReadBytes = std::uint64_t{4} << 20;
 constexpr std::uint64_t kLookedAt = std::uint64_t{64} << 10;
 constexpr std::array kOthers = {".npy",         ".npz",     ".bin",   ".idx", ".pkl", ".pt",
@@ -83,8 +84,16 @@ std::vector<DocumentFile> find_document_files(const fs::path& path) {
   fs::recursive_directory_iterator entry(path, error);
   for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
     const bool is_hidden = entry->path().filename().string().starts_with('.');
-    if (is_hidden) entry.disable_recursion_pending();
-    if (!is_hidden && !entry->is_directory()) paths.push_back(entry->path());
+    if (is_hidden) {
+      entry.disable_recursion_pending();
+      continue;
+    }
+    // What cannot be looked at is taken for a file, which then cannot be opened by its name.
+    std::error_code unknown;
+    if (!entry->is_directory(unknown))
+      paths.push_back(entry->path());
+    else if (entry->is_symlink(unknown))
+      refuse(entry->path(), "is a symbolic link to a folder");
   }
   if (error) base::throw_input_error("cannot list", path, error.value());
   std::sort(paths.begin(), paths.end());

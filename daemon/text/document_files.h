@@ -22,12 +22,13 @@ struct DocumentFile {
 /// The files of `path`: itself, or all below the folder, in order of their paths, hidden ones left
 /// out. Throws NotFound or IoError, and InvalidArgument (NOT_TEXT) naming a file that holds no
 /// text: arrays (.npy, .bin, .parquet and the like), archives, and whatever has a zero byte near
-/// its beginning.
+/// its beginning. Symbolic links to files are followed; one to a folder below the folder is refused
+/// in the same way.
 std::vector<DocumentFile> find_document_files(const std::filesystem::path& path);
 
 /// Calls body(document) for the documents of a file, in order; empty ones are left out. `field` is
 /// that of JSON lines. Throws InvalidArgument naming file and line where a line has no such text,
-/// and (FILE_TOO_LARGE) for a document of more than 1 GiB.
+/// and (FILE_TOO_LARGE) for a document of more than 128 MiB.
 void for_each_document(const DocumentFile& file, const std::string& field,
                        const std::function<void(std::string document)>& body);
 
