@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "daemon/base/utf8.h"
 #include "daemon/text/split_scanners.h"
 #include "daemon/text/vocabulary.h"
 
@@ -14,12 +15,16 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::vector<std::string> lines_of(std::string_view text) {
+/// Refuses lines that are no UTF-8: replaced, they could become equal.
+std::vector<std::string> lines_of(std::string_view text, const char* name, const JsonPart& config) {
   std::vector<std::string> lines;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     lines.emplace_back(text.substr(0, end));
     if (lines.back().ends_with('\r')) lines.back().pop_back();
+    if (!base::is_utf8(lines.back()))
+      config.refuse(
+          fmt::format("{} beside it has a line that is no UTF-8: {}", name, lines.size()));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return lines;
@@ -43,6 +48,7 @@ Json decoded_added_tokens(const JsonPart& config) {
         !id.empty() && id.size() < 9 && id.find_first_not_of("0123456789") == std::string::npos;
     if (!is_number || !token.is_object())
       all.refuse(fmt::format("got \"{}\", expected a token's id and an object", id));
+    JsonPart(token, fmt::format("{}.{}", all.path(), id)).text("content");
     tokens.push_back(token);
     tokens.back()["id"] = std::stoll(id);
   }
@@ -94,7 +100,7 @@ Json json_of_bpe_files(const Json& vocab, std::string_view merges, const JsonPar
         fmt::format("the tokenizer_class \"{}\" with vocab.json is not known", name));
   if (!vocab.is_object()) config.refuse("vocab.json is no object of tokens and their ids");
   Json pairs = Json::array();
-  for (const std::string& line : lines_of(merges))
+  for (const std::string& line : lines_of(merges, "merges.txt", config))
     if (!line.empty() && !line.starts_with("#version")) pairs.push_back(line);
 
   const Json level = {{"type", "ByteLevel"},
@@ -123,7 +129,7 @@ Json json_of_word_piece_file(std::string_view text, const JsonPart& config) {
     config.not_offered(fmt::format("the tokenizer_class \"{}\" with vocab.txt is not known", name));
   Json vocab = Json::object();
   std::int64_t line = 0;
-  for (const std::string& token : lines_of(text)) vocab[token] = line++;
+  for (const std::string& token : lines_of(text, "vocab.txt", config)) vocab[token] = line++;
   const auto token_or = [&](const char* key, const char* otherwise) {
     return special_token(config, key).value_or(otherwise);
   };

@@ -84,21 +84,21 @@ FolderTokenizer open_tokenizer(const fs::path& folder) {
   if (reader.has("tokenizer.json")) {
     result.tokenizer = std::make_shared<PipelineTokenizer>(
         read_tokenizer(reader.json("tokenizer.json"), reader.path("tokenizer.json")));
-  } else if (reader.has("tokenizer.model")) {
+  } else if (reader.has("vocab.json") && reader.has("merges.txt")) {
+    const nlohmann::json vocab = reader.json("vocab.json");
+    result.tokenizer = std::make_shared<PipelineTokenizer>(read_tokenizer(
+        json_of_bpe_files(vocab, reader.text("merges.txt"), config), folder.string()));
+    if (eos.empty()) eos = "<|endoftext|>";
+  } else if (reader.has("vocab.txt")) {
+    result.tokenizer = std::make_shared<PipelineTokenizer>(
+        read_tokenizer(json_of_word_piece_file(reader.text("vocab.txt"), config), folder.string()));
+    if (eos.empty()) eos = special_token(config, "sep_token").value_or("[SEP]");
+  } else {
     // The sentencepiece library has a protobuf of its own inside that breaks every program with
     // another one.
     base::field_not_offered(reader.path("tokenizer.model"),
                             "a sentencepiece model is not known; transformers makes a "
                             "tokenizer.json of it");
-  } else if (reader.has("vocab.json")) {
-    const nlohmann::json vocab = reader.json("vocab.json");
-    result.tokenizer = std::make_shared<PipelineTokenizer>(read_tokenizer(
-        json_of_bpe_files(vocab, reader.text("merges.txt"), config), folder.string()));
-    if (eos.empty()) eos = "<|endoftext|>";
-  } else {
-    result.tokenizer = std::make_shared<PipelineTokenizer>(
-        read_tokenizer(json_of_word_piece_file(reader.text("vocab.txt"), config), folder.string()));
-    if (eos.empty()) eos = special_token(config, "sep_token").value_or("[SEP]");
   }
   if (!eos.empty()) result.eos = result.tokenizer->find(eos);
   result.identity = reader.digest();
