@@ -59,6 +59,9 @@ bool TokenFinder::find(std::string_view text, std::size_t from, Match& match) co
 void TokenFinder::split(std::string_view text, const std::function<void(const AddedToken&)>& token,
                         const std::function<void(std::string_view)>& rest) const {
   std::size_t done = 0;
+  // Where the white space behind the last token with rstrip ends: a token inside of it has the same
+  // end, and to look for it again would take quadratic time.
+  std::size_t white_end = 0;
   Match match{};
   for (std::size_t from = 0; find(text, from, match); from = match.end) {
     std::size_t begin = match.begin, end = match.end;
@@ -72,9 +75,12 @@ void TokenFinder::split(std::string_view text, const std::function<void(const Ad
         pop_char(before);
         begin = before.size();
       }
-    if (found.rstrip)
+    if (found.rstrip) {
+      end = std::max(end, white_end);
       while (class_after(text.substr(end)) & kSpace)
         end += static_cast<std::size_t>(utf8_length(static_cast<unsigned char>(text[end])));
+      white_end = end;
+    }
     if (done < begin) rest(text.substr(done, begin - done));
     token(found);
     // A token of white space behind one with rstrip may begin before the end of that.

@@ -4,10 +4,16 @@
 #include <algorithm>
 #include <cstring>
 
+#include "daemon/base/utf8.h"
 #include "daemon/text/utf8.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::text {
+namespace {
+
+std::string shown(const std::string& token) { return base::printable_text(token, 80, false); }
+
+}  // namespace
 
 WordCache::Entry& WordCache::place_of(std::string_view word) {
   std::uint64_t parts[kLongest / 8] = {};
@@ -25,15 +31,19 @@ Bpe::Bpe(Vocabulary vocabulary, const std::vector<std::pair<std::string, std::st
   if (!options.unknown.empty()) unknown_ = vocabulary_.find(options.unknown);
   const auto id_of = [&](const std::string& token) {
     const auto id = vocabulary_.find(token);
-    check(id.has_value(), "a merge has \"{}\", which is not in the vocabulary", token);
+    // A file has many merges: the text of an error is made for one that is wrong alone.
+    if (!id)
+      throw InvalidArgument(
+          fmt::format("a merge has \"{}\", which is not in the vocabulary", shown(token)));
     return *id;
   };
   merges_.reserve(merges.size());
   std::uint32_t rank = 0;
   for (const auto& [first, second] : merges) {
-    check(second.size() >= options.continuing_prefix.size(),
-          "merge {} joins \"{}\" with \"{}\", which is shorter than the prefix \"{}\"", rank, first,
-          second, options.continuing_prefix);
+    if (second.size() < options.continuing_prefix.size())
+      throw InvalidArgument(
+          fmt::format("merge {} joins \"{}\" with \"{}\", which is shorter than the prefix \"{}\"",
+                      rank, shown(first), shown(second), shown(options.continuing_prefix)));
     const auto joined = id_of(first + second.substr(options.continuing_prefix.size()));
     merges_.add(id_of(first), id_of(second), {rank++, joined});
   }

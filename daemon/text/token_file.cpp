@@ -8,6 +8,7 @@
 #include <atomic>
 #include <exception>
 #include <limits>
+#include <span>
 #include <thread>
 
 #include "daemon/base/files.h"
@@ -134,7 +135,8 @@ TokenizeSummary write_token_file(const std::vector<DocumentFile>& files, const T
     for_each_document(file, options.field, [&](std::string document) {
       ++summary.documents;
       summary.bytes += document.size();
-      held += document.size();
+      // Documents of a few bytes take more memory than their text.
+      held += document.size() + sizeof(document) + sizeof(std::vector<TokenId>);
       batch.push_back(std::move(document));
       if (held >= kBatchBytes) flush();
     });

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "daemon/base/utf8.h"
 #include "daemon/text/json_part.h"
 #include "daemon/text/pipeline_tokenizer.h"
 
 namespace meshloom::text {
 namespace {
 
+constexpr std::size_t kMostShown = 80;
 constexpr std::int64_t kMostCharacters = std::int64_t{1} << 40;
 
 /// "a b" or ["a", "b"].
@@ -19,7 +21,8 @@ std::pair<std::string, std::string> read_merge(const JsonPart& part) {
   const std::string text = part.text();
   const std::size_t blank = text.find(' ');
   if (blank == std::string::npos || text.find(' ', blank + 1) != std::string::npos)
-    part.refuse(fmt::format("got \"{}\", expected two tokens with a blank between them", text));
+    part.refuse(fmt::format("got \"{}\", expected two tokens with a blank between them",
+                            base::printable_text(text, kMostShown, false)));
   return {text.substr(0, blank), text.substr(blank + 1)};
 }
 
