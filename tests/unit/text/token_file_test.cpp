@@ -67,6 +67,21 @@ TEST(DocumentFiles, OfOtherKindsAreRefusedByName) {
   EXPECT_EQ(documents_of(other, "body"), std::vector<std::string>{"x"});
 }
 
+TEST(DocumentFiles, BehindLinksAreFilesAndNoFolders) {
+  const test::TempFolder folder;
+  folder.write("other/x.txt", "linked");
+  folder.write("text/a.txt", "first");
+  fs::create_symlink(folder / "other/x.txt", folder / "text/b.txt");
+  EXPECT_EQ(documents_of(folder / "text"), (std::vector<std::string>{"first", "linked"}));
+  fs::create_directory_symlink(folder / "other", folder / "text/.hidden");
+  EXPECT_EQ(documents_of(folder / "text").size(), 2u);
+  fs::create_directory_symlink(folder / "other", folder / "text/c");
+  EXPECT_EQ(reason_of([&] { find_document_files(folder / "text"); }), "NOT_TEXT");
+  fs::remove(folder / "text/c");
+  fs::create_symlink(folder / "nothing", folder / "text/c");
+  EXPECT_EQ(reason_of([&] { find_document_files(folder / "text"); }), "NOT_FOUND");
+}
+
 TEST(TokenFile, HasTheTokensOfAllDocumentsInOrderWhateverTheThreads) {
   const test::TempFolder folder;
   std::string lines;

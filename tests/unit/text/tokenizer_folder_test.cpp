@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/input_file.h"
+#include "daemon/text/bpe.h"
 #include "daemon/text/stream_decoder.h"
 #include "kernels/base/error.h"
 #include "tests/support/temp_folder.h"
@@ -112,6 +113,22 @@ TEST(TokenizerFolder, RefusesSentencePieceModelsByName) {
   write(folder.path() / "tokenizer.model", "any");
   EXPECT_TRUE(has_tokenizer(folder.path()));
   EXPECT_THROW(open_tokenizer(folder.path()), Unimplemented);
+  write(folder.path() / "vocab.json", "{}");
+  EXPECT_THROW(open_tokenizer(folder.path()), Unimplemented);
+  // Beside a vocabulary that is known it does not count.
+  write(folder.path() / "vocab.txt", "[UNK]\n[CLS]\n[SEP]\na\n");
+  EXPECT_EQ(open_tokenizer(folder.path()).tokenizer->encode("a", false), std::vector<TokenId>{3});
+}
+
+TEST(TokenizerFolder, RefusesWhatIsNoText) {
+  const test::TempFolder folder;
+  write(folder.path() / "vocab.txt", "[UNK]\n[CLS]\n[SEP]\na\n");
+  write(folder.path() / "tokenizer_config.json",
+        R"({"added_tokens_decoder": {"3": {"content": 5}}})");
+  EXPECT_THROW(open_tokenizer(folder.path()), InvalidArgument);
+  fs::remove(folder.path() / "tokenizer_config.json");
+  write(folder.path() / "vocab.txt", "[UNK]\n[CLS]\n[SEP]\na\xFF\n");
+  EXPECT_THROW(open_tokenizer(folder.path()), InvalidArgument);
 }
 
 TEST(TokenizerFolder, NamesWhatIsMissing) {
@@ -144,6 +161,37 @@ TEST(StreamDecoder, GivesWholeCharactersThatAddUpToTheText) {
       EXPECT_EQ(text, one.at("text").get<std::string>()) << name;
     }
   }
+}
+
+TEST(StreamDecoder, GoesOnBehindBytesThatAreNoText) {
+  const test::TempFolder folder;
+  write(folder.path() / "tokenizer.json", golden("gpt2").at("tokenizer").dump());
+  const auto tokenizer = open_tokenizer(folder.path()).tokenizer;
+  const auto token_of = [&](const char* byte) {
+    return tokenizer->find(to_byte_level(byte)).value();
+  };
+  StreamDecoder decoder(tokenizer, true);
+  // So many that they are told as U+FFFD; with the next two the last of them is a character.
+  for (int i = 0; i < 64; ++i) decoder.add(token_of("\xE2"));
+  decoder.add(token_of("\x82"));
+  decoder.add(token_of("\xAC"));
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += decoder.add(token_of("a"));
+  text += decoder.finish();
+  EXPECT_GE(text.size(), 100u);
+  EXPECT_EQ(text, std::string(text.size(), 'a'));
+}
+
+TEST(StreamDecoder, LeavesOutSpecialTokensAmongOthers) {
+  const test::TempFolder folder;
+  write(folder.path() / "tokenizer.json", golden("gpt2").at("tokenizer").dump());
+  const auto tokenizer = open_tokenizer(folder.path()).tokenizer;
+  StreamDecoder decoder(tokenizer, true);
+  std::string text;
+  for (int i = 0; i < 100; ++i)
+    for (const char* token : {"<|endoftext|>", "a", "<|endoftext|>"})
+      text += decoder.add(tokenizer->find(token).value());
+  EXPECT_EQ(text + decoder.finish(), std::string(100, 'a'));
 }
 
 }  // namespace
