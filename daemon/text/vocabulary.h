@@ -25,7 +25,8 @@ class Vocabulary {
   /// {token: id, ...}.
   explicit Vocabulary(const JsonPart& part);
 
-  /// Replaces what had the id or the text.
+  /// From then on find() gives this id for the text and token() this text for the id. Another text
+  /// that had the id still finds it, another id that had the text still gives it.
   void add(std::string_view token, TokenId id);
 
   std::optional<TokenId> find(std::string_view token) const {
