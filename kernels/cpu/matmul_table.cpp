@@ -29,7 +29,8 @@ MatmulProvider choose_bfloat16(CpuClass cpu_class, const Gemm& gemm) {
   if (cpu_class < CpuClass::kAvx512Bf16) return MatmulProvider::kOneDnnSgemm;
   if (few_rows(gemm)) return MatmulProvider::kFewRows;
   if (gemm.alpha != 1.0f) return MatmulProvider::kOneDnnSgemm;
-  // The primitives reach 0.1 of what tile registers do, and other bits for other rows beside.
+  // The primitives reach 0.1 of what tile registers do, and a row's bits depend on the rows
+  // beside it.
   if (cpu_class == CpuClass::kAmx) return MatmulProvider::kPacked;
   // Weight gradients, of which the primitives reach 0.5 to 0.75 of the dot products' rate, and sums
   // over many rows of b (0.8).

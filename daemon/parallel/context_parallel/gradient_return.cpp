@@ -2,6 +2,7 @@
 #include "daemon/parallel/context_parallel/gradient_return.h"
 
 #include <functional>
+#include <utility>
 
 #include "daemon/parallel/context_parallel/exchange_part.h"
 #include "daemon/tensor/execution_context.h"
