@@ -97,8 +97,8 @@ class Translator {
   }
 
   /// After "{". Quantifiers that Oniguruma and every PCRE2 read alike stay as they are, as does a
-  /// brace that all take for itself: {,3} and {1, 3} are text for PCRE2 before 10.43, and for
-  /// Oniguruma {3}? is {0,3} in steps of 3.
+  /// brace that all take for itself: {,3} and {1, 3} are text for PCRE2 before 10.43, and a{3}?
+  /// is (?:a{3})? for Oniguruma.
   void brace() {
     const auto behind_digits = [this](std::size_t from) {
       return std::min(rest_.find_first_not_of("0123456789", from), rest_.size());

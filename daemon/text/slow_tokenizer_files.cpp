@@ -48,6 +48,7 @@ Json decoded_added_tokens(const JsonPart& config) {
         !id.empty() && id.size() < 9 && id.find_first_not_of("0123456789") == std::string::npos;
     if (!is_number || !token.is_object())
       all.refuse(fmt::format("got \"{}\", expected a token's id and an object", id));
+    // Json::value() throws an error of its own for a content that is no text.
     JsonPart(token, fmt::format("{}.{}", all.path(), id)).text("content");
     tokens.push_back(token);
     tokens.back()["id"] = std::stoll(id);

@@ -17,7 +17,7 @@ namespace meshloom::text {
 nlohmann::json json_of_bpe_files(const nlohmann::json& vocab, std::string_view merges,
                                  const JsonPart& config);
 
-/// vocab.txt, a token a line.
+/// vocab.txt, a token a line. Both throw InvalidArgument for a line that is no UTF-8.
 nlohmann::json json_of_word_piece_file(std::string_view vocab, const JsonPart& config);
 
 /// A special token in a tokenizer_config.json: text, or an object with its content; nothing if it
