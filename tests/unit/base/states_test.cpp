@@ -50,7 +50,7 @@ TEST(States, AnIllegalMoveIsAnErrorAndChangesNothing) {
   EXPECT_EQ(job.state(), v1::JOB_STATE_SUCCEEDED);
   v1::Operation operation;
   operation.set_state(v1::OPERATION_STATE_RUNNING);
-  EXPECT_THROW(move_to(operation, v1::OPERATION_STATE_CANCELLED), InternalError);
+  EXPECT_THROW(move_to(operation, v1::OPERATION_STATE_WAITING), InternalError);
   move_to(operation, v1::OPERATION_STATE_FAILED);
   EXPECT_EQ(operation.state(), v1::OPERATION_STATE_FAILED);
 }
