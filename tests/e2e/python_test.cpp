@@ -124,7 +124,8 @@ TEST_F(PythonE2e, APolicyGradientRaisesTheReward) {
   ASSERT_EQ(rewards.size(), 100u) << result.output;
   EXPECT_LT(rewards.front(), 0.1) << result.output;
   EXPECT_GT(rewards.back(), 0.85) << result.output;
-  EXPECT_THAT(result.output, HasSubstr("it writes: 'abab"));
+  // Whether its first byte is one of them, too, hangs on the last bits of the losses.
+  EXPECT_THAT(result.output, HasSubstr("ababababab"));
   shut_down();
 }
 
