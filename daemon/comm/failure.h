@@ -31,6 +31,14 @@ class PeerFailed : public Aborted {
   Failure failure_;
 };
 
+/// Thrown by what a group had in flight, and by further calls, once one of its collectives ended at
+/// its deadline, by an abort or by a dead rank. The failure is not this call's: ranks that met it
+/// first throw its own error, so whoever sees this one is as out of step as they are.
+class GroupBroken : public FailedPrecondition {
+ public:
+  explicit GroupBroken(const std::string& what) : FailedPrecondition(what, "GROUP_POISONED") {}
+};
+
 /// One per rank and world, for all groups of the rank; used by its training thread.
 ///
 /// A failure goes like this. The rank that fails calls raise() and recover(). The others' waits

@@ -15,7 +15,7 @@ namespace meshloom::train {
 /// had not, the error is thrown as it is and all go on with the next verb. Else the text names the
 /// rank and metadata has "failed_rank": what the verb changed is then undefined, and groups that
 /// came from split() have ended unless all ranks were in step. Errors of collectives themselves
-/// (kComm, kDeadlineExceeded, kAborted) pass as they are.
+/// (kComm, kDeadlineExceeded, kAborted, comm::GroupBroken) pass as they are.
 void run_in_step(comm::ProcessGroup& world, const std::function<void()>& verb);
 
 /// For a rank that is in no verb while another one recovers. Throws as run_in_step does.

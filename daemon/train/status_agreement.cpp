@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/as_error.h"
+#include "daemon/comm/failure.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
@@ -67,6 +68,8 @@ template <typename Mark>
 bool ends_the_group(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
+  } catch (const comm::GroupBroken&) {
+    return true;
   } catch (const Error& e) {
     return e.kind() == ErrorKind::kComm || e.kind() == ErrorKind::kDeadlineExceeded ||
            e.kind() == ErrorKind::kAborted;

@@ -13,7 +13,7 @@ namespace meshloom::train {
 /// Every rank of `group` calls it, with the exception its own work ended with, or null. Returns
 /// if all are null; else throws the lowest failing rank's error on every rank, with its kind,
 /// reason, message and metadata (and "rank"). An error of a collective (kComm, kDeadlineExceeded,
-/// kAborted) is rethrown at once: the group is poisoned then.
+/// kAborted, comm::GroupBroken) is rethrown at once: the group is poisoned then.
 void agree(comm::ProcessGroup& group, const std::exception_ptr& mine);
 
 /// Runs `body` and agrees on how it ended. `body` does no collectives.

@@ -106,9 +106,7 @@ void GroupState::check_usable(const char* name) {
     throw peer_failed(fmt::format("{} in group '{}'", name, options_.name));
   }
   if (!poison_.empty())
-    throw FailedPrecondition(
-        fmt::format("{} in group '{}': the group failed before: {}", name, options_.name, poison_),
-        "GROUP_POISONED");
+    std::rethrow_exception(poisoned(fmt::format("{} in group '{}'", name, options_.name)));
 }
 
 WorkPtr GroupState::issue(Call call) {
@@ -250,12 +248,8 @@ void GroupState::check_deadline(InFlight& one, Clock::time_point now) {
 void GroupState::fail(const InFlight& one, const std::exception_ptr& error,
                       const std::string& why) {
   if (poison_.empty()) poison_ = why;
-  end_all([&](const InFlight& other) {
-    if (&other == &one) return error;
-    return std::make_exception_ptr(
-        FailedPrecondition(fmt::format("{}: the group failed before: {}", describe(other), poison_),
-                           "GROUP_POISONED"));
-  });
+  end_all(
+      [&](const InFlight& other) { return &other == &one ? error : poisoned(describe(other)); });
 }
 
 void GroupState::fail_as_recorded(const InFlight& one, const Error& error) {
@@ -263,6 +257,7 @@ void GroupState::fail_as_recorded(const InFlight& one, const Error& error) {
   std::string why = error.what();
   const bool to_record = error.kind() == ErrorKind::kDeadlineExceeded ||
                          error.kind() == ErrorKind::kComm || error.reason() == kAbortedReason;
+  broken_ = broken_ || to_record;
   if (to_record && !error.metadata().contains("recorded_by")) {
     const AbortRecord record = groups_->abort(record_of(one, error));
     shown = error_of(one, record, &error);
@@ -397,12 +392,19 @@ void GroupState::start_over(std::uint64_t sequence, const std::string& cause) {
   collectives_ = 0;
   unmatched_ = 0;
   poison_.clear();
+  broken_ = false;
 }
 
 PeerFailed GroupState::peer_failed(const std::string& what) const {
   const Failure& failure = *groups_->noticed();
   return {fmt::format("{}: given up, since rank {} failed: {}", what, failure.rank, failure.text),
           failure};
+}
+
+std::exception_ptr GroupState::poisoned(const std::string& call) const {
+  const std::string text = fmt::format("{}: the group failed before: {}", call, poison_);
+  if (broken_ && !ended_) return std::make_exception_ptr(GroupBroken(text));
+  return std::make_exception_ptr(FailedPrecondition(text, "GROUP_POISONED"));
 }
 
 std::string GroupState::describe(const InFlight& one) const {

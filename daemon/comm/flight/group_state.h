@@ -87,6 +87,8 @@ class GroupState final : public RecoverableGroup {
   void end_all(const std::function<std::exception_ptr(const InFlight&)>& error_of);
 
   PeerFailed peer_failed(const std::string& what) const;
+  /// Why `call`, whose group is poisoned, ends.
+  std::exception_ptr poisoned(const std::string& call) const;
   /// "all_reduce #12 of group 'dp' on rank 1 of 4".
   std::string describe(const InFlight& one) const;
   /// "2", or "2 (world rank 6)".
@@ -108,8 +110,9 @@ class GroupState final : public RecoverableGroup {
   const std::string* name_in_pulse_ = nullptr;
   std::array<CommCounter, kCollectiveKinds> counters_{};  ///< by kind
   std::list<std::shared_ptr<InFlight>> in_flight_;
-  std::string poison_;  ///< why the group is of no more use; empty: it is
-  bool ended_ = false;  ///< by a recovery, for good
+  std::string poison_;   ///< why the group is of no more use; empty: it is
+  bool broken_ = false;  ///< poisoned by a failure that fail_as_recorded() records
+  bool ended_ = false;   ///< by a recovery, for good
 };
 
 }  // namespace meshloom::comm

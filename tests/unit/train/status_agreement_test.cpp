@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <new>
 
+#include "daemon/comm/failure.h"
 #include "kernels/base/error.h"
 #include "tests/support/thread_ranks.h"
 
@@ -60,6 +61,12 @@ TEST(StatusAgreement, EveryKindOfErrorComesBackAsItself) {
   expect_round_trip<std::filesystem::filesystem_error, FailedPrecondition>(
       std::filesystem::filesystem_error("a", std::make_error_code(std::errc::permission_denied)));
   expect_round_trip<std::out_of_range, InternalError>(std::out_of_range("a"));
+}
+
+TEST(StatusAgreement, WhatFollowsABrokenCollectiveEndsTheGroupAsTheBreakDoes) {
+  EXPECT_TRUE(ends_the_group(std::make_exception_ptr(DeadlineExceeded("a"))));
+  EXPECT_TRUE(ends_the_group(std::make_exception_ptr(comm::GroupBroken("a"))));
+  EXPECT_FALSE(ends_the_group(std::make_exception_ptr(FailedPrecondition("a", "GROUP_POISONED"))));
 }
 
 }  // namespace

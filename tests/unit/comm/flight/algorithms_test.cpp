@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "daemon/comm/collectives/ordered_reduce.h"
+#include "daemon/comm/failure.h"
 #include "daemon/comm/flight/collective_group.h"
 #include "daemon/comm/group_checks.h"
 #include "daemon/comm/mesh/shared_memory_world.h"
@@ -231,7 +232,7 @@ TEST(Algorithms, AWaitEndsAtItsDeadlineAndPoisonsTheGroup) {
       EXPECT_EQ(error.metadata().at("missing"), "rank 1") << error.what();
       EXPECT_EQ(error.metadata().at("collective"), "all_reduce");
     }
-    EXPECT_THROW(group.barrier(), FailedPrecondition);
+    EXPECT_THROW(group.barrier(), GroupBroken);
   });
 }
 
