@@ -13,13 +13,8 @@ namespace {
 ExitCode list(Client& client, bool json, const std::string& job) {
   v1::ListCheckpointsRequest request;
   request.set_job(job);
-  v1::ListCheckpointsResponse all;
-  do {
-    auto page =
-        client.call(client.checkpoints(), &v1::CheckpointService::Stub::ListCheckpoints, request);
-    request.set_page_token(page.next_page_token());
-    for (auto& item : *page.mutable_checkpoints()) *all.add_checkpoints() = std::move(item);
-  } while (!request.page_token().empty());
+  const auto all =
+      client.list(client.checkpoints(), &v1::CheckpointService::Stub::ListCheckpoints, request);
   if (json) {
     print_json(all);
     return kOk;

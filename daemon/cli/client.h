@@ -64,6 +64,21 @@ class Client {
     }
   }
 
+  /// call() for all pages of a list, as one answer.
+  template <typename Stub, typename Request, typename Response>
+  Response list(Stub& stub,
+                grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                Request request = {}) {
+    Response all;
+    do {
+      const Response page = call(stub, method, request);
+      request.set_page_token(page.next_page_token());
+      all.MergeFrom(page);
+    } while (!request.page_token().empty());
+    all.clear_next_page_token();
+    return all;
+  }
+
   /// Says who calls. call() does it by itself; calls that stream need it.
   void introduce(grpc::ClientContext& context) const {
     if (!name_.empty()) context.AddMetadata("meshloom-client", name_);

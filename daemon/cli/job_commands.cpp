@@ -124,12 +124,7 @@ ExitCode resume(Client& client, bool json, const ResumeOptions& options) {
 ExitCode list(Client& client, bool json, const std::vector<std::string>& labels) {
   v1::ListJobsRequest request;
   for (const std::string& label : labels) add_label(label, request.mutable_labels());
-  v1::ListJobsResponse all;
-  do {
-    auto page = client.call(client.jobs(), &v1::JobService::Stub::ListJobs, request);
-    request.set_page_token(page.next_page_token());
-    for (auto& job : *page.mutable_jobs()) *all.add_jobs() = std::move(job);
-  } while (!request.page_token().empty());
+  const auto all = client.list(client.jobs(), &v1::JobService::Stub::ListJobs, request);
   if (json) {
     print_json(all);
     return kOk;

@@ -134,13 +134,7 @@ ExitCode make_model(Client& client, bool json, const CreateOptions& options) {
 }
 
 ExitCode list(Client& client, bool json) {
-  v1::ListModelsRequest request;
-  v1::ListModelsResponse all;
-  do {
-    auto page = client.call(client.models(), &v1::ModelService::Stub::ListModels, request);
-    request.set_page_token(page.next_page_token());
-    for (auto& item : *page.mutable_models()) *all.add_models() = std::move(item);
-  } while (!request.page_token().empty());
+  const auto all = client.list(client.models(), &v1::ModelService::Stub::ListModels);
   if (json) {
     print_json(all);
     return kOk;

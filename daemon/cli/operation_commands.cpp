@@ -18,13 +18,8 @@ struct CancelOptions {
 ExitCode list(Client& client, bool json, const std::string& run) {
   v1::ListOperationsRequest request;
   request.set_run(run);
-  v1::ListOperationsResponse all;
-  do {
-    auto page =
-        client.call(client.operations(), &v1::OperationService::Stub::ListOperations, request);
-    request.set_page_token(page.next_page_token());
-    for (auto& operation : *page.mutable_operations()) *all.add_operations() = std::move(operation);
-  } while (!request.page_token().empty());
+  const auto all =
+      client.list(client.operations(), &v1::OperationService::Stub::ListOperations, request);
   if (json) {
     print_json(all);
     return kOk;

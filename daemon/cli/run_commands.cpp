@@ -68,13 +68,7 @@ ExitCode create(Client& client, bool json, const CreateOptions& options) {
 }
 
 ExitCode list(Client& client, bool json) {
-  v1::ListRunsRequest request;
-  v1::ListRunsResponse all;
-  do {
-    auto page = client.call(client.runs(), &v1::RunService::Stub::ListRuns, request);
-    request.set_page_token(page.next_page_token());
-    for (auto& run : *page.mutable_runs()) *all.add_runs() = std::move(run);
-  } while (!request.page_token().empty());
+  const auto all = client.list(client.runs(), &v1::RunService::Stub::ListRuns);
   if (json) {
     print_json(all);
     return kOk;

@@ -50,13 +50,7 @@ ExitCode create(Client& client, bool json, const CreateOptions& options) {
 }
 
 ExitCode list(Client& client, bool json) {
-  v1::ListPlansRequest request;
-  v1::ListPlansResponse all;
-  do {
-    auto page = client.call(client.plans(), &v1::PlanService::Stub::ListPlans, request);
-    request.set_page_token(page.next_page_token());
-    for (auto& plan : *page.mutable_plans()) *all.add_plans() = std::move(plan);
-  } while (!request.page_token().empty());
+  const auto all = client.list(client.plans(), &v1::PlanService::Stub::ListPlans);
   if (json) {
     print_json(all);
     return kOk;

@@ -34,15 +34,10 @@ bool has_ranks(v1::JobState state) {
 }
 
 v1::Job running_job(Client& client) {
-  v1::ListJobsRequest request;
-  v1::ListJobsResponse page;
+  const auto all = client.list(client.jobs(), &v1::JobService::Stub::ListJobs);
   v1::Job running;
-  do {
-    page = client.call(client.jobs(), &v1::JobService::Stub::ListJobs, request);
-    for (const auto& job : page.jobs())
-      if (has_ranks(job.state())) running = job;
-    request.set_page_token(page.next_page_token());
-  } while (!request.page_token().empty());
+  for (const auto& job : all.jobs())
+    if (has_ranks(job.state())) running = job;
   return running;
 }
 

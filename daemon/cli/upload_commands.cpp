@@ -24,13 +24,7 @@ ExitCode send_files(Client& client, bool json, const std::vector<std::string>& f
 }
 
 ExitCode list(Client& client, bool json) {
-  v1::ListUploadsRequest request;
-  v1::ListUploadsResponse all;
-  do {
-    auto page = client.call(client.uploads(), &v1::UploadService::Stub::ListUploads, request);
-    request.set_page_token(page.next_page_token());
-    for (auto& item : *page.mutable_uploads()) *all.add_uploads() = std::move(item);
-  } while (!request.page_token().empty());
+  const auto all = client.list(client.uploads(), &v1::UploadService::Stub::ListUploads);
   if (json) {
     print_json(all);
     return kOk;
