@@ -15,7 +15,7 @@ std::size_t character_length(std::string_view bytes) {
   const auto length = static_cast<std::size_t>(more + 1);
   if (more < 0 || length > bytes.size()) return 0;
   for (std::size_t i = 1; i < length; ++i)
-    if ((at(i) & 0xC0) != 0x80) return 0;
+    if (!utf8_continues(bytes[i])) return 0;
   return more > 0 && !utf8_second_byte_fits(at(0), at(1)) ? 0 : length;
 }
 

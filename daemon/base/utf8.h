@@ -13,6 +13,11 @@ int utf8_continuation_bytes(unsigned char first);
 /// Overlong forms, surrogates and code points above U+10FFFF show in the second byte.
 bool utf8_second_byte_fits(unsigned char first, unsigned char second);
 
+/// Whether a byte goes on with a character that bytes before it have begun.
+constexpr bool utf8_continues(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
+}
+
 /// Whether all of it is UTF-8.
 bool is_utf8(std::string_view bytes);
 

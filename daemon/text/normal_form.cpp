@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "daemon/base/utf8.h"
 #include "daemon/text/unicode_data.h"
 #include "daemon/text/utf8.h"
 
@@ -130,7 +131,7 @@ std::string normal_form(std::string_view text, bool do_compose) {
     const char* plain = std::find_if_not(at, end, is_plain);
     if (plain < end && plain > at) {
       do --plain;
-      while (plain > at && (static_cast<unsigned char>(*plain) & 0xC0) == 0x80);
+      while (plain > at && base::utf8_continues(*plain));
     }
     out.append(at, plain);
     at = plain;

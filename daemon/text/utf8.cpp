@@ -16,8 +16,9 @@ std::size_t first_part(std::string_view bytes, bool& whole) {
   if (more <= 0) return 1;
   std::size_t length = 1;
   while (length <= static_cast<std::size_t>(more) && length < bytes.size()) {
+    if (!base::utf8_continues(bytes[length])) break;
     const auto byte = static_cast<unsigned char>(bytes[length]);
-    if ((byte & 0xC0) != 0x80 || (length == 1 && !base::utf8_second_byte_fits(first, byte))) break;
+    if (length == 1 && !base::utf8_second_byte_fits(first, byte)) break;
     ++length;
   }
   whole = length == static_cast<std::size_t>(more) + 1;
@@ -28,7 +29,7 @@ std::size_t first_part(std::string_view bytes, bool& whole) {
 
 char32_t pop_char(std::string_view& text) {
   std::size_t at = text.size() - 1;
-  while ((static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+  while (base::utf8_continues(text[at])) --at;
   const char* from = text.data() + at;
   text.remove_suffix(text.size() - at);
   return next_char(from);

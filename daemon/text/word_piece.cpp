@@ -3,14 +3,10 @@
 
 #include <algorithm>
 
+#include "daemon/base/utf8.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::text {
-namespace {
-
-bool continues_a_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
-
-}  // namespace
 
 WordPiece::WordPiece(Vocabulary vocabulary, const WordPieceOptions& options)
     : vocabulary_(std::move(vocabulary)), options_(options) {
@@ -21,7 +17,7 @@ WordPiece::WordPiece(Vocabulary vocabulary, const WordPieceOptions& options)
 
 void WordPiece::encode(std::string_view word, std::vector<TokenId>& out) const {
   const auto characters = static_cast<std::int64_t>(word.size()) -
-                          std::count_if(word.begin(), word.end(), continues_a_character);
+                          std::count_if(word.begin(), word.end(), base::utf8_continues);
   const std::size_t before = out.size();
   bool is_known = characters <= options_.longest_word;
   std::string token;
@@ -32,7 +28,7 @@ void WordPiece::encode(std::string_view word, std::vector<TokenId>& out) const {
     std::optional<TokenId> id;
     while (token.size() > prefix) {
       const std::size_t end = begin + token.size() - prefix;
-      const bool is_whole = end == word.size() || !continues_a_character(word[end]);
+      const bool is_whole = end == word.size() || !base::utf8_continues(word[end]);
       if (is_whole && (id = vocabulary_.find(token))) break;
       token.pop_back();
     }

@@ -14,7 +14,7 @@ std::string ByteText::append(unsigned char byte) {
   std::string out;
   if (missing_ > 0) {
     const bool continues =
-        (byte & 0xC0) == 0x80 &&
+        base::utf8_continues(static_cast<char>(byte)) &&
         (pending_.size() > 1 ||
          base::utf8_second_byte_fits(static_cast<unsigned char>(pending_[0]), byte));
     if (continues) {
