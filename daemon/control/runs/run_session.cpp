@@ -43,16 +43,20 @@ std::string RunSession::operation_name(std::int64_t epoch, const std::string& ke
   return fmt::format("operations/{}/{}/{}", id_, epoch, key);
 }
 
+std::int64_t RunSession::lease_left_ms() const {
+  if (has_ended()) return 0;
+  const auto left = lease_of(run_.spec()) - (Clock::now() - renewed_);
+  return std::max<std::int64_t>(
+      0, std::chrono::duration_cast<std::chrono::milliseconds>(left).count());
+}
+
 v1::Run RunSession::view() const {
   v1::Run seen;
   {
     const std::lock_guard lock(mutex_);
     seen = run_;
     seen.set_next_seq(sequence_.next_new());
-    const auto left = lease_of(run_.spec()) - (Clock::now() - renewed_);
-    if (!has_ended())
-      seen.set_lease_left_ms(std::max<std::int64_t>(
-          0, std::chrono::duration_cast<std::chrono::milliseconds>(left).count()));
+    seen.set_lease_left_ms(lease_left_ms());
   }
   for (v1::SavedState& state : *seen.mutable_saved())
     if (state.ttl_seconds() > 0)
@@ -89,11 +93,11 @@ void RunSession::renew_lease() {
 
 v1::HeartbeatResponse RunSession::heartbeat() {
   renew_lease();
-  const v1::Run seen = view();
   v1::HeartbeatResponse response;
-  response.set_state(seen.state());
-  response.set_epoch(seen.epoch());
-  response.set_lease_left_ms(seen.lease_left_ms());
+  const std::lock_guard lock(mutex_);
+  response.set_state(run_.state());
+  response.set_epoch(run_.epoch());
+  response.set_lease_left_ms(lease_left_ms());
   return response;
 }
 

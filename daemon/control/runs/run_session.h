@@ -117,6 +117,7 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
 
   std::string operation_name(std::int64_t epoch, const std::string& key) const;
   bool has_ended() const { return control::has_ended(run_); }
+  std::int64_t lease_left_ms() const;
   void check_open(std::int64_t epoch) const;
   void check_ready() const;  ///< it has the ranks
   [[noreturn]] void refuse_used(std::int64_t seq, const std::string& digest) const;

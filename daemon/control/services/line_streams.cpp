@@ -75,7 +75,7 @@ void LogStream::begin() {
 bool LogStream::produce() {
   if (!lines_) begin();
   // What is told of a job is in its log already.
-  const bool last = !request_.follow() || base::is_final(store_.get(id_).state());
+  const bool last = !request_.follow() || base::is_final(store_.state(id_));
   auto lines = lines_->read();
   for (LineReader::Line& line : lines) {
     v1::StreamLogsResponse response;
@@ -102,7 +102,7 @@ void MetricsStream::begin() {
 
 bool MetricsStream::produce() {
   if (!lines_) begin();
-  const bool last = !request_.follow() || base::is_final(store_.get(id_).state());
+  const bool last = !request_.follow() || base::is_final(store_.state(id_));
   auto lines = lines_->read();
   for (LineReader::Line& line : lines) {
     const auto entry = nlohmann::json::parse(line.text, nullptr, /*allow_exceptions=*/false);

@@ -29,5 +29,7 @@ class ChunkWriter {
 /// What append() throws of a chunk for an upload of `size` bytes of which `position` have come.
 void check_chunk(const std::string& upload, std::int64_t size, std::int64_t position,
                  std::int64_t offset, const std::string& data, std::uint32_t crc32c);
+/// Throws FailedPrecondition (UPLOAD_INCOMPLETE) unless all bytes are committed.
+void check_all_committed(const std::string& upload, std::int64_t size, std::int64_t committed);
 
 }  // namespace meshloom::control

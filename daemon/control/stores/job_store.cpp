@@ -204,6 +204,11 @@ v1::Job JobStore::get(const std::string& id) const {
   return job;
 }
 
+v1::JobState JobStore::state(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  return entry(id).told().state();
+}
+
 std::pair<std::vector<v1::Job>, std::int64_t> JobStore::list(std::int64_t position, int size,
                                                              const Labels& labels) const {
   const std::lock_guard lock(mutex_);

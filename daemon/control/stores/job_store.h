@@ -70,6 +70,8 @@ class JobStore {
   /// ResourceExhausted.
   v1::Job submit(const v1::JobSpec& spec, const v1::RunConfig& resolved, const RequestKey& key);
   v1::Job get(const std::string& id) const;
+  /// Its state alone.
+  v1::JobState state(const std::string& id) const;
   /// The job that the driver has.
   std::optional<v1::Job> active_job() const;
   /// Up to `size` jobs after position (0 at first), oldest first, without spec.run, resolved,

@@ -90,11 +90,11 @@ ModelStore::ModelStore(const Options& options, UploadStore& uploads)
 }
 
 const v1::StoredModel& ModelStore::stored(const std::string& id) const {
-  const auto found = number_of_.find(id);
-  if (found == number_of_.end())
+  const v1::StoredModel* found = models_.find(id);
+  if (found == nullptr)
     throw NotFound(fmt::format("model \"{}\" does not exist", id), "MODEL_NOT_FOUND",
                    {{"model", id}});
-  return models_.at(found->second);
+  return *found;
 }
 
 v1::Model ModelStore::told(const v1::StoredModel& stored, bool whole) const {
@@ -133,7 +133,7 @@ std::optional<v1::Model> ModelStore::repeat(const RequestKey& key) const {
 
 void ModelStore::check_name_is_free(const std::string& id) const {
   const std::lock_guard lock(mutex_);
-  if (number_of_.count(id) > 0)
+  if (models_.find(id) != nullptr)
     throw AlreadyExists(fmt::format("a model named \"{}\" exists already; choose another name", id),
                         "MODEL_EXISTS", {{"model", id}, {"field", "name"}});
 }
@@ -261,14 +261,8 @@ v1::Model ModelStore::get(const std::string& id) const {
 std::pair<std::vector<v1::Model>, std::int64_t> ModelStore::list(std::int64_t position,
                                                                  int size) const {
   const std::lock_guard lock(mutex_);
-  std::vector<v1::Model> models;
-  std::int64_t last = position;
-  for (auto item = models_.upper_bound(position); item != models_.end(); ++item) {
-    if (models.size() == static_cast<std::size_t>(size)) return {std::move(models), last};
-    models.push_back(told(item->second, false));
-    last = item->first;
-  }
-  return {std::move(models), 0};
+  return models_.page(position, size,
+                      [this](const v1::StoredModel& model) { return told(model, false); });
 }
 
 std::string ModelStore::why_in_use(const std::string& id) const {
@@ -340,7 +334,8 @@ void ModelStore::unpin(const std::string& id, const std::string& user) {
 
 bool ModelStore::needs_blob(const std::string& sha256) const {
   const std::lock_guard lock(mutex_);
-  return std::any_of(models_.begin(), models_.end(), [&](const auto& item) {
+  const auto& models = models_.items();
+  return std::any_of(models.begin(), models.end(), [&](const auto& item) {
     const auto& files = item.second.files();
     return std::any_of(files.begin(), files.end(),
                        [&](const auto& file) { return file.sha256() == sha256; });
@@ -348,23 +343,15 @@ bool ModelStore::needs_blob(const std::string& sha256) const {
 }
 
 void ModelStore::apply(const v1::JournalRecord& record) {
-  if (const std::string& id = record.deleted_model(); !id.empty()) {
-    if (const auto found = number_of_.find(id); found != number_of_.end()) {
-      models_.erase(found->second);
-      number_of_.erase(found);
-    }
-  }
-  if (!record.has_model()) return;
-  const auto [place, fresh] = number_of_.try_emplace(record.model().id(), next_number_);
-  if (fresh) ++next_number_;
-  models_[place->second] = record.model();
+  models_.erase(record.deleted_model());
+  if (record.has_model()) models_.put(record.model());
 }
 
 void ModelStore::snapshot(const Ledger::Visit& append) const {
   std::vector<v1::JournalRecord> records;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& item : models_) *records.emplace_back().mutable_model() = item.second;
+    for (const auto& item : models_.items()) *records.emplace_back().mutable_model() = item.second;
   }
   for (const v1::JournalRecord& record : records) append(record);
 }
@@ -383,7 +370,7 @@ void ModelStore::settle_after_restart() {
   std::vector<fs::path> unknown;
   const std::lock_guard lock(mutex_);
   for (const auto& entry : fs::directory_iterator(options_.folder))
-    if (number_of_.count(entry.path().filename().string()) == 0) unknown.push_back(entry.path());
+    if (models_.find(entry.path().filename().string()) == nullptr) unknown.push_back(entry.path());
   for (const fs::path& path : unknown) {
     try {
       files.remove_all(path);
@@ -392,7 +379,7 @@ void ModelStore::settle_after_restart() {
     }
   }
   std::error_code ignored;
-  for (const auto& [number, model] : models_) {
+  for (const auto& [number, model] : models_.items()) {
     if (!model.data_folder().empty() || fs::exists(options_.folder / model.id(), ignored)) continue;
     try {
       build_folder(model);

@@ -15,6 +15,7 @@
 
 #include "daemon/control/host/bounded_calls.h"
 #include "daemon/control/stores/journaled_store.h"
+#include "daemon/control/stores/numbered_items.h"
 #include "daemon/control/stores/request_key.h"
 #include "daemon/control/stores/upload_store.h"
 #include "v1/model_service.pb.h"
@@ -89,10 +90,8 @@ class ModelStore final : public JournaledStore {
   const Options options_;
   UploadStore& uploads_;
   BoundedCalls calls_;
-  std::map<std::int64_t, v1::StoredModel> models_;  ///< by order of creation
-  std::map<std::string, std::int64_t> number_of_;
+  NumberedItems<v1::StoredModel> models_;
   std::map<std::string, std::multiset<std::string>> pins_;  ///< users by model
-  std::int64_t next_number_ = 1;
   std::int64_t next_folder_ = 1;
 };
 

@@ -41,14 +41,13 @@ std::string plan_digest(const v1::Mesh& mesh, const v1::ParallelPlan& plan) {
 }
 
 const v1::StoredPlan& PlanStore::stored(const std::string& id) const {
-  const auto found = number_of_.lower_bound(id);
-  if (found == number_of_.end() || !found->first.starts_with(id))
+  const auto found = plans_.beginning_with(id, 2);
+  if (found.empty())
     throw NotFound(fmt::format("plan \"{}\" does not exist", id), "PLAN_NOT_FOUND", {{"plan", id}});
-  if (const auto next = std::next(found);
-      found->first != id && next != number_of_.end() && next->first.starts_with(id))
+  if (found.size() > 1 && found[0]->id() != id)
     throw InvalidArgument(fmt::format("several plans begin with \"{}\"; give more digits", id),
                           "PLAN_AMBIGUOUS", {{"plan", id}});
-  return plans_.at(found->second);
+  return *found[0];
 }
 
 v1::StoredPlan PlanStore::get(const std::string& id) const {
@@ -73,8 +72,8 @@ v1::StoredPlan PlanStore::create(v1::StoredPlan plan, const RequestKey& key) {
   v1::JournalRecord record;
   {
     const std::lock_guard lock(mutex_);
-    if (const auto same = number_of_.find(plan.id()); same != number_of_.end()) {
-      plan = plans_.at(same->second);
+    if (const v1::StoredPlan* same = plans_.find(plan.id())) {
+      plan = *same;
     } else if (plans_.size() >= kMostPlans) {
       throw ResourceExhausted(fmt::format("{} plans are kept, no more are taken", plans_.size()),
                               "TOO_MANY_PLANS");
@@ -92,14 +91,7 @@ v1::StoredPlan PlanStore::create(v1::StoredPlan plan, const RequestKey& key) {
 std::pair<std::vector<v1::StoredPlan>, std::int64_t> PlanStore::list(std::int64_t position,
                                                                      int size) const {
   const std::lock_guard lock(mutex_);
-  std::vector<v1::StoredPlan> plans;
-  std::int64_t last = position;
-  for (auto item = plans_.upper_bound(position); item != plans_.end(); ++item) {
-    if (plans.size() == static_cast<std::size_t>(size)) return {std::move(plans), last};
-    plans.push_back(item->second);
-    last = item->first;
-  }
-  return {std::move(plans), 0};
+  return plans_.page(position, size, [](const v1::StoredPlan& plan) { return plan; });
 }
 
 void PlanStore::remove(
@@ -142,21 +134,15 @@ v1::StoredPlan PlanStore::pin(const std::string& id, std::shared_ptr<const void>
 }
 
 void PlanStore::apply(const v1::JournalRecord& record) {
-  if (const auto found = number_of_.find(record.deleted_plan()); found != number_of_.end()) {
-    plans_.erase(found->second);
-    number_of_.erase(found);
-  }
-  if (!record.has_plan()) return;
-  const auto [place, fresh] = number_of_.try_emplace(record.plan().id(), next_number_);
-  if (fresh) ++next_number_;
-  plans_[place->second] = record.plan();
+  plans_.erase(record.deleted_plan());
+  if (record.has_plan()) plans_.put(record.plan());
 }
 
 void PlanStore::snapshot(const Ledger::Visit& append) const {
   std::vector<v1::JournalRecord> records;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& item : plans_) *records.emplace_back().mutable_plan() = item.second;
+    for (const auto& item : plans_.items()) *records.emplace_back().mutable_plan() = item.second;
   }
   for (const v1::JournalRecord& record : records) append(record);
 }

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "daemon/control/stores/journaled_store.h"
+#include "daemon/control/stores/numbered_items.h"
 #include "daemon/control/stores/request_key.h"
 #include "v1/plan_service.pb.h"
 #include "v1/stored.pb.h"
@@ -51,10 +51,8 @@ class PlanStore final : public JournaledStore {
   void settle_after_restart() override {}
   const v1::StoredPlan& stored(const std::string& id) const;  // with mutex_ held
 
-  std::map<std::int64_t, v1::StoredPlan> plans_;  ///< by order of creation
-  std::map<std::string, std::int64_t> number_of_;
+  NumberedItems<v1::StoredPlan> plans_;
   std::multiset<std::string> pins_;
-  std::int64_t next_number_ = 1;
 };
 
 }  // namespace meshloom::control

@@ -159,12 +159,7 @@ v1::Upload TransientUploads::finish(const std::string& client, const std::string
   if (!writing) busy(id);
   const std::lock_guard lock(mutex_);
   v1::Upload& upload = entry->upload;
-  if (upload.committed_bytes() < upload.size_bytes())
-    throw FailedPrecondition(
-        fmt::format("upload \"{}\" has {} of {} bytes", id, upload.committed_bytes(),
-                    upload.size_bytes()),
-        "UPLOAD_INCOMPLETE",
-        {{"upload", id}, {"committed_bytes", std::to_string(upload.committed_bytes())}});
+  check_all_committed(id, upload.size_bytes(), upload.committed_bytes());
   upload.set_state(v1::UPLOAD_STATE_COMPLETE);
   return upload;
 }

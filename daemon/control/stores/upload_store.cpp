@@ -316,12 +316,7 @@ v1::Upload UploadStore::finish(const std::string& client, const std::string& id)
   std::optional<FileDigest> digest;
   try {
     if (!upload.complete()) {
-      if (upload.committed_bytes() < upload.size_bytes())
-        throw FailedPrecondition(
-            fmt::format("upload \"{}\" has {} of {} bytes", id, upload.committed_bytes(),
-                        upload.size_bytes()),
-            "UPLOAD_INCOMPLETE",
-            {{"upload", id}, {"committed_bytes", std::to_string(upload.committed_bytes())}});
+      check_all_committed(id, upload.size_bytes(), upload.committed_bytes());
       digest = DigestThread(folder_.incoming(id), std::move(known), upload.size_bytes()).finish();
       complete(upload, digest->sha256.hex());
     }

@@ -18,6 +18,13 @@ bool is_safetensors(const std::string& name) { return name.ends_with(".safetenso
 
 }  // namespace
 
+void check_all_committed(const std::string& upload, std::int64_t size, std::int64_t committed) {
+  if (committed >= size) return;
+  throw FailedPrecondition(fmt::format("upload \"{}\" has {} of {} bytes", upload, committed, size),
+                           "UPLOAD_INCOMPLETE",
+                           {{"upload", upload}, {"committed_bytes", std::to_string(committed)}});
+}
+
 void check_chunk(const std::string& upload, std::int64_t size, std::int64_t position,
                  std::int64_t offset, const std::string& data, std::uint32_t crc32c) {
   const Error::Metadata where = {{"upload", upload}, {"committed_bytes", std::to_string(position)}};
