@@ -108,20 +108,19 @@ class AmxTiles {
 };
 #endif
 
-/// sums = from + a b for 16 * kRows rows and 16 * kColumns columns (1 or 2 each), in registers on
-/// the way. `depth` is in pairs, a multiple of 16. Rows of a begin `a_step` pairs apart in tiles
-/// of `a_row` pairs a row; b's rows of pairs and those of sums lie ldb, ld_from and ld_to apart.
-/// `from` null: zeros; it may be `to`.
+/// What multiply_tiles reads: up to 32 rows of a [rows, depth] and b [depth, columns].
 struct TileOperands {
-  std::int64_t depth = 0;
+  std::int64_t depth = 0;  ///< pairs, a multiple of 16
   const Bf16Pair* a = nullptr;
   std::int64_t a_row = 0;    ///< pairs from a row to the next
   std::int64_t a_step = 0;   ///< pairs from 16 pairs of depth to the next
   std::int64_t a_lower = 0;  ///< pairs from the first 16 rows to the next 16
   const Bf16Pair* b = nullptr;
-  std::int64_t ldb = 0;
+  std::int64_t ldb = 0;  ///< pairs from a row of pairs to the next
 };
 
+/// to = from + a b for 16 * kRows rows and 16 * kColumns columns (1 or 2 each), in registers on the
+/// way. Rows of sums lie ld_from and ld_to apart. `from` null: zeros; it may be `to`.
 template <int kRows, int kColumns, typename Tiles>
 void multiply_tiles(Tiles& tiles, const TileOperands& in, const float* from, std::int64_t ld_from,
                     float* to, std::int64_t ld_to) {

@@ -257,9 +257,9 @@ bool SymmetricCollective::is_done() const {
 
 bool SymmetricCollective::step() {
   if (!shown_ && !show()) return false;
-  agreed_ = see();
+  const bool agreed = see();
   if (!resolved_) resolved_ = resolve();
-  if (!may_take() || !agreed_ || !resolved_) return false;
+  if (!may_take() || !agreed || !resolved_) return false;
   take_what_is_ready();
   if (ring_) retire();
   if (!is_done()) return false;

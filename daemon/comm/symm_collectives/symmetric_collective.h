@@ -57,8 +57,9 @@ class SymmetricCollective : public Collective {
   virtual bool readable_in_place() const { return true; }
   /// Peers touch memory of this rank until they say that they have taken all, however it is shown.
   virtual bool lends() const { return false; }
-  /// Asked again and again, from when the first peer has come, until this rank may take.
-  virtual bool may_take() { return agreed_; }
+  /// Asked again and again, from when the first peer has come, until this rank may take. All peers
+  /// have to have come besides.
+  virtual bool may_take() { return true; }
   /// Whether the peer is in the same collective, and its share is mapped.
   bool has_come(int peer) const {
     return context_.peers(number_)[static_cast<std::size_t>(peer)].data != nullptr;
@@ -113,7 +114,7 @@ class SymmetricCollective : public Collective {
   std::uint64_t* bytes_staged_;
   int pieces_;
   std::size_t slice_bytes_;
-  bool shown_ = false, agreed_ = false, resolved_ = false, done_ = false;
+  bool shown_ = false, resolved_ = false, done_ = false;
   bool lent_ = false;   ///< peers touch memory of this rank until they say that they have taken all
   bool rings_ = false;  ///< some peer shows its data slice by slice
   std::uint64_t to_give_ = 0;  ///< slices of the longest piece
