@@ -2,6 +2,8 @@
 // What the benchmarks of meshloom-bench share.
 #pragma once
 
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -13,6 +15,13 @@ using Clock = std::chrono::steady_clock;
 
 inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// CPU time on one of the system's clocks, such as CLOCK_PROCESS_CPUTIME_ID.
+inline double cpu_seconds_on(clockid_t clock) {
+  timespec now{};
+  ::clock_gettime(clock, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 /// The value below which a share `p` of `values` lies (nearest rank). `values` is not empty.

@@ -13,12 +13,6 @@ double slowest_of(comm::ProcessGroup& world, double seconds) {
   return seconds;
 }
 
-double cpu_seconds_of_process() {
-  timespec now{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
 }  // namespace
 
 void run_in_turns(comm::ProcessGroup& world, std::span<Way> ways, double seconds) {
@@ -29,9 +23,9 @@ void run_in_turns(comm::ProcessGroup& world, std::span<Way> ways, double seconds
     for (Way& way : ways) {
       world.barrier()->wait_host();
       const Clock::time_point begin = Clock::now();
-      const double cpu_begin = cpu_seconds_of_process();
+      const double cpu_begin = cpu_seconds_on(CLOCK_PROCESS_CPUTIME_ID);
       way.call();
-      const double cpu = cpu_seconds_of_process() - cpu_begin;
+      const double cpu = cpu_seconds_on(CLOCK_PROCESS_CPUTIME_ID) - cpu_begin;
       // Until all ranks are done: with fewer cores than ranks a way that waits for nobody would
       // else seem to have a core of its own.
       world.barrier()->wait_host();

@@ -117,6 +117,14 @@ Json DaemonTest::client_json(const Arguments& arguments) const {
   return Json::parse(result.output, nullptr, false);
 }
 
+void DaemonTest::expect_refused_for(const Arguments& arguments, const std::string& reason) const {
+  Arguments all = arguments;
+  all.push_back("--json");
+  const CommandResult result = client(all);
+  EXPECT_NE(result.exit_code, 0) << reason;
+  EXPECT_NE(result.output.find(reason), std::string::npos) << result.output << result.errors;
+}
+
 std::string DaemonTest::write_text(const std::string& file, const std::string& text) const {
   const fs::path path = folder_ / file;
   std::ofstream(path) << text;

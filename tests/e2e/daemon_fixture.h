@@ -62,6 +62,8 @@ class DaemonTest : public ::testing::Test {
   CommandResult client(const Arguments& arguments, std::chrono::milliseconds timeout = 60s) const;
   /// The same with --json, which must succeed.
   Json client_json(const Arguments& arguments) const;
+  /// The same must fail and tell this reason.
+  void expect_refused_for(const Arguments& arguments, const std::string& reason) const;
 
   std::string write_job(const TinyJob& job, const std::string& file = "job.yaml") const;
   std::string write_text(const std::string& file, const std::string& text) const;

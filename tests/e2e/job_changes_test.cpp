@@ -36,13 +36,6 @@ class JobChangesE2e : public DaemonTest {
     }
     return rates;
   }
-  void expect_refused(const Arguments& arguments, const std::string& reason) {
-    Arguments all = arguments;
-    all.push_back("--json");
-    const auto result = client(all);
-    EXPECT_NE(result.exit_code, 0) << reason;
-    EXPECT_NE(result.output.find(reason), std::string::npos) << result.output << result.errors;
-  }
   int run(const Arguments& arguments) {
     const auto result = client(arguments);
     EXPECT_EQ(result.exit_code, 0) << result.output << result.errors;
@@ -69,15 +62,15 @@ TEST_F(JobChangesE2e, APauseOverAKillAndRefusalsChangeNoLoss) {
   EXPECT_EQ(job("paused")["spec"]["labels"], Json({{"stage", "2"}, {"team", "x"}}));
   run({"job", "resume", "paused"});
   ASSERT_TRUE(reaches_step("paused", 200));
-  expect_refused({"job", "resume", "nothing"}, "JOB_NOT_FOUND");
-  expect_refused({"job", "edit", "paused", "run.training.seed=4"}, "FIELD_FIXED");
-  expect_refused({"job", "edit", "paused", "run.training.steps=20"}, "STEP_PASSED");
-  expect_refused({"job", "edit", "paused", "run.lr_scheduler.warmup_steps=500"}, "STEP_PASSED");
-  expect_refused({"job", "edit", "paused", "run.lr_scheduler.decay_ratio=7"}, "decay_ratio");
-  expect_refused({"job", "edit", "paused", "run.nothing=7"}, "nothing");
-  expect_refused({"job", "move", "paused", "--first"}, "JOB_NOT_QUEUED");
-  expect_refused({"job", "label", "paused", "Bad=1"}, "Bad");
-  expect_refused({"job", "submit", write_job({}), "--name", "x", "--label", "no"}, "KEY=VALUE");
+  expect_refused_for({"job", "resume", "nothing"}, "JOB_NOT_FOUND");
+  expect_refused_for({"job", "edit", "paused", "run.training.seed=4"}, "FIELD_FIXED");
+  expect_refused_for({"job", "edit", "paused", "run.training.steps=20"}, "STEP_PASSED");
+  expect_refused_for({"job", "edit", "paused", "run.lr_scheduler.warmup_steps=500"}, "STEP_PASSED");
+  expect_refused_for({"job", "edit", "paused", "run.lr_scheduler.decay_ratio=7"}, "decay_ratio");
+  expect_refused_for({"job", "edit", "paused", "run.nothing=7"}, "nothing");
+  expect_refused_for({"job", "move", "paused", "--first"}, "JOB_NOT_QUEUED");
+  expect_refused_for({"job", "label", "paused", "Bad=1"}, "Bad");
+  expect_refused_for({"job", "submit", write_job({}), "--name", "x", "--label", "no"}, "KEY=VALUE");
   EXPECT_EQ(job("paused")["state"], "running");
   expect_equal("paused", "whole");
   EXPECT_EQ(job("paused")["edits"].size(), 0u);
@@ -139,7 +132,7 @@ TEST_F(JobChangesE2e, TheQueueIsMovedAndLinesAreRead) {
   const auto dry = client_json({"job", "submit", write_job({}), "--dry-run", "--name", "dry"});
   EXPECT_GT(dry["estimate"]["memory"]["total"].get<std::int64_t>(), 0) << dry.dump(2);
   EXPECT_GT(dry["estimate"]["seconds"]["total"].get<double>(), 0);
-  expect_refused({"job", "show", "dry"}, "JOB_NOT_FOUND");
+  expect_refused_for({"job", "show", "dry"}, "JOB_NOT_FOUND");
 }
 
 TEST_F(JobChangesE2e, ADrainSavesTheJobAndNothingBeginsBeforeItsEnd) {
@@ -177,8 +170,8 @@ TEST_F(JobChangesE2e, PlansAndNamedModelsServeJobsAndGeneration) {
             2);
   const std::string plan = client_json(with({"plan", "create"}))["plan"]["name"];
   EXPECT_EQ(client_json(with({"plan", "create"}))["plan"]["name"], plan) << "the same plan";
-  expect_refused({"plan", "create", "--model", "models/fresh", "--mesh", "tp=4"},
-                 "NEEDS_OTHER_RANKS");
+  expect_refused_for({"plan", "create", "--model", "models/fresh", "--mesh", "tp=4"},
+                     "NEEDS_OTHER_RANKS");
   kill_everything();
   start();
   const std::string digits = plan.substr(6, 12);
@@ -190,13 +183,13 @@ TEST_F(JobChangesE2e, PlansAndNamedModelsServeJobsAndGeneration) {
   submit(named, "named");
   ASSERT_TRUE(reaches_step("named", 10)) << job("named").dump(2);
   EXPECT_EQ(job("named")["resolved"]["mesh"]["fsdp"], 2);
-  expect_refused({"plan", "delete", digits}, "PLAN_IN_USE");
+  expect_refused_for({"plan", "delete", digits}, "PLAN_IN_USE");
   run({"job", "cancel", "named"});
   ASSERT_TRUE(reaches("named", "cancelled"));
   run({"plan", "delete", digits});
   EXPECT_EQ(client_json({"plan", "list"})["plans"].size(), 0u);
 
-  expect_refused({"generate", "--model", "fresh", "--prompt", "a"}, "MODEL_HAS_NO_WEIGHTS");
+  expect_refused_for({"generate", "--model", "fresh", "--prompt", "a"}, "MODEL_HAS_NO_WEIGHTS");
   TinyJob exported;
   exported.extra = "  export: {hf_folder: hf}\n";
   submit(exported, "exported");

@@ -33,13 +33,6 @@ class ModelsE2e : public DaemonTest {
     EXPECT_TRUE(reaches(name, "succeeded")) << job(name).dump(2);
     return step_losses(name);
   }
-  void expect_refused(const Arguments& arguments, const std::string& reason) {
-    Arguments all = arguments;
-    all.push_back("--json");
-    const auto result = client(all);
-    EXPECT_NE(result.exit_code, 0) << reason;
-    EXPECT_NE(result.output.find(reason), std::string::npos) << result.output << result.errors;
-  }
   std::int64_t committed_of(const std::string& file) {
     const Json all = client_json({"upload", "list"});
     for (const Json& upload : all.value("uploads", Json::array()))
@@ -92,7 +85,7 @@ TEST_F(ModelsE2e, AnUploadedModelTrainsAsTheSameFolder) {
   start(2);
   EXPECT_EQ(losses_from("{name: mine}", "after-kill"), expected);
   EXPECT_EQ(client({"model", "delete", "mine"}).exit_code, 0);
-  expect_refused({"job", "submit", write_job({.model = "{name: mine}"})}, "MODEL_NOT_FOUND");
+  expect_refused_for({"job", "submit", write_job({.model = "{name: mine}"})}, "MODEL_NOT_FOUND");
   shut_down();
 }
 
@@ -127,23 +120,23 @@ TEST_F(ModelsE2e, RefusalsLeaveATrainingJobAlone) {
   second.model = "{name: held}";
   EXPECT_EQ(client({"model", "create", "held", "--preset", "byte_gpt_tiny"}).exit_code, 0);
   submit(second, "waiting");
-  expect_refused({"model", "delete", "held"}, "MODEL_IN_USE");
-  expect_refused({"model", "create", "held", "--preset", "byte_gpt_tiny"}, "MODEL_EXISTS");
-  expect_refused({"model", "create", "Bad", "--preset", "byte_gpt_tiny"}, "NAME_INVALID");
-  expect_refused({"model", "create", "x", "--preset", "unheard_of"}, "NOT_FOUND");
-  expect_refused({"model", "create", "x", "--from-data-dir", "../state"}, "INVALID_PATH");
-  expect_refused({"model", "show", "x"}, "MODEL_NOT_FOUND");
-  expect_refused({"upload", "abort", "upload-99"}, "UPLOAD_NOT_FOUND");
-  expect_refused({"upload", big_file("big.bin", 4 << 20)}, "QUOTA_EXCEEDED");
+  expect_refused_for({"model", "delete", "held"}, "MODEL_IN_USE");
+  expect_refused_for({"model", "create", "held", "--preset", "byte_gpt_tiny"}, "MODEL_EXISTS");
+  expect_refused_for({"model", "create", "Bad", "--preset", "byte_gpt_tiny"}, "NAME_INVALID");
+  expect_refused_for({"model", "create", "x", "--preset", "unheard_of"}, "NOT_FOUND");
+  expect_refused_for({"model", "create", "x", "--from-data-dir", "../state"}, "INVALID_PATH");
+  expect_refused_for({"model", "show", "x"}, "MODEL_NOT_FOUND");
+  expect_refused_for({"upload", "abort", "upload-99"}, "UPLOAD_NOT_FOUND");
+  expect_refused_for({"upload", big_file("big.bin", 4 << 20)}, "QUOTA_EXCEEDED");
   const fs::path broken = folder_ / "broken";
   fs::copy(data_ / "hf", broken);
   fs::copy_file(
       fs::path(MESHLOOM_SOURCE) / "tests/golden/malformed/overlapping_offsets.safetensors",
       broken / "model.safetensors", fs::copy_options::overwrite_existing);
-  expect_refused({"model", "create", "x", broken.string()}, "MALFORMED_SAFETENSORS");
+  expect_refused_for({"model", "create", "x", broken.string()}, "MALFORMED_SAFETENSORS");
   fs::copy_file(fs::path(MESHLOOM_SOURCE) / "tests/golden/malformed/good.safetensors",
                 broken / "model.safetensors", fs::copy_options::overwrite_existing);
-  expect_refused({"model", "create", "x", broken.string()}, "INVALID_HF_FOLDER");
+  expect_refused_for({"model", "create", "x", broken.string()}, "INVALID_HF_FOLDER");
   EXPECT_EQ(client({"model", "create", "data", "--from-data-dir", "hf"}).exit_code, 0);
   TinyJob late;
   late.model = "{name: data}";
@@ -154,7 +147,7 @@ TEST_F(ModelsE2e, RefusalsLeaveATrainingJobAlone) {
     weights.seekp(-1, std::ios::end);
     weights.put('\x7F');
   }
-  expect_refused({"job", "submit", write_job({.model = "{name: data}"})}, "DATA_CHANGED");
+  expect_refused_for({"job", "submit", write_job({.model = "{name: data}"})}, "DATA_CHANGED");
   const int step = job("beside")["step"];
   EXPECT_TRUE(reaches_step("beside", step + 3)) << job("beside").dump(2);
   EXPECT_EQ(client({"job", "cancel", "waiting"}).exit_code, 0);

@@ -12,6 +12,7 @@
 #include "daemon/comm/mesh/thread_bootstrap.h"
 #include "daemon/comm/symm_mem/symmetric_memory.h"
 #include "tests/unit/comm/comm_fixture.h"
+#include "tests/unit/comm/process_ranks.h"
 
 namespace meshloom::comm {
 namespace {
@@ -19,6 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 using testing::make_group;
+using testing::run_process_ranks;
 
 constexpr auto kKind = CollectiveKind::kAllToAll;
 constexpr std::int64_t kRows = 5, kWidth = 7;
@@ -116,20 +118,7 @@ class Exposures : public ::testing::TestWithParam<int> {};
 
 TEST_P(Exposures, AreReadInPlaceByThreads) { run_thread_ranks(GetParam(), check_rounds); }
 
-TEST_P(Exposures, AreReadInPlaceByProcesses) {
-  for (const SharingMode mode : {SharingMode::kFdFolder, SharingMode::kSocket}) {
-    SymmetricOptions symmetric;
-    symmetric.sharing = mode;
-    const int result = run_local_ranks(
-        GetParam(),
-        [](RankRuntime& runtime) {
-          check_rounds(runtime);
-          return ::testing::Test::HasFailure() ? 1 : 0;
-        },
-        100s, symmetric);
-    EXPECT_EQ(result, 0);
-  }
-}
+TEST_P(Exposures, AreReadInPlaceByProcesses) { run_process_ranks(GetParam(), check_rounds); }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Exposures, ::testing::Values(1, 2, 3, 5, 8));
 

@@ -8,12 +8,14 @@
 #include "daemon/comm/mesh/local_bootstrap.h"
 #include "daemon/comm/mesh/thread_bootstrap.h"
 #include "tests/unit/comm/comm_fixture.h"
+#include "tests/unit/comm/process_ranks.h"
 
 namespace meshloom::comm {
 namespace {
 
 using namespace std::chrono_literals;
 using testing::make_group;
+using testing::run_process_ranks;
 
 constexpr std::int64_t kLargest = 300'007;  // of float32: several slices of any part
 
@@ -135,20 +137,7 @@ class InPlace : public ::testing::TestWithParam<int> {};
 
 TEST_P(InPlace, Threads) { run_thread_ranks(GetParam(), check_all); }
 
-TEST_P(InPlace, Processes) {
-  for (const SharingMode mode : {SharingMode::kFdFolder, SharingMode::kSocket}) {
-    SymmetricOptions symmetric;
-    symmetric.sharing = mode;
-    const int result = run_local_ranks(
-        GetParam(),
-        [](RankRuntime& runtime) {
-          check_all(runtime);
-          return ::testing::Test::HasFailure() ? 1 : 0;
-        },
-        100s, symmetric);
-    EXPECT_EQ(result, 0);
-  }
-}
+TEST_P(InPlace, Processes) { run_process_ranks(GetParam(), check_all); }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, InPlace, ::testing::Values(1, 2, 3, 4, 8));
 

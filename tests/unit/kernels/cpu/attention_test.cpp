@@ -180,27 +180,25 @@ void random_options(std::mt19937& random, Problem& p) {
   }
 }
 
-TEST(Attention, MatchesBruteForceOnRandomProblems) {
-  std::mt19937 random(20240);
-  for (int i = 0; i < 30; ++i) {
+// Random problems, which take the dtypes in turn.
+void match_brute_force(unsigned seed, int problems, const std::vector<DType>& dtypes) {
+  std::mt19937 random(seed);
+  for (int i = 0; i < problems; ++i) {
     SCOPED_TRACE(i);
-    Problem p = random_problem(random, DType::kFloat32, random_sizes(random));
-    random_options(random, p);
-    check_everywhere(p);
-    if (HasFatalFailure()) return;
-  }
-}
-
-TEST(Attention, MatchesBruteForceInBFloat16AndFloat16) {
-  std::mt19937 random(20241);
-  for (int i = 0; i < 10; ++i) {
-    SCOPED_TRACE(i);
-    const DType dtype = i % 2 == 0 ? DType::kBFloat16 : DType::kFloat16;
+    const DType dtype = dtypes[static_cast<std::size_t>(i) % dtypes.size()];
     Problem p = random_problem(random, dtype, random_sizes(random));
     random_options(random, p);
     check_everywhere(p);
-    if (HasFatalFailure()) return;
+    if (::testing::Test::HasFatalFailure()) return;
   }
+}
+
+TEST(Attention, MatchesBruteForceOnRandomProblems) {
+  match_brute_force(20240, 30, {DType::kFloat32});
+}
+
+TEST(Attention, MatchesBruteForceInBFloat16AndFloat16) {
+  match_brute_force(20241, 10, {DType::kBFloat16, DType::kFloat16});
 }
 
 // The model of tile registers where the CPU has none, while it lives.
@@ -212,14 +210,7 @@ struct WithTiles {
 TEST(Attention, MatchesBruteForceByTileRegisters) {
   if (!bfloat16_dot_products()) GTEST_SKIP() << "this CPU class widens bfloat16";
   const WithTiles with_tiles;
-  std::mt19937 random(20244);
-  for (int i = 0; i < 12; ++i) {
-    SCOPED_TRACE(i);
-    Problem p = random_problem(random, DType::kBFloat16, random_sizes(random));
-    random_options(random, p);
-    check_everywhere(p);
-    if (HasFatalFailure()) return;
-  }
+  match_brute_force(20244, 12, {DType::kBFloat16});
 }
 
 TEST(Attention, MatchesBruteForceInFloat64) {
