@@ -118,7 +118,7 @@ run:
   ${5%\}}${6:+$([ "$5" = "plan: {}" ] || say ", ")dtype: $6}}
   training: {steps: $3, seq_len: 37, global_batch_size: $7, seed: 3${8:+, micro_batch_size: $8}}
   optimizer: {lr: 1.0e-3}
-  data: {path: text.txt$masked}
+  data: {path: text.txt, tokenizer: bytes$masked}
   validation: {interval: 2, steps: 2}
   checkpoint: {interval: 3, keep_latest_k: 9}
   export: {hf_folder: hf}
