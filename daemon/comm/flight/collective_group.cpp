@@ -164,9 +164,7 @@ class CollectiveGroup final : public ProcessGroup {
                                       const std::string& name) override;
 
   CommCounter counter(const std::string& collective) const override {
-    const std::map<std::string, CommCounter> all = state_.counters();
-    const auto found = all.find(collective);
-    return found == all.end() ? CommCounter{} : found->second;
+    return state_.counter(collective);
   }
   std::map<std::string, CommCounter> counters() const override { return state_.counters(); }
   void reset_counters() override { state_.reset_counters(); }

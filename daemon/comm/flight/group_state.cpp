@@ -14,7 +14,11 @@ namespace {
 // waiting.
 constexpr auto kLongestPollGap = std::chrono::milliseconds(100);
 
-constexpr const char* kAbortedReason = "COLLECTIVE_ABORTED";
+void add(CommCounter& sum, const CommCounter& one) {
+  sum.calls += one.calls;
+  sum.bytes_sent += one.bytes_sent;
+  sum.bytes_staged += one.bytes_staged;
+}
 
 }  // namespace
 
@@ -202,25 +206,32 @@ void GroupState::complete(InFlight& one, Clock::time_point now) {
   recorder_.set_state(one.ticket, FlightState::kDone, now);
 }
 
+CommCounter GroupState::counter(const std::string& name) const {
+  CommCounter sum;
+  for (std::size_t kind = 0; kind < counters_.size(); ++kind)
+    if (name == counter_name(static_cast<CollectiveKind>(kind))) add(sum, counters_[kind]);
+  return sum;
+}
+
 std::map<std::string, CommCounter> GroupState::counters() const {
   std::map<std::string, CommCounter> named;
-  for (std::size_t kind = 0; kind < counters_.size(); ++kind) {
-    const CommCounter& one = counters_[kind];
-    if (one.calls == 0) continue;
-    CommCounter& counter = named[counter_name(static_cast<CollectiveKind>(kind))];
-    counter.calls += one.calls;
-    counter.bytes_sent += one.bytes_sent;
-    counter.bytes_staged += one.bytes_staged;
-  }
+  for (std::size_t kind = 0; kind < counters_.size(); ++kind)
+    if (counters_[kind].calls > 0)
+      add(named[counter_name(static_cast<CollectiveKind>(kind))], counters_[kind]);
   return named;
 }
 
 void GroupState::check_deadline(InFlight& one, Clock::time_point now) {
   if (options_.abort != nullptr && options_.abort->raised.load(std::memory_order_acquire))
-    throw Aborted(describe(one) + ": given up, since the abort flag was raised", kAbortedReason);
+    throw Aborted(describe(one) + ": given up, since the abort flag was raised",
+                  "COLLECTIVE_ABORTED");
   // In another group this rank may still be waited for.
-  if (const auto record = groups_->aborted(); record && record->group_id == members_digest())
-    std::rethrow_exception(error_of(one, *record, nullptr));
+  if (const auto record = groups_->aborted(); record && record->group_id == members_digest()) {
+    broken_ = true;
+    fail(one, error_of(one, *record, nullptr), record->text);
+    groups_->after_break();
+    return;
+  }
   if (!one.collective->waits()) {
     one.last_poll = now;
     return;
@@ -255,10 +266,12 @@ void GroupState::fail(const InFlight& one, const std::exception_ptr& error,
 void GroupState::fail_as_recorded(const InFlight& one, const Error& error) {
   std::exception_ptr shown = std::current_exception();
   std::string why = error.what();
-  const bool to_record = error.kind() == ErrorKind::kDeadlineExceeded ||
-                         error.kind() == ErrorKind::kComm || error.reason() == kAbortedReason;
-  broken_ = broken_ || to_record;
-  if (to_record && !error.metadata().contains("recorded_by")) {
+  // A peer that failed has told so itself.
+  const bool abandoned =
+      error.kind() == ErrorKind::kAborted && dynamic_cast<const PeerFailed*>(&error) == nullptr;
+  if (abandoned || error.kind() == ErrorKind::kDeadlineExceeded ||
+      error.kind() == ErrorKind::kComm) {
+    broken_ = true;
     const AbortRecord record = groups_->abort(record_of(one, error));
     shown = error_of(one, record, &error);
     why = record.text;

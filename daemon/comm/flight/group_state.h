@@ -41,6 +41,8 @@ class GroupState final : public RecoverableGroup {
   const GroupPlace& place() const { return place_; }
   const std::shared_ptr<RankGroups>& groups() const { return groups_; }
   std::size_t in_flight() const { return in_flight_.size(); }
+  /// Of the kinds that are counted under a name.
+  CommCounter counter(const std::string& name) const;
   /// Of the kinds that were called.
   std::map<std::string, CommCounter> counters() const;
   void reset_counters() { counters_.fill({}); }
@@ -70,7 +72,8 @@ class GroupState final : public RecoverableGroup {
   void poll_at(Clock::time_point now);
   void advance(InFlight& one, Clock::time_point now);
   void complete(InFlight& one, Clock::time_point now);
-  /// Throws once the abort flag is raised or nothing has moved for too long.
+  /// Throws once the abort flag is raised or nothing has moved for too long; fails with what
+  /// another rank has recorded of this group.
   void check_deadline(InFlight& one, Clock::time_point now);
   /// Poisons the group and ends all that is in flight: `one` with `error`, the rest because of it.
   void fail(const InFlight& one, const std::exception_ptr& error, const std::string& why);
