@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks share a host, found by probing memory that only a neighbour can read.
+// Which ranks share a host: those that see each other's memory.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,11 @@ struct Topology {
   int hosts = 1;
 };
 
-/// Every rank of the world calls it. Each rank makes a memfd with a random secret and tells where
-/// it is; two ranks are on one host if the one can open the other's and reads the secret that
-/// was told. Environment variables and host names are not asked: containers share names, and
-/// launchers can be wrong.
+/// Every rank of the world calls it. Two ranks are on one host if the one can map a segment of the
+/// other (SegmentDirectory), by any way that symmetric memory has, also where it is turned off.
+/// Environment variables and host names are not asked: containers share names, and launchers can be
+/// wrong. Throws IoError or ResourceExhausted if this rank has no page to show, and what the
+/// bootstrap throws.
 Topology probe_topology(Bootstrap&);
 
 }  // namespace meshloom::comm
