@@ -68,9 +68,11 @@ bool is_contiguous(const Shape& shape, const Strides& strides) {
   return true;
 }
 
-int normalize_dim(std::int64_t dim, int ndim, const char* op) {
+int normalize_dim(std::int64_t dim, int ndim, const char* op, const char* name) {
+  check(ndim > 0, "{}: {} is {}, but there are no dims", op, name, dim);
   const std::int64_t positive = dim < 0 ? dim + ndim : dim;
-  check(positive >= 0 && positive < ndim, "{}: dim {} is out of range for {} dims", op, dim, ndim);
+  check(positive >= 0 && positive < ndim, "{}: {} is {}, expected {} to {}", op, name, dim, -ndim,
+        ndim - 1);
   return static_cast<int>(positive);
 }
 

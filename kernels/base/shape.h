@@ -56,8 +56,9 @@ std::int64_t numel(const Shape& shape);
 Strides contiguous_strides(const Shape& shape);
 bool is_contiguous(const Shape& shape, const Strides& strides);
 
-/// A dim counted from the end made positive. Throws InvalidArgument ("OP: dim ...") out of range.
-int normalize_dim(std::int64_t dim, int ndim, const char* op);
+/// A dim counted from the end made positive. Throws InvalidArgument ("OP: NAME is ...") out of
+/// range; `name` is what the op calls this dim.
+int normalize_dim(std::int64_t dim, int ndim, const char* op, const char* name = "dim");
 /// NumPy broadcasting of two shapes. Throws InvalidArgument naming `op` and both shapes.
 Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op);
 

@@ -215,7 +215,7 @@ GatheredProducts fused_all_gather_matmul(SymmetricGroup& group, const Tensor& a,
                                          std::span<const DType> out_dtypes) {
   check_gather(kPlain, group, a, bs, options.splits);
   check_list(kPlain, "out_dtypes", out_dtypes.size(), bs.size());
-  const int dim = checked_dim(kPlain, "gather_dim", gather_dim, a);
+  const int dim = normalize_dim(gather_dim, a.ndim(), kPlain, "gather_dim");
   std::vector<ProductTerms> terms;
   for (std::size_t i = 0; i < bs.size(); ++i) {
     if (dim != a.ndim() - 1) check_inner(kPlain, a, bs[i]);
@@ -239,7 +239,7 @@ GatheredProducts fused_all_gather_scaled_matmul(SymmetricGroup& group, const Ten
   check_list(kScaled, "result_scales", lists.result_scales.size(), bs.size());
   check_list(kScaled, "out_dtypes", lists.out_dtypes.size(), bs.size());
   check_list(kScaled, "use_fast_accum", lists.use_fast_accum.size(), bs.size());
-  const int dim = checked_dim(kScaled, "gather_dim", gather_dim, a);
+  const int dim = normalize_dim(gather_dim, a.ndim(), kScaled, "gather_dim");
   std::vector<ScaledTerms> given(bs.size());
   for (std::size_t i = 0; i < bs.size(); ++i) {
     if (dim != a.ndim() - 1) check_inner(kScaled, a, bs[i]);

@@ -104,8 +104,11 @@ GatheredProducts all_gather_matmul(SymmetricGroup& group, const Tensor& a,
   forward.shards_by_ceil_rule = forward.shards_by_ceil_rule || records;
   GatheredProducts result = fused_all_gather_matmul(group, a, bs, gather_dim, forward);
   if (!records) return result;
-  GatherBackward backward{
-      &group, {}, {}, normalize_dim(gather_dim, a.ndim(), "gather_dim"), of_gradients(options)};
+  GatherBackward backward{&group,
+                          {},
+                          {},
+                          normalize_dim(gather_dim, a.ndim(), "all_gather_matmul", "gather_dim"),
+                          of_gradients(options)};
   for (const Tensor& b : bs) {
     backward.bs.push_back(b.detach());
     if (b.requires_grad()) backward.gathered = result.gathered.detach();
@@ -124,13 +127,14 @@ Tensor matmul_reduce_scatter(SymmetricGroup& group, const Tensor& a, const Tenso
   const bool records = autograd::should_record({&a, &b});
   Tensor y = fused_matmul_reduce_scatter(group, a, b, reduce_op, scatter_dim, options);
   if (!records) return y;
-  ScatterBackward backward{&group,
-                           b.requires_grad() ? a.detach() : Tensor(),
-                           a.requires_grad() ? b.detach() : Tensor(),
-                           normalize_dim(scatter_dim, a.ndim(), "scatter_dim"),
-                           reduce_op == ReduceOp::kAvg ? 1.0 / group.size() : 1.0,
-                           b.detach(),
-                           of_gradients(options)};
+  ScatterBackward backward{
+      &group,
+      b.requires_grad() ? a.detach() : Tensor(),
+      a.requires_grad() ? b.detach() : Tensor(),
+      normalize_dim(scatter_dim, a.ndim(), "matmul_reduce_scatter", "scatter_dim"),
+      reduce_op == ReduceOp::kAvg ? 1.0 / group.size() : 1.0,
+      b.detach(),
+      of_gradients(options)};
   autograd::record_op("matmul_reduce_scatter", {&a, &b}, {&y}, std::move(backward));
   return y;
 }

@@ -22,12 +22,6 @@ void check_float32(const char* op, const char* name, const Tensor& x) {
 
 }  // namespace
 
-int checked_dim(const char* op, const char* name, std::int64_t dim, const Tensor& a) {
-  check(dim >= -a.ndim() && dim < a.ndim(), "{}: {} is {}, expected {} to {} for A of shape {}", op,
-        name, dim, -a.ndim(), a.ndim() - 1, a.shape());
-  return static_cast<int>(dim < 0 ? dim + a.ndim() : dim);
-}
-
 void check_matrices(const char* op, const Tensor& a, const Tensor& b) {
   check_local(op, "A", a);
   check_local(op, "B", b);

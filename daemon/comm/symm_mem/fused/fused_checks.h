@@ -11,9 +11,6 @@
 
 namespace meshloom::comm {
 
-/// `dim` counted from the front; `name` is the argument's ("gather_dim").
-int checked_dim(const char* op, const char* name, std::int64_t dim, const Tensor& a);
-
 /// A has at least two dims, B two, neither has a layout or lies elsewhere than in host memory.
 void check_matrices(const char* op, const Tensor& a, const Tensor& b);
 /// Inner sizes that this rank sees whole.

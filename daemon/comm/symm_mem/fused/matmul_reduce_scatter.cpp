@@ -188,7 +188,7 @@ Tensor fused_matmul_reduce_scatter(SymmetricGroup& group, std::span<const Tensor
     check_summands(kPlain, as[0], bs[0], as[i], bs[i]);
   }
   check_reduce_op(kPlain, reduce_op);
-  const int dim = checked_dim(kPlain, "scatter_dim", scatter_dim, as[0]);
+  const int dim = normalize_dim(scatter_dim, as[0].ndim(), kPlain, "scatter_dim");
   if (options.splits != 0) check_splits(kPlain, group, options.splits);
   const NoGradGuard no_grad(as[0].context());
   ProductTerms terms{bs[0], {}, {}, 1.0f, out_dtype.value_or(bs[0].dtype())};
@@ -203,7 +203,7 @@ Tensor fused_scaled_matmul_reduce_scatter(SymmetricGroup& group, const Tensor& a
                                           const ScaledTerms& given, const FusedOptions& options) {
   check_matrices(kScaled, a, b);
   check_reduce_op(kScaled, reduce_op);
-  const int dim = checked_dim(kScaled, "scatter_dim", scatter_dim, a);
+  const int dim = normalize_dim(scatter_dim, a.ndim(), kScaled, "scatter_dim");
   check_inner(kScaled, a, b);
   check_scaled(kScaled, a, b, a_scale, b_scale);
   const DType out = given.out_dtype.value_or(a.dtype());

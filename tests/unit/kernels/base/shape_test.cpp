@@ -56,7 +56,8 @@ TEST(NormalizeDim, CountsFromTheEnd) {
       normalize_dim(bad, 3, "sum");
       FAIL();
     } catch (const InvalidArgument& error) {
-      EXPECT_NE(std::string(error.what()).find("sum: dim"), std::string::npos);
+      EXPECT_EQ(std::string(error.what()),
+                "sum: dim is " + std::to_string(bad) + ", expected -3 to 2");
     }
   }
 }
