@@ -1,23 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/dtensor/decision_cache.h"
 
+#include "kernels/base/hash.h"
+
 namespace meshloom::dtensor {
 namespace {
-
-std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
-  hash ^= value;
-  hash *= 0x9E3779B97F4A7C15ull;
-  return hash ^ (hash >> 29);
-}
 
 template <typename SpecAt>
 std::uint64_t key_hash(planner::OpId op, std::size_t count, const SpecAt& spec_at,
                        const planner::OpAttributes& attributes) {
-  std::uint64_t hash = mixed(static_cast<std::uint64_t>(op) + 1, count);
+  std::uint64_t hash = hash_mix(static_cast<std::uint64_t>(op) + 1, count);
   for (std::size_t i = 0; i < count; ++i)
-    hash = mixed(hash, reinterpret_cast<std::uintptr_t>(spec_at(i)));
-  for (const std::int64_t d : attributes.dims) hash = mixed(hash, static_cast<std::uint64_t>(d));
-  for (const std::int64_t v : attributes.ints) hash = mixed(hash, static_cast<std::uint64_t>(v));
+    hash = hash_mix(hash, reinterpret_cast<std::uintptr_t>(spec_at(i)));
+  for (const std::int64_t d : attributes.dims) hash = hash_mix(hash, static_cast<std::uint64_t>(d));
+  for (const std::int64_t v : attributes.ints) hash = hash_mix(hash, static_cast<std::uint64_t>(v));
   return hash;
 }
 

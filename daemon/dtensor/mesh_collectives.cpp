@@ -28,17 +28,6 @@ class TensorInFlight final : public PendingTensor {
   comm::WorkPtr work_;
 };
 
-/// A tensor over memory of a peer, which the exposure keeps mapped.
-Tensor tensor_of_peer(ExecutionContext& context, const TensorView& view) {
-  auto impl = std::make_shared<TensorImpl>();
-  impl->context = &context;
-  impl->storage = std::make_shared<Storage>(view.as<std::byte>(), view.bytes(), nullptr);
-  impl->shape = view.shape;
-  impl->strides = view.strides;
-  impl->dtype = view.dtype;
-  return Tensor(std::move(impl));
-}
-
 class TensorsInSight final : public ExposedTensors {
  public:
   /// `own` is read by others until the exposure is closed.
@@ -47,8 +36,9 @@ class TensorsInSight final : public ExposedTensors {
 
   std::vector<Tensor> of(int rank) override {
     std::vector<Tensor> tensors;
+    // The exposure keeps the memory of peers mapped.
     for (const TensorView& view : exposure_->of(rank))
-      tensors.push_back(tensor_of_peer(own_[0].context(), view));
+      tensors.push_back(from_external(own_[0].context(), view, nullptr));
     return tensors;
   }
   void release() override { exposure_->release(); }

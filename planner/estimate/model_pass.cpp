@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <map>
 
+#include "kernels/base/integer_math.h"
+
 namespace meshloom::planner {
 namespace {
 
@@ -170,7 +172,7 @@ PassTensorPtr Walk::attention(const PassTensorPtr& q, const PassTensorPtr& k,
     // Attention takes the heads that this rank's queries use.
     const std::int64_t shared = m_.heads / m_.kv_heads;
     sizes_.attention +=
-        2 * ((heads + shared - 1) / shared) * m_.head_dim * result.inputs[1].local[0] * sequence_;
+        2 * divide_up(heads, shared) * m_.head_dim * result.inputs[1].local[0] * sequence_;
   }
   const PassTensorPtr joined =
       op(OpId::kTranspose, {result.outputs[0]}, {{}, {1, 2}}, result.outputs[0]->label);

@@ -43,8 +43,9 @@ Shape TensorFile::shape(const std::string& name) const { return impl_->entry(nam
 Tensor TensorFile::load(ExecutionContext& context, const std::string& name) const {
   const train::SafetensorsEntry& entry = impl_->entry(name);
   const Tensor tensor = empty(context, entry.shape, entry.dtype);
-  const Tensor mapped = from_external(context, impl_->file->view(entry), impl_->file);
-  copy_into(tensor, mapped);
+  if (tensor.numel() > 0)
+    context.backend().copy_from_host(context.kernel_context(), tensor.view(),
+                                     impl_->file->view(entry));
   return tensor;
 }
 

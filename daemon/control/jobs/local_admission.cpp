@@ -17,6 +17,7 @@
 #include "daemon/train/run.h"
 #include "daemon/train/run_mesh.h"
 #include "daemon/train/stepped_run.h"
+#include "kernels/base/integer_math.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -223,7 +224,7 @@ std::shared_ptr<const void> LocalAdmission::hold_snapshot(const v1::RunConfig& r
     const v1::Mesh& mesh = resolved.mesh();
     const std::int64_t shards = std::max(1, mesh.fsdp()) * std::max(1, mesh.tp());
     const int ranks = options_.hosts.front().ranks;
-    return memory_.hold_source((model * ranks + shards - 1) / shards, job_bytes());
+    return memory_.hold_source(divide_up(model * ranks, shards), job_bytes());
   });
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
+#include "kernels/base/integer_math.h"
 
 namespace meshloom::train {
 namespace {
@@ -75,7 +76,7 @@ void Dataset::index_documents() {
     if (end - begin >= 2) {
       documents_.push_back({begin, end});
       samples_before_.push_back(size_);
-      size_ += (end - begin - 1 + step - 1) / step;
+      size_ += divide_up(end - begin - 1, step);
     }
     begin = end;
     return true;

@@ -25,7 +25,7 @@ Tensor load(ExecutionContext& context, const train::SafetensorsFile& file,
   if (!file.contains(name)) return {};
   const TensorView view = file.view(name);
   Tensor out = empty(context, view.shape, view.dtype);
-  copy_into(out, from_external(context, view, nullptr));
+  context.backend().copy_from_host(context.kernel_context(), out.view(), view);
   return out;
 }
 
