@@ -170,14 +170,22 @@ keep_job() {
   } >"$2"
 }
 
-# run_jobs RANKS CLASS
-run_jobs() {
-  local ranks name model steps mesh plan training dtype batch micro
+# wanted_jobs RANKS
+wanted_jobs() {
+  local ranks name line
   while IFS= read -r line; do
-    read -r ranks name model steps _ <<<"$line"
+    read -r ranks name _ <<<"$line"
     # shellcheck disable=SC2254
     case $name in $only) ;; *) continue ;; esac
-    [ "$ranks" = "$1" ] || continue
+    [ "$ranks" != "$1" ] || say "$line"
+  done < <(jobs)
+}
+
+# run_jobs RANKS CLASS
+run_jobs() {
+  local name model steps mesh plan training dtype batch micro line
+  while IFS= read -r line; do
+    read -r _ name model steps _ <<<"$line"
     mesh=$(grep -o 'mesh: {[^}]*}' <<<"$line")
     plan=$(sed -E 's/.*(plan: \{.*\}) +batch:.*/\1/' <<<"$line")
     training=${line##* batch: }
@@ -189,7 +197,7 @@ run_jobs() {
         die "job $name-$dtype on class $2: $(tail -n 3 "$record/follow.log")"
       keep_job "$name-$dtype" "$record/outputs/$2/$name-$dtype.txt"
     done
-  done < <(jobs)
+  done < <(wanted_jobs "$1")
 }
 
 # resume_jobs RANKS CLASS: each job once more, from its first checkpoint.
@@ -209,6 +217,7 @@ record_jobs() {
   local class=$1 ranks
   mkdir -p "$record/outputs/$class"
   for ranks in 1 2 3 4; do
+    [ -n "$(wanted_jobs "$ranks")" ] || continue
     say "record: jobs of $ranks ranks on class $class"
     state=$record/states/$class-$ranks
     start_daemon "$ranks" "$class"
