@@ -84,6 +84,18 @@ TEST_F(PythonE2e, ThePackageDoesWhatItsTestsSay) {
   shut_down();
 }
 
+TEST_F(PythonE2e, LossesByTorchAreThoseOfTheirFormulas) {
+  const CommandResult torch = run_command({venv_ + "/bin/python", "-c", "import torch"}, 120s);
+  if (torch.exit_code != 0) {
+    shut_down();
+    GTEST_SKIP() << "missing packages: python3-torch";
+  }
+  const CommandResult result = python("tests/e2e/python/torch_loss_test.py");
+  EXPECT_EQ(result.exit_code, 0) << result.output << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("OK"));
+  shut_down();
+}
+
 TEST_F(PythonE2e, ALoopOutlivesAKillOfEverythingWithTheSameWeights) {
   const std::filesystem::path log = folder_ / "survivor.log", restarted = folder_ / "restarted";
   Process loop({"env", "MESHLOOM_ADDRESS=" + address_, venv_ + "/bin/python",

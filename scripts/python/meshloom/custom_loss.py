@@ -8,6 +8,7 @@ which is C's own.
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import math
 from typing import Any, Callable, Mapping, Sequence
 
@@ -25,6 +26,8 @@ class CustomLoss:
     def __init__(self, data: Sequence[Datum], fn: LossFunction, framework: str) -> None:
         if framework not in ("numpy", "torch"):
             raise refuse("framework", f"{framework!r} is unknown, expected numpy or torch")
+        if framework == "torch" and importlib.util.find_spec("torch") is None:
+            raise refuse("framework", "torch is not installed here; numpy needs no more than this package does")
         self._data = list(data)
         self._fn = fn
         self._gradients = _with_torch if framework == "torch" else _with_numpy

@@ -292,6 +292,13 @@ class RunTest(unittest.TestCase):
         self.assertAlmostEqual(metrics["loss:sum"], direct.result().loss, places=3)
         self.assertEqual(metrics["surrogate_loss:sum"], direct.result().loss)
 
+    def test_without_torch_its_losses_are_refused_before_a_verb(self) -> None:
+        with unittest.mock.patch("importlib.util.find_spec", return_value=None):
+            with self.assertRaises(meshloom.InvalidArgument) as caught:
+                self.run_.forward_backward_custom(data(), lambda *_: 0, framework="torch")
+        self.assertEqual(caught.exception.field, "framework")
+        self.assertEqual(self.run_.forward(data()).seq, 1)
+
     def test_a_custom_loss_that_fails_poisons_the_step(self) -> None:
         def failing(*_: object) -> None:
             raise ArithmeticError("no loss today")
