@@ -198,9 +198,11 @@ v1::PlanEstimate estimate_plan(const planner::ModelShape& model, const v1::PlanQ
 }
 
 v1::PlanSearch search_plans(const std::string& name, const planner::ModelShape& model,
-                            const v1::PlanSearchQuery& query) {
+                            const v1::PlanSearchQuery& query,
+                            std::function<void(std::int64_t)> before_plan) {
   const planner::Machine machine = query_machine(query.query());
-  const planner::SearchRequest request = search_request(query, model, machine);
+  planner::SearchRequest request = search_request(query, model, machine);
+  request.before_plan = std::move(before_plan);
   const planner::SearchResult result = planner::search_plans(model, request, machine);
   v1::PlanSearch m;
   m.set_model(name);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "planner/estimate/machine.h"
@@ -41,7 +42,9 @@ std::int64_t query_memory_limit(const v1::PlanQuery& query, const planner::Machi
 v1::PlanDescription describe_plan(const std::string& name, const planner::ModelShape& model,
                                   const v1::PlanQuery& query, std::int64_t rank);
 v1::PlanEstimate estimate_plan(const planner::ModelShape& model, const v1::PlanQuery& query);
+/// `before_plan` as in planner::SearchRequest.
 v1::PlanSearch search_plans(const std::string& name, const planner::ModelShape& model,
-                            const v1::PlanSearchQuery& query);
+                            const v1::PlanSearchQuery& query,
+                            std::function<void(std::int64_t plans_tried)> before_plan = {});
 
 }  // namespace meshloom::plan

@@ -153,6 +153,7 @@ const ContextParallelPlan& Search::rotate_of(const MeshSizes& mesh, const Parall
 }
 
 void Search::try_plan(const MeshSizes& mesh, const ParallelPlan& given, const Workload& work) {
+  if (request_.before_plan) request_.before_plan(result_.plans_tried);
   ++result_.plans_tried;
   ParallelPlan plan = given;
   if (mesh.cp > 1) plan.context_parallel = rotate_of(mesh, given, work);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,8 @@ struct SearchRequest {
   std::optional<ActivationCheckpoint> checkpointing{};
   int max_tensor_parallel = 0;  ///< 0: as many as there are heads
   StylePlan styles = {};        ///< if given, tried on tp besides the default ones
+  /// Called before each plan that is tried, with how many were: what it throws ends the search.
+  std::function<void(std::int64_t plans_tried)> before_plan = {};
 };
 
 /// The best plan of a mesh that fits.

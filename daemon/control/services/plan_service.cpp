@@ -77,7 +77,27 @@ grpc::Status PlanServiceImpl::EstimatePlan(grpc::ServerContext*,
   });
 }
 
-grpc::Status PlanServiceImpl::SearchPlans(grpc::ServerContext*,
+std::function<void(std::int64_t)> PlanServiceImpl::search_guard(
+    grpc::ServerContext* context) const {
+  const auto end = std::chrono::steady_clock::now() + search_time_;
+  return [this, context, end](std::int64_t plans_tried) {
+    if (context && context->IsCancelled())
+      throw Cancelled("the client has given the search up", "CANCELLED_BY_CLIENT");
+    if (std::chrono::steady_clock::now() < end) return;
+    throw DeadlineExceeded(
+        fmt::format(
+            "the search was not done within {} s, after {} plans: ask for fewer ranks, give "
+            "max_tensor_parallel, query.micro_batch_size or "
+            "query.plan.activation_checkpoint, or search without the daemon (meshloom plan "
+            "search), where there is no such limit",
+            std::chrono::duration<double>(search_time_).count(), plans_tried),
+        "SEARCH_TIME_LIMIT",
+        {{"limit_ms", std::to_string(search_time_.count())},
+         {"plans_tried", std::to_string(plans_tried)}});
+  };
+}
+
+grpc::Status PlanServiceImpl::SearchPlans(grpc::ServerContext* context,
                                           const v1::SearchPlansRequest* request,
                                           v1::SearchPlansResponse* response) {
   return guarded("SearchPlans", [&] {
@@ -94,7 +114,8 @@ grpc::Status PlanServiceImpl::SearchPlans(grpc::ServerContext*,
     const std::unique_lock one(searching_, std::try_to_lock);
     if (!one.owns_lock())
       throw ResourceExhausted("another search is under way; try again later", "SEARCH_UNDER_WAY");
-    *response->mutable_search() = plan::search_plans(model_text(request->model()), shape, query);
+    *response->mutable_search() =
+        plan::search_plans(model_text(request->model()), shape, query, search_guard(context));
   });
 }
 

@@ -2,6 +2,8 @@
 // PlanService: plans for the daemon's models and ranks.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <mutex>
 
 #include "daemon/control/jobs/local_admission.h"
@@ -15,16 +17,18 @@ namespace meshloom::control {
 
 class PlanServiceImpl final : public v1::PlanService::Service {
  public:
-  /// `jobs` and `runs`: what uses plans.
+  static constexpr std::chrono::milliseconds kSearchTime{20'000};
+
+  /// `jobs` and `runs`: what uses plans. A search that takes longer than `search_time` is ended.
   PlanServiceImpl(PlanStore& plans, LocalAdmission& admission, const JobStore& jobs,
-                  const RunStore& runs)
-      : plans_(plans), admission_(admission), jobs_(jobs), runs_(runs) {}
+                  const RunStore& runs, std::chrono::milliseconds search_time = kSearchTime)
+      : plans_(plans), admission_(admission), jobs_(jobs), runs_(runs), search_time_(search_time) {}
 
   grpc::Status DescribePlan(grpc::ServerContext*, const v1::DescribePlanRequest* request,
                             v1::DescribePlanResponse* response) override;
   grpc::Status EstimatePlan(grpc::ServerContext*, const v1::EstimatePlanRequest* request,
                             v1::EstimatePlanResponse* response) override;
-  grpc::Status SearchPlans(grpc::ServerContext*, const v1::SearchPlansRequest* request,
+  grpc::Status SearchPlans(grpc::ServerContext* context, const v1::SearchPlansRequest* request,
                            v1::SearchPlansResponse* response) override;
   grpc::Status CreatePlan(grpc::ServerContext* context, const v1::CreatePlanRequest* request,
                           v1::CreatePlanResponse* response) override;
@@ -40,12 +44,15 @@ class PlanServiceImpl final : public v1::PlanService::Service {
   /// With what this daemon has where the client gave nothing.
   v1::PlanQuery with_defaults(v1::PlanQuery query) const;
   std::optional<std::string> user_of(const std::string& plan) const;
+  /// Ends a search whose time is up, or whose client has left (`context` may be null).
+  std::function<void(std::int64_t plans_tried)> search_guard(grpc::ServerContext* context) const;
   v1::CreatePlanResponse create(const std::string& client, const v1::CreatePlanRequest& request);
 
   PlanStore& plans_;
   LocalAdmission& admission_;
   const JobStore& jobs_;
   const RunStore& runs_;
+  const std::chrono::milliseconds search_time_;
   std::mutex searching_;  ///< one search at a time: they take a core for seconds
 };
 

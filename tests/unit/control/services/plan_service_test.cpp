@@ -39,7 +39,8 @@ class PlanServiceTest : public ::testing::Test {
                                 .data_dir = data_.path(),
                                 .hosts = {{"here", 2, {std::int64_t{1} << 32, "a limit"}}},
                                 .plans = plans_.get()});
-    service_ = std::make_unique<PlanServiceImpl>(*plans_, *admission_, *store_, *runs_);
+    service_ =
+        std::make_unique<PlanServiceImpl>(*plans_, *admission_, *store_, *runs_, search_time_);
   }
   static v1::CreatePlanRequest request(int tp, const std::string& id = "") {
     v1::CreatePlanRequest request;
@@ -80,6 +81,7 @@ class PlanServiceTest : public ::testing::Test {
   const test::TempFolder data_;
   const test::TempFolder folder_;
   StateDir state_{folder_.path() / "state"};
+  std::chrono::milliseconds search_time_ = PlanServiceImpl::kSearchTime;
   std::unique_ptr<PlanStore> plans_;
   std::unique_ptr<RunStore> runs_;
   std::unique_ptr<JobStore> store_;
@@ -168,6 +170,24 @@ TEST_F(PlanServiceTest, AJobGivesAPlanOrAMeshButNotBoth) {
   both.mutable_run()->clear_mesh();
   both.mutable_run()->mutable_plan()->set_dtype("float32");
   EXPECT_EQ(reason_of([&] { admission_->admit(both); }), "INVALID_ARGUMENT");
+}
+
+TEST_F(PlanServiceTest, ASearchThatTakesTooLongIsEnded) {
+  search_time_ = std::chrono::milliseconds(30);
+  open();
+  v1::SearchPlansRequest search;
+  search.mutable_model()->set_config("config.json");
+  search.mutable_query()->set_ranks(4096);
+  search.mutable_query()->mutable_query()->set_global_batch_size(1 << 20);
+  v1::SearchPlansResponse found;
+  const grpc::Status status = service_->SearchPlans(nullptr, &search, &found);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(info_of(status).reason(), "SEARCH_TIME_LIMIT");
+  EXPECT_THAT(status.error_message(), HasSubstr("within 0.03 s"));
+  EXPECT_GT(std::stoll(info_of(status).metadata().at("plans_tried")), 0);
+  search.mutable_query()->set_ranks(2);
+  search.mutable_query()->mutable_query()->set_global_batch_size(2);
+  EXPECT_TRUE(service_->SearchPlans(nullptr, &search, &found).ok()) << "the next one may begin";
 }
 
 }  // namespace
