@@ -261,6 +261,10 @@ v1::Job JobStore::release(const std::string& id, const RequestKey& key) {
     if (base::is_final(target.job.state()) || !target.waits)
       throw FailedPrecondition(fmt::format("job \"{}\" is not held", id), "JOB_NOT_HELD",
                                {{"job", id}});
+    if (target.job.state() == v1::JOB_STATE_PAUSED)
+      throw FailedPrecondition(
+          fmt::format("job \"{}\" is not held but paused: resume it, which releases it too", id),
+          "JOB_NOT_HELD", {{"job", id}, {"state", "paused"}});
     target.hold_back();
     target.waits = false;
     target.job.set_stalled_attempts(0);

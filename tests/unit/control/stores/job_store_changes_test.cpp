@@ -281,5 +281,17 @@ TEST_F(JobStoreChangesTest, TheLogOfAJobTellsItsStatesAndNotes) {
                                              "two lines", "succeeded at step 0 of 10"}));
 }
 
+TEST_F(JobStoreChangesTest, OneThatIsPausedIsNotReleasedButResumed) {
+  auto store = open();
+  submit(*store, "a");
+  store->pause("a", v1::PAUSE_CODE_CLIENT, {});
+  store = open(/*hold=*/true);
+  EXPECT_EQ(reason_of([&] { store->release("a", {}); }), "JOB_NOT_HELD");
+  EXPECT_EQ(store->get("a").state(), v1::JOB_STATE_PAUSED);
+  EXPECT_EQ(store->next_job(), std::nullopt);
+  EXPECT_EQ(store->resume("a", {}).state(), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(store->next_job(), "a");
+}
+
 }  // namespace
 }  // namespace meshloom::control
