@@ -6,10 +6,11 @@
 
 namespace meshloom::control {
 
-bool RanksTurn::acquire(const std::string& who, const std::function<bool()>& given_up) {
+bool RanksTurn::acquire(const std::string& who, const std::function<bool()>& given_up,
+                        Place place) {
   constexpr std::chrono::milliseconds kLookUp{50};
   std::unique_lock lock(mutex_);
-  queue_.push_back(who);
+  queue_.insert(place == Place::kFirst ? queue_.begin() : queue_.end(), who);
   while (true) {
     lock.unlock();
     const bool over = given_up();

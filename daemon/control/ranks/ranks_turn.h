@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // RanksTurn: who has the ranks. Jobs and runs that clients drive take turns, first come first
-// served.
+// served, but for a job that was resumed, which comes first.
 #pragma once
 
 #include <condition_variable>
@@ -17,8 +17,10 @@ class RanksTurn {
  public:
   /// Waits until nobody has the ranks and all that asked before have had them or given up. False if
   /// `given_up`, asked from time to time without a lock, says so first. `who` is the name of a
-  /// resource, which waits or has its turn once at a time.
-  bool acquire(const std::string& who, const std::function<bool()>& given_up);
+  /// resource, which waits or has its turn once at a time. kFirst comes before all that wait.
+  enum class Place { kLast, kFirst };
+  bool acquire(const std::string& who, const std::function<bool()>& given_up,
+               Place place = Place::kLast);
   void release(const std::string& who);
   /// While it is closed nobody gets the ranks; who has them keeps them.
   void set_open(bool open);

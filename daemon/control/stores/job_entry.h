@@ -55,6 +55,7 @@ class JobEntry {
   std::int64_t reserved_revision = 0;
   bool active = false;     ///< the driver has it
   bool waits = false;      ///< held, or until a start without --no-resume
+  bool resumed = false;    ///< since it last had the ranks: it comes before all that wait
   std::int64_t begun = 0;  ///< the last step that the ranks were given
   bool editing = false;    ///< an edit is being written
 

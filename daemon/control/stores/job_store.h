@@ -84,7 +84,8 @@ class JobStore {
   /// What runs is to be saved and let go, what waits is PAUSED at once. Throws FailedPrecondition
   /// (JOB_FINISHED, JOB_CANCELLING).
   v1::Job pause(const std::string& id, v1::PauseCode code, const RequestKey& key);
-  /// To the head of the queue. Throws FailedPrecondition (JOB_NOT_PAUSED).
+  /// To the head of the queue, before runs that wait as well. Throws FailedPrecondition
+  /// (JOB_NOT_PAUSED).
   v1::Job resume(const std::string& id, const RequestKey& key);
   /// Where in the queue; `other` is a job that waits. Throws FailedPrecondition (JOB_NOT_QUEUED).
   enum class Place { kFirst, kBefore, kAfter };
@@ -124,6 +125,8 @@ class JobStore {
   std::optional<std::string> wait_for_job();
   /// The same without waiting: nothing if there is none.
   std::optional<std::string> next_job() const;
+  /// Whether a job that waits was resumed: it comes before all that wait for the ranks.
+  bool comes_first(const std::string& id) const;
   /// A new attempt: PREPARING with the next epoch, which the journal promises to give out once.
   /// Waits for that promise if the disk is full; Unavailable once closed.
   v1::Job begin_attempt(const std::string& id);

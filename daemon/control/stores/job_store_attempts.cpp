@@ -24,6 +24,12 @@ std::optional<std::string> JobStore::next_job() const {
   return next ? std::optional(next->id()) : std::nullopt;
 }
 
+bool JobStore::comes_first(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = by_id_.find(id);
+  return found != by_id_.end() && found->second->resumed;
+}
+
 const JobEntry* JobStore::first_waiting() const {
   const JobEntry* next = nullptr;
   for (const auto& [number, item] : unfinished_) {
@@ -55,6 +61,7 @@ v1::Job JobStore::begin_attempt(const std::string& id) {
         found->second->forget_events();
     just_ended_.clear();
     target.active = true;
+    target.resumed = false;
     target.begun = target.job.checkpoint_step();
     target.hold_back();
     base::move_to(target.job, v1::JOB_STATE_PREPARING);

@@ -72,6 +72,7 @@ void JobStore::queue_first(JobEntry& target) {
       waiting.empty() ? target.job.queue_place() : waiting.front()->job.queue_place() - kQueueGap;
   base::move_to(target.job, v1::JOB_STATE_QUEUED);
   target.waits = false;
+  target.resumed = true;
   target.job.clear_pause_code();
   target.job.set_stalled_attempts(0);
   target.job.set_queue_place(place);
@@ -151,6 +152,7 @@ v1::Job JobStore::move(const std::string& id, Place place, const std::string& ot
     std::erase(waiting, &target);
     std::size_t at = 0;
     if (place != Place::kFirst) {
+      target.resumed = false;
       const auto found = std::find(waiting.begin(), waiting.end(), &entry(other));
       at = static_cast<std::size_t>(found - waiting.begin()) + (place == Place::kAfter ? 1 : 0);
     }

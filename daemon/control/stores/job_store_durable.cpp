@@ -113,6 +113,8 @@ void JobStore::settle_entry(JobEntry& entry, bool hold) {
     entry.waits = hold;  // not as one that a client resumes
     return;
   }
+  // One that has had the ranks is queued only after it was resumed.
+  entry.resumed = job.state() == v1::JOB_STATE_QUEUED && job.attempt() > 0;
   if (job.state() == v1::JOB_STATE_HELD && job.attempt() == 0) {
     base::move_to(job, v1::JOB_STATE_QUEUED);
   } else if (job.state() != v1::JOB_STATE_QUEUED) {

@@ -296,5 +296,39 @@ TEST_F(JobChangesTest, RefusalsDisturbNoTraining) {
   EXPECT_EQ(rates("a"), std::vector<double>(300, 300.0));
 }
 
+TEST_F(JobChangesTest, AResumedJobComesBeforeRunsThatWait) {
+  plan_.step_time = 1ms;
+  start();
+  Client first(daemon_->channel()), second(daemon_->channel());
+  ASSERT_TRUE(first.create().ok());
+  first.wait_for(v1::RUN_STATE_READY);
+  submit(spec("a", 100'000));
+  ASSERT_TRUE(second.create().ok());
+  pause("a");
+  resume("a");
+  const auto ahead = [&] {
+    const v1::Run run = second.get();
+    return std::vector<std::string>(run.ahead().begin(), run.ahead().end());
+  };
+  const std::vector<std::string> expected = {first.run_.name(), "jobs/a"};
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  while (ahead() != expected && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(ahead(), expected);
+  first.close();
+  daemon_->wait_for_step("a", 5);
+  EXPECT_EQ(second.get().state(), v1::RUN_STATE_QUEUED);
+  // One that has run and is paused, too, and over a restart.
+  pause("a");
+  second.wait_for(v1::RUN_STATE_READY);
+  daemon_->wait_for("a", v1::JOB_STATE_PAUSED);
+  Client third(daemon_->channel());
+  ASSERT_TRUE(third.create().ok());
+  resume("a");
+  while (third.get().ahead_size() != 2 && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(third.get().ahead(1), "jobs/a");
+}
+
 }  // namespace
 }  // namespace meshloom::control
