@@ -16,6 +16,7 @@
 namespace meshloom::control {
 namespace {
 
+constexpr int kLineBits = 40;             // of a revision of metrics
 constexpr std::size_t kPiece = 64 << 10;  // and at least a line
 
 void check_revision(std::int64_t revision) {
@@ -91,29 +92,52 @@ void MetricsStream::begin() {
   id_ = parse_job_name(request_.name());
   check_revision(request_.after_revision());
   subscription_ = store_.subscribe(id_, waker());
-  revision_ = request_.after_revision();
-  if (const std::int64_t steps = store_.get(id_).steps(); revision_ > 2 * steps + 1)
-    throw OutOfRange(
-        fmt::format("job \"{}\" has {} steps, so no line has revision {}", id_, steps, revision_),
-        "REVISION_IN_FUTURE", {{"field", "after_revision"}});
-  if (revision_ == 0) revision_ = -1;
+  edit_ = request_.after_revision() >> kLineBits;
+  told_ = request_.after_revision() & ((std::int64_t{1} << kLineBits) - 1);
+  const v1::Job job = store_.get(id_);
+  const auto marks = store_.edit_marks(id_);
+  const std::int64_t newest = marks.empty() ? 0 : marks.back().number;
+  // What is left of an old job is a summary, without its edits.
+  const bool future =
+      edit_ > newest ? !job.summary() : edit_ == newest && told_ > 2 * job.steps() + 1;
+  if (future)
+    throw OutOfRange(fmt::format("job \"{}\" has {} steps and {} edits, so no line has revision {}",
+                                 id_, job.steps(), newest, request_.after_revision()),
+                     "REVISION_IN_FUTURE", {{"field", "after_revision"}});
+  if (request_.after_revision() == 0) told_ = -1;
   lines_ = std::make_unique<LineReader>(state_.job(id_) / "metrics.jsonl");
+}
+
+bool MetricsStream::follow_edits() {
+  bool changed = false;
+  for (const JobStore::EditMark& mark : store_.edit_marks(id_)) {
+    if (mark.number <= edit_) continue;
+    edit_ = mark.number;
+    told_ = std::min(told_, 2 * mark.after_step + 1);
+    changed = true;
+  }
+  return changed;
 }
 
 bool MetricsStream::produce() {
   if (!lines_) begin();
   const bool last = !request_.follow() || base::is_final(store_.state(id_));
   auto lines = lines_->read();
+  // After the lines: an edit is known before the steps that go by it.
+  if (follow_edits()) {
+    lines_ = std::make_unique<LineReader>(state_.job(id_) / "metrics.jsonl");
+    return true;
+  }
   for (LineReader::Line& line : lines) {
     const auto entry = nlohmann::json::parse(line.text, nullptr, /*allow_exceptions=*/false);
     if (!entry.is_object() || !entry.contains("step")) continue;
-    const std::int64_t revision =
+    const std::int64_t known =
         2 * entry["step"].get<std::int64_t>() + (entry.contains("validation_loss") ? 1 : 0);
-    if (revision <= revision_) continue;
-    revision_ = revision;
+    if (known <= told_) continue;
+    told_ = known;
     v1::StreamMetricsResponse response;
     response.set_line(std::move(line.text));
-    response.set_revision(revision);
+    response.set_revision((edit_ << kLineBits) + known);
     write(std::move(response));
   }
   if (lines.empty() && last) finish();

@@ -60,7 +60,10 @@ class LogStream final : public Stream<v1::StreamLogsResponse> {
   Subscription subscription_;
 };
 
-/// StreamMetrics: a revision is twice the step of a line, and one more for a validation.
+/// StreamMetrics: a line of a job is known by twice its step, and one more for a validation; a
+/// revision has the number of the job's newest edit in its upper bits. Who goes on from an earlier
+/// one is told anew what lies behind the edits since then: a job that has gone back to a checkpoint
+/// repeats those steps by other settings.
 class MetricsStream final : public Stream<v1::StreamMetricsResponse> {
  public:
   MetricsStream(StreamHost& host, grpc::CallbackServerContext& context, JobStore& store,
@@ -70,12 +73,15 @@ class MetricsStream final : public Stream<v1::StreamMetricsResponse> {
  private:
   bool produce() override;
   void begin();
+  /// Whether there are edits that it has not gone by yet.
+  bool follow_edits();
 
   JobStore& store_;
   const StateDir& state_;
   const v1::StreamMetricsRequest request_;
   std::string id_;
-  std::int64_t revision_ = 0;          ///< of the last line that was told
+  std::int64_t told_ = 0;              ///< the last line that was told and is as it was
+  std::int64_t edit_ = 0;              ///< number of the newest edit then
   std::unique_ptr<LineReader> lines_;  ///< null: not begun
   Subscription subscription_;
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "daemon/control/stores/job_log.h"
 #include "daemon/control/stores/names.h"
@@ -37,12 +38,18 @@ void apply_event(const v1::JobEvent& event, v1::Job* told) {
 
 }  // namespace
 
-SharedJobConfig take_config(v1::Job* job) {
+SharedJobConfig take_config(v1::Job* job, std::vector<std::int64_t> edit_numbers) {
   if (!job->spec().has_run() && !job->has_resolved()) return nullptr;
   auto config = std::make_shared<JobConfig>();
   config->run.Swap(job->mutable_spec()->mutable_run());
   config->resolved.Swap(job->mutable_resolved());
   config->edits.Swap(job->mutable_edits());
+  const auto edits = static_cast<std::size_t>(config->edits.size());
+  if (edit_numbers.size() != edits) {
+    edit_numbers.resize(edits);
+    std::iota(edit_numbers.begin(), edit_numbers.end(), 1);
+  }
+  config->edit_numbers = std::move(edit_numbers);
   config->step_limit = job->spec().step_limit();
   config->time_limit_seconds = job->spec().time_limit_seconds();
   job->mutable_spec()->clear_run();
@@ -55,6 +62,13 @@ void put_config(const SharedJobConfig& config, v1::Job* job) {
   *job->mutable_spec()->mutable_run() = config->run;
   *job->mutable_resolved() = config->resolved;
   *job->mutable_edits() = config->edits;
+}
+
+void put_config(const SharedJobConfig& config, v1::JournalRecord* record) {
+  if (!config) return;
+  put_config(config, record->mutable_job());
+  record->mutable_job_edit_numbers()->Assign(config->edit_numbers.begin(),
+                                             config->edit_numbers.end());
 }
 
 v1::Job summary_of(const v1::Job& job) {

@@ -13,6 +13,7 @@
 #include "daemon/control/stores/job_settings.h"
 #include "daemon/control/stores/ledger.h"
 #include "v1/job.pb.h"
+#include "v1/journal.pb.h"
 
 namespace meshloom::control {
 
@@ -21,16 +22,21 @@ struct JobConfig {
   v1::RunConfig run;
   v1::RunConfig resolved;
   JobEdits edits;  ///< that run and resolved contain
+  /// Of the edits: the first that the job ever had is 1. Those that are contained in later ones
+  /// are missing.
+  std::vector<std::int64_t> edit_numbers;
   std::int64_t step_limit = 0;
   std::int64_t time_limit_seconds = 0;
 };
 using SharedJobConfig = std::shared_ptr<const JobConfig>;
 
 /// Takes spec.run, resolved and edits out of the job, and copies its limits; null if it has
-/// neither.
-SharedJobConfig take_config(v1::Job* job);
+/// neither. `edit_numbers`: 1, 2, ... if empty.
+SharedJobConfig take_config(v1::Job* job, std::vector<std::int64_t> edit_numbers = {});
 /// Puts them back.
 void put_config(const SharedJobConfig& config, v1::Job* job);
+/// Into a record of the whole job.
+void put_config(const SharedJobConfig& config, v1::JournalRecord* record);
 
 inline constexpr int kMostNotes = 100;
 

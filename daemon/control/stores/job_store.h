@@ -98,6 +98,12 @@ class JobStore {
   /// FailedPrecondition (JOB_FINISHED, STEP_PASSED), Aborted (EDITED_MEANWHILE).
   v1::Job edit(const std::string& id, const v1::JobSpec& before, const v1::JobSpec& after,
                const RequestKey& key);
+  /// An edit of a job by its number, which grows, and the step behind which it holds. In order.
+  struct EditMark {
+    std::int64_t number = 0;
+    std::int64_t after_step = 0;
+  };
+  std::vector<EditMark> edit_marks(const std::string& id) const;
   /// Jobs that a drain has paused wait again, those that were first first. Their ids.
   std::vector<std::string> end_drain();
   /// A job that waits, for whatever reason, is taken again by the driver.

@@ -139,7 +139,7 @@ void JobStore::update(const std::string& id, const std::function<void(v1::Job*)>
     if (other_config) {
       record.mutable_job()->Swap(record.mutable_state());
       record.clear_state();
-      put_config(target.config, record.mutable_job());
+      put_config(target.config, &record);
     }
     ticket = ledger_.append(std::move(record));
     add_job_event(target, ticket);

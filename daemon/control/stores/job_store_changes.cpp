@@ -257,6 +257,15 @@ v1::Job JobStore::edit(const std::string& id, const v1::JobSpec& before, const v
   return get(id);
 }
 
+std::vector<JobStore::EditMark> JobStore::edit_marks(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  const SharedJobConfig& config = entry(id).config;
+  std::vector<EditMark> marks;
+  for (std::size_t i = 0; config && i < config->edit_numbers.size(); ++i)
+    marks.push_back({config->edit_numbers[i], config->edits[static_cast<int>(i)].after_step()});
+  return marks;
+}
+
 void JobStore::decide_edit(const v1::StoredJobEdit& record) {
   const std::string id = parse_job_name(record.job());
   const auto found = by_id_.find(id);

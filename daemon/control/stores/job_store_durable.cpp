@@ -48,7 +48,8 @@ void JobStore::apply(const v1::JournalRecord& record) {
   removed_.erase(id);
   JobEntry& target =
       found == by_id_.end() ? add_entry(std::make_unique<JobEntry>(job, 0)) : *found->second;
-  if (record.has_job()) target.config = take_config(&job);
+  const auto& numbers = record.job_edit_numbers();
+  if (record.has_job()) target.config = take_config(&job, {numbers.begin(), numbers.end()});
   target.reserved_revision = job.revision();
   target.job = std::move(job);
   set_folders(&target.job, options_.jobs_dir / id);
@@ -62,6 +63,10 @@ void JobStore::apply_edit(const v1::StoredJobEdit& record) {
   JobEntry& target = *found->second;
   auto config = std::make_shared<JobConfig>(*target.config);
   add_edit(config->resolved, record.edit(), &config->edits);
+  std::vector<std::int64_t>& numbers = config->edit_numbers;
+  const std::int64_t number = numbers.empty() ? 1 : numbers.back() + 1;
+  numbers.resize(static_cast<std::size_t>(config->edits.size()) - 1);
+  numbers.push_back(number);
   apply_settings(record.edit().after(), &config->run);
   apply_settings(record.edit().after(), &config->resolved);
   config->step_limit = record.step_limit();
@@ -153,7 +158,7 @@ void JobStore::snapshot(const Ledger::Visit& append) const {
       record.mutable_job()->set_revision(std::max(item.reserved_revision, item.job.revision()));
       config = item.config;
     }
-    put_config(config, record.mutable_job());
+    put_config(config, &record);
     append(record);
   }
 }

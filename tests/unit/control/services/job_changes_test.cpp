@@ -330,5 +330,44 @@ TEST_F(JobChangesTest, AResumedJobComesBeforeRunsThatWait) {
   EXPECT_EQ(third.get().ahead(1), "jobs/a");
 }
 
+TEST_F(JobChangesTest, WhatAnEditHasMadeOtherThanItWasToldIsToldAgain) {
+  plan_.step_time = 2ms;
+  start();
+  submit(spec("a", 1000));
+  daemon_->wait_for_step("a", 80);
+  const auto before = metrics("a", 0, false);
+  ASSERT_GE(before.size(), 80u);
+  const std::int64_t told = before.back().revision();
+  plan_.fail_saves = true;  // it goes on from its checkpoint of step 50
+  restart();
+  plan_.fail_saves = false;
+  pause("a");
+  const v1::Job paused = daemon_->wait_for("a", v1::JOB_STATE_PAUSED);
+  ASSERT_LT(paused.step(), 75);
+  const auto repeated = metrics("a", told, false);
+  EXPECT_TRUE(status_.ok()) << status_.error_message();
+  EXPECT_EQ(repeated.size(), 0u) << "they are as they were told";
+  edit_steps("a", 100);
+  ASSERT_TRUE(status_.ok()) << status_.error_message();
+  resume("a");
+  const auto rest = metrics("a", told, true);
+  ASSERT_TRUE(status_.ok()) << status_.error_message();
+  ASSERT_EQ(rest.size(), static_cast<std::size_t>(100 - paused.step()));
+  std::int64_t step = paused.step(), revision = told;
+  for (const auto& line : rest) {
+    const auto entry = nlohmann::json::parse(line.line());
+    EXPECT_EQ(entry["step"], ++step);
+    EXPECT_EQ(entry["lr"], 100.0);
+    EXPECT_GT(line.revision(), revision);
+    revision = line.revision();
+  }
+  // From a revision of the edited job on, over a restart: none is told twice.
+  restart();
+  EXPECT_EQ(metrics("a", rest[9].revision(), false).size(), rest.size() - 10);
+  EXPECT_EQ(metrics("a", told, false).size(), rest.size());
+  metrics("a", revision + (std::int64_t{1} << 40), false);
+  EXPECT_EQ(status_.error_code(), grpc::StatusCode::OUT_OF_RANGE) << "an edit that is to come";
+}
+
 }  // namespace
 }  // namespace meshloom::control

@@ -33,6 +33,7 @@ class JobStoreChangesTest : public JobStoreTest {
     }
     return "";
   }
+  static v1::RunConfig store_config(std::int64_t steps) { return spec("", steps).run(); }
   static std::vector<std::string> order(JobStore& store) {
     std::vector<std::string> ids;
     while (const auto next = store.next_job()) {
@@ -291,6 +292,34 @@ TEST_F(JobStoreChangesTest, OneThatIsPausedIsNotReleasedButResumed) {
   EXPECT_EQ(store->next_job(), std::nullopt);
   EXPECT_EQ(store->resume("a", {}).state(), v1::JOB_STATE_QUEUED);
   EXPECT_EQ(store->next_job(), "a");
+}
+
+TEST_F(JobStoreChangesTest, EditsKeepTheirNumbersOverRestartsAndCompaction) {
+  auto store = open();
+  submit(*store, "a");
+  const auto numbers = [&] {
+    std::vector<std::int64_t> all;
+    for (const auto& mark : store->edit_marks("a")) all.push_back(mark.number);
+    return all;
+  };
+  store->begin_attempt("a");
+  move(*store, "a", v1::JOB_STATE_RUNNING);
+  store->begin_step("a", 2);
+  edit_steps(*store, "a", 20);
+  store->begin_step("a", 4);
+  edit_steps(*store, "a", 30);
+  EXPECT_EQ(numbers(), (std::vector<std::int64_t>{1, 2}));
+  store = open();
+  EXPECT_EQ(numbers(), (std::vector<std::int64_t>{1, 2}));
+  // Behind step 0 again: it contains both.
+  edit_steps(*store, "a", 40);
+  EXPECT_EQ(numbers(), (std::vector<std::int64_t>{3}));
+  // A whole job in the journal instead of its edits.
+  store->begin_attempt("a");
+  store->update("a", [&](v1::Job* job) { *job->mutable_resolved() = store_config(40); });
+  store = open();
+  EXPECT_EQ(numbers(), (std::vector<std::int64_t>{3}));
+  EXPECT_EQ(store->edit_marks("a")[0].after_step, 0);
 }
 
 }  // namespace
