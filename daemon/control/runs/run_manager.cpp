@@ -127,8 +127,7 @@ void RunManager::drain() {
     for (const auto& [number, item] : items_)
       if (run_resource(item.session->id()) == holder) sessions.push_back(item.session);
   }
-  for (const SessionPtr& session : sessions)
-    session->close(FailedPrecondition("the daemon is drained", "DRAINED"));
+  for (const SessionPtr& session : sessions) session->drain();
 }
 
 void RunManager::join() {

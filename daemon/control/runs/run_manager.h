@@ -47,7 +47,8 @@ class RunManager {
   void request_stop();
   void join();
 
-  /// The run that has the ranks is saved and closed, as where its lease ends; those that wait do.
+  /// The run that has the ranks is saved and closed, as where its lease ends; one that cannot be
+  /// saved goes on. Those that wait wait on. Does not wait.
   void drain();
 
   struct Created {

@@ -221,6 +221,17 @@ void RunSession::close(const std::optional<Error>& cause) {
   end_as(v1::RUN_STATE_CLOSED);  // the ranks know nothing of it
 }
 
+void RunSession::drain() {
+  bool driven = false;
+  {
+    const std::lock_guard lock(mutex_);
+    driven = driven_;
+    draining_ = driven && !has_ended() && !end_;
+    changed_.notify_all();
+  }
+  if (!driven) close(drained_error());
+}
+
 void RunSession::end_as(v1::RunState state) {
   {
     const std::lock_guard lock(mutex_);

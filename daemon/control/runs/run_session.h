@@ -79,6 +79,9 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   /// Cancels what has not begun and lets the ranks go when what has begun is done. Saved first as
   /// "lease-STEP" if a cause is given.
   void close(const std::optional<Error>& cause = std::nullopt);
+  /// Once what has begun is done, saves the run as where its lease ends, and closes it (DRAINED).
+  /// Where it cannot be saved it goes on, with a note. Closes one that has no weights yet at once.
+  void drain();
   /// Removes a saved state. Throws NotFound.
   void delete_state(const std::string& name);
   v1::SavedState find_state(const std::string& name) const;
@@ -122,6 +125,7 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   void check_ready() const;  ///< it has the ranks
   [[noreturn]] void refuse_used(std::int64_t seq, const std::string& digest) const;
   Error recovered_error(const std::string& cause) const;
+  static Error drained_error() { return FailedPrecondition("the daemon is drained", "DRAINED"); }
   const v1::SavedState* newest_state() const;
   void fail_waiting(const Error& error);
   void fail_verbs(const std::vector<VerbSequence::VerbPtr>& verbs, const Error& error);
@@ -146,7 +150,9 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   void collect();
   v1::ErrorDetails details_of(const VerbInFlight& verb, const std::exception_ptr& error);
   bool begin_anew(Lock& lock);
-  void save_last(const std::string& name, std::int64_t ttl_seconds);
+  /// False, with a note, if it cannot be.
+  bool save_last(const std::string& name, std::int64_t ttl_seconds);
+  void save_and_close(Lock& lock);
   void end_on_ranks();
   /// After the last verb; `made`: the ranks have it.
   void finish(bool made);
@@ -169,6 +175,7 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   std::optional<std::string> gap_poison_;
   std::optional<Error> lost_;  ///< what the run held on the ranks is lost
   std::optional<End> end_;     ///< it is to end
+  bool draining_ = false;      ///< nothing is begun before it is saved
   bool driven_ = false;        ///< the ranks may know of it
   Clock::time_point renewed_;
   train::PromptLimits limits_;

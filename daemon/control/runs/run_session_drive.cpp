@@ -94,7 +94,7 @@ bool RunSession::make_on_ranks() {
 
 bool RunSession::may_start() const {
   const Verb* next = sequence_.front();
-  if (!next || lost_) return false;
+  if (!next || lost_ || draining_) return false;
   return reads_files(next->request) ? in_flight_.empty() : in_flight_.size() < kMostInFlight;
 }
 
@@ -224,7 +224,7 @@ bool RunSession::begin_anew(Lock& lock) {
   return made;
 }
 
-void RunSession::save_last(const std::string& name, std::int64_t ttl_seconds) {
+bool RunSession::save_last(const std::string& name, std::int64_t ttl_seconds) {
   try {
     v1::SavedState saved;
     v1::WriteStateCommand command;
@@ -244,11 +244,32 @@ void RunSession::save_last(const std::string& name, std::int64_t ttl_seconds) {
     ranks_.write_state(std::move(command)).get();
     keep_state(std::move(saved));
     spdlog::info("run {}: saved as {}", id_, state);
+    return true;
   } catch (const Error& error) {
     spdlog::error("run {}: its last state is not saved: {}", id_, error.what());
     const std::lock_guard lock(mutex_);
     run_.add_notes(fmt::format("its last state was not saved: {}", error.what()));
+    return false;
   }
+}
+
+void RunSession::save_and_close(Lock& lock) {
+  lock.unlock();
+  const bool saved = save_last("lease", kLeaseStateSeconds);
+  lock.lock();
+  draining_ = false;
+  if (end_) {
+    end_->save = end_->save && !saved;
+  } else if (saved) {
+    end_ = End{false};
+    *run_.mutable_cause() = to_details(drained_error());
+    base::move_to(run_, v1::RUN_STATE_CLOSING);
+  } else {
+    run_.add_notes("the daemon is being drained: the run could not be saved and goes on");
+  }
+  lock.unlock();
+  persist();
+  lock.lock();
 }
 
 void RunSession::end_on_ranks() {
@@ -280,6 +301,8 @@ void RunSession::drive() {
     while (made && !over()) {
       if (lost_ && in_flight_.empty())
         made = begin_anew(lock);
+      else if (draining_ && in_flight_.empty())
+        save_and_close(lock);
       else if (may_start())
         start_next(lock);
       else

@@ -101,5 +101,54 @@ TEST_F(DrainTest, AClientsPauseOutlastsIt) {
   EXPECT_EQ(daemon_->store().get("a").state(), v1::JOB_STATE_PAUSED);
 }
 
+TEST_F(DrainTest, WhatCannotBeSavedGoesOnAndIsSaidAndAnotherDrainTriesAgain) {
+  start();
+  Client run = with_run();
+  run.wait_for(v1::RUN_STATE_READY);
+  run.forward_backward(1, {2, 3});
+  run.optim_step(2);
+  run.wait(2);
+  plan_.fail_saves = true;  // the disk is full
+  daemon_->drain().begin("");
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  const auto noted = [&] {
+    const v1::Run now = run.get();
+    for (const std::string& note : now.notes())
+      if (note.find("could not be saved and goes on") != std::string::npos) return true;
+    return false;
+  };
+  while (!noted() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(1ms);
+  EXPECT_TRUE(noted());
+  EXPECT_EQ(run.get().state(), v1::RUN_STATE_READY);
+  EXPECT_EQ(daemon_->drain().state().state, v1::DRAIN_STATE_DRAINING);
+  EXPECT_EQ(daemon_->drain().state().has_ranks, run.run_.name());
+  run.get_weight(3);
+  EXPECT_EQ(weight(run.wait(3)), -5.0) << "nothing is lost";
+  plan_.fail_saves = false;
+  daemon_->drain().begin("");
+  EXPECT_TRUE(becomes(v1::DRAIN_STATE_DRAINED));
+  const v1::Run closed = run.wait_for(v1::RUN_STATE_CLOSED);
+  ASSERT_EQ(closed.saved_size(), 1);
+  EXPECT_EQ(closed.saved(0).next_seq(), 4);
+  EXPECT_EQ(closed.cause().info().reason(), "DRAINED");
+}
+
+TEST_F(DrainTest, AJobThatCannotBeSavedGoesOnUntilAnotherDrain) {
+  plan_.step_time = 1ms;
+  start();
+  submit("a", 100'000);
+  daemon_->wait_for_step("a", 5);
+  plan_.fail_saves = true;
+  daemon_->drain().begin("");
+  daemon_->wait_for_step("a", daemon_->store().get("a").step() + 20);
+  daemon_->wait_for("a", v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(daemon_->drain().state().state, v1::DRAIN_STATE_DRAINING);
+  EXPECT_EQ(daemon_->drain().state().has_ranks, "jobs/a");
+  plan_.fail_saves = false;
+  daemon_->drain().begin("");
+  EXPECT_TRUE(becomes(v1::DRAIN_STATE_DRAINED));
+  EXPECT_EQ(daemon_->store().get("a").pause_code(), v1::PAUSE_CODE_DRAIN);
+}
+
 }  // namespace
 }  // namespace meshloom::control
