@@ -156,18 +156,26 @@ void ModelState::load_hf(const std::filesystem::path& folder) {
   optimizer_->refresh_working_copies();
 }
 
-void ModelState::load(const CheckpointReader& checkpoint, bool with_optimizer) {
+std::vector<StateTensor> ModelState::state_to_load(bool with_optimizer) const {
   std::vector<StateTensor> items = state();
   if (!with_optimizer)
     std::erase_if(items, [](const StateTensor& item) { return !item.name.starts_with("model."); });
-  for (const StateTensor& item : items)
+  return items;
+}
+
+void ModelState::check(const CheckpointReader& checkpoint, bool with_optimizer) const {
+  for (const StateTensor& item : state_to_load(with_optimizer))
     if (!checkpoint.contains(item.name) || checkpoint.shape(item.name) != item.shape())
       throw FailedPrecondition(
           fmt::format("the checkpoint has no tensor {} of shape {}: it is of another model or "
                       "optimizer",
                       item.name, item.shape()),
           "CHECKPOINT_MISMATCH", {{"tensor", item.name}});
-  for (const StateTensor& item : items)
+}
+
+void ModelState::load(const CheckpointReader& checkpoint, bool with_optimizer) {
+  check(checkpoint, with_optimizer);
+  for (const StateTensor& item : state_to_load(with_optimizer))
     checkpoint.read(item.name, item.shape(),
                     held_piece(item.shape(), item.spec, mesh_.world().rank()), item.tensor);
   if (!with_optimizer) optimizer_->reset_moments();

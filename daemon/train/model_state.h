@@ -54,6 +54,8 @@ class ModelState {
   /// Weights and, if `with_optimizer`, moments of a checkpoint of any mesh; else moments are zero.
   /// Throws FailedPrecondition if it is of another model or optimizer, before anything is written.
   void load(const CheckpointReader& checkpoint, bool with_optimizer = true);
+  /// Throws as load() does before it writes.
+  void check(const CheckpointReader& checkpoint, bool with_optimizer) const;
   /// Replaces parameter i: `value` is a float32 view of the whole, the same on every rank.
   /// refresh_working_copies() of the optimizer follows. No collectives.
   void set(std::size_t i, const TensorView& value);
@@ -72,6 +74,7 @@ class ModelState {
  private:
   void shard_parameters(const ModelStateOptions& options);
   void make_optimizer(const ModelStateOptions& options);
+  std::vector<StateTensor> state_to_load(bool with_optimizer) const;
   Piece held(std::size_t i) const {
     return held_piece(specs_[i]->shape(), specs_[i], mesh_.world().rank());
   }

@@ -51,6 +51,8 @@ class ModelSteppedRun final : public SteppedRun {
   }
   const std::vector<std::string>& notes() const override { return notes_; }
 
+  bool weights_undefined() const override { return undefined_; }
+
   LossBatchLimits limits() const override {
     const nn::ModelConfig& model = model_->model_config();
     return {model.vocab_size, model.max_position_embeddings, config_.training().seq_len(),
@@ -88,7 +90,7 @@ class ModelSteppedRun final : public SteppedRun {
       throw;
     }
     model_->state().optimizer().set_values(values.optimizer);
-    const StepResult result = model_->optim_step(values.lr, values.max_norm, factor);
+    const StepResult result = update(values, factor);
     v1::OptimStepOutput output;
     output.set_step(model_->step());
     output.set_grad_norm(result.norm);
@@ -112,11 +114,14 @@ class ModelSteppedRun final : public SteppedRun {
     run_agreed(world_, [&] {
       check_same_model(found.manifest, model_->model_config(),
                        with_optimizer ? &config_.optimizer() : nullptr, folder.string());
+      model_->state().check(CheckpointReader(found.folder, found.manifest), with_optimizer);
     });
     before_write();
-    // Not agreed: a rank that fails here alone has other weights than the others, so the run is
-    // lost.
+    // Not agreed: a rank that fails here alone has other weights than the others, and where all
+    // fail they have read some.
+    undefined_ = true;
     model_->load_state(found, with_optimizer);
+    undefined_ = false;
     window_ = {};
   }
 
@@ -131,8 +136,11 @@ class ModelSteppedRun final : public SteppedRun {
   }
 
   void set_parameters(const std::vector<v1::ParameterValue>& values) override {
-    before_write();
-    set_whole_parameters(model_->state(), values);
+    set_whole_parameters(model_->state(), values, [&] {
+      before_write();
+      undefined_ = true;
+    });
+    undefined_ = false;
     model_->drop_gradients();
     window_ = {};
   }
@@ -184,6 +192,18 @@ class ModelSteppedRun final : public SteppedRun {
     const WeightSnapshots::Handle weights_;
     const std::int64_t writes_;
   };
+
+  StepResult update(const StepValues& values, double factor) {
+    undefined_ = true;
+    try {
+      const StepResult result = model_->optim_step(values.lr, values.max_norm, factor);
+      undefined_ = false;
+      return result;
+    } catch (const NumericError&) {
+      undefined_ = false;  // the update has left all as it was
+      throw;
+    }
+  }
 
   /// The weights are about to be overwritten. What fails on a rank is thrown by all, before.
   void before_write() {
@@ -256,6 +276,7 @@ class ModelSteppedRun final : public SteppedRun {
   std::unique_ptr<ReferenceData> references_;
   std::unique_ptr<WeightSnapshots> snapshots_;
   GradientWindow window_;
+  bool undefined_ = false;  ///< the weights
   std::vector<std::string> notes_;
 };
 

@@ -68,6 +68,10 @@ class SteppedRun {
   virtual PromptLimits prompt_limits() const = 0;
   virtual const std::vector<std::string>& notes() const = 0;
 
+  /// A verb has failed after it began to overwrite the weights: they are undefined on this rank,
+  /// and the run is to be deleted.
+  virtual bool weights_undefined() const = 0;
+
   /// What batches have to fit (check_loss_batch, before their data are cut over the ranks).
   virtual LossBatchLimits limits() const = 0;
 
@@ -95,6 +99,7 @@ class SteppedRun {
                           const std::map<std::string, std::string>& user_metadata) = 0;
   /// Takes parameters (and moments and step, if `with_optimizer`; else these begin anew) from a
   /// folder that save_state wrote on any mesh. Gradients since the last optim_step are dropped.
+  /// Throws NotFound and FailedPrecondition (CHECKPOINT_MISMATCH) before anything is written.
   virtual void load_state(const std::filesystem::path& folder, bool with_optimizer) = 0;
   /// Writes a Hugging Face folder (rank 0), complete or not at all.
   virtual void export_hf(const std::filesystem::path& folder, const std::string& dtype) = 0;

@@ -75,7 +75,8 @@ std::vector<v1::ParameterValue> whole_parameters(ModelState& state,
   return values;
 }
 
-void set_whole_parameters(ModelState& state, const std::vector<v1::ParameterValue>& values) {
+void set_whole_parameters(ModelState& state, const std::vector<v1::ParameterValue>& values,
+                          const std::function<void()>& before_write) {
   std::vector<std::size_t> indices;
   std::set<std::string> seen;
   for (std::size_t v = 0; v < values.size(); ++v) {
@@ -85,6 +86,7 @@ void set_whole_parameters(ModelState& state, const std::vector<v1::ParameterValu
     indices.push_back(find_parameter(state, values[v].name(), path + ".name"));
     check_value(values[v], state.specs()[indices.back()]->shape(), path);
   }
+  before_write();
   for (std::size_t v = 0; v < values.size(); ++v) {
     // The copy only reads.
     void* data = const_cast<char*>(values[v].data().data());

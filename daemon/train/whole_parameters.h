@@ -16,9 +16,11 @@ std::vector<v1::ParameterValue> whole_parameters(ModelState& state,
                                                  const std::vector<std::string>& names);
 
 /// Replaces parameters; moments stay. Every rank calls it with the same values; no collectives.
-/// Throws, before anything is written, NotFound or InvalidArgument with the field
+/// `before_write` is called once all is checked. Throws, before that, NotFound or InvalidArgument
+/// with the field
 /// ("parameters[2].data") for a name that there is not or that comes twice, another dtype, shape or
 /// size, and a value that is not finite.
-void set_whole_parameters(ModelState& state, const std::vector<v1::ParameterValue>& values);
+void set_whole_parameters(ModelState& state, const std::vector<v1::ParameterValue>& values,
+                          const std::function<void()>& before_write);
 
 }  // namespace meshloom::train

@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "daemon/train/checkpoint/manifest.h"
 #include "daemon/train/data/batch_loader.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/resolve.h"
@@ -14,6 +15,8 @@
 
 namespace meshloom::e2e {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr int kSteps = 6, kSeqLen = 32, kBatch = 5;
 
@@ -412,6 +415,44 @@ TEST_F(RunE2e, TheClientMakesShowsSamplesSavesAndClosesARun) {
       client({"run", "create", write_text("bad.yaml", "config:\n  model: {preset: x}\n")});
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_NE(wrong.errors.find("bad.yaml:2: "), std::string::npos) << wrong.errors;
+  shut_down();
+}
+
+TEST_F(RunE2e, AStateThatAllRanksReadInPartAloneEndsTheEpochAndTheNewestIsGoneOnWith) {
+  start();
+  v1::Mesh mesh;
+  mesh.set_dp(2);
+  const v1::LossBatch batch = batches(job_config(mesh)).front();
+  RunClient run(address_);
+  ASSERT_TRUE(run.create(run_spec(mesh, "half")));
+  const auto step = [&] {
+    EXPECT_TRUE(run.forward_backward(batch).ok());
+    return run.optim_step();
+  };
+  step();
+  const Outcome first = run.save_state("first");
+  ASSERT_TRUE(first.ok()) << first.message;
+  step();
+  ASSERT_TRUE(run.save_state("second").ok());
+  const double expected = step().operation.result().optim_step().loss();
+  // Whole files of which the manifest says less: every rank reads what is before it.
+  const fs::path folder = state_ / first.operation.result().saved_state().folder();
+  train::Manifest manifest = train::read_manifest(folder);
+  manifest.files.back().pieces.pop_back();
+  std::ofstream(folder / train::kManifestName, std::ios::trunc)
+      << train::manifest_to_json(manifest);
+  v1::LoadStateRequest load;
+  load.set_state("runs/half/states/first");
+  const Outcome half = run.run(&RunClient::Runs::LoadState, load);
+  EXPECT_EQ(half.code, grpc::StatusCode::DATA_LOSS);
+  EXPECT_EQ(half.reason, "CHECKPOINT_DAMAGED") << half.message;
+  ASSERT_TRUE(eventually(30s, [&] { return run.get().epoch() == 2; }));
+  ASSERT_TRUE(run.wait_ready());
+  EXPECT_EQ(run.get().step(), 2);
+  run.epoch = 2;
+  run.next_seq = run.get().next_seq();
+  EXPECT_EQ(step().operation.result().optim_step().loss(), expected);
+  EXPECT_TRUE(run.close().ok());
   shut_down();
 }
 

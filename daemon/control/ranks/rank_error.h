@@ -16,8 +16,8 @@ class RunGone : public NotFound {
       : NotFound(message, "RUN_NOT_FOUND", std::move(metadata)) {}
 };
 
-/// What a run holds on the ranks is undefined, since one of them failed alone, now or before. It
-/// has the kind and the reason of that error.
+/// What a run holds on the ranks is undefined, since one of them failed alone, or all of them after
+/// they had begun to overwrite it, now or before. It has the kind and the reason of that error.
 class RunLost : public Error {
  public:
   explicit RunLost(const Error& error) : Error(error) {}

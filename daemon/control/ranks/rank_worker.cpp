@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "daemon/base/as_error.h"
 #include "daemon/control/host/memory_use.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/ranks/rank_command.h"
@@ -120,9 +121,19 @@ void RankWorker::dispatch(const v1::RankCommand& command, v1::RankResult* result
   }
   const std::string name = run_of(command);
   if (name.empty()) throw InternalError(fmt::format("rank {}: a command without a verb", rank_));
-  train::SteppedRun* run = live(name).stepped.get();
-  if (!run) throw FailedPrecondition(fmt::format("run \"{}\" is a job's", name), "RUN_OF_JOB");
-  factory_.run_in_step([&] { run_stepped_verb(*run, command, result); });
+  LiveRun& target = live(name);
+  if (!target.stepped)
+    throw FailedPrecondition(fmt::format("run \"{}\" is a job's", name), "RUN_OF_JOB");
+  try {
+    factory_.run_in_step([&] { run_stepped_verb(*target.stepped, command, result); });
+  } catch (...) {
+    const std::exception_ptr error = std::current_exception();
+    const bool alike = !train::ends_the_group(error) && !train::is_failed_alone(error);
+    if (!alike || !target.stepped->weights_undefined()) throw;
+    const Error known = base::as_error(error);
+    target.failure = known.what();
+    throw RunLost(known);
+  }
 }
 
 void RankWorker::export_run(const v1::ExportCommand& command) {

@@ -38,7 +38,9 @@ struct FakePlan {
   std::atomic<std::int64_t> cache_room{1 << 30};  ///< bytes for keys and values of sequences
   std::atomic<int> snapshots{0};                  ///< whose memory is counted
   std::atomic<std::int64_t> uptime{1000};         ///< seconds
-  std::atomic<int> sources_made{0};               ///< loaded so far
+  /// So many calls of load_state, one of each rank, fail after they have begun to write.
+  std::atomic<int> failing_loads{0};
+  std::atomic<int> sources_made{0};  ///< loaded so far
 
   train::PromptLimits limits() const { return {vocab_size, context_length, 10, 1}; }
 };
@@ -249,7 +251,13 @@ class FakeSteppedRun final : public train::SteppedRun {
     std::filesystem::create_directories(folder);
     std::ofstream(folder / "state") << step_ << ' ' << weight_;
   }
+  bool weights_undefined() const override { return undefined_; }
   void load_state(const std::filesystem::path& folder, bool with_optimizer) override {
+    if (plan_.failing_loads > 0) {
+      --plan_.failing_loads;
+      undefined_ = true;
+      throw DataLoss("half of a state could be read", "CHECKPOINT_CORRUPT");
+    }
     std::ifstream(folder / "state") >> step_ >> weight_;
     if (!with_optimizer) step_ = 0;
     gradient_ = 0;
@@ -302,6 +310,7 @@ class FakeSteppedRun final : public train::SteppedRun {
   bool has_gradients_ = false;
   std::map<std::string, std::int64_t> snapshots_;  ///< steps by name
   std::string poison_;
+  bool undefined_ = false;
   std::vector<std::string> notes_;
 };
 

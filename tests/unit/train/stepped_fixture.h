@@ -119,6 +119,7 @@ class WholeBatchRun final : public SteppedRun {
                                               const std::string& snapshot) override {
     return run_->begin_sample(sequences, snapshot);
   }
+  bool weights_undefined() const override { return run_->weights_undefined(); }
 
  private:
   v1::LossBatch part_of(const v1::LossBatch& batch) const {

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
 
 #include "daemon/train/checkpoint/manifest.h"
 #include "kernels/base/error.h"
@@ -170,6 +171,47 @@ TEST_F(SteppedStateTest, AnExportedFolderIsAModelToBeginWith) {
         }
       },
       options);
+}
+
+// Whole files with a manifest that says less of them: every rank reads some and then fails.
+TEST_F(SteppedStateTest, WhatFailsWhileItIsReadLeavesTheWeightsUndefined) {
+  const test::TempFolder states;
+  const auto folder = states.path() / "a";
+  const v1::LossBatch batch = random_batch("cross_entropy", 3, 31);
+  on_mesh({}, [&](WholeBatchRun& run, comm::ProcessGroup&) {
+    run.forward_backward(batch);
+    run.optim_step({});
+    run.save_state(folder, {});
+  });
+  Manifest manifest = read_manifest(folder);
+  const auto write = [&] {
+    std::ofstream(folder / kManifestName, std::ios::trunc) << manifest_to_json(manifest);
+  };
+  for (const WholeMesh& m : {WholeMesh{}, WholeMesh{"dp2", 2}}) {
+    const Manifest whole = manifest;
+    on_mesh(m, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
+      run.load_state(folder, true);
+      EXPECT_THROW(run.load_state(states.path() / "missing", true), NotFound);
+      v1::ParameterValue wrong;
+      wrong.set_name("no_such");
+      EXPECT_THROW(run.set_parameters({wrong}), NotFound);
+      v1::OptimStepParams bad;
+      bad.set_lr(NAN);
+      run.forward_backward(batch);
+      EXPECT_THROW(run.optim_step(bad), InvalidArgument);
+      EXPECT_FALSE(run.weights_undefined()) << "nothing was written";
+      world.barrier()->wait_host();
+      if (world.rank() == 0) {
+        manifest.files.back().pieces.pop_back();
+        write();
+      }
+      world.barrier()->wait_host();
+      EXPECT_EQ(reason_of<DataLoss>([&] { run.load_state(folder, true); }), "CHECKPOINT_DAMAGED");
+      EXPECT_TRUE(run.weights_undefined());
+    });
+    manifest = whole;
+    write();
+  }
 }
 
 }  // namespace

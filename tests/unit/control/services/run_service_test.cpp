@@ -338,5 +338,28 @@ TEST_F(RunServiceTest, UploadsOfVerbsNeedTheTokenOfARunThatIsOpen) {
   EXPECT_EQ(info_of(create(client.run_.name(), client.token_)).reason(), "RUN_CLOSED");
 }
 
+TEST_F(RunServiceTest, AStateThatAllRanksCouldReadInPartAloneEndsTheEpoch) {
+  start();
+  Client client = with_run();
+  client.forward_backward(1, {2});
+  client.optim_step(2);
+  client.save_state(3, "a");
+  client.forward_backward(4, {3});
+  client.optim_step(5);
+  client.wait(5);
+  EXPECT_EQ(client.wait(3).state(), v1::OPERATION_STATE_SUCCEEDED);
+  plan_.failing_loads = 2;
+  client.load_state(6, client.run_.name() + "/states/a");
+  client.get_weight(7);
+  EXPECT_EQ(client.wait(6).error().info().reason(), "CHECKPOINT_CORRUPT");
+  EXPECT_EQ(client.wait(7).error().info().reason(), "RUN_RECOVERED");
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (client.get().epoch() != 2 && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  client.wait_for(v1::RUN_STATE_READY);
+  client.get_weight(4, 2);
+  EXPECT_EQ(weight(client.wait(client.name_of(4, 2))), -2.0);
+}
+
 }  // namespace
 }  // namespace meshloom::control
