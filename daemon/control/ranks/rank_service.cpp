@@ -19,6 +19,22 @@ grpc::Status no_member_of_launch() {
 
 }  // namespace
 
+/// A large command, serialised once for all ranks that get the same one.
+class RankServiceImpl::Bulk {
+ public:
+  explicit Bulk(CommandPtr command) : command_(std::move(command)) {}
+  bool is(const CommandPtr& command) const { return command_ == command; }
+  const std::string& bytes() {
+    std::call_once(once_, [this] { bytes_ = command_->SerializeAsString(); });
+    return bytes_;
+  }
+
+ private:
+  const CommandPtr command_;
+  std::once_flag once_;
+  std::string bytes_;
+};
+
 /// A rank that has joined, as long as it is there: it gets the commands and is watched.
 class RankServiceImpl::Member final : public CommandSink {
  public:
@@ -51,7 +67,10 @@ class RankServiceImpl::Member final : public CommandSink {
     announcement.set_deadline_ms(command->deadline_ms());
     announcement.mutable_bulk();
     const std::lock_guard lock(service_.mutex_);
-    service_.announced_[{rank_, command->seq()}] = std::move(command);
+    std::shared_ptr<Bulk> bulk = service_.newest_bulk_.lock();
+    if (!bulk || !bulk->is(command)) bulk = std::make_shared<Bulk>(command);
+    service_.newest_bulk_ = bulk;
+    service_.announced_[{rank_, command->seq()}] = std::move(bulk);
     return std::make_shared<const v1::RankCommand>(std::move(announcement));
   }
 
@@ -96,17 +115,16 @@ grpc::Status RankServiceImpl::FetchCommand(grpc::ServerContext* context,
                                            grpc::ServerWriter<v1::CommandPiece>* pieces) {
   if (!is_of_launch(*context)) return no_member_of_launch();
   return guarded("FetchCommand", [&] {
-    CommandPtr command;
+    std::shared_ptr<Bulk> bulk;
     {
       const std::lock_guard lock(mutex_);
       auto found = announced_.extract({request->rank(), request->seq()});
       if (found.empty())
         throw NotFound(
             fmt::format("no command {} is kept for rank {}", request->seq(), request->rank()));
-      command = std::move(found.mapped());
+      bulk = std::move(found.mapped());
     }
-    const std::string bytes = command->SerializeAsString();
-    command.reset();
+    const std::string& bytes = bulk->bytes();
     v1::CommandPiece piece;
     for (std::size_t at = 0; at < bytes.size(); at += kPieceBytes) {
       piece.set_data(bytes.substr(at, kPieceBytes));

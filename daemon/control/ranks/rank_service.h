@@ -46,6 +46,7 @@ class RankServiceImpl final : public v1::RankService::Service {
 
  private:
   class Member;
+  class Bulk;
 
   bool is_of_launch(const grpc::ServerContext& context) const;
   v1::RankHello join(grpc::ServerReaderWriter<v1::RankCommand, v1::RankMessage>& stream);
@@ -58,8 +59,9 @@ class RankServiceImpl final : public v1::RankService::Service {
   std::once_flag all_joined_;
   mutable std::mutex mutex_;
   std::map<int, v1::RankHello> joined_;
-  /// Large commands that no rank has fetched yet, by rank and seq.
-  std::map<std::pair<int, std::int64_t>, CommandPtr> announced_;
+  /// Large commands that a rank has not fetched yet, by rank and seq.
+  std::map<std::pair<int, std::int64_t>, std::shared_ptr<Bulk>> announced_;
+  std::weak_ptr<Bulk> newest_bulk_;
 };
 
 }  // namespace meshloom::control
