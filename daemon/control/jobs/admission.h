@@ -55,6 +55,8 @@ class Admission {
   /// Counts the memory of a copy of the weights of a run that has the ranks until the result is let
   /// go. Throws ResourceExhausted.
   virtual std::shared_ptr<const void> hold_snapshot(const v1::RunConfig& resolved) = 0;
+  /// The same for what a verb of a run takes from an upload of so many bytes.
+  virtual std::shared_ptr<const void> hold_upload(std::int64_t bytes) = 0;
   /// Counts the memory of caches until the result is let go. Throws ResourceExhausted.
   virtual std::shared_ptr<const void> hold_cache(const CacheNeed& need) = 0;
 };

@@ -228,6 +228,10 @@ std::shared_ptr<const void> LocalAdmission::hold_snapshot(const v1::RunConfig& r
   });
 }
 
+std::shared_ptr<const void> LocalAdmission::hold_upload(std::int64_t bytes) {
+  return memory_.hold_upload(bytes, job_bytes());
+}
+
 std::shared_ptr<const void> LocalAdmission::hold_cache(const CacheNeed& need) {
   return memory_.hold_cache(need, calls_.run<std::int64_t>([this] { return job_bytes(); }));
 }

@@ -52,6 +52,7 @@ class LocalAdmission final : public Admission {
   int world_size() const { return options_.world_size; }
   train::PromptLimits prompt_limits(const v1::RunConfig& resolved) override;
   std::shared_ptr<const void> hold_snapshot(const v1::RunConfig& resolved) override;
+  std::shared_ptr<const void> hold_upload(std::int64_t bytes) override;
   std::shared_ptr<const void> hold_cache(const CacheNeed& need) override;
   /// A model for generation, with the memory that it is counted by. Under no limit of time: models
   /// are large.

@@ -151,15 +151,25 @@ std::shared_ptr<const void> MemoryAdmission::hold_source(std::int64_t weight_byt
               static_cast<double>(job_bytes) * hosts_[kOwnHost].ranks, limit_of(kOwnHost));
 }
 
+std::shared_ptr<const void> MemoryAdmission::hold_upload(std::int64_t bytes,
+                                                         std::int64_t job_bytes) {
+  const MemoryLimit limit = limit_of(kOwnHost);
+  const int ranks = hosts_[kOwnHost].ranks;
+  return hold("the data of a verb take", bytes * (ranks + 1), job_of(limit, job_bytes), limit);
+}
+
 std::shared_ptr<const void> MemoryAdmission::hold_cache(const CacheNeed& need,
                                                         std::int64_t job_bytes) {
   const MemoryLimit limit = limit_of(kOwnHost);
-  double job = static_cast<double>(job_bytes) * hosts_[kOwnHost].ranks;
-  if (job > static_cast<double>(limit.bytes)) job = 0;
   const std::int64_t bytes = need.bytes * std::min(need.copies, hosts_[kOwnHost].ranks);
   return hold(fmt::format("the keys and values of {} {} take", need.sequences,
                           need.sequences == 1 ? "sequence" : "sequences"),
-              bytes, job, limit);
+              bytes, job_of(limit, job_bytes), limit);
+}
+
+double MemoryAdmission::job_of(const MemoryLimit& limit, std::int64_t job_bytes) const {
+  const double job = static_cast<double>(job_bytes) * hosts_[kOwnHost].ranks;
+  return job > static_cast<double>(limit.bytes) ? 0 : job;
 }
 
 std::shared_ptr<const void> MemoryAdmission::hold(const std::string& text, std::int64_t bytes,

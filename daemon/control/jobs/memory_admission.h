@@ -61,6 +61,10 @@ class MemoryAdmission {
   /// host has.
   std::shared_ptr<const void> hold_source(std::int64_t weight_bytes, std::int64_t job_bytes);
 
+  /// The same for the data of a verb that came as an upload: on rank 0 the message, beside it the
+  /// bytes that it is read from or sent as, and the message on each other rank of the host.
+  std::shared_ptr<const void> hold_upload(std::int64_t bytes, std::int64_t job_bytes);
+
   /// The same for the caches of sequences that are drawn together. A job that needs more than the
   /// host has by itself, which says `overcommit`, is left out of the sum.
   std::shared_ptr<const void> hold_cache(const CacheNeed& need, std::int64_t job_bytes);
@@ -71,6 +75,8 @@ class MemoryAdmission {
     std::int64_t bytes = 0;  ///< of weights and caches
   };
   MemoryLimit limit_of(std::size_t host) const;
+  /// Bytes of the running job on rank 0's host; 0 for one that takes more than there is.
+  double job_of(const MemoryLimit& limit, std::int64_t job_bytes) const;
   /// `text`: what needs so many bytes of rank 0's host; `job`: those of all ranks there.
   std::shared_ptr<const void> hold(const std::string& text, std::int64_t bytes, double job,
                                    const MemoryLimit& limit);

@@ -58,7 +58,9 @@ RunManager::RunManager(const Parts& parts)
           [this](const v1::RunConfig& resolved) {
             return parts_.admission.hold_snapshot(resolved);
           },
-          parts.uptime} {
+          [this](std::int64_t bytes) { return parts_.admission.hold_upload(bytes); },
+          parts.uptime,
+          parts.most_upload_bytes} {
   std::vector<v1::RunRecord> records;
   for (auto& [id, record] : parts_.store.all()) records.push_back(std::move(record));
   std::stable_sort(records.begin(), records.end(), [](const auto& a, const auto& b) {

@@ -32,7 +32,8 @@ class RunManager {
     const StateDir& state;
     std::filesystem::path data_dir;
     TransientUploads& uploads;
-    std::function<std::int64_t()> uptime;  ///< RunWorld::uptime
+    std::function<std::int64_t()> uptime;                    ///< RunWorld::uptime
+    std::int64_t most_upload_bytes = std::int64_t{1} << 30;  ///< RunWorld::most_upload_bytes
   };
   /// Runs of an earlier daemon that had not ended wait for the ranks again.
   explicit RunManager(const Parts& parts);

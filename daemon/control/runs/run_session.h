@@ -44,8 +44,11 @@ struct RunWorld {
   TransientUploads& uploads;
   /// As Admission::hold_snapshot.
   std::function<std::shared_ptr<const void>(const v1::RunConfig& resolved)> hold_snapshot;
+  std::function<std::shared_ptr<const void>(std::int64_t bytes)> hold_upload;
   /// Seconds of all daemons on the state dir together: what the age of a state is counted by.
   std::function<std::int64_t()> uptime;
+  /// Of uploads that verbs in flight have taken, and one more verb if none has.
+  std::int64_t most_upload_bytes = 0;
   std::atomic<bool> stopping{false};
 };
 
@@ -145,6 +148,7 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   // The thread of drive(), and the one that collects answers.
   bool make_on_ranks();
   bool may_start() const;
+  bool upload_fits(const Verb& verb) const;
   void start_next(Lock& lock);
   void poison(const std::string& cause);
   void collect();

@@ -95,7 +95,18 @@ bool RunSession::make_on_ranks() {
 bool RunSession::may_start() const {
   const Verb* next = sequence_.front();
   if (!next || lost_ || draining_) return false;
+  if (!upload_fits(*next)) return false;
   return reads_files(next->request) ? in_flight_.empty() : in_flight_.size() < kMostInFlight;
+}
+
+bool RunSession::upload_fits(const Verb& verb) const {
+  // One that was refused takes nothing, and may name anything.
+  const std::string upload = verb.operation.empty() ? "" : upload_of(verb.request);
+  std::int64_t taken = 0;
+  for (const VerbInFlight& other : in_flight_) taken += other.upload_bytes;
+  if (upload.empty() || taken == 0) return true;
+  return taken + world_.uploads.size_of(run_.name(), parse_upload_name(upload)) <=
+         world_.most_upload_bytes;
 }
 
 void RunSession::poison(const std::string& cause) {
@@ -115,6 +126,7 @@ VerbPlace RunSession::place() {
           world_.find_state,
           [this](v1::SavedState saved) { return keep_state(std::move(saved)); },
           [this] { return hold_snapshot(); },
+          world_.hold_upload,
           [this](v1::SavedWeights saved, VerbPlace::Memory memory) {
             return keep_weights(std::move(saved), std::move(memory));
           },

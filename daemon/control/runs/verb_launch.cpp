@@ -165,9 +165,16 @@ std::string state_folder_of(const VerbPlace& place, const std::string& state, st
 }
 
 VerbInFlight launch(const RunClient& run, Verb& verb, const VerbPlace& place) {
-  return {verb.operation, id_of(verb.request).seq(), adds_gradients(verb.request),
-          std::holds_alternative<v1::OptimStepRequest>(verb.request),
-          std::visit([&](auto& request) { return start(run, request, place); }, verb.request)};
+  VerbInFlight launched{verb.operation, id_of(verb.request).seq(), adds_gradients(verb.request),
+                        std::holds_alternative<v1::OptimStepRequest>(verb.request)};
+  if (const std::string upload = upload_of(verb.request); !upload.empty()) {
+    launched.upload_bytes =
+        place.uploads.size_of(run_resource(place.run), parse_upload_name(upload));
+    launched.upload_memory = place.hold_upload(launched.upload_bytes);
+  }
+  launched.finish =
+      std::visit([&](auto& request) { return start(run, request, place); }, verb.request);
+  return launched;
 }
 
 }  // namespace meshloom::control

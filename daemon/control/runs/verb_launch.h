@@ -20,8 +20,10 @@ struct VerbInFlight {
   std::string operation;
   std::int64_t seq = 0;
   bool adds_gradients = false, applies_gradients = false;
+  std::int64_t upload_bytes = 0;                        ///< that it has taken
+  std::shared_ptr<const void> upload_memory = nullptr;  ///< of these
   /// Waits for the ranks. Throws what the verb throws. Called once.
-  std::function<v1::VerbResult()> finish;
+  std::function<v1::VerbResult()> finish = nullptr;
 };
 
 /// What verbs that name files need to know of their run. `states` says which folder of the state
@@ -40,6 +42,8 @@ struct VerbPlace {
   /// Memory for weights that are kept in it. Throws ResourceExhausted (TOO_MANY_SNAPSHOTS,
   /// MEMORY_ESTIMATE).
   std::function<Memory()> hold_snapshot;
+  /// As Admission::hold_upload.
+  std::function<Memory(std::int64_t bytes)> hold_upload;
   /// The run has these weights from here on; returns them complete.
   std::function<v1::SavedWeights(v1::SavedWeights saved, Memory memory)> keep_weights;
   std::function<bool(const std::string& name)> weights_exist;
@@ -50,7 +54,8 @@ struct VerbPlace {
 std::string state_folder_of(const VerbPlace& place, const std::string& state, std::int64_t seq);
 
 /// Gives the ranks the verb's commands. Throws AlreadyExists for the name of a state or of weights
-/// that is taken, NotFound for a state that is not there, and what Executor::submit throws: the
+/// that is taken, NotFound for a state that is not there, ResourceExhausted where the verb's upload
+/// takes too much memory, which it then is not taken for, and what Executor::submit throws: the
 /// ranks have then heard nothing. A batch that does not fit the run is a verb that fails in its
 /// turn; gradients that it should have added are poisoned.
 /// The verb's data are moved out of it.

@@ -185,6 +185,13 @@ void TransientUploads::check_complete(const std::string& run, const std::string&
   complete_of(run, id)->used = Clock::now();
 }
 
+std::int64_t TransientUploads::size_of(const std::string& run, const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(id);
+  if (found == entries_.end() || found->second->upload.run() != run) return 0;
+  return found->second->upload.size_bytes();
+}
+
 std::string TransientUploads::take(const std::string& run, const std::string& id) {
   EntryPtr entry;
   {

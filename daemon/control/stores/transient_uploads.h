@@ -52,6 +52,8 @@ class TransientUploads {
   /// Throws NotFound (UPLOAD_NOT_FOUND) unless it is of this run, FailedPrecondition
   /// (UPLOAD_INCOMPLETE) unless it is finished.
   void check_complete(const std::string& run, const std::string& id) const;
+  /// As declared; 0 unless it is of this run.
+  std::int64_t size_of(const std::string& run, const std::string& id) const;
   /// The bytes of a complete upload, which is gone then. Throws as check_complete.
   std::string take(const std::string& run, const std::string& id);
   /// Those of a run that has ended.

@@ -53,6 +53,13 @@ class FakeAdmission final : public Admission {
     ++plan_.snapshots;
     return {nullptr, [&plan = plan_](const void*) { --plan.snapshots; }};
   }
+  std::shared_ptr<const void> hold_upload(std::int64_t bytes) override {
+    if (bytes > plan_.upload_room)
+      throw ResourceExhausted(fmt::format("{} bytes of an upload", bytes), kMemoryEstimate);
+    plan_.upload_bytes += bytes;
+    plan_.most_upload_bytes = std::max(plan_.most_upload_bytes.load(), plan_.upload_bytes.load());
+    return {nullptr, [&plan = plan_, bytes](const void*) { plan.upload_bytes -= bytes; }};
+  }
   /// Takes of FakePlan::cache_room until the result is let go.
   std::shared_ptr<const void> hold_cache(const CacheNeed& need) override {
     if (plan_.cache_room < need.bytes)

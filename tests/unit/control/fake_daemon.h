@@ -28,7 +28,8 @@ namespace meshloom::control {
 
 /// What a test may set otherwise.
 struct FakeDaemonOptions {
-  std::function<void()> on_resolve = [] {};  ///< in the handler of SubmitJob
+  std::function<void()> on_resolve = [] {};                ///< in the handler of SubmitJob
+  std::int64_t most_upload_bytes = std::int64_t{1} << 30;  ///< of verbs in flight
   StreamHost::Options watches{"watches of jobs", 64};
   StreamHost::Options downloads{"downloads", 8, 2};
 };
@@ -57,7 +58,8 @@ class FakeDaemon {
                                return run_service_.own_open_run(context, run);
                              }}),
         runs_({executor_, turn_, run_store_, scheduler_, admission_, state_, folder,
-               uploads_.transients(), [&plan] { return plan.uptime.load(); }}),
+               uploads_.transients(), [&plan] { return plan.uptime.load(); },
+               options.most_upload_bytes}),
         drain_(drain_store_, turn_, store_, runs_),
         run_service_(runs_),
         operation_service_(runs_),
@@ -106,6 +108,7 @@ class FakeDaemon {
   Executor& executor() { return executor_; }
   RunManager& runs() { return runs_; }
   Drain& drain() { return drain_; }
+  TransientUploads& uploads() { return uploads_.transients(); }
   const StateDir& state() const { return state_; }
 
   v1::Job wait_for(const std::string& id, v1::JobState state) {

@@ -38,6 +38,9 @@ struct FakePlan {
   std::atomic<std::int64_t> cache_room{1 << 30};  ///< bytes for keys and values of sequences
   std::atomic<int> snapshots{0};                  ///< whose memory is counted
   std::atomic<std::int64_t> uptime{1000};         ///< seconds
+  std::atomic<std::int64_t> upload_room{std::int64_t{1} << 40};  ///< of the largest
+  std::atomic<std::int64_t> upload_bytes{0};                     ///< whose memory is counted
+  std::atomic<std::int64_t> most_upload_bytes{0};
   /// So many calls of load_state, one of each rank, fail after they have begun to write.
   std::atomic<int> failing_loads{0};
   std::atomic<int> sources_made{0};  ///< loaded so far

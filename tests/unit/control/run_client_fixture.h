@@ -71,6 +71,12 @@ class Client {
     return call<v1::ForwardBackwardResponse>(&v1::RunService::Stub::ForwardBackward, request, seq,
                                              epoch);
   }
+  grpc::Status forward_backward_of(std::int64_t seq, const std::string& upload) {
+    v1::ForwardBackwardRequest request;
+    request.set_upload(upload);
+    return call<v1::ForwardBackwardResponse>(&v1::RunService::Stub::ForwardBackward, request, seq,
+                                             1);
+  }
   grpc::Status optim_step(std::int64_t seq, double lr = 1, std::int64_t epoch = 1) {
     v1::OptimStepRequest request;
     request.mutable_params()->set_lr(lr);
@@ -220,7 +226,7 @@ class Client {
 
 class RunServiceTest : public ::testing::Test {
  protected:
-  void start() { daemon_ = std::make_unique<FakeDaemon>(folder_ / "state", plan_, 2); }
+  void start() { daemon_ = std::make_unique<FakeDaemon>(folder_ / "state", plan_, 2, options_); }
   void restart() {
     daemon_.reset();
     start();
@@ -238,6 +244,7 @@ class RunServiceTest : public ::testing::Test {
 
   test::TempFolder folder_;
   FakePlan plan_;
+  FakeDaemonOptions options_;
   std::unique_ptr<FakeDaemon> daemon_;
 };
 

@@ -161,5 +161,15 @@ TEST_F(MemoryAdmissionTest, EveryJobOfConfigsFitsAHostOf8GiB) {
   EXPECT_GE(jobs, 4);
 }
 
+TEST_F(MemoryAdmissionTest, DataOfVerbsAreCountedOnceForEachRankAndOnceMore) {
+  MemoryAdmission tight = admission(1.3);
+  const auto job = static_cast<std::int64_t>(rank_bytes());
+  const auto data = static_cast<std::int64_t>(0.15 * rank_bytes());
+  const auto first = tight.hold_upload(data, job);
+  EXPECT_THROW(tight.hold_upload(data, job), ResourceExhausted);
+  const auto second = tight.hold_upload(data, 0);
+  EXPECT_EQ(std::stoll(refusal(tight).metadata().at("generation_bytes")), 2 * 3 * data);
+}
+
 }  // namespace
 }  // namespace meshloom::control
