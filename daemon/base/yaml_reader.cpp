@@ -10,6 +10,7 @@
 #include <sstream>
 #include <vector>
 
+#include "daemon/base/familiar_keys.h"
 #include "daemon/base/nearest_name.h"
 #include "daemon/base/yaml_scalar.h"
 #include "kernels/base/error.h"
@@ -40,7 +41,8 @@ std::vector<std::string> field_names(const Descriptor& type) {
 
 class Reader {
  public:
-  Reader(std::string file, const YamlLimits& limits) : file_(std::move(file)), limits_(limits) {}
+  Reader(std::string file, const Descriptor& root, const YamlLimits& limits)
+      : file_(std::move(file)), root_(root), limits_(limits) {}
 
   void read_message(const YAML::Node& node, const std::string& path, int depth, Message* message);
   SourceLines finish();
@@ -59,6 +61,7 @@ class Reader {
   bool count_node(const YAML::Node& node, const std::string& path, int depth);
 
   std::string file_;
+  const Descriptor& root_;
   YamlLimits limits_;
   int nodes_ = 0;
   bool too_big_ = false;
@@ -90,10 +93,12 @@ bool Reader::count_node(const YAML::Node& node, const std::string& path, int dep
 
 void Reader::unknown_key(const YAML::Node& key, const std::string& path, const Descriptor& type) {
   const auto names = field_names(type);
-  const std::string nearest = nearest_name(key.Scalar(), names);
   std::string text = fmt::format("unknown key \"{}\"", shorten(key.Scalar()));
   if (key.Scalar() == "<<") text = "merge keys (<<) are not part of config files";
-  if (!nearest.empty()) text += fmt::format("; did you mean \"{}\"?", nearest);
+  if (const std::string familiar = familiar_key(key.Scalar(), root_); !familiar.empty())
+    text += "; " + familiar;
+  else if (const std::string nearest = nearest_name(key.Scalar(), names); !nearest.empty())
+    text += fmt::format("; did you mean \"{}\"?", nearest);
   problem(line_of(key), path, fmt::format("{} (valid here: {})", text, fmt::join(names, ", ")));
 }
 
@@ -214,6 +219,19 @@ SourceLines Reader::finish() {
                         {{"file", file_}, {"problems", std::to_string(problems_.size())}});
 }
 
+/// The first line whose indentation has a tab, from 1; 0: none.
+int line_with_tab(const std::string& text) {
+  std::istringstream lines(text);
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    const auto begin = line.find_first_not_of(" \t");
+    if (begin != std::string::npos && line.substr(0, begin).find('\t') != std::string::npos)
+      return number;
+  }
+  return 0;
+}
+
 YAML::Node parse_document(const std::string& text, const std::string& name) {
   try {
     auto documents = YAML::LoadAll(text);
@@ -221,6 +239,10 @@ YAML::Node parse_document(const std::string& text, const std::string& name) {
           documents.size());
     return documents.empty() ? YAML::Node() : documents[0];
   } catch (const YAML::Exception& error) {
+    if (const int tab = line_with_tab(text); tab > 0)
+      throw InvalidArgument(
+          fmt::format("{}:{}: begins with a tab; YAML is indented by spaces", name, tab),
+          "CONFIG_INVALID", {{"file", name}});
     const int line = error.mark.is_null() ? 1 : error.mark.line + 1;
     throw InvalidArgument(fmt::format("{}:{}: not YAML: {}", name, line, error.msg),
                           "CONFIG_INVALID", {{"file", name}});
@@ -238,7 +260,7 @@ SourceLines read_yaml(const std::string& text, const std::string& name, Message*
   const YAML::Node root = parse_document(text, name);
   check(root.IsDefined() && !root.IsNull(), "{}: is empty, expected {}", name,
         fmt::join(field_names(*message->GetDescriptor()), ", "));
-  Reader reader(name, limits);
+  Reader reader(name, *message->GetDescriptor(), limits);
   reader.read_message(root, "", 0, message);
   return reader.finish();
 }

@@ -61,6 +61,18 @@ std::string meaning_of(grpc::StatusCode code) {
   }
 }
 
+/// What of gRPC's text about a connection that failed helps its user: " (...)" or nothing.
+std::string why_unreachable(const std::string& text) {
+  const auto says = [&](const char* part) { return text.find(part) != std::string::npos; };
+  if (says("DNS") || says("C-ares") || says("getaddrinfo") || says("resolv"))
+    return " (no host of that name is known)";
+  for (const char* cause : {"Connection refused", "Connection reset", "No route to host",
+                            "Network is unreachable", "Permission denied"})
+    if (says(cause)) return fmt::format(" ({})", cause);
+  if (says("Timeout") || says("timed out")) return " (it did not answer in time)";
+  return "";
+}
+
 grpc::ByteBuffer empty_request() {
   grpc::Slice slice("", 0);
   return grpc::ByteBuffer(&slice, 1);
@@ -96,9 +108,9 @@ void Client::fail(const grpc::Status& status) const {
   if (code == kUnreachable && details.info().reason().empty())
     throw CliError(
         code,
-        fmt::format("no meshloomd answers at {} ({}). Start one with mpirun -n N meshloomd, or "
-                    "name another with --address or MESHLOOM_ADDRESS",
-                    address_, status.error_message()));
+        fmt::format("no meshloomd answers at {}{}. Start one with mpirun -n N meshloomd, or name "
+                    "another with --address or MESHLOOM_ADDRESS",
+                    address_, why_unreachable(status.error_message())));
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && details.info().reason().empty())
     throw CliError(kUnreachable, fmt::format("meshloomd at {} did not answer in time", address_));
   if (details.info().reason().empty()) {

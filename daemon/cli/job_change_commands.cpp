@@ -9,6 +9,7 @@
 #include "daemon/cli/commands.h"
 #include "daemon/cli/interrupt.h"
 #include "daemon/cli/job_changes.h"
+#include "daemon/cli/number_checks.h"
 #include "daemon/cli/output.h"
 #include "kernels/base/error.h"
 
@@ -179,7 +180,7 @@ void add_lines(CLI::App& jobs, CommandContext& context, const char* name, const 
   command
       ->add_option("--after", options->after,
                    "Only what came after this revision, as --json shows it")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command->add_flag("--follow", options->follow, "Until the job has ended");
 }
 

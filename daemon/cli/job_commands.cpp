@@ -8,6 +8,7 @@
 #include "daemon/cli/follow.h"
 #include "daemon/cli/job_changes.h"
 #include "daemon/cli/job_source.h"
+#include "daemon/cli/number_checks.h"
 #include "daemon/cli/output.h"
 #include "daemon/cli/plan_report.h"
 
@@ -239,7 +240,7 @@ void add_resume(CLI::App& jobs, CommandContext& context) {
   command
       ->add_option("--steps", options->steps,
                    "Optimizer steps of the whole training, instead of the job's")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->add_flag("--allow-changed-data", options->allow_changed_data,
                     "Go on although the data are not those of the checkpoint (DATA_CHANGED)");
   add_making_options(*command, *options);

@@ -4,11 +4,13 @@
 #include <grpc/support/log.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/env.h"
 #include "daemon/base/message_printer.h"
 #include "daemon/cli/commands.h"
+#include "daemon/cli/usage_error.h"
 #include "kernels/base/error.h"
 
 namespace {
@@ -37,7 +39,9 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kOk : kUsage;
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    print_error(CliError(kUsage, usage_text(app, error)), context.json);
+    return kUsage;
   }
   try {
     Client client(context.address, context.client);
@@ -57,6 +61,9 @@ int main(int argc, char** argv) {
   } catch (const Error& error) {
     fmt::print(stderr, "meshloom: {}\n", error.what());
     return kUsage;
+  } catch (const std::filesystem::filesystem_error& error) {
+    fmt::print(stderr, "meshloom: {}: {}\n", error.path1().string(), error.code().message());
+    return kFailed;
   } catch (const std::exception& error) {
     fmt::print(stderr, "meshloom: {}\n", error.what());
     return kFailed;

@@ -8,6 +8,7 @@
 
 #include "daemon/cli/attention_schedule.h"
 #include "daemon/cli/commands.h"
+#include "daemon/cli/number_checks.h"
 #include "daemon/cli/output.h"
 #include "kernels/base/error.h"
 #include "planner/attention/balance.h"
@@ -175,10 +176,10 @@ void add_plan_attention(CLI::App& plan, CommandContext& context) {
       ->check(CLI::Range(1, kMostRanks));
   command->add_flag("--full", options->full, "Every query sees all keys; default: causal");
   command->add_option("--window", options->window, "Keys that a query sees before itself")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command->add_option("--documents", options->documents, "Lengths of packed documents")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->add_option("--balancer", options->balancer, planner::kLoadBalancerNames)
       ->capture_default_str();
   command->add_option("--heads", options->heads, "Query heads, by which ways of moving keys cost")
@@ -193,7 +194,7 @@ void add_plan_attention(CLI::App& plan, CommandContext& context) {
       ->check(CLI::IsMember({"float32", "bfloat16"}))
       ->capture_default_str();
   command->add_option("--ranks-per-host", options->ranks_per_host, "Default: one host")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->add_option("--svg", options->svg, "Draws it to this file, too");
   command->footer(
       "Example: meshloom plan attention --ranks 4 --documents 9000,3000,4000 --svg plan.svg");

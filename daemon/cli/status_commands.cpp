@@ -8,6 +8,7 @@
 
 #include "daemon/base/states.h"
 #include "daemon/cli/commands.h"
+#include "daemon/cli/number_checks.h"
 #include "daemon/cli/output.h"
 
 namespace meshloom::cli {
@@ -248,7 +249,7 @@ void add_status_commands(CLI::App& app, CommandContext& context) {
   dump_command
       ->add_option("--entries", *entries,
                    "The last so many calls of each rank; 0: all that are recorded")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   dump_command->footer("Example: meshloom worker dump --entries 64");
   dump_command->callback([&context, entries] {
     context.action = [&context, entries](Client& client) {

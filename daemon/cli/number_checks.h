@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks of option values whose messages fit a line: the parser library's own spell the limits of
+// double.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace meshloom::cli {
+
+namespace number_checks {
+
+template <typename Fits>
+CLI::Validator make(const char* name, const char* expected, Fits fits) {
+  return CLI::Validator(
+      [expected, fits](std::string& text) {
+        double value = 0;
+        const bool number = CLI::detail::lexical_cast(text, value);
+        return number && fits(value) ? std::string()
+                                     : fmt::format("is {}, expected {}", text, expected);
+      },
+      name);
+}
+
+}  // namespace number_checks
+
+/// Above 0.
+inline CLI::Validator positive() {
+  return number_checks::make("POSITIVE", "a number above 0", [](double v) { return v > 0; });
+}
+/// 0 or more.
+inline CLI::Validator not_negative() {
+  return number_checks::make("NONNEGATIVE", "0 or more", [](double v) { return v >= 0; });
+}
+
+/// Bytes as the number of a text with its unit, 80GB (by 1000) or 24GiB (by 1024): a bare number
+/// leaves open what it counts. For transform().
+inline CLI::Validator size_with_unit() {
+  return CLI::Validator(
+      [as_size = CLI::AsSizeValue(true)](std::string& text) {
+        const bool bare =
+            !text.empty() && text.find_first_not_of("0123456789.+-") == std::string::npos;
+        if (!bare) return as_size(text);
+        return fmt::format("is {}, expected a number with its unit, such as 24GiB or 80GB", text);
+      },
+      "SIZE");
+}
+
+}  // namespace meshloom::cli
