@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "daemon/base/states.h"
 #include "daemon/cli/interrupt.h"
 #include "daemon/cli/output.h"
 #include "daemon/cli/progress.h"
+#include "daemon/cli/records.h"
 
 namespace meshloom::cli {
 namespace {
@@ -74,7 +76,7 @@ class Follow {
     if (event.has_job()) last_ = event.job();
     seen_ = true;
     if (json_) {
-      print_json_line(event);
+      print_record(event_record(event));
     } else {
       put(progress_.show(event, Progress::Clock::now()));
     }

@@ -4,8 +4,9 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
-#include "daemon/cli/output.h"
+#include "daemon/cli/records.h"
 
 namespace meshloom::cli {
 
@@ -20,7 +21,7 @@ void GeneratePrinter::print(const v1::GenerateResponse& response) {
     if (first_step_ < 0) first_step_ = response.weights_step();
     last_step_ = response.weights_step();
   }
-  if (json_) return print_json_line(response);
+  if (json_) return print_record(token_record(response));
   Sequence& sequence = sequences_.at(static_cast<std::size_t>(response.index()));
   sequence.text += response.text();
   if (!response.done()) sequence.ids += fmt::format("{} ", response.token_id());

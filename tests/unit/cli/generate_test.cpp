@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "daemon/cli/exit_code.h"
 #include "daemon/cli/generate_printer.h"
@@ -100,6 +101,20 @@ TEST(GeneratePrinter, ShowsOneSequenceAsItComesAndTokensWithoutText) {
   ids.print(end_of(0));
   ids.end();
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "40000 40001 \n");
+}
+
+TEST(GeneratePrinter, TheRecordThatEndsASequenceHasNoToken) {
+  GeneratePrinter printer(true, {""}, 0);
+  ::testing::internal::CaptureStdout();
+  v1::GenerateResponse zero;
+  printer.print(zero);
+  printer.print(end_of(0));
+  const std::string lines = ::testing::internal::GetCapturedStdout();
+  const auto first = nlohmann::json::parse(lines.substr(0, lines.find('\n')));
+  const auto last = nlohmann::json::parse(lines.substr(lines.find('\n')));
+  EXPECT_EQ(first["token_id"], 0) << "a token like any other";
+  EXPECT_FALSE(last.contains("token_id"));
+  EXPECT_EQ(last["done"], true);
 }
 
 }  // namespace

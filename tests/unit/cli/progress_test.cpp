@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "daemon/cli/client.h"
 #include "daemon/cli/output.h"
+#include "daemon/cli/records.h"
 
 namespace meshloom::cli {
 namespace {
@@ -90,6 +93,22 @@ TEST(Client, RequestIdsAreUuidsAndDiffer) {
   EXPECT_EQ(id[14], '4');
   EXPECT_TRUE(id[19] == '8' || id[19] == '9' || id[19] == 'a' || id[19] == 'b') << id;
   EXPECT_NE(id, make_request_id());
+}
+
+TEST(EventRecord, SaysWhatItIsAndWhen) {
+  v1::JobEvent note;
+  note.set_note("careful");
+  const std::pair<v1::JobEvent, const char*> events[] = {{state(v1::JOB_STATE_RUNNING), "job"},
+                                                         {step(3), "step"},
+                                                         {validation(3), "validation"},
+                                                         {note, "note"}};
+  for (const auto& [event, type] : events) {
+    const auto line = event_record(event);
+    EXPECT_EQ(line["type"], type);
+    EXPECT_TRUE(line.contains(type));
+    EXPECT_THAT(line["time"].get<std::string>(),
+                ::testing::MatchesRegex("20..-..-..T..:..:...[0-9]{3}Z"));
+  }
 }
 
 }  // namespace

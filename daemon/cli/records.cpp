@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/records.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "daemon/base/message_printer.h"
+#include "daemon/base/wall_time.h"
+
+namespace meshloom::cli {
+namespace {
+
+const char* type_of(const v1::JobEvent& event) {
+  if (event.has_job()) return "job";
+  if (event.has_step()) return "step";
+  return event.has_validation() ? "validation" : "note";
+}
+
+}  // namespace
+
+nlohmann::ordered_json event_record(const v1::JobEvent& event) {
+  nlohmann::ordered_json record = {{"type", type_of(event)}, {"time", base::wall_time()}};
+  record.update(base::to_json(event));
+  return record;
+}
+
+nlohmann::ordered_json token_record(const v1::GenerateResponse& response) {
+  nlohmann::ordered_json record = base::to_json(response);
+  if (response.done()) record.erase("token_id");
+  return record;
+}
+
+void print_record(const nlohmann::ordered_json& record) {
+  fmt::print("{}\n", record.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  std::fflush(stdout);
+}
+
+}  // namespace meshloom::cli

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the streams of --json consist of.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "v1/generate_service.pb.h"
+#include "v1/job.pb.h"
+
+namespace meshloom::cli {
+
+/// "type" (job, step, validation or note), "time" (now: when this client got it), then the event's
+/// own fields, of which one is named as the type.
+nlohmann::ordered_json event_record(const v1::JobEvent& event);
+
+/// A token with what is told of it. The record that ends a sequence is none and has no "token_id".
+nlohmann::ordered_json token_record(const v1::GenerateResponse& response);
+
+/// As one line, at once.
+void print_record(const nlohmann::ordered_json& record);
+
+}  // namespace meshloom::cli
