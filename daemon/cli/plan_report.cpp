@@ -128,6 +128,24 @@ void print_description(const v1::PlanDescription& d) {
   print_traffic(d.traffic());
 }
 
+namespace {
+
+/// Plans are ranked by seconds that are only as good as the machine's numbers.
+void print_equal(const v1::PlanSearch& s) {
+  // Rates of a cluster are told to one or two digits.
+  constexpr double kTimeError = 0.1;
+  const double most = (1.0 + kTimeError) * s.plans(0).seconds().total();
+  int equal = 1;
+  while (equal < s.plans_size() && s.plans(equal).seconds().total() <= most) ++equal;
+  if (equal > 1)
+    fmt::print(
+        "Plans 1 to {} are equal within the estimate's error ({:.0f} %): what they need of "
+        "memory, or a measured step, tells them apart.\n",
+        equal, 100.0 * kTimeError);
+}
+
+}  // namespace
+
 void print_search(const v1::PlanSearch& s) {
   fmt::print("{} on {} ranks of {}, ", s.model(), s.ranks(), s.cluster());
   fmt::print("{}; {} plans tried, {} meshes fit\n\n",
@@ -143,6 +161,7 @@ void print_search(const v1::PlanSearch& s) {
            fmt::format("{:.1f} %", 100.0 * e.seconds().mfu()), bytes_text(e.memory().total()),
            bytes_text(e.bytes_sent()), std::to_string(e.micro_batch_size()), plan_text(e.plan())});
     print_table(rows);
+    print_equal(s);
   }
   print_rejected(s);
 }

@@ -172,6 +172,8 @@ TEST(PlanCommands, SearchRanksWhatFits) {
   // sequence.
   EXPECT_EQ(s["meshes_that_fit"].get<int>() + s["rejected_count"].get<int>(), 15 + 10 + 6);
   EXPECT_LE(s["plans"][0]["seconds"]["total"], s["plans"][1]["seconds"]["total"]);
+  const Answer near = run("plan search --model gpt2_124m --ranks 4 --global-batch 64 --top 4");
+  EXPECT_THAT(near.text, HasSubstr("are equal within the estimate's error (10 %)"));
   const Answer none = run(common + "--memory 8GiB");
   EXPECT_EQ(none.code, kFailed);
   EXPECT_THAT(none.text, HasSubstr("of 8.00 GiB"));
