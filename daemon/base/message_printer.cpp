@@ -59,6 +59,12 @@ Json value_of(const Message& message, const FieldDescriptor& field, int index) {
   return value;
 }
 
+/// An enum that nobody has set: its zero is no value, and nothing reads it.
+bool is_unspecified(const Message& message, const FieldDescriptor& field) {
+  return !field.is_repeated() && field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM &&
+         message.GetReflection()->GetEnum(message, &field)->number() == 0;
+}
+
 /// A map field: its entries are messages of key and value.
 Json map_of(const Message& message, const FieldDescriptor& field) {
   Json map = Json::object();
@@ -139,6 +145,8 @@ Json to_json(const Message& message) {
       for (int k = 0; k < r.FieldSize(message, &field); ++k)
         list.push_back(value_of(message, field, k));
       object[field.name()] = std::move(list);
+    } else if (is_unspecified(message, field)) {
+      continue;
     } else if (!field.has_presence() || r.HasField(message, &field)) {
       object[field.name()] = value_of(message, field, kSingle);
     }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "daemon/base/yaml_reader.h"
 #include "v1/job.pb.h"
 
 namespace meshloom::base {
@@ -26,6 +27,19 @@ TEST(ToJson, NumbersAreNumbers) {
   EXPECT_EQ(json["resolved"]["training"]["seed"].get<std::uint64_t>(), ~0ULL);
   EXPECT_EQ(json["error"]["info"]["metadata"]["rank"], "1");
   EXPECT_TRUE(json["notes"].is_array());
+}
+
+TEST(ToJson, AConfigCanBeReadBack) {
+  v1::JobSpec spec;
+  spec.mutable_run()->mutable_optimizer()->set_type(v1::OPTIMIZER_TYPE_SGD);
+  spec.mutable_run()->mutable_data()->set_path("a.txt");
+  spec.mutable_run()->mutable_plan();
+  const auto json = to_json(spec);
+  EXPECT_EQ(json["run"]["optimizer"]["type"], "sgd");
+  EXPECT_FALSE(json["run"]["data"].contains("format")) << "nothing said what it is";
+  v1::JobSpec read;
+  read_yaml(json.dump(2), "job.json", &read);
+  EXPECT_EQ(to_json(read), json);
 }
 
 }  // namespace
