@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/nn/kv_cache.h"
 
+#include <algorithm>
+
 #include "daemon/tensor/layout.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
@@ -39,14 +41,36 @@ bool sharded_alike(const planner::DTensorSpec& a, const planner::DTensorSpec& b)
 }  // namespace
 
 KvCache::KvCache(ExecutionContext& context, const Sizes& sizes, DType dtype)
-    : context_(context),
-      sizes_(sizes),
-      dtype_(dtype),
-      layers_(static_cast<std::size_t>(sizes.layers)) {
+    : context_(context), sizes_(sizes), dtype_(dtype), layers_(sizes.windows.size()) {
   check(sizes.max_length > 0, "key-value cache: length {} must be positive", sizes.max_length);
 }
 
-Tensor KvCache::append_to(Memory& memory, const Tensor& next) const {
+std::int64_t KvCache::kept_positions(std::int64_t window, std::int64_t max_length) {
+  constexpr std::int64_t kLeastRoom = 128;
+  return window == 0 ? max_length : std::min(max_length, window + std::max(window, kLeastRoom));
+}
+
+void KvCache::clear() {
+  length_ = 0;
+  for (Layer& layer : layers_) layer.k.begin = layer.v.begin = 0;
+}
+
+void KvCache::make_room(Memory& memory, const Tensor& like, std::int64_t first, std::int64_t end,
+                        std::int64_t window) const {
+  if (memory.values && end - memory.begin <= memory.values.size(kPositions)) return;
+  const std::int64_t positions = std::max(kept_positions(window, sizes_.max_length), end - first);
+  const Tensor values =
+      empty(context_, {like.size(0), like.size(1), positions, sizes_.head_dim}, dtype_);
+  const auto kept = [&](const Tensor& x, std::int64_t begin) {
+    return ops::slice(x, kPositions, first - begin, length_ - begin);
+  };
+  if (memory.values && length_ > first)
+    copy_into(kept(values, first), kept(memory.values, memory.begin));
+  memory.values = values;
+  memory.begin = first;
+}
+
+Tensor KvCache::append_to(Memory& memory, const Tensor& next, std::int64_t window) const {
   Tensor local = next;
   LayoutEngine* engine = next.has_layout() ? next.layout()->engine : nullptr;
   if (engine != nullptr) {
@@ -57,18 +81,21 @@ Tensor KvCache::append_to(Memory& memory, const Tensor& next) const {
              : engine->redistribute(next, with_positions(*memory.first, next.size(kPositions))));
   }
   const std::int64_t end = length_ + local.size(kPositions);
-  if (!memory.values)
-    memory.values =
-        empty(context_, {local.size(0), local.size(1), sizes_.max_length, sizes_.head_dim}, dtype_);
-  copy_into(ops::slice(memory.values, kPositions, length_, end), local);
-  const Tensor all = ops::slice(memory.values, kPositions, 0, end);
-  if (engine == nullptr) return all;
-  return with_layout(all, engine->intern(with_positions(*memory.first, end)), *engine);
+  const std::int64_t first = window == 0 ? 0 : std::max<std::int64_t>(length_ - window + 1, 0);
+  make_room(memory, local, first, end, window);
+  const auto held = [&](std::int64_t from) {
+    return ops::slice(memory.values, kPositions, from - memory.begin, end - memory.begin);
+  };
+  copy_into(held(length_), local);
+  const Tensor seen = held(first);
+  if (engine == nullptr) return seen;
+  return with_layout(seen, engine->intern(with_positions(*memory.first, end - first)), *engine);
 }
 
 KvCache::KeyValue KvCache::append(std::int64_t layer, const Tensor& k, const Tensor& v) {
   Layer& memory = layers_.at(static_cast<std::size_t>(layer));
-  return {append_to(memory.k, k), append_to(memory.v, v)};
+  const std::int64_t window = sizes_.windows[static_cast<std::size_t>(layer)];
+  return {append_to(memory.k, k, window), append_to(memory.v, v, window)};
 }
 
 void KvCache::advance(std::int64_t positions) {

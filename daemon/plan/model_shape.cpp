@@ -31,7 +31,11 @@ planner::ModelShape make_model_shape(const nn::ModelConfig& c) {
           .token_types = c.type_vocab_size,
           .tied = c.tie_word_embeddings,
           .attention_bias = c.attention_bias,
+          .attention_output_bias = c.attention_output_bias,
           .mlp_bias = c.mlp_bias,
+          .qk_norm = c.qk_norm,
+          .window = c.sliding_window,
+          .windowed_layers = c.windowed_layer_count(),
           .activation = activation_of(c.activation),
           .embedding_dropout = c.embedding_dropout > 0.0,
           .residual_dropout = c.residual_dropout > 0.0};

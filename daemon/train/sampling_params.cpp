@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "daemon/base/field_error.h"
+#include "daemon/nn/kv_cache.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/dtype_choice.h"
 
@@ -16,9 +17,12 @@ constexpr int kMostStops = 64;  // of a kind
 constexpr std::size_t kLongestStop = 1024;
 
 /// Of one position: a key and a value of each layer.
-std::int64_t cache_bytes(const nn::ModelConfig& config, std::int64_t kv_heads, DType dtype) {
-  return 2 * config.num_layers * kv_heads * config.head_dim *
-         static_cast<std::int64_t>(dtype_size(dtype));
+void set_cache_bytes(const nn::ModelConfig& config, std::int64_t kv_heads, DType dtype,
+                     PromptLimits& limits) {
+  const std::int64_t layer =
+      2 * kv_heads * config.head_dim * static_cast<std::int64_t>(dtype_size(dtype));
+  limits.window_cache_bytes = config.windowed_layer_count() * layer;
+  limits.cache_bytes = config.num_layers * layer - limits.window_cache_bytes;
 }
 
 }  // namespace
@@ -39,15 +43,23 @@ void resolve_sampling_params(v1::SamplingParams& params, const std::string& wher
 
 PromptLimits prompt_limits(const nn::ModelConfig& config) {
   const bool generates = config.architecture != nn::Architecture::kBert;
-  return {config.vocab_size, generates ? config.max_position_embeddings : 0,
-          cache_bytes(config, config.num_kv_heads, DType::kFloat32)};
+  PromptLimits limits{config.vocab_size, generates ? config.max_position_embeddings : 0};
+  set_cache_bytes(config, config.num_kv_heads, DType::kFloat32, limits);
+  limits.window_positions =
+      nn::KvCache::kept_positions(config.sliding_window, config.max_position_embeddings);
+  return limits;
+}
+
+std::int64_t PromptLimits::sequence_cache_bytes(std::int64_t tokens) const {
+  const std::int64_t positions = std::min(context_length, tokens);
+  return positions * cache_bytes + std::min(positions, window_positions) * window_cache_bytes;
 }
 
 PromptLimits prompt_limits(const nn::ModelConfig& config, const v1::RunConfig& resolved) {
   PromptLimits limits = prompt_limits(config);
   // If there are more ranks than heads of keys and values, each rank has one.
   const std::int64_t heads = std::max<std::int64_t>(config.num_kv_heads, resolved.mesh().tp());
-  limits.cache_bytes = cache_bytes(config, heads, dtype_of(resolved.plan()));
+  set_cache_bytes(config, heads, dtype_of(resolved.plan()), limits);
   limits.cache_copies = std::max(resolved.mesh().fsdp(), 1);
   return limits;
 }

@@ -21,8 +21,14 @@ struct PromptLimits {
   std::int64_t vocab_size = 0;      ///< 256: bytes
   std::int64_t context_length = 0;  ///< tokens of the longest prompt; 0: it does not generate
   /// Keys and values of one position of a sequence, in bytes, over the ranks that share heads (tp).
+  /// Layers with a window have theirs in window_cache_bytes.
   std::int64_t cache_bytes = 0;
   int cache_copies = 1;  ///< how often they are held: by each of the ranks of fsdp
+  std::int64_t window_cache_bytes = 0;
+  std::int64_t window_positions = 0;  ///< that layers with a window keep
+
+  /// Of a sequence of so many tokens.
+  std::int64_t sequence_cache_bytes(std::int64_t tokens) const;
 };
 /// Of a model in float32 on one rank.
 PromptLimits prompt_limits(const nn::ModelConfig& config);

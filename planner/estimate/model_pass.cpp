@@ -66,7 +66,13 @@ class Walk {
                        bool activated = false);
   Tensors norm(const std::string& name, const PassTensorPtr& x, const PassTensorPtr& residual,
                const TensorLabel& label);
-  PassTensorPtr split_heads(const PassTensorPtr& x, std::int64_t heads);
+  PassTensorPtr split_features(const PassTensorPtr& x, std::int64_t heads);
+  PassTensorPtr heads_first(const PassTensorPtr& x) {
+    return op(OpId::kTranspose, {x}, {{}, {1, 2}}, x->label);
+  }
+  PassTensorPtr split_heads(const PassTensorPtr& x, std::int64_t heads) {
+    return heads_first(split_features(x, heads));
+  }
   PassTensorPtr attention(const PassTensorPtr& q, const PassTensorPtr& k, const PassTensorPtr& v);
   PassTensorPtr dropout(const PassTensorPtr& x, bool wanted) {
     return wanted ? op(OpId::kDropout, {x}, {}, x->label) : x;
@@ -147,16 +153,14 @@ Tensors Walk::norm(const std::string& name, const PassTensorPtr& x, const PassTe
     if (result.outputs.size() == 1) result.outputs.push_back(in[0] ? in[0] : in[1]);
     const std::int64_t kept = result.outputs[1]->elements();
     sizes_.norms += kept;
-    sizes_.norm_rows += kept / m_.hidden;
+    sizes_.norm_rows += kept / weight->elements();
     return result.outputs;
   };
   return call(name, {x, residual}, forward);
 }
 
-PassTensorPtr Walk::split_heads(const PassTensorPtr& x, std::int64_t heads) {
-  const PassTensorPtr split =
-      op(OpId::kReshape, {x}, {{batch_, sequence_, heads, m_.head_dim}, {}}, x->label);
-  return op(OpId::kTranspose, {split}, {{}, {1, 2}}, x->label);
+PassTensorPtr Walk::split_features(const PassTensorPtr& x, std::int64_t heads) {
+  return op(OpId::kReshape, {x}, {{batch_, sequence_, heads, m_.head_dim}, {}}, x->label);
 }
 
 PassTensorPtr Walk::attention(const PassTensorPtr& q, const PassTensorPtr& k,
@@ -234,15 +238,18 @@ Stream Walk::gpt2_layer(const Stream& in) {
 Stream Walk::llama_layer(const Stream& in) {
   const Tensors first = norm("input_layernorm", in.x, in.residual, kAttentionInput);
   const PassTensorPtr attended = call("self_attn", {first[0]}, [&](const Tensors& x) -> Tensors {
-    const auto heads = [&](const char* name, std::int64_t count, const TensorLabel& label,
-                           bool rotated) {
-      const PassTensorPtr split =
-          split_heads(linear(std::string("self_attn.") + name, x[0], label), count);
-      return rotated ? op(OpId::kRope, {split, nullptr, nullptr, nullptr}, {}, label) : split;
+    const auto heads = [&](const std::string& name, std::int64_t count, const TensorLabel& label) {
+      return split_features(linear("self_attn." + name + "_proj", x[0], label), count);
     };
-    const PassTensorPtr q = heads("q_proj", m_.heads, kQueries, true);
-    const PassTensorPtr k = heads("k_proj", m_.kv_heads, kKeysAndValues, true);
-    const PassTensorPtr v = heads("v_proj", m_.kv_heads, kKeysAndValues, false);
+    const auto rotated = [&](const std::string& name, std::int64_t count,
+                             const TensorLabel& label) {
+      PassTensorPtr split = heads(name, count, label);
+      if (m_.qk_norm) split = norm("self_attn." + name + "_norm", split, nullptr, label)[0];
+      return op(OpId::kRope, {heads_first(split), nullptr, nullptr, nullptr}, {}, label);
+    };
+    const PassTensorPtr q = rotated("q", m_.heads, kQueries);
+    const PassTensorPtr k = rotated("k", m_.kv_heads, kKeysAndValues);
+    const PassTensorPtr v = heads_first(heads("v", m_.kv_heads, kKeysAndValues));
     return {linear("self_attn.o_proj", attention(q, k, v), kAttentionOutput)};
   })[0];
   const Tensors second = norm("post_attention_layernorm", attended, first[1], kMlpInput);

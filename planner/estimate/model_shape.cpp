@@ -87,22 +87,30 @@ ModelModules llama(const ModelShape& m) {
   const FeatureUnits q{1, m.head_dim, m.heads / m.kv_heads};
   const FeatureUnits kv{1, m.head_dim, 1, m.heads != m.kv_heads};
   const bool bias = m.attention_bias;
+  std::vector<ModuleShape> block = {
+      container("", {"input", "residual"}),
+      container("self_attn"),
+      linear("self_attn.q_proj", {.in = c, .out = m.q_width(), .bias = bias, .out_units = q}),
+      linear("self_attn.k_proj", {.in = c, .out = m.kv_width(), .bias = bias, .out_units = kv}),
+      linear("self_attn.v_proj", {.in = c, .out = m.kv_width(), .bias = bias, .out_units = kv}),
+      linear("self_attn.o_proj",
+             {.in = m.q_width(), .out = c, .bias = m.attention_output_bias, .in_units = q})};
+  if (m.qk_norm)
+    for (const char* name : {"self_attn.q_norm", "self_attn.k_norm"})
+      block.push_back(norm(name, m.head_dim, false));
   const auto mlp = [&](const char* name, std::int64_t in, std::int64_t out) {
     return linear(name, {.in = in, .out = out, .bias = m.mlp_bias});
   };
-  return {
-      "model.layers",
-      {embedding("model.embed_tokens", m.vocab, c)},
-      {container("", {"input", "residual"}), container("self_attn"),
-       linear("self_attn.q_proj", {.in = c, .out = m.q_width(), .bias = bias, .out_units = q}),
-       linear("self_attn.k_proj", {.in = c, .out = m.kv_width(), .bias = bias, .out_units = kv}),
-       linear("self_attn.v_proj", {.in = c, .out = m.kv_width(), .bias = bias, .out_units = kv}),
-       linear("self_attn.o_proj", {.in = m.q_width(), .out = c, .bias = bias, .in_units = q}),
-       container("mlp"), mlp("mlp.gate_proj", c, inner), mlp("mlp.up_proj", c, inner),
-       mlp("mlp.down_proj", inner, c), norm("input_layernorm", c, false),
-       norm("post_attention_layernorm", c, false)},
-      {norm("model.norm", c, false),
-       output_projection("lm_head", m, m.tied ? "" : "weight", false)}};
+  for (ModuleShape& module :
+       std::vector{container("mlp"), mlp("mlp.gate_proj", c, inner), mlp("mlp.up_proj", c, inner),
+                   mlp("mlp.down_proj", inner, c), norm("input_layernorm", c, false),
+                   norm("post_attention_layernorm", c, false)})
+    block.push_back(std::move(module));
+  return {"model.layers",
+          {embedding("model.embed_tokens", m.vocab, c)},
+          std::move(block),
+          {norm("model.norm", c, false),
+           output_projection("lm_head", m, m.tied ? "" : "weight", false)}};
 }
 
 ModelModules bert(const ModelShape& m) {
@@ -137,6 +145,16 @@ std::int64_t count(const std::vector<ModuleShape>& modules) {
 
 }  // namespace
 
+double seen_positions(const ModelShape& model, std::int64_t sequence) {
+  const auto length = static_cast<double>(sequence);
+  if (!model.causal()) return length;
+  if (model.windowed_layers == 0 || model.window >= sequence) return 0.5 * length;
+  const auto window = static_cast<double>(model.window);
+  const double windowed =
+      static_cast<double>(model.windowed_layers) / static_cast<double>(model.layers);
+  return windowed * (window - 0.5 * window * window / length) + (1.0 - windowed) * 0.5 * length;
+}
+
 void check_model_shape(const ModelShape& m) {
   const auto positive = [](const char* name, std::int64_t value) {
     if (value < 1)
@@ -150,6 +168,10 @@ void check_model_shape(const ModelShape& m) {
   positive("intermediate", m.intermediate);
   positive("vocab", m.vocab);
   positive("positions", m.positions);
+  if (m.windowed_layers > 0) positive("window", m.window);
+  if (m.windowed_layers < 0 || m.windowed_layers > m.layers)
+    throw InvalidArgument(
+        fmt::format("model: {} of {} layers have windows", m.windowed_layers, m.layers));
   if (m.heads % m.kv_heads != 0)
     throw InvalidArgument(
         fmt::format("model: {} kv_heads do not divide {} heads", m.kv_heads, m.heads));

@@ -29,8 +29,13 @@ struct ModelShape {
   std::int64_t positions = 0;
   std::int64_t token_types = 0;  ///< BERT
   bool tied = true;
-  bool attention_bias = false;  ///< Llama
-  bool mlp_bias = false;        ///< Llama
+  // Switches of Llama and the decoders like it.
+  bool attention_bias = false;         ///< of the q, k and v projections
+  bool attention_output_bias = false;  ///< of the o projection
+  bool mlp_bias = false;
+  bool qk_norm = false;              ///< norms of each head's queries and keys
+  std::int64_t window = 0;           ///< positions that a query of a windowed layer sees
+  std::int64_t windowed_layers = 0;  ///< how many of the layers have it
   MlpActivation activation = MlpActivation::kGelu;
   bool embedding_dropout = false;  ///< whether the rate is above 0
   bool residual_dropout = false;
@@ -39,6 +44,10 @@ struct ModelShape {
   std::int64_t kv_width() const { return kv_heads * head_dim; }
   bool causal() const { return kind != Architecture::kBert; }
 };
+
+/// Positions that a query sees in a sequence of so many tokens, the mean over queries and layers:
+/// all, of a causal model half of them, fewer where layers have windows.
+double seen_positions(const ModelShape& model, std::int64_t sequence);
 
 /// Throws InvalidArgument naming the size that is not positive or does not fit another.
 void check_model_shape(const ModelShape& model);

@@ -55,6 +55,24 @@ RotateCost cost_of(const AttentionSizes& sizes, const SequencePlace& place, Rota
   return cost;
 }
 
+/// The mean over layers, of which those with a window see the keys just before a rank's one or two
+/// stretches, and compute evenly.
+void add_windows(const ModelShape& model, bool neighbours, AttentionSizes& sizes) {
+  const auto tokens = static_cast<double>(sizes.tokens);
+  const auto window = static_cast<double>(model.window);
+  const double windowed =
+      static_cast<double>(model.windowed_layers) / static_cast<double>(model.layers);
+  const double pairs = tokens * seen_positions(model, sizes.tokens);
+  const double others = tokens * (sizes.ranks - 1) / sizes.ranks;
+  if (others > 0.0)
+    sizes.seen_share =
+        (1.0 - windowed) * sizes.seen_share +
+        windowed * std::min(sizes.seen_share, (neighbours ? 1.0 : 2.0) * window / others);
+  const double whole_pairs = (1.0 - windowed) * 0.5 * tokens * tokens;
+  sizes.balance = pairs / (whole_pairs / sizes.balance + (pairs - whole_pairs));
+  sizes.pairs = pairs;
+}
+
 }  // namespace
 
 std::vector<RotateCost> rotate_costs(const AttentionSizes& sizes, const SequencePlace& place) {
@@ -91,6 +109,8 @@ AttentionSizes attention_sizes(const ModelShape& model, const MeshSizes& mesh,
     sizes.seen_share = 0.5;
     sizes.balance = mesh.cp / (2.0 * mesh.cp - 1.0);
   }
+  if (model.windowed_layers > 0 && model.window < work.sequence)
+    add_windows(model, neighbours, sizes);
   return sizes;
 }
 

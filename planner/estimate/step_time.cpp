@@ -20,8 +20,8 @@ ForwardFlops flops_of(const ModelShape& m, std::int64_t sequence, double matmul,
                       double vocab) {
   ForwardFlops flops;
   flops.layer_matmul = 2.0 * matmul;
-  // q k^T and the product with v; causal attention sees half.
-  flops.layer_attention = 4.0 * to_double(sequence) * queries * (m.causal() ? 0.5 : 1.0);
+  // q k^T and the product with v.
+  flops.layer_attention = 4.0 * seen_positions(m, sequence) * queries;
   flops.output = 2.0 * to_double(m.hidden) * vocab;
   if (m.kind == Architecture::kBert)
     flops.output += 2.0 * to_double(m.hidden) * to_double(m.hidden);

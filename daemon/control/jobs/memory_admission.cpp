@@ -111,7 +111,7 @@ CacheNeed cache_need(const train::PromptLimits& limits,
   need.sequences = static_cast<std::int64_t>(sequences.size());
   for (const train::SampleStart& start : sequences) {
     const auto tokens = static_cast<std::int64_t>(start.prompt.size()) + start.params.max_tokens();
-    need.bytes += std::min(limits.context_length, tokens) * limits.cache_bytes;
+    need.bytes += limits.sequence_cache_bytes(tokens);
   }
   return need;
 }

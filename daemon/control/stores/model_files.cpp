@@ -7,7 +7,7 @@
 #include <map>
 
 #include "daemon/base/input_file.h"
-#include "daemon/nn/models/model_config.h"
+#include "daemon/nn/models/architecture_names.h"
 #include "daemon/train/checkpoint/digest.h"
 #include "daemon/train/checkpoint/safetensors_header.h"
 #include "kernels/base/error.h"
@@ -33,15 +33,6 @@ std::string header_digest(const base::InputFile& file) {
 bool decides_weights(const std::string& name) {
   return name == "config.json" || name.ends_with(".safetensors") ||
          name.ends_with(".safetensors.index.json");
-}
-
-const char* name_of(nn::Architecture architecture) {
-  switch (architecture) {
-    case nn::Architecture::kGpt2: return "gpt2";
-    case nn::Architecture::kLlama: return "llama";
-    case nn::Architecture::kBert: return "bert";
-  }
-  return "";
 }
 
 using Files = std::map<std::string, v1::StoredModelFile>;
@@ -111,7 +102,7 @@ void check_same_files(const v1::StoredModel& model, const fs::path& folder) {
 void describe_config(const std::string& text, v1::StoredModel* model) {
   const nn::ModelConfig config = nn::parse_hf_config(text);
   model->set_config(text);
-  model->set_architecture(name_of(config.architecture));
+  model->set_architecture(nn::architecture_name(config).model_type);
   model->set_parameters(nn::parameter_count(config));
 }
 

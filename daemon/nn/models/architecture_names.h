@@ -1,13 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// The architectures that a config.json may have.
+// The architectures that a config.json may have, and their names in it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "daemon/nn/models/model_config.h"
+
 namespace meshloom::nn {
 
-/// As `model_type` spells them: "gpt2", "llama", "bert".
+struct ArchitectureName {
+  Architecture architecture;
+  DecoderFamily family;    ///< of kLlama; kLlama for the others
+  const char* model_type;  ///< "qwen2"
+  const char* class_name;  ///< of the model with its head, as `architectures` has it
+};
+
+const ArchitectureName& architecture_name(const ModelConfig& config);
+/// nullptr: not offered.
+const ArchitectureName* find_model_type(const std::string& name);
+const ArchitectureName* find_class_name(const std::string& name);
+/// "GPT2LMHeadModel, ... and BertForMaskedLM are supported", for messages.
+std::string offered_classes();
+
+/// As `model_type` spells them: "gpt2", "llama", ...
 std::vector<std::string> architecture_names();
 
 }  // namespace meshloom::nn

@@ -31,11 +31,13 @@ std::unique_ptr<KvCache> CausalModel::make_cache(std::int64_t max_length) {
   check(max_length <= config_.max_position_embeddings,
         "key-value cache: {} positions are more than the model's context of {}", max_length,
         config_.max_position_embeddings);
+  std::vector<std::int64_t> windows;
+  for (std::int64_t i = 0; i < config_.num_layers; ++i) windows.push_back(config_.window_of(i));
   return std::make_unique<KvCache>(context(),
-                                   KvCache::Sizes{.layers = config_.num_layers,
-                                                  .kv_heads = config_.num_kv_heads,
+                                   KvCache::Sizes{.kv_heads = config_.num_kv_heads,
                                                   .max_length = max_length,
-                                                  .head_dim = config_.head_dim},
+                                                  .head_dim = config_.head_dim,
+                                                  .windows = std::move(windows)},
                                    dtype_);
 }
 

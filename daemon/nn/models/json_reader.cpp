@@ -40,12 +40,22 @@ std::int64_t JsonReader::required_size(const char* key) const {
 }
 
 std::int64_t JsonReader::size(const char* key, std::int64_t fallback, std::int64_t most) const {
+  return integer(key, fallback, 1, most);
+}
+
+std::int64_t JsonReader::count(const char* key, std::int64_t fallback) const {
+  return integer(key, fallback, 0, std::numeric_limits<std::int32_t>::max());
+}
+
+std::int64_t JsonReader::integer(const char* key, std::int64_t fallback, std::int64_t least,
+                                 std::int64_t most) const {
   if (!has(key)) return fallback;
   const nlohmann::json& value = at(key);
-  if (!value.is_number_integer() || value.get<std::int64_t>() < 1 ||
+  if (!value.is_number_integer() || value.get<std::int64_t>() < least ||
       value.get<std::int64_t>() > most ||
       (value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(most)))
-    fail(key, fmt::format("is {}, but an integer from 1 to {} is expected", shown(value), most));
+    fail(key,
+         fmt::format("is {}, but an integer from {} to {} is expected", shown(value), least, most));
   return value.get<std::int64_t>();
 }
 

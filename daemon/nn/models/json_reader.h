@@ -24,6 +24,8 @@ class JsonReader {
   /// An integer from 1 to `most`.
   std::int64_t size(const char* key, std::int64_t fallback,
                     std::int64_t most = std::numeric_limits<std::int32_t>::max()) const;
+  /// An integer from 0 on.
+  std::int64_t count(const char* key, std::int64_t fallback) const;
   /// Here null means "none", and only a missing key takes the fallback.
   std::optional<std::int64_t> token_id(const char* key, std::optional<std::int64_t> fallback) const;
   double number(const char* key, double fallback) const;
@@ -40,6 +42,9 @@ class JsonReader {
   [[noreturn]] void refuse(const char* key, const std::string& what) const;
 
  private:
+  std::int64_t integer(const char* key, std::int64_t fallback, std::int64_t least,
+                       std::int64_t most) const;
+
   const nlohmann::json& object_;
   std::string prefix_;
 };

@@ -34,7 +34,7 @@ Linear::Options key_value(const ModelConfig& config) {
 }
 
 Linear::Options attention_output(const ModelConfig& config) {
-  Linear::Options options = projection(config, config.attention_bias);
+  Linear::Options options = projection(config, config.attention_output_bias);
   options.in_units = query_units(config);
   return options;
 }
@@ -57,6 +57,9 @@ LlamaAttention::LlamaAttention(ExecutionContext& context, const ModelConfig& con
   register_module("k_proj", k_);
   register_module("v_proj", v_);
   register_module("o_proj", o_);
+  if (!config.qk_norm) return;
+  register_module("q_norm", q_norm_.emplace(context, config.head_dim, dtype, config.norm_eps));
+  register_module("k_norm", k_norm_.emplace(context, config.head_dim, dtype, config.norm_eps));
 }
 
 Tensor LlamaAttention::operator()(const Tensor& x, const LlamaPass& pass) const {
@@ -64,20 +67,23 @@ Tensor LlamaAttention::operator()(const Tensor& x, const LlamaPass& pass) const 
 }
 
 Tensor LlamaAttention::attend(const Tensor& x, const LlamaPass& pass) const {
-  const auto rotated = [&](const Linear& projection, std::int64_t heads) {
-    return ops::rope(split_heads(projection(x), heads), pass.cos, pass.sin, pass.position_ids,
-                     pass.position_offset);
+  const auto rotated = [&](const Linear& projection, const std::optional<RmsNorm>& norm,
+                           std::int64_t heads) {
+    const Tensor split = split_features(projection(x), heads);
+    return ops::rope(heads_first(norm ? (*norm)(split) : split), pass.cos, pass.sin,
+                     pass.position_ids, pass.position_offset);
   };
-  const Tensor q = rotated(q_, config_.num_heads);
+  const Tensor q = rotated(q_, q_norm_, config_.num_heads);
   const KvCache::KeyValue kv = [&] {
     const OutputMemory memory(x.context(), memory_of_keys(x));
-    return KvCache::KeyValue{rotated(k_, config_.num_kv_heads),
+    return KvCache::KeyValue{rotated(k_, k_norm_, config_.num_kv_heads),
                              split_heads(v_(x), config_.num_kv_heads)};
   }();
   ops::SdpaOptions options = attention_options(pass.dropout, config_.attention_dropout, layer_,
                                                config_.num_heads, pass.document_ids);
   options.bias = pass.bias;
   options.is_causal = true;
+  options.window_left = config_.window_of(layer_) - 1;
   options.enable_gqa = config_.num_kv_heads != config_.num_heads;
   return o_(merge_heads(cached_attention(q, kv, pass.caches, layer_, options)));
 }

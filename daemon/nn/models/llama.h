@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Llama with its language-model head; parameters are named as transformers' LlamaForCausalLM.
+// Llama with its language-model head, and the decoders that differ from it in switches of the
+// config: Mistral, Qwen2 and Qwen3. Parameters are named as transformers' LlamaForCausalLM.
 //
 // Source: Touvron et al., "LLaMA: Open and Efficient Foundation Language Models", 2023; grouped
-// queries and the scaled rotary embedding as in Llama 3.1.
+// queries and the scaled rotary embedding as in Llama 3.1; windows as in Jiang et al., "Mistral
+// 7B", 2023; norms of queries and keys as in Qwen Team, "Qwen3 Technical Report", 2025.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "daemon/nn/models/causal_model.h"
@@ -38,6 +41,7 @@ class LlamaAttention : public Module {
   const ModelConfig& config_;
   std::int64_t layer_;
   Linear q_, k_, v_, o_;
+  std::optional<RmsNorm> q_norm_, k_norm_;  ///< of each head (ModelConfig::qk_norm)
 };
 
 class LlamaMlp : public Module {

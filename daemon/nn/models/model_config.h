@@ -13,6 +13,9 @@
 namespace meshloom::nn {
 
 using planner::Architecture;
+/// Whose config.json a decoder of Architecture::kLlama comes from. What is computed differs in the
+/// switches of ModelConfig alone.
+enum class DecoderFamily { kLlama, kMistral, kQwen2, kQwen3 };
 enum class ActivationKind { kGelu, kGeluTanh, kSilu, kRelu };
 
 /// Frequency scaling of rotary embeddings as Llama 3.1 defines it ("rope_type": "llama3").
@@ -25,6 +28,7 @@ struct Llama3RopeScaling {
 
 struct ModelConfig {
   Architecture architecture = Architecture::kGpt2;
+  DecoderFamily family = DecoderFamily::kLlama;  ///< kLlama
   std::int64_t vocab_size = 0;
   std::int64_t hidden_size = 0;  ///< C
   std::int64_t num_layers = 0;
@@ -38,8 +42,14 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   double initializer_range = 0.02;
   bool tie_word_embeddings = true;
-  bool attention_bias = false;  ///< Llama
-  bool mlp_bias = false;        ///< Llama
+  // Switches of Architecture::kLlama.
+  bool attention_bias = false;         ///< of the q, k and v projections
+  bool attention_output_bias = false;  ///< of the o projection
+  bool mlp_bias = false;
+  bool qk_norm = false;  ///< RMS norms of each head's queries and keys, before the rotation
+  /// How many positions a query of a windowed layer sees, its own included; 0: no layer has one.
+  std::int64_t sliding_window = 0;
+  std::vector<bool> windowed_layers;  ///< one each; empty: all, if sliding_window is not 0
   double rope_theta = 10000.0;
   std::optional<Llama3RopeScaling> rope_scaling;
   double embedding_dropout = 0.0;
@@ -48,6 +58,10 @@ struct ModelConfig {
   std::optional<std::int64_t> bos_token_id, eos_token_id, pad_token_id;
   /// If eos_token_id is a list: all but the first.
   std::vector<std::int64_t> more_eos_token_ids;
+
+  /// The window of a layer; 0: it sees all positions before.
+  std::int64_t window_of(std::int64_t layer) const;
+  std::int64_t windowed_layer_count() const;
 };
 
 /// Reads the text of a config.json as transformers 4 or 5 writes it. Throws InvalidArgument naming
@@ -62,7 +76,7 @@ std::string to_hf_generation_config(const ModelConfig&);
 std::int64_t parameter_count(const ModelConfig&);
 /// Flops of forward and backward per token: 6 N + 6 L C T, N without look-up tables (positions,
 /// token types, an input embedding that the output does not share), the causal half of attention
-/// counted (BERT: 12 L C T).
+/// counted (BERT: 12 L C T; a layer with a window W < T: 6 C (2 W - W^2 / T)).
 double flops_per_token(const ModelConfig&, std::int64_t sequence_length);
 
 }  // namespace meshloom::nn

@@ -19,7 +19,8 @@ std::int64_t parameter_count(const ModelConfig& c) {
     case Architecture::kLlama: {
       const std::int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
       const std::int64_t attention =
-          hidden * (q + 2 * kv) + q * hidden + (c.attention_bias ? q + 2 * kv + hidden : 0);
+          hidden * (q + 2 * kv) + q * hidden + (c.attention_bias ? q + 2 * kv : 0) +
+          (c.attention_output_bias ? hidden : 0) + (c.qk_norm ? 2 * c.head_dim : 0);
       const std::int64_t mlp = 3 * hidden * inner + (c.mlp_bias ? 2 * inner + hidden : 0);
       return vocab * hidden + c.num_layers * (attention + mlp + 2 * hidden) + hidden +
              untied_output;
@@ -42,10 +43,16 @@ double flops_per_token(const ModelConfig& c, std::int64_t sequence_length) {
   if (c.architecture == Architecture::kBert) multiplied -= c.type_vocab_size * c.hidden_size;
   if (!c.tie_word_embeddings) multiplied -= c.vocab_size * c.hidden_size;
   const double width = static_cast<double>(c.num_heads * c.head_dim);
-  const double attention =
-      static_cast<double>(c.num_layers) * width * static_cast<double>(sequence_length);
+  const auto length = static_cast<double>(sequence_length);
+  // Positions that a layer multiplies per token, those of the causal half counted twice.
+  double positions = static_cast<double>(c.num_layers) * length;
+  if (c.sliding_window < sequence_length) {
+    const auto window = static_cast<double>(c.sliding_window);
+    positions += static_cast<double>(c.windowed_layer_count()) *
+                 (2.0 * window - window * window / length - length);
+  }
   return 6.0 * static_cast<double>(multiplied) +
-         (c.architecture == Architecture::kBert ? 12.0 : 6.0) * attention;
+         (c.architecture == Architecture::kBert ? 12.0 : 6.0) * width * positions;
 }
 
 }  // namespace meshloom::nn

@@ -82,9 +82,14 @@ Tensor mask_bias(const Tensor& attention_mask) {
   return ops::unsqueeze(ops::unsqueeze(ops::log(seen), 1), 1);
 }
 
+Tensor split_features(const Tensor& x, std::int64_t heads) {
+  return ops::reshape(x, {x.size(0), x.size(1), heads, x.size(2) / heads});
+}
+
+Tensor heads_first(const Tensor& x) { return ops::transpose(x, 1, 2); }
+
 Tensor split_heads(const Tensor& x, std::int64_t heads) {
-  const Shape split{x.size(0), x.size(1), heads, x.size(2) / heads};
-  return ops::transpose(ops::reshape(x, split), 1, 2);
+  return heads_first(split_features(x, heads));
 }
 
 Tensor merge_heads(const Tensor& x) {
@@ -133,6 +138,8 @@ Tensor cached_attention(const Tensor& q, const KvCache::KeyValue& next, KvCaches
   };
   if (caches.empty()) return attend(q, next);
   options.causal_bottom_right = true;
+  // One query sees all that a cache with a window returns.
+  if (q.size(2) == 1) options.window_left = -1;
   if (caches.size() == 1) return attend(q, caches[0]->append(layer, next.k, next.v));
   std::vector<KvCache::KeyValue> rows;
   for (std::size_t i = 0; i < caches.size(); ++i) {

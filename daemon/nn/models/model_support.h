@@ -29,6 +29,10 @@ Tensor cached_positions(const Tensor& input_ids, KvCaches caches);
 /// float32 [B,1,1,S] to add to attention scores: 0, and -inf for keys whose mask is 0, so that a
 /// query that sees no other gets 0. Undefined if there is no mask.
 Tensor mask_bias(const Tensor& attention_mask);
+/// [B,S,H*D] -> [B,S,H,D], a view.
+Tensor split_features(const Tensor& x, std::int64_t heads);
+/// [B,S,H,D] -> [B,H,S,D], a view.
+Tensor heads_first(const Tensor& x);
 /// [B,S,H*D] -> [B,H,S,D], a view.
 Tensor split_heads(const Tensor& x, std::int64_t heads);
 /// [B,H,S,D] -> [B,S,H*D]
@@ -51,8 +55,9 @@ ops::SdpaOptions attention_options(const DropoutState& dropout, double p, std::i
 MemoryKind memory_of_keys(const Tensor& x);
 
 /// Attention of queries [B,Hq,S,D] over keys and values [B,Hkv,S,D], [B,Hq,S,D]. With caches these
-/// are appended to layer `layer` of the cache of each row, and its queries see all that it holds.
-/// Several rows take one query each, and a row's result is that of its sequence alone.
+/// are appended to layer `layer` of the cache of each row, and its queries see all that it holds
+/// (and that `options` lets them see). Several rows take one query each, and a row's result is that
+/// of its sequence alone.
 Tensor cached_attention(const Tensor& q, const KvCache::KeyValue& next, KvCaches caches,
                         std::int64_t layer, ops::SdpaOptions options);
 

@@ -2,6 +2,9 @@
 // to_hf_config and to_hf_generation_config: the way back to config.json.
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
+#include "daemon/nn/models/architecture_names.h"
 #include "daemon/nn/models/model_config.h"
 #include "kernels/base/error.h"
 
@@ -30,8 +33,6 @@ const char* activation_name(ActivationKind activation) {
 }
 
 void write_gpt2(const ModelConfig& c, Json& json) {
-  json["architectures"] = {"GPT2LMHeadModel"};
-  json["model_type"] = "gpt2";
   json["activation_function"] = activation_name(c.activation);
   json["attn_pdrop"] = c.attention_dropout;
   json["embd_pdrop"] = c.embedding_dropout;
@@ -64,17 +65,45 @@ void write_rope(const ModelConfig& c, Json& json) {
   json["rope_theta"] = c.rope_theta;
 }
 
-void write_llama(const ModelConfig& c, Json& json) {
-  json["architectures"] = {"LlamaForCausalLM"};
-  json["model_type"] = "llama";
-  json["attention_bias"] = c.attention_bias;
+Json window_or_null(const ModelConfig& c) {
+  return c.sliding_window > 0 ? Json(c.sliding_window) : Json(nullptr);
+}
+
+/// The layers are listed for transformers 5; 4 counts those before the first window.
+void write_switched_window(const ModelConfig& c, Json& json) {
+  Json types = Json::array();
+  std::int64_t before = c.num_layers;
+  for (std::int64_t i = c.num_layers - 1; i >= 0; --i)
+    if (c.window_of(i) > 0) before = i;
+  for (std::int64_t i = 0; i < c.num_layers; ++i)
+    types.push_back(c.window_of(i) > 0 ? "sliding_attention" : "full_attention");
+  json["layer_types"] = types;
+  json["max_window_layers"] = before;
+  json["sliding_window"] = window_or_null(c);
+  json["use_sliding_window"] = c.sliding_window > 0;
+}
+
+void write_switches(const ModelConfig& c, Json& json) {
+  switch (c.family) {
+    case DecoderFamily::kLlama: json["attention_bias"] = c.attention_bias; return;
+    case DecoderFamily::kMistral: json["sliding_window"] = window_or_null(c); return;
+    case DecoderFamily::kQwen2: write_switched_window(c, json); return;
+    case DecoderFamily::kQwen3:
+      json["attention_bias"] = c.attention_bias;
+      write_switched_window(c, json);
+      return;
+  }
+}
+
+void write_decoder(const ModelConfig& c, Json& json) {
+  write_switches(c, json);
   json["attention_dropout"] = c.attention_dropout;
   json["head_dim"] = c.head_dim;
   json["hidden_act"] = activation_name(c.activation);
   json["hidden_size"] = c.hidden_size;
   json["intermediate_size"] = c.intermediate_size;
   json["max_position_embeddings"] = c.max_position_embeddings;
-  json["mlp_bias"] = c.mlp_bias;
+  if (c.family == DecoderFamily::kLlama) json["mlp_bias"] = c.mlp_bias;
   json["num_attention_heads"] = c.num_heads;
   json["num_hidden_layers"] = c.num_layers;
   json["num_key_value_heads"] = c.num_kv_heads;
@@ -83,8 +112,6 @@ void write_llama(const ModelConfig& c, Json& json) {
 }
 
 void write_bert(const ModelConfig& c, Json& json) {
-  json["architectures"] = {"BertForMaskedLM"};
-  json["model_type"] = "bert";
   json["attention_probs_dropout_prob"] = c.attention_dropout;
   json["hidden_act"] = activation_name(c.activation);
   json["hidden_dropout_prob"] = c.residual_dropout;
@@ -100,10 +127,13 @@ void write_bert(const ModelConfig& c, Json& json) {
 }  // namespace
 
 std::string to_hf_config(const ModelConfig& config, DType dtype) {
+  const ArchitectureName& name = architecture_name(config);
   Json json;
+  json["architectures"] = {name.class_name};
+  json["model_type"] = name.model_type;
   switch (config.architecture) {
     case Architecture::kGpt2: write_gpt2(config, json); break;
-    case Architecture::kLlama: write_llama(config, json); break;
+    case Architecture::kLlama: write_decoder(config, json); break;
     case Architecture::kBert: write_bert(config, json); break;
   }
   json["bos_token_id"] = optional_id(config.bos_token_id);

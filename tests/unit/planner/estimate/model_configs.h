@@ -24,7 +24,13 @@ inline nn::ModelConfig config_of(const ModelShape& m) {
                                                              : nn::ActivationKind::kSilu;
   config.tie_word_embeddings = m.tied;
   config.attention_bias = m.attention_bias;
+  config.attention_output_bias = m.attention_output_bias;
   config.mlp_bias = m.mlp_bias;
+  config.qk_norm = m.qk_norm;
+  config.sliding_window = m.window;
+  if (m.windowed_layers < m.layers && m.window > 0)
+    for (std::int64_t i = 0; i < m.layers; ++i)
+      config.windowed_layers.push_back(i >= m.layers - m.windowed_layers);
   config.embedding_dropout = m.embedding_dropout ? 0.1 : 0.0;
   config.residual_dropout = m.residual_dropout ? 0.1 : 0.0;
   return config;
