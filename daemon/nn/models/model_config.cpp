@@ -119,7 +119,9 @@ ModelConfig parse_bert(const JsonReader& json) {
 void check_sizes(const JsonReader& json, const ModelConfig& config) {
   const bool gpt2 = config.architecture == Architecture::kGpt2;
   const char* hidden = gpt2 ? "n_embd" : "hidden_size";
-  if (config.head_dim * config.num_heads != config.hidden_size && !json.has("head_dim"))
+  // Qwen3's heads have a size of their own where none is given.
+  const bool divided = !json.has("head_dim") && config.family != DecoderFamily::kQwen3;
+  if (divided && config.hidden_size % config.num_heads != 0)
     json.fail(hidden, fmt::format("{} is not a multiple of the {} heads", config.hidden_size,
                                   config.num_heads));
   if (config.head_dim * config.num_heads > planner::kMostChannels)

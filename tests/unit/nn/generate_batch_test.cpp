@@ -96,6 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
     Models, GenerateBatch,
     ::testing::Values(Case{"tiny_gpt2", &meshloom::testing::tiny_gpt2, DType::kFloat32},
                       Case{"tiny_llama", &meshloom::testing::tiny_llama, DType::kFloat32},
+                      Case{"tiny_qwen3", &meshloom::testing::tiny_qwen3, DType::kFloat32},
                       Case{"tiny_gpt2_bf16", &meshloom::testing::tiny_gpt2, DType::kBFloat16},
                       Case{"gpt2", &wide_gpt2, DType::kFloat32},
                       Case{"llama", &wide_llama, DType::kFloat32},

@@ -24,7 +24,8 @@ using meshloom::testing::random_ids;
 class Decode : public ::testing::TestWithParam<ModelConfig (*)()> {};
 INSTANTIATE_TEST_SUITE_P(Causal, Decode,
                          ::testing::Values(&meshloom::testing::tiny_gpt2,
-                                           &meshloom::testing::tiny_llama));
+                                           &meshloom::testing::tiny_llama,
+                                           &meshloom::testing::tiny_qwen3));
 
 TEST_P(Decode, EqualsTheFullForward) {
   ExecutionContext context;
@@ -57,6 +58,42 @@ TEST_P(Decode, EqualsTheFullForward) {
     }
   }
   EXPECT_THROW(model->make_cache(25), InvalidArgument);
+}
+
+TEST(WindowedCache, DropsWhatNoQuerySees) {
+  ExecutionContext context;
+  ModelConfig config = meshloom::testing::tiny_qwen3();
+  constexpr std::int64_t kLength = 600;
+  config.max_position_embeddings = kLength;
+  const std::int64_t kept = KvCache::kept_positions(config.sliding_window, kLength);
+  ASSERT_LT(kept, 150);
+  EXPECT_EQ(KvCache::kept_positions(0, kLength), kLength);
+  EXPECT_EQ(KvCache::kept_positions(5, 20), 20);
+  const auto model = make_random_model(context, config);
+  const Tensor ids = random_ids(context, 1, kLength, 37, 3);
+  Batch batch;
+  batch.input_ids = ids;
+  const NoGradGuard no_grad(context);
+  const std::vector<double> full = model->logits(batch, {}).to_vector();
+  const auto cache = model->make_cache(kLength);
+  // Pieces that are wider than what is kept, and single tokens over several of its lengths; twice,
+  // as where a sequence is fed anew.
+  std::vector<std::int64_t> pieces = {3, 128, 128, 1, 200};
+  pieces.insert(pieces.end(), 140, 1);
+  for (int pass = 0; pass < 2; ++pass) {
+    cache->clear();
+    std::int64_t end = 0;
+    for (const std::int64_t piece : pieces) {
+      const Tensor part = ops::contiguous(ops::slice(ids, 1, end, end + piece));
+      end += piece;
+      const std::vector<double> got = model->decode(part, *cache).to_vector();
+      for (std::int64_t v = 0; v < 37; ++v)
+        ASSERT_NEAR(got[static_cast<std::size_t>(v)],
+                    full[static_cast<std::size_t>((end - 1) * 37 + v)], 2e-5)
+            << "position " << end - 1;
+    }
+    EXPECT_EQ(end, kLength);
+  }
 }
 
 TEST_P(Decode, GreedyGenerationFollowsTheLogits) {

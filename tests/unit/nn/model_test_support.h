@@ -26,6 +26,16 @@ inline nn::ModelConfig tiny_llama() {
       "rope_parameters":{"rope_type":"llama3","rope_theta":100.0,"factor":4.0,"low_freq_factor":1.0,
       "high_freq_factor":4.0,"original_max_position_embeddings":12}})");
 }
+/// Norms of queries and keys, a first layer with a window, biases but not in the MLP, and heads
+/// that are wider than the hidden size divides into.
+inline nn::ModelConfig tiny_qwen3() {
+  return nn::parse_hf_config(R"({"architectures":["Qwen3ForCausalLM"],"vocab_size":37,
+      "max_position_embeddings":24,"hidden_size":24,"num_hidden_layers":2,"num_attention_heads":6,
+      "num_key_value_heads":3,"head_dim":6,"intermediate_size":40,"attention_bias":true,
+      "use_sliding_window":true,"sliding_window":5,
+      "layer_types":["sliding_attention","full_attention"],"attention_dropout":0.2,
+      "rope_parameters":{"rope_type":"default","rope_theta":100.0}})");
+}
 inline nn::ModelConfig tiny_bert() {
   return nn::parse_hf_config(R"({"architectures":["BertForMaskedLM"],"vocab_size":37,
       "max_position_embeddings":24,"hidden_size":24,"num_hidden_layers":2,"num_attention_heads":3,

@@ -15,6 +15,17 @@ using Json = nlohmann::json;
 
 Json gpt2_json() { return {{"architectures", {"GPT2LMHeadModel"}}, {"model_type", "gpt2"}}; }
 Json llama_json() { return {{"architectures", {"LlamaForCausalLM"}}, {"model_type", "llama"}}; }
+Json mistral_json() {
+  return {{"architectures", {"MistralForCausalLM"}}, {"model_type", "mistral"}};
+}
+Json qwen2_json() { return {{"architectures", {"Qwen2ForCausalLM"}}, {"model_type", "qwen2"}}; }
+Json qwen3_json() { return {{"architectures", {"Qwen3ForCausalLM"}}, {"model_type", "qwen3"}}; }
+/// A Qwen of four layers whose window is switched on.
+Json windowed(Json json) {
+  json["use_sliding_window"] = true;
+  json["num_hidden_layers"] = 4;
+  return json;
+}
 Json bert_json() { return {{"architectures", {"BertForMaskedLM"}}, {"model_type", "bert"}}; }
 
 Json with(Json json, const char* key, const Json& value) {
@@ -36,6 +47,26 @@ TEST(ModelConfig, MissingKeysTakeTransformersDefaults) {
   EXPECT_EQ(llama.head_dim, 128);
   EXPECT_EQ(llama.bos_token_id, 1);
 
+  const ModelConfig mistral = parse_hf_config(mistral_json().dump());
+  EXPECT_EQ(parameter_count(mistral), 7'241'732'096) << "Mistral 7B";
+  EXPECT_EQ(mistral.sliding_window, 4096);
+  EXPECT_EQ(mistral.windowed_layer_count(), 32);
+  EXPECT_FALSE(mistral.attention_bias);
+  EXPECT_EQ(mistral.eos_token_id, 2);
+
+  const ModelConfig qwen2 = parse_hf_config(qwen2_json().dump());
+  EXPECT_TRUE(qwen2.attention_bias);
+  EXPECT_FALSE(qwen2.attention_output_bias);
+  EXPECT_EQ(qwen2.vocab_size, 151936);
+  EXPECT_EQ(qwen2.num_kv_heads, 32);
+  EXPECT_EQ(qwen2.sliding_window, 0);
+  EXPECT_FALSE(qwen2.bos_token_id.has_value());
+
+  const ModelConfig qwen3 = parse_hf_config(with(qwen3_json(), "hidden_size", 1024).dump());
+  EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_FALSE(qwen3.attention_bias);
+  EXPECT_EQ(qwen3.head_dim, 128);
+
   const ModelConfig bert = parse_hf_config(bert_json().dump());
   EXPECT_EQ(parameter_count(bert), 109'514'298);
   EXPECT_EQ(bert.pad_token_id, 0);
@@ -49,7 +80,43 @@ TEST(ModelConfig, KnownParameterCounts) {
   EXPECT_EQ(parameter_count(preset_config("gpt2_1558m")), 1'557'611'200);
   EXPECT_EQ(parameter_count(preset_config("llama3_1b")), 1'235'814'400);
   EXPECT_EQ(parameter_count(preset_config("llama3_8b")), 8'030'261'248);
+  EXPECT_EQ(parameter_count(preset_config("qwen2_0_5b")), 494'032'768);
+  EXPECT_EQ(parameter_count(preset_config("mistral_7b")), 7'241'732'096);
+  EXPECT_EQ(parameter_count(preset_config("qwen3_0_6b")), 596'049'920);
   EXPECT_EQ(parameter_count(preset_config("bert_base")), 109'514'298);
+}
+
+TEST(ModelConfig, WindowsOfLayers) {
+  const auto windows = [](const Json& json) {
+    const ModelConfig config = parse_hf_config(json.dump());
+    std::vector<std::int64_t> list;
+    for (std::int64_t i = 0; i < config.num_layers; ++i) list.push_back(config.window_of(i));
+    return list;
+  };
+  using List = std::vector<std::int64_t>;
+  const Json four = with(mistral_json(), "num_hidden_layers", 4);
+  EXPECT_EQ(windows(four), List(4, 4096));
+  EXPECT_EQ(windows(with(four, "sliding_window", 9)), List(4, 9));
+  EXPECT_EQ(windows(with(four, "sliding_window", nullptr)), List(4, 0));
+  const Json full(std::vector<std::string>(4, "full_attention"));
+  EXPECT_EQ(windows(with(with(four, "sliding_window", nullptr), "layer_types", full)), List(4, 0));
+  for (const Json& qwen : {qwen2_json(), qwen3_json()}) {
+    const Json on = with(windowed(qwen), "sliding_window", 7);
+    EXPECT_EQ(windows(on), List(4, 0)) << "max_window_layers is 28";
+    EXPECT_EQ(windows(with(on, "max_window_layers", 1)), (List{0, 7, 7, 7}));
+    EXPECT_EQ(windows(with(on, "max_window_layers", 0)), List(4, 7));
+    EXPECT_EQ(windows(with(on, "max_window_layers", 4)), List(4, 0));
+    EXPECT_EQ(windows(with(with(on, "use_sliding_window", false), "max_window_layers", 1)),
+              List(4, 0));
+    EXPECT_EQ(windows(with(with(on, "sliding_window", nullptr), "max_window_layers", 1)),
+              List(4, 0));
+    EXPECT_EQ(windows(with(windowed(qwen), "max_window_layers", 3)), (List{0, 0, 0, 4096}));
+    const Json types = {"sliding_attention", "full_attention", "full_attention",
+                        "sliding_attention"};
+    EXPECT_EQ(windows(with(on, "layer_types", types)), (List{7, 0, 0, 7}));
+    EXPECT_EQ(windows(with(with(on, "use_sliding_window", false), "layer_types", full)),
+              List(4, 0));
+  }
 }
 
 TEST(ModelConfig, FlopsPerToken) {
@@ -59,6 +126,12 @@ TEST(ModelConfig, FlopsPerToken) {
   const ModelConfig llama = preset_config("llama3_8b");
   EXPECT_DOUBLE_EQ(flops_per_token(llama, 8192),
                    6.0 * (8'030'261'248.0 - 128256.0 * 4096.0) + 6.0 * 32.0 * 4096.0 * 8192.0);
+  // Of 8192 positions a query of Mistral sees the 4096 before, or all where there are fewer.
+  const ModelConfig mistral = preset_config("mistral_7b");
+  const double multiplied = 6.0 * (7'241'732'096.0 - 32000.0 * 4096.0);
+  EXPECT_DOUBLE_EQ(flops_per_token(mistral, 8192),
+                   multiplied + 6.0 * 32.0 * 4096.0 * 0.75 * 8192.0);
+  EXPECT_DOUBLE_EQ(flops_per_token(mistral, 2048), multiplied + 6.0 * 32.0 * 4096.0 * 2048.0);
   const ModelConfig bert = preset_config("bert_base");
   EXPECT_DOUBLE_EQ(flops_per_token(bert, 512),
                    6.0 * (109'514'298.0 - 514.0 * 768.0) + 12.0 * 12.0 * 768.0 * 512.0);
@@ -149,6 +222,26 @@ TEST(ModelConfig, ErrorsNameTheKey) {
        kWrong},
       {with(llama_json(), "rope_scaling", 3), "rope_scaling", kWrong},
       {with(llama_json(), "partial_rotary_factor", 0.5), "partial_rotary_factor", kRefused},
+      {with(llama_json(), "sliding_window", 64), "sliding_window", kRefused},
+      {with(mistral_json(), "sliding_window", 0), "sliding_window", kWrong},
+      {with(mistral_json(), "hidden_act", "gelu"), "hidden_act", kRefused},
+      {with(with(mistral_json(), "num_hidden_layers", 1), "layer_types", {"full_attention"}),
+       "layer_types", kRefused},
+      {with(qwen2_json(), "num_attention_heads", 16), "num_key_value_heads", kWrong},
+      {with(qwen2_json(), "use_sliding_window", "yes"), "use_sliding_window", kWrong},
+      {with(windowed(qwen2_json()), "max_window_layers", -1), "max_window_layers", kWrong},
+      {with(windowed(qwen2_json()), "layer_types", {"full_attention"}), "layer_types", kWrong},
+      {with(windowed(qwen3_json()), "layer_types",
+            {"full_attention", "chunked_attention", "full_attention", "full_attention"}),
+       "layer_types", kRefused},
+      {with(with(qwen3_json(), "num_hidden_layers", 1), "layer_types", {"sliding_attention"}),
+       "layer_types", kWrong},
+      {with(with(windowed(qwen3_json()), "sliding_window", nullptr), "layer_types",
+            Json(std::vector<std::string>(4, "sliding_attention"))),
+       "layer_types", kWrong},
+      {with(qwen3_json(), "rope_scaling", {{"type", "yarn"}, {"factor", 4.0}}), "rope_scaling.type",
+       kRefused},
+      {with(qwen3_json(), "architectures", {"Qwen3MoeForCausalLM"}), "architectures", kRefused},
       {with(with(llama_json(), "rope_scaling", {{"type", "default"}}), "rope_parameters",
             {{"rope_theta", 7.0}}),
        "rope_scaling", kWrong},
@@ -167,6 +260,23 @@ TEST(ModelConfig, ErrorsNameTheKey) {
   EXPECT_THROW(parse_hf_config("{"), InvalidArgument);
   EXPECT_THROW(parse_hf_config("[]"), InvalidArgument);
   EXPECT_THROW(parse_hf_config(std::string(100000, '[')), InvalidArgument);
+}
+
+TEST(ModelConfig, RefusalsListWhatIsSupported) {
+  for (const Json& json :
+       {Json{{"model_type", "mixtral"}}, with(gpt2_json(), "architectures", {"BertModel"})}) {
+    try {
+      parse_hf_config(json.dump());
+      ADD_FAILURE() << json << " was accepted";
+    } catch (const Unimplemented& e) {
+      const std::string text = e.what();
+      EXPECT_NE(
+          text.find("GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, "
+                    "Qwen3ForCausalLM and BertForMaskedLM are supported"),
+          std::string::npos)
+          << text;
+    }
+  }
 }
 
 TEST(ModelConfig, NullIsMissing) {
@@ -192,6 +302,13 @@ TEST(ModelConfig, WritingAndReadingGivesTheSame) {
   texts.push_back(with(with(gpt2_json(), "n_inner", 100), "activation_function", "relu").dump());
   texts.push_back(with(with(llama_json(), "attention_bias", true), "mlp_bias", true).dump());
   texts.push_back(with(with(llama_json(), "head_dim", 64), "eos_token_id", {3, 4}).dump());
+  texts.push_back(with(mistral_json(), "sliding_window", nullptr).dump());
+  texts.push_back(with(with(mistral_json(), "sliding_window", 100), "head_dim", 160).dump());
+  texts.push_back(with(windowed(qwen2_json()), "max_window_layers", 2).dump());
+  texts.push_back(
+      with(with(windowed(qwen3_json()), "attention_bias", true), "layer_types",
+           {"sliding_attention", "full_attention", "sliding_attention", "full_attention"})
+          .dump());
   for (const std::string& text : texts) {
     const ModelConfig config = parse_hf_config(text);
     const std::string written = to_hf_config(config, DType::kBFloat16);

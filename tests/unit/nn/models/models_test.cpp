@@ -26,6 +26,7 @@ class Models : public ::testing::TestWithParam<ModelConfig (*)()> {};
 INSTANTIATE_TEST_SUITE_P(All, Models,
                          ::testing::Values(&meshloom::testing::tiny_gpt2,
                                            &meshloom::testing::tiny_llama,
+                                           &meshloom::testing::tiny_qwen3,
                                            &meshloom::testing::tiny_bert));
 
 Batch random_batch(ExecutionContext& context, std::int64_t rows, std::int64_t length,
@@ -371,6 +372,33 @@ TEST_P(Models, RowsWithoutAnyKeyAreFinite) {
   EXPECT_TRUE(std::isfinite(loss.item()));
   autograd::backward(loss);
   for (double g : gradients(*model)) ASSERT_TRUE(std::isfinite(g));
+}
+
+std::vector<double> logits_at(Model& model, const std::vector<std::int64_t>& ids,
+                              std::int64_t position) {
+  const NoGradGuard no_grad(model.context());
+  Batch batch;
+  batch.input_ids = from_values(model.context(), {1, static_cast<std::int64_t>(ids.size())},
+                                std::span<const std::int64_t>(ids));
+  const Tensor logits = model.logits(batch, {});
+  return ops::slice(logits, 1, position, position + 1).to_vector();
+}
+
+TEST(Window, OfTwoLayersReachesSoFarAndNoFurther) {
+  ExecutionContext context;
+  ModelConfig config = meshloom::testing::tiny_qwen3();
+  config.windowed_layers = {};
+  const auto model = make_random_model(context, config);
+  std::vector<std::int64_t> ids;
+  for (std::int64_t i = 0; i < 20; ++i) ids.push_back(i);
+  const std::int64_t last = 15, farthest = last - 2 * (config.sliding_window - 1);
+  const std::vector<double> before = logits_at(*model, ids, last);
+  for (std::int64_t changed = 0; changed < 20; ++changed) {
+    std::vector<std::int64_t> other = ids;
+    other[static_cast<std::size_t>(changed)] = 30;
+    const bool seen = changed >= farthest && changed <= last;
+    EXPECT_EQ(logits_at(*model, other, last) != before, seen) << "position " << changed;
+  }
 }
 
 TEST(Bert, DoesNotGenerate) {

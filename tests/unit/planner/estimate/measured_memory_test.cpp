@@ -93,6 +93,12 @@ TEST(MeasuredMemory, Llama) {
   expect_all_close(model, 0.05);
 }
 
+TEST(MeasuredMemory, Qwen) {
+  ModelShape model = testing::small_qwen();
+  model.vocab = 300;
+  expect_all_close(model, 0.05);
+}
+
 TEST(MeasuredMemory, Bert) { expect_all_close(testing::measured_bert(4)); }
 
 // Where the loss is the fullest moment: few narrow layers, a wide vocabulary.

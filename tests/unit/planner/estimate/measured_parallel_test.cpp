@@ -204,6 +204,13 @@ TEST(MeasuredParallel, AnyMixOfStyles) {
 
 TEST(MeasuredParallel, Llama) { expect_all_close(llama_of_three()); }
 
+TEST(MeasuredParallel, Qwen) {
+  ModelShape model = testing::small_qwen();
+  model.vocab = 300;
+  model.layers = 3;
+  expect_all_close(model);
+}
+
 // More ranks than key-value heads: every rank has all of them.
 TEST(MeasuredParallel, FewKeyValueHeads) {
   ModelShape model = testing::small_llama();

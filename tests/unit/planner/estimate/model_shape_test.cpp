@@ -65,9 +65,10 @@ TEST(ModelShape, HasTheParametersOfGpt2) {
 TEST(ModelShape, HasTheParametersOfLlama) {
   ModelShape model = testing::small_llama();
   expect_like_the_model(model);
-  model.attention_bias = model.mlp_bias = model.tied = true;
+  model.attention_bias = model.attention_output_bias = model.mlp_bias = model.tied = true;
   model.head_dim = 10;
   expect_like_the_model(model);
+  expect_like_the_model(testing::small_qwen());
 }
 
 TEST(ModelShape, HasTheParametersOfBert) { expect_like_the_model(testing::small_bert()); }
@@ -75,6 +76,29 @@ TEST(ModelShape, HasTheParametersOfBert) { expect_like_the_model(testing::small_
 TEST(ModelShape, CountsParametersOfKnownModels) {
   EXPECT_EQ(parameter_count(testing::gpt2_124m()), 124'439'808);
   EXPECT_EQ(parameter_count(testing::llama3_8b()), 8'030'261'248);
+}
+
+// By counting: of the queries of a windowed layer, and of the others.
+TEST(ModelShape, SeenPositionsAreTheMeanOverQueriesAndLayers) {
+  const auto counted = [](std::int64_t sequence, std::int64_t window) {
+    double pairs = 0.0;
+    for (std::int64_t i = 0; i < sequence; ++i)
+      pairs += static_cast<double>(std::min(i + 1, window));
+    return pairs / static_cast<double>(sequence);
+  };
+  ModelShape model = testing::small_qwen();
+  for (const std::int64_t sequence : {50, 100, 101, 700, 2000}) {
+    const double mean = (counted(sequence, 100) * 2.0 + counted(sequence, sequence) * 4.0) / 6.0;
+    EXPECT_NEAR(seen_positions(model, sequence), mean, 0.51) << sequence;
+  }
+  model.windowed_layers = 0;
+  EXPECT_DOUBLE_EQ(seen_positions(model, 700), 350.0);
+  EXPECT_DOUBLE_EQ(seen_positions(testing::small_bert(), 30), 30.0);
+  model.windowed_layers = 7;
+  EXPECT_THROW(check_model_shape(model), InvalidArgument);
+  model.windowed_layers = 1;
+  model.window = 0;
+  EXPECT_THROW(check_model_shape(model), InvalidArgument);
 }
 
 /// How a module may be sharded, as text.
@@ -112,7 +136,7 @@ std::vector<ModelShape> shapes() {
   llama.head_dim = 10;
   llama.attention_bias = llama.mlp_bias = llama.tied = true;
   bert.tied = false;
-  all.insert(all.end(), {gpt2, llama, bert});
+  all.insert(all.end(), {gpt2, llama, bert, testing::small_qwen()});
   return all;
 }
 

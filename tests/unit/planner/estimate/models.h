@@ -45,6 +45,15 @@ inline ModelShape small_llama() {
           .activation = MlpActivation::kSilu};
 }
 
+/// Norms of queries and keys, biases of their projections, and windows in some of the layers.
+inline ModelShape small_qwen() {
+  ModelShape model = small_llama();
+  model.attention_bias = model.qk_norm = true;
+  model.window = 100;
+  model.windowed_layers = 2;
+  return model;
+}
+
 inline ModelShape llama3_8b() {
   return {.kind = Architecture::kLlama,
           .layers = 32,

@@ -93,7 +93,9 @@ fs::path make_folder(const TempFolder& temp, const std::string& golden, const Te
 class HfFolders : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Golden, HfFolders,
                          ::testing::Values("gpt2_hf", "llama_hf", "llama3_rope_tied_hf",
-                                           "llama_old_config_hf", "bert_hf"));
+                                           "llama_old_config_hf", "qwen2_hf", "qwen2_window_hf",
+                                           "mistral_hf", "mistral_whole_hf", "qwen3_hf",
+                                           "qwen3_window_hf", "bert_hf"));
 
 TEST_P(HfFolders, SavingAndLoadingKeepsFloat32Exactly) {
   ExecutionContext context;
