@@ -9,7 +9,7 @@
 namespace meshloom::nn {
 namespace {
 
-/// What a missing key means in each family, and which switches have no key.
+/// What a missing key means in a family: transformers' defaults.
 struct Family {
   std::int64_t vocab_size = 32000;
   std::int64_t intermediate_size = 11008;

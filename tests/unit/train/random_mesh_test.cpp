@@ -38,16 +38,24 @@ std::string draw_gpt2(Draw& draw) {
       dropout, dropout / 2, dropout / 4);
 }
 
+/// A decoder of Llama's kind, in one of its families.
 std::string draw_llama(Draw& draw) {
+  const char* const families[] = {"Llama", "Mistral", "Qwen2", "Qwen3"};
+  const char* const windows[] = {
+      "", R"("sliding_window": 5,)", R"("use_sliding_window": true, "max_window_layers": 1,
+      "sliding_window": 3,)",
+      R"("use_sliding_window": true, "max_window_layers": 0, "sliding_window": 7,)"};
+  const int family = draw.pick({0, 0, 1, 2, 3});
+  const int window = family < 2 ? family : draw.pick({0, 2, 3});
   const int kv_heads = draw.pick({1, 2, 3}), heads = kv_heads * draw.pick({1, 2, 3});
   return fmt::format(
-      R"({{"architectures": ["LlamaForCausalLM"], "vocab_size": {}, "max_position_embeddings": 24,
+      R"({{"architectures": ["{}ForCausalLM"], {} "vocab_size": {}, "max_position_embeddings": 24,
       "hidden_size": {}, "num_hidden_layers": {}, "num_attention_heads": {}, "num_key_value_heads": {},
       "head_dim": {}, "intermediate_size": {}, "attention_bias": {}, "tie_word_embeddings": {},
       "attention_dropout": {}, "initializer_range": 0.2}})",
-      draw.pick({256, 257, 259}), draw.pick({12, 20, 30}), draw.pick({1, 2, 3}), heads, kv_heads,
-      draw.pick({4, 6, 8}), draw.pick({7, 16, 33}), draw.once_in(2), draw.once_in(2),
-      draw.once_in(2) ? 0.2 : 0.0);
+      families[family], windows[window], draw.pick({256, 257, 259}), draw.pick({12, 20, 30}),
+      draw.pick({1, 2, 3}), heads, kv_heads, draw.pick({4, 6, 8}), draw.pick({7, 16, 33}),
+      draw.once_in(2), draw.once_in(2), draw.once_in(2) ? 0.2 : 0.0);
 }
 
 /// At most 8 ranks, at least 2.

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/sampling_params.h"
+
+#include <gtest/gtest.h>
+
+#include "daemon/nn/models/presets.h"
+
+namespace meshloom::train {
+namespace {
+
+TEST(PromptLimits, CachesOfLayersWithAWindowStopGrowing) {
+  // 32 layers of 8 key-value heads of 128, float32, keys and values.
+  constexpr std::int64_t kPosition = 2 * 32 * 8 * 128 * 4;
+  const PromptLimits mistral = prompt_limits(nn::preset_config("mistral_7b"));
+  EXPECT_EQ(mistral.sequence_cache_bytes(1000), 1000 * kPosition);
+  EXPECT_EQ(mistral.sequence_cache_bytes(8192), 8192 * kPosition);
+  EXPECT_EQ(mistral.sequence_cache_bytes(20'000), 8192 * kPosition);
+
+  nn::ModelConfig mixed = nn::preset_config("mistral_7b");
+  mixed.windowed_layers.assign(32, false);
+  mixed.windowed_layers[5] = true;
+  EXPECT_EQ(prompt_limits(mixed).sequence_cache_bytes(20'000),
+            (20'000 * 31 + 8192) * (kPosition / 32));
+
+  const PromptLimits qwen = prompt_limits(nn::preset_config("qwen3_0_6b"));
+  const std::int64_t position = 2 * 28 * 8 * 128 * 4;
+  EXPECT_EQ(qwen.sequence_cache_bytes(20'000), 20'000 * position);
+  EXPECT_EQ(qwen.sequence_cache_bytes(100'000), 40'960 * position) << "the context";
+}
+
+}  // namespace
+}  // namespace meshloom::train
