@@ -3,10 +3,11 @@
 
 #include <array>
 
-#include "daemon/base/field_error.h"
 #include "daemon/base/input_file.h"
 #include "daemon/base/sha256.h"
+#include "daemon/base/utf8.h"
 #include "daemon/text/pipeline_tokenizer.h"
+#include "daemon/text/sentencepiece.h"
 #include "daemon/text/slow_tokenizer_files.h"
 #include "daemon/text/unicode.h"
 #include "kernels/base/error.h"
@@ -58,6 +59,33 @@ class FolderReader {
   base::Sha256 digest_;
 };
 
+/// The class whose ids are those of the file's pieces.
+SentencePieceTemplate sentencepiece_template(const JsonPart& config) {
+  const std::string name = config.optional_text("tokenizer_class").value_or("LlamaTokenizer");
+  if (name != "LlamaTokenizer" && name != "LlamaTokenizerFast")
+    config.not_offered(
+        fmt::format("the tokenizer_class \"{}\" with tokenizer.model is not known", name));
+  return {config.flag("add_bos_token", true), config.flag("add_eos_token", false)};
+}
+
+/// Tokens besides the pieces of a tokenizer.model are not known.
+void check_added_tokens(const JsonPart& config, const nlohmann::json& others,
+                        const Tokenizer& tokenizer) {
+  const auto check_token = [&](const std::string& content, const std::string& id) {
+    const auto found = tokenizer.find(content);
+    if (!found || std::to_string(*found) != id)
+      config.not_offered(fmt::format("the added token \"{}\" is no piece {} of tokenizer.model",
+                                     base::printable_text(content, 80, false), id));
+  };
+  if (config.has("added_tokens_decoder"))
+    for (const auto& [id, token] : config.at("added_tokens_decoder").json().items())
+      check_token(token.is_object() && token.contains("content") && token["content"].is_string()
+                      ? token["content"].get<std::string>()
+                      : "",
+                  id);
+  for (const auto& [content, id] : others.items()) check_token(content, id.dump());
+}
+
 }  // namespace
 
 std::span<const char* const> tokenizer_file_names() { return kNames; }
@@ -71,7 +99,7 @@ bool has_tokenizer(const fs::path& folder) {
 FolderTokenizer open_tokenizer(const fs::path& folder) {
   if (!has_tokenizer(folder))
     throw NotFound(fmt::format("{} has no tokenizer: expected tokenizer.json, vocab.json and "
-                               "merges.txt, or vocab.txt",
+                               "merges.txt, vocab.txt, or tokenizer.model",
                                folder.string()),
                    "NO_TOKENIZER", {{"path", folder.string()}});
   FolderReader reader(folder);
@@ -94,11 +122,14 @@ FolderTokenizer open_tokenizer(const fs::path& folder) {
         read_tokenizer(json_of_word_piece_file(reader.text("vocab.txt"), config), folder.string()));
     if (eos.empty()) eos = special_token(config, "sep_token").value_or("[SEP]");
   } else {
-    // The sentencepiece library has a protobuf of its own inside that breaks every program with
-    // another one.
-    base::field_not_offered(reader.path("tokenizer.model"),
-                            "a sentencepiece model is not known; transformers makes a "
-                            "tokenizer.json of it");
+    const SentencePieceTemplate around = sentencepiece_template(config);
+    result.tokenizer =
+        read_sentencepiece(reader.text("tokenizer.model"), around, reader.path("tokenizer.model"));
+    check_added_tokens(config,
+                       reader.has("added_tokens.json") ? reader.json("added_tokens.json")
+                                                       : nlohmann::json::object(),
+                       *result.tokenizer);
+    if (eos.empty()) eos = "</s>";
   }
   if (!eos.empty()) result.eos = result.tokenizer->find(eos);
   result.identity = reader.digest();

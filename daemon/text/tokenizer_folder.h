@@ -27,9 +27,9 @@ struct FolderTokenizer {
 bool has_tokenizer(const std::filesystem::path& folder);
 
 /// From tokenizer.json; else vocab.json and merges.txt (byte-level BPE of GPT-2 or Qwen 2); else
-/// vocab.txt (BERT). What the last two leave open is in tokenizer_config.json. Throws NotFound
-/// (NO_TOKENIZER) if there is none of them, Unimplemented for tokenizer.model alone, otherwise as
-/// read_tokenizer.
+/// vocab.txt (BERT); else tokenizer.model (Llama). What the last three leave open is in
+/// tokenizer_config.json. Throws NotFound (NO_TOKENIZER) if there is none of them, otherwise as
+/// read_tokenizer and read_sentencepiece.
 FolderTokenizer open_tokenizer(const std::filesystem::path& folder);
 
 }  // namespace meshloom::text

@@ -16,16 +16,19 @@ constexpr double kUnknownPenalty = 10;
 }  // namespace
 
 Unigram::Unigram(const std::vector<std::pair<std::string, double>>& tokens,
-                 std::optional<TokenId> unknown, bool byte_fallback)
-    : unknown_(unknown), byte_fallback_(byte_fallback) {
+                 std::optional<TokenId> unknown, bool byte_fallback, const UnigramSearch& search)
+    : unknown_(unknown), byte_fallback_(byte_fallback), search_(search) {
+  const auto is_hidden = [&](std::size_t id) {
+    return !search.hidden.empty() && search.hidden[id];
+  };
   check(!unknown || static_cast<std::size_t>(*unknown) < tokens.size(),
         "the unknown token is {}: expected less than the {} tokens", unknown.value_or(0),
         tokens.size());
   double least = std::numeric_limits<double>::infinity();
   for (const auto& [token, score] : tokens) {
     vocabulary_.add(token, static_cast<TokenId>(scores_.size()));
+    if (!is_hidden(scores_.size())) least = std::min(least, score);
     scores_.push_back(score);
-    least = std::min(least, score);
   }
   unknown_score_ = least - kUnknownPenalty;
   byte_tokens_ = vocabulary_.byte_tokens();
@@ -38,7 +41,8 @@ Unigram::Unigram(const std::vector<std::pair<std::string, double>>& tokens,
   std::vector<std::pair<std::string_view, TokenId>> sorted;
   for (TokenId id = 0; id < vocabulary_.end(); ++id) {
     const std::string& token = *vocabulary_.token(id);
-    if (vocabulary_.find(token) == id) sorted.emplace_back(token, id);
+    if (vocabulary_.find(token) == id && !is_hidden(static_cast<std::size_t>(id)))
+      sorted.emplace_back(token, id);
   }
   std::sort(sorted.begin(), sorted.end());
   nodes_.emplace_back();
@@ -76,8 +80,9 @@ std::vector<Unigram::Step> Unigram::best_steps(std::string_view text) const {
     const double here = best[begin].score;
     const auto offer = [&](std::size_t end, double score, TokenId token) {
       Step& step = best[end];
-      if (step.token == kNoToken || here + score > step.score)
-        step = {here + score, static_cast<std::uint32_t>(begin), token};
+      const double sum = search_.single_precision ? static_cast<float>(here + score) : here + score;
+      if (step.token == kNoToken || sum > step.score)
+        step = {sum, static_cast<std::uint32_t>(begin), token};
     };
     bool is_known = false;
     const Node* node = nodes_.data();
@@ -99,7 +104,7 @@ std::vector<Unigram::Step> Unigram::best_steps(std::string_view text) const {
 }
 
 void Unigram::add_unknown(std::string_view text, std::vector<TokenId>& out) const {
-  if (const auto id = vocabulary_.find(text))
+  if (const auto id = vocabulary_.find(text); id && search_.hidden.empty())
     out.push_back(*id);
   else if (!byte_fallback_ || !append_bytes(text, byte_tokens_, out))
     out.push_back(*unknown_);

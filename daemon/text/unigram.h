@@ -15,12 +15,18 @@
 
 namespace meshloom::text {
 
+/// How the tokens of a text are looked for.
+struct UnigramSearch {
+  std::vector<bool> hidden = {};  ///< tokens that no text has, by id; empty: none
+  bool single_precision = false;  ///< scores are added up in float32, as sentencepiece does
+};
+
 class Unigram {
  public:
   /// Tokens with their log-probabilities, by id. A character without a token is `unknown`; unknown
   /// ones in a row are one token, or their bytes' tokens with `byte_fallback`.
   Unigram(const std::vector<std::pair<std::string, double>>& tokens, std::optional<TokenId> unknown,
-          bool byte_fallback);
+          bool byte_fallback, const UnigramSearch& search = {});
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
   /// Appends the tokens of `text`, valid UTF-8 and not empty. Throws InvalidArgument for an unknown
@@ -54,6 +60,7 @@ class Unigram {
   std::optional<TokenId> unknown_;
   std::array<TokenId, 256> byte_tokens_;
   bool byte_fallback_;
+  UnigramSearch search_;
 };
 
 }  // namespace meshloom::text

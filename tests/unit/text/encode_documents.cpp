@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Usage: encode_documents TOKENIZER_JSON < DOCUMENTS > RESULTS
+// Usage: encode_documents TOKENIZER_JSON|FOLDER < DOCUMENTS > RESULTS
 //
 // Encodes every document by itself and decodes it again, for a comparison with another
 // implementation. A document is its length as uint32 and its bytes. A result is, for the tokens
@@ -8,12 +8,15 @@
 // machine.
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "daemon/base/input_file.h"
 #include "daemon/text/pipeline_tokenizer.h"
+#include "daemon/text/tokenizer_folder.h"
 #include "kernels/base/error.h"
 
 namespace {
@@ -28,9 +31,15 @@ void write_block(const void* data, std::size_t elements, std::size_t width) {
   std::fwrite(data, width, elements, stdout);
 }
 
-int run(const char* path) {
+std::shared_ptr<const meshloom::text::Tokenizer> open(const char* path) {
+  if (std::filesystem::is_directory(path)) return meshloom::text::open_tokenizer(path).tokenizer;
   const meshloom::base::InputFile file(path);
-  const auto tokenizer = meshloom::text::read_tokenizer_json(file.read_text(kMostBytes), path);
+  return std::make_shared<meshloom::text::PipelineTokenizer>(
+      meshloom::text::read_tokenizer_json(file.read_text(kMostBytes), path));
+}
+
+int run(const char* path) {
+  const auto tokenizer = open(path);
   meshloom::text::WordCache cache;
   std::uint32_t length = 0;
   while (std::fread(&length, sizeof(length), 1, stdin) == 1) {
@@ -40,11 +49,11 @@ int run(const char* path) {
       return 1;
     }
     std::vector<TokenId> plain, around;
-    tokenizer.encode(document, false, cache, plain);
-    tokenizer.encode(document, true, cache, around);
+    tokenizer->encode(document, false, cache, plain);
+    tokenizer->encode(document, true, cache, around);
     write_block(plain.data(), plain.size(), sizeof(TokenId));
     write_block(around.data(), around.size(), sizeof(TokenId));
-    const std::string text = tokenizer.decode(plain, true);
+    const std::string text = tokenizer->decode(plain, true);
     write_block(text.data(), text.size(), 1);
   }
   return std::fflush(stdout) == 0 ? 0 : 1;

@@ -108,13 +108,13 @@ TEST(TokenizerFolder, ReadsVocabTxtOfBert) {
   }
 }
 
-TEST(TokenizerFolder, RefusesSentencePieceModelsByName) {
+TEST(TokenizerFolder, SentencePieceModelsCountLast) {
   const test::TempFolder folder;
   write(folder.path() / "tokenizer.model", "any");
   EXPECT_TRUE(has_tokenizer(folder.path()));
-  EXPECT_THROW(open_tokenizer(folder.path()), Unimplemented);
+  EXPECT_THROW(open_tokenizer(folder.path()), InvalidArgument);
   write(folder.path() / "vocab.json", "{}");
-  EXPECT_THROW(open_tokenizer(folder.path()), Unimplemented);
+  EXPECT_THROW(open_tokenizer(folder.path()), InvalidArgument);
   // Beside a vocabulary that is known it does not count.
   write(folder.path() / "vocab.txt", "[UNK]\n[CLS]\n[SEP]\na\n");
   EXPECT_EQ(open_tokenizer(folder.path()).tokenizer->encode("a", false), std::vector<TokenId>{3});

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/text/character_map.h"
+
+#include <cstring>
+
+#include "kernels/base/error.h"
+
+namespace meshloom::text {
+namespace {
+
+bool has_value(std::uint32_t unit) { return (unit >> 8 & 1) != 0; }
+std::uint32_t value_of(std::uint32_t unit) { return unit & 0x7FFFFFFFu; }
+std::uint32_t label_of(std::uint32_t unit) { return unit & 0x800000FFu; }
+std::uint32_t offset_of(std::uint32_t unit) { return (unit >> 10) << ((unit & 1u << 9) >> 6); }
+
+}  // namespace
+
+CharacterMap::CharacterMap(std::string_view bytes) {
+  if (bytes.empty()) return;
+  std::uint32_t trie_bytes = 0;
+  check(bytes.size() > sizeof trie_bytes, "the map of characters has {} bytes: expected a trie",
+        bytes.size());
+  std::memcpy(&trie_bytes, bytes.data(), sizeof trie_bytes);
+  bytes.remove_prefix(sizeof trie_bytes);
+  check(
+      trie_bytes > 0 && trie_bytes % sizeof(std::uint32_t) == 0 && trie_bytes < bytes.size() &&
+          bytes.back() == '\0',
+      "the map of characters has a trie of {} bytes in {}: expected whole units, and normal forms "
+      "that end with a zero",
+      trie_bytes, bytes.size());
+  units_.resize(trie_bytes / sizeof(std::uint32_t));
+  std::memcpy(units_.data(), bytes.data(), trie_bytes);
+  normals_ = bytes.substr(trie_bytes);
+}
+
+CharacterMap::Match CharacterMap::longest(std::string_view text) const {
+  Match match;
+  if (units_.empty()) return match;
+  const auto unit_at = [&](std::size_t at) {
+    check(at < units_.size(), "the map of characters points outside its trie");
+    return units_[at];
+  };
+  std::size_t at = offset_of(unit_at(0));
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    at ^= byte;
+    const std::uint32_t unit = unit_at(at);
+    if (label_of(unit) != byte) break;
+    at ^= offset_of(unit);
+    if (!has_value(unit)) continue;
+    const std::uint32_t normal = value_of(unit_at(at));
+    check(normal < normals_.size(), "the map of characters points outside its normal forms");
+    match = {i + 1, normals_.c_str() + normal};
+  }
+  return match;
+}
+
+}  // namespace meshloom::text

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/text/sentencepiece.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "daemon/base/field_error.h"
+#include "daemon/text/added_tokens.h"
+#include "daemon/text/character_map.h"
+#include "daemon/text/merge_table.h"
+#include "daemon/text/sentencepiece_model.pb.h"
+#include "daemon/text/unigram.h"
+#include "daemon/text/utf8.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::text {
+namespace {
+
+namespace model = sentencepiece_model;
+
+constexpr std::string_view kBlank = "\xE2\x96\x81";  ///< U+2581, which stands for a blank
+
+/// The normal form of a text, before it becomes pieces.
+class SentenceNormalizer {
+ public:
+  explicit SentenceNormalizer(const model::NormalizerSpec& spec)
+      : map_(spec.precompiled_charsmap()), spec_(spec) {}
+
+  bool adds_prefix() const { return spec_.add_dummy_prefix(); }
+  bool removes_blanks() const { return spec_.remove_extra_whitespaces(); }
+
+  /// `text` is valid UTF-8.
+  std::string normalize(std::string_view text) const {
+    const bool removes = spec_.remove_extra_whitespaces();
+    while (removes && !text.empty()) {
+      const auto [length, normal] = next(text);
+      if (normal != " ") break;
+      text.remove_prefix(length);
+    }
+    if (text.empty()) return {};
+    const std::string_view blank = spec_.escape_whitespaces() ? kBlank : " ";
+    std::string out;
+    if (spec_.add_dummy_prefix()) out += blank;
+    bool after_blank = removes;
+    while (!text.empty()) {
+      auto [length, normal] = next(text);
+      while (after_blank && normal.starts_with(' ')) normal.remove_prefix(1);
+      for (const char c : normal) c == ' ' ? out.append(blank) : out.append(1, c);
+      if (!normal.empty()) after_blank = removes && normal.ends_with(' ');
+      text.remove_prefix(length);
+    }
+    while (removes && out.ends_with(blank)) out.resize(out.size() - blank.size());
+    return out;
+  }
+
+ private:
+  /// Bytes of the text, and what stands for them.
+  std::pair<std::size_t, std::string_view> next(std::string_view text) const {
+    if (const auto match = map_.longest(text); match.length > 0)
+      return {match.length, match.normal};
+    const auto length =
+        static_cast<std::size_t>(utf8_length(static_cast<unsigned char>(text.front())));
+    return {length, text.substr(0, length)};
+  }
+
+  CharacterMap map_;
+  model::NormalizerSpec spec_;
+};
+
+/// Byte-pair encoding of a whole text: the pair whose joined piece has the highest score comes
+/// first.
+class ScoredBpe {
+ public:
+  ScoredBpe(const model::Model& file, const Vocabulary& vocabulary, bool byte_fallback)
+      : file_(file),
+        vocabulary_(vocabulary),
+        byte_tokens_(vocabulary.byte_tokens()),
+        unknown_(file.trainer_spec().unk_id()),
+        byte_fallback_(byte_fallback) {
+    std::vector<float> scores;
+    for (const model::Piece& piece : file.pieces())
+      if (piece.type() == model::Piece::NORMAL) scores.push_back(piece.score());
+    std::sort(scores.begin(), scores.end(), std::greater<>());
+    scores.erase(std::unique(scores.begin(), scores.end()), scores.end());
+    for (const model::Piece& piece : file.pieces()) {
+      if (piece.type() != model::Piece::NORMAL) continue;
+      const auto rank = static_cast<std::uint32_t>(
+          std::lower_bound(scores.begin(), scores.end(), piece.score(), std::greater<>()) -
+          scores.begin());
+      add_merges(piece.piece(), rank);
+    }
+  }
+
+  void encode(std::string_view text, std::vector<TokenId>& out) const {
+    std::vector<TokenId> symbols;
+    for (std::size_t at = 0; at < text.size();) {
+      const auto length =
+          static_cast<std::size_t>(utf8_length(static_cast<unsigned char>(text[at])));
+      add_character(text.substr(at, length), symbols);
+      at += length;
+    }
+    merges_.apply(symbols);
+    out.insert(out.end(), symbols.begin(), symbols.end());
+  }
+
+ private:
+  void add_merges(const std::string& piece, std::uint32_t rank) {
+    const TokenId joined = *vocabulary_.find(piece);
+    // The library would join characters that are no pieces themselves; no trained model has such.
+    for (std::size_t at = 0; at < piece.size();) {
+      const auto length =
+          static_cast<std::size_t>(utf8_length(static_cast<unsigned char>(piece[at])));
+      if (!normal_piece(piece.substr(at, length)))
+        throw Unimplemented(fmt::format("piece \"{}\" has a character that is no piece", piece),
+                            "NOT_OFFERED");
+      at += length;
+    }
+    for (std::size_t cut = 1; cut < piece.size(); ++cut) {
+      if ((piece[cut] & 0xC0) == 0x80) continue;
+      const auto first = normal_piece(piece.substr(0, cut));
+      const auto second = normal_piece(piece.substr(cut));
+      if (first && second) merges_.add(*first, *second, {rank, joined});
+    }
+  }
+  std::optional<TokenId> normal_piece(std::string_view text) const {
+    const auto id = vocabulary_.find(text);
+    return id && file_.pieces(*id).type() == model::Piece::NORMAL ? id : std::nullopt;
+  }
+  void add_character(std::string_view character, std::vector<TokenId>& symbols) const {
+    if (const auto id = normal_piece(character))
+      symbols.push_back(*id);
+    else if (!byte_fallback_ || !append_bytes(character, byte_tokens_, symbols)) {
+      // Unknown characters in a row are one token.
+      if (symbols.empty() || symbols.back() != unknown_) symbols.push_back(unknown_);
+    }
+  }
+
+  const model::Model& file_;
+  const Vocabulary& vocabulary_;
+  std::array<TokenId, 256> byte_tokens_;
+  TokenId unknown_;
+  bool byte_fallback_;
+  MergeTable merges_;
+};
+
+class SentencePieceTokenizer final : public Tokenizer {
+ public:
+  SentencePieceTokenizer(model::Model file, const SentencePieceTemplate& around,
+                         const std::string& path)
+      : file_(std::move(file)), normalizer_(file_.normalizer_spec()), around_(around) {
+    check_known(path);
+    std::vector<std::pair<std::string, double>> tokens;
+    std::vector<bool> hidden;
+    for (const model::Piece& piece : file_.pieces()) {
+      all_.add(piece.piece(), static_cast<TokenId>(tokens.size()));
+      if (piece.type() == model::Piece::CONTROL)
+        controls_.push_back({.content = piece.piece(),
+                             .id = static_cast<TokenId>(tokens.size()),
+                             .normalized = false,
+                             .special = true});
+      hidden.push_back(piece.type() != model::Piece::NORMAL);
+      tokens.emplace_back(piece.piece(), piece.score());
+    }
+    const model::TrainerSpec& trainer = file_.trainer_spec();
+    if (trainer.model_type() == model::TrainerSpec::BPE)
+      pieces_.emplace<ScoredBpe>(file_, all_, trainer.byte_fallback());
+    else
+      pieces_.emplace<Unigram>(tokens, TokenId{trainer.unk_id()}, trainer.byte_fallback(),
+                               UnigramSearch{.hidden = hidden, .single_precision = true});
+    std::vector<const AddedToken*> found;
+    std::vector<std::string> texts;
+    for (const AddedToken& token : controls_) {
+      found.push_back(&token);
+      texts.push_back(token.content);
+    }
+    finder_.emplace(found, texts);
+  }
+
+  using Tokenizer::encode;
+  void encode(std::string_view bytes, bool with_template, WordCache& /*cache*/,
+              std::vector<TokenId>& out) const override {
+    const model::TrainerSpec& trainer = file_.trainer_spec();
+    if (with_template && around_.bos) out.push_back(trainer.bos_id());
+    std::string storage;
+    finder_->split(
+        valid_utf8(bytes, storage), [&](const AddedToken& token) { out.push_back(token.id); },
+        [&](std::string_view rest) {
+          const std::string text = normalizer_.normalize(rest);
+          if (text.empty()) return;
+          if (const auto* bpe = std::get_if<ScoredBpe>(&pieces_))
+            bpe->encode(text, out);
+          else
+            std::get<Unigram>(pieces_).encode(text, out);
+        });
+    if (with_template && around_.eos) out.push_back(trainer.eos_id());
+  }
+
+  std::string decode(std::span<const TokenId> tokens, bool skip_special) const override {
+    std::string text, bytes;
+    bool may_strip = normalizer_.adds_prefix() || normalizer_.removes_blanks();
+    const auto flush_bytes = [&] {
+      std::string storage;
+      text += valid_utf8(bytes, storage);
+      bytes.clear();
+    };
+    for (const TokenId id : tokens) {
+      if (id < 0 || id >= end()) continue;
+      const model::Piece& piece = file_.pieces(id);
+      if (piece.type() == model::Piece::BYTE) {
+        bytes.push_back(static_cast<char>(std::stoi(piece.piece().substr(3, 2), nullptr, 16)));
+        continue;
+      }
+      flush_bytes();
+      if (piece.type() == model::Piece::CONTROL) {
+        if (!skip_special) text += piece.piece();
+        continue;
+      }
+      if (piece.type() == model::Piece::UNKNOWN) {
+        text += file_.trainer_spec().unk_surface();
+        continue;
+      }
+      std::string part = piece.piece();
+      if (may_strip && text.empty() && part.starts_with(kBlank)) {
+        part.erase(0, kBlank.size());
+        may_strip = normalizer_.removes_blanks();
+      }
+      replace_all(part, kBlank, " ");
+      text += part;
+    }
+    flush_bytes();
+    return text;
+  }
+
+  TokenId end() const override { return static_cast<TokenId>(file_.pieces_size()); }
+  std::optional<TokenId> find(std::string_view token) const override { return all_.find(token); }
+
+ private:
+  void check_known(const std::string& path) const {
+    const model::TrainerSpec& trainer = file_.trainer_spec();
+    const auto not_known = [&](const char* what) {
+      base::field_not_offered(path, "{} are not known", what);
+    };
+    if (trainer.model_type() != model::TrainerSpec::UNIGRAM &&
+        trainer.model_type() != model::TrainerSpec::BPE)
+      not_known("models of words or characters");
+    if (trainer.treat_whitespace_as_suffix()) not_known("blanks as suffixes");
+    bool has_unknown = false;
+    for (const model::Piece& piece : file_.pieces()) {
+      if (piece.type() == model::Piece::USER_DEFINED) not_known("pieces that users define");
+      if (piece.type() == model::Piece::UNUSED) not_known("unused pieces");
+      if (piece.piece().empty()) base::refuse_field(path, "a piece is empty");
+      const bool is_byte = piece.type() == model::Piece::BYTE;
+      if (is_byte && (piece.piece().size() != 6 || !piece.piece().starts_with("<0x")))
+        base::refuse_field(path, "\"{}\" is no byte", piece.piece());
+      has_unknown |= piece.type() == model::Piece::UNKNOWN;
+    }
+    const int unknown = trainer.unk_id();
+    if (!has_unknown || unknown < 0 || unknown >= file_.pieces_size() ||
+        file_.pieces(unknown).type() != model::Piece::UNKNOWN)
+      base::refuse_field(path, "piece {}, of {}, is not the unknown one", unknown,
+                         file_.pieces_size());
+    const auto check_special = [&](bool wanted, int id, const char* name) {
+      if (wanted && (id < 0 || id >= file_.pieces_size()))
+        base::refuse_field(path, "there is no {} piece to put around texts", name);
+    };
+    check_special(around_.bos, trainer.bos_id(), "bos");
+    check_special(around_.eos, trainer.eos_id(), "eos");
+  }
+
+  model::Model file_;
+  SentenceNormalizer normalizer_;
+  SentencePieceTemplate around_;
+  Vocabulary all_;
+  std::variant<std::monostate, ScoredBpe, Unigram> pieces_;
+  std::vector<AddedToken> controls_;
+  std::optional<TokenFinder> finder_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> read_sentencepiece(std::string_view bytes,
+                                                    const SentencePieceTemplate& around,
+                                                    const std::string& path) {
+  model::Model file;
+  if (!file.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || file.pieces().empty())
+    base::refuse_field(path, "is no model of sentencepiece");
+  return std::make_shared<SentencePieceTokenizer>(std::move(file), around, path);
+}
+
+}  // namespace meshloom::text

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// SentencePiece: the tokenizer of a tokenizer.model.
+//
+// Sources: Kudo, Richardson, "SentencePiece", 2018; Kudo, "Subword Regularization", 2018 (unigram);
+// Sennrich, Haddow, Birch, 2016 (BPE).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "daemon/text/tokenizer.h"
+
+namespace meshloom::text {
+
+/// Which special tokens stand around a text.
+struct SentencePieceTemplate {
+  bool bos = false, eos = false;
+};
+
+/// From the bytes of the file; `path` is for errors. The library's tokens, but that control pieces
+/// which a text spells out ("</s>") are those tokens, as transformers has it. Throws
+/// InvalidArgument for a file that is none, Unimplemented naming a part that is not known (pieces
+/// that users define, unused ones, models of words or characters, blanks as suffixes).
+std::shared_ptr<const Tokenizer> read_sentencepiece(std::string_view bytes,
+                                                    const SentencePieceTemplate& around,
+                                                    const std::string& path);
+
+}  // namespace meshloom::text
