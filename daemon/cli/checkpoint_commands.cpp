@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <memory>
 
 #include "daemon/cli/commands.h"
 #include "daemon/cli/download_command.h"
+#include "daemon/cli/interrupt.h"
 #include "daemon/cli/output.h"
+#include "daemon/cli/terminal.h"
+#include "daemon/cli/transfer_progress.h"
 
 namespace meshloom::cli {
 namespace {
@@ -27,11 +31,108 @@ ExitCode list(Client& client, bool json, const std::string& job) {
   return kOk;
 }
 
+void print_exported(const v1::ExportedFolder& exported) {
+  const v1::Checkpoint& checkpoint = exported.checkpoint();
+  fmt::print("{}: {} files, {}, {}, in {}\n", checkpoint.name(), checkpoint.files(),
+             bytes_text(checkpoint.size_bytes()), exported.dtype(), exported.folder());
+  for (const v1::ExportedFile& file : exported.files())
+    fmt::print("  {:<34} {:>10}\n", file.name(), bytes_text(file.size_bytes()));
+  for (const std::string& note : exported.notes()) fmt::print("note: {}\n", note);
+  fmt::print("to copy it: meshloom checkpoint download {} FOLDER\n", checkpoint.name());
+}
+
+/// Waits until the daemon has written the folder, with a bar on a terminal.
+ExitCode export_checkpoint(Client& client, bool json, const v1::ExportCheckpointRequest& request) {
+  grpc::ClientContext context;
+  client.introduce(context);
+  const auto stream = client.checkpoints().ExportCheckpoint(&context, request);
+  const InterruptScope interrupt([&] { context.TryCancel(); });
+  const bool shows = !json && is_terminal(STDERR_FILENO);
+  TransferProgress progress(shows, terminal_columns(STDERR_FILENO));
+  v1::ExportedFolder exported;
+  bool begun = false;
+  for (v1::ExportCheckpointResponse event; stream->Read(&event);) {
+    const auto now = TransferProgress::Clock::now();
+    if (!begun) progress.begin(request.name(), event.total_bytes(), event.done_bytes(), now);
+    begun = true;
+    if (event.has_exported())
+      exported = event.exported();
+    else
+      fmt::print(stderr, "{}", progress.show(event.done_bytes(), now));
+  }
+  if (shows) fmt::print(stderr, "{}", kClearLine);
+  const grpc::Status status = stream->Finish();
+  if (interrupt.interrupted()) {
+    fmt::print(stderr, "the daemon goes on with the export; meshloom checkpoint list shows it\n");
+    return kInterrupted;
+  }
+  if (!status.ok()) client.fail(status);
+  if (json)
+    print_json(exported);
+  else
+    print_exported(exported);
+  return kOk;
+}
+
+ExitCode delete_checkpoint(Client& client, bool json, v1::DeleteCheckpointRequest request) {
+  request.set_request_id(make_request_id());
+  const auto response =
+      client.call(client.checkpoints(), &v1::CheckpointService::Stub::DeleteCheckpoint, request);
+  if (json)
+    print_json(response);
+  else
+    fmt::print("{}: deleted\n", request.name());
+  return kOk;
+}
+
+void add_export(CLI::App& checkpoints, CommandContext& context) {
+  auto* command = checkpoints.add_subcommand(
+      "export", "Let the daemon write a checkpoint as a Hugging Face folder beside it");
+  auto request = std::make_shared<v1::ExportCheckpointRequest>();
+  command
+      ->add_option_function<std::string>(
+          "name", [request](const std::string& name) { request->set_name(name); },
+          "As list shows it, or checkpoints/JOB for the job's newest")
+      ->required();
+  command->add_option_function<std::string>(
+      "--dtype", [request](const std::string& dtype) { request->set_dtype(dtype); },
+      "float32, bfloat16 or float16; default float32");
+  command->footer(
+      "A checkpoint of any mesh will do, also while its job trains: the ranks are not asked.\n"
+      "Example: meshloom checkpoint export checkpoints/job-1/step-500 --dtype bfloat16");
+  command->callback([&context, request] {
+    context.action = [&context, request](Client& client) {
+      return export_checkpoint(client, context.json, *request);
+    };
+  });
+}
+
+void add_delete(CLI::App& checkpoints, CommandContext& context) {
+  auto* command = checkpoints.add_subcommand("delete", "Remove a checkpoint or an export for good");
+  auto request = std::make_shared<v1::DeleteCheckpointRequest>();
+  command
+      ->add_option_function<std::string>(
+          "name", [request](const std::string& name) { request->set_name(name); },
+          "As list shows it")
+      ->required();
+  command->add_flag_function(
+      "--force", [request](std::int64_t) { request->set_force(true); },
+      "Also the newest checkpoint of a job that has ended");
+  command->footer(
+      "Refused while a job that has not ended begins with it or goes on from it.\n"
+      "Example: meshloom checkpoint delete checkpoints/job-1/step-500");
+  command->callback([&context, request] {
+    context.action = [&context, request](Client& client) {
+      return delete_checkpoint(client, context.json, *request);
+    };
+  });
+}
+
 }  // namespace
 
 void add_checkpoint_commands(CLI::App& app, CommandContext& context) {
-  auto* checkpoints =
-      app.add_subcommand("checkpoint", "List and download checkpoints and exported models");
+  auto* checkpoints = app.add_subcommand(
+      "checkpoint", "List, download, export and delete checkpoints and exported models");
   checkpoints->require_subcommand(1);
   auto* list_command = checkpoints->add_subcommand("list", "Complete checkpoints and exports");
   auto job = std::make_shared<std::string>();
@@ -41,6 +142,8 @@ void add_checkpoint_commands(CLI::App& app, CommandContext& context) {
   });
   auto* download = checkpoints->add_subcommand("download", "Copy one into a new folder");
   add_download(*download, context, "As list shows it");
+  add_export(*checkpoints, context);
+  add_delete(*checkpoints, context);
   download->footer("Example: meshloom checkpoint download checkpoints/job-1/hf model");
 }
 

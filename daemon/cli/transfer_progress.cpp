@@ -6,11 +6,11 @@
 #include <algorithm>
 
 #include "daemon/cli/output.h"
+#include "daemon/cli/terminal.h"
 
 namespace meshloom::cli {
 namespace {
 
-constexpr const char* kClearLine = "\r\033[K";
 constexpr std::chrono::milliseconds kBetween{100};
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include "daemon/cli/upload.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,19 +10,13 @@
 
 #include "daemon/base/crc32c.h"
 #include "daemon/base/sha256.h"
+#include "daemon/cli/terminal.h"
 
 namespace meshloom::cli {
 namespace {
 
 constexpr std::int64_t kChunk = 1 << 20;
 constexpr std::chrono::minutes kFinishDeadline{60};  // the daemon may have to read the file again
-
-bool is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
-
-int columns() {
-  winsize size{};
-  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
 
 std::string digest_of(const base::InputFile& file) {
   base::Sha256 digest;
@@ -50,7 +43,9 @@ v1::WriteUploadRequest chunk_at(const base::InputFile& file, std::int64_t offset
 }  // namespace
 
 Uploader::Uploader(Client& client, bool quiet)
-    : client_(client), quiet_(quiet), progress_(is_terminal(), columns()) {}
+    : client_(client),
+      quiet_(quiet),
+      progress_(is_terminal(STDERR_FILENO), terminal_columns(STDERR_FILENO)) {}
 
 void Uploader::show(const std::string& text) const {
   if (quiet_ || text.empty()) return;

@@ -107,7 +107,7 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       drain_(drain_store_, turn_, store_, runs_),
       run_service_(runs_),
       operation_service_(runs_),
-      checkpoint_service_(store_, runs_, state_),
+      checkpoint_service_(store_, runs_, state_, admission_),
       worker_service_(ranks_.executor(), ranks_.service(), ranks_.watch(), drain_,
                       {world.self, options.version, state_.root().string(),
                        [this](const std::string& cause) { request_stop(cause); }, world.flight,
@@ -214,6 +214,7 @@ void Leader::end_generations() {
   scheduler_.stop();
   admission_.stop_loads();
   sources_.stop();
+  checkpoint_service_.stop_exports();
 }
 
 void Leader::ranks_looked_at(const RankWatch::Findings& findings) {

@@ -70,7 +70,7 @@ class Leader final : private RankHub::Observer {
   void ranks_lost(const Error& cause) override;
   /// What the watch finds: in the log, at the job and in the health.
   void ranks_looked_at(const RankWatch::Findings& findings) override;
-  /// Calls that wait for tokens or models end.
+  /// Calls that wait for tokens or models end, and exports.
   void end_generations();
 
   const DaemonOptions& options_;

@@ -46,6 +46,9 @@ class Admission {
   /// The absolute folder of the model that a resolved config names by run.model.name, looked at;
   /// empty if it names none. Throws NotFound, FailedPrecondition (DATA_CHANGED).
   virtual std::filesystem::path model_folder(const v1::RunConfig& resolved) = 0;
+  /// The folder with the other files of a config's model, such as its tokenizer; empty if it has
+  /// none (train::source_folder). Throws as model_folder.
+  virtual std::filesystem::path source_folder(const v1::RunConfig& config) = 0;
   /// What a step of a resolved job takes; the memory alone, and why in `warnings`, where there is
   /// no more of an estimate.
   virtual v1::PlanEstimate estimate(const v1::RunConfig& resolved,

@@ -43,6 +43,7 @@ class LocalAdmission final : public Admission {
   v1::RunConfig admit_settings(const v1::RunConfig& changed) override;
   std::filesystem::path find_hf_folder(const std::string& name) override;
   std::filesystem::path model_folder(const v1::RunConfig& resolved) override;
+  std::filesystem::path source_folder(const v1::RunConfig& config) override;
   v1::PlanEstimate estimate(const v1::RunConfig& resolved,
                             std::vector<std::string>* warnings) override;
   /// The config of a model that a client names, its files looked at.

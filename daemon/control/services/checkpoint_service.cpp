@@ -3,15 +3,25 @@
 
 #include "daemon/control/net/status.h"
 #include "daemon/control/services/download_stream.h"
+#include "daemon/control/services/export_stream.h"
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
+#include "daemon/control/stores/request_key.h"
+#include "daemon/train/checkpoint/manifest.h"
+#include "kernels/base/log.h"
 
 namespace meshloom::control {
 
-CheckpointServiceImpl::CheckpointServiceImpl(const JobStore& store, const RunManager& runs,
-                                             const StateDir& state,
+CheckpointServiceImpl::CheckpointServiceImpl(JobStore& store, const RunManager& runs,
+                                             const StateDir& state, Admission& admission,
                                              const StreamHost::Options& downloads)
-    : store_(store), runs_(runs), state_(state), downloads_(downloads) {}
+    : store_(store), runs_(runs), state_(state), admission_(admission), downloads_(downloads) {}
+
+void CheckpointServiceImpl::stop() {
+  stop_exports();
+  exports_.stop();
+  downloads_.stop();
+}
 
 std::vector<v1::Checkpoint> CheckpointServiceImpl::all_checkpoints(const std::string& job) const {
   if (!job.empty()) return list_checkpoints(state_, store_.get(parse_job_name(job)));
@@ -48,6 +58,36 @@ grpc::ServerWriteReactor<v1::ReadCheckpointResponse>* CheckpointServiceImpl::Rea
   return std::make_shared<DownloadStream>(
              downloads_, *context, [this](const std::string& name) { return find(name); }, *request)
       ->open();
+}
+
+grpc::ServerWriteReactor<v1::ExportCheckpointResponse>* CheckpointServiceImpl::ExportCheckpoint(
+    grpc::CallbackServerContext* context, const v1::ExportCheckpointRequest* request) {
+  const ExportStream::World world = {store_, state_, admission_, stopping_};
+  return std::make_shared<ExportStream>(exports_, *context, world, *request)->open();
+}
+
+void CheckpointServiceImpl::delete_checkpoint(const v1::DeleteCheckpointRequest& request) {
+  const RequestKey key = make_request_key("DeleteCheckpoint", request);
+  const CheckpointName name = parse_checkpoint_name(request.name());
+  if (store_.find_request(key)) return;
+  checkpoint_folder(state_, store_.get(name.job), name.folder);  // it exists
+  const auto steps = checkpoint_steps(state_, name.job);
+  const auto step = train::step_of_folder_name(name.folder);
+  JobStore::GoneCheckpoint gone;
+  gone.folder = name.folder;
+  gone.force = request.force();
+  gone.newest = !steps.empty() && step == steps.back();
+  if (gone.newest && steps.size() > 1) gone.newest_left = steps[steps.size() - 2];
+  store_.forget_checkpoint(name.job, gone, key);
+  // A daemon that dies before this leaves a whole checkpoint, which can be deleted again.
+  discard_checkpoint(state_, name.job, name.folder);
+  spdlog::info("job {}: a client deletes {}", name.job, name.folder);
+}
+
+grpc::Status CheckpointServiceImpl::DeleteCheckpoint(grpc::ServerContext*,
+                                                     const v1::DeleteCheckpointRequest* request,
+                                                     v1::DeleteCheckpointResponse*) {
+  return guarded("DeleteCheckpoint", [&] { delete_checkpoint(*request); });
 }
 
 DownloadStream::Source CheckpointServiceImpl::find(const std::string& name) const {

@@ -3,6 +3,9 @@
 // weights too.
 #pragma once
 
+#include <atomic>
+
+#include "daemon/control/jobs/admission.h"
 #include "daemon/control/runs/run_manager.h"
 #include "daemon/control/services/download_stream.h"
 #include "daemon/control/services/stream_host.h"
@@ -12,28 +15,42 @@
 
 namespace meshloom::control {
 
-class CheckpointServiceImpl final : public v1::CheckpointService::WithCallbackMethod_ReadCheckpoint<
-                                        v1::CheckpointService::Service> {
+/// Calls that stream hold no thread.
+using CheckpointServiceBase = v1::CheckpointService::WithCallbackMethod_ReadCheckpoint<
+    v1::CheckpointService::WithCallbackMethod_ExportCheckpoint<v1::CheckpointService::Service>>;
+
+class CheckpointServiceImpl final : public CheckpointServiceBase {
  public:
-  CheckpointServiceImpl(const JobStore& store, const RunManager& runs, const StateDir& state,
+  CheckpointServiceImpl(JobStore& store, const RunManager& runs, const StateDir& state,
+                        Admission& admission,
                         const StreamHost::Options& downloads = {"downloads", 8, 2});
 
   grpc::Status ListCheckpoints(grpc::ServerContext*, const v1::ListCheckpointsRequest* request,
                                v1::ListCheckpointsResponse* response) override;
   grpc::ServerWriteReactor<v1::ReadCheckpointResponse>* ReadCheckpoint(
       grpc::CallbackServerContext* context, const v1::ReadCheckpointRequest* request) override;
+  grpc::ServerWriteReactor<v1::ExportCheckpointResponse>* ExportCheckpoint(
+      grpc::CallbackServerContext* context, const v1::ExportCheckpointRequest* request) override;
+  grpc::Status DeleteCheckpoint(grpc::ServerContext*, const v1::DeleteCheckpointRequest* request,
+                                v1::DeleteCheckpointResponse*) override;
+  /// Exports that are under way are given up. Does not wait.
+  void stop_exports() { stopping_ = true; }
   /// After the server's shutdown: the runs may end then.
-  void stop() { downloads_.stop(); }
+  void stop();
 
  private:
   std::vector<v1::Checkpoint> all_checkpoints(const std::string& job) const;
 
   DownloadStream::Source find(const std::string& name) const;
+  void delete_checkpoint(const v1::DeleteCheckpointRequest& request);
 
-  const JobStore& store_;
+  JobStore& store_;
   const RunManager& runs_;
   const StateDir& state_;
+  Admission& admission_;
+  std::atomic<bool> stopping_ = false;
   StreamHost downloads_;
+  StreamHost exports_{{"exports", 4, 1}};
 };
 
 }  // namespace meshloom::control

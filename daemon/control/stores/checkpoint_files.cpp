@@ -4,11 +4,13 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "daemon/base/utf8.h"
 #include "daemon/control/host/timestamp.h"
 #include "daemon/control/stores/job_log.h"
 #include "daemon/control/stores/names.h"
+#include "daemon/train/checkpoint/checkpoint_writer.h"
 #include "daemon/train/checkpoint/manifest.h"
 #include "kernels/base/error.h"
 
@@ -18,6 +20,30 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kModelConfig = "config.json";
+constexpr std::string_view kExportPrefix = "hf-step-";
+
+bool is_export(const fs::path& folder) {
+  std::error_code ignored;
+  return is_export_name(folder.filename().string()) && fs::exists(folder / kModelConfig, ignored);
+}
+
+/// That of the checkpoint that was exported, or of the job's end.
+std::int64_t step_of_export(const std::string& name, const v1::Job& job) {
+  std::int64_t step = job.step();
+  if (name.starts_with(kExportPrefix))
+    std::from_chars(name.data() + kExportPrefix.size(), name.data() + name.size(), step);
+  return step;
+}
+
+/// By name.
+std::vector<fs::path> exports_of(const StateDir& state, const std::string& id) {
+  std::vector<fs::path> folders;
+  std::error_code error;
+  for (const auto& item : fs::directory_iterator(state.job(id), error))
+    if (is_export(item.path())) folders.push_back(item.path());
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
 
 v1::Checkpoint describe(const fs::path& path, const std::string& job, std::int64_t step) {
   v1::Checkpoint checkpoint;
@@ -57,9 +83,36 @@ std::vector<v1::Checkpoint> list_checkpoints(const StateDir& state, const v1::Jo
   std::vector<v1::Checkpoint> checkpoints;
   for (const auto& entry : train::list_checkpoints(state.checkpoints(id)))
     checkpoints.push_back(describe(entry.folder, id, entry.step));
-  const fs::path exported = export_folder(state, job);
-  if (!exported.empty()) checkpoints.push_back(describe(exported, id, job.step()));
+  for (const fs::path& folder : exports_of(state, id))
+    checkpoints.push_back(describe(folder, id, step_of_export(folder.filename().string(), job)));
   return checkpoints;
+}
+
+v1::Checkpoint describe_checkpoint(const StateDir& state, const v1::Job& job,
+                                   const std::string& folder) {
+  const auto step = train::step_of_folder_name(folder);
+  return describe(checkpoint_folder(state, job, folder), parse_job_name(job.name()),
+                  step ? *step : step_of_export(folder, job));
+}
+
+std::string export_folder_name(std::int64_t step, const std::string& dtype) {
+  return fmt::format("{}{}{}", kExportPrefix, step, dtype == "float32" ? "" : "-" + dtype);
+}
+
+void remove_export_leftovers(const StateDir& state, const std::string& id) {
+  std::vector<fs::path> leftovers;
+  std::error_code ignored;
+  for (const auto& item : fs::directory_iterator(state.job(id), ignored))
+    if (item.path().filename().string().starts_with(fmt::format(".{}", kExportPrefix)))
+      leftovers.push_back(item.path());
+  for (const fs::path& path : leftovers) train::posix_file_system().remove_all(path);
+}
+
+void discard_checkpoint(const StateDir& state, const std::string& id, const std::string& folder) {
+  const bool of_training = train::step_of_folder_name(folder).has_value();
+  const fs::path path = (of_training ? state.checkpoints(id) : state.job(id)) / folder;
+  std::error_code ignored;
+  if (fs::exists(path, ignored)) train::discard_folder(train::posix_file_system(), path);
 }
 
 std::vector<std::int64_t> checkpoint_steps(const StateDir& state, const std::string& id) {
@@ -82,9 +135,8 @@ fs::path checkpoint_folder(const StateDir& state, const v1::Job& job, const std:
   if (step && folder == train::checkpoint_folder_name(*step)) {
     const fs::path path = state.checkpoints(id) / folder;
     if (train::is_checkpoint(path)) return path;
-  } else if (folder == job.resolved().export_().hf_folder()) {
-    const fs::path path = export_folder(state, job);
-    if (!path.empty()) return path;
+  } else if (const fs::path path = state.job(id) / folder; is_export(path)) {
+    return path;
   }
   throw NotFound(fmt::format("{} does not exist", checkpoint_resource(id, folder)),
                  "CHECKPOINT_NOT_FOUND", {{"job", id}, {"folder", folder}});

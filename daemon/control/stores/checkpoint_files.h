@@ -14,7 +14,7 @@
 
 namespace meshloom::control {
 
-/// The complete checkpoints of a job, oldest step first, then its export if it has one.
+/// The complete checkpoints of a job, oldest step first, then its exports by name.
 std::vector<v1::Checkpoint> list_checkpoints(const StateDir& state, const v1::Job& job);
 
 /// Steps of the complete checkpoints of a job, oldest first.
@@ -26,6 +26,21 @@ std::filesystem::path newest_model(const StateDir& state, const v1::Job& job);
 /// The folder behind a checkpoint's name. Throws NotFound.
 std::filesystem::path checkpoint_folder(const StateDir& state, const v1::Job& job,
                                         const std::string& folder);
+
+/// A checkpoint or an export as list_checkpoints has it. Throws NotFound.
+v1::Checkpoint describe_checkpoint(const StateDir& state, const v1::Job& job,
+                                   const std::string& folder);
+
+/// What the export of a checkpoint is called, in the job's folder: "hf-step-100",
+/// "hf-step-100-bfloat16".
+std::string export_folder_name(std::int64_t step, const std::string& dtype);
+
+/// Removes exports of checkpoints that were not finished.
+void remove_export_leftovers(const StateDir& state, const std::string& id);
+
+/// Removes a checkpoint or an export, out of sight in one durable step first; nothing if it has
+/// gone. `folder` is the last part of a CheckpointName.
+void discard_checkpoint(const StateDir& state, const std::string& id, const std::string& folder);
 
 /// One open file of a checkpoint: it stays readable when the checkpoint is pruned meanwhile.
 class OpenFile {

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/stores/digest_thread.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <span>
 #include <vector>
 
 #include "daemon/base/input_file.h"
+#include "daemon/control/host/background_thread.h"
 
 namespace meshloom::control {
 namespace {
 
 constexpr std::size_t kMostQueued = 8;
 constexpr std::int64_t kPiece = 1 << 20;
-constexpr int kNice = 10;
 
 }  // namespace
 
@@ -61,8 +59,7 @@ void DigestThread::check_error() {
 }
 
 void DigestThread::run() {
-  // On Linux the priority of a thread is its own.
-  ::setpriority(PRIO_PROCESS, 0, kNice);
+  give_way_to_training();
   try {
     catch_up();
   } catch (...) {

@@ -112,6 +112,17 @@ class JobStore {
   /// returns; if the folder could not be removed it throws IoError, and a repeat or the next
   /// start goes on.
   void remove(const std::string& id, const RequestKey& key);
+  /// A checkpoint or an export in the job's folder that a client wants to be removed.
+  struct GoneCheckpoint {
+    std::string folder;
+    bool newest = false;           ///< of the job's checkpoints
+    std::int64_t newest_left = 0;  ///< step of the newest beside it; 0: none
+    bool force = false;            ///< though it is the newest
+  };
+  /// Forgets it: its files may go once this returns. Throws FailedPrecondition (CHECKPOINT_IN_USE)
+  /// while a job that has not ended begins with it or goes on from it, CHECKPOINT_IS_LAST. Nothing
+  /// for a repeat.
+  void forget_checkpoint(const std::string& id, const GoneCheckpoint& gone, const RequestKey& key);
   /// A job that has not ended and whose config names the model, if there is one.
   std::optional<std::string> user_of_model(const std::string& model) const;
   /// The same of a plan, by its whole name.
@@ -220,8 +231,9 @@ class JobStore {
   void decide(Undecided decided);
   void decide_edit(const v1::StoredJobEdit& record);
 
-  std::optional<std::string> user_of(
-      const std::function<bool(const v1::RunConfig& resolved)>& uses) const;
+  using Uses = std::function<bool(const v1::RunConfig& resolved)>;
+  /// A job that has not ended and whose config `uses` says so of. With the mutex.
+  std::optional<std::string> find_user(const Uses& uses) const;
   const JobEntry* first_waiting() const;
   static StepOrder order_of(const JobEntry& entry);
   /// Jobs that wait for the ranks, in the order in which they are taken.
@@ -237,6 +249,7 @@ class JobStore {
   std::string make_up_id();
   void check_name_is_free(const std::string& id) const;
   void check_removable(const std::string& id) const;
+  void check_forgettable(const JobEntry& target, const GoneCheckpoint& gone) const;
   void remove_folder(const std::string& id);
   bool undecided(const std::string& id, const RequestKey& key) const;
   v1::Job repeat(const v1::RequestRecord& record) const;

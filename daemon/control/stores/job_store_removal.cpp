@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JobStore: deleting jobs that have ended.
+// JobStore: deleting jobs that have ended, and checkpoints.
 #include <algorithm>
 
 #include "daemon/base/states.h"
@@ -18,21 +18,16 @@ void JobStore::check_removable(const std::string& id) const {
         fmt::format("job \"{}\" has not ended; cancel it before it is deleted", id),
         "JOB_NOT_FINISHED", {{"job", id}});
   const std::string prefix = fmt::format("checkpoints/{}/", id);
-  const auto check_user = [&](const JobEntry& other) {
-    if (other.config && other.config->resolved.checkpoint().resume_from().rfind(prefix, 0) == 0)
-      throw JobInUse(id, other.id());
-  };
-  for (const auto& [number, other] : unfinished_) check_user(*other);
-  for (const Undecided& item : undecided_)
-    if (item.fresh) check_user(*item.fresh);
+  const auto user = find_user([&](const v1::RunConfig& config) {
+    return config.checkpoint().resume_from().rfind(prefix, 0) == 0;
+  });
+  if (user) throw JobInUse(id, *user);
 }
 
-std::optional<std::string> JobStore::user_of(
-    const std::function<bool(const v1::RunConfig& resolved)>& uses) const {
+std::optional<std::string> JobStore::find_user(const Uses& uses) const {
   const auto is_user = [&](const JobEntry& job) {
     return job.config && uses(job.config->resolved);
   };
-  const std::lock_guard lock(mutex_);
   for (const auto& [number, job] : unfinished_)
     if (is_user(*job)) return job->id();
   for (const Undecided& item : undecided_)
@@ -41,11 +36,52 @@ std::optional<std::string> JobStore::user_of(
 }
 
 std::optional<std::string> JobStore::user_of_model(const std::string& model) const {
-  return user_of([&](const v1::RunConfig& config) { return config.model().name() == model; });
+  const std::lock_guard lock(mutex_);
+  return find_user([&](const v1::RunConfig& config) { return config.model().name() == model; });
 }
 
 std::optional<std::string> JobStore::user_of_plan(const std::string& plan) const {
-  return user_of([&](const v1::RunConfig& config) { return config.plan().name() == plan; });
+  const std::lock_guard lock(mutex_);
+  return find_user([&](const v1::RunConfig& config) { return config.plan().name() == plan; });
+}
+
+void JobStore::check_forgettable(const JobEntry& target, const GoneCheckpoint& gone) const {
+  const std::string name = checkpoint_resource(target.id(), gone.folder);
+  const auto user = find_user(
+      [&](const v1::RunConfig& config) { return config.checkpoint().resume_from() == name; });
+  if (user)
+    throw FailedPrecondition(
+        fmt::format("job \"{}\" begins with {} and has not ended", *user, name),
+        "CHECKPOINT_IN_USE", {{"checkpoint", name}, {"used_by", *user}});
+  if (!gone.newest) return;
+  if (!base::is_final(target.told().state()))
+    throw FailedPrecondition(
+        fmt::format("{} is the newest of job \"{}\", which has not ended and goes on from it", name,
+                    target.id()),
+        "CHECKPOINT_IN_USE", {{"checkpoint", name}, {"used_by", target.id()}});
+  if (!gone.force)
+    throw FailedPrecondition(
+        fmt::format("{} is the newest of its job; force deletes it all the same", name),
+        "CHECKPOINT_IS_LAST", {{"checkpoint", name}});
+}
+
+void JobStore::forget_checkpoint(const std::string& id, const GoneCheckpoint& gone,
+                                 const RequestKey& key) {
+  Ledger::Ticket ticket = 0;
+  {
+    Change locked(*this);
+    changed_.wait(locked.lock(), [&] { return !undecided(id, key); });
+    if (ledger_.find_request(key)) return;
+    JobEntry& target = entry(id);
+    check_forgettable(target, gone);
+    target.hold_back();
+    if (gone.newest) target.set_checkpoint_step(gone.newest_left);
+    if (std::filesystem::path(target.job.hf_folder()).filename() == gone.folder)
+      target.job.clear_hf_folder();
+    ticket = save(target, RequestLog::record_of(key, target.job.name()));
+    add_job_event(target, ticket);
+  }
+  ledger_.wait(ticket);
 }
 
 void JobStore::remove(const std::string& id, const RequestKey& key) {

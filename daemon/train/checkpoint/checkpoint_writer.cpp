@@ -127,13 +127,8 @@ void prune(FileSystem& files, const CheckpointLocation& location) {
   if (entries.size() <= keep) return;
   entries.resize(entries.size() - keep);
   for (const CheckpointEntry& entry : entries) {
-    // Out of sight in one step, then deleted: a crash in between leaves no half checkpoint.
-    const fs::path hidden = entry.folder.parent_path() /
-                            (std::string(kDiscardedPrefix) + entry.folder.filename().string());
     try {
-      files.remove_all(hidden);
-      files.rename(entry.folder, hidden);
-      files.remove_all(hidden);
+      discard_folder(files, entry.folder);
     } catch (const Error& error) {
       spdlog::warn("old checkpoint {} could not be deleted: {}", entry.folder.string(),
                    error.what());
@@ -207,6 +202,15 @@ void write_checkpoint_at(comm::ProcessGroup& world, const fs::path& folder, File
                           {{"path", folder.string()}});
   });
   write_folder(world, files, folder, std::move(manifest), state);
+}
+
+void discard_folder(FileSystem& files, const fs::path& folder) {
+  const fs::path hidden =
+      folder.parent_path() / (std::string(kDiscardedPrefix) + folder.filename().string());
+  files.remove_all(hidden);
+  files.rename(folder, hidden);
+  files.sync_directory(folder.parent_path());
+  files.remove_all(hidden);
 }
 
 void remove_leftovers(const CheckpointLocation& location) {

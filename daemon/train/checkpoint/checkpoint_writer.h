@@ -38,6 +38,10 @@ std::filesystem::path write_checkpoint(comm::ProcessGroup& world,
 void write_checkpoint_at(comm::ProcessGroup& world, const std::filesystem::path& folder,
                          FileSystem& files, Manifest manifest, std::span<const StateTensor> state);
 
+/// Removes a finished checkpoint or export: out of sight in one durable step, then deleted, so that
+/// a crash in between leaves no half of it.
+void discard_folder(FileSystem& files, const std::filesystem::path& folder);
+
 /// Removes what crashed saves and deletions left behind. Rank 0 alone does it.
 void remove_leftovers(const CheckpointLocation& location);
 

@@ -55,6 +55,48 @@ TEST_F(JobStoreRemovalTest, OldEndedJobsStayAsSummariesWithTheirNamesAndRequests
   check(store);
 }
 
+TEST_F(JobStoreRemovalTest, CheckpointsThatSomeJobNeedsAreNotForgotten) {
+  const auto reason = [](JobStore& store, const JobStore::GoneCheckpoint& gone) {
+    try {
+      store.forget_checkpoint("a", gone, {});
+    } catch (const FailedPrecondition& error) {
+      return error.reason();
+    }
+    return std::string();
+  };
+  const JobStore::GoneCheckpoint older = {.folder = "step-1"};
+  JobStore::GoneCheckpoint newest = {.folder = "step-2", .newest = true, .newest_left = 1};
+  {
+    const auto store = open();
+    submit(*store, "a");
+    store->begin_attempt("a");
+    move(*store, "a", v1::JOB_STATE_RUNNING);
+    store->checkpoint_saved("a", 2, 1.0);
+    newest.force = true;
+    EXPECT_EQ(reason(*store, newest), "CHECKPOINT_IN_USE") << "it goes on from it";
+    EXPECT_EQ(reason(*store, older), "") << "nobody does";
+    publish_step(*store, "a", 2);
+    move(*store, "a", v1::JOB_STATE_SUCCEEDED);
+    submit_after(*store, "user", "a");
+    EXPECT_EQ(reason(*store, older), "CHECKPOINT_IN_USE");
+    newest.force = false;
+    EXPECT_EQ(reason(*store, newest), "CHECKPOINT_IS_LAST");
+    EXPECT_EQ(store->get("a").checkpoint_step(), 2);
+    newest.force = true;
+    store->forget_checkpoint("a", newest, key("forget", "a"));
+    EXPECT_EQ(store->get("a").checkpoint_step(), 1);
+    newest.newest_left = 0;
+    store->forget_checkpoint("a", newest, key("forget", "a"));
+    EXPECT_EQ(store->get("a").checkpoint_step(), 1) << "a repeat";
+    store->cancel("user", {});
+    EXPECT_EQ(reason(*store, older), "");
+    EXPECT_THROW(store->forget_checkpoint("nobody", older, {}), NotFound);
+  }
+  const auto store = open();
+  EXPECT_EQ(store->get("a").checkpoint_step(), 1);
+  EXPECT_TRUE(store->find_request(key("forget", "a")));
+}
+
 TEST_F(JobStoreRemovalTest, DeletingFreesNameAndFolderForGood) {
   const auto folder = make_folder("a");
   {

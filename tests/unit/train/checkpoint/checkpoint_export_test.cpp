@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints of any mesh as Hugging Face folders: the bytes that the run itself exports.
+#include "daemon/train/checkpoint/checkpoint_export.h"
+
+#include <fstream>
+#include <sstream>
+
+#include "daemon/train/checkpoint/checkpoint_writer.h"
+#include "tests/unit/train/run_fixture.h"
+
+namespace meshloom::train {
+namespace {
+
+std::map<std::string, std::string> files_of(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& item : fs::directory_iterator(folder)) {
+    std::ostringstream text;
+    text << std::ifstream(item.path(), std::ios::binary).rdbuf();
+    files[item.path().filename().string()] = text.str();
+  }
+  return files;
+}
+
+class CheckpointExportTest : public RunFixture {
+ protected:
+  /// A checkpoint after two steps, and what the run exports there in every dtype, in `made`.
+  fs::path train(const MeshSize& m) {
+    v1::RunConfig c = config(7);
+    c.mutable_mesh()->set_dp(m.dp);
+    c.mutable_mesh()->set_fsdp(m.fsdp);
+    c.mutable_mesh()->set_tp(m.tp);
+    fs::path checkpoint;
+    testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
+      ExecutionContext context;
+      const auto run = create(world, context, c, made_ / "checkpoints");
+      Trace trace;
+      steps(*run, 2, trace);
+      const fs::path saved = run->save_state();
+      for (const char* dtype : kDTypes) run->export_hf(made_ / dtype, dtype);
+      if (world.rank() == 0) checkpoint = saved;
+    });
+    return checkpoint;
+  }
+  static constexpr std::array<const char*, 3> kDTypes = {"float32", "bfloat16", "float16"};
+
+  test::TempFolder made_;
+};
+
+TEST_F(CheckpointExportTest, AnyMeshsCheckpointGivesTheFolderThatItsRunExports) {
+  for (const MeshSize& m :
+       std::vector<MeshSize>{{1, 1, 1}, {2, 1, 1}, {1, 3, 1}, {1, 1, 3}, {1, 2, 2}}) {
+    SCOPED_TRACE(fmt::format("dp{} fsdp{} tp{}", m.dp, m.fsdp, m.tp));
+    fs::remove_all(made_ / "checkpoints");
+    const fs::path checkpoint = train(m);
+    for (const char* dtype : kDTypes) {
+      CheckpointExport options;
+      options.dtype = *dtype_from_name(dtype);
+      options.source = folder_.path();
+      std::int64_t done = 0, total = 0;
+      options.progress = [&](std::int64_t now, std::int64_t all) {
+        EXPECT_GE(now, done);
+        done = now;
+        total = all;
+      };
+      export_checkpoint(checkpoint, made_ / "out", options);
+      EXPECT_EQ(files_of(made_ / "out"), files_of(made_ / dtype)) << dtype;
+      EXPECT_GT(total, 0);
+      EXPECT_EQ(done, total);
+    }
+  }
+}
+
+TEST_F(CheckpointExportTest, KnowsTheConfigOfItsRun) {
+  const fs::path checkpoint = train({2, 1, 1});
+  const v1::RunConfig config = run_config_of(read_manifest(checkpoint));
+  EXPECT_EQ(config.model().config(), "config.json");
+  EXPECT_EQ(config.mesh().dp(), 2);
+  Manifest manifest;
+  manifest.run_config = "{";
+  EXPECT_THROW(run_config_of(manifest), DataLoss);
+}
+
+TEST_F(CheckpointExportTest, ADamagedOrInterruptedExportLeavesNothing) {
+  const fs::path checkpoint = train({1, 2, 1});
+  CheckpointExport options;
+  int calls = 0;
+  options.progress = [&](std::int64_t, std::int64_t) {
+    if (++calls == 4) throw Unavailable("stop", "STOPPING");
+  };
+  EXPECT_THROW(export_checkpoint(checkpoint, made_ / "stopped/hf", options), Unavailable);
+  EXPECT_TRUE(fs::is_empty(made_ / "stopped"));
+  EXPECT_THROW(export_checkpoint(made_ / "nothing", made_ / "hf", {}), NotFound);
+
+  const fs::path shard = checkpoint / read_manifest(checkpoint).files[1].name;
+  std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-5, std::ios::end);
+  file.put('!');
+  file.close();
+  try {
+    export_checkpoint(checkpoint, made_ / "hf", {});
+    FAIL();
+  } catch (const DataLoss& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr(shard.filename().string()));
+  }
+  EXPECT_FALSE(fs::exists(made_ / "hf"));
+}
+
+TEST_F(CheckpointExportTest, DiscardingIsOneStep) {
+  const fs::path checkpoint = train({1, 1, 1});
+  discard_folder(posix_file_system(), checkpoint);
+  EXPECT_TRUE(fs::is_empty(checkpoint.parent_path()));
+  EXPECT_THROW(discard_folder(posix_file_system(), checkpoint), IoError);
+}
+
+}  // namespace
+}  // namespace meshloom::train
