@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who has which elements for whom in a step of a plan. What ranks send, receive and copy is decided
-// here alone: daemon/dtensor lays it out in memory, simulate.h proves it.
+// here alone: daemon/dtensor lays it out in memory, tests/support/simulate_plan.h proves it.
 #pragma once
 
 #include <vector>

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
-#include "planner/redistribute/simulate.h"
 #include "tests/conformance/expect_reader.h"
+#include "tests/support/simulate_plan.h"
 
 namespace meshloom::conformance {
 namespace {
@@ -54,7 +54,7 @@ void run(const Case& c, const TensorFile&, RankContext&, CaseResults& results) {
   CommCounts& counts = results.comm["forward"];
   for (const planner::RedistributeStep& step : plan->steps)
     if (!planner::is_local(step.kind)) ++counts[planner::step_name(step.kind)];
-  planner::simulate_plan(*plan);
+  test::simulate_plan(*plan);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "planner/redistribute/planner.h"
-#include "planner/redistribute/simulate.h"
+#include "tests/support/simulate_plan.h"
 #include "tests/unit/planner/redistribute/spec_maker.h"
 
 namespace meshloom::planner {
@@ -49,7 +49,7 @@ void chain(const std::vector<SpecPtr>& specs, const RedistributeOptions& options
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const SpecPtr& next = specs[(i + 1) % specs.size()];
     const PlanPtr plan = plan_redistribute(specs[i], next, options);
-    ASSERT_NO_THROW(simulate_plan(*plan)) << plan->to_string();
+    ASSERT_NO_THROW(test::simulate_plan(*plan)) << plan->to_string();
   }
 }
 
@@ -90,7 +90,7 @@ TEST(AllOrders, EveryPlacementToEveryOther) {
     for (const SpecPtr& from : all_placements(mesh, shape, {"R", "S(0)", "S(1)", "P"}))
       for (const SpecPtr& to : all_placements(mesh, shape, {"R", "S(0)", "S(1)"}))
         for (const RedistributeOptions& options : {RedistributeOptions{}, greedy, unit})
-          ASSERT_NO_THROW(simulate_plan(*plan_redistribute(from, to, options)));
+          ASSERT_NO_THROW(test::simulate_plan(*plan_redistribute(from, to, options)));
 }
 
 TEST(AllOrders, ADetourIsNeverCheaper) {

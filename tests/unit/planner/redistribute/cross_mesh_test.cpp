@@ -8,7 +8,7 @@
 
 #include "kernels/base/error.h"
 #include "planner/redistribute/exchange.h"
-#include "planner/redistribute/simulate.h"
+#include "tests/support/simulate_plan.h"
 #include "tests/unit/planner/redistribute/spec_maker.h"
 
 namespace meshloom::planner {
@@ -33,7 +33,7 @@ TEST(CrossMesh, RandomPlansEndAtTheirTarget) {
     const SpecPtr to = draw_spec(random, target, shape, {false, true, true, true});
     if (*source == *target) continue;
     const PlanPtr plan = plan_redistribute(from, to);
-    ASSERT_NO_THROW(simulate_plan(*plan))
+    ASSERT_NO_THROW(test::simulate_plan(*plan))
         << to_string(*from) << " on " << to_string(*source) << " -> " << to_string(*to) << " on "
         << to_string(*target) << "\n"
         << plan->to_string();
@@ -103,10 +103,10 @@ TEST(CrossMesh, ReducesBeforeItSends) {
   ASSERT_EQ(plan->steps.size(), 2u) << plan->to_string();
   EXPECT_EQ(plan->steps[0].kind, StepKind::kReduceScatter);
   EXPECT_EQ(plan->steps[1].kind, StepKind::kSendRecv);
-  simulate_plan(*plan);
+  test::simulate_plan(*plan);
   const PlanPtr partial = plan_redistribute(from, make_spec(target, {"P"}, {600, 40}));
   EXPECT_EQ(partial->steps.back().kind, StepKind::kToPartial);
-  simulate_plan(*partial);
+  test::simulate_plan(*partial);
   EXPECT_THROW(plan_redistribute(from, make_spec(target, {"P(max)"}, {600, 40})), InvalidArgument);
 }
 

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "kernels/base/error.h"
-#include "planner/redistribute/simulate.h"
+#include "tests/support/simulate_plan.h"
 #include "tests/unit/planner/redistribute/spec_maker.h"
 
 namespace meshloom::planner {
@@ -40,7 +40,7 @@ PlanPtr plan_of(const std::vector<int>& mesh, const Texts& from, const Texts& to
   const MeshPtr layout = make_mesh(mesh);
   const PlanPtr plan =
       plan_redistribute(make_spec(layout, from, shape), make_spec(layout, to, shape), options);
-  simulate_plan(*plan);
+  test::simulate_plan(*plan);
   return plan;
 }
 
@@ -186,7 +186,7 @@ TEST(PlanRedistribute, ExchangesShardsDirectly) {
     ASSERT_EQ(plan->steps.size(), 1u) << plan->to_string();
     EXPECT_EQ(plan->steps[0].kind, StepKind::kAllToAll);
     EXPECT_EQ(plan->steps[0].mesh_dims, (std::vector<int>{0, 1}));
-    simulate_plan(*plan);
+    test::simulate_plan(*plan);
   }
 }
 
@@ -205,14 +205,14 @@ TEST(PlanRedistribute, ChangesDimOrders) {
   for (const auto& [from, to] : exchanges) {
     const PlanPtr plan = plan_redistribute(from, to);
     EXPECT_EQ(counts_of(*plan), (Counts{{kExchange, 1}})) << plan->to_string();
-    simulate_plan(*plan);
+    test::simulate_plan(*plan);
   }
   for (const SpecPtr& sharded : {by_heads, by_zigzag}) {
     EXPECT_EQ(counts_of(*plan_redistribute(sharded, whole)), (Counts{{kGather, 1}}));
     EXPECT_EQ(plan_redistribute(whole, sharded)->comm_count(), 0);
     EXPECT_TRUE(plan_redistribute(sharded, sharded)->steps.empty());
-    simulate_plan(*plan_redistribute(sharded, whole));
-    simulate_plan(*plan_redistribute(whole, sharded));
+    test::simulate_plan(*plan_redistribute(sharded, whole));
+    test::simulate_plan(*plan_redistribute(whole, sharded));
   }
 }
 
@@ -243,7 +243,7 @@ TEST(PlanRedistribute, ChangesOrdersByRow) {
   for (const RedistributeOptions& options : {RedistributeOptions{}, unit_options()})
     for (const auto& [from, to] : {std::pair(by_row, by_column), std::pair(by_column, by_row)}) {
       const PlanPtr plan = plan_redistribute(from, to, options);
-      simulate_plan(*plan);
+      test::simulate_plan(*plan);
     }
 }
 
@@ -256,7 +256,7 @@ TEST(PlanRedistribute, MovesADimOrderToAnotherTensorDim) {
   for (const RedistributeOptions& options : {RedistributeOptions{}, unit_options()}) {
     const PlanPtr plan = plan_redistribute(rows, columns, options);
     EXPECT_EQ(counts_of(*plan), (Counts{{kExchange, 1}}));
-    simulate_plan(*plan);
+    test::simulate_plan(*plan);
   }
 }
 

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "planner/redistribute/planner.h"
-#include "planner/redistribute/simulate.h"
+#include "tests/support/simulate_plan.h"
 #include "tests/unit/planner/redistribute/byte_reference.h"
 #include "tests/unit/planner/redistribute/spec_maker.h"
 
@@ -144,7 +144,7 @@ void compare_byte_plans(const std::vector<int>& mesh_sizes, const std::vector<Sh
         << to_string(*mesh) << " " << to_string(*from) << " -> " << to_string(*to)
         << ", elements of " << chosen.element_size << " bytes\n"
         << plan->to_string();
-    ASSERT_NO_THROW(simulate_plan(*plan));
+    ASSERT_NO_THROW(test::simulate_plan(*plan));
   }
 }
 

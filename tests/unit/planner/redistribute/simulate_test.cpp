@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/redistribute/simulate.h"
+#include "tests/support/simulate_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -27,10 +27,11 @@ void simulate_random_plans(const RedistributeOptions& options, const SpecDraw& d
     const SpecPtr from = draw_spec(random, mesh, draw_shape(random), draw);
     const SpecPtr to = draw_target(random, *from, draw);
     const PlanPtr plan = plan_redistribute(from, to, options);
-    ASSERT_NO_THROW(simulate_plan(*plan)) << "plan " << i << " on mesh " << to_string(*mesh)
-                                          << " of " << meshloom::to_string(from->shape()) << ": "
-                                          << to_string(*from) << " -> " << to_string(*to) << "\n"
-                                          << plan->to_string();
+    ASSERT_NO_THROW(test::simulate_plan(*plan))
+        << "plan " << i << " on mesh " << to_string(*mesh) << " of "
+        << meshloom::to_string(from->shape()) << ": " << to_string(*from) << " -> "
+        << to_string(*to) << "\n"
+        << plan->to_string();
     steps += static_cast<int>(plan->steps.size());
   }
   EXPECT_GT(steps, plans / 2);
@@ -87,19 +88,24 @@ TEST(SimulatePlan, FindsWrongPlans) {
     return plan;
   };
   // The outer of two shardings cannot be gathered alone, nor in another order.
-  EXPECT_THROW(simulate_plan(plan_of(nested, inner, StepKind::kAllGather, {0})), InternalError);
-  EXPECT_THROW(simulate_plan(plan_of(nested, whole, StepKind::kAllGather, {1, 0})), InternalError);
-  EXPECT_NO_THROW(simulate_plan(plan_of(nested, whole, StepKind::kAllGather, {0, 1})));
-  EXPECT_NO_THROW(simulate_plan(plan_of(turned, inner, StepKind::kAllGather, {0})));
-  EXPECT_THROW(simulate_plan(plan_of(nested, turned, StepKind::kSlice, {0})), InternalError);
-  EXPECT_THROW(simulate_plan(plan_of(nested, turned, StepKind::kAllToAll, {0})), InternalError);
-  EXPECT_NO_THROW(simulate_plan(plan_of(nested, turned, StepKind::kAllToAll, {0, 1})));
+  EXPECT_THROW(test::simulate_plan(plan_of(nested, inner, StepKind::kAllGather, {0})),
+               InternalError);
+  EXPECT_THROW(test::simulate_plan(plan_of(nested, whole, StepKind::kAllGather, {1, 0})),
+               InternalError);
+  EXPECT_NO_THROW(test::simulate_plan(plan_of(nested, whole, StepKind::kAllGather, {0, 1})));
+  EXPECT_NO_THROW(test::simulate_plan(plan_of(turned, inner, StepKind::kAllGather, {0})));
+  EXPECT_THROW(test::simulate_plan(plan_of(nested, turned, StepKind::kSlice, {0})), InternalError);
+  EXPECT_THROW(test::simulate_plan(plan_of(nested, turned, StepKind::kAllToAll, {0})),
+               InternalError);
+  EXPECT_NO_THROW(test::simulate_plan(plan_of(nested, turned, StepKind::kAllToAll, {0, 1})));
   // Steps missing, a sum left out, a sum of shards.
-  EXPECT_THROW(simulate_plan({nested, turned, {}, 0.0}), InternalError);
+  EXPECT_THROW(test::simulate_plan({nested, turned, {}, 0.0}), InternalError);
   const SpecPtr partial = make_spec(mesh, {"P", "P"}, {8, 4});
-  EXPECT_THROW(simulate_plan(plan_of(partial, whole, StepKind::kAllReduce, {0})), InternalError);
-  EXPECT_NO_THROW(simulate_plan(plan_of(partial, whole, StepKind::kAllReduce, {0, 1})));
-  EXPECT_THROW(simulate_plan(plan_of(inner, whole, StepKind::kAllReduce, {1})), InternalError);
+  EXPECT_THROW(test::simulate_plan(plan_of(partial, whole, StepKind::kAllReduce, {0})),
+               InternalError);
+  EXPECT_NO_THROW(test::simulate_plan(plan_of(partial, whole, StepKind::kAllReduce, {0, 1})));
+  EXPECT_THROW(test::simulate_plan(plan_of(inner, whole, StepKind::kAllReduce, {1})),
+               InternalError);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/redistribute/simulate.h"
+#include "tests/support/simulate_plan.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -7,8 +7,10 @@
 #include "kernels/base/error.h"
 #include "planner/redistribute/exchange.h"
 
-namespace meshloom::planner {
+namespace meshloom::test {
 namespace {
+
+using namespace planner;
 
 using Values = std::vector<std::uint64_t>;
 
@@ -339,4 +341,4 @@ void simulate_plan(const RedistributePlan& plan) {
   check_layout(*plan.to, held, "the plan's end");
 }
 
-}  // namespace meshloom::planner
+}  // namespace meshloom::test
