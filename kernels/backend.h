@@ -21,10 +21,13 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <span>
 
+#include "kernels/base/event.h"
 #include "kernels/base/parallel_for.h"
+#include "kernels/base/segment_source.h"
 #include "kernels/base/stream.h"
 #include "kernels/options.h"
 
@@ -55,6 +58,11 @@ class Backend {
   virtual DType fast_dtype(std::int64_t channels) const = 0;
 
   // --- Memory
+  /// A new source of memory of a kind, which `threads` touch: kDevice and kHost. kSymmetric is not
+  /// one backend's to give: Unimplemented.
+  virtual std::unique_ptr<SegmentSource> make_source(MemoryKind kind, Threads threads) = 0;
+  /// An event without a mark, of its owner's from then on.
+  virtual std::unique_ptr<Event> make_event() = 0;
   /// dst = src, same shape, any strides, any pair of dtypes (numeric conversion, round to nearest
   /// even).
   virtual void copy(const KernelContext&, const TensorView& dst, const TensorView& src) = 0;
@@ -66,6 +74,10 @@ class Backend {
   /// it.
   virtual void copy_to_host(const KernelContext&, const TensorView& host,
                             const TensorView& src) = 0;
+  /// As copy_to_host, without waiting: in order with the other work of the stream, so that host
+  /// memory is written when an event recorded afterwards has come. `host` is of kind kHost.
+  virtual void copy_to_host_async(const KernelContext&, const TensorView& host,
+                                  const TensorView& src) = 0;
 
   // --- Elementwise (inputs already broadcast: strides of 0)
   /// y = op(x). y may alias x.

@@ -8,31 +8,9 @@
 #include <memory>
 
 #include "daemon/tensor/storage.h"
-#include "kernels/base/parallel_for.h"
+#include "kernels/base/segment_source.h"
 
 namespace meshloom {
-
-/// Where segments come from: heap here; host shared memory, CUDA and pinned memory are others.
-class SegmentSource {
- public:
-  virtual ~SegmentSource() = default;
-  virtual Device device() const = 0;
-  /// At least `bytes` (a multiple of `granularity()`), aligned to 2 MiB if at least that large,
-  /// touched. Throws ResourceExhausted naming the size.
-  virtual std::byte* acquire(std::size_t bytes) = 0;
-  /// Makes the segment at `data`, now of `bytes`, longer by `more` (a multiple of granularity()) at
-  /// its end, touched. False if this source or this segment cannot grow: then acquire another
-  /// one. Throws ResourceExhausted if there is no memory.
-  virtual bool extend(std::byte* data, std::size_t bytes, std::size_t more) = 0;
-  /// Takes back a whole segment; `bytes` includes what it grew by.
-  virtual void release(std::byte* data, std::size_t bytes) = 0;
-  virtual std::size_t granularity() const = 0;
-};
-
-/// Anonymous memory with huge pages advised, touched once (by `threads`). Segments reserve address
-/// space behind them and grow into it, so that usually there is one, without gaps, and best fit
-/// wastes little.
-std::unique_ptr<SegmentSource> make_heap_source(Threads threads = {});
 
 struct AllocatorStats {
   std::size_t bytes_in_use = 0;

@@ -27,8 +27,11 @@ ExecutionContext::ExecutionContext() : ExecutionContext(Options{}) {}
 
 ExecutionContext::ExecutionContext(Options options) : options_(std::move(options)) {
   if (options_.backend == nullptr) options_.backend = &kernels::backend_for(options_.device);
-  if (!options_.allocator)
-    options_.allocator = Allocator::create(make_heap_source(options_.threads));
+  const auto make_allocator = [this](MemoryKind kind) {
+    return Allocator::create(options_.backend->make_source(kind, options_.threads));
+  };
+  if (!options_.allocator) options_.allocator = make_allocator(MemoryKind::kDevice);
+  if (!options_.host_allocator) options_.host_allocator = make_allocator(MemoryKind::kHost);
   check(options_.allocator->device() == options_.device,
         "execution context: the allocator's memory is on another device");
   check(!options_.symmetric_allocator || options_.symmetric_allocator->device() == options_.device,
@@ -40,6 +43,7 @@ ExecutionContext::ExecutionContext(Options options) : options_(std::move(options
 ExecutionContext::~ExecutionContext() {
   workspace_.reset();
   options_.allocator->trim();
+  options_.host_allocator->trim();
   if (options_.symmetric_allocator) options_.symmetric_allocator->trim();
 }
 

@@ -27,10 +27,12 @@ class ExecutionContext {
     Device device = kCpuDevice;
     Threads threads{1};
     std::uint64_t seed = 0;
-    std::shared_ptr<Allocator> allocator;  ///< null: a heap allocator of its own
+    std::shared_ptr<Allocator> allocator;  ///< null: one of its own, of the backend's memory
     /// Of MemoryKind::kSymmetric. Null: tensors that ask for it get the device's own memory, which
     /// peers cannot map.
     std::shared_ptr<Allocator> symmetric_allocator = nullptr;
+    /// Of MemoryKind::kHost. Null: one of its own.
+    std::shared_ptr<Allocator> host_allocator = nullptr;
     kernels::Backend* backend = nullptr;  ///< null: that of the device
   };
 
@@ -44,6 +46,7 @@ class ExecutionContext {
   Threads threads() const { return options_.threads; }
   std::uint64_t seed() const { return options_.seed; }
   Allocator& allocator(MemoryKind kind = MemoryKind::kDevice) const {
+    if (kind == MemoryKind::kHost) return *options_.host_allocator;
     const bool symmetric = kind == MemoryKind::kSymmetric && options_.symmetric_allocator;
     return symmetric ? *options_.symmetric_allocator : *options_.allocator;
   }

@@ -27,6 +27,7 @@ Tensor from_host(ExecutionContext& context, const Shape& shape, std::span<const 
 }  // namespace
 
 Tensor empty(ExecutionContext& context, const Shape& shape, DType dtype, MemoryKind kind) {
+  check_internal(kind != MemoryKind::kHost, "empty: tensors lie in memory of the device");
   const std::size_t bytes = size_in_bytes(shape, dtype);
   auto impl = std::make_shared<TensorImpl>();
   impl->context = &context;

@@ -7,16 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "kernels/base/device.h"
-
 namespace meshloom {
-
-/// What kind of memory a tensor asks for.
-enum class MemoryKind : std::uint8_t {
-  kDevice,
-  /// Memory of the device that peers can map as well, for what they exchange.
-  kSymmetric,
-};
 
 class Allocator;
 
@@ -41,7 +32,7 @@ class Storage {
         segment_(segment),
         offset_(offset),
         block_(block) {}
-  /// Memory owned by someone else (a mapped file); `keep_alive` is held as long as the storage.
+  /// Memory owned by someone else (a peer's); `keep_alive` is held as long as the storage.
   Storage(std::byte* data, std::size_t bytes, std::shared_ptr<const void> keep_alive)
       : data_(data), bytes_(bytes), keep_alive_(std::move(keep_alive)) {}
   /// Memory that comes and goes: every view of the storage sees what set_data() gave last. Without

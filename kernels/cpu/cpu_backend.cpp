@@ -2,6 +2,9 @@
 // Forwards every call of the compute interface to the file of its topic.
 #include "kernels/cpu/cpu_backend.h"
 
+#include <chrono>
+
+#include "kernels/base/error.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_one_query.h"
 #include "kernels/cpu/copy.h"
@@ -9,6 +12,7 @@
 #include "kernels/cpu/cross_entropy.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/embedding.h"
+#include "kernels/cpu/heap_source.h"
 #include "kernels/cpu/ids.h"
 #include "kernels/cpu/library_threads.h"
 #include "kernels/cpu/matmul.h"
@@ -24,6 +28,19 @@
 
 namespace meshloom::kernels::cpu {
 namespace {
+
+/// All work before a mark is done when it is made.
+class CpuEvent final : public Event {
+ public:
+  void record(const Stream&) override { mark_ = std::chrono::steady_clock::now(); }
+  void wait() override {}
+  double seconds_since(Event& start) override {
+    return std::chrono::duration<double>(mark_ - static_cast<CpuEvent&>(start).mark_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point mark_;
+};
 
 class CpuBackend final : public Backend {
  public:
@@ -42,6 +59,12 @@ class CpuBackend final : public Backend {
     return cpu::fast_dtype(cpu_class(), channels);
   }
 
+  std::unique_ptr<SegmentSource> make_source(MemoryKind kind, Threads threads) override {
+    if (kind == MemoryKind::kSymmetric)
+      throw Unimplemented("cpu: peers make symmetric memory together; a backend has none");
+    return make_heap_source(threads);
+  }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }
   void copy(const KernelContext& context, const TensorView& dst, const TensorView& src) override {
     cpu::copy(context, dst, src);
   }
@@ -54,6 +77,10 @@ class CpuBackend final : public Backend {
   }
   void copy_to_host(const KernelContext& context, const TensorView& host,
                     const TensorView& src) override {
+    cpu::copy(context, host, src);
+  }
+  void copy_to_host_async(const KernelContext& context, const TensorView& host,
+                          const TensorView& src) override {
     cpu::copy(context, host, src);
   }
   void unary(const KernelContext& context, UnaryOp op, const TensorView& y, const TensorView& x,

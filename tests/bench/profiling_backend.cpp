@@ -97,6 +97,12 @@ void ProfilingBackend::copy_to_host(const KernelContext& context, const TensorVi
         [&] { return inner_.copy_to_host(context, host, src); });
 }
 
+void ProfilingBackend::copy_to_host_async(const KernelContext& context, const TensorView& host,
+                                          const TensorView& src) {
+  timed("copy_to_host_async", Work{bytes_of({&host, &src}), 0.0},
+        [&] { return inner_.copy_to_host_async(context, host, src); });
+}
+
 void ProfilingBackend::unary(const KernelContext& context, UnaryOp op, const TensorView& y,
                              const TensorView& x, double scalar) {
   timed(fmt::format("unary {} {}", static_cast<int>(op), text_of(x)), Work{bytes_of({&y, &x}), 0.0},

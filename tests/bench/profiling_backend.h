@@ -33,10 +33,16 @@ class ProfilingBackend : public Backend {
   const char* name() const override { return inner_.name(); }
   ComputeDescription describe() const override { return inner_.describe(); }
   DType fast_dtype(std::int64_t channels) const override { return inner_.fast_dtype(channels); }
+  std::unique_ptr<SegmentSource> make_source(MemoryKind kind, Threads threads) override {
+    return inner_.make_source(kind, threads);
+  }
+  std::unique_ptr<Event> make_event() override { return inner_.make_event(); }
   void copy(const KernelContext&, const TensorView& dst, const TensorView& src) override;
   void fill(const KernelContext&, const TensorView& dst, double value) override;
   void copy_from_host(const KernelContext&, const TensorView& dst, const TensorView& host) override;
   void copy_to_host(const KernelContext&, const TensorView& host, const TensorView& src) override;
+  void copy_to_host_async(const KernelContext&, const TensorView& host,
+                          const TensorView& src) override;
   void unary(const KernelContext&, UnaryOp, const TensorView& y, const TensorView& x,
              double scalar) override;
   void unary_backward(const KernelContext&, UnaryOp, const TensorView& dx, const TensorView& dy,

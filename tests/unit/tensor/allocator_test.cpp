@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "kernels/cpu/heap_source.h"
 
 namespace meshloom {
 namespace {
@@ -27,7 +28,8 @@ class CountingSource final : public SegmentSource {
     bool may_extend = true;
     std::size_t limit = ~std::size_t{0};
   };
-  explicit CountingSource(Counts& counts) : counts_(counts), heap_(make_heap_source()) {}
+  explicit CountingSource(Counts& counts)
+      : counts_(counts), heap_(kernels::cpu::make_heap_source()) {}
 
   Device device() const override { return heap_->device(); }
   std::size_t granularity() const override { return heap_->granularity(); }
@@ -53,7 +55,7 @@ class CountingSource final : public SegmentSource {
 };
 
 TEST(Allocator, BlocksAreAlignedAndDisjointUnderRandomUse) {
-  auto allocator = Allocator::create(make_heap_source());
+  auto allocator = Allocator::create(kernels::cpu::make_heap_source());
   std::mt19937 rng(3);
   struct Held {
     std::shared_ptr<Storage> storage;
@@ -103,7 +105,7 @@ TEST(Allocator, FreedNeighboursJoinAgain) {
 }
 
 TEST(Allocator, TakesTheSmallestBlockThatFits) {
-  auto allocator = Allocator::create(make_heap_source());
+  auto allocator = Allocator::create(kernels::cpu::make_heap_source());
   auto large = allocator->allocate(100 * 1024);
   auto wall1 = allocator->allocate(64);
   auto small = allocator->allocate(10 * 1024);
@@ -116,7 +118,7 @@ TEST(Allocator, TakesTheSmallestBlockThatFits) {
 
 TEST(Allocator, SameRequestsGetTheSamePlaces) {
   auto run = [] {
-    auto allocator = Allocator::create(make_heap_source());
+    auto allocator = Allocator::create(kernels::cpu::make_heap_source());
     std::mt19937 rng(11);
     std::vector<std::shared_ptr<Storage>> held(50);
     std::vector<std::pair<std::uint32_t, std::size_t>> places;
@@ -187,7 +189,7 @@ TEST(Allocator, EmptyStorageIsValidAndRefusalLeavesItUsable) {
 
 TEST(Allocator, HeapRefusalNamesTheSize) {
   try {
-    make_heap_source()->acquire(std::size_t{1} << 60);
+    kernels::cpu::make_heap_source()->acquire(std::size_t{1} << 60);
     FAIL();
   } catch (const ResourceExhausted& e) {
     EXPECT_NE(std::string(e.what()).find(std::to_string(std::size_t{1} << 60)), std::string::npos);
@@ -195,7 +197,7 @@ TEST(Allocator, HeapRefusalNamesTheSize) {
 }
 
 TEST(Allocator, StoragesMayDieOnAnotherThread) {
-  auto allocator = Allocator::create(make_heap_source());
+  auto allocator = Allocator::create(kernels::cpu::make_heap_source());
   for (int round = 0; round < 50; ++round) {
     std::vector<std::shared_ptr<Storage>> handed_over;
     for (int i = 0; i < 100; ++i) handed_over.push_back(allocator->allocate(1000));
@@ -207,7 +209,7 @@ TEST(Allocator, StoragesMayDieOnAnotherThread) {
 }
 
 TEST(Storage, OutlivesTheHandleOnItsAllocator) {
-  auto allocator = Allocator::create(make_heap_source());
+  auto allocator = Allocator::create(kernels::cpu::make_heap_source());
   auto storage = allocator->allocate(100);
   const std::weak_ptr<Allocator> watch = allocator;
   allocator.reset();

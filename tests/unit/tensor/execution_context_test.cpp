@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "daemon/tensor/tensor.h"
+#include "kernels/base/error.h"
+#include "kernels/cpu/heap_source.h"
 
 namespace meshloom {
 namespace {
@@ -39,16 +41,21 @@ TEST(PollPoint, TheOlderMayEndFirst) {
 
 TEST(ExecutionContext, AllocatesByKindOfMemory) {
   ExecutionContext::Options options;
-  options.allocator = Allocator::create(make_heap_source());
+  options.allocator = Allocator::create(kernels::cpu::make_heap_source());
   const ExecutionContext without(options);
   EXPECT_EQ(&without.allocator(MemoryKind::kSymmetric), options.allocator.get());
 
-  options.symmetric_allocator = Allocator::create(make_heap_source());
+  options.symmetric_allocator = Allocator::create(kernels::cpu::make_heap_source());
   ExecutionContext context(options);
   const Tensor plain = empty(context, {100}, DType::kFloat32);
   EXPECT_EQ(options.symmetric_allocator->stats().bytes_in_use, 0u);
   const Tensor shared = empty(context, {100}, DType::kFloat32, MemoryKind::kSymmetric);
   EXPECT_GE(options.symmetric_allocator->stats().bytes_in_use, 400u);
+
+  const auto on_host = context.allocator(MemoryKind::kHost).allocate(100);
+  EXPECT_GE(context.options().host_allocator->stats().bytes_in_use, 100u);
+  EXPECT_EQ(context.options().host_allocator->device(), kCpuDevice);
+  EXPECT_THROW(empty(context, {1}, DType::kFloat32, MemoryKind::kHost), InternalError);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
+#include "kernels/cpu/heap_source.h"
 
 namespace meshloom {
 namespace {
@@ -86,14 +87,14 @@ TEST_F(TensorTest, ItemWantsOneElementAndUseOfNothingIsAnError) {
 
 TEST_F(TensorTest, AllocatorMustBeOfTheDevice) {
   ExecutionContext::Options options;
-  options.allocator = Allocator::create(make_heap_source());
+  options.allocator = Allocator::create(kernels::cpu::make_heap_source());
   options.device = {DeviceKind::kCpu, 1};
   EXPECT_THROW(ExecutionContext{options}, InvalidArgument);
 }
 
 TEST_F(TensorTest, TheEndOfAContextGivesItsMemoryBack) {
   ExecutionContext::Options options;
-  options.allocator = Allocator::create(make_heap_source());
+  options.allocator = Allocator::create(kernels::cpu::make_heap_source());
   {
     ExecutionContext run(options);
     run.kernel_context().workspace->reserve(1 << 20);

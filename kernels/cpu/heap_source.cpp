@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/heap_source.h"
+
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <map>
 
-#include "daemon/tensor/allocator.h"
 #include "kernels/base/error.h"
 
-namespace meshloom {
+namespace meshloom::kernels::cpu {
 namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
@@ -114,4 +115,4 @@ std::unique_ptr<SegmentSource> make_heap_source(Threads threads) {
   return std::make_unique<HeapSource>(threads);
 }
 
-}  // namespace meshloom
+}  // namespace meshloom::kernels::cpu

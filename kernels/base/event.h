@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Event: a mark in a stream of device work, which the host can wait for and measure from.
+#pragma once
+
+#include "kernels/base/stream.h"
+
+namespace meshloom {
+
+/// Made by Backend::make_event and used with streams of that backend.
+class Event {
+ public:
+  virtual ~Event() = default;
+  /// Marks the place behind all work that `stream` was given so far. A later call moves the mark.
+  virtual void record(const Stream& stream) = 0;
+  /// Blocks the host until all work before the mark is done; returns at once if there is no mark.
+  virtual void wait() = 0;
+  /// Seconds from when the device came to the mark of `start` to when it came to this one. Waits
+  /// for both, which are recorded.
+  virtual double seconds_since(Event& start) = 0;
+};
+
+}  // namespace meshloom
