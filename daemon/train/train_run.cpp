@@ -151,7 +151,8 @@ void TrainRun::forward_backward() {
     const PhaseTimer timer(phases, "data");
     FedBatch fed = feed_->next(world_, model_->mesh().leads_samples());
     step.micro_batches = std::move(fed.micro_batches);
-    step.labels = last.labels = fed.labels;
+    step.labels = fed.labels;
+    last.tokens = fed.tokens;
   }
   step.seq_len = config_.training().seq_len();
   step.last = true;
@@ -165,14 +166,14 @@ v1::StepMetrics TrainRun::optim_step() {
   const StepResult result = model_->optim_step(lr, config_.training().max_norm());
   metrics.set_grad_norm(result.norm);
   metrics.set_lr(lr);
-  feed_->advance(last_.labels);
+  feed_->advance(last_.tokens);
   metrics.set_step(model_->step());
   metrics.set_loss(result.loss);
   metrics.set_tokens(feed_->progress().tokens);
   std::array<double, 2> most = {seconds_since(last_.start),
                                 static_cast<double>(peak_resident_bytes())};
   all_reduce(world_, most, comm::ReduceOp::kMax);
-  metrics.set_tokens_per_second(static_cast<double>(last_.labels) / most[0]);
+  metrics.set_tokens_per_second(static_cast<double>(last_.tokens) / most[0]);
   metrics.set_memory_bytes(static_cast<std::int64_t>(most[1]));
   if (const double peak = config_.training().peak_flops() * world_.size(); peak > 0.0) {
     const v1::TrainingConfig& t = config_.training();

@@ -44,7 +44,7 @@ class TrainRun final : public Run {
  private:
   /// The last forward_backward; model_ knows whether optim_step has used it.
   struct LastStep {
-    std::int64_t labels = 0;
+    std::int64_t tokens = 0;
     std::chrono::steady_clock::time_point start;
   };
 

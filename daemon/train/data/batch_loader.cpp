@@ -43,6 +43,7 @@ std::vector<HostBatch> BatchLoader::load(std::int64_t position, std::int64_t ran
                                    documents ? part(batch.documents) : std::span<std::int64_t>()};
       const std::int64_t place = position + range.begin + row;
       const std::int64_t labels = dataset_->read(sample_at(place), target);
+      batch.tokens += labels;
       const auto& masked = dataset_->options().masked;
       batch.counted +=
           masked ? mask_sample(*masked, seed_, place, target.inputs, target.labels) : labels;

@@ -17,6 +17,7 @@ struct HostBatch {
   std::int64_t rows = 0;          ///< B; may be 0
   std::int64_t first_sample = 0;  ///< index of row 0 inside the global batch
   std::int64_t counted = 0;       ///< labels that count
+  std::int64_t tokens = 0;  ///< that are trained on: as counted, with `masked` all but padding
   /// [B,T] each; documents is empty without document_mask.
   std::vector<std::int64_t> inputs, labels, documents;
 };

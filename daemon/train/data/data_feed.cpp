@@ -31,22 +31,27 @@ FedBatch DataFeed::next(comm::ProcessGroup& world, bool counts) const {
   } catch (...) {
     error = std::current_exception();
   }
-  // One small exchange carries the count of labels and whether a rank's data were bad.
-  std::array<double, 2> sums = {0.0, error ? 1.0 : 0.0};
-  if (counts)
-    for (const HostBatch& part : batch.micro_batches) sums[0] += static_cast<double>(part.counted);
+  // One small exchange carries the counts and whether a rank's data were bad.
+  std::array<double, 3> sums = {0.0, error ? 1.0 : 0.0, 0.0};
+  if (counts) {
+    for (const HostBatch& part : batch.micro_batches) {
+      sums[0] += static_cast<double>(part.counted);
+      sums[2] += static_cast<double>(part.tokens);
+    }
+  }
   all_reduce(world, sums, comm::ReduceOp::kSum);
   if (sums[1] > 0.0) agree(world, error);
   batch.labels = static_cast<std::int64_t>(sums[0]);
+  batch.tokens = static_cast<std::int64_t>(sums[2]);
   if (batch.labels == 0)
     throw InvalidArgument(fmt::format(
         "data: the global batch at sample {} has no label that counts", progress_.position));
   return batch;
 }
 
-void DataFeed::advance(std::int64_t labels) {
+void DataFeed::advance(std::int64_t tokens) {
   progress_.position += training_->plan().global_batch_size;
-  progress_.tokens += labels;
+  progress_.tokens += tokens;
 }
 
 std::int64_t DataFeed::validation_batches(std::int64_t first, std::int64_t batches) const {

@@ -12,10 +12,11 @@
 
 namespace meshloom::train {
 
-/// The micro batches of a rank, and the labels of all ranks' together.
+/// The micro batches of a rank, and the labels and tokens of all ranks' together.
 struct FedBatch {
   std::vector<HostBatch> micro_batches;
   std::int64_t labels = 0;
+  std::int64_t tokens = 0;  ///< HostBatch::tokens
 };
 
 /// Every rank has one; those that share samples load the same.
@@ -24,7 +25,7 @@ class DataFeed {
   /// How far a training is in its data.
   struct Progress {
     std::int64_t position = 0;  ///< samples drawn
-    std::int64_t tokens = 0;    ///< labels trained on
+    std::int64_t tokens = 0;    ///< trained on
   };
 
   /// `config` is resolved; `data` are the ranks that have other samples. No collectives.
@@ -38,7 +39,7 @@ class DataFeed {
   /// calls it; `counts`: this rank speaks for those that share its samples. If one rank's data
   /// are bad, all throw its error; InvalidArgument if no label of the batch counts.
   FedBatch next(comm::ProcessGroup& world, bool counts) const;
-  void advance(std::int64_t labels);
+  void advance(std::int64_t tokens);
 
   /// Validation batches from number `first` on, always the same ones; fewer than `batches` if
   /// the data end. Throws FailedPrecondition if there are no validation data. No collectives.

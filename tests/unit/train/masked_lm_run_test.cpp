@@ -77,6 +77,28 @@ TEST_F(MaskedLmRunTest, PaddingIsNotSeen) {
   expect_close(run_training(c, 3, 3), one);
 }
 
+TEST_F(MaskedLmRunTest, AllThatIsReadCountsAsTokensButPadding) {
+  const auto tokens_of_a_step = [&](const v1::RunConfig& c) {
+    const auto world = comm::make_single_process_group();
+    ExecutionContext context;
+    const auto run = create(*world, context, c);
+    run->forward_backward();
+    const v1::StepMetrics metrics = run->optim_step();
+    EXPECT_GT(metrics.tokens_per_second(), 0.0);
+    return metrics.tokens();
+  };
+  v1::RunConfig c = bert();
+  const std::int64_t positions = c.training().global_batch_size() *
+                                 resolve_run_config(c, 1, folder_.path()).training().seq_len();
+  EXPECT_EQ(tokens_of_a_step(c), positions) << "not those alone that are hidden";
+  c.mutable_data()->set_path("lines.txt");
+  c.mutable_data()->set_pack_documents(false);
+  c.mutable_data()->set_document_end('\n');
+  const std::int64_t in_lines = tokens_of_a_step(c);
+  EXPECT_LT(in_lines, positions) << "lines are shorter than samples, or go on in another one";
+  EXPECT_GT(in_lines, positions / 4);
+}
+
 TEST_F(MaskedLmRunTest, AnOutputProjectionOfItsOwn) {
   const Trace one = run_training(bert({}, "untied.json"), 1, 4);
   const Trace tied = run_training(bert(), 1, 4);
