@@ -46,6 +46,7 @@ v1::DaemonConfig merge(const DaemonFlags& flags, const base::Environment& env) {
   if (config.resolve_timeout_ms() == 0) config.set_resolve_timeout_ms(60'000);
   if (config.stop_timeout_ms() == 0) config.set_stop_timeout_ms(600'000);
   if (!config.has_generation_share()) config.set_generation_share(1.0 / 3.0);
+  if (config.token_cache_bytes() == 0) config.set_token_cache_bytes(std::int64_t{64} << 30);
   *config.mutable_uploads() = with_upload_defaults(config.uploads());
   return config;
 }
@@ -86,6 +87,8 @@ void check_values(const v1::DaemonConfig& config, const DaemonFlags& flags) {
   check(config.retention().max_age_seconds() >= 0,
         "retention.max_age_seconds is {}, expected 0 or more",
         config.retention().max_age_seconds());
+  check(config.token_cache_bytes() > 0, "token_cache_bytes is {}, expected more than 0",
+        config.token_cache_bytes());
   check(config.generation_share() > 0 && config.generation_share() <= 1,
         "generation_share is {}, expected more than 0 and at most 1", config.generation_share());
   const std::string& level = config.log_level();

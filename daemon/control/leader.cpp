@@ -75,7 +75,8 @@ LocalAdmission::Options admission_options(const v1::DaemonConfig& config,
           .resolve_timeout = milliseconds(config.resolve_timeout_ms()),
           .hosts = world.hosts,
           .models = &models,
-          .plans = &plans};
+          .plans = &plans,
+          .token_cache_bytes = config.token_cache_bytes()};
 }
 
 }  // namespace

@@ -28,19 +28,6 @@ constexpr std::array kOthers = {".npy",         ".npz",     ".bin",   ".idx", ".
                         "NOT_TEXT", {{"path", path.string()}});
 }
 
-DocumentFile checked(const fs::path& path) {
-  const std::string extension = path.extension().string();
-  if (std::find(kOthers.begin(), kOthers.end(), extension) != kOthers.end())
-    refuse(path, fmt::format("ends in {}", extension));
-  const base::InputFile file(path);
-  std::string head(std::min(file.size(), kLookedAt), '\0');
-  file.read(0, std::as_writable_bytes(std::span(head)));
-  if (head.find('\0') != std::string::npos)
-    refuse(path, fmt::format("has a zero byte at {}", head.find('\0')));
-  const bool is_lines = extension == ".jsonl" || extension == ".ndjson";
-  return {path, is_lines ? DocumentFormat::kJsonLines : DocumentFormat::kText};
-}
-
 std::string document_of_line(const std::string& line, const std::string& field,
                              const fs::path& path, std::int64_t number) {
   const auto fail = [&](const std::string& why) {
@@ -77,9 +64,23 @@ void for_each_line(const base::InputFile& file,
 
 }  // namespace
 
+DocumentFile document_file(const fs::path& path, std::optional<DocumentFormat> format) {
+  const std::string extension = path.extension().string();
+  if (!format && std::find(kOthers.begin(), kOthers.end(), extension) != kOthers.end())
+    refuse(path, fmt::format("ends in {}", extension));
+  const base::InputFile file(path);
+  std::string head(std::min(file.size(), kLookedAt), '\0');
+  file.read(0, std::as_writable_bytes(std::span(head)));
+  if (head.find('\0') != std::string::npos)
+    refuse(path, fmt::format("has a zero byte at {}", head.find('\0')));
+  if (format) return {path, *format};
+  const bool is_lines = extension == ".jsonl" || extension == ".ndjson";
+  return {path, is_lines ? DocumentFormat::kJsonLines : DocumentFormat::kText};
+}
+
 std::vector<DocumentFile> find_document_files(const fs::path& path) {
   std::error_code error;
-  if (!fs::is_directory(path, error)) return {checked(path)};
+  if (!fs::is_directory(path, error)) return {document_file(path)};
   std::vector<fs::path> paths;
   fs::recursive_directory_iterator entry(path, error);
   for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
@@ -101,7 +102,7 @@ std::vector<DocumentFile> find_document_files(const fs::path& path) {
     throw InvalidArgument(fmt::format("{} holds no files", path.string()), "NOT_TEXT",
                           {{"path", path.string()}});
   std::vector<DocumentFile> files;
-  for (const fs::path& file : paths) files.push_back(checked(file));
+  for (const fs::path& file : paths) files.push_back(document_file(file));
   return files;
 }
 

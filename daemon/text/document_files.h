@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,11 +20,15 @@ struct DocumentFile {
   DocumentFormat format = DocumentFormat::kText;
 };
 
+/// What a file holds, by its name and its first bytes. Throws InvalidArgument (NOT_TEXT) naming it
+/// if that is no text: arrays (.npy, .bin, .parquet and the like), archives, and whatever has a
+/// zero byte near its beginning. With `format` the name does not matter.
+DocumentFile document_file(const std::filesystem::path& path,
+                           std::optional<DocumentFormat> format = std::nullopt);
+
 /// The files of `path`: itself, or all below the folder, in order of their paths, hidden ones left
-/// out. Throws NotFound or IoError, and InvalidArgument (NOT_TEXT) naming a file that holds no
-/// text: arrays (.npy, .bin, .parquet and the like), archives, and whatever has a zero byte near
-/// its beginning. Symbolic links to files are followed; one to a folder below the folder is refused
-/// in the same way.
+/// out, as document_file has them. Throws NotFound or IoError, too. Symbolic links to files are
+/// followed; one to a folder below the folder is refused in the same way.
 std::vector<DocumentFile> find_document_files(const std::filesystem::path& path);
 
 /// Calls body(document) for the documents of a file, in order; empty ones are left out. `field` is

@@ -64,9 +64,10 @@ class ParallelEncoder {
 /// PATH.new, which becomes PATH when it is whole, and is removed otherwise.
 class TokenWriter {
  public:
-  explicit TokenWriter(const fs::path& path)
+  TokenWriter(const fs::path& path, std::int64_t most_tokens)
       : path_(path),
         next_(path.string() + ".new"),
+        most_(std::min(most_tokens, kMostInFile)),
         fd_(base::open_output(next_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0644)) {
     write_header();
   }
@@ -81,10 +82,10 @@ class TokenWriter {
 
   void write(const std::vector<TokenId>& tokens) {
     tokens_ += static_cast<std::int64_t>(tokens.size());
-    if (tokens_ > kMostInFile)
+    if (tokens_ > most_)
       throw ResourceExhausted(
           fmt::format("{}: more than {} tokens do not fit in one file: give fewer files at once",
-                      path_.string(), kMostInFile),
+                      path_.string(), most_),
           "TOO_MANY_TOKENS", {{"path", path_.string()}});
     base::write_all(fd_.get(), std::as_bytes(std::span(tokens)), next_);
   }
@@ -107,6 +108,7 @@ class TokenWriter {
   }
 
   fs::path path_, next_;
+  const std::int64_t most_;
   base::UniqueFd fd_;
   std::int64_t tokens_ = 0;
   bool is_done_ = false;
@@ -118,7 +120,7 @@ TokenizeSummary write_token_file(const std::vector<DocumentFile>& files, const T
                                  const TokenizeOptions& options, const fs::path& out) {
   TokenizeSummary summary;
   ParallelEncoder encoder(tokenizer, options.threads);
-  TokenWriter writer(out);
+  TokenWriter writer(out, options.most_tokens);
   std::vector<std::string> batch;
   std::uint64_t held = 0;
   const auto flush = [&] {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,7 +23,10 @@ struct TokenizeOptions {
   std::string field = "text";                 ///< of JSON lines
   std::optional<TokenId> end = std::nullopt;  ///< follows every document
   int threads = 1;
-  /// Called now and then by the caller's thread with the bytes of text so far. Empty: never.
+  /// Tokens in the file at most.
+  std::int64_t most_tokens = std::numeric_limits<std::int32_t>::max();
+  /// Called now and then by the caller's thread with the bytes of text so far; what it throws ends
+  /// the writing. Empty: never.
   std::function<void(std::uint64_t bytes)> progress = nullptr;
 };
 
@@ -33,8 +37,8 @@ struct TokenizeSummary {
 
 /// Writes the tokens of all documents, in order and without templates, to `out`: whole or not at
 /// all, and on disk when it returns. The same whatever the number of threads. Throws
-/// ResourceExhausted if there are more tokens than the header can say (2^31 - 1), and as
-/// for_each_document.
+/// ResourceExhausted if there are more tokens than most_tokens or than the header can say (2^31 -
+/// 1), and as for_each_document.
 TokenizeSummary write_token_file(const std::vector<DocumentFile>& files, const Tokenizer& tokenizer,
                                  const TokenizeOptions& options, const std::filesystem::path& out);
 

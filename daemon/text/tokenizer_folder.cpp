@@ -2,6 +2,7 @@
 #include "daemon/text/tokenizer_folder.h"
 
 #include <array>
+#include <span>
 
 #include "daemon/base/input_file.h"
 #include "daemon/base/sha256.h"
@@ -27,8 +28,8 @@ constexpr std::array kNames = {"tokenizer.json",
                                "vocab.txt",
                                "special_tokens_map.json",
                                "added_tokens.json",
-                               "chat_template.jinja",
-                               "generation_config.json"};
+                               "chat_template.jinja"};
+constexpr const char* kGenerationConfig = "generation_config.json";
 
 bool is_there(const fs::path& path) {
   std::error_code error;
@@ -88,7 +89,19 @@ void check_added_tokens(const JsonPart& config, const nlohmann::json& others,
 
 }  // namespace
 
-std::span<const char* const> tokenizer_file_names() { return kNames; }
+std::vector<fs::path> carried_files(const fs::path& model, const fs::path& tokenizer) {
+  std::vector<fs::path> files;
+  const auto add = [&](const fs::path& folder, const char* name) {
+    if (!folder.empty() && is_there(folder / name)) files.push_back(folder / name);
+  };
+  for (const char* name : kNames) add(tokenizer.empty() ? model : tokenizer, name);
+  add(model, kGenerationConfig);
+  return files;
+}
+
+std::vector<std::string> tokenizer_kinds() {
+  return {"tokenizer.json", "vocab.json, merges.txt", "vocab.txt", "tokenizer.model"};
+}
 
 bool has_tokenizer(const fs::path& folder) {
   return is_there(folder / "tokenizer.json") || is_there(folder / "tokenizer.model") ||

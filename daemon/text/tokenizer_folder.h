@@ -5,15 +5,17 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
+#include <vector>
 
 #include "daemon/text/tokenizer.h"
 
 namespace meshloom::text {
 
-/// Files that belong to a tokenizer and go along with its model; a folder has some of them.
-std::span<const char* const> tokenizer_file_names();
+/// Files that go along with a model: those of its folder's tokenizer, or of another folder's if
+/// that is given, and its generation_config.json. Either folder may be empty.
+std::vector<std::filesystem::path> carried_files(const std::filesystem::path& model,
+                                                 const std::filesystem::path& tokenizer = {});
 
 struct FolderTokenizer {
   std::shared_ptr<const Tokenizer> tokenizer;
@@ -22,6 +24,10 @@ struct FolderTokenizer {
   /// are the same where this is.
   std::string identity;
 };
+
+/// The files that open_tokenizer reads, best first: "vocab.json, merges.txt" are two that belong
+/// together.
+std::vector<std::string> tokenizer_kinds();
 
 /// Whether there is a tokenizer in the folder.
 bool has_tokenizer(const std::filesystem::path& folder);

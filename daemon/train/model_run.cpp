@@ -108,17 +108,18 @@ void ModelRun::describe(Manifest& manifest) const {
   manifest.run_config = to_json_text(config_);
 }
 
-std::filesystem::path ModelRun::save_state(const CheckpointLocation& location, Manifest manifest) {
+std::filesystem::path ModelRun::save_state(const CheckpointLocation& location, Manifest manifest,
+                                           const std::vector<std::filesystem::path>& carried) {
   describe(manifest);
   const auto state = state_->state();
-  return write_checkpoint(world_, location, std::move(manifest), state);
+  return write_checkpoint(world_, location, std::move(manifest), state, carried);
 }
 
 void ModelRun::save_state_at(const std::filesystem::path& folder, FileSystem& files,
-                             Manifest manifest) {
+                             Manifest manifest, const std::vector<std::filesystem::path>& carried) {
   describe(manifest);
   const auto state = state_->state();
-  write_checkpoint_at(world_, folder, files, std::move(manifest), state);
+  write_checkpoint_at(world_, folder, files, std::move(manifest), state, carried);
 }
 
 nn::ForwardOptions ModelRun::forward_options(std::int64_t first_sample, bool dropout) const {

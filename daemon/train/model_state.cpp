@@ -225,7 +225,7 @@ void ModelState::serve_export() {
 }
 
 void ModelState::export_hf(const std::filesystem::path& folder, DType dtype,
-                           const std::filesystem::path& source) {
+                           const std::vector<std::filesystem::path>& carried) {
   comm::ProcessGroup& world = mesh_.world();
   const bool sharded = std::any_of(specs_.begin(), specs_.end(), [](const planner::SpecPtr& spec) {
     return !spec->replicated();
@@ -240,7 +240,7 @@ void ModelState::export_hf(const std::filesystem::path& folder, DType dtype,
     try {
       HfSaveOptions options;
       options.dtype = dtype;
-      options.source = source;
+      options.carried = carried;
       options.byte_tokenizer = model_->config().vocab_size == kByteVocabulary;
       std::vector<HfParameter> parameters;
       for (std::size_t i = 0; i < specs_.size(); ++i)

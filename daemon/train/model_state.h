@@ -64,9 +64,9 @@ class ModelState {
   std::vector<StateTensor> state() const { return optimizer_->state(specs_); }
   /// Writes a Hugging Face folder from the float32 weights. Every rank of the world calls it; rank
   /// 0 writes, and is sent one parameter at a time. What fails on a rank is thrown by all.
-  /// `source`: as in HfSaveOptions.
+  /// `carried`: as in HfSaveOptions.
   void export_hf(const std::filesystem::path& folder, DType dtype,
-                 const std::filesystem::path& source);
+                 const std::vector<std::filesystem::path>& carried);
   /// The whole of a float32 tensor that the ranks hold parts of as they hold parameter i, on rank
   /// 0; undefined on other ranks. Every rank of the world calls it.
   Tensor gather(const Tensor& part, std::size_t i);

@@ -75,7 +75,20 @@ const ReferenceData::Opened& ReferenceData::open(const v1::DataReference& refere
   Opened opened{key, nullptr, {}};
   run_agreed(world, [&] {
     resolve_data(*config.mutable_data(), model_, kField);
+    if (const std::string& name = config.data().tokenizer(); !name.empty() && name != "bytes")
+      base::field_not_offered(std::string(kField) + ".tokenizer",
+                              "\"{}\" is not offered: text is tokenized for jobs; for the verbs of "
+                              "a run \"meshloom data tokenize\" makes a file of tokens of it",
+                              name);
     const RunData data = open_run_data(config, model_, data_dir_, kField);
+    if (!data.training)
+      throw InvalidArgument(
+          fmt::format(
+              "{}.tokenizer: {} is text that is not tokenized: give a file of tokens, which "
+              "\"meshloom data tokenize\" makes of it, or say bytes if the model's first "
+              "256 tokens are bytes",
+              kField, reference.data().path()),
+          "TOKENIZER_NEEDED", {{"field", std::string(kField) + ".tokenizer"}});
     if (data.training->size() == 0)
       base::refuse_field(std::string(kField) + ".path",
                          "{} tokens hold no sample of seq_len + 1 = {} tokens",

@@ -47,7 +47,8 @@ void keep_rotate(const v1::RunConfig& given, const v1::RunConfig& resolved,
 
 v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& resolved,
                                int world_size, const std::filesystem::path& data_dir,
-                               const std::filesystem::path& model_folder, int ranks_per_host) {
+                               const std::filesystem::path& model_folder, int ranks_per_host,
+                               const std::filesystem::path& named_tokenizer) {
   if (ranks_of(resolved.mesh()) == world_size) return resolved;
   v1::RunConfig config = resolved;
   *config.mutable_mesh() = given.mesh();
@@ -58,7 +59,8 @@ v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& 
   config.mutable_checkpoint()->set_fallback(resolved.checkpoint().fallback());
   config.mutable_training()->set_micro_batch_size(given.training().micro_batch_size());
   try {
-    return resolve_run_config(config, world_size, data_dir, nullptr, model_folder, ranks_per_host);
+    return resolve_run_config(config, world_size, data_dir, nullptr, model_folder, ranks_per_host,
+                              named_tokenizer);
   } catch (const InvalidArgument& error) {
     const auto field = error.metadata().find("field");
     if (field == error.metadata().end() || !depends_on_ranks(field->second)) throw;

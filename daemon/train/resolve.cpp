@@ -9,6 +9,7 @@
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/data/batch_plan.h"
 #include "daemon/train/data/data_identity.h"
+#include "daemon/train/data/text_data.h"
 #include "daemon/train/dtype_choice.h"
 #include "daemon/train/field_checks.h"
 #include "daemon/train/model_source.h"
@@ -64,12 +65,6 @@ void resolve_source(v1::DataConfig& data, std::int64_t vocab_size, const std::st
     base::refuse_field(field + ".format", "has the unknown value {}",
                        static_cast<int>(data.format()));
   if (data.tokenizer().empty() && vocab_size == kByteVocabulary) data.set_tokenizer("bytes");
-  if (!data.tokenizer().empty() && data.tokenizer() != "bytes")
-    base::field_not_offered(
-        field + ".tokenizer",
-        "\"{}\" is not offered: text is read by bytes; for other vocabularies \"meshloom data "
-        "tokenize\" makes a file of tokens of it",
-        data.tokenizer());
   if (!data.has_validation_split()) data.set_validation_split(0.05);
   check_range(field + ".validation_split", data.validation_split(), 0.0, 1.0, true);
   if (!data.has_pack_documents()) data.set_pack_documents(true);
@@ -141,30 +136,46 @@ void resolve_services(v1::RunConfig& config) {
                        exported.hf_folder());
 }
 
-void resolve_sample(v1::SampleConfig& sample, const nn::ModelConfig& model) {
+void resolve_sample(v1::SampleConfig& sample, const nn::ModelConfig& model,
+                    const fs::path& tokenizer) {
   if (model.architecture == nn::Architecture::kBert)
     base::refuse_field("run.sample", "is for causal models; BERT does not generate");
-  if (!sample.prompt().empty() || sample.token_ids_size() > 0)
-    prompt_tokens(sample.prompt(), sample.token_ids(), prompt_limits(model), "run.sample.");
+  if (!sample.prompt().empty() || sample.token_ids_size() > 0) {
+    PromptLimits limits = prompt_limits(model);
+    text::TokenizerCache opened;
+    if (!sample.prompt().empty()) add_tokenizer(limits, tokenizer, opened);
+    prompt_tokens(sample.prompt(), sample.token_ids(), limits, "run.sample.");
+  }
   resolve_sampling_params(*sample.mutable_params(), "run.sample.params");
 }
 
-TokenFormat format_of(v1::DataFormat format) {
-  switch (format) {
-    case v1::DATA_FORMAT_TEXT: return TokenFormat::kText;
-    case v1::DATA_FORMAT_LLMC: return TokenFormat::kLlmc;
-    case v1::DATA_FORMAT_NANOGPT: return TokenFormat::kNanogpt;
-    default: return TokenFormat::kAuto;
-  }
-}
+/// One of the two data paths of a config.
+struct OpenedPath {
+  std::shared_ptr<const TokenStream> stream;  ///< null: text whose tokens are not made yet
+  v1::DataIdentity identity;
+};
 
-std::shared_ptr<const TokenStream> open_stream(const std::string& name, v1::DataFormat format,
-                                               const fs::path& data_dir, const std::string& field) {
-  const fs::path path = resolve_path(name, data_dir, field);
-  return base::with_field(field, [&] {
-    return std::make_shared<const TokenStream>(
-        TokenStream::open(path, format_of(format), data_dir));
+/// `tokens` is the file of its tokens, if they are made.
+OpenedPath open_path(const v1::DataConfig& data, const std::string& path, const fs::path& data_dir,
+                     const fs::path& tokens, const std::string& tokenizer,
+                     const std::string& field) {
+  const DataFiles files = find_data_files(data, path, data_dir, field);
+  const auto open = [](const auto&... what) {
+    return std::make_shared<const TokenStream>(TokenStream::open(what...));
+  };
+  OpenedPath opened;
+  if (is_tokenized(data, files.format)) {
+    opened.identity = base::with_field(field, [&] { return identify_text(files, tokenizer); });
+    if (tokens.empty()) return opened;
+    opened.stream = open(tokens, TokenFormat::kLlmc);
+    opened.identity.set_tokens(opened.stream->size());
+    return opened;
+  }
+  base::with_field(field, [&] {
+    opened.stream = open(files);
+    opened.identity = identify(*opened.stream);
   });
+  return opened;
 }
 
 void check_documents(const v1::DataConfig& data, const TokenStream& stream,
@@ -175,37 +186,27 @@ void check_documents(const v1::DataConfig& data, const TokenStream& stream,
                        token_format_name(stream.format()));
 }
 
-/// Text is bytes: for a model of other tokens only if the config says that its first ones are.
-void check_text(const v1::DataConfig& data, std::int64_t vocab_size, const std::string& field) {
-  if (vocab_size < kByteVocabulary)
+/// Text whose bytes are its tokens.
+void check_bytes(const TokenStream& stream, std::int64_t vocab_size, const std::string& field) {
+  if (stream.format() == TokenFormat::kText && vocab_size < kByteVocabulary)
     base::refuse_field(field + ".path", "text has 256 byte tokens, the model's vocab_size is {}",
                        vocab_size);
-  if (data.tokenizer().empty())
-    throw InvalidArgument(
-        fmt::format("{}.tokenizer: {} is text, and the model has {} tokens: give a file of "
-                    "tokens, which \"meshloom data tokenize\" makes of it, or say bytes if the "
-                    "model's first 256 tokens are bytes",
-                    field, data.path(), vocab_size),
-        "TOKENIZER_NEEDED",
-        {{"field", field + ".tokenizer"}, {"vocab_size", std::to_string(vocab_size)}});
 }
 
-void check_enough(const v1::RunConfig& config, const RunData& data) {
-  const std::int64_t needed = config.training().seq_len() + 1;
-  if (data.training->size() == 0)
-    base::refuse_field("run.data.path",
-                       "{} training tokens hold no sample of seq_len + 1 = {} tokens",
-                       data.training->tokens(), needed);
-  if (data.training->size() < config.training().global_batch_size())
-    base::refuse_field("run.training.global_batch_size",
-                       "{} is more than the {} samples of {} tokens that the data holds",
-                       config.training().global_batch_size(), data.training->size(),
-                       config.training().seq_len());
-  if (config.validation().interval() > 0 && data.validation->size() == 0)
-    base::refuse_field(config.data().validation_path().empty() ? "run.data.validation_split"
-                                                               : "run.data.validation_path",
-                       "{} validation tokens hold no sample of seq_len + 1 = {} tokens",
-                       data.validation->tokens(), needed);
+DatasetOptions dataset_options(const v1::RunConfig& config, const nn::ModelConfig& model) {
+  const v1::DataConfig& data = config.data();
+  DatasetOptions options;
+  options.seq_len = config.training().seq_len();
+  options.vocab_size = model.vocab_size;
+  options.pack_documents = data.pack_documents();
+  options.document_mask = data.document_mask();
+  if (data.has_document_end()) options.document_end = data.document_end();
+  if (data.has_masked_lm()) {
+    options.masked = make_masked_options(data.masked_lm(), model.vocab_size);
+    // A model that sees both sides must not see padding.
+    if (!data.pack_documents()) options.document_mask = true;
+  }
+  return options;
 }
 
 }  // namespace
@@ -267,41 +268,55 @@ void resolve_data(v1::DataConfig& data, const nn::ModelConfig& model, const std:
 }
 
 RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
-                      const fs::path& data_dir, const std::string& field) {
+                      const fs::path& data_dir, const std::string& field,
+                      const TokenizedText& text) {
   const v1::DataConfig& data = config.data();
-  const auto stream = open_stream(data.path(), data.format(), data_dir, field + ".path");
-  check_documents(data, *stream, field);
-  if (stream->format() == TokenFormat::kText) check_text(data, model.vocab_size, field);
-  DatasetOptions options;
-  options.seq_len = config.training().seq_len();
-  options.vocab_size = model.vocab_size;
-  options.pack_documents = data.pack_documents();
-  options.document_mask = data.document_mask();
-  if (data.has_document_end()) options.document_end = data.document_end();
-  if (data.has_masked_lm()) {
-    options.masked = make_masked_options(data.masked_lm(), model.vocab_size);
-    // A model that sees both sides must not see padding.
-    if (!data.pack_documents()) options.document_mask = true;
-  }
-
-  const v1::DataIdentity identity =
-      base::with_field(field + ".path", [&] { return identify(*stream); });
-  const TokenRange all = {0, stream->size()};
+  const auto open = [&](const std::string& path, const fs::path& tokens, const char* name) {
+    OpenedPath opened = open_path(data, path, data_dir, tokens, text.tokenizer, field + name);
+    if (!opened.stream) return opened;
+    check_documents(data, *opened.stream, field);
+    check_bytes(*opened.stream, model.vocab_size, field);
+    return opened;
+  };
+  const DatasetOptions options = dataset_options(config, model);
+  const OpenedPath training = open(data.path(), text.tokens, ".path");
+  const auto& stream = training.stream;
   if (!data.validation_path().empty()) {
-    const auto other =
-        open_stream(data.validation_path(), data.format(), data_dir, field + ".validation_path");
-    check_documents(data, *other, field);
-    return {std::make_shared<const Dataset>(stream, all, options),
-            std::make_shared<const Dataset>(other, TokenRange{0, other->size()}, options),
-            identity};
+    const OpenedPath other =
+        open(data.validation_path(), text.validation_tokens, ".validation_path");
+    if (!stream || !other.stream) return {nullptr, nullptr, training.identity};
+    return {
+        std::make_shared<const Dataset>(stream, TokenRange{0, stream->size()}, options),
+        std::make_shared<const Dataset>(other.stream, TokenRange{0, other.stream->size()}, options),
+        training.identity};
   }
+  if (!stream) return {nullptr, nullptr, training.identity};
   const auto held_out = static_cast<std::int64_t>(
       std::floor(data.validation_split() * static_cast<double>(stream->size())));
   std::int64_t split = stream->size() - held_out;
   if (!options.pack_documents && held_out > 0) split = next_document_start(*stream, options, split);
   return {std::make_shared<const Dataset>(stream, TokenRange{0, split}, options),
           std::make_shared<const Dataset>(stream, TokenRange{split, stream->size()}, options),
-          identity};
+          training.identity};
+}
+
+void check_enough(const v1::RunConfig& config, const RunData& data) {
+  if (!data.training) return;  // its tokens are not made yet
+  const std::int64_t needed = config.training().seq_len() + 1;
+  if (data.training->size() == 0)
+    base::refuse_field("run.data.path",
+                       "{} training tokens hold no sample of seq_len + 1 = {} tokens",
+                       data.training->tokens(), needed);
+  if (data.training->size() < config.training().global_batch_size())
+    base::refuse_field("run.training.global_batch_size",
+                       "{} is more than the {} samples of {} tokens that the data holds",
+                       config.training().global_batch_size(), data.training->size(),
+                       config.training().seq_len());
+  if (config.validation().interval() > 0 && data.validation->size() == 0)
+    base::refuse_field(config.data().validation_path().empty() ? "run.data.validation_split"
+                                                               : "run.data.validation_path",
+                       "{} validation tokens hold no sample of seq_len + 1 = {} tokens",
+                       data.validation->tokens(), needed);
 }
 
 void resolve_settings(v1::RunConfig& config, const fs::path& data_dir,
@@ -315,7 +330,8 @@ void resolve_settings(v1::RunConfig& config, const fs::path& data_dir,
 
 v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
                                  const fs::path& data_dir, std::vector<std::string>* warnings,
-                                 const fs::path& model_folder, int ranks_per_host) {
+                                 const fs::path& model_folder, int ranks_per_host,
+                                 const fs::path& named_tokenizer) {
   v1::RunConfig config = given;
   const nn::ModelConfig model = load_model_config(config.model(), data_dir, model_folder);
   if (balances_documents(config.plan()) && !config.data().document_mask())
@@ -331,8 +347,12 @@ v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
   resolve_schedule(*config.mutable_lr_scheduler(), config.training().steps());
   resolve_data(*config.mutable_data(), model);
   resolve_services(config);
-  if (config.has_sample()) resolve_sample(*config.mutable_sample(), model);
-  const RunData data = open_run_data(config, model, data_dir);
+  const fs::path tokenizer = tokenizer_folder(config, {data_dir, model_folder, named_tokenizer});
+  if (config.has_sample()) resolve_sample(*config.mutable_sample(), model, tokenizer);
+  TokenizedText text;
+  text.tokenizer =
+      resolve_text(*config.mutable_data(), model.vocab_size, tokenizer, data_dir, "run.data");
+  const RunData data = open_run_data(config, model, data_dir, "run.data", text);
   if (config.data().has_identity())
     check_same_data(config.data().identity(), data.identity, config.data().allow_changed(),
                     "data.identity");

@@ -8,12 +8,14 @@
 
 #include "daemon/nn/models/model_config.h"
 #include "daemon/train/data/dataset.h"
+#include "daemon/train/data/text_data.h"
 #include "v1/config.pb.h"
 
 namespace meshloom::train {
 
 /// Opened training and validation data.
 struct RunData {
+  /// Both null if there is text that is not tokenized yet.
   std::shared_ptr<const Dataset> training;
   std::shared_ptr<const Dataset> validation;  ///< may have no samples
   v1::DataIdentity identity;                  ///< of data.path
@@ -37,8 +39,13 @@ void resolve_settings(v1::RunConfig& config, const std::filesystem::path& data_d
 void resolve_data(v1::DataConfig& data, const nn::ModelConfig& model,
                   const std::string& field = "run.data");
 /// Opens and splits what config.data, resolved, names. seq_len is filled in. Throws with the field
-/// in the metadata.
+/// in the metadata. `text` says where the tokens of text are that is tokenized; without them there
+/// is no more than the identity.
 RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
-                      const std::filesystem::path& data_dir, const std::string& field = "run.data");
+                      const std::filesystem::path& data_dir, const std::string& field = "run.data",
+                      const TokenizedText& text = {});
+/// Throws with the field if the data hold fewer samples than a step, or no validation sample that
+/// is asked for. Data whose tokens are not made yet may.
+void check_enough(const v1::RunConfig& config, const RunData& data);
 
 }  // namespace meshloom::train

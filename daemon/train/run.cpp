@@ -35,11 +35,17 @@ class ModelSample final : public Sample {
 class ModelSampler final : public Sampler {
  public:
   ModelSampler(std::unique_ptr<ExecutionContext> context, std::unique_ptr<nn::Model> model,
-               std::int64_t step)
-      : context_(std::move(context)), model_(std::move(model)), step_(step) {}
+               std::int64_t step, const fs::path& folder)
+      : context_(std::move(context)),
+        model_(std::move(model)),
+        step_(step),
+        limits_(train::prompt_limits(model_->config())) {
+    text::TokenizerCache opened;
+    add_tokenizer(limits_, folder, opened);
+  }
 
   std::int64_t step() const override { return step_; }
-  PromptLimits prompt_limits() const override { return train::prompt_limits(model_->config()); }
+  PromptLimits prompt_limits() const override { return limits_; }
   std::unique_ptr<Sample> begin_sample(const std::vector<SampleStart>& sequences) override {
     return std::make_unique<ModelSample>(*model_, sequences);
   }
@@ -48,6 +54,7 @@ class ModelSampler final : public Sampler {
   std::unique_ptr<ExecutionContext> context_;
   std::unique_ptr<nn::Model> model_;
   std::int64_t step_;
+  PromptLimits limits_;  ///< with the folder's tokenizer
 };
 
 /// True for a checkpoint, false for a Hugging Face folder; NotFound for anything else.
@@ -104,7 +111,7 @@ std::unique_ptr<Sampler> Sampler::load(const ExecutionContext::Options& options,
   std::int64_t step = 0;
   auto model = holds_checkpoint(folder) ? load_checkpoint_model(*context, folder, &step)
                                         : load_hf_model(*context, folder);
-  return std::make_unique<ModelSampler>(std::move(context), std::move(model), step);
+  return std::make_unique<ModelSampler>(std::move(context), std::move(model), step, folder);
 }
 
 std::int64_t Sampler::weight_bytes(const fs::path& folder) {

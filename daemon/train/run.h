@@ -12,6 +12,7 @@
 
 #include "daemon/comm/process_group.h"
 #include "daemon/tensor/execution_context.h"
+#include "daemon/train/data/text_data.h"
 #include "daemon/train/sampling_params.h"
 #include "kernels/base/error.h"
 #include "v1/config.pb.h"
@@ -40,6 +41,10 @@ struct RunOptions {
   bool resume_older = false;
   /// The checkpoint before a damaged newest one is taken.
   bool allow_fallback = false;
+  /// The tokens of the config's text, if it has some that is tokenized.
+  TokenizedText text = {};
+  /// Folder of the tokenizer that goes along with checkpoints and exports; empty: the model's.
+  std::filesystem::path tokenizer_folder = {};
   /// What checkpoints are written through; null: the operating system's.
   FileSystem* file_system = nullptr;
 };
@@ -50,12 +55,14 @@ struct RunOptions {
 /// ("run.training.steps"). What is no error but may be a mistake, such as a pattern of
 /// run.plan.styles that matches no module, is added to `warnings`. `model_folder` here and below:
 /// as in RunOptions. `ranks_per_host` decides with the sizes what
-/// run.plan.context_parallel.rotate: auto becomes; 0: all ranks are on one host.
+/// run.plan.context_parallel.rotate: auto becomes; 0: all ranks are on one host. `named_tokenizer`
+/// is the absolute folder of the model that run.data.tokenizer names as "models/NAME".
 v1::RunConfig resolve_run_config(const v1::RunConfig&, int world_size,
                                  const std::filesystem::path& data_dir,
                                  std::vector<std::string>* warnings = nullptr,
                                  const std::filesystem::path& model_folder = {},
-                                 int ranks_per_host = 0);
+                                 int ranks_per_host = 0,
+                                 const std::filesystem::path& named_tokenizer = {});
 
 /// What a config asks for does not fit the ranks that there are.
 class NeedsOtherRanks : public FailedPrecondition {
@@ -70,7 +77,8 @@ class NeedsOtherRanks : public FailedPrecondition {
 v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& resolved,
                                int world_size, const std::filesystem::path& data_dir,
                                const std::filesystem::path& model_folder = {},
-                               int ranks_per_host = 0);
+                               int ranks_per_host = 0,
+                               const std::filesystem::path& named_tokenizer = {});
 
 /// Prepares a resolved config to go on from the checkpoint in `folder`: if `given` left the
 /// dtype open, it becomes the checkpoint's, and so does the way in which keys travel between as

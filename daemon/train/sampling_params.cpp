@@ -6,7 +6,6 @@
 
 #include "daemon/base/field_error.h"
 #include "daemon/nn/kv_cache.h"
-#include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/dtype_choice.h"
 
 namespace meshloom::train {
@@ -23,6 +22,15 @@ void set_cache_bytes(const nn::ModelConfig& config, std::int64_t kv_heads, DType
       2 * kv_heads * config.head_dim * static_cast<std::int64_t>(dtype_size(dtype));
   limits.window_cache_bytes = config.windowed_layer_count() * layer;
   limits.cache_bytes = config.num_layers * layer - limits.window_cache_bytes;
+}
+
+[[noreturn]] void throw_tokenizer_needed(const PromptLimits& limits, const std::string& field) {
+  throw Unimplemented(
+      fmt::format("{}: the model's vocabulary has {} tokens and it has no tokenizer{}{}: give "
+                  "token_ids instead of text (\"meshloom generate --tokenizer\" makes them)",
+                  field, limits.vocab_size,
+                  limits.no_tokenizer.empty() ? "" : " that is known: ", limits.no_tokenizer),
+      "TOKENIZER_NEEDED", {{"field", field}, {"vocab_size", std::to_string(limits.vocab_size)}});
 }
 
 }  // namespace
@@ -64,6 +72,17 @@ PromptLimits prompt_limits(const nn::ModelConfig& config, const v1::RunConfig& r
   return limits;
 }
 
+void add_tokenizer(PromptLimits& limits, const std::filesystem::path& folder,
+                   text::TokenizerCache& opened) {
+  if (limits.vocab_size == kByteVocabulary || folder.empty() || !text::has_tokenizer(folder))
+    return;
+  try {
+    limits.tokenizer = opened.open(folder).tokenizer;
+  } catch (const Error& error) {
+    limits.no_tokenizer = error.what();
+  }
+}
+
 std::vector<std::int64_t> prompt_tokens(const std::string& text,
                                         const google::protobuf::RepeatedField<std::int64_t>& ids,
                                         const PromptLimits& limits, const std::string& where) {
@@ -73,14 +92,14 @@ std::vector<std::int64_t> prompt_tokens(const std::string& text,
                         "NOT_CAUSAL", {{"field", field}});
   if (text.empty() == ids.empty())
     base::refuse_field(where + "prompt", "give either a prompt or token_ids");
-  if (!text.empty() && limits.vocab_size != kByteVocabulary)
-    throw Unimplemented(
-        fmt::format("{}: the model's vocabulary has {} tokens and the daemon reads no tokenizers: "
-                    "give token_ids instead of text (\"meshloom generate --tokenizer\" makes them)",
-                    field, limits.vocab_size),
-        "TOKENIZER_NEEDED", {{"field", field}, {"vocab_size", std::to_string(limits.vocab_size)}});
+  if (!text.empty() && !limits.has_text()) throw_tokenizer_needed(limits, field);
   std::vector<std::int64_t> tokens(ids.begin(), ids.end());
-  for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
+  if (limits.tokenizer)
+    for (const text::TokenId token : limits.tokenizer->encode(text, !text.empty()))
+      tokens.push_back(token);
+  else
+    for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
+  if (tokens.empty()) base::refuse_field(field, "the tokenizer makes no token of it");
   const auto length = static_cast<std::int64_t>(tokens.size());
   if (length > limits.context_length)
     throw InvalidArgument(fmt::format("{}: {} tokens are more than the model's context of {}",
@@ -105,10 +124,10 @@ void check_sample_stop(const v1::SampleStop& stop, const PromptLimits& limits,
       base::refuse_field(fmt::format("{}.token_ids[{}]", where, i),
                          "{} is outside the model's vocabulary of {}", stop.token_ids(i),
                          limits.vocab_size);
-  if (stop.strings_size() > 0 && limits.vocab_size != kByteVocabulary)
+  if (stop.strings_size() > 0 && !limits.is_bytes())
     throw Unimplemented(
-        fmt::format("{}.strings: the model's vocabulary has {} tokens and tokenizers are not part "
-                    "of this version: give token_ids",
+        fmt::format("{}.strings: are looked for in the tokens of models of 256 bytes alone, this "
+                    "one has {} tokens: give token_ids",
                     where, limits.vocab_size),
         "TOKENIZER_NEEDED", {{"field", where + ".strings"}});
   for (int i = 0; i < stop.strings_size(); ++i)

@@ -3,10 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "daemon/nn/models/model_config.h"
+#include "daemon/text/tokenizer_cache.h"
+#include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "v1/config.pb.h"
 #include "v1/step.pb.h"
 
@@ -26,17 +30,29 @@ struct PromptLimits {
   int cache_copies = 1;  ///< how often they are held: by each of the ranks of fsdp
   std::int64_t window_cache_bytes = 0;
   std::int64_t window_positions = 0;  ///< that layers with a window keep
+  /// Makes text tokens and tokens text. Null: its tokens are bytes if there are 256, else the model
+  /// takes and gives token ids alone; `no_tokenizer` may say why.
+  std::shared_ptr<const text::Tokenizer> tokenizer = nullptr;
+  std::string no_tokenizer = {};
 
-  /// Of a sequence of so many tokens.
+  /// Of keys and values of a sequence of so many tokens.
   std::int64_t sequence_cache_bytes(std::int64_t tokens) const;
+  bool is_bytes() const { return tokenizer == nullptr && vocab_size == kByteVocabulary; }
+  bool has_text() const { return tokenizer != nullptr || is_bytes(); }
 };
 /// Of a model in float32 on one rank.
 PromptLimits prompt_limits(const nn::ModelConfig& config);
 /// Of a run.
 PromptLimits prompt_limits(const nn::ModelConfig& config, const v1::RunConfig& resolved);
 
-/// The tokens to continue, which are given as ids, or as text for a model of bytes. Everything that
-/// the model refuses is refused here. Throws with the field: `where` and "prompt" or "token_ids".
+/// Adds the tokenizer of a folder, unless the model's tokens are bytes or the folder (it may be
+/// empty) has none. A tokenizer that cannot be read is no error before somebody gives text.
+void add_tokenizer(PromptLimits& limits, const std::filesystem::path& folder,
+                   text::TokenizerCache& opened);
+
+/// The tokens to continue, which are given as ids, or as text for a model of bytes or with a
+/// tokenizer, whose template's tokens stand around it. Everything that the model refuses is refused
+/// here. Throws with the field: `where` and "prompt" or "token_ids".
 std::vector<std::int64_t> prompt_tokens(const std::string& text,
                                         const google::protobuf::RepeatedField<std::int64_t>& ids,
                                         const PromptLimits& limits, const std::string& where = {});

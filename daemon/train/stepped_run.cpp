@@ -3,6 +3,7 @@
 
 #include <chrono>
 
+#include "daemon/text/tokenizer_folder.h"
 #include "daemon/train/checkpoint/checkpoint_reader.h"
 #include "daemon/train/dtype_choice.h"
 #include "daemon/train/gradient_window.h"
@@ -34,7 +35,8 @@ class ModelSteppedRun final : public SteppedRun {
     run_agreed(world_, [&] {
       const nn::ModelConfig model =
           load_model_config(config_.model(), options_.data_dir, options_.model_folder);
-      source_ = source_folder(config_.model(), options_.data_dir, options_.model_folder);
+      carried_ = text::carried_files(
+          source_folder(config_.model(), options_.data_dir, options_.model_folder));
       model_ = std::make_unique<ModelRun>(resources, config_, model, std::move(mesh));
       references_ = std::make_unique<ReferenceData>(config_, model, options_.data_dir);
       snapshots_ = std::make_unique<WeightSnapshots>(model_->state());
@@ -106,7 +108,7 @@ class ModelSteppedRun final : public SteppedRun {
     snapshots_->use(nullptr);
     Manifest manifest;
     manifest.user_metadata = user_metadata;
-    model_->save_state_at(folder, posix_file_system(), std::move(manifest));
+    model_->save_state_at(folder, posix_file_system(), std::move(manifest), carried_);
   }
 
   void load_state(const fs::path& folder, bool with_optimizer) override {
@@ -127,7 +129,7 @@ class ModelSteppedRun final : public SteppedRun {
 
   void export_hf(const fs::path& folder, const std::string& dtype) override {
     snapshots_->use(nullptr);
-    model_->export_hf(folder, export_dtype(dtype), source_);
+    model_->export_hf(folder, export_dtype(dtype), carried_);
   }
 
   std::vector<v1::ParameterValue> get_parameters(const std::vector<std::string>& names) override {
@@ -271,7 +273,7 @@ class ModelSteppedRun final : public SteppedRun {
   comm::ProcessGroup& world_;
   v1::RunConfig config_;
   SteppedRunOptions options_;
-  fs::path source_;  ///< whose files go along with exports
+  std::vector<fs::path> carried_;  ///< files that go along with checkpoints and exports
   std::unique_ptr<ModelRun> model_;
   std::unique_ptr<ReferenceData> references_;
   std::unique_ptr<WeightSnapshots> snapshots_;

@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "daemon/text/tokenizer_folder.h"
 #include "daemon/train/all_reduce_values.h"
 #include "daemon/train/checkpoint/checkpoint_writer.h"
 #include "daemon/train/data/data_identity.h"
@@ -12,6 +13,7 @@
 #include "daemon/train/model_source.h"
 #include "daemon/train/paths.h"
 #include "daemon/train/replica_check.h"
+#include "daemon/train/resolve.h"
 #include "daemon/train/resume_check.h"
 #include "daemon/train/status_agreement.h"
 #include "kernels/base/error.h"
@@ -49,9 +51,14 @@ TrainRun::TrainRun(const RankResources& resources, const v1::RunConfig& config,
   run_agreed(world_, [&] {
     const nn::ModelConfig model =
         load_model_config(config_.model(), options_.data_dir, options_.model_folder);
-    source_ = source_folder(config_.model(), options_.data_dir, options_.model_folder);
-    feed_ = std::make_unique<DataFeed>(config_, open_run_data(config_, model, options_.data_dir),
-                                       mesh->data());
+    carried_ = text::carried_files(
+        source_folder(config_.model(), options_.data_dir, options_.model_folder),
+        options_.tokenizer_folder);
+    const RunData data =
+        open_run_data(config_, model, options_.data_dir, "run.data", options_.text);
+    check_internal(data.training != nullptr, "the run's text is not tokenized");
+    check_enough(config_, data);
+    feed_ = std::make_unique<DataFeed>(config_, data, mesh->data());
     model_ = std::make_unique<ModelRun>(resources, config_, model, std::move(mesh));
   });
   restore_or_initialize();
@@ -234,13 +241,13 @@ fs::path TrainRun::save_state() {
   manifest.data_position = feed_->progress().position;
   manifest.tokens = feed_->progress().tokens;
   manifest.data_identity = to_json_text(feed_->identity());
-  const fs::path folder = model_->save_state(checkpoint_location(), std::move(manifest));
+  const fs::path folder = model_->save_state(checkpoint_location(), std::move(manifest), carried_);
   saved_step_ = model_->step();
   return folder;
 }
 
 void TrainRun::export_hf(const fs::path& folder, const std::string& dtype) {
-  model_->export_hf(folder, export_dtype(dtype), source_);
+  model_->export_hf(folder, export_dtype(dtype), carried_);
 }
 
 std::unique_ptr<Sample> TrainRun::begin_sample(const std::vector<SampleStart>& sequences) {

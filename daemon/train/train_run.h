@@ -59,7 +59,8 @@ class TrainRun final : public Run {
   comm::ProcessGroup& world_;
   v1::RunConfig config_;
   RunOptions options_;
-  std::filesystem::path source_;  ///< whose files go along with exports
+  /// Files that go along with checkpoints and exports.
+  std::vector<std::filesystem::path> carried_;
   LrSchedule schedule_;
   std::unique_ptr<DataFeed> feed_;
   std::unique_ptr<ModelRun> model_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/control/jobs/memory_admission.h"
+#include "daemon/train/data/text_data.h"
 #include "daemon/train/sampling_params.h"
 #include "v1/config.pb.h"
 #include "v1/job.pb.h"
@@ -49,11 +50,17 @@ class Admission {
   /// The folder with the other files of a config's model, such as its tokenizer; empty if it has
   /// none (train::source_folder). Throws as model_folder.
   virtual std::filesystem::path source_folder(const v1::RunConfig& config) = 0;
+  /// The absolute folder whose tokenizer a resolved config means (train::tokenizer_folder).
+  virtual std::filesystem::path tokenizer_folder(const v1::RunConfig& resolved) = 0;
+  /// The tokens of the config's text, made if they are not there (train::tokenize_text). Takes as
+  /// long as there is text; what `progress` throws ends it.
+  virtual train::TokenizedText tokenize(const v1::RunConfig& resolved,
+                                        const train::TextProgress& progress) = 0;
   /// What a step of a resolved job takes; the memory alone, and why in `warnings`, where there is
   /// no more of an estimate.
   virtual v1::PlanEstimate estimate(const v1::RunConfig& resolved,
                                     std::vector<std::string>* warnings) = 0;
-  /// What the model of a resolved config can continue.
+  /// What the model of a resolved config can continue, with its tokenizer.
   virtual train::PromptLimits prompt_limits(const v1::RunConfig& resolved) = 0;
   /// Counts the memory of a copy of the weights of a run that has the ranks until the result is let
   /// go. Throws ResourceExhausted.

@@ -5,11 +5,10 @@
 #include <fstream>
 
 #include "daemon/base/message_printer.h"
-#include "daemon/control/jobs/byte_text.h"
 #include "daemon/control/jobs/sample_scheduler.h"
+#include "daemon/control/jobs/token_text.h"
 #include "daemon/control/stores/job_settings.h"
 #include "daemon/control/stores/names.h"
-#include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/dtype_choice.h"
 #include "kernels/base/log.h"
 
@@ -21,6 +20,8 @@ using Clock = std::chrono::steady_clock;
 // Longer steps gain nothing from a second one in flight, which a stop would have to wait for.
 constexpr std::chrono::milliseconds kShortStep{50};
 constexpr std::chrono::milliseconds kEvaluationPart{100};  // a stop waits for no more, nor samples
+
+constexpr std::chrono::seconds kBetweenProgress{1};  // of tokenizing
 
 constexpr std::int64_t kJobSample = 0;  // no number of the scheduler's
 
@@ -34,10 +35,11 @@ void write_resolved(const std::filesystem::path& file, const v1::Job& job) {
 
 }  // namespace
 
-JobAttempt::JobAttempt(JobStore& store, Executor& executor, const v1::Job& job, JobFolders folders,
-                       const std::atomic<bool>& stop)
+JobAttempt::JobAttempt(JobStore& store, Executor& executor, Admission& admission,
+                       const v1::Job& job, JobFolders folders, const std::atomic<bool>& stop)
     : store_(store),
       executor_(executor),
+      admission_(admission),
       job_(job),
       id_(parse_job_name(job.name())),
       run_(executor, id_),
@@ -69,8 +71,18 @@ bool JobAttempt::interrupted() const {
   return stop_ || store_.cancel_requested(id_) || store_.pause_requested(id_) || time_is_up();
 }
 
+AttemptEnd JobAttempt::interrupted_end(bool cancelled, bool paused) const {
+  if (cancelled) return AttemptEnd::kCancelled;
+  if (paused) return AttemptEnd::kPaused;
+  if (stop_) return AttemptEnd::kStopped;
+  throw DeadlineExceeded(
+      fmt::format("time_limit_seconds: the job has had the ranks for {} s; saved at step {} of {}",
+                  time_limit_, saved_, end_),
+      "TIME_LIMIT", {{"field", "time_limit_seconds"}, {"step", std::to_string(saved_)}});
+}
+
 AttemptEnd JobAttempt::run() {
-  prepare();
+  if (!prepare()) return interrupted_end(store_.cancel_requested(id_), !stop_ && !time_is_up());
   while (true) {
     if (validation_missing_) evaluate();
     train();
@@ -83,14 +95,7 @@ AttemptEnd JobAttempt::run() {
     const bool saved = saved_ >= done_ || save_last();
     if (!paused || saved || stop_ || cancelled || time_is_up()) {
       delete_run();
-      if (cancelled) return AttemptEnd::kCancelled;
-      if (paused) return AttemptEnd::kPaused;
-      if (stop_) return AttemptEnd::kStopped;
-      throw DeadlineExceeded(
-          fmt::format("time_limit_seconds: the job has had the ranks for {} s; saved at step {} of "
-                      "{}",
-                      time_limit_, saved_, end_),
-          "TIME_LIMIT", {{"field", "time_limit_seconds"}, {"step", std::to_string(saved_)}});
+      return interrupted_end(cancelled, paused);
     }
     store_.pause_failed(id_, "it could not be saved and goes on, it is not paused");
   }
@@ -115,7 +120,33 @@ void JobAttempt::go_by(const JobStore::StepOrder& order, std::int64_t step) {
   spdlog::info("job {}: goes by edited settings from step {} on", id_, step);
 }
 
-void JobAttempt::prepare() {
+bool JobAttempt::tokenize(v1::CreateRunCommand* create) {
+  struct Interrupted {};
+  Clock::time_point told;
+  const auto progress = [&](const std::string& field, std::uint64_t bytes, std::uint64_t total) {
+    if (interrupted()) throw Interrupted();
+    if (bytes == 0 || (bytes < total && Clock::now() < told + kBetweenProgress)) return;
+    told = Clock::now();
+    v1::TokenizeProgress done;
+    done.set_field(field);
+    done.set_bytes(static_cast<std::int64_t>(bytes));
+    done.set_total_bytes(static_cast<std::int64_t>(total));
+    store_.publish_tokenizing(id_, done);
+  };
+  try {
+    const train::TokenizedText text = admission_.tokenize(config_, progress);
+    if (text.tokenizer.empty()) return true;
+    v1::TokenizedText& tokenized = *create->mutable_tokenized();
+    tokenized.set_tokens(text.tokens.string());
+    tokenized.set_validation_tokens(text.validation_tokens.string());
+    tokenized.set_tokenizer(text.tokenizer);
+    return true;
+  } catch (const Interrupted&) {
+    return false;
+  }
+}
+
+bool JobAttempt::prepare() {
   std::filesystem::create_directories(folders_.checkpoints);
   write_resolved(folders_.job / "resolved.yaml", job_);
   v1::CreateRunCommand create;
@@ -126,6 +157,8 @@ void JobAttempt::prepare() {
   create.set_model_folder(folders_.model.string());
   create.set_resume_older(folders_.resume_older);
   create.set_allow_fallback(config_.checkpoint().fallback());
+  create.set_tokenizer_folder(folders_.tokenizer.string());
+  if (!tokenize(&create)) return false;
   run_exists_ = true;
   if (job_.attempt() == 1 && train::dtype_is_auto(job_.spec().run().plan()))
     add_note(train::dtype_note(config_));
@@ -142,9 +175,11 @@ void JobAttempt::prepare() {
     job->set_checkpoint_step(done_);
     job->set_vocab_size(limits_.vocab_size);
     job->set_plan(created.plan());
+    job->clear_tokenizing();
   });
   // One that a stop has interrupted is made up for.
   if (validates(done_) && metrics_->last_validation() < done_) evaluate();
+  return true;
 }
 
 void JobAttempt::add_note(const std::string& note) {
@@ -280,26 +315,27 @@ void JobAttempt::write_export() {
 void JobAttempt::write_sample() {
   const auto& sample = config_.sample();
   if (sample.prompt().empty() && sample.token_ids_size() == 0) return;
+  train::PromptLimits limits = limits_;
+  if (!limits.is_bytes()) limits = admission_.prompt_limits(config_);
   const train::SampleStart start{
-      train::prompt_tokens(sample.prompt(), sample.token_ids(), limits_, "run.sample."),
+      train::prompt_tokens(sample.prompt(), sample.token_ids(), limits, "run.sample."),
       sample.params()};
   run_.begin_sample(kJobSample, {}, {start}).get();
-  const bool bytes = limits_.vocab_size == train::kByteVocabulary;
-  ByteText text;
+  TokenText text(limits);
   std::string shown = sample.prompt();
   std::string ids;
   bool done = false;
   while (!done && !stop_ && !store_.cancel_requested(id_)) {
     const v1::AdvanceSampleResult slice = run_.advance_sample(kJobSample, kSampleSlice).get();
     for (const v1::SampledToken& token : slice.tokens()) {
-      if (bytes) shown += text.append(static_cast<unsigned char>(token.token_id()));
+      shown += text.add(token.token_id());
       ids += fmt::format("{}{}", ids.empty() ? "" : " ", token.token_id());
     }
     done = slice.done();
   }
   if (!done) add_note("its sample is short: the daemon was stopped or the job cancelled meanwhile");
   shown += text.finish();
-  store_.update(id_, [&](v1::Job* job) { job->set_sample(bytes ? shown : ids); });
+  store_.update(id_, [&](v1::Job* job) { job->set_sample(limits.has_text() ? shown : ids); });
 }
 
 }  // namespace meshloom::control

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "daemon/base/metrics_log.h"
+#include "daemon/control/jobs/admission.h"
 #include "daemon/control/ranks/run_client.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/train/sampling_params.h"
@@ -23,8 +24,9 @@ struct JobFolders {
   std::filesystem::path checkpoints;
   std::filesystem::path resume_from;  ///< what a job without checkpoints begins with; may be empty
   std::filesystem::path data_dir;
-  std::filesystem::path model;  ///< that run.model.name names; empty if it names none
-  bool resume_older = false;    ///< if resume_from is damaged, an older one beside it
+  std::filesystem::path model;      ///< that run.model.name names; empty if it names none
+  std::filesystem::path tokenizer;  ///< that run.data.tokenizer means; empty if it means none
+  bool resume_older = false;        ///< if resume_from is damaged, an older one beside it
 };
 
 enum class AttemptEnd {
@@ -39,8 +41,8 @@ enum class AttemptEnd {
 /// round trip.
 class JobAttempt {
  public:
-  JobAttempt(JobStore& store, Executor& executor, const v1::Job& job, JobFolders folders,
-             const std::atomic<bool>& stop);
+  JobAttempt(JobStore& store, Executor& executor, Admission& admission, const v1::Job& job,
+             JobFolders folders, const std::atomic<bool>& stop);
   ~JobAttempt();
   JobAttempt(const JobAttempt&) = delete;
   JobAttempt& operator=(const JobAttempt&) = delete;
@@ -57,7 +59,11 @@ class JobAttempt {
     RunClient::Step verbs;
   };
 
-  void prepare();
+  /// False if it was interrupted.
+  bool tokenize(v1::CreateRunCommand* create);
+  bool prepare();
+  /// Why an interrupted attempt ends, all saved that can be.
+  AttemptEnd interrupted_end(bool cancelled, bool paused) const;
   void go_by(const JobStore::StepOrder& order, std::int64_t step);
   bool time_is_up() const;
   void succeed();
@@ -83,6 +89,7 @@ class JobAttempt {
 
   JobStore& store_;
   Executor& executor_;
+  Admission& admission_;
   const v1::Job job_;
   const std::string id_;
   const RunClient run_;

@@ -127,6 +127,7 @@ void JobDriver::end_job(const std::string& id, v1::JobState end, const v1::Error
                         double ran_seconds) {
   store_.update(id, [&](v1::Job* changed) {
     changed->set_state(end);
+    changed->clear_tokenizing();
     if (ran_seconds > 0) changed->set_ran_seconds(ran_seconds);
     if (end == v1::JOB_STATE_FAILED) *changed->mutable_error() = details;
     // A daemon that stops in good order is no sign of a job that takes it down.
@@ -139,10 +140,11 @@ void JobDriver::end_job(const std::string& id, v1::JobState end, const v1::Error
 }
 
 void JobDriver::run_job(const std::string& id) {
-  std::filesystem::path model;
+  std::filesystem::path model, tokenizer;
   try {
     if (!fit_to_ranks(id)) return;
     model = admission_.model_folder(store_.get(id).resolved());
+    tokenizer = admission_.tokenizer_folder(store_.get(id).resolved());
   } catch (...) {
     if (stop_) return;  // what a stop has interrupted says nothing about the job
     return end_job(id, v1::JOB_STATE_FAILED, to_details(std::current_exception()));
@@ -159,8 +161,9 @@ void JobDriver::run_job(const std::string& id) {
                                 resume_folder(job.resolved(), state_, data_dir_),
                                 data_dir_,
                                 model,
+                                tokenizer,
                                 may_resume_older(job)};
-    JobAttempt attempt(store_, executor_, job, folders, stop_);
+    JobAttempt attempt(store_, executor_, admission_, job, folders, stop_);
     const AttemptEnd how = attempt.run();
     ran_seconds = attempt.ran_seconds();
     switch (how) {

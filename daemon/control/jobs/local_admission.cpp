@@ -2,6 +2,7 @@
 #include "daemon/control/jobs/local_admission.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "daemon/base/field_error.h"
 #include "daemon/control/jobs/resume_source.h"
@@ -58,6 +59,30 @@ fs::path LocalAdmission::find_model(const v1::ModelSource& source) const {
   return options_.models->folder(parse_model_name(source.name()));
 }
 
+fs::path LocalAdmission::find_tokenizer(const v1::RunConfig& config) const {
+  const std::string& name = config.data().tokenizer();
+  if (!name.starts_with("models/") || !options_.models) return {};
+  return base::with_field("run.data.tokenizer",
+                          [&] { return options_.models->folder(parse_model_name(name)); });
+}
+
+fs::path LocalAdmission::find_tokenizer_folder(const v1::RunConfig& resolved) const {
+  return train::tokenizer_folder(
+      resolved, {options_.data_dir, find_model(resolved.model()), find_tokenizer(resolved)});
+}
+
+fs::path LocalAdmission::tokenizer_folder(const v1::RunConfig& resolved) {
+  return calls_.run<fs::path>([this, resolved] { return find_tokenizer_folder(resolved); });
+}
+
+train::TokenizedText LocalAdmission::tokenize(const v1::RunConfig& resolved,
+                                              const train::TextProgress& progress) {
+  train::TokenCache cache(state_.tokens(), static_cast<std::uint64_t>(options_.token_cache_bytes));
+  const int threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return train::tokenize_text(resolved, find_tokenizer_folder(resolved), options_.data_dir, cache,
+                              threads, progress);
+}
+
 std::shared_ptr<const void> LocalAdmission::hold_model(const v1::ModelSource& source) const {
   if (source.name().empty() || !options_.models) return nullptr;
   const std::string id = parse_model_name(source.name());
@@ -104,9 +129,9 @@ Admitted LocalAdmission::admit(const v1::JobSpec& spec) {
   Admitted admitted =
       admit_config(given, spec.overcommit(),
                    [this, given](const fs::path& folder, std::vector<std::string>* warnings) {
-                     v1::RunConfig resolved =
-                         train::resolve_run_config(given, options_.world_size, options_.data_dir,
-                                                   warnings, folder, ranks_per_host(options_));
+                     v1::RunConfig resolved = train::resolve_run_config(
+                         given, options_.world_size, options_.data_dir, warnings, folder,
+                         ranks_per_host(options_), find_tokenizer(given));
                      resolve_resume(given, &resolved, store_, state_, options_.data_dir, folder);
                      return resolved;
                    });
@@ -159,7 +184,8 @@ std::optional<v1::RunConfig> LocalAdmission::refit(const v1::Job& job) {
       *given.mutable_plan() = job.resolved().plan();
     }
     return train::refit_run_config(given, job.resolved(), options_.world_size, options_.data_dir,
-                                   find_model(job.resolved().model()), ranks_per_host(options_));
+                                   find_model(job.resolved().model()), ranks_per_host(options_),
+                                   find_tokenizer(job.resolved()));
   });
 }
 
@@ -218,8 +244,11 @@ std::filesystem::path LocalAdmission::find_hf_folder(const std::string& name) {
 }
 
 train::PromptLimits LocalAdmission::prompt_limits(const v1::RunConfig& resolved) {
-  return calls_.run<train::PromptLimits>(
-      [this, resolved] { return train::prompt_limits(load_config(resolved.model()), resolved); });
+  return calls_.run<train::PromptLimits>([this, resolved] {
+    train::PromptLimits limits = train::prompt_limits(load_config(resolved.model()), resolved);
+    train::add_tokenizer(limits, find_tokenizer_folder(resolved), tokenizers_);
+    return limits;
+  });
 }
 
 std::shared_ptr<const void> LocalAdmission::hold_snapshot(const v1::RunConfig& resolved) {

@@ -33,6 +33,7 @@ class LocalAdmission final : public Admission {
     std::vector<HostMemory> hosts;  ///< that of rank 0 first
     ModelStore* models = nullptr;   ///< null: no job names one
     PlanStore* plans = nullptr;     ///< null: no job names one
+    std::int64_t token_cache_bytes = std::int64_t{64} << 30;
   };
   LocalAdmission(const JobStore& store, const StateDir& state, Options options);
 
@@ -44,6 +45,9 @@ class LocalAdmission final : public Admission {
   std::filesystem::path find_hf_folder(const std::string& name) override;
   std::filesystem::path model_folder(const v1::RunConfig& resolved) override;
   std::filesystem::path source_folder(const v1::RunConfig& config) override;
+  std::filesystem::path tokenizer_folder(const v1::RunConfig& resolved) override;
+  train::TokenizedText tokenize(const v1::RunConfig& resolved,
+                                const train::TextProgress& progress) override;
   v1::PlanEstimate estimate(const v1::RunConfig& resolved,
                             std::vector<std::string>* warnings) override;
   /// The config of a model that a client names, its files looked at.
@@ -72,6 +76,10 @@ class LocalAdmission final : public Admission {
   Admitted admit_config(const v1::RunConfig& given, bool overcommit, const Resolve& resolve);
   /// As model_folder, on the calling thread.
   std::filesystem::path find_model(const v1::ModelSource& source) const;
+  /// Of the model that run.data.tokenizer names; empty if it names none.
+  std::filesystem::path find_tokenizer(const v1::RunConfig& config) const;
+  /// As tokenizer_folder, on the calling thread.
+  std::filesystem::path find_tokenizer_folder(const v1::RunConfig& resolved) const;
   std::shared_ptr<const void> hold_model(const v1::ModelSource& source) const;
   nn::ModelConfig load_config(const v1::ModelSource& source) const;
   /// With mesh and plan of the plan that it names, if it does; the plan is kept as long as `hold`.
@@ -85,6 +93,7 @@ class LocalAdmission final : public Admission {
   const StateDir& state_;
   const Options options_;
   MemoryAdmission memory_;
+  text::TokenizerCache tokenizers_;
   std::shared_ptr<std::atomic<std::int64_t>> run_bytes_ =
       std::make_shared<std::atomic<std::int64_t>>(0);  ///< of the run that has the ranks, on a rank
   BoundedCalls calls_;                                 ///< into the file systems that requests name

@@ -184,6 +184,9 @@ void RankWorker::create_run(const v1::CreateRunCommand& command, v1::CreateRunRe
   options.resume_from = command.resume_from();
   options.resume_older = command.resume_older();
   options.allow_fallback = command.allow_fallback();
+  options.text = {command.tokenized().tokens(), command.tokenized().validation_tokens(),
+                  command.tokenized().tokenizer()};
+  options.tokenizer_folder = command.tokenizer_folder();
   std::unique_ptr<train::Run> run;
   factory_.run_in_step([&] { run = factory_.create(command.config(), options); });
   describe(*run, result);

@@ -306,6 +306,13 @@ v1::Operation RunManager::operation(const std::string& name) {
   return operation;
 }
 
+train::PromptLimits RunManager::prompt_limits(const RunSession& run) const {
+  train::PromptLimits limits = run.prompt_limits();
+  if (!limits.is_bytes())
+    limits.tokenizer = parts_.admission.prompt_limits(run.view().resolved()).tokenizer;
+  return limits;
+}
+
 std::shared_ptr<const void> RunManager::hold_cache(
     const RunSession& run, const std::vector<train::SampleStart>& starts) const {
   const train::PromptLimits limits = parts_.admission.prompt_limits(run.view().resolved());

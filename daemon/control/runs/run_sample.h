@@ -16,9 +16,10 @@ namespace meshloom::control {
 
 /// What a client wants of a run's weights.
 struct SampleOrder {
-  std::vector<train::SampleStart> starts;  ///< one for each sequence
-  int samples = 1;                         ///< of each prompt
-  bool text = false;                       ///< the model's tokens are bytes
+  std::vector<train::SampleStart> starts;                      ///< one for each sequence
+  int samples = 1;                                             ///< of each prompt
+  bool text = false;                                           ///< the model's tokens are bytes
+  std::shared_ptr<const text::Tokenizer> tokenizer = nullptr;  ///< else: makes them text
   std::optional<std::int64_t> weights_step;
   std::string snapshot;  ///< of the run; empty: its weights as they are
   // What is run through Forward once all is drawn.

@@ -24,6 +24,10 @@ SampleProgress::SampleProgress(const Shape& shape)
     : shape_(shape), result_(std::make_shared<v1::VerbResult>()) {
   for (int i = 0; i < shape_.sequences; ++i)
     result_->mutable_sample()->add_sequences()->set_prompt(i / shape_.samples);
+  if (shape_.tokenizer)
+    decoders_.assign(static_cast<std::size_t>(shape_.sequences),
+                     text::StreamDecoder(shape_.tokenizer, true));
+  texts_.resize(decoders_.size());
   for (int i = 0; shape_.prompts && i < shape_.sequences; i += shape_.samples)
     result_->mutable_sample()->add_prompts();
 }
@@ -38,6 +42,11 @@ void SampleProgress::add(const DrawnToken& token) {
   sequence.add_logprobs(token.log_prob);
   if (shape_.tempered) sequence.add_tempered_logprobs(token.tempered_log_prob);
   sequence.set_finish_reason(finish_reason_text(token.finish));
+  if (!shape_.tokenizer) return;
+  text::StreamDecoder& decoder = decoders_[token.sequence];
+  std::string& text = texts_[token.sequence].emplace_back();
+  text = decoder.add(static_cast<text::TokenId>(token.id));
+  if (token.last()) text += decoder.finish();
 }
 
 std::optional<v1::SampledTokens> SampleProgress::after(int sequence, int known) const {
@@ -55,6 +64,10 @@ std::optional<v1::SampledTokens> SampleProgress::after(int sequence, int known) 
   if (shape_.text)
     for (const std::int32_t id : told.token_ids())
       told.mutable_text()->push_back(static_cast<char>(id));
+  if (shape_.tokenizer)
+    for (int i = known; i < last; ++i)
+      *told.mutable_text() +=
+          texts_[static_cast<std::size_t>(sequence)][static_cast<std::size_t>(i)];
   if (last == drawn.token_ids_size()) told.set_finish_reason(drawn.finish_reason());
   return told;
 }

@@ -6,8 +6,10 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "daemon/control/jobs/token_channel.h"
+#include "daemon/text/stream_decoder.h"
 #include "v1/operation_service.pb.h"
 #include "v1/run.pb.h"
 
@@ -26,6 +28,7 @@ class SampleProgress {
     bool tempered = false;  ///< drawn at a temperature that is not 1
     bool text = false;      ///< tokens are bytes
     bool prompts = false;   ///< their log-probs are asked for
+    std::shared_ptr<const text::Tokenizer> tokenizer = nullptr;  ///< tokens are text by it
   };
   explicit SampleProgress(const Shape& shape);
 
@@ -49,6 +52,9 @@ class SampleProgress {
   const Shape shape_;
   mutable std::mutex mutex_;
   std::shared_ptr<v1::VerbResult> result_;
+  /// With a tokenizer, of each sequence: the text that became whole with each token.
+  std::vector<text::StreamDecoder> decoders_;
+  std::vector<std::vector<std::string>> texts_;
 };
 
 }  // namespace meshloom::control

@@ -11,6 +11,7 @@
 #include "daemon/nn/models/architecture_names.h"
 #include "daemon/nn/models/presets.h"
 #include "daemon/plan/clusters.h"
+#include "daemon/text/tokenizer_folder.h"
 #include "daemon/train/offered.h"
 #include "planner/limits.h"
 
@@ -69,6 +70,8 @@ v1::GetCapabilitiesResponse describe_capabilities(const std::string& version,
   add_all(train::offered_dtypes(), response.mutable_dtypes());
   add_all(train::offered_export_dtypes(), response.mutable_export_dtypes());
   add_all(plan::cluster_names(), response.mutable_clusters());
+  add_all(text::tokenizer_kinds(), response.mutable_tokenizer_files());
+  add_all(base::enum_choices(*v1::DataFormat_descriptor()), response.mutable_data_formats());
   response.set_ranks(ranks);
   response.set_threads(threads);
   add_limits(config, &response);

@@ -6,7 +6,6 @@
 #include "daemon/control/net/request_size.h"
 #include "daemon/control/ranks/rank_error.h"
 #include "daemon/control/services/generate_request.h"
-#include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 
 namespace meshloom::control {
 namespace {
@@ -77,7 +76,7 @@ void GenerateStream::source_ready(const SourceCache::Source& source) {
 
 void GenerateStream::begin_sequences() {
   for (train::SampleStart& start : sequence_starts(request_, params_, limits_)) {
-    Sequence& sequence = sequences_.emplace_back();
+    Sequence& sequence = sequences_.emplace_back(TokenText(limits_));
     sequence.tokens = std::move(start.prompt);
     sequence.params = std::move(start.params);
   }
@@ -128,18 +127,17 @@ void GenerateStream::write_token(const DrawnToken& token) {
   Sequence& sequence = sequences_[index];
   sequence.tokens.push_back(token.id);
   ++sequence.drawn;
-  const bool bytes = limits_.vocab_size == train::kByteVocabulary;
   v1::GenerateResponse response;
   response.set_index(static_cast<int>(index));
   response.set_token_id(token.id);
   response.set_weights_step(token.weights_step);
-  if (bytes) response.set_text(sequence.text.append(static_cast<unsigned char>(token.id)));
+  response.set_text(sequence.text.add(token.id));
   write(std::move(response));
   if (!token.last()) return;
   sequence.done = true;
   v1::GenerateResponse end;
   end.set_index(static_cast<int>(index));
-  if (bytes) end.set_text(sequence.text.finish());
+  end.set_text(sequence.text.finish());
   end.set_done(true);
   end.set_finish_reason(sequence.drawn >= sequence.params.max_tokens() ? "length" : "stop");
   write(std::move(end));

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "daemon/control/jobs/byte_text.h"
 #include "daemon/control/jobs/sample_sources.h"
 #include "daemon/control/jobs/token_channel.h"
+#include "daemon/control/jobs/token_text.h"
 #include "daemon/control/services/stream.h"
 #include "v1/generate_service.pb.h"
 
@@ -34,10 +34,12 @@ class GenerateStream final : public Stream<v1::GenerateResponse> {
   void source_ready(const SourceCache::Source& source);
   /// One of the sequences of the request, by index.
   struct Sequence {
+    explicit Sequence(TokenText decoder) : text(std::move(decoder)) {}
+
     std::vector<std::int64_t> tokens;  ///< prompt and what was drawn
     v1::SamplingParams params;         ///< with its own seed
     std::int64_t drawn = 0;
-    ByteText text;
+    TokenText text;
     bool done = false;
   };
 

@@ -170,13 +170,14 @@ SampleOrder RunServiceImpl::order_of(const v1::SampleRequest& request,
   *asked.mutable_params() = request.params();
   if (asked.prompts().empty()) base::refuse_field("prompts", "is empty: give one or more");
   const v1::SamplingParams params = checked_params(asked);
-  const train::PromptLimits limits = run.prompt_limits();
+  const train::PromptLimits limits = runs_.prompt_limits(run);
   train::check_sample_stop(request.stop(), limits, "stop");
   SampleOrder order;
   order.starts = sequence_starts(asked, params, limits);
   for (train::SampleStart& start : order.starts) start.stop = request.stop();
   order.samples = std::max(request.samples(), 1);
-  order.text = limits.vocab_size == train::kByteVocabulary;
+  order.text = limits.is_bytes();
+  order.tokenizer = limits.tokenizer;
   if (request.has_weights_step()) order.weights_step = request.weights_step();
   if (!request.weights().empty()) {
     const WeightsName name = parse_weights_name(request.weights());

@@ -28,6 +28,7 @@ void apply_event(const v1::JobEvent& event, v1::Job* told) {
     told->set_step(event.step().step());
     *told->mutable_last_step() = event.step();
   }
+  if (event.has_tokenizing()) *told->mutable_tokenizing() = event.tokenizing();
   if (event.has_validation()) {
     if (!told->has_first_validation()) *told->mutable_first_validation() = event.validation();
     *told->mutable_last_validation() = event.validation();

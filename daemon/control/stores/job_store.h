@@ -151,6 +151,8 @@ class JobStore {
   void hold(const std::string& id, v1::HoldCode code, const std::string& reason);
   /// Applies a change and checks the move of state.
   void update(const std::string& id, const std::function<void(v1::Job*)>& change);
+  /// Told to watchers and readers, not kept.
+  void publish_tokenizing(const std::string& id, const v1::TokenizeProgress& progress);
   void publish_step(const std::string& id, const v1::StepMetrics& step);
   void publish_validation(const std::string& id, const v1::ValidationMetrics& validation);
   /// A checkpoint of this step is whole. Told from here on, also after a restart.

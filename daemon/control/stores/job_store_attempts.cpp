@@ -169,6 +169,17 @@ void JobStore::publish_step(const std::string& id, const v1::StepMetrics& step) 
   add_event(target, std::move(event), save_it ? save(target) : 0);
 }
 
+void JobStore::publish_tokenizing(const std::string& id, const v1::TokenizeProgress& progress) {
+  const Change locked(*this);
+  JobEntry& target = entry(id);
+  const bool save_it = target.job.revision() >= target.reserved_revision;
+  if (save_it) target.hold_back();
+  *target.job.mutable_tokenizing() = progress;
+  v1::JobEvent event;
+  *event.mutable_tokenizing() = progress;
+  add_event(target, std::move(event), save_it ? save(target) : 0);
+}
+
 void JobStore::publish_validation(const std::string& id, const v1::ValidationMetrics& validation) {
   const Change locked(*this);
   JobEntry& target = entry(id);

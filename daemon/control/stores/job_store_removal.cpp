@@ -37,7 +37,9 @@ std::optional<std::string> JobStore::find_user(const Uses& uses) const {
 
 std::optional<std::string> JobStore::user_of_model(const std::string& model) const {
   const std::lock_guard lock(mutex_);
-  return find_user([&](const v1::RunConfig& config) { return config.model().name() == model; });
+  return find_user([&](const v1::RunConfig& config) {
+    return config.model().name() == model || config.data().tokenizer() == "models/" + model;
+  });
 }
 
 std::optional<std::string> JobStore::user_of_plan(const std::string& plan) const {

@@ -13,6 +13,7 @@ namespace meshloom::control {
 ///   logs/rank-N.log, logs/flight-rank-N.txt
 ///   jobs/NAME/{resolved.yaml, metrics.jsonl, checkpoints/step-N, EXPORT}
 ///   blobs/{SHA256, incoming/UPLOAD}, models/NAME/
+///   tokens/DIGEST.tokens               of text (train::TokenCache)
 ///   runs/NAME/{states/STATE-EPOCH-SEQ, weights/NAME}
 class StateDir {
  public:
@@ -28,6 +29,7 @@ class StateDir {
   const std::filesystem::path& root() const { return root_; }
   std::filesystem::path journal() const { return root_ / "journal"; }
   std::filesystem::path job(const std::string& id) const { return root_ / "jobs" / id; }
+  std::filesystem::path tokens() const { return root_ / "tokens"; }
   std::filesystem::path run(const std::string& id) const { return root_ / "runs" / id; }
   std::filesystem::path checkpoints(const std::string& id) const { return job(id) / "checkpoints"; }
 

@@ -59,9 +59,10 @@ void set_aside(const CheckpointLocation& location, const CheckpointEntry& entry)
 }  // namespace
 
 void verify_files(const fs::path& folder, const Manifest& manifest, int share, int shares) {
-  for (std::size_t i = static_cast<std::size_t>(share); i < manifest.files.size();
+  const std::size_t tensors = manifest.files.size();
+  for (std::size_t i = static_cast<std::size_t>(share); i < tensors + manifest.other_files.size();
        i += static_cast<std::size_t>(shares)) {
-    const ManifestFile& file = manifest.files[i];
+    const ManifestFile& file = i < tensors ? manifest.files[i] : manifest.other_files[i - tensors];
     const fs::path path = folder / file.name;
     std::error_code error;
     const auto bytes = fs::file_size(path, error);

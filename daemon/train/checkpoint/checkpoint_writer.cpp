@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 
+#include "daemon/base/input_file.h"
 #include "daemon/train/checkpoint/digest.h"
 #include "daemon/train/checkpoint/row_shard.h"
 #include "daemon/train/checkpoint/safetensors_header.h"
@@ -136,6 +137,21 @@ void prune(FileSystem& files, const CheckpointLocation& location) {
   }
 }
 
+/// Copies files into the folder.
+std::vector<ManifestFile> copy_files(FileSystem& files, const fs::path& folder,
+                                     std::span<const fs::path> carried) {
+  constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
+  std::vector<ManifestFile> copies;
+  for (const fs::path& path : carried) {
+    const std::string name = path.filename().string();
+    const std::string bytes = base::InputFile(path).read_text(kMostBytes);
+    DigestingFile file(files, folder / name, bytes.size());
+    file.write(std::as_bytes(std::span(bytes)));
+    copies.push_back(file.finish(name));
+  }
+  return copies;
+}
+
 /// Rank 0: the manifest and the rename that makes the checkpoint one.
 void commit(FileSystem& files, const fs::path& temporary, const fs::path& target,
             const Manifest& manifest) {
@@ -157,7 +173,8 @@ void remove_quietly(FileSystem& files, const fs::path& path) {
 
 /// All that write_checkpoint says of the protocol, at `target`.
 void write_folder(comm::ProcessGroup& world, FileSystem& files, const fs::path& target,
-                  Manifest manifest, std::span<const StateTensor> state) {
+                  Manifest manifest, std::span<const StateTensor> state,
+                  std::span<const fs::path> carried) {
   const fs::path temporary =
       target.parent_path() / (std::string(kTemporaryPrefix) + target.filename().string());
   const bool leader = world.rank() == 0;
@@ -176,7 +193,9 @@ void write_folder(comm::ProcessGroup& world, FileSystem& files, const fs::path& 
     for (int rank = 0; rank < world.size(); ++rank)
       manifest.files[static_cast<std::size_t>(rank)].pieces = pieces_of(state, rank, world.size());
     run_agreed(world, [&] {
-      if (leader) commit(files, temporary, target, manifest);
+      if (!leader) return;
+      manifest.other_files = copy_files(files, temporary, carried);
+      commit(files, temporary, target, manifest);
     });
   } catch (const Error&) {
     if (leader) remove_quietly(files, temporary);
@@ -187,21 +206,23 @@ void write_folder(comm::ProcessGroup& world, FileSystem& files, const fs::path& 
 }  // namespace
 
 fs::path write_checkpoint(comm::ProcessGroup& world, const CheckpointLocation& location,
-                          Manifest manifest, std::span<const StateTensor> state) {
+                          Manifest manifest, std::span<const StateTensor> state,
+                          std::span<const fs::path> carried) {
   const fs::path target = location.directory / checkpoint_folder_name(manifest.step);
-  write_folder(world, location.files(), target, std::move(manifest), state);
+  write_folder(world, location.files(), target, std::move(manifest), state, carried);
   if (world.rank() == 0) prune(location.files(), location);
   return target;
 }
 
 void write_checkpoint_at(comm::ProcessGroup& world, const fs::path& folder, FileSystem& files,
-                         Manifest manifest, std::span<const StateTensor> state) {
+                         Manifest manifest, std::span<const StateTensor> state,
+                         std::span<const fs::path> carried) {
   run_agreed(world, [&] {
     if (world.rank() == 0 && fs::exists(folder))
       throw AlreadyExists(fmt::format("{} is there already", folder.string()), "ALREADY_EXISTS",
                           {{"path", folder.string()}});
   });
-  write_folder(world, files, folder, std::move(manifest), state);
+  write_folder(world, files, folder, std::move(manifest), state, carried);
 }
 
 void discard_folder(FileSystem& files, const fs::path& folder) {

@@ -75,9 +75,9 @@ struct HfSaveOptions {
   std::uint64_t max_file_bytes =
       5'000'000'000;            ///< tensors of one file, unless one tensor alone has more
   bool byte_tokenizer = false;  ///< adds a tokenizer whose ids are bytes (vocab 256)
-  /// The folder that the model came from: its generation_config.json and the files of its
-  /// tokenizer, which then counts before byte_tokenizer, go along. Empty: none.
-  std::filesystem::path source = {};
+  /// Files that go along (text::carried_files). A tokenizer among them counts before
+  /// byte_tokenizer.
+  std::vector<std::filesystem::path> carried = {};
 };
 
 /// A parameter that is made (and freed) when it is written.

@@ -90,16 +90,6 @@ std::string index_text(const std::vector<Shard>& shards, DType dtype) {
   return index.dump(2) + "\n";
 }
 
-/// Copies what a tokenizer and generation need.
-void carry_along(const fs::path& source, const fs::path& folder) {
-  constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
-  for (const char* name : text::tokenizer_file_names()) {
-    std::error_code error;
-    if (fs::exists(source / name, error))
-      write_text(folder / name, base::InputFile(source / name).read_text(kMostBytes));
-  }
-}
-
 void write_files(const fs::path& folder, const nn::ModelConfig& config,
                  const std::vector<HfParameter>& tensors, const HfSaveOptions& options) {
   const std::vector<Shard> shards = make_shards(tensors, options);
@@ -109,7 +99,9 @@ void write_files(const fs::path& folder, const nn::ModelConfig& config,
   write_text(folder / "config.json", nn::to_hf_config(config, options.dtype));
   if (config.architecture != nn::Architecture::kBert)
     write_text(folder / "generation_config.json", nn::to_hf_generation_config(config));
-  if (!options.source.empty()) carry_along(options.source, folder);
+  constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
+  for (const fs::path& file : options.carried)
+    write_text(folder / file.filename(), base::InputFile(file).read_text(kMostBytes));
   if (options.byte_tokenizer && !text::has_tokenizer(folder)) {
     write_text(folder / "tokenizer.json", byte_tokenizer_json());
     write_text(folder / "tokenizer_config.json",

@@ -90,6 +90,9 @@ Json to_json(const Manifest& manifest) {
                {"run_config", Json::parse(manifest.run_config)},
                {"tensors", std::move(tensors)},
                {"files", std::move(files)}};
+  for (const ManifestFile& file : manifest.other_files)
+    json["other_files"].push_back(
+        {{"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.xxh3_128}});
   if (!manifest.user_metadata.empty()) json["user_metadata"] = manifest.user_metadata;
   if (!manifest.data_identity.empty()) json["data_identity"] = Json::parse(manifest.data_identity);
   return json;
@@ -116,11 +119,17 @@ Manifest from_json(const Json& json, int version) {
     manifest.tensors.push_back(
         {tensor.at("name").get<std::string>(), Shape(std::span<const std::int64_t>(sizes))});
   }
-  for (const Json& item : json.at("files")) {
-    ManifestFile& file = manifest.files.emplace_back();
+  const auto read_file = [](const Json& item, ManifestFile& file) {
     item.at("name").get_to(file.name);
     item.at("bytes").get_to(file.bytes);
     item.at("xxh3_128").get_to(file.xxh3_128);
+  };
+  if (json.contains("other_files"))
+    for (const Json& item : json.at("other_files"))
+      read_file(item, manifest.other_files.emplace_back());
+  for (const Json& item : json.at("files")) {
+    ManifestFile& file = manifest.files.emplace_back();
+    read_file(item, file);
     if (version == 1) continue;
     for (const Json& piece : item.at("pieces")) file.pieces.push_back(piece_from_json(piece));
   }

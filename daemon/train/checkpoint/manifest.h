@@ -4,6 +4,7 @@
 //   step-200/
 //     shard-00000-of-00002.safetensors   one per rank that wrote it
 //     shard-00001-of-00002.safetensors
+//     tokenizer.json, ...                what the model came with, if it did
 //     manifest.json                      written last: a folder without it is no checkpoint
 //
 // manifest.json is {"manifest": {...}, "xxh3_128": digest of the inner object's compact text}. A
@@ -69,6 +70,8 @@ struct Manifest {
   std::map<std::string, std::string> user_metadata = {};  ///< of a client, kept as it is
   std::vector<ManifestTensor> tensors;
   std::vector<ManifestFile> files;
+  /// What goes along with the model and holds no tensors, such as its tokenizer.
+  std::vector<ManifestFile> other_files = {};
 };
 
 std::string manifest_to_json(const Manifest&);

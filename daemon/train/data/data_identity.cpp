@@ -55,41 +55,76 @@ std::vector<std::string> changed_files(const v1::DataIdentity& before,
   return changes;
 }
 
+/// Fed file by file.
+class IdentityBuilder {
+ public:
+  explicit IdentityBuilder(std::size_t files)
+      : window_(std::clamp(kAllWindows / files, kLeastWindow, kMostWindow)) {}
+
+  void add(const std::string& name, const base::InputFile& file) {
+    v1::DataFile item;
+    item.set_name(base::printable_text(name, std::string::npos, false));
+    item.set_bytes(static_cast<std::int64_t>(file.size()));
+    item.set_digest(digest_of_ends(file, window_));
+    const std::string line = fmt::format("{}\n{}\n{}\n", item.name(), item.bytes(), item.digest());
+    all_.update(std::as_bytes(std::span(line)));
+    identity_.set_bytes(identity_.bytes() + item.bytes());
+    identity_.set_file_count(identity_.file_count() + 1);
+    if (identity_.files_size() < kListedFiles) *identity_.add_files() = std::move(item);
+  }
+  v1::DataIdentity finish() {
+    identity_.set_digest(all_.hex());
+    return std::move(identity_);
+  }
+
+ private:
+  std::uint64_t window_;
+  Digest all_;
+  v1::DataIdentity identity_;
+};
+
+/// Enough to tell two apart.
+std::string shown_digest(const std::string& digest) {
+  return digest.empty() ? "none" : digest.substr(0, 12);
+}
+
 }  // namespace
 
 v1::DataIdentity identify(const TokenStream& stream) {
-  v1::DataIdentity identity;
-  const auto& parts = stream.files();
-  const std::uint64_t window = std::clamp(kAllWindows / parts.size(), kLeastWindow, kMostWindow);
-  Digest all;
-  std::int64_t bytes = 0;
-  for (const auto& [name, file] : parts) {
-    v1::DataFile item;
-    item.set_name(base::printable_text(name, std::string::npos, false));
-    item.set_bytes(static_cast<std::int64_t>(file->size()));
-    item.set_digest(digest_of_ends(*file, window));
-    bytes += item.bytes();
-    const std::string line = fmt::format("{}\n{}\n{}\n", item.name(), item.bytes(), item.digest());
-    all.update(std::as_bytes(std::span(line)));
-    if (identity.files_size() < kListedFiles) *identity.add_files() = std::move(item);
-  }
+  const auto parts = stream.files();
+  IdentityBuilder builder(parts.size());
+  for (const auto& [name, file] : parts) builder.add(name, *file);
+  v1::DataIdentity identity = builder.finish();
   identity.set_tokens(stream.size());
-  identity.set_bytes(bytes);
-  identity.set_file_count(static_cast<std::int64_t>(parts.size()));
-  identity.set_digest(all.hex());
+  return identity;
+}
+
+v1::DataIdentity identify_text(const DataFiles& text, const std::string& tokenizer) {
+  IdentityBuilder builder(text.files.size());
+  for (const auto& path : text.files)
+    if (const base::InputFile file(path); file.size() > 0) builder.add(text.name_of(path), file);
+  v1::DataIdentity identity = builder.finish();
+  check(identity.file_count() > 0, "data {} is empty", text.files.front().string());
+  identity.set_tokenizer(tokenizer);
   return identity;
 }
 
 std::string difference(const v1::DataIdentity& before, const v1::DataIdentity& now) {
-  const bool counts = before.tokens() == now.tokens() && before.bytes() == now.bytes() &&
-                      before.file_count() == now.file_count();
-  if (counts && before.digest() == now.digest()) return {};
+  // Of text that is tokenized later none are known yet.
+  const bool tokens_known = before.tokens() > 0 && now.tokens() > 0;
+  const bool counts = (before.tokens() == now.tokens() || !tokens_known) &&
+                      before.bytes() == now.bytes() && before.file_count() == now.file_count();
+  const bool same_tokenizer = before.tokenizer() == now.tokenizer();
+  if (counts && before.digest() == now.digest() && same_tokenizer) return {};
   std::vector<std::string> changes = changed_files(before, now);
   if (changes.size() > kShownDifferences) {
     const std::size_t more = changes.size() - kShownDifferences;
     changes.resize(kShownDifferences);
     changes.push_back(fmt::format("{} more files differ", more));
   }
+  if (!same_tokenizer)
+    changes.push_back(fmt::format("the tokenizer (or field, append_eos) is {}, it was {}",
+                                  shown_digest(now.tokenizer()), shown_digest(before.tokenizer())));
   if (changes.empty() && counts) changes.push_back("files that are not listed have other contents");
   if (!counts)
     changes.push_back(fmt::format("{} tokens in {} files of {} bytes, there were {} in {} of {}",

@@ -11,8 +11,12 @@ namespace meshloom::train {
 
 /// Reads the first and last MiB of every file, less of each if there are very many.
 v1::DataIdentity identify(const TokenStream& stream);
+/// The same for text whose tokens are made by `tokenizer` (DataIdentity.tokenizer); `tokens` stays
+/// 0.
+v1::DataIdentity identify_text(const DataFiles& text, const std::string& tokenizer);
 
-/// What was and what is, if they differ; empty if they are the same.
+/// What was and what is, if they differ; empty if they are the same. Numbers of tokens are compared
+/// if both are known.
 std::string difference(const v1::DataIdentity& before, const v1::DataIdentity& now);
 
 /// Empty if they are the same; a note if they differ and may. Else throws FailedPrecondition

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "daemon/base/files.h"
+#include "daemon/text/document_files.h"
 #include "daemon/train/paths.h"
 #include "kernels/base/error.h"
 
@@ -49,7 +50,13 @@ TokenFormat detect(const fs::path& path) {
   const auto header = read_llmc_header(base::InputFile(path));
   if (header && header->front() >= 20240000 && header->front() < 20260000)
     return TokenFormat::kLlmc;
-  return path.extension() == ".bin" ? TokenFormat::kNanogpt : TokenFormat::kText;
+  if (path.extension() == ".bin") return TokenFormat::kNanogpt;
+  const bool is_lines = text::document_file(path).format == text::DocumentFormat::kJsonLines;
+  return is_lines ? TokenFormat::kJsonLines : TokenFormat::kText;
+}
+
+bool is_text(TokenFormat format) {
+  return format == TokenFormat::kText || format == TokenFormat::kJsonLines;
 }
 
 bool hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
@@ -78,6 +85,10 @@ TokenFormat detect_all(const std::vector<fs::path>& files) {
   std::optional<TokenFormat> format;
   for (const fs::path& file : files) {
     const TokenFormat found = detect(file);
+    if (format && is_text(*format) && is_text(found)) {
+      if (found == TokenFormat::kJsonLines) format = found;
+      continue;
+    }
     check(!format || *format == found,
           "data folder holds files of different formats: {} looks like {}, {} like {}; give "
           "data.format",
@@ -94,6 +105,7 @@ const char* token_format_name(TokenFormat format) {
   switch (format) {
     case TokenFormat::kAuto: return "auto";
     case TokenFormat::kText: return "text";
+    case TokenFormat::kJsonLines: return "jsonl";
     case TokenFormat::kLlmc: return "llmc";
     case TokenFormat::kNanogpt: return "nanogpt";
   }
@@ -128,31 +140,45 @@ TokenStream::Part TokenStream::open_part(const fs::path& path, TokenFormat forma
   return {std::move(file), kLlmcHeaderBytes, count, variant->width};
 }
 
-TokenStream TokenStream::open(const fs::path& path, TokenFormat format, const fs::path& root) {
+DataFiles find_data_files(const fs::path& path, TokenFormat format, const fs::path& root) {
   std::error_code error;
   const auto status = fs::status(path, error);
   if (!fs::exists(status))
     throw NotFound(fmt::format("data {} does not exist", path.string()), "NOT_FOUND",
                    {{"path", path.string()}});
-  std::vector<fs::path> files = fs::is_directory(status) ? files_below(path) : std::vector{path};
-  if (fs::is_directory(status) && (format == TokenFormat::kLlmc || format == TokenFormat::kNanogpt))
-    std::erase_if(files, [](const fs::path& file) { return file.extension() != ".bin"; });
-  check(!files.empty(), "data folder {} holds no {}files", path.string(),
-        format == TokenFormat::kLlmc || format == TokenFormat::kNanogpt ? ".bin " : "");
+  const bool is_bin = format == TokenFormat::kLlmc || format == TokenFormat::kNanogpt;
+  DataFiles found{path, {}, format};
+  if (fs::is_directory(status)) {
+    found.files = files_below(path);
+    if (is_bin)
+      std::erase_if(found.files, [](const fs::path& file) { return file.extension() != ".bin"; });
+  } else {
+    found = {path.parent_path(), {path}, format};
+  }
+  check(!found.files.empty(), "data folder {} holds no {}files", path.string(),
+        is_bin ? ".bin " : "");
   if (!root.empty())
-    for (const fs::path& file : files) check_inside(file, root);
+    for (const fs::path& file : found.files) check_inside(file, root);
+  if (format == TokenFormat::kAuto) found.format = detect_all(found.files);
+  return found;
+}
 
+TokenStream TokenStream::open(const DataFiles& files) {
+  check_internal(files.format != TokenFormat::kAuto && files.format != TokenFormat::kJsonLines,
+                 "data {}: {} is to be tokenized before it is read", files.folder.string(),
+                 token_format_name(files.format));
   TokenStream stream;
-  stream.folder_ = fs::is_directory(status) ? path : path.parent_path();
-  stream.format_ = format == TokenFormat::kAuto ? detect_all(files) : format;
-  for (const fs::path& file : files) {
+  stream.folder_ = files.folder;
+  stream.format_ = files.format;
+  for (const fs::path& file : files.files) {
     Part part = open_part(file, stream.format_);
     if (part.count == 0) continue;
     stream.starts_.push_back(stream.size_);
     stream.size_ += part.count;
     stream.parts_.push_back(std::move(part));
   }
-  check(stream.size_ > 0, "data {} is empty", path.string());
+  check(stream.size_ > 0, "data {} is empty",
+        files.files.size() == 1 ? files.files.front().string() : files.folder.string());
   return stream;
 }
 

@@ -14,24 +14,45 @@
 namespace meshloom::train {
 
 /// How a file holds tokens.
-/// - kText: bytes; each byte is a token (the byte tokenizer).
+/// - kText: bytes; each byte is a token (the byte tokenizer), unless the text is to be tokenized.
+/// - kJsonLines: documents in the lines of .jsonl and .ndjson, always to be tokenized. A folder
+/// with such files may have others of text.
 /// - kLlmc: llm.c's .bin: a header of 256 int32 (magic, version, token count, rest unused), then
 /// tokens. Magic
 ///   20240520 version 1: uint16; magic 20240801 version 7: uint32. Little endian.
 /// - kNanogpt: nanoGPT's .bin: uint16 tokens and nothing else.
-enum class TokenFormat { kAuto, kText, kLlmc, kNanogpt };
+enum class TokenFormat { kAuto, kText, kJsonLines, kLlmc, kNanogpt };
 
 const char* token_format_name(TokenFormat format);
 
+/// The files of a data path.
+struct DataFiles {
+  std::filesystem::path folder;  ///< that their names are relative to
+  std::vector<std::filesystem::path> files;
+  TokenFormat format = TokenFormat::kText;  ///< of all; never kAuto
+
+  std::string name_of(const std::filesystem::path& file) const {
+    return file.lexically_relative(folder).string();
+  }
+};
+
+/// A file, or a folder: all its files below, hidden ones left out, in order of their relative paths
+/// (for the .bin formats only those that end in .bin). kAuto: by name and content (llm.c by its
+/// magic; other .bin nanoGPT; .jsonl; else text, and InvalidArgument (NOT_TEXT) for what is none);
+/// files of a folder must then agree. Files must lie below `root` after links are followed (empty
+/// root: not checked). Throws NotFound, IoError, or InvalidArgument naming the file.
+DataFiles find_data_files(const std::filesystem::path& path, TokenFormat format,
+                          const std::filesystem::path& root = {});
+
 class TokenStream {
  public:
-  /// A file, or a folder: all its files below, hidden ones left out, in order of their relative
-  /// paths (for the .bin formats only those that end in .bin). kAuto: by content (llm.c by its
-  /// magic; other .bin nanoGPT; else text); files of a folder must then agree. Files must lie below
-  /// `root` after links are followed (empty root: not checked). Throws NotFound, IoError, or
-  /// InvalidArgument naming the file and what is wrong with it.
+  /// Throws IoError, or InvalidArgument naming the file and what is wrong with it.
+  static TokenStream open(const DataFiles& files);
+  /// As find_data_files has them.
   static TokenStream open(const std::filesystem::path& path, TokenFormat format,
-                          const std::filesystem::path& root = {});
+                          const std::filesystem::path& root = {}) {
+    return open(find_data_files(path, format, root));
+  }
 
   TokenFormat format() const { return format_; }
   /// Tokens in all.

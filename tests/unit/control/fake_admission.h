@@ -44,6 +44,10 @@ class FakeAdmission final : public Admission {
   std::filesystem::path find_hf_folder(const std::string& name) override { return folder_ / name; }
   std::filesystem::path model_folder(const v1::RunConfig&) override { return {}; }
   std::filesystem::path source_folder(const v1::RunConfig&) override { return {}; }
+  std::filesystem::path tokenizer_folder(const v1::RunConfig&) override { return {}; }
+  train::TokenizedText tokenize(const v1::RunConfig&, const train::TextProgress&) override {
+    return {};
+  }
   v1::PlanEstimate estimate(const v1::RunConfig& resolved, std::vector<std::string>*) override {
     v1::PlanEstimate estimate;
     estimate.set_ranks(resolved.mesh().dp());

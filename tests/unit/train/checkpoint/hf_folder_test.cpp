@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "daemon/text/tokenizer_folder.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/checkpoint/hf_names.h"
 #include "kernels/base/error.h"
@@ -125,7 +126,7 @@ TEST(HfFolder, TokenizerAndGenerationConfigGoAlong) {
   temp.write("source/generation_config.json", "{\"top_k\": 7}");
   temp.write("source/other.txt", "stays");
   HfSaveOptions options;
-  options.source = temp / "source";
+  options.carried = text::carried_files(temp / "source");
   save_hf_folder(temp.path() / "out", *model, options);
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}) {
     std::ifstream before(temp / "source" / name), after(temp / "out" / name);

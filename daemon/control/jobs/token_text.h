@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tokens that come one by one, as text that ends on whole characters.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "daemon/control/jobs/byte_text.h"
+#include "daemon/text/stream_decoder.h"
+#include "daemon/train/sampling_params.h"
+
+namespace meshloom::control {
+
+/// Of a model of bytes, or with a tokenizer, whose special tokens are left out; of others there is
+/// no text.
+class TokenText {
+ public:
+  explicit TokenText(const train::PromptLimits& limits);
+
+  /// The text that became complete with this token.
+  std::string add(std::int64_t token);
+  /// What an unfinished character leaves at the end.
+  std::string finish();
+
+ private:
+  std::variant<std::monostate, ByteText, text::StreamDecoder> decoder_;
+};
+
+}  // namespace meshloom::control

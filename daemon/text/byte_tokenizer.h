@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// ByteTokenizer: every byte is the token of its value, whether the bytes are UTF-8 or not.
+#pragma once
+
+#include "daemon/text/tokenizer.h"
+
+namespace meshloom::text {
+
+/// Has no special tokens.
+class ByteTokenizer final : public Tokenizer {
+ public:
+  using Tokenizer::encode;
+  void encode(std::string_view bytes, bool with_template, WordCache& cache,
+              std::vector<TokenId>& out) const override;
+  std::string decode(std::span<const TokenId> tokens, bool skip_special) const override;
+  TokenId end() const override { return 256; }
+  std::optional<TokenId> find(std::string_view token) const override;
+};
+
+}  // namespace meshloom::text

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/text/tokenizer_cache.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace meshloom::text {
+namespace {
+
+/// The folder, and sizes and times of its files.
+std::string key_of(const std::filesystem::path& folder) {
+  std::string key = folder.string();
+  for (const std::filesystem::path& file : carried_files(folder)) {
+    struct ::stat info {};
+    if (::stat(file.c_str(), &info) == 0)
+      key += fmt::format("|{}:{}:{}:{}.{}", file.filename().string(), info.st_ino, info.st_size,
+                         info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
+  }
+  return key;
+}
+
+}  // namespace
+
+FolderTokenizer TokenizerCache::open(const std::filesystem::path& folder) {
+  std::string key = key_of(folder);
+  const auto find = [&] {
+    return std::find_if(kept_.begin(), kept_.end(),
+                        [&](const Kept& kept) { return kept.key == key; });
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = find(); found != kept_.end()) {
+      std::rotate(kept_.begin(), found, found + 1);
+      return kept_.front().tokenizer;
+    }
+  }
+  FolderTokenizer opened = open_tokenizer(folder);
+  const std::lock_guard lock(mutex_);
+  if (find() == kept_.end()) kept_.push_front({std::move(key), opened});
+  if (kept_.size() > kKept) kept_.pop_back();
+  return opened;
+}
+
+}  // namespace meshloom::text

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/data/text_data.h"
+
+#include "daemon/base/field_error.h"
+#include "daemon/base/sha256.h"
+#include "daemon/text/byte_tokenizer.h"
+#include "daemon/text/tokenizer_folder.h"
+#include "daemon/train/checkpoint/hf_byte_tokenizer.h"
+#include "daemon/train/model_source.h"
+#include "daemon/train/paths.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kBytes = "bytes";
+constexpr const char* kAuto = "auto";
+constexpr std::string_view kModels = "models/";
+
+/// `folder` empty: bytes.
+text::FolderTokenizer open_text_tokenizer(const fs::path& folder) {
+  if (!folder.empty()) return text::open_tokenizer(folder);
+  return {std::make_shared<text::ByteTokenizer>(), std::nullopt, kBytes};
+}
+
+/// Tokens of the same text are the same where this is.
+std::string identity_of(const v1::DataConfig& data, const text::FolderTokenizer& tokenizer) {
+  base::Sha256 digest;
+  const std::string parts =
+      fmt::format("{}\n{}\n{}\n{}", tokenizer.identity, data.field(), data.append_eos(),
+                  data.append_eos() ? tokenizer.eos.value_or(-1) : -1);
+  digest.update(std::as_bytes(std::span(parts)));
+  return digest.hex();
+}
+
+std::vector<text::DocumentFile> documents_of(const DataFiles& files, v1::DataFormat format) {
+  std::optional<text::DocumentFormat> given;
+  if (format == v1::DATA_FORMAT_TEXT) given = text::DocumentFormat::kText;
+  if (format == v1::DATA_FORMAT_JSONL) given = text::DocumentFormat::kJsonLines;
+  std::vector<text::DocumentFile> documents;
+  for (const fs::path& file : files.files) documents.push_back(text::document_file(file, given));
+  return documents;
+}
+
+[[noreturn]] void throw_tokenizer_needed(const v1::DataConfig& data, std::int64_t vocab_size,
+                                         const std::string& field) {
+  throw InvalidArgument(
+      fmt::format("{}.tokenizer: {} is text, and the model has {} tokens and no tokenizer: give "
+                  "the path of a Hugging Face folder that has one, a file of tokens, which "
+                  "\"meshloom data tokenize\" makes, or say bytes if the model's first 256 tokens "
+                  "are bytes",
+                  field, data.path(), vocab_size),
+      "TOKENIZER_NEEDED",
+      {{"field", field + ".tokenizer"}, {"vocab_size", std::to_string(vocab_size)}});
+}
+
+void check_vocabulary(const text::Tokenizer& tokenizer, const fs::path& folder,
+                      std::int64_t vocab_size, const std::string& field) {
+  if (tokenizer.end() <= vocab_size) return;
+  throw InvalidArgument(
+      fmt::format("{}.tokenizer: the tokenizer of {} has token ids up to {}, the model's "
+                  "vocab_size is {}",
+                  field, folder.empty() ? kBytes : folder.filename().string(), tokenizer.end() - 1,
+                  vocab_size),
+      "TOKENIZER_TOO_LARGE",
+      {{"field", field + ".tokenizer"},
+       {"tokens", std::to_string(tokenizer.end())},
+       {"vocab_size", std::to_string(vocab_size)}});
+}
+
+/// Whether and by which token documents end.
+void resolve_document_end(v1::DataConfig& data, std::optional<text::TokenId> eos, bool is_bytes,
+                          const std::string& field) {
+  if (!data.has_append_eos()) data.set_append_eos(!is_bytes);
+  if (!data.append_eos()) return;
+  if (is_bytes) base::refuse_field(field + ".append_eos", "bytes have no token of end");
+  if (!eos)
+    base::refuse_field(field + ".append_eos",
+                       "the tokenizer names no eos_token to put between documents: name it in "
+                       "tokenizer_config.json, or say false");
+  if (!data.has_document_end()) data.set_document_end(*eos);
+}
+
+}  // namespace
+
+fs::path tokenizer_folder(const v1::RunConfig& config, const TokenizerSource& source) {
+  constexpr const char* kField = "run.data.tokenizer";
+  const std::string& name = config.data().tokenizer();
+  if (name == kBytes) return {};
+  if (name.starts_with(kModels)) {
+    if (source.named_model.empty())
+      base::refuse_field(kField, "\"{}\" is a model of a daemon, which is not asked here", name);
+    return source.named_model;
+  }
+  if (!name.empty() && name != kAuto) {
+    const fs::path given = resolve_path(name, source.data_dir, kField);
+    const fs::path folder = fs::is_directory(given) ? given : given.parent_path();
+    if (folder != given && given.filename() != "tokenizer.json")
+      base::refuse_field(kField, "\"{}\" is neither a folder nor a tokenizer.json", name);
+    return folder;
+  }
+  const fs::path folder = source_folder(config.model(), source.data_dir, source.model_folder);
+  return !folder.empty() && text::has_tokenizer(folder) ? folder : fs::path();
+}
+
+bool is_tokenized(const v1::DataConfig& data, TokenFormat format) {
+  return format == TokenFormat::kJsonLines ||
+         (format == TokenFormat::kText && data.tokenizer() != kBytes);
+}
+
+TokenFormat format_of(v1::DataFormat format) {
+  switch (format) {
+    case v1::DATA_FORMAT_TEXT: return TokenFormat::kText;
+    case v1::DATA_FORMAT_JSONL: return TokenFormat::kJsonLines;
+    case v1::DATA_FORMAT_LLMC: return TokenFormat::kLlmc;
+    case v1::DATA_FORMAT_NANOGPT: return TokenFormat::kNanogpt;
+    default: return TokenFormat::kAuto;
+  }
+}
+
+DataFiles find_data_files(const v1::DataConfig& data, const std::string& path,
+                          const fs::path& data_dir, const std::string& field) {
+  const fs::path resolved = resolve_path(path, data_dir, field);
+  return base::with_field(
+      field, [&] { return find_data_files(resolved, format_of(data.format()), data_dir); });
+}
+
+std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size, const fs::path& folder,
+                         const fs::path& data_dir, const std::string& field) {
+  if (folder.empty() && data.tokenizer() == kAuto && vocab_size == kByteVocabulary)
+    data.set_tokenizer(kBytes);
+  const auto is_text = [&](const std::string& path, const char* name) {
+    return !path.empty() &&
+           is_tokenized(data, find_data_files(data, path, data_dir, field + name).format);
+  };
+  if (!is_text(data.path(), ".path") && !is_text(data.validation_path(), ".validation_path")) {
+    if (!data.field().empty()) base::refuse_field(field + ".field", "is for .jsonl, there is none");
+    if (data.has_append_eos())
+      base::refuse_field(field + ".append_eos", "is for text that is tokenized, there is none");
+    return {};
+  }
+  const bool is_bytes = data.tokenizer() == kBytes;
+  if (folder.empty() && !is_bytes) throw_tokenizer_needed(data, vocab_size, field);
+  if (data.tokenizer().empty()) data.set_tokenizer(kAuto);
+  if (data.field().empty()) data.set_field("text");
+  const text::FolderTokenizer tokenizer =
+      base::with_field(field + ".tokenizer", [&] { return open_text_tokenizer(folder); });
+  check_vocabulary(*tokenizer.tokenizer, folder, vocab_size, field);
+  resolve_document_end(data, tokenizer.eos, is_bytes, field);
+  return identity_of(data, tokenizer);
+}
+
+TokenizedText tokenize_text(const v1::RunConfig& resolved, const fs::path& folder,
+                            const fs::path& data_dir, TokenCache& cache, int threads,
+                            const TextProgress& progress) {
+  const v1::DataConfig& data = resolved.data();
+  TokenizedText made;
+  std::optional<text::FolderTokenizer> tokenizer;
+  const auto tokens_of = [&](const std::string& path, const std::string& field) -> fs::path {
+    if (path.empty()) return {};
+    const DataFiles files = find_data_files(data, path, data_dir, field);
+    if (!is_tokenized(data, files.format)) return {};
+    if (!tokenizer) tokenizer = open_text_tokenizer(folder);
+    made.tokenizer = identity_of(data, *tokenizer);
+    const TokenCache::Text text{.files = documents_of(files, data.format()),
+                                .field = data.field(),
+                                .end = data.append_eos() ? tokenizer->eos : std::nullopt,
+                                .tokenizer = tokenizer->tokenizer.get(),
+                                .identity = made.tokenizer,
+                                .threads = threads};
+    return cache.get(
+        text, [&](std::uint64_t bytes, std::uint64_t total) { progress(field, bytes, total); });
+  };
+  made.tokens = tokens_of(data.path(), "run.data.path");
+  made.validation_tokens = tokens_of(data.validation_path(), "run.data.validation_path");
+  const std::string& before = data.identity().tokenizer();
+  if (!before.empty() && !made.tokenizer.empty() && before != made.tokenizer &&
+      !data.allow_changed())
+    throw FailedPrecondition(
+        "run.data.tokenizer: the tokenizer is not that of the job's "
+        "submission; data.allow_changed: true would go on with it",
+        "DATA_CHANGED", {{"field", "run.data.tokenizer"}});
+  return made;
+}
+
+}  // namespace meshloom::train

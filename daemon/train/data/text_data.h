@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text as training data: which tokenizer makes its tokens, and the tokens.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "daemon/text/tokenizer.h"
+#include "daemon/train/data/token_cache.h"
+#include "daemon/train/data/token_stream.h"
+#include "v1/config.pb.h"
+
+namespace meshloom::train {
+
+/// Where the tokenizer of a config is to be found.
+struct TokenizerSource {
+  std::filesystem::path data_dir;
+  std::filesystem::path model_folder = {};  ///< as in RunOptions
+  /// Absolute folder of the model that config.data.tokenizer names as "models/NAME".
+  std::filesystem::path named_model = {};
+};
+
+/// The folder whose tokenizer a config means: of its data, of prompts and samples, of exports.
+/// Empty if there is none, or it is the bytes'. Throws with the field run.data.tokenizer if a
+/// folder is named that is not there.
+std::filesystem::path tokenizer_folder(const v1::RunConfig& config, const TokenizerSource& source);
+
+/// Files of tokens that were made of the text of a config.
+struct TokenizedText {
+  std::filesystem::path tokens;             ///< of data.path; empty if it is no text
+  std::filesystem::path validation_tokens;  ///< of data.validation_path; empty likewise
+  std::string tokenizer;                    ///< DataIdentity.tokenizer
+};
+
+/// Whether files of a format are tokenized before they are trained on: all text but that whose
+/// bytes are the tokens.
+bool is_tokenized(const v1::DataConfig& data, TokenFormat format);
+TokenFormat format_of(v1::DataFormat format);
+/// The files of data.path or data.validation_path (`path`); `field` is its path in messages.
+DataFiles find_data_files(const v1::DataConfig& data, const std::string& path,
+                          const std::filesystem::path& data_dir, const std::string& field);
+
+/// If some of the data are to be tokenized: fills in data.tokenizer, field, append_eos and
+/// document_end, and checks the tokenizer against the model's vocabulary. `folder` comes from
+/// tokenizer_folder. Returns the tokenizer's identity; empty if nothing is to be tokenized. Throws
+/// InvalidArgument with the field: TOKENIZER_NEEDED, TOKENIZER_TOO_LARGE, what
+/// text::open_tokenizer throws.
+std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size,
+                         const std::filesystem::path& folder, const std::filesystem::path& data_dir,
+                         const std::string& field);
+
+/// What `progress` is told: of which field, and how much of its bytes.
+using TextProgress =
+    std::function<void(const std::string& field, std::uint64_t bytes, std::uint64_t total_bytes)>;
+
+/// Makes or finds the tokens of a resolved config; nothing in it if the config has no text to be
+/// tokenized. `progress` may throw to end it. Throws as TokenCache::get, and FailedPrecondition
+/// (DATA_CHANGED) if the tokenizer is not the one that the config was resolved with, unless
+/// data.allow_changed.
+TokenizedText tokenize_text(const v1::RunConfig& resolved, const std::filesystem::path& folder,
+                            const std::filesystem::path& data_dir, TokenCache& cache, int threads,
+                            const TextProgress& progress);
+
+}  // namespace meshloom::train
