@@ -149,9 +149,10 @@ void DistributedEngine::check_explicit(const Decided& decided) const {
 
 /// An input whose gradient is recorded.
 Tensor DistributedEngine::place_recorded(TensorLayout& layout, const RedistributeSpecs& use) {
-  if (layout.local.is_leaf() && !layout.grad_spec)
-    layout.grad_spec = use.from == use.to ? use.grad_of_to : use.grad_of_from;
-  const planner::SpecPtr& held = layout.grad_spec ? layout.grad_spec : use.grad_of_from;
+  const planner::SpecPtr& held =
+      layout.local.is_leaf()
+          ? hold_gradient(layout, use.from == use.to ? use.grad_of_to : use.grad_of_from)
+          : (layout.grad_spec ? layout.grad_spec : use.grad_of_from);
   if (use.from == use.to && held == use.grad_of_to) return layout.local;
   if (Tensor shared = find_copy(layout, use)) return shared;
   Tensor copy =

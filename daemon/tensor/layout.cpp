@@ -30,4 +30,18 @@ planner::SpecPtr gradient_spec(const Tensor& x) {
   return layout.grad_spec ? layout.grad_spec : layout.engine->gradient_of(layout.spec);
 }
 
+const planner::SpecPtr& hold_gradient(TensorLayout& leaf, const planner::SpecPtr& of_use) {
+  if (!leaf.grad_spec) {
+    leaf.grad_spec = of_use;
+    leaf.grad_spec_of_uses = true;
+  }
+  if (leaf.grad_spec_of_uses && !(*leaf.grad_spec == *of_use))
+    throw FailedPrecondition(fmt::format(
+        "a leaf of layout {} has a gradient in {} by one use and in {} by another: set its "
+        "grad_spec when it is laid out",
+        planner::to_string(*leaf.spec), planner::to_string(*leaf.grad_spec),
+        planner::to_string(*of_use)));
+  return leaf.grad_spec;
+}
+
 }  // namespace meshloom

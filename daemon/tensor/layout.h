@@ -40,9 +40,10 @@ struct TensorLayout {
   planner::SpecPtr spec;
   /// How the gradient of this tensor is held. Null: the spec with Partial replaced by Replicate. A
   /// leaf may hold Partial where the spec says Replicate. A parallel plan sets this for every
-  /// parameter that it lays out, before any use; of a leaf that comes without it the first recorded
-  /// use decides, and sets it. It stays.
+  /// parameter that it lays out, before any use. A leaf that comes without it gets that of its
+  /// recorded uses, which must agree (hold_gradient).
   planner::SpecPtr grad_spec;
+  bool grad_spec_of_uses = false;  ///< grad_spec is not from a plan
   LayoutEngine* engine = nullptr;  ///< outlives the tensor
   Tensor local;
   std::vector<SharedCopy> copies;  ///< kept by the engine
@@ -75,6 +76,10 @@ Tensor with_layout(Tensor local, const planner::SpecPtr& spec, LayoutEngine& eng
 Tensor with_interned_layout(Tensor local, planner::SpecPtr spec, LayoutEngine& engine);
 /// How the gradient of a tensor with a layout is held.
 planner::SpecPtr gradient_spec(const Tensor& x);
+/// Of a leaf that is used with its gradient recorded: the layout in which that gradient is held, if
+/// this use gives it in `of_use`. Throws FailedPrecondition naming both if no plan has set it and
+/// uses before this one gave another: which it is must not depend on their order.
+const planner::SpecPtr& hold_gradient(TensorLayout& leaf, const planner::SpecPtr& of_use);
 /// The local tensor of one with a layout, else the tensor itself.
 inline const Tensor& local_of(const Tensor& x) { return x.has_layout() ? x.layout()->local : x; }
 

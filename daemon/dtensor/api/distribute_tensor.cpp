@@ -165,7 +165,7 @@ Tensor distribute(const Tensor& tensor, DistributedEngine& engine, const MakeLay
   const NoGradGuard no_grad(tensor.context());
   Tensor local = own_part(tensor, *layout, src_data_rank, mesh);
   if (tensor.requires_grad()) local.set_requires_grad(true);
-  return with_layout(local, layout, engine);
+  return wrap(local, layout, engine, tensor.requires_grad() ? engine.gradient_of(layout) : nullptr);
 }
 
 }  // namespace

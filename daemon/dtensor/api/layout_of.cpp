@@ -25,9 +25,9 @@ planner::SpecPtr layout_for(DistributedEngine& engine, const planner::Placements
 planner::SpecPtr recorded_grad_spec(const Tensor& x) {
   TensorLayout& layout = *x.layout();
   const bool recorded = layout.local.requires_grad() && layout.local.context().grad_enabled();
-  planner::SpecPtr held = gradient_spec(x);
-  if (recorded) layout.grad_spec = held;
-  return held;
+  if (recorded && layout.local.is_leaf())
+    return hold_gradient(layout, layout.engine->gradient_of(layout.spec));
+  return gradient_spec(x);
 }
 
 Tensor wrap(Tensor local, const planner::SpecPtr& spec, DistributedEngine& engine,

@@ -51,13 +51,12 @@ Tensor laid_out_like(const Tensor& x, Tensor local) {
   return with_layout(std::move(local), x.layout()->spec, *x.layout()->engine);
 }
 
-/// The gradient of a leaf input is held as that of any other input: its first use decides.
-void settle_leaf(const Tensor& x) {
+/// The gradient of a leaf input is held as that of any other input.
+void check_leaf(const Tensor& x) {
   if (!x.has_layout() || !x.requires_grad() || !x.is_leaf()) return;
   TensorLayout& layout = *x.layout();
   const planner::SpecPtr plain = layout.engine->gradient_of(layout.spec);
-  if (!layout.grad_spec) layout.grad_spec = plain;
-  if (!(*layout.grad_spec == *plain))
+  if (!(*hold_gradient(layout, plain) == *plain))
     throw FailedPrecondition(fmt::format(
         "checkpoint: an input of layout {} whose gradient is held as {}: use it in the segment as "
         "a parameter",
@@ -161,7 +160,7 @@ std::vector<Tensor> checkpoint(Segment segment, std::span<const Tensor> inputs,
   // An output that is an input must not get this node as the maker of the input.
   std::vector<Tensor> locals;
   for (const Tensor& t : outputs) locals.push_back(own_local(t.detach()));
-  for (const Tensor& t : inputs) settle_leaf(t);
+  for (const Tensor& t : inputs) check_leaf(t);
   record(std::make_shared<CheckpointNode>(std::move(segment), inputs, std::move(frame)), sources,
          locals);
   for (std::size_t i = 0; i < outputs.size(); ++i)

@@ -65,6 +65,7 @@ TEST(AcrossMeshes, ALeafThatHoldsItsGradientPartial) {
     Tensor local = meshloom::full(rank.context, {3}, 1.0, DType::kFloat32);
     local.set_requires_grad(true);
     const Tensor w = with_layout(local, make_spec(rank.mesh, {"R"}, {3}), rank.engine);
+    w.layout()->grad_spec = rank.engine.intern(make_spec(rank.mesh, {"P(sum)"}, {3}));
     const Tensor x = part(rank.context, rank.mesh, rank.engine, {"S(0)"}, {4, 3});
     const Tensor ones = ops::add(ops::mul(x, 0.0), 1.0);
     const Tensor y = to_local(ops::mul(ones, w));

@@ -104,15 +104,15 @@ TEST(DistributedEngine, GathersOncePerTensorWhereUsesAreAlike) {
   });
 }
 
-TEST(DistributedEngine, LeafKeepsTheGradientOfItsFirstUse) {
+TEST(DistributedEngine, LeafHoldsItsGradientAsItWasLaidOut) {
   on_ranks(2, [](Rank& rank) {
     const Tensor weight = rank.tensor("R", {5, 4}, true);
-    EXPECT_EQ(weight.layout()->grad_spec, nullptr);
+    weight.layout()->grad_spec = rank.engine.intern(make_spec(rank.mesh, {"P(sum)"}, {5, 4}));
     const Tensor sharded = rank.tensor("S(0)", {6, 4});
     const Tensor replicated = rank.tensor("R", {6, 4});
     const Tensor partial_use = ops::linear(sharded, weight, {});
     EXPECT_EQ(planner::to_string(*gradient_spec(weight)), "[P(sum)]");
-    // A second use, whose gradient is replicated, is made to fit.
+    // A use whose gradient is replicated is made to fit.
     const Tensor whole_use = ops::linear(replicated, weight, {});
     rank.mesh.reset_counters();
     autograd::backward(ops::sum(partial_use));
@@ -133,6 +133,30 @@ TEST(DistributedEngine, LeafKeepsTheGradientOfItsFirstUse) {
     for (int row = 0; row < 5; ++row)
       for (std::size_t c = 0; c < 4; ++c)
         EXPECT_NEAR(total.to_vector()[static_cast<std::size_t>(row) * 4 + c], expected[c], 1e-3);
+  });
+}
+
+TEST(DistributedEngine, UsesOfALeafMustAgreeOnItsGradient) {
+  on_ranks(2, [](Rank& rank) {
+    const Tensor sharded = rank.tensor("S(0)", {6, 4}), replicated = rank.tensor("R", {6, 4});
+    for (const bool partial_first : {false, true}) {
+      const Tensor weight = rank.tensor("R", {5, 4}, true);
+      EXPECT_EQ(weight.layout()->grad_spec, nullptr);
+      const Tensor& first = partial_first ? sharded : replicated;
+      const Tensor& other = partial_first ? replicated : sharded;
+      ops::linear(first, weight, {});
+      EXPECT_EQ(planner::to_string(*gradient_spec(weight)), partial_first ? "[P(sum)]" : "[R]");
+      ops::linear(first, weight, {});
+      try {
+        ops::linear(other, weight, {});
+        ADD_FAILURE() << "another gradient was taken";
+      } catch (const FailedPrecondition& error) {
+        for (const char* part : {"[P(sum)]", "[R]", "grad_spec"})
+          EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+      }
+      const NoGradGuard no_grad(rank.context);
+      ops::linear(other, weight, {});
+    }
   });
 }
 
