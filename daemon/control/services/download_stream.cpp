@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "daemon/train/checkpoint/file_check.h"
+
 namespace meshloom::control {
 namespace {
 
@@ -13,7 +15,11 @@ constexpr std::int64_t kPiece = 1 << 20;
 void DownloadStream::open_all() {
   opened_ = true;
   source_ = find_(request_.name());
+  // First, since what is open stays readable when the checkpoint is pruned meanwhile.
+  std::vector<train::ManifestFile> expected;
+  if (train::is_checkpoint(source_.folder)) expected = train::read_manifest(source_.folder).files;
   files_ = open_files(source_.folder);
+  for (const train::ManifestFile& file : expected) expect(file);
   std::erase_if(files_, [&](const OpenFile& file) { return file.name() <= request_.after_file(); });
   const std::int64_t size = files_.empty() ? 0 : files_.front().size();
   if (request_.offset() < 0 || request_.offset() > size)
@@ -36,6 +42,21 @@ std::string DownloadStream::read_piece(std::int64_t offset, std::int64_t end) {
   return data;
 }
 
+void DownloadStream::expect(const train::ManifestFile& file) {
+  const std::filesystem::path path = source_.folder / file.name;
+  const auto found = std::find_if(files_.begin(), files_.end(),
+                                  [&](const OpenFile& open) { return open.name() == file.name; });
+  if (found == files_.end()) train::checkpoint_damaged(path, "it is not there");
+  train::check_size(path, static_cast<std::uint64_t>(found->size()), file.bytes);
+  expected_[file.name] = file.xxh3_128;
+}
+
+void DownloadStream::compare(const OpenFile& file, const std::string& xxh3) const {
+  const auto expected = expected_.find(file.name());
+  if (expected != expected_.end())
+    train::check_digest(source_.folder / file.name(), xxh3, expected->second);
+}
+
 v1::ReadCheckpointResponse DownloadStream::next_piece() {
   const OpenFile& file = files_[file_];
   v1::ReadCheckpointResponse piece;
@@ -46,6 +67,7 @@ v1::ReadCheckpointResponse DownloadStream::next_piece() {
   offset_ = digested_;
   if (offset_ < file.size()) return piece;
   piece.set_xxh3_128(xxh3_.hex());
+  compare(file, piece.xxh3_128());
   if (request_.sha256()) piece.set_sha256(sha256_.hex());
   xxh3_ = {};
   sha256_ = {};

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of a folder, in pieces, each with its digests at its end.
+// The files of a folder, in pieces, each with its digests at its end. Those of a checkpoint are
+// compared with its manifest on the way.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "daemon/control/services/stream.h"
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/train/checkpoint/digest.h"
+#include "daemon/train/checkpoint/manifest.h"
 
 namespace meshloom::control {
 
@@ -32,6 +35,10 @@ class DownloadStream final : public Stream<v1::ReadCheckpointResponse> {
  private:
   bool produce() override;
   void open_all();
+  /// Both throw DataLoss (CHECKPOINT_DAMAGED): for a file that is missing or of another size, and
+  /// for one that was read to its end.
+  void expect(const train::ManifestFile& file);
+  void compare(const OpenFile& file, const std::string& xxh3) const;
   std::string read_piece(std::int64_t offset, std::int64_t end);
   v1::ReadCheckpointResponse next_piece();
 
@@ -40,9 +47,10 @@ class DownloadStream final : public Stream<v1::ReadCheckpointResponse> {
   bool opened_ = false;
   Source source_;
   std::vector<OpenFile> files_;
-  std::size_t file_ = 0;       ///< the one that is read
-  std::int64_t offset_ = 0;    ///< of the next piece
-  std::int64_t digested_ = 0;  ///< bytes of the file that are in the digests
+  std::map<std::string, std::string> expected_;  ///< digest by file, of a checkpoint's manifest
+  std::size_t file_ = 0;                         ///< the one that is read
+  std::int64_t offset_ = 0;                      ///< of the next piece
+  std::int64_t digested_ = 0;                    ///< bytes of the file that are in the digests
   train::Digest xxh3_;
   base::Sha256 sha256_;
 };

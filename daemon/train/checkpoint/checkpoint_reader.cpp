@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "daemon/train/checkpoint/digest.h"
+#include "daemon/train/checkpoint/file_check.h"
 #include "daemon/train/status_agreement.h"
 #include "kernels/base/error.h"
 
@@ -11,11 +12,6 @@ namespace meshloom::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-[[noreturn]] void damaged(const fs::path& file, const std::string& why) {
-  throw DataLoss(fmt::format("checkpoint file {} is damaged: {}", file.string(), why),
-                 "CHECKPOINT_DAMAGED", {{"path", file.string()}});
-}
 
 /// Rank 0 reads the folder and its manifest, all verify their share. Throws on every rank alike.
 Manifest read_verified(comm::ProcessGroup& world, const fs::path& folder) {
@@ -66,10 +62,9 @@ void verify_files(const fs::path& folder, const Manifest& manifest, int share, i
     const fs::path path = folder / file.name;
     std::error_code error;
     const auto bytes = fs::file_size(path, error);
-    if (error) damaged(path, error.message());
-    if (bytes != file.bytes)
-      damaged(path, fmt::format("{} bytes instead of {}", bytes, file.bytes));
-    if (digest_of_file(path) != file.xxh3_128) damaged(path, "its XXH3-128 is not the manifest's");
+    if (error) checkpoint_damaged(path, error.message());
+    check_size(path, bytes, file.bytes);
+    check_digest(path, digest_of_file(path), file.xxh3_128);
   }
 }
 
@@ -83,7 +78,8 @@ CheckpointReader::CheckpointReader(const fs::path& folder, const Manifest& manif
       if (piece.tensor >= manifest_.tensors.size() ||
           static_cast<int>(piece.piece.ranges.size()) !=
               manifest_.tensors[piece.tensor].shape.size())
-        damaged(folder / kManifestName, fmt::format("its pieces of {} fit no tensor", file.name));
+        checkpoint_damaged(folder / kManifestName,
+                           fmt::format("its pieces of {} fit no tensor", file.name));
       tensors_[manifest_.tensors[piece.tensor].name].sources.push_back({f, &piece.piece});
     }
   }

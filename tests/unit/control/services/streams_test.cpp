@@ -6,6 +6,7 @@
 #include <future>
 
 #include "tests/unit/control/fake_daemon.h"
+#include "tests/unit/control/fake_manifest.h"
 
 namespace meshloom::control {
 namespace {
@@ -64,8 +65,8 @@ class StreamsTest : public ::testing::Test {
     daemon_->wait_for(job, v1::JOB_STATE_SUCCEEDED);
     const auto folder = daemon_->state().checkpoints(job) / "step-7";
     std::filesystem::create_directories(folder);
-    std::ofstream(folder / "manifest.json") << "{}";
     std::ofstream(folder / "weights") << std::string(bytes, 'w');
+    write_manifest(folder, 7);
   }
 
   test::TempFolder folder_;
@@ -205,6 +206,36 @@ TEST_F(StreamsTest, DownloadsThatNeverReadGiveTheirPlacesBack) {
   }
   EXPECT_TRUE(last.ok()) << last.error_message();
   EXPECT_EQ(bytes, 6u << 20);
+}
+
+TEST_F(StreamsTest, ADamagedCheckpointIsNotSentAsASoundOne) {
+  start({});
+  const auto expect_refused = [&](const std::string& job, const std::string& text) {
+    grpc::ClientContext context;
+    v1::ReadCheckpointRequest read;
+    read.set_name("checkpoints/" + job + "/step-7");
+    const auto stub = v1::CheckpointService::NewStub(daemon_->channel());
+    const auto reader = stub->ReadCheckpoint(&context, read);
+    v1::ReadCheckpointResponse piece;
+    while (reader->Read(&piece))
+      EXPECT_TRUE(piece.file() == "manifest.json" || piece.xxh3_128().empty())
+          << job << ": a damaged file must not end with a digest";
+    const grpc::Status status = reader->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::DATA_LOSS) << job;
+    EXPECT_NE(status.error_message().find(text), std::string::npos) << status.error_message();
+  };
+  const auto weights_of = [&](const std::string& job) {
+    make_checkpoint(job, 3'000'000);
+    return daemon_->state().checkpoints(job) / "step-7" / "weights";
+  };
+  std::fstream flipped(weights_of("flipped"), std::ios::in | std::ios::out);
+  flipped.seekp(2'000'000) << 'x';
+  flipped.close();
+  std::filesystem::resize_file(weights_of("cut"), 1000);
+  std::filesystem::remove(weights_of("gone"));
+  expect_refused("flipped", "weights is damaged: its XXH3-128 is ");
+  expect_refused("cut", "weights is damaged: 1000 bytes instead of 3000000");
+  expect_refused("gone", "weights is damaged: it is not there");
 }
 
 TEST_F(StreamsTest, StreamsThatAreCancelledAtAnyMomentLeaveNothing) {
