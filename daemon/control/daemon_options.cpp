@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/daemon_options.h"
 
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
@@ -9,6 +11,7 @@
 #include "daemon/control/net/listen_address.h"
 #include "daemon/control/ranks/rank_watch.h"
 #include "daemon/control/stores/upload_store.h"
+#include "daemon/train/paths.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -17,6 +20,15 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kVersion = MESHLOOM_VERSION;
+
+/// As the config has them. Throws InvalidArgument for a folder that could not be told from two.
+std::string joined(const std::vector<std::string>& folders) {
+  for (const std::string& folder : folders)
+    check(folder.find(train::kBetweenFolders) == std::string::npos,
+          "--data-dir {}: a \"{}\" separates folders, so none may have it in its path", folder,
+          train::kBetweenFolders);
+  return fmt::format("{}", fmt::join(folders, std::string(1, train::kBetweenFolders)));
+}
 
 v1::DaemonConfig merge(const DaemonFlags& flags, const base::Environment& env) {
   v1::DaemonConfig config;
@@ -27,7 +39,7 @@ v1::DaemonConfig merge(const DaemonFlags& flags, const base::Environment& env) {
   if (env.log_level) config.set_log_level(*env.log_level);
   if (flags.listen) config.set_listen(*flags.listen);
   if (flags.state_dir) config.set_state_dir(*flags.state_dir);
-  if (flags.data_dir) config.set_data_dir(*flags.data_dir);
+  if (!flags.data_dirs.empty()) config.set_data_dir(joined(flags.data_dirs));
   if (flags.log_level) config.set_log_level(*flags.log_level);
   if (flags.mpi_interface) config.set_mpi_interface(*flags.mpi_interface);
   if (flags.world_size) config.set_world_size(*flags.world_size);
@@ -97,9 +109,10 @@ void check_values(const v1::DaemonConfig& config, const DaemonFlags& flags) {
         "--log-level is \"{}\", expected trace, debug, info, warning or error", level);
   parse_host_port(config.listen(), "--listen");
   std::error_code error;
-  if (!fs::is_directory(config.data_dir(), error))
-    throw NotFound(fmt::format("--data-dir {}: no such folder", config.data_dir()),
-                   "DATA_DIR_MISSING");
+  for (const fs::path& folder : train::data_folders(config.data_dir()))
+    if (!fs::is_directory(folder, error))
+      throw NotFound(fmt::format("--data-dir {}: no such folder", folder.string()),
+                     "DATA_DIR_MISSING");
 }
 
 }  // namespace
@@ -115,8 +128,11 @@ void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
       "--state-dir", flags.state_dir,
       "Folder for jobs, checkpoints, journal and logs; made where it is missing. Default "
       "./meshloom-state");
-  app.add_option("--data-dir", flags.data_dir,
-                 "Folder below which jobs find data and models. Default: the working folder");
+  app.add_option("--data-dir", flags.data_dirs,
+                 "Folder below which jobs find data and models; several times for several, which "
+                 "are searched in their order. Default: the working folder")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
   app.add_option("--world-size", flags.world_size,
                  "Exit with code 2 unless there are so many ranks");
   app.add_option("--threads", flags.threads,
@@ -165,7 +181,10 @@ ParsedDaemonOptions parse_daemon_options(int argc, char** argv, const base::Envi
   auto& config = parsed.options.config;
   config.set_state_dir(
       utf8_path(fs::absolute(config.state_dir()).lexically_normal(), "--state-dir"));
-  config.set_data_dir(utf8_path(fs::canonical(config.data_dir()), "--data-dir"));
+  std::vector<std::string> folders;
+  for (const fs::path& folder : train::data_folders(config.data_dir()))
+    folders.push_back(utf8_path(fs::canonical(folder), "--data-dir"));
+  config.set_data_dir(joined(folders));
   return parsed;
 }
 

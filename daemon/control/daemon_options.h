@@ -17,7 +17,8 @@ namespace meshloom::control {
 /// As given on the command line.
 struct DaemonFlags {
   std::string config;
-  std::optional<std::string> listen, state_dir, data_dir, log_level, mpi_interface;
+  std::optional<std::string> listen, state_dir, log_level, mpi_interface;
+  std::vector<std::string> data_dirs;
   std::optional<int> world_size, threads;
   std::optional<std::int64_t> max_stalled_attempts;
   bool no_resume = false;

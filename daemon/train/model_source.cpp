@@ -45,6 +45,7 @@ nn::ModelConfig load_model_config(const v1::ModelSource& source,
     if (!std::filesystem::exists(folder / "config.json"))
       throw NotFound(fmt::format("run.model.hf_folder: {} has no config.json", source.hf_folder()),
                      "NOT_FOUND", {{"field", "run.model.hf_folder"}});
+    base::with_field("run.model.hf_folder", [&] { check_links(folder, data_dir); });
     config = base::with_field("run.model.hf_folder",
                               [&] { return read_model_config(folder / "config.json"); });
   }

@@ -2,6 +2,7 @@
 #include "daemon/train/paths.h"
 
 #include <algorithm>
+#include <sstream>
 
 #include "daemon/base/field_error.h"
 #include "daemon/base/files.h"
@@ -26,14 +27,50 @@ fs::path followed(const fs::path& path) {
   return result;
 }
 
-}  // namespace
-
-void check_inside(const fs::path& path, const fs::path& root) {
-  check(is_inside(followed(path), followed(root)), "{} leads outside the data folder {}",
-        path.string(), root.string());
+std::string names_of(const fs::path& roots) {
+  const std::vector<fs::path> folders = data_folders(roots);
+  std::string text = folders.size() == 1 ? "the data folder " : "the data folders ";
+  for (std::size_t i = 0; i < folders.size(); ++i)
+    text += (i == 0 ? "" : ", ") + folders[i].string();
+  return text;
 }
 
-fs::path resolve_path(const std::string& name, const fs::path& root, const std::string& field) {
+}  // namespace
+
+std::vector<fs::path> data_folders(const fs::path& roots) {
+  std::vector<fs::path> folders;
+  std::istringstream parts(roots.string());
+  for (std::string part; std::getline(parts, part, kBetweenFolders);)
+    if (!part.empty()) folders.emplace_back(part);
+  return folders;
+}
+
+fs::path below_data_folders(const fs::path& name, const fs::path& roots) {
+  const std::vector<fs::path> folders = data_folders(roots);
+  std::error_code error;
+  for (const fs::path& folder : folders)
+    if (fs::exists(folder / name, error)) return folder / name;
+  return folders.empty() ? name : folders.front() / name;
+}
+
+void check_inside(const fs::path& path, const fs::path& roots) {
+  const fs::path target = followed(path);
+  for (const fs::path& folder : data_folders(roots))
+    if (is_inside(target, followed(folder))) return;
+  throw InvalidArgument(
+      fmt::format("{} is at {}, outside {}: links are followed as far as folders are given with "
+                  "--data-dir",
+                  path.string(), target.string(), names_of(roots)),
+      "INVALID_PATH", {{"path", path.string()}});
+}
+
+void check_links(const fs::path& folder, const fs::path& roots) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error))
+    if (std::error_code unread; entry.is_symlink(unread)) check_inside(entry.path(), roots);
+}
+
+fs::path resolve_path(const std::string& name, const fs::path& roots, const std::string& field) {
   const Error::Metadata metadata = {{"field", field}, {"path", name}};
   const auto refuse = [&](const std::string& why) {
     throw InvalidArgument(fmt::format("{}: \"{}\" {}", field, name, why), "INVALID_PATH", metadata);
@@ -42,14 +79,16 @@ fs::path resolve_path(const std::string& name, const fs::path& root, const std::
   if (name.find('\0') != std::string::npos) refuse("holds a NUL byte");
   const fs::path given(name);
   if (std::find(given.begin(), given.end(), "..") != given.end()) refuse("must not hold \"..\"");
-  const fs::path full = given.is_absolute() ? given : root / given;
-  if (!base::with_field(field, [&] { return is_inside(followed(full), followed(root)); }))
-    refuse(fmt::format("lies outside the data folder {}", root.string()));
-  std::error_code error;
-  if (!fs::exists(full, error))
-    throw NotFound(fmt::format("{}: \"{}\" does not exist below {}", field, name, root.string()),
-                   "NOT_FOUND", metadata);
-  return full;
+  return base::with_field(field, [&] {
+    const fs::path full = below_data_folders(given, roots);
+    check_inside(full, roots);
+    std::error_code error;
+    if (!fs::exists(full, error))
+      throw NotFound(
+          fmt::format("{}: \"{}\" does not exist below {}", field, name, names_of(roots)),
+          "NOT_FOUND", metadata);
+    return full;
+  });
 }
 
 }  // namespace meshloom::train

@@ -1,20 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paths that come from outside: always below a root folder.
+// Paths that come from outside: always below a root folder, or one of several.
 #pragma once
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace meshloom::train {
 
-/// Throws InvalidArgument unless `path`, with links followed, lies below `root` (or is it).
-void check_inside(const std::filesystem::path& path, const std::filesystem::path& root);
+/// Between the folders of a data dir that are several, as in PATH.
+inline constexpr char kBetweenFolders = ':';
 
-/// The file or folder that a config names: `name` relative to `root`, or absolute and below it.
-/// Refuses (InvalidArgument) an empty name, "..", one that is too long, and links that lead outside
-/// or in a circle; throws NotFound if nothing is there. `field` is the path of the config's
+/// The folders of `roots`, in the order in which names are looked for in them.
+std::vector<std::filesystem::path> data_folders(const std::filesystem::path& roots);
+
+/// Where a relative name is: below the first folder that has it, else below the first of all. An
+/// absolute one stays as it is.
+std::filesystem::path below_data_folders(const std::filesystem::path& name,
+                                         const std::filesystem::path& roots);
+
+/// Throws InvalidArgument unless `path`, with links followed, lies below one of `roots` (or is it).
+void check_inside(const std::filesystem::path& path, const std::filesystem::path& roots);
+
+/// The same for every link in a folder: what a model folder links to may be no more than what a
+/// config may name.
+void check_links(const std::filesystem::path& folder, const std::filesystem::path& roots);
+
+/// The file or folder that a config names: `name` relative to one of `roots`, or absolute and below
+/// one. Refuses (InvalidArgument) an empty name, "..", one that is too long, and links that lead
+/// outside or in a circle; throws NotFound if nothing is there. `field` is the path of the config's
 /// field, for text and metadata.
-std::filesystem::path resolve_path(const std::string& name, const std::filesystem::path& root,
+std::filesystem::path resolve_path(const std::string& name, const std::filesystem::path& roots,
                                    const std::string& field);
 
 }  // namespace meshloom::train

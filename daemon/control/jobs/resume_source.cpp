@@ -20,8 +20,6 @@ namespace fs = std::filesystem;
 constexpr const char* kField = "run.checkpoint.resume_from";
 constexpr std::string_view kPrefix = "checkpoints/";
 
-bool names_a_job(const std::string& text) { return text.rfind(kPrefix, 0) == 0; }
-
 /// The newest step whose manifest is sound; what the files hold is for the ranks to verify.
 std::int64_t newest_readable(const fs::path& checkpoints, const std::vector<std::int64_t>& steps,
                              bool fallback) {
@@ -64,11 +62,13 @@ std::string existing_checkpoint(const std::string& name, bool fallback, const Jo
 
 }  // namespace
 
+bool names_a_job(const std::string& resume_from) { return resume_from.rfind(kPrefix, 0) == 0; }
+
 fs::path resume_folder(const v1::RunConfig& resolved, const StateDir& state,
                        const fs::path& data_dir) {
   const std::string& name = resolved.checkpoint().resume_from();
   if (name.empty()) return {};
-  if (!names_a_job(name)) return data_dir / name;
+  if (!names_a_job(name)) return train::below_data_folders(name, data_dir);
   const CheckpointName parts = parse_checkpoint_name(name);
   return state.checkpoints(parts.job) / parts.folder;
 }

@@ -59,6 +59,15 @@ void link_blob(const fs::path& blob, const fs::path& name) {
   if (::link(blob.c_str(), name.c_str()) != 0) base::throw_io_error("cannot link", name, errno);
 }
 
+/// Of a folder below one of the data folders: its name there.
+std::string name_below(const fs::path& folder, const fs::path& data_dir) {
+  for (const fs::path& root : train::data_folders(data_dir)) {
+    const fs::path name = fs::relative(folder, root);
+    if (!name.empty() && *name.begin() != "..") return name.string();
+  }
+  return folder.string();
+}
+
 /// To look at headers alone: the file has not been finished.
 void link_incoming(const fs::path& incoming, const fs::path& name) {
   if (::symlink(incoming.c_str(), name.c_str()) != 0)
@@ -194,7 +203,8 @@ void ModelStore::take_data_folder(const std::string& name, v1::StoredModel* mode
           train::check_hf_folder(folder);
           describe_config(config_text(folder), &found);
         });
-        found.set_data_folder(fs::relative(folder, data_dir).string());
+        base::with_field("data_folder", [&] { train::check_links(folder, data_dir); });
+        found.set_data_folder(name_below(folder, data_dir));
         for (v1::StoredModelFile& file : identify_files(folder))
           *found.add_files() = std::move(file);
         return found;
@@ -311,7 +321,7 @@ fs::path ModelStore::folder(const std::string& id) const {
                      "MODEL_FILES_GONE", {{"model", id}});
     return own;
   }
-  const fs::path data = options_.data_dir / model.data_folder();
+  const fs::path data = train::below_data_folders(model.data_folder(), options_.data_dir);
   check_same_files(model, data);
   return data;
 }

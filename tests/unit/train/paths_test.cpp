@@ -38,6 +38,45 @@ TEST(Paths, StayBelowTheRoot) {
   fs::remove(sibling);
 }
 
+TEST(Paths, SeveralRootsAreSearchedInTheirOrder) {
+  const testing::DataFolder first, second;
+  first.write_text("both.txt", "x");
+  second.write_text("both.txt", "y");
+  second.write_text("deep/second.txt", "y");
+  const std::string roots = first.path().string() + ":" + second.path().string();
+  EXPECT_EQ(resolve_path("both.txt", roots, "f"), first.path() / "both.txt");
+  EXPECT_EQ(resolve_path("deep/second.txt", roots, "f"), second.path() / "deep/second.txt");
+  const std::string absolute = (second.path() / "both.txt").string();
+  EXPECT_EQ(resolve_path(absolute, roots, "f"), absolute);
+  EXPECT_THROW(resolve_path("none.txt", roots, "f"), NotFound);
+  EXPECT_THROW(resolve_path("/etc/passwd", roots, "f"), InvalidArgument);
+}
+
+TEST(Paths, LinksAreFollowedAsFarAsThereAreRoots) {
+  const testing::DataFolder root, other;
+  other.write_text("far.txt", "x");
+  root.write_text("model/config.json", "{}");
+  root.write_text("blobs/1", "x");
+  fs::create_symlink(other.path() / "far.txt", root.path() / "near.txt");
+  fs::create_symlink("../blobs/1", root.path() / "model/inside.bin");
+  try {
+    resolve_path("near.txt", root.path(), "run.data.path");
+    FAIL() << "a link that leads outside was followed";
+  } catch (const InvalidArgument& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find((other.path() / "far.txt").string()), std::string::npos) << text;
+    EXPECT_NE(text.find("--data-dir"), std::string::npos) << text;
+  }
+  const std::string both = root.path().string() + ":" + other.path().string();
+  EXPECT_EQ(resolve_path("near.txt", both, "f"), root.path() / "near.txt");
+
+  // A model folder is held to the same rule.
+  EXPECT_NO_THROW(check_links(root.path() / "model", root.path()));
+  fs::create_symlink(other.path() / "far.txt", root.path() / "model/outside.bin");
+  EXPECT_THROW(check_links(root.path() / "model", root.path()), InvalidArgument);
+  EXPECT_NO_THROW(check_links(root.path() / "model", both));
+}
+
 TEST(Paths, NamesThatTheSystemRefusesAreTheUsersMistake) {
   const testing::DataFolder root;
   fs::create_symlink(root.path() / "loop", root.path() / "loop");
