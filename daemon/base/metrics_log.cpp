@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/base/files.h"
+#include "daemon/base/wall_time.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
@@ -20,19 +21,22 @@ using Json = nlohmann::ordered_json;
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 struct Kept {
-  std::vector<std::string> lines;  ///< the complete ones of steps up to a last one
-  bool all = true;                 ///< there is nothing else in the file
-  std::int64_t last_validation = -1;
+  std::vector<std::string> lines;     ///< the complete ones of steps up to a last one
+  bool all = true;                    ///< there is nothing else in the file
+  std::int64_t last_validation = -1;  ///< of the job itself
 };
 
-Kept lines_to_keep(const std::filesystem::path& path, std::int64_t last_step) {
+Kept lines_to_keep(const std::filesystem::path& path, std::int64_t last_step,
+                   const std::string& job) {
   Kept kept;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     const Json entry = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!file.eof() && entry.is_object() && entry.value("step", last_step + 1) <= last_step) {
       kept.lines.push_back(line);
-      if (entry.contains("validation_loss")) kept.last_validation = entry["step"];
+      // What another job has validated says nothing of this one's data.
+      if (entry.contains("validation_loss") && entry.value("job", job) == job)
+        kept.last_validation = entry["step"];
     } else {
       kept.all = false;
     }
@@ -50,18 +54,32 @@ void write_lines(const std::filesystem::path& path, const std::vector<std::strin
 
 }  // namespace
 
-MetricsLog::MetricsLog(const std::filesystem::path& file, std::int64_t last_step) : path_(file) {
-  const Kept kept = lines_to_keep(file, last_step);
-  if (!kept.all) write_lines(file, kept.lines);
+MetricsLog::MetricsLog(const std::filesystem::path& file, std::int64_t last_step,
+                       MetricsOrigin origin)
+    : path_(file), origin_(std::move(origin)) {
+  std::error_code error;
+  const bool inherits = !origin_.before.empty() && !std::filesystem::exists(file, error);
+  const Kept kept = lines_to_keep(inherits ? origin_.before : file, last_step, origin_.job);
+  if (inherits ? !kept.lines.empty() : !kept.all) write_lines(file, kept.lines);
   last_validation_ = kept.last_validation;
   file_.reset(std::fopen(file.c_str(), "ae"));
-  if (!file_) write("");
+  if (!file_) report_failure();
+}
+
+Json MetricsLog::line_of(std::int64_t step) const {
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin_;
+  Json line;
+  line["step"] = step;
+  line["time"] = wall_time();
+  line["elapsed"] = std::round(1e3 * (origin_.ran_seconds + passed.count())) / 1e3;
+  line["job"] = origin_.job;
+  line["attempt"] = origin_.attempt;
+  return line;
 }
 
 void MetricsLog::step(const v1::StepMetrics& metrics,
                       const std::map<std::string, double>& seconds) {
-  Json line;
-  line["step"] = metrics.step();
+  Json line = line_of(metrics.step());
   line["loss"] = number(metrics.loss());
   line["grad_norm"] = number(metrics.grad_norm());
   line["lr"] = number(metrics.lr());
@@ -69,23 +87,26 @@ void MetricsLog::step(const v1::StepMetrics& metrics,
   line["mfu"] = metrics.has_mfu() ? number(metrics.mfu()) : Json(nullptr);
   line["tokens"] = metrics.tokens();
   line["memory_bytes"] = metrics.memory_bytes();
-  line["seconds"] = Json::object();
-  for (const auto& [phase, value] : seconds) line["seconds"][phase] = number(value);
-  write(line.dump() + "\n");
+  for (const auto& [phase, value] : seconds) line["seconds_" + phase] = number(value);
+  write(line);
 }
 
 void MetricsLog::validation(const v1::ValidationMetrics& metrics) {
-  Json line;
-  line["step"] = metrics.step();
+  Json line = line_of(metrics.step());
   line["validation_loss"] = number(metrics.loss());
+  line["perplexity"] = number(std::exp(metrics.loss()));
   last_validation_ = metrics.step();
-  write(line.dump() + "\n");
+  write(line);
 }
 
-void MetricsLog::write(const std::string& line) {
-  if (file_ && std::fwrite(line.data(), 1, line.size(), file_.get()) == line.size() &&
-      std::fflush(file_.get()) == 0)
-    return;
+void MetricsLog::write(const Json& line) {
+  const std::string text = line.dump() + "\n";
+  if (!file_ || std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() ||
+      std::fflush(file_.get()) != 0)
+    report_failure();
+}
+
+void MetricsLog::report_failure() {
   if (!failed_)
     spdlog::warn("metrics are not written to {}: {}", path_.string(), std::strerror(errno));
   failed_ = true;

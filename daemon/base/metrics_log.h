@@ -2,37 +2,56 @@
 // metrics.jsonl of a job: one JSON line for each optimizer step and each validation.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "v1/job.pb.h"
 
 namespace meshloom::base {
 
+/// What the lines of an attempt have in common.
+struct MetricsOrigin {
+  std::string job;
+  std::int64_t attempt = 1;
+  double ran_seconds = 0.0;  ///< that the job had the ranks in earlier attempts
+  /// The metrics of the job whose checkpoint this one began with; empty if there is none. Their
+  /// lines come first in a file that does not exist yet.
+  std::filesystem::path before;
+};
+
+/// Each line has "step", "time" (RFC 3339 with milliseconds), "elapsed" (seconds that the job had
+/// the ranks, all attempts together), "job" and "attempt"; that of a step also its metrics and, as
+/// "seconds_PHASE", where its time went; that of a validation "validation_loss" and "perplexity".
 /// Used by one thread. A line is written whole or not at all; a full disk costs metrics, never the
 /// job: write errors are logged once.
 class MetricsLog {
  public:
   /// Appends. Lines of steps after `last_step` (from an attempt that went on beyond the checkpoint
   /// a job resumes from) and an unfinished last line are removed first.
-  MetricsLog(const std::filesystem::path& file, std::int64_t last_step);
+  MetricsLog(const std::filesystem::path& file, std::int64_t last_step, MetricsOrigin origin = {});
 
   void step(const v1::StepMetrics& metrics, const std::map<std::string, double>& seconds);
   void validation(const v1::ValidationMetrics& metrics);
-  /// The last step with a validation in the file; -1: none.
+  /// The last step with a validation of this job in the file; -1: none.
   std::int64_t last_validation() const { return last_validation_; }
 
  private:
-  void write(const std::string& line);
+  nlohmann::ordered_json line_of(std::int64_t step) const;
+  void write(const nlohmann::ordered_json& line);
+  void report_failure();  ///< once
 
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
   std::filesystem::path path_;
+  const MetricsOrigin origin_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::unique_ptr<std::FILE, Close> file_;
   std::int64_t last_validation_ = -1;
   bool failed_ = false;

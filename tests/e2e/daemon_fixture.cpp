@@ -176,7 +176,7 @@ std::map<int, double> DaemonTest::step_losses(const std::string& name) const {
   std::ifstream metrics(state_ / "jobs" / name / "metrics.jsonl");
   for (std::string line; std::getline(metrics, line);) {
     const Json entry = Json::parse(line);
-    if (!entry.contains("grad_norm")) continue;
+    if (!entry.contains("grad_norm") || entry.value("job", name) != name) continue;
     const int step = entry["step"];
     EXPECT_TRUE(losses.emplace(step, entry["loss"].get<double>()).second)
         << "step " << step << " of " << name << " is there twice";

@@ -73,7 +73,7 @@ class DaemonTest : public ::testing::Test {
   /// `step`.
   void submit_endless(const std::string& plan, const std::string& name, int step);
   Json job(const std::string& name) const;
-  /// The loss of every step in the job's metrics, by step.
+  /// The loss of every step of the job's own in its metrics, by step.
   std::map<int, double> step_losses(const std::string& name) const;
   bool reaches(const std::string& name, const std::string& state,
                std::chrono::milliseconds timeout = 60s) const;

@@ -41,7 +41,8 @@ TEST_F(JobsE2e, TrainsExportsAndSamplesOnTwoRanks) {
     const Json entry = Json::parse(line);
     if (!entry.contains("loss")) continue;
     EXPECT_EQ(entry["step"].get<int>(), ++steps);
-    for (const auto* key : {"grad_norm", "lr", "tokens_per_second", "memory_bytes", "seconds"})
+    for (const auto* key : {"grad_norm", "lr", "tokens_per_second", "memory_bytes", "time",
+                            "elapsed", "job", "attempt", "seconds_forward"})
       EXPECT_TRUE(entry.contains(key)) << key;
   }
   EXPECT_EQ(steps, 60);

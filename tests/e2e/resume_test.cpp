@@ -45,6 +45,16 @@ class ResumeE2e : public DaemonTest {
     ASSERT_EQ(mine.size(), static_cast<std::size_t>(kSteps - 20)) << name;
     for (const auto& [step, loss] : mine)
       EXPECT_NEAR(loss, first.at(step), tolerance * first.at(step)) << name << " step " << step;
+    // The metrics begin with those of the other job.
+    std::ifstream metrics(state_ / "jobs" / name / "metrics.jsonl");
+    int steps = 0;
+    for (std::string line; std::getline(metrics, line);) {
+      const Json entry = Json::parse(line);
+      if (!entry.contains("grad_norm")) continue;
+      EXPECT_EQ(entry["step"], ++steps);
+      EXPECT_EQ(entry["job"], steps <= 20 ? "first" : name) << "step " << steps;
+    }
+    EXPECT_EQ(steps, kSteps);
   }
   void expect_refused(const Arguments& arguments, const std::string& text) {
     Arguments all{"job"};

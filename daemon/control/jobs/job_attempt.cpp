@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "daemon/base/message_printer.h"
+#include "daemon/control/jobs/resume_source.h"
 #include "daemon/control/jobs/sample_scheduler.h"
 #include "daemon/control/jobs/token_text.h"
 #include "daemon/control/stores/job_settings.h"
@@ -22,6 +23,7 @@ constexpr std::chrono::milliseconds kShortStep{50};
 constexpr std::chrono::milliseconds kEvaluationPart{100};  // a stop waits for no more, nor samples
 
 constexpr std::chrono::seconds kBetweenProgress{1};  // of tokenizing
+constexpr const char* kMetrics = "metrics.jsonl";
 
 constexpr std::int64_t kJobSample = 0;  // no number of the scheduler's
 
@@ -165,7 +167,7 @@ bool JobAttempt::prepare() {
   const v1::CreateRunResult created = run_.create(std::move(create)).get();
   limits_ = {created.vocab_size(), created.context_length()};
   submitted_ = done_ = saved_ = created.step_count();
-  metrics_ = std::make_unique<base::MetricsLog>(folders_.job / "metrics.jsonl", done_);
+  metrics_ = std::make_unique<base::MetricsLog>(folders_.job / kMetrics, done_, metrics_origin());
   for (const auto& note : created.notes()) add_note(note);
   if (done_ > 0) add_note(fmt::format("goes on from the checkpoint of step {}", done_));
   go_by(store_.begin_step(id_, done_), done_ + 1);
@@ -180,6 +182,13 @@ bool JobAttempt::prepare() {
   // One that a stop has interrupted is made up for.
   if (validates(done_) && metrics_->last_validation() < done_) evaluate();
   return true;
+}
+
+base::MetricsOrigin JobAttempt::metrics_origin() const {
+  base::MetricsOrigin origin{id_, job_.attempt(), ran_seconds(), {}};
+  if (names_a_job(config_.checkpoint().resume_from()))
+    origin.before = folders_.resume_from.parent_path().parent_path() / kMetrics;
+  return origin;
 }
 
 void JobAttempt::add_note(const std::string& note) {

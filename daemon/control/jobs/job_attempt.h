@@ -78,6 +78,7 @@ class JobAttempt {
   void finish_step();
   /// Part by part; on a stop it remains to be done.
   void evaluate();
+  base::MetricsOrigin metrics_origin() const;
   void add_note(const std::string& note);  ///< in the log, too
   /// On a stop: what fails is a note, and false is returned.
   bool save_last();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/base/metrics_log.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -40,9 +41,62 @@ TEST(MetricsLog, AResumeDropsWhatCameAfterTheCheckpoint) {
   const auto lines = lines_of(path);
   ASSERT_EQ(lines.size(), 4u);
   EXPECT_TRUE(lines[1]["loss"].is_null());
-  EXPECT_EQ(lines[2]["seconds"]["forward"], 0.25);
+  EXPECT_EQ(lines[2]["seconds_forward"], 0.25);
   EXPECT_TRUE(lines[2]["mfu"].is_null());
   EXPECT_EQ(lines[3]["validation_loss"], 2.5);
+  EXPECT_DOUBLE_EQ(lines[3]["perplexity"], std::exp(2.5));
+}
+
+TEST(MetricsLog, LinesSayWhenAndOfWhichAttempt) {
+  const test::TempFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  MetricsLog log(path, 0, {"job-7", 3, 100.0, {}});
+  v1::StepMetrics metrics;
+  metrics.set_step(1);
+  log.step(metrics, {});
+  v1::ValidationMetrics validation;
+  validation.set_step(1);
+  log.validation(validation);
+  for (const auto& line : lines_of(path)) {
+    EXPECT_EQ(line["job"], "job-7");
+    EXPECT_EQ(line["attempt"], 3);
+    EXPECT_GE(line["elapsed"].get<double>(), 100.0);
+    EXPECT_LT(line["elapsed"].get<double>(), 160.0);
+    EXPECT_THAT(line["time"].get<std::string>(),
+                ::testing::MatchesRegex("20..-..-..T..:..:...[0-9]{3}Z"));
+  }
+}
+
+TEST(MetricsLog, AJobThatBeginsWithAnothersCheckpointHasItsLinesToo) {
+  const test::TempFolder folder;
+  const auto first = folder / "first.jsonl", second = folder / "second.jsonl";
+  {
+    MetricsLog log(first, 0, {"first", 1, 0.0, {}});
+    for (int step = 1; step <= 4; ++step) {
+      v1::StepMetrics metrics;
+      metrics.set_step(step);
+      log.step(metrics, {});
+    }
+    v1::ValidationMetrics validation;
+    validation.set_step(3);
+    log.validation(validation);
+  }
+  const auto go_on = [&](int step, std::int64_t attempt) {
+    MetricsLog log(second, step - 1, {"second", attempt, 0.0, first});
+    EXPECT_EQ(log.last_validation(), -1) << "which was of the other job";
+    v1::StepMetrics metrics;
+    metrics.set_step(step);
+    log.step(metrics, {});
+  };
+  go_on(4, 1);
+  go_on(5, 2);
+  const auto lines = lines_of(second);
+  ASSERT_EQ(lines.size(), 6u);
+  for (const std::size_t i : {0, 1, 2, 3}) EXPECT_EQ(lines[i]["job"], "first");
+  EXPECT_EQ(lines[4]["job"], "second");
+  EXPECT_EQ(lines[4]["step"], 4);
+  EXPECT_EQ(lines[5]["attempt"], 2);
+  EXPECT_EQ(lines_of(first).size(), 5u) << "the other job's file is as it was";
 }
 
 }  // namespace
