@@ -152,7 +152,7 @@ void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
   app.add_option("--log-level", flags.log_level,
                  "trace, debug, info, warning or error. Default info");
   app.footer(
-      "Example: mpirun -n 2 --bind-to none meshloomd --state-dir state --data-dir data\n"
+      "Example: mpirun -q -n 2 --bind-to none meshloomd --state-dir state --data-dir data\n"
       "The client is called meshloom. Environment: MESHLOOM_STATE_DIR, MESHLOOM_DATA_DIR, "
       "MESHLOOM_THREADS,\nMESHLOOM_LOG_LEVEL, MESHLOOM_HOST (this host's address for other "
       "hosts),\n"

@@ -141,6 +141,18 @@ TEST_F(StartE2e, ALogThatNobodyReadsAndClosedStreamsEndNothing) {
   }
 }
 
+TEST_F(StartE2e, AShutdownThatWaitsReturnsAfterMpirun) {
+  start();
+  submit_endless("dp2", "running", 1);
+  const auto stopped = client({"shutdown", "--wait", "30"});
+  EXPECT_EQ(stopped.exit_code, 0) << stopped.errors;
+  EXPECT_EQ(wait_for_end(0ms), 0) << "mpirun has not ended";
+  const std::string log = daemon_log();
+  EXPECT_NE(log.find("job running: stopped at step "), std::string::npos) << log;
+  EXPECT_EQ(log.find("job running: recovering"), std::string::npos)
+      << "it was saved, there is nothing to recover";
+}
+
 TEST_F(StartE2e, HelpAndVersionNeedNoMpi) {
   for (const auto* program : {"meshloomd", "meshloom"}) {
     const std::string path = std::string(MESHLOOM_BIN "/") + program;

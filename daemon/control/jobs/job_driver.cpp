@@ -134,6 +134,11 @@ void JobDriver::end_job(const std::string& id, v1::JobState end, const v1::Error
     if (!executor_.fatal()) changed->set_stalled_attempts(0);
   });
   const v1::Job ended = store_.get(id);
+  if (end == v1::JOB_STATE_RECOVERING && !executor_.fatal()) {
+    spdlog::info("job {}: stopped at step {}, the next daemon goes on from step {}", id,
+                 ended.step(), ended.checkpoint_step());
+    return;
+  }
   spdlog::info("job {}: {} at step {}{}", id,
                base::enum_spelling(*v1::JobState_descriptor()->FindValueByNumber(ended.state())),
                ended.step(), end == v1::JOB_STATE_FAILED ? ": " + details.message() : "");
