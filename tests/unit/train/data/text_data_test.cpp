@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/data/text_data.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "daemon/text/tokenizer_folder.h"
+#include "daemon/train/data/data_identity.h"
+#include "daemon/train/model_source.h"
+#include "daemon/train/resolve.h"
+#include "daemon/train/run.h"
+#include "kernels/base/error.h"
+#include "tests/unit/train/data_files.h"
+#include "tests/unit/train/tiny_model.h"
+
+namespace meshloom::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// A model of as many tokens as its tokenizer has: letters a to z and an eos.
+class TextDataTest : public ::testing::Test {
+ protected:
+  static constexpr int kVocabulary = 27;
+
+  void SetUp() override {
+    write_model("model", kVocabulary);
+    write_tokenizer("model");
+    folder_.write_text("text/a.txt", std::string(300, 'a') + "bcd");
+    folder_.write_text("text/b.jsonl", "{\"text\": \"xyz\"}\n{\"text\": \"zyx\"}\n");
+  }
+  void write_model(const std::string& name, int vocabulary) const {
+    std::string json = testing::tiny_gpt2_config();
+    json.replace(json.find("256"), 3, std::to_string(vocabulary));
+    folder_.write_text(name + "/config.json", json);
+  }
+  void write_tokenizer(const std::string& name, bool reversed = false) const {
+    nlohmann::json vocab;
+    for (int i = 0; i < 26; ++i)
+      vocab[std::string(1, static_cast<char>('a' + i))] = reversed ? 25 - i : i;
+    vocab["<end>"] = 26;
+    const nlohmann::json json = {
+        {"version", "1.0"},
+        {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", nlohmann::json::array()}}}};
+    folder_.write_text(name + "/tokenizer.json", json.dump());
+    folder_.write_text(name + "/tokenizer_config.json", R"({"eos_token": "<end>"})");
+  }
+  v1::RunConfig config() const {
+    v1::RunConfig config;
+    config.mutable_model()->set_config("model/config.json");
+    config.mutable_data()->set_path("text");
+    config.mutable_training()->set_steps(10);
+    config.mutable_training()->set_global_batch_size(2);
+    config.mutable_validation()->set_interval(0);
+    return config;
+  }
+  v1::RunConfig resolve(const v1::RunConfig& given) const {
+    return resolve_run_config(given, 1, folder_.path());
+  }
+  /// Reason and text of a refusal.
+  std::string refused_when(const std::function<void(v1::RunConfig&)>& change) const {
+    v1::RunConfig given = config();
+    change(given);
+    try {
+      resolve(given);
+    } catch (const Error& error) {
+      return error.reason() + " " + error.what();
+    }
+    return "accepted";
+  }
+  TokenizedText tokenize(const v1::RunConfig& resolved) const {
+    TokenCache cache(folder_.path() / "cache", 1 << 20);
+    return tokenize_text(resolved, tokenizer_folder(resolved, {folder_.path()}), folder_.path(),
+                         cache, 2, [](const std::string&, std::uint64_t, std::uint64_t) {});
+  }
+  RunData open(const v1::RunConfig& resolved, const TokenizedText& text) const {
+    const nn::ModelConfig model = load_model_config(resolved.model(), folder_.path());
+    return open_run_data(resolved, model, folder_.path(), "run.data", text);
+  }
+
+  testing::DataFolder folder_;
+};
+
+TEST_F(TextDataTest, TheModelsTokenizerIsTaken) {
+  const v1::RunConfig resolved = resolve(config());
+  EXPECT_EQ(resolved.data().tokenizer(), "auto");
+  EXPECT_EQ(resolved.data().field(), "text");
+  EXPECT_TRUE(resolved.data().append_eos());
+  EXPECT_EQ(resolved.data().document_end(), 26);
+  EXPECT_EQ(resolved.data().identity().tokens(), 0);
+  EXPECT_EQ(resolved.data().identity().file_count(), 2);
+  EXPECT_EQ(resolved.data().identity().tokenizer().size(), 64u);
+  EXPECT_EQ(resolve(resolved).SerializeAsString(), resolved.SerializeAsString());
+
+  v1::RunConfig named = config();
+  named.mutable_data()->set_tokenizer("model");
+  EXPECT_EQ(resolve(named).data().identity().tokenizer(), resolved.data().identity().tokenizer());
+  named.mutable_data()->set_tokenizer("model/tokenizer.json");
+  EXPECT_EQ(resolve(named).data().identity().tokenizer(), resolved.data().identity().tokenizer());
+}
+
+TEST_F(TextDataTest, DocumentsBecomeTokensThatEndWithEos) {
+  v1::RunConfig given = config();
+  given.mutable_data()->set_validation_path("text/b.jsonl");
+  const v1::RunConfig resolved = resolve(given);
+  EXPECT_EQ(open(resolved, {}).training, nullptr) << "nothing is tokenized at submission";
+  const TokenizedText text = tokenize(resolved);
+  EXPECT_EQ(text.tokenizer, resolved.data().identity().tokenizer());
+  const RunData data = open(resolved, text);
+  EXPECT_EQ(data.training->tokens(), 304 + 4 + 4);
+  EXPECT_EQ(data.validation->tokens(), 8);
+  EXPECT_EQ(data.identity.tokens(), 312);
+  EXPECT_EQ(check_same_data(resolved.data().identity(), data.identity, false, "x"), "");
+  std::vector<std::int64_t> all(8);
+  TokenStream::open(text.validation_tokens, TokenFormat::kLlmc).read(0, all);
+  EXPECT_EQ(all, (std::vector<std::int64_t>{23, 24, 25, 26, 25, 24, 23, 26}));
+}
+
+TEST_F(TextDataTest, AnotherTokenizerIsOtherData) {
+  const v1::RunConfig resolved = resolve(config());
+  const TokenizedText before = tokenize(resolved);
+  const RunData data = open(resolved, before);
+  write_tokenizer("model", true);
+  try {
+    tokenize(resolved);
+    ADD_FAILURE() << "taken";
+  } catch (const FailedPrecondition& error) {
+    EXPECT_EQ(error.reason(), "DATA_CHANGED");
+  }
+  const v1::RunConfig now = resolve(config());
+  EXPECT_THAT(difference(data.identity, now.data().identity()), HasSubstr("the tokenizer"));
+  v1::RunConfig allowed = resolved;
+  allowed.mutable_data()->set_allow_changed(true);
+  EXPECT_NE(tokenize(allowed).tokens, before.tokens);
+  v1::RunConfig without = config();
+  without.mutable_data()->set_append_eos(false);
+  EXPECT_NE(resolve(without).data().identity().tokenizer(), now.data().identity().tokenizer());
+}
+
+TEST_F(TextDataTest, WhatDoesNotFitIsRefused) {
+  write_model("small", 20);
+  write_tokenizer("small");
+  EXPECT_THAT(refused_when([](auto& c) { c.mutable_model()->set_config("small/config.json"); }),
+              AllOf(HasSubstr("TOKENIZER_TOO_LARGE"), HasSubstr("up to 26"), HasSubstr("is 20")));
+  write_model("bare", kVocabulary);
+  EXPECT_THAT(refused_when([](auto& c) { c.mutable_model()->set_config("bare/config.json"); }),
+              HasSubstr("TOKENIZER_NEEDED"));
+  EXPECT_THAT(refused_when([](auto& c) { c.mutable_data()->set_tokenizer("bare"); }),
+              HasSubstr("NO_TOKENIZER run.data.tokenizer"));
+  EXPECT_THAT(refused_when([](auto& c) { c.mutable_data()->set_tokenizer("nowhere"); }),
+              HasSubstr("NOT_FOUND run.data.tokenizer"));
+  EXPECT_THAT(refused_when([](auto& c) { c.mutable_data()->set_tokenizer("models/m"); }),
+              HasSubstr("model of a daemon"));
+  folder_.write_text("array.npy", "numbers");
+  EXPECT_THAT(refused_when([](auto& c) { c.mutable_data()->set_path("array.npy"); }),
+              HasSubstr("NOT_TEXT run.data.path"));
+  EXPECT_THAT(refused_when([](auto& c) { c.mutable_data()->set_validation_path("array.npy"); }),
+              HasSubstr("NOT_TEXT run.data.validation_path"));
+  folder_.write_u16("tokens.bin", std::vector<std::uint16_t>(100, 3));
+  EXPECT_THAT(refused_when([](auto& c) {
+                c.mutable_data()->set_path("tokens.bin");
+                c.mutable_data()->set_append_eos(true);
+              }),
+              HasSubstr("run.data.append_eos"));
+  folder_.write_text("model/tokenizer_config.json", "{}");
+  EXPECT_THAT(refused_when([](auto&) {}), HasSubstr("run.data.append_eos"));
+}
+
+TEST_F(TextDataTest, BytesOfJsonLinesAreThoseOfTheirDocuments) {
+  write_model("bytes", 256);
+  folder_.write_text("lines.jsonl",
+                     "{\"body\": \"\\u00e4\"}\n{\"body\": \"" + std::string(40, 'x') + "\"}\n");
+  v1::RunConfig given = config();
+  given.mutable_model()->set_config("bytes/config.json");
+  given.mutable_data()->set_path("lines.jsonl");
+  given.mutable_data()->set_field("body");
+  const v1::RunConfig resolved = resolve(given);
+  EXPECT_EQ(resolved.data().tokenizer(), "bytes");
+  EXPECT_FALSE(resolved.data().append_eos());
+  const TokenizedText text = tokenize(resolved);
+  std::vector<std::int64_t> tokens(3);
+  const TokenStream stream = TokenStream::open(text.tokens, TokenFormat::kLlmc);
+  EXPECT_EQ(stream.size(), 42);
+  stream.read(0, tokens);
+  EXPECT_EQ(tokens, (std::vector<std::int64_t>{0xC3, 0xA4, 'x'}));
+  // Text as it is stays as it was.
+  given.mutable_data()->set_path("text/a.txt");
+  given.mutable_data()->clear_field();
+  EXPECT_TRUE(tokenize(resolve(given)).tokens.empty());
+  given.mutable_data()->set_tokenizer("auto");
+  EXPECT_EQ(resolve(given).data().tokenizer(), "bytes");
+}
+
+}  // namespace
+}  // namespace meshloom::train
