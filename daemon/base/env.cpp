@@ -35,6 +35,7 @@ Environment read_environment() {
   env.threads = positive_number("MESHLOOM_THREADS");
   env.log_level = text("MESHLOOM_LOG_LEVEL");
   env.host = text("MESHLOOM_HOST");
+  env.no_colour = text("NO_COLOR").has_value() || text("TERM") == "dumb";
   return env;
 }
 

@@ -24,6 +24,8 @@ struct Environment {
   /// MESHLOOM_HOST: address by which other hosts reach this one. Default: its first address that is
   /// not a loopback.
   std::optional<std::string> host;
+  /// NO_COLOR is set to something, or TERM is "dumb": output without colours.
+  bool no_colour = false;
 };
 
 /// Empty variables count as not set. Throws InvalidArgument naming the variable if a value is

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/cli/commands.h"
 
+#include <unistd.h>
+
+#include "daemon/cli/terminal.h"
+
 namespace meshloom::cli {
 namespace {
 
@@ -18,7 +22,8 @@ constexpr const char* kFooter =
     "Exit codes: 0 ok, 1 the job or request failed, 2 usage or config, 3 no daemon reached, 4 "
     "cancelled, 130 "
     "Ctrl-C.\n"
-    "Environment: MESHLOOM_ADDRESS, host:port of the daemon; --address wins over it.";
+    "Environment: MESHLOOM_ADDRESS, host:port of the daemon; --address wins over it. "
+    "NO_COLOR: no colours unless --color asks for them.";
 
 /// Options of the whole program are understood after a command as well.
 void let_options_fall_through(CLI::App& app) {
@@ -30,6 +35,10 @@ void let_options_fall_through(CLI::App& app) {
 
 }  // namespace
 
+bool CommandContext::colour() const {
+  return !json && (colours == "always" || (colours == "auto" && is_terminal(STDOUT_FILENO)));
+}
+
 void declare_commands(CLI::App& app, CommandContext& context) {
   app.set_version_flag("--version", std::string("meshloom ") + MESHLOOM_VERSION);
   app.add_option("--address,--server", context.address,
@@ -39,6 +48,8 @@ void declare_commands(CLI::App& app, CommandContext& context) {
       "What this client is called: its uploads are found again under that name. Default: "
       "by its address");
   app.add_flag("--json", context.json, "Answer in JSON; streams as one value a line");
+  app.add_option("--color", context.colours, "auto (on a terminal), always or never")
+      ->check(CLI::IsMember({"auto", "always", "never"}));
   add_status_commands(app, context);
   add_job_commands(app, context);
   add_run_commands(app, context);

@@ -15,6 +15,9 @@ struct CommandContext {
   std::string address;
   std::string client;  ///< name of this client; empty: by its address
   bool json = false;
+  std::string colours = "auto";  ///< always, never, or auto: on a terminal
+  /// Whether what goes to standard output is to have colours.
+  bool colour() const;
   std::function<ExitCode(Client&)> action;
 };
 
@@ -24,6 +27,8 @@ void declare_commands(CLI::App& app, CommandContext& context);
 void add_status_commands(CLI::App& app, CommandContext& context);  ///< status, drain, states, ...
 void add_capabilities_command(CLI::App& app, CommandContext& context);
 void add_job_commands(CLI::App& app, CommandContext& context);
+/// submit and resume, below `job`.
+void add_job_submission(CLI::App& jobs, CommandContext& context);
 /// pause, move, edit, label, logs and metrics, below `job`.
 void add_job_changes(CLI::App& jobs, CommandContext& context);
 void add_run_commands(CLI::App& app, CommandContext& context);

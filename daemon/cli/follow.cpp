@@ -2,7 +2,6 @@
 #include "daemon/cli/follow.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -10,17 +9,14 @@
 
 #include "daemon/base/states.h"
 #include "daemon/cli/interrupt.h"
-#include "daemon/cli/output.h"
+#include "daemon/cli/job_changes.h"
+#include "daemon/cli/job_facts.h"
 #include "daemon/cli/progress.h"
 #include "daemon/cli/records.h"
+#include "daemon/cli/terminal.h"
 
 namespace meshloom::cli {
 namespace {
-
-int terminal_columns() {
-  winsize size{};
-  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
 
 void put(const std::string& text) {
   std::fputs(text.c_str(), stdout);
@@ -41,10 +37,13 @@ class Follow {
   Follow(Client& client, std::string job, const FollowOptions& options)
       : client_(client),
         job_(std::move(job)),
-        json_(options.json),
-        progress_(::isatty(STDOUT_FILENO) != 0, terminal_columns()) {}
+        options_(options),
+        progress_(is_terminal(STDOUT_FILENO), terminal_columns(STDOUT_FILENO),
+                  options.style.colour) {}
 
   ExitCode run() {
+    if (!options_.json) print_facts(client_, get_job(client_, job_));
+    std::fflush(stdout);
     while (true) {
       const grpc::Status status = read_stream();
       put(progress_.clear());
@@ -75,15 +74,16 @@ class Follow {
   void show(const v1::JobEvent& event) {
     if (event.has_job()) last_ = event.job();
     seen_ = true;
-    if (json_) {
+    if (options_.json) {
       print_record(event_record(event));
     } else {
+      progress_.resize(terminal_columns(STDOUT_FILENO));
       put(progress_.show(event, Progress::Clock::now()));
     }
   }
 
   ExitCode finish() {
-    if (!json_) print_job(last_);
+    if (!options_.json) print_job(last_, options_.style);
     return end_of(last_);
   }
 
@@ -106,7 +106,7 @@ class Follow {
 
   Client& client_;
   std::string job_;
-  bool json_;
+  FollowOptions options_;
   Progress progress_;
   v1::Job last_;
   bool seen_ = false;

@@ -5,13 +5,12 @@
 #include <map>
 #include <memory>
 
-#include "daemon/base/yaml_reader.h"
 #include "daemon/cli/commands.h"
+#include "daemon/cli/field_setting.h"
 #include "daemon/cli/interrupt.h"
 #include "daemon/cli/job_changes.h"
 #include "daemon/cli/number_checks.h"
 #include "daemon/cli/output.h"
-#include "kernels/base/error.h"
 
 namespace meshloom::cli {
 namespace {
@@ -53,36 +52,15 @@ struct EditOptions {
   std::vector<std::string> settings;
 };
 
-/// "run.training.steps=200" into the field that it names.
-void set_field(const std::string& setting, v1::EditJobRequest* request) {
-  const auto equals = setting.find('=');
-  if (equals == 0 || equals == std::string::npos)
-    throw CliError(kUsage, fmt::format("\"{}\" is not of the form FIELD=VALUE, such as "
-                                       "run.training.steps=200",
-                                       setting));
-  const std::string field = setting.substr(0, equals);
-  std::string text = setting.substr(equals + 1);
-  // From the innermost name outwards.
-  for (std::string rest = field; !rest.empty();) {
-    const auto dot = rest.rfind('.');
-    text = fmt::format("{{{}: {}}}", dot == std::string::npos ? rest : rest.substr(dot + 1), text);
-    rest = dot == std::string::npos ? "" : rest.substr(0, dot);
-  }
-  v1::JobSpec one;
-  try {
-    base::read_yaml(text, setting, &one);
-  } catch (const Error& error) {
-    throw CliError(kUsage, error.what());
-  }
-  request->mutable_spec()->MergeFrom(one);
-  request->add_fields(field);
-}
-
 ExitCode edit(Client& client, bool json, const EditOptions& options) {
   v1::EditJobRequest request;
   request.set_request_id(make_request_id());
   request.set_name(options.job);
-  for (const std::string& setting : options.settings) set_field(setting, &request);
+  for (const std::string& text : options.settings) {
+    const FieldSetting setting = parse_setting(text);
+    apply_setting(setting, request.mutable_spec());
+    request.add_fields(setting.field);
+  }
   const v1::Job job = client.call(client.jobs(), &v1::JobService::Stub::EditJob, request).job();
   if (json)
     print_json(job);
@@ -231,10 +209,12 @@ void add_job_changes(CLI::App& jobs, CommandContext& context) {
   auto* edit_command = jobs.add_subcommand(
       "edit", "Change what is still ahead of a job: steps, schedule, intervals, limits");
   const auto edited = leave<EditOptions>(edit_command, context, &edit);
-  edit_command->add_option("settings", edited->settings, "FIELD=VALUE, fields as in a job file")
+  edit_command
+      ->add_option("settings", edited->settings,
+                   "FIELD=VALUE, fields as in a job file; \"run.\" may be left out")
       ->required();
   edit_command->footer(
-      "Example: meshloom job edit job-1 run.training.steps=200 run.checkpoint.interval=20");
+      "Example: meshloom job edit job-1 training.steps=200 checkpoint.interval=20");
 
   auto* label_command = jobs.add_subcommand("label", "Set labels of a job, or remove them");
   const auto labelled = leave<LabelOptions>(label_command, context, &label);

@@ -15,6 +15,8 @@ void add_label(const std::string& text, google::protobuf::Map<std::string, std::
 /// "a=1,b=2".
 std::string labels_text(const google::protobuf::Map<std::string, std::string>& labels);
 
+v1::Job get_job(Client& client, const std::string& name);
+
 /// A paused job goes on.
 ExitCode resume_paused(Client& client, bool json, const std::string& name);
 

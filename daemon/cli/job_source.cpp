@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdio>
+
 #include "daemon/base/config.h"
 #include "daemon/cli/exit_code.h"
 #include "daemon/cli/plan_options.h"
@@ -13,6 +16,19 @@ namespace {
 
 bool is_below(const std::string& field, const std::string& parent) {
   return field == parent || field.rfind(parent + ".", 0) == 0;
+}
+
+/// At most one byte more than a config may have.
+std::string read_standard_input() {
+  const std::size_t most = base::YamlLimits{}.bytes + 1;
+  std::string text;
+  char piece[4096];
+  while (text.size() < most) {
+    const std::size_t got = std::fread(piece, 1, std::min(sizeof piece, most - text.size()), stdin);
+    if (got == 0) break;
+    text.append(piece, got);
+  }
+  return text;
 }
 
 }  // namespace
@@ -29,8 +45,11 @@ std::string place_in(const std::string& file, const base::SourceLines& lines, st
 
 JobSource JobSource::read(const std::string& file) {
   try {
-    base::JobFile read = base::load_job_file(file);
-    return {std::move(read.spec), file, std::move(read.lines), "", {}};
+    const bool from_stdin = file == "-";
+    const std::string name = from_stdin ? "standard input" : file;
+    base::JobFile read =
+        from_stdin ? base::parse_job_file(read_standard_input(), name) : base::load_job_file(file);
+    return {std::move(read.spec), name, std::move(read.lines), "", {}, {}};
   } catch (const Error& error) {
     throw CliError(kUsage, error.what());
   }
@@ -45,7 +64,14 @@ void JobSource::use_plan(const std::string& path) {
   *run.mutable_plan() = given.plan();
 }
 
+void JobSource::set(const FieldSetting& setting) {
+  apply_setting(setting, &spec);
+  settings.push_back(setting);
+}
+
 std::string JobSource::place_of(const std::string& field) const {
+  for (auto setting = settings.rbegin(); setting != settings.rend(); ++setting)
+    if (is_below(field, setting->field)) return setting->text + ": ";
   const bool of_plan =
       !plan_file.empty() && (is_below(field, "run.mesh") || is_below(field, "run.plan"));
   const bool kept_dtype = field == "run.plan.dtype" && !plan_lines.contains("plan.dtype");

@@ -34,7 +34,9 @@ int run(int argc, char** argv) {
   CLI::App app("meshloom submits and follows training jobs of a meshloomd, and plans them.",
                "meshloom");
   CommandContext context;
-  context.address = base::read_environment().address.value_or("127.0.0.1:7420");
+  const base::Environment environment = base::read_environment();
+  context.address = environment.address.value_or("127.0.0.1:7420");
+  if (environment.no_colour) context.colours = "never";
   declare_commands(app, context);
   try {
     app.parse(argc, argv);

@@ -10,7 +10,6 @@
 
 #include "daemon/base/enum_names.h"
 #include "daemon/base/message_printer.h"
-#include "daemon/cli/plan_text.h"
 
 namespace meshloom::cli {
 namespace {
@@ -33,6 +32,35 @@ void print_plan(const v1::Job& job) {
                bytes_text(item.bytes_sent()));
 }
 
+/// Characters that are seen: bytes that continue one and colours are not.
+std::size_t visible_width(const std::string& text) {
+  std::size_t width = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\033') {
+      i = std::min(text.find('m', i), text.size());
+      continue;
+    }
+    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) ++width;
+  }
+  return width;
+}
+
+/// As terminals number them; 0: none.
+int colour_of(v1::JobState state) {
+  constexpr int kRed = 31, kGreen = 32, kYellow = 33, kCyan = 36;
+  switch (state) {
+    case v1::JOB_STATE_SUCCEEDED: return kGreen;
+    case v1::JOB_STATE_FAILED: return kRed;
+    case v1::JOB_STATE_RUNNING:
+    case v1::JOB_STATE_PREPARING: return kCyan;
+    case v1::JOB_STATE_HELD:
+    case v1::JOB_STATE_PAUSED:
+    case v1::JOB_STATE_PAUSING:
+    case v1::JOB_STATE_RECOVERING: return kYellow;
+    default: return 0;
+  }
+}
+
 }  // namespace
 
 void print_json(const google::protobuf::Message& message) { fmt::print("{}\n", dump(message, 2)); }
@@ -45,10 +73,12 @@ void print_json_line(const google::protobuf::Message& message) {
 void print_table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths(rows.at(0).size(), 0);
   for (const auto& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    for (std::size_t i = 0; i < row.size(); ++i)
+      widths[i] = std::max(widths[i], visible_width(row[i]));
   for (const auto& row : rows) {
     std::string text;
-    for (std::size_t i = 0; i < row.size(); ++i) text += fmt::format("{:<{}}  ", row[i], widths[i]);
+    for (std::size_t i = 0; i < row.size(); ++i)
+      text += row[i] + std::string(widths[i] - visible_width(row[i]) + 2, ' ');
     text.erase(text.find_last_not_of(' ') + 1);
     fmt::print("{}\n", text);
   }
@@ -66,6 +96,12 @@ std::string short_name(const std::string& resource) {
 std::string state_name(v1::JobState state) {
   const auto* value = v1::JobState_descriptor()->FindValueByNumber(state);
   return value ? base::enum_spelling(*value) : std::to_string(static_cast<int>(state));
+}
+
+std::string state_text(v1::JobState state, bool colour) {
+  const int number = colour ? colour_of(state) : 0;
+  const std::string name = state_name(state);
+  return number == 0 ? name : fmt::format("\033[{}m{}\033[0m", number, name);
 }
 
 std::string bytes_text(std::int64_t bytes) {
@@ -89,9 +125,9 @@ std::string duration_text(double seconds) {
   return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
 }
 
-void print_job(const v1::Job& job) {
+void print_job(const v1::Job& job, const JobStyle& style) {
   print_line("job", short_name(job.name()));
-  print_line("state", state_name(job.state()));
+  print_line("state", state_text(job.state(), style.colour));
   if (job.pending_state() != v1::JOB_STATE_UNSPECIFIED)
     print_line("", fmt::format("{} has taken effect and is not yet durable",
                                state_name(job.pending_state())));
@@ -107,16 +143,12 @@ void print_job(const v1::Job& job) {
                            job.last_validation().loss(), job.last_validation().step()));
   print_line("error", job.error().message());
   for (const auto& note : job.notes()) print_line("note", note);
-  if (job.has_resolved()) {
-    print_line("mesh", mesh_text(job.resolved().mesh()));
-    print_line("plan", plan_text(job.resolved().plan()));
-  }
   if (job.summary()) print_line("kept", "a summary; resolved.yaml in the folder has the config");
   print_line("created", job.create_time());
   print_line("finished", job.finish_time());
   print_line("folder", job.output_dir());
   print_line("model", job.hf_folder());
-  print_plan(job);
+  if (style.verbose) print_plan(job);
   if (!job.sample().empty()) fmt::print("sample\n{}\n", job.sample());
 }
 

@@ -16,7 +16,7 @@ void print_json(const google::protobuf::Message& message);
 /// The same on one line, for streams.
 void print_json_line(const google::protobuf::Message& message);
 
-/// Columns as wide as their widest cell; the first row is the heading.
+/// Columns as wide as their widest cell, colours not counted; the first row is the heading.
 void print_table(const std::vector<std::vector<std::string>>& rows);
 
 /// "key         value"; nothing where the value is empty.
@@ -24,11 +24,17 @@ void print_line(const char* key, const std::string& value);
 
 std::string short_name(const std::string& resource);  ///< "jobs/x", "runs/x" -> "x"
 std::string state_name(v1::JobState state);           ///< "running"
-std::string bytes_text(std::int64_t bytes);           ///< "1.5 GiB"
-std::string seconds_text(double seconds);             ///< "1.25 s", "3.0 ms", "8.1 us"
-std::string duration_text(double seconds);            ///< "2m05s"
+/// The same in its colour if `colour` says so.
+std::string state_text(v1::JobState state, bool colour);
+std::string bytes_text(std::int64_t bytes);  ///< "1.5 GiB"
+std::string seconds_text(double seconds);    ///< "1.25 s", "3.0 ms", "8.1 us"
+std::string duration_text(double seconds);   ///< "2m05s"
 
-/// A job in full.
-void print_job(const v1::Job& job);
+struct JobStyle {
+  bool colour = false;
+  bool verbose = false;  ///< how the ranks hold each parameter, too
+};
+/// A job in full, but for its facts (job_facts.h).
+void print_job(const v1::Job& job, const JobStyle& style);
 
 }  // namespace meshloom::cli

@@ -6,29 +6,43 @@
 #include <algorithm>
 
 #include "daemon/cli/output.h"
+#include "daemon/cli/terminal.h"
 
 namespace meshloom::cli {
 namespace {
 
-constexpr const char* kClearLine = "\r\033[K";
 constexpr std::chrono::seconds kBetweenLines{1};
 
 }  // namespace
 
-std::string Progress::clear() {
+std::string Progress::erase() const {
   if (bar_.empty()) return "";
+  const auto columns = static_cast<std::size_t>(std::max(columns_, 1));
+  const std::size_t wrapped = (bar_.size() - 1) / columns;
+  return wrapped == 0 ? kClearLine : fmt::format("\r\033[{}A\033[J", wrapped);
+}
+
+std::string Progress::clear() {
+  std::string text = erase();
   bar_.clear();
-  return kClearLine;
+  return text;
 }
 
 std::string Progress::above(const std::string& line) {
-  const std::string bar = bar_;
-  return (bar.empty() ? "" : kClearLine) + line + "\n" + bar;
+  const std::string before = erase();
+  bar_ = bar_.substr(0, static_cast<std::size_t>(std::max(columns_ - 1, 0)));
+  return before + line + "\n" + bar_;
+}
+
+void Progress::pass(Clock::time_point now, bool trained) {
+  if (trained) trained_ += now - last_event_;
+  last_event_ = now;
 }
 
 std::string Progress::show(const v1::JobEvent& event, Clock::time_point now) {
   if (event.has_job()) return show_state(event.job(), now);
   if (event.has_step()) return show_step(event.step(), now);
+  if (event.has_validation()) pass(now, false);
   if (event.has_validation())
     return above(fmt::format("step {}: validation loss {:.4f}", event.validation().step(),
                              event.validation().loss()));
@@ -39,28 +53,30 @@ std::string Progress::show_state(const v1::Job& job, Clock::time_point now) {
   steps_ = job.steps();
   if (first_step_ < 0 && job.state() == v1::JOB_STATE_RUNNING) {
     first_step_ = job.step();
-    first_time_ = now;
+    last_event_ = now;
   }
   if (job.state() == state_) return "";
   state_ = job.state();
   const std::string why = job.hold_reason().empty() ? "" : fmt::format(" ({})", job.hold_reason());
-  return above(fmt::format("{}: {}{}", short_name(job.name()), state_name(state_), why));
+  return above(fmt::format("{}: {}{}", short_name(job.name()), state_text(state_, colour_), why));
 }
 
-double Progress::seconds_left(std::int64_t step, Clock::time_point now) const {
+double Progress::seconds_left(std::int64_t step) const {
   if (step <= first_step_) return 0;
-  const double passed = std::chrono::duration<double>(now - first_time_).count();
+  const double passed = std::chrono::duration<double>(trained_).count();
   return passed / static_cast<double>(step - first_step_) * static_cast<double>(steps_ - step);
 }
 
 std::string Progress::show_step(const v1::StepMetrics& step, Clock::time_point now) {
   if (first_step_ < 0) {
     first_step_ = step.step();
-    first_time_ = now;
+    last_event_ = now;
   }
+  pass(now, true);
   if (terminal_) {
-    bar_ = bar(step, now);
-    return kClearLine + bar_;
+    const std::string before = bar_.empty() ? kClearLine : erase();
+    bar_ = bar(step);
+    return before + bar_;
   }
   const bool due = step.step() == steps_ || last_line_ == Clock::time_point{} ||
                    now - last_line_ >= kBetweenLines;
@@ -69,13 +85,13 @@ std::string Progress::show_step(const v1::StepMetrics& step, Clock::time_point n
   return fmt::format(
       "step {}/{}  loss {:.4f}  grad_norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  left {}\n",
       step.step(), steps_, step.loss(), step.grad_norm(), step.lr(), step.tokens_per_second(),
-      duration_text(seconds_left(step.step(), now)));
+      duration_text(seconds_left(step.step())));
 }
 
-std::string Progress::bar(const v1::StepMetrics& step, Clock::time_point now) const {
+std::string Progress::bar(const v1::StepMetrics& step) const {
   const std::string text =
       fmt::format(" {}/{}  loss {:.4f}  {:.0f} tokens/s  left {}", step.step(), steps_, step.loss(),
-                  step.tokens_per_second(), duration_text(seconds_left(step.step(), now)));
+                  step.tokens_per_second(), duration_text(seconds_left(step.step())));
   const int width = std::clamp(columns_ - static_cast<int>(text.size()) - 3, 0, 40);
   const auto done = static_cast<std::size_t>(
       steps_ > 0 ? std::min<std::int64_t>(width, step.step() * width / steps_) : 0);

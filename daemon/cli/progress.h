@@ -15,7 +15,12 @@ class Progress {
  public:
   using Clock = std::chrono::steady_clock;
 
-  Progress(bool terminal, int columns) : terminal_(terminal), columns_(columns) {}
+  Progress(bool terminal, int columns, bool colour = false)
+      : terminal_(terminal), columns_(columns), colour_(colour) {}
+
+  /// The terminal's columns as they are now: what was drawn for others may lie on several lines,
+  /// which are taken away with it.
+  void resize(int columns) { columns_ = columns; }
 
   /// What to print for an event; may be empty.
   std::string show(const v1::JobEvent& event, Clock::time_point now);
@@ -25,15 +30,19 @@ class Progress {
  private:
   std::string show_state(const v1::Job& job, Clock::time_point now);
   std::string show_step(const v1::StepMetrics& step, Clock::time_point now);
-  std::string bar(const v1::StepMetrics& step, Clock::time_point now) const;
+  std::string bar(const v1::StepMetrics& step) const;
   std::string above(const std::string& line);
-  double seconds_left(std::int64_t step, Clock::time_point now) const;
+  std::string erase() const;
+  void pass(Clock::time_point now, bool trained);
+  double seconds_left(std::int64_t step) const;
 
   bool terminal_;
   int columns_;
+  bool colour_;
   std::int64_t steps_ = 0;
   std::int64_t first_step_ = -1;
-  Clock::time_point first_time_;
+  Clock::time_point last_event_;
+  Clock::duration trained_{};  ///< since first_step_, without validations
   Clock::time_point last_line_;
   v1::JobState state_ = v1::JOB_STATE_UNSPECIFIED;
   std::string bar_;

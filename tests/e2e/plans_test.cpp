@@ -47,7 +47,7 @@ class PlansE2e : public DaemonTest {
     for (const std::string& flag : plan_flag(plan)) arguments.push_back(flag);
     const auto result = client(arguments);
     EXPECT_EQ(result.exit_code, 0) << result.output << result.errors;
-    EXPECT_TRUE(reaches(name, "succeeded")) << client({"job", "show", name}).output;
+    EXPECT_TRUE(reaches(name, "succeeded")) << client({"job", "show", "-v", name}).output;
     std::vector<double> values;
     for (const auto& [step, loss] : step_losses(name)) values.push_back(loss);
     EXPECT_EQ(values.size(), static_cast<std::size_t>(kSteps));
@@ -74,7 +74,7 @@ class PlansE2e : public DaemonTest {
       const Json shown = job(plan);
       EXPECT_EQ(shown["sample"].get<std::string>(), text);
       EXPECT_TRUE(fs::exists(fs::path(shown["hf_folder"].get<std::string>()) / "config.json"));
-      const auto page = client({"job", "show", plan});
+      const auto page = client({"job", "show", "-v", plan});
       for (const std::string& line : kShown.at(plan))
         EXPECT_NE(page.output.find(line), std::string::npos) << line << "\n" << page.output;
       EXPECT_NE(page.output.find("sent by rank 0"), std::string::npos) << page.output;

@@ -70,6 +70,29 @@ TEST(Progress, OnATerminalTheBarStaysBelow) {
   EXPECT_LE(narrow.show(step(50), now).size() - 4, 19u);
 }
 
+TEST(Progress, ValidationsAreNotInWhatIsLeft) {
+  Progress progress(false, 80);
+  Progress::Clock::time_point now{std::chrono::hours(1)};
+  progress.show(state(v1::JOB_STATE_RUNNING), now);
+  progress.show(step(49), now += milliseconds(4'900));
+  progress.show(validation(49), now += milliseconds(60'000));
+  EXPECT_THAT(progress.show(step(50), now += milliseconds(100)), HasSubstr("left 5s"));
+}
+
+TEST(Progress, ANarrowerTerminalLosesTheLinesThatTheBarLiesOn) {
+  Progress progress(true, 80);
+  const Progress::Clock::time_point now{std::chrono::hours(1)};
+  progress.show(state(v1::JOB_STATE_RUNNING), now);
+  const std::string bar = progress.show(step(50), now + milliseconds(1000));
+  const std::size_t drawn = bar.size() - 4;
+  ASSERT_GT(drawn, 60u);
+  progress.resize(30);
+  const std::string next = progress.show(step(51), now + milliseconds(1020));
+  EXPECT_EQ(next.rfind("\r\033[2A\033[J", 0), 0u) << "it lies on three lines";
+  EXPECT_LT(next.size() - std::string("\r\033[2A\033[J").size(), 30u);
+  EXPECT_EQ(progress.show(step(52), now + milliseconds(1040)).rfind("\r\033[K", 0), 0u);
+}
+
 TEST(Progress, AResumedJobCountsFromItsCheckpoint) {
   Progress progress(false, 80);
   const Progress::Clock::time_point now{std::chrono::hours(1)};

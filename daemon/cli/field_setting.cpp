@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/field_setting.h"
+
+#include <fmt/ranges.h>
+
+#include "daemon/base/nearest_name.h"
+#include "daemon/base/yaml_reader.h"
+#include "daemon/cli/exit_code.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::cli {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+void add_names(const Descriptor& type, std::vector<std::string>* names) {
+  for (int i = 0; i < type.field_count(); ++i) names->push_back(type.field(i)->name());
+}
+
+/// With "run." in front where it was left out.
+std::string whole_path(const std::string& text, const std::string& field) {
+  const std::string first = field.substr(0, field.find('.'));
+  if (v1::JobSpec::descriptor()->FindFieldByName(first)) return field;
+  if (v1::RunConfig::descriptor()->FindFieldByName(first)) return "run." + field;
+  std::vector<std::string> names;
+  add_names(*v1::RunConfig::descriptor(), &names);
+  add_names(*v1::JobSpec::descriptor(), &names);
+  const std::string nearest = base::nearest_name(first, names);
+  throw CliError(kUsage,
+                 fmt::format("{}: unknown field \"{}\"{} (valid here: {})", text, first,
+                             nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest),
+                             fmt::join(names, ", ")));
+}
+
+/// The value below its keys, each on a line of its own.
+std::string yaml_of(const std::string& field, const std::string& value, int* lines) {
+  std::string text, indent;
+  for (std::size_t begin = 0; begin <= field.size();) {
+    const std::size_t end = std::min(field.find('.', begin), field.size());
+    text +=
+        fmt::format("{}{}{}:", text.empty() ? "" : "\n", indent, field.substr(begin, end - begin));
+    indent += "  ";
+    begin = end + 1;
+    ++*lines;
+  }
+  return text + " " + value + "\n";
+}
+
+/// Of a file, which this is none, the lines are left out.
+std::string without_lines(std::string text, const std::string& name, int lines) {
+  for (int line = 1; line <= lines; ++line) {
+    const std::string place = fmt::format("{}:{}: ", name, line);
+    for (auto at = text.find(place); at != std::string::npos; at = text.find(place, at))
+      text.replace(at, place.size(), name + ": ");
+  }
+  return text;
+}
+
+FieldSetting make_setting(const std::string& text, const std::string& field,
+                          const std::string& value) {
+  constexpr const char* kCharacters =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
+  if (field.find_first_not_of(kCharacters) != std::string::npos ||
+      value.find('\n') != std::string::npos)
+    throw CliError(kUsage, fmt::format("\"{}\" is no FIELD=VALUE on one line", text));
+  FieldSetting setting{text, whole_path(text, field), {}};
+  int lines = 0;
+  const std::string yaml = yaml_of(setting.field, value, &lines);
+  try {
+    base::read_yaml(yaml, text, &setting.value);
+  } catch (const Error& error) {
+    throw CliError(kUsage, without_lines(error.what(), text, lines));
+  }
+  return setting;
+}
+
+/// Where "=" is; throws without it.
+std::size_t find_equals(const std::string& text, const char* form) {
+  const auto equals = text.find('=');
+  if (equals == 0 || equals == std::string::npos)
+    throw CliError(kUsage, fmt::format("\"{}\" is not of the form {}", text, form));
+  return equals;
+}
+
+}  // namespace
+
+FieldSetting parse_setting(const std::string& text) {
+  const auto equals = find_equals(text, "FIELD=VALUE, such as training.steps=200");
+  return make_setting(text, text.substr(0, equals), text.substr(equals + 1));
+}
+
+std::vector<FieldSetting> parse_sweep(const std::string& text) {
+  const auto equals = find_equals(text, "FIELD=VALUE,VALUE..., such as optimizer.lr=1e-4,3e-4");
+  const std::string field = text.substr(0, equals);
+  std::vector<FieldSetting> settings;
+  int depth = 0;
+  char quote = 0;
+  std::string value;
+  const auto end_value = [&] {
+    settings.push_back(make_setting(field + "=" + value, field, value));
+    value.clear();
+  };
+  for (const char c : text.substr(equals + 1)) {
+    if (quote != 0)
+      quote = c == quote ? '\0' : quote;
+    else if (c == '"' || c == '\'')
+      quote = c;
+    else if (c == '[' || c == '{')
+      ++depth;
+    else if (c == ']' || c == '}')
+      --depth;
+    if (c == ',' && depth == 0 && quote == 0)
+      end_value();
+    else
+      value += c;
+  }
+  end_value();
+  if (settings.size() < 2)
+    throw CliError(kUsage, fmt::format("{}: one value is no sweep; use --set", text));
+  return settings;
+}
+
+void apply_setting(const FieldSetting& setting, v1::JobSpec* spec) {
+  Message* message = spec;
+  for (std::size_t begin = 0; message && begin <= setting.field.size();) {
+    const std::size_t end = std::min(setting.field.find('.', begin), setting.field.size());
+    const FieldDescriptor* field =
+        message->GetDescriptor()->FindFieldByName(setting.field.substr(begin, end - begin));
+    const auto& reflection = *message->GetReflection();
+    const bool last = end == setting.field.size();
+    if (field && last) reflection.ClearField(message, field);
+    const bool goes_on =
+        field && !last && field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field->is_map();
+    message = goes_on ? reflection.MutableMessage(message, field) : nullptr;
+    begin = end + 1;
+  }
+  spec->MergeFrom(setting.value);
+}
+
+}  // namespace meshloom::cli

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/job_facts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+
+#include "daemon/base/states.h"
+#include "daemon/cli/output.h"
+#include "daemon/cli/plan_text.h"
+
+namespace meshloom::cli {
+namespace {
+
+/// Seconds since 1970 of an RFC 3339 time in UTC; 0 for anything else.
+std::int64_t seconds_of(const std::string& time) {
+  std::tm parts{};
+  if (time.empty() || ::strptime(time.c_str(), "%Y-%m-%dT%H:%M:%S", &parts) == nullptr) return 0;
+  return ::timegm(&parts);
+}
+
+/// "1,234,567".
+std::string count_text(std::int64_t count) {
+  std::string digits = std::to_string(count);
+  for (auto at = static_cast<std::int64_t>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<std::size_t>(at), ",");
+  return digits;
+}
+
+std::string plural(std::int64_t count, const char* thing) {
+  return fmt::format("{} {}{}", count_text(count), thing, count == 1 ? "" : "s");
+}
+
+std::string parameters_text(std::int64_t parameters) {
+  const auto count = static_cast<double>(parameters);
+  if (count >= 1e9) return fmt::format("{:.2f} billion parameters", count / 1e9);
+  if (count >= 1e6) return fmt::format("{:.1f} million parameters", count / 1e6);
+  return plural(parameters, "parameter");
+}
+
+/// Samples of the training part; 0 where they begin at documents, which only the daemon knows.
+std::int64_t training_samples(const v1::RunConfig& run) {
+  const v1::DataConfig& data = run.data();
+  if (data.has_pack_documents() && !data.pack_documents()) return 0;
+  const double held_out = data.validation_path().empty() ? data.validation_split() : 0.0;
+  const std::int64_t tokens = data.identity().tokens();
+  const std::int64_t training =
+      tokens - static_cast<std::int64_t>(std::floor(held_out * static_cast<double>(tokens)));
+  const std::int64_t seq_len = run.training().seq_len();
+  return seq_len > 0 && training > seq_len ? (training - 1) / seq_len : 0;
+}
+
+std::string data_text(const v1::Job& job) {
+  const v1::RunConfig& run = job.resolved();
+  const v1::DataIdentity& identity = run.data().identity();
+  std::string text = fmt::format("{}: {}, {}", run.data().path(),
+                                 plural(std::max<std::int64_t>(identity.file_count(), 1), "file"),
+                                 plural(identity.tokens(), "token"));
+  if (const std::int64_t samples = training_samples(run); samples > 0)
+    text += fmt::format(", {} to train on, {:.2f} epochs", plural(samples, "sample"),
+                        static_cast<double>(job.steps() * run.training().global_batch_size()) /
+                            static_cast<double>(samples));
+  return text;
+}
+
+std::string model_text(const v1::ModelSource& model, std::int64_t parameters) {
+  std::string text = !model.preset().empty()      ? model.preset()
+                     : !model.config().empty()    ? model.config()
+                     : !model.hf_folder().empty() ? model.hf_folder()
+                                                  : "models/" + model.name();
+  if (parameters > 0) text += ", " + parameters_text(parameters);
+  return text;
+}
+
+std::string batch_text(const v1::RunConfig& run) {
+  const v1::TrainingConfig& training = run.training();
+  const std::int64_t replicas =
+      std::max(1, run.mesh().dp()) * std::max<std::int64_t>(1, run.mesh().fsdp());
+  const std::int64_t micro = std::max<std::int64_t>(1, training.micro_batch_size());
+  const std::int64_t share = (training.global_batch_size() + replicas - 1) / replicas;
+  const std::int64_t parts = (share + micro - 1) / micro;
+  return fmt::format("{} of {} = {} a step; {} at once on {}{}",
+                     plural(training.global_batch_size(), "sample"),
+                     plural(training.seq_len(), "token"),
+                     count_text(training.global_batch_size() * training.seq_len()), micro,
+                     replicas == 1 ? "one replica" : fmt::format("each of {} replicas", replicas),
+                     parts > 1 ? fmt::format(", {} times", parts) : "");
+}
+
+std::string time_text(const v1::Job& job, std::int64_t now) {
+  const bool ended = base::is_final(job.state());
+  const std::int64_t begin = seconds_of(job.create_time());
+  const std::int64_t end = ended ? seconds_of(job.finish_time()) : now;
+  std::string text;
+  if (begin > 0 && end >= begin)
+    text =
+        fmt::format("{} since it was submitted", duration_text(static_cast<double>(end - begin)));
+  if (job.ran_seconds() > 0)
+    text += fmt::format("{}{} with the ranks", text.empty() ? "" : ", ",
+                        duration_text(job.ran_seconds()));
+  const v1::TrainingConfig& training = job.resolved().training();
+  const double rate = job.last_step().tokens_per_second();
+  if (ended || rate <= 0.0 || !job.has_resolved() || job.last_step().step() == 0) return text;
+  // Labels and not positions are counted in the rate; of masked models they are fewer.
+  const double per_step =
+      static_cast<double>(job.last_step().tokens()) / static_cast<double>(job.last_step().step());
+  const double tokens =
+      per_step > 0.0 ? per_step
+                     : static_cast<double>(training.global_batch_size() * training.seq_len());
+  return text +
+         fmt::format("{}about {} left, validation not counted", text.empty() ? "" : "; ",
+                     duration_text(static_cast<double>(job.steps() - job.step()) * tokens / rate));
+}
+
+}  // namespace
+
+std::vector<Fact> job_facts(const v1::Job& job, std::int64_t parameters, std::int64_t now) {
+  std::vector<Fact> facts;
+  if (job.has_resolved()) {
+    const v1::RunConfig& run = job.resolved();
+    facts.push_back({"data", data_text(job)});
+    facts.push_back({"model", model_text(run.model(), parameters)});
+    facts.push_back({"batch", batch_text(run)});
+    facts.push_back({"mesh", mesh_text(run.mesh())});
+    facts.push_back({"plan", plan_text(run.plan())});
+  }
+  facts.push_back({"time", time_text(job, now)});
+  return facts;
+}
+
+std::int64_t count_parameters(Client& client, const v1::Job& job) {
+  v1::DescribePlanRequest request;
+  *request.mutable_model() = job.resolved().model();
+  request.mutable_query()->mutable_mesh()->set_dp(1);
+  try {
+    return client.call(client.plans(), &v1::PlanService::Stub::DescribePlan, request)
+        .description()
+        .parameter_count();
+  } catch (const CliError&) {
+    return 0;  // its model is gone, or there is no plan for it: the line does without
+  }
+}
+
+void print_facts(Client& client, const v1::Job& job) {
+  const std::int64_t parameters = job.has_resolved() ? count_parameters(client, job) : 0;
+  for (const Fact& fact : job_facts(job, parameters, std::time(nullptr)))
+    print_line(fact.name, fact.text);
+}
+
+}  // namespace meshloom::cli

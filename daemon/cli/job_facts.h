@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a job trains, in a few lines: data, model, batch, mesh and plan; and its time.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "daemon/cli/client.h"
+
+namespace meshloom::cli {
+
+struct Fact {
+  const char* name;
+  std::string text;
+};
+
+/// Of a job whose resolved config is there; else the time alone. `parameters`: of its model, 0 if
+/// that is not known. `now`: seconds since 1970.
+std::vector<Fact> job_facts(const v1::Job& job, std::int64_t parameters, std::int64_t now);
+
+/// Parameters of a job's model, as the daemon counts them; 0 if it cannot say.
+std::int64_t count_parameters(Client& client, const v1::Job& job);
+
+/// The lines for people, with what the daemon and the clock say.
+void print_facts(Client& client, const v1::Job& job);
+
+}  // namespace meshloom::cli
