@@ -13,6 +13,7 @@ constexpr const char* kFooter =
     "  meshloom status\n"
     "  meshloom job submit configs/jobs/quickstart.yaml --follow\n"
     "  meshloom job list --json\n"
+    "  meshloom fields optimizer\n"
     "  meshloom run list\n"
     "  meshloom generate --job job-1 --prompt \"In the beginning\"\n"
     "  meshloom model create my-model path/to/hf_folder\n"
@@ -60,6 +61,7 @@ void declare_commands(CLI::App& app, CommandContext& context) {
   add_model_commands(app, context);
   add_data_commands(app, context);
   add_plan_commands(app, context);
+  add_fields_command(app, context);
   app.require_subcommand(1);
   app.footer(kFooter);
   let_options_fall_through(app);

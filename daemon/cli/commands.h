@@ -38,6 +38,7 @@ void add_generate_command(CLI::App& app, CommandContext& context);
 void add_upload_commands(CLI::App& app, CommandContext& context);
 void add_model_commands(CLI::App& app, CommandContext& context);
 void add_data_commands(CLI::App& app, CommandContext& context);
+void add_fields_command(CLI::App& app, CommandContext& context);
 void add_plan_commands(CLI::App& app, CommandContext& context);
 /// Below `plan`.
 void add_plan_attention(CLI::App& plan, CommandContext& context);

@@ -7,7 +7,6 @@
 #include "daemon/cli/follow.h"
 #include "daemon/cli/job_changes.h"
 #include "daemon/cli/job_facts.h"
-#include "daemon/cli/number_checks.h"
 #include "daemon/cli/output.h"
 
 namespace meshloom::cli {
