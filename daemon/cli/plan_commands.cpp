@@ -5,6 +5,8 @@
 
 #include <memory>
 
+#include "daemon/base/files.h"
+#include "daemon/base/message_printer.h"
 #include "daemon/cli/commands.h"
 #include "daemon/cli/model_shape_reader.h"
 #include "daemon/cli/number_checks.h"
@@ -28,6 +30,7 @@ struct SearchOptions {
   std::int64_t ranks = 0;
   int max_tp = 0;
   std::string styles_file;
+  std::string write_file;
   int top = 10;
   int rejected = 10;
 };
@@ -85,6 +88,16 @@ v1::PlanSearchQuery make_search_query(const SearchOptions& options) {
   return search;
 }
 
+/// Mesh and plan of an estimate, as --plan and a job's run take them.
+void write_plan(const std::string& path, const v1::PlanEstimate& estimate) {
+  v1::PlanFile plan;
+  *plan.mutable_mesh() = estimate.mesh();
+  *plan.mutable_plan() = estimate.plan();
+  base::ReplacementFile file(path, 0644);
+  file.write(base::to_yaml(plan));
+  file.commit();
+}
+
 ExitCode search(Client& client, bool json, const SearchOptions& options) {
   const v1::PlanSearchQuery query = make_search_query(options);
   if (!options.plan.server_side && options.ranks == 0)
@@ -98,6 +111,9 @@ ExitCode search(Client& client, bool json, const SearchOptions& options) {
   } else {
     print_search(found);
   }
+  if (found.plans().empty()) return kFailed;
+  if (!options.write_file.empty())
+    checked([&] { return write_plan(options.write_file, found.plans(0)); });
   return found.meshes_that_fit() > 0 ? kOk : kFailed;
 }
 
@@ -153,6 +169,8 @@ void add_search(CLI::App& plan, CommandContext& context) {
       ->check(positive());
   command->add_option("--styles", options->styles_file,
                       "A YAML file with plan.styles, tried on tp besides the model's default ones");
+  command->add_option("--write", options->write_file,
+                      "A YAML file to write the best plan to, for --plan");
   command->add_option("--top", options->top, "Plans to show")
       ->check(positive())
       ->capture_default_str();
