@@ -29,6 +29,8 @@ void add_capabilities_command(CLI::App& app, CommandContext& context);
 void add_job_commands(CLI::App& app, CommandContext& context);
 /// submit and resume, below `job`.
 void add_job_submission(CLI::App& jobs, CommandContext& context);
+/// compare and plot, below `job`.
+void add_job_comparison(CLI::App& jobs, CommandContext& context);
 /// pause, move, edit, label, logs and metrics, below `job`.
 void add_job_changes(CLI::App& jobs, CommandContext& context);
 void add_run_commands(CLI::App& app, CommandContext& context);

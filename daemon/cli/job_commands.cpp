@@ -156,6 +156,7 @@ void add_job_commands(CLI::App& app, CommandContext& context) {
             "Remove a job that has ended, with its checkpoints and everything in its folder",
             &delete_job);
   add_job_changes(*jobs, context);
+  add_job_comparison(*jobs, context);
 }
 
 }  // namespace meshloom::cli
