@@ -62,6 +62,7 @@ void declare_commands(CLI::App& app, CommandContext& context) {
   add_data_commands(app, context);
   add_plan_commands(app, context);
   add_fields_command(app, context);
+  add_documentation_commands(app, context);
   app.require_subcommand(1);
   app.footer(kFooter);
   let_options_fall_through(app);

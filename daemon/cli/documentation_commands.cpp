@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// completion and manual: what the build installs. Needs no daemon.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "daemon/cli/commands.h"
+#include "daemon/cli/documentation.h"
+
+namespace meshloom::cli {
+namespace {
+
+/// The program's commands, and nothing parsed.
+struct Fresh {
+  explicit Fresh(const CLI::App& parsed) : app(parsed.get_description(), parsed.get_name()) {
+    declare_commands(app, context);
+  }
+  CLI::App app;
+  CommandContext context;
+};
+
+ExitCode print_completion(const CLI::App& parsed, const std::string& shell) {
+  const Fresh program(parsed);
+  fmt::print("{}", shell == "bash"  ? bash_completion(program.app)
+                   : shell == "zsh" ? zsh_completion(program.app)
+                                    : fish_completion(program.app));
+  return kOk;
+}
+
+}  // namespace
+
+void add_documentation_commands(CLI::App& app, CommandContext& context) {
+  auto* completion = app.add_subcommand("completion", "Print a script that completes commands");
+  auto shell = std::make_shared<std::string>();
+  completion->add_option("shell", *shell, "bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  completion->footer(
+      "Example: source <(meshloom completion bash)\n"
+      "An installed meshloom has them where the shells look for them.");
+  completion->callback([&app, &context, shell] {
+    context.action = [&app, shell](Client&) { return print_completion(app, *shell); };
+  });
+
+  auto* manual = app.add_subcommand("manual", "Print the manual page, in roff");
+  manual->footer("Example: meshloom manual | man -l -");
+  manual->callback([&app, &context] {
+    context.action = [&app](Client&) {
+      fmt::print("{}", manual_page(Fresh(app).app, MESHLOOM_VERSION));
+      return kOk;
+    };
+  });
+}
+
+}  // namespace meshloom::cli
