@@ -91,59 +91,6 @@ TEST_F(ServicesTest, AJobRunsToItsEnd) {
     EXPECT_TRUE(std::filesystem::exists(daemon_->state().checkpoints("first") / kept)) << kept;
 }
 
-TEST_F(ServicesTest, CheckpointsAreDeletedOneByOneAndOnce) {
-  start();
-  ASSERT_TRUE(submit(request("first", 10)).ok());
-  daemon_->wait_for("first", v1::JOB_STATE_SUCCEEDED);
-  const auto remove = [&](const std::string& name, bool force = false, const std::string& id = "") {
-    grpc::ClientContext context;
-    v1::DeleteCheckpointRequest request;
-    request.set_request_id(id);
-    request.set_name("checkpoints/first/" + name);
-    request.set_force(force);
-    v1::DeleteCheckpointResponse response;
-    return checkpoints_->DeleteCheckpoint(&context, request, &response);
-  };
-  const auto folder = daemon_->state().checkpoints("first");
-  EXPECT_EQ(reason_of(remove("step-10")), "CHECKPOINT_IS_LAST");
-  EXPECT_EQ(reason_of(remove("step-9")), "CHECKPOINT_NOT_FOUND");
-  EXPECT_TRUE(remove("step-10", true, "one").ok());
-  EXPECT_TRUE(remove("step-10", true, "one").ok()) << "a repeat";
-  EXPECT_EQ(reason_of(remove("step-10", true, "two")), "CHECKPOINT_NOT_FOUND");
-  EXPECT_EQ(reason_of(remove("step-8", true, "one")), "REQUEST_ID_REUSED");
-  EXPECT_EQ(daemon_->store().get("first").checkpoint_step(), 8);
-  EXPECT_FALSE(std::filesystem::exists(folder / "step-10"));
-  EXPECT_TRUE(remove("step-4").ok());
-  EXPECT_TRUE(remove("hf").ok());
-  EXPECT_EQ(daemon_->store().get("first").hf_folder(), "");
-  EXPECT_TRUE(std::filesystem::exists(folder / "step-8"));
-  EXPECT_EQ(reason_of(remove("metrics.jsonl")), "CHECKPOINT_NOT_FOUND");
-}
-
-TEST_F(ServicesTest, AnExportThatCannotBeReadIsToldByItsReason) {
-  start();
-  ASSERT_TRUE(submit(request("first", 10)).ok());
-  daemon_->wait_for("first", v1::JOB_STATE_SUCCEEDED);
-  const auto reason = [&](const std::string& name, const std::string& dtype = "") {
-    grpc::ClientContext context;
-    v1::ExportCheckpointRequest request;
-    request.set_name(name);
-    request.set_dtype(dtype);
-    const auto stream = checkpoints_->ExportCheckpoint(&context, request);
-    v1::ExportCheckpointResponse response;
-    while (stream->Read(&response)) EXPECT_FALSE(response.has_exported());
-    return reason_of(stream->Finish());
-  };
-  EXPECT_EQ(reason("checkpoints/first/step-8"), "CHECKPOINT_DAMAGED") << "its manifest is {}";
-  EXPECT_EQ(reason("checkpoints/first"), "CHECKPOINT_DAMAGED") << "the newest";
-  EXPECT_EQ(reason("checkpoints/first/hf"), "ALREADY_EXPORTED");
-  EXPECT_EQ(reason("checkpoints/first/step-7"), "CHECKPOINT_NOT_FOUND");
-  EXPECT_EQ(reason("checkpoints/other"), "CHECKPOINT_NOT_FOUND");
-  EXPECT_EQ(reason("step-8"), "NAME_INVALID");
-  for (const auto& item : std::filesystem::directory_iterator(daemon_->state().job("first")))
-    EXPECT_EQ(item.path().filename().string().find("hf-step"), std::string::npos);
-}
-
 TEST_F(ServicesTest, WatchBeginsWithThePresentAndEndsWithTheJob) {
   plan_.step_time = 2ms;
   start();

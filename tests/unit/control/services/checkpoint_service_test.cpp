@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints that are deleted and exported over real gRPC, with fake runs.
+#include <gtest/gtest.h>
+
+#include "tests/unit/control/fake_daemon.h"
+
+namespace meshloom::control {
+namespace {
+
+class CheckpointServiceTest : public ::testing::Test {
+ protected:
+  /// "first": checkpoints of steps 4, 8 and 10, and an export.
+  void train() {
+    daemon_ = std::make_unique<FakeDaemon>(folder_ / "state", plan_, 2);
+    checkpoints_ = v1::CheckpointService::NewStub(daemon_->channel());
+    v1::SubmitJobRequest request;
+    request.mutable_spec()->set_name("first");
+    auto& run = *request.mutable_spec()->mutable_run();
+    run.mutable_training()->set_steps(10);
+    run.mutable_checkpoint()->set_interval(4);
+    run.mutable_export_()->set_hf_folder("hf");
+    grpc::ClientContext context;
+    v1::SubmitJobResponse response;
+    const auto jobs = v1::JobService::NewStub(daemon_->channel());
+    ASSERT_TRUE(jobs->SubmitJob(&context, request, &response).ok());
+    daemon_->wait_for("first", v1::JOB_STATE_SUCCEEDED);
+  }
+  static std::string reason_of(const grpc::Status& status) {
+    v1::RpcStatus wire;
+    v1::ErrorInfo info;
+    if (wire.ParseFromString(status.error_details()) && wire.details_size() > 0)
+      info.ParseFromString(wire.details(0).value());
+    return info.reason();
+  }
+
+  test::TempFolder folder_;
+  FakePlan plan_;
+  std::unique_ptr<FakeDaemon> daemon_;
+  std::unique_ptr<v1::CheckpointService::Stub> checkpoints_;
+};
+
+TEST_F(CheckpointServiceTest, CheckpointsAreDeletedOneByOneAndOnce) {
+  train();
+  const auto remove = [&](const std::string& name, bool force = false, const std::string& id = "") {
+    grpc::ClientContext context;
+    v1::DeleteCheckpointRequest request;
+    request.set_request_id(id);
+    request.set_name("checkpoints/first/" + name);
+    request.set_force(force);
+    v1::DeleteCheckpointResponse response;
+    return checkpoints_->DeleteCheckpoint(&context, request, &response);
+  };
+  const auto folder = daemon_->state().checkpoints("first");
+  EXPECT_EQ(reason_of(remove("step-10")), "CHECKPOINT_IS_LAST");
+  EXPECT_EQ(reason_of(remove("step-9")), "CHECKPOINT_NOT_FOUND");
+  EXPECT_TRUE(remove("step-10", true, "one").ok());
+  EXPECT_TRUE(remove("step-10", true, "one").ok()) << "a repeat";
+  EXPECT_EQ(reason_of(remove("step-10", true, "two")), "CHECKPOINT_NOT_FOUND");
+  EXPECT_EQ(reason_of(remove("step-8", true, "one")), "REQUEST_ID_REUSED");
+  EXPECT_EQ(daemon_->store().get("first").checkpoint_step(), 8);
+  EXPECT_FALSE(std::filesystem::exists(folder / "step-10"));
+  EXPECT_TRUE(remove("step-4").ok());
+  EXPECT_TRUE(remove("hf").ok());
+  EXPECT_EQ(daemon_->store().get("first").hf_folder(), "");
+  EXPECT_TRUE(std::filesystem::exists(folder / "step-8"));
+  EXPECT_EQ(reason_of(remove("metrics.jsonl")), "CHECKPOINT_NOT_FOUND");
+}
+
+TEST_F(CheckpointServiceTest, AnExportThatCannotBeReadIsToldByItsReason) {
+  train();
+  const auto reason = [&](const std::string& name, const std::string& dtype = "") {
+    grpc::ClientContext context;
+    v1::ExportCheckpointRequest request;
+    request.set_name(name);
+    request.set_dtype(dtype);
+    const auto stream = checkpoints_->ExportCheckpoint(&context, request);
+    v1::ExportCheckpointResponse response;
+    while (stream->Read(&response)) EXPECT_FALSE(response.has_exported());
+    return reason_of(stream->Finish());
+  };
+  EXPECT_EQ(reason("checkpoints/first/step-8"), "CHECKPOINT_DAMAGED") << "its manifest is {}";
+  EXPECT_EQ(reason("checkpoints/first"), "CHECKPOINT_DAMAGED") << "the newest";
+  EXPECT_EQ(reason("checkpoints/first/hf"), "ALREADY_EXPORTED");
+  EXPECT_EQ(reason("checkpoints/first/step-7"), "CHECKPOINT_NOT_FOUND");
+  EXPECT_EQ(reason("checkpoints/other"), "CHECKPOINT_NOT_FOUND");
+  EXPECT_EQ(reason("step-8"), "NAME_INVALID");
+  for (const auto& item : std::filesystem::directory_iterator(daemon_->state().job("first")))
+    EXPECT_EQ(item.path().filename().string().find("hf-step"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace meshloom::control
