@@ -37,7 +37,7 @@ void print_wrapped(const std::string& text, const std::string& indent, std::size
 }
 
 void print_field(const SchemaField& field, const std::string& name, std::size_t width) {
-  fmt::print("{}: {}\n", name, field.type);
+  fmt::print("{}{}{}\n", name, field.type.empty() ? "" : ": ", field.type);
   print_wrapped(field.comment, "    ", width);
   for (const SchemaValue& value : field.values)
     if (!value.comment.empty())
