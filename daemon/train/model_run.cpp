@@ -279,6 +279,7 @@ StepResult ModelRun::optim_step(double lr, double max_norm, double factor) {
   copy_into(ops::alias(loss_and_norm, {1}, {1}), pending.loss);
   copy_into(ops::alias(loss_and_norm, {1}, {1}, 1), optimizer.norm());
   const std::vector<double> values = loss_and_norm.to_vector();
+  phases_.seconds();  // the device has just come to the end of all of them
   const StepResult result{values[0], static_cast<float>(values[1])};
   if (!std::isfinite(result.loss) || !std::isfinite(result.norm)) refuse(result, pending);
   if (config_.debug().check_replicas()) check_replicas(*state_, step_ + 1);

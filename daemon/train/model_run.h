@@ -86,7 +86,7 @@ class ModelRun {
   /// What its results depend on beside the config.
   ComputeClass compute_class() const;
   /// Grows with every verb; the caller clears it.
-  PhaseSeconds& phases() { return phases_; }
+  Phases& phases() { return phases_; }
 
   // --- Values: by position from `seed`; of a Hugging Face folder; of a checkpoint of any mesh.
   void initialize(std::uint64_t seed) { state_->initialize(seed); }
@@ -174,7 +174,7 @@ class ModelRun {
   std::vector<nn::ActivationCheckpoint> block_checkpoints_;
   std::int64_t step_ = 0;
   std::optional<Pending> pending_;
-  PhaseSeconds phases_;
+  Phases phases_{context_};
 };
 
 }  // namespace meshloom::train

@@ -2,29 +2,57 @@
 // PhaseTimer: where the seconds of a step go.
 #pragma once
 
-#include <chrono>
 #include <map>
+#include <memory>
 #include <string>
+#include <vector>
+
+#include "daemon/tensor/execution_context.h"
 
 namespace meshloom::train {
 
 /// Seconds by phase: data, forward, backward, reduce, optimizer, checkpoint.
 using PhaseSeconds = std::map<std::string, double>;
 
-/// Adds the seconds of its life to a phase.
+/// Adds up phases as the device comes to them: it may be behind the host, which waits for it only
+/// when the seconds are asked for.
+class Phases {
+ public:
+  explicit Phases(ExecutionContext& context) : context_(context) {}
+  Phases(const Phases&) = delete;
+  Phases& operator=(const Phases&) = delete;
+
+  /// Since clear(). Waits for the device.
+  const PhaseSeconds& seconds();
+  void clear();
+
+ private:
+  friend class PhaseTimer;
+  struct Stretch {
+    const char* phase = nullptr;
+    std::unique_ptr<Event> begin, end;
+  };
+  std::unique_ptr<Event> mark();
+
+  ExecutionContext& context_;
+  PhaseSeconds seconds_;
+  std::vector<Stretch> stretches_;  ///< not in seconds_ yet
+  std::vector<std::unique_ptr<Event>> spare_;
+};
+
+/// Adds its life to a phase (a string literal).
 class PhaseTimer {
  public:
-  PhaseTimer(PhaseSeconds& phases, const char* phase)
-      : seconds_(phases[phase]), start_(std::chrono::steady_clock::now()) {}
-  ~PhaseTimer() {
-    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
+  PhaseTimer(Phases& phases, const char* phase)
+      : phases_(phases), phase_(phase), begin_(phases.mark()) {}
+  ~PhaseTimer() { phases_.stretches_.push_back({phase_, std::move(begin_), phases_.mark()}); }
   PhaseTimer(const PhaseTimer&) = delete;
   PhaseTimer& operator=(const PhaseTimer&) = delete;
 
  private:
-  double& seconds_;
-  std::chrono::steady_clock::time_point start_;
+  Phases& phases_;
+  const char* phase_;
+  std::unique_ptr<Event> begin_;
 };
 
 }  // namespace meshloom::train

@@ -149,7 +149,7 @@ void TrainRun::forward_backward() {
   if (model_->has_gradients())
     throw FailedPrecondition(
         "forward_backward: the gradients of the step before were not used yet; call optim_step");
-  PhaseSeconds& phases = model_->phases();
+  Phases& phases = model_->phases();
   phases.clear();
   LastStep last;
   last.start = Clock::now();

@@ -35,7 +35,7 @@ class TrainRun final : public Run {
   void forward_backward() override;
   v1::StepMetrics optim_step() override;
   void edit(const v1::JobSettings& settings) override;
-  PhaseSeconds phase_seconds() const override { return model_->phases(); }
+  PhaseSeconds phase_seconds() const override { return model_->phases().seconds(); }
   std::vector<LossSum> evaluate(std::int64_t first, std::int64_t batches) override;
   std::filesystem::path save_state() override;
   void export_hf(const std::filesystem::path& folder, const std::string& dtype) override;

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/phase_timer.h"
+
+#include <utility>
+
+namespace meshloom::train {
+
+const PhaseSeconds& Phases::seconds() {
+  for (Stretch& one : stretches_) {
+    seconds_[one.phase] += one.end->seconds_since(*one.begin);
+    spare_.push_back(std::move(one.begin));
+    spare_.push_back(std::move(one.end));
+  }
+  stretches_.clear();
+  return seconds_;
+}
+
+void Phases::clear() {
+  for (Stretch& one : stretches_) {
+    spare_.push_back(std::move(one.begin));
+    spare_.push_back(std::move(one.end));
+  }
+  stretches_.clear();
+  seconds_.clear();
+}
+
+std::unique_ptr<Event> Phases::mark() {
+  std::unique_ptr<Event> event;
+  if (spare_.empty()) {
+    event = context_.backend().make_event();
+  } else {
+    event = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  event->record(context_.kernel_context().stream);
+  return event;
+}
+
+}  // namespace meshloom::train
