@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 
 #include "daemon/base/input_file.h"
+#include "daemon/tensor/host_pieces.h"
 #include "daemon/train/checkpoint/digest.h"
 #include "daemon/train/checkpoint/row_shard.h"
 #include "daemon/train/checkpoint/safetensors_header.h"
@@ -19,8 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Digest and write alternate in pieces of this size, so that the second finds the bytes in cache.
-constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 constexpr std::string_view kTemporaryPrefix = ".tmp-";
 constexpr std::string_view kDiscardedPrefix = ".old-";
 
@@ -34,14 +34,11 @@ class DigestingFile {
   DigestingFile(FileSystem& files, const fs::path& path, std::size_t bytes)
       : file_(files.create(path, bytes)) {}
 
-  void write(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const auto piece = bytes.first(std::min(bytes.size(), kPieceBytes));
-      digest_.update(piece);
-      file_->write(piece);
-      written_ += piece.size();
-      bytes = bytes.subspan(piece.size());
-    }
+  /// Bytes that fit into the cache, where the second of both finds them.
+  void write(std::span<const std::byte> piece) {
+    digest_.update(piece);
+    file_->write(piece);
+    written_ += piece.size();
   }
   ManifestFile finish(const std::string& name) {
     file_->sync();
@@ -59,26 +56,27 @@ class DigestingFile {
 ManifestFile write_shard(FileSystem& files, const fs::path& folder,
                          std::span<const StateTensor> state, int shard, int shards) {
   std::vector<SafetensorsEntry> entries;
-  std::map<std::string, std::span<const std::byte>> rows_of;
+  std::map<std::string, TensorView> views;
   std::size_t data_bytes = 0;
   for (const StateTensor& item : state) {
     const Shape& shape = item.tensor.shape();
     const planner::ShardRange rows = written_rows(item.shape(), item.spec, shard, shards);
     const Shape part = shape_of_rows(shape, rows.size());
     if (numel(part) == 0) continue;
-    const auto row_bytes = static_cast<std::size_t>(numel(part) / rows.size()) * sizeof(float);
-    const auto bytes = static_cast<std::size_t>(rows.size()) * row_bytes;
-    rows_of[item.name] = {static_cast<const std::byte*>(item.tensor.view().data) +
-                              static_cast<std::size_t>(rows.begin) * row_bytes,
-                          bytes};
+    const TensorView whole = item.tensor.view();
+    views[item.name] = shape.empty() ? whole : rows_of(whole, rows.begin, rows.size());
     entries.push_back({item.name, DType::kFloat32, part, 0, 0});
-    data_bytes += bytes;
+    data_bytes += static_cast<std::size_t>(numel(part)) * sizeof(float);
   }
   const std::string header = make_safetensors_header(entries, {{"format", "meshloom"}});
   const std::string name = shard_name(shard, shards);
   DigestingFile file(files, folder / name, header.size() + data_bytes);
   file.write(std::as_bytes(std::span(header)));
-  for (const SafetensorsEntry& entry : entries) file.write(rows_of.at(entry.name));
+  std::optional<HostPieces> pieces;
+  if (!entries.empty()) pieces.emplace(state.front().tensor.context());
+  for (const SafetensorsEntry& entry : entries)
+    pieces->read(views.at(entry.name), entry.dtype,
+                 [&](std::span<const std::byte> piece) { file.write(piece); });
   return file.finish(name);
 }
 

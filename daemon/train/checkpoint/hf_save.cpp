@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/input_file.h"
+#include "daemon/tensor/host_pieces.h"
+#include "daemon/tensor/ops/shape.h"
 #include "daemon/text/tokenizer_folder.h"
 #include "daemon/train/checkpoint/file_system.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
@@ -59,13 +61,10 @@ void write_shard(const fs::path& folder, const Shard& shard, DType dtype) {
   }
   SafetensorsWriter writer(folder / shard.file_name, std::move(entries), {{"format", "pt"}});
   for (const SafetensorsEntry& entry : writer.entries()) {
-    Tensor value = values.at(entry.name)->value();
-    if (value.dtype() != dtype || !value.contiguous()) {
-      const Tensor converted = empty(value.context(), value.shape(), dtype);
-      copy_into(converted, value);
-      value = converted;
-    }
-    writer.write(value.view());
+    const Tensor value = ops::contiguous(values.at(entry.name)->value().detach());
+    HostPieces(value.context()).read(value.view(), dtype, [&](std::span<const std::byte> piece) {
+      writer.write_part(piece);
+    });
   }
   writer.close();
 }

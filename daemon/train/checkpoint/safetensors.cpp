@@ -115,11 +115,23 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
 
 void SafetensorsWriter::write(const TensorView& tensor) {
   check_internal(next_ < entries_.size(), "{}: more tensors are written than were named", label_);
-  const SafetensorsEntry& entry = entries_[next_++];
+  const SafetensorsEntry& entry = entries_[next_];
   check_internal(tensor.dtype == entry.dtype && tensor.shape == entry.shape && tensor.contiguous(),
                  "{}: tensor '{}' was named as {} {}, but {} {} is written", label_, entry.name,
                  dtype_name(entry.dtype), entry.shape, dtype_name(tensor.dtype), tensor.shape);
-  write_bytes({static_cast<const std::byte*>(tensor.data), tensor.bytes()});
+  write_part({static_cast<const std::byte*>(tensor.data), tensor.bytes()});
+}
+void SafetensorsWriter::write_part(std::span<const std::byte> bytes) {
+  check_internal(next_ < entries_.size(), "{}: more tensors are written than were named", label_);
+  const SafetensorsEntry& entry = entries_[next_];
+  const std::uint64_t whole = entry.end - entry.begin;
+  check_internal(written_ + bytes.size() <= whole, "{}: tensor '{}' has {} bytes, {} are written",
+                 label_, entry.name, whole, written_ + bytes.size());
+  write_bytes(bytes);
+  written_ += bytes.size();
+  if (written_ < whole) return;
+  written_ = 0;
+  ++next_;
 }
 
 void SafetensorsWriter::write_bytes(std::span<const std::byte> bytes) {

@@ -74,8 +74,11 @@ class SafetensorsWriter {
 
   /// In the order in which write() expects them, offsets set.
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
-  /// The data of the next entry: contiguous, of its dtype and shape.
+  /// The data of the next entry, on the host: contiguous, of its dtype and shape.
   void write(const TensorView& tensor);
+  /// The same in pieces: the next bytes of the entry, no more than it still lacks. An entry without
+  /// bytes takes an empty piece.
+  void write_part(std::span<const std::byte> bytes);
   /// After the last write(): fsync and close.
   void close();
 
@@ -86,7 +89,8 @@ class SafetensorsWriter {
   std::string label_;
   std::vector<SafetensorsEntry> entries_;
   Observer observer_;
-  std::size_t next_ = 0;
+  std::size_t next_ = 0;       ///< the entry whose data are written
+  std::uint64_t written_ = 0;  ///< of it
   base::UniqueFd fd_;
 };
 
