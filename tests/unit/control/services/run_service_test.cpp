@@ -350,9 +350,7 @@ TEST_F(RunServiceTest, AStateThatAllRanksCouldReadInPartAloneEndsTheEpoch) {
   EXPECT_EQ(client.wait(3).state(), v1::OPERATION_STATE_SUCCEEDED);
   plan_.failing_loads = 2;
   client.load_state(6, client.run_.name() + "/states/a");
-  client.get_weight(7);
   EXPECT_EQ(client.wait(6).error().info().reason(), "CHECKPOINT_CORRUPT");
-  EXPECT_EQ(client.wait(7).error().info().reason(), "RUN_RECOVERED");
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (client.get().epoch() != 2 && std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
