@@ -24,7 +24,8 @@ struct SampleOrder {
   std::string snapshot;  ///< of the run; empty: its weights as they are
   // What is run through Forward once all is drawn.
   bool prompt_log_probs = false, exact_log_probs = false;
-  std::shared_ptr<const void> memory = nullptr;  ///< held while it draws
+  // Held while it draws: of keys and values, and of the snapshot.
+  std::shared_ptr<const void> memory = nullptr, snapshot_memory = nullptr;
 };
 
 /// Of a sample that was to be drawn from the weights of `wanted` steps.

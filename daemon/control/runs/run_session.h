@@ -42,7 +42,7 @@ struct RunWorld {
   /// As Admission::model_folder.
   std::function<std::filesystem::path(const v1::RunConfig& resolved)> model_folder;
   TransientUploads& uploads;
-  /// As Admission::hold_snapshot.
+  /// As those of Admission.
   std::function<std::shared_ptr<const void>(const v1::RunConfig& resolved)> hold_snapshot;
   std::function<std::shared_ptr<const void>(std::int64_t bytes)> hold_upload;
   /// Seconds of all daemons on the state dir together: what the age of a state is counted by.
@@ -88,7 +88,8 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   /// Removes a saved state. Throws NotFound.
   void delete_state(const std::string& name);
   v1::SavedState find_state(const std::string& name) const;
-  /// Lets saved weights go. Throws NotFound (WEIGHTS_NOT_FOUND), as the next does.
+  /// Lets saved weights go; samples that draw from them go on. Throws NotFound (WEIGHTS_NOT_FOUND),
+  /// as the next does.
   void delete_weights(const std::string& name);
   v1::SavedWeights find_weights(const std::string& name) const;
   /// The lease does not run while the result is held.
@@ -139,11 +140,17 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   v1::RunRecord durable_record() const;
   v1::SavedState keep_state(v1::SavedState saved);
   VerbPlace place();
+  VerbPlace::Memory claim(const std::string& name) const;
+  VerbPlace::Memory claim_weights(const std::string& name);
   VerbPlace::Memory hold_snapshot();
   v1::SavedWeights keep_weights(v1::SavedWeights saved, VerbPlace::Memory memory);
   v1::SavedWeights keep_weights_on_disk(v1::SavedWeights saved);
+  v1::SavedWeights weights_named(const std::string& name) const;  ///< as find_weights, locked
+  void erase_weights(const std::string& name);
+  void drop_on_ranks(const std::string& weights);
   void drop_snapshots();  ///< the ranks have them no more
   void check_sample(const SampleOrder& order) const;
+  std::filesystem::path weights_folder(const std::string& weights) const;
 
   // The thread of drive(), and the one that collects answers.
   bool make_on_ranks();
@@ -185,8 +192,19 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   train::PromptLimits limits_;
   RunClient::BatchRules rules_;  ///< of the thread of drive()
   std::int64_t next_sample_ = 1;
-  /// Of weights in memory, by their name.
+  /// Of weights in memory, by their name; samples hold what they draw from as well.
   std::map<std::string, VerbPlace::Memory> snapshot_memory_;
+  std::vector<std::weak_ptr<const void>> snapshots_;  ///< all memory that somebody holds
+  struct Claims {
+    std::mutex mutex;  ///< taken after the session's
+    std::multiset<std::string> names;
+    bool has(const std::string& name) {
+      const std::lock_guard lock(mutex);
+      return names.contains(name);
+    }
+  };
+  /// Of weights that are being saved or deleted. Outlives what holds a claim.
+  const std::shared_ptr<Claims> claims_ = std::make_shared<Claims>();
   int lease_holds_ = 0;
   std::mutex persist_mutex_;  ///< taken before the other
 };

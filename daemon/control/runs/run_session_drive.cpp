@@ -125,15 +125,11 @@ VerbPlace RunSession::place() {
           world_.uploads,
           world_.find_state,
           [this](v1::SavedState saved) { return keep_state(std::move(saved)); },
+          [this](const std::string& name) { return claim_weights(name); },
           [this] { return hold_snapshot(); },
           world_.hold_upload,
           [this](v1::SavedWeights saved, VerbPlace::Memory memory) {
             return keep_weights(std::move(saved), std::move(memory));
-          },
-          [this](const std::string& name) {
-            const std::lock_guard lock(mutex_);
-            return std::any_of(run_.weights().begin(), run_.weights().end(),
-                               [&](const auto& saved) { return saved.name() == name; });
           }};
 }
 

@@ -69,6 +69,8 @@ v1::Operation RunSession::sample(std::int64_t epoch, SampleOrder order) {
     check_open(epoch);
     check_ready();
     check_sample(order);
+    if (!order.snapshot.empty())
+      order.snapshot_memory = snapshot_memory_.at(weights_resource(id_, order.snapshot));
     name = operation_name(epoch, fmt::format("sample-{}", next_sample_++));
     operation = world_.operations.add(id_, name, "sample", progress);
   }
@@ -81,19 +83,46 @@ v1::Operation RunSession::sample(std::int64_t epoch, SampleOrder order) {
   return operation;
 }
 
+VerbPlace::Memory RunSession::claim(const std::string& name) const {
+  const std::lock_guard lock(claims_->mutex);
+  claims_->names.insert(name);
+  return {nullptr, [claims = claims_, name](const void*) {
+            const std::lock_guard release(claims->mutex);
+            claims->names.erase(claims->names.find(name));
+          }};
+}
+
+VerbPlace::Memory RunSession::claim_weights(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const bool kept = std::any_of(run_.weights().begin(), run_.weights().end(),
+                                [&](const auto& saved) { return saved.name() == name; });
+  if (kept || claims_->has(name))
+    throw AlreadyExists(fmt::format("{} exist already; choose another name", name), "WEIGHTS_EXIST",
+                        {{"weights", name}, {"field", "name"}});
+  return claim(name);
+}
+
 VerbPlace::Memory RunSession::hold_snapshot() {
   v1::RunConfig resolved;
   {
     const std::lock_guard lock(mutex_);
-    if (snapshot_memory_.size() >= kMostSnapshots)
+    std::erase_if(snapshots_, [](const auto& held) { return held.expired(); });
+    if (snapshots_.size() >= kMostSnapshots)
       throw ResourceExhausted(
           fmt::format("run \"{}\" keeps {} weights in memory already, the most that it may; "
-                      "delete some (DeleteWeights)",
-                      id_, snapshot_memory_.size()),
+                      "delete some (DeleteWeights), or wait for the samples from those deleted",
+                      id_, snapshots_.size()),
           "TOO_MANY_SNAPSHOTS", {{"run", id_}});
     resolved = run_.resolved();
   }
-  return world_.hold_snapshot(resolved);
+  const auto held = std::make_shared<VerbPlace::Memory>(world_.hold_snapshot(resolved));
+  const std::lock_guard lock(mutex_);
+  snapshots_.push_back(held);
+  return held;
+}
+
+std::filesystem::path RunSession::weights_folder(const std::string& weights) const {
+  return world_.state.run(id_) / "weights" / weights;
 }
 
 v1::SavedWeights RunSession::keep_weights(v1::SavedWeights saved, VerbPlace::Memory memory) {
@@ -131,34 +160,46 @@ v1::SavedWeights RunSession::keep_weights_on_disk(v1::SavedWeights saved) {
 
 v1::SavedWeights RunSession::find_weights(const std::string& name) const {
   const std::lock_guard lock(mutex_);
+  return weights_named(name);
+}
+
+v1::SavedWeights RunSession::weights_named(const std::string& name) const {
   for (const v1::SavedWeights& saved : run_.weights())
     if (saved.name() == name) return saved;
   throw NotFound(fmt::format("{} do not exist", name), "WEIGHTS_NOT_FOUND", {{"weights", name}});
 }
 
+void RunSession::erase_weights(const std::string& name) {
+  auto& all = *run_.mutable_weights();
+  all.erase(std::remove_if(all.begin(), all.end(),
+                           [&](const auto& saved) { return saved.name() == name; }),
+            all.end());
+}
+
 void RunSession::delete_weights(const std::string& name) {
-  const v1::SavedWeights found = find_weights(name);
   const std::string weights = parse_weights_name(name).weights;
+  VerbPlace::Memory claimed;
   {
     const std::lock_guard lock(mutex_);
-    auto& all = *run_.mutable_weights();
-    all.erase(std::remove_if(all.begin(), all.end(),
-                             [&](const auto& saved) { return saved.name() == name; }),
-              all.end());
+    const bool on_disk = weights_named(name).storage() == v1::WEIGHTS_STORAGE_DISK;
+    // While the name is taken: who saves weights of that name comes behind it on the ranks.
+    if (!on_disk) drop_on_ranks(weights);
+    erase_weights(name);
+    snapshot_memory_.erase(name);
+    if (!on_disk) return;
+    claimed = claim(name);
   }
-  if (found.storage() == v1::WEIGHTS_STORAGE_DISK) {
-    persist();
-    std::error_code error;
-    std::filesystem::remove_all(world_.state.run(id_) / "weights" / weights, error);
-    return;
-  }
+  persist();
+  std::error_code error;
+  std::filesystem::remove_all(weights_folder(weights), error);
+}
+
+void RunSession::drop_on_ranks(const std::string& weights) {
   try {
     ranks_.drop_snapshot(weights);
   } catch (const Error& error) {
-    spdlog::debug("{} are not dropped: {}", name, error.what());  // they go with the run
+    spdlog::debug("{} are not dropped: {}", weights, error.what());  // they go with the run
   }
-  const std::lock_guard lock(mutex_);
-  snapshot_memory_.erase(name);
 }
 
 void RunSession::drop_snapshots() {

@@ -103,10 +103,7 @@ Finish start(const RunClient& run, const v1::SaveWeightsRequest& verb, const Ver
   v1::SavedWeights saved;
   saved.set_name(weights_resource(place.run, verb.name()));
   saved.set_storage(v1::WEIGHTS_STORAGE_DISK);
-  if (place.weights_exist(saved.name()) || fs::exists(folder))
-    throw AlreadyExists(
-        fmt::format("weights \"{}\" exist already; choose another name", verb.name()),
-        "WEIGHTS_EXIST", {{"weights", verb.name()}, {"field", "name"}});
+  const VerbPlace::Memory claim = place.claim_weights(saved.name());
   VerbPlace::Memory memory;
   std::optional<Answer<void>> answer;
   if (verb.storage() == v1::WEIGHTS_STORAGE_MEMORY) {
@@ -115,10 +112,12 @@ Finish start(const RunClient& run, const v1::SaveWeightsRequest& verb, const Ver
     answer = run.keep_snapshot(verb.name());
   } else {
     fs::create_directories(folder.parent_path());
+    // No record knows of it: a daemon has died before it could write or delete one.
+    fs::remove_all(folder);
     saved.set_folder(folder.string());
     answer = run.export_hf(folder, verb.dtype().empty() ? "float32" : verb.dtype());
   }
-  return [answer = *answer, saved, memory, keep = place.keep_weights]() mutable {
+  return [answer = *answer, saved, claim, memory, keep = place.keep_weights]() mutable {
     answer.get();
     v1::VerbResult result;
     *result.mutable_saved_weights() = keep(std::move(saved), std::move(memory));

@@ -39,6 +39,9 @@ struct VerbPlace {
   /// disk is full.
   std::function<v1::SavedState(v1::SavedState saved)> keep_state;
   using Memory = std::shared_ptr<const void>;
+  /// Nobody else saves or deletes weights of this name until the result is let go. Throws
+  /// AlreadyExists (WEIGHTS_EXIST) for one that is taken.
+  std::function<Memory(const std::string& name)> claim_weights;
   /// Memory for weights that are kept in it. Throws ResourceExhausted (TOO_MANY_SNAPSHOTS,
   /// MEMORY_ESTIMATE).
   std::function<Memory()> hold_snapshot;
@@ -46,7 +49,6 @@ struct VerbPlace {
   std::function<Memory(std::int64_t bytes)> hold_upload;
   /// The run has these weights from here on; returns them complete.
   std::function<v1::SavedWeights(v1::SavedWeights saved, Memory memory)> keep_weights;
-  std::function<bool(const std::string& name)> weights_exist;
   bool state_exists(const std::string& name) const;
 };
 

@@ -2,7 +2,11 @@
 // Samples of runs and the weights that they are drawn from, with fake runs on two ranks.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <map>
+#include <thread>
 
 #include "daemon/base/sha256.h"
 #include "tests/unit/control/run_client_fixture.h"
@@ -297,6 +301,78 @@ TEST_F(RunSamplesTest, ALeasesStateIsKeptForAWeek) {
   while (client.get().saved_size() > 0 && std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(1ms);
   EXPECT_EQ(client.get().saved_size(), 0);
+}
+
+TEST_F(RunSamplesTest, DeletedWeightsCountAsLongAsASampleDrawsFromThem) {
+  plan_.token_time = 2ms;
+  start();
+  Client client = ready_client();
+  client.save_weights(1, "one", v1::WEIGHTS_STORAGE_MEMORY);
+  client.wait(1);
+  v1::SampleRequest request = client.sample_request(1, 30'000);
+  request.set_weights(client.weights_name("one"));
+  ASSERT_TRUE(client.sample(request).ok());
+  const std::string drawing = client.last_.name();
+  ASSERT_TRUE(client.delete_weights("one").ok());
+  EXPECT_EQ(plan_.snapshots, 1);
+  client.save_weights(2, "one", v1::WEIGHTS_STORAGE_MEMORY);
+  EXPECT_EQ(client.wait(2).state(), v1::OPERATION_STATE_SUCCEEDED) << "the name is free";
+  EXPECT_EQ(plan_.snapshots, 2);
+  client.cancel(drawing);
+  client.wait(drawing);
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  while (plan_.snapshots != 1 && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(plan_.snapshots, 1);
+}
+
+TEST_F(RunSamplesTest, WeightsOfVerbsInFlightAreCountedToo) {
+  plan_.step_time = 300ms;
+  start();
+  Client client = ready_client();
+  client.forward_backward(1, {1});  // the ranks are busy
+  for (int i = 0; i < 9; ++i)
+    client.save_weights(2 + i, "w" + std::to_string(i), v1::WEIGHTS_STORAGE_MEMORY);
+  EXPECT_EQ(client.wait(9).state(), v1::OPERATION_STATE_SUCCEEDED);
+  EXPECT_EQ(client.wait(10).error().info().reason(), "TOO_MANY_SNAPSHOTS");
+}
+
+TEST_F(RunSamplesTest, OfSeveralDeletionsOneFindsTheWeights) {
+  start();
+  Client client = ready_client();
+  int seq = 1;
+  for (const auto storage : {v1::WEIGHTS_STORAGE_MEMORY, v1::WEIGHTS_STORAGE_DISK}) {
+    for (int round = 0; round < 20; ++round) {
+      client.save_weights(seq, "w", storage);
+      ASSERT_EQ(client.wait(seq).state(), v1::OPERATION_STATE_SUCCEEDED)
+          << client.wait(seq).error().message();
+      ++seq;
+      std::atomic<int> deleted{0};
+      std::vector<std::thread> threads;
+      for (int i = 0; i < 4; ++i)
+        threads.emplace_back([&] {
+          const grpc::Status status = client.delete_weights("w");
+          deleted += status.ok() ? 1 : 0;
+          EXPECT_TRUE(status.ok() || info_of(status).reason() == "WEIGHTS_NOT_FOUND");
+        });
+      for (std::thread& thread : threads) thread.join();
+      EXPECT_EQ(deleted, 1);
+    }
+  }
+}
+
+TEST_F(RunSamplesTest, AFolderThatNoRecordKnowsOfTakesNoName) {
+  start();
+  Client client = ready_client();
+  // As a daemon leaves it that dies between the ranks' answer and its record.
+  const auto folder = daemon_->state().run(client.run_.name().substr(5)) / "weights/disk";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "left over") << "x";
+  client.save_weights(1, "disk", v1::WEIGHTS_STORAGE_DISK);
+  EXPECT_EQ(client.wait(1).state(), v1::OPERATION_STATE_SUCCEEDED);
+  EXPECT_FALSE(std::filesystem::exists(folder / "left over"));
+  client.save_weights(2, "disk", v1::WEIGHTS_STORAGE_DISK);
+  EXPECT_EQ(client.wait(2).error().info().reason(), "WEIGHTS_EXIST");
 }
 
 }  // namespace
