@@ -156,6 +156,24 @@ void ModelState::load_hf(const std::filesystem::path& folder) {
   optimizer_->refresh_working_copies();
 }
 
+std::vector<Tensor> ModelState::read_hf(const std::filesystem::path& folder) const {
+  const HfFolder weights = HfFolder::open(folder);
+  const auto parameters = model_->named_parameters();
+  weights.check_parameters(parameters);
+  std::vector<Tensor> values;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Tensor own = optimizer_->parameters()[i].parameter->value.detach();
+    // As load_hf: in float32, then rounded.
+    const Tensor part = empty(context_, own.shape(), DType::kFloat32);
+    weights.read(parameters[i].name, specs_[i]->shape(), held(i), part);
+    values.push_back(part);
+    if (own.dtype() == DType::kFloat32) continue;
+    values.back() = empty_like(own);
+    copy_into(values.back(), part);
+  }
+  return values;
+}
+
 std::vector<StateTensor> ModelState::state_to_load(bool with_optimizer) const {
   std::vector<StateTensor> items = state();
   if (!with_optimizer)

@@ -56,6 +56,9 @@ class ModelState {
   void load(const CheckpointReader& checkpoint, bool with_optimizer = true);
   /// Throws as load() does before it writes.
   void check(const CheckpointReader& checkpoint, bool with_optimizer) const;
+  /// This rank's parts of the weights of a Hugging Face folder, by parameter, in the dtype that the
+  /// model computes in. The model stays as it is.
+  std::vector<Tensor> read_hf(const std::filesystem::path& folder) const;
   /// Replaces parameter i: `value` is a float32 view of the whole, the same on every rank.
   /// refresh_working_copies() of the optimizer follows. No collectives.
   void set(std::size_t i, const TensorView& value);

@@ -155,10 +155,15 @@ class ModelSteppedRun final : public SteppedRun {
 
   std::unique_ptr<SteppedSample> begin_sample(const std::vector<SampleStart>& sequences,
                                               const std::string& snapshot) override {
-    const WeightSnapshots::Handle weights = snapshot.empty() ? nullptr : snapshots_->find(snapshot);
-    std::vector<SampleStart> starts = sequences;
-    for (SampleStart& start : starts) start.log_probs = true;
-    return std::make_unique<OwnSample>(*this, model_->begin_sample(starts), weights);
+    return begin_sample(sequences, snapshot.empty() ? nullptr : snapshots_->find(snapshot));
+  }
+
+  std::unique_ptr<SteppedSample> begin_sample_from(const std::vector<SampleStart>& sequences,
+                                                   const fs::path& folder,
+                                                   std::int64_t step) override {
+    WeightSnapshots::Handle weights;
+    run_agreed(world_, [&] { weights = snapshots_->load(folder, step); });
+    return begin_sample(sequences, std::move(weights));
   }
 
  private:
@@ -194,6 +199,12 @@ class ModelSteppedRun final : public SteppedRun {
     const WeightSnapshots::Handle weights_;
     const std::int64_t writes_;
   };
+
+  std::unique_ptr<SteppedSample> begin_sample(std::vector<SampleStart> starts,
+                                              WeightSnapshots::Handle weights) {
+    for (SampleStart& start : starts) start.log_probs = true;
+    return std::make_unique<OwnSample>(*this, model_->begin_sample(starts), std::move(weights));
+  }
 
   StepResult update(const StepValues& values, double factor) {
     undefined_ = true;

@@ -120,6 +120,12 @@ class SteppedRun {
   /// as they are at each advance(). Throws FailedPrecondition (SNAPSHOT_STALE).
   virtual std::unique_ptr<SteppedSample> begin_sample(const std::vector<SampleStart>& sequences,
                                                       const std::string& snapshot) = 0;
+  /// The same from the weights of a Hugging Face folder that export_hf wrote at `step`, which take
+  /// the memory of a snapshot until the last sample from them ends. Throws, on all ranks alike,
+  /// what refuses the folder, with the run as it was.
+  virtual std::unique_ptr<SteppedSample> begin_sample_from(
+      const std::vector<SampleStart>& sequences, const std::filesystem::path& folder,
+      std::int64_t step) = 0;
 };
 
 }  // namespace meshloom::train

@@ -30,19 +30,36 @@ WeightSnapshots::Handle WeightSnapshots::find(const std::string& name) const {
   return found->second;
 }
 
+WeightSnapshots::Handle WeightSnapshots::load(const std::filesystem::path& folder,
+                                              std::int64_t step) {
+  std::erase_if(loaded_, [](const auto& item) { return item.second.expired(); });
+  if (const auto known = loaded_.find(folder); known != loaded_.end()) return known->second.lock();
+  auto loaded = std::make_shared<Weights>(Weights{step, {}, {}});
+  fill(*loaded, state_.read_hf(folder), state_.model().context());
+  loaded_[folder] = loaded;
+  return loaded;
+}
+
+void WeightSnapshots::fill(Weights& weights, std::vector<Tensor> values,
+                           ExecutionContext& context) {
+  std::int64_t largest = 0;
+  for (const Tensor& value : values)
+    largest =
+        std::max(largest, value.numel() * static_cast<std::int64_t>(dtype_size(value.dtype())));
+  weights.scratch = empty(context, {(largest + 3) / 4}, DType::kFloat32);
+  weights.values = std::move(values);
+}
+
 void WeightSnapshots::before_write() {
   use(nullptr);
   if (const Handle current = current_.lock()) {
     std::vector<Tensor> values;
-    std::int64_t largest = 0;
     for (std::size_t i = 0; i < state_.optimizer().parameters().size(); ++i) {
       const Tensor own = value(i).detach();
       values.push_back(empty_like(own));
       copy_into(values.back(), own);
-      largest = std::max(largest, own.numel() * static_cast<std::int64_t>(dtype_size(own.dtype())));
     }
-    current->scratch = empty(state_.model().context(), {(largest + 3) / 4}, DType::kFloat32);
-    current->values = std::move(values);
+    fill(*current, std::move(values), state_.model().context());
   }
   current_.reset();
   ++writes_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -30,6 +31,9 @@ class WeightSnapshots {
 
   /// The weights as they are now, those of `step`. Throws AlreadyExists.
   void keep(const std::string& name, std::int64_t step);
+  /// The weights of a Hugging Face folder, as they were at `step`: read once for all that hold
+  /// them. If it throws, nothing has changed.
+  Handle load(const std::filesystem::path& folder, std::int64_t step);
   /// Nothing for a name that is not there.
   void drop(const std::string& name);
   /// Throws FailedPrecondition (SNAPSHOT_STALE).
@@ -52,7 +56,11 @@ class WeightSnapshots {
   void exchange(Weights& weights);
 
   ModelState& state_;
+  /// Takes the values of all parameters.
+  static void fill(Weights& weights, std::vector<Tensor> values, ExecutionContext& context);
+
   std::map<std::string, Handle> names_;
+  std::map<std::filesystem::path, std::weak_ptr<Weights>> loaded_;
   std::weak_ptr<Weights> current_;  ///< the snapshot of the weights as they are, if there is one
   Handle in_place_;                 ///< whose values the model has; its own then hold the run's
   std::int64_t writes_ = 0;

@@ -353,6 +353,9 @@ TEST_F(RunE2e, TheClientWatchesStopsAndSavesWhatItSamplesFrom) {
   const auto stale = client(sample({"--weights", kept}));
   EXPECT_EQ(stale.exit_code, 2);
   EXPECT_NE(stale.errors.find("not there (any more)"), std::string::npos) << stale.errors;
+  client_json({"run", "save-weights", "watched", "disk", "--token", token});
+  const Json read = client_json(sample({"--weights", "runs/watched/weights/disk"}));
+  EXPECT_EQ(read["result"]["sample"]["sequences"][0]["token_ids"], sequence["token_ids"]);
   client_json({"run", "save-state", "watched", "s", "--ttl", "3600", "--metadata", "epoch=3",
                "--token", token});
   const auto shown = client({"run", "show", "watched"});

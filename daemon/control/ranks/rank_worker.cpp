@@ -237,7 +237,10 @@ void RankWorker::begin_sample(const v1::SampleCommand& command) {
         sample.sample = target.job->begin_sample(starts);
         return;
       }
-      auto stepped = target.stepped->begin_sample(starts, command.snapshot());
+      auto stepped = command.weights_folder().empty()
+                         ? target.stepped->begin_sample(starts, command.snapshot())
+                         : target.stepped->begin_sample_from(starts, command.weights_folder(),
+                                                             command.weights_step());
       sample.stepped = stepped.get();
       sample.sample = std::move(stepped);
     });

@@ -180,6 +180,8 @@ Answer<void> RunClient::begin_sample(std::int64_t sample, const SampleOrigin& or
   verb.set_run(run_);
   verb.set_source(origin.source);
   verb.set_snapshot(origin.snapshot);
+  verb.set_weights_folder(origin.weights_folder.string());
+  verb.set_weights_step(origin.weights_step);
   for (const train::SampleStart& start : sequences) {
     v1::SampleSequence& sequence = *verb.add_sequences();
     sequence.mutable_token_ids()->Add(start.prompt.begin(), start.prompt.end());

@@ -83,6 +83,9 @@ class RunClient {
   struct SampleOrigin {
     std::string source;    ///< if there is no run
     std::string snapshot;  ///< of the run; empty: its weights as they are
+    /// Instead of a snapshot: a Hugging Face folder that the run has written, at that step.
+    std::filesystem::path weights_folder = {};
+    std::int64_t weights_step = 0;
   };
   /// Begins a sample, which draws nothing until it is advanced. `sample` is a number that no other
   /// sample has.

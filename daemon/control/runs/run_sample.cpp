@@ -54,7 +54,8 @@ void RunSample::start(SampleScheduler& scheduler, Operations& operations, const 
     return;
   }
   try {
-    SampleTask task{run, {"", sample->order_.snapshot}, sample->order_.starts};
+    const SampleOrder& own = sample->order_;
+    SampleTask task{run, {"", own.snapshot, own.weights_folder, own.folder_step}, own.starts};
     if (sample->order_.exact_log_probs || !sample->scored_prompts().empty()) {
       task.to_score = [sample] { return sample->to_score(); };
       task.scored = [sample](const v1::LossOutput& output) { sample->take_scores(output); };

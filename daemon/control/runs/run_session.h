@@ -143,13 +143,18 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   VerbPlace::Memory claim(const std::string& name) const;
   VerbPlace::Memory claim_weights(const std::string& name);
   VerbPlace::Memory hold_snapshot();
+  /// For weights on disk that a sample draws from: one for all that draw at the same time.
+  VerbPlace::Memory hold_loaded(const std::string& name);
   v1::SavedWeights keep_weights(v1::SavedWeights saved, VerbPlace::Memory memory);
   v1::SavedWeights keep_weights_on_disk(v1::SavedWeights saved);
   v1::SavedWeights weights_named(const std::string& name) const;  ///< as find_weights, locked
   void erase_weights(const std::string& name);
   void drop_on_ranks(const std::string& weights);
   void drop_snapshots();  ///< the ranks have them no more
+  /// The step of the weights that it is to draw from; throws for what they cannot do.
+  std::int64_t check_weights(const SampleOrder& order) const;
   void check_sample(const SampleOrder& order) const;
+  void hold_weights(SampleOrder& order);
   std::filesystem::path weights_folder(const std::string& weights) const;
 
   // The thread of drive(), and the one that collects answers.
@@ -194,6 +199,7 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   std::int64_t next_sample_ = 1;
   /// Of weights in memory, by their name; samples hold what they draw from as well.
   std::map<std::string, VerbPlace::Memory> snapshot_memory_;
+  std::map<std::string, std::weak_ptr<const void>> loaded_memory_;  ///< of those on disk
   std::vector<std::weak_ptr<const void>> snapshots_;  ///< all memory that somebody holds
   struct Claims {
     std::mutex mutex;  ///< taken after the session's

@@ -28,23 +28,19 @@ train::PromptLimits RunSession::prompt_limits() const {
   return limits_;
 }
 
-void RunSession::check_sample(const SampleOrder& order) const {
-  std::int64_t step = run_.step();
-  if (!order.snapshot.empty()) {
-    const std::string name = weights_resource(id_, order.snapshot);
-    const auto found = std::find_if(run_.weights().begin(), run_.weights().end(),
-                                    [&](const auto& saved) { return saved.name() == name; });
-    if (found == run_.weights().end())
-      throw FailedPrecondition(fmt::format("{} are not there (any more)", name), "SNAPSHOT_STALE",
-                               {{"weights", name}, {"field", "weights"}});
-    if (found->storage() != v1::WEIGHTS_STORAGE_MEMORY)
-      throw Unimplemented(
-          fmt::format("{} are on disk: a run draws from its own weights and from those "
-                      "that it keeps in memory",
-                      name),
-          "WEIGHTS_ON_DISK", {{"weights", name}, {"field", "weights"}});
-    step = found->step();
+std::int64_t RunSession::check_weights(const SampleOrder& order) const {
+  if (order.snapshot.empty()) return run_.step();
+  const std::string name = weights_resource(id_, order.snapshot);
+  try {
+    return weights_named(name).step();
+  } catch (const NotFound&) {
+    throw FailedPrecondition(fmt::format("{} are not there (any more)", name), "SNAPSHOT_STALE",
+                             {{"weights", name}, {"field", "weights"}});
   }
+}
+
+void RunSession::check_sample(const SampleOrder& order) const {
+  const std::int64_t step = check_weights(order);
   if (order.weights_step && *order.weights_step != step)
     throw stale_weights(*order.weights_step, step);
   const std::int64_t longest = run_.resolved().training().seq_len();
@@ -59,18 +55,39 @@ void RunSession::check_sample(const SampleOrder& order) const {
   }
 }
 
+void RunSession::hold_weights(SampleOrder& order) {
+  if (order.snapshot.empty()) return;
+  const std::string name = weights_resource(id_, order.snapshot);
+  {
+    const std::lock_guard lock(mutex_);
+    check_weights(order);
+    const v1::SavedWeights saved = weights_named(name);
+    if (saved.storage() == v1::WEIGHTS_STORAGE_MEMORY) {
+      order.snapshot_memory = snapshot_memory_.at(name);
+      return;
+    }
+    order.weights_folder = weights_folder(order.snapshot);
+    order.folder_step = saved.step();
+  }
+  order.snapshot_memory = hold_loaded(name);
+}
+
 v1::Operation RunSession::sample(std::int64_t epoch, SampleOrder order) {
   const auto progress = RunSample::make_progress(order);
-  std::string name;
-  v1::Operation operation;
   {
     const std::lock_guard lock(mutex_);
     renewed_ = Clock::now();
     check_open(epoch);
     check_ready();
     check_sample(order);
-    if (!order.snapshot.empty())
-      order.snapshot_memory = snapshot_memory_.at(weights_resource(id_, order.snapshot));
+  }
+  hold_weights(order);
+  std::string name;
+  v1::Operation operation;
+  {
+    const std::lock_guard lock(mutex_);
+    check_open(epoch);
+    check_ready();
     name = operation_name(epoch, fmt::format("sample-{}", next_sample_++));
     operation = world_.operations.add(id_, name, "sample", progress);
   }
@@ -118,6 +135,18 @@ VerbPlace::Memory RunSession::hold_snapshot() {
   const auto held = std::make_shared<VerbPlace::Memory>(world_.hold_snapshot(resolved));
   const std::lock_guard lock(mutex_);
   snapshots_.push_back(held);
+  return held;
+}
+
+VerbPlace::Memory RunSession::hold_loaded(const std::string& name) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (auto held = loaded_memory_[name].lock()) return held;
+  }
+  VerbPlace::Memory held = hold_snapshot();
+  const std::lock_guard lock(mutex_);
+  std::erase_if(loaded_memory_, [](const auto& item) { return item.second.expired(); });
+  loaded_memory_[name] = held;
   return held;
 }
 

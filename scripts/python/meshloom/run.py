@@ -133,8 +133,8 @@ class TrainingRun:
         is drawn with seed + i. The future's `watch()` tells the tokens as they are drawn; `cancel()` ends it.
 
         Not ordered: it draws from the weights as they are then. To draw from those after an optim_step, wait for its
-        result first; `weights_step` makes sure (WEIGHTS_STALE otherwise). `weights`: what save_weights(memory=True)
-        gave, whatever is trained meanwhile.
+        result first; `weights_step` makes sure (WEIGHTS_STALE otherwise). `weights`: what save_weights gave, whatever
+        is trained meanwhile; those on disk are read anew unless another sample draws from them.
 
         A sequence ends with a stop token, with the byte that completes a stop string, with the model's end of text
         unless `ignore_eos`, or at `max_tokens`. `prompt_logprobs` and `exact_logprobs`: the bits that forward gives.

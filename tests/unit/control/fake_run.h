@@ -291,9 +291,19 @@ class FakeSteppedRun final : public train::SteppedRun {
       const std::vector<train::SampleStart>& sequences, const std::string& snapshot) override {
     if (!snapshot.empty() && snapshots_.count(snapshot) == 0)
       throw FailedPrecondition("no such snapshot", "SNAPSHOT_STALE");
-    const auto step = [this, snapshot] {
-      return snapshot.empty() ? step_ : snapshots_.at(snapshot);
-    };
+    if (snapshot.empty()) return draw(sequences, [this] { return step_; });
+    return draw(sequences, [step = snapshots_.at(snapshot)] { return step; });
+  }
+  std::unique_ptr<train::SteppedSample> begin_sample_from(
+      const std::vector<train::SampleStart>& sequences, const std::filesystem::path& folder,
+      std::int64_t step) override {
+    if (!std::filesystem::exists(folder / "model.safetensors")) throw NotFound("no weights");
+    return draw(sequences, [step] { return step; });
+  }
+
+ private:
+  std::unique_ptr<train::SteppedSample> draw(const std::vector<train::SampleStart>& sequences,
+                                             std::function<std::int64_t()> step) {
     const auto score = [](const v1::LossBatch& batch) {
       v1::LossOutput output;
       for (const v1::Datum& datum : batch.data()) {
@@ -302,10 +312,9 @@ class FakeSteppedRun final : public train::SteppedRun {
       }
       return output;
     };
-    return std::make_unique<FakeSteppedSample>(plan_, sequences, step, score);
+    return std::make_unique<FakeSteppedSample>(plan_, sequences, std::move(step), score);
   }
 
- private:
   FakePlan& plan_;
   bool writes_;
   std::int64_t step_ = 0;

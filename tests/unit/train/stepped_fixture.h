@@ -119,6 +119,11 @@ class WholeBatchRun final : public SteppedRun {
                                               const std::string& snapshot) override {
     return run_->begin_sample(sequences, snapshot);
   }
+  std::unique_ptr<SteppedSample> begin_sample_from(const std::vector<SampleStart>& sequences,
+                                                   const std::filesystem::path& folder,
+                                                   std::int64_t step) override {
+    return run_->begin_sample_from(sequences, folder, step);
+  }
   bool weights_undefined() const override { return run_->weights_undefined(); }
 
  private:

@@ -199,5 +199,47 @@ TEST_F(SteppedSamplesTest, LoadingAndSettingLeaveSnapshotsAlone) {
   });
 }
 
+TEST_F(SteppedSamplesTest, WeightsOfAFolderAreDrawnFromAsThoseInMemory) {
+  const std::vector<SampleStart> starts = ragged_starts(5);
+  for (const char* dtype : {"float32", "bfloat16"})
+    for (const WholeMesh& m : kWholeMeshes) {
+      SCOPED_TRACE(fmt::format("{} {}", m.name, dtype));
+      v1::RunConfig config = stepped_config(m);
+      config.mutable_plan()->set_dtype(dtype);
+      const test::TempFolder folders;
+      const auto folder = folders.path() / "one", missing = folders.path() / "missing";
+      std::map<std::string, std::vector<float>> undisturbed;
+      on_mesh(m, config, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
+        train(run, 3, 40);
+        const auto values = parameters_of(run);
+        if (world.rank() == 0) undisturbed = values;
+      });
+      on_mesh(m, config, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
+        train(run, 1, 40);
+        run.export_hf(folder, "float32");
+        run.keep_snapshot("one");
+        train(run, 1, 41);
+        const std::vector<Sequence> in_memory = draw_all(run, starts, "one");
+        std::vector<Sequence> slowly = begin(starts), whole = begin(starts);
+        const auto sample = run.begin_sample_from(starts, folder, 1);
+        EXPECT_EQ(sample->step(), 1);
+        for (const SampledToken& token : sample->advance(std::chrono::milliseconds(0))) {
+          slowly[token.sequence].ids.push_back(token.id);
+          slowly[token.sequence].log_probs.push_back(token.log_prob);
+        }
+        EXPECT_THROW(run.begin_sample_from(starts, missing, 1), NotFound);
+        train(run, 1, 42);
+        draw(*sample, slowly);
+        EXPECT_TRUE(slowly == in_memory);
+        draw(*run.begin_sample_from(starts, folder, 1), whole);
+        EXPECT_TRUE(whole == in_memory);
+        const auto values = parameters_of(run);
+        if (world.rank() == 0) {
+          EXPECT_TRUE(values == undisturbed);
+        }
+      });
+    }
+}
+
 }  // namespace
 }  // namespace meshloom::train

@@ -375,5 +375,38 @@ TEST_F(RunSamplesTest, AFolderThatNoRecordKnowsOfTakesNoName) {
   EXPECT_EQ(client.wait(2).error().info().reason(), "WEIGHTS_EXIST");
 }
 
+TEST_F(RunSamplesTest, WeightsOnDiskAreDrawnFromAndCountedMeanwhile) {
+  plan_.token_time = 1ms;
+  start();
+  Client client = ready_client();
+  client.forward_backward(1, {1});
+  client.optim_step(2);
+  client.save_weights(3, "disk", v1::WEIGHTS_STORAGE_DISK);
+  client.forward_backward(4, {1});
+  client.optim_step(5);
+  client.wait(5);
+  v1::SampleRequest request = client.sample_request(1, 200);
+  request.set_weights(client.weights_name("disk"));
+  request.set_weights_step(1);
+  ASSERT_TRUE(client.sample(request).ok());
+  const std::string first = client.last_.name();
+  ASSERT_TRUE(client.sample(request).ok());
+  EXPECT_EQ(plan_.snapshots, 1) << "both draw from one copy";
+  EXPECT_EQ(client.wait(first).result().sample().sequences(0).weights_step(), 1);
+  EXPECT_EQ(client.wait(client.last_.name()).state(), v1::OPERATION_STATE_SUCCEEDED);
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  while (plan_.snapshots != 0 && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(plan_.snapshots, 0);
+  request.set_weights_step(2);
+  EXPECT_EQ(info_of(client.sample(request)).reason(), "WEIGHTS_STALE");
+  std::filesystem::remove_all(client.get().weights(0).folder());
+  request.set_weights_step(1);
+  ASSERT_TRUE(client.sample(request).ok());
+  EXPECT_EQ(client.wait(client.last_.name()).error().info().reason(), "NOT_FOUND");
+  client.delete_weights("disk");
+  EXPECT_EQ(info_of(client.sample(request)).reason(), "SNAPSHOT_STALE");
+}
+
 }  // namespace
 }  // namespace meshloom::control
