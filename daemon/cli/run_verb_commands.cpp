@@ -270,8 +270,9 @@ void add_sample(CLI::App& runs, CommandContext& context) {
   auto options = std::make_shared<SampleOptions>();
   add_run_and_token(*command, options->run, options->token);
   add_sampling_options(*command, *options);
-  command->add_option("--weights", options->weights,
-                      "Saved weights to draw from, runs/RUN/weights/NAME, instead of the run's own");
+  command->add_option(
+      "--weights", options->weights,
+      "Saved weights to draw from, runs/RUN/weights/NAME, instead of the run's own");
   command->add_option("--stop-token", options->stop_tokens, "Ends a sequence; several times");
   command->add_option("--stop", options->stop_strings,
                       "Text that ends a sequence, for models of bytes; several times");
