@@ -23,7 +23,7 @@ void RunSession::check_ready() const {
 
 train::PromptLimits RunSession::prompt_limits() const {
   const std::lock_guard lock(mutex_);
-  if (run_.state() == v1::RUN_STATE_CLOSING) check_open(run_.epoch());
+  check_open(run_.epoch());  // one that has ended says why
   check_ready();
   return limits_;
 }
