@@ -63,6 +63,24 @@ class RunClient {
     begun.operation = response.operation();
     return waits ? wait(begun.operation.name()) : begun;
   }
+  /// A call that is no verb.
+  template <typename Stub, typename Response, typename Request>
+  Outcome call(Stub& stub,
+               grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+               const Request& request) const {
+    grpc::ClientContext context;
+    prepare(context);
+    Response response;
+    return outcome_of((stub.*method)(&context, request, &response));
+  }
+  template <typename Response, typename Request>
+  Outcome call(grpc::Status (Runs::*method)(grpc::ClientContext*, const Request&, Response*),
+               const Request& request) const {
+    return call(*runs_, method, request);
+  }
+  static Outcome outcome_of(const grpc::Status& status);
+  /// With the client's name and token.
+  void prepare(grpc::ClientContext& context) const;
   Outcome forward_backward(const v1::LossBatch& batch);
   Outcome forward(const v1::LossBatch& batch);
   Outcome optim_step(const v1::OptimStepParams& params = {});
@@ -83,9 +101,6 @@ class RunClient {
   bool waits = true;  ///< for the end of verbs
 
  private:
-  void prepare(grpc::ClientContext& context) const;
-  static Outcome outcome_of(const grpc::Status& status);
-
   std::unique_ptr<v1::RunService::Stub> runs_;
   std::unique_ptr<v1::OperationService::Stub> operations_;
   std::unique_ptr<v1::UploadService::Stub> uploads_;
