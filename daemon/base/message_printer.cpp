@@ -65,6 +65,14 @@ bool is_unspecified(const Message& message, const FieldDescriptor& field) {
          message.GetReflection()->GetEnum(message, &field)->number() == 0;
 }
 
+/// The name of a field in JSON. Two numbers of the daemon would mean something else of a job.
+std::string key_of(const FieldDescriptor& field) {
+  const bool of_daemon = field.name() == "epoch" || field.name() == "revision";
+  const std::string& type = field.containing_type()->name();
+  return of_daemon && (type == "Job" || type == "JobEvent") ? "daemon_" + field.name()
+                                                            : field.name();
+}
+
 /// A map field: its entries are messages of key and value.
 Json map_of(const Message& message, const FieldDescriptor& field) {
   Json map = Json::object();
@@ -139,16 +147,16 @@ Json to_json(const Message& message) {
   for (int i = 0; i < type.field_count(); ++i) {
     const auto& field = *type.field(i);
     if (field.is_map()) {
-      object[field.name()] = map_of(message, field);
+      object[key_of(field)] = map_of(message, field);
     } else if (field.is_repeated()) {
       Json list = Json::array();
       for (int k = 0; k < r.FieldSize(message, &field); ++k)
         list.push_back(value_of(message, field, k));
-      object[field.name()] = std::move(list);
+      object[key_of(field)] = std::move(list);
     } else if (is_unspecified(message, field)) {
       continue;
     } else if (!field.has_presence() || r.HasField(message, &field)) {
-      object[field.name()] = value_of(message, field, kSingle);
+      object[key_of(field)] = value_of(message, field, kSingle);
     }
   }
   return object;

@@ -122,8 +122,8 @@ TEST_F(JobChangesE2e, TheQueueIsMovedAndLinesAreRead) {
   run({"job", "move", "a", "--after", "b"});
   run({"job", "cancel", "first"});
   for (const char* name : {"a", "b", "c"}) ASSERT_TRUE(reaches(name, "succeeded"));
-  EXPECT_LT(job("c")["epoch"].get<int>(), job("b")["epoch"].get<int>());
-  EXPECT_LT(job("b")["epoch"].get<int>(), job("a")["epoch"].get<int>());
+  EXPECT_LT(job("c")["daemon_epoch"].get<int>(), job("b")["daemon_epoch"].get<int>());
+  EXPECT_LT(job("b")["daemon_epoch"].get<int>(), job("a")["daemon_epoch"].get<int>());
   const auto logs = client({"job", "logs", "a", "--follow"});
   EXPECT_EQ(logs.exit_code, 0);
   EXPECT_NE(logs.output.find("succeeded at step 20 of 20"), std::string::npos) << logs.output;

@@ -63,7 +63,7 @@ TEST_F(JobsE2e, QueuedJobsRunOneAfterTheOther) {
   const Json one = job("one");
   const Json two = job("two");
   EXPECT_EQ(one["state"], "succeeded");
-  EXPECT_EQ(one["epoch"].get<int>() + 1, two["epoch"].get<int>());
+  EXPECT_EQ(one["daemon_epoch"].get<int>() + 1, two["daemon_epoch"].get<int>());
   EXPECT_EQ(one["last_step"]["loss"], two["last_step"]["loss"])
       << "the same job gives the same loss";
   EXPECT_EQ(client_json({"job", "list"})["jobs"].size(), 2u);

@@ -59,7 +59,7 @@ TEST_F(RecoveryE2e, AfterKillOfEverythingQueueAndJobGoOnToTheSameLoss) {
   kill_everything();
   start();
   expect_equal_to_whole("killed");
-  EXPECT_GE(job("killed")["epoch"].get<int>(), 3);
+  EXPECT_GE(job("killed")["daemon_epoch"].get<int>(), 3);
   EXPECT_TRUE(reaches("queued", "succeeded"));
 }
 

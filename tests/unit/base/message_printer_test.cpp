@@ -29,6 +29,17 @@ TEST(ToJson, NumbersAreNumbers) {
   EXPECT_TRUE(json["notes"].is_array());
 }
 
+TEST(ToJson, NumbersOfTheDaemonAreNoneOfTheJob) {
+  v1::Job job;
+  job.set_epoch(7);
+  job.set_revision(12);
+  const auto json = to_json(job);
+  EXPECT_EQ(json["daemon_epoch"], 7) << "which is no epoch of the data";
+  EXPECT_EQ(json["daemon_revision"], 12);
+  EXPECT_FALSE(json.contains("epoch"));
+  EXPECT_FALSE(json.contains("revision"));
+}
+
 TEST(ToJson, AConfigCanBeReadBack) {
   v1::JobSpec spec;
   spec.mutable_run()->mutable_optimizer()->set_type(v1::OPTIMIZER_TYPE_SGD);
