@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "daemon/train/micro_batch.h"
 #include "daemon/train/resolve_plan.h"
 #include "daemon/train/run.h"
 #include "kernels/base/error.h"
@@ -59,8 +60,10 @@ v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& 
   config.mutable_checkpoint()->set_fallback(resolved.checkpoint().fallback());
   config.mutable_training()->set_micro_batch_size(given.training().micro_batch_size());
   try {
-    return resolve_run_config(config, world_size, data_dir, nullptr, model_folder, ranks_per_host,
-                              named_tokenizer);
+    config = resolve_run_config(config, world_size, data_dir, nullptr, model_folder, ranks_per_host,
+                                named_tokenizer);
+    if (given.training().micro_batch_size() == 0) keep_micro_batch(resolved, &config);
+    return config;
   } catch (const InvalidArgument& error) {
     const auto field = error.metadata().find("field");
     if (field == error.metadata().end() || !depends_on_ranks(field->second)) throw;

@@ -8,6 +8,7 @@
 #include "daemon/base/field_error.h"
 #include "daemon/train/data/data_identity.h"
 #include "daemon/train/dtype_choice.h"
+#include "daemon/train/micro_batch.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/resolve_plan.h"
 #include "daemon/train/run.h"
@@ -86,6 +87,12 @@ void keep_rotate(const Manifest& manifest, v1::RunConfig* config) {
   plan.set_ulysses_degree(degree.is_number_integer() ? degree.get<int>() : 0);
 }
 
+/// Runs that left it open.
+void keep_chosen_micro_batch(const Manifest& manifest, v1::RunConfig* config) {
+  v1::RunConfig before;
+  if (run_config_from_json(manifest.run_config, &before)) keep_micro_batch(before, config);
+}
+
 }  // namespace
 
 std::string to_json_text(const v1::RunConfig& config) {
@@ -95,6 +102,12 @@ std::string to_json_text(const v1::RunConfig& config) {
   const auto status = google::protobuf::util::MessageToJsonString(config, &text, options);
   check_internal(status.ok(), "run config cannot be written as JSON: {}", status.ToString());
   return text;
+}
+
+bool run_config_from_json(const std::string& text, v1::RunConfig* config) {
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;
+  return google::protobuf::util::JsonStringToMessage(text, config, options).ok();
 }
 
 void check_same_model(const Manifest& manifest, const nn::ModelConfig& model,
@@ -125,6 +138,7 @@ void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* config,
     const Manifest manifest = read_manifest(folder);
     if (dtype_is_auto(given.plan())) keep_dtype(manifest, config->mutable_plan());
     if (rotate_is_auto(given.plan())) keep_rotate(manifest, config);
+    if (given.training().micro_batch_size() == 0) keep_chosen_micro_batch(manifest, config);
     check_resumable(manifest, resolved, load_model_config(resolved.model(), data_dir, model_folder),
                     label);
     if (!manifest.data_identity.empty())

@@ -11,6 +11,8 @@
 namespace meshloom::train {
 
 std::string to_json_text(const v1::RunConfig& config);
+/// The other way round; keys that are not known are left out. False for text that is no config.
+bool run_config_from_json(const std::string& text, v1::RunConfig* config);
 
 /// Throws FailedPrecondition (CHECKPOINT_MISMATCH) that names the checkpoint as `label` and the
 /// first key in which it is of another model (dropout may differ) or, if `optimizer` is given, of

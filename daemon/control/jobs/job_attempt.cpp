@@ -11,6 +11,7 @@
 #include "daemon/control/stores/job_settings.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/train/dtype_choice.h"
+#include "daemon/train/micro_batch.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -164,6 +165,14 @@ bool JobAttempt::prepare() {
   run_exists_ = true;
   if (job_.attempt() == 1 && train::dtype_is_auto(job_.spec().run().plan()))
     add_note(train::dtype_note(config_));
+  const std::int64_t samples = config_.training().micro_batch_size();
+  if (job_.attempt() == 1 && job_.spec().run().training().micro_batch_size() == 0 &&
+      samples < train::rank_share(config_))
+    add_note(fmt::format("a rank computes {} of its {} samples at once{}", samples,
+                         train::rank_share(config_),
+                         config_.checkpoint().resume_from().empty()
+                             ? ": all of them would not fit the memory"
+                             : ", to fit the memory or as it did before the checkpoint"));
   const v1::CreateRunResult created = run_.create(std::move(create)).get();
   limits_ = {created.vocab_size(), created.context_length()};
   submitted_ = done_ = saved_ = created.step_count();

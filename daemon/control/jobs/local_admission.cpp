@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "daemon/base/field_error.h"
+#include "daemon/control/jobs/micro_batch_choice.h"
 #include "daemon/control/jobs/resume_source.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/plan/job_memory.h"
@@ -12,6 +13,7 @@
 #include "daemon/plan/plan_messages.h"
 #include "daemon/plan/plan_query.h"
 #include "daemon/train/dtype_choice.h"
+#include "daemon/train/micro_batch.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/paths.h"
 #include "daemon/train/resolve.h"
@@ -33,6 +35,12 @@ int ranks_per_host(const LocalAdmission::Options& options) {
   int fewest = options.world_size;
   for (const HostMemory& host : options.hosts) fewest = std::min(fewest, host.ranks);
   return std::max(1, fewest);
+}
+
+/// False for one that a checkpoint was trained with, which is kept, and for runs without batches of
+/// their own.
+bool takes_whole_share(const v1::RunConfig& resolved) {
+  return resolved.training().micro_batch_size() == train::rank_share(resolved);
 }
 
 /// Keeps a plan beside what is kept already.
@@ -153,7 +161,9 @@ Admitted LocalAdmission::admit_run(const v1::RunSpec& spec) {
 Admitted LocalAdmission::admit_config(const v1::RunConfig& given, bool overcommit,
                                       const Resolve& resolve) {
   const auto hold = base::with_field("run.model.name", [&] { return hold_model(given.model()); });
-  return calls_.run<Admitted>([this, source = given.model(), overcommit, resolve, hold] {
+  const bool open_micro_batch = given.training().micro_batch_size() == 0 && !overcommit;
+  return calls_.run<Admitted>([this, source = given.model(), overcommit, open_micro_batch, resolve,
+                               hold] {
     state_.check_in_place();
     Admitted admitted;
     admitted.hold = hold;
@@ -163,6 +173,9 @@ Admitted LocalAdmission::admit_config(const v1::RunConfig& given, bool overcommi
       admitted.resolved.mutable_model()->set_name(parse_model_name(source.name()));
     const nn::ModelConfig model =
         train::load_model_config(admitted.resolved.model(), options_.data_dir, folder);
+    if (open_micro_batch && takes_whole_share(admitted.resolved))
+      if (auto note = choose_micro_batch(&admitted.resolved, model, memory_of_rank()))
+        admitted.warnings.push_back(std::move(*note));
     if (auto note = memory_.check_job(admitted.resolved, model, overcommit))
       admitted.warnings.push_back(std::move(*note));
     return admitted;

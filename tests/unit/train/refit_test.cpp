@@ -51,6 +51,34 @@ TEST_F(RefitTest, WhatHasNothingToDoWithRanksStaysAsItWasResolved) {
   EXPECT_EQ(same.SerializeAsString(), resolved.SerializeAsString());
 }
 
+TEST_F(RefitTest, AMicroBatchThatWasChosenToFitIsKept) {
+  const v1::RunConfig given = config(12);
+  v1::RunConfig chosen = resolve_run_config(given, 2, folder_.path());
+  EXPECT_EQ(chosen.training().micro_batch_size(), 6);
+  chosen.mutable_training()->set_micro_batch_size(2);  // as the memory wanted it
+  const auto refitted = [&](const v1::RunConfig& open, int ranks) {
+    return refit_run_config(open, chosen, ranks, folder_.path()).training().micro_batch_size();
+  };
+  EXPECT_EQ(refitted(given, 1), 2);
+  EXPECT_EQ(refitted(given, 4), 2);
+  EXPECT_EQ(refitted(given, 12), 1) << "a rank has no more";
+
+  const test::TempFolder checkpoints;
+  testing::run_ranks(2, [&](comm::ProcessGroup& world) {
+    ExecutionContext context;
+    create(world, context, chosen, checkpoints.path())->save_state();
+  });
+  const auto resumed = [&](const v1::RunConfig& next) {
+    v1::RunConfig resolved = resolve_run_config(next, 2, folder_.path());
+    settle_resume_from(next, &resolved, checkpoints.path() / "step-0", folder_.path());
+    return resolved.training().micro_batch_size();
+  };
+  EXPECT_EQ(resumed(given), 2);
+  v1::RunConfig other = given;
+  other.mutable_training()->set_micro_batch_size(3);
+  EXPECT_EQ(resumed(other), 3) << "what is given is taken";
+}
+
 TEST_F(RefitTest, KeysTravelAsBefore) {
   v1::RunConfig given = config(8);
   given.mutable_mesh()->set_cp(2);

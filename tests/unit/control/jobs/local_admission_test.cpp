@@ -6,9 +6,12 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "daemon/base/unique_fd.h"
+#include "daemon/plan/job_memory.h"
+#include "daemon/train/model_source.h"
 #include "daemon/train/run.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/train/tiny_model.h"
@@ -25,11 +28,11 @@ class LocalAdmissionTest : public ::testing::Test {
     std::ofstream(data_.path() / "config.json") << testing::tiny_gpt2_config();
     std::ofstream(data_.path() / "text.txt") << std::string(2000, 'a');
   }
-  LocalAdmission admission(int ranks) {
+  LocalAdmission admission(int ranks, std::int64_t rank_bytes = 1 << 30) {
     return LocalAdmission(store_, state_,
                           {.world_size = ranks,
                            .data_dir = data_.path(),
-                           .hosts = {{"here", ranks, {1 << 30, "a limit"}}}});
+                           .hosts = {{"here", ranks, {ranks * rank_bytes, "a limit"}}}});
   }
   static v1::JobSpec job(int tp) {
     v1::JobSpec spec;
@@ -54,6 +57,41 @@ TEST_F(LocalAdmissionTest, AJobIsResolvedAndItsDoubtsAreTold) {
   EXPECT_EQ(admitted.resolved.mesh().tp(), 3);
   EXPECT_GT(admitted.resolved.training().seq_len(), 0);
   EXPECT_THAT(admitted.warnings, ElementsAre(HasSubstr("3 ranks share 2 attention heads")));
+}
+
+TEST_F(LocalAdmissionTest, AnOpenMicroBatchIsTheLargestEvenPartThatFits) {
+  v1::JobSpec spec = job(1);
+  spec.mutable_run()->mutable_training()->set_global_batch_size(7);
+  const auto bytes_of = [&](std::int64_t samples) {
+    v1::JobSpec given = spec;
+    given.mutable_run()->mutable_training()->set_micro_batch_size(samples);
+    auto roomy = admission(1);
+    const v1::RunConfig resolved = roomy.admit(given).resolved;
+    return plan::estimate_job_memory(resolved,
+                                     train::load_model_config(resolved.model(), data_.path(), {}))
+        .total();
+  };
+  const auto chosen = [&](std::int64_t bytes, bool overcommit = false) {
+    spec.set_overcommit(overcommit);
+    auto tight = admission(1, bytes);
+    const Admitted admitted = tight.admit(spec);
+    const std::int64_t samples = admitted.resolved.training().micro_batch_size();
+    const bool told = std::any_of(
+        admitted.warnings.begin(), admitted.warnings.end(), [](const std::string& warning) {
+          return warning.find("run.training.micro_batch_size: ") != std::string::npos;
+        });
+    EXPECT_EQ(told, samples < 7) << samples;
+    return samples;
+  };
+  EXPECT_EQ(chosen(1 << 30), 7) << "as without a limit";
+  EXPECT_EQ(chosen(bytes_of(7)), 7);
+  // Parts of 7 samples are 4 (and 3), 3 (and 3 and 1), 2 and 1: never 6 or 5.
+  EXPECT_EQ(chosen(bytes_of(7) - 1), 4);
+  EXPECT_EQ(chosen(bytes_of(4)), 4);
+  EXPECT_EQ(chosen(bytes_of(4) - 1), 3);
+  EXPECT_EQ(chosen(bytes_of(2) - 1), 1);
+  EXPECT_EQ(chosen(bytes_of(1) - 1, true), 7) << "who overcommits gets what was asked for";
+  EXPECT_EQ(chosen(bytes_of(1) - 1), 1) << "what MemoryAdmission then refuses";
 }
 
 TEST_F(LocalAdmissionTest, AWrongJobIsRefusedWithItsField) {
