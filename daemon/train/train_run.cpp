@@ -93,7 +93,10 @@ void TrainRun::restore_or_initialize() {
     check_data(found ? &*found : nullptr);
     if (found) {
       resume(*found);
-      if (own) saved_step_ = model_->step();
+      if (own)
+        saved_step_ = model_->step();
+      else
+        note_other_schedule(found->manifest);
     } else if (const auto weights =
                    weights_folder(config_.model(), options_.data_dir, options_.model_folder);
                !weights.empty()) {
@@ -114,6 +117,23 @@ void TrainRun::resume(const FoundCheckpoint& found) {
     notes_.push_back(fmt::format("the checkpoint was trained with seed {}, going on with seed {}",
                                  manifest.seed, config_.training().seed()));
   note_other_class(manifest.compute);
+}
+
+void TrainRun::note_other_schedule(const Manifest& manifest) {
+  v1::RunConfig before;
+  if (!run_config_from_json(manifest.run_config, &before)) return;
+  const LrSchedule old = make_lr_schedule(before.lr_scheduler(), before.training().steps());
+  const std::int64_t step = manifest.step;
+  const double lr_before = before.optimizer().lr() * old.factor(step);
+  const double lr = config_.optimizer().lr() * schedule_.factor(step);
+  const bool same =
+      before.training().steps() == config_.training().steps() && lr == lr_before &&
+      before.lr_scheduler().SerializeAsString() == config_.lr_scheduler().SerializeAsString();
+  if (same) return;
+  notes_.push_back(fmt::format(
+      "the learning rate does not follow the checkpoint's schedule: that has {} steps and would "
+      "give step {} {:.3g}, this job has {} steps and gives it {:.3g}",
+      before.training().steps(), step + 1, lr_before, config_.training().steps(), lr));
 }
 
 void TrainRun::check_data(const FoundCheckpoint* found) {

@@ -51,6 +51,9 @@ class TrainRun final : public Run {
   void restore_or_initialize();
   void resume(const FoundCheckpoint& found);
   void note_other_class(const ComputeClass& before);
+  /// Another schedule than the checkpoint's, which a job gets with other steps too, changes the
+  /// learning rate.
+  void note_other_schedule(const Manifest& manifest);
   /// Compares the data with those of the checkpoint (null: of the submission).
   void check_data(const FoundCheckpoint* found);
   CheckpointLocation checkpoint_location() const;

@@ -13,7 +13,9 @@
 namespace meshloom::train {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 using RunTest = RunFixture;
 
@@ -207,6 +209,39 @@ TEST_F(RunTest, ACheckpointOfAnotherModelIsRefused) {
   } catch (const FailedPrecondition& error) {
     EXPECT_THAT(error.what(), HasSubstr("n_layer"));
   }
+}
+
+TEST_F(RunTest, AnotherScheduleThanTheCheckpointsIsTold) {
+  const test::TempFolder checkpoints;
+  const auto world = comm::make_single_process_group();
+  ExecutionContext context;
+  v1::RunConfig first = config();
+  first.mutable_training()->set_steps(10);
+  {
+    const auto run = create(*world, context, first, checkpoints.path());
+    Trace trace;
+    steps(*run, 4, trace);
+    run->save_state();
+  }
+  const auto notes_of = [&](const v1::RunConfig& next) {
+    RunOptions options;
+    options.data_dir = folder_.path();
+    options.resume_from = checkpoints.path() / "step-4";
+    std::string notes;
+    const v1::RunConfig resolved = resolve_run_config(next, 1, folder_.path());
+    const auto run = Run::create({&context, world.get()}, resolved, options);
+    for (const std::string& note : run->notes()) notes += note + "\n";
+    return notes;
+  };
+  constexpr const char* kTold = "does not follow the checkpoint's schedule";
+  EXPECT_THAT(notes_of(first), Not(HasSubstr(kTold)));
+  v1::RunConfig longer = first;
+  longer.mutable_training()->set_steps(20);
+  EXPECT_THAT(notes_of(longer), AllOf(HasSubstr(kTold), HasSubstr("that has 10 steps"),
+                                      HasSubstr("step 5"), HasSubstr("this job has 20 steps")));
+  v1::RunConfig constant = first;
+  constant.mutable_lr_scheduler()->set_decay_type(v1::DECAY_TYPE_CONSTANT);
+  EXPECT_THAT(notes_of(constant), HasSubstr(kTold));
 }
 
 TEST_F(RunTest, AllocatesNothingFromTheSystemAfterTheFirstStep) {
