@@ -4,10 +4,12 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "daemon/base/states.h"
 #include "daemon/cli/commands.h"
+#include "daemon/cli/launcher_watch.h"
 #include "daemon/cli/number_checks.h"
 #include "daemon/cli/output.h"
 
@@ -105,14 +107,27 @@ ExitCode status(Client& client, bool json, double wait_seconds) {
 }
 
 ExitCode shutdown(Client& client, bool json, double wait_seconds) {
+  std::optional<LauncherWatch> launchers;
+  if (wait_seconds > 0)
+    launchers.emplace(client.call(client.workers(), &v1::WorkerService::Stub::ListWorkers,
+                                  v1::ListWorkersRequest()),
+                      host_name());
   const v1::ShutdownRequest request;
   const auto response = client.call(client.workers(), &v1::WorkerService::Stub::Shutdown, request);
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                       std::chrono::duration<double>(wait_seconds));
-  while (wait_seconds > 0 && client.health() != Client::Health::kUnreachable) {
-    if (Clock::now() >= end)
-      throw CliError(kFailed, fmt::format("the daemon still serves after {} s", wait_seconds));
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const auto wait_until = [&](const char* still, const auto& reached) {
+    while (!reached()) {
+      if (Clock::now() >= end)
+        throw CliError(kFailed, fmt::format("{} after {} s", still, wait_seconds));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  };
+  if (launchers) {
+    wait_until("the daemon still serves",
+               [&] { return client.health() == Client::Health::kUnreachable; });
+    wait_until("the daemon no longer serves, but mpirun has not ended",
+               [&] { return launchers->ended(); });
   }
   if (json) {
     print_json(response);
@@ -207,8 +222,10 @@ void add_status_commands(CLI::App& app, CommandContext& context) {
       "shutdown",
       "Stop the daemon at a step boundary; the running job is saved and goes on at the next start");
   auto gone = std::make_shared<double>(0);
-  shutdown_command->add_option("--wait", *gone,
-                               "Wait up to so many seconds until it no longer serves");
+  shutdown_command->add_option(
+      "--wait", *gone,
+      "Wait up to so many seconds until it no longer serves and mpirun, where it "
+      "runs on this host, has ended");
   shutdown_command->callback([&context, gone] {
     context.action = [&context, gone](Client& client) {
       return shutdown(client, context.json, *gone);

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The launchers (mpirun) of a daemon's ranks on this host: they end after the ranks.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "v1/worker_service.pb.h"
+
+namespace meshloom::cli {
+
+class LauncherWatch {
+ public:
+  /// Finds the launchers of those `workers` whose host is this one. `proc` is a parameter for
+  /// tests.
+  explicit LauncherWatch(const v1::ListWorkersResponse& workers, const std::string& this_host,
+                         std::filesystem::path proc = "/proc");
+
+  /// Whether all of them have ended; true if there are none.
+  bool ended() const;
+
+ private:
+  struct Launcher {
+    pid_t pid = 0;
+    std::string started;  ///< which process of that number it is
+  };
+
+  std::filesystem::path proc_;
+  std::vector<Launcher> launchers_;
+};
+
+/// As workers name theirs.
+std::string host_name();
+
+}  // namespace meshloom::cli
