@@ -166,7 +166,7 @@ bool JobAttempt::prepare() {
   if (job_.attempt() == 1 && train::dtype_is_auto(job_.spec().run().plan()))
     add_note(train::dtype_note(config_));
   const std::int64_t samples = config_.training().micro_batch_size();
-  if (job_.attempt() == 1 && job_.spec().run().training().micro_batch_size() == 0 &&
+  if (job_.attempt() == 1 && samples > 0 && job_.spec().run().training().micro_batch_size() == 0 &&
       samples < train::rank_share(config_))
     add_note(fmt::format("a rank computes {} of its {} samples at once{}", samples,
                          train::rank_share(config_),
