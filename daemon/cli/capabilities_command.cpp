@@ -28,6 +28,8 @@ void print_capabilities(const v1::GetCapabilitiesResponse& can) {
   line("schedules", can.lr_decays());
   line("dtypes", can.dtypes());
   line("exports", can.export_dtypes());
+  line("data", can.data_formats());
+  line("tokenizers", can.tokenizer_files());
   line("clusters", can.clusters());
   for (const v1::Limit& limit : can.limits())
     fmt::print("  {:<26}{}\n", limit.name(),

@@ -2,6 +2,8 @@
 // data tokenize and inspect: nothing here needs a daemon.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -23,7 +25,7 @@ struct TokenizeCommandOptions {
 };
 
 struct InspectOptions {
-  std::string tokenizer, path;
+  std::string tokenizer, path, field = "text";
   std::int64_t sample = 64;
 };
 
@@ -63,7 +65,43 @@ ExitCode tokenize(bool json, const TokenizeCommandOptions& options) {
   return kOk;
 }
 
+/// Files of text, as a job would tokenize them.
+ExitCode inspect_text(bool json, const InspectOptions& options) {
+  const text::FolderTokenizer opened = text::open_tokenizer(options.tokenizer);
+  const std::vector<text::DocumentFile> files = text::find_document_files(options.path);
+  std::int64_t documents = 0, bytes = 0, tokens = 0;
+  text::WordCache cache;
+  std::vector<text::TokenId> encoded, first;
+  for (const text::DocumentFile& file : files)
+    text::for_each_document(file, options.field, [&](const std::string& document) {
+      encoded.clear();
+      opened.tokenizer->encode(document, false, cache, encoded);
+      if (documents++ == 0) first = encoded;
+      bytes += static_cast<std::int64_t>(document.size());
+      tokens += static_cast<std::int64_t>(encoded.size());
+    });
+  first.resize(std::min(first.size(), static_cast<std::size_t>(options.sample)));
+  const std::string sample = opened.tokenizer->decode(first, false);
+  if (json) {
+    fmt::print("{}\n", nlohmann::json{{"path", options.path},
+                                      {"files", files.size()},
+                                      {"documents", documents},
+                                      {"bytes", bytes},
+                                      {"tokens", tokens},
+                                      {"sample", sample}}
+                           .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    return kOk;
+  }
+  print_line("files", std::to_string(files.size()));
+  print_line("documents", std::to_string(documents));
+  print_line("text", bytes_text(bytes));
+  print_line("tokens", fmt::format("{}, and an eos behind each document", tokens));
+  fmt::print("\n{}\n", base::printable_text(sample));
+  return kOk;
+}
+
 ExitCode inspect(bool json, const InspectOptions& options) {
+  if (std::filesystem::path(options.path).extension() != ".bin") return inspect_text(json, options);
   const text::TokenFile file(options.path);
   const text::FolderTokenizer opened = text::open_tokenizer(options.tokenizer);
   constexpr std::int64_t kPart = 1 << 20;
@@ -112,13 +150,18 @@ void add_tokenize(CLI::App& data, CommandContext& context) {
 }
 
 void add_inspect(CLI::App& data, CommandContext& context) {
-  auto* command = data.add_subcommand("inspect", "What a file of tokens holds");
+  auto* command = data.add_subcommand("inspect", "What a file of tokens holds, or files of text");
   auto options = std::make_shared<InspectOptions>();
   command->add_option("--tokenizer", options->tokenizer, "The folder that it was made with")
       ->required();
+  command->add_option("--field", options->field, "Of .jsonl files: which holds the text");
   command->add_option("--sample", options->sample, "Tokens to show as text, default 64")
       ->check(CLI::Range(0, 1 << 20));
-  command->add_option("path", options->path, "As data tokenize writes it")->required();
+  command
+      ->add_option(
+          "path", options->path,
+          "A .bin as data tokenize writes it; else files of text or .jsonl, or a folder of them")
+      ->required();
   command->callback([&context, options] {
     context.action = [&context, options](Client&) { return inspect(context.json, *options); };
   });

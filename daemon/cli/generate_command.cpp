@@ -121,11 +121,12 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
   source->require_option(1);
   command->add_option("--tokenizer", options->tokenizer,
                       "A local Hugging Face folder whose tokenizer makes prompts tokens, with its "
-                      "template, and tokens text");
+                      "template, and tokens text, instead of the model's own");
   add_sampling_options(*command, *options);
   command->footer(
-      "Without --tokenizer, models whose vocabulary is not the 256 bytes take and give token "
-      "ids.\nOf several sequences each is shown whole when it has ended, in their "
+      "Models without bytes and without a tokenizer of their own take and give token ids; "
+      "--tokenizer makes them text here.\nOf several sequences each is shown whole when it has "
+      "ended, in their "
       "order; with --json each line is a token with the index of its sequence.\n"
       "Example: meshloom generate --job job-1 --prompt \"In the beginning\" --temperature 0.8");
   command->callback([&context, options] {

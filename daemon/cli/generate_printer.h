@@ -13,7 +13,7 @@ namespace meshloom::cli {
 /// Writes to standard output. JSON: one response a line, as it comes, with a token unless it is the
 /// last of its sequence. Of one sequence the text as
 /// it comes; of several each whole, in order of their indices, below a line that names it. Token
-/// ids, separated by blanks, take the place of text for vocabularies that are not bytes.
+/// ids, separated by blanks, take the place of text for models without one.
 class GeneratePrinter {
  public:
   /// `prompts`: the text in front of each sequence, by index; empty if it was given as ids.

@@ -41,6 +41,7 @@ void Progress::pass(Clock::time_point now, bool trained) {
 
 std::string Progress::show(const v1::JobEvent& event, Clock::time_point now) {
   if (event.has_job()) return show_state(event.job(), now);
+  if (event.has_tokenizing()) return show_tokenizing(event.tokenizing(), now);
   if (event.has_step()) return show_step(event.step(), now);
   if (event.has_validation()) pass(now, false);
   if (event.has_validation())
@@ -59,6 +60,23 @@ std::string Progress::show_state(const v1::Job& job, Clock::time_point now) {
   state_ = job.state();
   const std::string why = job.hold_reason().empty() ? "" : fmt::format(" ({})", job.hold_reason());
   return above(fmt::format("{}: {}{}", short_name(job.name()), state_text(state_, colour_), why));
+}
+
+std::string Progress::show_tokenizing(const v1::TokenizeProgress& done, Clock::time_point now) {
+  const std::int64_t percent =
+      done.total_bytes() > 0 ? done.bytes() * 100 / done.total_bytes() : 100;
+  const auto text = fmt::format("tokenizing {}: {} of {} ({} %)", done.field(),
+                                bytes_text(done.bytes()), bytes_text(done.total_bytes()), percent);
+  const bool whole = done.bytes() == done.total_bytes();
+  if (terminal_ && !whole) {
+    const std::string before = bar_.empty() ? kClearLine : erase();
+    bar_ = text.substr(0, static_cast<std::size_t>(std::max(columns_ - 1, 1)));
+    return before + bar_;
+  }
+  if (!whole && last_line_ != Clock::time_point{} && now - last_line_ < kBetweenLines) return "";
+  // The first step is shown at once.
+  last_line_ = whole ? Clock::time_point{} : now;
+  return clear() + text + "\n";
 }
 
 double Progress::seconds_left(std::int64_t step) const {

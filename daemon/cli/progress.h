@@ -29,6 +29,7 @@ class Progress {
 
  private:
   std::string show_state(const v1::Job& job, Clock::time_point now);
+  std::string show_tokenizing(const v1::TokenizeProgress& done, Clock::time_point now);
   std::string show_step(const v1::StepMetrics& step, Clock::time_point now);
   std::string bar(const v1::StepMetrics& step) const;
   std::string above(const std::string& line);

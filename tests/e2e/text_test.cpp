@@ -28,6 +28,25 @@ class TextE2e : public DaemonTest {
   void write(const std::string& name, const std::string& text) const {
     std::ofstream(data_ / "model" / name) << text;
   }
+  /// DATA_DIR/name of so many documents.
+  void write_lines(const std::string& name, int documents) const {
+    fs::create_directories((data_ / name).parent_path());
+    std::ofstream lines(data_ / name);
+    for (int i = 0; i < documents; ++i) lines << Json{{"text", kLine}}.dump() << "\n";
+  }
+  int token_files() const {
+    int count = 0;
+    for (const auto& entry : fs::directory_iterator(state_ / "tokens"))
+      count += entry.path().extension() == ".tokens";
+    return count;
+  }
+  fs::path token_file() const {
+    for (const auto& entry : fs::directory_iterator(state_ / "tokens"))
+      if (entry.path().extension() == ".tokens") return entry.path();
+    return {};
+  }
+  inline static const std::string kLine =
+      "Der Fuchs fraß größtenteils Äpfel, it's what they've said.";
 };
 
 TEST_F(TextE2e, IsTokenizedTrainedOnAndSampled) {
@@ -44,6 +63,11 @@ TEST_F(TextE2e, IsTokenizedTrainedOnAndSampled) {
   EXPECT_EQ(made["documents"], 300);
   const Json seen = client_json({"data", "inspect", "--tokenizer", model, tokens});
   EXPECT_EQ(seen["tokens"], made["tokens"]);
+  const Json read =
+      client_json({"data", "inspect", "--tokenizer", model, folder_ / "corpus" / "lines.jsonl"});
+  EXPECT_EQ(read["documents"], 300);
+  EXPECT_EQ(read["tokens"].get<int>() + 300, made["tokens"]);
+  EXPECT_EQ(read["sample"].get<std::string>(), kLine);
   EXPECT_EQ(seen["eos_tokens"], 300);
   EXPECT_EQ(seen["outside_vocabulary"], 0);
   EXPECT_TRUE(seen["sample"].get<std::string>().starts_with("Der Fuchs fraß größtenteils"));
@@ -88,6 +112,121 @@ TEST_F(TextE2e, WhatIsNoTextOrHasNoTokenizerIsNamed) {
   EXPECT_EQ(none.exit_code, 2);
   EXPECT_NE(none.errors.find("has no tokenizer"), std::string::npos) << none.errors;
   EXPECT_FALSE(fs::exists(out));
+}
+
+TEST_F(TextE2e, IsFineTunedFromFilesOfTextToASampleOfText) {
+  make_model();
+  // A small GPT-2 folder with weights, on the client's side.
+  start(2);
+  write_lines("corpus/lines.jsonl", 300);
+  write_lines("held_out.jsonl", 20);
+  TinyJob first;
+  first.model = "{config: model/config.json}";
+  first.data = "corpus";
+  first.steps = 1;
+  first.extra = "  export: {hf_folder: hf}\n";
+  submit(first, "first");
+  ASSERT_TRUE(reaches("first", "succeeded")) << job("first").dump(2);
+  const std::string local = folder_ / "gpt2";
+  ASSERT_EQ(client({"checkpoint", "download", "checkpoints/first/hf", local}).exit_code, 0);
+
+  const auto made = client({"model", "create", "small", local});
+  ASSERT_EQ(made.exit_code, 0) << made.errors;
+  TinyJob tuned;
+  tuned.model = "{name: small}";
+  tuned.data = "corpus, tokenizer: auto, validation_path: held_out.jsonl";
+  tuned.steps = 120;
+  tuned.validation_interval = 60;
+  tuned.checkpoint_interval = 60;
+  tuned.optimizer = "{lr: 5.0e-3}";
+  tuned.extra =
+      "  export: {hf_folder: hf}\n"
+      "  sample: {prompt: Der Fuchs fra, params: {temperature: 0, max_tokens: 40}}\n";
+  const auto followed =
+      client({"job", "submit", write_job(tuned), "--name", "tuned", "--follow"}, 120s);
+  ASSERT_EQ(followed.exit_code, 0) << followed.output << followed.errors;
+  // The corpus was tokenized for the first job, and is not again.
+  EXPECT_NE(followed.output.find("tokenizing run.data.validation_path"), std::string::npos)
+      << followed.output;
+  const Json ended = job("tuned");
+  EXPECT_EQ(ended["resolved"]["data"]["document_end"], 0);
+  EXPECT_LT(ended["last_validation"]["loss"].get<double>(), 1.0);
+  EXPECT_GT(ended["first_validation"]["loss"].get<double>(), 4.0);
+  EXPECT_NE(ended["sample"].get<std::string>().find(kLine.substr(13, 20)), std::string::npos)
+      << ended["sample"];
+  EXPECT_EQ(token_files(), 2);
+
+  // From the checkpoint, the export and the model: text goes in and comes out.
+  const Arguments rest = {"--prompt", "Der Fuchs fra", "--temperature", "0", "--max-tokens", "40"};
+  for (const Arguments& source :
+       {Arguments{"--job", "tuned"}, Arguments{"--checkpoint", "checkpoints/tuned/step-120"}}) {
+    Arguments command = {"generate"};
+    command.insert(command.end(), source.begin(), source.end());
+    command.insert(command.end(), rest.begin(), rest.end());
+    const auto sample = client(command);
+    ASSERT_EQ(sample.exit_code, 0) << sample.errors;
+    EXPECT_NE(sample.output.find(" Äpfel, it's what they've said."), std::string::npos)
+        << sample.output;
+  }
+  for (const char* folder : {"checkpoints/step-120", "hf"})
+    for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"})
+      EXPECT_EQ(read_file(state_ / "jobs" / "tuned" / folder / name),
+                read_file(data_ / "model" / name))
+          << folder << " " << name;
+  shut_down();
+}
+
+TEST_F(TextE2e, AJobGoesOnWithItsTokensAndNotWithAnotherTokenizers) {
+  make_model();
+  write_lines("corpus/lines.jsonl", 300);
+  start(2);
+  TinyJob text;
+  text.model = "{config: model/config.json}";
+  text.data = "corpus";
+  text.steps = 10'000'000;
+  text.checkpoint_interval = 20;
+  submit(text, "text");
+  ASSERT_TRUE(reaches_step("text", 40)) << job("text").dump(2);
+  // A running job takes text, too.
+  const auto sample = client({"generate", "--job", "text", "--prompt", "Der", "--max-tokens", "4"});
+  EXPECT_EQ(sample.exit_code, 0) << sample.errors;
+  EXPECT_TRUE(sample.output.starts_with("Der")) << sample.output;
+  kill_everything();
+  // What a writer that was killed leaves is no cache file.
+  for (const auto& entry : fs::directory_iterator(state_ / "tokens"))
+    if (entry.path().extension() == ".tokens")
+      fs::resize_file(entry.path(), fs::file_size(entry.path()) / 2);
+  start(2);
+  ASSERT_TRUE(reaches_step("text", 60)) << job("text").dump(2);
+  EXPECT_EQ(token_files(), 1);
+  ASSERT_EQ(client({"job", "cancel", "text"}).exit_code, 0);
+  ASSERT_TRUE(reaches("text", "cancelled"));
+
+  write("tokenizer.json", Json::parse(read_file(data_ / "model" / "tokenizer.json")).dump(1));
+  text.resume_from = "checkpoints/text";
+  expect_refused_for({"job", "submit", write_job(text)}, "DATA_CHANGED");
+  shut_down();
+}
+
+TEST_F(TextE2e, FilesThatAreNoTextAreRefusedForBytesToo) {
+  start(1);
+  std::ofstream(data_ / "array.npy") << "no text";
+  std::ofstream(data_ / "zeros.txt") << std::string(1000, '\0');
+  TinyJob bytes;
+  for (const char* data : {"array.npy", "zeros.txt", "text.txt, validation_path: array.npy"}) {
+    bytes.data = data;
+    expect_refused_for({"job", "submit", write_job(bytes)}, "NOT_TEXT");
+  }
+  // Documents of .jsonl are told from the lines around them.
+  write_lines("lines.jsonl", 300);
+  bytes.data = "lines.jsonl";
+  bytes.optimizer = "{lr: 1.0e-2}";
+  bytes.steps = 2;
+  submit(bytes, "bytes");
+  ASSERT_TRUE(reaches("bytes", "succeeded")) << job("bytes").dump(2);
+  EXPECT_EQ(fs::file_size(token_file()), 1024 + 4 * 300 * kLine.size());
+  EXPECT_EQ(token_files(), 1);
+  shut_down();
 }
 
 }  // namespace

@@ -40,6 +40,28 @@ v1::JobEvent validation(std::int64_t number) {
   return event;
 }
 
+v1::JobEvent tokenizing(std::int64_t bytes) {
+  v1::JobEvent event;
+  event.mutable_tokenizing()->set_field("run.data.path");
+  event.mutable_tokenizing()->set_bytes(bytes);
+  event.mutable_tokenizing()->set_total_bytes(1000);
+  return event;
+}
+
+TEST(Progress, TokenizingIsALineNowAndThenAndABarOnATerminal) {
+  Progress plain(false, 80);
+  const Progress::Clock::time_point now{std::chrono::hours(1)};
+  EXPECT_EQ(plain.show(tokenizing(250), now), "tokenizing run.data.path: 250 B of 1000 B (25 %)\n");
+  EXPECT_EQ(plain.show(tokenizing(500), now + milliseconds(10)), "");
+  EXPECT_THAT(plain.show(tokenizing(1000), now + milliseconds(20)), HasSubstr("(100 %)\n"));
+  EXPECT_THAT(plain.show(step(1), now + milliseconds(30)), HasSubstr("step 1/"));
+
+  Progress terminal(true, 20);
+  const std::string bar = terminal.show(tokenizing(250), now);
+  EXPECT_EQ(bar, "\r\033[Ktokenizing run.data.");
+  EXPECT_EQ(terminal.clear(), "\r\033[K");
+}
+
 TEST(Progress, PlainLinesComeAtMostOnceASecondAndAtTheEnd) {
   Progress progress(false, 80);
   Progress::Clock::time_point now{std::chrono::hours(1)};
