@@ -58,7 +58,7 @@ TEST(Progress, TokenizingIsALineNowAndThenAndABarOnATerminal) {
 
   Progress terminal(true, 20);
   const std::string bar = terminal.show(tokenizing(250), now);
-  EXPECT_EQ(bar, "\r\033[Ktokenizing run.data.");
+  EXPECT_EQ(bar, "\r\033[Ktokenizing run.data");
   EXPECT_EQ(terminal.clear(), "\r\033[K");
 }
 
