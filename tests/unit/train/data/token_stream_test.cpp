@@ -38,9 +38,23 @@ class TokenStreamTest : public ::testing::Test {
 
 TEST_F(TokenStreamTest, TextIsBytes) {
   const auto path = folder_.write_text("a.txt", std::string("h\xffi\n\0z", 6));
-  const TokenStream stream = TokenStream::open(path, TokenFormat::kAuto);
+  const TokenStream stream = TokenStream::open(path, TokenFormat::kText);
   EXPECT_EQ(stream.format(), TokenFormat::kText);
   EXPECT_EQ(all_tokens(stream), (std::vector<std::int64_t>{'h', 255, 'i', '\n', 0, 'z'}));
+  // Nobody has said that a file with a zero byte is text.
+  EXPECT_THAT(error_of<InvalidArgument>(path, TokenFormat::kAuto), HasSubstr("zero byte at 4"));
+  const auto text = folder_.write_text("b.txt", "h\xffi");
+  EXPECT_EQ(TokenStream::open(text, TokenFormat::kAuto).format(), TokenFormat::kText);
+}
+
+TEST_F(TokenStreamTest, OtherKindsOfFilesAreNoText) {
+  for (const char* name : {"a.npy", "a.parquet", "a.gz"})
+    EXPECT_THAT(error_of<InvalidArgument>(folder_.write_text(name, "abc"), TokenFormat::kAuto),
+                HasSubstr("expected files of text"));
+  folder_.write_text("lines/a.jsonl", "{}");
+  folder_.write_text("lines/b.txt", "text");
+  EXPECT_EQ(find_data_files(folder_.path() / "lines", TokenFormat::kAuto).format,
+            TokenFormat::kJsonLines);
 }
 
 TEST_F(TokenStreamTest, FolderIsReadInOrderOfNamesWithoutHiddenAndEmptyFiles) {
