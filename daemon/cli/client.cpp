@@ -86,6 +86,7 @@ Client::Client(const std::string& address, std::string name)
       channel_(make_channel(address)),
       jobs_(v1::JobService::NewStub(channel_)),
       generation_(v1::GenerateService::NewStub(channel_)),
+      evaluation_(v1::EvaluateService::NewStub(channel_)),
       checkpoints_(v1::CheckpointService::NewStub(channel_)),
       workers_(v1::WorkerService::NewStub(channel_)),
       uploads_(v1::UploadService::NewStub(channel_)),

@@ -16,6 +16,7 @@ constexpr const char* kFooter =
     "  meshloom fields optimizer\n"
     "  meshloom run list\n"
     "  meshloom generate --job job-1 --prompt \"In the beginning\"\n"
+    "  meshloom evaluate --job job-1\n"
     "  meshloom model create my-model path/to/hf_folder\n"
     "  meshloom data tokenize --tokenizer path/to/hf_folder --out data/corpus.bin corpus/\n"
     "  meshloom plan search --model llama3_8b --ranks 64 --cluster h100\n"
@@ -57,6 +58,7 @@ void declare_commands(CLI::App& app, CommandContext& context) {
   add_operation_commands(app, context);
   add_checkpoint_commands(app, context);
   add_generate_command(app, context);
+  add_evaluate_command(app, context);
   add_upload_commands(app, context);
   add_model_commands(app, context);
   add_data_commands(app, context);

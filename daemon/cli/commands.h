@@ -40,6 +40,7 @@ void add_generate_command(CLI::App& app, CommandContext& context);
 void add_upload_commands(CLI::App& app, CommandContext& context);
 void add_model_commands(CLI::App& app, CommandContext& context);
 void add_data_commands(CLI::App& app, CommandContext& context);
+void add_evaluate_command(CLI::App& app, CommandContext& context);
 /// completion and manual: made from the commands that `app` has when they run.
 void add_documentation_commands(CLI::App& app, CommandContext& context);
 void add_fields_command(CLI::App& app, CommandContext& context);

@@ -109,6 +109,9 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       run_service_(runs_),
       operation_service_(runs_),
       checkpoint_service_(store_, runs_, state_, admission_),
+      evaluate_service_(store_, state_,
+                        SampleSources(store_, scheduler_, sources_, state_, admission_), admission_,
+                        ranks_.executor(), turn_, options.config.data_dir()),
       worker_service_(ranks_.executor(), ranks_.service(), ranks_.watch(), drain_,
                       {world.self, options.version, state_.root().string(),
                        [this](const std::string& cause) { request_stop(cause); }, world.flight,
@@ -126,7 +129,7 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
   server_ = std::make_unique<GrpcServer>(GrpcServerOptions{
       listen_,
       {&job_service_, &run_service_, &operation_service_, &generate_service_, &checkpoint_service_,
-       &worker_service_, &upload_service_, &model_service_, &plan_service_},
+       &evaluate_service_, &worker_service_, &upload_service_, &model_service_, &plan_service_},
       connection_capacity(RankHub::most_connections(world.size)),
       true});
 }
@@ -167,6 +170,7 @@ DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
   generate_service_.stop();
   operation_service_.stop();
   checkpoint_service_.stop();
+  evaluate_service_.stop();
   const bool hanging = admission_.hanging() || models_.hanging();
   spdlog::info("meshloomd has stopped{}", end == LoopEnd::kStopped ? "" : " after a failure");
   return end == LoopEnd::kStopped ? DaemonEnd{0, true, hanging} : DaemonEnd{1, false, hanging};
@@ -216,6 +220,7 @@ void Leader::end_generations() {
   admission_.stop_loads();
   sources_.stop();
   checkpoint_service_.stop_exports();
+  evaluate_service_.request_stop();
 }
 
 void Leader::ranks_looked_at(const RankWatch::Findings& findings) {

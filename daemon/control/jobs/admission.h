@@ -42,6 +42,13 @@ class Admission {
   virtual std::optional<v1::RunConfig> refit(const v1::Job& job) = 0;
   /// A resolved config with other settings (train::resolve_settings), checked and filled in.
   virtual v1::RunConfig admit_settings(const v1::RunConfig& changed) = 0;
+  /// What an evaluation of the weights in `folder`, which run.model.name stands for, makes of its
+  /// config; with `may_halve` the batch is halved until the data have so many samples.
+  virtual v1::RunConfig resolve_evaluation(const v1::RunConfig& given,
+                                           const std::filesystem::path& folder, bool may_halve) = 0;
+  /// Counts its memory while it has the ranks, until the result is let go.
+  virtual std::shared_ptr<const void> hold_evaluation(const v1::RunConfig& resolved,
+                                                      const std::filesystem::path& folder) = 0;
   /// The path of a Hugging Face folder below the data dir.
   virtual std::filesystem::path find_hf_folder(const std::string& name) = 0;
   /// The absolute folder of the model that a resolved config names by run.model.name, looked at;

@@ -209,6 +209,41 @@ v1::RunConfig LocalAdmission::admit_settings(const v1::RunConfig& changed) {
   });
 }
 
+v1::RunConfig LocalAdmission::resolve_evaluation(const v1::RunConfig& given, const fs::path& folder,
+                                                 bool may_halve) {
+  return calls_.run<v1::RunConfig>([this, config = given, folder, may_halve]() mutable {
+    constexpr const char* kBatch = "run.training.global_batch_size";
+    v1::TrainingConfig& training = *config.mutable_training();
+    while (true) {
+      try {
+        v1::RunConfig resolved =
+            train::resolve_run_config(config, options_.world_size, options_.data_dir, nullptr,
+                                      folder, ranks_per_host(options_));
+        memory_.check_job(resolved,
+                          train::load_model_config(resolved.model(), options_.data_dir, folder),
+                          /*overcommit=*/false);
+        return resolved;
+      } catch (const InvalidArgument& error) {
+        const auto field = error.metadata().find("field");
+        const bool too_large = field != error.metadata().end() && field->second == kBatch;
+        if (!may_halve || !too_large || training.global_batch_size() <= 1) throw;
+        training.set_global_batch_size(training.global_batch_size() / 2);
+        training.clear_micro_batch_size();
+      }
+    }
+  });
+}
+
+std::shared_ptr<const void> LocalAdmission::hold_evaluation(const v1::RunConfig& resolved,
+                                                            const fs::path& folder) {
+  *run_bytes_ = calls_.run<std::int64_t>([this, resolved, folder] {
+    return plan::estimate_job_memory(
+               resolved, train::load_model_config(resolved.model(), options_.data_dir, folder))
+        .total();
+  });
+  return {nullptr, [bytes = run_bytes_](const void*) { *bytes = 0; }};
+}
+
 v1::PlanEstimate LocalAdmission::estimate(const v1::RunConfig& resolved,
                                           std::vector<std::string>* warnings) {
   const nn::ModelConfig config = model_config(resolved.model());

@@ -42,6 +42,10 @@ class LocalAdmission final : public Admission {
   std::shared_ptr<const void> hold_run(const v1::RunConfig& resolved) override;
   std::optional<v1::RunConfig> refit(const v1::Job& job) override;
   v1::RunConfig admit_settings(const v1::RunConfig& changed) override;
+  v1::RunConfig resolve_evaluation(const v1::RunConfig& given, const std::filesystem::path& folder,
+                                   bool may_halve) override;
+  std::shared_ptr<const void> hold_evaluation(const v1::RunConfig& resolved,
+                                              const std::filesystem::path& folder) override;
   std::filesystem::path find_hf_folder(const std::string& name) override;
   std::filesystem::path model_folder(const v1::RunConfig& resolved) override;
   std::filesystem::path source_folder(const v1::RunConfig& config) override;

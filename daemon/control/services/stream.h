@@ -63,6 +63,12 @@ class Stream : public grpc::ServerWriteReactor<Response>,
     };
   }
 
+  /// Nobody gets what is written any more: the stream has ended, or its client has gone.
+  bool ended() const {
+    const std::lock_guard lock(mutex_);
+    return status_.has_value();
+  }
+
   /// Nothing happens once the stream has ended.
   void write(Response response) {
     std::unique_lock lock(mutex_);
@@ -155,7 +161,7 @@ class Stream : public grpc::ServerWriteReactor<Response>,
   std::shared_ptr<Stream> self_;  ///< until gRPC is done with the call
   std::mutex context_mutex_;      ///< the context is gRPC's again once `done_`
   bool done_ = false;
-  std::mutex mutex_;  ///< for what follows
+  mutable std::mutex mutex_;  ///< for what follows
   std::deque<Response> outbox_;
   bool writing_ = false;                 ///< the first of the outbox
   StreamHost::Clock::time_point since_;  ///< of the write under way, or of the end

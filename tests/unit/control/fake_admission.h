@@ -43,6 +43,14 @@ class FakeAdmission final : public Admission {
   }
   std::filesystem::path find_hf_folder(const std::string& name) override { return folder_ / name; }
   std::filesystem::path model_folder(const v1::RunConfig&) override { return {}; }
+  v1::RunConfig resolve_evaluation(const v1::RunConfig& given, const std::filesystem::path&,
+                                   bool) override {
+    return given;
+  }
+  std::shared_ptr<const void> hold_evaluation(const v1::RunConfig&,
+                                              const std::filesystem::path&) override {
+    return nullptr;
+  }
   std::filesystem::path source_folder(const v1::RunConfig&) override { return {}; }
   std::filesystem::path tokenizer_folder(const v1::RunConfig&) override { return {}; }
   train::TokenizedText tokenize(const v1::RunConfig&, const train::TextProgress&) override {

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// evaluate: the loss of a job, a checkpoint, a folder or a model on data, computed by the ranks.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "daemon/cli/commands.h"
+#include "daemon/cli/interrupt.h"
+#include "daemon/cli/output.h"
+#include "daemon/cli/plan_options.h"
+#include "daemon/cli/plan_text.h"
+#include "daemon/cli/terminal.h"
+
+namespace meshloom::cli {
+namespace {
+
+struct EvaluateOptions {
+  std::string job, checkpoint, hf_folder, model;
+  std::string data, plan_file, dtype;
+  std::int64_t seq_len = 0, batch = 0, batches = 0;
+  bool no_wait = false;
+};
+
+v1::EvaluateRequest make_request(const EvaluateOptions& options) {
+  v1::EvaluateRequest request;
+  if (!options.job.empty()) request.set_job(options.job);
+  if (!options.checkpoint.empty()) request.set_checkpoint(options.checkpoint);
+  if (!options.hf_folder.empty()) request.set_hf_folder(options.hf_folder);
+  if (!options.model.empty()) request.set_model(options.model);
+  if (!options.data.empty()) request.mutable_data()->set_path(options.data);
+  if (!options.plan_file.empty()) {
+    const v1::PlanFile plan = read_plan_file(options.plan_file, nullptr);
+    *request.mutable_mesh() = plan.mesh();
+    *request.mutable_plan() = plan.plan();
+  }
+  if (!options.dtype.empty()) request.mutable_plan()->set_dtype(options.dtype);
+  request.set_seq_len(options.seq_len);
+  request.set_global_batch_size(options.batch);
+  request.set_batches(options.batches);
+  request.set_no_wait(options.no_wait);
+  return request;
+}
+
+void print_evaluation(const v1::Evaluation& result) {
+  print_line("model", result.source());
+  print_line("loss", fmt::format("{:.6f}", result.loss()));
+  print_line("perplexity", fmt::format("{:.4f}", result.perplexity()));
+  print_line("tokens", fmt::format("{}, in {} batches of {} samples of {}", result.tokens(),
+                                   result.batches(), result.global_batch_size(), result.seq_len()));
+  print_line("speed", fmt::format("{:.0f} tokens/s, {}", result.tokens_per_second(),
+                                  seconds_text(result.seconds())));
+  print_line("mesh", fmt::format("{}, {}", mesh_text(result.mesh()), result.dtype()));
+}
+
+void show_event(const v1::EvaluateResponse& event, bool terminal) {
+  if (event.has_wait()) {
+    std::string behind;
+    for (const std::string& who : event.wait().behind())
+      behind += (behind.empty() ? "" : ", ") + who;
+    fmt::print(stderr, "waits for the ranks behind {}\n", behind);
+  } else if (event.has_progress() && terminal) {
+    fmt::print(stderr, "{}{} batches, {} tokens, loss {:.4f}", kClearLine,
+               event.progress().batches(), event.progress().tokens(), event.progress().loss());
+    std::fflush(stderr);
+  }
+}
+
+ExitCode evaluate(Client& client, bool json, const EvaluateOptions& options) {
+  grpc::ClientContext context;
+  client.introduce(context);
+  const auto stream = client.evaluation().Evaluate(&context, make_request(options));
+  const InterruptScope interrupt([&] { context.TryCancel(); });
+  const bool terminal = !json && is_terminal(STDERR_FILENO);
+  v1::Evaluation result;
+  for (v1::EvaluateResponse event; stream->Read(&event);) {
+    if (event.has_result()) result = event.result();
+    if (json)
+      print_json_line(event);
+    else
+      show_event(event, terminal);
+  }
+  if (terminal) fmt::print(stderr, "{}", kClearLine);
+  const grpc::Status status = stream->Finish();
+  if (interrupt.interrupted()) return kInterrupted;
+  if (!status.ok()) client.fail(status);
+  if (!json) print_evaluation(result);
+  return kOk;
+}
+
+}  // namespace
+
+void add_evaluate_command(CLI::App& app, CommandContext& context) {
+  auto* command = app.add_subcommand(
+      "evaluate", "Loss and perplexity of a job, a checkpoint, a folder or a model on data");
+  auto options = std::make_shared<EvaluateOptions>();
+  auto* source = command->add_option_group("source", "Exactly one of");
+  source->add_option("--job", options->job, "Its newest checkpoint, else its export");
+  source->add_option("--checkpoint", options->checkpoint, "As checkpoint list shows it");
+  source->add_option("--hf-folder", options->hf_folder, "Below the daemon's --data-dir");
+  source->add_option("--model", options->model, "A model of the daemon");
+  source->require_option(1);
+  command->add_option("--data", options->data,
+                      "A file or folder below the daemon's --data-dir; default: what the job "
+                      "validates on");
+  command
+      ->add_option("--seq", options->seq_len,
+                   "Tokens of a sample; default: the job's, else the model's context")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--batch", options->batch, "Samples at once over all ranks")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--batches", options->batches, "At most so many; default: all data")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--plan", options->plan_file,
+                      "A YAML file with mesh and plan (configs/plans); default: the job's, else dp "
+                      "over all ranks");
+  command->add_option("--dtype", options->dtype,
+                      "float32 or bfloat16; default: the job's, else auto");
+  command->add_flag("--no-wait", options->no_wait,
+                    "Fail if a job or a run has the ranks, instead of waiting for its turn");
+  command->footer(
+      "Examples:\n  meshloom evaluate --job job-1\n"
+      "  meshloom evaluate --hf-folder gpt2 --data text.txt --seq 512");
+  command->callback([&context, options] {
+    context.action = [&context, options](Client& client) {
+      return evaluate(client, context.json, *options);
+    };
+  });
+}
+
+}  // namespace meshloom::cli

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/jobs/evaluation.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+#include "daemon/train/run.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kPart{100};  // samples and a cancellation wait for no more
+
+}  // namespace
+
+v1::Evaluation Evaluation::evaluate(std::int64_t batches, const Progress& progress) {
+  const std::int64_t most = batches > 0 ? batches : std::numeric_limits<std::int64_t>::max();
+  train::LossSum sum;
+  v1::EvaluateProgress done;
+  double seconds = 0;
+  std::int64_t at_once = 1;
+  while (done.batches() < most) {
+    const auto begin = Clock::now();
+    const std::int64_t count = std::min(at_once, most - done.batches());
+    const v1::EvaluateResult part = run_.evaluate(done.batches(), count).get();
+    const auto passed = Clock::now() - begin;
+    seconds += std::chrono::duration<double>(passed).count();
+    for (const v1::BatchLoss& batch : part.losses()) {
+      sum.loss += batch.loss();
+      sum.labels += batch.labels();
+    }
+    done.set_batches(done.batches() + part.losses_size());
+    done.set_tokens(static_cast<std::int64_t>(sum.labels));
+    if (sum.labels > 0) done.set_loss(sum.loss / sum.labels);
+    if (part.losses_size() < count) break;  // the data end
+    if (!progress(done)) throw Cancelled("the evaluation was given up");
+    if (passed < kPart / 2) at_once *= 2;
+  }
+  v1::Evaluation result;
+  result.set_loss(train::mean_loss({&sum, 1}));
+  result.set_perplexity(std::exp(result.loss()));
+  result.set_tokens(done.tokens());
+  result.set_batches(done.batches());
+  result.set_seconds(seconds);
+  if (seconds > 0) result.set_tokens_per_second(sum.labels / seconds);
+  return result;
+}
+
+v1::Evaluation Evaluation::carry_out(const Work& work, const Progress& progress) {
+  v1::CreateRunCommand create;
+  *create.mutable_config() = work.config;
+  create.set_data_dir(work.data_dir.string());
+  create.set_model_folder(work.model_folder.string());
+  struct Made {
+    const RunClient& run;
+    ~Made() {
+      try {
+        run.remove().get();
+      } catch (const std::exception& error) {
+        spdlog::warn("the run of an evaluation was not deleted: {}", error.what());
+      }
+    }
+  } const made{run_};
+  run_.create(std::move(create)).get();
+  v1::Evaluation result = evaluate(work.batches, progress);
+  result.set_dtype(work.config.plan().dtype());
+  result.set_seq_len(work.config.training().seq_len());
+  result.set_global_batch_size(work.config.training().global_batch_size());
+  *result.mutable_mesh() = work.config.mesh();
+  return result;
+}
+
+}  // namespace meshloom::control

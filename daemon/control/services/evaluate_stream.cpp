@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/services/evaluate_stream.h"
+
+#include <fmt/ranges.h>
+
+#include <chrono>
+
+#include "daemon/base/field_error.h"
+#include "daemon/control/host/background_thread.h"
+#include "daemon/control/stores/names.h"
+#include "daemon/train/checkpoint/checkpoint_export.h"
+#include "daemon/train/checkpoint/file_system.h"
+#include "daemon/train/run_mesh.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+/// Weights of a checkpoint as a folder that all ranks can read; removed in the end.
+class WeightsFolder {
+ public:
+  WeightsFolder(const fs::path& checkpoint, const fs::path& folder,
+                const std::function<bool()>& given_up)
+      : folder_(folder) {
+    train::CheckpointExport options;
+    options.progress = [&](std::int64_t, std::int64_t) {
+      if (given_up()) throw Cancelled("the evaluation was given up");
+    };
+    train::export_checkpoint(checkpoint, folder, options);
+  }
+  ~WeightsFolder() {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+  WeightsFolder(const WeightsFolder&) = delete;
+  WeightsFolder& operator=(const WeightsFolder&) = delete;
+
+ private:
+  fs::path folder_;
+};
+
+/// The ranks, given back in the end.
+struct Turn {
+  RanksTurn& turn;
+  std::string name;
+  ~Turn() { turn.release(name); }
+};
+
+v1::GenerateRequest source_of(const v1::EvaluateRequest& request) {
+  v1::GenerateRequest source;
+  if (request.has_job()) source.set_job(request.job());
+  if (request.has_checkpoint()) source.set_checkpoint(request.checkpoint());
+  if (request.has_hf_folder()) source.set_hf_folder(request.hf_folder());
+  if (request.has_model()) source.set_model(request.model());
+  return source;
+}
+
+std::string source_text(const v1::EvaluateRequest& request, const fs::path& folder) {
+  if (request.has_job())
+    return checkpoint_resource(parse_job_name(request.job()), folder.filename().string());
+  if (request.has_checkpoint()) return request.checkpoint();
+  if (request.has_hf_folder()) return request.hf_folder();
+  return model_resource(parse_model_name(request.model()));
+}
+
+}  // namespace
+
+std::optional<v1::Job> EvaluateStream::find_job() const {
+  if (request_.has_job()) return world_.store.get(parse_job_name(request_.job()));
+  if (request_.has_checkpoint())
+    return world_.store.get(parse_checkpoint_name(request_.checkpoint()).job);
+  return std::nullopt;
+}
+
+v1::RunConfig EvaluateStream::config_for(const std::optional<v1::Job>& job) const {
+  v1::RunConfig config;
+  if (job && job->has_resolved()) {
+    const v1::RunConfig& of_job = job->resolved();
+    *config.mutable_data() = of_job.data();
+    *config.mutable_training() = of_job.training();
+    if (train::mesh_layout(of_job.mesh()).size() == world_.executor.world_size()) {
+      *config.mutable_mesh() = of_job.mesh();
+      *config.mutable_plan() = of_job.plan();
+    } else {
+      config.mutable_plan()->set_dtype(of_job.plan().dtype());
+    }
+  }
+  v1::DataConfig& data = *config.mutable_data();
+  data.clear_identity();
+  if (!request_.data().path().empty()) {
+    data.clear_validation_split();
+    data.MergeFrom(request_.data());
+    data.set_validation_path(data.path());
+  } else {
+    if (data.path().empty())
+      base::refuse_field("data.path", "is needed: no job says what to evaluate the model on");
+    data.MergeFrom(request_.data());
+  }
+  if (request_.has_mesh()) {
+    const std::string dtype = config.plan().dtype();
+    *config.mutable_mesh() = request_.mesh();
+    config.clear_plan();
+    config.mutable_plan()->set_dtype(dtype);
+  }
+  config.mutable_plan()->MergeFrom(request_.plan());
+  config.mutable_plan()->clear_name();
+  v1::TrainingConfig& training = *config.mutable_training();
+  training.set_steps(1);
+  if (request_.seq_len() != 0) training.set_seq_len(request_.seq_len());
+  if (request_.global_batch_size() != 0)
+    training.set_global_batch_size(request_.global_batch_size());
+  if (training.global_batch_size() == 0)
+    training.set_global_batch_size(std::int64_t{8} * world_.executor.world_size());
+  // Of a job's micro batch the memory is known to be there; another batch is divided anew.
+  if (!job || request_.global_batch_size() != 0 || request_.has_mesh())
+    training.clear_micro_batch_size();
+  // No gradient is computed: the optimizer is the one that keeps nothing.
+  config.mutable_optimizer()->set_type(v1::OPTIMIZER_TYPE_SGD);
+  config.mutable_validation()->set_interval(1);
+  return config;
+}
+
+void EvaluateStream::take_turn(const std::string& name) {
+  const auto ahead = world_.turn.ahead_of(name);
+  if (!ahead.empty() && request_.no_wait())
+    throw FailedPrecondition(
+        fmt::format(
+            "{} has the ranks{}", ahead.front(),
+            ahead.size() > 1 ? fmt::format(", and {} wait", ahead.size() - 1) : std::string()),
+        "RANKS_BUSY", {{"holder", ahead.front()}});
+  if (!ahead.empty()) {
+    v1::EvaluateResponse response;
+    for (const std::string& who : ahead) response.mutable_wait()->add_behind(who);
+    write(std::move(response));
+  }
+  if (!world_.turn.acquire(name, [&] { return given_up() || world_.executor.fatal(); }))
+    throw Unavailable("the evaluation was given up before it had the ranks", "STOPPING");
+}
+
+v1::Evaluation EvaluateStream::evaluate() {
+  const std::optional<v1::Job> job = find_job();
+  const fs::path source = world_.sources.find(source_of(request_), /*live=*/false).folder;
+  const std::string name = fmt::format("evaluations/{}", world_.next++);
+  Evaluation::Work work;
+  work.data_dir = world_.data_dir;
+  work.batches = request_.batches();
+  if (work.batches < 0) base::refuse_field("batches", "{} is negative", work.batches);
+  work.model_folder = source;
+  std::optional<WeightsFolder> weights;
+  if (train::is_checkpoint(source)) {
+    give_way_to_training();
+    work.model_folder = world_.state.root() / name;
+    weights.emplace(source, work.model_folder, [this] { return given_up(); });
+  }
+  v1::RunConfig config = config_for(job);
+  config.mutable_model()->set_name("evaluated");
+  work.config = world_.admission.resolve_evaluation(config, work.model_folder,
+                                                    request_.global_batch_size() == 0);
+  take_turn(name);
+  const Turn turn{world_.turn, name};
+  const auto hold = world_.admission.hold_evaluation(work.config, work.model_folder);
+  spdlog::info("{}: {} on {}", name, source_text(request_, source),
+               work.config.data().validation_path().empty() ? "a job's validation data"
+                                                            : work.config.data().validation_path());
+  Clock::time_point told;
+  v1::Evaluation result =
+      Evaluation(world_.executor, name).carry_out(work, [&](const v1::EvaluateProgress& progress) {
+        if (Clock::now() - told >= std::chrono::milliseconds(500)) {
+          told = Clock::now();
+          v1::EvaluateResponse response;
+          *response.mutable_progress() = progress;
+          write(std::move(response));
+        }
+        return !given_up();
+      });
+  result.set_source(source_text(request_, source));
+  return result;
+}
+
+bool EvaluateStream::produce() {
+  v1::EvaluateResponse last;
+  *last.mutable_result() = evaluate();
+  write(std::move(last));
+  finish();
+  return false;
+}
+
+}  // namespace meshloom::control

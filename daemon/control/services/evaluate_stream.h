@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Evaluate: what a call waits for, how far it is, and the loss.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "daemon/control/jobs/admission.h"
+#include "daemon/control/jobs/evaluation.h"
+#include "daemon/control/jobs/sample_sources.h"
+#include "daemon/control/ranks/ranks_turn.h"
+#include "daemon/control/services/stream.h"
+#include "daemon/control/stores/job_store.h"
+#include "daemon/control/stores/state_dir.h"
+#include "v1/evaluate_service.pb.h"
+
+namespace meshloom::control {
+
+/// What evaluations share. Outlives them.
+struct EvaluationWorld {
+  const JobStore& store;
+  const StateDir& state;
+  SampleSources sources;
+  Admission& admission;
+  Executor& executor;
+  RanksTurn& turn;
+  std::filesystem::path data_dir;
+  const std::atomic<bool>& stopping;
+  std::atomic<std::int64_t>& next;  ///< number of the next one
+};
+
+/// Holds a thread of its host from its beginning to its end, while it waits for the ranks as well.
+class EvaluateStream final : public Stream<v1::EvaluateResponse> {
+ public:
+  EvaluateStream(StreamHost& host, grpc::CallbackServerContext& context,
+                 const EvaluationWorld& world, const v1::EvaluateRequest& request)
+      : Stream(host, context, "Evaluate"), world_(world), request_(request) {}
+
+ private:
+  bool produce() override;
+  v1::Evaluation evaluate();
+  std::optional<v1::Job> find_job() const;
+  v1::RunConfig config_for(const std::optional<v1::Job>& job) const;
+  void take_turn(const std::string& name);
+  bool given_up() const { return world_.stopping || ended(); }
+
+  const EvaluationWorld& world_;
+  const v1::EvaluateRequest request_;
+};
+
+}  // namespace meshloom::control

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Losses of checkpoints and folders on data, computed by the ranks between jobs.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "tests/e2e/daemon_fixture.h"
+
+namespace meshloom::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+
+class EvaluateE2e : public DaemonTest {
+ protected:
+  /// The last value of the stream.
+  Json evaluate(const Arguments& arguments) {
+    Arguments all{"evaluate", "--json"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const auto result = client(all, 120s);
+    EXPECT_EQ(result.exit_code, 0) << result.output << result.errors;
+    std::string last = result.output;
+    last.resize(last.find_last_not_of('\n') + 1);
+    return Json::parse(last.substr(last.rfind('\n') + 1))["result"];
+  }
+};
+
+TEST_F(EvaluateE2e, TheJobsOwnValidationLossBitForBitOnEveryPlan) {
+  start();
+  TinyJob tiny;
+  tiny.validation_interval = 20;
+  tiny.extra = "  export: {hf_folder: hf}\n";
+  for (const char* plan : {"dp2", "fsdp2", "tp2"}) {
+    const auto made =
+        client({"job", "submit", write_job(tiny), "--name", plan, "--plan", plan_path(plan)});
+    ASSERT_EQ(made.exit_code, 0) << made.errors;
+    ASSERT_TRUE(reaches(plan, "succeeded"));
+    const double expected = job(plan)["last_validation"]["loss"];
+    const Json own = evaluate({"--job", plan, "--batches", "2"});
+    EXPECT_EQ(own["loss"], expected) << plan;
+    EXPECT_EQ(own["source"], fmt::format("checkpoints/{}/step-20", plan));
+    EXPECT_EQ(own["perplexity"], std::exp(expected));
+    EXPECT_EQ(own["tokens"], 2 * 4 * 32);
+    EXPECT_EQ(evaluate({"--checkpoint", fmt::format("checkpoints/{}/hf", plan), "--batches",
+                        "2"})["loss"],
+              expected);
+  }
+  // On another mesh the same within rounding; on all data; from a folder that knows no job.
+  const double expected = job("tp2")["last_validation"]["loss"];
+  EXPECT_NEAR(evaluate({"--job", "tp2", "--batches", "2", "--plan", plan_path("dp2")})["loss"],
+              expected, 1e-5 * expected);
+  ASSERT_EQ(
+      client({"checkpoint", "download", "checkpoints/tp2/hf", (data_ / "hf").string()}).exit_code,
+      0);
+  const Json all = evaluate({"--hf-folder", "hf", "--data", "text.txt", "--seq", "32"});
+  EXPECT_GT(all["tokens"].get<int>(), 2 * 4 * 32);
+  EXPECT_NEAR(all["loss"], evaluate({"--job", "tp2", "--data", "text.txt"})["loss"], 1e-4);
+  const auto text = client({"evaluate", "--job", "dp2"});
+  ASSERT_EQ(text.exit_code, 0) << text.errors;
+  EXPECT_NE(text.output.find("perplexity  "), std::string::npos) << text.output;
+  EXPECT_TRUE(!fs::exists(state_ / "evaluations") || fs::is_empty(state_ / "evaluations"));
+}
+
+TEST_F(EvaluateE2e, ItWaitsForTheRanksAndRefusalsDisturbNobody) {
+  start();
+  submit({}, "first");
+  ASSERT_TRUE(reaches("first", "succeeded"));
+  submit_endless("dp2", "busy", 5);
+  expect_refused_for({"evaluate", "--job", "first", "--no-wait"}, "RANKS_BUSY");
+  expect_refused_for({"evaluate", "--job", "nobody"}, "JOB_NOT_FOUND");
+  expect_refused_for({"evaluate", "--job", "first", "--data", "nothing.txt"}, "nothing.txt");
+  expect_refused_for({"evaluate", "--hf-folder", "nothing", "--data", "text.txt"}, "nothing");
+  expect_refused_for({"evaluate", "--job", "first", "--batch", "100000"}, "global_batch_size");
+  Process waiting({MESHLOOM_BIN "/meshloom", "--address", address_, "evaluate", "--job", "first"},
+                  folder_ / "waiting.out", folder_ / "waiting.err");
+  EXPECT_TRUE(eventually(20s, [&] {
+    return read_file(folder_ / "waiting.err").find("behind jobs/busy") != std::string::npos;
+  })) << read_file(folder_ / "waiting.err");
+  EXPECT_EQ(job("busy")["state"], "running");
+  EXPECT_EQ(client({"job", "cancel", "busy"}).exit_code, 0);
+  EXPECT_EQ(waiting.wait(60s), 0) << read_file(folder_ / "waiting.err");
+  EXPECT_NE(read_file(folder_ / "waiting.out").find("loss "), std::string::npos);
+  submit({}, "after");
+  EXPECT_TRUE(reaches("after", "succeeded")) << "the ranks are free again";
+  EXPECT_EQ(step_losses("after"), step_losses("first"));
+}
+
+}  // namespace
+}  // namespace meshloom::e2e
