@@ -42,6 +42,8 @@ int run_startup_bench(int argc, char** argv);
 int run_control_bench(int argc, char** argv);
 int run_upload_bench(int argc, char** argv);
 int run_tokenize_bench(int argc, char** argv);
+/// Writes what it finds into a state dir.
+int run_peak_bench(int argc, char** argv);
 int run_plan_bench(int argc, char** argv);
 int run_context_plan_bench(int argc, char** argv);
 int run_dispatch_bench(int argc, char** argv);

@@ -29,6 +29,7 @@ constexpr Entry kBenchmarks[] = {
     {"fused", meshloom::bench::run_fused_bench, "products that gather or scatter on the way"},
     {"context_plan", meshloom::bench::run_context_plan_bench,
      "one rank's plan of context-parallel attention"},
+    {"peak", meshloom::bench::run_peak_bench, "what a rank could compute, for the mfu of jobs"},
     {"plan", meshloom::bench::run_plan_bench, "redistribution plans, searched and from the cache"},
     {"control", meshloom::bench::run_control_bench, "verbs of runs that clients drive"},
     {"startup", meshloom::bench::run_startup_bench, "mpirun to a serving daemon"},

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "daemon/base/field_error.h"
+#include "daemon/base/peak_flops.h"
 #include "daemon/control/jobs/micro_batch_choice.h"
 #include "daemon/control/jobs/resume_source.h"
 #include "daemon/control/stores/names.h"
@@ -20,6 +21,7 @@
 #include "daemon/train/run.h"
 #include "daemon/train/run_mesh.h"
 #include "daemon/train/stepped_run.h"
+#include "kernels/backend.h"
 #include "kernels/base/integer_math.h"
 #include "kernels/base/log.h"
 
@@ -141,9 +143,17 @@ Admitted LocalAdmission::admit(const v1::JobSpec& spec) {
                          given, options_.world_size, options_.data_dir, warnings, folder,
                          ranks_per_host(options_), find_tokenizer(given));
                      resolve_resume(given, &resolved, store_, state_, options_.data_dir, folder);
+                     if (resolved.training().peak_flops() == 0.0)
+                       resolved.mutable_training()->set_peak_flops(peak_of(resolved));
                      return resolved;
                    });
   return with_hold(std::move(admitted), std::move(hold));
+}
+
+double LocalAdmission::peak_of(const v1::RunConfig& resolved) const {
+  const auto peak = base::read_peak_flops(
+      state_.root(), kernels::backend_for(kCpuDevice).describe().compute_class, options_.threads);
+  return peak ? peak->of(resolved.plan().dtype()) : 0.0;
 }
 
 Admitted LocalAdmission::admit_run(const v1::RunSpec& spec) {

@@ -78,6 +78,8 @@ class LocalAdmission final : public Admission {
   using Resolve = std::function<v1::RunConfig(const std::filesystem::path& folder,
                                               std::vector<std::string>* warnings)>;
   Admitted admit_config(const v1::RunConfig& given, bool overcommit, const Resolve& resolve);
+  /// As it was measured for this daemon's ranks; 0 if it was not.
+  double peak_of(const v1::RunConfig& resolved) const;
   /// As model_folder, on the calling thread.
   std::filesystem::path find_model(const v1::ModelSource& source) const;
   /// Of the model that run.data.tokenizer names; empty if it names none.

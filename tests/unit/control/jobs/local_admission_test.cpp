@@ -9,10 +9,12 @@
 #include <algorithm>
 #include <fstream>
 
+#include "daemon/base/peak_flops.h"
 #include "daemon/base/unique_fd.h"
 #include "daemon/plan/job_memory.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/run.h"
+#include "kernels/backend.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/train/tiny_model.h"
 
@@ -92,6 +94,18 @@ TEST_F(LocalAdmissionTest, AnOpenMicroBatchIsTheLargestEvenPartThatFits) {
   EXPECT_EQ(chosen(bytes_of(2) - 1), 1);
   EXPECT_EQ(chosen(bytes_of(1) - 1, true), 7) << "who overcommits gets what was asked for";
   EXPECT_EQ(chosen(bytes_of(1) - 1), 1) << "what MemoryAdmission then refuses";
+}
+
+TEST_F(LocalAdmissionTest, WhatWasMeasuredIsThePeakOfJobsThatGiveNone) {
+  auto one_rank = admission(1);
+  EXPECT_EQ(one_rank.admit(job(1)).resolved.training().peak_flops(), 0.0);
+  const std::string here = kernels::backend_for(kCpuDevice).describe().compute_class;
+  base::write_peak_flops(state_.root(), {here, 1, 4e10, 7e10});
+  v1::JobSpec spec = job(1);
+  spec.mutable_run()->mutable_plan()->set_dtype("bfloat16");
+  EXPECT_EQ(one_rank.admit(spec).resolved.training().peak_flops(), 7e10);
+  spec.mutable_run()->mutable_training()->set_peak_flops(1e9);
+  EXPECT_EQ(one_rank.admit(spec).resolved.training().peak_flops(), 1e9);
 }
 
 TEST_F(LocalAdmissionTest, AWrongJobIsRefusedWithItsField) {
