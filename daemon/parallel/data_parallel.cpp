@@ -19,12 +19,13 @@ class Replicated : public DataParallel {
   }
 };
 
+/// A gradient is made when the backward of its layer comes to it, in memory that activations of
+/// later layers have left, and goes before the next step's activations come.
 class Alone final : public Replicated {
  public:
-  explicit Alone(const std::vector<DataParallelInput>& inputs) : Replicated(inputs) {
-    // Gradients live as long as the run: made in one go, they leave the memory of steps in one
-    // piece.
-    for (const nn::NamedParameter& p : parameters_) p.parameter->value.leaf_grad()->buffer();
+  using Replicated::Replicated;
+  void begin_step() override {
+    for (const nn::NamedParameter& p : parameters_) p.parameter->value.leaf_grad()->release();
   }
 };
 

@@ -68,14 +68,13 @@ planner::MemoryEstimate estimate_job_memory(const v1::RunConfig& resolved,
   check_internal(dtype_from_name(resolved.plan().dtype()).has_value(),
                  "memory of a job: the dtype \"{}\" is not resolved", resolved.plan().dtype());
   const v1::TrainingConfig& training = resolved.training();
-  // How many micro batches a step has makes no difference; a run that is driven step by step has no
-  // number of them.
+  // A run that is driven step by step has no number of samples of a step.
   const std::int64_t one_each =
       training.micro_batch_size() * std::int64_t{mesh.dp} * std::int64_t{mesh.fsdp};
-  const std::int64_t samples =
-      training.global_batch_size() > 0 ? training.global_batch_size() : one_each;
-  const planner::Workload work{samples, training.micro_batch_size(), training.seq_len(),
-                               make_optimizer_state(resolved.optimizer())};
+  const bool stepped = training.global_batch_size() == 0;
+  const planner::Workload work{stepped ? one_each : training.global_batch_size(),
+                               training.micro_batch_size(), training.seq_len(),
+                               make_optimizer_state(resolved.optimizer()), stepped};
   if (const auto reason = planner::why_invalid(model, mesh, plan, work))
     throw InvalidArgument("memory of a job: " + *reason, "INVALID_PLAN");
   return planner::estimate_memory(upper_model(model, mesh, plan, work));

@@ -67,6 +67,20 @@ std::int64_t gathered_bytes(const LocalModel& local, const ActivationEstimate& a
   return sum;
 }
 
+/// A rank that sums with no other makes a layer's gradients when backward comes to it, and drops
+/// them before the next step, so that most come when most activations have gone.
+std::int64_t gradient_bytes(const LocalModel& local, const ActivationEstimate& activations) {
+  const std::int64_t all = local.all().sharded * kFloat;
+  const bool sums = local.mesh.parameter_copies() * local.mesh.parameter_shards() > 1;
+  if (sums || local.work.accumulates || micro_batches(local.mesh, local.work) > 1) return all;
+  const bool checkpointed = local.plan.checkpointing != ActivationCheckpoint::kNone;
+  const std::int64_t layer = checkpointed ? activations.boundary : activations.block;
+  // The fullest moment is when the last layer begins its backward, or the first does, or ends it.
+  const std::int64_t block = local.block.sharded * kFloat, layers = local.model.layers;
+  return std::max(
+      {local.root.sharded * kFloat, all - block - (layers - 1) * layer, all - layers * layer});
+}
+
 std::int64_t staging_of(std::int64_t bytes, int group) {
   if (group <= 1) return 0;
   return (group - 1) *
@@ -105,11 +119,11 @@ MemoryEstimate estimate_memory(const LocalModel& local) {
   const bool masters = local.plan.dtype != DType::kFloat32;
   MemoryEstimate memory;
   memory.parameters = elements * local.element_bytes;
-  memory.gradients = elements * kFloat;
   memory.optimizer =
       elements * (state_bytes_per_element(local.work.optimizer) + (masters ? kFloat : 0));
   const ActivationEstimate activations = estimate_activations(local);
   memory.activations = activations.peak;
+  memory.gradients = gradient_bytes(local, activations);
   memory.gathered = gathered_bytes(local, activations);
   memory.workspace = workspace_bytes(local);
   memory.communication = communication_bytes(local);

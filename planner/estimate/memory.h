@@ -11,7 +11,7 @@ namespace meshloom::planner {
 /// Bytes on the fullest rank.
 struct MemoryEstimate {
   std::int64_t parameters = 0;     ///< weights that computing reads, as far as they stay
-  std::int64_t gradients = 0;      ///< float32, as far as they stay
+  std::int64_t gradients = 0;      ///< float32, as far as they are there at the fullest moment
   std::int64_t optimizer = 0;      ///< moments, and float32 masters of bfloat16 weights
   std::int64_t activations = 0;    ///< kept for backward and in passing, where they are most
   std::int64_t gathered = 0;       ///< fully_shard: whole parameters and gradients in passing

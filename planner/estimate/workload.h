@@ -19,6 +19,8 @@ struct Workload {
   std::int64_t micro_batch = 1;   ///< samples a rank computes at once
   std::int64_t sequence = 1;      ///< tokens of a sample
   OptimizerState optimizer = OptimizerState::kAdam;
+  /// Batches that are not counted here may have left gradients, as in runs driven step by step.
+  bool accumulates = false;
 };
 
 /// Samples of a step on the rank that has most.

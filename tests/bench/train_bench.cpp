@@ -219,7 +219,6 @@ void print(const Options& options, int threads, int ranks, const v1::RunConfig& 
   const double tokens = static_cast<double>(options.batch * seq);
   const double flops = nn::flops_per_token(model, seq) * tokens / p50;
   const planner::MemoryEstimate estimate = plan::estimate_job_memory(config, model);
-  const std::int64_t states = estimate.parameters + estimate.gradients + estimate.optimizer;
   const nlohmann::json line = {
       {"bench", "train"},
       {"model", options.model},
@@ -240,9 +239,8 @@ void print(const Options& options, int threads, int ranks, const v1::RunConfig& 
       {"seconds_to_first_step_less_step", result.first_step_seconds},
       {"peak_rss_bytes", result.last.memory_bytes()},
       {"states_bytes", result.states_bytes},
-      {"states_bytes_estimated", states},
-      {"activation_bytes", result.tensor_peak_bytes - result.states_bytes},
-      {"activation_bytes_estimated", estimate.tensors() - states},
+      {"tensor_peak_bytes", result.tensor_peak_bytes},
+      {"tensor_peak_bytes_estimated", estimate.tensors()},
       {"communication_bytes_estimated", estimate.communication},
       {"allocator_peak_bytes", result.memory.peak_bytes_in_use},
       {"allocator_segment_bytes", result.memory.segment_bytes},

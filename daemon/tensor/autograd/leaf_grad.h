@@ -10,7 +10,7 @@
 namespace meshloom::autograd {
 
 /// The buffer is made at first use (or given by `set_buffer`, so that gradients of many leaves
-/// share one flat bucket) and kept across steps; `clear` only marks it empty.
+/// share one flat bucket) and kept across steps; `clear` only marks it empty, `release` lets it go.
 class LeafGrad {
  public:
   LeafGrad(ExecutionContext& context, const Shape& shape, DType dtype)
@@ -32,6 +32,10 @@ class LeafGrad {
   void accumulate(const Tensor& grad);
   void mark_written() { has_value_ = true; }
   void clear() { has_value_ = false; }
+  void release() {
+    clear();
+    buffer_ = {};
+  }
 
   /// Called by backward() as soon as this leaf's last contribution of that backward has arrived.
   void set_ready_hook(std::function<void()> hook) { ready_hook_ = std::move(hook); }

@@ -2,6 +2,8 @@
 // Estimates of activations against what the models' allocator counts.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "daemon/nn/models/model.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/autograd/leaf_grad.h"
@@ -19,13 +21,11 @@ struct Run {
   DType dtype;
 };
 
-/// Most bytes in use in a step after the first, without an optimizer.
-std::int64_t measured_peak(const ModelShape& shape, const Run& run) {
+/// Most bytes in use in a step after the first, without an optimizer. `kept`: gradients stay.
+std::int64_t measured_peak(const ModelShape& shape, const Run& run, bool kept) {
   ExecutionContext context;
   const auto model = nn::make_model(context, testing::config_of(shape), run.dtype);
   nn::initialize_parameters(*model, 1);
-  for (const auto& [name, parameter] : model->named_parameters())
-    parameter->value.leaf_grad()->buffer();
   nn::Batch batch;
   batch.input_ids = meshloom::testing::random_ids(context, run.batch, run.sequence, shape.vocab, 1);
   batch.labels = meshloom::testing::random_ids(context, run.batch, run.sequence, shape.vocab, 2);
@@ -33,6 +33,10 @@ std::int64_t measured_peak(const ModelShape& shape, const Run& run) {
   options.training = true;
   options.activation_checkpoint = run.checkpointing;
   for (int step = 0; step < 2; ++step) {
+    for (const auto& [name, parameter] : model->named_parameters()) {
+      autograd::LeafGrad& grad = *parameter->value.leaf_grad();
+      kept ? void(grad.buffer()) : grad.release();
+    }
     context.allocator().reset_peak();
     autograd::backward(model->loss(batch, 1.0f, options));
   }
@@ -41,11 +45,18 @@ std::int64_t measured_peak(const ModelShape& shape, const Run& run) {
 
 void expect_close(const ModelShape& shape, const Run& run, double tolerance) {
   const ParallelPlan plan{.checkpointing = run.checkpointing, .dtype = run.dtype};
-  const MemoryEstimate estimate =
-      estimate_memory(local_model(shape, {}, plan, {run.batch, run.batch, run.sequence}));
+  Workload work{run.batch, run.batch, run.sequence};
+  work.accumulates = true;
+  const MemoryEstimate estimate = estimate_memory(local_model(shape, {}, plan, work));
   const auto states = estimate.parameters + estimate.gradients;
-  const auto measured = static_cast<double>(measured_peak(shape, run) - states);
+  const auto measured = static_cast<double>(measured_peak(shape, run, true) - states);
   const auto estimated = static_cast<double>(estimate.activations + estimate.workspace);
+  work.accumulates = false;
+  const MemoryEstimate passing = estimate_memory(local_model(shape, {}, plan, work));
+  EXPECT_NEAR(static_cast<double>(passing.tensors() - passing.optimizer) /
+                  static_cast<double>(measured_peak(shape, run, false)),
+              1.0, std::max(0.1, tolerance))
+      << "gradients in passing, batch " << run.batch << " vocabulary " << shape.vocab;
   EXPECT_NEAR(estimated / measured, 1.0, tolerance)
       << "estimated " << estimated << " measured " << measured << " checkpointing "
       << static_cast<int>(run.checkpointing) << " " << dtype_name(run.dtype) << " batch "

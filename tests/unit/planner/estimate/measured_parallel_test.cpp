@@ -72,7 +72,9 @@ Counted run(const ModelShape& shape, int tp, const ParallelPlan& plan) {
 
 void expect_close(const ModelShape& shape, int tp, const ParallelPlan& plan, double tolerance) {
   const Counted counted = run(shape, tp, plan);
-  const LocalModel local = local_model(shape, {1, 1, 1, tp}, plan, {kBatch, kBatch, kSequence});
+  const LocalModel local = local_model(
+      shape, {1, 1, 1, tp}, plan,
+      {.global_batch = kBatch, .micro_batch = kBatch, .sequence = kSequence, .accumulates = true});
   std::map<std::string, comm::CommCounter> expected;
   for (const Traffic& t : step_traffic(local)) {
     comm::CommCounter& sum = expected[to_string(t.kind)];
