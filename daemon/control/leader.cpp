@@ -108,7 +108,7 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       drain_(drain_store_, turn_, store_, runs_),
       run_service_(runs_),
       operation_service_(runs_),
-      checkpoint_service_(store_, runs_, state_, admission_),
+      checkpoint_service_(store_, runs_, state_),
       evaluate_service_(store_, state_,
                         SampleSources(store_, scheduler_, sources_, state_, admission_), admission_,
                         ranks_.executor(), turn_, options.config.data_dir()),

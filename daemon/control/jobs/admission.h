@@ -54,9 +54,6 @@ class Admission {
   /// The absolute folder of the model that a resolved config names by run.model.name, looked at;
   /// empty if it names none. Throws NotFound, FailedPrecondition (DATA_CHANGED).
   virtual std::filesystem::path model_folder(const v1::RunConfig& resolved) = 0;
-  /// The folder with the other files of a config's model, such as its tokenizer; empty if it has
-  /// none (train::source_folder). Throws as model_folder.
-  virtual std::filesystem::path source_folder(const v1::RunConfig& config) = 0;
   /// The absolute folder whose tokenizer a resolved config means (train::tokenizer_folder).
   virtual std::filesystem::path tokenizer_folder(const v1::RunConfig& resolved) = 0;
   /// The tokens of the config's text, made if they are not there (train::tokenize_text). Takes as

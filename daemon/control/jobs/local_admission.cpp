@@ -109,12 +109,6 @@ fs::path LocalAdmission::model_folder(const v1::RunConfig& resolved) {
   return calls_.run<fs::path>([this, source = resolved.model()] { return find_model(source); });
 }
 
-fs::path LocalAdmission::source_folder(const v1::RunConfig& config) {
-  return calls_.run<fs::path>([this, source = config.model()] {
-    return train::source_folder(source, options_.data_dir, find_model(source));
-  });
-}
-
 v1::RunConfig LocalAdmission::with_plan(v1::RunConfig given,
                                         std::shared_ptr<const void>* hold) const {
   const std::string name = given.plan().name();

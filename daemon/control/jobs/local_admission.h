@@ -48,7 +48,6 @@ class LocalAdmission final : public Admission {
                                               const std::filesystem::path& folder) override;
   std::filesystem::path find_hf_folder(const std::string& name) override;
   std::filesystem::path model_folder(const v1::RunConfig& resolved) override;
-  std::filesystem::path source_folder(const v1::RunConfig& config) override;
   std::filesystem::path tokenizer_folder(const v1::RunConfig& resolved) override;
   train::TokenizedText tokenize(const v1::RunConfig& resolved,
                                 const train::TextProgress& progress) override;

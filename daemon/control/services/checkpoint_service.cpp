@@ -13,9 +13,9 @@
 namespace meshloom::control {
 
 CheckpointServiceImpl::CheckpointServiceImpl(JobStore& store, const RunManager& runs,
-                                             const StateDir& state, Admission& admission,
+                                             const StateDir& state,
                                              const StreamHost::Options& downloads)
-    : store_(store), runs_(runs), state_(state), admission_(admission), downloads_(downloads) {}
+    : store_(store), runs_(runs), state_(state), downloads_(downloads) {}
 
 void CheckpointServiceImpl::stop() {
   stop_exports();
@@ -62,7 +62,7 @@ grpc::ServerWriteReactor<v1::ReadCheckpointResponse>* CheckpointServiceImpl::Rea
 
 grpc::ServerWriteReactor<v1::ExportCheckpointResponse>* CheckpointServiceImpl::ExportCheckpoint(
     grpc::CallbackServerContext* context, const v1::ExportCheckpointRequest* request) {
-  const ExportStream::World world = {store_, state_, admission_, stopping_};
+  const ExportStream::World world = {store_, state_, stopping_};
   return std::make_shared<ExportStream>(exports_, *context, world, *request)->open();
 }
 

@@ -5,7 +5,6 @@
 
 #include <atomic>
 
-#include "daemon/control/jobs/admission.h"
 #include "daemon/control/runs/run_manager.h"
 #include "daemon/control/services/download_stream.h"
 #include "daemon/control/services/stream_host.h"
@@ -22,7 +21,6 @@ using CheckpointServiceBase = v1::CheckpointService::WithCallbackMethod_ReadChec
 class CheckpointServiceImpl final : public CheckpointServiceBase {
  public:
   CheckpointServiceImpl(JobStore& store, const RunManager& runs, const StateDir& state,
-                        Admission& admission,
                         const StreamHost::Options& downloads = {"downloads", 8, 2});
 
   grpc::Status ListCheckpoints(grpc::ServerContext*, const v1::ListCheckpointsRequest* request,
@@ -47,7 +45,6 @@ class CheckpointServiceImpl final : public CheckpointServiceBase {
   JobStore& store_;
   const RunManager& runs_;
   const StateDir& state_;
-  Admission& admission_;
   std::atomic<bool> stopping_ = false;
   StreamHost downloads_;
   StreamHost exports_{{"exports", 4, 1}};

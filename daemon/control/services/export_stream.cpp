@@ -45,14 +45,6 @@ v1::ExportedFolder ExportStream::write_folder() {
   v1::ExportedFolder exported;
   train::CheckpointExport options;
   options.dtype = base::with_field("dtype", [&] { return train::export_dtype(dtype); });
-  try {
-    options.source =
-        world_.admission.source_folder(train::run_config_of(train::read_manifest(checkpoint)));
-  } catch (const Error& error) {
-    exported.add_notes(fmt::format(
-        "a tokenizer and a generation_config.json that the model had do not go along: {}",
-        error.what()));
-  }
   Clock::time_point told;
   options.progress = [&](std::int64_t done, std::int64_t total) {
     if (world_.stopping) throw Unavailable("the daemon is stopping", "STOPPING");

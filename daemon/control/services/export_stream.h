@@ -5,7 +5,6 @@
 #include <atomic>
 #include <string>
 
-#include "daemon/control/jobs/admission.h"
 #include "daemon/control/services/stream.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/state_dir.h"
@@ -19,7 +18,6 @@ class ExportStream final : public Stream<v1::ExportCheckpointResponse> {
   struct World {
     const JobStore& store;
     const StateDir& state;
-    Admission& admission;
     const std::atomic<bool>& stopping;  ///< an export that is under way is given up
   };
   ExportStream(StreamHost& host, grpc::CallbackServerContext& context, const World& world,

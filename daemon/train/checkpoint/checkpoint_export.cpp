@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/checkpoint/checkpoint_export.h"
 
-#include <google/protobuf/util/json_util.h>
-
 #include "daemon/train/checkpoint/checkpoint_reader.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/checkpoint/hf_folder.h"
@@ -47,18 +45,6 @@ std::int64_t bytes_to_read(const Manifest& manifest) {
 
 }  // namespace
 
-v1::RunConfig run_config_of(const Manifest& manifest) {
-  v1::RunConfig config;
-  google::protobuf::util::JsonParseOptions options;
-  options.ignore_unknown_fields = true;
-  const auto status =
-      google::protobuf::util::JsonStringToMessage(manifest.run_config, &config, options);
-  if (!status.ok())
-    throw DataLoss(fmt::format("a checkpoint's config: {}", status.ToString()),
-                   "CHECKPOINT_DAMAGED");
-  return config;
-}
-
 void export_checkpoint(const fs::path& checkpoint, const fs::path& folder,
                        const CheckpointExport& options) {
   const Manifest manifest = read_manifest(checkpoint);
@@ -84,7 +70,8 @@ void export_checkpoint(const fs::path& checkpoint, const fs::path& folder,
   }
   HfSaveOptions save;
   save.dtype = options.dtype;
-  save.source = options.source;
+  for (const ManifestFile& file : manifest.other_files)
+    save.carried.push_back(checkpoint / file.name);
   save.byte_tokenizer = config.vocab_size == kByteVocabulary;
   save_hf_folder(folder, config, parameters, save);
 }

@@ -6,28 +6,22 @@
 #include <filesystem>
 #include <functional>
 
-#include "daemon/train/checkpoint/manifest.h"
 #include "kernels/base/dtype.h"
-#include "v1/config.pb.h"
 
 namespace meshloom::train {
 
 struct CheckpointExport {
   DType dtype = DType::kFloat32;
-  /// The folder with the model's other files, such as its tokenizer (source_folder). Empty: none.
-  std::filesystem::path source = {};
   /// Called between files that are verified and parameters that are written, with the bytes that
   /// were read so far and all that will be. What it throws ends the export.
   std::function<void(std::int64_t done, std::int64_t total)> progress = {};
 };
 
-/// The resolved config of the run that wrote a checkpoint. Throws DataLoss for text that is none.
-v1::RunConfig run_config_of(const Manifest& manifest);
-
 /// Verifies `checkpoint`, which any mesh may have written, and puts its parameters together one
-/// after the other on this thread: the largest one is all that is in memory at once. `folder` is
-/// written as save_hf_folder does. Throws NotFound if there is no checkpoint, DataLoss naming the
-/// file that is damaged, ResourceExhausted, IoError.
+/// after the other on this thread: the largest one is all that is in memory at once. Its other
+/// files, such as a tokenizer, go along. `folder` is written as save_hf_folder does. Throws
+/// NotFound if there is no checkpoint, DataLoss naming the file that is damaged, ResourceExhausted,
+/// IoError.
 void export_checkpoint(const std::filesystem::path& checkpoint, const std::filesystem::path& folder,
                        const CheckpointExport& options);
 

@@ -121,6 +121,9 @@ Manifest from_json(const Json& json, int version) {
   }
   const auto read_file = [](const Json& item, ManifestFile& file) {
     item.at("name").get_to(file.name);
+    if (file.name.empty() || std::filesystem::path(file.name).filename() != file.name)
+      throw DataLoss(fmt::format("manifest: \"{}\" is no name of a file", file.name),
+                     "CHECKPOINT_DAMAGED");
     item.at("bytes").get_to(file.bytes);
     item.at("xxh3_128").get_to(file.xxh3_128);
   };

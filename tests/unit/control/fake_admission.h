@@ -51,7 +51,6 @@ class FakeAdmission final : public Admission {
                                               const std::filesystem::path&) override {
     return nullptr;
   }
-  std::filesystem::path source_folder(const v1::RunConfig&) override { return {}; }
   std::filesystem::path tokenizer_folder(const v1::RunConfig&) override { return {}; }
   train::TokenizedText tokenize(const v1::RunConfig&, const train::TextProgress&) override {
     return {};

@@ -63,7 +63,7 @@ class FakeDaemon {
         drain_(drain_store_, turn_, store_, runs_),
         run_service_(runs_),
         operation_service_(runs_),
-        checkpoint_service_(store_, runs_, state_, admission_, options.downloads) {
+        checkpoint_service_(store_, runs_, state_, options.downloads) {
     for (int rank = 0; rank < world_size; ++rank) {
       queues_.push_back(std::make_unique<CommandQueue>());
       executor_.attach(rank, queues_.back().get());

@@ -25,6 +25,7 @@ class CheckpointExportTest : public RunFixture {
  protected:
   /// A checkpoint after two steps, and what the run exports there in every dtype, in `made`.
   fs::path train(const MeshSize& m) {
+    folder_.write_text("generation_config.json", R"({"max_new_tokens": 5})");
     v1::RunConfig c = config(7);
     c.mutable_mesh()->set_dp(m.dp);
     c.mutable_mesh()->set_fsdp(m.fsdp);
@@ -55,7 +56,6 @@ TEST_F(CheckpointExportTest, AnyMeshsCheckpointGivesTheFolderThatItsRunExports) 
     for (const char* dtype : kDTypes) {
       CheckpointExport options;
       options.dtype = *dtype_from_name(dtype);
-      options.source = folder_.path();
       std::int64_t done = 0, total = 0;
       options.progress = [&](std::int64_t now, std::int64_t all) {
         EXPECT_GE(now, done);
@@ -64,20 +64,11 @@ TEST_F(CheckpointExportTest, AnyMeshsCheckpointGivesTheFolderThatItsRunExports) 
       };
       export_checkpoint(checkpoint, made_ / "out", options);
       EXPECT_EQ(files_of(made_ / "out"), files_of(made_ / dtype)) << dtype;
+      EXPECT_TRUE(fs::exists(made_ / "out/generation_config.json"));
       EXPECT_GT(total, 0);
       EXPECT_EQ(done, total);
     }
   }
-}
-
-TEST_F(CheckpointExportTest, KnowsTheConfigOfItsRun) {
-  const fs::path checkpoint = train({2, 1, 1});
-  const v1::RunConfig config = run_config_of(read_manifest(checkpoint));
-  EXPECT_EQ(config.model().config(), "config.json");
-  EXPECT_EQ(config.mesh().dp(), 2);
-  Manifest manifest;
-  manifest.run_config = "{";
-  EXPECT_THROW(run_config_of(manifest), DataLoss);
 }
 
 TEST_F(CheckpointExportTest, ADamagedOrInterruptedExportLeavesNothing) {
