@@ -9,6 +9,7 @@
 #include "daemon/control/host/background_thread.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/train/checkpoint/checkpoint_export.h"
+#include "daemon/train/checkpoint/manifest.h"
 #include "daemon/train/checkpoint/file_system.h"
 #include "daemon/train/run_mesh.h"
 #include "kernels/base/log.h"

@@ -8,6 +8,7 @@
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/train/checkpoint/checkpoint_export.h"
+#include "daemon/train/checkpoint/manifest.h"
 #include "daemon/train/dtype_choice.h"
 #include "kernels/base/log.h"
 
