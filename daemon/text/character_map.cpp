@@ -3,10 +3,14 @@
 
 #include <cstring>
 
+#include "daemon/base/utf8.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::text {
 namespace {
+
+/// A hostile map could have a text of any length replaced for each of its characters.
+constexpr std::size_t kMostNormalBytes = 4096;
 
 bool has_value(std::uint32_t unit) { return (unit >> 8 & 1) != 0; }
 std::uint32_t value_of(std::uint32_t unit) { return unit & 0x7FFFFFFFu; }
@@ -50,8 +54,14 @@ CharacterMap::Match CharacterMap::longest(std::string_view text) const {
     if (!has_value(unit)) continue;
     const std::uint32_t normal = value_of(unit_at(at));
     check(normal < normals_.size(), "the map of characters points outside its normal forms");
-    match = {i + 1, normals_.c_str() + normal};
+    const std::size_t bytes = ::strnlen(normals_.c_str() + normal, kMostNormalBytes + 1);
+    check(bytes <= kMostNormalBytes,
+          "the map of characters has a normal form of more than {} bytes", kMostNormalBytes);
+    match = {i + 1, std::string_view(normals_).substr(normal, bytes)};
   }
+  check(
+      match.length == text.size() || match.length == 0 || !base::utf8_continues(text[match.length]),
+      "the map of characters replaces a part of a character");
   return match;
 }
 

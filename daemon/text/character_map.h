@@ -24,7 +24,8 @@ class CharacterMap {
     std::size_t length = 0;  ///< bytes of the text that are replaced; 0: none
     std::string_view normal;
   };
-  /// The longest text of the map that `text` begins with.
+  /// The longest text of the map that `text`, valid UTF-8, begins with: whole characters. The
+  /// normal form is what the file says, UTF-8 or not. Throws InvalidArgument where the map breaks.
   Match longest(std::string_view text) const;
 
  private:

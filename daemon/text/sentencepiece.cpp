@@ -2,11 +2,14 @@
 #include "daemon/text/sentencepiece.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <optional>
 #include <utility>
 #include <variant>
 
 #include "daemon/base/field_error.h"
+#include "daemon/base/utf8.h"
 #include "daemon/text/added_tokens.h"
 #include "daemon/text/character_map.h"
 #include "daemon/text/merge_table.h"
@@ -22,6 +25,18 @@ namespace model = sentencepiece_model;
 
 constexpr std::string_view kBlank = "\xE2\x96\x81";  ///< U+2581, which stands for a blank
 
+constexpr std::size_t kMostPieceBytes = 1024;  ///< trained ones have at most a few dozen
+
+/// The byte that a piece "<0x0A>" stands for, spelled as the library does.
+std::optional<unsigned char> byte_of(std::string_view piece) {
+  unsigned char byte = 0;
+  const bool is_framed = piece.size() == 6 && piece.starts_with("<0x") && piece.ends_with('>');
+  if (!is_framed) return std::nullopt;
+  const auto [end, error] = std::from_chars(piece.data() + 3, piece.data() + 5, byte, 16);
+  if (error != std::errc() || end != piece.data() + 5) return std::nullopt;
+  return fmt::format("<0x{:02X}>", byte) == piece ? std::optional(byte) : std::nullopt;
+}
+
 /// The normal form of a text, before it becomes pieces.
 class SentenceNormalizer {
  public:
@@ -31,7 +46,7 @@ class SentenceNormalizer {
   bool adds_prefix() const { return spec_.add_dummy_prefix(); }
   bool removes_blanks() const { return spec_.remove_extra_whitespaces(); }
 
-  /// `text` is valid UTF-8.
+  /// `text` is valid UTF-8, and so is what it becomes.
   std::string normalize(std::string_view text) const {
     const bool removes = spec_.remove_extra_whitespaces();
     while (removes && !text.empty()) {
@@ -52,7 +67,9 @@ class SentenceNormalizer {
       text.remove_prefix(length);
     }
     while (removes && out.ends_with(blank)) out.resize(out.size() - blank.size());
-    return out;
+    // Normal forms come from the file as they are, and what follows relies on whole characters.
+    std::string storage;
+    return std::string(valid_utf8(out, storage));
   }
 
  private:
@@ -106,7 +123,7 @@ class ScoredBpe {
   }
 
  private:
-  void add_merges(const std::string& piece, std::uint32_t rank) {
+  void add_merges(std::string_view piece, std::uint32_t rank) {
     const TokenId joined = *vocabulary_.find(piece);
     // The library would join characters that are no pieces themselves; no trained model has such.
     for (std::size_t at = 0; at < piece.size();) {
@@ -161,6 +178,7 @@ class SentencePieceTokenizer final : public Tokenizer {
                              .normalized = false,
                              .special = true});
       hidden.push_back(piece.type() != model::Piece::NORMAL);
+      byte_values_.push_back(byte_of(piece.piece()).value_or(0));
       tokens.emplace_back(piece.piece(), piece.score());
     }
     const model::TrainerSpec& trainer = file_.trainer_spec();
@@ -209,7 +227,7 @@ class SentencePieceTokenizer final : public Tokenizer {
       if (id < 0 || id >= end()) continue;
       const model::Piece& piece = file_.pieces(id);
       if (piece.type() == model::Piece::BYTE) {
-        bytes.push_back(static_cast<char>(std::stoi(piece.piece().substr(3, 2), nullptr, 16)));
+        bytes.push_back(static_cast<char>(byte_values_[static_cast<std::size_t>(id)]));
         continue;
       }
       flush_bytes();
@@ -251,9 +269,14 @@ class SentencePieceTokenizer final : public Tokenizer {
       if (piece.type() == model::Piece::USER_DEFINED) not_known("pieces that users define");
       if (piece.type() == model::Piece::UNUSED) not_known("unused pieces");
       if (piece.piece().empty()) base::refuse_field(path, "a piece is empty");
-      const bool is_byte = piece.type() == model::Piece::BYTE;
-      if (is_byte && (piece.piece().size() != 6 || !piece.piece().starts_with("<0x")))
-        base::refuse_field(path, "\"{}\" is no byte", piece.piece());
+      if (piece.piece().size() > kMostPieceBytes)
+        base::refuse_field(path, "a piece has {} bytes, expected at most {}", piece.piece().size(),
+                           kMostPieceBytes);
+      if (!std::isfinite(piece.score()))
+        base::refuse_field(path, "the score of a piece is {}, expected a finite number",
+                           piece.score());
+      if (piece.type() == model::Piece::BYTE && !byte_of(piece.piece()))
+        base::refuse_field(path, "\"{}\" is no byte", base::printable_text(piece.piece()));
       has_unknown |= piece.type() == model::Piece::UNKNOWN;
     }
     const int unknown = trainer.unk_id();
@@ -273,6 +296,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   SentenceNormalizer normalizer_;
   SentencePieceTemplate around_;
   Vocabulary all_;
+  std::vector<unsigned char> byte_values_;  ///< by piece; 0 for those that are no bytes
   std::variant<std::monostate, ScoredBpe, Unigram> pieces_;
   std::vector<AddedToken> controls_;
   std::optional<TokenFinder> finder_;
