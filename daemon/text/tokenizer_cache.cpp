@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/text/tokenizer_cache.h"
 
-#include <fmt/format.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <utility>
+
+#include "daemon/base/file_stamp.h"
 
 namespace meshloom::text {
 namespace {
@@ -13,12 +12,9 @@ namespace {
 /// The folder, and sizes and times of its files.
 std::string key_of(const std::filesystem::path& folder) {
   std::string key = folder.string();
-  for (const std::filesystem::path& file : carried_files(folder)) {
-    struct ::stat info {};
-    if (::stat(file.c_str(), &info) == 0)
-      key += fmt::format("|{}:{}:{}:{}.{}", file.filename().string(), info.st_ino, info.st_size,
-                         info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
-  }
+  for (const std::filesystem::path& file : carried_files(folder))
+    if (const auto stamp = base::file_stamp(file))
+      key += "|" + file.filename().string() + ":" + *stamp;
   return key;
 }
 

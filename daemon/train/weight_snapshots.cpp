@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/base/file_stamp.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
@@ -33,10 +34,12 @@ WeightSnapshots::Handle WeightSnapshots::find(const std::string& name) const {
 WeightSnapshots::Handle WeightSnapshots::load(const std::filesystem::path& folder,
                                               std::int64_t step) {
   std::erase_if(loaded_, [](const auto& item) { return item.second.expired(); });
-  if (const auto known = loaded_.find(folder); known != loaded_.end()) return known->second.lock();
+  // A folder of this name may have been deleted and saved again meanwhile.
+  const LoadedKey key{folder, step, base::file_stamp(folder / "config.json").value_or("")};
+  if (const auto known = loaded_.find(key); known != loaded_.end()) return known->second.lock();
   auto loaded = std::make_shared<Weights>(Weights{step, {}, {}});
   fill(*loaded, state_.read_hf(folder), state_.model().context());
-  loaded_[folder] = loaded;
+  loaded_[key] = loaded;
   return loaded;
 }
 

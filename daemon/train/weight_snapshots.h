@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "daemon/train/model_state.h"
@@ -32,7 +33,7 @@ class WeightSnapshots {
   /// The weights as they are now, those of `step`. Throws AlreadyExists.
   void keep(const std::string& name, std::int64_t step);
   /// The weights of a Hugging Face folder, as they were at `step`: read once for all that hold
-  /// them. If it throws, nothing has changed.
+  /// them, and anew once another folder is in its place. If it throws, nothing has changed.
   Handle load(const std::filesystem::path& folder, std::int64_t step);
   /// Nothing for a name that is not there.
   void drop(const std::string& name);
@@ -51,16 +52,19 @@ class WeightSnapshots {
   void use(const Handle& weights);
 
  private:
+  /// Folder, step, and what tells the folder from a later one of the same name.
+  using LoadedKey = std::tuple<std::filesystem::path, std::int64_t, std::string>;
+
   Tensor value(std::size_t i) const { return state_.optimizer().parameters()[i].parameter->value; }
   /// Of the run's weights with a snapshot's.
   void exchange(Weights& weights);
 
-  ModelState& state_;
   /// Takes the values of all parameters.
   static void fill(Weights& weights, std::vector<Tensor> values, ExecutionContext& context);
 
+  ModelState& state_;
   std::map<std::string, Handle> names_;
-  std::map<std::filesystem::path, std::weak_ptr<Weights>> loaded_;
+  std::map<LoadedKey, std::weak_ptr<Weights>> loaded_;
   std::weak_ptr<Weights> current_;  ///< the snapshot of the weights as they are, if there is one
   Handle in_place_;                 ///< whose values the model has; its own then hold the run's
   std::int64_t writes_ = 0;

@@ -2,6 +2,7 @@
 // Whole parameters out of and into a sharded model.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 

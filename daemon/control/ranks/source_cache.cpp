@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/ranks/source_cache.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -10,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "daemon/base/file_stamp.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -21,12 +20,9 @@ namespace fs = std::filesystem;
 std::string identity(const fs::path& folder) {
   std::error_code error;
   std::vector<std::string> files;
-  for (const auto& file : fs::directory_iterator(folder, error)) {
-    struct ::stat info {};
-    if (::stat(file.path().c_str(), &info) != 0) continue;
-    files.push_back(fmt::format("{}:{}:{}:{}.{}", file.path().filename().string(), info.st_ino,
-                                info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec));
-  }
+  for (const auto& file : fs::directory_iterator(folder, error))
+    if (const auto stamp = base::file_stamp(file.path()))
+      files.push_back(file.path().filename().string() + ":" + *stamp);
   std::sort(files.begin(), files.end());
   return fmt::format("{}|{}", folder.string(), fmt::join(files, "|"));
 }

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,6 +10,7 @@
 #include <span>
 #include <thread>
 
+#include "daemon/base/file_stamp.h"
 #include "daemon/base/files.h"
 #include "daemon/base/input_file.h"
 #include "daemon/base/sha256.h"
@@ -31,11 +31,9 @@ constexpr std::chrono::milliseconds kLockPause{100};
 std::string stamps_of(const std::vector<text::DocumentFile>& files) {
   std::string stamps;
   for (const text::DocumentFile& file : files) {
-    struct ::stat info {};
-    if (::stat(file.path.c_str(), &info) != 0)
-      base::throw_input_error("cannot look at", file.path, errno);
-    stamps += fmt::format("{}:{}:{}.{}\n", info.st_ino, info.st_size, info.st_mtim.tv_sec,
-                          info.st_mtim.tv_nsec);
+    const auto stamp = base::file_stamp(file.path);
+    if (!stamp) base::throw_input_error("cannot look at", file.path, errno);
+    stamps += *stamp + "\n";
   }
   return stamps;
 }

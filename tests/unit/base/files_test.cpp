@@ -8,6 +8,7 @@
 
 #include <cerrno>
 
+#include "daemon/base/file_stamp.h"
 #include "daemon/base/input_file.h"
 #include "kernels/base/error.h"
 #include "tests/support/temp_folder.h"
@@ -60,6 +61,17 @@ TEST_F(FilesTest, CommitGivesTheNewFileOutOpen) {
   const UniqueFd fd = next.commit();
   write_all_at(fd.get(), "er text", 3, file());
   EXPECT_EQ(text_of("file"), "newer text");
+}
+
+TEST_F(FilesTest, StampsTellAFileFromTheOneThatReplacedIt) {
+  EXPECT_FALSE(file_stamp(file()).has_value());
+  EXPECT_EQ(errno, ENOENT);
+  replace_file(file(), "text");
+  const auto stamp = file_stamp(file());
+  ASSERT_TRUE(stamp.has_value());
+  EXPECT_EQ(file_stamp(file()), stamp);
+  replace_file(file(), "text");
+  EXPECT_NE(file_stamp(file()), stamp);
 }
 
 TEST_F(FilesTest, ALinkInTheWayIsNotFollowed) {

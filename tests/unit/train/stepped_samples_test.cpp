@@ -241,5 +241,26 @@ TEST_F(SteppedSamplesTest, WeightsOfAFolderAreDrawnFromAsThoseInMemory) {
     }
 }
 
+TEST_F(SteppedSamplesTest, AFolderThatWasSavedAgainIsReadAnew) {
+  const std::vector<SampleStart> starts = ragged_starts(5);
+  const WholeMesh& m = kWholeMeshes.front();
+  const test::TempFolder folders;
+  const auto folder = folders.path() / "one";
+  on_mesh(m, stepped_config(m), [&](WholeBatchRun& run, comm::ProcessGroup&) {
+    train(run, 1, 40);
+    run.export_hf(folder, "float32");
+    const auto held = run.begin_sample_from(starts, folder, 1);
+    train(run, 1, 41);
+    run.export_hf(folder, "float32");
+    run.keep_snapshot("two");
+    const std::vector<Sequence> expected = draw_all(run, starts, "two");
+    std::vector<Sequence> again = begin(starts), before = begin(starts);
+    draw(*run.begin_sample_from(starts, folder, 1), again);
+    EXPECT_TRUE(again == expected);
+    draw(*held, before);
+    EXPECT_FALSE(before == expected);
+  });
+}
+
 }  // namespace
 }  // namespace meshloom::train
