@@ -109,14 +109,14 @@ void ModelRun::describe(Manifest& manifest) const {
 }
 
 std::filesystem::path ModelRun::save_state(const CheckpointLocation& location, Manifest manifest,
-                                           const std::vector<std::filesystem::path>& carried) {
+                                           const std::vector<CarriedFile>& carried) {
   describe(manifest);
   const auto state = state_->state();
   return write_checkpoint(world_, location, std::move(manifest), state, carried);
 }
 
 void ModelRun::save_state_at(const std::filesystem::path& folder, FileSystem& files,
-                             Manifest manifest, const std::vector<std::filesystem::path>& carried) {
+                             Manifest manifest, const std::vector<CarriedFile>& carried) {
   describe(manifest);
   const auto state = state_->state();
   write_checkpoint_at(world_, folder, files, std::move(manifest), state, carried);

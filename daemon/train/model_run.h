@@ -97,12 +97,12 @@ class ModelRun {
   /// Writes a checkpoint of this step. `manifest` has what the caller knows of the training (data
   /// position, tokens); what the model knows is filled in. Returns its folder.
   std::filesystem::path save_state(const CheckpointLocation& location, Manifest manifest,
-                                   const std::vector<std::filesystem::path>& carried);
+                                   const std::vector<CarriedFile>& carried);
   /// The same at exactly `folder` (write_checkpoint_at).
   void save_state_at(const std::filesystem::path& folder, FileSystem& files, Manifest manifest,
-                     const std::vector<std::filesystem::path>& carried);
+                     const std::vector<CarriedFile>& carried);
   void export_hf(const std::filesystem::path& folder, DType dtype,
-                 const std::vector<std::filesystem::path>& carried) {
+                 const std::vector<CarriedFile>& carried) {
     state_->export_hf(folder, dtype, carried);
   }
 

@@ -243,7 +243,7 @@ void ModelState::serve_export() {
 }
 
 void ModelState::export_hf(const std::filesystem::path& folder, DType dtype,
-                           const std::vector<std::filesystem::path>& carried) {
+                           const std::vector<CarriedFile>& carried) {
   comm::ProcessGroup& world = mesh_.world();
   const bool sharded = std::any_of(specs_.begin(), specs_.end(), [](const planner::SpecPtr& spec) {
     return !spec->replicated();

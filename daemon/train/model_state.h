@@ -69,7 +69,7 @@ class ModelState {
   /// 0 writes, and is sent one parameter at a time. What fails on a rank is thrown by all.
   /// `carried`: as in HfSaveOptions.
   void export_hf(const std::filesystem::path& folder, DType dtype,
-                 const std::vector<std::filesystem::path>& carried);
+                 const std::vector<CarriedFile>& carried);
   /// The whole of a float32 tensor that the ranks hold parts of as they hold parameter i, on rank
   /// 0; undefined on other ranks. Every rank of the world calls it.
   Tensor gather(const Tensor& part, std::size_t i);

@@ -35,8 +35,9 @@ class ModelSteppedRun final : public SteppedRun {
     run_agreed(world_, [&] {
       const nn::ModelConfig model =
           load_model_config(config_.model(), options_.data_dir, options_.model_folder);
-      carried_ = text::carried_files(
+      const auto carried = text::carried_files(
           source_folder(config_.model(), options_.data_dir, options_.model_folder));
+      if (world_.rank() == 0) carried_ = read_carried_files(carried, notes_);
       model_ = std::make_unique<ModelRun>(resources, config_, model, std::move(mesh));
       references_ = std::make_unique<ReferenceData>(config_, model, options_.data_dir);
       snapshots_ = std::make_unique<WeightSnapshots>(model_->state());
@@ -284,7 +285,7 @@ class ModelSteppedRun final : public SteppedRun {
   comm::ProcessGroup& world_;
   v1::RunConfig config_;
   SteppedRunOptions options_;
-  std::vector<fs::path> carried_;  ///< files that go along with checkpoints and exports
+  std::vector<CarriedFile> carried_;  ///< along with checkpoints and exports, on rank 0
   std::unique_ptr<ModelRun> model_;
   std::unique_ptr<ReferenceData> references_;
   std::unique_ptr<WeightSnapshots> snapshots_;

@@ -51,9 +51,10 @@ TrainRun::TrainRun(const RankResources& resources, const v1::RunConfig& config,
   run_agreed(world_, [&] {
     const nn::ModelConfig model =
         load_model_config(config_.model(), options_.data_dir, options_.model_folder);
-    carried_ = text::carried_files(
+    const auto carried = text::carried_files(
         source_folder(config_.model(), options_.data_dir, options_.model_folder),
         options_.tokenizer_folder);
+    if (world_.rank() == 0) carried_ = read_carried_files(carried, notes_);
     const RunData data =
         open_run_data(config_, model, options_.data_dir, "run.data", options_.text);
     check_internal(data.training != nullptr, "the run's text is not tokenized");

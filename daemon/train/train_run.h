@@ -63,7 +63,7 @@ class TrainRun final : public Run {
   v1::RunConfig config_;
   RunOptions options_;
   /// Files that go along with checkpoints and exports.
-  std::vector<std::filesystem::path> carried_;
+  std::vector<CarriedFile> carried_;
   LrSchedule schedule_;
   std::unique_ptr<DataFeed> feed_;
   std::unique_ptr<ModelRun> model_;

@@ -71,7 +71,7 @@ void export_checkpoint(const fs::path& checkpoint, const fs::path& folder,
   HfSaveOptions save;
   save.dtype = options.dtype;
   for (const ManifestFile& file : manifest.other_files)
-    save.carried.push_back(checkpoint / file.name);
+    save.carried.push_back(read_carried_file(checkpoint / file.name));
   save.byte_tokenizer = config.vocab_size == kByteVocabulary;
   save_hf_folder(folder, config, parameters, save);
 }

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <optional>
 
-#include "daemon/base/input_file.h"
 #include "daemon/tensor/host_pieces.h"
 #include "daemon/train/checkpoint/digest.h"
 #include "daemon/train/checkpoint/row_shard.h"
@@ -135,14 +134,11 @@ void prune(FileSystem& files, const CheckpointLocation& location) {
   }
 }
 
-/// Copies files into the folder.
-std::vector<ManifestFile> copy_files(FileSystem& files, const fs::path& folder,
-                                     std::span<const fs::path> carried) {
-  constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
+/// Writes files into the folder.
+std::vector<ManifestFile> write_carried(FileSystem& files, const fs::path& folder,
+                                        std::span<const CarriedFile> carried) {
   std::vector<ManifestFile> copies;
-  for (const fs::path& path : carried) {
-    const std::string name = path.filename().string();
-    const std::string bytes = base::InputFile(path).read_text(kMostBytes);
+  for (const auto& [name, bytes] : carried) {
     DigestingFile file(files, folder / name, bytes.size());
     file.write(std::as_bytes(std::span(bytes)));
     copies.push_back(file.finish(name));
@@ -172,7 +168,7 @@ void remove_quietly(FileSystem& files, const fs::path& path) {
 /// All that write_checkpoint says of the protocol, at `target`.
 void write_folder(comm::ProcessGroup& world, FileSystem& files, const fs::path& target,
                   Manifest manifest, std::span<const StateTensor> state,
-                  std::span<const fs::path> carried) {
+                  std::span<const CarriedFile> carried) {
   const fs::path temporary =
       target.parent_path() / (std::string(kTemporaryPrefix) + target.filename().string());
   const bool leader = world.rank() == 0;
@@ -192,7 +188,7 @@ void write_folder(comm::ProcessGroup& world, FileSystem& files, const fs::path& 
       manifest.files[static_cast<std::size_t>(rank)].pieces = pieces_of(state, rank, world.size());
     run_agreed(world, [&] {
       if (!leader) return;
-      manifest.other_files = copy_files(files, temporary, carried);
+      manifest.other_files = write_carried(files, temporary, carried);
       commit(files, temporary, target, manifest);
     });
   } catch (const Error&) {
@@ -205,7 +201,7 @@ void write_folder(comm::ProcessGroup& world, FileSystem& files, const fs::path& 
 
 fs::path write_checkpoint(comm::ProcessGroup& world, const CheckpointLocation& location,
                           Manifest manifest, std::span<const StateTensor> state,
-                          std::span<const fs::path> carried) {
+                          std::span<const CarriedFile> carried) {
   const fs::path target = location.directory / checkpoint_folder_name(manifest.step);
   write_folder(world, location.files(), target, std::move(manifest), state, carried);
   if (world.rank() == 0) prune(location.files(), location);
@@ -214,7 +210,7 @@ fs::path write_checkpoint(comm::ProcessGroup& world, const CheckpointLocation& l
 
 void write_checkpoint_at(comm::ProcessGroup& world, const fs::path& folder, FileSystem& files,
                          Manifest manifest, std::span<const StateTensor> state,
-                         std::span<const fs::path> carried) {
+                         std::span<const CarriedFile> carried) {
   run_agreed(world, [&] {
     if (world.rank() == 0 && fs::exists(folder))
       throw AlreadyExists(fmt::format("{} is there already", folder.string()), "ALREADY_EXISTS",

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "daemon/comm/process_group.h"
+#include "daemon/train/checkpoint/carried_files.h"
 #include "daemon/train/checkpoint/file_system.h"
 #include "daemon/train/checkpoint/manifest.h"
 #include "daemon/train/checkpoint/state_tensor.h"
@@ -29,17 +30,17 @@ struct CheckpointLocation {
 /// synced, then the manifest is written and synced, then the folder is synced, renamed and its
 /// parent synced: a crash at any moment leaves the checkpoints that were there, or those and the
 /// new one. If a rank fails (a full disk), all throw its error and the unfinished folder is
-/// removed. Copies of the files `carried` (rank 0's count) lie beside the shards. Returns the
+/// removed. The files `carried` (rank 0's count) lie beside the shards. Returns the
 /// folder.
 std::filesystem::path write_checkpoint(comm::ProcessGroup& world,
                                        const CheckpointLocation& location, Manifest manifest,
                                        std::span<const StateTensor> state,
-                                       std::span<const std::filesystem::path> carried = {});
+                                       std::span<const CarriedFile> carried = {});
 
 /// The same at exactly `folder`, without deleting others. Throws AlreadyExists if it is there.
 void write_checkpoint_at(comm::ProcessGroup& world, const std::filesystem::path& folder,
                          FileSystem& files, Manifest manifest, std::span<const StateTensor> state,
-                         std::span<const std::filesystem::path> carried = {});
+                         std::span<const CarriedFile> carried = {});
 
 /// Removes a finished checkpoint or export: out of sight in one durable step, then deleted, so that
 /// a crash in between leaves no half of it.

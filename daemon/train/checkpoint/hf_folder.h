@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "daemon/nn/models/model.h"
+#include "daemon/train/checkpoint/carried_files.h"
 #include "daemon/train/checkpoint/piece.h"
 #include "daemon/train/checkpoint/safetensors.h"
 
@@ -77,7 +78,7 @@ struct HfSaveOptions {
   bool byte_tokenizer = false;  ///< adds a tokenizer whose ids are bytes (vocab 256)
   /// Files that go along (text::carried_files). A tokenizer among them counts before
   /// byte_tokenizer.
-  std::vector<std::filesystem::path> carried = {};
+  std::vector<CarriedFile> carried = {};
 };
 
 /// A parameter that is made (and freed) when it is written.

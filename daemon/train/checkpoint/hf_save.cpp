@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "daemon/base/input_file.h"
 #include "daemon/tensor/host_pieces.h"
 #include "daemon/tensor/ops/shape.h"
 #include "daemon/text/tokenizer_folder.h"
@@ -98,9 +97,7 @@ void write_files(const fs::path& folder, const nn::ModelConfig& config,
   write_text(folder / "config.json", nn::to_hf_config(config, options.dtype));
   if (config.architecture != nn::Architecture::kBert)
     write_text(folder / "generation_config.json", nn::to_hf_generation_config(config));
-  constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
-  for (const fs::path& file : options.carried)
-    write_text(folder / file.filename(), base::InputFile(file).read_text(kMostBytes));
+  for (const CarriedFile& file : options.carried) write_text(folder / file.name, file.bytes);
   if (options.byte_tokenizer && !text::has_tokenizer(folder)) {
     write_text(folder / "tokenizer.json", byte_tokenizer_json());
     write_text(folder / "tokenizer_config.json",

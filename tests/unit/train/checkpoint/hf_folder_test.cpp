@@ -117,6 +117,20 @@ TEST_P(HfFolders, SavingAndLoadingKeepsFloat32Exactly) {
   }
 }
 
+TEST(CarriedFiles, ThatCannotBeReadAreLeftOutWithANote) {
+  TempFolder temp;
+  temp.write("a.json", "{}");
+  fs::create_directory(temp / "folder.json");
+  const std::vector<fs::path> paths = {temp / "gone.json", temp / "a.json", temp / "folder.json"};
+  std::vector<std::string> notes;
+  const std::vector<CarriedFile> files = read_carried_files(paths, notes);
+  ASSERT_EQ(files.size(), 1u);
+  EXPECT_EQ(files[0].name, "a.json");
+  EXPECT_EQ(files[0].bytes, "{}");
+  ASSERT_EQ(notes.size(), 2u);
+  EXPECT_NE(notes[0].find("gone.json"), std::string::npos) << notes[0];
+}
+
 TEST(HfFolder, TokenizerAndGenerationConfigGoAlong) {
   ExecutionContext context;
   TempFolder temp;
@@ -126,10 +140,13 @@ TEST(HfFolder, TokenizerAndGenerationConfigGoAlong) {
   temp.write("source/generation_config.json", "{\"top_k\": 7}");
   temp.write("source/other.txt", "stays");
   HfSaveOptions options;
-  options.carried = text::carried_files(temp / "source");
+  std::vector<std::string> notes;
+  options.carried = read_carried_files(text::carried_files(temp / "source"), notes);
+  EXPECT_TRUE(notes.empty());
+  fs::rename(temp / "source", temp / "moved");
   save_hf_folder(temp.path() / "out", *model, options);
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}) {
-    std::ifstream before(temp / "source" / name), after(temp / "out" / name);
+    std::ifstream before(temp / "moved" / name), after(temp / "out" / name);
     const auto text = [](std::ifstream& in) {
       return std::string(std::istreambuf_iterator<char>(in), {});
     };
