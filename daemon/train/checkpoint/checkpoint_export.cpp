@@ -51,9 +51,10 @@ void export_checkpoint(const fs::path& checkpoint, const fs::path& folder,
   Meter meter(options, bytes_to_read(manifest));
   const auto files = static_cast<int>(manifest.files.size());
   for (int i = 0; i < files; ++i) {
-    verify_files(checkpoint, manifest, i, files);
+    verify_tensor_files(checkpoint, manifest, i, files);
     meter.add(static_cast<std::int64_t>(manifest.files[static_cast<std::size_t>(i)].bytes));
   }
+  verify_other_files(checkpoint, manifest);
   ExecutionContext context;
   const CheckpointReader reader(checkpoint, manifest);
   const nn::ModelConfig config = nn::parse_hf_config(manifest.model_config);

@@ -13,12 +13,32 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Rank 0 reads the folder and its manifest, all verify their share. Throws on every rank alike.
-Manifest read_verified(comm::ProcessGroup& world, const fs::path& folder) {
-  Manifest manifest;
-  run_agreed(world, [&] { manifest = read_manifest(folder); });
-  run_agreed(world, [&] { verify_files(folder, manifest, world.rank(), world.size()); });
-  return manifest;
+void verify_file(const fs::path& folder, const ManifestFile& file) {
+  const fs::path path = folder / file.name;
+  std::error_code error;
+  const auto bytes = fs::file_size(path, error);
+  if (error) checkpoint_damaged(path, error.message());
+  check_size(path, bytes, file.bytes);
+  check_digest(path, digest_of_file(path), file.xxh3_128);
+}
+
+/// Every rank reads the manifest, all verify their share of the tensors. Throws on every rank
+/// alike. A file that goes along and has changed is no reason not to go on: rank 0 notes it.
+FoundCheckpoint read_verified(comm::ProcessGroup& world, const fs::path& folder) {
+  FoundCheckpoint found{folder, {}, {}};
+  run_agreed(world, [&] { found.manifest = read_manifest(folder); });
+  run_agreed(world,
+             [&] { verify_tensor_files(folder, found.manifest, world.rank(), world.size()); });
+  if (world.rank() != 0) return found;
+  for (const ManifestFile& file : found.manifest.other_files) {
+    try {
+      verify_file(folder, file);
+    } catch (const Error& error) {
+      found.notes.push_back(
+          fmt::format("{}; it holds no state of training and is not read", error.what()));
+    }
+  }
+  return found;
 }
 
 /// The newest of the entries that is sound; `bad` gets those that were passed over. Throws the
@@ -32,7 +52,7 @@ FoundCheckpoint newest_sound(comm::ProcessGroup& world, const std::vector<Checkp
       FoundCheckpoint found = open_checkpoint(world, entry->folder);
       if (!notes.empty())
         notes.push_back(fmt::format("resumed from {} instead", entry->folder.filename().string()));
-      found.notes = std::move(notes);
+      found.notes.insert(found.notes.begin(), notes.begin(), notes.end());
       return found;
     } catch (const DataLoss& error) {
       if (!newest_error) newest_error = std::current_exception();
@@ -54,18 +74,19 @@ void set_aside(const CheckpointLocation& location, const CheckpointEntry& entry)
 
 }  // namespace
 
-void verify_files(const fs::path& folder, const Manifest& manifest, int share, int shares) {
-  const std::size_t tensors = manifest.files.size();
-  for (std::size_t i = static_cast<std::size_t>(share); i < tensors + manifest.other_files.size();
-       i += static_cast<std::size_t>(shares)) {
-    const ManifestFile& file = i < tensors ? manifest.files[i] : manifest.other_files[i - tensors];
-    const fs::path path = folder / file.name;
-    std::error_code error;
-    const auto bytes = fs::file_size(path, error);
-    if (error) checkpoint_damaged(path, error.message());
-    check_size(path, bytes, file.bytes);
-    check_digest(path, digest_of_file(path), file.xxh3_128);
-  }
+void verify_tensor_files(const fs::path& folder, const Manifest& manifest, int share, int shares) {
+  for (std::size_t i = static_cast<std::size_t>(share); i < manifest.files.size();
+       i += static_cast<std::size_t>(shares))
+    verify_file(folder, manifest.files[i]);
+}
+
+void verify_other_files(const fs::path& folder, const Manifest& manifest) {
+  for (const ManifestFile& file : manifest.other_files) verify_file(folder, file);
+}
+
+void verify_files(const fs::path& folder, const Manifest& manifest) {
+  verify_tensor_files(folder, manifest);
+  verify_other_files(folder, manifest);
 }
 
 CheckpointReader::CheckpointReader(const fs::path& folder, const Manifest& manifest)
@@ -124,7 +145,7 @@ void CheckpointReader::read(const std::string& name, const Shape& whole, const P
 }
 
 FoundCheckpoint open_checkpoint(comm::ProcessGroup& world, const fs::path& folder) {
-  return {folder, read_verified(world, folder), {}};
+  return read_verified(world, folder);
 }
 
 FoundCheckpoint open_checkpoint_or_older(comm::ProcessGroup& world, const fs::path& folder) {

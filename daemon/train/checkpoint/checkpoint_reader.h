@@ -17,10 +17,14 @@
 
 namespace meshloom::train {
 
-/// Throws DataLoss naming the file if size or digest of files share, share + shares, share + 2
-/// shares, ... differ from the manifest, or one is missing.
-void verify_files(const std::filesystem::path& folder, const Manifest& manifest, int share = 0,
-                  int shares = 1);
+/// Throws DataLoss naming the file if size or digest of one of tensors differ from the manifest, or
+/// one is missing: of files share, share + shares, share + 2 shares, ...
+void verify_tensor_files(const std::filesystem::path& folder, const Manifest& manifest,
+                         int share = 0, int shares = 1);
+/// The same for the files that go along, such as a tokenizer's.
+void verify_other_files(const std::filesystem::path& folder, const Manifest& manifest);
+/// The same for all files.
+void verify_files(const std::filesystem::path& folder, const Manifest& manifest);
 
 /// The tensors of a verified checkpoint, put together from however many shards there are.
 class CheckpointReader {
@@ -62,8 +66,8 @@ struct FoundCheckpoint {
   std::vector<std::string> notes;
 };
 
-/// The checkpoint in `folder`, verified (each rank of `world` a share of the files). Throws
-/// DataLoss on every rank alike.
+/// The checkpoint in `folder`, its tensors verified (each rank of `world` a share of the files).
+/// Throws DataLoss on every rank alike. Rank 0's notes name other files that have changed.
 FoundCheckpoint open_checkpoint(comm::ProcessGroup& world, const std::filesystem::path& folder);
 
 /// The same; if it is damaged, the newest sound one of those beside it that are older, with a

@@ -187,6 +187,23 @@ TEST_F(CheckpointTest, AFolderWithoutManifestIsNoCheckpointForAnybody) {
   expect_state(folder, 3);
 }
 
+TEST_F(CheckpointTest, AFileThatGoesAlongAndChangesIsNoDamageToTheState) {
+  ExecutionContext context;
+  const auto world = comm::make_single_process_group();
+  const std::vector<CarriedFile> carried = {{"tokenizer.json", "{}"}};
+  const fs::path folder =
+      write_checkpoint(*world, location_, manifest_of(2), make_state(context, 2), carried);
+  EXPECT_TRUE(find()->notes.empty());
+  expect_state(folder, 2);
+  flip_byte(folder / "tokenizer.json", 0);
+  const auto found = find(true);
+  EXPECT_EQ(found->folder, folder);
+  EXPECT_THAT(found->notes, ElementsAre(HasSubstr("tokenizer.json")));
+  EXPECT_THROW(verify_other_files(folder, found->manifest), DataLoss);
+  fs::remove(folder / "tokenizer.json");
+  EXPECT_THAT(find()->notes, ElementsAre(HasSubstr("tokenizer.json")));
+}
+
 TEST_F(CheckpointTest, AnOlderOneIsTakenOnlyWhereNoStepWasNamed) {
   const CheckpointLocation all = {location_.directory, 5, nullptr};
   for (const std::int64_t step : {3, 4, 5, 6}) write_alone(all, step, static_cast<unsigned>(step));
