@@ -116,7 +116,10 @@ class ModelRun {
   LogProbs forward_backward(const TokenCall& call);
   bool has_gradients() const { return pending_.has_value(); }
   /// Those since the last optim_step are as if they had never been computed.
-  void drop_gradients() { pending_.reset(); }
+  void drop_gradients() {
+    pending_.reset();
+    phases_.clear();  // optim_step, which would have read them, may never come
+  }
   /// Multiplies gradients and loss by `factor`, clips to the norm (0: not) and updates; the one
   /// place of a step where the device is waited for. Throws NumericError naming step and first
   /// parameter if loss or norm is NaN or infinite, and InvalidArgument on a rank whose batch had
