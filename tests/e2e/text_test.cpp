@@ -176,6 +176,44 @@ TEST_F(TextE2e, IsFineTunedFromFilesOfTextToASampleOfText) {
   shut_down();
 }
 
+TEST_F(TextE2e, IsEvaluatedOnTextWithTheTokenizerOfItsCheckpoint) {
+  make_model();
+  start(2);
+  write_lines("corpus/lines.jsonl", 300);
+  write_lines("held_out.jsonl", 20);
+  TinyJob text;
+  text.model = "{config: model/config.json}";
+  text.data = "corpus, validation_path: held_out.jsonl";
+  text.steps = 20;
+  text.validation_interval = 20;
+  text.extra = "  export: {hf_folder: hf}\n";
+  submit(text, "text");
+  ASSERT_TRUE(reaches("text", "succeeded")) << job("text").dump(2);
+  const auto loss = [&](const Arguments& arguments) {
+    Arguments all{"evaluate", "--json"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const auto result = client(all, 60s);
+    EXPECT_EQ(result.exit_code, 0) << result.output << result.errors;
+    if (result.exit_code != 0) return 0.0;
+    std::string last = result.output;
+    last.resize(last.find_last_not_of('\n') + 1);
+    return Json::parse(last.substr(last.rfind('\n') + 1))["result"]["loss"].get<double>();
+  };
+  const double expected = loss({"--job", "text"});
+  EXPECT_GT(expected, 0.0);
+  EXPECT_EQ(loss({"--job", "text", "--data", "held_out.jsonl"}), expected);
+  EXPECT_EQ(loss({"--checkpoint", "checkpoints/text/hf"}), expected);
+  // The job's tokenizer is that of its checkpoint, whatever has become of the model's folder.
+  fs::remove(data_ / "model" / "tokenizer.json");
+  EXPECT_EQ(loss({"--job", "text"}), expected);
+  // Another format than the job's.
+  std::ofstream plain(data_ / "plain.txt");
+  for (int i = 0; i < 20; ++i) plain << kLine << "\n";
+  plain.close();
+  EXPECT_GT(loss({"--job", "text", "--data", "plain.txt"}), 0.0);
+  shut_down();
+}
+
 TEST_F(TextE2e, AJobGoesOnWithItsTokensAndNotWithAnotherTokenizers) {
   make_model();
   write_lines("corpus/lines.jsonl", 300);

@@ -43,9 +43,11 @@ class Admission {
   /// A resolved config with other settings (train::resolve_settings), checked and filled in.
   virtual v1::RunConfig admit_settings(const v1::RunConfig& changed) = 0;
   /// What an evaluation of the weights in `folder`, which run.model.name stands for, makes of its
-  /// config; with `may_halve` the batch is halved until the data have so many samples.
+  /// config; with `may_halve` the batch is halved until the data have so many samples, which of
+  /// text is known with its tokens (`text`) alone.
   virtual v1::RunConfig resolve_evaluation(const v1::RunConfig& given,
-                                           const std::filesystem::path& folder, bool may_halve) = 0;
+                                           const std::filesystem::path& folder, bool may_halve,
+                                           const train::TokenizedText& text) = 0;
   /// Counts its memory while it has the ranks, until the result is let go.
   virtual std::shared_ptr<const void> hold_evaluation(const v1::RunConfig& resolved,
                                                       const std::filesystem::path& folder) = 0;
@@ -56,9 +58,16 @@ class Admission {
   virtual std::filesystem::path model_folder(const v1::RunConfig& resolved) = 0;
   /// The absolute folder whose tokenizer a resolved config means (train::tokenizer_folder).
   virtual std::filesystem::path tokenizer_folder(const v1::RunConfig& resolved) = 0;
-  /// The tokens of the config's text, made if they are not there (train::tokenize_text). Takes as
-  /// long as there is text; what `progress` throws ends it.
+  /// The same where run.model.name stands for the weights in `folder`.
+  virtual std::filesystem::path tokenizer_of_evaluation(const v1::RunConfig& resolved,
+                                                        const std::filesystem::path& folder) = 0;
+  /// Keeps the models of this daemon that a config names from being removed until the result is let
+  /// go. Throws NotFound.
+  virtual std::shared_ptr<const void> hold_models(const v1::RunConfig& config) = 0;
+  /// The tokens of the config's text by the tokenizer in `tokenizer`, made if they are not there
+  /// (train::tokenize_text). Takes as long as there is text; what `progress` throws ends it.
   virtual train::TokenizedText tokenize(const v1::RunConfig& resolved,
+                                        const std::filesystem::path& tokenizer,
                                         const train::TextProgress& progress) = 0;
   /// What a step of a resolved job takes; the memory alone, and why in `warnings`, where there is
   /// no more of an estimate.

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "daemon/control/jobs/tokenized_message.h"
 #include "daemon/train/run.h"
 #include "kernels/base/log.h"
 
@@ -56,6 +57,8 @@ v1::Evaluation Evaluation::carry_out(const Work& work, const Progress& progress)
   *create.mutable_config() = work.config;
   create.set_data_dir(work.data_dir.string());
   create.set_model_folder(work.model_folder.string());
+  create.set_tokenizer_folder(work.tokenizer_folder.string());
+  set_tokenized(work.text, &create);
   struct Made {
     const RunClient& run;
     ~Made() {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "daemon/control/ranks/run_client.h"
+#include "daemon/train/data/text_data.h"
 #include "v1/evaluate_service.pb.h"
 
 namespace meshloom::control {
@@ -19,7 +20,9 @@ class Evaluation {
     v1::RunConfig config;                ///< resolved; what it validates on is evaluated
     std::filesystem::path model_folder;  ///< that config.model.name stands for
     std::filesystem::path data_dir;
-    std::int64_t batches = 0;  ///< at most; 0: all
+    std::filesystem::path tokenizer_folder;  ///< that config.data.tokenizer means; may be empty
+    train::TokenizedText text;               ///< tokens of the config's text
+    std::int64_t batches = 0;                ///< at most; 0: all
   };
   /// Told after every part; false ends the evaluation with Cancelled.
   using Progress = std::function<bool(const v1::EvaluateProgress&)>;

@@ -8,6 +8,7 @@
 #include "daemon/control/jobs/resume_source.h"
 #include "daemon/control/jobs/sample_scheduler.h"
 #include "daemon/control/jobs/token_text.h"
+#include "daemon/control/jobs/tokenized_message.h"
 #include "daemon/control/stores/job_settings.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/train/dtype_choice.h"
@@ -137,12 +138,7 @@ bool JobAttempt::tokenize(v1::CreateRunCommand* create) {
     store_.publish_tokenizing(id_, done);
   };
   try {
-    const train::TokenizedText text = admission_.tokenize(config_, progress);
-    if (text.tokenizer.empty()) return true;
-    v1::TokenizedText& tokenized = *create->mutable_tokenized();
-    tokenized.set_tokens(text.tokens.string());
-    tokenized.set_validation_tokens(text.validation_tokens.string());
-    tokenized.set_tokenizer(text.tokenizer);
+    set_tokenized(admission_.tokenize(config_, folders_.tokenizer, progress), create);
     return true;
   } catch (const Interrupted&) {
     return false;

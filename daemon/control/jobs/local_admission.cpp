@@ -2,7 +2,6 @@
 #include "daemon/control/jobs/local_admission.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "daemon/base/field_error.h"
 #include "daemon/base/peak_flops.h"
@@ -45,12 +44,18 @@ bool takes_whole_share(const v1::RunConfig& resolved) {
   return resolved.training().micro_batch_size() == train::rank_share(resolved);
 }
 
+/// Keeps what two holds keep. What is kept is in their deleters: the pointers themselves are null.
+std::shared_ptr<const void> both(std::shared_ptr<const void> one,
+                                 std::shared_ptr<const void> other) {
+  using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
+  if (one.use_count() == 0) return other;
+  if (other.use_count() == 0) return one;
+  return std::make_shared<Both>(std::move(one), std::move(other));
+}
+
 /// Keeps a plan beside what is kept already.
 Admitted with_hold(Admitted admitted, std::shared_ptr<const void> plan) {
-  using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
-  // What is kept is in the deleter: the pointer itself is null.
-  if (plan.use_count() > 0)
-    admitted.hold = std::make_shared<Both>(std::move(plan), std::move(admitted.hold));
+  admitted.hold = both(std::move(plan), std::move(admitted.hold));
   return admitted;
 }
 
@@ -85,20 +90,37 @@ fs::path LocalAdmission::tokenizer_folder(const v1::RunConfig& resolved) {
   return calls_.run<fs::path>([this, resolved] { return find_tokenizer_folder(resolved); });
 }
 
-train::TokenizedText LocalAdmission::tokenize(const v1::RunConfig& resolved,
-                                              const train::TextProgress& progress) {
-  train::TokenCache cache(state_.tokens(), static_cast<std::uint64_t>(options_.token_cache_bytes));
-  const int threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  return train::tokenize_text(resolved, find_tokenizer_folder(resolved), options_.data_dir, cache,
-                              threads, progress);
+fs::path LocalAdmission::tokenizer_of_evaluation(const v1::RunConfig& resolved,
+                                                 const fs::path& folder) {
+  return calls_.run<fs::path>([this, resolved, folder] {
+    return train::tokenizer_folder(resolved, {options_.data_dir, folder, find_tokenizer(resolved)});
+  });
 }
 
-std::shared_ptr<const void> LocalAdmission::hold_model(const v1::ModelSource& source) const {
-  if (source.name().empty() || !options_.models) return nullptr;
-  const std::string id = parse_model_name(source.name());
+train::TokenizedText LocalAdmission::tokenize(const v1::RunConfig& resolved,
+                                              const fs::path& tokenizer,
+                                              const train::TextProgress& progress) {
+  train::TokenCache cache(state_.tokens(), static_cast<std::uint64_t>(options_.token_cache_bytes));
+  // Its ranks wait meanwhile: the threads of all of them on this host are free.
+  const int threads = options_.threads * std::max(1, options_.hosts.front().ranks);
+  return train::tokenize_text(resolved, tokenizer, options_.data_dir, cache, threads, progress);
+}
+
+std::shared_ptr<const void> LocalAdmission::hold_model(const std::string& name) const {
+  if (name.empty() || !options_.models) return nullptr;
+  const std::string id = parse_model_name(name);
   constexpr const char* kUser = "a job or run that is being made";
   options_.models->pin(id, kUser);
   return {nullptr, [models = options_.models, id](const void*) { models->unpin(id, kUser); }};
+}
+
+std::shared_ptr<const void> LocalAdmission::hold_models(const v1::RunConfig& config) {
+  auto model =
+      base::with_field("run.model.name", [&] { return hold_model(config.model().name()); });
+  const std::string& tokenizer = config.data().tokenizer();
+  if (!tokenizer.starts_with("models/")) return model;
+  return both(std::move(model),
+              base::with_field("run.data.tokenizer", [&] { return hold_model(tokenizer); }));
 }
 
 nn::ModelConfig LocalAdmission::load_config(const v1::ModelSource& source) const {
@@ -164,7 +186,7 @@ Admitted LocalAdmission::admit_run(const v1::RunSpec& spec) {
 
 Admitted LocalAdmission::admit_config(const v1::RunConfig& given, bool overcommit,
                                       const Resolve& resolve) {
-  const auto hold = base::with_field("run.model.name", [&] { return hold_model(given.model()); });
+  const auto hold = hold_models(given);
   const bool open_micro_batch = given.training().micro_batch_size() == 0 && !overcommit;
   return calls_.run<Admitted>([this, source = given.model(), overcommit, open_micro_batch, resolve,
                                hold] {
@@ -214,18 +236,21 @@ v1::RunConfig LocalAdmission::admit_settings(const v1::RunConfig& changed) {
 }
 
 v1::RunConfig LocalAdmission::resolve_evaluation(const v1::RunConfig& given, const fs::path& folder,
-                                                 bool may_halve) {
-  return calls_.run<v1::RunConfig>([this, config = given, folder, may_halve]() mutable {
+                                                 bool may_halve, const train::TokenizedText& text) {
+  return calls_.run<v1::RunConfig>([this, config = given, folder, may_halve, text]() mutable {
     constexpr const char* kBatch = "run.training.global_batch_size";
     v1::TrainingConfig& training = *config.mutable_training();
     while (true) {
       try {
         v1::RunConfig resolved =
             train::resolve_run_config(config, options_.world_size, options_.data_dir, nullptr,
-                                      folder, ranks_per_host(options_));
-        memory_.check_job(resolved,
-                          train::load_model_config(resolved.model(), options_.data_dir, folder),
-                          /*overcommit=*/false);
+                                      folder, ranks_per_host(options_), find_tokenizer(config));
+        const nn::ModelConfig model =
+            train::load_model_config(resolved.model(), options_.data_dir, folder);
+        if (!text.tokenizer.empty())
+          train::check_enough(
+              resolved, train::open_run_data(resolved, model, options_.data_dir, "run.data", text));
+        memory_.check_job(resolved, model, /*overcommit=*/false);
         return resolved;
       } catch (const InvalidArgument& error) {
         const auto field = error.metadata().find("field");
@@ -316,7 +341,8 @@ std::shared_ptr<const void> LocalAdmission::hold_snapshot(const v1::RunConfig& r
 }
 
 std::shared_ptr<const void> LocalAdmission::hold_upload(std::int64_t bytes) {
-  return memory_.hold_upload(bytes, job_bytes());
+  // The drive thread of a run asks, which a file system that hangs must not stop.
+  return memory_.hold_upload(bytes, calls_.run<std::int64_t>([this] { return job_bytes(); }));
 }
 
 std::shared_ptr<const void> LocalAdmission::hold_cache(const CacheNeed& need) {

@@ -27,7 +27,7 @@ class LocalAdmission final : public Admission {
  public:
   struct Options {
     int world_size = 1;
-    int threads = 1;  ///< of a model that is loaded for generation
+    int threads = 1;  ///< of a rank, and of a model that is loaded for generation
     std::filesystem::path data_dir;
     std::chrono::milliseconds resolve_timeout{10'000};
     std::vector<HostMemory> hosts;  ///< that of rank 0 first
@@ -43,13 +43,17 @@ class LocalAdmission final : public Admission {
   std::optional<v1::RunConfig> refit(const v1::Job& job) override;
   v1::RunConfig admit_settings(const v1::RunConfig& changed) override;
   v1::RunConfig resolve_evaluation(const v1::RunConfig& given, const std::filesystem::path& folder,
-                                   bool may_halve) override;
+                                   bool may_halve, const train::TokenizedText& text) override;
   std::shared_ptr<const void> hold_evaluation(const v1::RunConfig& resolved,
                                               const std::filesystem::path& folder) override;
   std::filesystem::path find_hf_folder(const std::string& name) override;
   std::filesystem::path model_folder(const v1::RunConfig& resolved) override;
   std::filesystem::path tokenizer_folder(const v1::RunConfig& resolved) override;
+  std::filesystem::path tokenizer_of_evaluation(const v1::RunConfig& resolved,
+                                                const std::filesystem::path& folder) override;
+  std::shared_ptr<const void> hold_models(const v1::RunConfig& config) override;
   train::TokenizedText tokenize(const v1::RunConfig& resolved,
+                                const std::filesystem::path& tokenizer,
                                 const train::TextProgress& progress) override;
   v1::PlanEstimate estimate(const v1::RunConfig& resolved,
                             std::vector<std::string>* warnings) override;
@@ -85,7 +89,8 @@ class LocalAdmission final : public Admission {
   std::filesystem::path find_tokenizer(const v1::RunConfig& config) const;
   /// As tokenizer_folder, on the calling thread.
   std::filesystem::path find_tokenizer_folder(const v1::RunConfig& resolved) const;
-  std::shared_ptr<const void> hold_model(const v1::ModelSource& source) const;
+  /// `name`: "models/NAME" or "NAME".
+  std::shared_ptr<const void> hold_model(const std::string& name) const;
   nn::ModelConfig load_config(const v1::ModelSource& source) const;
   /// With mesh and plan of the plan that it names, if it does; the plan is kept as long as `hold`.
   v1::RunConfig with_plan(v1::RunConfig given, std::shared_ptr<const void>* hold) const;

@@ -26,6 +26,13 @@ bool RanksTurn::acquire(const std::string& who, const std::function<bool()>& giv
   }
 }
 
+bool RanksTurn::try_acquire(const std::string& who) {
+  const std::lock_guard lock(mutex_);
+  if (!open_ || !holder_.empty() || !queue_.empty()) return false;
+  holder_ = who;
+  return true;
+}
+
 void RanksTurn::release(const std::string& who) {
   const std::lock_guard lock(mutex_);
   if (holder_ == who) holder_.clear();
@@ -36,6 +43,11 @@ void RanksTurn::set_open(bool open) {
   const std::lock_guard lock(mutex_);
   open_ = open;
   changed_.notify_all();
+}
+
+bool RanksTurn::is_open() const {
+  const std::lock_guard lock(mutex_);
+  return open_;
 }
 
 std::string RanksTurn::holder() const {

@@ -21,9 +21,12 @@ class RanksTurn {
   enum class Place { kLast, kFirst };
   bool acquire(const std::string& who, const std::function<bool()>& given_up,
                Place place = Place::kLast);
+  /// The same without waiting: false if somebody has the ranks or waits, or it is closed.
+  bool try_acquire(const std::string& who);
   void release(const std::string& who);
   /// While it is closed nobody gets the ranks; who has them keeps them.
   void set_open(bool open);
+  bool is_open() const;
   /// Who has the ranks; empty: nobody.
   std::string holder() const;
   /// Who has the ranks, then those that come before `who`, in order; all that wait, if it does not.

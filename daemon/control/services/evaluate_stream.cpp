@@ -11,6 +11,7 @@
 #include "daemon/train/checkpoint/checkpoint_export.h"
 #include "daemon/train/checkpoint/manifest.h"
 #include "daemon/train/checkpoint/file_system.h"
+#include "daemon/train/checkpoint/manifest.h"
 #include "daemon/train/run_mesh.h"
 #include "kernels/base/log.h"
 
@@ -67,6 +68,17 @@ std::string source_text(const v1::EvaluateRequest& request, const fs::path& fold
   return model_resource(parse_model_name(request.model()));
 }
 
+/// `ahead` is empty where the daemon is drained, or the ranks became free just now.
+[[noreturn]] void throw_busy(const std::vector<std::string>& ahead) {
+  if (ahead.empty())
+    throw FailedPrecondition("the ranks are not given out now: the daemon is drained",
+                             "RANKS_BUSY");
+  throw FailedPrecondition(
+      fmt::format("{} has the ranks{}", ahead.front(),
+                  ahead.size() > 1 ? fmt::format(", and {} wait", ahead.size() - 1) : ""),
+      "RANKS_BUSY", {{"holder", ahead.front()}});
+}
+
 }  // namespace
 
 std::optional<v1::Job> EvaluateStream::find_job() const {
@@ -92,7 +104,12 @@ v1::RunConfig EvaluateStream::config_for(const std::optional<v1::Job>& job) cons
   v1::DataConfig& data = *config.mutable_data();
   data.clear_identity();
   if (!request_.data().path().empty()) {
+    // They are of the job's text, which this one need not be like.
     data.clear_validation_split();
+    data.clear_format();
+    data.clear_field();
+    data.clear_append_eos();
+    data.clear_document_end();
     data.MergeFrom(request_.data());
     data.set_validation_path(data.path());
   } else {
@@ -125,13 +142,9 @@ v1::RunConfig EvaluateStream::config_for(const std::optional<v1::Job>& job) cons
 }
 
 void EvaluateStream::take_turn(const std::string& name) {
+  if (world_.turn.try_acquire(name)) return;
   const auto ahead = world_.turn.ahead_of(name);
-  if (!ahead.empty() && request_.no_wait())
-    throw FailedPrecondition(
-        fmt::format(
-            "{} has the ranks{}", ahead.front(),
-            ahead.size() > 1 ? fmt::format(", and {} wait", ahead.size() - 1) : std::string()),
-        "RANKS_BUSY", {{"holder", ahead.front()}});
+  if (request_.no_wait()) throw_busy(ahead);
   if (!ahead.empty()) {
     v1::EvaluateResponse response;
     for (const std::string& who : ahead) response.mutable_wait()->add_behind(who);
@@ -141,8 +154,36 @@ void EvaluateStream::take_turn(const std::string& name) {
     throw Unavailable("the evaluation was given up before it had the ranks", "STOPPING");
 }
 
+std::shared_ptr<const void> EvaluateStream::hold_models(const std::optional<v1::Job>& job) const {
+  v1::RunConfig named;
+  if (request_.has_model()) named.mutable_model()->set_name(parse_model_name(request_.model()));
+  *named.mutable_data() = request_.data();
+  if (named.data().tokenizer().empty() && job)
+    named.mutable_data()->set_tokenizer(job->resolved().data().tokenizer());
+  return world_.admission.hold_models(named);
+}
+
+void EvaluateStream::prepare(const std::optional<v1::Job>& job, Evaluation::Work* work) const {
+  v1::RunConfig config = config_for(job);
+  config.mutable_model()->set_name("evaluated");
+  const bool may_halve = request_.global_batch_size() == 0;
+  work->config = world_.admission.resolve_evaluation(config, work->model_folder, may_halve, {});
+  work->tokenizer_folder =
+      world_.admission.tokenizer_of_evaluation(work->config, work->model_folder);
+  work->text = world_.admission.tokenize(work->config, work->tokenizer_folder,
+                                         [this](const auto&, std::uint64_t, std::uint64_t) {
+                                           if (given_up())
+                                             throw Cancelled("the evaluation was given up");
+                                         });
+  // How many samples there are is known now.
+  if (!work->text.tokenizer.empty())
+    work->config =
+        world_.admission.resolve_evaluation(config, work->model_folder, may_halve, work->text);
+}
+
 v1::Evaluation EvaluateStream::evaluate() {
   const std::optional<v1::Job> job = find_job();
+  const auto models = hold_models(job);
   const fs::path source = world_.sources.find(source_of(request_), /*live=*/false).folder;
   const std::string name = fmt::format("evaluations/{}", world_.next++);
   Evaluation::Work work;
@@ -156,19 +197,18 @@ v1::Evaluation EvaluateStream::evaluate() {
     work.model_folder = world_.state.root() / name;
     weights.emplace(source, work.model_folder, [this] { return given_up(); });
   }
-  v1::RunConfig config = config_for(job);
-  config.mutable_model()->set_name("evaluated");
-  work.config = world_.admission.resolve_evaluation(config, work.model_folder,
-                                                    request_.global_batch_size() == 0);
+  prepare(job, &work);
   take_turn(name);
   const Turn turn{world_.turn, name};
   const auto hold = world_.admission.hold_evaluation(work.config, work.model_folder);
-  spdlog::info("{}: {} on {}", name, source_text(request_, source),
+  const std::string told_source = source_text(request_, source);
+  spdlog::info("{}: {} on {}", name, told_source,
                work.config.data().validation_path().empty() ? "a job's validation data"
                                                             : work.config.data().validation_path());
   Clock::time_point told;
   v1::Evaluation result =
       Evaluation(world_.executor, name).carry_out(work, [&](const v1::EvaluateProgress& progress) {
+        if (!world_.turn.is_open()) throw FailedPrecondition("the daemon is drained", "DRAINED");
         if (Clock::now() - told >= std::chrono::milliseconds(500)) {
           told = Clock::now();
           v1::EvaluateResponse response;
@@ -177,7 +217,7 @@ v1::Evaluation EvaluateStream::evaluate() {
         }
         return !given_up();
       });
-  result.set_source(source_text(request_, source));
+  result.set_source(told_source);
   return result;
 }
 

@@ -44,6 +44,10 @@ class EvaluateStream final : public Stream<v1::EvaluateResponse> {
   v1::Evaluation evaluate();
   std::optional<v1::Job> find_job() const;
   v1::RunConfig config_for(const std::optional<v1::Job>& job) const;
+  /// Models that the request, or the job, names stay as long as the call.
+  std::shared_ptr<const void> hold_models(const std::optional<v1::Job>& job) const;
+  /// The config, and the tokens of its text, which are made before the ranks are asked for.
+  void prepare(const std::optional<v1::Job>& job, Evaluation::Work* work) const;
   void take_turn(const std::string& name);
   bool given_up() const { return world_.stopping || ended(); }
 

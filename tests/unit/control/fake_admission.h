@@ -43,8 +43,8 @@ class FakeAdmission final : public Admission {
   }
   std::filesystem::path find_hf_folder(const std::string& name) override { return folder_ / name; }
   std::filesystem::path model_folder(const v1::RunConfig&) override { return {}; }
-  v1::RunConfig resolve_evaluation(const v1::RunConfig& given, const std::filesystem::path&,
-                                   bool) override {
+  v1::RunConfig resolve_evaluation(const v1::RunConfig& given, const std::filesystem::path&, bool,
+                                   const train::TokenizedText&) override {
     return given;
   }
   std::shared_ptr<const void> hold_evaluation(const v1::RunConfig&,
@@ -52,7 +52,13 @@ class FakeAdmission final : public Admission {
     return nullptr;
   }
   std::filesystem::path tokenizer_folder(const v1::RunConfig&) override { return {}; }
-  train::TokenizedText tokenize(const v1::RunConfig&, const train::TextProgress&) override {
+  std::filesystem::path tokenizer_of_evaluation(const v1::RunConfig&,
+                                                const std::filesystem::path&) override {
+    return {};
+  }
+  std::shared_ptr<const void> hold_models(const v1::RunConfig&) override { return nullptr; }
+  train::TokenizedText tokenize(const v1::RunConfig&, const std::filesystem::path&,
+                                const train::TextProgress&) override {
     return {};
   }
   v1::PlanEstimate estimate(const v1::RunConfig& resolved, std::vector<std::string>*) override {
