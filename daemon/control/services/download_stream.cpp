@@ -16,10 +16,13 @@ void DownloadStream::open_all() {
   opened_ = true;
   source_ = find_(request_.name());
   // First, since what is open stays readable when the checkpoint is pruned meanwhile.
-  std::vector<train::ManifestFile> expected;
-  if (train::is_checkpoint(source_.folder)) expected = train::read_manifest(source_.folder).files;
-  files_ = open_files(source_.folder);
-  for (const train::ManifestFile& file : expected) expect(file);
+  read_checkpoint(request_.name(), source_.folder, [&] {
+    train::Manifest manifest;
+    if (train::is_checkpoint(source_.folder)) manifest = train::read_manifest(source_.folder);
+    files_ = open_files(source_.folder);
+    for (const train::ManifestFile& file : manifest.files) expect(file);
+    for (const train::ManifestFile& file : manifest.other_files) expect(file);
+  });
   std::erase_if(files_, [&](const OpenFile& file) { return file.name() <= request_.after_file(); });
   const std::int64_t size = files_.empty() ? 0 : files_.front().size();
   if (request_.offset() < 0 || request_.offset() > size)

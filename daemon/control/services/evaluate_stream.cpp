@@ -7,6 +7,7 @@
 
 #include "daemon/base/field_error.h"
 #include "daemon/control/host/background_thread.h"
+#include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/train/checkpoint/checkpoint_export.h"
 #include "daemon/train/checkpoint/manifest.h"
@@ -185,6 +186,7 @@ v1::Evaluation EvaluateStream::evaluate() {
   const std::optional<v1::Job> job = find_job();
   const auto models = hold_models(job);
   const fs::path source = world_.sources.find(source_of(request_), /*live=*/false).folder;
+  const std::string told_source = source_text(request_, source);
   const std::string name = fmt::format("evaluations/{}", world_.next++);
   Evaluation::Work work;
   work.data_dir = world_.data_dir;
@@ -195,13 +197,14 @@ v1::Evaluation EvaluateStream::evaluate() {
   if (train::is_checkpoint(source)) {
     give_way_to_training();
     work.model_folder = world_.state.root() / name;
-    weights.emplace(source, work.model_folder, [this] { return given_up(); });
+    read_checkpoint(told_source, source, [&] {
+      weights.emplace(source, work.model_folder, [this] { return given_up(); });
+    });
   }
   prepare(job, &work);
   take_turn(name);
   const Turn turn{world_.turn, name};
   const auto hold = world_.admission.hold_evaluation(work.config, work.model_folder);
-  const std::string told_source = source_text(request_, source);
   spdlog::info("{}: {} on {}", name, told_source,
                work.config.data().validation_path().empty() ? "a job's validation data"
                                                             : work.config.data().validation_path());

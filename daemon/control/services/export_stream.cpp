@@ -58,13 +58,8 @@ v1::ExportedFolder ExportStream::write_folder() {
   };
   remove_export_leftovers(world_.state, name.job);
   const fs::path folder = world_.state.job(name.job) / export_folder_name(*step, dtype);
-  try {
-    train::export_checkpoint(checkpoint, folder, options);
-  } catch (const DataLoss&) {
-    if (train::is_checkpoint(checkpoint)) throw;
-    throw NotFound(fmt::format("{} was deleted while it was read", request_.name()),
-                   "CHECKPOINT_NOT_FOUND", {{"job", name.job}, {"folder", name.folder}});
-  }
+  read_checkpoint(request_.name(), checkpoint,
+                  [&] { train::export_checkpoint(checkpoint, folder, options); });
   spdlog::info("job {}: {} is exported as {}", name.job, name.folder, folder.string());
   *exported.mutable_checkpoint() =
       describe_checkpoint(world_.state, job, folder.filename().string());

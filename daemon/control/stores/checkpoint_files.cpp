@@ -142,6 +142,25 @@ fs::path checkpoint_folder(const StateDir& state, const v1::Job& job, const std:
                  "CHECKPOINT_NOT_FOUND", {{"job", id}, {"folder", folder}});
 }
 
+void read_checkpoint(const std::string& name, const fs::path& folder,
+                     const std::function<void()>& read) {
+  const auto fail = [&] {
+    // It goes by one rename: what is there is whole.
+    if (std::error_code ignored; fs::exists(folder, ignored)) throw;
+    throw NotFound(fmt::format("{} was deleted while it was read", name), "CHECKPOINT_NOT_FOUND",
+                   {{"checkpoint", name}});
+  };
+  try {
+    read();
+  } catch (const DataLoss&) {
+    fail();
+  } catch (const NotFound&) {
+    fail();
+  } catch (const IoError&) {
+    fail();
+  }
+}
+
 OpenFile::OpenFile(const fs::path& root, std::string relative)
     : name_(std::move(relative)), file_(root / name_, base::InputFile::Links::kRefuse) {}
 

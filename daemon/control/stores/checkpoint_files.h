@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,11 @@ void remove_export_leftovers(const StateDir& state, const std::string& id);
 /// Removes a checkpoint or an export, out of sight in one durable step first; nothing if it has
 /// gone. `folder` is the last part of a CheckpointName.
 void discard_checkpoint(const StateDir& state, const std::string& id, const std::string& folder);
+
+/// Calls `read`, which reads the checkpoint or export in `folder` that clients call `name`. What
+/// fails there after the folder was deleted is NotFound (CHECKPOINT_NOT_FOUND), not damage.
+void read_checkpoint(const std::string& name, const std::filesystem::path& folder,
+                     const std::function<void()>& read);
 
 /// One open file of a checkpoint: it stays readable when the checkpoint is pruned meanwhile.
 class OpenFile {

@@ -2,6 +2,11 @@
 // Checkpoints that are deleted and exported over real gRPC, with fake runs.
 #include <gtest/gtest.h>
 
+#include <fstream>
+
+#include "daemon/control/stores/checkpoint_files.h"
+#include "daemon/train/checkpoint/digest.h"
+#include "daemon/train/checkpoint/manifest.h"
 #include "tests/unit/control/fake_daemon.h"
 
 namespace meshloom::control {
@@ -86,6 +91,41 @@ TEST_F(CheckpointServiceTest, AnExportThatCannotBeReadIsToldByItsReason) {
   EXPECT_EQ(reason("step-8"), "NAME_INVALID");
   for (const auto& item : std::filesystem::directory_iterator(daemon_->state().job("first")))
     EXPECT_EQ(item.path().filename().string().find("hf-step"), std::string::npos);
+}
+
+TEST_F(CheckpointServiceTest, WhatGoesWithACheckpointIsComparedWhenItIsDownloaded) {
+  train();
+  const auto folder = daemon_->state().checkpoints("first") / "step-10";
+  std::filesystem::remove(folder / train::kManifestName);
+  std::ofstream(folder / "tokenizer.json") << "as it was";
+  train::Manifest manifest;
+  manifest.step = 10;
+  manifest.model_config = manifest.run_config = "{}";
+  manifest.other_files.push_back(
+      {"tokenizer.json", 9, train::digest_of_file(folder / "tokenizer.json")});
+  std::ofstream(folder / train::kManifestName) << train::manifest_to_json(manifest);
+  const auto reason = [&] {
+    grpc::ClientContext context;
+    v1::ReadCheckpointRequest request;
+    request.set_name("checkpoints/first/step-10");
+    const auto stream = checkpoints_->ReadCheckpoint(&context, request);
+    v1::ReadCheckpointResponse response;
+    while (stream->Read(&response)) continue;
+    return reason_of(stream->Finish());
+  };
+  EXPECT_EQ(reason(), "");
+  std::ofstream(folder / "tokenizer.json") << "otherwise";
+  EXPECT_EQ(reason(), "CHECKPOINT_DAMAGED");
+  std::filesystem::remove(folder / "tokenizer.json");
+  EXPECT_EQ(reason(), "CHECKPOINT_DAMAGED");
+}
+
+TEST_F(CheckpointServiceTest, WhatIsDeletedMeanwhileIsNoDamage) {
+  const auto damaged = [] { throw DataLoss("half of it", "CHECKPOINT_DAMAGED"); };
+  EXPECT_THROW(read_checkpoint("it", folder_ / "gone", damaged), NotFound);
+  EXPECT_THROW(read_checkpoint("it", folder_.path(), damaged), DataLoss);
+  EXPECT_THROW(read_checkpoint("it", folder_ / "gone", [] { throw Unavailable("it stops", "S"); }),
+               Unavailable);
 }
 
 }  // namespace
