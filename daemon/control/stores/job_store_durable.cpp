@@ -107,6 +107,7 @@ void JobStore::settle_entry(JobEntry& entry, bool hold) {
   entry.waits = hold;
   job.clear_hold_reason();
   job.clear_hold_code();
+  job.clear_tokenizing();
   if (job.state() == v1::JOB_STATE_CANCELLING) {
     base::move_to(job, v1::JOB_STATE_CANCELLED);
     return ended(entry);

@@ -14,6 +14,7 @@ namespace meshloom::control {
 ///   jobs/NAME/{resolved.yaml, metrics.jsonl, checkpoints/step-N, EXPORT}
 ///   blobs/{SHA256, incoming/UPLOAD}, models/NAME/
 ///   tokens/DIGEST.tokens               of text (train::TokenCache)
+///   evaluations/N/                     weights of a checkpoint while they are evaluated
 ///   runs/NAME/{states/STATE-EPOCH-SEQ, weights/NAME}
 class StateDir {
  public:
