@@ -69,7 +69,10 @@ grpc::ServerWriteReactor<v1::ExportCheckpointResponse>* CheckpointServiceImpl::E
 void CheckpointServiceImpl::delete_checkpoint(const v1::DeleteCheckpointRequest& request) {
   const RequestKey key = make_request_key("DeleteCheckpoint", request);
   const CheckpointName name = parse_checkpoint_name(request.name());
-  if (store_.find_request(key)) return;
+  // Which one is the newest is for one deletion at a time to see.
+  const std::lock_guard one_at_a_time(deleting_);
+  // A daemon may have died between what it wrote down and the files.
+  if (store_.find_request(key)) return discard_checkpoint(state_, name.job, name.folder);
   checkpoint_folder(state_, store_.get(name.job), name.folder);  // it exists
   const auto steps = checkpoint_steps(state_, name.job);
   const auto step = train::step_of_folder_name(name.folder);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <mutex>
 
 #include "daemon/control/runs/run_manager.h"
 #include "daemon/control/services/download_stream.h"
@@ -45,6 +46,7 @@ class CheckpointServiceImpl final : public CheckpointServiceBase {
   JobStore& store_;
   const RunManager& runs_;
   const StateDir& state_;
+  std::mutex deleting_;
   std::atomic<bool> stopping_ = false;
   StreamHost downloads_;
   StreamHost exports_{{"exports", 4, 1}};
