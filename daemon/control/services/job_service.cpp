@@ -50,6 +50,13 @@ void check_spec(const v1::JobSpec& spec) {
                        hf_folder.substr(0, 80));
 }
 
+/// A dry run has the key of what it tries out: after the submission with its id it is a repeat,
+/// too.
+RequestKey submission_key(v1::SubmitJobRequest request) {
+  request.clear_validate_only();
+  return make_request_key("SubmitJob", request);
+}
+
 /// A token is of the same list with the same filter.
 std::string list_scope(const LabelMap& labels) {
   std::string scope = "jobs";
@@ -66,7 +73,7 @@ JobServiceImpl::JobServiceImpl(JobStore& store, Admission& admission, const Stat
 
 v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request) {
   check_request_size(request);
-  const RequestKey key = make_request_key("SubmitJob", request);
+  const RequestKey key = submission_key(request);
   v1::SubmitJobResponse response;
   v1::Job& job = *response.mutable_job();
   if (const auto first = store_.find_request(key)) {
@@ -80,6 +87,7 @@ v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request
     job = store_.submit(request.spec(), admitted.resolved, key);
     return response;
   }
+  store_.check_submission(request.spec());
   *job.mutable_spec() = request.spec();
   *job.mutable_resolved() = admitted.resolved;
   job.set_steps(end_step(settings_of(admitted.resolved), request.spec().step_limit()));

@@ -81,6 +81,14 @@ void JobStore::check_name_is_free(const std::string& id) const {
                         "JOB_EXISTS", {{"job", id}, {"field", "name"}});
 }
 
+void JobStore::check_room() const {
+  if (closed_) throw Unavailable("the daemon is stopping", "STOPPING");
+  const std::size_t waiting = unfinished_.size() + undecided_.size();
+  if (waiting >= kMostQueued)
+    throw ResourceExhausted(fmt::format("{} jobs are queued, no more are taken", waiting),
+                            "QUEUE_FULL");
+}
+
 void JobStore::add_event(JobEntry& entry, v1::JobEvent event, Ledger::Ticket ticket) {
   entry.add_event(std::move(event), ticket);
   if (entry.behind()) {
@@ -150,11 +158,7 @@ v1::Job JobStore::submit(const v1::JobSpec& spec, const v1::RunConfig& resolved,
     // How another one with this name or request id ends decides about this one.
     changed_.wait(lock, [&] { return !undecided(wanted, key); });
     if (const auto first = ledger_.find_request(key)) return repeat(*first);
-    if (closed_) throw Unavailable("the daemon is stopping", "STOPPING");
-    const std::size_t waiting = unfinished_.size() + undecided_.size();
-    if (waiting >= kMostQueued)
-      throw ResourceExhausted(fmt::format("{} jobs are queued, no more are taken", waiting),
-                              "QUEUE_FULL");
+    check_room();
     const std::string id = wanted.empty() ? make_up_id() : wanted;
     check_name_is_free(id);
     for (v1::Job* job : {&fresh->job, record.mutable_job(), &answer}) {
@@ -174,6 +178,14 @@ v1::Job JobStore::submit(const v1::JobSpec& spec, const v1::RunConfig& resolved,
   }
   ledger_.wait(ticket);
   return answer;
+}
+
+void JobStore::check_submission(const v1::JobSpec& spec) const {
+  const std::string wanted = spec.name().empty() ? "" : parse_job_name(spec.name());
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !undecided(wanted, {}); });
+  check_room();
+  if (!wanted.empty()) check_name_is_free(wanted);
 }
 
 std::optional<v1::Job> JobStore::active_job() const {

@@ -69,6 +69,8 @@ class JobStore {
   /// Queues a job whose config was resolved. A repeat gets the first job. Throws AlreadyExists,
   /// ResourceExhausted.
   v1::Job submit(const v1::JobSpec& spec, const v1::RunConfig& resolved, const RequestKey& key);
+  /// Throws what submit() would throw now for its name or a full queue; stores nothing.
+  void check_submission(const v1::JobSpec& spec) const;
   v1::Job get(const std::string& id) const;
   /// Its state alone.
   v1::JobState state(const std::string& id) const;
@@ -250,6 +252,7 @@ class JobStore {
   void erase_entry(const std::string& id);
   std::string make_up_id();
   void check_name_is_free(const std::string& id) const;
+  void check_room() const;
   void check_removable(const std::string& id) const;
   void check_forgettable(const JobEntry& target, const GoneCheckpoint& gone) const;
   void remove_folder(const std::string& id);

@@ -283,6 +283,21 @@ TEST_F(ServicesTest, WrongRequestsAreRefusedWithReasonAndField) {
   EXPECT_TRUE(daemon_->store().list(0, 10).first.empty());
   EXPECT_TRUE(submit(request("a", 3)).ok());
   EXPECT_EQ(submit(request("a", 3)).error_code(), grpc::StatusCode::ALREADY_EXISTS);
+  EXPECT_EQ(submit(only_check).error_code(), grpc::StatusCode::ALREADY_EXISTS);
+}
+
+TEST_F(ServicesTest, ADryRunTakesNoRequestIdAndIsARepeatAfterItsSubmission) {
+  start();
+  auto job = request("a", 3), dry_run = job;
+  for (auto* one : {&job, &dry_run}) one->set_request_id("sweep-1");
+  dry_run.set_validate_only(true);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(submit(dry_run).ok());
+    EXPECT_TRUE(submit(job).ok());
+  }
+  EXPECT_EQ(daemon_->store().list(0, 10).first.size(), 1u);
+  dry_run.mutable_spec()->set_name("b");
+  EXPECT_EQ(reason_of(submit(dry_run)), "REQUEST_ID_REUSED");
 }
 
 TEST_F(ServicesTest, GeneratesFromCheckpointExportAndRunningJob) {
