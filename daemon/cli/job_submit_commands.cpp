@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <set>
 
 #include "daemon/base/config.h"
 #include "daemon/base/message_printer.h"
@@ -62,11 +63,7 @@ v1::SubmitJobResponse send_job(Client& client, const JobSource& source,
   request.set_validate_only(validate_only);
   *request.mutable_spec() = source.spec;
   try {
-    const auto response = client.call(client.jobs(), &v1::JobService::Stub::SubmitJob, request);
-    for (const std::string& warning : response.warnings())
-      fmt::print(stderr, "{}warning: {}\n", source.place_of(warning.substr(0, warning.find(": "))),
-                 warning);
-    return response;
+    return client.call(client.jobs(), &v1::JobService::Stub::SubmitJob, request);
   } catch (const CliError& error) {
     const auto& violations = error.details().violations();
     const std::string place = violations.empty() ? "" : source.place_of(violations[0].field());
@@ -74,11 +71,25 @@ v1::SubmitJobResponse send_job(Client& client, const JobSource& source,
   }
 }
 
+std::vector<std::string> warnings_of(const v1::SubmitJobResponse& response,
+                                     const JobSource& source) {
+  std::vector<std::string> lines;
+  for (const std::string& warning : response.warnings())
+    lines.push_back(fmt::format("{}warning: {}\n",
+                                source.place_of(warning.substr(0, warning.find(": "))), warning));
+  return lines;
+}
+
 FollowOptions follow_options(const CommandContext& context, const MakeOptions& options) {
   return {context.json, {context.colour(), options.verbose}};
 }
 
 void print_dry_run(const v1::SubmitJobResponse& response, const std::string& source) {
+  if (!response.job().name().empty()) {
+    fmt::print("# {} was submitted with this request id as {}\n", source,
+               short_name(response.job().name()));
+    return;
+  }
   v1::JobSpec resolved;
   resolved.set_name(response.job().spec().name());
   *resolved.mutable_run() = response.job().resolved();
@@ -89,6 +100,7 @@ void print_dry_run(const v1::SubmitJobResponse& response, const std::string& sou
 ExitCode make_job(Client& client, const CommandContext& context, const MakeOptions& options,
                   const JobSource& source) {
   const auto response = send_job(client, source, options.request_id, options.validate_only);
+  for (const std::string& line : warnings_of(response, source)) fmt::print(stderr, "{}", line);
   const v1::Job& job = response.job();
   if (options.validate_only) {
     if (context.json)
@@ -137,47 +149,87 @@ struct SweepJob {
   std::string text;  ///< "optimizer.lr=1e-4, training.seed=2"
 };
 
+constexpr const char* kSweepLabel = "sweep";
+
+/// The id of each job has its number behind it and must still be one.
+std::string sweep_id(const std::string& given, std::size_t jobs) {
+  if (given.empty()) return make_request_id();
+  constexpr std::size_t kLongestId = 64;
+  const std::size_t most = kLongestId - fmt::format("-{}", jobs).size();
+  if (given.size() > most)
+    throw CliError(kUsage, fmt::format("--request-id has {} characters, at most {} leave room for "
+                                       "the numbers of the {} jobs of this sweep",
+                                       given.size(), most, jobs));
+  return given;
+}
+
 std::vector<SweepJob> sweep_jobs(const SubmitOptions& options, const JobSource& base) {
-  const std::string id = options.request_id.empty() ? make_request_id() : options.request_id;
+  const auto choices = combinations(options.sweeps);
+  const std::string id = sweep_id(options.request_id, choices.size());
   const std::string& name = base.spec.name();
   const std::string label = name.empty() ? "sweep-" + id.substr(0, 8) : name;
   std::vector<SweepJob> jobs;
-  for (const auto& chosen : combinations(options.sweeps)) {
+  for (const auto& chosen : choices) {
     SweepJob job{base, fmt::format("{}-{}", id, jobs.size() + 1), ""};
     if (!name.empty()) job.source.spec.set_name(fmt::format("{}-{}", name, jobs.size() + 1));
-    (*job.source.spec.mutable_labels())["sweep"] = label;
     for (const FieldSetting& setting : chosen) {
       job.source.set(setting);
       job.text += (job.text.empty() ? "" : ", ") + setting.text;
     }
+    auto& labels = *job.source.spec.mutable_labels();
+    if (labels.count(kSweepLabel) > 0)
+      throw CliError(kUsage, fmt::format("the label {}={} is given, but with --sweep it names the "
+                                         "sweep; choose another key",
+                                         kSweepLabel, labels.at(kSweepLabel)));
+    labels[kSweepLabel] = label;
     jobs.push_back(std::move(job));
   }
   return jobs;
 }
 
-/// Queues a job for every choice of values; none unless the daemon takes each of them.
+/// What was checked or queued, which are the first of `jobs`.
+void print_sweep(const CommandContext& context, const SubmitOptions& options,
+                 const std::vector<SweepJob>& jobs, const v1::ListJobsResponse& made) {
+  if (context.json) return print_json(made);
+  for (int i = 0; i < made.jobs_size(); ++i)
+    fmt::print("{}: {}\n", options.validate_only ? "valid" : short_name(made.jobs(i).name()),
+               jobs[static_cast<std::size_t>(i)].text);
+  if (!options.validate_only)
+    fmt::print("queued {} jobs; to compare them: meshloom job compare --label {}={}\n",
+               made.jobs_size(), kSweepLabel, jobs.front().source.spec.labels().at(kSweepLabel));
+}
+
+/// Every job is checked before the first one is queued. Each warning is shown once.
+v1::ListJobsResponse check_sweep(Client& client, const std::vector<SweepJob>& jobs) {
+  v1::ListJobsResponse checked;
+  std::set<std::string> shown;
+  for (const SweepJob& job : jobs) {
+    const auto response = send_job(client, job.source, job.request_id, true);
+    for (const std::string& line : warnings_of(response, job.source))
+      if (shown.insert(line).second) fmt::print(stderr, "{}", line);
+    *checked.add_jobs() = response.job();
+  }
+  return checked;
+}
+
+/// Queues a job for every choice of values; none if a check of one fails. Of a submission that
+/// fails all the same (the queue fills up, the daemon stops), what was queued before it is told.
 ExitCode make_sweep(Client& client, const CommandContext& context, const SubmitOptions& options,
                     const JobSource& base) {
   const std::vector<SweepJob> jobs = sweep_jobs(options, base);
-  v1::ListJobsResponse made;
-  for (const SweepJob& job : jobs)
-    *made.add_jobs() = send_job(client, job.source, job.request_id, true).job();
+  v1::ListJobsResponse made = check_sweep(client, jobs);
   if (!options.validate_only) {
     made.clear_jobs();
-    for (const SweepJob& job : jobs)
-      *made.add_jobs() = send_job(client, job.source, job.request_id, false).job();
+    try {
+      for (const SweepJob& job : jobs)
+        *made.add_jobs() = send_job(client, job.source, job.request_id, false).job();
+    } catch (const CliError&) {
+      print_sweep(context, options, jobs, made);
+      throw;
+    }
   }
-  if (context.json && !options.follow) print_json(made);
-  if (!context.json) {
-    for (std::size_t i = 0; i < jobs.size(); ++i)
-      fmt::print(
-          "{}: {}\n",
-          options.validate_only ? "valid" : short_name(made.jobs(static_cast<int>(i)).name()),
-          jobs[i].text);
-    if (!options.validate_only)
-      fmt::print("queued {} jobs; to compare them: meshloom job compare --label sweep={}\n",
-                 jobs.size(), jobs.front().source.spec.labels().at("sweep"));
-  }
+  if (!context.json || !options.follow || options.validate_only)
+    print_sweep(context, options, jobs, made);
   ExitCode worst = kOk;
   if (options.follow && !options.validate_only) {
     for (const v1::Job& job : made.jobs()) {
@@ -227,13 +279,19 @@ ExitCode resume(Client& client, const CommandContext& context, const ResumeOptio
   JobSource source;
   source.spec = job.spec();
   source.spec.clear_name();
+  source.spec.mutable_run()->mutable_checkpoint()->clear_resume_from();
+  apply_options(options, &source);
+  // Behind the settings, any of which may replace a whole message.
   v1::RunConfig& run = *source.spec.mutable_run();
+  if (!run.checkpoint().resume_from().empty())
+    throw CliError(kUsage, fmt::format("checkpoint.resume_from is given as {}, but job resume sets "
+                                       "it; name a checkpoint of the job with --checkpoint",
+                                       run.checkpoint().resume_from()));
   if (options.steps > 0) run.mutable_training()->set_steps(options.steps);
   if (options.allow_changed_data) run.mutable_data()->set_allow_changed(true);
   run.mutable_checkpoint()->set_resume_from(
       fmt::format("checkpoints/{}{}{}", short_name(job.name()),
                   options.checkpoint.empty() ? "" : "/", options.checkpoint));
-  apply_options(options, &source);
   return make_job(client, context, options, source);
 }
 
@@ -271,17 +329,23 @@ void add_submit(CLI::App& jobs, CommandContext& context) {
   command
       ->add_option("--sweep", options->sweeps,
                    "FIELD=VALUE,VALUE...: queue a job for each value, all with one label (sweep); "
-                   "given several times, for each choice of values. None is queued unless the "
-                   "daemon takes all of them")
+                   "given several times, for each choice of values. All are checked before the "
+                   "first is queued; to queue what an interrupted sweep left out, repeat it with "
+                   "the same --request-id")
       ->allow_extra_args(false);
-  command->add_flag("--example", options->example, "Print a job file to begin with");
+  auto* example =
+      command->add_flag("--example", options->example, "Print a job file to begin with");
   command->footer(
       "Examples:\n"
       "  meshloom job submit configs/jobs/quickstart.yaml --follow\n"
       "  meshloom job submit job.yaml --set training.steps=50 --set data.path=text.txt\n"
       "  meshloom job submit job.yaml --name lr --sweep optimizer.lr=1e-4,3e-4,1e-3\n"
       "  meshloom job submit --example > job.yaml");
-  command->callback([&context, options] {
+  // Not by excludes(), which would name this flag in the help of every other option.
+  command->callback([&context, options, command, example] {
+    for (const CLI::Option* other : command->get_options())
+      if (options->example && other != example && other->count() > 0)
+        throw CLI::ExcludesError("--example", other->get_name());
     context.action = [&context, options](Client& client) {
       return submit(client, context, *options);
     };

@@ -63,11 +63,32 @@ TEST_F(JobToolsE2e, ASweepIsQueuedWholeOrNotAtAllAndCompared) {
   const auto refused = client({"job", "submit", file, "--sweep", "training.steps=5,0"});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_NE(refused.errors.find("training.steps=0"), std::string::npos) << refused.errors;
+  const Arguments submission = {"job",
+                                "submit",
+                                file,
+                                "--name",
+                                "lr",
+                                "--request-id",
+                                "lr-once",
+                                "--sweep",
+                                "optimizer.lr=1e-3,3e-3",
+                                "--sweep",
+                                "training.seed=1,2"};
+  Arguments too_long = submission, labelled = submission;
+  too_long[6] = std::string(63, 'x');
+  EXPECT_NE(client(too_long).errors.find("at most 62 leave room"), std::string::npos);
+  labelled.insert(labelled.end(), {"--label", "sweep=mine"});
+  EXPECT_NE(client(labelled).errors.find("sweep=mine"), std::string::npos);
   EXPECT_TRUE(client_json({"job", "list"})["jobs"].empty());
 
-  const Json made = client_json({"job", "submit", file, "--name", "lr", "--sweep",
-                                 "optimizer.lr=1e-3,3e-3", "--sweep", "training.seed=1,2"});
+  const Json made = client_json(submission);
   ASSERT_EQ(made["jobs"].size(), 4u);
+  EXPECT_EQ(client_json(submission)["jobs"].size(), 4u) << "a repeat is harmless";
+  EXPECT_EQ(client_json({"job", "list"})["jobs"].size(), 4u);
+  const auto taken =
+      client({"job", "submit", file, "--name", "lr", "--sweep", "training.steps=3,4"});
+  EXPECT_NE(taken.exit_code, 0) << taken.output;
+  EXPECT_EQ(client_json({"job", "list"})["jobs"].size(), 4u) << "its names are taken";
   for (int i = 1; i <= 4; ++i) ASSERT_TRUE(reaches(fmt::format("lr-{}", i), "succeeded"));
   EXPECT_EQ(job("lr-3")["resolved"]["optimizer"]["lr"], 3e-3);
   EXPECT_EQ(job("lr-4")["resolved"]["training"]["seed"], 2);

@@ -46,6 +46,8 @@ TEST(Mistakes, OfTheCommandLine) {
       {"job submit a.yaml b.yaml", "\"b.yaml\" is one argument too many"},
       {"job resume job-1 --steps -5", "--steps: is -5, expected a number above 0"},
       {"job resume job-1 --steps 0", "--steps: is 0, expected a number above 0"},
+      {"job submit a.yaml --example", "--example excludes file"},
+      {"job submit --example --set training.steps=5", "--example excludes --set"},
       {"plan estimate --model gpt2_124m --seq many", "--seq: is many, expected a number above 0"},
       {"plan estimate --model gpt2_124m --memory 2",
        "--memory: is 2, expected a number with its unit, such as 24GiB or 80GB"},
