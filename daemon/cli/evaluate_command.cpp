@@ -4,12 +4,15 @@
 #include <unistd.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "daemon/cli/commands.h"
 #include "daemon/cli/interrupt.h"
+#include "daemon/cli/number_checks.h"
 #include "daemon/cli/output.h"
 #include "daemon/cli/plan_options.h"
 #include "daemon/cli/plan_text.h"
+#include "daemon/cli/records.h"
 #include "daemon/cli/terminal.h"
 
 namespace meshloom::cli {
@@ -66,6 +69,11 @@ void show_event(const v1::EvaluateResponse& event, bool terminal) {
   }
 }
 
+const char* type_of(const v1::EvaluateResponse& event) {
+  if (event.has_wait()) return "wait";
+  return event.has_progress() ? "progress" : "result";
+}
+
 ExitCode evaluate(Client& client, bool json, const EvaluateOptions& options) {
   grpc::ClientContext context;
   client.introduce(context);
@@ -76,7 +84,7 @@ ExitCode evaluate(Client& client, bool json, const EvaluateOptions& options) {
   for (v1::EvaluateResponse event; stream->Read(&event);) {
     if (event.has_result()) result = event.result();
     if (json)
-      print_json_line(event);
+      print_record(stream_record(type_of(event), event));
     else
       show_event(event, terminal);
   }
@@ -106,11 +114,11 @@ void add_evaluate_command(CLI::App& app, CommandContext& context) {
   command
       ->add_option("--seq", options->seq_len,
                    "Tokens of a sample; default: the job's, else the model's context")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->add_option("--batch", options->batch, "Samples at once over all ranks")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->add_option("--batches", options->batches, "At most so many; default: all data")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->add_option("--plan", options->plan_file,
                       "A YAML file with mesh and plan (configs/plans); default: the job's, else dp "
                       "over all ranks");

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "daemon/cli/commands.h"
 #include "daemon/cli/field_setting.h"
@@ -11,6 +12,7 @@
 #include "daemon/cli/job_changes.h"
 #include "daemon/cli/number_checks.h"
 #include "daemon/cli/output.h"
+#include "daemon/cli/records.h"
 
 namespace meshloom::cli {
 namespace {
@@ -101,7 +103,8 @@ struct LinesOptions {
 
 /// Lines as they come; with --json each with the revision from which to go on.
 template <typename Request, typename Response, typename Open>
-ExitCode print_lines(Client& client, bool json, const LinesOptions& options, const Open& open) {
+ExitCode print_lines(Client& client, bool json, const char* type, const LinesOptions& options,
+                     const Open& open) {
   Request request;
   request.set_name(options.job);
   request.set_after_revision(options.after);
@@ -111,7 +114,7 @@ ExitCode print_lines(Client& client, bool json, const LinesOptions& options, con
   const InterruptScope interrupt([&] { context.TryCancel(); });
   for (Response line; stream->Read(&line);) {
     if (json) {
-      print_json_line(line);
+      print_record(stream_record(type, line));
     } else {
       fmt::print("{}\n", line.line());
       std::fflush(stdout);
@@ -125,14 +128,14 @@ ExitCode print_lines(Client& client, bool json, const LinesOptions& options, con
 
 ExitCode logs(Client& client, bool json, const LinesOptions& options) {
   return print_lines<v1::StreamLogsRequest, v1::StreamLogsResponse>(
-      client, json, options, [&](auto* context, const auto& request) {
+      client, json, "log", options, [&](auto* context, const auto& request) {
         return client.jobs().StreamLogs(context, request);
       });
 }
 
 ExitCode metrics(Client& client, bool json, const LinesOptions& options) {
   return print_lines<v1::StreamMetricsRequest, v1::StreamMetricsResponse>(
-      client, json, options, [&](auto* context, const auto& request) {
+      client, json, "metrics", options, [&](auto* context, const auto& request) {
         return client.jobs().StreamMetrics(context, request);
       });
 }

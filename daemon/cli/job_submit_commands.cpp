@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "daemon/base/config.h"
@@ -15,6 +16,7 @@
 #include "daemon/cli/number_checks.h"
 #include "daemon/cli/output.h"
 #include "daemon/cli/plan_report.h"
+#include "daemon/cli/records.h"
 
 namespace meshloom::cli {
 namespace {
@@ -190,6 +192,8 @@ std::vector<SweepJob> sweep_jobs(const SubmitOptions& options, const JobSource& 
 /// What was checked or queued, which are the first of `jobs`.
 void print_sweep(const CommandContext& context, const SubmitOptions& options,
                  const std::vector<SweepJob>& jobs, const v1::ListJobsResponse& made) {
+  if (context.json && options.follow && !options.validate_only)
+    return print_record(stream_record("jobs", made));
   if (context.json) return print_json(made);
   for (int i = 0; i < made.jobs_size(); ++i)
     fmt::print("{}: {}\n", options.validate_only ? "valid" : short_name(made.jobs(i).name()),

@@ -5,11 +5,13 @@
 #include <fmt/ranges.h>
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "daemon/base/states.h"
 #include "daemon/cli/interrupt.h"
 #include "daemon/cli/operation_output.h"
 #include "daemon/cli/output.h"
+#include "daemon/cli/records.h"
 
 namespace meshloom::cli {
 namespace {
@@ -54,7 +56,8 @@ class Watch {
     ++messages_;
     if (response.has_operation()) last_ = response.operation();
     if (response.has_tokens()) count(response.tokens());
-    if (options_.json) return print_json_line(response);
+    if (options_.json)
+      return print_record(stream_record(response.has_tokens() ? "tokens" : "operation", response));
     if (response.has_tokens()) return show_tokens(response.tokens());
     if (base::is_final(last_.state())) return;
     end_line();

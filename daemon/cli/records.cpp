@@ -15,15 +15,20 @@ namespace {
 const char* type_of(const v1::JobEvent& event) {
   if (event.has_job()) return "job";
   if (event.has_step()) return "step";
-  return event.has_validation() ? "validation" : "note";
+  if (event.has_validation()) return "validation";
+  return event.has_tokenizing() ? "tokenizing" : "note";
 }
 
 }  // namespace
 
-nlohmann::ordered_json event_record(const v1::JobEvent& event) {
-  nlohmann::ordered_json record = {{"type", type_of(event)}, {"time", base::wall_time()}};
-  record.update(base::to_json(event));
+nlohmann::ordered_json stream_record(const char* type, const google::protobuf::Message& message) {
+  nlohmann::ordered_json record = {{"type", type}, {"time", base::wall_time()}};
+  record.update(base::to_json(message));
   return record;
+}
+
+nlohmann::ordered_json event_record(const v1::JobEvent& event) {
+  return stream_record(type_of(event), event);
 }
 
 nlohmann::ordered_json token_record(const v1::GenerateResponse& response) {

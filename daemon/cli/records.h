@@ -9,8 +9,10 @@
 
 namespace meshloom::cli {
 
-/// "type" (job, step, validation or note), "time" (now: when this client got it), then the event's
-/// own fields, of which one is named as the type.
+/// "type", "time" (now: when this client got it), then the message's own fields.
+nlohmann::ordered_json stream_record(const char* type, const google::protobuf::Message& message);
+
+/// Its type is job, step, validation, tokenizing or note: the field that the event has.
 nlohmann::ordered_json event_record(const v1::JobEvent& event);
 
 /// A token with what is told of it. The record that ends a sequence is none and has no "token_id".

@@ -129,6 +129,7 @@ TEST_F(JobChangesE2e, TheQueueIsMovedAndLinesAreRead) {
   EXPECT_NE(logs.output.find("succeeded at step 20 of 20"), std::string::npos) << logs.output;
   const auto metrics = client({"job", "metrics", "a", "--after", "20", "--json"});
   EXPECT_EQ(std::count(metrics.output.begin(), metrics.output.end(), '\n'), 10) << metrics.output;
+  EXPECT_EQ(metrics.output.rfind("{\"type\":\"metrics\",\"time\":\"", 0), 0u) << metrics.output;
   const auto dry = client_json({"job", "submit", write_job({}), "--dry-run", "--name", "dry"});
   EXPECT_GT(dry["estimate"]["memory"]["total"].get<std::int64_t>(), 0) << dry.dump(2);
   EXPECT_GT(dry["estimate"]["seconds"]["total"].get<double>(), 0);

@@ -143,9 +143,12 @@ TEST(Client, RequestIdsAreUuidsAndDiffer) {
 TEST(EventRecord, SaysWhatItIsAndWhen) {
   v1::JobEvent note;
   note.set_note("careful");
+  v1::JobEvent tokenizing;
+  tokenizing.mutable_tokenizing();
   const std::pair<v1::JobEvent, const char*> events[] = {{state(v1::JOB_STATE_RUNNING), "job"},
                                                          {step(3), "step"},
                                                          {validation(3), "validation"},
+                                                         {tokenizing, "tokenizing"},
                                                          {note, "note"}};
   for (const auto& [event, type] : events) {
     const auto line = event_record(event);
