@@ -191,9 +191,14 @@ std::vector<double> ticks(double low, double high, int wanted) {
                                : rough / power > 2 ? 5
                                : rough / power > 1 ? 2
                                                    : 1);
+  const double first = std::ceil(low / step) * step;
   std::vector<double> at;
-  for (double value = std::ceil(low / step) * step; value <= high + step * 1e-9; value += step)
+  // Counted, since a step below the precision of the values would never come to the end.
+  for (int i = 0; i <= wanted + 1; ++i) {
+    const double value = first + i * step;
+    if (!(value <= high + step * 1e-9)) break;
     at.push_back(std::abs(value) < step * 1e-9 ? 0.0 : value);
+  }
   return at;
 }
 

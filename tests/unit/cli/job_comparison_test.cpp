@@ -120,6 +120,9 @@ TEST(Chart, SvgHasACurveForEachJobAndNoTextThatIsMarkup) {
   EXPECT_THAT(svg, HasSubstr("points=\"70.0,40.0 770.0,410.0 \""));
   EXPECT_THAT(svg, HasSubstr("</svg>\n"));
   EXPECT_EQ(svg_chart({}, "nothing"), "");
+  // Values that lie one unit in the last place apart.
+  const double close = std::nextafter(1e6, 2e6);
+  EXPECT_THAT(svg_chart({{"a", {{1, 1e6}, {2, close}}}}, "flat"), HasSubstr("</svg>\n"));
 }
 
 TEST(JobFacts, SayDataModelBatchMeshAndTime) {
