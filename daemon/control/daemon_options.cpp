@@ -128,9 +128,11 @@ void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
       "--state-dir", flags.state_dir,
       "Folder for jobs, checkpoints, journal and logs; made where it is missing. Default "
       "./meshloom-state");
-  app.add_option("--data-dir", flags.data_dirs,
-                 "Folder below which jobs find data and models; several times for several, which "
-                 "are searched in their order. Default: the working folder")
+  app.add_option(
+         "--data-dir", flags.data_dirs,
+         "Folder below which jobs find data and models; several times for several, which "
+         "are searched in their order. In MESHLOOM_DATA_DIR and the config a colon separates "
+         "folders, so a path with one is refused. Default: the working folder")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
   app.add_option("--world-size", flags.world_size,
