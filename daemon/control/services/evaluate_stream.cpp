@@ -10,7 +10,6 @@
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/train/checkpoint/checkpoint_export.h"
-#include "daemon/train/checkpoint/manifest.h"
 #include "daemon/train/checkpoint/file_system.h"
 #include "daemon/train/checkpoint/manifest.h"
 #include "daemon/train/run_mesh.h"
