@@ -331,7 +331,7 @@ TEST_F(JobChangesTest, AResumedJobComesBeforeRunsThatWait) {
 }
 
 TEST_F(JobChangesTest, WhatAnEditHasMadeOtherThanItWasToldIsToldAgain) {
-  plan_.step_time = 2ms;
+  plan_.step_time = 10ms;
   start();
   submit(spec("a", 1000));
   daemon_->wait_for_step("a", 80);

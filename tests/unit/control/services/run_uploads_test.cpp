@@ -42,7 +42,7 @@ class RunUploadsTest : public RunServiceTest {
 };
 
 TEST_F(RunUploadsTest, VerbsInFlightTakeNoMoreThanTheirShare) {
-  plan_.step_time = 20ms;
+  plan_.step_time = 100ms;
   options_.most_upload_bytes = 300;
   start();
   Client client = with_run();
