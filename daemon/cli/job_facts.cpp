@@ -55,9 +55,12 @@ std::int64_t training_samples(const v1::RunConfig& run) {
 std::string data_text(const v1::Job& job) {
   const v1::RunConfig& run = job.resolved();
   const v1::DataIdentity& identity = run.data().identity();
-  std::string text = fmt::format("{}: {}, {}", run.data().path(),
-                                 plural(std::max<std::int64_t>(identity.file_count(), 1), "file"),
-                                 plural(identity.tokens(), "token"));
+  // Text that a tokenizer reads has no tokens before the job begins.
+  std::string text = fmt::format(
+      "{}: {}, {}", run.data().path(),
+      plural(std::max<std::int64_t>(identity.file_count(), 1), "file"),
+      identity.tokens() > 0 ? plural(identity.tokens(), "token")
+                            : bytes_text(static_cast<std::int64_t>(identity.bytes())) + " of text");
   if (const std::int64_t samples = training_samples(run); samples > 0)
     text += fmt::format(", {} to train on, {:.2f} epochs", plural(samples, "sample"),
                         static_cast<double>(job.steps() * run.training().global_batch_size()) /
