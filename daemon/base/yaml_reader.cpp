@@ -33,12 +33,6 @@ const char* kind_of(const YAML::Node& node) {
 
 int line_of(const YAML::Node& node) { return node.Mark().line + 1; }
 
-std::vector<std::string> field_names(const Descriptor& type) {
-  std::vector<std::string> names;
-  for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
-  return names;
-}
-
 class Reader {
  public:
   Reader(std::string file, const Descriptor& root, const YamlLimits& limits)
@@ -250,6 +244,12 @@ YAML::Node parse_document(const std::string& text, const std::string& name) {
 }
 
 }  // namespace
+
+std::vector<std::string> field_names(const Descriptor& type) {
+  std::vector<std::string> names;
+  for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
+  return names;
+}
 
 SourceLines read_yaml(const std::string& text, const std::string& name, Message* message,
                       const YamlLimits& limits) {

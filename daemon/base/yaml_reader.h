@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace meshloom::base {
 
@@ -19,6 +20,9 @@ struct YamlLimits {
   int depth = 32;
   int nodes = 100'000;  ///< visited, so that aliases of aliases do not multiply
 };
+
+/// The keys of a message in a file, in the order of its schema.
+std::vector<std::string> field_names(const google::protobuf::Descriptor& type);
 
 /// Fills `message` from YAML text. Keys are the field names, enum values lower case without prefix,
 /// booleans true and false only; numbers are range-checked and never made from quoted text. Unknown

@@ -1,37 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/cli/field_setting.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
-#include "daemon/base/nearest_name.h"
 #include "daemon/base/yaml_reader.h"
 #include "daemon/cli/exit_code.h"
+#include "daemon/cli/usage_error.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::cli {
 namespace {
 
-using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
-
-void add_names(const Descriptor& type, std::vector<std::string>* names) {
-  for (int i = 0; i < type.field_count(); ++i) names->push_back(type.field(i)->name());
-}
 
 /// With "run." in front where it was left out.
 std::string whole_path(const std::string& text, const std::string& field) {
   const std::string first = field.substr(0, field.find('.'));
   if (v1::JobSpec::descriptor()->FindFieldByName(first)) return field;
   if (v1::RunConfig::descriptor()->FindFieldByName(first)) return "run." + field;
-  std::vector<std::string> names;
-  add_names(*v1::RunConfig::descriptor(), &names);
-  add_names(*v1::JobSpec::descriptor(), &names);
-  const std::string nearest = base::nearest_name(first, names);
-  throw CliError(kUsage,
-                 fmt::format("{}: unknown field \"{}\"{} (valid here: {})", text, first,
-                             nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest),
-                             fmt::join(names, ", ")));
+  std::vector<std::string> names = base::field_names(*v1::RunConfig::descriptor());
+  for (std::string& name : base::field_names(*v1::JobSpec::descriptor()))
+    names.push_back(std::move(name));
+  throw unknown_field(text, first, names);
 }
 
 /// The value below its keys, each on a line of its own.

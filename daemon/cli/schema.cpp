@@ -8,9 +8,10 @@
 #include <memory>
 
 #include "daemon/base/enum_names.h"
-#include "daemon/base/nearest_name.h"
+#include "daemon/base/yaml_reader.h"
 #include "daemon/cli/exit_code.h"
 #include "daemon/cli/schema_descriptors.h"
+#include "daemon/cli/usage_error.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::cli {
@@ -123,28 +124,12 @@ struct Place {
   std::string path;
 };
 
-std::vector<std::string> names_of(const Descriptor& type) {
-  std::vector<std::string> names;
-  for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
-  return names;
-}
-
-[[noreturn]] void unknown(const std::string& name, const Place& place,
-                          std::vector<std::string> names) {
-  const std::string nearest = base::nearest_name(name, names);
-  const std::string where = place.path.empty() ? "" : place.path + ": ";
-  if (!place.type)
-    throw CliError(kUsage, fmt::format("{}has no fields, so no \"{}\" either", where, name));
-  throw CliError(kUsage,
-                 fmt::format("{}unknown field \"{}\"{} (valid here: {})", where, name,
-                             nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest),
-                             fmt::join(names, ", ")));
-}
-
 void step_into(const std::string& name, Place* place) {
   const FieldDescriptor* field = place->type ? place->type->FindFieldByName(name) : nullptr;
-  if (!field)
-    unknown(name, *place, place->type ? names_of(*place->type) : std::vector<std::string>());
+  if (!place->type)
+    throw CliError(kUsage,
+                   fmt::format("{}: has no fields, so no \"{}\" either", place->path, name));
+  if (!field) throw unknown_field(place->path, name, base::field_names(*place->type));
   place->path = below(place->path, place->field, name);
   place->field = field;
   place->type = has_fields(*field) ? field->message_type() : nullptr;
@@ -161,10 +146,10 @@ Place root_of(const std::string& first, bool* taken) {
     step_into("run", &job);
     return job;
   }
-  std::vector<std::string> names = names_of(run);
-  for (std::string& name : names_of(*job.type)) names.push_back(std::move(name));
+  std::vector<std::string> names = base::field_names(run);
+  for (std::string& name : base::field_names(*job.type)) names.push_back(std::move(name));
   names.emplace_back(kDaemon);
-  unknown(first, job, std::move(names));
+  throw unknown_field("", first, names);
 }
 
 Place find(const std::string& path) {

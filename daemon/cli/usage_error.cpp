@@ -3,10 +3,10 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "daemon/base/nearest_name.h"
+#include "daemon/cli/documentation.h"
 
 namespace meshloom::cli {
 namespace {
@@ -17,33 +17,29 @@ const CLI::App& command_of(const CLI::App& app) {
   return parsed.empty() ? app : command_of(*parsed.front());
 }
 
-bool is_command(const CLI::App* app) { return !app->get_name().empty(); }
-
-std::vector<std::string> commands_below(const CLI::App& command) {
-  std::vector<std::string> names;
-  for (const CLI::App* below : command.get_subcommands(is_command))
-    names.push_back(below->get_name());
-  return names;
-}
-
-/// As they are understood after the command, those of the commands above it included.
-std::vector<std::string> option_names(const CLI::App& command) {
-  std::vector<std::string> names;
-  for (const CLI::App* app = &command; app != nullptr; app = app->get_parent()) {
-    std::vector<const CLI::App*> parts = {app};
-    for (const CLI::App* group : app->get_subcommands([](auto* a) { return !is_command(a); }))
-      parts.push_back(group);
-    for (const CLI::App* part : parts)
-      for (const CLI::Option* option : part->get_options())
-        for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  }
-  return names;
-}
-
 /// "meshloom job submit": what is written to come to a command.
 std::string path_of(const CLI::App& command) {
   const CLI::App* above = command.get_parent();
   return above ? path_of(*above) + " " + command.get_name() : command.get_name();
+}
+
+/// What may stand behind a command.
+struct Understood {
+  std::vector<std::string> commands, options;
+};
+
+Understood understood_by(const CLI::App& command) {
+  const CLI::App* program = &command;
+  while (program->get_parent()) program = program->get_parent();
+  const std::string path = path_of(command);
+  Understood words;
+  for (const CommandEntry& entry : list_commands(*program)) {
+    if (program->get_name() + (entry.path.empty() ? "" : " " + entry.path) != path) continue;
+    for (const CommandWord& below : entry.commands) words.commands.push_back(below.word);
+    for (const CommandWord& option : entry.options)
+      if (option.word.starts_with("--")) words.options.push_back(option.word);
+  }
+  return words;
 }
 
 std::string with_hint(std::string text, const std::string& seen,
@@ -53,24 +49,23 @@ std::string with_hint(std::string text, const std::string& seen,
 }
 
 /// What was left over on the line.
-std::string unknown_text(const CLI::App& command, const std::string& seen) {
+std::string unknown_text(const Understood& words, const std::string& seen) {
   if (seen.rfind('-', 0) == 0 && seen.size() > 1) {
     const std::string name = seen.substr(0, seen.find('='));
-    return with_hint(fmt::format("unknown option {}", name), name, option_names(command));
+    return with_hint(fmt::format("unknown option {}", name), name, words.options);
   }
-  const auto commands = commands_below(command);
-  if (commands.empty()) return fmt::format("\"{}\" is one argument too many", seen);
-  return with_hint(fmt::format("unknown command \"{}\"", seen), seen, commands);
+  if (words.commands.empty()) return fmt::format("\"{}\" is one argument too many", seen);
+  return with_hint(fmt::format("unknown command \"{}\"", seen), seen, words.commands);
 }
 
 std::string reason_of(const CLI::App& command, const std::vector<std::string>& left_over,
                       const CLI::ParseError& error) {
   const bool incomplete = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  const Understood words = understood_by(command);
   if ((incomplete || dynamic_cast<const CLI::ExtrasError*>(&error)) && !left_over.empty())
-    return unknown_text(command, left_over.front());
-  const auto commands = commands_below(command);
-  if (incomplete && !commands.empty())
-    return fmt::format("a command is needed: {}", fmt::join(commands, ", "));
+    return unknown_text(words, left_over.front());
+  if (incomplete && !words.commands.empty())
+    return fmt::format("a command is needed: {}", fmt::join(words.commands, ", "));
   return error.what();
 }
 
@@ -81,6 +76,15 @@ std::string usage_text(const CLI::App& app, const CLI::ParseError& error) {
   const std::string path = path_of(command);
   return fmt::format("{}\nRun \"{} --help\" for what there is.",
                      reason_of(command, app.remaining(true), error), path);
+}
+
+CliError unknown_field(const std::string& where, const std::string& name,
+                       const std::vector<std::string>& names) {
+  const std::string nearest = base::nearest_name(name, names);
+  return {kUsage, fmt::format("{}unknown field \"{}\"{} (valid here: {})",
+                              where.empty() ? "" : where + ": ", name,
+                              nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest),
+                              fmt::join(names, ", "))};
 }
 
 }  // namespace meshloom::cli
