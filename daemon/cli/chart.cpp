@@ -16,9 +16,9 @@ struct Range {
   std::int64_t first = 0, last = 0;
   double low = 0, high = 0;
 
-  double share_of_step(std::int64_t step) const {
+  double share_of_step(double step) const {
     return last == first ? 0.0
-                         : static_cast<double>(step - first) / static_cast<double>(last - first);
+                         : (step - static_cast<double>(first)) / static_cast<double>(last - first);
   }
   /// 0 at the bottom.
   double share_of_value(double value) const {
@@ -52,7 +52,8 @@ class Canvas {
     const int width = 2 * columns_, height = 4 * rows_;
     std::vector<double> sums(static_cast<std::size_t>(width), 0.0), counts = sums;
     for (const auto& [step, value] : curve.points) {
-      const auto x = static_cast<std::size_t>(std::lround(range.share_of_step(step) * (width - 1)));
+      const auto x = static_cast<std::size_t>(
+          std::lround(range.share_of_step(static_cast<double>(step)) * (width - 1)));
       sums[x] += value;
       counts[x] += 1;
     }
@@ -202,6 +203,47 @@ std::vector<double> ticks(double low, double high, int wanted) {
   return at;
 }
 
+/// Where points are in the picture, and what is drawn there.
+struct SvgPlot {
+  static constexpr double kLeft = 70, kTop = 40, kWidth = 700, kHeight = 370;
+  const Range range;
+
+  double x_of(double step) const { return kLeft + kWidth * range.share_of_step(step); }
+  double y_of(double value) const { return kTop + kHeight * (1.0 - range.share_of_value(value)); }
+
+  std::string grid() const {
+    std::string svg;
+    for (const double value : ticks(range.low, range.high, 6))
+      svg += fmt::format(
+          "<line x1=\"{0}\" y1=\"{2:.1f}\" x2=\"{1}\" y2=\"{2:.1f}\" stroke=\"#dddddd\"/>"
+          "<text x=\"{3}\" y=\"{4:.1f}\" text-anchor=\"end\">{5}</text>\n",
+          kLeft, kLeft + kWidth, y_of(value), kLeft - 6, y_of(value) + 4, value_text(value));
+    for (const double step :
+         ticks(static_cast<double>(range.first), static_cast<double>(range.last), 8))
+      svg += fmt::format(
+          "<line x1=\"{0:.1f}\" y1=\"{1}\" x2=\"{0:.1f}\" y2=\"{2}\" stroke=\"#eeeeee\"/>"
+          "<text x=\"{0:.1f}\" y=\"{3}\" text-anchor=\"middle\">{4:.0f}</text>\n",
+          x_of(step), kTop, kTop + kHeight, kTop + kHeight + 18, step);
+    return svg;
+  }
+
+  /// With its name, below those of the curves before.
+  std::string curve(const Curve& curve, std::size_t number) const {
+    constexpr std::array<const char*, 6> kColours = {"#1b6ca8", "#c8553d", "#3a7d44",
+                                                     "#8e5aa8", "#b8860b", "#4d4d4d"};
+    const char* colour = kColours[number % kColours.size()];
+    std::string svg =
+        fmt::format("<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\" points=\"", colour);
+    for (const auto& [step, value] : curve.points)
+      svg += fmt::format("{:.1f},{:.1f} ", x_of(static_cast<double>(step)), y_of(value));
+    const double y = kTop + 16 + 18 * static_cast<double>(number);
+    return svg + fmt::format(
+                     "\"/>\n<text x=\"{}\" y=\"{:.0f}\" text-anchor=\"end\" "
+                     "fill=\"{}\">{}</text>\n",
+                     kLeft + kWidth - 8, y, colour, escaped(legend(curve, 80)));
+  }
+};
+
 }  // namespace
 
 std::string braille_chart(const std::vector<Curve>& curves, const ChartOptions& options) {
@@ -219,45 +261,15 @@ std::string braille_chart(const std::vector<Curve>& curves, const ChartOptions& 
 std::string svg_chart(const std::vector<Curve>& curves, const std::string& title) {
   const auto range = range_of(curves);
   if (!range) return "";
-  constexpr double kLeft = 70, kTop = 40, kWidth = 700, kHeight = 370;
-  constexpr std::array<const char*, 6> kColours = {"#1b6ca8", "#c8553d", "#3a7d44",
-                                                   "#8e5aa8", "#b8860b", "#4d4d4d"};
-  const auto x_of = [&](double step) {
-    return kLeft + kWidth * (range->last == range->first
-                                 ? 0.0
-                                 : (step - static_cast<double>(range->first)) /
-                                       static_cast<double>(range->last - range->first));
-  };
-  const auto y_of = [&](double value) {
-    return kTop + kHeight * (1.0 - range->share_of_value(value));
-  };
+  const SvgPlot plot{*range};
   std::string svg =
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"800\" height=\"480\" "
       "font-family=\"sans-serif\" font-size=\"12\">\n"
       "<rect width=\"800\" height=\"480\" fill=\"white\"/>\n";
-  svg += fmt::format("<text x=\"{}\" y=\"24\" font-size=\"15\">{}</text>\n", kLeft, escaped(title));
-  for (const double value : ticks(range->low, range->high, 6))
-    svg += fmt::format(
-        "<line x1=\"{0}\" y1=\"{2:.1f}\" x2=\"{1}\" y2=\"{2:.1f}\" stroke=\"#dddddd\"/>"
-        "<text x=\"{3}\" y=\"{4:.1f}\" text-anchor=\"end\">{5}</text>\n",
-        kLeft, kLeft + kWidth, y_of(value), kLeft - 6, y_of(value) + 4, value_text(value));
-  for (const double step :
-       ticks(static_cast<double>(range->first), static_cast<double>(range->last), 8))
-    svg += fmt::format(
-        "<line x1=\"{0:.1f}\" y1=\"{1}\" x2=\"{0:.1f}\" y2=\"{2}\" stroke=\"#eeeeee\"/>"
-        "<text x=\"{0:.1f}\" y=\"{3}\" text-anchor=\"middle\">{4:.0f}</text>\n",
-        x_of(step), kTop, kTop + kHeight, kTop + kHeight + 18, step);
-  for (std::size_t i = 0; i < curves.size(); ++i) {
-    const char* colour = kColours[i % kColours.size()];
-    svg +=
-        fmt::format("<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\" points=\"", colour);
-    for (const auto& [step, value] : curves[i].points)
-      svg += fmt::format("{:.1f},{:.1f} ", x_of(static_cast<double>(step)), y_of(value));
-    svg += "\"/>\n";
-    const double y = kTop + 16 + 18 * static_cast<double>(i);
-    svg += fmt::format("<text x=\"{}\" y=\"{:.0f}\" text-anchor=\"end\" fill=\"{}\">{}</text>\n",
-                       kLeft + kWidth - 8, y, colour, escaped(legend(curves[i], 80)));
-  }
+  svg += fmt::format("<text x=\"{}\" y=\"24\" font-size=\"15\">{}</text>\n", SvgPlot::kLeft,
+                     escaped(title));
+  svg += plot.grid();
+  for (std::size_t i = 0; i < curves.size(); ++i) svg += plot.curve(curves[i], i);
   return svg + "</svg>\n";
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // evaluate: the loss of a job, a checkpoint, a folder or a model on data, computed by the ranks.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <memory>
@@ -58,10 +58,7 @@ void print_evaluation(const v1::Evaluation& result) {
 
 void show_event(const v1::EvaluateResponse& event, bool terminal) {
   if (event.has_wait()) {
-    std::string behind;
-    for (const std::string& who : event.wait().behind())
-      behind += (behind.empty() ? "" : ", ") + who;
-    fmt::print(stderr, "waits for the ranks behind {}\n", behind);
+    fmt::print(stderr, "waits for the ranks behind {}\n", fmt::join(event.wait().behind(), ", "));
   } else if (event.has_progress() && terminal) {
     fmt::print(stderr, "{}{} batches, {} tokens, loss {:.4f}", kClearLine,
                event.progress().batches(), event.progress().tokens(), event.progress().loss());
