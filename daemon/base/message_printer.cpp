@@ -65,12 +65,9 @@ bool is_unspecified(const Message& message, const FieldDescriptor& field) {
          message.GetReflection()->GetEnum(message, &field)->number() == 0;
 }
 
-/// The name of a field in JSON. Two numbers of the daemon would mean something else of a job.
-std::string key_of(const FieldDescriptor& field) {
-  const bool of_daemon = field.name() == "epoch" || field.name() == "revision";
-  const std::string& type = field.containing_type()->name();
-  return of_daemon && (type == "Job" || type == "JobEvent") ? "daemon_" + field.name()
-                                                            : field.name();
+/// The name of a field in JSON: as in config files, unless the schema gives it another.
+const std::string& key_of(const FieldDescriptor& field) {
+  return field.has_json_name() ? field.json_name() : field.name();
 }
 
 /// A map field: its entries are messages of key and value.
