@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "daemon/base/files.h"
-#include "daemon/base/wall_time.h"
+#include "daemon/base/timestamp.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
@@ -70,7 +70,7 @@ Json MetricsLog::line_of(std::int64_t step) const {
   const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin_;
   Json line;
   line["step"] = step;
-  line["time"] = wall_time();
+  line["time"] = now_rfc3339_with_milliseconds();
   line["elapsed"] = std::round(1e3 * (origin_.ran_seconds + passed.count())) / 1e3;
   line["job"] = origin_.job;
   line["attempt"] = origin_.attempt;

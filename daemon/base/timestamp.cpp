@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/control/host/timestamp.h"
+#include "daemon/base/timestamp.h"
 
-#include <ctime>
+#include <fmt/chrono.h>
 
-namespace meshloom::control {
+namespace meshloom::base {
+namespace {
 
-std::string to_rfc3339(std::chrono::system_clock::time_point time) {
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+using Clock = std::chrono::system_clock;
+
+}  // namespace
+
+std::string to_rfc3339(Clock::time_point time) {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(Clock::to_time_t(time)));
+}
+
+std::string now_rfc3339() { return to_rfc3339(Clock::now()); }
+
+std::string now_rfc3339_with_milliseconds() {
+  const auto now = Clock::now();
+  const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch());
+  std::string text = to_rfc3339(now);
+  text.insert(text.size() - 1, fmt::format(".{:03}", since.count() % 1000));
   return text;
 }
 
-std::string now_rfc3339() { return to_rfc3339(std::chrono::system_clock::now()); }
-
-}  // namespace meshloom::control
+}  // namespace meshloom::base

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Points in time as text.
+// Points in time as text: RFC 3339 in UTC.
 #pragma once
 
 #include <chrono>
 #include <string>
 
-namespace meshloom::control {
+namespace meshloom::base {
 
 /// "2026-01-31T12:00:00Z"
 std::string to_rfc3339(std::chrono::system_clock::time_point time);
 std::string now_rfc3339();
+/// For records that programs read: "2026-01-31T12:00:00.250Z".
+std::string now_rfc3339_with_milliseconds();
 
-}  // namespace meshloom::control
+}  // namespace meshloom::base

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/message_printer.h"
-#include "daemon/base/wall_time.h"
+#include "daemon/base/timestamp.h"
 
 namespace meshloom::cli {
 namespace {
@@ -22,7 +22,7 @@ const char* type_of(const v1::JobEvent& event) {
 }  // namespace
 
 nlohmann::ordered_json stream_record(const char* type, const google::protobuf::Message& message) {
-  nlohmann::ordered_json record = {{"type", type}, {"time", base::wall_time()}};
+  nlohmann::ordered_json record = {{"type", type}, {"time", base::now_rfc3339_with_milliseconds()}};
   record.update(base::to_json(message));
   return record;
 }

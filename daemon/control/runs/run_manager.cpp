@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "daemon/base/field_error.h"
-#include "daemon/control/host/timestamp.h"
+#include "daemon/base/timestamp.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/runs/run_token.h"
 #include "daemon/control/stores/names.h"
@@ -196,7 +196,7 @@ RunManager::Created RunManager::create(const v1::RunSpec& spec, const RequestKey
   run.set_client(client);
   run.set_epoch(1);
   run.set_next_seq(1);
-  run.set_create_time(now_rfc3339());
+  run.set_create_time(base::now_rfc3339());
   parts_.store.put(record, key);
   std::filesystem::create_directories(parts_.state.run(id) / "states");
   add(record);

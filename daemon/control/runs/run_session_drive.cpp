@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "daemon/base/states.h"
-#include "daemon/control/host/timestamp.h"
+#include "daemon/base/timestamp.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/ranks/rank_error.h"
 #include "daemon/control/runs/run_session.h"
@@ -44,7 +44,7 @@ void RunSession::set_state(v1::RunState state) {
       state = v1::RUN_STATE_CLOSED;
     }
     base::move_to(run_, state);
-    if (has_ended()) run_.set_end_time(now_rfc3339());
+    if (has_ended()) run_.set_end_time(base::now_rfc3339());
     changed_.notify_all();
   }
   persist();
@@ -245,7 +245,7 @@ bool RunSession::save_last(const std::string& name, std::int64_t ttl_seconds) {
     const std::string state = fmt::format("{}-{}", name, saved.step());
     saved.set_name(state_resource(id_, state));
     saved.set_ttl_seconds(ttl_seconds);
-    saved.set_create_time(now_rfc3339());
+    saved.set_create_time(base::now_rfc3339());
     saved.set_folder(
         fmt::format("runs/{}/states/{}-{}-{}", id_, state, saved.epoch(), saved.next_seq()));
     command.set_folder((world_.state.root() / saved.folder()).string());

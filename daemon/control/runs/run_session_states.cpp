@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "daemon/base/states.h"
-#include "daemon/control/host/timestamp.h"
+#include "daemon/base/timestamp.h"
 #include "daemon/control/runs/run_session.h"
 #include "kernels/base/log.h"
 
@@ -14,7 +14,7 @@ v1::RunRecord RunSession::restarted(v1::RunRecord record) {
   if (control::has_ended(run)) return record;
   if (run.state() == v1::RUN_STATE_CLOSING) {
     base::move_to(run, v1::RUN_STATE_CLOSED);
-    run.set_end_time(now_rfc3339());
+    run.set_end_time(base::now_rfc3339());
     return record;
   }
   run.set_epoch(run.epoch() + 1);

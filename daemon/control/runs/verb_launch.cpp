@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "daemon/base/field_error.h"
-#include "daemon/control/host/timestamp.h"
+#include "daemon/base/timestamp.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
 
@@ -77,7 +77,7 @@ Finish start(const RunClient& run, const v1::SaveStateRequest& verb, const VerbP
   saved.set_name(name);
   saved.set_epoch(place.epoch);
   saved.set_next_seq(verb.id().seq() + 1);
-  saved.set_create_time(now_rfc3339());
+  saved.set_create_time(base::now_rfc3339());
   saved.set_folder(state_folder_of(place, verb.name(), verb.id().seq()));
   saved.set_ttl_seconds(verb.ttl_seconds());
   *saved.mutable_user_metadata() = verb.user_metadata();

@@ -7,7 +7,7 @@
 
 #include "daemon/base/files.h"
 #include "daemon/base/input_file.h"
-#include "daemon/control/host/timestamp.h"
+#include "daemon/base/timestamp.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
@@ -97,7 +97,7 @@ void write_flight_file(const comm::FlightField& flight, const std::filesystem::p
   try {
     base::replace_file(
         path,
-        fmt::format("{}: {}\n{}{}", now_rfc3339(), cause,
+        fmt::format("{}: {}\n{}{}", base::now_rfc3339(), cause,
                     comm::to_text(comm::read_flight_report(flight), kEntries), earlier_dumps(path)),
         0600);
     spdlog::critical("{}; the collectives of all ranks are in {}", cause, path.string());

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "daemon/base/timestamp.h"
 #include "daemon/base/utf8.h"
-#include "daemon/control/host/timestamp.h"
 #include "daemon/control/stores/job_log.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/train/checkpoint/checkpoint_writer.h"
@@ -59,7 +59,8 @@ v1::Checkpoint describe(const fs::path& path, const std::string& job, std::int64
   }
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0)
-    checkpoint.set_create_time(to_rfc3339(std::chrono::system_clock::from_time_t(status.st_mtime)));
+    checkpoint.set_create_time(
+        base::to_rfc3339(std::chrono::system_clock::from_time_t(status.st_mtime)));
   return checkpoint;
 }
 

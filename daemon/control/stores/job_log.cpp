@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "daemon/base/states.h"
-#include "daemon/control/host/timestamp.h"
+#include "daemon/base/timestamp.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -13,7 +13,7 @@ namespace {
 
 std::string line_of(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
-  return fmt::format("{} {}\n", now_rfc3339(), text);
+  return fmt::format("{} {}\n", base::now_rfc3339(), text);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "daemon/base/states.h"
-#include "daemon/control/host/timestamp.h"
+#include "daemon/base/timestamp.h"
 #include "daemon/control/stores/labels.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_log.h"
@@ -22,7 +22,7 @@ v1::Job queued_job(const v1::JobSpec& spec, const v1::RunConfig& resolved) {
   *job.mutable_resolved() = resolved;
   job.set_state(v1::JOB_STATE_QUEUED);
   job.set_steps(end_step(settings_of(resolved), spec.step_limit()));
-  job.set_create_time(now_rfc3339());
+  job.set_create_time(base::now_rfc3339());
   job.set_revision(1);
   return job;
 }

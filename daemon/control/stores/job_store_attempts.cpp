@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "daemon/base/states.h"
-#include "daemon/control/host/timestamp.h"
+#include "daemon/base/timestamp.h"
 #include "daemon/control/stores/job_store.h"
 #include "kernels/base/error.h"
 
@@ -148,7 +148,7 @@ void JobStore::update(const std::string& id, const std::function<void(v1::Job*)>
 }
 
 void JobStore::ended(JobEntry& entry) {
-  entry.job.set_finish_time(now_rfc3339());
+  entry.job.set_finish_time(base::now_rfc3339());
   entry.job.clear_pause_code();
   unfinished_.erase(entry.number);
   just_ended_.push_back(entry.id());

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "daemon/base/states.h"
-#include "daemon/control/host/timestamp.h"
+#include "daemon/base/timestamp.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/labels.h"
 #include "daemon/control/stores/names.h"
@@ -236,7 +236,7 @@ v1::Job JobStore::edit(const std::string& id, const v1::JobSpec& before, const v
     record->set_job(target.job.name());
     record->mutable_edit()->set_after_step(begun);
     *record->mutable_edit()->mutable_after() = settings_of(after.run());
-    record->mutable_edit()->set_time(now_rfc3339());
+    record->mutable_edit()->set_time(base::now_rfc3339());
     record->set_step_limit(after.step_limit());
     record->set_time_limit_seconds(after.time_limit_seconds());
     v1::JournalRecord journaled;

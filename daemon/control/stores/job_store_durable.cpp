@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "daemon/base/states.h"
-#include "daemon/control/host/timestamp.h"
+#include "daemon/base/timestamp.h"
 #include "daemon/control/stores/job_log.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/names.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "daemon/base/states.h"
-#include "daemon/control/host/timestamp.h"
+#include "daemon/base/timestamp.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_log.h"
@@ -134,7 +134,7 @@ std::vector<std::string> JobStore::expired(const Keep& keep,
   std::sort(by_end.begin(), by_end.end());
   const auto surplus =
       keep.most_ended > 0 ? static_cast<std::int64_t>(by_end.size()) - keep.most_ended : 0;
-  const std::string oldest = keep.longest.count() > 0 ? to_rfc3339(now - keep.longest) : "";
+  const std::string oldest = keep.longest.count() > 0 ? base::to_rfc3339(now - keep.longest) : "";
   std::vector<std::string> ids;
   for (const auto& [end, id] : by_end)
     if (static_cast<std::int64_t>(ids.size()) < surplus || end < oldest) ids.push_back(id);

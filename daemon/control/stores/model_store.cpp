@@ -9,7 +9,7 @@
 #include "daemon/base/field_error.h"
 #include "daemon/base/files.h"
 #include "daemon/base/input_file.h"
-#include "daemon/control/host/timestamp.h"
+#include "daemon/base/timestamp.h"
 #include "daemon/control/stores/model_files.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_log.h"
@@ -155,7 +155,7 @@ v1::Model ModelStore::create(const std::string& client, const v1::CreateModelReq
   const bool unnamed = request.name().empty() && request.validate_only();
   model.set_id(unnamed ? "model" : parse_model_name(request.name()));
   model.set_client(client);
-  model.set_create_time(now_rfc3339());
+  model.set_create_time(base::now_rfc3339());
   if (!unnamed) check_name_is_free(model.id());
   std::int64_t number = 0;
   {

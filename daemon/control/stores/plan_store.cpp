@@ -7,7 +7,7 @@
 #include <span>
 
 #include "daemon/base/sha256.h"
-#include "daemon/control/host/timestamp.h"
+#include "daemon/base/timestamp.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_log.h"
 #include "kernels/base/error.h"
@@ -78,7 +78,7 @@ v1::StoredPlan PlanStore::create(v1::StoredPlan plan, const RequestKey& key) {
       throw ResourceExhausted(fmt::format("{} plans are kept, no more are taken", plans_.size()),
                               "TOO_MANY_PLANS");
     } else {
-      plan.set_create_time(now_rfc3339());
+      plan.set_create_time(base::now_rfc3339());
       *record.mutable_plan() = plan;
     }
   }

@@ -8,7 +8,7 @@
 
 #include "daemon/base/field_error.h"
 #include "daemon/base/files.h"
-#include "daemon/control/host/timestamp.h"
+#include "daemon/base/timestamp.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
 
@@ -115,7 +115,7 @@ v1::Upload TransientUploads::create(const std::string& client,
   upload.set_size_bytes(request.size_bytes());
   upload.set_state(v1::UPLOAD_STATE_RECEIVING);
   upload.set_client(client);
-  upload.set_create_time(now_rfc3339());
+  upload.set_create_time(base::now_rfc3339());
   upload.set_kind(v1::UPLOAD_KIND_TRANSIENT);
   upload.set_run(request.run());
   return entries_.emplace(id, std::move(entry)).first->second->upload;

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "daemon/base/files.h"
-#include "daemon/control/host/timestamp.h"
+#include "daemon/base/timestamp.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_log.h"
 #include "daemon/control/stores/upload_numbers.h"
@@ -43,7 +43,7 @@ v1::StoredUpload checked(const std::string& client, const v1::CreateUploadReques
   upload.set_file_name(request.file_name());
   upload.set_size_bytes(request.size_bytes());
   upload.set_sha256(request.sha256());
-  upload.set_create_time(now_rfc3339());
+  upload.set_create_time(base::now_rfc3339());
   return upload;
 }
 

@@ -3,7 +3,7 @@
 #include <fstream>
 #include <thread>
 
-#include "daemon/control/host/timestamp.h"
+#include "daemon/base/timestamp.h"
 #include "daemon/control/stores/retention.h"
 #include "kernels/base/error.h"
 #include "tests/unit/control/stores/job_store_fixture.h"
