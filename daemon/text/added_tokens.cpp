@@ -77,8 +77,7 @@ void TokenFinder::split(std::string_view text, const std::function<void(const Ad
       }
     if (found.rstrip) {
       end = std::max(end, white_end);
-      while (class_after(text.substr(end)) & kSpace)
-        end += static_cast<std::size_t>(utf8_length(static_cast<unsigned char>(text[end])));
+      while (class_after(text.substr(end)) & kSpace) end += utf8_length(text[end]);
       white_end = end;
     }
     if (done < begin) rest(text.substr(done, begin - done));

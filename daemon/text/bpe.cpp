@@ -96,7 +96,7 @@ void Bpe::add_characters(std::string_view word, std::vector<TokenId>& symbols) c
   const char* const end = at + word.size();
   while (at < end) {
     const bool is_first = at == word.data();
-    const auto length = static_cast<std::size_t>(utf8_length(static_cast<unsigned char>(*at)));
+    const std::size_t length = utf8_length(*at);
     std::string_view symbol(at, length);
     at += length;
     const bool is_prefixed = !is_first && !options_.continuing_prefix.empty();

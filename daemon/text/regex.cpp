@@ -111,7 +111,7 @@ void Regex::for_each_match(
     last_end = from = end;
     if (begin == end) {
       if (end == text.size()) return;
-      from += static_cast<std::size_t>(utf8_length(static_cast<unsigned char>(text[end])));
+      from += utf8_length(text[end]);
     }
   }
 }

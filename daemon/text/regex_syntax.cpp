@@ -85,8 +85,7 @@ class Translator {
   /// The first characters of what is left.
   std::string_view front(int characters) const {
     std::size_t end = 0;
-    for (; characters > 0 && end < rest_.size(); --characters)
-      end += static_cast<std::size_t>(utf8_length(static_cast<unsigned char>(rest_[end])));
+    for (; characters > 0 && end < rest_.size(); --characters) end += utf8_length(rest_[end]);
     return rest_.substr(0, end);
   }
 

@@ -77,8 +77,7 @@ class SentenceNormalizer {
   std::pair<std::size_t, std::string_view> next(std::string_view text) const {
     if (const auto match = map_.longest(text); match.length > 0)
       return {match.length, match.normal};
-    const auto length =
-        static_cast<std::size_t>(utf8_length(static_cast<unsigned char>(text.front())));
+    const std::size_t length = utf8_length(text.front());
     return {length, text.substr(0, length)};
   }
 
@@ -113,8 +112,7 @@ class ScoredBpe {
   void encode(std::string_view text, std::vector<TokenId>& out) const {
     std::vector<TokenId> symbols;
     for (std::size_t at = 0; at < text.size();) {
-      const auto length =
-          static_cast<std::size_t>(utf8_length(static_cast<unsigned char>(text[at])));
+      const std::size_t length = utf8_length(text[at]);
       add_character(text.substr(at, length), symbols);
       at += length;
     }
@@ -127,15 +125,14 @@ class ScoredBpe {
     const TokenId joined = *vocabulary_.find(piece);
     // The library would join characters that are no pieces themselves; no trained model has such.
     for (std::size_t at = 0; at < piece.size();) {
-      const auto length =
-          static_cast<std::size_t>(utf8_length(static_cast<unsigned char>(piece[at])));
+      const std::size_t length = utf8_length(piece[at]);
       if (!normal_piece(piece.substr(at, length)))
         throw Unimplemented(fmt::format("piece \"{}\" has a character that is no piece", piece),
                             "NOT_OFFERED");
       at += length;
     }
     for (std::size_t cut = 1; cut < piece.size(); ++cut) {
-      if ((piece[cut] & 0xC0) == 0x80) continue;
+      if (base::utf8_continues(piece[cut])) continue;
       const auto first = normal_piece(piece.substr(0, cut));
       const auto second = normal_piece(piece.substr(cut));
       if (first && second) merges_.add(*first, *second, {rank, joined});

@@ -76,9 +76,7 @@ std::vector<Unigram::Step> Unigram::best_steps(std::string_view text) const {
   std::vector<Step> best(text.size() + 1);
   for (std::size_t begin = 0; begin < text.size();) {
     // Never beyond the end, whatever the text: positions are written to.
-    const std::size_t length =
-        std::min(static_cast<std::size_t>(utf8_length(static_cast<unsigned char>(text[begin]))),
-                 text.size() - begin);
+    const std::size_t length = std::min(utf8_length(text[begin]), text.size() - begin);
     const double here = best[begin].score;
     const auto offer = [&](std::size_t end, double score, TokenId token) {
       Step& step = best[end];

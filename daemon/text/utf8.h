@@ -2,6 +2,7 @@
 // Text as UTF-8 inside this folder: read a character, append one, replace parts.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -9,8 +10,9 @@
 namespace meshloom::text {
 
 /// Bytes of the character that begins with `first`, in valid UTF-8.
-inline int utf8_length(unsigned char first) {
-  return first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+inline std::size_t utf8_length(char first) {
+  const auto byte = static_cast<unsigned char>(first);
+  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
 /// The character at `text`, which is valid UTF-8 and not at its end; moves `text` past it.
