@@ -2,8 +2,10 @@
 #include "daemon/text/sentencepiece.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -37,7 +39,7 @@ std::optional<unsigned char> byte_of(std::string_view piece) {
   return fmt::format("<0x{:02X}>", byte) == piece ? std::optional(byte) : std::nullopt;
 }
 
-/// The normal form of a text, before it becomes pieces.
+/// The normal form of a text, before it becomes pieces. `spec` outlives it.
 class SentenceNormalizer {
  public:
   explicit SentenceNormalizer(const model::NormalizerSpec& spec)
@@ -48,7 +50,7 @@ class SentenceNormalizer {
 
   /// `text` is valid UTF-8, and so is what it becomes.
   std::string normalize(std::string_view text) const {
-    const bool removes = spec_.remove_extra_whitespaces();
+    const bool removes = removes_blanks();
     while (removes && !text.empty()) {
       const auto [length, normal] = next(text);
       if (normal != " ") break;
@@ -57,7 +59,7 @@ class SentenceNormalizer {
     if (text.empty()) return {};
     const std::string_view blank = spec_.escape_whitespaces() ? kBlank : " ";
     std::string out;
-    if (spec_.add_dummy_prefix()) out += blank;
+    if (adds_prefix()) out += blank;
     bool after_blank = removes;
     while (!text.empty()) {
       auto [length, normal] = next(text);
@@ -82,7 +84,7 @@ class SentenceNormalizer {
   }
 
   CharacterMap map_;
-  model::NormalizerSpec spec_;
+  const model::NormalizerSpec& spec_;
 };
 
 /// Byte-pair encoding of a whole text: the pair whose joined piece has the highest score comes
