@@ -94,9 +94,9 @@ ComputeClass ModelRun::compute_class() const {
           data_parallel ? std::string() : to_string(*mesh_->layout()) + sequence};
 }
 
-void ModelRun::load_state(const FoundCheckpoint& found, bool with_optimizer) {
-  state_->load(CheckpointReader(found.folder, found.manifest), with_optimizer);
-  step_ = with_optimizer ? found.manifest.step : 0;
+void ModelRun::load_state(const CheckpointReader& checkpoint, bool with_optimizer) {
+  state_->load(checkpoint, with_optimizer);
+  step_ = with_optimizer ? checkpoint.manifest().step : 0;
   drop_gradients();
 }
 

@@ -93,7 +93,7 @@ class ModelRun {
   void load_hf(const std::filesystem::path& folder) { state_->load_hf(folder); }
   /// Of a checkpoint that fits (resume_check.h). Without optimizer moments and step begin anew.
   /// Gradients are dropped.
-  void load_state(const FoundCheckpoint& found, bool with_optimizer = true);
+  void load_state(const CheckpointReader& checkpoint, bool with_optimizer = true);
   /// Writes a checkpoint of this step. `manifest` has what the caller knows of the training (data
   /// position, tokens); what the model knows is filled in. Returns its folder.
   std::filesystem::path save_state(const CheckpointLocation& location, Manifest manifest,

@@ -2,6 +2,7 @@
 #include "daemon/train/stepped_run.h"
 
 #include <chrono>
+#include <optional>
 
 #include "daemon/text/tokenizer_folder.h"
 #include "daemon/train/checkpoint/checkpoint_reader.h"
@@ -114,16 +115,18 @@ class ModelSteppedRun final : public SteppedRun {
 
   void load_state(const fs::path& folder, bool with_optimizer) override {
     const FoundCheckpoint found = open_checkpoint(world_, folder);
+    std::optional<CheckpointReader> checkpoint;
     run_agreed(world_, [&] {
       check_same_model(found.manifest, model_->model_config(),
                        with_optimizer ? &config_.optimizer() : nullptr, folder.string());
-      model_->state().check(CheckpointReader(found.folder, found.manifest), with_optimizer);
+      checkpoint.emplace(found.folder, found.manifest);
+      model_->state().check(*checkpoint, with_optimizer);
     });
     before_write();
     // Not agreed: a rank that fails here alone has other weights than the others, and where all
     // fail they have read some.
     undefined_ = true;
-    model_->load_state(found, with_optimizer);
+    model_->load_state(*checkpoint, with_optimizer);
     undefined_ = false;
     window_ = {};
   }

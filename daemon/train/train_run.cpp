@@ -111,7 +111,7 @@ void TrainRun::restore_or_initialize() {
 void TrainRun::resume(const FoundCheckpoint& found) {
   const Manifest& manifest = found.manifest;
   check_resumable(manifest, config_, model_->model_config(), found.folder.string());
-  model_->load_state(found);
+  model_->load_state(CheckpointReader(found.folder, found.manifest));
   feed_->go_on_from({manifest.data_position, manifest.tokens});
   notes_.insert(notes_.end(), found.notes.begin(), found.notes.end());
   if (manifest.seed != config_.training().seed())

@@ -31,6 +31,7 @@ class CheckpointReader {
  public:
   CheckpointReader(const std::filesystem::path& folder, const Manifest& manifest);
 
+  const Manifest& manifest() const { return manifest_; }
   bool contains(const std::string& name) const { return tensors_.contains(name); }
   /// The whole tensor's shape. Throws NotFound.
   const Shape& shape(const std::string& name) const;
