@@ -116,6 +116,11 @@ class TokenWriter {
 
 }  // namespace
 
+std::int64_t tokens_of_file(std::uint64_t bytes) {
+  if (bytes <= sizeof(Header)) return 0;
+  return static_cast<std::int64_t>((bytes - sizeof(Header)) / sizeof(TokenId));
+}
+
 TokenizeSummary write_token_file(const std::vector<DocumentFile>& files, const Tokenizer& tokenizer,
                                  const TokenizeOptions& options, const fs::path& out) {
   TokenizeSummary summary;

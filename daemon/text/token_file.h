@@ -35,6 +35,9 @@ struct TokenizeSummary {
   std::uint64_t bytes = 0;  ///< of text
 };
 
+/// How many tokens a file of at most so many bytes holds.
+std::int64_t tokens_of_file(std::uint64_t bytes);
+
 /// Writes the tokens of all documents, in order and without templates, to `out`: whole or not at
 /// all, and on disk when it returns. The same whatever the number of threads. Throws
 /// ResourceExhausted if there are more tokens than most_tokens or than the header can say (2^31 -

@@ -23,7 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kExtension = ".tokens";
-constexpr std::uint64_t kHeaderBytes = 1024;
 constexpr std::size_t kReadBytes = std::size_t{4} << 20;
 constexpr std::chrono::milliseconds kLockPause{100};
 
@@ -147,9 +146,9 @@ fs::path TokenCache::get(const Text& text, const Progress& progress) {
       if (stamps_of(text.files) != stamps)
         throw FailedPrecondition("files of text change while they are tokenized", "DATA_CHANGED");
     };
-    const std::uint64_t most = most_bytes_ > kHeaderBytes ? (most_bytes_ - kHeaderBytes) / 4 : 0;
-    const bool is_less = most < static_cast<std::uint64_t>(options.most_tokens);
-    if (is_less) options.most_tokens = static_cast<std::int64_t>(most);
+    const std::int64_t most = text::tokens_of_file(most_bytes_);
+    const bool is_less = most < options.most_tokens;
+    if (is_less) options.most_tokens = most;
     try {
       text::write_token_file(text.files, *text.tokenizer, options, path);
     } catch (const ResourceExhausted& error) {
