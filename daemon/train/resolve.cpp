@@ -137,12 +137,11 @@ void resolve_services(v1::RunConfig& config) {
 }
 
 void resolve_sample(v1::SampleConfig& sample, const nn::ModelConfig& model,
-                    const fs::path& tokenizer) {
+                    const fs::path& tokenizer, text::TokenizerCache& opened) {
   if (model.architecture == nn::Architecture::kBert)
     base::refuse_field("run.sample", "is for causal models; BERT does not generate");
   if (!sample.prompt().empty() || sample.token_ids_size() > 0) {
     PromptLimits limits = prompt_limits(model);
-    text::TokenizerCache opened;
     if (!sample.prompt().empty()) add_tokenizer(limits, tokenizer, opened);
     prompt_tokens(sample.prompt(), sample.token_ids(), limits, "run.sample.");
   }
@@ -156,10 +155,8 @@ struct OpenedPath {
 };
 
 /// `tokens` is the file of its tokens, if they are made.
-OpenedPath open_path(const v1::DataConfig& data, const std::string& path, const fs::path& data_dir,
-                     const fs::path& tokens, const std::string& tokenizer,
-                     const std::string& field) {
-  const DataFiles files = find_data_files(data, path, data_dir, field);
+OpenedPath open_path(const v1::DataConfig& data, const DataFiles& files, const fs::path& tokens,
+                     const std::string& tokenizer, const std::string& field) {
   const auto open = [](const auto&... what) {
     return std::make_shared<const TokenStream>(TokenStream::open(what...));
   };
@@ -270,20 +267,24 @@ void resolve_data(v1::DataConfig& data, const nn::ModelConfig& model, const std:
 RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
                       const fs::path& data_dir, const std::string& field,
                       const TokenizedText& text) {
+  return open_run_data(config, model, find_run_files(config.data(), data_dir, field), field, text);
+}
+
+RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
+                      const RunFiles& files, const std::string& field, const TokenizedText& text) {
   const v1::DataConfig& data = config.data();
-  const auto open = [&](const std::string& path, const fs::path& tokens, const char* name) {
-    OpenedPath opened = open_path(data, path, data_dir, tokens, text.tokenizer, field + name);
+  const auto open = [&](const DataFiles& found, const fs::path& tokens, const char* name) {
+    OpenedPath opened = open_path(data, found, tokens, text.tokenizer, field + name);
     if (!opened.stream) return opened;
     check_documents(data, *opened.stream, field);
     check_bytes(*opened.stream, model.vocab_size, field);
     return opened;
   };
   const DatasetOptions options = dataset_options(config, model);
-  const OpenedPath training = open(data.path(), text.tokens, ".path");
+  const OpenedPath training = open(files.training, text.tokens, ".path");
   const auto& stream = training.stream;
-  if (!data.validation_path().empty()) {
-    const OpenedPath other =
-        open(data.validation_path(), text.validation_tokens, ".validation_path");
+  if (files.validation) {
+    const OpenedPath other = open(*files.validation, text.validation_tokens, ".validation_path");
     if (!stream || !other.stream) return {nullptr, nullptr, training.identity};
     return {
         std::make_shared<const Dataset>(stream, TokenRange{0, stream->size()}, options),
@@ -348,11 +349,13 @@ v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
   resolve_data(*config.mutable_data(), model);
   resolve_services(config);
   const fs::path tokenizer = tokenizer_folder(config, {data_dir, model_folder, named_tokenizer});
-  if (config.has_sample()) resolve_sample(*config.mutable_sample(), model, tokenizer);
+  text::TokenizerCache opened;
+  if (config.has_sample()) resolve_sample(*config.mutable_sample(), model, tokenizer, opened);
+  const RunFiles files = find_run_files(config.data(), data_dir, "run.data");
   TokenizedText text;
   text.tokenizer =
-      resolve_text(*config.mutable_data(), model.vocab_size, tokenizer, data_dir, "run.data");
-  const RunData data = open_run_data(config, model, data_dir, "run.data", text);
+      resolve_text(*config.mutable_data(), model.vocab_size, tokenizer, opened, files, "run.data");
+  const RunData data = open_run_data(config, model, files, "run.data", text);
   if (config.data().has_identity())
     check_same_data(config.data().identity(), data.identity, config.data().allow_changed(),
                     "data.identity");

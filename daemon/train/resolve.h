@@ -40,10 +40,12 @@ void resolve_data(v1::DataConfig& data, const nn::ModelConfig& model,
                   const std::string& field = "run.data");
 /// Opens and splits what config.data, resolved, names. seq_len is filled in. Throws with the field
 /// in the metadata. `text` says where the tokens of text are that is tokenized; without them there
-/// is no more than the identity.
+/// is no more than the identity. The files are looked for in `data_dir`, unless they are given.
 RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
                       const std::filesystem::path& data_dir, const std::string& field = "run.data",
                       const TokenizedText& text = {});
+RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
+                      const RunFiles& files, const std::string& field, const TokenizedText& text);
 /// Throws with the field if the data hold fewer samples than a step, or no validation sample that
 /// is asked for. Data whose tokens are not made yet may.
 void check_enough(const v1::RunConfig& config, const RunData& data);

@@ -19,9 +19,8 @@ constexpr const char* kBytes = "bytes";
 constexpr const char* kAuto = "auto";
 constexpr std::string_view kModels = "models/";
 
-/// `folder` empty: bytes.
-text::FolderTokenizer open_text_tokenizer(const fs::path& folder) {
-  if (!folder.empty()) return text::open_tokenizer(folder);
+/// What an empty tokenizer_folder stands for.
+text::FolderTokenizer byte_tokenizer() {
   return {std::make_shared<text::ByteTokenizer>(), std::nullopt, kBytes};
 }
 
@@ -127,15 +126,22 @@ DataFiles find_data_files(const v1::DataConfig& data, const std::string& path,
       field, [&] { return find_data_files(resolved, format_of(data.format()), data_dir); });
 }
 
+RunFiles find_run_files(const v1::DataConfig& data, const fs::path& data_dir,
+                        const std::string& field) {
+  RunFiles files{find_data_files(data, data.path(), data_dir, field + ".path"), {}};
+  if (const std::string& path = data.validation_path(); !path.empty())
+    files.validation = find_data_files(data, path, data_dir, field + ".validation_path");
+  return files;
+}
+
 std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size, const fs::path& folder,
-                         const fs::path& data_dir, const std::string& field) {
+                         text::TokenizerCache& opened, const RunFiles& files,
+                         const std::string& field) {
   if (folder.empty() && data.tokenizer() == kAuto && vocab_size == kByteVocabulary)
     data.set_tokenizer(kBytes);
-  const auto is_text = [&](const std::string& path, const char* name) {
-    return !path.empty() &&
-           is_tokenized(data, find_data_files(data, path, data_dir, field + name).format);
-  };
-  if (!is_text(data.path(), ".path") && !is_text(data.validation_path(), ".validation_path")) {
+  const bool has_text = is_tokenized(data, files.training.format) ||
+                        (files.validation && is_tokenized(data, files.validation->format));
+  if (!has_text) {
     if (!data.field().empty()) base::refuse_field(field + ".field", "is for .jsonl, there is none");
     if (data.has_append_eos())
       base::refuse_field(field + ".append_eos", "is for text that is tokenized, there is none");
@@ -145,8 +151,9 @@ std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size, const fs
   if (folder.empty() && !is_bytes) throw_tokenizer_needed(data, vocab_size, field);
   if (data.tokenizer().empty()) data.set_tokenizer(kAuto);
   if (data.field().empty()) data.set_field("text");
-  const text::FolderTokenizer tokenizer =
-      base::with_field(field + ".tokenizer", [&] { return open_text_tokenizer(folder); });
+  const text::FolderTokenizer tokenizer = base::with_field(field + ".tokenizer", [&] {
+    return folder.empty() ? byte_tokenizer() : opened.open(folder);
+  });
   check_vocabulary(*tokenizer.tokenizer, folder, vocab_size, field);
   resolve_document_end(data, tokenizer.eos, is_bytes, field);
   return identity_of(data, tokenizer);
@@ -162,7 +169,7 @@ TokenizedText tokenize_text(const v1::RunConfig& resolved, const fs::path& folde
     if (path.empty()) return {};
     const DataFiles files = find_data_files(data, path, data_dir, field);
     if (!is_tokenized(data, files.format)) return {};
-    if (!tokenizer) tokenizer = open_text_tokenizer(folder);
+    if (!tokenizer) tokenizer = folder.empty() ? byte_tokenizer() : text::open_tokenizer(folder);
     made.tokenizer = identity_of(data, *tokenizer);
     const TokenCache::Text text{.files = documents_of(files, data.format()),
                                 .field = data.field(),

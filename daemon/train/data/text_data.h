@@ -3,11 +3,11 @@
 #pragma once
 
 #include <filesystem>
-#include <memory>
+#include <functional>
 #include <optional>
 #include <string>
 
-#include "daemon/text/tokenizer.h"
+#include "daemon/text/tokenizer_cache.h"
 #include "daemon/train/data/token_cache.h"
 #include "daemon/train/data/token_stream.h"
 #include "v1/config.pb.h"
@@ -42,14 +42,23 @@ TokenFormat format_of(v1::DataFormat format);
 DataFiles find_data_files(const v1::DataConfig& data, const std::string& path,
                           const std::filesystem::path& data_dir, const std::string& field);
 
+/// The files of both paths of a config.
+struct RunFiles {
+  DataFiles training;
+  std::optional<DataFiles> validation;  ///< of data.validation_path, if it is given
+};
+/// `field` is the path of `data` in messages.
+RunFiles find_run_files(const v1::DataConfig& data, const std::filesystem::path& data_dir,
+                        const std::string& field);
+
 /// If some of the data are to be tokenized: fills in data.tokenizer, field, append_eos and
 /// document_end, and checks the tokenizer against the model's vocabulary. `folder` comes from
-/// tokenizer_folder. Returns the tokenizer's identity; empty if nothing is to be tokenized. Throws
-/// InvalidArgument with the field: TOKENIZER_NEEDED, TOKENIZER_TOO_LARGE, what
-/// text::open_tokenizer throws.
+/// tokenizer_folder, `files` from find_run_files. Returns the tokenizer's identity; empty if
+/// nothing is to be tokenized. Throws InvalidArgument with the field: TOKENIZER_NEEDED,
+/// TOKENIZER_TOO_LARGE, what text::open_tokenizer throws.
 std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size,
-                         const std::filesystem::path& folder, const std::filesystem::path& data_dir,
-                         const std::string& field);
+                         const std::filesystem::path& folder, text::TokenizerCache& opened,
+                         const RunFiles& files, const std::string& field);
 
 /// What `progress` is told: of which field, and how much of its bytes.
 using TextProgress =
