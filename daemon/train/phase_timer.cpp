@@ -6,22 +6,22 @@
 namespace meshloom::train {
 
 const PhaseSeconds& Phases::seconds() {
-  for (Stretch& one : stretches_) {
-    seconds_[one.phase] += one.end->seconds_since(*one.begin);
-    spare_.push_back(std::move(one.begin));
-    spare_.push_back(std::move(one.end));
-  }
-  stretches_.clear();
+  for (const Stretch& one : stretches_) seconds_[one.phase] += one.end->seconds_since(*one.begin);
+  drop_stretches();
   return seconds_;
 }
 
 void Phases::clear() {
+  drop_stretches();
+  seconds_.clear();
+}
+
+void Phases::drop_stretches() {
   for (Stretch& one : stretches_) {
     spare_.push_back(std::move(one.begin));
     spare_.push_back(std::move(one.end));
   }
   stretches_.clear();
-  seconds_.clear();
 }
 
 std::unique_ptr<Event> Phases::mark() {

@@ -33,6 +33,7 @@ class Phases {
     std::unique_ptr<Event> begin, end;
   };
   std::unique_ptr<Event> mark();
+  void drop_stretches();
 
   ExecutionContext& context_;
   PhaseSeconds seconds_;
