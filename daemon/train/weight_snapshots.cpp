@@ -5,6 +5,7 @@
 
 #include "daemon/base/file_stamp.h"
 #include "kernels/base/error.h"
+#include "kernels/base/integer_math.h"
 
 namespace meshloom::train {
 
@@ -38,18 +39,16 @@ WeightSnapshots::Handle WeightSnapshots::load(const std::filesystem::path& folde
   const LoadedKey key{folder, step, base::file_stamp(folder / "config.json").value_or("")};
   if (const auto known = loaded_.find(key); known != loaded_.end()) return known->second.lock();
   auto loaded = std::make_shared<Weights>(Weights{step, {}, {}});
-  fill(*loaded, state_.read_hf(folder), state_.model().context());
+  fill(*loaded, state_.read_hf(folder));
   loaded_[key] = loaded;
   return loaded;
 }
 
-void WeightSnapshots::fill(Weights& weights, std::vector<Tensor> values,
-                           ExecutionContext& context) {
-  std::int64_t largest = 0;
-  for (const Tensor& value : values)
-    largest =
-        std::max(largest, value.numel() * static_cast<std::int64_t>(dtype_size(value.dtype())));
-  weights.scratch = empty(context, {(largest + 3) / 4}, DType::kFloat32);
+void WeightSnapshots::fill(Weights& weights, std::vector<Tensor> values) {
+  std::size_t largest = 0;
+  for (const Tensor& value : values) largest = std::max(largest, value.view().bytes());
+  const auto floats = static_cast<std::int64_t>(divide_up(largest, sizeof(float)));
+  weights.scratch = empty(state_.model().context(), {floats}, DType::kFloat32);
   weights.values = std::move(values);
 }
 
@@ -62,7 +61,7 @@ void WeightSnapshots::before_write() {
       values.push_back(empty_like(own));
       copy_into(values.back(), own);
     }
-    fill(*current, std::move(values), state_.model().context());
+    fill(*current, std::move(values));
   }
   current_.reset();
   ++writes_;

@@ -60,7 +60,7 @@ class WeightSnapshots {
   void exchange(Weights& weights);
 
   /// Takes the values of all parameters.
-  static void fill(Weights& weights, std::vector<Tensor> values, ExecutionContext& context);
+  void fill(Weights& weights, std::vector<Tensor> values);
 
   ModelState& state_;
   std::map<std::string, Handle> names_;
