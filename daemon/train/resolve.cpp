@@ -12,13 +12,13 @@
 #include "daemon/train/data/text_data.h"
 #include "daemon/train/dtype_choice.h"
 #include "daemon/train/field_checks.h"
+#include "daemon/train/micro_batch.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/offered.h"
 #include "daemon/train/paths.h"
 #include "daemon/train/resolve_plan.h"
 #include "daemon/train/run.h"
 #include "daemon/train/sampling_params.h"
-#include "kernels/base/integer_math.h"
 #include "planner/limits.h"
 
 namespace meshloom::train {
@@ -26,13 +26,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void resolve_training(v1::TrainingConfig& training, const nn::ModelConfig& model, int dp) {
+/// Of a config whose mesh is resolved.
+void resolve_training(v1::RunConfig& config, const nn::ModelConfig& model) {
+  v1::TrainingConfig& training = *config.mutable_training();
   check_count("run.training.steps", training.steps(), 1);
   check_count("run.training.global_batch_size", training.global_batch_size(), 1);
   check_at_most("run.training.global_batch_size", training.global_batch_size(),
                 planner::kMostBatch);
   resolve_seq_len(training, model);
-  const std::int64_t per_rank = divide_up<std::int64_t>(training.global_batch_size(), dp);
+  const std::int64_t per_rank = rank_share(config);
   if (training.micro_batch_size() == 0) training.set_micro_batch_size(per_rank);
   if (training.micro_batch_size() > per_rank)
     base::refuse_field("run.training.micro_batch_size",
@@ -342,7 +344,7 @@ v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
   resolve_dtype(config.mutable_plan(), model);
   const std::vector<std::string> doubts = check_plan_fits(config, model);
   if (warnings) warnings->insert(warnings->end(), doubts.begin(), doubts.end());
-  resolve_training(*config.mutable_training(), model, config.mesh().dp() * config.mesh().fsdp());
+  resolve_training(config, model);
   resolve_rotate(config, model, ranks_per_host == 0 ? world_size : ranks_per_host);
   resolve_optimizer(*config.mutable_optimizer());
   resolve_schedule(*config.mutable_lr_scheduler(), config.training().steps());
