@@ -7,18 +7,12 @@
 
 #include "daemon/base/input_file.h"
 #include "daemon/text/pipeline_tokenizer.h"
+#include "tests/unit/text/hex.h"
 
 namespace meshloom::text {
 namespace {
 
 const std::filesystem::path kFolder = MESHLOOM_GOLDEN_DIR "/tokenizer";
-
-std::string bytes_of(const std::string& hex) {
-  std::string bytes;
-  for (std::size_t i = 0; i < hex.size(); i += 2)
-    bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
-  return bytes;
-}
 
 class GoldenTokenizer : public testing::TestWithParam<const char*> {};
 

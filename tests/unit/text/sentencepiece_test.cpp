@@ -15,16 +15,10 @@
 #include "daemon/text/tokenizer_folder.h"
 #include "kernels/base/error.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/text/hex.h"
 
 namespace meshloom::text {
 namespace {
-
-std::string bytes_of(const std::string& hex) {
-  std::string bytes;
-  for (std::size_t i = 0; i < hex.size(); i += 2)
-    bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
-  return bytes;
-}
 
 nlohmann::json golden_of(const std::string& name) {
   const base::InputFile file(std::filesystem::path(MESHLOOM_GOLDEN_DIR "/tokenizer") /

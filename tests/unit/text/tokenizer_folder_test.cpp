@@ -12,6 +12,7 @@
 #include "daemon/text/stream_decoder.h"
 #include "kernels/base/error.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/text/hex.h"
 
 namespace meshloom::text {
 namespace {
@@ -26,13 +27,6 @@ Json golden(const std::string& name) {
 
 void write(const fs::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
-}
-
-std::string bytes_of(const std::string& hex) {
-  std::string bytes;
-  for (std::size_t i = 0; i < hex.size(); i += 2)
-    bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
-  return bytes;
 }
 
 /// The folder's tokenizer makes of the golden texts what the golden one does.
