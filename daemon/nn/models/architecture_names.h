@@ -2,7 +2,6 @@
 // The architectures that a config.json may have, and their names in it.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -2,8 +2,6 @@
 // to_hf_config and to_hf_generation_config: the way back to config.json.
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-
 #include "daemon/nn/models/architecture_names.h"
 #include "daemon/nn/models/model_config.h"
 #include "kernels/base/error.h"
