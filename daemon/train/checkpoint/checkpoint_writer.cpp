@@ -33,7 +33,7 @@ class DigestingFile {
   DigestingFile(FileSystem& files, const fs::path& path, std::size_t bytes)
       : file_(files.create(path, bytes)) {}
 
-  /// Bytes that fit into the cache, where the second of both finds them.
+  /// Quickest in pieces that fit into the cache, where the second of both finds them.
   void write(std::span<const std::byte> piece) {
     digest_.update(piece);
     file_->write(piece);
