@@ -10,6 +10,7 @@
 #include "daemon/base/states.h"
 #include "daemon/cli/output.h"
 #include "daemon/cli/plan_text.h"
+#include "kernels/base/integer_math.h"
 
 namespace meshloom::cli {
 namespace {
@@ -82,8 +83,7 @@ std::string batch_text(const v1::RunConfig& run) {
   const std::int64_t replicas =
       std::max(1, run.mesh().dp()) * std::max<std::int64_t>(1, run.mesh().fsdp());
   const std::int64_t micro = std::max<std::int64_t>(1, training.micro_batch_size());
-  const std::int64_t share = (training.global_batch_size() + replicas - 1) / replicas;
-  const std::int64_t parts = (share + micro - 1) / micro;
+  const std::int64_t parts = divide_up(divide_up(training.global_batch_size(), replicas), micro);
   return fmt::format("{} of {} = {} a step; {} at once on {}{}",
                      plural(training.global_batch_size(), "sample"),
                      plural(training.seq_len(), "token"),
