@@ -90,8 +90,8 @@ void JobDriver::run() {
 bool JobDriver::take_turn(const std::string& id) {
   const std::string name = job_resource(id);
   const bool first = store_.comes_first(id);
-  std::vector<std::string> ahead = turn_.ahead_of(name);
-  if (first) ahead.resize(turn_.holder().empty() ? 0 : std::min<std::size_t>(ahead.size(), 1));
+  const auto place = first ? RanksTurn::Place::kFirst : RanksTurn::Place::kLast;
+  const auto ahead = turn_.ahead_of(name, place);
   if (!ahead.empty())
     note_at(id, fmt::format("waits for the ranks behind {}", fmt::join(ahead, ", ")));
   // The job that comes first may be cancelled or resumed, or another one may come before it
@@ -99,7 +99,7 @@ bool JobDriver::take_turn(const std::string& id) {
   const auto given_up = [&] {
     return stop_ || store_.next_job() != id || store_.comes_first(id) != first;
   };
-  return turn_.acquire(name, given_up, first ? RanksTurn::Place::kFirst : RanksTurn::Place::kLast);
+  return turn_.acquire(name, given_up, place);
 }
 
 bool JobDriver::fit_to_ranks(const std::string& id) {

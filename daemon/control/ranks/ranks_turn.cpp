@@ -55,11 +55,13 @@ std::string RanksTurn::holder() const {
   return holder_;
 }
 
-std::vector<std::string> RanksTurn::ahead_of(const std::string& who) const {
+std::vector<std::string> RanksTurn::ahead_of(const std::string& who, Place place) const {
   const std::lock_guard lock(mutex_);
   std::vector<std::string> ahead;
   if (!holder_.empty() && holder_ != who) ahead.push_back(holder_);
-  ahead.insert(ahead.end(), queue_.begin(), std::find(queue_.begin(), queue_.end(), who));
+  auto own = std::find(queue_.begin(), queue_.end(), who);
+  if (own == queue_.end() && place == Place::kFirst) own = queue_.begin();
+  ahead.insert(ahead.end(), queue_.begin(), own);
   return ahead;
 }
 

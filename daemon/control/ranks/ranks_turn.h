@@ -15,10 +15,11 @@ namespace meshloom::control {
 /// Any thread may call any method.
 class RanksTurn {
  public:
-  /// Waits until nobody has the ranks and all that asked before have had them or given up. False if
-  /// `given_up`, asked from time to time without a lock, says so first. `who` is the name of a
-  /// resource, which waits or has its turn once at a time. kFirst comes before all that wait.
+  /// Where in the queue: kFirst comes before all that wait.
   enum class Place { kLast, kFirst };
+  /// Waits until nobody has the ranks and all that come before have had them or given up. False if
+  /// `given_up`, asked from time to time without a lock, says so first. `who` is the name of a
+  /// resource, which waits or has its turn once at a time.
   bool acquire(const std::string& who, const std::function<bool()>& given_up,
                Place place = Place::kLast);
   /// The same without waiting: false if somebody has the ranks or waits, or it is closed.
@@ -29,8 +30,9 @@ class RanksTurn {
   bool is_open() const;
   /// Who has the ranks; empty: nobody.
   std::string holder() const;
-  /// Who has the ranks, then those that come before `who`, in order; all that wait, if it does not.
-  std::vector<std::string> ahead_of(const std::string& who) const;
+  /// Who has the ranks, then those that come before `who`, in order. `place` is that of one that
+  /// does not wait yet.
+  std::vector<std::string> ahead_of(const std::string& who, Place place = Place::kLast) const;
 
  private:
   mutable std::mutex mutex_;
