@@ -56,11 +56,10 @@ class Admission {
   /// The absolute folder of the model that a resolved config names by run.model.name, looked at;
   /// empty if it names none. Throws NotFound, FailedPrecondition (DATA_CHANGED).
   virtual std::filesystem::path model_folder(const v1::RunConfig& resolved) = 0;
-  /// The absolute folder whose tokenizer a resolved config means (train::tokenizer_folder).
-  virtual std::filesystem::path tokenizer_folder(const v1::RunConfig& resolved) = 0;
-  /// The same where run.model.name stands for the weights in `folder`.
-  virtual std::filesystem::path tokenizer_of_evaluation(const v1::RunConfig& resolved,
-                                                        const std::filesystem::path& folder) = 0;
+  /// The absolute folder whose tokenizer a resolved config means (train::tokenizer_folder), where
+  /// run.model.name stands for the model in `model`.
+  virtual std::filesystem::path tokenizer_folder(const v1::RunConfig& resolved,
+                                                 const std::filesystem::path& model) = 0;
   /// Keeps the models of this daemon that a config names from being removed until the result is let
   /// go. Throws NotFound.
   virtual std::shared_ptr<const void> hold_models(const v1::RunConfig& config) = 0;

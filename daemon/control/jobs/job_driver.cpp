@@ -148,8 +148,9 @@ void JobDriver::run_job(const std::string& id) {
   std::filesystem::path model, tokenizer;
   try {
     if (!fit_to_ranks(id)) return;
-    model = admission_.model_folder(store_.get(id).resolved());
-    tokenizer = admission_.tokenizer_folder(store_.get(id).resolved());
+    const v1::RunConfig resolved = store_.get(id).resolved();
+    model = admission_.model_folder(resolved);
+    tokenizer = admission_.tokenizer_folder(resolved, model);
   } catch (...) {
     if (stop_) return;  // what a stop has interrupted says nothing about the job
     return end_job(id, v1::JOB_STATE_FAILED, to_details(std::current_exception()));

@@ -81,20 +81,14 @@ fs::path LocalAdmission::find_tokenizer(const v1::RunConfig& config) const {
                           [&] { return options_.models->folder(parse_model_name(name)); });
 }
 
-fs::path LocalAdmission::find_tokenizer_folder(const v1::RunConfig& resolved) const {
-  return train::tokenizer_folder(
-      resolved, {options_.data_dir, find_model(resolved.model()), find_tokenizer(resolved)});
+fs::path LocalAdmission::find_tokenizer_folder(const v1::RunConfig& resolved,
+                                               const fs::path& model) const {
+  return train::tokenizer_folder(resolved, {options_.data_dir, model, find_tokenizer(resolved)});
 }
 
-fs::path LocalAdmission::tokenizer_folder(const v1::RunConfig& resolved) {
-  return calls_.run<fs::path>([this, resolved] { return find_tokenizer_folder(resolved); });
-}
-
-fs::path LocalAdmission::tokenizer_of_evaluation(const v1::RunConfig& resolved,
-                                                 const fs::path& folder) {
-  return calls_.run<fs::path>([this, resolved, folder] {
-    return train::tokenizer_folder(resolved, {options_.data_dir, folder, find_tokenizer(resolved)});
-  });
+fs::path LocalAdmission::tokenizer_folder(const v1::RunConfig& resolved, const fs::path& model) {
+  return calls_.run<fs::path>(
+      [this, resolved, model] { return find_tokenizer_folder(resolved, model); });
 }
 
 train::TokenizedText LocalAdmission::tokenize(const v1::RunConfig& resolved,
@@ -322,8 +316,10 @@ std::filesystem::path LocalAdmission::find_hf_folder(const std::string& name) {
 
 train::PromptLimits LocalAdmission::prompt_limits(const v1::RunConfig& resolved) {
   return calls_.run<train::PromptLimits>([this, resolved] {
-    train::PromptLimits limits = train::prompt_limits(load_config(resolved.model()), resolved);
-    train::add_tokenizer(limits, find_tokenizer_folder(resolved), tokenizers_);
+    const fs::path model = find_model(resolved.model());
+    train::PromptLimits limits = train::prompt_limits(
+        train::load_model_config(resolved.model(), options_.data_dir, model), resolved);
+    train::add_tokenizer(limits, find_tokenizer_folder(resolved, model), tokenizers_);
     return limits;
   });
 }

@@ -48,9 +48,8 @@ class LocalAdmission final : public Admission {
                                               const std::filesystem::path& folder) override;
   std::filesystem::path find_hf_folder(const std::string& name) override;
   std::filesystem::path model_folder(const v1::RunConfig& resolved) override;
-  std::filesystem::path tokenizer_folder(const v1::RunConfig& resolved) override;
-  std::filesystem::path tokenizer_of_evaluation(const v1::RunConfig& resolved,
-                                                const std::filesystem::path& folder) override;
+  std::filesystem::path tokenizer_folder(const v1::RunConfig& resolved,
+                                         const std::filesystem::path& model) override;
   std::shared_ptr<const void> hold_models(const v1::RunConfig& config) override;
   train::TokenizedText tokenize(const v1::RunConfig& resolved,
                                 const std::filesystem::path& tokenizer,
@@ -88,7 +87,8 @@ class LocalAdmission final : public Admission {
   /// Of the model that run.data.tokenizer names; empty if it names none.
   std::filesystem::path find_tokenizer(const v1::RunConfig& config) const;
   /// As tokenizer_folder, on the calling thread.
-  std::filesystem::path find_tokenizer_folder(const v1::RunConfig& resolved) const;
+  std::filesystem::path find_tokenizer_folder(const v1::RunConfig& resolved,
+                                              const std::filesystem::path& model) const;
   /// `name`: "models/NAME" or "NAME".
   std::shared_ptr<const void> hold_model(const std::string& name) const;
   nn::ModelConfig load_config(const v1::ModelSource& source) const;

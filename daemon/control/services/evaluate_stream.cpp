@@ -168,8 +168,7 @@ void EvaluateStream::prepare(const std::optional<v1::Job>& job, Evaluation::Work
   config.mutable_model()->set_name("evaluated");
   const bool may_halve = request_.global_batch_size() == 0;
   work->config = world_.admission.resolve_evaluation(config, work->model_folder, may_halve, {});
-  work->tokenizer_folder =
-      world_.admission.tokenizer_of_evaluation(work->config, work->model_folder);
+  work->tokenizer_folder = world_.admission.tokenizer_folder(work->config, work->model_folder);
   work->text = world_.admission.tokenize(work->config, work->tokenizer_folder,
                                          [this](const auto&, std::uint64_t, std::uint64_t) {
                                            if (given_up())

@@ -51,9 +51,8 @@ class FakeAdmission final : public Admission {
                                               const std::filesystem::path&) override {
     return nullptr;
   }
-  std::filesystem::path tokenizer_folder(const v1::RunConfig&) override { return {}; }
-  std::filesystem::path tokenizer_of_evaluation(const v1::RunConfig&,
-                                                const std::filesystem::path&) override {
+  std::filesystem::path tokenizer_folder(const v1::RunConfig&,
+                                         const std::filesystem::path&) override {
     return {};
   }
   std::shared_ptr<const void> hold_models(const v1::RunConfig&) override { return nullptr; }
