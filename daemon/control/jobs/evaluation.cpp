@@ -15,22 +15,29 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kPart{100};  // samples and a cancellation wait for no more
+constexpr std::chrono::milliseconds kPart{100};
 
 }  // namespace
 
+v1::EvaluateResult EvaluationParts::next() {
+  const auto begin = Clock::now();
+  const std::int64_t count = std::min(at_once_, most_ - batches_);
+  v1::EvaluateResult part = run_.evaluate(batches_, count).get();
+  batches_ += part.losses_size();
+  data_ended_ = part.losses_size() < count;
+  if (Clock::now() - begin < kPart / 2) at_once_ *= 2;
+  return part;
+}
+
 v1::Evaluation Evaluation::evaluate(std::int64_t batches, const Progress& progress) {
-  const std::int64_t most = batches > 0 ? batches : std::numeric_limits<std::int64_t>::max();
+  EvaluationParts parts(run_, batches > 0 ? batches : std::numeric_limits<std::int64_t>::max());
   train::LossSum sum;
   v1::EvaluateProgress done;
   double seconds = 0;
-  std::int64_t at_once = 1;
-  while (done.batches() < most) {
+  while (!parts.done()) {
     const auto begin = Clock::now();
-    const std::int64_t count = std::min(at_once, most - done.batches());
-    const v1::EvaluateResult part = run_.evaluate(done.batches(), count).get();
-    const auto passed = Clock::now() - begin;
-    seconds += std::chrono::duration<double>(passed).count();
+    const v1::EvaluateResult part = parts.next();
+    seconds += std::chrono::duration<double>(Clock::now() - begin).count();
     for (const v1::BatchLoss& batch : part.losses()) {
       sum.loss += batch.loss();
       sum.labels += batch.labels();
@@ -38,9 +45,8 @@ v1::Evaluation Evaluation::evaluate(std::int64_t batches, const Progress& progre
     done.set_batches(done.batches() + part.losses_size());
     done.set_tokens(static_cast<std::int64_t>(sum.labels));
     if (sum.labels > 0) done.set_loss(sum.loss / sum.labels);
-    if (part.losses_size() < count) break;  // the data end
+    if (parts.data_ended()) break;
     if (!progress(done)) throw Cancelled("the evaluation was given up");
-    if (passed < kPart / 2) at_once *= 2;
   }
   v1::Evaluation result;
   result.set_loss(train::mean_loss({&sum, 1}));

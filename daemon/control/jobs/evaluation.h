@@ -2,6 +2,7 @@
 // Evaluation: the loss of a model on data, by the ranks, outside of any job.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -11,6 +12,27 @@
 #include "v1/evaluate_service.pb.h"
 
 namespace meshloom::control {
+
+/// The first batches that a run validates on, part by part: samples and a stop wait for no more
+/// than about 100 ms.
+class EvaluationParts {
+ public:
+  /// `run` outlives it. At most so many batches.
+  EvaluationParts(const RunClient& run, std::int64_t most) : run_(run), most_(most) {}
+
+  /// There were fewer.
+  bool data_ended() const { return data_ended_; }
+  bool done() const { return data_ended_ || batches_ >= most_; }
+  /// The losses of the next part. Waits for the ranks; throws what the verb throws.
+  v1::EvaluateResult next();
+
+ private:
+  const RunClient& run_;
+  const std::int64_t most_;
+  std::int64_t batches_ = 0;
+  std::int64_t at_once_ = 1;
+  bool data_ended_ = false;
+};
 
 /// Makes a run for it on the ranks, which the caller has (RanksTurn), and deletes it again. Used by
 /// one thread.

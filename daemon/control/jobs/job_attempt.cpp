@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "daemon/base/message_printer.h"
+#include "daemon/control/jobs/evaluation.h"
 #include "daemon/control/jobs/resume_source.h"
 #include "daemon/control/jobs/sample_scheduler.h"
 #include "daemon/control/jobs/token_text.h"
@@ -22,7 +23,6 @@ using Clock = std::chrono::steady_clock;
 
 // Longer steps gain nothing from a second one in flight, which a stop would have to wait for.
 constexpr std::chrono::milliseconds kShortStep{50};
-constexpr std::chrono::milliseconds kEvaluationPart{100};  // a stop waits for no more, nor samples
 
 constexpr std::chrono::seconds kBetweenProgress{1};  // of tokenizing
 constexpr const char* kMetrics = "metrics.jsonl";
@@ -260,20 +260,14 @@ void JobAttempt::finish_step() {
 
 void JobAttempt::evaluate() {
   validation_missing_ = true;
-  const std::int64_t batches = config_.validation().steps();
+  EvaluationParts parts(run_, config_.validation().steps());
   std::vector<train::LossSum> losses;
-  std::int64_t at_once = 1;
-  while (static_cast<std::int64_t>(losses.size()) < batches) {
+  while (!parts.done()) {
     if (interrupted()) return;
-    const auto begin = Clock::now();
-    const auto first = static_cast<std::int64_t>(losses.size());
-    const std::int64_t count = std::min(at_once, batches - first);
-    const v1::EvaluateResult part = run_.evaluate(first, count).get();
+    const v1::EvaluateResult part = parts.next();
     trained_until_ = Clock::now();
     for (const v1::BatchLoss& batch : part.losses())
       losses.push_back({batch.loss(), batch.labels()});
-    if (part.losses_size() < count) break;  // the data end
-    if (trained_until_ - begin < kEvaluationPart / 2) at_once *= 2;
   }
   record_validation(done_, train::mean_loss(losses));
   validation_missing_ = false;
