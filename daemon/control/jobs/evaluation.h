@@ -46,14 +46,14 @@ class Evaluation {
     train::TokenizedText text;               ///< tokens of the config's text
     std::int64_t batches = 0;                ///< at most; 0: all
   };
-  /// Told after every part; false ends the evaluation with Cancelled.
-  using Progress = std::function<bool(const v1::EvaluateProgress&)>;
+  /// Told after every part; what it throws ends the evaluation.
+  using Progress = std::function<void(const v1::EvaluateProgress&)>;
 
   /// `name` is one that no run of the ranks has.
   Evaluation(Executor& executor, const std::string& name) : run_(executor, name) {}
 
-  /// Loss, perplexity, tokens, batches, seconds and rate. Throws what a verb threw, and
-  /// InvalidArgument if no label counts.
+  /// Loss, perplexity, tokens, batches, seconds and rate. Throws what a verb or
+  /// `progress` threw, and InvalidArgument if no label counts.
   v1::Evaluation carry_out(const Work& work, const Progress& progress);
 
  private:

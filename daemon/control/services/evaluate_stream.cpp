@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/evaluate_stream.h"
 
-#include <fmt/ranges.h>
-
-#include <chrono>
-
 #include "daemon/base/field_error.h"
 #include "daemon/control/host/background_thread.h"
 #include "daemon/control/stores/checkpoint_files.h"
@@ -21,16 +17,16 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
+constexpr std::chrono::milliseconds kBetweenProgress{500};
+
 /// Weights of a checkpoint as a folder that all ranks can read; removed in the end.
 class WeightsFolder {
  public:
   WeightsFolder(const fs::path& checkpoint, const fs::path& folder,
-                const std::function<bool()>& given_up)
+                const std::function<void()>& check_wanted)
       : folder_(folder) {
     train::CheckpointExport options;
-    options.progress = [&](std::int64_t, std::int64_t) {
-      if (given_up()) throw Cancelled("the evaluation was given up");
-    };
+    options.progress = [&](std::int64_t, std::int64_t) { check_wanted(); };
     train::export_checkpoint(checkpoint, folder, options);
   }
   ~WeightsFolder() {
@@ -169,15 +165,28 @@ void EvaluateStream::prepare(const std::optional<v1::Job>& job, Evaluation::Work
   const bool may_halve = request_.global_batch_size() == 0;
   work->config = world_.admission.resolve_evaluation(config, work->model_folder, may_halve, {});
   work->tokenizer_folder = world_.admission.tokenizer_folder(work->config, work->model_folder);
-  work->text = world_.admission.tokenize(work->config, work->tokenizer_folder,
-                                         [this](const auto&, std::uint64_t, std::uint64_t) {
-                                           if (given_up())
-                                             throw Cancelled("the evaluation was given up");
-                                         });
+  work->text = world_.admission.tokenize(
+      work->config, work->tokenizer_folder,
+      [this](const auto&, std::uint64_t, std::uint64_t) { check_wanted(); });
   // How many samples there are is known now.
   if (!work->text.tokenizer.empty())
     work->config =
         world_.admission.resolve_evaluation(config, work->model_folder, may_halve, work->text);
+}
+
+void EvaluateStream::check_wanted() const {
+  if (given_up()) throw Cancelled("the evaluation was given up");
+}
+
+void EvaluateStream::part_done(const v1::EvaluateProgress& progress) {
+  if (!world_.turn.is_open()) throw FailedPrecondition("the daemon is drained", "DRAINED");
+  if (Clock::now() - told_ >= kBetweenProgress) {
+    told_ = Clock::now();
+    v1::EvaluateResponse response;
+    *response.mutable_progress() = progress;
+    write(std::move(response));
+  }
+  check_wanted();
 }
 
 v1::Evaluation EvaluateStream::evaluate() {
@@ -196,7 +205,7 @@ v1::Evaluation EvaluateStream::evaluate() {
     give_way_to_training();
     work.model_folder = world_.state.root() / name;
     read_checkpoint(told_source, source, [&] {
-      weights.emplace(source, work.model_folder, [this] { return given_up(); });
+      weights.emplace(source, work.model_folder, [this] { check_wanted(); });
     });
   }
   prepare(job, &work);
@@ -206,17 +215,9 @@ v1::Evaluation EvaluateStream::evaluate() {
   spdlog::info("{}: {} on {}", name, told_source,
                work.config.data().validation_path().empty() ? "a job's validation data"
                                                             : work.config.data().validation_path());
-  Clock::time_point told;
   v1::Evaluation result =
-      Evaluation(world_.executor, name).carry_out(work, [&](const v1::EvaluateProgress& progress) {
-        if (!world_.turn.is_open()) throw FailedPrecondition("the daemon is drained", "DRAINED");
-        if (Clock::now() - told >= std::chrono::milliseconds(500)) {
-          told = Clock::now();
-          v1::EvaluateResponse response;
-          *response.mutable_progress() = progress;
-          write(std::move(response));
-        }
-        return !given_up();
+      Evaluation(world_.executor, name).carry_out(work, [this](const auto& done) {
+        part_done(done);
       });
   result.set_source(told_source);
   return result;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -50,9 +51,13 @@ class EvaluateStream final : public Stream<v1::EvaluateResponse> {
   void prepare(const std::optional<v1::Job>& job, Evaluation::Work* work) const;
   void take_turn(const std::string& name);
   bool given_up() const { return world_.stopping || ended(); }
+  /// Throws Cancelled once it is given up.
+  void check_wanted() const;
+  void part_done(const v1::EvaluateProgress& progress);
 
   const EvaluationWorld& world_;
   const v1::EvaluateRequest request_;
+  std::chrono::steady_clock::time_point told_;  ///< when progress was written
 };
 
 }  // namespace meshloom::control
