@@ -64,6 +64,23 @@ std::string source_text(const v1::EvaluateRequest& request, const fs::path& fold
   return model_resource(parse_model_name(request.model()));
 }
 
+/// `data`: those of the job; empty if there is none.
+void set_data(const v1::DataConfig& given, v1::DataConfig* data) {
+  data->clear_identity();
+  if (!given.path().empty()) {
+    // They are of the job's text, which this one need not be like.
+    data->clear_validation_split();
+    data->clear_format();
+    data->clear_field();
+    data->clear_append_eos();
+    data->clear_document_end();
+  } else if (data->path().empty()) {
+    base::refuse_field("data.path", "is needed: no job says what to evaluate the model on");
+  }
+  data->MergeFrom(given);
+  if (!given.path().empty()) data->set_validation_path(given.path());
+}
+
 /// `ahead` is empty where the daemon is drained, or the ranks became free just now.
 [[noreturn]] void throw_busy(const std::vector<std::string>& ahead) {
   if (ahead.empty())
@@ -97,22 +114,7 @@ v1::RunConfig EvaluateStream::config_for(const std::optional<v1::Job>& job) cons
       config.mutable_plan()->set_dtype(of_job.plan().dtype());
     }
   }
-  v1::DataConfig& data = *config.mutable_data();
-  data.clear_identity();
-  if (!request_.data().path().empty()) {
-    // They are of the job's text, which this one need not be like.
-    data.clear_validation_split();
-    data.clear_format();
-    data.clear_field();
-    data.clear_append_eos();
-    data.clear_document_end();
-    data.MergeFrom(request_.data());
-    data.set_validation_path(data.path());
-  } else {
-    if (data.path().empty())
-      base::refuse_field("data.path", "is needed: no job says what to evaluate the model on");
-    data.MergeFrom(request_.data());
-  }
+  set_data(request_.data(), config.mutable_data());
   if (request_.has_mesh()) {
     const std::string dtype = config.plan().dtype();
     *config.mutable_mesh() = request_.mesh();
