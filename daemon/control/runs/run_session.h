@@ -147,12 +147,14 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   VerbPlace::Memory hold_loaded(const std::string& name);
   v1::SavedWeights keep_weights(v1::SavedWeights saved, VerbPlace::Memory memory);
   v1::SavedWeights keep_weights_on_disk(v1::SavedWeights saved);
-  v1::SavedWeights weights_named(const std::string& name) const;  ///< as find_weights, locked
-  void erase_weights(const std::string& name);
+  const v1::SavedWeights* kept_weights(const std::string& name) const;  ///< null: there are none
+  /// As find_weights, with the mutex.
+  v1::SavedWeights weights_named(const std::string& name) const;
+  void erase_weights(const std::function<bool(const v1::SavedWeights&)>& which);
   void drop_on_ranks(const std::string& weights);
   void drop_snapshots();  ///< the ranks have them no more
-  /// The step of the weights that it is to draw from; throws for what they cannot do.
-  std::int64_t check_weights(const SampleOrder& order) const;
+  /// Saved weights that a sample is to draw from. Throws FailedPrecondition (SNAPSHOT_STALE).
+  v1::SavedWeights drawn_weights(const std::string& name) const;
   void check_sample(const SampleOrder& order) const;
   void hold_weights(SampleOrder& order);
   std::filesystem::path weights_folder(const std::string& weights) const;

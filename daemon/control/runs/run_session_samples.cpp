@@ -28,19 +28,16 @@ train::PromptLimits RunSession::prompt_limits() const {
   return limits_;
 }
 
-std::int64_t RunSession::check_weights(const SampleOrder& order) const {
-  if (order.snapshot.empty()) return run_.step();
-  const std::string name = weights_resource(id_, order.snapshot);
-  try {
-    return weights_named(name).step();
-  } catch (const NotFound&) {
-    throw FailedPrecondition(fmt::format("{} are not there (any more)", name), "SNAPSHOT_STALE",
-                             {{"weights", name}, {"field", "weights"}});
-  }
+v1::SavedWeights RunSession::drawn_weights(const std::string& name) const {
+  if (const v1::SavedWeights* saved = kept_weights(name)) return *saved;
+  throw FailedPrecondition(fmt::format("{} are not there (any more)", name), "SNAPSHOT_STALE",
+                           {{"weights", name}, {"field", "weights"}});
 }
 
 void RunSession::check_sample(const SampleOrder& order) const {
-  const std::int64_t step = check_weights(order);
+  const std::int64_t step = order.snapshot.empty()
+                                ? run_.step()
+                                : drawn_weights(weights_resource(id_, order.snapshot)).step();
   if (order.weights_step && *order.weights_step != step)
     throw stale_weights(*order.weights_step, step);
   const std::int64_t longest = run_.resolved().training().seq_len();
@@ -60,8 +57,7 @@ void RunSession::hold_weights(SampleOrder& order) {
   const std::string name = weights_resource(id_, order.snapshot);
   {
     const std::lock_guard lock(mutex_);
-    check_weights(order);
-    const v1::SavedWeights saved = weights_named(name);
+    const v1::SavedWeights saved = drawn_weights(name);
     if (saved.storage() == v1::WEIGHTS_STORAGE_MEMORY) {
       order.snapshot_memory = snapshot_memory_.at(name);
       return;
@@ -111,9 +107,7 @@ VerbPlace::Memory RunSession::claim(const std::string& name) const {
 
 VerbPlace::Memory RunSession::claim_weights(const std::string& name) {
   const std::lock_guard lock(mutex_);
-  const bool kept = std::any_of(run_.weights().begin(), run_.weights().end(),
-                                [&](const auto& saved) { return saved.name() == name; });
-  if (kept || claims_->has(name))
+  if (kept_weights(name) != nullptr || claims_->has(name))
     throw AlreadyExists(fmt::format("{} exist already; choose another name", name), "WEIGHTS_EXIST",
                         {{"weights", name}, {"field", "name"}});
   return claim(name);
@@ -192,17 +186,20 @@ v1::SavedWeights RunSession::find_weights(const std::string& name) const {
   return weights_named(name);
 }
 
-v1::SavedWeights RunSession::weights_named(const std::string& name) const {
+const v1::SavedWeights* RunSession::kept_weights(const std::string& name) const {
   for (const v1::SavedWeights& saved : run_.weights())
-    if (saved.name() == name) return saved;
+    if (saved.name() == name) return &saved;
+  return nullptr;
+}
+
+v1::SavedWeights RunSession::weights_named(const std::string& name) const {
+  if (const v1::SavedWeights* saved = kept_weights(name)) return *saved;
   throw NotFound(fmt::format("{} do not exist", name), "WEIGHTS_NOT_FOUND", {{"weights", name}});
 }
 
-void RunSession::erase_weights(const std::string& name) {
+void RunSession::erase_weights(const std::function<bool(const v1::SavedWeights&)>& which) {
   auto& all = *run_.mutable_weights();
-  all.erase(std::remove_if(all.begin(), all.end(),
-                           [&](const auto& saved) { return saved.name() == name; }),
-            all.end());
+  all.erase(std::remove_if(all.begin(), all.end(), which), all.end());
 }
 
 void RunSession::delete_weights(const std::string& name) {
@@ -213,7 +210,7 @@ void RunSession::delete_weights(const std::string& name) {
     const bool on_disk = weights_named(name).storage() == v1::WEIGHTS_STORAGE_DISK;
     // While the name is taken: who saves weights of that name comes behind it on the ranks.
     if (!on_disk) drop_on_ranks(weights);
-    erase_weights(name);
+    erase_weights([&](const v1::SavedWeights& saved) { return saved.name() == name; });
     snapshot_memory_.erase(name);
     if (!on_disk) return;
     claimed = claim(name);
@@ -232,12 +229,8 @@ void RunSession::drop_on_ranks(const std::string& weights) {
 }
 
 void RunSession::drop_snapshots() {
-  auto& weights = *run_.mutable_weights();
-  weights.erase(std::remove_if(weights.begin(), weights.end(),
-                               [](const auto& saved) {
-                                 return saved.storage() == v1::WEIGHTS_STORAGE_MEMORY;
-                               }),
-                weights.end());
+  erase_weights(
+      [](const v1::SavedWeights& saved) { return saved.storage() == v1::WEIGHTS_STORAGE_MEMORY; });
   snapshot_memory_.clear();
 }
 
