@@ -22,9 +22,12 @@ namespace fs = std::filesystem;
 constexpr const char* kModelConfig = "config.json";
 constexpr std::string_view kExportPrefix = "hf-step-";
 
-bool is_export(const fs::path& folder) {
+/// The folder of an export that is there; empty if there is none of this name.
+fs::path find_export(const StateDir& state, const std::string& id, const std::string& name) {
+  if (!is_export_name(name)) return {};
+  const fs::path folder = state.job(id) / name;
   std::error_code ignored;
-  return is_export_name(folder.filename().string()) && fs::exists(folder / kModelConfig, ignored);
+  return fs::exists(folder / kModelConfig, ignored) ? folder : fs::path();
 }
 
 /// That of the checkpoint that was exported, or of the job's end.
@@ -40,7 +43,8 @@ std::vector<fs::path> exports_of(const StateDir& state, const std::string& id) {
   std::vector<fs::path> folders;
   std::error_code error;
   for (const auto& item : fs::directory_iterator(state.job(id), error))
-    if (is_export(item.path())) folders.push_back(item.path());
+    if (auto folder = find_export(state, id, item.path().filename().string()); !folder.empty())
+      folders.push_back(std::move(folder));
   std::sort(folders.begin(), folders.end());
   return folders;
 }
@@ -62,14 +66,6 @@ v1::Checkpoint describe(const fs::path& path, const std::string& job, std::int64
     checkpoint.set_create_time(
         base::to_rfc3339(std::chrono::system_clock::from_time_t(status.st_mtime)));
   return checkpoint;
-}
-
-fs::path export_folder(const StateDir& state, const v1::Job& job) {
-  const std::string& name = job.resolved().export_().hf_folder();
-  if (!is_export_name(name)) return {};
-  const fs::path folder = state.job(parse_job_name(job.name())) / name;
-  std::error_code ignored;
-  return fs::exists(folder / kModelConfig, ignored) ? folder : fs::path();
 }
 
 }  // namespace
@@ -127,7 +123,7 @@ fs::path newest_model(const StateDir& state, const v1::Job& job) {
   const std::string id = parse_job_name(job.name());
   const auto entries = train::list_checkpoints(state.checkpoints(id));
   if (!entries.empty()) return entries.back().folder;
-  return export_folder(state, job);
+  return find_export(state, id, job.resolved().export_().hf_folder());
 }
 
 fs::path checkpoint_folder(const StateDir& state, const v1::Job& job, const std::string& folder) {
@@ -136,7 +132,7 @@ fs::path checkpoint_folder(const StateDir& state, const v1::Job& job, const std:
   if (step && folder == train::checkpoint_folder_name(*step)) {
     const fs::path path = state.checkpoints(id) / folder;
     if (train::is_checkpoint(path)) return path;
-  } else if (const fs::path path = state.job(id) / folder; is_export(path)) {
+  } else if (const fs::path path = find_export(state, id, folder); !path.empty()) {
     return path;
   }
   throw NotFound(fmt::format("{} does not exist", checkpoint_resource(id, folder)),
