@@ -145,6 +145,18 @@ bool JobAttempt::tokenize(v1::CreateRunCommand* create) {
   }
 }
 
+void JobAttempt::note_choices() {
+  const v1::RunConfig& given = job_.spec().run();
+  if (train::dtype_is_auto(given.plan())) add_note(train::dtype_note(config_));
+  const std::int64_t samples = config_.training().micro_batch_size();
+  const std::int64_t share = train::rank_share(config_);
+  if (given.training().micro_batch_size() != 0 || samples <= 0 || samples >= share) return;
+  add_note(fmt::format("a rank computes {} of its {} samples at once{}", samples, share,
+                       config_.checkpoint().resume_from().empty()
+                           ? ": all of them would not fit the memory"
+                           : ", to fit the memory or as it did before the checkpoint"));
+}
+
 bool JobAttempt::prepare() {
   std::filesystem::create_directories(folders_.checkpoints);
   write_resolved(folders_.job / "resolved.yaml", job_);
@@ -159,16 +171,7 @@ bool JobAttempt::prepare() {
   create.set_tokenizer_folder(folders_.tokenizer.string());
   if (!tokenize(&create)) return false;
   run_exists_ = true;
-  if (job_.attempt() == 1 && train::dtype_is_auto(job_.spec().run().plan()))
-    add_note(train::dtype_note(config_));
-  const std::int64_t samples = config_.training().micro_batch_size();
-  if (job_.attempt() == 1 && samples > 0 && job_.spec().run().training().micro_batch_size() == 0 &&
-      samples < train::rank_share(config_))
-    add_note(fmt::format("a rank computes {} of its {} samples at once{}", samples,
-                         train::rank_share(config_),
-                         config_.checkpoint().resume_from().empty()
-                             ? ": all of them would not fit the memory"
-                             : ", to fit the memory or as it did before the checkpoint"));
+  if (job_.attempt() == 1) note_choices();
   const v1::CreateRunResult created = run_.create(std::move(create)).get();
   limits_ = {created.vocab_size(), created.context_length()};
   submitted_ = done_ = saved_ = created.step_count();

@@ -61,6 +61,9 @@ class JobAttempt {
 
   /// False if it was interrupted.
   bool tokenize(v1::CreateRunCommand* create);
+  /// What was chosen for the user, as notes.
+  void note_choices();
+  /// False if it was interrupted.
   bool prepare();
   /// Why an interrupted attempt ends, all saved that can be.
   AttemptEnd interrupted_end(bool cancelled, bool paused) const;
