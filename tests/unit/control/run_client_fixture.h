@@ -11,16 +11,9 @@
 
 #include "daemon/control/runs/run_token.h"
 #include "tests/unit/control/fake_daemon.h"
+#include "tests/unit/control/status_info.h"
 
 namespace meshloom::control {
-
-inline v1::ErrorInfo info_of(const grpc::Status& status) {
-  v1::RpcStatus wire;
-  v1::ErrorInfo info;
-  if (wire.ParseFromString(status.error_details()) && wire.details_size() > 0)
-    info.ParseFromString(wire.details(0).value());
-  return info;
-}
 
 /// A client of one run.
 class Client {

@@ -8,6 +8,7 @@
 #include "daemon/train/checkpoint/digest.h"
 #include "daemon/train/checkpoint/manifest.h"
 #include "tests/unit/control/fake_daemon.h"
+#include "tests/unit/control/status_info.h"
 
 namespace meshloom::control {
 namespace {
@@ -30,13 +31,7 @@ class CheckpointServiceTest : public ::testing::Test {
     ASSERT_TRUE(jobs->SubmitJob(&context, request, &response).ok());
     daemon_->wait_for("first", v1::JOB_STATE_SUCCEEDED);
   }
-  static std::string reason_of(const grpc::Status& status) {
-    v1::RpcStatus wire;
-    v1::ErrorInfo info;
-    if (wire.ParseFromString(status.error_details()) && wire.details_size() > 0)
-      info.ParseFromString(wire.details(0).value());
-    return info.reason();
-  }
+  static std::string reason_of(const grpc::Status& status) { return info_of(status).reason(); }
 
   test::TempFolder folder_;
   FakePlan plan_;

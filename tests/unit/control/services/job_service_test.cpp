@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/control/fake_daemon.h"
+#include "tests/unit/control/status_info.h"
 
 namespace meshloom::control {
 namespace {
@@ -29,13 +30,7 @@ class JobServiceTest : public ::testing::Test {
     v1::SubmitJobResponse response;
     return jobs_->SubmitJob(&context, request, &response);
   }
-  static std::string reason_of(const grpc::Status& status) {
-    v1::RpcStatus wire;
-    v1::ErrorInfo info;
-    if (wire.ParseFromString(status.error_details()) && wire.details_size() > 0)
-      info.ParseFromString(wire.details(0).value());
-    return info.reason();
-  }
+  static std::string reason_of(const grpc::Status& status) { return info_of(status).reason(); }
 
   test::TempFolder folder_;
   FakePlan plan_;

@@ -8,6 +8,7 @@
 
 #include "tests/unit/control/fake_daemon.h"
 #include "tests/unit/control/fake_manifest.h"
+#include "tests/unit/control/status_info.h"
 
 namespace meshloom::control {
 namespace {
@@ -42,13 +43,7 @@ class ServicesTest : public ::testing::Test {
     if (job) *job = response.job();
     return status;
   }
-  static std::string reason_of(const grpc::Status& status) {
-    v1::RpcStatus wire;
-    v1::ErrorInfo info;
-    if (wire.ParseFromString(status.error_details()) && wire.details_size() > 0)
-      info.ParseFromString(wire.details(0).value());
-    return info.reason();
-  }
+  static std::string reason_of(const grpc::Status& status) { return info_of(status).reason(); }
   grpc::Status generate(const v1::GenerateRequest& request,
                         std::vector<v1::GenerateResponse>* out) {
     grpc::ClientContext context;

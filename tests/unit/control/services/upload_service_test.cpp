@@ -10,8 +10,8 @@
 
 #include "daemon/control/net/grpc_server.h"
 #include "daemon/control/services/model_service.h"
+#include "tests/unit/control/status_info.h"
 #include "tests/unit/control/stores/transfer_fixture.h"
-#include "v1/error.pb.h"
 
 namespace meshloom::control {
 namespace {
@@ -19,13 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 using grpc::StatusCode;
 
-std::string reason_in(const grpc::Status& status) {
-  v1::RpcStatus wire;
-  v1::ErrorInfo info;
-  if (wire.ParseFromString(status.error_details()) && wire.details_size() > 0)
-    info.ParseFromString(wire.details(0).value());
-  return info.reason();
-}
+std::string reason_in(const grpc::Status& status) { return info_of(status).reason(); }
 
 /// "CODE REASON", for one line of a table.
 std::string outcome(const grpc::Status& status) {
