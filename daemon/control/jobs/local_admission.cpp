@@ -229,6 +229,20 @@ v1::RunConfig LocalAdmission::admit_settings(const v1::RunConfig& changed) {
   });
 }
 
+v1::RunConfig LocalAdmission::resolve_as_given(const v1::RunConfig& given, const fs::path& folder,
+                                               const train::TokenizedText& text) {
+  v1::RunConfig resolved =
+      train::resolve_run_config(given, options_.world_size, options_.data_dir, nullptr, folder,
+                                ranks_per_host(options_), find_tokenizer(given));
+  const nn::ModelConfig model =
+      train::load_model_config(resolved.model(), options_.data_dir, folder);
+  if (!text.tokenizer.empty())
+    train::check_enough(resolved,
+                        train::open_run_data(resolved, model, options_.data_dir, "run.data", text));
+  memory_.check_job(resolved, model, /*overcommit=*/false);
+  return resolved;
+}
+
 v1::RunConfig LocalAdmission::resolve_evaluation(const v1::RunConfig& given, const fs::path& folder,
                                                  bool may_halve, const train::TokenizedText& text) {
   return calls_.run<v1::RunConfig>([this, config = given, folder, may_halve, text]() mutable {
@@ -236,16 +250,7 @@ v1::RunConfig LocalAdmission::resolve_evaluation(const v1::RunConfig& given, con
     v1::TrainingConfig& training = *config.mutable_training();
     while (true) {
       try {
-        v1::RunConfig resolved =
-            train::resolve_run_config(config, options_.world_size, options_.data_dir, nullptr,
-                                      folder, ranks_per_host(options_), find_tokenizer(config));
-        const nn::ModelConfig model =
-            train::load_model_config(resolved.model(), options_.data_dir, folder);
-        if (!text.tokenizer.empty())
-          train::check_enough(
-              resolved, train::open_run_data(resolved, model, options_.data_dir, "run.data", text));
-        memory_.check_job(resolved, model, /*overcommit=*/false);
-        return resolved;
+        return resolve_as_given(config, folder, text);
       } catch (const InvalidArgument& error) {
         const auto field = error.metadata().find("field");
         const bool too_large = field != error.metadata().end() && field->second == kBatch;

@@ -80,6 +80,9 @@ class LocalAdmission final : public Admission {
   using Resolve = std::function<v1::RunConfig(const std::filesystem::path& folder,
                                               std::vector<std::string>* warnings)>;
   Admitted admit_config(const v1::RunConfig& given, bool overcommit, const Resolve& resolve);
+  /// As resolve_evaluation, without halving, on the calling thread.
+  v1::RunConfig resolve_as_given(const v1::RunConfig& given, const std::filesystem::path& folder,
+                                 const train::TokenizedText& text);
   /// As it was measured for this daemon's ranks; 0 if it was not.
   double peak_of(const v1::RunConfig& resolved) const;
   /// As model_folder, on the calling thread.
