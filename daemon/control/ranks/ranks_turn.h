@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RanksTurn: who has the ranks. Jobs and runs that clients drive take turns, first come first
-// served, but for a job that was resumed, which comes first.
+// RanksTurn: who has the ranks. Jobs, evaluations and runs that clients drive take turns, first
+// come first served, but for a job that was resumed, which comes first.
 #pragma once
 
 #include <condition_variable>
