@@ -83,7 +83,7 @@ class RunClient {
   struct SampleOrigin {
     std::string source;    ///< if there is no run
     std::string snapshot;  ///< of the run; empty: its weights as they are
-    /// Instead of a snapshot: a Hugging Face folder that the run has written, at that step.
+    /// Of a snapshot on disk: the Hugging Face folder that the run has written, at that step.
     std::filesystem::path weights_folder = {};
     std::int64_t weights_step = 0;
   };

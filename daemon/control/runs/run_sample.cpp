@@ -54,8 +54,7 @@ void RunSample::start(SampleScheduler& scheduler, Operations& operations, const 
     return;
   }
   try {
-    const SampleOrder& own = sample->order_;
-    SampleTask task{run, {"", own.snapshot, own.weights_folder, own.folder_step}, own.starts};
+    SampleTask task{run, sample->order_.origin, sample->order_.starts};
     if (sample->order_.exact_log_probs || !sample->scored_prompts().empty()) {
       task.to_score = [sample] { return sample->to_score(); };
       task.scored = [sample](const v1::LossOutput& output) { sample->take_scores(output); };

@@ -21,10 +21,7 @@ struct SampleOrder {
   bool text = false;                                           ///< the model's tokens are bytes
   std::shared_ptr<const text::Tokenizer> tokenizer = nullptr;  ///< else: makes them text
   std::optional<std::int64_t> weights_step;
-  std::string snapshot;  ///< of the run; empty: its weights as they are
-  /// Of the snapshot, where it is on disk.
-  std::filesystem::path weights_folder = {};
-  std::int64_t folder_step = 0;
+  RunClient::SampleOrigin origin;  ///< a snapshot of the run, and its folder where it is on disk
   // What is run through Forward once all is drawn.
   bool prompt_log_probs = false, exact_log_probs = false;
   // Held while it draws: of keys and values, and of the snapshot.

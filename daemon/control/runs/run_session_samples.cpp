@@ -35,9 +35,10 @@ v1::SavedWeights RunSession::drawn_weights(const std::string& name) const {
 }
 
 void RunSession::check_sample(const SampleOrder& order) const {
-  const std::int64_t step = order.snapshot.empty()
-                                ? run_.step()
-                                : drawn_weights(weights_resource(id_, order.snapshot)).step();
+  const std::int64_t step =
+      order.origin.snapshot.empty()
+          ? run_.step()
+          : drawn_weights(weights_resource(id_, order.origin.snapshot)).step();
   if (order.weights_step && *order.weights_step != step)
     throw stale_weights(*order.weights_step, step);
   const std::int64_t longest = run_.resolved().training().seq_len();
@@ -53,8 +54,8 @@ void RunSession::check_sample(const SampleOrder& order) const {
 }
 
 void RunSession::hold_weights(SampleOrder& order) {
-  if (order.snapshot.empty()) return;
-  const std::string name = weights_resource(id_, order.snapshot);
+  if (order.origin.snapshot.empty()) return;
+  const std::string name = weights_resource(id_, order.origin.snapshot);
   {
     const std::lock_guard lock(mutex_);
     const v1::SavedWeights saved = drawn_weights(name);
@@ -62,8 +63,8 @@ void RunSession::hold_weights(SampleOrder& order) {
       order.snapshot_memory = snapshot_memory_.at(name);
       return;
     }
-    order.weights_folder = weights_folder(order.snapshot);
-    order.folder_step = saved.step();
+    order.origin.weights_folder = weights_folder(order.origin.snapshot);
+    order.origin.weights_step = saved.step();
   }
   order.snapshot_memory = hold_loaded(name);
 }

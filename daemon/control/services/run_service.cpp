@@ -184,7 +184,7 @@ SampleOrder RunServiceImpl::order_of(const v1::SampleRequest& request,
     if (name.run != run.id())
       base::refuse_field("weights", "{} are of another run than \"{}\"", request.weights(),
                          run.id());
-    order.snapshot = name.weights;
+    order.origin.snapshot = name.weights;
   }
   order.prompt_log_probs = request.prompt_logprobs();
   order.exact_log_probs = request.exact_logprobs();
