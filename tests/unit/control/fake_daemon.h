@@ -20,6 +20,7 @@
 #include "daemon/control/services/upload_service.h"
 #include "daemon/control/stores/run_store.h"
 #include "daemon/control/stores/upload_store.h"
+#include "tests/support/eventually.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/control/fake_admission.h"
 #include "tests/unit/control/fake_run.h"
@@ -112,20 +113,15 @@ class FakeDaemon {
   const StateDir& state() const { return state_; }
 
   v1::Job wait_for(const std::string& id, v1::JobState state) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (store_.get(id).state() != state && std::chrono::steady_clock::now() < end)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    test::eventually([&] { return store_.get(id).state() == state; });
     return store_.get(id);
   }
 
   void wait_for_step(const std::string& id, std::int64_t step) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    const auto there = [&] {
+    test::eventually([&] {
       const v1::Job job = store_.get(id);
       return job.state() != v1::JOB_STATE_QUEUED && job.step() >= step;
-    };
-    while (!there() && std::chrono::steady_clock::now() < end)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
   }
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/runs/drain.h"
 
+#include "tests/support/eventually.h"
 #include "tests/unit/control/run_client_fixture.h"
 
 namespace meshloom::control {
@@ -110,15 +111,13 @@ TEST_F(DrainTest, WhatCannotBeSavedGoesOnAndIsSaidAndAnotherDrainTriesAgain) {
   run.wait(2);
   plan_.fail_saves = true;  // the disk is full
   daemon_->drain().begin("");
-  const auto end = std::chrono::steady_clock::now() + 20s;
   const auto noted = [&] {
     const v1::Run now = run.get();
     for (const std::string& note : now.notes())
       if (note.find("could not be saved and goes on") != std::string::npos) return true;
     return false;
   };
-  while (!noted() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(1ms);
-  EXPECT_TRUE(noted());
+  EXPECT_TRUE(test::eventually(noted));
   EXPECT_EQ(run.get().state(), v1::RUN_STATE_READY);
   EXPECT_EQ(daemon_->drain().state().state, v1::DRAIN_STATE_DRAINING);
   EXPECT_EQ(daemon_->drain().state().has_ranks, run.run_.name());

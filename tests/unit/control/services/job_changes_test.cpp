@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/eventually.h"
 #include "tests/unit/control/run_client_fixture.h"
 
 namespace meshloom::control {
@@ -311,9 +312,7 @@ TEST_F(JobChangesTest, AResumedJobComesBeforeRunsThatWait) {
     return std::vector<std::string>(run.ahead().begin(), run.ahead().end());
   };
   const std::vector<std::string> expected = {first.run_.name(), "jobs/a"};
-  const auto end = std::chrono::steady_clock::now() + 20s;
-  while (ahead() != expected && std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(1ms);
+  test::eventually([&] { return ahead() == expected; });
   EXPECT_EQ(ahead(), expected);
   first.close();
   daemon_->wait_for_step("a", 5);
@@ -325,8 +324,7 @@ TEST_F(JobChangesTest, AResumedJobComesBeforeRunsThatWait) {
   Client third(daemon_->channel());
   ASSERT_TRUE(third.create().ok());
   resume("a");
-  while (third.get().ahead_size() != 2 && std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(1ms);
+  test::eventually([&] { return third.get().ahead_size() == 2; });
   EXPECT_EQ(third.get().ahead(1), "jobs/a");
 }
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "daemon/base/sha256.h"
+#include "tests/support/eventually.h"
 #include "tests/unit/control/run_client_fixture.h"
 
 namespace meshloom::control {
@@ -320,9 +321,7 @@ TEST_F(RunSamplesTest, DeletedWeightsCountAsLongAsASampleDrawsFromThem) {
   EXPECT_EQ(plan_.snapshots, 2);
   client.cancel(drawing);
   client.wait(drawing);
-  const auto end = std::chrono::steady_clock::now() + 20s;
-  while (plan_.snapshots != 1 && std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(1ms);
+  test::eventually([&] { return plan_.snapshots == 1; });
   EXPECT_EQ(plan_.snapshots, 1);
 }
 
@@ -394,9 +393,7 @@ TEST_F(RunSamplesTest, WeightsOnDiskAreDrawnFromAndCountedMeanwhile) {
   EXPECT_EQ(plan_.snapshots, 1) << "both draw from one copy";
   EXPECT_EQ(client.wait(first).result().sample().sequences(0).weights_step(), 1);
   EXPECT_EQ(client.wait(client.last_.name()).state(), v1::OPERATION_STATE_SUCCEEDED);
-  const auto end = std::chrono::steady_clock::now() + 20s;
-  while (plan_.snapshots != 0 && std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(1ms);
+  test::eventually([&] { return plan_.snapshots == 0; });
   EXPECT_EQ(plan_.snapshots, 0);
   request.set_weights_step(2);
   EXPECT_EQ(info_of(client.sample(request)).reason(), "WEIGHTS_STALE");

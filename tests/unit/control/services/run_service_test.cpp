@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <random>
 
+#include "tests/support/eventually.h"
 #include "tests/unit/control/run_client_fixture.h"
 
 namespace meshloom::control {
@@ -351,9 +352,7 @@ TEST_F(RunServiceTest, AStateThatAllRanksCouldReadInPartAloneEndsTheEpoch) {
   plan_.failing_loads = 2;
   client.load_state(6, client.run_.name() + "/states/a");
   EXPECT_EQ(client.wait(6).error().info().reason(), "CHECKPOINT_CORRUPT");
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (client.get().epoch() != 2 && std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  test::eventually([&] { return client.get().epoch() == 2; });
   client.wait_for(v1::RUN_STATE_READY);
   client.get_weight(4, 2);
   EXPECT_EQ(weight(client.wait(client.name_of(4, 2))), -2.0);
