@@ -29,6 +29,16 @@ void HostPieces::read(const TensorView& view, DType dtype,
   const std::int64_t elements = view.numel();
   const auto most = static_cast<std::int64_t>(kPieceBytes / dtype_size(dtype));
   const auto count = [&](std::int64_t at) { return std::min(most, elements - at); };
+  const auto bytes = [&](std::int64_t items) {
+    return static_cast<std::size_t>(items) * dtype_size(dtype);
+  };
+  if (view.device == kCpuDevice && view.dtype == dtype) {
+    // They are on the host as they are to be.
+    const auto* const data = static_cast<const std::byte*>(view.data);
+    for (std::int64_t at = 0; at == 0 || at < elements; at += most)
+      use({data + bytes(at), bytes(count(at))});
+    return;
+  }
   const auto buffer = [&](std::int64_t at) -> Buffer& {
     return buffers_[static_cast<std::size_t>(at / most % 2)];
   };
@@ -45,7 +55,7 @@ void HostPieces::read(const TensorView& view, DType dtype,
   for (std::int64_t at = 0; at == 0 || at < elements; at += most) {
     begin_copy(at + most);
     buffer(at).arrived->wait();
-    use({buffer(at).memory->data(), static_cast<std::size_t>(count(at)) * dtype_size(dtype)});
+    use({buffer(at).memory->data(), bytes(count(at))});
   }
 }
 

@@ -13,7 +13,8 @@
 namespace meshloom {
 
 /// Copies a tensor piece by piece to memory of the host, where each piece fits into the cache: the
-/// device copies the next one while the host uses the one before. Lives no longer than its context.
+/// device copies the next one while the host uses the one before. What is there already is used
+/// where it is. Lives no longer than its context.
 class HostPieces {
  public:
   explicit HostPieces(ExecutionContext& context);
