@@ -65,6 +65,7 @@ run_tests() {
 
 cd "$repository"
 allow_mpi_as_root
+export GTEST_BRIEF=1  # what a failed test prints is of those that failed
 if $setup; then
   scripts/setup.sh
 fi

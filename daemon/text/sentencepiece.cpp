@@ -68,7 +68,7 @@ class SentenceNormalizer {
       if (!normal.empty()) after_blank = removes && normal.ends_with(' ');
       text.remove_prefix(length);
     }
-    while (removes && out.ends_with(blank)) out.resize(out.size() - blank.size());
+    while (removes && out.ends_with(blank)) out.erase(out.size() - blank.size());
     // Normal forms come from the file as they are, and what follows relies on whole characters.
     std::string storage;
     return std::string(valid_utf8(out, storage));

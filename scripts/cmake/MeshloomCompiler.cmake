@@ -13,7 +13,7 @@ endif()
 # One binary runs on every CPU of an architecture: own kernels dispatch at run time, so -march stays at its default.
 # -O2 with assertions off; contraction is off so that every path rounds the same way.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
-add_compile_options(-Wall -Wextra -Wshadow -ffp-contract=off -fno-math-errno)
+add_compile_options(-Wall -Wextra -Wshadow -ffp-contract=off -fno-math-errno -pthread)
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> $<$<COMPILE_LANGUAGE:CXX>:-Woverloaded-virtual>)
 if(MESHLOOM_WERROR)
   add_compile_options(-Werror)
@@ -26,17 +26,24 @@ endif()
 
 find_program(MESHLOOM_CCACHE ccache)
 if(MESHLOOM_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${MESHLOOM_CCACHE})
+  # What ccache asks for where headers are precompiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${MESHLOOM_CCACHE})
+  add_compile_options($<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-fpch-preprocess>)
 endif()
 find_program(MESHLOOM_MOLD mold)
 if(MESHLOOM_MOLD AND NOT MESHLOOM_SANITIZE)
   add_link_options(-fuse-ld=mold)
 endif()
 
-# The usual shape of a folder's library: explicit sources, public includes from the repository root.
+# The usual shape of a folder's library: explicit sources, public includes from the repository root, and, where it is
+# worth it, PRECOMPILED headers by name (MeshloomPrecompile.cmake).
 function(meshloom_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "" "PRECOMPILED" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
+  if(ARG_PRECOMPILED)
+    meshloom_use_precompiled(${ARG_PRECOMPILED} ${name})
+  endif()
 endfunction()
