@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kRanks = 3;
-constexpr int kSteps = 1200;
+constexpr int kSteps = 700;
 
 class ContextParallelE2e : public DaemonTest, public ::testing::WithParamInterface<const char*> {
  protected:
