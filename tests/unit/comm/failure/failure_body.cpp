@@ -148,7 +148,7 @@ void check_a_failure_frees_those_who_wait(RankRuntime& runtime) {
     if (world->rank() == failing) throw OwnFailure("token 99 of rank 1's shard");
     expect_sums(*world, 100'000);
   });
-  EXPECT_LT(Clock::now() - start, 1s);
+  EXPECT_LT(Clock::now() - start, kTimeout / 3);
   if (world->rank() != failing) {
     EXPECT_NE(end.heard.find("rank 1 failed: token 99 of rank 1's shard"), std::string::npos)
         << end.heard;
@@ -186,7 +186,7 @@ void check_failures_at_random_places(RankRuntime& runtime, int rounds) {
       if (delay() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(delay() % 3000));
       step->run(world->rank() == failing ? place : Step::kPlaces, text);
     });
-    EXPECT_LT(Clock::now() - start, 1s) << text;
+    EXPECT_LT(Clock::now() - start, kTimeout / 3) << text;
     // Over MPI a transfer that was dropped on the way to the catch is told first.
     EXPECT_TRUE(world->rank() == failing || end.heard.find(text) != std::string::npos ||
                 end.heard.find("dropped before it was done") != std::string::npos)
@@ -216,7 +216,7 @@ void check_a_failure_frees_other_groups(RankRuntime& runtime) {
     runtime.bootstrap().barrier();
     dp->all_reduce(view_of(values), ReduceOp::kSum)->wait_host();
   });
-  EXPECT_LT(Clock::now() - start, 1s);
+  EXPECT_LT(Clock::now() - start, kTimeout / 3);
   if (world->rank() != 1) {
     EXPECT_NE(end.heard.find("rank 1 failed: disk full"), std::string::npos) << end.heard;
     EXPECT_NE(end.heard.find(world->rank() == 0 ? "group 'tp'" : "group 'dp'"), std::string::npos)
