@@ -3,8 +3,8 @@
 # Usage: scripts/check_files.sh [--root DIR] [--sizes]
 #
 # Checks the form of every source file below DIR (default: the repository): the licence line, #pragma once in
-# headers, no tab or trailing blank, at most 500 lines, and no mark of unfinished work. Prints FILE:LINE and the
-# reason, and exits 1 if there was one.
+# headers, no tab or trailing blank, and no mark of unfinished work. Prints FILE:LINE and the reason, and exits 1 if
+# there was one. A file of more than 500 lines is told and no error: it may well be one thing.
 #
 #   --sizes   instead print the longest files and functions and the number of lines by folder
 set -euo pipefail
@@ -44,7 +44,7 @@ check() {
       if (name == "") return
       if (!licence) { printf "%s:1: no line \"SPDX-License-Identifier: Apache-2.0\" at the top\n", name; bad = 1 }
       if (name ~ /\.(h|cuh)$/ && !once) { printf "%s:1: no #pragma once\n", name; bad = 1 }
-      if (lines > 500) { printf "%s:%d: %d lines, at most 500\n", name, lines, lines; bad = 1 }
+      if (lines > 500) printf "note: %s has %d lines, more than 500\n", name, lines
     }
     FNR == 1 { finish(); name = FILENAME; licence = once = lines = 0; ++files }
     { lines = FNR }
