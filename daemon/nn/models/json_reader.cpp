@@ -10,8 +10,9 @@ namespace {
 
 /// A value as text, cut to what fits in a message.
 std::string shown(const nlohmann::json& value) {
-  const std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-  return text.size() > 60 ? text.substr(0, 60) + "..." : text;
+  std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  if (text.size() > 60) text.replace(60, std::string::npos, "...");
+  return text;
 }
 
 }  // namespace
