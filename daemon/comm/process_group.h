@@ -55,9 +55,11 @@ struct CommCounter {
 /// Every rank of the group calls the same collectives in the same order with matching shapes (sizes
 /// of a rank's own part may differ where stated). Views are contiguous. Calls are asynchronous.
 /// Reductions work in rank order in float32 (float64 for float64), whatever the number of
-/// collectives in flight or how data is sliced, so results are bitwise reproducible. After an
-/// error the group is poisoned: further calls throw FailedPrecondition. Once a rank of the world
-/// has failed alone (see failure.h), waits and calls throw PeerFailed until all have recovered.
+/// collectives in flight or how data is sliced, so results are bitwise reproducible. Over several
+/// hosts, some of which have several ranks, each host is reduced in rank order, and then the hosts
+/// in the order of their lowest ranks. After an error the group is poisoned: further calls throw
+/// FailedPrecondition. Once a rank of the world has failed alone (see failure.h), waits and calls
+/// throw PeerFailed until all have recovered.
 class ProcessGroup {
  public:
   virtual ~ProcessGroup() = default;
@@ -113,6 +115,10 @@ class ProcessGroup {
   /// Memory of this rank in which data of this group's collectives is not copied; the same one for
   /// all groups of the rank. Null if the group has none.
   virtual std::shared_ptr<SymmetricMemory> symmetric_memory() { return nullptr; }
+
+  /// What the bits of its sums depend on beside the order of its ranks: the host of each rank, and
+  /// the version of the table of ways between hosts. Empty where sums are in rank order.
+  virtual std::string hosts() const { return {}; }
 };
 
 /// A group of this rank alone: every collective is done when it is issued and costs nothing.

@@ -72,7 +72,11 @@ class ScratchPool {
   std::shared_ptr<std::vector<Bytes>> kept_ = std::make_shared<std::vector<Bytes>>();
 };
 
-/// What a collective gets from TransportAlgorithms.
+/// Collectives use the lower half of a transport's tags, these many in turn; sends and receives of
+/// the user use the upper half.
+inline constexpr std::uint64_t kCollectiveTags = 1u << 28;
+
+/// What a state machine over a transport gets.
 struct CollectiveContext {
   Transport& transport;
   ScratchPool& scratch;

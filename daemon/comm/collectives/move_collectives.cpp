@@ -19,29 +19,35 @@ Exchange::Exchange(CollectiveContext context, const std::vector<Piece>& receives
     transfers_.send(piece.data, piece.bytes, piece.peer, context.tag, &context.signature);
 }
 
+BinomialTree binomial_tree(int size, int member, int root) {
+  BinomialTree tree;
+  // Members counted from the root: the parent is this number without its lowest bit, children add
+  // one lower bit.
+  const int relative = (member - root + size) % size;
+  int lowest = 1;
+  while (lowest < size && (relative & lowest) == 0) lowest *= 2;
+  if (relative != 0) tree.parent = (relative - lowest + root) % size;
+  for (int bit = lowest / 2; bit >= 1; bit /= 2)
+    if (relative + bit < size) tree.children.push_back((relative + bit + root) % size);
+  return tree;
+}
+
 Broadcast::Broadcast(CollectiveContext context, std::byte* data, std::size_t bytes, int root)
     : context_(context),
       data_(data),
       bytes_(bytes),
+      tree_(binomial_tree(context.transport.size(), context.transport.rank(), root)),
       incoming_(context.transport, context.bytes_sent),
       outgoing_(context.transport, context.bytes_sent),
       neighbours_(context.transport, context.bytes_sent) {
   const int size = context.transport.size();
-  // Ranks counted from the root: the parent is this number without its lowest bit, children add one
-  // lower bit.
-  const int relative = (context.transport.rank() - root + size) % size;
-  int lowest = 1;
-  while (lowest < size && (relative & lowest) == 0) lowest *= 2;
-  if (relative != 0) parent_ = (relative - lowest + root) % size;
-  for (int bit = lowest / 2; bit >= 1; bit /= 2)
-    if (relative + bit < size) children_.push_back((relative + bit + root) % size);
-  if (parent_ >= 0)
-    incoming_.recv(data_, slice_bytes(0), parent_, context_.tag, &context_.signature);
+  if (tree_.parent >= 0)
+    incoming_.recv(data_, slice_bytes(0), tree_.parent, context_.tag, &context_.signature);
   const int next = (context.transport.rank() + 1) % size;
   const int previous = (context.transport.rank() - 1 + size) % size;
-  if (previous != parent_)
+  if (previous != tree_.parent)
     neighbours_.recv(nullptr, 0, previous, context_.tag, &context_.signature);
-  if (std::find(children_.begin(), children_.end(), next) == children_.end())
+  if (std::find(tree_.children.begin(), tree_.children.end(), next) == tree_.children.end())
     neighbours_.send(nullptr, 0, next, context_.tag, &context_.signature);
 }
 
@@ -53,13 +59,13 @@ bool Broadcast::advance() {
   const bool agreed = neighbours_.done();
   while ((!started_ || received_ < bytes_) && incoming_.done()) {
     const std::size_t slice = slice_bytes(received_);
-    for (const int child : children_)
+    for (const int child : tree_.children)
       outgoing_.send(data_ + received_, slice, child, context_.tag,
                      started_ ? nullptr : &context_.signature);
     started_ = true;
     received_ += slice;
-    if (parent_ >= 0 && received_ < bytes_)
-      incoming_.recv(data_ + received_, slice_bytes(received_), parent_, context_.tag);
+    if (tree_.parent >= 0 && received_ < bytes_)
+      incoming_.recv(data_ + received_, slice_bytes(received_), tree_.parent, context_.tag);
   }
   return outgoing_.done() && started_ && received_ == bytes_ && agreed;
 }

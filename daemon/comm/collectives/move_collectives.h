@@ -27,6 +27,14 @@ class Exchange : public Collective {
   Transfers transfers_;
 };
 
+/// Whom one of `size` members of a binomial tree hears from and tells, children that have most
+/// below them first. parent is -1 for the root.
+struct BinomialTree {
+  int parent = -1;
+  std::vector<int> children{};
+};
+BinomialTree binomial_tree(int size, int member, int root);
+
 /// Down a binomial tree from the root, in slices, so that a rank passes on while it receives.
 class Broadcast : public Collective {
  public:
@@ -42,8 +50,7 @@ class Broadcast : public Collective {
   CollectiveContext context_;
   std::byte* data_;
   std::size_t bytes_;
-  int parent_ = -1;  ///< -1: this rank is the root
-  std::vector<int> children_;
+  BinomialTree tree_;
   bool started_ = false;      ///< the first slice was passed on, be it empty
   std::size_t received_ = 0;  ///< bytes that are here and were passed on
   Transfers incoming_, outgoing_;

@@ -85,37 +85,8 @@ struct Min : AsReduced {
   }
 };
 
-/// Elements [begin, begin + count), at most kBlock of them.
-template <typename T, typename Op>
-void reduce_block(T* out, std::span<const void* const> inputs, std::int64_t begin,
-                  std::int64_t count) {
-  using A = typename Accumulator<T>::type;
-  const Op op;
-  const std::size_t ranks = inputs.size();
-  const auto input = [&](std::size_t r) { return static_cast<const T*>(inputs[r]) + begin; };
-  const T* first = input(0);
-  T* const to = out + begin;
-  if (ranks == 1) {
-    for (std::int64_t i = 0; i < count; ++i)
-      to[i] = static_cast<T>(op.finish(static_cast<A>(first[i]), ranks));
-    return;
-  }
-  const T* second = input(1);
-  if (ranks == 2) {
-    for (std::int64_t i = 0; i < count; ++i)
-      to[i] =
-          static_cast<T>(op.finish(op(static_cast<A>(first[i]), static_cast<A>(second[i])), ranks));
-    return;
-  }
-  A sums[kBlock];
-  for (std::int64_t i = 0; i < count; ++i)
-    sums[i] = op(static_cast<A>(first[i]), static_cast<A>(second[i]));
-  for (std::size_t r = 2; r < ranks; ++r) {
-    const T* next = input(r);
-    for (std::int64_t i = 0; i < count; ++i) sums[i] = op(sums[i], static_cast<A>(next[i]));
-  }
-  for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(op.finish(sums[i], ranks));
-}
+/// From contributions to the result, or one half of that way.
+enum class Stage : std::uint8_t { kWhole, kPartial, kFinish };
 
 /// What is to be reduced.
 struct Reduction {
@@ -123,12 +94,54 @@ struct Reduction {
   ReduceOp op;
   void* out;
   std::span<const void* const> inputs;
+  std::size_t contributions;  ///< by which averages divide
+  Stage stage = Stage::kWhole;
 };
+
+/// Elements [begin, begin + count), at most kBlock of them.
+template <typename In, typename Out, typename Op>
+void reduce_block(const Reduction& all, std::int64_t begin, std::int64_t count) {
+  using A = typename Accumulator<In>::type;
+  const Op op;
+  const std::size_t ranks = all.inputs.size(), divisor = all.contributions;
+  const auto input = [&](std::size_t r) { return static_cast<const In*>(all.inputs[r]) + begin; };
+  const In* first = input(0);
+  Out* const to = static_cast<Out*>(all.out) + begin;
+  if (ranks == 1) {
+    for (std::int64_t i = 0; i < count; ++i)
+      to[i] = static_cast<Out>(op.finish(static_cast<A>(first[i]), divisor));
+    return;
+  }
+  const In* second = input(1);
+  if (ranks == 2) {
+    for (std::int64_t i = 0; i < count; ++i)
+      to[i] = static_cast<Out>(
+          op.finish(op(static_cast<A>(first[i]), static_cast<A>(second[i])), divisor));
+    return;
+  }
+  A sums[kBlock];
+  for (std::int64_t i = 0; i < count; ++i)
+    sums[i] = op(static_cast<A>(first[i]), static_cast<A>(second[i]));
+  for (std::size_t r = 2; r < ranks; ++r) {
+    const In* next = input(r);
+    for (std::int64_t i = 0; i < count; ++i) sums[i] = op(sums[i], static_cast<A>(next[i]));
+  }
+  for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<Out>(op.finish(sums[i], divisor));
+}
 
 template <typename T, typename Op>
 void reduce_typed(const Reduction& all, std::int64_t begin, std::int64_t end) {
-  for (std::int64_t i = begin; i < end; i += kBlock)
-    reduce_block<T, Op>(static_cast<T*>(all.out), all.inputs, i, std::min(kBlock, end - i));
+  using A = typename Accumulator<T>::type;
+  for (std::int64_t i = begin; i < end; i += kBlock) {
+    const std::int64_t count = std::min(kBlock, end - i);
+    if (std::is_same_v<A, T> || all.stage == Stage::kWhole) {
+      reduce_block<T, T, Op>(all, i, count);
+    } else if (all.stage == Stage::kPartial) {
+      reduce_block<T, A, Op>(all, i, count);
+    } else {
+      reduce_block<A, T, Op>(all, i, count);
+    }
+  }
 }
 
 template <typename T>
@@ -187,15 +200,34 @@ RangeLoop widest_loop() {
   return reduce_range_anywhere;
 }
 
+void reduce(Threads threads, std::int64_t n, const Reduction& all) {
+  check_reducible(all.dtype, all.op, "reduce");
+  static const RangeLoop loop = widest_loop();
+  parallel_for(threads, n, kGrain,
+               [&](std::int64_t begin, std::int64_t end) { loop(all, begin, end); });
+}
+
 }  // namespace
 
 void reduce_in_order(Threads threads, DType dtype, ReduceOp op, void* out,
                      std::span<const void* const> inputs, std::int64_t n) {
-  check_reducible(dtype, op, "reduce");
-  static const RangeLoop loop = widest_loop();
-  const Reduction all{dtype, op, out, inputs};
-  parallel_for(threads, n, kGrain,
-               [&](std::int64_t begin, std::int64_t end) { loop(all, begin, end); });
+  reduce(threads, n, {dtype, op, out, inputs, inputs.size()});
+}
+
+DType partial_dtype(DType dtype) {
+  return dtype == DType::kBFloat16 || dtype == DType::kFloat16 ? DType::kFloat32 : dtype;
+}
+
+void reduce_partially(Threads threads, DType dtype, ReduceOp op, void* out,
+                      std::span<const void* const> inputs, std::int64_t n) {
+  const ReduceOp undivided = op == ReduceOp::kAvg ? ReduceOp::kSum : op;
+  reduce(threads, n, {dtype, undivided, out, inputs, inputs.size(), Stage::kPartial});
+}
+
+void finish_reduction(Threads threads, DType dtype, ReduceOp op, void* out,
+                      std::span<const void* const> partials, std::int64_t n,
+                      std::size_t contributions) {
+  reduce(threads, n, {dtype, op, out, partials, contributions, Stage::kFinish});
 }
 
 }  // namespace meshloom::comm

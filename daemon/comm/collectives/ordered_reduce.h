@@ -18,4 +18,19 @@ namespace meshloom::comm {
 void reduce_in_order(Threads threads, DType dtype, ReduceOp op, void* out,
                      std::span<const void* const> inputs, std::int64_t n);
 
+/// What reductions of `dtype` are kept in until they are rounded: float32 for bfloat16 and float16,
+/// else the dtype itself.
+DType partial_dtype(DType dtype);
+
+/// As reduce_in_order, of some of the contributions: `out`, of partial_dtype(dtype), is neither
+/// divided nor rounded. It may be one of the inputs where the dtypes are the same.
+void reduce_partially(Threads threads, DType dtype, ReduceOp op, void* out,
+                      std::span<const void* const> inputs, std::int64_t n);
+
+/// The end: reduces partial results in their order; kAvg divides by `contributions`, those of all
+/// of them. `out`, of `dtype`, may be one of the partial results where the dtypes are the same.
+void finish_reduction(Threads threads, DType dtype, ReduceOp op, void* out,
+                      std::span<const void* const> partials, std::int64_t n,
+                      std::size_t contributions);
+
 }  // namespace meshloom::comm

@@ -79,7 +79,10 @@ void ReduceCollective::sum_slice(Slice& slice) {
   const auto inputs = in_rank_order(context_.transport.size(), rank,
                                     job_.parts[static_cast<std::size_t>(rank)].data + offset,
                                     slice.staging.data(), static_cast<std::size_t>(n) * item);
-  reduce_in_order(context_.threads, job_.dtype, job_.op, job_.sum + offset, inputs, n);
+  std::byte* const sum =
+      job_.sum + static_cast<std::size_t>(slice.begin) * dtype_size(job_.sum_dtype);
+  const auto reduce = job_.sum_dtype == job_.dtype ? reduce_in_order : reduce_partially;
+  reduce(context_.threads, job_.dtype, job_.op, sum, inputs, n);
 }
 
 void ReduceCollective::gather_slice(Slice& slice) {

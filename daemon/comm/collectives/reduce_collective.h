@@ -20,9 +20,10 @@ class ReduceCollective : public Collective {
     std::int64_t size = 0;      ///< in elements
   };
   struct Job {
-    std::vector<Part> parts;   ///< one per rank
-    std::byte* sum = nullptr;  ///< where this rank's own part is written
-    DType dtype = DType::kFloat32;
+    std::vector<Part> parts;            ///< one per rank
+    std::byte* sum = nullptr;           ///< where this rank's own part is written
+    DType dtype = DType::kFloat32;      ///< of the parts
+    DType sum_dtype = DType::kFloat32;  ///< the same, or partial_dtype() of it
     ReduceOp op = ReduceOp::kSum;
     bool gather = false;  ///< afterwards parts[r].data receives rank r's sum
   };

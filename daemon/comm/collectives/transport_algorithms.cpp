@@ -10,9 +10,6 @@
 namespace meshloom::comm {
 namespace {
 
-// Collectives use the lower half of a transport's tags, two each; sends and receives of the user
-// use the upper half.
-constexpr std::uint64_t kCollectiveTags = 1u << 28;
 constexpr int kUserTag = 1 << 29;
 
 using Piece = Exchange::Piece;
@@ -35,7 +32,7 @@ std::vector<ReduceCollective::Part> shard_parts(const TensorView& data, int size
 
 class TransportAlgorithms final : public Algorithms {
  public:
-  TransportAlgorithms(std::unique_ptr<Transport> transport, Threads threads)
+  TransportAlgorithms(std::shared_ptr<Transport> transport, Threads threads)
       : transport_(std::move(transport)), threads_(threads) {}
 
   int rank() const override { return transport_->rank(); }
@@ -71,28 +68,26 @@ class TransportAlgorithms final : public Algorithms {
 
  private:
   CollectiveContext context(const Call& call) {
-    return {*transport_,
-            scratch_,
-            *call.bytes_sent,
-            threads_,
-            static_cast<int>(call.signature.sequence * 2 % kCollectiveTags),
-            call.signature};
+    return {*transport_, scratch_, *call.bytes_sent, threads_,
+            // Two for each.
+            static_cast<int>(call.signature.sequence * 2 % kCollectiveTags), call.compared()};
   }
 
   std::unique_ptr<Collective> all_reduce(const Call& call) {
     const TensorView& data = call.outputs[0];
     const ReduceOp op = call.signature.op;
-    if (call.one_shot)
+    if (call.is_one_shot())
       return std::make_unique<OneShotAllReduce>(context(call), memory_of(data), data.numel(),
                                                 data.dtype, op);
-    ReduceCollective::Job job{shard_parts(data, size()), nullptr, data.dtype, op, true};
+    ReduceCollective::Job job{shard_parts(data, size()), nullptr, data.dtype, data.dtype, op, true};
     job.sum = job.parts[static_cast<std::size_t>(rank())].data;
     return std::make_unique<ReduceCollective>(context(call), std::move(job));
   }
 
   std::unique_ptr<Collective> reduce_scatter(const Call& call) {
     const TensorView& output = call.outputs[0];
-    ReduceCollective::Job job{{}, memory_of(output), output.dtype, call.signature.op, false};
+    ReduceCollective::Job job{{},           memory_of(output), call.signature.dtype,
+                              output.dtype, call.signature.op, false};
     for (const TensorView& input : call.inputs)
       job.parts.push_back({memory_of(input), input.numel()});
     return std::make_unique<ReduceCollective>(context(call), std::move(job));
@@ -170,14 +165,14 @@ class TransportAlgorithms final : public Algorithms {
     return std::make_unique<Exchange>(unsigned_context, receives, sends);
   }
 
-  std::unique_ptr<Transport> transport_;
+  std::shared_ptr<Transport> transport_;
   Threads threads_;
   ScratchPool scratch_;
 };
 
 }  // namespace
 
-std::unique_ptr<Algorithms> make_transport_algorithms(std::unique_ptr<Transport> transport,
+std::unique_ptr<Algorithms> make_transport_algorithms(std::shared_ptr<Transport> transport,
                                                       Threads threads) {
   return std::make_unique<TransportAlgorithms>(std::move(transport), threads);
 }

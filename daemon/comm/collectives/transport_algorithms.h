@@ -10,8 +10,9 @@
 
 namespace meshloom::comm {
 
-/// Among all ranks of `transport`; `threads` are for local sums.
-std::unique_ptr<Algorithms> make_transport_algorithms(std::unique_ptr<Transport> transport,
+/// Among all ranks of `transport`; `threads` are for local sums. Others may use tags of the
+/// transport that it does not.
+std::unique_ptr<Algorithms> make_transport_algorithms(std::shared_ptr<Transport> transport,
                                                       Threads threads);
 
 }  // namespace meshloom::comm

@@ -6,12 +6,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "daemon/comm/exposure.h"
 #include "daemon/comm/signature.h"
+#include "planner/communication_sizes.h"
 
 namespace meshloom::comm {
 
@@ -26,15 +28,25 @@ struct Call {
   int peer = -1;          ///< of a send or receive
   int tag = 0;            ///< of a send or receive
   std::size_t bytes = 0;  ///< for the record
-  /// Of an all_reduce: every rank sums all of it, instead of a part for all. Ranks that differ are
-  /// told apart by the bytes between two of them.
-  bool one_shot = false;
+  /// Of an all_reduce. Ranks that differ are told apart by the bytes between two of them.
+  AllReduceAlgorithm algorithm = AllReduceAlgorithm::kAuto;
   /// Of an exposure, whose views are `inputs`: where those of the peers are told. `signature` has
   /// the kind that it is counted as.
   std::shared_ptr<ExposedViews> exposed = nullptr;
   /// The collective adds what it sends; counted when it is complete.
   std::uint64_t* bytes_sent = nullptr;
   std::uint64_t* bytes_staged = nullptr;  ///< likewise; see CommCounter
+  /// Of a step of a larger collective: what ranks compare and errors name in the place of
+  /// `signature`, which tells what the step does and its number among the steps.
+  std::optional<Signature> step_of = std::nullopt;
+
+  const Signature& compared() const { return step_of ? *step_of : signature; }
+  /// Of an all_reduce among ranks that are equally far from each other: every rank sums all of it,
+  /// instead of a part for all.
+  bool is_one_shot() const {
+    if (algorithm != AllReduceAlgorithm::kAuto) return algorithm == AllReduceAlgorithm::kOneShot;
+    return bytes <= static_cast<std::size_t>(planner::kOneShotBytes);
+  }
 };
 
 /// A collective in flight: a state machine that never waits. Destroying one that is not done gives
@@ -69,6 +81,8 @@ class Algorithms {
   virtual Device device() const { return kCpuDevice; }
   /// As ProcessGroup::symmetric_memory.
   virtual std::shared_ptr<SymmetricMemory> symmetric_memory() const { return nullptr; }
+  /// As ProcessGroup::hosts.
+  virtual std::string hosts() const { return {}; }
 
   /// Whether it carries out exposures of so many views; the same answer on all members.
   virtual bool exposes(std::size_t /*views*/) const { return false; }

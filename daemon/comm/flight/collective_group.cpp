@@ -8,7 +8,6 @@
 #include "daemon/comm/flight/group_state.h"
 #include "daemon/comm/group_checks.h"
 #include "kernels/base/error.h"
-#include "planner/communication_sizes.h"
 
 namespace meshloom::comm {
 namespace {
@@ -65,9 +64,7 @@ class CollectiveGroup final : public ProcessGroup {
     signature.op = op;
     Call call{signature, {&data, 1}, {&data, 1}};
     call.bytes = data.bytes();
-    const bool small = data.bytes() <= planner::kOneShotBytes;
-    call.one_shot =
-        algorithm == AllReduceAlgorithm::kAuto ? small : algorithm == AllReduceAlgorithm::kOneShot;
+    call.algorithm = algorithm;
     return state_.issue(call);
   }
 
@@ -173,6 +170,7 @@ class CollectiveGroup final : public ProcessGroup {
   std::shared_ptr<SymmetricMemory> symmetric_memory() override {
     return state_.algorithms().symmetric_memory();
   }
+  std::string hosts() const override { return state_.algorithms().hosts(); }
 
  private:
   Device device() const { return state_.algorithms().device(); }

@@ -8,11 +8,13 @@
 namespace meshloom::comm {
 
 SharedSegments::SharedSegments(std::shared_ptr<SymmetricMemory> memory, int rank,
-                               std::vector<CollectivePad> pads, std::vector<Sharing> ways)
+                               std::vector<CollectivePad> pads, std::vector<Sharing> ways,
+                               std::vector<int> names)
     : memory_(std::move(memory)),
       rank_(rank),
       pads_(std::move(pads)),
       ways_(std::move(ways)),
+      names_(std::move(names)),
       opened_(pads_.size()) {}
 
 std::optional<Share> SharedSegments::share(const void* data, std::size_t bytes) {
@@ -61,8 +63,9 @@ std::byte* SharedSegments::resolve(int peer, const Share& share, std::size_t byt
     opened = {memory_->directory().open(name, way, why), 0};
     if (!opened.segment && ways_[p] == Sharing::kSocket) return nullptr;
     if (!opened.segment)
-      throw CommError(fmt::format("rank {} has no way to memory of rank {}: {}", rank_, peer, why),
-                      "SYMM_MEM_UNAVAILABLE", {{"missing", std::to_string(peer)}});
+      throw CommError(fmt::format("rank {} has no way to memory of rank {}: {}",
+                                  names_[static_cast<std::size_t>(rank_)], names_[p], why),
+                      "SYMM_MEM_UNAVAILABLE", {{"missing", std::to_string(names_[p])}});
     opened.version = share.version;
   }
   const std::size_t room = opened.segment->bytes();

@@ -16,9 +16,10 @@ namespace meshloom::comm {
 /// the owner uses the entry for another one. Used by the rank's training thread.
 class SharedSegments {
  public:
-  /// `pads` and `ways`, how the peers' pads were opened, are by rank.
+  /// `pads`, `ways`, how the peers' pads were opened, and `names`, what errors call them, are by
+  /// rank.
   SharedSegments(std::shared_ptr<SymmetricMemory> memory, int rank, std::vector<CollectivePad> pads,
-                 std::vector<Sharing> ways);
+                 std::vector<Sharing> ways, std::vector<int> names);
 
   /// None where the bytes do not lie in one segment of this rank's symmetric memory, or the table
   /// is full. `data` may be null for no bytes.
@@ -47,6 +48,7 @@ class SharedSegments {
   int rank_;
   std::vector<CollectivePad> pads_;
   std::vector<Sharing> ways_;
+  std::vector<int> names_;
   std::vector<Told> told_;                   ///< by entry of the own table
   std::vector<std::vector<Opened>> opened_;  ///< by peer and entry
 };

@@ -75,7 +75,7 @@ class SymmetricAlgorithms final : public Algorithms {
                       GatheredSegments pads)
       : messages_(std::move(messages)),
         setup_(setup),
-        context_(setup.memory, std::move(pads), messages_->rank(), setup.threads, setup.access) {}
+        context_(std::move(pads), messages_->rank(), setup) {}
 
   int rank() const override { return messages_->rank(); }
   int size() const override { return messages_->size(); }
@@ -91,7 +91,7 @@ class SymmetricAlgorithms final : public Algorithms {
         return std::make_unique<CountedMessage>(messages_->start(call), in_flight_);
       case CollectiveKind::kReduceScatter: return std::make_unique<SymmetricReduce>(context_, call);
       case CollectiveKind::kAllReduce:
-        if (call.one_shot) return std::make_unique<SymmetricOneShot>(context_, call);
+        if (call.is_one_shot()) return std::make_unique<SymmetricOneShot>(context_, call);
         return std::make_unique<SymmetricReduce>(context_, call);
       default: return SymmetricExchange::start(context_, call);
     }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "daemon/comm/failure/peer_access.h"
 #include "daemon/comm/flight/algorithms.h"
@@ -19,6 +20,8 @@ struct SymmetricSetup {
   std::shared_ptr<PeerAccess> access;
   Threads threads;
   std::chrono::milliseconds timeout{100'000};  ///< for the ranks to meet when a group is made
+  /// What errors call the members; empty: their ranks.
+  std::vector<int> names{};
 };
 
 /// Every member calls it. Collectives go through memory that all members map; sends and receives go

@@ -23,7 +23,7 @@ constexpr std::uint32_t kLookEvery = 8;
 
 SymmetricCollective::SymmetricCollective(SymmetricContext& context, const Call& call, int pieces)
     : context_(context),
-      signature_(call.signature),
+      signature_(call.compared()),
       number_(call.signature.sequence),
       bytes_staged_(call.bytes_staged),
       pieces_(pieces),
@@ -302,14 +302,16 @@ void SymmetricCollective::throw_no_entry() {
 }
 
 void SymmetricCollective::throw_gone(int peer) const {
-  throw CommError(fmt::format("{} #{}: the process of rank {} (pid {}) has ended",
-                              kind_name(signature_.kind), number_, peer, context_.pid(peer)),
-                  "SYMM_MEM_PEER_GONE",
-                  {{"collective", kind_name(signature_.kind)},
-                   {"sequence", std::to_string(number_)},
-                   {"rank", std::to_string(context_.rank())},
-                   {"missing", std::to_string(peer)},
-                   {"pid", std::to_string(context_.pid(peer))}});
+  const int name = context_.name(peer);
+  throw CommError(
+      fmt::format("{} #{}: the process of rank {} (pid {}) has ended", kind_name(signature_.kind),
+                  signature_.sequence, name, context_.pid(peer)),
+      "SYMM_MEM_PEER_GONE",
+      {{"collective", kind_name(signature_.kind)},
+       {"sequence", std::to_string(signature_.sequence)},
+       {"rank", std::to_string(context_.name(context_.rank()))},
+       {"missing", std::to_string(name)},
+       {"pid", std::to_string(context_.pid(peer))}});
 }
 
 }  // namespace meshloom::comm

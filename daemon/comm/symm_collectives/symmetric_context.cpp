@@ -2,6 +2,7 @@
 #include "daemon/comm/symm_collectives/symmetric_context.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/base/error.h"
 
@@ -18,17 +19,24 @@ std::vector<CollectivePad> pads_in(const GatheredSegments& memory) {
   return pads;
 }
 
+std::vector<int> names_of(const SymmetricSetup& setup, std::size_t ranks) {
+  if (!setup.names.empty()) return setup.names;
+  std::vector<int> names(ranks);
+  std::iota(names.begin(), names.end(), 0);
+  return names;
+}
+
 }  // namespace
 
-SymmetricContext::SymmetricContext(std::shared_ptr<SymmetricMemory> memory, GatheredSegments pads,
-                                   int rank, Threads threads, std::shared_ptr<PeerAccess> access)
-    : memory_(std::move(memory)),
+SymmetricContext::SymmetricContext(GatheredSegments pads, int rank, const SymmetricSetup& setup)
+    : memory_(setup.memory),
       pad_memory_(std::move(pads)),
       rank_(rank),
-      threads_(threads),
-      access_(std::move(access)),
+      threads_(setup.threads),
+      access_(setup.access),
+      names_(names_of(setup, pad_memory_.segments.size())),
       pads_(pads_in(pad_memory_)),
-      segments_(memory_, rank, pads_, pad_memory_.ways),
+      segments_(memory_, rank, pads_, pad_memory_.ways, names_),
       by_socket_(std::find(pad_memory_.ways.begin(), pad_memory_.ways.end(), Sharing::kSocket) !=
                  pad_memory_.ways.end()),
       processes_(processes_of(pad_memory_, rank, memory_->options().watch)) {

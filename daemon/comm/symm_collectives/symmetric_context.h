@@ -6,10 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "daemon/comm/failure/peer_access.h"
 #include "daemon/comm/symm_collectives/collective_pad.h"
 #include "daemon/comm/symm_collectives/shared_segments.h"
-#include "kernels/base/parallel_for.h"
+#include "daemon/comm/symm_collectives/symmetric_algorithms.h"
 
 namespace meshloom::comm {
 
@@ -31,8 +30,7 @@ class SymmetricContext {
   static constexpr std::size_t kRing = 4;
 
   /// `pads` holds the memory of each rank's pad.
-  SymmetricContext(std::shared_ptr<SymmetricMemory> memory, GatheredSegments pads, int rank,
-                   Threads threads, std::shared_ptr<PeerAccess> access);
+  SymmetricContext(GatheredSegments pads, int rank, const SymmetricSetup& setup);
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(pads_.size()); }
@@ -40,6 +38,8 @@ class SymmetricContext {
   SharedSegments& segments() { return segments_; }
   const CollectivePad& pad(int rank) const { return pads_[static_cast<std::size_t>(rank)]; }
   const CollectivePad& own_pad() const { return pad(rank_); }
+  /// What errors call a rank.
+  int name(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
 
   std::uint64_t value(std::uint64_t number, std::uint64_t slices) const {
     return FlagValue::of(generation_, number, slices);
@@ -90,6 +90,7 @@ class SymmetricContext {
   int rank_;
   Threads threads_;
   std::shared_ptr<PeerAccess> access_;
+  std::vector<int> names_;  ///< by rank
   std::vector<CollectivePad> pads_;
   SharedSegments segments_;
   bool by_socket_;

@@ -37,6 +37,7 @@ SymmetricReduce::SymmetricReduce(SymmetricContext& context, const Call& call)
     : SymmetricCollective(context, call, context.size()),
       sum_(call.outputs[0].as<std::byte>()),
       dtype_(call.signature.dtype),
+      sum_dtype_(call.outputs[0].dtype),
       op_(call.signature.op),
       gather_(call.signature.kind == CollectiveKind::kAllReduce) {
   const std::size_t item = dtype_size(dtype_);
@@ -65,7 +66,9 @@ void SymmetricReduce::take(std::uint64_t first, std::uint64_t count) {
   std::vector<std::byte*> memory;
   for (int r = 0; r < context().size(); ++r)
     memory.push_back(r == context().rank() ? own().data + offset : at(r, first));
-  std::byte* const sum = sum_ + offset;
+  const std::size_t sum_item = dtype_size(sum_dtype_);
+  std::byte* const sum = sum_ + offset / item * sum_item;
+  const auto reduce = sum_dtype_ == dtype_ ? reduce_in_order : reduce_partially;
   parallel_for(context().threads(), static_cast<std::int64_t>(divide_up(bytes, kBlockBytes)),
                kGrainBlocks, [&](std::int64_t begin, std::int64_t end) {
                  std::vector<const void*> inputs(size);
@@ -75,8 +78,8 @@ void SymmetricReduce::take(std::uint64_t first, std::uint64_t count) {
                       at += kBlockBytes) {
                    const std::size_t block = std::min(kBlockBytes, stop - at);
                    for (std::size_t r = 0; r < size; ++r) inputs[r] = memory[r] + at;
-                   reduce_in_order(Threads{1}, dtype_, op_, sum + at, inputs,
-                                   static_cast<std::int64_t>(block / item));
+                   reduce(Threads{1}, dtype_, op_, sum + at / item * sum_item, inputs,
+                          static_cast<std::int64_t>(block / item));
                    if (!gather_) continue;
                    for (std::size_t r = 0; r < size; ++r)
                      if (memory[r] + at != sum + at) std::memcpy(memory[r] + at, sum + at, block);

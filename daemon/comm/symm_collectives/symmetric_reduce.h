@@ -44,6 +44,7 @@ class SymmetricReduce final : public SymmetricCollective {
   std::vector<Piece> parts_;  ///< what this rank has for each part
   std::byte* sum_;            ///< where its own part is written
   DType dtype_;
+  DType sum_dtype_;  ///< the same, or partial_dtype() of it
   ReduceOp op_;
   bool gather_;
 };

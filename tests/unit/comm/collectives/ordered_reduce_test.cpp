@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -104,6 +105,46 @@ TEST(OrderedReduce, ProductsAreKeptInFloatAndRoundedOnce) {
   std::int32_t wrapped[1];
   reduce_in_order({}, DType::kInt32, ReduceOp::kProd, wrapped, integers, 1);
   EXPECT_EQ(wrapped[0], 0x10000);
+}
+
+TEST(OrderedReduce, PartialResultsAreNeitherRoundedNorDividedBeforeTheEnd) {
+  // (256 + 1) and (1 + 2), of which bfloat16 would lose the first one's last bit.
+  const bfloat16 big[1] = {bfloat16(256.0f)}, one[1] = {bfloat16(1.0f)}, two[1] = {bfloat16(2.0f)};
+  const void* left[] = {big, one};
+  const void* right[] = {one, two};
+  float partials[2];
+  ASSERT_EQ(partial_dtype(DType::kBFloat16), DType::kFloat32);
+  reduce_partially({}, DType::kBFloat16, ReduceOp::kAvg, &partials[0], left, 1);
+  reduce_partially({}, DType::kBFloat16, ReduceOp::kAvg, &partials[1], right, 1);
+  EXPECT_EQ(partials[0], 257.0f);
+  const void* both[] = {&partials[0], &partials[1]};
+  bfloat16 out[1];
+  finish_reduction({}, DType::kBFloat16, ReduceOp::kSum, out, both, 1, 4);
+  EXPECT_EQ(static_cast<float>(out[0]), 260.0f);
+  finish_reduction({}, DType::kBFloat16, ReduceOp::kAvg, out, both, 1, 4);
+  EXPECT_EQ(static_cast<float>(out[0]), 65.0f);
+}
+
+TEST(OrderedReduce, PartialResultsOfOneContributionEachGiveTheWholeReduction) {
+  constexpr std::int64_t n = 40'003;
+  std::mt19937 random(9);
+  std::normal_distribution<float> normal;
+  std::vector<std::vector<float16>> data(3, std::vector<float16>(n));
+  for (auto& values : data)
+    for (float16& value : values) value = static_cast<float16>(normal(random));
+  const void* inputs[] = {data[0].data(), data[1].data(), data[2].data()};
+  for (const ReduceOp op :
+       {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kProd}) {
+    std::vector<float16> whole(n), ended(n);
+    reduce_in_order({}, DType::kFloat16, op, whole.data(), inputs, n);
+    std::vector<std::vector<float>> partials(3, std::vector<float>(n));
+    for (std::size_t r = 0; r < 3; ++r)
+      reduce_partially({}, DType::kFloat16, op, partials[r].data(), {&inputs[r], 1}, n);
+    const void* parts[] = {partials[0].data(), partials[1].data(), partials[2].data()};
+    finish_reduction({}, DType::kFloat16, op, ended.data(), parts, n, 3);
+    EXPECT_EQ(std::memcmp(whole.data(), ended.data(), n * sizeof(float16)), 0)
+        << reduce_op_name(op);
+  }
 }
 
 TEST(OrderedReduce, RefusesFloat8) {
