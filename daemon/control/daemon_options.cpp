@@ -158,8 +158,8 @@ void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
       "The client is called meshloom. Environment: MESHLOOM_STATE_DIR, MESHLOOM_DATA_DIR, "
       "MESHLOOM_THREADS,\nMESHLOOM_LOG_LEVEL, MESHLOOM_HOST (this host's address for other "
       "hosts),\n"
-      "MESHLOOM_SYMMETRIC_MEMORY (auto, fd_folder, socket, off: how ranks of a host share memory). "
-      "Flags "
+      "MESHLOOM_SYMMETRIC_MEMORY (auto, fd_folder, socket, off: how ranks of a host share memory), "
+      "MESHLOOM_HIERARCHY\n(auto, leaders, striped, off: how data passes between hosts). Flags "
       "win over them.");
 }
 

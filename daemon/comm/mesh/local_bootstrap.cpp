@@ -26,8 +26,10 @@ namespace {
 class ForkedRank : public RankRuntime {
  public:
   ForkedRank(std::unique_ptr<Bootstrap> bootstrap, const std::shared_ptr<SharedMemoryWorld>& world,
-             std::chrono::milliseconds timeout, const SymmetricOptions& symmetric)
-      : bootstrap_(std::move(bootstrap)), self_(world, bootstrap_->rank(), timeout, symmetric) {}
+             std::chrono::milliseconds timeout, const SymmetricOptions& symmetric,
+             const HierarchyOptions& hierarchy)
+      : bootstrap_(std::move(bootstrap)),
+        self_(world, bootstrap_->rank(), timeout, symmetric, hierarchy) {}
 
   int rank() const override { return bootstrap_->rank(); }
   int world_size() const override { return bootstrap_->world_size(); }
@@ -63,7 +65,7 @@ void close_all(const SocketPairs& pairs, const std::vector<int>& but) {
                             std::shared_ptr<SharedMemoryWorld> world,
                             const std::function<int(RankRuntime&)>& body,
                             std::chrono::milliseconds timeout, const SymmetricOptions& symmetric,
-                            pid_t parent) {
+                            const HierarchyOptions& hierarchy, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
   std::vector<int> sockets;
@@ -76,7 +78,7 @@ void close_all(const SocketPairs& pairs, const std::vector<int>& but) {
   int result = 1;
   try {
     ForkedRank self(make_socket_bootstrap(rank, world->world_size(), sockets, timeout), world,
-                    timeout, symmetric);
+                    timeout, symmetric, hierarchy);
     result = body(self);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
@@ -119,7 +121,8 @@ int reap(std::vector<pid_t> children, std::chrono::milliseconds grace) {
 }  // namespace
 
 int run_local_ranks(int world_size, const std::function<int(RankRuntime&)>& body,
-                    std::chrono::milliseconds timeout, const SymmetricOptions& symmetric) {
+                    std::chrono::milliseconds timeout, const SymmetricOptions& symmetric,
+                    const HierarchyOptions& hierarchy) {
   check(world_size >= 1, "{} local ranks", world_size);
   const auto world = std::make_shared<SharedMemoryWorld>(world_size);
   const SocketPairs pairs = make_socket_pairs(world_size);
@@ -128,7 +131,7 @@ int run_local_ranks(int world_size, const std::function<int(RankRuntime&)>& body
   std::vector<pid_t> children;
   for (int rank = 0; rank < world_size; ++rank) {
     const pid_t pid = fork();
-    if (pid == 0) run_child(rank, pairs, world, body, timeout, symmetric, parent);
+    if (pid == 0) run_child(rank, pairs, world, body, timeout, symmetric, hierarchy, parent);
     if (pid < 0) {
       for (const pid_t child : children) kill(child, SIGKILL);
       reap(children, {});

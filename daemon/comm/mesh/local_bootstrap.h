@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 
+#include "daemon/comm/mesh/hierarchy_environment.h"
 #include "daemon/comm/mesh/rank_runtime.h"
 #include "daemon/comm/mesh/symmetric_environment.h"
 
@@ -17,6 +18,7 @@ namespace meshloom::comm {
 /// socket pairs, the process group over memory that is mapped before the fork.
 int run_local_ranks(int world_size, const std::function<int(RankRuntime&)>& body,
                     std::chrono::milliseconds timeout = std::chrono::seconds(100),
-                    const SymmetricOptions& symmetric = symmetric_from_environment());
+                    const SymmetricOptions& symmetric = symmetric_from_environment(),
+                    const HierarchyOptions& hierarchy = hierarchy_from_environment());
 
 }  // namespace meshloom::comm

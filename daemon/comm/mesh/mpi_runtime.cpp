@@ -9,14 +9,13 @@
 #include <cstdlib>
 
 #include "daemon/comm/bootstrap/mpi_bootstrap.h"
-#include "daemon/comm/collectives/transport_algorithms.h"
 #include "daemon/comm/failure/mpi_failure_channel.h"
 #include "daemon/comm/flight/collective_group.h"
+#include "daemon/comm/hierarchy/host_algorithms.h"
 #include "daemon/comm/mesh/flight_exchange.h"
 #include "daemon/comm/mesh/mpi_environment.h"
 #include "daemon/comm/mesh/mpi_segment_folder.h"
 #include "daemon/comm/mpi_check.h"
-#include "daemon/comm/symm_collectives/symmetric_algorithms.h"
 #include "daemon/comm/transport/mpi_transport.h"
 #include "kernels/base/error.h"
 
@@ -53,6 +52,11 @@ MpiRuntime::MpiRuntime(const MpiRuntimeOptions& options)
   // Every rank has mapped its neighbours' segments by now: their files are needed no more.
   bootstrap_->barrier();
   segments_->hide();
+  topology_ = probe_topology(*bootstrap_);
+  if (options_.hierarchy.hosts.empty()) options_.hierarchy.hosts = topology_.host_numbers();
+  check(static_cast<int>(options_.hierarchy.hosts.size()) == world_size_,
+        "hosts of {} ranks are given to a world of {}", options_.hierarchy.hosts.size(),
+        world_size_);
   flight_ = share_flight_logs(*bootstrap_, *memory_);
   if (world_size_ > 1)
     groups_ = std::make_shared<RankGroups>(
@@ -74,9 +78,9 @@ MpiRuntime::~MpiRuntime() {
 std::unique_ptr<ProcessGroup> MpiRuntime::make_world_group(const GroupOptions& options) {
   if (world_size_ == 1) return make_single_process_group(options);
   auto algorithms =
-      make_transport_algorithms(make_mpi_transport(MPI_COMM_WORLD, leftovers_), options.threads);
-  algorithms = make_symmetric_algorithms(
-      std::move(algorithms), {memory_, groups_->peer_access(), options.threads, options.timeout});
+      make_host_algorithms(make_mpi_transport(MPI_COMM_WORLD, leftovers_),
+                           {memory_, groups_->peer_access(), options.threads, options.timeout},
+                           {options_.hierarchy.hosts, options_.hierarchy.choice, ++world_groups_});
   return make_collective_group(std::move(algorithms), options, groups_);
 }
 

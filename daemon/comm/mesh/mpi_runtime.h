@@ -8,8 +8,10 @@
 #include <string>
 
 #include "daemon/comm/diagnosis/flight_field.h"
+#include "daemon/comm/mesh/hierarchy_environment.h"
 #include "daemon/comm/mesh/rank_runtime.h"
 #include "daemon/comm/mesh/symmetric_environment.h"
+#include "daemon/comm/mesh/topology.h"
 #include "daemon/comm/training_pulse.h"
 
 namespace meshloom::comm {
@@ -27,13 +29,15 @@ struct MpiRuntimeOptions {
   /// What MPI's traffic between hosts takes; see mpi_defaults().
   std::string interface {};
   SymmetricOptions symmetric = symmetric_from_environment();  ///< the same on all ranks
+  HierarchyOptions hierarchy = hierarchy_from_environment();  ///< the same on all ranks
 };
 
 /// One per process, made before other threads start and before gRPC, and used by that thread alone
 /// (MPI_THREAD_FUNNELED). Every MPI call is nonblocking and polled; MPI errors come as CommError.
 class MpiRuntime : public RankRuntime {
  public:
-  /// Throws CommError if MPI cannot start, InvalidArgument as mpi_defaults() does.
+  /// Throws CommError if MPI cannot start, InvalidArgument as mpi_defaults() does, or for pretended
+  /// hosts that are not one for each rank, and what probe_topology() throws.
   explicit MpiRuntime(const MpiRuntimeOptions& = {});
   /// Finalises only if `finish` was called: after a failure peers may be gone, and MPI_Finalize
   /// waits for them.
@@ -50,6 +54,8 @@ class MpiRuntime : public RankRuntime {
   TrainingPulse& pulse() { return pulse_; }
 
   Bootstrap& bootstrap() override { return *bootstrap_; }
+  /// As it was probed at the start.
+  const Topology& topology() const { return topology_; }
   /// On a communicator of its own.
   std::unique_ptr<ProcessGroup> make_world_group(const GroupOptions& = {}) override;
 
@@ -74,10 +80,12 @@ class MpiRuntime : public RankRuntime {
   TrainingPulse pulse_;
   std::unique_ptr<MpiSegmentFolder> segments_;
   std::unique_ptr<Bootstrap> bootstrap_;
+  Topology topology_;
   std::shared_ptr<MpiLeftovers> leftovers_;
   std::shared_ptr<const FlightField> flight_;
   std::shared_ptr<RankGroups> groups_;
   std::shared_ptr<SymmetricMemory> memory_;
+  std::uint64_t world_groups_ = 0;
 };
 
 }  // namespace meshloom::comm

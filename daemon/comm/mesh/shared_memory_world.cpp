@@ -6,9 +6,8 @@
 #include <numeric>
 #include <vector>
 
-#include "daemon/comm/collectives/transport_algorithms.h"
 #include "daemon/comm/flight/collective_group.h"
-#include "daemon/comm/symm_collectives/symmetric_algorithms.h"
+#include "daemon/comm/hierarchy/host_algorithms.h"
 #include "daemon/comm/transport/shared_memory_transport.h"
 #include "kernels/base/error.h"
 
@@ -58,8 +57,12 @@ SharedMemoryWorld::~SharedMemoryWorld() {
 
 SharedMemoryRank::SharedMemoryRank(const std::shared_ptr<SharedMemoryWorld>& world, int rank,
                                    std::chrono::milliseconds timeout,
-                                   const SymmetricOptions& symmetric)
-    : memory_(std::make_shared<SymmetricMemory>(symmetric)) {
+                                   const SymmetricOptions& symmetric, HierarchyOptions hierarchy)
+    : hierarchy_(std::move(hierarchy)), memory_(std::make_shared<SymmetricMemory>(symmetric)) {
+  const auto ranks = static_cast<std::size_t>(world->world_size());
+  if (hierarchy_.hosts.empty()) hierarchy_.hosts.assign(ranks, 0);
+  check(hierarchy_.hosts.size() == ranks, "hosts of {} ranks are given to a world of {}",
+        hierarchy_.hosts.size(), ranks);
   auto endpoint = std::make_shared<RingEndpoint>(
       std::shared_ptr<const RingField>(world, &world->rings()), rank);
   transport_ = make_shared_memory_transport(endpoint);
@@ -74,11 +77,11 @@ std::unique_ptr<ProcessGroup> SharedMemoryRank::make_world_group(const GroupOpti
   // All groups of a rank share its rings, each on a channel of its own.
   std::vector<int> all(static_cast<std::size_t>(transport_->size()));
   std::iota(all.begin(), all.end(), 0);
+  const std::uint64_t channel = ++channels_;
   auto algorithms =
-      make_transport_algorithms(transport_->split({all}, ++channels_), options.threads);
-  if (transport_->size() > 1)
-    algorithms = make_symmetric_algorithms(
-        std::move(algorithms), {memory_, groups_->peer_access(), options.threads, options.timeout});
+      make_host_algorithms(transport_->split({all}, channel),
+                           {memory_, groups_->peer_access(), options.threads, options.timeout},
+                           {hierarchy_.hosts, hierarchy_.choice, channel});
   return make_collective_group(std::move(algorithms), options, groups_);
 }
 

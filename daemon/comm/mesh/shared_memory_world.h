@@ -9,6 +9,7 @@
 #include "daemon/comm/diagnosis/flight_field.h"
 #include "daemon/comm/failure/rank_groups.h"
 #include "daemon/comm/failure/shared_memory_failure_channel.h"
+#include "daemon/comm/hierarchy/hierarchy_table.h"
 #include "daemon/comm/process_group.h"
 #include "daemon/comm/symm_mem/symmetric_memory.h"
 #include "daemon/comm/transport/byte_ring.h"
@@ -40,16 +41,19 @@ class SharedMemoryWorld {
 /// One rank's messages and groups; made once for each rank, and used by its training thread.
 class SharedMemoryRank {
  public:
-  /// `timeout` is for each wait for all ranks after a failure. `symmetric` is the same on all
-  /// ranks.
+  /// `timeout` is for each wait for all ranks after a failure. `symmetric` and `hierarchy` are the
+  /// same on all ranks, which are on one host where the latter names none. Throws InvalidArgument
+  /// where it does not name one for each rank.
   SharedMemoryRank(const std::shared_ptr<SharedMemoryWorld>& world, int rank,
-                   std::chrono::milliseconds timeout, const SymmetricOptions& symmetric = {});
+                   std::chrono::milliseconds timeout, const SymmetricOptions& symmetric = {},
+                   HierarchyOptions hierarchy = {});
 
   /// As RankRuntime::make_world_group.
   std::unique_ptr<ProcessGroup> make_world_group(const GroupOptions& options);
   const std::shared_ptr<RankGroups>& groups() const { return groups_; }
 
  private:
+  HierarchyOptions hierarchy_;
   std::unique_ptr<Transport> transport_;
   std::shared_ptr<SymmetricMemory> memory_;
   std::shared_ptr<RankGroups> groups_;

@@ -80,8 +80,10 @@ class ThreadBootstrap : public Bootstrap {
 class ThreadRank : public RankRuntime {
  public:
   ThreadRank(MeetingPoint& meeting, const std::shared_ptr<SharedMemoryWorld>& world, int rank,
-             std::chrono::milliseconds timeout, const SymmetricOptions& symmetric)
-      : bootstrap_(meeting, rank, world->world_size()), self_(world, rank, timeout, symmetric) {}
+             std::chrono::milliseconds timeout, const SymmetricOptions& symmetric,
+             const HierarchyOptions& hierarchy)
+      : bootstrap_(meeting, rank, world->world_size()),
+        self_(world, rank, timeout, symmetric, hierarchy) {}
 
   int rank() const override { return bootstrap_.rank(); }
   int world_size() const override { return bootstrap_.world_size(); }
@@ -114,13 +116,14 @@ void rethrow_first(const std::vector<std::exception_ptr>& errors) {
 }  // namespace
 
 void run_thread_ranks(int world_size, const std::function<void(RankRuntime&)>& body,
-                      std::chrono::milliseconds timeout, const SymmetricOptions& symmetric) {
+                      std::chrono::milliseconds timeout, const SymmetricOptions& symmetric,
+                      const HierarchyOptions& hierarchy) {
   MeetingPoint meeting(world_size, timeout);
   const auto world = std::make_shared<SharedMemoryWorld>(world_size);
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(world_size));
   const auto run = [&](int rank) {
     try {
-      ThreadRank self(meeting, world, rank, timeout, symmetric);
+      ThreadRank self(meeting, world, rank, timeout, symmetric, hierarchy);
       try {
         body(self);
       } catch (const std::exception& error) {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 
+#include "daemon/comm/hierarchy/hierarchy_table.h"
 #include "daemon/comm/mesh/rank_runtime.h"
 #include "daemon/comm/symm_mem/symmetric_memory.h"
 
@@ -15,6 +16,7 @@ namespace meshloom::comm {
 /// the bootstrap and in groups (PeerFailed, which counts last).
 void run_thread_ranks(int world_size, const std::function<void(RankRuntime&)>& body,
                       std::chrono::milliseconds timeout = std::chrono::seconds(100),
-                      const SymmetricOptions& symmetric = {});
+                      const SymmetricOptions& symmetric = {},
+                      const HierarchyOptions& hierarchy = {});
 
 }  // namespace meshloom::comm

@@ -32,6 +32,12 @@ std::vector<Card> exchange_cards(Bootstrap& bootstrap, const Card& mine) {
 
 }  // namespace
 
+std::vector<int> Topology::host_numbers() const {
+  std::vector<int> numbers;
+  for (const RankPlace& place : ranks) numbers.push_back(place.host);
+  return numbers;
+}
+
 Topology probe_topology(Bootstrap& bootstrap) {
   Card mine{0, static_cast<std::int32_t>(getpid()), {}};
   gethostname(mine.hostname, sizeof(mine.hostname) - 1);

@@ -22,6 +22,9 @@ struct RankPlace {
 struct Topology {
   std::vector<RankPlace> ranks;
   int hosts = 1;
+
+  /// By rank.
+  std::vector<int> host_numbers() const;
 };
 
 /// Every rank of the world calls it. Two ranks are on one host if the one can map a segment of the

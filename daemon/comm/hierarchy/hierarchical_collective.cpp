@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/comm/hierarchy/hierarchical_collective.h"
+
+#include <algorithm>
+
+namespace meshloom::comm {
+namespace {
+
+// One moves inside the hosts while others travel between them.
+constexpr std::size_t kSlicesInFlight = 4;
+
+}  // namespace
+
+HierarchicalCollective::HierarchicalCollective(HierarchicalContext& context, const Call& call,
+                                               std::size_t slices, Steps steps)
+    : context_(context),
+      signature_(call.signature),
+      bytes_sent_(call.bytes_sent),
+      bytes_staged_(call.bytes_staged),
+      // The first slice carries the signature, even if there is nothing to move.
+      slices_(std::max<std::size_t>(slices, 1)),
+      steps_(steps),
+      first_number_(context.take_numbers(slices_ * static_cast<std::uint64_t>(steps.local))),
+      first_tag_(context.take_tags(1 + slices_ * static_cast<std::uint64_t>(steps.exchanges))) {}
+
+bool HierarchicalCollective::advance() {
+  if (!greeted_ && layout().leads()) running_.add(greet());
+  greeted_ = true;
+  while (true) {
+    while (next_ < slices_ && running_.running() < kSlicesInFlight) running_.add(slice(next_++));
+    const std::size_t before = running_.running();
+    if (running_.advance() && next_ == slices_) return true;
+    if (running_.running() == before) return false;
+  }
+}
+
+CollectivePtr HierarchicalCollective::greet() {
+  const int host = layout().own_host(), hosts = layout().hosts();
+  const int next = layout().leader((host + 1) % hosts);
+  const int previous = layout().leader((host + hosts - 1) % hosts);
+  return std::make_unique<Exchange>(messages(tag(0)), std::vector<Piece>{{nullptr, 0, previous}},
+                                    std::vector<Piece>{{nullptr, 0, next}});
+}
+
+CollectiveContext HierarchicalCollective::messages(int tag) const {
+  return {
+      context_.transport(), context_.scratch(), *bytes_sent_, context_.threads(), tag, signature_};
+}
+
+CollectivePtr HierarchicalCollective::local_step(std::size_t slice, int step, CollectiveKind kind,
+                                                 Views outputs, Views inputs, int root,
+                                                 const Names& names) {
+  const bool moves_nothing_alone =
+      kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kBarrier;
+  if (layout().local_size() == 1 && moves_nothing_alone) return nullptr;
+  Call call{signature_, outputs, inputs};
+  call.signature.kind = kind;
+  call.signature.root = root;
+  // The end of an average comes after the sums of all hosts.
+  if (call.signature.op == ReduceOp::kAvg) call.signature.op = ReduceOp::kSum;
+  call.signature.sequence = first_number_ + slice * static_cast<std::uint64_t>(steps_.local) +
+                            static_cast<std::uint64_t>(step);
+  call.step_of = signature_;
+  call.bytes_sent = bytes_sent_;
+  call.bytes_staged = bytes_staged_;
+  const HostLayout& hosts = layout();
+  return std::make_unique<NamedStep>(context_.local().start(call), [&hosts, names](int place) {
+    const int rank = hosts.own_members()[static_cast<std::size_t>(place)];
+    std::vector<int> all{rank};
+    if (!names) return all;
+    const std::vector<int> more = names(rank);
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  });
+}
+
+CollectivePtr HierarchicalCollective::exchange(std::size_t slice, int step,
+                                               const std::vector<Piece>& receives,
+                                               const std::vector<Piece>& sends, Names names) {
+  if (receives.empty() && sends.empty()) return nullptr;
+  const std::uint64_t index =
+      1 + slice * static_cast<std::uint64_t>(steps_.exchanges) + static_cast<std::uint64_t>(step);
+  auto pieces = std::make_unique<Exchange>(messages(tag(index)), receives, sends);
+  if (!names) return pieces;
+  return std::make_unique<NamedStep>(std::move(pieces), [names = std::move(names)](int rank) {
+    std::vector<int> all{rank};
+    const std::vector<int> more = names(rank);
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  });
+}
+
+TensorView elements_of(const TensorView& view, std::int64_t begin, std::int64_t n) {
+  const std::int64_t from = std::min(begin, view.numel());
+  const std::int64_t count = std::min(n, view.numel() - from);
+  if (count == 0) return make_view(nullptr, view.dtype, {0}, view.device);
+  return make_view(memory_of(view) + static_cast<std::size_t>(from) * dtype_size(view.dtype),
+                   view.dtype, {count}, view.device);
+}
+
+}  // namespace meshloom::comm

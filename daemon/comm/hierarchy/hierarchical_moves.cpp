@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/comm/hierarchy/hierarchical_moves.h"
+
+#include <algorithm>
+
+#include "kernels/base/integer_math.h"
+
+namespace meshloom::comm {
+namespace {
+
+constexpr std::size_t kAllGatherSlice = 512 << 10;
+constexpr std::size_t kBroadcastSlice = 1 << 20;
+
+std::int64_t elements_in(std::size_t bytes, DType dtype) {
+  return static_cast<std::int64_t>(bytes / dtype_size(dtype));
+}
+
+std::size_t slices_of(std::span<const TensorView> parts, std::size_t bytes) {
+  std::size_t longest = 0;
+  for (const TensorView& part : parts)
+    longest = std::max(
+        longest, static_cast<std::size_t>(divide_up(part.numel(), elements_in(bytes, part.dtype))));
+  return longest;
+}
+
+Exchange::Piece piece(const TensorView& view, int peer) {
+  return {memory_of(view), view.bytes(), peer};
+}
+
+}  // namespace
+
+HierarchicalAllGather::HierarchicalAllGather(HierarchicalContext& context, const Call& call)
+    : HierarchicalCollective(context, call, slices_of(call.outputs, kAllGatherSlice),
+                             {.local = context.layout().rounds(), .exchanges = 1}),
+      outputs_(call.outputs.begin(), call.outputs.end()),
+      input_(call.inputs[0]),
+      slice_elements_(elements_in(kAllGatherSlice, input_.dtype)) {}
+
+CollectivePtr HierarchicalAllGather::slice(std::size_t index) {
+  std::vector<Sequence::Start> steps{
+      [this, index] { return Together::of(send_between_hosts(index), round(index, 0)); }};
+  for (int r = 1; r < layout().rounds(); ++r)
+    steps.emplace_back([this, index, r] { return round(index, r); });
+  return std::make_unique<Sequence>(std::move(steps));
+}
+
+CollectivePtr HierarchicalAllGather::send_between_hosts(std::size_t index) {
+  std::vector<Piece> receives, sends;
+  const std::vector<int>& mine =
+      layout().handled()[static_cast<std::size_t>(layout().local_rank())];
+  for (std::size_t i = 1; i < mine.size(); ++i)
+    receives.push_back(piece(part(outputs_[static_cast<std::size_t>(mine[i])], index), mine[i]));
+  // Each host begins with its successor, so that not all send to host 0 first.
+  const int hosts = layout().hosts();
+  for (int step = 1; step < hosts; ++step)
+    sends.push_back(piece(part(input_, index),
+                          layout().carrier((layout().own_host() + step) % hosts, layout().rank())));
+  // Both sides know all sizes.
+  const auto is_empty = [](const Piece& one) { return one.bytes == 0; };
+  std::erase_if(receives, is_empty);
+  std::erase_if(sends, is_empty);
+  return exchange(index, 0, receives, sends);
+}
+
+CollectivePtr HierarchicalAllGather::round(std::size_t index, int round) {
+  const auto r = static_cast<std::size_t>(round);
+  std::vector<TensorView> outputs;
+  for (const std::vector<int>& ranks : layout().handled())
+    outputs.push_back(r < ranks.size() ? part(outputs_[static_cast<std::size_t>(ranks[r])], index)
+                                       : elements_of(input_, 0, 0));
+  const TensorView input =
+      round == 0 ? part(input_, index) : outputs[static_cast<std::size_t>(layout().local_rank())];
+  return local_step(
+      index, round, CollectiveKind::kAllGather, outputs, {&input, 1}, -1, [this, r](int rank) {
+        const std::vector<int>& ranks =
+            layout().handled()[static_cast<std::size_t>(layout().local_rank(rank))];
+        return r > 0 && r < ranks.size() ? std::vector<int>{ranks[r]} : std::vector<int>();
+      });
+}
+
+HierarchicalBroadcast::HierarchicalBroadcast(HierarchicalContext& context, const Call& call)
+    : HierarchicalCollective(context, call, slices_of(call.outputs, kBroadcastSlice),
+                             {.local = 1, .exchanges = 1}),
+      data_(call.outputs[0]),
+      slice_elements_(elements_in(kBroadcastSlice, data_.dtype)) {
+  const int hosts = layout().hosts(), host = layout().own_host();
+  if (first_of(host) != layout().rank()) return;
+  const BinomialTree tree = binomial_tree(hosts, host, layout().host_of(signature().root));
+  if (tree.parent >= 0) parent_ = first_of(tree.parent);
+  for (const int child : tree.children) children_.push_back(first_of(child));
+}
+
+CollectivePtr HierarchicalBroadcast::slice(std::size_t index) {
+  const TensorView part =
+      elements_of(data_, static_cast<std::int64_t>(index) * slice_elements_, slice_elements_);
+  std::vector<Sequence::Start> steps;
+  if (parent_ >= 0)
+    steps.emplace_back([this, index, part] {
+      return exchange(index, 0, {piece(part, parent_)}, {},
+                      [this](int) { return std::vector<int>{signature().root}; });
+    });
+  steps.emplace_back([this, index, part] {
+    std::vector<Piece> sends;
+    for (const int child : children_) sends.push_back(piece(part, child));
+    const int root = layout().local_rank(first_of(layout().own_host()));
+    return Together::of(
+        exchange(index, 0, {}, sends),
+        local_step(index, 0, CollectiveKind::kBroadcast, {&part, 1}, {&part, 1}, root,
+                   [this](int) { return std::vector<int>{signature().root}; }));
+  });
+  return std::make_unique<Sequence>(std::move(steps));
+}
+
+CollectivePtr HierarchicalBarrier::slice(std::size_t) {
+  std::vector<Sequence::Start> steps{
+      [this] { return local_step(0, 0, CollectiveKind::kBarrier, {}, {}); }};
+  if (layout().leads()) steps.emplace_back([this] { return meet_leaders(); });
+  steps.emplace_back([this] {
+    return local_step(0, 1, CollectiveKind::kBarrier, {}, {}, -1, [this](int rank) {
+      const bool leads = rank == layout().leader(layout().own_host());
+      return leads ? layout().far_ranks() : std::vector<int>();
+    });
+  });
+  return std::make_unique<Sequence>(std::move(steps));
+}
+
+CollectivePtr HierarchicalBarrier::meet_leaders() {
+  std::vector<Piece> leaders;
+  for (int host = 0; host < layout().hosts(); ++host)
+    if (host != layout().own_host()) leaders.push_back({nullptr, 0, layout().leader(host)});
+  return exchange(0, 0, leaders, leaders,
+                  [this](int rank) { return layout().members(layout().host_of(rank)); });
+}
+
+HierarchicalExchange::HierarchicalExchange(HierarchicalContext& context, const Call& call)
+    : HierarchicalCollective(context, call, 1, {.local = 1, .exchanges = 1}),
+      outputs_(call.outputs.begin(), call.outputs.end()),
+      inputs_(call.inputs.begin(), call.inputs.end()) {}
+
+CollectivePtr HierarchicalExchange::slice(std::size_t) {
+  const CollectiveKind kind = signature().kind;
+  const int size = layout().size(), rank = layout().rank(), root = signature().root;
+  const auto at = [](int peer) { return static_cast<std::size_t>(peer); };
+  std::vector<Piece> receives, sends;
+  for (int step = 1; step < size; ++step) {
+    const int to = (rank + step) % size, from = (rank - step + size) % size;
+    const bool all = kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kSendRecv;
+    if (!layout().is_near(from)) {
+      if (all || (kind == CollectiveKind::kGather && rank == root))
+        receives.push_back(piece(outputs_[at(from)], from));
+      if (kind == CollectiveKind::kScatter && from == root)
+        receives.push_back(piece(outputs_[0], from));
+    }
+    if (!layout().is_near(to)) {
+      if (all || (kind == CollectiveKind::kScatter && rank == root))
+        sends.push_back(piece(inputs_[at(to)], to));
+      if (kind == CollectiveKind::kGather && to == root) sends.push_back(piece(inputs_[0], to));
+    }
+  }
+  return Together::of(exchange(0, 0, receives, sends), within_host());
+}
+
+CollectivePtr HierarchicalExchange::within_host() {
+  const CollectiveKind kind = signature().kind;
+  const int root = signature().root;
+  if (root < 0) return local_step(0, 0, kind, of_own_members(outputs_), of_own_members(inputs_));
+  // Ranks that are far from the root have nothing for each other but what they are in.
+  if (!layout().is_near(root)) return local_step(0, 0, CollectiveKind::kBarrier, {}, {});
+  const bool gathers = kind == CollectiveKind::kGather;
+  return local_step(0, 0, kind, gathers ? of_own_members(outputs_) : outputs_,
+                    gathers ? inputs_ : of_own_members(inputs_), layout().local_rank(root));
+}
+
+std::vector<TensorView> HierarchicalExchange::of_own_members(
+    const std::vector<TensorView>& all) const {
+  std::vector<TensorView> near;
+  if (all.empty()) return near;
+  for (const int member : layout().own_members())
+    near.push_back(all[static_cast<std::size_t>(member)]);
+  return near;
+}
+
+}  // namespace meshloom::comm

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives over several hosts that only move bytes.
+#pragma once
+
+#include <vector>
+
+#include "daemon/comm/hierarchy/hierarchical_collective.h"
+
+namespace meshloom::comm {
+
+/// Every rank sends its part once to each other host, to the member that handles it there, which
+/// gives it to the others of its host. The ranks of a host give each other their own parts
+/// meanwhile.
+class HierarchicalAllGather final : public HierarchicalCollective {
+ public:
+  HierarchicalAllGather(HierarchicalContext& context, const Call& call);
+
+ private:
+  CollectivePtr slice(std::size_t index) override;
+  /// Each member of this host gives the others what it handles in this place.
+  CollectivePtr round(std::size_t index, int round);
+  CollectivePtr send_between_hosts(std::size_t index);
+  TensorView part(const TensorView& whole, std::size_t index) const {
+    return elements_of(whole, static_cast<std::int64_t>(index) * slice_elements_, slice_elements_);
+  }
+
+  std::vector<TensorView> outputs_;  ///< by rank of the group
+  TensorView input_;
+  std::int64_t slice_elements_;
+};
+
+/// Down a binomial tree of hosts, from the root to the leaders of the other hosts, and from each of
+/// these to its host.
+class HierarchicalBroadcast final : public HierarchicalCollective {
+ public:
+  HierarchicalBroadcast(HierarchicalContext& context, const Call& call);
+
+ private:
+  CollectivePtr slice(std::size_t index) override;
+  /// The rank of a host that has the data first.
+  int first_of(int host) const {
+    return host == layout().host_of(signature().root) ? signature().root : layout().leader(host);
+  }
+
+  TensorView data_;
+  std::int64_t slice_elements_;
+  int parent_ = -1;  ///< a rank; -1: this one is the root, or hears from its host alone
+  std::vector<int> children_;
+};
+
+/// The ranks of a host meet, their leaders meet, and the ranks of a host hear of it.
+class HierarchicalBarrier final : public HierarchicalCollective {
+ public:
+  HierarchicalBarrier(HierarchicalContext& context, const Call& call)
+      : HierarchicalCollective(context, call, 1, {.local = 2, .exchanges = 1}) {}
+
+ private:
+  CollectivePtr slice(std::size_t index) override;
+  CollectivePtr meet_leaders();
+};
+
+/// What every two ranks have for each other goes directly: all_to_all, send_recv, gather, scatter.
+class HierarchicalExchange final : public HierarchicalCollective {
+ public:
+  HierarchicalExchange(HierarchicalContext& context, const Call& call);
+
+ private:
+  CollectivePtr slice(std::size_t index) override;
+  CollectivePtr within_host();
+  /// Those of this host's ranks; none where there are none.
+  std::vector<TensorView> of_own_members(const std::vector<TensorView>& all) const;
+
+  std::vector<TensorView> outputs_, inputs_;  ///< as the call has them
+};
+
+}  // namespace meshloom::comm

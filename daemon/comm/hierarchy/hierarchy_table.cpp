@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/comm/hierarchy/hierarchy_table.h"
+
+#include "planner/communication_sizes.h"
+
+namespace meshloom::comm {
+namespace {
+
+/// Up to so many bytes one rank of each host is enough.
+struct Row {
+  CollectiveKind kind;
+  std::size_t leaders_bytes;
+};
+
+constexpr Row kRows[] = {
+    // One message time between hosts instead of two.
+    {CollectiveKind::kAllReduce, planner::kOneShotBytes},
+};
+
+}  // namespace
+
+const char* to_string(HierarchyWay way) {
+  return way == HierarchyWay::kLeaders ? "leaders" : "striped";
+}
+
+HierarchyWay choose_way(HierarchyChoice choice, CollectiveKind kind, std::size_t bytes,
+                        const HostLayout& layout) {
+  if (choice == HierarchyChoice::kLeaders) return HierarchyWay::kLeaders;
+  if (choice == HierarchyChoice::kStriped) return HierarchyWay::kStriped;
+  // Two holders of one stripe send as much either way.
+  if (layout.hosts() == 2 && layout.smallest_host() == 1) return HierarchyWay::kLeaders;
+  for (const Row& row : kRows)
+    if (row.kind == kind && bytes > row.leaders_bytes) return HierarchyWay::kStriped;
+  return HierarchyWay::kLeaders;
+}
+
+}  // namespace meshloom::comm

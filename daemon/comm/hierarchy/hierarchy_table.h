@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which way a collective over several hosts goes, by kind, size and hosts.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "daemon/comm/hierarchy/host_layout.h"
+#include "daemon/comm/signature.h"
+
+namespace meshloom::comm {
+
+/// Of the table below; grows whenever a row changes. Both ways give the same bits, which come from
+/// the layout of hosts alone, so another version changes times and nothing else.
+inline constexpr int kHierarchyTableVersion = 1;
+
+/// How data passes between hosts.
+enum class HierarchyWay : std::uint8_t {
+  kLeaders,  ///< through one rank of each host: the fewest messages
+  kStriped,  ///< through all ranks that every host has, each with a stripe of it
+};
+
+/// "leaders" or "striped".
+const char* to_string(HierarchyWay);
+
+/// What a group over several hosts may do. The same on all ranks.
+enum class HierarchyChoice : std::uint8_t {
+  kTable,
+  kLeaders,
+  kStriped,
+  kMessages,  ///< no hierarchy: all goes over messages between ranks, and sums are in rank order
+};
+
+struct HierarchyOptions {
+  HierarchyChoice choice = HierarchyChoice::kTable;
+  /// The host of each rank of the world, as tests and benchmarks pretend; empty: as it is found by
+  /// probing. Ranks of one host must be able to share memory.
+  std::vector<int> hosts{};
+};
+
+/// Of a collective of so many bytes in a group on such hosts. Kinds that have one way take it.
+HierarchyWay choose_way(HierarchyChoice, CollectiveKind, std::size_t bytes, const HostLayout&);
+
+}  // namespace meshloom::comm

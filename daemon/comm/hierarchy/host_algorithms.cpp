@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/comm/hierarchy/host_algorithms.h"
+
+#include <utility>
+
+#include "daemon/comm/collectives/transport_algorithms.h"
+#include "daemon/comm/group_checks.h"
+#include "daemon/comm/hierarchy/hierarchical_moves.h"
+#include "daemon/comm/hierarchy/hierarchical_reductions.h"
+
+namespace meshloom::comm {
+namespace {
+
+class HierarchicalAlgorithms final : public Algorithms {
+ public:
+  HierarchicalAlgorithms(std::shared_ptr<Transport> transport, std::unique_ptr<Algorithms> local,
+                         const SymmetricSetup& setup, HostPlace place)
+      : transport_(std::move(transport)),
+        messages_(make_transport_algorithms(transport_, setup.threads)),
+        setup_(setup),
+        place_(std::move(place)),
+        context_(transport_, std::move(local), HostLayout(place_.hosts, transport_->rank()),
+                 setup.threads, place_.choice) {}
+
+  int rank() const override { return transport_->rank(); }
+  int size() const override { return transport_->size(); }
+  std::shared_ptr<SymmetricMemory> symmetric_memory() const override {
+    return context_.local().symmetric_memory();
+  }
+  std::string hosts() const override {
+    return fmt::format("{}; table {}", to_string(context_.layout()), kHierarchyTableVersion);
+  }
+
+  std::unique_ptr<Collective> start(const Call& call) override {
+    switch (call.signature.kind) {
+      case CollectiveKind::kSend:
+      case CollectiveKind::kRecv: return messages_->start(call);
+      case CollectiveKind::kAllReduce:
+        return std::make_unique<HierarchicalAllReduce>(context_, call);
+      case CollectiveKind::kReduceScatter:
+        return std::make_unique<HierarchicalReduceScatter>(context_, call);
+      case CollectiveKind::kAllGather:
+        return std::make_unique<HierarchicalAllGather>(context_, call);
+      case CollectiveKind::kBroadcast:
+        return std::make_unique<HierarchicalBroadcast>(context_, call);
+      case CollectiveKind::kBarrier: return std::make_unique<HierarchicalBarrier>(context_, call);
+      case CollectiveKind::kAllToAll:
+      case CollectiveKind::kSendRecv:
+      case CollectiveKind::kGather:
+      case CollectiveKind::kScatter: return std::make_unique<HierarchicalExchange>(context_, call);
+      case CollectiveKind::kNone: break;
+    }
+    throw InternalError("a call without a collective");
+  }
+
+  void progress() override {
+    transport_->progress();
+    context_.local().progress();
+  }
+
+  std::unique_ptr<Algorithms> split(const std::vector<std::vector<int>>& parts,
+                                    std::uint64_t key) override {
+    HostPlace place{{}, place_.choice, key};
+    for (const int member : part_of(parts, rank()))
+      place.hosts.push_back(place_.hosts[static_cast<std::size_t>(member)]);
+    return make_host_algorithms(transport_->split(parts, key), setup_, std::move(place));
+  }
+
+  void renew() override {
+    messages_->renew();
+    context_.renew();
+  }
+  void abandon_memory() override {
+    messages_->abandon_memory();
+    context_.local().abandon_memory();
+    context_.scratch().abandon();
+  }
+
+ private:
+  std::shared_ptr<Transport> transport_;
+  std::unique_ptr<Algorithms> messages_;
+  SymmetricSetup setup_;
+  HostPlace place_;
+  HierarchicalContext context_;
+};
+
+/// Among the members of this rank's host.
+std::unique_ptr<Algorithms> make_local_algorithms(Transport& transport, const SymmetricSetup& setup,
+                                                  const HostLayout& layout, std::uint64_t key) {
+  std::vector<std::vector<int>> hosts;
+  for (int host = 0; host < layout.hosts(); ++host) hosts.push_back(layout.members(host));
+  auto messages = make_transport_algorithms(transport.split(hosts, mix(key)), setup.threads);
+  if (layout.local_size() == 1) return messages;
+  SymmetricSetup named = setup;
+  named.names = layout.own_members();
+  return make_symmetric_algorithms(std::move(messages), named);
+}
+
+}  // namespace
+
+std::unique_ptr<Algorithms> make_host_algorithms(std::unique_ptr<Transport> transport,
+                                                 const SymmetricSetup& setup, HostPlace place) {
+  const HostLayout layout(place.hosts, transport->rank());
+  const bool wanted = place.choice != HierarchyChoice::kMessages;
+  if (layout.hosts() == 1 && layout.size() > 1)
+    return make_symmetric_algorithms(make_transport_algorithms(std::move(transport), setup.threads),
+                                     setup);
+  if (layout.hosts() == layout.size() || !wanted)
+    return make_transport_algorithms(std::move(transport), setup.threads);
+  auto local = make_local_algorithms(*transport, setup, layout, place.key);
+  return std::make_unique<HierarchicalAlgorithms>(std::move(transport), std::move(local), setup,
+                                                  std::move(place));
+}
+
+}  // namespace meshloom::comm

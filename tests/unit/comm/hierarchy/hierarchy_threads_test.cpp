@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives over several hosts: ranks that are threads, on pretended hosts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <random>
+
+#include "daemon/comm/exposure.h"
+#include "daemon/comm/mesh/thread_bootstrap.h"
+#include "kernels/base/error.h"
+#include "tests/unit/comm/collectives/collectives_body.h"
+#include "tests/unit/comm/collectives/soak_body.h"
+#include "tests/unit/comm/comm_fixture.h"
+#include "tests/unit/comm/failure/failure_body.h"
+#include "tests/unit/comm/flight/group_body.h"
+#include "tests/unit/comm/mismatch_body.h"
+
+namespace meshloom::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::make_group;
+using testing::view_of;
+
+struct Layout {
+  const char* name;
+  std::vector<int> hosts;
+};
+
+const Layout kLayouts[] = {
+    {"2x2", {0, 0, 1, 1}},   {"2x2_in_turn", {0, 1, 0, 1}},
+    {"1and3", {0, 1, 1, 1}}, {"2and1", {0, 0, 1}},
+    {"3x1", {0, 1, 2}},      {"3and1and4", {0, 2, 0, 1, 2, 2, 0, 2}},
+};
+
+struct Check {
+  const char* name;
+  void (*run)(RankRuntime&);
+};
+
+constexpr Check kChecks[] = {
+    {"all_reduce_dtypes_and_ops", testing::check_all_reduce_dtypes_and_ops},
+    {"averages", testing::check_averages},
+    {"all_reduce_sizes", testing::check_all_reduce_sizes},
+    {"all_reduce_algorithms", testing::check_all_reduce_algorithms},
+    {"reduce_scatter_uneven", testing::check_reduce_scatter_uneven},
+    {"all_gather_uneven", testing::check_all_gather_uneven},
+    {"all_to_all_uneven", testing::check_all_to_all_uneven},
+    {"scatter_uneven", testing::check_scatter_uneven},
+    {"gather_uneven", testing::check_gather_uneven},
+    {"broadcast", testing::check_broadcast},
+    {"send_recv", testing::check_send_recv},
+    {"barrier", testing::check_barrier},
+    {"many_in_flight", testing::check_many_in_flight},
+    {"waits_in_any_order", testing::check_waits_in_any_order},
+    {"random_delays", testing::check_random_delays},
+    {"soak", testing::check_soak},
+    {"split", testing::check_split},
+    {"wrong_arguments", testing::check_wrong_arguments},
+    {"missing_peer", testing::check_missing_peer},
+    {"abort_flag", testing::check_abort_flag},
+    {"dropped_work", testing::check_dropped_work},
+    {"failure_frees_those_who_wait", testing::check_a_failure_frees_those_who_wait},
+    {"failures_at_random_places",
+     [](RankRuntime& runtime) { testing::check_failures_at_random_places(runtime, 60); }},
+    {"soak_after_a_failure",
+     [](RankRuntime& runtime) {
+       testing::check_failures_at_random_places(runtime, 1);
+       testing::check_soak(runtime);
+     }},
+    {"failure_frees_other_groups", testing::check_a_failure_frees_other_groups},
+    {"failure_that_all_share", testing::check_a_failure_that_all_share_changes_nothing},
+    {"failure_of_two_ranks", testing::check_two_ranks_fail_at_once},
+    {"failure_while_others_are_behind", testing::check_ranks_that_are_behind_finish},
+    {"collectives_that_differ", testing::check_collectives_that_differ},
+    {"many_that_differ", testing::check_many_that_differ},
+};
+
+void run_on(const Layout& layout, const std::function<void(RankRuntime&)>& body,
+            SharingMode sharing = SharingMode::kAuto,
+            HierarchyChoice choice = HierarchyChoice::kTable) {
+  SymmetricOptions symmetric;
+  symmetric.sharing = sharing;
+  run_thread_ranks(static_cast<int>(layout.hosts.size()), body, 100s, symmetric,
+                   {choice, layout.hosts});
+}
+
+/// Through symmetric memory inside a host, and over rings alone.
+constexpr SharingMode kModes[] = {SharingMode::kAuto, SharingMode::kNone};
+
+class OnHosts : public ::testing::TestWithParam<std::tuple<SharingMode, Layout, Check>> {};
+
+TEST_P(OnHosts, Collectives) {
+  const auto& [mode, layout, check] = GetParam();
+  run_on(layout, check.run, mode);
+}
+
+std::string name_of(const ::testing::TestParamInfo<OnHosts::ParamType>& test) {
+  const auto& [mode, layout, check] = test.param;
+  return fmt::format("{}_{}{}", check.name, layout.name,
+                     mode == SharingMode::kNone ? "_over_rings" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OnHosts,
+                         ::testing::Combine(::testing::ValuesIn(kModes),
+                                            ::testing::ValuesIn(kLayouts),
+                                            ::testing::ValuesIn(kChecks)),
+                         name_of);
+
+/// What every rank gives: numbers of very different sizes, so that another order gives other bits.
+template <typename T>
+std::vector<T> drawn(int rank, std::size_t n) {
+  std::mt19937 random(static_cast<unsigned>(rank + 1));
+  std::normal_distribution<float> normal(0.0f, std::pow(10.0f, static_cast<float>(rank % 4)));
+  std::vector<T> values(n);
+  for (T& value : values) value = static_cast<T>(normal(random));
+  return values;
+}
+
+/// The contributions of every host in rank order, and the hosts in the order of their lowest ranks.
+template <typename T>
+std::vector<T> summed_by_hosts(const std::vector<int>& hosts, std::size_t n, ReduceOp op) {
+  using A = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  std::vector<int> order;
+  for (const int host : hosts)
+    if (std::find(order.begin(), order.end(), host) == order.end()) order.push_back(host);
+  std::vector<std::vector<T>> all;
+  for (std::size_t r = 0; r < hosts.size(); ++r) all.push_back(drawn<T>(static_cast<int>(r), n));
+  std::vector<T> sums(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    std::optional<A> sum;
+    for (const int host : order) {
+      std::optional<A> partial;
+      for (std::size_t r = 0; r < hosts.size(); ++r)
+        if (hosts[r] == host)
+          partial = partial ? *partial + static_cast<A>(all[r][i]) : static_cast<A>(all[r][i]);
+      sum = sum ? *sum + *partial : *partial;
+    }
+    sums[i] = static_cast<T>(op == ReduceOp::kAvg ? *sum / static_cast<A>(hosts.size()) : *sum);
+  }
+  return sums;
+}
+
+/// What sums and averages of drawn() have to be, for one dtype and size.
+template <typename T>
+class ExpectedSums {
+ public:
+  ExpectedSums(const std::vector<int>& hosts, std::size_t n) : n_(n) {
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg})
+      expected_.emplace_back(op, summed_by_hosts<T>(hosts, n, op));
+  }
+
+  void compare(ProcessGroup& group) const {
+    for (const auto& [op, expected] : expected_) {
+      std::vector<T> whole = drawn<T>(group.rank(), n_), input = whole, part(n_);
+      const std::vector<TensorView> inputs(static_cast<std::size_t>(group.size()), view_of(input));
+      group.all_reduce(view_of(whole), op)->wait_host();
+      group.reduce_scatter(view_of(part), inputs, op)->wait_host();
+      EXPECT_TRUE(same_bits(whole, expected)) << "all_reduce of " << n_;
+      EXPECT_TRUE(same_bits(part, expected)) << "reduce_scatter of " << n_;
+    }
+  }
+
+ private:
+  static bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+  }
+
+  std::size_t n_;
+  std::vector<std::pair<ReduceOp, std::vector<T>>> expected_;
+};
+
+// The order is a matter of the hosts alone: not of sizes, of ways, nor of how a host shares memory.
+TEST(Hierarchy, SumsAreInTheOrderOfRanksInAHostAndThenOfHosts) {
+  for (const Layout& layout : kLayouts) {
+    const ExpectedSums<float> one(layout.hosts, 1), some(layout.hosts, 1000),
+        slices(layout.hosts, 300'011);
+    const ExpectedSums<bfloat16> rounded(layout.hosts, 90'001);
+    const ExpectedSums<float16> half(layout.hosts, 5001);
+    const ExpectedSums<double> exact(layout.hosts, 20'001);
+    for (const SharingMode mode : kModes)
+      for (const HierarchyChoice choice :
+           {HierarchyChoice::kTable, HierarchyChoice::kLeaders, HierarchyChoice::kStriped}) {
+        SCOPED_TRACE(fmt::format("{} mode {} choice {}", layout.name, static_cast<int>(mode),
+                                 static_cast<int>(choice)));
+        run_on(
+            layout,
+            [&](RankRuntime& runtime) {
+              const auto group = make_group(runtime);
+              one.compare(*group);
+              some.compare(*group);
+              slices.compare(*group);
+              rounded.compare(*group);
+              half.compare(*group);
+              exact.compare(*group);
+              runtime.bootstrap().barrier();
+            },
+            mode, choice);
+      }
+  }
+}
+
+TEST(Hierarchy, SumsAreThoseOfOneHostWithinRounding) {
+  constexpr std::size_t n = 200'003;
+  const Layout layout = {"2x2", {0, 0, 1, 1}};
+  std::vector<float> here, there;
+  const auto sum_into = [&](std::vector<float>& sums) {
+    return [&](RankRuntime& runtime) {
+      const auto group = make_group(runtime);
+      std::vector<float> values = drawn<float>(group->rank(), n);
+      group->all_reduce(view_of(values), ReduceOp::kSum)->wait_host();
+      if (group->rank() == 0) sums = values;
+      runtime.bootstrap().barrier();
+    };
+  };
+  run_on(layout, sum_into(there));
+  run_on({"one", {5, 5, 5, 5}}, sum_into(here));
+  std::vector<double> sizes(n, 0.0);
+  for (int rank = 0; rank < 4; ++rank) {
+    const std::vector<float> values = drawn<float>(rank, n);
+    for (std::size_t i = 0; i < n; ++i) sizes[i] += std::abs(values[i]);
+  }
+  for (std::size_t i = 0; i < n; ++i) ASSERT_LE(std::abs(here[i] - there[i]), 1e-6 * sizes[i]) << i;
+}
+
+// Groups of some ranks find their own hosts again: all on one, each on its own, or some of both.
+TEST(Hierarchy, SplitsKnowTheirHosts) {
+  run_on({"2x2", {0, 0, 1, 1}}, [](RankRuntime& runtime) {
+    const auto world = make_group(runtime);
+    EXPECT_EQ(world->hosts(), fmt::format("0,0,1,1; table {}", kHierarchyTableVersion));
+    EXPECT_NE(world->symmetric_memory(), nullptr);
+    const auto tp = world->split({{0, 1}, {2, 3}}, "tp");
+    EXPECT_EQ(tp->hosts(), "");
+    EXPECT_NE(tp->symmetric_memory(), nullptr);
+    const auto dp = world->split({{0, 2}, {1, 3}}, "dp");
+    EXPECT_EQ(dp->hosts(), "");
+    EXPECT_EQ(dp->symmetric_memory(), nullptr);
+    const auto reversed = world->split({{3, 2, 1, 0}}, "reversed");
+    EXPECT_EQ(reversed->hosts(), fmt::format("0,0,1,1; table {}", kHierarchyTableVersion));
+    const auto three = world->split({{1, 2, 3}, {0}}, "three");
+    if (world->rank() > 0) {
+      EXPECT_EQ(three->hosts(), fmt::format("0,1,1; table {}", kHierarchyTableVersion));
+    }
+    for (ProcessGroup* group : {tp.get(), dp.get(), reversed.get(), three.get()}) {
+      std::vector<std::int32_t> values(100'000, group->rank() + 1);
+      group->all_reduce(view_of(values), ReduceOp::kSum)->wait_host();
+      EXPECT_EQ(values.back(), group->size() * (group->size() + 1) / 2);
+    }
+    // What its ranks cannot read in each other's memory, they do not expose.
+    float value = 1.0f;
+    const TensorView view = make_view(&value, DType::kFloat32, {1});
+    EXPECT_EQ(expose(*world, CollectiveKind::kAllGather, {&view, 1}, 4), nullptr);
+    runtime.bootstrap().barrier();
+  });
+}
+
+// Inside a host nothing that lies in symmetric memory is copied on the way.
+TEST(Hierarchy, DataInSymmetricMemoryIsNotStaged) {
+  run_on({"2x2", {0, 0, 1, 1}}, [](RankRuntime& runtime) {
+    const auto world = make_group(runtime);
+    constexpr std::int64_t n = 500'000;
+    const auto memory = world->symmetric_memory()->allocate(n * sizeof(float));
+    const TensorView view = make_view(memory->data(), DType::kFloat32, {n});
+    std::fill_n(view.as<float>(), n, 1.0f);
+    world->all_reduce(view, ReduceOp::kSum)->wait_host();
+    EXPECT_EQ(view.as<float>()[n - 1], 4.0f);
+    EXPECT_EQ(world->counter("all_reduce").bytes_staged, 0u);
+    std::vector<float> ordinary(n, 1.0f);
+    world->all_reduce(view_of(ordinary), ReduceOp::kSum)->wait_host();
+    EXPECT_GT(world->counter("all_reduce").bytes_staged, 0u);
+    runtime.bootstrap().barrier();
+  });
+}
+
+TEST(Hierarchy, WithoutItSumsAreInRankOrder) {
+  const Layout layout = {"2x2", {0, 0, 1, 1}};
+  run_on(
+      layout,
+      [&](RankRuntime& runtime) {
+        testing::check_all_reduce_is_in_rank_order(runtime);
+        EXPECT_EQ(make_group(runtime)->hosts(), "");
+        runtime.bootstrap().barrier();
+      },
+      SharingMode::kAuto, HierarchyChoice::kMessages);
+}
+
+TEST(Hierarchy, HostsAreGivenForEveryRankOrForNone) {
+  try {
+    run_thread_ranks(2, [](RankRuntime&) {}, 100s, {}, {HierarchyChoice::kTable, {0, 1, 0}});
+    FAIL() << "three hosts were taken for two ranks";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("hosts of 3 ranks are given to a world of 2"));
+  }
+}
+
+}  // namespace
+}  // namespace meshloom::comm
