@@ -37,9 +37,9 @@ CharacterMap::CharacterMap(std::string_view bytes) {
   normals_ = bytes.substr(trie_bytes);
 }
 
-CharacterMap::Match CharacterMap::longest(std::string_view text) const {
-  Match match;
-  if (units_.empty()) return match;
+template <typename Found>
+void CharacterMap::for_each_match(std::string_view text, Found&& found) const {
+  if (units_.empty()) return;
   const auto unit_at = [&](std::size_t at) {
     check(at < units_.size(), "the map of characters points outside its trie");
     return units_[at];
@@ -57,11 +57,28 @@ CharacterMap::Match CharacterMap::longest(std::string_view text) const {
     const std::size_t bytes = ::strnlen(normals_.c_str() + normal, kMostNormalBytes + 1);
     check(bytes <= kMostNormalBytes,
           "the map of characters has a normal form of more than {} bytes", kMostNormalBytes);
-    match = {i + 1, std::string_view(normals_).substr(normal, bytes)};
+    if (!found({i + 1, std::string_view(normals_).substr(normal, bytes)})) return;
   }
+}
+
+CharacterMap::Match CharacterMap::longest(std::string_view text) const {
+  Match match;
+  for_each_match(text, [&](const Match& longer) {
+    match = longer;
+    return true;
+  });
   check(
       match.length == text.size() || match.length == 0 || !base::utf8_continues(text[match.length]),
       "the map of characters replaces a part of a character");
+  return match;
+}
+
+CharacterMap::Match CharacterMap::shortest(std::string_view text) const {
+  Match match;
+  for_each_match(text, [&](const Match& first) {
+    match = first;
+    return false;
+  });
   return match;
 }
 

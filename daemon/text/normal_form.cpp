@@ -66,21 +66,66 @@ class Tables {
   std::unordered_map<std::uint64_t, char32_t> composites_;
 };
 
+/// Whole decompositions that are those of compatibility alone. Below U+0080 there is none.
+class Compatibility {
+ public:
+  static const Compatibility& get() {
+    static const Compatibility compatibility;
+    return compatibility;
+  }
+
+  /// Empty if the character has none.
+  std::span<const std::uint32_t> decomposition(char32_t c) const {
+    const auto at = texts_.find(c);
+    return at == texts_.end() ? std::span<const std::uint32_t>() : at->second;
+  }
+
+ private:
+  Compatibility() {
+    const std::span runs(unicode_data::kCompatible, unicode_data::kCompatible_size);
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < runs.size(); i += 3) count += runs[i + 1];
+    singles_.reserve(count);  // they stay where they are
+    for (std::size_t i = 0; i < runs.size(); i += 3)
+      for (std::uint32_t k = 0; k < runs[i + 1]; ++k) {
+        singles_.push_back(runs[i + 2] + k);
+        texts_[runs[i] + k] = std::span(&singles_.back(), 1);
+      }
+    const std::span several(unicode_data::kCompatibleTexts, unicode_data::kCompatibleTexts_size);
+    for (std::size_t i = 0; i < several.size(); i += 1 + (several[i] & 0xFF))
+      texts_[several[i] >> 8] = several.subspan(i + 1, several[i] & 0xFF);
+  }
+
+  std::vector<std::uint32_t> singles_;
+  std::unordered_map<char32_t, std::span<const std::uint32_t>> texts_;
+};
+
 struct Combining {
   char32_t c;
   int combining_class;
 };
 
-void append_decomposition(char32_t c, std::vector<Combining>& out) {
+/// What is done to the characters of a text.
+struct Form {
+  bool compatible = false;  ///< decomposed by compatibility
+  bool composed = false;
+};
+
+void append_decomposition(char32_t c, bool compatible, std::vector<Combining>& out) {
   const Tables& tables = Tables::get();
+  if (compatible) {
+    const auto parts = Compatibility::get().decomposition(c);
+    for (const char32_t part : parts) out.push_back({part, tables.combining_class(part)});
+    if (!parts.empty()) return;
+  }
   if (c - kHangulBase < kSyllables) {
     const char32_t index = c - kHangulBase;
     out.push_back({kLeadBase + index / (kVowels * kTails), 0});
     out.push_back({kVowelBase + index / kTails % kVowels, 0});
     if (index % kTails != 0) out.push_back({kTailBase + index % kTails, 0});
   } else if (const auto* parts = tables.decomposition(c)) {
-    append_decomposition(parts->first, out);
-    if (parts->second != 0) append_decomposition(parts->second, out);
+    append_decomposition(parts->first, compatible, out);
+    if (parts->second != 0) append_decomposition(parts->second, compatible, out);
   } else {
     out.push_back({c, tables.combining_class(c)});
   }
@@ -117,15 +162,17 @@ void compose(std::vector<Combining>& run) {
   run.resize(end);
 }
 
-/// Text is done by runs that begin with a character below U+00C0, which never changes together with
-/// what is before it; a run of such characters alone is copied.
-std::string normal_form(std::string_view text, bool do_compose) {
+/// Text is done by runs that begin with a character below U+00C0 (U+0080 by compatibility), which
+/// never changes together with what is before it; a run of such characters alone is copied.
+std::string normal_form(std::string_view text, const Form& form) {
   std::string out;
   out.reserve(text.size());
   std::vector<Combining> run;
   const char* at = text.data();
   const char* const end = at + text.size();
-  const auto is_plain = [](char c) { return static_cast<unsigned char>(c) < 0xC3; };
+  const auto is_plain = [first = form.compatible ? 0x80 : 0xC3](char c) {
+    return static_cast<unsigned char>(c) < first;
+  };
   while (at < end) {
     // The character before one that may combine belongs to its run.
     const char* plain = std::find_if_not(at, end, is_plain);
@@ -136,7 +183,8 @@ std::string normal_form(std::string_view text, bool do_compose) {
     out.append(at, plain);
     at = plain;
     run.clear();
-    while (at < end && (run.empty() || !is_plain(*at))) append_decomposition(next_char(at), run);
+    while (at < end && (run.empty() || !is_plain(*at)))
+      append_decomposition(next_char(at), form.compatible, run);
     for (auto from = run.begin(); from != run.end();) {
       const auto is_starter = [](const Combining& c) { return c.combining_class == 0; };
       const auto to = std::find_if(from, run.end(), is_starter);
@@ -145,7 +193,7 @@ std::string normal_form(std::string_view text, bool do_compose) {
       });
       from = std::find_if_not(to, run.end(), is_starter);
     }
-    if (do_compose) compose(run);
+    if (form.composed) compose(run);
     for (const Combining& part : run) append_utf8(part.c, out);
   }
   return out;
@@ -153,7 +201,11 @@ std::string normal_form(std::string_view text, bool do_compose) {
 
 }  // namespace
 
-std::string to_nfd(std::string_view text) { return normal_form(text, false); }
-std::string to_nfc(std::string_view text) { return normal_form(text, true); }
+std::string to_nfd(std::string_view text) { return normal_form(text, {}); }
+std::string to_nfc(std::string_view text) { return normal_form(text, {.composed = true}); }
+std::string to_nfkd(std::string_view text) { return normal_form(text, {.compatible = true}); }
+std::string to_nfkc(std::string_view text) {
+  return normal_form(text, {.compatible = true, .composed = true});
+}
 
 }  // namespace meshloom::text

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normal forms NFD and NFC (Unicode Standard Annex 15), of the version of the generated tables.
+// Normal forms NFD, NFC, NFKD and NFKC (Unicode Standard Annex 15), of the version of the generated
+// tables.
 #pragma once
 
 #include <string>
@@ -11,5 +12,8 @@ namespace meshloom::text {
 std::string to_nfd(std::string_view text);
 /// Canonical decomposition, then composition.
 std::string to_nfc(std::string_view text);
+/// The same of the compatibility decomposition.
+std::string to_nfkd(std::string_view text);
+std::string to_nfkc(std::string_view text);
 
 }  // namespace meshloom::text

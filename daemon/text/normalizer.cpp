@@ -4,8 +4,13 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <memory>
 #include <string_view>
 
+#include "daemon/base/base64.h"
+#include "daemon/base/field_error.h"
+#include "daemon/text/character_map.h"
+#include "daemon/text/grapheme.h"
 #include "daemon/text/json_part.h"
 #include "daemon/text/normal_form.h"
 #include "daemon/text/regex.h"
@@ -112,6 +117,42 @@ Normalizer read_bert(const JsonPart& part) {
   return bert_normalizer(options);
 }
 
+/// By the rules of the `tokenizers` package, which are not sentencepiece's: grapheme clusters of
+/// few bytes are replaced whole, by what the shortest text of the map that they begin with stands
+/// for; the characters of others each by theirs.
+void apply_map(const CharacterMap& map, std::string& text) {
+  constexpr std::size_t kShort = 5;
+  std::string out;
+  const auto replace = [&](std::string_view part) {
+    const CharacterMap::Match match = map.shortest(part);
+    if (match.length > 0) out += match.normal;
+    return match.length > 0;
+  };
+  for (std::string_view rest = text; !rest.empty();) {
+    std::string_view cluster = rest.substr(0, grapheme_length(rest));
+    rest.remove_prefix(cluster.size());
+    if (cluster.size() <= kShort && replace(cluster)) continue;
+    while (!cluster.empty()) {
+      const std::string_view character = cluster.substr(0, utf8_length(cluster.front()));
+      if (!replace(character)) out += character;
+      cluster.remove_prefix(character.size());
+    }
+  }
+  // Normal forms come from the file as they are, and what follows relies on whole characters.
+  std::string storage;
+  text = valid_utf8(out, storage);
+}
+
+Normalizer read_precompiled(const JsonPart& part) {
+  part.allow_only({"type", "precompiled_charsmap"});
+  const JsonPart text = part.at("precompiled_charsmap");
+  const auto bytes = base::decode_base64(text.text());
+  if (!bytes || bytes->empty()) text.refuse("got no map of characters in base64");
+  const auto map =
+      base::with_field(text.path(), [&] { return std::make_shared<const CharacterMap>(*bytes); });
+  return [map](NormalText& normal) { apply_map(*map, normal.text); };
+}
+
 Normalizer read_sequence(const JsonPart& part) {
   part.allow_only({"type", "normalizers"});
   std::vector<Normalizer> steps;
@@ -139,6 +180,7 @@ Normalizer read_normalizer(const JsonPart& part) {
   const std::string type = part.text("type");
   if (type == "Sequence") return read_sequence(part);
   if (type == "BertNormalizer") return read_bert(part);
+  if (type == "Precompiled") return read_precompiled(part);
   if (type == "Replace") return read_replace(part);
   if (type == "Prepend") {
     part.allow_only({"type", "prepend"});
@@ -152,6 +194,8 @@ Normalizer read_normalizer(const JsonPart& part) {
   const std::map<std::string, Normalizer> plain = {
       {"NFC", [](NormalText& text) { text.text = to_nfc(text.text); }},
       {"NFD", [](NormalText& text) { text.text = to_nfd(text.text); }},
+      {"NFKC", [](NormalText& text) { text.text = to_nfkc(text.text); }},
+      {"NFKD", [](NormalText& text) { text.text = to_nfkd(text.text); }},
       {"Lowercase", lowercase},
       {"StripAccents", [](NormalText& text) { remove(text, kAccent); }}};
   const auto at = plain.find(type);

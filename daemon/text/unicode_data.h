@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The generated tables that unicode.h and normal_form.h give access to: what the `tokenizers`
-// package takes every character for. Written by scripts/text/make_unicode_data.py.
+// The generated tables that unicode.h, normal_form.h and grapheme.h give access to: what the
+// `tokenizers` package takes every character for. Written by scripts/text/make_unicode_data.py.
 #pragma once
 
 #include <cstddef>
@@ -32,5 +32,18 @@ extern const std::size_t kOnlyApart_size;
 /// 0.
 extern const std::uint32_t kCombining[];
 extern const std::size_t kCombining_size;
+
+/// Whole decompositions of NFKD where they are not those of NFD: runs (first, count, first of
+/// theirs) of characters that become one other character each,
+extern const std::uint32_t kCompatible[];
+extern const std::size_t kCompatible_size;
+/// and the rest: character << 8 | count, then so many characters.
+extern const std::uint32_t kCompatibleTexts[];
+extern const std::size_t kCompatibleTexts_size;
+
+/// Where a run of characters begins that are the same in grapheme clusters: first << 8 | kind, in
+/// the order of grapheme.cpp.
+extern const std::uint32_t kGraphemes[];
+extern const std::size_t kGraphemes_size;
 
 }  // namespace meshloom::text::unicode_data

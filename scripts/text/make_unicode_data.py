@@ -2,18 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Usage: make_unicode_data.py FOLDER
 
-Writes unicode_classes.cpp, unicode_lowercase.cpp and unicode_compositions.cpp of daemon/text into FOLDER: what the
-`tokenizers` package takes every character for, found by asking the package about each of them. The package mixes
-several versions of Unicode (its regular expressions, Rust's own tables, those for BERT, its normal forms), so no
-table of the Unicode Consortium would do. Python's own table only proposes which pairs of characters may compose and
-which combining class a character may have; the package is asked whether it does so.
+Writes unicode_classes.cpp, unicode_lowercase.cpp, unicode_compositions.cpp, unicode_compatibility.cpp and
+unicode_graphemes.cpp of daemon/text into FOLDER: what the `tokenizers` package takes every character for, found by
+asking the package about each of them. The package mixes several versions of Unicode (its regular expressions, Rust's
+own tables, those for BERT, its normal forms, its grapheme clusters), so no table of the Unicode Consortium would do.
+Python's own table only proposes which pairs of characters may compose and which combining class a character may have;
+the package is asked whether it does so.
 """
 import argparse
 import pathlib
+import sys
 import unicodedata
 
 import tokenizers
 from tokenizers import Regex, normalizers, pre_tokenizers
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tests/golden/tokenizer"))
+from character_map import character_map
 
 CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cn Co Cs".split()
 SCALARS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
@@ -137,6 +142,68 @@ def compositions():
             array("std::uint32_t", "kCombining", combining))
 
 
+def compatibility():
+    """The whole decompositions of NFKD where they are not those of NFD: (first, count, first of theirs) of runs of
+    characters that become one other character, and (character << 8 | count, characters) of the rest."""
+    nfd, nfkd = normalizers.NFD(), normalizers.NFKD()
+    single, several = [], []
+    for c in SCALARS:
+        parts = nfkd.normalize_str(chr(c))
+        if parts == nfd.normalize_str(chr(c)):
+            continue
+        if len(parts) > 1:
+            several += [c << 8 | len(parts), *map(ord, parts)]
+        elif single and single[-3] + single[-2] == c and single[-1] + single[-2] == ord(parts):
+            single[-2] += 1
+        else:
+            single += [c, 1, ord(parts)]
+    return array("std::uint32_t", "kCompatible", single) + array("std::uint32_t", "kCompatibleTexts", several)
+
+
+GRAPHEMES = "kOther kControl kExtend kExtendAlone kLinker kSpacingMark kPrepend kPictographic kConsonant kL kV kT".split()
+
+
+def graphemes():
+    """Runs (first << 8 | index into GRAPHEMES) of what characters are where texts are cut into grapheme clusters.
+
+    The package shows its clusters where Precompiled replaces those of at most five bytes by the normal form of their
+    first bytes: with a map of every first byte to one character, a cluster becomes one character if it is short, else
+    as many as it has."""
+    clusters = normalizers.Precompiled(character_map({bytes([byte]): "X" for byte in range(1, 256)}))
+
+    def count(*characters):
+        return len(clusters.normalize_str("".join(map(chr, characters))))
+
+    accent, joiner, copyright, ka, virama = 0x301, 0x200D, 0xA9, 0x915, 0x94D
+    kinds = ["kOther"] * 0x110000
+    for c in SCALARS:
+        if count(ord("a"), c) == 1:  # Joined to what is before it.
+            if count(ka, c, ka, accent) == 4 and c != joiner:
+                kinds[c] = "kLinker"
+            elif count(copyright, c, joiner, copyright, accent) != 5 and c != joiner:
+                kinds[c] = "kSpacingMark"
+            else:
+                kinds[c] = "kExtend" if count(ka, c, virama, ka, accent) == 5 else "kExtendAlone"
+        elif count(c, accent, accent) == 2:
+            kinds[c] = "kControl"
+        elif count(c, ord("a")) == 1:
+            kinds[c] = "kPrepend"
+        elif count(copyright, joiner, c) == 3:
+            kinds[c] = "kPictographic"
+        elif count(c, virama, ka, accent) == 4:
+            kinds[c] = "kConsonant"
+        elif 0xAC00 <= c < 0xD7A4:
+            continue  # Syllables are told apart by their numbers.
+        elif c >= 0x10000:  # With four bytes it shows by what follows alone.
+            kinds[c] = "kV" if count(c, 0x1160, accent) == 3 else "kOther"
+        elif count(0x11A8, c, accent) == 3:
+            kinds[c] = "kT"
+        elif count(0x1100, c, accent) == 3:
+            kinds[c] = "kV" if count(0x1160, c, accent) == 3 else "kL"
+    runs = [c << 8 | GRAPHEMES.index(kinds[c]) for c in range(0x110000) if c == 0 or kinds[c] != kinds[c - 1]]
+    return array("std::uint32_t", "kGraphemes", runs)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
@@ -146,6 +213,8 @@ def main():
     (folder / "unicode_classes.cpp").write_text(head + version + classes() + TAIL)
     (folder / "unicode_lowercase.cpp").write_text(head + lowercase() + TAIL)
     (folder / "unicode_compositions.cpp").write_text(head + compositions() + TAIL)
+    (folder / "unicode_compatibility.cpp").write_text(head + compatibility() + TAIL)
+    (folder / "unicode_graphemes.cpp").write_text(head + graphemes() + TAIL)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import tokenizers
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from character_map import character_map
 from texts import training
 
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
@@ -99,6 +100,39 @@ def unigram():
     return tokenizer
 
 
+# As in sentencepiece's own maps: white space, full-width letters, ligatures, fractions, accents that follow their letter,
+# characters that go.
+FORMS = {
+    "\t": " ", "\n": " ", "\r": " ", "\r\n": " ", "\u00a0": " ", "\u3000": " ", "\u200b": "", "\u00ad": "",
+    "\ufb01": "fi", "\u00bd": "1\u20442", "\u2460": "1", "\u3314": "\u30ad\u30ed", "a\u0301": "\u00e1",
+    "e\u0301": "\u00e9", "\u00a9": "(c)", "\u2026": "...", "\u0915\u094d": "k",
+    **{chr(0xFF01 + i): chr(0x21 + i) for i in range(94)}}
+
+
+def mapped():
+    """Unigram behind a compiled map, as T5 and XLM-RoBERTa have it."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([
+        normalizers.Precompiled(character_map(FORMS)), normalizers.Replace(Regex(r" {2,}"), " ")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    tokenizer.train_from_iterator(training(), trainers.UnigramTrainer(
+        vocab_size=600, special_tokens=["<unk>", "<s>", "</s>"], unk_token="<unk>", show_progress=False))
+    tokenizer.decoder = decoders.Metaspace()
+    return tokenizer
+
+
+def compatible():
+    """Lower-case words behind both normal forms of compatibility."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Sequence([
+        normalizers.NFKD(), normalizers.StripAccents(), normalizers.NFKC(), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.train_from_iterator(training(), trainers.WordPieceTrainer(
+        vocab_size=800, special_tokens=["[UNK]"], show_progress=False))
+    tokenizer.decoder = decoders.WordPiece(prefix="##", cleanup=True)
+    return tokenizer
+
+
 def with_bytes(tokenizer):
     """The same BPE tokenizer with tokens for all bytes in its vocabulary."""
     import json
@@ -146,5 +180,6 @@ def words():
     return tokenizer
 
 
-ALL = [gpt2, roberta, llama3, qwen2, gpt4o, starcoder, bert, bert_cased, unigram, llama2, unknown, words]
+ALL = [gpt2, roberta, llama3, qwen2, gpt4o, starcoder, bert, bert_cased, unigram, mapped, compatible, llama2, unknown,
+       words]
 VERSION = tokenizers.__version__

@@ -78,6 +78,48 @@ TEST(Characters, AreNormalizedAsInThePackage) {
   }
 }
 
+TEST(Characters, CombineAsInThePackage) {
+  const nlohmann::json all = golden();
+  const std::vector<std::pair<char32_t, std::uint32_t>> ranges = all.at("combining");
+  for (const auto& [name, digest] : all.at("combined").items()) {
+    const nlohmann::json json = {{"type", name}};
+    const Normalizer normalizer = read_normalizer(JsonPart(json, name));
+    std::uint64_t state = 1;
+    const auto draw = [&] {
+      state = (state * 1103515245 + 12345) % (std::uint64_t{1} << 31);
+      return static_cast<std::uint32_t>(state >> 8);
+    };
+    Lines lines;
+    for (int i = 0; i < 20'000; ++i) {
+      NormalText text;
+      for (int k = 0; k < 6; ++k) {
+        const auto& [first, count] = ranges[draw() % ranges.size()];
+        append_utf8(first + draw() % count, text.text);
+      }
+      normalizer(text);
+      lines.add(text.text);
+    }
+    EXPECT_EQ(lines.digest(), digest) << name;
+  }
+}
+
+TEST(Characters, ClusterAsInThePackage) {
+  const nlohmann::json all = golden();
+  const nlohmann::json json = {{"type", "Precompiled"},
+                               {"precompiled_charsmap", all.at("map_of_first_bytes")}};
+  const Normalizer normalizer = read_normalizer(JsonPart(json, "Precompiled"));
+  for (const auto& [around, digest] : all.at("clusters").items()) {
+    const std::size_t place = around.find("{}");
+    Lines lines;
+    for_each_character([&](const std::string& c) {
+      NormalText text{std::string(around).replace(place, 2, c)};
+      normalizer(text);
+      lines.add(text.text);
+    });
+    EXPECT_EQ(lines.digest(), digest) << around;
+  }
+}
+
 TEST(Characters, AreSplitAsInThePackage) {
   for (const auto& [name, digest] : golden().at("split").items()) {
     const nlohmann::json json = {{"type", name}};

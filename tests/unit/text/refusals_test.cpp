@@ -39,16 +39,14 @@ TEST(TokenizerJson, ReadsTheSmallestOne) {
 }
 
 TEST(TokenizerJson, RefusesByNameWhatIsNotKnown) {
-  const std::pair<const char*, Json> parts[] = {
-      {"/normalizer", {{"type", "NFKC"}}},
-      {"/normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}}},
-      {"/pre_tokenizer", {{"type", "UnicodeScripts"}}},
-      {"/post_processor", {{"type", "Strange"}}},
-      {"/decoder", {{"type", "CTC"}}},
-      {"/model/type", "Markov"},
-      {"/model/dropout", 0.1},
-      {"/new_part", 1},
-      {"/version", "2.0"}};
+  const std::pair<const char*, Json> parts[] = {{"/normalizer", {{"type", "Nmt"}}},
+                                                {"/pre_tokenizer", {{"type", "UnicodeScripts"}}},
+                                                {"/post_processor", {{"type", "Strange"}}},
+                                                {"/decoder", {{"type", "CTC"}}},
+                                                {"/model/type", "Markov"},
+                                                {"/model/dropout", 0.1},
+                                                {"/new_part", 1},
+                                                {"/version", "2.0"}};
   for (const auto& [where, value] : parts) {
     Json json = small();
     json[Json::json_pointer(where)] = value;
@@ -87,6 +85,26 @@ TEST(TokenizerJson, RefusesWhatContradictsItself) {
   expect_refused<InvalidArgument>(json, "decoder.content: got an empty text");
   EXPECT_THROW(read_tokenizer_json("{\"version\"", "t.json"), InvalidArgument);
   EXPECT_THROW(read_tokenizer_json("[]", "t.json"), InvalidArgument);
+}
+
+TEST(TokenizerJson, RefusesWhatIsNoMapOfCharacters) {
+  const std::string field = "normalizer.precompiled_charsmap: ";
+  for (const auto& [map, words] : {std::pair(Json("AAA"), "got no map"),
+                                   {Json(""), "got no map"},
+                                   {Json("AA A"), "got no map"},
+                                   {Json("AAAA"), "has 3 bytes"},
+                                   {Json("BAAAAAAAAAA="), "expected whole units"},
+                                   {Json(nullptr), "has no"}}) {
+    Json json = small();
+    json["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", map}};
+    expect_refused<InvalidArgument>(json, map.is_null() ? words : field);
+    expect_refused<InvalidArgument>(json, words);
+  }
+  // Its only unit points outside of the trie.
+  Json json = small();
+  json["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", "BAAAAAAAEAAA"}};
+  const auto tokenizer = read_tokenizer_json(json.dump(), "t.json");
+  EXPECT_THROW(tokenizer.encode("ab", false), InvalidArgument);
 }
 
 TEST(TokenizerJson, RefusesDeepNesting) {
