@@ -6,6 +6,7 @@
 #include "daemon/tensor/layout.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
+#include "planner/attention/cache_blocks.h"
 
 namespace meshloom::nn {
 namespace {
@@ -30,6 +31,16 @@ planner::SpecPtr with_positions(const planner::DTensorSpec& spec, std::int64_t p
                                                       std::move(shard_order), std::move(orders));
 }
 
+/// The layout with its positions over a mesh dim on which they are whole.
+planner::SpecPtr sharded_by_position(const planner::DTensorSpec& spec, int mesh_dim,
+                                     planner::DimOrderPtr order) {
+  planner::Placements placements = spec.placements();
+  placements[static_cast<std::size_t>(mesh_dim)] = planner::Placement::shard(kPositions);
+  std::vector<planner::DimOrderPtr> orders(placements.size());
+  orders[static_cast<std::size_t>(mesh_dim)] = std::move(order);
+  return planner::with_placements(spec, std::move(placements), std::move(orders));
+}
+
 /// Whether two layouts differ in sizes at most.
 bool sharded_alike(const planner::DTensorSpec& a, const planner::DTensorSpec& b) {
   if (a.placements() != b.placements() || a.shard_order() != b.shard_order()) return false;
@@ -52,44 +63,74 @@ std::int64_t KvCache::kept_positions(std::int64_t window, std::int64_t max_lengt
 
 void KvCache::clear() {
   length_ = 0;
+  orders_.clear();
   for (Layer& layer : layers_) layer.k.begin = layer.v.begin = 0;
 }
 
 void KvCache::make_room(Memory& memory, const Tensor& like, std::int64_t first, std::int64_t end,
                         std::int64_t window) const {
-  if (memory.values && end - memory.begin <= memory.values.size(kPositions)) return;
+  if (memory.values && count_kept({memory.begin, end}) <= memory.values.size(kPositions)) return;
   const std::int64_t positions = std::max(kept_positions(window, sizes_.max_length), end - first);
-  const Tensor values =
-      empty(context_, {like.size(0), like.size(1), positions, sizes_.head_dim}, dtype_);
-  const auto kept = [&](const Tensor& x, std::int64_t begin) {
-    return ops::slice(x, kPositions, first - begin, length_ - begin);
-  };
+  const Memory larger{
+      empty(context_,
+            {like.size(0), like.size(1), count_kept({first, first + positions}), sizes_.head_dim},
+            dtype_),
+      first, memory.first};
   if (memory.values && length_ > first)
-    copy_into(kept(values, first), kept(memory.values, memory.begin));
-  memory.values = values;
-  memory.begin = first;
+    copy_into(kept(larger, {first, length_}), kept(memory, {first, length_}));
+  memory = larger;
 }
 
-Tensor KvCache::append_to(Memory& memory, const Tensor& next, std::int64_t window) const {
+std::int64_t KvCache::count_kept(planner::ShardRange positions) const {
+  return planner::count_kept_by_rank(sizes_.sharing.rank, sizes_.sharing.ranks, positions);
+}
+
+Tensor KvCache::kept(const Memory& memory, planner::ShardRange positions) const {
+  const std::int64_t first = count_kept({memory.begin, positions.begin});
+  return ops::slice(memory.values, kPositions, first, first + count_kept(positions));
+}
+
+const planner::DimOrderPtr& KvCache::order_of(planner::ShardRange positions) {
+  planner::DimOrderPtr& order = orders_[positions.begin];
+  // A pass that failed may have left one of another length.
+  if (order == nullptr || order->size() != positions.size()) {
+    std::vector<planner::IndexRanges> by_rank;
+    for (int rank = 0; rank < sizes_.sharing.ranks; ++rank)
+      by_rank.push_back(planner::kept_by_rank(rank, sizes_.sharing.ranks, positions));
+    order = planner::DimOrder::listed(positions.size(), std::move(by_rank));
+  }
+  return order;
+}
+
+planner::SpecPtr KvCache::layout_of(const planner::DTensorSpec& first,
+                                    planner::ShardRange positions) {
+  planner::SpecPtr whole = with_positions(first, positions.size());
+  if (sizes_.sharing.ranks == 1) return whole;
+  return sharded_by_position(*whole, sizes_.sharing.mesh_dim, order_of(positions));
+}
+
+Tensor KvCache::append_to(Memory& memory, const Tensor& next, std::int64_t window) {
   Tensor local = next;
   LayoutEngine* engine = next.has_layout() ? next.layout()->engine : nullptr;
+  check_internal(engine != nullptr || sizes_.sharing.ranks == 1,
+                 "key-value cache: ranks that share its positions append keys without a layout");
   if (engine != nullptr) {
     if (!memory.first) memory.first = with_positions(*next.layout()->spec, next.size(kPositions));
-    const bool kept = sharded_alike(*next.layout()->spec, *memory.first);
+    const bool alike = sharded_alike(*next.layout()->spec, *memory.first);
     local = local_of(
-        kept ? next
-             : engine->redistribute(next, with_positions(*memory.first, next.size(kPositions))));
+        alike ? next
+              : engine->redistribute(next, with_positions(*memory.first, next.size(kPositions))));
   }
   const std::int64_t end = length_ + local.size(kPositions);
   const std::int64_t first = window == 0 ? 0 : std::max<std::int64_t>(length_ - window + 1, 0);
   make_room(memory, local, first, end, window);
-  const auto held = [&](std::int64_t from) {
-    return ops::slice(memory.values, kPositions, from - memory.begin, end - memory.begin);
-  };
-  copy_into(held(length_), local);
-  const Tensor seen = held(first);
+  const CacheRanks& sharing = sizes_.sharing;
+  for (const auto& [from, to] : planner::kept_by_rank(sharing.rank, sharing.ranks, {length_, end}))
+    copy_into(kept(memory, {length_ + from, length_ + to}),
+              ops::slice(local, kPositions, from, to));
+  const Tensor seen = kept(memory, {first, end});
   if (engine == nullptr) return seen;
-  return with_layout(seen, engine->intern(with_positions(*memory.first, end - first)), *engine);
+  return with_layout(seen, engine->intern(layout_of(*memory.first, {first, end})), *engine);
 }
 
 KvCache::KeyValue KvCache::append(std::int64_t layer, const Tensor& k, const Tensor& v) {
@@ -101,6 +142,15 @@ KvCache::KeyValue KvCache::append(std::int64_t layer, const Tensor& k, const Ten
 void KvCache::advance(std::int64_t positions) {
   check_room(positions);
   length_ += positions;
+  orders_.clear();
+}
+
+std::int64_t KvCache::bytes() const {
+  std::int64_t elements = 0;
+  for (const Layer& layer : layers_)
+    for (const Memory* memory : {&layer.k, &layer.v})
+      if (memory->values) elements += memory->values.numel();
+  return elements * static_cast<std::int64_t>(dtype_size(dtype_));
 }
 
 void KvCache::check_room(std::int64_t positions) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -11,19 +12,29 @@
 
 namespace meshloom::nn {
 
+/// The ranks that share the positions of caches (planner/attention/cache_blocks.h): those along a
+/// mesh dim of the layouts of keys and values.
+struct CacheRanks {
+  int mesh_dim = 0;
+  int ranks = 1;  ///< 1: every rank keeps all positions
+  int rank = 0;   ///< this one's place among them
+};
+
 /// Made by Model::make_cache, one for each sequence, so that sequences of different lengths are
-/// decoded together and one that ends gives its memory back. A layer's memory for all positions is
-/// taken at its first append; a layer with a window keeps room for kept_positions of them. Keys and
-/// values with a layout are kept sharded as those of the first append (by heads, mostly), with all
-/// positions of what a rank holds.
+/// decoded together and one that ends gives its memory back. A layer's memory for all positions
+/// that a rank keeps is taken at its first append; a layer with a window keeps room for
+/// kept_positions of them. Keys and values with a layout are kept sharded as those of the first
+/// append (by heads, mostly), and where ranks share the positions, by these too.
 class KvCache {
  public:
   struct Sizes {
     std::int64_t kv_heads, max_length, head_dim;
     std::vector<std::int64_t> windows;  ///< of each layer, the query's position included; 0: none
+    CacheRanks sharing = {};
   };
-  /// Positions that a layer with this window has memory for, where it is fed some at a time: the
-  /// window, and as many behind it before what is out of it is dropped.
+  /// Positions that a layer with this window has memory for, over the ranks that share them, where
+  /// it is fed some at a time: the window, and as many behind it before what is out of it is
+  /// dropped.
   static std::int64_t kept_positions(std::int64_t window, std::int64_t max_length);
   KvCache(ExecutionContext& context, const Sizes& sizes, DType dtype);
 
@@ -33,13 +44,16 @@ class KvCache {
   void clear();
 
   using KeyValue = ops::KeyValue;
-  /// Writes k and v [1,Hkv,S,D] of the next S positions of one layer and returns those of that
-  /// layer, S included: all, or with a window those that one of the S queries sees.
+  /// Writes k and v [1,Hkv,S,D] of the next S positions of one layer, whole on the ranks that share
+  /// them, and returns those of that layer, S included: all, or with a window those that one of the
+  /// S queries sees; sharded by position where ranks share them.
   KeyValue append(std::int64_t layer, const Tensor& k, const Tensor& v);
   /// After every layer has appended S positions. Throws InvalidArgument beyond max_length.
   void advance(std::int64_t positions);
   /// Throws InvalidArgument unless so many more positions fit.
   void check_room(std::int64_t positions) const;
+  /// Of keys and values of all layers on this rank.
+  std::int64_t bytes() const;
 
  private:
   /// What a rank holds of the keys or values of a layer: [1,Hkv,P,D] of its heads.
@@ -52,16 +66,26 @@ class KvCache {
     Memory k, v;
   };
 
-  Tensor append_to(Memory& memory, const Tensor& next, std::int64_t window) const;
+  Tensor append_to(Memory& memory, const Tensor& next, std::int64_t window);
   /// Makes room for positions up to `end`, keeping those from `first` on.
   void make_room(Memory& memory, const Tensor& like, std::int64_t first, std::int64_t end,
                  std::int64_t window) const;
+  /// How many of these positions this rank keeps.
+  std::int64_t count_kept(planner::ShardRange positions) const;
+  /// A view of those that it keeps of `positions`, which follow `memory.begin`.
+  Tensor kept(const Memory& memory, planner::ShardRange positions) const;
+  /// Who keeps which of them.
+  const planner::DimOrderPtr& order_of(planner::ShardRange positions);
+  /// The layout of keys or values of these positions.
+  planner::SpecPtr layout_of(const planner::DTensorSpec& first, planner::ShardRange positions);
 
   ExecutionContext& context_;
   Sizes sizes_;
   DType dtype_;
   std::int64_t length_ = 0;
   std::vector<Layer> layers_;
+  /// Orders of this pass, by their first position: layers with one window have one.
+  std::map<std::int64_t, planner::DimOrderPtr> orders_;
 };
 
 /// The caches of the sequences that one pass decodes, row by row; empty: a pass without a cache.

@@ -92,6 +92,9 @@ ParallelModel::ParallelModel(nn::Model& model, dtensor::DeviceMesh* mesh,
     }
     replicate_parameters(model, impl_->mesh, own_values);
     impl_->add_root_hook(model);
+    if (const auto& dim = impl_->sequence)
+      model.share_caches({*dim, mesh->layout()->dim_size(*dim),
+                          mesh->coordinates()[static_cast<std::size_t>(*dim)]});
   }
   for (const nn::NamedParameter& p : model.named_parameters()) {
     LocalParameter local{p.name, p.parameter, nullptr};

@@ -24,8 +24,8 @@ void resolve_sampling_params(v1::SamplingParams& params, const std::string& wher
 struct PromptLimits {
   std::int64_t vocab_size = 0;      ///< 256: bytes
   std::int64_t context_length = 0;  ///< tokens of the longest prompt; 0: it does not generate
-  /// Keys and values of one position of a sequence, in bytes, over the ranks that share heads (tp).
-  /// Layers with a window have theirs in window_cache_bytes.
+  /// Keys and values of one position of a sequence, in bytes, over the ranks that share heads (tp)
+  /// and positions (cp). Layers with a window have theirs in window_cache_bytes.
   std::int64_t cache_bytes = 0;
   int cache_copies = 1;  ///< how often they are held: by each of the ranks of fsdp
   std::int64_t window_cache_bytes = 0;

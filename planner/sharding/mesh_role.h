@@ -35,6 +35,10 @@ enum class MeshRole : std::uint8_t {
   /// holds those positions of k and v, its queries see the keys of all ranks, and the gradients of
   /// its keys and values come from the queries of all ranks; else k and v are whole.
   kSequence,
+  /// kAttention along the keys, where every rank has the queries whole and no gradient is recorded
+  /// (a cache of generation): a rank holds some positions of k and v, any, and the results of the
+  /// ranks' keys are merged in rank order. Outputs are R.
+  kKeys,
 };
 
 class RoleSet {
@@ -45,7 +49,7 @@ class RoleSet {
   }
   static constexpr RoleSet all() {
     using enum MeshRole;
-    return {kVocabulary, kLabels, kMean, kBias, kSequence};
+    return {kVocabulary, kLabels, kMean, kBias, kSequence, kKeys};
   }
   constexpr RoleSet without(MeshRole role) const {
     RoleSet rest = *this;

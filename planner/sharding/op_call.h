@@ -46,8 +46,10 @@ enum class OpId : std::uint8_t {
   kEmbedding,           ///< weight, ids; ints[0] padding_idx or -1
   kCrossEntropy,        ///< logits [N, C, ..], targets; ints[0] reduction (0 none, 1 mean, 2 sum)
   kLinearCrossEntropy,  ///< hidden, weight [V, C], bias?, targets, weights?; LinearLossResults
-  kAttention,           ///< q, k, v [B, H, S, D], bias?, document ids?; outputs o and lse
-  kRope,                ///< x [B, H, S, D], cos, sin, positions?
+  /// q, k, v [B, H, S, D], bias?, document ids?; ints[0] 1 if no gradient will be wanted; outputs o
+  /// and lse
+  kAttention,
+  kRope,  ///< x [B, H, S, D], cos, sin, positions?
   // shape
   kTranspose,  ///< ints[0], ints[1]
   kPermute,    ///< dims

@@ -37,7 +37,8 @@ std::unique_ptr<KvCache> CausalModel::make_cache(std::int64_t max_length) {
                                    KvCache::Sizes{.kv_heads = config_.num_kv_heads,
                                                   .max_length = max_length,
                                                   .head_dim = config_.head_dim,
-                                                  .windows = std::move(windows)},
+                                                  .windows = std::move(windows),
+                                                  .sharing = cache_ranks()},
                                    dtype_);
 }
 

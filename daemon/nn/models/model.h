@@ -65,8 +65,8 @@ class Model : public Module {
   /// [B,S,V], compute dtype.
   Tensor logits(const Batch& batch, const ForwardOptions& options);
 
-  /// Room for `max_length` positions of one sequence, at most the model's context. Causal models
-  /// only; BERT throws Unimplemented.
+  /// Room for `max_length` positions of one sequence, at most the model's context, over the ranks
+  /// of share_caches. Causal models only; BERT throws Unimplemented.
   virtual std::unique_ptr<KvCache> make_cache(std::int64_t max_length) = 0;
   /// Appends input_ids [1,S] to the cache and returns the logits of the last position [1,V],
   /// float32. Records no gradient. Throws InvalidArgument if the cache has no room for S more.
@@ -76,9 +76,14 @@ class Model : public Module {
   /// sequence alone gives. Throws InvalidArgument unless there is one cache for each row.
   Tensor decode(const Tensor& input_ids, KvCaches caches);
 
+  /// The caches of make_cache share their positions over these ranks from now on, which decode
+  /// together.
+  void share_caches(const CacheRanks& ranks) { cache_ranks_ = ranks; }
+
   std::vector<std::string> input_names() const override;
 
  protected:
+  const CacheRanks& cache_ranks() const { return cache_ranks_; }
   virtual Tensor compute_loss(const Batch& batch, float grad_scale,
                               const ForwardOptions& options) = 0;
   /// What the output projection takes, [B,S,C], of a batch that was checked.
@@ -89,6 +94,8 @@ class Model : public Module {
  private:
   template <typename Forward>
   auto call_batch(const Batch& batch, Forward&& forward);
+
+  CacheRanks cache_ranks_;
 };
 
 /// Parameters in `dtype`, not initialised (nn::initialize_parameters, or load_hf_weights).

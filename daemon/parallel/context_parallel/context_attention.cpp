@@ -3,6 +3,7 @@
 
 #include "daemon/parallel/context_parallel/block_attention.h"
 #include "daemon/parallel/context_parallel/head_exchange.h"
+#include "daemon/parallel/context_parallel/kept_keys.h"
 #include "daemon/tensor/autograd/checkpoint.h"
 #include "daemon/tensor/execution_context.h"
 #include "daemon/tensor/ops/op_support.h"
@@ -207,9 +208,11 @@ std::shared_ptr<SequencePlanCache> enable_context_parallel(
         to_string(options.rotate));
   auto plans = std::make_shared<SequencePlanCache>();
   engine.register_implementation({planner::OpId::kAttention,
-                                  {MeshRole::kSequence},
+                                  {MeshRole::kSequence, MeshRole::kKeys},
                                   [options, plans](const LocalCall& call) {
-                                    return attend_along_sequence(call, options, *plans);
+                                    return call.decision.mesh_dims(MeshRole::kKeys).empty()
+                                               ? attend_along_sequence(call, options, *plans)
+                                               : attend_to_kept_keys(call);
                                   },
                                   true});
   return plans;

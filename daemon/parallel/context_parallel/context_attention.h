@@ -19,6 +19,9 @@ namespace meshloom::parallel {
 /// of planner::attention_schedule and in float32; gradients of keys and values are added in a fixed
 /// order. Results do not depend on timing.
 ///
+/// Without gradients, bias and documents, k and v may be S(2) in any order while q is whole, as in
+/// a cache of generation: then results are merged (attend_to_kept_keys), whatever the plan says.
+///
 /// Of the plan the balancer is not used: it has made the order. All ranks of the mesh call it
 /// alike, between ops. Throws InvalidArgument if ulysses_degree is given without kUlysses; that it
 /// divides the ranks is checked by the op.

@@ -190,11 +190,15 @@ SdpaResult scaled_dot_product_attention(const Tensor& q, const Tensor& k, const 
   check_arguments(q, k, v, options);
   const Tensor* inputs[] = {&q, &k, &v, &options.bias, &options.document_ids};
   if (LayoutEngine* engine = layout_engine({inputs[0], inputs[1], inputs[2], inputs[3]})) {
-    std::vector<Tensor> results = engine->run(
-        planner::OpId::kAttention, inputs, {}, OpOptions(options), [&](const LocalCall& c) {
-          SdpaResult local = attend_part(c, options);
-          return std::vector<Tensor>{std::move(local.o), std::move(local.lse)};
-        });
+    // What an activation checkpoint runs now it records when it runs it again.
+    const bool records = autograd::should_record({&q, &k, &v, &options.bias}) ||
+                         q.context().checkpoint_frame() != nullptr;
+    std::vector<Tensor> results =
+        engine->run(planner::OpId::kAttention, inputs, {{}, {records ? 0 : 1}}, OpOptions(options),
+                    [&](const LocalCall& c) {
+                      SdpaResult local = attend_part(c, options);
+                      return std::vector<Tensor>{std::move(local.o), std::move(local.lse)};
+                    });
     return {std::move(results[0]), std::move(results[1])};
   }
   return attend(

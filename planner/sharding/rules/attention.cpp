@@ -23,6 +23,17 @@ void check_shapes(const OpCall& call, const Shape& q, const Shape& k, const Shap
   require(call, k[1] > 0 && q[1] % k[1] == 0, "{} query heads for {} key heads", q[1], k[1]);
 }
 
+/// Queries that every rank has whole see keys that lie on several.
+bool keys_stay(const OpCall& call) {
+  if (call.attributes.ints[0] != 1 || has_input(call, kBias) || has_input(call, kDocuments))
+    return false;
+  const DTensorSpec &q = *call.inputs[0], &k = *call.inputs[1];
+  const std::vector<int>& dims = k.sharding_dims(2);
+  if (!q.sharding_dims(2).empty() || dims.empty()) return false;
+  const DimOrderPtr& order = k.dim_order(dims.front());
+  return order == nullptr || !order->by_row();
+}
+
 OpRule sdpa(const OpCall& call) {
   const Shape &q = shape_of(call, 0), &k = shape_of(call, 1), &v = shape_of(call, 2);
   check_shapes(call, q, k, v);
@@ -50,6 +61,12 @@ OpRule sdpa(const OpCall& call) {
   ShardAxis& sequence = add(q[2], {2, keys, keys, bias_dim(call, 2, q[2]), -1}, {2, 2});
   sequence.contiguous = false;  // positions that were permuted for balance
   sequence.role = MeshRole::kSequence;
+  if (keys_stay(call)) {
+    ShardAxis& axis = add(k[2], {-1, 2, 2, -1, -1}, {-1, -1});
+    axis.contiguous = false;
+    axis.role = MeshRole::kKeys;
+    axis.reduced = Placement::replicate();
+  }
   return rule;
 }
 

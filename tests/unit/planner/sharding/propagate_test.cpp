@@ -11,42 +11,15 @@
 #include <random>
 
 #include "kernels/base/error.h"
+#include "tests/unit/planner/sharding/propagation.h"
 
 namespace meshloom::planner {
 namespace {
 
-MeshPtr make_mesh(std::vector<int> sizes) {
-  std::vector<MeshDim> dims;
-  for (const int size : sizes) dims.push_back({"", size});
-  return std::make_shared<MeshLayout>(dims);
-}
-
-Placements parse(std::vector<std::string> texts) {
-  Placements placements;
-  for (const std::string& text : texts) placements.push_back(parse_placement(text));
-  return placements;
-}
-
-SpecPtr spec(const MeshPtr& mesh, Shape shape, std::vector<std::string> placements,
-             DimOrderPtr first = nullptr) {
-  std::vector<DimOrderPtr> orders;
-  if (first != nullptr) {
-    orders.resize(placements.size());
-    orders[0] = std::move(first);
-  }
-  return std::make_shared<DTensorSpec>(mesh, parse(placements), shape, ShardOrder{}, orders);
-}
-
-/// Propagates and expects that nothing is redistributed.
-ShardingDecision free_of_messages(const OpCall& call) {
-  ShardingDecision decision = propagate(call);
-  for (std::size_t i = 0; i < call.inputs.size(); ++i)
-    EXPECT_EQ(decision.inputs[i], call.inputs[i])
-        << op_name(call.op) << " input " << i << ": " << to_string(*call.inputs[i]) << " -> "
-        << to_string(*decision.inputs[i]);
-  EXPECT_EQ(decision.cost, 0.0);
-  return decision;
-}
+using testing::free_of_messages;
+using testing::make_mesh;
+using testing::parse;
+using testing::spec;
 
 std::string refusal(const OpCall& call) {
   try {
@@ -58,7 +31,7 @@ std::string refusal(const OpCall& call) {
 }
 
 /// A block of GPT-2's attention, sharded by heads, with head counts that do not divide.
-class FusedHeads : public testing::TestWithParam<std::pair<int, int>> {};
+class FusedHeads : public ::testing::TestWithParam<std::pair<int, int>> {};
 
 TEST_P(FusedHeads, PassesABlockWithoutAMessage) {
   const auto [heads, ranks] = GetParam();
@@ -105,8 +78,8 @@ TEST_P(FusedHeads, PassesABlockWithoutAMessage) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Heads, FusedHeads,
-                         testing::Values(std::pair{4, 2}, std::pair{5, 2}, std::pair{5, 3},
-                                         std::pair{7, 4}, std::pair{12, 8}, std::pair{3, 4}));
+                         ::testing::Values(std::pair{4, 2}, std::pair{5, 2}, std::pair{5, 3},
+                                           std::pair{7, 4}, std::pair{12, 8}, std::pair{3, 4}));
 
 TEST(Propagate, AReshapeThatShardsHeadsApartMovesToWholeHeadsFirst) {
   const MeshPtr mesh = make_mesh({2});
@@ -127,63 +100,6 @@ TEST(Propagate, SequenceShardsMergeWithTheBatch) {
   const ShardingDecision back =
       free_of_messages({OpId::kReshape, decision.outputs, {{3, 7, 4}, {}}});
   EXPECT_EQ(*back.outputs[0], *spec(mesh, {3, 7, 4}, {"S(1)"}));
-}
-
-TEST(Propagate, GroupedHeadsAreShardedAlikeWhereTheyFit) {
-  const MeshPtr mesh = make_mesh({2});
-  const SpecPtr q = spec(mesh, {1, 8, 4, 2}, {"S(1)"});
-  const SpecPtr kv = spec(mesh, {1, 4, 4, 2}, {"S(1)"});
-  const ShardingDecision alike = free_of_messages({OpId::kAttention, {q, kv, kv}, {}});
-  EXPECT_EQ(*alike.outputs[0], *q);
-  const SpecPtr whole = spec(mesh, {1, 1, 4, 2}, {"R"});
-  const OpCall call{OpId::kAttention, {q, whole, whole}, {}};
-  const ShardingDecision shared = free_of_messages(call);
-  EXPECT_EQ(to_string(shared.input_grads[1]->placement(0)), "P(sum)");
-  EXPECT_EQ(local_attributes(call, shared, {1}).dims, (Dims{0, 4, 0, 8, 8, 4, 4}));
-}
-
-TEST(Propagate, FewKeyHeadsDoNotIdleRanks) {
-  const MeshPtr mesh = make_mesh({4});
-  const SpecPtr q = spec(mesh, {2, 8, 512, 64}, {"S(1)"});
-  const SpecPtr kv = spec(mesh, {2, 2, 512, 64}, {"S(1)"});
-  const ShardingDecision decision = propagate({OpId::kAttention, {q, kv, kv}, {}});
-  for (int rank = 0; rank < 4; ++rank)
-    EXPECT_GT(numel(decision.outputs[0]->local_shape({rank})), 0);
-}
-
-TEST(Propagate, AttentionRunsOnWholeSequences) {
-  const MeshPtr mesh = make_mesh({2});
-  const SpecPtr q = spec(mesh, {1, 8, 4, 2}, {"S(2)"});
-  const ShardingDecision decision =
-      propagate({OpId::kAttention, {q, q, q}, {}, RoleSet::all().without(MeshRole::kSequence)});
-  for (const SpecPtr& input : decision.inputs) EXPECT_NE(input->placement(0), Placement::shard(2));
-  EXPECT_TRUE(decision.roles.empty());
-}
-
-TEST(Propagate, AttentionKeepsASequenceThatAnImplementationTakes) {
-  const MeshPtr mesh = make_mesh({2, 2});
-  const Shape shape{1, 8, 6, 2};
-  const SpecPtr q = spec(mesh, shape, {"S(1)", "S(2)"});
-  const SpecPtr bias = spec(mesh, {6, 6}, {"R", "S(0)"}),
-                documents = spec(mesh, {1, 6}, {"R", "R"});
-  const ShardingDecision decision =
-      free_of_messages({OpId::kAttention, {q, q, q, bias, documents}, {}});
-  EXPECT_EQ(decision.mesh_dims(MeshRole::kSequence), std::vector<int>{1});
-  EXPECT_EQ(*decision.outputs[0], *q);
-  EXPECT_EQ(to_string(decision.outputs[1]->placements()), "[S(1), S(2)]");
-  // A rank has its rows of the bias, and its heads' share of their gradient.
-  EXPECT_EQ(to_string(decision.input_grads[3]->placements()), "[P(sum), S(0)]");
-  // Positions that were permuted for balance stay where they are.
-  const SpecPtr zigzag =
-      spec(mesh, shape, {"S(2)", "S(1)"}, DimOrder::listed(6, {{{0, 1}, {4, 6}}, {{1, 4}}}));
-  const ShardingDecision balanced =
-      free_of_messages({OpId::kAttention, {zigzag, zigzag, zigzag}, {}});
-  EXPECT_EQ(*balanced.outputs[0], *zigzag);
-  // Queries of one sequence see the keys of another whole, and have a share of their gradient.
-  const SpecPtr keys = spec(mesh, {1, 8, 4, 2}, {"S(1)", "R"});
-  const ShardingDecision crossed = free_of_messages({OpId::kAttention, {q, keys, keys}, {}});
-  EXPECT_EQ(crossed.mesh_dims(MeshRole::kSequence), std::vector<int>{1});
-  EXPECT_EQ(to_string(crossed.input_grads[1]->placements()), "[S(1), P(sum)]");
 }
 
 TEST(Propagate, VocabularyAndLabels) {

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of queries that every rank has to keys of which each rank keeps some.
+//
+// Source: the merge of partial results is that of Dao et al., "Flash-Decoding for long-context
+// inference", 2023.
+#pragma once
+
+#include <vector>
+
+#include "daemon/tensor/local_call.h"
+
+namespace meshloom::parallel {
+
+/// kAttention with the role kKeys, without a gradient: o [B,H,n,Dv] in q's dtype and lse [B,H,n] in
+/// float32, the same on all ranks. Each attends to its own keys, which may be none; its result and
+/// lse, in float32, go to all others in one all_gather and are merged in rank order. Queries need
+/// not travel, since every rank has them.
+std::vector<Tensor> attend_to_kept_keys(const LocalCall& call);
+
+}  // namespace meshloom::parallel
