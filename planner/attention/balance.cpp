@@ -41,8 +41,36 @@ std::vector<IndexRanges> head_tail_parts(std::int64_t size, int ranks) {
   return zigzag(chunks, {0, size});
 }
 
+/// What queries see of a whole sequence, summed over layers.
+class LayerAreas {
+ public:
+  LayerAreas(const RowMask& row, const std::vector<LayerWindow>& layers, std::int64_t size)
+      : all_{{0, size}} {
+    if (layers.empty()) masks_.push_back({row, 1});
+    for (const LayerWindow& layer : layers) {
+      masks_.push_back({row, layer.layers});
+      masks_.back().row.mask.window_left = layer.window_left;
+    }
+  }
+
+  std::int64_t of(const IndexRanges& queries) const {
+    std::int64_t area = 0;
+    for (const Mask& mask : masks_) area += mask.layers * visible_area(mask.row, queries, all_);
+    return area;
+  }
+
+ private:
+  struct Mask {
+    RowMask row;
+    std::int64_t layers;
+  };
+
+  IndexRanges all_;
+  std::vector<Mask> masks_;
+};
+
 /// Chunks of equal size go to ranks, the largest area first, each to the rank that has the least.
-std::vector<IndexRanges> area_parts(std::int64_t size, int ranks, const RowMask& row) {
+std::vector<IndexRanges> area_parts(std::int64_t size, int ranks, const LayerAreas& areas) {
   struct Chunk {
     ShardRange range;
     std::int64_t area;
@@ -51,11 +79,10 @@ std::vector<IndexRanges> area_parts(std::int64_t size, int ranks, const RowMask&
   std::vector<std::int64_t> room(count), area(count, 0);
   for (int r = 0; r < ranks; ++r) room[static_cast<std::size_t>(r)] = token_budget(size, ranks, r);
   const std::int64_t step = std::max<std::int64_t>(1, size / ranks / kAreaChunks);
-  const IndexRanges all{{0, size}};
   std::vector<Chunk> chunks;
   for (std::int64_t begin = 0; begin < size; begin += step) {
     const ShardRange range{begin, std::min(size, begin + step)};
-    chunks.push_back({range, visible_area(row, {range}, all)});
+    chunks.push_back({range, areas.of({range})});
   }
   std::stable_sort(chunks.begin(), chunks.end(),
                    [](const Chunk& a, const Chunk& b) { return a.area > b.area; });
@@ -69,7 +96,7 @@ std::vector<IndexRanges> area_parts(std::int64_t size, int ranks, const RowMask&
       const std::int64_t end = std::min(chunk.range.end, begin + room[best]);
       held[best].push_back({begin, end});
       room[best] -= end - begin;
-      area[best] += visible_area(row, {{begin, end}}, all);
+      area[best] += areas.of({{begin, end}});
       begin = end;
     }
   }
@@ -96,14 +123,15 @@ std::optional<LoadBalancer> find_load_balancer(std::string_view name) {
 }
 
 std::vector<IndexRanges> balanced_parts(LoadBalancer balancer, std::int64_t size, int ranks,
-                                        const RowMask& row) {
+                                        const RowMask& row,
+                                        const std::vector<LayerWindow>& layers) {
   check(ranks >= 1 && size >= 0, "a sequence of {} for {} ranks", size, ranks);
   check(!row.documents || row.documents->size() == size,
         "documents of a sequence of {}, expected {}", row.documents ? row.documents->size() : 0,
         size);
   switch (resolved(balancer, row)) {
     case LoadBalancer::kHeadTail: return head_tail_parts(size, ranks);
-    case LoadBalancer::kMaskArea: return area_parts(size, ranks, row);
+    case LoadBalancer::kMaskArea: return area_parts(size, ranks, LayerAreas(row, layers, size));
     case LoadBalancer::kPerDocument:
       check(row.documents != nullptr, "load_balancer per_document needs documents");
       return document_parts(*row.documents, row.mask, ranks);
@@ -112,11 +140,12 @@ std::vector<IndexRanges> balanced_parts(LoadBalancer balancer, std::int64_t size
 }
 
 DimOrderPtr balanced_order(LoadBalancer balancer, std::int64_t size, int ranks, int row_dim,
-                           const std::vector<RowMask>& rows) {
+                           const std::vector<RowMask>& rows,
+                           const std::vector<LayerWindow>& layers) {
   std::vector<std::vector<IndexRanges>> parts;
   for (const RowMask& row : rows) {
     const bool again = !parts.empty() && !row.documents && !rows.front().documents;
-    parts.push_back(again ? parts.front() : balanced_parts(balancer, size, ranks, row));
+    parts.push_back(again ? parts.front() : balanced_parts(balancer, size, ranks, row, layers));
   }
   if (parts.empty()) return nullptr;
   const DimOrderPtr order = DimOrder::listed_by_row(size, row_dim, std::move(parts));
@@ -130,14 +159,14 @@ double balance_of(const std::vector<std::int64_t>& work) {
   return static_cast<double>(sum) / static_cast<double>(work.size()) / static_cast<double>(largest);
 }
 
-double balance_of(const std::vector<IndexRanges>& parts, const RowMask& row) {
+double balance_of(const std::vector<IndexRanges>& parts, const RowMask& row,
+                  const std::vector<LayerWindow>& layers) {
   std::int64_t size = 0;
   for (const IndexRanges& part : parts) size += total_size(part);
-  IndexRanges all;
-  append_range(all, {0, size});
-  std::vector<std::int64_t> areas;
-  for (const IndexRanges& part : parts) areas.push_back(visible_area(row, part, all));
-  return balance_of(areas);
+  const LayerAreas areas(row, layers, size);
+  std::vector<std::int64_t> work;
+  for (const IndexRanges& part : parts) work.push_back(areas.of(part));
+  return balance_of(work);
 }
 
 }  // namespace meshloom::planner

@@ -24,6 +24,13 @@ enum class LoadBalancer : std::uint8_t {
   kMaskArea,     ///< chunks of a sixteenth of a rank's tokens, by what the mask lets them see
 };
 
+/// So many layers of a model have this window to the left, which stands for that of a row's mask
+/// (AttentionMask::window_left).
+struct LayerWindow {
+  std::int64_t window_left = -1;
+  std::int64_t layers = 1;
+};
+
 /// The names, for error texts and help.
 inline constexpr const char* kLoadBalancerNames =
     "auto, none, head_tail, per_document or mask_area";
@@ -34,18 +41,23 @@ std::optional<LoadBalancer> find_load_balancer(std::string_view name);
 /// rank holds floor(size / ranks) elements or one more, and which of them have one more depends on
 /// the size alone; kNone follows the ceil rule (shard.h) instead. `row` is the mask of queries and
 /// keys of this sequence; kPerDocument without documents throws InvalidArgument, and so do
-/// documents of another size. Takes O(size) with documents, else O(ranks).
+/// documents of another size. kMaskArea balances the sum of the areas of `layers`, if there are
+/// any. Takes O(size) with documents, else O(ranks).
 std::vector<IndexRanges> balanced_parts(LoadBalancer balancer, std::int64_t size, int ranks,
-                                        const RowMask& row);
+                                        const RowMask& row,
+                                        const std::vector<LayerWindow>& layers = {});
 
 /// The same for a batch whose rows may differ in their documents, as the order of the sequence dim
 /// of a tensor whose rows lie in dim `row_dim`; null if it is the ceil rule.
 DimOrderPtr balanced_order(LoadBalancer balancer, std::int64_t size, int ranks, int row_dim,
-                           const std::vector<RowMask>& rows);
+                           const std::vector<RowMask>& rows,
+                           const std::vector<LayerWindow>& layers = {});
 
 /// Mean over the largest of what ranks have to do: 1 is perfect; 1 if there is nothing.
 double balance_of(const std::vector<std::int64_t>& work);
-/// Mean over the largest of the areas that the ranks compute: 1 is perfect; 1 if nothing is seen.
-double balance_of(const std::vector<IndexRanges>& parts, const RowMask& row);
+/// Mean over the largest of the areas that the ranks compute, over all `layers` if there are any: 1
+/// is perfect; 1 if nothing is seen.
+double balance_of(const std::vector<IndexRanges>& parts, const RowMask& row,
+                  const std::vector<LayerWindow>& layers = {});
 
 }  // namespace meshloom::planner

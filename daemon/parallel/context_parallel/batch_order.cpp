@@ -2,6 +2,7 @@
 #include "daemon/parallel/context_parallel/batch_order.h"
 
 #include <algorithm>
+#include <map>
 
 #include "daemon/nn/replicated_like.h"
 #include "daemon/parallel/context_parallel/sequence_sharding.h"
@@ -51,6 +52,15 @@ std::vector<RowMask> row_masks(const nn::ModelConfig& config, const Tensor& ids,
   return rows;
 }
 
+/// How many layers of the model have each window.
+std::vector<planner::LayerWindow> layer_windows(const nn::ModelConfig& config) {
+  std::map<std::int64_t, std::int64_t> layers;
+  for (std::int64_t i = 0; i < config.num_layers; ++i) ++layers[config.window_of(i) - 1];
+  std::vector<planner::LayerWindow> windows;
+  for (const auto& [window_left, count] : layers) windows.push_back({window_left, count});
+  return windows;
+}
+
 }  // namespace
 
 void shard_batch(dtensor::DistributedEngine& engine, int mesh_dim,
@@ -66,9 +76,9 @@ void shard_batch(dtensor::DistributedEngine& engine, int mesh_dim,
   if (!batch["token_type_ids"] && config.architecture == nn::Architecture::kBert)
     batch["token_type_ids"] =
         nn::replicated_like(zeros(ids.context(), ids.shape(), DType::kInt64), ids);
-  const planner::DimOrderPtr order =
-      planner::balanced_order(plan.load_balancer, ids.size(kSequence), ranks, kRows,
-                              row_masks(config, ids, batch["document_ids"], documents));
+  const planner::DimOrderPtr order = planner::balanced_order(
+      plan.load_balancer, ids.size(kSequence), ranks, kRows,
+      row_masks(config, ids, batch["document_ids"], documents), layer_windows(config));
   for (const char* name : {"input_ids", "token_type_ids", "position_ids"}) {
     Tensor& x = batch[name];
     if (x && x.shape() == ids.shape()) x = shard_in_order(x, kSequence, mesh_dim, order);

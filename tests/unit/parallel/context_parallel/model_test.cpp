@@ -10,7 +10,9 @@
 #include "daemon/dtensor/redistribute.h"
 #include "daemon/parallel/parallelize_model.h"
 #include "daemon/tensor/autograd/backward.h"
+#include "daemon/tensor/layout.h"
 #include "kernels/base/error.h"
+#include "planner/attention/balance.h"
 #include "tests/bench/profiling_backend.h"
 #include "tests/support/partial_gradients.h"
 #include "tests/support/thread_ranks.h"
@@ -172,6 +174,39 @@ TEST(ContextParallelModel, ActivationCheckpointsRecomputeTheSame) {
 
 TEST(ContextParallelModel, MoreRanksThanTokensOfSomeDocuments) {
   expect_one_rank(testing::tiny_gpt2(), {.cp = 6, .documents = true});
+}
+
+/// The order in which the balancer by area deals a batch of the model to three ranks.
+planner::DimOrderPtr order_by_area(const nn::ModelConfig& config) {
+  planner::DimOrderPtr order;
+  testing::run_ranks(3, [&](comm::ProcessGroup& world) {
+    const Setting setting{.cp = 3, .balancer = LoadBalancer::kMaskArea};
+    ExecutionContext context;
+    dtensor::DeviceMesh mesh(world, planner::MeshLayout({{"cp", 3}}));
+    const auto model = testing::make_random_model(context, config);
+    const ParallelModel parallel(*model, &mesh, plan_of(setting));
+    nn::ForwardHook hook;
+    hook.before = [&](std::span<Tensor> in) {
+      if (world.rank() == 0) order = in[0].layout()->spec->dim_order(0);
+    };
+    model->add_hook(std::move(hook));
+    model->loss(make_batch(context, config, setting), 1.0f, {});
+  });
+  return order;
+}
+
+TEST(ContextParallelModel, AreasAreThoseOfTheWindowsOfItsLayers) {
+  const auto expected = [](const std::vector<planner::LayerWindow>& layers) {
+    const std::vector<planner::RowMask> rows(kRows, {{.is_causal = true}, nullptr});
+    return planner::balanced_order(LoadBalancer::kMaskArea, kLength, 3, 0, rows, layers);
+  };
+  // One layer of two has a window of 5.
+  nn::ModelConfig config = testing::tiny_qwen3();
+  EXPECT_TRUE(planner::same_order(order_by_area(config), expected({{-1, 1}, {4, 1}})));
+  expect_one_rank(config, {.cp = 3, .balancer = LoadBalancer::kMaskArea});
+  config.windowed_layers.clear();
+  EXPECT_TRUE(planner::same_order(order_by_area(config), expected({{4, 2}})));
+  EXPECT_FALSE(planner::same_order(order_by_area(config), expected({})));
 }
 
 /// Copies from the device to the host since the last call.

@@ -109,6 +109,25 @@ TEST(LoadBalancer, WindowsAreBalancedByArea) {
   }
 }
 
+TEST(LoadBalancer, LayersWithAndWithoutAWindowAreBalancedTogether) {
+  const RowMask causal{{.is_causal = true}, nullptr};
+  for (const std::vector<LayerWindow>& layers :
+       {std::vector<LayerWindow>{{1023, 32}}, {{-1, 2}, {299, 4}}, {{-1, 7}, {511, 21}}})
+    for (const int ranks : {2, 4, 5}) {
+      const auto parts = balanced_parts(LoadBalancer::kMaskArea, 4096, ranks, causal, layers);
+      expect_a_sharding(parts, 4096);
+      EXPECT_GE(balance_of(parts, causal, layers), 0.98) << ranks;
+      EXPECT_GT(
+          balance_of(parts, causal, layers),
+          balance_of(balanced_parts(LoadBalancer::kNone, 4096, ranks, causal), causal, layers));
+    }
+  // As many layers that are all alike change nothing.
+  EXPECT_EQ(balanced_parts(LoadBalancer::kMaskArea, 1000, 3, causal, {{-1, 12}}),
+            balanced_parts(LoadBalancer::kMaskArea, 1000, 3, causal));
+  EXPECT_EQ(balance_of({{{0, 4}}, {{4, 8}}}, causal, {{-1, 1}, {0, 3}}),
+            (36.0 + 3 * 8) / 2 / (26 + 3 * 4));
+}
+
 TEST(LoadBalancer, OrdersByRowDifferOnlyWhereDocumentsDo) {
   Generator generator(5);
   const AttentionMask causal{.is_causal = true};
