@@ -16,6 +16,11 @@ enum class Rotate : std::uint8_t {
   kUlysses,    ///< ranks exchange heads, so that each has all keys of some heads
 };
 
+/// Ranks that share memory read all keys of kAllGather in place, as they always do those of kPull,
+/// if there are at most so many: as many collectives a group has room for at once
+/// (comm::CollectivePad::kSlots).
+inline constexpr int kMostGatheredInPlace = 8;
+
 /// The names, for error texts.
 inline constexpr const char* kRotateNames = "auto, allgather, alltoall, pull or ulysses";
 const char* to_string(Rotate rotate);

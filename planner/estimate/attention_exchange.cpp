@@ -86,16 +86,28 @@ class ExchangeList {
   }
   AttentionExchange of_seen_keys(bool backward, const char* what,
                                  std::int64_t element_bytes) const {
-    return {Kind::kAllToAll, backward,         what, 1, of_heads_.seen_keys(sizes_), element_bytes,
-            degree_,         of_heads_.members};
+    return {.kind = Kind::kAllToAll,
+            .backward = backward,
+            .what = what,
+            .elements = of_heads_.seen_keys(sizes_),
+            .element_bytes = element_bytes,
+            .stride = degree_,
+            .size = of_heads_.members,
+            .in_place = true};
   }
 
   void keys(bool backward) {
     const char* what = "keys and values";
     const std::int64_t others = of_heads_.members - 1;
     if (rotate_ == Rotate::kAllGather)
-      return add({Kind::kAllGather, backward, what, 1, others * of_heads_.own_keys(sizes_),
-                  sizes_.element_bytes, degree_, of_heads_.members});
+      return add({.kind = Kind::kAllGather,
+                  .backward = backward,
+                  .what = what,
+                  .elements = others * of_heads_.own_keys(sizes_),
+                  .element_bytes = sizes_.element_bytes,
+                  .stride = degree_,
+                  .size = of_heads_.members,
+                  .in_place = of_heads_.members <= kMostGatheredInPlace});
     if (rotate_ == Rotate::kAllToAll)
       return add(round_the_ring(backward, what, others, sizes_.element_bytes));
     add(of_seen_keys(backward, what, sizes_.element_bytes));

@@ -40,6 +40,7 @@ struct AttentionExchange {
   bool is_ring = false;   ///< every rank hears from its neighbour alone
   bool of_heads = false;  ///< neighbours exchange places for heads
   double copies = 1.0;    ///< elements that are copied within a rank, per element that travels
+  bool in_place = false;  ///< on one host they are read where they lie, without a copy
 };
 
 /// Forward and then backward, in their order; none with one rank. kAuto is kPull, and a

@@ -30,7 +30,7 @@ double seconds_of(const AttentionExchange& exchange, const SequencePlace& place)
   const double latency = one_host ? kInsideHost.latency_seconds : kBetweenHosts.latency_seconds;
   return std::max(inside * bytes / kInsideHost.bytes_per_second,
                   (1.0 - inside) * bytes / kBetweenHosts.bytes_per_second) +
-         exchange.copies * bytes / kCopyBytesPerSecond +
+         (one_host && exchange.in_place ? 0.0 : exchange.copies) * bytes / kCopyBytesPerSecond +
          static_cast<double>(exchange.calls) * latency;
 }
 

@@ -115,17 +115,13 @@ class ExposedKeys final : public KeyExchange {
   std::unique_ptr<ExposedTensors> exposed_;
 };
 
-/// Collectives that a group which shares memory has room for at once
-/// (comm::CollectivePad::kSlots).
-constexpr int kCollectivesAtOnce = 8;
-
 std::unique_ptr<KeyExchange> expose_keys(Rotate rotate, const ExchangePart& part) {
   if (part.members.count() == 1) return nullptr;
   const bool all = rotate == Rotate::kAllGather;
   // In the backward pass gradients go round a ring, a collective for each step, while the keys are
   // exposed. A ring with more steps than there is room for would wait for the end of the exposure,
   // and this for the ring.
-  if (all && part.members.count() > kCollectivesAtOnce) return nullptr;
+  if (all && part.members.count() > planner::kMostGatheredInPlace) return nullptr;
   const std::int64_t others = part.members.count() - 1;
   const std::int64_t sent = all ? others * part.longest() : sum_of(part.requested_sizes());
   const Tensor keys[] = {part.k, part.v};

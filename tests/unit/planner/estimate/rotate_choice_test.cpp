@@ -59,6 +59,32 @@ TEST(RotateChoice, OtherHostsCost) {
   EXPECT_DOUBLE_EQ(rotate_costs(sizes, {2, 4}).front().communication_seconds, seconds(2));
 }
 
+TEST(RotateChoice, WhatIsReadInPlaceIsNotCopied) {
+  const AttentionSizes sizes = sizes_of(4, 32, 8);
+  // Of all ways of one call: what its bytes take inside a host, and what is copied besides.
+  constexpr double kInsideHost = 2.5e10, kCopies = 1e11, kLatency = 2e-6;
+  for (const RotateCost& cost : rotate_costs(sizes, kOneHost)) {
+    double seconds = 0.0;
+    for (const AttentionExchange& e :
+         attention_exchanges(sizes, {LoadBalancer::kAuto, cost.rotate, cost.ulysses_degree})) {
+      const double bytes = static_cast<double>(e.calls * e.elements * e.element_bytes);
+      const bool keys = !e.of_heads && !e.is_ring;
+      EXPECT_EQ(e.in_place, keys) << to_string(cost.rotate) << " " << e.what;
+      seconds += bytes / kInsideHost + (keys ? 0.0 : e.copies * bytes / kCopies) +
+                 static_cast<double>(e.calls) * kLatency;
+    }
+    EXPECT_DOUBLE_EQ(cost.communication_seconds, seconds) << to_string(cost.rotate);
+  }
+  // Beyond as many as a group has room for, all keys are gathered by copies.
+  const auto gathered = [](int ranks) {
+    return attention_exchanges(sizes_of(ranks, 16, 4), {LoadBalancer::kAuto, Rotate::kAllGather, 0})
+        .front()
+        .in_place;
+  };
+  EXPECT_TRUE(gathered(kMostGatheredInPlace));
+  EXPECT_FALSE(gathered(kMostGatheredInPlace + 1));
+}
+
 TEST(RotateChoice, PullNeverCostsMoreThanWhatMovesAllKeys) {
   for (const int ranks : {2, 3, 5, 8, 64})
     for (const std::int64_t kv_heads : {1, 4, 16}) {
