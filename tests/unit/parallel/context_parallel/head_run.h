@@ -72,7 +72,7 @@ class HeadPart {
   std::vector<std::int64_t> indices_;
 };
 
-/// On `ranks` ranks; 0: on one, by the kernel alone.
+/// On `ranks` ranks; 0: on one, by the flash kernel alone.
 inline testing::AttentionResults run_head(const testing::AttentionHead& head, DType dtype,
                                           int ranks, const planner::ContextParallelPlan& plan) {
   testing::AttentionResults results{head.grad_o,
@@ -93,6 +93,9 @@ inline testing::AttentionResults run_head(const testing::AttentionHead& head, DT
     const Tensor q = leaf(keys, head.q), k = leaf(keys, head.k), v = leaf(values, head.v);
     ops::SdpaOptions options;
     options.is_causal = head.is_causal;
+    // It hides nothing, but with it a single query goes through the tiles too, which add otherwise
+    // than what attends to one query.
+    options.window_left = head.length;
     const ops::SdpaResult result =
         ranks > 0 ? ops::scaled_dot_product_attention(keys.global(q), keys.global(k),
                                                       values.global(v), options)
@@ -108,6 +111,35 @@ inline testing::AttentionResults run_head(const testing::AttentionHead& head, DT
     values.put(v.grad(), results.dv);
   });
   return results;
+}
+
+/// One head, or of short ones four: the mean over a few hundred values would be chance.
+inline std::vector<testing::AttentionHead> random_heads(std::int64_t length, std::int64_t dims,
+                                                        std::int64_t dims_v, DType dtype,
+                                                        std::uint64_t seed) {
+  std::vector<testing::AttentionHead> heads;
+  for (std::uint64_t h = 0; h < (length < 100 ? 4 : 1); ++h)
+    heads.push_back(random_head(length, dims, dims_v, dtype, seed + h));
+  return heads;
+}
+
+/// What `results_of` gives of each head, one behind the other.
+template <typename ResultsOf>
+testing::AttentionResults join_heads(const std::vector<testing::AttentionHead>& heads,
+                                     const ResultsOf& results_of) {
+  testing::AttentionResults all;
+  const auto append = [](std::vector<double>& to, const std::vector<double>& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  for (const testing::AttentionHead& head : heads) {
+    const testing::AttentionResults of_head = results_of(head);
+    append(all.o, of_head.o);
+    append(all.lse, of_head.lse);
+    append(all.dq, of_head.dq);
+    append(all.dk, of_head.dk);
+    append(all.dv, of_head.dv);
+  }
+  return all;
 }
 
 /// Of O, lse, dQ, dK and dV the largest.
