@@ -16,6 +16,7 @@
 #include "planner/estimate/attention_exchange.h"
 #include "tests/unit/dtensor/engine_rank.h"
 #include "tests/unit/dtensor/global_values.h"
+#include "tests/unit/planner/attention/random_rows.h"
 
 namespace meshloom::test {
 namespace {
@@ -23,11 +24,8 @@ namespace {
 using planner::ContextParallelPlan;
 using planner::LoadBalancer;
 using planner::Rotate;
-using Generator = std::mt19937_64;
-
-std::int64_t draw(Generator& generator, std::int64_t low, std::int64_t high) {
-  return std::uniform_int_distribution<std::int64_t>(low, high)(generator);
-}
+using planner::test::draw;
+using planner::test::Generator;
 
 /// One call of attention with its inputs, whole.
 struct Problem {
@@ -96,15 +94,17 @@ struct Results {
   std::map<std::string, SpecPtr> specs;
 };
 
+planner::AttentionMask mask_of(const Problem& p) {
+  const std::int64_t shift = p.options.causal_bottom_right ? p.k[2] - p.q[2] : 0;
+  return {p.options.is_causal, shift, p.options.window_left, p.options.window_right};
+}
+
 /// The order of each sequence, and what every rank holds.
 struct Layouts {
   planner::DimOrderPtr queries, keys;
 
   Layouts(const Problem& p, int ranks) {
-    const std::int64_t shift = p.options.causal_bottom_right ? p.k[2] - p.q[2] : 0;
-    std::vector<planner::RowMask> rows(
-        static_cast<std::size_t>(p.q[0]),
-        {{p.options.is_causal, shift, p.options.window_left, p.options.window_right}, nullptr});
+    std::vector<planner::RowMask> rows(static_cast<std::size_t>(p.q[0]), {mask_of(p), nullptr});
     for (std::size_t b = 0; !p.documents.empty() && b < rows.size(); ++b)
       rows[b].documents = std::make_shared<const planner::SequenceDocuments>(
           std::span(p.documents)
@@ -272,6 +272,84 @@ TEST(ContextAttentionPaths, GiveTheSameBits) {
         ASSERT_EQ(copied.by_rank[r][i].values, messages.by_rank[r][i].values)
             << "problem " << i << " on rank " << r << " of " << ranks;
       }
+  }
+}
+
+/// Positions that a rank holds in a row.
+std::vector<std::int64_t> held_positions(const planner::DimOrderPtr& order, std::int64_t size,
+                                         int ranks, int rank, std::int64_t row) {
+  const planner::IndexRanges ranges =
+      order ? order->part(rank, row)
+            : planner::IndexRanges{planner::shard_range(size, ranks, rank)};
+  std::vector<std::int64_t> positions;
+  for (const planner::ShardRange& range : ranges)
+    for (std::int64_t i = range.begin; i < range.end; ++i) positions.push_back(i);
+  return positions;
+}
+
+/// Keys of other ranks that some query of a rank sees, over all ranks and rows.
+std::int64_t seen_of_others(const Problem& p, int ranks) {
+  const Layouts layouts(p, ranks);
+  std::int64_t seen = 0;
+  const auto length = p.documents.empty() ? 0 : static_cast<std::size_t>(p.q[2]);
+  for (std::int64_t row = 0; row < p.q[0]; ++row) {
+    const auto documents =
+        std::span(p.documents).subspan(static_cast<std::size_t>(row) * length, length);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto queries = held_positions(layouts.queries, p.q[2], ranks, rank, row);
+      for (int other = 0; other < ranks; ++other) {
+        if (other == rank) continue;
+        for (const std::int64_t key : held_positions(layouts.keys, p.k[2], ranks, other, row))
+          seen += std::any_of(queries.begin(), queries.end(), [&](std::int64_t query) {
+            return planner::test::sees(mask_of(p), documents, query, key);
+          });
+      }
+    }
+  }
+  return seen;
+}
+
+// Between hosts and inside one: keys and values that are seen go forward and backward, and of these
+// alone come gradients in float32.
+TEST(ContextAttentionTraffic, PullMovesTheKeysThatAreSeenAlone) {
+  constexpr int kRanks = 3;
+  for (const comm::SharingMode sharing : {comm::SharingMode::kNone, comm::SharingMode::kAuto}) {
+    std::vector<std::uint64_t> moved(40, 0);
+    std::vector<Problem> problems;
+    Generator generator(21);
+    while (problems.size() < moved.size()) {
+      Problem p = random_problem(generator, kRanks);
+      if (p.q[2] != p.k[2]) continue;  // keys of another sequence become whole
+      p.plan = {p.plan.load_balancer, Rotate::kPull, 0};
+      problems.push_back(std::move(p));
+    }
+    std::mutex mutex;
+    comm::SymmetricOptions symmetric;
+    symmetric.sharing = sharing;
+    const auto body = [&](comm::RankRuntime& runtime) {
+      const auto world = runtime.make_world_group({"world", std::chrono::seconds(20), nullptr, {}});
+      ExecutionContext context;
+      dtensor::DeviceMesh mesh(*world, planner::MeshLayout({{"", kRanks}}));
+      planner::PlanCache plans;
+      dtensor::DistributedEngine engine({mesh, plans});
+      EngineRank rank{context, *world, mesh, engine};
+      std::uint64_t before = 0;
+      for (std::size_t i = 0; i < problems.size(); ++i) {
+        parallel::enable_context_parallel(engine, problems[i].plan);
+        run_attention(rank, problems[i], kRanks);
+        const std::uint64_t sent = mesh.counters()["all_to_all"].bytes_sent;
+        const std::lock_guard lock(mutex);
+        moved[i] += sent - std::exchange(before, sent);
+      }
+    };
+    comm::run_thread_ranks(kRanks, body, std::chrono::seconds(100), symmetric);
+    for (std::size_t i = 0; i < problems.size(); ++i) {
+      const Problem& p = problems[i];
+      const auto bytes = static_cast<std::int64_t>(2 * dtype_size(p.dtype)) + 4;
+      EXPECT_EQ(moved[i], static_cast<std::uint64_t>(seen_of_others(p, kRanks) * p.k[1] *
+                                                     (p.k[3] + p.v[3]) * bytes))
+          << fmt::format("problem {}: q {} k {}", i, p.q, p.k);
+    }
   }
 }
 
