@@ -36,10 +36,12 @@ class GroupExchange final : public PeerExchange {
 };
 
 /// Whether this process itself has the segment open under the owner's number. A forked child has
-/// its parent's descriptors too, but another pid.
+/// its parent's descriptors too, but another pid; a process of another PID namespace may have the
+/// same pid, and a descriptor that came from there the same number.
 bool is_own_process(const SegmentName& name) {
   Nonce seen{};
   return name.pid == getpid() && name.start_time == own_start_time() &&
+         name.pid_namespace == own_pid_namespace() &&
          pread(static_cast<int>(name.fd), seen.data(), sizeof(seen),
                static_cast<off_t>(name.bytes)) == static_cast<ssize_t>(sizeof(seen)) &&
          seen == name.nonce;
@@ -72,7 +74,8 @@ std::vector<std::unique_ptr<PeerProcess>> processes_of(const GatheredSegments& a
   std::vector<std::unique_ptr<PeerProcess>> processes;
   for (const auto& segment : all.segments) {
     const SegmentName& name = segment->name();
-    const bool own = name.pid == mine.pid && name.start_time == mine.start_time;
+    const bool own = name.pid == mine.pid && name.start_time == mine.start_time &&
+                     name.pid_namespace == mine.pid_namespace;
     processes.push_back(
         own ? nullptr
             : std::make_unique<PeerProcess>(name.pid, name.start_time, name.pid_namespace, watch));

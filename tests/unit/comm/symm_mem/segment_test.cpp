@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "daemon/comm/symm_mem/memory_room.h"
+#include "daemon/comm/symm_mem/segment_directory.h"
 #include "kernels/base/error.h"
 #include "tests/support/temp_folder.h"
 
@@ -47,6 +48,21 @@ TEST(Segment, AnotherMemoryIsNotTaken) {
       << "another nonce";
   EXPECT_THROW(Segment::map(base::UniqueFd(dup(large->fd())), one->name()), IoError)
       << "another size";
+}
+
+// Processes of two PID namespaces can have one pid, start time and number of a descriptor.
+TEST(SegmentDirectory, AProcessOfAnotherPidNamespaceIsNotThisOne) {
+  const auto segment = Segment::create(100);
+  SegmentDirectory directory(SharingMode::kAuto);
+  Sharing way = Sharing::kNone;
+  std::string why;
+  EXPECT_EQ(directory.open(segment->name(), way, why), segment);
+  EXPECT_EQ(way, Sharing::kSameProcess);
+  SegmentName far = segment->name();
+  ++far.pid_namespace;
+  const auto opened = directory.open(far, way, why);
+  EXPECT_NE(opened, segment) << "its address means nothing here";
+  EXPECT_NE(way, Sharing::kSameProcess);
 }
 
 TEST(Segment, TooLargeIsRefusedBeforeItIsTaken) {
