@@ -26,7 +26,9 @@ void check_waits_in_any_order(RankRuntime&);
 void check_random_delays(RankRuntime&);
 void check_topology_is_one_host(RankRuntime&);
 
-/// All of the above, and those of group_body.h.
+/// All of the above and those of group_body.h that hold on any hosts.
+void check_on_any_hosts(RankRuntime&);
+/// These, and those of ranks that share a host.
 void check_everything(RankRuntime&);
 
 }  // namespace meshloom::comm::testing
