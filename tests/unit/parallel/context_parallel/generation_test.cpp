@@ -71,13 +71,14 @@ class SharedCaches : public ::testing::TestWithParam<Case> {
   }
 };
 
+// Of four ranks of tp one has none of three heads.
 INSTANTIATE_TEST_SUITE_P(
     Models, SharedCaches,
-    ::testing::Values(Case{"gpt2_cp2", &gpt2, {2, 1}}, Case{"llama_cp2", &llama, {2, 1}},
-                      Case{"llama_cp3", &llama, {3, 1}}, Case{"llama_cp5", &llama, {5, 1}},
-                      Case{"llama_cp2_tp2", &llama, {2, 2}}, Case{"qwen3_cp2", &qwen3, {2, 1}},
-                      Case{"qwen3_cp3", &qwen3, {3, 1}}, Case{"qwen3_cp2_tp2", &qwen3, {2, 2}},
-                      Case{"mistral_cp3", &mistral, {3, 1}}),
+    ::testing::Values(Case{"gpt2_cp2", &gpt2, {2, 1}}, Case{"gpt2_cp2_tp4", &gpt2, {2, 4}},
+                      Case{"llama_cp2", &llama, {2, 1}}, Case{"llama_cp3", &llama, {3, 1}},
+                      Case{"llama_cp5", &llama, {5, 1}}, Case{"llama_cp2_tp2", &llama, {2, 2}},
+                      Case{"qwen3_cp2", &qwen3, {2, 1}}, Case{"qwen3_cp3", &qwen3, {3, 1}},
+                      Case{"qwen3_cp2_tp2", &qwen3, {2, 2}}, Case{"mistral_cp3", &mistral, {3, 1}}),
     [](const auto& test) { return std::string(test.param.name); });
 
 using Logits = std::vector<std::vector<double>>;
