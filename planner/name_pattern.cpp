@@ -152,6 +152,14 @@ bool matches_pattern(std::string_view pattern, std::string_view name) {
   return all;
 }
 
+bool covers_pattern(std::string_view pattern, std::string_view name) {
+  const std::size_t wanted = components_of(pattern).size();
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < wanted && end != std::string_view::npos; ++i)
+    end = name.find('.', i == 0 ? 0 : end + 1);
+  return matches_pattern(pattern, name.substr(0, end));
+}
+
 std::optional<std::size_t> best_pattern(std::span<const std::string> patterns,
                                         std::string_view name) {
   std::optional<std::size_t> best;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <ctime>
 
+#include "daemon/base/enum_names.h"
 #include "daemon/base/states.h"
 #include "daemon/cli/output.h"
 #include "daemon/cli/plan_text.h"
@@ -92,6 +93,27 @@ std::string batch_text(const v1::RunConfig& run) {
                      parts > 1 ? fmt::format(", {} times", parts) : "");
 }
 
+/// "adamw, lr 0.0003; transformer.wte: lr 3e-05, weight decay 0; frozen: transformer.h.[0-3]";
+/// empty where all parameters are alike.
+std::string optimizer_text(const v1::RunConfig& run) {
+  const v1::OptimizerConfig& optimizer = run.optimizer();
+  if (optimizer.groups().empty() && run.training().frozen().empty()) return {};
+  std::string text = fmt::format(
+      "{}, lr {:g}",
+      base::enum_spelling(*v1::OptimizerType_descriptor()->FindValueByNumber(optimizer.type())),
+      optimizer.lr());
+  for (const v1::ParameterGroup& group : optimizer.groups()) {
+    const double lr = group.has_lr()          ? group.lr()
+                      : group.has_lr_factor() ? group.lr_factor() * optimizer.lr()
+                                              : optimizer.lr();
+    text += fmt::format("; {}: lr {:g}", group.pattern(), lr);
+    if (group.has_weight_decay()) text += fmt::format(", weight decay {:g}", group.weight_decay());
+  }
+  for (int i = 0; i < run.training().frozen_size(); ++i)
+    text += fmt::format("{}{}", i == 0 ? "; frozen: " : ", ", run.training().frozen(i));
+  return text;
+}
+
 std::string time_text(const v1::Job& job, std::int64_t now) {
   const bool ended = base::is_final(job.state());
   const std::int64_t begin = seconds_of(job.create_time());
@@ -126,6 +148,7 @@ std::vector<Fact> job_facts(const v1::Job& job, std::int64_t parameters, std::in
     facts.push_back({"data", data_text(job)});
     facts.push_back({"model", model_text(run.model(), parameters)});
     facts.push_back({"batch", batch_text(run)});
+    facts.push_back({"optimizer", optimizer_text(run)});
     facts.push_back({"mesh", mesh_text(run.mesh())});
     facts.push_back({"plan", plan_text(run.plan())});
   }

@@ -8,6 +8,13 @@
 namespace meshloom::parallel {
 namespace {
 
+/// Those that are not frozen.
+std::vector<nn::NamedParameter> trained(std::vector<nn::NamedParameter> parameters) {
+  std::erase_if(parameters,
+                [](const nn::NamedParameter& p) { return !p.parameter->value.requires_grad(); });
+  return parameters;
+}
+
 /// Every rank keeps all parameters, with memory and values of their own.
 class Replicated : public DataParallel {
  public:
@@ -25,7 +32,8 @@ class Alone final : public Replicated {
  public:
   using Replicated::Replicated;
   void begin_step() override {
-    for (const nn::NamedParameter& p : parameters_) p.parameter->value.leaf_grad()->release();
+    for (const nn::NamedParameter& p : parameters_)
+      if (const auto& leaf = p.parameter->value.leaf_grad()) leaf->release();
   }
 };
 
@@ -33,7 +41,7 @@ class Reduced final : public Replicated {
  public:
   Reduced(ExecutionContext& context, comm::ProcessGroup& data,
           const std::vector<DataParallelInput>& inputs)
-      : Replicated(inputs), reducer_(context, data, parameters_) {}
+      : Replicated(inputs), reducer_(context, data, trained(parameters_)) {}
 
   void begin_backward(bool last) override {
     last_ = last;

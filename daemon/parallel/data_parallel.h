@@ -36,7 +36,7 @@ struct DataParallelInput {
 /// samples; so does one whose forward or backward failed, instead of what is missing. Any number of
 /// micro batches makes a step. The gradients of parameters() are the global ones after the micro
 /// batch that was announced as the last, whose sums overlap its backward; if none was, after
-/// sum_gradients().
+/// sum_gradients(). Leaves that require no gradient have none, and no memory for one.
 ///
 /// The base class is that of a rank alone, which has nothing to do.
 class DataParallel {

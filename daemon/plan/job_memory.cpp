@@ -73,8 +73,11 @@ planner::MemoryEstimate estimate_job_memory(const v1::RunConfig& resolved,
       training.micro_batch_size() * std::int64_t{mesh.dp} * std::int64_t{mesh.fsdp};
   const bool stepped = training.global_batch_size() == 0;
   const planner::Workload work{stepped ? one_each : training.global_batch_size(),
-                               training.micro_batch_size(), training.seq_len(),
-                               make_optimizer_state(resolved.optimizer()), stepped};
+                               training.micro_batch_size(),
+                               training.seq_len(),
+                               make_optimizer_state(resolved.optimizer()),
+                               stepped,
+                               {training.frozen().begin(), training.frozen().end()}};
   if (const auto reason = planner::why_invalid(model, mesh, plan, work))
     throw InvalidArgument("memory of a job: " + *reason, "INVALID_PLAN");
   return planner::estimate_memory(upper_model(model, mesh, plan, work));

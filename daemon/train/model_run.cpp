@@ -30,6 +30,7 @@ ExecutionContext::Options run_context_options(const RankResources& rank, std::ui
 ModelStateOptions model_state_options(const v1::RunConfig& config) {
   ModelStateOptions options;
   options.optimizer = make_optimizer_settings(config.optimizer());
+  options.training = config.training();
   options.plan = make_plan(config);
   return options;
 }

@@ -8,8 +8,10 @@
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/describe_parameters.h"
 #include "daemon/train/resolve_plan.h"
+#include "daemon/train/resume_check.h"
 #include "daemon/train/status_agreement.h"
 #include "kernels/base/error.h"
+#include "planner/name_pattern.h"
 
 namespace meshloom::train {
 namespace {
@@ -75,6 +77,19 @@ bool speaks_for_part(const planner::DTensorSpec& spec, const std::vector<int>& c
   });
 }
 
+/// Whether a checkpoint lacks a moment because its parameter was frozen then.
+bool was_frozen(const CheckpointReader& checkpoint, const std::string& moment) {
+  if (moment.starts_with("model.") || checkpoint.contains(moment)) return false;
+  v1::RunConfig before;
+  if (!run_config_from_json(checkpoint.manifest().run_config, &before)) return false;
+  // "optimizer.moment1.NAME"
+  const std::string name = moment.substr(moment.find('.', moment.find('.') + 1) + 1);
+  const auto& patterns = before.training().frozen();
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+    return planner::covers_pattern(pattern, name);
+  });
+}
+
 std::optional<parallel::FullyShardOptions> fully_shard_options(
     const planner::ParallelPlan& plan, const std::vector<std::string>& parameters) {
   if (!plan.fully_shard) return std::nullopt;
@@ -91,8 +106,19 @@ ModelState::ModelState(ExecutionContext& context, const nn::ModelConfig& config,
     const DeferParametersGuard defer(context);
     model_ = nn::make_model(context, config, options.plan.dtype);
   }
+  freeze_parameters(options.training);
   shard_parameters(options);
   make_optimizer(options);
+}
+
+void ModelState::freeze_parameters(const v1::TrainingConfig& training) {
+  if (training.frozen().empty()) return;
+  const auto parameters = model_->named_parameters();
+  std::vector<std::string> names;
+  for (const nn::NamedParameter& p : parameters) names.push_back(p.name);
+  const std::vector<bool> frozen = choose_frozen(training, model_->config(), names);
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (frozen[i]) parameters[i].parameter->value.set_requires_grad(false);
 }
 
 void ModelState::shard_parameters(const ModelStateOptions& options) {
@@ -182,21 +208,24 @@ std::vector<StateTensor> ModelState::state_to_load(bool with_optimizer) const {
 }
 
 void ModelState::check(const CheckpointReader& checkpoint, bool with_optimizer) const {
-  for (const StateTensor& item : state_to_load(with_optimizer))
+  for (const StateTensor& item : state_to_load(with_optimizer)) {
+    if (was_frozen(checkpoint, item.name)) continue;
     if (!checkpoint.contains(item.name) || checkpoint.shape(item.name) != item.shape())
       throw FailedPrecondition(
           fmt::format("the checkpoint has no tensor {} of shape {}: it is of another model or "
                       "optimizer",
                       item.name, item.shape()),
           "CHECKPOINT_MISMATCH", {{"tensor", item.name}});
+  }
 }
 
 void ModelState::load(const CheckpointReader& checkpoint, bool with_optimizer) {
   check(checkpoint, with_optimizer);
+  optimizer_->reset_moments();
   for (const StateTensor& item : state_to_load(with_optimizer))
-    checkpoint.read(item.name, item.shape(),
-                    held_piece(item.shape(), item.spec, mesh_.world().rank()), item.tensor);
-  if (!with_optimizer) optimizer_->reset_moments();
+    if (!was_frozen(checkpoint, item.name))
+      checkpoint.read(item.name, item.shape(),
+                      held_piece(item.shape(), item.spec, mesh_.world().rank()), item.tensor);
   optimizer_->refresh_working_copies();
 }
 

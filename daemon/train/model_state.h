@@ -21,7 +21,8 @@ namespace meshloom::train {
 
 struct ModelStateOptions {
   OptimizerSettings optimizer;
-  planner::ParallelPlan plan;  ///< its dtype is that of computing; masters are float32
+  v1::TrainingConfig training = {};  ///< says what is frozen
+  planner::ParallelPlan plan;        ///< its dtype is that of computing; masters are float32
 };
 
 /// The model in its compute dtype and the optimizer with its float32 masters, this rank's part of
@@ -75,6 +76,7 @@ class ModelState {
   Tensor gather(const Tensor& part, std::size_t i);
 
  private:
+  void freeze_parameters(const v1::TrainingConfig& training);
   void shard_parameters(const ModelStateOptions& options);
   void make_optimizer(const ModelStateOptions& options);
   std::vector<StateTensor> state_to_load(bool with_optimizer) const;

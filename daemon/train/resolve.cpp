@@ -15,6 +15,7 @@
 #include "daemon/train/micro_batch.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/offered.h"
+#include "daemon/train/optim/parameter_groups.h"
 #include "daemon/train/paths.h"
 #include "daemon/train/resolve_plan.h"
 #include "daemon/train/run.h"
@@ -42,6 +43,17 @@ void resolve_training(v1::RunConfig& config, const nn::ModelConfig& model) {
                        training.micro_batch_size(), per_rank);
   check_range("run.training.peak_flops", training.peak_flops(), 0.0, 1e30);
   resolve_step(training, 1.0);
+}
+
+void check_group(const v1::ParameterGroup& group, const std::string& field) {
+  if (group.pattern().empty()) base::refuse_field(field + ".pattern", "is needed");
+  if (group.has_lr() && group.has_lr_factor())
+    base::refuse_field(field + ".lr_factor", "is given beside lr: give one of the two");
+  if (!group.has_lr() && !group.has_lr_factor() && !group.has_weight_decay())
+    base::refuse_field(field, "says nothing: give lr, lr_factor or weight_decay");
+  check_range(field + ".lr", group.lr(), 0.0, 1e6);
+  check_range(field + ".lr_factor", group.lr_factor(), 0.0, 1e6);
+  check_range(field + ".weight_decay", group.weight_decay(), 0.0, 1e6);
 }
 
 void resolve_schedule(v1::LrSchedulerConfig& schedule, std::int64_t steps) {
@@ -259,6 +271,8 @@ void resolve_optimizer(v1::OptimizerConfig& optimizer) {
   if (!sgd && optimizer.nesterov()) base::refuse_field("run.optimizer.nesterov", "is for sgd only");
   if (optimizer.nesterov() && optimizer.momentum() == 0.0)
     base::refuse_field("run.optimizer.nesterov", "needs a momentum above 0");
+  for (int i = 0; i < optimizer.groups_size(); ++i)
+    check_group(optimizer.groups(i), fmt::format("run.optimizer.groups[{}]", i));
 }
 
 void resolve_data(v1::DataConfig& data, const nn::ModelConfig& model, const std::string& field) {
@@ -347,6 +361,7 @@ v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
   resolve_training(config, model);
   resolve_rotate(config, model, ranks_per_host == 0 ? world_size : ranks_per_host);
   resolve_optimizer(*config.mutable_optimizer());
+  check_parameter_patterns(config, model);
   resolve_schedule(*config.mutable_lr_scheduler(), config.training().steps());
   resolve_data(*config.mutable_data(), model);
   resolve_services(config);

@@ -4,6 +4,7 @@
 #include "daemon/base/field_error.h"
 #include "daemon/train/dtype_choice.h"
 #include "daemon/train/model_source.h"
+#include "daemon/train/optim/parameter_groups.h"
 #include "daemon/train/resolve.h"
 #include "daemon/train/resolve_plan.h"
 #include "daemon/train/stepped_run.h"
@@ -51,6 +52,7 @@ v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, int world_size,
   resolve_training(*config.mutable_training(), model);
   resolve_rotate(config, model, ranks_per_host == 0 ? world_size : ranks_per_host);
   resolve_optimizer(*config.mutable_optimizer());
+  check_parameter_patterns(config, model);
   return config;
 }
 

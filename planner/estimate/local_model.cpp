@@ -7,6 +7,7 @@
 #include "planner/communication_sizes.h"
 #include "planner/estimate/collective_bytes.h"
 #include "planner/estimate/model_shards.h"
+#include "planner/name_pattern.h"
 #include "planner/shard.h"
 
 namespace meshloom::planner {
@@ -47,6 +48,19 @@ UnitSize size_of(const std::vector<ModelParameter>& list, const Choices& choices
       sum.flat = align_shard(sum.flat) + numel(shape);
   }
   if (sum.packed > 0) ++sum.messages;
+  return sum;
+}
+
+/// Elements that stay of those whose names, behind `prefix`, a pattern covers.
+std::int64_t frozen_elements(const std::vector<ModelParameter>& list, const Choices& choices,
+                             const MeshSizes& mesh, const std::vector<std::string>& patterns,
+                             const std::string& prefix) {
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < list.size(); ++i)
+    if (std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+          return covers_pattern(pattern, prefix + list[i].name);
+        }))
+      sum += size_of({list[i]}, {choices[i]}, mesh).sharded;
   return sum;
 }
 
@@ -143,6 +157,13 @@ LocalModel local_model(const ModelShape& model, const StyledModel& styled, const
   for (const std::vector<ModelParameter>* list : {&block, &root})
     for (const ModelParameter& p : *list)
       if (p.summands && !p.name.ends_with("bias")) local.biases_alone = false;
+  if (!work.frozen.empty()) {
+    const std::string prefix = model_modules(model).block_prefix;
+    local.frozen = frozen_elements(root, root_choices, mesh, work.frozen, "");
+    for (std::int64_t layer = 0; layer < model.layers; ++layer)
+      local.frozen += frozen_elements(block, shards.block, mesh, work.frozen,
+                                      fmt::format("{}.{}.", prefix, layer));
+  }
   local.rows = work.micro_batch * tokens_per_rank(mesh, work);
   if (mesh.dp * mesh.fsdp * mesh.cp > 1)
     local.gradient_sums = gradient_sums(styled, model.layers, shards, mesh);

@@ -48,6 +48,7 @@ struct LocalModel {
   /// Whether summands are the gradients of biases alone, as without sequence parallelism.
   bool biases_alone = true;
   GradientSums gradient_sums{};  ///< of parameters that fsdp does not shard
+  std::int64_t frozen = 0;       ///< elements of parameters that are not trained, as `sharded`
 
   UnitSize all() const;
 };

@@ -119,11 +119,12 @@ MemoryEstimate estimate_memory(const LocalModel& local) {
   const bool masters = local.plan.dtype != DType::kFloat32;
   MemoryEstimate memory;
   memory.parameters = elements * local.element_bytes;
+  const std::int64_t trained = elements - local.frozen;
   memory.optimizer =
-      elements * (state_bytes_per_element(local.work.optimizer) + (masters ? kFloat : 0));
+      trained * state_bytes_per_element(local.work.optimizer) + (masters ? elements * kFloat : 0);
   const ActivationEstimate activations = estimate_activations(local);
   memory.activations = activations.peak;
-  memory.gradients = gradient_bytes(local, activations);
+  memory.gradients = std::min(gradient_bytes(local, activations), trained * kFloat);
   memory.gathered = gathered_bytes(local, activations);
   memory.workspace = workspace_bytes(local);
   memory.communication = communication_bytes(local);

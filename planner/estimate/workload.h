@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "planner/estimate/model_shape.h"
 #include "planner/plan/mesh_sizes.h"
@@ -21,6 +22,8 @@ struct Workload {
   OptimizerState optimizer = OptimizerState::kAdam;
   /// Batches that are not counted here may have left gradients, as in runs driven step by step.
   bool accumulates = false;
+  /// Patterns of parameters that are not trained (covers_pattern).
+  std::vector<std::string> frozen = {};
 };
 
 /// Samples of a step on the rank that has most.

@@ -288,7 +288,11 @@ v1::PlanEstimate LocalAdmission::estimate(const v1::RunConfig& resolved,
     query.set_optimizer(optimizer.momentum() > 0 ? "sgd_momentum" : "sgd");
   query.set_memory_limit_bytes(memory_of_rank());
   try {
-    return plan::estimate_plan(plan::make_model_shape(config), query);
+    v1::PlanEstimate estimate = plan::estimate_plan(plan::make_model_shape(config), query);
+    // A query knows nothing of them.
+    if (!training.frozen().empty())
+      *estimate.mutable_memory() = plan::to_message(plan::estimate_job_memory(resolved, config));
+    return estimate;
   } catch (const Unimplemented& error) {
     warnings->push_back(
         fmt::format("run.plan: the memory is an upper bound, and there is no "

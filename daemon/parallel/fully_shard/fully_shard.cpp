@@ -56,15 +56,18 @@ FullyShard::FullyShard(ExecutionContext& context, const FullyShardGroups& groups
     }
     parameters_.push_back({name, parameter});
   }
-  if (!whole_.empty())
-    whole_reducer_ = std::make_unique<GradientReducer>(context_, *groups_.data, whole_);
+  std::vector<nn::NamedParameter> trained = whole_;
+  std::erase_if(trained,
+                [](const nn::NamedParameter& p) { return !p.parameter->value.requires_grad(); });
+  if (!trained.empty())
+    whole_reducer_ = std::make_unique<GradientReducer>(context_, *groups_.data, trained);
   set_hooks();
 }
 
 FullyShard::~FullyShard() {
   for (Unit& unit : units_)
     for (ShardedParameter& parameter : unit.shards->parameters())
-      parameter.full.leaf_grad()->set_ready_hook({});
+      if (parameter.trained) parameter.full.leaf_grad()->set_ready_hook({});
 }
 
 std::size_t FullyShard::unit_index(const std::string& parameter_name) {
@@ -84,7 +87,7 @@ std::size_t FullyShard::unit_index(const std::string& parameter_name) {
 void FullyShard::set_hooks() {
   for (std::size_t u = 0; u < units_.size(); ++u)
     for (ShardedParameter& parameter : units_[u].shards->parameters())
-      parameter.full.leaf_grad()->set_ready_hook([this, u] { on_ready(u); });
+      if (parameter.trained) parameter.full.leaf_grad()->set_ready_hook([this, u] { on_ready(u); });
 }
 
 void FullyShard::begin_forward(bool backward_follows) {
@@ -96,7 +99,7 @@ void FullyShard::begin_forward(bool backward_follows) {
     Unit& unit = units_[u];
     unit.visited = false;
     unit.kept = unit.root || !options_.reshard_after_forward;
-    unit.missing = unit.shards->parameters().size();
+    unit.missing = unit.shards->trained();
     to_gather_.push_back(u);
   }
   poll_point_.emplace(context_, [this] { poll(); });
@@ -162,7 +165,17 @@ void FullyShard::use(std::size_t u) {
     for (std::size_t before = 0; before < u; ++before)
       if (units_[before].visited && !units_[before].kept) units_[before].shards->release();
   }
+  if (phase_ == Phase::kBackward && !units_[u].root) release_frozen_above(u);
   if (!gather_in_flight()) start_next_gather();
+}
+
+void FullyShard::release_frozen_above(std::size_t u) {
+  // Others go when their gradients are sent.
+  for (std::size_t above = u + 1; above < units_.size(); ++above) {
+    const Unit& unit = units_[above];
+    if (!unit.kept && unit.shards->trained() == 0 && unit.shards->gathered())
+      unit.shards->release();
+  }
 }
 
 void FullyShard::visit_rest() {
@@ -194,9 +207,9 @@ void FullyShard::begin_backward(bool last) {
   for (std::size_t u = units_.size(); u-- > 0;) {
     if (u + 1 < units_.size() && !units_[u].kept) units_[u].shards->release();
     if (!units_[u].shards->gathered()) to_gather_.push_back(u);
-    if (!units_[u].root) to_reduce_.push_back(u);
+    if (!units_[u].root && units_[u].shards->trained() > 0) to_reduce_.push_back(u);
   }
-  if (!units_.empty() && units_[0].root) to_reduce_.push_back(0);
+  if (!units_.empty() && units_[0].root && units_[0].shards->trained() > 0) to_reduce_.push_back(0);
   start_next_gather();
 }
 
@@ -300,7 +313,9 @@ void FullyShard::agree_on_gradients() {
   for (Unit& unit : units_) {
     for (ShardedParameter& parameter : unit.shards->parameters()) {
       const auto& leaf = parameter.shard.value.leaf_grad();
-      if (had[i++] > 0.0) {
+      const bool has_one = had[i++] > 0.0;
+      if (!parameter.trained) continue;
+      if (has_one) {
         leaf->mark_written();
       } else {
         leaf->clear();

@@ -89,6 +89,8 @@ class FullyShard final : public DataParallel {
   void set_hooks();
   void keep_blocks(std::int64_t bytes);
   void use(std::size_t unit);
+  /// In backward: blocks without gradients that it has passed.
+  void release_frozen_above(std::size_t unit);
   /// False if the pass has no more.
   bool start_next_gather();
   bool gather_in_flight() const;

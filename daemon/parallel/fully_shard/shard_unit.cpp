@@ -64,9 +64,18 @@ void ShardUnit::add(const std::string& name, const Tensor& leaf, int dim) {
   parameter.name = name;
   parameter.full = leaf;
   parameter.dim = dim;
-  parameter.offset = full_elements_;
-  full_elements_ = planner::align_shard(full_elements_ + leaf.numel());
+  parameter.trained = leaf.requires_grad();
   parameters_.push_back(std::move(parameter));
+}
+
+std::size_t ShardUnit::trained() const {
+  return static_cast<std::size_t>(
+      std::count_if(parameters_.begin(), parameters_.end(),
+                    [](const ShardedParameter& parameter) { return parameter.trained; }));
+}
+
+std::size_t ShardUnit::index_of(const ShardedParameter& parameter) const {
+  return static_cast<std::size_t>(&parameter - parameters_.data());
 }
 
 planner::ShardRange ShardUnit::range(const ShardedParameter& parameter, int rank) const {
@@ -87,59 +96,74 @@ bool ShardUnit::direct(const ShardedParameter& parameter) const {
   return planner::shards_travel_alone(parameter.dim, shard_size(parameter, 0));
 }
 
-TensorView ShardUnit::part(const Tensor& flat, const ShardedParameter& parameter, int rank) const {
-  return narrow(window(flat, parameter.offset, parameter.full.shape()), parameter.dim,
-                range(parameter, rank));
+TensorView ShardUnit::part(const Tensor& flat, const Layout& layout,
+                           const ShardedParameter& parameter, int rank) const {
+  return narrow(window(flat, layout.offsets[index_of(parameter)], parameter.full.shape()),
+                parameter.dim, range(parameter, rank));
 }
 
-TensorView ShardUnit::shard_part(const Tensor& flat, const ShardedParameter& parameter) const {
-  const auto index = static_cast<std::size_t>(&parameter - parameters_.data());
+TensorView ShardUnit::shard_part(const Tensor& flat, const Layout& layout,
+                                 const ShardedParameter& parameter) const {
   const int rank = groups_.gather->rank();
-  return window(flat, shard_offsets_[static_cast<std::size_t>(rank)][index],
+  return window(flat, layout.shard_offsets[static_cast<std::size_t>(rank)][index_of(parameter)],
                 shard_shape(parameter, rank));
 }
 
-void ShardUnit::place_shards() {
-  packed_begin_.assign(1, 0);
+ShardUnit::Layout ShardUnit::place(bool trained_alone) const {
+  Layout layout;
+  for (const ShardedParameter& parameter : parameters_) {
+    layout.holds.push_back(parameter.trained || !trained_alone);
+    layout.offsets.push_back(layout.full_elements);
+    if (layout.holds.back())
+      layout.full_elements = planner::align_shard(layout.full_elements + parameter.full.numel());
+  }
+  layout.packed_begin.assign(1, 0);
   for (int rank = 0; rank < groups_.gather->size(); ++rank) {
     std::vector<std::int64_t> offsets(parameters_.size());
     std::int64_t end = 0;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      if (direct(parameters_[i])) continue;
+      if (!layout.holds[i] || direct(parameters_[i])) continue;
       offsets[i] = end;
       end += shard_size(parameters_[i], rank);
     }
-    packed_begin_.push_back(packed_begin_.back() + end);
+    layout.packed_begin.push_back(layout.packed_begin.back() + end);
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      if (!direct(parameters_[i])) continue;
+      if (!layout.holds[i] || !direct(parameters_[i])) continue;
       offsets[i] = planner::align_shard(end);
       end = offsets[i] + shard_size(parameters_[i], rank);
     }
     offsets.push_back(end);
-    shard_offsets_.push_back(std::move(offsets));
+    layout.shard_offsets.push_back(std::move(offsets));
   }
+  return layout;
 }
 
 void ShardUnit::make_shards() {
-  const std::int64_t size = shard_offsets_[static_cast<std::size_t>(groups_.gather->rank())].back();
+  const auto me = static_cast<std::size_t>(groups_.gather->rank());
   // Peers read what is gathered, the inputs of a reduction, and what replicas sum.
-  shards_ = zeros(context_, {size}, dtype_, MemoryKind::kSymmetric);
-  shard_grads_ = zeros(context_, {size}, DType::kFloat32,
+  shards_ = zeros(context_, {of_values_.shard_offsets[me].back()}, dtype_, MemoryKind::kSymmetric);
+  shard_grads_ = zeros(context_, {of_gradients_.shard_offsets[me].back()}, DType::kFloat32,
                        groups_.replicas != nullptr ? MemoryKind::kSymmetric : MemoryKind::kDevice);
   for (ShardedParameter& parameter : parameters_) {
     Tensor& shard = parameter.shard.value;
-    shard = tensor_of(shards_, shard_part(shards_, parameter));
+    shard = tensor_of(shards_, shard_part(shards_, of_values_, parameter));
+    if (!parameter.trained) continue;
     shard.set_requires_grad(true);
-    shard.leaf_grad()->set_buffer(tensor_of(shard_grads_, shard_part(shard_grads_, parameter)));
+    shard.leaf_grad()->set_buffer(
+        tensor_of(shard_grads_, shard_part(shard_grads_, of_gradients_, parameter)));
   }
 }
 
 void ShardUnit::seal() {
-  place_shards();
+  of_values_ = place(false);
+  of_gradients_ = place(true);
   make_shards();
   has_grad_.assign(parameters_.size(), false);
-  for (ShardedParameter& parameter : parameters_) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    ShardedParameter& parameter = parameters_[i];
     defer(parameter.full, &values_provider_);
+    has_grad_[i] = !parameter.trained;
+    if (!parameter.trained) continue;
     parameter.full_grad =
         deferred(context_, parameter.full.shape(), DType::kFloat32, &gradients_provider_);
     check_internal(parameter.full.leaf_grad() != nullptr, "fully_shard: {} collects no gradient",
@@ -150,32 +174,33 @@ void ShardUnit::seal() {
 
 // --- Values
 
-std::vector<TensorView> ShardUnit::packed_parts(const Tensor& packed) const {
+std::vector<TensorView> ShardUnit::packed_parts(const Tensor& packed, const Layout& layout) const {
+  const std::vector<std::int64_t>& begin = layout.packed_begin;
   std::vector<TensorView> parts;
-  for (std::size_t rank = 0; rank + 1 < packed_begin_.size(); ++rank)
-    parts.push_back(
-        window(packed, packed_begin_[rank], {packed_begin_[rank + 1] - packed_begin_[rank]}));
+  for (std::size_t rank = 0; rank + 1 < begin.size(); ++rank)
+    parts.push_back(window(packed, begin[rank], {begin[rank + 1] - begin[rank]}));
   return parts;
 }
 
 void ShardUnit::start_gather() {
   if (gathered_ || gathering_) return;
   gathering_ = true;
-  values_ = empty(context_, {full_elements_}, dtype_);
+  values_ = empty(context_, {of_values_.full_elements}, dtype_);
   const auto me = static_cast<std::size_t>(groups_.gather->rank());
   for (const ShardedParameter& parameter : parameters_) {
     if (!direct(parameter)) continue;
     std::vector<TensorView> outputs;
     outputs.reserve(static_cast<std::size_t>(groups_.gather->size()));
     for (int rank = 0; rank < groups_.gather->size(); ++rank)
-      outputs.push_back(part(values_, parameter, rank));
-    gather_works_.push_back(groups_.gather->all_gather(outputs, shard_part(shards_, parameter)));
+      outputs.push_back(part(values_, of_values_, parameter, rank));
+    gather_works_.push_back(
+        groups_.gather->all_gather(outputs, shard_part(shards_, of_values_, parameter)));
   }
-  if (packed_begin_.back() == 0) return;
-  packed_values_ = empty(context_, {packed_begin_.back()}, dtype_);
-  gather_works_.push_back(
-      groups_.gather->all_gather(packed_parts(packed_values_),
-                                 window(shards_, 0, {packed_begin_[me + 1] - packed_begin_[me]})));
+  if (of_values_.packed_begin.back() == 0) return;
+  packed_values_ = empty(context_, {of_values_.packed_begin.back()}, dtype_);
+  gather_works_.push_back(groups_.gather->all_gather(
+      packed_parts(packed_values_, of_values_),
+      window(shards_, 0, {of_values_.packed_begin[me + 1] - of_values_.packed_begin[me]})));
 }
 
 void ShardUnit::unpack_values() {
@@ -187,8 +212,9 @@ void ShardUnit::unpack_values() {
       const Shape shape = shard_shape(parameter, rank);
       if (numel(shape) == 0) continue;
       context_.backend().copy(
-          context_.kernel_context(), part(values_, parameter, rank),
-          window(packed_values_, packed_begin_[r] + shard_offsets_[r][i], shape));
+          context_.kernel_context(), part(values_, of_values_, parameter, rank),
+          window(packed_values_, of_values_.packed_begin[r] + of_values_.shard_offsets[r][i],
+                 shape));
     }
   }
   packed_values_ = Tensor();
@@ -205,8 +231,8 @@ void ShardUnit::finish_gather() {
   gathered_ = true;
   for (const ShardedParameter& parameter : parameters_)
     if (parameter.full.numel() > 0)
-      parameter.full.storage()->set_data(
-          static_cast<std::byte*>(window(values_, parameter.offset, {1}).data));
+      parameter.full.storage()->set_data(static_cast<std::byte*>(
+          window(values_, of_values_.offsets[index_of(parameter)], {1}).data));
 }
 
 void ShardUnit::release() {
@@ -223,16 +249,17 @@ void ShardUnit::release() {
 void ShardUnit::provide_gradients() {
   check_internal(!reducing_, "fully_shard: a gradient of {} changed after it was sent", name_);
   if (grads_) return;
-  grads_ = empty(context_, {full_elements_}, DType::kFloat32, MemoryKind::kSymmetric);
+  grads_ = empty(context_, {of_gradients_.full_elements}, DType::kFloat32, MemoryKind::kSymmetric);
   for (const ShardedParameter& parameter : parameters_)
-    if (parameter.full.numel() > 0)
-      parameter.full_grad.storage()->set_data(
-          static_cast<std::byte*>(window(grads_, parameter.offset, {1}).data));
+    if (parameter.trained && parameter.full.numel() > 0)
+      parameter.full_grad.storage()->set_data(static_cast<std::byte*>(
+          window(grads_, of_gradients_.offsets[index_of(parameter)], {1}).data));
 }
 
 void ShardUnit::zero_missing_gradients() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const ShardedParameter& parameter = parameters_[i];
+    if (!parameter.trained) continue;
     const bool present = parameter.full.leaf_grad()->has_value();
     has_grad_[i] = present || (has_grad_[i] && reduce_adds_);
     if (!present && parameter.full.numel() > 0)
@@ -241,17 +268,20 @@ void ShardUnit::zero_missing_gradients() {
 }
 
 void ShardUnit::pack_gradients() {
-  packed_grads_ = empty(context_, {packed_begin_.back()}, DType::kFloat32, MemoryKind::kSymmetric);
+  packed_grads_ =
+      empty(context_, {of_gradients_.packed_begin.back()}, DType::kFloat32, MemoryKind::kSymmetric);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const ShardedParameter& parameter = parameters_[i];
-    if (direct(parameter)) continue;
+    if (!parameter.trained || direct(parameter)) continue;
     for (int rank = 0; rank < groups_.gather->size(); ++rank) {
       const auto r = static_cast<std::size_t>(rank);
       const Shape shape = shard_shape(parameter, rank);
       if (numel(shape) == 0) continue;
-      context_.backend().copy(context_.kernel_context(),
-                              window(packed_grads_, packed_begin_[r] + shard_offsets_[r][i], shape),
-                              part(grads_, parameter, rank));
+      context_.backend().copy(
+          context_.kernel_context(),
+          window(packed_grads_, of_gradients_.packed_begin[r] + of_gradients_.shard_offsets[r][i],
+                 shape),
+          part(grads_, of_gradients_, parameter, rank));
     }
   }
 }
@@ -264,20 +294,20 @@ void ShardUnit::start_reduce(bool first) {
   if (reduce_adds_) reduced_ = zeros(context_, shard_grads_.shape(), DType::kFloat32);
   const Tensor& target = reduce_adds_ ? reduced_ : shard_grads_;
   for (const ShardedParameter& parameter : parameters_) {
-    if (!direct(parameter)) continue;
+    if (!parameter.trained || !direct(parameter)) continue;
     std::vector<TensorView> inputs;
     inputs.reserve(static_cast<std::size_t>(groups_.gather->size()));
     for (int rank = 0; rank < groups_.gather->size(); ++rank)
-      inputs.push_back(part(grads_, parameter, rank));
-    reduce_works_.push_back(groups_.reduce->reduce_scatter(shard_part(target, parameter), inputs,
-                                                           comm::ReduceOp::kSum));
+      inputs.push_back(part(grads_, of_gradients_, parameter, rank));
+    reduce_works_.push_back(groups_.reduce->reduce_scatter(
+        shard_part(target, of_gradients_, parameter), inputs, comm::ReduceOp::kSum));
   }
-  if (packed_begin_.back() == 0) return;
+  if (of_gradients_.packed_begin.back() == 0) return;
   pack_gradients();
   const auto me = static_cast<std::size_t>(groups_.gather->rank());
-  reduce_works_.push_back(
-      groups_.reduce->reduce_scatter(window(target, 0, {packed_begin_[me + 1] - packed_begin_[me]}),
-                                     packed_parts(packed_grads_), comm::ReduceOp::kSum));
+  reduce_works_.push_back(groups_.reduce->reduce_scatter(
+      window(target, 0, {of_gradients_.packed_begin[me + 1] - of_gradients_.packed_begin[me]}),
+      packed_parts(packed_grads_, of_gradients_), comm::ReduceOp::kSum));
 }
 
 void ShardUnit::finish_reduce(bool last) {
@@ -289,6 +319,7 @@ void ShardUnit::finish_reduce(bool last) {
   reduced_ = Tensor();
   reducing_ = false;
   for (const ShardedParameter& parameter : parameters_) {
+    if (!parameter.trained) continue;
     parameter.full.leaf_grad()->clear();
     if (parameter.full.numel() > 0) parameter.full_grad.storage()->set_data(nullptr);
   }

@@ -19,10 +19,10 @@ namespace meshloom::parallel {
 struct ShardedParameter {
   std::string name;
   Tensor full;          ///< the model's leaf; its storages (value and gradient) come and go
-  Tensor full_grad;     ///< the leaf's gradient buffer
+  Tensor full_grad;     ///< the leaf's gradient buffer; undefined if it is frozen
   nn::Parameter shard;  ///< a leaf with memory of its own; its gradient is the reduced one
   int dim = 0;
-  std::int64_t offset = 0;  ///< of the full tensor in the unit's flat buffers, in elements
+  bool trained = true;  ///< false: the leaf requires no gradient, and the shard has none either
 };
 
 /// Four different groups: in each of them the order of collectives is fixed, between them it is
@@ -52,6 +52,8 @@ class ShardUnit {
   void seal();
 
   const std::string& name() const { return name_; }
+  /// Parameters that are trained.
+  std::size_t trained() const;
   std::vector<ShardedParameter>& parameters() { return parameters_; }
 
   // --- Values
@@ -79,27 +81,42 @@ class ShardUnit {
   void start_replicas();
   /// Waits for the sums over the replicas.
   void finish_replicas();
-  /// By parameter: whether this rank has had a gradient of it since start_reduce(true).
+  /// By parameter: whether this rank has had a gradient of it since start_reduce(true); true of
+  /// frozen ones.
   const std::vector<bool>& had_gradients() const { return has_grad_; }
 
   /// Memory of the values while they are gathered, gaps included.
   std::int64_t full_bytes() const {
-    return full_elements_ * static_cast<std::int64_t>(dtype_size(dtype_));
+    return of_values_.full_elements * static_cast<std::int64_t>(dtype_size(dtype_));
   }
 
  private:
+  /// Where parameters lie in flat buffers, in elements: all of them for values, those that are
+  /// trained for gradients. Both are the same if none is frozen.
+  struct Layout {
+    std::int64_t full_elements = 0;
+    std::vector<std::int64_t> offsets;  ///< by parameter: of the full tensor
+    /// By rank and parameter: place in the rank's flat buffer of shards, packed parameters first.
+    std::vector<std::vector<std::int64_t>> shard_offsets;
+    std::vector<std::int64_t> packed_begin;  ///< by rank, in a message of all; one more at the end
+    std::vector<bool> holds;                 ///< by parameter
+  };
+
+  std::size_t index_of(const ShardedParameter& parameter) const;
+  Layout place(bool trained_alone) const;
   planner::ShardRange range(const ShardedParameter& parameter, int rank) const;
   Shape shard_shape(const ShardedParameter& parameter, int rank) const;
   std::int64_t shard_size(const ShardedParameter& parameter, int rank) const;
   /// Rank's part of the full tensor in a flat buffer of full tensors.
-  TensorView part(const Tensor& flat, const ShardedParameter& parameter, int rank) const;
+  TensorView part(const Tensor& flat, const Layout& layout, const ShardedParameter& parameter,
+                  int rank) const;
   /// This rank's shard in a flat buffer of shards.
-  TensorView shard_part(const Tensor& flat, const ShardedParameter& parameter) const;
+  TensorView shard_part(const Tensor& flat, const Layout& layout,
+                        const ShardedParameter& parameter) const;
   /// Whether shards travel without packing.
   bool direct(const ShardedParameter& parameter) const;
-  void place_shards();
   void make_shards();
-  std::vector<TensorView> packed_parts(const Tensor& packed) const;
+  std::vector<TensorView> packed_parts(const Tensor& packed, const Layout& layout) const;
   void unpack_values();
   void pack_gradients();
   void zero_missing_gradients();
@@ -111,11 +128,8 @@ class ShardUnit {
   StorageProvider& gradients_provider_;
   DType dtype_ = DType::kFloat32;
   std::vector<ShardedParameter> parameters_;
-  std::int64_t full_elements_ = 0;
-  /// By rank and parameter: place in the rank's flat buffer of shards, packed parameters first.
-  std::vector<std::vector<std::int64_t>> shard_offsets_;
-  std::vector<std::int64_t> packed_begin_;  ///< by rank, in a message of all; one more at the end
-  Tensor shards_, shard_grads_;             ///< flat: this rank's shards and their gradients
+  Layout of_values_, of_gradients_;
+  Tensor shards_, shard_grads_;  ///< flat: this rank's shards and their gradients
 
   bool gathered_ = false, gathering_ = false;
   Tensor values_, packed_values_;

@@ -54,6 +54,7 @@ OptimizerSettings make_optimizer_settings(const v1::OptimizerConfig& config) {
   settings.momentum = config.momentum();
   settings.nesterov = config.nesterov();
   settings.decay_patterns.assign(config.decay().begin(), config.decay().end());
+  settings.groups = make_parameter_groups(config);
   settings.decay = config.decay().empty() ? Settings::Decay::kMatrices : Settings::Decay::kPatterns;
   return settings;
 }
@@ -74,6 +75,7 @@ Optimizer::Optimizer(ExecutionContext& context, std::vector<nn::NamedParameter> 
   const bool adam = settings_.kind != Settings::Kind::kSgd;
   const bool first = adam || settings_.momentum != 0.0;
   masters_.resize(parameters_.size());
+  place_groups();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor value = parameters_[i].parameter->value.detach();
     if (value.dtype() == DType::kFloat32) {
@@ -88,14 +90,38 @@ Optimizer::Optimizer(ExecutionContext& context, std::vector<nn::NamedParameter> 
           fmt::format("optimizer: parameter {} is {}; float32 and bfloat16 can be trained",
                       parameters_[i].name, dtype_name(value.dtype())));
     }
-    if (first) moments1_.push_back(zeros(context_, value.shape(), DType::kFloat32));
-    if (adam) moments2_.push_back(zeros(context_, value.shape(), DType::kFloat32));
+    const auto moment = [&] {
+      return is_frozen(i) ? Tensor() : zeros(context_, value.shape(), DType::kFloat32);
+    };
+    if (first) moments1_.push_back(moment());
+    if (adam) moments2_.push_back(moment());
   }
-  for (Tensor* scalar :
-       {&scalars_.sum_of_squares, &scalars_.norm, &scalars_.grad_factor, &scalars_.lr})
+  scalars_.lrs.resize(lr_factors_.size());
+  for (Tensor& lr : scalars_.lrs) lr = empty(context_, {1}, DType::kFloat32);
+  for (Tensor* scalar : {&scalars_.sum_of_squares, &scalars_.norm, &scalars_.grad_factor})
     *scalar = empty(context_, {1}, DType::kFloat32);
   scalars_.total = empty(context_, {1}, DType::kFloat64);
   scalars_.step = empty(context_, {1}, DType::kInt64);
+}
+
+void Optimizer::place_groups() {
+  std::vector<std::string> names;
+  for (const nn::NamedParameter& p : parameters_) names.push_back(p.name);
+  groups_ = choose_groups(settings_.groups, names);
+  lr_factors_ = {1.0};
+  for (const auto& group : groups_) {
+    const double factor = group ? settings_.groups[*group].lr_factor : 1.0;
+    const auto found = std::find(lr_factors_.begin(), lr_factors_.end(), factor);
+    lr_slots_.push_back(static_cast<std::size_t>(found - lr_factors_.begin()));
+    if (found == lr_factors_.end()) lr_factors_.push_back(factor);
+  }
+}
+
+float Optimizer::weight_decay(std::size_t i) const {
+  if (groups_[i])
+    if (const auto& own = settings_.groups[*groups_[i]].weight_decay)
+      return static_cast<float>(*own);
+  return decays_[i] ? static_cast<float>(settings_.weight_decay) : 0.0f;
 }
 
 Tensor Optimizer::gradient(std::size_t i) const {
@@ -158,10 +184,11 @@ std::int64_t Optimizer::first_nonfinite_gradient() const {
   return index < 0 ? -1 : owners[static_cast<std::size_t>(index)];
 }
 
-std::vector<kernels::OptimizerTensor> Optimizer::tensors_to_step() const {
+std::vector<kernels::OptimizerTensor> Optimizer::tensors_to_step(std::size_t slot) const {
   std::vector<kernels::OptimizerTensor> tensors;
   tensors.reserve(parameters_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (lr_slots_[i] != slot) continue;
     const Tensor grad = gradient(i);
     if (!grad) continue;
     const Tensor& value = parameters_[i].parameter->value;
@@ -171,7 +198,7 @@ std::vector<kernels::OptimizerTensor> Optimizer::tensors_to_step() const {
     if (!moments1_.empty()) tensor.moment1 = moments1_[i].view();
     if (!moments2_.empty()) tensor.moment2 = moments2_[i].view();
     if (value.dtype() != DType::kFloat32) tensor.working = value.view();
-    tensor.weight_decay = decays_[i] ? static_cast<float>(settings_.weight_decay) : 0.0f;
+    tensor.weight_decay = weight_decay(i);
     tensors.push_back(tensor);
   }
   return tensors;
@@ -180,16 +207,25 @@ std::vector<kernels::OptimizerTensor> Optimizer::tensors_to_step() const {
 void Optimizer::step(std::int64_t number, double lr, const Tensor& loss) {
   kernels::Backend& backend = context_.backend();
   const kernels::KernelContext& kernel = context_.kernel_context();
-  backend.fill(kernel, scalars_.lr.view(), lr);
   backend.fill(kernel, scalars_.step.view(), static_cast<double>(number));
-  kernels::StepScalars scalars{
-      .lr = scalars_.lr.view(), .step = scalars_.step.view(), .loss = loss.view()};
-  if (clipped_) {
-    scalars.grad_factor = scalars_.grad_factor.view();
-    scalars.grad_norm = scalars_.norm.view();
+  for (std::size_t slot = 0; slot < lr_factors_.size(); ++slot) {
+    const Tensor& scaled = scalars_.lrs[slot];
+    backend.fill(kernel, scaled.view(), lr * lr_factors_[slot]);
+    kernels::StepScalars scalars{
+        .lr = scaled.view(), .step = scalars_.step.view(), .loss = loss.view()};
+    if (clipped_) {
+      scalars.grad_factor = scalars_.grad_factor.view();
+      scalars.grad_norm = scalars_.norm.view();
+    }
+    step_tensors(tensors_to_step(slot), scalars);
   }
   clipped_ = false;
-  const std::vector<kernels::OptimizerTensor> tensors = tensors_to_step();
+}
+
+void Optimizer::step_tensors(const std::vector<kernels::OptimizerTensor>& tensors,
+                             const kernels::StepScalars& scalars) {
+  kernels::Backend& backend = context_.backend();
+  const kernels::KernelContext& kernel = context_.kernel_context();
   if (settings_.kind == Settings::Kind::kSgd) {
     const kernels::SgdOptions options{.momentum = static_cast<float>(momentum_),
                                       .dampening = static_cast<float>(settings_.dampening),
@@ -215,6 +251,7 @@ std::vector<StateTensor> Optimizer::state(const std::vector<planner::SpecPtr>& s
     const std::string& name = parameters_[i].name;
     const planner::SpecPtr spec = specs.empty() ? nullptr : specs[i];
     state.push_back({"model." + name, masters_[i], spec});
+    if (is_frozen(i)) continue;
     if (!moments1_.empty()) state.push_back({"optimizer.moment1." + name, moments1_[i], spec});
     if (!moments2_.empty()) state.push_back({"optimizer.moment2." + name, moments2_[i], spec});
   }
@@ -224,7 +261,7 @@ std::vector<StateTensor> Optimizer::state(const std::vector<planner::SpecPtr>& s
 void Optimizer::reset_moments() {
   for (const std::vector<Tensor>* moments : {&moments1_, &moments2_})
     for (const Tensor& moment : *moments)
-      context_.backend().fill(context_.kernel_context(), moment.view(), 0.0);
+      if (moment) context_.backend().fill(context_.kernel_context(), moment.view(), 0.0);
 }
 
 void Optimizer::refresh_working_copies() {

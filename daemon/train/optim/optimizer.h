@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "daemon/comm/process_group.h"
 #include "daemon/nn/module.h"
 #include "daemon/train/checkpoint/state_tensor.h"
+#include "daemon/train/optim/parameter_groups.h"
 #include "kernels/backend.h"
 #include "v1/config.pb.h"
 
@@ -28,6 +30,7 @@ struct OptimizerSettings {
   /// matches.
   enum class Decay { kAll, kMatrices, kPatterns } decay = Decay::kMatrices;
   std::vector<std::string> decay_patterns;
+  std::vector<ParameterGroup> groups = {};
 };
 
 /// What may be another in every step.
@@ -50,14 +53,15 @@ struct NormGroup {
 };
 
 /// Holds float32 master weights (the parameters themselves if they are float32) and moments of
-/// this rank's parameters or shards. Not thread-safe. Gradients are expected to be the global ones
+/// this rank's parameters or shards. Parameters that require no gradient are frozen: they have no
+/// moments and stay as they are. Not thread-safe. Gradients are expected to be the global ones
 /// already; the only collective is the norm's.
 class Optimizer {
  public:
   /// `masters[i]`, if given, becomes parameter i's master weight and must be float32 of its
   /// shape; else bfloat16 parameters get a master converted from their value. Parameters outlive
-  /// the optimizer. Throws InvalidArgument for a decay pattern that matches no parameter and for a
-  /// tie, Unimplemented for dtypes other than float32 and bfloat16.
+  /// the optimizer. Throws InvalidArgument for a decay pattern that matches no parameter and as
+  /// choose_groups, Unimplemented for dtypes other than float32 and bfloat16.
   Optimizer(ExecutionContext&, std::vector<nn::NamedParameter> parameters, const OptimizerSettings&,
             std::vector<Tensor> masters = {}, NormGroup norm_group = {});
 
@@ -65,8 +69,9 @@ class Optimizer {
   /// From the next step on.
   void set_values(const OptimizerValues& values);
   const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
-  /// Whether parameter i is subject to weight decay.
+  /// Whether parameter i is subject to the weight decay of the settings.
   bool decays(std::size_t i) const { return decays_[i]; }
+  bool is_frozen(std::size_t i) const { return !parameters_[i].parameter->value.requires_grad(); }
 
   /// Multiplies all gradients. Waits for no device.
   void scale_gradients(double factor);
@@ -88,8 +93,9 @@ class Optimizer {
   void zero_grad();
 
   /// The master weights and moments: "model.NAME", "optimizer.moment1.NAME",
-  /// "optimizer.moment2.NAME". Writing into them (loading) is followed by refresh_working_copies().
-  /// `specs`: how the ranks hold each parameter, one per parameter, or none if all hold all.
+  /// "optimizer.moment2.NAME" of those that are not frozen. Writing into them (loading) is followed
+  /// by refresh_working_copies(). `specs`: how the ranks hold each parameter, one per parameter, or
+  /// none if all hold all.
   std::vector<StateTensor> state(const std::vector<planner::SpecPtr>& specs = {}) const;
   void refresh_working_copies();
   /// As before the first step.
@@ -100,23 +106,31 @@ class Optimizer {
  private:
   /// What the kernels of a step read from device memory, an element each.
   struct Scalars {
-    Tensor sum_of_squares;         ///< float32, of this rank's counted gradients
-    Tensor total;                  ///< float64, over the norm group
-    Tensor norm, grad_factor, lr;  ///< float32
-    Tensor step;                   ///< int64
+    Tensor sum_of_squares;     ///< float32, of this rank's counted gradients
+    Tensor total;              ///< float64, over the norm group
+    Tensor norm, grad_factor;  ///< float32
+    std::vector<Tensor> lrs;   ///< float32, by slot of lr_factors_
+    Tensor step;               ///< int64
   };
 
   std::vector<TensorView> counted_gradients() const;
   /// Of parameter i on this rank; undefined if there is none or it is empty.
   Tensor gradient(std::size_t i) const;
-  /// Parameters without a gradient are left out.
-  std::vector<kernels::OptimizerTensor> tensors_to_step() const;
+  void place_groups();
+  float weight_decay(std::size_t i) const;
+  void step_tensors(const std::vector<kernels::OptimizerTensor>& tensors,
+                    const kernels::StepScalars& scalars);
+  /// Of a slot of lr_factors_. Parameters without a gradient are left out.
+  std::vector<kernels::OptimizerTensor> tensors_to_step(std::size_t slot) const;
 
   ExecutionContext& context_;
   std::vector<nn::NamedParameter> parameters_;
   OptimizerSettings settings_;
   double momentum_;  ///< of the next step; the settings' decides about buffers
   std::vector<bool> decays_;
+  std::vector<std::optional<std::size_t>> groups_;  ///< of each parameter
+  std::vector<double> lr_factors_;                  ///< different ones; the first is 1
+  std::vector<std::size_t> lr_slots_;               ///< of each parameter, in lr_factors_
   std::vector<Tensor> masters_, moments1_, moments2_;
   Scalars scalars_;
   bool clipped_ = false;  ///< the factor and norm are for the next step

@@ -46,6 +46,24 @@ TEST_F(JobMemory, CountsStateByParametersAndOptimizer) {
   EXPECT_EQ(estimate().parameters, 2 * parameters);
 }
 
+TEST_F(JobMemory, FrozenParametersHaveNoStateAndNoGradient) {
+  run_.mutable_mesh()->set_dp(2);
+  const planner::MemoryEstimate all = estimate();
+  run_.mutable_training()->add_frozen("transformer.wte");
+  run_.mutable_training()->add_frozen("transformer.h.[0-3]");
+  const planner::MemoryEstimate frozen = estimate();
+  const std::int64_t layer = 12 * 768 * 768 + 13 * 768;
+  const std::int64_t elements = 50257 * 768 + 4 * layer;
+  EXPECT_EQ(frozen.parameters, all.parameters);
+  EXPECT_EQ(frozen.optimizer, all.optimizer - 8 * elements);
+  EXPECT_EQ(frozen.gradients, all.gradients - 4 * elements);
+  run_.mutable_mesh()->set_dp(1);
+  run_.mutable_mesh()->set_fsdp(2);
+  run_.mutable_plan()->set_fully_shard(true);
+  EXPECT_NEAR(static_cast<double>(estimate().optimizer), static_cast<double>(frozen.optimizer / 2),
+              1e-3 * static_cast<double>(frozen.optimizer));
+}
+
 TEST_F(JobMemory, ARunWithoutAGlobalBatchIsAJobWithAnyNumberOfMicroBatches) {
   run_.mutable_mesh()->set_dp(2);
   run_.mutable_training()->set_global_batch_size(12);

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <optional>
 #include <random>
 
 #include "daemon/tensor/autograd/leaf_grad.h"
@@ -86,7 +88,15 @@ struct Reference {
   }
 };
 
-void expect_reference(const OptimizerSettings& settings) {
+/// What a parameter has of its own.
+struct Own {
+  double lr_factor = 1.0;
+  std::optional<double> weight_decay;
+};
+
+void expect_reference(
+    const OptimizerSettings& settings,
+    const std::function<Own(std::size_t)>& of_own = [](std::size_t) { return Own(); }) {
   ExecutionContext context;
   Toy toy(context, DType::kFloat32);
   Optimizer optimizer(context, toy.named_parameters(), settings);
@@ -97,10 +107,13 @@ void expect_reference(const OptimizerSettings& settings) {
     toy.set_gradients(100 + step);
     const auto gradients = toy.gradients();
     const double lr = 0.01 / step;
-    for (std::size_t p = 0; p < expected.size(); ++p)
+    for (std::size_t p = 0; p < expected.size(); ++p) {
+      const Own own = of_own(p);
+      const double decay = optimizer.decays(p) ? settings.weight_decay : 0.0;
       for (std::size_t i = 0; i < expected[p].size(); ++i)
-        expected[p][i] = state[p][i].update(expected[p][i], gradients[p][i], lr,
-                                            optimizer.decays(p) ? settings.weight_decay : 0.0);
+        expected[p][i] = state[p][i].update(expected[p][i], gradients[p][i], lr * own.lr_factor,
+                                            own.weight_decay.value_or(decay));
+    }
     optimizer.step(step, lr);
     optimizer.zero_grad();
   }
@@ -135,6 +148,42 @@ TEST(Optimizer, SgdMatchesPyTorchsDefinition) {
   settings.nesterov = false;
   settings.dampening = 0.4;
   expect_reference(settings);
+}
+
+TEST(Optimizer, GroupsMatchTheTextbookWithTheirOwnRateAndDecay) {
+  using Kind = OptimizerSettings::Kind;
+  for (const Kind kind : {Kind::kAdamW, Kind::kAdam, Kind::kSgd}) {
+    OptimizerSettings settings = settings_of(kind);
+    settings.groups = {{"block.bias", 0.25, 0.7}};
+    expect_reference(settings, [](std::size_t p) { return p == 1 ? Own{0.25, 0.7} : Own(); });
+    settings.groups = {{"block.weight", 4.0, {}}, {"block.bias", 4.0, 0.0}};
+    expect_reference(settings, [](std::size_t p) {
+      return p == 1 ? Own{4.0, 0.0} : Own{4.0, std::nullopt};
+    });
+  }
+}
+
+TEST(Optimizer, FrozenParametersHaveNoMomentsAndStay) {
+  ExecutionContext context;
+  Toy toy(context, DType::kFloat32);
+  toy.named_parameters()[1].parameter->value.set_requires_grad(false);
+  const Values before = toy.values()[1];
+  Optimizer optimizer(context, toy.named_parameters(),
+                      settings_of(OptimizerSettings::Kind::kAdamW));
+  EXPECT_TRUE(optimizer.is_frozen(1));
+  std::vector<std::string> names;
+  for (const StateTensor& tensor : optimizer.state()) names.push_back(tensor.name);
+  EXPECT_THAT(names, ::testing::ElementsAre("model.block.weight", "optimizer.moment1.block.weight",
+                                            "optimizer.moment2.block.weight", "model.block.bias"));
+  const auto& grad = toy.named_parameters()[0].parameter->value.leaf_grad();
+  context.backend().fill(context.kernel_context(), grad->buffer().view(), 2.0);
+  grad->mark_written();
+  optimizer.clip(0.0);
+  EXPECT_FLOAT_EQ(static_cast<float>(optimizer.norm().item()), 2.0f * std::sqrt(21.0f));
+  optimizer.step(1, 0.1);
+  optimizer.reset_moments();
+  optimizer.zero_grad();
+  EXPECT_EQ(toy.values()[1], before);
 }
 
 TEST(Optimizer, DecaysMatricesByDefaultAndPatternsWhereGiven) {
