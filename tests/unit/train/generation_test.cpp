@@ -16,12 +16,12 @@ using ::testing::HasSubstr;
 constexpr std::int64_t kLayers = 7, kWidth = 48, kWide = 96;
 
 struct MeshSize {
-  int dp = 1, fsdp = 1, tp = 1;
-  int ranks() const { return dp * fsdp * tp; }
+  int dp = 1, fsdp = 1, tp = 1, cp = 1;
+  int ranks() const { return dp * fsdp * tp * cp; }
 };
 
 std::string name_of(const MeshSize& m) {
-  return fmt::format("dp{}_fsdp{}_tp{}", m.dp, m.fsdp, m.tp);
+  return fmt::format("dp{}_fsdp{}_tp{}_cp{}", m.dp, m.fsdp, m.tp, m.cp);
 }
 
 class GenerationTest : public RunFixture {
@@ -45,6 +45,7 @@ class GenerationTest : public RunFixture {
     c.mutable_mesh()->set_dp(m.dp);
     c.mutable_mesh()->set_fsdp(m.fsdp);
     c.mutable_mesh()->set_tp(m.tp);
+    c.mutable_mesh()->set_cp(m.cp);
     return c;
   }
   static SampleStart start_with(std::int64_t count) {
@@ -83,8 +84,9 @@ class GenerationTest : public RunFixture {
   }
 };
 
-const MeshSize kMeshes[] = {{1, 2, 1}, {1, 3, 1}, {1, 2, 2}, {2, 2, 1},
-                            {2, 1, 1}, {1, 1, 3}, {1, 3, 2}, {2, 3, 1}};
+const MeshSize kMeshes[] = {{1, 2, 1},    {1, 3, 1},    {1, 2, 2},    {2, 2, 1},
+                            {2, 1, 1},    {1, 1, 3},    {1, 3, 2},    {2, 3, 1},
+                            {1, 1, 1, 2}, {1, 2, 1, 2}, {1, 1, 2, 2}, {2, 1, 1, 2}};
 
 TEST_F(GenerationTest, EveryMeshDrawsTheTokensOfOneRank) {
   std::vector<std::int64_t> untrained, trained;

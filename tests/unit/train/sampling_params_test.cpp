@@ -28,5 +28,17 @@ TEST(PromptLimits, CachesOfLayersWithAWindowStopGrowing) {
   EXPECT_EQ(qwen.sequence_cache_bytes(100'000), 40'960 * position) << "the context";
 }
 
+TEST(PromptLimits, RanksOfASequenceShareItsCacheAndThoseOfFsdpDoNot) {
+  const nn::ModelConfig config = nn::preset_config("qwen3_0_6b");
+  v1::RunConfig run;
+  run.mutable_plan()->set_dtype("float32");
+  const PromptLimits one = prompt_limits(config, run);
+  run.mutable_mesh()->set_cp(4);
+  run.mutable_mesh()->set_fsdp(3);
+  const PromptLimits shared = prompt_limits(config, run);
+  EXPECT_EQ(shared.sequence_cache_bytes(20'000), one.sequence_cache_bytes(20'000));
+  EXPECT_EQ(shared.cache_copies, 3);
+}
+
 }  // namespace
 }  // namespace meshloom::train
