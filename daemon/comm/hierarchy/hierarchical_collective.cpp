@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "kernels/base/integer_math.h"
+
 namespace meshloom::comm {
 namespace {
 
@@ -96,6 +98,12 @@ TensorView elements_of(const TensorView& view, std::int64_t begin, std::int64_t 
   if (count == 0) return make_view(nullptr, view.dtype, {0}, view.device);
   return make_view(memory_of(view) + static_cast<std::size_t>(from) * dtype_size(view.dtype),
                    view.dtype, {count}, view.device);
+}
+
+std::size_t count_slices(std::span<const TensorView> parts, std::int64_t elements) {
+  std::int64_t longest = 0;
+  for (const TensorView& part : parts) longest = std::max(longest, part.numel());
+  return static_cast<std::size_t>(divide_up(longest, elements));
 }
 
 }  // namespace meshloom::comm

@@ -80,6 +80,15 @@ class HierarchicalCollective : public Collective {
 
 /// Elements [begin, begin + n) of a contiguous view; fewer where it ends before.
 TensorView elements_of(const TensorView& view, std::int64_t begin, std::int64_t n);
+/// Slice number `index` of a view that is cut into slices of so many elements.
+inline TensorView slice_of(const TensorView& view, std::size_t index, std::int64_t elements) {
+  return elements_of(view, static_cast<std::int64_t>(index) * elements, elements);
+}
+/// Slices of so many elements that the longest part has.
+std::size_t count_slices(std::span<const TensorView> parts, std::int64_t elements);
+inline std::int64_t elements_in(std::size_t bytes, DType dtype) {
+  return static_cast<std::int64_t>(bytes / dtype_size(dtype));
+}
 inline std::byte* memory_of(const TensorView& view) { return view.as<std::byte>(); }
 
 }  // namespace meshloom::comm

@@ -1,27 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/comm/hierarchy/hierarchical_moves.h"
 
-#include <algorithm>
-
-#include "kernels/base/integer_math.h"
-
 namespace meshloom::comm {
 namespace {
 
 constexpr std::size_t kAllGatherSlice = 512 << 10;
 constexpr std::size_t kBroadcastSlice = 1 << 20;
-
-std::int64_t elements_in(std::size_t bytes, DType dtype) {
-  return static_cast<std::int64_t>(bytes / dtype_size(dtype));
-}
-
-std::size_t slices_of(std::span<const TensorView> parts, std::size_t bytes) {
-  std::size_t longest = 0;
-  for (const TensorView& part : parts)
-    longest = std::max(
-        longest, static_cast<std::size_t>(divide_up(part.numel(), elements_in(bytes, part.dtype))));
-  return longest;
-}
 
 Exchange::Piece piece(const TensorView& view, int peer) {
   return {memory_of(view), view.bytes(), peer};
@@ -30,8 +14,10 @@ Exchange::Piece piece(const TensorView& view, int peer) {
 }  // namespace
 
 HierarchicalAllGather::HierarchicalAllGather(HierarchicalContext& context, const Call& call)
-    : HierarchicalCollective(context, call, slices_of(call.outputs, kAllGatherSlice),
-                             {.local = context.layout().rounds(), .exchanges = 1}),
+    : HierarchicalCollective(
+          context, call,
+          count_slices(call.outputs, elements_in(kAllGatherSlice, call.signature.dtype)),
+          {.local = context.layout().rounds(), .exchanges = 1}),
       outputs_(call.outputs.begin(), call.outputs.end()),
       input_(call.inputs[0]),
       slice_elements_(elements_in(kAllGatherSlice, input_.dtype)) {}
@@ -79,8 +65,10 @@ CollectivePtr HierarchicalAllGather::round(std::size_t index, int round) {
 }
 
 HierarchicalBroadcast::HierarchicalBroadcast(HierarchicalContext& context, const Call& call)
-    : HierarchicalCollective(context, call, slices_of(call.outputs, kBroadcastSlice),
-                             {.local = 1, .exchanges = 1}),
+    : HierarchicalCollective(
+          context, call,
+          count_slices(call.outputs, elements_in(kBroadcastSlice, call.signature.dtype)),
+          {.local = 1, .exchanges = 1}),
       data_(call.outputs[0]),
       slice_elements_(elements_in(kBroadcastSlice, data_.dtype)) {
   const int hosts = layout().hosts(), host = layout().own_host();
@@ -91,8 +79,7 @@ HierarchicalBroadcast::HierarchicalBroadcast(HierarchicalContext& context, const
 }
 
 CollectivePtr HierarchicalBroadcast::slice(std::size_t index) {
-  const TensorView part =
-      elements_of(data_, static_cast<std::int64_t>(index) * slice_elements_, slice_elements_);
+  const TensorView part = slice_of(data_, index, slice_elements_);
   std::vector<Sequence::Start> steps;
   if (parent_ >= 0)
     steps.emplace_back([this, index, part] {

@@ -21,7 +21,7 @@ class HierarchicalAllGather final : public HierarchicalCollective {
   CollectivePtr round(std::size_t index, int round);
   CollectivePtr send_between_hosts(std::size_t index);
   TensorView part(const TensorView& whole, std::size_t index) const {
-    return elements_of(whole, static_cast<std::int64_t>(index) * slice_elements_, slice_elements_);
+    return slice_of(whole, index, slice_elements_);
   }
 
   std::vector<TensorView> outputs_;  ///< by rank of the group

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/comm/hierarchy/hierarchical_reductions.h"
 
-#include <algorithm>
-
 #include "daemon/comm/collectives/ordered_reduce.h"
-#include "kernels/base/integer_math.h"
 #include "planner/shard.h"
 
 namespace meshloom::comm {
@@ -14,7 +11,7 @@ namespace {
 constexpr std::size_t kSliceBytes = 512 << 10;
 
 std::int64_t slice_elements(DType dtype, int ranks) {
-  return static_cast<std::int64_t>(kSliceBytes / dtype_size(dtype)) * ranks;
+  return elements_in(kSliceBytes, dtype) * ranks;
 }
 
 HierarchyWay way_of(const HierarchicalContext& context, const Call& call) {
@@ -25,12 +22,6 @@ HierarchyWay way_of(const HierarchicalContext& context, const Call& call) {
 
 int stripes_of(const HierarchicalContext& context, const Call& call) {
   return way_of(context, call) == HierarchyWay::kLeaders ? 1 : context.layout().smallest_host();
-}
-
-std::size_t slices_of(std::span<const TensorView> parts, std::int64_t elements) {
-  std::int64_t longest = 0;
-  for (const TensorView& part : parts) longest = std::max(longest, part.numel());
-  return static_cast<std::size_t>(divide_up(longest, elements));
 }
 
 /// Partial results of every host for one part, in host order: this rank's own, and room for those
@@ -79,10 +70,10 @@ struct HierarchicalAllReduce::Slice {
 };
 
 HierarchicalAllReduce::HierarchicalAllReduce(HierarchicalContext& context, const Call& call)
-    : HierarchicalCollective(
-          context, call,
-          slices_of(call.outputs, slice_elements(call.signature.dtype, stripes_of(context, call))),
-          {.local = 2, .exchanges = 2}),
+    : HierarchicalCollective(context, call,
+                             count_slices(call.outputs, slice_elements(call.signature.dtype,
+                                                                       stripes_of(context, call))),
+                             {.local = 2, .exchanges = 2}),
       data_(call.outputs[0]),
       partial_dtype_(partial_dtype(data_.dtype)),
       way_(way_of(context, call)),
@@ -92,8 +83,7 @@ HierarchicalAllReduce::HierarchicalAllReduce(HierarchicalContext& context, const
 CollectivePtr HierarchicalAllReduce::slice(std::size_t index) {
   auto slice = std::make_shared<Slice>();
   slice->index = index;
-  const TensorView all =
-      elements_of(data_, static_cast<std::int64_t>(index) * slice_elements_, slice_elements_);
+  const TensorView all = slice_of(data_, index, slice_elements_);
   for (int c = 0; c < layout().local_size(); ++c) {
     const planner::ShardRange range =
         c < stripes_ ? planner::shard_range(all.numel(), stripes_, c) : planner::ShardRange{};
@@ -186,7 +176,7 @@ struct HierarchicalReduceScatter::Slice {
 
 HierarchicalReduceScatter::HierarchicalReduceScatter(HierarchicalContext& context, const Call& call)
     : HierarchicalCollective(context, call,
-                             slices_of(call.inputs, slice_elements(call.signature.dtype, 1)),
+                             count_slices(call.inputs, slice_elements(call.signature.dtype, 1)),
                              {.local = context.layout().rounds(), .exchanges = 1}),
       inputs_(call.inputs.begin(), call.inputs.end()),
       output_(call.outputs[0]),
@@ -250,8 +240,7 @@ CollectivePtr HierarchicalReduceScatter::exchange_partials(Slice& slice) {
 
 void HierarchicalReduceScatter::finish(Slice& slice) {
   slice.all.finish(context().threads(), signature(), layout().size(),
-                   elements_of(output_, static_cast<std::int64_t>(slice.index) * slice_elements_,
-                               slice_elements_));
+                   slice_of(output_, slice.index, slice_elements_));
 }
 
 }  // namespace meshloom::comm

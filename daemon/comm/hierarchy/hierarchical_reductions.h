@@ -63,8 +63,7 @@ class HierarchicalReduceScatter final : public HierarchicalCollective {
   CollectivePtr exchange_partials(Slice& slice);
   void finish(Slice& slice);
   TensorView part(int rank, std::size_t index) const {
-    return elements_of(inputs_[static_cast<std::size_t>(rank)],
-                       static_cast<std::int64_t>(index) * slice_elements_, slice_elements_);
+    return slice_of(inputs_[static_cast<std::size_t>(rank)], index, slice_elements_);
   }
   const std::vector<int>& handled_here() const {
     return layout().handled()[static_cast<std::size_t>(layout().local_rank())];

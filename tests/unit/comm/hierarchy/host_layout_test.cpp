@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <random>
 #include <set>
+#include <string>
 
 #include "daemon/comm/hierarchy/hierarchy_table.h"
+#include "daemon/comm/mesh/hierarchy_environment.h"
+#include "kernels/base/error.h"
 
 namespace meshloom::comm {
 namespace {
@@ -71,6 +75,22 @@ TEST(HierarchyTable, SmallSumsGoThroughLeadersUnlessAWayIsForced) {
   EXPECT_EQ(choose_way(HierarchyChoice::kTable, CollectiveKind::kAllReduce, 1 << 20,
                        HostLayout({0, 1, 1, 1}, 0)),
             HierarchyWay::kLeaders);
+}
+
+TEST(HierarchyEnvironment, NamesAWayOrIsRefused) {
+  const auto choice = [](std::optional<std::string> text) {
+    return hierarchy_from_environment([text](const std::string& name) {
+             return name == "MESHLOOM_HIERARCHY" ? text : std::nullopt;
+           })
+        .choice;
+  };
+  EXPECT_EQ(choice(std::nullopt), HierarchyChoice::kTable);
+  EXPECT_EQ(choice(""), HierarchyChoice::kTable);
+  EXPECT_EQ(choice("auto"), HierarchyChoice::kTable);
+  EXPECT_EQ(choice("leaders"), HierarchyChoice::kLeaders);
+  EXPECT_EQ(choice("striped"), HierarchyChoice::kStriped);
+  EXPECT_EQ(choice("off"), HierarchyChoice::kMessages);
+  EXPECT_THROW(choice("trees"), InvalidArgument);
 }
 
 }  // namespace
