@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -15,8 +16,6 @@
 
 namespace meshloom::cli {
 namespace {
-
-constexpr std::int64_t kByteVocabulary = 256;
 
 struct SaveOptions {
   std::string run, token, name, dtype;
@@ -55,7 +54,8 @@ struct SampleOptions : SamplingOptions {
   std::string run, token, weights;
   std::vector<std::int64_t> stop_tokens;
   std::vector<std::string> stop_strings;
-  bool ignore_eos = false, prompt_log_probs = false, exact_log_probs = false, watch = false;
+  bool ignore_eos = false, prompt_log_probs = false, exact_log_probs = false;
+  bool watch = false, ids = false;
 };
 
 struct DeleteOptions {
@@ -155,15 +155,36 @@ v1::SampleRequest make_request(const v1::Run& run, const SampleOptions& options)
   return request;
 }
 
-void print_sequences(const v1::SampleRequest& request, const v1::SampleOutput& output, bool text) {
-  for (const v1::SampledSequence& sequence : output.sequences()) {
+/// What the daemon makes of the tokens of a sample that has ended, a text for each sequence: of
+/// models of bytes and those with a tokenizer.
+std::vector<std::string> drawn_texts(Client& client, const std::string& operation, int sequences) {
+  grpc::ClientContext context;
+  client.introduce(context);
+  v1::WatchOperationRequest request;
+  request.set_name(operation);
+  const auto stream = client.operations().WatchOperation(&context, request);
+  std::vector<std::string> texts(static_cast<std::size_t>(sequences));
+  for (v1::WatchOperationResponse response; stream->Read(&response);)
+    if (response.has_tokens())
+      texts.at(static_cast<std::size_t>(response.tokens().sequence())) += response.tokens().text();
+  const grpc::Status status = stream->Finish();
+  if (!status.ok()) client.fail(status);
+  return texts;
+}
+
+/// As token ids where `texts` is empty or has nothing.
+void print_sequences(const v1::SampleRequest& request, const v1::SampleOutput& output,
+                     const std::vector<std::string>& texts) {
+  const bool has_text = std::any_of(texts.begin(), texts.end(),
+                                    [](const std::string& text) { return !text.empty(); });
+  for (int i = 0; i < output.sequences_size(); ++i) {
+    const v1::SampledSequence& sequence = output.sequences(i);
     if (output.sequences_size() > 1) fmt::print("--- prompt {}\n", sequence.prompt());
-    if (!text) {
+    if (has_text)
+      fmt::print("{}{}\n", request.prompts(sequence.prompt()).prompt(),
+                 texts[static_cast<std::size_t>(i)]);
+    else
       fmt::print("{}\n", fmt::join(sequence.token_ids(), " "));
-      continue;
-    }
-    std::string drawn(sequence.token_ids().begin(), sequence.token_ids().end());
-    fmt::print("{}{}\n", request.prompts(sequence.prompt()).prompt(), drawn);
   }
 }
 
@@ -177,9 +198,13 @@ ExitCode sample(Client& client, bool json, const SampleOptions& options) {
       wait_for_operation(client, response.operation().name(), options.token);
   if (json) {
     print_json(operation);
-  } else {
-    print_sequences(request, operation.result().sample(), run.vocab_size() == kByteVocabulary);
+    return kOk;
   }
+  const v1::SampleOutput& output = operation.result().sample();
+  const int sequences = output.sequences_size();
+  print_sequences(
+      request, output,
+      options.ids ? std::vector<std::string>() : drawn_texts(client, operation.name(), sequences));
   return kOk;
 }
 
@@ -281,7 +306,9 @@ void add_sample(CLI::App& runs, CommandContext& context) {
                     "Log-probs of the prompts' tokens too");
   command->add_flag("--exact-logprobs", options->exact_log_probs,
                     "Log-probs of the drawn tokens as forward gives them, bit for bit");
-  command->add_flag("--watch", options->watch, "Show tokens as they are drawn");
+  auto* watch = command->add_flag("--watch", options->watch, "Show tokens as they are drawn");
+  command->add_flag("--ids", options->ids, "Show token ids, also where there is text")
+      ->excludes(watch);
   command->callback([&context, options] {
     context.action = [&context, options](Client& client) {
       return sample(client, context.json, *options);

@@ -8,8 +8,8 @@ void add_prompt_options(CLI::App& command, SamplingOptions& options) {
   auto* prompt = command.add_option_group("prompt", "What to continue");
   prompt
       ->add_option("--prompt", options.prompts.texts,
-                   "Text, for models of bytes. Given several times: several sequences, drawn "
-                   "together, each as it would be alone")
+                   "Text, for models of bytes and those with a tokenizer. Given several times: "
+                   "several sequences, drawn together, each as it would be alone")
       ->allow_extra_args(false);
   prompt
       ->add_option("--tokens", options.prompts.tokens,

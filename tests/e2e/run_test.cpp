@@ -332,6 +332,13 @@ TEST_F(RunE2e, TheClientWatchesStopsAndSavesWhatItSamplesFrom) {
     return line;
   };
   const Json whole = client_json(sample({"--exact-logprobs", "--prompt-logprobs"}));
+  std::string ids, text;
+  for (const int id : whole["result"]["sample"]["sequences"][0]["token_ids"]) {
+    ids += (ids.empty() ? "" : " ") + std::to_string(id);
+    text += static_cast<char>(id);
+  }
+  EXPECT_EQ(client(sample({})).output, text + "\n");
+  EXPECT_EQ(client(sample({"--ids"})).output, ids + "\n");
   const Json& sequence = whole["result"]["sample"]["sequences"][0];
   EXPECT_EQ(sequence["finish_reason"], "length");
   EXPECT_EQ(sequence["exact_logprobs"].size(), 12u) << whole.dump();
