@@ -24,7 +24,7 @@ struct SampleOrder {
   RunClient::SampleOrigin origin;  ///< a snapshot of the run, and its folder where it is on disk
   // What is run through Forward once all is drawn.
   bool prompt_log_probs = false, exact_log_probs = false;
-  // Held while it draws: of keys and values, and of the snapshot.
+  // Held until it has drawn: the memory of keys and values, and the snapshot or its memory.
   std::shared_ptr<const void> memory = nullptr, snapshot_memory = nullptr;
 };
 

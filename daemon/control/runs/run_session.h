@@ -20,6 +20,7 @@
 #include "daemon/control/ranks/ranks_turn.h"
 #include "daemon/control/runs/operations.h"
 #include "daemon/control/runs/run_sample.h"
+#include "daemon/control/runs/run_snapshot.h"
 #include "daemon/control/runs/verb_launch.h"
 #include "daemon/control/runs/verb_sequence.h"
 #include "daemon/control/stores/run_store.h"
@@ -142,20 +143,22 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   VerbPlace place();
   VerbPlace::Memory claim(const std::string& name) const;
   VerbPlace::Memory claim_weights(const std::string& name);
+  using SnapshotPtr = std::shared_ptr<const RunSnapshot>;
   VerbPlace::Memory hold_snapshot();
+  SnapshotPtr keep_snapshot(const std::string& name);
   /// For weights on disk that a sample draws from: one for all that draw at the same time.
   VerbPlace::Memory hold_loaded(const std::string& name);
-  v1::SavedWeights keep_weights(v1::SavedWeights saved, VerbPlace::Memory memory);
+  v1::SavedWeights keep_weights(v1::SavedWeights saved, SnapshotPtr snapshot);
   v1::SavedWeights keep_weights_on_disk(v1::SavedWeights saved);
   const v1::SavedWeights* kept_weights(const std::string& name) const;  ///< null: there are none
   /// As find_weights, with the mutex.
   v1::SavedWeights weights_named(const std::string& name) const;
   void erase_weights(const std::function<bool(const v1::SavedWeights&)>& which);
-  void drop_on_ranks(const std::string& weights);
-  void drop_snapshots();  ///< the ranks have them no more
+  void drop_snapshots();  ///< samples that draw from them have them still
   /// Saved weights that a sample is to draw from. Throws FailedPrecondition (SNAPSHOT_STALE).
   v1::SavedWeights drawn_weights(const std::string& name) const;
   void check_sample(const SampleOrder& order) const;
+  /// The order draws from the weights of these names as they are now.
   void hold_weights(SampleOrder& order);
   std::filesystem::path weights_folder(const std::string& weights) const;
 
@@ -199,10 +202,12 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   train::PromptLimits limits_;
   RunClient::BatchRules rules_;  ///< of the thread of drive()
   std::int64_t next_sample_ = 1;
-  /// Of weights in memory, by their name; samples hold what they draw from as well.
-  std::map<std::string, VerbPlace::Memory> snapshot_memory_;
-  std::map<std::string, std::weak_ptr<const void>> loaded_memory_;  ///< of those on disk
-  std::vector<std::weak_ptr<const void>> snapshots_;  ///< all memory that somebody holds
+  /// Weights in memory, by their name; samples hold what they draw from as well.
+  std::map<std::string, SnapshotPtr> snapshots_;
+  std::int64_t next_snapshot_ = 1;
+  std::map<std::string, std::weak_ptr<const void>> loaded_memory_;  ///< of weights on disk
+  std::mutex loading_;  ///< while memory of weights on disk is asked for; taken before mutex_
+  std::vector<std::weak_ptr<const void>> held_memory_;  ///< of all weights, also asked for
   struct Claims {
     std::mutex mutex;  ///< taken after the session's
     std::multiset<std::string> names;

@@ -126,10 +126,10 @@ VerbPlace RunSession::place() {
           world_.find_state,
           [this](v1::SavedState saved) { return keep_state(std::move(saved)); },
           [this](const std::string& name) { return claim_weights(name); },
-          [this] { return hold_snapshot(); },
+          [this](const std::string& name) { return keep_snapshot(name); },
           world_.hold_upload,
-          [this](v1::SavedWeights saved, VerbPlace::Memory memory) {
-            return keep_weights(std::move(saved), std::move(memory));
+          [this](v1::SavedWeights saved, std::shared_ptr<const RunSnapshot> snapshot) {
+            return keep_weights(std::move(saved), std::move(snapshot));
           }};
 }
 
@@ -334,11 +334,11 @@ void RunSession::finish(bool made) {
   }
   if (world_.executor.fatal()) return;  // the next daemon begins it anew
   if (made && save && !lost) save_last(closed ? "lease" : "stop", closed ? kLeaseStateSeconds : 0);
-  if (made) end_on_ranks();
   {
     const std::lock_guard lock(mutex_);
     drop_snapshots();
   }
+  if (made) end_on_ranks();
   if (!closed && made) {
     const std::lock_guard lock(mutex_);
     fail_waiting(Unavailable("the daemon is stopping", "STOPPING"));

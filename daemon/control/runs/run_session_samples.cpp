@@ -6,7 +6,7 @@
 #include "daemon/control/net/status.h"
 #include "daemon/control/runs/run_session.h"
 #include "daemon/control/stores/names.h"
-#include "kernels/base/log.h"
+#include "kernels/base/error.h"
 
 namespace meshloom::control {
 namespace {
@@ -60,7 +60,9 @@ void RunSession::hold_weights(SampleOrder& order) {
     const std::lock_guard lock(mutex_);
     const v1::SavedWeights saved = drawn_weights(name);
     if (saved.storage() == v1::WEIGHTS_STORAGE_MEMORY) {
-      order.snapshot_memory = snapshot_memory_.at(name);
+      const SnapshotPtr& snapshot = snapshots_.at(name);
+      order.origin.snapshot = snapshot->key();
+      order.snapshot_memory = snapshot;
       return;
     }
     order.origin.weights_folder = weights_folder(order.origin.snapshot);
@@ -115,25 +117,39 @@ VerbPlace::Memory RunSession::claim_weights(const std::string& name) {
 }
 
 VerbPlace::Memory RunSession::hold_snapshot() {
+  const auto held = std::make_shared<VerbPlace::Memory>();
   v1::RunConfig resolved;
   {
     const std::lock_guard lock(mutex_);
-    std::erase_if(snapshots_, [](const auto& held) { return held.expired(); });
-    if (snapshots_.size() >= kMostSnapshots)
+    std::erase_if(held_memory_, [](const auto& other) { return other.expired(); });
+    if (held_memory_.size() >= kMostSnapshots)
       throw ResourceExhausted(
           fmt::format("run \"{}\" keeps {} weights in memory already, the most that it may; "
                       "delete some (DeleteWeights), or wait for the samples from those deleted",
-                      id_, snapshots_.size()),
+                      id_, held_memory_.size()),
           "TOO_MANY_SNAPSHOTS", {{"run", id_}});
+    // Counted before there is memory for it: of several that ask at once none is one too many.
+    held_memory_.push_back(held);
     resolved = run_.resolved();
   }
-  const auto held = std::make_shared<VerbPlace::Memory>(world_.hold_snapshot(resolved));
-  const std::lock_guard lock(mutex_);
-  snapshots_.push_back(held);
+  *held = world_.hold_snapshot(resolved);
   return held;
 }
 
+RunSession::SnapshotPtr RunSession::keep_snapshot(const std::string& name) {
+  VerbPlace::Memory memory = hold_snapshot();
+  std::int64_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    number = next_snapshot_++;
+  }
+  return std::make_shared<const RunSnapshot>(ranks_, fmt::format("{}.{}", name, number),
+                                             std::move(memory));
+}
+
 VerbPlace::Memory RunSession::hold_loaded(const std::string& name) {
+  // Of several samples of the same weights one asks for memory, which the others share.
+  const std::lock_guard one_at_a_time(loading_);
   {
     const std::lock_guard lock(mutex_);
     if (auto held = loaded_memory_[name].lock()) return held;
@@ -149,13 +165,13 @@ std::filesystem::path RunSession::weights_folder(const std::string& weights) con
   return world_.state.run(id_) / "weights" / weights;
 }
 
-v1::SavedWeights RunSession::keep_weights(v1::SavedWeights saved, VerbPlace::Memory memory) {
+v1::SavedWeights RunSession::keep_weights(v1::SavedWeights saved, SnapshotPtr snapshot) {
   if (saved.storage() == v1::WEIGHTS_STORAGE_DISK) return keep_weights_on_disk(std::move(saved));
   const std::lock_guard lock(mutex_);
   // Answers come in the order of the verbs: this is the step behind those before it.
   saved.set_step(run_.step());
   *run_.add_weights() = saved;
-  snapshot_memory_[saved.name()] = std::move(memory);
+  snapshots_[saved.name()] = std::move(snapshot);
   return saved;
 }
 
@@ -209,10 +225,8 @@ void RunSession::delete_weights(const std::string& name) {
   {
     const std::lock_guard lock(mutex_);
     const bool on_disk = weights_named(name).storage() == v1::WEIGHTS_STORAGE_DISK;
-    // While the name is taken: who saves weights of that name comes behind it on the ranks.
-    if (!on_disk) drop_on_ranks(weights);
     erase_weights([&](const v1::SavedWeights& saved) { return saved.name() == name; });
-    snapshot_memory_.erase(name);
+    snapshots_.erase(name);
     if (!on_disk) return;
     claimed = claim(name);
   }
@@ -221,18 +235,10 @@ void RunSession::delete_weights(const std::string& name) {
   std::filesystem::remove_all(weights_folder(weights), error);
 }
 
-void RunSession::drop_on_ranks(const std::string& weights) {
-  try {
-    ranks_.drop_snapshot(weights);
-  } catch (const Error& error) {
-    spdlog::debug("{} are not dropped: {}", weights, error.what());  // they go with the run
-  }
-}
-
 void RunSession::drop_snapshots() {
   erase_weights(
       [](const v1::SavedWeights& saved) { return saved.storage() == v1::WEIGHTS_STORAGE_MEMORY; });
-  snapshot_memory_.clear();
+  snapshots_.clear();
 }
 
 }  // namespace meshloom::control

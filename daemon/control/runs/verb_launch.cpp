@@ -104,23 +104,25 @@ Finish start(const RunClient& run, const v1::SaveWeightsRequest& verb, const Ver
   saved.set_name(weights_resource(place.run, verb.name()));
   saved.set_storage(v1::WEIGHTS_STORAGE_DISK);
   const VerbPlace::Memory claim = place.claim_weights(saved.name());
-  VerbPlace::Memory memory;
-  std::optional<Answer<void>> answer;
+  std::shared_ptr<const RunSnapshot> snapshot;
+  std::optional<Answer<void>> written;
   if (verb.storage() == v1::WEIGHTS_STORAGE_MEMORY) {
-    memory = place.hold_snapshot();
     saved.set_storage(v1::WEIGHTS_STORAGE_MEMORY);
-    answer = run.keep_snapshot(verb.name());
+    snapshot = place.keep_snapshot(verb.name());
   } else {
     fs::create_directories(folder.parent_path());
     // No record knows of it: a daemon has died before it could write or delete one.
     fs::remove_all(folder);
     saved.set_folder(folder.string());
-    answer = run.export_hf(folder, verb.dtype().empty() ? "float32" : verb.dtype());
+    written = run.export_hf(folder, verb.dtype().empty() ? "float32" : verb.dtype());
   }
-  return [answer = *answer, saved, claim, memory, keep = place.keep_weights]() mutable {
-    answer.get();
+  return [written, saved, claim, snapshot, keep = place.keep_weights]() mutable {
+    if (written)
+      written->get();
+    else
+      snapshot->wait();
     v1::VerbResult result;
-    *result.mutable_saved_weights() = keep(std::move(saved), std::move(memory));
+    *result.mutable_saved_weights() = keep(std::move(saved), std::move(snapshot));
     return result;
   };
 }

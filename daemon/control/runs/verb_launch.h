@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "daemon/control/ranks/run_client.h"
+#include "daemon/control/runs/run_snapshot.h"
 #include "daemon/control/runs/verb.h"
 #include "daemon/control/stores/state_dir.h"
 #include "daemon/control/stores/transient_uploads.h"
@@ -42,13 +43,15 @@ struct VerbPlace {
   /// Nobody else saves or deletes weights of this name until the result is let go. Throws
   /// AlreadyExists (WEIGHTS_EXIST) for one that is taken.
   std::function<Memory(const std::string& name)> claim_weights;
-  /// Memory for weights that are kept in it. Throws ResourceExhausted (TOO_MANY_SNAPSHOTS,
-  /// MEMORY_ESTIMATE).
-  std::function<Memory()> hold_snapshot;
+  /// Begins to keep the run's weights in memory, for who calls them `name`. Throws
+  /// ResourceExhausted (TOO_MANY_SNAPSHOTS, MEMORY_ESTIMATE).
+  std::function<std::shared_ptr<const RunSnapshot>(const std::string& name)> keep_snapshot;
   /// As Admission::hold_upload.
   std::function<Memory(std::int64_t bytes)> hold_upload;
-  /// The run has these weights from here on; returns them complete.
-  std::function<v1::SavedWeights(v1::SavedWeights saved, Memory memory)> keep_weights;
+  /// The run has these weights from here on; returns them complete. `snapshot`: of those in memory.
+  std::function<v1::SavedWeights(v1::SavedWeights saved,
+                                 std::shared_ptr<const RunSnapshot> snapshot)>
+      keep_weights;
   bool state_exists(const std::string& name) const;
 };
 

@@ -67,6 +67,7 @@ class FakeAdmission final : public Admission {
   }
   train::PromptLimits prompt_limits(const v1::RunConfig&) override { return plan_.limits(); }
   std::shared_ptr<const void> hold_snapshot(const v1::RunConfig&) override {
+    plan_.on_hold_snapshot();
     ++plan_.snapshots;
     return {nullptr, [&plan = plan_](const void*) { --plan.snapshots; }};
   }

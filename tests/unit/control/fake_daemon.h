@@ -31,6 +31,7 @@ namespace meshloom::control {
 struct FakeDaemonOptions {
   std::function<void()> on_resolve = [] {};                ///< in the handler of SubmitJob
   std::int64_t most_upload_bytes = std::int64_t{1} << 30;  ///< of verbs in flight
+  double sample_share = 1.0 / 3.0;                         ///< of the time, while a job trains
   StreamHost::Options watches{"watches of jobs", 64};
   StreamHost::Options downloads{"downloads", 8, 2};
 };
@@ -51,7 +52,8 @@ class FakeDaemon {
         sources_([&plan](const std::filesystem::path& source) {
           return SourceCache::Loaded{nullptr, load_fake_sampler(plan, source)};
         }),
-        scheduler_(executor_, 1.0 / 3.0, [this] { return driver_.busy(); }),
+        scheduler_(executor_, options.sample_share,
+                   [this, &plan] { return plan.trains || driver_.busy(); }),
         uploads_({folder / "blobs", with_upload_defaults({})}),
         upload_service_(uploads_,
                         {.own_run =

@@ -34,16 +34,18 @@ struct FakePlan {
   std::atomic<std::chrono::milliseconds> batch_time{std::chrono::milliseconds(0)};  ///< validation
   std::size_t parameter_bytes = 0;  ///< of get_parameters, beside the value
   std::atomic<int> live_runs{0};
-  std::atomic<int> sources{0};                    ///< loaded at this moment
-  std::atomic<std::int64_t> cache_room{1 << 30};  ///< bytes for keys and values of sequences
-  std::atomic<int> snapshots{0};                  ///< whose memory is counted
-  std::atomic<std::int64_t> uptime{1000};         ///< seconds
+  std::atomic<int> sources{0};                     ///< loaded at this moment
+  std::atomic<std::int64_t> cache_room{1 << 30};   ///< bytes for keys and values of sequences
+  std::atomic<int> snapshots{0};                   ///< whose memory is counted
+  std::function<void()> on_hold_snapshot = [] {};  ///< when memory for one is asked for
+  std::atomic<std::int64_t> uptime{1000};          ///< seconds
   std::atomic<std::int64_t> upload_room{std::int64_t{1} << 40};  ///< of the largest
   std::atomic<std::int64_t> upload_bytes{0};                     ///< whose memory is counted
   std::atomic<std::int64_t> most_upload_bytes{0};
   /// So many calls of load_state, one of each rank, fail after they have begun to write.
   std::atomic<int> failing_loads{0};
   std::atomic<int> sources_made{0};  ///< loaded so far
+  std::atomic<bool> trains{false};   ///< samples keep to their share as if a job trained
 
   train::PromptLimits limits() const { return {vocab_size, context_length, 10, 1}; }
 };
