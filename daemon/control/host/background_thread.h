@@ -2,14 +2,16 @@
 // Threads that work beside training give way to it.
 #pragma once
 
-#include <sys/resource.h>
+#include <functional>
 
 namespace meshloom::control {
 
-/// Lowers the priority of the calling thread: on Linux that of a thread is its own.
-inline void give_way_to_training() {
-  constexpr int kNice = 10;
-  ::setpriority(PRIO_PROCESS, 0, kNice);
-}
+/// Lowers the priority of the calling thread, for good: on Linux that of a thread is its own, and
+/// raising it again needs rights that a daemon lacks.
+void give_way_to_training();
+
+/// Carries `work` out on a thread of its own that gives way, for a caller whose thread goes on to
+/// other work. Waits for it; throws what it throws.
+void run_in_background(const std::function<void()>& work);
 
 }  // namespace meshloom::control

@@ -206,10 +206,11 @@ v1::Evaluation EvaluateStream::evaluate() {
   work.model_folder = source;
   std::optional<WeightsFolder> weights;
   if (train::is_checkpoint(source)) {
-    give_way_to_training();
     work.model_folder = world_.state.root() / name;
-    read_checkpoint(told_source, source, [&] {
-      weights.emplace(source, work.model_folder, [this] { check_wanted(); });
+    run_in_background([&] {
+      read_checkpoint(told_source, source, [&] {
+        weights.emplace(source, work.model_folder, [this] { check_wanted(); });
+      });
     });
   }
   prepare(job, &work);
