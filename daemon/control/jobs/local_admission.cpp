@@ -147,16 +147,15 @@ Admitted LocalAdmission::admit(const v1::JobSpec& spec) {
   std::shared_ptr<const void> hold;
   const v1::RunConfig given = with_plan(spec.run(), &hold);
   Admitted admitted =
-      admit_config(given, spec.overcommit(),
-                   [this, given](const fs::path& folder, std::vector<std::string>* warnings) {
-                     v1::RunConfig resolved = train::resolve_run_config(
-                         given, options_.world_size, options_.data_dir, warnings, folder,
-                         ranks_per_host(options_), find_tokenizer(given));
-                     resolve_resume(given, &resolved, store_, state_, options_.data_dir, folder);
-                     if (resolved.training().peak_flops() == 0.0)
-                       resolved.mutable_training()->set_peak_flops(peak_of(resolved));
-                     return resolved;
-                   });
+      admit_config(given, spec.overcommit(), [this, given](const fs::path& folder, Admitted* job) {
+        job->resolved =
+            train::resolve_run_config(given, options_.world_size, options_.data_dir, &job->warnings,
+                                      folder, ranks_per_host(options_), find_tokenizer(given));
+        job->hold = both(std::move(job->hold), resolve_resume(given, &job->resolved, store_, state_,
+                                                              options_.data_dir, folder));
+        if (job->resolved.training().peak_flops() == 0.0)
+          job->resolved.mutable_training()->set_peak_flops(peak_of(job->resolved));
+      });
   return with_hold(std::move(admitted), std::move(hold));
 }
 
@@ -169,11 +168,11 @@ double LocalAdmission::peak_of(const v1::RunConfig& resolved) const {
 Admitted LocalAdmission::admit_run(const v1::RunSpec& spec) {
   std::shared_ptr<const void> hold;
   const v1::RunConfig given = with_plan(spec.config(), &hold);
-  Admitted admitted = admit_config(
-      given, spec.overcommit(),
-      [this, given](const fs::path& folder, std::vector<std::string>* warnings) {
-        return train::resolve_stepped_config(given, options_.world_size, options_.data_dir, folder,
-                                             warnings, ranks_per_host(options_));
+  Admitted admitted =
+      admit_config(given, spec.overcommit(), [this, given](const fs::path& folder, Admitted* run) {
+        run->resolved =
+            train::resolve_stepped_config(given, options_.world_size, options_.data_dir, folder,
+                                          &run->warnings, ranks_per_host(options_));
       });
   return with_hold(std::move(admitted), std::move(hold));
 }
@@ -188,7 +187,7 @@ Admitted LocalAdmission::admit_config(const v1::RunConfig& given, bool overcommi
     Admitted admitted;
     admitted.hold = hold;
     const fs::path folder = base::with_field("run.model.name", [&] { return find_model(source); });
-    admitted.resolved = resolve(folder, &admitted.warnings);
+    resolve(folder, &admitted);
     if (!folder.empty())
       admitted.resolved.mutable_model()->set_name(parse_model_name(source.name()));
     const nn::ModelConfig model =

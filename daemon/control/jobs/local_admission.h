@@ -76,9 +76,9 @@ class LocalAdmission final : public Admission {
   bool hanging() const { return calls_.running() > 0 || loads_.running() > 0; }
 
  private:
-  /// Resolves a config, whose model lies in `folder` if it names one.
-  using Resolve = std::function<v1::RunConfig(const std::filesystem::path& folder,
-                                              std::vector<std::string>* warnings)>;
+  /// Fills in the resolved config, whose model lies in `folder` if it names one, and what comes
+  /// with it.
+  using Resolve = std::function<void(const std::filesystem::path& folder, Admitted* admitted)>;
   Admitted admit_config(const v1::RunConfig& given, bool overcommit, const Resolve& resolve);
   /// As resolve_evaluation, without halving, on the calling thread.
   v1::RunConfig resolve_as_given(const v1::RunConfig& given, const std::filesystem::path& folder,

@@ -79,19 +79,29 @@ bool may_resume_older(const v1::Job& job) {
          given.find('/', kPrefix.size()) == std::string::npos;
 }
 
-void resolve_resume(const v1::RunConfig& given, v1::RunConfig* config, const JobStore& store,
-                    const StateDir& state, const fs::path& data_dir, const fs::path& model_folder) {
+std::shared_ptr<const void> resolve_resume(const v1::RunConfig& given, v1::RunConfig* config,
+                                           const JobStore& store, const StateDir& state,
+                                           const fs::path& data_dir, const fs::path& model_folder) {
   const bool fallback = config->checkpoint().fallback();
   std::string& name = *config->mutable_checkpoint()->mutable_resume_from();
-  if (name.empty()) return;
+  if (name.empty()) return nullptr;
   if (names_a_job(name)) {
     name =
         base::with_field(kField, [&] { return existing_checkpoint(name, fallback, store, state); });
   } else if (!train::is_checkpoint(train::resolve_path(name, data_dir, kField))) {
     base::refuse_field(kField, "\"{}\" is no checkpoint: it has no {}", name, train::kManifestName);
   }
-  train::settle_resume_from(given, config, resume_folder(*config, state, data_dir), data_dir,
-                            model_folder);
+  const fs::path folder = resume_folder(*config, state, data_dir);
+  std::shared_ptr<const void> pin;
+  if (const auto source = checkpoint_at(state, folder)) {
+    pin = store.pin_checkpoint(*source, "a job that is being submitted");
+    // It may have gone before that.
+    if (!train::is_checkpoint(folder))
+      throw NotFound(fmt::format("{} was deleted", name), "CHECKPOINT_NOT_FOUND",
+                     {{"field", kField}});
+  }
+  train::settle_resume_from(given, config, folder, data_dir, model_folder);
+  return pin;
 }
 
 }  // namespace meshloom::control

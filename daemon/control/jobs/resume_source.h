@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/state_dir.h"
@@ -14,10 +15,12 @@ namespace meshloom::control {
 /// checkpoint it is: "checkpoints/JOB" becomes that of the newest step. A dtype that `given` left
 /// open becomes the checkpoint's. `model_folder` as in train::RunOptions. Throws with the field
 /// run.checkpoint.resume_from if there is none, its job goes on (its checkpoints are pruned), or it
-/// is of another model or other data.
-void resolve_resume(const v1::RunConfig& given, v1::RunConfig* config, const JobStore& store,
-                    const StateDir& state, const std::filesystem::path& data_dir,
-                    const std::filesystem::path& model_folder);
+/// is of another model or other data. Nobody deletes the checkpoint until the result is let go;
+/// null where no job has it.
+std::shared_ptr<const void> resolve_resume(const v1::RunConfig& given, v1::RunConfig* config,
+                                           const JobStore& store, const StateDir& state,
+                                           const std::filesystem::path& data_dir,
+                                           const std::filesystem::path& model_folder);
 
 /// Whether run.checkpoint.resume_from names a job's checkpoint, and not a folder of the data dir.
 bool names_a_job(const std::string& resume_from);

@@ -71,19 +71,16 @@ void CheckpointServiceImpl::delete_checkpoint(const v1::DeleteCheckpointRequest&
   const CheckpointName name = parse_checkpoint_name(request.name());
   // Which one is the newest is for one deletion at a time to see.
   const std::lock_guard one_at_a_time(deleting_);
-  // A daemon may have died between what it wrote down and the files.
-  if (store_.find_request(key)) return discard_checkpoint(state_, name.job, name.folder);
-  checkpoint_folder(state_, store_.get(name.job), name.folder);  // it exists
-  const auto steps = checkpoint_steps(state_, name.job);
-  const auto step = train::step_of_folder_name(name.folder);
   JobStore::GoneCheckpoint gone;
   gone.folder = name.folder;
   gone.force = request.force();
+  if (store_.find_request(key)) return store_.delete_checkpoint(name.job, gone, key);
+  checkpoint_folder(state_, store_.get(name.job), name.folder);  // it exists
+  const auto steps = checkpoint_steps(state_, name.job);
+  const auto step = train::step_of_folder_name(name.folder);
   gone.newest = !steps.empty() && step == steps.back();
   if (gone.newest && steps.size() > 1) gone.newest_left = steps[steps.size() - 2];
-  store_.forget_checkpoint(name.job, gone, key);
-  // A daemon that dies before this leaves a whole checkpoint, which can be deleted again.
-  discard_checkpoint(state_, name.job, name.folder);
+  store_.delete_checkpoint(name.job, gone, key);
   spdlog::info("job {}: a client deletes {}", name.job, name.folder);
 }
 

@@ -163,6 +163,16 @@ std::shared_ptr<const void> EvaluateStream::hold_models(const std::optional<v1::
   return world_.admission.hold_models(named);
 }
 
+std::shared_ptr<const void> EvaluateStream::pin_checkpoint(const fs::path& folder) const {
+  const auto name = checkpoint_at(world_.state, folder);
+  if (!name) return nullptr;
+  auto pin = world_.store.pin_checkpoint(*name, "an evaluation");
+  if (!fs::exists(folder))
+    throw NotFound(fmt::format("{} was deleted", checkpoint_resource(name->job, name->folder)),
+                   "CHECKPOINT_NOT_FOUND", {{"job", name->job}, {"folder", name->folder}});
+  return pin;
+}
+
 void EvaluateStream::prepare(const std::optional<v1::Job>& job, Evaluation::Work* work) const {
   v1::RunConfig config = config_for(job);
   config.mutable_model()->set_name("evaluated");
@@ -197,6 +207,7 @@ v1::Evaluation EvaluateStream::evaluate() {
   const std::optional<v1::Job> job = find_job();
   const auto models = hold_models(job);
   const fs::path source = world_.sources.find(source_of(request_), /*live=*/false).folder;
+  auto pin = pin_checkpoint(source);
   const std::string told_source = source_text(request_, source);
   const std::string name = fmt::format("evaluations/{}", world_.next++);
   Evaluation::Work work;
@@ -212,6 +223,7 @@ v1::Evaluation EvaluateStream::evaluate() {
         weights.emplace(source, work.model_folder, [this] { check_wanted(); });
       });
     });
+    pin.reset();
   }
   prepare(job, &work);
   take_turn(name);

@@ -47,6 +47,8 @@ class EvaluateStream final : public Stream<v1::EvaluateResponse> {
   v1::RunConfig config_for(const std::optional<v1::Job>& job) const;
   /// Models that the request, or the job, names stay as long as the call.
   std::shared_ptr<const void> hold_models(const std::optional<v1::Job>& job) const;
+  /// So does a checkpoint or an export of a job that is read; null for other folders.
+  std::shared_ptr<const void> pin_checkpoint(const std::filesystem::path& folder) const;
   /// The config, and the tokens of its text, which are made before the ranks are asked for.
   void prepare(const std::optional<v1::Job>& job, Evaluation::Work* work) const;
   void take_turn(const std::string& name);

@@ -37,6 +37,7 @@ v1::ExportedFolder ExportStream::write_folder() {
   const std::string dtype = request_.dtype().empty() ? "float32" : request_.dtype();
   const CheckpointName name = find_checkpoint(request_.name(), world_.state);
   const v1::Job job = world_.store.get(name.job);
+  const auto pin = world_.store.pin_checkpoint(name, "an export");
   const fs::path checkpoint = checkpoint_folder(world_.state, job, name.folder);
   const auto step = train::step_of_folder_name(name.folder);
   if (!step)

@@ -44,10 +44,12 @@ void check_spec(const v1::JobSpec& spec) {
     base::refuse_field("run.sample.params.max_tokens", "{} is more than {}", tokens, kMostTokens);
   const auto& hf_folder = spec.run().export_().hf_folder();
   if (!hf_folder.empty() && !is_export_name(hf_folder))
-    base::refuse_field("run.export.hf_folder",
-                       "\"{}\" is not a name for a folder beside \"checkpoints\", expected "
-                       "[A-Za-z0-9][A-Za-z0-9._-]{{0,62}}",
-                       hf_folder.substr(0, 80));
+    base::refuse_field(
+        "run.export.hf_folder",
+        "\"{}\" is no name for an export, expected [A-Za-z0-9][A-Za-z0-9._-]{{0,62}} and "
+        "none that the daemon gives itself: checkpoints, step-N, hf-step-*, *.new, "
+        "resolved.yaml, metrics.jsonl, job.log",
+        hf_folder.substr(0, 80));
 }
 
 /// A dry run has the key of what it tries out: after the submission with its id it is a repeat,

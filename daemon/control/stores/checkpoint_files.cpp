@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "daemon/base/file_stamp.h"
 #include "daemon/base/timestamp.h"
 #include "daemon/base/utf8.h"
 #include "daemon/control/stores/job_log.h"
@@ -21,10 +22,17 @@ namespace fs = std::filesystem;
 
 constexpr const char* kModelConfig = "config.json";
 constexpr std::string_view kExportPrefix = "hf-step-";
+constexpr const char* kCheckpoints = "checkpoints";
+
+/// What there is in a job's folder beside exports.
+bool is_taken(const std::string& name) {
+  return name == kCheckpoints || train::step_of_folder_name(name) || name == "metrics.jsonl" ||
+         name == "resolved.yaml" || name == kJobLog;
+}
 
 /// The folder of an export that is there; empty if there is none of this name.
 fs::path find_export(const StateDir& state, const std::string& id, const std::string& name) {
-  if (!is_export_name(name)) return {};
+  if (!is_folder_name(name) || is_taken(name)) return {};
   const fs::path folder = state.job(id) / name;
   std::error_code ignored;
   return fs::exists(folder / kModelConfig, ignored) ? folder : fs::path();
@@ -71,8 +79,9 @@ v1::Checkpoint describe(const fs::path& path, const std::string& job, std::int64
 }  // namespace
 
 bool is_export_name(const std::string& name) {
-  return is_folder_name(name) && name != "checkpoints" && !train::step_of_folder_name(name) &&
-         name != "metrics.jsonl" && name != "resolved.yaml" && name != kJobLog;
+  // Files that are replaced are written as NAME.new first.
+  return is_folder_name(name) && !is_taken(name) && !name.starts_with(kExportPrefix) &&
+         !name.ends_with(".new");
 }
 
 std::vector<v1::Checkpoint> list_checkpoints(const StateDir& state, const v1::Job& job) {
@@ -105,11 +114,38 @@ void remove_export_leftovers(const StateDir& state, const std::string& id) {
   for (const fs::path& path : leftovers) train::posix_file_system().remove_all(path);
 }
 
-void discard_checkpoint(const StateDir& state, const std::string& id, const std::string& folder) {
-  const bool of_training = train::step_of_folder_name(folder).has_value();
-  const fs::path path = (of_training ? state.checkpoints(id) : state.job(id)) / folder;
+void remove_leftovers(train::FileSystem& files, const fs::path& job_folder) {
+  train::remove_leftovers({job_folder / kCheckpoints, 0, &files});
+  std::vector<fs::path> leftovers;
   std::error_code ignored;
-  if (fs::exists(path, ignored)) train::discard_folder(train::posix_file_system(), path);
+  for (const auto& item : fs::directory_iterator(job_folder, ignored)) {
+    const std::string name = item.path().filename().string();
+    if (name.starts_with(".old-") || (name.starts_with('.') && name.ends_with(".tmp")))
+      leftovers.push_back(item.path());
+  }
+  for (const fs::path& path : leftovers) files.remove_all(path);
+}
+
+fs::path checkpoint_path(const fs::path& job_folder, const std::string& folder) {
+  const bool of_training = train::step_of_folder_name(folder).has_value();
+  return (of_training ? job_folder / kCheckpoints : job_folder) / folder;
+}
+
+std::optional<CheckpointName> checkpoint_at(const StateDir& state, const fs::path& path) {
+  std::error_code ignored;
+  const fs::path jobs = fs::weakly_canonical(state.root() / "jobs", ignored);
+  const fs::path below = fs::weakly_canonical(path, ignored).lexically_relative(jobs);
+  std::vector<std::string> parts;
+  for (const fs::path& part : below) parts.push_back(part.string());
+  if (parts.size() < 2 || parts[0] == "..") return std::nullopt;
+  const std::size_t last = parts[1] == kCheckpoints ? 2 : 1;
+  if (parts.size() <= last || !is_folder_name(parts[last])) return std::nullopt;
+  return CheckpointName{parts[0], parts[last]};
+}
+
+std::string checkpoint_stamp(const fs::path& path) {
+  const auto stamp = base::file_stamp(path / train::kManifestName);
+  return stamp ? *stamp : base::file_stamp(path / kModelConfig).value_or("");
 }
 
 std::vector<std::int64_t> checkpoint_steps(const StateDir& state, const std::string& id) {

@@ -5,11 +5,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "daemon/base/input_file.h"
+#include "daemon/control/stores/names.h"
 #include "daemon/control/stores/state_dir.h"
+#include "daemon/train/checkpoint/file_system.h"
 #include "v1/checkpoint_service.pb.h"
 #include "v1/job.pb.h"
 
@@ -39,9 +42,22 @@ std::string export_folder_name(std::int64_t step, const std::string& dtype);
 /// Removes exports of checkpoints that were not finished.
 void remove_export_leftovers(const StateDir& state, const std::string& id);
 
-/// Removes a checkpoint or an export, out of sight in one durable step first; nothing if it has
-/// gone. `folder` is the last part of a CheckpointName.
-void discard_checkpoint(const StateDir& state, const std::string& id, const std::string& folder);
+/// Removes what a daemon that was killed has left of exports, saves and deletions in a job's
+/// folder. While nobody writes there.
+void remove_leftovers(train::FileSystem& files, const std::filesystem::path& job_folder);
+
+/// Where a checkpoint or an export lies, or would. `folder` is the last part of a CheckpointName.
+std::filesystem::path checkpoint_path(const std::filesystem::path& job_folder,
+                                      const std::string& folder);
+
+/// The checkpoint or export of the state dir that this path is of, or leads into; nothing if it is
+/// elsewhere.
+std::optional<CheckpointName> checkpoint_at(const StateDir& state,
+                                            const std::filesystem::path& path);
+
+/// What tells a checkpoint or an export from one that is written in its place; empty if there is
+/// none.
+std::string checkpoint_stamp(const std::filesystem::path& path);
 
 /// Calls `read`, which reads the checkpoint or export in `folder` that clients call `name`. What
 /// fails there after the folder was deleted is NotFound (CHECKPOINT_NOT_FOUND), not damage.
@@ -68,7 +84,7 @@ class OpenFile {
 /// FailedPrecondition (FILE_NAME_NOT_UTF8) for a name that no answer could hold.
 std::vector<OpenFile> open_files(const std::filesystem::path& folder);
 
-/// Whether a job may call its export so: a folder name that is none of the daemon's own.
+/// Whether a job may call its export so: a folder name that is none that the daemon gives itself.
 bool is_export_name(const std::string& name);
 
 }  // namespace meshloom::control

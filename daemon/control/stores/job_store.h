@@ -15,9 +15,11 @@
 #include <string>
 #include <vector>
 
+#include "daemon/control/stores/checkpoint_pins.h"
 #include "daemon/control/stores/job_entry.h"
 #include "daemon/control/stores/journaled_store.h"
 #include "daemon/control/stores/ledger.h"
+#include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_key.h"
 #include "daemon/control/stores/subscribers.h"
 #include "daemon/train/checkpoint/file_system.h"
@@ -27,14 +29,11 @@
 
 namespace meshloom::control {
 
-/// A job cannot be removed, since one that has not ended begins with its checkpoint.
+/// A job cannot be removed, since `used_by` needs a checkpoint of it; `text` says what for.
 class JobInUse : public FailedPrecondition {
  public:
-  JobInUse(const std::string& job, const std::string& used_by)
-      : FailedPrecondition(
-            fmt::format("job \"{}\" begins with a checkpoint of \"{}\" and has not ended", used_by,
-                        job),
-            "JOB_IN_USE", {{"job", job}, {"used_by", used_by}}) {}
+  JobInUse(const std::string& text, const std::string& job, const std::string& used_by)
+      : FailedPrecondition(text, "JOB_IN_USE", {{"job", job}, {"used_by", used_by}}) {}
 };
 
 /// All methods may be called from any thread. Job ids are names without "jobs/".
@@ -121,10 +120,16 @@ class JobStore {
     std::int64_t newest_left = 0;  ///< step of the newest beside it; 0: none
     bool force = false;            ///< though it is the newest
   };
-  /// Forgets it: its files may go once this returns. Throws FailedPrecondition (CHECKPOINT_IN_USE)
-  /// while a job that has not ended begins with it or goes on from it, CHECKPOINT_IS_LAST. Nothing
-  /// for a repeat.
-  void forget_checkpoint(const std::string& id, const GoneCheckpoint& gone, const RequestKey& key);
+  /// Forgets it durably, then removes its files; if they cannot be removed it throws IoError, and a
+  /// repeat or the next start goes on. Throws FailedPrecondition (CHECKPOINT_IN_USE) while a job
+  /// that has not ended begins with it or goes on from it, or somebody has pinned it,
+  /// CHECKPOINT_IS_LAST. A repeat removes only what is left of the files that were meant.
+  void delete_checkpoint(const std::string& id, const GoneCheckpoint& gone, const RequestKey& key);
+  /// Nobody deletes the checkpoint, the export or their job until the result is let go; `user` is
+  /// told to who tries. Look whether it is there afterwards. Throws NotFound for a job that is not
+  /// there and for one that was deleted.
+  std::shared_ptr<const void> pin_checkpoint(const CheckpointName& name,
+                                             const std::string& user) const;
   /// A job that has not ended and whose config names the model, if there is one.
   std::optional<std::string> user_of_model(const std::string& model) const;
   /// The same of a plan, by its whole name.
@@ -256,6 +261,8 @@ class JobStore {
   void check_removable(const std::string& id) const;
   void check_forgettable(const JobEntry& target, const GoneCheckpoint& gone) const;
   void remove_folder(const std::string& id);
+  void remove_gone(const std::string& checkpoint);
+  void remove_leftovers();
   bool undecided(const std::string& id, const RequestKey& key) const;
   v1::Job repeat(const v1::RequestRecord& record) const;
   v1::JournalRecord state_record(JobEntry& entry);
@@ -267,7 +274,7 @@ class JobStore {
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  std::mutex removal_mutex_;  ///< held while a folder is removed; taken before the other
+  std::mutex removal_mutex_;  ///< held while files are removed; taken before the other
   Subscribers subscribers_;
   const Options options_;
   std::map<std::int64_t, std::unique_ptr<JobEntry>> entries_;  ///< by order of submission
@@ -278,6 +285,10 @@ class JobStore {
   std::set<JobEntry*> behind_;           ///< with events that are not told
   std::vector<Undecided> undecided_;     ///< in order of tickets
   std::set<std::string> removed_;        ///< gone, but for what may be left of the folder
+  /// Checkpoints that were deleted, but for what may be left of their files: their stamps by whole
+  /// name.
+  std::map<std::string, std::string> gone_checkpoints_;
+  CheckpointPins pins_;
   std::int64_t next_job_ = 1;
   std::int64_t next_number_ = 1;
   std::int64_t ends_ = 0;

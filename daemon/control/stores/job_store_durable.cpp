@@ -24,6 +24,9 @@ void JobStore::erase_entry(const std::string& id) {
   const auto found = by_id_.find(id);
   if (found == by_id_.end()) return;
   const std::int64_t number = found->second->number;
+  std::erase_if(gone_checkpoints_, [prefix = checkpoint_resource(id, "")](const auto& item) {
+    return item.first.starts_with(prefix);
+  });
   behind_.erase(found->second);
   unfinished_.erase(number);
   detailed_.erase(number);
@@ -37,6 +40,8 @@ void JobStore::apply(const v1::JournalRecord& record) {
     erase_entry(id);
     removed_.insert(id);
   }
+  if (record.has_deleted_checkpoint())
+    gone_checkpoints_[record.deleted_checkpoint().name()] = record.deleted_checkpoint().stamp();
   if (record.has_job_edit()) return apply_edit(record.job_edit());
   if (!record.has_job() && !record.has_state()) return;
   v1::Job job = record.has_job() ? record.job() : record.state();
@@ -91,13 +96,7 @@ void JobStore::settle_after_restart(bool hold) {
   }
   for (const auto& [number, item] : std::map(unfinished_)) settle_entry(*item, hold);
   drop_details();
-  for (const std::string& id : std::set(removed_)) {
-    try {
-      remove_folder(id);
-    } catch (const Error& error) {
-      spdlog::error("job {} was deleted, its folder stays: {}", id, error.what());
-    }
-  }
+  remove_leftovers();
 }
 
 void JobStore::settle_entry(JobEntry& entry, bool hold) {
@@ -144,6 +143,11 @@ void JobStore::snapshot(const Ledger::Visit& append) const {
     const std::lock_guard lock(mutex_);
     records[0].set_next_job(next_job_);
     for (const std::string& id : removed_) records.emplace_back().set_deleted_job(id);
+    for (const auto& [name, stamp] : gone_checkpoints_) {
+      v1::StoredDeletedCheckpoint& gone = *records.emplace_back().mutable_deleted_checkpoint();
+      gone.set_name(name);
+      gone.set_stamp(stamp);
+    }
     for (const auto& item : entries_) numbers.push_back(item.first);
   }
   for (const v1::JournalRecord& record : records) append(record);

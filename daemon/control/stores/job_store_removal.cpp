@@ -4,10 +4,13 @@
 
 #include "daemon/base/states.h"
 #include "daemon/base/timestamp.h"
+#include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_log.h"
+#include "daemon/train/checkpoint/checkpoint_writer.h"
 #include "kernels/base/error.h"
+#include "kernels/base/log.h"
 
 namespace meshloom::control {
 
@@ -21,7 +24,12 @@ void JobStore::check_removable(const std::string& id) const {
   const auto user = find_user([&](const v1::RunConfig& config) {
     return config.checkpoint().resume_from().rfind(prefix, 0) == 0;
   });
-  if (user) throw JobInUse(id, *user);
+  if (user)
+    throw JobInUse(
+        fmt::format("job \"{}\" begins with a checkpoint of \"{}\" and has not ended", *user, id),
+        id, *user);
+  if (const auto reader = pins_.user_below(prefix))
+    throw JobInUse(fmt::format("{} reads a checkpoint of job \"{}\"", *reader, id), id, *reader);
 }
 
 std::optional<std::string> JobStore::find_user(const Uses& uses) const {
@@ -55,6 +63,9 @@ void JobStore::check_forgettable(const JobEntry& target, const GoneCheckpoint& g
     throw FailedPrecondition(
         fmt::format("job \"{}\" begins with {} and has not ended", *user, name),
         "CHECKPOINT_IN_USE", {{"checkpoint", name}, {"used_by", *user}});
+  if (const auto reader = pins_.user_of(name))
+    throw FailedPrecondition(fmt::format("{} reads {}", *reader, name), "CHECKPOINT_IN_USE",
+                             {{"checkpoint", name}, {"used_by", *reader}});
   if (!gone.newest) return;
   if (!base::is_final(target.told().state()))
     throw FailedPrecondition(
@@ -67,23 +78,81 @@ void JobStore::check_forgettable(const JobEntry& target, const GoneCheckpoint& g
         "CHECKPOINT_IS_LAST", {{"checkpoint", name}});
 }
 
-void JobStore::forget_checkpoint(const std::string& id, const GoneCheckpoint& gone,
+std::shared_ptr<const void> JobStore::pin_checkpoint(const CheckpointName& name,
+                                                     const std::string& user) const {
+  const std::string whole = checkpoint_resource(name.job, name.folder);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !undecided(name.job, {}); });
+  entry(name.job);
+  if (gone_checkpoints_.contains(whole))
+    throw NotFound(fmt::format("{} was deleted", whole), "CHECKPOINT_NOT_FOUND",
+                   {{"checkpoint", whole}});
+  return pins_.pin(whole, user);
+}
+
+void JobStore::delete_checkpoint(const std::string& id, const GoneCheckpoint& gone,
                                  const RequestKey& key) {
+  const std::string name = checkpoint_resource(id, gone.folder);
+  const std::string stamp = checkpoint_stamp(checkpoint_path(options_.jobs_dir / id, gone.folder));
   Ledger::Ticket ticket = 0;
   {
     Change locked(*this);
     changed_.wait(locked.lock(), [&] { return !undecided(id, key); });
-    if (ledger_.find_request(key)) return;
-    JobEntry& target = entry(id);
-    check_forgettable(target, gone);
-    target.hold_back();
-    if (gone.newest) target.set_checkpoint_step(gone.newest_left);
-    if (std::filesystem::path(target.job.hf_folder()).filename() == gone.folder)
-      target.job.clear_hf_folder();
-    ticket = save(target, RequestLog::record_of(key, target.job.name()));
-    add_job_event(target, ticket);
+    if (!ledger_.find_request(key)) {
+      JobEntry& target = entry(id);
+      check_forgettable(target, gone);
+      target.hold_back();
+      if (gone.newest) target.set_checkpoint_step(gone.newest_left);
+      if (std::filesystem::path(target.job.hf_folder()).filename() == gone.folder)
+        target.job.clear_hf_folder();
+      v1::JournalRecord record = state_record(target);
+      if (const auto request = RequestLog::record_of(key, target.job.name()))
+        *record.mutable_request() = *request;
+      gone_checkpoints_[name] = stamp;
+      record.mutable_deleted_checkpoint()->set_name(name);
+      record.mutable_deleted_checkpoint()->set_stamp(stamp);
+      ticket = ledger_.append(std::move(record));
+      add_job_event(target, ticket);
+    }
   }
-  ledger_.wait(ticket);
+  if (ticket > 0) ledger_.wait(ticket);
+  remove_gone(name);
+}
+
+void JobStore::remove_gone(const std::string& checkpoint) {
+  const std::lock_guard one_at_a_time(removal_mutex_);
+  std::string stamp;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto gone = gone_checkpoints_.find(checkpoint);
+    if (gone == gone_checkpoints_.end()) return;
+    stamp = gone->second;
+  }
+  const CheckpointName name = parse_checkpoint_name(checkpoint);
+  const auto path = checkpoint_path(options_.jobs_dir / name.job, name.folder);
+  // One that was saved since under its name is another one.
+  if (!stamp.empty() && checkpoint_stamp(path) == stamp)
+    train::discard_folder(*options_.files, path);
+  const std::lock_guard lock(mutex_);
+  gone_checkpoints_.erase(checkpoint);
+}
+
+void JobStore::remove_leftovers() {
+  const auto attempt = [](const std::string& name, const auto& removal) {
+    try {
+      removal(name);
+    } catch (const Error& error) {
+      spdlog::error("{} was deleted, its files stay: {}", name, error.what());
+    }
+  };
+  for (const std::string& id : std::set(removed_))
+    attempt(id, [this](const std::string& job) { remove_folder(job); });
+  for (const auto& [name, stamp] : std::map(gone_checkpoints_))
+    attempt(name, [this](const std::string& checkpoint) { remove_gone(checkpoint); });
+  for (const auto& [id, item] : by_id_)
+    attempt(id, [this](const std::string& job) {
+      control::remove_leftovers(*options_.files, options_.jobs_dir / job);
+    });
 }
 
 void JobStore::remove(const std::string& id, const RequestKey& key) {

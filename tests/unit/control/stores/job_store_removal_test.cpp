@@ -58,7 +58,7 @@ TEST_F(JobStoreRemovalTest, OldEndedJobsStayAsSummariesWithTheirNamesAndRequests
 TEST_F(JobStoreRemovalTest, CheckpointsThatSomeJobNeedsAreNotForgotten) {
   const auto reason = [](JobStore& store, const JobStore::GoneCheckpoint& gone) {
     try {
-      store.forget_checkpoint("a", gone, {});
+      store.delete_checkpoint("a", gone, {});
     } catch (const FailedPrecondition& error) {
       return error.reason();
     }
@@ -83,18 +83,105 @@ TEST_F(JobStoreRemovalTest, CheckpointsThatSomeJobNeedsAreNotForgotten) {
     EXPECT_EQ(reason(*store, newest), "CHECKPOINT_IS_LAST");
     EXPECT_EQ(store->get("a").checkpoint_step(), 2);
     newest.force = true;
-    store->forget_checkpoint("a", newest, key("forget", "a"));
+    store->delete_checkpoint("a", newest, key("forget", "a"));
     EXPECT_EQ(store->get("a").checkpoint_step(), 1);
     newest.newest_left = 0;
-    store->forget_checkpoint("a", newest, key("forget", "a"));
+    store->delete_checkpoint("a", newest, key("forget", "a"));
     EXPECT_EQ(store->get("a").checkpoint_step(), 1) << "a repeat";
     store->cancel("user", {});
     EXPECT_EQ(reason(*store, older), "");
-    EXPECT_THROW(store->forget_checkpoint("nobody", older, {}), NotFound);
+    EXPECT_THROW(store->delete_checkpoint("nobody", older, {}), NotFound);
   }
   const auto store = open();
   EXPECT_EQ(store->get("a").checkpoint_step(), 1);
   EXPECT_TRUE(store->find_request(key("forget", "a")));
+}
+
+TEST_F(JobStoreRemovalTest, WhatSomebodyReadsIsNotDeleted) {
+  const auto store = open();
+  submit(*store, "a");
+  run_through(*store, "a");
+  make_folder("a");
+  auto pin = store->pin_checkpoint({"a", "step-1"}, "an evaluation");
+  const auto refusal = [](const auto& removal) {
+    try {
+      removal();
+    } catch (const FailedPrecondition& error) {
+      return error.reason() + " " + error.metadata().at("used_by");
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal([&] { store->delete_checkpoint("a", {.folder = "step-1"}, {}); }),
+            "CHECKPOINT_IN_USE an evaluation");
+  EXPECT_EQ(refusal([&] { store->remove("a", {}); }), "JOB_IN_USE an evaluation");
+  EXPECT_EQ(refusal([&] { store->delete_checkpoint("a", {.folder = "step-10"}, {}); }), "")
+      << "another one";
+  pin.reset();
+  const auto export_pin = store->pin_checkpoint({"a", "hf"}, "an evaluation");
+  EXPECT_EQ(refusal([&] { store->delete_checkpoint("a", {.folder = "step-1"}, {}); }), "");
+  EXPECT_EQ(refusal([&] { store->remove("a", {}); }), "JOB_IN_USE an evaluation");
+  EXPECT_THROW(store->pin_checkpoint({"nobody", "step-1"}, "an export"), NotFound);
+}
+
+TEST_F(JobStoreRemovalTest, ACheckpointsDeletionIsFinishedAtTheNextStartAndTakesNoLaterOne) {
+  testing::FailpointFileSystem broken([](int) { throw IoError("the disk does not answer"); });
+  JobStore::Options options_with_broken = options();
+  options_with_broken.files = &broken;
+  const auto write = [&](const std::string& text) {
+    const auto path = folder_ / "jobs/a/checkpoints/step-1";
+    std::filesystem::create_directories(path);
+    std::ofstream(path / "manifest.json") << text;
+    return path;
+  };
+  const JobStore::GoneCheckpoint gone = {.folder = "step-1"};
+  const auto path = [&] {
+    JobStore store(options_with_broken);
+    submit(store, "a");
+    run_through(store, "a");
+    const auto written = write("{}");
+    // As a daemon that is killed between the record and the files.
+    EXPECT_THROW(store.delete_checkpoint("a", gone, key("delete", "a")), IoError);
+    EXPECT_THROW(store.pin_checkpoint({"a", "step-1"}, "an export"), NotFound) << "it is deleted";
+    EXPECT_THROW(store.delete_checkpoint("a", gone, key("delete", "a")), IoError) << "a repeat";
+    return written;
+  }();
+  EXPECT_TRUE(std::filesystem::exists(path));
+  { JobStore store(options_with_broken); }
+  EXPECT_TRUE(std::filesystem::exists(path)) << "a start goes on without it";
+  {
+    const auto store = open();
+    EXPECT_FALSE(std::filesystem::exists(path));
+    write("another one of this step");
+    EXPECT_NO_THROW(store->pin_checkpoint({"a", "step-1"}, "an export"));
+    store->delete_checkpoint("a", gone, key("delete", "a"));
+    EXPECT_TRUE(std::filesystem::exists(path)) << "a late repeat";
+  }
+  const auto store = open();
+  EXPECT_TRUE(std::filesystem::exists(path)) << "the record is there still";
+  store->delete_checkpoint("a", gone, key("delete-anew", "a"));
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST_F(JobStoreRemovalTest, WhatAKilledDaemonLeftIsRemovedAtTheNextStart) {
+  {
+    const auto store = open();
+    submit(*store, "a");
+    run_through(*store, "a");
+  }
+  make_folder("a");
+  const auto job = folder_ / "jobs/a";
+  const std::vector<std::string> leftovers = {"checkpoints/.old-step-3", "checkpoints/.tmp-step-4",
+                                              ".old-hf", ".hf-step-1.123.tmp"};
+  for (const std::string& name : leftovers) {
+    std::filesystem::create_directories(job / name);
+    std::ofstream(job / name / "half") << "x";
+  }
+  std::filesystem::create_directories(job / "hf-step-1");
+  const auto store = open();
+  for (const std::string& name : leftovers)
+    EXPECT_FALSE(std::filesystem::exists(job / name)) << name;
+  EXPECT_TRUE(std::filesystem::exists(job / "checkpoints/step-1"));
+  EXPECT_TRUE(std::filesystem::exists(job / "hf-step-1"));
 }
 
 TEST_F(JobStoreRemovalTest, DeletingFreesNameAndFolderForGood) {
