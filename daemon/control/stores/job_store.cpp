@@ -110,6 +110,7 @@ v1::JournalRecord JobStore::state_record(JobEntry& entry) {
   v1::JournalRecord record;
   entry.reserved_revision = entry.job.revision() + kRevisionBlock;
   *record.mutable_state() = without_folders(entry.job);
+  record.set_job_resumed(entry.resumed);
   record.mutable_state()->set_revision(entry.reserved_revision);
   return record;
 }

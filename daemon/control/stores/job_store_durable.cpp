@@ -56,6 +56,10 @@ void JobStore::apply(const v1::JournalRecord& record) {
   const auto& numbers = record.job_edit_numbers();
   if (record.has_job()) target.config = take_config(&job, {numbers.begin(), numbers.end()});
   target.reserved_revision = job.revision();
+  // Journals of versions without it: one that has had the ranks is queued only as resumed.
+  target.resumed = record.has_job_resumed()
+                       ? record.job_resumed()
+                       : job.state() == v1::JOB_STATE_QUEUED && job.attempt() > 0;
   target.job = std::move(job);
   set_folders(&target.job, options_.jobs_dir / id);
   // A state that was appended while an edit was being written does not have it.
@@ -161,6 +165,7 @@ void JobStore::snapshot(const Ledger::Visit& append) const {
       const JobEntry& item = *entries_.at(number);
       *record.mutable_job() = without_folders(item.job);
       record.mutable_job()->set_revision(std::max(item.reserved_revision, item.job.revision()));
+      record.set_job_resumed(item.resumed);
       config = item.config;
     }
     put_config(config, &record);
