@@ -139,8 +139,10 @@ void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
                  "Exit with code 2 unless there are so many ranks");
   app.add_option("--threads", flags.threads,
                  "Threads per rank. Default: usable cores / ranks of the host");
-  app.add_flag("--no-resume", flags.no_resume,
-               "Hold the jobs that an earlier daemon left unfinished");
+  app.add_flag(
+      "--no-resume", flags.no_resume,
+      "Hold the jobs that an earlier daemon left unfinished, until they are released (meshloom "
+      "job release)");
   app.add_option("--max-stalled-attempts", flags.max_stalled_attempts,
                  "Hold a job when the daemon has ended in so many attempts in a row before a step "
                  "was done. Default 3");

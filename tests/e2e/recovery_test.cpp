@@ -108,9 +108,12 @@ TEST_F(RecoveryE2e, ShutdownSavesAndNoResumeHolds) {
   start(2, {"--no-resume"});
   submit({}, "new");
   EXPECT_TRUE(reaches("new", "succeeded"));
-  EXPECT_EQ(job("endless")["state"], "recovering");
+  EXPECT_EQ(job("endless")["state"], "held");
+  EXPECT_EQ(job("endless")["hold_code"], "no_resume");
+  EXPECT_EQ(client({"job", "release", "endless"}).exit_code, 0);
+  EXPECT_TRUE(reaches("endless", "running"));
   EXPECT_EQ(client({"job", "cancel", "endless"}).exit_code, 0);
-  EXPECT_EQ(job("endless")["state"], "cancelled");
+  EXPECT_TRUE(reaches("endless", "cancelled"));
 }
 
 TEST_F(RecoveryE2e, ARankThatDiesTakesTheDaemonDownAndTheJobGoesOnLater) {

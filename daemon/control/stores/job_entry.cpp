@@ -5,6 +5,7 @@
 #include <array>
 #include <numeric>
 
+#include "daemon/base/states.h"
 #include "daemon/control/stores/job_log.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
@@ -125,6 +126,12 @@ JobEntry::JobEntry(v1::Job from, std::int64_t order)
     : job(std::move(from)), config(take_config(&job)), number(order) {}
 
 std::string JobEntry::id() const { return parse_job_name(job.name()); }
+
+void JobEntry::hold(v1::HoldCode code, const std::string& reason) {
+  base::move_to(job, v1::JOB_STATE_HELD);
+  job.set_hold_code(code);
+  job.set_hold_reason(reason);
+}
 
 v1::Job JobEntry::view() const {
   v1::Job shown = told();

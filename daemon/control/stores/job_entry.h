@@ -59,13 +59,15 @@ class JobEntry {
   std::int64_t number;  ///< order of submission
   /// The journal promises that none up to here is used again.
   std::int64_t reserved_revision = 0;
-  bool active = false;     ///< the driver has it
-  bool waits = false;      ///< held, or until a start without --no-resume
-  bool resumed = false;    ///< since it last had the ranks: it comes before all that wait
+  bool active = false;  ///< the driver has it
+  /// Since it last had the ranks: it comes before all that wait. In the journal beside `job`.
+  bool resumed = false;
   std::int64_t begun = 0;  ///< the last step that the ranks were given
   bool editing = false;    ///< an edit is being written
 
   std::string id() const;
+  /// HELD, until it is released or the daemon is started again.
+  void hold(v1::HoldCode code, const std::string& reason);
   const v1::Job& told() const { return told_ ? *told_ : job; }
   /// The same with the state that is not durable yet.
   v1::Job view() const;

@@ -271,19 +271,15 @@ v1::Job JobStore::release(const std::string& id, const RequestKey& key) {
     const Change locked(*this);
     if (const auto first = ledger_.find_request(key)) return repeat(*first);
     JobEntry& target = entry(id);
-    if (base::is_final(target.job.state()) || !target.waits)
-      throw FailedPrecondition(fmt::format("job \"{}\" is not held", id), "JOB_NOT_HELD",
-                               {{"job", id}});
-    if (target.job.state() == v1::JOB_STATE_PAUSED)
-      throw FailedPrecondition(
-          fmt::format("job \"{}\" is not held but paused: resume it, which releases it too", id),
-          "JOB_NOT_HELD", {{"job", id}, {"state", "paused"}});
+    if (target.job.state() != v1::JOB_STATE_HELD) {
+      const std::string state = base::table_of<v1::JobState>().name(target.job.state());
+      throw FailedPrecondition(fmt::format("job \"{}\" is not held: it is {}", id, state),
+                               "JOB_NOT_HELD", {{"job", id}, {"state", state}});
+    }
     target.hold_back();
-    target.waits = false;
     target.job.set_stalled_attempts(0);
-    if (target.job.state() == v1::JOB_STATE_HELD)
-      base::move_to(target.job,
-                    target.job.attempt() == 0 ? v1::JOB_STATE_QUEUED : v1::JOB_STATE_RECOVERING);
+    base::move_to(target.job,
+                  target.job.attempt() == 0 ? v1::JOB_STATE_QUEUED : v1::JOB_STATE_RECOVERING);
     target.job.clear_hold_reason();
     target.job.clear_hold_code();
     ticket = save(target, RequestLog::record_of(key, target.job.name()));

@@ -47,7 +47,7 @@ class JobStore {
   struct Options {
     std::filesystem::path journal;
     std::filesystem::path jobs_dir;
-    /// Jobs of an earlier daemon wait until a start without --no-resume.
+    /// Jobs of an earlier daemon are HELD until they are released, or a start without --no-resume.
     bool hold_unfinished = false;
     /// A job that ended with the daemon so often in a row before it did a step is held.
     std::int64_t most_stalled_attempts = 3;
@@ -107,7 +107,8 @@ class JobStore {
   std::vector<EditMark> edit_marks(const std::string& id) const;
   /// Jobs that a drain has paused wait again, those that were first first. Their ids.
   std::vector<std::string> end_drain();
-  /// A job that waits, for whatever reason, is taken again by the driver.
+  /// A job that is HELD, for whatever reason, is taken again by the driver. Throws
+  /// FailedPrecondition (JOB_NOT_HELD).
   v1::Job release(const std::string& id, const RequestKey& key);
   /// Removes a job that has ended, and its folder. Throws JobInUse. The name is free again when it
   /// returns; if the folder could not be removed it throws IoError, and a repeat or the next

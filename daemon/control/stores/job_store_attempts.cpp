@@ -33,7 +33,8 @@ bool JobStore::comes_first(const std::string& id) const {
 const JobEntry* JobStore::first_waiting() const {
   const JobEntry* next = nullptr;
   for (const auto& [number, item] : unfinished_) {
-    if (item->waits || item->active || item->job.state() == v1::JOB_STATE_PAUSED) continue;
+    const v1::JobState state = item->job.state();
+    if (item->active || state == v1::JOB_STATE_HELD || state == v1::JOB_STATE_PAUSED) continue;
     const auto place = [](const JobEntry& entry) {
       return std::pair(entry.job.stalled_attempts(), entry.job.queue_place());
     };
@@ -84,10 +85,7 @@ void JobStore::hold(const std::string& id, v1::HoldCode code, const std::string&
     JobEntry& target = entry(id);
     if (!base::can_move(target.job.state(), v1::JOB_STATE_HELD)) return;
     target.hold_back();
-    target.waits = true;
-    base::move_to(target.job, v1::JOB_STATE_HELD);
-    target.job.set_hold_code(code);
-    target.job.set_hold_reason(reason);
+    target.hold(code, reason);
     ticket = save(target);
     add_job_event(target, ticket);
   }

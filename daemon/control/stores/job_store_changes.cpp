@@ -71,7 +71,6 @@ void JobStore::queue_first(JobEntry& target) {
   const std::int64_t place =
       waiting.empty() ? target.job.queue_place() : waiting.front()->job.queue_place() - kQueueGap;
   base::move_to(target.job, v1::JOB_STATE_QUEUED);
-  target.waits = false;
   target.resumed = true;
   target.job.clear_pause_code();
   target.job.set_stalled_attempts(0);

@@ -107,7 +107,6 @@ void JobStore::settle_entry(JobEntry& entry, bool hold) {
   v1::Job& job = entry.job;
   job.set_step(job.checkpoint_step());
   if (job.last_step().step() > job.step()) job.clear_last_step();
-  entry.waits = hold;
   job.clear_hold_reason();
   job.clear_hold_code();
   job.clear_tokenizing();
@@ -119,24 +118,22 @@ void JobStore::settle_entry(JobEntry& entry, bool hold) {
   if (job.state() == v1::JOB_STATE_PAUSED && job.pause_code() != v1::PAUSE_CODE_UNSPECIFIED) return;
   if (job.state() == v1::JOB_STATE_PAUSED) {
     queue_first(entry);
-    entry.waits = hold;  // not as one that a client resumes
-    return;
-  }
-  // One that has had the ranks is queued only after it was resumed.
-  entry.resumed = job.state() == v1::JOB_STATE_QUEUED && job.attempt() > 0;
-  if (job.state() == v1::JOB_STATE_HELD && job.attempt() == 0) {
+  } else if (job.state() == v1::JOB_STATE_HELD && job.attempt() == 0) {
     base::move_to(job, v1::JOB_STATE_QUEUED);
   } else if (job.state() != v1::JOB_STATE_QUEUED) {
     base::move_to(job, v1::JOB_STATE_RECOVERING);
   }
-  if (job.stalled_attempts() < options_.most_stalled_attempts) return;
-  entry.waits = true;
-  base::move_to(job, v1::JOB_STATE_HELD);
-  job.set_hold_code(v1::HOLD_CODE_CRASH_LOOP);
-  job.set_hold_reason(fmt::format(
-      "CRASH_LOOP: the daemon ended in each of its last {} attempts before a step was done",
-      job.stalled_attempts()));
-  spdlog::warn("job {} is held: {}; to try again: meshloom job release {}", entry.id(),
+  if (job.stalled_attempts() >= options_.most_stalled_attempts)
+    entry.hold(
+        v1::HOLD_CODE_CRASH_LOOP,
+        fmt::format(
+            "CRASH_LOOP: the daemon ended in each of its last {} attempts before a step was done",
+            job.stalled_attempts()));
+  else if (hold)
+    entry.hold(v1::HOLD_CODE_NO_RESUME, "NO_RESUME: the daemon was started with --no-resume");
+  else
+    return;
+  spdlog::warn("job {} is held: {}; to let it run: meshloom job release {}", entry.id(),
                job.hold_reason(), entry.id());
 }
 

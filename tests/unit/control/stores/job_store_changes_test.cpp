@@ -294,6 +294,58 @@ TEST_F(JobStoreChangesTest, OneThatIsPausedIsNotReleasedButResumed) {
   EXPECT_EQ(store->next_job(), "a");
 }
 
+TEST_F(JobStoreChangesTest, WhoWasResumedOrMovedIsKnownAfterARestart) {
+  auto store = open();
+  for (const char* id : {"begun", "fresh", "other"}) submit(*store, id);
+  store->begin_attempt("begun");
+  move(*store, "begun", v1::JOB_STATE_RUNNING);
+  store->pause("begun", v1::PAUSE_CODE_CLIENT, {});
+  move(*store, "begun", v1::JOB_STATE_PAUSED);
+  store->resume("begun", {});
+  store->move("begun", JobStore::Place::kAfter, "other", {});
+  EXPECT_FALSE(store->comes_first("begun"));
+  store->pause("fresh", v1::PAUSE_CODE_CLIENT, {});
+  store->resume("fresh", {});
+  EXPECT_TRUE(store->comes_first("fresh"));
+  store->label("fresh", JobStore::Labels(), {}, {});
+  for (const bool hold : {true, false}) {
+    store = open(hold);
+    EXPECT_FALSE(store->comes_first("begun")) << "it was moved behind another";
+    EXPECT_TRUE(store->comes_first("fresh")) << "it was resumed before its first attempt";
+    EXPECT_FALSE(store->comes_first("other"));
+  }
+  EXPECT_EQ(store->next_job(), "fresh");
+  store->begin_attempt("fresh");
+  move(*store, "fresh", v1::JOB_STATE_FAILED);
+  EXPECT_EQ(store->next_job(), "other");
+}
+
+TEST_F(JobStoreChangesTest, WhatNoResumeHoldsSaysSoAndIsReleased) {
+  auto store = open();
+  for (const char* id : {"begun", "fresh", "later"}) submit(*store, id);
+  store->begin_attempt("begun");
+  move(*store, "begun", v1::JOB_STATE_RUNNING);
+  store = open(/*hold=*/true);
+  for (const char* id : {"begun", "fresh"}) {
+    const v1::Job held = store->get(id);
+    EXPECT_EQ(held.state(), v1::JOB_STATE_HELD);
+    EXPECT_EQ(held.hold_code(), v1::HOLD_CODE_NO_RESUME);
+    EXPECT_EQ(held.hold_reason(), "NO_RESUME: the daemon was started with --no-resume");
+  }
+  EXPECT_EQ(store->next_job(), std::nullopt);
+  submit(*store, "new");
+  EXPECT_EQ(store->next_job(), "new") << "those of this daemon are not held";
+  EXPECT_EQ(store->release("begun", {}).state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(store->next_job(), "begun");
+  const v1::Job released = store->release("fresh", {});
+  EXPECT_EQ(released.state(), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(released.hold_code(), v1::HOLD_CODE_UNSPECIFIED);
+  EXPECT_EQ(released.hold_reason(), "");
+  store = open();
+  EXPECT_EQ(store->get("later").state(), v1::JOB_STATE_QUEUED) << "a start without it";
+  EXPECT_EQ(store->get("later").hold_reason(), "");
+}
+
 TEST_F(JobStoreChangesTest, EditsKeepTheirNumbersOverRestartsAndCompaction) {
   auto store = open();
   submit(*store, "a");

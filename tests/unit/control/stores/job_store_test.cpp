@@ -97,7 +97,7 @@ TEST_F(JobStoreTest, AJobWhosePauseHasEndedWaitsAsWell) {
     store->pause("old", v1::PAUSE_CODE_UNSPECIFIED, {});
   }
   const auto store = open(true);
-  EXPECT_EQ(store->get("old").state(), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(store->get("old").state(), v1::JOB_STATE_HELD);
   EXPECT_EQ(store->next_job(), std::nullopt);
   store->release("old", {});
   EXPECT_EQ(store->next_job(), "old");
