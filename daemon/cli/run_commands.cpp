@@ -90,6 +90,7 @@ std::string state_text(const v1::SavedState& state) {
   if (state.ttl_seconds() > 0)
     text +=
         fmt::format(", {} left", duration_text(static_cast<double>(state.expires_in_seconds())));
+  if (state.has_damage()) text += ", damaged: " + state.damage().message();
   for (const auto& [key, value] : state.user_metadata()) text += fmt::format(", {}={}", key, value);
   return text;
 }

@@ -47,7 +47,7 @@ double GradientWindow::close() {
     throw FailedPrecondition(
         fmt::format("optim_step: the gradients since the last optimizer step were discarded: {}",
                     *closed.poison_),
-        "GRADIENTS_POISONED", {{"cause", *closed.poison_}});
+        kGradientsPoisoned, {{"cause", *closed.poison_}});
   if (closed.empty())
     throw FailedPrecondition("optim_step: there are no gradients; call forward_backward first",
                              "NO_GRADIENTS");

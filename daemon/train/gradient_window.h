@@ -10,6 +10,8 @@
 
 namespace meshloom::train {
 
+inline constexpr const char* kGradientsPoisoned = "GRADIENTS_POISONED";
+
 /// The same on every rank, without collectives.
 class GradientWindow {
  public:
@@ -29,7 +31,7 @@ class GradientWindow {
   void poison(const std::string& cause);
   /// By which the gradients of all calls are multiplied at the optimizer step, after which the
   /// window is empty, whatever this throws: FailedPrecondition without gradients (NO_GRADIENTS),
-  /// with poisoned ones (GRADIENTS_POISONED), and if a mean is over no target (NO_TARGETS).
+  /// with poisoned ones (kGradientsPoisoned), and if a mean is over no target (NO_TARGETS).
   double close();
 
  private:

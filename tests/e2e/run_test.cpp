@@ -292,6 +292,40 @@ TEST_F(RunE2e, AfterKillOfEverythingAClientGoesOnFromTheNamedStateToTheSameWeigh
   shut_down();
 }
 
+TEST_F(RunE2e, AfterAKillADamagedNewestStateIsSkippedForAnOlderOne) {
+  start();
+  const v1::Mesh mesh = mesh_of(2, 1, 1, 1);
+  const auto data = batches(job_config(mesh));
+  RunClient client(address_);
+  ASSERT_TRUE(client.create(run_spec(mesh, "skips")));
+  step(client, data[0]);
+  ASSERT_TRUE(client.save_state("sound").ok());
+  const double expected = step(client, data[1]);
+  const Outcome newest = client.save_state("damaged");
+  ASSERT_TRUE(newest.ok()) << newest.message;
+  kill_everything();
+  for (const auto& item :
+       fs::directory_iterator(state_ / newest.operation.result().saved_state().folder()))
+    if (item.path().extension() == ".safetensors")
+      fs::resize_file(item.path(), item.file_size() - 1);
+  start();
+
+  RunClient again(address_);
+  again.name = client.name;
+  again.token = client.token;
+  ASSERT_TRUE(again.wait_ready());
+  const v1::Run run = again.get();
+  EXPECT_EQ(run.epoch(), client.epoch + 2) << "the one of the damaged state, and that behind it";
+  EXPECT_EQ(run.step(), 1);
+  EXPECT_EQ(run.cause().info().reason(), "STATE_DAMAGED");
+  EXPECT_NE(run.cause().message().find("runs/skips/states/damaged was skipped"), std::string::npos)
+      << run.cause().message();
+  EXPECT_EQ(run.saved(1).damage().info().reason(), "CHECKPOINT_DAMAGED");
+  EXPECT_EQ(step(again, data[1]), expected);
+  EXPECT_TRUE(again.close().ok());
+  shut_down();
+}
+
 TEST_F(RunE2e, AJobWaitsForTheRanksOfARunAndARunForThoseOfAJob) {
   start();
   const v1::Mesh mesh = mesh_of(2, 1, 1, 1);

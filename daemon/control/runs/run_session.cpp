@@ -109,7 +109,9 @@ bool RunSession::ended() const {
 Error RunSession::recovered_error(const std::string& cause) const {
   const v1::SavedState* state = newest_state();
   const std::string from = state ? fmt::format("from {} (step {})", state->name(), state->step())
-                                 : "from its initial weights";
+                           : run_.saved().empty()
+                               ? "from its initial weights"
+                               : "from none of its saved states, which are damaged";
   return Aborted(fmt::format("{}; run \"{}\" begins anew {}, epoch {}, next number {}", cause, id_,
                              from, run_.epoch(), sequence_.next_new()),
                  "RUN_RECOVERED",
@@ -211,6 +213,7 @@ void RunSession::close(const std::optional<Error>& cause) {
     const std::lock_guard lock(mutex_);
     if (has_ended() || end_) return;
     end_ = End{cause.has_value()};
+    run_.clear_cause();
     if (cause) *run_.mutable_cause() = to_details(*cause);
     driven = driven_;
     if (driven) base::move_to(run_, v1::RUN_STATE_CLOSING);

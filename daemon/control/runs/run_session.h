@@ -131,7 +131,9 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   [[noreturn]] void refuse_used(std::int64_t seq, const std::string& digest) const;
   Error recovered_error(const std::string& cause) const;
   static Error drained_error() { return FailedPrecondition("the daemon is drained", "DRAINED"); }
+  /// That can be read, as far as is known; null: there is none.
   const v1::SavedState* newest_state() const;
+  Error no_state_left() const;
   void fail_waiting(const Error& error);
   void fail_verbs(const std::vector<VerbSequence::VerbPtr>& verbs, const Error& error);
   void set_state(v1::RunState state);
@@ -163,7 +165,13 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   std::filesystem::path weights_folder(const std::string& weights) const;
 
   // The thread of drive(), and the one that collects answers.
+  /// From its newest state that can be read, else as its spec says; false, with the cause, if it
+  /// cannot be made.
   bool make_on_ranks();
+  void create_on_ranks(const v1::SavedState* own);
+  void skip_state(const std::string& name, const Error& damage);
+  /// The next epoch, from the newest state; verbs that wait fail. With the mutex.
+  void begin_epoch(const Error& cause);
   bool may_start() const;
   bool upload_fits(const Verb& verb) const;
   void start_next(Lock& lock);

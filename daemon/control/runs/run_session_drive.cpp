@@ -9,6 +9,8 @@
 #include "daemon/control/ranks/rank_error.h"
 #include "daemon/control/runs/run_session.h"
 #include "daemon/control/stores/names.h"
+#include "daemon/train/checkpoint/manifest.h"
+#include "daemon/train/gradient_window.h"
 #include "daemon/train/run_mesh.h"
 #include "kernels/base/log.h"
 
@@ -17,6 +19,7 @@ namespace {
 
 constexpr std::size_t kMostInFlight = 8;
 constexpr std::int64_t kLeaseStateSeconds = std::int64_t{7} * 24 * 3600;
+constexpr const char* kStateDamaged = "STATE_DAMAGED";
 
 /// What a failed verb or creation says of the run: that its weights are lost.
 bool loses_run(const std::exception_ptr& error) {
@@ -32,6 +35,11 @@ bool loses_run(const std::exception_ptr& error) {
 }
 
 Error error_of(const std::exception_ptr& error) { return to_error(to_details(error)); }
+
+/// Whether the files of a saved state are to blame, so that an older one may be sound.
+bool is_damage(const Error& error) {
+  return error.kind() == ErrorKind::kDataLoss || error.reason() == train::kCheckpointNotFound;
+}
 
 }  // namespace
 
@@ -53,36 +61,23 @@ void RunSession::set_state(v1::RunState state) {
 }
 
 bool RunSession::make_on_ranks() {
-  v1::CreateSteppedRunCommand command;
-  {
-    const std::lock_guard lock(mutex_);
-    *command.mutable_config() = run_.resolved();
-    command.set_data_dir(world_.data_dir.string());
-    command.set_dropout(run_.spec().dropout());
-    if (const v1::SavedState* own = newest_state()) {
-      command.set_state_folder((world_.state.root() / own->folder()).string());
-    } else if (!run_.spec().state().empty()) {
-      command.set_without_optimizer(run_.spec().without_optimizer());
-    }
-  }
+  std::optional<v1::SavedState> own;
   try {
-    command.set_model_folder(world_.model_folder(command.config()).string());
-    if (command.state_folder().empty() && !run_.spec().state().empty())
-      command.set_state_folder(
-          (world_.state.root() / world_.find_state(run_.spec().state()).folder()).string());
-    const v1::CreateRunResult made = ranks_.create(std::move(command)).get();
-    const std::lock_guard lock(mutex_);
-    run_.set_step(made.step_count());
-    run_.set_plan(made.plan());
-    run_.set_vocab_size(made.vocab_size());
-    run_.set_context_length(made.context_length());
-    for (const std::string& note : made.notes()) run_.add_notes(note);
-    limits_ = {made.vocab_size(), made.context_length()};
-    const v1::LossLimits& limits = made.loss_limits();
-    rules_ = {{limits.vocab_size(), limits.positions(), limits.tokens(), limits.micro_batch_size()},
-              train::mesh_layout(run_.resolved().mesh())};
-    run_.clear_cause();
-    return true;
+    while (true) {
+      {
+        const std::lock_guard lock(mutex_);
+        own.reset();
+        if (const v1::SavedState* newest = newest_state()) own = *newest;
+        if (!own && !run_.saved().empty()) throw no_state_left();
+      }
+      try {
+        create_on_ranks(own ? &*own : nullptr);
+        return true;
+      } catch (const Error& error) {
+        if (!own || !is_damage(error)) throw;
+        skip_state(own->name(), error);
+      }
+    }
   } catch (...) {
     const Error error = error_of(std::current_exception());
     spdlog::error("run {} cannot be made: {}", id_, error.what());
@@ -90,6 +85,52 @@ bool RunSession::make_on_ranks() {
     *run_.mutable_cause() = to_details(error);
     return false;
   }
+}
+
+void RunSession::create_on_ranks(const v1::SavedState* own) {
+  v1::CreateSteppedRunCommand command;
+  {
+    const std::lock_guard lock(mutex_);
+    *command.mutable_config() = run_.resolved();
+    command.set_data_dir(world_.data_dir.string());
+    command.set_dropout(run_.spec().dropout());
+    if (own) {
+      command.set_state_folder((world_.state.root() / own->folder()).string());
+    } else if (!run_.spec().state().empty()) {
+      command.set_without_optimizer(run_.spec().without_optimizer());
+    }
+  }
+  command.set_model_folder(world_.model_folder(command.config()).string());
+  if (command.state_folder().empty() && !run_.spec().state().empty())
+    command.set_state_folder(
+        (world_.state.root() / world_.find_state(run_.spec().state()).folder()).string());
+  const v1::CreateRunResult made = ranks_.create(std::move(command)).get();
+  const std::lock_guard lock(mutex_);
+  run_.set_step(made.step_count());
+  run_.set_plan(made.plan());
+  run_.set_vocab_size(made.vocab_size());
+  run_.set_context_length(made.context_length());
+  for (const std::string& note : made.notes()) run_.add_notes(note);
+  limits_ = {made.vocab_size(), made.context_length()};
+  const v1::LossLimits& limits = made.loss_limits();
+  rules_ = {{limits.vocab_size(), limits.positions(), limits.tokens(), limits.micro_batch_size()},
+            train::mesh_layout(run_.resolved().mesh())};
+  // What else than a damaged state began this epoch is over.
+  if (run_.cause().info().reason() != kStateDamaged) run_.clear_cause();
+}
+
+void RunSession::skip_state(const std::string& name, const Error& damage) {
+  const Error cause =
+      DataLoss(fmt::format("{} was skipped, since it cannot be read: {}", name, damage.what()),
+               kStateDamaged, {{"run", id_}, {"state", name}});
+  spdlog::error("run {}: {}", id_, cause.what());
+  {
+    const std::lock_guard lock(mutex_);
+    for (v1::SavedState& state : *run_.mutable_saved())
+      if (state.name() == name) *state.mutable_damage() = to_details(damage);
+    if (newest_state()) begin_epoch(cause);
+  }
+  persist();
 }
 
 bool RunSession::may_start() const {
@@ -208,8 +249,7 @@ void RunSession::collect() {
   }
 }
 
-bool RunSession::begin_anew(Lock& lock) {
-  const Error cause = *std::exchange(lost_, std::nullopt);
+void RunSession::begin_epoch(const Error& cause) {
   run_.set_epoch(run_.epoch() + 1);
   const v1::SavedState* state = newest_state();
   const auto verbs = sequence_.take_all();
@@ -221,9 +261,14 @@ bool RunSession::begin_anew(Lock& lock) {
   sequence_ = VerbSequence(state ? state->next_seq() : 1, sequence_.gap_timeout());
   run_.set_step(state ? state->step() : 0);
   *run_.mutable_cause() = to_details(cause);
-  fail_verbs(verbs, recovered_error(fmt::format("its weights were lost: {}", cause.what())));
-  run_.add_notes(
-      fmt::format("epoch {} began since the weights were lost: {}", run_.epoch(), cause.what()));
+  fail_verbs(verbs, recovered_error(cause.what()));
+  run_.add_notes(fmt::format("epoch {} began: {}", run_.epoch(), cause.what()));
+}
+
+bool RunSession::begin_anew(Lock& lock) {
+  const Error lost = *std::exchange(lost_, std::nullopt);
+  begin_epoch(Error(lost.kind(), lost.reason(),
+                    fmt::format("its weights were lost: {}", lost.what()), lost.metadata()));
   lock.unlock();
   set_state(v1::RUN_STATE_RECOVERING);
   const bool made = make_on_ranks();

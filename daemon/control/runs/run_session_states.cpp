@@ -8,6 +8,15 @@
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
+namespace {
+
+const v1::SavedState* newest_readable(const v1::Run& run) {
+  const auto found = std::find_if(run.saved().rbegin(), run.saved().rend(),
+                                  [](const v1::SavedState& state) { return !state.has_damage(); });
+  return found == run.saved().rend() ? nullptr : &*found;
+}
+
+}  // namespace
 
 v1::RunRecord RunSession::restarted(v1::RunRecord record) {
   v1::Run& run = *record.mutable_run();
@@ -17,15 +26,22 @@ v1::RunRecord RunSession::restarted(v1::RunRecord record) {
     run.set_end_time(base::now_rfc3339());
     return record;
   }
+  run.clear_cause();
+  const v1::SavedState* state = newest_readable(run);
   run.set_epoch(run.epoch() + 1);
-  run.set_next_seq(run.saved().empty() ? 1 : run.saved().rbegin()->next_seq());
-  run.set_step(run.saved().empty() ? 0 : run.saved().rbegin()->step());
+  run.set_next_seq(state ? state->next_seq() : 1);
+  run.set_step(state ? state->step() : 0);
   if (run.state() != v1::RUN_STATE_QUEUED) base::move_to(run, v1::RUN_STATE_RECOVERING);
   return record;
 }
 
-const v1::SavedState* RunSession::newest_state() const {
-  return run_.saved().empty() ? nullptr : &*run_.saved().rbegin();
+const v1::SavedState* RunSession::newest_state() const { return newest_readable(run_); }
+
+Error RunSession::no_state_left() const {
+  std::string text = fmt::format("none of the saved states of run \"{}\" can be read", id_);
+  for (const v1::SavedState& state : run_.saved())
+    text += fmt::format("; {}: {}", state.name(), state.damage().message());
+  return DataLoss(text, "STATES_DAMAGED", {{"run", id_}});
 }
 
 v1::SavedState RunSession::find_state(const std::string& name) const {

@@ -195,7 +195,7 @@ Manifest read_manifest(const fs::path& folder) {
   const std::string label = folder.string();
   if (!is_checkpoint(folder))
     throw NotFound(fmt::format("{} is no checkpoint: it has no {}", label, kManifestName),
-                   "CHECKPOINT_NOT_FOUND", {{"path", label}});
+                   kCheckpointNotFound, {{"path", label}});
   return manifest_from_json(base::InputFile(folder / kManifestName).read_text(kMaxManifestBytes),
                             label);
 }

@@ -28,6 +28,8 @@ namespace meshloom::train {
 
 inline constexpr int kManifestVersion = 2;
 inline constexpr const char* kManifestName = "manifest.json";
+/// The reason of read_manifest's NotFound.
+inline constexpr const char* kCheckpointNotFound = "CHECKPOINT_NOT_FOUND";
 
 /// A piece of a tensor that a file holds.
 struct ManifestPiece {

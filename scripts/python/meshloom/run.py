@@ -224,7 +224,8 @@ class TrainingRun:
         the state that it began anew from; None: its initial weights."""
         run = self.wait_ready()
         self._verbs.begin_epoch(run.epoch, run.next_seq)
-        return shapes.saved_state(run.saved[-1]) if run.saved else None
+        readable = [state for state in run.saved if not state.HasField("damage")]
+        return shapes.saved_state(readable[-1]) if readable else None
 
     def close(self) -> None:
         """Gives the ranks back. What waits is cancelled; saved states stay."""

@@ -263,7 +263,9 @@ class FakeSteppedRun final : public train::SteppedRun {
       undefined_ = true;
       throw DataLoss("half of a state could be read", "CHECKPOINT_CORRUPT");
     }
-    std::ifstream(folder / "state") >> step_ >> weight_;
+    std::ifstream file(folder / "state");
+    if (!file) throw NotFound(folder.string() + " is no checkpoint", "CHECKPOINT_NOT_FOUND");
+    if (!(file >> step_ >> weight_)) throw DataLoss(folder.string() + " is damaged");
     if (!with_optimizer) step_ = 0;
     gradient_ = 0;
     has_gradients_ = false;
