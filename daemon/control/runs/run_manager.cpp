@@ -308,8 +308,10 @@ v1::Operation RunManager::operation(const std::string& name) {
 
 train::PromptLimits RunManager::prompt_limits(const RunSession& run) const {
   train::PromptLimits limits = run.prompt_limits();
-  if (!limits.is_bytes())
-    limits.tokenizer = parts_.admission.prompt_limits(run.view().resolved()).tokenizer;
+  if (limits.is_bytes()) return limits;
+  train::PromptLimits known = parts_.admission.prompt_limits(run.view().resolved());
+  limits.tokenizer = std::move(known.tokenizer);
+  limits.no_tokenizer = std::move(known.no_tokenizer);
   return limits;
 }
 

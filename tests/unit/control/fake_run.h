@@ -29,6 +29,7 @@ struct FakePlan {
   std::atomic<bool> fail_saves{false};
   std::chrono::milliseconds step_time{0};
   std::int64_t vocab_size = 256;
+  std::string no_tokenizer;  ///< why a model of another vocabulary has none
   std::int64_t context_length = 64;
   std::chrono::milliseconds token_time{0};
   std::atomic<std::chrono::milliseconds> batch_time{std::chrono::milliseconds(0)};  ///< validation
@@ -47,7 +48,11 @@ struct FakePlan {
   std::atomic<int> sources_made{0};  ///< loaded so far
   std::atomic<bool> trains{false};   ///< samples keep to their share as if a job trained
 
-  train::PromptLimits limits() const { return {vocab_size, context_length, 10, 1}; }
+  train::PromptLimits limits() const {
+    train::PromptLimits limits{vocab_size, context_length, 10, 1};
+    limits.no_tokenizer = no_tokenizer;
+    return limits;
+  }
 };
 
 /// The letters from `first` on for each sequence, moved by the last token of its prompt where

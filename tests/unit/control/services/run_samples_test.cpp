@@ -132,6 +132,12 @@ TEST_F(RunSamplesTest, WhatCannotBeDrawnIsRefusedByField) {
   request.mutable_prompts(0)->add_token_ids(1);
   request.mutable_stop()->add_strings("x");
   EXPECT_EQ(info_of(other.sample(request)).reason(), "TOKENIZER_NEEDED");
+  plan_.no_tokenizer = "tokenizer.json: no model of merges";
+  request = other.sample_request(1, 4);
+  const grpc::Status refused_text = other.sample(request);
+  EXPECT_EQ(info_of(refused_text).reason(), "TOKENIZER_NEEDED");
+  EXPECT_NE(refused_text.error_message().find(plan_.no_tokenizer), std::string::npos)
+      << refused_text.error_message();
 }
 
 TEST_F(RunSamplesTest, WeightsInMemoryAreDrawnFromUntilTheyAreDeleted) {
