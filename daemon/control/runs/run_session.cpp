@@ -19,6 +19,7 @@ namespace {
 constexpr std::size_t kMostWaitingBytes = 256 << 20;
 constexpr std::int64_t kMostAhead = 10'000;  // numbers before the next one that may arrive
 constexpr std::int64_t kRemembered = 10'000;
+constexpr const char* kLeaseEnded = "LEASE_ENDED";
 
 std::chrono::seconds gap_timeout_of(const v1::RunSpec& spec) {
   return std::chrono::seconds(spec.gap_timeout_seconds() > 0 ? spec.gap_timeout_seconds() : 60);
@@ -125,11 +126,11 @@ Error RunSession::recovered_error(const std::string& cause) const {
 void RunSession::check_open(std::int64_t epoch) const {
   if (has_ended() || end_ || run_.state() == v1::RUN_STATE_CLOSING) {
     const v1::ErrorDetails& cause = run_.cause();
-    const bool lease = cause.info().reason() == "LEASE_ENDED";
+    const bool lease = cause.info().reason() == kLeaseEnded;
     const v1::SavedState* state = newest_state();
     throw FailedPrecondition(fmt::format("run \"{}\" is closed{}", id_,
                                          cause.message().empty() ? "" : ": " + cause.message()),
-                             lease ? "LEASE_ENDED" : "RUN_CLOSED",
+                             lease ? kLeaseEnded : "RUN_CLOSED",
                              {{"run", id_},
                               {"state", state ? state->name() : ""},
                               {"next_seq", std::to_string(state ? state->next_seq() : 1)}});
@@ -304,7 +305,7 @@ void RunSession::check_times() {
   spdlog::warn("run {}: its lease has ended", id_);
   close(FailedPrecondition(fmt::format("its lease of {} s has ended: no call came for it",
                                        lease_of(run_.spec()).count()),
-                           "LEASE_ENDED", {{"run", id_}}));
+                           kLeaseEnded, {{"run", id_}}));
 }
 
 void RunSession::fail_verbs(const std::vector<VerbSequence::VerbPtr>& verbs, const Error& error) {

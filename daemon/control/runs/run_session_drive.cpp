@@ -208,7 +208,7 @@ void RunSession::start_next(Lock& lock) {
 v1::ErrorDetails RunSession::details_of(const VerbInFlight& verb, const std::exception_ptr& error) {
   v1::ErrorDetails details = to_details(error);
   if (verb.adds_gradients && !failed_gradients_) failed_gradients_ = verb.seq;
-  if (details.info().reason() != "GRADIENTS_POISONED" || !failed_gradients_) return details;
+  if (details.info().reason() != train::kGradientsPoisoned || !failed_gradients_) return details;
   // The ranks know the cause, and not the number that its verb has for the client.
   details.set_message(
       fmt::format("verb {} (forward_backward) failed: {}", *failed_gradients_, details.message()));
