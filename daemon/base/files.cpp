@@ -6,8 +6,8 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 
+#include "daemon/base/system_message.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::base {
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kLongestShown = 256;  // bytes of a path in a text
 
 std::string text_of(const char* action, const fs::path& path, int error) {
-  return fmt::format("{} {}: {}", action, shown(path), std::strerror(error));
+  return fmt::format("{} {}: {}", action, shown(path), system_message(error));
 }
 
 Error::Metadata metadata_of(const fs::path& path, int error) {

@@ -3,12 +3,12 @@
 
 #include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "daemon/base/files.h"
+#include "daemon/base/system_message.h"
 #include "daemon/base/timestamp.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
@@ -108,7 +108,7 @@ void MetricsLog::write(const Json& line) {
 
 void MetricsLog::report_failure() {
   if (!failed_)
-    spdlog::warn("metrics are not written to {}: {}", path_.string(), std::strerror(errno));
+    spdlog::warn("metrics are not written to {}: {}", path_.string(), system_message(errno));
   failed_ = true;
 }
 

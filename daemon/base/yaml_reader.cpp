@@ -4,7 +4,6 @@
 #include <yaml-cpp/yaml.h>
 
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -12,6 +11,7 @@
 
 #include "daemon/base/familiar_keys.h"
 #include "daemon/base/nearest_name.h"
+#include "daemon/base/system_message.h"
 #include "daemon/base/yaml_scalar.h"
 #include "kernels/base/error.h"
 
@@ -273,7 +273,7 @@ SourceLines read_yaml_file(const std::filesystem::path& path, Message* message,
   std::ifstream file(path, std::ios::binary);
   if (!file) {
     const int error = errno;
-    const auto what = fmt::format("{}: cannot be read: {}", path.string(), std::strerror(error));
+    const auto what = fmt::format("{}: cannot be read: {}", path.string(), system_message(error));
     if (error != ENOENT) throw IoError(what, "IO_ERROR", {{"file", path.string()}});
     throw NotFound(what, "FILE_NOT_FOUND", {{"file", path.string()}});
   }

@@ -11,11 +11,11 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <thread>
 #include <vector>
 
+#include "daemon/base/system_message.h"
 #include "daemon/comm/bootstrap/socket_bootstrap.h"
 #include "daemon/comm/mesh/shared_memory_world.h"
 #include "kernels/base/error.h"
@@ -51,7 +51,7 @@ SocketPairs make_socket_pairs(int world_size) {
   for (std::size_t r = 1; r < pairs.size(); ++r)
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pairs[r].data()) != 0)
       throw ResourceExhausted(
-          fmt::format("no socket for local rank {}: {}", r, std::strerror(errno)));
+          fmt::format("no socket for local rank {}: {}", r, base::system_message(errno)));
   return pairs;
 }
 
@@ -136,7 +136,7 @@ int run_local_ranks(int world_size, const std::function<int(RankRuntime&)>& body
       for (const pid_t child : children) kill(child, SIGKILL);
       reap(children, {});
       throw ResourceExhausted(
-          fmt::format("no process for local rank {}: {}", rank, std::strerror(errno)));
+          fmt::format("no process for local rank {}: {}", rank, base::system_message(errno)));
     }
     children.push_back(pid);
   }

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "daemon/base/system_message.h"
 #include "daemon/comm/symm_mem/memory_room.h"
 #include "daemon/comm/symm_mem/peer_process.h"
 #include "kernels/base/error.h"
@@ -34,7 +35,7 @@ std::size_t page() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 /// Behind the data lies one page with the nonce.
 std::size_t file_bytes(std::size_t bytes) { return bytes + page(); }
 
-std::string reason() { return std::strerror(errno); }
+std::string reason() { return base::system_message(errno); }
 
 base::UniqueFd open_memory() {
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
@@ -62,7 +63,7 @@ void take_memory(int fd, std::size_t bytes) {
   const int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
   if (error != 0)
     throw ResourceExhausted(fmt::format("symmetric memory: no {} bytes of shared memory: {}", bytes,
-                                        std::strerror(error)),
+                                        base::system_message(error)),
                             "SYMM_MEM_NO_ROOM", {{"bytes", std::to_string(bytes)}});
   if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     throw IoError("symmetric memory: the size of a segment cannot be sealed: " + reason());

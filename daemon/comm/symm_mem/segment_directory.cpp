@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "daemon/base/system_message.h"
 #include "daemon/comm/backoff.h"
 #include "daemon/comm/symm_mem/peer_process.h"
 #include "kernels/base/error.h"
@@ -178,7 +179,7 @@ std::shared_ptr<Segment> SegmentDirectory::open_by_folder(const SegmentName& nam
   const std::string path = fmt::format("/proc/{}/fd/{}", name.pid, name.fd);
   try {
     base::UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-    if (!fd) throw IoError(std::strerror(errno));
+    if (!fd) throw IoError(base::system_message(errno));
     return Segment::map(std::move(fd), name);
   } catch (const Error& error) {
     why = fmt::format("{}: {}; ", path, error.what());

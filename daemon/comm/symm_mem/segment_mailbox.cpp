@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "daemon/base/system_message.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::comm {
@@ -47,7 +48,7 @@ SegmentMailbox::SegmentMailbox() {
       length - kNameOffset <= sizeof(address_.name) &&
       getrandom(address_.secret.data(), sizeof(Nonce), 0) == static_cast<ssize_t>(sizeof(Nonce));
   if (!open) {
-    const std::string text = std::strerror(errno);
+    const std::string text = base::system_message(errno);
     throw IoError("symmetric memory: no Unix socket for descriptors: " + text,
                   "SYMM_MEM_NO_SOCKET");
   }
@@ -98,7 +99,7 @@ bool SegmentMailbox::send(const Outgoing& one) {
   if (sendmsg(socket_.get(), &message, MSG_NOSIGNAL) >= 0) return true;
   // Too many descriptors on their way end as the peer takes them in.
   if (errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS || errno == ENOBUFS) return false;
-  refusal_ = std::strerror(errno);
+  refusal_ = base::system_message(errno);
   return true;
 }
 

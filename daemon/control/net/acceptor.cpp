@@ -13,8 +13,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 
+#include "daemon/base/system_message.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
@@ -93,9 +93,10 @@ Acceptor::Acceptor(const ListenAddress& listen, int most_connections)
     throw FailedPrecondition(
         fmt::format("cannot listen on {}: {}: the port is taken (by another meshloomd?), or the "
                     "address is not one of this host",
-                    listen.text, std::strerror(error)),
+                    listen.text, base::system_message(error)),
         "CANNOT_LISTEN", {{"address", listen.text}});
-  check_internal(reserve_ && wake_, "no descriptor for the acceptor: {}", std::strerror(errno));
+  check_internal(reserve_ && wake_, "no descriptor for the acceptor: {}",
+                 base::system_message(errno));
 }
 
 Acceptor::~Acceptor() { stop(); }

@@ -9,9 +9,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <vector>
 
+#include "daemon/base/system_message.h"
 #include "daemon/control/ranks/beat_server.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
@@ -21,7 +21,7 @@ namespace meshloom::control {
 BeatClient::BeatClient(Options options)
     : options_(std::move(options)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   check_internal(static_cast<bool>(wake_), "no descriptor for heartbeats: {}",
-                 std::strerror(errno));
+                 base::system_message(errno));
   thread_ = std::thread([this] { run(); });
 }
 
@@ -39,7 +39,7 @@ bool BeatClient::wait(int socket, short events, Clock::time_point end) {
 
 BeatConnection BeatClient::connect() {
   const auto check_done = [](bool done) {
-    if (!done) throw CommError(std::strerror(errno));
+    if (!done) throw CommError(base::system_message(errno));
   };
   const ListenAddress to = resolve_listen_address(options_.address, "rank 0's heartbeats");
   const SocketAddress& address = to.addresses.front();

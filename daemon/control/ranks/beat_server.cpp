@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 
+#include "daemon/base/system_message.h"
 #include "daemon/control/ranks/launch_card.h"
 #include "kernels/base/error.h"
 
@@ -30,7 +30,7 @@ BeatServer::BeatServer(Options options)
       // A rank that connects anew may still have its old connection.
       acceptor_(options_.listen, kStrangers + 2 * options_.world_size) {
   check_internal(static_cast<bool>(wake_), "no descriptor for heartbeats: {}",
-                 std::strerror(errno));
+                 base::system_message(errno));
 }
 
 void BeatServer::start(std::function<void()> on_tick) {
