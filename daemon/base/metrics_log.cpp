@@ -95,6 +95,10 @@ void MetricsLog::validation(const v1::ValidationMetrics& metrics) {
   Json line = line_of(metrics.step());
   line["validation_loss"] = number(metrics.loss());
   line["perplexity"] = number(std::exp(metrics.loss()));
+  for (const v1::SetLoss& set : metrics.sets()) {
+    line["validation_loss_" + set.set()] = number(set.loss());
+    line["perplexity_" + set.set()] = number(std::exp(set.loss()));
+  }
   last_validation_ = metrics.step();
   write(line);
 }

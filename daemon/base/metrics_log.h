@@ -27,9 +27,10 @@ struct MetricsOrigin {
 
 /// Each line has "step", "time" (RFC 3339 with milliseconds), "elapsed" (seconds that the job had
 /// the ranks, all attempts together), "job" and "attempt"; that of a step also its metrics and, as
-/// "seconds_PHASE", where its time went; that of a validation "validation_loss" and "perplexity".
-/// Used by one thread. A line is written whole or not at all; a full disk costs metrics, never the
-/// job: write errors are logged once.
+/// "seconds_PHASE", where its time went; that of a validation "validation_loss" and "perplexity",
+/// and "validation_loss_SET" and "perplexity_SET" of each validation set. Used by one thread. A
+/// line is written whole or not at all; a full disk costs metrics, never the job: write errors are
+/// logged once.
 class MetricsLog {
  public:
   /// Appends. Lines of steps after `last_step` (from an attempt that went on beyond the checkpoint

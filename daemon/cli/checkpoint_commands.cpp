@@ -14,6 +14,13 @@
 namespace meshloom::cli {
 namespace {
 
+/// "best: validation loss 2.1250", "best 2: ..."; empty for one that is none of the best.
+std::string best_text(const v1::Checkpoint& checkpoint) {
+  if (checkpoint.best() == 0) return {};
+  const std::string place = checkpoint.best() == 1 ? "" : fmt::format(" {}", checkpoint.best());
+  return fmt::format("best{}: validation loss {:.4f}", place, checkpoint.validation_loss());
+}
+
 ExitCode list(Client& client, bool json, const std::string& job) {
   v1::ListCheckpointsRequest request;
   request.set_job(job);
@@ -23,10 +30,11 @@ ExitCode list(Client& client, bool json, const std::string& job) {
     print_json(all);
     return kOk;
   }
-  std::vector<std::vector<std::string>> rows{{"checkpoint", "step", "size", "files", "created"}};
+  std::vector<std::vector<std::string>> rows{
+      {"checkpoint", "step", "size", "files", "created", ""}};
   for (const auto& item : all.checkpoints())
     rows.push_back({item.name(), std::to_string(item.step()), bytes_text(item.size_bytes()),
-                    std::to_string(item.files()), item.create_time()});
+                    std::to_string(item.files()), item.create_time(), best_text(item)});
   print_table(rows);
   return kOk;
 }
@@ -117,7 +125,7 @@ void add_delete(CLI::App& checkpoints, CommandContext& context) {
       ->required();
   command->add_flag_function(
       "--force", [request](std::int64_t) { request->set_force(true); },
-      "Also the newest checkpoint of a job that has ended");
+      "Also the newest checkpoint of a job that has ended, and one that keep_best keeps");
   command->footer(
       "Refused while a job that has not ended begins with it or goes on from it.\n"
       "Example: meshloom checkpoint delete checkpoints/job-1/step-500");

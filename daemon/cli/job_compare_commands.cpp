@@ -28,6 +28,7 @@ struct PlotOptions {
   std::vector<std::string> jobs, labels;
   std::string out;
   bool validation = false;
+  std::string set;  ///< of run.validation.sets; empty: run.data's validation data
   int rows = 20;
 };
 
@@ -52,10 +53,12 @@ void print_comparison_json(const std::vector<JobHistory>& jobs, const JobCompari
   all["without_config"] = comparison.without_config;
   all["losses"] = json_of(comparison.losses);
   all["validation"] = json_of(comparison.validation);
+  for (const auto& [set, losses] : comparison.validation_sets)
+    all["validation_sets"][set] = json_of(losses);
   fmt::print("{}\n", all.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
-void add_losses(const char* what, const std::vector<CommonLosses>& losses,
+void add_losses(const std::string& what, const std::vector<CommonLosses>& losses,
                 std::vector<std::vector<std::string>>* rows) {
   for (const CommonLosses& at : losses) {
     rows->push_back({fmt::format("{} at step {}", what, at.step)});
@@ -83,6 +86,8 @@ ExitCode compare_jobs(Client& client, bool json, const CompareOptions& options) 
   }
   add_losses("loss", comparison.losses, &rows);
   add_losses("validation loss", comparison.validation, &rows);
+  for (const auto& [set, losses] : comparison.validation_sets)
+    add_losses("validation loss on " + set, losses, &rows);
   print_table(rows);
   for (const std::string& name : comparison.without_config)
     fmt::print("the config of {} is no longer kept, so that differences are not shown\n", name);
@@ -102,14 +107,23 @@ void write_chart(const std::string& file, const std::string& svg) {
   fmt::print("{}\n", file);
 }
 
+/// Empty for a set that the job does not have.
+std::map<std::int64_t, double> curve_of(const JobHistory& history, const PlotOptions& options) {
+  if (options.set.empty()) return options.validation ? history.validation : history.losses;
+  const auto found = history.validation_sets.find(options.set);
+  return found == history.validation_sets.end() ? std::map<std::int64_t, double>() : found->second;
+}
+
 ExitCode plot_jobs(const CommandContext& context, Client& client, const PlotOptions& options) {
   const auto jobs = read_histories(client, options.jobs, options.labels, 1);
-  const char* what = options.validation ? "validation loss" : "loss";
+  const std::string what = !options.set.empty() ? "validation loss on " + options.set
+                           : options.validation ? "validation loss"
+                                                : "loss";
   std::vector<Curve> curves;
   std::string names;
   for (const JobHistory& history : jobs) {
     const std::string name = short_name(history.job.name());
-    curves.push_back({name, options.validation ? history.validation : history.losses});
+    curves.push_back({name, curve_of(history, options)});
     names += (names.empty() ? "" : ", ") + name;
   }
   if (context.json) {
@@ -117,7 +131,7 @@ ExitCode plot_jobs(const CommandContext& context, Client& client, const PlotOpti
     for (const Curve& curve : curves) {
       Json points = Json::array();
       for (const auto& [step, value] : curve.points) points.push_back({step, value});
-      all.push_back({{"job", curve.name}, {"points", points}});
+      all.push_back({{"job", curve.name}, {"of", what}, {"points", points}});
     }
     fmt::print("{}\n", Json{{"curves", all}}.dump());
     return kOk;
@@ -165,6 +179,8 @@ void add_job_comparison(CLI::App& jobs, CommandContext& context) {
   const auto plotted = add_jobs_options<PlotOptions>(*plot_command);
   plot_command->add_option("--out", plotted->out, "A file to write instead: NAME.svg");
   plot_command->add_flag("--validation", plotted->validation, "Validation losses");
+  plot_command->add_option("--validation-set", plotted->set,
+                           "Validation losses on this one of run.validation.sets");
   plot_command->add_option("--rows", plotted->rows, "Lines of the chart")
       ->check(CLI::Range(4, 200))
       ->capture_default_str();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/cli/job_comparison.h"
 
+#include <algorithm>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -28,9 +30,10 @@ void flatten(const Json& value, const std::string& path, std::vector<std::string
 /// Two fields for one difference would hide it: of data its digest tells.
 bool is_shown(const std::string& field) { return field != "data.identity.files"; }
 
-std::vector<CommonLosses> common(
-    const std::vector<JobHistory>& jobs, std::size_t most,
-    const std::map<std::int64_t, double>& (*losses)(const JobHistory&)) {
+using Losses = std::map<std::int64_t, double>;
+
+std::vector<CommonLosses> common(const std::vector<JobHistory>& jobs, std::size_t most,
+                                 const std::function<const Losses&(const JobHistory&)>& losses) {
   std::vector<CommonLosses> all;
   for (const auto& [step, loss] : losses(jobs.front())) {
     CommonLosses at{step, {}};
@@ -78,11 +81,19 @@ JobComparison compare(const std::vector<JobHistory>& jobs, std::size_t most_step
     if (!equal && is_shown(field) && result.without_config.empty())
       result.fields.push_back(std::move(different));
   }
-  using Losses = const std::map<std::int64_t, double>&;
   result.losses =
-      common(jobs, most_steps, [](const JobHistory& job) -> Losses { return job.losses; });
-  result.validation =
-      common(jobs, most_steps, [](const JobHistory& job) -> Losses { return job.validation; });
+      common(jobs, most_steps, [](const JobHistory& job) -> const Losses& { return job.losses; });
+  result.validation = common(jobs, most_steps,
+                             [](const JobHistory& job) -> const Losses& { return job.validation; });
+  for (const auto& [set, unused] : jobs.front().validation_sets) {
+    const bool everywhere = std::all_of(jobs.begin(), jobs.end(), [&](const JobHistory& job) {
+      return job.validation_sets.contains(set);
+    });
+    if (everywhere)
+      result.validation_sets[set] = common(
+          jobs, most_steps,
+          [&](const JobHistory& job) -> const Losses& { return job.validation_sets.at(set); });
+  }
   return result;
 }
 

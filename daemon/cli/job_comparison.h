@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct JobComparison {
   std::vector<DifferentField> fields;
   std::vector<CommonLosses> losses;      ///< of training, at most `most_steps`
   std::vector<CommonLosses> validation;  ///< the same
+  /// The same of validation sets that all jobs have, by name.
+  std::map<std::string, std::vector<CommonLosses>> validation_sets;
   /// Jobs whose configs the daemon no longer keeps: what they differ in is not known.
   std::vector<std::string> without_config;
 };

@@ -29,6 +29,10 @@ void add_metrics_line(const std::string& line, JobHistory* history) {
   const auto step = entry["step"].get<std::int64_t>();
   add_number(entry, "loss", step, &history->losses);
   add_number(entry, "validation_loss", step, &history->validation);
+  constexpr std::string_view kOfSet = "validation_loss_";
+  for (const auto& [key, unused] : entry.items())
+    if (key.starts_with(kOfSet))
+      add_number(entry, key.c_str(), step, &history->validation_sets[key.substr(kOfSet.size())]);
   const auto rate = entry.find("tokens_per_second");
   if (rate != entry.end() && rate->is_number()) history->rates.push_back(rate->get<double>());
 }

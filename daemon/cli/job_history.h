@@ -15,7 +15,9 @@ struct JobHistory {
   v1::Job job;
   std::map<std::int64_t, double> losses;      ///< of training, by step; without those not finite
   std::map<std::int64_t, double> validation;  ///< the same
-  std::vector<double> rates;                  ///< tokens per second of each step
+  /// The same of each of run.validation.sets, by its name.
+  std::map<std::string, std::map<std::int64_t, double>> validation_sets;
+  std::vector<double> rates;  ///< tokens per second of each step
 };
 
 /// The job and all its metrics so far.

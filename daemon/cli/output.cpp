@@ -45,6 +45,13 @@ std::size_t visible_width(const std::string& text) {
   return width;
 }
 
+/// "2.3000 at step 0, " of a validation set; empty if the first validation is not told.
+std::string first_text(const v1::ValidationMetrics& first, const std::string& set) {
+  for (const v1::SetLoss& of : first.sets())
+    if (of.set() == set) return fmt::format("{:.4f} at step {}, ", of.loss(), first.step());
+  return {};
+}
+
 /// As terminals number them; 0: none.
 int colour_of(v1::JobState state) {
   constexpr int kRed = 31, kGreen = 32, kYellow = 33, kCyan = 36;
@@ -141,6 +148,11 @@ void print_job(const v1::Job& job, const JobStyle& style) {
                fmt::format("loss {:.4f} at step {}, {:.4f} at step {}",
                            job.first_validation().loss(), job.first_validation().step(),
                            job.last_validation().loss(), job.last_validation().step()));
+  for (const v1::SetLoss& last : job.last_validation().sets())
+    print_line("", fmt::format("{}: loss {}{:.4f} at step {}, perplexity {:.2f}", last.set(),
+                               first_text(job.first_validation(), last.set()), last.loss(),
+                               job.last_validation().step(), last.perplexity()));
+  print_line("stopped", job.stopped_early());
   print_line("error", job.error().message());
   for (const auto& note : job.notes()) print_line("note", note);
   if (job.summary()) print_line("kept", "a summary; resolved.yaml in the folder has the config");
@@ -150,6 +162,9 @@ void print_job(const v1::Job& job, const JobStyle& style) {
   print_line("model", job.hf_folder());
   if (style.verbose) print_plan(job);
   if (!job.sample().empty()) fmt::print("sample\n{}\n", job.sample());
+  for (const v1::DrawnSample& sample : job.samples())
+    if (sample.text() != job.sample())
+      fmt::print("sample of step {}\n{}\n", sample.step(), sample.text());
 }
 
 }  // namespace meshloom::cli

@@ -12,7 +12,7 @@ namespace meshloom::cli {
 /// "type", "time" (now: when this client got it), then the message's own fields.
 nlohmann::ordered_json stream_record(const char* type, const google::protobuf::Message& message);
 
-/// Its type is job, step, validation, tokenizing or note: the field that the event has.
+/// Its type is job, step, validation, sample, tokenizing or note: the field that the event has.
 nlohmann::ordered_json event_record(const v1::JobEvent& event);
 
 /// A token with what is told of it. The record that ends a sequence is none and has no "token_id".

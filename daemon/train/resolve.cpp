@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/resolve.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -14,12 +12,11 @@
 #include "daemon/train/field_checks.h"
 #include "daemon/train/micro_batch.h"
 #include "daemon/train/model_source.h"
-#include "daemon/train/offered.h"
 #include "daemon/train/optim/parameter_groups.h"
 #include "daemon/train/paths.h"
 #include "daemon/train/resolve_plan.h"
+#include "daemon/train/resolve_services.h"
 #include "daemon/train/run.h"
-#include "daemon/train/sampling_params.h"
 #include "planner/limits.h"
 
 namespace meshloom::train {
@@ -125,44 +122,7 @@ MaskedLmOptions make_masked_options(const v1::MaskedLmConfig& masked, std::int64
           .special_tokens = {masked.special_tokens().begin(), masked.special_tokens().end()}};
 }
 
-/// Fills in the rest: what a job does beside its steps.
-void resolve_services(v1::RunConfig& config) {
-  auto& validation = *config.mutable_validation();
-  check_count("run.validation.interval", validation.interval(), 0);
-  check_count("run.validation.steps", validation.steps(), 0);
-  check_at_most("run.validation.steps", validation.steps(), planner::kMostValidationSteps);
-  if (validation.steps() == 0) validation.set_steps(10);
-  auto& checkpoint = *config.mutable_checkpoint();
-  check_count("run.checkpoint.interval", checkpoint.interval(), 0);
-  check_count("run.checkpoint.keep_latest_k", checkpoint.keep_latest_k(), 0);
-  if (checkpoint.keep_latest_k() == 0) checkpoint.set_keep_latest_k(2);
-  if (!checkpoint.has_fallback()) checkpoint.set_fallback(true);
-  auto& exported = *config.mutable_export_();
-  if (exported.dtype().empty()) exported.set_dtype("float32");
-  if (const auto& offered = offered_export_dtypes();
-      std::find(offered.begin(), offered.end(), exported.dtype()) == offered.end())
-    base::refuse_field("run.export.dtype", "must be one of {}, got \"{}\"",
-                       fmt::join(offered, ", "), exported.dtype());
-  const fs::path folder(exported.hf_folder());
-  if (!folder.empty() &&
-      (folder.is_absolute() || std::find(folder.begin(), folder.end(), "..") != folder.end()))
-    base::refuse_field("run.export.hf_folder", "\"{}\" must be a name below the job's folder",
-                       exported.hf_folder());
-}
-
-void resolve_sample(v1::SampleConfig& sample, const nn::ModelConfig& model,
-                    const fs::path& tokenizer, text::TokenizerCache& opened) {
-  if (model.architecture == nn::Architecture::kBert)
-    base::refuse_field("run.sample", "is for causal models; BERT does not generate");
-  if (!sample.prompt().empty() || sample.token_ids_size() > 0) {
-    PromptLimits limits = prompt_limits(model);
-    if (!sample.prompt().empty()) add_tokenizer(limits, tokenizer, opened);
-    prompt_tokens(sample.prompt(), sample.token_ids(), limits, "run.sample.");
-  }
-  resolve_sampling_params(*sample.mutable_params(), "run.sample.params");
-}
-
-/// One of the two data paths of a config.
+/// One of the data paths of a config.
 struct OpenedPath {
   std::shared_ptr<const TokenStream> stream;  ///< null: text whose tokens are not made yet
   v1::DataIdentity identity;
@@ -283,38 +243,50 @@ void resolve_data(v1::DataConfig& data, const nn::ModelConfig& model, const std:
 RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
                       const fs::path& data_dir, const std::string& field,
                       const TokenizedText& text) {
-  return open_run_data(config, model, find_run_files(config.data(), data_dir, field), field, text);
+  return open_run_data(config, model, find_run_files(config, data_dir, field), field, text);
 }
 
 RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
                       const RunFiles& files, const std::string& field, const TokenizedText& text) {
   const v1::DataConfig& data = config.data();
-  const auto open = [&](const DataFiles& found, const fs::path& tokens, const char* name) {
-    OpenedPath opened = open_path(data, found, tokens, text.tokenizer, field + name);
+  const auto open = [&](const DataFiles& found, const fs::path& tokens, const std::string& path) {
+    OpenedPath opened = open_path(data, found, tokens, text.tokenizer, path);
     if (!opened.stream) return opened;
     check_documents(data, *opened.stream, field);
     check_bytes(*opened.stream, model.vocab_size, field);
     return opened;
   };
   const DatasetOptions options = dataset_options(config, model);
-  const OpenedPath training = open(files.training, text.tokens, ".path");
+  const auto whole = [&](const std::shared_ptr<const TokenStream>& stream) {
+    return std::make_shared<const Dataset>(stream, TokenRange{0, stream->size()}, options);
+  };
+  const OpenedPath training = open(files.training, text.tokens, field + ".path");
+  const RunData not_tokenized{nullptr, nullptr, {}, training.identity};
   const auto& stream = training.stream;
-  if (files.validation) {
-    const OpenedPath other = open(*files.validation, text.validation_tokens, ".validation_path");
-    if (!stream || !other.stream) return {nullptr, nullptr, training.identity};
-    return {
-        std::make_shared<const Dataset>(stream, TokenRange{0, stream->size()}, options),
-        std::make_shared<const Dataset>(other.stream, TokenRange{0, other.stream->size()}, options),
-        training.identity};
+  RunData data_of_run = not_tokenized;
+  for (std::size_t i = 0; i < files.sets.size(); ++i) {
+    const fs::path tokens = i < text.set_tokens.size() ? text.set_tokens[i] : fs::path();
+    const OpenedPath set = open(files.sets[i], tokens, validation_set_field(i));
+    if (!set.stream) return not_tokenized;
+    data_of_run.validation_sets.push_back(whole(set.stream));
   }
-  if (!stream) return {nullptr, nullptr, training.identity};
+  if (files.validation) {
+    const OpenedPath other =
+        open(*files.validation, text.validation_tokens, field + ".validation_path");
+    if (!stream || !other.stream) return not_tokenized;
+    data_of_run.training = whole(stream);
+    data_of_run.validation = whole(other.stream);
+    return data_of_run;
+  }
+  if (!stream) return not_tokenized;
   const auto held_out = static_cast<std::int64_t>(
       std::floor(data.validation_split() * static_cast<double>(stream->size())));
   std::int64_t split = stream->size() - held_out;
   if (!options.pack_documents && held_out > 0) split = next_document_start(*stream, options, split);
-  return {std::make_shared<const Dataset>(stream, TokenRange{0, split}, options),
-          std::make_shared<const Dataset>(stream, TokenRange{split, stream->size()}, options),
-          training.identity};
+  data_of_run.training = std::make_shared<const Dataset>(stream, TokenRange{0, split}, options);
+  data_of_run.validation =
+      std::make_shared<const Dataset>(stream, TokenRange{split, stream->size()}, options);
+  return data_of_run;
 }
 
 void check_enough(const v1::RunConfig& config, const RunData& data) {
@@ -334,13 +306,18 @@ void check_enough(const v1::RunConfig& config, const RunData& data) {
                                                                : "run.data.validation_path",
                        "{} validation tokens hold no sample of seq_len + 1 = {} tokens",
                        data.validation->tokens(), needed);
+  for (std::size_t i = 0; i < data.validation_sets.size(); ++i)
+    if (data.validation_sets[i]->size() == 0)
+      base::refuse_field(validation_set_field(i),
+                         "its {} tokens hold no sample of seq_len + 1 = {} tokens",
+                         data.validation_sets[i]->tokens(), needed);
 }
 
 void resolve_settings(v1::RunConfig& config, const fs::path& data_dir,
                       const fs::path& model_folder) {
   check_count("run.training.steps", config.training().steps(), 1);
   resolve_schedule(*config.mutable_lr_scheduler(), config.training().steps());
-  resolve_services(config);
+  resolve_services(config, nullptr);
   const nn::ModelConfig model = load_model_config(config.model(), data_dir, model_folder);
   check_enough(config, open_run_data(config, model, data_dir));
 }
@@ -364,11 +341,11 @@ v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
   check_parameter_patterns(config, model);
   resolve_schedule(*config.mutable_lr_scheduler(), config.training().steps());
   resolve_data(*config.mutable_data(), model);
-  resolve_services(config);
+  resolve_services(config, warnings);
   const fs::path tokenizer = tokenizer_folder(config, {data_dir, model_folder, named_tokenizer});
   text::TokenizerCache opened;
   if (config.has_sample()) resolve_sample(*config.mutable_sample(), model, tokenizer, opened);
-  const RunFiles files = find_run_files(config.data(), data_dir, "run.data");
+  const RunFiles files = find_run_files(config, data_dir, "run.data");
   TokenizedText text;
   text.tokenizer =
       resolve_text(*config.mutable_data(), model.vocab_size, tokenizer, opened, files, "run.data");

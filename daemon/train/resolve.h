@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "daemon/nn/models/model_config.h"
 #include "daemon/train/data/dataset.h"
@@ -15,10 +16,11 @@ namespace meshloom::train {
 
 /// Opened training and validation data.
 struct RunData {
-  /// Both null if there is text that is not tokenized yet.
+  /// Both null, and no sets, if there is text that is not tokenized yet.
   std::shared_ptr<const Dataset> training;
-  std::shared_ptr<const Dataset> validation;  ///< may have no samples
-  v1::DataIdentity identity;                  ///< of data.path
+  std::shared_ptr<const Dataset> validation;                    ///< may have no samples
+  std::vector<std::shared_ptr<const Dataset>> validation_sets;  ///< config.validation().sets()
+  v1::DataIdentity identity;                                    ///< of data.path
 };
 
 /// Fills in the defaults of an optimizer's config and checks it (fields "run.optimizer. ..").

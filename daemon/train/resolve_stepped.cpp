@@ -26,6 +26,7 @@ void refuse_what_jobs_read(const v1::RunConfig& config) {
   refuse(config.training().steps() != 0, "run.training.steps");
   refuse(config.training().global_batch_size() != 0, "run.training.global_batch_size");
   refuse(config.training().peak_flops() != 0.0, "run.training.peak_flops");
+  refuse(config.training().has_early_stopping(), "run.training.early_stopping");
 }
 
 void resolve_training(v1::TrainingConfig& training, const nn::ModelConfig& model) {

@@ -165,11 +165,17 @@ class Run {
   /// Seconds of the last step by phase: data, forward, backward, reduce, optimizer, checkpoint.
   virtual std::map<std::string, double> phase_seconds() const = 0;
   /// Validation losses of `batches` global batches from `first` on, always the same ones, each
-  /// summed over its labels; fewer if the data end.
-  virtual std::vector<LossSum> evaluate(std::int64_t first, std::int64_t batches) = 0;
-  /// Writes checkpoint_dir/step-N and prunes to keep_latest_k. A failure (full disk) throws on
-  /// every rank and leaves training state and older checkpoints as they were. Returns the folder.
-  virtual std::filesystem::path save_state() = 0;
+  /// summed over its labels; fewer if the data end. `set` is one of config().validation().sets(),
+  /// or empty for the validation data of config().data().
+  virtual std::vector<LossSum> evaluate(std::int64_t first, std::int64_t batches,
+                                        const std::string& set = {}) = 0;
+  /// Writes checkpoint_dir/step-N with `progress` in it (of a step that is saved already, the
+  /// progress alone), and deletes what is neither one of the keep_latest_k latest nor one of the
+  /// progress's best. A failure (full disk) throws on every rank and leaves training state and
+  /// older checkpoints as they were. Returns the folder.
+  virtual std::filesystem::path save_state(const v1::ValidationProgress& progress = {}) = 0;
+  /// That of the checkpoint that the run began with.
+  virtual v1::ValidationProgress validation_progress() const { return {}; }
   /// Writes a Hugging Face folder (rank 0), complete or not at all.
   virtual void export_hf(const std::filesystem::path& folder, const std::string& dtype) = 0;
   /// Draws nothing yet. Other verbs may come between what the sample draws; its advance() is a verb

@@ -33,6 +33,26 @@ void set_cache_bytes(const nn::ModelConfig& config, std::int64_t kv_heads, DType
       "TOKENIZER_NEEDED", {{"field", field}, {"vocab_size", std::to_string(limits.vocab_size)}});
 }
 
+void check_generates(const PromptLimits& limits, const std::string& field) {
+  if (limits.context_length == 0)
+    throw Unimplemented(fmt::format("{}: the model does not generate: it is not causal", field),
+                        "NOT_CAUSAL", {{"field", field}});
+}
+
+void check_prompt(const std::vector<std::int64_t>& tokens, const PromptLimits& limits,
+                  const std::string& field) {
+  const auto length = static_cast<std::int64_t>(tokens.size());
+  if (length > limits.context_length)
+    throw InvalidArgument(fmt::format("{}: {} tokens are more than the model's context of {}",
+                                      field, length, limits.context_length),
+                          "PROMPT_TOO_LONG", {{"field", field}});
+  for (const std::int64_t token : tokens)
+    if (token < 0 || token >= limits.vocab_size)
+      throw InvalidArgument(fmt::format("{}: token id {} is outside the model's vocabulary of {}",
+                                        field, token, limits.vocab_size),
+                            "TOKEN_OUT_OF_RANGE", {{"field", field}});
+}
+
 }  // namespace
 
 void resolve_sampling_params(v1::SamplingParams& params, const std::string& where) {
@@ -87,29 +107,27 @@ std::vector<std::int64_t> prompt_tokens(const std::string& text,
                                         const google::protobuf::RepeatedField<std::int64_t>& ids,
                                         const PromptLimits& limits, const std::string& where) {
   const std::string field = where + (ids.empty() ? "prompt" : "token_ids");
-  if (limits.context_length == 0)
-    throw Unimplemented(fmt::format("{}: the model does not generate: it is not causal", field),
-                        "NOT_CAUSAL", {{"field", field}});
+  check_generates(limits, field);
   if (text.empty() == ids.empty())
     base::refuse_field(where + "prompt", "give either a prompt or token_ids");
-  if (!text.empty() && !limits.has_text()) throw_tokenizer_needed(limits, field);
+  if (!text.empty()) return text_prompt_tokens(text, limits, field);
   std::vector<std::int64_t> tokens(ids.begin(), ids.end());
+  check_prompt(tokens, limits, field);
+  return tokens;
+}
+
+std::vector<std::int64_t> text_prompt_tokens(const std::string& text, const PromptLimits& limits,
+                                             const std::string& field) {
+  check_generates(limits, field);
+  if (text.empty()) base::refuse_field(field, "is empty");
+  if (!limits.has_text()) throw_tokenizer_needed(limits, field);
+  std::vector<std::int64_t> tokens;
   if (limits.tokenizer)
-    for (const text::TokenId token : limits.tokenizer->encode(text, !text.empty()))
-      tokens.push_back(token);
+    for (const text::TokenId token : limits.tokenizer->encode(text, true)) tokens.push_back(token);
   else
     for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
   if (tokens.empty()) base::refuse_field(field, "the tokenizer makes no token of it");
-  const auto length = static_cast<std::int64_t>(tokens.size());
-  if (length > limits.context_length)
-    throw InvalidArgument(fmt::format("{}: {} tokens are more than the model's context of {}",
-                                      field, length, limits.context_length),
-                          "PROMPT_TOO_LONG", {{"field", field}});
-  for (const std::int64_t token : tokens)
-    if (token < 0 || token >= limits.vocab_size)
-      throw InvalidArgument(fmt::format("{}: token id {} is outside the model's vocabulary of {}",
-                                        field, token, limits.vocab_size),
-                            "TOKEN_OUT_OF_RANGE", {{"field", field}});
+  check_prompt(tokens, limits, field);
   return tokens;
 }
 

@@ -56,6 +56,9 @@ void add_tokenizer(PromptLimits& limits, const std::filesystem::path& folder,
 std::vector<std::int64_t> prompt_tokens(const std::string& text,
                                         const google::protobuf::RepeatedField<std::int64_t>& ids,
                                         const PromptLimits& limits, const std::string& where = {});
+/// The same of text alone, whose field is `field`.
+std::vector<std::int64_t> text_prompt_tokens(const std::string& text, const PromptLimits& limits,
+                                             const std::string& field);
 
 /// Throws with the field, `where` and ".token_ids[2]" or ".strings[0]": InvalidArgument for ids
 /// outside the vocabulary, empty strings and more of them than are looked for; Unimplemented

@@ -16,6 +16,7 @@
 #include "daemon/train/resolve.h"
 #include "daemon/train/resume_check.h"
 #include "daemon/train/status_agreement.h"
+#include "daemon/train/validation_progress.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
@@ -71,7 +72,7 @@ TrainRun::TrainRun(const RankResources& resources, const v1::RunConfig& config,
 TrainRun::~TrainRun() = default;
 
 CheckpointLocation TrainRun::checkpoint_location() const {
-  return {options_.checkpoint_dir, config_.checkpoint().keep_latest_k(), options_.file_system};
+  return {options_.checkpoint_dir, config_.checkpoint().keep_latest_k(), {}, options_.file_system};
 }
 
 void TrainRun::restore_or_initialize() {
@@ -94,10 +95,13 @@ void TrainRun::restore_or_initialize() {
     check_data(found ? &*found : nullptr);
     if (found) {
       resume(*found);
-      if (own)
+      if (own) {
         saved_step_ = model_->step();
-      else
+        progress_ = validation_progress_from_json(found->manifest.validation_progress);
+      } else {
         note_other_schedule(found->manifest);
+        take_over_progress(found->manifest);
+      }
     } else if (const auto weights =
                    weights_folder(config_.model(), options_.data_dir, options_.model_folder);
                !weights.empty()) {
@@ -135,6 +139,20 @@ void TrainRun::note_other_schedule(const Manifest& manifest) {
       "the learning rate does not follow the checkpoint's schedule: that has {} steps and would "
       "give step {} {:.3g}, this job has {} steps and gives it {:.3g}",
       before.training().steps(), step + 1, lr_before, config_.training().steps(), lr));
+}
+
+void TrainRun::take_over_progress(const Manifest& manifest) {
+  v1::RunConfig before;
+  if (!config_.training().has_early_stopping() || manifest.validation_progress.empty() ||
+      !run_config_from_json(manifest.run_config, &before))
+    return;
+  if (!counts_alike(before, config_)) {
+    notes_.push_back("early stopping begins anew: the checkpoint's job counted by other data");
+    return;
+  }
+  progress_ = validation_progress_from_json(manifest.validation_progress);
+  progress_.clear_best();  // these lie with the other job
+  if (!early_stop_reason(config_, progress_).empty()) progress_.set_not_better(0);
 }
 
 void TrainRun::check_data(const FoundCheckpoint* found) {
@@ -234,12 +252,14 @@ void TrainRun::add_collectives(v1::StepMetrics& metrics) {
   counted_ = std::move(now);
 }
 
-std::vector<LossSum> TrainRun::evaluate(std::int64_t first, std::int64_t batches) {
-  std::vector<LossSum> sums(static_cast<std::size_t>(feed_->validation_batches(first, batches)));
+std::vector<LossSum> TrainRun::evaluate(std::int64_t first, std::int64_t batches,
+                                        const std::string& set) {
+  std::vector<LossSum> sums(
+      static_cast<std::size_t>(feed_->validation_batches(set, first, batches)));
   for (std::size_t i = 0; i < sums.size(); ++i) {
     std::vector<HostBatch> parts;
     run_agreed(world_,
-               [&] { parts = feed_->validation_batch(first + static_cast<std::int64_t>(i)); });
+               [&] { parts = feed_->validation_batch(set, first + static_cast<std::int64_t>(i)); });
     for (const HostBatch& part : parts) {
       const LossSum share = model_->forward(part, config_.training().seq_len());
       sums[i].loss += share.loss;
@@ -252,18 +272,27 @@ std::vector<LossSum> TrainRun::evaluate(std::int64_t first, std::int64_t batches
   return sums;
 }
 
-fs::path TrainRun::save_state() {
+fs::path TrainRun::save_state(const v1::ValidationProgress& progress) {
   if (options_.checkpoint_dir.empty())
     throw FailedPrecondition("save_state: this run has no checkpoint folder");
   const PhaseTimer timer(model_->phases(), "checkpoint");
-  if (saved_step_ == model_->step())
-    return options_.checkpoint_dir / fmt::format("step-{}", saved_step_);
+  CheckpointLocation location = checkpoint_location();
+  for (const v1::BestCheckpoint& best : progress.best()) location.keep_steps.insert(best.step());
+  const std::string progress_text = validation_progress_to_json(progress);
+  if (saved_step_ == model_->step()) {
+    if (progress_text != validation_progress_to_json(progress_))
+      rewrite_progress(world_, location, saved_step_, progress_text);
+    progress_ = progress;
+    return options_.checkpoint_dir / checkpoint_folder_name(saved_step_);
+  }
   Manifest manifest;
+  manifest.validation_progress = progress_text;
   manifest.data_position = feed_->progress().position;
   manifest.tokens = feed_->progress().tokens;
   manifest.data_identity = to_json_text(feed_->identity());
-  const fs::path folder = model_->save_state(checkpoint_location(), std::move(manifest), carried_);
+  const fs::path folder = model_->save_state(location, std::move(manifest), carried_);
   saved_step_ = model_->step();
+  progress_ = progress;
   return folder;
 }
 

@@ -36,8 +36,10 @@ class TrainRun final : public Run {
   v1::StepMetrics optim_step() override;
   void edit(const v1::JobSettings& settings) override;
   PhaseSeconds phase_seconds() const override { return model_->phases().seconds(); }
-  std::vector<LossSum> evaluate(std::int64_t first, std::int64_t batches) override;
-  std::filesystem::path save_state() override;
+  std::vector<LossSum> evaluate(std::int64_t first, std::int64_t batches,
+                                const std::string& set) override;
+  std::filesystem::path save_state(const v1::ValidationProgress& progress) override;
+  v1::ValidationProgress validation_progress() const override { return progress_; }
   void export_hf(const std::filesystem::path& folder, const std::string& dtype) override;
   std::unique_ptr<Sample> begin_sample(const std::vector<SampleStart>& sequences) override;
 
@@ -57,6 +59,8 @@ class TrainRun final : public Run {
   /// Compares the data with those of the checkpoint (null: of the submission).
   void check_data(const FoundCheckpoint* found);
   CheckpointLocation checkpoint_location() const;
+  /// Of another job's checkpoint what holds for this one too.
+  void take_over_progress(const Manifest& manifest);
   void add_collectives(v1::StepMetrics& metrics);
 
   comm::ProcessGroup& world_;
@@ -68,8 +72,9 @@ class TrainRun final : public Run {
   std::unique_ptr<DataFeed> feed_;
   std::unique_ptr<ModelRun> model_;
   LastStep last_;
-  std::int64_t saved_step_ = -1;  ///< the step whose checkpoint is on disk
-  GroupCounters counted_;         ///< collectives up to the last step's end
+  std::int64_t saved_step_ = -1;     ///< the step whose checkpoint is on disk
+  v1::ValidationProgress progress_;  ///< of the newest checkpoint
+  GroupCounters counted_;            ///< collectives up to the last step's end
   std::vector<std::string> notes_;
 };
 

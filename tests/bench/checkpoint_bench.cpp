@@ -80,7 +80,7 @@ int measure(const Options& options, comm::RankRuntime& runtime, const fs::path& 
   const auto state = make_state(context, nn::preset_config(options.model));
   std::size_t bytes = 0;
   for (const auto& item : state) bytes += item.tensor.view().bytes();
-  const train::CheckpointLocation location = {folder / "checkpoints", 1, nullptr};
+  const train::CheckpointLocation location = {folder / "checkpoints", 1, {}, nullptr};
   std::vector<double> raw, save, load;
   // The first round is not counted: it gives the page cache its memory.
   for (int i = 0; i <= options.repeats; ++i) {

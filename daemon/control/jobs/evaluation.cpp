@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds kPart{100};
 v1::EvaluateResult EvaluationParts::next() {
   const auto begin = Clock::now();
   const std::int64_t count = std::min(at_once_, most_ - batches_);
-  v1::EvaluateResult part = run_.evaluate(batches_, count).get();
+  v1::EvaluateResult part = run_.evaluate(batches_, count, set_).get();
   batches_ += part.losses_size();
   data_ended_ = part.losses_size() < count;
   if (Clock::now() - begin < kPart / 2) at_once_ *= 2;

@@ -17,8 +17,9 @@ namespace meshloom::control {
 /// than about 100 ms.
 class EvaluationParts {
  public:
-  /// `run` outlives it. At most so many batches.
-  EvaluationParts(const RunClient& run, std::int64_t most) : run_(run), most_(most) {}
+  /// `run` outlives it. At most so many batches, of a validation set (train::Run::evaluate).
+  EvaluationParts(const RunClient& run, std::int64_t most, std::string set = {})
+      : run_(run), most_(most), set_(std::move(set)) {}
 
   /// There were fewer.
   bool data_ended() const { return data_ended_; }
@@ -29,6 +30,7 @@ class EvaluationParts {
  private:
   const RunClient& run_;
   const std::int64_t most_;
+  const std::string set_;
   std::int64_t batches_ = 0;
   std::int64_t at_once_ = 1;
   bool data_ended_ = false;

@@ -2,18 +2,18 @@
 #include "daemon/control/jobs/job_attempt.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 
 #include "daemon/base/message_printer.h"
 #include "daemon/control/jobs/evaluation.h"
 #include "daemon/control/jobs/resume_source.h"
-#include "daemon/control/jobs/sample_scheduler.h"
-#include "daemon/control/jobs/token_text.h"
 #include "daemon/control/jobs/tokenized_message.h"
 #include "daemon/control/stores/job_settings.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/train/dtype_choice.h"
 #include "daemon/train/micro_batch.h"
+#include "daemon/train/validation_progress.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -26,8 +26,6 @@ constexpr std::chrono::milliseconds kShortStep{50};
 
 constexpr std::chrono::seconds kBetweenProgress{1};  // of tokenizing
 constexpr const char* kMetrics = "metrics.jsonl";
-
-constexpr std::int64_t kJobSample = 0;  // no number of the scheduler's
 
 void write_resolved(const std::filesystem::path& file, const v1::Job& job) {
   v1::JobSpec spec;
@@ -90,7 +88,8 @@ AttemptEnd JobAttempt::run() {
   while (true) {
     if (validation_missing_) evaluate();
     train();
-    if (done_ >= end_ && !validation_missing_) {
+    if (ends_at(done_) && !validation_missing_) {
+      if (saves(done_) && saved_ < done_) save_step();
       succeed();
       return AttemptEnd::kSucceeded;
     }
@@ -106,10 +105,11 @@ AttemptEnd JobAttempt::run() {
 }
 
 void JobAttempt::succeed() {
-  if (const std::int64_t steps = config_.training().steps(); end_ < steps)
+  if (const std::int64_t steps = config_.training().steps(); stopped_early_.empty() && end_ < steps)
     add_note(fmt::format("its step limit ends it at step {} of {}", end_, steps));
   write_export();
   write_sample();
+  note_unsaved_end();
   delete_run();
 }
 
@@ -175,6 +175,7 @@ bool JobAttempt::prepare() {
   const v1::CreateRunResult created = run_.create(std::move(create)).get();
   limits_ = {created.vocab_size(), created.context_length()};
   submitted_ = done_ = saved_ = created.step_count();
+  progress_ = created.progress();
   metrics_ = std::make_unique<base::MetricsLog>(folders_.job / kMetrics, done_, metrics_origin());
   for (const auto& note : created.notes()) add_note(note);
   if (done_ > 0) add_note(fmt::format("goes on from the checkpoint of step {}", done_));
@@ -187,6 +188,7 @@ bool JobAttempt::prepare() {
     job->set_plan(created.plan());
     job->clear_tokenizing();
   });
+  stop_early();
   // One that a stop has interrupted is made up for.
   if (validates(done_) && metrics_->last_validation() < done_) evaluate();
   return true;
@@ -204,28 +206,34 @@ void JobAttempt::add_note(const std::string& note) {
   store_.add_note(id_, note);
 }
 
-bool JobAttempt::is_due(std::int64_t interval, std::int64_t step) const {
+bool JobAttempt::validates(std::int64_t step) const {
+  const std::int64_t interval = config_.validation().interval();
   return interval > 0 && (step == end_ || step % interval == 0);
 }
 
-bool JobAttempt::validates(std::int64_t step) const {
-  return is_due(config_.validation().interval(), step);
+bool JobAttempt::saves(std::int64_t step) const {
+  const v1::CheckpointConfig& checkpoint = config_.checkpoint();
+  if (checkpoint.interval() > 0 && step % checkpoint.interval() == 0) return true;
+  return ends_at(step) && train::saves_last(checkpoint);
 }
 
-bool JobAttempt::saves(std::int64_t step) const {
-  return step == end_ || is_due(config_.checkpoint().interval(), step);
+bool JobAttempt::samples(std::int64_t step) const {
+  const std::int64_t interval = config_.sample().interval();
+  // At the end there is a sample anyway.
+  return interval > 0 && !ends_at(step) && step % interval == 0;
 }
 
 bool JobAttempt::may_submit() const {
-  if (submitted_ >= end_ || interrupted()) return false;
+  if (ends_at(submitted_) || interrupted()) return false;
   if (in_flight_.empty()) return true;
   // What follows a step comes before the next one.
   const std::int64_t last = in_flight_.back().step;
-  return in_flight_.size() == 1 && step_time_ < kShortStep && !validates(last) && !saves(last);
+  return in_flight_.size() == 1 && step_time_ < kShortStep && !validates(last) && !saves(last) &&
+         !samples(last);
 }
 
 void JobAttempt::train() {
-  while (done_ < end_) {
+  while (!ends_at(done_)) {
     while (may_submit()) submit_step();
     if (in_flight_.empty()) return;
     finish_step();
@@ -251,35 +259,88 @@ void JobAttempt::finish_step() {
   metrics_->step(result.metrics(), {result.seconds().begin(), result.seconds().end()});
   store_.publish_step(id_, result.metrics());
   if (validates(done_)) evaluate();
-  if (!saves(done_)) return;
-  try {
-    run_.save_state().get();
-    checkpoint_saved();
-  } catch (const Error& error) {
-    if (executor_.fatal() || done_ == end_) throw;
-    save_failed(error);
-  }
+  if (saves(done_) && saved_ < done_) save_step();
+  if (samples(done_)) draw_samples();
 }
 
 void JobAttempt::evaluate() {
   validation_missing_ = true;
-  EvaluationParts parts(run_, config_.validation().steps());
+  v1::ValidationMetrics metrics;
+  metrics.set_step(done_);
+  const auto loss = evaluate_set("");
+  if (!loss) return;
+  metrics.set_loss(*loss);
+  for (const v1::ValidationSet& set : config_.validation().sets()) {
+    const auto of_set = evaluate_set(set.name());
+    if (!of_set) return;
+    v1::SetLoss& told = *metrics.add_sets();
+    told.set_set(set.name());
+    told.set_loss(*of_set);
+    told.set_perplexity(std::exp(*of_set));
+  }
+  metrics.set_perplexity(std::exp(*loss));
+  record_validation(std::move(metrics));
+  validation_missing_ = false;
+}
+
+std::optional<double> JobAttempt::evaluate_set(const std::string& set) {
+  EvaluationParts parts(run_, config_.validation().steps(), set);
   std::vector<train::LossSum> losses;
   while (!parts.done()) {
-    if (interrupted()) return;
+    if (interrupted()) return std::nullopt;
     const v1::EvaluateResult part = parts.next();
     trained_until_ = Clock::now();
     for (const v1::BatchLoss& batch : part.losses())
       losses.push_back({batch.loss(), batch.labels()});
   }
-  record_validation(done_, train::mean_loss(losses));
-  validation_missing_ = false;
+  return train::mean_loss(losses);
+}
+
+void JobAttempt::record_validation(v1::ValidationMetrics metrics) {
+  metrics_->validation(metrics);
+  store_.publish_validation(id_, metrics);
+  train::count_validation(config_, metrics, &progress_);
+  validation_ = std::move(metrics);
+  stop_early();
+  v1::ValidationProgress with_it = progress_;
+  if (train::add_best(config_, *validation_, &with_it)) save_step();
+}
+
+void JobAttempt::stop_early() {
+  if (ends_at(done_)) return;
+  stopped_early_ = train::early_stop_reason(config_, progress_);
+  if (stopped_early_.empty()) return;
+  const std::string why = fmt::format("{}; it ends at step {} of {}", stopped_early_, done_,
+                                      config_.training().steps());
+  store_.update(id_, [&](v1::Job* job) { job->set_stopped_early(why); });
+  add_note(why);
+}
+
+void JobAttempt::save_step() {
+  try {
+    save();
+  } catch (const Error& error) {
+    if (executor_.fatal() || ends_at(done_)) throw;
+    save_failed(error);
+  }
+}
+
+v1::SaveStateResult JobAttempt::save() {
+  v1::ValidationProgress progress = progress_;
+  if (validation_ && validation_->step() == done_)
+    train::add_best(config_, *validation_, &progress);
+  v1::SaveStateResult result = run_.save_state(progress).get();
+  // What could not be saved is none of the best.
+  progress_ = std::move(progress);
+  saved_ = done_;
+  store_.checkpoint_saved(id_, saved_, ran_seconds());
+  return result;
 }
 
 bool JobAttempt::save_last() {
   double save = 0;
   try {
-    save = run_.save_state().get().seconds();
+    save = this->save().seconds();
   } catch (const Error& error) {
     if (executor_.fatal()) throw;
     // An older checkpoint is worth more than a failed job: a disk that is full may be so because of
@@ -291,15 +352,9 @@ bool JobAttempt::save_last() {
     return false;
   }
   const std::chrono::duration<double> stop = Clock::now() - trained_until_;
-  checkpoint_saved();
   add_note(fmt::format("saved at step {} in {:.2f} s, begun {:.3f} s after the ranks last trained",
                        done_, save, stop.count() - save));
   return true;
-}
-
-void JobAttempt::checkpoint_saved() {
-  saved_ = done_;
-  store_.checkpoint_saved(id_, saved_, ran_seconds());
 }
 
 void JobAttempt::save_failed(const Error& error) {
@@ -308,12 +363,14 @@ void JobAttempt::save_failed(const Error& error) {
                                    error.what()));
 }
 
-void JobAttempt::record_validation(std::int64_t step, double loss) {
-  v1::ValidationMetrics validation;
-  validation.set_step(step);
-  validation.set_loss(loss);
-  metrics_->validation(validation);
-  store_.publish_validation(id_, validation);
+void JobAttempt::note_unsaved_end() {
+  if (saved_ >= done_) return;
+  const std::string& folder = config_.export_().hf_folder();
+  add_note(fmt::format(
+      "no checkpoint of its last step, {}: run.checkpoint.last is false. Its weights are {}; {}",
+      done_, folder.empty() ? "lost" : fmt::format("in the export {} alone", folder),
+      saved_ > 0 ? fmt::format("the newest checkpoint is of step {}", saved_)
+                 : std::string("there is no checkpoint")));
 }
 
 void JobAttempt::write_export() {
@@ -323,30 +380,35 @@ void JobAttempt::write_export() {
   store_.update(id_, [&](v1::Job* job) { job->set_hf_folder(folder.string()); });
 }
 
-void JobAttempt::write_sample() {
-  const auto& sample = config_.sample();
-  if (sample.prompt().empty() && sample.token_ids_size() == 0) return;
+const JobSamples& JobAttempt::job_samples() {
+  if (samples_) return *samples_;
   train::PromptLimits limits = limits_;
   if (!limits.is_bytes()) limits = admission_.prompt_limits(config_);
-  const train::SampleStart start{
-      train::prompt_tokens(sample.prompt(), sample.token_ids(), limits, "run.sample."),
-      sample.params()};
-  run_.begin_sample(kJobSample, {}, {start}).get();
-  TokenText text(limits);
-  std::string shown = sample.prompt();
-  std::string ids;
-  bool done = false;
-  while (!done && !stop_ && !store_.cancel_requested(id_)) {
-    const v1::AdvanceSampleResult slice = run_.advance_sample(kJobSample, kSampleSlice).get();
-    for (const v1::SampledToken& token : slice.tokens()) {
-      shown += text.add(token.token_id());
-      ids += fmt::format("{}{}", ids.empty() ? "" : " ", token.token_id());
-    }
-    done = slice.done();
+  samples_ = std::make_unique<JobSamples>(run_, config_.sample(), std::move(limits));
+  return *samples_;
+}
+
+void JobAttempt::draw_samples() {
+  try {
+    const JobSamples::Drawn drawn = job_samples().draw(done_, [this] { return interrupted(); });
+    if (drawn.whole) store_.publish_samples(id_, drawn.samples);
+  } catch (const Error& error) {
+    if (executor_.fatal()) throw;
+    add_note(fmt::format("the samples of step {} could not be drawn, training goes on: {}", done_,
+                         error.what()));
   }
-  if (!done) add_note("its sample is short: the daemon was stopped or the job cancelled meanwhile");
-  shown += text.finish();
-  store_.update(id_, [&](v1::Job* job) { job->set_sample(limits.has_text() ? shown : ids); });
+}
+
+void JobAttempt::write_sample() {
+  const v1::SampleConfig& config = config_.sample();
+  if (!JobSamples::any(config)) return;
+  const JobSamples::Drawn drawn =
+      job_samples().draw(done_, [this] { return stop_ || store_.cancel_requested(id_); });
+  if (!drawn.whole)
+    add_note("its sample is short: the daemon was stopped or the job cancelled meanwhile");
+  if (config.interval() > 0 || !config.prompts().empty())
+    store_.publish_samples(id_, drawn.samples);
+  store_.update(id_, [&](v1::Job* job) { job->set_sample(drawn.samples.front().text()); });
 }
 
 }  // namespace meshloom::control

@@ -12,6 +12,7 @@
 
 #include "daemon/base/metrics_log.h"
 #include "daemon/control/jobs/admission.h"
+#include "daemon/control/jobs/job_samples.h"
 #include "daemon/control/ranks/run_client.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/train/sampling_params.h"
@@ -73,23 +74,35 @@ class JobAttempt {
   void delete_run() noexcept;
   bool interrupted() const;
   void train();
-  bool is_due(std::int64_t interval, std::int64_t step) const;
+  bool ends_at(std::int64_t step) const { return step >= end_ || !stopped_early_.empty(); }
   bool validates(std::int64_t step) const;
   bool saves(std::int64_t step) const;
+  bool samples(std::int64_t step) const;
   bool may_submit() const;
   void submit_step();
   void finish_step();
-  /// Part by part; on a stop it remains to be done.
+  /// Part by part; on a stop it remains to be done. Saves if the checkpoint is one of the best.
   void evaluate();
+  /// The loss on a validation set, or run.data's own (empty); nothing on a stop.
+  std::optional<double> evaluate_set(const std::string& set);
   base::MetricsOrigin metrics_origin() const;
   void add_note(const std::string& note);  ///< in the log, too
   /// On a stop: what fails is a note, and false is returned.
   bool save_last();
-  void checkpoint_saved();
+  /// Between steps: what fails is a note, but at the end of the job.
+  void save_step();
+  /// With what the validations have shown so far.
+  v1::SaveStateResult save();
   void save_failed(const Error& error);
-  void record_validation(std::int64_t step, double loss);
+  void note_unsaved_end();
+  void record_validation(v1::ValidationMetrics metrics);
+  /// If the validations so far say so.
+  void stop_early();
   void write_export();
-  void write_sample();
+  /// Made at first use.
+  const JobSamples& job_samples();
+  void draw_samples();  ///< between steps
+  void write_sample();  ///< at the end
 
   JobStore& store_;
   Executor& executor_;
@@ -113,6 +126,10 @@ class JobAttempt {
   /// When the last step or part of a validation ended: a save at a stop begins then.
   std::chrono::steady_clock::time_point trained_until_;
   bool validation_missing_ = false;
+  v1::ValidationProgress progress_;                  ///< as the newest checkpoint has it, or newer
+  std::optional<v1::ValidationMetrics> validation_;  ///< of the step that was done last
+  std::string stopped_early_;                        ///< why it ends now; empty: it goes on
+  std::unique_ptr<JobSamples> samples_;
   bool run_exists_ = false;
 };
 

@@ -14,6 +14,7 @@ inline void set_tokenized(const train::TokenizedText& text, v1::CreateRunCommand
   tokenized.set_tokens(text.tokens.string());
   tokenized.set_validation_tokens(text.validation_tokens.string());
   tokenized.set_tokenizer(text.tokenizer);
+  for (const auto& tokens : text.set_tokens) tokenized.add_set_tokens(tokens.string());
 }
 
 }  // namespace meshloom::control

@@ -87,7 +87,8 @@ void RankWorker::dispatch(const v1::RankCommand& command, v1::RankResult* result
     case v1::RankCommand::kEvaluate: {
       const auto& verb = command.evaluate();
       return run_verb(verb.run(), [&](train::Run& run) {
-        for (const train::LossSum& batch : run.evaluate(verb.first_batch(), verb.batches())) {
+        for (const train::LossSum& batch :
+             run.evaluate(verb.first_batch(), verb.batches(), verb.set())) {
           v1::BatchLoss& told = *result->mutable_evaluate()->add_losses();
           told.set_loss(batch.loss);
           told.set_labels(batch.labels);
@@ -101,8 +102,10 @@ void RankWorker::dispatch(const v1::RankCommand& command, v1::RankResult* result
     case v1::RankCommand::kSaveState: {
       v1::SaveStateResult& saved = *result->mutable_save_state();
       const auto begin = std::chrono::steady_clock::now();
-      run_verb(command.save_state().run(),
-               [&](train::Run& run) { saved.set_folder(run.save_state().string()); });
+      const v1::SaveStateCommand& verb = command.save_state();
+      run_verb(verb.run(), [&](train::Run& run) {
+        saved.set_folder(run.save_state(verb.progress()).string());
+      });
       saved.set_seconds(seconds_since(begin));
       return;
     }
@@ -184,12 +187,16 @@ void RankWorker::create_run(const v1::CreateRunCommand& command, v1::CreateRunRe
   options.resume_from = command.resume_from();
   options.resume_older = command.resume_older();
   options.allow_fallback = command.allow_fallback();
-  options.text = {command.tokenized().tokens(), command.tokenized().validation_tokens(),
-                  command.tokenized().tokenizer()};
+  options.text = {
+      command.tokenized().tokens(),
+      command.tokenized().validation_tokens(),
+      command.tokenized().tokenizer(),
+      {command.tokenized().set_tokens().begin(), command.tokenized().set_tokens().end()}};
   options.tokenizer_folder = command.tokenizer_folder();
   std::unique_ptr<train::Run> run;
   factory_.run_in_step([&] { run = factory_.create(command.config(), options); });
   describe(*run, result);
+  *result->mutable_progress() = run->validation_progress();
   delete_run(command.run());
   runs_[command.run()].job = std::move(run);
 }

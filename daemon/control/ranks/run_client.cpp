@@ -39,20 +39,22 @@ RunClient::Step RunClient::step() const {
   return {{executor_, tickets[0], take_nothing}, {executor_, tickets[1], take_step}};
 }
 
-Answer<v1::EvaluateResult> RunClient::evaluate(std::int64_t first_batch,
-                                               std::int64_t batches) const {
+Answer<v1::EvaluateResult> RunClient::evaluate(std::int64_t first_batch, std::int64_t batches,
+                                               const std::string& set) const {
   v1::RankCommand command;
   v1::EvaluateCommand& verb = *command.mutable_evaluate();
   verb.set_run(run_);
   verb.set_first_batch(first_batch);
   verb.set_batches(batches);
+  verb.set_set(set);
   return {executor_, executor_.submit(std::move(command)),
           [](v1::RankResult result) { return std::move(*result.mutable_evaluate()); }};
 }
 
-Answer<v1::SaveStateResult> RunClient::save_state() const {
+Answer<v1::SaveStateResult> RunClient::save_state(const v1::ValidationProgress& progress) const {
   v1::RankCommand command;
   command.mutable_save_state()->set_run(run_);
+  *command.mutable_save_state()->mutable_progress() = progress;
   return {executor_, executor_.submit(std::move(command)),
           [](v1::RankResult result) { return std::move(*result.mutable_save_state()); }};
 }

@@ -51,8 +51,10 @@ class RunClient {
   /// One optimizer step. No other command comes between gradients and update: a sample there would
   /// see weights whose gradients exist already.
   Step step() const;
-  Answer<v1::EvaluateResult> evaluate(std::int64_t first_batch, std::int64_t batches) const;
-  Answer<v1::SaveStateResult> save_state() const;
+  /// `set`: as Run::evaluate.
+  Answer<v1::EvaluateResult> evaluate(std::int64_t first_batch, std::int64_t batches,
+                                      const std::string& set = {}) const;
+  Answer<v1::SaveStateResult> save_state(const v1::ValidationProgress& progress = {}) const;
   /// From the next step on.
   Answer<void> edit(const v1::JobSettings& settings) const;
   Answer<void> export_hf(const std::filesystem::path& folder, const std::string& dtype) const;

@@ -78,6 +78,14 @@ void CheckpointServiceImpl::delete_checkpoint(const v1::DeleteCheckpointRequest&
   checkpoint_folder(state_, store_.get(name.job), name.folder);  // it exists
   const auto steps = checkpoint_steps(state_, name.job);
   const auto step = train::step_of_folder_name(name.folder);
+  if (!request.force())
+    for (const v1::BestCheckpoint& best : best_checkpoints(state_, name.job))
+      if (best.step() == step)
+        throw FailedPrecondition(
+            fmt::format("{} has one of the lowest validation losses, {:.4f}, and "
+                        "run.checkpoint.keep_best keeps it; force deletes it all the same",
+                        request.name(), best.loss()),
+            "CHECKPOINT_IS_BEST", {{"checkpoint", request.name()}});
   gone.newest = !steps.empty() && step == steps.back();
   if (gone.newest && steps.size() > 1) gone.newest_left = steps[steps.size() - 2];
   store_.delete_checkpoint(name.job, gone, key);

@@ -125,7 +125,8 @@ v1::RunConfig EvaluateStream::config_for(const std::optional<v1::Job>& job) cons
   config.mutable_plan()->clear_name();
   v1::TrainingConfig& training = *config.mutable_training();
   training.set_steps(1);
-  // Its patterns are about the job's own model.
+  // They are about a training, and the patterns about the job's own model.
+  training.clear_early_stopping();
   training.clear_frozen();
   if (request_.seq_len() != 0) training.set_seq_len(request_.seq_len());
   if (request_.global_batch_size() != 0)

@@ -13,7 +13,9 @@
 #include "daemon/control/stores/names.h"
 #include "daemon/train/checkpoint/checkpoint_writer.h"
 #include "daemon/train/checkpoint/manifest.h"
+#include "daemon/train/validation_progress.h"
 #include "kernels/base/error.h"
+#include "kernels/base/log.h"
 
 namespace meshloom::control {
 namespace {
@@ -84,11 +86,32 @@ bool is_export_name(const std::string& name) {
          !name.ends_with(".new");
 }
 
+std::vector<v1::BestCheckpoint> best_checkpoints(const StateDir& state, const std::string& id) {
+  const auto entries = train::list_checkpoints(state.checkpoints(id));
+  if (entries.empty()) return {};
+  try {
+    const v1::ValidationProgress progress = train::validation_progress_from_json(
+        train::read_validation_progress(entries.back().folder));
+    return {progress.best().begin(), progress.best().end()};
+  } catch (const Error& error) {
+    // It may have gone meanwhile, and a damaged one is for those to refuse who read its weights.
+    spdlog::debug("{}: {}", entries.back().folder.string(), error.what());
+    return {};
+  }
+}
+
 std::vector<v1::Checkpoint> list_checkpoints(const StateDir& state, const v1::Job& job) {
   const std::string id = parse_job_name(job.name());
+  const auto best = best_checkpoints(state, id);
   std::vector<v1::Checkpoint> checkpoints;
-  for (const auto& entry : train::list_checkpoints(state.checkpoints(id)))
-    checkpoints.push_back(describe(entry.folder, id, entry.step));
+  for (const auto& entry : train::list_checkpoints(state.checkpoints(id))) {
+    v1::Checkpoint& checkpoint = checkpoints.emplace_back(describe(entry.folder, id, entry.step));
+    for (std::size_t i = 0; i < best.size(); ++i) {
+      if (best[i].step() != entry.step) continue;
+      checkpoint.set_best(static_cast<int>(i + 1));
+      checkpoint.set_validation_loss(best[i].loss());
+    }
+  }
   for (const fs::path& folder : exports_of(state, id))
     checkpoints.push_back(describe(folder, id, step_of_export(folder.filename().string(), job)));
   return checkpoints;

@@ -18,11 +18,16 @@
 
 namespace meshloom::control {
 
-/// The complete checkpoints of a job, oldest step first, then its exports by name.
+/// The complete checkpoints of a job, oldest step first, then its exports by name. Those that
+/// checkpoint.keep_best keeps say so.
 std::vector<v1::Checkpoint> list_checkpoints(const StateDir& state, const v1::Job& job);
 
 /// Steps of the complete checkpoints of a job, oldest first.
 std::vector<std::int64_t> checkpoint_steps(const StateDir& state, const std::string& id);
+
+/// Steps of those that checkpoint.keep_best keeps, best first, as the newest checkpoint knows them;
+/// also such as have gone since.
+std::vector<v1::BestCheckpoint> best_checkpoints(const StateDir& state, const std::string& id);
 
 /// The newest complete checkpoint, else the export; empty if there is neither.
 std::filesystem::path newest_model(const StateDir& state, const v1::Job& job);

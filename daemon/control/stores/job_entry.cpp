@@ -16,9 +16,10 @@ namespace {
 constexpr std::size_t kHistory = 4096;
 
 bool is_heavy(int field) {
-  constexpr std::array kHeavy = {v1::Job::kSpecFieldNumber,  v1::Job::kResolvedFieldNumber,
-                                 v1::Job::kNotesFieldNumber, v1::Job::kSampleFieldNumber,
-                                 v1::Job::kPlanFieldNumber,  v1::Job::kEditsFieldNumber};
+  constexpr std::array kHeavy = {v1::Job::kSpecFieldNumber,   v1::Job::kResolvedFieldNumber,
+                                 v1::Job::kNotesFieldNumber,  v1::Job::kSampleFieldNumber,
+                                 v1::Job::kPlanFieldNumber,   v1::Job::kEditsFieldNumber,
+                                 v1::Job::kSamplesFieldNumber};
   return std::find(kHeavy.begin(), kHeavy.end(), field) != kHeavy.end();
 }
 
@@ -33,6 +34,11 @@ void apply_event(const v1::JobEvent& event, v1::Job* told) {
   if (event.has_validation()) {
     if (!told->has_first_validation()) *told->mutable_first_validation() = event.validation();
     *told->mutable_last_validation() = event.validation();
+  }
+  if (event.has_sample()) {
+    auto& samples = *told->mutable_samples();
+    if (!samples.empty() && samples.Get(0).step() != event.sample().step()) samples.Clear();
+    *samples.Add() = event.sample();
   }
   if (!event.note().empty() && told->notes_size() < kMostNotes) told->add_notes(event.note());
   told->set_revision(event.revision());

@@ -29,6 +29,9 @@ std::string job_log_lines(const v1::JobEvent& event, v1::JobState before) {
     if (job.state() == v1::JOB_STATE_HELD) text += ": " + job.hold_reason();
     lines += line_of(std::move(text));
   }
+  if (event.has_sample())
+    lines +=
+        line_of(fmt::format("sample at step {}: {}", event.sample().step(), event.sample().text()));
   if (!event.note().empty()) lines += line_of(event.note());
   return lines;
 }

@@ -188,6 +188,19 @@ void JobStore::publish_validation(const std::string& id, const v1::ValidationMet
   add_event(target, std::move(event), 0);
 }
 
+void JobStore::publish_samples(const std::string& id, const std::vector<v1::DrawnSample>& samples) {
+  const Change locked(*this);
+  JobEntry& target = entry(id);
+  target.hold_back();
+  target.job.mutable_samples()->Assign(samples.begin(), samples.end());
+  const Ledger::Ticket ticket = save(target);
+  for (const v1::DrawnSample& sample : samples) {
+    v1::JobEvent event;
+    *event.mutable_sample() = sample;
+    add_event(target, std::move(event), ticket);
+  }
+}
+
 void JobStore::checkpoint_saved(const std::string& id, std::int64_t step, double ran_seconds) {
   const std::lock_guard lock(mutex_);
   JobEntry& target = entry(id);

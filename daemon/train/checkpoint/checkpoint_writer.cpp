@@ -125,6 +125,7 @@ void prune(FileSystem& files, const CheckpointLocation& location) {
   if (entries.size() <= keep) return;
   entries.resize(entries.size() - keep);
   for (const CheckpointEntry& entry : entries) {
+    if (location.keep_steps.contains(entry.step)) continue;
     try {
       discard_folder(files, entry.folder);
     } catch (const Error& error) {
@@ -146,14 +147,18 @@ std::vector<ManifestFile> write_carried(FileSystem& files, const fs::path& folde
   return copies;
 }
 
-/// Rank 0: the manifest and the rename that makes the checkpoint one.
-void commit(FileSystem& files, const fs::path& temporary, const fs::path& target,
-            const Manifest& manifest) {
+void write_manifest(FileSystem& files, const fs::path& path, const Manifest& manifest) {
   const std::string text = manifest_to_json(manifest);
-  const auto file = files.create(temporary / kManifestName, text.size());
+  const auto file = files.create(path, text.size());
   file->write(std::as_bytes(std::span(text)));
   file->sync();
   file->close();
+}
+
+/// Rank 0: the manifest and the rename that makes the checkpoint one.
+void commit(FileSystem& files, const fs::path& temporary, const fs::path& target,
+            const Manifest& manifest) {
+  write_manifest(files, temporary / kManifestName, manifest);
   put_in_place(files, temporary, target);
 }
 
@@ -206,6 +211,24 @@ fs::path write_checkpoint(comm::ProcessGroup& world, const CheckpointLocation& l
   write_folder(world, location.files(), target, std::move(manifest), state, carried);
   if (world.rank() == 0) prune(location.files(), location);
   return target;
+}
+
+void rewrite_progress(comm::ProcessGroup& world, const CheckpointLocation& location,
+                      std::int64_t step, const std::string& progress) {
+  run_agreed(world, [&] {
+    if (world.rank() != 0) return;
+    FileSystem& files = location.files();
+    const fs::path folder = location.directory / checkpoint_folder_name(step);
+    Manifest manifest = read_manifest(folder);
+    manifest.validation_progress = progress;
+    const fs::path next =
+        location.directory / (std::string(kTemporaryPrefix) + folder.filename().string());
+    files.remove_all(next);
+    write_manifest(files, next, manifest);
+    files.rename(next, folder / kManifestName);
+    files.sync_directory(folder);
+    prune(files, location);
+  });
 }
 
 void write_checkpoint_at(comm::ProcessGroup& world, const fs::path& folder, FileSystem& files,

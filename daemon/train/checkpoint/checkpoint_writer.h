@@ -2,7 +2,9 @@
 // Writing a checkpoint: every rank its part, rank 0 the manifest, one rename at the end.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <set>
 #include <span>
 #include <string>
 
@@ -17,12 +19,14 @@ namespace meshloom::train {
 struct CheckpointLocation {
   std::filesystem::path directory;  ///< of the job's checkpoints
   int keep_latest_k = 2;
-  FileSystem* file_system = nullptr;  ///< null: the operating system's
+  std::set<std::int64_t> keep_steps = {};  ///< kept whatever their age, as far as they are there
+  FileSystem* file_system = nullptr;       ///< null: the operating system's
 
   FileSystem& files() const { return file_system ? *file_system : posix_file_system(); }
 };
 
-/// Writes directory/step-N (N = manifest.step) and then deletes all but the latest keep_latest_k.
+/// Writes directory/step-N (N = manifest.step) and then deletes all but the latest keep_latest_k
+/// and keep_steps.
 /// `manifest` comes without files and tensors; both are filled in here. Every rank of `world` calls
 /// it with equal arguments (but for the tensors' contents and local parts); each writes its part of
 /// every tensor, ranks that hold the same part sharing its rows; digests are computed while
@@ -36,6 +40,11 @@ std::filesystem::path write_checkpoint(comm::ProcessGroup& world,
                                        const CheckpointLocation& location, Manifest manifest,
                                        std::span<const StateTensor> state,
                                        std::span<const CarriedFile> carried = {});
+
+/// Puts another validation progress into the finished checkpoint of `step`, whole or not at all,
+/// and deletes others as write_checkpoint does. Every rank of `world` calls it; rank 0 writes.
+void rewrite_progress(comm::ProcessGroup& world, const CheckpointLocation& location,
+                      std::int64_t step, const std::string& progress);
 
 /// The same at exactly `folder`, without deleting others. Throws AlreadyExists if it is there.
 void write_checkpoint_at(comm::ProcessGroup& world, const std::filesystem::path& folder,

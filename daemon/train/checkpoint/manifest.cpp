@@ -19,6 +19,7 @@ using Json = nlohmann::json;
 
 constexpr const char* kFormat = "meshloom.checkpoint";
 constexpr std::string_view kFolderPrefix = "step-";
+constexpr const char* kValidationProgress = "validation_progress";
 constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{1} << 30;
 
 Json to_json(const ManifestFile& file) {
@@ -95,6 +96,8 @@ Json to_json(const Manifest& manifest) {
         {{"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.xxh3_128}});
   if (!manifest.user_metadata.empty()) json["user_metadata"] = manifest.user_metadata;
   if (!manifest.data_identity.empty()) json["data_identity"] = Json::parse(manifest.data_identity);
+  if (!manifest.validation_progress.empty())
+    json[kValidationProgress] = Json::parse(manifest.validation_progress);
   return json;
 }
 
@@ -113,6 +116,8 @@ Manifest from_json(const Json& json, int version) {
   manifest.model_config = json.at("model_config").dump(2);
   manifest.run_config = json.at("run_config").dump(2);
   if (json.contains("data_identity")) manifest.data_identity = json.at("data_identity").dump();
+  if (json.contains(kValidationProgress))
+    manifest.validation_progress = json.at(kValidationProgress).dump();
   if (json.contains("user_metadata")) json.at("user_metadata").get_to(manifest.user_metadata);
   for (const Json& tensor : json.at("tensors")) {
     const auto sizes = tensor.at("shape").get<std::vector<std::int64_t>>();
@@ -138,6 +143,14 @@ Manifest from_json(const Json& json, int version) {
   }
   if (version == 1) add_row_pieces(manifest);
   return manifest;
+}
+
+std::string read_manifest_text(const fs::path& folder) {
+  const std::string label = folder.string();
+  if (!is_checkpoint(folder))
+    throw NotFound(fmt::format("{} is no checkpoint: it has no {}", label, kManifestName),
+                   kCheckpointNotFound, {{"path", label}});
+  return base::InputFile(folder / kManifestName).read_text(kMaxManifestBytes);
 }
 
 [[noreturn]] void damaged(const std::string& label, const std::string& why) {
@@ -192,12 +205,13 @@ bool is_checkpoint(const fs::path& folder) {
 }
 
 Manifest read_manifest(const fs::path& folder) {
-  const std::string label = folder.string();
-  if (!is_checkpoint(folder))
-    throw NotFound(fmt::format("{} is no checkpoint: it has no {}", label, kManifestName),
-                   kCheckpointNotFound, {{"path", label}});
-  return manifest_from_json(base::InputFile(folder / kManifestName).read_text(kMaxManifestBytes),
-                            label);
+  return manifest_from_json(read_manifest_text(folder), folder.string());
+}
+
+std::string read_validation_progress(const fs::path& folder) {
+  const std::string text = read_manifest_text(folder);
+  if (text.find(kValidationProgress) == std::string::npos) return {};
+  return manifest_from_json(text, folder.string()).validation_progress;
 }
 
 std::vector<CheckpointEntry> list_checkpoints(const fs::path& directory) {

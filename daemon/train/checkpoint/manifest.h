@@ -66,9 +66,10 @@ struct Manifest {
   std::int64_t tokens = 0;         ///< labels trained on so far
   std::uint64_t seed = 0;
   ComputeClass compute;
-  std::string model_config;        ///< config.json text as Hugging Face writes it
-  std::string run_config;          ///< resolved RunConfig as JSON
-  std::string data_identity = {};  ///< DataIdentity as JSON; empty in older checkpoints
+  std::string model_config;              ///< config.json text as Hugging Face writes it
+  std::string run_config;                ///< resolved RunConfig as JSON
+  std::string data_identity = {};        ///< DataIdentity as JSON; empty in older checkpoints
+  std::string validation_progress = {};  ///< v1::ValidationProgress as JSON; empty: nothing yet
   std::map<std::string, std::string> user_metadata = {};  ///< of a client, kept as it is
   std::vector<ManifestTensor> tensors;
   std::vector<ManifestFile> files;
@@ -87,6 +88,10 @@ bool is_checkpoint(const std::filesystem::path& folder);
 /// Reads and checks folder/manifest.json. Throws NotFound if the folder is no checkpoint,
 /// DataLoss naming it if it is damaged.
 Manifest read_manifest(const std::filesystem::path& folder);
+
+/// Manifest::validation_progress of a checkpoint alone, without a look at the rest if there is
+/// none. Throws as read_manifest.
+std::string read_validation_progress(const std::filesystem::path& folder);
 
 /// "step-200": the folder of the checkpoint after so many optimizer steps.
 std::string checkpoint_folder_name(std::int64_t step);

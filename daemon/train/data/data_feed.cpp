@@ -19,8 +19,13 @@ DataFeed::DataFeed(const v1::RunConfig& config, const RunData& data,
   const BatchPlan plan = {training.global_batch_size(), training.micro_batch_size(),
                           data_ranks.size()};
   training_ = std::make_unique<BatchLoader>(data.training, plan, training.seed(), true);
-  if (data.validation->size() > 0)
-    validation_ = std::make_unique<BatchLoader>(data.validation, plan, 0, true);
+  const auto add = [&](const std::string& set, const std::shared_ptr<const Dataset>& dataset) {
+    if (dataset->size() > 0)
+      validation_[set] = std::make_unique<BatchLoader>(dataset, plan, 0, true);
+  };
+  add("", data.validation);
+  for (std::size_t i = 0; i < data.validation_sets.size(); ++i)
+    add(config.validation().sets(static_cast<int>(i)).name(), data.validation_sets[i]);
 }
 
 FedBatch DataFeed::next(comm::ProcessGroup& world, bool counts) const {
@@ -54,17 +59,26 @@ void DataFeed::advance(std::int64_t tokens) {
   progress_.tokens += tokens;
 }
 
-std::int64_t DataFeed::validation_batches(std::int64_t first, std::int64_t batches) const {
-  if (!validation_) throw FailedPrecondition("evaluate: there are no validation data");
-  const std::int64_t size = validation_->plan().global_batch_size;
-  const std::int64_t all = divide_up(validation_->dataset().size(), size);
+const BatchLoader& DataFeed::validation(const std::string& set) const {
+  const auto found = validation_.find(set);
+  if (found != validation_.end()) return *found->second;
+  if (set.empty()) throw FailedPrecondition("evaluate: there are no validation data");
+  throw FailedPrecondition(fmt::format("evaluate: there is no validation set \"{}\"", set));
+}
+
+std::int64_t DataFeed::validation_batches(const std::string& set, std::int64_t first,
+                                          std::int64_t batches) const {
+  const BatchLoader& loader = validation(set);
+  const std::int64_t all = divide_up(loader.dataset().size(), loader.plan().global_batch_size);
   return std::clamp<std::int64_t>(all - first, 0, batches);
 }
 
-std::vector<HostBatch> DataFeed::validation_batch(std::int64_t index) const {
-  const std::int64_t size = validation_->plan().global_batch_size;
+std::vector<HostBatch> DataFeed::validation_batch(const std::string& set,
+                                                  std::int64_t index) const {
+  const BatchLoader& loader = validation(set);
+  const std::int64_t size = loader.plan().global_batch_size;
   const std::int64_t at = index * size;
-  return validation_->load(at, data_rank_, std::min(size, validation_->dataset().size() - at));
+  return loader.load(at, data_rank_, std::min(size, loader.dataset().size() - at));
 }
 
 }  // namespace meshloom::train

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "daemon/comm/process_group.h"
@@ -41,14 +43,19 @@ class DataFeed {
   FedBatch next(comm::ProcessGroup& world, bool counts) const;
   void advance(std::int64_t tokens);
 
-  /// Validation batches from number `first` on, always the same ones; fewer than `batches` if
-  /// the data end. Throws FailedPrecondition if there are no validation data. No collectives.
-  std::int64_t validation_batches(std::int64_t first, std::int64_t batches) const;
-  std::vector<HostBatch> validation_batch(std::int64_t index) const;
+  /// Batches of a validation set (its name; empty: the validation data of config.data) from number
+  /// `first` on, always the same ones; fewer than `batches` if the data end. Throws
+  /// FailedPrecondition if there are no such data. No collectives.
+  std::int64_t validation_batches(const std::string& set, std::int64_t first,
+                                  std::int64_t batches) const;
+  std::vector<HostBatch> validation_batch(const std::string& set, std::int64_t index) const;
 
  private:
+  const BatchLoader& validation(const std::string& set) const;
+
   v1::DataIdentity identity_;
-  std::unique_ptr<BatchLoader> training_, validation_;
+  std::unique_ptr<BatchLoader> training_;
+  std::map<std::string, std::unique_ptr<BatchLoader>> validation_;  ///< by set
   std::int64_t data_rank_;
   Progress progress_;
 };

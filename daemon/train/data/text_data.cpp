@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/data/text_data.h"
 
+#include <algorithm>
+
 #include "daemon/base/field_error.h"
 #include "daemon/base/sha256.h"
 #include "daemon/text/byte_tokenizer.h"
@@ -126,11 +128,19 @@ DataFiles find_data_files(const v1::DataConfig& data, const std::string& path,
       field, [&] { return find_data_files(resolved, format_of(data.format()), data_dir); });
 }
 
-RunFiles find_run_files(const v1::DataConfig& data, const fs::path& data_dir,
+std::string validation_set_field(std::size_t set) {
+  return fmt::format("run.validation.sets[{}].path", set);
+}
+
+RunFiles find_run_files(const v1::RunConfig& config, const fs::path& data_dir,
                         const std::string& field) {
-  RunFiles files{find_data_files(data, data.path(), data_dir, field + ".path"), {}};
+  const v1::DataConfig& data = config.data();
+  RunFiles files{find_data_files(data, data.path(), data_dir, field + ".path"), {}, {}};
   if (const std::string& path = data.validation_path(); !path.empty())
     files.validation = find_data_files(data, path, data_dir, field + ".validation_path");
+  for (const v1::ValidationSet& set : config.validation().sets())
+    files.sets.push_back(
+        find_data_files(data, set.path(), data_dir, validation_set_field(files.sets.size())));
   return files;
 }
 
@@ -139,8 +149,10 @@ std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size, const fs
                          const std::string& field) {
   if (folder.empty() && data.tokenizer() == kAuto && vocab_size == kByteVocabulary)
     data.set_tokenizer(kBytes);
-  const bool has_text = is_tokenized(data, files.training.format) ||
-                        (files.validation && is_tokenized(data, files.validation->format));
+  const auto is_text = [&](const DataFiles& of) { return is_tokenized(data, of.format); };
+  const bool has_text = is_text(files.training) ||
+                        (files.validation && is_text(*files.validation)) ||
+                        std::any_of(files.sets.begin(), files.sets.end(), is_text);
   if (!has_text) {
     if (!data.field().empty()) base::refuse_field(field + ".field", "is for .jsonl, there is none");
     if (data.has_append_eos())
@@ -182,6 +194,8 @@ TokenizedText tokenize_text(const v1::RunConfig& resolved, const fs::path& folde
   };
   made.tokens = tokens_of(data.path(), "run.data.path");
   made.validation_tokens = tokens_of(data.validation_path(), "run.data.validation_path");
+  for (const v1::ValidationSet& set : resolved.validation().sets())
+    made.set_tokens.push_back(tokens_of(set.path(), validation_set_field(made.set_tokens.size())));
   const std::string& before = data.identity().tokenizer();
   if (!before.empty() && !made.tokenizer.empty() && before != made.tokenizer &&
       !data.allow_changed())

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "daemon/text/tokenizer_cache.h"
 #include "daemon/train/data/token_cache.h"
@@ -29,9 +30,10 @@ std::filesystem::path tokenizer_folder(const v1::RunConfig& config, const Tokeni
 
 /// Files of tokens that were made of the text of a config.
 struct TokenizedText {
-  std::filesystem::path tokens;             ///< of data.path; empty if it is no text
-  std::filesystem::path validation_tokens;  ///< of data.validation_path; empty likewise
-  std::string tokenizer;                    ///< DataIdentity.tokenizer
+  std::filesystem::path tokens;                   ///< of data.path; empty if it is no text
+  std::filesystem::path validation_tokens;        ///< of data.validation_path; empty likewise
+  std::string tokenizer;                          ///< DataIdentity.tokenizer
+  std::vector<std::filesystem::path> set_tokens;  ///< by validation set; empty likewise
 };
 
 /// Whether files of a format are tokenized before they are trained on: all text but that whose
@@ -42,14 +44,17 @@ TokenFormat format_of(v1::DataFormat format);
 DataFiles find_data_files(const v1::DataConfig& data, const std::string& path,
                           const std::filesystem::path& data_dir, const std::string& field);
 
-/// The files of both paths of a config.
+/// The files of all paths of a config.
 struct RunFiles {
   DataFiles training;
   std::optional<DataFiles> validation;  ///< of data.validation_path, if it is given
+  std::vector<DataFiles> sets;          ///< of validation.sets
 };
-/// `field` is the path of `data` in messages.
-RunFiles find_run_files(const v1::DataConfig& data, const std::filesystem::path& data_dir,
+/// `field` is the path of config.data in messages.
+RunFiles find_run_files(const v1::RunConfig& config, const std::filesystem::path& data_dir,
                         const std::string& field);
+/// "run.validation.sets[1].path"
+std::string validation_set_field(std::size_t set);
 
 /// If some of the data are to be tokenized: fills in data.tokenizer, field, append_eos and
 /// document_end, and checks the tokenizer against the model's vocabulary. `folder` comes from

@@ -47,6 +47,27 @@ TEST(MetricsLog, AResumeDropsWhatCameAfterTheCheckpoint) {
   EXPECT_DOUBLE_EQ(lines[3]["perplexity"], std::exp(2.5));
 }
 
+TEST(MetricsLog, AValidationIsOneLineWithAllSets) {
+  const test::TempFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  MetricsLog log(path, 0);
+  v1::ValidationMetrics validation;
+  validation.set_loss(2.5);
+  for (const auto& [name, loss] : {std::pair<const char*, double>{"books", 2.0},
+                                   std::pair<const char*, double>{"code", NAN}}) {
+    v1::SetLoss& set = *validation.add_sets();
+    set.set_set(name);
+    set.set_loss(loss);
+  }
+  log.validation(validation);
+  const auto lines = lines_of(path);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0]["validation_loss"], 2.5);
+  EXPECT_EQ(lines[0]["validation_loss_books"], 2.0);
+  EXPECT_DOUBLE_EQ(lines[0]["perplexity_books"], std::exp(2.0));
+  EXPECT_TRUE(lines[0]["validation_loss_code"].is_null());
+}
+
 TEST(MetricsLog, LinesSayWhenAndOfWhichAttempt) {
   const test::TempFolder folder;
   const auto path = folder / "metrics.jsonl";

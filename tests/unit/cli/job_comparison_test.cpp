@@ -38,6 +38,12 @@ TEST(JobHistory, ReadsLossesRatesAndValidations) {
   add_metrics_line("{\"step\": 4, \"loss\": null, \"tokens_per_second\": 50}", &job);
   add_metrics_line("no JSON", &job);
   add_metrics_line("[1]", &job);
+  add_metrics_line(
+      "{\"step\": 4, \"validation_loss\": 2.25, \"validation_loss_books\": 2.0, "
+      "\"perplexity_books\": 7.4}",
+      &job);
+  EXPECT_EQ(job.validation_sets.size(), 1u);
+  EXPECT_DOUBLE_EQ(job.validation_sets["books"].at(4), 2.0);
   EXPECT_EQ(job.losses.size(), 3u);
   EXPECT_DOUBLE_EQ(job.losses.at(2), 4.8);
   EXPECT_DOUBLE_EQ(job.validation.at(3), 2.5);

@@ -108,6 +108,8 @@ TEST(Mistakes, OfJobFiles) {
       {"run: {mesh: {pp: 2}}", "not offered: there is no pipeline parallelism"},
       {"run: {gradient_checkpointing: true}", "here it is run.plan.activation_checkpoint"},
       {"run: {training: {save_steps: 10}}", "here it is run.checkpoint.interval"},
+      {"run: {training: {early_stopping_patience: 3}}",
+       "here it is run.training.early_stopping.patience"},
       {"run: {training: {eval-steps: 10}}", "here it is run.validation.interval"},
       {"run: {output_dir: out}", "below the daemon's --state-dir"},
       {"run: {model: {model_name_or_path: gpt2}}", "here it is run.model.hf_folder"},

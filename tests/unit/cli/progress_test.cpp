@@ -48,6 +48,27 @@ v1::JobEvent tokenizing(std::int64_t bytes) {
   return event;
 }
 
+TEST(Progress, AValidationNamesEachSet) {
+  Progress progress(false, 80);
+  v1::JobEvent event = validation(4);
+  for (const char* name : {"books", "code"}) {
+    v1::SetLoss& set = *event.mutable_validation()->add_sets();
+    set.set_set(name);
+    set.set_loss(2.0);
+  }
+  EXPECT_EQ(progress.show(event, {}),
+            "step 4: validation loss 3.2500, perplexity 25.79; books 2.0000, perplexity 7.39; code "
+            "2.0000, perplexity 7.39\n");
+}
+
+TEST(Progress, ASampleIsShownWithoutWhatTerminalsObey) {
+  Progress progress(false, 80);
+  v1::JobEvent event;
+  event.mutable_sample()->set_step(20);
+  event.mutable_sample()->set_text("once \033[2J upon");
+  EXPECT_EQ(progress.show(event, {}), "step 20: sample: once \\x1B[2J upon\n");
+}
+
 TEST(Progress, TokenizingIsALineNowAndThenAndABarOnATerminal) {
   Progress plain(false, 80);
   const Progress::Clock::time_point now{std::chrono::hours(1)};
@@ -70,7 +91,7 @@ TEST(Progress, PlainLinesComeAtMostOnceASecondAndAtTheEnd) {
   EXPECT_THAT(progress.show(step(1), now + milliseconds(10)), HasSubstr("step 1/100  loss 2.5000"));
   EXPECT_EQ(progress.show(step(2), now + milliseconds(20)), "");
   EXPECT_EQ(progress.show(validation(2), now + milliseconds(30)),
-            "step 2: validation loss 3.2500\n");
+            "step 2: validation loss 3.2500, perplexity 25.79\n");
   EXPECT_THAT(progress.show(step(50), now + milliseconds(5000)), HasSubstr("left 5s"));
   EXPECT_THAT(progress.show(step(100), now + milliseconds(5001)), HasSubstr("step 100/100"));
   EXPECT_EQ(progress.clear(), "");
@@ -85,7 +106,7 @@ TEST(Progress, OnATerminalTheBarStaysBelow) {
   EXPECT_THAT(bar, HasSubstr("####"));
   EXPECT_EQ(bar.find('\n'), std::string::npos);
   EXPECT_EQ(progress.show(validation(50), now),
-            "\r\033[Kstep 50: validation loss 3.2500\n" + bar.substr(4));
+            "\r\033[Kstep 50: validation loss 3.2500, perplexity 25.79\n" + bar.substr(4));
   EXPECT_EQ(progress.clear(), "\r\033[K");
   Progress narrow(true, 20);
   narrow.show(state(v1::JOB_STATE_RUNNING), now);

@@ -33,6 +33,9 @@ struct FakePlan {
   std::int64_t context_length = 64;
   std::chrono::milliseconds token_time{0};
   std::atomic<std::chrono::milliseconds> batch_time{std::chrono::milliseconds(0)};  ///< validation
+  /// Of a job's validation on a set (empty: run.data's own data) after a step; none: that of
+  /// FakeRun::loss_at, and 1.
+  std::function<double(std::int64_t step, const std::string& set)> validation_loss;
   std::size_t parameter_bytes = 0;  ///< of get_parameters, beside the value
   std::atomic<int> live_runs{0};
   std::atomic<int> sources{0};                     ///< loaded at this moment
@@ -127,6 +130,8 @@ class FakeRun final : public train::Run {
     std::error_code error;
     for (const auto& item : std::filesystem::directory_iterator(folder_, error))
       step_ = std::max<std::int64_t>(step_, std::stoll(item.path().filename().string().substr(5)));
+    std::ifstream progress(checkpoint() / kProgress);
+    progress_.ParseFromIstream(&progress);
     ++plan_.live_runs;
   }
   ~FakeRun() override { --plan_.live_runs; }
@@ -155,21 +160,27 @@ class FakeRun final : public train::Run {
     config_.mutable_training()->set_steps(settings.steps());
   }
   std::map<std::string, double> phase_seconds() const override { return {{"forward", 0.5}}; }
-  std::vector<train::LossSum> evaluate(std::int64_t, std::int64_t batches) override {
+  std::vector<train::LossSum> evaluate(std::int64_t, std::int64_t batches,
+                                       const std::string& set) override {
     std::this_thread::sleep_for(plan_.batch_time.load() * batches);
-    return std::vector<train::LossSum>(static_cast<std::size_t>(batches), {loss_at(step_) + 1, 1});
+    const double loss =
+        plan_.validation_loss ? plan_.validation_loss(step_, set) : loss_at(step_) + 1;
+    return std::vector<train::LossSum>(static_cast<std::size_t>(batches), {loss, 1});
   }
-  std::filesystem::path save_state() override {
+  /// Deletes none.
+  std::filesystem::path save_state(const v1::ValidationProgress& progress) override {
     if (step_ == plan_.fail_save_at_step || plan_.fail_saves)
       throw ResourceExhausted("no space left on device", "DISK_FULL");
-    const auto path = folder_ / ("step-" + std::to_string(step_));
     if (writes_) {
-      std::filesystem::create_directories(path);
-      std::ofstream(path / "manifest.json") << "{}";
-      std::ofstream(path / "weights.bin") << std::string(3'000'000, 'w');
+      std::filesystem::create_directories(checkpoint());
+      std::ofstream(checkpoint() / "manifest.json") << "{}";
+      std::ofstream(checkpoint() / "weights.bin") << std::string(3'000'000, 'w');
+      std::ofstream out(checkpoint() / kProgress);
+      progress.SerializeToOstream(&out);
     }
-    return path;
+    return checkpoint();
   }
+  v1::ValidationProgress validation_progress() const override { return progress_; }
   void export_hf(const std::filesystem::path& folder, const std::string&) override {
     if (!writes_) return;
     std::filesystem::create_directories(folder);
@@ -181,11 +192,15 @@ class FakeRun final : public train::Run {
   }
 
  private:
+  static constexpr const char* kProgress = "progress.pb";
+  std::filesystem::path checkpoint() const { return folder_ / ("step-" + std::to_string(step_)); }
+
   FakePlan& plan_;
   v1::RunConfig config_;
   std::filesystem::path folder_;
   bool writes_;
   std::int64_t step_ = 0;
+  v1::ValidationProgress progress_;  ///< of the checkpoint that it began with
   std::vector<std::string> notes_;
 };
 

@@ -53,11 +53,15 @@ class InStepRun final : public Run {
   void edit(const v1::JobSettings& settings) override {
     run_in_step(world_, [&] { run_->edit(settings); });
   }
-  std::vector<LossSum> evaluate(std::int64_t first, std::int64_t batches) override {
-    return in_step(world_, [&] { return run_->evaluate(first, batches); });
+  std::vector<LossSum> evaluate(std::int64_t first, std::int64_t batches,
+                                const std::string& set) override {
+    return in_step(world_, [&] { return run_->evaluate(first, batches, set); });
   }
-  std::filesystem::path save_state() override {
-    return in_step(world_, [&] { return run_->save_state(); });
+  std::filesystem::path save_state(const v1::ValidationProgress& progress) override {
+    return in_step(world_, [&] { return run_->save_state(progress); });
+  }
+  v1::ValidationProgress validation_progress() const override {
+    return run_->validation_progress();
   }
   void export_hf(const std::filesystem::path& folder, const std::string& dtype) override {
     run_in_step(world_, [&] { run_->export_hf(folder, dtype); });

@@ -52,10 +52,11 @@ class AlikeRun final : public train::Run {
   v1::StepMetrics optim_step() override { return run_->optim_step(); }
   void edit(const v1::JobSettings& settings) override { run_->edit(settings); }
   std::map<std::string, double> phase_seconds() const override { return run_->phase_seconds(); }
-  std::vector<train::LossSum> evaluate(std::int64_t first, std::int64_t batches) override {
-    return run_->evaluate(first, batches);
+  std::vector<train::LossSum> evaluate(std::int64_t first, std::int64_t batches,
+                                       const std::string& set) override {
+    return run_->evaluate(first, batches, set);
   }
-  std::filesystem::path save_state() override {
+  std::filesystem::path save_state(const v1::ValidationProgress&) override {
     ++recoveries_;
     throw InvalidArgument("all refuse it", "ALIKE");
   }

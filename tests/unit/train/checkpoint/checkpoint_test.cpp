@@ -98,7 +98,7 @@ class CheckpointTest : public ::testing::Test {
   }
 
   test::TempFolder folder_;
-  CheckpointLocation location_ = {folder_.path() / "checkpoints", 2, nullptr};
+  CheckpointLocation location_ = {folder_.path() / "checkpoints", 2, {}, nullptr};
 };
 
 TEST_F(CheckpointTest, AnyNumberOfRanksWritesAndOneReadsTheSameBits) {
@@ -205,7 +205,7 @@ TEST_F(CheckpointTest, AFileThatGoesAlongAndChangesIsNoDamageToTheState) {
 }
 
 TEST_F(CheckpointTest, AnOlderOneIsTakenOnlyWhereNoStepWasNamed) {
-  const CheckpointLocation all = {location_.directory, 5, nullptr};
+  const CheckpointLocation all = {location_.directory, 5, {}, nullptr};
   for (const std::int64_t step : {3, 4, 5, 6}) write_alone(all, step, static_cast<unsigned>(step));
   const fs::path named = all.directory / "step-5";
   const auto world = comm::make_single_process_group();
@@ -270,7 +270,7 @@ TEST_F(CheckpointTest, AFullDiskFailsOnEveryRankAndLeavesNothingNew) {
           throw ResourceExhausted("cannot write shard: No space left on device", "DISK_FULL",
                                   {{"errno", "28"}});
       });
-      const CheckpointLocation location = {location_.directory, 2, &files};
+      const CheckpointLocation location = {location_.directory, 2, {}, &files};
       try {
         write_checkpoint(world, location, manifest_of(2), make_state(context, 2));
         ADD_FAILURE() << "rank " << world.rank() << " was not told";

@@ -80,7 +80,7 @@ void sweep(std::int64_t next_step, bool torn) {
   bool saw_new = false;
   for (int point = 0;; ++point) {
     const test::TempFolder folder;
-    const CheckpointLocation location = {folder.path() / "checkpoints", 2, nullptr};
+    const CheckpointLocation location = {folder.path() / "checkpoints", 2, {}, nullptr};
     save(location, 10);
     save(location, 20);
     const int status = in_child([&] {
@@ -89,7 +89,7 @@ void sweep(std::int64_t next_step, bool torn) {
             if (n == point) ::_exit(kCrashed);
           },
           [&](int n, std::size_t bytes) { return torn && n == point ? bytes / 2 : 0; });
-      save({location.directory, 2, &files}, next_step);
+      save({location.directory, 2, {}, &files}, next_step);
       return 0;
     });
     const std::int64_t found = restart(location);
@@ -118,7 +118,7 @@ TEST(CheckpointCrash, WhenTheSameStepIsWrittenAgain) { sweep(20, false); }
 // The file-size limit makes the operating system itself refuse the write.
 TEST(CheckpointCrash, ARefusedWriteIsATypedErrorAndKeepsTheOld) {
   const test::TempFolder folder;
-  const CheckpointLocation location = {folder.path() / "checkpoints", 2, nullptr};
+  const CheckpointLocation location = {folder.path() / "checkpoints", 2, {}, nullptr};
   save(location, 10);
   const int status = in_child([&] {
     ::signal(SIGXFSZ, SIG_IGN);

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/jobs/job_samples.h"
+
+#include "daemon/control/jobs/sample_scheduler.h"
+#include "daemon/control/jobs/token_text.h"
+
+namespace meshloom::control {
+namespace {
+
+constexpr std::int64_t kJobSample = 0;  // no number of the scheduler's
+
+/// What has been drawn of one sequence.
+struct Sequence {
+  TokenText decoder;
+  std::string text, ids;
+};
+
+}  // namespace
+
+JobSamples::JobSamples(const RunClient& run, const v1::SampleConfig& config,
+                       train::PromptLimits limits)
+    : run_(run), config_(config), limits_(std::move(limits)) {
+  const auto add = [&](const std::string& prompt, std::vector<std::int64_t> tokens) {
+    prompts_.push_back(prompt);
+    starts_.push_back({std::move(tokens), config_.params()});
+  };
+  if (!config_.prompt().empty() || !config_.token_ids().empty())
+    add(config_.prompt(),
+        train::prompt_tokens(config_.prompt(), config_.token_ids(), limits_, "run.sample."));
+  for (const std::string& prompt : config_.prompts())
+    add(prompt, train::text_prompt_tokens(prompt, limits_, "run.sample.prompts"));
+}
+
+JobSamples::Drawn JobSamples::draw(std::int64_t step, const std::function<bool()>& given_up) const {
+  run_.begin_sample(kJobSample, {}, starts_).get();
+  std::vector<Sequence> sequences;
+  for (const std::string& prompt : prompts_) sequences.push_back({TokenText(limits_), prompt, ""});
+  Drawn drawn;
+  bool done = false;
+  while (!done && !given_up()) {
+    const v1::AdvanceSampleResult slice = run_.advance_sample(kJobSample, kSampleSlice).get();
+    for (const v1::SampledToken& token : slice.tokens()) {
+      Sequence& of = sequences.at(static_cast<std::size_t>(token.sequence()));
+      of.text += of.decoder.add(token.token_id());
+      of.ids += fmt::format("{}{}", of.ids.empty() ? "" : " ", token.token_id());
+    }
+    done = slice.done();
+  }
+  run_.end_sample(kJobSample).get();
+  drawn.whole = done;
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    Sequence& of = sequences[i];
+    v1::DrawnSample sample;
+    sample.set_step(step);
+    sample.set_prompt(prompts_[i]);
+    of.text += of.decoder.finish();
+    sample.set_text(limits_.has_text() ? of.text : of.ids);
+    drawn.samples.push_back(std::move(sample));
+  }
+  return drawn;
+}
+
+}  // namespace meshloom::control

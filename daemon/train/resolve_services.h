@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a job does beside its steps: defaults and checks of its config.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "daemon/nn/models/model_config.h"
+#include "daemon/text/tokenizer_cache.h"
+#include "v1/config.pb.h"
+
+namespace meshloom::train {
+
+/// Fills in and checks validation, early stopping, checkpoint and export. What may be a mistake is
+/// added to `warnings`, which may be null.
+void resolve_services(v1::RunConfig& config, std::vector<std::string>* warnings);
+
+/// Fills in a sample that is given and checks its prompts. `tokenizer` is the folder of the
+/// model's tokenizer, or empty.
+void resolve_sample(v1::SampleConfig& sample, const nn::ModelConfig& model,
+                    const std::filesystem::path& tokenizer, text::TokenizerCache& opened);
+
+}  // namespace meshloom::train
