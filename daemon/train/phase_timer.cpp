@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "kernels/base/log.h"
+
 namespace meshloom::train {
 
 const PhaseSeconds& Phases::seconds() {
@@ -34,6 +36,15 @@ std::unique_ptr<Event> Phases::mark() {
   }
   event->record(context_.kernel_context().stream);
   return event;
+}
+
+PhaseTimer::~PhaseTimer() {
+  try {
+    std::unique_ptr<Event> end = phases_.mark();
+    phases_.stretches_.push_back({phase_, std::move(begin_), std::move(end)});
+  } catch (const std::exception& error) {
+    spdlog::debug("the time of phase {} is not told: {}", phase_, error.what());
+  }
 }
 
 }  // namespace meshloom::train

@@ -18,12 +18,16 @@ class SlowDevice final : public kernels::ProfilingBackend {
   }
   int events() const { return events_; }
   int waits() const { return waits_; }
+  void fail() { fails_ = true; }
 
  private:
   class Mark final : public Event {
    public:
     explicit Mark(SlowDevice& device) : device_(device) {}
-    void record(const Stream&) override { second_ = ++device_.seconds_; }
+    void record(const Stream&) override {
+      if (device_.fails_) throw std::runtime_error("the device is lost");
+      second_ = ++device_.seconds_;
+    }
     void wait() override { ++device_.waits_; }
     double seconds_since(Event& start) override {
       wait();
@@ -36,6 +40,7 @@ class SlowDevice final : public kernels::ProfilingBackend {
   };
 
   int events_ = 0, waits_ = 0, seconds_ = 0;
+  bool fails_ = false;
 };
 
 TEST(Phases, AddUpWhatTheDeviceTakes) {
@@ -59,6 +64,23 @@ TEST(Phases, AddUpWhatTheDeviceTakes) {
   EXPECT_EQ(phases.seconds(), PhaseSeconds());
   EXPECT_EQ(device.waits(), waits);
   EXPECT_EQ(device.events(), 6) << "events are used again";
+}
+
+TEST(Phases, EndWithoutAWordWhereTheDeviceFails) {
+  SlowDevice device(kernels::backend_for(kCpuDevice));
+  ExecutionContext::Options options;
+  options.backend = &device;
+  ExecutionContext context(options);
+  Phases phases(context);
+  const auto fail = [&] {
+    const PhaseTimer whole(phases, "step");
+    { const PhaseTimer part(phases, "part"); }
+    device.fail();
+    throw std::runtime_error("what the step failed with");
+  };
+  EXPECT_THROW(fail(), std::runtime_error);
+  EXPECT_EQ(phases.seconds(), (PhaseSeconds{{"part", 1.0}}));
+  EXPECT_THROW(PhaseTimer(phases, "next"), std::runtime_error);
 }
 
 }  // namespace
