@@ -101,6 +101,12 @@ Json to_json(const Manifest& manifest) {
   return json;
 }
 
+/// What an export writes itself: a file that goes along must not take its place.
+bool is_of_weights(const std::string& name) {
+  return name == "config.json" || name == kManifestName || name.ends_with(".safetensors") ||
+         name.ends_with(".safetensors.index.json");
+}
+
 Manifest from_json(const Json& json, int version) {
   Manifest manifest;
   json.at("step").get_to(manifest.step);
@@ -133,8 +139,15 @@ Manifest from_json(const Json& json, int version) {
     item.at("xxh3_128").get_to(file.xxh3_128);
   };
   if (json.contains("other_files"))
-    for (const Json& item : json.at("other_files"))
-      read_file(item, manifest.other_files.emplace_back());
+    for (const Json& item : json.at("other_files")) {
+      ManifestFile& file = manifest.other_files.emplace_back();
+      read_file(item, file);
+      if (is_of_weights(file.name))
+        throw DataLoss(fmt::format("manifest: \"{}\" among the files that go along is a file of "
+                                   "the weights",
+                                   file.name),
+                       "CHECKPOINT_DAMAGED");
+    }
   for (const Json& item : json.at("files")) {
     ManifestFile& file = manifest.files.emplace_back();
     read_file(item, file);

@@ -204,6 +204,18 @@ TEST_F(CheckpointTest, AFileThatGoesAlongAndChangesIsNoDamageToTheState) {
   EXPECT_THAT(find()->notes, ElementsAre(HasSubstr("tokenizer.json")));
 }
 
+TEST_F(CheckpointTest, AFileThatGoesAlongIsNoneOfTheWeights) {
+  for (const char* name : {"config.json", "model.safetensors", "model-00001-of-00002.safetensors",
+                           "model.safetensors.index.json", "manifest.json", "../x", ""}) {
+    Manifest manifest = manifest_of(1);
+    manifest.other_files = {{name, 2, std::string(32, '0')}};
+    EXPECT_THROW(manifest_from_json(manifest_to_json(manifest), "x"), DataLoss) << name;
+  }
+  Manifest manifest = manifest_of(1);
+  manifest.other_files = {{"generation_config.json", 2, std::string(32, '0')}};
+  EXPECT_EQ(manifest_from_json(manifest_to_json(manifest), "x").other_files.size(), 1u);
+}
+
 TEST_F(CheckpointTest, AnOlderOneIsTakenOnlyWhereNoStepWasNamed) {
   const CheckpointLocation all = {location_.directory, 5, {}, nullptr};
   for (const std::int64_t step : {3, 4, 5, 6}) write_alone(all, step, static_cast<unsigned>(step));
