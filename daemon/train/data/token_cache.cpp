@@ -77,13 +77,15 @@ base::UniqueFd locked(const fs::path& folder, const std::function<void()>& alive
   return fd;
 }
 
-/// A file that is whole, as far as its header and size say; one that is not is removed.
+/// A file that is whole, as far as its header and size say; one that is not is removed. One that
+/// cannot be looked at now is an error of the call: it may be whole.
 bool is_there(const fs::path& path) {
   std::error_code error;
-  if (!fs::exists(path, error)) return false;
   try {
     text::TokenFile file(path);
-  } catch (const Error&) {
+  } catch (const NotFound&) {
+    return false;
+  } catch (const InvalidArgument&) {
     fs::remove(path, error);
     return false;
   }

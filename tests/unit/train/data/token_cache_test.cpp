@@ -2,11 +2,14 @@
 #include "daemon/train/data/token_cache.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <functional>
 #include <thread>
 
+#include "daemon/base/files.h"
 #include "daemon/text/byte_tokenizer.h"
 #include "daemon/text/token_file.h"
 #include "kernels/base/error.h"
@@ -73,6 +76,25 @@ TEST_F(TokenCacheTest, HalfAFileIsNeverTaken) {
   EXPECT_EQ(cache.get(text("abc"), nothing), path);
   EXPECT_EQ(text::TokenFile(path).size(), 4);
   EXPECT_EQ(files(), 1u);
+}
+
+TEST_F(TokenCacheTest, AFileThatCannotBeOpenedNowStays) {
+  TokenCache cache(cache_, kPlenty);
+  const TokenCache::Text text = this->text("abc");
+  const fs::path path = cache.get(text, nothing);
+  // One descriptor is left, which the lock takes.
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few = {256, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<base::UniqueFd> taken;
+  for (int fd; (fd = ::dup(STDERR_FILENO)) >= 0;) taken.emplace_back(fd);
+  taken.pop_back();
+  EXPECT_EQ(reason_of([&] { cache.get(text, nothing); }), "IO_ERROR");
+  taken.clear();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(fs::exists(path));
+  EXPECT_EQ(cache.get(text, nothing), path);
 }
 
 TEST_F(TokenCacheTest, WhatProgressThrowsLeavesNothing) {
