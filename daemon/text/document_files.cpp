@@ -106,6 +106,15 @@ std::vector<DocumentFile> find_document_files(const fs::path& path) {
   return files;
 }
 
+void check_document_size(const DocumentFile& file) {
+  if (file.format != DocumentFormat::kText) return;
+  if (const std::uint64_t bytes = base::InputFile(file.path).size(); bytes > kMostDocumentBytes)
+    throw InvalidArgument(
+        fmt::format("{} has {} bytes, a document at most {}: divide it, or make it .jsonl",
+                    file.path.string(), bytes, kMostDocumentBytes),
+        "FILE_TOO_LARGE", {{"path", file.path.string()}});
+}
+
 void for_each_document(const DocumentFile& file, const std::string& field,
                        const std::function<void(std::string document)>& body) {
   const base::InputFile input(file.path);

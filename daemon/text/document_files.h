@@ -31,6 +31,10 @@ DocumentFile document_file(const std::filesystem::path& path,
 /// followed; one to a folder below the folder is refused in the same way.
 std::vector<DocumentFile> find_document_files(const std::filesystem::path& path);
 
+/// Throws InvalidArgument (FILE_TOO_LARGE) for a file of text that for_each_document would refuse
+/// by its size.
+void check_document_size(const DocumentFile& file);
+
 /// Calls body(document) for the documents of a file, in order; empty ones are left out. `field` is
 /// that of JSON lines. Throws InvalidArgument naming file and line where a line has no such text,
 /// and (FILE_TOO_LARGE) for a document of more than 128 MiB.

@@ -4,6 +4,7 @@
 #include "daemon/base/field_error.h"
 #include "daemon/base/input_file.h"
 #include "daemon/nn/models/presets.h"
+#include "daemon/text/tokenizer_folder.h"
 #include "daemon/train/checkpoint/hf_folder.h"
 #include "daemon/train/paths.h"
 #include "kernels/base/error.h"
@@ -33,6 +34,10 @@ nn::ModelConfig load_model_config(const v1::ModelSource& source,
         base::with_field("run.model.preset", [&] { return nn::preset_config(source.preset()); });
   } else if (!source.config().empty()) {
     const auto path = resolve_path(source.config(), data_dir, "run.model.config");
+    // A tokenizer beside it goes along; what else lies there is no part of the model.
+    base::with_field("run.model.config", [&] {
+      for (const auto& file : text::carried_files(path.parent_path())) check_inside(file, data_dir);
+    });
     config = base::with_field("run.model.config", [&] { return read_model_config(path); });
   } else if (!source.name().empty()) {
     if (model_folder.empty())

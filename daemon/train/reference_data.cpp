@@ -50,6 +50,20 @@ void check_fits(const v1::DataReference& reference, const Dataset& dataset,
         {{"field", "reference.first_sample"}, {"samples", std::to_string(dataset.size())}});
 }
 
+/// Samples are read from files of tokens, or from text whose bytes are tokens.
+void refuse_what_is_tokenized(const v1::DataConfig& data) {
+  const auto refuse = [](const char* name, const std::string& value) {
+    base::field_not_offered(fmt::format("{}.{}", kField, name),
+                            "{} is not offered: text is tokenized for jobs; for the verbs of a run "
+                            "\"meshloom data tokenize\" makes a file of tokens of it",
+                            value);
+  };
+  if (const std::string& name = data.tokenizer(); !name.empty() && name != "bytes")
+    refuse("tokenizer", fmt::format("\"{}\"", name));
+  if (!data.field().empty()) refuse("field", fmt::format("\"{}\"", data.field()));
+  if (data.has_append_eos()) refuse("append_eos", data.append_eos() ? "true" : "false");
+}
+
 }  // namespace
 
 ReferenceData::ReferenceData(v1::RunConfig config, nn::ModelConfig model,
@@ -74,12 +88,8 @@ const ReferenceData::Opened& ReferenceData::open(const v1::DataReference& refere
   if (known != opened_.end()) return *known;
   Opened opened{key, nullptr, {}};
   run_agreed(world, [&] {
+    refuse_what_is_tokenized(config.data());
     resolve_data(*config.mutable_data(), model_, kField);
-    if (const std::string& name = config.data().tokenizer(); !name.empty() && name != "bytes")
-      base::field_not_offered(std::string(kField) + ".tokenizer",
-                              "\"{}\" is not offered: text is tokenized for jobs; for the verbs of "
-                              "a run \"meshloom data tokenize\" makes a file of tokens of it",
-                              name);
     const RunData data = open_run_data(config, model_, data_dir_, kField);
     if (!data.training)
       throw InvalidArgument(

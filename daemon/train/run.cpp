@@ -4,6 +4,7 @@
 #include "daemon/train/checkpoint/checkpoint_reader.h"
 #include "daemon/train/checkpoint/hf_folder.h"
 #include "daemon/train/generation.h"
+#include "daemon/train/resume_check.h"
 #include "daemon/train/train_run.h"
 #include "kernels/base/error.h"
 
@@ -34,14 +35,15 @@ class ModelSample final : public Sample {
 
 class ModelSampler final : public Sampler {
  public:
+  /// `tokenizer`: the folder of its tokenizer; empty for bytes.
   ModelSampler(std::unique_ptr<ExecutionContext> context, std::unique_ptr<nn::Model> model,
-               std::int64_t step, const fs::path& folder)
+               std::int64_t step, const fs::path& tokenizer)
       : context_(std::move(context)),
         model_(std::move(model)),
         step_(step),
         limits_(train::prompt_limits(model_->config())) {
     text::TokenizerCache opened;
-    add_tokenizer(limits_, folder, opened);
+    add_tokenizer(limits_, tokenizer, opened);
   }
 
   std::int64_t step() const override { return step_; }
@@ -68,10 +70,15 @@ bool holds_checkpoint(const fs::path& folder) {
       "NOT_FOUND", {{"path", folder.string()}});
 }
 
+/// Whether a model of 256 tokens was trained on bytes, whatever tokenizer its folder had.
+bool is_of_bytes(const Manifest& manifest, const nn::ModelConfig& model) {
+  v1::RunConfig config;
+  return model.vocab_size == kByteVocabulary &&
+         run_config_from_json(manifest.run_config, &config) && config.data().tokenizer() == "bytes";
+}
+
 std::unique_ptr<nn::Model> load_checkpoint_model(ExecutionContext& context, const fs::path& folder,
-                                                 std::int64_t* step) {
-  const Manifest manifest = read_manifest(folder);
-  *step = manifest.step;
+                                                 const Manifest& manifest) {
   verify_files(folder, manifest);
   auto model = nn::make_model(context, nn::parse_hf_config(manifest.model_config), DType::kFloat32);
   const CheckpointReader checkpoint(folder, manifest);
@@ -108,10 +115,15 @@ std::unique_ptr<Run> Run::create(const RankResources& resources, const v1::RunCo
 std::unique_ptr<Sampler> Sampler::load(const ExecutionContext::Options& options,
                                        const fs::path& folder) {
   auto context = std::make_unique<ExecutionContext>(options);
-  std::int64_t step = 0;
-  auto model = holds_checkpoint(folder) ? load_checkpoint_model(*context, folder, &step)
-                                        : load_hf_model(*context, folder);
-  return std::make_unique<ModelSampler>(std::move(context), std::move(model), step, folder);
+  if (!holds_checkpoint(folder)) {
+    auto model = load_hf_model(*context, folder);
+    return std::make_unique<ModelSampler>(std::move(context), std::move(model), 0, folder);
+  }
+  const Manifest manifest = read_manifest(folder);
+  auto model = load_checkpoint_model(*context, folder, manifest);
+  const fs::path tokenizer = is_of_bytes(manifest, model->config()) ? fs::path() : folder;
+  return std::make_unique<ModelSampler>(std::move(context), std::move(model), manifest.step,
+                                        tokenizer);
 }
 
 std::int64_t Sampler::weight_bytes(const fs::path& folder) {

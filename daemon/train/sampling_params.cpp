@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "daemon/base/field_error.h"
+#include "daemon/base/input_file.h"
 #include "daemon/nn/kv_cache.h"
 #include "daemon/train/dtype_choice.h"
 
@@ -22,6 +23,15 @@ void set_cache_bytes(const nn::ModelConfig& config, std::int64_t kv_heads, DType
       2 * kv_heads * config.head_dim * static_cast<std::int64_t>(dtype_size(dtype));
   limits.window_cache_bytes = config.windowed_layer_count() * layer;
   limits.cache_bytes = config.num_layers * layer - limits.window_cache_bytes;
+}
+
+/// Whether the folder's tokenizer is the one that exports of models of bytes have.
+bool has_byte_tokenizer(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "tokenizer.json";
+  const std::string bytes = byte_tokenizer_json();
+  std::error_code error;
+  return std::filesystem::file_size(path, error) == bytes.size() && !error &&
+         base::InputFile(path).read_text(bytes.size()) == bytes;
 }
 
 [[noreturn]] void throw_tokenizer_needed(const PromptLimits& limits, const std::string& field) {
@@ -94,9 +104,9 @@ PromptLimits prompt_limits(const nn::ModelConfig& config, const v1::RunConfig& r
 
 void add_tokenizer(PromptLimits& limits, const std::filesystem::path& folder,
                    text::TokenizerCache& opened) {
-  if (limits.vocab_size == kByteVocabulary || folder.empty() || !text::has_tokenizer(folder))
-    return;
+  if (folder.empty() || !text::has_tokenizer(folder)) return;
   try {
+    if (limits.vocab_size == kByteVocabulary && has_byte_tokenizer(folder)) return;
     limits.tokenizer = opened.open(folder).tokenizer;
   } catch (const Error& error) {
     limits.no_tokenizer = error.what();

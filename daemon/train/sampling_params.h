@@ -37,7 +37,9 @@ struct PromptLimits {
 
   /// Of keys and values of a sequence of so many tokens.
   std::int64_t sequence_cache_bytes(std::int64_t tokens) const;
-  bool is_bytes() const { return tokenizer == nullptr && vocab_size == kByteVocabulary; }
+  bool is_bytes() const {
+    return tokenizer == nullptr && no_tokenizer.empty() && vocab_size == kByteVocabulary;
+  }
   bool has_text() const { return tokenizer != nullptr || is_bytes(); }
 };
 /// Of a model in float32 on one rank.
@@ -45,8 +47,8 @@ PromptLimits prompt_limits(const nn::ModelConfig& config);
 /// Of a run.
 PromptLimits prompt_limits(const nn::ModelConfig& config, const v1::RunConfig& resolved);
 
-/// Adds the tokenizer of a folder, unless the model's tokens are bytes or the folder (it may be
-/// empty) has none. A tokenizer that cannot be read is no error before somebody gives text.
+/// Adds the tokenizer of a folder, unless the folder (it may be empty) has none, or it is that of a
+/// model of bytes. A tokenizer that cannot be read is no error before somebody gives text.
 void add_tokenizer(PromptLimits& limits, const std::filesystem::path& folder,
                    text::TokenizerCache& opened);
 

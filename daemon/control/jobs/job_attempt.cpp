@@ -382,9 +382,8 @@ void JobAttempt::write_export() {
 
 const JobSamples& JobAttempt::job_samples() {
   if (samples_) return *samples_;
-  train::PromptLimits limits = limits_;
-  if (!limits.is_bytes()) limits = admission_.prompt_limits(config_);
-  samples_ = std::make_unique<JobSamples>(run_, config_.sample(), std::move(limits));
+  samples_ =
+      std::make_unique<JobSamples>(run_, config_.sample(), admission_.prompt_limits(config_));
   return *samples_;
 }
 

@@ -97,7 +97,8 @@ train::TokenizedText LocalAdmission::tokenize(const v1::RunConfig& resolved,
   train::TokenCache cache(state_.tokens(), static_cast<std::uint64_t>(options_.token_cache_bytes));
   // Its ranks wait meanwhile: the threads of all of them on this host are free.
   const int threads = options_.threads * std::max(1, options_.hosts.front().ranks);
-  return train::tokenize_text(resolved, tokenizer, options_.data_dir, cache, threads, progress);
+  return train::tokenize_text(resolved, load_config(resolved.model()).vocab_size, tokenizer,
+                              options_.data_dir, cache, threads, progress);
 }
 
 std::shared_ptr<const void> LocalAdmission::hold_model(const std::string& name) const {

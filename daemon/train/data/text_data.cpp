@@ -71,16 +71,28 @@ void check_vocabulary(const text::Tokenizer& tokenizer, const fs::path& folder,
        {"vocab_size", std::to_string(vocab_size)}});
 }
 
+[[noreturn]] void refuse_without_eos(const std::string& field) {
+  base::refuse_field(field + ".append_eos",
+                     "the tokenizer names no eos_token to put between documents: name it in "
+                     "tokenizer_config.json, or say false");
+}
+
+/// That each file will be read as documents.
+void check_documents(const DataFiles& files, const v1::DataConfig& data, const std::string& field) {
+  if (!is_tokenized(data, files.format)) return;
+  base::with_field(field, [&] {
+    for (const text::DocumentFile& document : documents_of(files, data.format()))
+      text::check_document_size(document);
+  });
+}
+
 /// Whether and by which token documents end.
 void resolve_document_end(v1::DataConfig& data, std::optional<text::TokenId> eos, bool is_bytes,
                           const std::string& field) {
   if (!data.has_append_eos()) data.set_append_eos(!is_bytes);
   if (!data.append_eos()) return;
   if (is_bytes) base::refuse_field(field + ".append_eos", "bytes have no token of end");
-  if (!eos)
-    base::refuse_field(field + ".append_eos",
-                       "the tokenizer names no eos_token to put between documents: name it in "
-                       "tokenizer_config.json, or say false");
+  if (!eos) refuse_without_eos(field);
   if (!data.has_document_end()) data.set_document_end(*eos);
 }
 
@@ -100,6 +112,7 @@ fs::path tokenizer_folder(const v1::RunConfig& config, const TokenizerSource& so
     const fs::path folder = fs::is_directory(given) ? given : given.parent_path();
     if (folder != given && given.filename() != "tokenizer.json")
       base::refuse_field(kField, "\"{}\" is neither a folder nor a tokenizer.json", name);
+    base::with_field(kField, [&] { check_links(folder, source.data_dir); });
     return folder;
   }
   const fs::path folder = source_folder(config.model(), source.data_dir, source.model_folder);
@@ -168,21 +181,41 @@ std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size, const fs
   });
   check_vocabulary(*tokenizer.tokenizer, folder, vocab_size, field);
   resolve_document_end(data, tokenizer.eos, is_bytes, field);
+  const bool finds_documents = !data.pack_documents() || data.document_mask();
+  if (finds_documents && !data.has_document_end())
+    base::refuse_field(
+        field + ".document_end",
+        "is needed to find documents in tokens of text that have no eos between them "
+        "({}.append_eos: true puts one there)",
+        field);
+  check_documents(files.training, data, field + ".path");
+  if (files.validation) check_documents(*files.validation, data, field + ".validation_path");
   return identity_of(data, tokenizer);
 }
 
-TokenizedText tokenize_text(const v1::RunConfig& resolved, const fs::path& folder,
-                            const fs::path& data_dir, TokenCache& cache, int threads,
-                            const TextProgress& progress) {
+TokenizedText tokenize_text(const v1::RunConfig& resolved, std::int64_t vocab_size,
+                            const fs::path& folder, const fs::path& data_dir, TokenCache& cache,
+                            int threads, const TextProgress& progress) {
   const v1::DataConfig& data = resolved.data();
   TokenizedText made;
   std::optional<text::FolderTokenizer> tokenizer;
+  const auto open = [&] {
+    tokenizer = folder.empty() ? byte_tokenizer() : text::open_tokenizer(folder);
+    made.tokenizer = identity_of(data, *tokenizer);
+    const std::string& before = data.identity().tokenizer();
+    if (!before.empty() && before != made.tokenizer && !data.allow_changed())
+      throw FailedPrecondition(
+          "run.data.tokenizer: the tokenizer is not that of the job's "
+          "submission; data.allow_changed: true would go on with it",
+          "DATA_CHANGED", {{"field", "run.data.tokenizer"}});
+    check_vocabulary(*tokenizer->tokenizer, folder, vocab_size, "run.data");
+    if (data.append_eos() && !tokenizer->eos) refuse_without_eos("run.data");
+  };
   const auto tokens_of = [&](const std::string& path, const std::string& field) -> fs::path {
     if (path.empty()) return {};
     const DataFiles files = find_data_files(data, path, data_dir, field);
     if (!is_tokenized(data, files.format)) return {};
-    if (!tokenizer) tokenizer = folder.empty() ? byte_tokenizer() : text::open_tokenizer(folder);
-    made.tokenizer = identity_of(data, *tokenizer);
+    if (!tokenizer) open();
     const TokenCache::Text text{.files = documents_of(files, data.format()),
                                 .field = data.field(),
                                 .end = data.append_eos() ? tokenizer->eos : std::nullopt,
@@ -196,13 +229,6 @@ TokenizedText tokenize_text(const v1::RunConfig& resolved, const fs::path& folde
   made.validation_tokens = tokens_of(data.validation_path(), "run.data.validation_path");
   for (const v1::ValidationSet& set : resolved.validation().sets())
     made.set_tokens.push_back(tokens_of(set.path(), validation_set_field(made.set_tokens.size())));
-  const std::string& before = data.identity().tokenizer();
-  if (!before.empty() && !made.tokenizer.empty() && before != made.tokenizer &&
-      !data.allow_changed())
-    throw FailedPrecondition(
-        "run.data.tokenizer: the tokenizer is not that of the job's "
-        "submission; data.allow_changed: true would go on with it",
-        "DATA_CHANGED", {{"field", "run.data.tokenizer"}});
   return made;
 }
 

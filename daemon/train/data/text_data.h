@@ -60,7 +60,7 @@ std::string validation_set_field(std::size_t set);
 /// document_end, and checks the tokenizer against the model's vocabulary. `folder` comes from
 /// tokenizer_folder, `files` from find_run_files. Returns the tokenizer's identity; empty if
 /// nothing is to be tokenized. Throws InvalidArgument with the field: TOKENIZER_NEEDED,
-/// TOKENIZER_TOO_LARGE, what text::open_tokenizer throws.
+/// TOKENIZER_TOO_LARGE, what text::open_tokenizer, document_file and check_document_size throw.
 std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size,
                          const std::filesystem::path& folder, text::TokenizerCache& opened,
                          const RunFiles& files, const std::string& field);
@@ -70,10 +70,12 @@ using TextProgress =
     std::function<void(const std::string& field, std::uint64_t bytes, std::uint64_t total_bytes)>;
 
 /// Makes or finds the tokens of a resolved config; nothing in it if the config has no text to be
-/// tokenized. `progress` may throw to end it. Throws as TokenCache::get, and FailedPrecondition
-/// (DATA_CHANGED) if the tokenizer is not the one that the config was resolved with, unless
-/// data.allow_changed.
-TokenizedText tokenize_text(const v1::RunConfig& resolved, const std::filesystem::path& folder,
+/// tokenized. `progress` may throw to end it. Throws as TokenCache::get, and before anything is
+/// made FailedPrecondition (DATA_CHANGED) if the tokenizer is not the one that the config was
+/// resolved with, unless data.allow_changed, and InvalidArgument if that other one does not fit the
+/// model.
+TokenizedText tokenize_text(const v1::RunConfig& resolved, std::int64_t vocab_size,
+                            const std::filesystem::path& folder,
                             const std::filesystem::path& data_dir, TokenCache& cache, int threads,
                             const TextProgress& progress);
 

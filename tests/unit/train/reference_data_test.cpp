@@ -143,6 +143,12 @@ TEST_F(ReferenceDataTest, WhatIsNotThereIsATypedErrorOnAllRanks) {
       batch = reference(0, 1);
       batch.mutable_reference()->mutable_data()->set_tokenizer("words");
       EXPECT_THROW(run.forward(batch, false), Unimplemented);
+      batch = reference(0, 1);
+      batch.mutable_reference()->mutable_data()->set_field("text");
+      EXPECT_EQ(reason_of<Unimplemented>([&] { run.forward(batch, false); }), "NOT_OFFERED");
+      batch = reference(0, 1);
+      batch.mutable_reference()->mutable_data()->set_append_eos(false);
+      EXPECT_EQ(reason_of<Unimplemented>([&] { run.forward(batch, false); }), "NOT_OFFERED");
     });
   }
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/nn/models/presets.h"
+#include "tests/support/temp_folder.h"
 
 namespace meshloom::train {
 namespace {
@@ -38,6 +39,33 @@ TEST(PromptLimits, RanksOfASequenceShareItsCacheAndThoseOfFsdpDoNot) {
   const PromptLimits shared = prompt_limits(config, run);
   EXPECT_EQ(shared.sequence_cache_bytes(20'000), one.sequence_cache_bytes(20'000));
   EXPECT_EQ(shared.cache_copies, 3);
+}
+
+TEST(PromptLimits, AModelOf256TokensHasBytesUnlessItsTokenizerIsAnother) {
+  const test::TempFolder folder;
+  const auto limits = [&](const std::string& tokenizer) {
+    if (!tokenizer.empty()) folder.write("tokenizer.json", tokenizer);
+    PromptLimits found;
+    found.vocab_size = 256;
+    text::TokenizerCache opened;
+    add_tokenizer(found, folder.path(), opened);
+    return found;
+  };
+  EXPECT_TRUE(limits("").is_bytes());
+  EXPECT_TRUE(limits(byte_tokenizer_json()).is_bytes());
+  const PromptLimits named = limits(R"({"version": "1.0", "model": {"type": "BPE",
+      "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}})");
+  EXPECT_FALSE(named.is_bytes());
+  EXPECT_EQ(prompt_tokens("aba", {},
+                          [&] {
+                            PromptLimits causal = named;
+                            causal.context_length = 8;
+                            return causal;
+                          }()),
+            (std::vector<std::int64_t>{2, 0}));
+  const PromptLimits unknown = limits(R"({"version": "9.0"})");
+  EXPECT_FALSE(unknown.has_text()) << "no bytes in the place of a tokenizer that is not known";
+  EXPECT_FALSE(unknown.no_tokenizer.empty());
 }
 
 }  // namespace

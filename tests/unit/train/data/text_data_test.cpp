@@ -72,8 +72,10 @@ class TextDataTest : public ::testing::Test {
   }
   TokenizedText tokenize(const v1::RunConfig& resolved) const {
     TokenCache cache(folder_.path() / "cache", 1 << 20);
-    return tokenize_text(resolved, tokenizer_folder(resolved, {folder_.path()}), folder_.path(),
-                         cache, 2, [](const std::string&, std::uint64_t, std::uint64_t) {});
+    const nn::ModelConfig model = load_model_config(resolved.model(), folder_.path());
+    return tokenize_text(resolved, model.vocab_size, tokenizer_folder(resolved, {folder_.path()}),
+                         folder_.path(), cache, 2,
+                         [](const std::string&, std::uint64_t, std::uint64_t) {});
   }
   RunData open(const v1::RunConfig& resolved, const TokenizedText& text) const {
     const nn::ModelConfig model = load_model_config(resolved.model(), folder_.path());
@@ -166,6 +168,89 @@ TEST_F(TextDataTest, WhatDoesNotFitIsRefused) {
               HasSubstr("run.data.append_eos"));
   folder_.write_text("model/tokenizer_config.json", "{}");
   EXPECT_THAT(refused_when([](auto&) {}), HasSubstr("run.data.append_eos"));
+}
+
+TEST_F(TextDataTest, AnotherTokenizerIsLookedAtBeforeAnythingIsMade) {
+  const auto reason = [&](const v1::RunConfig& resolved) {
+    try {
+      tokenize(resolved);
+    } catch (const Error& error) {
+      return error.reason() + " " + error.what();
+    }
+    return std::string("taken");
+  };
+  v1::RunConfig resolved = resolve(config());
+  write_tokenizer("model", true);
+  EXPECT_THAT(reason(resolved), HasSubstr("DATA_CHANGED"));
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "cache"));
+  resolved.mutable_data()->set_allow_changed(true);
+  nlohmann::json vocab = {{"a", 0}, {"b", 40}};
+  const nlohmann::json larger = {
+      {"version", "1.0"},
+      {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", nlohmann::json::array()}}}};
+  folder_.write_text("model/tokenizer.json", larger.dump());
+  EXPECT_THAT(reason(resolved), AllOf(HasSubstr("TOKENIZER_TOO_LARGE"), HasSubstr("up to 40")));
+  write_tokenizer("model");
+  folder_.write_text("model/tokenizer_config.json", "{}");
+  EXPECT_THAT(reason(resolved), HasSubstr("run.data.append_eos"));
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "cache"));
+}
+
+TEST_F(TextDataTest, WhatCannotBecomeDocumentsIsRefusedAtSubmission) {
+  const auto unpacked = [&](bool append_eos) {
+    return refused_when([&](auto& c) {
+      c.mutable_data()->set_pack_documents(false);
+      c.mutable_data()->set_append_eos(append_eos);
+    });
+  };
+  EXPECT_EQ(unpacked(true), "accepted");
+  EXPECT_THAT(unpacked(false), HasSubstr("run.data.document_end"));
+  EXPECT_THAT(refused_when([](auto& c) {
+                c.mutable_data()->set_append_eos(false);
+                c.mutable_data()->set_document_mask(true);
+              }),
+              HasSubstr("run.data.document_end"));
+  write_model("bytes", 256);
+  const auto lines_of_bytes = [](auto& c) {
+    c.mutable_model()->set_config("bytes/config.json");
+    c.mutable_data()->set_path("text/b.jsonl");
+    c.mutable_data()->set_pack_documents(false);
+  };
+  EXPECT_THAT(refused_when(lines_of_bytes), HasSubstr("run.data.document_end"));
+
+  folder_.write_text("zeros/a.txt", std::string("a\0b", 3));
+  EXPECT_THAT(refused_when([](auto& c) {
+                c.mutable_data()->set_path("zeros");
+                c.mutable_data()->set_format(v1::DATA_FORMAT_TEXT);
+              }),
+              HasSubstr("NOT_TEXT run.data.path"));
+  // Sparse behind its beginning, so that it takes no room.
+  const auto large = folder_.write_text("large.txt", std::string(1 << 16, 'a'));
+  std::filesystem::resize_file(large, (std::uint64_t{128} << 20) + 1);
+  EXPECT_THAT(refused_when([](auto& c) { c.mutable_data()->set_path("large.txt"); }),
+              AllOf(HasSubstr("FILE_TOO_LARGE run.data.path"), HasSubstr("134217729")));
+  EXPECT_THAT(refused_when([](auto& c) { c.mutable_data()->set_validation_path("large.txt"); }),
+              HasSubstr("FILE_TOO_LARGE run.data.validation_path"));
+}
+
+TEST_F(TextDataTest, TokenizersAreNotLinkedFromOutside) {
+  const test::TempFolder outside;
+  write_model("linked", kVocabulary);
+  const auto path = outside.write("tokenizer.json", "{}");
+  std::filesystem::create_symlink(path, folder_.path() / "linked/tokenizer.json");
+  EXPECT_THAT(refused_when([](auto& c) { c.mutable_model()->set_config("linked/config.json"); }),
+              HasSubstr("INVALID_PATH run.model.config"));
+  EXPECT_THAT(refused_when([](auto& c) { c.mutable_data()->set_tokenizer("linked"); }),
+              HasSubstr("INVALID_PATH run.data.tokenizer"));
+  std::filesystem::remove(folder_.path() / "linked/tokenizer.json");
+  std::filesystem::create_symlink(path, folder_.path() / "linked/unrelated.json");
+  std::filesystem::create_symlink(folder_.path() / "model/tokenizer.json",
+                                  folder_.path() / "linked/tokenizer.json");
+  std::filesystem::create_symlink(folder_.path() / "model/tokenizer_config.json",
+                                  folder_.path() / "linked/tokenizer_config.json");
+  EXPECT_EQ(refused_when([](auto& c) { c.mutable_model()->set_config("linked/config.json"); }),
+            "accepted")
+      << "links inside are followed, other files are no part of the model";
 }
 
 TEST_F(TextDataTest, BytesOfJsonLinesAreThoseOfTheirDocuments) {
