@@ -97,12 +97,22 @@ DaemonEnd follow(comm::ProcessGroup& world, const LaunchCard& card, const v1::Ra
   return {0, true};
 }
 
+/// How the ranks exchange data, for the log.
+std::string describe_exchange(const comm::MpiRuntime& runtime, const comm::ProcessGroup& world) {
+  const std::string& refusal = runtime.symmetric_refusal();
+  const int hosts = runtime.topology().hosts;
+  if (!refusal.empty()) return "by messages over MPI: " + refusal;
+  if (hosts == 1) return "through symmetric memory";
+  if (world.hosts().empty()) return fmt::format("by messages over MPI between {} hosts", hosts);
+  return fmt::format("through symmetric memory inside {} hosts and over MPI between them", hosts);
+}
+
 }  // namespace
 
 DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
   const v1::DaemonConfig& config = options.config;
   const int rank = runtime.rank();
-  const comm::Topology topology = comm::probe_topology(runtime.bootstrap());
+  const comm::Topology& topology = runtime.topology();
   const int fair = threads_per_rank(runtime.bootstrap(), topology);
   const int threads = config.threads() > 0 ? config.threads() : fair;
 
@@ -113,10 +123,7 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
   group.threads = Threads{threads};
   const auto world = runtime.make_world_group(group);
   if (rank == 0 && runtime.world_size() > 1)
-    spdlog::info("ranks exchange data {}",
-                 runtime.symmetric_refusal().empty()
-                     ? "through symmetric memory"
-                     : fmt::format("by messages over MPI: {}", runtime.symmetric_refusal()));
+    spdlog::info("ranks exchange data {}", describe_exchange(runtime, *world));
   TrainFactory factory(*world, threads);
   v1::RankHello hello = make_hello(rank, topology, threads);
 
@@ -139,6 +146,8 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
   hello.set_other_disk(!sees_probe(config.state_dir(), card.probe));
   init_log({rank, config.log_level(),
             hello.other_disk() ? "" : log_file(config.state_dir(), rank).string()});
+  if (rank == 0 && !world->hosts().empty())
+    spdlog::debug("hosts of the ranks, which decide the order of sums: {}", world->hosts());
   runtime.on_abort(
       [&runtime, path = flight_file(config.state_dir(), rank)](const comm::AbortRecord& record) {
         write_flight_file(*runtime.flight(), path, record.text);

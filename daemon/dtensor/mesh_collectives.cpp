@@ -120,7 +120,8 @@ PendingTensorPtr MeshCollectives::all_to_all(const Tensor& x, std::span<const st
 
 Tensor MeshCollectives::exposable(const Tensor& x, const std::vector<int>& mesh_dims) {
   comm::ProcessGroup& group = mesh_.group(mesh_dims);
-  const bool shares = group.symmetric_memory() != nullptr;
+  // Over several hosts some of the ranks cannot read it where it lies.
+  const bool shares = group.symmetric_memory() != nullptr && group.hosts().empty();
   if (!shares || x.numel() == 0 || comm::is_in_symmetric_memory(group, x.view())) return x;
   Tensor copy = empty(x.context(), x.shape(), x.dtype(), MemoryKind::kSymmetric);
   copy_into(copy, x.detach());

@@ -91,8 +91,12 @@ ComputeClass ModelRun::compute_class() const {
   const bool data_parallel = config_.mesh().dp() == world_.size();
   const char* sequence = config_.plan().sequence_parallel() ? " with sequence_parallel" : "";
   const kernels::ComputeDescription compute = context_.backend().describe();
-  return {compute.compute_class, compute.table_version, context_.threads().count, world_.size(),
-          data_parallel ? std::string() : to_string(*mesh_->layout()) + sequence};
+  return {compute.compute_class,
+          compute.table_version,
+          context_.threads().count,
+          world_.size(),
+          data_parallel ? std::string() : to_string(*mesh_->layout()) + sequence,
+          world_.hosts()};
 }
 
 void ModelRun::load_state(const CheckpointReader& checkpoint, bool with_optimizer) {

@@ -39,6 +39,10 @@ std::string mesh_text(const ComputeClass& compute) {
   return compute.mesh.empty() ? fmt::format("dp={}", compute.world_size) : compute.mesh;
 }
 
+std::string hosts_text(const ComputeClass& compute) {
+  return compute.hosts.empty() ? "one host, or one each" : "hosts " + compute.hosts;
+}
+
 }  // namespace
 
 TrainRun::TrainRun(const RankResources& resources, const v1::RunConfig& config,
@@ -175,6 +179,11 @@ void TrainRun::check_data(const FoundCheckpoint* found) {
 
 void TrainRun::note_other_class(const ComputeClass& before) {
   const ComputeClass now = model_->compute_class();
+  if (before.hosts != now.hosts)
+    notes_.push_back(fmt::format(
+        "the checkpoint was written by ranks on {}, this run has them on {}: sums between hosts "
+        "have another order",
+        hosts_text(before), hosts_text(now)));
   if (before == now) return;
   notes_.push_back(fmt::format(
       "the checkpoint was written by {} ranks ({}) with {} threads on CPU class {} (matmul table "

@@ -91,6 +91,7 @@ Json to_json(const Manifest& manifest) {
                {"run_config", Json::parse(manifest.run_config)},
                {"tensors", std::move(tensors)},
                {"files", std::move(files)}};
+  if (!compute.hosts.empty()) json["compute"]["hosts"] = compute.hosts;
   for (const ManifestFile& file : manifest.other_files)
     json["other_files"].push_back(
         {{"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.xxh3_128}});
@@ -119,6 +120,7 @@ Manifest from_json(const Json& json, int version) {
   compute.at("threads").get_to(manifest.compute.threads);
   compute.at("world_size").get_to(manifest.compute.world_size);
   manifest.compute.mesh = compute.value("mesh", std::string());
+  manifest.compute.hosts = compute.value("hosts", std::string());
   manifest.model_config = json.at("model_config").dump(2);
   manifest.run_config = json.at("run_config").dump(2);
   if (json.contains("data_identity")) manifest.data_identity = json.at("data_identity").dump();

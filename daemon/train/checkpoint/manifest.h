@@ -56,6 +56,8 @@ struct ComputeClass {
   int threads = 1;           ///< per rank
   int world_size = 1;
   std::string mesh = {};  ///< "dp=2,fsdp=2,cp=1,tp=1"; empty: data parallel over the world
+  /// comm::ProcessGroup::hosts() of the world; empty: sums are in rank order
+  std::string hosts = {};
 
   bool operator==(const ComputeClass&) const = default;
 };

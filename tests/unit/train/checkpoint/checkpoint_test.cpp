@@ -42,7 +42,7 @@ Manifest manifest_of(std::int64_t step) {
   manifest.data_position = step * 8;
   manifest.tokens = step * 800;
   manifest.seed = 17;
-  manifest.compute = {"avx2", "1", 2, 1};
+  manifest.compute = {"avx2", "1", 2, 1, "fsdp=2,tp=2", "0,0,1,1; table 1"};
   manifest.model_config = R"({"model_type": "gpt2"})";
   manifest.run_config = R"({"training": {"steps": "20"}})";
   return manifest;
@@ -120,7 +120,7 @@ TEST_F(CheckpointTest, ManifestComesBackWhole) {
   EXPECT_EQ(manifest.data_position, 24);
   EXPECT_EQ(manifest.tokens, 2400);
   EXPECT_EQ(manifest.seed, 17u);
-  EXPECT_EQ(manifest.compute, (ComputeClass{"avx2", "1", 2, 1}));
+  EXPECT_EQ(manifest.compute, (ComputeClass{"avx2", "1", 2, 1, "fsdp=2,tp=2", "0,0,1,1; table 1"}));
   EXPECT_THAT(manifest.model_config, HasSubstr("gpt2"));
   EXPECT_EQ(manifest.tensors.size(), 7u);
   EXPECT_EQ(manifest.files.at(0).bytes,
