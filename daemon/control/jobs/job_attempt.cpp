@@ -173,7 +173,6 @@ bool JobAttempt::prepare() {
   run_exists_ = true;
   if (job_.attempt() == 1) note_choices();
   const v1::CreateRunResult created = run_.create(std::move(create)).get();
-  limits_ = {created.vocab_size(), created.context_length()};
   submitted_ = done_ = saved_ = created.step_count();
   progress_ = created.progress();
   metrics_ = std::make_unique<base::MetricsLog>(folders_.job / kMetrics, done_, metrics_origin());
@@ -184,7 +183,7 @@ bool JobAttempt::prepare() {
     job->set_state(v1::JOB_STATE_RUNNING);
     job->set_step(done_);
     job->set_checkpoint_step(done_);
-    job->set_vocab_size(limits_.vocab_size);
+    job->set_vocab_size(created.vocab_size());
     job->set_plan(created.plan());
     job->clear_tokenizing();
   });
