@@ -26,6 +26,8 @@ function(meshloom_precompiled name type)
   endif()
   target_link_libraries(${name} PRIVATE spdlog::spdlog fmt::fmt ${ARG_LIBRARIES})
   target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
+  # ccache would read the precompiled header that is to be replaced, and find it unchanged.
+  set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER "")
 endfunction()
 
 # Lets targets of the same type and flags begin with what meshloom_precompiled(NAME ..) holds. What gcc inlines from
