@@ -138,7 +138,7 @@ void remove_export_leftovers(const StateDir& state, const std::string& id) {
 }
 
 void remove_leftovers(train::FileSystem& files, const fs::path& job_folder) {
-  train::remove_leftovers({job_folder / kCheckpoints, 0, &files});
+  train::remove_leftovers({.directory = job_folder / kCheckpoints, .file_system = &files});
   std::vector<fs::path> leftovers;
   std::error_code ignored;
   for (const auto& item : fs::directory_iterator(job_folder, ignored)) {
