@@ -57,7 +57,7 @@ TEST(FieldSetting, RefusalsNameTheNearestAndNoLine) {
   EXPECT_EQ(refusal("training.stepz=5"),
             "training.stepz=5: run.training: unknown key \"stepz\"; did you mean \"steps\"? (valid "
             "here: steps, seq_len, micro_batch_size, global_batch_size, max_norm, seed, "
-            "deterministic, peak_flops)");
+            "deterministic, peak_flops, early_stopping, frozen)");
   EXPECT_THAT(refusal("trainig.steps=5"), HasSubstr("did you mean \"training\"?"));
   EXPECT_THAT(refusal("training.steps=many"), HasSubstr("many"));
   EXPECT_THAT(refusal("training.steps=many"), Not(HasSubstr(":3:")));

@@ -66,7 +66,7 @@ TEST(Progress, ASampleIsShownWithoutWhatTerminalsObey) {
   v1::JobEvent event;
   event.mutable_sample()->set_step(20);
   event.mutable_sample()->set_text("once \033[2J upon");
-  EXPECT_EQ(progress.show(event, {}), "step 20: sample: once \\x1B[2J upon\n");
+  EXPECT_EQ(progress.show(event, {}), "step 20: sample: once \\x1b[2J upon\n");
 }
 
 TEST(Progress, TokenizingIsALineNowAndThenAndABarOnATerminal) {

@@ -175,8 +175,11 @@ class FakeRun final : public train::Run {
       std::filesystem::create_directories(checkpoint());
       std::ofstream(checkpoint() / "manifest.json") << "{}";
       std::ofstream(checkpoint() / "weights.bin") << std::string(3'000'000, 'w');
-      std::ofstream out(checkpoint() / kProgress);
-      progress.SerializeToOstream(&out);
+      // As in a manifest, it is there only if there is any.
+      if (progress.ByteSizeLong() > 0) {
+        std::ofstream out(checkpoint() / kProgress);
+        progress.SerializeToOstream(&out);
+      }
     }
     return checkpoint();
   }

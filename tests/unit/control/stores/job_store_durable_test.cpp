@@ -289,6 +289,7 @@ TEST(SummaryOf, KeepsEveryFieldThatIsNotLarge) {
   expected.clear_edits();
   expected.clear_notes();
   expected.clear_sample();
+  expected.clear_samples();
   expected.clear_plan();
   EXPECT_EQ(summary_of(job).SerializeAsString(), expected.SerializeAsString());
 }
