@@ -64,8 +64,10 @@ class Admission {
   /// go. Throws NotFound.
   virtual std::shared_ptr<const void> hold_models(const v1::RunConfig& config) = 0;
   /// The tokens of the config's text by the tokenizer in `tokenizer`, made if they are not there
-  /// (train::tokenize_text). Takes as long as there is text; what `progress` throws ends it.
+  /// (train::tokenize_text), for the model in `model` where run.model.name stands for one. Takes as
+  /// long as there is text; what `progress` throws ends it.
   virtual train::TokenizedText tokenize(const v1::RunConfig& resolved,
+                                        const std::filesystem::path& model,
                                         const std::filesystem::path& tokenizer,
                                         const train::TextProgress& progress) = 0;
   /// What a step of a resolved job takes; the memory alone, and why in `warnings`, where there is

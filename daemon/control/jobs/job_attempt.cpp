@@ -138,7 +138,8 @@ bool JobAttempt::tokenize(v1::CreateRunCommand* create) {
     store_.publish_tokenizing(id_, done);
   };
   try {
-    set_tokenized(admission_.tokenize(config_, folders_.tokenizer, progress), create);
+    set_tokenized(admission_.tokenize(config_, folders_.model, folders_.tokenizer, progress),
+                  create);
     return true;
   } catch (const Interrupted&) {
     return false;

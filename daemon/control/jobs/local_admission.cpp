@@ -91,14 +91,16 @@ fs::path LocalAdmission::tokenizer_folder(const v1::RunConfig& resolved, const f
       [this, resolved, model] { return find_tokenizer_folder(resolved, model); });
 }
 
-train::TokenizedText LocalAdmission::tokenize(const v1::RunConfig& resolved,
+train::TokenizedText LocalAdmission::tokenize(const v1::RunConfig& resolved, const fs::path& model,
                                               const fs::path& tokenizer,
                                               const train::TextProgress& progress) {
   train::TokenCache cache(state_.tokens(), static_cast<std::uint64_t>(options_.token_cache_bytes));
   // Its ranks wait meanwhile: the threads of all of them on this host are free.
   const int threads = options_.threads * std::max(1, options_.hosts.front().ranks);
-  return train::tokenize_text(resolved, load_config(resolved.model()).vocab_size, tokenizer,
-                              options_.data_dir, cache, threads, progress);
+  const nn::ModelConfig config =
+      train::load_model_config(resolved.model(), options_.data_dir, model);
+  return train::tokenize_text(resolved, config.vocab_size, tokenizer, options_.data_dir, cache,
+                              threads, progress);
 }
 
 std::shared_ptr<const void> LocalAdmission::hold_model(const std::string& name) const {

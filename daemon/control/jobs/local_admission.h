@@ -51,7 +51,7 @@ class LocalAdmission final : public Admission {
   std::filesystem::path tokenizer_folder(const v1::RunConfig& resolved,
                                          const std::filesystem::path& model) override;
   std::shared_ptr<const void> hold_models(const v1::RunConfig& config) override;
-  train::TokenizedText tokenize(const v1::RunConfig& resolved,
+  train::TokenizedText tokenize(const v1::RunConfig& resolved, const std::filesystem::path& model,
                                 const std::filesystem::path& tokenizer,
                                 const train::TextProgress& progress) override;
   v1::PlanEstimate estimate(const v1::RunConfig& resolved,

@@ -181,7 +181,7 @@ void EvaluateStream::prepare(const std::optional<v1::Job>& job, Evaluation::Work
   work->config = world_.admission.resolve_evaluation(config, work->model_folder, may_halve, {});
   work->tokenizer_folder = world_.admission.tokenizer_folder(work->config, work->model_folder);
   work->text = world_.admission.tokenize(
-      work->config, work->tokenizer_folder,
+      work->config, work->model_folder, work->tokenizer_folder,
       [this](const auto&, std::uint64_t, std::uint64_t) { check_wanted(); });
   // How many samples there are is known now.
   if (!work->text.tokenizer.empty())

@@ -57,7 +57,7 @@ class FakeAdmission final : public Admission {
   }
   std::shared_ptr<const void> hold_models(const v1::RunConfig&) override { return nullptr; }
   train::TokenizedText tokenize(const v1::RunConfig&, const std::filesystem::path&,
-                                const train::TextProgress&) override {
+                                const std::filesystem::path&, const train::TextProgress&) override {
     return {};
   }
   v1::PlanEstimate estimate(const v1::RunConfig& resolved, std::vector<std::string>*) override {
