@@ -19,10 +19,6 @@ constexpr Row kRows[] = {
 
 }  // namespace
 
-const char* to_string(HierarchyWay way) {
-  return way == HierarchyWay::kLeaders ? "leaders" : "striped";
-}
-
 HierarchyWay choose_way(HierarchyChoice choice, CollectiveKind kind, std::size_t bytes,
                         const HostLayout& layout) {
   if (choice == HierarchyChoice::kLeaders) return HierarchyWay::kLeaders;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
+#include <cstdint>
 #include <vector>
 
 #include "daemon/comm/hierarchy/host_layout.h"
@@ -20,9 +20,6 @@ enum class HierarchyWay : std::uint8_t {
   kLeaders,  ///< through one rank of each host: the fewest messages
   kStriped,  ///< through all ranks that every host has, each with a stripe of it
 };
-
-/// "leaders" or "striped".
-const char* to_string(HierarchyWay);
 
 /// What a group over several hosts may do. The same on all ranks.
 enum class HierarchyChoice : std::uint8_t {
