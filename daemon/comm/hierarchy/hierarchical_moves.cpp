@@ -7,10 +7,6 @@ namespace {
 constexpr std::size_t kAllGatherSlice = 512 << 10;
 constexpr std::size_t kBroadcastSlice = 1 << 20;
 
-Exchange::Piece piece(const TensorView& view, int peer) {
-  return {memory_of(view), view.bytes(), peer};
-}
-
 }  // namespace
 
 HierarchicalAllGather::HierarchicalAllGather(HierarchicalContext& context, const Call& call)
@@ -32,15 +28,11 @@ CollectivePtr HierarchicalAllGather::slice(std::size_t index) {
 
 CollectivePtr HierarchicalAllGather::send_between_hosts(std::size_t index) {
   std::vector<Piece> receives, sends;
-  const std::vector<int>& mine =
-      layout().handled()[static_cast<std::size_t>(layout().local_rank())];
+  const std::vector<int>& mine = layout().handled_here();
   for (std::size_t i = 1; i < mine.size(); ++i)
     receives.push_back(piece(part(outputs_[static_cast<std::size_t>(mine[i])], index), mine[i]));
-  // Each host begins with its successor, so that not all send to host 0 first.
-  const int hosts = layout().hosts();
-  for (int step = 1; step < hosts; ++step)
-    sends.push_back(piece(part(input_, index),
-                          layout().carrier((layout().own_host() + step) % hosts, layout().rank())));
+  for (const int host : layout().other_hosts())
+    sends.push_back(piece(part(input_, index), layout().carrier(host, layout().rank())));
   // Both sides know all sizes.
   const auto is_empty = [](const Piece& one) { return one.bytes == 0; };
   std::erase_if(receives, is_empty);
@@ -113,8 +105,8 @@ CollectivePtr HierarchicalBarrier::slice(std::size_t) {
 
 CollectivePtr HierarchicalBarrier::meet_leaders() {
   std::vector<Piece> leaders;
-  for (int host = 0; host < layout().hosts(); ++host)
-    if (host != layout().own_host()) leaders.push_back({nullptr, 0, layout().leader(host)});
+  for (const int host : layout().other_hosts())
+    leaders.push_back({nullptr, 0, layout().leader(host)});
   return exchange(0, 0, leaders, leaders,
                   [this](int rank) { return layout().members(layout().host_of(rank)); });
 }

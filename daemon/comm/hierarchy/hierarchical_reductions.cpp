@@ -122,11 +122,9 @@ CollectivePtr HierarchicalAllReduce::exchange_partials(Slice& slice) {
   slice.partials =
       HostPartials(share_of(slice.partial, layout().own_host()), layout(), context().scratch());
   std::vector<Piece> receives, sends;
-  const int hosts = layout().hosts();
-  for (int step = 1; step < hosts; ++step) {
-    const int host = (layout().own_host() + step) % hosts;
+  for (const int host : layout().other_hosts()) {
     const TensorView theirs = share_of(slice.partial, host);
-    if (theirs.numel() > 0) sends.push_back({memory_of(theirs), theirs.bytes(), holder(host)});
+    if (theirs.numel() > 0) sends.push_back(piece(theirs, holder(host)));
     if (slice.partials.bytes() > 0)
       receives.push_back({slice.partials.of(host), slice.partials.bytes(), holder(host)});
   }
@@ -144,17 +142,14 @@ CollectivePtr HierarchicalAllReduce::exchange_results(const Slice& slice) {
   if (way_ == HierarchyWay::kLeaders) return nullptr;
   const TensorView own = share_of(slice.mine, layout().own_host());
   std::vector<Piece> receives, sends;
-  const int hosts = layout().hosts();
-  for (int step = 1; step < hosts; ++step) {
-    const int host = (layout().own_host() + step) % hosts;
+  for (const int host : layout().other_hosts()) {
     const TensorView theirs = share_of(slice.mine, host);
-    if (own.numel() > 0) sends.push_back({memory_of(own), own.bytes(), holder(host)});
-    if (theirs.numel() > 0) receives.push_back({memory_of(theirs), theirs.bytes(), holder(host)});
+    if (own.numel() > 0) sends.push_back(piece(own, holder(host)));
+    if (theirs.numel() > 0) receives.push_back(piece(theirs, holder(host)));
   }
   return exchange(slice.index, 1, receives, sends, [this](int) {
     std::vector<int> others;
-    for (int host = 0; host < layout().hosts(); ++host)
-      if (host != layout().own_host()) others.push_back(holder(host));
+    for (const int host : layout().other_hosts()) others.push_back(holder(host));
     return others;
   });
 }
@@ -188,14 +183,14 @@ CollectivePtr HierarchicalReduceScatter::slice(std::size_t index) {
   slice->index = index;
   const std::size_t item = dtype_size(partial_dtype_);
   std::size_t bytes = 0;
-  for (const int rank : handled_here())
+  const std::vector<int>& handled = layout().handled_here();
+  for (const int rank : handled)
     bytes += static_cast<std::size_t>(part(rank, index).numel()) * item;
   slice->memory = context().scratch().take(bytes);
   std::byte* at = slice->memory.data();
   for (int r = 0; r < layout().rounds(); ++r) {
-    const bool mine = static_cast<std::size_t>(r) < handled_here().size();
-    const std::int64_t n =
-        mine ? part(handled_here()[static_cast<std::size_t>(r)], index).numel() : 0;
+    const bool mine = static_cast<std::size_t>(r) < handled.size();
+    const std::int64_t n = mine ? part(handled[static_cast<std::size_t>(r)], index).numel() : 0;
     slice->partials.push_back(make_view(at, partial_dtype_, {n}));
     at += static_cast<std::size_t>(n) * item;
   }
@@ -222,17 +217,13 @@ CollectivePtr HierarchicalReduceScatter::round(const Slice& slice, int round) {
 CollectivePtr HierarchicalReduceScatter::exchange_partials(Slice& slice) {
   slice.all = HostPartials(slice.partials[0], layout(), context().scratch());
   std::vector<Piece> receives, sends;
-  const int hosts = layout().hosts();
-  for (int step = 1; step < hosts; ++step) {
-    const int host = (layout().own_host() + step) % hosts;
-    if (slice.all.bytes() > 0)
+  if (slice.all.bytes() > 0)
+    for (const int host : layout().other_hosts())
       receives.push_back(
           {slice.all.of(host), slice.all.bytes(), layout().carrier(host, layout().rank())});
-  }
-  for (std::size_t r = 1; r < handled_here().size(); ++r) {
+  for (std::size_t r = 1; r < layout().handled_here().size(); ++r) {
     const TensorView& partial = slice.partials[r];
-    if (partial.numel() > 0)
-      sends.push_back({memory_of(partial), partial.bytes(), handled_here()[r]});
+    if (partial.numel() > 0) sends.push_back(piece(partial, layout().handled_here()[r]));
   }
   return exchange(slice.index, 0, receives, sends,
                   [this](int rank) { return layout().members(layout().host_of(rank)); });

@@ -65,9 +65,6 @@ class HierarchicalReduceScatter final : public HierarchicalCollective {
   TensorView part(int rank, std::size_t index) const {
     return slice_of(inputs_[static_cast<std::size_t>(rank)], index, slice_elements_);
   }
-  const std::vector<int>& handled_here() const {
-    return layout().handled()[static_cast<std::size_t>(layout().local_rank())];
-  }
 
   std::vector<TensorView> inputs_;  ///< by rank of the group
   TensorView output_;

@@ -39,6 +39,12 @@ int HostLayout::carrier(int host, int rank) const {
   return all[static_cast<std::size_t>(before) % all.size()];
 }
 
+std::vector<int> HostLayout::other_hosts() const {
+  std::vector<int> others;
+  for (int step = 1; step < hosts(); ++step) others.push_back((own_host() + step) % hosts());
+  return others;
+}
+
 std::vector<int> HostLayout::far_ranks() const {
   std::vector<int> far;
   for (int other = 0; other < size(); ++other)

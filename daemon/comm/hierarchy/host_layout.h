@@ -33,7 +33,10 @@ class HostLayout {
   /// The lowest rank of a host.
   int leader(int host) const { return members(host).front(); }
   bool leads() const { return leader(own_host()) == rank_; }
-  /// Those of all other hosts, in rank order.
+  /// All other hosts, from the next one on: if every host begins with its successor, not all send
+  /// to host 0 first.
+  std::vector<int> other_hosts() const;
+  /// The ranks of all other hosts, in rank order.
   std::vector<int> far_ranks() const;
   /// Ranks of the host that has the fewest.
   int smallest_host() const { return smallest_host_; }
@@ -44,6 +47,9 @@ class HostLayout {
   /// By place on this host: the ranks whose data that member handles, itself first, then those of
   /// other hosts in rank order.
   const std::vector<std::vector<int>>& handled() const { return handled_; }
+  const std::vector<int>& handled_here() const {
+    return handled_[static_cast<std::size_t>(local_rank())];
+  }
   /// The most ranks that a member of this host handles.
   int rounds() const { return rounds_; }
 

@@ -27,6 +27,7 @@ TEST(HostLayout, NumbersHostsByTheirLowestRanks) {
   EXPECT_EQ(layout.smallest_host(), 1);
   EXPECT_TRUE(layout.is_near(0));
   EXPECT_FALSE(layout.is_near(4));
+  EXPECT_EQ(HostLayout({7, 3, 7, 3, 9}, 1).other_hosts(), (std::vector<int>{2, 0}));
 }
 
 TEST(HostLayout, DealsOtherRanksOutAmongTheMembersOfAHost) {
