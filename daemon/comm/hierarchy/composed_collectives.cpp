@@ -7,9 +7,14 @@ namespace meshloom::comm {
 namespace {
 
 /// In rank order, each once.
-void make_set(std::vector<int>& ranks) {
+std::vector<int> as_set(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+void append(std::vector<int>& ranks, const std::vector<int>& more) {
+  ranks.insert(ranks.end(), more.begin(), more.end());
 }
 
 }  // namespace
@@ -18,7 +23,7 @@ bool NamedStep::advance() {
   try {
     return step_->advance();
   } catch (SignatureDiffers& difference) {
-    difference.set_peer(names_(difference.peer()).front());
+    difference.set_peer(name(difference.peer()));
     throw;
   }
 }
@@ -26,16 +31,15 @@ bool NamedStep::advance() {
 std::vector<int> NamedStep::missing() const {
   std::vector<int> ranks;
   for (const int rank : step_->missing()) {
-    const std::vector<int> names = names_(rank);
-    ranks.insert(ranks.end(), names.begin(), names.end());
+    ranks.push_back(name(rank));
+    if (behind_) append(ranks, behind_(name(rank)));
   }
-  make_set(ranks);
-  return ranks;
+  return as_set(std::move(ranks));
 }
 
 std::string NamedStep::about(int rank) const {
   for (const int one : step_->missing())
-    if (names_(one).front() == rank) return step_->about(one);
+    if (name(one) == rank) return step_->about(one);
   return {};
 }
 
@@ -68,12 +72,8 @@ std::uint64_t Together::progress() const {
 
 std::vector<int> Together::missing() const {
   std::vector<int> ranks;
-  for (const CollectivePtr& one : running_) {
-    const std::vector<int> more = one->missing();
-    ranks.insert(ranks.end(), more.begin(), more.end());
-  }
-  make_set(ranks);
-  return ranks;
+  for (const CollectivePtr& one : running_) append(ranks, one->missing());
+  return as_set(std::move(ranks));
 }
 
 std::string Together::about(int rank) const {

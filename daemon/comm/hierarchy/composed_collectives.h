@@ -17,11 +17,13 @@ using CollectivePtr = std::unique_ptr<Collective>;
 /// A step among some ranks of a group, or with some, as the whole group speaks of it.
 class NamedStep final : public Collective {
  public:
-  /// Of a rank as the step counts: first the rank of the group, then ranks of the group that it may
-  /// be waiting for itself before it can take its part.
-  using Names = std::function<std::vector<int>(int)>;
+  /// Ranks of the group that a rank of the group may be waiting for itself before it can take its
+  /// part; nothing: nobody.
+  using Behind = std::function<std::vector<int>(int)>;
 
-  NamedStep(CollectivePtr step, Names names) : step_(std::move(step)), names_(std::move(names)) {}
+  /// `names` are the ranks of the group by rank of the step; empty: they are the same.
+  NamedStep(CollectivePtr step, std::vector<int> names, Behind behind)
+      : step_(std::move(step)), names_(std::move(names)), behind_(std::move(behind)) {}
 
   bool advance() override;
   std::uint64_t progress() const override { return step_->progress(); }
@@ -29,8 +31,13 @@ class NamedStep final : public Collective {
   std::string about(int rank) const override;
 
  private:
+  int name(int rank) const {
+    return names_.empty() ? rank : names_[static_cast<std::size_t>(rank)];
+  }
+
   CollectivePtr step_;
-  Names names_;
+  std::vector<int> names_;
+  Behind behind_;
 };
 
 /// Starts a step when the one before is done.

@@ -51,7 +51,7 @@ CollectiveContext HierarchicalCollective::messages(int tag) const {
 
 CollectivePtr HierarchicalCollective::local_step(std::size_t slice, int step, CollectiveKind kind,
                                                  Views outputs, Views inputs, int root,
-                                                 const Names& names) {
+                                                 Behind behind) {
   const bool moves_nothing_alone =
       kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kBarrier;
   if (layout().local_size() == 1 && moves_nothing_alone) return nullptr;
@@ -65,31 +65,19 @@ CollectivePtr HierarchicalCollective::local_step(std::size_t slice, int step, Co
   call.step_of = signature_;
   call.bytes_sent = bytes_sent_;
   call.bytes_staged = bytes_staged_;
-  const HostLayout& hosts = layout();
-  return std::make_unique<NamedStep>(context_.local().start(call), [&hosts, names](int place) {
-    const int rank = hosts.own_members()[static_cast<std::size_t>(place)];
-    std::vector<int> all{rank};
-    if (!names) return all;
-    const std::vector<int> more = names(rank);
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  });
+  return std::make_unique<NamedStep>(context_.local().start(call), layout().own_members(),
+                                     std::move(behind));
 }
 
 CollectivePtr HierarchicalCollective::exchange(std::size_t slice, int step,
                                                const std::vector<Piece>& receives,
-                                               const std::vector<Piece>& sends, Names names) {
+                                               const std::vector<Piece>& sends, Behind behind) {
   if (receives.empty() && sends.empty()) return nullptr;
   const std::uint64_t index =
       1 + slice * static_cast<std::uint64_t>(steps_.exchanges) + static_cast<std::uint64_t>(step);
   auto pieces = std::make_unique<Exchange>(messages(tag(index)), receives, sends);
-  if (!names) return pieces;
-  return std::make_unique<NamedStep>(std::move(pieces), [names = std::move(names)](int rank) {
-    std::vector<int> all{rank};
-    const std::vector<int> more = names(rank);
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  });
+  if (!behind) return pieces;
+  return std::make_unique<NamedStep>(std::move(pieces), std::vector<int>(), std::move(behind));
 }
 
 TensorView elements_of(const TensorView& view, std::int64_t begin, std::int64_t n) {

@@ -31,7 +31,7 @@ class HierarchicalCollective : public Collective {
  protected:
   using Views = std::span<const TensorView>;
   using Piece = Exchange::Piece;
-  using Names = NamedStep::Names;
+  using Behind = NamedStep::Behind;
 
   /// How many local steps and exchanges a slice has at most; the former alike on the ranks of a
   /// host, the latter on all ranks of the group, as the number of slices is.
@@ -45,13 +45,17 @@ class HierarchicalCollective : public Collective {
   /// Called once for each slice, in order. Every local step of it has to be made in the end.
   virtual CollectivePtr slice(std::size_t index) = 0;
 
-  /// A collective among the ranks of this host. `root` is a place among them. `names` tells whom
-  /// these ranks wait for in turn; nothing: nobody.
+  /// A collective among the ranks of this host. `root` is a place among them.
   CollectivePtr local_step(std::size_t slice, int step, CollectiveKind kind, Views outputs,
-                           Views inputs, int root = -1, const Names& names = {});
+                           Views inputs, int root = -1, Behind behind = {});
   /// One message for each piece, with ranks of the group.
   CollectivePtr exchange(std::size_t slice, int step, const std::vector<Piece>& receives,
-                         const std::vector<Piece>& sends, Names names = {});
+                         const std::vector<Piece>& sends, Behind behind = {});
+
+  /// A rank that tells what its host has waits for all ranks of that host.
+  Behind whole_host() const {
+    return [this](int rank) { return layout().members(layout().host_of(rank)); };
+  }
 
   HierarchicalContext& context() const { return context_; }
   const HostLayout& layout() const { return context_.layout(); }

@@ -107,8 +107,7 @@ CollectivePtr HierarchicalBarrier::meet_leaders() {
   std::vector<Piece> leaders;
   for (const int host : layout().other_hosts())
     leaders.push_back({nullptr, 0, layout().leader(host)});
-  return exchange(0, 0, leaders, leaders,
-                  [this](int rank) { return layout().members(layout().host_of(rank)); });
+  return exchange(0, 0, leaders, leaders, whole_host());
 }
 
 HierarchicalExchange::HierarchicalExchange(HierarchicalContext& context, const Call& call)

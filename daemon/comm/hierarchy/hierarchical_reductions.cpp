@@ -128,9 +128,7 @@ CollectivePtr HierarchicalAllReduce::exchange_partials(Slice& slice) {
     if (slice.partials.bytes() > 0)
       receives.push_back({slice.partials.of(host), slice.partials.bytes(), holder(host)});
   }
-  // What a host has takes all of its ranks.
-  return exchange(slice.index, 0, receives, sends,
-                  [this](int rank) { return layout().members(layout().host_of(rank)); });
+  return exchange(slice.index, 0, receives, sends, whole_host());
 }
 
 void HierarchicalAllReduce::finish(Slice& slice) {
@@ -225,8 +223,7 @@ CollectivePtr HierarchicalReduceScatter::exchange_partials(Slice& slice) {
     const TensorView& partial = slice.partials[r];
     if (partial.numel() > 0) sends.push_back(piece(partial, layout().handled_here()[r]));
   }
-  return exchange(slice.index, 0, receives, sends,
-                  [this](int rank) { return layout().members(layout().host_of(rank)); });
+  return exchange(slice.index, 0, receives, sends, whole_host());
 }
 
 void HierarchicalReduceScatter::finish(Slice& slice) {
