@@ -11,16 +11,24 @@ namespace {
 // One moves inside the hosts while others travel between them.
 constexpr std::size_t kSlicesInFlight = 4;
 
+std::int64_t longest_of(std::span<const TensorView> parts) {
+  std::int64_t longest = 0;
+  for (const TensorView& part : parts) longest = std::max(longest, part.numel());
+  return longest;
+}
+
 }  // namespace
 
 HierarchicalCollective::HierarchicalCollective(HierarchicalContext& context, const Call& call,
-                                               std::size_t slices, Steps steps)
+                                               Slicing slicing, Steps steps)
     : context_(context),
       signature_(call.signature),
       bytes_sent_(call.bytes_sent),
       bytes_staged_(call.bytes_staged),
+      slice_elements_(slicing.elements),
       // The first slice carries the signature, even if there is nothing to move.
-      slices_(std::max<std::size_t>(slices, 1)),
+      slices_(std::max<std::size_t>(
+          static_cast<std::size_t>(divide_up(longest_of(slicing.parts), slicing.elements)), 1)),
       steps_(steps),
       first_number_(context.take_numbers(slices_ * static_cast<std::uint64_t>(steps.local))),
       first_tag_(context.take_tags(1 + slices_ * static_cast<std::uint64_t>(steps.exchanges))) {}
@@ -80,18 +88,16 @@ CollectivePtr HierarchicalCollective::exchange(std::size_t slice, int step,
   return std::make_unique<NamedStep>(std::move(pieces), std::vector<int>(), std::move(behind));
 }
 
+TensorView HierarchicalCollective::slice_of(const TensorView& part, std::size_t index) const {
+  return elements_of(part, static_cast<std::int64_t>(index) * slice_elements_, slice_elements_);
+}
+
 TensorView elements_of(const TensorView& view, std::int64_t begin, std::int64_t n) {
   const std::int64_t from = std::min(begin, view.numel());
   const std::int64_t count = std::min(n, view.numel() - from);
   if (count == 0) return make_view(nullptr, view.dtype, {0}, view.device);
   return make_view(memory_of(view) + static_cast<std::size_t>(from) * dtype_size(view.dtype),
                    view.dtype, {count}, view.device);
-}
-
-std::size_t count_slices(std::span<const TensorView> parts, std::int64_t elements) {
-  std::int64_t longest = 0;
-  for (const TensorView& part : parts) longest = std::max(longest, part.numel());
-  return static_cast<std::size_t>(divide_up(longest, elements));
 }
 
 }  // namespace meshloom::comm

@@ -39,8 +39,17 @@ class HierarchicalCollective : public Collective {
     int local = 0;
     int exchanges = 0;
   };
-  HierarchicalCollective(HierarchicalContext& context, const Call& call, std::size_t slices,
+  /// A slice has so many elements of each part, and the longest part ends in the last one.
+  struct Slicing {
+    std::span<const TensorView> parts{};
+    std::int64_t elements = 1;
+  };
+  /// Without a slicing there is one slice.
+  HierarchicalCollective(HierarchicalContext& context, const Call& call, Slicing slicing,
                          Steps steps);
+
+  /// What slice number `index` has of a part.
+  TensorView slice_of(const TensorView& part, std::size_t index) const;
 
   /// Called once for each slice, in order. Every local step of it has to be made in the end.
   virtual CollectivePtr slice(std::size_t index) = 0;
@@ -73,6 +82,7 @@ class HierarchicalCollective : public Collective {
   Signature signature_;
   std::uint64_t* bytes_sent_;
   std::uint64_t* bytes_staged_;
+  std::int64_t slice_elements_;
   std::size_t slices_;
   Steps steps_;
   std::uint64_t first_number_;
@@ -84,12 +94,6 @@ class HierarchicalCollective : public Collective {
 
 /// Elements [begin, begin + n) of a contiguous view; fewer where it ends before.
 TensorView elements_of(const TensorView& view, std::int64_t begin, std::int64_t n);
-/// Slice number `index` of a view that is cut into slices of so many elements.
-inline TensorView slice_of(const TensorView& view, std::size_t index, std::int64_t elements) {
-  return elements_of(view, static_cast<std::int64_t>(index) * elements, elements);
-}
-/// Slices of so many elements that the longest part has.
-std::size_t count_slices(std::span<const TensorView> parts, std::int64_t elements);
 inline std::int64_t elements_in(std::size_t bytes, DType dtype) {
   return static_cast<std::int64_t>(bytes / dtype_size(dtype));
 }

@@ -10,13 +10,11 @@ constexpr std::size_t kBroadcastSlice = 1 << 20;
 }  // namespace
 
 HierarchicalAllGather::HierarchicalAllGather(HierarchicalContext& context, const Call& call)
-    : HierarchicalCollective(
-          context, call,
-          count_slices(call.outputs, elements_in(kAllGatherSlice, call.signature.dtype)),
-          {.local = context.layout().rounds(), .exchanges = 1}),
+    : HierarchicalCollective(context, call,
+                             {call.outputs, elements_in(kAllGatherSlice, call.signature.dtype)},
+                             {.local = context.layout().rounds(), .exchanges = 1}),
       outputs_(call.outputs.begin(), call.outputs.end()),
-      input_(call.inputs[0]),
-      slice_elements_(elements_in(kAllGatherSlice, input_.dtype)) {}
+      input_(call.inputs[0]) {}
 
 CollectivePtr HierarchicalAllGather::slice(std::size_t index) {
   std::vector<Sequence::Start> steps{
@@ -30,9 +28,10 @@ CollectivePtr HierarchicalAllGather::send_between_hosts(std::size_t index) {
   std::vector<Piece> receives, sends;
   const std::vector<int>& mine = layout().handled_here();
   for (std::size_t i = 1; i < mine.size(); ++i)
-    receives.push_back(piece(part(outputs_[static_cast<std::size_t>(mine[i])], index), mine[i]));
+    receives.push_back(
+        piece(slice_of(outputs_[static_cast<std::size_t>(mine[i])], index), mine[i]));
   for (const int host : layout().other_hosts())
-    sends.push_back(piece(part(input_, index), layout().carrier(host, layout().rank())));
+    sends.push_back(piece(slice_of(input_, index), layout().carrier(host, layout().rank())));
   // Both sides know all sizes.
   const auto is_empty = [](const Piece& one) { return one.bytes == 0; };
   std::erase_if(receives, is_empty);
@@ -44,10 +43,11 @@ CollectivePtr HierarchicalAllGather::round(std::size_t index, int round) {
   const auto r = static_cast<std::size_t>(round);
   std::vector<TensorView> outputs;
   for (const std::vector<int>& ranks : layout().handled())
-    outputs.push_back(r < ranks.size() ? part(outputs_[static_cast<std::size_t>(ranks[r])], index)
-                                       : elements_of(input_, 0, 0));
-  const TensorView input =
-      round == 0 ? part(input_, index) : outputs[static_cast<std::size_t>(layout().local_rank())];
+    outputs.push_back(r < ranks.size()
+                          ? slice_of(outputs_[static_cast<std::size_t>(ranks[r])], index)
+                          : elements_of(input_, 0, 0));
+  const TensorView input = round == 0 ? slice_of(input_, index)
+                                      : outputs[static_cast<std::size_t>(layout().local_rank())];
   return local_step(
       index, round, CollectiveKind::kAllGather, outputs, {&input, 1}, -1, [this, r](int rank) {
         const std::vector<int>& ranks =
@@ -57,12 +57,10 @@ CollectivePtr HierarchicalAllGather::round(std::size_t index, int round) {
 }
 
 HierarchicalBroadcast::HierarchicalBroadcast(HierarchicalContext& context, const Call& call)
-    : HierarchicalCollective(
-          context, call,
-          count_slices(call.outputs, elements_in(kBroadcastSlice, call.signature.dtype)),
-          {.local = 1, .exchanges = 1}),
-      data_(call.outputs[0]),
-      slice_elements_(elements_in(kBroadcastSlice, data_.dtype)) {
+    : HierarchicalCollective(context, call,
+                             {call.outputs, elements_in(kBroadcastSlice, call.signature.dtype)},
+                             {.local = 1, .exchanges = 1}),
+      data_(call.outputs[0]) {
   const int hosts = layout().hosts(), host = layout().own_host();
   if (first_of(host) != layout().rank()) return;
   const BinomialTree tree = binomial_tree(hosts, host, layout().host_of(signature().root));
@@ -71,7 +69,7 @@ HierarchicalBroadcast::HierarchicalBroadcast(HierarchicalContext& context, const
 }
 
 CollectivePtr HierarchicalBroadcast::slice(std::size_t index) {
-  const TensorView part = slice_of(data_, index, slice_elements_);
+  const TensorView part = slice_of(data_, index);
   std::vector<Sequence::Start> steps;
   if (parent_ >= 0)
     steps.emplace_back([this, index, part] {
@@ -111,7 +109,7 @@ CollectivePtr HierarchicalBarrier::meet_leaders() {
 }
 
 HierarchicalExchange::HierarchicalExchange(HierarchicalContext& context, const Call& call)
-    : HierarchicalCollective(context, call, 1, {.local = 1, .exchanges = 1}),
+    : HierarchicalCollective(context, call, {}, {.local = 1, .exchanges = 1}),
       outputs_(call.outputs.begin(), call.outputs.end()),
       inputs_(call.inputs.begin(), call.inputs.end()) {}
 

@@ -20,13 +20,9 @@ class HierarchicalAllGather final : public HierarchicalCollective {
   /// Each member of this host gives the others what it handles in this place.
   CollectivePtr round(std::size_t index, int round);
   CollectivePtr send_between_hosts(std::size_t index);
-  TensorView part(const TensorView& whole, std::size_t index) const {
-    return slice_of(whole, index, slice_elements_);
-  }
 
   std::vector<TensorView> outputs_;  ///< by rank of the group
   TensorView input_;
-  std::int64_t slice_elements_;
 };
 
 /// Down a binomial tree of hosts, from the root to the leaders of the other hosts, and from each of
@@ -43,7 +39,6 @@ class HierarchicalBroadcast final : public HierarchicalCollective {
   }
 
   TensorView data_;
-  std::int64_t slice_elements_;
   int parent_ = -1;  ///< a rank; -1: this one is the root, or hears from its host alone
   std::vector<int> children_;
 };
@@ -52,7 +47,7 @@ class HierarchicalBroadcast final : public HierarchicalCollective {
 class HierarchicalBarrier final : public HierarchicalCollective {
  public:
   HierarchicalBarrier(HierarchicalContext& context, const Call& call)
-      : HierarchicalCollective(context, call, 1, {.local = 2, .exchanges = 1}) {}
+      : HierarchicalCollective(context, call, {}, {.local = 2, .exchanges = 1}) {}
 
  private:
   CollectivePtr slice(std::size_t index) override;

@@ -10,18 +10,14 @@ namespace {
 // Of what one rank reduces.
 constexpr std::size_t kSliceBytes = 512 << 10;
 
-std::int64_t slice_elements(DType dtype, int ranks) {
-  return elements_in(kSliceBytes, dtype) * ranks;
-}
-
 HierarchyWay way_of(const HierarchicalContext& context, const Call& call) {
   if (call.algorithm == AllReduceAlgorithm::kOneShot) return HierarchyWay::kLeaders;
   if (call.algorithm == AllReduceAlgorithm::kTwoShot) return HierarchyWay::kStriped;
   return choose_way(context.choice(), call.signature.kind, call.bytes, context.layout());
 }
 
-int stripes_of(const HierarchicalContext& context, const Call& call) {
-  return way_of(context, call) == HierarchyWay::kLeaders ? 1 : context.layout().smallest_host();
+int stripes_of(HierarchyWay way, const HostLayout& layout) {
+  return way == HierarchyWay::kLeaders ? 1 : layout.smallest_host();
 }
 
 /// Partial results of every host for one part, in host order: this rank's own, and room for those
@@ -70,20 +66,23 @@ struct HierarchicalAllReduce::Slice {
 };
 
 HierarchicalAllReduce::HierarchicalAllReduce(HierarchicalContext& context, const Call& call)
+    : HierarchicalAllReduce(context, call, way_of(context, call)) {}
+
+HierarchicalAllReduce::HierarchicalAllReduce(HierarchicalContext& context, const Call& call,
+                                             HierarchyWay way)
     : HierarchicalCollective(context, call,
-                             count_slices(call.outputs, slice_elements(call.signature.dtype,
-                                                                       stripes_of(context, call))),
+                             {call.outputs, elements_in(kSliceBytes, call.signature.dtype) *
+                                                stripes_of(way, context.layout())},
                              {.local = 2, .exchanges = 2}),
       data_(call.outputs[0]),
       partial_dtype_(partial_dtype(data_.dtype)),
-      way_(way_of(context, call)),
-      stripes_(stripes_of(context, call)),
-      slice_elements_(slice_elements(data_.dtype, stripes_)) {}
+      way_(way),
+      stripes_(stripes_of(way, context.layout())) {}
 
 CollectivePtr HierarchicalAllReduce::slice(std::size_t index) {
   auto slice = std::make_shared<Slice>();
   slice->index = index;
-  const TensorView all = slice_of(data_, index, slice_elements_);
+  const TensorView all = slice_of(data_, index);
   for (int c = 0; c < layout().local_size(); ++c) {
     const planner::ShardRange range =
         c < stripes_ ? planner::shard_range(all.numel(), stripes_, c) : planner::ShardRange{};
@@ -169,12 +168,11 @@ struct HierarchicalReduceScatter::Slice {
 
 HierarchicalReduceScatter::HierarchicalReduceScatter(HierarchicalContext& context, const Call& call)
     : HierarchicalCollective(context, call,
-                             count_slices(call.inputs, slice_elements(call.signature.dtype, 1)),
+                             {call.inputs, elements_in(kSliceBytes, call.signature.dtype)},
                              {.local = context.layout().rounds(), .exchanges = 1}),
       inputs_(call.inputs.begin(), call.inputs.end()),
       output_(call.outputs[0]),
-      partial_dtype_(partial_dtype(output_.dtype)),
-      slice_elements_(slice_elements(output_.dtype, 1)) {}
+      partial_dtype_(partial_dtype(output_.dtype)) {}
 
 CollectivePtr HierarchicalReduceScatter::slice(std::size_t index) {
   auto slice = std::make_shared<Slice>();
@@ -228,7 +226,7 @@ CollectivePtr HierarchicalReduceScatter::exchange_partials(Slice& slice) {
 
 void HierarchicalReduceScatter::finish(Slice& slice) {
   slice.all.finish(context().threads(), signature(), layout().size(),
-                   slice_of(output_, slice.index, slice_elements_));
+                   slice_of(output_, slice.index));
 }
 
 }  // namespace meshloom::comm

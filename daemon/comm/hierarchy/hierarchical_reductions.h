@@ -26,6 +26,7 @@ class HierarchicalAllReduce final : public HierarchicalCollective {
  private:
   struct Slice;
 
+  HierarchicalAllReduce(HierarchicalContext& context, const Call& call, HierarchyWay way);
   CollectivePtr slice(std::size_t index) override;
   CollectivePtr reduce_in_host(const Slice& slice);
   CollectivePtr exchange_partials(Slice& slice);
@@ -44,7 +45,6 @@ class HierarchicalAllReduce final : public HierarchicalCollective {
   DType partial_dtype_;
   HierarchyWay way_;
   int stripes_;
-  std::int64_t slice_elements_;
 };
 
 /// Each host reduces the part of every rank; the member that handles a rank of another host sends
@@ -63,13 +63,12 @@ class HierarchicalReduceScatter final : public HierarchicalCollective {
   CollectivePtr exchange_partials(Slice& slice);
   void finish(Slice& slice);
   TensorView part(int rank, std::size_t index) const {
-    return slice_of(inputs_[static_cast<std::size_t>(rank)], index, slice_elements_);
+    return slice_of(inputs_[static_cast<std::size_t>(rank)], index);
   }
 
   std::vector<TensorView> inputs_;  ///< by rank of the group
   TensorView output_;
   DType partial_dtype_;
-  std::int64_t slice_elements_;
 };
 
 }  // namespace meshloom::comm
