@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/comm/hierarchy/hierarchy_table.h"
 
+#include "kernels/base/error.h"
 #include "planner/communication_sizes.h"
 
 namespace meshloom::comm {
@@ -18,6 +19,13 @@ constexpr Row kRows[] = {
 };
 
 }  // namespace
+
+HierarchyOptions with_hosts(HierarchyOptions options, const std::vector<int>& found) {
+  if (options.hosts.empty()) options.hosts = found;
+  check(options.hosts.size() == found.size(), "hosts of {} ranks are given to a world of {}",
+        options.hosts.size(), found.size());
+  return options;
+}
 
 HierarchyWay choose_way(HierarchyChoice choice, CollectiveKind kind, std::size_t bytes,
                         const HostLayout& layout) {

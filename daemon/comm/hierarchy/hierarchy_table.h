@@ -31,10 +31,14 @@ enum class HierarchyChoice : std::uint8_t {
 
 struct HierarchyOptions {
   HierarchyChoice choice = HierarchyChoice::kTable;
-  /// The host of each rank of the world, as tests and benchmarks pretend; empty: as it is found by
-  /// probing. Ranks of one host must be able to share memory.
+  /// The host of each rank, as tests and benchmarks pretend; empty: as it is found by probing.
+  /// Ranks of one host must be able to share memory.
   std::vector<int> hosts{};
 };
+
+/// The options with `found` where they name no hosts. Throws InvalidArgument if they name others
+/// than one for each rank.
+HierarchyOptions with_hosts(HierarchyOptions, const std::vector<int>& found);
 
 /// Of a collective of so many bytes in a group on such hosts. Kinds that have one way take it.
 HierarchyWay choose_way(HierarchyChoice, CollectiveKind, std::size_t bytes, const HostLayout&);

@@ -13,17 +13,15 @@ namespace {
 
 class HierarchicalAlgorithms final : public Algorithms {
  public:
-  HierarchicalAlgorithms(std::shared_ptr<Transport> transport, std::unique_ptr<Algorithms> local,
-                         const SymmetricSetup& setup, HostPlace place)
-      : transport_(std::move(transport)),
-        messages_(make_transport_algorithms(transport_, setup.threads)),
+  HierarchicalAlgorithms(const std::shared_ptr<Transport>& transport,
+                         std::unique_ptr<Algorithms> local, const SymmetricSetup& setup,
+                         HostLayout layout, HierarchyChoice choice)
+      : messages_(make_transport_algorithms(transport, setup.threads)),
         setup_(setup),
-        place_(std::move(place)),
-        context_(transport_, std::move(local), HostLayout(place_.hosts, transport_->rank()),
-                 setup.threads, place_.choice) {}
+        context_(transport, std::move(local), std::move(layout), setup.threads, choice) {}
 
-  int rank() const override { return transport_->rank(); }
-  int size() const override { return transport_->size(); }
+  int rank() const override { return context_.layout().rank(); }
+  int size() const override { return context_.layout().size(); }
   std::shared_ptr<SymmetricMemory> symmetric_memory() const override {
     return context_.local().symmetric_memory();
   }
@@ -54,16 +52,16 @@ class HierarchicalAlgorithms final : public Algorithms {
   }
 
   void progress() override {
-    transport_->progress();
+    context_.transport().progress();
     context_.local().progress();
   }
 
   std::unique_ptr<Algorithms> split(const std::vector<std::vector<int>>& parts,
                                     std::uint64_t key) override {
-    HostPlace place{{}, place_.choice, key};
+    HierarchyOptions options{context_.choice()};
     for (const int member : part_of(parts, rank()))
-      place.hosts.push_back(place_.hosts[static_cast<std::size_t>(member)]);
-    return make_host_algorithms(transport_->split(parts, key), setup_, std::move(place));
+      options.hosts.push_back(context_.layout().host_of(member));
+    return make_host_algorithms(context_.transport().split(parts, key), setup_, options, key);
   }
 
   void renew() override {
@@ -77,10 +75,8 @@ class HierarchicalAlgorithms final : public Algorithms {
   }
 
  private:
-  std::shared_ptr<Transport> transport_;
   std::unique_ptr<Algorithms> messages_;
   SymmetricSetup setup_;
-  HostPlace place_;
   HierarchicalContext context_;
 };
 
@@ -99,17 +95,19 @@ std::unique_ptr<Algorithms> make_local_algorithms(Transport& transport, const Sy
 }  // namespace
 
 std::unique_ptr<Algorithms> make_host_algorithms(std::unique_ptr<Transport> transport,
-                                                 const SymmetricSetup& setup, HostPlace place) {
-  const HostLayout layout(place.hosts, transport->rank());
-  const bool wanted = place.choice != HierarchyChoice::kMessages;
+                                                 const SymmetricSetup& setup,
+                                                 const HierarchyOptions& options,
+                                                 std::uint64_t key) {
+  HostLayout layout(options.hosts, transport->rank());
+  const bool wanted = options.choice != HierarchyChoice::kMessages;
   if (layout.hosts() == 1 && layout.size() > 1)
     return make_symmetric_algorithms(make_transport_algorithms(std::move(transport), setup.threads),
                                      setup);
   if (layout.hosts() == layout.size() || !wanted)
     return make_transport_algorithms(std::move(transport), setup.threads);
-  auto local = make_local_algorithms(*transport, setup, layout, place.key);
+  auto local = make_local_algorithms(*transport, setup, layout, key);
   return std::make_unique<HierarchicalAlgorithms>(std::move(transport), std::move(local), setup,
-                                                  std::move(place));
+                                                  std::move(layout), options.choice);
 }
 
 }  // namespace meshloom::comm

@@ -2,8 +2,8 @@
 // Algorithms for whatever hosts the ranks of a group are on.
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "daemon/comm/flight/algorithms.h"
 #include "daemon/comm/hierarchy/hierarchy_table.h"
@@ -12,19 +12,14 @@
 
 namespace meshloom::comm {
 
-/// Where the members of a group are, and how they may use it.
-struct HostPlace {
-  std::vector<int> hosts;  ///< of each member; members of one host can share memory
-  HierarchyChoice choice = HierarchyChoice::kTable;
-  /// The same on all members, and another one in every other group.
-  std::uint64_t key = 0;
-};
-
 /// Every member calls it, right after all have met. Members of one host use symmetric memory; those
 /// of several hosts use it inside each host and messages between them; where no two members share a
-/// host, or the hierarchy is not wanted, all goes over messages. `transport` is among all members.
+/// host, or the hierarchy is not wanted, all goes over messages. `transport` is among all members,
+/// `options` names the host of each, and `key` is another one in every other group.
 /// Throws as make_symmetric_algorithms does.
 std::unique_ptr<Algorithms> make_host_algorithms(std::unique_ptr<Transport> transport,
-                                                 const SymmetricSetup& setup, HostPlace place);
+                                                 const SymmetricSetup& setup,
+                                                 const HierarchyOptions& options,
+                                                 std::uint64_t key);
 
 }  // namespace meshloom::comm

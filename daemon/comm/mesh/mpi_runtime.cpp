@@ -53,10 +53,7 @@ MpiRuntime::MpiRuntime(const MpiRuntimeOptions& options)
   bootstrap_->barrier();
   segments_->hide();
   topology_ = probe_topology(*bootstrap_);
-  if (options_.hierarchy.hosts.empty()) options_.hierarchy.hosts = topology_.host_numbers();
-  check(static_cast<int>(options_.hierarchy.hosts.size()) == world_size_,
-        "hosts of {} ranks are given to a world of {}", options_.hierarchy.hosts.size(),
-        world_size_);
+  options_.hierarchy = with_hosts(options_.hierarchy, topology_.host_numbers());
   flight_ = share_flight_logs(*bootstrap_, *memory_);
   if (world_size_ > 1)
     groups_ = std::make_shared<RankGroups>(
@@ -80,7 +77,7 @@ std::unique_ptr<ProcessGroup> MpiRuntime::make_world_group(const GroupOptions& o
   auto algorithms =
       make_host_algorithms(make_mpi_transport(MPI_COMM_WORLD, leftovers_),
                            {memory_, groups_->peer_access(), options.threads, options.timeout},
-                           {options_.hierarchy.hosts, options_.hierarchy.choice, ++world_groups_});
+                           options_.hierarchy, ++world_groups_);
   return make_collective_group(std::move(algorithms), options, groups_);
 }
 

@@ -57,12 +57,11 @@ SharedMemoryWorld::~SharedMemoryWorld() {
 
 SharedMemoryRank::SharedMemoryRank(const std::shared_ptr<SharedMemoryWorld>& world, int rank,
                                    std::chrono::milliseconds timeout,
-                                   const SymmetricOptions& symmetric, HierarchyOptions hierarchy)
-    : hierarchy_(std::move(hierarchy)), memory_(std::make_shared<SymmetricMemory>(symmetric)) {
-  const auto ranks = static_cast<std::size_t>(world->world_size());
-  if (hierarchy_.hosts.empty()) hierarchy_.hosts.assign(ranks, 0);
-  check(hierarchy_.hosts.size() == ranks, "hosts of {} ranks are given to a world of {}",
-        hierarchy_.hosts.size(), ranks);
+                                   const SymmetricOptions& symmetric,
+                                   const HierarchyOptions& hierarchy)
+    : hierarchy_(with_hosts(hierarchy,
+                            std::vector<int>(static_cast<std::size_t>(world->world_size()), 0))),
+      memory_(std::make_shared<SymmetricMemory>(symmetric)) {
   auto endpoint = std::make_shared<RingEndpoint>(
       std::shared_ptr<const RingField>(world, &world->rings()), rank);
   transport_ = make_shared_memory_transport(endpoint);
@@ -78,10 +77,9 @@ std::unique_ptr<ProcessGroup> SharedMemoryRank::make_world_group(const GroupOpti
   std::vector<int> all(static_cast<std::size_t>(transport_->size()));
   std::iota(all.begin(), all.end(), 0);
   const std::uint64_t channel = ++channels_;
-  auto algorithms =
-      make_host_algorithms(transport_->split({all}, channel),
-                           {memory_, groups_->peer_access(), options.threads, options.timeout},
-                           {hierarchy_.hosts, hierarchy_.choice, channel});
+  auto algorithms = make_host_algorithms(
+      transport_->split({all}, channel),
+      {memory_, groups_->peer_access(), options.threads, options.timeout}, hierarchy_, channel);
   return make_collective_group(std::move(algorithms), options, groups_);
 }
 

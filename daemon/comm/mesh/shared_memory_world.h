@@ -46,7 +46,7 @@ class SharedMemoryRank {
   /// where it does not name one for each rank.
   SharedMemoryRank(const std::shared_ptr<SharedMemoryWorld>& world, int rank,
                    std::chrono::milliseconds timeout, const SymmetricOptions& symmetric = {},
-                   HierarchyOptions hierarchy = {});
+                   const HierarchyOptions& hierarchy = {});
 
   /// As RankRuntime::make_world_group.
   std::unique_ptr<ProcessGroup> make_world_group(const GroupOptions& options);
