@@ -65,13 +65,8 @@ void ShardUnit::add(const std::string& name, const Tensor& leaf, int dim) {
   parameter.full = leaf;
   parameter.dim = dim;
   parameter.trained = leaf.requires_grad();
+  if (parameter.trained) ++trained_;
   parameters_.push_back(std::move(parameter));
-}
-
-std::size_t ShardUnit::trained() const {
-  return static_cast<std::size_t>(
-      std::count_if(parameters_.begin(), parameters_.end(),
-                    [](const ShardedParameter& parameter) { return parameter.trained; }));
 }
 
 std::size_t ShardUnit::index_of(const ShardedParameter& parameter) const {
@@ -110,11 +105,13 @@ TensorView ShardUnit::shard_part(const Tensor& flat, const Layout& layout,
 }
 
 ShardUnit::Layout ShardUnit::place(bool trained_alone) const {
+  const auto holds = [&](const ShardedParameter& parameter) {
+    return parameter.trained || !trained_alone;
+  };
   Layout layout;
   for (const ShardedParameter& parameter : parameters_) {
-    layout.holds.push_back(parameter.trained || !trained_alone);
     layout.offsets.push_back(layout.full_elements);
-    if (layout.holds.back())
+    if (holds(parameter))
       layout.full_elements = planner::align_shard(layout.full_elements + parameter.full.numel());
   }
   layout.packed_begin.assign(1, 0);
@@ -122,13 +119,13 @@ ShardUnit::Layout ShardUnit::place(bool trained_alone) const {
     std::vector<std::int64_t> offsets(parameters_.size());
     std::int64_t end = 0;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      if (!layout.holds[i] || direct(parameters_[i])) continue;
+      if (!holds(parameters_[i]) || direct(parameters_[i])) continue;
       offsets[i] = end;
       end += shard_size(parameters_[i], rank);
     }
     layout.packed_begin.push_back(layout.packed_begin.back() + end);
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      if (!layout.holds[i] || !direct(parameters_[i])) continue;
+      if (!holds(parameters_[i]) || !direct(parameters_[i])) continue;
       offsets[i] = planner::align_shard(end);
       end = offsets[i] + shard_size(parameters_[i], rank);
     }

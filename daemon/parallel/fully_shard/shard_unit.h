@@ -53,7 +53,7 @@ class ShardUnit {
 
   const std::string& name() const { return name_; }
   /// Parameters that are trained.
-  std::size_t trained() const;
+  std::size_t trained() const { return trained_; }
   std::vector<ShardedParameter>& parameters() { return parameters_; }
 
   // --- Values
@@ -99,7 +99,6 @@ class ShardUnit {
     /// By rank and parameter: place in the rank's flat buffer of shards, packed parameters first.
     std::vector<std::vector<std::int64_t>> shard_offsets;
     std::vector<std::int64_t> packed_begin;  ///< by rank, in a message of all; one more at the end
-    std::vector<bool> holds;                 ///< by parameter
   };
 
   std::size_t index_of(const ShardedParameter& parameter) const;
@@ -128,6 +127,7 @@ class ShardUnit {
   StorageProvider& gradients_provider_;
   DType dtype_ = DType::kFloat32;
   std::vector<ShardedParameter> parameters_;
+  std::size_t trained_ = 0;
   Layout of_values_, of_gradients_;
   Tensor shards_, shard_grads_;  ///< flat: this rank's shards and their gradients
 
