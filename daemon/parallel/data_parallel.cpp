@@ -8,13 +8,6 @@
 namespace meshloom::parallel {
 namespace {
 
-/// Those that are not frozen.
-std::vector<nn::NamedParameter> trained(std::vector<nn::NamedParameter> parameters) {
-  std::erase_if(parameters,
-                [](const nn::NamedParameter& p) { return !p.parameter->value.requires_grad(); });
-  return parameters;
-}
-
 /// Every rank keeps all parameters, with memory and values of their own.
 class Replicated : public DataParallel {
  public:
@@ -41,7 +34,7 @@ class Reduced final : public Replicated {
  public:
   Reduced(ExecutionContext& context, comm::ProcessGroup& data,
           const std::vector<DataParallelInput>& inputs)
-      : Replicated(inputs), reducer_(context, data, trained(parameters_)) {}
+      : Replicated(inputs), reducer_(context, data, trained_parameters(parameters_)) {}
 
   void begin_backward(bool last) override {
     last_ = last;

@@ -8,6 +8,12 @@
 
 namespace meshloom::parallel {
 
+std::vector<nn::NamedParameter> trained_parameters(std::vector<nn::NamedParameter> parameters) {
+  std::erase_if(parameters,
+                [](const nn::NamedParameter& p) { return !p.parameter->value.requires_grad(); });
+  return parameters;
+}
+
 GradientReducer::GradientReducer(ExecutionContext& context, comm::ProcessGroup& group,
                                  const std::vector<nn::NamedParameter>& parameters,
                                  const GradientReducerOptions& options)

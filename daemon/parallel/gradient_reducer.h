@@ -18,6 +18,9 @@
 
 namespace meshloom::parallel {
 
+/// Those that require a gradient, which frozen ones do not.
+std::vector<nn::NamedParameter> trained_parameters(std::vector<nn::NamedParameter> parameters);
+
 struct GradientReducerOptions {
   /// A bucket travels when about so many bytes of gradients are final. Results do not depend on it.
   std::int64_t bucket_bytes = planner::kGradientBucketBytes;

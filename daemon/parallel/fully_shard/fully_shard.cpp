@@ -56,9 +56,7 @@ FullyShard::FullyShard(ExecutionContext& context, const FullyShardGroups& groups
     }
     parameters_.push_back({name, parameter});
   }
-  std::vector<nn::NamedParameter> trained = whole_;
-  std::erase_if(trained,
-                [](const nn::NamedParameter& p) { return !p.parameter->value.requires_grad(); });
+  const std::vector<nn::NamedParameter> trained = trained_parameters(whole_);
   if (!trained.empty())
     whole_reducer_ = std::make_unique<GradientReducer>(context_, *groups_.data, trained);
   set_hooks();
