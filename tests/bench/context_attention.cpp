@@ -26,9 +26,7 @@ using planner::IndexRanges;
 using Options = ContextAttentionOptions;
 
 Tensor positions_of(ExecutionContext& context, const IndexRanges& ranges) {
-  std::vector<std::int64_t> all;
-  for (const planner::ShardRange& range : ranges)
-    for (std::int64_t i = range.begin; i < range.end; ++i) all.push_back(i);
+  const std::vector<std::int64_t> all = parallel::elements(ranges);
   return from_values(context, {static_cast<std::int64_t>(all.size())},
                      std::span<const std::int64_t>(all));
 }

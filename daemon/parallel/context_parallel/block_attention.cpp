@@ -16,13 +16,6 @@ namespace {
 using planner::IndexRanges;
 using planner::ShardRange;
 
-std::vector<std::int64_t> elements(const IndexRanges& ranges) {
-  std::vector<std::int64_t> all;
-  for (const ShardRange& range : ranges)
-    for (std::int64_t i = range.begin; i < range.end; ++i) all.push_back(i);
-  return all;
-}
-
 /// Ids of the documents at `positions`, [1,n]: a group with documents is one row.
 Tensor documents_at(ExecutionContext& context, const RowGroup& group,
                     const std::vector<std::int64_t>& positions) {

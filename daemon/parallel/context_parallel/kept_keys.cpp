@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/parallel/context_parallel/kept_keys.h"
 
+#include "daemon/parallel/context_parallel/sequence_plan.h"
 #include "daemon/tensor/execution_context.h"
 #include "daemon/tensor/ops/attention_part.h"
 #include "daemon/tensor/ops/elementwise.h"
@@ -32,9 +33,7 @@ struct Partial {
 };
 
 Tensor positions_of(ExecutionContext& context, const IndexRanges& ranges) {
-  std::vector<std::int64_t> positions;
-  for (const planner::ShardRange& range : ranges)
-    for (std::int64_t p = range.begin; p < range.end; ++p) positions.push_back(p);
+  const std::vector<std::int64_t> positions = elements(ranges);
   return from_values(context, {static_cast<std::int64_t>(positions.size())},
                      std::span<const std::int64_t>(positions));
 }

@@ -128,6 +128,13 @@ bool same_layout(const planner::SpecPtr& a, const planner::SpecPtr& b) {
 
 }  // namespace
 
+std::vector<std::int64_t> elements(const planner::IndexRanges& ranges) {
+  std::vector<std::int64_t> all;
+  for (const planner::ShardRange& range : ranges)
+    for (std::int64_t i = range.begin; i < range.end; ++i) all.push_back(i);
+  return all;
+}
+
 Tensor rows_of(const Tensor& x, const RowGroup& group) {
   if (x.size(0) == group.count) return x;
   Shape shape = x.shape();

@@ -38,6 +38,8 @@ struct SequencePlan {
   bool bias_by_query = false;  ///< a rank has the rows of a bias that belong to its queries
 };
 
+/// The elements of the ranges, one by one.
+std::vector<std::int64_t> elements(const planner::IndexRanges& ranges);
 /// The rows of a group of x [B,...]: a view. A dim of size 1 that stands for all rows stays.
 Tensor rows_of(const Tensor& x, const RowGroup& group);
 

@@ -278,13 +278,8 @@ TEST(ContextAttentionPaths, GiveTheSameBits) {
 /// Positions that a rank holds in a row.
 std::vector<std::int64_t> held_positions(const planner::DimOrderPtr& order, std::int64_t size,
                                          int ranks, int rank, std::int64_t row) {
-  const planner::IndexRanges ranges =
-      order ? order->part(rank, row)
-            : planner::IndexRanges{planner::shard_range(size, ranks, rank)};
-  std::vector<std::int64_t> positions;
-  for (const planner::ShardRange& range : ranges)
-    for (std::int64_t i = range.begin; i < range.end; ++i) positions.push_back(i);
-  return positions;
+  return parallel::elements(order ? order->part(rank, row)
+                                  : planner::IndexRanges{planner::shard_range(size, ranks, rank)});
 }
 
 /// Keys of other ranks that some query of a rank sees, over all ranks and rows.
