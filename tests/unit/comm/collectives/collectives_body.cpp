@@ -407,27 +407,35 @@ void check_topology_is_one_host(RankRuntime& runtime) {
   }
 }
 
+std::vector<Check> checks_on_any_hosts(std::span<const Check> more) {
+  std::vector<Check> checks{
+      {"all_reduce_dtypes_and_ops", check_all_reduce_dtypes_and_ops},
+      {"averages", check_averages},
+      {"all_reduce_sizes", check_all_reduce_sizes},
+      {"all_reduce_algorithms", check_all_reduce_algorithms},
+      {"reduce_scatter_uneven", check_reduce_scatter_uneven},
+      {"all_gather_uneven", check_all_gather_uneven},
+      {"all_to_all_uneven", check_all_to_all_uneven},
+      {"scatter_uneven", check_scatter_uneven},
+      {"gather_uneven", check_gather_uneven},
+      {"broadcast", check_broadcast},
+      {"send_recv", check_send_recv},
+      {"barrier", check_barrier},
+      {"many_in_flight", check_many_in_flight},
+      {"waits_in_any_order", check_waits_in_any_order},
+      {"random_delays", check_random_delays},
+      {"split", check_split},
+      {"wrong_arguments", check_wrong_arguments},
+      {"missing_peer", check_missing_peer},
+      {"abort_flag", check_abort_flag},
+      {"dropped_work", check_dropped_work},
+  };
+  checks.insert(checks.end(), more.begin(), more.end());
+  return checks;
+}
+
 void check_on_any_hosts(RankRuntime& runtime) {
-  check_all_reduce_dtypes_and_ops(runtime);
-  check_averages(runtime);
-  check_all_reduce_sizes(runtime);
-  check_all_reduce_algorithms(runtime);
-  check_reduce_scatter_uneven(runtime);
-  check_all_gather_uneven(runtime);
-  check_all_to_all_uneven(runtime);
-  check_scatter_uneven(runtime);
-  check_gather_uneven(runtime);
-  check_broadcast(runtime);
-  check_send_recv(runtime);
-  check_barrier(runtime);
-  check_many_in_flight(runtime);
-  check_waits_in_any_order(runtime);
-  check_random_delays(runtime);
-  check_split(runtime);
-  check_wrong_arguments(runtime);
-  check_missing_peer(runtime);
-  check_abort_flag(runtime);
-  check_dropped_work(runtime);
+  for (const Check& check : checks_on_any_hosts()) check.run(runtime);
 }
 
 void check_everything(RankRuntime& runtime) {

@@ -3,6 +3,9 @@
 // processes and MPI processes.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "daemon/comm/mesh/rank_runtime.h"
 
 namespace meshloom::comm::testing {
@@ -26,7 +29,13 @@ void check_waits_in_any_order(RankRuntime&);
 void check_random_delays(RankRuntime&);
 void check_topology_is_one_host(RankRuntime&);
 
-/// All of the above and those of group_body.h that hold on any hosts.
+/// A check, and what a test calls it.
+struct Check {
+  const char* name;
+  void (*run)(RankRuntime&);
+};
+/// All of the above and those of group_body.h that hold on any hosts, and then `more`.
+std::vector<Check> checks_on_any_hosts(std::span<const Check> more = {});
 void check_on_any_hosts(RankRuntime&);
 /// These, and those of ranks that share a host.
 void check_everything(RankRuntime&);

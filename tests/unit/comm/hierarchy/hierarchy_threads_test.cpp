@@ -20,6 +20,7 @@ namespace meshloom::comm {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::Check;
 using testing::drawn;
 using testing::ExpectedSums;
 using testing::make_group;
@@ -36,33 +37,9 @@ const Layout kLayouts[] = {
     {"3x1", {0, 1, 2}},      {"3and1and4", {0, 2, 0, 1, 2, 2, 0, 2}},
 };
 
-struct Check {
-  const char* name;
-  void (*run)(RankRuntime&);
-};
-
+/// Beside those of checks_on_any_hosts().
 constexpr Check kChecks[] = {
-    {"all_reduce_dtypes_and_ops", testing::check_all_reduce_dtypes_and_ops},
-    {"averages", testing::check_averages},
-    {"all_reduce_sizes", testing::check_all_reduce_sizes},
-    {"all_reduce_algorithms", testing::check_all_reduce_algorithms},
-    {"reduce_scatter_uneven", testing::check_reduce_scatter_uneven},
-    {"all_gather_uneven", testing::check_all_gather_uneven},
-    {"all_to_all_uneven", testing::check_all_to_all_uneven},
-    {"scatter_uneven", testing::check_scatter_uneven},
-    {"gather_uneven", testing::check_gather_uneven},
-    {"broadcast", testing::check_broadcast},
-    {"send_recv", testing::check_send_recv},
-    {"barrier", testing::check_barrier},
-    {"many_in_flight", testing::check_many_in_flight},
-    {"waits_in_any_order", testing::check_waits_in_any_order},
-    {"random_delays", testing::check_random_delays},
     {"soak", testing::check_soak},
-    {"split", testing::check_split},
-    {"wrong_arguments", testing::check_wrong_arguments},
-    {"missing_peer", testing::check_missing_peer},
-    {"abort_flag", testing::check_abort_flag},
-    {"dropped_work", testing::check_dropped_work},
     {"failure_frees_those_who_wait", testing::check_a_failure_frees_those_who_wait},
     {"failures_at_random_places",
      [](RankRuntime& runtime) { testing::check_failures_at_random_places(runtime, 60); }},
@@ -104,11 +81,11 @@ std::string name_of(const ::testing::TestParamInfo<OnHosts::ParamType>& test) {
                      mode == SharingMode::kNone ? "_over_rings" : "");
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OnHosts,
-                         ::testing::Combine(::testing::ValuesIn(kModes),
-                                            ::testing::ValuesIn(kLayouts),
-                                            ::testing::ValuesIn(kChecks)),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    All, OnHosts,
+    ::testing::Combine(::testing::ValuesIn(kModes), ::testing::ValuesIn(kLayouts),
+                       ::testing::ValuesIn(testing::checks_on_any_hosts(kChecks))),
+    name_of);
 
 // The order is a matter of the hosts alone: not of sizes, of ways, nor of how a host shares memory.
 TEST(Hierarchy, SumsAreInTheOrderOfRanksInAHostAndThenOfHosts) {

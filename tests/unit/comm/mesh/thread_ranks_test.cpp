@@ -17,34 +17,14 @@ namespace meshloom::comm {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::Check;
 
-struct Check {
-  const char* name;
-  void (*run)(RankRuntime&);
-};
-
+/// Beside those of checks_on_any_hosts().
 constexpr Check kChecks[] = {
-    {"all_reduce_dtypes_and_ops", testing::check_all_reduce_dtypes_and_ops},
-    {"all_reduce_sizes", testing::check_all_reduce_sizes},
-    {"all_reduce_algorithms", testing::check_all_reduce_algorithms},
     {"all_reduce_is_in_rank_order", testing::check_all_reduce_is_in_rank_order},
-    {"reduce_scatter_uneven", testing::check_reduce_scatter_uneven},
-    {"all_gather_uneven", testing::check_all_gather_uneven},
-    {"all_to_all_uneven", testing::check_all_to_all_uneven},
-    {"broadcast", testing::check_broadcast},
-    {"send_recv", testing::check_send_recv},
-    {"barrier", testing::check_barrier},
-    {"many_in_flight", testing::check_many_in_flight},
-    {"waits_in_any_order", testing::check_waits_in_any_order},
-    {"random_delays", testing::check_random_delays},
     {"soak", testing::check_soak},
-    {"split", testing::check_split},
     {"counters_and_record", testing::check_counters_and_record},
-    {"wrong_arguments", testing::check_wrong_arguments},
     {"topology_is_one_host", testing::check_topology_is_one_host},
-    {"missing_peer", testing::check_missing_peer},
-    {"abort_flag", testing::check_abort_flag},
-    {"dropped_work", testing::check_dropped_work},
 };
 
 constexpr Check kFailures[] = {
@@ -79,11 +59,11 @@ std::string name_of(const ::testing::TestParamInfo<ThreadRanks::ParamType>& test
          (mode == SharingMode::kNone ? "_over_rings" : "");
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ThreadRanks,
-                         ::testing::Combine(::testing::ValuesIn(kModes),
-                                            ::testing::Values(1, 2, 3, 4, 5, 8),
-                                            ::testing::ValuesIn(kChecks)),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    All, ThreadRanks,
+    ::testing::Combine(::testing::ValuesIn(kModes), ::testing::Values(1, 2, 3, 4, 5, 8),
+                       ::testing::ValuesIn(testing::checks_on_any_hosts(kChecks))),
+    name_of);
 
 INSTANTIATE_TEST_SUITE_P(Failure, ThreadRanks,
                          ::testing::Combine(::testing::ValuesIn(kModes),
