@@ -27,6 +27,11 @@ class Exchange : public Collective {
   Transfers transfers_;
 };
 
+inline std::byte* memory_of(const TensorView& view) { return view.as<std::byte>(); }
+inline Exchange::Piece piece(const TensorView& view, int peer) {
+  return {memory_of(view), view.bytes(), peer};
+}
+
 /// Whom one of `size` members of a binomial tree hears from and tells, children that have most
 /// below them first. parent is -1 for the root.
 struct BinomialTree {

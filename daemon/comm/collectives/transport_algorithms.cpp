@@ -14,10 +14,6 @@ constexpr int kUserTag = 1 << 29;
 
 using Piece = Exchange::Piece;
 
-std::byte* memory_of(const TensorView& view) { return static_cast<std::byte*>(view.data); }
-
-Piece piece(const TensorView& view, int peer) { return {memory_of(view), view.bytes(), peer}; }
-
 /// One part of `data` per rank, by the ceil rule.
 std::vector<ReduceCollective::Part> shard_parts(const TensorView& data, int size) {
   std::vector<ReduceCollective::Part> parts;

@@ -97,9 +97,5 @@ TensorView elements_of(const TensorView& view, std::int64_t begin, std::int64_t 
 inline std::int64_t elements_in(std::size_t bytes, DType dtype) {
   return static_cast<std::int64_t>(bytes / dtype_size(dtype));
 }
-inline std::byte* memory_of(const TensorView& view) { return view.as<std::byte>(); }
-inline Exchange::Piece piece(const TensorView& view, int peer) {
-  return {memory_of(view), view.bytes(), peer};
-}
 
 }  // namespace meshloom::comm
