@@ -74,8 +74,7 @@ int run_attention_error_bench(int argc, char** argv) {
       "Errors of context-parallel attention of one head (of short ones four) against float64, as a "
       "share of what is allowed: 1.25 times the root mean square error of the flash kernel on one "
       "rank and a quarter of an epsilon of the values', and twice its largest error and an epsilon "
-      "of "
-      "the largest value. The worst of O, lse, dQ, dK and dV",
+      "of the largest value. The worst of O, lse, dQ, dK and dV",
       "attention_error");
   app.add_option("--dims", options.dims, "channels of a head, D or D/Dv")->delimiter(',');
   app.add_option("--seq", options.lengths, "tokens")->delimiter(',')->check(CLI::Range(1, 1 << 17));
