@@ -14,6 +14,17 @@
 namespace meshloom::comm {
 namespace {
 
+/// What three ranks contribute.
+template <typename T>
+std::vector<std::vector<T>> drawn(unsigned seed, std::int64_t n) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<std::vector<T>> data(3, std::vector<T>(static_cast<std::size_t>(n)));
+  for (auto& values : data)
+    for (T& value : values) value = static_cast<T>(normal(random));
+  return data;
+}
+
 TEST(OrderedReduce, Bfloat16SumsAreKeptInFloatAndRoundedOnce) {
   // 256 + 1 + 1 is 258 in float32; rounded after every addition it would stay 256.
   const bfloat16 big[1] = {bfloat16(256.0f)}, one[1] = {bfloat16(1.0f)};
@@ -25,11 +36,7 @@ TEST(OrderedReduce, Bfloat16SumsAreKeptInFloatAndRoundedOnce) {
 
 TEST(OrderedReduce, SameBitsForEveryThreadCountAndCut) {
   constexpr std::int64_t n = 150'001;
-  std::mt19937 random(5);
-  std::normal_distribution<float> normal;
-  std::vector<std::vector<float>> data(3, std::vector<float>(n));
-  for (auto& values : data)
-    for (float& value : values) value = normal(random);
+  const auto data = drawn<float>(5, n);
   const void* inputs[] = {data[0].data(), data[1].data(), data[2].data()};
   std::vector<float> one(n), two(n), pieces(n);
   reduce_in_order({1}, DType::kFloat32, ReduceOp::kSum, one.data(), inputs, n);
@@ -127,11 +134,7 @@ TEST(OrderedReduce, PartialResultsAreNeitherRoundedNorDividedBeforeTheEnd) {
 
 TEST(OrderedReduce, PartialResultsOfOneContributionEachGiveTheWholeReduction) {
   constexpr std::int64_t n = 40'003;
-  std::mt19937 random(9);
-  std::normal_distribution<float> normal;
-  std::vector<std::vector<float16>> data(3, std::vector<float16>(n));
-  for (auto& values : data)
-    for (float16& value : values) value = static_cast<float16>(normal(random));
+  const auto data = drawn<float16>(9, n);
   const void* inputs[] = {data[0].data(), data[1].data(), data[2].data()};
   for (const ReduceOp op :
        {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kProd}) {
