@@ -181,7 +181,6 @@ class JobStore {
   /// This step is about to begin: no edit holds for it from here on. Waits for one that is being
   /// written.
   StepOrder begin_step(const std::string& id, std::int64_t step);
-  StepOrder step_order(const std::string& id) const;
   std::int64_t epoch() const;
 
   /// No more jobs are started; watchers are let go.
@@ -247,7 +246,6 @@ class JobStore {
   /// A job that has not ended and whose config `uses` says so of. With the mutex.
   std::optional<std::string> find_user(const Uses& uses) const;
   const JobEntry* first_waiting() const;
-  static StepOrder order_of(const JobEntry& entry);
   /// Jobs that wait for the ranks, in the order in which they are taken.
   std::vector<JobEntry*> queue() const;
   /// Of the job that comes last; 1 if there is none.

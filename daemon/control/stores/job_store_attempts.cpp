@@ -254,16 +254,7 @@ JobStore::StepOrder JobStore::begin_step(const std::string& id, std::int64_t ste
   JobEntry& target = entry(id);
   changed_.wait(lock, [&] { return !target.editing; });
   target.begun = step;
-  return order_of(target);
-}
-
-JobStore::StepOrder JobStore::step_order(const std::string& id) const {
-  const std::lock_guard lock(mutex_);
-  return order_of(entry(id));
-}
-
-JobStore::StepOrder JobStore::order_of(const JobEntry& entry) {
-  return {entry.config, entry.config->step_limit, entry.config->time_limit_seconds};
+  return {target.config, target.config->step_limit, target.config->time_limit_seconds};
 }
 
 std::int64_t JobStore::epoch() const { return ledger_.newest_epoch(); }
