@@ -78,6 +78,16 @@ v1::Checkpoint describe(const fs::path& path, const std::string& job, std::int64
   return checkpoint;
 }
 
+/// What lies in the folder under names that `which` says so of.
+template <typename Which>
+void remove_items(train::FileSystem& files, const fs::path& folder, const Which& which) {
+  std::vector<fs::path> items;
+  std::error_code ignored;
+  for (const auto& item : fs::directory_iterator(folder, ignored))
+    if (which(item.path().filename().string())) items.push_back(item.path());
+  for (const fs::path& path : items) files.remove_all(path);
+}
+
 }  // namespace
 
 bool is_export_name(const std::string& name) {
@@ -129,24 +139,16 @@ std::string export_folder_name(std::int64_t step, const std::string& dtype) {
 }
 
 void remove_export_leftovers(const StateDir& state, const std::string& id) {
-  std::vector<fs::path> leftovers;
-  std::error_code ignored;
-  for (const auto& item : fs::directory_iterator(state.job(id), ignored))
-    if (item.path().filename().string().starts_with(fmt::format(".{}", kExportPrefix)))
-      leftovers.push_back(item.path());
-  for (const fs::path& path : leftovers) train::posix_file_system().remove_all(path);
+  const std::string prefix = fmt::format(".{}", kExportPrefix);
+  remove_items(train::posix_file_system(), state.job(id),
+               [&](const std::string& name) { return name.starts_with(prefix); });
 }
 
-void remove_leftovers(train::FileSystem& files, const fs::path& job_folder) {
+void remove_job_leftovers(train::FileSystem& files, const fs::path& job_folder) {
   train::remove_leftovers({.directory = job_folder / kCheckpoints, .file_system = &files});
-  std::vector<fs::path> leftovers;
-  std::error_code ignored;
-  for (const auto& item : fs::directory_iterator(job_folder, ignored)) {
-    const std::string name = item.path().filename().string();
-    if (name.starts_with(".old-") || (name.starts_with('.') && name.ends_with(".tmp")))
-      leftovers.push_back(item.path());
-  }
-  for (const fs::path& path : leftovers) files.remove_all(path);
+  remove_items(files, job_folder, [](const std::string& name) {
+    return name.starts_with(".old-") || (name.starts_with('.') && name.ends_with(".tmp"));
+  });
 }
 
 fs::path checkpoint_path(const fs::path& job_folder, const std::string& folder) {

@@ -49,7 +49,7 @@ void remove_export_leftovers(const StateDir& state, const std::string& id);
 
 /// Removes what a daemon that was killed has left of exports, saves and deletions in a job's
 /// folder. While nobody writes there.
-void remove_leftovers(train::FileSystem& files, const std::filesystem::path& job_folder);
+void remove_job_leftovers(train::FileSystem& files, const std::filesystem::path& job_folder);
 
 /// Where a checkpoint or an export lies, or would. `folder` is the last part of a CheckpointName.
 std::filesystem::path checkpoint_path(const std::filesystem::path& job_folder,

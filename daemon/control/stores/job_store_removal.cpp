@@ -140,19 +140,17 @@ void JobStore::remove_gone(const std::string& checkpoint) {
 void JobStore::remove_leftovers() {
   const auto attempt = [](const std::string& name, const auto& removal) {
     try {
-      removal(name);
+      removal();
     } catch (const Error& error) {
       spdlog::error("{} was deleted, its files stay: {}", name, error.what());
     }
   };
-  for (const std::string& id : std::set(removed_))
-    attempt(id, [this](const std::string& job) { remove_folder(job); });
-  for (const auto& [name, stamp] : std::map(gone_checkpoints_))
-    attempt(name, [this](const std::string& checkpoint) { remove_gone(checkpoint); });
-  for (const auto& [id, item] : by_id_)
-    attempt(id, [this](const std::string& job) {
-      control::remove_leftovers(*options_.files, options_.jobs_dir / job);
-    });
+  for (const std::string& id : std::set(removed_)) attempt(id, [&] { remove_folder(id); });
+  for (const auto& gone : std::map(gone_checkpoints_))
+    attempt(gone.first, [&] { remove_gone(gone.first); });
+  for (const auto& job : by_id_)
+    attempt(job.first,
+            [&] { remove_job_leftovers(*options_.files, options_.jobs_dir / job.first); });
 }
 
 void JobStore::remove(const std::string& id, const RequestKey& key) {
