@@ -78,6 +78,20 @@ v1::Checkpoint describe(const fs::path& path, const std::string& job, std::int64
   return checkpoint;
 }
 
+/// As the newest of them knows; `entries` oldest first.
+std::vector<v1::BestCheckpoint> best_of(const std::vector<train::CheckpointEntry>& entries) {
+  if (entries.empty()) return {};
+  try {
+    const v1::ValidationProgress progress = train::validation_progress_from_json(
+        train::read_validation_progress(entries.back().folder));
+    return {progress.best().begin(), progress.best().end()};
+  } catch (const Error& error) {
+    // It may have gone meanwhile, and a damaged one is for those to refuse who read its weights.
+    spdlog::debug("{}: {}", entries.back().folder.string(), error.what());
+    return {};
+  }
+}
+
 /// What lies in the folder under names that `which` says so of.
 template <typename Which>
 void remove_items(train::FileSystem& files, const fs::path& folder, const Which& which) {
@@ -97,24 +111,15 @@ bool is_export_name(const std::string& name) {
 }
 
 std::vector<v1::BestCheckpoint> best_checkpoints(const StateDir& state, const std::string& id) {
-  const auto entries = train::list_checkpoints(state.checkpoints(id));
-  if (entries.empty()) return {};
-  try {
-    const v1::ValidationProgress progress = train::validation_progress_from_json(
-        train::read_validation_progress(entries.back().folder));
-    return {progress.best().begin(), progress.best().end()};
-  } catch (const Error& error) {
-    // It may have gone meanwhile, and a damaged one is for those to refuse who read its weights.
-    spdlog::debug("{}: {}", entries.back().folder.string(), error.what());
-    return {};
-  }
+  return best_of(train::list_checkpoints(state.checkpoints(id)));
 }
 
 std::vector<v1::Checkpoint> list_checkpoints(const StateDir& state, const v1::Job& job) {
   const std::string id = parse_job_name(job.name());
-  const auto best = best_checkpoints(state, id);
+  const auto entries = train::list_checkpoints(state.checkpoints(id));
+  const auto best = best_of(entries);
   std::vector<v1::Checkpoint> checkpoints;
-  for (const auto& entry : train::list_checkpoints(state.checkpoints(id))) {
+  for (const auto& entry : entries) {
     v1::Checkpoint& checkpoint = checkpoints.emplace_back(describe(entry.folder, id, entry.step));
     for (std::size_t i = 0; i < best.size(); ++i) {
       if (best[i].step() != entry.step) continue;
