@@ -49,7 +49,7 @@ std::string existing_checkpoint(const std::string& name, bool fallback, const Jo
         "JOB_NOT_FINISHED");
   const auto steps = checkpoint_steps(state, id);
   if (steps.empty())
-    throw NotFound(fmt::format("job \"{}\" has no checkpoint", id), "CHECKPOINT_NOT_FOUND");
+    throw NotFound(fmt::format("job \"{}\" has no checkpoint", id), train::kCheckpointNotFound);
   if (slash == std::string::npos)
     return checkpoint_resource(
         id, train::checkpoint_folder_name(newest_readable(state.checkpoints(id), steps, fallback)));
@@ -57,7 +57,7 @@ std::string existing_checkpoint(const std::string& name, bool fallback, const Jo
     if (rest.substr(slash + 1) == train::checkpoint_folder_name(step)) return name;
   throw NotFound(fmt::format("{} does not exist, job \"{}\" has step-{}", name, id,
                              fmt::join(steps, ", step-")),
-                 "CHECKPOINT_NOT_FOUND");
+                 train::kCheckpointNotFound);
 }
 
 }  // namespace
@@ -97,7 +97,7 @@ std::shared_ptr<const void> resolve_resume(const v1::RunConfig& given, v1::RunCo
     pin = store.pin_checkpoint(*source, "a job that is being submitted");
     // It may have gone before that.
     if (!train::is_checkpoint(folder))
-      throw NotFound(fmt::format("{} was deleted", name), "CHECKPOINT_NOT_FOUND",
+      throw NotFound(fmt::format("{} was deleted", name), train::kCheckpointNotFound,
                      {{"field", kField}});
   }
   train::settle_resume_from(given, config, folder, data_dir, model_folder);

@@ -170,7 +170,7 @@ std::shared_ptr<const void> EvaluateStream::pin_checkpoint(const fs::path& folde
   auto pin = world_.store.pin_checkpoint(*name, "an evaluation");
   if (!fs::exists(folder))
     throw NotFound(fmt::format("{} was deleted", checkpoint_resource(name->job, name->folder)),
-                   "CHECKPOINT_NOT_FOUND", {{"job", name->job}, {"folder", name->folder}});
+                   train::kCheckpointNotFound, {{"job", name->job}, {"folder", name->folder}});
   return pin;
 }
 

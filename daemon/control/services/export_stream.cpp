@@ -26,7 +26,7 @@ CheckpointName find_checkpoint(const std::string& name, const StateDir& state) {
   const std::string id = parse_job_name(name.substr(kPrefix.size()));
   const auto steps = checkpoint_steps(state, id);
   if (steps.empty())
-    throw NotFound(fmt::format("job \"{}\" has no checkpoint", id), "CHECKPOINT_NOT_FOUND",
+    throw NotFound(fmt::format("job \"{}\" has no checkpoint", id), train::kCheckpointNotFound,
                    {{"job", id}});
   return {id, train::checkpoint_folder_name(steps.back())};
 }

@@ -202,7 +202,7 @@ fs::path checkpoint_folder(const StateDir& state, const v1::Job& job, const std:
     return path;
   }
   throw NotFound(fmt::format("{} does not exist", checkpoint_resource(id, folder)),
-                 "CHECKPOINT_NOT_FOUND", {{"job", id}, {"folder", folder}});
+                 train::kCheckpointNotFound, {{"job", id}, {"folder", folder}});
 }
 
 void read_checkpoint(const std::string& name, const fs::path& folder,
@@ -210,8 +210,8 @@ void read_checkpoint(const std::string& name, const fs::path& folder,
   const auto fail = [&] {
     // It goes by one rename: what is there is whole.
     if (std::error_code ignored; fs::exists(folder, ignored)) throw;
-    throw NotFound(fmt::format("{} was deleted while it was read", name), "CHECKPOINT_NOT_FOUND",
-                   {{"checkpoint", name}});
+    throw NotFound(fmt::format("{} was deleted while it was read", name),
+                   train::kCheckpointNotFound, {{"checkpoint", name}});
   };
   try {
     read();
@@ -243,7 +243,7 @@ std::vector<OpenFile> open_files(const fs::path& folder) {
       names.push_back(fs::relative(item.path(), folder).generic_string());
   }
   if (error)
-    throw NotFound("the files cannot be listed: " + error.message(), "CHECKPOINT_NOT_FOUND");
+    throw NotFound("the files cannot be listed: " + error.message(), train::kCheckpointNotFound);
   std::sort(names.begin(), names.end());
   std::vector<OpenFile> files;
   for (auto& name : names) {
@@ -256,7 +256,7 @@ std::vector<OpenFile> open_files(const fs::path& folder) {
       files.emplace_back(folder, std::move(name));
     } catch (const NotFound&) {
       throw NotFound("the checkpoint was deleted to make room for newer ones",
-                     "CHECKPOINT_NOT_FOUND");
+                     train::kCheckpointNotFound);
     }
   }
   return files;

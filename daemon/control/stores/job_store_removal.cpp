@@ -9,6 +9,7 @@
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_log.h"
 #include "daemon/train/checkpoint/checkpoint_writer.h"
+#include "daemon/train/checkpoint/manifest.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
@@ -85,7 +86,7 @@ std::shared_ptr<const void> JobStore::pin_checkpoint(const CheckpointName& name,
   changed_.wait(lock, [&] { return !undecided(name.job, {}); });
   entry(name.job);
   if (gone_checkpoints_.contains(whole))
-    throw NotFound(fmt::format("{} was deleted", whole), "CHECKPOINT_NOT_FOUND",
+    throw NotFound(fmt::format("{} was deleted", whole), train::kCheckpointNotFound,
                    {{"checkpoint", whole}});
   return pins_.pin(whole, user);
 }
