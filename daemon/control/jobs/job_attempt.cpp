@@ -89,7 +89,7 @@ AttemptEnd JobAttempt::run() {
     if (validation_missing_) evaluate();
     train();
     if (ends_at(done_) && !validation_missing_) {
-      if (saves(done_) && saved_ < done_) save_step();
+      if (saves(done_)) save_step();
       succeed();
       return AttemptEnd::kSucceeded;
     }
@@ -212,6 +212,7 @@ bool JobAttempt::validates(std::int64_t step) const {
 }
 
 bool JobAttempt::saves(std::int64_t step) const {
+  if (step <= saved_) return false;
   const v1::CheckpointConfig& checkpoint = config_.checkpoint();
   if (checkpoint.interval() > 0 && step % checkpoint.interval() == 0) return true;
   return ends_at(step) && train::saves_last(checkpoint);
@@ -259,7 +260,7 @@ void JobAttempt::finish_step() {
   metrics_->step(result.metrics(), {result.seconds().begin(), result.seconds().end()});
   store_.publish_step(id_, result.metrics());
   if (validates(done_)) evaluate();
-  if (saves(done_) && saved_ < done_) save_step();
+  if (saves(done_)) save_step();
   if (samples(done_)) draw_samples();
 }
 
@@ -321,7 +322,9 @@ void JobAttempt::save_step() {
     save();
   } catch (const Error& error) {
     if (executor_.fatal() || ends_at(done_)) throw;
-    save_failed(error);
+    spdlog::error("job {}: checkpoint of step {} failed: {}", id_, done_, error.what());
+    store_.add_note(id_, fmt::format("the checkpoint of step {} failed, training goes on: {}",
+                                     done_, error.what()));
   }
 }
 
@@ -355,12 +358,6 @@ bool JobAttempt::save_last() {
   add_note(fmt::format("saved at step {} in {:.2f} s, begun {:.3f} s after the ranks last trained",
                        done_, save, stop.count() - save));
   return true;
-}
-
-void JobAttempt::save_failed(const Error& error) {
-  spdlog::error("job {}: checkpoint of step {} failed: {}", id_, done_, error.what());
-  store_.add_note(id_, fmt::format("the checkpoint of step {} failed, training goes on: {}", done_,
-                                   error.what()));
 }
 
 void JobAttempt::note_unsaved_end() {

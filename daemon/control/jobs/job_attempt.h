@@ -15,7 +15,6 @@
 #include "daemon/control/jobs/job_samples.h"
 #include "daemon/control/ranks/run_client.h"
 #include "daemon/control/stores/job_store.h"
-#include "daemon/train/sampling_params.h"
 
 namespace meshloom::control {
 
@@ -93,7 +92,6 @@ class JobAttempt {
   void save_step();
   /// With what the validations have shown so far.
   v1::SaveStateResult save();
-  void save_failed(const Error& error);
   void note_unsaved_end();
   void record_validation(v1::ValidationMetrics metrics);
   /// If the validations so far say so.
