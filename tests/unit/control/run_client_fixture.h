@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "daemon/control/runs/run_token.h"
+#include "tests/support/eventually.h"
 #include "tests/unit/control/fake_daemon.h"
 #include "tests/unit/control/status_info.h"
 
@@ -46,9 +47,7 @@ class Client {
     return response.run();
   }
   v1::Run wait_for(v1::RunState state) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (get().state() != state && std::chrono::steady_clock::now() < end)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    test::eventually([&] { return get().state() == state; });
     return get();
   }
 

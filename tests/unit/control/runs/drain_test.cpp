@@ -28,10 +28,7 @@ class DrainTest : public RunServiceTest {
     return now;
   }
   bool becomes(v1::DrainState state) {
-    const auto end = std::chrono::steady_clock::now() + 20s;
-    while (daemon_->drain().state().state != state && std::chrono::steady_clock::now() < end)
-      std::this_thread::sleep_for(1ms);
-    return daemon_->drain().state().state == state;
+    return test::eventually([&] { return daemon_->drain().state().state == state; });
   }
 };
 

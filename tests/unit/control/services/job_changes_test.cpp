@@ -140,15 +140,13 @@ TEST_F(JobChangesTest, APauseThatCannotSaveFailsAndTheJobGoesOn) {
   daemon_->wait_for_step("a", 60);
   plan_.fail_saves = true;
   pause("a");
-  const auto end = std::chrono::steady_clock::now() + 20s;
   const auto noted = [&] {
     const v1::Job job = daemon_->store().get("a");
     for (const std::string& note : job.notes())
       if (note.find("is not paused") != std::string::npos) return true;
     return false;
   };
-  while (!noted() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(1ms);
-  EXPECT_TRUE(noted());
+  EXPECT_TRUE(test::eventually(noted));
   const v1::Job job = daemon_->store().get("a");
   EXPECT_EQ(job.state(), v1::JOB_STATE_RUNNING);
   daemon_->wait_for_step("a", job.step() + 10);

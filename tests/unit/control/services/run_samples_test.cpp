@@ -196,9 +196,7 @@ TEST_F(RunSamplesTest, TheNextEpochHasNoWeightsInMemoryButThoseOnDisk) {
   client.optim_step(4);
   client.wait(4);
   plan_.fail_alone_at_step = -1;
-  const auto end = std::chrono::steady_clock::now() + 20s;
-  while (client.get().epoch() != 2 && std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(1ms);
+  test::eventually([&] { return client.get().epoch() == 2; });
   ASSERT_EQ(client.get().weights_size(), 1);
   EXPECT_EQ(client.get().weights(0).name(), client.weights_name("disk"));
   EXPECT_EQ(plan_.snapshots, 0);
@@ -270,9 +268,7 @@ TEST_F(RunSamplesTest, StatesGoAfterTheirTimeButTheNewestAndOneThatIsNeeded) {
   EXPECT_EQ(names().size(), 4u);
   plan_.uptime += 1;
   const std::vector<std::string> left = {"b", "kept", "newest"};
-  const auto end = std::chrono::steady_clock::now() + 20s;
-  while (names() != left && std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(1ms);
+  test::eventually([&] { return names() == left; });
   std::this_thread::sleep_for(500ms);
   EXPECT_EQ(names(), left);
   v1::SaveStateRequest wrong;
@@ -283,8 +279,7 @@ TEST_F(RunSamplesTest, StatesGoAfterTheirTimeButTheNewestAndOneThatIsNeeded) {
   restart();
   Client after = this->client();
   after.run_ = client.run_;
-  while (after.get().saved_size() != 3 && std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(1ms);
+  test::eventually([&] { return after.get().saved_size() == 3; });
   const v1::Run run = after.get();
   ASSERT_EQ(run.saved_size(), 3);
   EXPECT_EQ(run.saved(0).name(), client.run_.name() + "/states/b");
@@ -304,9 +299,7 @@ TEST_F(RunSamplesTest, ALeasesStateIsKeptForAWeek) {
   ASSERT_EQ(closed.saved_size(), 1);
   EXPECT_EQ(closed.saved(0).ttl_seconds(), 7 * 24 * 3600);
   plan_.uptime += 7 * 24 * 3600;
-  const auto end = std::chrono::steady_clock::now() + 20s;
-  while (client.get().saved_size() > 0 && std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(1ms);
+  test::eventually([&] { return client.get().saved_size() == 0; });
   EXPECT_EQ(client.get().saved_size(), 0);
 }
 

@@ -158,10 +158,7 @@ TEST_F(RunServiceTest, ARunWaitsBehindAnotherAndBehindAJob) {
   job.set_name("between");
   job.mutable_run()->mutable_training()->set_steps(3);
   daemon_->store().submit(job, job.run(), {});
-  const auto end = std::chrono::steady_clock::now() + 20s;
-  while (daemon_->store().get("between").notes_size() == 0 &&
-         std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(1ms);
+  test::eventually([&] { return daemon_->store().get("between").notes_size() > 0; });
   Client second = with_run();
   second.forward_backward(1, {1});
   EXPECT_THAT(daemon_->store().get("between").notes(0), HasSubstr("behind " + first.run_.name()));
@@ -261,10 +258,8 @@ TEST_F(RunServiceTest, ARankThatFailsAloneBeginsTheNextEpoch) {
   EXPECT_EQ(client.wait(5).error().info().reason(), "ODD");
   EXPECT_NE(client.wait(6).state(), v1::OPERATION_STATE_SUCCEEDED);
   plan_.fail_alone_at_step = -1;
-  const auto end = std::chrono::steady_clock::now() + 20s;
-  while ((client.get().epoch() != 2 || client.get().state() != v1::RUN_STATE_READY) &&
-         std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(1ms);
+  test::eventually(
+      [&] { return client.get().epoch() == 2 && client.get().state() == v1::RUN_STATE_READY; });
   const v1::ErrorInfo stale = info_of(client.forward_backward(7, {1}));
   EXPECT_EQ(stale.reason(), "RUN_RECOVERED");
   EXPECT_EQ(stale.metadata().at("next_seq"), "4");

@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "kernels/base/error.h"
+#include "tests/support/eventually.h"
 #include "tests/support/full_disk.h"
 #include "tests/unit/control/stores/job_store_fixture.h"
 
@@ -26,11 +27,6 @@ class JobStoreDurableTest : public JobStoreTest {
     other.journal = copy;
     return std::make_unique<JobStore>(other);
   }
-  static bool eventually(const std::function<bool()>& holds) {
-    const auto end = std::chrono::steady_clock::now() + 20s;
-    while (!holds() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(2ms);
-    return holds();
-  }
 
   int copies_ = 0;
 };
@@ -53,10 +49,10 @@ TEST_F(JobStoreDurableTest, AFinalStateIsToldWhenARestartKnowsIt) {
   EXPECT_TRUE(store->events_after("a", revision).empty());
   EXPECT_EQ(heard, 0);
   limit.reset();
-  ASSERT_TRUE(eventually([&] { return store->get("a").state() == v1::JOB_STATE_SUCCEEDED; }));
+  ASSERT_TRUE(test::eventually([&] { return store->get("a").state() == v1::JOB_STATE_SUCCEEDED; }));
   EXPECT_EQ(store->get("a").pending_state(), v1::JOB_STATE_UNSPECIFIED);
   EXPECT_EQ(store->get("a").step(), 1);
-  EXPECT_TRUE(eventually([&] { return heard > 0; }));
+  EXPECT_TRUE(test::eventually([&] { return heard > 0; }));
   const auto events = store->events_after("a", revision);
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(events[0].job().state(), v1::JOB_STATE_SUCCEEDED);
@@ -82,7 +78,8 @@ TEST_F(JobStoreDurableTest, ACancelTakesEffectOnABrokenDiskAndSaysSo) {
   EXPECT_THROW(submit(*store, "new"), Error);
   EXPECT_THROW(store->get("new"), NotFound);
   limit.reset();
-  EXPECT_TRUE(eventually([&] { return store->get("waiting").state() == v1::JOB_STATE_CANCELLED; }));
+  EXPECT_TRUE(
+      test::eventually([&] { return store->get("waiting").state() == v1::JOB_STATE_CANCELLED; }));
   EXPECT_EQ(store->get("running").state(), v1::JOB_STATE_CANCELLING);
   EXPECT_EQ(submit(*store, "new").state(), v1::JOB_STATE_QUEUED);
   EXPECT_EQ(after_kill()->get("running").state(), v1::JOB_STATE_CANCELLED);
@@ -143,7 +140,7 @@ TEST_F(JobStoreDurableTest, BeginningWaitsForEpochsThatTheJournalPromises) {
     stuck = false;
   });
   const auto promised = [&] { return store->epoch(); };
-  EXPECT_TRUE(eventually([&] { return promised() >= 64; }));
+  EXPECT_TRUE(test::eventually([&] { return promised() >= 64; }));
   std::this_thread::sleep_for(50ms);
   EXPECT_EQ(promised(), 64) << "the journal has promised no more";
   EXPECT_TRUE(stuck);
@@ -162,7 +159,7 @@ TEST_F(JobStoreDurableTest, AFullDiskForDaysDoesNotFillTheMemory) {
   move(*store, "a", v1::JOB_STATE_RUNNING);
   for (int i = 1; i <= 10'000; ++i) publish_step(*store, "a", i);
   limit.reset();
-  ASSERT_TRUE(eventually([&] { return store->get("a").step() == 10'000; }));
+  ASSERT_TRUE(test::eventually([&] { return store->get("a").step() == 10'000; }));
   EXPECT_THROW(store->events_after("a", revision), OutOfRange) << "only the newest 4096 were kept";
   EXPECT_EQ(store->get("a").state(), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(store->events_after("a", store->get("a").revision() - 1).size(), 1u);

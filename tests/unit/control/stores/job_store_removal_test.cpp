@@ -6,6 +6,7 @@
 #include "daemon/base/timestamp.h"
 #include "daemon/control/stores/retention.h"
 #include "kernels/base/error.h"
+#include "tests/support/eventually.h"
 #include "tests/unit/control/stores/job_store_fixture.h"
 #include "tests/unit/train/checkpoint/failpoint_file_system.h"
 
@@ -299,9 +300,7 @@ TEST_F(JobStoreRemovalTest, RetentionDeletesWhenAJobEnds) {
     for (const auto& job : store->list(0, 10).first) names.push_back(job.name());
     return names == std::vector<std::string>{"jobs/user", "jobs/a", "jobs/c"};
   };
-  const auto end = std::chrono::steady_clock::now() + 20s;
-  while (!gone() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(2ms);
-  EXPECT_TRUE(gone()) << "a is what user begins with";
+  EXPECT_TRUE(test::eventually(gone)) << "a is what user begins with";
   EXPECT_TRUE(std::filesystem::exists(folder_ / "jobs/a"));
 }
 
