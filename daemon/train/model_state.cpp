@@ -77,16 +77,18 @@ bool speaks_for_part(const planner::DTensorSpec& spec, const std::vector<int>& c
   });
 }
 
-/// Whether a checkpoint lacks a moment because its parameter was frozen then.
-bool was_frozen(const CheckpointReader& checkpoint, const std::string& moment) {
-  if (moment.starts_with("model.") || checkpoint.contains(moment)) return false;
+/// Leaves out moments that a checkpoint lacks because their parameters were frozen then.
+void leave_out_frozen(const CheckpointReader& checkpoint, std::vector<StateTensor>& items) {
   v1::RunConfig before;
-  if (!run_config_from_json(checkpoint.manifest().run_config, &before)) return false;
-  // "optimizer.moment1.NAME"
-  const std::string name = moment.substr(moment.find('.', moment.find('.') + 1) + 1);
+  if (!run_config_from_json(checkpoint.manifest().run_config, &before)) return;
   const auto& patterns = before.training().frozen();
-  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
-    return planner::covers_pattern(pattern, name);
+  std::erase_if(items, [&](const StateTensor& item) {
+    if (item.name.starts_with("model.") || checkpoint.contains(item.name)) return false;
+    // "optimizer.moment1.NAME"
+    const std::string name = item.name.substr(item.name.find('.', item.name.find('.') + 1) + 1);
+    return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+      return planner::covers_pattern(pattern, name);
+    });
   });
 }
 
@@ -200,32 +202,32 @@ std::vector<Tensor> ModelState::read_hf(const std::filesystem::path& folder) con
   return values;
 }
 
-std::vector<StateTensor> ModelState::state_to_load(bool with_optimizer) const {
+std::vector<StateTensor> ModelState::state_to_load(const CheckpointReader& checkpoint,
+                                                   bool with_optimizer) const {
   std::vector<StateTensor> items = state();
-  if (!with_optimizer)
+  if (with_optimizer)
+    leave_out_frozen(checkpoint, items);
+  else
     std::erase_if(items, [](const StateTensor& item) { return !item.name.starts_with("model."); });
   return items;
 }
 
 void ModelState::check(const CheckpointReader& checkpoint, bool with_optimizer) const {
-  for (const StateTensor& item : state_to_load(with_optimizer)) {
-    if (was_frozen(checkpoint, item.name)) continue;
+  for (const StateTensor& item : state_to_load(checkpoint, with_optimizer))
     if (!checkpoint.contains(item.name) || checkpoint.shape(item.name) != item.shape())
       throw FailedPrecondition(
           fmt::format("the checkpoint has no tensor {} of shape {}: it is of another model or "
                       "optimizer",
                       item.name, item.shape()),
           "CHECKPOINT_MISMATCH", {{"tensor", item.name}});
-  }
 }
 
 void ModelState::load(const CheckpointReader& checkpoint, bool with_optimizer) {
   check(checkpoint, with_optimizer);
   optimizer_->reset_moments();
-  for (const StateTensor& item : state_to_load(with_optimizer))
-    if (!was_frozen(checkpoint, item.name))
-      checkpoint.read(item.name, item.shape(),
-                      held_piece(item.shape(), item.spec, mesh_.world().rank()), item.tensor);
+  for (const StateTensor& item : state_to_load(checkpoint, with_optimizer))
+    checkpoint.read(item.name, item.shape(),
+                    held_piece(item.shape(), item.spec, mesh_.world().rank()), item.tensor);
   optimizer_->refresh_working_copies();
 }
 

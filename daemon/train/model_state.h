@@ -79,7 +79,9 @@ class ModelState {
   void freeze_parameters(const v1::TrainingConfig& training);
   void shard_parameters(const ModelStateOptions& options);
   void make_optimizer(const ModelStateOptions& options);
-  std::vector<StateTensor> state_to_load(bool with_optimizer) const;
+  /// What a checkpoint has of it: no moments of parameters that were frozen then.
+  std::vector<StateTensor> state_to_load(const CheckpointReader& checkpoint,
+                                         bool with_optimizer) const;
   Piece held(std::size_t i) const {
     return held_piece(specs_[i]->shape(), specs_[i], mesh_.world().rank());
   }
