@@ -16,6 +16,18 @@ std::string group_field(std::size_t group) {
   return fmt::format("run.optimizer.groups[{}].pattern", group);
 }
 
+/// Places in `names` of what a pattern names, whose field is `field`.
+std::vector<std::size_t> covered_by(const std::string& pattern,
+                                    const std::vector<std::string>& names,
+                                    const std::string& field) {
+  std::vector<std::size_t> covered;
+  base::with_field(field, [&] {
+    for (std::size_t i = 0; i < names.size(); ++i)
+      if (planner::covers_pattern(pattern, names[i])) covered.push_back(i);
+  });
+  return covered;
+}
+
 void check_pattern_count(const char* field, std::int64_t size, const nn::ModelConfig& model) {
   const std::int64_t most =
       std::min(planner::kMostPatterns, planner::kMostPatternLayers / model.num_layers);
@@ -52,19 +64,16 @@ std::vector<std::optional<std::size_t>> choose_groups(const std::vector<Paramete
                                                       const std::vector<std::string>& names) {
   std::vector<std::optional<std::size_t>> chosen(names.size());
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    bool used = false;
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      const bool named = base::with_field(
-          group_field(g), [&] { return planner::covers_pattern(groups[g].pattern, names[i]); });
-      if (!named) continue;
+    const std::string& pattern = groups[g].pattern;
+    const std::string field = group_field(g);
+    const std::vector<std::size_t> covered = covered_by(pattern, names, field);
+    if (covered.empty()) base::refuse_field(field, "{}", planner::unmatched_text(pattern, names));
+    for (const std::size_t i : covered) {
       if (chosen[i])
-        base::refuse_field(group_field(g), "\"{}\" and \"{}\" of groups[{}] both name {}",
-                           groups[g].pattern, groups[*chosen[i]].pattern, *chosen[i], names[i]);
+        base::refuse_field(field, "\"{}\" and \"{}\" of groups[{}] both name {}", pattern,
+                           groups[*chosen[i]].pattern, *chosen[i], names[i]);
       chosen[i] = g;
-      used = true;
     }
-    if (!used)
-      base::refuse_field(group_field(g), "{}", planner::unmatched_text(groups[g].pattern, names));
   }
   return chosen;
 }
@@ -75,12 +84,9 @@ std::vector<bool> choose_frozen(const v1::TrainingConfig& training, const nn::Mo
   for (int p = 0; p < training.frozen_size(); ++p) {
     const std::string& pattern = training.frozen(p);
     const std::string field = fmt::format("run.training.frozen[{}]", p);
-    bool used = false;
-    base::with_field(field, [&] {
-      for (std::size_t i = 0; i < names.size(); ++i)
-        if (planner::covers_pattern(pattern, names[i])) used = frozen[i] = true;
-    });
-    if (used) continue;
+    const std::vector<std::size_t> covered = covered_by(pattern, names, field);
+    for (const std::size_t i : covered) frozen[i] = true;
+    if (!covered.empty()) continue;
     for (const std::string& name : {pattern, pattern + ".weight"})
       if (const auto tied = hf_tied_parameter(model, name))
         base::refuse_field(field, "{} is tied to {}, which is the one to be named", name, *tied);
