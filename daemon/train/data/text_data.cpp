@@ -21,6 +21,16 @@ constexpr const char* kBytes = "bytes";
 constexpr const char* kAuto = "auto";
 constexpr std::string_view kModels = "models/";
 
+TokenFormat format_of(v1::DataFormat format) {
+  switch (format) {
+    case v1::DATA_FORMAT_TEXT: return TokenFormat::kText;
+    case v1::DATA_FORMAT_JSONL: return TokenFormat::kJsonLines;
+    case v1::DATA_FORMAT_LLMC: return TokenFormat::kLlmc;
+    case v1::DATA_FORMAT_NANOGPT: return TokenFormat::kNanogpt;
+    default: return TokenFormat::kAuto;
+  }
+}
+
 /// What an empty tokenizer_folder stands for.
 text::FolderTokenizer byte_tokenizer() {
   return {std::make_shared<text::ByteTokenizer>(), std::nullopt, kBytes};
@@ -124,23 +134,6 @@ bool is_tokenized(const v1::DataConfig& data, TokenFormat format) {
          (format == TokenFormat::kText && data.tokenizer() != kBytes);
 }
 
-TokenFormat format_of(v1::DataFormat format) {
-  switch (format) {
-    case v1::DATA_FORMAT_TEXT: return TokenFormat::kText;
-    case v1::DATA_FORMAT_JSONL: return TokenFormat::kJsonLines;
-    case v1::DATA_FORMAT_LLMC: return TokenFormat::kLlmc;
-    case v1::DATA_FORMAT_NANOGPT: return TokenFormat::kNanogpt;
-    default: return TokenFormat::kAuto;
-  }
-}
-
-DataFiles find_data_files(const v1::DataConfig& data, const std::string& path,
-                          const fs::path& data_dir, const std::string& field) {
-  const fs::path resolved = resolve_path(path, data_dir, field);
-  return base::with_field(
-      field, [&] { return find_data_files(resolved, format_of(data.format()), data_dir); });
-}
-
 std::string validation_set_field(std::size_t set) {
   return fmt::format("run.validation.sets[{}].path", set);
 }
@@ -148,12 +141,16 @@ std::string validation_set_field(std::size_t set) {
 RunFiles find_run_files(const v1::RunConfig& config, const fs::path& data_dir,
                         const std::string& field) {
   const v1::DataConfig& data = config.data();
-  RunFiles files{find_data_files(data, data.path(), data_dir, field + ".path"), {}, {}};
+  const auto find = [&](const std::string& path, const std::string& path_field) {
+    const fs::path resolved = resolve_path(path, data_dir, path_field);
+    return base::with_field(
+        path_field, [&] { return find_data_files(resolved, format_of(data.format()), data_dir); });
+  };
+  RunFiles files{find(data.path(), field + ".path"), {}, {}};
   if (const std::string& path = data.validation_path(); !path.empty())
-    files.validation = find_data_files(data, path, data_dir, field + ".validation_path");
+    files.validation = find(path, field + ".validation_path");
   for (const v1::ValidationSet& set : config.validation().sets())
-    files.sets.push_back(
-        find_data_files(data, set.path(), data_dir, validation_set_field(files.sets.size())));
+    files.sets.push_back(find(set.path(), validation_set_field(files.sets.size())));
   return files;
 }
 
@@ -211,12 +208,10 @@ TokenizedText tokenize_text(const v1::RunConfig& resolved, std::int64_t vocab_si
     check_vocabulary(*tokenizer->tokenizer, folder, vocab_size, "run.data");
     if (data.append_eos() && !tokenizer->eos) refuse_without_eos("run.data");
   };
-  const auto tokens_of = [&](const std::string& path, const std::string& field) -> fs::path {
-    if (path.empty()) return {};
-    const DataFiles files = find_data_files(data, path, data_dir, field);
-    if (!is_tokenized(data, files.format)) return {};
+  const auto tokens_of = [&](const DataFiles& found, const std::string& field) -> fs::path {
+    if (!is_tokenized(data, found.format)) return {};
     if (!tokenizer) open();
-    const TokenCache::Text text{.files = documents_of(files, data.format()),
+    const TokenCache::Text text{.files = documents_of(found, data.format()),
                                 .field = data.field(),
                                 .end = data.append_eos() ? tokenizer->eos : std::nullopt,
                                 .tokenizer = tokenizer->tokenizer.get(),
@@ -225,10 +220,12 @@ TokenizedText tokenize_text(const v1::RunConfig& resolved, std::int64_t vocab_si
     return cache.get(
         text, [&](std::uint64_t bytes, std::uint64_t total) { progress(field, bytes, total); });
   };
-  made.tokens = tokens_of(data.path(), "run.data.path");
-  made.validation_tokens = tokens_of(data.validation_path(), "run.data.validation_path");
-  for (const v1::ValidationSet& set : resolved.validation().sets())
-    made.set_tokens.push_back(tokens_of(set.path(), validation_set_field(made.set_tokens.size())));
+  const RunFiles files = find_run_files(resolved, data_dir, "run.data");
+  made.tokens = tokens_of(files.training, "run.data.path");
+  if (files.validation)
+    made.validation_tokens = tokens_of(*files.validation, "run.data.validation_path");
+  for (const DataFiles& set : files.sets)
+    made.set_tokens.push_back(tokens_of(set, validation_set_field(made.set_tokens.size())));
   return made;
 }
 

@@ -39,10 +39,6 @@ struct TokenizedText {
 /// Whether files of a format are tokenized before they are trained on: all text but that whose
 /// bytes are the tokens.
 bool is_tokenized(const v1::DataConfig& data, TokenFormat format);
-TokenFormat format_of(v1::DataFormat format);
-/// The files of data.path or data.validation_path (`path`); `field` is its path in messages.
-DataFiles find_data_files(const v1::DataConfig& data, const std::string& path,
-                          const std::filesystem::path& data_dir, const std::string& field);
 
 /// The files of all paths of a config.
 struct RunFiles {
