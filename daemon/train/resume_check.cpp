@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/resume_check.h"
 
-#include <google/protobuf/util/json_util.h>
-
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/field_error.h"
+#include "daemon/train/checkpoint/message_json.h"
 #include "daemon/train/data/data_identity.h"
 #include "daemon/train/dtype_choice.h"
 #include "daemon/train/micro_batch.h"
@@ -95,19 +94,10 @@ void keep_chosen_micro_batch(const Manifest& manifest, v1::RunConfig* config) {
 
 }  // namespace
 
-std::string to_json_text(const v1::RunConfig& config) {
-  std::string text;
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  const auto status = google::protobuf::util::MessageToJsonString(config, &text, options);
-  check_internal(status.ok(), "run config cannot be written as JSON: {}", status.ToString());
-  return text;
-}
+std::string to_json_text(const v1::RunConfig& config) { return message_to_json(config); }
 
 bool run_config_from_json(const std::string& text, v1::RunConfig* config) {
-  google::protobuf::util::JsonParseOptions options;
-  options.ignore_unknown_fields = true;
-  return google::protobuf::util::JsonStringToMessage(text, config, options).ok();
+  return message_from_json(text, config).empty();
 }
 
 void check_same_model(const Manifest& manifest, const nn::ModelConfig& model,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/validation_progress.h"
 
-#include <google/protobuf/util/json_util.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
+#include <vector>
 
+#include "daemon/train/checkpoint/message_json.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
@@ -21,23 +22,14 @@ std::string path_of(const v1::RunConfig& config, const std::string& set) {
 }  // namespace
 
 std::string validation_progress_to_json(const v1::ValidationProgress& progress) {
-  if (progress.ByteSizeLong() == 0) return {};
-  std::string text;
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  const auto status = google::protobuf::util::MessageToJsonString(progress, &text, options);
-  check_internal(status.ok(), "validation progress cannot be written: {}", status.ToString());
-  return text;
+  return progress.ByteSizeLong() == 0 ? std::string() : message_to_json(progress);
 }
 
 v1::ValidationProgress validation_progress_from_json(const std::string& text) {
   v1::ValidationProgress progress;
   if (text.empty()) return progress;
-  google::protobuf::util::JsonParseOptions options;
-  options.ignore_unknown_fields = true;
-  const auto status = google::protobuf::util::JsonStringToMessage(text, &progress, options);
-  if (!status.ok())
-    throw DataLoss(fmt::format("validation_progress: {}", status.ToString()), "CHECKPOINT_DAMAGED");
+  if (const std::string wrong = message_from_json(text, &progress); !wrong.empty())
+    throw DataLoss(fmt::format("validation_progress: {}", wrong), "CHECKPOINT_DAMAGED");
   return progress;
 }
 

@@ -2,7 +2,6 @@
 #include "daemon/train/data/data_identity.h"
 
 #include <fmt/ranges.h>
-#include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
 #include <map>
@@ -10,6 +9,7 @@
 
 #include "daemon/base/utf8.h"
 #include "daemon/train/checkpoint/digest.h"
+#include "daemon/train/checkpoint/message_json.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
@@ -146,22 +146,12 @@ std::string check_same_data(const v1::DataIdentity& before, const v1::DataIdenti
                             {"tokens", std::to_string(now.tokens())}});
 }
 
-std::string to_json_text(const v1::DataIdentity& identity) {
-  std::string text;
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  const auto status = google::protobuf::util::MessageToJsonString(identity, &text, options);
-  check_internal(status.ok(), "identity of data cannot be written as JSON: {}", status.ToString());
-  return text;
-}
+std::string to_json_text(const v1::DataIdentity& identity) { return message_to_json(identity); }
 
 v1::DataIdentity data_identity_from_json(const std::string& text) {
   v1::DataIdentity identity;
-  google::protobuf::util::JsonParseOptions options;
-  options.ignore_unknown_fields = true;
-  const auto status = google::protobuf::util::JsonStringToMessage(text, &identity, options);
-  if (!status.ok())
-    throw DataLoss(fmt::format("a checkpoint's identity of its data: {}", status.ToString()),
+  if (const std::string wrong = message_from_json(text, &identity); !wrong.empty())
+    throw DataLoss(fmt::format("a checkpoint's identity of its data: {}", wrong),
                    "CHECKPOINT_DAMAGED");
   return identity;
 }

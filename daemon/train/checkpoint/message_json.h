@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages as a checkpoint's manifest holds them.
+#pragma once
+
+#include <string>
+
+namespace google::protobuf {
+class Message;
+}
+
+namespace meshloom::train {
+
+/// With the names of the fields as in the .proto.
+std::string message_to_json(const google::protobuf::Message& message);
+/// The other way round; keys that are not known are left out. What is wrong with the text, empty if
+/// nothing is.
+std::string message_from_json(const std::string& text, google::protobuf::Message* message);
+
+}  // namespace meshloom::train
