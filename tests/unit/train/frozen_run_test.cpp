@@ -10,7 +10,6 @@ namespace meshloom::train {
 namespace {
 
 using ::testing::HasSubstr;
-using Named = std::map<std::string, std::vector<float>>;
 
 class FrozenRunTest : public RunFixture {
  protected:
@@ -18,26 +17,6 @@ class FrozenRunTest : public RunFixture {
     v1::RunConfig with = config();
     for (const std::string& pattern : patterns) with.mutable_training()->add_frozen(pattern);
     return with;
-  }
-  static void set_mesh(v1::RunConfig& with, const MeshSize& size) {
-    v1::Mesh& mesh = *with.mutable_mesh();
-    mesh.set_dp(size.dp);
-    mesh.set_fsdp(size.fsdp);
-    mesh.set_cp(size.cp);
-    mesh.set_tp(size.tp);
-    with.mutable_plan()->set_sequence_parallel(size.sequence);
-  }
-  static Named tensors_of(const fs::path& folder) {
-    ExecutionContext context;
-    const Manifest manifest = read_manifest(folder);
-    const CheckpointReader reader(folder, manifest);
-    Named tensors;
-    for (const ManifestTensor& tensor : manifest.tensors) {
-      const Tensor value = empty(context, tensor.shape, DType::kFloat32);
-      reader.read(tensor.name, value);
-      tensors[tensor.name] = {value.data<float>(), value.data<float>() + value.numel()};
-    }
-    return tensors;
   }
   /// Trace of `count` steps, and the tensors of checkpoints before and behind them.
   struct Trained {
@@ -52,11 +31,11 @@ class FrozenRunTest : public RunFixture {
       const auto run = create(world, context, with, checkpoints.path());
       const fs::path first = run->save_state();
       Trained mine;
-      if (world.rank() == 0) mine.before = tensors_of(first);
+      if (world.rank() == 0) mine.before = weights_of(first);
       steps(*run, count, mine.trace);
       const fs::path last = run->save_state();
       if (world.rank() != 0) return;
-      mine.after = tensors_of(last);
+      mine.after = weights_of(last);
       trained = std::move(mine);
     });
     return trained;
@@ -149,7 +128,7 @@ TEST_F(FrozenRunTest, AResumeIsBitEqualAndMayThaw) {
     steps(*thawed, 2, trace);
     const fs::path last = thawed->save_state();
     if (world.rank() != 0) return;
-    EXPECT_TRUE(tensors_of(last).contains("optimizer.moment1.transformer.wte.weight"));
+    EXPECT_TRUE(weights_of(last).contains("optimizer.moment1.transformer.wte.weight"));
   });
 }
 

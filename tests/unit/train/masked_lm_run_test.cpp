@@ -33,10 +33,7 @@ class MaskedLmRunTest : public RunFixture {
     c.mutable_data()->set_tokenizer("bytes");  // and three more tokens
     c.mutable_model()->set_config(model);
     c.mutable_training()->set_micro_batch_size(m.ranks() == 1 ? 3 : 1);
-    c.mutable_mesh()->set_dp(m.dp);
-    c.mutable_mesh()->set_fsdp(m.fsdp);
-    c.mutable_mesh()->set_tp(m.tp);
-    c.mutable_plan()->set_sequence_parallel(m.sequence);
+    set_mesh(c, m);
     c.mutable_data()->mutable_masked_lm()->set_mask_token(256);
     c.mutable_debug()->set_check_replicas(true);
     return c;

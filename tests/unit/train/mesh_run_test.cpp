@@ -25,11 +25,7 @@ class MeshRunTest : public RunFixture {
  protected:
   v1::RunConfig on(const MeshSize& m, std::int64_t batch = 6) const {
     v1::RunConfig c = config(batch);
-    c.mutable_mesh()->set_dp(m.dp);
-    c.mutable_mesh()->set_fsdp(m.fsdp);
-    c.mutable_mesh()->set_cp(m.cp);
-    c.mutable_mesh()->set_tp(m.tp);
-    c.mutable_plan()->set_sequence_parallel(m.sequence);
+    set_mesh(c, m);
     c.mutable_debug()->set_check_replicas(true);
     return c;
   }

@@ -22,10 +22,7 @@ class ModelRunTest : public RunFixture {
   v1::RunConfig on(const MeshSize& m) const {
     v1::RunConfig c = config(7);
     c.mutable_training()->set_micro_batch_size(1);
-    c.mutable_mesh()->set_dp(m.dp);
-    c.mutable_mesh()->set_fsdp(m.fsdp);
-    c.mutable_mesh()->set_tp(m.tp);
-    c.mutable_plan()->set_sequence_parallel(m.sequence);
+    set_mesh(c, m);
     c.mutable_debug()->set_check_replicas(true);
     return resolve_run_config(c, m.ranks(), folder_.path());
   }

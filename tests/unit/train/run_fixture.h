@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "daemon/train/checkpoint/checkpoint_reader.h"
@@ -28,10 +30,22 @@ struct MeshSize {
   int ranks() const { return dp * fsdp * cp * tp; }
 };
 
+inline void set_mesh(v1::RunConfig& config, const MeshSize& size) {
+  v1::Mesh& mesh = *config.mutable_mesh();
+  mesh.set_dp(size.dp);
+  mesh.set_fsdp(size.fsdp);
+  mesh.set_cp(size.cp);
+  mesh.set_tp(size.tp);
+  config.mutable_plan()->set_sequence_parallel(size.sequence);
+}
+
+/// Values of the tensors of a checkpoint by name.
+using Named = std::map<std::string, std::vector<float>>;
+
 /// Losses, gradient norms and the weights after training.
 struct Trace {
   std::vector<double> losses, norms;
-  std::vector<std::vector<float>> weights;
+  Named weights;
 };
 
 /// All tokens that a run or a Sampler draws.
@@ -83,15 +97,15 @@ class RunFixture : public ::testing::Test {
   }
 
   /// Weights as a checkpoint has them: of the run's present step.
-  static std::vector<std::vector<float>> weights_of(const fs::path& folder) {
+  static Named weights_of(const fs::path& folder) {
     ExecutionContext context;
     const Manifest manifest = read_manifest(folder);
     const CheckpointReader reader(folder, manifest);
-    std::vector<std::vector<float>> weights;
+    Named weights;
     for (const ManifestTensor& tensor : manifest.tensors) {
       const Tensor value = empty(context, tensor.shape, DType::kFloat32);
       reader.read(tensor.name, value);
-      weights.emplace_back(value.data<float>(), value.data<float>() + value.numel());
+      weights[tensor.name] = {value.data<float>(), value.data<float>() + value.numel()};
     }
     return weights;
   }
