@@ -82,21 +82,11 @@ class Compatibility {
 
  private:
   Compatibility() {
-    const std::span runs(unicode_data::kCompatible, unicode_data::kCompatible_size);
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < runs.size(); i += 3) count += runs[i + 1];
-    singles_.reserve(count);  // they stay where they are
-    for (std::size_t i = 0; i < runs.size(); i += 3)
-      for (std::uint32_t k = 0; k < runs[i + 1]; ++k) {
-        singles_.push_back(runs[i + 2] + k);
-        texts_[runs[i] + k] = std::span(&singles_.back(), 1);
-      }
-    const std::span several(unicode_data::kCompatibleTexts, unicode_data::kCompatibleTexts_size);
-    for (std::size_t i = 0; i < several.size(); i += 1 + (several[i] & 0xFF))
-      texts_[several[i] >> 8] = several.subspan(i + 1, several[i] & 0xFF);
+    const std::span texts(unicode_data::kCompatible, unicode_data::kCompatible_size);
+    for (std::size_t i = 0; i < texts.size(); i += 1 + (texts[i] & 0xFF))
+      texts_[texts[i] >> 8] = texts.subspan(i + 1, texts[i] & 0xFF);
   }
 
-  std::vector<std::uint32_t> singles_;
   std::unordered_map<char32_t, std::span<const std::uint32_t>> texts_;
 };
 

@@ -33,13 +33,10 @@ extern const std::size_t kOnlyApart_size;
 extern const std::uint32_t kCombining[];
 extern const std::size_t kCombining_size;
 
-/// Whole decompositions of NFKD where they are not those of NFD: runs (first, count, first of
-/// theirs) of characters that become one other character each,
+/// Whole decompositions of NFKD where they are not those of NFD: character << 8 | count, then so
+/// many characters.
 extern const std::uint32_t kCompatible[];
 extern const std::size_t kCompatible_size;
-/// and the rest: character << 8 | count, then so many characters.
-extern const std::uint32_t kCompatibleTexts[];
-extern const std::size_t kCompatibleTexts_size;
 
 /// Where a run of characters begins that are the same in grapheme clusters: first << 8 | kind, in
 /// the order of grapheme.cpp.

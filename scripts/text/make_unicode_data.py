@@ -88,12 +88,16 @@ def array(kind, name, numbers):
     return f"const {kind} {name}[] = {{\n{rows(numbers)}\n}};\nconst std::size_t {name}_size = {len(numbers)};\n"
 
 
+def runs(kinds, order):
+    """Where a run of characters of one kind begins: first << 8 | place of the kind in `order`."""
+    assert len(order) <= 256
+    return [c << 8 | order.index(kinds[c]) for c in range(0x110000) if c == 0 or kinds[c] != kinds[c - 1]]
+
+
 def classes():
     bits = class_bits()
     kinds = sorted(set(bits))
-    runs = [c << 8 | kinds.index(bits[c]) for c in range(0x110000) if c == 0 or bits[c] != bits[c - 1]]
-    assert len(kinds) <= 256
-    return array("std::uint16_t", "kKinds", kinds) + array("std::uint32_t", "kRuns", runs)
+    return array("std::uint16_t", "kKinds", kinds) + array("std::uint32_t", "kRuns", runs(bits, kinds))
 
 
 def lowercase():
@@ -143,21 +147,14 @@ def compositions():
 
 
 def compatibility():
-    """The whole decompositions of NFKD where they are not those of NFD: (first, count, first of theirs) of runs of
-    characters that become one other character, and (character << 8 | count, characters) of the rest."""
+    """(character << 8 | count, characters): the whole decompositions of NFKD where they are not those of NFD."""
     nfd, nfkd = normalizers.NFD(), normalizers.NFKD()
-    single, several = [], []
+    texts = []
     for c in SCALARS:
         parts = nfkd.normalize_str(chr(c))
-        if parts == nfd.normalize_str(chr(c)):
-            continue
-        if len(parts) > 1:
-            several += [c << 8 | len(parts), *map(ord, parts)]
-        elif single and single[-3] + single[-2] == c and single[-1] + single[-2] == ord(parts):
-            single[-2] += 1
-        else:
-            single += [c, 1, ord(parts)]
-    return array("std::uint32_t", "kCompatible", single) + array("std::uint32_t", "kCompatibleTexts", several)
+        if parts != nfd.normalize_str(chr(c)):
+            texts += [c << 8 | len(parts), *map(ord, parts)]
+    return array("std::uint32_t", "kCompatible", texts)
 
 
 GRAPHEMES = "kOther kControl kExtend kExtendAlone kLinker kSpacingMark kPrepend kPictographic kConsonant kL kV kT".split()
@@ -200,8 +197,7 @@ def graphemes():
             kinds[c] = "kT"
         elif count(0x1100, c, accent) == 3:
             kinds[c] = "kV" if count(0x1160, c, accent) == 3 else "kL"
-    runs = [c << 8 | GRAPHEMES.index(kinds[c]) for c in range(0x110000) if c == 0 or kinds[c] != kinds[c - 1]]
-    return array("std::uint32_t", "kGraphemes", runs)
+    return array("std::uint32_t", "kGraphemes", runs(kinds, GRAPHEMES))
 
 
 def main():
