@@ -142,8 +142,8 @@ void JobStore::remove_leftovers() {
   const auto attempt = [](const std::string& name, const auto& removal) {
     try {
       removal();
-    } catch (const Error& error) {
-      spdlog::error("{} was deleted, its files stay: {}", name, error.what());
+    } catch (const std::exception& error) {  // of the standard library, too
+      spdlog::error("{}: what was deleted or left over stays: {}", name, error.what());
     }
   };
   for (const std::string& id : std::set(removed_)) attempt(id, [&] { remove_folder(id); });

@@ -187,6 +187,8 @@ std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size, const fs
         field);
   check_documents(files.training, data, field + ".path");
   if (files.validation) check_documents(*files.validation, data, field + ".validation_path");
+  for (std::size_t i = 0; i < files.sets.size(); ++i)
+    check_documents(files.sets[i], data, validation_set_field(i));
   return identity_of(data, tokenizer);
 }
 

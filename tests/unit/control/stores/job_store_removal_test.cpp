@@ -178,11 +178,22 @@ TEST_F(JobStoreRemovalTest, WhatAKilledDaemonLeftIsRemovedAtTheNextStart) {
     std::ofstream(job / name / "half") << "x";
   }
   std::filesystem::create_directories(job / "hf-step-1");
-  const auto store = open();
+  open();
   for (const std::string& name : leftovers)
     EXPECT_FALSE(std::filesystem::exists(job / name)) << name;
   EXPECT_TRUE(std::filesystem::exists(job / "checkpoints/step-1"));
   EXPECT_TRUE(std::filesystem::exists(job / "hf-step-1"));
+}
+
+TEST_F(JobStoreRemovalTest, AFolderThatCannotBeReadKeepsNoDaemonFromStarting) {
+  {
+    const auto store = open();
+    submit(*store, "a");
+    run_through(*store, "a");
+  }
+  std::filesystem::create_directories(folder_ / "jobs/a");
+  std::filesystem::create_symlink("checkpoints", folder_ / "jobs/a/checkpoints");  // to itself
+  EXPECT_NO_THROW(open());
 }
 
 TEST_F(JobStoreRemovalTest, DeletingFreesNameAndFolderForGood) {

@@ -231,6 +231,12 @@ TEST_F(TextDataTest, WhatCannotBecomeDocumentsIsRefusedAtSubmission) {
               AllOf(HasSubstr("FILE_TOO_LARGE run.data.path"), HasSubstr("134217729")));
   EXPECT_THAT(refused_when([](auto& c) { c.mutable_data()->set_validation_path("large.txt"); }),
               HasSubstr("FILE_TOO_LARGE run.data.validation_path"));
+  EXPECT_THAT(refused_when([](auto& c) {
+                v1::ValidationSet& set = *c.mutable_validation()->add_sets();
+                set.set_name("large");
+                set.set_path("large.txt");
+              }),
+              HasSubstr("FILE_TOO_LARGE run.validation.sets[0].path"));
 }
 
 TEST_F(TextDataTest, TokenizersAreNotLinkedFromOutside) {
