@@ -232,6 +232,7 @@ TEST_F(TextDataTest, WhatCannotBecomeDocumentsIsRefusedAtSubmission) {
   EXPECT_THAT(refused_when([](auto& c) { c.mutable_data()->set_validation_path("large.txt"); }),
               HasSubstr("FILE_TOO_LARGE run.data.validation_path"));
   EXPECT_THAT(refused_when([](auto& c) {
+                c.mutable_validation()->set_interval(1);
                 v1::ValidationSet& set = *c.mutable_validation()->add_sets();
                 set.set_name("large");
                 set.set_path("large.txt");
