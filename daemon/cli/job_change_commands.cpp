@@ -2,7 +2,6 @@
 // job pause, move, edit, label, logs and metrics: what is done with jobs that there are.
 #include <fmt/format.h>
 
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -16,14 +15,6 @@
 
 namespace meshloom::cli {
 namespace {
-
-ExitCode print_state(bool json, const v1::Job& job) {
-  if (json)
-    print_json(job);
-  else
-    fmt::print("{}: {}\n", short_name(job.name()), state_name(job.state()));
-  return kOk;
-}
 
 ExitCode pause(Client& client, bool json, const std::string& name) {
   v1::PauseJobRequest request;
@@ -166,28 +157,6 @@ void add_lines(CLI::App& jobs, CommandContext& context, const char* name, const 
 }
 
 }  // namespace
-
-void add_label(const std::string& text, google::protobuf::Map<std::string, std::string>* labels) {
-  const auto equals = text.find('=');
-  if (equals == 0 || equals == std::string::npos)
-    throw CliError(kUsage, fmt::format("\"{}\" is not of the form KEY=VALUE", text));
-  (*labels)[text.substr(0, equals)] = text.substr(equals + 1);
-}
-
-std::string labels_text(const google::protobuf::Map<std::string, std::string>& labels) {
-  std::string text;
-  for (const auto& [key, value] : std::map<std::string, std::string>(labels.begin(), labels.end()))
-    text += fmt::format("{}{}={}", text.empty() ? "" : ",", key, value);
-  return text;
-}
-
-ExitCode resume_paused(Client& client, bool json, const std::string& name) {
-  v1::ResumeJobRequest request;
-  request.set_request_id(make_request_id());
-  request.set_name(name);
-  return print_state(json,
-                     client.call(client.jobs(), &v1::JobService::Stub::ResumeJob, request).job());
-}
 
 void add_job_changes(CLI::App& jobs, CommandContext& context) {
   auto* pause_command = jobs.add_subcommand(

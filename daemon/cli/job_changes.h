@@ -17,6 +17,9 @@ std::string labels_text(const google::protobuf::Map<std::string, std::string>& l
 
 v1::Job get_job(Client& client, const std::string& name);
 
+/// Prints a job that was changed: its name and state, or all of it as JSON.
+ExitCode print_state(bool json, const v1::Job& job);
+
 /// A paused job goes on.
 ExitCode resume_paused(Client& client, bool json, const std::string& name);
 

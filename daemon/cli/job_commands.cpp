@@ -126,12 +126,6 @@ void add_named(CLI::App& jobs, CommandContext& context, const char* name, const 
 
 }  // namespace
 
-v1::Job get_job(Client& client, const std::string& name) {
-  v1::GetJobRequest request;
-  request.set_name(name);
-  return client.call(client.jobs(), &v1::JobService::Stub::GetJob, request).job();
-}
-
 void add_job_commands(CLI::App& app, CommandContext& context) {
   auto* jobs = app.add_subcommand(
       "job", "Submit, follow, pause, resume, edit, move, label, cancel, release and delete jobs");

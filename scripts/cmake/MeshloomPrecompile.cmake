@@ -2,6 +2,7 @@
 # Precompiled headers of libraries: reading gRPC's, protobuf's, GoogleTest's and CLI11's again for each file takes an
 # eighth to two fifths of its time. Of this tree they hold only what the build generates. Sources include what they
 # use all the same: -DMESHLOOM_PRECOMPILE=OFF builds without, as scripts/lint.sh reads them.
+# CLI11 is in those of commands and benchmarks alone: whoever reads it compiles its constants, for over two seconds.
 option(MESHLOOM_PRECOMPILE "Precompile the headers of libraries" ON)
 
 set(standard_headers <algorithm> <array> <atomic> <chrono> <cmath> <condition_variable> <cstdint> <filesystem> <fstream>
