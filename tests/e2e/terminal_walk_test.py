@@ -30,6 +30,7 @@ class Terminal:
 
     def __init__(self, work, programs, address, width):
         self.socket = work / f"tmux-{width}"
+        self.commands = 0
         environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "MESHLOOM_ADDRESS": address,
                        "PS1": "$ ", "LC_ALL": "C.UTF-8"}
         self.tmux("-f", "/dev/null", "new-session", "-d", "-x", str(width), "-y", "40", "bash --norc --noprofile",
@@ -60,16 +61,18 @@ class Terminal:
 
     def run(self, command, expected, during=None):
         """Runs it on an empty screen; `during` is a text on it and what is done then."""
+        self.commands += 1  # The end of the command before stays on the screen until it is cleared.
+        ended = f"ended {self.commands} with "
         self.tmux("clear-history")
-        self.tmux("send-keys", "-l", f"clear; {command}; echo ended' 'with' '$?")
+        self.tmux("send-keys", "-l", f"clear; {command}; echo ended' '{self.commands}' 'with' '$?")
         self.tmux("send-keys", "Enter")
         if during:
             self.wait_for(during[0])
             during[1]()
-        self.wait_for("ended with ")
+        self.wait_for(ended)
         text, lines = self.text(), self.lines()
         faults = [f"no {word!r}" for word in expected if word not in text]
-        if "ended with 0" not in text:
+        if f"{ended}0" not in text:
             faults.append("it failed")
         if len(lines) > MOST_LINES:
             faults.append(f"{len(lines)} lines, at most {MOST_LINES}")
