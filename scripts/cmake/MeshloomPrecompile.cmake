@@ -31,13 +31,14 @@ function(meshloom_precompiled name type)
   set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER "")
 endfunction()
 
-# Lets targets of the same type and flags begin with what meshloom_precompiled(NAME ..) holds. What gcc inlines from
-# there it takes for code of this tree, and warns of right code of its own strings.
+# Lets targets of the same type and flags begin with what meshloom_precompiled(NAME ..) holds; what its libraries ask of
+# the compiler (Abseil of Debian 13 defines a macro) holds for them too, or gcc would leave it unused. What gcc inlines
+# from there it takes for code of this tree, and warns of right code of its own strings.
 function(meshloom_use_precompiled name)
   if(MESHLOOM_PRECOMPILE)
     foreach(target IN LISTS ARGN)
       target_precompile_headers(${target} REUSE_FROM ${name})
-      target_compile_options(${target} PRIVATE
+      target_compile_options(${target} PRIVATE $<TARGET_PROPERTY:${name},COMPILE_OPTIONS>
         $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds;-Wno-restrict;-Wno-stringop-overflow>)
     endforeach()
   endif()
