@@ -38,9 +38,11 @@ InputFile::InputFile(std::filesystem::path path, Links links) : path_(std::move(
   if (::fstat(fd_.get(), &status) != 0) throw_input_error("cannot stat", path_, errno);
   if (!S_ISREG(status.st_mode)) refuse(path_, kind_of(status.st_mode));
   size_ = static_cast<std::uint64_t>(status.st_size);
+  inode_ = static_cast<std::uint64_t>(status.st_ino);
 }
 
 void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
+  if (source_) return source_->read(offset, out);
   while (!out.empty()) {
     const ssize_t got = ::pread(fd_.get(), out.data(), out.size(), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -22,9 +23,21 @@ class InputFile {
   /// throw_input_error, and InvalidArgument (NOT_A_REGULAR_FILE) naming what it is instead.
   explicit InputFile(std::filesystem::path path, Links links = Links::kFollow);
 
+  /// Where the bytes of a file come from that another host has.
+  class Source {
+   public:
+    virtual ~Source() = default;
+    /// As InputFile::read; may be called by several threads at once.
+    virtual void read(std::uint64_t offset, std::span<std::byte> out) const = 0;
+  };
+  InputFile(std::filesystem::path path, std::uint64_t size, std::shared_ptr<const Source> source)
+      : path_(std::move(path)), size_(size), source_(std::move(source)) {}
+
   const std::filesystem::path& path() const { return path_; }
   /// Bytes when it was opened.
   std::uint64_t size() const { return size_; }
+  /// Tells it from a file that is put in its place; 0 for one of another host.
+  std::uint64_t inode() const { return inode_; }
 
   /// Fills `out` with the bytes from `offset`. Throws IoError naming the file: FILE_TRUNCATED if
   /// it ends before, IO_ERROR if the system refuses.
@@ -36,6 +49,8 @@ class InputFile {
   std::filesystem::path path_;
   UniqueFd fd_;
   std::uint64_t size_ = 0;
+  std::uint64_t inode_ = 0;
+  std::shared_ptr<const Source> source_;  ///< null: this host's
 };
 
 }  // namespace meshloom::base

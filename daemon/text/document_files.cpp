@@ -64,11 +64,12 @@ void for_each_line(const base::InputFile& file,
 
 }  // namespace
 
-DocumentFile document_file(const fs::path& path, std::optional<DocumentFormat> format) {
+DocumentFile document_file(const fs::path& path, std::optional<DocumentFormat> format,
+                           base::Disk& disk) {
   const std::string extension = path.extension().string();
   if (!format && std::find(kOthers.begin(), kOthers.end(), extension) != kOthers.end())
     refuse(path, fmt::format("ends in {}", extension));
-  const base::InputFile file(path);
+  const base::InputFile file = disk.open(path);
   std::string head(std::min(file.size(), kLookedAt), '\0');
   file.read(0, std::as_writable_bytes(std::span(head)));
   if (head.find('\0') != std::string::npos)

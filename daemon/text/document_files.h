@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/disk.h"
+
 namespace meshloom::text {
 
 enum class DocumentFormat {
@@ -24,7 +26,8 @@ struct DocumentFile {
 /// if that is no text: arrays (.npy, .bin, .parquet and the like), archives, and whatever has a
 /// zero byte near its beginning. With `format` the name does not matter.
 DocumentFile document_file(const std::filesystem::path& path,
-                           std::optional<DocumentFormat> format = std::nullopt);
+                           std::optional<DocumentFormat> format = std::nullopt,
+                           base::Disk& disk = base::own_disk());
 
 /// The files of `path`: itself, or all below the folder, in order of their paths, hidden ones left
 /// out, as document_file has them. Throws NotFound or IoError, too. Symbolic links to files are

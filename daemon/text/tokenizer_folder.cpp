@@ -89,10 +89,11 @@ void check_added_tokens(const JsonPart& config, const nlohmann::json& others,
 
 }  // namespace
 
-std::vector<fs::path> carried_files(const fs::path& model, const fs::path& tokenizer) {
+std::vector<fs::path> carried_files(const fs::path& model, const fs::path& tokenizer,
+                                    base::Disk& disk) {
   std::vector<fs::path> files;
   const auto add = [&](const fs::path& folder, const char* name) {
-    if (!folder.empty() && is_there(folder / name)) files.push_back(folder / name);
+    if (!folder.empty() && disk.has(folder / name)) files.push_back(folder / name);
   };
   for (const char* name : kNames) add(tokenizer.empty() ? model : tokenizer, name);
   add(model, kGenerationConfig);

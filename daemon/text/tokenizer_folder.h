@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/disk.h"
 #include "daemon/text/tokenizer.h"
 
 namespace meshloom::text {
@@ -15,7 +16,8 @@ namespace meshloom::text {
 /// Files that go along with a model: those of its folder's tokenizer, or of another folder's if
 /// that is given, and its generation_config.json. Either folder may be empty.
 std::vector<std::filesystem::path> carried_files(const std::filesystem::path& model,
-                                                 const std::filesystem::path& tokenizer = {});
+                                                 const std::filesystem::path& tokenizer = {},
+                                                 base::Disk& disk = base::own_disk());
 
 struct FolderTokenizer {
   std::shared_ptr<const Tokenizer> tokenizer;

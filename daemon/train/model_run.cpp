@@ -76,6 +76,7 @@ std::vector<float> to_log_probs(const Tensor& losses) {
 ModelRun::ModelRun(const RankResources& resources, const v1::RunConfig& config,
                    const nn::ModelConfig& model, std::unique_ptr<RunMesh> mesh)
     : world_(*resources.world),
+      shards_(resources.shards),
       context_(run_context_options(resources, config.training().seed())),
       config_(config),
       model_config_(model),
@@ -120,11 +121,12 @@ std::filesystem::path ModelRun::save_state(const CheckpointLocation& location, M
   return write_checkpoint(world_, location, std::move(manifest), state, carried);
 }
 
-void ModelRun::save_state_at(const std::filesystem::path& folder, FileSystem& files,
-                             Manifest manifest, const std::vector<CarriedFile>& carried) {
+void ModelRun::save_state_at(const std::filesystem::path& folder, Manifest manifest,
+                             const std::vector<CarriedFile>& carried) {
   describe(manifest);
   const auto state = state_->state();
-  write_checkpoint_at(world_, folder, files, std::move(manifest), state, carried);
+  write_checkpoint_at(world_, folder, posix_file_system(), std::move(manifest), state, carried,
+                      shards_);
 }
 
 nn::ForwardOptions ModelRun::forward_options(std::int64_t first_sample, bool dropout) const {

@@ -90,7 +90,9 @@ class ModelRun {
 
   // --- Values: by position from `seed`; of a Hugging Face folder; of a checkpoint of any mesh.
   void initialize(std::uint64_t seed) { state_->initialize(seed); }
-  void load_hf(const std::filesystem::path& folder) { state_->load_hf(folder); }
+  void load_hf(const std::filesystem::path& folder, base::Disk& disk) {
+    state_->load_hf(folder, disk);
+  }
   /// Of a checkpoint that fits (resume_check.h). Without optimizer moments and step begin anew.
   /// Gradients are dropped.
   void load_state(const CheckpointReader& checkpoint, bool with_optimizer = true);
@@ -99,7 +101,7 @@ class ModelRun {
   std::filesystem::path save_state(const CheckpointLocation& location, Manifest manifest,
                                    const std::vector<CarriedFile>& carried);
   /// The same at exactly `folder` (write_checkpoint_at).
-  void save_state_at(const std::filesystem::path& folder, FileSystem& files, Manifest manifest,
+  void save_state_at(const std::filesystem::path& folder, Manifest manifest,
                      const std::vector<CarriedFile>& carried);
   void export_hf(const std::filesystem::path& folder, DType dtype,
                  const std::vector<CarriedFile>& carried) {
@@ -169,7 +171,8 @@ class ModelRun {
   [[noreturn]] void refuse(const StepResult& result, const Pending& pending);
 
   comm::ProcessGroup& world_;
-  ExecutionContext context_;  ///< the rank's device and allocator with the run's seed
+  OutputFiles* const shards_;  ///< as in RankResources
+  ExecutionContext context_;   ///< the rank's device and allocator with the run's seed
   v1::RunConfig config_;
   nn::ModelConfig model_config_;
   std::unique_ptr<RunMesh> mesh_;

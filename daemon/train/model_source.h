@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "daemon/base/disk.h"
 #include "daemon/nn/models/model_config.h"
 #include "v1/config.pb.h"
 
@@ -14,15 +15,18 @@ namespace meshloom::train {
 /// replaced if given. `model_folder` is the absolute folder of the model that `name` names, with
 /// its config.json. Throws InvalidArgument or NotFound with the field in the metadata.
 nn::ModelConfig load_model_config(const v1::ModelSource&, const std::filesystem::path& data_dir,
-                                  const std::filesystem::path& model_folder = {});
+                                  const std::filesystem::path& model_folder = {},
+                                  base::Disk& disk = base::own_disk());
 
 /// The Hugging Face folder whose weights training begins with; empty if it begins from scratch.
 std::filesystem::path weights_folder(const v1::ModelSource&, const std::filesystem::path& data_dir,
-                                     const std::filesystem::path& model_folder = {});
+                                     const std::filesystem::path& model_folder = {},
+                                     base::Disk& disk = base::own_disk());
 
 /// The folder that holds the model's other files, such as its tokenizer: of config, hf_folder or
 /// name; empty for a preset.
 std::filesystem::path source_folder(const v1::ModelSource&, const std::filesystem::path& data_dir,
-                                    const std::filesystem::path& model_folder = {});
+                                    const std::filesystem::path& model_folder = {},
+                                    base::Disk& disk = base::own_disk());
 
 }  // namespace meshloom::train

@@ -175,8 +175,8 @@ void ModelState::initialize(std::uint64_t seed) {
   optimizer_->refresh_working_copies();
 }
 
-void ModelState::load_hf(const std::filesystem::path& folder) {
-  const HfFolder weights = HfFolder::open(folder);
+void ModelState::load_hf(const std::filesystem::path& folder, base::Disk& disk) {
+  const HfFolder weights = HfFolder::open(folder, disk);
   const auto parameters = model_->named_parameters();
   weights.check_parameters(parameters);
   for (std::size_t i = 0; i < parameters.size(); ++i)
@@ -184,8 +184,9 @@ void ModelState::load_hf(const std::filesystem::path& folder) {
   optimizer_->refresh_working_copies();
 }
 
-std::vector<Tensor> ModelState::read_hf(const std::filesystem::path& folder) const {
-  const HfFolder weights = HfFolder::open(folder);
+std::vector<Tensor> ModelState::read_hf(const std::filesystem::path& folder,
+                                        base::Disk& disk) const {
+  const HfFolder weights = HfFolder::open(folder, disk);
   const auto parameters = model_->named_parameters();
   weights.check_parameters(parameters);
   std::vector<Tensor> values;

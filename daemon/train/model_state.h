@@ -51,7 +51,7 @@ class ModelState {
   /// By position from `seed`, in float32: the same whatever the compute dtype.
   void initialize(std::uint64_t seed);
   /// Weights of a Hugging Face folder, kept in float32; moments are zero.
-  void load_hf(const std::filesystem::path& folder);
+  void load_hf(const std::filesystem::path& folder, base::Disk& disk = base::own_disk());
   /// Weights and, if `with_optimizer`, moments of a checkpoint of any mesh; else moments are zero.
   /// Throws FailedPrecondition if it is of another model or optimizer, before anything is written.
   void load(const CheckpointReader& checkpoint, bool with_optimizer = true);
@@ -59,7 +59,7 @@ class ModelState {
   void check(const CheckpointReader& checkpoint, bool with_optimizer) const;
   /// This rank's parts of the weights of a Hugging Face folder, by parameter, in the dtype that the
   /// model computes in. The model stays as it is.
-  std::vector<Tensor> read_hf(const std::filesystem::path& folder) const;
+  std::vector<Tensor> read_hf(const std::filesystem::path& folder, base::Disk& disk) const;
   /// Replaces parameter i: `value` is a float32 view of the whole, the same on every rank.
   /// refresh_working_copies() of the optimizer follows. No collectives.
   void set(std::size_t i, const TensorView& value);

@@ -13,12 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_inside(const fs::path& canonical, const fs::path& canonical_root) {
-  const auto [root_end, rest] = std::mismatch(canonical_root.begin(), canonical_root.end(),
-                                              canonical.begin(), canonical.end());
-  return root_end == canonical_root.end();
-}
-
 /// With links followed as far as something is there.
 fs::path followed(const fs::path& path) {
   std::error_code error;
@@ -37,6 +31,11 @@ std::string names_of(const fs::path& roots) {
 
 }  // namespace
 
+bool is_inside(const fs::path& path, const fs::path& root) {
+  const auto [root_end, rest] = std::mismatch(root.begin(), root.end(), path.begin(), path.end());
+  return root_end == root.end();
+}
+
 std::vector<fs::path> data_folders(const fs::path& roots) {
   std::vector<fs::path> folders;
   std::istringstream parts(roots.string());
@@ -45,15 +44,15 @@ std::vector<fs::path> data_folders(const fs::path& roots) {
   return folders;
 }
 
-fs::path below_data_folders(const fs::path& name, const fs::path& roots) {
+fs::path below_data_folders(const fs::path& name, const fs::path& roots, base::Disk& disk) {
   const std::vector<fs::path> folders = data_folders(roots);
-  std::error_code error;
   for (const fs::path& folder : folders)
-    if (fs::exists(folder / name, error)) return folder / name;
+    if (disk.has(folder / name)) return folder / name;
   return folders.empty() ? name : folders.front() / name;
 }
 
-void check_inside(const fs::path& path, const fs::path& roots) {
+void check_inside(const fs::path& path, const fs::path& roots, base::Disk& disk) {
+  if (disk.is_remote()) return;
   const fs::path target = followed(path);
   for (const fs::path& folder : data_folders(roots))
     if (is_inside(target, followed(folder))) return;
@@ -64,13 +63,15 @@ void check_inside(const fs::path& path, const fs::path& roots) {
       "INVALID_PATH", {{"path", path.string()}});
 }
 
-void check_links(const fs::path& folder, const fs::path& roots) {
+void check_links(const fs::path& folder, const fs::path& roots, base::Disk& disk) {
+  if (disk.is_remote()) return;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error))
     if (std::error_code unread; entry.is_symlink(unread)) check_inside(entry.path(), roots);
 }
 
-fs::path resolve_path(const std::string& name, const fs::path& roots, const std::string& field) {
+fs::path resolve_path(const std::string& name, const fs::path& roots, const std::string& field,
+                      base::Disk& disk) {
   const Error::Metadata metadata = {{"field", field}, {"path", name}};
   const auto refuse = [&](const std::string& why) {
     throw InvalidArgument(fmt::format("{}: \"{}\" {}", field, name, why), "INVALID_PATH", metadata);
@@ -80,10 +81,9 @@ fs::path resolve_path(const std::string& name, const fs::path& roots, const std:
   const fs::path given(name);
   if (std::find(given.begin(), given.end(), "..") != given.end()) refuse("must not hold \"..\"");
   return base::with_field(field, [&] {
-    const fs::path full = below_data_folders(given, roots);
-    check_inside(full, roots);
-    std::error_code error;
-    if (!fs::exists(full, error))
+    const fs::path full = below_data_folders(given, roots, disk);
+    check_inside(full, roots, disk);
+    if (!disk.has(full))
       throw NotFound(
           fmt::format("{}: \"{}\" does not exist below {}", field, name, names_of(roots)),
           "NOT_FOUND", metadata);

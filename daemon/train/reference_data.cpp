@@ -67,8 +67,11 @@ void refuse_what_is_tokenized(const v1::DataConfig& data) {
 }  // namespace
 
 ReferenceData::ReferenceData(v1::RunConfig config, nn::ModelConfig model,
-                             std::filesystem::path data_dir)
-    : config_(std::move(config)), model_(std::move(model)), data_dir_(std::move(data_dir)) {}
+                             std::filesystem::path data_dir, base::Disk& disk)
+    : config_(std::move(config)),
+      model_(std::move(model)),
+      data_dir_(std::move(data_dir)),
+      disk_(disk) {}
 
 v1::RunConfig ReferenceData::config_of(const v1::DataReference& reference) const {
   v1::RunConfig config;
@@ -90,7 +93,7 @@ const ReferenceData::Opened& ReferenceData::open(const v1::DataReference& refere
   run_agreed(world, [&] {
     refuse_what_is_tokenized(config.data());
     resolve_data(*config.mutable_data(), model_, kField);
-    const RunData data = open_run_data(config, model_, data_dir_, kField);
+    const RunData data = open_run_data(config, model_, data_dir_, kField, {}, disk_);
     if (!data.training)
       throw InvalidArgument(
           fmt::format(

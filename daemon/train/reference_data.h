@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "daemon/base/disk.h"
 #include "daemon/nn/models/model_config.h"
 #include "daemon/train/data/dataset.h"
 #include "daemon/train/loss_batch.h"
@@ -19,8 +20,9 @@ namespace meshloom::train {
 /// Of one run; every rank has one. Data are opened once, as a job opens its own.
 class ReferenceData {
  public:
-  /// `config` is the run's, resolved.
-  ReferenceData(v1::RunConfig config, nn::ModelConfig model, std::filesystem::path data_dir);
+  /// `config` is the run's, resolved. `disk`, where the data are, outlives this.
+  ReferenceData(v1::RunConfig config, nn::ModelConfig model, std::filesystem::path data_dir,
+                base::Disk& disk = base::own_disk());
 
   struct Samples {
     v1::LossBatch batch;  ///< with its data in place of the reference
@@ -48,6 +50,7 @@ class ReferenceData {
   const v1::RunConfig config_;
   const nn::ModelConfig model_;
   const std::filesystem::path data_dir_;
+  base::Disk& disk_;
   std::deque<Opened> opened_;  ///< newest last
 };
 

@@ -130,15 +130,16 @@ struct OpenedPath {
 
 /// `tokens` is the file of its tokens, if they are made.
 OpenedPath open_path(const v1::DataConfig& data, const DataFiles& files, const fs::path& tokens,
-                     const std::string& tokenizer, const std::string& field) {
-  const auto open = [](const auto&... what) {
-    return std::make_shared<const TokenStream>(TokenStream::open(what...));
+                     const std::string& tokenizer, const std::string& field, base::Disk& disk) {
+  const auto open = [&](const DataFiles& found) {
+    return std::make_shared<const TokenStream>(TokenStream::open(found, disk));
   };
   OpenedPath opened;
   if (is_tokenized(data, files.format)) {
-    opened.identity = base::with_field(field, [&] { return identify_text(files, tokenizer); });
+    opened.identity =
+        base::with_field(field, [&] { return identify_text(files, tokenizer, disk); });
     if (tokens.empty()) return opened;
-    opened.stream = open(tokens, TokenFormat::kLlmc);
+    opened.stream = open(find_data_files(tokens, TokenFormat::kLlmc, {}, disk));
     opened.identity.set_tokens(opened.stream->size());
     return opened;
   }
@@ -241,16 +242,18 @@ void resolve_data(v1::DataConfig& data, const nn::ModelConfig& model, const std:
 }
 
 RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
-                      const fs::path& data_dir, const std::string& field,
-                      const TokenizedText& text) {
-  return open_run_data(config, model, find_run_files(config, data_dir, field), field, text);
+                      const fs::path& data_dir, const std::string& field, const TokenizedText& text,
+                      base::Disk& disk) {
+  return open_run_data(config, model, find_run_files(config, data_dir, field, disk), field, text,
+                       disk);
 }
 
 RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
-                      const RunFiles& files, const std::string& field, const TokenizedText& text) {
+                      const RunFiles& files, const std::string& field, const TokenizedText& text,
+                      base::Disk& disk) {
   const v1::DataConfig& data = config.data();
   const auto open = [&](const DataFiles& found, const fs::path& tokens, const std::string& path) {
-    OpenedPath opened = open_path(data, found, tokens, text.tokenizer, path);
+    OpenedPath opened = open_path(data, found, tokens, text.tokenizer, path, disk);
     if (!opened.stream) return opened;
     check_documents(data, *opened.stream, field);
     check_bytes(*opened.stream, model.vocab_size, field);

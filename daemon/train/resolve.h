@@ -45,9 +45,10 @@ void resolve_data(v1::DataConfig& data, const nn::ModelConfig& model,
 /// is no more than the identity. The files are looked for in `data_dir`, unless they are given.
 RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
                       const std::filesystem::path& data_dir, const std::string& field = "run.data",
-                      const TokenizedText& text = {});
+                      const TokenizedText& text = {}, base::Disk& disk = base::own_disk());
 RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
-                      const RunFiles& files, const std::string& field, const TokenizedText& text);
+                      const RunFiles& files, const std::string& field, const TokenizedText& text,
+                      base::Disk& disk = base::own_disk());
 /// Throws with the field if the data hold fewer samples than a step, or no validation sample that
 /// is asked for. Data whose tokens are not made yet may.
 void check_enough(const v1::RunConfig& config, const RunData& data);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/disk.h"
 #include "daemon/comm/process_group.h"
 #include "daemon/tensor/execution_context.h"
 #include "daemon/train/data/text_data.h"
@@ -22,11 +23,18 @@
 namespace meshloom::train {
 
 class FileSystem;
+class OutputFiles;
 
 /// What a rank brings to its runs; outlives them.
 struct RankResources {
   ExecutionContext* context = nullptr;
   comm::ProcessGroup* world = nullptr;  ///< all ranks; a group of size 1 if there is only one
+  /// Of a rank whose host does not have rank 0's files: what they are read from, and what its
+  /// shards of checkpoints go to. Null: its host's own disk.
+  base::Disk* disk = nullptr;
+  OutputFiles* shards = nullptr;
+
+  base::Disk& files() const { return disk ? *disk : base::own_disk(); }
 };
 
 struct RunOptions {

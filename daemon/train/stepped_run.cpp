@@ -30,18 +30,20 @@ class ModelSteppedRun final : public SteppedRun {
  public:
   ModelSteppedRun(const RankResources& resources, const v1::RunConfig& config,
                   const SteppedRunOptions& options)
-      : world_(*resources.world), config_(config), options_(options) {
+      : world_(*resources.world), disk_(resources.files()), config_(config), options_(options) {
     check_same_text(world_, "the resolved config", to_json_text(config_));
     auto mesh = std::make_unique<RunMesh>(world_, mesh_layout(config_.mesh()));
     run_agreed(world_, [&] {
       const nn::ModelConfig model =
-          load_model_config(config_.model(), options_.data_dir, options_.model_folder);
-      const auto carried = text::carried_files(
-          source_folder(config_.model(), options_.data_dir, options_.model_folder));
-      if (world_.rank() == 0) carried_ = read_carried_files(carried, notes_);
+          load_model_config(config_.model(), options_.data_dir, options_.model_folder, disk_);
+      if (world_.rank() == 0)
+        carried_ =
+            read_carried_files(text::carried_files(source_folder(config_.model(), options_.data_dir,
+                                                                 options_.model_folder)),
+                               notes_);
       model_ = std::make_unique<ModelRun>(resources, config_, model, std::move(mesh));
-      references_ = std::make_unique<ReferenceData>(config_, model, options_.data_dir);
-      snapshots_ = std::make_unique<WeightSnapshots>(model_->state());
+      references_ = std::make_unique<ReferenceData>(config_, model, options_.data_dir, disk_);
+      snapshots_ = std::make_unique<WeightSnapshots>(model_->state(), disk_);
     });
     fill_values();
     for (const std::string& warning : model_->warnings())
@@ -110,16 +112,16 @@ class ModelSteppedRun final : public SteppedRun {
     snapshots_->use(nullptr);
     Manifest manifest;
     manifest.user_metadata = user_metadata;
-    model_->save_state_at(folder, posix_file_system(), std::move(manifest), carried_);
+    model_->save_state_at(folder, std::move(manifest), carried_);
   }
 
   void load_state(const fs::path& folder, bool with_optimizer) override {
-    const FoundCheckpoint found = open_checkpoint(world_, folder);
+    const FoundCheckpoint found = open_checkpoint(world_, folder, disk_);
     std::optional<CheckpointReader> checkpoint;
     run_agreed(world_, [&] {
       check_same_model(found.manifest, model_->model_config(),
                        with_optimizer ? &config_.optimizer() : nullptr, folder.string());
-      checkpoint.emplace(found.folder, found.manifest);
+      checkpoint.emplace(found.folder, found.manifest, disk_);
       model_->state().check(*checkpoint, with_optimizer);
     });
     before_write();
@@ -235,9 +237,9 @@ class ModelSteppedRun final : public SteppedRun {
       return load_state(options_.state_folder, options_.with_optimizer);
     run_agreed(world_, [&] {
       const fs::path weights =
-          weights_folder(config_.model(), options_.data_dir, options_.model_folder);
+          weights_folder(config_.model(), options_.data_dir, options_.model_folder, disk_);
       if (!weights.empty()) {
-        model_->load_hf(weights);
+        model_->load_hf(weights, disk_);
       } else {
         model_->initialize(config_.training().seed());
       }
@@ -286,6 +288,7 @@ class ModelSteppedRun final : public SteppedRun {
   }
 
   comm::ProcessGroup& world_;
+  base::Disk& disk_;
   v1::RunConfig config_;
   SteppedRunOptions options_;
   std::vector<CarriedFile> carried_;  ///< along with checkpoints and exports, on rank 0

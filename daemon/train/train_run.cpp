@@ -48,20 +48,23 @@ std::string hosts_text(const ComputeClass& compute) {
 TrainRun::TrainRun(const RankResources& resources, const v1::RunConfig& config,
                    const RunOptions& options)
     : world_(*resources.world),
+      resources_(resources),
       config_(config),
       options_(options),
       schedule_(make_lr_schedule(config.lr_scheduler(), config.training().steps())) {
   check_same_text(world_, "the resolved config", to_json_text(config_));
   auto mesh = std::make_unique<RunMesh>(world_, mesh_layout(config_.mesh()));
   run_agreed(world_, [&] {
+    base::Disk& disk = resources_.files();
     const nn::ModelConfig model =
-        load_model_config(config_.model(), options_.data_dir, options_.model_folder);
-    const auto carried = text::carried_files(
-        source_folder(config_.model(), options_.data_dir, options_.model_folder),
-        options_.tokenizer_folder);
-    if (world_.rank() == 0) carried_ = read_carried_files(carried, notes_);
+        load_model_config(config_.model(), options_.data_dir, options_.model_folder, disk);
+    if (world_.rank() == 0) {
+      const fs::path source =
+          source_folder(config_.model(), options_.data_dir, options_.model_folder);
+      carried_ = read_carried_files(text::carried_files(source, options_.tokenizer_folder), notes_);
+    }
     const RunData data =
-        open_run_data(config_, model, options_.data_dir, "run.data", options_.text);
+        open_run_data(config_, model, options_.data_dir, "run.data", options_.text, disk);
     check_internal(data.training != nullptr, "the run's text is not tokenized");
     check_enough(config_, data);
     feed_ = std::make_unique<DataFeed>(config_, data, mesh->data());
@@ -76,10 +79,16 @@ TrainRun::TrainRun(const RankResources& resources, const v1::RunConfig& config,
 TrainRun::~TrainRun() = default;
 
 CheckpointLocation TrainRun::checkpoint_location() const {
-  return {options_.checkpoint_dir, config_.checkpoint().keep_latest_k(), {}, options_.file_system};
+  return {options_.checkpoint_dir,
+          config_.checkpoint().keep_latest_k(),
+          {},
+          options_.file_system,
+          resources_.shards,
+          resources_.disk};
 }
 
 void TrainRun::restore_or_initialize() {
+  base::Disk& disk = resources_.files();
   std::optional<FoundCheckpoint> found;
   if (!options_.checkpoint_dir.empty()) {
     run_agreed(world_, [&] {
@@ -90,8 +99,8 @@ void TrainRun::restore_or_initialize() {
   }
   const bool own = found.has_value();
   if (!own && !options_.resume_from.empty()) {
-    found = options_.resume_older ? open_checkpoint_or_older(world_, options_.resume_from)
-                                  : open_checkpoint(world_, options_.resume_from);
+    found = options_.resume_older ? open_checkpoint_or_older(world_, options_.resume_from, disk)
+                                  : open_checkpoint(world_, options_.resume_from, disk);
     if (found->folder == options_.resume_from)
       found->notes.push_back(fmt::format("begins with {}", config_.checkpoint().resume_from()));
   }
@@ -107,9 +116,9 @@ void TrainRun::restore_or_initialize() {
         take_over_progress(found->manifest);
       }
     } else if (const auto weights =
-                   weights_folder(config_.model(), options_.data_dir, options_.model_folder);
+                   weights_folder(config_.model(), options_.data_dir, options_.model_folder, disk);
                !weights.empty()) {
-      model_->load_hf(weights);
+      model_->load_hf(weights, disk);
     } else {
       model_->initialize(config_.training().seed());
     }
@@ -119,7 +128,7 @@ void TrainRun::restore_or_initialize() {
 void TrainRun::resume(const FoundCheckpoint& found) {
   const Manifest& manifest = found.manifest;
   check_resumable(manifest, config_, model_->model_config(), found.folder.string());
-  model_->load_state(CheckpointReader(found.folder, found.manifest));
+  model_->load_state(CheckpointReader(found.folder, found.manifest, resources_.files()));
   feed_->go_on_from({manifest.data_position, manifest.tokens});
   notes_.insert(notes_.end(), found.notes.begin(), found.notes.end());
   if (manifest.seed != config_.training().seed())

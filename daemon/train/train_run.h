@@ -64,6 +64,7 @@ class TrainRun final : public Run {
   void add_collectives(v1::StepMetrics& metrics);
 
   comm::ProcessGroup& world_;
+  const RankResources resources_;
   v1::RunConfig config_;
   RunOptions options_;
   /// Files that go along with checkpoints and exports.

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "daemon/base/file_stamp.h"
 #include "kernels/base/error.h"
 #include "kernels/base/integer_math.h"
 
@@ -36,10 +35,10 @@ WeightSnapshots::Handle WeightSnapshots::load(const std::filesystem::path& folde
                                               std::int64_t step) {
   std::erase_if(loaded_, [](const auto& item) { return item.second.expired(); });
   // A folder of this name may have been deleted and saved again meanwhile.
-  const LoadedKey key{folder, step, base::file_stamp(folder / "config.json").value_or("")};
+  const LoadedKey key{folder, step, disk_.stamp(folder / "config.json").value_or("")};
   if (const auto known = loaded_.find(key); known != loaded_.end()) return known->second.lock();
   auto loaded = std::make_shared<Weights>(Weights{step, {}, {}});
-  fill(*loaded, state_.read_hf(folder));
+  fill(*loaded, state_.read_hf(folder, disk_));
   loaded_[key] = loaded;
   return loaded;
 }

@@ -27,8 +27,8 @@ class WeightSnapshots {
   };
   using Handle = std::shared_ptr<Weights>;
 
-  /// `state` outlives this.
-  explicit WeightSnapshots(ModelState& state) : state_(state) {}
+  /// `state`, and `disk`, which load() reads, outlive this.
+  WeightSnapshots(ModelState& state, base::Disk& disk) : state_(state), disk_(disk) {}
 
   /// The weights as they are now, those of `step`. Throws AlreadyExists.
   void keep(const std::string& name, std::int64_t step);
@@ -63,6 +63,7 @@ class WeightSnapshots {
   void fill(Weights& weights, std::vector<Tensor> values);
 
   ModelState& state_;
+  base::Disk& disk_;
   std::map<std::string, Handle> names_;
   std::map<LoadedKey, std::weak_ptr<Weights>> loaded_;
   std::weak_ptr<Weights> current_;  ///< the snapshot of the weights as they are, if there is one

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/train/all_reduce_values.h"
 #include "daemon/train/checkpoint/digest.h"
 #include "daemon/train/checkpoint/file_check.h"
 #include "daemon/train/status_agreement.h"
@@ -22,13 +23,26 @@ void verify_file(const fs::path& folder, const ManifestFile& file) {
   check_digest(path, digest_of_file(path), file.xxh3_128);
 }
 
+/// Which share of the files this rank verifies, of how many. Digests are computed where the files
+/// are, so that they are not sent whole.
+std::pair<int, int> verified_share(comm::ProcessGroup& world, bool remote) {
+  std::vector<double> verifies(static_cast<std::size_t>(world.size()));
+  verifies[static_cast<std::size_t>(world.rank())] = remote ? 0.0 : 1.0;
+  all_reduce(world, verifies, comm::ReduceOp::kSum);
+  const auto before = std::count(verifies.begin(), verifies.begin() + world.rank(), 1.0);
+  const auto all = std::count(verifies.begin(), verifies.end(), 1.0);
+  return {static_cast<int>(before), static_cast<int>(all)};
+}
+
 /// Every rank reads the manifest, all verify their share of the tensors. Throws on every rank
 /// alike. A file that goes along and has changed is no reason not to go on: rank 0 notes it.
-FoundCheckpoint read_verified(comm::ProcessGroup& world, const fs::path& folder) {
+FoundCheckpoint read_verified(comm::ProcessGroup& world, const fs::path& folder, base::Disk& disk) {
   FoundCheckpoint found{folder, {}, {}};
-  run_agreed(world, [&] { found.manifest = read_manifest(folder); });
-  run_agreed(world,
-             [&] { verify_tensor_files(folder, found.manifest, world.rank(), world.size()); });
+  run_agreed(world, [&] { found.manifest = read_manifest(folder, disk); });
+  const auto [share, shares] = verified_share(world, disk.is_remote());
+  run_agreed(world, [&, share = share, shares = shares] {
+    if (!disk.is_remote()) verify_tensor_files(folder, found.manifest, share, shares);
+  });
   if (world.rank() != 0) return found;
   for (const ManifestFile& file : found.manifest.other_files) {
     try {
@@ -44,12 +58,12 @@ FoundCheckpoint read_verified(comm::ProcessGroup& world, const fs::path& folder)
 /// The newest of the entries that is sound; `bad` gets those that were passed over. Throws the
 /// newest one's error if none is.
 FoundCheckpoint newest_sound(comm::ProcessGroup& world, const std::vector<CheckpointEntry>& entries,
-                             std::vector<CheckpointEntry>* bad) {
+                             base::Disk& disk, std::vector<CheckpointEntry>* bad) {
   std::exception_ptr newest_error;
   std::vector<std::string> notes;
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
     try {
-      FoundCheckpoint found = open_checkpoint(world, entry->folder);
+      FoundCheckpoint found = open_checkpoint(world, entry->folder, disk);
       if (!notes.empty())
         notes.push_back(fmt::format("resumed from {} instead", entry->folder.filename().string()));
       found.notes.insert(found.notes.begin(), notes.begin(), notes.end());
@@ -89,12 +103,13 @@ void verify_files(const fs::path& folder, const Manifest& manifest) {
   verify_other_files(folder, manifest);
 }
 
-CheckpointReader::CheckpointReader(const fs::path& folder, const Manifest& manifest)
+CheckpointReader::CheckpointReader(const fs::path& folder, const Manifest& manifest,
+                                   base::Disk& disk)
     : label_(folder.string()), manifest_(manifest) {
   for (const ManifestTensor& tensor : manifest_.tensors) tensors_[tensor.name] = {tensor.shape, {}};
   for (std::size_t f = 0; f < manifest_.files.size(); ++f) {
     const ManifestFile& file = manifest_.files[f];
-    files_.push_back(SafetensorsFile::open(folder / file.name));
+    files_.push_back(SafetensorsFile::open(folder / file.name, {}, disk));
     for (const ManifestPiece& piece : file.pieces) {
       if (piece.tensor >= manifest_.tensors.size() ||
           static_cast<int>(piece.piece.ranges.size()) !=
@@ -144,29 +159,31 @@ void CheckpointReader::read(const std::string& name, const Shape& whole, const P
                    "CHECKPOINT_DAMAGED", {{"tensor", name}});
 }
 
-FoundCheckpoint open_checkpoint(comm::ProcessGroup& world, const fs::path& folder) {
-  return read_verified(world, folder);
+FoundCheckpoint open_checkpoint(comm::ProcessGroup& world, const fs::path& folder,
+                                base::Disk& disk) {
+  return read_verified(world, folder, disk);
 }
 
-FoundCheckpoint open_checkpoint_or_older(comm::ProcessGroup& world, const fs::path& folder) {
+FoundCheckpoint open_checkpoint_or_older(comm::ProcessGroup& world, const fs::path& folder,
+                                         base::Disk& disk) {
   const auto step = step_of_folder_name(folder.filename().string());
   std::vector<CheckpointEntry> entries;
-  run_agreed(world, [&] { entries = list_checkpoints(folder.parent_path()); });
+  run_agreed(world, [&] { entries = list_checkpoints(folder.parent_path(), disk); });
   std::erase_if(entries, [&](const CheckpointEntry& entry) { return entry.step > step; });
-  if (entries.empty()) return open_checkpoint(world, folder);
+  if (entries.empty()) return open_checkpoint(world, folder, disk);
   std::vector<CheckpointEntry> bad;
-  return newest_sound(world, entries, &bad);
+  return newest_sound(world, entries, disk, &bad);
 }
 
 std::optional<FoundCheckpoint> find_checkpoint(comm::ProcessGroup& world,
                                                const CheckpointLocation& location,
                                                bool allow_fallback) {
   std::vector<CheckpointEntry> entries;
-  run_agreed(world, [&] { entries = list_checkpoints(location.directory); });
+  run_agreed(world, [&] { entries = list_checkpoints(location.directory, location.reads()); });
   if (entries.empty()) return std::nullopt;
-  if (!allow_fallback) return open_checkpoint(world, entries.back().folder);
+  if (!allow_fallback) return open_checkpoint(world, entries.back().folder, location.reads());
   std::vector<CheckpointEntry> bad;
-  FoundCheckpoint found = newest_sound(world, entries, &bad);
+  FoundCheckpoint found = newest_sound(world, entries, location.reads(), &bad);
   run_agreed(world, [&] {
     if (world.rank() != 0) return;
     for (const CheckpointEntry& entry : bad) set_aside(location, entry);

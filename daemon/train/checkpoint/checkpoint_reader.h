@@ -29,7 +29,8 @@ void verify_files(const std::filesystem::path& folder, const Manifest& manifest)
 /// The tensors of a verified checkpoint, put together from however many shards there are.
 class CheckpointReader {
  public:
-  CheckpointReader(const std::filesystem::path& folder, const Manifest& manifest);
+  CheckpointReader(const std::filesystem::path& folder, const Manifest& manifest,
+                   base::Disk& disk = base::own_disk());
 
   const Manifest& manifest() const { return manifest_; }
   bool contains(const std::string& name) const { return tensors_.contains(name); }
@@ -67,14 +68,17 @@ struct FoundCheckpoint {
   std::vector<std::string> notes;
 };
 
-/// The checkpoint in `folder`, its tensors verified (each rank of `world` a share of the files).
+/// The checkpoint in `folder`, its tensors verified (each rank of `world` that reads its own host's
+/// disk a share of the files).
 /// Throws DataLoss on every rank alike. Rank 0's notes name other files that have changed.
-FoundCheckpoint open_checkpoint(comm::ProcessGroup& world, const std::filesystem::path& folder);
+FoundCheckpoint open_checkpoint(comm::ProcessGroup& world, const std::filesystem::path& folder,
+                                base::Disk& disk = base::own_disk());
 
 /// The same; if it is damaged, the newest sound one of those beside it that are older, with a
 /// note. If all are damaged its own error is thrown.
 FoundCheckpoint open_checkpoint_or_older(comm::ProcessGroup& world,
-                                         const std::filesystem::path& folder);
+                                         const std::filesystem::path& folder,
+                                         base::Disk& disk = base::own_disk());
 
 /// The newest checkpoint, verified (each rank of `world` a share of the files); nullopt if there
 /// is none. A damaged one throws DataLoss naming it, on every rank; with

@@ -30,7 +30,7 @@ std::string shard_name(int shard, int shards) {
 /// Writes and digests at once.
 class DigestingFile {
  public:
-  DigestingFile(FileSystem& files, const fs::path& path, std::size_t bytes)
+  DigestingFile(OutputFiles& files, const fs::path& path, std::size_t bytes)
       : file_(files.create(path, bytes)) {}
 
   /// Quickest in pieces that fit into the cache, where the second of both finds them.
@@ -52,7 +52,7 @@ class DigestingFile {
 };
 
 /// This rank's share of every tensor as one safetensors file.
-ManifestFile write_shard(FileSystem& files, const fs::path& folder,
+ManifestFile write_shard(OutputFiles& files, const fs::path& folder,
                          std::span<const StateTensor> state, int shard, int shards) {
   std::vector<SafetensorsEntry> entries;
   std::map<std::string, TensorView> views;
@@ -171,11 +171,10 @@ void remove_quietly(FileSystem& files, const fs::path& path) {
 }
 
 /// All that write_checkpoint says of the protocol, at `target`.
-void write_folder(comm::ProcessGroup& world, FileSystem& files, const fs::path& target,
-                  Manifest manifest, std::span<const StateTensor> state,
+void write_folder(comm::ProcessGroup& world, FileSystem& files, OutputFiles* shards,
+                  const fs::path& target, Manifest manifest, std::span<const StateTensor> state,
                   std::span<const CarriedFile> carried) {
-  const fs::path temporary =
-      target.parent_path() / (std::string(kTemporaryPrefix) + target.filename().string());
+  const fs::path temporary = unfinished_folder(target);
   const bool leader = world.rank() == 0;
   try {
     run_agreed(world, [&] {
@@ -184,8 +183,9 @@ void write_folder(comm::ProcessGroup& world, FileSystem& files, const fs::path& 
       files.create_directories(temporary);
     });
     ManifestFile mine;
-    run_agreed(world,
-               [&] { mine = write_shard(files, temporary, state, world.rank(), world.size()); });
+    run_agreed(world, [&] {
+      mine = write_shard(shards ? *shards : files, temporary, state, world.rank(), world.size());
+    });
     manifest.files = gather_files(world, mine);
     manifest.tensors.clear();
     for (const StateTensor& item : state) manifest.tensors.push_back({item.name, item.shape()});
@@ -208,7 +208,8 @@ fs::path write_checkpoint(comm::ProcessGroup& world, const CheckpointLocation& l
                           Manifest manifest, std::span<const StateTensor> state,
                           std::span<const CarriedFile> carried) {
   const fs::path target = location.directory / checkpoint_folder_name(manifest.step);
-  write_folder(world, location.files(), target, std::move(manifest), state, carried);
+  write_folder(world, location.files(), location.shards, target, std::move(manifest), state,
+               carried);
   if (world.rank() == 0) prune(location.files(), location);
   return target;
 }
@@ -221,8 +222,7 @@ void rewrite_progress(comm::ProcessGroup& world, const CheckpointLocation& locat
     const fs::path folder = location.directory / checkpoint_folder_name(step);
     Manifest manifest = read_manifest(folder);
     manifest.validation_progress = progress;
-    const fs::path next =
-        location.directory / (std::string(kTemporaryPrefix) + folder.filename().string());
+    const fs::path next = unfinished_folder(folder);
     files.remove_all(next);
     write_manifest(files, next, manifest);
     files.rename(next, folder / kManifestName);
@@ -233,13 +233,22 @@ void rewrite_progress(comm::ProcessGroup& world, const CheckpointLocation& locat
 
 void write_checkpoint_at(comm::ProcessGroup& world, const fs::path& folder, FileSystem& files,
                          Manifest manifest, std::span<const StateTensor> state,
-                         std::span<const CarriedFile> carried) {
+                         std::span<const CarriedFile> carried, OutputFiles* shards) {
   run_agreed(world, [&] {
     if (world.rank() == 0 && fs::exists(folder))
       throw AlreadyExists(fmt::format("{} is there already", folder.string()), "ALREADY_EXISTS",
                           {{"path", folder.string()}});
   });
-  write_folder(world, files, folder, std::move(manifest), state, carried);
+  write_folder(world, files, shards, folder, std::move(manifest), state, carried);
+}
+
+fs::path unfinished_folder(const fs::path& checkpoint) {
+  return checkpoint.parent_path() /
+         (std::string(kTemporaryPrefix) + checkpoint.filename().string());
+}
+
+bool is_unfinished_folder(const fs::path& folder) {
+  return folder.filename().string().starts_with(kTemporaryPrefix);
 }
 
 void discard_folder(FileSystem& files, const fs::path& folder) {

@@ -21,8 +21,12 @@ struct CheckpointLocation {
   int keep_latest_k = 2;
   std::set<std::int64_t> keep_steps = {};  ///< kept whatever their age, as far as they are there
   FileSystem* file_system = nullptr;       ///< null: the operating system's
+  /// What this rank writes its shard through; null: file_system. Rank 0's is null.
+  OutputFiles* shards = nullptr;
+  base::Disk* disk = nullptr;  ///< that this rank reads; null: its host's
 
   FileSystem& files() const { return file_system ? *file_system : posix_file_system(); }
+  base::Disk& reads() const { return disk ? *disk : base::own_disk(); }
 };
 
 /// Writes directory/step-N (N = manifest.step) and then deletes all but the latest keep_latest_k
@@ -47,9 +51,14 @@ void rewrite_progress(comm::ProcessGroup& world, const CheckpointLocation& locat
                       std::int64_t step, const std::string& progress);
 
 /// The same at exactly `folder`, without deleting others. Throws AlreadyExists if it is there.
+/// `shards`: as in CheckpointLocation.
 void write_checkpoint_at(comm::ProcessGroup& world, const std::filesystem::path& folder,
                          FileSystem& files, Manifest manifest, std::span<const StateTensor> state,
-                         std::span<const CarriedFile> carried = {});
+                         std::span<const CarriedFile> carried = {}, OutputFiles* shards = nullptr);
+
+/// Where a checkpoint lies until it is complete and gets its name.
+std::filesystem::path unfinished_folder(const std::filesystem::path& checkpoint);
+bool is_unfinished_folder(const std::filesystem::path& folder);
 
 /// Removes a finished checkpoint or export: out of sight in one durable step, then deleted, so that
 /// a crash in between leaves no half of it.

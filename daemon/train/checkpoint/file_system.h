@@ -21,15 +21,21 @@ class OutputFile {
   virtual void close() = 0;
 };
 
-/// Every call throws ResourceExhausted if the disk or quota is full, else IoError; both name
-/// path and reason.
-class FileSystem {
+/// What a rank needs to write its shard, on its own host's disk or on another one's. Throws as
+/// FileSystem.
+class OutputFiles {
  public:
-  virtual ~FileSystem() = default;
+  virtual ~OutputFiles() = default;
   /// Creates or empties the file. `expected_bytes` is reserved if the file system can, so that a
   /// full disk shows at once.
   virtual std::unique_ptr<OutputFile> create(const std::filesystem::path&,
                                              std::size_t expected_bytes) = 0;
+};
+
+/// Every call throws ResourceExhausted if the disk or quota is full, else IoError; both name
+/// path and reason.
+class FileSystem : public OutputFiles {
+ public:
   virtual void create_directories(const std::filesystem::path&) = 0;
   /// Makes the names in a folder survive a crash.
   virtual void sync_directory(const std::filesystem::path&) = 0;

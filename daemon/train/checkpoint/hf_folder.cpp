@@ -38,30 +38,28 @@ std::string some(const std::vector<std::string>& names) {
 
 }  // namespace
 
-HfFolder HfFolder::open(const fs::path& folder) {
+HfFolder HfFolder::open(const fs::path& folder, base::Disk& disk) {
   HfFolder out;
   const fs::path normal = folder.lexically_normal();
   out.label_ = (normal.has_filename() ? normal : normal.parent_path()).filename().string();
-  std::error_code error;
-  if (!fs::is_directory(folder, error))
+  if (disk.kind(folder) != base::FileKind::kFolder)
     throw NotFound(fmt::format("{}: there is no such model folder", out.label_), "FOLDER_NOT_FOUND",
                    {{"folder", out.label_}});
   try {
-    out.config_ =
-        nn::parse_hf_config(base::InputFile(folder / "config.json").read_text(kMaxConfigBytes));
+    out.config_ = nn::parse_hf_config(disk.open(folder / "config.json").read_text(kMaxConfigBytes));
   } catch (const NotFound&) {
     throw;
   } catch (const Error& e) {
     throw Error(e.kind(), e.reason(), fmt::format("{}: {}", out.label_, e.what()), e.metadata());
   }
 
-  if (fs::exists(folder / kSingleFile, error)) {
-    out.add_file(SafetensorsFile::open(folder / kSingleFile));
-  } else if (fs::exists(folder / kIndexFile, error)) {
-    out.read_index(folder, base::InputFile(folder / kIndexFile).read_text(kMaxIndexBytes));
+  if (disk.has(folder / kSingleFile)) {
+    out.add_file(SafetensorsFile::open(folder / kSingleFile, {}, disk));
+  } else if (disk.has(folder / kIndexFile)) {
+    out.read_index(folder, disk.open(folder / kIndexFile).read_text(kMaxIndexBytes), disk);
   } else {
-    const bool pickled = fs::exists(folder / "pytorch_model.bin", error) ||
-                         fs::exists(folder / "pytorch_model.bin.index.json", error);
+    const bool pickled =
+        disk.has(folder / "pytorch_model.bin") || disk.has(folder / "pytorch_model.bin.index.json");
     throw NotFound(
         fmt::format("{}: there is neither {} nor {}{}", out.label_, kSingleFile, kIndexFile,
                     pickled ? " (pickled weights, pytorch_model.bin, are never read)" : ""),
@@ -71,7 +69,7 @@ HfFolder HfFolder::open(const fs::path& folder) {
   return out;
 }
 
-void HfFolder::read_index(const fs::path& folder, const std::string& text) {
+void HfFolder::read_index(const fs::path& folder, const std::string& text, base::Disk& disk) {
   const auto index = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto wrong = [&](const std::string& what) {
     fail(label_, fmt::format("{}: {}", kIndexFile, what));
@@ -87,7 +85,7 @@ void HfFolder::read_index(const fs::path& folder, const std::string& text) {
     if (file_name.empty() || file_name.find_first_of("/\\") != std::string::npos ||
         !file_name.ends_with(".safetensors"))
       wrong(fmt::format("'{}' does not name a safetensors file of this folder", file_name));
-    const auto file = SafetensorsFile::open(folder / file_name);
+    const auto file = SafetensorsFile::open(folder / file_name, {}, disk);
     for (const std::string& name : names)
       if (!file->contains(name)) wrong(fmt::format("{} does not hold '{}'", file_name, name));
     add_file(file);
@@ -157,9 +155,8 @@ void HfFolder::read(const std::string& parameter, const Shape& whole, const Piec
   read_common(dst.context(), dst.view(), piece, *source.file, *source.entry, whole_piece(whole));
 }
 
-bool has_hf_weights(const fs::path& folder) {
-  std::error_code ignored;
-  return fs::exists(folder / kSingleFile, ignored) || fs::exists(folder / kIndexFile, ignored);
+bool has_hf_weights(const fs::path& folder, base::Disk& disk) {
+  return disk.has(folder / kSingleFile) || disk.has(folder / kIndexFile);
 }
 
 nn::ModelConfig check_hf_folder(const fs::path& folder) {

@@ -24,7 +24,7 @@ class HfFolder {
  public:
   /// Throws NotFound naming the folder or the missing file, InvalidArgument or Unimplemented for a
   /// config, index or safetensors file that cannot be used.
-  static HfFolder open(const std::filesystem::path& folder);
+  static HfFolder open(const std::filesystem::path& folder, base::Disk& disk = base::own_disk());
 
   /// The last part of the path, for messages.
   const std::string& label() const { return label_; }
@@ -46,7 +46,7 @@ class HfFolder {
     const SafetensorsEntry* entry;
   };
   void add_file(const std::shared_ptr<SafetensorsFile>& file);
-  void read_index(const std::filesystem::path& folder, const std::string& text);
+  void read_index(const std::filesystem::path& folder, const std::string& text, base::Disk& disk);
   void add_tied_copies();
 
   std::string label_;
@@ -56,7 +56,7 @@ class HfFolder {
 };
 
 /// Whether there are weights beside its config.json, whole or not.
-bool has_hf_weights(const std::filesystem::path& folder);
+bool has_hf_weights(const std::filesystem::path& folder, base::Disk& disk = base::own_disk());
 
 /// What the headers of a folder's files say, for one that is to be kept: opens it and checks names,
 /// shapes and dtypes of its tensors against its config. Reads no weights and allocates none.

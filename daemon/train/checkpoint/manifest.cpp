@@ -160,12 +160,12 @@ Manifest from_json(const Json& json, int version) {
   return manifest;
 }
 
-std::string read_manifest_text(const fs::path& folder) {
+std::string read_manifest_text(const fs::path& folder, base::Disk& disk) {
   const std::string label = folder.string();
-  if (!is_checkpoint(folder))
+  if (!is_checkpoint(folder, disk))
     throw NotFound(fmt::format("{} is no checkpoint: it has no {}", label, kManifestName),
                    kCheckpointNotFound, {{"path", label}});
-  return base::InputFile(folder / kManifestName).read_text(kMaxManifestBytes);
+  return disk.open(folder / kManifestName).read_text(kMaxManifestBytes);
 }
 
 [[noreturn]] void damaged(const std::string& label, const std::string& why) {
@@ -214,30 +214,26 @@ Manifest manifest_from_json(const std::string& text, const std::string& label) {
   }
 }
 
-bool is_checkpoint(const fs::path& folder) {
-  std::error_code error;
-  return fs::exists(folder / kManifestName, error);
+bool is_checkpoint(const fs::path& folder, base::Disk& disk) {
+  return disk.has(folder / kManifestName);
 }
 
-Manifest read_manifest(const fs::path& folder) {
-  return manifest_from_json(read_manifest_text(folder), folder.string());
+Manifest read_manifest(const fs::path& folder, base::Disk& disk) {
+  return manifest_from_json(read_manifest_text(folder, disk), folder.string());
 }
 
 std::string read_validation_progress(const fs::path& folder) {
-  const std::string text = read_manifest_text(folder);
+  const std::string text = read_manifest_text(folder, base::own_disk());
   if (text.find(kValidationProgress) == std::string::npos) return {};
   return manifest_from_json(text, folder.string()).validation_progress;
 }
 
-std::vector<CheckpointEntry> list_checkpoints(const fs::path& directory) {
+std::vector<CheckpointEntry> list_checkpoints(const fs::path& directory, base::Disk& disk) {
   std::vector<CheckpointEntry> entries;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory, error)) {
-    const auto step = step_of_folder_name(entry.path().filename().string());
-    if (step && is_checkpoint(entry.path())) entries.push_back({*step, entry.path()});
+  for (const std::string& name : disk.list(directory)) {
+    const auto step = step_of_folder_name(name);
+    if (step && is_checkpoint(directory / name, disk)) entries.push_back({*step, directory / name});
   }
-  if (error && error != std::errc::no_such_file_or_directory)
-    base::throw_input_error("cannot list", directory, error.value());
   std::sort(entries.begin(), entries.end(),
             [](const auto& a, const auto& b) { return a.step < b.step; });
   return entries;

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/disk.h"
 #include "daemon/train/checkpoint/file_system.h"
 #include "daemon/train/checkpoint/piece.h"
 #include "kernels/base/shape.h"
@@ -85,11 +86,11 @@ std::string manifest_to_json(const Manifest&);
 Manifest manifest_from_json(const std::string& text, const std::string& label);
 
 /// Whether a folder is a checkpoint: the manifest is written last, so one without it never was.
-bool is_checkpoint(const std::filesystem::path& folder);
+bool is_checkpoint(const std::filesystem::path& folder, base::Disk& disk = base::own_disk());
 
 /// Reads and checks folder/manifest.json. Throws NotFound if the folder is no checkpoint,
 /// DataLoss naming it if it is damaged.
-Manifest read_manifest(const std::filesystem::path& folder);
+Manifest read_manifest(const std::filesystem::path& folder, base::Disk& disk = base::own_disk());
 
 /// Manifest::validation_progress of a checkpoint alone, without a look at the rest if there is
 /// none. Throws as read_manifest.
@@ -107,6 +108,7 @@ struct CheckpointEntry {
 };
 /// All checkpoints step-N below `directory`, ascending by N, damaged or not. Empty if there is
 /// no such directory.
-std::vector<CheckpointEntry> list_checkpoints(const std::filesystem::path& directory);
+std::vector<CheckpointEntry> list_checkpoints(const std::filesystem::path& directory,
+                                              base::Disk& disk = base::own_disk());
 
 }  // namespace meshloom::train

@@ -46,9 +46,10 @@ std::string read_header(const base::InputFile& file, const std::string& label) {
 }  // namespace
 
 std::shared_ptr<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path,
-                                                       const std::string& given_label) {
+                                                       const std::string& given_label,
+                                                       base::Disk& disk) {
   const std::string label = given_label.empty() ? label_of(path) : given_label;
-  std::shared_ptr<SafetensorsFile> file(new SafetensorsFile(label, base::InputFile(path)));
+  std::shared_ptr<SafetensorsFile> file(new SafetensorsFile(label, disk.open(path)));
   const std::string text = read_header(file->file_, label);
   file->data_offset_ = sizeof(std::uint64_t) + text.size();
   file->header_ = parse_safetensors_header(text, file->file_.size() - file->data_offset_, label);

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/base/input_file.h"
+#include "daemon/base/disk.h"
 #include "daemon/train/checkpoint/safetensors_header.h"
 #include "kernels/base/tensor_view.h"
 
@@ -24,7 +24,8 @@ class SafetensorsFile {
   /// Throws as base::InputFile, and InvalidArgument (MALFORMED_SAFETENSORS) for what is no
   /// safetensors file. `label`, if not empty, is what messages call it.
   static std::shared_ptr<SafetensorsFile> open(const std::filesystem::path& path,
-                                               const std::string& label = {});
+                                               const std::string& label = {},
+                                               base::Disk& disk = base::own_disk());
 
   /// "folder/name", for messages.
   const std::string& label() const { return label_; }

@@ -99,10 +99,12 @@ v1::DataIdentity identify(const TokenStream& stream) {
   return identity;
 }
 
-v1::DataIdentity identify_text(const DataFiles& text, const std::string& tokenizer) {
+v1::DataIdentity identify_text(const DataFiles& text, const std::string& tokenizer,
+                               base::Disk& disk) {
   IdentityBuilder builder(text.files.size());
   for (const auto& path : text.files)
-    if (const base::InputFile file(path); file.size() > 0) builder.add(text.name_of(path), file);
+    if (const base::InputFile file = disk.open(path); file.size() > 0)
+      builder.add(text.name_of(path), file);
   v1::DataIdentity identity = builder.finish();
   check(identity.file_count() > 0, "data {} is empty", text.files.front().string());
   identity.set_tokenizer(tokenizer);

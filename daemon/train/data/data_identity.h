@@ -13,7 +13,8 @@ namespace meshloom::train {
 v1::DataIdentity identify(const TokenStream& stream);
 /// The same for text whose tokens are made by `tokenizer` (DataIdentity.tokenizer); `tokens` stays
 /// 0.
-v1::DataIdentity identify_text(const DataFiles& text, const std::string& tokenizer);
+v1::DataIdentity identify_text(const DataFiles& text, const std::string& tokenizer,
+                               base::Disk& disk = base::own_disk());
 
 /// What was and what is, if they differ; empty if they are the same. Numbers of tokens are compared
 /// if both are known.

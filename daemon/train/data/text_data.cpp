@@ -139,12 +139,13 @@ std::string validation_set_field(std::size_t set) {
 }
 
 RunFiles find_run_files(const v1::RunConfig& config, const fs::path& data_dir,
-                        const std::string& field) {
+                        const std::string& field, base::Disk& disk) {
   const v1::DataConfig& data = config.data();
   const auto find = [&](const std::string& path, const std::string& path_field) {
-    const fs::path resolved = resolve_path(path, data_dir, path_field);
-    return base::with_field(
-        path_field, [&] { return find_data_files(resolved, format_of(data.format()), data_dir); });
+    const fs::path resolved = resolve_path(path, data_dir, path_field, disk);
+    return base::with_field(path_field, [&] {
+      return find_data_files(resolved, format_of(data.format()), data_dir, disk);
+    });
   };
   RunFiles files{find(data.path(), field + ".path"), {}, {}};
   if (const std::string& path = data.validation_path(); !path.empty())

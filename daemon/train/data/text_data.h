@@ -48,7 +48,7 @@ struct RunFiles {
 };
 /// `field` is the path of config.data in messages.
 RunFiles find_run_files(const v1::RunConfig& config, const std::filesystem::path& data_dir,
-                        const std::string& field);
+                        const std::string& field, base::Disk& disk = base::own_disk());
 /// "run.validation.sets[1].path"
 std::string validation_set_field(std::size_t set);
 

@@ -46,12 +46,13 @@ const LlmcVariant* llmc_variant(const LlmcHeader& header) {
 
 /// True for every file of llm.c: its magics are dates. Kinds that are not tokens are then refused
 /// by name rather than read as nanoGPT's.
-TokenFormat detect(const fs::path& path) {
-  const auto header = read_llmc_header(base::InputFile(path));
+TokenFormat detect(const fs::path& path, base::Disk& disk) {
+  const auto header = read_llmc_header(disk.open(path));
   if (header && header->front() >= 20240000 && header->front() < 20260000)
     return TokenFormat::kLlmc;
   if (path.extension() == ".bin") return TokenFormat::kNanogpt;
-  const bool is_lines = text::document_file(path).format == text::DocumentFormat::kJsonLines;
+  const text::DocumentFile document = text::document_file(path, std::nullopt, disk);
+  const bool is_lines = document.format == text::DocumentFormat::kJsonLines;
   return is_lines ? TokenFormat::kJsonLines : TokenFormat::kText;
 }
 
@@ -59,32 +60,11 @@ bool is_text(TokenFormat format) {
   return format == TokenFormat::kText || format == TokenFormat::kJsonLines;
 }
 
-bool hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
-
-std::vector<fs::path> files_below(const fs::path& folder) {
-  std::vector<fs::path> files;
-  std::error_code error;
-  fs::recursive_directory_iterator entry(folder, error);
-  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
-    if (hidden(entry->path())) {
-      entry.disable_recursion_pending();
-      continue;
-    }
-    std::error_code broken;  // a link that leads nowhere
-    const auto status = entry->status(broken);
-    if (broken) base::throw_input_error("cannot follow", entry->path(), broken.value());
-    if (fs::is_regular_file(status)) files.push_back(entry->path());
-  }
-  if (error) base::throw_input_error("cannot list", folder, error.value());
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
 /// The format all files share.
-TokenFormat detect_all(const std::vector<fs::path>& files) {
+TokenFormat detect_all(const std::vector<fs::path>& files, base::Disk& disk) {
   std::optional<TokenFormat> format;
   for (const fs::path& file : files) {
-    const TokenFormat found = detect(file);
+    const TokenFormat found = detect(file, disk);
     if (format && is_text(*format) && is_text(found)) {
       if (found == TokenFormat::kJsonLines) format = found;
       continue;
@@ -112,8 +92,9 @@ const char* token_format_name(TokenFormat format) {
   return "auto";
 }
 
-TokenStream::Part TokenStream::open_part(const fs::path& path, TokenFormat format) {
-  base::InputFile file(path);
+TokenStream::Part TokenStream::open_part(const fs::path& path, TokenFormat format,
+                                         base::Disk& disk) {
+  base::InputFile file = disk.open(path);
   const auto size = static_cast<std::int64_t>(file.size());
   if (format == TokenFormat::kText) return {std::move(file), 0, size, 1};
   if (format == TokenFormat::kNanogpt) {
@@ -140,16 +121,16 @@ TokenStream::Part TokenStream::open_part(const fs::path& path, TokenFormat forma
   return {std::move(file), kLlmcHeaderBytes, count, variant->width};
 }
 
-DataFiles find_data_files(const fs::path& path, TokenFormat format, const fs::path& root) {
-  std::error_code error;
-  const auto status = fs::status(path, error);
-  if (!fs::exists(status))
+DataFiles find_data_files(const fs::path& path, TokenFormat format, const fs::path& root,
+                          base::Disk& disk) {
+  const base::FileKind kind = disk.kind(path);
+  if (kind == base::FileKind::kNone)
     throw NotFound(fmt::format("data {} does not exist", path.string()), "NOT_FOUND",
                    {{"path", path.string()}});
   const bool is_bin = format == TokenFormat::kLlmc || format == TokenFormat::kNanogpt;
   DataFiles found{path, {}, format};
-  if (fs::is_directory(status)) {
-    found.files = files_below(path);
+  if (kind == base::FileKind::kFolder) {
+    found.files = disk.files_below(path);
     if (is_bin)
       std::erase_if(found.files, [](const fs::path& file) { return file.extension() != ".bin"; });
   } else {
@@ -158,12 +139,12 @@ DataFiles find_data_files(const fs::path& path, TokenFormat format, const fs::pa
   check(!found.files.empty(), "data folder {} holds no {}files", path.string(),
         is_bin ? ".bin " : "");
   if (!root.empty())
-    for (const fs::path& file : found.files) check_inside(file, root);
-  if (format == TokenFormat::kAuto) found.format = detect_all(found.files);
+    for (const fs::path& file : found.files) check_inside(file, root, disk);
+  if (format == TokenFormat::kAuto) found.format = detect_all(found.files, disk);
   return found;
 }
 
-TokenStream TokenStream::open(const DataFiles& files) {
+TokenStream TokenStream::open(const DataFiles& files, base::Disk& disk) {
   check_internal(files.format != TokenFormat::kAuto && files.format != TokenFormat::kJsonLines,
                  "data {}: {} is to be tokenized before it is read", files.folder.string(),
                  token_format_name(files.format));
@@ -171,7 +152,7 @@ TokenStream TokenStream::open(const DataFiles& files) {
   stream.folder_ = files.folder;
   stream.format_ = files.format;
   for (const fs::path& file : files.files) {
-    Part part = open_part(file, stream.format_);
+    Part part = open_part(file, stream.format_, disk);
     if (part.count == 0) continue;
     stream.starts_.push_back(stream.size_);
     stream.size_ += part.count;

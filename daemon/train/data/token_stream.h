@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/base/input_file.h"
+#include "daemon/base/disk.h"
 
 namespace meshloom::train {
 
@@ -42,16 +42,18 @@ struct DataFiles {
 /// files of a folder must then agree. Files must lie below `root` after links are followed (empty
 /// root: not checked). Throws NotFound, IoError, or InvalidArgument naming the file.
 DataFiles find_data_files(const std::filesystem::path& path, TokenFormat format,
-                          const std::filesystem::path& root = {});
+                          const std::filesystem::path& root = {},
+                          base::Disk& disk = base::own_disk());
 
 class TokenStream {
  public:
   /// Throws IoError, or InvalidArgument naming the file and what is wrong with it.
-  static TokenStream open(const DataFiles& files);
+  static TokenStream open(const DataFiles& files, base::Disk& disk = base::own_disk());
   /// As find_data_files has them.
   static TokenStream open(const std::filesystem::path& path, TokenFormat format,
-                          const std::filesystem::path& root = {}) {
-    return open(find_data_files(path, format, root));
+                          const std::filesystem::path& root = {},
+                          base::Disk& disk = base::own_disk()) {
+    return open(find_data_files(path, format, root, disk), disk);
   }
 
   TokenFormat format() const { return format_; }
@@ -76,7 +78,7 @@ class TokenStream {
     int width;  ///< bytes per token: 1, 2 or 4
   };
 
-  static Part open_part(const std::filesystem::path& path, TokenFormat format);
+  static Part open_part(const std::filesystem::path& path, TokenFormat format, base::Disk& disk);
   static void read_part(const Part& part, std::int64_t first, std::span<std::int64_t> out);
 
   std::size_t part_of(std::int64_t position) const;

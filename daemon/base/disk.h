@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Disk: where files that somebody named are looked for and read: this host's, or another one's.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/base/input_file.h"
+
+namespace meshloom::base {
+
+enum class FileKind { kNone, kFile, kFolder, kOther };
+
+/// Links are followed. Used by one thread at a time.
+class Disk {
+ public:
+  virtual ~Disk() = default;
+
+  /// Whether it is another host's, whose daemon then checks every path itself: who asks may only
+  /// see what it was told to read.
+  virtual bool is_remote() const = 0;
+  /// kNone also for what cannot be looked at.
+  virtual FileKind kind(const std::filesystem::path& path) = 0;
+  bool has(const std::filesystem::path& path) { return kind(path) != FileKind::kNone; }
+  /// As InputFile's constructor.
+  virtual InputFile open(const std::filesystem::path& path) = 0;
+  /// The names in a folder, in no order; none if it is not there. Throws as throw_input_error.
+  virtual std::vector<std::string> list(const std::filesystem::path& folder) = 0;
+  /// The regular files below a folder in order of their paths. What begins with a dot is left out,
+  /// and links to folders are. Throws as throw_input_error.
+  virtual std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder) = 0;
+  /// As file_stamp.
+  virtual std::optional<std::string> stamp(const std::filesystem::path& path) = 0;
+};
+
+/// This host's. Stateless, so any thread may use it.
+Disk& own_disk();
+
+}  // namespace meshloom::base
