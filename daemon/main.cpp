@@ -38,13 +38,25 @@ bool world_size_fits(const comm::MpiRuntime& runtime, int expected) {
   return false;
 }
 
+/// Of rank 0's disk, on every rank alike.
+bool has_data_dir(comm::MpiRuntime& runtime, const control::DaemonOptions& options) {
+  std::string missing;
+  try {
+    if (runtime.rank() == 0) control::check_data_dir(options.config);
+  } catch (const Error& error) {
+    missing = error.what();
+    std::fprintf(stderr, "meshloomd: %s\n", missing.c_str());
+  }
+  return runtime.bootstrap().broadcast(missing, 0).empty();
+}
+
 control::DaemonEnd run(const control::DaemonOptions& options) {
   comm::MpiRuntimeOptions mpi;
   mpi.interface = options.config.mpi_interface();
   comm::MpiRuntime runtime(mpi);
   init_log({runtime.rank(), options.config.log_level(), ""});
   control::route_grpc_log();
-  if (!world_size_fits(runtime, options.config.world_size())) {
+  if (!world_size_fits(runtime, options.config.world_size()) || !has_data_dir(runtime, options)) {
     runtime.finish();
     return {kUsage, true};
   }

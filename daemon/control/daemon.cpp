@@ -15,6 +15,7 @@
 #include "daemon/control/ranks/follower.h"
 #include "daemon/control/ranks/launch_card.h"
 #include "daemon/control/ranks/rank_loop.h"
+#include "daemon/control/ranks/remote_disk.h"
 #include "daemon/control/services/flight_dump.h"
 #include "daemon/control/train_factory.h"
 #include "kernels/base/log.h"
@@ -66,11 +67,12 @@ std::string failure_text(const comm::Failure& failure) {
 
 DaemonEnd follow(comm::ProcessGroup& world, const LaunchCard& card, const v1::RankHello& hello,
                  comm::MpiRuntime& runtime, std::chrono::milliseconds rank_timeout,
-                 RunFactory& factory, comm::AbortFlag& abort) {
+                 RunFactory& factory, comm::AbortFlag& abort, RemoteDisk* disk) {
   Follower follower({card.address, card.beats, card.secret, hello,
                      [&](const std::string& cause) {
                        spdlog::critical("rank {} stops: {}", hello.rank(), cause);
                        abort.raised = true;
+                       if (disk != nullptr) disk->cancel();
                        leave_soon(fmt::format("rank {}", hello.rank()));
                      },
                      &runtime.pulse(), rank_timeout});
@@ -124,7 +126,6 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
   const auto world = runtime.make_world_group(group);
   if (rank == 0 && runtime.world_size() > 1)
     spdlog::info("ranks exchange data {}", describe_exchange(runtime, *world));
-  TrainFactory factory(*world, threads);
   v1::RankHello hello = make_hello(rank, topology, threads);
 
   std::vector<HostMemory> hosts = gather_hosts(runtime.bootstrap(), topology);
@@ -146,6 +147,10 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
   hello.set_other_disk(!sees_probe(config.state_dir(), card.probe));
   init_log({rank, config.log_level(),
             hello.other_disk() ? "" : log_file(config.state_dir(), rank).string()});
+  std::unique_ptr<RemoteDisk> disk;
+  if (hello.other_disk())
+    disk = std::make_unique<RemoteDisk>(card.address, card.secret, rank, &runtime.pulse());
+  TrainFactory factory(*world, threads, disk.get());
   if (rank == 0 && !world->hosts().empty())
     spdlog::debug("hosts of the ranks, which decide the order of sums: {}", world->hosts());
   runtime.on_abort(
@@ -162,7 +167,7 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
     return end;
   }
   return follow(*world, card, hello, runtime, std::chrono::milliseconds(config.rank_timeout_ms()),
-                factory, abort);
+                factory, abort, disk.get());
 }
 
 }  // namespace meshloom::control

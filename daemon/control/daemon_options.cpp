@@ -108,14 +108,17 @@ void check_values(const v1::DaemonConfig& config, const DaemonFlags& flags) {
             level == "error",
         "--log-level is \"{}\", expected trace, debug, info, warning or error", level);
   parse_host_port(config.listen(), "--listen");
+}
+
+}  // namespace
+
+void check_data_dir(const v1::DaemonConfig& config) {
   std::error_code error;
   for (const fs::path& folder : train::data_folders(config.data_dir()))
     if (!fs::is_directory(folder, error))
       throw NotFound(fmt::format("--data-dir {}: no such folder", folder.string()),
                      "DATA_DIR_MISSING");
 }
-
-}  // namespace
 
 void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
@@ -187,7 +190,7 @@ ParsedDaemonOptions parse_daemon_options(int argc, char** argv, const base::Envi
       utf8_path(fs::absolute(config.state_dir()).lexically_normal(), "--state-dir"));
   std::vector<std::string> folders;
   for (const fs::path& folder : train::data_folders(config.data_dir()))
-    folders.push_back(utf8_path(fs::canonical(folder), "--data-dir"));
+    folders.push_back(utf8_path(fs::weakly_canonical(fs::absolute(folder)), "--data-dir"));
   config.set_data_dir(joined(folders));
   return parsed;
 }

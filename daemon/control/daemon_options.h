@@ -33,8 +33,11 @@ struct ParsedDaemonOptions {
   std::optional<int> exit_code;  ///< set if --help or --version was answered, or usage was wrong
 };
 
-/// Throws InvalidArgument or NotFound for values that are wrong, such as a data dir that does not
-/// exist.
+/// Throws InvalidArgument or NotFound for values that are wrong.
 ParsedDaemonOptions parse_daemon_options(int argc, char** argv, const base::Environment& env);
+
+/// Throws NotFound (DATA_DIR_MISSING) unless all folders of the data dir are there. For rank 0,
+/// whose disk the data are on; other hosts need not have them.
+void check_data_dir(const v1::DaemonConfig& config);
 
 }  // namespace meshloom::control

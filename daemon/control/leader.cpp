@@ -177,16 +177,11 @@ DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
 }
 
 void Leader::all_ranks_joined() {
-  for (const v1::RankHello& hello : ranks_.service().hellos()) {
-    if (!hello.other_disk()) continue;
-    ranks_.executor().fail(FailedPrecondition(
-        fmt::format(
-            "{} does not see rank 0's state folder {}: all hosts must have it, and the data "
-            "folder, under the same path",
-            describe(hello), state_.root().string()),
-        "DISKS_DIFFER", {{"rank", std::to_string(hello.rank())}, {"host", hello.host()}}));
-    return;
-  }
+  for (const v1::RankHello& hello : ranks_.service().hellos())
+    if (hello.other_disk())
+      spdlog::info(
+          "{} does not see the state folder {}: rank 0 serves it files and takes its shards",
+          describe(hello), state_.root().string());
   driver_.start();
   runs_.start();
   server_->set_serving(true);

@@ -5,8 +5,8 @@
 
 namespace meshloom::control {
 
-TrainFactory::TrainFactory(comm::ProcessGroup& world, int threads)
-    : world_(world), threads_(threads) {}
+TrainFactory::TrainFactory(comm::ProcessGroup& world, int threads, RemoteDisk* disk)
+    : world_(world), threads_(threads), disk_(disk) {}
 
 TrainFactory::~TrainFactory() = default;
 
@@ -19,14 +19,16 @@ ExecutionContext& TrainFactory::context() {
   return *context_;
 }
 
+train::RankResources TrainFactory::resources() { return {&context(), &world_, disk_, disk_}; }
+
 std::unique_ptr<train::Run> TrainFactory::create(const v1::RunConfig& resolved,
                                                  const train::RunOptions& options) {
-  return train::Run::create({&context(), &world_}, resolved, options);
+  return train::Run::create(resources(), resolved, options);
 }
 
 std::unique_ptr<train::SteppedRun> TrainFactory::create_stepped(
     const v1::RunConfig& resolved, const train::SteppedRunOptions& options) {
-  return train::SteppedRun::create({&context(), &world_}, resolved, options);
+  return train::SteppedRun::create(resources(), resolved, options);
 }
 
 void TrainFactory::run_in_step(const std::function<void()>& verb) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "daemon/comm/process_group.h"
+#include "daemon/control/ranks/remote_disk.h"
 #include "daemon/control/ranks/run_factory.h"
 
 namespace meshloom::control {
@@ -11,7 +12,8 @@ namespace meshloom::control {
 /// training thread.
 class TrainFactory final : public RunFactory {
  public:
-  TrainFactory(comm::ProcessGroup& world, int threads);
+  /// `disk`: where rank 0's files are, if not on the disk of this host; outlives the factory.
+  TrainFactory(comm::ProcessGroup& world, int threads, RemoteDisk* disk = nullptr);
   ~TrainFactory() override;
 
   std::unique_ptr<train::Run> create(const v1::RunConfig& resolved,
@@ -23,10 +25,12 @@ class TrainFactory final : public RunFactory {
   void join_recovery() override;
 
  private:
+  train::RankResources resources();
   ExecutionContext& context();
 
   comm::ProcessGroup& world_;
   int threads_;
+  RemoteDisk* disk_;
   std::unique_ptr<ExecutionContext> context_;
 };
 

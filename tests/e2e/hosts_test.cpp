@@ -4,7 +4,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <fstream>
+#include <vector>
+
 #include "tests/e2e/daemon_fixture.h"
+#include "tests/e2e/run_client.h"
 
 namespace meshloom::e2e {
 namespace {
@@ -63,6 +67,145 @@ TEST_F(HostsE2e, AMeshOverTwoHostsTrainsAsOneRankDoesAndTheSameBitsAgain) {
       EXPECT_NEAR(first.at(step), loss, 1e-5 * loss) << "step " << step;
     EXPECT_EQ(losses_of(name + "-again", mesh, plan), first);
   }
+  shut_down();
+}
+
+/// What jobs and runs leave that has to be the same wherever the files of the ranks are.
+struct Outcomes {
+  std::map<int, double> losses, from_lines, resumed;
+  std::map<std::string, std::string> shards;  ///< of a checkpoint
+  std::vector<double> run;                    ///< losses of its verbs
+  std::map<std::string, std::string> state;   ///< shards of the run's saved state
+  std::string weights;                        ///< that the run has saved
+  std::vector<int> drawn;
+};
+
+class DisksE2e : public HostsE2e {
+ protected:
+  ~DisksE2e() override { ::unsetenv("MESHLOOM_HIDDEN_FOLDER"); }
+
+  static std::map<std::string, std::string> shards_in(const std::filesystem::path& folder) {
+    std::map<std::string, std::string> shards;
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      if (entry.path().extension() == ".safetensors")
+        shards[entry.path().filename().string()] = read_file(entry.path());
+    return shards;
+  }
+
+  /// From text, from lines that are tokenized, from a checkpoint.
+  void train(const std::string& name, Outcomes& outcomes) {
+    const std::string mesh = "  mesh: {dp: 1, fsdp: 2, tp: 2}\n";
+    TinyJob job;
+    job.steps = 6;
+    job.checkpoint_interval = 3;
+    job.validation_interval = 3;
+    job.extra = mesh + "  export: {hf_folder: hf}\n";
+    submit(job, name);
+    ASSERT_TRUE(reaches(name, "succeeded")) << this->job(name).dump(2);
+    outcomes.losses = step_losses(name);
+    outcomes.shards = shards_in(state_ / "jobs" / name / "checkpoints/step-6");
+
+    TinyJob lines;
+    lines.steps = 3;
+    lines.data = "lines, tokenizer: bytes";
+    lines.extra = mesh;
+    submit(lines, name + "-lines");
+    ASSERT_TRUE(reaches(name + "-lines", "succeeded")) << this->job(name + "-lines").dump(2);
+    outcomes.from_lines = step_losses(name + "-lines");
+
+    TinyJob resumed = job;
+    resumed.resume_from = "checkpoints/" + name + "/step-3";
+    submit(resumed, name + "-resumed");
+    ASSERT_TRUE(reaches(name + "-resumed", "succeeded")) << this->job(name + "-resumed").dump(2);
+    outcomes.resumed = step_losses(name + "-resumed");
+  }
+
+  static double loss_of(const Outcome& outcome) {
+    EXPECT_TRUE(outcome.ok()) << outcome.message;
+    return outcome.operation.result().loss().metrics().at("loss:sum");
+  }
+
+  /// A run of the model that the job has exported, which reads its samples by reference.
+  void drive(const std::string& name, Outcomes& outcomes) {
+    const auto made = client({"model", "create", name, (state_ / "jobs" / name / "hf").string()});
+    ASSERT_EQ(made.exit_code, 0) << made.errors;
+    v1::RunSpec spec;
+    spec.set_name(name);
+    v1::RunConfig& config = *spec.mutable_config();
+    config.mutable_model()->set_name(name);
+    config.mutable_mesh()->set_fsdp(4);
+    config.mutable_plan()->set_dtype("float32");
+    config.mutable_training()->set_seq_len(32);
+    RunClient run(address_);
+    ASSERT_TRUE(run.create(spec));
+    v1::LossBatch batch;
+    batch.set_loss("cross_entropy");
+    batch.mutable_reference()->mutable_data()->set_path("text.txt");
+    batch.mutable_reference()->set_samples(6);
+    outcomes.run.push_back(loss_of(run.forward_backward(batch)));
+    EXPECT_TRUE(run.optim_step().ok());
+    const Outcome saved = run.save_state("one");
+    ASSERT_TRUE(saved.ok()) << saved.message;
+    outcomes.state = shards_in(state_ / saved.operation.result().saved_state().folder());
+    const Outcome kept = run.save_weights("kept");
+    ASSERT_TRUE(kept.ok()) << kept.message;
+    outcomes.weights =
+        read_file(kept.operation.result().saved_weights().folder() + "/model.safetensors");
+    outcomes.run.push_back(loss_of(run.forward_backward(batch)));
+    EXPECT_TRUE(run.optim_step().ok());
+    outcomes.run.push_back(loss_of(run.forward(batch)));
+    v1::LoadStateRequest load;
+    load.set_state("runs/" + name + "/states/one");
+    const Outcome loaded = run.run(&RunClient::Runs::LoadState, load);
+    EXPECT_TRUE(loaded.ok()) << loaded.message;
+    outcomes.run.push_back(loss_of(run.forward(batch)));
+    v1::SampleRequest request;
+    request.add_prompts()->set_prompt("In the ");
+    request.mutable_params()->set_max_tokens(8);
+    request.mutable_params()->set_seed(4);
+    request.set_weights("runs/" + name + "/weights/kept");
+    const Outcome sampled = run.sample(request);
+    ASSERT_TRUE(sampled.ok()) << sampled.message;
+    const auto& drawn = sampled.operation.result().sample().sequences(0).token_ids();
+    outcomes.drawn.assign(drawn.begin(), drawn.end());
+    EXPECT_TRUE(run.close().ok());
+  }
+};
+
+TEST_F(DisksE2e, RanksOnAnotherDiskGiveTheBitsOfRanksThatShareOne) {
+  std::filesystem::create_directories(data_ / "lines");
+  std::ofstream lines(data_ / "lines/some.jsonl");
+  for (int i = 0; i < 400; ++i) lines << fmt::format("{{\"text\": \"line {} of {}\"}}\n", i, i * i);
+  lines.close();
+
+  Outcomes shared, apart;
+  start_ranks(4);
+  EXPECT_THAT(daemon_log(), ::testing::Not(HasSubstr("does not see the state folder")));
+  ASSERT_NO_FATAL_FAILURE(train("shared", shared));
+  ASSERT_NO_FATAL_FAILURE(drive("shared", shared));
+  shut_down();
+
+  ::setenv("MESHLOOM_HIDDEN_FOLDER", folder_.c_str(), 1);
+  start_ranks(4);
+  EXPECT_THAT(daemon_log(), HasSubstr("does not see the state folder"));
+  ASSERT_NO_FATAL_FAILURE(train("apart", apart));
+  ASSERT_NO_FATAL_FAILURE(drive("apart", apart));
+
+  EXPECT_EQ(apart.losses, shared.losses);
+  EXPECT_EQ(apart.losses.size(), 6u);
+  EXPECT_EQ(apart.from_lines, shared.from_lines);
+  EXPECT_EQ(apart.from_lines.size(), 3u);
+  EXPECT_EQ(apart.resumed, shared.resumed);
+  EXPECT_EQ(apart.resumed.size(), 3u);
+  EXPECT_EQ(apart.shards.size(), 4u);
+  EXPECT_TRUE(apart.shards == shared.shards);
+  EXPECT_EQ(apart.run, shared.run);
+  EXPECT_EQ(apart.run.size(), 4u);
+  EXPECT_EQ(apart.state.size(), 4u);
+  EXPECT_TRUE(apart.state == shared.state);
+  EXPECT_TRUE(apart.weights == shared.weights);
+  EXPECT_EQ(apart.drawn, shared.drawn);
+  EXPECT_EQ(apart.drawn.size(), 8u);
   shut_down();
 }
 

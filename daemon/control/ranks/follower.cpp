@@ -1,32 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/ranks/follower.h"
 
-#include <climits>
-
-#include "daemon/control/net/grpc_server.h"
 #include "daemon/control/net/status.h"
-#include "daemon/control/ranks/rank_service.h"
+#include "daemon/control/ranks/rank_channel.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
-namespace {
-
-std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
-  grpc::ChannelArguments arguments;
-  // As GrpcServerOptions::between_ranks at the other end.
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, INT_MAX);
-  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetMaxReceiveMessageSize(kInnerMessageBytes);
-  arguments.SetMaxSendMessageSize(kInnerMessageBytes);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-}
-
-}  // namespace
-
 Follower::Follower(Options options)
     : options_(std::move(options)),
-      stub_(v1::RankService::NewStub(make_channel(options_.address))),
+      stub_(v1::RankService::NewStub(make_rank_channel(options_.address, false))),
       watch_(1, {.rank_timeout = options_.rank_timeout},
              [](std::int64_t) { return std::nullopt; }) {
   context_.AddMetadata(kSecretKey, options_.secret);

@@ -16,7 +16,7 @@ namespace meshloom::control {
 namespace {
 
 constexpr const char* kProbe = "probe";
-constexpr std::chrono::seconds kLate{5};
+constexpr std::chrono::seconds kLate{2};
 
 }  // namespace
 

@@ -20,7 +20,8 @@ RankHub::RankHub(Options options, comm::AbortFlag& abort, comm::TrainingPulse& p
       card_{"", "", make_secret(), "", options_.probe},
       service_(executor_, watch_,
                {options_.world_size, card_.secret, [this] { observer_.all_ranks_joined(); },
-                [this](const std::string& cause) { observer_.request_stop(cause); }}) {
+                [this](const std::string& cause) { observer_.request_stop(cause); }, &grants_}),
+      files_(grants_, card_.secret) {
   executor_.attach(0, &commands_);
   watch_.joined(0, describe(options_.self));
   if (options_.world_size > 1) listen();
@@ -31,10 +32,10 @@ void RankHub::listen() {
   // Strangers that connect to the ranks' port must not keep the ranks out.
   server_ = std::make_unique<GrpcServer>(
       GrpcServerOptions{resolve_listen_address(bind, "the ranks' address"),
-                        {&service_},
+                        {&service_, &files_},
                         most_connections(options_.world_size),
                         false,
-                        16 + 2 * options_.world_size,
+                        16 + 3 * options_.world_size,
                         true});
   card_.address = fmt::format("{}:{}", options_.host, server_->port());
   beats_ = std::make_unique<BeatServer>(BeatServer::Options{

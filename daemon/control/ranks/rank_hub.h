@@ -11,8 +11,10 @@
 #include "daemon/control/net/grpc_server.h"
 #include "daemon/control/ranks/beat_server.h"
 #include "daemon/control/ranks/executor.h"
+#include "daemon/control/ranks/file_grants.h"
 #include "daemon/control/ranks/launch_card.h"
 #include "daemon/control/ranks/pulse_sampler.h"
+#include "daemon/control/ranks/rank_file_service.h"
 #include "daemon/control/ranks/rank_loop.h"
 #include "daemon/control/ranks/rank_service.h"
 #include "daemon/control/ranks/rank_watch.h"
@@ -51,7 +53,7 @@ class RankHub {
   RankHub& operator=(const RankHub&) = delete;
 
   /// Connections that the other ranks may have. Those of clients must leave room for them.
-  static int most_connections(int world_size) { return 32 + 2 * world_size; }
+  static int most_connections(int world_size) { return 32 + 3 * world_size; }
 
   const LaunchCard& card() const { return card_; }
   Executor& executor() { return executor_; }
@@ -83,7 +85,9 @@ class RankHub {
   Executor executor_;
   RankWatch watch_;
   LaunchCard card_;
+  FileGrants grants_;
   RankServiceImpl service_;
+  RankFileServiceImpl files_;
   std::unique_ptr<GrpcServer> server_;  ///< null if there is one rank
   std::unique_ptr<BeatServer> beats_;   ///< likewise
   std::unique_ptr<Ticker> ticker_;      ///< in place of heartbeats if there is one rank

@@ -2,20 +2,14 @@
 #include "daemon/control/ranks/rank_service.h"
 
 #include "daemon/control/net/status.h"
-#include "daemon/control/ranks/launch_card.h"
 #include "daemon/control/ranks/outbox.h"
+#include "daemon/control/ranks/rank_channel.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
 namespace {
 
 using Stream = grpc::ServerReaderWriter<v1::RankCommand, v1::RankMessage>;
-
-constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
-
-grpc::Status no_member_of_launch() {
-  return unauthenticated("this port is for the ranks of one launch", "SECRET_WRONG");
-}
 
 }  // namespace
 
@@ -41,6 +35,7 @@ class RankServiceImpl::Member final : public CommandSink {
   Member(RankServiceImpl& service, const v1::RankHello& hello, Stream& stream)
       : service_(service),
         rank_(hello.rank()),
+        grants_(hello.other_disk() ? service.options_.grants : nullptr),
         outbox_([&stream](const CommandPtr& command) { return stream.Write(*command); }) {
     service_.watch_.joined(rank_, describe(hello));
     service_.executor_.attach(rank_, this);
@@ -48,13 +43,18 @@ class RankServiceImpl::Member final : public CommandSink {
   ~Member() override {
     service_.executor_.detach(rank_);
     service_.watch_.left(rank_);
+    if (grants_ != nullptr) grants_->left(rank_);
     const std::lock_guard lock(service_.mutex_);
     std::erase_if(service_.announced_, [&](const auto& item) { return item.first.first == rank_; });
   }
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
 
+  void answered(const v1::RankResult& result) {
+    if (grants_ != nullptr) grants_->answered(rank_, result);
+  }
   bool send(CommandPtr command) override {
+    if (grants_ != nullptr) grants_->sent(rank_, *command);
     if (command->ByteSizeLong() > kLargestInline) command = announce(std::move(command));
     return outbox_.send(std::move(command));
   }
@@ -76,6 +76,7 @@ class RankServiceImpl::Member final : public CommandSink {
 
   RankServiceImpl& service_;
   const int rank_;
+  FileGrants* const grants_;
   Outbox<CommandPtr> outbox_;
 };
 
@@ -99,21 +100,15 @@ v1::RankHello RankServiceImpl::join(Stream& stream) {
   return message.hello();
 }
 
-bool RankServiceImpl::is_of_launch(const grpc::ServerContext& context) const {
-  const auto secret = context.client_metadata().find(kSecretKey);
-  return secret != context.client_metadata().end() &&
-         same_secret({secret->second.data(), secret->second.size()}, options_.secret);
-}
-
 grpc::Status RankServiceImpl::Follow(grpc::ServerContext* context, Stream* stream) {
-  if (!is_of_launch(*context)) return no_member_of_launch();
+  if (!is_of_launch(*context, options_.secret)) return no_member_of_launch();
   return guarded("Follow", [&] { serve(join(*stream), *stream); });
 }
 
 grpc::Status RankServiceImpl::FetchCommand(grpc::ServerContext* context,
                                            const v1::FetchCommandRequest* request,
                                            grpc::ServerWriter<v1::CommandPiece>* pieces) {
-  if (!is_of_launch(*context)) return no_member_of_launch();
+  if (!is_of_launch(*context, options_.secret)) return no_member_of_launch();
   return guarded("FetchCommand", [&] {
     std::shared_ptr<Bulk> bulk;
     {
@@ -134,7 +129,7 @@ grpc::Status RankServiceImpl::FetchCommand(grpc::ServerContext* context,
 }
 
 void RankServiceImpl::serve(const v1::RankHello& hello, Stream& stream) {
-  const Member member(*this, hello, stream);
+  Member member(*this, hello, stream);
   if (executor_.all_attached()) std::call_once(all_joined_, options_.on_all_joined);
   v1::RankMessage message;
   while (stream.Read(&message)) {
@@ -146,6 +141,7 @@ void RankServiceImpl::serve(const v1::RankHello& hello, Stream& stream) {
       executor_.recover(message.failure().epoch(), message.failure().cause());
     } else if (message.has_result()) {
       message.mutable_result()->set_rank(hello.rank());
+      member.answered(message.result());
       executor_.complete(message.result());
     }
   }

@@ -11,13 +11,11 @@
 #include <vector>
 
 #include "daemon/control/ranks/executor.h"
+#include "daemon/control/ranks/file_grants.h"
 #include "daemon/control/ranks/rank_watch.h"
 #include "v1/rank_service.grpc.pb.h"
 
 namespace meshloom::control {
-
-/// Metadata key of the per-launch secret.
-inline constexpr const char* kSecretKey = "meshloom-launch-secret";
 
 /// "rank 1 (pid 12 on host)".
 std::string describe(const v1::RankHello& hello);
@@ -33,6 +31,9 @@ class RankServiceImpl final : public v1::RankService::Service {
     std::string secret;
     std::function<void()> on_all_joined;
     std::function<void(const std::string& cause)> on_stop_request;
+    /// Is told what is sent to ranks on another disk than rank 0's, and what they answer; null if
+    /// there are none.
+    FileGrants* grants = nullptr;
   };
   RankServiceImpl(Executor& executor, RankWatch& watch, Options options);
 
@@ -48,7 +49,6 @@ class RankServiceImpl final : public v1::RankService::Service {
   class Member;
   class Bulk;
 
-  bool is_of_launch(const grpc::ServerContext& context) const;
   v1::RankHello join(grpc::ServerReaderWriter<v1::RankCommand, v1::RankMessage>& stream);
   void serve(const v1::RankHello& hello,
              grpc::ServerReaderWriter<v1::RankCommand, v1::RankMessage>& stream);

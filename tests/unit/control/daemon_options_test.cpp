@@ -32,6 +32,7 @@ std::string data_dir_of(const std::vector<std::string>& folders) {
   for (std::string& word : words) argv.push_back(word.data());
   try {
     const auto parsed = parse_daemon_options(static_cast<int>(argv.size()), argv.data(), {});
+    check_data_dir(parsed.options.config);
     return parsed.options.config.data_dir();
   } catch (const Error& error) {
     return error.what();
