@@ -10,6 +10,7 @@
 #include "daemon/base/timestamp.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/runs/run_token.h"
+#include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/log.h"
 
@@ -37,6 +38,16 @@ void check_spec(const v1::RunSpec& spec) {
   check_seconds("spec.gap_timeout_seconds", spec.gap_timeout_seconds(), kLongestGap);
   if (spec.without_optimizer() && spec.state().empty())
     base::refuse_field("spec.without_optimizer", "is of a state: spec.state is empty");
+}
+
+/// Of saves that a kill has cut short.
+void remove_leftovers(const std::filesystem::path& run_folder) {
+  try {
+    remove_run_leftovers(train::posix_file_system(), run_folder);
+  } catch (const Error& error) {
+    spdlog::warn("what was not finished in {} is still there: {}", run_folder.string(),
+                 error.what());
+  }
 }
 
 }  // namespace
@@ -67,6 +78,7 @@ RunManager::RunManager(const Parts& parts)
     return a.run().create_time() < b.run().create_time();
   });
   for (v1::RunRecord& record : records) {
+    remove_leftovers(parts_.state.run(parse_run_name(record.run().name())));
     const bool open = !has_ended(record.run());
     v1::RunRecord now = RunSession::restarted(std::move(record));
     if (open) parts_.store.put_kept(now);

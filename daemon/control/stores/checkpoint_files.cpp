@@ -156,6 +156,13 @@ void remove_job_leftovers(train::FileSystem& files, const fs::path& job_folder) 
   });
 }
 
+void remove_run_leftovers(train::FileSystem& files, const fs::path& run_folder) {
+  // What clients name never begins with a dot.
+  for (const char* kind : {"states", "weights"})
+    remove_items(files, run_folder / kind,
+                 [](const std::string& name) { return name.starts_with('.'); });
+}
+
 fs::path checkpoint_path(const fs::path& job_folder, const std::string& folder) {
   const bool of_training = train::step_of_folder_name(folder).has_value();
   return (of_training ? job_folder / kCheckpoints : job_folder) / folder;

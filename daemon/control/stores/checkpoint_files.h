@@ -51,6 +51,9 @@ void remove_export_leftovers(const StateDir& state, const std::string& id);
 /// folder. While nobody writes there.
 void remove_job_leftovers(train::FileSystem& files, const std::filesystem::path& job_folder);
 
+/// The same of states and weights in a run's folder.
+void remove_run_leftovers(train::FileSystem& files, const std::filesystem::path& run_folder);
+
 /// Where a checkpoint or an export lies, or would. `folder` is the last part of a CheckpointName.
 std::filesystem::path checkpoint_path(const std::filesystem::path& job_folder,
                                       const std::string& folder);

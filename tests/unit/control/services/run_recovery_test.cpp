@@ -100,6 +100,24 @@ TEST_F(RunRecoveryTest, SoIsOneThatHasGoneWhileNoDaemonRan) {
   EXPECT_FALSE(run.has_cause());
 }
 
+TEST_F(RunRecoveryTest, WhatAKillLeftOfSavesIsRemovedAtStart) {
+  namespace fs = std::filesystem;
+  start();
+  Client client = trained();
+  const fs::path state = file_of(client, 0).parent_path(), folder = state.parent_path();
+  const fs::path weights = folder.parent_path() / "weights";
+  for (const fs::path& left : {folder / ".tmp-three", weights / ".kept.123.tmp"}) {
+    fs::create_directories(left);
+    std::ofstream(left / "shard") << "half";
+  }
+  fs::create_directories(weights / "kept");
+  restart();
+  EXPECT_FALSE(fs::exists(folder / ".tmp-three"));
+  EXPECT_FALSE(fs::exists(weights / ".kept.123.tmp"));
+  EXPECT_TRUE(fs::exists(weights / "kept"));
+  EXPECT_TRUE(fs::exists(state / "state"));
+}
+
 TEST_F(RunRecoveryTest, ARunWhoseStatesAreAllDamagedFailsAndSaysWhichTheyAre) {
   start();
   Client client = trained();
