@@ -3,6 +3,7 @@
 // each of two hosts.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <signal.h>
 
 #include <fstream>
 #include <vector>
@@ -120,6 +121,22 @@ class DisksE2e : public HostsE2e {
     outcomes.resumed = step_losses(name + "-resumed");
   }
 
+  /// Ranks of this daemon that do not see its folders, as this process knows them.
+  std::vector<pid_t> hidden_ranks() const {
+    std::vector<pid_t> pids;
+    std::error_code gone;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc", gone)) {
+      const std::filesystem::path process = entry.path();
+      if (read_file(process / "comm") != "meshloomd\n" ||
+          read_file(process / "cmdline").find(state_.string()) == std::string::npos)
+        continue;
+      const auto address = process / "root" / (state_ / "address").relative_path();
+      if (!std::filesystem::exists(address, gone))
+        pids.push_back(std::stoi(process.filename().string()));
+    }
+    return pids;
+  }
+
   static double loss_of(const Outcome& outcome) {
     EXPECT_TRUE(outcome.ok()) << outcome.message;
     return outcome.operation.result().loss().metrics().at("loss:sum");
@@ -206,6 +223,52 @@ TEST_F(DisksE2e, RanksOnAnotherDiskGiveTheBitsOfRanksThatShareOne) {
   EXPECT_TRUE(apart.weights == shared.weights);
   EXPECT_EQ(apart.drawn, shared.drawn);
   EXPECT_EQ(apart.drawn.size(), 8u);
+  shut_down();
+}
+
+TEST_F(DisksE2e, ARankKilledWhileItSendsItsShardLeavesWholeCheckpointsAlone) {
+  ::setenv("MESHLOOM_HIDDEN_FOLDER", folder_.c_str(), 1);
+  start_ranks(4);
+  const std::vector<pid_t> hidden = hidden_ranks();
+  ASSERT_EQ(hidden.size(), 2u);
+  TinyJob job;
+  job.steps = 30;
+  job.extra = "  mesh: {fsdp: 4}\n";
+  job.checkpoint_interval = 1;
+  submit(job, "killed");
+  const auto checkpoints = state_ / "jobs/killed/checkpoints";
+  ASSERT_TRUE(eventually(60s, [&] { return std::filesystem::exists(checkpoints / "step-2"); }));
+  const auto unfinished = [&](int step) {
+    return std::filesystem::exists(checkpoints / fmt::format(".tmp-step-{}", step) /
+                                   "shard-00003-of-00004.safetensors");
+  };
+  // One of the steps to come: whichever is seen first.
+  const auto sends = [&] {
+    for (int step = 3; step < 25; ++step)
+      if (unfinished(step)) return true;
+    return false;
+  };
+  const auto end = std::chrono::steady_clock::now() + 60s;
+  while (!sends()) ASSERT_LT(std::chrono::steady_clock::now(), end);
+  for (const pid_t pid : hidden) ::kill(pid, SIGKILL);
+  EXPECT_NE(wait_for_end(40s), 0);
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoints)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("step-")) continue;
+    EXPECT_TRUE(std::filesystem::exists(entry.path() / "manifest.json")) << name;
+    EXPECT_EQ(shards_in(entry.path()).size(), 4u) << name;
+  }
+
+  start_ranks(4);
+  ASSERT_TRUE(reaches("killed", "succeeded")) << this->job("killed").dump(2);
+  EXPECT_EQ(this->job("killed")["attempt"], 2);
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoints))
+    EXPECT_THAT(entry.path().filename().string(), ::testing::StartsWith("step-"));
+  job.checkpoint_interval = 0;
+  submit(job, "undisturbed");
+  ASSERT_TRUE(reaches("undisturbed", "succeeded")) << this->job("undisturbed").dump(2);
+  EXPECT_EQ(step_losses("killed"), step_losses("undisturbed"));
+  EXPECT_EQ(step_losses("killed").size(), 30u);
   shut_down();
 }
 
