@@ -9,6 +9,7 @@
 #include "daemon/control/net/grpc_server.h"
 #include "daemon/control/ranks/beat_server.h"
 #include "daemon/control/ranks/follower.h"
+#include "daemon/control/ranks/rank_channel.h"
 #include "tests/unit/control/ranks/rank_messages.h"
 
 namespace meshloom::control {
