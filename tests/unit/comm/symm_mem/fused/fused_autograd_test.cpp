@@ -8,6 +8,8 @@
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/matmul.h"
+#include "daemon/tensor/ops/reduce.h"
+#include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
 #include "tests/unit/comm/symm_mem/fused/fused_fixture.h"
 
@@ -105,6 +107,45 @@ TEST_P(FusedAutograd, MatmulReduceScatterHasTheGradientsOfPlainOps) {
         expect_near(b.grad(), part_of(plain_b.grad(), 0, rank), 1e-12, 1e-12, "B");
       }
     }
+  });
+}
+
+// Weights as most layers hold them, and what backward gathers again, against the same without.
+TEST_P(FusedAutograd, OptionsOfBackwardChangeNoGradient) {
+  run_with_world(GetParam(), [](FusedRank& rank, ProcessGroup&) {
+    const Tensor whole = numbers(rank.context, {3, 7, 5}, DType::kFloat64, 1);
+    const Tensor b = numbers(rank.context, {5, 4}, DType::kFloat64, 2);
+    const Tensor wide = part_of(numbers(rank.context, {3, 7, 6}, DType::kFloat64, 3), 2, rank);
+    const Tensor down = part_of(numbers(rank.context, {6, 4}, DType::kFloat64, 4), 0, rank);
+    // The gradients of A and B, B's as [K, N].
+    const auto gathered = [&](const RecordOptions& record) {
+      const Tensor a = leaf(part_of(whole, 1, rank));
+      const Tensor own = leaf(record.b_is_out_in ? ops::transpose(b, 0, 1) : b);
+      const Tensor y = all_gather_matmul(rank.group, a, {&own, 1}, 1, {}, record).products[0];
+      const Tensor loss = ops::sum(ops::mul(y, y));
+      autograd::backward(loss);
+      return std::pair(a.grad(),
+                       record.b_is_out_in ? ops::transpose(own.grad(), 0, 1) : own.grad());
+    };
+    const auto scattered = [&](const RecordOptions& record) {
+      const Tensor a = leaf(wide);
+      const Tensor own = leaf(record.b_is_out_in ? ops::transpose(down, 0, 1) : down);
+      const Tensor y = matmul_reduce_scatter(rank.group, a, own, ReduceOp::kSum, 1, {}, record);
+      autograd::backward(ops::sum(ops::mul(y, y)));
+      return std::pair(a.grad(),
+                       record.b_is_out_in ? ops::transpose(own.grad(), 0, 1) : own.grad());
+    };
+    const auto expected = gathered({});
+    for (const RecordOptions& record :
+         {RecordOptions{.b_is_out_in = true}, RecordOptions{.gather_again = true},
+          RecordOptions{.b_is_out_in = true, .gather_again = true}}) {
+      const auto seen = gathered(record);
+      expect_near(seen.first, expected.first, 1e-12, 1e-12, "gather: A");
+      expect_near(seen.second, expected.second, 1e-12, 1e-12, "gather: B");
+    }
+    const auto apart = scattered({}), turned = scattered({.b_is_out_in = true});
+    expect_near(turned.first, apart.first, 1e-12, 1e-12, "scatter: A");
+    expect_near(turned.second, apart.second, 1e-12, 1e-12, "scatter: B");
   });
 }
 
