@@ -7,6 +7,7 @@
 #include "daemon/dtensor/api/to_local.h"
 #include "daemon/parallel/context_parallel/batch_order.h"
 #include "daemon/parallel/context_parallel/context_attention.h"
+#include "daemon/parallel/tensor_parallel/fused_products.h"
 #include "daemon/parallel/tensor_parallel/parallelize_module.h"
 #include "kernels/base/error.h"
 
@@ -68,7 +69,8 @@ struct ParallelModel::Impl {
   planner::PlanCache plans;
   dtensor::DistributedEngine engine;
   StyleMesh mesh;
-  std::optional<int> sequence;  ///< the mesh dim cp
+  std::optional<FusedGroup> fused;  ///< over tp
+  std::optional<int> sequence;      ///< the mesh dim cp
   planner::ContextParallelPlan context_parallel;
   std::shared_ptr<SequencePlanCache> sequence_plans;
   /// The local parts as parameters of their own.
@@ -87,8 +89,12 @@ ParallelModel::ParallelModel(nn::Model& model, dtensor::DeviceMesh* mesh,
     impl_ = std::make_unique<Impl>(*mesh, plan.context_parallel);
     const ParallelizeOptions own_values{.src_data_rank = std::nullopt};
     if (tensor_parallel) {
+      impl_->fused.emplace(mesh->group(impl_->mesh.dims.acting()));
+      ParallelizeOptions options = own_values;
+      options.fusion = plan.fusion;
+      options.fused = &*impl_->fused;
       const planner::StylePlan styles = planner::styles_of(plan, model.config().architecture);
-      warnings_ = parallelize_module(model, impl_->mesh, styles, own_values).warnings;
+      warnings_ = parallelize_module(model, impl_->mesh, styles, options).warnings;
     }
     replicate_parameters(model, impl_->mesh, own_values);
     impl_->add_root_hook(model);

@@ -42,7 +42,8 @@ class ParallelModel {
   /// give plain tensors that are the same on all; backward leaves gradients at the local
   /// parameters, where ranks of cp have summands. `mesh` null, or of one rank: nothing changes and
   /// all functions still work. Throws InvalidArgument, the same on every rank, for a plan that does
-  /// not fit the model; no collectives take place.
+  /// not fit the model. Ranks meet only where the plan has products fused:
+  /// FailedPrecondition (SYMM_MEM_UNAVAILABLE) then, where the ranks of tp do not share memory.
   ParallelModel(nn::Model& model, dtensor::DeviceMesh* mesh, const planner::ParallelPlan& plan);
   ~ParallelModel();
   ParallelModel(const ParallelModel&) = delete;

@@ -162,6 +162,25 @@ std::vector<planner::CheckpointChoice> read_checkpoint_choices(const v1::Paralle
   return choices;
 }
 
+planner::FusionMode read_fusion_mode(const std::string& mode, const std::string& field) {
+  const auto found = planner::find_fusion_mode(mode);
+  if (!found) base::refuse_field(field, "is '{}', expected {}", mode, planner::kFusionModeNames);
+  return *found;
+}
+
+planner::FusionPlan read_fusion(const v1::FusionPlan& given, const std::string& field) {
+  planner::FusionPlan plan{.gather_again = given.gather_again()};
+  if (!given.mode().empty()) plan.mode = read_fusion_mode(given.mode(), field + ".mode");
+  for (const v1::FusionChoice& choice : given.choices()) {
+    const std::string entry = fmt::format("{}.choices[{}]", field, plan.choices.size());
+    for (const planner::FusionChoice& other : plan.choices)
+      if (other.pattern == choice.pattern())
+        base::refuse_field(entry + ".pattern", "{} is there twice", choice.pattern());
+    plan.choices.push_back({choice.pattern(), read_fusion_mode(choice.mode(), entry + ".mode")});
+  }
+  return plan;
+}
+
 planner::ContextParallelPlan read_context_parallel(const v1::ContextParallelPlan& given, int ranks,
                                                    const std::string& field) {
   planner::ContextParallelPlan plan;
@@ -210,6 +229,7 @@ planner::ParallelPlan read_parallel_plan(const v1::ParallelPlan& given,
   return {.tensor_parallel = given.tensor_parallel() || mesh.tp > 1,
           .sequence_parallel = given.sequence_parallel(),
           .styles = read_styles(given, field),
+          .fusion = read_fusion(given.fusion(), field + ".fusion"),
           .context_parallel =
               read_context_parallel(given.context_parallel(), mesh.cp, field + ".context_parallel"),
           .fully_shard = given.fully_shard() || mesh.fsdp > 1,

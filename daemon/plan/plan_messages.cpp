@@ -48,6 +48,18 @@ v1::ParallelStyle to_message(const planner::ParallelStyle& style) {
   return m;
 }
 
+v1::FusionPlan to_message(const planner::FusionPlan& plan) {
+  v1::FusionPlan m;
+  m.set_mode(planner::to_string(plan.mode));
+  for (const planner::FusionChoice& choice : plan.choices) {
+    v1::FusionChoice& entry = *m.add_choices();
+    entry.set_pattern(choice.pattern);
+    entry.set_mode(planner::to_string(choice.mode));
+  }
+  m.set_gather_again(plan.gather_again);
+  return m;
+}
+
 }  // namespace
 
 v1::Mesh to_message(const planner::MeshSizes& mesh) {
@@ -63,6 +75,7 @@ v1::ParallelPlan to_message(const planner::ParallelPlan& plan) {
   v1::ParallelPlan m;
   m.set_tensor_parallel(plan.tensor_parallel);
   m.set_sequence_parallel(plan.sequence_parallel);
+  if (plan.fusion != planner::FusionPlan{}) *m.mutable_fusion() = to_message(plan.fusion);
   if (plan.context_parallel != planner::ContextParallelPlan{}) {
     v1::ContextParallelPlan& context_parallel = *m.mutable_context_parallel();
     context_parallel.set_load_balancer(planner::to_string(plan.context_parallel.load_balancer));

@@ -106,6 +106,9 @@ void resolve_tensor_parallel(v1::ParallelPlan& plan, const v1::Mesh& mesh, int w
   if (plan.sequence_parallel() && mesh.tp() == 1)
     base::refuse_field("run.plan.sequence_parallel",
                        "needs a mesh with tp larger than 1, run.mesh.tp is {}", mesh.tp());
+  if (plan.has_fusion() && mesh.tp() == 1)
+    base::refuse_field("run.plan.fusion", "needs a mesh with tp larger than 1, run.mesh.tp is {}",
+                       mesh.tp());
   if (plan.styles_size() > 0 && mesh.tp() == 1)
     base::refuse_field("run.plan.styles", "need a mesh with tp larger than 1, run.mesh.tp is {}",
                        mesh.tp());
@@ -125,12 +128,14 @@ void check_pattern_counts(const v1::ParallelPlan& plan, std::int64_t layers) {
                          size, most, layers);
   };
   check_size("run.plan.styles", plan.styles_size());
+  check_size("run.plan.fusion.choices", plan.fusion().choices_size());
   check_size("run.plan.fully_shard_options.choices", plan.fully_shard_options().choices_size());
   check_size("run.plan.activation_checkpoint_choices", plan.activation_checkpoint_choices_size());
 }
 
 bool has_patterns(const v1::ParallelPlan& plan) {
-  return plan.styles_size() > 0 || plan.fully_shard_options().choices_size() > 0 ||
+  return plan.styles_size() > 0 || plan.fusion().choices_size() > 0 ||
+         plan.fully_shard_options().choices_size() > 0 ||
          plan.activation_checkpoint_choices_size() > 0;
 }
 
@@ -153,8 +158,14 @@ void resolve_plan(v1::ParallelPlan& plan, const v1::Mesh& mesh, int world_size) 
 
 /// As the styles will be used when the run is made.
 std::vector<std::string> check_styles(const planner::ParallelPlan& plan, int tp, nn::Model& model) {
-  if (plan.styles.empty() || tp <= 1) return {};
+  if (tp <= 1) return {};
   const auto mesh = std::make_shared<const planner::MeshLayout>(planner::MeshLayout({{"tp", tp}}));
+  if (plan.fusion != planner::FusionPlan{})
+    base::with_field("run.plan.fusion", [&] {
+      parallel::check_fusion(model, mesh, planner::styles_of(plan, model.config().architecture),
+                             plan.fusion);
+    });
+  if (plan.styles.empty()) return {};
   const std::string field = "run.plan.styles";
   auto [warnings, applied, sharded] =
       base::with_field(field, [&] { return parallel::check_styles(model, mesh, plan.styles); });

@@ -34,6 +34,8 @@ std::optional<std::string> why_invalid(const ModelShape& model, const MeshSizes&
     return fmt::format("fsdp={} needs fully_shard", mesh.fsdp);
   if (plan.sequence_parallel && !plan.tensor_parallel)
     return "sequence_parallel needs tensor_parallel, a mesh with tp larger than 1";
+  if (plan.fusion != FusionPlan{} && !plan.tensor_parallel)
+    return "fusion needs tensor_parallel, a mesh with tp larger than 1";
   if (plan.sequence_parallel && !plan.styles.empty())
     return "sequence_parallel is a choice between default styles, but styles are given";
   if (plan.dtype != DType::kFloat32 && plan.dtype != DType::kBFloat16)

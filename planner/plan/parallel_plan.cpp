@@ -36,6 +36,10 @@ std::string to_string(const ParallelPlan& plan) {
   add(plan.tensor_parallel,
       plan.styles.empty() ? "tensor_parallel" : "tensor_parallel with own styles");
   add(plan.sequence_parallel, "sequence_parallel");
+  if (plan.fusion.mode != FusionMode::kAuto)
+    add(true, fmt::format("fusion {}", to_string(plan.fusion.mode)).c_str());
+  add(!plan.fusion.choices.empty(), "chosen fusion");
+  add(plan.fusion.gather_again, "gather again");
   const ContextParallelPlan& sequences = plan.context_parallel;
   add(sequences.load_balancer != LoadBalancer::kAuto, to_string(sequences.load_balancer));
   add(sequences.rotate != Rotate::kAuto, to_string(sequences.rotate));

@@ -12,6 +12,7 @@
 #include "planner/parameter_shards.h"
 #include "planner/plan/activation_checkpoint.h"
 #include "planner/plan/architecture.h"
+#include "planner/plan/fusion.h"
 #include "planner/plan/style.h"
 
 namespace meshloom::planner {
@@ -47,6 +48,7 @@ struct ParallelPlan {
   bool tensor_parallel = false;    ///< styles act along the mesh dim tp
   bool sequence_parallel = false;  ///< a choice between default styles; needs tensor_parallel
   StylePlan styles = {};           ///< empty: the model's default styles
+  FusionPlan fusion = {};          ///< products of tensor_parallel that take collectives along
   ContextParallelPlan context_parallel = {};  ///< sequences are sharded over the mesh dim cp
   bool fully_shard = false;                   ///< over the mesh dim fsdp
   FullyShardPlan shards = {};

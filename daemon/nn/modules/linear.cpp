@@ -17,10 +17,13 @@ Linear::Linear(ExecutionContext& context, std::int64_t in, std::int64_t out, DTy
 
 Tensor Linear::operator()(const Tensor& x, ops::Activation input_activation) const {
   return call(x, [&](const Tensor& in) {
-    return ops::linear(
-        in, weight_.value, bias(),
-        {.weight_is_in_out = weight_is_in_out_, .input_activation = input_activation});
+    return product_ ? product_(in, input_activation) : plain(in, input_activation);
   });
+}
+
+Tensor Linear::plain(const Tensor& x, ops::Activation input_activation) const {
+  return ops::linear(x, weight_.value, bias(),
+                     {.weight_is_in_out = weight_is_in_out_, .input_activation = input_activation});
 }
 
 std::optional<FeatureSharding> Linear::column_sharding() const {

@@ -2,6 +2,7 @@
 // A linear layer: x W^T + b, or x W + b with the weight as GPT-2's files hold it.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "daemon/nn/module.h"
@@ -24,6 +25,14 @@ class Linear : public Module {
   Tensor operator()(const Tensor& x,
                     ops::Activation input_activation = ops::Activation::kNone) const;
 
+  /// Makes the whole product, bias and activation included, between the module's hooks.
+  using Product = std::function<Tensor(const Tensor& x, ops::Activation input_activation)>;
+  /// From now on in the place of ops::linear (which `plain` still is): one that takes communication
+  /// along.
+  void set_product(Product product) { product_ = std::move(product); }
+  Tensor plain(const Tensor& x, ops::Activation input_activation) const;
+
+  bool weight_is_in_out() const { return weight_is_in_out_; }
   const Tensor& weight() const { return weight_.value; }
   /// Undefined without one.
   Tensor bias() const { return bias_ ? bias_->value : Tensor(); }
@@ -39,6 +48,7 @@ class Linear : public Module {
   Parameter* bias_ = nullptr;
   bool weight_is_in_out_;
   FeatureUnits in_units_, out_units_;
+  Product product_;  ///< empty: plain
 };
 
 }  // namespace meshloom::nn

@@ -5,6 +5,9 @@
 
 #include "daemon/parallel/tensor_parallel/boundary.h"
 #include "daemon/parallel/tensor_parallel/distribute_parameter.h"
+#include "daemon/parallel/tensor_parallel/fused_products.h"
+#include "daemon/parallel/tensor_parallel/fusion_sites.h"
+#include "daemon/parallel/tensor_parallel/planned_action.h"
 #include "kernels/base/error.h"
 #include "planner/name_pattern.h"
 #include "planner/plan/style_action.h"
@@ -54,11 +57,6 @@ std::vector<std::string> patterns_of(const StylePlan& plan) {
   return patterns;
 }
 
-struct PlannedAction {
-  nn::Module* module;
-  StyleAction action;
-};
-
 /// All is worked out, and refused if it does not fit, before anything is changed.
 struct PlannedModules {
   std::vector<PlannedAction> actions;
@@ -99,7 +97,7 @@ PlannedModules plan_modules(nn::Module& root, const StyleDims& dims, const Style
       StyleAction action = planner::plan_style(shape, style, dims);
       check_plain(*m.module.module, action);
       report.sharded_parameters += count_sharded(action);
-      planned.actions.push_back({m.module.module, std::move(action)});
+      planned.actions.push_back({m.module, style.kind, std::move(action)});
       texts.push_back(to_string(style));
     }
     planner::check_sharded_once(shape, plan[m.pattern].styles);
@@ -112,7 +110,7 @@ PlannedModules plan_modules(nn::Module& root, const StyleDims& dims, const Style
 void apply_action(const PlannedAction& planned, const StyleMesh& mesh,
                   std::optional<int> src_data_rank) {
   const StyleAction& action = planned.action;
-  const std::vector<nn::NamedParameter> own = planned.module->own_parameters();
+  const std::vector<nn::NamedParameter> own = planned.module.module->own_parameters();
   for (std::size_t i = 0; i < action.parameters.size(); ++i)
     distribute_parameter(*own[i].parameter, action.parameters[i], mesh, src_data_rank);
   const auto before = std::make_shared<Boundary>(mesh, action.inputs, action.where);
@@ -120,7 +118,60 @@ void apply_action(const PlannedAction& planned, const StyleMesh& mesh,
   nn::ForwardHook hook;
   if (!before->empty()) hook.before = [before](std::span<Tensor> in) { before->apply(in); };
   if (!after->empty()) hook.after = [after](std::span<Tensor> out) { after->apply(out); };
-  if (hook.before || hook.after) planned.module->add_hook(std::move(hook));
+  if (hook.before || hook.after) planned.module.module->add_hook(std::move(hook));
+}
+
+nn::Linear& linear_of(const PlannedAction& planned) {
+  return dynamic_cast<nn::Linear&>(*planned.module.module);
+}
+
+/// Gives the layers of a site products that take its collective along; the border's own rules go
+/// with them.
+void fuse(const FusionSite& site, std::vector<PlannedAction>& actions, const StyleMesh& mesh,
+          const ParallelizeOptions& options) {
+  const FusedSettings settings{*options.fused, site.mode == planner::FusionMode::kAuto,
+                               options.fusion.gather_again};
+  if (site.product == planner::FusedProduct::kScatter) {
+    nn::Linear& linear = linear_of(actions[site.border]);
+    const auto scattered = std::make_shared<ScatteredProduct>(mesh, settings, linear, site.dim);
+    linear.set_product([scattered](const Tensor& x, ops::Activation activation) {
+      return scattered->product(x, activation);
+    });
+    return;
+  }
+  const auto gathered = std::make_shared<GatheredProducts>(mesh, settings, site.dim);
+  for (std::size_t i = 0; i < site.linears.size(); ++i) {
+    StyleAction& action = actions[site.linears[i]].action;
+    nn::Linear& linear = linear_of(actions[site.linears[i]]);
+    gathered->add(linear, Boundary(mesh, std::move(action.inputs), action.where));
+    action.inputs.clear();
+    linear.set_product([gathered, i](const Tensor& x, ops::Activation activation) {
+      return gathered->product(i, x, activation);
+    });
+  }
+  actions[site.border].action.inputs.clear();
+}
+
+std::vector<FusionSite> find_sites(nn::Module& root, const PlannedModules& planned,
+                                   const StyleDims& dims, const planner::FusionPlan& fusion) {
+  return fusion_sites(planned.actions, names_of(root.named_modules()), dims, fusion);
+}
+
+/// The sites that are fused, over symmetric memory that is there.
+std::vector<FusionSite> enabled_sites(nn::Module& root, const PlannedModules& planned,
+                                      const StyleMesh& mesh, const ParallelizeOptions& options) {
+  std::vector<FusionSite> sites = find_sites(root, planned, mesh.dims, options.fusion);
+  if (sites.empty()) return {};
+  const std::string why_not =
+      options.fused ? options.fused->enable() : "no group is given to fuse over";
+  if (why_not.empty()) return sites;
+  for (const FusionSite& site : sites)
+    if (site.mode == planner::FusionMode::kForce)
+      throw FailedPrecondition(
+          fmt::format("fusion: force of {}: no symmetric memory: {}; expected ranks of one host",
+                      planned.actions[site.border].module.name, why_not),
+          "SYMM_MEM_UNAVAILABLE");
+  return {};
 }
 
 }  // namespace
@@ -141,10 +192,17 @@ ParallelizeReport check_styles(nn::Module& root, const StyleDims& dims, const St
   return plan_modules(root, dims, plan).report;
 }
 
+void check_fusion(nn::Module& root, const StyleDims& dims, const StylePlan& plan,
+                  const planner::FusionPlan& fusion) {
+  find_sites(root, plan_modules(root, dims, plan), dims, fusion);
+}
+
 ParallelizeReport parallelize_module(nn::Module& root, const StyleMesh& mesh, const StylePlan& plan,
                                      const ParallelizeOptions& options) {
   check_options(mesh, options);
-  const PlannedModules planned = plan_modules(root, mesh.dims, plan);
+  PlannedModules planned = plan_modules(root, mesh.dims, plan);
+  for (const FusionSite& site : enabled_sites(root, planned, mesh, options))
+    fuse(site, planned.actions, mesh, options);
   for (const PlannedAction& action : planned.actions)
     apply_action(action, mesh, options.src_data_rank);
   return planned.report;

@@ -33,7 +33,8 @@ Calls calls_since(const dtensor::DeviceMesh& mesh, Calls& seen) {
   return since;
 }
 
-StepCalls step_calls(const nn::ModelConfig& config, bool sequence, const Trained& trained = {}) {
+StepCalls step_calls(const nn::ModelConfig& config, bool sequence, const Trained& trained = {},
+                     const planner::FusionPlan& fusion = {}) {
   StepCalls result;
   testing::run_ranks(4, [&](comm::ProcessGroup& world) {
     ExecutionContext context;
@@ -41,7 +42,8 @@ StepCalls step_calls(const nn::ModelConfig& config, bool sequence, const Trained
     const auto model = testing::make_random_model(context, config);
     for (const nn::NamedParameter& p : model->named_parameters())
       if (trained) p.parameter->value.set_requires_grad(trained(p.name));
-    ParallelModel parallel(*model, &mesh, {true, sequence, {}});
+    ParallelModel parallel(
+        *model, &mesh, {.tensor_parallel = true, .sequence_parallel = sequence, .fusion = fusion});
     nn::Batch batch;
     batch.input_ids = testing::random_ids(context, 8, 8, config.vocab_size, 5);
     batch.labels = testing::random_ids(context, 8, 8, config.vocab_size, 6);
@@ -105,6 +107,17 @@ TEST(CollectiveCounts, SequenceParallel) {
               (Calls{{"reduce_scatter", 2 * layers + 1}, {"all_gather", 2 * layers + 2}}));
     EXPECT_EQ(calls.backward,
               (Calls{{"reduce_scatter", 2 * layers + 1}, {"all_gather", 2 * layers + 1}}));
+    EXPECT_EQ(calls.gradients, (Calls{{"all_reduce", 1}}));
+  }
+}
+
+// Fused products take along what they gather and scatter: what is left are the embedding, the
+// output projection and the loss.
+TEST(CollectiveCounts, FusedProducts) {
+  for (const nn::ModelConfig& config : models()) {
+    const StepCalls calls = step_calls(config, true, {}, {.mode = planner::FusionMode::kForce});
+    EXPECT_EQ(calls.forward, (Calls{{"reduce_scatter", 1}, {"all_gather", 2}}));
+    EXPECT_EQ(calls.backward, (Calls{{"reduce_scatter", 1}, {"all_gather", 1}}));
     EXPECT_EQ(calls.gradients, (Calls{{"all_reduce", 1}}));
   }
 }

@@ -39,7 +39,15 @@ struct Setting {
   bool sequence_parallel = false;
   ActivationCheckpoint checkpoint = ActivationCheckpoint::kNone;
   StylePlan styles = {};  ///< empty: the default plan
+  planner::FusionPlan fusion = {};
 };
+
+planner::ParallelPlan plan_of(const Setting& setting) {
+  return {.tensor_parallel = true,
+          .sequence_parallel = setting.sequence_parallel,
+          .styles = setting.styles,
+          .fusion = setting.fusion};
+}
 
 nn::Batch make_batch(ExecutionContext& context, const nn::ModelConfig& config) {
   nn::Batch batch;
@@ -74,7 +82,7 @@ Outcome run_model(comm::ProcessGroup& world, const nn::ModelConfig& config,
   planner::PlanCache plans;
   const dtensor::MeshContext mesh_context{mesh, plans};
   const auto model = testing::make_random_model(context, config);
-  ParallelModel parallel(*model, &mesh, {true, setting.sequence_parallel, setting.styles});
+  ParallelModel parallel(*model, &mesh, plan_of(setting));
   EXPECT_TRUE(parallel.warnings().empty()) << parallel.warnings().front();
 
   const nn::Batch batch = make_batch(context, config);
@@ -111,7 +119,7 @@ std::vector<std::int64_t> generate_on(int ranks, const nn::ModelConfig& config,
     ExecutionContext context;
     dtensor::DeviceMesh mesh(world, planner::MeshLayout({{"tp", ranks}}));
     const auto model = testing::make_random_model(context, config);
-    const ParallelModel parallel(*model, &mesh, {true, setting.sequence_parallel, setting.styles});
+    const ParallelModel parallel(*model, &mesh, plan_of(setting));
     const std::vector<std::int64_t> prompt = {3, 1, 4, 1, 5};
     nn::GenerateOptions options;
     options.sampling.temperature = 0.0;
@@ -178,6 +186,82 @@ TEST(ParallelModel, ActivationCheckpointsChangeNothing) {
         EXPECT_EQ(again.gradients, plain.gradients) << name << " sequence " << sequence;
       }
     }
+}
+
+TEST(ParallelModel, FusedProductsGiveTheSame) {
+  using planner::FusionMode;
+  for (const auto& [name, config] : configs())
+    for (const int ranks : {2, 3}) {
+      const auto fused = [&](FusionMode mode, ActivationCheckpoint checkpoint, bool again) {
+        Setting setting{ranks, true, checkpoint};
+        setting.fusion = {.mode = mode, .gather_again = again};
+        return run_on(ranks, config, setting);
+      };
+      const std::string what = fmt::format("{} on {} ranks", name, ranks);
+      const Outcome apart = fused(FusionMode::kForbid, ActivationCheckpoint::kNone, false);
+      const Outcome forced = fused(FusionMode::kForce, ActivationCheckpoint::kNone, false);
+      expect_equal_outcomes(forced, apart, what);
+      // What is kept for backward, and what is made again, changes no bit.
+      for (const auto& [mode, again] : {std::pair(ActivationCheckpoint::kNone, true),
+                                        std::pair(ActivationCheckpoint::kSelective, false),
+                                        std::pair(ActivationCheckpoint::kFull, true)}) {
+        const Outcome other = fused(FusionMode::kForce, mode, again);
+        EXPECT_EQ(other.loss, forced.loss) << what << ", gather again " << again;
+        EXPECT_EQ(other.gradients, forced.gradients) << what << ", gather again " << again;
+      }
+      // The table chooses among equal bits.
+      const Outcome by_table = fused(FusionMode::kAuto, ActivationCheckpoint::kNone, false);
+      EXPECT_EQ(by_table.loss, apart.loss) << what;
+      EXPECT_EQ(by_table.gradients, apart.gradients) << what;
+    }
+}
+
+TEST(ParallelModel, SomeProductsAreFused) {
+  for (const auto& [name, config] : configs()) {
+    Setting setting{3, true};
+    const Outcome apart = run_on(3, config, setting);
+    setting.fusion.mode = planner::FusionMode::kForce;
+    const char* pattern =
+        config.architecture == nn::Architecture::kGpt2    ? "transformer.h.1.mlp.c_fc"
+        : config.architecture == nn::Architecture::kLlama ? "model.layers.*.self_attn"
+                                                          : "bert.encoder.layer.*.output.dense";
+    setting.fusion.choices = {{pattern, planner::FusionMode::kForbid}};
+    expect_equal_outcomes(run_on(3, config, setting), apart, name);
+  }
+}
+
+TEST(ParallelModel, GeneratesThroughFusedProducts) {
+  for (const auto& config : {testing::tiny_gpt2(), testing::tiny_llama()}) {
+    Setting setting{3, true};
+    setting.fusion.mode = planner::FusionMode::kForce;
+    EXPECT_EQ(generate_on(3, config, setting), generate_on(1, config, {}));
+  }
+}
+
+TEST(ParallelModel, RefusesToFuseAcrossHosts) {
+  comm::run_thread_ranks(
+      2,
+      [](comm::RankRuntime& runtime) {
+        const auto world = runtime.make_world_group();
+        ExecutionContext context;
+        dtensor::DeviceMesh mesh(*world, planner::MeshLayout({{"tp", 2}}));
+        const auto model = nn::make_model(context, testing::tiny_llama(), DType::kFloat32);
+        Setting setting{2, true};
+        setting.fusion.mode = planner::FusionMode::kForce;
+        try {
+          const ParallelModel parallel(*model, &mesh, plan_of(setting));
+          ADD_FAILURE() << "ranks of two hosts were to share memory";
+        } catch (const FailedPrecondition& error) {
+          EXPECT_EQ(error.reason(), "SYMM_MEM_UNAVAILABLE");
+          EXPECT_NE(std::string(error.what()).find("fusion: force of model.layers.0"),
+                    std::string::npos)
+              << error.what();
+        }
+        for (const nn::NamedParameter& p : model->named_parameters())
+          EXPECT_FALSE(p.parameter->value.has_layout());
+        runtime.bootstrap().barrier();
+      },
+      std::chrono::seconds(100), {}, {.hosts = {0, 1}});
 }
 
 /// Some of the styles of the default plans, which fit together in any way.

@@ -37,6 +37,11 @@ TEST(ReadParallelPlan, ReadsEveryField) {
   given.set_fully_shard(true);
   given.set_activation_checkpoint(v1::ACTIVATION_CHECKPOINT_FULL);
   given.set_dtype("bfloat16");
+  v1::FusionPlan& fusion = *given.mutable_fusion();
+  fusion.set_mode("force");
+  fusion.set_gather_again(true);
+  fusion.add_choices()->set_pattern("h.1.mlp");
+  fusion.mutable_choices(0)->set_mode("forbid");
   v1::FullyShardOptions& options = *given.mutable_fully_shard_options();
   options.set_policy(v1::SHARD_POLICY_LARGEST_DIVISIBLE);
   options.set_min_elements(9);
@@ -62,6 +67,9 @@ TEST(ReadParallelPlan, ReadsEveryField) {
                     .input_layouts = planner::ArgumentLayouts{Placements{Placement::shard(1)}},
                     .desired_input_layouts = planner::ArgumentLayouts{std::nullopt},
                     .use_local_input = true}}}},
+      .fusion = {.mode = planner::FusionMode::kForce,
+                 .choices = {{"h.1.mlp", planner::FusionMode::kForbid}},
+                 .gather_again = true},
       .fully_shard = true,
       .shards = {.policy = planner::ShardPolicy::kLargestDivisible,
                  .min_elements = 9,
@@ -86,6 +94,16 @@ TEST(ReadParallelPlan, RefusalsNameTheField) {
   EXPECT_THAT(refusal(plan), HasSubstr("run.plan.context_parallel.ulysses_degree | "));
   context_parallel.set_rotate("ulysses");
   EXPECT_THAT(refusal(plan), HasSubstr("does not divide the 1 ranks of cp"));
+  plan = {};
+  plan.mutable_fusion()->set_mode("always");
+  EXPECT_THAT(refusal(plan),
+              HasSubstr("run.plan.fusion.mode | run.plan.fusion.mode: is 'always', expected auto"));
+  plan.mutable_fusion()->set_mode("auto");
+  plan.mutable_fusion()->add_choices()->set_pattern("h.0");
+  EXPECT_THAT(refusal(plan), HasSubstr("run.plan.fusion.choices[0].mode | "));
+  plan.mutable_fusion()->mutable_choices(0)->set_mode("force");
+  *plan.mutable_fusion()->add_choices() = plan.fusion().choices(0);
+  EXPECT_THAT(refusal(plan), HasSubstr("run.plan.fusion.choices[1].pattern | "));
   plan = {};
   plan.add_activation_checkpoint_choices()->set_pattern("h.0");
   EXPECT_THAT(refusal(plan), HasSubstr("run.plan.activation_checkpoint_choices[0].mode | "));

@@ -112,6 +112,28 @@ TEST_F(MeshRunTest, PoliciesAndActivationCheckpointsChangeNothing) {
   }
 }
 
+// Products that take their collectives along: sums meet in another place, and nothing else changes.
+TEST_F(MeshRunTest, FusedProductsTrainTheSame) {
+  for (const MeshSize& m : {MeshSize{1, 1, 2, true}, {1, 1, 3, true}, {1, 2, 2, true}}) {
+    SCOPED_TRACE(name_of(m));
+    v1::RunConfig c = on(m, 7);
+    c.mutable_training()->set_micro_batch_size(2);
+    const Trace table = run_training(c, m.ranks(), 5);
+    c.mutable_plan()->mutable_fusion()->set_mode("forbid");
+    const Trace apart = run_training(c, m.ranks(), 5);
+    expect_equal(table, apart);
+    c.mutable_plan()->mutable_fusion()->set_mode("force");
+    const Trace fused = run_training(c, m.ranks(), 5);
+    expect_close(fused, apart);
+    for (std::size_t i = 0; i < fused.losses.size(); ++i)
+      EXPECT_NEAR(fused.losses[i], apart.losses[i], 1e-5 * apart.losses[i]) << "step " << i;
+    c.mutable_plan()->set_activation_checkpoint(v1::ACTIVATION_CHECKPOINT_FULL);
+    expect_equal(run_training(c, m.ranks(), 5), fused);
+    c.mutable_plan()->mutable_fusion()->set_gather_again(true);
+    expect_equal(run_training(c, m.ranks(), 5, {2}), fused);
+  }
+}
+
 TEST_F(MeshRunTest, ResumeOnTheSameMeshIsBitwise) {
   for (const char* dtype : {"float32", "bfloat16"}) {
     for (const MeshSize& m : kMeshes) {

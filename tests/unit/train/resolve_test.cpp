@@ -109,6 +109,30 @@ TEST_F(ResolveTest, OneDimOfTheMeshTakesTheRanksThatAreLeft) {
   EXPECT_EQ(mesh(1, 2, 2, false, 4), (std::vector<int>{1, 2, 1, 2}));
 }
 
+TEST_F(ResolveTest, FusionIsRefusedWhereItCannotAct) {
+  const auto refused = [&](int tp, bool sequence, auto change) {
+    return refused_when(
+        [&](auto& c) {
+          if (tp > 1) c.mutable_mesh()->set_tp(tp);
+          c.mutable_plan()->set_sequence_parallel(sequence);
+          change(*c.mutable_plan()->mutable_fusion());
+        },
+        2);
+  };
+  const auto force = [](auto& fusion) { fusion.set_mode("force"); };
+  EXPECT_EQ(refused(1, false, force), "run.plan.fusion");
+  EXPECT_EQ(refused(2, false, force), "run.plan.fusion");
+  EXPECT_EQ(refused(2, true, force), "accepted");
+  EXPECT_EQ(refused(2, true, [](auto& fusion) { fusion.set_mode("forced"); }),
+            "run.plan.fusion.mode");
+  EXPECT_EQ(refused(2, true,
+                    [](auto& fusion) {
+                      fusion.add_choices()->set_pattern("transformer.h.*.ln_1");
+                      fusion.mutable_choices(0)->set_mode("force");
+                    }),
+            "run.plan.fusion");
+}
+
 // What a user writes holds or is refused: nothing is overridden, nothing goes without effect.
 TEST_F(ResolveTest, PlansDoNotContradictTheMesh) {
   const auto with = [&](auto change, int world = 2) { return refused_when(change, world); };

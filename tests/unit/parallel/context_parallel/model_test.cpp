@@ -34,6 +34,7 @@ struct Setting {
   LoadBalancer balancer = LoadBalancer::kAuto;
   Rotate rotate = Rotate::kAuto;
   nn::ActivationCheckpoint checkpoint = nn::ActivationCheckpoint::kNone;
+  planner::FusionPlan fusion = {};
 };
 
 struct Outcome {
@@ -65,6 +66,7 @@ planner::ParallelPlan plan_of(const Setting& setting) {
   planner::ParallelPlan plan;
   plan.tensor_parallel = setting.tp > 1;
   plan.sequence_parallel = setting.sequence_parallel;
+  plan.fusion = setting.fusion;
   plan.context_parallel = {setting.balancer, setting.rotate, 0};
   return plan;
 }
@@ -145,6 +147,19 @@ TEST(ContextParallelModel, DropoutIsThatOfOneRank) {
   expect_one_rank(testing::tiny_gpt2(),
                   {.cp = 3, .documents = true, .balancer = LoadBalancer::kPerDocument});
   expect_one_rank(testing::tiny_gpt2(), {.cp = 2, .tp = 2, .sequence_parallel = true});
+}
+
+// Tokens are sharded over cp first, also row by row, and what that leaves over tp.
+TEST(ContextParallelModel, ProductsOfTensorParallelismAreFused) {
+  const planner::FusionPlan fusion{.mode = planner::FusionMode::kForce};
+  expect_one_rank(testing::tiny_gpt2(),
+                  {.cp = 2, .tp = 2, .sequence_parallel = true, .fusion = fusion});
+  expect_one_rank(testing::tiny_llama(), {.cp = 2,
+                                          .tp = 2,
+                                          .sequence_parallel = true,
+                                          .documents = true,
+                                          .balancer = LoadBalancer::kPerDocument,
+                                          .fusion = fusion});
 }
 
 TEST(ContextParallelModel, EveryWayOfMovingKeysTrainsTheSame) {

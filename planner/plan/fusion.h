@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// FusionPlan: which matrix products of tensor parallelism take their collective along, as a value,
+// and the table by which that is decided where a plan leaves it open.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace meshloom::planner {
+
+enum class FusionMode : std::uint8_t {
+  kAuto,    ///< as the table says
+  kForce,   ///< always; an error where it cannot be
+  kForbid,  ///< never
+};
+inline constexpr const char* kFusionModeNames = "auto, force or forbid";
+const char* to_string(FusionMode mode);
+std::optional<FusionMode> find_fusion_mode(std::string_view name);
+
+/// What the modules that a pattern names do.
+struct FusionChoice {
+  std::string pattern;
+  FusionMode mode = FusionMode::kAuto;
+
+  bool operator==(const FusionChoice&) const = default;
+};
+
+struct FusionPlan {
+  FusionMode mode = FusionMode::kAuto;     ///< of all modules, but for
+  std::vector<FusionChoice> choices = {};  ///< these
+  /// Backward keeps a rank's part of a gathered input and gathers it again.
+  bool gather_again = false;
+
+  bool operator==(const FusionPlan&) const = default;
+};
+
+/// Of the module of this name, by the best pattern. Throws InvalidArgument as best_pattern.
+FusionMode fusion_mode(const FusionPlan& plan, std::string_view module);
+
+/// What a product takes along. Their backwards are each other's.
+enum class FusedProduct : std::uint8_t {
+  kGather,   ///< the gathering of its input
+  kScatter,  ///< the summing and scattering of its result
+};
+
+/// Of the table below; grows whenever a row changes.
+inline constexpr int kFusionTableVersion = 1;
+/// Whether kAuto fuses a product that gathers or scatters so many bytes, both directions together.
+/// It never does where bits would differ from those of the product and the collective apart.
+bool fusion_pays(FusedProduct product, std::int64_t bytes);
+/// Whether it does at any size.
+bool fusion_ever_pays(FusedProduct product);
+
+}  // namespace meshloom::planner
