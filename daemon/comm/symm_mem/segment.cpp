@@ -8,12 +8,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
 #include "daemon/base/system_message.h"
 #include "daemon/comm/symm_mem/memory_room.h"
 #include "daemon/comm/symm_mem/peer_process.h"
+#include "daemon/comm/symm_mem/segment_count.h"
 #include "kernels/base/error.h"
 #include "kernels/base/integer_math.h"
 
@@ -28,6 +30,8 @@ namespace meshloom::comm {
 namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+std::atomic<std::uint64_t> made{0};
 
 /// 4 KiB, on some ARM systems 64 KiB; the same for all processes of a host.
 std::size_t page() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
@@ -116,8 +120,11 @@ std::shared_ptr<Segment> Segment::create(std::size_t bytes) {
   segment->map_memory(segment->fd());
   std::memcpy(segment->data_ + whole, name.nonce.data(), sizeof(Nonce));
   use_huge_pages(segment->data_, whole);
+  made.fetch_add(1, std::memory_order_relaxed);
   return segment;
 }
+
+std::uint64_t segments_made() { return made.load(std::memory_order_relaxed); }
 
 std::shared_ptr<Segment> Segment::map(base::UniqueFd fd, const SegmentName& name) {
   struct stat status {};

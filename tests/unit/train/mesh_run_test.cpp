@@ -6,6 +6,8 @@
 #include <fstream>
 #include <mutex>
 
+#include "daemon/comm/symm_mem/segment_count.h"
+#include "daemon/comm/symm_mem/tensors/symmetric_source.h"
 #include "daemon/train/checkpoint/hf_folder.h"
 #include "kernels/base/error.h"
 #include "tests/unit/train/run_fixture.h"
@@ -234,20 +236,46 @@ TEST_F(MeshRunTest, HoldsItsShareOnly) {
   EXPECT_LT(peak({1, 4, 1}), 0.35 * peak({1, 1, 1}));
 }
 
+// Neither for tensors nor for what collectives need: workspaces, staging, segments that peers read.
 TEST_F(MeshRunTest, AllocatesNothingFromTheSystemAfterTheFirstStep) {
-  testing::run_ranks(2, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
-    v1::RunConfig c = on({1, 2, 1}, 7);
+  struct Setting {
+    MeshSize mesh;
+    const char* fusion;
+  };
+  for (const auto& [m, fusion] : {Setting{{2, 1, 1}, ""},
+                                  {{1, 2, 1}, ""},
+                                  {{1, 1, 2, true}, ""},
+                                  {{1, 1, 2, true}, "force"},
+                                  {{1, 1, 1, false, 2}, ""}}) {
+    SCOPED_TRACE(name_of(m) + fusion);
+    v1::RunConfig c = on(m, 7);
     c.mutable_training()->set_micro_batch_size(2);
-    const auto run = create(world, context, c);
-    Trace trace;
-    steps(*run, 2, trace);
-    const auto before = context.allocator().stats().segments_acquired;
-    const auto bytes = context.allocator().stats().segment_bytes;
-    steps(*run, 3, trace);
-    EXPECT_EQ(context.allocator().stats().segments_acquired, before);
-    EXPECT_EQ(context.allocator().stats().segment_bytes, bytes);
-  });
+    if (m.cp > 1) c.mutable_plan()->mutable_context_parallel()->set_rotate("pull");
+    if (*fusion != 0) c.mutable_plan()->mutable_fusion()->set_mode(fusion);
+    testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
+      ExecutionContext::Options options;
+      options.symmetric_allocator = comm::make_symmetric_allocator(world);
+      ASSERT_TRUE(options.symmetric_allocator);
+      ExecutionContext context(options);
+      const auto run = create(world, context, c);
+      Trace trace;
+      const auto taken = [&] {
+        // All ranks of the process stand still.
+        world.barrier()->wait_host();
+        const AllocatorStats own = context.allocator().stats(),
+                             shared = context.options().symmetric_allocator->stats();
+        const std::vector<std::uint64_t> all = {own.segments_acquired, own.segment_bytes,
+                                                shared.segments_acquired, shared.segment_bytes,
+                                                comm::segments_made()};
+        world.barrier()->wait_host();
+        return all;
+      };
+      steps(*run, 1, trace);
+      const std::vector<std::uint64_t> before = taken();
+      steps(*run, 4, trace);
+      EXPECT_EQ(taken(), before);
+    });
+  }
 }
 
 TEST_F(MeshRunTest, ARankWithAnotherPlanIsNamed) {
