@@ -83,6 +83,13 @@ class IdentityBuilder {
   v1::DataIdentity identity_;
 };
 
+/// "100 tokens in 2 files of 50 bytes"; without the tokens where they are not known.
+std::string amount(const v1::DataIdentity& identity, bool tokens_known) {
+  const std::string files =
+      fmt::format("{} files of {} bytes", identity.file_count(), identity.bytes());
+  return tokens_known ? fmt::format("{} tokens in {}", identity.tokens(), files) : files;
+}
+
 /// Enough to tell two apart.
 std::string shown_digest(const std::string& digest) {
   return digest.empty() ? "none" : digest.substr(0, 12);
@@ -129,9 +136,8 @@ std::string difference(const v1::DataIdentity& before, const v1::DataIdentity& n
                                   shown_digest(now.tokenizer()), shown_digest(before.tokenizer())));
   if (changes.empty() && counts) changes.push_back("files that are not listed have other contents");
   if (!counts)
-    changes.push_back(fmt::format("{} tokens in {} files of {} bytes, there were {} in {} of {}",
-                                  now.tokens(), now.file_count(), now.bytes(), before.tokens(),
-                                  before.file_count(), before.bytes()));
+    changes.push_back(
+        fmt::format("{}, there were {}", amount(now, tokens_known), amount(before, tokens_known)));
   return fmt::format("{}", fmt::join(changes, "; "));
 }
 

@@ -71,8 +71,16 @@ TEST_F(DataIdentityTest, TellsWhatWasAndWhatIs) {
   const std::string moved = difference(before, identity_of("docs"));
   EXPECT_THAT(moved, HasSubstr("b.txt (2 bytes) is gone"));
   EXPECT_THAT(moved, HasSubstr("c.txt (1 bytes) is new"));
-  EXPECT_THAT(moved, HasSubstr("there were 3145730 in 2 of 3145730"));
+  EXPECT_THAT(moved, HasSubstr("3145729 tokens in 2 files of 3145729 bytes, there were 3145730 "
+                               "tokens in 2 files of 3145730 bytes"));
   EXPECT_EQ(difference(before, data_identity_from_json(to_json_text(before))), "");
+
+  // Text that is tokenized later has no tokens yet.
+  v1::DataIdentity untokenized = identity_of("docs");
+  untokenized.set_tokens(0);
+  const std::string unknown = difference(before, untokenized);
+  EXPECT_THAT(unknown, HasSubstr("2 files of 3145729 bytes, there were 2 files of 3145730 bytes"));
+  EXPECT_THAT(unknown, Not(HasSubstr("tokens")));
 }
 
 TEST_F(DataIdentityTest, FirstAndLastMiBAreLookedAt) {
