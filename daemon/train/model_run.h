@@ -88,10 +88,11 @@ class ModelRun {
   /// Grows with every verb; the caller clears it.
   Phases& phases() { return phases_; }
 
-  // --- Values: by position from `seed`; of a Hugging Face folder; of a checkpoint of any mesh.
+  // --- Values: by position from `seed`; of a Hugging Face folder, `seed` for a head that it lacks
+  // (ModelState::load_hf); of a checkpoint of any mesh.
   void initialize(std::uint64_t seed) { state_->initialize(seed); }
-  void load_hf(const std::filesystem::path& folder, base::Disk& disk) {
-    state_->load_hf(folder, disk);
+  std::string load_hf(const std::filesystem::path& folder, std::uint64_t seed, base::Disk& disk) {
+    return state_->load_hf(folder, seed, disk);
   }
   /// Of a checkpoint that fits (resume_check.h). Without optimizer moments and step begin anew.
   /// Gradients are dropped.

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/model_source.h"
 
+#include <utility>
+
 #include "daemon/base/field_error.h"
 #include "daemon/base/input_file.h"
+#include "daemon/nn/models/architecture_names.h"
 #include "daemon/nn/models/presets.h"
 #include "daemon/text/tokenizer_folder.h"
 #include "daemon/train/checkpoint/hf_folder.h"
@@ -14,8 +17,26 @@ namespace {
 
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{1} << 20;
 
-nn::ModelConfig read_model_config(const std::filesystem::path& file, base::Disk& disk) {
-  return nn::parse_hf_config(disk.open(file).read_text(kMaxConfigBytes));
+struct FoundConfig {
+  nn::ModelConfig config;
+  bool headless = false;  ///< of the files beside it
+};
+
+FoundConfig read_model_config(const std::filesystem::path& file, base::Disk& disk) {
+  const std::string text = disk.open(file).read_text(kMaxConfigBytes);
+  return {nn::parse_hf_config(text), nn::is_headless(text)};
+}
+
+void check_head(const v1::ModelSource& source, bool headless) {
+  if (headless && !source.fresh_head())
+    base::refuse_field("run.model.fresh_head",
+                       "the model has no output head (its config.json is of BertModel or such a "
+                       "class): a job or a run with fresh_head: true trains it with a new one, "
+                       "made from run.training.seed");
+  if (!headless && source.fresh_head())
+    base::refuse_field("run.model.fresh_head",
+                       "is true, but the model has an output head of its own: it is for a "
+                       "config.json of a class without one (BertModel)");
 }
 
 }  // namespace
@@ -28,9 +49,9 @@ nn::ModelConfig load_model_config(const v1::ModelSource& source,
   if (given != 1)
     base::refuse_field("run.model",
                        "give exactly one of preset, config, hf_folder and name (got {})", given);
-  nn::ModelConfig config;
+  FoundConfig found;
   if (!source.preset().empty()) {
-    config =
+    found.config =
         base::with_field("run.model.preset", [&] { return nn::preset_config(source.preset()); });
   } else if (!source.config().empty()) {
     const auto path = resolve_path(source.config(), data_dir, "run.model.config", disk);
@@ -39,12 +60,12 @@ nn::ModelConfig load_model_config(const v1::ModelSource& source,
       for (const auto& file : text::carried_files(path.parent_path(), {}, disk))
         check_inside(file, data_dir, disk);
     });
-    config = base::with_field("run.model.config", [&] { return read_model_config(path, disk); });
+    found = base::with_field("run.model.config", [&] { return read_model_config(path, disk); });
   } else if (!source.name().empty()) {
     if (model_folder.empty())
       base::refuse_field("run.model.name", "\"{}\" is a model of a daemon, which is not asked here",
                          source.name());
-    config = base::with_field(
+    found = base::with_field(
         "run.model.name", [&] { return read_model_config(model_folder / "config.json", disk); });
   } else {
     const auto folder = resolve_path(source.hf_folder(), data_dir, "run.model.hf_folder", disk);
@@ -52,16 +73,18 @@ nn::ModelConfig load_model_config(const v1::ModelSource& source,
       throw NotFound(fmt::format("run.model.hf_folder: {} has no config.json", source.hf_folder()),
                      "NOT_FOUND", {{"field", "run.model.hf_folder"}});
     base::with_field("run.model.hf_folder", [&] { check_links(folder, data_dir, disk); });
-    config = base::with_field("run.model.hf_folder",
-                              [&] { return read_model_config(folder / "config.json", disk); });
+    found = base::with_field("run.model.hf_folder",
+                             [&] { return read_model_config(folder / "config.json", disk); });
   }
+  check_head(source, found.headless);
+  nn::ModelConfig& config = found.config;
   if (source.has_dropout()) {
     if (!(source.dropout() >= 0.0 && source.dropout() < 1.0))
       base::refuse_field("run.model.dropout", "must be in [0, 1), got {}", source.dropout());
     config.embedding_dropout = config.attention_dropout = config.residual_dropout =
         source.dropout();
   }
-  return config;
+  return std::move(found.config);
 }
 
 std::filesystem::path weights_folder(const v1::ModelSource& source,

@@ -12,8 +12,9 @@
 namespace meshloom::train {
 
 /// The architecture that exactly one of preset, config, hf_folder and name names, its dropout
-/// replaced if given. `model_folder` is the absolute folder of the model that `name` names, with
-/// its config.json. Throws InvalidArgument or NotFound with the field in the metadata.
+/// replaced if given, with an output head (fresh_head). `model_folder` is the absolute folder of
+/// the model that `name` names, with its config.json. Throws InvalidArgument or NotFound with the
+/// field in the metadata.
 nn::ModelConfig load_model_config(const v1::ModelSource&, const std::filesystem::path& data_dir,
                                   const std::filesystem::path& model_folder = {},
                                   base::Disk& disk = base::own_disk());

@@ -167,21 +167,38 @@ std::string ModelState::description() const {
   return describe_parameters(parameters);
 }
 
+void ModelState::initialize(std::size_t i, const nn::NamedParameter& parameter,
+                            std::uint64_t seed) {
+  nn::initialize_part(optimizer_->master(i), parameter.name, parameter.parameter->init, seed,
+                      specs_[i]->shape(), held(i).ranges);
+}
+
 void ModelState::initialize(std::uint64_t seed) {
   const auto parameters = model_->named_parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i)
-    nn::initialize_part(optimizer_->master(i), parameters[i].name, parameters[i].parameter->init,
-                        seed, specs_[i]->shape(), held(i).ranges);
+  for (std::size_t i = 0; i < parameters.size(); ++i) initialize(i, parameters[i], seed);
   optimizer_->refresh_working_copies();
 }
 
-void ModelState::load_hf(const std::filesystem::path& folder, base::Disk& disk) {
+std::string ModelState::load_hf(const std::filesystem::path& folder, std::uint64_t seed,
+                                base::Disk& disk) {
   const HfFolder weights = HfFolder::open(folder, disk);
   const auto parameters = model_->named_parameters();
-  weights.check_parameters(parameters);
-  for (std::size_t i = 0; i < parameters.size(); ++i)
-    weights.read(parameters[i].name, specs_[i]->shape(), held(i), optimizer_->master(i));
+  weights.check_parameters(parameters, MissingHead::kFresh);
+  std::int64_t fresh = 0;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (weights.has(parameters[i].name)) {
+      weights.read(parameters[i].name, specs_[i]->shape(), held(i), optimizer_->master(i));
+    } else {
+      initialize(i, parameters[i], seed);
+      ++fresh;
+    }
+  }
   optimizer_->refresh_working_copies();
+  if (fresh == 0) return {};
+  return fmt::format(
+      "{} has no output head: its {} tensors begin with new values, of seed {} (run.model."
+      "fresh_head)",
+      weights.label(), fresh, seed);
 }
 
 std::vector<Tensor> ModelState::read_hf(const std::filesystem::path& folder,

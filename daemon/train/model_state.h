@@ -50,8 +50,10 @@ class ModelState {
 
   /// By position from `seed`, in float32: the same whatever the compute dtype.
   void initialize(std::uint64_t seed);
-  /// Weights of a Hugging Face folder, kept in float32; moments are zero.
-  void load_hf(const std::filesystem::path& folder, base::Disk& disk = base::own_disk());
+  /// Weights of a Hugging Face folder, kept in float32; moments are zero. A head that the folder
+  /// lacks begins as by initialize(seed). Returns what to say of that, in a line; else empty.
+  std::string load_hf(const std::filesystem::path& folder, std::uint64_t seed,
+                      base::Disk& disk = base::own_disk());
   /// Weights and, if `with_optimizer`, moments of a checkpoint of any mesh; else moments are zero.
   /// Throws FailedPrecondition if it is of another model or optimizer, before anything is written.
   void load(const CheckpointReader& checkpoint, bool with_optimizer = true);
@@ -76,6 +78,7 @@ class ModelState {
   Tensor gather(const Tensor& part, std::size_t i);
 
  private:
+  void initialize(std::size_t i, const nn::NamedParameter& parameter, std::uint64_t seed);
   void freeze_parameters(const v1::TrainingConfig& training);
   void shard_parameters(const ModelStateOptions& options);
   void make_optimizer(const ModelStateOptions& options);

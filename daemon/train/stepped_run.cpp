@@ -239,7 +239,8 @@ class ModelSteppedRun final : public SteppedRun {
       const fs::path weights =
           weights_folder(config_.model(), options_.data_dir, options_.model_folder, disk_);
       if (!weights.empty()) {
-        model_->load_hf(weights, disk_);
+        const std::string note = model_->load_hf(weights, config_.training().seed(), disk_);
+        if (!note.empty()) notes_.push_back(note);
       } else {
         model_->initialize(config_.training().seed());
       }

@@ -118,7 +118,8 @@ void TrainRun::restore_or_initialize() {
     } else if (const auto weights =
                    weights_folder(config_.model(), options_.data_dir, options_.model_folder, disk);
                !weights.empty()) {
-      model_->load_hf(weights, disk);
+      const std::string note = model_->load_hf(weights, config_.training().seed(), disk);
+      if (!note.empty()) notes_.push_back(note);
     } else {
       model_->initialize(config_.training().seed());
     }

@@ -100,7 +100,7 @@ class ModelRun {
 
  private:
   void load(const Case& c) {
-    state_.load_hf(folder_);
+    state_.load_hf(folder_, 0);
     Tensor* const members[] = {&batch_.input_ids,      &batch_.labels,       &batch_.attention_mask,
                                &batch_.token_type_ids, &batch_.position_ids, &batch_.document_ids};
     for (std::size_t i = 0; i < std::size(members); ++i) {

@@ -104,6 +104,7 @@ void describe_config(const std::string& text, v1::StoredModel* model) {
   model->set_config(text);
   model->set_architecture(nn::architecture_name(config).model_type);
   model->set_parameters(nn::parameter_count(config));
+  model->set_headless(nn::is_headless(text));
 }
 
 }  // namespace meshloom::control

@@ -19,8 +19,8 @@ std::vector<v1::StoredModelFile> identify_files(const std::filesystem::path& fol
 /// from are not those in `folder`.
 void check_same_files(const v1::StoredModel& model, const std::filesystem::path& folder);
 
-/// "gpt2", "llama" or "bert", and the count of parameters, of the text of a config.json. Throws as
-/// nn::parse_hf_config.
+/// "gpt2", "llama" or "bert", the count of parameters with an output head, and whether it has one,
+/// of the text of a config.json. Throws as nn::parse_hf_config.
 void describe_config(const std::string& text, v1::StoredModel* model);
 
 }  // namespace meshloom::control

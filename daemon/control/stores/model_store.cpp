@@ -116,6 +116,7 @@ v1::Model ModelStore::told(const v1::StoredModel& stored, bool whole) const {
   model.set_architecture(stored.architecture());
   model.set_parameters(stored.parameters());
   model.set_has_weights(stored.files_size() > 0);
+  model.set_headless(stored.headless());
   if (whole) model.set_config(stored.config());
   for (const v1::StoredModelFile& file : stored.files()) {
     model.set_size_bytes(model.size_bytes() + file.size_bytes());

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
 
@@ -19,7 +20,7 @@ constexpr std::array kNames = {
                      "MistralForCausalLM"},
     ArchitectureName{Architecture::kLlama, DecoderFamily::kQwen2, "qwen2", "Qwen2ForCausalLM"},
     ArchitectureName{Architecture::kLlama, DecoderFamily::kQwen3, "qwen3", "Qwen3ForCausalLM"},
-    ArchitectureName{Architecture::kBert, kPlain, "bert", "BertForMaskedLM"},
+    ArchitectureName{Architecture::kBert, kPlain, "bert", "BertForMaskedLM", "BertModel"},
 };
 
 template <typename Wanted>
@@ -45,6 +46,20 @@ const ArchitectureName* find_model_type(const std::string& name) {
 
 const ArchitectureName* find_class_name(const std::string& name) {
   return find([&](const ArchitectureName& known) { return name == known.class_name; });
+}
+
+const ArchitectureName* find_headless_class(const std::string& name) {
+  return find([&](const ArchitectureName& known) {
+    return known.headless_class != nullptr && name == known.headless_class;
+  });
+}
+
+bool is_headless(const std::string& config_text) {
+  const auto config = nlohmann::json::parse(config_text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json classes =
+      config.is_object() ? config.value("architectures", nlohmann::json()) : nlohmann::json();
+  return classes.is_array() && classes.size() == 1 && classes[0].is_string() &&
+         find_headless_class(classes[0].get<std::string>()) != nullptr;
 }
 
 std::string offered_classes() {

@@ -17,7 +17,9 @@ const ArchitectureName& parse_architecture(const JsonReader& json) {
     const nlohmann::json& list = json.at("architectures");
     if (!list.is_array() || list.size() != 1 || !list[0].is_string())
       json.fail("architectures", "is not a list of one name");
-    if (const ArchitectureName* found = find_class_name(list[0].get<std::string>())) return *found;
+    const std::string name = list[0].get<std::string>();
+    if (const ArchitectureName* found = find_class_name(name)) return *found;
+    if (const ArchitectureName* found = find_headless_class(name)) return *found;
     json.refuse("architectures", fmt::format("is {}; {}", list.dump(), offered_classes()));
   }
   if (!json.has("model_type")) json.fail("architectures", "is missing");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "daemon/nn/models/architecture_names.h"
 #include "daemon/tensor/execution_context.h"
 #include "daemon/train/checkpoint/hf_names.h"
 #include "kernels/base/error.h"
@@ -46,7 +47,9 @@ HfFolder HfFolder::open(const fs::path& folder, base::Disk& disk) {
     throw NotFound(fmt::format("{}: there is no such model folder", out.label_), "FOLDER_NOT_FOUND",
                    {{"folder", out.label_}});
   try {
-    out.config_ = nn::parse_hf_config(disk.open(folder / "config.json").read_text(kMaxConfigBytes));
+    const auto text = disk.open(folder / "config.json").read_text(kMaxConfigBytes);
+    out.config_ = nn::parse_hf_config(text);
+    out.headless_ = nn::is_headless(text);
   } catch (const NotFound&) {
     throw;
   } catch (const Error& e) {
@@ -110,10 +113,13 @@ void HfFolder::add_tied_copies() {
   tied_copies_.clear();
 }
 
-void HfFolder::check_parameters(const std::vector<nn::NamedParameter>& wanted) const {
+void HfFolder::check_parameters(const std::vector<nn::NamedParameter>& wanted,
+                                MissingHead head) const {
   std::vector<std::string> missing;
   std::set<std::string> known;
+  const bool without_head = headless_ && head == MissingHead::kFresh;
   for (const nn::NamedParameter& p : wanted) {
+    if (without_head && hf_is_of_head(config_, p.name)) continue;
     known.insert(p.name);
     const auto found = parameters_.find(p.name);
     if (found == parameters_.end()) {
@@ -130,7 +136,11 @@ void HfFolder::check_parameters(const std::vector<nn::NamedParameter>& wanted) c
       fail(label_, fmt::format("'{}' has dtype {}, which weights cannot have", p.name,
                                dtype_name(entry.dtype)));
   }
-  if (!missing.empty()) fail(label_, fmt::format("missing tensors: {}", some(missing)));
+  if (!missing.empty())
+    fail(label_, fmt::format("missing tensors: {}{}", some(missing),
+                             headless_ ? " (its config.json is of a class without an output "
+                                         "head: run.model.fresh_head trains a new one)"
+                                       : ""));
   std::vector<std::string> unexpected;
   for (const auto& [name, source] : parameters_)
     if (!known.contains(name)) unexpected.push_back(name);
@@ -164,7 +174,7 @@ nn::ModelConfig check_hf_folder(const fs::path& folder) {
   ExecutionContext context;
   const DeferParametersGuard defer(context);
   const auto described = nn::make_model(context, opened.config(), DType::kFloat32);
-  opened.check_parameters(described->named_parameters());
+  opened.check_parameters(described->named_parameters(), MissingHead::kFresh);
   return opened.config();
 }
 

@@ -17,6 +17,9 @@
 
 namespace meshloom::train {
 
+/// What becomes of the output head where a folder is without one (nn::is_headless).
+enum class MissingHead { kRefused, kFresh };
+
 /// A folder that transformers' save_pretrained wrote, or Meshloom's save_hf_folder: config.json and
 /// model.safetensors, or several files with model.safetensors.index.json. Weights are read when
 /// they are asked for.
@@ -30,10 +33,12 @@ class HfFolder {
   const std::string& label() const { return label_; }
   const nn::ModelConfig& config() const { return config_; }
 
-  /// Throws InvalidArgument unless the folder has exactly these parameters, in these shapes, in
-  /// float32, bfloat16, float16 or float64. Names all that are missing or unexpected (the first
-  /// few).
-  void check_parameters(const std::vector<nn::NamedParameter>& parameters) const;
+  /// Throws InvalidArgument unless the folder has exactly these parameters, but for a head that is
+  /// to be made anew, in these shapes, in float32, bfloat16, float16 or float64. Names all that are
+  /// missing or unexpected (the first few).
+  void check_parameters(const std::vector<nn::NamedParameter>& parameters,
+                        MissingHead head = MissingHead::kRefused) const;
+  bool has(const std::string& parameter) const { return parameters_.contains(parameter); }
   /// Copies a parameter into `dst`, converting its dtype. The shapes must be equal.
   void read(const std::string& parameter, const Tensor& dst) const;
   /// The same for a piece of a parameter whose whole shape is `whole`.
@@ -51,6 +56,7 @@ class HfFolder {
 
   std::string label_;
   nn::ModelConfig config_;
+  bool headless_ = false;
   std::map<std::string, Source> parameters_;   ///< by parameter name
   std::map<std::string, Source> tied_copies_;  ///< by the parameter that they are copies of
 };
@@ -59,7 +65,8 @@ class HfFolder {
 bool has_hf_weights(const std::filesystem::path& folder, base::Disk& disk = base::own_disk());
 
 /// What the headers of a folder's files say, for one that is to be kept: opens it and checks names,
-/// shapes and dtypes of its tensors against its config. Reads no weights and allocates none.
+/// shapes and dtypes of its tensors against its config. Its head may be missing. Reads no weights
+/// and allocates none.
 /// Throws as HfFolder::open and check_parameters.
 nn::ModelConfig check_hf_folder(const std::filesystem::path& folder);
 

@@ -83,4 +83,8 @@ bool hf_is_ignored(const nn::ModelConfig& config, const std::string& name) {
   return false;
 }
 
+bool hf_is_of_head(const nn::ModelConfig& config, const std::string& parameter) {
+  return config.architecture == Architecture::kBert && parameter.starts_with("cls.");
+}
+
 }  // namespace meshloom::train

@@ -24,4 +24,7 @@ std::optional<std::string> hf_tied_parameter(const nn::ModelConfig& config,
 /// error. `name` comes from hf_parameter_name.
 bool hf_is_ignored(const nn::ModelConfig& config, const std::string& name);
 
+/// Parameters that the files of a config without a head (nn::is_headless) do not hold.
+bool hf_is_of_head(const nn::ModelConfig& config, const std::string& parameter);
+
 }  // namespace meshloom::train
