@@ -4,6 +4,7 @@
 #include "daemon/control/net/status.h"
 #include "daemon/control/services/download_stream.h"
 #include "daemon/control/services/export_stream.h"
+#include "daemon/control/stores/checkpoint_damage.h"
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_key.h"
@@ -37,7 +38,7 @@ std::vector<v1::Checkpoint> CheckpointServiceImpl::all_checkpoints(const std::st
   return all;
 }
 
-grpc::Status CheckpointServiceImpl::ListCheckpoints(grpc::ServerContext*,
+grpc::Status CheckpointServiceImpl::ListCheckpoints(grpc::ServerContext* context,
                                                     const v1::ListCheckpointsRequest* request,
                                                     v1::ListCheckpointsResponse* response) {
   return guarded("ListCheckpoints", [&] {
@@ -45,8 +46,16 @@ grpc::Status CheckpointServiceImpl::ListCheckpoints(grpc::ServerContext*,
     const auto first = static_cast<std::size_t>(parse_page_token(scope, request->page_token()));
     const auto size = static_cast<std::size_t>(page_size_or_default(request->page_size()));
     auto all = all_checkpoints(request->job());
-    for (std::size_t i = first; i < all.size() && i < first + size; ++i)
+    const auto go_on = [&] {
+      if (stopping_) throw Unavailable("the daemon is stopping", "STOPPING");
+      if (context->IsCancelled()) throw Cancelled("the client has gone");
+    };
+    for (std::size_t i = first; i < all.size() && i < first + size; ++i) {
+      const CheckpointName name = parse_checkpoint_name(all[i].name());
+      all[i].set_damage(find_damage(checkpoint_path(state_.job(name.job), name.folder),
+                                    request->verify(), go_on));
       *response->add_checkpoints() = std::move(all[i]);
+    }
     if (first + size < all.size())
       response->set_next_page_token(
           make_page_token(scope, static_cast<std::int64_t>(first + size)));

@@ -32,7 +32,7 @@ class CheckpointServiceImpl final : public CheckpointServiceBase {
       grpc::CallbackServerContext* context, const v1::ExportCheckpointRequest* request) override;
   grpc::Status DeleteCheckpoint(grpc::ServerContext*, const v1::DeleteCheckpointRequest* request,
                                 v1::DeleteCheckpointResponse*) override;
-  /// Exports that are under way are given up. Does not wait.
+  /// Exports and comparisons of digests that are under way are given up. Does not wait.
   void stop_exports() { stopping_ = true; }
   /// After the server's shutdown: the runs may end then.
   void stop();

@@ -14,12 +14,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void verify_file(const fs::path& folder, const ManifestFile& file) {
+void check_file_size(const fs::path& folder, const ManifestFile& file) {
   const fs::path path = folder / file.name;
   std::error_code error;
   const auto bytes = fs::file_size(path, error);
   if (error) checkpoint_damaged(path, error.message());
   check_size(path, bytes, file.bytes);
+}
+
+void verify_file(const fs::path& folder, const ManifestFile& file) {
+  check_file_size(folder, file);
+  const fs::path path = folder / file.name;
   check_digest(path, digest_of_file(path), file.xxh3_128);
 }
 
@@ -101,6 +106,11 @@ void verify_other_files(const fs::path& folder, const Manifest& manifest) {
 void verify_files(const fs::path& folder, const Manifest& manifest) {
   verify_tensor_files(folder, manifest);
   verify_other_files(folder, manifest);
+}
+
+void check_file_sizes(const fs::path& folder, const Manifest& manifest) {
+  for (const ManifestFile& file : manifest.files) check_file_size(folder, file);
+  for (const ManifestFile& file : manifest.other_files) check_file_size(folder, file);
 }
 
 CheckpointReader::CheckpointReader(const fs::path& folder, const Manifest& manifest,

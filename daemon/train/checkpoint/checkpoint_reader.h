@@ -25,6 +25,8 @@ void verify_tensor_files(const std::filesystem::path& folder, const Manifest& ma
 void verify_other_files(const std::filesystem::path& folder, const Manifest& manifest);
 /// The same for all files.
 void verify_files(const std::filesystem::path& folder, const Manifest& manifest);
+/// The same by their sizes alone, so that none is read.
+void check_file_sizes(const std::filesystem::path& folder, const Manifest& manifest);
 
 /// The tensors of a verified checkpoint, put together from however many shards there are.
 class CheckpointReader {

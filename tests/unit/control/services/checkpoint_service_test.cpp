@@ -8,6 +8,7 @@
 #include "daemon/train/checkpoint/digest.h"
 #include "daemon/train/checkpoint/manifest.h"
 #include "tests/unit/control/fake_daemon.h"
+#include "tests/unit/control/fake_manifest.h"
 #include "tests/unit/control/status_info.h"
 
 namespace meshloom::control {
@@ -113,6 +114,37 @@ TEST_F(CheckpointServiceTest, WhatGoesWithACheckpointIsComparedWhenItIsDownloade
   EXPECT_EQ(reason(), "CHECKPOINT_DAMAGED");
   std::filesystem::remove(folder / "tokenizer.json");
   EXPECT_EQ(reason(), "CHECKPOINT_DAMAGED");
+}
+
+TEST_F(CheckpointServiceTest, TheListTellsWhatIsDamaged) {
+  train();
+  const auto folder = daemon_->state().checkpoints("first") / "step-8";
+  const auto weights = folder / "weights.bin";
+  write_manifest(folder, 8);
+  const auto damage = [&](const std::string& name, bool verify = false) {
+    grpc::ClientContext context;
+    v1::ListCheckpointsRequest request;
+    request.set_job("first");
+    request.set_verify(verify);
+    v1::ListCheckpointsResponse response;
+    EXPECT_TRUE(checkpoints_->ListCheckpoints(&context, request, &response).ok());
+    for (const v1::Checkpoint& checkpoint : response.checkpoints())
+      if (checkpoint.name() == "checkpoints/first/" + name) return checkpoint.damage();
+    return std::string("not listed");
+  };
+  EXPECT_EQ(damage("step-8"), "");
+  EXPECT_EQ(damage("step-8", true), "");
+  EXPECT_NE(damage("step-10").find("manifest.json"), std::string::npos) << damage("step-10");
+  EXPECT_NE(damage("hf"), "") << "its config.json is {}";
+  EXPECT_EQ(damage("step-9"), "not listed");
+
+  std::fstream(weights, std::ios::in | std::ios::out | std::ios::binary).seekp(1000).put('x');
+  EXPECT_EQ(damage("step-8"), "") << "sizes alone";
+  EXPECT_NE(damage("step-8", true).find("XXH3-128"), std::string::npos);
+  std::filesystem::resize_file(weights, 1000);
+  EXPECT_NE(damage("step-8").find("1000 bytes instead of 3000000"), std::string::npos);
+  std::filesystem::remove(weights);
+  EXPECT_NE(damage("step-8").find("weights.bin"), std::string::npos);
 }
 
 TEST_F(CheckpointServiceTest, WhatIsDeletedMeanwhileIsNoDamage) {

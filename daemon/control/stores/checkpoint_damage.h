@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is wrong with a checkpoint or an export on disk.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+namespace meshloom::control {
+
+/// Why the checkpoint or export in `folder` is damaged: its manifest cannot be read, or a file is
+/// missing or has another size than the manifest says; with `digests` also another content, for
+/// which all files are read. Of an export, which has no manifest, the headers of its files are
+/// looked at. Empty if nothing was found, or if it was deleted meanwhile. `go_on` is called before
+/// each file that is read; what it throws goes through.
+std::string find_damage(const std::filesystem::path& folder, bool digests,
+                        const std::function<void()>& go_on);
+
+}  // namespace meshloom::control
