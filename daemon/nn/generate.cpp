@@ -148,10 +148,14 @@ void Generation::add(GeneratedToken& token) {
   sequence.tokens.push_back(token.id);
   ++sequence.drawn;
   token.finish = finish_of(sequence);
-  if (token.last()) {
-    sequence.cache.reset();
-    --left_;
-  }
+  if (token.last()) end(token.sequence);
+}
+
+void Generation::end(std::size_t sequence) {
+  Sequence& ended = sequences_.at(sequence);
+  if (!ended.cache) return;
+  ended.cache.reset();
+  --left_;
 }
 
 }  // namespace meshloom::nn

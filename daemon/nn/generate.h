@@ -76,6 +76,8 @@ class Generation {
   /// kPassRows sequences, which take turns, so that a pass is short. Returns what it drew, in order
   /// of the sequences: nothing after a part of a prompt. Not after done().
   std::vector<GeneratedToken> advance();
+  /// Draws nothing more of this sequence, which is done now if it was not before.
+  void end(std::size_t sequence);
 
   static constexpr std::size_t kPassTokens = 128;
   /// A pass of so many rows reads the weights once (kernels/cpu/few_rows.h).

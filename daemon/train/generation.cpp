@@ -52,6 +52,10 @@ class MeshSample final : public Sample {
     if (world_.rank() != 0) tokens.clear();
     return tokens;
   }
+  void end_sequences(const std::vector<std::size_t>& sequences) override {
+    if (!drawing_) return;
+    for (const std::size_t sequence : sequences) drawing_->end(sequence);
+  }
   bool done() const override { return drawing_ && drawing_->done(); }
 
  private:

@@ -27,6 +27,9 @@ class ModelSample final : public Sample {
     }
     return tokens;
   }
+  void end_sequences(const std::vector<std::size_t>& sequences) override {
+    for (const std::size_t sequence : sequences) generation_.end(sequence);
+  }
   bool done() const override { return generation_.done(); }
 
  private:

@@ -114,7 +114,7 @@ struct SampleStart {
   /// Tokens at the end of the prompt that another sample of the same seed has drawn.
   std::uint64_t drawn_before = 0;
   bool log_probs = false;    ///< its tokens tell theirs
-  v1::SampleStop stop = {};  ///< strings for models of 256 bytes alone (check_sample_stop)
+  v1::SampleStop stop = {};  ///< strings for models of 256 bytes alone (stop_by_tokens)
 };
 
 /// One token of a sample.
@@ -137,6 +137,8 @@ class Sample {
   /// Draws for as long as `budget`, at least one pass of the model. Returns the tokens on rank 0,
   /// those of a sequence in their order; nothing on others and once all are drawn.
   virtual std::vector<SampledToken> advance(std::chrono::milliseconds budget) = 0;
+  /// Nothing more is drawn of these sequences, by index, some of which may have ended before.
+  virtual void end_sequences(const std::vector<std::size_t>& sequences) = 0;
   /// Rank 0: no token is left to draw.
   virtual bool done() const = 0;
 };

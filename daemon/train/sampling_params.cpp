@@ -6,6 +6,7 @@
 
 #include "daemon/base/field_error.h"
 #include "daemon/base/input_file.h"
+#include "daemon/base/utf8.h"
 #include "daemon/nn/kv_cache.h"
 #include "daemon/train/dtype_choice.h"
 
@@ -152,16 +153,27 @@ void check_sample_stop(const v1::SampleStop& stop, const PromptLimits& limits,
       base::refuse_field(fmt::format("{}.token_ids[{}]", where, i),
                          "{} is outside the model's vocabulary of {}", stop.token_ids(i),
                          limits.vocab_size);
-  if (stop.strings_size() > 0 && !limits.is_bytes())
+  if (stop.strings_size() > 0 && !limits.has_text())
     throw Unimplemented(
-        fmt::format("{}.strings: are looked for in the tokens of models of 256 bytes alone, this "
-                    "one has {} tokens: give token_ids",
+        fmt::format("{}.strings: the model has {} tokens and no tokenizer that is known, so that "
+                    "it has no text: give token_ids",
                     where, limits.vocab_size),
         "TOKENIZER_NEEDED", {{"field", where + ".strings"}});
-  for (int i = 0; i < stop.strings_size(); ++i)
+  for (int i = 0; i < stop.strings_size(); ++i) {
+    const std::string field = fmt::format("{}.strings[{}]", where, i);
     if (stop.strings(i).empty() || stop.strings(i).size() > kLongestStop)
-      base::refuse_field(fmt::format("{}.strings[{}]", where, i), "has {} bytes, expected 1 to {}",
-                         stop.strings(i).size(), kLongestStop);
+      base::refuse_field(field, "has {} bytes, expected 1 to {}", stop.strings(i).size(),
+                         kLongestStop);
+    if (limits.tokenizer && !base::is_utf8(stop.strings(i)))
+      base::refuse_field(field, "\"{}\" is not UTF-8, which no text of the model's tokenizer holds",
+                         base::printable_text(stop.strings(i)));
+  }
+}
+
+v1::SampleStop stop_by_tokens(const v1::SampleStop& stop, const PromptLimits& limits) {
+  v1::SampleStop told = stop;
+  if (!limits.is_bytes()) told.clear_strings();
+  return told;
 }
 
 }  // namespace meshloom::train

@@ -63,9 +63,14 @@ std::vector<std::int64_t> text_prompt_tokens(const std::string& text, const Prom
                                              const std::string& field);
 
 /// Throws with the field, `where` and ".token_ids[2]" or ".strings[0]": InvalidArgument for ids
-/// outside the vocabulary, empty strings and more of them than are looked for; Unimplemented
-/// (TOKENIZER_NEEDED) for strings of a model whose tokens are not bytes.
+/// outside the vocabulary, strings that are empty or, for a model with a tokenizer, no UTF-8, and
+/// more of them than are looked for; Unimplemented (TOKENIZER_NEEDED) for strings of a model that
+/// has no text.
 void check_sample_stop(const v1::SampleStop& stop, const PromptLimits& limits,
                        const std::string& where);
+
+/// What of it can be told by tokens as they are drawn. Strings are, of models of bytes; of those
+/// with a tokenizer they are looked for in the text.
+v1::SampleStop stop_by_tokens(const v1::SampleStop& stop, const PromptLimits& limits);
 
 }  // namespace meshloom::train

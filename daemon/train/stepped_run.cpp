@@ -186,6 +186,9 @@ class ModelSteppedRun final : public SteppedRun {
       run_.snapshots_->use(weights_);
       return sample_->advance(budget);
     }
+    void end_sequences(const std::vector<std::size_t>& sequences) override {
+      sample_->end_sequences(sequences);
+    }
     bool done() const override { return sample_->done(); }
     std::int64_t step() const override { return weights_ ? weights_->step : run_.step(); }
     v1::LossOutput score(const v1::LossBatch& batch) override {

@@ -107,7 +107,8 @@ SampleScheduler::Slice SampleScheduler::submit_one(const SamplePtr& sample) {
   if (!sample->begun)
     slice.begin = run.begin_sample(sample->number, sample->task.origin, sample->task.sequences);
   sample->begun = true;
-  slice.advance = run.advance_sample(sample->number, kSampleSlice);
+  slice.advance =
+      run.advance_sample(sample->number, kSampleSlice, sample->channel->ended_sequences());
   return slice;
 }
 

@@ -49,6 +49,16 @@ class TokenChannel {
     }
     wake_();
   }
+  /// The reader wants no more of this sequence. Tokens of it may still come, from before the ranks
+  /// were told.
+  void end_sequence(std::size_t sequence) {
+    const std::lock_guard lock(mutex_);
+    ended_sequences_.push_back(static_cast<int>(sequence));
+  }
+  std::vector<int> ended_sequences() const {
+    const std::lock_guard lock(mutex_);
+    return ended_sequences_;
+  }
   /// Nobody reads any more: nothing else is drawn.
   bool left() const {
     const std::lock_guard lock(mutex_);
@@ -74,6 +84,7 @@ class TokenChannel {
   const std::function<void()> wake_;
   mutable std::mutex mutex_;
   Drawn drawn_;
+  std::vector<int> ended_sequences_;
   bool left_ = false;
 };
 

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "daemon/control/jobs/byte_text.h"
+#include "daemon/text/stop_strings.h"
 #include "daemon/text/stream_decoder.h"
 #include "daemon/train/sampling_params.h"
 
@@ -16,14 +18,21 @@ namespace meshloom::control {
 /// no text.
 class TokenText {
  public:
-  explicit TokenText(const train::PromptLimits& limits);
+  /// The text ends before the first of `stops` (text::StopStrings).
+  explicit TokenText(const train::PromptLimits& limits, std::vector<std::string> stops = {});
 
   /// The text that became complete with this token.
   std::string add(std::int64_t token);
-  /// What an unfinished character leaves at the end.
+  /// What an unfinished character, or the beginning of a stop string, leaves at the end.
   std::string finish();
+  /// A stop string has ended the text.
+  bool stopped() const { return stops_.stopped(); }
 
  private:
+  std::string decode(std::int64_t token);
+  std::string rest();
+
+  text::StopStrings stops_;
   std::variant<std::monostate, ByteText, text::StreamDecoder> decoder_;
 };
 

@@ -286,6 +286,8 @@ void RankWorker::advance_sample(const v1::AdvanceSampleCommand& command,
   const auto begin = std::chrono::steady_clock::now();
   const std::chrono::milliseconds budget(command.budget_ms());
   std::vector<train::SampledToken> tokens;
+  // The same on all ranks, before the pass that they next do together.
+  sample.sample->end_sequences({command.ended().begin(), command.ended().end()});
   const auto advance = [&] { tokens = sample.sample->advance(budget); };
   if (sample.run.empty())
     advance();

@@ -195,12 +195,14 @@ Answer<void> RunClient::begin_sample(std::int64_t sample, const SampleOrigin& or
 }
 
 Answer<v1::AdvanceSampleResult> RunClient::advance_sample(std::int64_t sample,
-                                                          std::chrono::milliseconds budget) const {
+                                                          std::chrono::milliseconds budget,
+                                                          const std::vector<int>& ended) const {
   v1::RankCommand command;
   v1::AdvanceSampleCommand& verb = *command.mutable_advance_sample();
   verb.set_sample(sample);
   verb.set_run(run_);
   verb.set_budget_ms(static_cast<std::int32_t>(budget.count()));
+  verb.mutable_ended()->Add(ended.begin(), ended.end());
   return {executor_, executor_.submit(std::move(command)),
           [](v1::RankResult result) { return std::move(*result.mutable_advance_sample()); }};
 }

@@ -93,8 +93,10 @@ class RunClient {
   /// sample has.
   Answer<void> begin_sample(std::int64_t sample, const SampleOrigin& origin,
                             const std::vector<train::SampleStart>& sequences) const;
+  /// `ended`: sequences of which nothing more is to be drawn; they may be named again.
   Answer<v1::AdvanceSampleResult> advance_sample(std::int64_t sample,
-                                                 std::chrono::milliseconds budget) const;
+                                                 std::chrono::milliseconds budget,
+                                                 const std::vector<int>& ended = {}) const;
   /// Of a run that a client drives: Forward under the weights that the sample draws from.
   Answer<v1::LossOutput> score_sample(std::int64_t sample, v1::LossBatch batch) const;
   Answer<void> end_sample(std::int64_t sample) const;

@@ -29,7 +29,7 @@ std::shared_ptr<SampleProgress> RunSample::make_progress(const SampleOrder& orde
   return std::make_shared<SampleProgress>(
       SampleProgress::Shape{static_cast<int>(order.starts.size()), order.samples,
                             params.has_temperature() && params.temperature() != 1.0, order.text,
-                            order.prompt_log_probs, order.tokenizer});
+                            order.prompt_log_probs, order.tokenizer, order.stop_strings});
 }
 
 RunSample::RunSample(Operations& operations, std::string operation, SampleOrder order,
@@ -71,7 +71,8 @@ void RunSample::collect() {
   const std::lock_guard lock(mutex_);
   const TokenChannel::Drawn drawn = channel_->take();
   for (const DrawnToken& token : drawn.tokens) {
-    progress_->add(token);
+    if (!progress_->add(token)) continue;
+    if (progress_->stopped(token.sequence)) channel_->end_sequence(token.sequence);
     if (order_.weights_step && token.weights_step != *order_.weights_step)
       other_step_ = token.weights_step;
   }

@@ -20,6 +20,7 @@ struct SampleOrder {
   int samples = 1;                                             ///< of each prompt
   bool text = false;                                           ///< the model's tokens are bytes
   std::shared_ptr<const text::Tokenizer> tokenizer = nullptr;  ///< else: makes them text
+  std::vector<std::string> stop_strings;                       ///< in the text of each sequence
   std::optional<std::int64_t> weights_step;
   RunClient::SampleOrigin origin;  ///< a snapshot of the run, and its folder where it is on disk
   // What is run through Forward once all is drawn.

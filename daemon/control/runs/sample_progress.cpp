@@ -27,13 +27,19 @@ SampleProgress::SampleProgress(const Shape& shape)
   if (shape_.tokenizer)
     decoders_.assign(static_cast<std::size_t>(shape_.sequences),
                      text::StreamDecoder(shape_.tokenizer, true));
-  texts_.resize(decoders_.size());
+  if (shape_.tokenizer || shape_.text) {
+    stops_.assign(static_cast<std::size_t>(shape_.sequences),
+                  text::StopStrings(shape_.stop_strings));
+    texts_.resize(stops_.size());
+  }
   for (int i = 0; shape_.prompts && i < shape_.sequences; i += shape_.samples)
     result_->mutable_sample()->add_prompts();
 }
 
-void SampleProgress::add(const DrawnToken& token) {
+bool SampleProgress::add(const DrawnToken& token) {
   const std::lock_guard lock(mutex_);
+  const bool has_text = !texts_.empty();
+  if (has_text && stops_[token.sequence].stopped()) return false;
   v1::SampledSequence& sequence =
       *result_->mutable_sample()->mutable_sequences(static_cast<int>(token.sequence));
   if (sequence.token_ids().empty()) sequence.set_first_weights_step(token.weights_step);
@@ -41,12 +47,34 @@ void SampleProgress::add(const DrawnToken& token) {
   sequence.add_token_ids(static_cast<std::int32_t>(token.id));
   sequence.add_logprobs(token.log_prob);
   if (shape_.tempered) sequence.add_tempered_logprobs(token.tempered_log_prob);
-  sequence.set_finish_reason(finish_reason_text(token.finish));
-  if (!shape_.tokenizer) return;
-  text::StreamDecoder& decoder = decoders_[token.sequence];
-  std::string& text = texts_[token.sequence].emplace_back();
-  text = decoder.add(static_cast<text::TokenId>(token.id));
-  if (token.last()) text += decoder.finish();
+  if (has_text) texts_[token.sequence].push_back(text_of(token));
+  v1::FinishReason finish = token.finish;
+  // As with what the ranks look for, a stop counts before the length and behind an end of text.
+  if (has_text && stops_[token.sequence].stopped() &&
+      (!token.last() || finish == v1::FINISH_REASON_LENGTH))
+    finish = v1::FINISH_REASON_STOP_STRING;
+  sequence.set_finish_reason(finish_reason_text(finish));
+  return true;
+}
+
+std::string SampleProgress::text_of(const DrawnToken& token) {
+  text::StopStrings& stops = stops_[token.sequence];
+  std::string whole;
+  if (shape_.tokenizer) {
+    text::StreamDecoder& decoder = decoders_[token.sequence];
+    whole = decoder.add(static_cast<text::TokenId>(token.id));
+    if (token.last()) whole += decoder.finish();
+  } else {
+    whole.push_back(static_cast<char>(token.id));
+  }
+  std::string told = stops.add(whole);
+  if (token.last()) told += stops.finish();
+  return told;
+}
+
+bool SampleProgress::stopped(std::size_t sequence) const {
+  const std::lock_guard lock(mutex_);
+  return !stops_.empty() && stops_[sequence].stopped();
 }
 
 std::optional<v1::SampledTokens> SampleProgress::after(int sequence, int known) const {
@@ -61,13 +89,8 @@ std::optional<v1::SampledTokens> SampleProgress::after(int sequence, int known) 
   copy_range(drawn.token_ids(), known, last, told.mutable_token_ids());
   copy_range(drawn.logprobs(), known, last, told.mutable_logprobs());
   copy_range(drawn.tempered_logprobs(), known, last, told.mutable_tempered_logprobs());
-  if (shape_.text)
-    for (const std::int32_t id : told.token_ids())
-      told.mutable_text()->push_back(static_cast<char>(id));
-  if (shape_.tokenizer)
-    for (int i = known; i < last; ++i)
-      *told.mutable_text() +=
-          texts_[static_cast<std::size_t>(sequence)][static_cast<std::size_t>(i)];
+  for (int i = known; !texts_.empty() && i < last; ++i)
+    *told.mutable_text() += texts_[static_cast<std::size_t>(sequence)][static_cast<std::size_t>(i)];
   if (last == drawn.token_ids_size()) told.set_finish_reason(drawn.finish_reason());
   return told;
 }

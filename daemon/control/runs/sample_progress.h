@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/control/jobs/token_channel.h"
+#include "daemon/text/stop_strings.h"
 #include "daemon/text/stream_decoder.h"
 #include "v1/operation_service.pb.h"
 #include "v1/run.pb.h"
@@ -29,10 +30,14 @@ class SampleProgress {
     bool text = false;      ///< tokens are bytes
     bool prompts = false;   ///< their log-probs are asked for
     std::shared_ptr<const text::Tokenizer> tokenizer = nullptr;  ///< tokens are text by it
+    std::vector<std::string> stop_strings = {};                  ///< that end a sequence's text
   };
   explicit SampleProgress(const Shape& shape);
 
-  void add(const DrawnToken& token);
+  /// False for a token that was drawn after a stop string had ended its sequence: it is not taken.
+  bool add(const DrawnToken& token);
+  /// Whether a stop string has ended the text of the sequence.
+  bool stopped(std::size_t sequence) const;
   int sequences() const { return shape_.sequences; }
   /// What the sequence has drawn after its first `known` tokens, at most kMostTold of it; nothing
   /// if that is nothing.
@@ -52,8 +57,12 @@ class SampleProgress {
   const Shape shape_;
   mutable std::mutex mutex_;
   std::shared_ptr<v1::VerbResult> result_;
-  /// With a tokenizer, of each sequence: the text that became whole with each token.
-  std::vector<text::StreamDecoder> decoders_;
+  std::string text_of(const DrawnToken& token);
+
+  /// Where tokens are text, of each sequence: what makes them text, what ends it, and the text that
+  /// was told with each token.
+  std::vector<text::StreamDecoder> decoders_;  ///< with a tokenizer
+  std::vector<text::StopStrings> stops_;
   std::vector<std::vector<std::string>> texts_;
 };
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "daemon/base/field_error.h"
+#include "daemon/base/utf8.h"
 #include "daemon/control/jobs/token_channel.h"
 #include "daemon/train/sampling_params.h"
 
@@ -41,6 +42,14 @@ void check_prompts(const v1::GenerateRequest& request) {
   for (int i = 0; i < request.prompts_size(); ++i) check_one_way(request.prompts(i), place_of(i));
 }
 
+/// They are looked for in text, whatever the model.
+void check_stops(const v1::SampleStop& stop) {
+  for (int i = 0; i < stop.strings_size(); ++i)
+    if (!base::is_utf8(stop.strings(i)))
+      base::refuse_field(fmt::format("stop.strings[{}]", i), "\"{}\" is not UTF-8",
+                         base::printable_text(stop.strings(i)));
+}
+
 void check_amounts(const v1::GenerateRequest& request, const v1::SamplingParams& params) {
   const std::size_t samples = samples_of(request);
   const std::size_t prompts = static_cast<std::size_t>(std::max(request.prompts_size(), 1));
@@ -70,6 +79,7 @@ v1::SamplingParams checked_params(const v1::GenerateRequest& request) {
   train::resolve_sampling_params(params, "params");
   check_amounts(request, params);
   check_prompts(request);
+  check_stops(request.stop());
   return params;
 }
 

@@ -6,6 +6,7 @@
 #include "daemon/control/net/request_size.h"
 #include "daemon/control/ranks/rank_error.h"
 #include "daemon/control/services/generate_request.h"
+#include "daemon/train/sampling_params.h"
 
 namespace meshloom::control {
 namespace {
@@ -75,8 +76,11 @@ void GenerateStream::source_ready(const SourceCache::Source& source) {
 }
 
 void GenerateStream::begin_sequences() {
+  train::check_sample_stop(request_.stop(), limits_, "stop");
+  const auto& strings = request_.stop().strings();
   for (train::SampleStart& start : sequence_starts(request_, params_, limits_)) {
-    Sequence& sequence = sequences_.emplace_back(TokenText(limits_));
+    Sequence& sequence =
+        sequences_.emplace_back(TokenText(limits_, {strings.begin(), strings.end()}));
     sequence.tokens = std::move(start.prompt);
     sequence.params = std::move(start.params);
   }
@@ -91,6 +95,7 @@ train::SampleStart GenerateStream::start_of(const Sequence& sequence) const {
       static_cast<std::int64_t>(sequence.tokens.size()) >= limits_.context_length)
     start.prompt.assign(sequence.tokens.end() - half, sequence.tokens.end());
   start.params.set_max_tokens(sequence.params.max_tokens() - static_cast<int>(sequence.drawn));
+  start.stop = train::stop_by_tokens(request_.stop(), limits_);
   return start;
 }
 
@@ -111,13 +116,12 @@ void GenerateStream::start_sample() {
 
 void GenerateStream::write_drawn(const TokenChannel::Drawn& drawn) {
   for (const DrawnToken& token : drawn.tokens) write_token(token);
-  if (!drawn.ended) return;
-  if (!drawn.error) {
-    check_internal(std::all_of(sequences_.begin(), sequences_.end(),
-                               [](const Sequence& sequence) { return sequence.done; }),
-                   "generate: the sample ended before its sequences");
+  // Stop strings may end all of them before the sample has.
+  if (std::all_of(sequences_.begin(), sequences_.end(),
+                  [](const Sequence& sequence) { return sequence.done; }))
     return finish();
-  }
+  if (!drawn.ended) return;
+  check_internal(drawn.error != nullptr, "generate: the sample ended before its sequences");
   if (live_run_.empty() || !is_run_gone(drawn.error)) std::rethrow_exception(drawn.error);
   begin(/*live=*/false);
 }
@@ -125,6 +129,7 @@ void GenerateStream::write_drawn(const TokenChannel::Drawn& drawn) {
 void GenerateStream::write_token(const DrawnToken& token) {
   const std::size_t index = drawing_.at(token.sequence);
   Sequence& sequence = sequences_[index];
+  if (sequence.done) return;  // drawn before the ranks heard of its stop string
   sequence.tokens.push_back(token.id);
   ++sequence.drawn;
   v1::GenerateResponse response;
@@ -133,13 +138,17 @@ void GenerateStream::write_token(const DrawnToken& token) {
   response.set_weights_step(token.weights_step);
   response.set_text(sequence.text.add(token.id));
   write(std::move(response));
-  if (!token.last()) return;
+  if (!token.last()) {
+    if (!sequence.text.stopped()) return;
+    channel_->end_sequence(token.sequence);
+  }
   sequence.done = true;
   v1::GenerateResponse end;
   end.set_index(static_cast<int>(index));
   end.set_text(sequence.text.finish());
   end.set_done(true);
-  end.set_finish_reason(sequence.drawn >= sequence.params.max_tokens() ? "length" : "stop");
+  const bool whole = sequence.drawn >= sequence.params.max_tokens() && !sequence.text.stopped();
+  end.set_finish_reason(whole ? "length" : "stop");
   write(std::move(end));
 }
 

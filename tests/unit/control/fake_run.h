@@ -48,8 +48,9 @@ struct FakePlan {
   std::atomic<std::int64_t> most_upload_bytes{0};
   /// So many calls of load_state, one of each rank, fail after they have begun to write.
   std::atomic<int> failing_loads{0};
-  std::atomic<int> sources_made{0};  ///< loaded so far
-  std::atomic<bool> trains{false};   ///< samples keep to their share as if a job trained
+  std::atomic<int> sources_made{0};     ///< loaded so far
+  std::atomic<int> sequences_ended{0};  ///< before all of their tokens were drawn, on any rank
+  std::atomic<bool> trains{false};      ///< samples keep to their share as if a job trained
 
   train::PromptLimits limits() const {
     train::PromptLimits limits{vocab_size, context_length, 10, 1};
@@ -81,6 +82,12 @@ class FakeSample final : public train::Sample {
     }
     return tokens;
   }
+  void end_sequences(const std::vector<std::size_t>& sequences) override {
+    for (const std::size_t i : sequences) {
+      if (!ended(i)) ++plan_.sequences_ended;
+      sequences_.at(i).params.set_max_tokens(0);
+    }
+  }
   bool done() const override {
     for (std::size_t i = 0; i < sequences_.size(); ++i)
       if (!ended(i)) return false;
@@ -111,6 +118,9 @@ class FakeSteppedSample final : public train::SteppedSample {
       : sample_(plan, sequences, 'a', true), step_(std::move(step)), score_(std::move(score)) {}
   std::vector<train::SampledToken> advance(std::chrono::milliseconds budget) override {
     return sample_.advance(budget);
+  }
+  void end_sequences(const std::vector<std::size_t>& sequences) override {
+    sample_.end_sequences(sequences);
   }
   bool done() const override { return sample_.done(); }
   std::int64_t step() const override { return step_(); }

@@ -25,6 +25,9 @@ class InStepSample final : public Sample {
   std::vector<SampledToken> advance(std::chrono::milliseconds budget) override {
     return in_step(world_, [&] { return sample_->advance(budget); });
   }
+  void end_sequences(const std::vector<std::size_t>& sequences) override {
+    sample_->end_sequences(sequences);
+  }
   bool done() const override { return sample_->done(); }
 
  private:

@@ -168,6 +168,45 @@ TEST_F(GenerationServiceTest, EverySequenceHasItsIndexAndItsEnd) {
   EXPECT_EQ(ends, std::vector<int>(4, 1));
 }
 
+TEST_F(GenerationServiceTest, StopStringsEndSequencesOnAllRanksAndNoOthers) {
+  plan_.token_time = 2ms;
+  start();
+  submit("a", 1'000'000);
+  wait_for_step("a", 1);
+  v1::GenerateRequest request = ask("a", 200);
+  request.clear_prompt();
+  // They begin with s, u, v and z; the letters follow.
+  for (const char* prompt : {"z", "b", "c", "g"}) request.add_prompts()->set_prompt(prompt);
+  for (const char* stop : {"wx", "vwx"}) request.mutable_stop()->add_strings(stop);
+  const Answer answer = generate(request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  std::vector<std::string> texts(4), reasons(4);
+  std::vector<int> tokens(4);
+  for (const auto& response : answer.responses) {
+    const auto index = static_cast<std::size_t>(response.index());
+    EXPECT_EQ(reasons.at(index), "") << "nothing comes after the end";
+    texts[index] += response.text();
+    if (response.done())
+      reasons[index] = response.finish_reason();
+    else
+      ++tokens[index];
+  }
+  EXPECT_EQ(reasons, (std::vector<std::string>{"stop", "stop", "stop", "length"}));
+  EXPECT_EQ(texts[0], "stu");
+  EXPECT_EQ(texts[1], "u");
+  EXPECT_EQ(texts[2], "");
+  EXPECT_EQ(tokens, (std::vector<int>{6, 4, 3, 200}));
+  EXPECT_GE(plan_.sequences_ended, 3) << "the ranks drew no more of them";
+
+  const auto refused = [&](const std::string& stop) {
+    v1::GenerateRequest wrong = ask("a", 5);
+    wrong.mutable_stop()->add_strings(stop);
+    return generate(wrong).status.error_message();
+  };
+  EXPECT_THAT(refused("\xC3"), HasSubstr("is not UTF-8"));
+  EXPECT_THAT(refused(""), HasSubstr("expected 1 to"));
+}
+
 TEST_F(GenerationServiceTest, SequencesThatOutliveTheirJobGoOnEachWhereItWas) {
   plan_.step_time = 5ms;
   plan_.token_time = 5ms;

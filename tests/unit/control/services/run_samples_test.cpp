@@ -70,6 +70,26 @@ TEST_F(RunSamplesTest, OneUnderWayIsCancelledAndOthersGoOn) {
   EXPECT_EQ(info_of(client.cancel(other)).reason(), "OPERATION_ENDED");
 }
 
+TEST_F(RunSamplesTest, AStopStringIsTheLastOfTheTokensAndTheScores) {
+  plan_.token_time = 1ms;
+  start();
+  Client client = ready_client();
+  v1::SampleRequest request = client.sample_request(1, 12);
+  const auto drawn = [&] {
+    EXPECT_TRUE(client.sample(request).ok());
+    return client.wait(client.last_.name()).result().sample().sequences(0);
+  };
+  const v1::SampledSequence whole = drawn();
+  ASSERT_EQ(whole.token_ids_size(), 12);
+  const std::string text(whole.token_ids().begin(), whole.token_ids().end());
+  request.mutable_stop()->add_strings(text.substr(3, 2));
+  request.set_exact_logprobs(true);
+  const v1::SampledSequence stopped = drawn();
+  EXPECT_EQ(std::string(stopped.token_ids().begin(), stopped.token_ids().end()), text.substr(0, 5));
+  EXPECT_EQ(stopped.finish_reason(), "stop_string");
+  EXPECT_EQ(stopped.exact_logprobs_size(), 5);
+}
+
 TEST_F(RunSamplesTest, ScoresAreThoseOfTheFinishedSequences) {
   start();
   Client client = ready_client();
