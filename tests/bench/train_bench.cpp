@@ -20,6 +20,7 @@
 #include "tests/bench/bench.h"
 #include "tests/bench/probe.h"
 #include "tests/bench/profiling_backend.h"
+#include "tests/bench/resident_memory.h"
 #include "tests/support/temp_folder.h"
 
 namespace meshloom::bench {
@@ -41,6 +42,7 @@ struct Options {
   double dropout = -1.0;
   std::string activation_checkpoint = "none";
   bool sequence_parallel = false;
+  std::string fusion = "auto";
   bool no_reshard = false;
   bool profile = false;
 };
@@ -97,6 +99,7 @@ v1::RunConfig make_config(const Options& options, const fs::path& folder) {
   *config.mutable_mesh() = mesh_of(options);
   config.mutable_plan()->set_dtype(options.dtype);
   config.mutable_plan()->set_sequence_parallel(options.sequence_parallel);
+  if (options.fusion != "auto") config.mutable_plan()->mutable_fusion()->set_mode(options.fusion);
   if (options.no_reshard)
     config.mutable_plan()->mutable_fully_shard_options()->set_reshard_after_forward(false);
   if (options.activation_checkpoint == "full")
@@ -120,12 +123,22 @@ struct Result {
   v1::StepMetrics last;
   double flops_per_second_of_probe = 0.0;
   std::uint64_t late_segments = 0;  ///< system allocations after the first step
+  ResidentMemory resident;          ///< of all ranks together, after the last step
   std::size_t states_bytes = 0;     ///< of tensors between two steps
   /// The fullest moment of a step. Two allocators are full at different times: no more than this.
   std::size_t tensor_peak_bytes = 0;
   AllocatorStats memory;
   std::map<std::pair<std::string, std::string>, kernels::KernelProfile> profiles;
 };
+
+/// Every rank calls it; none goes on before all have looked, since a page that a peer has let go of
+/// is no longer shared.
+ResidentMemory memory_of_all_ranks(comm::ProcessGroup& world) {
+  const ResidentMemory memory = resident_memory();
+  std::int64_t both[] = {memory.rss, memory.pss};
+  world.all_reduce(make_view(both, DType::kInt64, {2}), comm::ReduceOp::kSum)->wait_host();
+  return {both[0], both[1]};
+}
 
 Result measure(const Options& options, ExecutionContext& context, comm::ProcessGroup& world,
                const v1::RunConfig& config, const fs::path& folder, Clock::time_point start,
@@ -164,6 +177,7 @@ Result measure(const Options& options, ExecutionContext& context, comm::ProcessG
   for (const auto& allocator : allocators)
     result.tensor_peak_bytes += allocator->stats().peak_bytes_in_use;
   result.late_segments = result.memory.segments_acquired - segments;
+  result.resident = memory_of_all_ranks(world);
   // All ranks probe at once, as they compute at once.
   world.barrier()->wait_host();
   double probe = fma_flops_per_second(context.threads());
@@ -227,6 +241,7 @@ void print(const Options& options, int threads, int ranks, const v1::RunConfig& 
       {"ranks", ranks},
       {"mesh", options.mesh},
       {"sequence_parallel", options.sequence_parallel},
+      {"fusion", options.fusion},
       {"threads", threads},
       {"dtype", config.plan().dtype()},
       {"seq", seq},
@@ -238,6 +253,8 @@ void print(const Options& options, int threads, int ranks, const v1::RunConfig& 
       {"phase_seconds", result.phases},
       {"seconds_to_first_step_less_step", result.first_step_seconds},
       {"peak_rss_bytes", result.last.memory_bytes()},
+      {"rss_bytes_of_all_ranks", result.resident.rss},
+      {"pss_bytes_of_all_ranks", result.resident.pss},
       {"states_bytes", result.states_bytes},
       {"tensor_peak_bytes", result.tensor_peak_bytes},
       {"tensor_peak_bytes_estimated", estimate.tensors()},
@@ -263,6 +280,8 @@ int run_train_bench(int argc, char** argv) {
   app.add_option("--model", options.model, "preset, or a config.json")->capture_default_str();
   app.add_option("--mesh", options.mesh, "dims and sizes, such as dp=2, cp=2 or fsdp=2,tp=2");
   app.add_flag("--sequence-parallel", options.sequence_parallel, "with tp");
+  app.add_option("--fusion", options.fusion, "with --sequence-parallel: auto, force or forbid")
+      ->capture_default_str();
   app.add_flag("--no-reshard", options.no_reshard,
                "with fsdp: keeps parameters between forward and backward");
   app.add_option("--local-ranks", options.local_ranks, "ranks as processes")->capture_default_str();
