@@ -43,17 +43,26 @@ struct Buffers {
   std::byte* out = nullptr;
 };
 
+/// A group of all ranks whose all_reduce goes one way between hosts.
+struct HostWay {
+  std::string name;
+  std::unique_ptr<comm::ProcessGroup> group;
+};
+
 class Bench {
  public:
-  Bench(const Options& options, comm::RankRuntime& runtime, bool mpi)
+  Bench(const Options& options, comm::RankRuntime& runtime, bool mpi,
+        std::vector<HostWay> host_ways = {})
       : options_(options),
         runtime_(runtime),
+        host_ways_(std::move(host_ways)),
         group_(runtime.make_world_group({.threads = Threads{options.threads}})),
         dtype_(options.dtype == "bfloat16" ? DType::kBFloat16 : DType::kFloat32),
         mpi_(mpi && dtype_ == DType::kFloat32) {}
 
   void run() {
     make_buffers();
+    if (group_->rank() == 0 && !options_.json) std::printf("hosts: %s\n", hosts().c_str());
     for (const std::string& name : options_.collectives) {
       if (name == "barrier") {
         measure(name, 0);
@@ -67,6 +76,9 @@ class Bench {
 
  private:
   using Call = std::function<void(const Buffers&)>;
+
+  /// The host of each rank, and the table of ways between them.
+  std::string hosts() const { return group_->hosts().empty() ? "one" : group_->hosts(); }
 
   void make_buffers() {
     const auto memory = group_->symmetric_memory();
@@ -109,7 +121,12 @@ class Bench {
   };
 
   Call ours(const std::string& name, std::int64_t n, const std::vector<Buffers>& buffers) {
-    const auto rank = static_cast<std::size_t>(group_->rank());
+    return ours(*group_, name, n, buffers);
+  }
+
+  Call ours(comm::ProcessGroup& group, const std::string& name, std::int64_t n,
+            const std::vector<Buffers>& buffers) {
+    const auto rank = static_cast<std::size_t>(group.rank());
     auto all = std::make_shared<std::map<const std::byte*, Views>>();
     for (const Buffers& b : buffers) {
       Views& views = (*all)[b.in];
@@ -118,7 +135,7 @@ class Bench {
       if (name == "all_to_all")
         // Each rank has as much for every other one.
         for (std::size_t r = 0; r < views.inputs.size(); ++r) {
-          const auto block = n / group_->size(), at = static_cast<std::int64_t>(r) * block;
+          const auto block = n / group.size(), at = static_cast<std::int64_t>(r) * block;
           views.inputs[r] = view(b.in, at, block);
           views.outputs[r] = view(b.out, at, block);
         }
@@ -126,18 +143,18 @@ class Bench {
       views.input = view(b.in, 0, name == "all_reduce" ? n : own);
       views.output = view(b.out, 0, own);
     }
-    return [this, all, name](const Buffers& b) {
+    return [&group, all, name](const Buffers& b) {
       const Views& views = all->at(b.in);
       if (name == "barrier") {
-        group_->barrier()->wait_host();
+        group.barrier()->wait_host();
       } else if (name == "all_reduce") {
-        group_->all_reduce(views.input, comm::ReduceOp::kSum)->wait_host();
+        group.all_reduce(views.input, comm::ReduceOp::kSum)->wait_host();
       } else if (name == "reduce_scatter") {
-        group_->reduce_scatter(views.output, views.inputs, comm::ReduceOp::kSum)->wait_host();
+        group.reduce_scatter(views.output, views.inputs, comm::ReduceOp::kSum)->wait_host();
       } else if (name == "all_gather") {
-        group_->all_gather(views.outputs, views.input)->wait_host();
+        group.all_gather(views.outputs, views.input)->wait_host();
       } else {
-        group_->all_to_all(views.outputs, views.inputs)->wait_host();
+        group.all_to_all(views.outputs, views.inputs)->wait_host();
       }
     };
   }
@@ -188,6 +205,11 @@ class Bench {
     if (!symmetric_.empty())
       all.push_back({"symmetric", ours(name, n, symmetric_), &symmetric_, {}});
     all.push_back({"ordinary", ours(name, n, ordinary_), &ordinary_, {}});
+    if (name == "all_reduce")
+      for (const HostWay& way : host_ways_) {
+        const std::vector<Buffers>& buffers = symmetric_.empty() ? ordinary_ : symmetric_;
+        all.push_back({way.name, ours(*way.group, name, n, buffers), &buffers, {}});
+      }
     if (mpi_) all.push_back({"mpi", of_mpi(name, n, false), &ordinary_, {}});
     if (mpi_ && name == "all_reduce")
       all.push_back({"mpi_in_place", of_mpi(name, n, true), &ordinary_, {}});
@@ -238,6 +260,7 @@ class Bench {
   void report(const std::string& name, std::size_t bytes, const std::vector<Contender>& all) {
     nlohmann::ordered_json line{{"collective", name},
                                 {"ranks", group_->size()},
+                                {"hosts", hosts()},
                                 {"dtype", options_.dtype},
                                 {"bytes", bytes}};
     double fastest_mpi = 1e30, fastest_copy = 1e30;
@@ -296,6 +319,7 @@ class Bench {
 
   Options options_;
   comm::RankRuntime& runtime_;
+  std::vector<HostWay> host_ways_;
   std::unique_ptr<comm::ProcessGroup> group_;
   DType dtype_;
   bool mpi_;
@@ -342,7 +366,13 @@ int run_collectives_bench(int argc, char** argv) {
   comm::MpiRuntime runtime;
   check(runtime.world_size() > 1,
         "collectives: one rank; start it with mpirun -n N, or give --local-ranks N");
-  Bench(options, runtime, true).run();
+  std::vector<HostWay> ways;
+  if (runtime.topology().hosts > 1)
+    for (const auto& [name, choice] : {std::pair("leaders", comm::HierarchyChoice::kLeaders),
+                                       std::pair("striped", comm::HierarchyChoice::kStriped)})
+      ways.push_back(
+          {name, runtime.make_world_group({.threads = Threads{options.threads}}, choice)});
+  Bench(options, runtime, true, std::move(ways)).run();
   runtime.finish();
   return 0;
 }

@@ -73,11 +73,18 @@ MpiRuntime::~MpiRuntime() {
 }
 
 std::unique_ptr<ProcessGroup> MpiRuntime::make_world_group(const GroupOptions& options) {
+  return make_world_group(options, options_.hierarchy.choice);
+}
+
+std::unique_ptr<ProcessGroup> MpiRuntime::make_world_group(const GroupOptions& options,
+                                                           HierarchyChoice choice) {
   if (world_size_ == 1) return make_single_process_group(options);
+  HierarchyOptions hierarchy = options_.hierarchy;
+  hierarchy.choice = choice;
   auto algorithms =
       make_host_algorithms(make_mpi_transport(MPI_COMM_WORLD, leftovers_),
                            {memory_, groups_->peer_access(), options.threads, options.timeout},
-                           options_.hierarchy, ++world_groups_);
+                           hierarchy, ++world_groups_);
   return make_collective_group(std::move(algorithms), options, groups_);
 }
 

@@ -58,6 +58,8 @@ class MpiRuntime : public RankRuntime {
   const Topology& topology() const { return topology_; }
   /// On a communicator of its own.
   std::unique_ptr<ProcessGroup> make_world_group(const GroupOptions& = {}) override;
+  /// The same with another choice between hosts than that of the options, to compare ways.
+  std::unique_ptr<ProcessGroup> make_world_group(const GroupOptions&, HierarchyChoice choice);
 
   /// The flight logs of all ranks, for any thread.
   const std::shared_ptr<const FlightField>& flight() const { return flight_; }
