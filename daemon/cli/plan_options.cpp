@@ -14,6 +14,7 @@
 #include "daemon/plan/parallel_plan.h"
 #include "daemon/plan/plan_messages.h"
 #include "kernels/base/error.h"
+#include "planner/plan/fusion.h"
 #include "planner/rank_count.h"
 
 namespace meshloom::cli {
@@ -53,6 +54,7 @@ void apply_plan_flags(const PlanOptions& options, const v1::Mesh& mesh, v1::Para
   if (options.no_reshard && mesh.fsdp() <= 1 && !plan->fully_shard())
     throw CliError(kUsage, "--no-reshard is an option of fully_shard, and the mesh has no fsdp");
   if (options.sequence_parallel) plan->set_sequence_parallel(true);
+  if (!options.fusion.empty()) plan->mutable_fusion()->set_mode(options.fusion);
   if (options.no_reshard) plan->mutable_fully_shard_options()->set_reshard_after_forward(false);
   if (!options.shard_policy.empty())
     plan->mutable_fully_shard_options()->set_policy(make_shard_policy(options.shard_policy));
@@ -120,6 +122,9 @@ void add_mesh_options(CLI::App& command, PlanOptions& options) {
                      "A YAML file with mesh and plan, as in a job; flags win over it");
   command.add_flag("--sequence-parallel", options.sequence_parallel,
                    "Shard the residual stream's tokens over tp");
+  command.add_option("--fusion", options.fusion,
+                     fmt::format("Whether products of tp take their collectives along: {}",
+                                 planner::kFusionModeNames));
   command.add_option("--shard-policy", options.shard_policy,
                      "fully_shard: dim0, or largest_divisible");
   command.add_flag("--no-reshard", options.no_reshard,

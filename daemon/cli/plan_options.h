@@ -22,6 +22,7 @@ struct PlanOptions {
   std::string activation_checkpoint;
   std::string optimizer;
   bool sequence_parallel = false;
+  std::string fusion;
   std::string shard_policy;
   bool no_reshard = false;
   std::int64_t sequence = 0;

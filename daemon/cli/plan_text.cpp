@@ -39,6 +39,15 @@ std::string context_parallel_text(const v1::ContextParallelPlan& plan) {
   return parts.empty() ? "" : fmt::format("context_parallel {}", fmt::join(parts, " "));
 }
 
+std::string fusion_text(const v1::FusionPlan& plan) {
+  std::vector<std::string> parts;
+  if (!plan.mode().empty() && plan.mode() != "auto") parts.push_back(plan.mode());
+  for (const v1::FusionChoice& choice : plan.choices())
+    parts.push_back(fmt::format("{} of {}", choice.mode(), choice.pattern()));
+  if (plan.gather_again()) parts.push_back("gather again");
+  return parts.empty() ? "" : fmt::format("fusion {}", fmt::join(parts, ", "));
+}
+
 std::string checkpoint_text(const v1::ParallelPlan& plan) {
   std::string text;
   if (plan.activation_checkpoint() > v1::ACTIVATION_CHECKPOINT_NONE)
@@ -61,6 +70,7 @@ std::string plan_text(const v1::ParallelPlan& plan) {
   std::vector<std::string> parts;
   if (plan.tensor_parallel()) parts.push_back("tensor_parallel");
   if (plan.sequence_parallel()) parts.push_back("sequence_parallel");
+  if (const std::string text = fusion_text(plan.fusion()); !text.empty()) parts.push_back(text);
   if (plan.has_context_parallel())
     if (const std::string text = context_parallel_text(plan.context_parallel()); !text.empty())
       parts.push_back(text);

@@ -100,6 +100,16 @@ TEST(PlanText, SaysWhatAPlanSays) {
   plan.set_activation_checkpoint(v1::ACTIVATION_CHECKPOINT_FULL);
   EXPECT_EQ(plan_text(plan),
             "tensor_parallel, sequence_parallel, fully_shard, activation_checkpoint full, float32");
+  plan.clear_activation_checkpoint();
+  plan.mutable_fusion()->set_mode("force");
+  plan.mutable_fusion()->set_gather_again(true);
+  plan.mutable_fusion()->add_choices()->set_pattern("h.*.mlp");
+  plan.mutable_fusion()->mutable_choices(0)->set_mode("forbid");
+  EXPECT_EQ(plan_text(plan),
+            "tensor_parallel, sequence_parallel, fusion force, forbid of h.*.mlp, gather again, "
+            "fully_shard, float32");
+  plan.clear_fusion();
+  plan.set_activation_checkpoint(v1::ACTIVATION_CHECKPOINT_FULL);
   auto& options = *plan.mutable_fully_shard_options();
   options.set_reshard_after_forward(false);
   options.set_policy(v1::SHARD_POLICY_LARGEST_DIVISIBLE);
