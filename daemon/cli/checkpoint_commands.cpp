@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <memory>
 
 #include "daemon/cli/commands.h"
@@ -21,11 +22,12 @@ std::string best_text(const v1::Checkpoint& checkpoint) {
   return fmt::format("best{}: validation loss {:.4f}", place, checkpoint.validation_loss());
 }
 
-ExitCode list(Client& client, bool json, const std::string& job) {
-  v1::ListCheckpointsRequest request;
-  request.set_job(job);
+ExitCode list(Client& client, bool json, v1::ListCheckpointsRequest request) {
+  // One checkpoint a call: its files may be large.
+  if (request.verify()) request.set_page_size(1);
   const auto all =
-      client.list(client.checkpoints(), &v1::CheckpointService::Stub::ListCheckpoints, request);
+      client.list(client.checkpoints(), &v1::CheckpointService::Stub::ListCheckpoints, request,
+                  {.deadline = std::chrono::seconds(request.verify() ? 3600 : 30)});
   if (json) {
     print_json(all);
     return kOk;
@@ -34,8 +36,11 @@ ExitCode list(Client& client, bool json, const std::string& job) {
       {"checkpoint", "step", "size", "files", "created", ""}};
   for (const auto& item : all.checkpoints())
     rows.push_back({item.name(), std::to_string(item.step()), bytes_text(item.size_bytes()),
-                    std::to_string(item.files()), item.create_time(), best_text(item)});
+                    std::to_string(item.files()), item.create_time(),
+                    item.damage().empty() ? best_text(item) : "damaged"});
   print_table(rows);
+  for (const auto& item : all.checkpoints())
+    if (!item.damage().empty()) fmt::print("{}: {}\n", item.name(), item.damage());
   return kOk;
 }
 
@@ -93,6 +98,23 @@ ExitCode delete_checkpoint(Client& client, bool json, v1::DeleteCheckpointReques
   return kOk;
 }
 
+void add_list(CLI::App& checkpoints, CommandContext& context) {
+  auto* command = checkpoints.add_subcommand(
+      "list", "Checkpoints and exports, and what is wrong with those that are damaged");
+  auto request = std::make_shared<v1::ListCheckpointsRequest>();
+  command->add_option_function<std::string>(
+      "--job", [request](const std::string& job) { request->set_job(job); }, "Of this job only");
+  command->add_flag_function(
+      "--verify", [request](std::int64_t) { request->set_verify(true); },
+      "Reads all files of checkpoints and compares their digests; without it files that are "
+      "missing or short are found");
+  command->callback([&context, request] {
+    context.action = [&context, request](Client& client) {
+      return list(client, context.json, *request);
+    };
+  });
+}
+
 void add_export(CLI::App& checkpoints, CommandContext& context) {
   auto* command = checkpoints.add_subcommand(
       "export", "Let the daemon write a checkpoint as a Hugging Face folder beside it");
@@ -142,12 +164,7 @@ void add_checkpoint_commands(CLI::App& app, CommandContext& context) {
   auto* checkpoints = app.add_subcommand(
       "checkpoint", "List, download, export and delete checkpoints and exported models");
   checkpoints->require_subcommand(1);
-  auto* list_command = checkpoints->add_subcommand("list", "Complete checkpoints and exports");
-  auto job = std::make_shared<std::string>();
-  list_command->add_option("--job", *job, "Of this job only");
-  list_command->callback([&context, job] {
-    context.action = [&context, job](Client& client) { return list(client, context.json, *job); };
-  });
+  add_list(*checkpoints, context);
   auto* download = checkpoints->add_subcommand("download", "Copy one into a new folder");
   add_download(*download, context, "As list shows it");
   add_export(*checkpoints, context);

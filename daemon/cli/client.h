@@ -70,10 +70,10 @@ class Client {
   template <typename Stub, typename Request, typename Response>
   Response list(Stub& stub,
                 grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                Request request = {}) {
+                Request request = {}, const CallOptions& options = {}) {
     Response all;
     do {
-      const Response page = call(stub, method, request);
+      const Response page = call(stub, method, request, options);
       request.set_page_token(page.next_page_token());
       all.MergeFrom(page);
     } while (!request.page_token().empty());

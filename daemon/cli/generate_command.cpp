@@ -34,6 +34,7 @@ v1::GenerateRequest make_request(const GenerateOptions& options,
   }
   request.set_samples(options.samples);
   *request.mutable_params() = options.params();
+  *request.mutable_stop() = options.stop();
   return request;
 }
 
@@ -119,10 +120,13 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
                      "A Hugging Face folder below the daemon's data dir");
   source->add_option("--model", options->model, "A model of the daemon, as model list shows it");
   source->require_option(1);
-  command->add_option("--tokenizer", options->tokenizer,
-                      "A local Hugging Face folder whose tokenizer makes prompts tokens, with its "
-                      "template, and tokens text, instead of the model's own");
   add_sampling_options(*command, *options);
+  // The daemon looks for stop strings in the text that it makes itself.
+  command
+      ->add_option("--tokenizer", options->tokenizer,
+                   "A local Hugging Face folder whose tokenizer makes prompts tokens, with its "
+                   "template, and tokens text, instead of the model's own")
+      ->excludes("--stop");
   command->footer(
       "Models without bytes and without a tokenizer of their own take and give token ids; "
       "--tokenizer makes them text here.\nOf several sequences each is shown whole when it has "

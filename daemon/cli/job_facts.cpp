@@ -76,6 +76,7 @@ std::string model_text(const v1::ModelSource& model, std::int64_t parameters) {
                      : !model.hf_folder().empty() ? model.hf_folder()
                                                   : "models/" + model.name();
   if (parameters > 0) text += ", " + parameters_text(parameters);
+  if (model.fresh_head()) text += ", with a new output head";
   return text;
 }
 

@@ -93,6 +93,7 @@ void print_model(const v1::Model& model) {
   line("weights", model.has_weights() ? fmt::format("{} files, {}", model.file_count(),
                                                     bytes_text(model.size_bytes()))
                                       : "none: it is trained from scratch");
+  if (model.headless()) line("head", "none: run.model.fresh_head trains it with a new one");
   for (const auto& file : model.files())
     fmt::print("  {:<40} {:>10}\n", file.name(), bytes_text(file.size_bytes()));
   for (const std::string& user : model.users()) line("used by", user);

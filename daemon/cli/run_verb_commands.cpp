@@ -52,9 +52,7 @@ struct StepOptions {
 
 struct SampleOptions : SamplingOptions {
   std::string run, token, weights;
-  std::vector<std::int64_t> stop_tokens;
-  std::vector<std::string> stop_strings;
-  bool ignore_eos = false, prompt_log_probs = false, exact_log_probs = false;
+  bool prompt_log_probs = false, exact_log_probs = false;
   bool watch = false, ids = false;
 };
 
@@ -146,10 +144,7 @@ v1::SampleRequest make_request(const v1::Run& run, const SampleOptions& options)
   request.set_samples(options.samples);
   *request.mutable_params() = options.params();
   request.set_weights(options.weights);
-  v1::SampleStop& stop = *request.mutable_stop();
-  stop.mutable_token_ids()->Add(options.stop_tokens.begin(), options.stop_tokens.end());
-  for (const std::string& text : options.stop_strings) stop.add_strings(text);
-  stop.set_ignore_eos(options.ignore_eos);
+  *request.mutable_stop() = options.stop();
   request.set_prompt_logprobs(options.prompt_log_probs);
   request.set_exact_logprobs(options.exact_log_probs);
   return request;
@@ -298,10 +293,6 @@ void add_sample(CLI::App& runs, CommandContext& context) {
   command->add_option(
       "--weights", options->weights,
       "Saved weights to draw from, runs/RUN/weights/NAME, instead of the run's own");
-  command->add_option("--stop-token", options->stop_tokens, "Ends a sequence; several times");
-  command->add_option("--stop", options->stop_strings,
-                      "Text that ends a sequence, for models of bytes; several times");
-  command->add_flag("--ignore-eos", options->ignore_eos, "Go on after the model's end of text");
   command->add_flag("--prompt-logprobs", options->prompt_log_probs,
                     "Log-probs of the prompts' tokens too");
   command->add_flag("--exact-logprobs", options->exact_log_probs,

@@ -36,6 +36,14 @@ v1::SamplingParams SamplingOptions::params() const {
   return params;
 }
 
+v1::SampleStop SamplingOptions::stop() const {
+  v1::SampleStop stop;
+  stop.mutable_token_ids()->Add(stop_tokens.begin(), stop_tokens.end());
+  for (const std::string& text : stop_strings) stop.add_strings(text);
+  stop.set_ignore_eos(ignore_eos);
+  return stop;
+}
+
 void add_sampling_options(CLI::App& command, SamplingOptions& options) {
   add_prompt_options(command, options);
   command.add_option("--max-tokens", options.max_tokens, "Of each sequence, default 256");
@@ -47,6 +55,14 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
   command.add_option("--seed", options.seed,
                      "The same seed gives the same text; of several sequences the first takes the "
                      "seed, each other one the next number");
+  command.add_option("--stop-token", options.stop_tokens,
+                     "A token id that ends a sequence; several times");
+  command
+      .add_option("--stop", options.stop_strings,
+                  "Text that ends a sequence, which is shown up to it, for models of bytes and "
+                  "those with a tokenizer; several times")
+      ->allow_extra_args(false);
+  command.add_flag("--ignore-eos", options.ignore_eos, "Go on after the model's end of text");
 }
 
 }  // namespace meshloom::cli

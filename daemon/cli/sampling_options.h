@@ -5,9 +5,12 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "daemon/cli/generate_prompts.h"
 #include "v1/config.pb.h"
+#include "v1/step.pb.h"
 
 namespace meshloom::cli {
 
@@ -18,8 +21,12 @@ struct SamplingOptions {
   int max_tokens = 0;
   int top_k = 0;
   std::uint64_t seed = 0;
+  std::vector<std::int64_t> stop_tokens;
+  std::vector<std::string> stop_strings;
+  bool ignore_eos = false;
 
   v1::SamplingParams params() const;
+  v1::SampleStop stop() const;
 };
 
 /// The options fill `options`, which outlives the parser.

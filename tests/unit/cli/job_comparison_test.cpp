@@ -166,6 +166,8 @@ TEST(JobFacts, SayDataModelBatchMeshAndTime) {
   EXPECT_EQ(facts["plan"], "float32");
   EXPECT_EQ(facts["time"],
             "2m00s since it was submitted; about 3m20s left, validation not counted");
+  run.mutable_model()->set_fresh_head(true);
+  EXPECT_EQ(job_facts(job, 5, 220)[1].text, "byte_gpt_1m, 5 parameters, with a new output head");
   job.set_state(v1::JOB_STATE_SUCCEEDED);
   job.set_finish_time("1970-01-01T00:02:40.5Z");
   job.set_ran_seconds(50);
