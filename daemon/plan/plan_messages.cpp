@@ -48,6 +48,15 @@ v1::ParallelStyle to_message(const planner::ParallelStyle& style) {
   return m;
 }
 
+v1::ActivationCheckpoint to_message(planner::ActivationCheckpoint mode) {
+  switch (mode) {
+    case planner::ActivationCheckpoint::kFull: return v1::ACTIVATION_CHECKPOINT_FULL;
+    case planner::ActivationCheckpoint::kSelective: return v1::ACTIVATION_CHECKPOINT_SELECTIVE;
+    case planner::ActivationCheckpoint::kNone: break;
+  }
+  return v1::ACTIVATION_CHECKPOINT_NONE;
+}
+
 v1::FusionPlan to_message(const planner::FusionPlan& plan) {
   v1::FusionPlan m;
   m.set_mode(planner::to_string(plan.mode));
@@ -90,12 +99,18 @@ v1::ParallelPlan to_message(const planner::ParallelPlan& plan) {
       options.set_policy(v1::SHARD_POLICY_LARGEST_DIVISIBLE);
       options.set_min_elements(plan.shards.min_elements);
     }
+    for (const planner::DimChoice& choice : plan.shards.choices) {
+      v1::ShardChoice& entry = *options.add_choices();
+      entry.set_pattern(choice.pattern);
+      if (choice.dim) entry.set_dim(*choice.dim);
+    }
   }
-  m.set_activation_checkpoint(plan.checkpointing == planner::ActivationCheckpoint::kFull
-                                  ? v1::ACTIVATION_CHECKPOINT_FULL
-                              : plan.checkpointing == planner::ActivationCheckpoint::kSelective
-                                  ? v1::ACTIVATION_CHECKPOINT_SELECTIVE
-                                  : v1::ACTIVATION_CHECKPOINT_NONE);
+  m.set_activation_checkpoint(to_message(plan.checkpointing));
+  for (const planner::CheckpointChoice& choice : plan.checkpoint_choices) {
+    v1::CheckpointChoice& entry = *m.add_activation_checkpoint_choices();
+    entry.set_pattern(choice.pattern);
+    entry.set_mode(to_message(choice.mode));
+  }
   m.set_dtype(dtype_name(plan.dtype));
   for (const planner::PatternStyles& entry : plan.styles) {
     v1::PatternStyles& styles = *m.add_styles();

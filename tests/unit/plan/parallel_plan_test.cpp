@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/plan/plan_messages.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::plan {
@@ -79,6 +80,7 @@ TEST(ReadParallelPlan, ReadsEveryField) {
       .checkpoint_choices = {{"h.0", planner::ActivationCheckpoint::kNone}},
       .dtype = DType::kBFloat16};
   EXPECT_EQ(read_parallel_plan(given, {}, "plan"), expected);
+  EXPECT_EQ(read_parallel_plan(to_message(expected), {}, "plan"), expected) << "written";
 }
 
 TEST(ReadParallelPlan, RefusalsNameTheField) {
