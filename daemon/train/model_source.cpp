@@ -65,8 +65,8 @@ nn::ModelConfig load_model_config(const v1::ModelSource& source,
     if (model_folder.empty())
       base::refuse_field("run.model.name", "\"{}\" is a model of a daemon, which is not asked here",
                          source.name());
-    found = base::with_field(
-        "run.model.name", [&] { return read_model_config(model_folder / "config.json", disk); });
+    found = base::with_field("run.model.name",
+                             [&] { return read_model_config(model_folder / "config.json", disk); });
   } else {
     const auto folder = resolve_path(source.hf_folder(), data_dir, "run.model.hf_folder", disk);
     if (!disk.has(folder / "config.json"))
