@@ -78,12 +78,14 @@ void check_added_tokens(const JsonPart& config, const nlohmann::json& others,
       config.not_offered(fmt::format("the added token \"{}\" is no piece {} of tokenizer.model",
                                      base::printable_text(content, 80, false), id));
   };
-  if (config.has("added_tokens_decoder"))
-    for (const auto& [id, token] : config.at("added_tokens_decoder").json().items())
+  if (config.has("added_tokens_decoder")) {
+    const auto decoder = config.at("added_tokens_decoder");
+    for (const auto& [id, token] : decoder.json().items())
       check_token(token.is_object() && token.contains("content") && token["content"].is_string()
                       ? token["content"].get<std::string>()
                       : "",
                   id);
+  }
   for (const auto& [content, id] : others.items()) check_token(content, id.dump());
 }
 
