@@ -13,14 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// With links followed as far as something is there.
-fs::path followed(const fs::path& path) {
-  std::error_code error;
-  fs::path result = fs::weakly_canonical(path, error);
-  if (error) base::throw_input_error("cannot follow", path, error.value());
-  return result;
-}
-
 std::string names_of(const fs::path& roots) {
   const std::vector<fs::path> folders = data_folders(roots);
   std::string text = folders.size() == 1 ? "the data folder " : "the data folders ";
@@ -30,6 +22,14 @@ std::string names_of(const fs::path& roots) {
 }
 
 }  // namespace
+
+fs::path followed(const fs::path& path) {
+  std::error_code error;
+  fs::path result = fs::absolute(path, error);
+  if (!error) result = fs::weakly_canonical(result, error);
+  if (error) base::throw_input_error("cannot follow", path, error.value());
+  return result;
+}
 
 bool is_inside(const fs::path& path, const fs::path& root) {
   const auto [root_end, rest] = std::mismatch(root.begin(), root.end(), path.begin(), path.end());

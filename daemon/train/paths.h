@@ -16,7 +16,10 @@ inline constexpr char kBetweenFolders = ':';
 /// The folders of `roots`, in the order in which names are looked for in them.
 std::vector<std::filesystem::path> data_folders(const std::filesystem::path& roots);
 
-/// Whether a path is `root` or lies below it; both canonical.
+/// The absolute path with links followed, as far as something is there. Throws as
+/// base::throw_input_error.
+std::filesystem::path followed(const std::filesystem::path& path);
+/// Whether a path is `root` or lies below it; both followed.
 bool is_inside(const std::filesystem::path& path, const std::filesystem::path& root);
 
 /// Where a relative name is: below the first folder that has it, else below the first of all. An

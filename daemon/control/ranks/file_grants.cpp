@@ -14,16 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path without_links(const fs::path& path) {
-  std::error_code error;
-  fs::path result = fs::absolute(path, error);
-  if (!error) result = fs::weakly_canonical(result, error);
-  if (error) base::throw_input_error("cannot follow", path, error.value());
-  return result;
-}
-
 void add(std::set<fs::path>& paths, const fs::path& path) {
-  if (!path.empty()) paths.insert(without_links(path));
+  if (!path.empty()) paths.insert(train::followed(path));
 }
 
 void add_reads(std::set<fs::path>& paths, const v1::CreateRunCommand& command) {
@@ -95,11 +87,11 @@ void FileGrants::left(int rank) {
 }
 
 fs::path FileGrants::readable(int rank, const fs::path& path) const {
-  return granted(rank, without_links(path), &Paths::read);
+  return granted(rank, train::followed(path), &Paths::read);
 }
 
 fs::path FileGrants::writable(int rank, const fs::path& path) const {
-  const fs::path file = granted(rank, without_links(path), &Paths::written);
+  const fs::path file = granted(rank, train::followed(path), &Paths::written);
   if (train::is_unfinished_folder(file.parent_path()) && file.extension() == ".safetensors")
     return file;
   throw FailedPrecondition(
