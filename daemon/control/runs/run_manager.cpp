@@ -40,16 +40,6 @@ void check_spec(const v1::RunSpec& spec) {
     base::refuse_field("spec.without_optimizer", "is of a state: spec.state is empty");
 }
 
-/// Of saves that a kill has cut short.
-void remove_leftovers(const std::filesystem::path& run_folder) {
-  try {
-    remove_run_leftovers(train::posix_file_system(), run_folder);
-  } catch (const Error& error) {
-    spdlog::warn("what was not finished in {} is still there: {}", run_folder.string(),
-                 error.what());
-  }
-}
-
 }  // namespace
 
 RunManager::RunManager(const Parts& parts)
@@ -78,7 +68,9 @@ RunManager::RunManager(const Parts& parts)
     return a.run().create_time() < b.run().create_time();
   });
   for (v1::RunRecord& record : records) {
-    remove_leftovers(parts_.state.run(parse_run_name(record.run().name())));
+    const std::string id = parse_run_name(record.run().name());
+    try_removal(id,
+                [&] { remove_run_leftovers(train::posix_file_system(), parts_.state.run(id)); });
     const bool open = !has_ended(record.run());
     v1::RunRecord now = RunSession::restarted(std::move(record));
     if (open) parts_.store.put_kept(now);

@@ -156,6 +156,14 @@ void remove_job_leftovers(train::FileSystem& files, const fs::path& job_folder) 
   });
 }
 
+void try_removal(const std::string& name, const std::function<void()>& removal) {
+  try {
+    removal();
+  } catch (const std::exception& error) {  // of the standard library, too
+    spdlog::error("{}: what was deleted or left over stays: {}", name, error.what());
+  }
+}
+
 void remove_run_leftovers(train::FileSystem& files, const fs::path& run_folder) {
   // What clients name never begins with a dot.
   for (const char* kind : {"states", "weights"})

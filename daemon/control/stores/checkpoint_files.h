@@ -51,7 +51,11 @@ void remove_export_leftovers(const StateDir& state, const std::string& id);
 /// folder. While nobody writes there.
 void remove_job_leftovers(train::FileSystem& files, const std::filesystem::path& job_folder);
 
-/// The same of states and weights in a run's folder.
+/// Removes what is left over at the start of a daemon. What cannot be removed keeps no daemon from
+/// starting: the log says that it stays.
+void try_removal(const std::string& name, const std::function<void()>& removal);
+
+/// As remove_job_leftovers, of states and weights in a run's folder.
 void remove_run_leftovers(train::FileSystem& files, const std::filesystem::path& run_folder);
 
 /// Where a checkpoint or an export lies, or would. `folder` is the last part of a CheckpointName.

@@ -11,7 +11,6 @@
 #include "daemon/train/checkpoint/checkpoint_writer.h"
 #include "daemon/train/checkpoint/manifest.h"
 #include "kernels/base/error.h"
-#include "kernels/base/log.h"
 
 namespace meshloom::control {
 
@@ -139,19 +138,12 @@ void JobStore::remove_gone(const std::string& checkpoint) {
 }
 
 void JobStore::remove_leftovers() {
-  const auto attempt = [](const std::string& name, const auto& removal) {
-    try {
-      removal();
-    } catch (const std::exception& error) {  // of the standard library, too
-      spdlog::error("{}: what was deleted or left over stays: {}", name, error.what());
-    }
-  };
-  for (const std::string& id : std::set(removed_)) attempt(id, [&] { remove_folder(id); });
+  for (const std::string& id : std::set(removed_)) try_removal(id, [&] { remove_folder(id); });
   for (const auto& gone : std::map(gone_checkpoints_))
-    attempt(gone.first, [&] { remove_gone(gone.first); });
+    try_removal(gone.first, [&] { remove_gone(gone.first); });
   for (const auto& job : by_id_)
-    attempt(job.first,
-            [&] { remove_job_leftovers(*options_.files, options_.jobs_dir / job.first); });
+    try_removal(job.first,
+                [&] { remove_job_leftovers(*options_.files, options_.jobs_dir / job.first); });
 }
 
 void JobStore::remove(const std::string& id, const RequestKey& key) {
