@@ -145,6 +145,14 @@ planner::ActivationCheckpoint read_checkpoint(v1::ActivationCheckpoint mode,
   }
 }
 
+/// Refuses a pattern that one of the choices before has.
+template <typename Choice>
+void check_new_pattern(const std::vector<Choice>& before, const std::string& pattern,
+                       const std::string& field) {
+  for (const Choice& other : before)
+    if (other.pattern == pattern) base::refuse_field(field, "{} is there twice", pattern);
+}
+
 std::vector<planner::CheckpointChoice> read_checkpoint_choices(const v1::ParallelPlan& plan,
                                                                const std::string& plan_field) {
   std::vector<planner::CheckpointChoice> choices;
@@ -154,9 +162,7 @@ std::vector<planner::CheckpointChoice> read_checkpoint_choices(const v1::Paralle
     if (given.mode() == v1::ACTIVATION_CHECKPOINT_UNSPECIFIED)
       base::refuse_field(field + ".mode", "is missing for {}: none, selective or full",
                          given.pattern());
-    for (const planner::CheckpointChoice& other : choices)
-      if (other.pattern == given.pattern())
-        base::refuse_field(field + ".pattern", "{} is there twice", given.pattern());
+    check_new_pattern(choices, given.pattern(), field + ".pattern");
     choices.push_back({given.pattern(), read_checkpoint(given.mode(), field + ".mode")});
   }
   return choices;
@@ -173,9 +179,7 @@ planner::FusionPlan read_fusion(const v1::FusionPlan& given, const std::string& 
   if (!given.mode().empty()) plan.mode = read_fusion_mode(given.mode(), field + ".mode");
   for (const v1::FusionChoice& choice : given.choices()) {
     const std::string entry = fmt::format("{}.choices[{}]", field, plan.choices.size());
-    for (const planner::FusionChoice& other : plan.choices)
-      if (other.pattern == choice.pattern())
-        base::refuse_field(entry + ".pattern", "{} is there twice", choice.pattern());
+    check_new_pattern(plan.choices, choice.pattern(), entry + ".pattern");
     plan.choices.push_back({choice.pattern(), read_fusion_mode(choice.mode(), entry + ".mode")});
   }
   return plan;
