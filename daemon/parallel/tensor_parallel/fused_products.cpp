@@ -86,6 +86,11 @@ std::int64_t bytes_of(const Shape& local, std::int64_t features, DType dtype) {
   return rows * features * static_cast<std::int64_t>(dtype_size(dtype));
 }
 
+/// Of the whole layer, over all ranks.
+std::int64_t out_features(const nn::Linear& linear) {
+  return linear.weight().layout()->spec->shape()[linear.weight_is_in_out() ? 1 : 0];
+}
+
 comm::RecordOptions record_options(const nn::Linear& linear, const FusedSettings& settings) {
   return {.b_is_out_in = !linear.weight_is_in_out(), .gather_again = settings.gather_again};
 }
@@ -106,17 +111,17 @@ std::string FusedGroup::enable() {
   return found.why_not();
 }
 
-GatheredProducts::GatheredProducts(const StyleMesh& mesh, const FusedSettings& settings, int dim)
+GatheringLinears::GatheringLinears(const StyleMesh& mesh, const FusedSettings& settings, int dim)
     : mesh_(mesh), settings_(settings), dim_(dim) {}
 
-void GatheredProducts::add(const nn::Linear& linear, Boundary border) {
+void GatheringLinears::add(const nn::Linear& linear, Boundary border) {
   check_internal(
       layers_.empty() || linear.weight_is_in_out() == layers_.front().linear->weight_is_in_out(),
       "layers that share a gathered input hold their weights in two ways");
   layers_.push_back({&linear, std::move(border), {}});
 }
 
-bool GatheredProducts::fuses(const Tensor& x) const {
+bool GatheringLinears::fuses(const Tensor& x) const {
   // The features are sharded by no one, and positions by the ceil rule.
   if (dim_ + 1 >= x.ndim() || !shards_last(x, dim_, mesh_)) return false;
   const DTensorSpec& spec = *x.layout()->spec;
@@ -126,7 +131,7 @@ bool GatheredProducts::fuses(const Tensor& x) const {
   return planner::fusion_pays(FusedProduct::kGather, part * mesh_.dims.parts());
 }
 
-Tensor GatheredProducts::product(std::size_t layer, const Tensor& input,
+Tensor GatheringLinears::product(std::size_t layer, const Tensor& input,
                                  ops::Activation activation) {
   Layer& mine = layers_[layer];
   if (!fuses(input)) {
@@ -146,7 +151,7 @@ Tensor GatheredProducts::product(std::size_t layer, const Tensor& input,
   return y;
 }
 
-void GatheredProducts::multiply(const Tensor& x) {
+void GatheringLinears::multiply(const Tensor& x) {
   const DTensorSpec& spec = *x.layout()->spec;
   std::vector<Tensor> weights;
   for (const Layer& layer : layers_)
@@ -159,15 +164,13 @@ void GatheredProducts::multiply(const Tensor& x) {
     const Tensor bias = linear.bias();
     Tensor y = made.products[i];
     if (bias) y = ops::add(y, local_parameter(bias, spec, mesh_));
-    const DTensorSpec& weight = *linear.weight().layout()->spec;
-    const std::int64_t features = weight.shape()[linear.weight_is_in_out() ? 1 : 0];
+    const DimOrderPtr& order = linear.weight().layout()->spec->dim_order(acting_dim(mesh_));
     layers_[i].product = dtensor::from_local(
-        y, mesh_.engine,
-        product_spec(spec, mesh_, features, x.ndim() - 1, weight.dim_order(acting_dim(mesh_))));
+        y, mesh_.engine, product_spec(spec, mesh_, out_features(linear), x.ndim() - 1, order));
   }
 }
 
-bool ScatteredProduct::fuses(const Tensor& x) const {
+bool ScatteringLinear::fuses(const Tensor& x) const {
   if (dim_ + 1 >= x.ndim() || !shards_last(x, x.ndim() - 1, mesh_)) return false;
   const DTensorSpec &spec = *x.layout()->spec, &weight = *linear_.weight().layout()->spec;
   if (spec.sharding_dims(x.ndim() - 1).size() != 1) return false;
@@ -175,22 +178,20 @@ bool ScatteredProduct::fuses(const Tensor& x) const {
                     &inputs = weight.dim_order(acting_dim(mesh_));
   if (!features != !inputs || (features && features->digest() != inputs->digest())) return false;
   if (!settings_.by_table) return true;
-  const std::int64_t out = weight.shape()[linear_.weight_is_in_out() ? 1 : 0];
-  return planner::fusion_pays(FusedProduct::kScatter,
-                              bytes_of(local_of(x).shape(), out, DType::kFloat32));
+  return planner::fusion_pays(
+      FusedProduct::kScatter,
+      bytes_of(local_of(x).shape(), out_features(linear_), DType::kFloat32));
 }
 
-Tensor ScatteredProduct::product(const Tensor& input, ops::Activation activation) {
+Tensor ScatteringLinear::product(const Tensor& input, ops::Activation activation) {
   if (!fuses(input)) return linear_.plain(input, activation);
   const DTensorSpec& spec = *input.layout()->spec;
   const Tensor y = comm::matmul_reduce_scatter(
       settings_.group.symmetric(), activated(dtensor::to_local(input), activation),
       local_parameter(linear_.weight(), spec, mesh_), comm::ReduceOp::kSum, dim_, {},
       record_options(linear_, settings_));
-  const std::int64_t features =
-      linear_.weight().layout()->spec->shape()[linear_.weight_is_in_out() ? 1 : 0];
-  const Tensor summed =
-      dtensor::from_local(y, mesh_.engine, product_spec(spec, mesh_, features, dim_, nullptr));
+  const Tensor summed = dtensor::from_local(
+      y, mesh_.engine, product_spec(spec, mesh_, out_features(linear_), dim_, nullptr));
   const Tensor bias = linear_.bias();
   return bias ? ops::add(summed, bias) : summed;
 }

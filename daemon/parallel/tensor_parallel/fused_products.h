@@ -43,9 +43,9 @@ struct FusedSettings {
 /// One rank's products of a gathered input with the weights of several layers, in one gather. Each
 /// layer is called once with the same tensor, in any order; the first call makes all products.
 /// Inputs in another layout than sharded along `dim` alone go the way of the layer's border.
-class GatheredProducts {
+class GatheringLinears {
  public:
-  GatheredProducts(const StyleMesh& mesh, const FusedSettings& settings, int dim);
+  GatheringLinears(const StyleMesh& mesh, const FusedSettings& settings, int dim);
   /// A layer with its border, in the order of `product`'s numbers.
   void add(const nn::Linear& linear, Boundary border);
 
@@ -68,9 +68,9 @@ class GatheredProducts {
 };
 
 /// The summed and scattered product of a layer sharded by input features, its bias added once.
-class ScatteredProduct {
+class ScatteringLinear {
  public:
-  ScatteredProduct(const StyleMesh& mesh, const FusedSettings& settings, const nn::Linear& linear,
+  ScatteringLinear(const StyleMesh& mesh, const FusedSettings& settings, const nn::Linear& linear,
                    int dim)
       : mesh_(mesh), settings_(settings), linear_(linear), dim_(dim) {}
 

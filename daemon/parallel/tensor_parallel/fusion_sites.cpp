@@ -100,7 +100,6 @@ class SiteFinder {
   const std::vector<PlannedAction>& actions_;
 };
 
-/// kAuto for names in no choice.
 bool names_site(const std::string& pattern, const std::vector<PlannedAction>& actions,
                 const std::vector<FusionSite>& sites) {
   return std::any_of(sites.begin(), sites.end(), [&](const FusionSite& site) {

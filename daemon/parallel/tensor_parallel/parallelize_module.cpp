@@ -133,13 +133,13 @@ void fuse(const FusionSite& site, std::vector<PlannedAction>& actions, const Sty
                                options.fusion.gather_again};
   if (site.product == planner::FusedProduct::kScatter) {
     nn::Linear& linear = linear_of(actions[site.border]);
-    const auto scattered = std::make_shared<ScatteredProduct>(mesh, settings, linear, site.dim);
+    const auto scattered = std::make_shared<ScatteringLinear>(mesh, settings, linear, site.dim);
     linear.set_product([scattered](const Tensor& x, ops::Activation activation) {
       return scattered->product(x, activation);
     });
     return;
   }
-  const auto gathered = std::make_shared<GatheredProducts>(mesh, settings, site.dim);
+  const auto gathered = std::make_shared<GatheringLinears>(mesh, settings, site.dim);
   for (std::size_t i = 0; i < site.linears.size(); ++i) {
     StyleAction& action = actions[site.linears[i]].action;
     nn::Linear& linear = linear_of(actions[site.linears[i]]);
