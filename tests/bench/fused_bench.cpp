@@ -13,6 +13,7 @@
 #include "daemon/tensor/ops/matmul.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
+#include "planner/plan/fusion.h"
 #include "planner/shard.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/rank_turns.h"
@@ -72,6 +73,7 @@ class Measurement {
     run_in_turns(world_, ways, options_.seconds);
     const double local = percentile(ways[0].seconds, 0.5);
     nlohmann::json line{{"bench", "fused"},
+                        {"table", planner::kFusionTableVersion},
                         {"layer", layer_.name},
                         {"op", layer_.gathers ? "all_gather_matmul" : "matmul_reduce_scatter"},
                         {"dtype", options_.dtype},
