@@ -7,10 +7,13 @@
 
 #include "daemon/text/pipeline_tokenizer.h"
 #include "kernels/base/error.h"
+#include "tests/support/reason_of.h"
 #include "tests/support/temp_folder.h"
 
 namespace meshloom::text {
 namespace {
+
+using test::reason_of;
 
 namespace fs = std::filesystem;
 
@@ -29,15 +32,6 @@ std::vector<std::string> documents_of(const fs::path& path, const std::string& f
   for (const DocumentFile& file : find_document_files(path))
     for_each_document(file, field, [&](std::string text) { documents.push_back(std::move(text)); });
   return documents;
-}
-
-std::string reason_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.reason();
-  }
-  return "";
 }
 
 TEST(DocumentFiles, AreTextsAndLinesOfJson) {

@@ -13,34 +13,24 @@
 #include "daemon/control/ranks/rank_file_service.h"
 #include "kernels/base/error.h"
 #include "tests/support/eventually.h"
+#include "tests/support/file_text.h"
+#include "tests/support/reason_of.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/control/ranks/rank_messages.h"
 
 namespace meshloom::control {
 namespace {
 
+using test::reason_of;
+
 namespace fs = std::filesystem;
 
 constexpr const char* kDenied = "PERMISSION_DENIED";
-
-std::string reason_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.reason();
-  }
-  return "";
-}
 
 std::string random_text(std::size_t bytes, std::mt19937& random) {
   std::string text(bytes, '\0');
   for (char& c : text) c = static_cast<char>(random());
   return text;
-}
-
-std::string content(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 /// Rank 0's folder and rank 1, to which a run "job" was given: its data below data/, its
@@ -186,7 +176,7 @@ TEST_F(RemoteDiskTest, ShardsArriveWhole) {
   for (const std::size_t bytes : {0u, 1u, 1u << 20, (2u << 20) + 5}) {
     const std::string text = random_text(bytes, random);
     write(shard(), text);
-    EXPECT_EQ(content(shard()), text);
+    EXPECT_EQ(test::file_text(shard()), text);
   }
   EXPECT_EQ(reason_of([&] { write(folder_ / "jobs/shard-1.safetensors", "x"); }), kDenied);
   EXPECT_EQ(reason_of([&] { write(folder_ / "jobs/.tmp-step-2/manifest.json", "x"); }), kDenied);

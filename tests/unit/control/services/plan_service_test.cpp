@@ -8,12 +8,15 @@
 #include <fstream>
 
 #include "daemon/control/stores/names.h"
+#include "tests/support/reason_of.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/control/run_client_fixture.h"
 #include "tests/unit/train/tiny_model.h"
 
 namespace meshloom::control {
 namespace {
+
+using test::reason_of;
 
 using ::testing::HasSubstr;
 
@@ -67,15 +70,6 @@ class PlanServiceTest : public ::testing::Test {
     run.mutable_training()->set_global_batch_size(2);
     run.mutable_plan()->set_name(plan);
     return spec;
-  }
-  template <typename Call>
-  static std::string reason_of(const Call& call) {
-    try {
-      call();
-    } catch (const Error& error) {
-      return error.reason();
-    }
-    return "";
   }
 
   const test::TempFolder data_;

@@ -5,10 +5,13 @@
 #include <sstream>
 
 #include "daemon/control/stores/job_log.h"
+#include "tests/support/reason_of.h"
 #include "tests/unit/control/stores/job_store_fixture.h"
 
 namespace meshloom::control {
 namespace {
+
+using test::reason_of;
 
 class JobStoreChangesTest : public JobStoreTest {
  protected:
@@ -23,15 +26,6 @@ class JobStoreChangesTest : public JobStoreTest {
     const v1::Job job = store.get(id);
     return store.edit(id, with_steps(job, job.resolved().training().steps()),
                       with_steps(job, steps), key);
-  }
-  template <typename Call>
-  static std::string reason_of(const Call& call) {
-    try {
-      call();
-    } catch (const Error& error) {
-      return error.reason();
-    }
-    return "";
   }
   static v1::RunConfig store_config(std::int64_t steps) { return spec("", steps).run(); }
   static std::vector<std::string> order(JobStore& store) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "tests/support/file_text.h"
 #include "tests/support/full_disk.h"
 #include "tests/support/temp_folder.h"
 
@@ -27,11 +28,6 @@ Records replay(const std::filesystem::path& path) {
 void write_records(const std::filesystem::path& path, const Records& records) {
   Journal journal(path, [](std::string_view) {});
   for (const auto& record : records) journal.append(record);
-}
-
-std::string bytes_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 void set_bytes(const std::filesystem::path& path, const std::string& bytes) {
@@ -53,7 +49,7 @@ TEST(Journal, EveryTornTailIsCutAndAppendingGoesOn) {
   const test::TempFolder folder;
   const auto path = folder / "journal";
   write_records(path, kRecords);
-  const std::string whole = bytes_of(path);
+  const std::string whole = test::file_text(path);
   const std::size_t last = 16 + kRecords.back().size();
   const Records all_but_last(kRecords.begin(), kRecords.end() - 1);
   for (std::size_t cut = 1; cut <= last; ++cut) {
@@ -70,7 +66,7 @@ TEST(Journal, ATailOfZerosAndALastRecordHalfOnDiskAreTorn) {
   const test::TempFolder folder;
   const auto path = folder / "journal";
   write_records(path, kRecords);
-  const std::string whole = bytes_of(path);
+  const std::string whole = test::file_text(path);
   set_bytes(path, whole + std::string(100, '\0'));
   EXPECT_EQ(replay(path), kRecords);
   std::string half = whole;
@@ -83,7 +79,7 @@ TEST(Journal, DamageInTheMiddleIsRefusedAndNothingIsChanged) {
   const test::TempFolder folder;
   const auto path = folder / "journal";
   write_records(path, kRecords);
-  const std::string whole = bytes_of(path);
+  const std::string whole = test::file_text(path);
   const std::size_t before_last = whole.size() - 16 - kRecords.back().size();
   std::mt19937 random(3);
   for (int i = 0; i < 400; ++i) {
@@ -102,7 +98,7 @@ TEST(Journal, DamageInTheMiddleIsRefusedAndNothingIsChanged) {
       EXPECT_TRUE(error.reason() == "JOURNAL_CORRUPT" || error.reason() == "JOURNAL_TOO_NEW")
           << place;
     }
-    EXPECT_EQ(bytes_of(path), damaged);
+    EXPECT_EQ(test::file_text(path), damaged);
   }
 }
 
@@ -110,7 +106,7 @@ TEST(Journal, ANewerVersionIsRefused) {
   const test::TempFolder folder;
   const auto path = folder / "journal";
   write_records(path, kRecords);
-  std::string bytes = bytes_of(path);
+  std::string bytes = test::file_text(path);
   bytes[8] = 4;
   set_bytes(path, bytes);
   try {
@@ -127,11 +123,11 @@ TEST(Journal, AnOlderVersionIsReadAndGoesOnAsThisOne) {
   const test::TempFolder folder;
   const auto path = folder / "journal";
   write_records(path, kRecords);
-  std::string bytes = bytes_of(path);
+  std::string bytes = test::file_text(path);
   bytes[8] = 1;
   set_bytes(path, bytes);
   EXPECT_EQ(replay(path), kRecords);
-  EXPECT_EQ(bytes_of(path)[8], 3);
+  EXPECT_EQ(test::file_text(path)[8], 3);
 }
 
 TEST(Journal, OnlyAFileThatDoesNotExistIsMade) {
@@ -146,14 +142,14 @@ TEST(Journal, OnlyAFileThatDoesNotExistIsMade) {
     EXPECT_FALSE(std::filesystem::exists(folder / (std::string(name) + ".new"))) << name;
   }
   EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
-  EXPECT_EQ(bytes_of(folder / "file"), "x");
+  EXPECT_EQ(test::file_text(folder / "file"), "x");
 }
 
 TEST(Journal, ALastRecordWithAWrongDigestIsKeptBeside) {
   const test::TempFolder folder;
   const auto path = folder / "journal";
   write_records(path, kRecords);
-  const std::string whole = bytes_of(path);
+  const std::string whole = test::file_text(path);
   const std::size_t last = 16 + kRecords.back().size();
   std::string flipped = whole;
   flipped.back() ^= 1;
@@ -164,8 +160,8 @@ TEST(Journal, ALastRecordWithAWrongDigestIsKeptBeside) {
       EXPECT_EQ(journal.cut_file(), folder / kept);
       EXPECT_EQ(journal.cut_bytes(), last);
     }
-    EXPECT_EQ(bytes_of(folder / kept), flipped.substr(flipped.size() - last));
-    EXPECT_EQ(bytes_of(path), whole.substr(0, whole.size() - last));
+    EXPECT_EQ(test::file_text(folder / kept), flipped.substr(flipped.size() - last));
+    EXPECT_EQ(test::file_text(path), whole.substr(0, whole.size() - last));
   }
   set_bytes(path, whole.substr(0, whole.size() - 1));
   const Journal journal(path, [](std::string_view) {});
@@ -176,7 +172,7 @@ TEST(Journal, EveryFlipInTheLastRecordIsRefusedOrKeptBeside) {
   const test::TempFolder folder;
   const auto path = folder / "journal";
   write_records(path, kRecords);
-  const std::string whole = bytes_of(path);
+  const std::string whole = test::file_text(path);
   const std::size_t last = whole.size() - 16 - kRecords.back().size();
   for (std::size_t place = last; place < whole.size(); ++place) {
     std::string damaged = whole;
@@ -184,11 +180,11 @@ TEST(Journal, EveryFlipInTheLastRecordIsRefusedOrKeptBeside) {
     set_bytes(path, damaged);
     if (place < last + 8) {
       EXPECT_THROW(replay(path), DataLoss) << "its length, or where it lies, is not known";
-      EXPECT_EQ(bytes_of(path), damaged);
+      EXPECT_EQ(test::file_text(path), damaged);
       continue;
     }
     EXPECT_EQ(replay(path).size(), kRecords.size() - 1);
-    EXPECT_EQ(bytes_of(folder / "journal.cut"), damaged.substr(last));
+    EXPECT_EQ(test::file_text(folder / "journal.cut"), damaged.substr(last));
     std::filesystem::remove(folder / "journal.cut");
   }
 }

@@ -17,9 +17,14 @@
 #include "daemon/control/stores/run_store.h"
 #include "daemon/control/stores/upload_store.h"
 #include "daemon/control/stores/upload_writer.h"
+#include "tests/support/file_text.h"
+#include "tests/support/reason_of.h"
 #include "tests/support/temp_folder.h"
 
 namespace meshloom::control {
+
+using test::file_text;
+using test::reason_of;
 
 /// The stores of a daemon.
 struct Stores {
@@ -50,24 +55,8 @@ inline std::string random_bytes(std::size_t size, unsigned seed) {
   return bytes;
 }
 
-inline std::string file_text(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 inline void append(ChunkWriter& writer, const std::string& bytes) {
   writer.append(writer.position(), bytes, base::crc32c(std::as_bytes(std::span(bytes))));
-}
-
-/// The error that a call throws, as "REASON"; empty if it throws none.
-template <typename Call>
-std::string reason_of(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.reason();
-  }
-  return "";
 }
 
 class TransferTest : public ::testing::Test {

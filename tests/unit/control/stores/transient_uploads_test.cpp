@@ -7,10 +7,13 @@
 
 #include "daemon/base/crc32c.h"
 #include "kernels/base/error.h"
+#include "tests/support/reason_of.h"
 #include "tests/support/temp_folder.h"
 
 namespace meshloom::control {
 namespace {
+
+using test::reason_of;
 
 class TransientUploadsTest : public ::testing::Test {
  protected:
@@ -33,16 +36,6 @@ class TransientUploadsTest : public ::testing::Test {
     uploads_.finish("me", id);
     return id;
   }
-  template <typename Call>
-  static std::string reason_of(Call call) {
-    try {
-      call();
-    } catch (const Error& error) {
-      return error.reason();
-    }
-    return "";
-  }
-
   const test::TempFolder folder_;
   TransientUploads uploads_{folder_ / "transient"};
 };

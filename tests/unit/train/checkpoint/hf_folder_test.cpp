@@ -12,6 +12,7 @@
 #include "daemon/train/checkpoint/hf_names.h"
 #include "kernels/base/error.h"
 #include "kernels/base/half.h"
+#include "tests/support/file_text.h"
 #include "tests/support/temp_folder.h"
 
 namespace meshloom::train {
@@ -55,11 +56,6 @@ void expect_holds(const std::string& message, const std::vector<std::string>& wo
 
 void write_text(const fs::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
-}
-
-std::string read_text(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 /// The tensors of a golden folder's file, to be renamed, dropped or added to.
@@ -171,7 +167,7 @@ TEST_P(HfFolders, HalfPrecisionIsRoundedOnce) {
         ASSERT_EQ(values[i], rounded) << name << " " << dtype_name(dtype);
       }
     }
-    const auto config = nlohmann::json::parse(read_text(temp.path() / "out" / "config.json"));
+    const auto config = nlohmann::json::parse(test::file_text(temp.path() / "out" / "config.json"));
     EXPECT_EQ(config["dtype"], dtype_name(dtype));
   }
 }
@@ -183,7 +179,7 @@ TEST_P(HfFolders, ShardsAndIndex) {
   save_hf_folder(temp.path() / "out", *model, {.max_file_bytes = 50'000});
   EXPECT_FALSE(fs::exists(temp.path() / "out" / "model.safetensors"));
   const auto index =
-      nlohmann::json::parse(read_text(temp.path() / "out" / "model.safetensors.index.json"));
+      nlohmann::json::parse(test::file_text(temp.path() / "out" / "model.safetensors.index.json"));
   EXPECT_EQ(index["metadata"]["total_size"], 4 * nn::parameter_count(model->config()));
   std::size_t files = 0;
   for (const auto& item : fs::directory_iterator(temp.path() / "out"))
@@ -326,12 +322,12 @@ TEST(HfFolder, SavingReplacesWholeFoldersOrNothing) {
   save_hf_folder(out, *model);
   EXPECT_FALSE(fs::exists(out / "model.safetensors.index.json"))
       << "files of the older folder are left";
-  const std::string before = read_text(out / "model.safetensors");
+  const std::string before = test::file_text(out / "model.safetensors");
 
   std::vector<NamedTensor> twice = {{"a", zeros(context, {2}, DType::kFloat32)},
                                     {"a", zeros(context, {2}, DType::kFloat32)}};
   EXPECT_THROW(save_hf_folder(out, model->config(), twice), InvalidArgument);
-  EXPECT_EQ(read_text(out / "model.safetensors"), before);
+  EXPECT_EQ(test::file_text(out / "model.safetensors"), before);
   EXPECT_THROW(save_hf_folder(out, *model, {.dtype = DType::kInt64}), InvalidArgument);
   EXPECT_THROW(save_hf_folder(out, *model, {.byte_tokenizer = true}), InvalidArgument)
       << "vocabulary of 131";

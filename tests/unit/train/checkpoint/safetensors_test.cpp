@@ -12,6 +12,7 @@
 #include <random>
 
 #include "kernels/base/error.h"
+#include "tests/support/file_text.h"
 #include "tests/support/temp_folder.h"
 
 namespace meshloom::train {
@@ -227,11 +228,6 @@ std::vector<NamedView> views_of(std::vector<RandomTensor>& tensors) {
   return views;
 }
 
-std::string read_all(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 TEST(Safetensors, RoundTripKeepsEveryByte) {
   std::mt19937 random(7);
   TempFolder folder;
@@ -240,7 +236,7 @@ TEST(Safetensors, RoundTripKeepsEveryByte) {
     std::vector<RandomTensor> tensors = random_tensors(random);
     std::vector<NamedView> views = views_of(tensors);
     write_safetensors(path, views, {{"format", "pt"}, {"note", "\"quoted\"\n"}});
-    const std::string first = read_all(path);
+    const std::string first = test::file_text(path);
 
     const auto file = SafetensorsFile::open(path);
     ASSERT_EQ(file->entries().size(), tensors.size());
@@ -258,7 +254,7 @@ TEST(Safetensors, RoundTripKeepsEveryByte) {
     }
     std::shuffle(views.begin(), views.end(), random);
     write_safetensors(path, views, {{"note", "\"quoted\"\n"}, {"format", "pt"}});
-    EXPECT_EQ(read_all(path), first) << "the order of the arguments must not matter";
+    EXPECT_EQ(test::file_text(path), first) << "the order of the arguments must not matter";
   }
 }
 
@@ -326,7 +322,7 @@ TEST(Safetensors, WriterStreamsAndShowsEveryByte) {
   whole.write(make_view(b.data(), DType::kInt64, {2}));
   whole.write(make_view(a.data(), DType::kFloat32, {700, 1000}));
   whole.close();
-  EXPECT_EQ(seen, read_all(path));
+  EXPECT_EQ(seen, test::file_text(path));
 }
 
 TEST(Safetensors, WriterRefusesWhatNoReaderAccepts) {
@@ -350,7 +346,7 @@ TEST(Safetensors, MutatedFilesNeverCrash) {
   TempFolder folder;
   const auto path = folder.path() / "seed.safetensors";
   write_safetensors(path, views_of(tensors));
-  const std::string seed = read_all(path);
+  const std::string seed = test::file_text(path);
   std::uint64_t header_length = 0;
   std::memcpy(&header_length, seed.data(), 8);
 

@@ -13,10 +13,13 @@
 #include "daemon/text/byte_tokenizer.h"
 #include "daemon/text/token_file.h"
 #include "kernels/base/error.h"
+#include "tests/support/reason_of.h"
 #include "tests/support/temp_folder.h"
 
 namespace meshloom::train {
 namespace {
+
+using test::reason_of;
 
 namespace fs = std::filesystem;
 
@@ -33,14 +36,6 @@ class TokenCacheTest : public ::testing::Test {
             .threads = 2};
   }
   static void nothing(std::uint64_t, std::uint64_t) {}
-  static std::string reason_of(const std::function<void()>& body) {
-    try {
-      body();
-    } catch (const Error& error) {
-      return error.reason();
-    }
-    return "";
-  }
   std::size_t files() const {
     std::size_t count = 0;
     for (const auto& entry : fs::directory_iterator(cache_))
