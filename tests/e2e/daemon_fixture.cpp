@@ -77,6 +77,10 @@ void DaemonTest::start(int ranks, const Arguments& flags) {
   all.insert(all.end(), flags.begin(), flags.end());
   fs::remove(state_ / "address");
   daemon_ = launch(ranks, all, "daemon.log");
+  wait_until_serving(ranks);
+}
+
+void DaemonTest::wait_until_serving(int ranks) {
   const fs::path file = state_ / "address";
   ASSERT_TRUE(eventually(30s, [&] { return fs::exists(file) || !is_alive(daemon_->pid()); }));
   address_ = read_file(file);

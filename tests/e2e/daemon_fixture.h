@@ -48,6 +48,8 @@ class DaemonTest : public ::testing::Test {
   }
   /// The same without waiting for it to serve.
   std::unique_ptr<Process> launch(int ranks, const Arguments& flags, const std::string& log);
+  /// For daemon_, whose state folder had no address when it was started.
+  void wait_until_serving(int ranks);
   /// kill -9 of mpirun and every rank.
   void kill_everything();
   /// The exit code of mpirun, which must end in time.
