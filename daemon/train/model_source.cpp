@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "daemon/base/field_error.h"
-#include "daemon/base/input_file.h"
 #include "daemon/nn/models/architecture_names.h"
 #include "daemon/nn/models/presets.h"
 #include "daemon/text/tokenizer_folder.h"

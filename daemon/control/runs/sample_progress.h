@@ -54,10 +54,12 @@ class SampleProgress {
   std::shared_ptr<const v1::VerbResult> result() const { return result_; }
 
  private:
+  /// What is told with a token. Under the mutex.
+  std::string text_of(const DrawnToken& token);
+
   const Shape shape_;
   mutable std::mutex mutex_;
   std::shared_ptr<v1::VerbResult> result_;
-  std::string text_of(const DrawnToken& token);
 
   /// Where tokens are text, of each sequence: what makes them text, what ends it, and the text that
   /// was told with each token.

@@ -6,8 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "daemon/base/files.h"
-#include "daemon/base/input_file.h"
 #include "daemon/train/checkpoint/digest.h"
 #include "kernels/base/error.h"
 
