@@ -22,7 +22,9 @@ struct Process {
 
 std::optional<Process> read_process(const std::filesystem::path& proc, pid_t pid) {
   std::ifstream file(proc / std::to_string(pid) / "stat");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  // Where the process goes after the file was opened, iterators of the stream would throw.
+  std::string text;
+  std::getline(file, text, '\0');
   // The name is in parentheses and may have any character.
   const auto open = text.find('('), close = text.rfind(')');
   if (open == std::string::npos || close == std::string::npos) return std::nullopt;

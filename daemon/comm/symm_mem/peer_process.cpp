@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -22,7 +21,9 @@ struct ProcessStatus {
 
 ProcessStatus read_status(const std::string& process) {
   std::ifstream file("/proc/" + process + "/stat");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  // Where the process goes after the file was opened, iterators of the stream would throw.
+  std::string text;
+  std::getline(file, text, '\0');
   // The second field is the name in brackets, which may hold blanks and brackets itself.
   const auto name_end = text.rfind(')');
   if (name_end == std::string::npos) return {};

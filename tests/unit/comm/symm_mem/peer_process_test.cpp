@@ -5,43 +5,78 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <thread>
+
 namespace meshloom::comm {
 namespace {
 
-/// A child that has told its start time and ended.
-struct Ended {
-  pid_t pid = -1;
-  std::uint64_t start_time = 0;
+/// A child that has told its start time and waits.
+class Child {
+ public:
+  Child() {
+    int told[2], held[2];
+    EXPECT_EQ(pipe(told), 0);
+    EXPECT_EQ(pipe(held), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      close(held[1]);
+      const std::uint64_t mine = own_start_time();
+      bool done = write(told[1], &mine, sizeof mine) == sizeof mine;
+      char none = 0;
+      done = read(held[0], &none, 1) == 0 && done;
+      _exit(done ? 0 : 1);
+    }
+    EXPECT_EQ(read(told[0], &start_time_, sizeof start_time_),
+              static_cast<ssize_t>(sizeof start_time_));
+    for (const int end : {told[0], told[1], held[0]}) close(end);
+    held_ = held[1];
+  }
+  /// It has ended, and its number is free again, when this returns.
+  void end() const {
+    close(held_);
+    EXPECT_EQ(waitpid(pid_, nullptr, 0), pid_);
+  }
+
+  pid_t pid() const { return pid_; }
+  std::uint64_t start_time() const { return start_time_; }
+
+ private:
+  pid_t pid_ = -1;
+  int held_ = -1;
+  std::uint64_t start_time_ = 0;
 };
 
-Ended ended_child() {
-  int ends[2];
-  EXPECT_EQ(pipe(ends), 0);
-  Ended child{fork(), 0};
-  if (child.pid == 0) {
-    const std::uint64_t mine = own_start_time();
-    _exit(write(ends[1], &mine, sizeof mine) == sizeof mine ? 0 : 1);
-  }
-  EXPECT_EQ(read(ends[0], &child.start_time, sizeof child.start_time),
-            static_cast<ssize_t>(sizeof child.start_time));
-  EXPECT_EQ(waitpid(child.pid, nullptr, 0), child.pid);
-  close(ends[0]);
-  close(ends[1]);
+Child ended_child() {
+  const Child child;
+  child.end();
   return child;
 }
 
 TEST(PeerProcess, OneThatEndedBeforeItWasWatchedIsGone) {
-  const Ended child = ended_child();
-  const PeerProcess peer(child.pid, child.start_time, own_pid_namespace());
+  const Child child = ended_child();
+  const PeerProcess peer(child.pid(), child.start_time(), own_pid_namespace());
   EXPECT_TRUE(peer.gone());
   EXPECT_EQ(peer.state(), PeerProcess::State::kGone);
 }
 
 TEST(PeerProcess, OneOfAnotherNamespaceIsNotKnown) {
-  const Ended child = ended_child();
-  const PeerProcess peer(child.pid, child.start_time, own_pid_namespace() + 1);
+  const Child child = ended_child();
+  const PeerProcess peer(child.pid(), child.start_time(), own_pid_namespace() + 1);
   EXPECT_FALSE(peer.gone());
   EXPECT_EQ(peer.state(), PeerProcess::State::kUnknown);
+}
+
+TEST(PeerProcess, OneThatGoesWhileItIsLookedAtIsGone) {
+  for (int i = 0; i < 300; ++i) {
+    const Child child;
+    const PeerProcess peer(child.pid(), child.start_time(), own_pid_namespace(),
+                           PeerProcess::Watch::kStartTime);
+    std::thread end([&] { child.end(); });
+    EXPECT_NO_THROW({
+      while (peer.state() != PeerProcess::State::kGone) continue;
+    }) << i;
+    end.join();
+  }
 }
 
 TEST(PeerProcess, ThisProcessRuns) {
