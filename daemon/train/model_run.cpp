@@ -11,6 +11,7 @@
 #include "daemon/train/all_reduce_values.h"
 #include "daemon/train/dtype_choice.h"
 #include "daemon/train/generation.h"
+#include "daemon/train/model_source.h"
 #include "daemon/train/replica_check.h"
 #include "daemon/train/resolve_plan.h"
 #include "daemon/train/resume_check.h"
@@ -98,6 +99,16 @@ ComputeClass ModelRun::compute_class() const {
           world_.size(),
           data_parallel ? std::string() : to_string(*mesh_->layout()) + sequence,
           world_.hosts()};
+}
+
+void ModelRun::initialize(const std::filesystem::path& data_dir,
+                          const std::filesystem::path& model_folder, base::Disk& disk,
+                          std::vector<std::string>* notes) {
+  const std::uint64_t seed = config_.training().seed();
+  const auto weights = weights_folder(config_.model(), data_dir, model_folder, disk);
+  if (weights.empty()) return state_->initialize(seed);
+  std::string note = state_->load_hf(weights, seed, disk);
+  if (!note.empty()) notes->push_back(std::move(note));
 }
 
 void ModelRun::load_state(const CheckpointReader& checkpoint, bool with_optimizer) {

@@ -69,8 +69,8 @@ using LogProbs = std::vector<std::vector<float>>;
 /// alone is for the caller to bring to all (run_in_step).
 class ModelRun {
  public:
-  /// This rank's part of the model, whose values are undefined until one of initialize, load_hf and
-  /// load_state was called. No collectives. `config` is resolved; resources outlive the run. Throws
+  /// This rank's part of the model, whose values are undefined until initialize or load_state was
+  /// called. No collectives. `config` is resolved; resources outlive the run. Throws
   /// InvalidArgument, on every rank alike, for a plan that does not fit the model.
   ModelRun(const RankResources& resources, const v1::RunConfig& config,
            const nn::ModelConfig& model, std::unique_ptr<RunMesh> mesh);
@@ -88,14 +88,13 @@ class ModelRun {
   /// Grows with every verb; the caller clears it.
   Phases& phases() { return phases_; }
 
-  // --- Values: by position from `seed`; of a Hugging Face folder, `seed` for a head that it lacks
-  // (ModelState::load_hf); of a checkpoint of any mesh.
-  void initialize(std::uint64_t seed) { state_->initialize(seed); }
-  std::string load_hf(const std::filesystem::path& folder, std::uint64_t seed, base::Disk& disk) {
-    return state_->load_hf(folder, seed, disk);
-  }
-  /// Of a checkpoint that fits (resume_check.h). Without optimizer moments and step begin anew.
-  /// Gradients are dropped.
+  /// The values that the model begins with: of the Hugging Face folder that the config's model
+  /// names, else by position from the config's seed. Adds to `notes` what the user should know of
+  /// that. `data_dir` and `model_folder` as in RunOptions.
+  void initialize(const std::filesystem::path& data_dir, const std::filesystem::path& model_folder,
+                  base::Disk& disk, std::vector<std::string>* notes);
+  /// Those of a checkpoint that fits (resume_check.h). Without optimizer moments and step begin
+  /// anew. Gradients are dropped.
   void load_state(const CheckpointReader& checkpoint, bool with_optimizer = true);
   /// Writes a checkpoint of this step. `manifest` has what the caller knows of the training (data
   /// position, tokens); what the model knows is filled in. Returns its folder.

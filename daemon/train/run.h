@@ -143,16 +143,13 @@ class Sample {
   virtual bool done() const = 0;
 };
 
-/// Every rank of the world calls the same verbs in the same order. A verb may throw on one rank
-/// alone; the caller brings that to all of them (run_in_step), as with create().
-class Run {
+/// What a job's run (Run) and one that a client drives (SteppedRun) have in common: a model on a
+/// mesh. Every rank of the world calls the same verbs in the same order. A verb may throw on one
+/// rank alone; the caller brings that to all of them (run_in_step), as with create().
+class AnyRun {
  public:
-  /// Builds model, optimizer and data from a resolved config.
-  static std::unique_ptr<Run> create(const RankResources&, const v1::RunConfig& resolved,
-                                     const RunOptions&);
-  virtual ~Run() = default;
+  virtual ~AnyRun() = default;
 
-  virtual const v1::RunConfig& config() const = 0;
   /// Optimizer steps done, also before this process (from the checkpoint).
   virtual std::int64_t step() const = 0;
   /// Things the user should know, such as a fallback to an older checkpoint or a change of CPU
@@ -163,6 +160,17 @@ class Run {
   virtual std::string plan_text() const { return {}; }
   /// What its model can continue.
   virtual PromptLimits prompt_limits() const { return {}; }
+  /// Writes a Hugging Face folder (rank 0), complete or not at all.
+  virtual void export_hf(const std::filesystem::path& folder, const std::string& dtype) = 0;
+};
+
+class Run : public AnyRun {
+ public:
+  /// Builds model, optimizer and data from a resolved config.
+  static std::unique_ptr<Run> create(const RankResources&, const v1::RunConfig& resolved,
+                                     const RunOptions&);
+
+  virtual const v1::RunConfig& config() const = 0;
 
   /// Gradients of the next global batch (all its micro batches), reduced over ranks.
   virtual void forward_backward() = 0;
@@ -186,8 +194,6 @@ class Run {
   virtual std::filesystem::path save_state(const v1::ValidationProgress& progress = {}) = 0;
   /// That of the checkpoint that the run began with.
   virtual v1::ValidationProgress validation_progress() const { return {}; }
-  /// Writes a Hugging Face folder (rank 0), complete or not at all.
-  virtual void export_hf(const std::filesystem::path& folder, const std::string& dtype) = 0;
   /// Draws nothing yet. Other verbs may come between what the sample draws; its advance() is a verb
   /// of its own.
   virtual std::unique_ptr<Sample> begin_sample(const std::vector<SampleStart>& sequences) = 0;

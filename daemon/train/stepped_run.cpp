@@ -239,14 +239,7 @@ class ModelSteppedRun final : public SteppedRun {
     if (!options_.state_folder.empty())
       return load_state(options_.state_folder, options_.with_optimizer);
     run_agreed(world_, [&] {
-      const fs::path weights =
-          weights_folder(config_.model(), options_.data_dir, options_.model_folder, disk_);
-      if (!weights.empty()) {
-        const std::string note = model_->load_hf(weights, config_.training().seed(), disk_);
-        if (!note.empty()) notes_.push_back(note);
-      } else {
-        model_->initialize(config_.training().seed());
-      }
+      model_->initialize(options_.data_dir, options_.model_folder, disk_, &notes_);
     });
   }
 

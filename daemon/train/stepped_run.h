@@ -51,22 +51,14 @@ class SteppedSample : public Sample {
   virtual v1::LossOutput score(const v1::LossBatch&) = 0;
 };
 
-/// Every rank of the world calls the same verbs with equal arguments in the same order; of a batch
-/// rank 0 has all data and the others have what they compute (rank_part). A verb may
-/// throw on one rank alone; the caller brings that to all of them (run_in_step). What all ranks
-/// throw alike leaves the run as it was before, but where a verb says otherwise. InvalidArgument
-/// has the metadata "field", the path inside the verb's message ("data[3].targets[17]").
-class SteppedRun {
+/// Verbs have equal arguments on every rank, but for a batch, of which rank 0 has all data and the
+/// others have what they compute (rank_part). What all ranks throw alike leaves the run as it was
+/// before, but where a verb says otherwise. InvalidArgument has the metadata "field", the path
+/// inside the verb's message ("data[3].targets[17]").
+class SteppedRun : public AnyRun {
  public:
   static std::unique_ptr<SteppedRun> create(const RankResources&, const v1::RunConfig& resolved,
                                             const SteppedRunOptions&);
-  virtual ~SteppedRun() = default;
-
-  /// Optimizer steps done.
-  virtual std::int64_t step() const = 0;
-  virtual std::string plan_text() const = 0;
-  virtual PromptLimits prompt_limits() const = 0;
-  virtual const std::vector<std::string>& notes() const = 0;
 
   /// A verb has failed after it began to overwrite the weights: they are undefined on this rank,
   /// and the run is to be deleted.
@@ -101,8 +93,6 @@ class SteppedRun {
   /// folder that save_state wrote on any mesh. Gradients since the last optim_step are dropped.
   /// Throws NotFound and FailedPrecondition (CHECKPOINT_MISMATCH) before anything is written.
   virtual void load_state(const std::filesystem::path& folder, bool with_optimizer) = 0;
-  /// Writes a Hugging Face folder (rank 0), complete or not at all.
-  virtual void export_hf(const std::filesystem::path& folder, const std::string& dtype) = 0;
 
   /// Whole parameters by name, on rank 0. Throws NotFound naming one that there is not.
   virtual std::vector<v1::ParameterValue> get_parameters(const std::vector<std::string>& names) = 0;

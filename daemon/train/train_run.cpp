@@ -115,13 +115,8 @@ void TrainRun::restore_or_initialize() {
         note_other_schedule(found->manifest);
         take_over_progress(found->manifest);
       }
-    } else if (const auto weights =
-                   weights_folder(config_.model(), options_.data_dir, options_.model_folder, disk);
-               !weights.empty()) {
-      const std::string note = model_->load_hf(weights, config_.training().seed(), disk);
-      if (!note.empty()) notes_.push_back(note);
     } else {
-      model_->initialize(config_.training().seed());
+      model_->initialize(options_.data_dir, options_.model_folder, disk, &notes_);
     }
   });
 }

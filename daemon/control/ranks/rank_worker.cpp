@@ -7,6 +7,7 @@
 #include "daemon/base/as_error.h"
 #include "daemon/control/host/memory_use.h"
 #include "daemon/control/net/status.h"
+#include "daemon/control/ranks/job_verbs.h"
 #include "daemon/control/ranks/rank_command.h"
 #include "daemon/control/ranks/rank_error.h"
 #include "daemon/control/ranks/stepped_verbs.h"
@@ -16,9 +17,7 @@
 namespace meshloom::control {
 namespace {
 
-/// Of a run that was made, a job's or a client's.
-template <typename AnyRun>
-void describe(const AnyRun& run, v1::CreateRunResult* result) {
+void describe(const train::AnyRun& run, v1::CreateRunResult* result) {
   const train::PromptLimits limits = run.prompt_limits();
   result->set_step_count(run.step());
   result->set_vocab_size(limits.vocab_size);
@@ -73,44 +72,9 @@ void RankWorker::dispatch(const v1::RankCommand& command, v1::RankResult* result
   switch (command.verb_case()) {
     case v1::RankCommand::kCreateRun:
       return create_run(command.create_run(), result->mutable_create_run());
-    case v1::RankCommand::kForwardBackward: {
-      const auto& name = command.forward_backward().run();
-      return change(name, [](train::Run& run) { run.forward_backward(); });
-    }
-    case v1::RankCommand::kOptimStep:
-      return change(command.optim_step().run(), [&](train::Run& run) {
-        v1::OptimStepResult& step = *result->mutable_optim_step();
-        *step.mutable_metrics() = run.optim_step();
-        const auto seconds = run.phase_seconds();
-        step.mutable_seconds()->insert(seconds.begin(), seconds.end());
-      });
-    case v1::RankCommand::kEvaluate: {
-      const auto& verb = command.evaluate();
-      return run_verb(verb.run(), [&](train::Run& run) {
-        for (const train::LossSum& batch :
-             run.evaluate(verb.first_batch(), verb.batches(), verb.set())) {
-          v1::BatchLoss& told = *result->mutable_evaluate()->add_losses();
-          told.set_loss(batch.loss);
-          told.set_labels(batch.labels);
-        }
-      });
-    }
-    case v1::RankCommand::kEditRun: {
-      const auto& verb = command.edit_run();
-      return run_verb(verb.run(), [&](train::Run& run) { run.edit(verb.settings()); });
-    }
-    case v1::RankCommand::kSaveState: {
-      v1::SaveStateResult& saved = *result->mutable_save_state();
-      const auto begin = std::chrono::steady_clock::now();
-      const v1::SaveStateCommand& verb = command.save_state();
-      run_verb(verb.run(), [&](train::Run& run) {
-        saved.set_folder(run.save_state(verb.progress()).string());
-      });
-      saved.set_seconds(seconds_since(begin));
-      return;
-    }
     case v1::RankCommand::kCreateSteppedRun:
       return create_stepped_run(command.create_stepped_run(), result->mutable_create_run());
+    case v1::RankCommand::kDeleteRun: return delete_run(command.delete_run().run());
     case v1::RankCommand::kExport: return export_run(command.export_());
     case v1::RankCommand::kSample: return begin_sample(command.sample());
     case v1::RankCommand::kAdvanceSample:
@@ -119,34 +83,48 @@ void RankWorker::dispatch(const v1::RankCommand& command, v1::RankResult* result
       return score_sample(command.score_sample(), result->mutable_loss());
     case v1::RankCommand::kEndSample: samples_.erase(command.end_sample().sample()); return;
     case v1::RankCommand::kRecover: return recover(command.recover());
-    case v1::RankCommand::kDeleteRun: return delete_run(command.delete_run().run());
-    default: break;
+    default: return run_verb(command, result);
   }
+}
+
+void RankWorker::run_verb(const v1::RankCommand& command, v1::RankResult* result) {
+  if (command.verb_case() == v1::RankCommand::VERB_NOT_SET)
+    throw InternalError(fmt::format("rank {}: a command without a verb", rank_));
   const std::string name = run_of(command);
-  if (name.empty()) throw InternalError(fmt::format("rank {}: a command without a verb", rank_));
   LiveRun& target = live(name);
-  if (!target.stepped)
+  const bool of_job = is_job_verb(command);
+  if (of_job && !target.job)
+    throw FailedPrecondition(fmt::format("run \"{}\" is not a job's", name), "RUN_OF_CLIENT");
+  if (!of_job && !target.stepped)
     throw FailedPrecondition(fmt::format("run \"{}\" is a job's", name), "RUN_OF_JOB");
   try {
-    factory_.run_in_step([&] { run_stepped_verb(*target.stepped, command, result); });
+    factory_.run_in_step([&] {
+      if (of_job)
+        run_job_verb(*target.job, command, result);
+      else
+        run_stepped_verb(*target.stepped, command, result);
+    });
   } catch (...) {
-    const std::exception_ptr error = std::current_exception();
-    const bool alike = !train::ends_the_group(error) && !train::is_failed_alone(error);
-    if (!alike || !target.stepped->weights_undefined()) throw;
-    const Error known = base::as_error(error);
-    target.failure = known.what();
-    throw RunLost(known);
+    fail_verb(target, command);
   }
+}
+
+void RankWorker::fail_verb(LiveRun& target, const v1::RankCommand& command) {
+  const std::exception_ptr error = std::current_exception();
+  if (target.job) {
+    if (changes_training(command)) target.failure = base::as_error(error).what();
+    std::rethrow_exception(error);
+  }
+  const bool alike = !train::ends_the_group(error) && !train::is_failed_alone(error);
+  if (!alike || !target.stepped->weights_undefined()) std::rethrow_exception(error);
+  const Error known = base::as_error(error);
+  target.failure = known.what();
+  throw RunLost(known);
 }
 
 void RankWorker::export_run(const v1::ExportCommand& command) {
   LiveRun& target = live(command.run());
-  factory_.run_in_step([&] {
-    if (target.job)
-      target.job->export_hf(command.folder(), command.dtype());
-    else
-      target.stepped->export_hf(command.folder(), command.dtype());
-  });
+  factory_.run_in_step([&] { target.run->export_hf(command.folder(), command.dtype()); });
 }
 
 void RankWorker::recover(const v1::RecoverCommand& command) {
@@ -198,7 +176,8 @@ void RankWorker::create_run(const v1::CreateRunCommand& command, v1::CreateRunRe
   describe(*run, result);
   *result->mutable_progress() = run->validation_progress();
   delete_run(command.run());
-  runs_[command.run()].job = std::move(run);
+  train::Run* const job = run.get();
+  runs_[command.run()] = {std::move(run), job, nullptr, ""};
 }
 
 void RankWorker::create_stepped_run(const v1::CreateSteppedRunCommand& command,
@@ -220,7 +199,8 @@ void RankWorker::create_stepped_run(const v1::CreateSteppedRunCommand& command,
   told.set_tokens(limits.tokens);
   told.set_micro_batch_size(limits.micro_batch_size);
   delete_run(command.run());
-  runs_[command.run()].stepped = std::move(run);
+  train::SteppedRun* const stepped = run.get();
+  runs_[command.run()] = {std::move(run), nullptr, stepped, ""};
 }
 
 void RankWorker::delete_run(const std::string& name) {
@@ -267,7 +247,7 @@ RankWorker::LiveSample& RankWorker::live_sample(std::int64_t number) {
 
 std::int64_t RankWorker::step_of(const LiveSample& sample) {
   if (sample.run.empty()) return sample.source ? sample.source->step() : 0;
-  const std::int64_t step = live(sample.run).step();
+  const std::int64_t step = live(sample.run).run->step();
   return sample.stepped ? sample.stepped->step() : step;
 }
 
@@ -315,29 +295,6 @@ RankWorker::LiveRun& RankWorker::live(const std::string& name) {
     throw RunLost(FailedPrecondition(
         fmt::format("run \"{}\" failed before: {}", name, found->second.failure), "RUN_FAILED"));
   return found->second;
-}
-
-train::Run& RankWorker::live_job(const std::string& name) {
-  LiveRun& found = live(name);
-  if (!found.job)
-    throw FailedPrecondition(fmt::format("run \"{}\" is not a job's", name), "RUN_OF_CLIENT");
-  return *found.job;
-}
-
-void RankWorker::run_verb(const std::string& name, const std::function<void(train::Run&)>& verb) {
-  train::Run& run = live_job(name);
-  factory_.run_in_step([&] { verb(run); });
-}
-
-void RankWorker::change(const std::string& name, const std::function<void(train::Run&)>& verb) {
-  train::Run& run = live_job(name);
-  LiveRun& target = live(name);
-  try {
-    factory_.run_in_step([&] { verb(run); });
-  } catch (const std::exception& error) {
-    target.failure = error.what();
-    throw;
-  }
 }
 
 }  // namespace meshloom::control

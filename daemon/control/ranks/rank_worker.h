@@ -2,7 +2,6 @@
 // RankWorker: carries out commands on one rank's runs.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -30,11 +29,10 @@ class RankWorker {
 
  private:
   struct LiveRun {
-    std::unique_ptr<train::Run> job;             ///< of a job
-    std::unique_ptr<train::SteppedRun> stepped;  ///< or one that a client drives
+    std::unique_ptr<train::AnyRun> run;
+    train::Run* job = nullptr;             ///< the same, of a job
+    train::SteppedRun* stepped = nullptr;  ///< or of a client
     std::string failure;
-
-    std::int64_t step() const { return job ? job->step() : stepped->step(); }
   };
   struct LiveSample {
     std::string run;                          ///< empty: of a source
@@ -49,6 +47,10 @@ class RankWorker {
   /// After an error of one rank alone: what runs hold is undefined.
   void spoil_runs(const std::string& failure);
   void dispatch(const v1::RankCommand& command, v1::RankResult* result);
+  /// A verb that all ranks of a run take part in: it ends alike on all of them.
+  void run_verb(const v1::RankCommand& command, v1::RankResult* result);
+  /// After a verb that failed: what its run says where it cannot go on.
+  [[noreturn]] void fail_verb(LiveRun& target, const v1::RankCommand& command);
   void create_run(const v1::CreateRunCommand& command, v1::CreateRunResult* result);
   void create_stepped_run(const v1::CreateSteppedRunCommand& command, v1::CreateRunResult* result);
   void export_run(const v1::ExportCommand& command);
@@ -59,12 +61,6 @@ class RankWorker {
   void advance_sample(const v1::AdvanceSampleCommand& command, v1::AdvanceSampleResult* result);
   void score_sample(const v1::ScoreSampleCommand& command, v1::LossOutput* result);
   LiveRun& live(const std::string& name);
-  /// The run of a job. Throws FailedPrecondition for one that a client drives.
-  train::Run& live_job(const std::string& name);
-  /// Runs a verb that all ranks of a job's run take part in: it ends alike on all of them.
-  void run_verb(const std::string& name, const std::function<void(train::Run&)>& verb);
-  /// The same for one that changes the training state: a failure spoils the run.
-  void change(const std::string& name, const std::function<void(train::Run&)>& verb);
 
   const int rank_;
   RunFactory& factory_;

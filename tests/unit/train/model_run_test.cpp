@@ -43,9 +43,10 @@ class ModelRunTest : public RunFixture {
     const nn::ModelConfig model = load_model_config(c.model(), folder_.path());
     Fed fed;
     fed.feed = std::make_unique<DataFeed>(c, open_run_data(c, model, folder_.path()), mesh->data());
-    fed.run =
-        std::make_unique<ModelRun>(RankResources{&context, &world}, c, model, std::move(mesh));
-    fed.run->initialize(c.training().seed());
+    RankResources resources{&context, &world};
+    fed.run = std::make_unique<ModelRun>(resources, c, model, std::move(mesh));
+    std::vector<std::string> notes;
+    fed.run->initialize(folder_.path(), {}, resources.files(), &notes);
     return fed;
   }
 
