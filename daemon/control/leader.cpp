@@ -28,9 +28,12 @@ ListenAddress checked_listen(const v1::DaemonConfig& config) {
 }
 
 JobStore::Options store_options(const StateDir& state, const v1::DaemonConfig& config,
-                                std::vector<JournaledStore*> others) {
+                                std::vector<JournaledStore*> others,
+                                JobStore::FindUser find_other_user) {
   return {.journal = state.journal(),
-          .jobs_dir = state.root() / "jobs",
+          .jobs_dir = state.jobs(),
+          .data_dir = config.data_dir(),
+          .find_other_user = std::move(find_other_user),
           .hold_unfinished = config.no_resume(),
           .most_stalled_attempts = config.max_stalled_attempts(),
           .others = std::move(others)};
@@ -91,7 +94,12 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       uploads_({state_.root() / "blobs", options.config.uploads()}),
       models_(model_options(state_, options.config), uploads_),
       store_(store_options(state_, options.config,
-                           {&uploads_, &models_, &run_store_, &plans_, &drain_store_})),
+                           {&uploads_, &models_, &run_store_, &plans_, &drain_store_},
+                           [this](const ConfigTest& uses) -> std::optional<std::string> {
+                             if (const auto run = run_store_.find_user(uses))
+                               return run_resource(*run);
+                             return models_.find_user(uses);
+                           })),
       upkeep_(seconds(1), [this] { look_after(uploads_); }),
       retention_(store_, kept_jobs(options.config.retention())),
       ranks_(hub_options(options, world, state_), abort, pulse, *this),

@@ -7,6 +7,7 @@
 #include "daemon/base/peak_flops.h"
 #include "daemon/control/jobs/micro_batch_choice.h"
 #include "daemon/control/jobs/resume_source.h"
+#include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/plan/job_memory.h"
 #include "daemon/plan/model_shape.h"
@@ -30,6 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMostCalls = 64;
+constexpr const char* kBeingMade = "a job or run that is being made";  // holds what it names
 
 /// Of the host with the fewest.
 int ranks_per_host(const LocalAdmission::Options& options) {
@@ -106,9 +108,8 @@ train::TokenizedText LocalAdmission::tokenize(const v1::RunConfig& resolved, con
 std::shared_ptr<const void> LocalAdmission::hold_model(const std::string& name) const {
   if (name.empty() || !options_.models) return nullptr;
   const std::string id = parse_model_name(name);
-  constexpr const char* kUser = "a job or run that is being made";
-  options_.models->pin(id, kUser);
-  return {nullptr, [models = options_.models, id](const void*) { models->unpin(id, kUser); }};
+  options_.models->pin(id, kBeingMade);
+  return {nullptr, [models = options_.models, id](const void*) { models->unpin(id, kBeingMade); }};
 }
 
 std::shared_ptr<const void> LocalAdmission::hold_models(const v1::RunConfig& config) {
@@ -118,6 +119,14 @@ std::shared_ptr<const void> LocalAdmission::hold_models(const v1::RunConfig& con
   if (!tokenizer.starts_with("models/")) return model;
   return both(std::move(model),
               base::with_field("run.data.tokenizer", [&] { return hold_model(tokenizer); }));
+}
+
+std::shared_ptr<const void> LocalAdmission::hold_checkpoints(v1::RunConfig config) const {
+  config.mutable_checkpoint()->clear_resume_from();  // resolve_resume holds that
+  std::shared_ptr<const void> all;
+  for (const std::string& name : checkpoints_read(state_.jobs(), options_.data_dir, config))
+    all = both(std::move(all), store_.pin_checkpoint(parse_checkpoint_name(name), kBeingMade));
+  return all;
 }
 
 nn::ModelConfig LocalAdmission::load_config(const v1::ModelSource& source) const {
@@ -184,11 +193,11 @@ Admitted LocalAdmission::admit_config(const v1::RunConfig& given, bool overcommi
                                       const Resolve& resolve) {
   const auto hold = hold_models(given);
   const bool open_micro_batch = given.training().micro_batch_size() == 0 && !overcommit;
-  return calls_.run<Admitted>([this, source = given.model(), overcommit, open_micro_batch, resolve,
-                               hold] {
+  return calls_.run<Admitted>([this, given, overcommit, open_micro_batch, resolve, hold] {
+    const v1::ModelSource& source = given.model();
     state_.check_in_place();
     Admitted admitted;
-    admitted.hold = hold;
+    admitted.hold = both(hold, hold_checkpoints(given));
     const fs::path folder = base::with_field("run.model.name", [&] { return find_model(source); });
     resolve(folder, &admitted);
     if (!folder.empty())

@@ -94,6 +94,9 @@ class LocalAdmission final : public Admission {
                                               const std::filesystem::path& model) const;
   /// `name`: "models/NAME" or "NAME".
   std::shared_ptr<const void> hold_model(const std::string& name) const;
+  /// Keeps the checkpoints and exports that the config reads by a path, but for the one that it
+  /// goes on from.
+  std::shared_ptr<const void> hold_checkpoints(v1::RunConfig config) const;
   nn::ModelConfig load_config(const v1::ModelSource& source) const;
   /// With mesh and plan of the plan that it names, if it does; the plan is kept as long as `hold`.
   v1::RunConfig with_plan(v1::RunConfig given, std::shared_ptr<const void>* hold) const;

@@ -62,8 +62,6 @@ std::string existing_checkpoint(const std::string& name, bool fallback, const Jo
 
 }  // namespace
 
-bool names_a_job(const std::string& resume_from) { return resume_from.rfind(kPrefix, 0) == 0; }
-
 fs::path resume_folder(const v1::RunConfig& resolved, const StateDir& state,
                        const fs::path& data_dir) {
   const std::string& name = resolved.checkpoint().resume_from();
@@ -93,7 +91,7 @@ std::shared_ptr<const void> resolve_resume(const v1::RunConfig& given, v1::RunCo
   }
   const fs::path folder = resume_folder(*config, state, data_dir);
   std::shared_ptr<const void> pin;
-  if (const auto source = checkpoint_at(state, folder)) {
+  if (const auto source = checkpoint_at(state.jobs(), folder)) {
     pin = store.pin_checkpoint(*source, "a job that is being submitted");
     // It may have gone before that.
     if (!train::is_checkpoint(folder))

@@ -22,9 +22,6 @@ std::shared_ptr<const void> resolve_resume(const v1::RunConfig& given, v1::RunCo
                                            const std::filesystem::path& data_dir,
                                            const std::filesystem::path& model_folder);
 
-/// Whether run.checkpoint.resume_from names a job's checkpoint, and not a folder of the data dir.
-bool names_a_job(const std::string& resume_from);
-
 /// Whether, if that checkpoint is damaged, an older one of its job may take its place: only
 /// if the user named the job and no step of it.
 bool may_resume_older(const v1::Job& job);

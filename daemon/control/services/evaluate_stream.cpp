@@ -165,7 +165,7 @@ std::shared_ptr<const void> EvaluateStream::hold_models(const std::optional<v1::
 }
 
 std::shared_ptr<const void> EvaluateStream::pin_checkpoint(const fs::path& folder) const {
-  const auto name = checkpoint_at(world_.state, folder);
+  const auto name = checkpoint_at(world_.state.jobs(), folder);
   if (!name) return nullptr;
   auto pin = world_.store.pin_checkpoint(*name, "an evaluation");
   if (!fs::exists(folder))

@@ -13,6 +13,7 @@
 #include "daemon/control/stores/names.h"
 #include "daemon/train/checkpoint/checkpoint_writer.h"
 #include "daemon/train/checkpoint/manifest.h"
+#include "daemon/train/paths.h"
 #include "daemon/train/validation_progress.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
@@ -176,9 +177,9 @@ fs::path checkpoint_path(const fs::path& job_folder, const std::string& folder) 
   return (of_training ? job_folder / kCheckpoints : job_folder) / folder;
 }
 
-std::optional<CheckpointName> checkpoint_at(const StateDir& state, const fs::path& path) {
+std::optional<CheckpointName> checkpoint_at(const fs::path& jobs_dir, const fs::path& path) {
   std::error_code ignored;
-  const fs::path jobs = fs::weakly_canonical(state.root() / "jobs", ignored);
+  const fs::path jobs = fs::weakly_canonical(jobs_dir, ignored);
   const fs::path below = fs::weakly_canonical(path, ignored).lexically_relative(jobs);
   std::vector<std::string> parts;
   for (const fs::path& part : below) parts.push_back(part.string());
@@ -186,6 +187,24 @@ std::optional<CheckpointName> checkpoint_at(const StateDir& state, const fs::pat
   const std::size_t last = parts[1] == kCheckpoints ? 2 : 1;
   if (parts.size() <= last || !is_folder_name(parts[last])) return std::nullopt;
   return CheckpointName{parts[0], parts[last]};
+}
+
+std::vector<std::string> checkpoints_read(const fs::path& jobs_dir, const fs::path& data_dir,
+                                          const v1::RunConfig& config) {
+  std::vector<std::string> names;
+  const auto add = [&](const std::string& path) {
+    if (path.empty()) return;
+    if (const auto read = checkpoint_at(jobs_dir, train::below_data_folders(path, data_dir)))
+      names.push_back(checkpoint_resource(read->job, read->folder));
+  };
+  const std::string& resume_from = config.checkpoint().resume_from();
+  if (names_a_job(resume_from))
+    names.push_back(resume_from);
+  else
+    add(resume_from);
+  add(config.model().hf_folder());
+  add(config.data().tokenizer());
+  return names;
 }
 
 std::string checkpoint_stamp(const fs::path& path) {

@@ -62,10 +62,16 @@ void remove_run_leftovers(train::FileSystem& files, const std::filesystem::path&
 std::filesystem::path checkpoint_path(const std::filesystem::path& job_folder,
                                       const std::string& folder);
 
-/// The checkpoint or export of the state dir that this path is of, or leads into; nothing if it is
-/// elsewhere.
-std::optional<CheckpointName> checkpoint_at(const StateDir& state,
+/// The checkpoint or export below the state dir's folder of jobs that this path is of, or leads
+/// into; nothing if it is elsewhere.
+std::optional<CheckpointName> checkpoint_at(const std::filesystem::path& jobs_dir,
                                             const std::filesystem::path& path);
+
+/// The checkpoints and exports below `jobs_dir` that a config reads, whatever it calls them, by
+/// their whole names: to go on from, as its model, as its tokenizer.
+std::vector<std::string> checkpoints_read(const std::filesystem::path& jobs_dir,
+                                          const std::filesystem::path& data_dir,
+                                          const v1::RunConfig& config);
 
 /// What tells a checkpoint or an export from one that is written in its place; empty if there is
 /// none.

@@ -44,9 +44,16 @@ class JobInUse : public FailedPrecondition {
 /// to have any effect (submit, remove) throws instead. Steps and validations are not durable.
 class JobStore {
  public:
+  /// What else than a job, by its whole name, has a config that a test says yes to. Called with the
+  /// store's mutex held.
+  using FindUser = std::function<std::optional<std::string>(const ConfigTest& uses)>;
+
   struct Options {
     std::filesystem::path journal;
     std::filesystem::path jobs_dir;
+    /// Of the paths in configs: one may lead to a checkpoint or an export below jobs_dir.
+    std::filesystem::path data_dir = {};
+    FindUser find_other_user = [](const ConfigTest&) { return std::nullopt; };
     /// Jobs of an earlier daemon are HELD until they are released, or a start without --no-resume.
     bool hold_unfinished = false;
     /// A job that ended with the daemon so often in a row before it did a step is held.
@@ -242,9 +249,10 @@ class JobStore {
   void decide(Undecided decided);
   void decide_edit(const v1::StoredJobEdit& record);
 
-  using Uses = std::function<bool(const v1::RunConfig& resolved)>;
   /// A job that has not ended and whose config `uses` says so of. With the mutex.
-  std::optional<std::string> find_user(const Uses& uses) const;
+  std::optional<std::string> find_user(const ConfigTest& uses) const;
+  /// Tests whether a config reads a checkpoint or an export whose whole name passes.
+  ConfigTest reads(std::function<bool(const std::string& name)> is_meant) const;
   const JobEntry* first_waiting() const;
   /// Jobs that wait for the ranks, in the order in which they are taken.
   std::vector<JobEntry*> queue() const;

@@ -21,18 +21,18 @@ void JobStore::check_removable(const std::string& id) const {
         fmt::format("job \"{}\" has not ended; cancel it before it is deleted", id),
         "JOB_NOT_FINISHED", {{"job", id}});
   const std::string prefix = fmt::format("checkpoints/{}/", id);
-  const auto user = find_user([&](const v1::RunConfig& config) {
-    return config.checkpoint().resume_from().rfind(prefix, 0) == 0;
-  });
-  if (user)
+  const ConfigTest uses = reads([&](const std::string& name) { return name.starts_with(prefix); });
+  if (const auto user = find_user(uses))
     throw JobInUse(
         fmt::format("job \"{}\" begins with a checkpoint of \"{}\" and has not ended", *user, id),
         id, *user);
+  if (const auto user = options_.find_other_user(uses))
+    throw JobInUse(fmt::format("{} is of a folder of job \"{}\"", *user, id), id, *user);
   if (const auto reader = pins_.user_below(prefix))
     throw JobInUse(fmt::format("{} reads a checkpoint of job \"{}\"", *reader, id), id, *reader);
 }
 
-std::optional<std::string> JobStore::find_user(const Uses& uses) const {
+std::optional<std::string> JobStore::find_user(const ConfigTest& uses) const {
   const auto is_user = [&](const JobEntry& job) {
     return job.config && uses(job.config->resolved);
   };
@@ -41,6 +41,13 @@ std::optional<std::string> JobStore::find_user(const Uses& uses) const {
   for (const Undecided& item : undecided_)
     if (item.fresh && is_user(*item.fresh)) return item.fresh->id();
   return std::nullopt;
+}
+
+ConfigTest JobStore::reads(std::function<bool(const std::string& name)> is_meant) const {
+  return [this, is_meant = std::move(is_meant)](const v1::RunConfig& config) {
+    const auto names = checkpoints_read(options_.jobs_dir, options_.data_dir, config);
+    return std::any_of(names.begin(), names.end(), is_meant);
+  };
 }
 
 std::optional<std::string> JobStore::user_of_model(const std::string& model) const {
@@ -57,21 +64,21 @@ std::optional<std::string> JobStore::user_of_plan(const std::string& plan) const
 
 void JobStore::check_forgettable(const JobEntry& target, const GoneCheckpoint& gone) const {
   const std::string name = checkpoint_resource(target.id(), gone.folder);
-  const auto user = find_user(
-      [&](const v1::RunConfig& config) { return config.checkpoint().resume_from() == name; });
-  if (user)
-    throw FailedPrecondition(
-        fmt::format("job \"{}\" begins with {} and has not ended", *user, name),
-        "CHECKPOINT_IN_USE", {{"checkpoint", name}, {"used_by", *user}});
+  const auto refuse = [&](const std::string& text, const std::string& user) {
+    throw FailedPrecondition(text, "CHECKPOINT_IN_USE", {{"checkpoint", name}, {"used_by", user}});
+  };
+  const ConfigTest uses = reads([&](const std::string& read) { return read == name; });
+  if (const auto user = find_user(uses))
+    refuse(fmt::format("job \"{}\" begins with {} and has not ended", *user, name), *user);
+  if (const auto user = options_.find_other_user(uses))
+    refuse(fmt::format("{} is of {}", *user, name), *user);
   if (const auto reader = pins_.user_of(name))
-    throw FailedPrecondition(fmt::format("{} reads {}", *reader, name), "CHECKPOINT_IN_USE",
-                             {{"checkpoint", name}, {"used_by", *reader}});
+    refuse(fmt::format("{} reads {}", *reader, name), *reader);
   if (!gone.newest) return;
   if (!base::is_final(target.told().state()))
-    throw FailedPrecondition(
-        fmt::format("{} is the newest of job \"{}\", which has not ended and goes on from it", name,
-                    target.id()),
-        "CHECKPOINT_IN_USE", {{"checkpoint", name}, {"used_by", target.id()}});
+    refuse(fmt::format("{} is the newest of job \"{}\", which has not ended and goes on from it",
+                       name, target.id()),
+           target.id());
   if (!gone.force)
     throw FailedPrecondition(
         fmt::format("{} is the newest of its job; force deletes it all the same", name),

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <utility>
 
@@ -10,6 +11,9 @@
 #include "v1/journal.pb.h"
 
 namespace meshloom::control {
+
+/// Whether a resolved config is one that is looked for.
+using ConfigTest = std::function<bool(const v1::RunConfig& resolved)>;
 
 /// Its state is what its records make of it, by apply(), in a replay and while it runs alike: a
 /// change is a record that is appended, and takes effect once it is durable. Who decides about a

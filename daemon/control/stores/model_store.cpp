@@ -327,6 +327,16 @@ fs::path ModelStore::folder(const std::string& id) const {
   return data;
 }
 
+std::optional<std::string> ModelStore::find_user(const ConfigTest& reads) const {
+  const std::lock_guard lock(mutex_);
+  v1::RunConfig config;
+  for (const auto& [number, model] : models_.items()) {
+    config.mutable_model()->set_hf_folder(model.data_folder());
+    if (reads(config)) return model_resource(model.id());
+  }
+  return std::nullopt;
+}
+
 void ModelStore::pin(const std::string& id, const std::string& user) {
   // Not between a removal's look at the pins and its end.
   const std::lock_guard deciding(change_mutex_);

@@ -61,6 +61,10 @@ class ModelStore final : public JournaledStore {
   void pin(const std::string& id, const std::string& user);
   void unpin(const std::string& id, const std::string& user);
 
+  /// The whole name of a model whose folder below the data dir is read, as the model of a config,
+  /// by what `reads` tests for.
+  std::optional<std::string> find_user(const ConfigTest& reads) const;
+
   void stop_calls() { calls_.stop(); }
   /// Threads that nobody waits for any more look at the data dir.
   bool hanging() const { return calls_.running() > 0; }

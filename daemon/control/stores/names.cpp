@@ -13,6 +13,8 @@
 namespace meshloom::control {
 namespace {
 
+constexpr std::string_view kCheckpoints = "checkpoints/";
+
 constexpr std::size_t kLongestName = 63;
 
 bool is_lower_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
@@ -118,13 +120,14 @@ bool is_file_name(const std::string& name) {
          (is_letter_or_digit(name[0]) || name[0] == '_') && is_plain(name);
 }
 
+bool names_a_job(const std::string& resume_from) { return resume_from.starts_with(kCheckpoints); }
+
 CheckpointName parse_checkpoint_name(const std::string& name) {
-  constexpr std::string_view kPrefix = "checkpoints/";
   constexpr const char* kExpected = "checkpoints/JOB/FOLDER";
-  if (name.rfind(kPrefix, 0) != 0) bad_name("checkpoint name", name, kExpected);
-  const auto slash = name.find('/', kPrefix.size());
+  if (!names_a_job(name)) bad_name("checkpoint name", name, kExpected);
+  const auto slash = name.find('/', kCheckpoints.size());
   if (slash == std::string::npos) bad_name("checkpoint name", name, kExpected);
-  CheckpointName parsed{name.substr(kPrefix.size(), slash - kPrefix.size()),
+  CheckpointName parsed{name.substr(kCheckpoints.size(), slash - kCheckpoints.size()),
                         name.substr(slash + 1)};
   if (!is_id(parsed.job) || !is_folder_name(parsed.folder))
     bad_name("checkpoint name", name, kExpected);

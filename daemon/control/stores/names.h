@@ -53,6 +53,8 @@ struct CheckpointName {
 /// and no "..".
 CheckpointName parse_checkpoint_name(const std::string& name);
 std::string checkpoint_resource(const std::string& job, const std::string& folder);
+/// Whether run.checkpoint.resume_from names a job's checkpoint, and not a folder of the data dir.
+bool names_a_job(const std::string& resume_from);
 bool is_folder_name(const std::string& name);
 
 /// Opaque tokens of list calls: the position to go on from. Throws InvalidArgument

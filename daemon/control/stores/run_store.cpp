@@ -56,18 +56,19 @@ std::map<std::string, v1::RunRecord> RunStore::all() const {
   return runs_;
 }
 
-std::optional<std::string> RunStore::user_of_model(const std::string& model) const {
+std::optional<std::string> RunStore::find_user(const ConfigTest& uses) const {
   const std::lock_guard lock(mutex_);
   for (const auto& [id, run] : runs_)
-    if (!has_ended(run.run()) && run.run().resolved().model().name() == model) return id;
+    if (!has_ended(run.run()) && uses(run.run().resolved())) return id;
   return std::nullopt;
 }
 
+std::optional<std::string> RunStore::user_of_model(const std::string& model) const {
+  return find_user([&](const v1::RunConfig& config) { return config.model().name() == model; });
+}
+
 std::optional<std::string> RunStore::user_of_plan(const std::string& plan) const {
-  const std::lock_guard lock(mutex_);
-  for (const auto& [id, run] : runs_)
-    if (!has_ended(run.run()) && run.run().resolved().plan().name() == plan) return id;
-  return std::nullopt;
+  return find_user([&](const v1::RunConfig& config) { return config.plan().name() == plan; });
 }
 
 }  // namespace meshloom::control

@@ -25,7 +25,9 @@ class RunStore final : public JournaledStore {
   void remove(const std::string& id);
   /// All records by id.
   std::map<std::string, v1::RunRecord> all() const;
-  /// A run that has not ended and whose config names the model, if there is one.
+  /// A run that has not ended and whose config `uses` says so of, if there is one.
+  std::optional<std::string> find_user(const ConfigTest& uses) const;
+  /// The same of one whose config names the model.
   std::optional<std::string> user_of_model(const std::string& model) const;
 
   /// The same of a plan, by its whole name.

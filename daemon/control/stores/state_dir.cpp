@@ -92,7 +92,7 @@ StateDir::StateDir(fs::path root) : root_(fs::absolute(std::move(root))) {
     base::throw_input_error("cannot write", path, errno);
   close_to_others(root_);
   fs::remove(root_ / "address");
-  fs::create_directories(root_ / "jobs");
+  fs::create_directories(jobs());
 }
 
 StateDir::~StateDir() {

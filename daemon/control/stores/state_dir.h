@@ -29,7 +29,8 @@ class StateDir {
 
   const std::filesystem::path& root() const { return root_; }
   std::filesystem::path journal() const { return root_ / "journal"; }
-  std::filesystem::path job(const std::string& id) const { return root_ / "jobs" / id; }
+  std::filesystem::path jobs() const { return root_ / "jobs"; }
+  std::filesystem::path job(const std::string& id) const { return jobs() / id; }
   std::filesystem::path tokens() const { return root_ / "tokens"; }
   std::filesystem::path run(const std::string& id) const { return root_ / "runs" / id; }
   std::filesystem::path checkpoints(const std::string& id) const { return job(id) / "checkpoints"; }

@@ -42,7 +42,7 @@ class FakeDaemon {
              const FakeDaemonOptions& options = {})
       : state_(folder),
         store_({.journal = state_.journal(),
-                .jobs_dir = state_.root() / "jobs",
+                .jobs_dir = state_.jobs(),
                 .others = {&run_store_, &drain_store_}}),
         executor_(world_size, [this](const Error&) { close_queues(); }),
         admission_(plan, folder, options.on_resolve),

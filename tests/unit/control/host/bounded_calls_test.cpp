@@ -81,7 +81,7 @@ TEST(BoundedCalls, AServerWithAHangingRequestShutsDown) {
   const test::TempFolder folder;
   const auto gate = std::make_shared<Gate>();
   BoundedCalls calls(600s, 4);
-  JobStore store({folder.path() / "journal", folder.path() / "jobs", false});
+  JobStore store({folder.path() / "journal", folder.path() / "jobs"});
   FakePlan plan;
   FakeAdmission admission(plan, folder.path(), [&calls, gate] {
     calls.run<bool>([gate] {

@@ -50,7 +50,7 @@ class LocalAdmissionTest : public ::testing::Test {
   const test::TempFolder data_;
   const test::TempFolder folder_;
   StateDir state_{folder_.path() / "state"};
-  JobStore store_{{state_.journal(), state_.root() / "jobs"}};
+  JobStore store_{{state_.journal(), state_.jobs()}};
 };
 
 TEST_F(LocalAdmissionTest, AJobIsResolvedAndItsDoubtsAreTold) {
@@ -59,6 +59,29 @@ TEST_F(LocalAdmissionTest, AJobIsResolvedAndItsDoubtsAreTold) {
   EXPECT_EQ(admitted.resolved.mesh().tp(), 3);
   EXPECT_GT(admitted.resolved.training().seq_len(), 0);
   EXPECT_THAT(admitted.warnings, ElementsAre(HasSubstr("3 ranks share 2 attention heads")));
+}
+
+TEST_F(LocalAdmissionTest, AnExportThatAJobNamesByItsPathIsHeldUntilTheJobIsThere) {
+  std::filesystem::create_directory_symlink(state_.root(), data_.path() / "state");
+  v1::JobSpec source = job(1);
+  source.set_name("source");
+  store_.submit(source, source.run(), {});
+  store_.cancel("source", {});
+  const auto folder = state_.job("source") / "hf";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "config.json") << testing::tiny_gpt2_config();
+  v1::JobSpec spec = job(1);
+  spec.mutable_run()->mutable_model()->set_hf_folder("state/jobs/source/hf");
+  spec.mutable_run()->mutable_model()->clear_config();
+  const auto options_of_data =
+      LocalAdmission::Options{.world_size = 1,
+                              .data_dir = data_.path().string() + ":" + state_.root().string(),
+                              .hosts = {{"here", 1, {1 << 30, "a limit"}}}};
+  LocalAdmission here(store_, state_, options_of_data);
+  std::optional<Admitted> admitted = here.admit(spec);
+  EXPECT_THROW(store_.remove("source", {}), JobInUse);
+  admitted.reset();
+  EXPECT_NO_THROW(store_.remove("source", {}));
 }
 
 TEST_F(LocalAdmissionTest, AnOpenMicroBatchIsTheLargestEvenPartThatFits) {

@@ -34,7 +34,7 @@ class PlanServiceTest : public ::testing::Test {
     plans_ = std::make_unique<PlanStore>();
     runs_ = std::make_unique<RunStore>();
     store_ = std::make_unique<JobStore>(JobStore::Options{.journal = state_.journal(),
-                                                          .jobs_dir = state_.root() / "jobs",
+                                                          .jobs_dir = state_.jobs(),
                                                           .others = {plans_.get(), runs_.get()}});
     admission_ = std::make_unique<LocalAdmission>(
         *store_, state_,

@@ -23,6 +23,15 @@ class JobStoreRemovalTest : public JobStoreTest {
     std::ofstream(folder / "checkpoints/step-1/weights") << "w";
     return folder;
   }
+  /// Why it cannot be deleted; empty: it could.
+  static std::string refusal(JobStore& store, const std::string& folder) {
+    try {
+      store.delete_checkpoint("a", {.folder = folder}, {});
+      return {};
+    } catch (const FailedPrecondition& error) {
+      return error.reason() + " " + error.metadata().at("used_by");
+    }
+  }
   static v1::Job submit_after(JobStore& store, const std::string& name, const std::string& source) {
     v1::JobSpec next = spec(name);
     next.mutable_run()->mutable_checkpoint()->set_resume_from("checkpoints/" + source + "/step-1");
@@ -54,6 +63,44 @@ TEST_F(JobStoreRemovalTest, OldEndedJobsStayAsSummariesWithTheirNamesAndRequests
   }
   JobStore store(few);
   check(store);
+}
+
+TEST_F(JobStoreRemovalTest, APathThatLeadsToACheckpointHoldsItAsItsNameDoes) {
+  JobStore::Options below = options();
+  below.data_dir = folder_.path();
+  std::string other;  // the model folder of a run
+  below.find_other_user = [&](const ConfigTest& uses) {
+    v1::RunConfig config;
+    config.mutable_model()->set_hf_folder(other);
+    return uses(config) ? std::optional<std::string>("runs/r") : std::nullopt;
+  };
+  JobStore store(below);
+  submit(store, "a");
+  run_through(store, "a");
+  const auto folder = make_folder("a");
+  std::filesystem::create_directories(folder_ / "elsewhere/step-1");
+  std::filesystem::create_directories(folder / "hf");
+  std::filesystem::create_directory_symlink(folder / "checkpoints/step-1", folder_ / "link");
+  const auto submit_on = [&](const std::string& name, const std::string& path) {
+    v1::JobSpec next = spec(name);
+    next.mutable_run()->mutable_checkpoint()->set_resume_from(path);
+    store.submit(next, next.run(), {});
+  };
+  submit_on("by-path", "elsewhere/step-1");
+  submit(store, "b");
+  run_through(store, "b");
+  make_folder("b");
+  EXPECT_NO_THROW(store.remove("b", {})) << "the same name elsewhere";
+  submit_on("by-link", "link");
+  EXPECT_EQ(refusal(store, "step-1"), "CHECKPOINT_IN_USE by-link");
+  EXPECT_THROW(store.remove("a", {}), JobInUse);
+  store.cancel("by-link", {});
+  other = (folder / "hf").string();
+  EXPECT_EQ(refusal(store, "hf"), "CHECKPOINT_IN_USE runs/r");
+  EXPECT_THROW(store.remove("a", {}), JobInUse);
+  EXPECT_EQ(refusal(store, "step-1"), "");
+  other.clear();
+  store.remove("a", {});
 }
 
 TEST_F(JobStoreRemovalTest, CheckpointsThatSomeJobNeedsAreNotForgotten) {

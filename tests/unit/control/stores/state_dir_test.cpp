@@ -81,7 +81,7 @@ TEST_F(StateDirTest, TheJournalHoldsNoAbsolutePath) {
   v1::JobSpec spec;
   spec.set_name("first");
   const auto store_in = [](const fs::path& root) {
-    return std::make_unique<JobStore>(JobStore::Options{root / "journal", root / "jobs", false});
+    return std::make_unique<JobStore>(JobStore::Options{root / "journal", root / "jobs"});
   };
   fs::create_directories(root_ / "jobs");
   {
@@ -113,7 +113,7 @@ TEST_F(StateDirTest, PathsOfAnOlderJournalAreReadAsWhereTheFilesAre) {
     record.mutable_job()->set_hf_folder("/somewhere/else/jobs/old/hf");
     journal.append(record.SerializeAsString());
   }
-  const JobStore store({root_ / "journal", root_ / "jobs", false});
+  const JobStore store({root_ / "journal", root_ / "jobs"});
   EXPECT_EQ(store.get("old").output_dir(), (root_ / "jobs/old").string());
   EXPECT_EQ(store.get("old").hf_folder(), (root_ / "jobs/old/hf").string());
 }
