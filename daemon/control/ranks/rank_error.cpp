@@ -23,6 +23,18 @@ v1::ErrorScope scope_of(const std::exception_ptr& error) {
 
 }  // namespace
 
+bool loses_run(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const RunLost&) {
+    return true;
+  } catch (const RunGone&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 void set_error(const std::exception_ptr& error, v1::RankResult* result) {
   *result->mutable_error() = to_details(error);
   result->set_error_scope(scope_of(error));

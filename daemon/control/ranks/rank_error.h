@@ -23,6 +23,9 @@ class RunLost : public Error {
   explicit RunLost(const Error& error) : Error(error) {}
 };
 
+/// Whether an error says that what a run held on the ranks is lost: RunGone or RunLost.
+bool loses_run(const std::exception_ptr& error);
+
 /// Fills in the error of a result and its scope.
 void set_error(const std::exception_ptr& error, v1::RankResult* result);
 

@@ -67,22 +67,29 @@ void RunSample::start(SampleScheduler& scheduler, Operations& operations, const 
 }
 
 void RunSample::collect() {
-  std::shared_ptr<RunSample> last;  // outlives the lock
-  const std::lock_guard lock(mutex_);
-  const TokenChannel::Drawn drawn = channel_->take();
-  for (const DrawnToken& token : drawn.tokens) {
-    if (!progress_->add(token)) continue;
-    if (progress_->stopped(token.sequence)) channel_->end_sequence(token.sequence);
-    if (order_.weights_step && token.weights_step != *order_.weights_step)
-      other_step_ = token.weights_step;
+  std::shared_ptr<RunSample> last;
+  TokenChannel::Drawn drawn;
+  {
+    const std::lock_guard lock(mutex_);
+    drawn = channel_->take();
+    for (const DrawnToken& token : drawn.tokens) {
+      if (!progress_->add(token)) continue;
+      if (progress_->stopped(token.sequence)) channel_->end_sequence(token.sequence);
+      if (order_.weights_step && token.weights_step != *order_.weights_step)
+        other_step_ = token.weights_step;
+    }
+    if (!drawn.tokens.empty()) operations_.progressed(operation_);
+    if (!drawn.ended || !self_) return;
+    last = std::move(self_);
   }
-  if (!drawn.tokens.empty()) operations_.progressed(operation_);
-  if (!drawn.ended || !self_) return;
-  last = std::move(self_);
-  end(drawn.error);
+  end(drawn.error);  // without the lock: the run's is taken there
 }
 
 void RunSample::end(const std::exception_ptr& error) {
+  // A snapshot that was drawn from to the end is what was asked for; the run's own weights may be
+  // those of another epoch.
+  const bool of_run = order_.origin.snapshot.empty();
+  if ((error || of_run) && order_.lost_with_run(error)) return;
   if (error) return operations_.fail(operation_, to_details(error));
   if (other_step_)
     return operations_.fail(operation_,

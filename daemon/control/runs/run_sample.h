@@ -2,6 +2,8 @@
 // RunSample: sequences that are drawn from a run, as one operation.
 #pragma once
 
+#include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -27,6 +29,9 @@ struct SampleOrder {
   bool prompt_log_probs = false, exact_log_probs = false;
   // Held until it has drawn: the memory of keys and values, and the snapshot or its memory.
   std::shared_ptr<const void> memory = nullptr, snapshot_memory = nullptr;
+  /// Asked before the operation ends, with its error if there is one: true if the run ends it
+  /// instead, since what the sample was to be drawn from is lost. Takes the run's mutex.
+  std::function<bool(const std::exception_ptr& error)> lost_with_run = {};
 };
 
 /// Of a sample that was to be drawn from the weights of `wanted` steps.

@@ -317,6 +317,7 @@ void RunSession::fail_verbs(const std::vector<VerbSequence::VerbPtr>& verbs, con
 void RunSession::fail_waiting(const Error& error) {
   waiting_bytes_ = 0;
   fail_verbs(sequence_.take_all(), error);
+  fail_lost_samples(error);
 }
 
 }  // namespace meshloom::control

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -160,6 +161,11 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   /// Saved weights that a sample is to draw from. Throws FailedPrecondition (SNAPSHOT_STALE).
   v1::SavedWeights drawn_weights(const std::string& name) const;
   void check_sample(const SampleOrder& order) const;
+  /// As SampleOrder::lost_with_run of an operation of `epoch`: one that finds the run lost waits
+  /// for the next epoch, whose number and state its error names.
+  bool take_lost_sample(std::int64_t epoch, const std::string& operation,
+                        const std::exception_ptr& error);
+  void fail_lost_samples(const Error& error);
   /// The order draws from the weights of these names as they are now.
   void hold_weights(SampleOrder& order);
   std::filesystem::path weights_folder(const std::string& weights) const;
@@ -210,6 +216,8 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   train::PromptLimits limits_;
   RunClient::BatchRules rules_;  ///< of the thread of drive()
   std::int64_t next_sample_ = 1;
+  /// Operations of samples that found what the run held lost; the next epoch ends them.
+  std::vector<std::string> lost_samples_;
   /// Weights in memory, by their name; samples hold what they draw from as well.
   std::map<std::string, SnapshotPtr> snapshots_;
   std::int64_t next_snapshot_ = 1;

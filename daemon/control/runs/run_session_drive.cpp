@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "daemon/base/as_error.h"
 #include "daemon/base/states.h"
 #include "daemon/base/timestamp.h"
 #include "daemon/control/net/status.h"
@@ -20,21 +21,6 @@ namespace {
 constexpr std::size_t kMostInFlight = 8;
 constexpr std::int64_t kLeaseStateSeconds = std::int64_t{7} * 24 * 3600;
 constexpr const char* kStateDamaged = "STATE_DAMAGED";
-
-/// What a failed verb or creation says of the run: that its weights are lost.
-bool loses_run(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const RunLost&) {
-    return true;
-  } catch (const RunGone&) {
-    return true;
-  } catch (...) {
-    return false;
-  }
-}
-
-Error error_of(const std::exception_ptr& error) { return to_error(to_details(error)); }
 
 /// Whether the files of a saved state are to blame, so that an older one may be sound.
 bool is_damage(const Error& error) {
@@ -79,7 +65,7 @@ bool RunSession::make_on_ranks() {
       }
     }
   } catch (...) {
-    const Error error = error_of(std::current_exception());
+    const Error error = base::as_error(std::current_exception());
     spdlog::error("run {} cannot be made: {}", id_, error.what());
     const std::lock_guard lock(mutex_);
     *run_.mutable_cause() = to_details(error);
@@ -232,7 +218,7 @@ void RunSession::collect() {
     }
     lock.lock();
     if (result && result->has_optim_step()) run_.set_step(result->optim_step().step());
-    if (error && loses_run(error) && !lost_) lost_ = error_of(error);
+    if (error && loses_run(error) && !lost_) lost_ = base::as_error(error);
     const std::string operation = verb.operation;
     v1::ErrorDetails details;
     if (error) details = details_of(verb, error);
@@ -261,7 +247,9 @@ void RunSession::begin_epoch(const Error& cause) {
   sequence_ = VerbSequence(state ? state->next_seq() : 1, sequence_.gap_timeout());
   run_.set_step(state ? state->step() : 0);
   *run_.mutable_cause() = to_details(cause);
-  fail_verbs(verbs, recovered_error(cause.what()));
+  const Error recovered = recovered_error(cause.what());
+  fail_verbs(verbs, recovered);
+  fail_lost_samples(recovered);
   run_.add_notes(fmt::format("epoch {} began: {}", run_.epoch(), cause.what()));
 }
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // RunSession and what is drawn from it: samples, and the weights that it keeps for them.
 #include <algorithm>
+#include <utility>
 
+#include "daemon/base/as_error.h"
 #include "daemon/base/field_error.h"
 #include "daemon/control/net/status.h"
+#include "daemon/control/ranks/rank_error.h"
 #include "daemon/control/runs/run_session.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
@@ -90,6 +93,10 @@ v1::Operation RunSession::sample(std::int64_t epoch, SampleOrder order) {
     name = operation_name(epoch, fmt::format("sample-{}", next_sample_++));
     operation = world_.operations.add(id_, name, "sample", progress);
   }
+  order.lost_with_run = [session = weak_from_this(), epoch, name](const std::exception_ptr& error) {
+    const auto run = session.lock();
+    return run && run->take_lost_sample(epoch, name, error);
+  };
   try {
     RunSample::start(world_.scheduler, world_.operations, id_, name, std::move(order), progress);
   } catch (...) {
@@ -97,6 +104,28 @@ v1::Operation RunSession::sample(std::int64_t epoch, SampleOrder order) {
     throw;
   }
   return operation;
+}
+
+bool RunSession::take_lost_sample(std::int64_t epoch, const std::string& operation,
+                                  const std::exception_ptr& error) {
+  const std::lock_guard lock(mutex_);
+  if (has_ended() || end_ || world_.stopping) return false;
+  if (epoch < run_.epoch()) {
+    world_.operations.fail(operation,
+                           to_details(recovered_error(fmt::format("epoch {} has ended", epoch))));
+    return true;
+  }
+  if (!error || !loses_run(error)) return false;
+  if (!lost_) lost_ = base::as_error(error);
+  lost_samples_.push_back(operation);
+  changed_.notify_all();
+  return true;
+}
+
+void RunSession::fail_lost_samples(const Error& error) {
+  const v1::ErrorDetails details = to_details(error);
+  for (const std::string& operation : std::exchange(lost_samples_, {}))
+    world_.operations.fail(operation, details);
 }
 
 VerbPlace::Memory RunSession::claim(const std::string& name) const {

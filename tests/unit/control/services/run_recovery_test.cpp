@@ -49,6 +49,24 @@ class RunRecoveryTest : public RunServiceTest {
     });
     return client.get();
   }
+  std::string drawing(Client& client, const std::string& weights, int max_tokens) {
+    v1::SampleRequest request = client.sample_request(1, max_tokens);
+    if (!weights.empty()) request.set_weights(client.weights_name(weights));
+    const grpc::Status status = client.sample(request);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return client.last_.name();
+  }
+  /// Of an operation that began before "two" became what the second epoch begins with.
+  static void expect_recovered(Client& client, const std::string& operation) {
+    const v1::ErrorDetails error = client.wait(operation).error();
+    EXPECT_EQ(error.code(), grpc::StatusCode::ABORTED) << error.message();
+    EXPECT_EQ(error.info().reason(), "RUN_RECOVERED") << error.message();
+    const auto& told = error.info().metadata();
+    ASSERT_TRUE(told.contains("state"));
+    EXPECT_EQ(told.at("state"), state_name(client, "two"));
+    EXPECT_EQ(told.at("epoch"), "2");
+    EXPECT_EQ(told.at("next_seq"), "7");
+  }
   void expect_first_state(Client& client, const v1::Run& run) {
     EXPECT_EQ(run.state(), v1::RUN_STATE_READY);
     EXPECT_EQ(run.step(), 1);
@@ -146,6 +164,38 @@ TEST_F(RunRecoveryTest, ANewStateIsWhatTheNextEpochBeginsFrom) {
   client.close();
   const v1::Run closed = client.wait_for(v1::RUN_STATE_CLOSED);
   EXPECT_FALSE(closed.has_cause()) << "its client has closed it";
+}
+
+TEST_F(RunRecoveryTest, SamplesThatDrawWhenTheWeightsAreLostNameTheNextEpoch) {
+  plan_.token_time = std::chrono::milliseconds(2);
+  start();
+  Client client = trained();
+  client.save_weights(7, "memory", v1::WEIGHTS_STORAGE_MEMORY);
+  client.wait(7);
+  const std::string own = drawing(client, "", 30'000);
+  const std::string snapshot = drawing(client, "memory", 30'000);
+  lose(client, 8);
+  expect_recovered(client, own);
+  expect_recovered(client, snapshot);
+}
+
+TEST_F(RunRecoveryTest, SamplesThatWaitMeanwhileDrawFromWeightsOnDiskAlone) {
+  plan_.token_time = std::chrono::milliseconds(100);
+  plan_.trains = true;
+  options_.sample_share = 0.05;  // after one token the next ones wait for 20 times as long
+  start();
+  Client client = trained();
+  client.save_weights(7, "disk", v1::WEIGHTS_STORAGE_DISK);
+  client.save_weights(8, "memory", v1::WEIGHTS_STORAGE_MEMORY);
+  client.wait(8);
+  client.wait(drawing(client, "", 1));
+  const std::string own = drawing(client, "", 1), snapshot = drawing(client, "memory", 1);
+  const std::string disk = drawing(client, "disk", 1);
+  lose(client, 9);
+  wait_for_epoch(client, 2);
+  expect_recovered(client, own);
+  expect_recovered(client, snapshot);
+  EXPECT_EQ(client.wait(disk).state(), v1::OPERATION_STATE_SUCCEEDED);
 }
 
 }  // namespace
