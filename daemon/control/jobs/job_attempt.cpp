@@ -214,7 +214,9 @@ bool JobAttempt::validates(std::int64_t step) const {
 bool JobAttempt::saves(std::int64_t step) const {
   if (step <= saved_) return false;
   const v1::CheckpointConfig& checkpoint = config_.checkpoint();
-  if (checkpoint.interval() > 0 && step % checkpoint.interval() == 0) return true;
+  // One of the best was tried to be saved at once, and the same step is not tried again.
+  if (checkpoint.interval() > 0 && step % checkpoint.interval() == 0 && step != not_saved_)
+    return true;
   return ends_at(step) && train::saves_last(checkpoint);
 }
 
@@ -322,6 +324,7 @@ void JobAttempt::save_step() {
     save();
   } catch (const Error& error) {
     if (executor_.fatal() || ends_at(done_)) throw;
+    not_saved_ = done_;
     spdlog::error("job {}: checkpoint of step {} failed: {}", id_, done_, error.what());
     store_.add_note(id_, fmt::format("the checkpoint of step {} failed, training goes on: {}",
                                      done_, error.what()));

@@ -119,6 +119,7 @@ class JobAttempt {
   std::int64_t submitted_ = 0;
   std::int64_t done_ = 0;
   std::int64_t saved_ = 0;
+  std::int64_t not_saved_ = 0;  ///< the last step whose checkpoint failed
   std::chrono::steady_clock::duration step_time_ = std::chrono::hours(1);  ///< of the last step
   /// When the last step or part of a validation ended: a save at a stop begins then.
   std::chrono::steady_clock::time_point trained_until_;

@@ -170,6 +170,21 @@ TEST_F(JobValidationTest, WhatCouldNotBeSavedIsNoneOfTheBest) {
   EXPECT_EQ(progress.best(0).step(), 6);
 }
 
+TEST_F(JobValidationTest, ABestCheckpointThatFailsAtAnIntervalIsTriedOnce) {
+  plan_.validation_loss = [](std::int64_t step, const std::string&) {
+    return 9.0 - 0.1 * static_cast<double>(step);
+  };
+  plan_.fail_save_at_step = 4;
+  auto best = request(6);
+  best.mutable_spec()->mutable_run()->mutable_checkpoint()->set_keep_best(1);
+  best.mutable_spec()->mutable_run()->mutable_checkpoint()->set_interval(4);
+  const v1::Job job = run_to_end(best);
+  const auto is_failure = [](const std::string& note) {
+    return note.find("the checkpoint of step 4 failed") != std::string::npos;
+  };
+  EXPECT_EQ(std::count_if(job.notes().begin(), job.notes().end(), is_failure), 1);
+}
+
 TEST_F(JobValidationTest, WithoutALastCheckpointANoteSaysWhatIsLost) {
   auto none = request(5);
   none.mutable_spec()->mutable_run()->mutable_checkpoint()->set_last(false);
