@@ -42,7 +42,7 @@ InputFile::InputFile(std::filesystem::path path, Links links) : path_(std::move(
 }
 
 void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
-  if (source_) return source_->read(offset, out);
+  if (source_) return source_->read({offset, out.size(), out.size(), 1}, out);
   while (!out.empty()) {
     const ssize_t got = ::pread(fd_.get(), out.data(), out.size(), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
@@ -60,6 +60,15 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
     offset += static_cast<std::uint64_t>(got);
     out = out.subspan(static_cast<std::size_t>(got));
   }
+}
+
+void InputFile::read_stripes(const Stripes& stripes, std::span<std::byte> out) const {
+  check_internal(out.size() == stripes.total(), "{} stripes of {} bytes into {} bytes",
+                 stripes.count, stripes.bytes, out.size());
+  if (stripes.count == 1 || stripes.bytes == stripes.stride) return read(stripes.offset, out);
+  if (source_) return source_->read(stripes, out);
+  for (std::uint64_t i = 0; i < stripes.count; ++i)
+    read(stripes.offset + i * stripes.stride, out.subspan(i * stripes.bytes, stripes.bytes));
 }
 
 std::string InputFile::read_text(std::uint64_t most) const {

@@ -13,6 +13,16 @@
 
 namespace meshloom::base {
 
+/// Equally long ranges of a file, each so far behind the one before: columns of a matrix.
+struct Stripes {
+  std::uint64_t offset = 0;  ///< of the first
+  std::uint64_t bytes = 0;   ///< of each
+  std::uint64_t stride = 0;  ///< from the begin of one to that of the next; at least `bytes`
+  std::uint64_t count = 1;
+
+  std::uint64_t total() const { return bytes * count; }
+};
+
 /// A regular file. Its bytes come by pread alone, so that a file that shrinks or a disk that fails
 /// is an error of the read and not a signal. May be read by several threads at once.
 class InputFile {
@@ -27,8 +37,8 @@ class InputFile {
   class Source {
    public:
     virtual ~Source() = default;
-    /// As InputFile::read; may be called by several threads at once.
-    virtual void read(std::uint64_t offset, std::span<std::byte> out) const = 0;
+    /// As InputFile::read_stripes; may be called by several threads at once.
+    virtual void read(const Stripes& stripes, std::span<std::byte> out) const = 0;
   };
   InputFile(std::filesystem::path path, std::uint64_t size, std::shared_ptr<const Source> source)
       : path_(std::move(path)), size_(size), source_(std::move(source)) {}
@@ -38,10 +48,15 @@ class InputFile {
   std::uint64_t size() const { return size_; }
   /// Tells it from a file that is put in its place; 0 for one of another host.
   std::uint64_t inode() const { return inode_; }
+  /// Whether every byte that is read comes from another host.
+  bool is_remote() const { return source_ != nullptr; }
 
   /// Fills `out` with the bytes from `offset`. Throws IoError naming the file: FILE_TRUNCATED if
   /// it ends before, IO_ERROR if the system refuses.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
+  /// The same with the bytes of all stripes, one after the other: a single request where another
+  /// host has the file. `out` has Stripes::total() bytes.
+  void read_stripes(const Stripes& stripes, std::span<std::byte> out) const;
   /// The whole of it. Throws InvalidArgument (FILE_TOO_LARGE) if it is larger than `most` bytes.
   std::string read_text(std::uint64_t most) const;
 

@@ -26,6 +26,53 @@ v1::FileLook::Kind kind_of(base::FileKind kind) {
   return v1::FileLook::KIND_NONE;
 }
 
+/// Of several stripes the last one must begin in the file, so that no sum of them overflows. Where
+/// the file ends too early the read says so.
+void check_stripes(const v1::ReadFileRequest& request, std::uint64_t file_bytes) {
+  if (request.count() <= 1) return;
+  if (request.bytes() == 0 || request.stride() < request.bytes() || request.offset() > file_bytes ||
+      request.count() - 1 > (file_bytes - request.offset()) / request.stride())
+    throw InvalidArgument(
+        fmt::format(
+            "{} stripes of {} bytes, {} apart, from {}: expected none that overlap or begin "
+            "behind byte {}, the end of the file",
+            request.count(), request.bytes(), request.stride(), request.offset(), file_bytes),
+        "STRIPES_INVALID");
+}
+
+/// Ranges of a file, joined to pieces that are as large as they may be.
+class PieceSender {
+ public:
+  PieceSender(const base::InputFile& file, grpc::ServerWriter<v1::FilePiece>& pieces)
+      : file_(file), pieces_(pieces) {}
+
+  /// False once the rank has gone.
+  bool send(std::uint64_t offset, std::uint64_t bytes) {
+    while (bytes > 0) {
+      std::string& data = *piece_.mutable_data();
+      const std::size_t begin = data.size(),
+                        part = std::min<std::uint64_t>(kPieceBytes - begin, bytes);
+      data.resize(begin + part);
+      file_.read(offset, std::as_writable_bytes(std::span(data).subspan(begin)));
+      offset += part;
+      bytes -= part;
+      if (data.size() == kPieceBytes && !flush()) return false;
+    }
+    return true;
+  }
+  bool flush() {
+    if (piece_.data().empty()) return true;
+    const bool there = pieces_.Write(piece_);
+    piece_.mutable_data()->clear();
+    return there;
+  }
+
+ private:
+  const base::InputFile& file_;
+  grpc::ServerWriter<v1::FilePiece>& pieces_;
+  v1::FilePiece piece_;
+};
+
 /// A file that goes away unless it is finished.
 class NewFile {
  public:
@@ -137,12 +184,12 @@ void RankFileServiceImpl::send(const v1::ReadFileRequest& request,
     throw IoError(fmt::format("{}: another file has been put in its place since it was opened",
                               base::shown(file.path())),
                   "FILE_REPLACED", {{"path", base::shown(file.path())}});
-  v1::FilePiece piece;
-  for (std::uint64_t done = 0; done < request.bytes(); done += piece.data().size()) {
-    piece.mutable_data()->resize(std::min<std::uint64_t>(kPieceBytes, request.bytes() - done));
-    file.read(request.offset() + done, std::as_writable_bytes(std::span(*piece.mutable_data())));
-    if (!pieces.Write(piece)) return;  // the rank has gone
-  }
+  const std::uint64_t count = std::max<std::uint64_t>(request.count(), 1);
+  check_stripes(request, file.size());
+  PieceSender sender(file, pieces);
+  for (std::uint64_t i = 0; i < count; ++i)
+    if (!sender.send(request.offset() + i * request.stride(), request.bytes())) return;
+  sender.flush();
 }
 
 grpc::Status RankFileServiceImpl::Write(grpc::ServerContext* context,

@@ -116,14 +116,16 @@ class RemoteDisk::Range final : public base::InputFile::Source {
   Range(std::shared_ptr<Calls> calls, fs::path path, std::uint64_t inode)
       : calls_(std::move(calls)), path_(std::move(path)), inode_(inode) {}
 
-  void read(std::uint64_t offset, std::span<std::byte> out) const override {
+  void read(const base::Stripes& stripes, std::span<std::byte> out) const override {
     if (out.empty()) return;
     v1::ReadFileRequest request;
     request.set_rank(calls_->rank());
     request.set_path(path_.string());
     request.set_inode(inode_);
-    request.set_offset(offset);
-    request.set_bytes(out.size());
+    request.set_offset(stripes.offset);
+    request.set_bytes(stripes.bytes);
+    request.set_count(stripes.count);
+    request.set_stride(stripes.stride);
     Calls::Call call(*calls_);
     const auto pieces = calls_->stub().Read(&call.context, request);
     v1::FilePiece piece, last;

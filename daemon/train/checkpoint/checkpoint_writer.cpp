@@ -85,7 +85,7 @@ std::vector<ManifestPiece> pieces_of(std::span<const StateTensor> state, int sha
   for (std::size_t t = 0; t < state.size(); ++t) {
     const Shape& shape = state[t].shape();
     const planner::ShardRange rows = written_rows(shape, state[t].spec, shard, shards);
-    Piece piece = rows_of_piece(held_piece(shape, state[t].spec, shard), rows);
+    Piece piece = part_of_piece(held_piece(shape, state[t].spec, shard), 0, rows);
     if (rows.size() > 0 && piece.elements() > 0) pieces.push_back({t, std::move(piece)});
   }
   return pieces;

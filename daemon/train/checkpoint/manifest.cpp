@@ -57,7 +57,7 @@ void add_row_pieces(Manifest& manifest) {
       const planner::ShardRange rows = planner::shard_range(row_count(shape), shards, f);
       if (rows.size() > 0 && numel(shape) > 0)
         manifest.files[static_cast<std::size_t>(f)].pieces.push_back(
-            {t, rows_of_piece(whole_piece(shape), rows)});
+            {t, part_of_piece(whole_piece(shape), 0, rows)});
     }
   }
 }

@@ -8,8 +8,10 @@
 namespace meshloom::train {
 namespace {
 
-/// Read and copied at a time: small enough that the copy finds the bytes in the cache.
+/// Read and copied at a time: small enough that the copy finds the bytes in the cache; more where
+/// another host is asked for them.
 constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
+constexpr std::uint64_t kRemoteBlockBytes = std::uint64_t{8} << 20;
 
 /// Equally many neighbouring elements of a dim in both pieces.
 struct Run {
@@ -60,6 +62,51 @@ std::int64_t copy_runs(ExecutionContext& context, const TensorView& to, const Te
   return copied;
 }
 
+/// From the first to the last column of a stored tensor that a rank needs; all of them where
+/// leaving some out does not pay.
+planner::ShardRange columns_to_read(const Piece& to, const Piece& from, bool remote) {
+  if (from.ranges.size() < 2) return {0, 1};
+  const planner::ShardRange all = {0, total(from.ranges[1])};
+  if (!remote) return all;
+  planner::ShardRange needed = {all.end, 0};
+  for (const Run& run : common_runs(to.ranges[1], from.ranges[1])) {
+    needed.begin = std::min(needed.begin, run.from);
+    needed.end = std::max(needed.end, run.from + run.count);
+  }
+  return needed.begin < needed.end && 4 * needed.size() <= 3 * all.size() ? needed : all;
+}
+
+/// How the rows of a tensor in a file are read, a block at a time.
+struct BlockRows {
+  planner::ShardRange columns;  ///< that are read
+  std::uint64_t bytes = 0;      ///< of a whole row
+  std::uint64_t column_bytes = 0;
+  std::int64_t most = 1;  ///< rows at a time
+
+  BlockRows(const SafetensorsFile& file, const SafetensorsEntry& entry, const Piece& to,
+            const Piece& from)
+      : columns(columns_to_read(to, from, file.is_remote())) {
+    const Shape stored = from.shape();
+    bytes = (entry.end - entry.begin) / static_cast<std::uint64_t>(row_count(stored));
+    column_bytes = bytes / static_cast<std::uint64_t>(stored.size() < 2 ? 1 : stored[1]);
+    const std::uint64_t block = file.is_remote() ? kRemoteBlockBytes : kBlockBytes;
+    most = static_cast<std::int64_t>(std::max<std::uint64_t>(1, block / read_bytes()));
+  }
+
+  std::uint64_t read_bytes() const {
+    return static_cast<std::uint64_t>(columns.size()) * column_bytes;
+  }
+  base::Stripes stripes(const planner::ShardRange& rows) const {
+    return {static_cast<std::uint64_t>(rows.begin) * bytes +
+                static_cast<std::uint64_t>(columns.begin) * column_bytes,
+            read_bytes(), bytes, static_cast<std::uint64_t>(rows.size())};
+  }
+  Piece piece(const Piece& from, const planner::ShardRange& rows) const {
+    const Piece part = part_of_piece(from, 0, rows);
+    return part.ranges.size() < 2 ? part : part_of_piece(part, 1, columns);
+  }
+};
+
 /// This rank's number among those that hold the same piece, and how many they are.
 std::pair<int, int> replica_of(const planner::DTensorSpec& spec, int rank) {
   const std::vector<int> coordinates = spec.mesh().coordinates(rank);
@@ -89,15 +136,15 @@ Piece whole_piece(const Shape& shape) {
   return piece;
 }
 
-Piece rows_of_piece(const Piece& piece, const planner::ShardRange& rows) {
+Piece part_of_piece(const Piece& piece, std::size_t dim, const planner::ShardRange& places) {
   if (piece.ranges.empty()) return piece;
   Piece part = piece;
-  part.ranges[0].clear();
+  part.ranges[dim].clear();
   std::int64_t at = 0;
-  for (const planner::ShardRange& range : piece.ranges[0]) {
-    const std::int64_t begin = std::max(rows.begin, at),
-                       end = std::min(rows.end, at + range.size());
-    if (begin < end) part.ranges[0].push_back({range.begin + begin - at, range.begin + end - at});
+  for (const planner::ShardRange& range : piece.ranges[dim]) {
+    const std::int64_t begin = std::max(places.begin, at),
+                       end = std::min(places.end, at + range.size());
+    if (begin < end) part.ranges[dim].push_back({range.begin + begin - at, range.begin + end - at});
     at += range.size();
   }
   return part;
@@ -138,32 +185,31 @@ std::int64_t read_common(ExecutionContext& context, const TensorView& to, const 
                          const SafetensorsFile& file, const SafetensorsEntry& entry,
                          const Piece& from_piece) {
   const Shape stored = from_piece.shape();
-  const std::int64_t rows = row_count(stored);
   if (numel(stored) == 0 || to.numel() == 0) return 0;
-  const std::uint64_t row_bytes = (entry.end - entry.begin) / static_cast<std::uint64_t>(rows);
   const auto wanted = stored.empty() ? std::vector<Run>{{0, 0, 1}}
                                      : common_runs(to_piece.ranges[0], from_piece.ranges[0]);
   const bool straight =
       to.contiguous() && to.dtype == entry.dtype &&
       (stored.empty() || std::equal(to_piece.ranges.begin() + 1, to_piece.ranges.end(),
                                     from_piece.ranges.begin() + 1, from_piece.ranges.end()));
-  const auto most = static_cast<std::int64_t>(std::max<std::uint64_t>(1, kBlockBytes / row_bytes));
+  const BlockRows rows(file, entry, to_piece, from_piece);
   std::vector<std::byte> block;
   std::int64_t copied = 0;
   for (const Run& run : wanted) {
     if (straight) {
       const std::span out(
-          static_cast<std::byte*>(to.data) + static_cast<std::uint64_t>(run.to) * row_bytes,
-          static_cast<std::uint64_t>(run.count) * row_bytes);
-      file.read(entry, static_cast<std::uint64_t>(run.from) * row_bytes, out);
+          static_cast<std::byte*>(to.data) + static_cast<std::uint64_t>(run.to) * rows.bytes,
+          static_cast<std::uint64_t>(run.count) * rows.bytes);
+      file.read(entry, static_cast<std::uint64_t>(run.from) * rows.bytes, out);
       copied += static_cast<std::int64_t>(out.size() / dtype_size(to.dtype));
       continue;
     }
-    for (std::int64_t at = run.from; at < run.from + run.count; at += most) {
-      const planner::ShardRange part = {at, std::min(at + most, run.from + run.count)};
-      block.resize(static_cast<std::uint64_t>(part.size()) * row_bytes);
-      file.read(entry, static_cast<std::uint64_t>(at) * row_bytes, block);
-      const Piece piece = rows_of_piece(from_piece, part);
+    for (std::int64_t at = run.from; at < run.from + run.count; at += rows.most) {
+      const planner::ShardRange part = {at, std::min(at + rows.most, run.from + run.count)};
+      const base::Stripes stripes = rows.stripes(part);
+      block.resize(stripes.total());
+      file.read_stripes(entry, stripes, block);
+      const Piece piece = rows.piece(from_piece, part);
       copied += copy_common(context, to, to_piece,
                             make_view(block.data(), entry.dtype, piece.shape()), piece);
     }

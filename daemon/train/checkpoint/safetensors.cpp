@@ -78,6 +78,15 @@ void SafetensorsFile::read(const SafetensorsEntry& entry, std::uint64_t offset,
   file_.read(data_offset_ + entry.begin + offset, out);
 }
 
+void SafetensorsFile::read_stripes(const SafetensorsEntry& entry, base::Stripes stripes,
+                                   std::span<std::byte> out) const {
+  const std::uint64_t end = stripes.offset + (stripes.count - 1) * stripes.stride + stripes.bytes;
+  check_internal(end <= entry.end - entry.begin, "{}: bytes up to {} of '{}', which has {}", label_,
+                 end, entry.name, entry.end - entry.begin);
+  stripes.offset += data_offset_ + entry.begin;
+  file_.read_stripes(stripes, out);
+}
+
 const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
   const auto found = std::lower_bound(
       by_name_.begin(), by_name_.end(), name,

@@ -38,6 +38,11 @@ class SafetensorsFile {
 
   /// Fills `out` with a tensor's bytes from `offset`, counted inside the tensor. Throws IoError.
   void read(const SafetensorsEntry& entry, std::uint64_t offset, std::span<std::byte> out) const;
+  /// The same with stripes, whose offset is counted inside the tensor too.
+  void read_stripes(const SafetensorsEntry& entry, base::Stripes stripes,
+                    std::span<std::byte> out) const;
+  /// Whether another host has the file.
+  bool is_remote() const { return file_.is_remote(); }
   /// A whole tensor, read into memory that this object keeps; never to be written to. For small
   /// files: read() for those of models. Throws NotFound naming file and tensor, IoError.
   TensorView view(std::string_view name) const;

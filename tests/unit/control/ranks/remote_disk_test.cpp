@@ -92,6 +92,28 @@ TEST_F(RemoteDiskTest, RangesAreThoseOfTheFile) {
   }
 }
 
+TEST_F(RemoteDiskTest, StripesAreThoseOfTheFile) {
+  std::mt19937 random(6);
+  const std::string text = random_text(3'000'000, random);
+  const base::InputFile file = disk_.open(folder_.write("data/file", text));
+  const auto read = [&](const base::Stripes& stripes) {
+    std::string part(stripes.total(), '\0');
+    file.read_stripes(stripes, std::as_writable_bytes(std::span(part)));
+    return part;
+  };
+  for (const base::Stripes& stripes :
+       {base::Stripes{5, 3, 7, 400'000}, base::Stripes{17, 1'100'000, 1'200'000, 2},
+        base::Stripes{0, 10, 10, 300'000}, base::Stripes{2'999'999, 1, 50, 1}}) {
+    std::string expected;
+    for (std::uint64_t i = 0; i < stripes.count; ++i)
+      expected += text.substr(stripes.offset + i * stripes.stride, stripes.bytes);
+    EXPECT_TRUE(read(stripes) == expected) << stripes.bytes << " of " << stripes.stride;
+  }
+  EXPECT_EQ(reason_of([&] { read({2'000'000, 600'000, 700'000, 2}); }), "FILE_TRUNCATED");
+  EXPECT_EQ(reason_of([&] { read({0, 10, 20, 1'000'000}); }), "STRIPES_INVALID");
+  EXPECT_EQ(reason_of([&] { read({0, 10, 5, 3}); }), "STRIPES_INVALID");
+}
+
 TEST_F(RemoteDiskTest, FoldersAreToldAsOnRank0) {
   folder_.write("data/b/two.txt", "2");
   folder_.write("data/a.txt", "1");
