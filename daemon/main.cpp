@@ -5,9 +5,12 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <utility>
 
 #include "daemon/base/env.h"
 #include "daemon/comm/mesh/mpi_runtime.h"
+#include "daemon/control/config_agreement.h"
 #include "daemon/control/daemon.h"
 #include "daemon/control/daemon_options.h"
 #include "daemon/control/host/standard_streams.h"
@@ -21,6 +24,27 @@ namespace {
 using namespace meshloom;
 
 constexpr int kUsage = 2;
+
+/// What MPI needs from a config file that this rank cannot read, nobody has told it yet.
+std::unique_ptr<comm::MpiRuntime> start_mpi(const control::ParsedDaemonOptions& parsed) {
+  comm::MpiRuntimeOptions mpi;
+  mpi.interface = parsed.options.config.mpi_interface();
+  try {
+    return std::make_unique<comm::MpiRuntime>(mpi);
+  } catch (const InvalidArgument& error) {
+    if (parsed.file.refusal.empty()) throw;
+    throw InvalidArgument(fmt::format("{}; --config: {}", error.what(), parsed.file.refusal),
+                          error.reason(), error.metadata());
+  }
+}
+
+/// The same on every rank.
+bool has_one_config(comm::MpiRuntime& runtime, control::ParsedDaemonOptions& parsed) {
+  const std::string wrong =
+      control::agree_on_config(runtime.bootstrap(), runtime.topology(), &parsed);
+  if (!wrong.empty() && runtime.rank() == 0) std::fprintf(stderr, "meshloomd: %s\n", wrong.c_str());
+  return wrong.empty();
+}
 
 /// Exit code 2 on every rank alike, so that mpirun gives it back.
 bool world_size_fits(const comm::MpiRuntime& runtime, int expected) {
@@ -50,13 +74,15 @@ bool has_data_dir(comm::MpiRuntime& runtime, const control::DaemonOptions& optio
   return runtime.bootstrap().broadcast(missing, 0).empty();
 }
 
-control::DaemonEnd run(const control::DaemonOptions& options) {
-  comm::MpiRuntimeOptions mpi;
-  mpi.interface = options.config.mpi_interface();
-  comm::MpiRuntime runtime(mpi);
+control::DaemonEnd run(control::ParsedDaemonOptions parsed) {
+  const auto started = start_mpi(parsed);
+  comm::MpiRuntime& runtime = *started;
+  const control::DaemonOptions& options = parsed.options;
+  const bool one_config = has_one_config(runtime, parsed);
   init_log({runtime.rank(), options.config.log_level(), ""});
   control::route_grpc_log();
-  if (!world_size_fits(runtime, options.config.world_size()) || !has_data_dir(runtime, options)) {
+  if (!one_config || !world_size_fits(runtime, options.config.world_size()) ||
+      !has_data_dir(runtime, options)) {
     runtime.finish();
     return {kUsage, true};
   }
@@ -76,9 +102,9 @@ int main(int argc, char** argv) {
   ::umask(077);
   control::block_stop_signals();
   try {
-    const auto parsed = control::parse_daemon_options(argc, argv, base::read_environment());
+    auto parsed = control::parse_daemon_options(argc, argv, base::read_environment());
     if (parsed.exit_code) return *parsed.exit_code;
-    const control::DaemonEnd end = run(parsed.options);
+    const control::DaemonEnd end = run(std::move(parsed));
     // A thread that hangs in a file system must not see the objects of the process go.
     if (end.hanging) std::_Exit(end.exit_code);
     return end.exit_code;

@@ -29,10 +29,9 @@ JobFile parse_job_file(const std::string& text, const std::string& name) {
   return checked(std::move(file), name);
 }
 
-v1::DaemonConfig load_daemon_config(const std::filesystem::path& path) {
+v1::DaemonConfig parse_daemon_config(const std::string& text, const std::string& name) {
   v1::DaemonConfig config;
-  const YamlLimits limits;
-  read_yaml(InputFile(path).read_text(limits.bytes), path.string(), &config, limits);
+  read_yaml(text, name, &config, YamlLimits());
   return config;
 }
 

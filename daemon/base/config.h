@@ -20,7 +20,7 @@ JobFile load_job_file(const std::filesystem::path& path);
 /// The same of text; `name` is the file as the user knows it.
 JobFile parse_job_file(const std::string& text, const std::string& name);
 
-/// A regular file: the daemon does not wait for a pipe. Throws as InputFile and read_yaml.
-v1::DaemonConfig load_daemon_config(const std::filesystem::path& path);
+/// Of a daemon's file; `name` is the file as the user knows it. Throws as read_yaml.
+v1::DaemonConfig parse_daemon_config(const std::string& text, const std::string& name);
 
 }  // namespace meshloom::base

@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <filesystem>
+#include <optional>
 #include <sstream>
 
 #include "daemon/comm/mesh/topology.h"
@@ -15,6 +17,7 @@
 #include "daemon/control/ranks/follower.h"
 #include "daemon/control/ranks/launch_card.h"
 #include "daemon/control/ranks/rank_loop.h"
+#include "daemon/control/ranks/rank_service.h"
 #include "daemon/control/ranks/remote_disk.h"
 #include "daemon/control/services/flight_dump.h"
 #include "daemon/control/train_factory.h"
@@ -99,6 +102,27 @@ DaemonEnd follow(comm::ProcessGroup& world, const LaunchCard& card, const v1::Ra
   return {0, true};
 }
 
+/// Begins the log of this rank in the state folder of its own host, which may be made for that, and
+/// returns where its flight records go. A rank on another disk than rank 0's does without both
+/// where that folder cannot be used, and says so.
+std::optional<std::filesystem::path> begin_log(const v1::DaemonConfig& config,
+                                               const v1::RankHello& hello) {
+  const int rank = hello.rank();
+  try {
+    const std::string file = log_file(config.state_dir(), rank).string();
+    init_log({rank, config.log_level(), file});
+    if (hello.other_disk())
+      spdlog::info("{} writes its log on its own disk: {}", describe(hello), file);
+    return flight_file(config.state_dir(), rank);
+  } catch (const std::exception& error) {
+    if (!hello.other_disk()) throw;
+    init_log({rank, config.log_level(), ""});
+    spdlog::warn("{} keeps no log file and no flight record, standard error has its lines: {}",
+                 describe(hello), error.what());
+    return std::nullopt;
+  }
+}
+
 /// How the ranks exchange data, for the log.
 std::string describe_exchange(const comm::MpiRuntime& runtime, const comm::ProcessGroup& world) {
   const std::string& refusal = runtime.symmetric_refusal();
@@ -145,18 +169,17 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
   card = launch_card_from(runtime.bootstrap().broadcast(to_bytes(card), 0));
   if (!card.failure.empty()) return {1, true};
   hello.set_other_disk(!sees_probe(config.state_dir(), card.probe));
-  init_log({rank, config.log_level(),
-            hello.other_disk() ? "" : log_file(config.state_dir(), rank).string()});
+  const std::optional<std::filesystem::path> flight_path = begin_log(config, hello);
   std::unique_ptr<RemoteDisk> disk;
   if (hello.other_disk())
     disk = std::make_unique<RemoteDisk>(card.address, card.secret, rank, &runtime.pulse());
   TrainFactory factory(*world, threads, disk.get());
   if (rank == 0 && !world->hosts().empty())
     spdlog::debug("hosts of the ranks, which decide the order of sums: {}", world->hosts());
-  runtime.on_abort(
-      [&runtime, path = flight_file(config.state_dir(), rank)](const comm::AbortRecord& record) {
-        write_flight_file(*runtime.flight(), path, record.text);
-      });
+  if (flight_path)
+    runtime.on_abort([&runtime, path = *flight_path](const comm::AbortRecord& record) {
+      write_flight_file(*runtime.flight(), path, record.text);
+    });
   if (rank == 0 && world->failures())
     world->failures()->on_raise([&](std::uint64_t epoch, const comm::Failure& failure) {
       leader->report_failure(epoch, failure_text(failure));

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "daemon/base/config.h"
+#include "daemon/base/input_file.h"
 #include "daemon/base/utf8.h"
 #include "daemon/control/net/listen_address.h"
 #include "daemon/control/ranks/rank_watch.h"
@@ -30,9 +31,24 @@ std::string joined(const std::vector<std::string>& folders) {
   return fmt::format("{}", fmt::join(folders, std::string(1, train::kBetweenFolders)));
 }
 
-v1::DaemonConfig merge(const DaemonFlags& flags, const base::Environment& env) {
+/// A regular file: the daemon does not wait for a pipe.
+ConfigFile read_config_file(const std::string& path) {
+  ConfigFile file{path, std::nullopt, ""};
+  if (path.empty()) return file;
+  try {
+    file.text = base::InputFile(path).read_text(base::YamlLimits().bytes);
+  } catch (const InvalidArgument&) {
+    throw;
+  } catch (const Error& error) {
+    file.refusal = error.what();
+  }
+  return file;
+}
+
+v1::DaemonConfig merge(const ConfigFile& file, const DaemonFlags& flags,
+                       const base::Environment& env) {
   v1::DaemonConfig config;
-  if (!flags.config.empty()) config = base::load_daemon_config(flags.config);
+  if (file.text) config = base::parse_daemon_config(*file.text, file.path);
   if (env.state_dir) config.set_state_dir(*env.state_dir);
   if (env.data_dir) config.set_data_dir(*env.data_dir);
   if (env.threads) config.set_threads(*env.threads);
@@ -110,6 +126,21 @@ void check_values(const v1::DaemonConfig& config, const DaemonFlags& flags) {
   parse_host_port(config.listen(), "--listen");
 }
 
+void fill_in(ParsedDaemonOptions* parsed) {
+  DaemonOptions& options = parsed->options;
+  options.version = kVersion;
+  options.host = parsed->env.host.value_or("");
+  options.config = merge(parsed->file, parsed->flags, parsed->env);
+  v1::DaemonConfig& config = options.config;
+  check_values(config, parsed->flags);
+  config.set_state_dir(
+      utf8_path(fs::absolute(config.state_dir()).lexically_normal(), "--state-dir"));
+  std::vector<std::string> folders;
+  for (const fs::path& folder : train::data_folders(config.data_dir()))
+    folders.push_back(utf8_path(fs::weakly_canonical(fs::absolute(folder)), "--data-dir"));
+  config.set_data_dir(joined(folders));
+}
+
 }  // namespace
 
 void check_data_dir(const v1::DaemonConfig& config) {
@@ -123,7 +154,10 @@ void check_data_dir(const v1::DaemonConfig& config) {
 void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.set_version_flag("--version", std::string("meshloomd ") + kVersion);
-  app.add_option("--config", flags.config, "YAML file with these settings (proto: DaemonConfig)");
+  app.add_option("--config", flags.config,
+                 "YAML file with these settings (proto: DaemonConfig), of rank 0's host; others "
+                 "may have the same "
+                 "or none");
   app.add_option("--listen", flags.listen,
                  "Address for clients, host:port; port 0 takes a free one, written to "
                  "STATE_DIR/address. Default 127.0.0.1:7420");
@@ -168,12 +202,16 @@ void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
       "win over them.");
 }
 
+void take_config_text(const std::string& text, ParsedDaemonOptions* parsed) {
+  parsed->file.text = text;
+  fill_in(parsed);
+}
+
 ParsedDaemonOptions parse_daemon_options(int argc, char** argv, const base::Environment& env) {
   CLI::App app("meshloomd trains Transformer models: one process per rank, driven over gRPC.",
                "meshloomd");
-  DaemonFlags flags;
-  declare_daemon_options(app, flags);
   ParsedDaemonOptions parsed;
+  declare_daemon_options(app, parsed.flags);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -181,17 +219,9 @@ ParsedDaemonOptions parse_daemon_options(int argc, char** argv, const base::Envi
     parsed.exit_code = app.exit(error) == 0 ? 0 : kUsage;
     return parsed;
   }
-  parsed.options.version = kVersion;
-  parsed.options.host = env.host.value_or("");
-  parsed.options.config = merge(flags, env);
-  check_values(parsed.options.config, flags);
-  auto& config = parsed.options.config;
-  config.set_state_dir(
-      utf8_path(fs::absolute(config.state_dir()).lexically_normal(), "--state-dir"));
-  std::vector<std::string> folders;
-  for (const fs::path& folder : train::data_folders(config.data_dir()))
-    folders.push_back(utf8_path(fs::weakly_canonical(fs::absolute(folder)), "--data-dir"));
-  config.set_data_dir(joined(folders));
+  parsed.env = env;
+  parsed.file = read_config_file(parsed.flags.config);
+  fill_in(&parsed);
   return parsed;
 }
 

@@ -26,8 +26,9 @@ class HostsE2e : public DaemonTest {
       GTEST_SKIP() << "run it by tests/mpi/on_hosts.sh 2,2";
     ::setenv("MESHLOOM_HOST", "10.77.0.1", 1);
   }
-  void start_ranks(int ranks) {
-    start(ranks, {"--mpi-interface", "10.77.0.0/24"});
+  void start_ranks(int ranks, Arguments flags = {}) {
+    flags.insert(flags.end(), {"--mpi-interface", "10.77.0.0/24"});
+    start(ranks, flags);
     // They count in the namespaces of their hosts.
     pids_.clear();
   }
@@ -137,6 +138,16 @@ class DisksE2e : public HostsE2e {
     return pids;
   }
 
+  /// What ranks that do not see the state folder have logged in that of their host.
+  std::string hidden_logs() const {
+    std::string text;
+    for (const pid_t pid : hidden_ranks())
+      for (const int rank : {2, 3})
+        text += read_file(std::filesystem::path("/proc") / std::to_string(pid) / "root" /
+                          (state_ / fmt::format("logs/rank-{}.log", rank)).relative_path());
+    return text;
+  }
+
   static double loss_of(const Outcome& outcome) {
     EXPECT_TRUE(outcome.ok()) << outcome.message;
     return outcome.operation.result().loss().metrics().at("loss:sum");
@@ -203,8 +214,10 @@ TEST_F(DisksE2e, RanksOnAnotherDiskGiveTheBitsOfRanksThatShareOne) {
   shut_down();
 
   ::setenv("MESHLOOM_HIDDEN_FOLDER", folder_.c_str(), 1);
-  start_ranks(4);
+  // The other host does not have this file either.
+  start_ranks(4, {"--config", write_text("daemon.yaml", "collective_timeout_ms: 90000\n")});
   EXPECT_THAT(daemon_log(), HasSubstr("does not see the state folder"));
+  for (const char* rank : {"[rank 2]", "[rank 3]"}) EXPECT_THAT(hidden_logs(), HasSubstr(rank));
   ASSERT_NO_FATAL_FAILURE(train("apart", apart));
   ASSERT_NO_FATAL_FAILURE(drive("apart", apart));
 

@@ -47,15 +47,19 @@ TEST_F(StartE2e, ASecondDaemonOnTheStateDirOrPortIsRefused) {
   EXPECT_TRUE(reaches("after", "succeeded"));
 }
 
-// Each "host" has a mount namespace of its own, and rank 1's state folder is an empty one.
+// Each "host" has a mount namespace of its own. Rank 1's state folder is an empty one, and so is
+// the folder of the config file.
 TEST_F(StartE2e, ARankThatDoesNotShareTheStateFolderIsNamedAndServed) {
-  const std::string hide = fmt::format("mount -t tmpfs none '{}'", state_.string());
+  fs::create_directories(folder_ / "settings");
+  const auto config = write_text("settings/daemon.yaml", "threads: 3\n");
+  const std::string hide = fmt::format("mount -t tmpfs none '{}' && mount -t tmpfs none '{}'",
+                                       state_.string(), (folder_ / "settings").string());
   fs::create_directories(state_);
   if (run_command({"unshare", "-m", "sh", "-c", hide}, 10s).exit_code != 0)
     GTEST_SKIP() << "mount namespaces are not allowed here";
   const std::string daemon =
-      fmt::format("exec '{}' --listen 127.0.0.1:0 --state-dir '{}' --data-dir '{}'",
-                  MESHLOOM_BIN "/meshloomd", state_.string(), data_.string());
+      fmt::format("exec '{}' --listen 127.0.0.1:0 --state-dir '{}' --data-dir '{}' --config '{}'",
+                  MESHLOOM_BIN "/meshloomd", state_.string(), data_.string(), config);
   daemon_ = std::make_unique<Process>(
       Arguments{"mpirun", "--bind-to", "none", "--oversubscribe", "-n", "1", "sh", "-c", daemon,
                 ":", "-n", "1", "unshare", "-m", "sh", "-c", hide + " && " + daemon},
@@ -65,6 +69,8 @@ TEST_F(StartE2e, ARankThatDoesNotShareTheStateFolderIsNamedAndServed) {
   EXPECT_TRUE(says("all ranks have joined")) << daemon_log();
   EXPECT_TRUE(says("rank 1 (pid")) << daemon_log();
   EXPECT_TRUE(says("does not see the state folder")) << daemon_log();
+  EXPECT_TRUE(says("writes its log on its own disk")) << daemon_log();
+  EXPECT_EQ(client_json({"status"})["workers"][1]["threads"], 3) << "as rank 0's file says";
   submit({.checkpoint_interval = 10}, "served");
   EXPECT_TRUE(reaches("served", "succeeded")) << job("served").dump(2);
   shut_down();

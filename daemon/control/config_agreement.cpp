@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/config_agreement.h"
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "daemon/base/sha256.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::control {
+namespace {
+
+constexpr std::string_view kNotGiven = "";
+constexpr std::string_view kNotThere = "unread: ";  // the reason follows
+
+/// What a rank tells the others of its file.
+std::string card_of(const ConfigFile& file) {
+  if (file.path.empty()) return std::string(kNotGiven);
+  if (!file.text) return std::string(kNotThere) + file.refusal;
+  base::Sha256 digest;
+  digest.update(std::as_bytes(std::span(*file.text)));
+  return digest.hex();
+}
+
+bool was_read(const std::string& card) { return card != kNotGiven && !card.starts_with(kNotThere); }
+
+std::string judge(const std::vector<std::string>& cards, const comm::Topology& topology) {
+  if (cards[0].starts_with(kNotThere)) return "--config: " + cards[0].substr(kNotThere.size());
+  for (std::size_t rank = 1; rank < cards.size(); ++rank) {
+    const std::string& host = topology.ranks[rank].hostname;
+    if (cards[0] == kNotGiven && cards[rank] != kNotGiven)
+      return fmt::format("--config is given to rank {} on {} and not to rank 0", rank, host);
+    if (was_read(cards[rank]) && cards[rank] != cards[0])
+      return fmt::format(
+          "--config: rank {} on {} has read another file than rank 0 on {}; all ranks go by one: "
+          "make the files equal, or leave it on rank 0's host alone",
+          rank, host, topology.ranks[0].hostname);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string agree_on_config(comm::Bootstrap& bootstrap, const comm::Topology& topology,
+                            ParsedDaemonOptions* parsed) {
+  const std::vector<std::string> cards = bootstrap.exchange(card_of(parsed->file));
+  std::string wrong = judge(cards, topology);
+  if (!wrong.empty()) return wrong;
+  bool all_have_it = true;
+  for (const std::string& card : cards) all_have_it = all_have_it && card == cards[0];
+  if (all_have_it) return {};
+  const std::string text = bootstrap.broadcast(parsed->file.text.value_or(""), 0);
+  if (!parsed->file.text) take_config_text(text, parsed);
+  return {};
+}
+
+}  // namespace meshloom::control
