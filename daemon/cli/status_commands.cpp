@@ -205,6 +205,46 @@ ExitCode states(bool json) {
   return kOk;
 }
 
+void add_drain_commands(CLI::App& app, CommandContext& context) {
+  auto* drain_command = app.add_subcommand(
+      "drain",
+      "Save and pause the running job, save and close the running run, and begin nothing more");
+  auto drain_wait = std::make_shared<double>(0);
+  auto reason = std::make_shared<std::string>();
+  drain_command->add_option("--reason", *reason, "Shown by status");
+  drain_command->add_option("--wait", *drain_wait,
+                            "Wait up to so many seconds until it is drained");
+  drain_command->callback([&context, drain_wait, reason] {
+    context.action = [&context, drain_wait, reason](Client& client) {
+      return drain(client, context.json, *reason, *drain_wait);
+    };
+  });
+  auto* undrain_command = app.add_subcommand("undrain", "Let jobs and runs begin again");
+  undrain_command->callback([&context] {
+    context.action = [&context](Client& client) { return undrain(client, context.json); };
+  });
+}
+
+void add_worker_command(CLI::App& app, CommandContext& context) {
+  auto* worker = app.add_subcommand("worker", "Look at the ranks of the daemon");
+  worker->require_subcommand(1);
+  auto* dump_command = worker->add_subcommand(
+      "dump",
+      "Show the collectives of all ranks side by side, and who keeps the others waiting; no rank "
+      "has to answer, so it works while they train or hang, and disturbs none");
+  auto entries = std::make_shared<int>(16);
+  dump_command
+      ->add_option("--entries", *entries,
+                   "The last so many calls of each rank; 0: all that are recorded")
+      ->check(not_negative());
+  dump_command->footer("Example: meshloom worker dump --entries 64");
+  dump_command->callback([&context, entries] {
+    context.action = [&context, entries](Client& client) {
+      return dump(client, context.json, *entries);
+    };
+  });
+}
+
 }  // namespace
 
 void add_status_commands(CLI::App& app, CommandContext& context) {
@@ -232,47 +272,14 @@ void add_status_commands(CLI::App& app, CommandContext& context) {
     };
   });
 
-  auto* drain_command = app.add_subcommand(
-      "drain",
-      "Save and pause the running job, save and close the running run, and begin nothing more");
-  auto drain_wait = std::make_shared<double>(0);
-  auto reason = std::make_shared<std::string>();
-  drain_command->add_option("--reason", *reason, "Shown by status");
-  drain_command->add_option("--wait", *drain_wait,
-                            "Wait up to so many seconds until it is drained");
-  drain_command->callback([&context, drain_wait, reason] {
-    context.action = [&context, drain_wait, reason](Client& client) {
-      return drain(client, context.json, *reason, *drain_wait);
-    };
-  });
-  auto* undrain_command = app.add_subcommand("undrain", "Let jobs and runs begin again");
-  undrain_command->callback([&context] {
-    context.action = [&context](Client& client) { return undrain(client, context.json); };
-  });
+  add_drain_commands(app, context);
   add_capabilities_command(app, context);
 
   auto* states_command = app.add_subcommand(
       "states", "The states of jobs, runs and operations, and every move between them");
   states_command->callback(
       [&context] { context.action = [&context](Client&) { return states(context.json); }; });
-
-  auto* worker = app.add_subcommand("worker", "Look at the ranks of the daemon");
-  worker->require_subcommand(1);
-  auto* dump_command = worker->add_subcommand(
-      "dump",
-      "Show the collectives of all ranks side by side, and who keeps the others waiting; no rank "
-      "has to answer, so it works while they train or hang, and disturbs none");
-  auto entries = std::make_shared<int>(16);
-  dump_command
-      ->add_option("--entries", *entries,
-                   "The last so many calls of each rank; 0: all that are recorded")
-      ->check(not_negative());
-  dump_command->footer("Example: meshloom worker dump --entries 64");
-  dump_command->callback([&context, entries] {
-    context.action = [&context, entries](Client& client) {
-      return dump(client, context.json, *entries);
-    };
-  });
+  add_worker_command(app, context);
 }
 
 }  // namespace meshloom::cli

@@ -9,6 +9,30 @@
 
 namespace meshloom::control {
 
+namespace {
+
+/// A cancellation or a pause that was asked for meanwhile stays.
+void keep_request(v1::JobState before, v1::Job* job) {
+  const bool cancelling = before == v1::JOB_STATE_CANCELLING;
+  if (!cancelling && before != v1::JOB_STATE_PAUSING) return;
+  const v1::JobState state = job->state();
+  if (state == v1::JOB_STATE_RUNNING) job->set_state(before);
+  if (state == v1::JOB_STATE_RECOVERING || (cancelling && state == v1::JOB_STATE_PAUSED))
+    job->set_state(cancelling ? v1::JOB_STATE_CANCELLED : v1::JOB_STATE_PAUSED);
+}
+
+/// Makes the resolved settings that the job carries those of its entry.
+void take_resolved(JobEntry& entry) {
+  auto config = std::make_shared<JobConfig>(*entry.config);
+  config->resolved.Swap(entry.job.mutable_resolved());
+  entry.job.clear_resolved();
+  // They were resolved from what there was before an edit that was decided meanwhile.
+  if (!config->edits.empty()) apply_settings(config->edits.rbegin()->after(), &config->resolved);
+  entry.config = std::move(config);
+}
+
+}  // namespace
+
 std::optional<std::string> JobStore::wait_for_job() {
   std::unique_lock lock(mutex_);
   while (!closed_) {
@@ -102,16 +126,7 @@ void JobStore::update(const std::string& id, const std::function<void(v1::Job*)>
     const v1::JobState before = target.job.state();
     v1::Job job = target.job;
     change(&job);
-    if (before == v1::JOB_STATE_CANCELLING) {
-      // A cancellation that came meanwhile stays.
-      if (job.state() == v1::JOB_STATE_RUNNING) job.set_state(before);
-      if (job.state() == v1::JOB_STATE_RECOVERING || job.state() == v1::JOB_STATE_PAUSED)
-        job.set_state(v1::JOB_STATE_CANCELLED);
-    } else if (before == v1::JOB_STATE_PAUSING) {
-      // So does a pause.
-      if (job.state() == v1::JOB_STATE_RUNNING) job.set_state(before);
-      if (job.state() == v1::JOB_STATE_RECOVERING) job.set_state(v1::JOB_STATE_PAUSED);
-    }
+    keep_request(before, &job);
     if (job.state() != before)
       base::check_move(base::table_of<v1::JobState>(), id, before, job.state());
     target.hold_back();
@@ -120,15 +135,7 @@ void JobStore::update(const std::string& id, const std::function<void(v1::Job*)>
     // What asked for the pause has ended meanwhile.
     if (paused && target.job.pause_code() == v1::PAUSE_CODE_UNSPECIFIED) queue_first(target);
     const bool other_config = target.job.has_resolved();
-    if (other_config) {
-      auto config = std::make_shared<JobConfig>(*target.config);
-      config->resolved.Swap(target.job.mutable_resolved());
-      target.job.clear_resolved();
-      // It was resolved from what there was before an edit that was decided meanwhile.
-      if (!config->edits.empty())
-        apply_settings(config->edits.rbegin()->after(), &config->resolved);
-      target.config = std::move(config);
-    }
+    if (other_config) take_resolved(target);
     if (base::is_final(target.job.state()) && !base::is_final(before)) ended(target);
     if (base::is_final(target.job.state()) || target.job.state() == v1::JOB_STATE_RECOVERING ||
         paused)

@@ -136,28 +136,9 @@ Tensor writable(const Tensor& grad) {
   return copy;
 }
 
-NormedSum add_norm(NormKind kind, const char* name, const Tensor& x_given,
-                   const Tensor& residual_given, const Tensor& weight_given,
-                   const Tensor& bias_given, double eps) {
-  check_params(name, x_given, weight_given, bias_given);
-  check_same_dtype(name, x_given, residual_given);
-  check(x_given.shape() == residual_given.shape(), "{}: shapes {} and {} differ", name,
-        x_given.shape(), residual_given.shape());
-  const Tensor* inputs[] = {&x_given, &residual_given, &weight_given, &bias_given};
-  if (LayoutEngine* engine = layout_engine({inputs[0], inputs[1], inputs[2], inputs[3]})) {
-    std::vector<Tensor> results =
-        engine->run(OpId::kAddNorm, inputs, {}, {}, [=](const LocalCall& c) {
-          NormedSum local =
-              add_norm(kind, name, c.inputs[0], c.inputs[1], c.inputs[2], c.inputs[3], eps);
-          return std::vector<Tensor>{std::move(local.normed), std::move(local.sum)};
-        });
-    return {std::move(results[0]), std::move(results[1])};
-  }
-  const Tensor x = contiguous(x_given);
-  const Tensor residual = contiguous(residual_given);
-  const Tensor weight = dense(weight_given);
-  const Tensor bias = dense(bias_given);
-
+/// Of tensors as the kernels take them.
+NormedSum add_norm_dense(NormKind kind, const char* name, const Tensor& x, const Tensor& residual,
+                         const Tensor& weight, const Tensor& bias, double eps) {
   NormedSum out{empty_like(x), empty_like(x)};
   const Stats stats = make_stats(x, kind);
   run_norm(x.context(),
@@ -188,6 +169,27 @@ NormedSum add_norm(NormKind kind, const char* name, const Tensor& x_given,
     out.normed.impl()->recompute = recipe(saved, eps);
   }
   return out;
+}
+
+NormedSum add_norm(NormKind kind, const char* name, const Tensor& x_given,
+                   const Tensor& residual_given, const Tensor& weight_given,
+                   const Tensor& bias_given, double eps) {
+  check_params(name, x_given, weight_given, bias_given);
+  check_same_dtype(name, x_given, residual_given);
+  check(x_given.shape() == residual_given.shape(), "{}: shapes {} and {} differ", name,
+        x_given.shape(), residual_given.shape());
+  const Tensor* inputs[] = {&x_given, &residual_given, &weight_given, &bias_given};
+  if (LayoutEngine* engine = layout_engine({inputs[0], inputs[1], inputs[2], inputs[3]})) {
+    std::vector<Tensor> results =
+        engine->run(OpId::kAddNorm, inputs, {}, {}, [=](const LocalCall& c) {
+          NormedSum local =
+              add_norm(kind, name, c.inputs[0], c.inputs[1], c.inputs[2], c.inputs[3], eps);
+          return std::vector<Tensor>{std::move(local.normed), std::move(local.sum)};
+        });
+    return {std::move(results[0]), std::move(results[1])};
+  }
+  return add_norm_dense(kind, name, contiguous(x_given), contiguous(residual_given),
+                        dense(weight_given), dense(bias_given), eps);
 }
 
 }  // namespace
