@@ -13,7 +13,7 @@ RUN scripts/setup.sh
 COPY . .
 ARG RUN_TESTS=false
 RUN if [ "$RUN_TESTS" = true ]; then scripts/test.sh --no-setup; fi
-RUN cmake --preset release -DMESHLOOM_TESTS=OFF \
+RUN cmake --preset release -DMESHLOOM_TESTS=OFF -DMESHLOOM_UNITY=ON \
   && bash -c '. scripts/common.sh && cmake --build build/release --parallel "$(build_jobs)"' \
   && cmake --install build/release --prefix /opt/meshloom --strip \
   && scripts/runtime_packages.sh /opt/meshloom/bin/* > /opt/meshloom/packages.txt

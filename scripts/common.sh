@@ -76,6 +76,12 @@ build_jobs() {
   say "$((cores < memory_jobs ? cores : memory_jobs))"
 }
 
+# first_build_options PRESET: what CMake is told besides the preset, a word a line. A build folder that begins here
+# compiles several sources as one, which makes a build of everything shorter; one that is there keeps its settings.
+first_build_options() {
+  [ -f "$repository/build/$1/CMakeCache.txt" ] || say "-DMESHLOOM_UNITY=ON"
+}
+
 # Ids of all living processes of a session. Needs /proc only (no procps).
 session_members() {
   cat /proc/[0-9]*/stat 2>/dev/null | awk -v session="$1" '

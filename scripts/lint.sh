@@ -98,6 +98,9 @@ write_tidy_database() {
 lint_tidy() {
   need clang-tidy
   [ -f build/release/compile_commands.json ] || die "tidy needs build/release: cmake --preset release"
+  if grep -q '^MESHLOOM_UNITY:BOOL=ON' build/release/CMakeCache.txt; then
+    die "tidy needs each source compiled by itself: cmake --preset release -DMESHLOOM_UNITY=OFF"
+  fi
   local sources=()
   if $all; then
     mapfile -t sources < <(find kernels planner daemon tests -name '*.cpp' | sort)

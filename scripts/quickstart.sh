@@ -65,7 +65,9 @@ install_and_build() {
   cd "$repository"
   if [ ! -f build/release/build.ninja ]; then
     note "configuring"
-    run_step cmake --preset release
+    local options
+    mapfile -t options < <(first_build_options release)
+    run_step cmake --preset release "${options[@]}"
   fi
   note "building (a few minutes the first time)"
   run_step cmake --build build/release --parallel "$(build_jobs)" --target meshloomd meshloom

@@ -70,7 +70,8 @@ if $setup; then
   scripts/setup.sh
 fi
 part="configuring"
-cmake --preset "$preset"
+mapfile -t options < <(first_build_options "$preset")
+cmake --preset "$preset" "${options[@]}"
 part="building"
 cmake --build "build/$preset" --parallel "$(build_jobs)"
 part="running tests"

@@ -22,7 +22,7 @@ std::string best_text(const v1::Checkpoint& checkpoint) {
   return fmt::format("best{}: validation loss {:.4f}", place, checkpoint.validation_loss());
 }
 
-ExitCode list(Client& client, bool json, v1::ListCheckpointsRequest request) {
+ExitCode list_checkpoints(Client& client, bool json, v1::ListCheckpointsRequest request) {
   // One checkpoint a call: its files may be large.
   if (request.verify()) request.set_page_size(1);
   const auto all =
@@ -110,7 +110,7 @@ void add_list(CLI::App& checkpoints, CommandContext& context) {
       "missing or short are found");
   command->callback([&context, request] {
     context.action = [&context, request](Client& client) {
-      return list(client, context.json, *request);
+      return list_checkpoints(client, context.json, *request);
     };
   });
 }

@@ -12,8 +12,8 @@
 namespace meshloom::cli {
 namespace {
 
-ExitCode list(Client& client, const CommandContext& context,
-              const std::vector<std::string>& labels) {
+ExitCode list_jobs(Client& client, const CommandContext& context,
+                   const std::vector<std::string>& labels) {
   v1::ListJobsRequest request;
   for (const std::string& label : labels) add_label(label, request.mutable_labels());
   const auto all = client.list(client.jobs(), &v1::JobService::Stub::ListJobs, request);
@@ -31,12 +31,12 @@ ExitCode list(Client& client, const CommandContext& context,
   return kOk;
 }
 
-struct ShowOptions {
+struct ShowJobOptions {
   std::string job;
   bool verbose = false;
 };
 
-ExitCode show_job(Client& client, const CommandContext& context, const ShowOptions& options) {
+ExitCode show_job(Client& client, const CommandContext& context, const ShowJobOptions& options) {
   const v1::Job job = get_job(client, options.job);
   if (context.json) {
     print_json(job);
@@ -47,11 +47,11 @@ ExitCode show_job(Client& client, const CommandContext& context, const ShowOptio
   return kOk;
 }
 
-ExitCode watch_job(Client& client, const CommandContext& context, const ShowOptions& options) {
+ExitCode watch_job(Client& client, const CommandContext& context, const ShowJobOptions& options) {
   return follow_job(client, options.job, {context.json, {context.colour(), options.verbose}});
 }
 
-ExitCode cancel(Client& client, bool json, const std::string& name) {
+ExitCode cancel_job(Client& client, bool json, const std::string& name) {
   v1::CancelJobRequest request;
   request.set_request_id(make_request_id());
   request.set_name(name);
@@ -97,9 +97,9 @@ ExitCode delete_job(Client& client, bool json, const std::string& name) {
 
 /// Commands that show a job in full.
 void add_shown(CLI::App& jobs, CommandContext& context, const char* name, const char* text,
-               ExitCode (*action)(Client&, const CommandContext&, const ShowOptions&)) {
+               ExitCode (*action)(Client&, const CommandContext&, const ShowJobOptions&)) {
   auto* command = jobs.add_subcommand(name, text);
-  auto options = std::make_shared<ShowOptions>();
+  auto options = std::make_shared<ShowJobOptions>();
   command->add_option("job", options->job, "The job")->required();
   command->add_flag("--verbose,-v", options->verbose,
                     "Also how the ranks hold each parameter, and what that costs on the wire");
@@ -137,13 +137,15 @@ void add_job_commands(CLI::App& app, CommandContext& context) {
       ->add_option("--label", *labels, "Only jobs with this KEY=VALUE; several: with all of them")
       ->allow_extra_args(false);
   list_command->callback([&context, labels] {
-    context.action = [&context, labels](Client& client) { return list(client, context, *labels); };
+    context.action = [&context, labels](Client& client) {
+      return list_jobs(client, context, *labels);
+    };
   });
   add_shown(*jobs, context, "show", "One job in full", &show_job);
   for (const char* name : {"watch", "follow"})
     add_shown(*jobs, context, name,
               "Follow a job until it ends; the exit code tells how (0, 1 or 4)", &watch_job);
-  add_named(*jobs, context, "cancel", "End a job at its next step boundary", &cancel);
+  add_named(*jobs, context, "cancel", "End a job at its next step boundary", &cancel_job);
   add_named(*jobs, context, "release",
             "Let a held job run again, such as one in whose attempts the daemon ended", &release);
   add_named(*jobs, context, "delete",

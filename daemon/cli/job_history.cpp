@@ -12,10 +12,8 @@
 namespace meshloom::cli {
 namespace {
 
-using Json = nlohmann::json;
-
 /// A loss that is NaN or infinite is null in the file.
-void add_number(const Json& entry, const char* key, std::int64_t step,
+void add_number(const nlohmann::json& entry, const char* key, std::int64_t step,
                 std::map<std::int64_t, double>* values) {
   const auto found = entry.find(key);
   if (found != entry.end() && found->is_number()) (*values)[step] = found->get<double>();
@@ -24,7 +22,7 @@ void add_number(const Json& entry, const char* key, std::int64_t step,
 }  // namespace
 
 void add_metrics_line(const std::string& line, JobHistory* history) {
-  const Json entry = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!entry.is_object() || !entry.contains("step") || !entry["step"].is_number_integer()) return;
   const auto step = entry["step"].get<std::int64_t>();
   add_number(entry, "loss", step, &history->losses);

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr std::chrono::minutes kCheckDeadline{5};
 
-struct CreateOptions {
+struct CreateModelOptions {
   std::string name;
   std::string folder;  ///< on this machine, to be sent
   std::string preset;
@@ -100,7 +100,7 @@ void print_model(const v1::Model& model) {
   line("created", model.create_time());
 }
 
-ExitCode make_model(Client& client, bool json, const CreateOptions& options) {
+ExitCode make_model(Client& client, bool json, const CreateModelOptions& options) {
   v1::CreateModelRequest request;
   request.set_request_id(make_request_id());
   request.set_name(options.name);
@@ -134,7 +134,7 @@ ExitCode make_model(Client& client, bool json, const CreateOptions& options) {
   return kOk;
 }
 
-ExitCode list(Client& client, bool json) {
+ExitCode list_models(Client& client, bool json) {
   const auto all = client.list(client.models(), &v1::ModelService::Stub::ListModels);
   if (json) {
     print_json(all);
@@ -149,7 +149,7 @@ ExitCode list(Client& client, bool json) {
   return kOk;
 }
 
-ExitCode show(Client& client, bool json, const std::string& name) {
+ExitCode show_model(Client& client, bool json, const std::string& name) {
   v1::GetModelRequest request;
   request.set_name(name);
   const auto model =
@@ -161,7 +161,7 @@ ExitCode show(Client& client, bool json, const std::string& name) {
   return kOk;
 }
 
-ExitCode remove(Client& client, bool json, const std::string& name) {
+ExitCode remove_model(Client& client, bool json, const std::string& name) {
   v1::DeleteModelRequest request;
   request.set_request_id(make_request_id());
   request.set_name(name);
@@ -173,9 +173,9 @@ ExitCode remove(Client& client, bool json, const std::string& name) {
   return kOk;
 }
 
-void add_create(CLI::App& models, CommandContext& context) {
+void add_create_model(CLI::App& models, CommandContext& context) {
   auto* command = models.add_subcommand("create", "Make a model of a folder, a preset or a config");
-  auto options = std::make_shared<CreateOptions>();
+  auto options = std::make_shared<CreateModelOptions>();
   command->add_option("name", options->name, "What it is to be called: [a-z0-9][a-z0-9_-]{0,62}")
       ->required();
   auto* sources = command->add_option_group("source", "Exactly one of");
@@ -208,10 +208,10 @@ void add_create(CLI::App& models, CommandContext& context) {
 void add_model_commands(CLI::App& app, CommandContext& context) {
   auto* models = app.add_subcommand("model", "Make, list and delete the daemon's models");
   models->require_subcommand(1);
-  add_create(*models, context);
+  add_create_model(*models, context);
   auto* list_command = models->add_subcommand("list", "All models");
   list_command->callback([&context] {
-    context.action = [&context](Client& client) { return list(client, context.json); };
+    context.action = [&context](Client& client) { return list_models(client, context.json); };
   });
   const auto with_name = [&](const char* command, const char* help, auto action) {
     auto* added = models->add_subcommand(command, help);
@@ -223,8 +223,8 @@ void add_model_commands(CLI::App& app, CommandContext& context) {
       };
     });
   };
-  with_name("show", "One model in full", show);
-  with_name("delete", "Delete a model that nothing uses", remove);
+  with_name("show", "One model in full", show_model);
+  with_name("delete", "Delete a model that nothing uses", remove_model);
 }
 
 }  // namespace meshloom::cli

@@ -15,7 +15,7 @@ struct CancelOptions {
   std::string operation, token;
 };
 
-ExitCode list(Client& client, bool json, const std::string& run) {
+ExitCode list_operations(Client& client, bool json, const std::string& run) {
   v1::ListOperationsRequest request;
   request.set_run(run);
   const auto all =
@@ -34,7 +34,7 @@ ExitCode list(Client& client, bool json, const std::string& run) {
   return kOk;
 }
 
-ExitCode show(Client& client, bool json, const std::string& name) {
+ExitCode show_operation(Client& client, bool json, const std::string& name) {
   v1::GetOperationRequest request;
   request.set_name(name);
   const v1::Operation operation =
@@ -52,7 +52,7 @@ ExitCode watch(Client& client, bool json, const std::string& name) {
   return watch_operation(client, {.operation = name, .json = json});
 }
 
-ExitCode cancel(Client& client, bool json, const CancelOptions& options) {
+ExitCode cancel_operation(Client& client, bool json, const CancelOptions& options) {
   v1::CancelOperationRequest request;
   request.set_name(options.operation);
   const v1::Operation operation =
@@ -88,10 +88,10 @@ void add_operation_commands(CLI::App& app, CommandContext& context) {
       "operation", "List, show, watch and cancel the verbs of runs that are driven step by step");
   operations->require_subcommand(1);
   add_named(*operations, context, "list", "The operations of a run that are kept, oldest first",
-            "run", "The run", &list);
+            "run", "The run", &list_operations);
   add_named(*operations, context, "show",
             "One operation with its result, which the daemon may then forget", "operation",
-            "operations/RUN/EPOCH/NUMBER, as operation list shows it", &show);
+            "operations/RUN/EPOCH/NUMBER, as operation list shows it", &show_operation);
   add_named(*operations, context, "watch",
             "One operation until it ends; of a sample the tokens as they are drawn", "operation",
             "operations/RUN/EPOCH/NUMBER or .../sample-NUMBER", &watch);
@@ -104,7 +104,7 @@ void add_operation_commands(CLI::App& app, CommandContext& context) {
   command->add_option("--token", options->token, "The run's, as run create printed it")->required();
   command->callback([&context, options] {
     context.action = [&context, options](Client& client) {
-      return cancel(client, context.json, *options);
+      return cancel_operation(client, context.json, *options);
     };
   });
 }

@@ -45,7 +45,7 @@ auto checked(const Answer& answer) {
   }
 }
 
-ExitCode show(Client& client, bool json, const ShowOptions& options) {
+ExitCode show_placements(Client& client, bool json, const ShowOptions& options) {
   const v1::PlanQuery query = make_query(options.plan);
   const v1::PlanDescription description =
       options.plan.server_side
@@ -129,7 +129,7 @@ void add_show(CLI::App& plan, CommandContext& context) {
   command->footer("Example: meshloom plan show --model gpt2_124m --mesh fsdp=2,tp=3");
   command->callback([&context, options] {
     context.action = [&context, options](Client& client) {
-      return show(client, context.json, *options);
+      return show_placements(client, context.json, *options);
     };
   });
 }

@@ -18,7 +18,7 @@
 namespace meshloom::cli {
 namespace {
 
-struct CreateOptions {
+struct CreateRunOptions {
   std::string file, name, request_id;
 };
 
@@ -37,7 +37,7 @@ std::string place_of(const std::string& file, const base::SourceLines& lines,
   return place_in(file, lines, field);
 }
 
-v1::CreateRunResponse send_run(Client& client, const CreateOptions& options) {
+v1::CreateRunResponse send_run(Client& client, const CreateRunOptions& options) {
   v1::CreateRunRequest request;
   request.set_request_id(options.request_id.empty() ? make_request_id() : options.request_id);
   base::SourceLines lines;
@@ -55,7 +55,7 @@ v1::CreateRunResponse send_run(Client& client, const CreateOptions& options) {
   }
 }
 
-ExitCode create(Client& client, bool json, const CreateOptions& options) {
+ExitCode create_run(Client& client, bool json, const CreateRunOptions& options) {
   const v1::CreateRunResponse made = send_run(client, options);
   for (const std::string& warning : made.warnings()) fmt::print(stderr, "warning: {}\n", warning);
   if (json) {
@@ -67,7 +67,7 @@ ExitCode create(Client& client, bool json, const CreateOptions& options) {
   return kOk;
 }
 
-ExitCode list(Client& client, bool json) {
+ExitCode list_runs(Client& client, bool json) {
   const auto all = client.list(client.runs(), &v1::RunService::Stub::ListRuns);
   if (json) {
     print_json(all);
@@ -119,7 +119,7 @@ void print_run(const v1::Run& run) {
   print_line("finished", run.end_time());
 }
 
-ExitCode show(Client& client, bool json, const std::string& name) {
+ExitCode show_run(Client& client, bool json, const std::string& name) {
   const v1::Run run = get_run(client, name);
   if (json) {
     print_json(run);
@@ -144,10 +144,10 @@ ExitCode close(Client& client, bool json, const CloseOptions& options) {
   return kOk;
 }
 
-void add_create(CLI::App& runs, CommandContext& context) {
+void add_create_run(CLI::App& runs, CommandContext& context) {
   auto* command = runs.add_subcommand(
       "create", "Make the run that a YAML file declares; prints its name and its token");
-  auto options = std::make_shared<CreateOptions>();
+  auto options = std::make_shared<CreateRunOptions>();
   command
       ->add_option("file", options->file,
                    "Its keys are the fields of RunSpec in proto/v1/run.proto")
@@ -161,7 +161,7 @@ void add_create(CLI::App& runs, CommandContext& context) {
       "Example: meshloom run create run.yaml");
   command->callback([&context, options] {
     context.action = [&context, options](Client& client) {
-      return create(client, context.json, *options);
+      return create_run(client, context.json, *options);
     };
   });
 }
@@ -195,16 +195,18 @@ void add_run_commands(CLI::App& app, CommandContext& context) {
   auto* runs = app.add_subcommand(
       "run", "Make, list, show, save, sample and close runs that are driven step by step");
   runs->require_subcommand(1);
-  add_create(*runs, context);
+  add_create_run(*runs, context);
   auto* list_command = runs->add_subcommand("list", "All runs, oldest first");
   list_command->callback([&context] {
-    context.action = [&context](Client& client) { return list(client, context.json); };
+    context.action = [&context](Client& client) { return list_runs(client, context.json); };
   });
   auto* show_command = runs->add_subcommand("show", "One run in full, with its saved states");
   auto name = std::make_shared<std::string>();
   show_command->add_option("run", *name, "The run")->required();
   show_command->callback([&context, name] {
-    context.action = [&context, name](Client& client) { return show(client, context.json, *name); };
+    context.action = [&context, name](Client& client) {
+      return show_run(client, context.json, *name);
+    };
   });
   add_close(*runs, context);
   add_run_verbs(*runs, context);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::chrono::minutes kSearchDeadline{5};
 
-struct CreateOptions : PlanOptions {
+struct CreatePlanOptions : PlanOptions {
   bool validate_only = false;
 };
 
@@ -33,7 +33,7 @@ void print_plan(const v1::Plan& plan) {
   print_line("created", plan.create_time());
 }
 
-ExitCode create(Client& client, bool json, const CreateOptions& options) {
+ExitCode create_plan(Client& client, bool json, const CreatePlanOptions& options) {
   v1::CreatePlanRequest request;
   request.set_request_id(make_request_id());
   *request.mutable_model() = server_model(options.model);
@@ -49,7 +49,7 @@ ExitCode create(Client& client, bool json, const CreateOptions& options) {
   return kOk;
 }
 
-ExitCode list(Client& client, bool json) {
+ExitCode list_plans(Client& client, bool json) {
   const auto all = client.list(client.plans(), &v1::PlanService::Stub::ListPlans);
   if (json) {
     print_json(all);
@@ -75,7 +75,7 @@ ExitCode get(Client& client, bool json, const std::string& name) {
   return kOk;
 }
 
-ExitCode remove(Client& client, bool json, const std::string& name) {
+ExitCode remove_plan(Client& client, bool json, const std::string& name) {
   v1::DeletePlanRequest request;
   request.set_request_id(make_request_id());
   request.set_name(name);
@@ -133,7 +133,7 @@ v1::PlanSearch search_plans(Client& client, const std::string& model,
 void add_stored_plans(CLI::App& plan, CommandContext& context) {
   auto* create_command = plan.add_subcommand(
       "create", "Check a plan against a model and the daemon's ranks, and let the daemon keep it");
-  auto options = std::make_shared<CreateOptions>();
+  auto options = std::make_shared<CreatePlanOptions>();
   add_model_option(*create_command, *options);
   add_mesh_options(*create_command, *options);
   add_work_options(*create_command, *options);
@@ -144,11 +144,11 @@ void add_stored_plans(CLI::App& plan, CommandContext& context) {
       "A job names it as run.plan.name, by its first 8 digits or more.");
   create_command->callback([&context, options] {
     context.action = [&context, options](Client& client) {
-      return create(client, context.json, *options);
+      return create_plan(client, context.json, *options);
     };
   });
   plan.add_subcommand("list", "All plans of the daemon")->callback([&context] {
-    context.action = [&context](Client& client) { return list(client, context.json); };
+    context.action = [&context](Client& client) { return list_plans(client, context.json); };
   });
   const auto with_name = [&](const char* command, const char* help, auto action) {
     auto* added = plan.add_subcommand(command, help);
@@ -161,7 +161,7 @@ void add_stored_plans(CLI::App& plan, CommandContext& context) {
     });
   };
   with_name("get", "One plan of the daemon in full", get);
-  with_name("delete", "Delete a plan of the daemon that nothing uses", remove);
+  with_name("delete", "Delete a plan of the daemon that nothing uses", remove_plan);
 }
 
 }  // namespace meshloom::cli

@@ -23,7 +23,7 @@ ExitCode send_files(Client& client, bool json, const std::vector<std::string>& f
   return kOk;
 }
 
-ExitCode list(Client& client, bool json) {
+ExitCode list_uploads(Client& client, bool json) {
   const auto all = client.list(client.uploads(), &v1::UploadService::Stub::ListUploads);
   if (json) {
     print_json(all);
@@ -74,7 +74,7 @@ void add_upload_commands(CLI::App& app, CommandContext& context) {
   });
   auto* list_command = upload->add_subcommand("list", "This client's uploads");
   list_command->callback([&context] {
-    context.action = [&context](Client& client) { return list(client, context.json); };
+    context.action = [&context](Client& client) { return list_uploads(client, context.json); };
   });
   auto* abort_command =
       upload->add_subcommand("abort", "Forget an upload; models that were made from it stay");

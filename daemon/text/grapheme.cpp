@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "daemon/text/hangul.h"
 #include "daemon/text/unicode_data.h"
 #include "daemon/text/utf8.h"
 
@@ -29,7 +30,6 @@ enum class Kind : std::uint8_t {
 };
 
 constexpr char32_t kJoiner = 0x200D;
-constexpr char32_t kFirstSyllable = 0xAC00, kSyllables = 11'172, kTails = 28;
 
 struct Character {
   char32_t c;
@@ -39,8 +39,8 @@ struct Character {
     return kind == Kind::kExtend || kind == Kind::kExtendAlone || kind == Kind::kLinker;
   }
   bool is_flag() const { return c >= 0x1F1E6 && c <= 0x1F1FF; }
-  bool is_syllable() const { return c - kFirstSyllable < kSyllables; }
-  bool is_open_syllable() const { return is_syllable() && (c - kFirstSyllable) % kTails == 0; }
+  bool is_syllable() const { return c - kHangulBase < kSyllables; }
+  bool is_open_syllable() const { return is_syllable() && (c - kHangulBase) % kTails == 0; }
 };
 
 Character next_character(const char*& at) {

@@ -8,16 +8,12 @@
 #include <vector>
 
 #include "daemon/base/utf8.h"
+#include "daemon/text/hangul.h"
 #include "daemon/text/unicode_data.h"
 #include "daemon/text/utf8.h"
 
 namespace meshloom::text {
 namespace {
-
-// Hangul syllables are composed by arithmetic (The Unicode Standard, section 3.12).
-constexpr char32_t kHangulBase = 0xAC00, kLeadBase = 0x1100, kVowelBase = 0x1161,
-                   kTailBase = 0x11A7;
-constexpr char32_t kVowels = 21, kTails = 28, kSyllables = 19 * kVowels * kTails;
 
 /// The tables by character. Below U+00C0 nothing decomposes, combines or composes with what is
 /// before it.
@@ -122,7 +118,7 @@ void append_decomposition(char32_t c, bool compatible, std::vector<Combining>& o
 }
 
 char32_t composed(char32_t first, char32_t second) {
-  if (first - kLeadBase < 19 && second - kVowelBase < kVowels)
+  if (first - kLeadBase < kLeads && second - kVowelBase < kVowels)
     return kHangulBase + ((first - kLeadBase) * kVowels + second - kVowelBase) * kTails;
   if (first - kHangulBase < kSyllables && (first - kHangulBase) % kTails == 0 &&
       second - kTailBase - 1 < kTails - 1)

@@ -10,7 +10,8 @@
 namespace meshloom::train {
 namespace {
 
-std::int64_t ranks_of(const v1::Mesh& mesh) {
+/// Dims that are left open count as one rank.
+std::int64_t named_ranks(const v1::Mesh& mesh) {
   const auto size = [](std::int32_t n) { return std::max<std::int64_t>(n, 1); };
   return size(mesh.dp()) * size(mesh.fsdp()) * size(mesh.cp()) * size(mesh.tp());
 }
@@ -21,7 +22,7 @@ bool takes_more_ranks(const v1::RunConfig& given) {
 }
 
 std::string why_unfit(const v1::RunConfig& given, int world_size, const std::string& refusal) {
-  const std::int64_t named = ranks_of(given.mesh());
+  const std::int64_t named = named_ranks(given.mesh());
   if (takes_more_ranks(given) ? world_size % named != 0 : world_size != named)
     return fmt::format("needs {}{} ranks, the daemon has {}",
                        takes_more_ranks(given) ? "a multiple of " : "", named, world_size);
@@ -50,7 +51,7 @@ v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& 
                                int world_size, const std::filesystem::path& data_dir,
                                const std::filesystem::path& model_folder, int ranks_per_host,
                                const std::filesystem::path& named_tokenizer) {
-  if (ranks_of(resolved.mesh()) == world_size) return resolved;
+  if (named_ranks(resolved.mesh()) == world_size) return resolved;
   v1::RunConfig config = resolved;
   *config.mutable_mesh() = given.mesh();
   *config.mutable_plan() = given.plan();

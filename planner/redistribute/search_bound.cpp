@@ -8,7 +8,7 @@
 namespace meshloom::planner {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 
 /// Bit m of `mask` at bit 2 m.
 unsigned spread(unsigned mask) {
@@ -117,7 +117,7 @@ void ByteBound::solve() {
   for (unsigned mask = 0; mask < groups; ++mask) {
     elements_.push_back(std::max(std::min(all, 1.0), all / cost_.ranks(mask)));
     // A group that holds more mesh dims than are needed is not dearer in every topology.
-    double once = kInfinity, each = kInfinity;
+    double once = kUnbounded, each = kUnbounded;
     for_parts(groups - 1, [&](unsigned group) {
       if ((mask & ~group) != 0) return;
       const double fixed = cost_.least_seconds(StepKind::kAllToAll, group, 0.0, 0.0);
@@ -126,7 +126,7 @@ void ByteBound::solve() {
     });
     exchange_.emplace_back(once, each);
   }
-  bounds_.assign(std::size_t{1} << (2 * space_.dims()), kInfinity);
+  bounds_.assign(std::size_t{1} << (2 * space_.dims()), kUnbounded);
   relax(class_of(space_.goal()), 0.0);
   while (!queue_.empty()) {
     const auto [bound, code] = queue_.front();

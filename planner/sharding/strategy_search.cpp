@@ -3,13 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 namespace meshloom::planner {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 bool comes_first(const StrategyChoice& a, const StrategyChoice& b) {
   return a.cost != b.cost ? a.cost < b.cost : a.changes < b.changes;
@@ -171,7 +168,7 @@ void StrategySearch::score(int mesh_dim) {
                           links_[static_cast<std::size_t>(mesh_dim)], options_.cost_model);
       ++entry.changes;
     }
-    if (entry.cost == kInfinity) continue;
+    if (std::isinf(entry.cost)) continue;
     if (entry.cost > 0.0) entry.pending = pending_cost(mesh_dim, s);
     entry.cost += entry.pending;
     scored.push_back(entry);

@@ -36,6 +36,15 @@ if(MESHLOOM_MOLD AND NOT MESHLOOM_SANITIZE)
   add_link_options(-fuse-ld=mold)
 endif()
 
+# For a build of everything: what several sources include is then read and instantiated once. A change of one source
+# compiles its neighbours again, so it is off where one works on the code.
+option(MESHLOOM_UNITY "Compile several sources of a target as one" OFF)
+if(MESHLOOM_UNITY)
+  set(CMAKE_UNITY_BUILD ON)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 6)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)  # gcc takes an included source for a header
+endif()
+
 # The usual shape of a folder's library: explicit sources, public includes from the repository root, and, where it is
 # worth it, PRECOMPILED headers by name (MeshloomPrecompile.cmake).
 function(meshloom_library name)

@@ -16,7 +16,7 @@
 namespace meshloom::bench {
 namespace {
 
-struct Options {
+struct AttentionOptions {
   std::string dtype = "float32";
   int threads = 2;
   std::vector<std::int64_t> sequences{512, 2048, 8192};
@@ -30,7 +30,7 @@ struct Options {
 
 // Queries, keys and values as one projection leaves them: [B, S, (Hq + 2 Hkv) D].
 struct Problem {
-  Problem(const Options& options, std::int64_t sequence, DType type)
+  Problem(const AttentionOptions& options, std::int64_t sequence, DType type)
       : heads(options.heads),
         kv_heads(options.kv_heads),
         b(options.batch),
@@ -68,7 +68,7 @@ struct Times {
   double forward, backward;
 };
 
-Times run_problem(Problem& p, const Options& options, KeptWorkspace& workspace) {
+Times run_problem(Problem& p, const AttentionOptions& options, KeptWorkspace& workspace) {
   const kernels::KernelContext context{{options.threads}, {}, &workspace};
   kernels::AttentionOptions attention_options;
   attention_options.is_causal = !options.full;
@@ -98,7 +98,7 @@ Times run_problem(Problem& p, const Options& options, KeptWorkspace& workspace) 
 
 // Rate of a product of matrices that fit the cache, as a yardstick of what libraries reach here and
 // now.
-double matmul_rate(const Options& options, DType dtype, KeptWorkspace& workspace) {
+double matmul_rate(const AttentionOptions& options, DType dtype, KeptWorkspace& workspace) {
   constexpr std::int64_t kSize = 1024;
   Buffer a(dtype, kSize * kSize), b(dtype, kSize * kSize), y(dtype, kSize * kSize);
   const auto view = [&](Buffer& buffer) { return make_view(buffer.at(0), dtype, {kSize, kSize}); };
@@ -110,7 +110,7 @@ double matmul_rate(const Options& options, DType dtype, KeptWorkspace& workspace
   return 2.0 * static_cast<double>(kSize) * kSize * kSize / seconds;
 }
 
-void run_sequence(std::int64_t s, const Options& options, DType dtype) {
+void run_sequence(std::int64_t s, const AttentionOptions& options, DType dtype) {
   KeptWorkspace workspace;
   Problem problem(options, s, dtype);
   const double probe = fma_flops_per_second({options.threads}, 0.05);
@@ -153,7 +153,7 @@ void run_sequence(std::int64_t s, const Options& options, DType dtype) {
 }  // namespace
 
 int run_attention_bench(int argc, char** argv) {
-  Options options;
+  AttentionOptions options;
   CLI::App app{"Flash attention against a probe and a matrix product of the same run", "attention"};
   app.add_option("--dtype", options.dtype, "float32 or bfloat16")->capture_default_str();
   app.add_option("--threads", options.threads, "Threads")->capture_default_str();

@@ -12,7 +12,7 @@
 namespace meshloom::bench {
 namespace {
 
-struct Options {
+struct AttentionErrorOptions {
   std::vector<std::string> dims = {"40", "64", "80", "96", "128", "256", "192/128"};
   std::vector<std::int64_t> lengths = {3824, 8192, 11021};
   std::vector<int> ranks = {1, 2, 3, 4, 5, 8};
@@ -35,7 +35,7 @@ std::pair<std::int64_t, std::int64_t> parse_dims(const std::string& text) {
 }
 
 void measure(const std::string& dims_text, std::int64_t length, DType dtype,
-             const Options& options) {
+             const AttentionErrorOptions& options) {
   const auto [dims, dims_v] = parse_dims(dims_text);
   const auto heads = test::random_heads(length, dims, dims_v, dtype, 17);
   const auto run = [&](int ranks, const planner::ContextParallelPlan& plan) {
@@ -69,7 +69,7 @@ void measure(const std::string& dims_text, std::int64_t length, DType dtype,
 }  // namespace
 
 int run_attention_error_bench(int argc, char** argv) {
-  Options options;
+  AttentionErrorOptions options;
   CLI::App app(
       "Errors of context-parallel attention of one head (of short ones four) against float64, as a "
       "share of what is allowed: 1.25 times the root mean square error of the flash kernel on one "

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct CheckpointOptions {
   std::string model = "gpt2_124m";
   std::string folder;
   int local_ranks = 1;
@@ -74,7 +74,7 @@ double raw_write(const fs::path& folder, std::span<const train::StateTensor> sta
   return seconds;
 }
 
-int measure(const Options& options, comm::RankRuntime& runtime, const fs::path& folder) {
+int measure(const CheckpointOptions& options, comm::RankRuntime& runtime, const fs::path& folder) {
   ExecutionContext context;
   const auto world = runtime.make_world_group();
   const auto state = make_state(context, nn::preset_config(options.model));
@@ -125,7 +125,7 @@ int measure(const Options& options, comm::RankRuntime& runtime, const fs::path& 
 }  // namespace
 
 int run_checkpoint_bench(int argc, char** argv) {
-  Options options;
+  CheckpointOptions options;
   CLI::App app("Times saving and loading a checkpoint against a raw write of the same bytes.",
                "meshloom-bench checkpoint");
   app.add_option("--model", options.model, "preset that gives the size")->capture_default_str();

@@ -21,7 +21,7 @@
 namespace meshloom::bench {
 namespace {
 
-struct Options {
+struct CollectivesOptions {
   int local_ranks = 0;
   int threads = 1;
   int repetitions = 31;
@@ -51,7 +51,7 @@ struct HostWay {
 
 class Bench {
  public:
-  Bench(const Options& options, comm::RankRuntime& runtime, bool mpi,
+  Bench(const CollectivesOptions& options, comm::RankRuntime& runtime, bool mpi,
         std::vector<HostWay> host_ways = {})
       : options_(options),
         runtime_(runtime),
@@ -317,7 +317,7 @@ class Bench {
     return percentile(slowest, 0.5);
   }
 
-  Options options_;
+  CollectivesOptions options_;
   comm::RankRuntime& runtime_;
   std::vector<HostWay> host_ways_;
   std::unique_ptr<comm::ProcessGroup> group_;
@@ -334,7 +334,7 @@ class Bench {
 
 int run_collectives_bench(int argc, char** argv) {
   CLI::App app{"Collectives beside Open MPI (under mpirun) and beside copies"};
-  Options options;
+  CollectivesOptions options;
   app.add_option("--local-ranks", options.local_ranks, "forked ranks, without MPI")
       ->check(CLI::PositiveNumber);
   app.add_option("--threads", options.threads, "per rank")->capture_default_str();

@@ -18,7 +18,7 @@ namespace {
 using planner::LoadBalancer;
 using planner::RowMask;
 
-struct Options {
+struct ContextPlanOptions {
   std::vector<int> ranks = {8, 64, 1024};
   int documents = 64;
   std::int64_t tokens = 1024;
@@ -51,7 +51,7 @@ double median_ms(int repeats, const Call& call) {
   return std::round(percentile(seconds, 0.5) * 1e7) / 1e4;
 }
 
-nlohmann::ordered_json time_plan(int ranks, const Options& options) {
+nlohmann::ordered_json time_plan(int ranks, const ContextPlanOptions& options) {
   const std::int64_t size = options.tokens * ranks;
   const std::vector<std::int64_t> ids = draw_documents(size, options.documents, options.seed);
   RowMask row{{.is_causal = true}, nullptr};
@@ -83,7 +83,7 @@ nlohmann::ordered_json time_plan(int ranks, const Options& options) {
 }  // namespace
 
 int run_context_plan_bench(int argc, char** argv) {
-  Options options;
+  ContextPlanOptions options;
   CLI::App app("Time to plan context-parallel attention of packed documents on one rank",
                "context_plan");
   app.add_option("--ranks", options.ranks, "ranks of the sequence")->check(CLI::Range(1, 1 << 16));

@@ -21,7 +21,7 @@
 namespace meshloom::bench {
 namespace {
 
-struct Options {
+struct ControlOptions {
   DaemonProcess::Options daemon;
   std::string model = "byte_gpt_10m";
   int seq = 256;
@@ -31,7 +31,7 @@ struct Options {
   int models = 0, operations = 0;
 };
 
-void check(const grpc::Status& status, const char* call) {
+void check_call(const grpc::Status& status, const char* call) {
   if (!status.ok()) throw InternalError(fmt::format("{}: {}", call, status.error_message()));
 }
 
@@ -45,7 +45,7 @@ class Run {
     *request.mutable_spec()->mutable_config() = config;
     grpc::ClientContext context;
     v1::CreateRunResponse response;
-    check(runs_->CreateRun(&context, request, &response), "CreateRun");
+    check_call(runs_->CreateRun(&context, request, &response), "CreateRun");
     name_ = response.run().name();
     token_ = response.token();
     wait(skip());
@@ -86,7 +86,7 @@ class Run {
     grpc::ClientContext context;
     context.AddMetadata("meshloom-run-token", token_);
     v1::SampleResponse response;
-    check(runs_->Sample(&context, request, &response), "Sample");
+    check_call(runs_->Sample(&context, request, &response), "Sample");
     return response.operation().name();
   }
   void heartbeat() {
@@ -95,14 +95,14 @@ class Run {
     grpc::ClientContext context;
     context.AddMetadata("meshloom-run-token", token_);
     v1::HeartbeatResponse response;
-    check(runs_->Heartbeat(&context, request, &response), "Heartbeat");
+    check_call(runs_->Heartbeat(&context, request, &response), "Heartbeat");
   }
   v1::Operation wait(const std::string& operation) {
     v1::WaitOperationRequest request;
     request.set_name(operation);
     grpc::ClientContext context;
     v1::WaitOperationResponse response;
-    check(operations_->WaitOperation(&context, request, &response), "WaitOperation");
+    check_call(operations_->WaitOperation(&context, request, &response), "WaitOperation");
     if (response.operation().state() != v1::OPERATION_STATE_SUCCEEDED)
       throw InternalError(fmt::format("{}: {}", operation, response.operation().error().message()));
     return response.operation();
@@ -117,7 +117,7 @@ class Run {
     grpc::ClientContext context;
     context.AddMetadata("meshloom-run-token", token_);
     Response response;
-    check((runs_.get()->*method)(&context, request, &response), "a verb");
+    check_call((runs_.get()->*method)(&context, request, &response), "a verb");
     return response.operation().name();
   }
 
@@ -191,7 +191,7 @@ std::vector<double> time_pages(Stub& stub,
     grpc::ClientContext context;
     Response response;
     const auto begin = Clock::now();
-    check((stub.*list)(&context, request, &response), "a list");
+    check_call((stub.*list)(&context, request, &response), "a list");
     pages.push_back(1e3 * seconds_since(begin));
     request.set_page_token(response.next_page_token());
   } while (!request.page_token().empty());
@@ -274,7 +274,7 @@ nlohmann::json time_heartbeats(const DaemonProcess& daemon,
           {"slowest_heartbeat_ms", 1e3 * percentile(loaded, 1.0)}};
 }
 
-v1::RunConfig model_config(const Options& options) {
+v1::RunConfig model_config(const ControlOptions& options) {
   v1::RunConfig config;
   config.mutable_model()->set_preset(options.model);
   config.mutable_model()->set_dropout(0.0);
@@ -285,7 +285,8 @@ v1::RunConfig model_config(const Options& options) {
 }
 
 /// Seconds of the steps of a job but for the first two.
-double job_seconds_per_step(const Options& options, const std::shared_ptr<grpc::Channel>& channel) {
+double job_seconds_per_step(const ControlOptions& options,
+                            const std::shared_ptr<grpc::Channel>& channel) {
   const auto jobs = v1::JobService::NewStub(channel);
   v1::SubmitJobRequest request;
   v1::RunConfig& config = *request.mutable_spec()->mutable_run();
@@ -296,7 +297,7 @@ double job_seconds_per_step(const Options& options, const std::shared_ptr<grpc::
   config.mutable_data()->set_path("text.txt");
   grpc::ClientContext submit;
   v1::SubmitJobResponse submitted;
-  check(jobs->SubmitJob(&submit, request, &submitted), "SubmitJob");
+  check_call(jobs->SubmitJob(&submit, request, &submitted), "SubmitJob");
   v1::WatchJobRequest watch;
   watch.set_name(submitted.job().name());
   grpc::ClientContext context;
@@ -307,12 +308,13 @@ double job_seconds_per_step(const Options& options, const std::shared_ptr<grpc::
     if (event.event().step().step() == 2) begin = Clock::now();
     end = Clock::now();
   }
-  check(events->Finish(), "WatchJob");
+  check_call(events->Finish(), "WatchJob");
   return std::chrono::duration<double>(end - begin).count() / options.steps;
 }
 
 /// The same driven verb by verb, two steps on their way.
-double run_seconds_per_step(const Options& options, const std::shared_ptr<grpc::Channel>& channel) {
+double run_seconds_per_step(const ControlOptions& options,
+                            const std::shared_ptr<grpc::Channel>& channel) {
   std::mt19937 random(2);
   Run run(channel, model_config(options));
   const v1::LossBatch batch = random_batch(random, options.batch, options.seq);
@@ -333,7 +335,8 @@ double run_seconds_per_step(const Options& options, const std::shared_ptr<grpc::
 }
 
 /// Eight samples of one prompt together, beside the same one after another.
-nlohmann::json time_samples(const Options& options, const std::shared_ptr<grpc::Channel>& channel) {
+nlohmann::json time_samples(const ControlOptions& options,
+                            const std::shared_ptr<grpc::Channel>& channel) {
   constexpr int kBatch = 8, kTokens = 64;
   Run run(channel, model_config(options));
   std::vector<double> together, alone, ratio;
@@ -360,7 +363,7 @@ void write_text(const DaemonProcess& daemon) {
 }  // namespace
 
 int run_control_bench(int argc, char** argv) {
-  Options options;
+  ControlOptions options;
   CLI::App app("Times verbs of a run that a client drives, and its steps beside those of a job.",
                "meshloom-bench control");
   app.add_option("--daemon", options.daemon.daemon, "the meshloomd program")->capture_default_str();

@@ -21,7 +21,7 @@
 namespace meshloom::bench {
 namespace {
 
-struct Options {
+struct FusedOptions {
   std::string dtype = "float32";
   std::int64_t tokens = 1024;
   int ranks = 2;
@@ -53,8 +53,8 @@ std::vector<Layer> layers() {
 /// One layer on one rank.
 class Measurement {
  public:
-  Measurement(const Layer& layer, const Options& options, DType dtype, comm::ProcessGroup& world,
-              comm::SymmetricGroup& group, ExecutionContext& context)
+  Measurement(const Layer& layer, const FusedOptions& options, DType dtype,
+              comm::ProcessGroup& world, comm::SymmetricGroup& group, ExecutionContext& context)
       : layer_(layer), options_(options), world_(world), group_(group), context_(context) {
     const std::int64_t tokens = options.tokens;
     const std::int64_t own_in = share(layer.in);
@@ -130,7 +130,7 @@ class Measurement {
   }
 
   const Layer& layer_;
-  const Options& options_;
+  const FusedOptions& options_;
   comm::ProcessGroup& world_;
   comm::SymmetricGroup& group_;
   ExecutionContext& context_;
@@ -138,7 +138,7 @@ class Measurement {
   std::vector<Tensor> bs_;
 };
 
-int run_rank(const Options& options, DType dtype, comm::RankRuntime& runtime) {
+int run_rank(const FusedOptions& options, DType dtype, comm::RankRuntime& runtime) {
   const auto world = runtime.make_world_group();
   comm::SymmetricMemory memory;
   comm::SymmetricGroup& group = memory.enable(*world);
@@ -157,7 +157,7 @@ int run_rank(const Options& options, DType dtype, comm::RankRuntime& runtime) {
 }  // namespace
 
 int run_fused_bench(int argc, char** argv) {
-  Options options;
+  FusedOptions options;
   CLI::App app{"Fused products of tensor-parallel layers against the local product", "fused"};
   app.add_option("--dtype", options.dtype, "float32, bfloat16 or float16")->capture_default_str();
   app.add_option("--tokens", options.tokens, "Rows of A")->capture_default_str();

@@ -19,7 +19,7 @@
 namespace meshloom::bench {
 namespace {
 
-struct Options {
+struct GenerateOptions {
   std::string model = "gpt2_124m";
   std::string dtype = "float32";
   int threads = 0;
@@ -53,7 +53,7 @@ struct Seconds {
 };
 
 // Tokens of the prompt of each sequence: all alike, or evenly spread up to the longest.
-std::vector<std::int64_t> prompt_lengths(const Options& options) {
+std::vector<std::int64_t> prompt_lengths(const GenerateOptions& options) {
   std::vector<std::int64_t> lengths;
   for (std::int64_t i = 1; i <= options.batch; ++i)
     lengths.push_back(options.ragged ? std::max<std::int64_t>(options.prompt * i / options.batch, 1)
@@ -63,7 +63,7 @@ std::vector<std::int64_t> prompt_lengths(const Options& options) {
 
 // Seconds of each pass of a generation that gives every sequence a token. As many sequences as
 // share a pass at most.
-std::vector<double> draw(nn::Model& model, const Options& options) {
+std::vector<double> draw(nn::Model& model, const GenerateOptions& options) {
   std::vector<nn::GenerateSequence> sequences;
   for (const std::int64_t length : prompt_lengths(options)) {
     sequences.push_back({random_ids(length, model.config().vocab_size), {}});
@@ -83,7 +83,7 @@ std::vector<double> draw(nn::Model& model, const Options& options) {
 
 // One forward as training runs it, prompts fed to a cache each, then single positions of all
 // together.
-Seconds measure(nn::Model& model, const Options& options) {
+Seconds measure(nn::Model& model, const GenerateOptions& options) {
   ExecutionContext& context = model.context();
   const nn::ModelConfig& config = model.config();
   const Tensor prompts = from_values(context, {options.batch, options.prompt},
@@ -130,7 +130,7 @@ Seconds measure(nn::Model& model, const Options& options) {
 }  // namespace
 
 int run_generate_bench(int argc, char** argv) {
-  Options options;
+  GenerateOptions options;
   CLI::App app("Prompts and single tokens of a model with random weights, one rank.",
                "meshloom-bench generate");
   app.add_option("--model", options.model, "preset")->capture_default_str();

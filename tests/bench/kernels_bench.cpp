@@ -26,7 +26,7 @@ using kernels::KernelContext;
 using kernels::ReduceOp;
 using kernels::UnaryOp;
 
-struct Options {
+struct KernelsOptions {
   int threads = 2;
   int repetitions = 7;
   std::string dtype = "float32";
@@ -45,7 +45,7 @@ struct Case {
 
 class Bench {
  public:
-  explicit Bench(const Options& options)
+  explicit Bench(const KernelsOptions& options)
       : options_(options),
         source_(kProbeBytes),
         destination_(kProbeBytes),
@@ -100,7 +100,7 @@ class Bench {
   Backend& backend() { return backend_; }
   const KernelContext& context() const { return context_; }
   DType dtype() const { return dtype_; }
-  const Options& options() const { return options_; }
+  const KernelsOptions& options() const { return options_; }
   /// Frees the tensors made so far.
   void clear() { memory_.clear(); }
 
@@ -137,7 +137,7 @@ class Bench {
     std::fflush(stdout);
   }
 
-  Options options_;
+  KernelsOptions options_;
   Memory source_, destination_;
   Backend& backend_;
   KeptWorkspace scratch_;
@@ -309,7 +309,7 @@ void bench_optimizer(Bench& b) {
 }  // namespace
 
 int run_kernels_bench(int argc, char** argv) {
-  Options options;
+  KernelsOptions options;
   CLI::App app{"Bytes a second of the memory-bound kernels, against copies of the same run",
                "meshloom-bench kernels"};
   app.add_option("--threads", options.threads, "Threads")->check(CLI::PositiveNumber);

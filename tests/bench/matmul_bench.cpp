@@ -14,7 +14,7 @@
 namespace meshloom::bench {
 namespace {
 
-struct Options {
+struct MatmulOptions {
   std::string dtype = "float32";
   int threads = 2;
   std::vector<std::int64_t> shape;
@@ -87,7 +87,7 @@ std::vector<Operands> operands_of(const Product& p, DType dtype, bool cold) {
   return sets;
 }
 
-void run_product(const Product& p, const Options& options, DType dtype) {
+void run_product(const Product& p, const MatmulOptions& options, DType dtype) {
   const Threads threads{options.threads};
   const double probe =
       dtype == DType::kBFloat16
@@ -136,7 +136,7 @@ void run_product(const Product& p, const Options& options, DType dtype) {
 }  // namespace
 
 int run_matmul_bench(int argc, char** argv) {
-  Options options;
+  MatmulOptions options;
   CLI::App app{"Matrix products against a register-only probe of the same run", "matmul"};
   app.add_option("--dtype", options.dtype, "float32 or bfloat16")->capture_default_str();
   app.add_option("--threads", options.threads, "Threads")->capture_default_str();

@@ -23,7 +23,7 @@ using planner::PlannerKind;
 using planner::RedistributeOptions;
 using planner::SpecPtr;
 
-struct Options {
+struct PlanOptions {
   int pairs = 300;
   int repeats = 5;
   int most_dims = 4;
@@ -61,7 +61,7 @@ SpecPtr draw_layout(std::mt19937& random, const MeshPtr& mesh, const Shape& shap
 }
 
 /// Layouts of a large and of a small tensor, a quarter of them in shard orders of their own.
-std::vector<Pair> draw_pairs(const Options& options, int mesh_dims) {
+std::vector<Pair> draw_pairs(const PlanOptions& options, int mesh_dims) {
   std::mt19937 random(options.seed);
   std::vector<planner::MeshDim> dims;
   for (int m = 0; m < mesh_dims; ++m) dims.push_back({"", m % 2 == 0 ? 4 : 2});
@@ -104,7 +104,7 @@ std::vector<double> time_plans(const std::vector<Pair>& pairs, const Redistribut
 }
 
 /// Microseconds of a plan that the cache has, layouts in turn.
-double time_hits(const std::vector<Pair>& pairs, const Options& options) {
+double time_hits(const std::vector<Pair>& pairs, const PlanOptions& options) {
   planner::PlanCache cache;
   for (const Pair& pair : pairs) cache.plan(pair.from, pair.to);
   double best = 1e9;
@@ -122,7 +122,7 @@ double time_hits(const std::vector<Pair>& pairs, const Options& options) {
 }  // namespace
 
 int run_plan_bench(int argc, char** argv) {
-  Options options;
+  PlanOptions options;
   CLI::App app("Time to plan redistributions, without and with the cache");
   app.add_option("--pairs", options.pairs, "pairs of layouts for each mesh")
       ->check(CLI::PositiveNumber);

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct StartupOptions {
   std::string daemon = "meshloomd";
   std::string client = "meshloom";
   int ranks = 2;
@@ -66,7 +66,7 @@ struct Sample {
   double idle_cpu_share = 0.0;
 };
 
-Sample measure(const Options& options, bool idle) {
+Sample measure(const StartupOptions& options, bool idle) {
   const auto begin = Clock::now();
   const DaemonProcess daemon({options.daemon, options.client, options.ranks});
   Sample sample;
@@ -89,7 +89,7 @@ Sample measure(const Options& options, bool idle) {
 }  // namespace
 
 int run_startup_bench(int argc, char** argv) {
-  Options options;
+  StartupOptions options;
   CLI::App app("Times mpirun to a daemon that answers, and looks at the daemon while it is idle.",
                "meshloom-bench startup");
   app.add_option("--daemon", options.daemon, "the meshloomd program")->capture_default_str();

@@ -20,14 +20,14 @@ namespace {
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
 
 /// Of this thread: on a machine that others use, too, the clock says little.
-double cpu_seconds() { return cpu_seconds_on(CLOCK_THREAD_CPUTIME_ID); }
+double thread_seconds() { return cpu_seconds_on(CLOCK_THREAD_CPUTIME_ID); }
 
 /// Seconds to read and write every byte of the text: what no tokenizer can be faster than.
 double copy_seconds(const std::string& text) {
   std::string copy(text.size(), '\0');
-  const double start = cpu_seconds();
+  const double start = thread_seconds();
   std::memcpy(copy.data(), text.data(), text.size());
-  return cpu_seconds() - start;
+  return thread_seconds() - start;
 }
 
 }  // namespace
@@ -52,10 +52,10 @@ int run_tokenize_bench(int argc, char** argv) {
   for (int round = 0; round < rounds; ++round) {
     text::WordCache cache;
     tokens.clear();
-    const double start = cpu_seconds();
+    const double start = thread_seconds();
     for (std::size_t at = 0; at < text.size(); at += document)
       tokenizer.encode(std::string_view(text).substr(at, document), false, cache, tokens);
-    seconds.push_back(cpu_seconds() - start);
+    seconds.push_back(thread_seconds() - start);
   }
   const double median = percentile(seconds, 0.5), bytes = static_cast<double>(text.size());
   std::cout << nlohmann::json{{"benchmark", "tokenize"},

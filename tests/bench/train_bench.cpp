@@ -28,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct TrainOptions {
   std::string model = "byte_gpt_10m";
   std::string mesh;
   int local_ranks = 1;
@@ -48,7 +48,7 @@ struct Options {
 };
 
 /// "dp=2,tp=2"
-v1::Mesh mesh_of(const Options& options) {
+v1::Mesh mesh_of(const TrainOptions& options) {
   v1::Mesh mesh;
   std::istringstream dims(options.mesh);
   for (std::string dim; std::getline(dims, dim, ',');) {
@@ -65,7 +65,7 @@ v1::Mesh mesh_of(const Options& options) {
 }
 
 /// --mesh and --local-ranks N both say how many ranks there are.
-int ranks_of(const Options& options) {
+int ranks_of(const TrainOptions& options) {
   if (options.mesh.empty()) return options.local_ranks;
   const v1::Mesh mesh = mesh_of(options);
   return std::max(1, mesh.dp()) * std::max(1, mesh.fsdp()) * std::max(1, mesh.cp()) *
@@ -87,7 +87,7 @@ void write_tokens(const fs::path& path, std::int64_t vocab_size, std::int64_t co
   file.write(reinterpret_cast<const char*>(tokens.data()), static_cast<std::streamsize>(count * 4));
 }
 
-v1::RunConfig make_config(const Options& options, const fs::path& folder) {
+v1::RunConfig make_config(const TrainOptions& options, const fs::path& folder) {
   v1::RunConfig config;
   if (fs::exists(options.model)) {
     fs::copy_file(options.model, folder / "config.json");
@@ -140,7 +140,7 @@ ResidentMemory memory_of_all_ranks(comm::ProcessGroup& world) {
   return {both[0], both[1]};
 }
 
-Result measure(const Options& options, ExecutionContext& context, comm::ProcessGroup& world,
+Result measure(const TrainOptions& options, ExecutionContext& context, comm::ProcessGroup& world,
                const v1::RunConfig& config, const fs::path& folder, Clock::time_point start,
                kernels::ProfilingBackend& profiler) {
   train::RunOptions run_options;
@@ -197,7 +197,7 @@ nlohmann::json sent(const v1::StepMetrics& metrics) {
 
 /// Where a step's seconds go, and the rate of each kernel over its bound: products against the
 /// register probe of the dtype, all else against a copy.
-void print_profile(const Options& options, Threads threads, const v1::RunConfig& config,
+void print_profile(const TrainOptions& options, Threads threads, const v1::RunConfig& config,
                    const Result& result) {
   const double fma = fma_flops_per_second(threads, 0.2);
   const double dot = bfloat16_flops_per_second(threads, 0.2);
@@ -226,7 +226,7 @@ void print_profile(const Options& options, Threads threads, const v1::RunConfig&
              (total - kernels) * 1e3, 100.0 * (total - kernels) / total);
 }
 
-void print(const Options& options, int threads, int ranks, const v1::RunConfig& config,
+void print(const TrainOptions& options, int threads, int ranks, const v1::RunConfig& config,
            const nn::ModelConfig& model, const Result& result) {
   const double p50 = percentile(result.step_seconds, 0.5);
   const std::int64_t seq = config.training().seq_len();
@@ -275,7 +275,7 @@ void print(const Options& options, int threads, int ranks, const v1::RunConfig& 
 
 int run_train_bench(int argc, char** argv) {
   const auto start = Clock::now();
-  Options options;
+  TrainOptions options;
   CLI::App app("Times training steps on random tokens.", "meshloom-bench train");
   app.add_option("--model", options.model, "preset, or a config.json")->capture_default_str();
   app.add_option("--mesh", options.mesh, "dims and sizes, such as dp=2, cp=2 or fsdp=2,tp=2");

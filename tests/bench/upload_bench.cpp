@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::size_t kChunk = 1 << 20;
 
-struct Options {
+struct UploadOptions {
   std::string folder = "/dev/shm";
   int mib = 512;
   int repeats = 3;
@@ -65,7 +65,7 @@ Cost cost_of(const std::function<void()>& work) {
 /// One run of everything, interleaved with the other runs of it.
 class UploadBench {
  public:
-  explicit UploadBench(const Options& options)
+  explicit UploadBench(const UploadOptions& options)
       : chunks_(static_cast<std::size_t>(options.mib)), folder_(options.folder) {
     std::mt19937_64 random(1);
     block_.resize(kChunk);
@@ -193,7 +193,7 @@ nlohmann::ordered_json measure(UploadBench& bench, double bytes) {
 }  // namespace
 
 int run_upload_bench(int argc, char** argv) {
-  Options options;
+  UploadOptions options;
   CLI::App app("An upload with all digests against its parts", argv[0]);
   app.add_option("--folder", options.folder, "Where the state dir is made. Default /dev/shm");
   app.add_option("--mib", options.mib, "Size of the upload. Default 512")

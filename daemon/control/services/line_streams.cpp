@@ -16,8 +16,8 @@
 namespace meshloom::control {
 namespace {
 
-constexpr int kLineBits = 40;             // of a revision of metrics
-constexpr std::size_t kPiece = 64 << 10;  // and at least a line
+constexpr int kLineBits = 40;                 // of a revision of metrics
+constexpr std::size_t kFirstRead = 64 << 10;  // and at least a line
 
 void check_revision(std::int64_t revision) {
   check(revision >= 0, "after_revision is {}, expected 0 or more", revision);
@@ -40,7 +40,7 @@ bool LineReader::open() {
 std::vector<LineReader::Line> LineReader::read() {
   std::vector<Line> lines;
   if (!open()) return lines;
-  for (std::size_t bytes = kPiece; lines.empty(); bytes *= 2) {
+  for (std::size_t bytes = kFirstRead; lines.empty(); bytes *= 2) {
     std::string piece(bytes, '\0');
     const ::ssize_t got = ::pread(fd_.get(), piece.data(), piece.size(), offset_);
     if (got < 0) base::throw_io_error("cannot read", path_, errno);

@@ -11,7 +11,7 @@
 namespace meshloom::control {
 namespace {
 
-constexpr std::size_t kMostQueued = 8;
+constexpr std::size_t kMostChunks = 8;
 constexpr std::int64_t kPiece = 1 << 20;
 
 }  // namespace
@@ -35,7 +35,7 @@ DigestThread::~DigestThread() {
 
 void DigestThread::append(std::string bytes) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return error_ || queue_.size() < kMostQueued; });
+  changed_.wait(lock, [&] { return error_ || queue_.size() < kMostChunks; });
   check_error();
   queue_.push_back(std::move(bytes));
   changed_.notify_all();

@@ -33,7 +33,7 @@ Linear::Options key_value(const ModelConfig& config) {
   return options;
 }
 
-Linear::Options attention_output(const ModelConfig& config) {
+Linear::Options output_projection(const ModelConfig& config) {
   Linear::Options options = projection(config, config.attention_output_bias);
   options.in_units = query_units(config);
   return options;
@@ -52,7 +52,7 @@ LlamaAttention::LlamaAttention(ExecutionContext& context, const ModelConfig& con
       v_(context, config.hidden_size, config.num_kv_heads * config.head_dim, dtype,
          key_value(config)),
       o_(context, config.num_heads * config.head_dim, config.hidden_size, dtype,
-         attention_output(config)) {
+         output_projection(config)) {
   register_module("q_proj", q_);
   register_module("k_proj", k_);
   register_module("v_proj", v_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/parallel/context_parallel/context_attention.h"
 
+#include "daemon/parallel/context_parallel/attention_inputs.h"
 #include "daemon/parallel/context_parallel/block_attention.h"
 #include "daemon/parallel/context_parallel/head_exchange.h"
 #include "daemon/parallel/context_parallel/kept_keys.h"
@@ -17,8 +18,6 @@ using autograd::GradOutputs;
 using autograd::GradSink;
 using planner::MeshRole;
 using planner::Rotate;
-
-constexpr std::size_t kBias = 3;
 
 /// [B,H,n] as [B,H,n,1]: a view.
 Tensor with_width(const Tensor& x) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/parallel/context_parallel/kept_keys.h"
 
+#include "daemon/parallel/context_parallel/attention_inputs.h"
 #include "daemon/parallel/context_parallel/sequence_plan.h"
 #include "daemon/tensor/execution_context.h"
 #include "daemon/tensor/ops/attention_part.h"
@@ -14,9 +15,6 @@ namespace meshloom::parallel {
 namespace {
 
 using planner::IndexRanges;
-
-constexpr int kQuery = 0, kKey = 1, kValue = 2;
-constexpr int kPositions = 2;  // of [B,H,S,D]
 
 /// o [B,H,n,Dv] and then lse [B,H,n] in one flat tensor, as they travel.
 struct Partial {
@@ -60,8 +58,8 @@ void attend_to_own(const LocalCall& call, const Partial& result) {
   const Tensor k = read(kKey), v = read(kValue);
   ExecutionContext& context = q.context();
   ops::AttentionPart part(q, call.options.as<ops::SdpaOptions>(), place);
-  const IndexRanges& queries = call.parts[kQuery].ranges(kPositions);
-  const IndexRanges& keys = call.parts[kKey].ranges(kPositions);
+  const IndexRanges& queries = call.parts[kQuery].ranges(kSequenceDim);
+  const IndexRanges& keys = call.parts[kKey].ranges(kSequenceDim);
   Tensor of_queries, of_keys;
   if (positions_matter(part.options, queries, keys)) {
     of_queries = positions_of(context, queries);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/parallel/context_parallel/attention_inputs.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/shape.h"
 
@@ -14,8 +15,6 @@ using planner::LocalPart;
 using planner::MeshRole;
 using planner::SequencePart;
 
-constexpr int kSequenceDim = 2;  // of [B,H,S,D]
-constexpr std::size_t kQuery = 0, kKey = 1, kBias = 3, kDocuments = 4;
 /// Those of the layers of a model, which may differ in their windows, in a step and an evaluation.
 constexpr std::size_t kMostPlans = 16;
 

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kLlmcHeaderWords = 256;
 constexpr std::size_t kLlmcHeaderBytes = kLlmcHeaderWords * 4;
-constexpr std::size_t kReadBytes = std::size_t{16} << 10;  ///< at a time, on the stack
+constexpr std::size_t kStackBytes = std::size_t{16} << 10;  ///< at a time, on the stack
 
 struct LlmcVariant {
   std::int32_t magic;
@@ -180,11 +180,11 @@ std::string TokenStream::file_of(std::int64_t position) const {
 }
 
 void TokenStream::read_part(const Part& part, std::int64_t first, std::span<std::int64_t> out) {
-  std::array<std::byte, kReadBytes> bytes;
+  std::array<std::byte, kStackBytes> bytes;
   const auto width = static_cast<std::size_t>(part.width);
   std::uint64_t at = part.offset + static_cast<std::uint64_t>(first) * width;
   while (!out.empty()) {
-    const std::size_t n = std::min(out.size(), kReadBytes / width);
+    const std::size_t n = std::min(out.size(), kStackBytes / width);
     part.file.read(at, std::span(bytes).first(n * width));
     const std::byte* source = bytes.data();
     for (std::size_t i = 0; i < n; ++i, source += width) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/option_names.h"
+#include "tests/unit/cli/program.h"
 
 namespace meshloom::cli {
 namespace {
@@ -13,13 +14,6 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 /// The parser of the whole program.
-struct Program {
-  Program() { declare_commands(app, context); }
-
-  CLI::App app{"test", "meshloom"};
-  CommandContext context;
-};
-
 TEST(Commands, NoTwoOptionsOfACommandShareAName) {
   EXPECT_THAT(test::SharedOptionNames::of(Program().app), IsEmpty());
 }

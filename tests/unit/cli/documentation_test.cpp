@@ -10,6 +10,7 @@
 
 #include "daemon/cli/commands.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/cli/program.h"
 
 namespace meshloom::cli {
 namespace {
@@ -18,12 +19,6 @@ using ::testing::Contains;
 using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-struct Program {
-  Program() { declare_commands(app, context); }
-  CLI::App app{"test", "meshloom"};
-  CommandContext context;
-};
 
 TEST(Documentation, KnowsEveryCommandWithItsOptionsAndThoseOfTheProgram) {
   Program program;

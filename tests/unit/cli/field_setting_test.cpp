@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::string refusal(const std::string& text) {
+std::string field_refusal(const std::string& text) {
   try {
     parse_setting(text);
   } catch (const CliError& error) {
@@ -54,19 +54,19 @@ TEST(FieldSetting, AWholeMessageTakesThePlaceOfTheOld) {
 }
 
 TEST(FieldSetting, RefusalsNameTheNearestAndNoLine) {
-  EXPECT_EQ(refusal("training.stepz=5"),
+  EXPECT_EQ(field_refusal("training.stepz=5"),
             "training.stepz=5: run.training: unknown key \"stepz\"; did you mean \"steps\"? (valid "
             "here: steps, seq_len, micro_batch_size, global_batch_size, max_norm, seed, "
             "deterministic, peak_flops, early_stopping, frozen)");
-  EXPECT_THAT(refusal("trainig.steps=5"), HasSubstr("did you mean \"training\"?"));
-  EXPECT_THAT(refusal("training.steps=many"), HasSubstr("many"));
-  EXPECT_THAT(refusal("training.steps=many"), Not(HasSubstr(":3:")));
-  EXPECT_THAT(refusal("optimizer.type=adamx"), HasSubstr("adamw"));
-  EXPECT_THAT(refusal("training.steps"), HasSubstr("FIELD=VALUE"));
-  EXPECT_THAT(refusal("=5"), HasSubstr("FIELD=VALUE"));
-  EXPECT_THAT(refusal("a: b=5"), HasSubstr("one line"));
-  EXPECT_THAT(refusal("training.steps="), HasSubstr("no value"));
-  EXPECT_THAT(refusal("training.steps.more=1"), HasSubstr("steps"));
+  EXPECT_THAT(field_refusal("trainig.steps=5"), HasSubstr("did you mean \"training\"?"));
+  EXPECT_THAT(field_refusal("training.steps=many"), HasSubstr("many"));
+  EXPECT_THAT(field_refusal("training.steps=many"), Not(HasSubstr(":3:")));
+  EXPECT_THAT(field_refusal("optimizer.type=adamx"), HasSubstr("adamw"));
+  EXPECT_THAT(field_refusal("training.steps"), HasSubstr("FIELD=VALUE"));
+  EXPECT_THAT(field_refusal("=5"), HasSubstr("FIELD=VALUE"));
+  EXPECT_THAT(field_refusal("a: b=5"), HasSubstr("one line"));
+  EXPECT_THAT(field_refusal("training.steps="), HasSubstr("no value"));
+  EXPECT_THAT(field_refusal("training.steps.more=1"), HasSubstr("steps"));
 }
 
 TEST(FieldSetting, ASweepHasASettingForEachValue) {

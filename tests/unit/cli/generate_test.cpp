@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string refusal(const PromptOptions& options) {
+std::string prompt_refusal(const PromptOptions& options) {
   try {
     read_prompts(options);
     return "nothing was refused";
@@ -40,18 +40,20 @@ TEST(GeneratePrompts, AreTextsTokensOrLines) {
 }
 
 TEST(GeneratePrompts, MistakesAreNamed) {
-  EXPECT_THAT(refusal({.tokens = {"1", "2,,3"}}), HasSubstr("--tokens 2,,3: \"\" is no token id"));
-  EXPECT_THAT(refusal({.tokens = {"1.5"}}), HasSubstr("\"1.5\" is no token id"));
-  EXPECT_THAT(refusal({.tokens = {"99999999999999999999"}}), HasSubstr("is no token id"));
-  EXPECT_THAT(refusal({.tokens = {""}}), HasSubstr("there is no token id"));
+  EXPECT_THAT(prompt_refusal({.tokens = {"1", "2,,3"}}),
+              HasSubstr("--tokens 2,,3: \"\" is no token id"));
+  EXPECT_THAT(prompt_refusal({.tokens = {"1.5"}}), HasSubstr("\"1.5\" is no token id"));
+  EXPECT_THAT(prompt_refusal({.tokens = {"99999999999999999999"}}), HasSubstr("is no token id"));
+  EXPECT_THAT(prompt_refusal({.tokens = {""}}), HasSubstr("there is no token id"));
   const test::TempFolder folder;
   std::ofstream(folder / "gap.txt") << "one\n\nthree\n";
   std::ofstream(folder / "empty.txt") << "";
-  EXPECT_THAT(refusal({.file = (folder / "gap.txt").string()}),
+  EXPECT_THAT(prompt_refusal({.file = (folder / "gap.txt").string()}),
               HasSubstr("gap.txt:2: a prompt is expected, the line is empty"));
-  EXPECT_THAT(refusal({.file = (folder / "empty.txt").string()}),
+  EXPECT_THAT(prompt_refusal({.file = (folder / "empty.txt").string()}),
               HasSubstr("there is no prompt in it"));
-  EXPECT_THAT(refusal({.file = "/no/such/file"}), HasSubstr("/no/such/file: cannot be read"));
+  EXPECT_THAT(prompt_refusal({.file = "/no/such/file"}),
+              HasSubstr("/no/such/file: cannot be read"));
 }
 
 v1::GenerateResponse token(int index, char letter) {

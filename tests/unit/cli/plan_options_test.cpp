@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 /// The text of what refuses it as wrong usage.
 template <typename Action>
-std::string refusal(const Action& action) {
+std::string plan_refusal(const Action& action) {
   try {
     action();
   } catch (const CliError& error) {
@@ -54,11 +54,11 @@ TEST(PlanOptions, ReadMeshes) {
   EXPECT_EQ(parse_mesh("dp=2,tp=3"), (planner::MeshSizes{2, 1, 1, 3}));
   EXPECT_EQ(parse_mesh("tp=1,cp=4,fsdp=5"), (planner::MeshSizes{1, 5, 4, 1}));
   for (const char* wrong : {"", "dp", "dp=", "dp=0", "dp=-1", "dp=2x", "pp=2", "dp=2,", "=3"})
-    EXPECT_THAT(refusal([&] { parse_mesh(wrong); }), HasSubstr("--mesh ")) << wrong;
-  EXPECT_THAT(refusal([] { parse_mesh("tp=2,tp=2"); }), HasSubstr("tp is given twice"));
-  EXPECT_THAT(refusal([] { parse_mesh("dp=100000,tp=100000"); }), HasSubstr("too many"));
+    EXPECT_THAT(plan_refusal([&] { parse_mesh(wrong); }), HasSubstr("--mesh ")) << wrong;
+  EXPECT_THAT(plan_refusal([] { parse_mesh("tp=2,tp=2"); }), HasSubstr("tp is given twice"));
+  EXPECT_THAT(plan_refusal([] { parse_mesh("dp=100000,tp=100000"); }), HasSubstr("too many"));
   // The product is 2 in 64 bits.
-  EXPECT_THAT(refusal([] { parse_mesh("dp=7623851,fsdp=2459346,tp=3935371"); }),
+  EXPECT_THAT(plan_refusal([] { parse_mesh("dp=7623851,fsdp=2459346,tp=3935371"); }),
               HasSubstr("too many"));
 }
 
@@ -76,9 +76,9 @@ TEST(PlanOptions, ModelsAreReadFromFilesAndFolders) {
   EXPECT_EQ(planner::parameter_count(read_model_shape(folder.path().string())), expected);
   EXPECT_EQ(planner::parameter_count(read_model_shape((folder.path() / "config.json").string())),
             expected);
-  EXPECT_THAT(refusal([] { read_model_shape("gpt9"); }), HasSubstr("no model preset 'gpt9'"));
+  EXPECT_THAT(plan_refusal([] { read_model_shape("gpt9"); }), HasSubstr("no model preset 'gpt9'"));
   write(folder.path() / "config.json", "{");
-  EXPECT_THAT(refusal([&] { read_model_shape(folder.path().string()); }),
+  EXPECT_THAT(plan_refusal([&] { read_model_shape(folder.path().string()); }),
               HasSubstr("not valid JSON"));
 }
 
@@ -95,11 +95,11 @@ TEST(PlanOptions, ClustersAreReadFromFilesWithPlaces) {
   EXPECT_EQ(machine.bfloat16_flops, 4e12);
   EXPECT_EQ(machine.topology.inter_host, machine.topology.intra_host);
   write(file, "float32_flop: 1.0e12\n");
-  EXPECT_THAT(refusal([&] { machine_of(file); }),
+  EXPECT_THAT(plan_refusal([&] { machine_of(file); }),
               HasSubstr("mine.yaml:1: unknown key \"float32_flop\"; did you mean"));
   write(file, "float32_flops: 1.0e12\noverlap: 2.0\n");
-  EXPECT_THAT(refusal([&] { machine_of(file); }), HasSubstr("overlap 2 must be 0 to 1"));
-  EXPECT_THAT(refusal([] { machine_of("moon"); }), HasSubstr("the clusters are a100"));
+  EXPECT_THAT(plan_refusal([&] { machine_of(file); }), HasSubstr("overlap 2 must be 0 to 1"));
+  EXPECT_THAT(plan_refusal([] { machine_of("moon"); }), HasSubstr("the clusters are a100"));
 }
 
 TEST(PlanOptions, NothingIsOverriddenOrWithoutEffect) {
@@ -109,7 +109,7 @@ TEST(PlanOptions, NothingIsOverriddenOrWithoutEffect) {
   options.plan_file = (folder.path() / "plan.yaml").string();
   const auto refused = [&](const char* file) {
     write(options.plan_file, file);
-    return refusal([&] { make_mesh_and_plan(options, model); });
+    return plan_refusal([&] { make_mesh_and_plan(options, model); });
   };
   EXPECT_THAT(refused("mesh: {tp: 2}\nplan: {tensor_parallel: false}\n"), HasSubstr("but tp is 2"));
   EXPECT_THAT(refused("mesh: {fsdp: 2}\nplan: {fully_shard: false}\n"), HasSubstr("but fsdp is 2"));
@@ -149,7 +149,7 @@ TEST(PlanOptions, PlansComeFromTheMeshAFileAndFlags) {
   EXPECT_EQ(made.plan.checkpointing, planner::ActivationCheckpoint::kNone);
 
   options.dtype = "float8";
-  EXPECT_THAT(refusal([&] { make_mesh_and_plan(options, model); }), HasSubstr("float8"));
+  EXPECT_THAT(plan_refusal([&] { make_mesh_and_plan(options, model); }), HasSubstr("float8"));
   options.dtype.clear();
   write(options.plan_file,
         "mesh: {fsdp: 2}\nplan: {fully_shard_options: {reshard_after_forward: false}}\n");
@@ -159,7 +159,7 @@ TEST(PlanOptions, PlansComeFromTheMeshAFileAndFlags) {
   EXPECT_FALSE(made.plan.shards.reshard_after_forward);
 
   write(options.plan_file, "plan: {tensor_paralel: true}\n");
-  EXPECT_THAT(refusal([&] { make_mesh_and_plan(options, model); }),
+  EXPECT_THAT(plan_refusal([&] { make_mesh_and_plan(options, model); }),
               HasSubstr("plan.yaml:1: plan: unknown key \"tensor_paralel\""));
 }
 
@@ -185,7 +185,7 @@ TEST(PlanOptions, DimsOfFullyShardComeFromPolicyAndPatterns) {
                                                    {"transformer.wpe.weight", std::nullopt}};
   EXPECT_EQ(shards.choices, choices);
   EXPECT_THAT(
-      refusal([] {
+      plan_refusal([] {
         read_plan("mesh: {fsdp: 2}\nplan: {fully_shard_options: {choices: [{pattern: a.b}]}}\n");
       }),
       HasSubstr("plan.fully_shard_options.choices: pattern \"a.b\" matches nothing"));
@@ -206,11 +206,11 @@ TEST(PlanOptions, StylesAreReadAsAJobReadsThem) {
          .output_layouts =
              planner::ArgumentLayouts{planner::Placements{planner::Placement::replicate()}}}}}};
   EXPECT_EQ(read, expected);
-  EXPECT_THAT(refusal([&] { styles(entry("transformer.h.*.mlp.fc", "ColwiseParallel")); }),
+  EXPECT_THAT(plan_refusal([&] { styles(entry("transformer.h.*.mlp.fc", "ColwiseParallel")); }),
               HasSubstr("plan.styles: pattern \"transformer.h.*.mlp.fc\" matches nothing"));
-  EXPECT_THAT(refusal([&] { styles(entry(fc, "DiagonalParallel")); }),
+  EXPECT_THAT(plan_refusal([&] { styles(entry(fc, "DiagonalParallel")); }),
               HasSubstr("plan.styles[0].styles[0].style: unknown style DiagonalParallel"));
-  EXPECT_THAT(refusal([&] { styles(entry(fc, "ColwiseParallel, sequence_dim: 1")); }),
+  EXPECT_THAT(plan_refusal([&] { styles(entry(fc, "ColwiseParallel, sequence_dim: 1")); }),
               HasSubstr("is no option of ColwiseParallel"));
 }
 

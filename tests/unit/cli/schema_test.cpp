@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string refusal(const std::string& path) {
+std::string schema_refusal(const std::string& path) {
   try {
     find_schema(path);
   } catch (const CliError& error) {
@@ -66,10 +66,11 @@ TEST(Schema, AllFieldsAreThoseOfTheMessages) {
 }
 
 TEST(Schema, UnknownFieldsNameTheNearest) {
-  EXPECT_THAT(refusal("optimizr"), HasSubstr("did you mean \"optimizer\"?"));
-  EXPECT_THAT(refusal("run.optimizer.lrr"), HasSubstr("run.optimizer: unknown field \"lrr\""));
-  EXPECT_THAT(refusal("training.steps.more"), HasSubstr("has no fields"));
-  EXPECT_THAT(refusal("daemon.nothing_like_it"), HasSubstr("valid here"));
+  EXPECT_THAT(schema_refusal("optimizr"), HasSubstr("did you mean \"optimizer\"?"));
+  EXPECT_THAT(schema_refusal("run.optimizer.lrr"),
+              HasSubstr("run.optimizer: unknown field \"lrr\""));
+  EXPECT_THAT(schema_refusal("training.steps.more"), HasSubstr("has no fields"));
+  EXPECT_THAT(schema_refusal("daemon.nothing_like_it"), HasSubstr("valid here"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "kernels/base/error.h"
+#include "tests/unit/comm/comm_fixture.h"
 
 namespace meshloom::comm::testing {
 namespace {
@@ -104,14 +105,14 @@ std::vector<Call> calls(int ranks) {
 
 /// Runs `body`, which has to end with an error; recovers. Returns what this rank saw by itself and
 /// what it heard, one of them empty.
-struct Ending {
+struct SeenAndHeard {
   std::string seen, heard;
 };
 
-Ending end_of(RankRuntime& runtime, ProcessGroup& world, const std::function<void()>& body) {
+SeenAndHeard end_of(RankRuntime& runtime, ProcessGroup& world, const std::function<void()>& body) {
   // A rank may be past a collective, and differ in the next one, while others are still inside it.
   runtime.bootstrap().barrier();
-  Ending ending;
+  SeenAndHeard ending;
   try {
     body();
     // Those who are not next to the rank that differs may have come through.
@@ -127,17 +128,6 @@ Ending end_of(RankRuntime& runtime, ProcessGroup& world, const std::function<voi
   return ending;
 }
 
-void expect_sums(ProcessGroup& group, std::size_t n) {
-  std::vector<float> values(n, static_cast<float>(group.rank() + 1));
-  group
-      .all_reduce(
-          make_view(values.data(), DType::kFloat32, {static_cast<std::int64_t>(values.size())}),
-          ReduceOp::kSum)
-      ->wait_host();
-  const auto size = static_cast<float>(group.size());
-  EXPECT_EQ(values, std::vector<float>(n, size * (size + 1) / 2));
-}
-
 }  // namespace
 
 void check_collectives_that_differ(RankRuntime& runtime) {
@@ -151,7 +141,7 @@ void check_collectives_that_differ(RankRuntime& runtime) {
       if (usual == other) continue;
       SCOPED_TRACE(fmt::format("call {}, and {} on rank {} of {}", usual, other, stranger, ranks));
       const auto start = Clock::now();
-      const Ending end = end_of(
+      const SeenAndHeard end = end_of(
           runtime, *world, [&] { all[world->rank() == stranger ? other : usual].run(*world); });
       EXPECT_LT(Clock::now() - start, 20s);
       const std::string& text = end.seen.empty() ? end.heard : end.seen;

@@ -32,13 +32,13 @@ ModelConfig wide_llama() {
       "rope_theta":10000.0}})");
 }
 
-struct Case {
+struct BatchCase {
   const char* name;
   ModelConfig (*config)();
   DType dtype;
 };
 
-class GenerateBatch : public ::testing::TestWithParam<Case> {
+class GenerateBatch : public ::testing::TestWithParam<BatchCase> {
  protected:
   GenerateBatch()
       : context_([] {
@@ -94,14 +94,14 @@ class GenerateBatch : public ::testing::TestWithParam<Case> {
 };
 INSTANTIATE_TEST_SUITE_P(
     Models, GenerateBatch,
-    ::testing::Values(Case{"tiny_gpt2", &meshloom::testing::tiny_gpt2, DType::kFloat32},
-                      Case{"tiny_llama", &meshloom::testing::tiny_llama, DType::kFloat32},
-                      Case{"tiny_qwen3", &meshloom::testing::tiny_qwen3, DType::kFloat32},
-                      Case{"tiny_gpt2_bf16", &meshloom::testing::tiny_gpt2, DType::kBFloat16},
-                      Case{"gpt2", &wide_gpt2, DType::kFloat32},
-                      Case{"llama", &wide_llama, DType::kFloat32},
-                      Case{"gpt2_bf16", &wide_gpt2, DType::kBFloat16},
-                      Case{"llama_bf16", &wide_llama, DType::kBFloat16}),
+    ::testing::Values(BatchCase{"tiny_gpt2", &meshloom::testing::tiny_gpt2, DType::kFloat32},
+                      BatchCase{"tiny_llama", &meshloom::testing::tiny_llama, DType::kFloat32},
+                      BatchCase{"tiny_qwen3", &meshloom::testing::tiny_qwen3, DType::kFloat32},
+                      BatchCase{"tiny_gpt2_bf16", &meshloom::testing::tiny_gpt2, DType::kBFloat16},
+                      BatchCase{"gpt2", &wide_gpt2, DType::kFloat32},
+                      BatchCase{"llama", &wide_llama, DType::kFloat32},
+                      BatchCase{"gpt2_bf16", &wide_gpt2, DType::kBFloat16},
+                      BatchCase{"llama_bf16", &wide_llama, DType::kBFloat16}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST_P(GenerateBatch, LogitsOfRowsAreThoseOfEachAlone) {

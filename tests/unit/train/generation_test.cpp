@@ -15,12 +15,12 @@ using ::testing::HasSubstr;
 
 constexpr std::int64_t kLayers = 7, kWidth = 48, kWide = 96;
 
-struct MeshSize {
+struct GenerationMesh {
   int dp = 1, fsdp = 1, tp = 1, cp = 1;
   int ranks() const { return dp * fsdp * tp * cp; }
 };
 
-std::string name_of(const MeshSize& m) {
+std::string name_of(const GenerationMesh& m) {
   return fmt::format("dp{}_fsdp{}_tp{}_cp{}", m.dp, m.fsdp, m.tp, m.cp);
 }
 
@@ -39,7 +39,7 @@ class GenerationTest : public RunFixture {
                       width, kLayers));
   }
 
-  v1::RunConfig on(const MeshSize& m, std::int64_t width = kWidth) const {
+  v1::RunConfig on(const GenerationMesh& m, std::int64_t width = kWidth) const {
     v1::RunConfig c = config(4);
     c.mutable_model()->set_config(fmt::format("{}.json", width));
     c.mutable_mesh()->set_dp(m.dp);
@@ -84,13 +84,13 @@ class GenerationTest : public RunFixture {
   }
 };
 
-const MeshSize kMeshes[] = {{1, 2, 1},    {1, 3, 1},    {1, 2, 2},    {2, 2, 1},
-                            {2, 1, 1},    {1, 1, 3},    {1, 3, 2},    {2, 3, 1},
-                            {1, 1, 1, 2}, {1, 2, 1, 2}, {1, 1, 2, 2}, {2, 1, 1, 2}};
+const GenerationMesh kGenerationMeshes[] = {{1, 2, 1},    {1, 3, 1},    {1, 2, 2},    {2, 2, 1},
+                                            {2, 1, 1},    {1, 1, 3},    {1, 3, 2},    {2, 3, 1},
+                                            {1, 1, 1, 2}, {1, 2, 1, 2}, {1, 1, 2, 2}, {2, 1, 1, 2}};
 
 TEST_F(GenerationTest, EveryMeshDrawsTheTokensOfOneRank) {
   std::vector<std::int64_t> untrained, trained;
-  const auto check_mesh = [&](const MeshSize& m, const v1::RunConfig& c) {
+  const auto check_mesh = [&](const GenerationMesh& m, const v1::RunConfig& c) {
     SCOPED_TRACE(name_of(m));
     testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
       ExecutionContext context;
@@ -115,7 +115,7 @@ TEST_F(GenerationTest, EveryMeshDrawsTheTokensOfOneRank) {
   };
   check_mesh({1, 1, 1}, on({1, 1, 1}));
   EXPECT_NE(trained, untrained);
-  for (const MeshSize& m : kMeshes) check_mesh(m, on(m));
+  for (const GenerationMesh& m : kGenerationMeshes) check_mesh(m, on(m));
   v1::RunConfig kept = on({1, 3, 1});
   kept.mutable_plan()->mutable_fully_shard_options()->set_reshard_after_forward(false);
   check_mesh({1, 3, 1}, kept);
@@ -177,7 +177,8 @@ TEST_F(GenerationTest, KeepsWhatFitsIntoMemoryThatStepsHaveTaken) {
 }
 
 TEST_F(GenerationTest, SlicesBetweenStepsDrawTheSameAndLeaveTrainingAsItIs) {
-  for (const MeshSize& m : {MeshSize{1, 1, 1}, {1, 3, 1}, {2, 2, 1}, {2, 1, 1}, {1, 1, 3}}) {
+  for (const GenerationMesh& m :
+       {GenerationMesh{1, 1, 1}, {1, 3, 1}, {2, 2, 1}, {2, 1, 1}, {1, 1, 3}}) {
     SCOPED_TRACE(name_of(m));
     const Trace expected = run_training(on(m), m.ranks(), 2);
     testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
@@ -234,7 +235,8 @@ TEST_F(GenerationTest, GoesOnWhereAnotherSampleEnded) {
 }
 
 TEST_F(GenerationTest, WhatAllRefuseLeavesTheRunAsItWas) {
-  for (const MeshSize& m : {MeshSize{1, 3, 1}, MeshSize{2, 2, 1}, MeshSize{2, 1, 1}}) {
+  for (const GenerationMesh& m :
+       {GenerationMesh{1, 3, 1}, GenerationMesh{2, 2, 1}, GenerationMesh{2, 1, 1}}) {
     SCOPED_TRACE(name_of(m));
     const Trace expected = run_training(on(m), m.ranks(), 2);
     testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {

@@ -22,14 +22,6 @@ std::unique_ptr<ProcessGroup> split_whole(ProcessGroup& world, const std::string
   return world.split({all}, name);
 }
 
-/// Every rank gives rank + 1.
-void expect_sums(ProcessGroup& group, std::size_t n) {
-  std::vector<float> values(n, static_cast<float>(group.rank() + 1));
-  group.all_reduce(view_of(values), ReduceOp::kSum)->wait_host();
-  const auto size = static_cast<float>(group.size());
-  EXPECT_EQ(values, std::vector<float>(n, size * (size + 1) / 2));
-}
-
 /// What a rank that fails throws itself.
 struct OwnFailure : std::runtime_error {
   using std::runtime_error::runtime_error;

@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::SymmetricCheck;
 
-SymmetricOptions with(SharingMode mode) {
+SymmetricOptions options_of(SharingMode mode) {
   SymmetricOptions options;
   options.sharing = mode;
   options.timeout = std::chrono::seconds(20);
@@ -33,7 +33,7 @@ TEST_P(SymmetricThreads, Check) {
   const auto& [world_size, mode, check] = GetParam();
   const std::ptrdiff_t before = open_descriptors();
   run_thread_ranks(world_size, [&, mode = mode, check = check](RankRuntime& runtime) {
-    check.run(runtime, with(mode));
+    check.run(runtime, options_of(mode));
     runtime.bootstrap().barrier();
   });
   EXPECT_EQ(open_descriptors(), before);
@@ -79,14 +79,14 @@ TEST(SymmetricThreads, ShareOneMappingOfASegment) {
 
 TEST(SymmetricThreads, MoreRanksThanASocketQueues) {
   run_thread_ranks(16, [](RankRuntime& runtime) {
-    testing::check_peer_views(runtime, with(SharingMode::kSocket));
+    testing::check_peer_views(runtime, options_of(SharingMode::kSocket));
     runtime.bootstrap().barrier();
   });
 }
 
 TEST(SymmetricThreads, OneRankWithoutAWayTurnsItOffForAll) {
   meshloom::testing::run_ranks(3, [](ProcessGroup& group) {
-    SymmetricMemory memory(with(group.rank() == 1 ? SharingMode::kNone : SharingMode::kAuto));
+    SymmetricMemory memory(options_of(group.rank() == 1 ? SharingMode::kNone : SharingMode::kAuto));
     SymmetricGroup& symmetric = memory.enable(group);
     EXPECT_FALSE(symmetric.enabled());
     EXPECT_THAT(symmetric.why_not(), HasSubstr("rank 1: no way to the memory of rank 0: sharing is "

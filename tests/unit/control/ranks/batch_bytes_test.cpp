@@ -9,7 +9,7 @@ namespace meshloom::control {
 namespace {
 
 /// Keeps what it is sent.
-struct Recorder : CommandSink {
+struct BatchRecorder : CommandSink {
   std::vector<CommandPtr> commands;
   bool send(CommandPtr command) override {
     commands.push_back(std::move(command));
@@ -42,7 +42,7 @@ struct Ranks {
       executor.attach(rank, &sinks[static_cast<std::size_t>(rank)]);
   }
   planner::MeshLayout mesh;
-  std::vector<Recorder> sinks;
+  std::vector<BatchRecorder> sinks;
   Executor executor;
 };
 
@@ -77,7 +77,7 @@ TEST(BatchBytes, WhatDoesNotFitReachesNoRank) {
   } catch (const InvalidArgument& error) {
     EXPECT_EQ(error.metadata().at("field"), "data[2].tokens[1]");
   }
-  for (const Recorder& rank : ranks.sinks) EXPECT_TRUE(rank.commands.empty());
+  for (const BatchRecorder& rank : ranks.sinks) EXPECT_TRUE(rank.commands.empty());
 }
 
 }  // namespace

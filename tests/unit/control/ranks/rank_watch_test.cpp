@@ -186,7 +186,7 @@ TEST(PulseSampler, TellsHowLongNothingMoved) {
   EXPECT_EQ(sample().seq(), 0);
 }
 
-v1::RankCommand create(const std::string& preset) {
+v1::RankCommand create_preset(const std::string& preset) {
   v1::RankCommand command;
   auto& create = *command.mutable_create_run();
   create.set_run("run");
@@ -198,7 +198,7 @@ v1::RankCommand create(const std::string& preset) {
 
 std::int64_t save_deadline(const std::string& preset) {
   CommandDeadlines deadlines;
-  v1::RankCommand command = create(preset);
+  v1::RankCommand command = create_preset(preset);
   deadlines.set(&command);
   EXPECT_GE(command.deadline_ms(), 60'000);
   command.mutable_save_state()->set_run("run");
@@ -220,7 +220,7 @@ TEST(CommandDeadlines, ALoadHasTimeForItsFiles) {
   std::ofstream(folder / "weights") << "";
   std::filesystem::resize_file(folder / "weights", std::uintmax_t{10} << 30);
   CommandDeadlines deadlines;
-  v1::RankCommand command = create("byte_gpt_tiny");
+  v1::RankCommand command = create_preset("byte_gpt_tiny");
   command.mutable_create_run()->set_checkpoint_dir(folder.path().string());
   deadlines.set(&command);
   EXPECT_GT(command.deadline_ms(), 1'000'000) << "10 GiB at 10 MB/s";
@@ -232,7 +232,7 @@ TEST(CommandDeadlines, GivenOnesAndUnknownRunsStayAsTheyAre) {
   command.mutable_optim_step()->set_run("nobody");
   deadlines.set(&command);
   EXPECT_EQ(command.deadline_ms(), 0);
-  command = create("byte_gpt_tiny");
+  command = create_preset("byte_gpt_tiny");
   command.set_deadline_ms(5);
   deadlines.set(&command);
   EXPECT_EQ(command.deadline_ms(), 5);

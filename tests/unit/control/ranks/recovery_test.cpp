@@ -11,7 +11,7 @@
 namespace meshloom::control {
 namespace {
 
-class Recorder final : public CommandSink {
+class RecoveryRecorder final : public CommandSink {
  public:
   bool send(CommandPtr command) override {
     commands.push_back(*command);
@@ -21,14 +21,14 @@ class Recorder final : public CommandSink {
 };
 
 TEST(Recovery, TheExecutorTellsAllRanksOncePerEpoch) {
-  Recorder sinks[2];
+  RecoveryRecorder sinks[2];
   Executor executor(2, [](const Error& cause) { ADD_FAILURE() << cause.what(); });
   for (int rank = 0; rank < 2; ++rank) executor.attach(rank, &sinks[rank]);
   executor.recover(0, "rank 1 failed alone: a");
   executor.recover(0, "rank 0 failed alone: b");
   executor.recover(1, "rank 0 failed alone: c");
   executor.recover(0, "late");
-  for (const Recorder& sink : sinks) {
+  for (const RecoveryRecorder& sink : sinks) {
     ASSERT_EQ(sink.commands.size(), 2u);
     EXPECT_EQ(sink.commands[0].recover().epoch(), 0u);
     EXPECT_EQ(sink.commands[0].recover().cause(), "rank 1 failed alone: a");

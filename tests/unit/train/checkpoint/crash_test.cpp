@@ -25,7 +25,7 @@ std::vector<StateTensor> state_of(ExecutionContext& context, double value) {
           {"model.b", full(context, {5}, -value, DType::kFloat32)}};
 }
 
-Manifest manifest_of(std::int64_t step) {
+Manifest bare_manifest(std::int64_t step) {
   Manifest manifest;
   manifest.step = step;
   manifest.model_config = manifest.run_config = "{}";
@@ -35,7 +35,7 @@ Manifest manifest_of(std::int64_t step) {
 void save(const CheckpointLocation& location, std::int64_t step) {
   ExecutionContext context;
   const auto world = comm::make_single_process_group();
-  write_checkpoint(*world, location, manifest_of(step),
+  write_checkpoint(*world, location, bare_manifest(step),
                    state_of(context, static_cast<double>(step)));
 }
 

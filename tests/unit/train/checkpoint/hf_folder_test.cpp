@@ -14,6 +14,7 @@
 #include "kernels/base/half.h"
 #include "tests/support/file_text.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/train/checkpoint/expect_holds.h"
 
 namespace meshloom::train {
 namespace {
@@ -47,11 +48,6 @@ std::string load_error(const fs::path& path) {
   } catch (const Error& e) {
     return e.what();
   }
-}
-
-void expect_holds(const std::string& message, const std::vector<std::string>& words) {
-  for (const std::string& word : words)
-    EXPECT_NE(message.find(word), std::string::npos) << "no '" << word << "' in: " << message;
 }
 
 void write_text(const fs::path& path, const std::string& text) {

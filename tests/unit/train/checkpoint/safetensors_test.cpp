@@ -14,6 +14,7 @@
 #include "kernels/base/error.h"
 #include "tests/support/file_text.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/train/checkpoint/expect_holds.h"
 
 namespace meshloom::train {
 namespace {
@@ -47,12 +48,6 @@ std::string open_error(const std::filesystem::path& path) {
 std::string header_error(const std::string& header, std::size_t data_bytes) {
   TempFolder folder;
   return open_error(write_file(folder, file_of(header, data_bytes)));
-}
-
-void expect_holds(const std::string& message, const std::vector<std::string>& words) {
-  EXPECT_FALSE(message.empty()) << "was accepted";
-  for (const std::string& word : words)
-    EXPECT_NE(message.find(word), std::string::npos) << "no '" << word << "' in: " << message;
 }
 
 TEST(Safetensors, BrokenFilesAreRefusedByName) {
