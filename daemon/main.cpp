@@ -25,7 +25,7 @@ using namespace meshloom;
 
 constexpr int kUsage = 2;
 
-/// What MPI needs from a config file that this rank cannot read, nobody has told it yet.
+/// Of a config file that this rank cannot read nobody has told it yet, not even what MPI needs.
 std::unique_ptr<comm::MpiRuntime> start_mpi(const control::ParsedDaemonOptions& parsed) {
   comm::MpiRuntimeOptions mpi;
   mpi.interface = parsed.options.config.mpi_interface();

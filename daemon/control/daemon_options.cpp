@@ -156,8 +156,7 @@ void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
   app.set_version_flag("--version", std::string("meshloomd ") + kVersion);
   app.add_option("--config", flags.config,
                  "YAML file with these settings (proto: DaemonConfig), of rank 0's host; others "
-                 "may have the same "
-                 "or none");
+                 "may have the same or none");
   app.add_option("--listen", flags.listen,
                  "Address for clients, host:port; port 0 takes a free one, written to "
                  "STATE_DIR/address. Default 127.0.0.1:7420");

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "daemon/comm/mesh/thread_bootstrap.h"
 #include "tests/support/temp_folder.h"
