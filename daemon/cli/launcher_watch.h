@@ -4,10 +4,13 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "daemon/base/process_stat.h"
 #include "v1/worker_service.pb.h"
 
 namespace meshloom::cli {
@@ -25,8 +28,11 @@ class LauncherWatch {
  private:
   struct Launcher {
     pid_t pid = 0;
-    std::string started;  ///< which process of that number it is
+    std::uint64_t start_time = 0;  ///< which process of that number it is
   };
+
+  /// Nothing of a process that has ended.
+  std::optional<base::ProcessStat> look_at(pid_t pid) const;
 
   std::filesystem::path proc_;
   std::vector<Launcher> launchers_;

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "daemon/base/process_stat.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/daemon_process.h"
 
@@ -50,14 +51,9 @@ std::int64_t resident_bytes(pid_t process) {
 
 /// User and system time so far.
 double cpu_seconds(pid_t process) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  std::istringstream fields(text.substr(text.rfind(')') + 1));
-  std::string skipped;
-  for (int i = 0; i < 11; ++i) fields >> skipped;
-  double user = 0, system = 0;
-  fields >> user >> system;
-  return (user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  const auto stat = base::read_process_stat(process).value();
+  return static_cast<double>(stat.user_ticks + stat.system_ticks) /
+         static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 struct Sample {

@@ -15,6 +15,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "daemon/base/process_stat.h"
+
 namespace meshloom::e2e {
 namespace {
 
@@ -34,24 +36,13 @@ using Clock = std::chrono::steady_clock;
   ::_exit(127);
 }
 
-/// The fields of /proc/PID/stat after the program's name; empty where there is no such process.
-std::string stat_of(pid_t pid) {
-  const std::string text = read_file("/proc/" + std::to_string(pid) + "/stat");
-  const auto end = text.rfind(')');
-  return end == std::string::npos ? "" : text.substr(end + 2);
-}
-
 std::vector<pid_t> members_of(pid_t session) {
   std::vector<pid_t> members;
   for (const auto& item : fs::directory_iterator("/proc")) {
     const pid_t pid = std::atoi(item.path().filename().c_str());
     if (pid <= 0) continue;
-    char state = 0;
-    int parent = 0, group = 0, its_session = 0;
-    if (std::sscanf(stat_of(pid).c_str(), "%c %d %d %d", &state, &parent, &group, &its_session) ==
-            4 &&
-        its_session == session)
-      members.push_back(pid);
+    const auto stat = base::read_process_stat(pid);
+    if (stat && stat->session == session) members.push_back(pid);
   }
   return members;
 }
@@ -124,8 +115,8 @@ std::string read_file(const fs::path& path) {
 }
 
 bool is_alive(pid_t pid) {
-  const std::string stat = stat_of(pid);
-  return !stat.empty() && stat[0] != 'Z' && stat[0] != 'X';
+  const auto stat = base::read_process_stat(pid);
+  return stat && !stat->has_ended();
 }
 
 std::vector<std::string> tcp_listeners(pid_t pid) {

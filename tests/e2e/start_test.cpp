@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "daemon/base/process_stat.h"
 #include "tests/e2e/daemon_fixture.h"
 
 namespace meshloom::e2e {
@@ -12,11 +13,9 @@ namespace fs = std::filesystem;
 using StartE2e = DaemonTest;
 
 double cpu_seconds(pid_t pid) {
-  const std::string text = read_file(fmt::format("/proc/{}/stat", pid));
-  long user = 0, system = 0;
-  std::sscanf(text.c_str() + text.rfind(')') + 2,
-              "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld", &user, &system);
-  return static_cast<double>(user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  const auto stat = base::read_process_stat(pid).value();
+  return static_cast<double>(stat.user_ticks + stat.system_ticks) /
+         static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 TEST_F(StartE2e, AnIdleDaemonIsSmallAndQuiet) {

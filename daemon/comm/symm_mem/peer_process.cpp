@@ -6,39 +6,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <sstream>
-
 #include <fmt/format.h>
 
+#include "daemon/base/process_stat.h"
+
 namespace meshloom::comm {
-namespace {
 
-struct ProcessStatus {
-  char state = '?';
-  std::uint64_t start_time = 0;  ///< 0: there is no such process to be seen
-};
-
-ProcessStatus read_status(const std::string& process) {
-  std::ifstream file("/proc/" + process + "/stat");
-  // Where the process goes after the file was opened, iterators of the stream would throw.
-  std::string text;
-  std::getline(file, text, '\0');
-  // The second field is the name in brackets, which may hold blanks and brackets itself.
-  const auto name_end = text.rfind(')');
-  if (name_end == std::string::npos) return {};
-  std::istringstream fields(text.substr(name_end + 1));
-  ProcessStatus status;
-  fields >> status.state;
-  std::string skipped;
-  for (int field = 4; field < 22; ++field) fields >> skipped;
-  fields >> status.start_time;
-  return status;
+std::uint64_t own_start_time() {
+  const auto stat = base::read_process_stat("/proc/self/stat");
+  return stat ? stat->start_time : 0;
 }
-
-}  // namespace
-
-std::uint64_t own_start_time() { return read_status("self").start_time; }
 
 std::uint64_t own_pid_namespace() {
   struct stat status {};
@@ -51,8 +28,8 @@ PeerProcess::PeerProcess(std::int64_t pid, std::uint64_t start_time, std::uint64
   if (watch != Watch::kStartTime)
     pidfd_.reset(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
   // Looked at after the pidfd is open: if the peer is still itself now, the pidfd is of it.
-  const ProcessStatus status = read_status(std::to_string(pid));
-  visible_ = start_time != 0 && status.start_time == start_time;
+  const auto stat = base::read_process_stat(static_cast<pid_t>(pid));
+  visible_ = start_time != 0 && stat && stat->start_time == start_time;
   if (!visible_) pidfd_.reset();
   by_proc_ = visible_ && !pidfd_ && watch != Watch::kPidfd;
   ended_before_ =
@@ -70,10 +47,9 @@ bool PeerProcess::gone() const {
 PeerProcess::State PeerProcess::state() const {
   if (ended_before_) return State::kGone;
   if (!visible_) return State::kUnknown;
-  const ProcessStatus status = read_status(std::to_string(pid_));
-  if (status.start_time != start_time_ || status.state == 'Z' || status.state == 'X')
-    return State::kGone;
-  return status.state == 'T' || status.state == 't' ? State::kStopped : State::kRunning;
+  const auto stat = base::read_process_stat(static_cast<pid_t>(pid_));
+  if (!stat || stat->start_time != start_time_ || stat->has_ended()) return State::kGone;
+  return stat->state == 'T' || stat->state == 't' ? State::kStopped : State::kRunning;
 }
 
 const char* PeerProcess::watched_by() const {
