@@ -26,11 +26,6 @@ std::unique_ptr<train::Run> TrainFactory::create(const v1::RunConfig& resolved,
   return train::Run::create(resources(), resolved, options);
 }
 
-std::unique_ptr<train::SteppedRun> TrainFactory::create_stepped(
-    const v1::RunConfig& resolved, const train::SteppedRunOptions& options) {
-  return train::SteppedRun::create(resources(), resolved, options);
-}
-
 void TrainFactory::run_in_step(const std::function<void()>& verb) {
   train::run_in_step(world_, verb);
 }

@@ -18,8 +18,6 @@ class TrainFactory final : public RunFactory {
 
   std::unique_ptr<train::Run> create(const v1::RunConfig& resolved,
                                      const train::RunOptions& options) override;
-  std::unique_ptr<train::SteppedRun> create_stepped(
-      const v1::RunConfig& resolved, const train::SteppedRunOptions& options) override;
   void run_in_step(const std::function<void()>& verb) override;
   std::uint64_t recoveries() const override;
   void join_recovery() override;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/resolve_stepped.h"
+
 #include <algorithm>
 
 #include "daemon/base/field_error.h"
@@ -7,7 +9,6 @@
 #include "daemon/train/optim/parameter_groups.h"
 #include "daemon/train/resolve.h"
 #include "daemon/train/resolve_plan.h"
-#include "daemon/train/stepped_run.h"
 
 namespace meshloom::train {
 namespace {

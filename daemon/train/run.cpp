@@ -4,8 +4,8 @@
 #include "daemon/train/checkpoint/checkpoint_reader.h"
 #include "daemon/train/checkpoint/hf_folder.h"
 #include "daemon/train/generation.h"
+#include "daemon/train/rank_run.h"
 #include "daemon/train/resume_check.h"
-#include "daemon/train/train_run.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
@@ -112,7 +112,7 @@ double mean_loss(std::span<const LossSum> batches) {
 
 std::unique_ptr<Run> Run::create(const RankResources& resources, const v1::RunConfig& resolved,
                                  const RunOptions& options) {
-  return std::make_unique<TrainRun>(resources, resolved, options);
+  return std::make_unique<RankRun>(resources, resolved, options);
 }
 
 std::unique_ptr<Sampler> Sampler::load(const ExecutionContext::Options& options,

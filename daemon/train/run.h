@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run: a model on a mesh with its optimizer and data on this rank, driven by step verbs.
+// Run: a model on a mesh with its optimizer on this rank, driven by the step verbs of a job or of a
+// client.
 #pragma once
 
 #include <chrono>
@@ -14,6 +15,7 @@
 #include "daemon/comm/process_group.h"
 #include "daemon/tensor/execution_context.h"
 #include "daemon/train/data/text_data.h"
+#include "daemon/train/loss_batch.h"
 #include "daemon/train/sampling_params.h"
 #include "kernels/base/error.h"
 #include "v1/config.pb.h"
@@ -41,10 +43,21 @@ struct RunOptions {
   std::filesystem::path data_dir;
   /// Absolute folder of the model that config.model.name names; empty if it names none.
   std::filesystem::path model_folder;
+
+  // --- Of what a client drives
+  /// What it begins with: a folder that save_state wrote, on any mesh. Empty: the model's values.
+  std::filesystem::path state_folder = {};
+  bool with_optimizer = true;  ///< of state_folder: also moments and step
+  bool dropout = false;        ///< batches that are sent or named draw the model's dropout
+
+  // --- Of a job, and of what is evaluated
+  /// It has data of its own, config.data and config.validation, in batches of
+  /// config.training.global_batch_size samples.
+  bool with_data = false;
   /// The job's checkpoints, of which the newest is loaded. Empty: none.
-  std::filesystem::path checkpoint_dir;
+  std::filesystem::path checkpoint_dir = {};
   /// A checkpoint to begin with if checkpoint_dir has none.
-  std::filesystem::path resume_from;
+  std::filesystem::path resume_from = {};
   /// If resume_from is damaged, an older one beside it is taken.
   bool resume_older = false;
   /// The checkpoint before a damaged newest one is taken.
@@ -143,12 +156,57 @@ class Sample {
   virtual bool done() const = 0;
 };
 
-/// What a job's run (Run) and one that a client drives (SteppedRun) have in common: a model on a
-/// mesh. Every rank of the world calls the same verbs in the same order. A verb may throw on one
-/// rank alone; the caller brings that to all of them (run_in_step), as with create().
-class AnyRun {
+/// A sample of a run.
+class RunSample : public Sample {
  public:
-  virtual ~AnyRun() = default;
+  /// Optimizer steps behind the weights that the next advance() draws from.
+  virtual std::int64_t step() const = 0;
+  /// What Run::forward returns of a batch whose data all ranks have, under the weights that were
+  /// drawn from. Throws FailedPrecondition (WEIGHTS_STALE) if these were the run's own and were
+  /// overwritten since.
+  virtual v1::LossOutput score(const v1::LossBatch&) = 0;
+};
+
+/// The global batch of a run's own data that begins at a place of the training (BatchLoader), with
+/// all gradients of an optimizer step: the mean over its labels.
+struct TrainingBatch {
+  std::int64_t first_sample = 0;
+};
+
+/// Global batches of one of config.validation.sets, or (empty) of the validation data of
+/// config.data: always the same ones.
+struct ValidationBatches {
+  std::string set = {};
+  std::int64_t first = 0, count = 1;
+};
+
+/// What an optimizer step did and cost on this rank.
+struct StepOutput {
+  v1::OptimStepOutput values;
+  double step_seconds = 0.0;  ///< since the first forward_backward of the step began
+  std::map<std::string, double> phase_seconds;  ///< data, forward, backward, reduce, optimizer, ...
+  std::vector<v1::CollectiveMetrics> collectives;  ///< since the step before
+};
+
+/// What of a job is in its checkpoints beside weights and optimizer.
+struct JobProgress {
+  std::int64_t data_position = 0;  ///< samples drawn
+  std::int64_t tokens = 0;         ///< trained on
+  v1::ValidationProgress validation = {};
+};
+
+/// Every rank of the world calls the same verbs in the same order, with equal arguments but for a
+/// batch, of which rank 0 has all data and the others have what they compute (rank_part). A verb
+/// may throw on one rank alone; the caller brings that to all of them (run_in_step), as with
+/// create(). What all ranks throw alike leaves the run as it was before, but where a verb says
+/// otherwise. InvalidArgument has the metadata "field", the path inside the verb's message
+/// ("data[3].targets[17]").
+class Run {
+ public:
+  /// Builds model, optimizer and data from a resolved config.
+  static std::unique_ptr<Run> create(const RankResources&, const v1::RunConfig& resolved,
+                                     const RunOptions&);
+  virtual ~Run() = default;
 
   /// Optimizer steps done, also before this process (from the checkpoint).
   virtual std::int64_t step() const = 0;
@@ -160,43 +218,84 @@ class AnyRun {
   virtual std::string plan_text() const { return {}; }
   /// What its model can continue.
   virtual PromptLimits prompt_limits() const { return {}; }
-  /// Writes a Hugging Face folder (rank 0), complete or not at all.
-  virtual void export_hf(const std::filesystem::path& folder, const std::string& dtype) = 0;
-};
+  /// What batches have to fit (check_loss_batch, before their data are cut over the ranks).
+  virtual LossBatchLimits limits() const = 0;
+  /// Of one token of a sample of config.training.seq_len, forward and backward; 0: not known.
+  virtual double flops_per_token() const { return 0.0; }
+  /// That of the checkpoint that a job began with.
+  virtual JobProgress job_progress() const { return {}; }
+  /// A verb has failed after it began to overwrite the weights: they are undefined on this rank,
+  /// and the run is to be deleted.
+  virtual bool weights_undefined() const = 0;
 
-class Run : public AnyRun {
- public:
-  /// Builds model, optimizer and data from a resolved config.
-  static std::unique_ptr<Run> create(const RankResources&, const v1::RunConfig& resolved,
-                                     const RunOptions&);
+  // --- Gradients and losses
+  /// Adds the gradients of a batch that was checked to those since the last optim_step. Returns its
+  /// outputs on rank 0, nothing on the others (metrics: LossMetrics). Throws NumericError
+  /// (NON_FINITE_LOSS) naming datum and token. Whatever it throws poisons those gradients.
+  virtual v1::LossOutput forward_backward(const v1::LossBatch&, const WholeBatch&) = 0;
+  /// The same of the run's own data, summed over ranks while backward runs: no other call comes
+  /// before optim_step. Returns the tokens that are trained on. Throws FailedPrecondition if there
+  /// are gradients already, or no data (NO_DATA), and InvalidArgument if no label counts.
+  virtual std::int64_t forward_backward(const TrainingBatch&) = 0;
+  /// The same outputs, bit for bit, without gradients. `train`: with the dropout that the next
+  /// forward_backward would draw.
+  virtual v1::LossOutput forward(const v1::LossBatch&, const WholeBatch&, bool train) = 0;
+  /// Losses of the batches, each summed over its labels; fewer if the data end. Throws
+  /// FailedPrecondition if there are no such data.
+  virtual std::vector<LossSum> forward(const ValidationBatches&) = 0;
+  /// The gradients since the last optim_step are not to be applied: the next one fails, naming
+  /// `cause`. The first cause counts.
+  virtual void poison(const std::string& cause) = 0;
 
-  virtual const v1::RunConfig& config() const = 0;
+  /// Clips and updates, and zeroes the gradients. Throws InvalidArgument for values that the
+  /// optimizer does not take, with the gradients left as they are; FailedPrecondition without
+  /// gradients (NO_GRADIENTS), with poisoned ones (GRADIENTS_POISONED) and for a mean over no
+  /// target (NO_TARGETS), and NumericError naming step and first parameter if loss or norm is NaN
+  /// or infinite: parameters are then as before, gradients gone.
+  virtual StepOutput optim_step(const v1::OptimStepParams&) = 0;
 
-  /// Gradients of the next global batch (all its micro batches), reduced over ranks.
-  virtual void forward_backward() = 0;
-  /// Clips and updates. Returns the step's metrics, the same on every rank. Throws NumericError
-  /// naming step and first parameter if loss or gradient norm is NaN or infinite; the parameters
-  /// are then untouched.
-  virtual v1::StepMetrics optim_step() = 0;
-  /// Steps behind this one go by other settings of a job, which are resolved.
-  virtual void edit(const v1::JobSettings& settings) = 0;
-  /// Seconds of the last step by phase: data, forward, backward, reduce, optimizer, checkpoint.
-  virtual std::map<std::string, double> phase_seconds() const = 0;
-  /// Validation losses of `batches` global batches from `first` on, always the same ones, each
-  /// summed over its labels; fewer if the data end. `set` is one of config().validation().sets(),
-  /// or empty for the validation data of config().data().
-  virtual std::vector<LossSum> evaluate(std::int64_t first, std::int64_t batches,
-                                        const std::string& set = {}) = 0;
+  // --- State
+  /// Writes parameters, optimizer state, step and `user_metadata` to `folder`, complete or not at
+  /// all; durable when it returns. Throws AlreadyExists if it is there. Gathered gradients are no
+  /// part of it.
+  virtual void save_state(const std::filesystem::path& folder,
+                          const std::map<std::string, std::string>& user_metadata) = 0;
   /// Writes checkpoint_dir/step-N with `progress` in it (of a step that is saved already, the
   /// progress alone), and deletes what is neither one of the keep_latest_k latest nor one of the
   /// progress's best. A failure (full disk) throws on every rank and leaves training state and
-  /// older checkpoints as they were. Returns the folder.
-  virtual std::filesystem::path save_state(const v1::ValidationProgress& progress = {}) = 0;
-  /// That of the checkpoint that the run began with.
-  virtual v1::ValidationProgress validation_progress() const { return {}; }
+  /// older checkpoints as they were.
+  virtual void save_checkpoint(const JobProgress& progress, int keep_latest_k) = 0;
+  /// Takes parameters (and moments and step, if `with_optimizer`; else these begin anew) from a
+  /// folder that save_state wrote on any mesh. Gradients since the last optim_step are dropped.
+  /// Throws NotFound and FailedPrecondition (CHECKPOINT_MISMATCH) before anything is written.
+  virtual void load_state(const std::filesystem::path& folder, bool with_optimizer) = 0;
+  /// Writes a Hugging Face folder (rank 0), complete or not at all.
+  virtual void export_hf(const std::filesystem::path& folder, const std::string& dtype) = 0;
+
+  /// Whole parameters by name, on rank 0. Throws NotFound naming one that there is not.
+  virtual std::vector<v1::ParameterValue> get_parameters(const std::vector<std::string>& names) = 0;
+  /// Replaces whole parameters; moments stay. All names, shapes, dtypes and sizes are checked
+  /// before anything is written. Gradients since the last optim_step are dropped.
+  virtual void set_parameters(const std::vector<v1::ParameterValue>& values) = 0;
+
+  // --- Samples
+  /// Keeps the weights as they are under a name; copied when they are about to be overwritten.
+  /// Throws AlreadyExists.
+  virtual void keep_snapshot(const std::string& name) = 0;
+  /// Nothing for a name that is not there. Samples that draw from it go on.
+  virtual void drop_snapshot(const std::string& name) = 0;
+
   /// Draws nothing yet. Other verbs may come between what the sample draws; its advance() is a verb
-  /// of its own.
-  virtual std::unique_ptr<Sample> begin_sample(const std::vector<SampleStart>& sequences) = 0;
+  /// of its own. Draws from the snapshot, or, where that is empty, from the run's weights as they
+  /// are at each advance(). Throws FailedPrecondition (SNAPSHOT_STALE).
+  virtual std::unique_ptr<RunSample> begin_sample(const std::vector<SampleStart>& sequences,
+                                                  const std::string& snapshot) = 0;
+  /// The same from the weights of a Hugging Face folder that export_hf wrote at `step`, which take
+  /// the memory of a snapshot until the last sample from them ends. Throws, on all ranks alike,
+  /// what refuses the folder, with the run as it was.
+  virtual std::unique_ptr<RunSample> begin_sample_from(const std::vector<SampleStart>& sequences,
+                                                       const std::filesystem::path& folder,
+                                                       std::int64_t step) = 0;
 };
 
 /// A model for generation only: from a Hugging Face folder or a checkpoint folder. No collectives.

@@ -21,6 +21,7 @@
 #include "tests/bench/probe.h"
 #include "tests/bench/profiling_backend.h"
 #include "tests/bench/resident_memory.h"
+#include "tests/support/local_job.h"
 #include "tests/support/temp_folder.h"
 
 namespace meshloom::bench {
@@ -145,14 +146,14 @@ Result measure(const TrainOptions& options, ExecutionContext& context, comm::Pro
                kernels::ProfilingBackend& profiler) {
   train::RunOptions run_options;
   run_options.data_dir = folder;
-  const auto run = train::Run::create({&context, &world}, config, run_options);
+  test::LocalJob job({&context, &world}, config, run_options);
   Result result;
   const auto step = [&] {
     const auto begin = Clock::now();
     profiler.set_phase("gradients");
-    run->forward_backward();
+    job.forward_backward();
     profiler.set_phase("update");
-    result.last = run->optim_step();
+    result.last = job.optim_step();
     return seconds_since(begin);
   };
   std::vector<std::shared_ptr<Allocator>> allocators{context.options().allocator};
@@ -169,7 +170,7 @@ Result measure(const TrainOptions& options, ExecutionContext& context, comm::Pro
   }
   for (std::int64_t i = 0; i < options.steps; ++i) {
     result.step_seconds.push_back(step());
-    for (const auto& [phase, seconds] : run->phase_seconds())
+    for (const auto& [phase, seconds] : job.phase_seconds())
       result.phases[phase] += seconds / static_cast<double>(options.steps);
   }
   result.profiles = profiler.take();

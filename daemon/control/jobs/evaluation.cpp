@@ -19,10 +19,10 @@ constexpr std::chrono::milliseconds kPart{100};
 
 }  // namespace
 
-v1::EvaluateResult EvaluationParts::next() {
+v1::DataLoss EvaluationParts::next() {
   const auto begin = Clock::now();
   const std::int64_t count = std::min(at_once_, most_ - batches_);
-  v1::EvaluateResult part = run_.evaluate(batches_, count, set_).get();
+  v1::DataLoss part = run_.loss({set_, batches_, count}).get();
   batches_ += part.losses_size();
   data_ended_ = part.losses_size() < count;
   if (Clock::now() - begin < kPart / 2) at_once_ *= 2;
@@ -36,7 +36,7 @@ v1::Evaluation Evaluation::evaluate(std::int64_t batches, const Progress& progre
   double seconds = 0;
   while (!parts.done()) {
     const auto begin = Clock::now();
-    const v1::EvaluateResult part = parts.next();
+    const v1::DataLoss part = parts.next();
     seconds += std::chrono::duration<double>(Clock::now() - begin).count();
     for (const v1::BatchLoss& batch : part.losses()) {
       sum.loss += batch.loss();
@@ -62,6 +62,7 @@ v1::Evaluation Evaluation::carry_out(const Work& work, const Progress& progress)
   v1::CreateRunCommand create;
   *create.mutable_config() = work.config;
   create.set_data_dir(work.data_dir.string());
+  create.set_with_data(true);
   create.set_model_folder(work.model_folder.string());
   create.set_tokenizer_folder(work.tokenizer_folder.string());
   set_tokenized(work.text, &create);

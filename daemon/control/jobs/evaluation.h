@@ -17,7 +17,7 @@ namespace meshloom::control {
 /// than about 100 ms.
 class EvaluationParts {
  public:
-  /// `run` outlives it. At most so many batches, of a validation set (train::Run::evaluate).
+  /// `run` outlives it. At most so many batches, of a validation set (train::ValidationBatches).
   EvaluationParts(const RunClient& run, std::int64_t most, std::string set = {})
       : run_(run), most_(most), set_(std::move(set)) {}
 
@@ -25,7 +25,7 @@ class EvaluationParts {
   bool data_ended() const { return data_ended_; }
   bool done() const { return data_ended_ || batches_ >= most_; }
   /// The losses of the next part. Waits for the ranks; throws what the verb throws.
-  v1::EvaluateResult next();
+  v1::DataLoss next();
 
  private:
   const RunClient& run_;

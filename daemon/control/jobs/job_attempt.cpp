@@ -27,6 +27,13 @@ constexpr std::chrono::milliseconds kShortStep{50};
 constexpr std::chrono::seconds kBetweenProgress{1};  // of tokenizing
 constexpr const char* kMetrics = "metrics.jsonl";
 
+train::StepOutput step_output(const v1::ApplyGradientsResult& result) {
+  return {result.output(),
+          result.step_seconds(),
+          {result.seconds().begin(), result.seconds().end()},
+          {result.collectives().begin(), result.collectives().end()}};
+}
+
 void write_resolved(const std::filesystem::path& file, const v1::Job& job) {
   v1::JobSpec spec;
   spec.set_name(job.spec().name());
@@ -120,7 +127,7 @@ void JobAttempt::go_by(const JobStore::StepOrder& order, std::int64_t step) {
   if (order.config->edits.empty()) return;
   if (now.SerializeAsString() == settings_of(config_).SerializeAsString()) return;
   apply_settings(now, &config_);
-  run_.edit(now).get();
+  course_->edit(now);
   spdlog::info("job {}: goes by edited settings from step {} on", id_, step);
 }
 
@@ -164,6 +171,7 @@ bool JobAttempt::prepare() {
   v1::CreateRunCommand create;
   *create.mutable_config() = config_;
   create.set_data_dir(folders_.data_dir.string());
+  create.set_with_data(true);
   create.set_checkpoint_dir(folders_.checkpoints.string());
   create.set_resume_from(folders_.resume_from.string());
   create.set_model_folder(folders_.model.string());
@@ -175,7 +183,11 @@ bool JobAttempt::prepare() {
   if (job_.attempt() == 1) note_choices();
   const v1::CreateRunResult created = run_.create(std::move(create)).get();
   submitted_ = done_ = saved_ = created.step_count();
-  progress_ = created.progress();
+  const v1::JobCheckpoint& begun = created.job();
+  progress_ = begun.validation();
+  course_.emplace(
+      config_, train::JobCourse::Begin{
+                   done_, {begun.data_position(), begun.tokens(), {}}, created.flops_per_token()});
   metrics_ = std::make_unique<base::MetricsLog>(folders_.job / kMetrics, done_, metrics_origin());
   for (const auto& note : created.notes()) add_note(note);
   if (done_ > 0) add_note(fmt::format("goes on from the checkpoint of step {}", done_));
@@ -246,7 +258,8 @@ void JobAttempt::train() {
 void JobAttempt::submit_step() {
   // Nobody can edit what this step goes by, or whether there is one, from here on.
   go_by(store_.begin_step(id_, submitted_ + 1), submitted_ + 1);
-  const RunClient::Step verbs = run_.step();
+  const train::JobCourse::Step next = course_->next();
+  const RunClient::Step verbs = run_.step(next.batch, next.update);
   in_flight_.push_back({++submitted_, verbs});
 }
 
@@ -254,13 +267,16 @@ void JobAttempt::finish_step() {
   const StepInFlight step = in_flight_.front();
   in_flight_.pop_front();
   const auto begin = Clock::now();
-  step.verbs.forward_backward.get();
-  const v1::OptimStepResult result = step.verbs.optim_step.get();
+  const std::int64_t tokens = step.verbs.forward_backward.get().tokens();
+  const v1::ApplyGradientsResult result = step.verbs.optim_step.get();
   trained_until_ = Clock::now();
   step_time_ = trained_until_ - begin;
   done_ = step.step;
-  metrics_->step(result.metrics(), {result.seconds().begin(), result.seconds().end()});
-  store_.publish_step(id_, result.metrics());
+  const train::StepOutput output = step_output(result);
+  v1::StepMetrics metrics = course_->done(tokens, output);
+  metrics.set_memory_bytes(result.memory_bytes());
+  metrics_->step(metrics, output.phase_seconds);
+  store_.publish_step(id_, metrics);
   if (validates(done_)) evaluate();
   if (saves(done_)) save_step();
   if (samples(done_)) draw_samples();
@@ -291,7 +307,7 @@ std::optional<double> JobAttempt::evaluate_set(const std::string& set) {
   std::vector<train::LossSum> losses;
   while (!parts.done()) {
     if (interrupted()) return std::nullopt;
-    const v1::EvaluateResult part = parts.next();
+    const v1::DataLoss part = parts.next();
     trained_until_ = Clock::now();
     for (const v1::BatchLoss& batch : part.losses())
       losses.push_back({batch.loss(), batch.labels()});
@@ -331,11 +347,18 @@ void JobAttempt::save_step() {
   }
 }
 
-v1::SaveStateResult JobAttempt::save() {
+v1::WriteStateResult JobAttempt::save() {
   v1::ValidationProgress progress = progress_;
   if (validation_ && validation_->step() == done_)
     train::add_best(config_, *validation_, &progress);
-  v1::SaveStateResult result = run_.save_state(progress).get();
+  const train::JobProgress so_far = course_->progress(progress);
+  v1::WriteStateCommand command;
+  v1::JobCheckpoint& checkpoint = *command.mutable_job();
+  checkpoint.set_data_position(so_far.data_position);
+  checkpoint.set_tokens(so_far.tokens);
+  *checkpoint.mutable_validation() = progress;
+  checkpoint.set_keep_latest_k(config_.checkpoint().keep_latest_k());
+  v1::WriteStateResult result = run_.write_state(std::move(command)).get();
   // What could not be saved is none of the best.
   progress_ = std::move(progress);
   saved_ = done_;

@@ -15,6 +15,7 @@
 #include "daemon/control/jobs/job_samples.h"
 #include "daemon/control/ranks/run_client.h"
 #include "daemon/control/stores/job_store.h"
+#include "daemon/train/job_course.h"
 
 namespace meshloom::control {
 
@@ -36,9 +37,10 @@ enum class AttemptEnd {
   kStopped,  ///< saved; to be continued by a later daemon
 };
 
-/// Used by the driver's thread. Order inside a step: forward_backward, optim_step, evaluate,
-/// save_state. Steps are kept two deep in flight while they are short, so that no rank waits for a
-/// round trip.
+/// A client of its run's verbs: it says which samples each step is on, at which learning rate, what
+/// is validated and what is saved. Used by the driver's thread. Order inside a step: gradients,
+/// update, validation, checkpoint. Steps are kept two deep in flight while they are short, so that
+/// no rank waits for a round trip.
 class JobAttempt {
  public:
   JobAttempt(JobStore& store, Executor& executor, Admission& admission, const v1::Job& job,
@@ -91,7 +93,7 @@ class JobAttempt {
   /// Between steps: what fails is a note, but at the end of the job.
   void save_step();
   /// With what the validations have shown so far.
-  v1::SaveStateResult save();
+  v1::WriteStateResult save();
   void note_unsaved_end();
   void record_validation(v1::ValidationMetrics metrics);
   /// If the validations so far say so.
@@ -114,6 +116,7 @@ class JobAttempt {
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   JobFolders folders_;
   const std::atomic<bool>& stop_;
+  std::optional<train::JobCourse> course_;  ///< once the run is made
   std::unique_ptr<base::MetricsLog> metrics_;
   std::deque<StepInFlight> in_flight_;
   std::int64_t submitted_ = 0;

@@ -46,23 +46,8 @@ double tokens_of(const v1::LossBatch& batch, double longest) {
 
 CommandDeadlines::RunSize CommandDeadlines::size_of(const v1::CreateRunCommand& command) {
   RunSize size;
-  for (const auto* folder : {&command.checkpoint_dir(), &command.resume_from()})
-    if (!folder->empty()) size.source_bytes += bytes_below(*folder);
-  const auto& config = command.config();
-  const nn::ModelConfig model =
-      train::load_model_config(config.model(), command.data_dir(), command.model_folder());
-  if (!config.model().hf_folder().empty() || !config.model().name().empty())
-    size.source_bytes += 4 * static_cast<double>(nn::parameter_count(model));
-  size.state_bytes = kStateBytes * static_cast<double>(nn::parameter_count(model));
-  const auto& training = config.training();
-  size.forward_flops = nn::flops_per_token(model, training.seq_len()) / 3 *
-                       static_cast<double>(training.seq_len() * training.global_batch_size());
-  return size;
-}
-
-CommandDeadlines::RunSize CommandDeadlines::size_of(const v1::CreateSteppedRunCommand& command) {
-  RunSize size;
-  for (const auto* folder : {&command.model_folder(), &command.state_folder()})
+  for (const auto* folder : {&command.checkpoint_dir(), &command.resume_from(),
+                             &command.model_folder(), &command.state_folder()})
     if (!folder->empty()) size.source_bytes += bytes_below(*folder);
   const v1::ModelSource& source = command.config().model();
   const nn::ModelConfig model =
@@ -70,30 +55,34 @@ CommandDeadlines::RunSize CommandDeadlines::size_of(const v1::CreateSteppedRunCo
   const auto parameters = static_cast<double>(nn::parameter_count(model));
   if (!source.hf_folder().empty()) size.source_bytes += 4 * parameters;
   size.state_bytes = kStateBytes * parameters;
-  const std::int64_t longest = command.config().training().seq_len();
-  size.longest = static_cast<double>(longest);
-  size.token_flops = nn::flops_per_token(model, longest) / 3;
-  size.forward_flops = size.token_flops * static_cast<double>(longest);
+  const v1::TrainingConfig& training = command.config().training();
+  size.longest = static_cast<double>(training.seq_len());
+  size.token_flops = nn::flops_per_token(model, training.seq_len()) / 3;
+  // A run that a client drives has no batches of its own.
+  const auto samples = static_cast<double>(std::max<std::int64_t>(1, training.global_batch_size()));
+  size.batch_flops = size.token_flops * size.longest * samples;
   return size;
+}
+
+double CommandDeadlines::loss_flops(const v1::LossCommand& command, const RunSize& size) {
+  // Forward twice, if checkpointed.
+  if (command.has_training()) return 4 * size.batch_flops;
+  if (command.has_validation())
+    return size.batch_flops * static_cast<double>(command.validation().count());
+  return 4 * size.token_flops * tokens_of(command.batch(), size.longest);
 }
 
 double CommandDeadlines::seconds(const v1::RankCommand& command, const RunSize& size) {
   const double files = size.state_bytes / kBytesPerSecond;
   // A rank may have all of the samples.
-  const double forward = size.forward_flops / kFlopsPerSecond;
   switch (command.verb_case()) {
-    case v1::RankCommand::kCreateRun:
-    case v1::RankCommand::kCreateSteppedRun: return size.source_bytes / kBytesPerSecond + files;
-    case v1::RankCommand::kForwardBackward: return 4 * forward;  // forward twice, if checkpointed
-    case v1::RankCommand::kEvaluate:
-      return forward * static_cast<double>(command.evaluate().batches());
-    case v1::RankCommand::kLoss:
-      return 4 * size.token_flops * tokens_of(command.loss().batch(), size.longest) /
-             kFlopsPerSecond;
+    case v1::RankCommand::kCreateRun: return size.source_bytes / kBytesPerSecond + files;
+    case v1::RankCommand::kLoss: return loss_flops(command.loss(), size) / kFlopsPerSecond;
     case v1::RankCommand::kScoreSample:
       return size.token_flops * tokens_of(command.score_sample().batch(), size.longest) /
              kFlopsPerSecond;
-    case v1::RankCommand::kAdvanceSample: return forward;  // of one pass, which is progress
+    case v1::RankCommand::kAdvanceSample:  // of one pass, which is progress
+      return size.batch_flops / kFlopsPerSecond;
     default: return files;
   }
 }
@@ -104,7 +93,6 @@ void CommandDeadlines::set(v1::RankCommand* command) {
   std::optional<RunSize> made;
   try {
     if (command->has_create_run()) made = size_of(command->create_run());
-    if (command->has_create_stepped_run()) made = size_of(command->create_stepped_run());
   } catch (const Error&) {
     return;  // a model that cannot be read: the command itself says why
   }

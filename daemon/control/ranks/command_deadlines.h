@@ -21,15 +21,15 @@ class CommandDeadlines {
 
  private:
   struct RunSize {
-    double state_bytes = 0;    ///< weights and optimizer
-    double source_bytes = 0;   ///< of the files that it is loaded from
-    double forward_flops = 0;  ///< of a global batch; of the longest datum for a client's run
-    double token_flops = 0;    ///< of a token, forward
-    double longest = 0;        ///< tokens of the longest datum of a client's run
+    double state_bytes = 0;   ///< weights and optimizer
+    double source_bytes = 0;  ///< of the files that it is loaded from
+    double batch_flops = 0;   ///< of a global batch, forward; of the longest datum without any
+    double token_flops = 0;   ///< of a token, forward
+    double longest = 0;       ///< tokens of the longest sample
   };
 
   static RunSize size_of(const v1::CreateRunCommand& command);
-  static RunSize size_of(const v1::CreateSteppedRunCommand& command);
+  static double loss_flops(const v1::LossCommand& command, const RunSize& size);
   static double seconds(const v1::RankCommand& command, const RunSize& size);
 
   std::mutex mutex_;

@@ -24,15 +24,9 @@ void add_reads(std::set<fs::path>& paths, const v1::CreateRunCommand& command) {
   add(paths, command.resume_older() ? from.parent_path() : from);
   for (const std::string* path :
        {&command.checkpoint_dir(), &command.model_folder(), &command.tokenized().tokens(),
-        &command.tokenized().validation_tokens()})
+        &command.tokenized().validation_tokens(), &command.state_folder()})
     add(paths, *path);
   for (const std::string& path : command.tokenized().set_tokens()) add(paths, path);
-}
-
-void add_reads(std::set<fs::path>& paths, const v1::CreateSteppedRunCommand& command) {
-  for (const fs::path& folder : train::data_folders(command.data_dir())) add(paths, folder);
-  add(paths, command.model_folder());
-  add(paths, command.state_folder());
 }
 
 }  // namespace
@@ -54,12 +48,10 @@ void FileGrants::sent(int rank, const v1::RankCommand& command) {
       add(paths.written, command.create_run().checkpoint_dir());
       break;
     }
-    case v1::RankCommand::kCreateSteppedRun:
-      begin();
-      add_reads(known.runs[run].read, command.create_stepped_run());
-      break;
     case v1::RankCommand::kWriteState:
-      add(known.runs[run].written, train::unfinished_folder(command.write_state().folder()));
+      // A job's checkpoints lie where the run was told when it was made.
+      if (!command.write_state().has_job())
+        add(known.runs[run].written, train::unfinished_folder(command.write_state().folder()));
       break;
     case v1::RankCommand::kLoadState:
       add(known.runs[run].read, command.load_state().folder());

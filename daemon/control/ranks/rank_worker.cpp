@@ -7,23 +7,55 @@
 #include "daemon/base/as_error.h"
 #include "daemon/control/host/memory_use.h"
 #include "daemon/control/net/status.h"
-#include "daemon/control/ranks/job_verbs.h"
 #include "daemon/control/ranks/rank_command.h"
 #include "daemon/control/ranks/rank_error.h"
-#include "daemon/control/ranks/stepped_verbs.h"
+#include "daemon/control/ranks/run_verbs.h"
 #include "daemon/train/status_agreement.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
 namespace {
 
-void describe(const train::AnyRun& run, v1::CreateRunResult* result) {
-  const train::PromptLimits limits = run.prompt_limits();
+void describe(const train::Run& run, v1::CreateRunResult* result) {
+  const train::PromptLimits prompts = run.prompt_limits();
   result->set_step_count(run.step());
-  result->set_vocab_size(limits.vocab_size);
-  result->set_context_length(limits.context_length);
+  result->set_vocab_size(prompts.vocab_size);
+  result->set_context_length(prompts.context_length);
   for (const auto& note : run.notes()) result->add_notes(note);
   result->set_plan(run.plan_text());
+  result->set_flops_per_token(run.flops_per_token());
+  const train::LossBatchLimits batches = run.limits();
+  v1::LossLimits& limits = *result->mutable_loss_limits();
+  limits.set_vocab_size(batches.vocab_size);
+  limits.set_positions(batches.positions);
+  limits.set_tokens(batches.tokens);
+  limits.set_micro_batch_size(batches.micro_batch_size);
+  const train::JobProgress progress = run.job_progress();
+  v1::JobCheckpoint& job = *result->mutable_job();
+  job.set_data_position(progress.data_position);
+  job.set_tokens(progress.tokens);
+  *job.mutable_validation() = progress.validation;
+}
+
+train::RunOptions run_options(const v1::CreateRunCommand& command) {
+  train::RunOptions options;
+  options.data_dir = command.data_dir();
+  options.model_folder = command.model_folder();
+  options.state_folder = command.state_folder();
+  options.with_optimizer = !command.without_optimizer();
+  options.dropout = command.dropout();
+  options.with_data = command.with_data();
+  options.checkpoint_dir = command.checkpoint_dir();
+  options.resume_from = command.resume_from();
+  options.resume_older = command.resume_older();
+  options.allow_fallback = command.allow_fallback();
+  const v1::TokenizedText& text = command.tokenized();
+  options.text = {text.tokens(),
+                  text.validation_tokens(),
+                  text.tokenizer(),
+                  {text.set_tokens().begin(), text.set_tokens().end()}};
+  options.tokenizer_folder = command.tokenizer_folder();
+  return options;
 }
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
@@ -72,10 +104,7 @@ void RankWorker::dispatch(const v1::RankCommand& command, v1::RankResult* result
   switch (command.verb_case()) {
     case v1::RankCommand::kCreateRun:
       return create_run(command.create_run(), result->mutable_create_run());
-    case v1::RankCommand::kCreateSteppedRun:
-      return create_stepped_run(command.create_stepped_run(), result->mutable_create_run());
     case v1::RankCommand::kDeleteRun: return delete_run(command.delete_run().run());
-    case v1::RankCommand::kExport: return export_run(command.export_());
     case v1::RankCommand::kSample: return begin_sample(command.sample());
     case v1::RankCommand::kAdvanceSample:
       return advance_sample(command.advance_sample(), result->mutable_advance_sample());
@@ -83,27 +112,16 @@ void RankWorker::dispatch(const v1::RankCommand& command, v1::RankResult* result
       return score_sample(command.score_sample(), result->mutable_loss());
     case v1::RankCommand::kEndSample: samples_.erase(command.end_sample().sample()); return;
     case v1::RankCommand::kRecover: return recover(command.recover());
-    default: return run_verb(command, result);
+    default: return carry_out(command, result);
   }
 }
 
-void RankWorker::run_verb(const v1::RankCommand& command, v1::RankResult* result) {
+void RankWorker::carry_out(const v1::RankCommand& command, v1::RankResult* result) {
   if (command.verb_case() == v1::RankCommand::VERB_NOT_SET)
     throw InternalError(fmt::format("rank {}: a command without a verb", rank_));
-  const std::string name = run_of(command);
-  LiveRun& target = live(name);
-  const bool of_job = is_job_verb(command);
-  if (of_job && !target.job)
-    throw FailedPrecondition(fmt::format("run \"{}\" is not a job's", name), "RUN_OF_CLIENT");
-  if (!of_job && !target.stepped)
-    throw FailedPrecondition(fmt::format("run \"{}\" is a job's", name), "RUN_OF_JOB");
+  LiveRun& target = live(run_of(command));
   try {
-    factory_.run_in_step([&] {
-      if (of_job)
-        run_job_verb(*target.job, command, result);
-      else
-        run_stepped_verb(*target.stepped, command, result);
-    });
+    factory_.run_in_step([&] { run_verb(*target.run, command, result); });
   } catch (...) {
     fail_verb(target, command);
   }
@@ -111,20 +129,15 @@ void RankWorker::run_verb(const v1::RankCommand& command, v1::RankResult* result
 
 void RankWorker::fail_verb(LiveRun& target, const v1::RankCommand& command) {
   const std::exception_ptr error = std::current_exception();
-  if (target.job) {
+  if (target.of_job) {
     if (changes_training(command)) target.failure = base::as_error(error).what();
     std::rethrow_exception(error);
   }
   const bool alike = !train::ends_the_group(error) && !train::is_failed_alone(error);
-  if (!alike || !target.stepped->weights_undefined()) std::rethrow_exception(error);
+  if (!alike || !target.run->weights_undefined()) std::rethrow_exception(error);
   const Error known = base::as_error(error);
   target.failure = known.what();
   throw RunLost(known);
-}
-
-void RankWorker::export_run(const v1::ExportCommand& command) {
-  LiveRun& target = live(command.run());
-  factory_.run_in_step([&] { target.run->export_hf(command.folder(), command.dtype()); });
 }
 
 void RankWorker::recover(const v1::RecoverCommand& command) {
@@ -158,49 +171,12 @@ void RankWorker::create_run(const v1::CreateRunCommand& command, v1::CreateRunRe
   if (command.run().empty())
     throw InvalidArgument("a run has a name; commands without one are about samples of a source",
                           "RUN_UNNAMED");
-  train::RunOptions options;
-  options.data_dir = command.data_dir();
-  options.model_folder = command.model_folder();
-  options.checkpoint_dir = command.checkpoint_dir();
-  options.resume_from = command.resume_from();
-  options.resume_older = command.resume_older();
-  options.allow_fallback = command.allow_fallback();
-  options.text = {
-      command.tokenized().tokens(),
-      command.tokenized().validation_tokens(),
-      command.tokenized().tokenizer(),
-      {command.tokenized().set_tokens().begin(), command.tokenized().set_tokens().end()}};
-  options.tokenizer_folder = command.tokenizer_folder();
   std::unique_ptr<train::Run> run;
+  const train::RunOptions options = run_options(command);
   factory_.run_in_step([&] { run = factory_.create(command.config(), options); });
   describe(*run, result);
-  *result->mutable_progress() = run->validation_progress();
   delete_run(command.run());
-  train::Run* const job = run.get();
-  runs_[command.run()] = {std::move(run), job, nullptr, ""};
-}
-
-void RankWorker::create_stepped_run(const v1::CreateSteppedRunCommand& command,
-                                    v1::CreateRunResult* result) {
-  check_recovered();
-  train::SteppedRunOptions options;
-  options.data_dir = command.data_dir();
-  options.model_folder = command.model_folder();
-  options.state_folder = command.state_folder();
-  options.with_optimizer = !command.without_optimizer();
-  options.dropout = command.dropout();
-  std::unique_ptr<train::SteppedRun> run;
-  factory_.run_in_step([&] { run = factory_.create_stepped(command.config(), options); });
-  describe(*run, result);
-  const train::LossBatchLimits limits = run->limits();
-  v1::LossLimits& told = *result->mutable_loss_limits();
-  told.set_vocab_size(limits.vocab_size);
-  told.set_positions(limits.positions);
-  told.set_tokens(limits.tokens);
-  told.set_micro_batch_size(limits.micro_batch_size);
-  delete_run(command.run());
-  train::SteppedRun* const stepped = run.get();
-  runs_[command.run()] = {std::move(run), nullptr, stepped, ""};
+  runs_[command.run()] = {std::move(run), command.with_data()};
 }
 
 void RankWorker::delete_run(const std::string& name) {
@@ -214,22 +190,18 @@ void RankWorker::begin_sample(const v1::SampleCommand& command) {
     starts.push_back({{sequence.token_ids().begin(), sequence.token_ids().end()},
                       sequence.params(),
                       static_cast<std::uint64_t>(sequence.drawn_before()),
-                      false,
+                      sequence.logprobs(),
                       sequence.stop()});
   LiveSample sample{command.run(), nullptr, nullptr};
   if (!command.run().empty()) {
     LiveRun& target = live(command.run());
     factory_.run_in_step([&] {
-      if (target.job) {
-        sample.sample = target.job->begin_sample(starts);
-        return;
-      }
-      auto stepped = command.weights_folder().empty()
-                         ? target.stepped->begin_sample(starts, command.snapshot())
-                         : target.stepped->begin_sample_from(starts, command.weights_folder(),
-                                                             command.weights_step());
-      sample.stepped = stepped.get();
-      sample.sample = std::move(stepped);
+      auto begun = command.weights_folder().empty()
+                       ? target.run->begin_sample(starts, command.snapshot())
+                       : target.run->begin_sample_from(starts, command.weights_folder(),
+                                                       command.weights_step());
+      sample.of_run = begun.get();
+      sample.sample = std::move(begun);
     });
   } else if (sources_) {
     sample.source = sources_->find(command.source());
@@ -247,15 +219,14 @@ RankWorker::LiveSample& RankWorker::live_sample(std::int64_t number) {
 
 std::int64_t RankWorker::step_of(const LiveSample& sample) {
   if (sample.run.empty()) return sample.source ? sample.source->step() : 0;
-  const std::int64_t step = live(sample.run).run->step();
-  return sample.stepped ? sample.stepped->step() : step;
+  live(sample.run);
+  return sample.of_run->step();
 }
 
 void RankWorker::score_sample(const v1::ScoreSampleCommand& command, v1::LossOutput* result) {
   LiveSample& sample = live_sample(command.sample());
   live(sample.run);
-  check_internal(sample.stepped != nullptr, "sample {} is not of a client's run", command.sample());
-  factory_.run_in_step([&] { *result = sample.stepped->score(command.batch()); });
+  factory_.run_in_step([&] { *result = sample.of_run->score(command.batch()); });
 }
 
 void RankWorker::advance_sample(const v1::AdvanceSampleCommand& command,

@@ -19,7 +19,7 @@ class RankWorker {
   RankWorker(int rank, RunFactory& factory, const SourceCache* sources = nullptr);
   ~RankWorker();
 
-  /// Never throws: errors are part of the result. After a failed forward_backward or optim_step the
+  /// Never throws: errors are part of the result. After a failed gradient or optimizer step a job's
   /// run refuses every verb but delete_run (FAILED_PRECONDITION, RUN_FAILED), so that commands
   /// already on their way do no harm. The same holds for all training runs once a rank has failed
   /// alone; from then on to the recover command nothing is begun that needs other ranks
@@ -29,16 +29,15 @@ class RankWorker {
 
  private:
   struct LiveRun {
-    std::unique_ptr<train::AnyRun> run;
-    train::Run* job = nullptr;             ///< the same, of a job
-    train::SteppedRun* stepped = nullptr;  ///< or of a client
-    std::string failure;
+    std::unique_ptr<train::Run> run;
+    bool of_job = false;  ///< it has data of its own, and ends with a step that fails
+    std::string failure = {};
   };
   struct LiveSample {
-    std::string run;                          ///< empty: of a source
-    std::shared_ptr<train::Sampler> source;   ///< null on other ranks
-    std::unique_ptr<train::Sample> sample;    ///< null if nothing is drawn on this rank
-    train::SteppedSample* stepped = nullptr;  ///< the same, of a run that a client drives
+    std::string run;                         ///< empty: of a source
+    std::shared_ptr<train::Sampler> source;  ///< null on other ranks
+    std::unique_ptr<train::Sample> sample;   ///< null if nothing is drawn on this rank
+    train::RunSample* of_run = nullptr;      ///< the same, if it is of a run
   };
 
   void recover(const v1::RecoverCommand& command);
@@ -48,12 +47,10 @@ class RankWorker {
   void spoil_runs(const std::string& failure);
   void dispatch(const v1::RankCommand& command, v1::RankResult* result);
   /// A verb that all ranks of a run take part in: it ends alike on all of them.
-  void run_verb(const v1::RankCommand& command, v1::RankResult* result);
+  void carry_out(const v1::RankCommand& command, v1::RankResult* result);
   /// After a verb that failed: what its run says where it cannot go on.
   [[noreturn]] void fail_verb(LiveRun& target, const v1::RankCommand& command);
   void create_run(const v1::CreateRunCommand& command, v1::CreateRunResult* result);
-  void create_stepped_run(const v1::CreateSteppedRunCommand& command, v1::CreateRunResult* result);
-  void export_run(const v1::ExportCommand& command);
   void delete_run(const std::string& name);
   void begin_sample(const v1::SampleCommand& command);
   LiveSample& live_sample(std::int64_t number);

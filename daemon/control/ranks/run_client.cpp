@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/ranks/run_client.h"
 
-#include <algorithm>
-
 #include "daemon/train/batch_parts.h"
 
 namespace meshloom::control {
@@ -10,11 +8,14 @@ namespace {
 
 void take_nothing(v1::RankResult) {}
 
-v1::OptimStepResult take_step(v1::RankResult result) {
-  v1::OptimStepResult step = std::move(*result.mutable_optim_step());
-  v1::StepMetrics& metrics = *step.mutable_metrics();
-  metrics.set_memory_bytes(std::max(metrics.memory_bytes(), result.peak_memory_bytes()));
+v1::ApplyGradientsResult take_step(v1::RankResult result) {
+  v1::ApplyGradientsResult step = std::move(*result.mutable_apply_gradients());
+  step.set_memory_bytes(result.peak_memory_bytes());
   return step;
+}
+
+v1::DataLoss take_data_loss(v1::RankResult result) {
+  return std::move(*result.mutable_data_loss());
 }
 
 }  // namespace
@@ -31,32 +32,27 @@ Answer<v1::CreateRunResult> RunClient::create(v1::CreateRunCommand command) cons
           [](v1::RankResult result) { return std::move(*result.mutable_create_run()); }};
 }
 
-RunClient::Step RunClient::step() const {
+RunClient::Step RunClient::step(const train::TrainingBatch& batch,
+                                const v1::OptimStepParams& params) const {
   std::vector<v1::RankCommand> commands(2);
-  commands[0].mutable_forward_backward()->set_run(run_);
-  commands[1].mutable_optim_step()->set_run(run_);
+  v1::LossCommand& gradients = *commands[0].mutable_loss();
+  gradients.set_run(run_);
+  gradients.set_backward(true);
+  gradients.mutable_training()->set_first_sample(batch.first_sample);
+  commands[1].mutable_apply_gradients()->set_run(run_);
+  *commands[1].mutable_apply_gradients()->mutable_params() = params;
   const auto tickets = executor_.submit_together(std::move(commands));
-  return {{executor_, tickets[0], take_nothing}, {executor_, tickets[1], take_step}};
+  return {{executor_, tickets[0], take_data_loss}, {executor_, tickets[1], take_step}};
 }
 
-Answer<v1::EvaluateResult> RunClient::evaluate(std::int64_t first_batch, std::int64_t batches,
-                                               const std::string& set) const {
+Answer<v1::DataLoss> RunClient::loss(const train::ValidationBatches& batches) const {
   v1::RankCommand command;
-  v1::EvaluateCommand& verb = *command.mutable_evaluate();
-  verb.set_run(run_);
-  verb.set_first_batch(first_batch);
-  verb.set_batches(batches);
-  verb.set_set(set);
-  return {executor_, executor_.submit(std::move(command)),
-          [](v1::RankResult result) { return std::move(*result.mutable_evaluate()); }};
-}
-
-Answer<v1::SaveStateResult> RunClient::save_state(const v1::ValidationProgress& progress) const {
-  v1::RankCommand command;
-  command.mutable_save_state()->set_run(run_);
-  *command.mutable_save_state()->mutable_progress() = progress;
-  return {executor_, executor_.submit(std::move(command)),
-          [](v1::RankResult result) { return std::move(*result.mutable_save_state()); }};
+  command.mutable_loss()->set_run(run_);
+  v1::ValidationBatches& validation = *command.mutable_loss()->mutable_validation();
+  validation.set_set(batches.set);
+  validation.set_first(batches.first);
+  validation.set_count(batches.count);
+  return {executor_, executor_.submit(std::move(command)), take_data_loss};
 }
 
 Answer<void> RunClient::export_hf(const std::filesystem::path& folder,
@@ -69,25 +65,10 @@ Answer<void> RunClient::export_hf(const std::filesystem::path& folder,
   return submit(std::move(command));
 }
 
-Answer<void> RunClient::edit(const v1::JobSettings& settings) const {
-  v1::RankCommand command;
-  command.mutable_edit_run()->set_run(run_);
-  *command.mutable_edit_run()->mutable_settings() = settings;
-  return submit(std::move(command));
-}
-
 Answer<void> RunClient::remove() const {
   v1::RankCommand command;
   command.mutable_delete_run()->set_run(run_);
   return submit(std::move(command));
-}
-
-Answer<v1::CreateRunResult> RunClient::create(v1::CreateSteppedRunCommand command) const {
-  command.set_run(run_);
-  v1::RankCommand verb;
-  *verb.mutable_create_stepped_run() = std::move(command);
-  return {executor_, executor_.submit(std::move(verb)),
-          [](v1::RankResult result) { return std::move(*result.mutable_create_run()); }};
 }
 
 Answer<v1::LossOutput> RunClient::loss(v1::LossCommand command, const BatchRules& rules) const {
@@ -119,12 +100,12 @@ Answer<void> RunClient::poison(const std::string& cause) const {
   return submit(std::move(command));
 }
 
-Answer<v1::OptimStepOutput> RunClient::apply_gradients(const v1::OptimStepParams& params) const {
+Answer<v1::ApplyGradientsResult> RunClient::apply_gradients(
+    const v1::OptimStepParams& params) const {
   v1::RankCommand command;
   command.mutable_apply_gradients()->set_run(run_);
   *command.mutable_apply_gradients()->mutable_params() = params;
-  return {executor_, executor_.submit(std::move(command)),
-          [](v1::RankResult result) { return std::move(*result.mutable_apply_gradients()); }};
+  return {executor_, executor_.submit(std::move(command)), take_step};
 }
 
 Answer<v1::WriteStateResult> RunClient::write_state(v1::WriteStateCommand command) const {
@@ -190,6 +171,7 @@ Answer<void> RunClient::begin_sample(std::int64_t sample, const SampleOrigin& or
     *sequence.mutable_params() = start.params;
     sequence.set_drawn_before(static_cast<std::int64_t>(start.drawn_before));
     *sequence.mutable_stop() = start.stop;
+    sequence.set_logprobs(start.log_probs);
   }
   return submit(std::move(command));
 }

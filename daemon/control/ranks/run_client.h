@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RunClient: the verbs of the ranks as methods, for jobs and generation. Commands are built here
-// only.
+// RunClient: the verbs of the ranks as methods, for jobs, runs of clients and samples. Commands are
+// built here only.
 #pragma once
 
 #include <chrono>
@@ -44,25 +44,19 @@ class RunClient {
 
   /// Makes the run on every rank. The field `run` of the command is filled in.
   Answer<v1::CreateRunResult> create(v1::CreateRunCommand command) const;
-  struct Step {
-    Answer<void> forward_backward;
-    Answer<v1::OptimStepResult> optim_step;  ///< with the largest memory of all ranks
-  };
-  /// One optimizer step. No other command comes between gradients and update: a sample there would
-  /// see weights whose gradients exist already.
-  Step step() const;
-  /// `set`: as Run::evaluate.
-  Answer<v1::EvaluateResult> evaluate(std::int64_t first_batch, std::int64_t batches,
-                                      const std::string& set = {}) const;
-  Answer<v1::SaveStateResult> save_state(const v1::ValidationProgress& progress = {}) const;
-  /// From the next step on.
-  Answer<void> edit(const v1::JobSettings& settings) const;
   Answer<void> export_hf(const std::filesystem::path& folder, const std::string& dtype) const;
   Answer<void> remove() const;
 
-  // --- Of a run that a client drives (train/stepped_run.h). Messages are taken as they are; their
-  // field `run` is filled in.
-  Answer<v1::CreateRunResult> create(v1::CreateSteppedRunCommand command) const;
+  // --- Losses and gradients: of a run's own data, or of a batch
+  struct Step {
+    Answer<v1::DataLoss> forward_backward;
+    Answer<v1::ApplyGradientsResult> optim_step;
+  };
+  /// One optimizer step on a batch of the run's own data. No other command comes between gradients
+  /// and update: a sample there would see weights whose gradients exist already.
+  Step step(const train::TrainingBatch& batch, const v1::OptimStepParams& params) const;
+  /// Losses of batches of the run's own data.
+  Answer<v1::DataLoss> loss(const train::ValidationBatches& batches) const;
   /// What the batches of a run are checked against and cut by.
   struct BatchRules {
     train::LossBatchLimits limits;
@@ -72,7 +66,9 @@ class RunClient {
   /// check_loss_batch: the ranks have then heard nothing.
   Answer<v1::LossOutput> loss(v1::LossCommand command, const BatchRules& rules) const;
   Answer<void> poison(const std::string& cause) const;
-  Answer<v1::OptimStepOutput> apply_gradients(const v1::OptimStepParams& params) const;
+  Answer<v1::ApplyGradientsResult> apply_gradients(const v1::OptimStepParams& params) const;
+
+  // --- State. Messages are taken as they are; their field `run` is filled in.
   Answer<v1::WriteStateResult> write_state(v1::WriteStateCommand command) const;
   Answer<void> load_state(const std::filesystem::path& folder, bool without_optimizer) const;
   Answer<v1::ParametersOutput> get_parameters(v1::GetParametersCommand command) const;
@@ -97,7 +93,7 @@ class RunClient {
   Answer<v1::AdvanceSampleResult> advance_sample(std::int64_t sample,
                                                  std::chrono::milliseconds budget,
                                                  const std::vector<int>& ended = {}) const;
-  /// Of a run that a client drives: Forward under the weights that the sample draws from.
+  /// Of a run: Forward under the weights that the sample draws from.
   Answer<v1::LossOutput> score_sample(std::int64_t sample, v1::LossBatch batch) const;
   Answer<void> end_sample(std::int64_t sample) const;
 

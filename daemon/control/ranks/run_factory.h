@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "daemon/train/run.h"
-#include "daemon/train/stepped_run.h"
 
 namespace meshloom::control {
 
@@ -16,9 +15,6 @@ class RunFactory {
   /// Every rank calls it with equal arguments, in step (train::Run::create).
   virtual std::unique_ptr<train::Run> create(const v1::RunConfig& resolved,
                                              const train::RunOptions&) = 0;
-  /// The same for a run that a client drives (train::SteppedRun::create).
-  virtual std::unique_ptr<train::SteppedRun> create_stepped(const v1::RunConfig& resolved,
-                                                            const train::SteppedRunOptions&) = 0;
 
   /// Runs a verb that all ranks run, such that it ends alike on all of them (train::run_in_step).
   virtual void run_in_step(const std::function<void()>& verb) { verb(); }

@@ -74,7 +74,7 @@ bool RunSession::make_on_ranks() {
 }
 
 void RunSession::create_on_ranks(const v1::SavedState* own) {
-  v1::CreateSteppedRunCommand command;
+  v1::CreateRunCommand command;
   {
     const std::lock_guard lock(mutex_);
     *command.mutable_config() = run_.resolved();

@@ -63,7 +63,7 @@ Finish start(const RunClient& run, v1::ForwardRequest& verb, const VerbPlace& pl
 Finish start(const RunClient& run, const v1::OptimStepRequest& verb, const VerbPlace&) {
   return [answer = run.apply_gradients(verb.params())] {
     v1::VerbResult result;
-    *result.mutable_optim_step() = answer.get();
+    *result.mutable_optim_step() = answer.get().output();
     return result;
   };
 }

@@ -174,8 +174,10 @@ SampleOrder RunServiceImpl::order_of(const v1::SampleRequest& request,
   train::check_sample_stop(request.stop(), limits, "stop");
   SampleOrder order;
   order.starts = sequence_starts(asked, params, limits);
-  for (train::SampleStart& start : order.starts)
+  for (train::SampleStart& start : order.starts) {
+    start.log_probs = true;
     start.stop = train::stop_by_tokens(request.stop(), limits);
+  }
   order.stop_strings.assign(request.stop().strings().begin(), request.stop().strings().end());
   order.samples = std::max(request.samples(), 1);
   order.text = limits.is_bytes();

@@ -28,11 +28,12 @@ DataFeed::DataFeed(const v1::RunConfig& config, const RunData& data,
     add(config.validation().sets(static_cast<int>(i)).name(), data.validation_sets[i]);
 }
 
-FedBatch DataFeed::next(comm::ProcessGroup& world, bool counts) const {
+FedBatch DataFeed::training_batch(std::int64_t position, comm::ProcessGroup& world,
+                                  bool counts) const {
   FedBatch batch;
   std::exception_ptr error;
   try {
-    batch.micro_batches = training_->load(progress_.position, data_rank_);
+    batch.micro_batches = training_->load(position, data_rank_);
   } catch (...) {
     error = std::current_exception();
   }
@@ -49,14 +50,9 @@ FedBatch DataFeed::next(comm::ProcessGroup& world, bool counts) const {
   batch.labels = static_cast<std::int64_t>(sums[0]);
   batch.tokens = static_cast<std::int64_t>(sums[2]);
   if (batch.labels == 0)
-    throw InvalidArgument(fmt::format(
-        "data: the global batch at sample {} has no label that counts", progress_.position));
+    throw InvalidArgument(
+        fmt::format("data: the global batch at sample {} has no label that counts", position));
   return batch;
-}
-
-void DataFeed::advance(std::int64_t tokens) {
-  progress_.position += training_->plan().global_batch_size;
-  progress_.tokens += tokens;
 }
 
 const BatchLoader& DataFeed::validation(const std::string& set) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DataFeed: which batch of a job comes next, for training and for validation.
+// DataFeed: the batches of a job's data by their place, for training and for validation.
 #pragma once
 
 #include <cstdint>
@@ -24,24 +24,15 @@ struct FedBatch {
 /// Every rank has one; those that share samples load the same.
 class DataFeed {
  public:
-  /// How far a training is in its data.
-  struct Progress {
-    std::int64_t position = 0;  ///< samples drawn
-    std::int64_t tokens = 0;    ///< trained on
-  };
-
   /// `config` is resolved; `data` are the ranks that have other samples. No collectives.
   DataFeed(const v1::RunConfig& config, const RunData& data, const comm::ProcessGroup& data_ranks);
 
   const v1::DataIdentity& identity() const { return identity_; }
-  const Progress& progress() const { return progress_; }
-  void go_on_from(const Progress& progress) { progress_ = progress; }
 
-  /// The global batch at the present position; advance() makes it the past. Every rank of `world`
-  /// calls it; `counts`: this rank speaks for those that share its samples. If one rank's data
-  /// are bad, all throw its error; InvalidArgument if no label of the batch counts.
-  FedBatch next(comm::ProcessGroup& world, bool counts) const;
-  void advance(std::int64_t tokens);
+  /// The global batch that begins at the training's sample `position`. Every rank of `world` calls
+  /// it; `counts`: this rank speaks for those that share its samples. If one rank's data are bad,
+  /// all throw its error; InvalidArgument if no label of the batch counts.
+  FedBatch training_batch(std::int64_t position, comm::ProcessGroup& world, bool counts) const;
 
   /// Batches of a validation set (its name; empty: the validation data of config.data) from number
   /// `first` on, always the same ones; fewer than `batches` if the data end. Throws
@@ -57,7 +48,6 @@ class DataFeed {
   std::unique_ptr<BatchLoader> training_;
   std::map<std::string, std::unique_ptr<BatchLoader>> validation_;  ///< by set
   std::int64_t data_rank_;
-  Progress progress_;
 };
 
 }  // namespace meshloom::train

@@ -110,12 +110,11 @@ class FakeSample final : public train::Sample {
   std::uint64_t drawn_ = 0;  ///< of every sequence that has not ended
 };
 
-class FakeSteppedSample final : public train::SteppedSample {
+class FakeRunSample final : public train::RunSample {
  public:
-  FakeSteppedSample(FakePlan& plan, const std::vector<train::SampleStart>& sequences,
-                    std::function<std::int64_t()> step,
-                    std::function<v1::LossOutput(const v1::LossBatch&)> score)
-      : sample_(plan, sequences, 'a', true), step_(std::move(step)), score_(std::move(score)) {}
+  FakeRunSample(FakePlan& plan, const std::vector<train::SampleStart>& sequences,
+                std::function<std::int64_t()> step)
+      : sample_(plan, sequences, 'a', true), step_(std::move(step)) {}
   std::vector<train::SampledToken> advance(std::chrono::milliseconds budget) override {
     return sample_.advance(budget);
   }
@@ -124,97 +123,150 @@ class FakeSteppedSample final : public train::SteppedSample {
   }
   bool done() const override { return sample_.done(); }
   std::int64_t step() const override { return step_(); }
-  v1::LossOutput score(const v1::LossBatch& batch) override { return score_(batch); }
+  /// Scores of a token are its id.
+  v1::LossOutput score(const v1::LossBatch& batch) override {
+    v1::LossOutput output;
+    for (const v1::Datum& datum : batch.data()) {
+      v1::DatumOutput& told = *output.add_outputs();
+      for (const int target : datum.targets()) told.add_logprobs(static_cast<float>(target));
+    }
+    return output;
+  }
 
  private:
   FakeSample sample_;
   std::function<std::int64_t()> step_;
-  std::function<v1::LossOutput(const v1::LossBatch&)> score_;
 };
 
-class FakeRun final : public train::Run {
+/// What the stand-ins of a job's run and of a client's have in common; neither has the verbs that
+/// only the other one is asked for.
+class FakeRunBase : public train::Run {
  public:
-  FakeRun(FakePlan& plan, const v1::RunConfig& config, const train::RunOptions& options,
-          bool writes)
-      : plan_(plan), config_(config), folder_(options.checkpoint_dir), writes_(writes) {
+  FakeRunBase(FakePlan& plan, bool writes) : plan_(plan), writes_(writes) { ++plan_.live_runs; }
+  ~FakeRunBase() override { --plan_.live_runs; }
+
+  std::int64_t step() const override { return step_; }
+  const std::vector<std::string>& notes() const override { return notes_; }
+  train::PromptLimits prompt_limits() const override { return plan_.limits(); }
+  train::LossBatchLimits limits() const override { return {plan_.vocab_size, 64, 1 << 22, 1}; }
+  bool weights_undefined() const override { return false; }
+
+  v1::LossOutput forward_backward(const v1::LossBatch&, const train::WholeBatch&) override {
+    no_verb();
+  }
+  std::int64_t forward_backward(const train::TrainingBatch&) override { no_verb(); }
+  v1::LossOutput forward(const v1::LossBatch&, const train::WholeBatch&, bool) override {
+    no_verb();
+  }
+  std::vector<train::LossSum> forward(const train::ValidationBatches&) override { no_verb(); }
+  void poison(const std::string&) override { no_verb(); }
+  void save_state(const std::filesystem::path&,
+                  const std::map<std::string, std::string>&) override {
+    no_verb();
+  }
+  void save_checkpoint(const train::JobProgress&, int) override { no_verb(); }
+  void load_state(const std::filesystem::path&, bool) override { no_verb(); }
+  std::vector<v1::ParameterValue> get_parameters(const std::vector<std::string>&) override {
+    no_verb();
+  }
+  void set_parameters(const std::vector<v1::ParameterValue>&) override { no_verb(); }
+  void keep_snapshot(const std::string&) override { no_verb(); }
+  void drop_snapshot(const std::string&) override { no_verb(); }
+  std::unique_ptr<train::RunSample> begin_sample(const std::vector<train::SampleStart>& sequences,
+                                                 const std::string&) override {
+    return draw(sequences, [this] { return step_; });
+  }
+  std::unique_ptr<train::RunSample> begin_sample_from(const std::vector<train::SampleStart>&,
+                                                      const std::filesystem::path&,
+                                                      std::int64_t) override {
+    no_verb();
+  }
+
+ protected:
+  std::unique_ptr<train::RunSample> draw(const std::vector<train::SampleStart>& sequences,
+                                         std::function<std::int64_t()> step) {
+    return std::make_unique<FakeRunSample>(plan_, sequences, std::move(step));
+  }
+
+  FakePlan& plan_;
+  const bool writes_;
+  std::int64_t step_ = 0;
+
+ private:
+  [[noreturn]] static void no_verb() { throw InternalError("a verb of the other stand-in"); }
+
+  std::vector<std::string> notes_;
+};
+
+/// A job's: the loss goes by the step alone.
+class FakeRun final : public FakeRunBase {
+ public:
+  FakeRun(FakePlan& plan, const train::RunOptions& options, bool writes)
+      : FakeRunBase(plan, writes), folder_(options.checkpoint_dir) {
     std::error_code error;
     for (const auto& item : std::filesystem::directory_iterator(folder_, error))
       step_ = std::max<std::int64_t>(step_, std::stoll(item.path().filename().string().substr(5)));
     std::ifstream progress(checkpoint() / kProgress);
-    progress_.ParseFromIstream(&progress);
-    ++plan_.live_runs;
+    v1::ValidationProgress validation;
+    validation.ParseFromIstream(&progress);
+    progress_.validation = validation;
   }
-  ~FakeRun() override { --plan_.live_runs; }
+
+  using FakeRunBase::forward;
+  using FakeRunBase::forward_backward;
 
   static double loss_at(std::int64_t step) { return 5.0 / (1.0 + static_cast<double>(step)); }
 
-  const v1::RunConfig& config() const override { return config_; }
-  std::int64_t step() const override { return step_; }
-  const std::vector<std::string>& notes() const override { return notes_; }
-  train::PromptLimits prompt_limits() const override { return plan_.limits(); }
-  void forward_backward() override { std::this_thread::sleep_for(plan_.step_time); }
-  v1::StepMetrics optim_step() override {
+  train::JobProgress job_progress() const override { return progress_; }
+  std::int64_t forward_backward(const train::TrainingBatch&) override {
+    std::this_thread::sleep_for(plan_.step_time);
+    return 1;
+  }
+  train::StepOutput optim_step(const v1::OptimStepParams& params) override {
     if (step_ + 1 == plan_.fail_at_step)
       throw NumericError("loss is nan at step " + std::to_string(step_ + 1) +
                          ", first parameter wte.weight");
     if (step_ + 1 == plan_.lose_rank_at_step) throw CommError("all_reduce: rank 1 is missing");
-    v1::StepMetrics metrics;
-    metrics.set_step(++step_);
-    metrics.set_loss(loss_at(step_));
-    metrics.set_lr(static_cast<double>(config_.training().steps()));
-    metrics.set_tokens_per_second(1000);
-    return metrics;
+    train::StepOutput output;
+    output.values.set_step(++step_);
+    output.values.set_loss(loss_at(step_));
+    output.values.set_lr(params.lr());
+    output.step_seconds = 0.001;
+    output.phase_seconds = {{"forward", 0.5}};
+    return output;
   }
-  /// Steps tell it as their learning rate.
-  void edit(const v1::JobSettings& settings) override {
-    config_.mutable_training()->set_steps(settings.steps());
-  }
-  std::map<std::string, double> phase_seconds() const override { return {{"forward", 0.5}}; }
-  std::vector<train::LossSum> evaluate(std::int64_t, std::int64_t batches,
-                                       const std::string& set) override {
-    std::this_thread::sleep_for(plan_.batch_time.load() * batches);
+  std::vector<train::LossSum> forward(const train::ValidationBatches& batches) override {
+    std::this_thread::sleep_for(plan_.batch_time.load() * batches.count);
     const double loss =
-        plan_.validation_loss ? plan_.validation_loss(step_, set) : loss_at(step_) + 1;
-    return std::vector<train::LossSum>(static_cast<std::size_t>(batches), {loss, 1});
+        plan_.validation_loss ? plan_.validation_loss(step_, batches.set) : loss_at(step_) + 1;
+    return std::vector<train::LossSum>(static_cast<std::size_t>(batches.count), {loss, 1});
   }
   /// Deletes none.
-  std::filesystem::path save_state(const v1::ValidationProgress& progress) override {
+  void save_checkpoint(const train::JobProgress& progress, int) override {
     if (step_ == plan_.fail_save_at_step || plan_.fail_saves)
       throw ResourceExhausted("no space left on device", "DISK_FULL");
-    if (writes_) {
-      std::filesystem::create_directories(checkpoint());
-      std::ofstream(checkpoint() / "manifest.json") << "{}";
-      std::ofstream(checkpoint() / "weights.bin") << std::string(3'000'000, 'w');
-      // As in a manifest, it is there only if there is any.
-      if (progress.ByteSizeLong() > 0) {
-        std::ofstream out(checkpoint() / kProgress);
-        progress.SerializeToOstream(&out);
-      }
+    if (!writes_) return;
+    std::filesystem::create_directories(checkpoint());
+    std::ofstream(checkpoint() / "manifest.json") << "{}";
+    std::ofstream(checkpoint() / "weights.bin") << std::string(3'000'000, 'w');
+    // As in a manifest, it is there only if there is any.
+    if (progress.validation.ByteSizeLong() > 0) {
+      std::ofstream out(checkpoint() / kProgress);
+      progress.validation.SerializeToOstream(&out);
     }
-    return checkpoint();
   }
-  v1::ValidationProgress validation_progress() const override { return progress_; }
   void export_hf(const std::filesystem::path& folder, const std::string&) override {
     if (!writes_) return;
     std::filesystem::create_directories(folder);
     std::ofstream(folder / "config.json") << "{}";
-  }
-  std::unique_ptr<train::Sample> begin_sample(
-      const std::vector<train::SampleStart>& sequences) override {
-    return std::make_unique<FakeSample>(plan_, sequences, 'a', true);
   }
 
  private:
   static constexpr const char* kProgress = "progress.pb";
   std::filesystem::path checkpoint() const { return folder_ / ("step-" + std::to_string(step_)); }
 
-  FakePlan& plan_;
-  v1::RunConfig config_;
   std::filesystem::path folder_;
-  bool writes_;
-  std::int64_t step_ = 0;
-  v1::ValidationProgress progress_;  ///< of the checkpoint that it began with
-  std::vector<std::string> notes_;
+  train::JobProgress progress_;  ///< of the checkpoint that it began with
 };
 
 /// A token that every rank of a FakeSteppedRun refuses.
@@ -222,20 +274,17 @@ inline constexpr int kBadToken = 255;
 
 /// Gradients are sums of tokens, parameters one number: a step takes lr times the gradients from
 /// it. Rank 0, which has all data, counts. What fails is in FakePlan.
-class FakeSteppedRun final : public train::SteppedRun {
+class FakeSteppedRun final : public FakeRunBase {
  public:
-  FakeSteppedRun(FakePlan& plan, const train::SteppedRunOptions& options, bool writes)
-      : plan_(plan), writes_(writes) {
-    ++plan_.live_runs;
+  FakeSteppedRun(FakePlan& plan, const train::RunOptions& options, bool writes)
+      : FakeRunBase(plan, writes) {
     if (!options.state_folder.empty()) load_state(options.state_folder, options.with_optimizer);
   }
-  ~FakeSteppedRun() override { --plan_.live_runs; }
 
-  std::int64_t step() const override { return step_; }
+  using FakeRunBase::forward;
+  using FakeRunBase::forward_backward;
+
   std::string plan_text() const override { return "one number"; }
-  train::PromptLimits prompt_limits() const override { return plan_.limits(); }
-  const std::vector<std::string>& notes() const override { return notes_; }
-  train::LossBatchLimits limits() const override { return {plan_.vocab_size, 64, 1 << 22, 1}; }
   v1::LossOutput forward_backward(const v1::LossBatch& batch,
                                   const train::WholeBatch& whole) override {
     std::this_thread::sleep_for(plan_.step_time);
@@ -267,7 +316,7 @@ class FakeSteppedRun final : public train::SteppedRun {
   void poison(const std::string& cause) override {
     if (poison_.empty()) poison_ = cause;
   }
-  v1::OptimStepOutput optim_step(const v1::OptimStepParams& params) override {
+  train::StepOutput optim_step(const v1::OptimStepParams& params) override {
     if (step_ + 1 == plan_.fail_alone_at_step)
       train::rethrow_failed_alone(
           train::encode_error(std::make_exception_ptr(InternalError("odd", "ODD")), 1), 1);
@@ -277,9 +326,9 @@ class FakeSteppedRun final : public train::SteppedRun {
       throw FailedPrecondition("gradients are poisoned: " + cause, "GRADIENTS_POISONED");
     if (!gradients) throw FailedPrecondition("there are no gradients", "NO_GRADIENTS");
     weight_ -= params.lr() * gradient;
-    v1::OptimStepOutput output;
-    output.set_step(++step_);
-    output.set_grad_norm(std::abs(gradient));
+    train::StepOutput output;
+    output.values.set_step(++step_);
+    output.values.set_grad_norm(std::abs(gradient));
     return output;
   }
   void save_state(const std::filesystem::path& folder,
@@ -323,15 +372,14 @@ class FakeSteppedRun final : public train::SteppedRun {
   }
   void keep_snapshot(const std::string& name) override { snapshots_[name] = step_; }
   void drop_snapshot(const std::string& name) override { snapshots_.erase(name); }
-  /// Scores of a token are its id.
-  std::unique_ptr<train::SteppedSample> begin_sample(
-      const std::vector<train::SampleStart>& sequences, const std::string& snapshot) override {
-    if (!snapshot.empty() && snapshots_.count(snapshot) == 0)
+  std::unique_ptr<train::RunSample> begin_sample(const std::vector<train::SampleStart>& sequences,
+                                                 const std::string& snapshot) override {
+    if (snapshot.empty()) return FakeRunBase::begin_sample(sequences, snapshot);
+    if (snapshots_.count(snapshot) == 0)
       throw FailedPrecondition("no such snapshot", "SNAPSHOT_STALE");
-    if (snapshot.empty()) return draw(sequences, [this] { return step_; });
     return draw(sequences, [step = snapshots_.at(snapshot)] { return step; });
   }
-  std::unique_ptr<train::SteppedSample> begin_sample_from(
+  std::unique_ptr<train::RunSample> begin_sample_from(
       const std::vector<train::SampleStart>& sequences, const std::filesystem::path& folder,
       std::int64_t step) override {
     if (!std::filesystem::exists(folder / "model.safetensors")) throw NotFound("no weights");
@@ -339,28 +387,11 @@ class FakeSteppedRun final : public train::SteppedRun {
   }
 
  private:
-  std::unique_ptr<train::SteppedSample> draw(const std::vector<train::SampleStart>& sequences,
-                                             std::function<std::int64_t()> step) {
-    const auto score = [](const v1::LossBatch& batch) {
-      v1::LossOutput output;
-      for (const v1::Datum& datum : batch.data()) {
-        v1::DatumOutput& told = *output.add_outputs();
-        for (const int target : datum.targets()) told.add_logprobs(static_cast<float>(target));
-      }
-      return output;
-    };
-    return std::make_unique<FakeSteppedSample>(plan_, sequences, std::move(step), score);
-  }
-
-  FakePlan& plan_;
-  bool writes_;
-  std::int64_t step_ = 0;
   double weight_ = 0, gradient_ = 0;
   bool has_gradients_ = false;
   std::map<std::string, std::int64_t> snapshots_;  ///< steps by name
   std::string poison_;
   bool undefined_ = false;
-  std::vector<std::string> notes_;
 };
 
 class FakeSampler final : public train::Sampler {
@@ -381,12 +412,9 @@ class FakeSampler final : public train::Sampler {
 class FakeFactory final : public RunFactory {
  public:
   FakeFactory(FakePlan& plan, int rank) : plan_(plan), rank_(rank) {}
-  std::unique_ptr<train::Run> create(const v1::RunConfig& config,
+  std::unique_ptr<train::Run> create(const v1::RunConfig&,
                                      const train::RunOptions& options) override {
-    return std::make_unique<FakeRun>(plan_, config, options, rank_ == 0);
-  }
-  std::unique_ptr<train::SteppedRun> create_stepped(
-      const v1::RunConfig&, const train::SteppedRunOptions& options) override {
+    if (options.with_data) return std::make_unique<FakeRun>(plan_, options, rank_ == 0);
     return std::make_unique<FakeSteppedRun>(plan_, options, rank_ == 0);
   }
 

@@ -58,7 +58,7 @@ class GenerationBatchTest : public RunFixture {
   }
   /// By sequence, `budget` at a time; complete on rank 0 alone.
   static std::vector<std::vector<std::int64_t>> draw_together(
-      train::Run& run, const std::vector<SampleStart>& starts) {
+      test::LocalJob& run, const std::vector<SampleStart>& starts) {
     std::vector<std::vector<std::int64_t>> drawn(starts.size());
     std::vector<bool> ended(starts.size());
     for (const SampledToken& token : run.begin_sample(starts)->advance(std::chrono::minutes(10))) {

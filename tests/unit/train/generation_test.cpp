@@ -55,7 +55,7 @@ class GenerationTest : public RunFixture {
     return start;
   }
   /// More than the context holds, so that half of it is fed anew in between.
-  static std::vector<std::int64_t> draw(train::Run& run, std::int64_t count = 24) {
+  static std::vector<std::int64_t> draw(test::LocalJob& run, std::int64_t count = 24) {
     return draw_all(run, start_with(count));
   }
   /// What is free counts as room to keep blocks in: takes it, as long as the result lives.
@@ -74,7 +74,7 @@ class GenerationTest : public RunFixture {
     return taken;
   }
   /// Calls of all_gather over fsdp from the last step's end to that of the next one.
-  static std::int64_t gathers_until_next_step(train::Run& run) {
+  static std::int64_t gathers_until_next_step(test::LocalJob& run) {
     run.forward_backward();
     const v1::StepMetrics metrics = run.optim_step();
     std::int64_t calls = 0;

@@ -31,10 +31,11 @@ class ModelRunTest : public RunFixture {
   struct Fed {
     std::unique_ptr<DataFeed> feed;
     std::unique_ptr<ModelRun> run;
+    std::int64_t batch_size = 0, position = 0;
 
     StepBatch next(comm::ProcessGroup& world) {
-      FedBatch fed = feed->next(world, run->mesh().leads_samples());
-      feed->advance(fed.labels);
+      FedBatch fed = feed->training_batch(position, world, run->mesh().leads_samples());
+      position += batch_size;
       return {std::move(fed.micro_batches), 0, fed.labels, true};
     }
   };
@@ -42,6 +43,7 @@ class ModelRunTest : public RunFixture {
     auto mesh = std::make_unique<RunMesh>(world, mesh_layout(c.mesh()));
     const nn::ModelConfig model = load_model_config(c.model(), folder_.path());
     Fed fed;
+    fed.batch_size = c.training().global_batch_size();
     fed.feed = std::make_unique<DataFeed>(c, open_run_data(c, model, folder_.path()), mesh->data());
     RankResources resources{&context, &world};
     fed.run = std::make_unique<ModelRun>(resources, c, model, std::move(mesh));

@@ -14,9 +14,9 @@
 #include "daemon/train/checkpoint/checkpoint_reader.h"
 #include "daemon/train/run.h"
 #include "kernels/base/philox.h"
+#include "tests/support/local_job.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/unit/train/data_files.h"
-#include "tests/unit/train/run_in_step.h"
 #include "tests/unit/train/tiny_model.h"
 
 namespace meshloom::train {
@@ -85,15 +85,16 @@ class RunFixture : public ::testing::Test {
     return config;
   }
 
-  std::unique_ptr<train::Run> create(comm::ProcessGroup& world, ExecutionContext& context,
-                                     const v1::RunConfig& config, const fs::path& checkpoints = {},
-                                     bool fallback = false) const {
+  std::unique_ptr<test::LocalJob> create(comm::ProcessGroup& world, ExecutionContext& context,
+                                         const v1::RunConfig& config,
+                                         const fs::path& checkpoints = {},
+                                         bool fallback = false) const {
     const v1::RunConfig resolved = resolve_run_config(config, world.size(), folder_.path());
     RunOptions options;
     options.data_dir = folder_.path();
     options.checkpoint_dir = checkpoints;
     options.allow_fallback = fallback;
-    return create_in_step({&context, &world}, resolved, options);
+    return std::make_unique<test::LocalJob>(RankResources{&context, &world}, resolved, options);
   }
 
   /// Weights as a checkpoint has them: of the run's present step.
@@ -110,7 +111,7 @@ class RunFixture : public ::testing::Test {
     return weights;
   }
 
-  static void steps(train::Run& run, int count, Trace& trace) {
+  static void steps(test::LocalJob& run, int count, Trace& trace) {
     for (int i = 0; i < count; ++i) {
       run.forward_backward();
       const v1::StepMetrics metrics = run.optim_step();

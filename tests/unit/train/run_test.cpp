@@ -229,8 +229,8 @@ TEST_F(RunTest, AnotherScheduleThanTheCheckpointsIsTold) {
     options.resume_from = checkpoints.path() / "step-4";
     std::string notes;
     const v1::RunConfig resolved = resolve_run_config(next, 1, folder_.path());
-    const auto run = Run::create({&context, world.get()}, resolved, options);
-    for (const std::string& note : run->notes()) notes += note + "\n";
+    const test::LocalJob run({&context, world.get()}, resolved, options);
+    for (const std::string& note : run.notes()) notes += note + "\n";
     return notes;
   };
   constexpr const char* kTold = "does not follow the checkpoint's schedule";

@@ -12,8 +12,8 @@
 #include "daemon/train/data/batch_loader.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/resolve.h"
+#include "daemon/train/resolve_stepped.h"
 #include "daemon/train/run_mesh.h"
-#include "daemon/train/stepped_run.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -63,75 +63,50 @@ inline std::string field_of(const std::function<void()>& call) {
 
 /// A rank of a run whose callers have whole batches: they are checked as rank 0's control plane
 /// does, and the rank gets its part.
-class WholeBatchRun final : public SteppedRun {
+class WholeBatchRun {
  public:
-  WholeBatchRun(std::unique_ptr<SteppedRun> run, planner::MeshLayout mesh, int rank)
+  WholeBatchRun(std::unique_ptr<Run> run, planner::MeshLayout mesh, int rank)
       : run_(std::move(run)), mesh_(std::move(mesh)), rank_(rank) {}
+
+  /// Verbs whose arguments are the same on all ranks.
+  Run* operator->() const { return run_.get(); }
 
   v1::LossOutput forward_backward(const v1::LossBatch& batch) {
     try {
-      const TokenLoss loss = check_loss_batch(batch, limits());
-      return forward_backward(part_of(batch), whole_batch(loss, batch));
+      const TokenLoss loss = check_loss_batch(batch, run_->limits());
+      return run_->forward_backward(part_of(batch), whole_batch(loss, batch));
     } catch (const InvalidArgument& refused) {
-      poison(refused.what());
+      run_->poison(refused.what());
       throw;
     }
   }
   v1::LossOutput forward(const v1::LossBatch& batch, bool train) {
-    const TokenLoss loss = check_loss_batch(batch, limits());
-    return forward(part_of(batch), whole_batch(loss, batch), train);
+    const TokenLoss loss = check_loss_batch(batch, run_->limits());
+    return run_->forward(part_of(batch), whole_batch(loss, batch), train);
   }
 
-  std::int64_t step() const override { return run_->step(); }
-  std::string plan_text() const override { return run_->plan_text(); }
-  PromptLimits prompt_limits() const override { return run_->prompt_limits(); }
-  const std::vector<std::string>& notes() const override { return run_->notes(); }
-  LossBatchLimits limits() const override { return run_->limits(); }
-  v1::LossOutput forward_backward(const v1::LossBatch& part, const WholeBatch& whole) override {
-    return run_->forward_backward(part, whole);
+  v1::OptimStepOutput optim_step(const v1::OptimStepParams& params) {
+    return run_->optim_step(params).values;
   }
-  v1::LossOutput forward(const v1::LossBatch& part, const WholeBatch& whole, bool train) override {
-    return run_->forward(part, whole, train);
-  }
-  void poison(const std::string& cause) override { run_->poison(cause); }
-  v1::OptimStepOutput optim_step(const v1::OptimStepParams& params) override {
-    return run_->optim_step(params);
-  }
-  void save_state(const std::filesystem::path& folder,
-                  const std::map<std::string, std::string>& user_metadata) override {
-    run_->save_state(folder, user_metadata);
-  }
-  void load_state(const std::filesystem::path& folder, bool with_optimizer) override {
-    run_->load_state(folder, with_optimizer);
-  }
-  void export_hf(const std::filesystem::path& folder, const std::string& dtype) override {
-    run_->export_hf(folder, dtype);
-  }
-  std::vector<v1::ParameterValue> get_parameters(const std::vector<std::string>& names) override {
-    return run_->get_parameters(names);
-  }
-  void set_parameters(const std::vector<v1::ParameterValue>& values) override {
-    run_->set_parameters(values);
-  }
-  void keep_snapshot(const std::string& name) override { run_->keep_snapshot(name); }
-  void drop_snapshot(const std::string& name) override { run_->drop_snapshot(name); }
-  std::unique_ptr<SteppedSample> begin_sample(const std::vector<SampleStart>& sequences,
-                                              const std::string& snapshot) override {
+  /// Tokens tell their log-probs.
+  std::unique_ptr<RunSample> begin_sample(std::vector<SampleStart> sequences,
+                                          const std::string& snapshot) {
+    for (SampleStart& start : sequences) start.log_probs = true;
     return run_->begin_sample(sequences, snapshot);
   }
-  std::unique_ptr<SteppedSample> begin_sample_from(const std::vector<SampleStart>& sequences,
-                                                   const std::filesystem::path& folder,
-                                                   std::int64_t step) override {
+  std::unique_ptr<RunSample> begin_sample_from(std::vector<SampleStart> sequences,
+                                               const std::filesystem::path& folder,
+                                               std::int64_t step) {
+    for (SampleStart& start : sequences) start.log_probs = true;
     return run_->begin_sample_from(sequences, folder, step);
   }
-  bool weights_undefined() const override { return run_->weights_undefined(); }
 
  private:
   v1::LossBatch part_of(const v1::LossBatch& batch) const {
-    return rank_ == 0 ? batch : rank_part(batch, mesh_, limits().micro_batch_size, rank_);
+    return rank_ == 0 ? batch : rank_part(batch, mesh_, run_->limits().micro_batch_size, rank_);
   }
 
-  std::unique_ptr<SteppedRun> run_;
+  std::unique_ptr<Run> run_;
   planner::MeshLayout mesh_;
   int rank_;
 };
@@ -158,23 +133,21 @@ class SteppedFixture : public RunFixture {
   }
 
   std::unique_ptr<WholeBatchRun> make(comm::ProcessGroup& world, ExecutionContext& context,
-                                      const v1::RunConfig& config,
-                                      SteppedRunOptions options = {}) const {
+                                      const v1::RunConfig& config, RunOptions options = {}) const {
     options.data_dir = folder_.path();
     const v1::RunConfig resolved =
         resolve_stepped_config(config, world.size(), folder_.path(), options.model_folder);
-    return std::make_unique<WholeBatchRun>(
-        SteppedRun::create({&context, &world}, resolved, options), mesh_layout(resolved.mesh()),
-        world.rank());
+    return std::make_unique<WholeBatchRun>(Run::create({&context, &world}, resolved, options),
+                                           mesh_layout(resolved.mesh()), world.rank());
   }
 
   /// Runs `body(run, world)` on every rank of a mesh.
   using Body = std::function<void(WholeBatchRun&, comm::ProcessGroup&)>;
-  void on_mesh(const WholeMesh& m, const Body& body, const SteppedRunOptions& options = {}) const {
+  void on_mesh(const WholeMesh& m, const Body& body, const RunOptions& options = {}) const {
     on_mesh(m, stepped_config(m), body, options);
   }
   void on_mesh(const WholeMesh& m, const v1::RunConfig& config, const Body& body,
-               const SteppedRunOptions& options = {}) const {
+               const RunOptions& options = {}) const {
     SCOPED_TRACE(m.name);
     testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
       ExecutionContext context;
@@ -228,9 +201,9 @@ class SteppedFixture : public RunFixture {
   }
 
   /// Rank 0's parameters after the body ran on a mesh, by name.
-  static std::map<std::string, std::vector<float>> parameters_of(SteppedRun& run) {
+  static std::map<std::string, std::vector<float>> parameters_of(WholeBatchRun& run) {
     std::map<std::string, std::vector<float>> values;
-    for (const v1::ParameterValue& value : run.get_parameters(parameter_names())) {
+    for (const v1::ParameterValue& value : run->get_parameters(parameter_names())) {
       std::vector<float>& floats = values[value.name()];
       floats.resize(value.data().size() / sizeof(float));
       std::memcpy(floats.data(), value.data().data(), value.data().size());

@@ -134,12 +134,12 @@ TEST_F(SteppedLossesTest, GradientsAreThoseOfTheLoss) {
                          [](double a, double b) { return std::abs(a) < std::abs(b); }) -
         gradient.begin());
     on_mesh({}, sgd({}), [&](WholeBatchRun& run, comm::ProcessGroup&) {
-      std::vector<v1::ParameterValue> value = run.get_parameters({name});
+      std::vector<v1::ParameterValue> value = run->get_parameters({name});
       const auto loss_at = [&](float distance) {
         std::vector<v1::ParameterValue> moved = value;
         auto* floats = reinterpret_cast<float*>(moved[0].mutable_data()->data());
         floats[largest] += distance;
-        run.set_parameters(moved);
+        run->set_parameters(moved);
         return run.forward(batch, false).metrics().at("loss:sum");
       };
       const double difference = (loss_at(0.01f) - loss_at(-0.01f)) / 0.02;

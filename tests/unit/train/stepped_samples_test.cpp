@@ -134,14 +134,14 @@ TEST_F(SteppedSamplesTest, SnapshotsStayWhateverIsTrainedAndTrainingStaysAsItIs)
         if (world.rank() == 0) undisturbed = values;
       });
       on_mesh(m, config, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
-        run.keep_snapshot("start");
-        run.keep_snapshot("same");
+        run->keep_snapshot("start");
+        run->keep_snapshot("same");
         const std::vector<Sequence> at_start = draw_all(run, starts);
         const v1::LossBatch batch = to_batch(world, at_start, starts);
         const v1::LossOutput forward_at_start = run.forward(batch, false);
         EXPECT_TRUE(draw_all(run, starts, "start") == at_start) << "nothing has changed yet";
         train(run, 2, 20);
-        run.keep_snapshot("two");
+        run->keep_snapshot("two");
         const std::vector<Sequence> at_two = draw_all(run, starts);
         train(run, 1, 22);
         // Drawn while it is trained on, with the run's own sample and verbs between.
@@ -155,14 +155,14 @@ TEST_F(SteppedSamplesTest, SnapshotsStayWhateverIsTrainedAndTrainingStaysAsItIs)
         EXPECT_TRUE(draw_all(run, starts, "two") == at_two);
         train(run, 1, 23);
         draw_all(run, starts);
-        run.drop_snapshot("start");
+        run->drop_snapshot("start");
         EXPECT_EQ(reason_of<FailedPrecondition>([&] { run.begin_sample(starts, "start"); }),
                   "SNAPSHOT_STALE");
         draw(*old, slowly);
         EXPECT_TRUE(slowly == at_start);
         expect_same_outputs(old->score(batch), forward_at_start);
         EXPECT_TRUE(draw_all(run, starts, "same") == at_start);
-        EXPECT_EQ(reason_of<AlreadyExists>([&] { run.keep_snapshot("two"); }), "WEIGHTS_EXIST");
+        EXPECT_EQ(reason_of<AlreadyExists>([&] { run->keep_snapshot("two"); }), "WEIGHTS_EXIST");
         train(run, 1, 24);
         EXPECT_TRUE(draw_all(run, starts, "two") == at_two);
         const auto values = parameters_of(run);
@@ -179,8 +179,8 @@ TEST_F(SteppedSamplesTest, LoadingAndSettingLeaveSnapshotsAlone) {
   on_mesh(fsdp2, [&](WholeBatchRun& run, comm::ProcessGroup&) {
     train(run, 1, 9);
     const auto folder = folder_.path() / "state";
-    run.save_state(folder, {});
-    run.keep_snapshot("one");
+    run->save_state(folder, {});
+    run->keep_snapshot("one");
     const std::vector<Sequence> drawn = draw_all(run, starts);
     v1::ParameterValue value;
     value.set_name("transformer.ln_f.weight");
@@ -188,11 +188,11 @@ TEST_F(SteppedSamplesTest, LoadingAndSettingLeaveSnapshotsAlone) {
     const std::vector<float> twos(16, 2.0f);
     value.add_shape(16);
     value.set_data(std::string(reinterpret_cast<const char*>(twos.data()), sizeof(float) * 16));
-    run.set_parameters({value});
+    run->set_parameters({value});
     EXPECT_TRUE(draw_all(run, starts, "one") == drawn);
-    run.keep_snapshot("set");
+    run->keep_snapshot("set");
     const std::vector<Sequence> set = draw_all(run, starts);
-    run.load_state(folder, true);
+    run->load_state(folder, true);
     EXPECT_TRUE(draw_all(run, starts, "set") == set);
     EXPECT_TRUE(draw_all(run, starts) == drawn);
     EXPECT_TRUE(draw_all(run, starts, "one") == drawn);
@@ -216,8 +216,8 @@ TEST_F(SteppedSamplesTest, WeightsOfAFolderAreDrawnFromAsThoseInMemory) {
       });
       on_mesh(m, config, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
         train(run, 1, 40);
-        run.export_hf(folder, "float32");
-        run.keep_snapshot("one");
+        run->export_hf(folder, "float32");
+        run->keep_snapshot("one");
         train(run, 1, 41);
         const std::vector<Sequence> in_memory = draw_all(run, starts, "one");
         std::vector<Sequence> slowly = begin(starts), whole = begin(starts);
@@ -248,11 +248,11 @@ TEST_F(SteppedSamplesTest, AFolderThatWasSavedAgainIsReadAnew) {
   const auto folder = folders.path() / "one";
   on_mesh(m, stepped_config(m), [&](WholeBatchRun& run, comm::ProcessGroup&) {
     train(run, 1, 40);
-    run.export_hf(folder, "float32");
+    run->export_hf(folder, "float32");
     const auto held = run.begin_sample_from(starts, folder, 1);
     train(run, 1, 41);
-    run.export_hf(folder, "float32");
-    run.keep_snapshot("two");
+    run->export_hf(folder, "float32");
+    run->keep_snapshot("two");
     const std::vector<Sequence> expected = draw_all(run, starts, "two");
     std::vector<Sequence> again = begin(starts), before = begin(starts);
     draw(*run.begin_sample_from(starts, folder, 1), again);

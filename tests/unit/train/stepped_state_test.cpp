@@ -32,8 +32,8 @@ TEST_F(SteppedStateTest, StateGoesFromAnyMeshToAnyMesh) {
       run.optim_step(params);
     }
     run.forward_backward(second);  // gathered gradients are no part of a state
-    run.save_state(states.path() / "a", {{"loop", "7"}, {"next", "x"}});
-    EXPECT_EQ(reason_of<AlreadyExists>([&] { run.save_state(states.path() / "a", {}); }),
+    run->save_state(states.path() / "a", {{"loop", "7"}, {"next", "x"}});
+    EXPECT_EQ(reason_of<AlreadyExists>([&] { run->save_state(states.path() / "a", {}); }),
               "ALREADY_EXISTS");
     EXPECT_EQ(run.optim_step(params).step(), 4);
     const auto values = parameters_of(run);
@@ -47,7 +47,7 @@ TEST_F(SteppedStateTest, StateGoesFromAnyMeshToAnyMesh) {
   for (const WholeMesh& m : kWholeMeshes) {
     SCOPED_TRACE(m.name);
     const auto go_on = [&](WholeBatchRun& run, comm::ProcessGroup& world) {
-      EXPECT_EQ(run.step(), 3);
+      EXPECT_EQ(run->step(), 3);
       run.forward_backward(second);
       EXPECT_EQ(run.optim_step(params).step(), 4);
       for (const auto& [name, values] : parameters_of(run))
@@ -55,17 +55,17 @@ TEST_F(SteppedStateTest, StateGoesFromAnyMeshToAnyMesh) {
           ASSERT_NEAR(values[i], expected.at(name)[i], 1e-5) << name << " " << i;
       (void)world;
     };
-    SteppedRunOptions options;
+    RunOptions options;
     options.state_folder = states.path() / "a";
     on_mesh(m, go_on, options);
     on_mesh(m, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
       run.forward_backward(first);
-      run.load_state(states.path() / "a", true);
+      run->load_state(states.path() / "a", true);
       EXPECT_EQ(reason_of<FailedPrecondition>([&] { run.optim_step(params); }), "NO_GRADIENTS");
       go_on(run, world);
       // Without optimizer: moments and steps begin anew.
-      run.load_state(states.path() / "a", false);
-      EXPECT_EQ(run.step(), 0);
+      run->load_state(states.path() / "a", false);
+      EXPECT_EQ(run->step(), 0);
       run.forward_backward(second);
       EXPECT_EQ(run.optim_step(params).step(), 1);
       const auto values = parameters_of(run);
@@ -82,15 +82,16 @@ TEST_F(SteppedStateTest, StateGoesFromAnyMeshToAnyMesh) {
 TEST_F(SteppedStateTest, AStateOfAnotherModelOrOptimizerIsRefused) {
   const test::TempFolder states;
   on_mesh({}, [&](WholeBatchRun& run, comm::ProcessGroup&) {
-    run.save_state(states.path() / "adamw", {});
-    EXPECT_THROW(run.load_state(states.path() / "missing", true), NotFound);
+    run->save_state(states.path() / "adamw", {});
+    EXPECT_THROW(run->load_state(states.path() / "missing", true), NotFound);
   });
   v1::RunConfig sgd = stepped_config({});
   sgd.mutable_optimizer()->set_type(v1::OPTIMIZER_TYPE_SGD);
   on_mesh({}, sgd, [&](WholeBatchRun& run, comm::ProcessGroup&) {
-    EXPECT_EQ(reason_of<FailedPrecondition>([&] { run.load_state(states.path() / "adamw", true); }),
-              "CHECKPOINT_MISMATCH");
-    run.load_state(states.path() / "adamw", false);
+    EXPECT_EQ(
+        reason_of<FailedPrecondition>([&] { run->load_state(states.path() / "adamw", true); }),
+        "CHECKPOINT_MISMATCH");
+    run->load_state(states.path() / "adamw", false);
   });
 }
 
@@ -101,7 +102,7 @@ TEST_F(SteppedStateTest, WholeParametersGoOutAndIn) {
   on_mesh({}, [&](WholeBatchRun& run, comm::ProcessGroup&) {
     run.forward_backward(batch);
     run.optim_step({});
-    saved = run.get_parameters(parameter_names());
+    saved = run->get_parameters(parameter_names());
     loss = run.forward(batch, false).metrics().at("loss:sum");
   });
   ASSERT_EQ(saved.size(), parameter_names().size());
@@ -110,9 +111,9 @@ TEST_F(SteppedStateTest, WholeParametersGoOutAndIn) {
   for (const WholeMesh& m : kWholeMeshes) {
     on_mesh(m, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
       run.forward_backward(batch);
-      run.set_parameters(saved);
+      run->set_parameters(saved);
       EXPECT_EQ(reason_of<FailedPrecondition>([&] { run.optim_step({}); }), "NO_GRADIENTS");
-      const auto told = run.get_parameters(parameter_names());
+      const auto told = run->get_parameters(parameter_names());
       const v1::LossOutput output = run.forward(batch, false);
       ASSERT_EQ(told.size(), world.rank() == 0 ? saved.size() : 0u);
       for (std::size_t i = 0; i < told.size(); ++i)
@@ -120,11 +121,11 @@ TEST_F(SteppedStateTest, WholeParametersGoOutAndIn) {
       if (world.rank() == 0) {
         EXPECT_NEAR(output.metrics().at("loss:sum"), loss, 1e-4);
       }
-      EXPECT_THROW(run.get_parameters({"transformer.wte.weight", "lm_head"}), NotFound);
+      EXPECT_THROW(run->get_parameters({"transformer.wte.weight", "lm_head"}), NotFound);
       const auto refused = [&](const auto& change) {
         std::vector<v1::ParameterValue> values = {saved[0], saved[1]};
         change(values);
-        return field_of([&] { run.set_parameters(values); });
+        return field_of([&] { run->set_parameters(values); });
       };
       EXPECT_EQ(refused([](auto& v) { v[1] = v[0]; }), "parameters[1].name");
       EXPECT_EQ(refused([](auto& v) { v[1].set_dtype("float16"); }), "parameters[1].dtype");
@@ -133,7 +134,7 @@ TEST_F(SteppedStateTest, WholeParametersGoOutAndIn) {
       const float bad = NAN;
       EXPECT_EQ(refused([&](auto& v) { std::memcpy(v[1].mutable_data()->data(), &bad, 4); }),
                 "parameters[1].data");
-      EXPECT_THROW(run.set_parameters({[&] {
+      EXPECT_THROW(run->set_parameters({[&] {
         v1::ParameterValue value = saved[0];
         value.set_name("wte");
         return value;
@@ -151,20 +152,20 @@ TEST_F(SteppedStateTest, AnExportedFolderIsAModelToBeginWith) {
   on_mesh({"tp2", 1, 1, 1, 2}, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
     run.forward_backward(batch);
     run.optim_step({});
-    run.export_hf(folders.path() / "hf", "float32");
+    run->export_hf(folders.path() / "hf", "float32");
     const v1::LossOutput output = run.forward(batch, false);
     if (world.rank() == 0) loss = output.metrics().at("loss:sum");
-    EXPECT_THROW(run.export_hf(folders.path() / "hf", "int8"), InvalidArgument);
+    EXPECT_THROW(run->export_hf(folders.path() / "hf", "int8"), InvalidArgument);
   });
   v1::RunConfig c = stepped_config({"dp2", 2});
   c.clear_model();
   c.mutable_model()->set_name("tuned");
-  SteppedRunOptions options;
+  RunOptions options;
   options.model_folder = folders.path() / "hf";
   on_mesh(
       {"dp2", 2}, c,
       [&](WholeBatchRun& run, comm::ProcessGroup& world) {
-        EXPECT_EQ(run.step(), 0);
+        EXPECT_EQ(run->step(), 0);
         const v1::LossOutput output = run.forward(batch, false);
         if (world.rank() == 0) {
           EXPECT_NEAR(output.metrics().at("loss:sum"), loss, 1e-4);
@@ -181,7 +182,7 @@ TEST_F(SteppedStateTest, WhatFailsWhileItIsReadLeavesTheWeightsUndefined) {
   on_mesh({}, [&](WholeBatchRun& run, comm::ProcessGroup&) {
     run.forward_backward(batch);
     run.optim_step({});
-    run.save_state(folder, {});
+    run->save_state(folder, {});
   });
   Manifest manifest = read_manifest(folder);
   const auto write = [&] {
@@ -190,24 +191,24 @@ TEST_F(SteppedStateTest, WhatFailsWhileItIsReadLeavesTheWeightsUndefined) {
   for (const WholeMesh& m : {WholeMesh{}, WholeMesh{"dp2", 2}}) {
     const Manifest whole = manifest;
     on_mesh(m, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
-      run.load_state(folder, true);
-      EXPECT_THROW(run.load_state(states.path() / "missing", true), NotFound);
+      run->load_state(folder, true);
+      EXPECT_THROW(run->load_state(states.path() / "missing", true), NotFound);
       v1::ParameterValue wrong;
       wrong.set_name("no_such");
-      EXPECT_THROW(run.set_parameters({wrong}), NotFound);
+      EXPECT_THROW(run->set_parameters({wrong}), NotFound);
       v1::OptimStepParams bad;
       bad.set_lr(NAN);
       run.forward_backward(batch);
       EXPECT_THROW(run.optim_step(bad), InvalidArgument);
-      EXPECT_FALSE(run.weights_undefined()) << "nothing was written";
+      EXPECT_FALSE(run->weights_undefined()) << "nothing was written";
       world.barrier()->wait_host();
       if (world.rank() == 0) {
         manifest.files.back().pieces.pop_back();
         write();
       }
       world.barrier()->wait_host();
-      EXPECT_EQ(reason_of<DataLoss>([&] { run.load_state(folder, true); }), "CHECKPOINT_DAMAGED");
-      EXPECT_TRUE(run.weights_undefined());
+      EXPECT_EQ(reason_of<DataLoss>([&] { run->load_state(folder, true); }), "CHECKPOINT_DAMAGED");
+      EXPECT_TRUE(run->weights_undefined());
     });
     manifest = whole;
     write();

@@ -17,6 +17,18 @@ using ::testing::HasSubstr;
 class SteppedVerbsTest : public SteppedFixture {};
 
 // AdamW by hand, in float64, on the gradient that SGD tells.
+TEST_F(SteppedVerbsTest, ARunWithoutDataOfItsOwnSaysSo) {
+  on_mesh({"dp2", 2}, [&](WholeBatchRun& run, comm::ProcessGroup&) {
+    EXPECT_EQ(reason_of<FailedPrecondition>([&] { run->forward_backward(TrainingBatch{0}); }),
+              "NO_DATA");
+    EXPECT_EQ(reason_of<FailedPrecondition>([&] { run->forward(ValidationBatches{}); }), "NO_DATA");
+    EXPECT_THROW(run->save_checkpoint({}, 1), FailedPrecondition);
+    // Nothing of that is in its gradients.
+    run.forward_backward(random_batch("cross_entropy", 3, 5));
+    EXPECT_EQ(run.optim_step({}).step(), 1);
+  });
+}
+
 TEST_F(SteppedVerbsTest, EveryValueOfAStepCounts) {
   const v1::LossBatch batch = random_batch("cross_entropy", 3, 5);
   const std::string name = "transformer.h.0.attn.c_attn.weight";
@@ -72,7 +84,7 @@ TEST_F(SteppedVerbsTest, ValuesThatAnOptimizerHasNoUseForAreRefused) {
     set(params);
     return params;
   };
-  const auto refused = [&](SteppedRun& run, const v1::OptimStepParams& params) {
+  const auto refused = [&](WholeBatchRun& run, const v1::OptimStepParams& params) {
     return field_of([&] { run.optim_step(params); });
   };
   on_mesh({}, [&](WholeBatchRun& run, comm::ProcessGroup&) {
@@ -125,8 +137,8 @@ TEST_F(SteppedVerbsTest, AFailedCallPoisonsTheWindow) {
       EXPECT_THAT(error->what(), HasSubstr("data[1].targets[0]"));
       EXPECT_EQ(parameters_of(run), before);
       EXPECT_EQ(reason_of<FailedPrecondition>([&] { run.optim_step({}); }), "NO_GRADIENTS");
-      run.poison("the second call was cancelled");
-      run.poison("later");
+      run->poison("the second call was cancelled");
+      run->poison("later");
       thrown_by<FailedPrecondition>([&] { run.optim_step({}); }, error);
       EXPECT_THAT(error->what(), HasSubstr("the second call was cancelled"));
       // A failing forward is no matter of gradients.
@@ -150,7 +162,7 @@ TEST_F(SteppedVerbsTest, APoisonedWindowLeavesNoTrace) {
     });
     on_mesh(m, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
       run.forward_backward(random_batch("cross_entropy", 5, 9));
-      run.poison("a test");
+      run->poison("a test");
       EXPECT_THROW(run.optim_step({}), FailedPrecondition);
       run.forward_backward(good);
       run.optim_step({});
@@ -183,7 +195,7 @@ TEST_F(SteppedVerbsTest, MixedReductionsAreRefused) {
 
 TEST_F(SteppedVerbsTest, DropoutIsThatOfTheNextForwardBackward) {
   const v1::LossBatch batch = random_batch("cross_entropy", 5, 11);
-  SteppedRunOptions with;
+  RunOptions with;
   with.dropout = true;
   double expected = 0.0;  // of one rank
   for (const WholeMesh& m : kWholeMeshes) {
@@ -343,7 +355,7 @@ TEST_F(SteppedVerbsTest, AGradientThatOverflowsChangesNothing) {
       EXPECT_EQ(reason_of<NumericError>([&] { run.optim_step({}); }), "NON_FINITE");
       EXPECT_EQ(parameters_of(run), before);
       EXPECT_EQ(reason_of<FailedPrecondition>([&] { run.optim_step({}); }), "NO_GRADIENTS");
-      EXPECT_EQ(run.step(), 0);
+      EXPECT_EQ(run->step(), 0);
     });
   }
 }

@@ -161,8 +161,8 @@ TEST_F(ValidationSetsTest, AnotherJobTakesOverWhatItCountsAlike) {
       RunOptions options;
       options.data_dir = folder_.path();
       options.resume_from = checkpoints / "step-1";
-      return create_in_step({&context, &world}, resolve_run_config(other, 1, folder_.path()),
-                            options);
+      return std::make_unique<test::LocalJob>(
+          RankResources{&context, &world}, resolve_run_config(other, 1, folder_.path()), options);
     };
     const auto alike = begun_with_it(with)->validation_progress();
     EXPECT_EQ(alike.not_better(), 3);

@@ -46,8 +46,8 @@ TEST_F(ExecutorTest, EveryRankGetsTheSameCommandsInOrder) {
 TEST_F(ExecutorTest, EveryRankGetsItsPartOfOneVerb) {
   executor_.submit(optim_step("before"));
   const auto ticket = executor_.submit_parts({optim_step("zero"), optim_step("one")});
-  EXPECT_EQ(ranks_[0].commands[1].optim_step().run(), "zero");
-  EXPECT_EQ(ranks_[1].commands[1].optim_step().run(), "one");
+  EXPECT_EQ(ranks_[0].commands[1].apply_gradients().run(), "zero");
+  EXPECT_EQ(ranks_[1].commands[1].apply_gradients().run(), "one");
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(ranks_[rank].commands[1].seq(), 2);
     executor_.complete(answer(2, rank));
@@ -67,8 +67,8 @@ TEST_F(ExecutorTest, NothingComesBetweenCommandsThatAreSubmittedTogether) {
   other.join();
   for (const auto& rank : ranks_)
     for (std::size_t i = 0; i < rank.commands.size(); ++i)
-      if (rank.commands[i].optim_step().run() == "a") {
-        ASSERT_EQ(rank.commands.at(i + 1).optim_step().run(), "b");
+      if (rank.commands[i].apply_gradients().run() == "a") {
+        ASSERT_EQ(rank.commands.at(i + 1).apply_gradients().run(), "b");
       }
 }
 
@@ -76,7 +76,7 @@ TEST_F(ExecutorTest, WaitsForAllRanksAndMergesMemory) {
   const auto ticket = executor_.submit(optim_step("a"));
   auto first = answer(1, 0);
   first.set_peak_memory_bytes(10);
-  first.mutable_save_state()->set_folder("step-15");
+  first.mutable_write_state()->set_step(15);
   executor_.complete(first);
   executor_.complete(first);  // a repeat counts once
   EXPECT_TRUE(executor_.unanswered(1));
@@ -87,7 +87,7 @@ TEST_F(ExecutorTest, WaitsForAllRanksAndMergesMemory) {
   executor_.complete(answer(1, 17));
   const auto result = executor_.wait(ticket);
   EXPECT_EQ(result.peak_memory_bytes(), 30);
-  EXPECT_EQ(result.save_state().folder(), "step-15");
+  EXPECT_EQ(result.write_state().step(), 15);
   EXPECT_EQ(executor_.memory_of(1).peak, 30);
 }
 

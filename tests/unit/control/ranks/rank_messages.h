@@ -8,9 +8,25 @@
 
 namespace meshloom::control {
 
+/// Makes the run of a job.
+inline v1::RankCommand create_job_run(const std::string& name) {
+  v1::RankCommand command;
+  command.mutable_create_run()->set_run(name);
+  command.mutable_create_run()->set_with_data(true);
+  return command;
+}
+
 inline v1::RankCommand optim_step(const std::string& name) {
   v1::RankCommand command;
-  command.mutable_optim_step()->set_run(name);
+  command.mutable_apply_gradients()->set_run(name);
+  return command;
+}
+
+/// Saves a job's checkpoint.
+inline v1::RankCommand save_checkpoint(const std::string& name) {
+  v1::RankCommand command;
+  command.mutable_write_state()->set_run(name);
+  command.mutable_write_state()->mutable_job();
   return command;
 }
 

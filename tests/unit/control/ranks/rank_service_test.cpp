@@ -95,7 +95,7 @@ TEST_F(StreamTest, CommandsGoOutAndResultsComeBack) {
   auto follower = join("secret", 1);
   ASSERT_TRUE(eventually([&] { return joined_.load(); }));
   const auto ticket = executor_.submit(optim_step("a"));
-  EXPECT_EQ(follower->commands().pop()->optim_step().run(), "a");
+  EXPECT_EQ(follower->commands().pop()->apply_gradients().run(), "a");
   follower->report(answer(1, 0));  // the stream knows who speaks
   executor_.complete(answer(1, 0));
   EXPECT_EQ(executor_.wait(ticket).seq(), 1);
@@ -176,7 +176,7 @@ TEST_F(StreamTest, NothingWaitsBehindTheBytesOfALargeCommand) {
   v1::CommandPiece piece;
   ASSERT_TRUE(pieces->Read(&piece));
   ASSERT_TRUE(stream->Read(&command));
-  EXPECT_EQ(command.optim_step().run(), "behind it");
+  EXPECT_EQ(command.apply_gradients().run(), "behind it");
   executor_.fail(CommError("over"));
   ASSERT_TRUE(stream->Read(&command));
   EXPECT_TRUE(command.has_abort());

@@ -201,7 +201,7 @@ std::int64_t save_deadline(const std::string& preset) {
   v1::RankCommand command = create_preset(preset);
   deadlines.set(&command);
   EXPECT_GE(command.deadline_ms(), 60'000);
-  command.mutable_save_state()->set_run("run");
+  command.mutable_write_state()->set_run("run");
   command.clear_deadline_ms();
   deadlines.set(&command);
   return command.deadline_ms();
@@ -229,7 +229,7 @@ TEST(CommandDeadlines, ALoadHasTimeForItsFiles) {
 TEST(CommandDeadlines, GivenOnesAndUnknownRunsStayAsTheyAre) {
   CommandDeadlines deadlines;
   v1::RankCommand command;
-  command.mutable_optim_step()->set_run("nobody");
+  command.mutable_apply_gradients()->set_run("nobody");
   deadlines.set(&command);
   EXPECT_EQ(command.deadline_ms(), 0);
   command = create_preset("byte_gpt_tiny");

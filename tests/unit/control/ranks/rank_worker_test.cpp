@@ -11,15 +11,8 @@ namespace meshloom::control {
 namespace {
 
 v1::RankCommand create_run(const std::string& name, const std::filesystem::path& folder) {
-  v1::RankCommand command;
-  command.mutable_create_run()->set_run(name);
+  v1::RankCommand command = create_job_run(name);
   command.mutable_create_run()->set_checkpoint_dir(folder.string());
-  return command;
-}
-
-v1::RankCommand save_state(const std::string& name) {
-  v1::RankCommand command;
-  command.mutable_save_state()->set_run(name);
   return command;
 }
 
@@ -31,10 +24,10 @@ TEST(RankWorker, AFailedStepSpoilsTheRunAndNoOther) {
   RankWorker worker(0, factory);
   EXPECT_FALSE(worker.execute(create_run("a", folder / "a")).has_error());
   EXPECT_FALSE(worker.execute(create_run("b", folder / "b")).has_error());
-  EXPECT_EQ(worker.execute(optim_step("a")).optim_step().metrics().step(), 1);
+  EXPECT_EQ(worker.execute(optim_step("a")).apply_gradients().output().step(), 1);
   EXPECT_EQ(worker.execute(optim_step("a")).error().info().reason(), "NUMERIC_ERROR");
-  EXPECT_EQ(worker.execute(save_state("a")).error().info().reason(), "RUN_FAILED");
-  EXPECT_EQ(worker.execute(optim_step("b")).optim_step().metrics().step(), 1);
+  EXPECT_EQ(worker.execute(save_checkpoint("a")).error().info().reason(), "RUN_FAILED");
+  EXPECT_EQ(worker.execute(optim_step("b")).apply_gradients().output().step(), 1);
   EXPECT_EQ(worker.execute(optim_step("nobody")).error().info().reason(), "RUN_NOT_FOUND");
 }
 
@@ -46,9 +39,9 @@ TEST(RankWorker, AFailedSaveLeavesTheRunAlone) {
   RankWorker worker(0, factory);
   worker.execute(create_run("a", folder / "a"));
   worker.execute(optim_step("a"));
-  EXPECT_EQ(worker.execute(save_state("a")).error().info().reason(), "DISK_FULL");
-  EXPECT_EQ(worker.execute(optim_step("a")).optim_step().metrics().step(), 2);
-  EXPECT_FALSE(worker.execute(save_state("a")).has_error());
+  EXPECT_EQ(worker.execute(save_checkpoint("a")).error().info().reason(), "DISK_FULL");
+  EXPECT_EQ(worker.execute(optim_step("a")).apply_gradients().output().step(), 2);
+  EXPECT_FALSE(worker.execute(save_checkpoint("a")).has_error());
 }
 
 TEST(RankWorker, RefusesAnOlderEpoch) {

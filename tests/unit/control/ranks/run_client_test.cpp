@@ -34,7 +34,14 @@ class RunClientTest : public ::testing::Test {
   }
   v1::CreateRunCommand in_folder() const {
     v1::CreateRunCommand command;
+    command.set_with_data(true);
     command.set_checkpoint_dir((folder_.path() / "checkpoints").string());
+    return command;
+  }
+
+  static v1::WriteStateCommand job_checkpoint() {
+    v1::WriteStateCommand command;
+    command.mutable_job();
     return command;
   }
 
@@ -51,19 +58,23 @@ TEST_F(RunClientTest, EveryVerbReturnsWhatItsRunReturned) {
   EXPECT_EQ(created.step_count(), 0);
   EXPECT_EQ(created.vocab_size(), plan_.vocab_size);
   EXPECT_EQ(created.context_length(), plan_.context_length);
-  const RunClient::Step step = run.step();
-  step.forward_backward.get();
-  const v1::OptimStepResult stepped = step.optim_step.get();
-  EXPECT_EQ(stepped.metrics().step(), 1);
-  EXPECT_GT(stepped.metrics().memory_bytes(), 0);
+  v1::OptimStepParams params;
+  params.set_lr(0.25);
+  const RunClient::Step step = run.step({0}, params);
+  EXPECT_EQ(step.forward_backward.get().tokens(), 1);
+  const v1::ApplyGradientsResult stepped = step.optim_step.get();
+  EXPECT_EQ(stepped.output().step(), 1);
+  EXPECT_EQ(stepped.output().lr(), 0.25);
+  EXPECT_GT(stepped.memory_bytes(), 0);
   EXPECT_EQ(stepped.seconds().at("forward"), 0.5);
-  const v1::EvaluateResult evaluated = run.evaluate(0, 3).get();
+  const v1::DataLoss evaluated = run.loss({"", 0, 3}).get();
   ASSERT_EQ(evaluated.losses_size(), 3);
   EXPECT_EQ(evaluated.losses(2).loss(), FakeRun::loss_at(1) + 1);
   EXPECT_EQ(evaluated.losses(2).labels(), 1);
-  const v1::SaveStateResult saved = run.save_state().get();
-  EXPECT_EQ(saved.folder(), (folder_.path() / "checkpoints/step-1").string());
+  const v1::WriteStateResult saved = run.write_state(job_checkpoint()).get();
+  EXPECT_EQ(saved.step(), 1);
   EXPECT_GT(saved.seconds(), 0);
+  EXPECT_TRUE(std::filesystem::exists(folder_.path() / "checkpoints/step-1/manifest.json"));
   run.export_hf(folder_.path() / "hf", "float32").get();
   EXPECT_TRUE(std::filesystem::exists(folder_.path() / "hf/config.json"));
   run.remove().get();
@@ -73,7 +84,7 @@ TEST_F(RunClientTest, EveryVerbReturnsWhatItsRunReturned) {
 TEST_F(RunClientTest, ASampleTellsItsTokensAndTheStepOfItsWeights) {
   const RunClient run(executor_, "a");
   run.create(in_folder()).get();
-  run.step().optim_step.get();
+  run.step({0}, {}).optim_step.get();
   train::SampleStart start{{0}, {}};
   start.params.set_max_tokens(3);
   run.begin_sample(7, {}, {start}).get();
@@ -89,11 +100,11 @@ TEST_F(RunClientTest, ASampleTellsItsTokensAndTheStepOfItsWeights) {
 
 TEST_F(RunClientTest, WhatIsGoneIsToldFromWhatHasFailed) {
   const RunClient run(executor_, "a");
-  EXPECT_THROW(run.save_state().get(), RunGone);
+  EXPECT_THROW(run.write_state(job_checkpoint()).get(), RunGone);
   run.create(in_folder()).get();
   plan_.fail_saves = true;
   try {
-    run.save_state().get();
+    run.write_state(job_checkpoint()).get();
     FAIL();
   } catch (const RunGone&) {
     FAIL() << "the run is there";

@@ -33,6 +33,11 @@ class JobChangesTest : public ::testing::Test {
     v1::JobSpec spec;
     spec.set_name(name);
     spec.mutable_run()->mutable_training()->set_steps(steps);
+    // The learning rate of a step tells how many steps it goes by (rate_of).
+    spec.mutable_run()->mutable_optimizer()->set_lr(1.0);
+    v1::LrSchedulerConfig& schedule = *spec.mutable_run()->mutable_lr_scheduler();
+    schedule.set_decay_type(v1::DECAY_TYPE_LINEAR);
+    schedule.set_decay_ratio(1.0);
     spec.mutable_run()->mutable_checkpoint()->set_interval(50);
     return spec;
   }
@@ -94,6 +99,10 @@ class JobChangesTest : public ::testing::Test {
     for (Response line; reader->Read(&line);) lines.push_back(line);
     status_ = reader->Finish();
     return lines;
+  }
+  /// Of the step after `done` ones of a job of `steps`.
+  static double rate_of(std::int64_t done, std::int64_t steps) {
+    return 1.0 - static_cast<double>(done) / static_cast<double>(steps);
   }
   std::vector<double> rates(const std::string& name) {
     std::vector<double> rates;
@@ -170,8 +179,9 @@ TEST_F(JobChangesTest, AnEditReachesTheRanksAndHoldsAfterARestart) {
   EXPECT_EQ(daemon_->wait_for("a", v1::JOB_STATE_SUCCEEDED).state(), v1::JOB_STATE_SUCCEEDED);
   const std::vector<double> rates = this->rates("a");
   ASSERT_EQ(rates.size(), 300u);
-  for (std::size_t i = 0; i < rates.size(); ++i)
-    EXPECT_EQ(rates[i], static_cast<std::int64_t>(i) < after ? 1000 : 300) << "step " << i + 1;
+  for (std::int64_t i = 0; i < 300; ++i)
+    EXPECT_DOUBLE_EQ(rates[static_cast<std::size_t>(i)], rate_of(i, i < after ? 1000 : 300))
+        << "step " << i + 1;
   edit_steps("a", 400);
   EXPECT_EQ(info_of(status_).reason(), "JOB_FINISHED");
 }
@@ -292,7 +302,10 @@ TEST_F(JobChangesTest, RefusalsDisturbNoTraining) {
   EXPECT_EQ(done.state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(done.edits_size(), 0);
   EXPECT_EQ(done.attempt(), 1);
-  EXPECT_EQ(rates("a"), std::vector<double>(300, 300.0));
+  const std::vector<double> rates = this->rates("a");
+  ASSERT_EQ(rates.size(), 300u);
+  for (std::int64_t i = 0; i < 300; ++i)
+    EXPECT_DOUBLE_EQ(rates[static_cast<std::size_t>(i)], rate_of(i, 300)) << "step " << i + 1;
 }
 
 TEST_F(JobChangesTest, AResumedJobComesBeforeRunsThatWait) {
@@ -352,8 +365,8 @@ TEST_F(JobChangesTest, WhatAnEditHasMadeOtherThanItWasToldIsToldAgain) {
   std::int64_t step = paused.step(), revision = told;
   for (const auto& line : rest) {
     const auto entry = nlohmann::json::parse(line.line());
+    EXPECT_DOUBLE_EQ(entry["lr"], rate_of(step, 100));
     EXPECT_EQ(entry["step"], ++step);
-    EXPECT_EQ(entry["lr"], 100.0);
     EXPECT_GT(line.revision(), revision);
     revision = line.revision();
   }

@@ -145,6 +145,7 @@ TEST_F(DataIdentityTest, DataThatChangeBetweenSubmissionAndStartAreNoticed) {
   ExecutionContext context;
   RunOptions options;
   options.data_dir = folder_.path();
+  options.with_data = true;
   EXPECT_THROW(train::Run::create({&context, world.get()}, resolved, options), FailedPrecondition);
   EXPECT_THROW(resolve_run_config(resolved, 1, folder_.path()), FailedPrecondition);
 }

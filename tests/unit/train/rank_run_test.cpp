@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verbs against jobs: the same bits on the same samples.
-#include "daemon/train/stepped_run.h"
+#include "daemon/train/rank_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace meshloom::train {
 namespace {
 
-class SteppedRunTest : public SteppedFixture {
+class RankRunTest : public SteppedFixture {
  protected:
   /// A job of the same mesh.
   v1::RunConfig job_config(const WholeMesh& m, std::int64_t batch) const {
@@ -95,7 +95,7 @@ class SteppedRunTest : public SteppedFixture {
         mine.losses.push_back(output.loss());
         mine.norms.push_back(output.grad_norm());
       }
-      run.save_state(states.path() / "state", {});
+      run->save_state(states.path() / "state", {});
       if (world.rank() != 0) return;
       mine.weights = weights_of(states.path() / "state");
       trace = std::move(mine);
@@ -104,7 +104,7 @@ class SteppedRunTest : public SteppedFixture {
   }
 };
 
-TEST_F(SteppedRunTest, GivesTheBitsOfAJob) {
+TEST_F(RankRunTest, GivesTheBitsOfAJob) {
   for (const WholeMesh& m : kWholeMeshes) {
     SCOPED_TRACE(m.name);
     const v1::RunConfig job = job_config(m, 7);
@@ -116,7 +116,7 @@ TEST_F(SteppedRunTest, GivesTheBitsOfAJob) {
   }
 }
 
-TEST_F(SteppedRunTest, GivesTheBitsOfAJobInBFloat16AndWithCheckpoints) {
+TEST_F(RankRunTest, GivesTheBitsOfAJobInBFloat16AndWithCheckpoints) {
   for (const WholeMesh& m :
        {WholeMesh{}, WholeMesh{"fsdp2_tp2", 1, 2, 1, 2}, WholeMesh{"cp2", 1, 1, 2}}) {
     SCOPED_TRACE(m.name);

@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/train/rank_run.h"
+
+#include <optional>
+
+#include "daemon/text/tokenizer_folder.h"
+#include "daemon/train/all_reduce_values.h"
+#include "daemon/train/checkpoint/checkpoint_reader.h"
+#include "daemon/train/data/data_identity.h"
+#include "daemon/train/dtype_choice.h"
+#include "daemon/train/job_beginning.h"
+#include "daemon/train/loss_outputs.h"
+#include "daemon/train/model_source.h"
+#include "daemon/train/optim/step_values.h"
+#include "daemon/train/paths.h"
+#include "daemon/train/replica_check.h"
+#include "daemon/train/resolve.h"
+#include "daemon/train/resolve_plan.h"
+#include "daemon/train/resume_check.h"
+#include "daemon/train/status_agreement.h"
+#include "daemon/train/validation_progress.h"
+#include "daemon/train/whole_parameters.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// How a batch of a run's own data is reduced: as one that tells the labels of its step.
+v1::LossBatch mean_over(std::int64_t labels) {
+  v1::LossBatch batch;
+  batch.set_reduction(v1::LOSS_REDUCTION_TOKEN_MEAN);
+  batch.set_tokens(labels);
+  return batch;
+}
+
+}  // namespace
+
+RankRun::RankRun(const RankResources& resources, const v1::RunConfig& config,
+                 const RunOptions& options)
+    : world_(*resources.world), resources_(resources), config_(config), options_(options) {
+  check_same_text(world_, "the resolved config", to_json_text(config_));
+  auto mesh = std::make_unique<RunMesh>(world_, mesh_layout(config_.mesh()));
+  run_agreed(world_, [&] { open(resources, std::move(mesh)); });
+  fill();
+  for (const std::string& warning : model_->warnings())
+    notes_.push_back(fmt::format("run.plan.styles: {}", warning));
+  counted_ = model_->mesh().counters();
+}
+
+RankRun::~RankRun() = default;
+
+void RankRun::open(const RankResources& resources, std::unique_ptr<RunMesh> mesh) {
+  base::Disk& disk = resources_.files();
+  const nn::ModelConfig model =
+      load_model_config(config_.model(), options_.data_dir, options_.model_folder, disk);
+  if (world_.rank() == 0) {
+    const fs::path source =
+        source_folder(config_.model(), options_.data_dir, options_.model_folder);
+    carried_ = read_carried_files(text::carried_files(source, options_.tokenizer_folder), notes_);
+  }
+  if (options_.with_data) {
+    const RunData data =
+        open_run_data(config_, model, options_.data_dir, "run.data", options_.text, disk);
+    check_internal(data.training != nullptr, "the run's text is not tokenized");
+    check_enough(config_, data);
+    feed_ = std::make_unique<DataFeed>(config_, data, mesh->data());
+  }
+  model_ = std::make_unique<ModelRun>(resources, config_, model, std::move(mesh));
+  references_ = std::make_unique<ReferenceData>(config_, model, options_.data_dir, disk);
+  snapshots_ = std::make_unique<WeightSnapshots>(model_->state(), disk);
+}
+
+void RankRun::fill() {
+  if (feed_) {
+    JobBeginning beginning(resources_, config_, options_, *model_, feed_->identity(), notes_);
+    const JobBeginning::Begun begun = beginning.begin();
+    progress_ = begun.progress;
+    saved_step_ = begun.saved_step;
+    saved_validation_ = validation_progress_to_json(progress_.validation);
+    return;
+  }
+  if (!options_.state_folder.empty())
+    return load_state(options_.state_folder, options_.with_optimizer);
+  run_agreed(world_, [&] {
+    model_->initialize(options_.data_dir, options_.model_folder, resources_.files(), &notes_);
+  });
+}
+
+PromptLimits RankRun::prompt_limits() const {
+  return train::prompt_limits(model_->model_config(), config_);
+}
+
+LossBatchLimits RankRun::limits() const {
+  const nn::ModelConfig& model = model_->model_config();
+  return {model.vocab_size, model.max_position_embeddings, config_.training().seq_len(),
+          config_.training().micro_batch_size()};
+}
+
+double RankRun::flops_per_token() const {
+  return nn::flops_per_token(model_->model_config(), config_.training().seq_len());
+}
+
+const DataFeed& RankRun::own_data(const char* verb) const {
+  if (feed_) return *feed_;
+  throw FailedPrecondition(
+      fmt::format("{}: this run was made without data of its own; send a batch, or name samples of "
+                  "a file",
+                  verb),
+      "NO_DATA");
+}
+
+void RankRun::begin_gradients() {
+  if (model_->has_gradients() || window_.samples() > 0) return;
+  model_->phases().clear();
+  step_begin_ = Clock::now();
+}
+
+v1::LossOutput RankRun::forward_backward(const v1::LossBatch& batch, const WholeBatch& whole) {
+  snapshots_->use(nullptr);
+  try {
+    window_.check(batch);
+    begin_gradients();
+    return call(batch, whole, options_.dropout, true);
+  } catch (const std::exception& error) {
+    window_.poison(error.what());
+    throw;
+  }
+}
+
+std::int64_t RankRun::forward_backward(const TrainingBatch& batch) {
+  const DataFeed& data = own_data("forward_backward");
+  if (model_->has_gradients())
+    throw FailedPrecondition(
+        "forward_backward: the gradients of the step before were not used yet; call optim_step");
+  snapshots_->use(nullptr);
+  begin_gradients();
+  try {
+    StepBatch step;
+    FedBatch fed;
+    {
+      const PhaseTimer timer(model_->phases(), "data");
+      fed = data.training_batch(batch.first_sample, world_, model_->mesh().leads_samples());
+    }
+    step.micro_batches = std::move(fed.micro_batches);
+    step.labels = fed.labels;
+    step.seq_len = config_.training().seq_len();
+    step.last = true;
+    model_->forward_backward(step);
+    window_.add(mean_over(fed.labels), config_.training().global_batch_size(), fed.labels);
+    return fed.tokens;
+  } catch (const std::exception& error) {
+    window_.poison(error.what());
+    throw;
+  }
+}
+
+v1::LossOutput RankRun::forward(const v1::LossBatch& batch, const WholeBatch& whole, bool train) {
+  snapshots_->use(nullptr);
+  return call(batch, whole, options_.dropout && train, false);
+}
+
+std::vector<LossSum> RankRun::forward(const ValidationBatches& batches) {
+  const DataFeed& data = own_data("forward");
+  snapshots_->use(nullptr);
+  std::vector<LossSum> sums(
+      static_cast<std::size_t>(data.validation_batches(batches.set, batches.first, batches.count)));
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    std::vector<HostBatch> parts;
+    run_agreed(world_, [&] {
+      parts = data.validation_batch(batches.set, batches.first + static_cast<std::int64_t>(i));
+    });
+    for (const HostBatch& part : parts) {
+      const LossSum share = model_->forward(part, config_.training().seq_len());
+      sums[i].loss += share.loss;
+      sums[i].labels += share.labels;
+    }
+  }
+  if (sums.empty()) return sums;  // the data have ended, on all ranks alike
+  static_assert(sizeof(LossSum) == 2 * sizeof(double));
+  all_reduce(world_, std::span(&sums.data()->loss, 2 * sums.size()), comm::ReduceOp::kSum);
+  return sums;
+}
+
+StepOutput RankRun::optim_step(const v1::OptimStepParams& params) {
+  const auto begin = Clock::now();
+  const StepValues values = step_values(params, config_.optimizer(), config_.training().max_norm());
+  before_write();
+  double factor = 1.0;
+  try {
+    factor = window_.close();
+  } catch (const Error&) {
+    model_->drop_gradients();
+    throw;
+  }
+  model_->state().optimizer().set_values(values.optimizer);
+  const StepResult result = update(values.lr, values.max_norm, factor);
+  StepOutput output;
+  output.values.set_step(model_->step());
+  output.values.set_grad_norm(result.norm);
+  output.values.set_lr(values.lr);
+  output.values.set_loss(result.loss);
+  output.values.set_seconds(seconds_since(begin));
+  output.step_seconds = seconds_since(step_begin_);
+  output.phase_seconds = model_->phases().seconds();
+  output.collectives = collectives_of_step();
+  return output;
+}
+
+StepResult RankRun::update(double lr, double max_norm, double factor) {
+  undefined_ = true;
+  try {
+    const StepResult result = model_->optim_step(lr, max_norm, factor);
+    undefined_ = false;
+    return result;
+  } catch (const NumericError&) {
+    undefined_ = false;  // the update has left all as it was
+    throw;
+  }
+}
+
+std::vector<v1::CollectiveMetrics> RankRun::collectives_of_step() {
+  GroupCounters now = model_->mesh().counters();
+  std::vector<v1::CollectiveMetrics> items;
+  for (const auto& [key, counter] : now) {
+    const comm::CommCounter before = counted_[key];
+    if (counter.calls == before.calls) continue;
+    v1::CollectiveMetrics& item = items.emplace_back();
+    item.set_group(key.first);
+    item.set_collective(key.second);
+    item.set_calls(static_cast<std::int64_t>(counter.calls - before.calls));
+    item.set_bytes_sent(static_cast<std::int64_t>(counter.bytes_sent - before.bytes_sent));
+  }
+  counted_ = std::move(now);
+  return items;
+}
+
+void RankRun::save_state(const fs::path& folder,
+                         const std::map<std::string, std::string>& user_metadata) {
+  snapshots_->use(nullptr);
+  Manifest manifest;
+  manifest.user_metadata = user_metadata;
+  model_->save_state_at(folder, std::move(manifest), carried_);
+}
+
+void RankRun::save_checkpoint(const JobProgress& progress, int keep_latest_k) {
+  if (options_.checkpoint_dir.empty())
+    throw FailedPrecondition("save_checkpoint: this run has no checkpoint folder");
+  const DataFeed& data = own_data("save_checkpoint");
+  snapshots_->use(nullptr);
+  CheckpointLocation location = checkpoint_location(resources_, options_, keep_latest_k);
+  for (const v1::BestCheckpoint& best : progress.validation.best())
+    location.keep_steps.insert(best.step());
+  std::string validation = validation_progress_to_json(progress.validation);
+  if (saved_step_ == model_->step()) {
+    if (validation != saved_validation_)
+      rewrite_progress(world_, location, saved_step_, validation);
+  } else {
+    Manifest manifest;
+    manifest.validation_progress = validation;
+    manifest.data_position = progress.data_position;
+    manifest.tokens = progress.tokens;
+    manifest.data_identity = to_json_text(data.identity());
+    model_->save_state(location, std::move(manifest), carried_);
+  }
+  saved_step_ = model_->step();
+  saved_validation_ = std::move(validation);
+}
+
+void RankRun::load_state(const fs::path& folder, bool with_optimizer) {
+  base::Disk& disk = resources_.files();
+  const FoundCheckpoint found = open_checkpoint(world_, folder, disk);
+  std::optional<CheckpointReader> checkpoint;
+  run_agreed(world_, [&] {
+    check_same_model(found.manifest, model_->model_config(),
+                     with_optimizer ? &config_.optimizer() : nullptr, folder.string());
+    checkpoint.emplace(found.folder, found.manifest, disk);
+    model_->state().check(*checkpoint, with_optimizer);
+  });
+  before_write();
+  // Not agreed: a rank that fails here alone has other weights than the others, and where all
+  // fail they have read some.
+  undefined_ = true;
+  model_->load_state(*checkpoint, with_optimizer);
+  undefined_ = false;
+  window_ = {};
+}
+
+void RankRun::export_hf(const fs::path& folder, const std::string& dtype) {
+  snapshots_->use(nullptr);
+  model_->export_hf(folder, export_dtype(dtype), carried_);
+}
+
+std::vector<v1::ParameterValue> RankRun::get_parameters(const std::vector<std::string>& names) {
+  snapshots_->use(nullptr);
+  return whole_parameters(model_->state(), names);
+}
+
+void RankRun::set_parameters(const std::vector<v1::ParameterValue>& values) {
+  set_whole_parameters(model_->state(), values, [&] {
+    before_write();
+    undefined_ = true;
+  });
+  undefined_ = false;
+  model_->drop_gradients();
+  window_ = {};
+}
+
+void RankRun::keep_snapshot(const std::string& name) {
+  snapshots_->use(nullptr);
+  snapshots_->keep(name, model_->step());
+}
+
+void RankRun::before_write() {
+  if (snapshots_->to_be_copied())
+    run_agreed(world_, [&] { snapshots_->before_write(); });
+  else
+    snapshots_->before_write();
+}
+
+BatchSplit RankRun::split_of(const v1::LossBatch& batch, const WholeBatch& whole) const {
+  BatchSplit split;
+  split.samples = whole.samples;
+  split.micro_batch_size = micro_batch_size_of(batch, config_.training().micro_batch_size());
+  split.ranks = model_->mesh().data().size();
+  split.first_sample = window_.samples();
+  split.documents = model_->model_config().architecture == nn::Architecture::kBert ||
+                    balances_documents(config_.plan());
+  return split;
+}
+
+v1::LossOutput RankRun::call(const v1::LossBatch& batch, const WholeBatch& whole, bool dropout,
+                             bool backward) {
+  if (!batch.has_reference()) return run_call(batch, whole, dropout, backward);
+  const ReferenceData::Samples read = references_->read(batch, model_->mesh());
+  v1::LossOutput output = run_call(read.batch, read.whole, dropout, backward);
+  if (world_.rank() == 0) *output.mutable_data_identity() = read.identity;
+  return output;
+}
+
+v1::LossOutput RankRun::run_call(const v1::LossBatch& batch, const WholeBatch& whole, bool dropout,
+                                 bool backward) {
+  const TokenLoss loss =
+      make_token_loss(batch.loss(), {batch.loss_config().begin(), batch.loss_config().end()});
+  const BatchSplit split = split_of(batch, whole);
+  TokenCall call;
+  call.micro_batches = split_batch(batch, split, model_->mesh().data().rank());
+  call.scale = GradientWindow::scale(batch);
+  call.dropout = dropout;
+  // One target a token and weights: the loss has an op of its own.
+  if (!loss.weighted() || whole.several_targets) call.loss = loss_function(loss, batch);
+  const LogProbs mine = backward ? model_->forward_backward(call) : model_->forward(call);
+  const auto log_probs = gather_log_probs(model_->mesh(), batch, split, call.micro_batches, mine);
+  v1::LossOutput output;
+  run_agreed(world_, [&] {
+    if (world_.rank() == 0) output = loss_output(loss, batch, log_probs);
+  });
+  if (backward) window_.add(batch, whole.samples, whole.counted_tokens);
+  return output;
+}
+
+/// Ends before the run.
+class RankRun::OwnSample final : public RunSample {
+ public:
+  OwnSample(RankRun& run, std::unique_ptr<Sample> sample, WeightSnapshots::Handle weights)
+      : run_(run),
+        sample_(std::move(sample)),
+        weights_(std::move(weights)),
+        writes_(run.snapshots_->writes()) {}
+
+  std::vector<SampledToken> advance(std::chrono::milliseconds budget) override {
+    run_.snapshots_->use(weights_);
+    return sample_->advance(budget);
+  }
+  void end_sequences(const std::vector<std::size_t>& sequences) override {
+    sample_->end_sequences(sequences);
+  }
+  bool done() const override { return sample_->done(); }
+  std::int64_t step() const override { return weights_ ? weights_->step : run_.step(); }
+  v1::LossOutput score(const v1::LossBatch& batch) override {
+    if (!weights_ && run_.snapshots_->writes() != writes_)
+      throw FailedPrecondition(
+          "the weights were overwritten while the sample was drawn: draw from saved weights "
+          "(SaveWeights in memory) to have log-probs of Forward beside training",
+          "WEIGHTS_STALE", {{"step", std::to_string(run_.step())}});
+    const TokenLoss loss = check_loss_batch(batch, run_.limits());
+    run_.snapshots_->use(weights_);
+    return run_.run_call(batch, whole_batch(loss, batch), false, false);
+  }
+
+ private:
+  RankRun& run_;
+  const std::unique_ptr<Sample> sample_;
+  const WeightSnapshots::Handle weights_;
+  const std::int64_t writes_;
+};
+
+std::unique_ptr<RunSample> RankRun::begin_sample(const std::vector<SampleStart>& sequences,
+                                                 const std::string& snapshot) {
+  WeightSnapshots::Handle weights = snapshot.empty() ? nullptr : snapshots_->find(snapshot);
+  return std::make_unique<OwnSample>(*this, model_->begin_sample(sequences), std::move(weights));
+}
+
+std::unique_ptr<RunSample> RankRun::begin_sample_from(const std::vector<SampleStart>& sequences,
+                                                      const fs::path& folder, std::int64_t step) {
+  WeightSnapshots::Handle weights;
+  run_agreed(world_, [&] { weights = snapshots_->load(folder, step); });
+  return std::make_unique<OwnSample>(*this, model_->begin_sample(sequences), std::move(weights));
+}
+
+}  // namespace meshloom::train

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// RankRun: the Run of a rank, on the training engine.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/train/data/data_feed.h"
+#include "daemon/train/gradient_window.h"
+#include "daemon/train/model_run.h"
+#include "daemon/train/reference_data.h"
+#include "daemon/train/run.h"
+#include "daemon/train/weight_snapshots.h"
+
+namespace meshloom::train {
+
+/// A ModelRun with what verbs need around it: data, the window of gradients, weights to draw from,
+/// checkpoints. Every rank of the data group (dp x fsdp) computes its samples of each micro batch,
+/// together with the ranks that share its samples (cp x tp).
+class RankRun final : public Run {
+ public:
+  RankRun(const RankResources& resources, const v1::RunConfig& config, const RunOptions& options);
+  ~RankRun() override;
+
+  std::int64_t step() const override { return model_->step(); }
+  const std::vector<std::string>& notes() const override { return notes_; }
+  std::string plan_text() const override { return model_->plan_text(); }
+  PromptLimits prompt_limits() const override;
+  LossBatchLimits limits() const override;
+  double flops_per_token() const override;
+  JobProgress job_progress() const override { return progress_; }
+  bool weights_undefined() const override { return undefined_; }
+
+  v1::LossOutput forward_backward(const v1::LossBatch& batch, const WholeBatch& whole) override;
+  std::int64_t forward_backward(const TrainingBatch& batch) override;
+  v1::LossOutput forward(const v1::LossBatch& batch, const WholeBatch& whole, bool train) override;
+  std::vector<LossSum> forward(const ValidationBatches& batches) override;
+  void poison(const std::string& cause) override { window_.poison(cause); }
+  StepOutput optim_step(const v1::OptimStepParams& params) override;
+
+  void save_state(const std::filesystem::path& folder,
+                  const std::map<std::string, std::string>& user_metadata) override;
+  void save_checkpoint(const JobProgress& progress, int keep_latest_k) override;
+  void load_state(const std::filesystem::path& folder, bool with_optimizer) override;
+  void export_hf(const std::filesystem::path& folder, const std::string& dtype) override;
+  std::vector<v1::ParameterValue> get_parameters(const std::vector<std::string>& names) override;
+  void set_parameters(const std::vector<v1::ParameterValue>& values) override;
+
+  void keep_snapshot(const std::string& name) override;
+  void drop_snapshot(const std::string& name) override { snapshots_->drop(name); }
+  std::unique_ptr<RunSample> begin_sample(const std::vector<SampleStart>& sequences,
+                                          const std::string& snapshot) override;
+  std::unique_ptr<RunSample> begin_sample_from(const std::vector<SampleStart>& sequences,
+                                               const std::filesystem::path& folder,
+                                               std::int64_t step) override;
+
+ private:
+  class OwnSample;
+
+  void open(const RankResources& resources, std::unique_ptr<RunMesh> mesh);
+  /// The values that it begins with.
+  void fill();
+  /// Throws if the run was made without data of its own.
+  const DataFeed& own_data(const char* verb) const;
+  /// Before the gradients of a call are computed: its step begins, if no other call has begun it.
+  void begin_gradients();
+  StepResult update(double lr, double max_norm, double factor);
+  std::vector<v1::CollectiveMetrics> collectives_of_step();
+  /// The weights are about to be overwritten. What fails on a rank is thrown by all, before.
+  void before_write();
+  BatchSplit split_of(const v1::LossBatch& batch, const WholeBatch& whole) const;
+  v1::LossOutput call(const v1::LossBatch& batch, const WholeBatch& whole, bool dropout,
+                      bool backward);
+  v1::LossOutput run_call(const v1::LossBatch& batch, const WholeBatch& whole, bool dropout,
+                          bool backward);
+
+  comm::ProcessGroup& world_;
+  const RankResources resources_;
+  const v1::RunConfig config_;
+  const RunOptions options_;
+  /// Files that go along with checkpoints and exports, on rank 0.
+  std::vector<CarriedFile> carried_;
+  std::unique_ptr<DataFeed> feed_;  ///< null without data of its own
+  std::unique_ptr<ModelRun> model_;
+  std::unique_ptr<ReferenceData> references_;
+  std::unique_ptr<WeightSnapshots> snapshots_;
+  GradientWindow window_;
+  std::chrono::steady_clock::time_point step_begin_;  ///< of the step that window_ belongs to
+  GroupCounters counted_;                             ///< collectives up to the last step's end
+  JobProgress progress_;                              ///< of the checkpoint that it began with
+  std::int64_t saved_step_ = -1;                      ///< whose checkpoint is in checkpoint_dir
+  std::string saved_validation_;                      ///< that checkpoint's progress, as text
+  bool undefined_ = false;                            ///< the weights
+  std::vector<std::string> notes_;
+};
+
+}  // namespace meshloom::train
