@@ -12,6 +12,13 @@ const google::protobuf::FieldDescriptor* verb_of(const v1::RankCommand& command)
 }  // namespace
 
 std::string verb_name(const v1::RankCommand& command) {
+  // As clients and jobs know them.
+  switch (command.verb_case()) {
+    case v1::RankCommand::kLoss: return command.loss().backward() ? "forward_backward" : "forward";
+    case v1::RankCommand::kApplyGradients: return "optim_step";
+    case v1::RankCommand::kWriteState: return "save_state";
+    default: break;
+  }
   const auto* field = verb_of(command);
   return field ? field->name() : "nothing";
 }
