@@ -12,7 +12,6 @@
 #include "daemon/train/loss_outputs.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/optim/step_values.h"
-#include "daemon/train/paths.h"
 #include "daemon/train/replica_check.h"
 #include "daemon/train/resolve.h"
 #include "daemon/train/resolve_plan.h"

@@ -9,6 +9,7 @@
 #include "daemon/control/jobs/evaluation.h"
 #include "daemon/control/jobs/resume_source.h"
 #include "daemon/control/jobs/tokenized_message.h"
+#include "daemon/control/ranks/job_checkpoint.h"
 #include "daemon/control/stores/job_settings.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/train/dtype_choice.h"
@@ -183,11 +184,9 @@ bool JobAttempt::prepare() {
   if (job_.attempt() == 1) note_choices();
   const v1::CreateRunResult created = run_.create(std::move(create)).get();
   submitted_ = done_ = saved_ = created.step_count();
-  const v1::JobCheckpoint& begun = created.job();
-  progress_ = begun.validation();
-  course_.emplace(
-      config_, train::JobCourse::Begin{
-                   done_, {begun.data_position(), begun.tokens(), {}}, created.flops_per_token()});
+  progress_ = created.job().validation();
+  course_.emplace(config_, train::JobCourse::Begin{done_, to_progress(created.job()),
+                                                   created.flops_per_token()});
   metrics_ = std::make_unique<base::MetricsLog>(folders_.job / kMetrics, done_, metrics_origin());
   for (const auto& note : created.notes()) add_note(note);
   if (done_ > 0) add_note(fmt::format("goes on from the checkpoint of step {}", done_));
@@ -351,13 +350,9 @@ v1::WriteStateResult JobAttempt::save() {
   v1::ValidationProgress progress = progress_;
   if (validation_ && validation_->step() == done_)
     train::add_best(config_, *validation_, &progress);
-  const train::JobProgress so_far = course_->progress(progress);
   v1::WriteStateCommand command;
-  v1::JobCheckpoint& checkpoint = *command.mutable_job();
-  checkpoint.set_data_position(so_far.data_position);
-  checkpoint.set_tokens(so_far.tokens);
-  *checkpoint.mutable_validation() = progress;
-  checkpoint.set_keep_latest_k(config_.checkpoint().keep_latest_k());
+  *command.mutable_job() = to_message(course_->progress(progress));
+  command.mutable_job()->set_keep_latest_k(config_.checkpoint().keep_latest_k());
   v1::WriteStateResult result = run_.write_state(std::move(command)).get();
   // What could not be saved is none of the best.
   progress_ = std::move(progress);

@@ -7,6 +7,7 @@
 #include "daemon/base/as_error.h"
 #include "daemon/control/host/memory_use.h"
 #include "daemon/control/net/status.h"
+#include "daemon/control/ranks/job_checkpoint.h"
 #include "daemon/control/ranks/rank_command.h"
 #include "daemon/control/ranks/rank_error.h"
 #include "daemon/control/ranks/run_verbs.h"
@@ -30,11 +31,7 @@ void describe(const train::Run& run, v1::CreateRunResult* result) {
   limits.set_positions(batches.positions);
   limits.set_tokens(batches.tokens);
   limits.set_micro_batch_size(batches.micro_batch_size);
-  const train::JobProgress progress = run.job_progress();
-  v1::JobCheckpoint& job = *result->mutable_job();
-  job.set_data_position(progress.data_position);
-  job.set_tokens(progress.tokens);
-  *job.mutable_validation() = progress.validation;
+  *result->mutable_job() = to_message(run.job_progress());
 }
 
 train::RunOptions run_options(const v1::CreateRunCommand& command) {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 
+#include "daemon/control/ranks/job_checkpoint.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -42,8 +43,7 @@ void apply_gradients(train::Run& run, const v1::OptimStepParams& params,
 void write_state(train::Run& run, const v1::WriteStateCommand& verb, v1::WriteStateResult* result) {
   const auto begin = std::chrono::steady_clock::now();
   if (verb.has_job()) {
-    const v1::JobCheckpoint& job = verb.job();
-    run.save_checkpoint({job.data_position(), job.tokens(), job.validation()}, job.keep_latest_k());
+    run.save_checkpoint(to_progress(verb.job()), verb.job().keep_latest_k());
   } else {
     const auto& metadata = verb.user_metadata();
     run.save_state(verb.folder(), {metadata.begin(), metadata.end()});
