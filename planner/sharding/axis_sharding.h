@@ -21,8 +21,12 @@ struct AxisUse {
   int dim = -1;  ///< of the tensor; -1: it does not have the axis
   std::int64_t prefix = 1;
   std::int64_t suffix = 1;
+  /// The mesh dims that shard the axis shard the dim as they do in this input, in an order of its
+  /// own and whatever its size; -1: the dim shows the axis.
+  int keeps_input = -1;
 
   bool present() const { return dim >= 0; }
+  bool shows_axis() const { return present() && keeps_input < 0; }
   bool operator==(const AxisUse&) const = default;
 };
 

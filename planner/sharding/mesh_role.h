@@ -31,13 +31,14 @@ enum class MeshRole : std::uint8_t {
   /// zero, that of the others whole, so that it is Partial(sum).
   kBias,
   /// kAttention along the sequence of the queries: a rank holds the same positions of q and of the
-  /// outputs (and of a bias its rows; document ids are whole). If keys are of the same sequence, it
-  /// holds those positions of k and v, its queries see the keys of all ranks, and the gradients of
-  /// its keys and values come from the queries of all ranks; else k and v are whole.
+  /// outputs (and of a bias its rows; document ids are whole). Of k and v it holds those positions
+  /// too if they are of the same sequence, else any: its queries see the keys of all ranks, and the
+  /// gradients of its keys and values come from the queries of all ranks. Or k and v of another
+  /// sequence are whole.
   kSequence,
-  /// kAttention along the keys, where every rank has the queries whole and no gradient is recorded
-  /// (a cache of generation): a rank holds some positions of k and v, any, and the results of the
-  /// ranks' keys are merged in rank order. Outputs are R.
+  /// kAttention and kAttentionRows along the keys, where every rank has the queries whole and no
+  /// gradient is recorded (a cache of generation): a rank holds some positions of k and v, any, and
+  /// the results of the ranks' keys are merged in rank order. Outputs are R.
   kKeys,
 };
 

@@ -39,7 +39,7 @@ struct HeldOrder {
 
 HeldOrder held_order(const OpCall& call, const ShardAxis& axis, std::size_t input, int mesh_dim) {
   const AxisUse& use = axis.inputs[input];
-  if (!use.present() || call.inputs[input] == nullptr) return {};
+  if (!use.shows_axis() || call.inputs[input] == nullptr) return {};
   const DTensorSpec& spec = *call.inputs[input];
   if (spec.placement(mesh_dim) != Placement::shard(use.dim)) return {};
   return {true, spec.dim_order(mesh_dim)};

@@ -243,9 +243,17 @@ void StrategySearch::finish(StrategyChoice choice) {
   if (kept_.size() > count_) kept_.pop_back();
 }
 
+/// Of a dim that keeps the sharding of an input, if that has these mesh dims in this order.
+DimSharding StrategySearch::kept_sharding(const AxisUse& use, const AxisSharding& sharding) const {
+  const DTensorSpec& kept = *call_.inputs[static_cast<std::size_t>(use.keeps_input)];
+  if (kept.sharding_dims(use.dim) != sharding.mesh_dims) return {};
+  return {true, kept.dim_order(sharding.mesh_dims.front())};
+}
+
 DimSharding StrategySearch::sharding_of_input(const ShardAxis& axis, const AxisSharding& sharding,
                                               std::size_t input) const {
   const AxisUse& use = axis.inputs[input];
+  if (!use.shows_axis()) return kept_sharding(use, sharding);
   const int row_dim = sharding.by_row() ? same_dim_of_input(rule_, sharding.source_input,
                                                             sharding.order->row_dim(), input)
                                         : -1;
@@ -275,9 +283,10 @@ bool StrategySearch::rows_meet(const StrategyChoice& choice) {
   const auto meet = [&](const auto& uses_of, const auto& sharding_of, std::size_t tensor) {
     for (const auto& [rows_axis, rows_sharding] : by_row) {
       if (!uses_of(*rows_axis)[tensor].present()) continue;
-      const int row_dim = sharding_of(*rows_axis, *rows_sharding, tensor).order->row_dim();
+      const DimOrderPtr order = sharding_of(*rows_axis, *rows_sharding, tensor).order;
+      const int row_dim = order ? order->row_dim() : -1;
       for (const auto& [axis, sharding] : by_row)
-        if (axis != rows_axis && uses_of(*axis)[tensor].dim == row_dim) return true;
+        if (axis != rows_axis && row_dim >= 0 && uses_of(*axis)[tensor].dim == row_dim) return true;
     }
     return false;
   };
@@ -340,7 +349,7 @@ std::vector<AxisSharding> StrategySearch::candidates(const ShardAxis& axis,
   for (std::size_t i = 0; i < axis.inputs.size(); ++i) {
     const AxisUse& use = axis.inputs[i];
     note(use);
-    if (!use.present() || call_.inputs[i] == nullptr) continue;
+    if (!use.shows_axis() || call_.inputs[i] == nullptr) continue;
     const std::vector<int>& own = call_.inputs[i]->sharding_dims(use.dim);
     std::vector<int> order = ordered_like(own, mesh_dims);
     if (own.empty() || order.front() != own.front()) continue;
@@ -359,6 +368,7 @@ std::optional<double> StrategySearch::cost_of_sharding(const ShardAxis& axis,
     if (!use.present() || call_.inputs[i] == nullptr) continue;
     const DimSharding own = sharding_of_input(axis, sharding, i);
     if (!own.fits) return std::nullopt;
+    if (!use.shows_axis()) continue;
     const double reshard_input = reshard(i, use, sharding, own.order);
     if (reshard_input > 0.0 && idles_ranks(*call_.inputs[i], use, sharding)) return std::nullopt;
     cost += reshard_input;

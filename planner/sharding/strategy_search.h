@@ -59,6 +59,7 @@ class StrategySearch {
   };
 
   void score(int mesh_dim);
+  DimSharding kept_sharding(const AxisUse& use, const AxisSharding& sharding) const;
   double least_bytes(std::size_t input, int mesh_dim) const;
   double input_cost(std::size_t input, const std::vector<int>& strategies) const;
   double pending_cost(int mesh_dim, int strategy) const;

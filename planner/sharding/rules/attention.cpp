@@ -34,6 +34,14 @@ bool keys_stay(const OpCall& call) {
   return order == nullptr || !order->by_row();
 }
 
+/// Whether the queries of one sequence and the keys of another lie over the same mesh dims.
+bool sharded_together(const OpCall& call) {
+  const DTensorSpec &q = *call.inputs[0], &k = *call.inputs[1], &v = *call.inputs[2];
+  const std::vector<int>& dims = q.sharding_dims(2);
+  return !dims.empty() && k.sharding_dims(2) == dims && v.sharding_dims(2) == dims &&
+         same_order(k.dim_order(dims.front()), v.dim_order(dims.front()));
+}
+
 OpRule sdpa(const OpCall& call) {
   const Shape &q = shape_of(call, 0), &k = shape_of(call, 1), &v = shape_of(call, 2);
   check_shapes(call, q, k, v);
@@ -55,12 +63,20 @@ OpRule sdpa(const OpCall& call) {
   alike.inputs[1].suffix = alike.inputs[2].suffix = group;
   // Any sharding of the query heads; each rank takes what it needs of all key heads.
   add(q[1], {1, -1, -1, bias_dim(call, 1, q[1]), -1}, {1, 1});
-  // Documents and the keys of a bias are whole on every rank. Of sequences of two lengths that of
-  // the queries is sharded and the keys are whole, too.
-  const int keys = q[2] == k[2] ? 2 : -1;
-  ShardAxis& sequence = add(q[2], {2, keys, keys, bias_dim(call, 2, q[2]), -1}, {2, 2});
-  sequence.contiguous = false;  // positions that were permuted for balance
-  sequence.role = MeshRole::kSequence;
+  // Documents and the keys of a bias are whole on every rank.
+  const auto add_sequence = [&](int keys) -> ShardAxis& {
+    ShardAxis& axis = add(q[2], {2, keys, keys, bias_dim(call, 2, q[2]), -1}, {2, 2});
+    axis.contiguous = false;  // positions that were permuted for balance
+    axis.role = MeshRole::kSequence;
+    return axis;
+  };
+  // Of sequences of two lengths each has its own order, or the keys are whole on every rank, too.
+  const bool two_sequences = q[2] != k[2];
+  if (two_sequences && sharded_together(call)) {
+    ShardAxis& axis = add_sequence(2);
+    axis.inputs[1].keeps_input = axis.inputs[2].keeps_input = 1;
+  }
+  add_sequence(two_sequences ? -1 : 2);
   if (keys_stay(call)) {
     ShardAxis& axis = add(k[2], {-1, 2, 2, -1, -1}, {-1, -1});
     axis.contiguous = false;

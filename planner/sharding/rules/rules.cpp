@@ -69,7 +69,8 @@ int same_dim(const OpRule& rule, std::size_t source, int dim, std::size_t index,
              const UsesOf& uses_of) {
   for (const ShardAxis& axis : rule.axes) {
     const AxisUse &from = axis.inputs[source], &to = uses_of(axis)[index];
-    if (from.dim == dim && to.present() && from.prefix == to.prefix && from.suffix == to.suffix)
+    if (from.dim == dim && from.shows_axis() && to.shows_axis() && from.prefix == to.prefix &&
+        from.suffix == to.suffix)
       return to.dim;
   }
   return -1;

@@ -66,6 +66,29 @@ TEST(AttentionLayouts, AttentionKeepsASequenceThatAnImplementationTakes) {
   EXPECT_EQ(to_string(crossed.input_grads[1]->placements()), "[S(1), P(sum)]");
 }
 
+TEST(AttentionLayouts, SequencesOfTwoLengthsKeepTheirOwnOrders) {
+  const MeshPtr mesh = make_mesh({2, 2});
+  const SpecPtr q =
+      spec(mesh, {1, 8, 3, 2}, {"S(2)", "S(1)"}, DimOrder::listed(3, {{{1, 2}}, {{0, 1}, {2, 3}}}));
+  const SpecPtr k =
+      spec(mesh, {1, 4, 6, 2}, {"S(2)", "S(1)"}, DimOrder::listed(6, {{{0, 1}, {4, 6}}, {{1, 4}}}));
+  for (const std::int64_t without_gradient : {0, 1}) {
+    const ShardingDecision decision =
+        free_of_messages({OpId::kAttention, {q, k, k}, {{}, {without_gradient}}});
+    EXPECT_EQ(decision.mesh_dims(MeshRole::kSequence), std::vector<int>{0});
+    EXPECT_EQ(*decision.inputs[0], *q);
+    EXPECT_EQ(*decision.inputs[1], *k);
+    EXPECT_EQ(*decision.outputs[0], *q);
+    EXPECT_EQ(*decision.input_grads[1], *k);
+  }
+  // Keys over another mesh dim than the queries do not go with them.
+  const SpecPtr elsewhere = spec(mesh, {1, 4, 6, 2}, {"R", "S(2)"});
+  const SpecPtr queries = spec(mesh, {1, 8, 3, 2}, {"S(2)", "R"});
+  const ShardingDecision gathered =
+      propagate({OpId::kAttention, {queries, elsewhere, elsewhere}, {}});
+  EXPECT_NE(gathered.inputs[1]->placement(1), Placement::shard(2));
+}
+
 TEST(AttentionLayouts, QueriesThatAreWholeSeeKeysWhereTheyAre) {
   const MeshPtr mesh = make_mesh({2, 2});
   const SpecPtr q = spec(mesh, {1, 8, 1, 2}, {"R", "S(1)"});
