@@ -64,7 +64,8 @@ OpAttributes local_attributes(const OpCall& call, const ShardingDecision& decisi
       break;
     case OpId::kSplit: localize_split(attributes, *decision.outputs[0], coordinates); break;
     case OpId::kTri: localize_tri(attributes, *decision.inputs[0], coordinates); break;
-    case OpId::kAttention: attributes.dims = attention_place(decision, coordinates); break;
+    case OpId::kAttention:
+    case OpId::kAttentionRows: attributes.dims = attention_place(decision, coordinates); break;
     case OpId::kRope: attributes.dims = {first_element(*decision.inputs[0], 2, coordinates)}; break;
     default: break;
   }

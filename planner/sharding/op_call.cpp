@@ -42,6 +42,7 @@ const char* op_name(OpId op) {
     case OpId::kCat: return "cat";
     case OpId::kExpand: return "expand";
     case OpId::kContiguous: return "contiguous";
+    case OpId::kAttentionRows: return "attention_of_rows";
   }
   return "unknown op";
 }

@@ -61,6 +61,8 @@ enum class OpId : std::uint8_t {
   kCat,        ///< ints[0] dim
   kExpand,     ///< dims: the new shape
   kContiguous,
+  // decoding: q [B, H, 1, D], then k and v [1, H, L, D] of each row; output o
+  kAttentionRows,
 };
 
 const char* op_name(OpId);
@@ -72,7 +74,8 @@ struct OpAttributes {
   bool operator==(const OpAttributes&) const = default;
 };
 
-/// Where the dims of the local attributes of kAttention say which part of the call a rank has.
+/// Where the dims of the local attributes of kAttention and kAttentionRows say which part of the
+/// call a rank has.
 enum AttentionDim : int {
   kFirstRow,      ///< of the batch
   kFirstHead,     ///< of the query heads

@@ -214,6 +214,8 @@ std::shared_ptr<SequencePlanCache> enable_context_parallel(
                                                : attend_to_kept_keys(call);
                                   },
                                   true});
+  engine.register_implementation(
+      {planner::OpId::kAttentionRows, {MeshRole::kKeys}, attend_rows_to_kept_keys, true});
   return plans;
 }
 

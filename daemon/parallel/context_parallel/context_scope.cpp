@@ -55,6 +55,7 @@ ContextParallelScope::~ContextParallelScope() {
   for (std::size_t i = 0; i < buffers_.size(); ++i)
     if (buffers_[i].restore) *buffers_[i].tensor = std::move(whole_[i]);
   engine_.remove_implementation(planner::OpId::kAttention);
+  engine_.remove_implementation(planner::OpId::kAttentionRows);
 }
 
 void parallelize_attention(nn::Module& attention, const ContextParallelStyle& style) {

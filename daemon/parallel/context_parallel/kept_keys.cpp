@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/parallel/context_parallel/kept_keys.h"
 
+#include <limits>
+
 #include "daemon/parallel/context_parallel/attention_inputs.h"
 #include "daemon/parallel/context_parallel/sequence_plan.h"
 #include "daemon/tensor/execution_context.h"
@@ -74,6 +76,37 @@ void attend_to_own(const LocalCall& call, const Partial& result) {
                               {q.view(), k.view(), v.view()}, part.options);
 }
 
+/// One query of each row, which sees all of this rank's keys of its row, if there are any.
+void attend_to_own_rows(const LocalCall& call, const Partial& result) {
+  const Tensor q = ops::dense_rows(call.inputs[kQuery]);
+  ExecutionContext& context = q.context();
+  const double scale = call.options.as<ops::SdpaOptions>().scale;
+  std::vector<Tensor> keys;  // and values
+  for (std::size_t i = 1; i < call.inputs.size(); ++i)
+    keys.push_back(
+        ops::dense_rows(ops::heads_read(call.inputs[i], q.size(1), call.attributes.dims)));
+  const auto has_keys = [&](std::int64_t row) {
+    return keys[static_cast<std::size_t>(2 * row)].size(kSequenceDim) > 0;
+  };
+  for (std::int64_t begin = 0, end = 0; begin < q.size(0); begin = end) {
+    std::vector<kernels::AttentionMemory> memories;
+    for (end = begin; end < q.size(0) && has_keys(end) == has_keys(begin); ++end) {
+      const auto key = static_cast<std::size_t>(2 * end);
+      memories.push_back({keys[key].view(), keys[key + 1].view()});
+    }
+    const auto rows = [&](const Tensor& x) { return ops::slice(x, 0, begin, end); };
+    const Tensor o = rows(result.o), lse = rows(result.lse);
+    if (has_keys(begin)) {
+      context.backend().attention_rows(context.kernel_context(), {o.view(), lse.view(), false},
+                                       rows(q).view(), memories, scale);
+    } else {
+      context.backend().fill(context.kernel_context(), o.view(), 0.0);
+      context.backend().fill(context.kernel_context(), lse.view(),
+                             -std::numeric_limits<double>::infinity());
+    }
+  }
+}
+
 /// Merges the results of all ranks, one of which is a row of `all`.
 ops::SdpaResult merge(const Tensor& all, const Shape& shape) {
   const std::int64_t ranks = all.size(0), next = all.size(1);
@@ -93,18 +126,30 @@ ops::SdpaResult merge(const Tensor& all, const Shape& shape) {
           ops::reshape(ops::add(base, ops::log(sum)), {shape[0], shape[1], shape[2]})};
 }
 
-}  // namespace
-
-std::vector<Tensor> attend_to_kept_keys(const LocalCall& call) {
+/// This rank's result of q [B,H,n,D] by `attend`, merged with those of the others.
+ops::SdpaResult attend_and_merge(const LocalCall& call,
+                                 void (*attend)(const LocalCall&, const Partial&)) {
   const Tensor& q = call.inputs[kQuery];
   const Shape shape{q.size(0), q.size(1), q.size(2), call.inputs[kValue].size(3)};
   const std::vector<int> mesh_dims = call.decision.mesh_dims(planner::MeshRole::kKeys);
   const Tensor flat =
       empty(q.context(), {Partial::numel(shape)}, DType::kFloat32, MemoryKind::kSymmetric);
-  if (flat.numel() > 0) attend_to_own(call, Partial(flat, shape));
+  if (flat.numel() > 0) attend(call, Partial(flat, shape));
   const Tensor all = call.collectives.all_gather(flat, mesh_dims)->wait();
   ops::SdpaResult merged = merge(all, shape);
-  return {ops::converted(merged.o, q.dtype()), std::move(merged.lse)};
+  merged.o = ops::converted(merged.o, q.dtype());
+  return merged;
+}
+
+}  // namespace
+
+std::vector<Tensor> attend_to_kept_keys(const LocalCall& call) {
+  ops::SdpaResult result = attend_and_merge(call, attend_to_own);
+  return {std::move(result.o), std::move(result.lse)};
+}
+
+std::vector<Tensor> attend_rows_to_kept_keys(const LocalCall& call) {
+  return {attend_and_merge(call, attend_to_own_rows).o};
 }
 
 }  // namespace meshloom::parallel

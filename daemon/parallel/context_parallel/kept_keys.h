@@ -16,5 +16,8 @@ namespace meshloom::parallel {
 /// lse, in float32, go to all others in one all_gather and are merged in rank order. Queries need
 /// not travel, since every rank has them.
 std::vector<Tensor> attend_to_kept_keys(const LocalCall& call);
+/// kAttentionRows with the role kKeys: the same for one query of each row and the keys of that row,
+/// with one all_gather for all rows, each of which has the bits that it has alone.
+std::vector<Tensor> attend_rows_to_kept_keys(const LocalCall& call);
 
 }  // namespace meshloom::parallel

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/tensor/layout.h"
 #include "daemon/tensor/ops/attention.h"
+#include "daemon/tensor/ops/attention_part.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
@@ -30,39 +31,60 @@ void check_arguments(const Tensor& q, std::span<const KeyValue> rows) {
   for (const KeyValue& row : rows) check_row(q, row, rows[0].v.size(-1));
 }
 
-// Tensors of several ranks: the rows differ in length, and so in the decisions about layouts.
-Tensor one_by_one(const Tensor& q, std::span<const KeyValue> rows, double scale) {
-  SdpaOptions options;
-  options.is_causal = options.causal_bottom_right = options.enable_gqa = true;
-  options.scale = scale;
-  std::vector<Tensor> results;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const auto first = static_cast<std::int64_t>(i);
-    const Tensor query = slice(q, 0, first, first + 1);
-    results.push_back(scaled_dot_product_attention(query, rows[i].k, rows[i].v, options).o);
+/// Of tensors without a layout.
+Tensor attend_rows(const Tensor& q, std::span<const KeyValue> rows, double scale) {
+  ExecutionContext& context = q.context();
+  const Tensor o = empty_heads(context, {q.size(0), q.size(1), 1, rows[0].v.size(3)}, q.dtype());
+  const Tensor lse = empty(context, {q.size(0), q.size(1), 1}, DType::kFloat32);
+  std::vector<KeyValue> dense;
+  std::vector<kernels::AttentionMemory> memories;
+  for (const auto& [k, v] : rows) {
+    dense.push_back({dense_rows(k), dense_rows(v)});
+    memories.push_back({dense.back().k.view(), dense.back().v.view()});
   }
-  return cat(results, 0);
+  const Tensor queries = dense_rows(q);
+  context.backend().attention_rows(context.kernel_context(), {o.view(), lse.view(), false},
+                                   queries.view(), memories, scale);
+  return o;
 }
 
-bool has_dense_rows(const Tensor& x) { return x.size(3) <= 1 || x.strides()[3] == 1; }
+/// This rank's heads.
+Tensor attend_rows_part(const LocalCall& call, double scale) {
+  const Tensor& q = call.inputs[0];
+  std::vector<KeyValue> rows;
+  for (std::size_t i = 1; i < call.inputs.size(); i += 2) {
+    const auto read = [&](const Tensor& x) {
+      return heads_read(x, q.size(1), call.attributes.dims);
+    };
+    rows.push_back({read(call.inputs[i]), read(call.inputs[i + 1])});
+  }
+  return attend_rows(q, rows, scale);
+}
+
+Tensor attend_rows_laid_out(LayoutEngine& engine, const Tensor& q, std::span<const KeyValue> rows,
+                            const SdpaOptions& options) {
+  std::vector<const Tensor*> inputs{&q};
+  for (const KeyValue& row : rows) {
+    inputs.push_back(&row.k);
+    inputs.push_back(&row.v);
+  }
+  return std::move(engine.run(planner::OpId::kAttentionRows, inputs, {}, OpOptions(options),
+                              [&](const LocalCall& call) {
+                                return std::vector<Tensor>{attend_rows_part(call, options.scale)};
+                              })[0]);
+}
 
 }  // namespace
 
 Tensor attention_of_rows(const Tensor& q, std::span<const KeyValue> rows, double scale) {
   check_arguments(q, rows);
-  bool local = layout_engine({&q}) == nullptr && has_dense_rows(q);
-  std::vector<kernels::AttentionMemory> memories;
-  for (const auto& [k, v] : rows) {
-    local = local && layout_engine({&k, &v}) == nullptr && has_dense_rows(k) && has_dense_rows(v);
-    if (local) memories.push_back({k.view(), v.view()});
-  }
-  if (!local) return one_by_one(q, rows, scale);
-  ExecutionContext& context = q.context();
-  const Tensor o = empty_heads(context, {q.size(0), q.size(1), 1, rows[0].v.size(3)}, q.dtype());
-  const Tensor lse = empty(context, {q.size(0), q.size(1), 1}, DType::kFloat32);
-  context.backend().attention_rows(context.kernel_context(), {o.view(), lse.view(), false},
-                                   q.view(), memories, scale);
-  return o;
+  LayoutEngine* engine = layout_engine({&q});
+  for (std::size_t i = 0; engine == nullptr && i < rows.size(); ++i)
+    engine = layout_engine({&rows[i].k, &rows[i].v});
+  if (engine == nullptr) return attend_rows(q, rows, scale);
+  SdpaOptions options;
+  options.scale = scale;
+  return attend_rows_laid_out(*engine, q, rows, options);
 }
 
 }  // namespace meshloom::ops

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention and rotary embedding. Batch and heads are axes of attention; along its sequence only a
 // distributed implementation can run.
+#include <algorithm>
+
 #include "planner/sharding/rules/rules.h"
 
 namespace meshloom::planner::rules {
@@ -86,6 +88,41 @@ OpRule sdpa(const OpCall& call) {
   return rule;
 }
 
+/// Whether keys and values of all rows lie over the same mesh dims, each in an order of its own.
+bool row_keys_stay(const OpCall& call) {
+  const std::vector<int>& dims = call.inputs[1]->sharding_dims(2);
+  return !dims.empty() &&
+         std::all_of(call.inputs.begin() + 1, call.inputs.end(),
+                     [&](const SpecPtr& x) { return x->sharding_dims(2) == dims; });
+}
+
+OpRule sdpa_of_rows(const OpCall& call) {
+  const Shape& q = shape_of(call, 0);
+  const int inputs = static_cast<int>(call.inputs.size());
+  require(call, q.size() == 4 && inputs == 1 + 2 * static_cast<int>(q[0]),
+          "expected q [B,H,1,D], then k and v of each row");
+  const Shape v = shape_of(call, 2);
+  for (int i = 1; i < inputs; i += 2)
+    check_shapes(call, {1, q[1], q[2], q[3]}, shape_of(call, i), shape_of(call, i + 1));
+  OpRule rule;
+  rule.outputs = {Shape{q[0], q[1], q[2], v[3]}};
+  const auto add_heads = [&](int keys) {
+    ShardAxis& axis = add_axis(rule, q[1], {1}, {1});
+    axis.inputs.resize(call.inputs.size(), {keys});
+    axis.contiguous = true;
+    for (std::size_t i = 1; keys >= 0 && i < call.inputs.size(); ++i)
+      axis.inputs[i].suffix = q[1] / shape_of(call, static_cast<int>(i))[1];
+  };
+  add_heads(1);
+  add_heads(-1);
+  if (!row_keys_stay(call)) return rule;
+  ShardAxis& axis = add_axis(rule, shape_of(call, 1)[2], {-1}, {-1});
+  for (int i = 1; i < inputs; ++i) axis.inputs.push_back({.dim = 2, .keeps_input = i});
+  axis.role = MeshRole::kKeys;
+  axis.reduced = Placement::replicate();
+  return rule;
+}
+
 OpRule rope(const OpCall& call) {
   const Shape& x = shape_of(call, 0);
   require(call, x.size() == 4, "expected x [B,H,S,D]");
@@ -106,6 +143,7 @@ OpRule rope(const OpCall& call) {
 }  // namespace
 
 OpRule attention(const OpCall& call) {
+  if (call.op == OpId::kAttentionRows) return sdpa_of_rows(call);
   return call.op == OpId::kAttention ? sdpa(call) : rope(call);
 }
 

@@ -116,6 +116,7 @@ OpRule make_rule(const OpCall& call) {
     case OpId::kCrossEntropy:
     case OpId::kLinearCrossEntropy: return rules::vocabulary(call);
     case OpId::kAttention:
+    case OpId::kAttentionRows:
     case OpId::kRope: return rules::attention(call);
     case OpId::kTranspose:
     case OpId::kPermute:

@@ -17,7 +17,7 @@ OpRule reduction(const OpCall&);    ///< sum, mean, amax, var
 OpRule rows(const OpCall&);         ///< softmax, log_softmax, norms
 OpRule matrices(const OpCall&);     ///< matmul, bmm, addmm, linear
 OpRule vocabulary(const OpCall&);   ///< embedding, cross_entropy, linear_cross_entropy
-OpRule attention(const OpCall&);    ///< attention, rope
+OpRule attention(const OpCall&);    ///< attention, of rows, rope
 OpRule views(const OpCall&);        ///< transpose, permute, unsqueeze, squeeze, expand, contiguous
 OpRule reshape(const OpCall&);
 OpRule pieces(const OpCall&);  ///< slice, split, cat

@@ -8,6 +8,7 @@
 #include "daemon/dtensor/api/to_local.h"
 #include "daemon/parallel/context_parallel/context_attention.h"
 #include "daemon/tensor/ops/attention.h"
+#include "daemon/tensor/ops/shape.h"
 #include "planner/attention/cache_blocks.h"
 #include "tests/support/random_tensor.h"
 #include "tests/unit/dtensor/engine_rank.h"
@@ -116,6 +117,54 @@ TEST_P(KeptKeys, GiveWhatOneRankGives) {
       expect_near(seen.o, expected.o, p.dtype == DType::kFloat32 ? 1e-5 : 2e-2);
       expect_near(seen.lse, expected.lse, p.dtype == DType::kFloat32 ? 1e-5 : 1e-3);
       if (HasFatalFailure()) return;
+    }
+  });
+}
+
+TEST_P(KeptKeys, OfManyRowsAreAttendedToAtOnce) {
+  const int ranks = GetParam();
+  on_engine_mesh({ranks}, [ranks](EngineRank& rank) {
+    Generator generator(static_cast<std::uint64_t>(70 + ranks));
+    parallel::enable_context_parallel(rank.engine, {});
+    const NoGradGuard no_grad(rank.context);
+    for (int i = 0; i < 30; ++i) {
+      const std::int64_t rows = draw(generator, 1, 5), kv_heads = draw(generator, 1, 3);
+      const std::int64_t heads = kv_heads * draw(generator, 1, 3);
+      const std::int64_t dims = 8 * draw(generator, 1, 4);
+      const DType dtype = draw(generator, 0, 3) == 0 ? DType::kBFloat16 : DType::kFloat32;
+      const double scale = draw(generator, 0, 1) == 0 ? 0.0 : 0.3;
+      const auto make = [&](const Shape& shape) {
+        return random_tensor(rank.context, shape, generator, dtype, -2.0, 2.0);
+      };
+      const auto laid_out = [&](const Tensor& x) {
+        return dtensor::from_local(x, rank.engine,
+                                   rank.engine.intern(make_spec(rank.mesh, {"R"}, x.shape())));
+      };
+      const Tensor q = make({rows, heads, 1, dims});
+      std::vector<ops::KeyValue> whole, kept;
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const std::int64_t keys = draw(generator, 1, draw(generator, 0, 1) == 0 ? 3 : 300);
+        whole.push_back({make({1, kv_heads, keys, dims}), make({1, kv_heads, keys, dims})});
+        const planner::DimOrderPtr order = random_order(generator, keys, ranks);
+        kept.push_back(
+            {kept_part(rank, whole.back().k, order), kept_part(rank, whole.back().v, order)});
+      }
+      const std::uint64_t before = rank.calls();
+      const Tensor seen = ops::attention_of_rows(laid_out(q), kept, scale);
+      EXPECT_EQ(rank.calls() - before, 1u) << rows << " rows";
+      EXPECT_TRUE(seen.layout()->spec->replicated());
+      expect_near(seen, ops::attention_of_rows(q, whole, scale),
+                  dtype == DType::kFloat32 ? 1e-5 : 2e-2);
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const Tensor one = laid_out(ops::contiguous(ops::slice(q, 0, row, row + 1)));
+        const auto& [k, v] = kept[static_cast<std::size_t>(row)];
+        const Tensor alone =
+            ops::scaled_dot_product_attention(one, k, v, {.scale = scale, .enable_gqa = true}).o;
+        EXPECT_EQ(ops::slice(local_of(seen), 0, row, row + 1).to_vector(),
+                  local_of(alone).to_vector())
+            << "row " << row << " of " << rows;
+      }
+      if (HasFailure()) return;
     }
   });
 }

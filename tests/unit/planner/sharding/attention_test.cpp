@@ -89,6 +89,30 @@ TEST(AttentionLayouts, SequencesOfTwoLengthsKeepTheirOwnOrders) {
   EXPECT_NE(gathered.inputs[1]->placement(1), Placement::shard(2));
 }
 
+TEST(AttentionLayouts, RowsSeeTheirKeysWhereTheyAre) {
+  const MeshPtr mesh = make_mesh({2, 2});
+  const SpecPtr q = spec(mesh, {2, 8, 1, 2}, {"R", "S(1)"});
+  const SpecPtr one =
+      spec(mesh, {1, 4, 6, 2}, {"S(2)", "S(1)"}, DimOrder::listed(6, {{{0, 1}, {4, 6}}, {{1, 4}}}));
+  const SpecPtr other =
+      spec(mesh, {1, 4, 3, 2}, {"S(2)", "S(1)"}, DimOrder::listed(3, {{{0, 3}}, {}}));
+  const OpCall call{OpId::kAttentionRows, {q, one, one, other, other}, {}};
+  const ShardingDecision decision = free_of_messages(call);
+  EXPECT_EQ(decision.mesh_dims(MeshRole::kKeys), std::vector<int>{0});
+  EXPECT_EQ(*decision.inputs[1], *one);
+  EXPECT_EQ(*decision.inputs[3], *other);
+  EXPECT_EQ(to_string(decision.outputs[0]->placements()), "[R, S(1)]");
+  EXPECT_EQ(local_attributes(call, decision, {0, 1}).dims, (Dims{0, 4, 2, 8, 2, 1, 6}));
+  // Without an implementation the keys become whole, and where a row's lie elsewhere.
+  OpCall plain = call;
+  plain.roles = RoleSet::all().without(MeshRole::kKeys);
+  EXPECT_NE(propagate(plain).inputs[1]->placement(0), Placement::shard(2));
+  const SpecPtr whole = spec(mesh, {1, 4, 3, 2}, {"R", "S(1)"});
+  const ShardingDecision mixed = propagate({OpId::kAttentionRows, {q, one, one, whole, whole}, {}});
+  EXPECT_TRUE(mixed.roles.empty());
+  EXPECT_NE(mixed.inputs[1]->placement(0), Placement::shard(2));
+}
+
 TEST(AttentionLayouts, QueriesThatAreWholeSeeKeysWhereTheyAre) {
   const MeshPtr mesh = make_mesh({2, 2});
   const SpecPtr q = spec(mesh, {1, 8, 1, 2}, {"R", "S(1)"});

@@ -144,6 +144,16 @@ std::vector<OpCase> op_cases() {
        {},
        2,
        1e-5},
+      {"attention_of_rows",
+       OpId::kAttentionRows,
+       {{{2, 6, 1, 2}, kNoGrad},
+        {{1, 3, 4, 2}, kNoGrad},
+        {{1, 3, 4, 3}, kNoGrad},
+        {{1, 3, 2, 2}, kNoGrad},
+        {{1, 3, 2, 3}, kNoGrad}},
+       {},
+       5,
+       1e-5},
       {"rope", OpId::kRope, {{{2, 3, 5, 4}}, {{9, 2}, kNoGrad}, {{9, 2}, kNoGrad}}, {}, 5, 1e-5},
       {"rope_positions",
        OpId::kRope,
@@ -308,10 +318,10 @@ class BruteForce : public testing::TestWithParam<OpCase> {
 
   /// Nothing where sequence orders would be mixed.
   std::optional<ShardingDecision> propagate_or_refuse(const OpCall& call) {
-    // The runners here implement every role but the sequence, whose gradients need all ranks at
-    // once.
+    // The runners here implement every role but those of attention along its sequence, which need
+    // all ranks at once.
     OpCall known = call;
-    known.roles = planner::RoleSet::all().without(MeshRole::kSequence);
+    known.roles = planner::RoleSet::all().without(MeshRole::kSequence).without(MeshRole::kKeys);
     try {
       return propagate(known);
     } catch (const InvalidArgument& error) {

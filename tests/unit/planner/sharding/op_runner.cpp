@@ -53,6 +53,12 @@ std::vector<Tensor> attention(const std::vector<Tensor>& x) {
   return {result.o, result.lse};
 }
 
+Tensor attention_of_rows(const std::vector<Tensor>& x) {
+  std::vector<ops::KeyValue> rows;
+  for (std::size_t i = 1; i < x.size(); i += 2) rows.push_back({x[i], x[i + 1]});
+  return ops::attention_of_rows(x[0], rows);
+}
+
 Tensor norm(const std::vector<Tensor>& x, std::int64_t row_dims) {
   return ops::layer_norm(x[0], x[1], x[2], kEps, static_cast<int>(row_dims));
 }
@@ -176,6 +182,7 @@ std::vector<Tensor> run_op(OpId op, const std::vector<Tensor>& x, const OpAttrib
     case OpId::kCat: return {ops::cat(x, ints[0])};
     case OpId::kExpand: return {ops::expand(x[0], dims)};
     case OpId::kContiguous: return {ops::contiguous(x[0])};
+    case OpId::kAttentionRows: return {attention_of_rows(x)};
   }
   throw InternalError("unknown op");
 }
@@ -217,11 +224,17 @@ std::vector<Tensor> run_local_op(const OpCall& call, const ShardingDecision& dec
     }
   }
   // A rank without heads has nothing to attend with.
-  if (call.op == OpId::kAttention && x[0].size(1) == 0)
-    return {zeros(x[0].context(), decision.outputs[0]->local_shape(at), x[0].dtype()),
-            zeros(x[0].context(), decision.outputs[1]->local_shape(at), DType::kFloat32)};
-  if (call.op == OpId::kAttention && decision.inputs[1]->sharding_dims(1).empty()) {
-    for (const std::size_t i : {1, 2})
+  const bool rows = call.op == OpId::kAttentionRows;
+  if ((call.op == OpId::kAttention || rows) && x[0].size(1) == 0) {
+    std::vector<Tensor> nothing{
+        zeros(x[0].context(), decision.outputs[0]->local_shape(at), x[0].dtype())};
+    if (!rows)
+      nothing.push_back(
+          zeros(x[0].context(), decision.outputs[1]->local_shape(at), DType::kFloat32));
+    return nothing;
+  }
+  if ((call.op == OpId::kAttention || rows) && decision.inputs[1]->sharding_dims(1).empty()) {
+    for (std::size_t i = 1; i < (rows ? x.size() : 3); ++i)
       x[i] = heads_for(x[i], attributes.dims[planner::kFirstHead], x[0].size(1),
                        attributes.dims[planner::kHeadGroup]);
   }
